@@ -1,0 +1,105 @@
+//! Sizes and offsets of a session's memory files and of the address ranges that all processes share.
+//!
+//! Invariant: offsets are multiples of 8, regions of one file do not overlap (checked by the tests below). All words are little-endian.
+
+/// Streams a client may have at once; index 0 is its NULL stream, 1 its per-thread default of the first thread, and so on as the shim mints them.
+pub const STREAMS: usize = 4096;
+/// Answer slots: calls of one client that may wait for an answer at the same time.
+pub const ANSWERS: usize = 64;
+/// Timed events a client may have at once.
+pub const EVENTS: usize = 1 << 20;
+
+/// The client-written ring file.
+pub mod ring {
+    use super::STREAMS;
+    /// u64: bytes ever written by the client (a position; modulo [`DATA_BYTES`] it is an offset).
+    pub const HEAD: usize = 0;
+    /// u32: threads of the client that sleep on `activity`.
+    pub const WAITERS: usize = 8;
+    /// u64: bytes of the text ring the client has printed.
+    pub const TEXT_TAIL: usize = 16;
+    /// [u64; STREAMS]: sequence of the last host callback of the stream that has run.
+    pub const HOST_DONE: usize = 4096;
+    pub const DATA: usize = HOST_DONE + STREAMS * 8;
+    /// A power of two.
+    pub const DATA_BYTES: usize = 1 << 20;
+    pub const BYTES: usize = DATA + DATA_BYTES;
+}
+
+/// The executor-written page file.
+pub mod page {
+    use super::{ANSWERS, EVENTS, STREAMS};
+    /// u64: ring position up to which the executor has taken records.
+    pub const TAKEN: usize = 0;
+    /// u32 (futex): bumped after every batch of completions, answers, errors and text.
+    pub const ACTIVITY: usize = 8;
+    /// u32: 1 while the executor's intake sleeps and wants its doorbell rung after a push.
+    pub const SLEEPING: usize = 12;
+    /// u32: the client's sticky error (a `CUresult`), 0 while healthy.
+    pub const STICKY: usize = 16;
+    /// u32: number of the executor that serves the session; raised by every takeover.
+    pub const GENERATION: usize = 20;
+    /// u32: process id of the server that looks after the session; changes when the server was rebuilt.
+    pub const SERVER: usize = 24;
+    /// u64: bytes of device memory that the client has in use (allocations, rounded as charged).
+    pub const MEMORY_USED: usize = 32;
+    /// u64: bytes ever written to the text ring.
+    pub const TEXT_HEAD: usize = 40;
+    /// [u64; STREAMS]: sequence up to which the stream's work is done.
+    pub const COMPLETED: usize = 4096;
+    pub const ANSWER: usize = COMPLETED + STREAMS * 8;
+    /// One answer: u64 request, u32 result, u32 unused, [u64; 6] words.
+    pub const ANSWER_BYTES: usize = 64;
+    pub const ANSWER_WORDS: usize = 6;
+    /// Device printf and assertion text, circular.
+    pub const TEXT: usize = (ANSWER + ANSWERS * ANSWER_BYTES).next_multiple_of(4096);
+    pub const TEXT_BYTES: usize = 1 << 18;
+    /// [u64; EVENTS]: when the event was reached, nanoseconds of the executor's monotonic clock (CLOCK_MONOTONIC), 0 = not yet.
+    pub const EVENT: usize = TEXT + TEXT_BYTES;
+    pub const BYTES: usize = EVENT + EVENTS * 8;
+}
+
+/// The executor-written journal file.
+pub mod journal {
+    /// Two halves of object log; the live one is named in the header.
+    pub const OBJECT_BYTES: usize = 16 << 20;
+    /// Accepted stream work that has not retired, circular; a power of two.
+    pub const WORK_BYTES: usize = 4 << 20;
+    pub const HEADER_BYTES: usize = 4096;
+    pub const BYTES: usize = HEADER_BYTES + 2 * OBJECT_BYTES + WORK_BYTES;
+}
+
+/// Device memory of all clients of an executor lies here, at the same address in every executor generation; clients reserve it without access.
+pub const ARENA_BASE: u64 = 0x1000_0000_0000;
+pub const ARENA_BYTES: u64 = 32 << 40;
+/// Windows (host memory shared by a client and its executor).
+pub const WINDOW_BASE: u64 = 0x3000_0000_0000;
+pub const WINDOW_BYTES: u64 = 64 << 30;
+pub const WINDOWS: u32 = 512;
+
+/// Address of the window in `slot`.
+#[must_use]
+pub const fn window_address(slot: u32) -> u64 {
+    WINDOW_BASE + slot as u64 * WINDOW_BYTES
+}
+
+/// Whether an address lies in the device memory arena.
+#[must_use]
+pub const fn in_arena(address: u64) -> bool {
+    address >= ARENA_BASE && address < ARENA_BASE + ARENA_BYTES
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn regions_follow_one_another_without_overlap() {
+        const { assert!(ring::HOST_DONE > ring::TEXT_TAIL && ring::DATA.is_multiple_of(4096)) };
+        const { assert!(ring::DATA_BYTES.is_power_of_two() && journal::WORK_BYTES.is_power_of_two()) };
+        const { assert!(page::COMPLETED > page::TEXT_HEAD && page::ANSWER >= page::COMPLETED + STREAMS * 8) };
+        const { assert!(page::TEXT >= page::ANSWER + ANSWERS * page::ANSWER_BYTES && page::EVENT >= page::TEXT + page::TEXT_BYTES) };
+        assert!(ARENA_BASE + ARENA_BYTES <= WINDOW_BASE);
+        assert!(window_address(WINDOWS - 1) + WINDOW_BYTES <= 0x5000_0000_0000, "below where programs are mapped");
+    }
+}

@@ -1,0 +1,198 @@
+//! Messages on the sockets: one JSON object a packet, descriptors beside it in the order each message names.
+//!
+//! Compatibility: the first packet of every connection carries [`crate::VERSION`]; another version is answered with `Refused` and a sentence.
+
+use serde::{Deserialize, Serialize};
+
+/// Largest packet in bytes.
+pub const MAX_PACKET: usize = 256 * 1024;
+
+/// What a device is, for answering queries in the shim without asking anybody.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeviceFacts {
+    /// As in `--device`: `sim:h200`, `cuda:0`.
+    pub id: String,
+    /// As `cuDeviceGetName` answers.
+    pub name: String,
+    pub uuid: [u8; 16],
+    /// PCI domain, bus, device.
+    pub pci: [u32; 3],
+    /// Bytes.
+    pub memory: u64,
+    /// `CUdevice_attribute` number and value; what is missing is answered with INVALID_VALUE.
+    pub attributes: Vec<(u32, i32)>,
+}
+
+impl DeviceFacts {
+    /// Value of an attribute, 0 where the device does not have it.
+    #[must_use]
+    pub fn attribute(&self, number: u32) -> i32 {
+        self.attributes.iter().find(|(n, _)| *n == number).map_or(0, |(_, v)| *v)
+    }
+}
+
+/// First packet of anybody who connects to the daemon's `cumux` socket or to a server's socket.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "hello", rename_all = "snake_case")]
+pub enum Hello {
+    /// A CUDA program. Answered with [`Reply`].
+    Client { version: u32, pid: u32, /// Values of the client's CUDA_MPS_* and CUDA_VISIBLE_DEVICES variables.
+        environment: Vec<(String, String)>, program: String },
+    /// A server that serves this daemon's pipe directory. Descriptors: none.
+    Server { version: u32, pid: u32, uid: u32 },
+    /// The keeper of this server.
+    Keeper { version: u32, pid: u32 },
+    /// An executor or standby; `serving` is true if it already runs sessions (the server was rebuilt).
+    Executor { version: u32, pid: u32, generation: u32, serving: bool, devices: Vec<DeviceFacts> },
+}
+
+/// Answer to a client's hello.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "reply", rename_all = "snake_case")]
+pub enum Reply {
+    /// Descriptors: ring, page, window, doorbell (eventfd), pidfd of the server, pidfd of the keeper.
+    Welcome { version: u32, session: u32, window_slot: u32, devices: Vec<DeviceFacts>, /// SMs the client may use, as it should be reported.
+        multiprocessors: u32, /// Bytes of device memory the client may use; 0 = no limit.
+        memory_limit: u64 },
+    /// Nobody serves this client; `result` is the CUresult for cuInit, `why` says what to do.
+    Refused { result: u32, why: String },
+}
+
+/// What one session is, as server, keeper and executors know it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Session {
+    pub id: u32,
+    pub pid: u32,
+    pub uid: u32,
+    pub program: String,
+    pub window_slot: u32,
+    pub memory_limit: u64,
+    pub multiprocessors: u32,
+}
+
+/// Daemon to server.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "to_server", rename_all = "snake_case")]
+pub enum ToServer {
+    /// Descriptor: the client's socket. The hello is repeated as it came, with the pid and uid that the kernel vouches for.
+    Client { hello: Hello, pid: u32, uid: u32, memory_limit: u64, percentage: u32 },
+    /// Asks for [`FromServer::Status`] with the same number.
+    Status { request: u64 },
+    /// Ends one client: its calls return MPS_CLIENT_TERMINATED.
+    Terminate { request: u64, pid: u32 },
+    /// Ends the server when its clients are gone, or now if `force`.
+    Shutdown { force: bool },
+}
+
+/// Server to daemon.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "from_server", rename_all = "snake_case")]
+pub enum FromServer {
+    /// Executor and keeper are up: clients can be handed over.
+    Ready { devices: Vec<DeviceFacts> },
+    /// Cannot serve; `why` says what to do.
+    Failed { why: String },
+    Status { request: u64, server: ServerStatus },
+    Terminated { request: u64, found: bool },
+    /// A session began or ended: how many there are now.
+    Clients { count: u32 },
+    /// A line for server.log that the daemon's log should repeat.
+    Note { text: String },
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
+pub struct ServerStatus {
+    pub pid: u32,
+    pub uid: u32,
+    /// INITIALIZING, ACTIVE or FAULT.
+    pub state: String,
+    pub executor: u32,
+    pub standby: u32,
+    pub keeper: u32,
+    pub takeovers: u32,
+    pub devices: Vec<String>,
+    pub clients: Vec<ClientStatus>,
+    /// Clients that have gone, newest last (bounded).
+    pub gone: Vec<ClientStatus>,
+}
+
+/// What one client did. Times in nanoseconds, memory in bytes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
+pub struct ClientStatus {
+    pub session: u32,
+    pub pid: u32,
+    pub program: String,
+    pub kernels: u64,
+    pub copies: u64,
+    pub gpu_ns: u64,
+    pub memory: u64,
+    pub memory_peak: u64,
+    /// Work accepted and not done.
+    pub in_flight: u64,
+    /// CUresult of its sticky error, 0 if healthy.
+    pub error: u32,
+    /// The error in words, with kernel and address where known.
+    pub fault: String,
+    /// Times it went on under a new executor.
+    pub takeovers: u32,
+    /// `running`, `exited`, `killed`, `terminated`.
+    pub state: String,
+}
+
+/// Server to executor or standby.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "to_executor", rename_all = "snake_case")]
+pub enum ToExecutor {
+    /// Descriptor: a socket to the keeper. First message.
+    Keeper,
+    /// Descriptors: ring, page, window, journal, doorbell, marks. Answered with `Attached` by the active one; a standby only remembers.
+    Attach { session: Session },
+    /// The client has gone: stop its work, free everything. Answered with `Detached`.
+    Detach { session: u32 },
+    /// Ends a client that lives: sticky error `result`, work stopped.
+    Terminate { session: u32, result: u32 },
+    /// The old executor is reaped: serve every session from here, as generation `generation`.
+    Activate { generation: u32 },
+    Metrics { request: u64 },
+    /// The server was rebuilt and has this pid: write it into every page.
+    Server { pid: u32 },
+    Quit,
+}
+
+/// Executor or standby to server.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "from_executor", rename_all = "snake_case")]
+pub enum FromExecutor {
+    Attached { session: u32, /// Empty if all is well.
+        error: String },
+    Detached { status: ClientStatus },
+    /// Takeover done: sessions that went on and those that could not, with reasons.
+    Active { generation: u32, resumed: Vec<u32>, lost: Vec<(u32, String)> },
+    Metrics { request: u64, clients: Vec<ClientStatus> },
+    /// A client made a fault. For the log.
+    Fault { session: u32, result: u32, text: String },
+}
+
+/// To the keeper. Keys are chosen by the sender; the keeper parses nothing of `note`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "to_keeper", rename_all = "snake_case")]
+pub enum ToKeeper {
+    /// Descriptors: one or more, kept until dropped. Replaces what has the same session and key. Answered with `Kept`.
+    Keep { request: u64, session: u32, key: String, note: String },
+    Drop { request: u64, session: u32, key: String },
+    DropSession { request: u64, session: u32 },
+    /// Answered with one `Item` per entry, then `End`. `session` = 0 for all.
+    List { request: u64, session: u32 },
+    /// Descriptor: one end of a new connection to serve (how executors get theirs).
+    Connect { request: u64 },
+    Quit,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "from_keeper", rename_all = "snake_case")]
+pub enum FromKeeper {
+    Kept { request: u64 },
+    /// Descriptors as kept.
+    Item { request: u64, session: u32, key: String, note: String },
+    End { request: u64 },
+}
