@@ -159,7 +159,7 @@ fn table(text: &mut String, types: &str, title: &str, newtype: &str) -> Result<(
     }
     ensure!(entries.len() > 50, "{newtype} has only {} constants", entries.len());
     entries.sort_unstable();
-    writeln!(text, "pub const {title}: &[(u32, &CStr)] = &[")?;
+    writeln!(text, "pub(crate) const {title}: &[(u32, &CStr)] = &[")?;
     for (value, name) in entries {
         writeln!(text, "    ({value}, c\"{name}\"),")?;
     }

@@ -17,7 +17,9 @@ pub fn text(code: u32) -> Option<&'static CStr> {
 }
 
 pub(crate) fn find(list: &'static [(u32, &'static CStr)], value: u32) -> Option<&'static CStr> {
-    let index = list.binary_search_by_key(&value, |(known, _)| *known).ok()?;
+    let index = list
+        .binary_search_by_key(&value, |(known, _)| *known)
+        .ok()?;
     list.get(index).map(|(_, text)| *text)
 }
 
@@ -130,6 +132,7 @@ const TEXTS: &[(u32, &CStr)] = &[
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::vec::Vec;
 
     #[test]
     fn every_named_code_has_a_text_and_no_other() {

@@ -1,1 +1,22 @@
-//! (being written)
+//! Shared memory between a client and its executor: the ring, the page, the window and the journal.
+//!
+//! The only home of atomics and of shared mappings. Invariants:
+//!
+//! - **One writer a file** (the window excepted): the client writes the ring file, the executor page and journal. A word another process writes is
+//!   read once into a private copy, then checked; it is never read twice for one decision.
+//! - **Publication**: bytes are written before the position that makes them visible, with release and acquire on that position.
+//! - **Sleeping never misses a wake**: the sleeper announces itself, then looks again; the waker publishes, then looks for sleepers (both sequentially consistent).
+//! - Files are memfds sealed against growing and shrinking; whoever maps one from a stranger checks size and seals first, so no access can raise SIGBUS.
+//!
+//! The protocol is written once, generic over [`memory::Memory`], so that the model checker runs the code that ships (`RUSTFLAGS="--cfg loom" cargo test -p cumux-ring`).
+
+pub mod client;
+pub mod file;
+pub mod journal;
+pub mod memory;
+pub mod page;
+pub mod queue;
+pub mod service;
+pub mod window;
+
+pub use file::{FileError, create};

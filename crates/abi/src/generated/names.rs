@@ -2,7 +2,7 @@
 
 use core::ffi::CStr;
 
-pub const RESULT_NAMES: &[(u32, &CStr)] = &[
+pub(crate) const RESULT_NAMES: &[(u32, &CStr)] = &[
     (0, c"CUDA_SUCCESS"),
     (1, c"CUDA_ERROR_INVALID_VALUE"),
     (2, c"CUDA_ERROR_OUT_OF_MEMORY"),
@@ -106,7 +106,7 @@ pub const RESULT_NAMES: &[(u32, &CStr)] = &[
     (999, c"CUDA_ERROR_UNKNOWN"),
 ];
 
-pub const DEVICE_ATTRIBUTE_NAMES: &[(u32, &CStr)] = &[
+pub(crate) const DEVICE_ATTRIBUTE_NAMES: &[(u32, &CStr)] = &[
     (1, c"CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK"),
     (2, c"CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X"),
     (3, c"CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y"),

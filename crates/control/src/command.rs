@@ -1,0 +1,151 @@
+//! One line of text to one command. Pure; never fails: what is no command is [`Command::Unknown`], what is no number is 0, as in NVIDIA's
+//! daemon (`get_client_list` alone answers `Server 0 not found`).
+
+/// What an administrator asks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Command {
+    Nothing,
+    GetServerList,
+    GetServerStatus { server: u32 },
+    StartServer { uid: Option<u32>, mlopart: bool },
+    ShutdownServer { server: u32, force: bool },
+    GetClientList { server: u32 },
+    GetDeviceClientList { server: Option<u32> },
+    Ps { server: Option<u32> },
+    Quit { timeout_s: Option<u64> },
+    SetDefaultPercentage { value: String },
+    GetDefaultPercentage,
+    SetPercentage { server: u32, value: String },
+    GetPercentage { server: u32 },
+    SetDefaultMemoryLimit { device: String, value: String },
+    GetDefaultMemoryLimit { device: String },
+    SetMemoryLimit { server: u32, device: String, value: String },
+    GetMemoryLimit { server: u32, device: String },
+    SetDefaultPriority { value: String },
+    GetDefaultPriority,
+    TerminateClient { server: u32, client: u32 },
+    DeviceQuery { server: Option<u32>, csv: bool },
+    /// Our own: everything about every server as one JSON line.
+    StatusJson,
+    /// A command of later MPS releases that this version of cumux does not have.
+    NotBuilt { name: String },
+    Unknown { name: String },
+}
+
+impl Command {
+    /// Whether it changes anything: only root and the daemon's own user may.
+    #[must_use]
+    pub fn changes(&self) -> bool {
+        !matches!(
+            self,
+            Command::Nothing
+                | Command::GetServerList
+                | Command::GetServerStatus { .. }
+                | Command::GetClientList { .. }
+                | Command::GetDeviceClientList { .. }
+                | Command::Ps { .. }
+                | Command::GetDefaultPercentage
+                | Command::GetPercentage { .. }
+                | Command::GetDefaultMemoryLimit { .. }
+                | Command::GetMemoryLimit { .. }
+                | Command::GetDefaultPriority
+                | Command::DeviceQuery { .. }
+                | Command::StatusJson
+                | Command::NotBuilt { .. }
+                | Command::Unknown { .. }
+        )
+    }
+
+    /// Reads one line.
+    #[must_use]
+    pub fn parse(line: &str) -> Self {
+        let mut words = line.split_whitespace();
+        let Some(name) = words.next() else { return Command::Nothing };
+        let words: Vec<&str> = words.collect();
+        let word = |index: usize| words.get(index).copied().unwrap_or("");
+        let number = |index: usize| leading_number(word(index));
+        let after = |flag: &str| words.iter().position(|w| *w == flag).map(|at| words.get(at + 1).copied().unwrap_or(""));
+        match name {
+            "get_server_list" => Command::GetServerList,
+            "get_server_status" => Command::GetServerStatus { server: number(0) },
+            "start_server" => Command::StartServer { uid: after("-uid").and_then(|text| text.parse().ok()), mlopart: words.contains(&"-mlopart") },
+            "shutdown_server" => {
+                let server = words.iter().find(|w| !w.starts_with('-')).map_or(0, |w| leading_number(w));
+                Command::ShutdownServer { server, force: words.contains(&"-f") }
+            }
+            "get_client_list" => Command::GetClientList { server: number(0) },
+            "get_device_client_list" => Command::GetDeviceClientList { server: words.first().map(|w| leading_number(w)) },
+            "ps" => Command::Ps { server: after("-p").map(leading_number) },
+            "quit" => Command::Quit { timeout_s: after("-t").map(|text| u64::from(leading_number(text))) },
+            "set_default_active_thread_percentage" => Command::SetDefaultPercentage { value: word(0).into() },
+            "get_default_active_thread_percentage" => Command::GetDefaultPercentage,
+            "set_active_thread_percentage" => Command::SetPercentage { server: number(0), value: word(1).into() },
+            "get_active_thread_percentage" => Command::GetPercentage { server: number(0) },
+            "set_default_device_pinned_mem_limit" => Command::SetDefaultMemoryLimit { device: word(0).into(), value: word(1).into() },
+            "get_default_device_pinned_mem_limit" => Command::GetDefaultMemoryLimit { device: word(0).into() },
+            "set_device_pinned_mem_limit" => Command::SetMemoryLimit { server: number(0), device: word(1).into(), value: word(2).into() },
+            "get_device_pinned_mem_limit" => Command::GetMemoryLimit { server: number(0), device: word(1).into() },
+            "set_default_client_priority" => Command::SetDefaultPriority { value: word(0).into() },
+            "get_default_client_priority" => Command::GetDefaultPriority,
+            "terminate_client" => Command::TerminateClient { server: number(0), client: number(1) },
+            "device_query" => Command::DeviceQuery { server: words.iter().find(|w| !w.starts_with('-')).map(|w| leading_number(w)), csv: words.contains(&"--csv") },
+            "status" if words == ["--json"] => Command::StatusJson,
+            "sm_partition" | "lspart" => Command::NotBuilt { name: name.into() },
+            _ => Command::Unknown { name: name.into() },
+        }
+    }
+}
+
+/// The number a word begins with, 0 if it begins with none or is too large.
+fn leading_number(word: &str) -> u32 {
+    let end = word.find(|c: char| !c.is_ascii_digit()).unwrap_or(word.len());
+    word[..end].parse().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_as_recorded() {
+        let cases = [
+            ("", Command::Nothing),
+            ("   \t", Command::Nothing),
+            ("help", Command::Unknown { name: "help".into() }),
+            ("GET_SERVER_LIST", Command::Unknown { name: "GET_SERVER_LIST".into() }),
+            ("quit_", Command::Unknown { name: "quit_".into() }),
+            ("status", Command::Unknown { name: "status".into() }),
+            ("quit", Command::Quit { timeout_s: None }),
+            ("quit -t 5", Command::Quit { timeout_s: Some(5) }),
+            ("quit -t", Command::Quit { timeout_s: Some(0) }),
+            ("ps", Command::Ps { server: None }),
+            ("ps -p", Command::Ps { server: Some(0) }),
+            ("ps -p 1098", Command::Ps { server: Some(1098) }),
+            ("start_server", Command::StartServer { uid: None, mlopart: false }),
+            ("start_server -uid x", Command::StartServer { uid: None, mlopart: false }),
+            ("start_server -uid 0 -mlopart", Command::StartServer { uid: Some(0), mlopart: true }),
+            ("shutdown_server 488 -f", Command::ShutdownServer { server: 488, force: true }),
+            ("shutdown_server -f 488", Command::ShutdownServer { server: 488, force: true }),
+            ("get_client_list", Command::GetClientList { server: 0 }),
+            ("get_device_client_list", Command::GetDeviceClientList { server: None }),
+            ("device_query --csv", Command::DeviceQuery { server: None, csv: true }),
+            ("device_query 12 --csv", Command::DeviceQuery { server: Some(12), csv: true }),
+            ("get_client_list 99999999999999", Command::GetClientList { server: 0 }),
+            ("get_server_status 12é", Command::GetServerStatus { server: 12 }),
+            ("status --json", Command::StatusJson),
+        ];
+        for (line, expected) in cases {
+            assert_eq!(Command::parse(line), expected, "{line:?}");
+        }
+    }
+
+    #[test]
+    fn asking_changes_nothing_and_setting_does() {
+        assert!(!Command::parse("get_server_list").changes());
+        assert!(!Command::parse("status --json").changes());
+        assert!(!Command::parse("bogus").changes());
+        for line in ["quit", "start_server -uid 0", "shutdown_server 1", "terminate_client 1 2", "set_default_client_priority 1", "set_active_thread_percentage 1 2"] {
+            assert!(Command::parse(line).changes(), "{line}");
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! Answers in columns, letter for letter as driver 580 prints them. Pure.
+
+use crate::settings::uuid_text;
+use cumux_wire::message::{ClientStatus, DeviceFacts, ServerStatus};
+use std::fmt::Write as _;
+
+/// One line of `ps`: a client, its server, and what only the daemon's side knows of it.
+pub struct PsLine<'a> {
+    pub client: &'a ClientStatus,
+    pub server: u32,
+    pub device: Option<&'a DeviceFacts>,
+    /// Inode of the client's process-id namespace, if it can be read.
+    pub namespace: Option<u64>,
+}
+
+/// The table of `ps`; nothing at all without clients.
+#[must_use]
+pub fn ps(lines: &[PsLine<'_>]) -> String {
+    let mut text = String::new();
+    if lines.is_empty() {
+        return text;
+    }
+    let mut row = |cells: [&str; 6]| {
+        let [pid, id, server, device, namespace, command] = cells;
+        let _ = writeln!(text, "{pid:<10}{id:<10}{server:<15}{device:<26}{namespace:<15}{command:<15}");
+    };
+    row(["PID", "ID", "SERVER", "DEVICE", "NAMESPACE", "COMMAND"]);
+    for line in lines {
+        let device = line.device.map_or_else(|| "-".to_owned(), |facts| uuid_text(facts.uuid)[..22].to_owned());
+        let namespace = line.namespace.map_or_else(|| "-".to_owned(), |inode| inode.to_string());
+        row([
+            &line.client.pid.to_string(),
+            &line.client.session.to_string(),
+            &line.server.to_string(),
+            &device,
+            &namespace,
+            &line.client.program,
+        ]);
+    }
+    text
+}
+
+/// One section of `device_query`.
+#[must_use]
+pub fn device_query(title: &str, devices: &[DeviceFacts], csv: bool) -> String {
+    let mut text = format!("{title}\n");
+    let mut row = |cells: [&str; 5]| {
+        let [ordinal, pci, uuid, name, attributes] = cells;
+        let _ = if csv {
+            writeln!(text, "{ordinal},{pci},{uuid},{name},{attributes}")
+        } else {
+            writeln!(text, "{ordinal:<16}{pci:<15}{uuid:<42}{name:<34}{attributes}")
+        };
+    };
+    row(["Device Ordinal", "PCI IDs", "UUID", "Name", "Attributes"]);
+    for (ordinal, facts) in devices.iter().enumerate() {
+        let [domain, bus, device] = facts.pci;
+        row([&ordinal.to_string(), &format!("{domain:04x}:{bus:02x}.{device:02x}.00"), &uuid_text(facts.uuid), &facts.name, "N/A"]);
+    }
+    text
+}
+
+/// `get_device_client_list`: each device with its clients, newest first.
+#[must_use]
+pub fn device_clients(devices: &[DeviceFacts], servers: &[ServerStatus]) -> String {
+    let mut text = String::new();
+    for (ordinal, facts) in devices.iter().enumerate() {
+        let clients: Vec<&ClientStatus> = servers.iter().flat_map(|server| &server.clients).collect();
+        if clients.is_empty() {
+            continue;
+        }
+        // The recording shows 00:00.0 for a card at 0000:00.06: the numbers are not the card's, and scripts see them so.
+        let _ = writeln!(text, "[{ordinal}] 00:00.0, {}", facts.name);
+        for client in clients.iter().rev() {
+            let _ = writeln!(text, "{}.1", client.pid);
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn facts() -> DeviceFacts {
+        DeviceFacts {
+            id: "cuda:0".into(),
+            name: "NVIDIA H200".into(),
+            uuid: [0xfb, 0x18, 0x11, 0xf5, 0xc0, 0x8f, 0x96, 0x54, 0xf7, 0xbe, 0x16, 0x48, 0x33, 0x92, 0xe3, 0xca],
+            pci: [0, 0, 6],
+            memory: 0,
+            attributes: Vec::new(),
+        }
+    }
+
+    fn client(pid: u32, session: u32) -> ClientStatus {
+        ClientStatus { pid, session, program: "./bench".into(), ..ClientStatus::default() }
+    }
+
+    #[test]
+    fn ps_as_recorded() {
+        let client = client(1376, 129);
+        let line = PsLine { client: &client, server: 690, device: Some(&facts()), namespace: Some(4_026_531_836) };
+        assert_eq!(
+            ps(&[line]),
+            "PID       ID        SERVER         DEVICE                    NAMESPACE      COMMAND        \n\
+             1376      129       690            GPU-fb1811f5-c08f-9654    4026531836     ./bench        \n"
+        );
+        assert_eq!(ps(&[]), "");
+    }
+
+    #[test]
+    fn device_query_as_recorded() {
+        assert_eq!(
+            device_query("Default", &[facts()], false),
+            "Default\n\
+             Device Ordinal  PCI IDs        UUID                                      Name                              Attributes\n\
+             0               0000:00.06.00  GPU-fb1811f5-c08f-9654-f7be-16483392e3ca  NVIDIA H200                       N/A\n"
+        );
+        assert_eq!(
+            device_query("Server 1098", &[facts()], true),
+            "Server 1098\nDevice Ordinal,PCI IDs,UUID,Name,Attributes\n0,0000:00.06.00,GPU-fb1811f5-c08f-9654-f7be-16483392e3ca,NVIDIA H200,N/A\n"
+        );
+    }
+
+    #[test]
+    fn device_clients_as_recorded() {
+        let server = ServerStatus { clients: vec![client(1267, 1), client(1268, 2)], ..ServerStatus::default() };
+        assert_eq!(device_clients(&[facts()], &[server]), "[0] 00:00.0, NVIDIA H200\n1268.1\n1267.1\n");
+        assert_eq!(device_clients(&[facts()], &[ServerStatus::default()]), "");
+    }
+}

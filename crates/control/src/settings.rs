@@ -1,0 +1,252 @@
+//! Limits and priorities that administrators set: the daemon's defaults, a server's own values, and what a client may have of them.
+//!
+//! Pure. Invariants: a percentage is above 0 and at most 100; a client can only tighten what daemon and server allow; a value that cannot be
+//! read changes nothing, as NVIDIA's daemon does it.
+
+use cumux_wire::message::DeviceFacts;
+
+/// Variables that daemon and clients read.
+pub const PERCENTAGE_VARIABLE: &str = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE";
+pub const PINNED_VARIABLE: &str = "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT";
+pub const PRIORITY_VARIABLE: &str = "CUDA_MPS_CLIENT_PRIORITY";
+
+/// Share of the device's SMs, above 0 and at most 100.
+#[derive(Debug, Clone, Copy, PartialEq, PartialOrd)]
+pub struct Percentage(f64);
+
+impl Percentage {
+    pub const ALL: Self = Self(100.0);
+
+    /// Reads a number; nothing for what is no percentage.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let value: f64 = text.trim().parse().ok()?;
+        (value > 0.0 && value <= 100.0).then_some(Self(value))
+    }
+
+    /// As the text commands print it.
+    #[must_use]
+    pub fn text(self) -> String {
+        format!("{:.1}", self.0)
+    }
+
+    /// Whole percent for the server, rounded down but at least 1: a share is a ceiling.
+    #[must_use]
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // Between 1 and 100 by the invariant of the type.
+    pub fn whole(self) -> u32 {
+        (self.0.floor() as u32).max(1)
+    }
+}
+
+/// A limit of device memory in MiB.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct MemoryLimit {
+    mib: u64,
+}
+
+impl MemoryLimit {
+    /// An integer with `G` or `M`, either case, a `B` after it allowed. Anything else is no limit.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let text = text.trim();
+        let text = text.strip_suffix(['b', 'B']).unwrap_or(text);
+        let (digits, scale) = if let Some(digits) = text.strip_suffix(['g', 'G']) {
+            (digits, 1024)
+        } else {
+            (text.strip_suffix(['m', 'M'])?, 1)
+        };
+        let mib = digits.parse::<u64>().ok()?.checked_mul(scale)?;
+        // More than the bytes that fit in 64 bits is no limit either.
+        (mib > 0 && mib < u64::MAX >> 20).then_some(Self { mib })
+    }
+
+    #[must_use]
+    pub fn bytes(self) -> u64 {
+        self.mib << 20
+    }
+
+    /// As the text commands print it.
+    #[must_use]
+    pub fn text(self) -> String {
+        if self.mib >= 1024 { format!("{}G", self.mib / 1024) } else { format!("{}M", self.mib) }
+    }
+}
+
+/// Limits by device name as it was given (ordinal or UUID), the latest last.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct MemoryLimits(Vec<(String, MemoryLimit)>);
+
+impl MemoryLimits {
+    /// The syntax of the environment variable: `0=1G,GPU-…=512M`. Pieces that cannot be read are passed over.
+    #[must_use]
+    pub fn parse(text: &str) -> Self {
+        let mut limits = Self::default();
+        for (device, value) in text.split(',').filter_map(|piece| piece.split_once('=')) {
+            limits.set(device.trim(), value);
+        }
+        limits
+    }
+
+    /// Sets the limit of one device name; false if the value cannot be read.
+    pub fn set(&mut self, device: &str, value: &str) -> bool {
+        let Some(limit) = MemoryLimit::parse(value) else { return false };
+        if device.is_empty() {
+            return false;
+        }
+        self.0.retain(|(name, _)| name != device);
+        self.0.push((device.to_owned(), limit));
+        true
+    }
+
+    /// What was set under exactly this name.
+    #[must_use]
+    pub fn get(&self, device: &str) -> Option<MemoryLimit> {
+        self.0.iter().find(|(name, _)| name == device).map(|(_, limit)| *limit)
+    }
+
+    /// The latest limit for a device, by whichever of its names.
+    #[must_use]
+    pub fn of(&self, ordinal: usize, facts: &DeviceFacts) -> Option<MemoryLimit> {
+        self.0.iter().rev().find(|(name, _)| names(name, ordinal, facts)).map(|(_, limit)| *limit)
+    }
+}
+
+/// Whether `name` (ordinal, UUID, or the start of one) means this device.
+#[must_use]
+pub fn names(name: &str, ordinal: usize, facts: &DeviceFacts) -> bool {
+    match name.parse::<usize>() {
+        Ok(number) => number == ordinal,
+        Err(_) => name.len() > "GPU-".len() && uuid_text(facts.uuid).starts_with(&name.to_ascii_lowercase().replacen("gpu-", "GPU-", 1)),
+    }
+}
+
+/// `GPU-` and the five groups of a UUID.
+#[must_use]
+pub fn uuid_text(uuid: [u8; 16]) -> String {
+    let hex: String = uuid.iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("GPU-{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
+}
+
+/// What a daemon gives to new servers, or a server to new clients.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Settings {
+    pub percentage: Percentage,
+    pub memory: MemoryLimits,
+    /// 0 normal, 1 below normal.
+    pub priority: u8,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { percentage: Percentage::ALL, memory: MemoryLimits::default(), priority: 0 }
+    }
+}
+
+impl Settings {
+    /// Defaults as a daemon's environment states them.
+    #[must_use]
+    pub fn from_environment(variable: impl Fn(&str) -> Option<String>) -> Self {
+        Self {
+            percentage: variable(PERCENTAGE_VARIABLE).and_then(|text| Percentage::parse(&text)).unwrap_or(Percentage::ALL),
+            memory: variable(PINNED_VARIABLE).map(|text| MemoryLimits::parse(&text)).unwrap_or_default(),
+            priority: u8::from(variable(PRIORITY_VARIABLE).as_deref().map(str::trim) == Some("1")),
+        }
+    }
+
+    /// What a client gets whose environment is `environment`: the tighter of each.
+    #[must_use]
+    pub fn for_client(&self, environment: &[(String, String)], devices: &[DeviceFacts]) -> ClientSettings {
+        let value = |name: &str| environment.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str());
+        let asked = value(PERCENTAGE_VARIABLE).and_then(Percentage::parse).unwrap_or(Percentage::ALL);
+        let percentage = if asked < self.percentage { asked } else { self.percentage };
+        let memory_limit = devices.first().map_or(0, |facts| {
+            let asked = value(PINNED_VARIABLE).and_then(|text| MemoryLimits::parse(text).of(0, facts));
+            let allowed = self.memory.of(0, facts);
+            asked.into_iter().chain(allowed).min().map_or(0, MemoryLimit::bytes)
+        });
+        ClientSettings { percentage, memory_limit }
+    }
+}
+
+/// The limits one client is handed over with.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ClientSettings {
+    pub percentage: Percentage,
+    /// Bytes; 0 = no limit.
+    pub memory_limit: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn facts() -> DeviceFacts {
+        DeviceFacts {
+            id: "sim:h200".into(),
+            name: "NVIDIA H200".into(),
+            uuid: [0xfb, 0x18, 0x11, 0xf5, 0xc0, 0x8f, 0x96, 0x54, 0xf7, 0xbe, 0x16, 0x48, 0x33, 0x92, 0xe3, 0xca],
+            pci: [0, 6, 0],
+            memory: 1 << 40,
+            attributes: Vec::new(),
+        }
+    }
+
+    /// Values and outcomes as recorded from driver 580.
+    #[test]
+    fn memory_limits_as_recorded() {
+        let gib = Some(1 << 30);
+        let cases = [
+            ("0=1G", gib),
+            ("0=1024M", gib),
+            ("0=1g", gib),
+            ("0=1GB", gib),
+            ("0=1048576K", None),
+            ("0=1073741824", None),
+            ("0=2G,0=1G", gib),
+            ("1=1G", None),
+            ("abc", None),
+            ("0=", None),
+            ("GPU-fb1811f5-c08f-9654-f7be-16483392e3ca=1G", gib),
+            ("GPU-fb18=1G", gib),
+            ("GPU-ab18=1G", None),
+            ("0=99999999999999999999G", None),
+            ("0=18014398509481983G", None),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(MemoryLimits::parse(text).of(0, &facts()).map(MemoryLimit::bytes), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn percentages_as_recorded() {
+        for (text, expected) in [("25", Some("25.0")), ("33.5", Some("33.5")), ("250", None), ("abc", None), ("0", None), ("-5", None), ("nan", None), ("101", None)] {
+            assert_eq!(Percentage::parse(text).map(Percentage::text).as_deref(), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_client_can_only_tighten() {
+        let mut settings = Settings::default();
+        settings.percentage = Percentage::parse("50").unwrap();
+        assert!(settings.memory.set("0", "2G"));
+        let with = |pairs: &[(&str, &str)]| {
+            let environment: Vec<_> = pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+            let got = settings.for_client(&environment, &[facts()]);
+            (got.percentage.whole(), got.memory_limit >> 30)
+        };
+        assert_eq!(with(&[]), (50, 2));
+        assert_eq!(with(&[(PERCENTAGE_VARIABLE, "20"), (PINNED_VARIABLE, "0=1G")]), (20, 1));
+        assert_eq!(with(&[(PERCENTAGE_VARIABLE, "80"), (PINNED_VARIABLE, "0=4G")]), (50, 2));
+        assert_eq!(with(&[(PERCENTAGE_VARIABLE, "junk"), (PINNED_VARIABLE, "junk")]), (50, 2));
+    }
+
+    #[test]
+    fn a_default_under_one_name_is_not_shown_under_another() {
+        let mut limits = MemoryLimits::default();
+        assert!(limits.set("0", "3G"));
+        assert!(limits.set("GPU-fb1811f5-c08f-9654-f7be-16483392e3ca", "5G"));
+        assert!(!limits.set("0", "zz"));
+        assert_eq!(limits.get("0").map(MemoryLimit::text).as_deref(), Some("3G"));
+        assert_eq!(limits.of(0, &facts()).map(MemoryLimit::text).as_deref(), Some("5G"), "the later one counts");
+    }
+}

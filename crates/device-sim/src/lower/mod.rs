@@ -1,0 +1,3 @@
+//! From the PTX tree to executable form.
+
+pub mod program;

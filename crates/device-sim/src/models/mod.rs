@@ -1,0 +1,160 @@
+//! The cards that the software GPU can be: their facts, and their limits in the words of the scheduler.
+//!
+//! Invariant: what a card answers in [`DeviceFacts`] and what launches are checked against ([`Limits`]) come from the same attributes.
+
+mod attributes;
+
+use cumux_device::{DeviceError, DeviceFacts};
+
+use attributes::{A100, A100_40, DEPARTURES, H200, L4, T4};
+
+/// One card by name. Sizes in bytes.
+struct Card {
+    id: &'static str,
+    name: &'static str,
+    memory: u64,
+    /// Attributes that differ from the H200's, later lists win.
+    differs: &'static [&'static [(u32, i32)]],
+}
+
+const MIB: u64 = 1 << 20;
+
+/// Memory as the driver reports it: what the board has, less what the driver keeps for itself.
+const CARDS: [Card; 5] = [
+    Card { id: "sim:h200", name: "NVIDIA H200", memory: 143_156 * MIB, differs: &[] },
+    Card { id: "sim:a100-80", name: "NVIDIA A100-SXM4-80GB", memory: 81_251 * MIB, differs: &[A100] },
+    Card { id: "sim:a100", name: "NVIDIA A100-SXM4-40GB", memory: 40_536 * MIB, differs: &[A100, A100_40] },
+    Card { id: "sim:l4", name: "NVIDIA L4", memory: 22_491 * MIB, differs: &[L4] },
+    Card { id: "sim:t4", name: "Tesla T4", memory: 15_102 * MIB, differs: &[T4] },
+];
+
+/// What one SM and one block can have. Shared memory in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Limits {
+    pub(crate) multiprocessors: u32,
+    pub(crate) threads_per_block: u32,
+    pub(crate) block: [u32; 3],
+    pub(crate) grid: [u32; 3],
+    pub(crate) registers_per_block: u32,
+    /// Without opting in.
+    pub(crate) shared_per_block: u32,
+    /// After raising the function's limit.
+    pub(crate) shared_per_block_optin: u32,
+    /// What the card takes of an SM's shared memory for each block.
+    pub(crate) shared_reserved: u32,
+    pub(crate) sm: Capacity,
+    /// Compute capability as major * 10 + minor.
+    pub(crate) capability: u32,
+}
+
+/// What one SM has, or what one block takes of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Capacity {
+    pub(crate) threads: u32,
+    pub(crate) blocks: u32,
+    pub(crate) registers: u32,
+    pub(crate) shared: u32,
+}
+
+/// The facts of card `id` as number `ordinal` of its kind in this process.
+///
+/// # Errors
+/// A sentence that lists the cards there are.
+pub(crate) fn facts(id: &str, ordinal: u32) -> Result<DeviceFacts, DeviceError> {
+    let Some((number, card)) = (0u8..).zip(&CARDS).find(|(_, card)| card.id == id) else {
+        let known = CARDS.map(|card| card.id).join(", ");
+        return Err(DeviceError::Invalid(format!("there is no software GPU named {id:?}; choose one of {known}")));
+    };
+    let mut values: Vec<(u32, i32)> = H200.to_vec();
+    for (attribute, value) in &mut values {
+        if let Some((_, other)) = card.differs.iter().flat_map(|list| list.iter()).rev().find(|(n, _)| n == attribute) {
+            *value = *other;
+        }
+        if let Some(departure) = DEPARTURES.iter().find(|d| (d.first..=d.last).contains(attribute)) {
+            *value = departure.value;
+        }
+    }
+    let pci = [0, 0x10 + (ordinal & 0x7f) + u32::from(number) * 0x20, 0];
+    for (attribute, value) in &mut values {
+        match *attribute {
+            33 => *value = pci[1].cast_signed(),
+            34 => *value = pci[2].cast_signed(),
+            50 => *value = pci[0].cast_signed(),
+            _ => {}
+        }
+    }
+    Ok(DeviceFacts { id: id.to_owned(), name: card.name.to_owned(), uuid: uuid(number, ordinal), pci, memory: card.memory, attributes: values })
+}
+
+/// Version 8 (own layout): readable as "cumuxsim" with the card's number and ordinal, the same in every process.
+fn uuid(card: u8, ordinal: u32) -> [u8; 16] {
+    let [a, b, c, d] = ordinal.to_be_bytes();
+    [b'c', b'u', b'm', b'u', b'x', b's', 0x80, b'i', 0x80, b'm', card, 0, a, b, c, d]
+}
+
+impl Limits {
+    pub(crate) fn of(facts: &DeviceFacts) -> Self {
+        let value = |number| facts.attribute(number).max(0).cast_unsigned();
+        Limits {
+            multiprocessors: value(16),
+            threads_per_block: value(1),
+            block: [value(2), value(3), value(4)],
+            grid: [value(5), value(6), value(7)],
+            registers_per_block: value(12),
+            shared_per_block: value(8),
+            shared_per_block_optin: value(97),
+            shared_reserved: value(111),
+            sm: Capacity { threads: value(39), blocks: value(106), registers: value(82), shared: value(81) },
+            capability: value(75) * 10 + value(76),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn h200_is_as_recorded_except_for_the_listed_departures() {
+        let facts = facts("sim:h200", 0).unwrap();
+        assert_eq!(facts.name, "NVIDIA H200");
+        for (number, recorded) in H200 {
+            let departs = DEPARTURES.iter().any(|d| (d.first..=d.last).contains(&number)) || matches!(number, 33 | 34 | 50);
+            assert!(departs || facts.attribute(number) == recorded, "attribute {number}");
+        }
+        assert_eq!((facts.attribute(16), facts.attribute(97), facts.attribute(120), facts.attribute(127)), (132, 232_448, 0, 0));
+    }
+
+    #[test]
+    fn every_departure_has_a_reason_and_no_attribute_two() {
+        for (at, departure) in DEPARTURES.iter().enumerate() {
+            assert!(departure.first <= departure.last && !departure.why.is_empty());
+            assert!(DEPARTURES[at + 1..].iter().all(|later| later.first > departure.last), "sorted, no overlap");
+        }
+    }
+
+    #[test]
+    fn cards_differ_where_they_should() {
+        let of = |id| Limits::of(&facts(id, 0).unwrap());
+        assert_eq!(of("sim:h200").capability, 90);
+        assert_eq!((of("sim:a100").multiprocessors, of("sim:a100").sm.shared, of("sim:a100").capability), (108, 167_936, 80));
+        assert_eq!((of("sim:l4").sm.threads, of("sim:l4").sm.blocks), (1536, 24));
+        assert_eq!((of("sim:t4").sm.threads, of("sim:t4").shared_reserved), (1024, 0));
+        assert_eq!(facts("sim:a100", 0).unwrap().attribute(36), 1_215_000);
+        assert_eq!(facts("sim:a100-80", 0).unwrap().attribute(36), 1_593_000);
+    }
+
+    #[test]
+    fn two_of_a_kind_are_told_apart_and_each_is_stable() {
+        let (first, second) = (facts("sim:h200", 0).unwrap(), facts("sim:h200", 1).unwrap());
+        assert_ne!(first.uuid, second.uuid);
+        assert_ne!(first.pci, second.pci);
+        assert_eq!(facts("sim:h200", 1).unwrap(), second);
+    }
+
+    #[test]
+    fn an_unknown_card_is_answered_with_the_list() {
+        let text = facts("sim:h100", 0).unwrap_err().to_string();
+        assert!(text.contains("sim:h100") && text.contains("sim:h200, sim:a100-80, sim:a100, sim:l4, sim:t4"), "{text}");
+    }
+}

@@ -1,0 +1,201 @@
+//! One connection: JSON packets with descriptors.
+
+use cumux_wire::message::MAX_PACKET;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags,
+    SocketType,
+};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::time::Duration;
+
+/// Most descriptors in one packet.
+pub const MAX_DESCRIPTORS: usize = 16;
+
+/// Why a packet did not get through.
+#[derive(Debug, thiserror::Error)]
+pub enum LinkError {
+    #[error("the other side has closed the connection")]
+    Closed,
+    #[error("no packet came in time")]
+    Timeout,
+    #[error("the socket path {0} is too long: unix sockets allow 107 bytes; choose a shorter CUDA_MPS_PIPE_DIRECTORY")]
+    PathTooLong(String),
+    #[error("the socket failed: {0}")]
+    System(rustix::io::Errno),
+    #[error("a packet could not be understood ({0}); both sides must be of the same cumux version")]
+    Format(#[from] serde_json::Error),
+    #[error("a packet of {0} bytes is too long (at most {MAX_PACKET})")]
+    TooLong(usize),
+    #[error("a packet came with {found} descriptors where {wanted} belong to it; both sides must be of the same cumux version")]
+    Descriptors { found: usize, wanted: usize },
+}
+
+impl From<rustix::io::Errno> for LinkError {
+    fn from(errno: rustix::io::Errno) -> Self {
+        use rustix::io::Errno;
+        match errno {
+            Errno::AGAIN => LinkError::Timeout,
+            Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN => LinkError::Closed,
+            other => LinkError::System(other),
+        }
+    }
+}
+
+/// Who is at the other end, as the kernel knows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Peer {
+    pub pid: u32,
+    pub uid: u32,
+    pub gid: u32,
+}
+
+/// A connected sequenced-packet socket.
+#[derive(Debug)]
+pub struct Connection {
+    socket: OwnedFd,
+}
+
+impl From<OwnedFd> for Connection {
+    fn from(socket: OwnedFd) -> Self {
+        Self { socket }
+    }
+}
+
+impl From<Connection> for OwnedFd {
+    fn from(connection: Connection) -> Self {
+        connection.socket
+    }
+}
+
+impl AsFd for Connection {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+pub(crate) fn address(path: &Path) -> Result<SocketAddrUnix, LinkError> {
+    SocketAddrUnix::new(path).map_err(|_| LinkError::PathTooLong(path.display().to_string()))
+}
+
+impl Connection {
+    /// Connects to a listener's path.
+    ///
+    /// # Errors
+    /// [`LinkError::System`] with ENOENT or ECONNREFUSED when nobody listens there, [`LinkError::PathTooLong`].
+    pub fn connect(path: &Path) -> Result<Self, LinkError> {
+        let address = address(path)?;
+        let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+        rustix::net::connect(&socket, &address)?;
+        Ok(Self { socket })
+    }
+
+    /// Two ends of a new connection.
+    ///
+    /// # Errors
+    /// [`LinkError::System`] when the kernel refuses.
+    pub fn pair() -> Result<(Self, Self), LinkError> {
+        let (a, b) = rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+        Ok((Self { socket: a }, Self { socket: b }))
+    }
+
+    /// Another handle of the same connection.
+    ///
+    /// # Errors
+    /// [`LinkError::System`] when the kernel refuses.
+    pub fn try_clone(&self) -> Result<Self, LinkError> {
+        Ok(Self { socket: self.socket.try_clone().map_err(|e| LinkError::System(rustix::io::Errno::from_io_error(&e).unwrap_or(rustix::io::Errno::MFILE)))? })
+    }
+
+    /// The peer's credentials at the time it connected.
+    ///
+    /// # Errors
+    /// [`LinkError::System`] when the kernel refuses.
+    pub fn peer(&self) -> Result<Peer, LinkError> {
+        let cred = rustix::net::sockopt::socket_peercred(&self.socket)?;
+        Ok(Peer { pid: cred.pid.as_raw_nonzero().get().cast_unsigned(), uid: cred.uid.as_raw(), gid: cred.gid.as_raw() })
+    }
+
+    /// How long [`Connection::receive`] waits; `None` for ever. Sending to somebody who does not read waits as long.
+    ///
+    /// # Errors
+    /// [`LinkError::System`] when the kernel refuses.
+    pub fn set_timeout(&self, timeout: Option<Duration>) -> Result<(), LinkError> {
+        use rustix::net::sockopt::{Timeout, set_socket_timeout};
+        set_socket_timeout(&self.socket, Timeout::Recv, timeout)?;
+        set_socket_timeout(&self.socket, Timeout::Send, timeout)?;
+        Ok(())
+    }
+
+    /// Sends one message with its descriptors.
+    ///
+    /// # Errors
+    /// [`LinkError`]; nothing was sent then.
+    pub fn send(&self, message: &impl Serialize, descriptors: &[BorrowedFd<'_>]) -> Result<(), LinkError> {
+        let bytes = serde_json::to_vec(message)?;
+        if bytes.len() > MAX_PACKET {
+            return Err(LinkError::TooLong(bytes.len()));
+        }
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        if !descriptors.is_empty() && !control.push(SendAncillaryMessage::ScmRights(descriptors)) {
+            return Err(LinkError::Descriptors { found: descriptors.len(), wanted: MAX_DESCRIPTORS });
+        }
+        rustix::io::retry_on_intr(|| rustix::net::sendmsg(&self.socket, &[IoSlice::new(&bytes)], &mut control, SendFlags::NOSIGNAL))?;
+        Ok(())
+    }
+
+    /// Receives one message and its descriptors.
+    ///
+    /// # Errors
+    /// [`LinkError::Closed`] when the other side is gone, [`LinkError::Timeout`], [`LinkError::Format`] for bytes that are no such message.
+    pub fn receive<M: DeserializeOwned>(&self) -> Result<(M, Vec<OwnedFd>), LinkError> {
+        let (bytes, descriptors) = self.receive_bytes()?;
+        Ok((serde_json::from_slice(&bytes)?, descriptors))
+    }
+
+    /// Receives one packet as it came.
+    ///
+    /// # Errors
+    /// As [`Connection::receive`].
+    pub fn receive_bytes(&self) -> Result<(Vec<u8>, Vec<OwnedFd>), LinkError> {
+        // The length first, so that a small packet does not cost a large buffer.
+        let (_, length) = rustix::io::retry_on_intr(|| rustix::net::recv(&self.socket, &mut [0_u8; 0][..], RecvFlags::PEEK | RecvFlags::TRUNC))?;
+        if length == 0 {
+            return Err(LinkError::Closed);
+        }
+        if length > MAX_PACKET {
+            return Err(LinkError::TooLong(length));
+        }
+        let mut bytes = vec![0; length];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let message = rustix::io::retry_on_intr(|| {
+            rustix::net::recvmsg(&self.socket, &mut [IoSliceMut::new(&mut bytes)], &mut control, RecvFlags::CMSG_CLOEXEC)
+        })?;
+        let mut descriptors = Vec::new();
+        for part in control.drain() {
+            if let RecvAncillaryMessage::ScmRights(fds) = part {
+                descriptors.extend(fds);
+            }
+        }
+        if message.bytes == 0 {
+            return Err(LinkError::Closed);
+        }
+        bytes.truncate(message.bytes);
+        Ok((bytes, descriptors))
+    }
+}
+
+/// Exactly `N` descriptors, or an error that says how many there were.
+///
+/// # Errors
+/// [`LinkError::Descriptors`].
+pub fn exactly<const N: usize>(descriptors: Vec<OwnedFd>) -> Result<[OwnedFd; N], LinkError> {
+    let found = descriptors.len();
+    descriptors.try_into().map_err(|_| LinkError::Descriptors { found, wanted: N })
+}

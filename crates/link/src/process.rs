@@ -1,0 +1,63 @@
+//! Process handles (pidfds): liveness that cannot be fooled by inherited sockets or reused process numbers.
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+/// A handle of one process, alive or dead.
+#[derive(Debug)]
+pub struct Process {
+    handle: OwnedFd,
+}
+
+impl From<OwnedFd> for Process {
+    fn from(handle: OwnedFd) -> Self {
+        Self { handle }
+    }
+}
+
+impl AsFd for Process {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.handle.as_fd()
+    }
+}
+
+impl Process {
+    /// # Errors
+    /// ESRCH when there is no such process.
+    pub fn open(pid: u32) -> rustix::io::Result<Self> {
+        let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or(rustix::io::Errno::SRCH)?;
+        Ok(Self { handle: pidfd_open(pid, PidfdFlags::empty())? })
+    }
+
+    /// Another handle of the same process.
+    ///
+    /// # Errors
+    /// When the process has too many descriptors.
+    pub fn try_clone(&self) -> std::io::Result<Self> {
+        Ok(Self { handle: self.handle.try_clone()? })
+    }
+
+    /// Waits until the process has ended (it may still be a zombie); true if it has, false if `timeout` passed first. `None` waits for ever.
+    #[must_use]
+    pub fn ended(&self, timeout: Option<Duration>) -> bool {
+        let timeout = timeout.and_then(|t| rustix::fs::Timespec::try_from(t).ok());
+        let mut fds = [PollFd::new(&self.handle, PollFlags::IN)];
+        match rustix::io::retry_on_intr(|| poll(&mut fds, timeout.as_ref())) {
+            Ok(n) => n > 0,
+            Err(_) => false,
+        }
+    }
+
+    #[must_use]
+    pub fn is_alive(&self) -> bool {
+        !self.ended(Some(Duration::ZERO))
+    }
+
+    /// # Errors
+    /// ESRCH when it is gone, EPERM when it belongs to somebody else.
+    pub fn signal(&self, signal: Signal) -> rustix::io::Result<()> {
+        pidfd_send_signal(&self.handle, signal)
+    }
+}

@@ -1,0 +1,155 @@
+//! Instructions: guard, mnemonic, operands.
+
+use super::body::Building;
+use super::names::Meaning;
+use super::{Fail, Parser, Result};
+use crate::ast::{
+    Call, CallTarget, CallVia, Guard, Instruction, Modifier, Opcode, Operand, SymbolRef, Word,
+    modifier_from_name,
+};
+use crate::lexer::Tok;
+
+/// Operands of one instruction; `wgmma` needs about 130.
+const MAX_OPERANDS: usize = 1024;
+
+impl<'s> Parser<'s> {
+    pub(super) fn instruction(&mut self, building: &mut Building<'s>) -> Result<Instruction> {
+        let pos = self.tokens.peek().pos;
+        let guard = if self.eat(Tok::At) {
+            let negated = self.eat(Tok::Bang);
+            let name = self.name("a predicate register")?;
+            let register = self.register(name)?;
+            Some(Guard { register, negated })
+        } else {
+            None
+        };
+        let name = self.name("an instruction")?;
+        let Some(opcode) = Opcode::from_name(name.text) else {
+            return Err(
+                Fail::new(name.pos, format!("unknown instruction '{}'", name.text))
+                    .help("instructions up to PTX 9.0 are known"),
+            );
+        };
+        let modifiers = self.modifiers(opcode)?;
+        let operands = match opcode {
+            Opcode::Call => vec![Operand::Call(Box::new(self.call()?))],
+            Opcode::Bra => {
+                let label = self.name("a label")?;
+                vec![Operand::Label(
+                    building.labels.mention(label.text, label.pos),
+                )]
+            }
+            _ => self.operands(opcode)?,
+        };
+        self.semicolon()?;
+        Ok(Instruction {
+            pos,
+            guard,
+            opcode,
+            modifiers,
+            operands,
+        })
+    }
+
+    fn modifiers(&mut self, opcode: Opcode) -> Result<Vec<Modifier>> {
+        let mut modifiers = Vec::with_capacity(4);
+        while self.at(Tok::Dotted) {
+            let token = self.bump();
+            let text = &token.text[1..];
+            let found = modifier_from_name(opcode, text).or_else(|| {
+                let asynchronous = modifiers.contains(&Modifier::Word(Word::Async));
+                (opcode.keeps_unknown_modifiers() || asynchronous)
+                    .then(|| Modifier::Other(text.into()))
+            });
+            let Some(modifier) = found else {
+                let problem = format!("unknown modifier '{}' of '{opcode}'", token.text);
+                return Err(Fail::new(token.pos, problem));
+            };
+            modifiers.push(modifier);
+        }
+        Ok(modifiers)
+    }
+
+    fn operands(&mut self, opcode: Opcode) -> Result<Vec<Operand>> {
+        let mut operands = Vec::with_capacity(4);
+        if self.at(Tok::Semicolon) {
+            return Ok(operands);
+        }
+        loop {
+            if operands.len() >= MAX_OPERANDS {
+                return Err(Fail::new(self.here(), "too many operands"));
+            }
+            operands.push(self.operand(opcode)?);
+            if !self.eat(Tok::Comma) {
+                return Ok(operands);
+            }
+        }
+    }
+
+    /// `(ret), target, (args), prototype`
+    fn call(&mut self) -> Result<Call> {
+        let returns = if self.at(Tok::OpenParen) {
+            let list = self.call_list()?;
+            self.expect(Tok::Comma, "',' and the function")?;
+            list
+        } else {
+            Vec::new()
+        };
+        let name = self.name("a function, or a register with its address")?;
+        let target = match self.meaning(name)? {
+            Meaning::Register(id) => CallTarget::Register(id),
+            Meaning::Symbol(SymbolRef::Function(id)) => CallTarget::Function(id),
+            _ => {
+                let problem = format!("'{}' is not a function", name.text);
+                return Err(Fail::new(name.pos, problem));
+            }
+        };
+        let mut args = Vec::new();
+        let mut via = None;
+        if self.eat(Tok::Comma) {
+            let listed = self.at(Tok::OpenParen);
+            if listed {
+                args = self.call_list()?;
+            }
+            if !listed || self.eat(Tok::Comma) {
+                let table = self.name("a prototype or a list of targets")?;
+                via = Some(match self.meaning(table)? {
+                    Meaning::CallPrototype(id) => CallVia::Prototype(id),
+                    Meaning::CallTable(id) => CallVia::Targets(id),
+                    _ => {
+                        let problem = format!("'{}' is not a call prototype", table.text);
+                        return Err(Fail::new(table.pos, problem));
+                    }
+                });
+            }
+        }
+        if matches!(target, CallTarget::Register(_)) && via.is_none() {
+            return Err(
+                Fail::new(name.pos, "a call through a register needs a prototype")
+                    .help("name a .callprototype or .calltargets behind the arguments"),
+            );
+        }
+        Ok(Call {
+            returns,
+            target,
+            args,
+            via,
+        })
+    }
+
+    fn call_list(&mut self) -> Result<Vec<Operand>> {
+        self.expect(Tok::OpenParen, "'('")?;
+        let mut list = Vec::new();
+        while !self.at(Tok::CloseParen) {
+            if list.len() >= MAX_OPERANDS {
+                return Err(Fail::new(self.here(), "too many arguments"));
+            }
+            list.push(self.operand(Opcode::Call)?);
+            if !self.eat(Tok::Comma) {
+                break;
+            }
+        }
+        self.expect(Tok::CloseParen, "')' or ','")?;
+        Ok(list)
+    }
+}

@@ -1,0 +1,142 @@
+//! The client's end of a session: push, wait, look.
+//!
+//! [`Client::push`] must be called under the client's own lock (it takes `&mut Producer`); everything else from any thread.
+
+use crate::file::{FileError, Mapping};
+use crate::memory::{Memory, Ordering};
+use crate::page::{self, Answer};
+use crate::queue::{Producer, Shape};
+use cumux_wire::layout::{page as page_layout, ring as ring_layout};
+use rustix::thread::futex;
+use std::num::NonZeroU32;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+/// Mapped files of a session, client side.
+#[derive(Debug)]
+pub struct Client {
+    ring: Mapping,
+    page: Mapping,
+    doorbell: OwnedFd,
+    spins: u32,
+}
+
+impl Client {
+    /// Maps ring and page; `doorbell` is the executor's eventfd.
+    ///
+    /// # Errors
+    /// [`FileError`] when a file is not what the layout says.
+    pub fn map(ring: impl AsFd, page: impl AsFd, doorbell: OwnedFd) -> Result<Self, FileError> {
+        // Spinning only pays where a core is free for it.
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let spins = if cores > 4 { 2000 } else { 50 };
+        Ok(Self { ring: Mapping::of(ring, ring_layout::BYTES)?, page: Mapping::of(page, page_layout::BYTES)?, doorbell, spins })
+    }
+
+    /// A producer for a session nobody has pushed to yet.
+    #[must_use]
+    pub fn producer(&self) -> Producer {
+        Producer::new(Shape::SESSION)
+    }
+
+    /// Pushes one encoded record, waiting while the ring is full. False when `alive` said that nobody will ever take it (asked about every 100 ms).
+    pub fn push(&self, producer: &mut Producer, record: &[u8], mut alive: impl FnMut() -> bool) -> bool {
+        while !producer.try_push(&self.ring, &self.page, record) {
+            self.ring_doorbell();
+            let taken = self.page.load64(page_layout::TAKEN, Ordering::Acquire);
+            let moved = || self.page.load64(page_layout::TAKEN, Ordering::Acquire) != taken;
+            if !self.wait(Some(Instant::now() + Duration::from_millis(100)), moved) && !alive() {
+                return false;
+            }
+        }
+        self.ring_doorbell();
+        true
+    }
+
+    fn ring_doorbell(&self) {
+        if page::must_ring(&self.page) {
+            let _ = rustix::io::write(&self.doorbell, &1_u64.to_ne_bytes());
+        }
+    }
+
+    /// Waits until `condition` holds or the deadline passes; returns whether it holds. The condition is checked after every change the executor announces.
+    pub fn wait(&self, deadline: Option<Instant>, mut condition: impl FnMut() -> bool) -> bool {
+        for _ in 0..self.spins {
+            if condition() {
+                return true;
+            }
+            std::hint::spin_loop();
+        }
+        loop {
+            let activity = page::enter(&self.page, &self.ring);
+            if condition() {
+                page::leave(&self.ring);
+                return true;
+            }
+            let timeout = match deadline {
+                None => None,
+                Some(at) => match at.checked_duration_since(Instant::now()) {
+                    None => {
+                        page::leave(&self.ring);
+                        return condition();
+                    }
+                    Some(left) => rustix::fs::Timespec::try_from(left).ok(),
+                },
+            };
+            let _ = futex::wait(self.page.futex(page_layout::ACTIVITY), futex::Flags::empty(), activity, timeout.as_ref());
+            page::leave(&self.ring);
+        }
+    }
+
+    /// Wakes every waiting thread of this process (to let it look at something that is not in the page).
+    pub fn wake(&self) {
+        page::bump(&self.page, &self.ring);
+        let _ = futex::wake(self.page.futex(page_layout::ACTIVITY), futex::Flags::empty(), NonZeroU32::MAX.get());
+    }
+
+    #[must_use]
+    pub fn completed(&self, stream: u32) -> u64 {
+        page::completed(&self.page, stream)
+    }
+
+    #[must_use]
+    pub fn sticky(&self) -> u32 {
+        page::sticky(&self.page)
+    }
+
+    #[must_use]
+    pub fn event_ns(&self, event: u32) -> u64 {
+        page::event_ns(&self.page, event)
+    }
+
+    #[must_use]
+    pub fn answer(&self, slot: u32, request: u64) -> Option<Answer> {
+        page::answer(&self.page, slot, request)
+    }
+
+    #[must_use]
+    pub fn generation(&self) -> u32 {
+        page::generation(&self.page)
+    }
+
+    #[must_use]
+    pub fn server_pid(&self) -> u32 {
+        page::server(&self.page)
+    }
+
+    #[must_use]
+    pub fn memory_used(&self) -> u64 {
+        page::memory_used(&self.page)
+    }
+
+    /// Device printf text since the last call. One caller at a time.
+    pub fn take_text(&self, out: &mut Vec<u8>) {
+        page::take_text(&self.page, &self.ring, out);
+    }
+
+    /// The host callback with this sequence has run: the stream goes on.
+    pub fn set_host_done(&self, stream: u32, seq: u64) {
+        page::set_host_done(&self.ring, stream, seq);
+        self.ring_doorbell();
+    }
+}

@@ -1,0 +1,85 @@
+//! Memory files: making, sealing, checking and mapping them.
+
+use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::mm::{MapFlags, ProtFlags};
+use std::os::fd::{AsFd, OwnedFd};
+
+/// Why a memory file cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum FileError {
+    #[error("cannot make or map shared memory ({0}); check the memory limit of this process or container")]
+    System(#[from] rustix::io::Errno),
+    #[error("a shared memory file has {found} bytes where {wanted} are needed; client and service must be of the same cumux version")]
+    Size { found: u64, wanted: u64 },
+    #[error("a shared memory file is not sealed against shrinking; it did not come from a cumux server")]
+    Unsealed,
+}
+
+/// A new zeroed memory file of `bytes` bytes, sealed against growing, shrinking and further seals. Pages are taken when touched.
+///
+/// # Errors
+/// [`FileError::System`] when the kernel refuses.
+pub fn create(name: &str, bytes: u64) -> Result<OwnedFd, FileError> {
+    let file = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+    rustix::fs::ftruncate(&file, bytes)?;
+    rustix::fs::fcntl_add_seals(&file, SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL)?;
+    Ok(file)
+}
+
+/// Checks that a file has exactly `bytes` bytes and can no longer shrink.
+///
+/// # Errors
+/// [`FileError`] saying which of it is not so.
+pub fn check(file: impl AsFd, bytes: u64) -> Result<(), FileError> {
+    let found = u64::try_from(rustix::fs::fstat(&file)?.st_size).unwrap_or(0);
+    if found != bytes {
+        return Err(FileError::Size { found, wanted: bytes });
+    }
+    if !rustix::fs::fcntl_get_seals(&file)?.contains(SealFlags::SHRINK) {
+        return Err(FileError::Unsealed);
+    }
+    Ok(())
+}
+
+/// A shared mapping of a whole file, readable and writable, unmapped on drop.
+#[derive(Debug)]
+pub struct Mapping {
+    address: *mut u8,
+    bytes: usize,
+}
+
+// SAFETY: the mapping is shared memory that is only accessed through atomics and through copies whose results are not trusted; no thread owns it.
+unsafe impl Send for Mapping {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Maps all of `file`, which must have exactly `bytes` bytes and be sealed.
+    ///
+    /// # Errors
+    /// [`FileError`] when it is not such a file or the kernel refuses.
+    pub fn of(file: impl AsFd, bytes: usize) -> Result<Self, FileError> {
+        check(&file, bytes as u64)?;
+        // SAFETY: a fresh shared mapping at an address the kernel chooses; the file cannot shrink (checked), so no access raises SIGBUS.
+        let address = unsafe {
+            rustix::mm::mmap(std::ptr::null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::NORESERVE, &file, 0)?
+        };
+        Ok(Self { address: address.cast(), bytes })
+    }
+
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub(crate) fn address(&self) -> *mut u8 {
+        self.address
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: exactly the range that `of` mapped; nobody borrows from it any more.
+        let _ = unsafe { rustix::mm::munmap(self.address.cast(), self.bytes) };
+    }
+}

@@ -1,0 +1,231 @@
+//! What a successor needs to go on for a client: the log of its objects, and its accepted work that has not retired.
+//!
+//! Written by one executor at a time, read by the next after the writer's death was confirmed. Every append is published by one store, so a writer that dies at
+//! any instruction leaves a valid prefix. The client never has this file, but the reader checks lengths all the same: a damaged journal is an error, not a crash.
+//!
+//! Object log: two halves; `compact` writes the whole state into the other half and switches over with the one store that also holds the length.
+//! Work log: circular. An entry's position (bytes ever written before it) is its token; tokens grow. The tail moves over done entries.
+
+use crate::file::{FileError, Mapping};
+use crate::memory::{Memory, Ordering};
+use cumux_wire::layout::journal::{BYTES, HEADER_BYTES, OBJECT_BYTES, WORK_BYTES};
+use cumux_wire::record::MAX_BYTES;
+use std::os::fd::AsFd;
+
+const TAKEN: usize = 0;
+/// Bit 63: the live half; the rest: bytes in it.
+const OBJECTS: usize = 8;
+const WORK_HEAD: usize = 16;
+const WORK_TAIL: usize = 24;
+const WORK: usize = HEADER_BYTES + 2 * OBJECT_BYTES;
+/// Work entry: u32 bytes (whole entry), u32 state, u64 ring end, record.
+const ENTRY_HEADER: usize = 16;
+
+const ACCEPTED: u32 = 1;
+const DONE: u32 = 2;
+const PAD: u32 = 3;
+
+/// Why an entry cannot be written or a journal not read.
+#[derive(Debug, thiserror::Error)]
+pub enum JournalError {
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// The state of one client does not fit: it has too many objects.
+    #[error("the client's object log is full ({0} bytes); it has too many streams, modules and allocations at once")]
+    ObjectsFull(usize),
+    #[error("the journal is damaged: {0}")]
+    Damaged(&'static str),
+}
+
+/// A piece of accepted work.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WorkEntry {
+    pub token: u64,
+    pub ring_end: u64,
+    pub record: Vec<u8>,
+}
+
+#[derive(Debug)]
+pub struct Journal {
+    map: Mapping,
+    objects: u64,
+    head: u64,
+    tail: u64,
+}
+
+impl Journal {
+    /// Maps a journal: empty for a new session, otherwise as the predecessor left it.
+    ///
+    /// # Errors
+    /// [`JournalError`] when the file is not a journal.
+    pub fn map(file: impl AsFd) -> Result<Self, JournalError> {
+        let map = Mapping::of(file, BYTES)?;
+        let objects = map.load64(OBJECTS, Ordering::Acquire);
+        let head = map.load64(WORK_HEAD, Ordering::Acquire);
+        let tail = map.load64(WORK_TAIL, Ordering::Acquire);
+        if (objects & !(1 << 63)) > OBJECT_BYTES as u64 || head < tail || head - tail > WORK_BYTES as u64 {
+            return Err(JournalError::Damaged("positions"));
+        }
+        Ok(Self { map, objects, head, tail })
+    }
+
+    /// Ring position up to which records have been taken.
+    #[must_use]
+    pub fn taken(&self) -> u64 {
+        self.map.load64(TAKEN, Ordering::Acquire)
+    }
+
+    pub fn set_taken(&self, position: u64) {
+        self.map.store64(TAKEN, position, Ordering::Release);
+    }
+
+    fn half(&self) -> (usize, usize) {
+        let half = usize::from(self.objects >> 63 != 0);
+        #[expect(clippy::cast_possible_truncation, reason = "checked when mapped, bounded when appended")]
+        let used = (self.objects & !(1 << 63)) as usize;
+        (HEADER_BYTES + half * OBJECT_BYTES, used)
+    }
+
+    /// Appends one object entry. `snapshot` is called when the half is full and gives all entries that are still true (without the new one).
+    ///
+    /// # Errors
+    /// [`JournalError::ObjectsFull`] when even the snapshot and the entry do not fit; nothing has changed then.
+    pub fn append_object(&mut self, entry: &[u8], snapshot: impl FnOnce() -> Vec<Vec<u8>>) -> Result<(), JournalError> {
+        let (base, used) = self.half();
+        let needed = object_bytes(entry);
+        if used + needed <= OBJECT_BYTES {
+            self.write_object(base + used, entry);
+            self.objects += needed as u64;
+            self.map.store64(OBJECTS, self.objects, Ordering::Release);
+            return Ok(());
+        }
+        let entries = snapshot();
+        let total: usize = entries.iter().map(|e| object_bytes(e)).sum::<usize>() + needed;
+        // Half full after compaction, or the next append would compact again.
+        if total > OBJECT_BYTES / 2 {
+            return Err(JournalError::ObjectsFull(total));
+        }
+        let other = 1 - usize::from(self.objects >> 63 != 0);
+        let mut at = HEADER_BYTES + other * OBJECT_BYTES;
+        for e in entries.iter().map(Vec::as_slice).chain([entry]) {
+            self.write_object(at, e);
+            at += object_bytes(e);
+        }
+        self.objects = (other as u64) << 63 | total as u64;
+        self.map.store64(OBJECTS, self.objects, Ordering::Release);
+        Ok(())
+    }
+
+    fn write_object(&self, at: usize, entry: &[u8]) {
+        self.map.write(at, &(entry.len() as u64).to_le_bytes());
+        self.map.write(at + 8, entry);
+    }
+
+    /// All object entries, oldest first.
+    ///
+    /// # Errors
+    /// [`JournalError::Damaged`] when lengths do not add up.
+    pub fn objects(&self) -> Result<Vec<Vec<u8>>, JournalError> {
+        let (base, used) = self.half();
+        let (mut at, mut out) = (0, Vec::new());
+        while at < used {
+            let mut word = [0; 8];
+            if used - at < 8 {
+                return Err(JournalError::Damaged("object length"));
+            }
+            self.map.read(base + at, &mut word);
+            let len = usize::try_from(u64::from_le_bytes(word)).map_err(|_| JournalError::Damaged("object length"))?;
+            if len > used - at - 8 {
+                return Err(JournalError::Damaged("object length"));
+            }
+            let mut entry = vec![0; len];
+            self.map.read(base + at + 8, &mut entry);
+            out.push(entry);
+            at += (8 + len).next_multiple_of(8);
+        }
+        Ok(out)
+    }
+
+    /// Whether a record of any length can be accepted now.
+    #[must_use]
+    pub fn has_room(&self) -> bool {
+        WORK_BYTES as u64 - (self.head - self.tail) >= 2 * (ENTRY_HEADER + MAX_BYTES) as u64
+    }
+
+    /// Accepts a record; the token names it from now on. Call only when [`Journal::has_room`].
+    pub fn accept(&mut self, ring_end: u64, record: &[u8]) -> u64 {
+        let needed = (ENTRY_HEADER + record.len()).next_multiple_of(8);
+        let offset = offset(self.head);
+        if WORK_BYTES - offset < needed {
+            self.write_entry(offset, WORK_BYTES - offset, PAD, 0, &[]);
+            self.head += (WORK_BYTES - offset) as u64;
+        }
+        let token = self.head;
+        self.write_entry(crate::journal::offset(token), needed, ACCEPTED, ring_end, record);
+        self.head += needed as u64;
+        self.map.store64(WORK_HEAD, self.head, Ordering::Release);
+        token
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "bounded by WORK_BYTES")]
+    fn write_entry(&self, offset: usize, bytes: usize, state: u32, ring_end: u64, record: &[u8]) {
+        self.map.write(WORK + offset, &(bytes as u32).to_le_bytes());
+        self.map.write(WORK + offset + 4, &state.to_le_bytes());
+        if bytes >= ENTRY_HEADER {
+            self.map.write(WORK + offset + 8, &ring_end.to_le_bytes());
+            self.map.write(WORK + offset + ENTRY_HEADER, record);
+        }
+    }
+
+    /// The work named by `token` is over and must not be done again.
+    pub fn retire(&mut self, token: u64) {
+        if token < self.tail || token >= self.head {
+            return;
+        }
+        self.map.store32(WORK + offset(token) + 4, DONE, Ordering::Release);
+        while self.tail < self.head {
+            let at = WORK + offset(self.tail);
+            let state = self.map.load32(at + 4, Ordering::Relaxed);
+            if state != DONE && state != PAD {
+                break;
+            }
+            self.tail += u64::from(self.map.load32(at, Ordering::Relaxed)).max(8);
+        }
+        self.map.store64(WORK_TAIL, self.tail, Ordering::Release);
+    }
+
+    /// Accepted work that was not retired, oldest first.
+    ///
+    /// # Errors
+    /// [`JournalError::Damaged`] when lengths do not add up.
+    pub fn work(&self) -> Result<Vec<WorkEntry>, JournalError> {
+        let (mut at, mut out) = (self.tail, Vec::new());
+        while at < self.head {
+            let offset = offset(at);
+            let bytes = self.map.load32(WORK + offset, Ordering::Relaxed) as usize;
+            let state = self.map.load32(WORK + offset + 4, Ordering::Relaxed);
+            if bytes < 8 || !bytes.is_multiple_of(8) || bytes > WORK_BYTES - offset {
+                return Err(JournalError::Damaged("work length"));
+            }
+            if state == ACCEPTED {
+                if bytes < ENTRY_HEADER + 8 {
+                    return Err(JournalError::Damaged("work length"));
+                }
+                let mut record = vec![0; bytes - ENTRY_HEADER];
+                self.map.read(WORK + offset + ENTRY_HEADER, &mut record);
+                out.push(WorkEntry { token: at, ring_end: self.map.load64(WORK + offset + 8, Ordering::Relaxed), record });
+            }
+            at += bytes as u64;
+        }
+        Ok(out)
+    }
+}
+
+fn object_bytes(entry: &[u8]) -> usize {
+    (8 + entry.len()).next_multiple_of(8)
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "modulo WORK_BYTES")]
+fn offset(position: u64) -> usize {
+    (position % WORK_BYTES as u64) as usize
+}

@@ -1,0 +1,130 @@
+//! The ring itself: one producer, one consumer, records of whole 8-byte words that never wrap.
+//!
+//! `head` is in the ring file (client-written), `taken` in the page (executor-written). Both count bytes for ever; modulo the data size they are offsets.
+//! The producer fills the rest of the data area with a pad record when a record does not fit before its end.
+
+use crate::memory::{Memory, Ordering};
+use cumux_wire::layout;
+use cumux_wire::record::{self, DecodeError};
+
+/// Where the data area lies and how long it is (a power of two). The shipped one is [`Shape::SESSION`]; models use small ones.
+#[derive(Debug, Clone, Copy)]
+pub struct Shape {
+    pub data: usize,
+    pub data_bytes: usize,
+}
+
+impl Shape {
+    pub const SESSION: Shape = Shape { data: layout::ring::DATA, data_bytes: layout::ring::DATA_BYTES };
+}
+
+/// The client's end. Calls are serialised by the client's lock.
+#[derive(Debug)]
+pub struct Producer {
+    shape: Shape,
+    head: u64,
+    /// Last seen `taken`; looked up again only when there seems to be no room.
+    taken: u64,
+}
+
+impl Producer {
+    #[must_use]
+    pub fn new(shape: Shape) -> Self {
+        Self { shape, head: 0, taken: 0 }
+    }
+
+    /// Pushes one record if there is room; false if the executor must take something first.
+    pub fn try_push(&mut self, ring: &impl Memory, page: &impl Memory, bytes: &[u8]) -> bool {
+        let size = self.shape.data_bytes as u64;
+        let offset = (self.head & (size - 1)) as usize;
+        let to_end = self.shape.data_bytes - offset;
+        let pad = if bytes.len() > to_end { to_end } else { 0 };
+        let needed = (pad + bytes.len()) as u64;
+        if size - (self.head - self.taken) < needed {
+            self.taken = page.load64(layout::page::TAKEN, Ordering::Acquire).min(self.head);
+            if size - (self.head - self.taken) < needed {
+                return false;
+            }
+        }
+        if pad > 0 {
+            #[expect(clippy::cast_possible_truncation, reason = "shorter than the ring")]
+            let word = (pad as u32).to_le_bytes();
+            ring.write(self.shape.data + offset, &[word[0], word[1], word[2], word[3], 0, 0, 0, 0]);
+        }
+        let at = if pad > 0 { 0 } else { offset };
+        ring.write(self.shape.data + at, bytes);
+        self.head += needed;
+        ring.store64(layout::ring::HEAD, self.head, Ordering::Release);
+        true
+    }
+}
+
+/// The executor's end.
+#[derive(Debug)]
+pub struct Consumer {
+    shape: Shape,
+    taken: u64,
+}
+
+/// What is next in the ring.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Next {
+    Empty,
+    /// A private copy of a record is in the buffer; [`Consumer::take`] with this position takes it.
+    Record { end: u64 },
+}
+
+impl Consumer {
+    /// Goes on at ring position `taken` (0 for a new session).
+    #[must_use]
+    pub fn new(shape: Shape, taken: u64) -> Self {
+        Self { shape, taken }
+    }
+
+    #[must_use]
+    pub fn taken(&self) -> u64 {
+        self.taken
+    }
+
+    /// Copies the next record into `buffer`, skipping pads.
+    ///
+    /// # Errors
+    /// [`DecodeError`] when positions or lengths are impossible: the client lies or its memory is damaged.
+    pub fn peek(&mut self, ring: &impl Memory, buffer: &mut Vec<u8>) -> Result<Next, DecodeError> {
+        loop {
+            let head = ring.load64(layout::ring::HEAD, Ordering::Acquire);
+            let filled = head.wrapping_sub(self.taken);
+            if filled == 0 {
+                return Ok(Next::Empty);
+            }
+            if filled > self.shape.data_bytes as u64 || !filled.is_multiple_of(8) {
+                return Err(DecodeError::Field("ring head"));
+            }
+            #[expect(clippy::cast_possible_truncation, reason = "both below the size of the ring")]
+            let (offset, filled) = ((self.taken & (self.shape.data_bytes as u64 - 1)) as usize, filled as usize);
+            let available = filled.min(self.shape.data_bytes - offset);
+            if available < 8 {
+                return Err(DecodeError::Field("ring head"));
+            }
+            let mut first = [0; 8];
+            ring.read(self.shape.data + offset, &mut first);
+            let (length, pad) = record::length(first, available)?;
+            if pad {
+                self.taken += length as u64;
+                continue;
+            }
+            buffer.clear();
+            buffer.resize(length, 0);
+            ring.read(self.shape.data + offset, buffer);
+            // The length was decided on the first copy; the client cannot change it any more.
+            buffer[..8].copy_from_slice(&first);
+            return Ok(Next::Record { end: self.taken + length as u64 });
+        }
+    }
+
+    /// Gives the space up to `end` back to the client.
+    pub fn take(&mut self, page: &impl Memory, end: u64) {
+        self.taken = end;
+        page.store64(layout::page::TAKEN, end, Ordering::Release);
+    }
+}

@@ -1,0 +1,102 @@
+//! The executor's end of a session.
+
+use crate::file::{FileError, Mapping};
+use crate::page::{self, Answer};
+use crate::queue::{Consumer, Next, Shape};
+use cumux_wire::layout::{page as page_layout, ring as ring_layout};
+use cumux_wire::record::DecodeError;
+use rustix::thread::futex;
+use std::os::fd::AsFd;
+
+/// Mapped ring and page of a session, executor side. Everything read from the ring file is an allegation.
+#[derive(Debug)]
+pub struct Service {
+    ring: Mapping,
+    page: Mapping,
+}
+
+impl Service {
+    /// # Errors
+    /// [`FileError`] when a file is not what the layout says.
+    pub fn map(ring: impl AsFd, page: impl AsFd) -> Result<Self, FileError> {
+        Ok(Self { ring: Mapping::of(ring, ring_layout::BYTES)?, page: Mapping::of(page, page_layout::BYTES)? })
+    }
+
+    /// The consumer that goes on at `taken`.
+    #[must_use]
+    pub fn consumer(taken: u64) -> Consumer {
+        Consumer::new(Shape::SESSION, taken)
+    }
+
+    /// Copies the next record out, see [`Consumer::peek`].
+    ///
+    /// # Errors
+    /// [`DecodeError`] when the ring cannot be true.
+    pub fn peek(&self, consumer: &mut Consumer, buffer: &mut Vec<u8>) -> Result<Next, DecodeError> {
+        consumer.peek(&self.ring, buffer)
+    }
+
+    pub fn take(&self, consumer: &mut Consumer, end: u64) {
+        consumer.take(&self.page, end);
+    }
+
+    /// Announces changes: waiters look again.
+    pub fn notify(&self) {
+        if page::bump(&self.page, &self.ring) {
+            let _ = futex::wake(self.page.futex(page_layout::ACTIVITY), futex::Flags::empty(), i32::MAX.cast_unsigned());
+        }
+    }
+
+    pub fn set_sleeping(&self, sleeping: bool) {
+        page::set_sleeping(&self.page, sleeping);
+    }
+
+    /// What the client's page says is done; only for a successor that takes the session over.
+    #[must_use]
+    pub fn completed(&self, stream: u32) -> u64 {
+        page::completed(&self.page, stream)
+    }
+
+    pub fn set_completed(&self, stream: u32, seq: u64) {
+        page::set_completed(&self.page, stream, seq);
+    }
+
+    pub fn answer(&self, slot: u32, request: u64, answer: &Answer) {
+        page::set_answer(&self.page, slot, request, answer);
+    }
+
+    #[must_use]
+    pub fn sticky(&self) -> u32 {
+        page::sticky(&self.page)
+    }
+
+    pub fn set_sticky(&self, result: u32) {
+        page::set_sticky(&self.page, result);
+    }
+
+    pub fn set_event_ns(&self, event: u32, ns: u64) {
+        page::set_event_ns(&self.page, event, ns);
+    }
+
+    pub fn set_generation(&self, generation: u32) {
+        page::set_generation(&self.page, generation);
+    }
+
+    pub fn set_server(&self, pid: u32) {
+        page::set_server(&self.page, pid);
+    }
+
+    pub fn set_memory_used(&self, bytes: u64) {
+        page::set_memory_used(&self.page, bytes);
+    }
+
+    /// Appends device text; returns how many bytes had room.
+    pub fn put_text(&self, text: &[u8]) -> usize {
+        page::put_text(&self.page, &self.ring, text)
+    }
+
+    #[must_use]
+    pub fn host_done(&self, stream: u32) -> u64 {
+        page::host_done(&self.ring, stream)
+    }
+}

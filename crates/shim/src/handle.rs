@@ -1,0 +1,176 @@
+//! Handles: the opaque words a program holds for streams, events, modules and all the rest.
+//!
+//! A handle names a slot of a table and the slot's generation, never an address: whatever word a program passes is looked up, and a
+//! freed or invented one is found out. Handles look like aligned pointers into a part of the address space where nothing is mapped.
+
+use std::collections::VecDeque;
+use std::marker::PhantomData;
+use std::sync::{Arc, PoisonError, RwLock};
+
+/// Above everything cumux maps, below the end of user space.
+const MARK: u64 = 0x6000_0000_0000;
+const INDEX_BITS: u32 = 20;
+/// Freed slots rest in a queue until this many have gathered, so that a stale handle stays invalid for long.
+const REST: usize = 64;
+
+/// What a handle is for; part of the word, so that a stream is never taken for an event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Kind {
+    Context = 1,
+    Stream = 2,
+    Event = 3,
+    Module = 4,
+    Function = 5,
+    Library = 6,
+    Kernel = 7,
+    Pool = 8,
+    Graph = 9,
+    GraphNode = 10,
+    GraphExec = 11,
+    UserObject = 12,
+    Memory = 13,
+    Link = 14,
+}
+
+impl Kind {
+    /// The kind a word claims to have.
+    #[must_use]
+    pub fn of(handle: u64) -> Option<u8> {
+        (handle & 0xFFFF_F000_0000_0000 == MARK).then_some(((handle >> 40) & 0xF) as u8)
+    }
+}
+
+#[derive(Debug)]
+struct Slot<T> {
+    generation: u16,
+    value: Option<Arc<T>>,
+}
+
+#[derive(Debug)]
+struct Slots<T> {
+    slots: Vec<Slot<T>>,
+    free: VecDeque<u32>,
+}
+
+/// All objects of one kind.
+#[derive(Debug)]
+pub struct Table<T> {
+    kind: Kind,
+    slots: RwLock<Slots<T>>,
+    _kind: PhantomData<T>,
+}
+
+impl<T> Table<T> {
+    #[must_use]
+    pub const fn new(kind: Kind) -> Self {
+        Self { kind, slots: RwLock::new(Slots { slots: Vec::new(), free: VecDeque::new() }), _kind: PhantomData }
+    }
+
+    /// Mints a handle and lets `make` build the object that knows it; `None` when a million are in use.
+    pub fn insert(&self, make: impl FnOnce(u64) -> Arc<T>) -> Option<(u64, Arc<T>)> {
+        let mut table = self.slots.write().unwrap_or_else(PoisonError::into_inner);
+        let rested = table.free.len() > REST || table.slots.len() >> INDEX_BITS != 0;
+        let index = match if rested { table.free.pop_front() } else { None } {
+            Some(index) => index,
+            None => {
+                let index = u32::try_from(table.slots.len()).ok().filter(|index| index >> INDEX_BITS == 0)?;
+                table.slots.push(Slot { generation: 1, value: None });
+                index
+            }
+        };
+        let slot = table.slots.get_mut(index as usize)?;
+        let handle = MARK | (self.kind as u64) << 40 | u64::from(slot.generation) << 24 | u64::from(index) << 4;
+        let value = make(handle);
+        slot.value = Some(Arc::clone(&value));
+        Some((handle, value))
+    }
+
+    fn place(&self, handle: u64) -> Option<(usize, u16)> {
+        let ours = Kind::of(handle) == Some(self.kind as u8) && handle & 0xF == 0;
+        ours.then_some(((handle >> 4) as usize & ((1 << INDEX_BITS) - 1), (handle >> 24) as u16))
+    }
+
+    /// The object a handle names.
+    #[must_use]
+    pub fn get(&self, handle: u64) -> Option<Arc<T>> {
+        let (index, generation) = self.place(handle)?;
+        let table = self.slots.read().unwrap_or_else(PoisonError::into_inner);
+        table.slots.get(index).filter(|slot| slot.generation == generation)?.value.clone()
+    }
+
+    /// Takes the object out; the handle is invalid from now on.
+    pub fn remove(&self, handle: u64) -> Option<Arc<T>> {
+        let (index, generation) = self.place(handle)?;
+        let mut table = self.slots.write().unwrap_or_else(PoisonError::into_inner);
+        let slot = table.slots.get_mut(index).filter(|slot| slot.generation == generation)?;
+        let value = slot.value.take()?;
+        slot.generation = slot.generation.wrapping_add(1).max(1);
+        table.free.push_back(index as u32);
+        Some(value)
+    }
+
+    /// Takes out everything that `which` names.
+    pub fn remove_all(&self, which: impl Fn(&T) -> bool) -> Vec<Arc<T>> {
+        let mut gone = Vec::new();
+        let mut table = self.slots.write().unwrap_or_else(PoisonError::into_inner);
+        let Slots { slots, free } = &mut *table;
+        for (index, slot) in slots.iter_mut().enumerate() {
+            if slot.value.as_deref().is_some_and(&which) {
+                gone.extend(slot.value.take());
+                slot.generation = slot.generation.wrapping_add(1).max(1);
+                free.push_back(index as u32);
+            }
+        }
+        gone
+    }
+
+    /// Everything that `which` names.
+    #[must_use]
+    pub fn all(&self, which: impl Fn(&T) -> bool) -> Vec<Arc<T>> {
+        let table = self.slots.read().unwrap_or_else(PoisonError::into_inner);
+        table.slots.iter().filter_map(|slot| slot.value.as_ref()).filter(|value| which(value)).map(Arc::clone).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_removed_handle_stays_invalid_and_slots_are_used_again() {
+        let table = Table::<u32>::new(Kind::Event);
+        let (first, _) = table.insert(|_| Arc::new(1)).unwrap();
+        assert_eq!(table.get(first).as_deref(), Some(&1));
+        assert_eq!(table.remove(first).as_deref(), Some(&1));
+        assert_eq!((table.get(first), table.remove(first)), (None, None));
+        let mut seen = std::collections::HashSet::from([first]);
+        for n in 0..1000 {
+            let (handle, _) = table.insert(|_| Arc::new(n)).unwrap();
+            assert!(seen.insert(handle), "handle {handle:#x} came twice");
+            assert!(table.remove(handle).is_some());
+        }
+        assert!(table.slots.read().unwrap().slots.len() < 200, "slots are used again");
+    }
+
+    #[test]
+    fn another_kind_and_garbage_are_refused() {
+        let events = Table::<u32>::new(Kind::Event);
+        let streams = Table::<u32>::new(Kind::Stream);
+        let (event, _) = events.insert(|_| Arc::new(1)).unwrap();
+        streams.insert(|_| Arc::new(2)).unwrap();
+        assert_eq!(streams.get(event), None);
+        for garbage in [0, 1, 2, u64::MAX, 0xdead_beef, event + 1, event + 16, event ^ (1 << 24), event | 1 << 63] {
+            assert_eq!(events.get(garbage), None, "{garbage:#x}");
+        }
+    }
+
+    #[test]
+    fn all_of_one_owner_go_together() {
+        let table = Table::<u32>::new(Kind::Stream);
+        let handles: Vec<u64> = (0..10).map(|n| table.insert(|_| Arc::new(n)).unwrap().0).collect();
+        assert_eq!(table.remove_all(|n| n % 2 == 0).len(), 5);
+        assert_eq!(handles.iter().filter(|h| table.get(**h).is_some()).count(), 5);
+        assert_eq!(table.all(|n| *n > 5).len(), 2);
+    }
+}
