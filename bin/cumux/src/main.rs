@@ -1,1 +1,46 @@
-fn main() {}
+//! `cumux`: one binary, many names. This file only chooses; each command is a module.
+//!
+//! Called as `nvidia-cuda-mps-control` it is `cumux control`, called as `nvidia-cuda-mps-server` it is the server.
+#![forbid(unsafe_code)]
+
+mod cli;
+mod control;
+mod demo;
+mod device;
+mod doctor;
+mod error;
+mod install;
+mod library;
+mod private;
+mod processes;
+mod run;
+mod status;
+
+use clap::Parser as _;
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let arguments: Vec<OsString> = std::env::args_os().collect();
+    let result = match called_as(&arguments).as_deref() {
+        Some("nvidia-cuda-mps-control") => control::main(rest(&arguments)),
+        Some("nvidia-cuda-mps-server") => processes::drop_in_server(rest(&arguments)),
+        _ => cli::dispatch(cli::Cli::parse_from(arguments)),
+    };
+    match result {
+        Ok(status) => ExitCode::from(status),
+        Err(error) => {
+            eprintln!("{}", error::sentence(&error));
+            ExitCode::from(error::exit_status(&error))
+        }
+    }
+}
+
+fn called_as(arguments: &[OsString]) -> Option<String> {
+    Some(Path::new(arguments.first()?).file_name()?.to_string_lossy().into_owned())
+}
+
+fn rest(arguments: &[OsString]) -> Vec<OsString> {
+    arguments.iter().skip(1).cloned().collect()
+}

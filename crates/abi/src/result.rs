@@ -125,7 +125,7 @@ const TEXTS: &[(u32, &CStr)] = &[
     (913, c"the function handle is not loaded when calling an API that requires a loaded function"),
     (914, c"one or more resources passed in are not valid resource types for the operation"),
     (915, c"one or more resources are insufficient or non-applicable for the operation"),
-    (916, c"key rotation"),
+    (916, c"an error happened during the key rotation sequence"),
     (999, c"unknown error"),
 ];
 

@@ -27,6 +27,8 @@ pub enum Command {
     DeviceQuery { server: Option<u32>, csv: bool },
     /// Our own: everything about every server as one JSON line.
     StatusJson,
+    /// Our own: the number of the protocol between programs, daemon and servers.
+    ProtocolVersion,
     /// A command of later MPS releases that this version of cumux does not have.
     NotBuilt { name: String },
     Unknown { name: String },
@@ -51,6 +53,7 @@ impl Command {
                 | Command::GetDefaultPriority
                 | Command::DeviceQuery { .. }
                 | Command::StatusJson
+                | Command::ProtocolVersion
                 | Command::NotBuilt { .. }
                 | Command::Unknown { .. }
         )
@@ -90,6 +93,7 @@ impl Command {
             "terminate_client" => Command::TerminateClient { server: number(0), client: number(1) },
             "device_query" => Command::DeviceQuery { server: words.iter().find(|w| !w.starts_with('-')).map(|w| leading_number(w)), csv: words.contains(&"--csv") },
             "status" if words == ["--json"] => Command::StatusJson,
+            "protocol_version" => Command::ProtocolVersion,
             "sm_partition" | "lspart" => Command::NotBuilt { name: name.into() },
             _ => Command::Unknown { name: name.into() },
         }

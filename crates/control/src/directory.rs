@@ -3,7 +3,7 @@
 //! Invariant: whoever holds the lock file's lock is the one daemon of the directory. Everything else found in it may be left over from a
 //! daemon that died, and is reclaimed under the lock.
 
-use rustix::fs::{FlockOperation, Mode, flock};
+use rustix::fs::{FlockOperation, flock};
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
@@ -95,6 +95,10 @@ impl PipeDirectory {
     /// Another daemon serves it, or the system does not let us.
     pub fn claim(&self) -> Result<Claim, DirectoryError> {
         self.check_length()?;
+        if self.daemon().is_some() {
+            // Before the lock file: another user's daemon would not let us open it.
+            return Err(DirectoryError::AlreadyRunning);
+        }
         if !self.path.is_dir() {
             fs::create_dir_all(&self.path).map_err(|cause| DirectoryError::CannotMake { path: self.path.clone(), cause })?;
             // Others must be able to enter, whatever the umask: their programs are served from here.
@@ -116,19 +120,11 @@ impl PipeDirectory {
         Ok(Claim { directory: self.clone(), _lock: lock })
     }
 
-    /// Whether a daemon holds this directory: its pid, as its pid file says.
+    /// Whether a daemon listens here: its pid, as its pid file says (0 if that cannot be read).
     #[must_use]
     pub fn daemon(&self) -> Option<u32> {
-        let lock = rustix::fs::open(self.path.join("lock"), rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC, Mode::empty()).ok();
-        if let Some(lock) = lock {
-            if flock(&lock, FlockOperation::NonBlockingLockShared).is_ok() {
-                return None;
-            }
-        } else {
-            // Not ours to read: whether it listens is all that can be seen.
-            std::os::unix::net::UnixStream::connect(self.control()).ok()?;
-        }
-        fs::read_to_string(self.pid_file()).ok()?.trim().parse().ok()
+        std::os::unix::net::UnixStream::connect(self.control()).ok()?;
+        Some(fs::read_to_string(self.pid_file()).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0))
     }
 }
 
@@ -189,15 +185,18 @@ mod tests {
         let directory = PipeDirectory::at(&path);
         assert_eq!(directory.daemon(), None);
         let claim = directory.claim().unwrap();
+        assert!(matches!(directory.claim(), Err(DirectoryError::AlreadyRunning)), "the lock is held");
+        let listener = std::os::unix::net::UnixListener::bind(directory.control()).unwrap();
         assert_eq!(directory.daemon(), Some(std::process::id()));
-        assert!(matches!(directory.claim(), Err(DirectoryError::AlreadyRunning)));
+        drop(listener);
+        assert_eq!(directory.daemon(), None, "nobody listens any more");
         drop(claim);
         assert!(!directory.pid_file().exists());
         // A daemon that was killed leaves its files without the lock.
         fs::write(directory.pid_file(), "1\n").unwrap();
         fs::write(directory.control(), "").unwrap();
-        assert_eq!(directory.daemon(), None);
         drop(directory.claim().unwrap());
+        assert!(!directory.control().exists());
         fs::remove_dir_all(&path).unwrap();
     }
 

@@ -1,1 +1,23 @@
-//! (being written)
+//! The control daemon: the MPS text commands, the registry of servers, the queue of users. It never touches a GPU.
+//!
+//! The text side answers as NVIDIA's daemon of driver 580 does. Clients and servers meet it on the socket `cumux` of the pipe directory: a
+//! client says hello, the daemon finds or starts the server of that user and hands the client's own socket over; from then on it is out of the way.
+//! Running servers outlive a daemon and register with the next.
+#![forbid(unsafe_code)]
+
+mod answer;
+pub mod command;
+mod daemon;
+pub mod directory;
+mod frontend;
+mod help;
+mod log;
+pub mod registry;
+pub mod report;
+pub mod settings;
+mod ui;
+
+pub use daemon::{DaemonError, Options, run};
+pub use directory::PipeDirectory;
+pub use frontend::{Frontend, FrontendError};
+pub use help::HELP;

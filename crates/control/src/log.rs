@@ -12,10 +12,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Who speaks in a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Role {
+pub(crate) enum Role {
     Control,
     Server,
-    Other,
+
 }
 
 impl Role {
@@ -23,13 +23,12 @@ impl Role {
         match self {
             Role::Control => "Control",
             Role::Server => "Server",
-            Role::Other => "Other",
         }
     }
 }
 
 /// One log file, shared by threads.
-pub struct Log {
+pub(crate) struct Log {
     path: PathBuf,
     state: Mutex<State>,
     /// Also to standard output: the daemon in the foreground.
@@ -44,12 +43,12 @@ struct State {
 impl Log {
     /// Opens for appending. A file that cannot be opened now is tried again with every line.
     #[must_use]
-    pub fn open(path: &Path, echo: bool) -> Self {
+    pub(crate) fn open(path: &Path, echo: bool) -> Self {
         Self { path: path.to_owned(), state: Mutex::new(State { file: append(path), dropped: 0 }), echo }
     }
 
     /// Writes one line with the time of now.
-    pub fn line(&self, role: Role, pid: u32, text: &str) {
+    pub(crate) fn line(&self, role: Role, pid: u32, text: &str) {
         let stamp = stamp(SystemTime::now());
         let line = format_line(&stamp, role, pid, text);
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -91,7 +90,7 @@ fn format_line(stamp: &str, role: Role, pid: u32, text: &str) -> String {
 
 /// `YYYY-MM-DD HH:MM:SS.mmm` in UTC. NVIDIA writes local time; servers run in UTC, and reading the zone files is not worth a dependency.
 #[must_use]
-pub fn stamp(time: SystemTime) -> String {
+pub(crate) fn stamp(time: SystemTime) -> String {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     let (days, second) = (since.as_secs() / 86_400, since.as_secs() % 86_400);
     let (year, month, day) = civil(days);
@@ -121,7 +120,6 @@ mod tests {
         let time = UNIX_EPOCH + Duration::from_millis(1_795_219_691_353);
         assert_eq!(stamp(time), "2026-11-21 00:08:11.353");
         assert_eq!(format_line("T", Role::Control, 1093, "NEW UI"), "[T Control  1093] NEW UI\n");
-        assert_eq!(format_line("T", Role::Other, 1098, "Startup"), "[T Other  1098] Startup\n");
         assert_eq!(format_line("T", Role::Control, 7, "a\nb"), "[T Control     7] a b\n", "no line can be forged");
     }
 

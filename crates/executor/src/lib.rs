@@ -1,1 +1,222 @@
-//! (being written)
+//! The executor: rings in, device calls out. One process, one fault domain, disposable.
+//!
+//! It owns a device and serves sessions that the server attaches. Everything it knows of a client is in that client's journal and in the keeper, so that another
+//! executor can go on where this one died. As a standby it holds the sessions' files and waits for `Activate`.
+//!
+//! Threads: one that talks to the server ([`run`]), one for intake ([`intake`]), the device's own, and one for each module that is being loaded.
+#![forbid(unsafe_code)]
+
+pub mod arena;
+mod control;
+mod drive;
+pub mod error;
+pub mod heap;
+mod intake;
+mod memory;
+mod module;
+pub mod objects;
+mod open;
+mod session;
+mod shared;
+mod sink;
+pub mod stream;
+
+use crate::error::ExecutorError;
+use crate::intake::{Intake, Sessions};
+use crate::open::Files;
+use crate::shared::Shared;
+use crate::sink::Reports;
+use cumux_device::Open;
+use cumux_keeper::client::Keeper;
+use cumux_link::{Connection, LinkError};
+use cumux_wire::VERSION;
+use cumux_wire::message::{FromExecutor, Hello, Session as Sheet, ToExecutor};
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, HashMap};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
+
+/// How an executor is started.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The server's socket.
+    pub server: PathBuf,
+    /// Device names; the first is served.
+    pub devices: Vec<String>,
+}
+
+/// How long an executor that serves sessions waits for a new server.
+const SERVER_PATIENCE: Duration = Duration::from_secs(60);
+const RETRY: Duration = Duration::from_millis(20);
+
+struct Executor {
+    shared: Arc<Shared>,
+    intake: Arc<Intake>,
+    /// Attached while standby: opened when activated.
+    waiting: BTreeMap<u32, (Sheet, Files)>,
+    /// 0 = standby.
+    generation: u32,
+}
+
+/// Opens the device, connects to the server and serves until told to quit or left alone.
+///
+/// # Errors
+/// [`ExecutorError`] when the device cannot be opened or the server never answers.
+pub fn run(options: &Options, opener: &dyn Open) -> Result<(), ExecutorError> {
+    let name = options.devices.first().cloned().unwrap_or_default();
+    let sessions = Sessions::default();
+    let sink = Arc::new(Reports::new(sessions.clone()));
+    let device = opener.open(&name, sink)?;
+    let facts = device.facts().clone();
+    let (reports, outbox) = mpsc::channel();
+    let shared = Arc::new(Shared::new(device, reports)?);
+    let intake = Intake::new(sessions, shared.clone())?;
+    let thread = intake.clone();
+    std::thread::Builder::new().name("intake".into()).spawn(move || thread.run()).map_err(|_| rustix::io::Errno::AGAIN)?;
+    let mut executor = Executor { shared, intake, waiting: BTreeMap::new(), generation: 0 };
+    let line: Arc<Mutex<Option<Connection>>> = Arc::default();
+    let sender = line.clone();
+    std::thread::Builder::new().name("reports".into()).spawn(move || send_reports(&outbox, &sender)).map_err(|_| rustix::io::Errno::AGAIN)?;
+    loop {
+        let connection = connect(&options.server, executor.generation > 0)?;
+        let hello = Hello::Executor {
+            version: VERSION,
+            pid: std::process::id(),
+            generation: executor.generation,
+            serving: executor.generation > 0,
+            devices: vec![facts.clone()],
+        };
+        connection.send(&hello, &[])?;
+        *line.lock() = Some(connection.try_clone()?);
+        match executor.serve(&connection) {
+            Err(ExecutorError::Link(LinkError::Closed | LinkError::System(_))) => *line.lock() = None,
+            other => return other,
+        }
+    }
+}
+
+/// Reports go out as long as there is a server; without one the newest of each kind matters little and they wait for the next.
+fn send_reports(outbox: &mpsc::Receiver<FromExecutor>, line: &Mutex<Option<Connection>>) {
+    for message in outbox {
+        loop {
+            let sent = line.lock().as_ref().map(|connection| connection.send(&message, &[]));
+            match sent {
+                Some(Ok(()) | Err(LinkError::TooLong(_) | LinkError::Format(_))) => break,
+                _ => std::thread::sleep(RETRY),
+            }
+        }
+    }
+}
+
+fn connect(path: &Path, serving: bool) -> Result<Connection, ExecutorError> {
+    let until = Instant::now() + if serving { SERVER_PATIENCE } else { Duration::from_secs(10) };
+    loop {
+        match Connection::connect(path) {
+            Ok(connection) => return Ok(connection),
+            Err(error) if Instant::now() >= until => return Err(error.into()),
+            Err(_) => std::thread::sleep(RETRY),
+        }
+    }
+}
+
+impl Executor {
+    fn serve(&mut self, connection: &Connection) -> Result<(), ExecutorError> {
+        loop {
+            let (message, descriptors) = connection.receive::<ToExecutor>()?;
+            match message {
+                ToExecutor::Keeper => self.keeper(descriptors)?,
+                ToExecutor::Attach { session } => self.attach(session, descriptors),
+                ToExecutor::Detach { session } => self.detach(session),
+                ToExecutor::Terminate { session, result } => self.terminate(session, result),
+                ToExecutor::Activate { generation } => self.activate(generation),
+                ToExecutor::Metrics { request } => {
+                    let clients = self.intake_sessions().iter().map(|s| s.status()).collect();
+                    self.shared.report(FromExecutor::Metrics { request, clients });
+                }
+                ToExecutor::Server { pid } => {
+                    for session in self.intake_sessions() {
+                        session.service.set_server(pid);
+                        session.service.notify();
+                    }
+                }
+                ToExecutor::Quit => return Ok(()),
+            }
+        }
+    }
+
+    fn intake_sessions(&self) -> Vec<Arc<session::Session>> {
+        self.intake.sessions()
+    }
+
+    fn keeper(&self, descriptors: Vec<OwnedFd>) -> Result<(), ExecutorError> {
+        let [socket] = cumux_link::connection::exactly(descriptors)?;
+        self.shared.set_keeper(Keeper::over(socket).map_err(|e| ExecutorError::Keeper(e.to_string()))?);
+        // A keeper that was replaced knows nothing yet.
+        self.shared.rekeep_images()?;
+        for session in self.intake_sessions() {
+            session.rekeep()?;
+        }
+        Ok(())
+    }
+
+    fn attach(&mut self, sheet: Sheet, descriptors: Vec<OwnedFd>) {
+        let id = sheet.id;
+        let outcome = Files::new(descriptors).and_then(|files| {
+            if self.generation == 0 {
+                self.waiting.insert(id, (sheet, files));
+                return Ok(());
+            }
+            // The server repeats Attach to whoever it is not sure about.
+            if self.intake.has(id) {
+                return Ok(());
+            }
+            open::open(&self.shared, &self.intake, sheet, files, self.generation, &HashMap::new())
+        });
+        let error = outcome.err().map(|e| e.to_string()).unwrap_or_default();
+        if self.generation > 0 || !error.is_empty() {
+            self.shared.report(FromExecutor::Attached { session: id, error });
+        }
+    }
+
+    fn detach(&mut self, id: u32) {
+        self.waiting.remove(&id);
+        if let Some(session) = self.intake.remove(id) {
+            match session.close() {
+                Ok(status) => self.shared.report(FromExecutor::Detached { status }),
+                Err(error) => {
+                    tracing::error!("session {id} did not close cleanly: {error}");
+                    self.shared.report(FromExecutor::Detached { status: session.status() });
+                }
+            }
+        } else if self.generation > 0 {
+            self.shared.report(FromExecutor::Detached { status: cumux_wire::message::ClientStatus { session: id, ..Default::default() } });
+        }
+    }
+
+    fn terminate(&self, id: u32, result: u32) {
+        if let Some(session) = self.intake_sessions().into_iter().find(|s| s.client() == id) {
+            let fault = cumux_device::Fault { result, text: "the client was terminated by the administrator".into() };
+            session.fault(&mut session.lock(), &fault);
+        }
+    }
+
+    fn activate(&mut self, generation: u32) {
+        let begun = Instant::now();
+        self.generation = generation;
+        let images = self.shared.restore_images().unwrap_or_else(|error| {
+            tracing::error!("stored images cannot be had: {error}");
+            HashMap::new()
+        });
+        let (mut resumed, mut lost) = (Vec::new(), Vec::new());
+        for (id, (sheet, files)) in std::mem::take(&mut self.waiting) {
+            match open::open(&self.shared, &self.intake, sheet, files, generation, &images) {
+                Ok(()) => resumed.push(id),
+                Err(error) => lost.push((id, error.to_string())),
+            }
+        }
+        tracing::info!("active as generation {generation} after {:?}: {} sessions, {} lost", begun.elapsed(), resumed.len(), lost.len());
+        self.shared.report(FromExecutor::Active { generation, resumed, lost });
+    }
+}

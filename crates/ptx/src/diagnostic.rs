@@ -34,23 +34,12 @@ impl Diagnostic {
             let column = (self.pos.col as usize).saturating_sub(1).min(line.len());
             let before: String = String::from_utf8_lossy(&line.as_bytes()[..column]).into_owned();
             let skip = before.chars().count().saturating_sub(RENDERED_LINE / 2);
-            let shown: String = line
-                .trim_end()
-                .chars()
-                .skip(skip)
-                .take(RENDERED_LINE)
-                .collect();
+            let shown: String = line.trim_end().chars().skip(skip).take(RENDERED_LINE).collect();
             // Tabs stay tabs so that the caret lands under its column.
-            let pad: String = before
-                .chars()
-                .skip(skip)
-                .map(|c| if c == '\t' { '\t' } else { ' ' })
-                .collect();
+            let pad: String = before.chars().skip(skip).map(|c| if c == '\t' { '\t' } else { ' ' }).collect();
             let number = self.pos.line.to_string();
             let gutter = " ".repeat(number.len());
-            out.push_str(&format!(
-                "{gutter} |\n{number} | {shown}\n{gutter} | {pad}^\n"
-            ));
+            out.push_str(&format!("{gutter} |\n{number} | {shown}\n{gutter} | {pad}^\n"));
         }
         if let Some(help) = &self.help {
             out.push_str(&format!("  help: {help}\n"));
@@ -83,31 +72,17 @@ impl fmt::Display for ParseError {
 impl ParseError {
     /// All complaints with their source lines.
     pub fn render(&self, source: &str) -> String {
-        self.diagnostics
-            .iter()
-            .map(|diagnostic| diagnostic.render(source))
-            .collect::<Vec<_>>()
-            .join("\n")
+        self.diagnostics.iter().map(|diagnostic| diagnostic.render(source)).collect::<Vec<_>>().join("\n")
     }
 }
 
 /// The complaint about bytes that are no text: `valid` bytes of them are.
 pub(crate) fn not_text(source: &[u8], valid: usize) -> ParseError {
     let before = &source[..valid.min(source.len())];
-    let line_start = before
-        .iter()
-        .rposition(|b| *b == b'\n')
-        .map_or(0, |at| at + 1);
+    let line_start = before.iter().rposition(|b| *b == b'\n').map_or(0, |at| at + 1);
     let lines = before.iter().filter(|b| **b == b'\n').count();
-    let pos = Pos {
-        line: u32::try_from(lines + 1).unwrap_or(u32::MAX),
-        col: u32::try_from(before.len() - line_start + 1).unwrap_or(u32::MAX),
-    };
+    let pos = Pos { line: u32::try_from(lines + 1).unwrap_or(u32::MAX), col: u32::try_from(before.len() - line_start + 1).unwrap_or(u32::MAX) };
     ParseError {
-        diagnostics: vec![Diagnostic {
-            pos,
-            message: "this is not text".to_owned(),
-            help: Some("PTX is ASCII; is this a compiled image?".to_owned()),
-        }],
+        diagnostics: vec![Diagnostic { pos, message: "this is not text".to_owned(), help: Some("PTX is ASCII; is this a compiled image?".to_owned()) }],
     }
 }

@@ -121,10 +121,7 @@ impl Token<'_> {
     /// The place just behind this token, which never spans lines.
     pub(crate) fn end(&self) -> Pos {
         let length = u32::try_from(self.text.len()).unwrap_or(u32::MAX);
-        Pos {
-            line: self.pos.line,
-            col: self.pos.col.saturating_add(length),
-        }
+        Pos { line: self.pos.line, col: self.pos.col.saturating_add(length) }
     }
 
     /// How a complaint names this token.
@@ -153,11 +150,7 @@ impl<'s> Tokens<'s> {
         let mut lexer = Tok::lexer_with_extras(source, start);
         let current = pull(&mut lexer);
         let next = pull(&mut lexer);
-        Self {
-            lexer,
-            current,
-            next,
-        }
+        Self { lexer, current, next }
     }
 
     pub(crate) fn peek(&self) -> Token<'s> {
@@ -188,10 +181,7 @@ fn pull<'s>(lexer: &mut Lexer<'s, Tok>) -> Token<'s> {
         _ => (lexer.slice(), lexer.span().start),
     };
     let column = at.saturating_sub(lexer.extras.start) + 1;
-    let pos = Pos {
-        line: lexer.extras.line,
-        col: u32::try_from(column).unwrap_or(u32::MAX),
-    };
+    let pos = Pos { line: lexer.extras.line, col: u32::try_from(column).unwrap_or(u32::MAX) };
     Token { kind, text, pos }
 }
 
@@ -214,23 +204,14 @@ mod tests {
     #[test]
     fn positions_survive_comments_and_strings() {
         let got = all("a /* x\n y */ b // c\n\t\"s;\" %r1.x");
-        let want = [
-            (Tok::Name, "a", 1, 1),
-            (Tok::Name, "b", 2, 7),
-            (Tok::Text, "\"s;\"", 3, 2),
-            (Tok::Name, "%r1", 3, 7),
-            (Tok::Dotted, ".x", 3, 10),
-        ];
+        let want = [(Tok::Name, "a", 1, 1), (Tok::Name, "b", 2, 7), (Tok::Text, "\"s;\"", 3, 2), (Tok::Name, "%r1", 3, 7), (Tok::Dotted, ".x", 3, 10)];
         assert_eq!(got, want);
     }
 
     #[test]
     fn numbers_and_dotted_words_do_not_run_into_each_other() {
         let kinds = |source| all(source).into_iter().map(|t| t.1).collect::<Vec<_>>();
-        assert_eq!(
-            kinds("ld.global.L2::128B.v4 9.0 1e-5"),
-            ["ld", ".global", ".L2::128B", ".v4", "9.0", "1e-5"]
-        );
+        assert_eq!(kinds("ld.global.L2::128B.v4 9.0 1e-5"), ["ld", ".global", ".L2::128B", ".v4", "9.0", "1e-5"]);
         assert_eq!(kinds("tex.2d.v4"), ["tex", ".2d", ".v4"]);
         assert_eq!(kinds("[%rd1+-8]"), ["[", "%rd1", "+", "-", "8", "]"]);
     }

@@ -61,9 +61,8 @@ impl Mapping {
     pub fn of(file: impl AsFd, bytes: usize) -> Result<Self, FileError> {
         check(&file, bytes as u64)?;
         // SAFETY: a fresh shared mapping at an address the kernel chooses; the file cannot shrink (checked), so no access raises SIGBUS.
-        let address = unsafe {
-            rustix::mm::mmap(std::ptr::null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::NORESERVE, &file, 0)?
-        };
+        let address =
+            unsafe { rustix::mm::mmap(std::ptr::null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::NORESERVE, &file, 0)? };
         Ok(Self { address: address.cast(), bytes })
     }
 

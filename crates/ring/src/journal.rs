@@ -8,7 +8,8 @@
 
 use crate::file::{FileError, Mapping};
 use crate::memory::{Memory, Ordering};
-use cumux_wire::layout::journal::{BYTES, HEADER_BYTES, OBJECT_BYTES, WORK_BYTES};
+use cumux_wire::layout::STREAMS;
+use cumux_wire::layout::journal::{BYTES, COMPLETED, HEADER_BYTES, OBJECT_BYTES, WORK_BYTES};
 use cumux_wire::record::MAX_BYTES;
 use std::os::fd::AsFd;
 
@@ -79,9 +80,18 @@ impl Journal {
         self.map.store64(TAKEN, position, Ordering::Release);
     }
 
+    /// Commits that the stream's work up to `seq` is done: a successor will not do it again.
+    pub fn set_completed(&self, stream: u32, seq: u64) {
+        self.map.store64(COMPLETED + (stream as usize % STREAMS) * 8, seq, Ordering::Release);
+    }
+
+    #[must_use]
+    pub fn completed(&self, stream: u32) -> u64 {
+        self.map.load64(COMPLETED + (stream as usize % STREAMS) * 8, Ordering::Acquire)
+    }
+
     fn half(&self) -> (usize, usize) {
         let half = usize::from(self.objects >> 63 != 0);
-        #[expect(clippy::cast_possible_truncation, reason = "checked when mapped, bounded when appended")]
         let used = (self.objects & !(1 << 63)) as usize;
         (HEADER_BYTES + half * OBJECT_BYTES, used)
     }
@@ -167,7 +177,6 @@ impl Journal {
         token
     }
 
-    #[expect(clippy::cast_possible_truncation, reason = "bounded by WORK_BYTES")]
     fn write_entry(&self, offset: usize, bytes: usize, state: u32, ring_end: u64, record: &[u8]) {
         self.map.write(WORK + offset, &(bytes as u32).to_le_bytes());
         self.map.write(WORK + offset + 4, &state.to_le_bytes());
@@ -225,7 +234,6 @@ fn object_bytes(entry: &[u8]) -> usize {
     (8 + entry.len()).next_multiple_of(8)
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "modulo WORK_BYTES")]
 fn offset(position: u64) -> usize {
     (position % WORK_BYTES as u64) as usize
 }

@@ -104,12 +104,10 @@ pub fn put_text(page: &impl Memory, client_ring: &impl Memory, text: &[u8]) -> u
     let head = page.load64(TEXT_HEAD, Ordering::Relaxed);
     let tail = client_ring.load64(ring::TEXT_TAIL, Ordering::Acquire);
     let used = head.wrapping_sub(tail).min(TEXT_BYTES as u64);
-    #[expect(clippy::cast_possible_truncation, reason = "at most TEXT_BYTES")]
     let room = (TEXT_BYTES as u64 - used) as usize;
     let text = &text[..text.len().min(room)];
     let mut at = head;
     for piece in split_at_wrap(at, text) {
-        #[expect(clippy::cast_possible_truncation, reason = "modulo TEXT_BYTES")]
         page.write(TEXT + (at % TEXT_BYTES as u64) as usize, piece);
         at += piece.len() as u64;
     }
@@ -118,7 +116,6 @@ pub fn put_text(page: &impl Memory, client_ring: &impl Memory, text: &[u8]) -> u
 }
 
 fn split_at_wrap(at: u64, text: &[u8]) -> [&[u8]; 2] {
-    #[expect(clippy::cast_possible_truncation, reason = "modulo TEXT_BYTES")]
     let first = (TEXT_BYTES - (at % TEXT_BYTES as u64) as usize).min(text.len());
     let (a, b) = text.split_at(first);
     [a, b]
@@ -128,14 +125,12 @@ fn split_at_wrap(at: u64, text: &[u8]) -> [&[u8]; 2] {
 pub fn take_text(page: &impl Memory, client_ring: &impl Memory, out: &mut Vec<u8>) {
     let head = page.load64(TEXT_HEAD, Ordering::Acquire);
     let tail = client_ring.load64(ring::TEXT_TAIL, Ordering::Relaxed);
-    #[expect(clippy::cast_possible_truncation, reason = "at most TEXT_BYTES")]
     let len = head.wrapping_sub(tail).min(TEXT_BYTES as u64) as usize;
     if len == 0 {
         return;
     }
     let start = out.len();
     out.resize(start + len, 0);
-    #[expect(clippy::cast_possible_truncation, reason = "modulo TEXT_BYTES")]
     let offset = (tail % TEXT_BYTES as u64) as usize;
     let first = (TEXT_BYTES - offset).min(len);
     page.read(TEXT + offset, &mut out[start..start + first]);

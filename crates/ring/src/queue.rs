@@ -47,7 +47,6 @@ impl Producer {
             }
         }
         if pad > 0 {
-            #[expect(clippy::cast_possible_truncation, reason = "shorter than the ring")]
             let word = (pad as u32).to_le_bytes();
             ring.write(self.shape.data + offset, &[word[0], word[1], word[2], word[3], 0, 0, 0, 0]);
         }
@@ -71,7 +70,9 @@ pub struct Consumer {
 pub enum Next {
     Empty,
     /// A private copy of a record is in the buffer; [`Consumer::take`] with this position takes it.
-    Record { end: u64 },
+    Record {
+        end: u64,
+    },
 }
 
 impl Consumer {
@@ -100,7 +101,6 @@ impl Consumer {
             if filled > self.shape.data_bytes as u64 || !filled.is_multiple_of(8) {
                 return Err(DecodeError::Field("ring head"));
             }
-            #[expect(clippy::cast_possible_truncation, reason = "both below the size of the ring")]
             let (offset, filled) = ((self.taken & (self.shape.data_bytes as u64 - 1)) as usize, filled as usize);
             let available = filled.min(self.shape.data_bytes - offset);
             if available < 8 {

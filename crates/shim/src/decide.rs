@@ -68,7 +68,11 @@ fn ensure() -> &'static Decision {
         // Before anything else, so that a fork in the middle of a decision gives a stranger and not a child that waits for ever.
         watch_forks();
         let decision = catch_unwind(AssertUnwindSafe(|| {
-            choose(std::env::var_os("CUDA_MPS_PIPE_DIRECTORY"), ask_daemon, crate::driver::find)
+            choose(
+                std::env::var_os("CUDA_MPS_PIPE_DIRECTORY"),
+                ask_daemon,
+                crate::driver::find,
+            )
         }))
         .unwrap_or(Decision::Failed(999));
         fill(&decision);
@@ -107,7 +111,9 @@ pub(crate) fn choose(
         }
         Verdict::NoDaemon => driver().map_or_else(
             || {
-                crate::log::line(format_args!("no daemon and no driver: answering CUDA_ERROR_NO_DEVICE"));
+                crate::log::line(format_args!(
+                    "no daemon and no driver: answering CUDA_ERROR_NO_DEVICE"
+                ));
                 Decision::NoDevice
             },
             Decision::Bypassed,
@@ -145,7 +151,9 @@ fn watch_forks() {
     // SAFETY: the handler only stores to atomics, which is allowed between fork and exec.
     let outcome = unsafe { libc::pthread_atfork(None, None, Some(child)) };
     if outcome != 0 {
-        crate::log::line(format_args!("cannot watch for forks; a forked child must not use CUDA"));
+        crate::log::line(format_args!(
+            "cannot watch for forks; a forked child must not use CUDA"
+        ));
     }
 }
 
@@ -163,14 +171,20 @@ mod tests {
 
     #[test]
     fn an_empty_variable_bypasses_without_asking() {
-        assert!(matches!(choose(Some(OsString::new()), never, no_driver), Decision::NoDevice));
+        assert!(matches!(
+            choose(Some(OsString::new()), never, no_driver),
+            Decision::NoDevice
+        ));
     }
 
     #[test]
     fn a_missing_directory_bypasses_without_asking() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let missing = folder.path().join("nobody").into_os_string();
-        assert!(matches!(choose(Some(missing), never, no_driver), Decision::NoDevice));
+        assert!(matches!(
+            choose(Some(missing), never, no_driver),
+            Decision::NoDevice
+        ));
     }
 
     #[test]
@@ -182,17 +196,29 @@ mod tests {
             Verdict::Served
         };
         let unneeded = || -> Option<Driver> { panic!("the driver must not be looked for") };
-        assert!(matches!(choose(pipe.clone(), ask, unneeded), Decision::Served));
+        assert!(matches!(
+            choose(pipe.clone(), ask, unneeded),
+            Decision::Served
+        ));
         let refuse = |_: &Path| Verdict::Refused(808, "too many clients".to_owned());
-        assert!(matches!(choose(pipe.clone(), refuse, unneeded), Decision::Failed(808)));
-        assert!(matches!(choose(pipe, |_| Verdict::NoDaemon, no_driver), Decision::NoDevice));
+        assert!(matches!(
+            choose(pipe.clone(), refuse, unneeded),
+            Decision::Failed(808)
+        ));
+        assert!(matches!(
+            choose(pipe, |_| Verdict::NoDaemon, no_driver),
+            Decision::NoDevice
+        ));
     }
 
     #[test]
     fn the_default_directory_is_nvidias() {
         assert_eq!(pipe_path(None), Some(PathBuf::from("/tmp/nvidia-mps")));
         assert_eq!(pipe_path(Some(OsStr::new(""))), None);
-        assert_eq!(pipe_path(Some(OsStr::new("/run/x"))), Some(PathBuf::from("/run/x")));
+        assert_eq!(
+            pipe_path(Some(OsStr::new("/run/x"))),
+            Some(PathBuf::from("/run/x"))
+        );
     }
 
     #[test]

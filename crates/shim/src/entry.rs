@@ -1,8 +1,8 @@
 //! Version, error names, and the two doors through which everything else is found.
 #![allow(non_snake_case)]
 
-use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
-use cumux_abi::{CUdriverProcAddressQueryResult, CUmoduleLoadingMode, CUresult, CUuuid, cuuint64_t};
+use core::ffi::{CStr, c_char, c_int};
+use cumux_abi::{CUmoduleLoadingMode, CUresult};
 
 pub use crate::private::cuGetExportTable;
 pub use crate::procaddress::{cuGetProcAddress, cuGetProcAddress_v2};
@@ -39,7 +39,11 @@ pub unsafe fn cuGetErrorString(error: CUresult, text: *mut *const c_char) -> CUr
 unsafe fn describe(known: Option<&'static CStr>, text: *mut *const c_char) -> CUresult {
     // SAFETY: as the caller promises.
     let written = unsafe { write(text, known.map_or(core::ptr::null(), CStr::as_ptr)) };
-    if known.is_none() { CUresult::CUDA_ERROR_INVALID_VALUE } else { written }
+    if known.is_none() {
+        CUresult::CUDA_ERROR_INVALID_VALUE
+    } else {
+        written
+    }
 }
 
 unsafe fn write<T>(place: *mut T, value: T) -> CUresult {

@@ -1,1 +1,31 @@
-//! (being written)
+//! `libcuda.so.1`: the CUDA driver interface for programs that are served by cumux.
+//!
+//! # How an exported name is answered
+//! `crates/abi/surface/surface.txt` lists every name that driver 580 exports, and how each is answered. The build script makes from it, per
+//! name, a trampoline ([`exports`]) that jumps through one word of one table ([`table`]). The first call of any name takes the decision
+//! ([`decide`]) and fills the table: with our functions, with the real driver's, or with an error.
+//!
+//! # How to implement a name
+//! 1. Write `pub unsafe fn cuSomething(…) -> CUresult` (or `-> Result<(), CUresult>`) in the file of its object, with the argument types of
+//!    `cumux_abi::functions::cuSomething`. No `extern`, no `no_mangle`: the generated wrapper is the C border and stops panics ([`border`]).
+//! 2. Change `refused` to `served` or `local` on its line in `surface.txt`.
+//!
+//! A listed function that is missing or has other types does not compile. Forms for per-thread default streams and older names of equal
+//! signature come for free ([`default_stream`]).
+//!
+//! # Rules of this house
+//! It lives in a stranger's process: nothing runs when it is loaded, no thread is started before the program needs one, no logger, no panic
+//! leaves it, and a forked child gets `CUDA_ERROR_NOT_INITIALIZED`.
+#![allow(clippy::missing_safety_doc)] // The contract of an exported function is the CUDA manual's.
+
+pub mod border;
+mod decide;
+pub mod default_stream;
+mod driver;
+pub mod entry;
+mod exports;
+mod log;
+pub mod private;
+pub mod procaddress;
+mod table;
+mod trampoline;

@@ -65,7 +65,9 @@ pub mod journal {
     pub const OBJECT_BYTES: usize = 16 << 20;
     /// Accepted stream work that has not retired, circular; a power of two.
     pub const WORK_BYTES: usize = 4 << 20;
-    pub const HEADER_BYTES: usize = 4096;
+    /// [u64; STREAMS]: sequence up to which the stream's work is done: the one store that commits a completion.
+    pub const COMPLETED: usize = 4096;
+    pub const HEADER_BYTES: usize = COMPLETED + super::STREAMS * 8;
     pub const BYTES: usize = HEADER_BYTES + 2 * OBJECT_BYTES + WORK_BYTES;
 }
 
@@ -76,6 +78,10 @@ pub const ARENA_BYTES: u64 = 32 << 40;
 pub const WINDOW_BASE: u64 = 0x3000_0000_0000;
 pub const WINDOW_BYTES: u64 = 64 << 30;
 pub const WINDOWS: u32 = 512;
+/// The last bytes of every window belong to the executor (`__managed__` variables); the shim's own allocator stays below.
+pub const WINDOW_MANAGED_BYTES: u64 = 8 << 30;
+/// Size of a session's marks file (the device's notes for a successor); sparse.
+pub const MARKS_BYTES: u64 = 256 << 20;
 
 /// Address of the window in `slot`.
 #[must_use]

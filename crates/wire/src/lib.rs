@@ -38,6 +38,7 @@ pub mod result {
     pub const LAUNCH_FAILED: u32 = 719;
     pub const COOPERATIVE_LAUNCH_TOO_LARGE: u32 = 720;
     pub const NOT_SUPPORTED: u32 = 801;
+    pub const SYSTEM_DRIVER_MISMATCH: u32 = 803;
     pub const MPS_CONNECTION_FAILED: u32 = 805;
     pub const MPS_RPC_FAILURE: u32 = 806;
     pub const MPS_SERVER_NOT_READY: u32 = 807;

@@ -36,8 +36,13 @@ impl DeviceFacts {
 #[serde(tag = "hello", rename_all = "snake_case")]
 pub enum Hello {
     /// A CUDA program. Answered with [`Reply`].
-    Client { version: u32, pid: u32, /// Values of the client's CUDA_MPS_* and CUDA_VISIBLE_DEVICES variables.
-        environment: Vec<(String, String)>, program: String },
+    Client {
+        version: u32,
+        pid: u32,
+        /// Values of the client's CUDA_MPS_* and CUDA_VISIBLE_DEVICES variables.
+        environment: Vec<(String, String)>,
+        program: String,
+    },
     /// A server that serves this daemon's pipe directory. Descriptors: none.
     Server { version: u32, pid: u32, uid: u32 },
     /// The keeper of this server.
@@ -51,9 +56,16 @@ pub enum Hello {
 #[serde(tag = "reply", rename_all = "snake_case")]
 pub enum Reply {
     /// Descriptors: ring, page, window, doorbell (eventfd), pidfd of the server, pidfd of the keeper.
-    Welcome { version: u32, session: u32, window_slot: u32, devices: Vec<DeviceFacts>, /// SMs the client may use, as it should be reported.
-        multiprocessors: u32, /// Bytes of device memory the client may use; 0 = no limit.
-        memory_limit: u64 },
+    Welcome {
+        version: u32,
+        session: u32,
+        window_slot: u32,
+        devices: Vec<DeviceFacts>,
+        /// SMs the client may use, as it should be reported.
+        multiprocessors: u32,
+        /// Bytes of device memory the client may use; 0 = no limit.
+        memory_limit: u64,
+    },
     /// Nobody serves this client; `result` is the CUresult for cuInit, `why` says what to do.
     Refused { result: u32, why: String },
 }
@@ -89,15 +101,29 @@ pub enum ToServer {
 #[serde(tag = "from_server", rename_all = "snake_case")]
 pub enum FromServer {
     /// Executor and keeper are up: clients can be handed over.
-    Ready { devices: Vec<DeviceFacts> },
+    Ready {
+        devices: Vec<DeviceFacts>,
+    },
     /// Cannot serve; `why` says what to do.
-    Failed { why: String },
-    Status { request: u64, server: ServerStatus },
-    Terminated { request: u64, found: bool },
+    Failed {
+        why: String,
+    },
+    Status {
+        request: u64,
+        server: ServerStatus,
+    },
+    Terminated {
+        request: u64,
+        found: bool,
+    },
     /// A session began or ended: how many there are now.
-    Clients { count: u32 },
+    Clients {
+        count: u32,
+    },
     /// A line for server.log that the daemon's log should repeat.
-    Note { text: String },
+    Note {
+        text: String,
+    },
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
@@ -146,16 +172,31 @@ pub enum ToExecutor {
     /// Descriptor: a socket to the keeper. First message.
     Keeper,
     /// Descriptors: ring, page, window, journal, doorbell, marks. Answered with `Attached` by the active one; a standby only remembers.
-    Attach { session: Session },
-    /// The client has gone: stop its work, free everything. Answered with `Detached`.
-    Detach { session: u32 },
+    /// May come twice for one session (when a takeover or a rebuilt server makes it doubtful that the first one counted): again `Attached`, else nothing.
+    Attach {
+        session: Session,
+    },
+    /// The client has gone: stop its work, free everything. Always answered with `Detached` by the active one, also for a session it does not know:
+    /// until then the session's window slot is not given to anybody else.
+    Detach {
+        session: u32,
+    },
     /// Ends a client that lives: sticky error `result`, work stopped.
-    Terminate { session: u32, result: u32 },
+    Terminate {
+        session: u32,
+        result: u32,
+    },
     /// The old executor is reaped: serve every session from here, as generation `generation`.
-    Activate { generation: u32 },
-    Metrics { request: u64 },
+    Activate {
+        generation: u32,
+    },
+    Metrics {
+        request: u64,
+    },
     /// The server was rebuilt and has this pid: write it into every page.
-    Server { pid: u32 },
+    Server {
+        pid: u32,
+    },
     Quit,
 }
 
@@ -163,14 +204,34 @@ pub enum ToExecutor {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "from_executor", rename_all = "snake_case")]
 pub enum FromExecutor {
-    Attached { session: u32, /// Empty if all is well.
-        error: String },
-    Detached { status: ClientStatus },
+    Attached {
+        session: u32,
+        /// Empty if all is well.
+        error: String,
+    },
+    Detached {
+        status: ClientStatus,
+    },
     /// Takeover done: sessions that went on and those that could not, with reasons.
-    Active { generation: u32, resumed: Vec<u32>, lost: Vec<(u32, String)> },
-    Metrics { request: u64, clients: Vec<ClientStatus> },
+    Active {
+        generation: u32,
+        resumed: Vec<u32>,
+        lost: Vec<(u32, String)>,
+    },
+    Metrics {
+        request: u64,
+        clients: Vec<ClientStatus>,
+    },
     /// A client made a fault. For the log.
-    Fault { session: u32, result: u32, text: String },
+    Fault {
+        session: u32,
+        result: u32,
+        text: String,
+    },
+    /// Cannot serve, `why` says what to do (the device cannot be opened, for example). Sent after a hello without devices; the process then ends.
+    Failed {
+        why: String,
+    },
 }
 
 /// To the keeper. Keys are chosen by the sender; the keeper parses nothing of `note`.
@@ -178,21 +239,50 @@ pub enum FromExecutor {
 #[serde(tag = "to_keeper", rename_all = "snake_case")]
 pub enum ToKeeper {
     /// Descriptors: one or more, kept until dropped. Replaces what has the same session and key. Answered with `Kept`.
-    Keep { request: u64, session: u32, key: String, note: String },
-    Drop { request: u64, session: u32, key: String },
-    DropSession { request: u64, session: u32 },
-    /// Answered with one `Item` per entry, then `End`. `session` = 0 for all.
-    List { request: u64, session: u32 },
+    Keep {
+        request: u64,
+        session: u32,
+        key: String,
+        note: String,
+    },
+    /// Answered with `End`, as are `DropSession` and `Connect`.
+    Drop {
+        request: u64,
+        session: u32,
+        key: String,
+    },
+    DropSession {
+        request: u64,
+        session: u32,
+    },
+    /// Answered with one `Item` per entry, then `End`. `session` = 0 for all. The sender reads while it waits.
+    List {
+        request: u64,
+        session: u32,
+    },
     /// Descriptor: one end of a new connection to serve (how executors get theirs).
-    Connect { request: u64 },
+    Connect {
+        request: u64,
+    },
     Quit,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "from_keeper", rename_all = "snake_case")]
 pub enum FromKeeper {
-    Kept { request: u64 },
+    /// How many descriptors are kept under the key now: fewer than were sent when the keeper had no room for more.
+    Kept {
+        request: u64,
+        descriptors: u32,
+    },
     /// Descriptors as kept.
-    Item { request: u64, session: u32, key: String, note: String },
-    End { request: u64 },
+    Item {
+        request: u64,
+        session: u32,
+        key: String,
+        note: String,
+    },
+    End {
+        request: u64,
+    },
 }

@@ -59,6 +59,7 @@ impl ModuleInfo {
     /// # Errors
     /// A sentence when the bytes are not a module description of this version.
     pub fn decode(bytes: &[u8]) -> Result<Self, String> {
-        serde_json::from_slice(bytes).map_err(|error| format!("the module description is damaged ({error}); client and service must be of the same cumux version"))
+        serde_json::from_slice(bytes)
+            .map_err(|error| format!("the module description is damaged ({error}); client and service must be of the same cumux version"))
     }
 }

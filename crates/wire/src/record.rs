@@ -67,59 +67,153 @@ pub enum Op {
     Pad,
     // ---- intake, no stream
     /// A new stream; `index` was minted by the client and must be free. Priority as CUDA's (lower is more urgent).
-    StreamCreate { index: u32, device: u32, priority: i32 },
+    /// Sequence numbers of an index never start again: a stream that reuses an index goes on counting where the one before it ended.
+    StreamCreate {
+        index: u32,
+        device: u32,
+        priority: i32,
+    },
     /// The index may be minted again when this record's stream has drained.
-    StreamDestroy { index: u32 },
+    StreamDestroy {
+        index: u32,
+    },
     /// Loads the image at `image` (an address in the client's window, `image_bytes` long) as module `module` (client-minted, free). Answer: words[0] = bytes
     /// of encoded [`crate::module::ModuleInfo`] written at `info` (address in the window, at most `info_bytes`); words[1] = bytes needed when it did not fit
     /// (result INVALID_VALUE); on failure the diagnostic text is written at `info` and words[0] is its length.
-    ModuleLoad { module: u32, device: u32, image: u64, image_bytes: u64, info: u64, info_bytes: u64 },
-    ModuleUnload { module: u32 },
+    ModuleLoad {
+        module: u32,
+        device: u32,
+        image: u64,
+        image_bytes: u64,
+        info: u64,
+        info_bytes: u64,
+    },
+    ModuleUnload {
+        module: u32,
+    },
     /// `CUfunction_attribute` set on a function (for example the dynamic shared memory limit).
-    FunctionSet { module: u32, function: u32, attribute: u32, value: i32 },
+    FunctionSet {
+        module: u32,
+        function: u32,
+        attribute: u32,
+        value: i32,
+    },
     /// Device memory of `bytes` bytes, aligned to `align` (a power of two). Answer: words[0] = address.
-    MemAlloc { device: u32, bytes: u64, align: u64 },
+    MemAlloc {
+        device: u32,
+        bytes: u64,
+        align: u64,
+    },
     /// Takes effect when all work the client has pushed before is done.
-    MemFree { address: u64 },
+    MemFree {
+        address: u64,
+    },
     /// Answer: words[0] = free, words[1] = total bytes, in terms of the client's limit.
-    MemInfo { device: u32 },
+    MemInfo {
+        device: u32,
+    },
     /// Address space without memory. Answer: words[0] = address. `fixed` = 0 or a wished address.
-    VmmReserve { bytes: u64, align: u64, fixed: u64 },
-    VmmUnreserve { address: u64, bytes: u64 },
+    VmmReserve {
+        bytes: u64,
+        align: u64,
+        fixed: u64,
+    },
+    VmmUnreserve {
+        address: u64,
+        bytes: u64,
+    },
     /// Physical memory; `handle` is client-minted. Answered.
-    VmmCreate { handle: u32, device: u32, bytes: u64 },
-    VmmRelease { handle: u32 },
+    VmmCreate {
+        handle: u32,
+        device: u32,
+        bytes: u64,
+    },
+    VmmRelease {
+        handle: u32,
+    },
     /// Answered.
-    VmmMap { address: u64, bytes: u64, handle: u32, offset: u64 },
+    VmmMap {
+        address: u64,
+        bytes: u64,
+        handle: u32,
+        offset: u64,
+    },
     /// Takes effect when all earlier work is done. Answered.
-    VmmUnmap { address: u64, bytes: u64 },
+    VmmUnmap {
+        address: u64,
+        bytes: u64,
+    },
     /// `access`: 0 none, 1 read, 3 read and write (`CUmemAccess_flags`). Answered.
-    VmmAccess { address: u64, bytes: u64, access: u32 },
+    VmmAccess {
+        address: u64,
+        bytes: u64,
+        access: u32,
+    },
     /// The `bytes` of the client's private memory at `user` are now shared: they are the window's memory at `window`. Kernels may use either address.
-    HostRegister { user: u64, window: u64, bytes: u64 },
-    HostUnregister { user: u64 },
+    HostRegister {
+        user: u64,
+        window: u64,
+        bytes: u64,
+    },
+    HostUnregister {
+        user: u64,
+    },
     /// A context limit (`CUlimit`): stack size, printf fifo, malloc heap.
-    LimitSet { limit: u32, value: u64 },
+    LimitSet {
+        limit: u32,
+        value: u64,
+    },
     /// Answered when everything pushed before is done and all objects of the client are gone.
     Reset,
     // ---- in a stream
     Launch(Launch),
     /// Bytes from `source` to `target`; both are addresses in the arena or in the client's window.
-    Copy { target: u64, target_pitch: u64, target_slice: u64, source: u64, source_pitch: u64, source_slice: u64, extent: Extent },
+    Copy {
+        target: u64,
+        target_pitch: u64,
+        target_slice: u64,
+        source: u64,
+        source_pitch: u64,
+        source_slice: u64,
+        extent: Extent,
+    },
     /// `width` elements of `element` bytes (1, 2, 4) a row, `height` rows `pitch` bytes apart.
-    Set { target: u64, value: u32, element: u32, width: u64, height: u64, pitch: u64 },
+    Set {
+        target: u64,
+        value: u32,
+        element: u32,
+        width: u64,
+        height: u64,
+        pitch: u64,
+    },
     /// Writes the time to event cell `event` when reached.
-    EventTime { event: u32 },
+    EventTime {
+        event: u32,
+    },
     /// Goes on when stream `stream` has completed `seq`.
-    Wait { stream: u32, seq: u64 },
+    Wait {
+        stream: u32,
+        seq: u64,
+    },
     /// Goes on when the client has stored `host_done[stream] >= ` this record's seq.
     HostCall,
     /// Stores `value` (4 or 8 bytes).
-    ValueWrite { address: u64, value: u64, bytes: u32 },
+    ValueWrite {
+        address: u64,
+        value: u64,
+        bytes: u32,
+    },
     /// Waits for the 4- or 8-byte value at `address`: `condition` 0 geq (cyclic), 1 equal, 2 and, 3 nor, as `CUstreamWaitValue_flags`.
-    ValueWait { address: u64, value: u64, bytes: u32, condition: u32 },
+    ValueWait {
+        address: u64,
+        value: u64,
+        bytes: u32,
+        condition: u32,
+    },
     /// Frees an allocation in stream order.
-    FreeInStream { address: u64 },
+    FreeInStream {
+        address: u64,
+    },
     /// Nothing; completes when reached.
     Nop,
 }
@@ -168,10 +262,8 @@ struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     fn take<const N: usize>(&mut self) -> Result<[u8; N], DecodeError> {
-        let (head, rest) = self
-            .bytes
-            .split_first_chunk::<N>()
-            .ok_or(DecodeError::Length { claimed: self.whole, available: self.whole - self.bytes.len() + N })?;
+        let (head, rest) =
+            self.bytes.split_first_chunk::<N>().ok_or(DecodeError::Length { claimed: self.whole, available: self.whole - self.bytes.len() + N })?;
         self.bytes = rest;
         Ok(*head)
     }
@@ -291,7 +383,6 @@ pub fn encode(header: &Header, op: &Op, out: &mut Vec<u8>) {
         }
         Op::Launch(launch) => {
             w.words32(&[launch.module, launch.function]).words32(&launch.grid).words32(&launch.block).words32(&launch.cluster);
-            #[expect(clippy::cast_possible_truncation, reason = "at most MAX_PARAMETERS, checked by the shim and again by decode")]
             w.words32(&[launch.shared, u32::from(launch.cooperative), launch.parameters.len() as u32]);
             w.0.extend_from_slice(&launch.parameters);
         }
@@ -317,7 +408,6 @@ pub fn encode(header: &Header, op: &Op, out: &mut Vec<u8>) {
     }
     let end = out.len().next_multiple_of(8);
     out.resize(end, 0);
-    #[expect(clippy::cast_possible_truncation, reason = "a record is at most MAX_BYTES long")]
     let bytes = (end - start) as u32;
     out[start..start + 4].copy_from_slice(&bytes.to_le_bytes());
 }
@@ -326,7 +416,6 @@ pub fn encode(header: &Header, op: &Op, out: &mut Vec<u8>) {
 pub fn encode_pad(bytes: usize, out: &mut Vec<u8>) {
     let start = out.len();
     out.resize(start + bytes, 0);
-    #[expect(clippy::cast_possible_truncation, reason = "shorter than the ring")]
     out[start..start + 4].copy_from_slice(&(bytes as u32).to_le_bytes());
 }
 
@@ -340,11 +429,7 @@ pub fn length(first: [u8; 8], available: usize) -> Result<(usize, bool), DecodeE
     let claimed = u32::from_le_bytes([a, b, c, d]) as usize;
     let pad = u32::from_le_bytes([e, f, g, h]) == 0;
     let fits = claimed >= 8 && claimed.is_multiple_of(8) && claimed <= available;
-    if fits && (pad || (HEADER_BYTES..=MAX_BYTES).contains(&claimed)) {
-        Ok((claimed, pad))
-    } else {
-        Err(DecodeError::Length { claimed, available })
-    }
+    if fits && (pad || (HEADER_BYTES..=MAX_BYTES).contains(&claimed)) { Ok((claimed, pad)) } else { Err(DecodeError::Length { claimed, available }) }
 }
 
 /// Decodes a private copy of one record.
@@ -367,14 +452,7 @@ pub fn decode(bytes: &[u8]) -> Result<Record, DecodeError> {
         0 => Op::Pad,
         1 => Op::StreamCreate { index: stream(r.u32()?, "stream index")?, device: r.u32()?, priority: r.u32()?.cast_signed() },
         2 => Op::StreamDestroy { index: stream(r.u32()?, "stream index")? },
-        3 => Op::ModuleLoad {
-            module: r.u32()?,
-            device: r.u32()?,
-            image: r.u64()?,
-            image_bytes: r.u64()?,
-            info: r.u64()?,
-            info_bytes: r.u64()?,
-        },
+        3 => Op::ModuleLoad { module: r.u32()?, device: r.u32()?, image: r.u64()?, image_bytes: r.u64()?, info: r.u64()?, info_bytes: r.u64()? },
         4 => Op::ModuleUnload { module: r.u32()? },
         5 => Op::FunctionSet { module: r.u32()?, function: r.u32()?, attribute: r.u32()?, value: r.u32()?.cast_signed() },
         6 => {

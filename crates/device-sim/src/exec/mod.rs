@@ -2,5 +2,8 @@
 
 mod block;
 pub mod interface;
+pub(crate) mod lanes;
+pub(crate) mod level;
+pub(crate) mod ops;
 
 pub use block::Block;

@@ -25,20 +25,12 @@ impl Module {
 
     /// Kernels that have a body.
     pub fn kernels(&self) -> impl Iterator<Item = (FuncId, &Function)> {
-        self.functions
-            .iter()
-            .enumerate()
-            .filter(|(_, f)| f.kind == FunctionKind::Entry && f.body.is_some())
-            .map(|(at, f)| (FuncId(at as u32), f))
+        self.functions.iter().enumerate().filter(|(_, f)| f.kind == FunctionKind::Entry && f.body.is_some()).map(|(at, f)| (FuncId(at as u32), f))
     }
 
     /// Functions that are declared but have no body here: vprintf, malloc, free, …
     pub fn prototypes(&self) -> impl Iterator<Item = (FuncId, &Function)> {
-        self.functions
-            .iter()
-            .enumerate()
-            .filter(|(_, f)| f.body.is_none())
-            .map(|(at, f)| (FuncId(at as u32), f))
+        self.functions.iter().enumerate().filter(|(_, f)| f.body.is_none()).map(|(at, f)| (FuncId(at as u32), f))
     }
 }
 
@@ -64,18 +56,14 @@ impl Body {
 
     /// The source line of an instruction, if the module has line information.
     pub fn line_of(&self, instruction: u32) -> Option<&LineMark> {
-        let after = self
-            .lines
-            .partition_point(|mark| mark.instruction <= instruction);
+        let after = self.lines.partition_point(|mark| mark.instruction <= instruction);
         self.lines[..after].last()
     }
 }
 
 impl Instruction {
     pub fn has(&self, word: Word) -> bool {
-        self.modifiers
-            .iter()
-            .any(|m| matches!(m, Modifier::Word(w) if *w == word))
+        self.modifiers.iter().any(|m| matches!(m, Modifier::Word(w) if *w == word))
     }
 
     /// The types written, in order.
@@ -196,9 +184,7 @@ impl Imm {
             (Self::Int(n), _) => n as u64,
             (Self::F32(bits), ScalarType::F64) => f64::from(f32::from_bits(bits)).to_bits(),
             (Self::F32(bits), _) => u64::from(bits),
-            (Self::F64(bits), ScalarType::F32) => {
-                u64::from((f64::from_bits(bits) as f32).to_bits())
-            }
+            (Self::F64(bits), ScalarType::F32) => u64::from((f64::from_bits(bits) as f32).to_bits()),
             (Self::F64(bits), _) => bits,
         };
         match ty.bits() {

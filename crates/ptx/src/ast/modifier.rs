@@ -144,10 +144,7 @@ pub fn modifier_from_name(opcode: Opcode, text: &str) -> Option<Modifier> {
     {
         return Some(Modifier::Bool(op));
     }
-    let reduces = matches!(
-        opcode,
-        O::Atom | O::Red | O::Redux | O::Bar | O::Barrier | O::Multimem | O::Cp | O::Sured
-    ) || opcode.is_video();
+    let reduces = matches!(opcode, O::Atom | O::Red | O::Redux | O::Bar | O::Barrier | O::Multimem | O::Cp | O::Sured) || opcode.is_video();
     if reduces && let Some(op) = ReduceOp::from_name(text) {
         return Some(Modifier::Reduce(op));
     }

@@ -143,11 +143,7 @@ impl SpecialReg {
     /// Width in bits of the value read.
     pub const fn bits(self) -> u32 {
         match self {
-            Self::Clock64
-            | Self::Globaltimer
-            | Self::Gridid
-            | Self::Pm64(_)
-            | Self::CurrentGraphExec => 64,
+            Self::Clock64 | Self::Globaltimer | Self::Gridid | Self::Pm64(_) | Self::CurrentGraphExec => 64,
             Self::IsExplicitCluster => 1,
             _ => 32,
         }

@@ -99,10 +99,7 @@ impl ScalarType {
 
     /// Bits, signed or unsigned: everything without a floating-point meaning.
     pub const fn is_integer(self) -> bool {
-        matches!(
-            self.kind(),
-            TypeKind::Bits | TypeKind::Unsigned | TypeKind::Signed
-        )
+        matches!(self.kind(), TypeKind::Bits | TypeKind::Unsigned | TypeKind::Signed)
     }
 }
 

@@ -5,8 +5,8 @@ use super::names::Meaning;
 use super::variable::{Declared, taken, undeclared};
 use super::{Fail, Parser, Result};
 use crate::ast::{
-    Body, BranchTable, BranchTableId, CallPrototypeId, CallTable, CallTableId, FuncId, InitValue,
-    LineMark, Linkage, Pos, RegId, Register, ScalarType, SymbolRef, VarId, Variable,
+    Body, BranchTable, BranchTableId, CallPrototypeId, CallTable, CallTableId, FuncId, InitValue, LineMark, Linkage, Pos, RegId, Register, ScalarType,
+    SymbolRef, VarId, Variable,
 };
 use crate::check;
 use crate::lexer::{Tok, Token};
@@ -26,11 +26,7 @@ pub(super) struct Building<'s> {
 impl<'s> Parser<'s> {
     /// The body of function `id`; the current token is its `{`.
     pub(super) fn body(&mut self, id: FuncId) -> Body {
-        let mut building = Building {
-            body: Body::default(),
-            labels: Labels::default(),
-            name_uses: HashMap::new(),
-        };
+        let mut building = Building { body: Body::default(), labels: Labels::default(), name_uses: HashMap::new() };
         self.bump();
         building.labels.enter();
         let mut opened = 0usize;
@@ -41,8 +37,7 @@ impl<'s> Parser<'s> {
             let token = self.tokens.peek();
             let result = match token.kind {
                 Tok::End => {
-                    let complaint = Fail::new(token.pos, "the text ends inside a function body")
-                        .help("is the PTX cut off? a '}' is missing");
+                    let complaint = Fail::new(token.pos, "the text ends inside a function body").help("is the PTX cut off? a '}' is missing");
                     self.complain(complaint);
                     break;
                 }
@@ -58,8 +53,7 @@ impl<'s> Parser<'s> {
                     Ok(())
                 }
                 Tok::OpenBrace if opened >= MAX_SCOPES => {
-                    let complaint = Fail::new(token.pos, "scopes are nested too deeply")
-                        .help(format!("at most {MAX_SCOPES}"));
+                    let complaint = Fail::new(token.pos, "scopes are nested too deeply").help(format!("at most {MAX_SCOPES}"));
                     self.complain(complaint);
                     self.skip_block();
                     Ok(())
@@ -105,12 +99,7 @@ impl<'s> Parser<'s> {
                 let function = &self.module.functions[id.index()];
                 check::instruction(
                     &instruction,
-                    &check::Context {
-                        registers: &self.registers,
-                        body: &building.body,
-                        functions: &self.module.functions,
-                        function,
-                    },
+                    &check::Context { registers: &self.registers, body: &building.body, functions: &self.module.functions, function },
                 )?;
                 building.body.instructions.push(instruction);
                 Ok(())
@@ -139,10 +128,7 @@ impl<'s> Parser<'s> {
                 }
             }
             self.semicolon()?;
-            body.branch_tables.push(BranchTable {
-                name: name.text.into(),
-                targets,
-            });
+            body.branch_tables.push(BranchTable { name: name.text.into(), targets });
             Meaning::BranchTable(id)
         } else if self.eat_dotted(".calltargets") {
             let id = CallTableId(body.call_tables.len() as u32);
@@ -158,10 +144,7 @@ impl<'s> Parser<'s> {
                 }
             }
             self.semicolon()?;
-            body.call_tables.push(CallTable {
-                name: name.text.into(),
-                targets,
-            });
+            body.call_tables.push(CallTable { name: name.text.into(), targets });
             Meaning::CallTable(id)
         } else if self.eat_dotted(".callprototype") {
             let id = CallPrototypeId(body.call_prototypes.len() as u32);
@@ -170,14 +153,9 @@ impl<'s> Parser<'s> {
             Meaning::CallPrototype(id)
         } else {
             let target = body.instructions.len() as u32;
-            return building
-                .labels
-                .define(name.text, name.pos, target)
-                .map_err(|first| taken(name, first));
+            return building.labels.define(name.text, name.pos, target).map_err(|first| taken(name, first));
         };
-        self.names
-            .declare(name.text, meaning, name.pos)
-            .map_err(|first| taken(name, first))
+        self.names.declare(name.text, meaning, name.pos).map_err(|first| taken(name, first))
     }
 
     fn directive(&mut self, building: &mut Building<'s>) -> Result<()> {
@@ -205,12 +183,7 @@ impl<'s> Parser<'s> {
     }
 
     /// A variable of a body, as the shared declaration code hands it over.
-    pub(super) fn declare_local(
-        &mut self,
-        name: Token<'s>,
-        mut variable: Variable,
-        late: Vec<(usize, Token<'s>)>,
-    ) -> Result<()> {
+    pub(super) fn declare_local(&mut self, name: Token<'s>, mut variable: Variable, late: Vec<(usize, Token<'s>)>) -> Result<()> {
         for (entry, symbol_name) in late {
             let found = self.symbol(symbol_name)?;
             if let InitValue::Address { symbol, .. } = &mut variable.init[entry].value {
@@ -221,17 +194,10 @@ impl<'s> Parser<'s> {
         Ok(())
     }
 
-    fn place_local(
-        &mut self,
-        building: &mut Building<'s>,
-        name: Token<'s>,
-        mut variable: Variable,
-    ) -> Result<()> {
+    fn place_local(&mut self, building: &mut Building<'s>, name: Token<'s>, mut variable: Variable) -> Result<()> {
         let id = VarId(building.body.variables.len() as u32);
         let meaning = Meaning::Symbol(SymbolRef::Local(id));
-        self.names
-            .declare(name.text, meaning, name.pos)
-            .map_err(|first| taken(name, first))?;
+        self.names.declare(name.text, meaning, name.pos).map_err(|first| taken(name, first))?;
         let uses = building.name_uses.entry(name.text).or_insert(0);
         *uses += 1;
         if *uses > 1 {
@@ -251,14 +217,9 @@ impl<'s> Parser<'s> {
                 let count = self.unsigned_32("the number of registers")?;
                 self.expect(Tok::Greater, "'>'")?;
                 if head.vector > 1 {
-                    return Err(Fail::new(
-                        at,
-                        "vector registers cannot be declared as a range",
-                    ));
+                    return Err(Fail::new(at, "vector registers cannot be declared as a range"));
                 }
-                self.names
-                    .declare_range(name.text, count, head.ty, name.pos)
-                    .map_err(|first| taken(name, first))?;
+                self.names.declare_range(name.text, count, head.ty, name.pos).map_err(|first| taken(name, first))?;
             } else {
                 self.register_declared(name, head.ty, head.vector)?;
             }
@@ -275,18 +236,11 @@ impl<'s> Parser<'s> {
             1 => Meaning::Register(first),
             width => Meaning::VectorRegister(first, width),
         };
-        self.names
-            .declare(name.text, meaning, name.pos)
-            .map_err(|first| taken(name, first))?;
+        self.names.declare(name.text, meaning, name.pos).map_err(|first| taken(name, first))?;
         for component in 0..vector {
             let name = match vector {
                 1 => name.text.into(),
-                _ => format!(
-                    "{}.{}",
-                    name.text,
-                    ["x", "y", "z", "w"][usize::from(component % 4)]
-                )
-                .into(),
+                _ => format!("{}.{}", name.text, ["x", "y", "z", "w"][usize::from(component % 4)]).into(),
             };
             self.registers.push(Register { name, ty });
         }
@@ -309,12 +263,7 @@ impl<'s> Parser<'s> {
                 }
             }
         }
-        let mark = LineMark {
-            instruction: body.instructions.len() as u32,
-            file,
-            line,
-            column,
-        };
+        let mark = LineMark { instruction: body.instructions.len() as u32, file, line, column };
         // Several marks before one instruction: the last one counts.
         match body.lines.last_mut() {
             Some(last) if last.instruction == mark.instruction => *last = mark,
@@ -324,18 +273,13 @@ impl<'s> Parser<'s> {
     }
 
     pub(super) fn meaning(&mut self, name: Token<'s>) -> Result<Meaning> {
-        self.names
-            .find(name.text, &mut self.registers)
-            .ok_or_else(|| undeclared(name))
+        self.names.find(name.text, &mut self.registers).ok_or_else(|| undeclared(name))
     }
 
     pub(super) fn register(&mut self, name: Token<'s>) -> Result<RegId> {
         match self.meaning(name)? {
             Meaning::Register(id) => Ok(id),
-            _ => Err(Fail::new(
-                name.pos,
-                format!("'{}' is not a register", name.text),
-            )),
+            _ => Err(Fail::new(name.pos, format!("'{}' is not a register", name.text))),
         }
     }
 

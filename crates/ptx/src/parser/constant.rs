@@ -13,9 +13,7 @@ pub(super) fn number(token: Token<'_>) -> Result<Imm> {
     let bad = |what: &str| Fail::new(token.pos, format!("'{text}' is not {what}"));
     let radix = |digits: &str, radix: u32, what: &str| {
         let digits = digits.strip_suffix('U').unwrap_or(digits);
-        u64::from_str_radix(digits, radix)
-            .map(|value| Imm::Int(value.cast_signed()))
-            .map_err(|_| bad(what))
+        u64::from_str_radix(digits, radix).map(|value| Imm::Int(value.cast_signed())).map_err(|_| bad(what))
     };
     if text.contains('.') || (text.contains(['e', 'E']) && text.as_bytes()[0] != b'0') {
         let value: f64 = text.parse().map_err(|_| bad("a decimal number"))?;
@@ -23,20 +21,14 @@ pub(super) fn number(token: Token<'_>) -> Result<Imm> {
     }
     let (head, tail) = text.split_at(text.len().min(2));
     match head {
-        "0f" | "0F" if tail.len() == 8 => u32::from_str_radix(tail, 16)
-            .map(Imm::F32)
-            .map_err(|_| bad("a single: '0f' and eight hexadecimal digits")),
+        "0f" | "0F" if tail.len() == 8 => u32::from_str_radix(tail, 16).map(Imm::F32).map_err(|_| bad("a single: '0f' and eight hexadecimal digits")),
         "0f" | "0F" => Err(bad("a single: '0f' and eight hexadecimal digits")),
-        "0d" | "0D" if tail.len() == 16 => u64::from_str_radix(tail, 16)
-            .map(Imm::F64)
-            .map_err(|_| bad("a double: '0d' and sixteen hexadecimal digits")),
+        "0d" | "0D" if tail.len() == 16 => u64::from_str_radix(tail, 16).map(Imm::F64).map_err(|_| bad("a double: '0d' and sixteen hexadecimal digits")),
         "0d" | "0D" => Err(bad("a double: '0d' and sixteen hexadecimal digits")),
         "0x" | "0X" => radix(tail, 16, "a hexadecimal number of at most 64 bits"),
         "0b" | "0B" => radix(tail, 2, "a binary number of at most 64 bits"),
         "0U" => Ok(Imm::Int(0)),
-        _ if text.len() > 1 && text.starts_with('0') => {
-            radix(&text[1..], 8, "an octal number of at most 64 bits")
-        }
+        _ if text.len() > 1 && text.starts_with('0') => radix(&text[1..], 8, "an octal number of at most 64 bits"),
         _ => radix(text, 10, "a number of at most 64 bits"),
     }
 }
@@ -63,10 +55,7 @@ fn strength(kind: Tok) -> u32 {
 
 fn combine(operator: Token<'_>, a: Imm, b: Imm) -> Result<Imm> {
     let (Imm::Int(a), Imm::Int(b)) = (a, b) else {
-        return Err(Fail::new(
-            operator.pos,
-            "constant expressions are of integers only",
-        ));
+        return Err(Fail::new(operator.pos, "constant expressions are of integers only"));
     };
     let value = match operator.kind {
         Tok::Bar => a | b,
@@ -90,10 +79,9 @@ impl<'s> Parser<'s> {
         self.expression(1, 0)
     }
 
-    /// A literal with its signs, or an expression in parentheses: what an operand may be without
-    /// swallowing the `|` of a pair.
+    /// A constant operand: an expression, but a bare `|` is left for pairs.
     pub(super) fn literal(&mut self) -> Result<Imm> {
-        self.unary(0)
+        self.expression(2, 0)
     }
 
     fn expression(&mut self, least: u32, depth: u32) -> Result<Imm> {
@@ -155,18 +143,14 @@ impl<'s> Parser<'s> {
         let token = self.tokens.peek();
         match self.constant()? {
             Imm::Int(n) if n >= 0 => Ok(n as u64),
-            _ => Err(Fail::new(
-                token.pos,
-                format!("{what} must be a whole number, not negative"),
-            )),
+            _ => Err(Fail::new(token.pos, format!("{what} must be a whole number, not negative"))),
         }
     }
 
     pub(super) fn unsigned_32(&mut self, what: &str) -> Result<u32> {
         let token = self.tokens.peek();
         let value = self.unsigned(what)?;
-        u32::try_from(value)
-            .map_err(|_| Fail::new(token.pos, format!("{what} must be less than 2^32")))
+        u32::try_from(value).map_err(|_| Fail::new(token.pos, format!("{what} must be less than 2^32")))
     }
 
     /// `+ 8`, `+-8`, `- 8 + 4`, or nothing: the offset behind the base of an address.
@@ -182,11 +166,7 @@ impl<'s> Parser<'s> {
             let Imm::Int(step) = self.expression(6, 0)? else {
                 return Err(Fail::new(sign.pos, "an offset must be a whole number"));
             };
-            offset = if sign.kind == Tok::Plus {
-                offset.wrapping_add(step)
-            } else {
-                offset.wrapping_sub(step)
-            };
+            offset = if sign.kind == Tok::Plus { offset.wrapping_add(step) } else { offset.wrapping_sub(step) };
         }
     }
 }

@@ -3,10 +3,7 @@
 use super::names::Meaning;
 use super::variable::{TypeHead, checked_product, taken};
 use super::{Fail, Parser, Result};
-use crate::ast::{
-    CallPrototype, Directives, FuncId, Function, FunctionKind, Linkage, Param, RegId, Register,
-    StateSpace, SymbolRef,
-};
+use crate::ast::{CallPrototype, Directives, FuncId, Function, FunctionKind, Linkage, Param, RegId, Register, StateSpace, SymbolRef};
 use crate::lexer::{Tok, Token};
 
 /// Parameters of one function; far above what any compiler makes.
@@ -24,17 +21,9 @@ impl<'s> Parser<'s> {
         let mut directives = Directives::default();
         // `.func .attribute(.unified(…)) (…) name`, `.func .noreturn (…) name`
         self.directives(&mut directives)?;
-        let returns = if kind == FunctionKind::Func && self.at(Tok::OpenParen) {
-            self.param_list()?
-        } else {
-            Vec::new()
-        };
+        let returns = if kind == FunctionKind::Func && self.at(Tok::OpenParen) { self.param_list()? } else { Vec::new() };
         let name = self.name("the name of a function")?;
-        let params = if self.at(Tok::OpenParen) {
-            self.param_list()?
-        } else {
-            Vec::new()
-        };
+        let params = if self.at(Tok::OpenParen) { self.param_list()? } else { Vec::new() };
         self.directives(&mut directives)?;
         let defined = match self.tokens.peek().kind {
             Tok::OpenBrace => true,
@@ -66,12 +55,7 @@ impl<'s> Parser<'s> {
     }
 
     /// The id of a function: a new one, or that of its earlier declaration.
-    fn declare_function(
-        &mut self,
-        name: Token<'s>,
-        kind: FunctionKind,
-        defined: bool,
-    ) -> Result<FuncId> {
+    fn declare_function(&mut self, name: Token<'s>, kind: FunctionKind, defined: bool) -> Result<FuncId> {
         if let Some(SymbolRef::Function(id)) = self.names.find_symbol(name.text) {
             let old = &self.module.functions[id.index()];
             if old.kind != kind {
@@ -84,9 +68,7 @@ impl<'s> Parser<'s> {
             return Ok(id);
         }
         let id = FuncId(self.module.functions.len() as u32);
-        self.names
-            .declare(name.text, id.into(), name.pos)
-            .map_err(|first| taken(name, first))?;
+        self.names.declare(name.text, id.into(), name.pos).map_err(|first| taken(name, first))?;
         Ok(id)
     }
 
@@ -95,13 +77,9 @@ impl<'s> Parser<'s> {
             self.module.functions.push(function);
             return Ok(());
         };
-        let same = same_params(&old.params, &function.params)
-            && same_params(&old.returns, &function.returns);
+        let same = same_params(&old.params, &function.params) && same_params(&old.returns, &function.returns);
         if !same {
-            let problem = format!(
-                "'{}' has other parameters than declared at {}",
-                function.name, old.pos
-            );
+            let problem = format!("'{}' has other parameters than declared at {}", function.name, old.pos);
             return Err(Fail::new(function.pos, problem));
         }
         if defined {
@@ -115,29 +93,17 @@ impl<'s> Parser<'s> {
     }
 
     /// Reads the body of function `id`; complaints inside do not end the function.
-    fn define_body(
-        &mut self,
-        id: FuncId,
-        returns: &[Option<Token<'s>>],
-        params: &[Option<Token<'s>>],
-    ) {
+    fn define_body(&mut self, id: FuncId, returns: &[Option<Token<'s>>], params: &[Option<Token<'s>>]) {
         self.registers = Vec::new();
         self.names.enter();
         for (list, is_return) in [(returns, true), (params, false)] {
             for (at, name) in list.iter().enumerate() {
                 let Some(name) = *name else { continue };
                 let function = &mut self.module.functions[id.index()];
-                let param = if is_return {
-                    &mut function.returns[at]
-                } else {
-                    &mut function.params[at]
-                };
+                let param = if is_return { &mut function.returns[at] } else { &mut function.params[at] };
                 let meaning = if param.in_register {
                     let register = RegId(self.registers.len() as u32);
-                    self.registers.push(Register {
-                        name: name.text.into(),
-                        ty: param.ty,
-                    });
+                    self.registers.push(Register { name: name.text.into(), ty: param.ty });
                     param.register = Some(register);
                     Meaning::Register(register)
                 } else if is_return {
@@ -189,20 +155,10 @@ impl<'s> Parser<'s> {
         };
         self.bump();
         let head = self.type_head()?;
-        let name = if self.at(Tok::Name) {
-            Some(self.bump())
-        } else {
-            None
-        };
+        let name = if self.at(Tok::Name) { Some(self.bump()) } else { None };
         let dims = self.dimensions()?;
-        let TypeHead {
-            ty, vector, align, ..
-        } = head;
-        let array = if dims.is_empty() {
-            None
-        } else {
-            checked_product(&dims)
-        };
+        let TypeHead { ty, vector, align, .. } = head;
+        let array = if dims.is_empty() { None } else { checked_product(&dims) };
         let element = u64::from(ty.bytes()) * u64::from(vector);
         let size = array
             .unwrap_or(1)
@@ -240,12 +196,7 @@ impl<'s> Parser<'s> {
                         _ => into.reqnctapercluster = value,
                     }
                 }
-                ".minnctapersm"
-                | ".maxnctapersm"
-                | ".maxnreg"
-                | ".maxclusterrank"
-                | ".abi_preserve"
-                | ".abi_preserve_control" => {
+                ".minnctapersm" | ".maxnctapersm" | ".maxnreg" | ".maxclusterrank" | ".abi_preserve" | ".abi_preserve_control" => {
                     self.bump();
                     let value = Some(self.unsigned_32("this number")?);
                     match token.text {
@@ -300,36 +251,19 @@ impl<'s> Parser<'s> {
 
     /// `.callprototype (.param .b32 _) _ (.param .b64 _);` behind the directive's name.
     pub(super) fn call_prototype(&mut self, name: Token<'s>) -> Result<CallPrototype> {
-        let returns = if self.at(Tok::OpenParen) {
-            split(self.param_list()?).0
-        } else {
-            Vec::new()
-        };
+        let returns = if self.at(Tok::OpenParen) { split(self.param_list()?).0 } else { Vec::new() };
         self.name("'_'")?;
-        let params = if self.at(Tok::OpenParen) {
-            split(self.param_list()?).0
-        } else {
-            Vec::new()
-        };
+        let params = if self.at(Tok::OpenParen) { split(self.param_list()?).0 } else { Vec::new() };
         let mut directives = Directives::default();
         self.directives(&mut directives)?;
         self.semicolon()?;
-        Ok(CallPrototype {
-            name: name.text.into(),
-            returns,
-            params,
-            noreturn: directives.noreturn,
-        })
+        Ok(CallPrototype { name: name.text.into(), returns, params, noreturn: directives.noreturn })
     }
 
     /// Whether a state space may be declared inside a body.
     pub(super) fn space_of_body(text: &str) -> Option<StateSpace> {
         match StateSpace::from_name(text)? {
-            space @ (StateSpace::Local
-            | StateSpace::Shared
-            | StateSpace::Param
-            | StateSpace::Global
-            | StateSpace::Const) => Some(space),
+            space @ (StateSpace::Local | StateSpace::Shared | StateSpace::Param | StateSpace::Global | StateSpace::Const) => Some(space),
             _ => None,
         }
     }
@@ -341,8 +275,5 @@ fn split<'s>(read: Vec<ReadParam<'s>>) -> (Vec<Param>, Vec<Option<Token<'s>>>) {
 
 /// Do two declarations agree? Names and pointer hints may differ.
 fn same_params(a: &[Param], b: &[Param]) -> bool {
-    a.len() == b.len()
-        && a.iter()
-            .zip(b)
-            .all(|(a, b)| (a.size, a.ty.bits()) == (b.size, b.ty.bits()))
+    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| (a.size, a.ty.bits()) == (b.size, b.ty.bits()))
 }

@@ -3,10 +3,7 @@
 use super::body::Building;
 use super::names::Meaning;
 use super::{Fail, Parser, Result};
-use crate::ast::{
-    Call, CallTarget, CallVia, Guard, Instruction, Modifier, Opcode, Operand, SymbolRef, Word,
-    modifier_from_name,
-};
+use crate::ast::{Call, CallTarget, CallVia, Guard, Instruction, Modifier, Opcode, Operand, SymbolRef, Word, modifier_from_name};
 use crate::lexer::Tok;
 
 /// Operands of one instruction; `wgmma` needs about 130.
@@ -25,30 +22,19 @@ impl<'s> Parser<'s> {
         };
         let name = self.name("an instruction")?;
         let Some(opcode) = Opcode::from_name(name.text) else {
-            return Err(
-                Fail::new(name.pos, format!("unknown instruction '{}'", name.text))
-                    .help("instructions up to PTX 9.0 are known"),
-            );
+            return Err(Fail::new(name.pos, format!("unknown instruction '{}'", name.text)).help("instructions up to PTX 9.0 are known"));
         };
         let modifiers = self.modifiers(opcode)?;
         let operands = match opcode {
             Opcode::Call => vec![Operand::Call(Box::new(self.call()?))],
             Opcode::Bra => {
                 let label = self.name("a label")?;
-                vec![Operand::Label(
-                    building.labels.mention(label.text, label.pos),
-                )]
+                vec![Operand::Label(building.labels.mention(label.text, label.pos))]
             }
             _ => self.operands(opcode)?,
         };
         self.semicolon()?;
-        Ok(Instruction {
-            pos,
-            guard,
-            opcode,
-            modifiers,
-            operands,
-        })
+        Ok(Instruction { pos, guard, opcode, modifiers, operands })
     }
 
     fn modifiers(&mut self, opcode: Opcode) -> Result<Vec<Modifier>> {
@@ -58,8 +44,7 @@ impl<'s> Parser<'s> {
             let text = &token.text[1..];
             let found = modifier_from_name(opcode, text).or_else(|| {
                 let asynchronous = modifiers.contains(&Modifier::Word(Word::Async));
-                (opcode.keeps_unknown_modifiers() || asynchronous)
-                    .then(|| Modifier::Other(text.into()))
+                (opcode.keeps_unknown_modifiers() || asynchronous).then(|| Modifier::Other(text.into()))
             });
             let Some(modifier) = found else {
                 let problem = format!("unknown modifier '{}' of '{opcode}'", token.text);
@@ -124,17 +109,9 @@ impl<'s> Parser<'s> {
             }
         }
         if matches!(target, CallTarget::Register(_)) && via.is_none() {
-            return Err(
-                Fail::new(name.pos, "a call through a register needs a prototype")
-                    .help("name a .callprototype or .calltargets behind the arguments"),
-            );
+            return Err(Fail::new(name.pos, "a call through a register needs a prototype").help("name a .callprototype or .calltargets behind the arguments"));
         }
-        Ok(Call {
-            returns,
-            target,
-            args,
-            via,
-        })
+        Ok(Call { returns, target, args, via })
     }
 
     fn call_list(&mut self) -> Result<Vec<Operand>> {

@@ -32,12 +32,7 @@ impl<'s> Labels<'s> {
             None => next,
         };
         if id == next {
-            self.slots.push(Slot {
-                name,
-                pos,
-                target: None,
-                same_as: None,
-            });
+            self.slots.push(Slot { name, pos, target: None, same_as: None });
         }
         id
     }
@@ -87,11 +82,7 @@ impl<'s> Labels<'s> {
                 last = &self.slots[id.index()];
             }
             match last.target {
-                Some(target) => labels.push(Label {
-                    pos: last.pos,
-                    name: slot.name.into(),
-                    target,
-                }),
+                Some(target) => labels.push(Label { pos: last.pos, name: slot.name.into(), target }),
                 None => missing.push((slot.name, slot.pos)),
             }
         }

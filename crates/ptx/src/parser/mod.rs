@@ -28,11 +28,7 @@ pub(crate) type Result<T> = std::result::Result<T, Fail>;
 
 impl Fail {
     pub(crate) fn new(pos: Pos, message: impl Into<String>) -> Self {
-        Self(Box::new(Diagnostic {
-            pos,
-            message: message.into(),
-            help: None,
-        }))
+        Self(Box::new(Diagnostic { pos, message: message.into(), help: None }))
     }
 
     pub(crate) fn help(mut self, help: impl Into<String>) -> Self {
@@ -59,14 +55,8 @@ pub(crate) struct Parser<'s> {
 /// Reads a whole module.
 pub(crate) fn parse(source: &str) -> std::result::Result<Module, ParseError> {
     if u32::try_from(source.len()).is_err() {
-        let diagnostic = Diagnostic {
-            pos: Pos { line: 1, col: 1 },
-            message: "PTX of 4 GiB or more is not supported".to_owned(),
-            help: None,
-        };
-        return Err(ParseError {
-            diagnostics: vec![diagnostic],
-        });
+        let diagnostic = Diagnostic { pos: Pos { line: 1, col: 1 }, message: "PTX of 4 GiB or more is not supported".to_owned(), help: None };
+        return Err(ParseError { diagnostics: vec![diagnostic] });
     }
     let mut parser = Parser {
         tokens: Tokens::new(source),
@@ -92,9 +82,7 @@ pub(crate) fn parse(source: &str) -> std::result::Result<Module, ParseError> {
         return Ok(parser.module);
     }
     parser.diagnostics.sort_by_key(|diagnostic| diagnostic.pos);
-    Err(ParseError {
-        diagnostics: parser.diagnostics,
-    })
+    Err(ParseError { diagnostics: parser.diagnostics })
 }
 
 impl<'s> Parser<'s> {
@@ -133,25 +121,14 @@ impl<'s> Parser<'s> {
     fn unexpected(&self, wanted: &str) -> Fail {
         let token = self.tokens.peek();
         match token.kind {
-            Tok::Unknown if token.text.starts_with("/*") => {
-                Fail::new(token.pos, "this comment is never closed").help("close it with '*/'")
-            }
-            Tok::Unknown if token.text.starts_with('"') => {
-                Fail::new(token.pos, "this string is never closed")
-            }
-            _ => Fail::new(
-                token.pos,
-                format!("expected {wanted}, found {}", token.describe()),
-            ),
+            Tok::Unknown if token.text.starts_with("/*") => Fail::new(token.pos, "this comment is never closed").help("close it with '*/'"),
+            Tok::Unknown if token.text.starts_with('"') => Fail::new(token.pos, "this string is never closed"),
+            _ => Fail::new(token.pos, format!("expected {wanted}, found {}", token.describe())),
         }
     }
 
     fn expect(&mut self, kind: Tok, wanted: &str) -> Result<Token<'s>> {
-        if self.at(kind) {
-            Ok(self.bump())
-        } else {
-            Err(self.unexpected(wanted))
-        }
+        if self.at(kind) { Ok(self.bump()) } else { Err(self.unexpected(wanted)) }
     }
 
     /// The `;` that ends a statement; a missing one is reported where it belongs.
@@ -163,8 +140,7 @@ impl<'s> Parser<'s> {
         if found.kind == Tok::Unknown || found.pos.line == self.last_end.line {
             return Err(self.unexpected("';'"));
         }
-        Err(Fail::new(self.last_end, "expected ';' here")
-            .help(format!("the next thing is {}", found.describe())))
+        Err(Fail::new(self.last_end, "expected ';' here").help(format!("the next thing is {}", found.describe())))
     }
 
     fn name(&mut self, wanted: &str) -> Result<Token<'s>> {

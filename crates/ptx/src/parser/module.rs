@@ -34,35 +34,24 @@ impl<'s> Parser<'s> {
 
     fn header(&mut self) -> Result<()> {
         if !self.eat_dotted(".version") {
-            return Err(self
-                .unexpected("'.version'")
-                .help("a PTX module begins with .version, .target and .address_size"));
+            return Err(self.unexpected("'.version'").help("a PTX module begins with .version, .target and .address_size"));
         }
         let token = self.expect(Tok::Number, "a version such as 9.0")?;
         self.module.version = token
             .text
             .split_once('.')
             .and_then(|(major, minor)| Some((major.parse().ok()?, minor.parse().ok()?)))
-            .ok_or_else(|| {
-                Fail::new(token.pos, format!("'{}' is not a PTX version", token.text))
-                    .help("write major and minor number, as in 9.0")
-            })?;
+            .ok_or_else(|| Fail::new(token.pos, format!("'{}' is not a PTX version", token.text)).help("write major and minor number, as in 9.0"))?;
         if self.module.version > NEWEST_VERSION {
             let (major, minor) = NEWEST_VERSION;
-            return Err(Fail::new(
-                token.pos,
-                format!("PTX version {} is newer than {major}.{minor}", token.text),
-            )
-            .help("compile with CUDA 13.0 or older"));
+            return Err(Fail::new(token.pos, format!("PTX version {} is newer than {major}.{minor}", token.text)).help("compile with CUDA 13.0 or older"));
         }
         if !self.eat_dotted(".target") {
             return Err(self.unexpected("'.target'"));
         }
         let first = self.name("a target such as sm_90")?;
-        self.module.target = target(first.text).ok_or_else(|| {
-            Fail::new(first.pos, format!("'{}' is not a target", first.text))
-                .help("targets are named sm_75, sm_90a and the like")
-        })?;
+        self.module.target = target(first.text)
+            .ok_or_else(|| Fail::new(first.pos, format!("'{}' is not a target", first.text)).help("targets are named sm_75, sm_90a and the like"))?;
         while self.eat(Tok::Comma) {
             let option = self.name("a target option")?;
             self.module.target.options.push(option.text.into());
@@ -131,21 +120,13 @@ impl<'s> Parser<'s> {
                 self.bump();
                 self.function(FunctionKind::Func, linkage)
             }
-            text if token.kind == Tok::Dotted => {
-                match StateSpace::from_name(text.get(1..).unwrap_or_default()) {
-                    Some(
-                        space @ (StateSpace::Global
-                        | StateSpace::Const
-                        | StateSpace::Shared
-                        | StateSpace::Local
-                        | StateSpace::Tex),
-                    ) => {
-                        self.bump();
-                        self.variables(space, linkage, Declared::InModule)
-                    }
-                    _ => Err(self.unexpected("a directive such as .entry, .func or .global")),
+            text if token.kind == Tok::Dotted => match StateSpace::from_name(text.get(1..).unwrap_or_default()) {
+                Some(space @ (StateSpace::Global | StateSpace::Const | StateSpace::Shared | StateSpace::Local | StateSpace::Tex)) => {
+                    self.bump();
+                    self.variables(space, linkage, Declared::InModule)
                 }
-            }
+                _ => Err(self.unexpected("a directive such as .entry, .func or .global")),
+            },
             _ => Err(self.unexpected("a directive such as .entry, .func or .global")),
         }
     }
@@ -197,10 +178,7 @@ impl<'s> Parser<'s> {
         let function = |token: super::Token<'s>| -> Result<FuncId> {
             match self.names.find_symbol(token.text) {
                 Some(SymbolRef::Function(id)) => Ok(id),
-                _ => Err(Fail::new(
-                    token.pos,
-                    format!("no function is named '{}'", token.text),
-                )),
+                _ => Err(Fail::new(token.pos, format!("no function is named '{}'", token.text))),
             }
         };
         let pair = (function(name)?, function(target)?);
@@ -228,10 +206,7 @@ impl<'s> Parser<'s> {
                 }
             }
             let next = self.tokens.peek();
-            let begins = matches!(
-                next.text,
-                ".visible" | ".extern" | ".weak" | ".entry" | ".func" | ".global" | ".const"
-            );
+            let begins = matches!(next.text, ".visible" | ".extern" | ".weak" | ".entry" | ".func" | ".global" | ".const");
             if next.kind == Tok::Dotted && begins {
                 return;
             }
@@ -254,10 +229,5 @@ fn target(text: &str) -> Option<Target> {
         "f" => Some('f'),
         _ => return None,
     };
-    Some(Target {
-        name: text.into(),
-        arch: digits.parse().ok()?,
-        suffix,
-        options: Vec::new(),
-    })
+    Some(Target { name: text.into(), arch: digits.parse().ok()?, suffix, options: Vec::new() })
 }

@@ -4,10 +4,7 @@
 //! same at every depth. `.reg .b32 %r<1000000>` is kept as a range and costs nothing until one of
 //! its registers is mentioned; only mentioned registers get an id.
 
-use crate::ast::{
-    BranchTableId, CallPrototypeId, CallTableId, FuncId, GlobalId, Pos, RegId, Register,
-    ScalarType, SymbolRef,
-};
+use crate::ast::{BranchTableId, CallPrototypeId, CallTableId, FuncId, GlobalId, Pos, RegId, Register, ScalarType, SymbolRef};
 use std::collections::HashMap;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -103,11 +100,12 @@ impl<'s> Names<'s> {
         {
             return Err(old.pos);
         }
-        let entry = Entry {
-            meaning,
-            depth,
-            pos,
-        };
+        if let Some((range, _)) = self.in_range(name)
+            && range.depth == depth
+        {
+            return Err(range.pos);
+        }
+        let entry = Entry { meaning, depth, pos };
         let old = self.entries.insert(name, entry);
         if depth > 0 {
             self.undo.push(Undo::Entry(name, old));
@@ -115,26 +113,14 @@ impl<'s> Names<'s> {
         Ok(())
     }
 
-    pub(super) fn declare_range(
-        &mut self,
-        prefix: &'s str,
-        count: u32,
-        ty: ScalarType,
-        pos: Pos,
-    ) -> Result<(), Pos> {
+    pub(super) fn declare_range(&mut self, prefix: &'s str, count: u32, ty: ScalarType, pos: Pos) -> Result<(), Pos> {
         let depth = self.depth_u32();
         if let Some(old) = self.ranges.get(prefix)
             && old.depth == depth
         {
             return Err(old.pos);
         }
-        let range = Range {
-            id: self.next_range,
-            count,
-            ty,
-            depth,
-            pos,
-        };
+        let range = Range { id: self.next_range, count, ty, depth, pos };
         self.next_range += 1;
         let old = self.ranges.insert(prefix, range);
         self.undo.push(Undo::Range(prefix, old));
@@ -152,17 +138,11 @@ impl<'s> Names<'s> {
         {
             return Some(entry.meaning);
         }
-        let id = *self
-            .range_members
-            .entry((range.id, number))
-            .or_insert_with(|| {
-                let id = RegId(registers.len() as u32);
-                registers.push(Register {
-                    name: name.into(),
-                    ty: range.ty,
-                });
-                id
-            });
+        let id = *self.range_members.entry((range.id, number)).or_insert_with(|| {
+            let id = RegId(registers.len() as u32);
+            registers.push(Register { name: name.into(), ty: range.ty });
+            id
+        });
         Some(Meaning::Register(id))
     }
 
@@ -216,10 +196,7 @@ mod tests {
         assert_eq!(outer, Some(Meaning::Register(RegId(0))));
         names.enter();
         names.declare_range("%r", 9, ScalarType::B64, POS).unwrap();
-        assert_eq!(
-            names.find("%r4", &mut registers),
-            Some(Meaning::Register(RegId(1)))
-        );
+        assert_eq!(names.find("%r4", &mut registers), Some(Meaning::Register(RegId(1))));
         names.leave();
         assert_eq!(names.find("%r4", &mut registers), outer);
         assert_eq!(names.find("%r5", &mut registers), None);
@@ -239,9 +216,6 @@ mod tests {
         assert_eq!(names.declare("x1", own, POS), Err(POS));
         assert_eq!(names.find("x1", &mut registers), Some(own));
         names.leave();
-        assert_eq!(
-            names.find("x1", &mut registers),
-            Some(Meaning::Register(RegId(0)))
-        );
+        assert_eq!(names.find("x1", &mut registers), Some(Meaning::Register(RegId(0))));
     }
 }

@@ -56,19 +56,11 @@ impl<'s> Parser<'s> {
                 self.bump();
                 let name = self.bump();
                 let register = self.register(name)?;
-                Ok(Operand::Selected {
-                    register,
-                    selector: self.selector()?,
-                    negated: true,
-                })
+                Ok(Operand::Selected { register, selector: self.selector()?, negated: true })
             }
             _ => self.literal().map(Operand::Imm).map_err(|fail| {
                 // "a constant" would be too narrow where nothing readable was found.
-                if self.tokens.peek().pos == token.pos {
-                    self.unexpected("an operand")
-                } else {
-                    fail
-                }
+                if self.tokens.peek().pos == token.pos { self.unexpected("an operand") } else { fail }
             }),
         }
     }
@@ -89,24 +81,15 @@ impl<'s> Parser<'s> {
                 if !opcode.is_video() {
                     return Err(self.unexpected("',' or ';'"));
                 }
-                Ok(Operand::Selected {
-                    register,
-                    selector: self.selector()?,
-                    negated: false,
-                })
+                Ok(Operand::Selected { register, selector: self.selector()?, negated: false })
             }
             Some(Meaning::VectorRegister(first, width)) => self.vector_register(first, width),
             Some(Meaning::Symbol(symbol)) => {
                 let offset = self.symbol_offset(symbol)?;
                 Ok(Operand::Symbol { symbol, offset })
             }
-            Some(Meaning::BranchTable(table)) if opcode == Opcode::Brx => {
-                Ok(Operand::BranchTable(table))
-            }
-            Some(_) => Err(Fail::new(
-                name.pos,
-                format!("'{}' cannot be used here", name.text),
-            )),
+            Some(Meaning::BranchTable(table)) if opcode == Opcode::Brx => Ok(Operand::BranchTable(table)),
+            Some(_) => Err(Fail::new(name.pos, format!("'{}' cannot be used here", name.text))),
             None => self.special(name),
         }
     }
@@ -148,9 +131,7 @@ impl<'s> Parser<'s> {
                 None => Err(self.unexpected("'.x', '.y' or '.z'")),
             };
         }
-        SpecialReg::from_name(name.text)
-            .map(Operand::Special)
-            .ok_or_else(|| undeclared(name))
+        SpecialReg::from_name(name.text).map(Operand::Special).ok_or_else(|| undeclared(name))
     }
 
     /// `.b0`, `.h1`, `.b3210`, `.h10` behind a register.
@@ -197,10 +178,7 @@ impl<'s> Parser<'s> {
             _ => 0,
         };
         if element == 0 {
-            return Err(
-                Fail::new(open.pos, "only module-level arrays can be indexed")
-                    .help("write the offset in bytes, as in name+16"),
-            );
+            return Err(Fail::new(open.pos, "only module-level arrays can be indexed").help("write the offset in bytes, as in name+16"));
         }
         Ok(index.wrapping_mul(element).cast_signed())
     }

@@ -2,9 +2,7 @@
 
 use super::names::Meaning;
 use super::{Fail, Parser, Result};
-use crate::ast::{
-    GlobalId, Imm, InitEntry, InitValue, Linkage, ScalarType, StateSpace, SymbolRef, Variable,
-};
+use crate::ast::{GlobalId, Imm, InitEntry, InitValue, Linkage, ScalarType, StateSpace, SymbolRef, Variable};
 use crate::lexer::{Tok, Token};
 
 /// Where a declaration stands.
@@ -66,8 +64,7 @@ impl<'s> Parser<'s> {
                     let at = self.tokens.peek().pos;
                     let value = self.unsigned("an alignment")?;
                     if !value.is_power_of_two() || value > MAX_ALIGN {
-                        return Err(Fail::new(at, "an alignment must be a power of two")
-                            .help("1, 2, 4, … up to 1048576"));
+                        return Err(Fail::new(at, "an alignment must be a power of two").help("1, 2, 4, … up to 1048576"));
                     }
                     match &mut pointer {
                         Some((_, pointee)) => *pointee = value as u32,
@@ -113,9 +110,7 @@ impl<'s> Parser<'s> {
                     if let Some(found) = ScalarType::from_name(word) {
                         self.bump();
                         ty = Some(found);
-                    } else if let (Some((space, _)), Some(found)) =
-                        (&mut pointer, StateSpace::from_name(word))
-                    {
+                    } else if let (Some((space, _)), Some(found)) = (&mut pointer, StateSpace::from_name(word)) {
                         *space = Some(found);
                         self.bump();
                     } else {
@@ -128,13 +123,7 @@ impl<'s> Parser<'s> {
             return Err(self.unexpected("a type such as .u32"));
         };
         let natural = ty.bytes() * u32::from(vector);
-        Ok(TypeHead {
-            ty,
-            vector,
-            align: align.unwrap_or(natural.next_power_of_two()),
-            managed,
-            pointer,
-        })
+        Ok(TypeHead { ty, vector, align: align.unwrap_or(natural.next_power_of_two()), managed, pointer })
     }
 
     /// `[3][4]` or `[]` behind a name; an empty first dimension is 0.
@@ -156,30 +145,19 @@ impl<'s> Parser<'s> {
     }
 
     /// The rest of a variable declaration, behind its state space, to its semicolon.
-    pub(super) fn variables(
-        &mut self,
-        space: StateSpace,
-        linkage: Linkage,
-        declared: Declared,
-    ) -> Result<()> {
+    pub(super) fn variables(&mut self, space: StateSpace, linkage: Linkage, declared: Declared) -> Result<()> {
         let space = if space == StateSpace::Const && self.eat(Tok::OpenBracket) {
             let at = self.tokens.peek().pos;
             let bank = self.unsigned("a constant bank")?;
             self.expect(Tok::CloseBracket, "']'")?;
-            let bank = u8::try_from(bank)
-                .ok()
-                .filter(|bank| *bank <= 10)
-                .ok_or_else(|| Fail::new(at, "constant banks are numbered 0 to 10"))?;
+            let bank = u8::try_from(bank).ok().filter(|bank| *bank <= 10).ok_or_else(|| Fail::new(at, "constant banks are numbered 0 to 10"))?;
             StateSpace::ConstBank(bank)
         } else {
             space
         };
         let head = self.type_head()?;
         if head.ty == ScalarType::Pred {
-            return Err(Fail::new(
-                self.last_end,
-                "predicates live in registers only",
-            ));
+            return Err(Fail::new(self.last_end, "predicates live in registers only"));
         }
         loop {
             self.variable(space, linkage, declared, head)?;
@@ -190,32 +168,18 @@ impl<'s> Parser<'s> {
         self.semicolon()
     }
 
-    fn variable(
-        &mut self,
-        space: StateSpace,
-        linkage: Linkage,
-        declared: Declared,
-        head: TypeHead,
-    ) -> Result<()> {
+    fn variable(&mut self, space: StateSpace, linkage: Linkage, declared: Declared, head: TypeHead) -> Result<()> {
         let name = self.name("the name of a variable")?;
         let mut dims = self.dimensions()?;
         let mut init = Vec::new();
         let mut late = Vec::new();
         let open = dims.first() == Some(&0);
         if self.eat(Tok::Equals) {
-            let mut shape = Shape {
-                ty: head.ty,
-                total: 0,
-                dims: dims.clone(),
-            };
+            let mut shape = Shape { ty: head.ty, total: 0, dims: dims.clone() };
             if head.vector > 1 {
                 shape.dims.push(u64::from(head.vector));
             }
-            shape.total = if open {
-                u64::MAX
-            } else {
-                checked_product(&shape.dims).unwrap_or(u64::MAX)
-            };
+            shape.total = if open { u64::MAX } else { checked_product(&shape.dims).unwrap_or(u64::MAX) };
             let count = self.initialiser(&shape, &mut init, &mut late)?;
             if open {
                 let inner = checked_product(&shape.dims[1..]).unwrap_or(1).max(1);
@@ -227,12 +191,7 @@ impl<'s> Parser<'s> {
         let size = checked_product(&dims)
             .and_then(|count| count.checked_mul(element))
             .filter(|size| *size <= MAX_SIZE)
-            .ok_or_else(|| {
-                Fail::new(
-                    name.pos,
-                    format!("'{}' is too large for any GPU", name.text),
-                )
-            })?;
+            .ok_or_else(|| Fail::new(name.pos, format!("'{}' is too large for any GPU", name.text)))?;
         let variable = Variable {
             pos: name.pos,
             name: name.text.into(),
@@ -254,24 +213,14 @@ impl<'s> Parser<'s> {
         }
     }
 
-    fn declare_global(
-        &mut self,
-        name: Token<'s>,
-        variable: Variable,
-        late: Vec<(usize, Token<'s>)>,
-    ) -> Result<()> {
+    fn declare_global(&mut self, name: Token<'s>, variable: Variable, late: Vec<(usize, Token<'s>)>) -> Result<()> {
         let new_id = GlobalId(self.module.globals.len() as u32);
         let id = match self.names.find_symbol(name.text) {
             Some(SymbolRef::Global(old_id)) => {
                 let old = &self.module.globals[old_id.index()];
-                let same = old.space == variable.space
-                    && old.ty == variable.ty
-                    && old.vector == variable.vector;
+                let same = old.space == variable.space && old.ty == variable.ty && old.vector == variable.vector;
                 if !same {
-                    return Err(Fail::new(
-                        name.pos,
-                        format!("'{}' was declared differently at {}", name.text, old.pos),
-                    ));
+                    return Err(Fail::new(name.pos, format!("'{}' was declared differently at {}", name.text, old.pos)));
                 }
                 if variable.linkage == Linkage::Extern {
                     return Ok(());
@@ -283,18 +232,12 @@ impl<'s> Parser<'s> {
                 old_id
             }
             _ => {
-                self.names
-                    .declare(name.text, new_id.into(), name.pos)
-                    .map_err(|first| taken(name, first))?;
+                self.names.declare(name.text, new_id.into(), name.pos).map_err(|first| taken(name, first))?;
                 self.module.globals.push(variable);
                 new_id
             }
         };
-        let late = late.into_iter().map(|(entry, name)| LateSymbol {
-            variable: id,
-            entry,
-            name,
-        });
+        let late = late.into_iter().map(|(entry, name)| LateSymbol { variable: id, entry, name });
         self.late.extend(late);
         Ok(())
     }
@@ -315,12 +258,7 @@ impl<'s> Parser<'s> {
     }
 
     /// What stands behind `=`; says how many elements it covers.
-    fn initialiser(
-        &mut self,
-        shape: &Shape,
-        init: &mut Vec<InitEntry>,
-        late: &mut Vec<(usize, Token<'s>)>,
-    ) -> Result<u64> {
+    fn initialiser(&mut self, shape: &Shape, init: &mut Vec<InitEntry>, late: &mut Vec<(usize, Token<'s>)>) -> Result<u64> {
         if !self.at(Tok::OpenBrace) {
             if !shape.dims.is_empty() {
                 return Err(self.unexpected("'{' of the initialiser"));
@@ -337,14 +275,7 @@ impl<'s> Parser<'s> {
     }
 
     /// `{ … }` for the sub-array at `level` that starts at element `next`.
-    fn init_list(
-        &mut self,
-        shape: &Shape,
-        level: usize,
-        next: &mut u64,
-        init: &mut Vec<InitEntry>,
-        late: &mut Vec<(usize, Token<'s>)>,
-    ) -> Result<u64> {
+    fn init_list(&mut self, shape: &Shape, level: usize, next: &mut u64, init: &mut Vec<InitEntry>, late: &mut Vec<(usize, Token<'s>)>) -> Result<u64> {
         self.expect(Tok::OpenBrace, "'{'")?;
         let inner = checked_product(&shape.dims[level + 1..]).unwrap_or(u64::MAX);
         let start = *next;
@@ -358,17 +289,11 @@ impl<'s> Parser<'s> {
         while !self.at(Tok::CloseBrace) {
             let token = self.tokens.peek();
             if *next >= end {
-                return Err(Fail::new(
-                    token.pos,
-                    "more values than the array has elements",
-                ));
+                return Err(Fail::new(token.pos, "more values than the array has elements"));
             }
             if token.kind == Tok::OpenBrace {
                 if level + 1 >= shape.dims.len() {
-                    return Err(Fail::new(
-                        token.pos,
-                        "more braces than the array has dimensions",
-                    ));
+                    return Err(Fail::new(token.pos, "more braces than the array has dimensions"));
                 }
                 let sub_start = *next;
                 let sub = self.init_list(shape, level + 1, next, init, late)?;
@@ -387,19 +312,11 @@ impl<'s> Parser<'s> {
         Ok(reached)
     }
 
-    fn init_element(
-        &mut self,
-        shape: &Shape,
-        index: u64,
-        init: &mut Vec<InitEntry>,
-        late: &mut Vec<(usize, Token<'s>)>,
-    ) -> Result<()> {
+    fn init_element(&mut self, shape: &Shape, index: u64, init: &mut Vec<InitEntry>, late: &mut Vec<(usize, Token<'s>)>) -> Result<()> {
         let size = shape.ty.bytes() as u8;
         let offset = index.saturating_mul(u64::from(size));
         let value = match self.tokens.peek() {
-            token if token.kind == Tok::Name && token.text != "WARP_SZ" => {
-                self.init_symbol(None, init.len(), late)?
-            }
+            token if token.kind == Tok::Name && token.text != "WARP_SZ" => self.init_symbol(None, init.len(), late)?,
             _ => match self.constant()? {
                 Imm::Int(mask) if self.at(Tok::OpenParen) => {
                     self.bump();
@@ -415,29 +332,17 @@ impl<'s> Parser<'s> {
         };
         let is_address = matches!(value, InitValue::Address { mask: None, .. });
         if is_address && size < 4 {
-            return Err(
-                Fail::new(self.last_end, "an address does not fit this type")
-                    .help("select bytes with a mask, as in 0xff(name)"),
-            );
+            return Err(Fail::new(self.last_end, "an address does not fit this type").help("select bytes with a mask, as in 0xff(name)"));
         }
         // Zeros need no entry: what no entry covers is zero.
         if value != InitValue::Bits(0) {
-            init.push(InitEntry {
-                offset,
-                size: size.min(8),
-                value,
-            });
+            init.push(InitEntry { offset, size: size.min(8), value });
         }
         Ok(())
     }
 
     /// `name+8`, `generic(name)`, `generic(name)+8`, `generic(name+8)`.
-    fn init_symbol(
-        &mut self,
-        mask: Option<u64>,
-        entry: usize,
-        late: &mut Vec<(usize, Token<'s>)>,
-    ) -> Result<InitValue> {
+    fn init_symbol(&mut self, mask: Option<u64>, entry: usize, late: &mut Vec<(usize, Token<'s>)>) -> Result<InitValue> {
         let mut name = self.name("a name")?;
         let mut offset = 0i64;
         let generic = name.text == "generic" && self.at(Tok::OpenParen);
@@ -449,22 +354,14 @@ impl<'s> Parser<'s> {
         }
         offset = offset.wrapping_add(self.offset()?);
         late.push((entry, name));
-        Ok(InitValue::Address {
-            symbol: SymbolRef::Global(GlobalId(u32::MAX)),
-            offset,
-            generic,
-            mask,
-        })
+        Ok(InitValue::Address { symbol: SymbolRef::Global(GlobalId(u32::MAX)), offset, generic, mask })
     }
 
     /// A symbol that must be known by now.
     pub(super) fn symbol(&mut self, name: Token<'s>) -> Result<SymbolRef> {
         match self.names.find(name.text, &mut self.registers) {
             Some(Meaning::Symbol(symbol)) => Ok(symbol),
-            Some(_) => Err(Fail::new(
-                name.pos,
-                format!("'{}' has no address", name.text),
-            )),
+            Some(_) => Err(Fail::new(name.pos, format!("'{}' has no address", name.text))),
             None => Err(undeclared(name)),
         }
     }
@@ -475,17 +372,10 @@ pub(super) fn checked_product(dims: &[u64]) -> Option<u64> {
 }
 
 pub(super) fn taken(name: Token<'_>, first: crate::ast::Pos) -> Fail {
-    Fail::new(
-        name.pos,
-        format!("'{}' is already declared at {first}", name.text),
-    )
+    Fail::new(name.pos, format!("'{}' is already declared at {first}", name.text))
 }
 
 pub(super) fn undeclared(name: Token<'_>) -> Fail {
     let fail = Fail::new(name.pos, format!("'{}' is not declared", name.text));
-    if name.text.starts_with('%') {
-        fail.help("declare it with .reg, or raise the count in its range")
-    } else {
-        fail.help("declare it before it is used")
-    }
+    if name.text.starts_with('%') { fail.help("declare it with .reg, or raise the count in its range") } else { fail.help("declare it before it is used") }
 }

@@ -79,7 +79,6 @@ pub struct Pipe {
 impl Pipe {
     #[must_use]
     pub fn new(producer: Producer) -> Self {
-        let free = Lane { seq: 0, epoch: 0, group: 0, role: Role::Free, waited: 0, fresh: false };
         let mut launch = Launch::default();
         launch.parameters.reserve(4096);
         Self {
@@ -92,13 +91,6 @@ impl Pipe {
             scratch: Vec::with_capacity(record::MAX_BYTES),
             launch: Op::Launch(launch),
         }
-        .with_first(free)
-    }
-
-    /// Lane 0 exists from the start, for the first context's NULL stream.
-    fn with_first(mut self, free: Lane) -> Self {
-        self.lanes.push(free);
-        self
     }
 
     /// Sequence of the last record pushed in a lane.
@@ -139,9 +131,6 @@ impl Pipe {
 
     fn free_lane(&mut self, ring: &Client) -> Option<u32> {
         // The unused first: a destroyed stream's index rests as long as possible.
-        if self.lanes.first().is_some_and(|lane| lane.epoch == 0) {
-            return Some(0);
-        }
         if self.lanes.len() < STREAMS / 2 {
             return self.fresh_lane();
         }

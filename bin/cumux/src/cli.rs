@@ -1,0 +1,166 @@
+//! The command line: one definition gives parsing, help, man page and completions.
+
+use crate::{control, demo, doctor, install, processes, run, status};
+use clap::{CommandFactory as _, Parser, Subcommand};
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+/// Many CUDA programs share one GPU, and one that crashes takes nobody with it.
+#[derive(Parser)]
+#[command(name = "cumux", version, about, max_term_width = 100)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Starts the daemon (-d, -f), or sends commands from standard input to it, as nvidia-cuda-mps-control does
+    #[command(disable_help_flag = true)]
+    Control {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "OPTIONS")]
+        arguments: Vec<OsString>,
+    },
+    /// Runs a CUDA program through cumux; starts a private daemon if none serves the pipe directory
+    Run {
+        /// Device of a private daemon of this run: cuda:0, sim:h200, sim:a100-80, sim:l4
+        #[arg(long)]
+        device: Option<String>,
+        /// The program and its arguments
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true, value_name = "CMD")]
+        command: Vec<OsString>,
+    },
+    /// Shows servers and clients
+    Status {
+        #[arg(long)]
+        json: bool,
+    },
+    /// Tells why a program would not be served, and what to do
+    Doctor {
+        #[arg(long)]
+        json: bool,
+        /// A program to look at as well
+        program: Option<PathBuf>,
+    },
+    /// Runs ordinary CUDA programs together, lets two of them fail, and shows that the others finish
+    Demo {
+        #[arg(long)]
+        json: bool,
+        /// cuda:0, sim:h200, sim:a100-80, sim:l4
+        #[arg(long)]
+        device: Option<String>,
+    },
+    /// Copies cumux and its libcuda.so.1 to a folder of programs
+    Install {
+        #[arg(long)]
+        prefix: PathBuf,
+        /// Also as nvidia-cuda-mps-control and nvidia-cuda-mps-server
+        #[arg(long)]
+        drop_in: bool,
+    },
+    /// Prints shell completions
+    Completions { shell: clap_complete::Shell },
+    /// Prints the man page
+    Man,
+    #[command(hide = true)]
+    Server {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<OsString>,
+    },
+    #[command(hide = true)]
+    Keeper {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<OsString>,
+    },
+    #[command(hide = true)]
+    Executor {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<OsString>,
+    },
+    #[command(hide = true)]
+    Standby {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<OsString>,
+    },
+}
+
+/// Carries out a command line; the exit status.
+pub fn dispatch(cli: Cli) -> anyhow::Result<u8> {
+    match cli.command {
+        Command::Control { arguments } => control::main(arguments),
+        Command::Run { device, command } => run::main(device.as_deref(), &command),
+        Command::Status { json } => status::main(json),
+        Command::Doctor { json, program } => doctor::main(json, program.as_deref()),
+        Command::Demo { json, device } => demo::main(json, device.as_deref()),
+        Command::Install { prefix, drop_in } => install::main(&prefix, drop_in),
+        Command::Completions { shell } => {
+            print_or_stop(&completions(shell));
+            Ok(0)
+        }
+        Command::Man => {
+            print_or_stop(&man_page()?);
+            Ok(0)
+        }
+        Command::Server { arguments } => processes::server(arguments),
+        Command::Keeper { arguments } => processes::keeper(arguments),
+        Command::Executor { arguments } => processes::executor(arguments),
+        Command::Standby { arguments } => processes::standby(arguments),
+    }
+}
+
+/// Completions of one shell.
+pub fn completions(shell: clap_complete::Shell) -> Vec<u8> {
+    let mut out = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "cumux", &mut out);
+    out
+}
+
+/// The man page in roff.
+pub fn man_page() -> std::io::Result<Vec<u8>> {
+    let mut out = Vec::new();
+    clap_mangen::Man::new(Cli::command()).render(&mut out)?;
+    Ok(out)
+}
+
+/// A reader that has seen enough (`| head`) is no error.
+fn print_or_stop(bytes: &[u8]) {
+    use std::io::Write as _;
+    let _ = std::io::stdout().lock().write_all(bytes);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_definition_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_program_keeps_its_own_options() {
+        let cli = Cli::try_parse_from(["cumux", "run", "--device", "sim:l4", "--", "./a", "--device", "x", "-h"]).unwrap();
+        let Command::Run { device, command } = cli.command else { panic!("not run") };
+        assert_eq!(device.as_deref(), Some("sim:l4"));
+        assert_eq!(command, ["./a", "--device", "x", "-h"]);
+        let cli = Cli::try_parse_from(["cumux", "run", "./a", "-x"]).unwrap();
+        let Command::Run { device: None, command } = cli.command else { panic!("not run") };
+        assert_eq!(command, ["./a", "-x"]);
+    }
+
+    #[test]
+    fn control_takes_options_as_they_are() {
+        let cli = Cli::try_parse_from(["cumux", "control", "-d", "--device", "sim:h200"]).unwrap();
+        let Command::Control { arguments } = cli.command else { panic!("not control") };
+        assert_eq!(arguments, ["-d", "--device", "sim:h200"]);
+    }
+
+    #[test]
+    fn man_page_and_completions_name_every_command() {
+        let page = String::from_utf8(man_page().unwrap()).unwrap();
+        for name in ["run", "status", "doctor", "demo", "install"] {
+            assert!(page.contains(name), "{name} is not in the man page");
+        }
+        assert!(String::from_utf8(completions(clap_complete::Shell::Bash)).unwrap().contains("doctor"));
+    }
+}

@@ -1,0 +1,185 @@
+//! `cumux control`: the daemon with `-d` or `-f`, otherwise the front end that sends commands. Options are NVIDIA's, so they are read by hand.
+
+use crate::{device, processes};
+use anyhow::{Context as _, bail};
+use cumux_control::directory::{LOG_VARIABLE, PIPE_VARIABLE, log_directory, pipe_directory};
+use cumux_control::settings::Settings;
+use cumux_control::{Frontend, HELP, Options, PipeDirectory};
+use std::ffi::OsString;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// What a background daemon writes to its standard output when clients can connect.
+pub const READY: &str = "ready";
+
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Arguments {
+    help: bool,
+    version: bool,
+    daemon: bool,
+    foreground: bool,
+    /// Hidden: the second half of `-d`: says [`READY`], then nothing more.
+    background: bool,
+    /// Hidden: ends with the process that started it.
+    with_parent: bool,
+    device: Option<String>,
+    /// A command in place of standard input.
+    command: Vec<String>,
+}
+
+impl Arguments {
+    fn parse(arguments: Vec<OsString>) -> anyhow::Result<Self> {
+        let mut parsed = Self::default();
+        let mut words = arguments.into_iter().map(|word| word.to_string_lossy().into_owned());
+        while let Some(word) = words.next() {
+            if !parsed.command.is_empty() {
+                parsed.command.push(word);
+                continue;
+            }
+            match word.as_str() {
+                "-h" | "--help" => parsed.help = true,
+                "-v" | "-V" | "--version" => parsed.version = true,
+                "-d" | "--daemon" => parsed.daemon = true,
+                // NVIDIA's program spells it so.
+                "-f" | "--foreground" | "--forground" => parsed.foreground = true,
+                "--background" => parsed.background = true,
+                "--with-parent" => parsed.with_parent = true,
+                "--device" => parsed.device = Some(words.next().context("--device needs a name: cuda:0, sim:h200, sim:a100-80 or sim:l4")?),
+                "-p" | "--protocol" => match words.next().as_deref() {
+                    Some("2") => {}
+                    _ => bail!("only protocol version 2 is available in this version of cumux: leave out -p"),
+                },
+                "-S" | "--static-partitioning" => bail!("static SM partitioning (-S) is not available in this version of cumux"),
+                "-M" | "--multiuser-server" | "-multiuser-server" => bail!("the multi-user server (-M) is not available in this version of cumux: users are served one after the other"),
+                // Devices are always known here.
+                "-q" | "--ready-devices" => {}
+                option if option.starts_with('-') => match option.split_once('=') {
+                    Some(("--device", name)) => parsed.device = Some(name.to_owned()),
+                    _ => bail!("unknown option {option}: see --help"),
+                },
+                _ => parsed.command.push(word),
+            }
+        }
+        Ok(parsed)
+    }
+}
+
+/// The exit status.
+pub fn main(arguments: Vec<OsString>) -> anyhow::Result<u8> {
+    let arguments = Arguments::parse(arguments)?;
+    if arguments.help {
+        print!("{HELP}");
+        return Ok(0);
+    }
+    if arguments.version {
+        println!("CUDA MPS Control binary version: 13000 (cumux {})", env!("CARGO_PKG_VERSION"));
+        return Ok(0);
+    }
+    let pipe = pipe_directory(std::env::var(PIPE_VARIABLE).ok().as_deref());
+    if arguments.daemon {
+        return daemonize(&pipe, &arguments);
+    }
+    if arguments.foreground || arguments.background {
+        return serve(&pipe, &arguments);
+    }
+    front_end(&pipe, &arguments.command)
+}
+
+fn front_end(pipe: &Path, command: &[String]) -> anyhow::Result<u8> {
+    let mut daemon = Frontend::connect(&PipeDirectory::at(pipe))?;
+    let stdout = std::io::stdout().lock();
+    if command.is_empty() {
+        Ok(daemon.converse(std::io::stdin().lock(), stdout)?)
+    } else {
+        Ok(daemon.converse(command.join(" ").as_bytes(), stdout)?)
+    }
+}
+
+fn serve(pipe: &Path, arguments: &Arguments) -> anyhow::Result<u8> {
+    if arguments.with_parent {
+        rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM))?;
+    }
+    if arguments.background {
+        // A session of its own: closing the terminal must not end the daemon. It fails only if we lead one already.
+        let _ = rustix::process::setsid();
+    }
+    let device = device::for_control(arguments.device.as_deref())?.to_string();
+    let options = Options {
+        pipe: absolute(pipe)?,
+        log: log_directory(std::env::var(LOG_VARIABLE).ok().as_deref(), pipe).map_err(cumux_control::DaemonError::from)?,
+        devices: processes::facts(&device),
+        device,
+        settings: Settings::from_environment(|name| std::env::var(name).ok()),
+        program: std::env::current_exe().context("cannot find the own program file: is /proc mounted?")?,
+        echo: arguments.foreground,
+    };
+    let background = arguments.background;
+    let clean = cumux_control::run(options, move || {
+        if background {
+            let mut out = std::io::stdout();
+            // Whoever started us may have gone already; the daemon stays.
+            let _ = writeln!(out, "{READY}").and_then(|()| out.flush());
+        }
+    })?;
+    Ok(u8::from(!clean))
+}
+
+fn absolute(pipe: &Path) -> anyhow::Result<std::path::PathBuf> {
+    std::path::absolute(pipe).with_context(|| format!("cannot use the pipe directory {}", pipe.display()))
+}
+
+/// Starts this program again as the daemon and returns when it is ready.
+fn daemonize(pipe: &Path, arguments: &Arguments) -> anyhow::Result<u8> {
+    // Said before anything is started, so that the text is ours and not that of a process that ended.
+    if PipeDirectory::at(pipe).daemon().is_some() {
+        return Err(cumux_control::DaemonError::from(cumux_control::directory::DirectoryError::AlreadyRunning).into());
+    }
+    let mut command = Command::new(std::env::current_exe().context("cannot find the own program file: is /proc mounted?")?);
+    command.args(["control", "--background"]);
+    if let Some(device) = &arguments.device {
+        command.args(["--device", device]);
+    }
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().context("cannot start the daemon")?;
+    let mut line = String::new();
+    if let Some(stdout) = child.stdout.take() {
+        BufReader::new(stdout).read_line(&mut line).context("cannot hear from the daemon")?;
+    }
+    if line.trim() == READY {
+        return Ok(0);
+    }
+    let mut why = String::new();
+    if let Some(mut stderr) = child.stderr.take() {
+        let _ = stderr.read_to_string(&mut why);
+    }
+    let status = child.wait().context("cannot hear from the daemon")?;
+    eprint!("{why}");
+    Ok(status.code().and_then(|code| u8::try_from(code).ok()).filter(|code| *code != 0).unwrap_or(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(words: &[&str]) -> anyhow::Result<Arguments> {
+        Arguments::parse(words.iter().map(OsString::from).collect())
+    }
+
+    #[test]
+    fn options_as_nvidia_spells_them() {
+        assert!(parse(&["-d"]).unwrap().daemon);
+        assert!(parse(&["--forground"]).unwrap().foreground);
+        assert_eq!(parse(&["-d", "--device", "sim:l4"]).unwrap().device.as_deref(), Some("sim:l4"));
+        assert_eq!(parse(&["--device=sim:l4", "-f"]).unwrap().device.as_deref(), Some("sim:l4"));
+        assert_eq!(parse(&["ps", "-p", "7"]).unwrap().command, ["ps", "-p", "7"]);
+    }
+
+    #[test]
+    fn what_is_not_there_is_refused_by_name() {
+        for (option, word) in [("-S", "-S"), ("-M", "-M"), ("--what", "--what"), ("--device", "needs a name")] {
+            let text = parse(&[option]).unwrap_err().to_string();
+            assert!(text.contains(word), "{text}");
+        }
+    }
+}

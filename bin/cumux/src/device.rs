@@ -1,0 +1,118 @@
+//! Names of devices, and which one is meant when none is named.
+
+use crate::processes;
+use std::fmt;
+use std::path::Path;
+
+/// Set to a device name, it stands for `--device`.
+pub const VARIABLE: &str = "CUMUX_DEVICE";
+
+/// A device as users name it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DeviceName {
+    Cuda(u32),
+    Sim(String),
+}
+
+/// Cards that the software GPU can be.
+const CARDS: [&str; 3] = ["h200", "a100-80", "l4"];
+
+/// A name that means nothing, or a device that is not there.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum DeviceError {
+    #[error("unknown device \"{0}\": write cuda:0 (or cuda:1 …), sim:h200, sim:a100-80 or sim:l4")]
+    Unknown(String),
+    #[error("{0} cannot be used: this machine has no NVIDIA GPU (no /dev/nvidia*). For the software GPU say --device sim:h200 or set {VARIABLE}=sim:h200")]
+    NoGpu(DeviceName),
+    #[error("{0} cannot be used: this version of cumux serves the software GPU only. Say --device sim:h200 or set {VARIABLE}=sim:h200")]
+    NotBuilt(DeviceName),
+}
+
+impl fmt::Display for DeviceName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            DeviceName::Cuda(ordinal) => write!(f, "cuda:{ordinal}"),
+            DeviceName::Sim(card) => write!(f, "sim:{card}"),
+        }
+    }
+}
+
+impl DeviceName {
+    /// Reads a name.
+    pub fn parse(text: &str) -> Result<Self, DeviceError> {
+        let unknown = || DeviceError::Unknown(text.to_owned());
+        match text.split_once(':') {
+            Some(("cuda", ordinal)) => ordinal.parse().map(DeviceName::Cuda).map_err(|_| unknown()),
+            Some(("sim", card)) if CARDS.contains(&card) => Ok(DeviceName::Sim(card.to_owned())),
+            _ => Err(unknown()),
+        }
+    }
+
+    /// Says why a device that was asked for cannot be had.
+    pub fn check(self) -> Result<Self, DeviceError> {
+        match &self {
+            DeviceName::Sim(_) => Ok(self),
+            DeviceName::Cuda(_) if !has_gpu() => Err(DeviceError::NoGpu(self)),
+            DeviceName::Cuda(_) if !processes::serves_cuda() => Err(DeviceError::NotBuilt(self)),
+            DeviceName::Cuda(_) => Ok(self),
+        }
+    }
+}
+
+/// The device for `control`: as asked, else the first GPU; never another in its place.
+pub fn for_control(asked: Option<&str>) -> Result<DeviceName, DeviceError> {
+    match wish(asked) {
+        Some(text) => DeviceName::parse(&text)?.check(),
+        None => DeviceName::Cuda(0).check(),
+    }
+}
+
+/// The device for `run` and `demo`, and a notice if the software GPU steps in.
+pub fn with_fallback(asked: Option<&str>) -> Result<(DeviceName, Option<String>), DeviceError> {
+    if let Some(text) = wish(asked) {
+        return Ok((DeviceName::parse(&text)?.check()?, None));
+    }
+    match DeviceName::Cuda(0).check() {
+        Ok(device) => Ok((device, None)),
+        Err(DeviceError::NotBuilt(_)) => Ok((software(), Some("this version serves the software GPU only: using sim:h200".into()))),
+        Err(_) => Ok((software(), Some("no NVIDIA GPU found: using the software GPU sim:h200".into()))),
+    }
+}
+
+fn software() -> DeviceName {
+    DeviceName::Sim("h200".into())
+}
+
+fn wish(asked: Option<&str>) -> Option<String> {
+    asked.map(str::to_owned).or_else(|| std::env::var(VARIABLE).ok()).filter(|text| !text.is_empty())
+}
+
+/// Whether the kernel driver shows a card.
+pub fn has_gpu() -> bool {
+    (0..16).any(|n| Path::new(&format!("/dev/nvidia{n}")).exists())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_or_refused_with_the_list() {
+        for name in ["cuda:0", "cuda:3", "sim:h200", "sim:a100-80", "sim:l4"] {
+            assert_eq!(DeviceName::parse(name).unwrap().to_string(), name);
+        }
+        for name in ["", "h200", "sim:h2000", "sim:", "cuda:", "cuda:x", "cuda:-1", "SIM:h200"] {
+            let text = DeviceName::parse(name).unwrap_err().to_string();
+            assert!(text.contains("sim:h200") && text.contains(&format!("\"{name}\"")), "{text}");
+        }
+    }
+
+    #[test]
+    fn only_run_and_demo_fall_back() {
+        assert!(with_fallback(Some("sim:nothing")).is_err());
+        if !has_gpu() {
+            assert!(matches!(for_control(Some("cuda:0")), Err(DeviceError::NoGpu(_))));
+            assert!(with_fallback(Some("cuda:0")).is_err(), "what is asked for by name is not replaced");
+        }
+    }
+}

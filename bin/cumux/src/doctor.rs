@@ -1,0 +1,101 @@
+//! `cumux doctor`: why would a program not be served? Each cause is tested, each has its remedy.
+//!
+//! Exit status 0 if nothing stands in the way, 1 if something does. Warnings do not count.
+
+mod daemon;
+mod machine;
+mod program;
+
+use anyhow::Context as _;
+use serde::Serialize;
+use std::path::Path;
+
+/// How a check came out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    Ok,
+    Warning,
+    Problem,
+    /// An earlier problem hides this one.
+    NotTested,
+}
+
+/// One cause, tested.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    pub check: &'static str,
+    pub outcome: Outcome,
+    pub found: String,
+    /// What to do; empty if all is well.
+    pub remedy: String,
+}
+
+impl Finding {
+    pub fn ok(check: &'static str, found: impl Into<String>) -> Self {
+        Self { check, outcome: Outcome::Ok, found: found.into(), remedy: String::new() }
+    }
+
+    pub fn warning(check: &'static str, found: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { check, outcome: Outcome::Warning, found: found.into(), remedy: remedy.into() }
+    }
+
+    pub fn problem(check: &'static str, found: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { check, outcome: Outcome::Problem, found: found.into(), remedy: remedy.into() }
+    }
+
+    pub fn not_tested(check: &'static str, why: impl Into<String>) -> Self {
+        Self { check, outcome: Outcome::NotTested, found: why.into(), remedy: String::new() }
+    }
+}
+
+/// The exit status.
+pub fn main(json: bool, program: Option<&Path>) -> anyhow::Result<u8> {
+    let mut findings = daemon::findings();
+    findings.extend(program::library_findings());
+    if let Some(program) = program {
+        findings.extend(program::findings(program));
+    }
+    findings.extend(machine::findings());
+    if json {
+        println!("{}", serde_json::to_string_pretty(&findings).context("cannot write JSON")?);
+    } else {
+        print!("{}", page(&findings));
+    }
+    Ok(u8::from(findings.iter().any(|finding| finding.outcome == Outcome::Problem)))
+}
+
+fn page(findings: &[Finding]) -> String {
+    let mut text = String::new();
+    for finding in findings {
+        let word = match finding.outcome {
+            Outcome::Ok => "ok     ",
+            Outcome::Warning => "warning",
+            Outcome::Problem => "PROBLEM",
+            Outcome::NotTested => "-      ",
+        };
+        text.push_str(&format!("{word}  {:<18} {}\n", finding.check, finding.found));
+        if !finding.remedy.is_empty() {
+            text.push_str(&format!("         {:<18} → {}\n", "", finding.remedy));
+        }
+    }
+    let problems = findings.iter().filter(|finding| finding.outcome == Outcome::Problem).count();
+    text.push_str(&match problems {
+        0 => "\nNothing stands in the way.\n".to_owned(),
+        1 => "\n1 problem: programs here are not served until it is solved.\n".to_owned(),
+        n => format!("\n{n} problems: programs here are not served until they are solved.\n"),
+    });
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn problems_are_shown_with_their_remedy() {
+        let text = page(&[Finding::ok("a", "fine"), Finding::problem("b", "broken", "mend it")]);
+        assert!(text.contains("PROBLEM  b") && text.contains("→ mend it") && text.contains("1 problem"), "{text}");
+        assert!(page(&[Finding::ok("a", "fine")]).contains("Nothing stands in the way"));
+    }
+}

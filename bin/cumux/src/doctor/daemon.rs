@@ -1,0 +1,137 @@
+//! Is there a daemon, can it be reached, is it ours, does it serve this user?
+
+use super::Finding;
+use cumux_control::directory::{LONGEST_SOCKET_PATH, PIPE_VARIABLE, pipe_directory};
+use cumux_control::{Frontend, PipeDirectory};
+use cumux_link::Connection;
+use cumux_wire::message::ServerStatus;
+use rustix::fs::{Access, access};
+use std::io;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+
+const DIRECTORY: &str = "pipe directory";
+const DAEMON: &str = "daemon";
+const USER: &str = "user";
+const VERSION: &str = "version";
+const SERVER: &str = "server";
+
+/// In the order in which a program meets them; after the first that stops it, the rest cannot be seen.
+pub fn findings() -> Vec<Finding> {
+    let variable = std::env::var(PIPE_VARIABLE).ok();
+    if variable.as_deref() == Some("") {
+        let remedy = format!("unset {PIPE_VARIABLE}, or set it to the daemon's directory");
+        return stopped(vec![Finding::problem(DIRECTORY, format!("{PIPE_VARIABLE} is set to nothing: programs bypass the service"), remedy)]);
+    }
+    let directory = PipeDirectory::at(&pipe_directory(variable.as_deref()));
+    let mut findings = vec![path(&directory)];
+    if findings.iter().all(is_ok) {
+        findings.push(daemon(&directory));
+    }
+    if findings.iter().all(is_ok) {
+        findings.push(user(&directory));
+        findings.extend(state(&directory));
+    }
+    stopped(findings)
+}
+
+fn is_ok(finding: &Finding) -> bool {
+    finding.outcome == super::Outcome::Ok
+}
+
+fn stopped(mut findings: Vec<Finding>) -> Vec<Finding> {
+    for check in [DIRECTORY, DAEMON, USER, VERSION, SERVER] {
+        if !findings.iter().any(|finding| finding.check == check) {
+            findings.push(Finding::not_tested(check, "not tested: the problem above comes first"));
+        }
+    }
+    findings
+}
+
+fn path(directory: &PipeDirectory) -> Finding {
+    let path = directory.path();
+    let shown = path.display();
+    if let Err(error) = directory.check_length() {
+        return Finding::problem(DIRECTORY, error.to_string(), format!("use a directory so short that its sockets fit in {LONGEST_SOCKET_PATH} bytes"));
+    }
+    let start = format!("start a daemon (cumux control -d --device sim:h200), or set {PIPE_VARIABLE} to the directory of one, or use cumux run");
+    match path.metadata() {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            Finding::problem(DIRECTORY, format!("{shown} cannot be reached: {error}"), "let this user enter the folders above it (chmod o+x)")
+        }
+        Err(error) => Finding::problem(DIRECTORY, format!("{shown}: {error}"), start),
+        Ok(metadata) if !metadata.is_dir() => Finding::problem(DIRECTORY, format!("{shown} is not a directory"), start),
+        Ok(_) if access(path, Access::EXEC_OK).is_err() => {
+            Finding::problem(DIRECTORY, format!("{shown} may not be entered by this user"), format!("chmod o+rx {shown} (as its owner)"))
+        }
+        Ok(_) => Finding::ok(DIRECTORY, shown.to_string()),
+    }
+}
+
+fn daemon(directory: &PipeDirectory) -> Finding {
+    let shown = directory.path().display();
+    let start = "start it: cumux control -d (or use cumux run, which starts a private one)";
+    match Connection::connect(&directory.cumux()) {
+        Ok(_) => Finding::ok(DAEMON, format!("listens in {shown}, pid {}", directory.daemon().unwrap_or(0))),
+        Err(_) if !directory.cumux().exists() && UnixStream::connect(directory.control()).is_ok() => {
+            Finding::problem(DAEMON, format!("the daemon in {shown} is not cumux"), "end it (echo quit | nvidia-cuda-mps-control) and start cumux control -d")
+        }
+        Err(_) if !directory.cumux().exists() => Finding::problem(DAEMON, format!("no daemon in {shown}"), start),
+        Err(_) if access(&directory.cumux(), Access::WRITE_OK).is_err() => {
+            Finding::problem(DAEMON, format!("this user may not connect to {}", directory.cumux().display()), "start the daemon again: it lets everybody connect")
+        }
+        Err(error) => Finding::problem(DAEMON, format!("the daemon in {shown} is gone, its files are left ({error})"), start),
+    }
+}
+
+/// A daemon that is not root's serves its own user only.
+fn user(directory: &PipeDirectory) -> Finding {
+    let own = rustix::process::geteuid().as_raw();
+    let peer = Connection::connect(&directory.cumux()).and_then(|connection| connection.peer());
+    match peer {
+        Ok(peer) if peer.uid == 0 || peer.uid == own => Finding::ok(USER, format!("daemon of user {}, this is user {own}", peer.uid)),
+        Ok(peer) => Finding::problem(
+            USER,
+            format!("the daemon belongs to user {} and serves nobody else; this is user {own}", peer.uid),
+            format!("start your own daemon with another {PIPE_VARIABLE}, or have root start one for everybody"),
+        ),
+        Err(error) => Finding::problem(USER, format!("the daemon does not say whose it is: {error}"), "start the daemon again"),
+    }
+}
+
+fn state(directory: &PipeDirectory) -> Vec<Finding> {
+    let restart = "end the daemon (echo quit | cumux control) and start it again with this cumux";
+    let version = Frontend::connect(directory).and_then(|mut daemon| daemon.ask("protocol_version"));
+    let version = match version.as_ref().map(|(text, _)| text.trim()) {
+        Ok(text) if text == cumux_wire::VERSION.to_string() => Finding::ok(VERSION, format!("daemon and this program both speak version {text}")),
+        Ok(text) => Finding::problem(VERSION, format!("the daemon speaks version \"{text}\", this program {}", cumux_wire::VERSION), restart),
+        Err(error) => Finding::problem(VERSION, format!("the daemon does not answer: {error}"), restart),
+    };
+    if !is_ok(&version) {
+        return vec![version];
+    }
+    let servers = Frontend::connect(directory).and_then(|mut daemon| daemon.ask("status --json"));
+    let server = match servers.map(|(text, _)| serde_json::from_str::<Vec<ServerStatus>>(&text)) {
+        Ok(Ok(servers)) => servers_of(&servers, directory.path()),
+        _ => Finding::problem(SERVER, "the daemon does not tell its servers", restart),
+    };
+    vec![version, server]
+}
+
+fn servers_of(servers: &[ServerStatus], pipe: &Path) -> Finding {
+    let own = rustix::process::geteuid().as_raw();
+    match servers {
+        [] => Finding::ok(SERVER, "none runs; the first program starts one"),
+        [server] if server.uid != own => Finding::warning(
+            SERVER,
+            format!("server {} is user {}'s, with {} clients: this user waits until they have gone", server.pid, server.uid, server.clients.len()),
+            format!("wait, or start a daemon of your own in another directory than {}", pipe.display()),
+        ),
+        [server, ..] if server.state == "ACTIVE" => Finding::ok(SERVER, format!("server {} is ACTIVE with {} clients", server.pid, server.clients.len())),
+        [server, ..] => Finding::problem(
+            SERVER,
+            format!("server {} is {}", server.pid, server.state),
+            format!("wait a moment; if it stays so: echo shutdown_server {} -f | cumux control, and look into server.log", server.pid),
+        ),
+    }
+}

@@ -1,0 +1,95 @@
+//! What the machine and this shell's limits allow.
+
+use super::Finding;
+use crate::device;
+use rustix::process::{Resource, getrlimit};
+use std::fs;
+
+/// Address ranges that every client reserves: 32 TiB of device memory and its window.
+const RESERVED: u64 = 33 << 40;
+/// Descriptors a served program needs besides its own.
+const DESCRIPTORS: u64 = 64;
+
+pub fn findings() -> Vec<Finding> {
+    vec![gpu(), address_space(), descriptors(), overcommit(fs::read_to_string("/proc/sys/vm/overcommit_memory").ok().as_deref()), mappings(), proc()]
+}
+
+fn gpu() -> Finding {
+    let check = "device";
+    let asked = std::env::var(device::VARIABLE).ok().filter(|text| !text.is_empty());
+    match (asked.as_deref().map(|text| device::DeviceName::parse(text).and_then(device::DeviceName::check)), device::has_gpu()) {
+        (Some(Err(error)), _) => Finding::problem(check, format!("{}: {error}", device::VARIABLE), "set it to a device of this machine, or unset it"),
+        (Some(Ok(device)), _) => Finding::ok(check, format!("{device}, by {}", device::VARIABLE)),
+        (None, false) => Finding::warning(check, "no NVIDIA GPU (no /dev/nvidia*)", "cumux run and demo use the software GPU; for the daemon say --device sim:h200"),
+        (None, true) => match device::for_control(None) {
+            Ok(device) => Finding::ok(check, device.to_string()),
+            Err(error) => Finding::warning(check, error.to_string(), "cumux run and demo use the software GPU; for the daemon say --device sim:h200"),
+        },
+    }
+}
+
+fn address_space() -> Finding {
+    let check = "address space";
+    match getrlimit(Resource::As).current {
+        Some(limit) if limit < RESERVED => Finding::problem(
+            check,
+            format!("limited to {} GiB, and a client reserves {} TiB of addresses (no memory)", limit >> 30, RESERVED >> 40),
+            "ulimit -v unlimited; limit memory with a cgroup instead",
+        ),
+        _ => Finding::ok(check, "not limited"),
+    }
+}
+
+fn descriptors() -> Finding {
+    let check = "open files";
+    match getrlimit(Resource::Nofile).current {
+        Some(limit) if limit < DESCRIPTORS => Finding::problem(check, format!("at most {limit}"), "ulimit -n 1024"),
+        Some(limit) => Finding::ok(check, format!("at most {limit}")),
+        None => Finding::ok(check, "not limited"),
+    }
+}
+
+fn overcommit(setting: Option<&str>) -> Finding {
+    let check = "overcommit";
+    match setting.map(str::trim) {
+        Some("2") => Finding::warning(
+            check,
+            "vm.overcommit_memory is 2: memory that is only reserved may be refused",
+            "if programs fail with out of memory: sysctl vm.overcommit_memory=0",
+        ),
+        Some(value) => Finding::ok(check, format!("vm.overcommit_memory is {value}")),
+        None => Finding::not_tested(check, "cannot be read"),
+    }
+}
+
+fn mappings() -> Finding {
+    let check = "mappings";
+    match fs::read_to_string("/proc/sys/vm/max_map_count").ok().and_then(|text| text.trim().parse::<u64>().ok()) {
+        Some(count) if count < 16_384 => {
+            Finding::warning(check, format!("vm.max_map_count is {count}"), "for programs with many allocations: sysctl vm.max_map_count=65530")
+        }
+        Some(count) => Finding::ok(check, format!("vm.max_map_count is {count}")),
+        None => Finding::not_tested(check, "cannot be read"),
+    }
+}
+
+/// The service asks `/proc` for its own program and for its clients' names.
+fn proc() -> Finding {
+    match fs::read_link("/proc/self/exe") {
+        Ok(_) => Finding::ok("/proc", "mounted"),
+        Err(error) => Finding::problem("/proc", format!("cannot be read: {error}"), "mount -t proc proc /proc (in a container: do not hide it)"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doctor::Outcome;
+
+    #[test]
+    fn strict_overcommit_is_pointed_out() {
+        assert_eq!(overcommit(Some("2\n")).outcome, Outcome::Warning);
+        assert_eq!(overcommit(Some("0\n")).outcome, Outcome::Ok);
+        assert_eq!(overcommit(None).outcome, Outcome::NotTested);
+    }
+}

@@ -1,0 +1,28 @@
+//! The one place where errors become words and exit statuses.
+
+use cumux_control::{DaemonError, FrontendError};
+use std::io;
+
+/// A program that `run` could not start.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot run {program}: {cause}")]
+pub struct CannotRun {
+    pub program: String,
+    pub cause: io::Error,
+}
+
+/// Statuses: 1 for what the user can set right, 126 and 127 as shells use them for programs that cannot be started.
+pub fn exit_status(error: &anyhow::Error) -> u8 {
+    match error.downcast_ref::<CannotRun>() {
+        Some(CannotRun { cause, .. }) if cause.kind() == io::ErrorKind::NotFound => 127,
+        Some(_) => 126,
+        None => 1,
+    }
+}
+
+/// What is printed. Texts that scripts look for stand alone, everything else names us.
+pub fn sentence(error: &anyhow::Error) -> String {
+    let recorded = error.downcast_ref::<FrontendError>().is_some_and(|e| matches!(e, FrontendError::NoDaemon))
+        || error.downcast_ref::<DaemonError>().is_some_and(|e| matches!(e, DaemonError::Directory(cumux_control::directory::DirectoryError::AlreadyRunning)));
+    if recorded { error.to_string() } else { format!("cumux: {error:#}") }
+}

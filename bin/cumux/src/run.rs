@@ -1,0 +1,78 @@
+//! `cumux run -- CMD…`: the program sees our `libcuda.so.1` first, and a daemon; its exit status is ours.
+
+use crate::device::with_fallback;
+use crate::error::CannotRun;
+use crate::library;
+use crate::private::PrivateDaemon;
+use anyhow::Context as _;
+use cumux_control::PipeDirectory;
+use cumux_control::directory::{PIPE_VARIABLE, pipe_directory};
+use cumux_link::{Connection, Process};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
+use std::ffi::OsString;
+use std::io::IsTerminal as _;
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::{Command, ExitStatus};
+
+/// The exit status of the program.
+pub fn main(device: Option<&str>, command: &[OsString]) -> anyhow::Result<u8> {
+    let (program, arguments) = command.split_first().context("no program to run")?;
+    let library = library::folder()?;
+    let daemon = private_daemon(device)?;
+    let mut child = Command::new(program);
+    child.args(arguments).env(library::VARIABLE, library::path_with(&library));
+    if let Some(daemon) = &daemon {
+        child.env(PIPE_VARIABLE, daemon.pipe());
+    }
+    let name = program.to_string_lossy().into_owned();
+    let status = forward(&mut child).map_err(|cause| CannotRun { program: name, cause })?;
+    drop(daemon);
+    end_as(status)
+}
+
+/// A daemon of our own, unless one already serves the pipe directory and no particular device is asked for.
+fn private_daemon(device: Option<&str>) -> anyhow::Result<Option<PrivateDaemon>> {
+    let directory = PipeDirectory::at(&pipe_directory(std::env::var(PIPE_VARIABLE).ok().as_deref()));
+    if device.is_none() && Connection::connect(&directory.cumux()).is_ok() {
+        return Ok(None);
+    }
+    let (device, notice) = with_fallback(device)?;
+    if let Some(notice) = notice {
+        eprintln!("cumux: {notice}");
+    }
+    PrivateDaemon::start(&device).map(Some)
+}
+
+/// Runs the program and hands signals on to it.
+fn forward(command: &mut Command) -> std::io::Result<ExitStatus> {
+    // Registered before the program starts: a signal in between must not end us alone.
+    let mut signals = signal_hook::iterator::Signals::new([SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2])?;
+    let mut child = command.spawn()?;
+    let handle = signals.handle();
+    // A terminal sends these to the whole group, so the program has its own already.
+    let from_terminal = |signal| matches!(signal, SIGINT | SIGQUIT) && std::io::stdin().is_terminal();
+    let process = Process::open(child.id());
+    let forwarder = std::thread::spawn(move || {
+        let Ok(process) = process else { return };
+        for number in signals.forever() {
+            let signal = rustix::process::Signal::from_named_raw(number).filter(|_| !from_terminal(number));
+            if let Some(signal) = signal {
+                let _ = process.signal(signal);
+            }
+        }
+    });
+    let status = child.wait();
+    handle.close();
+    let _ = forwarder.join();
+    status
+}
+
+/// Ends as the program did: with its status, or by the same signal.
+fn end_as(status: ExitStatus) -> anyhow::Result<u8> {
+    if let Some(signal) = status.signal() {
+        // Does not return for signals that end a process.
+        let _ = signal_hook::low_level::emulate_default_handler(signal);
+        return Ok(u8::try_from(128 + signal).unwrap_or(u8::MAX));
+    }
+    Ok(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1))
+}

@@ -1,0 +1,121 @@
+//! `cumux status`: servers and clients, as a table or as JSON.
+
+use anyhow::Context as _;
+use comfy_table::{CellAlignment, Table, presets};
+use cumux_control::directory::{PIPE_VARIABLE, pipe_directory};
+use cumux_control::{Frontend, PipeDirectory};
+use cumux_wire::message::{ClientStatus, ServerStatus};
+use std::path::Path;
+
+/// The exit status: 0 if a daemon answered.
+pub fn main(json: bool) -> anyhow::Result<u8> {
+    let pipe = pipe_directory(std::env::var(PIPE_VARIABLE).ok().as_deref());
+    let text = Frontend::connect(&PipeDirectory::at(&pipe))?.ask("status --json")?.0;
+    if json {
+        print!("{text}");
+        return Ok(0);
+    }
+    let servers: Vec<ServerStatus> = serde_json::from_str(&text).context("the daemon is of another version: restart it (echo quit | cumux control)")?;
+    print!("{}", page(&pipe, &servers));
+    Ok(0)
+}
+
+fn page(pipe: &Path, servers: &[ServerStatus]) -> String {
+    let mut text = format!("Daemon in {}: ", pipe.display());
+    if servers.is_empty() {
+        text.push_str("no server is running; the first CUDA program starts one.\n");
+        return text;
+    }
+    text.push_str(&format!("{} server{}\n", servers.len(), if servers.len() == 1 { "" } else { "s" }));
+    for server in servers {
+        text.push_str(&format!(
+            "\nServer {} of user {}: {} on {}; executor {}, standby {}, keeper {}; takeovers {}\n",
+            server.pid,
+            server.uid,
+            server.state,
+            server.devices.join(", "),
+            server.executor,
+            server.standby,
+            server.keeper,
+            server.takeovers
+        ));
+        text.push_str(&clients(server.clients.iter().chain(&server.gone)));
+    }
+    text
+}
+
+/// A table of clients.
+pub fn clients<'a>(clients: impl Iterator<Item = &'a ClientStatus>) -> String {
+    let mut table = Table::new();
+    table.load_preset(presets::UTF8_HORIZONTAL_ONLY);
+    table.set_header(["PID", "program", "state", "kernels", "GPU time", "memory", "peak", "in flight", "takeovers", "fault"]);
+    for column in 3..9 {
+        if let Some(column) = table.column_mut(column) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    let mut any = false;
+    for client in clients {
+        any = true;
+        table.add_row([
+            client.pid.to_string(),
+            client.program.clone(),
+            client.state.clone(),
+            client.kernels.to_string(),
+            duration(client.gpu_ns),
+            bytes(client.memory),
+            bytes(client.memory_peak),
+            client.in_flight.to_string(),
+            client.takeovers.to_string(),
+            client.fault.clone(),
+        ]);
+    }
+    if any { format!("{table}\n") } else { "No clients.\n".into() }
+}
+
+/// Nanoseconds for people.
+#[allow(clippy::cast_precision_loss)] // Three digits are shown.
+pub fn duration(ns: u64) -> String {
+    match ns {
+        0..1_000_000 => format!("{} µs", ns / 1000),
+        1_000_000..1_000_000_000 => format!("{:.1} ms", ns as f64 / 1e6),
+        _ => format!("{:.2} s", ns as f64 / 1e9),
+    }
+}
+
+/// Bytes for people.
+#[allow(clippy::cast_precision_loss)] // Three digits are shown.
+pub fn bytes(bytes: u64) -> String {
+    match bytes {
+        0..1024 => format!("{bytes} B"),
+        1024..0x10_0000 => format!("{:.1} KiB", bytes as f64 / 1024.0),
+        0x10_0000..0x4000_0000 => format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20)),
+        _ => format!("{:.2} GiB", bytes as f64 / f64::from(1 << 30)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_for_people() {
+        assert_eq!(duration(12_000), "12 µs");
+        assert_eq!(duration(1_500_000), "1.5 ms");
+        assert_eq!(duration(2_000_000_000), "2.00 s");
+        assert_eq!(bytes(12), "12 B");
+        assert_eq!(bytes(3 << 20), "3.0 MiB");
+        assert_eq!(bytes(5 << 30), "5.00 GiB");
+    }
+
+    #[test]
+    fn the_page_names_every_process_and_client() {
+        let client = ClientStatus { pid: 4242, program: "./bench".into(), state: "running".into(), kernels: 12, ..ClientStatus::default() };
+        let server = ServerStatus { pid: 690, executor: 691, keeper: 692, state: "ACTIVE".into(), clients: vec![client], ..ServerStatus::default() };
+        let text = page(Path::new("/p"), &[server]);
+        for word in ["690", "691", "692", "ACTIVE", "4242", "./bench", "running"] {
+            assert!(text.contains(word), "{word} is missing in\n{text}");
+        }
+        assert!(page(Path::new("/p"), &[]).contains("no server"));
+    }
+}

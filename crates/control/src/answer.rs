@@ -1,0 +1,199 @@
+//! What each text command answers, letter for letter as recorded from driver 580 where that has the command.
+
+use crate::command::Command;
+use crate::daemon::Daemon;
+use crate::registry::{Event, Server};
+use crate::report::{self, PsLine};
+use crate::settings::{MemoryLimit, Percentage, names};
+use cumux_wire::message::{FromServer, ServerStatus, ToServer};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Text for standard output, and the status the front end ends with (only `quit` has another than 0).
+pub(crate) struct Answer {
+    pub(crate) text: String,
+    pub(crate) status: u8,
+}
+
+impl From<String> for Answer {
+    fn from(text: String) -> Self {
+        Self { text, status: 0 }
+    }
+}
+
+/// Carries out one command. `peer` is who asks, `privileged` whether they may change things.
+pub(crate) fn answer(daemon: &Arc<Daemon>, command: Command, privileged: bool) -> Answer {
+    if command.changes() && !privileged {
+        let owner = rustix::process::geteuid().as_raw();
+        return format!("Permission denied: only root and user {owner}, who runs the control daemon, may change anything\n").into();
+    }
+    if let Command::Quit { timeout_s } = command {
+        daemon.feed(Event::Quit { timeout: timeout_s.map(Duration::from_secs) });
+        let clean = daemon.wait_finished();
+        return Answer { text: String::new(), status: u8::from(!clean) };
+    }
+    text(daemon, command).into()
+}
+
+fn text(daemon: &Arc<Daemon>, command: Command) -> String {
+    match command {
+        Command::Nothing | Command::Quit { .. } => String::new(),
+        Command::GetServerList => servers(daemon).iter().map(|pid| format!("{pid}\n")).collect(),
+        Command::GetServerStatus { server } => daemon.status(server).map_or_else(|| not_found(server), |status| format!("{}\n", status.state)),
+        Command::StartServer { uid: None, .. } => "A user id (UID) is required to start a new server\n".into(),
+        Command::StartServer { mlopart: true, .. } => "MLOPart devices are not available in this version of cumux: leave out -mlopart\n".into(),
+        Command::StartServer { uid: Some(uid), .. } => start_server(daemon, uid),
+        Command::ShutdownServer { server, force } => with_server(daemon, server, |_| ()).map_or_else(
+            || not_found(server),
+            |()| {
+                daemon.feed(Event::Shutdown { pid: server, force });
+                String::new()
+            },
+        ),
+        Command::GetClientList { server } => {
+            daemon.status(server).map_or_else(|| not_found(server), |status| status.clients.iter().map(|client| format!("{}\n", client.pid)).collect())
+        }
+        Command::GetDeviceClientList { server } => device_clients(daemon, server),
+        Command::Ps { server } => ps(daemon, server),
+        Command::SetDefaultPercentage { value } => daemon.registry(|registry| set_percentage(&mut registry.defaults.percentage, &value)),
+        Command::GetDefaultPercentage => daemon.registry(|registry| format!("{}\n", registry.defaults.percentage.text())),
+        Command::SetPercentage { server, value } => {
+            with_server(daemon, server, |s| set_percentage(&mut s.settings.percentage, &value)).unwrap_or_else(|| not_found(server))
+        }
+        Command::GetPercentage { server } => {
+            with_server(daemon, server, |s| format!("{}\n", s.settings.percentage.text())).unwrap_or_else(|| not_found(server))
+        }
+        Command::SetDefaultMemoryLimit { device, value } => {
+            // Any name is taken, as documented: which device it means is decided when a server starts.
+            daemon.registry(|registry| registry.defaults.memory.set(&device, &value));
+            String::new()
+        }
+        Command::GetDefaultMemoryLimit { device } => daemon.registry(|registry| limit_line(registry.defaults.memory.get(&device))),
+        Command::SetMemoryLimit { server, device, value } => with_server(daemon, server, |s| {
+            s.settings.memory.set(&device, &value);
+            String::new()
+        })
+        .unwrap_or_else(|| not_found(server)),
+        Command::GetMemoryLimit { server, device } => with_server(daemon, server, |s| {
+            let found = s.devices.iter().enumerate().find(|(ordinal, facts)| names(&device, *ordinal, facts));
+            limit_line(found.and_then(|(ordinal, facts)| s.settings.memory.of(ordinal, facts)))
+        })
+        .unwrap_or_else(|| not_found(server)),
+        Command::SetDefaultPriority { value } => match value.as_str() {
+            "0" | "1" | "" => {
+                daemon.registry(|registry| registry.defaults.priority = u8::from(value == "1"));
+                String::new()
+            }
+            _ => "Invalid priority value - must be 0 or 1!\n".into(),
+        },
+        Command::GetDefaultPriority => daemon.registry(|registry| format!("{}\n", registry.defaults.priority)),
+        Command::TerminateClient { server, client } => terminate(daemon, server, client),
+        Command::DeviceQuery { server, csv } => device_query(daemon, server, csv),
+        Command::StatusJson => status_json(daemon),
+        Command::ProtocolVersion => format!("{}\n", cumux_wire::VERSION),
+        Command::NotBuilt { name } => {
+            format!("{name}: static SM partitioning is not available in this version of cumux; use set_active_thread_percentage to share SMs\n")
+        }
+        Command::Unknown { name } => format!("Unknown command \"{name}\"\n"),
+    }
+}
+
+fn not_found(server: u32) -> String {
+    format!("Server {server} not found\n")
+}
+
+fn servers(daemon: &Daemon) -> Vec<u32> {
+    daemon.registry(|registry| registry.servers().iter().map(|server| server.pid).collect())
+}
+
+fn with_server<T>(daemon: &Daemon, pid: u32, then: impl FnOnce(&mut Server) -> T) -> Option<T> {
+    daemon.registry(|registry| registry.server_mut(pid).map(then))
+}
+
+/// Prints what holds afterwards, changed or not.
+fn set_percentage(current: &mut Percentage, value: &str) -> String {
+    if let Some(value) = Percentage::parse(value) {
+        *current = value;
+    }
+    format!("{}\n", current.text())
+}
+
+fn limit_line(limit: Option<MemoryLimit>) -> String {
+    limit.map_or_else(String::new, |limit| format!("{}\n", limit.text()))
+}
+
+fn start_server(daemon: &Arc<Daemon>, uid: u32) -> String {
+    daemon.feed(Event::Wanted { uid });
+    daemon.wait_started(uid);
+    daemon.registry(|registry| registry.failure(uid).map_or_else(String::new, |why| format!("Failed to start a server for user {uid}: {why}\n")))
+}
+
+fn terminate(daemon: &Daemon, server: u32, client: u32) -> String {
+    if with_server(daemon, server, |_| ()).is_none() {
+        return not_found(server);
+    }
+    match daemon.ask(server, |request| ToServer::Terminate { request, pid: client }) {
+        Some(FromServer::Terminated { found: true, .. }) => "0\n".into(),
+        Some(_) => format!("Invalid process {client}!\n1\n"),
+        None => format!("Server {server} does not answer: shutdown_server {server} -f ends it\n1\n"),
+    }
+}
+
+fn ps(daemon: &Daemon, only: Option<u32>) -> String {
+    let all = servers(daemon);
+    let chosen: Vec<u32> = match only {
+        // Recorded so: the text comes from two places in the original.
+        Some(pid) if !all.contains(&pid) => return format!("{0}{0}\n", not_found(pid)),
+        Some(pid) => vec![pid],
+        None if all.is_empty() => return "Server not found\n".into(),
+        None => all,
+    };
+    let statuses: Vec<ServerStatus> = chosen.iter().filter_map(|pid| daemon.status(*pid)).collect();
+    let devices = |pid| with_server(daemon, pid, |s| s.devices.clone()).unwrap_or_default();
+    let mut text = String::new();
+    let with_devices: Vec<_> = statuses.iter().map(|status| (status, devices(status.pid))).collect();
+    let lines: Vec<PsLine<'_>> = with_devices
+        .iter()
+        .flat_map(|(status, devices)| {
+            status.clients.iter().map(|client| PsLine { client, server: status.pid, device: devices.first(), namespace: pid_namespace(client.pid) })
+        })
+        .collect();
+    text.push_str(&report::ps(&lines));
+    text
+}
+
+fn pid_namespace(pid: u32) -> Option<u64> {
+    let link = std::fs::read_link(format!("/proc/{pid}/ns/pid")).ok()?;
+    link.to_str()?.strip_prefix("pid:[")?.strip_suffix(']')?.parse().ok()
+}
+
+fn device_clients(daemon: &Daemon, only: Option<u32>) -> String {
+    let all = servers(daemon);
+    if let Some(pid) = only.filter(|pid| !all.contains(pid)) {
+        return not_found(pid);
+    }
+    let chosen = all.into_iter().filter(|pid| only.is_none_or(|wanted| wanted == *pid));
+    let statuses: Vec<ServerStatus> = chosen.filter_map(|pid| daemon.status(pid)).collect();
+    report::device_clients(&daemon.options.devices, &statuses)
+}
+
+fn device_query(daemon: &Daemon, only: Option<u32>, csv: bool) -> String {
+    let running: Vec<_> = daemon.registry(|registry| registry.servers().iter().filter(|s| s.is_ready()).map(|s| (s.pid, s.devices.clone())).collect());
+    if let Some(pid) = only.filter(|wanted| !running.iter().any(|(pid, _)| pid == wanted)) {
+        return not_found(pid);
+    }
+    let mut sections = Vec::new();
+    if only.is_none() {
+        sections.push(report::device_query("Default", &daemon.options.devices, csv));
+    }
+    for (pid, devices) in running.iter().filter(|(pid, _)| only.is_none_or(|wanted| wanted == *pid)) {
+        sections.push(report::device_query(&format!("Server {pid}"), devices, csv));
+    }
+    sections.join("\n")
+}
+
+fn status_json(daemon: &Daemon) -> String {
+    let statuses: Vec<ServerStatus> = servers(daemon).into_iter().filter_map(|pid| daemon.status(pid)).collect();
+    // Plain data always has a JSON form.
+    serde_json::to_string(&statuses).map_or_else(|error| format!("{error}\n"), |text| text + "\n")
+}

@@ -1,0 +1,61 @@
+//! What `nvidia-cuda-mps-control --help` lists: the same options and commands in the same places, in our words.
+
+/// Options and commands.
+pub const HELP: &str = "\
+cumux control: CUDA Multi-Process Service control for Linux.
+
+  Lets many CUDA programs share one GPU. Without options: reads commands from standard input, one a line.
+
+nvidia-cuda-mps-control [options] [command]
+OPTIONS:
+  -h,--help                Print this message
+  -d,--daemon              Setup the daemon in the background
+  -f,--foreground          Setup the daemon in the foreground, with its log on standard output
+  -v,--version             Print the version
+  --device <name>          Device of the daemon's servers: cuda:0, sim:h200, sim:a100-80, sim:l4
+                           (otherwise CUMUX_DEVICE, otherwise cuda:0)
+
+COMMAND:
+  start_server -uid <user id>
+                       Start a server for the given user
+  shutdown_server <PID> [-f]
+                       End a server when its clients are gone, with -f at once
+  quit [-t <seconds>]
+                       End servers and daemon when all clients are gone, or by force after the given time
+  get_server_list
+                       Print the process ids of the servers
+  get_server_status <PID>
+                       Print the status of a server
+  get_client_list <PID>
+                       Print the process ids of a server's clients
+  get_device_client_list [<PID>]
+                       Print the devices and the clients on each
+  ps [-p PID]
+                       Print a table of the clients
+  set_default_active_thread_percentage <percentage>
+                       Set the share of SMs for clients of servers that start later
+  get_default_active_thread_percentage
+                       Print that share
+  set_active_thread_percentage <PID> <percentage>
+                       Set the share of SMs for later clients of a server
+  get_active_thread_percentage <PID>
+                       Print that share
+  set_default_device_pinned_mem_limit <dev> <value>
+                       Set the device memory of each client of servers that start later (an integer with G or M)
+  get_default_device_pinned_mem_limit <dev>
+                       Print that limit
+  set_device_pinned_mem_limit <PID> <dev> <value>
+                       Set the device memory of each later client of a server
+  get_device_pinned_mem_limit <PID> <dev>
+                       Print that limit
+  set_default_client_priority <priority>
+                       Set the priority of later clients: 0 normal, 1 below normal
+  get_default_client_priority
+                       Print that priority
+  terminate_client <server PID> <client PID>
+                       End the GPU work of a client; prints 0 when done
+  device_query [<PID>] [--csv]
+                       Print the devices
+  status --json
+                       Print everything about servers and clients as JSON (cumux only)
+";

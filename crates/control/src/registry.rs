@@ -1,0 +1,482 @@
+//! Which server serves whom: the registry of servers and the queue of users.
+//!
+//! A pure state machine: events in, effects out, time as an argument. As in MPS, at most one user's server is active; a client of another
+//! user waits until the active server's clients are gone.
+//!
+//! ```text
+//!            launched ──hello──▶ registered ──ready──▶ ready ──no clients, wanted away──▶ leaving ──▶ (gone)
+//!               │                    │                   │                                   ▲
+//!               └──────── exited: launched again, six times in all ◀────┘                    │
+//!                                                        └───────────── forced ──────────────┘
+//! ```
+//!
+//! Invariants: a waiting client is handed over or refused, never forgotten; a server that was not asked to leave is launched again when it
+//! ends; after `Quit` nothing is launched.
+
+use crate::settings::Settings;
+use cumux_wire::message::{DeviceFacts, Hello};
+use cumux_wire::result;
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+/// Starts of a server in a row before its clients are refused.
+const ATTEMPTS: u32 = 6;
+/// A server that lived this long was a good start.
+const GOOD_START: Duration = Duration::from_secs(10);
+/// How long a forced server may take to go before it is killed.
+const FORCED: Duration = Duration::from_secs(5);
+/// How long a server may take from its launch to its hello.
+const LAUNCH: Duration = Duration::from_secs(30);
+
+/// A client's connection, kept by the caller.
+pub type Token = u64;
+
+/// What happened.
+#[derive(Debug)]
+pub enum Event {
+    Client { token: Token, pid: u32, uid: u32, hello: Hello },
+    /// The command `start_server`.
+    Wanted { uid: u32 },
+    /// `again`: whether another attempt may go better.
+    LaunchFailed { uid: u32, why: String, again: bool },
+    Launched { pid: u32, uid: u32 },
+    /// A server's hello; one we did not launch is adopted.
+    Registered { pid: u32, uid: u32 },
+    Ready { pid: u32, devices: Vec<DeviceFacts> },
+    Failed { pid: u32, why: String },
+    /// Its connection broke. It ends, or connects again.
+    Disconnected { pid: u32 },
+    Clients { pid: u32, count: u32 },
+    /// The process is gone; its exit status where we are the parent.
+    Exited { pid: u32, status: Option<i32> },
+    Shutdown { pid: u32, force: bool },
+    Quit { timeout: Option<Duration> },
+    /// A deadline of [`Registry::deadline`] has come.
+    Tick,
+}
+
+/// What the caller has to do, in this order.
+#[derive(Debug, PartialEq)]
+pub enum Effect {
+    /// Answer with `Launched` or `LaunchFailed`.
+    Launch { uid: u32 },
+    Hand { token: Token, server: u32, pid: u32, uid: u32, hello: Hello, memory_limit: u64, percentage: u32 },
+    Refuse { token: Token, result: u32, why: String },
+    Shutdown { server: u32, force: bool },
+    Kill { server: u32 },
+    Log(String),
+    /// All servers are gone after `Quit`; `clean` if each of them ended with status 0.
+    Finished { clean: bool },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Launched,
+    Registered,
+    Ready,
+    Leaving,
+}
+
+/// Why a server should go when it has no clients any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Away {
+    OtherUser,
+    Command,
+    Quit,
+}
+
+/// One server.
+#[derive(Debug)]
+pub struct Server {
+    pub pid: u32,
+    pub uid: u32,
+    pub settings: Settings,
+    pub devices: Vec<DeviceFacts>,
+    phase: Phase,
+    away: Option<Away>,
+    clients: u32,
+    /// When it last came up, and when it is killed.
+    since: Instant,
+    kill_at: Option<Instant>,
+}
+
+impl Server {
+    /// Whether clients are handed to it, and so whether it is in `get_server_list`.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        self.phase == Phase::Ready
+    }
+
+    /// Whether messages reach it.
+    #[must_use]
+    pub fn is_connected(&self) -> bool {
+        self.phase != Phase::Launched
+    }
+}
+
+#[derive(Debug)]
+struct Waiting {
+    token: Token,
+    pid: u32,
+    uid: u32,
+    hello: Hello,
+}
+
+/// Everything the daemon knows about servers and users.
+#[derive(Debug)]
+pub struct Registry {
+    pub defaults: Settings,
+    servers: Vec<Server>,
+    waiting: VecDeque<Waiting>,
+    /// A server wanted for this user though nobody waits: `start_server`, or one that died.
+    wanted: Option<u32>,
+    /// Starts in a row that came to nothing, and when to try again.
+    failures: u32,
+    retry_at: Option<Instant>,
+    quitting: Option<Quitting>,
+    /// Why the last server of this user could not serve.
+    last_failure: Option<(u32, String)>,
+}
+
+#[derive(Debug)]
+struct Quitting {
+    force_at: Option<Instant>,
+    clean: bool,
+    finished: bool,
+}
+
+impl Registry {
+    #[must_use]
+    pub fn new(defaults: Settings) -> Self {
+        Self { defaults, servers: Vec::new(), waiting: VecDeque::new(), wanted: None, failures: 0, retry_at: None, quitting: None, last_failure: None }
+    }
+
+    #[must_use]
+    pub fn servers(&self) -> &[Server] {
+        &self.servers
+    }
+
+    #[must_use]
+    pub fn server(&self, pid: u32) -> Option<&Server> {
+        self.servers.iter().find(|server| server.pid == pid)
+    }
+
+    pub fn server_mut(&mut self, pid: u32) -> Option<&mut Server> {
+        self.servers.iter_mut().find(|server| server.pid == pid)
+    }
+
+    /// Whether a server of this user is on its way up.
+    #[must_use]
+    pub fn is_starting(&self, uid: u32) -> bool {
+        self.quitting.is_none() && (self.wanted == Some(uid) || self.servers.iter().any(|s| s.uid == uid && matches!(s.phase, Phase::Launched | Phase::Registered)))
+    }
+
+    /// Why the last attempt to serve this user came to nothing.
+    #[must_use]
+    pub fn failure(&self, uid: u32) -> Option<&str> {
+        self.last_failure.as_ref().filter(|(user, _)| *user == uid).map(|(_, why)| why.as_str())
+    }
+
+    /// When `Tick` is due at the latest.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Instant> {
+        let kills = self.servers.iter().filter_map(|server| server.kill_at);
+        let quit = self.quitting.as_ref().and_then(|q| q.force_at);
+        kills.chain(quit).chain(self.retry_at).min()
+    }
+
+    /// Takes one event and returns what follows from it.
+    pub fn handle(&mut self, now: Instant, event: Event) -> Vec<Effect> {
+        let mut effects = Vec::new();
+        match event {
+            Event::Client { token, pid, uid, hello } => self.client(Waiting { token, pid, uid, hello }, &mut effects),
+            Event::Wanted { uid } => {
+                self.last_failure = None;
+                self.failures = 0;
+                self.retry_at = None;
+                if !self.servers.iter().any(|s| s.uid == uid && s.phase != Phase::Leaving) {
+                    self.wanted = Some(uid);
+                }
+            }
+            Event::LaunchFailed { uid, why, again: true } => self.failed_start(now, uid, &why, &mut effects),
+            Event::LaunchFailed { uid, why, again: false } => self.give_up(uid, &why, &mut effects),
+            Event::Disconnected { pid } => {
+                if let Some(server) = self.server_mut(pid).filter(|server| matches!(server.phase, Phase::Registered | Phase::Ready)) {
+                    server.phase = Phase::Launched;
+                    server.kill_at = Some(now + LAUNCH);
+                }
+            }
+            Event::Launched { pid, uid } => {
+                effects.push(Effect::Log(format!("Starting new server {pid} for user {uid}")));
+                self.add(now, pid, uid, Phase::Launched);
+            }
+            Event::Registered { pid, uid } => match self.server_mut(pid) {
+                Some(server) => {
+                    server.kill_at = None;
+                    if server.phase == Phase::Launched {
+                        server.phase = Phase::Registered;
+                    }
+                }
+                None => {
+                    effects.push(Effect::Log(format!("Server {pid} of user {uid} is adopted")));
+                    self.add(now, pid, uid, Phase::Registered);
+                }
+            },
+            Event::Ready { pid, devices } => {
+                if let Some(server) = self.server_mut(pid) {
+                    server.devices = devices;
+                    if matches!(server.phase, Phase::Launched | Phase::Registered) {
+                        server.phase = Phase::Ready;
+                        server.since = now;
+                        let uid = server.uid;
+                        effects.push(Effect::Log(format!("NEW SERVER {pid}: Ready")));
+                        self.wanted = self.wanted.filter(|wanted| *wanted != uid);
+                        self.last_failure = None;
+                    }
+                }
+            }
+            Event::Failed { pid, why } => {
+                if let Some(server) = self.server_mut(pid) {
+                    server.phase = Phase::Leaving;
+                    server.kill_at = Some(now + FORCED);
+                    let uid = server.uid;
+                    effects.push(Effect::Log(format!("Server {pid} cannot serve: {why}")));
+                    self.give_up(uid, &why, &mut effects);
+                }
+            }
+            Event::Clients { pid, count } => {
+                if let Some(server) = self.server_mut(pid) {
+                    server.clients = count;
+                }
+            }
+            Event::Exited { pid, status } => self.exited(now, pid, status, &mut effects),
+            Event::Shutdown { pid, force } => {
+                if let Some(server) = self.server_mut(pid) {
+                    server.away = Some(Away::Command);
+                    effects.push(Effect::Log(format!("Try shutting down server {pid}, backoff is disabled")));
+                    if server.clients > 0 {
+                        effects.push(Effect::Log(format!("Server {pid} has {} active clients. Server will not shutdown.", server.clients)));
+                    }
+                    if force {
+                        Self::force(now, server, &mut effects);
+                    }
+                }
+            }
+            Event::Quit { timeout } => self.quit(now, timeout, &mut effects),
+            Event::Tick => self.tick(now, &mut effects),
+        }
+        self.advance(now, &mut effects);
+        effects
+    }
+
+    fn add(&mut self, now: Instant, pid: u32, uid: u32, phase: Phase) {
+        let away = self.quitting.as_ref().map(|_| Away::Quit);
+        let kill_at = (phase == Phase::Launched).then(|| now + LAUNCH);
+        let settings = self.defaults.clone();
+        self.servers.push(Server { pid, uid, settings, devices: Vec::new(), phase, away, clients: 0, since: now, kill_at });
+    }
+
+    fn client(&mut self, client: Waiting, effects: &mut Vec<Effect>) {
+        let (pid, uid) = (client.pid, client.uid);
+        if self.quitting.is_some() {
+            let why = "The control daemon is shutting down: start it again (cumux control -d)".to_owned();
+            effects.push(Effect::Refuse { token: client.token, result: result::MPS_SERVER_NOT_READY, why });
+            return;
+        }
+        let state = if self.servers.iter().any(|s| s.uid == uid && s.phase == Phase::Ready) { "Server already exists" } else { "Server is not ready, push client to pending list" };
+        effects.push(Effect::Log(format!("NEW CLIENT {pid} from user {uid}: {state}")));
+        if self.waiting.is_empty() && self.servers.is_empty() {
+            // A new reason to try: what failed for earlier clients is not held against this one.
+            self.failures = 0;
+            self.retry_at = None;
+        }
+        self.waiting.push_back(client);
+    }
+
+    fn exited(&mut self, now: Instant, pid: u32, status: Option<i32>, effects: &mut Vec<Effect>) {
+        let Some(at) = self.servers.iter().position(|s| s.pid == pid) else { return };
+        let server = self.servers.remove(at);
+        effects.push(Effect::Log(match status {
+            Some(status) => format!("Server {pid} exited with status {status}"),
+            None => format!("Server {pid} exited"),
+        }));
+        if let Some(quitting) = self.quitting.as_mut() {
+            quitting.clean &= status.is_none_or(|status| status == 0);
+            return;
+        }
+        match server.phase {
+            Phase::Leaving => {}
+            Phase::Ready if now.duration_since(server.since) >= GOOD_START => {
+                self.failures = 0;
+                self.wanted = Some(server.uid);
+            }
+            Phase::Launched | Phase::Registered | Phase::Ready => {
+                let why = "the server ended while starting; see server.log in the log directory";
+                self.failed_start(now, server.uid, why, effects);
+                if self.retry_at.is_some() {
+                    self.wanted = Some(server.uid);
+                }
+            }
+        }
+    }
+
+    fn failed_start(&mut self, now: Instant, uid: u32, why: &str, effects: &mut Vec<Effect>) {
+        self.failures += 1;
+        if self.failures >= ATTEMPTS {
+            self.give_up(uid, why, effects);
+            return;
+        }
+        // 0, 50, 100, 200, 400 ms: a single crash costs no time, a loop does not burn a core.
+        let wait = if self.failures == 1 { Duration::ZERO } else { Duration::from_millis(25 << (self.failures - 1)) };
+        self.retry_at = Some(now + wait);
+        self.wanted = Some(uid);
+    }
+
+    /// No server for this user: everybody who waits for one is told why.
+    fn give_up(&mut self, uid: u32, why: &str, effects: &mut Vec<Effect>) {
+        self.failures = 0;
+        self.retry_at = None;
+        self.wanted = self.wanted.filter(|wanted| *wanted != uid);
+        self.last_failure = Some((uid, why.to_owned()));
+        for client in std::mem::take(&mut self.waiting) {
+            if client.uid == uid {
+                effects.push(Effect::Refuse { token: client.token, result: result::MPS_CONNECTION_FAILED, why: format!("No server for user {uid}: {why}") });
+            } else {
+                self.waiting.push_back(client);
+            }
+        }
+    }
+
+    fn quit(&mut self, now: Instant, timeout: Option<Duration>, effects: &mut Vec<Effect>) {
+        if let Some(timeout) = timeout {
+            effects.push(Effect::Log(format!("quit command issued with timeout of {}", timeout.as_secs())));
+        }
+        let force_at = timeout.map(|timeout| now + timeout);
+        match self.quitting.as_mut() {
+            // A second quit can only make it sooner.
+            Some(quitting) => quitting.force_at = quitting.force_at.into_iter().chain(force_at).min(),
+            None => self.quitting = Some(Quitting { force_at, clean: true, finished: false }),
+        }
+        self.wanted = None;
+        self.retry_at = None;
+        for client in self.waiting.drain(..) {
+            let why = "The control daemon is shutting down: start it again (cumux control -d)".to_owned();
+            effects.push(Effect::Refuse { token: client.token, result: result::MPS_SERVER_NOT_READY, why });
+        }
+        for server in &mut self.servers {
+            server.away = Some(Away::Quit);
+            effects.push(Effect::Log(format!("Try shutting down server {}, backoff is disabled", server.pid)));
+            if server.clients > 0 {
+                effects.push(Effect::Log(format!("Server {} has {} active clients. Server will not shutdown.", server.pid, server.clients)));
+            }
+        }
+        self.tick(now, effects);
+    }
+
+    fn tick(&mut self, now: Instant, effects: &mut Vec<Effect>) {
+        if self.retry_at.is_some_and(|at| at <= now) {
+            self.retry_at = None;
+        }
+        let force = self.quitting.as_ref().is_some_and(|q| q.force_at.is_some_and(|at| at <= now));
+        if force {
+            if let Some(quitting) = self.quitting.as_mut() {
+                quitting.force_at = None;
+            }
+            for server in &mut self.servers {
+                Self::force(now, server, effects);
+            }
+        }
+        for server in &mut self.servers {
+            if server.kill_at.is_some_and(|at| at <= now) {
+                server.kill_at = None;
+                effects.push(Effect::Log(format!("Server {} does not answer and is killed", server.pid)));
+                effects.push(Effect::Kill { server: server.pid });
+            }
+        }
+    }
+
+    fn force(now: Instant, server: &mut Server, effects: &mut Vec<Effect>) {
+        effects.push(Effect::Log(format!("Force shutting down server {}", server.pid)));
+        if server.is_connected() {
+            effects.push(Effect::Shutdown { server: server.pid, force: true });
+            server.kill_at = Some(now + FORCED);
+        } else {
+            effects.push(Effect::Kill { server: server.pid });
+        }
+        server.phase = Phase::Leaving;
+    }
+
+    /// What follows from the state, whatever the event was.
+    fn advance(&mut self, now: Instant, effects: &mut Vec<Effect>) {
+        self.hand_over(effects);
+        self.make_room(effects);
+        self.send_away(now, effects);
+        let next = self.wanted.or_else(|| self.waiting.front().map(|client| client.uid));
+        if let Some(uid) = next.filter(|_| self.servers.is_empty() && self.quitting.is_none() && self.retry_at.is_none()) {
+            self.wanted = None;
+            effects.push(Effect::Launch { uid });
+        }
+        if let Some(quitting) = self.quitting.as_mut().filter(|q| self.servers.is_empty() && !q.finished) {
+            quitting.finished = true;
+            effects.push(Effect::Finished { clean: quitting.clean });
+        }
+    }
+
+    fn hand_over(&mut self, effects: &mut Vec<Effect>) {
+        for client in std::mem::take(&mut self.waiting) {
+            let Some(server) = self.servers.iter_mut().find(|s| s.uid == client.uid && s.phase == Phase::Ready) else {
+                self.waiting.push_back(client);
+                continue;
+            };
+            let environment = match &client.hello {
+                Hello::Client { environment, .. } => environment.as_slice(),
+                _ => &[],
+            };
+            let settings = server.settings.for_client(environment, &server.devices);
+            server.clients += 1;
+            effects.push(Effect::Hand {
+                token: client.token,
+                server: server.pid,
+                pid: client.pid,
+                uid: client.uid,
+                hello: client.hello,
+                memory_limit: settings.memory_limit,
+                percentage: settings.percentage.whole(),
+            });
+        }
+    }
+
+    /// A user who waits behind another user's server: that one goes when its clients have.
+    fn make_room(&mut self, effects: &mut Vec<Effect>) {
+        let Some(uid) = self.wanted.or_else(|| self.waiting.front().map(|client| client.uid)) else { return };
+        for server in self.servers.iter_mut().filter(|s| s.uid != uid && s.away.is_none()) {
+            server.away = Some(Away::OtherUser);
+            effects.push(Effect::Log(format!("Try shutting down server {}, backoff is enabled", server.pid)));
+            if server.clients > 0 {
+                effects.push(Effect::Log(format!("Server {} has {} active clients. Server will not shutdown.", server.pid, server.clients)));
+            }
+        }
+    }
+
+    fn send_away(&mut self, now: Instant, effects: &mut Vec<Effect>) {
+        for server in self.servers.iter_mut().filter(|s| s.away.is_some() && s.clients == 0) {
+            match server.phase {
+                Phase::Ready | Phase::Registered => {
+                    effects.push(Effect::Shutdown { server: server.pid, force: false });
+                    server.phase = Phase::Leaving;
+                    // Between this message and its end it may take one more client that was on its way: no deadline.
+                }
+                Phase::Launched if server.away == Some(Away::Quit) => {
+                    effects.push(Effect::Kill { server: server.pid });
+                    server.phase = Phase::Leaving;
+                    server.kill_at = Some(now + FORCED);
+                }
+                Phase::Launched | Phase::Leaving => {}
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "registry_tests.rs"]
+mod tests;

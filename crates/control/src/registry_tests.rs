@@ -1,0 +1,272 @@
+//! The registry told as stories: events in, effects out.
+
+use super::*;
+use cumux_wire::VERSION;
+use std::collections::BTreeSet;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+struct Story {
+    registry: Registry,
+    now: Instant,
+    next_token: Token,
+}
+
+impl Story {
+    fn begin() -> Self {
+        Self { registry: Registry::new(Settings::default()), now: Instant::now(), next_token: 1 }
+    }
+
+    /// Effects without log lines.
+    fn event(&mut self, event: Event) -> Vec<Effect> {
+        let effects = self.registry.handle(self.now, event);
+        effects.into_iter().filter(|effect| !matches!(effect, Effect::Log(_))).collect()
+    }
+
+    fn client(&mut self, uid: u32) -> (Token, Vec<Effect>) {
+        let token = self.next_token;
+        self.next_token += 1;
+        let hello = Hello::Client { version: VERSION, pid: 7, environment: Vec::new(), program: "./x".into() };
+        let effects = self.event(Event::Client { token, pid: 7, uid, hello });
+        (token, effects)
+    }
+
+    /// A server of this user that is ready, as `pid`.
+    fn bring_up(&mut self, pid: u32, uid: u32) -> Vec<Effect> {
+        let mut effects = self.event(Event::Launched { pid, uid });
+        effects.extend(self.event(Event::Registered { pid, uid }));
+        effects.extend(self.event(Event::Ready { pid, devices: Vec::new() }));
+        effects
+    }
+}
+
+fn handed(effects: &[Effect]) -> Vec<(Token, u32)> {
+    effects.iter().filter_map(|e| if let Effect::Hand { token, server, .. } = e { Some((*token, *server)) } else { None }).collect()
+}
+
+fn refused(effects: &[Effect]) -> Vec<(Token, u32)> {
+    effects.iter().filter_map(|e| if let Effect::Refuse { token, result, .. } = e { Some((*token, *result)) } else { None }).collect()
+}
+
+#[test]
+fn the_first_client_starts_a_server_and_is_handed_over_when_it_is_ready() {
+    let mut story = Story::begin();
+    let (first, effects) = story.client(1000);
+    assert_eq!(effects, [Effect::Launch { uid: 1000 }]);
+    assert_eq!(story.event(Event::Launched { pid: 50, uid: 1000 }), []);
+    let (second, effects) = story.client(1000);
+    assert_eq!(effects, [], "one launch is enough");
+    assert_eq!(story.event(Event::Registered { pid: 50, uid: 1000 }), []);
+    let effects = story.event(Event::Ready { pid: 50, devices: Vec::new() });
+    assert_eq!(handed(&effects), [(first, 50), (second, 50)]);
+    let (third, effects) = story.client(1000);
+    assert_eq!(handed(&effects), [(third, 50)]);
+}
+
+#[test]
+fn another_user_waits_until_the_clients_have_gone() {
+    let mut story = Story::begin();
+    story.client(1000);
+    story.bring_up(50, 1000);
+    story.event(Event::Clients { pid: 50, count: 1 });
+    let (other, effects) = story.client(1001);
+    assert_eq!(effects, []);
+    let (mine, effects) = story.client(1000);
+    assert_eq!(handed(&effects), [(mine, 50)], "the active user goes on");
+    assert_eq!(story.event(Event::Clients { pid: 50, count: 2 }), []);
+    assert_eq!(story.event(Event::Clients { pid: 50, count: 0 }), [Effect::Shutdown { server: 50, force: false }]);
+    let (late, effects) = story.client(1000);
+    assert_eq!(effects, [], "a leaving server gets nobody");
+    assert_eq!(story.event(Event::Exited { pid: 50, status: Some(0) }), [Effect::Launch { uid: 1001 }]);
+    assert_eq!(handed(&story.bring_up(51, 1001)), [(other, 51)]);
+    // Now the first user waits.
+    assert_eq!(story.event(Event::Clients { pid: 51, count: 0 }), [Effect::Shutdown { server: 51, force: false }]);
+    assert_eq!(story.event(Event::Exited { pid: 51, status: Some(0) }), [Effect::Launch { uid: 1000 }]);
+    assert_eq!(handed(&story.bring_up(52, 1000)), [(late, 52)]);
+}
+
+#[test]
+fn a_server_that_dies_is_started_again_for_its_own_user_first() {
+    let mut story = Story::begin();
+    story.client(1000);
+    story.bring_up(50, 1000);
+    story.event(Event::Clients { pid: 50, count: 3 });
+    story.client(1001);
+    story.now += 60 * SECOND;
+    assert_eq!(story.event(Event::Exited { pid: 50, status: Some(137) }), [Effect::Launch { uid: 1000 }], "its clients need it");
+    assert_eq!(story.bring_up(51, 1000), [Effect::Shutdown { server: 51, force: false }], "nobody came back, so the other user's turn");
+}
+
+#[test]
+fn clients_that_lose_their_server_before_the_hand_over_wait_for_it() {
+    let mut story = Story::begin();
+    story.client(1000);
+    story.bring_up(50, 1000);
+    assert_eq!(story.event(Event::Disconnected { pid: 50 }), []);
+    let (late, effects) = story.client(1000);
+    assert_eq!(effects, []);
+    // It connects again.
+    story.event(Event::Registered { pid: 50, uid: 1000 });
+    assert_eq!(handed(&story.event(Event::Ready { pid: 50, devices: Vec::new() })), [(late, 50)]);
+}
+
+#[test]
+fn six_failed_starts_and_the_clients_are_told() {
+    let mut story = Story::begin();
+    let (client, mut effects) = story.client(1000);
+    let mut launches = 0;
+    for pid in 50.. {
+        if refused(&effects) == [(client, result::MPS_CONNECTION_FAILED)] {
+            break;
+        }
+        if effects.is_empty() {
+            story.now = story.registry.deadline().expect("a retry is planned");
+            effects = story.event(Event::Tick);
+        }
+        assert_eq!(effects, [Effect::Launch { uid: 1000 }]);
+        launches += 1;
+        story.event(Event::Launched { pid, uid: 1000 });
+        effects = story.event(Event::Exited { pid, status: Some(1) });
+    }
+    assert_eq!(launches, 6);
+    let (_, effects) = story.client(1000);
+    assert_eq!(effects, [Effect::Launch { uid: 1000 }], "the next client is a new reason to try");
+}
+
+#[test]
+fn a_server_that_says_why_it_cannot_serve_is_not_tried_again() {
+    let mut story = Story::begin();
+    let (client, _) = story.client(1000);
+    story.event(Event::Launched { pid: 50, uid: 1000 });
+    story.event(Event::Registered { pid: 50, uid: 1000 });
+    let effects = story.event(Event::Failed { pid: 50, why: "unknown device sim:h2000".into() });
+    assert!(matches!(&effects[..], [Effect::Refuse { token, why, .. }] if *token == client && why.contains("sim:h2000")), "{effects:?}");
+    assert_eq!(story.event(Event::Exited { pid: 50, status: Some(1) }), []);
+    assert_eq!(story.registry.failure(1000), Some("unknown device sim:h2000"));
+}
+
+#[test]
+fn quit_waits_for_clients_and_force_does_not() {
+    let mut story = Story::begin();
+    story.client(0);
+    story.bring_up(50, 0);
+    let (waiting, _) = story.client(1001);
+    let effects = story.event(Event::Quit { timeout: None });
+    assert_eq!(refused(&effects), [(waiting, result::MPS_SERVER_NOT_READY)]);
+    assert_eq!(effects.len(), 1, "the server has a client: {effects:?}");
+    let (late, effects) = story.client(0);
+    assert_eq!(refused(&effects), [(late, result::MPS_SERVER_NOT_READY)]);
+    assert_eq!(story.event(Event::Quit { timeout: Some(2 * SECOND) }), []);
+    story.now += 2 * SECOND;
+    assert_eq!(story.event(Event::Tick), [Effect::Shutdown { server: 50, force: true }]);
+    story.now += FORCED;
+    assert_eq!(story.event(Event::Tick), [Effect::Kill { server: 50 }]);
+    assert_eq!(story.event(Event::Exited { pid: 50, status: Some(137) }), [Effect::Finished { clean: false }]);
+}
+
+#[test]
+fn quit_without_servers_is_over_at_once() {
+    let mut story = Story::begin();
+    assert_eq!(story.event(Event::Quit { timeout: None }), [Effect::Finished { clean: true }]);
+    assert_eq!(story.event(Event::Quit { timeout: None }), [], "and only once");
+}
+
+#[test]
+fn shutdown_waits_and_force_kills_what_hangs() {
+    let mut story = Story::begin();
+    story.client(0);
+    story.bring_up(50, 0);
+    assert_eq!(story.event(Event::Shutdown { pid: 50, force: false }), []);
+    let (late, effects) = story.client(0);
+    assert_eq!(handed(&effects), [(late, 50)], "it serves until its clients are gone");
+    assert_eq!(story.event(Event::Shutdown { pid: 50, force: true }), [Effect::Shutdown { server: 50, force: true }]);
+    story.now += FORCED;
+    assert_eq!(story.event(Event::Tick), [Effect::Kill { server: 50 }]);
+    assert_eq!(story.event(Event::Exited { pid: 50, status: Some(137) }), [], "it was asked to go");
+}
+
+#[test]
+fn running_servers_are_adopted_by_a_new_daemon() {
+    let mut story = Story::begin();
+    story.event(Event::Registered { pid: 50, uid: 1000 });
+    story.event(Event::Ready { pid: 50, devices: Vec::new() });
+    story.event(Event::Clients { pid: 50, count: 2 });
+    let (client, effects) = story.client(1000);
+    assert_eq!(handed(&effects), [(client, 50)]);
+    assert_eq!(story.registry.servers().len(), 1);
+}
+
+#[test]
+fn start_server_starts_one_and_only_one() {
+    let mut story = Story::begin();
+    assert_eq!(story.event(Event::Wanted { uid: 5 }), [Effect::Launch { uid: 5 }]);
+    story.bring_up(50, 5);
+    assert!(!story.registry.is_starting(5));
+    assert_eq!(story.event(Event::Wanted { uid: 5 }), []);
+    let effects = story.event(Event::LaunchFailed { uid: 9, why: "no".into(), again: false });
+    assert_eq!(effects, []);
+    assert_eq!(story.registry.failure(9), Some("no"));
+}
+
+/// Random histories: no client is handed over twice or forgotten, and nothing is launched while a server lives or after quit.
+#[test]
+fn no_client_is_forgotten() {
+    let mut seed: u64 = 0x2026_1121;
+    let mut random = move |below: u64| {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (seed >> 33) % below
+    };
+    for _ in 0..300 {
+        let mut story = Story::begin();
+        let mut open: BTreeSet<Token> = BTreeSet::new();
+        let mut alive: Vec<(u32, u32)> = Vec::new();
+        let mut next_pid = 50;
+        let mut pending: Vec<Effect> = Vec::new();
+        for step in 0..80 {
+            let quit = step == 79;
+            let uid = 1000 + u32::try_from(random(2)).unwrap();
+            let server = alive.last().copied();
+            let effects = match (quit, random(7), server) {
+                (true, ..) => story.event(Event::Quit { timeout: Some(Duration::ZERO) }),
+                (_, 0 | 1, _) => {
+                    let (token, effects) = story.client(uid);
+                    open.insert(token);
+                    effects
+                }
+                (_, 2, Some((pid, uid))) => story.event(Event::Registered { pid, uid }),
+                (_, 3, Some((pid, _))) => story.event(Event::Ready { pid, devices: Vec::new() }),
+                (_, 4, Some((pid, _))) => story.event(Event::Clients { pid, count: u32::try_from(random(2)).unwrap() }),
+                (_, 5, Some((pid, _))) => {
+                    alive.clear();
+                    story.event(Event::Exited { pid, status: Some(1) })
+                }
+                _ => {
+                    story.now += Duration::from_millis(random(3000));
+                    story.event(Event::Tick)
+                }
+            };
+            pending.extend(effects);
+            while !pending.is_empty() {
+                match pending.remove(0) {
+                    Effect::Launch { uid } => {
+                        assert!(alive.is_empty() && !quit);
+                        alive.push((next_pid, uid));
+                        pending.extend(story.event(Event::Launched { pid: next_pid, uid }));
+                        next_pid += 1;
+                    }
+                    Effect::Hand { token, server, uid, .. } => {
+                        assert!(open.remove(&token), "handed twice");
+                        assert_eq!(alive, [(server, uid)], "to a live server of the same user");
+                    }
+                    Effect::Refuse { token, .. } => assert!(open.remove(&token), "refused twice"),
+                    Effect::Kill { server } => {
+                        alive.clear();
+                        pending.extend(story.event(Event::Exited { pid: server, status: Some(137) }));
+                    }
+                    Effect::Shutdown { .. } | Effect::Finished { .. } | Effect::Log(_) => {}
+                }
+            }
+        }
+        assert!(open.is_empty(), "clients {open:?} were forgotten");
+    }
+}

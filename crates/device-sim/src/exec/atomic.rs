@@ -1,0 +1,134 @@
+//! Atomic operations and reductions of a warp, lane after lane.
+
+use super::access::{Near, addresses, aligned, global, near, sort};
+use super::fault::{Checked, try_each};
+use super::interface::{Access, GlobalMemory};
+use super::lanes::{Lanes, NO_SLOT, V64};
+use super::level::{Op1, Op2};
+use super::ops::float::Add32;
+use super::ops::half::{AddH, B, H, MinMaxH, PLAIN, Two};
+use super::ops::round::RN;
+use crate::lower::code::{AtomicHow, AtomicOp, Space};
+
+/// The new value of a memory cell, given the old one and the operands.
+#[inline(always)]
+fn combine(how: AtomicHow, bytes: u8, old: u64, a: u64, b: u64) -> u64 {
+    let wide = bytes == 8;
+    let signed = |x: u64| if wide { x as i64 } else { i64::from(x as u32 as i32) };
+    let cut = |x: u64| if wide { x } else { x & u64::from(u32::MAX) };
+    match how {
+        AtomicHow::Add => cut(old.wrapping_add(a)),
+        AtomicHow::And => old & a,
+        AtomicHow::Or => old | a,
+        AtomicHow::Xor => old ^ a,
+        AtomicHow::Exchange => a,
+        AtomicHow::Compare => if old == a { b } else { old },
+        AtomicHow::Increment => if old >= a { 0 } else { old + 1 },
+        AtomicHow::Decrement => if old == 0 || old > a { a } else { old - 1 },
+        AtomicHow::MinUnsigned => old.min(a),
+        AtomicHow::MaxUnsigned => old.max(a),
+        AtomicHow::MinSigned => if signed(a) < signed(old) { a } else { old },
+        AtomicHow::MaxSigned => if signed(a) > signed(old) { a } else { old },
+        AtomicHow::AddF32 { flush } => {
+            let (x, y) = (f32::from_bits(old as u32), f32::from_bits(a as u32));
+            let sum = if flush { <Add32<RN, true, false> as Op2>::f(x, y) } else { <Add32<RN, false, false> as Op2>::f(x, y) };
+            sum.to_bits().into()
+        }
+        AtomicHow::AddF64 => (f64::from_bits(old) + f64::from_bits(a)).to_bits(),
+        AtomicHow::AddHalf => <AddH<H, PLAIN> as Op2>::f(H(old as u16), H(a as u16)).0.into(),
+        AtomicHow::AddBrain => <AddH<B, PLAIN> as Op2>::f(B(old as u16), B(a as u16)).0.into(),
+        AtomicHow::MinHalf => <MinMaxH<H, false, false, false> as Op2>::f(H(old as u16), H(a as u16)).0.into(),
+        AtomicHow::MaxHalf => <MinMaxH<H, true, false, false> as Op2>::f(H(old as u16), H(a as u16)).0.into(),
+        AtomicHow::MinBrain => <MinMaxH<B, false, false, false> as Op2>::f(B(old as u16), B(a as u16)).0.into(),
+        AtomicHow::MaxBrain => <MinMaxH<B, true, false, false> as Op2>::f(B(old as u16), B(a as u16)).0.into(),
+        AtomicHow::AddHalfTwo => two::<AddH<H, PLAIN>>(old, a),
+        AtomicHow::AddBrainTwo => two::<AddH<B, PLAIN>>(old, a),
+        AtomicHow::MinHalfTwo => two::<MinMaxH<H, false, false, false>>(old, a),
+        AtomicHow::MaxHalfTwo => two::<MinMaxH<H, true, false, false>>(old, a),
+        AtomicHow::MinBrainTwo => two::<MinMaxH<B, false, false, false>>(old, a),
+        AtomicHow::MaxBrainTwo => two::<MinMaxH<B, true, false, false>>(old, a),
+    }
+}
+
+#[inline(always)]
+fn two<O>(old: u64, a: u64) -> u64
+where
+    Two<O>: Op2<A = u32, B = u32, R = u32>,
+{
+    <Two<O> as Op2>::f(old as u32, a as u32).into()
+}
+
+const _: fn() = || {
+    fn has<T: Op1>() {}
+    has::<super::ops::half::NegH<H>>();
+};
+
+pub(super) fn atomic<M: GlobalMemory>(lanes: &mut Lanes<'_>, op: &AtomicOp, mask: u32, near: &mut Near<'_>, memory: &mut M) -> Checked<()> {
+    let mut at = addresses(lanes, op.base, op.offset);
+    if op.space == Space::Generic {
+        for (space, part) in sort(&mut at, mask) {
+            if part != 0 {
+                atomic_in(lanes, op, space, &at, part, near, memory)?;
+            }
+        }
+        return Ok(());
+    }
+    atomic_in(lanes, op, op.space, &at, mask, near, memory)
+}
+
+fn operand(lanes: &Lanes<'_>, op: &AtomicOp, slot: u16, lane: usize) -> u64 {
+    if slot == NO_SLOT {
+        0
+    } else if op.bytes == 8 {
+        lanes.get64(slot).0[lane]
+    } else {
+        let value = lanes.get32(slot).0[lane];
+        u64::from(if op.bytes == 2 { value & 0xffff } else { value })
+    }
+}
+
+fn result(lanes: &mut Lanes<'_>, op: &AtomicOp, lane: usize, old: u64) {
+    if op.d == NO_SLOT {
+    } else if op.bytes == 8 {
+        lanes.r64[op.d as usize].0[lane] = old;
+    } else {
+        lanes.r32[op.d as usize].0[lane] = old as u32;
+    }
+}
+
+fn atomic_in<M: GlobalMemory>(
+    lanes: &mut Lanes<'_>,
+    op: &AtomicOp,
+    space: Space,
+    at: &V64,
+    mask: u32,
+    near_memory: &mut Near<'_>,
+    memory: &mut M,
+) -> Checked<()> {
+    aligned(at, mask, op.bytes.into(), 0)?;
+    if matches!(space, Space::Global | Space::Generic) {
+        return global(memory, at, mask, op.bytes.into(), Access::Atomic, |_, range, offset, lane| {
+            let (a, b) = (operand(lanes, op, op.a, lane), operand(lanes, op, op.b, lane));
+            let old = match (op.bytes, op.how) {
+                (4, AtomicHow::Add) => range.add32(offset, a as u32).into(),
+                (8, AtomicHow::Add) => range.add64(offset, a),
+                (2, _) => range.update16(offset, |old| combine(op.how, 2, old.into(), a, b) as u16).into(),
+                (4, _) => range.update32(offset, |old| combine(op.how, 4, old.into(), a, b) as u32).into(),
+                _ => range.update64(offset, |old| combine(op.how, 8, old, a, b)),
+            };
+            result(lanes, op, lane, old);
+        });
+    }
+    try_each(mask, |lane| {
+        let (a, b) = (operand(lanes, op, op.a, lane), operand(lanes, op, op.b, lane));
+        let bytes = near(near_memory, space, at.0[lane], op.bytes.into(), lane)?;
+        let mut all = [0; 8];
+        all[..bytes.len()].copy_from_slice(bytes);
+        let old = u64::from_le_bytes(all);
+        let new = combine(op.how, op.bytes, old, a, b).to_le_bytes();
+        let count = bytes.len();
+        bytes.copy_from_slice(&new[..count]);
+        result(lanes, op, lane, old);
+        Ok(())
+    })
+}

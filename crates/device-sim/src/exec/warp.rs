@@ -1,0 +1,241 @@
+//! A warp: its registers, and the fragments into which its lanes have diverged.
+//!
+//! Each lane belongs to exactly one fragment until it exits. A fragment is a place in the code, a set of lanes and a frame. The scheduler
+//! runs the fragment deepest in calls and lowest in the code; fragments that meet at the same place in the same frame merge. Spinning
+//! fragments step back so that the others make progress.
+//!
+//! Registers of a frame begin where its caller's end. Fragments in different frames may use the same slots: they write their own lanes only.
+
+use super::lanes::{Lanes, V32, V64};
+use crate::lower::code::Code;
+
+/// Registers of one call and where to return.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Frame {
+    pub function: u32,
+    /// Index of the caller's frame; `NO_FRAME` for the kernel.
+    pub caller: u32,
+    pub return_to: u32,
+    pub depth: u32,
+    pub base32: u32,
+    pub base64: u32,
+    pub base_p: u32,
+    /// Where the frame begins in local memory.
+    pub local: u32,
+    /// Fragments in it and frames called from it.
+    users: u32,
+}
+
+pub(super) const NO_FRAME: u32 = u32::MAX;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum State {
+    Ready,
+    /// At barrier `0` of the block (at the instruction itself).
+    Barrier(u8),
+    /// At an instruction that needs other lanes of the warp.
+    Meeting,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Fragment {
+    pub pc: u32,
+    pub lanes: u32,
+    pub frame: u32,
+    pub depth: u32,
+    pub state: State,
+    /// When it last stepped back, in the warp's count of such steps; larger waits longer.
+    pub waits: u32,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Warp {
+    pub fragments: Vec<Fragment>,
+    frames: Vec<Frame>,
+    free_frames: Vec<u32>,
+    pub r32: Vec<V32>,
+    pub r64: Vec<V64>,
+    pub p: Vec<u32>,
+    /// Lanes that have not exited.
+    pub alive: u32,
+    /// Index in the block.
+    pub index: u32,
+    pub tid: [V32; 3],
+    /// Local memory of each lane, one after the other.
+    pub local: Vec<u8>,
+    pub local_bytes: u32,
+    /// Steps back so far.
+    pub yields: u32,
+}
+
+impl Default for V32 {
+    fn default() -> Self {
+        V32::splat(0)
+    }
+}
+
+impl Warp {
+    /// A warp at the kernel's first instruction.
+    pub fn start(&mut self, index: u32, block: [u32; 3], code: &Code, function: u32, local_bytes: u32) {
+        let threads = block.iter().map(|n| u64::from(*n)).product::<u64>() as u32;
+        let first = index * 32;
+        let count = threads.saturating_sub(first).min(32);
+        self.alive = if count == 32 { u32::MAX } else { (1 << count) - 1 };
+        self.index = index;
+        for lane in 0..32 {
+            let linear = first + lane as u32;
+            self.tid[0].0[lane] = linear % block[0];
+            self.tid[1].0[lane] = linear / block[0] % block[1];
+            self.tid[2].0[lane] = linear / block[0] / block[1];
+        }
+        self.frames.clear();
+        self.free_frames.clear();
+        self.fragments.clear();
+        self.yields = 0;
+        self.local_bytes = local_bytes;
+        self.local.clear();
+        self.local.resize(local_bytes as usize * 32, 0);
+        self.frames.push(Frame {
+            function,
+            caller: NO_FRAME,
+            return_to: 0,
+            depth: 0,
+            base32: 0,
+            base64: 0,
+            base_p: 0,
+            local: 0,
+            users: 1,
+        });
+        self.reserve(0, code);
+        self.fragments.push(Fragment { pc: code.entry, lanes: self.alive, frame: 0, depth: 0, state: State::Ready, waits: 0 });
+    }
+
+    /// Makes the banks large enough for a frame.
+    fn reserve(&mut self, frame: u32, code: &Code) {
+        let frame = self.frames[frame as usize];
+        let (need32, need64) = ((frame.base32 + code.slots32) as usize, (frame.base64 + code.slots64) as usize);
+        let need_p = (frame.base_p + code.predicates) as usize;
+        if self.r32.len() < need32 {
+            self.r32.resize(need32, V32::splat(0));
+        }
+        if self.r64.len() < need64 {
+            self.r64.resize(need64, V64::splat(0));
+        }
+        if self.p.len() < need_p {
+            self.p.resize(need_p, 0);
+        }
+    }
+
+    pub fn frame(&self, index: u32) -> &Frame {
+        &self.frames[index as usize]
+    }
+
+    /// The frame of a call of `function` from `caller`; the same one if other lanes are in the same call.
+    pub fn call(&mut self, caller: u32, function: u32, return_to: u32, caller_code: &Code, code: &Code) -> u32 {
+        for index in 0..self.frames.len() {
+            let frame = &mut self.frames[index];
+            if frame.users > 0 && frame.caller == caller && frame.function == function && frame.return_to == return_to {
+                frame.users += 1;
+                return index as u32;
+            }
+        }
+        let from = self.frames[caller as usize];
+        let frame = Frame {
+            function,
+            caller,
+            return_to,
+            depth: from.depth + 1,
+            base32: from.base32 + caller_code.slots32,
+            base64: from.base64 + caller_code.slots64,
+            base_p: from.base_p + caller_code.predicates,
+            local: from.local + caller_code.frame,
+            users: 1,
+        };
+        // The caller's frame is used by its child as well as by fragments in it.
+        self.frames[caller as usize].users += 1;
+        let index = match self.free_frames.pop() {
+            Some(index) => {
+                self.frames[index as usize] = frame;
+                index
+            }
+            None => {
+                self.frames.push(frame);
+                (self.frames.len() - 1) as u32
+            }
+        };
+        self.reserve(index, code);
+        index
+    }
+
+    /// One fragment more in this frame.
+    pub fn enter(&mut self, frame: u32) {
+        self.frames[frame as usize].users += 1;
+    }
+
+    /// A fragment has left this frame.
+    pub fn leave(&mut self, mut frame: u32) {
+        while frame != NO_FRAME {
+            let it = &mut self.frames[frame as usize];
+            it.users -= 1;
+            if it.users > 0 {
+                return;
+            }
+            self.free_frames.push(frame);
+            frame = it.caller;
+        }
+    }
+
+    /// Registers of a frame.
+    pub fn lanes<'a>(r32: &'a mut [V32], r64: &'a mut [V64], p: &'a mut [u32], frame: &Frame, code: &Code, c64: &'a [V64], c32: &'a [V32]) -> Lanes<'a> {
+        let (b32, b64, bp) = (frame.base32 as usize, frame.base64 as usize, frame.base_p as usize);
+        Lanes {
+            r32: &mut r32[b32..b32 + code.slots32 as usize],
+            r64: &mut r64[b64..b64 + code.slots64 as usize],
+            p: &mut p[bp..bp + code.predicates as usize],
+            c32,
+            c64,
+        }
+    }
+
+    /// Adds a fragment, merging it with one at the same place.
+    pub fn add(&mut self, fragment: Fragment) {
+        for other in &mut self.fragments {
+            let same = other.pc == fragment.pc && other.frame == fragment.frame;
+            if same && !matches!(other.state, State::Barrier(_)) && !matches!(fragment.state, State::Barrier(_)) {
+                other.lanes |= fragment.lanes;
+                other.waits = other.waits.min(fragment.waits);
+                // Whoever waited there looks again with the newcomers.
+                other.state = if fragment.state == State::Ready { State::Ready } else { other.state };
+                self.leave(fragment.frame);
+                return;
+            }
+        }
+        self.fragments.push(fragment);
+    }
+
+    /// Takes out the fragment to run next.
+    pub fn next(&mut self) -> Option<Fragment> {
+        let (at, _) = self
+            .fragments
+            .iter()
+            .enumerate()
+            .filter(|(_, f)| f.state == State::Ready)
+            .min_by_key(|(_, f)| (f.waits, u32::MAX - f.depth, f.pc))?;
+        Some(self.fragments.swap_remove(at))
+    }
+
+    /// Where a fragment must stop because another may wait for it there.
+    pub fn limit(&self, running: &Fragment) -> u32 {
+        self.fragments
+            .iter()
+            .filter(|f| f.depth == running.depth && f.pc > running.pc && !matches!(f.state, State::Barrier(_)))
+            .map(|f| f.pc)
+            .min()
+            .unwrap_or(u32::MAX)
+    }
+
+    /// Lanes stop for good.
+    pub fn exit(&mut self, lanes: u32) {
+        self.alive &= !lanes;
+    }
+}

@@ -1,0 +1,33 @@
+//! Faults in words and numbers.
+
+use cumux_device::Fault;
+use cumux_wire::result;
+
+use crate::exec::interface::{self, FaultKind, MemoryFault};
+
+/// The result code that a program gets for what a thread did wrong.
+fn code(kind: FaultKind) -> u32 {
+    match kind {
+        FaultKind::Global(_) | FaultKind::SharedOutOfBounds | FaultKind::LocalOutOfBounds | FaultKind::ParamOutOfBounds => result::ILLEGAL_ADDRESS,
+        FaultKind::Misaligned => result::MISALIGNED_ADDRESS,
+        FaultKind::Assertion => result::ASSERT,
+        FaultKind::IllegalInstruction => result::ILLEGAL_INSTRUCTION,
+        FaultKind::StackOverflow => result::HARDWARE_STACK_ERROR,
+        FaultKind::BadCall => result::INVALID_PC,
+        FaultKind::Trap | FaultKind::Breakpoint | FaultKind::BadFree | FaultKind::Deadlock => result::LAUNCH_FAILED,
+    }
+}
+
+/// A fault of a kernel's thread.
+pub(crate) fn of_thread(fault: &interface::Fault) -> Fault {
+    Fault { result: code(fault.kind), text: fault.to_string() }
+}
+
+/// A copy, set or value write that was refused an address.
+pub(crate) fn of_transfer(address: u64, fault: MemoryFault) -> Fault {
+    Fault { result: result::ILLEGAL_ADDRESS, text: format!("{} by a copy or set at {address:#x}", FaultKind::Global(fault).describe()) }
+}
+
+pub(crate) fn misaligned_transfer(address: u64) -> Fault {
+    Fault { result: result::MISALIGNED_ADDRESS, text: format!("{} {address:#x} of a set or value write", FaultKind::Misaligned.describe()) }
+}

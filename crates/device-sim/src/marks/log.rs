@@ -1,0 +1,169 @@
+//! The undo log of one running block: the old contents of every byte it overwrites, saved once, before its first store there.
+//!
+//! Crash points, for one store: before the mask has the bytes' bits, the memory is still old and nothing is undone; after that, undoing writes
+//! the old bytes, whether or not the store happened. The compiler keeps the order (release stores and a fence); a killed thread stops
+//! between two instructions, so program order is what a successor sees.
+//! When the log is full the kernel is marked as overflowed *before* the first store that is not logged, and goes on: it is then no longer repeatable.
+
+use std::sync::Arc;
+use std::sync::atomic::{Ordering, compiler_fence};
+
+use super::layout::{E_LINE, E_MASK, E_OLD, ENTRIES, LINE, OVERFLOWED};
+use super::{Marks, Slot, layout};
+use crate::memory::raw::Overwritten;
+
+/// A line of memory that was seen: where its entry is and which bytes it has.
+#[derive(Debug, Clone, Copy, Default)]
+struct Cell {
+    line: u64,
+    mask: u64,
+    /// Offset of the entry in the marks file.
+    entry: u64,
+    /// The cell is in use if this is the log's current stamp.
+    stamp: u64,
+}
+
+/// Log of one block at a time; the buffers are used again for the next.
+#[derive(Debug)]
+pub(crate) struct BlockLog {
+    slot: Arc<Slot>,
+    block: u64,
+    chunks: Vec<u32>,
+    /// Entries used in the last chunk.
+    used: u64,
+    /// Open addressing, a power of two.
+    cells: Vec<Cell>,
+    filled: usize,
+    stamp: u64,
+    /// Nothing is logged any more.
+    full: bool,
+}
+
+impl BlockLog {
+    pub(crate) fn new(slot: Arc<Slot>, block: u64) -> Self {
+        BlockLog { slot, block, chunks: Vec::new(), used: ENTRIES, cells: vec![Cell::default(); 256], filled: 0, stamp: 1, full: false }
+    }
+
+    /// Begins the log of another block. The last one was discarded.
+    pub(crate) fn restart(&mut self, slot: Arc<Slot>, block: u64) {
+        debug_assert!(self.chunks.is_empty());
+        self.slot = slot;
+        self.block = block;
+        self.used = ENTRIES;
+        self.filled = 0;
+        self.stamp += 1;
+        self.full = false;
+    }
+
+    /// The block is done (and marked so) or will never be repeated.
+    pub(crate) fn discard(&mut self) {
+        self.slot.marks().give_chunks(&mut self.chunks);
+        self.used = ENTRIES;
+        self.filled = 0;
+        self.stamp += 1;
+    }
+
+    /// Saves what a store of `old.bytes()` bytes at `address` will overwrite.
+    #[inline]
+    pub(crate) fn record(&mut self, address: u64, old: &Overwritten) {
+        let bytes = old.bytes();
+        let mut done = 0;
+        while done < bytes && !self.full {
+            let at = address.wrapping_add(done);
+            let first = at % LINE;
+            let now = (LINE - first).min(bytes - done);
+            let bits = (u64::MAX >> (64 - now)) << first;
+            self.save(at - first, bits, first, done, old);
+            done += now;
+        }
+        compiler_fence(Ordering::SeqCst);
+    }
+
+    /// Saves the bytes `bits` of a line; byte `first` of the line is byte `from` of `old`.
+    #[inline]
+    fn save(&mut self, line: u64, bits: u64, first: u64, from: u64, old: &Overwritten) {
+        let Some(at) = self.cell(line) else { return };
+        let cell = &mut self.cells[at];
+        let mut missing = bits & !cell.mask;
+        if missing == 0 {
+            return;
+        }
+        cell.mask |= bits;
+        let (mask, entry) = (cell.mask, cell.entry);
+        let mapping = &self.slot.marks().mapping;
+        while missing != 0 {
+            let start = u64::from(missing.trailing_zeros());
+            let run = u64::from((missing >> start).trailing_ones());
+            old.save(from + start - first, run, mapping, entry + E_OLD + start);
+            missing &= !((u64::MAX >> (64 - run)) << start);
+        }
+        mapping.word(entry + E_MASK).store(mask, Ordering::Release);
+    }
+
+    #[inline]
+    fn place(&self, line: u64) -> usize {
+        let hash = (line / LINE).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        (hash >> 32) as usize & (self.cells.len() - 1)
+    }
+
+    /// Index of the line's cell, with an entry behind it; `None` if the log is full.
+    #[inline]
+    fn cell(&mut self, line: u64) -> Option<usize> {
+        let mut at = self.place(line);
+        while self.cells[at].stamp == self.stamp {
+            if self.cells[at].line == line {
+                return Some(at);
+            }
+            at = (at + 1) & (self.cells.len() - 1);
+        }
+        self.add(line)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn add(&mut self, line: u64) -> Option<usize> {
+        let entry = self.new_entry(line)?;
+        if self.filled * 2 >= self.cells.len() {
+            let old = std::mem::take(&mut self.cells);
+            self.cells = vec![Cell::default(); old.len() * 2];
+            for cell in old.into_iter().filter(|cell| cell.stamp == self.stamp) {
+                let at = self.free_place(cell.line);
+                self.cells[at] = cell;
+            }
+        }
+        let at = self.free_place(line);
+        self.cells[at] = Cell { line, mask: 0, entry, stamp: self.stamp };
+        self.filled += 1;
+        Some(at)
+    }
+
+    fn free_place(&self, line: u64) -> usize {
+        let mut at = self.place(line);
+        while self.cells[at].stamp == self.stamp {
+            at = (at + 1) & (self.cells.len() - 1);
+        }
+        at
+    }
+
+    /// A fresh entry with an empty mask, counted in its chunk.
+    fn new_entry(&mut self, line: u64) -> Option<u64> {
+        let marks = self.slot.marks().clone();
+        if self.used == ENTRIES {
+            let Some(chunk) = marks.take_chunk(self.slot.index(), self.block) else {
+                self.slot.add_flag(OVERFLOWED);
+                compiler_fence(Ordering::SeqCst);
+                self.full = true;
+                return None;
+            };
+            self.chunks.push(chunk);
+            self.used = 0;
+        }
+        let chunk = *self.chunks.last()?;
+        let entry = layout::entry(chunk, self.used);
+        marks.mapping.word(entry + E_MASK).store(0, Ordering::Relaxed);
+        marks.mapping.word(entry + E_LINE).store(line, Ordering::Release);
+        self.used += 1;
+        marks.set_owner(chunk, self.slot.index(), self.used);
+        Some(entry)
+    }
+}

@@ -1,0 +1,184 @@
+//! What of the card's memory exists and where it is mapped.
+//!
+//! An extent counts against the card from [`Memory::create`] or its first mapping (a takeover maps what a predecessor created) until its last
+//! mapping is undone. Only sizes are counted: pages appear when they are touched.
+
+use std::collections::{BTreeMap, HashMap};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use cumux_device::DeviceError;
+
+use super::files::{self, Identity};
+use super::raw::Mapping;
+
+/// Granularity of extents and mappings.
+pub(crate) const GRANULE: u64 = 2 << 20;
+
+/// One extent that counts: its size, and how many mappings of it there are.
+#[derive(Debug)]
+struct Counted {
+    bytes: u64,
+    mappings: u32,
+}
+
+#[derive(Debug)]
+struct Mapped {
+    mapping: Mapping,
+    extent: Option<Identity>,
+}
+
+/// The card's memory as this process has it.
+#[derive(Debug)]
+pub(crate) struct Maps {
+    total: u64,
+    used: u64,
+    extents: HashMap<Identity, Counted>,
+    /// By address. Windows are here too, without an extent.
+    mapped: BTreeMap<u64, Mapped>,
+}
+
+impl Maps {
+    pub(crate) fn new(total: u64) -> Self {
+        Maps { total, used: 0, extents: HashMap::new(), mapped: BTreeMap::new() }
+    }
+
+    pub(crate) fn create(&mut self, bytes: u64) -> Result<OwnedFd, DeviceError> {
+        if bytes == 0 || !bytes.is_multiple_of(GRANULE) {
+            return Err(DeviceError::Invalid(format!("an extent of {bytes} bytes is not a multiple of {GRANULE}")));
+        }
+        if bytes > self.total - self.used.min(self.total) {
+            return Err(DeviceError::OutOfMemory(format!("{bytes} bytes wanted, {} of {} in use", self.used, self.total)));
+        }
+        let file = files::create("cumux-extent", bytes)?;
+        let (identity, _) = files::check(file.as_fd(), 0, bytes)?;
+        self.used += bytes;
+        // The number of a file that was never mapped and is gone may be given to a new file.
+        if let Some(gone) = self.extents.insert(identity, Counted { bytes, mappings: 0 }) {
+            self.used -= gone.bytes;
+        }
+        Ok(file)
+    }
+
+    pub(crate) fn map(&mut self, address: u64, extent: BorrowedFd<'_>, offset: u64, bytes: u64) -> Result<(), DeviceError> {
+        if bytes == 0 || [address, offset, bytes].iter().any(|value| !value.is_multiple_of(GRANULE)) {
+            return Err(DeviceError::Invalid(format!("mapping {bytes} bytes from {offset} at {address:#x}: all must be multiples of {GRANULE}")));
+        }
+        let (identity, size) = files::check(extent, offset, bytes)?;
+        self.insert(address, extent, offset, bytes, Some(identity))?;
+        let counted = self.extents.entry(identity).or_insert_with(|| {
+            self.used += size;
+            Counted { bytes: size, mappings: 0 }
+        });
+        counted.mappings += 1;
+        Ok(())
+    }
+
+    pub(crate) fn map_window(&mut self, address: u64, window: BorrowedFd<'_>, bytes: u64) -> Result<(), DeviceError> {
+        files::check(window, 0, bytes)?;
+        self.insert(address, window, 0, bytes, None)
+    }
+
+    fn insert(&mut self, address: u64, file: BorrowedFd<'_>, offset: u64, bytes: u64, extent: Option<Identity>) -> Result<(), DeviceError> {
+        if address == 0 || address.checked_add(bytes).is_none() || !address.is_multiple_of(4096) || bytes == 0 || !bytes.is_multiple_of(4096) {
+            return Err(DeviceError::Invalid(format!("{bytes} bytes cannot be mapped at {address:#x}")));
+        }
+        let mapping = Mapping::file(address, file, offset, bytes)?;
+        self.mapped.insert(address, Mapped { mapping, extent });
+        Ok(())
+    }
+
+    /// Undoes a mapping of exactly this range.
+    pub(crate) fn unmap(&mut self, address: u64, bytes: u64) -> Result<(), DeviceError> {
+        if self.mapped.get(&address).is_none_or(|mapped| mapped.mapping.bytes() != bytes) {
+            return Err(DeviceError::Invalid(format!("no mapping of {bytes} bytes begins at {address:#x}")));
+        }
+        let extent = self.mapped.remove(&address).and_then(|mapped| mapped.extent);
+        if let Some(identity) = extent
+            && let Some(counted) = self.extents.get_mut(&identity)
+        {
+            counted.mappings -= 1;
+            if counted.mappings == 0 {
+                self.used -= counted.bytes;
+                self.extents.remove(&identity);
+            }
+        }
+        Ok(())
+    }
+
+    /// Calls `each` with the mappings that cover the range, one after the other: the mapping, the offset in it, the part of the range.
+    ///
+    /// # Errors
+    /// [`DeviceError::Invalid`] if a byte of the range is not mapped.
+    pub(crate) fn walk(&self, address: u64, bytes: u64, mut each: impl FnMut(&Mapping, u64, std::ops::Range<usize>)) -> Result<(), DeviceError> {
+        let mut done = 0;
+        while done < bytes {
+            let at = address.wrapping_add(done);
+            let found = self.mapped.range(..=at).next_back().map(|(_, mapped)| &mapped.mapping).filter(|m| at - m.address() < m.bytes());
+            let Some(mapping) = found else {
+                return Err(DeviceError::Invalid(format!("address {at:#x} is not mapped")));
+            };
+            let offset = at - mapping.address();
+            let now = (bytes - done).min(mapping.bytes() - offset);
+            each(mapping, offset, done as usize..(done + now) as usize);
+            done += now;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Tests of one process share the address space: each takes a place of its own.
+    const BASE: u64 = 0x0800_0000_0000;
+
+    #[test]
+    fn an_extent_counts_until_its_last_mapping_is_undone() {
+        let mut maps = Maps::new(4 * GRANULE);
+        let file = maps.create(3 * GRANULE).unwrap();
+        assert!(matches!(maps.create(2 * GRANULE), Err(DeviceError::OutOfMemory(_))));
+        maps.map(BASE, file.as_fd(), 0, GRANULE).unwrap();
+        maps.map(BASE + 4 * GRANULE, file.as_fd(), GRANULE, GRANULE).unwrap();
+        maps.unmap(BASE, GRANULE).unwrap();
+        assert!(maps.create(2 * GRANULE).is_err());
+        maps.unmap(BASE + 4 * GRANULE, GRANULE).unwrap();
+        assert!(maps.create(4 * GRANULE).is_ok());
+    }
+
+    #[test]
+    fn a_predecessors_extent_counts_from_its_first_mapping() {
+        let (mut first, mut second) = (Maps::new(8 * GRANULE), Maps::new(8 * GRANULE));
+        let file = first.create(6 * GRANULE).unwrap();
+        second.map(BASE + 0x1000_0000, file.as_fd(), 0, GRANULE).unwrap();
+        assert!(second.create(3 * GRANULE).is_err());
+        assert!(second.create(2 * GRANULE).is_ok());
+    }
+
+    #[test]
+    fn mappings_exclude_each_other_and_are_undone_exactly() {
+        let mut maps = Maps::new(8 * GRANULE);
+        let file = maps.create(2 * GRANULE).unwrap();
+        let at = BASE + 0x2000_0000;
+        maps.map(at, file.as_fd(), 0, 2 * GRANULE).unwrap();
+        assert!(matches!(maps.map(at + GRANULE, file.as_fd(), 0, GRANULE), Err(DeviceError::Invalid(_))));
+        assert!(maps.unmap(at, GRANULE).is_err() && maps.unmap(at + GRANULE, GRANULE).is_err());
+        assert!(maps.map(at + 1, file.as_fd(), 0, GRANULE).is_err());
+        assert!(maps.map(at + 4 * GRANULE, file.as_fd(), GRANULE, 2 * GRANULE).is_err(), "past the end of the file");
+        maps.unmap(at, 2 * GRANULE).unwrap();
+        maps.map(at + GRANULE, file.as_fd(), 0, GRANULE).unwrap();
+    }
+
+    #[test]
+    fn walking_crosses_mappings_and_stops_at_holes() {
+        let mut maps = Maps::new(8 * GRANULE);
+        let file = maps.create(3 * GRANULE).unwrap();
+        let at = BASE + 0x4000_0000;
+        maps.map(at, file.as_fd(), 0, GRANULE).unwrap();
+        maps.map(at + GRANULE, file.as_fd(), 2 * GRANULE, GRANULE).unwrap();
+        let mut parts = Vec::new();
+        maps.walk(at + GRANULE - 8, 24, |mapping, offset, part| parts.push((mapping.address(), offset, part))).unwrap();
+        assert_eq!(parts, vec![(at, GRANULE - 8, 0..8), (at + GRANULE, 0, 8..24)]);
+        assert!(maps.walk(at + 2 * GRANULE - 8, 24, |_, _, _| {}).is_err());
+    }
+}

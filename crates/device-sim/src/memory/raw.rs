@@ -1,0 +1,403 @@
+//! Mapping files and touching their bytes: the only unsafe code of the card (the execution core has its own).
+//!
+//! Mapped memory is shared with other processes and other workers, so nothing here ever makes a reference to its bytes: they are copied
+//! by raw pointers, and single words are atomics. What concurrent writers make of the same bytes is the programs' own affair, as on a card.
+//!
+//! Invariants that the `SAFETY` comments name:
+//! - **M (mapped).** A [`Mapping`] is alive as long as the value; offsets are checked against its length.
+//! - **P (permitted).** A [`Range`] found in a [`ClientMemory`] lies in a live mapping until the current slice of the worker ends:
+//!   ranges are checked against the mappings when allowed, and revoking one returns only after all slices that began before have ended.
+#![allow(unsafe_code)]
+
+use std::os::fd::BorrowedFd;
+use std::ptr::with_exposed_provenance_mut;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use cumux_device::DeviceError;
+use parking_lot::RwLock;
+use rustix::mm::{MapFlags, ProtFlags};
+
+use super::permissions::{Permissions, Range};
+use crate::exec::interface::{Access, GlobalMemory, MemoryFault};
+use crate::marks::log::BlockLog;
+
+/// A part of the address space that belongs to this value.
+#[derive(Debug)]
+pub(crate) struct Mapping {
+    address: u64,
+    bytes: u64,
+}
+
+impl Mapping {
+    /// Maps a file at a fixed free address, or anywhere if `address` is 0. The caller has checked size and seals.
+    ///
+    /// # Errors
+    /// [`DeviceError::Invalid`] if something is mapped there, [`DeviceError::System`] otherwise.
+    pub(crate) fn file(address: u64, file: BorrowedFd<'_>, offset: u64, bytes: u64) -> Result<Mapping, DeviceError> {
+        let fixed = if address == 0 { MapFlags::empty() } else { MapFlags::FIXED_NOREPLACE };
+        let flags = MapFlags::SHARED | MapFlags::NORESERVE | fixed;
+        // SAFETY: without MAP_FIXED the kernel never replaces an existing mapping, so no memory of anybody changes; the new range belongs to the value.
+        let made = unsafe { rustix::mm::mmap(with_exposed_provenance_mut(address as usize), bytes as usize, ProtFlags::READ | ProtFlags::WRITE, flags, file, offset) };
+        Mapping::checked(address, bytes, made)
+    }
+
+    /// Zeroed memory of this process alone at a fixed free address.
+    ///
+    /// # Errors
+    /// As [`Mapping::file`].
+    pub(crate) fn private(address: u64, bytes: u64) -> Result<Mapping, DeviceError> {
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED_NOREPLACE;
+        // SAFETY: as in `file`.
+        let made = unsafe { rustix::mm::mmap_anonymous(with_exposed_provenance_mut(address as usize), bytes as usize, ProtFlags::READ | ProtFlags::WRITE, flags) };
+        Mapping::checked(address, bytes, made)
+    }
+
+    fn checked(wanted: u64, bytes: u64, made: rustix::io::Result<*mut std::ffi::c_void>) -> Result<Mapping, DeviceError> {
+        let at = made.map_err(|error| match error {
+            rustix::io::Errno::EXIST => DeviceError::Invalid(format!("something is mapped in the {bytes} bytes at {wanted:#x} already")),
+            error => DeviceError::System(format!("{bytes} bytes cannot be mapped at {wanted:#x}: {error}")),
+        })?;
+        let mapping = Mapping { address: at.expose_provenance() as u64, bytes };
+        if wanted != 0 && mapping.address != wanted {
+            return Err(DeviceError::Invalid(format!("the {bytes} bytes at {wanted:#x} are not free in the executor")));
+        }
+        Ok(mapping)
+    }
+
+    pub(crate) fn address(&self) -> u64 {
+        self.address
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Whether `[offset, offset + bytes)` is inside.
+    fn holds(&self, offset: u64, bytes: u64) -> bool {
+        offset <= self.bytes && bytes <= self.bytes - offset
+    }
+
+    fn at(&self, offset: u64, bytes: u64) -> *mut u8 {
+        assert!(self.holds(offset, bytes), "offset {offset} + {bytes} of a mapping of {}", self.bytes);
+        with_exposed_provenance_mut((self.address + offset) as usize)
+    }
+
+    /// The word at a multiple of 8.
+    #[inline]
+    pub(crate) fn word(&self, offset: u64) -> &AtomicU64 {
+        assert!(offset.is_multiple_of(8));
+        // SAFETY: M; aligned because mappings are page-aligned; all other accesses to words of such files are atomic too, or copies of bytes
+        // that the protocol of the file keeps apart.
+        unsafe { AtomicU64::from_ptr(self.at(offset, 8).cast()) }
+    }
+
+    /// Copies into the mapping; false if it does not fit.
+    pub(crate) fn write(&self, offset: u64, bytes: &[u8]) -> bool {
+        let fits = self.holds(offset, bytes.len() as u64);
+        if fits {
+            // SAFETY: M, checked in this function; the source is a slice.
+            unsafe { self.at(offset, bytes.len() as u64).copy_from(bytes.as_ptr(), bytes.len()) };
+        }
+        fits
+    }
+
+    /// Copies out of the mapping; false if the range is not inside.
+    pub(crate) fn read(&self, offset: u64, into: &mut [u8]) -> bool {
+        let fits = self.holds(offset, into.len() as u64);
+        if fits {
+            // SAFETY: as in `write`.
+            unsafe { self.at(offset, into.len() as u64).copy_to(into.as_mut_ptr(), into.len()) };
+        }
+        fits
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the range is this value's, and by M and P nobody uses it any more.
+        let undone = unsafe { rustix::mm::munmap(with_exposed_provenance_mut(self.address as usize), self.bytes as usize) };
+        if let Err(error) = undone {
+            tracing::error!(address = self.address, bytes = self.bytes, %error, "a mapping cannot be undone");
+        }
+    }
+}
+
+/// Bytes about to be overwritten by a store: what the undo log reads.
+pub(crate) struct Overwritten {
+    at: *const u8,
+    bytes: u32,
+}
+
+impl Overwritten {
+    pub(crate) fn bytes(&self) -> u64 {
+        u64::from(self.bytes)
+    }
+
+    /// Copies `bytes` bytes from `from` on into a mapping.
+    #[inline]
+    pub(crate) fn save(&self, from: u64, bytes: u64, into: &Mapping, offset: u64) {
+        assert!(from + bytes <= u64::from(self.bytes));
+        // SAFETY: the source is what `before_store` was called with (P) and the range was checked above; the target by M.
+        unsafe { into.at(offset, bytes).copy_from(self.at.add(from as usize), bytes as usize) };
+    }
+}
+
+/// The permissions of one client, shared by the workers. `version` changes whenever something was taken away or replaced.
+#[derive(Debug, Default)]
+pub(crate) struct ClientMemory {
+    pub(crate) table: RwLock<Permissions>,
+    pub(crate) version: AtomicU64,
+}
+
+/// A refused access: the address and why.
+pub(crate) type Refused = (u64, MemoryFault);
+
+const CACHED: usize = 4;
+
+/// What a slice did, to tell a block that waits for others from one that works.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Trace {
+    accesses: u32,
+    /// Accesses elsewhere than at the last two addresses.
+    elsewhere: u32,
+    recent: [u64; 2],
+}
+
+impl Trace {
+    /// Accesses from which on a slice that stays at one or two addresses counts as waiting.
+    const ENOUGH: u32 = 4;
+
+    #[inline(always)]
+    fn note(&mut self, address: u64) {
+        self.accesses += 1;
+        if self.recent[0] != address && self.recent[1] != address {
+            self.elsewhere += 1;
+            self.recent = [self.recent[1], address];
+        }
+    }
+
+    /// Whether the slice looked at the same one or two addresses all the time.
+    pub(crate) fn waits(&self) -> bool {
+        self.accesses >= Trace::ENOUGH && self.elsewhere <= 2
+    }
+}
+
+/// One worker's view of the memory of the client it works for. Used only between [`WorkerMemory::begin`] and the end of that slice, which the
+/// scheduler knows about (P).
+#[derive(Debug, Default)]
+pub(crate) struct WorkerMemory {
+    client: Option<Arc<ClientMemory>>,
+    version: u64,
+    cache: [Range; CACHED],
+    pub(crate) trace: Trace,
+    tracing: bool,
+    /// The undo log of the block that runs, if its stores are to be logged.
+    pub(crate) log: Option<Box<BlockLog>>,
+}
+
+impl WorkerMemory {
+    /// Starts a slice for a client. The caller has told the scheduler before, under its lock.
+    pub(crate) fn begin(&mut self, client: &Arc<ClientMemory>, tracing: bool) {
+        let version = client.version.load(Ordering::Acquire);
+        if self.version != version || self.client.as_ref().is_none_or(|known| !Arc::ptr_eq(known, client)) {
+            self.client = Some(client.clone());
+            self.version = version;
+            self.cache = [Range::default(); CACHED];
+        }
+        self.trace = Trace::default();
+        self.tracing = tracing;
+    }
+
+    /// Forgets the client.
+    pub(crate) fn release(&mut self) {
+        *self = WorkerMemory { log: self.log.take(), ..WorkerMemory::default() };
+    }
+
+    #[inline(always)]
+    fn find(&mut self, address: u64, bytes: u64, access: Access) -> Result<Range, MemoryFault> {
+        let first = self.cache[0];
+        if first.covers(address, bytes) && (first.writable || access == Access::Load) {
+            return Ok(first);
+        }
+        self.find_slowly(address, bytes, access)
+    }
+
+    #[inline(never)]
+    fn find_slowly(&mut self, address: u64, bytes: u64, access: Access) -> Result<Range, MemoryFault> {
+        let cached = self.cache.iter().position(|r| r.covers(address, bytes) && (r.writable || access == Access::Load));
+        let range = if let Some(at) = cached {
+            self.cache[..=at].rotate_right(1);
+            self.cache[0]
+        } else {
+            let client = self.client.as_ref().ok_or(MemoryFault::OutOfBounds)?;
+            let range = client.table.read().look_up(address, bytes, access)?;
+            self.cache.rotate_right(1);
+            self.cache[0] = range;
+            range
+        };
+        Ok(range)
+    }
+
+    /// Bytes from `address` on that lie in one allocation (at most `bytes`) and where they are in this process.
+    ///
+    /// # Errors
+    /// The address, if nothing may be accessed there.
+    pub(crate) fn piece(&mut self, address: u64, bytes: u64, access: Access) -> Result<(u64, u64), Refused> {
+        let range = self.find(address, 1, access).map_err(|fault| (address, fault))?;
+        Ok((address.wrapping_add(range.shift), bytes.min(range.end - address)))
+    }
+
+    /// As [`WorkerMemory::piece`], for the bytes that end before `end`.
+    fn piece_before(&mut self, end: u64, bytes: u64, access: Access) -> Result<(u64, u64), Refused> {
+        let last = end.wrapping_sub(1);
+        let range = self.find(last, 1, access).map_err(|fault| (last, fault))?;
+        let now = bytes.min(end.wrapping_sub(range.start));
+        Ok((end.wrapping_sub(now).wrapping_add(range.shift), now))
+    }
+
+    /// Copies bytes, from the end if `backwards`; what overlaps in that direction is copied right.
+    ///
+    /// # Errors
+    /// An address that may not be accessed. Pieces before it may have been copied.
+    pub(crate) fn copy(&mut self, target: u64, source: u64, bytes: u64, backwards: bool) -> Result<(), Refused> {
+        let mut done = 0;
+        while done < bytes {
+            let left = bytes - done;
+            if backwards {
+                let (from, readable) = self.piece_before(source.wrapping_add(left), left, Access::Load)?;
+                let (to, writable) = self.piece_before(target.wrapping_add(left), left, Access::Store)?;
+                let now = readable.min(writable);
+                self.copy_piece(to + (writable - now), from + (readable - now), now);
+                done += now;
+            } else {
+                let (from, readable) = self.piece(source.wrapping_add(done), left, Access::Load)?;
+                let (to, writable) = self.piece(target.wrapping_add(done), left, Access::Store)?;
+                let now = readable.min(writable);
+                self.copy_piece(to, from, now);
+                done += now;
+            }
+        }
+        Ok(())
+    }
+
+    fn copy_piece(&mut self, to: u64, from: u64, bytes: u64) {
+        let (to, from): (*mut u8, *mut u8) = (with_exposed_provenance_mut(to as usize), with_exposed_provenance_mut(from as usize));
+        // SAFETY: P for both sides; `copy` allows overlap.
+        unsafe { to.copy_from(from, bytes as usize) };
+    }
+
+    /// Repeats the low `element` bytes (1, 2 or 4) of `value` over `bytes` bytes, a multiple of `element`.
+    ///
+    /// # Errors
+    /// As [`WorkerMemory::copy`].
+    pub(crate) fn fill(&mut self, target: u64, value: u32, element: u32, bytes: u64) -> Result<(), Refused> {
+        let pattern = match element {
+            1 => u32::from_ne_bytes([value as u8; 4]),
+            2 => (value & 0xffff) | (value << 16),
+            _ => value,
+        };
+        let [first, rest @ ..] = pattern.to_ne_bytes();
+        let uniform = rest.iter().all(|byte| *byte == first);
+        let (mut target, mut left) = (target, bytes);
+        while left > 0 {
+            let (to, now) = self.piece(target, left, Access::Store)?;
+            let to: *mut u8 = with_exposed_provenance_mut(to as usize);
+            let step = u64::from(element);
+            let now = now - now % step;
+            if now == 0 {
+                // An element cannot lie in two allocations.
+                return Err((target, MemoryFault::OutOfBounds));
+            }
+            if uniform {
+                // SAFETY: P.
+                unsafe { to.write_bytes(first, now as usize) };
+            } else {
+                let mut at = 0usize;
+                while at + 4 <= now as usize {
+                    // SAFETY: P; `at + 4 <= now`.
+                    unsafe { to.add(at).cast::<u32>().write_unaligned(pattern) };
+                    at += 4;
+                }
+                for (offset, byte) in (at..now as usize).zip(pattern.to_ne_bytes()) {
+                    // SAFETY: P; `offset < now`.
+                    unsafe { to.add(offset).write(byte) };
+                }
+            }
+            left -= now;
+            target = target.wrapping_add(now);
+        }
+        Ok(())
+    }
+
+    /// Stores 4 or 8 aligned bytes at once.
+    ///
+    /// # Errors
+    /// The address may not be written.
+    pub(crate) fn store_value(&mut self, address: u64, value: u64, bytes: u32) -> Result<(), Refused> {
+        let range = self.find(address, u64::from(bytes), Access::Atomic).map_err(|fault| (address, fault))?;
+        let at: *mut u8 = with_exposed_provenance_mut(address.wrapping_add(range.shift) as usize);
+        if bytes == 8 {
+            // SAFETY: P; the caller checked the alignment and shifts are multiples of 16.
+            unsafe { AtomicU64::from_ptr(at.cast()) }.store(value, Ordering::Release);
+        } else {
+            // SAFETY: as above.
+            unsafe { AtomicU32::from_ptr(at.cast()) }.store(value as u32, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    /// Writes bytes that may span allocations.
+    ///
+    /// # Errors
+    /// As [`WorkerMemory::copy`].
+    pub(crate) fn write(&mut self, target: u64, bytes: &[u8]) -> Result<(), Refused> {
+        let mut done = 0usize;
+        while done < bytes.len() {
+            let (to, now) = self.piece(target.wrapping_add(done as u64), (bytes.len() - done) as u64, Access::Store)?;
+            let to: *mut u8 = with_exposed_provenance_mut(to as usize);
+            let part = &bytes[done..done + now as usize];
+            // SAFETY: P; the source is a slice of `now` bytes.
+            unsafe { to.copy_from(part.as_ptr(), part.len()) };
+            done += now as usize;
+        }
+        Ok(())
+    }
+
+    /// Reads bytes that may span allocations (staging an overlapping copy).
+    ///
+    /// # Errors
+    /// As [`WorkerMemory::copy`].
+    pub(crate) fn read(&mut self, source: u64, into: &mut [u8]) -> Result<(), Refused> {
+        let mut done = 0usize;
+        while done < into.len() {
+            let (from, now) = self.piece(source.wrapping_add(done as u64), (into.len() - done) as u64, Access::Load)?;
+            let from: *mut u8 = with_exposed_provenance_mut(from as usize);
+            let part = &mut into[done..done + now as usize];
+            // SAFETY: P; the target is a slice of `now` bytes.
+            unsafe { from.copy_to(part.as_mut_ptr(), part.len()) };
+            done += now as usize;
+        }
+        Ok(())
+    }
+}
+
+// SAFETY: `access` returns addresses inside a range of the client's table, which by P stays mapped until the slice ends; shifts are
+// multiples of 16 (checked when a range is allowed), so alignment carries over; no reference to mapped bytes is ever made.
+unsafe impl GlobalMemory for WorkerMemory {
+    #[inline(always)]
+    fn access(&mut self, address: u64, bytes: u64, access: Access) -> Result<*mut u8, MemoryFault> {
+        if self.tracing {
+            self.trace.note(address);
+        }
+        let range = self.find(address, bytes, access)?;
+        Ok(with_exposed_provenance_mut(address.wrapping_add(range.shift) as usize))
+    }
+
+    #[inline(always)]
+    fn before_store(&mut self, address: u64, at: *mut u8, bytes: u32) {
+        if let Some(log) = &mut self.log {
+            log.record(address, &Overwritten { at, bytes });
+        }
+    }
+}

@@ -1,0 +1,287 @@
+//! Copies, sets and value writes, in steps: a long one lets kernels run in between.
+//!
+//! Overlapping copies give the same result as a copy through a buffer. Where both sides have the same strides it is enough to go in the right
+//! direction; otherwise the source is read into a buffer first. An overlapping copy cannot be repeated after it has begun, so it has marks.
+
+use std::sync::Arc;
+
+use cumux_device::{Extent, Rows, Work};
+use cumux_wire::record::span;
+
+use super::raw::{Refused, WorkerMemory};
+use crate::exec::interface::{Access, MemoryFault};
+use crate::marks::{Marks, Slot, layout::TRANSFER};
+
+/// Bytes moved in one step: some tenths of a millisecond.
+const STEP: u64 = 2 << 20;
+
+/// How a step ended.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    More,
+    Done,
+    /// Nothing may be accessed at this address.
+    Refused(u64, MemoryFault),
+    /// The address is not a multiple of the element's size.
+    Misaligned(u64),
+}
+
+#[derive(Debug)]
+enum Kind {
+    Copy { target: Rows, source: Rows, backwards: bool, checked: bool },
+    /// What was read of a source that overlaps the target; `None` until then.
+    Staged { target: Rows, bytes: Vec<u8> },
+    Set { target: Rows, value: u32, element: u32 },
+    Value { address: u64, value: u64, bytes: u32 },
+}
+
+/// A transfer at the head of a stream.
+#[derive(Debug)]
+pub(crate) struct Transfer {
+    kind: Kind,
+    extent: Extent,
+    /// Bytes done, counted row by row.
+    done: u64,
+    token: u64,
+    pub(crate) slot: Option<Arc<Slot>>,
+}
+
+impl Transfer {
+    /// The transfer that `work` asks for; `None` for work that is none.
+    pub(crate) fn new(work: &Work, token: u64) -> Option<Transfer> {
+        let (kind, extent) = match *work {
+            Work::Copy { target, source, extent } => {
+                let (target, source, extent) = flatten(target, source, extent);
+                (Kind::Copy { target, source, backwards: false, checked: false }, extent)
+            }
+            Work::Set { target, pitch, value, element, width, height } => {
+                let extent = Extent { width: width.checked_mul(u64::from(element))?, height, depth: 1 };
+                let rows = Rows { address: target, pitch, slice: 0 };
+                let (rows, _, extent) = flatten(rows, rows, extent);
+                (Kind::Set { target: rows, value, element }, extent)
+            }
+            Work::WriteValue { address, value, bytes } => (Kind::Value { address, value, bytes }, Extent { width: 1, height: 1, depth: 1 }),
+            Work::Kernel(_) | Work::Mark => return None,
+        };
+        Some(Transfer { kind, extent, done: 0, token, slot: None })
+    }
+
+    /// Does some of it.
+    pub(crate) fn step(&mut self, memory: &mut WorkerMemory, marks: Option<&Arc<Marks>>) -> Step {
+        match self.try_step(memory, marks) {
+            Ok(step) => step,
+            Err((address, fault)) => Step::Refused(address, fault),
+        }
+    }
+
+    fn try_step(&mut self, memory: &mut WorkerMemory, marks: Option<&Arc<Marks>>) -> Result<Step, Refused> {
+        let total = self.total();
+        if total == 0 {
+            return Ok(Step::Done);
+        }
+        if let Kind::Value { address, value, bytes } = self.kind {
+            if !address.is_multiple_of(u64::from(bytes)) {
+                return Ok(Step::Misaligned(address));
+            }
+            memory.store_value(address, value, bytes)?;
+            return Ok(Step::Done);
+        }
+        if let Kind::Set { target, element, .. } = self.kind
+            && !(target.address | target.pitch * u64::from(self.extent.height > 1)).is_multiple_of(u64::from(element))
+        {
+            return Ok(Step::Misaligned(target.address));
+        }
+        if !self.prepare(memory, marks)? {
+            return Ok(Step::More);
+        }
+        let end = (self.done + STEP).min(total);
+        while self.done < end {
+            let (at, now) = self.piece(end - self.done);
+            match &self.kind {
+                Kind::Copy { target, source, backwards, .. } => {
+                    memory.copy(self.address(*target, at), self.address(*source, at), now, *backwards)?;
+                }
+                Kind::Staged { target, bytes } => memory.write(self.address(*target, at), &bytes[at as usize..(at + now) as usize])?,
+                Kind::Set { target, value, element } => memory.fill(self.address(*target, at), *value, *element, now)?,
+                Kind::Value { .. } => {}
+            }
+            self.done += now;
+        }
+        if self.done < total {
+            return Ok(Step::More);
+        }
+        if let Some(slot) = &self.slot {
+            slot.done(0);
+        }
+        Ok(Step::Done)
+    }
+
+    /// Looks, before the first byte moves, whether the sides overlap. False if it must be tried again later.
+    fn prepare(&mut self, memory: &mut WorkerMemory, marks: Option<&Arc<Marks>>) -> Result<bool, Refused> {
+        let Kind::Copy { target, source, checked: false, .. } = self.kind else { return Ok(true) };
+        let (to, _) = memory.piece(target.address, 1, Access::Store)?;
+        let (from, _) = memory.piece(source.address, 1, Access::Load)?;
+        let length = |rows: Rows| span(rows.address, rows.pitch, rows.slice, self.extent).unwrap_or(u64::MAX);
+        let overlap = to < from.saturating_add(length(source)) && from < to.saturating_add(length(target)) && to != from;
+        if overlap && let (Some(marks), None) = (marks, &self.slot) {
+            let Some(slot) = marks.begin(self.token, 1, TRANSFER, None) else { return Ok(false) };
+            slot.begun(0);
+            self.slot = Some(slot);
+        }
+        let same = (target.pitch == source.pitch || self.extent.height == 1) && (target.slice == source.slice || self.extent.depth == 1);
+        if overlap && !same {
+            let mut bytes = Vec::new();
+            let total = usize::try_from(self.total()).unwrap_or(usize::MAX);
+            bytes.try_reserve_exact(total).map_err(|_| (source.address, MemoryFault::OutOfBounds))?;
+            bytes.resize(total, 0);
+            for (row, part) in (0u64..).zip(bytes.chunks_mut(self.extent.width as usize)) {
+                memory.read(self.address(source, row * self.extent.width), part)?;
+            }
+            self.kind = Kind::Staged { target, bytes };
+        } else {
+            self.kind = Kind::Copy { target, source, backwards: overlap && to > from, checked: true };
+        }
+        Ok(true)
+    }
+
+    fn total(&self) -> u64 {
+        // The executor checked that the extent spans an address range, so this is less than 2^64; a wrong one ends as a refused address.
+        self.extent.width.saturating_mul(self.extent.height).saturating_mul(self.extent.depth)
+    }
+
+    /// The next piece inside one row: its position in the bytes counted row by row, and its length.
+    fn piece(&self, most: u64) -> (u64, u64) {
+        let width = self.extent.width;
+        let backwards = matches!(self.kind, Kind::Copy { backwards: true, .. });
+        if backwards {
+            let end = self.total() - self.done;
+            let in_row = (end - 1) % width + 1;
+            let now = in_row.min(most);
+            (end - now, now)
+        } else {
+            (self.done, (width - self.done % width).min(most))
+        }
+    }
+
+    fn address(&self, rows: Rows, position: u64) -> u64 {
+        let (row, column) = (position / self.extent.width, position % self.extent.width);
+        let (slice, row) = (row / self.extent.height, row % self.extent.height);
+        rows.address.wrapping_add(slice.wrapping_mul(rows.slice)).wrapping_add(row.wrapping_mul(rows.pitch)).wrapping_add(column)
+    }
+}
+
+/// The same rectangle with as few and as long rows as possible.
+fn flatten(mut a: Rows, mut b: Rows, mut extent: Extent) -> (Rows, Rows, Extent) {
+    if extent.height == 1 {
+        (a.pitch, b.pitch) = (a.slice, b.slice);
+        (extent.height, extent.depth) = (extent.depth, 1);
+    }
+    if extent.height > 1 && a.pitch == extent.width && b.pitch == extent.width {
+        if let Some(width) = extent.width.checked_mul(extent.height) {
+            (a.pitch, b.pitch) = (a.slice, b.slice);
+            extent = Extent { width, height: extent.depth, depth: 1 };
+            if extent.height > 1 && a.pitch == extent.width && b.pitch == extent.width
+                && let Some(width) = extent.width.checked_mul(extent.height)
+            {
+                extent = Extent { width, height: 1, depth: 1 };
+            }
+        }
+    }
+    (a, b, extent)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::permissions::Range;
+    use crate::memory::raw::{ClientMemory, Mapping};
+    use proptest::prelude::*;
+
+    const SIZE: usize = 4096;
+
+    /// A client with one page of memory, at an address that is not where the page lies.
+    fn page() -> (Mapping, Arc<ClientMemory>, u64) {
+        let file = crate::memory::files::create("t", SIZE as u64).unwrap();
+        let mapping = Mapping::file(0, std::os::fd::AsFd::as_fd(&file), 0, SIZE as u64).unwrap();
+        let memory = Arc::new(ClientMemory::default());
+        let base = 0x10_0000;
+        let range = Range { start: base, end: base + SIZE as u64, writable: true, shift: mapping.address().wrapping_sub(base) };
+        memory.table.write().allow(range).unwrap();
+        (mapping, memory, base)
+    }
+
+    fn run(work: &Work, memory: &Arc<ClientMemory>) -> Step {
+        let mut worker = WorkerMemory::default();
+        worker.begin(memory, false);
+        let mut transfer = Transfer::new(work, 1).unwrap();
+        loop {
+            match transfer.step(&mut worker, None) {
+                Step::More => {}
+                end => return end,
+            }
+        }
+    }
+
+    fn rows() -> impl Strategy<Value = (u64, u64, u64)> {
+        (0u64..1200, 0u64..40, 0u64..300)
+    }
+
+    proptest! {
+        #[test]
+        fn copies_equal_a_copy_through_a_buffer((to, tp, ts) in rows(), (from, sp, ss) in rows(), same: bool, w in 0u64..40, h in 0u64..8, d in 0u64..4) {
+            let (mapping, memory, base) = page();
+            let (sp, ss) = if same { (tp, ts) } else { (sp, ss) };
+            let mut model: Vec<u8> = (0..SIZE).map(|i| (i * 7 + i / 256) as u8).collect();
+            prop_assert!(mapping.write(0, &model));
+            let before = model.clone();
+            // Rows of the target must not overlap one another, or the result depends on the order.
+            prop_assume!((tp >= w || h < 2) && (ts >= tp * h.max(1) + w || d < 2));
+            for z in 0..d { for y in 0..h { for x in 0..w {
+                model[(to + z * ts + y * tp + x) as usize] = before[(from + z * ss + y * sp + x) as usize];
+            }}}
+            let work = Work::Copy {
+                target: Rows { address: base + to, pitch: tp, slice: ts },
+                source: Rows { address: base + from, pitch: sp, slice: ss },
+                extent: Extent { width: w, height: h, depth: d },
+            };
+            prop_assert_eq!(run(&work, &memory), Step::Done);
+            let mut got = vec![0; SIZE];
+            prop_assert!(mapping.read(0, &mut got));
+            prop_assert_eq!(got, model);
+        }
+
+        #[test]
+        fn sets_fill_exactly_the_rectangle(at in 0u64..200, element in prop_oneof![Just(1u32), Just(2), Just(4)], value: u32, pad in 0u64..9, w in 0u64..50, h in 0u64..9) {
+            let (mapping, memory, base) = page();
+            let e = u64::from(element);
+            let (at, pitch) = (at * e, (w + pad) * e);
+            let mut model = vec![0x5a; SIZE];
+            prop_assert!(mapping.write(0, &model));
+            for y in 0..h { for x in 0..w { for b in 0..e {
+                model[(at + y * pitch + x * e + b) as usize] = value.to_le_bytes()[b as usize];
+            }}}
+            let work = Work::Set { target: base + at, pitch, value, element, width: w, height: h };
+            prop_assert_eq!(run(&work, &memory), Step::Done);
+            let mut got = vec![0; SIZE];
+            prop_assert!(mapping.read(0, &mut got));
+            prop_assert_eq!(got, model);
+        }
+    }
+
+    #[test]
+    fn the_first_byte_outside_is_named() {
+        let (_mapping, memory, base) = page();
+        let end = base + SIZE as u64;
+        let rows = |address| Rows { address, pitch: 0, slice: 0 };
+        let extent = Extent { width: 16, height: 1, depth: 1 };
+        let over = Work::Copy { target: rows(end - 15), source: rows(base), extent };
+        assert_eq!(run(&over, &memory), Step::Refused(end, MemoryFault::OutOfBounds));
+        let exact = Work::Copy { target: rows(end - 16), source: rows(base), extent };
+        assert_eq!(run(&exact, &memory), Step::Done);
+        let set = Work::Set { target: end - 4, pitch: 0, value: 1, element: 4, width: 2, height: 1 };
+        assert_eq!(run(&set, &memory), Step::Refused(end, MemoryFault::OutOfBounds));
+        let odd = Work::Set { target: base + 2, pitch: 0, value: 1, element: 4, width: 1, height: 1 };
+        assert_eq!(run(&odd, &memory), Step::Misaligned(base + 2));
+        assert_eq!(run(&Work::WriteValue { address: base + 4, value: 1, bytes: 8 }, &memory), Step::Misaligned(base + 4));
+    }
+}

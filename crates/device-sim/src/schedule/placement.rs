@@ -1,0 +1,159 @@
+//! Which SM a block goes to: by threads, registers, shared memory and block slots, as on the card.
+//!
+//! Pure. Each client has a table of its own over the SMs it may use: clients share the card in time, so one that fills every SM for ever does not keep
+//! another from being placed.
+
+use crate::models::{Capacity, Limits};
+
+/// What one SM still has, and how many threads are on it.
+#[derive(Debug, Clone, Copy)]
+struct Sm {
+    left: Capacity,
+}
+
+/// The SMs that one client may use.
+#[derive(Debug)]
+pub(crate) struct Sms {
+    whole: Capacity,
+    /// Number of the first SM; the numbers go round at `card`.
+    first: u32,
+    card: u32,
+    sms: Vec<Sm>,
+    /// Where to look first, so that blocks spread.
+    next: usize,
+}
+
+/// Where a block was placed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Seat {
+    pub(crate) multiprocessor: u32,
+    /// Warps that were on the SM before.
+    pub(crate) first_warp: u32,
+}
+
+const fn fits(need: Capacity, left: Capacity) -> bool {
+    need.threads <= left.threads && need.blocks <= left.blocks && need.registers <= left.registers && need.shared <= left.shared
+}
+
+impl Sms {
+    /// `share` SMs (0 = all) of a card; different clients begin at different SMs.
+    pub(crate) fn new(limits: &Limits, share: u32, client: u32) -> Self {
+        let card = limits.multiprocessors.max(1);
+        let count = if share == 0 { card } else { share.min(card) };
+        let first = if count == card { 0 } else { client.wrapping_mul(count) % card };
+        Sms { whole: limits.sm, first, card, sms: vec![Sm { left: limits.sm }; count as usize], next: 0 }
+    }
+
+    /// Finds an SM with room and takes it.
+    pub(crate) fn place(&mut self, need: Capacity) -> Option<Seat> {
+        let count = self.sms.len();
+        let found = (self.next..count).chain(0..self.next).find(|at| self.sms.get(*at).is_some_and(|sm| fits(need, sm.left)))?;
+        self.next = (found + 1) % count;
+        let left = &mut self.sms.get_mut(found)?.left;
+        let first_warp = (self.whole.threads - left.threads) / 32;
+        left.threads -= need.threads;
+        left.blocks -= need.blocks;
+        left.registers -= need.registers;
+        left.shared -= need.shared;
+        Some(Seat { multiprocessor: (self.first + found as u32) % self.card, first_warp })
+    }
+
+    /// Gives back what [`Sms::place`] took.
+    pub(crate) fn release(&mut self, seat: Seat, need: Capacity) {
+        let at = (seat.multiprocessor + self.card - self.first) % self.card;
+        if let Some(Sm { left }) = self.sms.get_mut(at as usize) {
+            left.threads += need.threads;
+            left.blocks += need.blocks;
+            left.registers += need.registers;
+            left.shared += need.shared;
+        }
+    }
+
+    /// Blocks of this size that can be resident at once when nothing else is.
+    pub(crate) fn most(&self, need: Capacity) -> u64 {
+        let per = |whole: u32, need: u32| if need == 0 { u32::MAX } else { whole / need };
+        let w = self.whole;
+        let each = per(w.threads, need.threads).min(per(w.blocks, need.blocks)).min(per(w.registers, need.registers)).min(per(w.shared, need.shared));
+        u64::from(each) * self.sms.len() as u64
+    }
+
+    /// Blocks of this size for which there is room now.
+    pub(crate) fn room(&self, need: Capacity) -> u64 {
+        let per = |left: u32, need: u32| if need == 0 { u32::MAX } else { left / need };
+        let each = |l: Capacity| per(l.threads, need.threads).min(per(l.blocks, need.blocks)).min(per(l.registers, need.registers)).min(per(l.shared, need.shared));
+        self.sms.iter().map(|sm| u64::from(each(sm.left))).sum()
+    }
+}
+
+/// What one block takes of an SM: whole warps, registers in units of 256 a warp, shared memory in units of 128 bytes with the card's reserve.
+pub(crate) fn need(limits: &Limits, threads: u32, registers: u32, shared: u32) -> Capacity {
+    let warps = threads.div_ceil(32);
+    let registers = (registers * 32).next_multiple_of(256) * warps;
+    let shared = shared.saturating_add(limits.shared_reserved).next_multiple_of(128).min(limits.sm.shared.max(shared));
+    Capacity { threads: warps * 32, blocks: 1, registers, shared }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::models;
+    use proptest::prelude::*;
+
+    fn h200() -> Limits {
+        Limits::of(&models::facts("sim:h200", 0).unwrap())
+    }
+
+    #[test]
+    fn occupancy_is_the_cards() {
+        let limits = h200();
+        let sms = Sms::new(&limits, 0, 1);
+        assert_eq!(sms.most(need(&limits, 256, 32, 0)), 8 * 132);
+        assert_eq!(sms.most(need(&limits, 1024, 64, 0)), 132);
+        assert_eq!(sms.most(need(&limits, 32, 16, 0)), 32 * 132);
+        assert_eq!(sms.most(need(&limits, 128, 32, 232_448)), 132);
+        assert_eq!(sms.most(need(&limits, 128, 32, 100 << 10)), 2 * 132);
+        assert_eq!(Sms::new(&limits, 10, 1).most(need(&limits, 256, 32, 0)), 80);
+    }
+
+    #[test]
+    fn blocks_spread_over_the_share_and_numbers_stay_on_the_card() {
+        let limits = h200();
+        let mut sms = Sms::new(&limits, 100, 3);
+        let need = need(&limits, 64, 32, 0);
+        let seats: std::collections::HashSet<u32> = (0..100).filter_map(|_| sms.place(need)).map(|seat| seat.multiprocessor).collect();
+        assert_eq!(seats.len(), 100);
+        assert!(seats.iter().all(|sm| *sm < 132));
+    }
+
+    proptest! {
+        #[test]
+        fn never_more_on_an_sm_than_it_has(kinds in proptest::collection::vec((1u32..1025, 16u32..64, 0u32..100_000), 1..5), steps in proptest::collection::vec((0usize..5, any::<bool>()), 0..400)) {
+            let limits = Limits { multiprocessors: 3, ..h200() };
+            let mut sms = Sms::new(&limits, 0, 0);
+            let needs: Vec<Capacity> = kinds.iter().map(|(t, r, s)| need(&limits, *t, *r, *s)).collect();
+            let mut live: Vec<(Seat, Capacity)> = Vec::new();
+            for (kind, place) in steps {
+                let need = needs[kind % needs.len()];
+                if place {
+                    let room = sms.room(need);
+                    let seat = sms.place(need);
+                    prop_assert_eq!(seat.is_some(), room > 0);
+                    live.extend(seat.map(|seat| (seat, need)));
+                } else if let Some((seat, need)) = live.pop() {
+                    sms.release(seat, need);
+                }
+                for sm in 0..3 {
+                    let on = live.iter().filter(|(seat, _)| seat.multiprocessor == sm);
+                    let sum = on.fold(Capacity::default(), |a, (_, n)| Capacity {
+                        threads: a.threads + n.threads, blocks: a.blocks + n.blocks, registers: a.registers + n.registers, shared: a.shared + n.shared,
+                    });
+                    prop_assert!(fits(sum, limits.sm), "{:?}", sum);
+                }
+            }
+            while let Some((seat, need)) = live.pop() {
+                sms.release(seat, need);
+            }
+            prop_assert_eq!(sms.room(needs[0]), sms.most(needs[0]));
+        }
+    }
+}

@@ -1,0 +1,410 @@
+//! Everything the scheduler knows, behind one lock held for short moments.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
+
+use cumux_device::{ClientId, DeviceError, Fault, ModuleId, Outcome, StreamId, Work};
+
+use super::kernel::{KernelRun, Piece};
+use super::placement::Sms;
+use super::{Report, outcome_of};
+use crate::exec::interface::Image;
+use crate::launch::{self, Prepared};
+use crate::marks::Marks;
+use crate::memory::raw::{ClientMemory, Mapping};
+use crate::memory::transfer::Transfer;
+use crate::models::Limits;
+
+/// Streams that all clients together may have.
+const STREAMS: usize = 1 << 20;
+/// What a worker is expected to use, in nanoseconds; corrected when it comes back.
+pub(crate) const SLICE_NS: u64 = 300_000;
+
+/// Per-client state of a function.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Function {
+    /// Bytes of dynamic shared memory a launch may ask for.
+    pub(crate) max_dynamic_shared: u32,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Module {
+    pub(crate) image: Arc<Image>,
+    pub(crate) functions: Vec<Function>,
+}
+
+/// Why a client's work is over.
+#[derive(Debug, Clone)]
+pub(crate) enum Ended {
+    Fault(Fault),
+    Cancelled,
+}
+
+pub(crate) enum Task {
+    Kernel(Box<KernelRun>),
+    /// `None` while a worker has it.
+    Transfer(Option<Box<Transfer>>),
+}
+
+pub(crate) struct Running {
+    pub(crate) task: Task,
+    pub(crate) stream: StreamId,
+    pub(crate) token: u64,
+    pub(crate) begun: std::time::Instant,
+    vtime: u64,
+    /// Each step halves what a slice counts twice: more urgent streams run more.
+    urgency: u32,
+}
+
+pub(crate) struct Client {
+    pub(crate) memory: Arc<ClientMemory>,
+    pub(crate) marks: Option<Arc<Marks>>,
+    pub(crate) modules: HashMap<ModuleId, Module>,
+    pub(crate) sms: Sms,
+    pub(crate) stack_bytes: u32,
+    pub(crate) ended: Option<Ended>,
+    pub(crate) tasks: BTreeMap<u64, Running>,
+    /// Submissions not reported yet.
+    pub(crate) outstanding: u64,
+    /// Times that a place on an SM became free.
+    pub(crate) freed: u64,
+    /// A cooperative kernel that waits for room: later kernels place no blocks meanwhile.
+    gathering: Option<u64>,
+    vtime: u64,
+    vclock: u64,
+    pub(crate) window: Option<(u64, u64)>,
+    /// Device memory of the client that only this process has: barrier words of cooperative grids.
+    pub(crate) scratch: Option<Mapping>,
+    pub(crate) scratch_next: u64,
+}
+
+impl Client {
+    pub(crate) fn new(limits: &Limits, id: ClientId, share: u32, marks: Option<Arc<Marks>>) -> Self {
+        Client {
+            memory: Arc::default(),
+            marks,
+            modules: HashMap::new(),
+            sms: Sms::new(limits, share, id),
+            stack_bytes: 1024,
+            ended: None,
+            tasks: BTreeMap::new(),
+            outstanding: 0,
+            freed: 0,
+            gathering: None,
+            vtime: 0,
+            vclock: 0,
+            window: None,
+            scratch: None,
+            scratch_next: 0,
+        }
+    }
+
+    fn runnable(&self, running: &Running) -> bool {
+        match &running.task {
+            Task::Kernel(kernel) => kernel.runnable(self.freed),
+            Task::Transfer(transfer) => transfer.is_some(),
+        }
+    }
+
+    /// The runnable task with the least time.
+    fn best(&self) -> Option<u64> {
+        self.tasks.iter().filter(|(_, r)| self.runnable(r)).min_by_key(|(id, r)| (r.vtime, **id)).map(|(id, _)| *id)
+    }
+}
+
+pub(crate) struct Stream {
+    pub(crate) client: ClientId,
+    pub(crate) priority: i32,
+    queue: VecDeque<(u64, Work)>,
+    /// A task or a report of it is in flight.
+    busy: bool,
+    pub(crate) destroyed: bool,
+}
+
+/// What a worker does next.
+pub(crate) enum Job {
+    Report(Report),
+    Piece { client: ClientId, task: u64, memory: Arc<ClientMemory>, piece: Piece, launch: Arc<crate::exec::interface::Launch>, slot: Option<Arc<crate::marks::Slot>>, repeatable: bool },
+    Transfer { client: ClientId, task: u64, memory: Arc<ClientMemory>, transfer: Box<Transfer>, marks: Option<Arc<Marks>> },
+}
+
+pub(crate) struct State {
+    pub(crate) limits: Limits,
+    pub(crate) clients: HashMap<ClientId, Client>,
+    pub(crate) streams: HashMap<StreamId, Stream>,
+    next_stream: u32,
+    next_task: u64,
+    pub(crate) reports: VecDeque<Report>,
+    /// What each worker runs: the client and the number of the slice.
+    pub(crate) workers: Vec<Option<(ClientId, u64)>>,
+    slices: u64,
+    pub(crate) idle: usize,
+    /// How many wait on [`super::Card::settled`].
+    pub(crate) waiting: usize,
+    pub(crate) shutdown: bool,
+    vclock: u64,
+}
+
+impl State {
+    pub(crate) fn new(limits: Limits, workers: usize) -> Self {
+        State {
+            limits,
+            clients: HashMap::new(),
+            streams: HashMap::new(),
+            next_stream: 1,
+            next_task: 1,
+            reports: VecDeque::new(),
+            workers: vec![None; workers],
+            slices: 0,
+            idle: 0,
+            waiting: 0,
+            shutdown: false,
+            vclock: 0,
+        }
+    }
+
+    pub(crate) fn create_stream(&mut self, client: ClientId, priority: i32) -> Result<StreamId, DeviceError> {
+        if !self.clients.contains_key(&client) {
+            return Err(DeviceError::Invalid(format!("client {client} is not open")));
+        }
+        if self.streams.len() >= STREAMS {
+            return Err(DeviceError::OutOfMemory(format!("the device has {STREAMS} streams already")));
+        }
+        while self.streams.contains_key(&StreamId(self.next_stream)) {
+            self.next_stream = self.next_stream.wrapping_add(1);
+        }
+        let id = StreamId(self.next_stream);
+        self.next_stream = self.next_stream.wrapping_add(1);
+        self.streams.insert(id, Stream { client, priority, queue: VecDeque::new(), busy: false, destroyed: false });
+        Ok(id)
+    }
+
+    pub(crate) fn destroy_stream(&mut self, id: StreamId) {
+        if let Some(stream) = self.streams.get_mut(&id) {
+            stream.destroyed = true;
+            if !stream.busy && stream.queue.is_empty() {
+                self.streams.remove(&id);
+            }
+        }
+    }
+
+    pub(crate) fn submit(&mut self, id: StreamId, token: u64, work: Work) -> Result<(), DeviceError> {
+        let unknown = || DeviceError::Invalid(format!("stream {} does not exist", id.0));
+        let stream = self.streams.get_mut(&id).filter(|s| !s.destroyed).ok_or_else(unknown)?;
+        let client = self.clients.get_mut(&stream.client).ok_or_else(unknown)?;
+        client.outstanding += 1;
+        stream.queue.push_back((token, work));
+        if !stream.busy {
+            self.activate(id);
+        }
+        Ok(())
+    }
+
+    /// Makes the first work of an idle stream a task, or reports it.
+    fn activate(&mut self, id: StreamId) {
+        let Some(stream) = self.streams.get_mut(&id) else { return };
+        let Some((token, work)) = stream.queue.pop_front() else {
+            if stream.destroyed {
+                self.streams.remove(&id);
+            }
+            return;
+        };
+        stream.busy = true;
+        let (client_id, priority) = (stream.client, stream.priority);
+        let Some(client) = self.clients.get_mut(&client_id) else { return };
+        let report = |outcome| Report { client: client_id, stream: id, token, outcome, slot: None };
+        if let Some(ended) = &client.ended {
+            self.reports.push_back(report(outcome_of(ended)));
+            return;
+        }
+        let task = match work {
+            Work::Mark => {
+                self.reports.push_back(report(Outcome::Done { device_ns: 0 }));
+                return;
+            }
+            Work::Kernel(kernel) => match launch::prepare(&self.limits, client, client_id, token, kernel) {
+                Prepared::Run(run) => Some(Task::Kernel(run)),
+                Prepared::Later(kernel) => {
+                    // Too many kernels in flight: the next report of the client tries again.
+                    if let Some(stream) = self.streams.get_mut(&id) {
+                        stream.queue.push_front((token, Work::Kernel(kernel)));
+                        stream.busy = false;
+                    }
+                    return;
+                }
+                Prepared::Fault(fault) => {
+                    self.reports.push_back(report(Outcome::Fault(fault.clone())));
+                    self.end_client(client_id, Ended::Fault(fault));
+                    return;
+                }
+            },
+            ref transfer => Transfer::new(transfer, token).map(|t| Task::Transfer(Some(Box::new(t)))),
+        };
+        let Some(task) = task else {
+            let fault = Fault { result: cumux_wire::result::INVALID_VALUE, text: "the extent of a set does not fit in 64 bits".into() };
+            self.reports.push_back(report(Outcome::Fault(fault.clone())));
+            self.end_client(client_id, Ended::Fault(fault));
+            return;
+        };
+        if client.best().is_none() {
+            client.vtime = client.vtime.max(self.vclock);
+        }
+        let number = self.next_task;
+        self.next_task += 1;
+        let urgency = priority.saturating_neg().clamp(0, 5).cast_unsigned();
+        client.tasks.insert(number, Running { task, stream: id, token, begun: std::time::Instant::now(), vtime: client.vclock, urgency });
+    }
+
+    /// The sink has taken a report: the stream goes on.
+    pub(crate) fn reported(&mut self, client_id: ClientId, stream: StreamId) {
+        if let Some(stream) = self.streams.get_mut(&stream) {
+            stream.busy = false;
+        }
+        self.activate(stream);
+        if let Some(client) = self.clients.get_mut(&client_id) {
+            client.outstanding -= 1;
+            if client.outstanding > 0 && client.tasks.is_empty() {
+                // Streams may be waiting for a free slot in the marks.
+                self.activate_waiting(client_id);
+            }
+        }
+    }
+
+    /// Streams of a client that have work and neither a task nor a report.
+    fn activate_waiting(&mut self, client: ClientId) {
+        let waiting: Vec<StreamId> =
+            self.streams.iter().filter(|(_, s)| s.client == client && !s.busy && !s.queue.is_empty()).map(|(id, _)| *id).collect();
+        for id in waiting {
+            self.activate(id);
+        }
+    }
+
+    pub(crate) fn has_work(&self) -> bool {
+        !self.reports.is_empty() || self.clients.values().any(|client| client.best().is_some())
+    }
+
+    /// The next job for a worker, noted as its slice.
+    pub(crate) fn pick(&mut self, worker: usize) -> Option<Job> {
+        loop {
+            if let Some(report) = self.reports.pop_front() {
+                return Some(Job::Report(report));
+            }
+            let best = |(id, c): (&ClientId, &Client)| c.best().map(|task| (c.vtime, *id, task));
+            let (_, client_id, number) = self.clients.iter().filter_map(best).min()?;
+            if let Some(job) = self.take(client_id, number) {
+                self.slices += 1;
+                self.workers[worker] = Some((client_id, self.slices));
+                return Some(job);
+            }
+        }
+    }
+
+    /// A piece of this task, or `None` if it had none after all (there was no room, or it is finished).
+    fn take(&mut self, client_id: ClientId, number: u64) -> Option<Job> {
+        let workers = self.workers.len() as u64;
+        let client = self.clients.get_mut(&client_id)?;
+        self.vclock = self.vclock.max(client.vtime);
+        let may_place = client.gathering.is_none_or(|gathering| number <= gathering);
+        let freed = client.freed;
+        let running = client.tasks.get_mut(&number)?;
+        client.vclock = client.vclock.max(running.vtime);
+        let memory = client.memory.clone();
+        let job = match &mut running.task {
+            Task::Transfer(transfer) => {
+                Job::Transfer { client: client_id, task: number, memory, transfer: transfer.take()?, marks: client.marks.clone() }
+            }
+            Task::Kernel(kernel) => match kernel.take(&mut client.sms, freed, workers, may_place) {
+                Some(piece) => {
+                    if client.gathering == Some(number) {
+                        client.gathering = None;
+                    }
+                    let (launch, slot) = (kernel.launch.clone(), kernel.slot.clone());
+                    Job::Piece { client: client_id, task: number, memory, piece, launch, slot, repeatable: kernel.repeatable }
+                }
+                None => {
+                    if !may_place {
+                        kernel.hold(freed);
+                    } else if kernel.waits_for_all() {
+                        client.gathering = Some(number);
+                    }
+                    self.finish_if_over(client_id, number);
+                    return None;
+                }
+            },
+        };
+        running.vtime += SLICE_NS >> (2 * running.urgency);
+        client.vtime += SLICE_NS;
+        Some(job)
+    }
+
+    /// A worker's slice for a client is over and used this time.
+    pub(crate) fn slice_over(&mut self, worker: usize, client_id: ClientId, task: u64, ns: u64) {
+        self.workers[worker] = None;
+        if let Some(client) = self.clients.get_mut(&client_id) {
+            client.vtime = (client.vtime + ns).saturating_sub(SLICE_NS);
+            if let Some(running) = client.tasks.get_mut(&task) {
+                let shift = 2 * running.urgency;
+                running.vtime = (running.vtime + (ns >> shift)).saturating_sub(SLICE_NS >> shift);
+            }
+        }
+    }
+
+    /// Reports a task all of whose pieces are over.
+    pub(crate) fn finish_if_over(&mut self, client_id: ClientId, number: u64) {
+        let Some(client) = self.clients.get_mut(&client_id) else { return };
+        let over = client.tasks.get(&number).is_some_and(|running| matches!(&running.task, Task::Kernel(kernel) if kernel.finished()));
+        if over {
+            self.finish(client_id, number, None);
+        }
+    }
+
+    /// Ends a task: its outcome is the client's end if there is one.
+    pub(crate) fn finish(&mut self, client_id: ClientId, number: u64, slot: Option<Arc<crate::marks::Slot>>) {
+        let Some(client) = self.clients.get_mut(&client_id) else { return };
+        let Some(running) = client.tasks.remove(&number) else { return };
+        if client.gathering == Some(number) {
+            client.gathering = None;
+        }
+        let (slot, started) = match running.task {
+            Task::Kernel(kernel) => (kernel.slot, kernel.started),
+            Task::Transfer(_) => (slot, Some(running.begun)),
+        };
+        let outcome = match &client.ended {
+            Some(ended) => outcome_of(ended),
+            None => Outcome::Done { device_ns: started.map_or(0, |s| u64::try_from(s.elapsed().as_nanos()).unwrap_or(u64::MAX)) },
+        };
+        self.reports.push_back(Report { client: client_id, stream: running.stream, token: running.token, outcome, slot });
+    }
+
+    /// Ends all work of a client: what no worker has is reported now, the rest when its slice is over.
+    pub(crate) fn end_client(&mut self, client_id: ClientId, ended: Ended) {
+        let Some(client) = self.clients.get_mut(&client_id) else { return };
+        if client.ended.is_some() {
+            return;
+        }
+        client.ended = Some(ended);
+        let mut over = Vec::new();
+        for (number, running) in &mut client.tasks {
+            match &mut running.task {
+                Task::Kernel(kernel) => {
+                    for seat in kernel.abandon() {
+                        client.sms.release(seat, kernel.need);
+                    }
+                    if kernel.finished() {
+                        over.push((*number, None));
+                    }
+                }
+                Task::Transfer(transfer) => {
+                    if let Some(transfer) = transfer.take() {
+                        over.push((*number, transfer.slot));
+                    }
+                }
+            }
+        }
+        client.freed += 1;
+        for (number, slot) in over {
+            self.finish(client_id, number, slot);
+        }
+        self.activate_waiting(client_id);
+    }
+}

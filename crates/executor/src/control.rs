@@ -1,0 +1,211 @@
+//! Records that belong to no stream: they take effect when taken, or, where CUDA says so, when everything the client pushed before is over (barriers).
+
+use crate::module;
+use crate::objects::{Change, Objects};
+use crate::session::{Barrier, Inner, Session};
+use crate::shared::{answer, answer_with};
+use cumux_device::Fault;
+use cumux_wire::layout;
+use cumux_wire::record::{Op, Record};
+use cumux_wire::result;
+use std::sync::Arc;
+
+impl Session {
+    pub(crate) fn control(self: &Arc<Self>, inner: &mut Inner, end: u64, bytes: &[u8], record: Record) {
+        let header = record.header;
+        match record.op {
+            Op::StreamCreate { index, device, priority } => self.stream_create(inner, end, index, device, priority),
+            Op::ModuleLoad { module, device, image, image_bytes, info, info_bytes } => {
+                if device != 0 || inner.objects.modules.contains_key(&module) {
+                    return self.commit(inner, Change::Nothing, end, Some((&header, answer(result::INVALID_VALUE))));
+                }
+                inner.busy = module::load(self.clone(), module::Request { header, end, module, image, image_bytes, info, info_bytes });
+                if !inner.busy {
+                    self.commit(inner, Change::Nothing, end, Some((&header, answer(result::OUT_OF_MEMORY))));
+                }
+            }
+            Op::FunctionSet { module, function, attribute, value } => {
+                let outcome = self.shared.device.set_function(self.client(), module, function, attribute, value);
+                let change = if outcome.is_ok() { Change::Function { module, function, attribute, value } } else { Change::Nothing };
+                self.commit(inner, change, end, Some((&header, answer(outcome.map_or_else(|e| e.result(), |()| result::SUCCESS)))));
+            }
+            Op::MemAlloc { device, bytes: wanted, align } => {
+                let (change, reply) = match self.allocate(inner, device, wanted, align) {
+                    Ok(address) => (Change::Alloc { address, bytes: wanted }, answer_with(result::SUCCESS, address, 0)),
+                    Err(code) => (Change::Nothing, answer(code)),
+                };
+                self.commit(inner, change, end, Some((&header, reply)));
+            }
+            Op::MemInfo { device } => {
+                let (free, total) = self.shared.memory_info(self.sheet.id, self.sheet.memory_limit);
+                let code = if device == 0 { result::SUCCESS } else { result::INVALID_VALUE };
+                self.answer(&header, &answer_with(code, free, total));
+                self.taken(inner, end);
+            }
+            Op::VmmReserve { bytes: wanted, align, fixed } => {
+                let (change, code, address) = self.reserve(wanted, align, fixed);
+                self.commit(inner, change, end, Some((&header, answer_with(code, address, 0))));
+            }
+            Op::VmmUnreserve { address, bytes: length } => {
+                let known = inner.objects.reservations.get(&address) == Some(&length)
+                    && !inner.objects.mappings.range(address..address.saturating_add(length)).any(|_| true);
+                if known {
+                    self.shared.arena.lock().release(address, length);
+                }
+                let change = if known { Change::Unreserve { address } } else { Change::Nothing };
+                self.commit(inner, change, end, Some((&header, answer(if known { result::SUCCESS } else { result::INVALID_VALUE }))));
+            }
+            Op::VmmCreate { handle, device, bytes: wanted } => {
+                let (change, code) = self.physical_create(inner, handle, device, wanted);
+                self.commit(inner, change, end, Some((&header, answer(code))));
+            }
+            Op::VmmRelease { handle } => {
+                let mapped = inner.objects.mappings.values().any(|m| m.handle == handle);
+                if mapped {
+                    inner.released.insert(handle);
+                    self.taken(inner, end);
+                } else {
+                    self.physical_gone(inner, handle);
+                    self.taken(inner, end);
+                }
+            }
+            Op::VmmMap { address, bytes: length, handle, offset } => {
+                let (change, code) = self.map(inner, address, length, handle, offset);
+                self.commit(inner, change, end, Some((&header, answer(code))));
+            }
+            Op::VmmAccess { address, bytes: length, access } => self.access(inner, end, &header, address, length, access),
+            Op::HostRegister { user, window, bytes: length } => {
+                let base = layout::window_address(self.sheet.window_slot);
+                let inside = window >= base && window.checked_add(length).is_some_and(|e| e <= base + layout::WINDOW_BYTES);
+                let done = inside && self.shared.device.alias(self.client(), user, window, length).is_ok();
+                let change = if done { Change::Alias { user, window, bytes: length } } else { Change::Nothing };
+                self.commit(inner, change, end, Some((&header, answer(if done { result::SUCCESS } else { result::INVALID_VALUE }))));
+            }
+            Op::LimitSet { limit, value } => {
+                let code = self.shared.device.set_limit(self.client(), limit, value).map_or_else(|e| e.result(), |()| result::SUCCESS);
+                let change = if code == result::SUCCESS { Change::Limit { limit, value } } else { Change::Nothing };
+                self.commit(inner, change, end, Some((&header, answer(code))));
+            }
+            op @ (Op::StreamDestroy { .. } | Op::ModuleUnload { .. } | Op::MemFree { .. } | Op::VmmUnmap { .. } | Op::HostUnregister { .. } | Op::Reset) => {
+                let token = inner.journal.accept(end, bytes);
+                self.taken(inner, end);
+                let waits = match op {
+                    Op::StreamDestroy { index } => inner.streams.get(&index).map(|s| (index, s.last())).into_iter().collect(),
+                    _ => inner.streams.iter().filter(|(_, s)| !s.is_idle()).map(|(i, s)| (*i, s.last())).collect(),
+                };
+                inner.barriers.push_back(Barrier { waits, header, op, token });
+                self.pass_barriers(inner);
+            }
+            other => self.violation(inner, &format!("{other:?} outside a stream")),
+        }
+    }
+
+    fn stream_create(&self, inner: &mut Inner, end: u64, index: u32, device: u32, priority: i32) {
+        if device != 0 || inner.streams.contains_key(&index) {
+            return self.violation(inner, &format!("stream {index} made twice or for device {device}"));
+        }
+        match self.open_stream(inner, index, priority) {
+            Ok(()) => self.commit(inner, Change::Stream { index, priority }, end, None),
+            Err(error) => {
+                let fault = Fault { result: error.result(), text: format!("no more streams can be made: {error}") };
+                self.fault(inner, &fault);
+                self.taken(inner, end);
+            }
+        }
+    }
+
+    /// Runs the barriers whose time has come, oldest first.
+    pub(crate) fn pass_barriers(self: &Arc<Self>, inner: &mut Inner) {
+        let mut at = 0;
+        while at < inner.barriers.len() {
+            let Inner { barriers, streams, .. } = &mut *inner;
+            let ready = barriers[at].waits.iter().all(|(index, seq)| streams.get(index).is_none_or(|s| s.done() >= *seq));
+            if !ready {
+                at += 1;
+                continue;
+            }
+            let Some(barrier) = inner.barriers.remove(at) else { return };
+            self.pass(inner, &barrier);
+            inner.journal.retire(barrier.token);
+        }
+    }
+
+    fn pass(self: &Arc<Self>, inner: &mut Inner, barrier: &Barrier) {
+        let reply = |code| Some((&barrier.header, answer(code)));
+        match barrier.op {
+            Op::StreamDestroy { index } => {
+                if let Some(stream) = inner.streams.remove(&index) {
+                    inner.by_device.remove(&stream.device);
+                    self.shared.device.destroy_stream(stream.device);
+                    self.commit(inner, Change::StreamGone { index }, 0, None);
+                    // Whoever waited for a sequence it never reached is let go.
+                    let waiting = inner.watchers.remove(&index).unwrap_or_default();
+                    self.drive(inner, waiting);
+                }
+            }
+            Op::ModuleUnload { module } => {
+                if let Some(spec) = inner.objects.modules.get(&module).cloned() {
+                    self.shared.device.unload_module(self.client(), module);
+                    for (_, address, bytes) in spec.variables {
+                        self.give_back(inner, address, bytes);
+                    }
+                    self.commit(inner, Change::ModuleGone { id: module }, 0, None);
+                }
+            }
+            Op::MemFree { address } => self.free(inner, address),
+            Op::VmmUnmap { address, bytes } => {
+                let code = self.unmap(inner, address, bytes);
+                self.commit(inner, Change::Nothing, 0, reply(code));
+            }
+            Op::HostUnregister { user } => {
+                self.shared.device.unalias(self.client(), user);
+                self.commit(inner, Change::AliasGone { user }, 0, reply(result::SUCCESS));
+            }
+            Op::Reset => {
+                self.reset(inner);
+                self.commit(inner, Change::Reset, 0, reply(result::SUCCESS));
+            }
+            _ => {}
+        }
+    }
+
+    fn reset(&self, inner: &mut Inner) {
+        let Objects { modules, allocations, mappings, physical, reservations, aliases, .. } = inner.objects.clone();
+        for (module, spec) in modules {
+            self.shared.device.unload_module(self.client(), module);
+            for (_, address, bytes) in spec.variables {
+                self.give_back(inner, address, bytes);
+            }
+        }
+        for address in allocations.keys() {
+            self.free(inner, *address);
+        }
+        for (address, mapped) in mappings {
+            self.unmap(inner, address, mapped.bytes);
+        }
+        for handle in physical.keys() {
+            self.physical_gone(inner, *handle);
+        }
+        for (address, bytes) in reservations {
+            self.shared.arena.lock().release(address, bytes);
+        }
+        for user in aliases.keys() {
+            self.shared.device.unalias(self.client(), *user);
+        }
+        for (_, stream) in inner.streams.drain() {
+            self.shared.device.destroy_stream(stream.device);
+        }
+        inner.by_device.clear();
+        inner.watchers.clear();
+        inner.parked.clear();
+    }
+
+    /// A device stream for a client stream; its work up to what the journal says is over.
+    pub(crate) fn open_stream(&self, inner: &mut Inner, index: u32, priority: i32) -> Result<(), cumux_device::DeviceError> {
+        let device = self.shared.device.create_stream(self.client(), priority)?;
+        let done = inner.journal.completed(index);
+        inner.streams.insert(index, crate::stream::Stream::new(device, done));
+        inner.by_device.insert(device, index);
+        Ok(())
+    }
+}

@@ -1,0 +1,179 @@
+//! Starts what can start: walks the streams that may have moved, hands work to the device, passes what needs no device, and wakes who waited.
+
+use crate::objects::Objects;
+use crate::session::{Inner, Session, now_ns};
+use cumux_device::{Fault, Kernel, Rows, Work};
+use cumux_wire::record::Op;
+use std::sync::Arc;
+
+/// Pieces of one stream that the device may have at once.
+const DEPTH: u32 = 64;
+
+/// What to do with the piece at the front of what was not started.
+enum Step {
+    /// Give it to the device.
+    Submit(Work),
+    /// It is over.
+    Pass,
+    /// It waits for another stream.
+    Watch(u32),
+    /// It waits for a host callback or a value.
+    Park,
+    /// It must be alone; come back when what is before it is over.
+    Later,
+    /// Free this allocation, then it is over.
+    Free(u64),
+    Broken(Fault),
+}
+
+impl Session {
+    /// Drives the streams of `work` and all that follow from them. Returns whether anything was over.
+    pub fn drive(self: &Arc<Self>, inner: &mut Inner, mut work: Vec<u32>) -> bool {
+        let mut moved = false;
+        while let Some(index) = work.pop() {
+            if inner.objects.fault.is_some() {
+                return true;
+            }
+            self.start(inner, index);
+            let Some(stream) = inner.streams.get_mut(&index) else { continue };
+            let tokens = stream.retire();
+            if tokens.is_empty() {
+                continue;
+            }
+            moved = true;
+            let (done, more) = (stream.done(), !stream.is_idle());
+            inner.journal.set_completed(index, done);
+            for token in &tokens {
+                inner.journal.retire(*token);
+                inner.resumes.remove(token);
+            }
+            inner.status.in_flight = inner.status.in_flight.saturating_sub(tokens.len() as u64);
+            self.service.set_completed(index, done);
+            if more {
+                work.push(index);
+            }
+            work.extend(inner.watchers.remove(&index).unwrap_or_default());
+        }
+        if moved && !inner.barriers.is_empty() {
+            self.pass_barriers(inner);
+        }
+        moved
+    }
+
+    fn start(self: &Arc<Self>, inner: &mut Inner, index: u32) {
+        loop {
+            if inner.objects.fault.is_some() {
+                return;
+            }
+            match self.step(inner, index) {
+                None | Some(Step::Later) => return,
+                Some(Step::Pass) => {
+                    inner.parked.remove(&index);
+                    if let Some(stream) = inner.streams.get_mut(&index) {
+                        stream.passed();
+                    }
+                }
+                Some(Step::Watch(on)) => {
+                    let watchers = inner.watchers.entry(on).or_default();
+                    if !watchers.contains(&index) {
+                        watchers.push(index);
+                    }
+                    return;
+                }
+                Some(Step::Park) => {
+                    inner.parked.insert(index);
+                    return;
+                }
+                Some(Step::Free(address)) => {
+                    self.free(inner, address);
+                    if let Some(stream) = inner.streams.get_mut(&index) {
+                        stream.passed();
+                    }
+                }
+                Some(Step::Broken(fault)) => return self.fault(inner, &fault),
+                Some(Step::Submit(work)) => {
+                    let Some(stream) = inner.streams.get_mut(&index) else { return };
+                    let (device, token) = (stream.device, stream.upcoming().map_or(0, |(p, _)| p.token));
+                    stream.started();
+                    if let Err(error) = self.shared.device.submit(device, token, work) {
+                        return self.fault(inner, &Fault { result: error.result(), text: error.to_string() });
+                    }
+                }
+            }
+        }
+    }
+
+    fn step(&self, inner: &mut Inner, index: u32) -> Option<Step> {
+        let stream = inner.streams.get_mut(&index)?;
+        let full = stream.in_flight >= DEPTH;
+        let (pending, alone) = stream.upcoming()?;
+        let (seq, token) = (pending.seq, pending.token);
+        let step = match &mut pending.op {
+            Op::Wait { stream: on, seq: until } => {
+                let (on, until) = (*on, *until);
+                // A stream that is gone has drained.
+                let reached = inner.streams.get(&on).is_none_or(|other| other.done() >= until);
+                if reached { Step::Pass } else { Step::Watch(on) }
+            }
+            Op::Nop if alone => Step::Pass,
+            Op::EventTime { event } if alone => {
+                self.service.set_event_ns(*event, now_ns());
+                Step::Pass
+            }
+            Op::HostCall if alone => {
+                if self.service.host_done(index) >= seq {
+                    Step::Pass
+                } else {
+                    Step::Park
+                }
+            }
+            Op::ValueWait { address, value, bytes, condition } if alone => self.value(&inner.objects, *address, *value, *bytes, *condition),
+            Op::FreeInStream { address } if alone => Step::Free(*address),
+            Op::HostCall | Op::ValueWait { .. } | Op::FreeInStream { .. } => Step::Later,
+            _ if full => Step::Later,
+            Op::Nop | Op::EventTime { .. } => Step::Submit(Work::Mark),
+            Op::Launch(launch) => {
+                let resume = inner.resumes.remove(&token);
+                let kernel = cumux_wire::record::Launch { parameters: std::mem::take(&mut launch.parameters), ..launch.clone() };
+                Step::Submit(Work::Kernel(Kernel { launch: kernel, resume }))
+            }
+            Op::Copy { target, target_pitch, target_slice, source, source_pitch, source_slice, extent } => Step::Submit(Work::Copy {
+                target: Rows { address: *target, pitch: *target_pitch, slice: *target_slice },
+                source: Rows { address: *source, pitch: *source_pitch, slice: *source_slice },
+                extent: *extent,
+            }),
+            Op::Set { target, value, element, width, height, pitch } => {
+                Step::Submit(Work::Set { target: *target, pitch: *pitch, value: *value, element: *element, width: *width, height: *height })
+            }
+            Op::ValueWrite { address, value, bytes } => Step::Submit(Work::WriteValue { address: *address, value: *value, bytes: *bytes }),
+            other => {
+                let text = format!("{other:?} cannot be in a stream");
+                Step::Broken(Fault { result: cumux_wire::result::UNKNOWN, text })
+            }
+        };
+        Some(step)
+    }
+
+    /// Looks at a value in memory, as `cuStreamWaitValue` compares.
+    fn value(&self, objects: &Objects, address: u64, wanted: u64, bytes: u32, condition: u32) -> Step {
+        let mut raw = [0; 8];
+        let width = bytes as usize;
+        if !self.may_touch(objects, address, u64::from(bytes)) {
+            let text = format!("a stream waits for a value at {address:#x}, which is no memory of this client");
+            return Step::Broken(Fault { result: cumux_wire::result::ILLEGAL_ADDRESS, text });
+        }
+        if let Err(error) = self.shared.device.read(address, &mut raw[..width]) {
+            return Step::Broken(Fault { result: cumux_wire::result::ILLEGAL_ADDRESS, text: error.to_string() });
+        }
+        let found = u64::from_le_bytes(raw);
+        let mask = if bytes == 4 { u64::from(u32::MAX) } else { u64::MAX };
+        let sign = 1_u64 << (bytes * 8 - 1);
+        let reached = match condition {
+            0 => (found.wrapping_sub(wanted) & mask) & sign == 0,
+            1 => found == wanted & mask,
+            2 => found & wanted & mask != 0,
+            _ => !(found | wanted) & mask != 0,
+        };
+        if reached { Step::Pass } else { Step::Park }
+    }
+}

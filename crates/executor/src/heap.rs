@@ -1,0 +1,140 @@
+//! One client's device memory: slices of the extents it owns. Pure bookkeeping.
+//!
+//! Invariants: allocations never overlap and never cross an extent; free ranges of one extent are merged; sizes are multiples of [`SLICE`].
+
+use std::collections::BTreeMap;
+
+/// Alignment and rounding of allocations in bytes (what `cuMemAlloc` gives).
+pub const SLICE: u64 = 512;
+
+#[derive(Debug, Default)]
+pub struct Heap {
+    /// Address and length of every extent.
+    extents: BTreeMap<u64, u64>,
+    /// Free ranges by address.
+    free: BTreeMap<u64, u64>,
+    /// Allocations by address, rounded length.
+    taken: BTreeMap<u64, u64>,
+    used: u64,
+}
+
+impl Heap {
+    /// A new extent, all free.
+    pub fn add_extent(&mut self, address: u64, bytes: u64) {
+        self.extents.insert(address, bytes);
+        self.free.insert(address, bytes);
+    }
+
+    /// Bytes in allocations, rounded.
+    #[must_use]
+    pub fn used(&self) -> u64 {
+        self.used
+    }
+
+    #[must_use]
+    pub fn extents(&self) -> Vec<(u64, u64)> {
+        self.extents.iter().map(|(a, b)| (*a, *b)).collect()
+    }
+
+    /// Length an allocation of `bytes` takes.
+    #[must_use]
+    pub fn rounded(bytes: u64) -> Option<u64> {
+        bytes.max(1).checked_next_multiple_of(SLICE)
+    }
+
+    /// First fit. `None` when no extent has room: add one.
+    pub fn allocate(&mut self, bytes: u64, align: u64) -> Option<u64> {
+        let bytes = Self::rounded(bytes)?;
+        let align = align.max(SLICE);
+        let at = self.free.iter().find_map(|(start, length)| {
+            let at = start.checked_next_multiple_of(align)?;
+            (at.checked_add(bytes)? <= start + length).then_some(at)
+        })?;
+        self.place(at, bytes).then_some(at)
+    }
+
+    /// Takes exactly this range (a restored allocation); false if it is not free.
+    pub fn place(&mut self, address: u64, bytes: u64) -> bool {
+        let Some(bytes) = Self::rounded(bytes) else { return false };
+        let Some((start, length)) = self.free.range(..=address).next_back().map(|(s, l)| (*s, *l)) else { return false };
+        let Some(end) = address.checked_add(bytes) else { return false };
+        if end > start + length {
+            return false;
+        }
+        self.free.remove(&start);
+        if address > start {
+            self.free.insert(start, address - start);
+        }
+        if start + length > end {
+            self.free.insert(end, start + length - end);
+        }
+        self.taken.insert(address, bytes);
+        self.used += bytes;
+        true
+    }
+
+    /// Frees the allocation that begins at `address`; returns its rounded length.
+    pub fn release(&mut self, address: u64) -> Option<u64> {
+        let bytes = self.taken.remove(&address)?;
+        self.used -= bytes;
+        let (extent, extent_bytes) = self.extents.range(..=address).next_back().map(|(a, b)| (*a, *b))?;
+        let (mut start, mut end) = (address, address + bytes);
+        if let Some((before, length)) = self.free.range(..start).next_back().map(|(s, l)| (*s, *l))
+            && before >= extent
+            && before + length == start
+        {
+            self.free.remove(&before);
+            start = before;
+        }
+        if end < extent + extent_bytes
+            && let Some(length) = self.free.remove(&end)
+        {
+            end += length;
+        }
+        self.free.insert(start, end - start);
+        Some(bytes)
+    }
+
+    /// An extent larger than `keep` bytes that is entirely free is taken out and returned.
+    pub fn idle_extent(&mut self, keep: u64) -> Option<(u64, u64)> {
+        let (address, bytes) = self.extents.iter().find(|(a, b)| **b > keep && self.free.get(a) == Some(b)).map(|(a, b)| (*a, *b))?;
+        self.extents.remove(&address);
+        self.free.remove(&address);
+        Some((address, bytes))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn allocations_stay_apart_and_inside(steps in proptest::collection::vec((1_u64..5000, any::<bool>(), 0_u32..12), 1..200)) {
+            let mut heap = Heap::default();
+            heap.add_extent(1 << 21, 1 << 16);
+            heap.add_extent((1 << 21) + (1 << 16), 1 << 16);
+            let mut held: Vec<(u64, u64)> = Vec::new();
+            for (bytes, free, shift) in steps {
+                if free && !held.is_empty() {
+                    let (address, rounded) = held.swap_remove(bytes as usize % held.len());
+                    prop_assert_eq!(heap.release(address), Some(rounded));
+                    prop_assert_eq!(heap.release(address), None, "freed once");
+                } else if let Some(address) = heap.allocate(bytes, 1 << shift) {
+                    let rounded = bytes.next_multiple_of(SLICE);
+                    prop_assert!(address.is_multiple_of(1 << shift));
+                    prop_assert!(held.iter().all(|(a, b)| address + rounded <= *a || a + b <= address));
+                    let boundary = (1 << 21) + (1 << 16);
+                    prop_assert!(address + rounded <= boundary || address >= boundary, "inside one extent");
+                    held.push((address, rounded));
+                }
+                prop_assert_eq!(heap.used(), held.iter().map(|h| h.1).sum::<u64>());
+            }
+            for (address, _) in held {
+                heap.release(address);
+            }
+            prop_assert!(heap.allocate(1 << 16, 512).is_some(), "a whole extent is free again");
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! A session's device memory: allocations out of extents, and virtual memory management.
+//!
+//! Charging comes first: nothing is made before the client's limit allows it.
+
+use crate::arena::GRANULE;
+use crate::error::ExecutorError;
+use crate::heap::Heap;
+use crate::objects::{Change, Mapped, Objects};
+use crate::session::{Inner, Session};
+use crate::shared::{answer, is_memory, result_of};
+use cumux_wire::layout;
+use cumux_wire::record::Header;
+use cumux_wire::result;
+use std::os::fd::AsFd;
+
+/// The first extent of a client; most small programs need no other.
+const FIRST_EXTENT: u64 = 2 << 20;
+/// Further extents.
+const EXTENT: u64 = 64 << 20;
+/// An allocation this large gets an extent of its own.
+const OWN_EXTENT: u64 = 32 << 20;
+
+/// Name of an extent in the keeper.
+pub(crate) fn extent_key(address: u64) -> String {
+    format!("extent-{address:x}")
+}
+
+pub(crate) fn physical_key(handle: u32) -> String {
+    format!("physical-{handle}")
+}
+
+impl Session {
+    /// An allocation of `bytes` bytes, charged and permitted. The caller commits it.
+    ///
+    /// # Errors
+    /// A result code.
+    pub(crate) fn allocate(&self, inner: &mut Inner, device: u32, bytes: u64, align: u64) -> Result<u64, u32> {
+        if device != 0 || bytes == 0 {
+            return Err(result::INVALID_VALUE);
+        }
+        let rounded = Heap::rounded(bytes).ok_or(result::OUT_OF_MEMORY)?;
+        self.shared.charge(self.sheet.id, rounded, self.sheet.memory_limit)?;
+        let address = match inner.heap.allocate(bytes, align) {
+            Some(address) => address,
+            None => match self.extend(inner, rounded, align).map(|()| inner.heap.allocate(bytes, align)) {
+                Ok(Some(address)) => address,
+                Ok(None) => {
+                    self.shared.refund(self.sheet.id, rounded);
+                    return Err(result::OUT_OF_MEMORY);
+                }
+                Err(error) => {
+                    tracing::warn!("session {}: no memory for {bytes} bytes: {error}", self.sheet.id);
+                    self.shared.refund(self.sheet.id, rounded);
+                    return Err(result_of(&error));
+                }
+            },
+        };
+        self.shared.device.allow(self.client(), address, bytes, true);
+        Ok(address)
+    }
+
+    /// A new extent with room for `bytes` at `align`.
+    fn extend(&self, inner: &mut Inner, bytes: u64, align: u64) -> Result<(), ExecutorError> {
+        let exact = bytes.checked_add(if align > GRANULE { align } else { 0 }).and_then(|b| b.checked_next_multiple_of(GRANULE));
+        let exact = exact.ok_or_else(|| cumux_device::DeviceError::OutOfMemory("more than there are addresses".into()))?;
+        let wanted = match exact {
+            e if e > OWN_EXTENT => e,
+            e if e <= FIRST_EXTENT && inner.heap.extents().is_empty() => FIRST_EXTENT,
+            _ => EXTENT,
+        };
+        match self.extent(inner, wanted, align) {
+            Err(error) if is_memory(&error) && wanted > exact => self.extent(inner, exact, align),
+            other => other,
+        }
+    }
+
+    fn extent(&self, inner: &mut Inner, bytes: u64, align: u64) -> Result<(), ExecutorError> {
+        let device = &self.shared.device;
+        let file = device.create_extent(bytes)?;
+        let address =
+            self.shared.arena.lock().allocate(bytes, align).ok_or_else(|| cumux_device::DeviceError::OutOfMemory("no address range is free".into()))?;
+        let made = self
+            .shared
+            .keep(self.sheet.id, &extent_key(address), &bytes.to_string(), &[file.as_fd()])
+            .and_then(|()| Ok(device.map(address, file.as_fd(), 0, bytes)?));
+        if let Err(error) = made {
+            self.shared.arena.lock().release(address, bytes);
+            self.shared.drop_kept(self.sheet.id, &extent_key(address));
+            return Err(error);
+        }
+        inner.heap.add_extent(address, bytes);
+        inner.extents.insert(address, file);
+        Ok(())
+    }
+
+    /// Frees an allocation the client made; an unknown address does nothing (the shim has told the client already).
+    pub(crate) fn free(&self, inner: &mut Inner, address: u64) {
+        if let Some(bytes) = inner.objects.allocations.get(&address).copied() {
+            self.give_back(inner, address, bytes);
+            self.commit(inner, Change::Free { address }, 0, None);
+        }
+    }
+
+    /// Takes memory back from the client's use; whole large extents go back to the card.
+    pub(crate) fn give_back(&self, inner: &mut Inner, address: u64, _bytes: u64) {
+        self.shared.device.revoke(self.client(), address);
+        let Some(rounded) = inner.heap.release(address) else { return };
+        self.shared.refund(self.sheet.id, rounded);
+        while let Some((extent, bytes)) = inner.heap.idle_extent(FIRST_EXTENT) {
+            if let Err(error) = self.shared.device.unmap(extent, bytes) {
+                tracing::warn!("session {}: an extent could not be unmapped: {error}", self.sheet.id);
+            }
+            inner.extents.remove(&extent);
+            self.shared.arena.lock().release(extent, bytes);
+            self.shared.drop_kept(self.sheet.id, &extent_key(extent));
+        }
+    }
+
+    pub(crate) fn reserve(&self, bytes: u64, align: u64, fixed: u64) -> (Change, u32, u64) {
+        if bytes == 0 || !bytes.is_multiple_of(GRANULE) {
+            return (Change::Nothing, result::INVALID_VALUE, 0);
+        }
+        let mut arena = self.shared.arena.lock();
+        let wished = fixed != 0 && fixed.is_multiple_of(GRANULE) && layout::in_arena(fixed) && arena.claim(fixed, bytes);
+        let address = if wished { Some(fixed) } else { arena.allocate(bytes, align.max(GRANULE)) };
+        match address {
+            Some(address) => (Change::Reserve { address, bytes }, result::SUCCESS, address),
+            None => (Change::Nothing, result::OUT_OF_MEMORY, 0),
+        }
+    }
+
+    pub(crate) fn physical_create(&self, inner: &mut Inner, handle: u32, device: u32, bytes: u64) -> (Change, u32) {
+        if device != 0 || bytes == 0 || !bytes.is_multiple_of(GRANULE) || inner.objects.physical.contains_key(&handle) {
+            return (Change::Nothing, result::INVALID_VALUE);
+        }
+        if let Err(code) = self.shared.charge(self.sheet.id, bytes, self.sheet.memory_limit) {
+            return (Change::Nothing, code);
+        }
+        let made = self.shared.device.create_extent(bytes).map_err(ExecutorError::from).and_then(|file| {
+            self.shared.keep(self.sheet.id, &physical_key(handle), &bytes.to_string(), &[file.as_fd()])?;
+            Ok(file)
+        });
+        match made {
+            Ok(file) => {
+                inner.physical.insert(handle, file);
+                (Change::Physical { handle, bytes }, result::SUCCESS)
+            }
+            Err(error) => {
+                self.shared.refund(self.sheet.id, bytes);
+                (Change::Nothing, result_of(&error))
+            }
+        }
+    }
+
+    pub(crate) fn physical_gone(&self, inner: &mut Inner, handle: u32) {
+        inner.released.remove(&handle);
+        if let Some(bytes) = inner.objects.physical.get(&handle).copied() {
+            inner.physical.remove(&handle);
+            self.shared.drop_kept(self.sheet.id, &physical_key(handle));
+            self.shared.refund(self.sheet.id, bytes);
+            self.commit(inner, Change::PhysicalGone { handle }, 0, None);
+        }
+    }
+
+    pub(crate) fn map(&self, inner: &mut Inner, address: u64, bytes: u64, handle: u32, offset: u64) -> (Change, u32) {
+        let Some(end) = address.checked_add(bytes) else { return (Change::Nothing, result::INVALID_VALUE) };
+        let reserved = inner.objects.reservations.range(..=address).next_back().is_some_and(|(a, b)| end <= a + b);
+        let before = inner.objects.mappings.range(..end).next_back().is_none_or(|(a, m)| a + m.bytes <= address);
+        let whole = offset.checked_add(bytes).is_some_and(|e| inner.objects.physical.get(&handle).is_some_and(|have| e <= *have));
+        let aligned = bytes != 0 && address.is_multiple_of(GRANULE) && bytes.is_multiple_of(GRANULE) && offset.is_multiple_of(GRANULE);
+        if !(reserved && before && whole && aligned) || inner.released.contains(&handle) {
+            return (Change::Nothing, result::INVALID_VALUE);
+        }
+        let Some(file) = inner.physical.get(&handle) else { return (Change::Nothing, result::INVALID_VALUE) };
+        match self.shared.device.map(address, file.as_fd(), offset, bytes) {
+            Ok(()) => (Change::Map { address, mapped: Mapped { bytes, handle, offset, access: 0 } }, result::SUCCESS),
+            Err(error) => (Change::Nothing, error.result()),
+        }
+    }
+
+    /// Sets the access of all mappings in the range, which must be covered exactly.
+    pub(crate) fn access(&self, inner: &mut Inner, end: u64, header: &Header, address: u64, bytes: u64, access: u32) {
+        let Some(to) = address.checked_add(bytes) else {
+            return self.commit(inner, Change::Nothing, end, Some((header, answer(result::INVALID_VALUE))));
+        };
+        let covered: Vec<(u64, Mapped)> = inner.objects.mappings.range(address..to).map(|(a, m)| (*a, *m)).collect();
+        let exact = covered.iter().map(|(_, m)| m.bytes).sum::<u64>() == bytes && !covered.is_empty();
+        if !exact || !matches!(access, 0 | 1 | 3) {
+            return self.commit(inner, Change::Nothing, end, Some((header, answer(result::INVALID_VALUE))));
+        }
+        for (at, mapped) in covered {
+            if mapped.access != 0 {
+                self.shared.device.revoke(self.client(), at);
+            }
+            if access != 0 {
+                self.shared.device.allow(self.client(), at, mapped.bytes, access == 3);
+            }
+            self.commit(inner, Change::Access { address: at, access }, 0, None);
+        }
+        self.commit(inner, Change::Nothing, end, Some((header, answer(result::SUCCESS))));
+    }
+
+    /// Unmaps all mappings in the range, which must be covered exactly.
+    pub(crate) fn unmap(&self, inner: &mut Inner, address: u64, bytes: u64) -> u32 {
+        let Some(to) = address.checked_add(bytes) else { return result::INVALID_VALUE };
+        let covered: Vec<(u64, Mapped)> = inner.objects.mappings.range(address..to).map(|(a, m)| (*a, *m)).collect();
+        if covered.is_empty() || covered.iter().map(|(_, m)| m.bytes).sum::<u64>() != bytes {
+            return result::INVALID_VALUE;
+        }
+        for (at, mapped) in covered {
+            if mapped.access != 0 {
+                self.shared.device.revoke(self.client(), at);
+            }
+            if let Err(error) = self.shared.device.unmap(at, mapped.bytes) {
+                tracing::warn!("session {}: unmapping {at:#x} failed: {error}", self.sheet.id);
+                return error.result();
+            }
+            self.commit(inner, Change::Unmap { address: at }, 0, None);
+            let unused = !inner.objects.mappings.values().any(|m| m.handle == mapped.handle);
+            if unused && inner.released.contains(&mapped.handle) {
+                self.physical_gone(inner, mapped.handle);
+            }
+        }
+        result::SUCCESS
+    }
+
+    /// Whether the executor may read these bytes for the client.
+    pub(crate) fn may_touch(&self, objects: &Objects, address: u64, bytes: u64) -> bool {
+        let Some(end) = address.checked_add(bytes) else { return false };
+        let window = layout::window_address(self.sheet.window_slot);
+        (address >= window && end <= window + layout::WINDOW_BYTES)
+            || objects.allocations.range(..=address).next_back().is_some_and(|(a, b)| end <= a + b)
+            || objects.mappings.range(..=address).next_back().is_some_and(|(a, m)| m.access != 0 && end <= a + m.bytes)
+            || objects.modules.values().flat_map(|m| &m.variables).any(|(_, a, b)| address >= *a && end <= a + b)
+    }
+}

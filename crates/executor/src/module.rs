@@ -1,0 +1,170 @@
+//! Module loading: slow, so on a thread of its own. The client's ring waits meanwhile; other clients do not.
+
+use crate::heap::Heap;
+use crate::objects::{Change, ModuleSpec};
+use crate::session::{Inner, Session};
+use crate::shared::{answer, answer_with, result_of};
+use cumux_device::{DeviceError, ModuleInfo, Place};
+use cumux_ring::page::Answer;
+use cumux_wire::layout;
+use cumux_wire::record::Header;
+use cumux_wire::result;
+use std::sync::Arc;
+
+/// Largest image a client may send, in bytes.
+const MAX_IMAGE: u64 = 4 << 30;
+
+/// A `ModuleLoad` record.
+#[derive(Debug, Clone, Copy)]
+pub struct Request {
+    pub header: Header,
+    pub end: u64,
+    pub module: u32,
+    pub image: u64,
+    pub image_bytes: u64,
+    pub info: u64,
+    pub info_bytes: u64,
+}
+
+/// Loads in the background; the session is `busy` until it is committed. False when the system has no thread for it: nothing happens then.
+#[must_use]
+pub fn load(session: Arc<Session>, request: Request) -> bool {
+    std::thread::Builder::new().name("module".into()).spawn(move || session.finish_load(request)).is_ok()
+}
+
+/// Where a new module's variables go.
+struct New<'a> {
+    session: &'a Session,
+    placed: Vec<(String, u64, u64)>,
+}
+
+impl Place for New<'_> {
+    fn variable(&mut self, name: &str, bytes: u64, align: u64, managed: bool) -> Result<(u64, bool), DeviceError> {
+        let mut inner = self.session.lock();
+        let address = if managed {
+            self.session.managed(&mut inner, bytes, align)?
+        } else {
+            self.session
+                .allocate(&mut inner, 0, bytes.max(1), align.max(1))
+                .map_err(|_| DeviceError::OutOfMemory(format!("{bytes} bytes for variable {name}")))?
+        };
+        self.placed.push((name.to_owned(), address, bytes));
+        Ok((address, false))
+    }
+}
+
+/// Where a module's variables are since before a takeover.
+pub struct Restored<'a>(pub &'a [(String, u64, u64)]);
+
+impl Place for Restored<'_> {
+    fn variable(&mut self, name: &str, bytes: u64, _align: u64, _managed: bool) -> Result<(u64, bool), DeviceError> {
+        let found = self.0.iter().find(|(n, _, b)| n == name && *b == bytes);
+        found.map(|(_, address, _)| (*address, true)).ok_or_else(|| DeviceError::Invalid(format!("variable {name} was not there before")))
+    }
+}
+
+impl Session {
+    /// Managed variables live at the end of the client's window, where both sides see them.
+    pub(crate) fn managed(&self, inner: &mut Inner, bytes: u64, align: u64) -> Result<u64, DeviceError> {
+        let full = || DeviceError::OutOfMemory("managed variables take more than their part of the window".into());
+        let at = inner.managed.checked_next_multiple_of(align.max(16)).ok_or_else(full)?;
+        let end = at.checked_add(bytes).filter(|end| *end <= layout::WINDOW_MANAGED_BYTES).ok_or_else(full)?;
+        inner.managed = end;
+        Ok(layout::window_address(self.sheet.window_slot) + layout::WINDOW_BYTES - layout::WINDOW_MANAGED_BYTES + at)
+    }
+
+    fn in_window(&self, address: u64, bytes: u64) -> bool {
+        let base = layout::window_address(self.sheet.window_slot);
+        address >= base && address.checked_add(bytes).is_some_and(|end| end <= base + layout::WINDOW_BYTES)
+    }
+
+    fn finish_load(self: &Arc<Self>, request: Request) {
+        let (change, reply) = self.try_load(&request);
+        let mut inner = self.lock();
+        inner.busy = false;
+        if inner.closing {
+            return;
+        }
+        if inner.objects.fault.is_some() {
+            let code = inner.objects.fault.as_ref().map_or(result::UNKNOWN, |f| f.0);
+            self.commit(&mut inner, Change::Nothing, request.end, Some((&request.header, answer(code))));
+        } else {
+            self.commit(&mut inner, change, request.end, Some((&request.header, reply)));
+        }
+        drop(inner);
+        self.service.notify();
+        self.shared.wake_intake();
+    }
+
+    fn try_load(&self, request: &Request) -> (Change, Answer) {
+        if request.image_bytes > MAX_IMAGE || !self.in_window(request.image, request.image_bytes) || !self.in_window(request.info, request.info_bytes) {
+            return (Change::Nothing, answer(result::INVALID_VALUE));
+        }
+        // A private copy: the client may change its window while we parse.
+        let mut image = vec![0; usize::try_from(request.image_bytes).unwrap_or(0)];
+        if let Err(error) = self.shared.device.read(request.image, &mut image) {
+            return (Change::Nothing, self.explain(request, error.result(), &error.to_string()));
+        }
+        let mut place = New { session: self, placed: Vec::new() };
+        let loaded = self.shared.device.load_module(self.client(), request.module, &image, &mut place);
+        let placed = place.placed;
+        let loaded = loaded.map_err(|e| (e.result(), e.to_string())).and_then(|info| self.deliver(request, &info));
+        let stored = loaded.and_then(|written| {
+            let name = self.shared.store_image(&image).map_err(|e| (result_of(&e), e.to_string()))?;
+            Ok((written, name))
+        });
+        match stored {
+            Ok((written, image)) => {
+                let spec = ModuleSpec { image, variables: placed, settings: Vec::new() };
+                (Change::Module { id: request.module, spec }, answer_with(result::SUCCESS, written, 0))
+            }
+            Err((code, text)) => {
+                self.shared.device.unload_module(self.client(), request.module);
+                let mut inner = self.lock();
+                for (_, address, bytes) in placed {
+                    self.give_back(&mut inner, address, bytes);
+                }
+                drop(inner);
+                let needed = text.strip_prefix("needs ").and_then(|n| n.parse().ok());
+                match needed {
+                    Some(needed) => (Change::Nothing, answer_with(result::INVALID_VALUE, 0, needed)),
+                    None => (Change::Nothing, self.explain(request, code, &text)),
+                }
+            }
+        }
+    }
+
+    /// Writes the module's description where the client wants it; an error text "needs N" if it does not fit.
+    fn deliver(&self, request: &Request, info: &ModuleInfo) -> Result<u64, (u32, String)> {
+        let encoded = info.encode();
+        if encoded.len() as u64 > request.info_bytes {
+            return Err((result::INVALID_VALUE, format!("needs {}", encoded.len())));
+        }
+        self.shared.device.write(request.info, &encoded).map_err(|e| (e.result(), e.to_string()))?;
+        Ok(encoded.len() as u64)
+    }
+
+    /// Writes the diagnostic where the description would have been.
+    fn explain(&self, request: &Request, code: u32, text: &str) -> Answer {
+        tracing::info!("session {}: a module was refused: {text}", self.sheet.id);
+        let room = usize::try_from(request.info_bytes).unwrap_or(0).min(text.len());
+        let text = &text.as_bytes()[..room];
+        let written = if self.shared.device.write(request.info, text).is_ok() { room as u64 } else { 0 };
+        answer_with(code, written, 0)
+    }
+
+    /// Places what was allocated before a takeover: its range is taken and permitted again.
+    pub(crate) fn restore_range(&self, inner: &mut Inner, address: u64, bytes: u64) -> bool {
+        if self.in_window(address, bytes) {
+            let base = layout::window_address(self.sheet.window_slot) + layout::WINDOW_BYTES - layout::WINDOW_MANAGED_BYTES;
+            inner.managed = inner.managed.max((address + bytes).saturating_sub(base));
+            return true;
+        }
+        if !inner.heap.place(address, bytes.max(1)) {
+            return false;
+        }
+        let _ = self.shared.charge(self.sheet.id, Heap::rounded(bytes).unwrap_or(0), 0);
+        self.shared.device.allow(self.client(), address, bytes.max(1), true);
+        true
+    }
+}

@@ -1,0 +1,283 @@
+//! What a client has: streams, modules, memory. The state that survives the executor, as entries of the journal's object log.
+//!
+//! [`Objects`] is the one truth; it changes only by [`Objects::apply`], with an entry that is written to the log too. Replaying the log, or the
+//! entries of [`Objects::snapshot`], gives the same state (property-tested).
+
+use cumux_ring::page::Answer;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// A module as it can be loaded again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ModuleSpec {
+    /// Content hash of the image, its name in the keeper.
+    pub image: String,
+    /// Name, address and bytes of its variables.
+    pub variables: Vec<(String, u64, u64)>,
+    /// Function, attribute, value.
+    pub settings: Vec<(u32, u32, i32)>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Mapped {
+    pub bytes: u64,
+    pub handle: u32,
+    pub offset: u64,
+    /// `CUmemAccess_flags`.
+    pub access: u32,
+}
+
+/// One change.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Change {
+    Stream {
+        index: u32,
+        priority: i32,
+    },
+    StreamGone {
+        index: u32,
+    },
+    Module {
+        id: u32,
+        spec: ModuleSpec,
+    },
+    ModuleGone {
+        id: u32,
+    },
+    Function {
+        module: u32,
+        function: u32,
+        attribute: u32,
+        value: i32,
+    },
+    Alloc {
+        address: u64,
+        bytes: u64,
+    },
+    Free {
+        address: u64,
+    },
+    Reserve {
+        address: u64,
+        bytes: u64,
+    },
+    Unreserve {
+        address: u64,
+    },
+    Physical {
+        handle: u32,
+        bytes: u64,
+    },
+    PhysicalGone {
+        handle: u32,
+    },
+    Map {
+        address: u64,
+        mapped: Mapped,
+    },
+    Unmap {
+        address: u64,
+    },
+    Access {
+        address: u64,
+        access: u32,
+    },
+    Alias {
+        user: u64,
+        window: u64,
+        bytes: u64,
+    },
+    AliasGone {
+        user: u64,
+    },
+    Limit {
+        limit: u32,
+        value: u64,
+    },
+    Fault {
+        result: u32,
+        text: String,
+    },
+    /// Everything is gone (device reset).
+    Reset,
+    /// Nothing changed; carries an answer.
+    Nothing,
+}
+
+/// A change with where it came from and what was answered.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Logged {
+    pub change: Change,
+    /// Ring position after the record that caused it; 0 if none did.
+    pub end: u64,
+    /// Slot, request, result, words.
+    pub answer: Option<(u32, u64, u32, [u64; 6])>,
+}
+
+impl Logged {
+    #[must_use]
+    pub fn plain(change: Change) -> Self {
+        Self { change, end: 0, answer: None }
+    }
+
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        serde_json::to_vec(self).unwrap_or_default()
+    }
+
+    /// # Errors
+    /// A sentence when the entry is damaged.
+    pub fn decode(bytes: &[u8]) -> Result<Self, String> {
+        serde_json::from_slice(bytes).map_err(|error| format!("a journal entry is damaged: {error}"))
+    }
+
+    #[must_use]
+    pub fn answer(&self) -> Option<(u32, u64, Answer)> {
+        self.answer.map(|(slot, request, result, words)| (slot, request, Answer { result, words }))
+    }
+}
+
+/// All objects of a client.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Objects {
+    /// Index to priority.
+    pub streams: BTreeMap<u32, i32>,
+    pub modules: BTreeMap<u32, ModuleSpec>,
+    /// Address to bytes as asked for.
+    pub allocations: BTreeMap<u64, u64>,
+    pub reservations: BTreeMap<u64, u64>,
+    pub physical: BTreeMap<u32, u64>,
+    pub mappings: BTreeMap<u64, Mapped>,
+    /// Private address to window address and bytes.
+    pub aliases: BTreeMap<u64, (u64, u64)>,
+    pub limits: BTreeMap<u32, u64>,
+    pub fault: Option<(u32, String)>,
+}
+
+impl Objects {
+    pub fn apply(&mut self, change: &Change) {
+        match change {
+            Change::Stream { index, priority } => {
+                self.streams.insert(*index, *priority);
+            }
+            Change::StreamGone { index } => {
+                self.streams.remove(index);
+            }
+            Change::Module { id, spec } => {
+                self.modules.insert(*id, spec.clone());
+            }
+            Change::ModuleGone { id } => {
+                self.modules.remove(id);
+            }
+            Change::Function { module, function, attribute, value } => {
+                if let Some(spec) = self.modules.get_mut(module) {
+                    spec.settings.retain(|(f, a, _)| (f, a) != (function, attribute));
+                    spec.settings.push((*function, *attribute, *value));
+                }
+            }
+            Change::Alloc { address, bytes } => {
+                self.allocations.insert(*address, *bytes);
+            }
+            Change::Free { address } => {
+                self.allocations.remove(address);
+            }
+            Change::Reserve { address, bytes } => {
+                self.reservations.insert(*address, *bytes);
+            }
+            Change::Unreserve { address } => {
+                self.reservations.remove(address);
+            }
+            Change::Physical { handle, bytes } => {
+                self.physical.insert(*handle, *bytes);
+            }
+            Change::PhysicalGone { handle } => {
+                self.physical.remove(handle);
+            }
+            Change::Map { address, mapped } => {
+                self.mappings.insert(*address, *mapped);
+            }
+            Change::Unmap { address } => {
+                self.mappings.remove(address);
+            }
+            Change::Access { address, access } => {
+                if let Some(mapped) = self.mappings.get_mut(address) {
+                    mapped.access = *access;
+                }
+            }
+            Change::Alias { user, window, bytes } => {
+                self.aliases.insert(*user, (*window, *bytes));
+            }
+            Change::AliasGone { user } => {
+                self.aliases.remove(user);
+            }
+            Change::Limit { limit, value } => {
+                self.limits.insert(*limit, *value);
+            }
+            Change::Fault { result, text } => self.fault = Some((*result, text.clone())),
+            Change::Reset => *self = Self::default(),
+            Change::Nothing => {}
+        }
+    }
+
+    /// The entries that lead to this state.
+    #[must_use]
+    pub fn snapshot(&self) -> Vec<Change> {
+        let mut out = Vec::new();
+        out.extend(self.streams.iter().map(|(index, priority)| Change::Stream { index: *index, priority: *priority }));
+        out.extend(self.allocations.iter().map(|(address, bytes)| Change::Alloc { address: *address, bytes: *bytes }));
+        out.extend(self.reservations.iter().map(|(address, bytes)| Change::Reserve { address: *address, bytes: *bytes }));
+        out.extend(self.physical.iter().map(|(handle, bytes)| Change::Physical { handle: *handle, bytes: *bytes }));
+        out.extend(self.mappings.iter().map(|(address, mapped)| Change::Map { address: *address, mapped: *mapped }));
+        out.extend(self.aliases.iter().map(|(user, (window, bytes))| Change::Alias { user: *user, window: *window, bytes: *bytes }));
+        out.extend(self.modules.iter().map(|(id, spec)| Change::Module { id: *id, spec: spec.clone() }));
+        out.extend(self.limits.iter().map(|(limit, value)| Change::Limit { limit: *limit, value: *value }));
+        out.extend(self.fault.iter().map(|(result, text)| Change::Fault { result: *result, text: text.clone() }));
+        out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn change() -> impl Strategy<Value = Change> {
+        let small = 0_u32..4;
+        let address = (0_u64..6).prop_map(|n| n * 4096);
+        prop_oneof![
+            (small.clone(), -5..1_i32).prop_map(|(index, priority)| Change::Stream { index, priority }),
+            small.clone().prop_map(|index| Change::StreamGone { index }),
+            (small.clone(), "[a-f]{3}")
+                .prop_map(|(id, image)| Change::Module { id, spec: ModuleSpec { image, variables: vec![("v".into(), 1, 2)], settings: vec![] } }),
+            small.clone().prop_map(|id| Change::ModuleGone { id }),
+            (small.clone(), small.clone(), any::<i32>()).prop_map(|(module, function, value)| Change::Function { module, function, attribute: 8, value }),
+            (address.clone(), 1_u64..100).prop_map(|(address, bytes)| Change::Alloc { address, bytes }),
+            address.clone().prop_map(|address| Change::Free { address }),
+            (address.clone(), small.clone())
+                .prop_map(|(address, handle)| Change::Map { address, mapped: Mapped { bytes: 4096, handle, offset: 0, access: 0 } }),
+            (address.clone(), 0_u32..4).prop_map(|(address, access)| Change::Access { address, access }),
+            address.clone().prop_map(|address| Change::Unmap { address }),
+            (address.clone(), address).prop_map(|(user, window)| Change::Alias { user, window, bytes: 4096 }),
+            (small.clone(), any::<u64>()).prop_map(|(limit, value)| Change::Limit { limit, value }),
+            (small, "[a-z]{1,5}").prop_map(|(result, text)| Change::Fault { result, text }),
+            Just(Change::Reset),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn a_snapshot_and_the_whole_log_mean_the_same(changes in proptest::collection::vec(change(), 0..60)) {
+            let mut live = Objects::default();
+            for c in &changes {
+                live.apply(c);
+                let logged = Logged { change: c.clone(), end: 7, answer: Some((1, 2, 3, [4; 6])) };
+                prop_assert_eq!(&Logged::decode(&logged.encode()).expect("what was written can be read"), &logged);
+            }
+            let mut replayed = Objects::default();
+            for c in live.snapshot() {
+                replayed.apply(&c);
+            }
+            prop_assert_eq!(live, replayed);
+        }
+    }
+}

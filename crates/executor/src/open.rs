@@ -1,0 +1,238 @@
+//! Opening a session: a new one, or one a dead predecessor served. There is no difference but what the journal says.
+
+use crate::error::ExecutorError;
+use crate::intake::Intake;
+use crate::memory::physical_key;
+use crate::module::Restored;
+use crate::objects::{Logged, Objects};
+use crate::session::{Barrier, Inner, Parts, Session};
+use crate::shared::Shared;
+use crate::stream::Stream;
+use cumux_device::{ClientSpec, Fault, Interrupted};
+use cumux_keeper::client::Item;
+use cumux_link::connection::exactly;
+use cumux_ring::file;
+use cumux_ring::journal::{Journal, WorkEntry};
+use cumux_ring::service::Service;
+use cumux_wire::layout;
+use cumux_wire::message::Session as Sheet;
+use cumux_wire::record::{self, Op};
+use cumux_wire::result;
+use std::collections::HashMap;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+/// Descriptors of a session in the order of `ToExecutor::Attach`.
+pub struct Files {
+    ring: OwnedFd,
+    page: OwnedFd,
+    window: OwnedFd,
+    journal: OwnedFd,
+    doorbell: OwnedFd,
+    marks: OwnedFd,
+}
+
+impl Files {
+    /// # Errors
+    /// [`ExecutorError::Link`] when their number is wrong.
+    pub fn new(descriptors: Vec<OwnedFd>) -> Result<Self, ExecutorError> {
+        let [ring, page, window, journal, doorbell, marks] = exactly(descriptors)?;
+        Ok(Self { ring, page, window, journal, doorbell, marks })
+    }
+}
+
+/// Opens a session as generation `generation` and adds it to the intake. `images` holds the stored images by content name.
+///
+/// # Errors
+/// When a file is damaged or the device refuses: this client cannot be served.
+pub fn open(
+    shared: &Arc<Shared>,
+    intake: &Intake,
+    sheet: Sheet,
+    files: Files,
+    generation: u32,
+    images: &HashMap<String, Vec<u8>>,
+) -> Result<(), ExecutorError> {
+    let device = shared.device.clone();
+    let client = sheet.id;
+    let service = Service::map(&files.ring, &files.page)?;
+    let journal = Journal::map(&files.journal)?;
+    file::check(&files.marks, layout::MARKS_BYTES)?;
+    let marks = (device.marks_bytes() > 0).then(|| files.marks.as_fd());
+    device.open_client(client, &ClientSpec { multiprocessors: sheet.multiprocessors }, marks)?;
+    let opened = restore(shared, intake, sheet, service, journal, files, generation, images);
+    if opened.is_err() {
+        intake.remove(client);
+        device.close_client(client);
+    }
+    opened
+}
+
+#[expect(clippy::too_many_arguments, reason = "one caller; the pieces have just been taken apart there")]
+fn restore(
+    shared: &Arc<Shared>,
+    intake: &Intake,
+    sheet: Sheet,
+    service: Service,
+    journal: Journal,
+    files: Files,
+    generation: u32,
+    images: &HashMap<String, Vec<u8>>,
+) -> Result<(), ExecutorError> {
+    let client = sheet.id;
+    shared.device.map_window(client, files.window.as_fd(), layout::window_address(sheet.window_slot), layout::WINDOW_BYTES)?;
+    let mut objects = Objects::default();
+    let (mut taken, mut last_answer) = (journal.taken(), None);
+    for bytes in journal.objects()? {
+        let logged = Logged::decode(&bytes).map_err(ExecutorError::Damaged)?;
+        taken = taken.max(logged.end);
+        last_answer = logged.answer().or(last_answer);
+        objects.apply(&logged.change);
+    }
+    let work = journal.work()?;
+    taken = work.iter().fold(taken, |t, entry| t.max(entry.ring_end));
+    let resumed = taken > 0;
+    service.set_generation(generation);
+    let session = Arc::new(Session::new(sheet, shared.clone(), Parts { service, journal, doorbell: files.doorbell, taken }));
+    {
+        let mut inner = session.lock();
+        // Known before anything is submitted, so that no report gets lost; intake and reports wait for the lock.
+        intake.add(&session)?;
+        inner.objects = objects;
+        session.restore_memory(&mut inner)?;
+        for (index, priority) in inner.objects.streams.clone() {
+            session.open_stream(&mut inner, index, priority)?;
+        }
+        let limits = inner.objects.limits.clone();
+        for (limit, value) in limits {
+            let _ = shared.device.set_limit(client, limit, value);
+        }
+        for (user, (window, bytes)) in inner.objects.aliases.clone() {
+            shared.device.alias(client, user, window, bytes)?;
+        }
+        let modules = inner.objects.modules.clone();
+        for (id, spec) in modules {
+            let image = images.get(&spec.image).ok_or_else(|| ExecutorError::Damaged(format!("the image of module {id} is not in the keeper")))?;
+            shared.device.load_module(client, id, image, &mut Restored(&spec.variables))?;
+            for (function, attribute, value) in spec.settings {
+                let _ = shared.device.set_function(client, id, function, attribute, value);
+            }
+        }
+        if resumed {
+            inner.status.takeovers = generation.saturating_sub(1);
+        }
+        session.service.take(&mut inner.consumer, taken);
+        inner.journal.set_taken(taken);
+        session.restore_work(&mut inner, &work)?;
+        // The predecessor may have died between commit and answer; answering twice is harmless, requests have numbers.
+        if let Some((slot, request, answer)) = last_answer {
+            session.service.answer(slot, request, &answer);
+        }
+        if let Some((code, text)) = inner.objects.fault.clone() {
+            session.service.set_sticky(code);
+            inner.status.error = code;
+            inner.status.fault = text;
+        } else {
+            for interrupted in shared.device.recover(client) {
+                match interrupted {
+                    Interrupted::Resume { stream_token, resume } => {
+                        inner.resumes.insert(stream_token, resume);
+                    }
+                    Interrupted::Lost { stream_token, why } => {
+                        // What is no longer pending was done and reported.
+                        if work.iter().any(|entry| entry.token == stream_token) {
+                            let text = format!("the service was interrupted and this client's work cannot be repeated safely: {why}");
+                            session.fault(&mut inner, &Fault { result: result::LAUNCH_FAILED, text });
+                        }
+                    }
+                }
+            }
+        }
+        let all: Vec<u32> = inner.streams.keys().copied().collect();
+        session.drive(&mut inner, all);
+        session.pass_barriers(&mut inner);
+    }
+    session.service.notify();
+    Ok(())
+}
+
+impl Session {
+    /// Maps what the keeper has of this session and permits what the objects say.
+    fn restore_memory(&self, inner: &mut Inner) -> Result<(), ExecutorError> {
+        let items: Vec<Item> = self.shared.keeper()?.list(self.sheet.id).map_err(|e| ExecutorError::Keeper(e.to_string()))?;
+        for item in items {
+            let bytes = item.note.parse::<u64>().unwrap_or(0);
+            if let Some(address) = item.key.strip_prefix("extent-").and_then(|a| u64::from_str_radix(a, 16).ok()) {
+                let file = item.descriptors.into_iter().next().ok_or_else(|| ExecutorError::Damaged(format!("{} has no descriptor", item.key)))?;
+                if !self.shared.arena.lock().claim(address, bytes) {
+                    return Err(ExecutorError::Damaged(format!("{} overlaps another", item.key)));
+                }
+                self.shared.device.map(address, file.as_fd(), 0, bytes)?;
+                inner.heap.add_extent(address, bytes);
+                inner.extents.insert(address, file);
+            } else if let Some(handle) = item.key.strip_prefix("physical-").and_then(|h| h.parse::<u32>().ok())
+                && let Some(file) = item.descriptors.into_iter().next()
+            {
+                if inner.objects.physical.contains_key(&handle) {
+                    let _ = self.shared.charge(self.sheet.id, bytes, 0);
+                    inner.physical.insert(handle, file);
+                } else {
+                    // Made by the predecessor, never committed.
+                    self.shared.drop_kept(self.sheet.id, &physical_key(handle));
+                }
+            }
+        }
+        let damaged = |what: &str, address: u64| ExecutorError::Damaged(format!("{what} at {address:#x} cannot be restored"));
+        for (address, bytes) in inner.objects.allocations.clone() {
+            if !self.restore_range(inner, address, bytes) {
+                return Err(damaged("the allocation", address));
+            }
+        }
+        let variables: Vec<(u64, u64)> = inner.objects.modules.values().flat_map(|m| m.variables.iter().map(|(_, a, b)| (*a, *b))).collect();
+        for (address, bytes) in variables {
+            if !self.restore_range(inner, address, bytes) {
+                return Err(damaged("the variable", address));
+            }
+        }
+        for (address, bytes) in &inner.objects.reservations {
+            if !self.shared.arena.lock().claim(*address, *bytes) {
+                return Err(damaged("the reservation", *address));
+            }
+        }
+        for (address, mapped) in &inner.objects.mappings {
+            let file = inner.physical.get(&mapped.handle).ok_or_else(|| damaged("the mapping", *address))?;
+            self.shared.device.map(*address, file.as_fd(), mapped.offset, mapped.bytes)?;
+            if mapped.access != 0 {
+                self.shared.device.allow(self.client(), *address, mapped.bytes, mapped.access == 3);
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts accepted work back into its streams, and barriers where they were.
+    fn restore_work(&self, inner: &mut Inner, work: &[WorkEntry]) -> Result<(), ExecutorError> {
+        for entry in work {
+            let decoded = record::decode(&entry.record).map_err(|e| ExecutorError::Damaged(e.to_string()))?;
+            let header = decoded.header;
+            if decoded.op.in_stream() {
+                if header.seq <= inner.journal.completed(header.stream) {
+                    inner.journal.retire(entry.token);
+                } else if let Some(stream) = inner.streams.get_mut(&header.stream) {
+                    stream.push(entry.token, header.seq, decoded.op);
+                    inner.status.in_flight += 1;
+                }
+            } else {
+                let waits = match decoded.op {
+                    Op::StreamDestroy { index } => inner.streams.get(&index).map(|s: &Stream| (index, s.last())).into_iter().collect(),
+                    _ => inner.streams.iter().filter(|(_, s)| !s.is_idle()).map(|(i, s)| (*i, s.last())).collect(),
+                };
+                inner.barriers.push_back(Barrier { waits, header, op: decoded.op, token: entry.token });
+            }
+        }
+        let done: Vec<(u32, u64)> = inner.streams.iter().map(|(index, stream)| (*index, stream.done())).collect();
+        for (index, done) in done {
+            self.service.set_completed(index, done);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,418 @@
+//! One client: its files, its objects, its streams. Everything about it happens under one lock.
+//!
+//! Two threads of the executor come here: the intake thread with records ([`Session::intake`]) and the device's threads with reports
+//! ([`Session::retired`]). Both end in [`drive`](crate::drive), which starts whatever can start.
+//!
+//! Order of writes, so that a successor can go on after a death at any point: effect → journal → `taken` → answer for control records;
+//! journal → `taken` → device for stream work; device → `journal.completed` → `page.completed` for completions.
+
+use crate::error::ExecutorError;
+use crate::heap::Heap;
+use crate::objects::{Change, Logged, Objects};
+use crate::shared::Shared;
+use crate::stream::Stream;
+use cumux_device::{Fault, Outcome, Resume, StreamId};
+use cumux_ring::journal::Journal;
+use cumux_ring::page::Answer;
+use cumux_ring::queue::{Consumer, Next};
+use cumux_ring::service::Service;
+use cumux_wire::message::{ClientStatus, FromExecutor, Session as Sheet};
+use cumux_wire::record::{self, Header, NO_ANSWER, Op};
+use cumux_wire::result;
+use parking_lot::Mutex;
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+/// Records taken from one client before the next one has its turn.
+const TURN: usize = 64;
+
+/// An operation that waits until everything its client pushed before is over.
+#[derive(Debug)]
+pub struct Barrier {
+    /// Stream and sequence that must be done.
+    pub waits: Vec<(u32, u64)>,
+    pub header: Header,
+    pub op: Op,
+    pub token: u64,
+}
+
+pub struct Session {
+    pub sheet: Sheet,
+    pub shared: Arc<Shared>,
+    pub service: Service,
+    doorbell: OwnedFd,
+    inner: Mutex<Inner>,
+}
+
+/// The changing part, under the session's lock.
+pub struct Inner {
+    pub journal: Journal,
+    pub consumer: Consumer,
+    pub objects: Objects,
+    pub heap: Heap,
+    /// Descriptors of the extents in the heap, for a keeper that was replaced.
+    pub extents: HashMap<u64, OwnedFd>,
+    pub physical: HashMap<u32, OwnedFd>,
+    /// Released by the client but still mapped.
+    pub released: BTreeSet<u32>,
+    pub streams: HashMap<u32, Stream>,
+    pub by_device: HashMap<StreamId, u32>,
+    /// Streams that wait for another: by the awaited one.
+    pub watchers: HashMap<u32, Vec<u32>>,
+    /// Streams at a host callback or a value wait.
+    pub parked: BTreeSet<u32>,
+    pub barriers: VecDeque<Barrier>,
+    /// What a predecessor had done of a kernel.
+    pub resumes: HashMap<u64, Resume>,
+    /// Bytes used at the end of the window for managed variables.
+    pub managed: u64,
+    /// A slow operation (module load) runs for the record at the front of the ring.
+    pub busy: bool,
+    /// The journal was full when intake last looked.
+    pub stalled: bool,
+    pub closing: bool,
+    /// The ring cannot be believed any more.
+    pub deaf: bool,
+    pub text: VecDeque<u8>,
+    pub status: ClientStatus,
+    buffer: Vec<u8>,
+}
+
+/// What a session is made of when it is opened.
+pub struct Parts {
+    pub service: Service,
+    pub journal: Journal,
+    pub doorbell: OwnedFd,
+    pub taken: u64,
+}
+
+impl Session {
+    #[must_use]
+    pub fn new(sheet: Sheet, shared: Arc<Shared>, parts: Parts) -> Self {
+        let status = ClientStatus { session: sheet.id, pid: sheet.pid, program: sheet.program.clone(), state: "running".into(), ..ClientStatus::default() };
+        Self {
+            service: parts.service,
+            doorbell: parts.doorbell,
+            inner: Mutex::new(Inner {
+                journal: parts.journal,
+                consumer: Service::consumer(parts.taken),
+                objects: Objects::default(),
+                heap: Heap::default(),
+                extents: HashMap::new(),
+                physical: HashMap::new(),
+                released: BTreeSet::new(),
+                streams: HashMap::new(),
+                by_device: HashMap::new(),
+                watchers: HashMap::new(),
+                parked: BTreeSet::new(),
+                barriers: VecDeque::new(),
+                resumes: HashMap::new(),
+                managed: 0,
+                busy: false,
+                stalled: false,
+                closing: false,
+                deaf: false,
+                text: VecDeque::new(),
+                status,
+                buffer: Vec::new(),
+            }),
+            sheet,
+            shared,
+        }
+    }
+
+    pub fn doorbell(&self) -> BorrowedFd<'_> {
+        self.doorbell.as_fd()
+    }
+
+    pub fn lock(&self) -> parking_lot::MutexGuard<'_, Inner> {
+        self.inner.lock()
+    }
+
+    #[must_use]
+    pub fn client(&self) -> u32 {
+        self.sheet.id
+    }
+
+    /// Takes up to one turn of records. Returns whether anything moved.
+    pub fn intake(self: &Arc<Self>) -> bool {
+        let mut inner = self.inner.lock();
+        let mut moved = false;
+        let parked: Vec<u32> = inner.parked.iter().copied().collect();
+        if !parked.is_empty() {
+            moved |= self.drive(&mut inner, parked);
+        }
+        for _ in 0..TURN {
+            if inner.busy || inner.deaf || inner.closing {
+                break;
+            }
+            if !inner.journal.has_room() {
+                inner.stalled = true;
+                break;
+            }
+            let mut buffer = std::mem::take(&mut inner.buffer);
+            let next = self.service.peek(&mut inner.consumer, &mut buffer);
+            match next {
+                Ok(Next::Empty) => {
+                    inner.buffer = buffer;
+                    break;
+                }
+                Ok(Next::Record { end }) => {
+                    self.one(&mut inner, end, &buffer);
+                    moved = true;
+                }
+                Err(error) => self.violation(&mut inner, &error.to_string()),
+            }
+            inner.buffer = buffer;
+        }
+        if moved {
+            self.service.notify();
+        }
+        moved
+    }
+
+    /// Whether intake would find something now; for the moment between announcing sleep and sleeping.
+    #[must_use]
+    pub fn has_more(&self) -> bool {
+        let mut inner = self.inner.lock();
+        if inner.busy || inner.deaf || inner.closing || !inner.journal.has_room() {
+            return false;
+        }
+        let mut buffer = std::mem::take(&mut inner.buffer);
+        let next = self.service.peek(&mut inner.consumer, &mut buffer);
+        inner.buffer = buffer;
+        let host_ready = inner.parked.iter().any(|index| inner.streams.get(index).is_some_and(|stream| self.service.host_done(*index) > stream.done()));
+        host_ready || !matches!(next, Ok(Next::Empty))
+    }
+
+    /// Whether a stream waits for a value in memory, which nobody announces.
+    #[must_use]
+    pub fn polls(&self) -> bool {
+        !self.inner.lock().parked.is_empty()
+    }
+
+    fn one(self: &Arc<Self>, inner: &mut Inner, end: u64, bytes: &[u8]) {
+        let record = match record::decode(bytes) {
+            Ok(record) => record,
+            Err(error) => return self.violation(inner, &error.to_string()),
+        };
+        if let Some((code, _)) = inner.objects.fault {
+            // The client has been told; whatever it still sends is answered the same way.
+            self.answer(&record.header, &crate::shared::answer(code));
+            if record.op.in_stream() {
+                self.service.set_completed(record.header.stream, record.header.seq);
+            }
+            self.taken(inner, end);
+            return;
+        }
+        if !record.op.in_stream() {
+            return self.control(inner, end, bytes, record);
+        }
+        let index = record.header.stream;
+        let Some(stream) = inner.streams.get(&index) else {
+            return self.violation(inner, &format!("work for stream {index}, which does not exist"));
+        };
+        if record.header.seq != stream.last() + 1 {
+            return self.violation(inner, &format!("stream {index} jumps from {} to {}", stream.last(), record.header.seq));
+        }
+        let token = inner.journal.accept(end, bytes);
+        self.taken(inner, end);
+        if let Some(stream) = inner.streams.get_mut(&index) {
+            stream.push(token, record.header.seq, record.op);
+        }
+        inner.status.in_flight += 1;
+        self.drive(inner, vec![index]);
+    }
+
+    pub fn taken(&self, inner: &mut Inner, end: u64) {
+        inner.journal.set_taken(end);
+        self.service.take(&mut inner.consumer, end);
+    }
+
+    pub fn answer(&self, header: &Header, answer: &Answer) {
+        if header.answer != NO_ANSWER {
+            self.service.answer(header.answer, header.request, answer);
+        }
+    }
+
+    /// Commits a change: journal, `taken` (if a record at `end` caused it), answer.
+    pub fn commit(&self, inner: &mut Inner, change: Change, end: u64, reply: Option<(&Header, Answer)>) {
+        let answer = reply.and_then(|(header, a)| (header.answer != NO_ANSWER).then_some((header.answer, header.request, a.result, a.words)));
+        let logged = Logged { change, end, answer };
+        let Inner { journal, objects, .. } = inner;
+        let written = journal.append_object(&logged.encode(), || objects.snapshot().into_iter().map(|c| Logged::plain(c).encode()).collect());
+        inner.objects.apply(&logged.change);
+        if let Err(error) = written {
+            // Too many objects for the journal: the client goes on, a takeover would not find all of it.
+            tracing::error!("session {}: {error}", self.sheet.id);
+        }
+        if end != 0 {
+            self.taken(inner, end);
+        }
+        if let Some((header, a)) = reply {
+            self.answer(header, &a);
+        }
+        let used = self.shared.charged(self.sheet.id);
+        inner.status.memory = used;
+        inner.status.memory_peak = inner.status.memory_peak.max(used);
+        self.service.set_memory_used(used);
+    }
+
+    /// The device reports.
+    pub fn retired(self: &Arc<Self>, device: StreamId, token: u64, outcome: Outcome) {
+        let mut inner = self.inner.lock();
+        let Some(index) = inner.by_device.get(&device).copied() else { return };
+        if inner.objects.fault.is_some() || inner.closing {
+            return;
+        }
+        match outcome {
+            Outcome::Cancelled => return,
+            Outcome::Fault(fault) => {
+                self.fault(&mut inner, &fault);
+                return;
+            }
+            Outcome::Done { device_ns } => {
+                let Some(stream) = inner.streams.get_mut(&index) else { return };
+                let Some(pending) = stream.finished(token) else { return };
+                let event = if let Op::EventTime { event } = pending.op { Some(event) } else { None };
+                let kernel = matches!(pending.op, Op::Launch(_));
+                if let Some(event) = event {
+                    self.service.set_event_ns(event, now_ns());
+                } else if kernel {
+                    inner.status.kernels += 1;
+                    inner.status.gpu_ns += device_ns;
+                } else {
+                    inner.status.copies += 1;
+                }
+            }
+        }
+        self.drive(&mut inner, vec![index]);
+        self.flush_text(&mut inner);
+        self.service.notify();
+        if inner.stalled && inner.journal.has_room() {
+            inner.stalled = false;
+            self.shared.wake_intake();
+        }
+    }
+
+    /// Device printf text; kept until the client's ring has room, up to 1 MiB.
+    pub fn text(&self, text: &[u8]) {
+        let mut inner = self.inner.lock();
+        inner.text.extend(text);
+        while inner.text.len() > 1 << 20 {
+            inner.text.pop_front();
+        }
+        self.flush_text(&mut inner);
+    }
+
+    fn flush_text(&self, inner: &mut Inner) {
+        while !inner.text.is_empty() {
+            let put = self.service.put_text(inner.text.as_slices().0);
+            if put == 0 {
+                break;
+            }
+            inner.text.drain(..put);
+        }
+    }
+
+    /// The client is in error from now on: everything it waits for is over, everything it asks is answered with the code.
+    pub fn fault(&self, inner: &mut Inner, fault: &Fault) {
+        if inner.objects.fault.is_some() {
+            return;
+        }
+        tracing::info!("session {} (pid {}): {}", self.sheet.id, self.sheet.pid, fault.text);
+        self.service.set_sticky(fault.result);
+        self.commit(inner, Change::Fault { result: fault.result, text: fault.text.clone() }, 0, None);
+        let indices: Vec<u32> = inner.streams.keys().copied().collect();
+        for index in indices {
+            let Some(stream) = inner.streams.get_mut(&index) else { continue };
+            let tokens = stream.abandon();
+            let done = stream.done();
+            inner.journal.set_completed(index, done);
+            for token in tokens {
+                inner.journal.retire(token);
+            }
+            self.service.set_completed(index, done);
+        }
+        while let Some(barrier) = inner.barriers.pop_front() {
+            inner.journal.retire(barrier.token);
+            self.answer(&barrier.header, &crate::shared::answer(fault.result));
+        }
+        inner.parked.clear();
+        inner.watchers.clear();
+        inner.status.in_flight = 0;
+        inner.status.error = fault.result;
+        inner.status.fault.clone_from(&fault.text);
+        self.flush_text(inner);
+        self.service.notify();
+        self.shared.report(FromExecutor::Fault { session: self.sheet.id, result: fault.result, text: fault.text.clone() });
+        self.shared.device.stop_client(self.client(), fault.clone());
+        // Intake may have been stalled or parked; it answers everything from now on.
+        inner.stalled = false;
+        self.shared.wake_intake();
+    }
+
+    /// What came through the ring cannot be: the client is in error and nothing more is read from it.
+    pub fn violation(&self, inner: &mut Inner, what: &str) {
+        let text = format!("the client broke the protocol: {what}; its requests are no longer read");
+        self.fault(inner, &Fault { result: result::MPS_RPC_FAILURE, text });
+        inner.deaf = true;
+    }
+
+    /// Ends the session: nothing of it runs any more when this returns. Its memory is gone.
+    ///
+    /// # Errors
+    /// When the device does not give the memory back.
+    pub fn close(&self) -> Result<ClientStatus, ExecutorError> {
+        self.inner.lock().closing = true;
+        self.shared.device.close_client(self.client());
+        let mut inner = self.inner.lock();
+        let mappings: Vec<(u64, u64)> = inner.objects.mappings.iter().map(|(a, m)| (*a, m.bytes)).collect();
+        for (address, bytes) in mappings {
+            self.shared.device.unmap(address, bytes)?;
+        }
+        for (address, bytes) in inner.heap.extents() {
+            self.shared.device.unmap(address, bytes)?;
+            self.shared.arena.lock().release(address, bytes);
+        }
+        for (address, bytes) in &inner.objects.reservations {
+            self.shared.arena.lock().release(*address, *bytes);
+        }
+        inner.physical.clear();
+        self.shared.forget_charges(self.sheet.id);
+        let mut status = inner.status.clone();
+        status.memory = 0;
+        Ok(status)
+    }
+
+    /// Gives a new keeper everything that belongs to this session's memory.
+    ///
+    /// # Errors
+    /// When it does not take it.
+    pub fn rekeep(&self) -> Result<(), ExecutorError> {
+        let inner = self.inner.lock();
+        for (address, bytes) in inner.heap.extents() {
+            if let Some(file) = inner.extents.get(&address) {
+                self.shared.keep(self.sheet.id, &crate::memory::extent_key(address), &bytes.to_string(), &[file.as_fd()])?;
+            }
+        }
+        for (handle, file) in &inner.physical {
+            let bytes = inner.objects.physical.get(handle).copied().unwrap_or(0);
+            self.shared.keep(self.sheet.id, &crate::memory::physical_key(*handle), &bytes.to_string(), &[file.as_fd()])?;
+        }
+        Ok(())
+    }
+
+    #[must_use]
+    pub fn status(&self) -> ClientStatus {
+        self.inner.lock().status.clone()
+    }
+}
+
+/// CLOCK_MONOTONIC in nanoseconds.
+#[must_use]
+pub fn now_ns() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    now.tv_sec.cast_unsigned() * 1_000_000_000 + now.tv_nsec.cast_unsigned()
+}

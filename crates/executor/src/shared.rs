@@ -1,0 +1,207 @@
+//! What all sessions of an executor share: the device, the arena, the keeper, the store of images, and the way to report.
+
+use crate::arena::Arena;
+use crate::error::ExecutorError;
+use cumux_device::{Device, DeviceError};
+use cumux_keeper::client::Keeper;
+use cumux_ring::page::Answer;
+use cumux_wire::message::FromExecutor;
+use cumux_wire::result;
+use parking_lot::{Mutex, RwLock};
+use std::collections::HashMap;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+
+/// Session number under which images are kept: they belong to nobody.
+pub const IMAGES: u32 = u32::MAX;
+
+pub struct Shared {
+    pub device: Arc<dyn Device>,
+    pub arena: Mutex<Arena>,
+    keeper: RwLock<Option<Arc<Keeper>>>,
+    /// Stored images by content hash; the keeper has them too.
+    images: Mutex<HashMap<String, OwnedFd>>,
+    /// Bytes charged to each session.
+    charges: Mutex<HashMap<u32, u64>>,
+    reports: Mutex<Sender<FromExecutor>>,
+    /// Wakes the intake thread.
+    bell: OwnedFd,
+}
+
+impl Shared {
+    /// # Errors
+    /// [`ExecutorError::System`] when no eventfd can be made.
+    pub fn new(device: Arc<dyn Device>, reports: Sender<FromExecutor>) -> Result<Self, ExecutorError> {
+        use rustix::event::{EventfdFlags, eventfd};
+        Ok(Self {
+            device,
+            arena: Mutex::default(),
+            keeper: RwLock::new(None),
+            images: Mutex::default(),
+            charges: Mutex::default(),
+            reports: Mutex::new(reports),
+            bell: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+        })
+    }
+
+    pub fn bell(&self) -> BorrowedFd<'_> {
+        self.bell.as_fd()
+    }
+
+    pub fn wake_intake(&self) {
+        let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
+    }
+
+    pub fn report(&self, message: FromExecutor) {
+        // The receiver lives as long as the process.
+        let _ = self.reports.lock().send(message);
+    }
+
+    pub fn set_keeper(&self, keeper: Keeper) {
+        *self.keeper.write() = Some(Arc::new(keeper));
+    }
+
+    pub fn keeper(&self) -> Result<Arc<Keeper>, ExecutorError> {
+        self.keeper.read().clone().ok_or_else(|| ExecutorError::Keeper("there is none yet".into()))
+    }
+
+    pub fn keep(&self, session: u32, key: &str, note: &str, files: &[BorrowedFd<'_>]) -> Result<(), ExecutorError> {
+        self.keeper()?.keep(session, key, note, files).map_err(|e| ExecutorError::Keeper(e.to_string()))
+    }
+
+    pub fn drop_kept(&self, session: u32, key: &str) {
+        if let Ok(keeper) = self.keeper()
+            && let Err(error) = keeper.drop_key(session, key)
+        {
+            tracing::warn!("the keeper did not drop {key} of session {session}: {error}");
+        }
+    }
+
+    /// Stores an image by content; returns its name.
+    ///
+    /// # Errors
+    /// When the keeper or the kernel refuses.
+    pub fn store_image(&self, image: &[u8]) -> Result<String, ExecutorError> {
+        let name = blake3::hash(image).to_hex().to_string();
+        if self.images.lock().contains_key(&name) {
+            return Ok(name);
+        }
+        let file = cumux_ring::create("cumux-image", image.len() as u64)?;
+        let mut at = 0;
+        while at < image.len() {
+            at += rustix::io::pwrite(&file, &image[at..], at as u64)?;
+        }
+        self.keep(IMAGES, &format!("image-{name}"), &image.len().to_string(), &[file.as_fd()])?;
+        self.images.lock().insert(name.clone(), file);
+        Ok(name)
+    }
+
+    /// Images a predecessor stored.
+    ///
+    /// # Errors
+    /// When the keeper does not answer.
+    pub fn restore_images(&self) -> Result<HashMap<String, Vec<u8>>, ExecutorError> {
+        let items = self.keeper()?.list(IMAGES).map_err(|e| ExecutorError::Keeper(e.to_string()))?;
+        let mut out = HashMap::new();
+        for item in items {
+            let name = item.key.strip_prefix("image-").map(str::to_owned);
+            let (Some(name), Some(file)) = (name, item.descriptors.into_iter().next()) else { continue };
+            let length = usize::try_from(rustix::fs::fstat(&file)?.st_size).unwrap_or(0);
+            let mut bytes = vec![0; length];
+            let mut at = 0;
+            while at < length {
+                let got = rustix::io::pread(&file, &mut bytes[at..], at as u64)?;
+                if got == 0 {
+                    return Err(ExecutorError::Damaged(format!("the stored image {name} is cut short")));
+                }
+                at += got;
+            }
+            self.images.lock().insert(name.clone(), file);
+            out.insert(name, bytes);
+        }
+        Ok(out)
+    }
+
+    /// Gives a new keeper all stored images.
+    ///
+    /// # Errors
+    /// When it does not take them.
+    pub fn rekeep_images(&self) -> Result<(), ExecutorError> {
+        for (name, file) in &*self.images.lock() {
+            let length = rustix::fs::fstat(file)?.st_size;
+            self.keep(IMAGES, &format!("image-{name}"), &length.to_string(), &[file.as_fd()])?;
+        }
+        Ok(())
+    }
+
+    /// Charges `bytes` to a session if its limit (0 = none) and the card allow.
+    ///
+    /// # Errors
+    /// OUT_OF_MEMORY as a result code.
+    pub fn charge(&self, session: u32, bytes: u64, limit: u64) -> Result<(), u32> {
+        let mut charges = self.charges.lock();
+        let total: u64 = charges.values().sum();
+        let own = charges.get(&session).copied().unwrap_or(0);
+        let within = |used: u64, cap: u64| used.checked_add(bytes).is_some_and(|sum| sum <= cap);
+        if !within(total, self.device.facts().memory) || (limit != 0 && !within(own, limit)) {
+            return Err(result::OUT_OF_MEMORY);
+        }
+        charges.insert(session, own + bytes);
+        Ok(())
+    }
+
+    pub fn refund(&self, session: u32, bytes: u64) {
+        if let Some(own) = self.charges.lock().get_mut(&session) {
+            *own = own.saturating_sub(bytes);
+        }
+    }
+
+    pub fn forget_charges(&self, session: u32) {
+        self.charges.lock().remove(&session);
+    }
+
+    #[must_use]
+    pub fn charged(&self, session: u32) -> u64 {
+        self.charges.lock().get(&session).copied().unwrap_or(0)
+    }
+
+    /// Free and total bytes in terms of a session's limit.
+    #[must_use]
+    pub fn memory_info(&self, session: u32, limit: u64) -> (u64, u64) {
+        let charges = self.charges.lock();
+        let card = self.device.facts().memory;
+        let card_free = card.saturating_sub(charges.values().sum());
+        let own = charges.get(&session).copied().unwrap_or(0);
+        if limit == 0 || limit >= card { (card_free, card) } else { (limit.saturating_sub(own).min(card_free), limit) }
+    }
+}
+
+/// An answer without words.
+#[must_use]
+pub fn answer(result: u32) -> Answer {
+    Answer { result, words: [0; 6] }
+}
+
+/// An answer that begins with these words.
+#[must_use]
+pub fn answer_with(result: u32, first: u64, second: u64) -> Answer {
+    Answer { result, words: [first, second, 0, 0, 0, 0] }
+}
+
+/// The code a client sees for a failure of its request. The one place where executor errors become result codes.
+#[must_use]
+pub fn result_of(error: &ExecutorError) -> u32 {
+    match error {
+        ExecutorError::Device(device) => device.result(),
+        ExecutorError::Journal(cumux_ring::journal::JournalError::ObjectsFull(_)) => result::OUT_OF_MEMORY,
+        ExecutorError::System(errno) if *errno == rustix::io::Errno::MFILE || *errno == rustix::io::Errno::NOMEM => result::OUT_OF_MEMORY,
+        _ => result::UNKNOWN,
+    }
+}
+
+/// Whether trying with a smaller size may help.
+#[must_use]
+pub fn is_memory(error: &ExecutorError) -> bool {
+    matches!(error, ExecutorError::Device(DeviceError::OutOfMemory(_)))
+}

@@ -1,0 +1,164 @@
+//! One image: PTX text or compiled code for one architecture.
+
+use crate::{Result, length, unpack};
+use std::borrow::Cow;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ImageKind {
+    Ptx,
+    /// Compiled for one architecture.
+    Elf,
+    /// Something else, such as intermediate code for link-time optimisation.
+    Other(u16),
+}
+
+impl ImageKind {
+    pub(crate) fn from_number(number: u16) -> Self {
+        match number {
+            1 => Self::Ptx,
+            2 => Self::Elf,
+            other => Self::Other(other),
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Compression {
+    None,
+    Lz4,
+    Zstd,
+}
+
+/// How far an architecture's code reaches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Variant {
+    /// `sm_90`: PTX for this architecture and all later ones, compiled code for this major version.
+    Any,
+    /// `sm_90a`: this architecture only.
+    Exact,
+    /// `sm_100f`: this architecture and later ones of its family.
+    Family,
+}
+
+/// An image, still packed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Image<'a> {
+    pub kind: ImageKind,
+    /// Compute capability as one number: 90 for 9.0. 0 if a bare image does not say.
+    pub arch: u32,
+    pub variant: Variant,
+    /// Format version of the image: the PTX version for PTX. (0, 0) for bare images.
+    pub version: (u16, u16),
+    pub flags: u64,
+    pub compression: Compression,
+    /// Bytes after unpacking, as announced.
+    pub size: u64,
+    /// The source file's name, if the compiler left it.
+    pub name: Option<&'a str>,
+    /// Where the entry begins in the data.
+    pub at: u64,
+    /// The bytes as they lie in the data.
+    pub stored: &'a [u8],
+}
+
+impl<'a> Image<'a> {
+    /// The unpacked bytes, at most `limit`. PTX comes without the zeros that pad it.
+    pub fn bytes(&self, limit: u64) -> Result<Cow<'a, [u8]>> {
+        let mut bytes = unpack::unpack(self, limit)?;
+        if self.kind == ImageKind::Ptx {
+            let end = trimmed(&bytes);
+            match &mut bytes {
+                Cow::Borrowed(slice) => *slice = &slice[..end],
+                Cow::Owned(vec) => vec.truncate(end),
+            }
+        }
+        Ok(bytes)
+    }
+
+    /// Can a device of this compute capability run the image? (For PTX: compile it.)
+    pub fn runs_on(&self, device: u32) -> bool {
+        let same_major = self.arch / 10 == device / 10;
+        match (self.variant, self.kind) {
+            (Variant::Exact, _) => self.arch == device,
+            (Variant::Family, _) => same_major && self.arch <= device,
+            (Variant::Any, ImageKind::Ptx) => self.arch <= device,
+            (Variant::Any, _) => same_major && self.arch <= device,
+        }
+    }
+
+    /// More specific is better: the newer architecture, then the narrower variant.
+    fn rank(&self) -> (u32, u8) {
+        let variant = match self.variant {
+            Variant::Any => 0,
+            Variant::Family => 1,
+            Variant::Exact => 2,
+        };
+        (self.arch, variant)
+    }
+}
+
+/// The PTX that suits a device of this compute capability (90 for 9.0) best.
+pub fn best_ptx<'i, 'a>(images: &'i [Image<'a>], device: u32) -> Option<&'i Image<'a>> {
+    best(images, ImageKind::Ptx, device)
+}
+
+/// The compiled image that suits a device of this compute capability best.
+pub fn best_compiled<'i, 'a>(images: &'i [Image<'a>], device: u32) -> Option<&'i Image<'a>> {
+    best(images, ImageKind::Elf, device)
+}
+
+fn best<'i, 'a>(images: &'i [Image<'a>], kind: ImageKind, device: u32) -> Option<&'i Image<'a>> {
+    images.iter().filter(|image| image.kind == kind && image.runs_on(device)).max_by_key(|image| image.rank())
+}
+
+/// Length without the zeros at the end.
+fn trimmed(bytes: &[u8]) -> usize {
+    bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1)
+}
+
+fn bare(bytes: &[u8], kind: ImageKind) -> Image<'_> {
+    Image {
+        kind,
+        arch: 0,
+        variant: Variant::Any,
+        version: (0, 0),
+        flags: 0,
+        compression: Compression::None,
+        size: bytes.len() as u64,
+        name: None,
+        at: 0,
+        stored: bytes,
+    }
+}
+
+/// Bare PTX ends at its zero byte, if there is one. The architecture is read from `.target`.
+pub(crate) fn bare_ptx(bytes: &[u8]) -> Image<'_> {
+    let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
+    let mut image = bare(&bytes[..end], ImageKind::Ptx);
+    if let Some((arch, variant)) = target(image.stored) {
+        image.arch = arch;
+        image.variant = variant;
+    }
+    image
+}
+
+pub(crate) fn bare_elf(bytes: &[u8]) -> Result<Image<'_>> {
+    let mut image = bare(bytes, ImageKind::Elf);
+    image.arch = length::elf_arch(bytes)?;
+    Ok(image)
+}
+
+/// The architecture that a PTX text names in `.target sm_90a`.
+fn target(text: &[u8]) -> Option<(u32, Variant)> {
+    let key = b".target";
+    let line = text.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii).find(|line| line.starts_with(key))?;
+    let name = line[key.len()..].trim_ascii_start().strip_prefix(b"sm_")?;
+    let digits = name.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let arch = std::str::from_utf8(&name[..digits]).ok()?.parse().ok()?;
+    let variant = match name.get(digits) {
+        Some(b'a') => Variant::Exact,
+        Some(b'f') => Variant::Family,
+        _ => Variant::Any,
+    };
+    Some((arch, variant))
+}

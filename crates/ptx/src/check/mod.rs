@@ -1,0 +1,310 @@
+//! Is an instruction well formed? Operand counts, kinds, and types against registers.
+//!
+//! The rules are PTX's, a little relaxed where ptxas itself is: nothing that ptxas accepts may be
+//! refused here. What a few opcodes demand of their operands is written as a short pattern (see
+//! [`shape`]); loads, stores, conversions, moves and calls have rules of their own.
+
+mod call;
+mod shape;
+
+use crate::ast::{AddressBase, Body, Function, Imm, Instruction, Modifier, Opcode, Operand, RegId, Register, ScalarType, SpecialReg, TypeKind, Word};
+use crate::parser::{Fail, Result};
+
+/// What an instruction may refer to.
+pub(crate) struct Context<'a> {
+    pub(crate) registers: &'a [Register],
+    pub(crate) body: &'a Body,
+    pub(crate) functions: &'a [Function],
+    pub(crate) function: &'a Function,
+}
+
+pub(crate) fn instruction(instruction: &Instruction, context: &Context<'_>) -> Result<()> {
+    let check = Check { instruction, context };
+    if let Some(guard) = instruction.guard
+        && context.registers[guard.register.index()].ty != ScalarType::Pred
+    {
+        let register = &context.registers[guard.register.index()];
+        let problem = format!("the guard {} is a {} register", register.name, register.ty);
+        return Err(Fail::new(instruction.pos, problem).help("a guard must be a .pred register"));
+    }
+    check.types_written()?;
+    check.modifiers_written()?;
+    match instruction.opcode {
+        Opcode::Call => check.call(),
+        Opcode::Ld | Opcode::Ldu => check.load(),
+        Opcode::St if !instruction.has(Word::Async) && !instruction.has(Word::Bulk) => check.store(),
+        Opcode::Mov => check.mov(),
+        Opcode::Cvt => check.convert(),
+        Opcode::Red if instruction.has(Word::Async) => Ok(()),
+        _ => check.pattern(shape::pattern(instruction)),
+    }
+}
+
+struct Check<'a> {
+    instruction: &'a Instruction,
+    context: &'a Context<'a>,
+}
+
+impl Check<'_> {
+    fn fail(&self, message: String) -> Fail {
+        Fail::new(self.instruction.pos, message)
+    }
+
+    fn register(&self, id: RegId) -> &Register {
+        &self.context.registers[id.index()]
+    }
+
+    /// Opcodes that mean nothing without a type.
+    fn types_written(&self) -> Result<()> {
+        if shape::needs_type(self.instruction.opcode) && self.instruction.ty(0).is_none() && !self.instruction.has(Word::Bulk) {
+            let problem = format!("'{}' needs a type", self.instruction.mnemonic());
+            return Err(self.fail(problem).help("append one, such as .u32"));
+        }
+        Ok(())
+    }
+
+    /// Modifiers without which an opcode has no meaning.
+    fn modifiers_written(&self) -> Result<()> {
+        let i = self.instruction;
+        let ty = i.ty(0).unwrap_or(ScalarType::B32);
+        let rounds = i.rounding().is_some() || i.has(Word::Approx) || i.has(Word::Full);
+        let halves = i.has(Word::Lo) || i.has(Word::Hi) || i.has(Word::Wide);
+        let missing = match i.opcode {
+            Opcode::Setp | Opcode::Set if i.cmp().is_none() => "a comparison such as .lt",
+            Opcode::Fma if i.rounding().is_none() => "a rounding such as .rn",
+            Opcode::Div | Opcode::Sqrt | Opcode::Rcp if ty.is_float() && !rounds => "a rounding such as .rn, or .approx",
+            Opcode::Mul | Opcode::Mad if !ty.is_float() && !halves => ".lo, .hi or .wide",
+            Opcode::Atom | Opcode::Red | Opcode::Redux if i.reduce().is_none() && !i.has(Word::Async) => "an operation such as .add",
+            _ => return Ok(()),
+        };
+        Err(self.fail(format!("'{}' needs {missing}", i.mnemonic())))
+    }
+
+    fn count(&self, least: usize, most: usize) -> Result<()> {
+        let found = self.instruction.operands.len();
+        if (least..=most).contains(&found) {
+            return Ok(());
+        }
+        let wanted = if least == most { format!("{least}") } else { format!("{least} to {most}") };
+        Err(self.fail(format!("'{}' takes {wanted} operands, found {found}", self.instruction.mnemonic())))
+    }
+
+    /// Complains about operand `at` (from 0).
+    fn wrong<T>(&self, at: usize, wanted: &str) -> Result<T> {
+        let found = self.instruction.operands.get(at).map_or_else(String::new, |operand| self.describe(operand));
+        Err(self.fail(format!("operand {} of '{}' must be {wanted}", at + 1, self.instruction.mnemonic())).help(format!("it is {found}")))
+    }
+
+    fn describe(&self, operand: &Operand) -> String {
+        match operand {
+            Operand::Reg(id) | Operand::Selected { register: id, .. } => {
+                let register = self.register(*id);
+                format!("{}, a {} register", register.name, register.ty)
+            }
+            Operand::NotReg(id) => format!("the negation of {}", self.register(*id).name),
+            Operand::Imm(Imm::Int(n)) => format!("the integer {n}"),
+            Operand::Imm(Imm::F32(bits)) => format!("the single {}", f32::from_bits(*bits)),
+            Operand::Imm(Imm::F64(bits)) => format!("the double {}", f64::from_bits(*bits)),
+            Operand::Special(_) => "a special register".to_owned(),
+            Operand::Symbol { .. } => "the address of a name".to_owned(),
+            Operand::Address { .. } => "an address in brackets".to_owned(),
+            Operand::Vector(elements) => format!("a vector of {}", elements.len()),
+            Operand::Bracket(_) => "a list in brackets".to_owned(),
+            Operand::Label(_) => "a label".to_owned(),
+            Operand::BranchTable(_) => "a table of labels".to_owned(),
+            Operand::Pair(_) => "a pair".to_owned(),
+            Operand::Sink => "'_'".to_owned(),
+            Operand::Call(_) => "a call".to_owned(),
+        }
+    }
+
+    /// Can `operand` be read as a value of `ty`?
+    fn is_source(&self, operand: &Operand, ty: ScalarType) -> bool {
+        match operand {
+            Operand::Reg(id) => agrees(self.register(*id).ty, ty),
+            Operand::NotReg(id) => ty == ScalarType::Pred && self.register(*id).ty == ScalarType::Pred,
+            Operand::Imm(imm) => imm_fits(*imm, ty),
+            Operand::Special(special) => self.takes_special() && special_fits(*special, ty),
+            Operand::Symbol { .. } => matches!(self.instruction.opcode, Opcode::Mov | Opcode::Cvta) && ty.is_integer() && matches!(ty.bits(), 32 | 64),
+            _ => false,
+        }
+    }
+
+    /// Special registers can be read by few instructions.
+    fn takes_special(&self) -> bool {
+        matches!(self.instruction.opcode, Opcode::Mov | Opcode::Cvt)
+    }
+
+    fn is_destination(&self, operand: &Operand, ty: ScalarType) -> bool {
+        match operand {
+            Operand::Reg(id) => agrees(self.register(*id).ty, ty),
+            Operand::Sink => true,
+            _ => false,
+        }
+    }
+
+    /// A register at least as wide as `ty`, for loads, stores and conversions.
+    fn is_wide_enough(&self, operand: &Operand, ty: ScalarType, reading: bool) -> bool {
+        match operand {
+            Operand::Reg(id) => {
+                let register = self.register(*id).ty;
+                register.bits() >= ty.bits() && same_meaning(register, ty)
+            }
+            Operand::Imm(imm) => reading && imm_fits(*imm, ty),
+            Operand::Special(_) => reading && self.takes_special(),
+            _ => false,
+        }
+    }
+
+    fn address(&self, at: usize) -> Result<()> {
+        match &self.instruction.operands[at] {
+            Operand::Address { base: AddressBase::Reg(id), .. } => {
+                let ty = self.register(*id).ty;
+                if ty.is_integer() && matches!(ty.bits(), 32 | 64) { Ok(()) } else { self.wrong(at, "an address with a 32-bit or 64-bit register") }
+            }
+            Operand::Address { .. } => Ok(()),
+            _ => self.wrong(at, "an address in brackets"),
+        }
+    }
+
+    /// The value of a load or store: a register, or as many as the vector has elements.
+    fn value(&self, at: usize, ty: ScalarType, reading: bool) -> Result<()> {
+        let width = usize::from(self.instruction.vector());
+        let operand = &self.instruction.operands[at];
+        match operand {
+            Operand::Vector(elements) if width > 1 => {
+                let fits = elements.len() == width
+                    && elements.iter().all(|element| match element {
+                        Operand::Sink => true,
+                        _ => self.is_wide_enough(element, ty, reading),
+                    });
+                if fits {
+                    return Ok(());
+                }
+            }
+            _ if width > 1 => {}
+            _ if self.is_wide_enough(operand, ty, reading) => return Ok(()),
+            _ => {}
+        }
+        let wanted = match width {
+            1 => format!("a register of at least {} bits", ty.bits()),
+            n => format!("{n} registers of at least {} bits in braces", ty.bits()),
+        };
+        self.wrong(at, &wanted)
+    }
+
+    fn load(&self) -> Result<()> {
+        self.count(2, 3)?;
+        let ty = self.instruction.ty(0).unwrap_or(ScalarType::B32);
+        self.value(0, ty, false)?;
+        self.address(1)
+    }
+
+    fn store(&self) -> Result<()> {
+        self.count(2, 3)?;
+        let ty = self.instruction.ty(0).unwrap_or(ScalarType::B32);
+        self.address(0)?;
+        self.value(1, ty, true)
+    }
+
+    /// Bits that one side of a packing or unpacking `mov` has; `_` counts as `share`.
+    fn packed_bits(&self, elements: &[Operand], share: u32) -> Option<u32> {
+        elements.iter().try_fold(0u32, |sum, element| {
+            let bits = match element {
+                Operand::Reg(id) => self.register(*id).ty.bits(),
+                Operand::Sink | Operand::Imm(_) | Operand::Special(_) => share,
+                _ => return None,
+            };
+            sum.checked_add(bits)
+        })
+    }
+
+    fn mov(&self) -> Result<()> {
+        self.count(2, 2)?;
+        let ty = self.instruction.ty(0).unwrap_or(ScalarType::B32);
+        let operands = &self.instruction.operands;
+        let width = self.instruction.vector();
+        for (at, operand) in operands.iter().enumerate() {
+            let good = match operand {
+                Operand::Vector(elements) if width > 1 => {
+                    elements.len() == usize::from(width) || (width == 2 && elements.len() == 4) || matches!(elements[..], [Operand::Special(_), ..])
+                }
+                Operand::Vector(elements) => {
+                    if ty.kind() != TypeKind::Bits {
+                        let problem = format!("packing by 'mov' needs a type of bits, not {ty}");
+                        return Err(self.fail(problem).help("write .b32, .b64 or .b128"));
+                    }
+                    let share = ty.bits() / (elements.len().max(1) as u32);
+                    self.packed_bits(elements, share) == Some(ty.bits())
+                }
+                _ if at == 0 => self.is_destination(operand, ty),
+                Operand::Special(special) => special_fits(*special, ty),
+                _ => self.is_source(operand, ty),
+            };
+            if !good {
+                let wanted = format!("{} bits for {ty}", ty.bits() * u32::from(width));
+                return self.wrong(at, &wanted);
+            }
+        }
+        Ok(())
+    }
+
+    fn convert(&self) -> Result<()> {
+        self.count(2, 5)?;
+        let packs = self.instruction.has(Word::Pack) || self.instruction.operands.len() > 2;
+        let into = self.instruction.ty(0).unwrap_or(ScalarType::B32);
+        let Some(from) = self.instruction.ty(1) else {
+            let problem = format!("'{}' needs two types", self.instruction.mnemonic());
+            return Err(self.fail(problem).help("write target and source, as in .u32.u16"));
+        };
+        let scaled = self.instruction.modifiers.iter().any(|m| matches!(m, Modifier::Word(Word::Scaled)));
+        if packs || scaled {
+            return Ok(());
+        }
+        if !self.is_wide_enough(&self.instruction.operands[0], into, false) {
+            return self.wrong(0, &format!("a register of at least {} bits", into.bits()));
+        }
+        if !self.is_wide_enough(&self.instruction.operands[1], from, true) {
+            return self.wrong(1, &format!("a register of at least {} bits", from.bits()));
+        }
+        Ok(())
+    }
+}
+
+/// PTX's rule: same width, and the same meaning unless one side is plain bits. Signed and unsigned
+/// agree; packed types live in registers of bits or integers of their width.
+fn agrees(register: ScalarType, wanted: ScalarType) -> bool {
+    register.bits() == wanted.bits() && same_meaning(register, wanted)
+}
+
+fn same_meaning(register: ScalarType, wanted: ScalarType) -> bool {
+    let plain = matches!(wanted, ScalarType::F16 | ScalarType::F32 | ScalarType::F64);
+    match (register.kind(), wanted.kind()) {
+        (TypeKind::Predicate, want) => want == TypeKind::Predicate,
+        (_, TypeKind::Predicate) => false,
+        (TypeKind::Bits, _) | (_, TypeKind::Bits) => true,
+        (TypeKind::Float, TypeKind::Float) => true,
+        (TypeKind::Float, _) => false,
+        (_, TypeKind::Float) => !plain,
+        _ => true,
+    }
+}
+
+fn imm_fits(imm: Imm, ty: ScalarType) -> bool {
+    match (imm, ty.kind()) {
+        (Imm::Int(_), TypeKind::Float) => !matches!(ty, ScalarType::F32 | ScalarType::F64),
+        (Imm::Int(_), _) => true,
+        (_, TypeKind::Float) => true,
+        (Imm::F32(_), TypeKind::Bits) => ty.bits() == 32,
+        (Imm::F64(_), TypeKind::Bits) => ty.bits() == 64,
+        _ => false,
+    }
+}
+
+/// A special register may be read by a narrower instruction, not by a wider one.
+fn special_fits(special: SpecialReg, ty: ScalarType) -> bool {
+    match ty {
+        ScalarType::Pred => special.bits() == 1,
+        _ => ty.is_integer() && special.bits() >= ty.bits() || special.bits() == ty.bits(),
+    }
+}

@@ -1,0 +1,184 @@
+//! The processes around a server: starting, watching and ending them. A trait, so that tests can put threads in their place.
+
+use cumux_link::{Connection, Process};
+use rustix::process::Signal;
+use std::collections::BTreeMap;
+use std::fs::{self, OpenOptions};
+use std::io;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
+
+/// What a process that this server starts is to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    Keeper,
+    Executor,
+}
+
+/// How a client's process ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fate {
+    Exited,
+    Killed,
+}
+
+/// The system as a server sees it.
+pub trait Host: Send + Clone + 'static {
+    /// Starts a process that will connect to this server's socket; its number.
+    ///
+    /// # Errors
+    /// When the system cannot.
+    fn start(&self, role: Role) -> io::Result<u32>;
+    /// A handle that becomes readable when the process has ended.
+    ///
+    /// # Errors
+    /// ESRCH when there is none.
+    fn open(&self, pid: u32) -> rustix::io::Result<Process>;
+    /// Ends a process at once.
+    fn kill(&self, pid: u32, process: &Process);
+    /// To be called once a process has ended: frees its entry if it was our child, and says how it ended if that is known.
+    fn reap(&self, pid: u32) -> Option<String>;
+    /// How a client ended, as far as it can be seen.
+    fn fate(&self, pid: u32) -> Option<Fate>;
+    /// Whether somebody who connects to our socket may.
+    fn admits(&self, connection: &Connection) -> bool;
+    /// Whether this process is at the other end.
+    fn vouches(&self, connection: &Connection, pid: u32) -> bool;
+    /// Whether a process left by an earlier server is a keeper or executor of this server's socket, and no stranger with its old number.
+    fn is_ours(&self, pid: u32) -> bool;
+}
+
+/// The real one.
+#[derive(Debug, Clone)]
+pub struct System {
+    inner: std::sync::Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    program: PathBuf,
+    socket: PathBuf,
+    log: PathBuf,
+    devices: Vec<String>,
+    children: std::sync::Mutex<BTreeMap<u32, Child>>,
+}
+
+impl System {
+    /// Processes for the server that listens at `socket`; what they write to standard error goes to `log`.
+    #[must_use]
+    pub fn new(socket: PathBuf, log: PathBuf, devices: Vec<String>) -> Self {
+        // The link itself still names the program when the file was replaced by a newer one.
+        let program = std::env::current_exe().ok().filter(|path| path.exists()).unwrap_or_else(|| PathBuf::from("/proc/self/exe"));
+        Self { inner: std::sync::Arc::new(Inner { program, socket, log, devices, children: std::sync::Mutex::default() }) }
+    }
+
+    fn children(&self) -> std::sync::MutexGuard<'_, BTreeMap<u32, Child>> {
+        self.inner.children.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+impl Host for System {
+    fn start(&self, role: Role) -> io::Result<u32> {
+        let inner = &self.inner;
+        let mut command = Command::new(&inner.program);
+        // Named so that no drop-in name of our own program decides what it does.
+        command.arg0("cumux");
+        match role {
+            Role::Keeper => command.arg("keeper").arg("--server").arg(&inner.socket),
+            Role::Executor => command.arg("executor").arg("--server").arg(&inner.socket).args(inner.devices.iter().flat_map(|id| ["--device", id])),
+        };
+        let errors = OpenOptions::new().create(true).append(true).open(&inner.log).map_or_else(|_| Stdio::null(), Stdio::from);
+        // A group of their own: a ^C at the daemon's terminal must not take the keeper away.
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(errors).process_group(0);
+        let child = command.spawn()?;
+        let pid = child.id();
+        self.children().insert(pid, child);
+        Ok(pid)
+    }
+
+    fn open(&self, pid: u32) -> rustix::io::Result<Process> {
+        Process::open(pid)
+    }
+
+    fn kill(&self, _pid: u32, process: &Process) {
+        let _ = process.signal(Signal::KILL);
+    }
+
+    fn reap(&self, pid: u32) -> Option<String> {
+        let mut child = self.children().remove(&pid)?;
+        let status = child.try_wait().ok().flatten()?;
+        Some(describe(status))
+    }
+
+    fn fate(&self, pid: u32) -> Option<Fate> {
+        fate(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+    }
+
+    fn admits(&self, connection: &Connection) -> bool {
+        connection.peer().is_ok_and(|peer| peer.uid == rustix::process::geteuid().as_raw() || peer.uid == 0)
+    }
+
+    fn vouches(&self, connection: &Connection, pid: u32) -> bool {
+        connection.peer().is_ok_and(|peer| peer.pid == pid)
+    }
+
+    fn is_ours(&self, pid: u32) -> bool {
+        use std::os::unix::ffi::OsStrExt as _;
+        let socket = self.inner.socket.as_os_str().as_bytes();
+        fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.split(|byte| *byte == 0).any(|word| word == socket))
+    }
+}
+
+fn describe(status: ExitStatus) -> String {
+    match (status.signal(), status.code()) {
+        (Some(signal), _) => format!("signal {signal}"),
+        (None, Some(code)) => format!("exit status {code}"),
+        (None, None) => "unknown".to_owned(),
+    }
+}
+
+/// Reads `/proc/PID/stat` of a process that has ended and was not yet waited for by its parent; `None` for any other. The last field is the
+/// wait status: its low seven bits are the signal.
+fn fate(stat: &str) -> Option<Fate> {
+    // The name, in brackets, may contain anything.
+    let mut fields = stat.get(stat.rfind(')')? + 1..)?.split_ascii_whitespace();
+    if fields.next()? != "Z" {
+        return None;
+    }
+    let status: u32 = fields.next_back()?.parse().ok()?;
+    Some(if status & 0x7f == 0 { Fate::Exited } else { Fate::Killed })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_zombie_tells_how_it_ended() {
+        let mut child = Command::new("sleep").arg("600").spawn().unwrap();
+        let process = Process::open(child.id()).unwrap();
+        let stat = || fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap();
+        assert_eq!(fate(&stat()), None, "it lives");
+        process.signal(Signal::KILL).unwrap();
+        assert!(process.ended(None));
+        assert_eq!(fate(&stat()), Some(Fate::Killed));
+        child.wait().unwrap();
+
+        let mut child = Command::new("false").spawn().unwrap();
+        assert!(Process::open(child.id()).unwrap().ended(None));
+        assert_eq!(fate(&fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap()), Some(Fate::Exited));
+        child.wait().unwrap();
+        assert_eq!(fate("12 (a) Z b) R 1 2 9"), None);
+    }
+
+    #[test]
+    fn our_processes_are_known_by_the_socket_in_their_command_line() {
+        let system = System::new("/run/x/server-1.sock".into(), "/dev/null".into(), Vec::new());
+        let mut child = Command::new("sh").args(["-c", "read x", "/run/x/server-1.sock"]).stdin(Stdio::piped()).spawn().unwrap();
+        assert!(system.is_ours(child.id()));
+        assert!(!system.is_ours(std::process::id()));
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+}

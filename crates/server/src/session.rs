@@ -1,0 +1,167 @@
+//! One client and its files.
+
+use cumux_link::Connection;
+use cumux_ring::FileError;
+use cumux_ring::service::Service;
+use cumux_wire::layout;
+use cumux_wire::message::{self, ClientStatus, DeviceFacts};
+use rustix::event::{EventfdFlags, eventfd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+/// The keeper's key of [`Files`]; the note beside it is the session as JSON.
+pub(crate) const KEY: &str = "session";
+
+/// `CUdevice_attribute` of the number of multiprocessors.
+const MULTIPROCESSOR_COUNT: u32 = 16;
+/// Fewest multiprocessors a client gets.
+const LEAST_MULTIPROCESSORS: u32 = 8;
+
+/// Everything of a session that is a descriptor, in the order in which the keeper has it.
+#[derive(Debug, Clone)]
+pub(crate) struct Files {
+    pub(crate) ring: Arc<OwnedFd>,
+    pub(crate) page: Arc<OwnedFd>,
+    pub(crate) window: Arc<OwnedFd>,
+    pub(crate) journal: Arc<OwnedFd>,
+    pub(crate) doorbell: Arc<OwnedFd>,
+    pub(crate) marks: Arc<OwnedFd>,
+    /// Handle of the client's process.
+    pub(crate) client: Arc<OwnedFd>,
+}
+
+impl Files {
+    /// New, empty files for the client behind `client`.
+    pub(crate) fn create(client: OwnedFd) -> Result<Self, FileError> {
+        let file = |name, bytes| cumux_ring::create(name, bytes).map(Arc::new);
+        Ok(Self {
+            ring: file("cumux-ring", layout::ring::BYTES as u64)?,
+            page: file("cumux-page", layout::page::BYTES as u64)?,
+            window: file("cumux-window", layout::WINDOW_BYTES)?,
+            journal: file("cumux-journal", layout::journal::BYTES as u64)?,
+            doorbell: Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?),
+            marks: file("cumux-marks", layout::MARKS_BYTES)?,
+            client: Arc::new(client),
+        })
+    }
+
+    /// As they came back from the keeper.
+    pub(crate) fn from_kept([ring, page, window, journal, doorbell, marks, client]: [OwnedFd; 7]) -> Self {
+        let [ring, page, window, journal, doorbell, marks, client] = [ring, page, window, journal, doorbell, marks, client].map(Arc::new);
+        Self { ring, page, window, journal, doorbell, marks, client }
+    }
+
+    pub(crate) fn to_keep(&self) -> [BorrowedFd<'_>; 7] {
+        [&self.ring, &self.page, &self.window, &self.journal, &self.doorbell, &self.marks, &self.client].map(AsFd::as_fd)
+    }
+
+    /// As `Attach` carries them.
+    pub(crate) fn to_attach(&self) -> Vec<Arc<OwnedFd>> {
+        [&self.ring, &self.page, &self.window, &self.journal, &self.doorbell, &self.marks].map(Arc::clone).to_vec()
+    }
+
+    /// Writes this server's number into the page of a session that no executor has yet.
+    pub(crate) fn name_server(&self, pid: u32) -> Result<(), FileError> {
+        Service::map(&self.ring, &self.page)?.set_server(pid);
+        Ok(())
+    }
+
+    /// Ends a session whose executor is gone for good, so that nobody waits for it. Only while no executor lives: the page has one writer.
+    pub(crate) fn fail(&self, result: u32) -> Result<(), FileError> {
+        let service = Service::map(&self.ring, &self.page)?;
+        // The first error stays.
+        if service.sticky() == 0 {
+            service.set_sticky(result);
+        }
+        service.notify();
+        Ok(())
+    }
+}
+
+/// A client that is being served, waits for it, or is leaving.
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub(crate) about: message::Session,
+    pub(crate) files: Files,
+    /// The watcher's number of the client's process.
+    pub(crate) token: u64,
+    /// The client's socket until it was welcomed.
+    pub(crate) greeting: Option<Connection>,
+    pub(crate) kept: bool,
+    /// The active executor has it.
+    pub(crate) attached: bool,
+    /// The client has gone; executors are letting go of it.
+    pub(crate) leaving: bool,
+    /// It got a sticky error because nobody could go on with it; no executor is given it any more.
+    pub(crate) failed: bool,
+    pub(crate) terminated: bool,
+    /// What was last heard of it.
+    pub(crate) status: ClientStatus,
+}
+
+impl Session {
+    pub(crate) fn new(about: message::Session, files: Files, token: u64) -> Self {
+        let status = ClientStatus { session: about.id, pid: about.pid, program: about.program.clone(), state: "running".to_owned(), ..ClientStatus::default() };
+        Self { about, files, token, greeting: None, kept: false, attached: false, leaving: false, failed: false, terminated: false, status }
+    }
+
+    /// Takes what an executor says of the client; who it is and how it fares is known here.
+    pub(crate) fn update(&mut self, told: ClientStatus) {
+        let old = std::mem::take(&mut self.status);
+        let error = if told.error == 0 { old.error } else { told.error };
+        let fault = if told.fault.is_empty() { old.fault } else { shortened(&told.fault) };
+        let takeovers = told.takeovers.max(old.takeovers);
+        self.status = ClientStatus { session: old.session, pid: old.pid, program: old.program, state: old.state, error, fault, takeovers, ..told };
+    }
+
+    /// As the log names a client.
+    pub(crate) fn name(&self) -> String {
+        format!("{{PID: {}, Context ID: {}}}", self.about.pid, self.about.id)
+    }
+}
+
+/// Words of others, short enough that a status of all clients fits into a packet.
+pub(crate) fn shortened(text: &str) -> String {
+    text.chars().filter(|c| !c.is_control()).take(120).collect()
+}
+
+/// Multiprocessors of a share, as MPS reports them: down to an even number, eight at least. 0 and everything from 100 is all.
+pub(crate) fn multiprocessors(devices: &[DeviceFacts], percentage: u32) -> u32 {
+    let all = devices.iter().map(|device| device.attribute(MULTIPROCESSOR_COUNT)).max().unwrap_or(0).max(0).cast_unsigned();
+    if percentage == 0 || percentage >= 100 {
+        return all;
+    }
+    (all * percentage / 100 / 2 * 2).max(LEAST_MULTIPROCESSORS).min(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_are_those_recorded_on_an_h200() {
+        let h200 =
+            [DeviceFacts { id: String::new(), name: String::new(), uuid: [0; 16], pci: [0; 3], memory: 0, attributes: vec![(MULTIPROCESSOR_COUNT, 132)] }];
+        for (percentage, expected) in [(1, 8), (7, 8), (10, 12), (12, 14), (15, 18), (20, 26), (25, 32), (33, 42), (40, 52), (50, 66), (66, 86), (99, 130)] {
+            assert_eq!(multiprocessors(&h200, percentage), expected, "{percentage} %");
+        }
+        assert_eq!([0, 100, 150].map(|all| multiprocessors(&h200, all)), [132; 3]);
+        assert_eq!(multiprocessors(&[], 10), 0, "no device, no share");
+    }
+
+    #[test]
+    fn a_status_keeps_who_it_is_and_its_first_fault() {
+        let about =
+            message::Session { id: 3, pid: 44, uid: 0, program: "p".into(), window_slot: 0, memory_limit: 0, multiprocessors: 8 };
+        let client = eventfd(0, EventfdFlags::empty()).unwrap();
+        let mut session = Session::new(about, Files::create(client).unwrap(), 1);
+        session.status.error = 700;
+        session.status.fault = "illegal address".into();
+        session.update(ClientStatus { session: 99, pid: 98, kernels: 5, state: "odd".into(), ..ClientStatus::default() });
+        assert_eq!((session.status.session, session.status.pid, session.status.kernels), (3, 44, 5));
+        assert_eq!((session.status.error, session.status.fault.as_str(), session.status.state.as_str()), (700, "illegal address", "running"));
+        session.files.fail(806).unwrap();
+        session.files.fail(999).unwrap();
+        assert_eq!(Service::map(&session.files.ring, &session.files.page).unwrap().sticky(), 806);
+    }
+}

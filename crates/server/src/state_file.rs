@@ -1,0 +1,33 @@
+//! `server-<uid>.json` in the pipe directory: which processes belong to this server, for its successor and for people.
+
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+use std::{fs, io};
+
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub(crate) struct StateFile {
+    pub(crate) server: u32,
+    /// 0 = none, here and below.
+    pub(crate) keeper: u32,
+    pub(crate) executor: u32,
+    pub(crate) standby: u32,
+    /// Of the executor that serves.
+    pub(crate) generation: u32,
+    /// Every session number below this one may have been given out.
+    pub(crate) next_session: u32,
+    pub(crate) takeovers: u32,
+}
+
+impl StateFile {
+    /// What an earlier server left; an empty one where there is none or it makes no sense.
+    pub(crate) fn read(path: &Path) -> Self {
+        fs::read(path).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default()
+    }
+
+    /// Replaces the file in one step.
+    pub(crate) fn write(&self, path: &Path) -> io::Result<()> {
+        let fresh = path.with_extension("json.new");
+        fs::write(&fresh, serde_json::to_vec(self)?)?;
+        fs::rename(&fresh, path)
+    }
+}

@@ -1,0 +1,69 @@
+//! One thread that watches process handles and says which process has ended. Liveness is a process handle, never a closed socket: children
+//! inherit sockets.
+
+use crate::event::Event;
+use rustix::event::{EventfdFlags, epoll, eventfd};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+use std::thread;
+
+/// Stops the thread.
+const STOP: u64 = 0;
+
+#[derive(Debug)]
+pub(crate) struct Watcher {
+    set: Arc<OwnedFd>,
+    stop: OwnedFd,
+    next: u64,
+}
+
+impl Watcher {
+    /// # Errors
+    /// When the system gives no epoll set or thread.
+    pub(crate) fn start(events: Sender<Event>) -> std::io::Result<Self> {
+        let set = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC)?);
+        let stop = eventfd(0, EventfdFlags::CLOEXEC)?;
+        epoll::add(&*set, &stop, epoll::EventData::new_u64(STOP), epoll::EventFlags::IN)?;
+        let waiting = Arc::clone(&set);
+        thread::Builder::new().name("watcher".into()).spawn(move || watch(&waiting, &events))?;
+        Ok(Self { set, stop, next: STOP })
+    }
+
+    /// Announces once, as [`Event::Gone`] with the number returned, that the process behind `handle` has ended.
+    ///
+    /// # Errors
+    /// When the system has no room for more.
+    pub(crate) fn watch(&mut self, handle: impl AsFd) -> rustix::io::Result<u64> {
+        self.next += 1;
+        epoll::add(&*self.set, handle, epoll::EventData::new_u64(self.next), epoll::EventFlags::IN | epoll::EventFlags::ONESHOT)?;
+        Ok(self.next)
+    }
+
+    /// To be called before the handle is closed: copies of it live elsewhere, so closing alone does not end the watch.
+    pub(crate) fn forget(&self, handle: impl AsFd) {
+        let _ = epoll::delete(&*self.set, handle);
+    }
+}
+
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        let _ = rustix::io::write(&self.stop, &1_u64.to_ne_bytes());
+    }
+}
+
+fn watch(set: &OwnedFd, events: &Sender<Event>) {
+    let mut ready = Vec::with_capacity(64);
+    loop {
+        match epoll::wait(set, rustix::buffer::spare_capacity(&mut ready), None) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(_) => return,
+        }
+        for event in ready.drain(..) {
+            let token = event.data.u64();
+            if token == STOP || events.send(Event::Gone { token }).is_err() {
+                return;
+            }
+        }
+    }
+}

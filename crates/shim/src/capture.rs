@@ -1,0 +1,25 @@
+//! Stream capture: where streams and events ask whether their work is recorded instead of run.
+
+use crate::event::Event;
+use crate::ffi::Try;
+use crate::stream::Stream;
+
+/// What an event recorded during capture stands for.
+#[derive(Debug, Clone)]
+pub struct Captured {}
+
+/// # Errors
+/// STREAM_CAPTURE_UNSUPPORTED while the stream captures.
+pub(crate) fn refuse_while_capturing(_stream: &Stream) -> Try {
+    Ok(())
+}
+
+/// Takes an event record into the capture of its stream; false when the stream does not capture.
+pub(crate) fn record(_event: &Event, _stream: &Stream) -> Try<bool> {
+    Ok(false)
+}
+
+/// Takes a wait into the capture that the event or the stream belongs to; false when neither captures.
+pub(crate) fn hold(_event: &Event, _stream: &Stream) -> Try<bool> {
+    Ok(false)
+}

@@ -1,0 +1,117 @@
+//! The hello: who serves this program, if anybody.
+
+use super::{Files, Session};
+use cumux_abi::CUresult;
+use cumux_link::connection::exactly;
+use cumux_link::{Connection, LinkError};
+use cumux_ring::window;
+use cumux_wire::VERSION;
+use cumux_wire::layout::ARENA_BASE;
+use cumux_wire::message::{Hello, Reply};
+use rustix::io::Errno;
+use std::path::Path;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+/// Address space kept free of the program's own mappings; device memory beyond it works as well, but host and device addresses could collide.
+const RESERVED: u64 = 1 << 40;
+/// A server that has to be started first, with its executor, takes a while.
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// What became of the hello.
+#[derive(Debug)]
+pub enum Verdict {
+    /// A session is open.
+    Served,
+    /// No daemon of cumux listens there; why, for the log.
+    NoDaemon(String),
+    /// A daemon is there and does not serve this process.
+    Refused { result: CUresult, why: String },
+}
+
+static SESSION: OnceLock<Session> = OnceLock::new();
+
+/// The session, once [`connect`] has made one.
+pub(super) fn session() -> Option<&'static Session> {
+    SESSION.get()
+}
+
+/// Says hello to the daemon of a pipe directory. Called once for the process.
+#[must_use]
+pub fn connect(directory: &Path) -> Verdict {
+    let path = directory.join("cumux");
+    let connection = match Connection::connect(&path) {
+        Ok(connection) => connection,
+        Err(LinkError::System(Errno::NOENT | Errno::CONNREFUSED | Errno::NOTDIR)) => {
+            return Verdict::NoDaemon(format!("nobody listens at {}", path.display()));
+        }
+        Err(error) => return refused(format!("cannot reach {}: {error}", path.display())),
+    };
+    match greet(&connection) {
+        Ok(Greeting::Served(files)) => match Session::new(*files) {
+            Ok(session) => {
+                let _ = window::reserve(ARENA_BASE, RESERVED);
+                SESSION.get_or_init(|| session);
+                Verdict::Served
+            }
+            Err(why) => refused(why),
+        },
+        Ok(Greeting::Refused { result, why }) => Verdict::Refused { result: CUresult(result), why },
+        Err(error) => refused(format!("the service at {} did not answer: {error}", path.display())),
+    }
+}
+
+fn refused(why: String) -> Verdict {
+    Verdict::Refused { result: CUresult::CUDA_ERROR_MPS_CONNECTION_FAILED, why }
+}
+
+/// The answer, understood.
+enum Greeting {
+    Served(Box<Files>),
+    Refused { result: u32, why: String },
+}
+
+fn greet(connection: &Connection) -> Result<Greeting, LinkError> {
+    connection.set_timeout(Some(TIMEOUT))?;
+    connection.send(&Hello::Client { version: VERSION, pid: std::process::id(), environment: environment(), program: program() }, &[])?;
+    let (reply, descriptors) = connection.receive::<Reply>()?;
+    Ok(match reply {
+        Reply::Welcome { version, .. } if version != VERSION => Greeting::Refused {
+            result: CUresult::CUDA_ERROR_SYSTEM_DRIVER_MISMATCH.0,
+            why: format!("the service speaks version {version}, this libcuda.so.1 version {VERSION}: install both from the same cumux release"),
+        },
+        Reply::Welcome { session, window_slot, devices, multiprocessors, memory_limit, .. } => {
+            let [ring, page, window, doorbell, server, keeper] = exactly(descriptors)?;
+            Greeting::Served(Box::new(Files { session, window_slot, devices, multiprocessors, memory_limit, ring, page, window, doorbell, server, keeper }))
+        }
+        Reply::Refused { result, why } => Greeting::Refused { result, why },
+    })
+}
+
+/// What the service may want to know of the program's environment.
+fn environment() -> Vec<(String, String)> {
+    let wanted = |name: &str| name.starts_with("CUDA_MPS_") || name == "CUDA_VISIBLE_DEVICES" || name.starts_with("CUMUX_");
+    std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?))).filter(|(name, _)| wanted(name)).collect()
+}
+
+fn program() -> String {
+    std::env::current_exe().map(|path| path.display().to_string()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_version_and_a_refusal_are_told_apart_from_a_welcome() {
+        let (client, service) = Connection::pair().unwrap();
+        let answer = |reply: Reply| {
+            service.send(&reply, &[]).unwrap();
+            greet(&client)
+        };
+        let welcome = |version| Reply::Welcome { version, session: 1, window_slot: 0, devices: Vec::new(), multiprocessors: 0, memory_limit: 0 };
+        assert!(matches!(answer(welcome(VERSION + 1)), Ok(Greeting::Refused { result: 803, .. })));
+        assert!(matches!(answer(welcome(VERSION)), Err(LinkError::Descriptors { .. })), "no files, no session");
+        assert!(matches!(answer(Reply::Refused { result: 807, why: String::new() }), Ok(Greeting::Refused { result: 807, .. })));
+    }
+}

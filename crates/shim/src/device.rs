@@ -1,0 +1,242 @@
+//! Devices: every query is answered from the facts that came with the welcome, without asking anybody.
+
+use crate::client::{self, Session};
+use crate::context::Context;
+use crate::ffi::{Try, error, fill_text, name, put};
+use crate::limits::Limits;
+use core::ffi::{c_char, c_int, c_uint};
+use cumux_abi::{CUarray_format, CUdevice, CUdevice_attribute, CUdevprop, CUexecAffinityType, CUuuid};
+use cumux_wire::message::DeviceFacts;
+use std::sync::{Arc, OnceLock};
+
+const MULTIPROCESSORS: u32 = CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT.0;
+
+/// One device of the session.
+#[derive(Debug)]
+pub struct Device {
+    pub facts: DeviceFacts,
+    /// By attribute number.
+    attributes: Vec<Option<i32>>,
+    pub limits: Limits,
+    primary: OnceLock<Arc<Context>>,
+}
+
+impl Device {
+    /// `multiprocessors` is the client's share (0 = all of them).
+    #[must_use]
+    pub fn new(facts: DeviceFacts, multiprocessors: u32, _memory_limit: u64) -> Self {
+        let highest = facts.attributes.iter().map(|(number, _)| *number).max().unwrap_or(0).min(4096);
+        let mut attributes = vec![None; highest as usize + 1];
+        for (number, value) in &facts.attributes {
+            if let Some(cell) = attributes.get_mut(*number as usize) {
+                *cell = Some(*value);
+            }
+        }
+        if multiprocessors != 0
+            && let Some(Some(cell)) = attributes.get_mut(MULTIPROCESSORS as usize)
+        {
+            *cell = (*cell).min(i32::try_from(multiprocessors).unwrap_or(i32::MAX));
+        }
+        let limits = Limits::from_attributes(|number| attributes.get(number as usize).copied().flatten());
+        Self { facts, attributes, limits, primary: OnceLock::new() }
+    }
+
+    #[must_use]
+    pub fn attribute(&self, number: u32) -> Option<i32> {
+        self.attributes.get(number as usize).copied().flatten()
+    }
+
+    /// The primary context: one object for the life of the process, whether it is active or not.
+    ///
+    /// # Errors
+    /// OUT_OF_MEMORY when there are too many contexts.
+    pub fn primary(&self, session: &'static Session, ordinal: u32) -> Try<&Arc<Context>> {
+        if let Some(context) = self.primary.get() {
+            return Ok(context);
+        }
+        let made = Context::new(session, ordinal, true, 0)?;
+        if let Err(late) = self.primary.set(made) {
+            session.contexts.remove(late.handle);
+        }
+        self.primary.get().ok_or(error::UNKNOWN)
+    }
+}
+
+pub unsafe fn cuDeviceGetCount(count: *mut c_int) -> Try {
+    let session = client::look()?;
+    put!(count, c_int::try_from(session.devices.len()).unwrap_or(c_int::MAX));
+    Ok(())
+}
+
+pub unsafe fn cuDeviceGet(device: *mut CUdevice, ordinal: c_int) -> Try {
+    client::look()?.device(ordinal)?;
+    put!(device, ordinal);
+    Ok(())
+}
+
+pub unsafe fn cuDeviceGetAttribute(value: *mut c_int, attribute: CUdevice_attribute, device: CUdevice) -> Try {
+    let known = client::look()?.device(device)?.attribute(attribute.0).ok_or(error::INVALID_VALUE)?;
+    put!(value, known);
+    Ok(())
+}
+
+pub unsafe fn cuDeviceGetName(name: *mut c_char, bytes: c_int, device: CUdevice) -> Try {
+    let device = client::look()?.device(device)?;
+    let bytes = usize::try_from(bytes).map_err(|_| error::INVALID_VALUE)?;
+    // SAFETY: the program vouches for its buffer.
+    unsafe { fill_text(name, bytes, device.facts.name.as_bytes()) }
+}
+
+pub unsafe fn cuDeviceGetUuid(uuid: *mut CUuuid, device: CUdevice) -> Try {
+    let bytes = client::look()?.device(device)?.facts.uuid;
+    put!(uuid.cast::<[u8; 16]>(), bytes);
+    Ok(())
+}
+
+pub unsafe fn cuDeviceGetUuid_v2(uuid: *mut CUuuid, device: CUdevice) -> Try {
+    // SAFETY: the same promise of the same caller.
+    unsafe { cuDeviceGetUuid(uuid, device) }
+}
+
+pub unsafe fn cuDeviceGetLuid(_luid: *mut c_char, _node_mask: *mut c_uint, device: CUdevice) -> Try {
+    // A Windows notion; the driver refuses it elsewhere.
+    client::look()?.device(device)?;
+    Err(error::NOT_SUPPORTED)
+}
+
+pub unsafe fn cuDeviceTotalMem_v2(bytes: *mut usize, device: CUdevice) -> Try {
+    let total = client::look()?.device(device)?.facts.memory;
+    put!(bytes, usize::try_from(total).unwrap_or(usize::MAX));
+    Ok(())
+}
+
+pub unsafe fn cuDeviceTotalMem(bytes: *mut c_uint, device: CUdevice) -> Try {
+    let total = client::look()?.device(device)?.facts.memory;
+    put!(bytes, c_uint::try_from(total).unwrap_or(c_uint::MAX));
+    Ok(())
+}
+
+pub unsafe fn cuDeviceComputeCapability(major: *mut c_int, minor: *mut c_int, device: CUdevice) -> Try {
+    let device = client::look()?.device(device)?;
+    let of = |attribute: CUdevice_attribute| device.attribute(attribute.0).ok_or(error::INVALID_VALUE);
+    put!(major, of(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?);
+    put!(minor, of(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?);
+    Ok(())
+}
+
+pub unsafe fn cuDeviceGetProperties(properties: *mut CUdevprop, device: CUdevice) -> Try {
+    let device = client::look()?.device(device)?;
+    let of = |attribute: CUdevice_attribute| device.attribute(attribute.0).unwrap_or(0);
+    let limit = |value: u32| c_int::try_from(value).unwrap_or(c_int::MAX);
+    let limits = &device.limits;
+    put!(
+        properties,
+        CUdevprop {
+            maxThreadsPerBlock: limit(limits.threads_per_block),
+            maxThreadsDim: limits.block.map(limit),
+            maxGridSize: limits.grid.map(limit),
+            sharedMemPerBlock: limit(limits.shared_per_block),
+            totalConstantMemory: of(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_TOTAL_CONSTANT_MEMORY),
+            SIMDWidth: limit(limits.warp),
+            memPitch: of(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MAX_PITCH),
+            regsPerBlock: limit(limits.registers_per_block),
+            clockRate: of(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_CLOCK_RATE),
+            textureAlign: of(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT),
+        }
+    );
+    Ok(())
+}
+
+fn bus_id(facts: &DeviceFacts) -> String {
+    let [domain, bus, device] = facts.pci;
+    format!("{domain:04X}:{bus:02X}:{device:02X}.0")
+}
+
+pub unsafe fn cuDeviceGetPCIBusId(text: *mut c_char, bytes: c_int, device: CUdevice) -> Try {
+    let device = client::look()?.device(device)?;
+    let bytes = usize::try_from(bytes).map_err(|_| error::INVALID_VALUE)?;
+    // SAFETY: the program vouches for its buffer.
+    unsafe { fill_text(text, bytes, bus_id(&device.facts).as_bytes()) }
+}
+
+/// `[domain]:[bus]:[device].[function]`, where domain and function may be missing; hexadecimal.
+fn parse_bus_id(text: &str) -> Option<[u32; 3]> {
+    let text = text.split('.').next()?;
+    let parts: Vec<u32> = text.split(':').map(|part| u32::from_str_radix(part, 16).ok()).collect::<Option<_>>()?;
+    match parts[..] {
+        [domain, bus, device] => Some([domain, bus, device]),
+        [bus, device] => Some([0, bus, device]),
+        _ => None,
+    }
+}
+
+pub unsafe fn cuDeviceGetByPCIBusId(device: *mut CUdevice, text: *const c_char) -> Try {
+    let session = client::look()?;
+    let wanted = parse_bus_id(name!(text)).ok_or(error::INVALID_VALUE)?;
+    let index = session.devices.iter().position(|device| device.facts.pci == wanted).ok_or(error::INVALID_DEVICE)?;
+    put!(device, CUdevice::try_from(index).map_err(|_| error::INVALID_DEVICE)?);
+    Ok(())
+}
+
+pub unsafe fn cuDeviceGetExecAffinitySupport(supported: *mut c_int, _kind: CUexecAffinityType, device: CUdevice) -> Try {
+    client::look()?.device(device)?;
+    put!(supported, 0);
+    Ok(())
+}
+
+pub unsafe fn cuDeviceGetTexture1DLinearMaxWidth(width: *mut usize, _format: CUarray_format, _channels: c_uint, device: CUdevice) -> Try {
+    let device = client::look()?.device(device)?;
+    let value = device.attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE1D_LINEAR_WIDTH.0).unwrap_or(0);
+    put!(width, usize::try_from(value).unwrap_or(0));
+    Ok(())
+}
+
+pub unsafe fn cuDeviceGetHostAtomicCapabilities(
+    capabilities: *mut c_uint,
+    _operations: *const cumux_abi::CUatomicOperation,
+    count: c_uint,
+    device: CUdevice,
+) -> Try {
+    client::look()?.device(device)?;
+    if capabilities.is_null() || count == 0 {
+        return Err(error::INVALID_VALUE);
+    }
+    for index in 0..count as usize {
+        // No atomic of the device is promised to be one for the host as well.
+        put!(capabilities.wrapping_add(index), 0);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn facts() -> DeviceFacts {
+        DeviceFacts {
+            id: "sim:test".into(),
+            name: "Test".into(),
+            uuid: [1; 16],
+            pci: [0, 0x3B, 0],
+            memory: 1 << 30,
+            attributes: vec![(1, 1024), (10, 32), (16, 132)],
+        }
+    }
+
+    #[test]
+    fn the_share_of_multiprocessors_is_what_the_program_sees() {
+        assert_eq!(Device::new(facts(), 0, 0).attribute(16), Some(132));
+        let half = Device::new(facts(), 66, 0);
+        assert_eq!((half.attribute(16), half.limits.multiprocessors), (Some(66), 66));
+        assert_eq!(half.attribute(2), None);
+        assert_eq!(half.attribute(100_000), None);
+    }
+
+    #[test]
+    fn bus_ids_are_read_as_written() {
+        assert_eq!(bus_id(&facts()), "0000:3B:00.0");
+        assert_eq!(parse_bus_id("0000:3B:00.0"), Some([0, 0x3B, 0]));
+        assert_eq!(parse_bus_id("3b:00"), Some([0, 0x3B, 0]));
+        assert_eq!(parse_bus_id("nonsense"), None);
+    }
+}

@@ -1,0 +1,163 @@
+//! Images: how many bytes a program means when it passes a bare pointer to a module image.
+//!
+//! The pointer comes from the program and is read as far as the image's own headers say, never further. What is inside is judged by the
+//! executor, in another process.
+
+use crate::ffi::{Try, error};
+use core::ffi::{CStr, c_void};
+
+/// `__fatBinC`, the wrapper that nvcc leaves in the program.
+const WRAPPER: u32 = 0x466_243B1;
+/// The container that a wrapper points to.
+const CONTAINER: u32 = 0xBA55_ED50;
+const ELF: u32 = u32::from_le_bytes(*b"\x7fELF");
+/// No image is larger; a claim beyond it is damage.
+const LARGEST: usize = 4 << 30;
+
+/// Finds the bytes of an image: wrapper, container, ELF or PTX text.
+///
+/// # Safety
+/// `image` points to an image that stays as it is while the result is used.
+///
+/// # Errors
+/// INVALID_VALUE for a null pointer, INVALID_IMAGE for what is none.
+pub unsafe fn bytes<'a>(image: *const c_void) -> Try<&'a [u8]> {
+    if image.is_null() {
+        return Err(error::INVALID_VALUE);
+    }
+    let image = image.cast::<u8>();
+    // SAFETY: the shortest image is longer than four bytes, or text that ends with a NUL; text is read byte by byte.
+    let first = unsafe { first_word(image) };
+    let length = match first {
+        // SAFETY: a wrapper is 24 bytes: magic, version, data, other.
+        Some(WRAPPER) => unsafe {
+            let data = image.add(8).cast::<*const c_void>().read_unaligned();
+            return if data == image.cast() { Err(error::INVALID_IMAGE) } else { bytes_of_container(data) };
+        },
+        // SAFETY: as below.
+        Some(CONTAINER) => return unsafe { bytes_of_container(image.cast()) },
+        // SAFETY: an ELF file starts with 64 bytes of header.
+        Some(ELF) => unsafe { elf_length(image)? },
+        // SAFETY: text is NUL-terminated.
+        _ => unsafe { CStr::from_ptr(image.cast()) }.to_bytes().len(),
+    };
+    if length == 0 || length > LARGEST {
+        return Err(error::INVALID_IMAGE);
+    }
+    // SAFETY: the image says it is that long.
+    Ok(unsafe { core::slice::from_raw_parts(image, length) })
+}
+
+/// The first four bytes, unless a NUL comes earlier.
+unsafe fn first_word(image: *const u8) -> Option<u32> {
+    let mut word = [0; 4];
+    for (index, byte) in word.iter_mut().enumerate() {
+        // SAFETY: no byte before this one was NUL (or the image is binary and longer).
+        *byte = unsafe { image.add(index).read() };
+        if *byte == 0 {
+            return None;
+        }
+    }
+    Some(u32::from_le_bytes(word))
+}
+
+unsafe fn bytes_of_container<'a>(container: *const c_void) -> Try<&'a [u8]> {
+    if container.is_null() {
+        return Err(error::INVALID_IMAGE);
+    }
+    let header = container.cast::<u8>();
+    // SAFETY: a container has 16 bytes of header: magic, version, header size, payload size.
+    let (magic, header_bytes, payload) = unsafe {
+        (header.cast::<u32>().read_unaligned(), header.add(6).cast::<u16>().read_unaligned(), header.add(8).cast::<u64>().read_unaligned())
+    };
+    let length = usize::try_from(payload).ok().and_then(|payload| payload.checked_add(usize::from(header_bytes)));
+    match length {
+        // SAFETY: the container says it is that long.
+        Some(length) if magic == CONTAINER && header_bytes >= 16 && length <= LARGEST => Ok(unsafe { core::slice::from_raw_parts(header, length) }),
+        _ => Err(error::INVALID_IMAGE),
+    }
+}
+
+/// End of the last thing that an ELF file's headers name: header tables and section contents.
+unsafe fn elf_length(image: *const u8) -> Try<usize> {
+    // SAFETY: an ELF64 header is 64 bytes.
+    let header = unsafe { core::slice::from_raw_parts(image, 64) };
+    let word = |bytes: &[u8], at: usize, size: usize| -> u64 {
+        bytes.get(at..at + size).map_or(0, |field| field.iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte)))
+    };
+    if header.get(4) != Some(&2) {
+        return Err(error::INVALID_IMAGE);
+    }
+    let (programs, sections) = (word(header, 32, 8), word(header, 40, 8));
+    let (program_size, program_count) = (word(header, 54, 2), word(header, 56, 2));
+    let (section_size, section_count) = (word(header, 58, 2), word(header, 60, 2));
+    let section_end = sections.saturating_add(section_size * section_count);
+    let mut end = 64.max(programs.saturating_add(program_size * program_count)).max(section_end);
+    if sections != 0 && section_size >= 64 && section_end <= LARGEST as u64 {
+        // SAFETY: the header says the section table is there.
+        let table = unsafe { core::slice::from_raw_parts(image.add(sections as usize), (section_size * section_count) as usize) };
+        for section in table.chunks_exact(section_size as usize) {
+            const NO_BITS: u64 = 8;
+            if word(section, 4, 4) != NO_BITS {
+                end = end.max(word(section, 24, 8).saturating_add(word(section, 32, 8)));
+            }
+        }
+    }
+    usize::try_from(end).map_err(|_| error::INVALID_IMAGE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn container(payload: &[u8]) -> Vec<u8> {
+        let mut all = CONTAINER.to_le_bytes().to_vec();
+        all.extend(1_u16.to_le_bytes());
+        all.extend(16_u16.to_le_bytes());
+        all.extend((payload.len() as u64).to_le_bytes());
+        all.extend(payload);
+        all
+    }
+
+    #[test]
+    fn every_kind_is_measured_by_its_own_headers() {
+        let text = b".version 8.0\0rest";
+        let whole = container(b"payload");
+        let mut longer = whole.clone();
+        longer.extend(b"something else");
+        let mut wrapper = WRAPPER.to_le_bytes().to_vec();
+        wrapper.extend(1_u32.to_le_bytes());
+        wrapper.extend((longer.as_ptr() as u64).to_le_bytes());
+        wrapper.extend(0_u64.to_le_bytes());
+        // SAFETY: images as described.
+        unsafe {
+            assert_eq!(bytes(text.as_ptr().cast()), Ok(&b".version 8.0"[..]));
+            assert_eq!(bytes(longer.as_ptr().cast()), Ok(&whole[..]));
+            assert_eq!(bytes(wrapper.as_ptr().cast()), Ok(&whole[..]));
+            assert_eq!(bytes(core::ptr::null()), Err(error::INVALID_VALUE));
+            assert_eq!(bytes(c"".as_ptr().cast()), Err(error::INVALID_IMAGE));
+        }
+    }
+
+    #[test]
+    fn an_elf_file_ends_where_its_last_content_or_table_ends() {
+        let mut file = vec![0_u8; 64];
+        file[..5].copy_from_slice(b"\x7fELF\x02");
+        file[40..48].copy_from_slice(&64_u64.to_le_bytes());
+        file[58..60].copy_from_slice(&64_u16.to_le_bytes());
+        file[60..62].copy_from_slice(&1_u16.to_le_bytes());
+        let mut section = vec![0_u8; 64];
+        section[24..32].copy_from_slice(&200_u64.to_le_bytes());
+        section[32..40].copy_from_slice(&56_u64.to_le_bytes());
+        file.extend(section);
+        file.resize(300, 0);
+        // SAFETY: the image above.
+        assert_eq!(unsafe { bytes(file.as_ptr().cast()) }.map(<[u8]>::len), Ok(256));
+        // Program headers behind everything, as some compilers write them.
+        file[32..40].copy_from_slice(&260_u64.to_le_bytes());
+        file[54..56].copy_from_slice(&40_u16.to_le_bytes());
+        file[56..58].copy_from_slice(&1_u16.to_le_bytes());
+        // SAFETY: the image above.
+        assert_eq!(unsafe { bytes(file.as_ptr().cast()) }.map(<[u8]>::len), Ok(300));
+    }
+}

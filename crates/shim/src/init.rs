@@ -1,0 +1,15 @@
+//! `cuInit`.
+
+use crate::client;
+use crate::ffi::{Try, error};
+use core::ffi::c_uint;
+
+/// Served: the hello has been answered, so there is nothing left to do but to remember that the program asked.
+pub unsafe fn cuInit(flags: c_uint) -> Try {
+    if flags != 0 {
+        return Err(error::INVALID_VALUE);
+    }
+    let session = client::greeted().ok_or(error::NOT_INITIALIZED)?;
+    session.initialize();
+    session.health()
+}

@@ -1,0 +1,287 @@
+//! Launches: checked here, parameters gathered by the layout that loading returned, one record pushed. No allocation on the way.
+
+use crate::callback::Work;
+use crate::client::{self, Session};
+use crate::context;
+use crate::ffi::{Try, error, get, list};
+use crate::function::{self, Function};
+use crate::limits::{Config, check};
+use crate::stream::Stream;
+use core::ffi::{c_uint, c_void};
+use cumux_abi::{CUDA_LAUNCH_PARAMS, CUfunction, CUhostFn, CUlaunchAttributeID as Id, CUlaunchConfig, CUstream};
+use cumux_wire::module::FunctionInfo;
+use cumux_wire::record::{Launch, MAX_PARAMETERS};
+
+/// Where the parameters are.
+#[derive(Debug, Clone, Copy)]
+enum Parameters {
+    /// One pointer a parameter.
+    Each(*mut *mut c_void),
+    /// Already packed.
+    Packed(*const u8, usize),
+    /// The function has none.
+    None,
+}
+
+/// Finds out how the program passes its parameters.
+///
+/// # Safety
+/// Both pointers are what a C caller passed to a launch call.
+unsafe fn parameters(info: &FunctionInfo, each: *mut *mut c_void, extra: *mut *mut c_void) -> Try<Parameters> {
+    match (each.is_null(), extra.is_null()) {
+        (false, true) => Ok(if info.parameters.is_empty() { Parameters::None } else { Parameters::Each(each) }),
+        (true, false) => {
+            // SAFETY: the caller's promise.
+            unsafe { packed(info, extra) }
+        }
+        (true, true) if info.parameters.is_empty() => Ok(Parameters::None),
+        _ => Err(error::INVALID_VALUE),
+    }
+}
+
+/// Reads the list of `extra`: pairs of a name and a value, up to an end mark.
+unsafe fn packed(info: &FunctionInfo, extra: *mut *mut c_void) -> Try<Parameters> {
+    const END: usize = 0;
+    const POINTER: usize = 1;
+    const SIZE: usize = 2;
+    let (mut buffer, mut bytes) = (core::ptr::null::<u8>(), None);
+    for pair in 0..4 {
+        match get!(extra.wrapping_add(pair * 2)).addr() {
+            END => break,
+            POINTER => buffer = get!(extra.wrapping_add(pair * 2 + 1)).cast_const().cast(),
+            SIZE => bytes = Some(get!(get!(extra.wrapping_add(pair * 2 + 1)).cast::<usize>())),
+            _ => return Err(error::INVALID_VALUE),
+        }
+    }
+    let bytes = bytes.ok_or(error::INVALID_VALUE)?;
+    if (buffer.is_null() && bytes != 0) || bytes > MAX_PARAMETERS || bytes < info.parameter_bytes as usize {
+        return Err(error::INVALID_VALUE);
+    }
+    Ok(Parameters::Packed(buffer, bytes))
+}
+
+/// Writes the parameter block.
+///
+/// # Safety
+/// `from` came from [`parameters`] with the same function.
+unsafe fn gather(info: &FunctionInfo, from: Parameters, out: &mut Vec<u8>) {
+    out.clear();
+    match from {
+        Parameters::None => {}
+        Parameters::Packed(buffer, bytes) => {
+            // SAFETY: the program says that its buffer is that long.
+            out.extend_from_slice(unsafe { core::slice::from_raw_parts(buffer, bytes) });
+        }
+        Parameters::Each(pointers) => {
+            out.resize(info.parameter_bytes as usize, 0);
+            for (index, parameter) in info.parameters.iter().enumerate() {
+                let range = parameter.offset as usize..parameter.offset as usize + parameter.bytes as usize;
+                let Some(target) = out.get_mut(range) else { continue };
+                // SAFETY: the program passes one pointer a parameter, each to that many bytes.
+                unsafe {
+                    let source = pointers.add(index).read();
+                    if !source.is_null() {
+                        core::ptr::copy_nonoverlapping(source.cast::<u8>(), target.as_mut_ptr(), target.len());
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Checks and pushes a launch, or takes it into a capture.
+///
+/// # Safety
+/// The pointers are what a C caller passed to a launch call.
+unsafe fn launch(session: &'static Session, function: &Function, config: &Config, stream: &Stream, each: *mut *mut c_void, extra: *mut *mut c_void) -> Try {
+    if function.context != stream.context {
+        return Err(error::INVALID_HANDLE);
+    }
+    let device = session.device(stream.device.cast_signed())?;
+    let limits = &device.limits;
+    // The setting is only needed by launches that use dynamic shared memory.
+    let dynamic = if config.shared == 0 { 0 } else { function.max_dynamic(limits) };
+    check(&function.info, dynamic, limits, config)?;
+    // SAFETY: the caller's promise.
+    let from = unsafe { parameters(&function.info, each, extra)? };
+    let fill = |launch: &mut Launch| {
+        launch.module = function.module;
+        launch.function = function.index;
+        launch.grid = config.grid;
+        launch.block = config.block;
+        launch.cluster = config.cluster;
+        launch.shared = config.shared;
+        launch.cooperative = config.cooperative;
+        // SAFETY: found for this function just now.
+        unsafe { gather(&function.info, from, &mut launch.parameters) };
+    };
+    if crate::capture::launch(stream, fill)? {
+        return Ok(());
+    }
+    session.push_launch(stream.lane, fill).map(drop)
+}
+
+/// The plain form.
+unsafe fn plain(function: CUfunction, config: &Config, stream: CUstream, each: *mut *mut c_void, extra: *mut *mut c_void) -> Try {
+    let session = client::enter()?;
+    let stream = context::stream(session, stream)?;
+    let function = function::named(session, function)?;
+    // SAFETY: the caller's promise.
+    unsafe { launch(session, &function, config, &stream, each, extra) }
+}
+
+#[expect(clippy::too_many_arguments, reason = "the driver's signature")]
+pub unsafe fn cuLaunchKernel(
+    function: CUfunction,
+    grid_x: c_uint,
+    grid_y: c_uint,
+    grid_z: c_uint,
+    block_x: c_uint,
+    block_y: c_uint,
+    block_z: c_uint,
+    shared: c_uint,
+    stream: CUstream,
+    each: *mut *mut c_void,
+    extra: *mut *mut c_void,
+) -> Try {
+    let config = Config { grid: [grid_x, grid_y, grid_z], block: [block_x, block_y, block_z], cluster: [0; 3], shared, cooperative: false };
+    // SAFETY: the same promise of the same caller.
+    unsafe { plain(function, &config, stream, each, extra) }
+}
+
+#[expect(clippy::too_many_arguments, reason = "the driver's signature")]
+pub unsafe fn cuLaunchCooperativeKernel(
+    function: CUfunction,
+    grid_x: c_uint,
+    grid_y: c_uint,
+    grid_z: c_uint,
+    block_x: c_uint,
+    block_y: c_uint,
+    block_z: c_uint,
+    shared: c_uint,
+    stream: CUstream,
+    each: *mut *mut c_void,
+) -> Try {
+    let config = Config { grid: [grid_x, grid_y, grid_z], block: [block_x, block_y, block_z], cluster: [0; 3], shared, cooperative: true };
+    // SAFETY: the same promise of the same caller.
+    unsafe { plain(function, &config, stream, each, core::ptr::null_mut()) }
+}
+
+/// Reads a launch configuration with its attributes.
+///
+/// # Safety
+/// `config` is what a C caller passed.
+pub(crate) unsafe fn read_config(config: *const CUlaunchConfig) -> Try<(Config, CUstream)> {
+    let given = get!(config);
+    let mut read = Config {
+        grid: [given.gridDimX, given.gridDimY, given.gridDimZ],
+        block: [given.blockDimX, given.blockDimY, given.blockDimZ],
+        cluster: [0; 3],
+        shared: given.sharedMemBytes,
+        cooperative: false,
+    };
+    for attribute in list!(given.attrs.cast_const(), given.numAttrs as usize) {
+        // SAFETY: the id says which member of the union is set.
+        unsafe {
+            match attribute.id {
+                Id::CU_LAUNCH_ATTRIBUTE_COOPERATIVE => read.cooperative = attribute.value.cooperative != 0,
+                Id::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION => {
+                    let cluster = attribute.value.clusterDim;
+                    read.cluster = [cluster.x, cluster.y, cluster.z];
+                }
+                // Hints, or orders that running later and one after the other satisfies.
+                Id::CU_LAUNCH_ATTRIBUTE_IGNORE
+                | Id::CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW
+                | Id::CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY
+                | Id::CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE
+                | Id::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+                | Id::CU_LAUNCH_ATTRIBUTE_PRIORITY
+                | Id::CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP
+                | Id::CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN
+                | Id::CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION
+                | Id::CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT => {}
+                _ => return Err(error::NOT_SUPPORTED),
+            }
+        }
+    }
+    Ok((read, given.hStream))
+}
+
+pub unsafe fn cuLaunchKernelEx(config: *const CUlaunchConfig, function: CUfunction, each: *mut *mut c_void, extra: *mut *mut c_void) -> Try {
+    // SAFETY: the same promise of the same caller.
+    let (config, stream) = unsafe { read_config(config)? };
+    // SAFETY: the same promise of the same caller.
+    unsafe { plain(function, &config, stream, each, extra) }
+}
+
+pub unsafe fn cuLaunchCooperativeKernelMultiDevice(_list: *mut CUDA_LAUNCH_PARAMS, _devices: c_uint, _flags: c_uint) -> Try {
+    client::enter()?;
+    Err(error::NOT_SUPPORTED)
+}
+
+pub unsafe fn cuLaunchHostFunc(stream: CUstream, function: CUhostFn, data: *mut c_void) -> Try {
+    let session = client::enter()?;
+    let function = function.ok_or(error::INVALID_VALUE)?;
+    let stream = context::stream(session, stream)?;
+    let work = Work::Host { function, data: data.expose_provenance() };
+    if crate::capture::host(&stream, work)? {
+        return Ok(());
+    }
+    session.callbacks.launch(session, stream.lane, work)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::ptr::{null_mut, without_provenance_mut};
+    use cumux_wire::module::Parameter;
+
+    fn info() -> FunctionInfo {
+        let parameters = vec![Parameter { offset: 0, bytes: 8 }, Parameter { offset: 8, bytes: 2 }, Parameter { offset: 12, bytes: 4 }];
+        FunctionInfo { parameters, parameter_bytes: 16, ..FunctionInfo::default() }
+    }
+
+    #[test]
+    fn parameters_land_at_their_offsets() {
+        let (mut a, mut b, mut c) = (0x1122_3344_5566_7788_u64, 0xABCD_u16, 7_u32);
+        let mut each: [*mut c_void; 3] = [(&raw mut a).cast(), (&raw mut b).cast(), (&raw mut c).cast()];
+        let mut out = vec![0xFF; 3];
+        // SAFETY: three pointers to the three values.
+        unsafe {
+            let from = parameters(&info(), each.as_mut_ptr(), null_mut()).unwrap();
+            gather(&info(), from, &mut out);
+        }
+        let mut expected = a.to_le_bytes().to_vec();
+        expected.extend([0xCD, 0xAB, 0, 0, 7, 0, 0, 0]);
+        assert_eq!(out, expected);
+    }
+
+    #[test]
+    fn packed_parameters_are_taken_whole_and_must_be_long_enough() {
+        let buffer: Vec<u8> = (0..16).collect();
+        let ask = |mut size: usize| {
+            let pointer = buffer.as_ptr().cast_mut().cast::<c_void>();
+            let mut extra: [*mut c_void; 5] = [without_provenance_mut(1), pointer, without_provenance_mut(2), (&raw mut size).cast(), null_mut()];
+            let mut out = Vec::new();
+            // SAFETY: a list as the manual describes it.
+            unsafe { parameters(&info(), null_mut(), extra.as_mut_ptr()).map(|from| gather(&info(), from, &mut out)) }.map(|()| out)
+        };
+        assert_eq!(ask(16), Ok(buffer.clone()));
+        assert_eq!(ask(15), Err(error::INVALID_VALUE));
+        assert_eq!(ask(1 << 20), Err(error::INVALID_VALUE));
+        let mut unknown: [*mut c_void; 1] = [without_provenance_mut(9)];
+        // SAFETY: a list with an unknown name.
+        assert!(unsafe { parameters(&info(), null_mut(), unknown.as_mut_ptr()) }.is_err());
+    }
+
+    #[test]
+    fn parameters_must_come_exactly_one_way() {
+        let mut something = null_mut();
+        // SAFETY: nothing is read through these.
+        unsafe {
+            assert!(parameters(&info(), null_mut(), null_mut()).is_err());
+            assert!(parameters(&info(), &raw mut something, &raw mut something).is_err());
+            assert!(matches!(parameters(&FunctionInfo::default(), null_mut(), null_mut()), Ok(Parameters::None)));
+        }
+    }
+}

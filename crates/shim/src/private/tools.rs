@@ -1,0 +1,119 @@
+//! Tables that profilers were meant to use and that the runtime and cuBLAS use as well: current context, context identity, scratch memory.
+
+use super::{Slot, driver, function, unknown_slots};
+use core::cell::UnsafeCell;
+use core::ffi::{c_uint, c_void};
+use cumux_abi::{CUcontext, CUresult};
+
+/// TOOLS_TLS. Slot 2 gives the current context; cuBLASLt keys its kernels by it.
+pub(super) static TLS: [Slot; 3] = {
+    const UNKNOWN: [Slot; 2] = unknown_slots!(ToolsTls; 0 1);
+    [Slot::size(3), UNKNOWN[1], function!(current_context)]
+};
+
+/// TOOLS_RUNTIME_CALLBACK_HOOKS. Slots 2 and 6 lend memory, slot 4 identifies a context.
+pub(super) static RUNTIME_HOOKS: [Slot; 7] = {
+    const UNKNOWN: [Slot; 6] = unknown_slots!(RuntimeHooks; 0 1 2 3 4 5);
+    [
+        Slot::size(7),
+        UNKNOWN[1],
+        function!(large_scratch),
+        UNKNOWN[3],
+        function!(hook_context_identity),
+        UNKNOWN[5],
+        function!(small_scratch),
+    ]
+};
+
+/// CONTEXT_CHECKS: whether a context is a wrapped one. Ours never are.
+pub(super) static CONTEXT_CHECKS: [Slot; 15] = {
+    const UNKNOWN: [Slot; 15] = unknown_slots!(ContextChecks; 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14);
+    let mut slots = UNKNOWN;
+    slots[0] = Slot::size(15);
+    slots[2] = function!(check_context);
+    slots[3] = function!(check_driver);
+    slots
+};
+
+const CONTEXT_WORDS: usize = 93;
+
+/// CU_ETID_ToolsContext: slot 4 gives the identity of a context, as `cuCtxGetId` does.
+pub(super) static CONTEXT: [Slot; CONTEXT_WORDS] = {
+    const UNKNOWN: [Slot; 1] = unknown_slots!(ToolsContext; 0);
+    let mut slots = [UNKNOWN[0]; CONTEXT_WORDS];
+    slots[0] = Slot::size(CONTEXT_WORDS);
+    slots[4] = function!(context_identity);
+    slots
+};
+
+extern "C" fn current_context(context: *mut CUcontext) -> CUresult {
+    driver!(cuCtxGetCurrent(context))
+}
+
+/// Scratch memory of the caller's own; nothing here reads it.
+#[repr(C, align(64))]
+struct Scratch(UnsafeCell<[u8; 4096]>);
+
+// SAFETY: only the address is used on this side.
+unsafe impl Sync for Scratch {}
+
+static LARGE: Scratch = Scratch(UnsafeCell::new([0; 4096]));
+static SMALL: Scratch = Scratch(UnsafeCell::new([0; 4096]));
+
+extern "C" fn large_scratch(memory: *mut *mut c_void, size: *mut usize) -> CUresult {
+    lend(&LARGE, 1024, memory, size)
+}
+
+extern "C" fn small_scratch(memory: *mut *mut c_void, size: *mut usize) -> CUresult {
+    lend(&SMALL, 14, memory, size)
+}
+
+fn lend(
+    scratch: &'static Scratch,
+    announced: usize,
+    memory: *mut *mut c_void,
+    size: *mut usize,
+) -> CUresult {
+    if !memory.is_null() {
+        // SAFETY: not null; the table's contract makes it writable.
+        unsafe { memory.write(scratch.0.get().cast()) };
+    }
+    if !size.is_null() {
+        // SAFETY: as above.
+        unsafe { size.write(announced) };
+    }
+    CUresult::CUDA_SUCCESS
+}
+
+extern "C" fn hook_context_identity(context: CUcontext, identity: *mut u64) -> CUresult {
+    if identity.is_null() {
+        return CUresult::CUDA_ERROR_UNKNOWN;
+    }
+    context_identity(context, identity)
+}
+
+/// The null context has the identity 0.
+extern "C" fn context_identity(context: CUcontext, identity: *mut u64) -> CUresult {
+    if identity.is_null() {
+        return CUresult::CUDA_ERROR_INVALID_VALUE;
+    }
+    if context.is_null() {
+        // SAFETY: not null; the table's contract makes it writable.
+        unsafe { identity.write(0) };
+        return CUresult::CUDA_SUCCESS;
+    }
+    driver!(cuCtxGetId(context, identity))
+}
+
+/// The third argument stays untouched, as in driver 580.
+extern "C" fn check_context(_context: CUcontext, wrapped: *mut c_uint, _inner: *mut *const c_void) -> CUresult {
+    if !wrapped.is_null() {
+        // SAFETY: not null; the table's contract makes it writable.
+        unsafe { wrapped.write(0) };
+    }
+    CUresult::CUDA_SUCCESS
+}
+
+extern "C" fn check_driver() -> CUresult {
+    CUresult::CUDA_SUCCESS
+}

@@ -1,0 +1,183 @@
+//! `cargo xtask compatibility`: writes COMPATIBILITY.md from `crates/abi/surface/surface.txt`, the list that the shim itself is built from.
+
+use anyhow::{Context, Result, bail, ensure};
+use std::collections::HashMap;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+const LIST: &str = "crates/abi/surface/surface.txt";
+const PAGE: &str = "COMPATIBILITY.md";
+
+const HEAD: &str = "# Compatibility
+
+Made by `cargo xtask compatibility` from `crates/abi/surface/surface.txt`, the list that `libcuda.so.1` is built from. Do not edit.
+
+The surface is that of NVIDIA's driver 580 (CUDA 13.0): every name it exports is exported, and `cuGetProcAddress` answers every name, flag
+and version as it does. What is refused returns `CUDA_ERROR_NOT_SUPPORTED` (801) and is logged once when `CUMUX_LOG` is set. Programs that
+are not served (no daemon, or `CUDA_MPS_PIPE_DIRECTORY` empty) reach the real driver directly and are not concerned.
+
+- **served**: carried out by the executor, in the client's order
+- **local**: answered inside the client, without a round trip
+- **refused**: not supported
+
+Old names of a function and its forms for per-thread default streams (`_ptsz`, `_ptds`) are answered like the function; they are counted and
+not listed.
+";
+
+/// Writes the page anew.
+pub fn run() -> Result<()> {
+    let root = repository_root()?;
+    let page = page(&root)?;
+    fs::write(root.join(PAGE), page).with_context(|| format!("cannot write {PAGE}"))
+}
+
+/// Fails when the committed page is not the one that the list gives.
+pub fn check() -> Result<()> {
+    let root = repository_root()?;
+    let committed = fs::read_to_string(root.join(PAGE)).with_context(|| format!("cannot read {PAGE}"))?;
+    ensure!(committed == page(&root)?, "{PAGE} is out of date; run `cargo xtask compatibility`");
+    Ok(())
+}
+
+fn repository_root() -> Result<PathBuf> {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    Ok(here.parent().context("xtask has no parent folder")?.to_path_buf())
+}
+
+fn page(root: &Path) -> Result<String> {
+    let list = fs::read_to_string(root.join(LIST)).with_context(|| format!("cannot read {LIST}"))?;
+    render(&list)
+}
+
+/// How a name is answered in the end, aliases and variants followed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Answer {
+    Served,
+    Local,
+    Refused,
+}
+
+struct Line<'a> {
+    name: &'a str,
+    answer: &'a str,
+    third: &'a str,
+    why: String,
+}
+
+fn render(list: &str) -> Result<String> {
+    let mut sections: Vec<(&str, Vec<Line<'_>>)> = Vec::new();
+    for (number, text) in list.lines().enumerate() {
+        if let Some(title) = text.strip_prefix("## ") {
+            sections.push((title, Vec::new()));
+            continue;
+        }
+        let words: Vec<&str> = text.split_whitespace().collect();
+        if words.first().is_none_or(|word| word.starts_with('#')) {
+            continue;
+        }
+        let [name, answer, third, ref why @ ..] = words[..] else {
+            bail!("{LIST}:{}: expected a name, an answer and a third word", number + 1);
+        };
+        let section = sections.last_mut().with_context(|| format!("{LIST}:{}: a name before any section", number + 1))?;
+        section.1.push(Line { name, answer, third, why: why.join(" ") });
+    }
+    let by_name: HashMap<&str, &Line<'_>> =
+        sections.iter().flat_map(|(_, lines)| lines).map(|line| (line.name, line)).collect();
+
+    let mut summary = String::from("\n| area | served | local | refused |\n|---|---:|---:|---:|\n");
+    let mut details = String::new();
+    let mut totals = [0; 3];
+    let mut variables = 0;
+    for (title, lines) in &sections {
+        let mut counts = [0; 3];
+        let mut named: [Vec<&Line<'_>>; 3] = Default::default();
+        for line in lines {
+            let Some(answer) = resolve(&by_name, line.name)? else {
+                variables += 1;
+                continue;
+            };
+            counts[answer as usize] += 1;
+            if !matches!(line.answer, "alias" | "variant") {
+                named[answer as usize].push(line);
+            }
+        }
+        if counts == [0; 3] {
+            continue;
+        }
+        writeln!(summary, "| {title} | {} | {} | {} |", counts[0], counts[1], counts[2])?;
+        for (total, count) in totals.iter_mut().zip(counts) {
+            *total += count;
+        }
+        section(&mut details, title, &named)?;
+    }
+    writeln!(summary, "| **all functions** | **{}** | **{}** | **{}** |", totals[0], totals[1], totals[2])?;
+    writeln!(summary, "\nThe {variables} exported variables of the debugger interface exist and stay zero.")?;
+    Ok(format!("{HEAD}{summary}{details}"))
+}
+
+fn section(text: &mut String, title: &str, named: &[Vec<&Line<'_>>; 3]) -> Result<()> {
+    writeln!(text, "\n## {title}\n")?;
+    for (word, lines) in ["served", "local"].iter().zip(named) {
+        if !lines.is_empty() {
+            let names: Vec<String> = lines.iter().map(|line| format!("`{}`", line.name)).collect();
+            writeln!(text, "- {word}: {}", names.join(", "))?;
+        }
+    }
+    let mut reasons: Vec<(&str, Vec<String>)> = Vec::new();
+    for line in &named[Answer::Refused as usize] {
+        let name = format!("`{}`", line.name);
+        match reasons.iter_mut().find(|(why, _)| *why == line.why) {
+            Some((_, names)) => names.push(name),
+            None => reasons.push((&line.why, vec![name])),
+        }
+    }
+    for (why, names) in reasons {
+        writeln!(text, "- refused ({why}): {}", names.join(", "))?;
+    }
+    Ok(())
+}
+
+/// `None` for a variable.
+fn resolve(by_name: &HashMap<&str, &Line<'_>>, name: &str) -> Result<Option<Answer>> {
+    let line = by_name.get(name).with_context(|| format!("{name} is not in {LIST}"))?;
+    Ok(match line.answer {
+        "served" => Some(Answer::Served),
+        "local" | "always" => Some(Answer::Local),
+        "refused" => Some(Answer::Refused),
+        "data" => None,
+        "alias" | "variant" => resolve(by_name, line.third)?,
+        other => bail!("{name}: unknown answer {other:?} in {LIST}"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SAMPLE: &str = "# head
+## Things
+cuThing_v2 served thing
+cuThing alias cuThing_v2
+cuThing_v2_ptsz variant cuThing_v2
+cuOther refused thing not yet
+## Words
+cudbgWord data 8
+";
+
+    #[test]
+    fn aliases_and_variants_count_and_are_not_listed() {
+        let page = render(SAMPLE).expect("the sample is well formed");
+        assert!(page.contains("| Things | 3 | 0 | 1 |"), "{page}");
+        assert!(page.contains("- served: `cuThing_v2`\n- refused (not yet): `cuOther`\n"), "{page}");
+        assert!(!page.contains("## Words"), "{page}");
+        assert!(page.contains("The 1 exported variables"), "{page}");
+    }
+
+    #[test]
+    fn a_bad_line_is_named() {
+        let error = render("## Things\ncuThing served\n").expect_err("a word is missing");
+        assert!(error.to_string().contains(":2:"), "{error}");
+        assert!(render("## Things\ncuThing alias cuNobody\n").is_err());
+    }
+}
