@@ -22,7 +22,11 @@ fn main() {
     for file in [SURFACE, PROC_ADDRESS, SIGNATURES, "build.rs"] {
         println!("cargo::rerun-if-changed={file}");
     }
-    println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libcuda.so.1");
+    // Symbolic, like the real driver: our own references to exported names are never taken over by another library. No deletion: the session
+    // lasts as long as the process, whoever closes the library.
+    for argument in ["-soname,libcuda.so.1", "-Bsymbolic", "-z,nodelete"] {
+        println!("cargo::rustc-cdylib-link-arg=-Wl,{argument}");
+    }
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
     let lines = surface(&read(SURFACE));
     let signatures = signatures(&read(SIGNATURES));

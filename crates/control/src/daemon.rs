@@ -5,7 +5,7 @@
 //! received while it is held, and sending waits a second at most.
 
 use crate::directory::{Claim, DirectoryError, PipeDirectory};
-use crate::log::{Log, Role};
+use crate::log::Log;
 use crate::registry::{Effect, Event, Registry, Token};
 use crate::settings::Settings;
 use crate::ui;
@@ -80,7 +80,6 @@ pub(crate) struct Daemon {
     core: Mutex<Core>,
     changed: Condvar,
     log: Log,
-    server_log: Log,
 }
 
 struct Core {
@@ -113,8 +112,7 @@ impl Daemon {
             texts: 0,
         };
         let log = Log::open(&options.log.join("control.log"), options.echo);
-        let server_log = Log::open(&options.log.join("server.log"), options.echo);
-        Arc::new(Self { core: Mutex::new(core), changed: Condvar::new(), log, server_log, options })
+        Arc::new(Self { core: Mutex::new(core), changed: Condvar::new(), log, options })
     }
 
     fn serve(self: &Arc<Self>, claim: &Claim, ready: impl FnOnce()) -> Result<bool, DaemonError> {
@@ -142,7 +140,7 @@ impl Daemon {
 
     /// A line in control.log.
     pub(crate) fn note(&self, text: &str) {
-        self.log.line(Role::Control, std::process::id(), text);
+        self.log.line(text);
     }
 
     fn core(&self) -> MutexGuard<'_, Core> {
@@ -472,7 +470,8 @@ impl Daemon {
             FromServer::Ready { devices } => self.feed(Event::Ready { pid, devices }),
             FromServer::Failed { why } => self.feed(Event::Failed { pid, why }),
             FromServer::Clients { count } => self.feed(Event::Clients { pid, count }),
-            FromServer::Note { text } => self.server_log.line(Role::Server, pid, &text),
+            // The server has written it into server.log already.
+            FromServer::Note { text } => self.note(&format!("Server {pid}: {text}")),
             FromServer::Status { request, .. } | FromServer::Terminated { request, .. } => {
                 let mut core = self.core();
                 // Answers that nobody waits for any more are not kept.

@@ -1,4 +1,4 @@
-//! `control.log` and `server.log` in the format that log readers of MPS expect:
+//! `control.log` in the format that log readers of MPS expect:
 //! `[2026-11-21 00:08:11.353 Control  1093] text`.
 //!
 //! Writing a log never stops the service: a line that cannot be written (full disk, file taken away) is dropped and counted, and the next
@@ -9,23 +9,6 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
-
-/// Who speaks in a line.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Role {
-    Control,
-    Server,
-
-}
-
-impl Role {
-    fn word(self) -> &'static str {
-        match self {
-            Role::Control => "Control",
-            Role::Server => "Server",
-        }
-    }
-}
 
 /// One log file, shared by threads.
 pub(crate) struct Log {
@@ -48,9 +31,10 @@ impl Log {
     }
 
     /// Writes one line with the time of now.
-    pub(crate) fn line(&self, role: Role, pid: u32, text: &str) {
+    pub(crate) fn line(&self, text: &str) {
+        let pid = std::process::id();
         let stamp = stamp(SystemTime::now());
-        let line = format_line(&stamp, role, pid, text);
+        let line = format_line(&stamp, pid, text);
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if self.echo {
             // A closed standard output is no reason to stop serving.
@@ -66,7 +50,7 @@ impl Log {
         };
         let mut whole = String::new();
         if missing > 0 {
-            whole = format_line(&stamp, role, pid, &format!("{missing} lines could not be written (disk full or log file not writable)"));
+            whole = format_line(&stamp, pid, &format!("{missing} lines could not be written (disk full or log file not writable)"));
         }
         whole.push_str(&line);
         if file.write_all(whole.as_bytes()).is_ok() {
@@ -82,10 +66,10 @@ fn append(path: &Path) -> Option<File> {
     OpenOptions::new().create(true).append(true).open(path).ok()
 }
 
-fn format_line(stamp: &str, role: Role, pid: u32, text: &str) -> String {
+fn format_line(stamp: &str, pid: u32, text: &str) -> String {
     // Foreign text must not forge lines.
     let text: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-    format!("[{stamp} {} {pid:>5}] {text}\n", role.word())
+    format!("[{stamp} Control {pid:>5}] {text}\n")
 }
 
 /// `YYYY-MM-DD HH:MM:SS.mmm` in UTC. NVIDIA writes local time; servers run in UTC, and reading the zone files is not worth a dependency.
@@ -119,8 +103,8 @@ mod tests {
     fn lines_look_as_recorded() {
         let time = UNIX_EPOCH + Duration::from_millis(1_795_219_691_353);
         assert_eq!(stamp(time), "2026-11-21 00:08:11.353");
-        assert_eq!(format_line("T", Role::Control, 1093, "NEW UI"), "[T Control  1093] NEW UI\n");
-        assert_eq!(format_line("T", Role::Control, 7, "a\nb"), "[T Control     7] a b\n", "no line can be forged");
+        assert_eq!(format_line("T", 1093, "NEW UI"), "[T Control  1093] NEW UI\n");
+        assert_eq!(format_line("T", 7, "a\nb"), "[T Control     7] a b\n", "no line can be forged");
     }
 
     #[test]
@@ -139,12 +123,12 @@ mod tests {
     #[test]
     fn a_full_disk_is_survived_and_admitted() {
         let log = Log::open(Path::new("/dev/full"), false);
-        log.line(Role::Control, 1, "lost");
-        log.line(Role::Control, 1, "lost too");
+        log.line("lost");
+        log.line("lost too");
         assert_eq!(log.state.lock().unwrap().dropped, 2);
         let file = std::env::temp_dir().join(format!("cumux-log-test-{}", std::process::id()));
         let log = Log { path: file.clone(), ..log };
-        log.line(Role::Control, 1, "kept");
+        log.line("kept");
         let text = std::fs::read_to_string(&file).unwrap();
         std::fs::remove_file(&file).unwrap();
         assert!(text.contains("2 lines could not be written"), "{text}");

@@ -1,7 +1,25 @@
 //! The software GPU: runs PTX on the CPU behind the device contract of `cumux-device`.
 //!
-//! `lower` makes executable form out of the PTX tree, `exec` runs blocks of it warp by warp; the rest is the card around them.
+//! `lower` makes executable form out of the PTX tree, `exec` runs blocks of it warp by warp; the rest is the card around them:
+//!
+//! - `models`: which cards there are, and their facts;
+//! - `memory`: extents, windows, permissions, copies;
+//! - `schedule`: streams, SMs, workers;
+//! - `marks`: what a successor needs to go on after a SIGKILL;
+//! - `modules`, `launch`, `faults`, `card`: from images and launches to reports.
 #![deny(unsafe_code)]
+// Sizes and addresses are 64 bits wide here; the software GPU does not build for narrower machines.
+#![allow(clippy::cast_possible_truncation)]
 
+mod card;
 pub mod exec;
+mod faults;
+mod launch;
 pub mod lower;
+mod marks;
+mod memory;
+mod models;
+mod modules;
+mod schedule;
+
+pub use card::{Settings, Simulator, SoftwareGpu, open, open_with};

@@ -12,9 +12,7 @@ fn list(data: &[u8]) -> Result<()> {
     let found = images(data)?;
     for image in &found {
         let bytes = image.bytes(LIMIT)?;
-        let hash = bytes.iter().fold(0u64, |hash, byte| {
-            hash.wrapping_mul(31).wrapping_add(u64::from(*byte))
-        });
+        let hash = bytes.iter().fold(0u64, |hash, byte| hash.wrapping_mul(31).wrapping_add(u64::from(*byte)));
         let bare = match image.kind {
             ImageKind::Elf => images(&bytes)?.first().map(|inner| inner.arch),
             _ => None,

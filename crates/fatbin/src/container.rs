@@ -46,7 +46,7 @@ const FLAG_EXACT_ARCH: u64 = 0x10_0000;
 /// Code for this family of architectures (`sm_100f`).
 const FLAG_FAMILY: u64 = 0x20_0000;
 
-/// Containers and entries are aligned to this; what is between is zero.
+/// Entries are aligned to this; what is between is zero.
 const ALIGNMENT: usize = 8;
 
 /// Header and payload of the container that begins at `at`, checked against what is there.
@@ -96,12 +96,7 @@ pub(crate) fn images(bytes: &[u8]) -> Result<Vec<Image<'_>>> {
         let whole = container(bytes, at)?;
         entries(whole, at, &mut images)?;
         at += whole.len();
-        let padding = bytes[at..].iter().take_while(|byte| **byte == 0).count();
-        let ends_here = at + padding == bytes.len();
-        if !ends_here && padding >= ALIGNMENT {
-            return Err(crate::identify_at(&bytes[at..], at as u64).err().unwrap_or(Error::IsWrapper));
-        }
-        at += padding;
+        at += bytes[at..].iter().take_while(|byte| **byte == 0).count();
     }
     Ok(images)
 }

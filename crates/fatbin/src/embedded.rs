@@ -7,7 +7,7 @@ use object::{Object, ObjectSection};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EmbeddedSection<'a> {
     /// `.nv_fatbin` and `__nv_relfatbin` hold containers, `.nvFatBinSegment` wrappers.
-    pub name: &'a str,
+    pub name: &'static str,
     /// Where the section lies in the file.
     pub offset: u64,
     pub data: &'a [u8],
@@ -21,9 +21,8 @@ pub fn sections(file: &[u8]) -> Result<Vec<EmbeddedSection<'_>>> {
     let parsed = object::File::parse(file).map_err(reason)?;
     let mut found = Vec::new();
     for section in parsed.sections() {
-        let Ok(name) = section.name() else { continue };
-        if NAMES.contains(&name) {
-            let name: &str = NAMES[NAMES.iter().position(|n| *n == name).unwrap_or(0)];
+        let name = section.name().unwrap_or_default();
+        if let Some(name) = NAMES.into_iter().find(|known| *known == name) {
             found.push(EmbeddedSection { name, offset: section.file_range().map_or(0, |range| range.0), data: section.data().map_err(reason)? });
         }
     }

@@ -17,6 +17,12 @@ impl From<OwnedFd> for Process {
     }
 }
 
+impl From<Process> for OwnedFd {
+    fn from(process: Process) -> Self {
+        process.handle
+    }
+}
+
 impl AsFd for Process {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.handle.as_fd()

@@ -50,17 +50,15 @@ pub trait Host: Send + Clone + 'static {
 }
 
 /// The real one.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct System {
     inner: std::sync::Arc<Inner>,
 }
 
-#[derive(Debug)]
 struct Inner {
-    program: PathBuf,
     socket: PathBuf,
     log: PathBuf,
-    devices: Vec<String>,
+    command: Box<dyn Fn(Role) -> Command + Send + Sync>,
     children: std::sync::Mutex<BTreeMap<u32, Child>>,
 }
 
@@ -70,7 +68,23 @@ impl System {
     pub fn new(socket: PathBuf, log: PathBuf, devices: Vec<String>) -> Self {
         // The link itself still names the program when the file was replaced by a newer one.
         let program = std::env::current_exe().ok().filter(|path| path.exists()).unwrap_or_else(|| PathBuf::from("/proc/self/exe"));
-        Self { inner: std::sync::Arc::new(Inner { program, socket, log, devices, children: std::sync::Mutex::default() }) }
+        let server = socket.clone();
+        Self::starting(socket, log, move |role| {
+            let mut command = Command::new(&program);
+            // Named so that no drop-in name of our own program decides what it does.
+            command.arg0("cumux");
+            match role {
+                Role::Keeper => command.arg("keeper").arg("--server").arg(&server),
+                Role::Executor => command.arg("executor").arg("--server").arg(&server).args(devices.iter().flat_map(|id| ["--device", id])),
+            };
+            command
+        })
+    }
+
+    /// With other programs as keeper and executor. Their command lines must have the socket as a word of its own.
+    #[must_use]
+    pub fn starting(socket: PathBuf, log: PathBuf, command: impl Fn(Role) -> Command + Send + Sync + 'static) -> Self {
+        Self { inner: std::sync::Arc::new(Inner { socket, log, command: Box::new(command), children: std::sync::Mutex::default() }) }
     }
 
     fn children(&self) -> std::sync::MutexGuard<'_, BTreeMap<u32, Child>> {
@@ -80,15 +94,8 @@ impl System {
 
 impl Host for System {
     fn start(&self, role: Role) -> io::Result<u32> {
-        let inner = &self.inner;
-        let mut command = Command::new(&inner.program);
-        // Named so that no drop-in name of our own program decides what it does.
-        command.arg0("cumux");
-        match role {
-            Role::Keeper => command.arg("keeper").arg("--server").arg(&inner.socket),
-            Role::Executor => command.arg("executor").arg("--server").arg(&inner.socket).args(inner.devices.iter().flat_map(|id| ["--device", id])),
-        };
-        let errors = OpenOptions::new().create(true).append(true).open(&inner.log).map_or_else(|_| Stdio::null(), Stdio::from);
+        let mut command = (self.inner.command)(role);
+        let errors = OpenOptions::new().create(true).append(true).open(&self.inner.log).map_or_else(|_| Stdio::null(), Stdio::from);
         // A group of their own: a ^C at the daemon's terminal must not take the keeper away.
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(errors).process_group(0);
         let child = command.spawn()?;

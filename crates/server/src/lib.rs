@@ -1,1 +1,178 @@
-//! (being written)
+//! The server of one user: sessions, liveness, and the processes that do the work. It owns no device, so no fault of a device can end it.
+//!
+//! Invariants:
+//! - One thread owns all state ([`core`]); everything else only forwards [`event::Event`]s. It never waits for a client, an executor or the
+//!   daemon. The keeper alone is asked synchronously, and counts as dead when it is slow.
+//! - What a session needs to live on is in the keeper before the client hears of it, so a new server can be made from the keeper ([`rebuild`]).
+//! - A client's process is known by its process handle. A window slot is given out again only when no executor can use it any more.
+//! - An executor is activated only when its predecessor's process has ended: two never serve the same session ([`executors`]).
+//! - Nobody waits for ever: a session that cannot go on gets a sticky error in its page.
+#![forbid(unsafe_code)]
+
+mod clients;
+mod core;
+mod event;
+mod executors;
+pub mod host;
+mod keeper;
+mod log;
+mod outbox;
+mod rebuild;
+mod session;
+mod state_file;
+mod watch;
+
+use cumux_link::{LinkError, Listener};
+use event::Event;
+use host::{Host, System};
+use rustix::fs::{FlockOperation, Mode, OFlags, flock};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
+use std::time::Duration;
+
+/// What a server is told when it is started.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The pipe directory.
+    pub pipe: PathBuf,
+    /// The log directory.
+    pub log: PathBuf,
+    /// As in `--device`, in order: `sim:h200`.
+    pub devices: Vec<String>,
+    /// Whose programs it serves.
+    pub uid: u32,
+}
+
+impl Options {
+    /// Where keeper and executors meet this server.
+    #[must_use]
+    pub fn socket(&self) -> PathBuf {
+        self.pipe.join(format!("server-{}.sock", self.uid))
+    }
+
+    fn state_file(&self) -> PathBuf {
+        self.pipe.join(format!("server-{}.json", self.uid))
+    }
+}
+
+/// Limits that tests make smaller.
+#[derive(Debug, Clone)]
+pub struct Limits {
+    /// Clients at once; `CUMUX_MAX_CLIENTS`.
+    pub clients: usize,
+    /// Without daemon and clients for so long: nobody needs this server.
+    pub lonely: Duration,
+    /// How long an earlier server's keeper and executors may take to come.
+    pub rebuild: Duration,
+    /// How long an executor may take to answer for its metrics.
+    pub metrics: Duration,
+    /// How long a new process may take to say hello, and an executor to take over.
+    pub start: Duration,
+    /// How long an executor may live after its connection ended, and processes after they were told to quit.
+    pub quit: Duration,
+    /// So many executors may die within [`Limits::storm_time`]; then nobody is served for as long.
+    pub storm: usize,
+    pub storm_time: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            clients: 256,
+            lonely: Duration::from_secs(10),
+            rebuild: Duration::from_secs(5),
+            metrics: Duration::from_secs(1),
+            start: Duration::from_secs(60),
+            quit: Duration::from_secs(2),
+            storm: 5,
+            storm_time: Duration::from_secs(10),
+        }
+    }
+}
+
+impl Limits {
+    /// As the environment says.
+    #[must_use]
+    pub fn from_environment() -> Self {
+        let clients = std::env::var("CUMUX_MAX_CLIENTS").ok().and_then(|text| text.trim().parse().ok()).filter(|n| *n > 0);
+        let default = Self::default();
+        Self { clients: clients.unwrap_or(default.clients), ..default }
+    }
+}
+
+/// Why a server could not start or go on.
+#[derive(Debug, thiserror::Error)]
+pub enum ServerError {
+    #[error("another server of user {uid} already serves {}; it will meet the daemon by itself", pipe.display())]
+    AlreadyRunning { uid: u32, pipe: PathBuf },
+    #[error("cannot use {}: {cause}. The pipe directory must be writable for the user whose programs are served", path.display())]
+    Directory { path: PathBuf, cause: std::io::Error },
+    #[error("cannot listen at {}: {cause}", path.display())]
+    Listen { path: PathBuf, cause: LinkError },
+    #[error("the system gives no threads or descriptors ({0}); look at the limits of this user (ulimit -u, ulimit -n)")]
+    System(#[from] std::io::Error),
+}
+
+/// Serves until told to stop, or until nobody needs it.
+///
+/// # Errors
+/// [`ServerError`].
+pub fn run(options: Options) -> Result<(), ServerError> {
+    let host = System::new(options.socket(), options.log.join("server.log"), options.devices.clone());
+    run_on(options, Limits::from_environment(), host, |events| {
+        let mut signals = signal_hook::iterator::Signals::new([signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT])?;
+        std::thread::Builder::new().name("signals".into()).spawn(move || {
+            for _ in signals.forever() {
+                if !events.stop() {
+                    return;
+                }
+            }
+        })?;
+        Ok(())
+    })
+}
+
+/// Lets other threads stop a server.
+#[derive(Debug, Clone)]
+pub struct Stopper {
+    events: Sender<Event>,
+}
+
+impl Stopper {
+    /// Ends the server and its clients; false if it has ended already.
+    #[must_use]
+    pub fn stop(&self) -> bool {
+        self.events.send(Event::Stop).is_ok()
+    }
+}
+
+/// [`run`] with everything around it named.
+///
+/// # Errors
+/// [`ServerError`].
+pub fn run_on<H: Host>(options: Options, limits: Limits, host: H, with: impl FnOnce(Stopper) -> std::io::Result<()>) -> Result<(), ServerError> {
+    cumux_keeper::limit::raise();
+    let lock_path = options.pipe.join(format!("server-{}.lock", options.uid));
+    let lock = rustix::fs::open(&lock_path, OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC, Mode::from_raw_mode(0o600))
+        .map_err(|errno| ServerError::Directory { path: lock_path, cause: errno.into() })?;
+    if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
+        return Err(ServerError::AlreadyRunning { uid: options.uid, pipe: options.pipe });
+    }
+    let socket = options.socket();
+    let listener = Arc::new(Listener::bind(&socket).map_err(|cause| ServerError::Listen { path: socket, cause })?);
+    let (events, inbox) = channel();
+    with(Stopper { events: events.clone() })?;
+    let mut core = core::Core::new(options, limits, host.clone(), events.clone())?;
+    event::meet_daemon(core.options.pipe.join("cumux"), core.pid, core.options.uid, events.clone())?;
+    {
+        let listener = Arc::clone(&listener);
+        std::thread::Builder::new().name("accept".into()).spawn(move || event::accept(&listener, &host, &events))?;
+    }
+    core.serve(&inbox);
+    let _ = rustix::net::shutdown(&*listener, rustix::net::Shutdown::Both);
+    let _ = std::fs::remove_file(listener.path());
+    let _ = std::fs::remove_file(core.options.state_file());
+    drop(lock);
+    Ok(())
+}

@@ -112,7 +112,7 @@ impl Context {
     fn end_objects(&self, session: &'static Session) {
         // A faulted client has nothing to wait for.
         let _ = session.drain(self.group);
-        crate::private_ends(self.as_c());
+        crate::private::context_gone(self.handle);
         for stream in session.streams.remove_all(|stream| stream.context == self.id) {
             session.free_lane(stream.lane);
         }

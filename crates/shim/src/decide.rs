@@ -14,21 +14,17 @@ use crate::driver::Driver;
 use crate::table::{self, Filling};
 use core::cell::Cell;
 use core::ffi::c_void;
-use std::ffi::{OsStr, OsString};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
-
-const DEFAULT_PIPE_DIRECTORY: &str = "/tmp/nvidia-mps";
 
 /// What the daemon said, as far as the decision cares.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// A session is open.
     Served,
-    /// No daemon of cumux listens there.
-    NoDaemon,
+    /// Nobody serves this process: why, for the log.
+    NoDaemon(String),
     /// A daemon is there and will not serve this process: a result code, and why.
     Refused(u32, String),
 }
@@ -68,11 +64,7 @@ fn ensure() -> &'static Decision {
         // Before anything else, so that a fork in the middle of a decision gives a stranger and not a child that waits for ever.
         watch_forks();
         let decision = catch_unwind(AssertUnwindSafe(|| {
-            choose(
-                std::env::var_os("CUDA_MPS_PIPE_DIRECTORY"),
-                ask_daemon,
-                crate::driver::find,
-            )
+            choose(ask_daemon, crate::driver::find)
         }))
         .unwrap_or(Decision::Failed(999));
         fill(&decision);
@@ -93,51 +85,30 @@ fn fill(decision: &Decision) {
     }
 }
 
-/// The rules. The daemon is asked only where one can be; the driver is looked for only when it is needed.
-pub(crate) fn choose(
-    pipe_directory: Option<OsString>,
-    ask: impl FnOnce(&Path) -> Verdict,
-    driver: impl FnOnce() -> Option<Driver>,
-) -> Decision {
-    let verdict = match pipe_path(pipe_directory.as_deref()) {
-        Some(path) if path.is_dir() => ask(&path),
-        _ => Verdict::NoDaemon,
-    };
-    match verdict {
+/// The rules. The driver is looked for only when nobody serves.
+fn choose(ask: impl FnOnce() -> Verdict, driver: impl FnOnce() -> Option<Driver>) -> Decision {
+    match ask() {
         Verdict::Served => Decision::Served,
-        Verdict::Refused(code, reason) => {
-            crate::log::line(format_args!("not served: {reason}"));
+        Verdict::Refused(code, why) => {
+            crate::log::line(format_args!("not served: {why}"));
             Decision::Failed(code)
         }
-        Verdict::NoDaemon => driver().map_or_else(
-            || {
-                crate::log::line(format_args!(
-                    "no daemon and no driver: answering CUDA_ERROR_NO_DEVICE"
-                ));
+        Verdict::NoDaemon(why) => match driver() {
+            Some(driver) => {
+                crate::log::line(format_args!("not served, {why}: calls go to the real driver"));
+                Decision::Bypassed(driver)
+            }
+            None => {
+                crate::log::line(format_args!("not served, {why}, and no real driver: calls answer CUDA_ERROR_NO_DEVICE"));
                 Decision::NoDevice
-            },
-            Decision::Bypassed,
-        ),
-    }
-}
-
-/// Where a daemon would be; `None` when the variable is set and empty, which asks for a bypass.
-fn pipe_path(variable: Option<&OsStr>) -> Option<PathBuf> {
-    match variable {
-        None => Some(PathBuf::from(DEFAULT_PIPE_DIRECTORY)),
-        Some(value) if value.is_empty() => None,
-        Some(value) => Some(PathBuf::from(value)),
+            }
+        },
     }
 }
 
 /// The daemon's answer to this process.
-fn ask_daemon(_pipe_directory: &Path) -> Verdict {
-    Verdict::NoDaemon
-}
-
-/// True when calls are answered by a session of this very process.
-pub(crate) fn is_served() -> bool {
-    matches!(DECISION.get(), Some(Decision::Served)) && !STRANGER.load(Ordering::Acquire)
+fn ask_daemon() -> Verdict {
+    Verdict::NoDaemon("nobody listens".to_owned())
 }
 
 fn watch_forks() {
@@ -161,64 +132,18 @@ fn watch_forks() {
 mod tests {
     use super::*;
 
-    fn no_driver() -> Option<Driver> {
-        None
-    }
-
-    fn never(_: &Path) -> Verdict {
-        panic!("the daemon must not be asked")
-    }
-
     #[test]
-    fn an_empty_variable_bypasses_without_asking() {
-        assert!(matches!(
-            choose(Some(OsString::new()), never, no_driver),
-            Decision::NoDevice
-        ));
-    }
-
-    #[test]
-    fn a_missing_directory_bypasses_without_asking() {
-        let folder = tempfile::tempdir().expect("a temporary folder");
-        let missing = folder.path().join("nobody").into_os_string();
-        assert!(matches!(
-            choose(Some(missing), never, no_driver),
-            Decision::NoDevice
-        ));
-    }
-
-    #[test]
-    fn a_daemon_is_asked_in_its_directory() {
-        let folder = tempfile::tempdir().expect("a temporary folder");
-        let pipe = Some(folder.path().as_os_str().to_owned());
-        let ask = |path: &Path| {
-            assert_eq!(path, folder.path());
-            Verdict::Served
-        };
+    fn a_daemon_that_serves_or_refuses_is_the_last_word() {
         let unneeded = || -> Option<Driver> { panic!("the driver must not be looked for") };
-        assert!(matches!(
-            choose(pipe.clone(), ask, unneeded),
-            Decision::Served
-        ));
-        let refuse = |_: &Path| Verdict::Refused(808, "too many clients".to_owned());
-        assert!(matches!(
-            choose(pipe.clone(), refuse, unneeded),
-            Decision::Failed(808)
-        ));
-        assert!(matches!(
-            choose(pipe, |_| Verdict::NoDaemon, no_driver),
-            Decision::NoDevice
-        ));
+        assert!(matches!(choose(|| Verdict::Served, unneeded), Decision::Served));
+        let refuse = || Verdict::Refused(808, "too many clients".to_owned());
+        assert!(matches!(choose(refuse, unneeded), Decision::Failed(808)));
     }
 
     #[test]
-    fn the_default_directory_is_nvidias() {
-        assert_eq!(pipe_path(None), Some(PathBuf::from("/tmp/nvidia-mps")));
-        assert_eq!(pipe_path(Some(OsStr::new(""))), None);
-        assert_eq!(
-            pipe_path(Some(OsStr::new("/run/x"))),
-            Some(PathBuf::from("/run/x"))
-        );
+    fn with_neither_daemon_nor_driver_there_is_no_device() {
+        let nobody = || Verdict::NoDaemon("nobody listens".to_owned());
+        assert!(matches!(choose(nobody, || None), Decision::NoDevice));
     }
 
     #[test]

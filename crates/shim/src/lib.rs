@@ -17,15 +17,39 @@
 //! It lives in a stranger's process: nothing runs when it is loaded, no thread is started before the program needs one, no logger, no panic
 //! leaves it, and a forked child gets `CUDA_ERROR_NOT_INITIALIZED`.
 #![allow(clippy::missing_safety_doc)] // The contract of an exported function is the CUDA manual's.
+#![allow(non_snake_case)] // Implementations bear the driver's names.
 
 pub mod border;
+mod callback;
+mod capture;
+mod client;
+mod context;
+mod copy;
 mod decide;
 pub mod default_stream;
+mod device;
 mod driver;
 pub mod entry;
+mod event;
 mod exports;
+mod ffi;
+mod function;
+mod handle;
+mod host;
+mod image;
+mod init;
+mod launch;
+mod library;
+mod limits;
 mod log;
+mod memory;
+mod module;
+mod pointer;
+mod pool;
 pub mod private;
 pub mod procaddress;
+mod set;
+mod stdout;
+mod stream;
 mod table;
 mod trampoline;

@@ -105,7 +105,7 @@ mod tests {
         const { assert!(ring::DATA_BYTES.is_power_of_two() && journal::WORK_BYTES.is_power_of_two()) };
         const { assert!(page::COMPLETED > page::TEXT_HEAD && page::ANSWER >= page::COMPLETED + STREAMS * 8) };
         const { assert!(page::TEXT >= page::ANSWER + ANSWERS * page::ANSWER_BYTES && page::EVENT >= page::TEXT + page::TEXT_BYTES) };
-        assert!(ARENA_BASE + ARENA_BYTES <= WINDOW_BASE);
+        const { assert!(ARENA_BASE + ARENA_BYTES <= WINDOW_BASE) };
         assert!(window_address(WINDOWS - 1) + WINDOW_BYTES <= 0x5000_0000_0000, "below where programs are mapped");
     }
 }

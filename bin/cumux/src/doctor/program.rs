@@ -71,7 +71,7 @@ fn elf(shown: &str, bytes: &[u8]) -> Finding {
         );
     }
     let dynamic = headers.iter().find_map(|header| header.dynamic(endian, bytes).ok().flatten()).unwrap_or(&[]);
-    let has = |tag: u32| dynamic.iter().any(|entry| entry.tag32(endian) == Some(tag));
+    let has = |tag: elf::DynamicTag| dynamic.iter().any(|entry| entry.tag(endian) == tag);
     if has(elf::DT_RPATH) && !has(elf::DT_RUNPATH) {
         return Finding::warning(
             check,

@@ -1,30 +1,77 @@
 //! One block of a grid: its warps, shared memory and barriers, run in slices.
 
-use super::interface::{GlobalMemory, Launch, Place, Services, Status};
+use super::barrier::Barrier;
+use super::fault::Wrong;
+use super::interface::{Fault, FaultKind, GlobalMemory, Launch, Place, Services, Status};
+use super::run::{Outside, Stop};
+use super::warp::{State, Warp};
+use crate::lower::code::Code;
+use crate::lower::program::Image;
 use std::sync::Arc;
+
+/// Barriers of a block.
+const BARRIERS: usize = 16;
+/// Warp instructions a warp runs before the next one gets its turn.
+const TURN: u64 = 2048;
 
 /// A block between its first and its last instruction. All its state is here.
 #[derive(Debug)]
 pub struct Block {
     launch: Arc<Launch>,
     place: Place,
+    warps: Vec<Warp>,
+    shared: Vec<u8>,
+    barriers: Vec<Barrier>,
+    turn: usize,
+    executed: u64,
+    ended: Option<Status>,
 }
 
 impl Block {
     #[must_use]
     pub fn new(launch: Arc<Launch>, place: Place) -> Self {
-        Block { launch, place }
+        let mut block = Block {
+            launch: launch.clone(),
+            place,
+            warps: Vec::new(),
+            shared: Vec::new(),
+            barriers: vec![Barrier::default(); BARRIERS],
+            turn: 0,
+            executed: 0,
+            ended: None,
+        };
+        block.restart(launch, place);
+        block
     }
 
     /// Makes this value another block of the same or another launch, keeping its buffers.
     pub fn restart(&mut self, launch: Arc<Launch>, place: Place) {
-        *self = Block::new(launch, place);
-    }
-
-    /// Runs about `budget` warp instructions. After anything but [`Status::Running`] the block must not be run again (it answers the same).
-    pub fn run<M: GlobalMemory, S: Services>(&mut self, budget: u64, memory: &mut M, services: &mut S) -> Status {
-        let _ = (budget, memory, services, &self.launch);
-        Status::Done
+        self.place = place;
+        self.turn = 0;
+        self.executed = 0;
+        self.ended = None;
+        self.barriers.iter_mut().for_each(Barrier::reset);
+        let program = launch.image.program().clone();
+        let Some(kernel) = program.kernels.get(launch.kernel) else {
+            self.warps.clear();
+            self.launch = launch;
+            return;
+        };
+        let function = kernel.function;
+        let code: &Code = &program.functions[function as usize];
+        let shared = kernel.static_shared as usize + launch.dynamic_shared as usize + 16;
+        self.shared.clear();
+        self.shared.resize(if launch.dynamic_shared == 0 { kernel.static_shared as usize } else { shared }, 0);
+        self.shared.truncate((kernel.dynamic_base() + launch.dynamic_shared).max(kernel.static_shared) as usize);
+        let stack = if kernel.calls { launch.stack_bytes } else { 0 };
+        let local = kernel.local_bytes + stack;
+        let threads: u64 = launch.block.iter().map(|n| u64::from(*n)).product();
+        let warps = threads.div_ceil(32) as usize;
+        self.warps.resize_with(warps, Warp::default);
+        for (index, warp) in self.warps.iter_mut().enumerate() {
+            warp.start(index as u32, launch.block, code, function, local);
+        }
+        self.launch = launch;
     }
 
     #[must_use]
@@ -35,6 +82,98 @@ impl Block {
     /// Warp instructions executed since the start.
     #[must_use]
     pub fn executed(&self) -> u64 {
-        0
+        self.executed
+    }
+
+    /// Runs about `budget` warp instructions. After anything but [`Status::Running`] the block must not be run again (it answers the same).
+    pub fn run<M: GlobalMemory, S: Services>(&mut self, budget: u64, memory: &mut M, services: &mut S) -> Status {
+        if let Some(ended) = &self.ended {
+            return ended.clone();
+        }
+        let status = self.slice(budget, memory, services);
+        if status != Status::Running {
+            self.ended = Some(status.clone());
+        }
+        status
+    }
+
+    fn slice<M: GlobalMemory, S: Services>(&mut self, budget: u64, memory: &mut M, services: &mut S) -> Status {
+        let launch = self.launch.clone();
+        let end = self.executed.saturating_add(budget);
+        let mut idle = 0;
+        while self.executed < end {
+            if self.warps.iter().all(|warp| warp.alive == 0) {
+                return Status::Done;
+            }
+            let count = self.warps.len();
+            if self.turn >= count {
+                self.turn = 0;
+            }
+            let at = self.turn;
+            let mut left = TURN.min(end - self.executed);
+            let before = left;
+            let mut outside = Outside { launch: &launch, place: self.place, shared: &mut self.shared, memory: &mut *memory, services: &mut *services };
+            let stop = self.warps[at].run(&mut outside, &mut left);
+            self.executed += before - left;
+            idle = if before == left { idle + 1 } else { 0 };
+            match stop {
+                Ok(Stop::Turn) => {
+                    // Others get their turn, but a warp alone goes on.
+                    self.turn += 1;
+                    idle = 0;
+                }
+                Ok(Stop::Waiting) => self.turn += 1,
+                Ok(Stop::Exited) => {
+                    self.release_barriers(&launch.image);
+                    self.turn += usize::from(self.warps[at].fragments.is_empty());
+                    idle = 0;
+                }
+                Ok(Stop::Barrier { id, lanes, threads, votes }) => {
+                    self.barriers[id].arrive(count, at, lanes, threads, votes);
+                    self.release_barriers(&launch.image);
+                    idle = 0;
+                }
+                Err((wrong, pc)) => return Status::Fault(Box::new(self.fault(wrong, pc, at))),
+            }
+            if idle > count {
+                let Some((at, pc)) = self.warps.iter().enumerate().find_map(|(at, warp)| warp.fragments.first().map(|f| (at, f.pc))) else {
+                    return Status::Done;
+                };
+                let lanes = self.warps[at].fragments[0].lanes;
+                return Status::Fault(Box::new(self.fault(Wrong::plain(FaultKind::Deadlock, lanes), pc, at)));
+            }
+        }
+        if self.warps.iter().all(|warp| warp.alive == 0) { Status::Done } else { Status::Running }
+    }
+
+    /// Lets go on whoever waits at a barrier that is complete.
+    fn release_barriers(&mut self, image: &Image) {
+        for id in 0..BARRIERS {
+            if !self.barriers[id].complete(self.warps.iter().map(|warp| warp.alive)) {
+                continue;
+            }
+            for warp in &mut self.warps {
+                warp.release(image, id as u8, &self.barriers[id]);
+            }
+            self.barriers[id].reset();
+        }
+    }
+
+    fn fault(&self, wrong: Wrong, pc: u32, warp: usize) -> Fault {
+        let program = self.launch.image.program();
+        let origin = program.origins.get(pc as usize).copied().unwrap_or_default();
+        let lane = wrong.lane as usize & 31;
+        Fault {
+            kind: wrong.kind,
+            address: wrong.address,
+            bytes: wrong.bytes,
+            line: origin.line,
+            instruction: program.mnemonics.get(origin.mnemonic as usize).cloned().unwrap_or_default(),
+            kernel: program.kernels.get(self.launch.kernel).map(|k| k.name.clone()).unwrap_or_default(),
+            ctaid: self.place.ctaid,
+            thread: self.warps[warp].tid.map(|axis| axis.0[lane]),
+        }
     }
 }
+
+const _: State = State::Ready;

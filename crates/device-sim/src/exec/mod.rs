@@ -1,9 +1,21 @@
 //! Warp-wide execution of lowered PTX: blocks, warps, lanes.
 
+mod access;
+mod atomic;
+mod barrier;
 mod block;
+mod fault;
 pub mod interface;
+mod intrinsic;
 pub(crate) mod lanes;
 pub(crate) mod level;
+mod mbarrier;
 pub(crate) mod ops;
+mod printf;
+mod raw;
+mod run;
+mod special;
+mod sync;
+mod warp;
 
 pub use block::Block;

@@ -1,3 +1,5 @@
 //! From the PTX tree to executable form.
 
+pub(crate) mod code;
+mod module;
 pub mod program;

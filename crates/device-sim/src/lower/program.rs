@@ -1,5 +1,8 @@
 //! A lowered module: what it offers, and its code.
 
+use super::code::{Code, Inst, Origin};
+use crate::exec::interface::FUNCTION_WINDOW;
+use crate::exec::lanes::V64;
 use std::sync::Arc;
 
 /// Why a text cannot be loaded.
@@ -48,6 +51,18 @@ pub struct Kernel {
     /// A half-done block may be undone and run again: no global atomics, reductions, volatile or ordered accesses, printf, malloc.
     pub repeatable: bool,
     pub refused: Option<Refusal>,
+    /// Index into the program's functions.
+    pub(crate) function: u32,
+    /// It calls functions whose depth is not known.
+    pub(crate) calls: bool,
+}
+
+impl Kernel {
+    /// Where dynamic shared memory begins.
+    #[must_use]
+    pub(crate) fn dynamic_base(&self) -> u32 {
+        self.static_shared.next_multiple_of(16)
+    }
 }
 
 /// What an initialiser points to.
@@ -92,6 +107,12 @@ pub struct Program {
     pub ptx_version: u32,
     /// 90 for sm_90.
     pub target: u32,
+    pub(crate) functions: Vec<Code>,
+    pub(crate) code: Vec<Inst>,
+    pub(crate) origins: Vec<Origin>,
+    pub(crate) mnemonics: Vec<String>,
+    /// Targets of `brx.idx`.
+    pub(crate) tables: Vec<Vec<u32>>,
 }
 
 impl Program {
@@ -100,8 +121,7 @@ impl Program {
     /// # Errors
     /// With line and column, when the text is not PTX or names what does not exist.
     pub fn compile(text: &str) -> Result<Arc<Program>, CompileError> {
-        let _ = text;
-        Err(CompileError { line: 0, column: 0, text: "the compiler is being written".into() })
+        super::module::lower(text).map(Arc::new)
     }
 
     #[must_use]
@@ -115,13 +135,30 @@ impl Program {
 pub struct Image {
     program: Arc<Program>,
     addresses: Vec<u64>,
+    /// For each function whose constants contain addresses: the constants with the addresses in.
+    patched: Vec<Option<Vec<V64>>>,
 }
 
 impl Image {
     /// `addresses[i]` is where `program.variables[i]` lies.
     #[must_use]
     pub fn new(program: Arc<Program>, addresses: Vec<u64>) -> Image {
-        Image { program, addresses }
+        let patched = program
+            .functions
+            .iter()
+            .map(|code| {
+                if code.symbols.is_empty() {
+                    return None;
+                }
+                let mut constants = code.constants64.clone();
+                for (at, variable, addend) in &code.symbols {
+                    let address = addresses.get(*variable as usize).copied().unwrap_or(0);
+                    constants[*at as usize] = V64::splat(address.wrapping_add_signed(*addend));
+                }
+                Some(constants)
+            })
+            .collect();
+        Image { program, addresses, patched }
     }
 
     #[must_use]
@@ -134,9 +171,31 @@ impl Image {
         &self.addresses
     }
 
-    /// Initial bytes of a variable with all addresses filled in (full length for variables with contents, empty for all-zero ones).
+    pub(crate) fn constants64(&self, function: u32) -> &[V64] {
+        let function = function as usize;
+        self.patched[function].as_deref().unwrap_or(&self.program.functions[function].constants64)
+    }
+
+    /// Initial bytes of a variable with all addresses filled in. Shorter than the variable: the rest is zero.
     #[must_use]
     pub fn initial(&self, variable: usize) -> Vec<u8> {
-        self.program.variables.get(variable).map(|v| v.initial.clone()).unwrap_or_default()
+        let Some(variable) = self.program.variables.get(variable) else { return Vec::new() };
+        let mut bytes = variable.initial.clone();
+        for relocation in &variable.relocations {
+            let base = match relocation.target {
+                RelocationTarget::Variable(index) => self.addresses.get(index).copied().unwrap_or(0),
+                RelocationTarget::Function(index) => FUNCTION_WINDOW + 16 * (index as u64 + 1),
+            };
+            let mut value = base.wrapping_add_signed(relocation.addend);
+            if let Some(mask) = relocation.mask.filter(|mask| *mask != 0) {
+                value = (value & mask) >> mask.trailing_zeros();
+            }
+            let (from, count) = (relocation.offset as usize, usize::from(relocation.bytes.min(8)));
+            if bytes.len() < from + count {
+                bytes.resize(from + count, 0);
+            }
+            bytes[from..from + count].copy_from_slice(&value.to_le_bytes()[..count]);
+        }
+        bytes
     }
 }

@@ -9,6 +9,7 @@
 mod access;
 mod modifier;
 mod opcode;
+mod print;
 mod special;
 mod types;
 

@@ -6,6 +6,7 @@
 
 mod call;
 mod shape;
+mod types;
 
 use crate::ast::{AddressBase, Body, Function, Imm, Instruction, Modifier, Opcode, Operand, RegId, Register, ScalarType, SpecialReg, TypeKind, Word};
 use crate::parser::{Fail, Result};
@@ -29,6 +30,7 @@ pub(crate) fn instruction(instruction: &Instruction, context: &Context<'_>) -> R
     }
     check.types_written()?;
     check.modifiers_written()?;
+    check.type_allowed()?;
     match instruction.opcode {
         Opcode::Call => check.call(),
         Opcode::Ld | Opcode::Ldu => check.load(),
@@ -74,6 +76,8 @@ impl Check<'_> {
             Opcode::Fma if i.rounding().is_none() => "a rounding such as .rn",
             Opcode::Div | Opcode::Sqrt | Opcode::Rcp if ty.is_float() && !rounds => "a rounding such as .rn, or .approx",
             Opcode::Mul | Opcode::Mad if !ty.is_float() && !halves => ".lo, .hi or .wide",
+            Opcode::Cvt if i.rounding().is_none() && rounds_without_saying(i) => "a rounding such as .rn or .rzi",
+            Opcode::Cvta if i.space().is_none() => "a state space such as .global",
             Opcode::Atom | Opcode::Red | Opcode::Redux if i.reduce().is_none() && !i.has(Word::Async) => "an operation such as .add",
             _ => return Ok(()),
         };
@@ -105,7 +109,7 @@ impl Check<'_> {
             Operand::Imm(Imm::Int(n)) => format!("the integer {n}"),
             Operand::Imm(Imm::F32(bits)) => format!("the single {}", f32::from_bits(*bits)),
             Operand::Imm(Imm::F64(bits)) => format!("the double {}", f64::from_bits(*bits)),
-            Operand::Special(_) => "a special register".to_owned(),
+            Operand::Special(_) => "a special register, which only mov can read".to_owned(),
             Operand::Symbol { .. } => "the address of a name".to_owned(),
             Operand::Address { .. } => "an address in brackets".to_owned(),
             Operand::Vector(elements) => format!("a vector of {}", elements.len()),
@@ -130,9 +134,13 @@ impl Check<'_> {
         }
     }
 
-    /// Special registers can be read by few instructions.
+    /// Special registers can be read by `mov`, and by `cvt` between integers.
     fn takes_special(&self) -> bool {
-        matches!(self.instruction.opcode, Opcode::Mov | Opcode::Cvt)
+        match self.instruction.opcode {
+            Opcode::Mov => true,
+            Opcode::Cvt => self.instruction.types().all(ScalarType::is_integer),
+            _ => false,
+        }
     }
 
     fn is_destination(&self, operand: &Operand, ty: ScalarType) -> bool {
@@ -151,7 +159,7 @@ impl Check<'_> {
                 register.bits() >= ty.bits() && same_meaning(register, ty)
             }
             Operand::Imm(imm) => reading && imm_fits(*imm, ty),
-            Operand::Special(_) => reading && self.takes_special(),
+            Operand::Special(special) => reading && self.takes_special() && special_fits(*special, ty),
             _ => false,
         }
     }
@@ -306,5 +314,23 @@ fn special_fits(special: SpecialReg, ty: ScalarType) -> bool {
     match ty {
         ScalarType::Pred => special.bits() == 1,
         _ => ty.is_integer() && special.bits() >= ty.bits() || special.bits() == ty.bits(),
+    }
+}
+
+/// Does this conversion lose bits or cross between integers and floats?
+fn rounds_without_saying(cvt: &Instruction) -> bool {
+    let mut types = cvt.types();
+    let (Some(into), Some(from)) = (types.next(), types.next()) else {
+        return false;
+    };
+    let scalar = |ty| {
+        use ScalarType as T;
+        matches!(ty, T::F16 | T::Bf16 | T::F32 | T::F64)
+    };
+    match (scalar(into), scalar(from)) {
+        (true, true) => into.bits() < from.bits(),
+        (true, false) => matches!(from.kind(), TypeKind::Unsigned | TypeKind::Signed),
+        (false, true) => matches!(into.kind(), TypeKind::Unsigned | TypeKind::Signed),
+        (false, false) => false,
     }
 }

@@ -28,6 +28,7 @@ impl<'s> Parser<'s> {
     pub(super) fn body(&mut self, id: FuncId) -> Body {
         let mut building = Building { body: Body::default(), labels: Labels::default(), name_uses: HashMap::new() };
         self.bump();
+        self.local_elements.clear();
         building.labels.enter();
         let mut opened = 0usize;
         loop {
@@ -203,6 +204,7 @@ impl<'s> Parser<'s> {
         if *uses > 1 {
             variable.unique_name = format!("{}${uses}", name.text).into();
         }
+        self.local_elements.push(variable.element_size());
         building.body.variables.push(variable);
         Ok(())
     }
@@ -283,7 +285,7 @@ impl<'s> Parser<'s> {
         }
     }
 
-    /// An unused position, for tables that have none of their own.
+    /// Where the next token is.
     pub(super) fn here(&self) -> Pos {
         self.tokens.peek().pos
     }

@@ -27,7 +27,7 @@ pub(super) fn number(token: Token<'_>) -> Result<Imm> {
         "0d" | "0D" => Err(bad("a double: '0d' and sixteen hexadecimal digits")),
         "0x" | "0X" => radix(tail, 16, "a hexadecimal number of at most 64 bits"),
         "0b" | "0B" => radix(tail, 2, "a binary number of at most 64 bits"),
-        "0U" => Ok(Imm::Int(0)),
+        "0U" if tail.is_empty() => Ok(Imm::Int(0)),
         _ if text.len() > 1 && text.starts_with('0') => radix(&text[1..], 8, "an octal number of at most 64 bits"),
         _ => radix(text, 10, "a number of at most 64 bits"),
     }

@@ -46,6 +46,8 @@ pub(crate) struct Parser<'s> {
     /// Initialisers whose symbols may be declared later: which variable's, and what was written.
     late: Vec<variable::LateSymbol<'s>>,
     diagnostics: Vec<Diagnostic>,
+    /// Bytes of an element of each variable of the body being read.
+    local_elements: Vec<u64>,
     /// Variables of the body that one declaration has named so far.
     pending_locals: Vec<(Token<'s>, Variable)>,
     /// End of the token read last: where a missing `;` belongs.
@@ -73,6 +75,7 @@ pub(crate) fn parse(source: &str) -> std::result::Result<Module, ParseError> {
             pragmas: Vec::new(),
         },
         late: Vec::new(),
+        local_elements: Vec::new(),
         pending_locals: Vec::new(),
         diagnostics: Vec::new(),
         last_end: Pos { line: 1, col: 1 },

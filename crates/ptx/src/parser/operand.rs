@@ -85,7 +85,13 @@ impl<'s> Parser<'s> {
             }
             Some(Meaning::VectorRegister(first, width)) => self.vector_register(first, width),
             Some(Meaning::Symbol(symbol)) => {
+                let indexed = self.at(Tok::OpenBracket);
                 let offset = self.symbol_offset(symbol)?;
+                // `ld.global.u32 %r1, array[3]` is an address without the usual brackets.
+                if indexed && accesses_memory(opcode) {
+                    let base = AddressBase::Symbol(symbol);
+                    return Ok(Operand::Address { base, offset });
+                }
                 Ok(Operand::Symbol { symbol, offset })
             }
             Some(Meaning::BranchTable(table)) if opcode == Opcode::Brx => Ok(Operand::BranchTable(table)),
@@ -175,10 +181,11 @@ impl<'s> Parser<'s> {
         self.expect(Tok::CloseBracket, "']'")?;
         let element = match symbol {
             SymbolRef::Global(id) => self.module.global(id).element_size(),
+            SymbolRef::Local(id) => self.local_elements[id.index()],
             _ => 0,
         };
         if element == 0 {
-            return Err(Fail::new(open.pos, "only module-level arrays can be indexed").help("write the offset in bytes, as in name+16"));
+            return Err(Fail::new(open.pos, "this name is no array").help("write the offset in bytes, as in name+16"));
         }
         Ok(index.wrapping_mul(element).cast_signed())
     }
@@ -232,4 +239,8 @@ impl<'s> Parser<'s> {
         };
         Ok((base, self.offset()?))
     }
+}
+
+fn accesses_memory(opcode: Opcode) -> bool {
+    matches!(opcode, Opcode::Ld | Opcode::Ldu | Opcode::St | Opcode::Atom | Opcode::Red)
 }

@@ -58,6 +58,7 @@ pub struct Session {
     pub id: u32,
     ring: Client,
     pub window: Window,
+    window_file: OwnedFd,
     heap: Mutex<window::Heap>,
     staging: Mutex<Staging>,
     pipe: Mutex<Pipe>,
@@ -163,6 +164,7 @@ impl Session {
             numbers: Mutex::new(0),
             ring,
             window,
+            window_file: files.window,
         })
     }
 
@@ -406,6 +408,11 @@ impl Session {
         if !text.is_empty() {
             crate::stdout::write(&text);
         }
+    }
+
+    /// The file behind the window, for mapping pieces of it elsewhere.
+    pub fn window_file(&self) -> &OwnedFd {
+        &self.window_file
     }
 
     /// A piece of the window.

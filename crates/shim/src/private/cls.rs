@@ -97,14 +97,15 @@ fn find(values: &[Value], context: usize, key: *mut c_void) -> Option<usize> {
 /// Drops what libraries hung on a context that is destroyed or reset, running their destructors, last put first.
 ///
 /// The caller holds no lock that a call of the driver could need.
-pub fn context_gone(context: CUcontext) {
-    let gone: Vec<Value> = values().extract_if(.., |value| value.context == context.addr()).collect();
+pub fn context_gone(handle: u64) {
+    let context = handle as usize;
+    let gone: Vec<Value> = values().extract_if(.., |value| value.context == context).collect();
     for value in gone.iter().rev() {
         if let Some(destructor) = value.destructor {
             let key = core::ptr::with_exposed_provenance_mut(value.key);
             let content = core::ptr::with_exposed_provenance_mut(value.value);
             // SAFETY: the library that put the value gave this function for exactly this moment.
-            unsafe { destructor(context, key, content) };
+            unsafe { destructor(core::ptr::with_exposed_provenance_mut(context), key, content) };
         }
     }
 }
@@ -141,7 +142,7 @@ mod tests {
         assert_eq!(put(other, key, value, None), CUresult::CUDA_SUCCESS);
         assert_eq!(get(&mut out, ours, key), CUresult::CUDA_SUCCESS);
         assert_eq!(out, value);
-        context_gone(ours);
+        context_gone(0x1000);
         assert_eq!(DESTROYED.load(Ordering::Relaxed), 107);
         assert_eq!(
             get(&mut out, ours, key),

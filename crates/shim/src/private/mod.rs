@@ -51,6 +51,7 @@ macro_rules! unknown_slots {
 use unknown_slots;
 
 #[derive(Clone, Copy)]
+#[repr(u32)]
 enum Table {
     CudartInterface = 0x6bd5_fb6c,
     ToolsTls = 0x42d8_5a81,

@@ -1,0 +1,96 @@
+//! `cumux demo`: ordinary CUDA programs share one device at the same time; one is killed in the middle of a kernel, one makes an illegal access,
+//! and all the others finish with right results.
+//!
+//! Exit status 0 only if every innocent finished with verified results and the two others failed as they were meant to.
+
+mod cast;
+mod client;
+mod progress;
+mod report;
+
+use crate::device::with_fallback;
+use crate::library;
+use crate::private::PrivateDaemon;
+use anyhow::Context as _;
+use client::Client;
+use cumux_wire::message::{ClientStatus, ServerStatus};
+use progress::Progress;
+use std::time::{Duration, Instant};
+
+/// Nothing in the demo takes so long; what does, hangs.
+const PATIENCE: Duration = Duration::from_secs(300);
+/// Between two looks.
+const GLANCE: Duration = Duration::from_millis(100);
+
+/// The exit status.
+pub fn main(json: bool, device: Option<&str>) -> anyhow::Result<u8> {
+    let (device, notice) = with_fallback(device)?;
+    let mut progress = Progress::new(json);
+    if let Some(notice) = &notice {
+        progress.say(notice);
+    }
+    let library = library::folder()?;
+    let cast = cast::prepare(&mut progress)?;
+    progress.say(&format!("starting a private daemon on {device}"));
+    let daemon = PrivateDaemon::start(&device)?;
+    let begun = Instant::now();
+    let mut clients = Vec::new();
+    for role in &cast.roles {
+        clients.push(Client::start(role, &library, daemon.pipe())?);
+    }
+    progress.begin(&clients);
+    let watched = watch(&mut clients, &daemon, &mut progress);
+    let seconds = begun.elapsed().as_secs_f64();
+    let servers = watched?;
+    progress.end();
+    let report = report::Report::new(&device.to_string(), notice.into_iter().chain(cast.note).collect(), &clients, &servers, seconds);
+    if json {
+        println!("{}", serde_json::to_string_pretty(&report).context("cannot write JSON")?);
+    } else {
+        println!("{report}");
+    }
+    if !report.passed && !json {
+        eprint!("{}", daemon.last_words());
+    }
+    Ok(u8::from(!report.passed))
+}
+
+/// Watches until every program has ended and the server has counted it; the last status of the servers.
+fn watch(clients: &mut [Client], daemon: &PrivateDaemon, progress: &mut Progress) -> anyhow::Result<Vec<ServerStatus>> {
+    let until = Instant::now() + PATIENCE;
+    let mut last_servers = Vec::new();
+    let mut ended_at = None;
+    loop {
+        for client in clients.iter_mut() {
+            client.look().context("cannot watch a program")?;
+        }
+        let servers: Vec<ServerStatus> = daemon.ask("status --json").ok().and_then(|text| serde_json::from_str(&text).ok()).unwrap_or(last_servers);
+        for client in clients.iter_mut() {
+            if let Some(status) = find(&servers, client.pid()) {
+                client.status = status.clone();
+            }
+            client.kill_in_the_middle();
+        }
+        last_servers = servers;
+        progress.show(clients);
+        if clients.iter().all(|client| client.end().is_some()) {
+            // The server hears of an end a moment after us.
+            let ended = *ended_at.get_or_insert_with(Instant::now);
+            let counted = clients.iter().all(|client| client.status.state != "running");
+            if counted || ended.elapsed() > Duration::from_secs(3) {
+                return Ok(last_servers);
+            }
+        }
+        if Instant::now() > until {
+            for client in clients.iter_mut() {
+                client.stop();
+            }
+            anyhow::bail!("some programs did not end within {} seconds\n{}", PATIENCE.as_secs(), daemon.last_words());
+        }
+        std::thread::sleep(GLANCE);
+    }
+}
+
+fn find(servers: &[ServerStatus], pid: u32) -> Option<&ClientStatus> {
+    servers.iter().flat_map(|server| server.clients.iter().chain(&server.gone)).rfind(|client| client.pid == pid)
+}

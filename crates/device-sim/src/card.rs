@@ -1,0 +1,374 @@
+//! The device contract, word by word, on top of memory, marks and schedule.
+
+use std::collections::{BTreeSet, HashMap};
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use cumux_device::{
+    ClientId, ClientSpec, Device, DeviceError, DeviceFacts, Fault, Interrupted, ModuleId, ModuleInfo, Open, Place, Sink, StreamId, Work,
+};
+use parking_lot::{Condvar, Mutex, RwLock};
+
+use crate::marks::{Marks, layout, recover};
+use crate::memory::maps::{GRANULE, Maps};
+use crate::memory::permissions::Range;
+use crate::memory::raw::{ClientMemory, WorkerMemory};
+use crate::models::{self, Limits};
+use crate::modules;
+use crate::schedule::{Card, Client, Ended, State, worker};
+
+/// `CUfunction_attribute`: bytes of dynamic shared memory, and the preferred carve-out, which makes no difference here.
+const MAX_DYNAMIC_SHARED: u32 = 8;
+const PREFERRED_CARVEOUT: u32 = 9;
+/// Largest stack a thread may have.
+const STACK: u64 = 512 << 10;
+
+/// Opens software GPUs by name.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Simulator;
+
+impl Open for Simulator {
+    fn open(&self, id: &str, sink: Arc<dyn Sink>) -> Result<Arc<dyn Device>, DeviceError> {
+        open(id, sink)
+    }
+}
+
+/// Opens the card `id` (`sim:h200` and so on; an unknown name is answered with the list). The same name may be opened several times: each is a card of its own,
+/// with the lowest ordinal that is free in this process.
+///
+/// # Errors
+/// [`DeviceError::Invalid`] for an unknown name, [`DeviceError::System`] if threads cannot be made.
+pub fn open(id: &str, sink: Arc<dyn Sink>) -> Result<Arc<dyn Device>, DeviceError> {
+    let settings = Settings::from_environment()?;
+    open_with(id, sink, settings).map(|card| card as Arc<dyn Device>)
+}
+
+/// What the environment can change.
+#[derive(Debug, Clone, Copy)]
+pub struct Settings {
+    /// Worker threads (`CUMUX_SIM_THREADS`).
+    pub threads: usize,
+    /// A kernel that runs longer is faulted (`CUMUX_SIM_WATCHDOG_MS`, 0 or unset: never).
+    pub watchdog: Option<Duration>,
+}
+
+impl Settings {
+    /// # Errors
+    /// A sentence naming the variable that is not a number.
+    pub fn from_environment() -> Result<Self, DeviceError> {
+        let number = |name: &str| match std::env::var(name) {
+            Ok(text) => text.trim().parse::<u64>().map(Some).map_err(|_| DeviceError::Invalid(format!("{name}={text:?} is not a number; unset it or give a whole number"))),
+            Err(_) => Ok(None),
+        };
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let threads = number("CUMUX_SIM_THREADS")?.map_or(cores, |n| usize::try_from(n).unwrap_or(cores)).clamp(1, 1024);
+        let watchdog = number("CUMUX_SIM_WATCHDOG_MS")?.filter(|ms| *ms > 0).map(Duration::from_millis);
+        Ok(Settings { threads, watchdog })
+    }
+}
+
+/// Ordinals in use, by card name.
+static ORDINALS: Mutex<Option<HashMap<String, BTreeSet<u32>>>> = Mutex::new(None);
+
+/// Opens a card with settings of the caller's instead of the environment's.
+///
+/// # Errors
+/// As [`open`].
+pub fn open_with(id: &str, sink: Arc<dyn Sink>, settings: Settings) -> Result<Arc<SoftwareGpu>, DeviceError> {
+    models::facts(id, 0)?;
+    let ordinal = {
+        let mut ordinals = ORDINALS.lock();
+        let used = ordinals.get_or_insert_default().entry(id.to_owned()).or_default();
+        let free = (0..).find(|n| !used.contains(n)).unwrap_or(0);
+        used.insert(free);
+        free
+    };
+    let facts = models::facts(id, ordinal)?;
+    let limits = Limits::of(&facts);
+    let card = Arc::new(Card {
+        maps: RwLock::new(Maps::new(facts.memory)),
+        facts,
+        limits,
+        sink,
+        state: Mutex::new(State::new(limits, settings.threads)),
+        work: Condvar::new(),
+        settled: Condvar::new(),
+        watchdog: settings.watchdog,
+        started: Instant::now(),
+    });
+    let mut gpu = SoftwareGpu { card, ordinal, workers: Vec::new() };
+    for number in 0..settings.threads {
+        let card = gpu.card.clone();
+        let worker = std::thread::Builder::new()
+            .name(format!("sim-{ordinal}-{number}"))
+            .spawn(move || worker::run(&card, number))
+            .map_err(|error| DeviceError::System(format!("a worker thread cannot be started: {error}")))?;
+        gpu.workers.push(worker);
+    }
+    Ok(Arc::new(gpu))
+}
+
+/// One software GPU. Dropping it stops all work without further reports.
+pub struct SoftwareGpu {
+    card: Arc<Card>,
+    ordinal: u32,
+    workers: Vec<JoinHandle<()>>,
+}
+
+impl Drop for SoftwareGpu {
+    fn drop(&mut self) {
+        self.card.state.lock().shutdown = true;
+        self.card.work.notify_all();
+        for worker in self.workers.drain(..) {
+            // The last reference may have been held by a sink that a worker was calling.
+            if worker.thread().id() != std::thread::current().id() && worker.join().is_err() {
+                tracing::error!("a worker of the software GPU had panicked");
+            }
+        }
+        if let Some(used) = ORDINALS.lock().as_mut().and_then(|all| all.get_mut(&self.card.facts.id)) {
+            used.remove(&self.ordinal);
+        }
+    }
+}
+
+fn not_open(client: ClientId) -> DeviceError {
+    DeviceError::Invalid(format!("client {client} is not open"))
+}
+
+impl SoftwareGpu {
+    fn client_memory(&self, client: ClientId) -> Option<Arc<ClientMemory>> {
+        self.card.state.lock().clients.get(&client).map(|c| c.memory.clone())
+    }
+
+    fn forbid(&self, client: ClientId, address: u64) {
+        let Some(memory) = self.client_memory(client) else { return };
+        if memory.table.write().revoke(address).is_none() {
+            tracing::warn!(client, address, "nothing to revoke");
+            return;
+        }
+        memory.version.fetch_add(1, Ordering::Release);
+        self.card.wait_for_slices(client);
+    }
+}
+
+impl Device for SoftwareGpu {
+    fn facts(&self) -> &DeviceFacts {
+        &self.card.facts
+    }
+
+    fn contains_faults(&self) -> bool {
+        true
+    }
+
+    fn marks_bytes(&self) -> usize {
+        usize::try_from(layout::BYTES).unwrap_or(0)
+    }
+
+    fn open_client(&self, client: ClientId, spec: &ClientSpec, marks: Option<BorrowedFd<'_>>) -> Result<(), DeviceError> {
+        let marks = marks.map(Marks::open).transpose()?;
+        let mut state = self.card.state.lock();
+        if state.clients.contains_key(&client) {
+            return Err(DeviceError::Invalid(format!("client {client} is open already")));
+        }
+        let fresh = Client::new(&self.card.limits, client, spec.multiprocessors, marks);
+        state.clients.insert(client, fresh);
+        Ok(())
+    }
+
+    fn close_client(&self, client: ClientId) {
+        let window = {
+            let mut state = self.card.state.lock();
+            if !state.clients.contains_key(&client) {
+                return;
+            }
+            self.card.end_client(&mut state, client, Ended::Cancelled);
+            state.waiting += 1;
+            while state.clients.get(&client).is_some_and(|c| c.outstanding > 0) || state.workers.iter().flatten().any(|(c, _)| *c == client) {
+                self.card.kick(&state);
+                self.card.settled.wait(&mut state);
+            }
+            state.waiting -= 1;
+            state.streams.retain(|_, stream| stream.client != client);
+            state.clients.remove(&client).and_then(|c| c.window)
+        };
+        if let Some((address, bytes)) = window
+            && let Err(error) = self.card.maps.write().unmap(address, bytes)
+        {
+            tracing::error!(client, %error, "the window of a closed client");
+        }
+    }
+
+    fn stop_client(&self, client: ClientId, fault: Fault) {
+        let mut state = self.card.state.lock();
+        self.card.end_client(&mut state, client, Ended::Fault(fault));
+    }
+
+    fn granule(&self) -> u64 {
+        GRANULE
+    }
+
+    fn create_extent(&self, bytes: u64) -> Result<OwnedFd, DeviceError> {
+        self.card.maps.write().create(bytes)
+    }
+
+    fn map(&self, address: u64, extent: BorrowedFd<'_>, offset: u64, bytes: u64) -> Result<(), DeviceError> {
+        self.card.maps.write().map(address, extent, offset, bytes)
+    }
+
+    fn unmap(&self, address: u64, bytes: u64) -> Result<(), DeviceError> {
+        let state = self.card.state.lock();
+        let mut maps = self.card.maps.write();
+        if let Some((client, _)) = state.clients.iter().find(|(_, c)| c.memory.table.read().touches(address, bytes)) {
+            return Err(DeviceError::Invalid(format!("client {client} may still touch the {bytes} bytes at {address:#x}; revoke its allocations first")));
+        }
+        maps.unmap(address, bytes)
+    }
+
+    fn map_window(&self, client: ClientId, window: BorrowedFd<'_>, address: u64, bytes: u64) -> Result<(), DeviceError> {
+        let mut state = self.card.state.lock();
+        let owner = state.clients.get_mut(&client).ok_or_else(|| not_open(client))?;
+        if owner.window.is_some() {
+            return Err(DeviceError::Invalid(format!("client {client} has a window already")));
+        }
+        self.card.maps.write().map_window(address, window, bytes)?;
+        owner.window = Some((address, bytes));
+        let range = Range { start: address, end: address + bytes, writable: true, shift: 0 };
+        owner.memory.table.write().allow(range).map_err(|error| DeviceError::Invalid(format!("the window at {address:#x}: {error}")))
+    }
+
+    fn alias(&self, client: ClientId, user: u64, window: u64, bytes: u64) -> Result<(), DeviceError> {
+        let state = self.card.state.lock();
+        let owner = state.clients.get(&client).ok_or_else(|| not_open(client))?;
+        let inside = owner.window.is_some_and(|(start, length)| window >= start && bytes <= length && window - start <= length - bytes);
+        if !inside {
+            return Err(DeviceError::Invalid(format!("{bytes} bytes at {window:#x} are not in the window of client {client}")));
+        }
+        let shift = window.wrapping_sub(user);
+        if !shift.is_multiple_of(16) {
+            return Err(DeviceError::Invalid(format!("{user:#x} and {window:#x} must be equally aligned (to 16 bytes)")));
+        }
+        let end = user.checked_add(bytes).ok_or_else(|| DeviceError::Invalid(format!("{bytes} bytes at {user:#x} wrap around")))?;
+        let mut table = owner.memory.table.write();
+        if table.find(user).is_some() {
+            return Err(DeviceError::Invalid(format!("{user:#x} belongs to another range of client {client}")));
+        }
+        table
+            .allow(Range { start: user, end, writable: true, shift })
+            .map_err(|error| DeviceError::Invalid(format!("host memory at {user:#x}: {error}")))
+    }
+
+    fn unalias(&self, client: ClientId, user: u64) {
+        self.forbid(client, user);
+    }
+
+    fn allow(&self, client: ClientId, address: u64, bytes: u64, writable: bool) {
+        let Some(memory) = self.client_memory(client) else { return };
+        // Under the lock of the mappings, so that none of them goes away in between.
+        let maps = self.card.maps.read();
+        let allowed = maps.walk(address, bytes, |_, _, _| {}).map_err(|error| error.to_string()).and_then(|()| {
+            let range = Range { start: address, end: address.saturating_add(bytes), writable, shift: 0 };
+            memory.table.write().allow(range).map_err(|error| error.to_string())
+        });
+        memory.version.fetch_add(1, Ordering::Release);
+        if let Err(why) = allowed {
+            tracing::error!(client, address, bytes, why, "an allocation cannot be allowed");
+        }
+    }
+
+    fn revoke(&self, client: ClientId, address: u64) {
+        self.forbid(client, address);
+    }
+
+    fn write(&self, address: u64, bytes: &[u8]) -> Result<(), DeviceError> {
+        modules::write(&self.card.maps, address, bytes)
+    }
+
+    fn read(&self, address: u64, into: &mut [u8]) -> Result<(), DeviceError> {
+        self.card.maps.read().walk(address, into.len() as u64, |mapping, offset, part| {
+            mapping.read(offset, &mut into[part]);
+        })
+    }
+
+    fn load_module(&self, client: ClientId, module: ModuleId, image: &[u8], place: &mut dyn Place) -> Result<ModuleInfo, DeviceError> {
+        if self.client_memory(client).is_none() {
+            return Err(not_open(client));
+        }
+        let (loaded, info) = modules::load(&self.card.limits, &self.card.maps, image, place)?;
+        let mut state = self.card.state.lock();
+        let owner = state.clients.get_mut(&client).ok_or_else(|| not_open(client))?;
+        owner.modules.insert(module, loaded);
+        Ok(info)
+    }
+
+    fn unload_module(&self, client: ClientId, module: ModuleId) {
+        let gone = self.card.state.lock().clients.get_mut(&client).and_then(|c| c.modules.remove(&module));
+        drop(gone);
+    }
+
+    fn set_function(&self, client: ClientId, module: ModuleId, function: u32, attribute: u32, value: i32) -> Result<(), DeviceError> {
+        let mut state = self.card.state.lock();
+        let owner = state.clients.get_mut(&client).ok_or_else(|| not_open(client))?;
+        let unknown = || DeviceError::Invalid(format!("client {client} has no function {function} in module {module}"));
+        let loaded = owner.modules.get_mut(&module).ok_or_else(unknown)?;
+        let kernel = loaded.image.program().kernels.get(function as usize).ok_or_else(unknown)?;
+        let most = self.card.limits.shared_per_block_optin.saturating_sub(kernel.static_shared);
+        let own = loaded.functions.get_mut(function as usize).ok_or_else(unknown)?;
+        match (attribute, u32::try_from(value)) {
+            (MAX_DYNAMIC_SHARED, Ok(bytes)) if bytes <= most => {
+                own.max_dynamic_shared = bytes;
+                Ok(())
+            }
+            (MAX_DYNAMIC_SHARED, _) => Err(DeviceError::Invalid(format!("kernel {} can have at most {most} bytes of dynamic shared memory, not {value}", kernel.name))),
+            (PREFERRED_CARVEOUT, _) if (-1..=100).contains(&value) => Ok(()),
+            _ => Err(DeviceError::Invalid(format!("function attribute {attribute} cannot be set to {value}"))),
+        }
+    }
+
+    fn set_limit(&self, client: ClientId, limit: u32, value: u64) -> Result<(), DeviceError> {
+        let mut state = self.card.state.lock();
+        let owner = state.clients.get_mut(&client).ok_or_else(|| not_open(client))?;
+        match limit {
+            0 if value <= STACK => {
+                owner.stack_bytes = value as u32;
+                Ok(())
+            }
+            0 => Err(DeviceError::Invalid(format!("a stack of {value} bytes a thread; at most {STACK} are possible"))),
+            // Text is passed on as it comes, and memory of the device-side heap is taken as it is asked for: nothing to reserve.
+            1 | 2 => Ok(()),
+            _ => Err(DeviceError::NotSupported(format!("limit {limit}"))),
+        }
+    }
+
+    fn create_stream(&self, client: ClientId, priority: i32) -> Result<StreamId, DeviceError> {
+        self.card.state.lock().create_stream(client, priority)
+    }
+
+    fn destroy_stream(&self, stream: StreamId) {
+        self.card.state.lock().destroy_stream(stream);
+    }
+
+    fn submit(&self, stream: StreamId, token: u64, work: Work) -> Result<(), DeviceError> {
+        let mut state = self.card.state.lock();
+        state.submit(stream, token, work)?;
+        self.card.kick(&state);
+        Ok(())
+    }
+
+    fn recover(&self, client: ClientId) -> Vec<Interrupted> {
+        let (marks, memory) = {
+            let state = self.card.state.lock();
+            match state.clients.get(&client) {
+                Some(Client { marks: Some(marks), memory, .. }) => (marks.clone(), memory.clone()),
+                _ => return Vec::new(),
+            }
+        };
+        // Nothing of the client runs yet; this keeps its memory mapped meanwhile.
+        let _maps = self.card.maps.read();
+        let mut worker = WorkerMemory::default();
+        worker.begin(&memory, false);
+        recover::recover(&marks, &mut worker)
+    }
+}

@@ -1,0 +1,140 @@
+//! A launch is checked against the card and made into something that runs.
+//!
+//! The shim has checked it before; what is wrong here is a lie of the client, so it ends as a fault.
+
+use cumux_device::{ClientId, Fault, Kernel};
+use cumux_wire::result;
+
+use crate::exec::interface::Launch;
+use crate::marks::layout::{COOPERATIVE, REPEATABLE};
+use crate::memory::permissions::Range;
+use crate::memory::raw::Mapping;
+use crate::models::Limits;
+use crate::schedule::kernel::KernelRun;
+use crate::schedule::{Client, placement};
+
+/// What became of a launch.
+pub(crate) enum Prepared {
+    Run(Box<KernelRun>),
+    /// Too many kernels of the client are in flight.
+    Later(Kernel),
+    Fault(Fault),
+}
+
+/// Words of device memory for grid-wide barriers, for each cooperative launch in flight.
+const WORKSPACE: u64 = 64;
+const SCRATCH: u64 = 64 << 10;
+/// Where memory lies that only this process has. Below the arena, where neither clients nor executors map anything by themselves.
+const PRIVATE_BASE: u64 = 0x0c00_0000_0000;
+
+/// Registers of a thread as the scheduler counts them: never so many that the largest block the kernel declares would not fit, since a compiler for the
+/// card would have spilled the rest.
+pub(crate) fn registers(limits: &Limits, registers: u32, max_threads: u32) -> u32 {
+    let most = limits.registers_per_block / max_threads.clamp(1, limits.threads_per_block).next_multiple_of(32);
+    registers.clamp(16, 255).min(most / 8 * 8)
+}
+
+pub(crate) fn prepare(limits: &Limits, client: &mut Client, client_id: ClientId, token: u64, kernel: Kernel) -> Prepared {
+    let fault = |result, text: String| Prepared::Fault(Fault { result, text });
+    let asked = &kernel.launch;
+    let Some(module) = client.modules.get(&asked.module) else {
+        return fault(result::INVALID_HANDLE, format!("module {} is not loaded", asked.module));
+    };
+    let index = asked.function as usize;
+    let image = module.image.clone();
+    let (Some(code), Some(function)) = (image.program().kernels.get(index), module.functions.get(index)) else {
+        return fault(result::INVALID_HANDLE, format!("module {} has no function {index}", asked.module));
+    };
+    if let Some(refused) = &code.refused {
+        return fault(result::NOT_SUPPORTED, format!("kernel {}: {refused}", code.name));
+    }
+    let threads = asked.block.iter().map(|d| u64::from(*d)).product::<u64>();
+    let registers = registers(limits, code.registers, code.max_threads);
+    let wrong = if asked.grid.contains(&0) || threads == 0 {
+        Some("an empty grid or block".to_owned())
+    } else if (0..3).any(|d| asked.grid[d] > limits.grid[d] || asked.block[d] > limits.block[d]) {
+        Some(format!("grid {:?} of blocks {:?}: larger than the card's {:?} and {:?}", asked.grid, asked.block, limits.grid, limits.block))
+    } else if threads > u64::from(limits.threads_per_block.min(code.max_threads)) {
+        Some(format!("{threads} threads a block, {} are possible", limits.threads_per_block.min(code.max_threads)))
+    } else if code.required_block != [0; 3] && code.required_block != asked.block {
+        Some(format!("blocks of {:?} threads where the kernel requires {:?}", asked.block, code.required_block))
+    } else if asked.shared > function.max_dynamic_shared {
+        Some(format!("{} bytes of dynamic shared memory, the function may use {}", asked.shared, function.max_dynamic_shared))
+    } else if u64::from(registers) * threads > u64::from(limits.registers_per_block) {
+        Some(format!("{registers} registers for each of {threads} threads"))
+    } else {
+        None
+    };
+    if let Some(why) = wrong {
+        return fault(result::LAUNCH_OUT_OF_RESOURCES, format!("kernel {} cannot be launched: {why}", code.name));
+    }
+    if asked.cluster.iter().any(|d| *d > 1) || code.cluster.iter().any(|d| *d > 1) {
+        return fault(result::NOT_SUPPORTED, format!("kernel {}: the software GPU has no thread block clusters", code.name));
+    }
+    let need = placement::need(limits, threads as u32, registers, code.static_shared.saturating_add(asked.shared));
+    let blocks = asked.grid.iter().map(|d| u64::from(*d)).fold(1, u64::saturating_mul);
+    let most = client.sms.most(need);
+    if most == 0 {
+        return fault(result::LAUNCH_OUT_OF_RESOURCES, format!("kernel {} cannot be launched: a block does not fit on an SM", code.name));
+    }
+    if asked.cooperative && blocks > most {
+        return fault(
+            result::COOPERATIVE_LAUNCH_TOO_LARGE,
+            format!("cooperative kernel {}: {blocks} blocks, {most} can be resident at once", code.name),
+        );
+    }
+    let flags = if asked.cooperative { COOPERATIVE } else { 0 } | if code.repeatable && !asked.cooperative { REPEATABLE } else { 0 };
+    let slot = match &client.marks {
+        Some(marks) => match marks.begin(token, blocks, flags, kernel.resume.as_ref()) {
+            Some(slot) => Some(slot),
+            None => return Prepared::Later(kernel),
+        },
+        None => None,
+    };
+    let workspace = if asked.cooperative {
+        match workspace(client, client_id) {
+            Ok(address) => address,
+            Err(text) => return fault(result::OUT_OF_MEMORY, text),
+        }
+    } else {
+        0
+    };
+    let Kernel { launch: asked, resume } = kernel;
+    let launch = Launch {
+        image,
+        kernel: index,
+        grid: asked.grid,
+        block: asked.block,
+        cluster: [1; 3],
+        dynamic_shared: asked.shared,
+        parameters: asked.parameters,
+        grid_id: token,
+        stack_bytes: client.stack_bytes,
+        multiprocessors: limits.multiprocessors,
+        warps_per_multiprocessor: limits.sm.threads / 32,
+        grid_workspace: workspace,
+    };
+    Prepared::Run(Box::new(KernelRun::new(launch, need, asked.cooperative, slot, resume)))
+}
+
+/// Zeroed words that one cooperative grid may use for its barrier.
+fn workspace(client: &mut Client, id: ClientId) -> Result<u64, String> {
+    if client.scratch.is_none() {
+        let mapping = private(SCRATCH).map_err(|error| format!("no memory for the grid barriers of client {id}: {error}"))?;
+        let range = Range { start: mapping.address(), end: mapping.address() + SCRATCH, writable: true, shift: 0 };
+        client.memory.table.write().allow(range).map_err(|error| format!("no memory for the grid barriers of client {id}: {error}"))?;
+        client.scratch = Some(mapping);
+    }
+    let mapping = client.scratch.as_ref().ok_or("no memory for grid barriers")?;
+    let offset = client.scratch_next;
+    client.scratch_next = (offset + WORKSPACE) % SCRATCH;
+    mapping.write(offset, &[0; WORKSPACE as usize]);
+    Ok(mapping.address() + offset)
+}
+
+/// Memory of this process alone at an address that no client uses.
+pub(crate) fn private(bytes: u64) -> Result<Mapping, cumux_device::DeviceError> {
+    use std::sync::atomic::{AtomicU64, Ordering};
+    static NEXT: AtomicU64 = AtomicU64::new(PRIVATE_BASE);
+    Mapping::private(NEXT.fetch_add(bytes.next_multiple_of(1 << 21) + (1 << 21), Ordering::Relaxed), bytes)
+}

@@ -1,0 +1,159 @@
+//! From an image to a loaded module: the right PTX is found, compiled once for the whole process, and its variables are placed and filled.
+
+use std::collections::HashMap;
+use std::sync::{Arc, OnceLock};
+
+use cumux_device::{DeviceError, FunctionInfo, GlobalInfo, ModuleInfo, Place};
+use cumux_fatbin::{Image as Stored, ImageKind, best_ptx, images};
+use cumux_wire::{module, result};
+use parking_lot::{Mutex, RwLock};
+
+use crate::exec::interface::{CompileError, Image, Program};
+use crate::launch;
+use crate::memory::maps::Maps;
+use crate::models::Limits;
+use crate::schedule::{Function, Module};
+
+/// Largest PTX text that is unpacked.
+const PTX_BYTES: u64 = 256 << 20;
+/// Compiled programs that are kept although no client uses them at the moment.
+const KEPT: usize = 128;
+
+type Compiled = Arc<OnceLock<Result<Arc<Program>, CompileError>>>;
+
+/// Programs by the hash of their text. Two clients that load the same text at the same time compile it once.
+static PROGRAMS: Mutex<Option<HashMap<[u8; 32], (Compiled, u64)>>> = Mutex::new(None);
+
+fn refuse(result: u32, text: impl Into<String>) -> DeviceError {
+    DeviceError::Image { result, text: text.into() }
+}
+
+/// Loads an image for a client: the module and what it offers.
+pub(crate) fn load(limits: &Limits, maps: &RwLock<Maps>, bytes: &[u8], place: &mut dyn Place) -> Result<(Module, ModuleInfo), DeviceError> {
+    let text = ptx(bytes, limits.capability)?;
+    let program = compile(&text)?;
+    if program.target > limits.capability {
+        return Err(refuse(
+            result::NO_BINARY_FOR_GPU,
+            format!("the PTX is for sm_{} and later, this card is sm_{}; build with an earlier -gencode arch", program.target, limits.capability),
+        ));
+    }
+    let mut addresses = Vec::with_capacity(program.variables.len());
+    let mut fresh = Vec::new();
+    for variable in &program.variables {
+        let (address, restored) = place.variable(&variable.name, variable.bytes.max(1), variable.align.max(16), variable.managed)?;
+        fresh.push(!restored);
+        addresses.push(address);
+    }
+    let image = Arc::new(Image::new(program.clone(), addresses.clone()));
+    for (index, variable) in program.variables.iter().enumerate() {
+        if fresh[index] {
+            let mut contents = image.initial(index);
+            contents.resize(usize::try_from(variable.bytes).unwrap_or(0), 0);
+            write(maps, addresses[index], &contents)?;
+        }
+    }
+    let info = ModuleInfo {
+        functions: (0..program.kernels.len()).map(|index| function(limits, &program, index)).collect(),
+        globals: program
+            .variables
+            .iter()
+            .zip(&addresses)
+            .filter(|(variable, _)| variable.visible)
+            .map(|(v, address)| GlobalInfo { name: v.name.clone(), address: *address, bytes: v.bytes, constant: v.constant, managed: v.managed })
+            .collect(),
+    };
+    let functions = program
+        .kernels
+        .iter()
+        .map(|kernel| Function { max_dynamic_shared: limits.shared_per_block.saturating_sub(kernel.static_shared) })
+        .collect();
+    Ok((Module { image, functions }, info))
+}
+
+/// Writes through the card's mappings.
+pub(crate) fn write(maps: &RwLock<Maps>, address: u64, bytes: &[u8]) -> Result<(), DeviceError> {
+    maps.read().walk(address, bytes.len() as u64, |mapping, offset, part| {
+        mapping.write(offset, &bytes[part]);
+    })
+}
+
+fn function(limits: &Limits, program: &Program, index: usize) -> FunctionInfo {
+    let kernel = &program.kernels[index];
+    FunctionInfo {
+        name: kernel.name.clone(),
+        parameters: kernel.parameters.iter().map(|p| module::Parameter { offset: p.offset, bytes: p.bytes }).collect(),
+        parameter_bytes: kernel.parameter_bytes,
+        static_shared: kernel.static_shared,
+        constant: kernel.constant_bytes,
+        local: kernel.local_bytes,
+        registers: launch::registers(limits, kernel.registers, kernel.max_threads),
+        max_threads: kernel.max_threads.min(limits.threads_per_block),
+        ptx_version: program.target,
+        binary_version: limits.capability,
+        cluster: kernel.cluster,
+        required_block: kernel.required_block,
+    }
+}
+
+/// The PTX in an image that suits the card best.
+fn ptx(bytes: &[u8], capability: u32) -> Result<String, DeviceError> {
+    let stored = images(bytes).map_err(|error| refuse(result::INVALID_IMAGE, error.to_string()))?;
+    let Some(best) = best_ptx(&stored, capability) else {
+        return Err(refuse(result::NO_BINARY_FOR_GPU, why_none(&stored, capability)));
+    };
+    let text = best.bytes(PTX_BYTES).map_err(|error| refuse(result::INVALID_IMAGE, error.to_string()))?;
+    let text = text.strip_suffix(&[0]).unwrap_or(&text);
+    match std::str::from_utf8(text) {
+        Ok(text) => Ok(text.to_owned()),
+        Err(error) => Err(refuse(result::INVALID_PTX, format!("the PTX is not text from byte {} on", error.valid_up_to()))),
+    }
+}
+
+fn why_none(stored: &[Stored<'_>], capability: u32) -> String {
+    let list = |kind: ImageKind, name: &str| {
+        let mut found: Vec<String> = stored.iter().filter(|i| i.kind == kind).map(|i| format!("{name}_{}", i.arch)).collect();
+        found.dedup();
+        found.join(", ")
+    };
+    let (code, text) = (list(ImageKind::Elf, "sm"), list(ImageKind::Ptx, "compute"));
+    if !text.is_empty() {
+        format!("the image contains PTX for {text} only, which this card (sm_{capability}) cannot run; build with -gencode arch=compute_75,code=compute_75")
+    } else if !code.is_empty() {
+        format!("the image contains only machine code for {code}; the software GPU runs PTX: build with -gencode arch=compute_75,code=compute_75")
+    } else {
+        "the image contains no device code; the software GPU runs PTX: build with -gencode arch=compute_75,code=compute_75".into()
+    }
+}
+
+fn compile(text: &str) -> Result<Arc<Program>, DeviceError> {
+    let hash: [u8; 32] = blake3::hash(text.as_bytes()).into();
+    let entry = {
+        let mut programs = PROGRAMS.lock();
+        let programs = programs.get_or_insert_default();
+        let now = programs.values().map(|(_, used)| *used).max().unwrap_or(0) + 1;
+        if programs.len() >= KEPT && !programs.contains_key(&hash) {
+            let unused = |entry: &Compiled| entry.get().is_some_and(|made| made.as_ref().map_or(true, |program| Arc::strong_count(program) == 1));
+            let oldest = programs.iter().filter(|(_, (entry, _))| unused(entry)).min_by_key(|(_, (_, used))| *used).map(|(hash, _)| *hash);
+            oldest.map(|hash| programs.remove(&hash));
+        }
+        let (entry, used) = programs.entry(hash).or_default();
+        *used = now;
+        entry.clone()
+    };
+    entry.get_or_init(|| Program::compile(text)).clone().map_err(|error| refuse(result::INVALID_PTX, error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_image_is_refused_in_a_sentence() {
+        assert!(matches!(ptx(b"\0\0\0\0", 90), Err(DeviceError::Image { result: result::INVALID_IMAGE, .. })));
+        assert!(matches!(ptx(b"", 90), Err(DeviceError::Image { result: result::INVALID_IMAGE, .. })));
+        assert_eq!(ptx(b".version 8.0\n\0", 90).unwrap(), ".version 8.0\n");
+        let damaged = ptx(b".version 8.0\n\xff", 90).unwrap_err();
+        assert!(damaged.to_string().contains("byte 13"), "{damaged}");
+    }
+}

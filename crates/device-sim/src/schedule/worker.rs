@@ -1,0 +1,324 @@
+//! A worker: one thread that stands for whatever SM its current block was placed on.
+
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use cumux_device::{ClientId, Fault};
+use cumux_wire::result;
+
+use super::kernel::{Active, Fresh, Piece, place_of};
+use super::placement::Seat;
+use super::state::{Client, Job, Task};
+use super::{Card, Ended, Report};
+use crate::exec::Block;
+use crate::exec::interface::{Launch, Services, Status};
+use crate::faults;
+use crate::marks::Slot;
+use crate::marks::log::BlockLog;
+use crate::memory::raw::WorkerMemory;
+use crate::memory::transfer::Step;
+
+/// Warp instructions of a slice: some tenths of a millisecond.
+const BUDGET: u64 = 4096;
+/// The same for a block that waits for others.
+const WAITING_BUDGET: u64 = 192;
+/// A batch of short blocks ends after this.
+const BATCH_TIME: Duration = Duration::from_micros(200);
+/// Text is passed on when this much has gathered, at the latest when the slice ends.
+const TEXT: usize = 16 << 10;
+/// Finished blocks whose buffers are kept for the next ones.
+const SPARE: usize = 4;
+
+/// Runs until the device closes.
+pub(crate) fn run(card: &Card, number: usize) {
+    let mut worker = Worker { card, number, memory: WorkerMemory::default(), spare: Vec::new(), spare_logs: Vec::new() };
+    while let Some(job) = worker.next() {
+        match job {
+            Job::Report(report) => worker.report(report),
+            Job::Transfer { client, task, memory, mut transfer, marks } => {
+                let begun = Instant::now();
+                worker.memory.begin(&memory, false);
+                let step = transfer.step(&mut worker.memory, marks.as_ref());
+                let mut state = card.state.lock();
+                state.slice_over(number, client, task, nanoseconds(begun));
+                let fault = match step {
+                    Step::More | Step::Done => None,
+                    Step::Refused(address, fault) => Some(faults::of_transfer(address, fault)),
+                    Step::Misaligned(address) => Some(faults::misaligned_transfer(address)),
+                };
+                if let Some(fault) = fault {
+                    card.end_client(&mut state, client, Ended::Fault(fault));
+                }
+                let ended = state.clients.get(&client).is_some_and(|c| c.ended.is_some());
+                if step == Step::More && !ended {
+                    let running = state.clients.get_mut(&client).and_then(|c| c.tasks.get_mut(&task));
+                    if let Some(Task::Transfer(place)) = running.map(|r| &mut r.task) {
+                        *place = Some(transfer);
+                    }
+                } else {
+                    state.finish(client, task, transfer.slot.take());
+                }
+                if state.waiting > 0 {
+                    card.settled.notify_all();
+                }
+            }
+            Job::Piece { client, task, memory, piece, launch, slot, repeatable } => {
+                worker.memory.begin(&memory, !repeatable);
+                let slice = Slice { client, task, launch, slot, repeatable };
+                worker.piece(&slice, piece);
+            }
+        }
+    }
+}
+
+struct Worker<'a> {
+    card: &'a Card,
+    number: usize,
+    memory: WorkerMemory,
+    spare: Vec<Block>,
+    spare_logs: Vec<Box<BlockLog>>,
+}
+
+/// What a worker runs pieces of.
+struct Slice {
+    client: ClientId,
+    task: u64,
+    launch: Arc<Launch>,
+    slot: Option<Arc<Slot>>,
+    repeatable: bool,
+}
+
+/// What came of a piece.
+#[derive(Default)]
+struct Result {
+    done: Vec<Seat>,
+    /// The block goes on later.
+    running: Option<Box<Active>>,
+    /// Not begun.
+    left: VecDeque<Fresh>,
+    fault: Option<Fault>,
+}
+
+impl Worker<'_> {
+    /// The next job; sleeps while there is none. `None` when the device closes.
+    fn next(&mut self) -> Option<Job> {
+        let mut state = self.card.state.lock();
+        loop {
+            if state.shutdown {
+                return None;
+            }
+            if let Some(job) = state.pick(self.number) {
+                self.card.kick(&state);
+                return Some(job);
+            }
+            state.idle += 1;
+            self.card.work.wait(&mut state);
+            state.idle -= 1;
+        }
+    }
+
+    fn report(&mut self, report: Report) {
+        self.card.sink.retired(report.client, report.stream, report.token, report.outcome);
+        if let Some(slot) = report.slot {
+            slot.free();
+        }
+        let mut state = self.card.state.lock();
+        state.reported(report.client, report.stream);
+        if state.waiting > 0 {
+            self.card.settled.notify_all();
+        }
+    }
+
+    fn piece(&mut self, slice: &Slice, piece: Piece) {
+        let begun = Instant::now();
+        let mut services = Printer { card: self.card, client: slice.client, text: Vec::new() };
+        let mut result = Result::default();
+        match piece {
+            Piece::Go(active) => self.go(slice, active, &mut services, &mut result),
+            Piece::Begin(mut fresh) => {
+                while let Some(next) = fresh.pop_front() {
+                    let active = self.begin(slice, next);
+                    self.go(slice, active, &mut services, &mut result);
+                    if result.running.is_some() || result.fault.is_some() || begun.elapsed() > BATCH_TIME {
+                        break;
+                    }
+                }
+                result.left = fresh;
+            }
+        }
+        services.flush();
+        self.over(slice, result, nanoseconds(begun));
+    }
+
+    /// Makes a block out of a place, with old buffers if there are any.
+    fn begin(&mut self, slice: &Slice, fresh: Fresh) -> Box<Active> {
+        let place = place_of(&slice.launch, fresh);
+        let block = match self.spare.pop() {
+            Some(mut block) => {
+                block.restart(slice.launch.clone(), place);
+                block
+            }
+            None => Block::new(slice.launch.clone(), place),
+        };
+        let log = slice.slot.as_ref().filter(|_| slice.repeatable).map(|slot| match self.spare_logs.pop() {
+            Some(mut log) => {
+                log.restart(slot.clone(), fresh.index);
+                log
+            }
+            None => Box::new(BlockLog::new(slot.clone(), fresh.index)),
+        });
+        if let Some(slot) = &slice.slot {
+            slot.begun(fresh.index);
+        }
+        Box::new(Active { index: fresh.index, seat: fresh.seat, block, log, waits: false })
+    }
+
+    /// Runs a block for one slice.
+    fn go(&mut self, slice: &Slice, mut active: Box<Active>, services: &mut Printer<'_>, result: &mut Result) {
+        let budget = if active.waits { WAITING_BUDGET } else { BUDGET };
+        self.memory.log = active.log.take();
+        let memory = &mut self.memory;
+        let block = &mut active.block;
+        // A panic of the execution core must not take the worker and with it every client: it ends the client whose block it was.
+        let status = catch_unwind(AssertUnwindSafe(|| block.run(budget, memory, services)));
+        active.log = self.memory.log.take();
+        match status {
+            Ok(Status::Running) => {
+                active.waits = !slice.repeatable && self.memory.trace.waits();
+                result.running = Some(active);
+                return;
+            }
+            Ok(Status::Done) => {
+                if let Some(slot) = &slice.slot {
+                    slot.done(active.index);
+                }
+            }
+            Ok(Status::Fault(fault)) => result.fault = Some(faults::of_thread(&fault)),
+            Err(_) => {
+                let kernel = &slice.launch.image.program().kernels[slice.launch.kernel].name;
+                let text = format!("the software GPU failed in kernel {kernel}, block {}; this is a bug of cumux, please report it", active.index);
+                tracing::error!("{text}");
+                result.fault = Some(Fault { result: result::LAUNCH_FAILED, text });
+            }
+        }
+        result.done.push(active.seat);
+        let Active { block, log, .. } = *active;
+        if let Some(mut log) = log {
+            log.discard();
+            if self.spare_logs.len() < SPARE {
+                self.spare_logs.push(log);
+            }
+        }
+        if self.spare.len() < SPARE && result.fault.is_none() {
+            self.spare.push(block);
+        }
+    }
+
+    /// Hands the result back to the scheduler.
+    fn over(&mut self, slice: &Slice, result: Result, ns: u64) {
+        let mut state = self.card.state.lock();
+        state.slice_over(self.number, slice.client, slice.task, ns);
+        if let Some(fault) = result.fault.clone() {
+            self.card.end_client(&mut state, slice.client, Ended::Fault(fault));
+        }
+        if let Some(client) = state.clients.get_mut(&slice.client)
+            && let Some(late) = settle(client, slice, result, ns, self.card.watchdog)
+        {
+            self.card.end_client(&mut state, slice.client, Ended::Fault(late));
+        }
+        state.finish_if_over(slice.client, slice.task);
+        if state.waiting > 0 {
+            self.card.settled.notify_all();
+        }
+    }
+}
+
+/// Puts back into the kernel what a worker returns. The fault if it has run for too long.
+fn settle(client: &mut Client, slice: &Slice, result: Result, ns: u64, watchdog: Option<Duration>) -> Option<Fault> {
+    let running = client.tasks.get_mut(&slice.task)?;
+    let Task::Kernel(kernel) = &mut running.task else { return None };
+    kernel.running -= 1;
+    kernel.learn(result.done.len() as u64, ns);
+    if !result.done.is_empty() {
+        client.freed += 1;
+    }
+    for seat in result.done {
+        client.sms.release(seat, kernel.need);
+    }
+    for fresh in result.left.into_iter().rev() {
+        kernel.placed.push_front(fresh);
+    }
+    if let Some(active) = result.running {
+        // Blocks that may wait for others take turns; of the others the earliest goes on.
+        if kernel.repeatable {
+            kernel.ready.push_front(active);
+        } else {
+            kernel.ready.push_back(active);
+        }
+    }
+    if client.ended.is_some() {
+        for seat in kernel.abandon() {
+            client.sms.release(seat, kernel.need);
+        }
+        client.freed += 1;
+        return None;
+    }
+    let ran = kernel.started?.elapsed();
+    watchdog.filter(|limit| ran > *limit && !kernel.finished()).map(|limit| Fault {
+        result: result::LAUNCH_TIMEOUT,
+        text: format!(
+            "kernel {} ran for {} ms; CUMUX_SIM_WATCHDOG_MS allows {}",
+            kernel.launch.image.program().kernels[kernel.launch.kernel].name,
+            ran.as_millis(),
+            limit.as_millis()
+        ),
+    })
+}
+
+/// What kernels ask for besides memory; text is gathered for a slice.
+struct Printer<'a> {
+    card: &'a Card,
+    client: ClientId,
+    text: Vec<u8>,
+}
+
+impl Printer<'_> {
+    fn flush(&mut self) {
+        if !self.text.is_empty() {
+            self.card.sink.text(self.client, &self.text);
+            self.text.clear();
+        }
+    }
+}
+
+impl Services for Printer<'_> {
+    fn print(&mut self, text: &[u8]) {
+        self.text.extend_from_slice(text);
+        if self.text.len() > TEXT {
+            self.flush();
+        }
+    }
+
+    fn malloc(&mut self, _bytes: u64) -> u64 {
+        0
+    }
+
+    fn free(&mut self, _address: u64) -> bool {
+        false
+    }
+
+    fn globaltimer(&mut self) -> u64 {
+        SystemTime::UNIX_EPOCH.elapsed().map_or(0, |since| u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    fn clock(&mut self) -> u64 {
+        let khz = u128::from(self.card.facts.attribute(13).max(1).cast_unsigned());
+        u64::try_from(self.card.started.elapsed().as_nanos() * khz / 1_000_000).unwrap_or(u64::MAX)
+    }
+}
+
+fn nanoseconds(since: Instant) -> u64 {
+    u64::try_from(since.elapsed().as_nanos()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,217 @@
+//! Ring, page and journal over real memory files, with a client that may lie and a writer that may die anywhere.
+#![cfg(not(loom))]
+
+use cumux_ring::client::Client;
+use cumux_ring::create;
+use cumux_ring::file::{FileError, Mapping};
+use cumux_ring::journal::Journal;
+use cumux_ring::memory::{Memory, Ordering};
+use cumux_ring::page::Answer;
+use cumux_ring::queue::Next;
+use cumux_ring::service::Service;
+use cumux_wire::layout;
+use cumux_wire::record::{Header, Launch, NO_ANSWER, Op, decode, encode};
+use proptest::prelude::*;
+use rustix::event::{EventfdFlags, eventfd};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+struct Pair {
+    ring: OwnedFd,
+    client: Client,
+    service: Service,
+}
+
+fn pair() -> Pair {
+    let ring = create("ring", layout::ring::BYTES as u64).expect("memory");
+    let page = create("page", layout::page::BYTES as u64).expect("memory");
+    let doorbell = eventfd(0, EventfdFlags::NONBLOCK).expect("eventfd");
+    Pair { client: Client::map(&ring, &page, doorbell).expect("client"), service: Service::map(&ring, &page).expect("service"), ring }
+}
+
+fn launch(seq: u64, parameters: usize) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let op = Op::Launch(Launch { grid: [1; 3], block: [1; 3], parameters: vec![seq as u8; parameters], ..Launch::default() });
+    encode(&Header { stream: 0, answer: NO_ANSWER, seq, request: 0 }, &op, &mut bytes);
+    bytes
+}
+
+/// Two threads, many times around the ring, records of very different lengths: everything arrives once, whole and in order.
+#[test]
+fn records_arrive_in_order_around_the_ring() {
+    let Pair { client, service, .. } = pair();
+    let client = Arc::new(client);
+    let lengths: Vec<usize> = (0..4000).map(|i| (i * 7919) % 30_000).collect();
+    let wanted = lengths.clone();
+    let pusher = std::thread::spawn(move || {
+        let mut producer = client.producer();
+        for (i, parameters) in wanted.iter().enumerate() {
+            assert!(client.push(&mut producer, &launch(i as u64 + 1, *parameters), || true));
+        }
+    });
+    let (mut consumer, mut buffer, mut seq) = (Service::consumer(0), Vec::new(), 0_u64);
+    while seq < lengths.len() as u64 {
+        match service.peek(&mut consumer, &mut buffer).expect("an honest client") {
+            Next::Empty => {
+                service.notify();
+                std::thread::yield_now();
+            }
+            Next::Record { end } => {
+                let record = decode(&buffer).expect("a record");
+                seq += 1;
+                assert_eq!(record.header.seq, seq);
+                let Op::Launch(launch) = record.op else { panic!("a launch") };
+                assert_eq!(launch.parameters, vec![seq as u8; lengths[seq as usize - 1]]);
+                service.take(&mut consumer, end);
+            }
+        }
+    }
+    pusher.join().expect("the pusher is well");
+    assert!(consumer.taken() > 10 * layout::ring::DATA_BYTES as u64, "it went around many times");
+}
+
+#[test]
+fn a_waiter_wakes_for_completion_answer_and_error() {
+    let Pair { client, service, .. } = pair();
+    let client = Arc::new(client);
+    let waiter = {
+        let client = client.clone();
+        std::thread::spawn(move || {
+            assert!(client.wait(None, || client.completed(5) >= 3));
+            assert!(client.wait(None, || client.answer(2, 77).is_some()));
+            assert!(client.wait(None, || client.sticky() != 0));
+            (client.answer(2, 77), client.sticky())
+        })
+    };
+    service.set_completed(5, 3);
+    service.notify();
+    let answer = Answer { result: 2, words: [1, 2, 3, 4, 5, 6] };
+    service.answer(2, 77, &answer);
+    service.notify();
+    service.set_sticky(700);
+    service.notify();
+    assert_eq!(waiter.join().expect("the waiter is well"), (Some(answer), 700));
+    assert_eq!(client.answer(2, 78), None, "an answer to another request is none");
+}
+
+#[test]
+fn text_wraps_and_stops_when_full() {
+    let Pair { client, service, .. } = pair();
+    let text: Vec<u8> = (0..layout::page::TEXT_BYTES + 1000).map(|i| b'a' + (i % 26) as u8).collect();
+    let first = service.put_text(&text);
+    assert_eq!(first, layout::page::TEXT_BYTES, "a full ring takes no more");
+    let mut out = Vec::new();
+    client.take_text(&mut out);
+    assert_eq!(service.put_text(&text[first..]), 1000);
+    client.take_text(&mut out);
+    assert_eq!(out, text);
+}
+
+#[test]
+fn a_file_that_could_shrink_is_refused() {
+    use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+    let file = memfd_create("loose", MemfdFlags::ALLOW_SEALING).expect("memfd");
+    ftruncate(&file, 4096).expect("size");
+    assert!(matches!(Mapping::of(&file, 4096), Err(FileError::Unsealed)));
+    let sealed = create("sealed", 4096).expect("memfd");
+    assert!(matches!(Mapping::of(&sealed, 8192), Err(FileError::Size { found: 4096, wanted: 8192 })));
+    assert!(ftruncate(&sealed, 0).is_err(), "sealed files keep their size");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    /// The client writes anything anywhere into its ring file, positions included: the consumer reports a lie or yields bounded records, and never runs away.
+    #[test]
+    fn a_client_that_lies_in_the_ring(head in any::<u64>(), small in any::<bool>(), noise in proptest::collection::vec((0_usize..4096, any::<u64>()), 0..64)) {
+        let Pair { ring, service, .. } = pair();
+        let map = Mapping::of(&ring, layout::ring::BYTES).expect("map");
+        for (word, value) in noise {
+            map.store64(layout::ring::DATA + word * 8, value, Ordering::Relaxed);
+        }
+        map.store64(layout::ring::HEAD, if small { head % (1 << 21) } else { head }, Ordering::Release);
+        let (mut consumer, mut buffer) = (Service::consumer(0), Vec::new());
+        for _ in 0..200_000 {
+            match service.peek(&mut consumer, &mut buffer) {
+                Ok(Next::Record { end }) => {
+                    let _ = decode(&buffer);
+                    prop_assert!(end > consumer.taken());
+                    service.take(&mut consumer, end);
+                }
+                Ok(Next::Empty) | Err(_) => break,
+            }
+        }
+        prop_assert!(consumer.taken() <= layout::ring::DATA_BYTES as u64);
+    }
+
+    /// Whatever was accepted and retired, a successor that maps the file finds exactly the accepted work that was not retired, and all objects.
+    #[test]
+    fn a_successor_finds_what_is_open(steps in proptest::collection::vec((0_u8..3, 0_usize..3000), 1..120)) {
+        let file = create("journal", layout::journal::BYTES as u64).expect("memory");
+        let mut journal = Journal::map(&file).expect("journal");
+        let (mut open, mut objects, mut end) = (Vec::<(u64, u64, Vec<u8>)>::new(), Vec::<Vec<u8>>::new(), 0_u64);
+        for (action, n) in steps {
+            match action {
+                0 if journal.has_room() => {
+                    end += 8;
+                    let record = launch(end, n);
+                    let token = journal.accept(end, &record);
+                    prop_assert!(open.last().is_none_or(|last| token > last.0), "tokens grow");
+                    open.push((token, end, record));
+                }
+                1 if !open.is_empty() => {
+                    let (token, _, _) = open.remove(n % open.len());
+                    journal.retire(token);
+                    journal.retire(token);
+                }
+                _ => {
+                    let entry = vec![n as u8; n];
+                    journal.append_object(&entry, || objects.clone()).expect("room");
+                    objects.push(entry);
+                }
+            }
+            journal.set_completed(3, end);
+        }
+        let successor = Journal::map(&file).expect("journal");
+        let work: Vec<_> = successor.work().expect("sound").into_iter().map(|e| (e.token, e.ring_end, e.record)).collect();
+        prop_assert_eq!(work, open);
+        prop_assert_eq!(successor.objects().expect("sound"), objects);
+        prop_assert_eq!(successor.completed(3), end);
+    }
+
+    /// A damaged journal is an error or a bounded answer, never a crash.
+    #[test]
+    fn a_damaged_journal_is_survived(noise in proptest::collection::vec((0_usize..600, any::<u64>()), 1..80)) {
+        let file = create("journal", layout::journal::BYTES as u64).expect("memory");
+        let mut journal = Journal::map(&file).expect("journal");
+        for i in 0..20 {
+            journal.accept(i, &launch(i, 100));
+            journal.append_object(&[1; 100], Vec::new).expect("room");
+        }
+        let map = Mapping::of(&file, layout::journal::BYTES).expect("map");
+        for (word, value) in noise {
+            map.store64(word * 8, value, Ordering::Relaxed);
+            map.store64(layout::journal::HEADER_BYTES + 2 * layout::journal::OBJECT_BYTES + word * 8, value, Ordering::Relaxed);
+        }
+        if let Ok(journal) = Journal::map(&file) {
+            let _ = journal.work();
+            let _ = journal.objects();
+        }
+    }
+}
+
+#[test]
+fn a_full_object_log_keeps_only_what_is_true() {
+    let file = create("journal", layout::journal::BYTES as u64).expect("memory");
+    let mut journal = Journal::map(&file).expect("journal");
+    let big = vec![7; 1 << 20];
+    for _ in 0..20 {
+        journal.append_object(&big, || vec![vec![1; 10]]).expect("compaction makes room");
+    }
+    let objects = Journal::map(&file).expect("journal").objects().expect("sound");
+    assert_eq!(objects[0], vec![1; 10], "the snapshot comes first");
+    assert!(objects.len() < 20);
+    let refused = journal.append_object(&vec![0; layout::journal::OBJECT_BYTES], || vec![big.clone(); 12]);
+    assert!(refused.is_err(), "what does not fit is refused");
+    assert_eq!(journal.objects().expect("sound"), objects, "and nothing has changed");
+}

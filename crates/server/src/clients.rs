@@ -1,0 +1,331 @@
+//! Clients: arriving, being told apart by their processes, leaving, and what is said of them.
+
+use crate::core::{Arrival, Core, Ending, Question, Subject, refuse};
+use crate::host::{Fate, Host};
+use crate::session::{Files, Session, multiprocessors, shortened};
+use cumux_link::connection::exactly;
+use cumux_wire::VERSION;
+use cumux_wire::layout::WINDOWS;
+use cumux_wire::message::{self, ClientStatus, FromServer, Hello, Reply, ServerStatus, ToExecutor};
+use cumux_wire::result;
+use rustix::event::{PollFd, PollFlags, poll};
+use std::collections::BTreeSet;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+/// How many clients that have gone are remembered.
+const GONE: usize = 64;
+/// How long a client that was promised a welcome may take to accept the packet.
+const WELCOME: Duration = Duration::from_millis(100);
+
+impl<H: Host> Core<H> {
+    /// The daemon hands a client over.
+    pub(crate) fn arrive(&mut self, descriptors: Vec<OwnedFd>, hello: Hello, pid: u32, uid: u32, memory_limit: u64, percentage: u32) {
+        let Ok([socket]) = exactly::<1>(descriptors) else {
+            return self.log.line("A client came without its socket; it will try again");
+        };
+        let connection = socket.into();
+        let Hello::Client { version, program, .. } = hello else {
+            return refuse(&connection, result::MPS_CONNECTION_FAILED, "this is no client's hello");
+        };
+        self.log.line(&format!("Received new client request for {{PID: {pid}, Context ID: {}}}", self.next_session));
+        let refusal = if version != VERSION {
+            Some((
+                result::SYSTEM_DRIVER_MISMATCH,
+                format!("this program's libcuda.so.1 speaks version {version} of the cumux protocol and the server {VERSION}; install one version of cumux and start the daemon again"),
+            ))
+        } else if self.ending != Ending::No {
+            Some((result::MPS_SERVER_NOT_READY, "the server is shutting down; start the program again".to_owned()))
+        } else if let Some(broken) = &self.broken {
+            Some((result::MPS_SERVER_NOT_READY, broken.why.clone()))
+        } else {
+            None
+        };
+        if let Some((result, why)) = refusal {
+            self.log.line(&format!("Client process {pid} was refused: {why}"));
+            return refuse(&connection, result, &why);
+        }
+        self.arrivals.push_back(Arrival { connection, pid, uid, program: shortened(&program), memory_limit, percentage });
+    }
+
+    pub(crate) fn refuse_arrivals(&mut self, result: u32, why: &str) {
+        for arrival in self.arrivals.drain(..) {
+            refuse(&arrival.connection, result, why);
+        }
+    }
+
+    /// Makes sessions of those who wait, once a device is known and the keeper can keep.
+    pub(crate) fn admit_arrivals(&mut self) {
+        while !self.devices.is_empty() && self.keeper.is_up() {
+            let Some(arrival) = self.arrivals.pop_front() else { return };
+            self.admit(arrival);
+        }
+    }
+
+    fn admit(&mut self, arrival: Arrival) {
+        let Arrival { connection, pid, uid, program, memory_limit, percentage } = arrival;
+        // One process has one session: an older one is left from a hello that was given up, or from before an exec.
+        let older: Vec<u32> = self.sessions.values().filter(|s| s.about.pid == pid && !s.leaving).map(|s| s.about.id).collect();
+        for session in older {
+            self.leave(session, Fate::Exited);
+        }
+        let taken: BTreeSet<u32> = self.sessions.values().map(|s| s.about.window_slot).collect();
+        let slot = (0..WINDOWS).find(|slot| !taken.contains(slot));
+        let (Some(window_slot), true) = (slot, taken.len() < self.limits.clients) else {
+            let why = format!("{} clients are connected already; end some, or start the daemon with a larger CUMUX_MAX_CLIENTS (at most {WINDOWS})", taken.len());
+            self.log.line(&format!("Client process {pid} was refused: {why}"));
+            return refuse(&connection, result::MPS_MAX_CLIENTS_REACHED, &why);
+        };
+        // The number could have got a new owner since the hello; while its socket is open it has not.
+        let Ok(client) = self.host.open(pid) else {
+            return self.log.line(&format!("Client process {pid} was gone before it could be served"));
+        };
+        if !self.host.vouches(&connection, pid) || has_hung_up(&connection) {
+            return self.log.line(&format!("Client process {pid} is gone, or is not the one that connected"));
+        }
+        let id = self.next_session;
+        let made = Files::create(client.into())
+            .map_err(|error| error.to_string())
+            .and_then(|files| files.name_server(self.pid).map(|()| files).map_err(|error| error.to_string()))
+            .and_then(|files| self.watcher.watch(&files.client).map(|token| (files, token)).map_err(|errno| errno.to_string()));
+        let (files, token) = match made {
+            Ok(made) => made,
+            Err(error) => {
+                let why = format!("the server cannot make this client's files: {error}");
+                self.log.line(&why);
+                return refuse(&connection, result::OUT_OF_MEMORY, &why);
+            }
+        };
+        self.next_session = self.next_session.wrapping_add(1).max(1);
+        let about =
+            message::Session { id, pid, uid, program, window_slot, memory_limit, multiprocessors: multiprocessors(&self.devices, percentage) };
+        let mut session = Session::new(about, files, token);
+        session.greeting = Some(connection);
+        self.log.line(&format!("Client {} connected", session.name()));
+        self.subjects.insert(token, Subject::Client(id));
+        self.sessions.insert(id, session);
+        self.keep(id);
+        let Some(session) = self.sessions.get(&id) else { return };
+        for worker in self.workers.values().filter(|worker| worker.briefed) {
+            if let Some(link) = &worker.link {
+                link.send(ToExecutor::Attach { session: session.about.clone() }, session.files.to_attach());
+            }
+        }
+        self.count_clients();
+    }
+
+    /// The active executor has a session, or could not take it.
+    pub(crate) fn attached(&mut self, id: u32, error: &str) {
+        let Some(session) = self.sessions.get_mut(&id) else { return };
+        if error.is_empty() {
+            session.attached = true;
+            self.welcome(id);
+        } else {
+            self.log.line(&format!("Client {} cannot be served: {error}", session.name()));
+            self.refuse_greeting(id, result::MPS_CONNECTION_FAILED, error);
+        }
+    }
+
+    /// Tells a client that it is served, once keeper and executor have what they need.
+    pub(crate) fn welcome(&mut self, id: u32) {
+        let (Some(session), Some(keeper)) = (self.sessions.get_mut(&id), self.keeper.process()) else { return };
+        if !session.kept || !session.attached {
+            return;
+        }
+        let Some(connection) = session.greeting.take() else { return };
+        let reply = Reply::Welcome {
+            version: VERSION,
+            session: id,
+            window_slot: session.about.window_slot,
+            devices: self.devices.clone(),
+            multiprocessors: session.about.multiprocessors,
+            memory_limit: session.about.memory_limit,
+        };
+        let files = &session.files;
+        let descriptors = [files.ring.as_fd(), files.page.as_fd(), files.window.as_fd(), files.doorbell.as_fd(), self.own.as_fd(), keeper.as_fd()];
+        // A client that has gone meanwhile is noticed by its process handle.
+        let _ = connection.set_timeout(Some(WELCOME)).and_then(|()| connection.send(&reply, &descriptors));
+        let name = session.name();
+        for device in &self.devices {
+            self.log.line(&format!("Device {} (uuid {}) is associated", device.name, uuid(device.uuid)));
+        }
+        self.log.line(&format!("Status of client {name} is ACTIVE"));
+    }
+
+    /// A client that waits for its welcome gets a sentence instead, and its session ends.
+    pub(crate) fn refuse_greeting(&mut self, id: u32, result: u32, why: &str) {
+        let Some(connection) = self.sessions.get_mut(&id).and_then(|session| session.greeting.take()) else { return };
+        refuse(&connection, result, why);
+        self.leave(id, Fate::Exited);
+    }
+
+    pub(crate) fn client_gone(&mut self, id: u32) {
+        let Some(session) = self.sessions.get(&id) else { return };
+        let fate = self.host.fate(session.about.pid).unwrap_or(Fate::Exited);
+        self.leave(id, fate);
+    }
+
+    /// Ends a session: executors let go of it first.
+    fn leave(&mut self, id: u32, fate: Fate) {
+        let Some(session) = self.sessions.get_mut(&id) else { return };
+        if session.leaving {
+            return;
+        }
+        session.leaving = true;
+        session.greeting = None;
+        let word = match fate {
+            _ if session.terminated => "terminated",
+            Fate::Exited => "exited",
+            Fate::Killed => "killed",
+        };
+        session.status.state = word.to_owned();
+        let (name, failed) = (session.name(), session.failed);
+        let left = self.sessions.values().filter(|s| !s.leaving).count();
+        self.log.line(&format!("Client {name} exiting. Number of active client contexts is {left}."));
+        for worker in self.workers.values().filter(|worker| worker.briefed) {
+            worker.send(ToExecutor::Detach { session: id });
+        }
+        self.count_clients();
+        // Without an active executor nobody has anything of it, and nobody would answer.
+        if failed || self.active.is_none() {
+            self.finish(id, None);
+        }
+    }
+
+    /// Nothing of the session is left in any executor.
+    pub(crate) fn finish(&mut self, id: u32, status: Option<ClientStatus>) {
+        if !self.sessions.get(&id).is_some_and(|session| session.leaving) {
+            return;
+        }
+        let Some(mut session) = self.sessions.remove(&id) else { return };
+        if let Some(status) = status {
+            session.update(status);
+        }
+        self.watcher.forget(&session.files.client);
+        self.subjects.remove(&session.token);
+        let dropped = self.keeper.link().map(|keeper| keeper.drop_session(id));
+        if let Some(Err(error)) = dropped {
+            self.keeper_failed(&error);
+        }
+        self.log.line(&format!("Client process {} disconnected", session.about.pid));
+        self.gone.push_back(session.status);
+        while self.gone.len() > GONE {
+            self.gone.pop_front();
+        }
+    }
+
+    pub(crate) fn count_clients(&self) {
+        let count = self.sessions.values().filter(|s| !s.leaving).count();
+        self.tell(FromServer::Clients { count: u32::try_from(count).unwrap_or(u32::MAX) });
+    }
+
+    /// Only while no executor lives: gives everybody who waits for work an error instead.
+    pub(crate) fn fail_sessions(&mut self, result: u32) {
+        let ids: Vec<u32> = self.sessions.values().filter(|s| !s.failed).map(|s| s.about.id).collect();
+        for id in ids {
+            let why = self.broken.as_ref().map_or_else(|| "the server is shutting down".to_owned(), |broken| broken.why.clone());
+            self.refuse_greeting(id, cumux_wire::result::MPS_SERVER_NOT_READY, &why);
+            let Some(session) = self.sessions.get_mut(&id) else { continue };
+            session.failed = true;
+            session.status.error = result;
+            session.status.fault = shortened(&why);
+            if let Err(error) = session.files.fail(result) {
+                let text = format!("Client {} cannot be told of its end: {error}", session.name());
+                self.log.line(&text);
+            }
+        }
+    }
+
+    pub(crate) fn fault(&mut self, id: u32, result: u32, text: &str) {
+        let Some(session) = self.sessions.get_mut(&id) else { return };
+        session.status.error = result;
+        session.status.fault = shortened(text);
+        let pid = session.about.pid;
+        self.log.line(&format!("Client {{PID: {pid}, Context: {id}}} encountered a fatal GPU error."));
+        self.note(&format!("Client process {pid}: error {result}: {text}"));
+    }
+
+    pub(crate) fn terminate(&mut self, request: u64, pid: u32) {
+        let mut found = false;
+        for session in self.sessions.values_mut().filter(|s| s.about.pid == pid && !s.leaving) {
+            found = true;
+            session.terminated = true;
+            session.status.state = "terminated".to_owned();
+            session.status.error = result::MPS_CLIENT_TERMINATED;
+            // A successor is told when it is active.
+            if let Some(worker) = self.active.filter(|_| self.serving).and_then(|id| self.workers.get(&id)) {
+                worker.send(ToExecutor::Terminate { session: session.about.id, result: result::MPS_CLIENT_TERMINATED });
+            }
+        }
+        if found {
+            self.log.line(&format!("Client process {pid} is terminated on request"));
+        }
+        self.tell(FromServer::Terminated { request, found });
+    }
+
+    /// The executor adds its figures if it answers in time.
+    pub(crate) fn ask_status(&mut self, request: u64) {
+        let number = self.next_question;
+        self.next_question += 1;
+        match self.active.filter(|_| self.serving).and_then(|id| self.workers.get(&id)) {
+            Some(worker) => {
+                self.questions.insert(number, Question { request, until: Instant::now() + self.limits.metrics });
+                worker.send(ToExecutor::Metrics { request: number });
+            }
+            None => self.send_status(request),
+        }
+    }
+
+    pub(crate) fn answer_status(&mut self, number: u64, clients: Vec<ClientStatus>) {
+        for told in clients {
+            if let Some(session) = self.sessions.get_mut(&told.session) {
+                session.update(told);
+            }
+        }
+        if let Some(question) = self.questions.remove(&number) {
+            self.send_status(question.request);
+        }
+    }
+
+    pub(crate) fn answer_late_questions(&mut self, now: Instant) {
+        let late: Vec<u64> = self.questions.iter().filter(|(_, question)| question.until <= now).map(|(number, _)| *number).collect();
+        for number in late {
+            self.answer_status(number, Vec::new());
+        }
+    }
+
+    /// Nobody is left who could add anything.
+    pub(crate) fn answer_questions_now(&mut self) {
+        for (_, question) in std::mem::take(&mut self.questions) {
+            self.send_status(question.request);
+        }
+    }
+
+    fn send_status(&self, request: u64) {
+        let server = ServerStatus {
+            pid: self.pid,
+            uid: self.options.uid,
+            state: self.state_word().to_owned(),
+            executor: self.active_pid(),
+            standby: self.standby_pid(),
+            keeper: self.keeper.pid(),
+            takeovers: self.takeovers,
+            devices: self.options.devices.clone(),
+            clients: self.sessions.values().filter(|s| !s.leaving).map(|s| s.status.clone()).collect(),
+            gone: self.gone.iter().cloned().collect(),
+        };
+        self.tell(FromServer::Status { request, server });
+    }
+}
+
+fn has_hung_up(connection: &impl AsFd) -> bool {
+    let mut fds = [PollFd::new(connection, PollFlags::empty())];
+    let zero = rustix::fs::Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut fds, Some(&zero)).is_ok() && fds[0].revents().intersects(PollFlags::HUP | PollFlags::ERR)
+}
+
+/// As MPS writes it: `GPU-fb1811f5-c08f-9654-f7be-16483392e3ca`.
+fn uuid(bytes: [u8; 16]) -> String {
+    let hex = |range: std::ops::Range<usize>| bytes[range].iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    format!("GPU-{}-{}-{}-{}-{}", hex(0..4), hex(4..6), hex(6..8), hex(8..10), hex(10..16))
+}

@@ -1,0 +1,384 @@
+//! Executors: one that serves, one that stands by. Starting them, telling them of sessions, and letting the next one take over.
+
+use crate::core::{Broken, Core, Ending, Subject};
+use crate::event;
+use crate::host::{Host, Role};
+use crate::outbox::Outbox;
+use crate::session::shortened;
+use cumux_link::{Connection, Process};
+use cumux_wire::message::{DeviceFacts, FromExecutor, FromServer, ToExecutor};
+use cumux_wire::result;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// One executor process, wherever it is in its life.
+pub(crate) struct Worker {
+    pub(crate) pid: u32,
+    pub(crate) process: Process,
+    pub(crate) link: Option<Outbox<ToExecutor>>,
+    devices: Vec<DeviceFacts>,
+    started: Instant,
+    /// Its connection has ended and with it everything it will ever say.
+    lost_at: Option<Instant>,
+    /// Its process has ended.
+    ended: bool,
+    /// It has a connection to the present keeper.
+    pub(crate) has_keeper: bool,
+    /// It knows all sessions; new ones and ends are told to it.
+    pub(crate) briefed: bool,
+    /// Its end is wanted and no misfortune.
+    dismissed: bool,
+    /// It was killed and has not ended yet; as long as it may still serve, nobody else does.
+    doomed: bool,
+}
+
+impl Worker {
+    /// Asks it to end; one that cannot hear is ended.
+    pub(crate) fn dismiss<H: Host>(&mut self, host: &H) {
+        self.dismissed = true;
+        match &self.link {
+            Some(link) => link.send(ToExecutor::Quit, Vec::new()),
+            None => self.kill(host),
+        }
+    }
+
+    /// Ends it without asking.
+    pub(crate) fn kill<H: Host>(&mut self, host: &H) {
+        self.doomed = true;
+        host.kill(self.pid, &self.process);
+    }
+
+    pub(crate) fn send(&self, message: ToExecutor) {
+        if let Some(link) = &self.link {
+            link.send(message, Vec::new());
+        }
+    }
+
+    /// It said hello with its device, knows what there is to know, and is not on its way out.
+    fn can_serve(&self) -> bool {
+        self.link.is_some() && self.lost_at.is_none() && !self.ended && !self.dismissed && self.has_keeper && self.briefed && !self.devices.is_empty()
+    }
+}
+
+impl<H: Host> Core<H> {
+    pub(crate) fn adopt_worker(&mut self, pid: u32) -> std::io::Result<u64> {
+        let process = self.host.open(pid)?;
+        let token = self.watcher.watch(&process)?;
+        let id = self.next_worker;
+        self.next_worker += 1;
+        self.subjects.insert(token, Subject::Worker(id));
+        let worker = Worker {
+            pid,
+            process,
+            link: None,
+            devices: Vec::new(),
+            started: Instant::now(),
+            lost_at: None,
+            ended: false,
+            has_keeper: false,
+            briefed: false,
+            dismissed: false,
+            doomed: false,
+        };
+        self.workers.insert(id, worker);
+        Ok(id)
+    }
+
+    pub(crate) fn executor_hello(&mut self, connection: Connection, pid: u32, generation: u32, serving: bool, devices: Vec<DeviceFacts>) {
+        let Some(id) = self.workers.iter().find(|(_, w)| w.pid == pid && w.link.is_none() && !w.dismissed).map(|(id, _)| *id) else {
+            // It would serve sessions that this server does not know.
+            self.log.line(&format!("Executor {pid} is not one of this server's; it is ended"));
+            if let Ok(process) = self.host.open(pid) {
+                self.host.kill(pid, &process);
+            }
+            return;
+        };
+        let connection = Arc::new(connection);
+        let link = Outbox::over(Arc::clone(&connection)).and_then(|link| event::listen_to(connection, id, self.events.clone()).map(|()| link));
+        let link = match link {
+            Ok(link) => link,
+            Err(error) => return self.log.line(&format!("no thread for executor {pid} ({error}); look at the limits of this user (ulimit -u)")),
+        };
+        let Some(worker) = self.workers.get_mut(&id) else { return };
+        worker.link = Some(link);
+        worker.devices = devices;
+        if serving && self.active.is_none() && self.rebuild.is_some() {
+            // It has its keeper connection and all sessions; only our number is new.
+            worker.has_keeper = true;
+            worker.briefed = true;
+            worker.send(ToExecutor::Server { pid: self.pid });
+            self.devices.clone_from(&worker.devices);
+            self.generation = self.generation.max(generation);
+            self.active = Some(id);
+            self.serving = true;
+            for session in self.sessions.values_mut() {
+                session.attached = true;
+            }
+            self.log.line(&format!("Executor {pid} serves on, generation {generation}"));
+        } else if serving {
+            self.log.line(&format!("Executor {pid} serves beside another one; it is ended"));
+            worker.dismissed = true;
+            worker.kill(&self.host);
+        }
+    }
+
+    /// What an executor says.
+    pub(crate) fn hear(&mut self, worker: u64, message: FromExecutor) {
+        let is_active = self.active == Some(worker);
+        match message {
+            FromExecutor::Attached { session, error } if is_active => self.attached(session, &error),
+            FromExecutor::Detached { status } if is_active => self.finish(status.session, Some(status)),
+            FromExecutor::Active { generation, resumed, lost } if is_active && generation == self.generation => self.now_active(worker, resumed, &lost),
+            FromExecutor::Metrics { request, clients } if is_active => self.answer_status(request, clients),
+            FromExecutor::Fault { session, result, text } => self.fault(session, result, &text),
+            FromExecutor::Failed { why } => self.cannot_serve(worker, &why),
+            // Late words of one that does not serve.
+            FromExecutor::Attached { .. } | FromExecutor::Detached { .. } | FromExecutor::Active { .. } | FromExecutor::Metrics { .. } => {}
+        }
+    }
+
+    fn now_active(&mut self, id: u64, resumed: Vec<u32>, lost: &[(u32, String)]) {
+        let Some(worker) = self.workers.get(&id) else { return };
+        let pid = worker.pid;
+        self.devices.clone_from(&worker.devices);
+        self.serving = true;
+        if let Some(lost_at) = self.lost_at.take() {
+            self.takeovers += 1;
+            let ms = lost_at.elapsed().as_secs_f64() * 1e3;
+            let text = format!(
+                "Executor {pid} has taken over as generation {} after {ms:.1} ms: {} clients go on, {} do not",
+                self.generation,
+                resumed.len(),
+                lost.len()
+            );
+            self.note(&text);
+        } else {
+            for device in self.devices.clone() {
+                self.log.line(&format!("Creating server context on device {} ({})", device.id, device.name));
+            }
+            self.log.line("Server has started");
+        }
+        for id in resumed {
+            if let Some(session) = self.sessions.get_mut(&id) {
+                session.attached = true;
+                if self.generation > 1 && session.greeting.is_none() {
+                    session.status.takeovers += 1;
+                }
+            }
+            self.welcome(id);
+        }
+        for (id, why) in lost {
+            if let Some(session) = self.sessions.get_mut(id) {
+                session.status.fault = shortened(why);
+                session.status.error = result::MPS_RPC_FAILURE;
+                let text = format!("Client {} could not go on: {why}", session.name());
+                self.log.line(&text);
+                self.refuse_greeting(*id, result::MPS_SERVER_NOT_READY, &format!("the executor ended while this program connected ({why}); start it again"));
+            }
+        }
+        // Whatever the takeover left open is asked for again.
+        let Some(worker) = self.workers.get(&id) else { return };
+        for session in self.sessions.values().filter(|s| !s.failed && !s.leaving) {
+            if session.greeting.is_some() && !session.attached {
+                if let Some(link) = &worker.link {
+                    link.send(ToExecutor::Attach { session: session.about.clone() }, session.files.to_attach());
+                }
+            } else if session.terminated {
+                worker.send(ToExecutor::Terminate { session: session.about.id, result: result::MPS_CLIENT_TERMINATED });
+            }
+        }
+    }
+
+    /// An executor says that it will never serve.
+    fn cannot_serve(&mut self, id: u64, why: &str) {
+        let Some(worker) = self.workers.get_mut(&id) else { return };
+        worker.dismissed = true;
+        let pid = worker.pid;
+        if self.serving && self.active != Some(id) {
+            self.no_standby = true;
+            self.note(&format!("No standby: executor {pid} cannot work beside the active one ({why}). A takeover will start from cold"));
+        } else {
+            self.break_down(why.to_owned());
+        }
+    }
+
+    /// The connection ended: the process should, too.
+    pub(crate) fn connection_lost(&mut self, id: u64) {
+        let Some(worker) = self.workers.get_mut(&id) else { return };
+        worker.lost_at = Some(Instant::now());
+        if worker.ended {
+            self.bury(id);
+        }
+    }
+
+    /// The process ended. What it still said is read first.
+    pub(crate) fn worker_gone(&mut self, id: u64) {
+        let Some(worker) = self.workers.get_mut(&id) else { return };
+        worker.ended = true;
+        if worker.lost_at.is_some() || worker.link.is_none() {
+            self.bury(id);
+        } else if let Some(link) = &worker.link {
+            link.close();
+        }
+    }
+
+    /// Nothing is left of this executor: its work can be taken over.
+    fn bury(&mut self, id: u64) {
+        let Some(worker) = self.workers.remove(&id) else { return };
+        self.watcher.forget(&worker.process);
+        let how = self.host.reap(worker.pid).map_or_else(String::new, |how| format!(" ({how})"));
+        let now = Instant::now();
+        if self.active == Some(id) {
+            self.active = None;
+            if self.serving {
+                self.lost_at = Some(now);
+            }
+            self.serving = false;
+            self.no_standby = false;
+            for session in self.sessions.values_mut() {
+                session.attached = false;
+            }
+            // Nobody is left who could answer for those that were leaving.
+            let leaving: Vec<u32> = self.sessions.values().filter(|s| s.leaving).map(|s| s.about.id).collect();
+            for session in leaving {
+                self.finish(session, None);
+            }
+            self.answer_questions_now();
+            if self.ending == Ending::No || self.ending == Ending::Draining {
+                let clients = self.sessions.len();
+                self.note(&format!("Executor {} has ended{how}; {clients} clients wait for its successor", worker.pid));
+            }
+        } else {
+            self.log.line(&format!("Executor {} has ended{how}", worker.pid));
+        }
+        if worker.dismissed {
+            return;
+        }
+        self.deaths.push_back(now);
+        while self.deaths.front().is_some_and(|at| *at + self.limits.storm_time < now) {
+            self.deaths.pop_front();
+        }
+        let count = self.deaths.len();
+        if count >= self.limits.storm && self.broken.is_none() {
+            let seconds = self.limits.storm_time.as_secs();
+            self.break_down(format!(
+                "{count} executors ended within {seconds} s; see the end of server.log for their reasons, and check the device with `cumux doctor`"
+            ));
+        }
+        // The first two are replaced at once.
+        self.start_after = now + Duration::from_millis(if count <= 2 { 0 } else { 100 << (count - 3).min(5) });
+    }
+
+    /// Nobody can be served for a while: everybody who waits is told so.
+    pub(crate) fn break_down(&mut self, why: String) {
+        self.note(&format!("Server is handling a fatal error: {why}"));
+        for worker in self.workers.values_mut() {
+            worker.dismissed = true;
+            worker.kill(&self.host);
+        }
+        self.tell(FromServer::Failed { why: why.clone() });
+        self.announced = false;
+        self.broken = Some(Broken { why, until: Instant::now() + self.limits.storm_time });
+    }
+
+    /// Moves towards: one executor serves, one stands by.
+    pub(crate) fn mend_workers(&mut self, now: Instant) {
+        self.end_overdue_workers(now);
+        if let Some(broken) = &self.broken {
+            // Pages are written by their executor alone, so the last one must have ended first.
+            if self.workers.is_empty() {
+                let why = broken.why.clone();
+                self.fail_sessions(result::MPS_RPC_FAILURE);
+                self.refuse_arrivals(result::MPS_SERVER_NOT_READY, &why);
+            }
+            if now < self.broken.as_ref().map_or(now, |broken| broken.until) || !self.workers.is_empty() {
+                return;
+            }
+            self.broken = None;
+            self.deaths.clear();
+            self.log.line("Trying to serve again");
+        }
+        // The standby is started when the active one serves: it must not take its processor time.
+        let wanted = if self.serving && !self.no_standby { 2 } else { 1 };
+        if self.workers.len() < wanted && now >= self.start_after {
+            if let Err(error) = self.host.start(Role::Executor).and_then(|pid| self.adopt_worker(pid)) {
+                self.start_after = now + Duration::from_secs(1);
+                self.note(&format!("cannot start an executor ({error}); trying again in a second"));
+            }
+        }
+        self.brief_workers();
+        self.activate(now);
+    }
+
+    fn end_overdue_workers(&mut self, now: Instant) {
+        let activating = self.active.filter(|_| !self.serving);
+        for (id, worker) in &mut self.workers {
+            let silent = worker.link.is_none() && now >= worker.started + self.limits.start;
+            let cut_off = worker.lost_at.is_some_and(|at| now >= at + self.limits.quit);
+            let stuck = activating == Some(*id) && now >= self.activated_at + self.limits.start;
+            if silent || cut_off || stuck {
+                worker.started = now;
+                worker.lost_at = worker.lost_at.map(|_| now);
+                self.activated_at = now;
+                self.log.line(&format!("Executor {} does not do its work; it is ended", worker.pid));
+                worker.kill(&self.host);
+            }
+        }
+    }
+
+    pub(crate) fn worker_deadlines(&self) -> Vec<Instant> {
+        let mut all = Vec::new();
+        for (id, worker) in &self.workers {
+            if worker.link.is_none() {
+                all.push(worker.started + self.limits.start);
+            }
+            if let Some(at) = worker.lost_at {
+                all.push(at + self.limits.quit);
+            }
+            if self.active == Some(*id) && !self.serving {
+                all.push(self.activated_at + self.limits.start);
+            }
+        }
+        if self.workers.len() < 2 && self.broken.is_none() && self.start_after > Instant::now() {
+            all.push(self.start_after);
+        }
+        all
+    }
+
+    /// Gives executors their connection to the keeper, and new ones all sessions.
+    fn brief_workers(&mut self) {
+        for worker in self.workers.values_mut() {
+            let Some(link) = &worker.link else { continue };
+            if worker.dismissed || worker.lost_at.is_some() {
+                continue;
+            }
+            if !worker.has_keeper {
+                let Some(keeper) = self.keeper.link() else { return };
+                match keeper.connect() {
+                    Ok(socket) => link.send(ToExecutor::Keeper, vec![Arc::new(socket)]),
+                    Err(error) => return self.keeper_failed(&error),
+                }
+                worker.has_keeper = true;
+            }
+            if !worker.briefed {
+                link.send(ToExecutor::Server { pid: self.pid }, Vec::new());
+                for session in self.sessions.values().filter(|s| !s.leaving && !s.failed) {
+                    link.send(ToExecutor::Attach { session: session.about.clone() }, session.files.to_attach());
+                }
+                worker.briefed = true;
+            }
+        }
+    }
+
+    /// Lets the one that has waited longest serve, if nobody does.
+    fn activate(&mut self, now: Instant) {
+        if self.active.is_some() || self.workers.values().any(|worker| worker.doomed) {
+            return;
+        }
+        let Some((id, worker)) = self.workers.iter().find(|(_, worker)| worker.can_serve()) else { return };
+        self.generation += 1;
+        worker.send(ToExecutor::Activate { generation: self.generation });
+        self.active = Some(*id);
+        self.activated_at = now;
+    }
+}

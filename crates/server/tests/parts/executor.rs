@@ -1,0 +1,145 @@
+//! A pretended executor: keeps to the messages, does no work. What it did can be seen in the clients' pages.
+
+use super::MODE;
+use cumux_keeper::Keeper;
+use cumux_link::{Connection, LinkError};
+use cumux_ring::service::Service;
+use cumux_wire::VERSION;
+use cumux_wire::message::{ClientStatus, DeviceFacts, FromExecutor, Hello, ToExecutor};
+use std::collections::BTreeMap;
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+pub fn device() -> DeviceFacts {
+    DeviceFacts {
+        id: "sim:h200".into(),
+        name: "NVIDIA H200".into(),
+        uuid: [0xab; 16],
+        pci: [0, 6, 0],
+        memory: 141 << 30,
+        attributes: vec![(16, 132)],
+    }
+}
+
+#[derive(Default)]
+struct Executor {
+    generation: u32,
+    sessions: BTreeMap<u32, (ClientStatus, Service)>,
+    keeper: Option<Keeper>,
+}
+
+pub fn play(socket: &Path) -> Result<(), String> {
+    let mode = std::env::var(MODE).unwrap_or_default();
+    let mut executor = Executor::default();
+    let mut lost = Instant::now();
+    while lost.elapsed() < Duration::from_secs(20) {
+        if let Ok(connection) = Connection::connect(socket) {
+            let devices = if mode == "no device" { Vec::new() } else { vec![device()] };
+            let serving = executor.generation > 0;
+            let hello = Hello::Executor { version: VERSION, pid: std::process::id(), generation: executor.generation, serving, devices };
+            connection.send(&hello, &[]).map_err(|e| e.to_string())?;
+            if mode == "no device" {
+                let why = "there is no device sim:h200 in this story".to_owned();
+                return connection.send(&FromExecutor::Failed { why }, &[]).map_err(|e| e.to_string());
+            }
+            if executor.serve(&connection, &mode)? {
+                return Ok(());
+            }
+            lost = Instant::now();
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    Err("no server".into())
+}
+
+impl Executor {
+    /// True when told to quit.
+    fn serve(&mut self, connection: &Connection, mode: &str) -> Result<bool, String> {
+        loop {
+            let (message, descriptors) = match connection.receive::<ToExecutor>() {
+                Ok(packet) => packet,
+                Err(LinkError::Closed) => return Ok(false),
+                Err(error) => return Err(error.to_string()),
+            };
+            let answer = match message {
+                ToExecutor::Keeper => {
+                    let keeper = Keeper::over(descriptors.into_iter().next().ok_or("no keeper")?).map_err(|e| e.to_string())?;
+                    self.keeper = Some(keeper);
+                    self.keep_extents()?;
+                    None
+                }
+                ToExecutor::Attach { session } => {
+                    if self.keeper.is_none() {
+                        return Err("attach before keeper".into());
+                    }
+                    let [ring, page, _window, _journal, _doorbell, _marks] =
+                        cumux_link::connection::exactly::<6>(descriptors).map_err(|e| e.to_string())?;
+                    let service = Service::map(&ring, &page).map_err(|e| e.to_string())?;
+                    let status = ClientStatus { session: session.id, kernels: u64::from(session.id) + 10, ..ClientStatus::default() };
+                    self.sessions.insert(session.id, (status, service));
+                    let active = self.generation > 0;
+                    if active {
+                        self.keep_extents()?;
+                        self.mark_pages();
+                    }
+                    let silent = mode == "first attaches nothing" && self.generation == 1;
+                    (active && !silent).then_some(FromExecutor::Attached { session: session.id, error: String::new() })
+                }
+                ToExecutor::Detach { session } => {
+                    let status = self.sessions.remove(&session).map_or_else(|| ClientStatus { session, ..ClientStatus::default() }, |(status, _)| status);
+                    (self.generation > 0).then_some(FromExecutor::Detached { status })
+                }
+                ToExecutor::Terminate { session, result } => {
+                    if let Some((_, service)) = self.sessions.get(&session) {
+                        service.set_sticky(result);
+                        service.notify();
+                    }
+                    None
+                }
+                ToExecutor::Activate { generation } => {
+                    if mode == "dies" {
+                        return Err("this executor dies when it is activated".into());
+                    }
+                    self.generation = generation;
+                    self.keep_extents()?;
+                    self.mark_pages();
+                    Some(FromExecutor::Active { generation, resumed: self.sessions.keys().copied().collect(), lost: Vec::new() })
+                }
+                ToExecutor::Metrics { request } => (mode != "mute").then(|| FromExecutor::Metrics {
+                    request,
+                    clients: self.sessions.values().map(|(status, _)| status.clone()).collect(),
+                }),
+                ToExecutor::Server { pid } => {
+                    for (_, service) in self.sessions.values() {
+                        service.set_server(pid);
+                    }
+                    None
+                }
+                ToExecutor::Quit => return Ok(true),
+            };
+            if let Some(answer) = answer {
+                connection.send(&answer, &[]).map_err(|e| e.to_string())?;
+            }
+        }
+    }
+
+    fn mark_pages(&self) {
+        for (_, service) in self.sessions.values() {
+            service.set_generation(self.generation);
+        }
+    }
+
+    /// Device memory of each session, as a real executor would have it kept.
+    fn keep_extents(&self) -> Result<(), String> {
+        let Some(keeper) = &self.keeper else { return Ok(()) };
+        if self.generation == 0 {
+            return Ok(());
+        }
+        for session in self.sessions.keys() {
+            let extent = cumux_ring::create("extent", 4096).map_err(|e| e.to_string())?;
+            keeper.keep(*session, "extent 0", "", &[extent.as_fd()]).map_err(|e| e.to_string())?;
+        }
+        Ok(())
+    }
+}

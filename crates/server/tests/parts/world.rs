@@ -1,0 +1,253 @@
+//! The story's side: it plays the daemon and the clients' programs.
+
+use super::{FOLDER, MODE, again};
+use cumux_link::connection::exactly;
+use cumux_link::{Connection, Listener, Process};
+use cumux_ring::service::Service;
+use cumux_wire::VERSION;
+use cumux_wire::layout::page;
+use cumux_wire::message::{FromServer, Hello, Reply, ServerStatus, ToServer};
+use rustix::process::Signal;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::FileExt as _;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Long after which a story counts as hung.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+pub struct World {
+    pub folder: PathBuf,
+    mode: String,
+    listener: Listener,
+    daemon: Connection,
+    server: Child,
+    request: u64,
+}
+
+impl World {
+    /// A server that is ready.
+    pub fn new(mode: &str) -> Self {
+        let world = Self::unready(mode);
+        world.expect(|m| matches!(m, FromServer::Ready { devices } if devices.len() == 1));
+        world
+    }
+
+    /// A server that has just said hello.
+    pub fn unready(mode: &str) -> Self {
+        let folder = std::env::temp_dir().join(format!("cumux-story-{}-{:?}", std::process::id(), std::thread::current().id()).replace(['(', ')'], ""));
+        let _ = std::fs::remove_dir_all(&folder);
+        std::fs::create_dir_all(&folder).unwrap();
+        let listener = Listener::bind(&folder.join("cumux")).unwrap();
+        let server = Self::start(&folder, mode);
+        let daemon = Self::meet(&listener);
+        Self { folder, mode: mode.to_owned(), listener, daemon, server, request: 0 }
+    }
+
+    fn start(folder: &std::path::Path, mode: &str) -> Child {
+        again("server", &folder.join("server-7.sock")).env(FOLDER, folder).env(MODE, mode).stdin(Stdio::null()).spawn().unwrap()
+    }
+
+    fn meet(listener: &Listener) -> Connection {
+        let connection = listener.accept().unwrap();
+        connection.set_timeout(Some(PATIENCE)).unwrap();
+        let (hello, _) = connection.receive::<Hello>().unwrap();
+        assert!(matches!(hello, Hello::Server { version: VERSION, uid: 7, .. }), "{hello:?}");
+        connection
+    }
+
+    /// The daemon dies and a new one starts.
+    pub fn new_daemon(&mut self) {
+        rustix::net::shutdown(&self.daemon, rustix::net::Shutdown::Both).unwrap();
+        self.daemon = Self::meet(&self.listener);
+    }
+
+    /// The daemon dies for good.
+    pub fn no_daemon(&mut self) {
+        std::fs::remove_file(self.folder.join("cumux")).unwrap();
+        rustix::net::shutdown(&self.daemon, rustix::net::Shutdown::Both).unwrap();
+    }
+
+    /// SIGKILL.
+    pub fn kill_server(&mut self) {
+        self.server.kill().unwrap();
+        self.server.wait().unwrap();
+    }
+
+    pub fn start_server(&mut self) {
+        self.server = Self::start(&self.folder, &self.mode);
+        self.daemon = Self::meet(&self.listener);
+    }
+
+    pub fn server_ends(&mut self) {
+        assert!(self.server.wait().unwrap().success());
+        assert!(!self.folder.join("server-7.json").exists() && !self.folder.join("server-7.sock").exists(), "it has cleaned up");
+    }
+
+    /// The next message that is `wanted`; others are passed over.
+    pub fn expect(&self, wanted: impl Fn(&FromServer) -> bool) -> FromServer {
+        loop {
+            let (message, _) = self.daemon.receive::<FromServer>().unwrap_or_else(|error| panic!("{error}\n{}", self.log()));
+            if wanted(&message) {
+                return message;
+            }
+        }
+    }
+
+    /// A line for the daemon's log that contains `words`.
+    pub fn expect_note(&self, words: &str) -> String {
+        match self.expect(|m| matches!(m, FromServer::Note { text } if text.contains(words))) {
+            FromServer::Note { text } => text,
+            other => unreachable!("{other:?}"),
+        }
+    }
+
+    pub fn expect_clients(&self, wanted: u32) {
+        self.expect(|m| matches!(m, FromServer::Clients { count } if *count == wanted));
+    }
+
+    pub fn tell(&self, message: &ToServer, descriptors: &[std::os::fd::BorrowedFd<'_>]) {
+        self.daemon.send(message, descriptors).unwrap();
+    }
+
+    pub fn status(&mut self) -> ServerStatus {
+        self.request += 1;
+        let asked = self.request;
+        self.tell(&ToServer::Status { request: asked }, &[]);
+        match self.expect(|m| matches!(m, FromServer::Status { request, .. } if *request == asked)) {
+            FromServer::Status { server, .. } => server,
+            other => unreachable!("{other:?}"),
+        }
+    }
+
+    /// Asks until it is so.
+    pub fn status_when(&mut self, wanted: impl Fn(&ServerStatus) -> bool) -> ServerStatus {
+        let start = Instant::now();
+        loop {
+            let status = self.status();
+            if wanted(&status) {
+                return status;
+            }
+            assert!(start.elapsed() < PATIENCE, "{status:?}\n{}", self.log());
+        }
+    }
+
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.folder.join("server.log")).unwrap_or_default()
+    }
+
+    /// A program says hello; nothing is waited for.
+    pub fn knock_as(&self, version: u32, percentage: u32) -> Client {
+        let program = Command::new("sleep").arg("600").spawn().unwrap();
+        self.knock_for(program, version, percentage)
+    }
+
+    pub fn knock_for(&self, program: Child, version: u32, percentage: u32) -> Client {
+        let (ours, theirs) = Connection::pair().unwrap();
+        ours.set_timeout(Some(PATIENCE)).unwrap();
+        let pid = program.id();
+        let hello = Hello::Client { version, pid, environment: Vec::new(), program: "sleep".into() };
+        self.tell(&ToServer::Client { hello, pid, uid: 7, memory_limit: 5 << 30, percentage }, &[theirs.as_fd()]);
+        Client { program, connection: ours, session: 0, slot: 0, multiprocessors: 0, files: None }
+    }
+
+    /// A program is served.
+    pub fn client(&self) -> Client {
+        let mut client = self.knock_as(VERSION, 50);
+        client.welcome();
+        client
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("{}", self.log());
+        }
+        let pids = std::fs::read(self.folder.join("server-7.json")).unwrap_or_default();
+        let pids: serde_json::Value = serde_json::from_slice(&pids).unwrap_or_default();
+        let _ = self.server.kill();
+        let _ = self.server.wait();
+        for role in ["executor", "standby", "keeper"] {
+            kill(u32::try_from(pids[role].as_u64().unwrap_or(0)).unwrap_or(0));
+        }
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+pub fn kill(pid: u32) {
+    if let Ok(process) = Process::open(pid) {
+        let _ = process.signal(Signal::KILL);
+    }
+}
+
+pub struct Files {
+    pub ring: OwnedFd,
+    pub page: OwnedFd,
+    pub window: OwnedFd,
+    pub doorbell: OwnedFd,
+    pub server: Process,
+    pub keeper: Process,
+}
+
+pub struct Client {
+    pub program: Child,
+    pub connection: Connection,
+    pub session: u32,
+    pub slot: u32,
+    pub multiprocessors: u32,
+    files: Option<Files>,
+}
+
+impl Client {
+    pub fn welcome(&mut self) {
+        let (reply, descriptors) = self.connection.receive::<Reply>().unwrap();
+        let Reply::Welcome { version: VERSION, session, window_slot, devices, multiprocessors, memory_limit } = reply else { panic!("{reply:?}") };
+        assert_eq!((devices, memory_limit), (vec![super::executor::device()], 5 << 30));
+        let [ring, page, window, doorbell, server, keeper] = exactly(descriptors).unwrap();
+        (self.session, self.slot, self.multiprocessors) = (session, window_slot, multiprocessors);
+        self.files = Some(Files { ring, page, window, doorbell, server: server.into(), keeper: keeper.into() });
+    }
+
+    pub fn refused(&self) -> (u32, String) {
+        match self.connection.receive::<Reply>().unwrap().0 {
+            Reply::Refused { result, why } => (result, why),
+            other @ Reply::Welcome { .. } => panic!("{other:?}"),
+        }
+    }
+
+    pub fn files(&self) -> &Files {
+        self.files.as_ref().unwrap()
+    }
+
+    fn page_word(&self, offset: usize) -> u32 {
+        let mut bytes = [0; 4];
+        std::fs::File::from(self.files().page.try_clone().unwrap()).read_exact_at(&mut bytes, offset as u64).unwrap();
+        u32::from_le_bytes(bytes)
+    }
+
+    pub fn generation(&self) -> u32 {
+        self.page_word(page::GENERATION)
+    }
+
+    pub fn server(&self) -> u32 {
+        self.page_word(page::SERVER)
+    }
+
+    pub fn sticky(&self) -> u32 {
+        Service::map(&self.files().ring, &self.files().page).unwrap().sticky()
+    }
+
+    /// SIGKILL; the process stays a zombie until this is dropped.
+    pub fn kill(&mut self) {
+        self.program.kill().unwrap();
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        let _ = self.program.kill();
+        let _ = self.program.wait();
+    }
+}

@@ -1,0 +1,273 @@
+//! Stories of a server with real processes around it: the keeper is the real one, executors are pretended, the story plays daemon and clients.
+#![forbid(unsafe_code)]
+
+mod parts;
+
+use cumux_wire::VERSION;
+use cumux_wire::layout;
+use cumux_wire::message::{FromServer, ToServer};
+use parts::world::{World, kill};
+use std::os::fd::AsRawFd;
+use std::process::{Command, Stdio};
+
+/// No test: the other processes of the stories start here.
+#[test]
+fn part() {
+    parts::play();
+}
+
+#[test]
+fn a_client_comes_and_goes() {
+    let mut world = World::new("");
+    let mut a = world.client();
+    let b = world.client();
+    assert!(a.session != b.session && a.slot != b.slot);
+    assert_eq!(a.multiprocessors, 66, "half of an H200");
+    cumux_ring::file::check(&a.files().ring, layout::ring::BYTES as u64).unwrap();
+    cumux_ring::file::check(&a.files().page, layout::page::BYTES as u64).unwrap();
+    cumux_ring::file::check(&a.files().window, layout::WINDOW_BYTES).unwrap();
+    assert!(a.files().server.is_alive() && a.files().keeper.is_alive() && a.files().doorbell.as_raw_fd() > 0);
+    let status = world.status_when(|s| s.standby != 0);
+    assert_eq!(a.server(), status.pid);
+    assert_eq!((status.state.as_str(), status.uid, status.takeovers, status.devices.len()), ("ACTIVE", 7, 0, 1));
+    assert_eq!(status.clients.iter().map(|c| (c.session, c.pid, c.kernels)).collect::<Vec<_>>(), [
+        (a.session, a.program.id(), u64::from(a.session) + 10),
+        (b.session, b.program.id(), u64::from(b.session) + 10)
+    ]);
+
+    a.kill();
+    world.expect_clients(1);
+    let status = world.status_when(|s| s.gone.len() == 1);
+    assert_eq!((status.gone[0].pid, status.gone[0].state.as_str(), status.gone[0].kernels), (a.program.id(), "killed", u64::from(a.session) + 10));
+    assert_eq!(status.clients.len(), 1);
+    let c = world.client();
+    assert_eq!(c.slot, a.slot, "its slot is free again");
+    assert!(c.session > b.session, "its number is not");
+    let log = world.log();
+    for line in [
+        format!("Client {{PID: {}, Context ID: {}}} connected", a.program.id(), a.session),
+        "Device NVIDIA H200 (uuid GPU-abababab-abab-abab-abab-abababababab) is associated".into(),
+        format!("Client {{PID: {}, Context ID: {}}} exiting. Number of active client contexts is 1.", a.program.id(), a.session),
+        format!("Client process {} disconnected", a.program.id()),
+    ] {
+        assert!(log.contains(&line), "{line} is missing in\n{log}");
+    }
+}
+
+#[test]
+fn a_client_that_exits_is_told_from_one_that_was_killed_and_an_exec_replaces_its_session() {
+    let mut world = World::new("");
+    let program = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    let mut first = world.knock_for(program, VERSION, 0);
+    first.welcome();
+    // The same process again, as after an exec.
+    let again = Command::new("true").spawn().unwrap();
+    let program = std::mem::replace(&mut first.program, again);
+    let mut second = world.knock_for(program, VERSION, 0);
+    second.welcome();
+    assert_ne!(first.session, second.session);
+    let status = world.status_when(|s| s.gone.len() == 1);
+    assert_eq!((status.gone[0].session, status.clients.len()), (first.session, 1));
+    drop(second.program.stdin.take());
+    let status = world.status_when(|s| s.gone.len() == 2);
+    assert_eq!((status.gone[1].state.as_str(), status.clients.len()), ("exited", 0));
+}
+
+#[test]
+fn the_standby_takes_over_when_the_executor_is_killed() {
+    let mut world = World::new("");
+    let (a, b) = (world.client(), world.client());
+    let mut generation = 1;
+    for _ in 0..3 {
+        let before = world.status_when(|s| s.standby != 0 && s.state == "ACTIVE");
+        assert_eq!((a.generation(), b.generation()), (generation, generation));
+        let start = std::time::Instant::now();
+        kill(before.executor);
+        let note = world.expect_note("has taken over");
+        println!("killed to taken over: {:?} ({note})", start.elapsed());
+        assert!(note.contains("2 clients go on, 0 do not"), "{note}");
+        generation += 1;
+        assert_eq!((a.generation(), b.generation()), (generation, generation), "the pages know the new one");
+        let after = world.status();
+        assert_eq!((after.executor, after.takeovers, after.clients[0].takeovers), (before.standby, generation - 1, generation - 1));
+        assert_eq!((a.sticky(), b.sticky()), (0, 0));
+    }
+    let c = world.client();
+    assert_eq!(c.generation(), generation, "new clients are served, too");
+}
+
+#[test]
+fn a_client_that_was_not_attached_yet_is_served_by_the_next_executor() {
+    let mut world = World::new("first attaches nothing");
+    let before = world.status_when(|s| s.standby != 0);
+    let mut waiting = world.knock_as(VERSION, 0);
+    world.expect_clients(1);
+    kill(before.executor);
+    waiting.welcome();
+    assert_eq!(waiting.generation(), 2);
+}
+
+#[test]
+fn a_client_that_goes_while_nobody_serves_is_forgotten() {
+    let mut world = World::new("");
+    let mut a = world.client();
+    let before = world.status_when(|s| s.standby != 0);
+    a.kill();
+    kill(before.executor);
+    let status = world.status_when(|s| s.takeovers == 1 && s.gone.len() == 1);
+    assert!(status.clients.is_empty());
+    assert_eq!(world.client().slot, a.slot);
+}
+
+#[test]
+fn without_a_standby_an_executor_is_started_from_cold() {
+    let mut world = World::new("");
+    let a = world.client();
+    let before = world.status_when(|s| s.standby != 0);
+    kill(before.standby);
+    kill(before.executor);
+    world.expect_note("has taken over");
+    let after = world.status_when(|s| s.standby != 0);
+    assert!(after.executor != before.executor && after.executor != before.standby);
+    assert!(a.generation() >= 2 && a.sticky() == 0);
+}
+
+#[test]
+fn a_killed_server_is_made_again_from_the_keeper() {
+    let mut world = World::new("");
+    let (a, mut b) = (world.client(), world.client());
+    let before = world.status_when(|s| s.standby != 0);
+    world.kill_server();
+    assert!(!a.files().server.is_alive() && a.files().keeper.is_alive());
+    b.kill();
+    world.start_server();
+    world.expect(|m| matches!(m, FromServer::Ready { .. }));
+    let after = world.status_when(|s| s.clients.len() == 1);
+    assert_eq!((after.executor, after.standby, after.keeper), (before.executor, before.standby, before.keeper), "nothing else was touched");
+    assert_eq!((after.clients[0].session, after.clients[0].pid), (a.session, a.program.id()));
+    assert_eq!((a.server(), a.generation(), a.sticky()), (after.pid, 1, 0), "the page names the new server");
+    let c = world.client();
+    assert!(c.session > b.session, "numbers are not used twice");
+    kill(after.executor);
+    world.expect_note("2 clients go on");
+    assert_eq!(a.generation(), 2, "the rebuilt server can let another executor take over");
+}
+
+#[test]
+fn executors_that_died_with_the_server_are_replaced_by_the_rebuilt_one() {
+    let mut world = World::new("");
+    let a = world.client();
+    let before = world.status_when(|s| s.standby != 0);
+    world.kill_server();
+    kill(before.executor);
+    world.start_server();
+    world.expect_note("has taken over");
+    assert_eq!((world.status().executor, a.generation(), a.sticky()), (before.standby, 2, 0));
+}
+
+#[test]
+fn a_dead_keeper_is_replaced_and_has_everything_again() {
+    let mut world = World::new("");
+    let a = world.client();
+    let before = world.status_when(|s| s.standby != 0);
+    kill(before.keeper);
+    let after = world.status_when(|s| s.keeper != 0 && s.keeper != before.keeper);
+    assert_eq!((after.executor, a.sticky()), (before.executor, 0), "nobody else was touched");
+    let b = world.client();
+    // What the new keeper has is enough for a new server.
+    world.kill_server();
+    world.start_server();
+    world.expect(|m| matches!(m, FromServer::Ready { .. }));
+    let status = world.status_when(|s| s.clients.len() == 2);
+    assert_eq!(status.clients.iter().map(|c| c.session).collect::<Vec<_>>(), [a.session, b.session]);
+}
+
+#[test]
+fn who_cannot_be_served_gets_a_sentence() {
+    let world = World::new("crowded");
+    let (result, why) = world.knock_as(VERSION + 1, 0).refused();
+    assert!(result == 803 && why.contains("version"), "{result} {why}");
+    let (_a, _b) = (world.client(), world.client());
+    let (result, why) = world.knock_as(VERSION, 0).refused();
+    assert!(result == 808 && why.contains("CUMUX_MAX_CLIENTS"), "{result} {why}");
+}
+
+#[test]
+fn a_device_that_cannot_be_opened_is_reported_with_its_reason() {
+    let world = World::unready("no device");
+    let early = world.knock_as(VERSION, 0);
+    world.expect(|m| matches!(m, FromServer::Failed { why } if why.contains("no device sim:h200")));
+    for client in [early, world.knock_as(VERSION, 0)] {
+        let (result, why) = client.refused();
+        assert!(result == 807 && why.contains("no device sim:h200"), "{result} {why}");
+    }
+}
+
+#[test]
+fn executors_that_keep_dying_end_the_wait() {
+    let mut world = World::unready("dies");
+    let client = world.knock_as(VERSION, 0);
+    world.expect(|m| matches!(m, FromServer::Failed { why } if why.contains("5 executors ended")));
+    assert_eq!(client.refused().0, 807);
+    assert_eq!(world.status().state, "FAULT");
+}
+
+#[test]
+fn a_client_is_terminated_and_a_takeover_does_not_revive_it() {
+    let mut world = World::new("");
+    let (mut a, b) = (world.client(), world.client());
+    world.tell(&ToServer::Terminate { request: 5, pid: a.program.id() }, &[]);
+    world.expect(|m| matches!(m, FromServer::Terminated { request: 5, found: true }));
+    let status = world.status_when(|s| s.standby != 0);
+    assert_eq!((status.clients[0].state.as_str(), a.sticky(), b.sticky()), ("terminated", 810, 0));
+    world.tell(&ToServer::Terminate { request: 6, pid: 1 }, &[]);
+    world.expect(|m| matches!(m, FromServer::Terminated { request: 6, found: false }));
+    a.kill();
+    assert_eq!(world.status_when(|s| s.gone.len() == 1).gone[0].state, "terminated");
+}
+
+#[test]
+fn an_executor_that_does_not_answer_delays_the_status_only_so_long() {
+    let mut world = World::new("mute");
+    let a = world.client();
+    let status = world.status();
+    assert_eq!((status.clients[0].session, status.clients[0].kernels), (a.session, 0));
+}
+
+#[test]
+fn a_new_daemon_is_found() {
+    let mut world = World::new("");
+    let a = world.client();
+    world.new_daemon();
+    world.expect_clients(1);
+    world.expect(|m| matches!(m, FromServer::Ready { .. }));
+    assert_eq!(world.status().clients[0].session, a.session);
+}
+
+#[test]
+fn shutting_down_waits_for_clients_or_leaves_them_with_an_error() {
+    let mut world = World::new("");
+    let a = world.client();
+    world.tell(&ToServer::Shutdown { force: false }, &[]);
+    assert_eq!(world.knock_as(VERSION, 0).refused().0, 807);
+    assert_eq!(world.status().clients.len(), 1, "still served");
+    world.tell(&ToServer::Shutdown { force: true }, &[]);
+    world.server_ends();
+    assert_eq!(a.sticky(), 806);
+    assert!(a.files().keeper.ended(None));
+
+    let mut world = World::new("");
+    let mut a = world.client();
+    world.tell(&ToServer::Shutdown { force: false }, &[]);
+    a.kill();
+    world.server_ends();
+}
+
+#[test]
+fn a_server_that_nobody_needs_ends_by_itself() {
+    let mut world = World::new("lonely");
+    let mut a = world.client();
+    world.no_daemon();
+    a.kill();
+    world.server_ends();
+}

@@ -1,0 +1,87 @@
+//! Sets: device memory filled with a value of one, two or four bytes, in lines and rectangles.
+
+use crate::client;
+use crate::context;
+use crate::ffi::{Try, error};
+use crate::memory;
+use core::ffi::{c_uchar, c_uint, c_ushort};
+use cumux_abi::{CUdeviceptr, CUstream};
+use cumux_wire::record::{Extent, Op, span};
+
+const NULL: CUstream = core::ptr::null_mut();
+
+/// Fills `height` rows of `width` elements.
+fn fill(target: u64, pitch: usize, value: u32, element: u32, width: usize, height: usize, stream: CUstream) -> Try {
+    let session = client::enter()?;
+    let stream = context::stream(session, stream)?;
+    if width == 0 || height == 0 {
+        return Ok(());
+    }
+    let row = (width as u64).checked_mul(u64::from(element)).ok_or(error::INVALID_VALUE)?;
+    let pitch = if height == 1 { 0 } else { pitch as u64 };
+    if !target.is_multiple_of(u64::from(element)) || !pitch.is_multiple_of(u64::from(element)) || (height > 1 && pitch < row) {
+        return Err(error::INVALID_VALUE);
+    }
+    let bytes = span(target, pitch, 0, Extent { width: row, height: height as u64, depth: 1 }).ok_or(error::INVALID_VALUE)?;
+    let target = {
+        let allocations = memory::read(session);
+        let known = allocations.find(target).ok_or(error::INVALID_VALUE)?;
+        if !allocations.covers(target, bytes) {
+            return Err(error::INVALID_VALUE);
+        }
+        known.wire_address(target)
+    };
+    let op = Op::Set { target, value, element, width: width as u64, height: height as u64, pitch };
+    if crate::capture::op(&stream, &op)? {
+        return Ok(());
+    }
+    session.push(stream.lane, &op).map(drop)
+}
+
+pub unsafe fn cuMemsetD8_v2(target: CUdeviceptr, value: c_uchar, count: usize) -> Try {
+    fill(target, 0, u32::from(value), 1, count, 1, NULL)
+}
+
+pub unsafe fn cuMemsetD8Async(target: CUdeviceptr, value: c_uchar, count: usize, stream: CUstream) -> Try {
+    fill(target, 0, u32::from(value), 1, count, 1, stream)
+}
+
+pub unsafe fn cuMemsetD2D8_v2(target: CUdeviceptr, pitch: usize, value: c_uchar, width: usize, height: usize) -> Try {
+    fill(target, pitch, u32::from(value), 1, width, height, NULL)
+}
+
+pub unsafe fn cuMemsetD2D8Async(target: CUdeviceptr, pitch: usize, value: c_uchar, width: usize, height: usize, stream: CUstream) -> Try {
+    fill(target, pitch, u32::from(value), 1, width, height, stream)
+}
+
+pub unsafe fn cuMemsetD16_v2(target: CUdeviceptr, value: c_ushort, count: usize) -> Try {
+    fill(target, 0, u32::from(value), 2, count, 1, NULL)
+}
+
+pub unsafe fn cuMemsetD16Async(target: CUdeviceptr, value: c_ushort, count: usize, stream: CUstream) -> Try {
+    fill(target, 0, u32::from(value), 2, count, 1, stream)
+}
+
+pub unsafe fn cuMemsetD2D16_v2(target: CUdeviceptr, pitch: usize, value: c_ushort, width: usize, height: usize) -> Try {
+    fill(target, pitch, u32::from(value), 2, width, height, NULL)
+}
+
+pub unsafe fn cuMemsetD2D16Async(target: CUdeviceptr, pitch: usize, value: c_ushort, width: usize, height: usize, stream: CUstream) -> Try {
+    fill(target, pitch, u32::from(value), 2, width, height, stream)
+}
+
+pub unsafe fn cuMemsetD32_v2(target: CUdeviceptr, value: c_uint, count: usize) -> Try {
+    fill(target, 0, value, 4, count, 1, NULL)
+}
+
+pub unsafe fn cuMemsetD32Async(target: CUdeviceptr, value: c_uint, count: usize, stream: CUstream) -> Try {
+    fill(target, 0, value, 4, count, 1, stream)
+}
+
+pub unsafe fn cuMemsetD2D32_v2(target: CUdeviceptr, pitch: usize, value: c_uint, width: usize, height: usize) -> Try {
+    fill(target, pitch, value, 4, width, height, NULL)
+}
+
+pub unsafe fn cuMemsetD2D32Async(target: CUdeviceptr, pitch: usize, value: c_uint, width: usize, height: usize, stream: CUstream) -> Try {
+    fill(target, pitch, value, 4, width, height, stream)
+}

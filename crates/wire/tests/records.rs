@@ -1,0 +1,130 @@
+//! Records: what is encoded decodes to the same, and nothing a stranger writes decodes to something impossible.
+
+use cumux_wire::layout::{ANSWERS, EVENTS, STREAMS};
+use cumux_wire::record::{DecodeError, Extent, Header, Launch, MAX_BYTES, MAX_PARAMETERS, NO_ANSWER, NO_STREAM, Op, decode, encode, length};
+use proptest::prelude::*;
+
+fn op() -> impl Strategy<Value = Op> {
+    let word = any::<u32>();
+    let long = 0_u64..1 << 40;
+    let stream = 0..STREAMS as u32;
+    let launch = (word, word, [1_u32..65536, 1..65536, 1..65536], [1_u32..8, 1..8, 1..8], any::<bool>(), proptest::collection::vec(any::<u8>(), 0..4096));
+    prop_oneof![
+        (stream.clone(), word, any::<i32>()).prop_map(|(index, device, priority)| Op::StreamCreate { index, device, priority }),
+        stream.clone().prop_map(|index| Op::StreamDestroy { index }),
+        (word, word, long.clone(), long.clone(), long.clone(), long.clone())
+            .prop_map(|(module, device, image, image_bytes, info, info_bytes)| Op::ModuleLoad { module, device, image, image_bytes, info, info_bytes }),
+        word.prop_map(|module| Op::ModuleUnload { module }),
+        (word, word, word, any::<i32>()).prop_map(|(module, function, attribute, value)| Op::FunctionSet { module, function, attribute, value }),
+        (word, long.clone(), 0_u32..30).prop_map(|(device, bytes, shift)| Op::MemAlloc { device, bytes, align: 1 << shift }),
+        long.clone().prop_map(|address| Op::MemFree { address }),
+        word.prop_map(|device| Op::MemInfo { device }),
+        (long.clone(), 12_u32..30, long.clone()).prop_map(|(bytes, shift, fixed)| Op::VmmReserve { bytes, align: 1 << shift, fixed }),
+        (long.clone(), long.clone()).prop_map(|(address, bytes)| Op::VmmUnreserve { address, bytes }),
+        (word, word, long.clone()).prop_map(|(handle, device, bytes)| Op::VmmCreate { handle, device, bytes }),
+        word.prop_map(|handle| Op::VmmRelease { handle }),
+        (long.clone(), long.clone(), word, long.clone()).prop_map(|(address, bytes, handle, offset)| Op::VmmMap { address, bytes, handle, offset }),
+        (long.clone(), long.clone()).prop_map(|(address, bytes)| Op::VmmUnmap { address, bytes }),
+        (long.clone(), long.clone(), 0_u32..4).prop_map(|(address, bytes, access)| Op::VmmAccess { address, bytes, access }),
+        (long.clone(), long.clone(), long.clone()).prop_map(|(user, window, bytes)| Op::HostRegister { user, window, bytes }),
+        long.clone().prop_map(|user| Op::HostUnregister { user }),
+        (word, long.clone()).prop_map(|(limit, value)| Op::LimitSet { limit, value }),
+        Just(Op::Reset),
+        launch.prop_map(|(module, function, grid, block, cooperative, parameters)| {
+            Op::Launch(Launch { module, function, grid, block, cluster: [0; 3], shared: 48, cooperative, parameters })
+        }),
+        (long.clone(), long.clone(), 1_u64..5000, 1_u64..50, 1_u64..9).prop_map(|(target, source, width, height, depth)| Op::Copy {
+            target,
+            target_pitch: 8192,
+            target_slice: 1 << 20,
+            source,
+            source_pitch: 5000,
+            source_slice: 1 << 19,
+            extent: Extent { width, height, depth },
+        }),
+        (long.clone(), word, 0_u32..3, long.clone()).prop_map(|(target, value, shift, width)| Op::Set { target, value, element: 1 << shift, width, height: 1, pitch: 0 }),
+        (0..EVENTS as u32).prop_map(|event| Op::EventTime { event }),
+        (stream, any::<u64>()).prop_map(|(stream, seq)| Op::Wait { stream, seq }),
+        Just(Op::HostCall),
+        (long.clone(), any::<u64>()).prop_map(|(address, value)| Op::ValueWrite { address: address & !7, value, bytes: 8 }),
+        (long.clone(), any::<u64>(), 0_u32..4).prop_map(|(address, value, condition)| Op::ValueWait { address: address & !3, value, bytes: 4, condition }),
+        long.prop_map(|address| Op::FreeInStream { address }),
+        Just(Op::Nop),
+    ]
+}
+
+fn header(op: &Op, stream: u32, answer: u32) -> Header {
+    Header { stream: if op.in_stream() { stream } else { NO_STREAM }, answer, seq: 7, request: 9 }
+}
+
+proptest! {
+    #[test]
+    fn every_record_comes_back(op in op(), stream in 0..STREAMS as u32, answer in prop_oneof![Just(NO_ANSWER), 0..ANSWERS as u32]) {
+        let header = header(&op, stream, answer);
+        let mut bytes = Vec::new();
+        encode(&header, &op, &mut bytes);
+        prop_assert!(bytes.len().is_multiple_of(8) && bytes.len() <= MAX_BYTES);
+        let first = bytes[..8].try_into().expect("eight bytes");
+        prop_assert_eq!(length(first, bytes.len()), Ok((bytes.len(), false)));
+        let record = decode(&bytes).expect("what was encoded decodes");
+        prop_assert_eq!(record.header, header);
+        prop_assert_eq!(record.op, op);
+    }
+
+    /// A lie in any byte is refused or becomes another possible record; it never panics and never yields what the checks promise to exclude.
+    #[test]
+    fn a_lie_in_any_byte_stays_harmless(op in op(), lies in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6), cut in any::<prop::sample::Index>()) {
+        let mut bytes = Vec::new();
+        encode(&header(&op, 3, 1), &op, &mut bytes);
+        for (at, value) in lies {
+            let at = at.index(bytes.len());
+            bytes[at] = value;
+        }
+        for candidate in [&bytes[..], &bytes[..cut.index(bytes.len())]] {
+            if let Ok(record) = decode(candidate) {
+                prop_assert!(record.header.answer == NO_ANSWER || (record.header.answer as usize) < ANSWERS);
+                prop_assert_eq!(record.op.in_stream(), record.header.stream != NO_STREAM);
+                match record.op {
+                    Op::Launch(launch) => {
+                        prop_assert!(launch.parameters.len() <= MAX_PARAMETERS);
+                        prop_assert!(launch.block.iter().map(|d| u64::from(*d)).product::<u64>() <= 1024);
+                        prop_assert!(!launch.grid.contains(&0));
+                    }
+                    Op::Wait { stream, .. } => prop_assert!((stream as usize) < STREAMS),
+                    Op::Set { element, .. } => prop_assert!(matches!(element, 1 | 2 | 4)),
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn noise_is_no_record(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        let _ = decode(&bytes);
+        if let Some(first) = bytes.first_chunk::<8>()
+            && let Ok((claimed, _)) = length(*first, bytes.len())
+        {
+            prop_assert!(claimed >= 8 && claimed <= bytes.len());
+        }
+    }
+}
+
+#[test]
+fn impossible_fields_are_named() {
+    let mut bytes = Vec::new();
+    let launch = Launch { grid: [1; 3], block: [1025, 1, 1], ..Launch::default() };
+    encode(&Header { stream: 0, answer: NO_ANSWER, seq: 1, request: 0 }, &Op::Launch(launch), &mut bytes);
+    assert_eq!(decode(&bytes), Err(DecodeError::Field("launch dimensions")));
+    bytes.clear();
+    let copy = Op::Copy {
+        target: u64::MAX - 3,
+        target_pitch: 0,
+        target_slice: 0,
+        source: 0,
+        source_pitch: 0,
+        source_slice: 0,
+        extent: Extent { width: 8, height: 1, depth: 1 },
+    };
+    encode(&Header { stream: 0, answer: NO_ANSWER, seq: 1, request: 0 }, &copy, &mut bytes);
+    assert_eq!(decode(&bytes), Err(DecodeError::Field("copy extent")));
+}
