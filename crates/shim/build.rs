@@ -33,10 +33,7 @@ fn main() {
     write(&out.join("exports.rs"), &exports(&lines));
     write(&out.join("wrappers.rs"), &wrappers(&lines, &signatures));
     write(&out.join("entries.rs"), &entries(&lines));
-    write(
-        &out.join("procaddress.rs"),
-        &proc_address(&read(PROC_ADDRESS), &lines),
-    );
+    write(&out.join("procaddress.rs"), &proc_address(&read(PROC_ADDRESS), &lines));
 }
 
 /// How one exported name is answered.
@@ -62,8 +59,7 @@ fn read(path: &str) -> String {
 }
 
 fn write(path: &Path, text: &str) {
-    fs::write(path, text)
-        .unwrap_or_else(|error| panic!("cannot write {}: {error}", path.display()));
+    fs::write(path, text).unwrap_or_else(|error| panic!("cannot write {}: {error}", path.display()));
 }
 
 fn surface(text: &str) -> Vec<Line> {
@@ -74,39 +70,19 @@ fn surface(text: &str) -> Vec<Line> {
             continue;
         }
         let [name, answer, third, ..] = words[..] else {
-            panic!(
-                "{SURFACE}:{}: expected a name, an answer and a third word",
-                number + 1
-            );
+            panic!("{SURFACE}:{}: expected a name, an answer and a third word", number + 1);
         };
         let answer = match answer {
-            "served" | "local" => Answer::Function {
-                module: third.to_owned(),
-                always: false,
-            },
-            "always" => Answer::Function {
-                module: third.to_owned(),
-                always: true,
-            },
+            "served" | "local" => Answer::Function { module: third.to_owned(), always: false },
+            "always" => Answer::Function { module: third.to_owned(), always: true },
             "refused" => Answer::Refused,
             "alias" => Answer::Alias(third.to_owned()),
             "variant" => Answer::Variant(third.to_owned()),
-            "data" => Answer::Data(
-                third
-                    .parse()
-                    .unwrap_or_else(|_| panic!("{SURFACE}:{}: bad size", number + 1)),
-            ),
+            "data" => Answer::Data(third.parse().unwrap_or_else(|_| panic!("{SURFACE}:{}: bad size", number + 1))),
             other => panic!("{SURFACE}:{}: unknown answer {other:?}", number + 1),
         };
-        assert!(
-            lines.iter().all(|known| known.name != name),
-            "{SURFACE}:{}: {name} is listed twice",
-            number + 1
-        );
-        lines.push(Line {
-            name: name.to_owned(),
-            answer,
-        });
+        assert!(lines.iter().all(|known| known.name != name), "{SURFACE}:{}: {name} is listed twice", number + 1);
+        lines.push(Line { name: name.to_owned(), answer });
     }
     lines
 }
@@ -118,20 +94,12 @@ fn signatures(text: &str) -> HashMap<String, Vec<String>> {
         let piece = piece.split_whitespace().collect::<Vec<_>>().join(" ");
         let (name, rest) = piece.split_once(" =").expect("a type has a definition");
         let rest = &rest[rest.find("fn(").expect("a function type") + 3..];
-        let arguments = &rest[..rest
-            .rfind(") -> CUresult;")
-            .expect("a function answers a CUresult")];
+        let arguments = &rest[..rest.rfind(") -> CUresult;").expect("a function answers a CUresult")];
         let types = arguments
             .split(',')
             .map(str::trim)
             .filter(|argument| !argument.is_empty())
-            .map(|argument| {
-                argument
-                    .split_once(": ")
-                    .expect("an argument has a type")
-                    .1
-                    .to_owned()
-            })
+            .map(|argument| argument.split_once(": ").expect("an argument has a type").1.to_owned())
             .collect();
         all.insert(name.to_owned(), types);
     }
@@ -140,10 +108,7 @@ fn signatures(text: &str) -> HashMap<String, Vec<String>> {
 
 /// The function that finally answers a name, with the module it lives in; `None` when it is refused.
 fn implementation<'a>(lines: &'a [Line], name: &str) -> Option<(&'a str, &'a str)> {
-    let line = lines
-        .iter()
-        .find(|line| line.name == name)
-        .unwrap_or_else(|| panic!("{name} is not in {SURFACE}"));
+    let line = lines.iter().find(|line| line.name == name).unwrap_or_else(|| panic!("{name} is not in {SURFACE}"));
     match &line.answer {
         Answer::Function { module, .. } => Some((module, &line.name)),
         Answer::Alias(other) | Answer::Variant(other) => implementation(lines, other),
@@ -152,9 +117,7 @@ fn implementation<'a>(lines: &'a [Line], name: &str) -> Option<(&'a str, &'a str
 }
 
 fn functions(lines: &[Line]) -> impl Iterator<Item = &Line> {
-    lines
-        .iter()
-        .filter(|line| !matches!(line.answer, Answer::Data(_)))
+    lines.iter().filter(|line| !matches!(line.answer, Answer::Data(_)))
 }
 
 fn exports(lines: &[Line]) -> String {
@@ -176,9 +139,7 @@ fn wrappers(lines: &[Line], signatures: &HashMap<String, Vec<String>>) -> String
         let Some((module, function)) = implementation(lines, &line.name) else {
             continue;
         };
-        let types = signatures
-            .get(&line.name)
-            .unwrap_or_else(|| panic!("{} has no public signature", line.name));
+        let types = signatures.get(&line.name).unwrap_or_else(|| panic!("{} has no public signature", line.name));
         let per_thread = matches!(line.answer, Answer::Variant(_));
         let mut parameters = Vec::new();
         let mut arguments = Vec::new();
@@ -193,14 +154,8 @@ fn wrappers(lines: &[Line], signatures: &HashMap<String, Vec<String>>) -> String
             }
         }
         let call = format!("crate::{module}::{function}({})", arguments.join(", "));
-        let call = format!(
-            "// SAFETY: the caller of the exported name vouches for its arguments.\n        unsafe {{ {call} }}"
-        );
-        let border = if per_thread && !has_stream {
-            "call_per_thread"
-        } else {
-            "call"
-        };
+        let call = format!("// SAFETY: the caller of the exported name vouches for its arguments.\n        unsafe {{ {call} }}");
+        let border = if per_thread && !has_stream { "call_per_thread" } else { "call" };
         writeln!(
             text,
             "pub(super) unsafe extern \"C\" fn {name}({parameters}) -> CUresult {{\n    crate::border::{border}(\"{name}\", || {{\n        {call}\n    }})\n}}",
@@ -214,9 +169,7 @@ fn wrappers(lines: &[Line], signatures: &HashMap<String, Vec<String>>) -> String
 
 fn entries(lines: &[Line]) -> String {
     let count = functions(lines).count();
-    let mut text = format!(
-        "pub(crate) const COUNT: usize = {count};\n\npub(crate) static ENTRIES: [Entry; COUNT] = [\n"
-    );
+    let mut text = format!("pub(crate) const COUNT: usize = {count};\n\npub(crate) static ENTRIES: [Entry; COUNT] = [\n");
     for line in functions(lines) {
         let name = &line.name;
         let always = matches!(line.answer, Answer::Function { always: true, .. });
@@ -233,29 +186,20 @@ fn entries(lines: &[Line]) -> String {
 }
 
 fn proc_address(text: &str, lines: &[Line]) -> String {
-    let indices: HashMap<&str, usize> = functions(lines)
-        .enumerate()
-        .map(|(index, line)| (line.name.as_str(), index))
-        .collect();
+    let indices: HashMap<&str, usize> = functions(lines).enumerate().map(|(index, line)| (line.name.as_str(), index)).collect();
     let mut names: Vec<(String, String, String)> = Vec::new();
     for (number, line) in text.lines().enumerate() {
         if line.is_empty() || line.starts_with('#') {
             continue;
         }
-        let (name, rest) = line
-            .split_once(' ')
-            .unwrap_or_else(|| panic!("{PROC_ADDRESS}:{}: no answers", number + 1));
+        let (name, rest) = line.split_once(' ').unwrap_or_else(|| panic!("{PROC_ADDRESS}:{}: no answers", number + 1));
         let (common, per_thread) = rest.split_once(" | ").unwrap_or((rest, rest));
         let steps = |list: &str| {
             let words: Vec<&str> = list.split_whitespace().collect();
             let mut text = String::from("&[");
             for pair in words.chunks(2) {
-                let [from, symbol] = pair else {
-                    panic!("{PROC_ADDRESS}:{}: a version without a symbol", number + 1)
-                };
-                let index = indices.get(symbol).unwrap_or_else(|| {
-                    panic!("{PROC_ADDRESS}:{}: {symbol} is not exported", number + 1)
-                });
+                let [from, symbol] = pair else { panic!("{PROC_ADDRESS}:{}: a version without a symbol", number + 1) };
+                let index = indices.get(symbol).unwrap_or_else(|| panic!("{PROC_ADDRESS}:{}: {symbol} is not exported", number + 1));
                 write!(text, "({from}, {index}), ").expect("a string takes everything");
             }
             text + "]"
@@ -265,11 +209,7 @@ fn proc_address(text: &str, lines: &[Line]) -> String {
     names.sort();
     let mut text = format!("static NAMES: [Name; {}] = [\n", names.len());
     for (name, common, per_thread) in names {
-        writeln!(
-            text,
-            "    Name {{ name: \"{name}\", common: {common}, per_thread: {per_thread} }},"
-        )
-        .expect("a string takes everything");
+        writeln!(text, "    Name {{ name: \"{name}\", common: {common}, per_thread: {per_thread} }},").expect("a string takes everything");
     }
     text.push_str("];\n");
     text

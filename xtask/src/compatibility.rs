@@ -82,8 +82,7 @@ fn render(list: &str) -> Result<String> {
         let section = sections.last_mut().with_context(|| format!("{LIST}:{}: a name before any section", number + 1))?;
         section.1.push(Line { name, answer, third, why: why.join(" ") });
     }
-    let by_name: HashMap<&str, &Line<'_>> =
-        sections.iter().flat_map(|(_, lines)| lines).map(|line| (line.name, line)).collect();
+    let by_name: HashMap<&str, &Line<'_>> = sections.iter().flat_map(|(_, lines)| lines).map(|line| (line.name, line)).collect();
 
     let mut summary = String::from("\n| area | served | local | refused |\n|---|---:|---:|---:|\n");
     let mut details = String::new();

@@ -1,1 +1,70 @@
-fn main() {}
+//! The developer's tools that need code: `cargo xtask test` from a fresh clone, `cargo xtask check` as CI does it.
+#![forbid(unsafe_code)]
+
+mod compatibility;
+mod examples;
+mod layers;
+mod suite;
+mod surface;
+mod wheels;
+
+use clap::{Parser, Subcommand};
+use std::path::{Path, PathBuf};
+
+#[derive(Parser)]
+#[command(name = "cargo xtask", about = "Tools of the cumux workspace")]
+struct Cli {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Installs the compiler wheels if missing, builds the CUDA programs and the binaries, and runs the whole suite
+    Test {
+        /// Only tests whose name contains this
+        filter: Option<String>,
+    },
+    /// Everything CI does: format, lints, layers, licences and advisories, then `test`
+    Check,
+    /// Format, lints, layers, generated pages; no tests
+    Lint,
+    /// Checks the dependencies between crates against ARCHITECTURE.md
+    Layers,
+    /// Licences, advisories and duplicate crates, by cargo-deny
+    Deny,
+    /// Installs the pinned CUDA compiler wheels into .cuda if missing
+    Wheels,
+    /// Builds examples/*.cu and tests/cu/*.cu into .build
+    Examples,
+    /// Builds the host program of the prebuilt PTX examples (needs only gcc)
+    PtxHost,
+    /// Makes examples/ptx/kernels.ptx anew from kernels.cu
+    PtxExamples,
+    /// Writes the driver's types and functions anew from its header
+    Surface,
+    /// Writes COMPATIBILITY.md anew
+    Compatibility,
+}
+
+fn main() -> anyhow::Result<()> {
+    let root = root();
+    match Cli::parse().task {
+        Task::Test { filter } => suite::test(&root, filter.as_deref()),
+        Task::Check => suite::check(&root),
+        Task::Lint => suite::lint(&root),
+        Task::Layers => layers::check(&root),
+        Task::Deny => suite::deny(&root),
+        Task::Wheels => wheels::install(&root).map(|cuda| println!("{}", cuda.bin().display())),
+        Task::Examples => examples::build(&root),
+        Task::PtxHost => examples::build_ptx_host(&root),
+        Task::PtxExamples => examples::make_ptx(&root),
+        Task::Surface => surface::run(),
+        Task::Compatibility => compatibility::run(),
+    }
+}
+
+/// The workspace this program was built from.
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().map_or_else(PathBuf::new, Path::to_owned)
+}

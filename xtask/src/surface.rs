@@ -54,11 +54,7 @@ fn generate(root: &Path, include: &Path, work: &Path) -> Result<()> {
             "(CU|CUDA)_?.*",
         ],
     )?;
-    let declarations = bindgen(
-        &header,
-        include,
-        &["--generate", "functions", "--allowlist-function", "cu.*", "--formatter", "none"],
-    )?;
+    let declarations = bindgen(&header, include, &["--generate", "functions", "--allowlist-function", "cu.*", "--formatter", "none"])?;
     let folder = root.join("crates/abi/src/generated");
     fs::create_dir_all(&folder)?;
     write(&folder.join("types.rs"), &types)?;
@@ -73,8 +69,7 @@ fn repository_root() -> Result<PathBuf> {
 }
 
 fn header_folder(root: &Path) -> Result<PathBuf> {
-    let folder = std::env::var_os("CUMUX_CUDA_INCLUDE")
-        .map_or_else(|| root.join(".cuda/nvidia/cu13/include"), PathBuf::from);
+    let folder = std::env::var_os("CUMUX_CUDA_INCLUDE").map_or_else(|| root.join(".cuda/nvidia/cu13/include"), PathBuf::from);
     ensure!(
         folder.join("cuda.h").is_file(),
         "no cuda.h in {}; install the compiler wheels with `cargo xtask test` or set CUMUX_CUDA_INCLUDE",
@@ -85,15 +80,12 @@ fn header_folder(root: &Path) -> Result<PathBuf> {
 
 fn bindgen(header: &Path, include: &Path, arguments: &[&str]) -> Result<String> {
     let program = std::env::var_os("BINDGEN").unwrap_or_else(|| "bindgen".into());
-    let version = Command::new(&program).arg("--version").output().with_context(|| {
-        format!("cannot start bindgen; `cargo install bindgen-cli --version {BINDGEN_VERSION}` or set BINDGEN")
-    })?;
+    let version = Command::new(&program)
+        .arg("--version")
+        .output()
+        .with_context(|| format!("cannot start bindgen; `cargo install bindgen-cli --version {BINDGEN_VERSION}` or set BINDGEN"))?;
     let version = String::from_utf8_lossy(&version.stdout).into_owned();
-    ensure!(
-        version.trim().ends_with(BINDGEN_VERSION),
-        "bindgen is {}, but the committed files were made with {BINDGEN_VERSION}",
-        version.trim()
-    );
+    ensure!(version.trim().ends_with(BINDGEN_VERSION), "bindgen is {}, but the committed files were made with {BINDGEN_VERSION}", version.trim());
     let output = Command::new(&program)
         .arg(header)
         .args(["--use-core", "--no-doc-comments", "--default-enum-style", "newtype"])

@@ -77,11 +77,6 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<OsString>,
     },
-    #[command(hide = true)]
-    Standby {
-        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-        arguments: Vec<OsString>,
-    },
 }
 
 /// Carries out a command line; the exit status.
@@ -104,7 +99,6 @@ pub fn dispatch(cli: Cli) -> anyhow::Result<u8> {
         Command::Server { arguments } => processes::server(arguments),
         Command::Keeper { arguments } => processes::keeper(arguments),
         Command::Executor { arguments } => processes::executor(arguments),
-        Command::Standby { arguments } => processes::standby(arguments),
     }
 }
 

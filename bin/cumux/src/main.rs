@@ -24,7 +24,8 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().collect();
     let result = match called_as(&arguments).as_deref() {
-        Some("nvidia-cuda-mps-control") => control::main(rest(&arguments)),
+        // Its daemon starts this very file again with one of our own words in front.
+        Some("nvidia-cuda-mps-control") if !is_own_word(&arguments) => control::main(rest(&arguments)),
         Some("nvidia-cuda-mps-server") => processes::drop_in_server(rest(&arguments)),
         _ => cli::dispatch(cli::Cli::parse_from(arguments)),
     };
@@ -35,6 +36,11 @@ fn main() -> ExitCode {
             ExitCode::from(error::exit_status(&error))
         }
     }
+}
+
+/// `control`, `server` and the like are no words of NVIDIA's program.
+fn is_own_word(arguments: &[OsString]) -> bool {
+    arguments.get(1).and_then(|word| word.to_str()).is_some_and(|word| ["control", "server", "keeper", "executor", "standby"].contains(&word))
 }
 
 fn called_as(arguments: &[OsString]) -> Option<String> {

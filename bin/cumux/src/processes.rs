@@ -1,8 +1,13 @@
 //! The wiring of the other processes: server, keeper, executor, standby. Each is one function of its own crate.
+//!
+//! They are started by the daemon and by each other, not by people; their options are not part of what we promise.
 
-use anyhow::bail;
+use clap::Parser;
+use cumux_device_sim::Simulator;
 use cumux_wire::message::DeviceFacts;
 use std::ffi::OsString;
+use std::path::PathBuf;
+use tracing_subscriber::EnvFilter;
 
 /// Whether this build can serve a real GPU.
 pub fn serves_cuda() -> bool {
@@ -10,8 +15,8 @@ pub fn serves_cuda() -> bool {
 }
 
 /// Facts of a device without opening it, for `device_query` before any server runs; empty if they cannot be known.
-pub fn facts(_device: &str) -> Vec<DeviceFacts> {
-    Vec::new()
+pub fn facts(device: &str) -> Vec<DeviceFacts> {
+    cumux_device_sim::facts(device).into_iter().collect()
 }
 
 /// `nvidia-cuda-mps-server` as a person might call it: only its version.
@@ -23,18 +28,59 @@ pub fn drop_in_server(arguments: Vec<OsString>) -> anyhow::Result<u8> {
     server(arguments)
 }
 
-pub fn server(_arguments: Vec<OsString>) -> anyhow::Result<u8> {
-    bail!("the server is not part of this build")
+#[derive(Parser)]
+#[command(name = "cumux server", no_binary_name = true)]
+struct ServerOptions {
+    #[arg(long)]
+    pipe: PathBuf,
+    #[arg(long)]
+    log: PathBuf,
+    #[arg(long, required = true)]
+    device: Vec<String>,
+    #[arg(long)]
+    uid: u32,
 }
 
-pub fn keeper(_arguments: Vec<OsString>) -> anyhow::Result<u8> {
-    bail!("the keeper is not part of this build")
+#[derive(Parser)]
+#[command(name = "cumux keeper", no_binary_name = true)]
+struct KeeperOptions {
+    #[arg(long)]
+    server: PathBuf,
 }
 
-pub fn executor(_arguments: Vec<OsString>) -> anyhow::Result<u8> {
-    bail!("the executor is not part of this build")
+#[derive(Parser)]
+#[command(name = "cumux executor", no_binary_name = true)]
+struct ExecutorOptions {
+    #[arg(long)]
+    server: PathBuf,
+    #[arg(long, required = true)]
+    device: Vec<String>,
 }
 
-pub fn standby(_arguments: Vec<OsString>) -> anyhow::Result<u8> {
-    bail!("the standby is not part of this build")
+/// What these processes say goes to standard error, which the server sends to its log. `CUMUX_LOG` chooses how much.
+fn log() {
+    let filter = EnvFilter::try_from_env("CUMUX_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
+    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false).try_init();
+}
+
+pub fn server(arguments: Vec<OsString>) -> anyhow::Result<u8> {
+    log();
+    let ServerOptions { pipe, log, device: devices, uid } = ServerOptions::try_parse_from(arguments)?;
+    cumux_server::run(cumux_server::Options { pipe, log, devices, uid })?;
+    Ok(0)
+}
+
+pub fn keeper(arguments: Vec<OsString>) -> anyhow::Result<u8> {
+    log();
+    let options = KeeperOptions::try_parse_from(arguments)?;
+    cumux_keeper::run(&options.server)?;
+    Ok(0)
+}
+
+/// Active or standby: the server decides which.
+pub fn executor(arguments: Vec<OsString>) -> anyhow::Result<u8> {
+    log();
+    let ExecutorOptions { server, device: devices } = ExecutorOptions::try_parse_from(arguments)?;
+    cumux_executor::run(&cumux_executor::Options { server, devices }, &Simulator)?;
+    Ok(0)
 }

@@ -46,12 +46,10 @@ pub const CU_STREAM_PER_THREAD: CUstream = core::ptr::without_provenance_mut(2);
 pub const CU_LAUNCH_PARAM_END: *mut core::ffi::c_void = core::ptr::null_mut();
 
 /// Announces, in the `extra` argument of a launch, the address of packed parameters.
-pub const CU_LAUNCH_PARAM_BUFFER_POINTER: *mut core::ffi::c_void =
-    core::ptr::without_provenance_mut(1);
+pub const CU_LAUNCH_PARAM_BUFFER_POINTER: *mut core::ffi::c_void = core::ptr::without_provenance_mut(1);
 
 /// Announces, in the `extra` argument of a launch, the address of the size of packed parameters.
-pub const CU_LAUNCH_PARAM_BUFFER_SIZE: *mut core::ffi::c_void =
-    core::ptr::without_provenance_mut(2);
+pub const CU_LAUNCH_PARAM_BUFFER_SIZE: *mut core::ffi::c_void = core::ptr::without_provenance_mut(2);
 
 /// A device ordinal that names the CPU in memory-location arguments.
 pub const CU_DEVICE_CPU: CUdevice = -1;

@@ -17,9 +17,7 @@ pub fn text(code: u32) -> Option<&'static CStr> {
 }
 
 pub(crate) fn find(list: &'static [(u32, &'static CStr)], value: u32) -> Option<&'static CStr> {
-    let index = list
-        .binary_search_by_key(&value, |(known, _)| *known)
-        .ok()?;
+    let index = list.binary_search_by_key(&value, |(known, _)| *known).ok()?;
     list.get(index).map(|(_, text)| *text)
 }
 

@@ -23,3 +23,11 @@ mod modules;
 mod schedule;
 
 pub use card::{Settings, Simulator, SoftwareGpu, open, open_with};
+
+/// Facts of the card `id` as ordinal 0, without opening it.
+///
+/// # Errors
+/// [`cumux_device::DeviceError::Invalid`] for an unknown name; the text lists the cards.
+pub fn facts(id: &str) -> Result<cumux_device::DeviceFacts, cumux_device::DeviceError> {
+    models::facts(id, 0)
+}

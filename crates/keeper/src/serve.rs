@@ -30,7 +30,9 @@ pub enum KeeperError {
 enum End {
     Quit,
     /// Lost; whether anything was asked on it before.
-    Lost { used: bool },
+    Lost {
+        used: bool,
+    },
 }
 
 /// Holds descriptors for the server that listens at `server_socket`, until it says quit.

@@ -1,1 +1,193 @@
-//! (being written)
+//! Who goes next, and how much of a client's work the device may have at once. Pure policy: no clock, no threads, no I/O.
+//!
+//! - **Turns** ([`Turns::order`]): the more urgent priority first; among equals the client that has used the least device time for its share. Time is
+//!   counted as device time divided by share, so a client with half of the SMs is charged double for a kernel on its half.
+//! - **No credit for idleness**: a client that comes back starts level with those that are busy, so it cannot shut them out with what it has saved.
+//! - **A bound on work in flight** ([`Turns::may_submit`]): a client always gets one piece; more only while the estimate of what the device has of it
+//!   stays under [`BOUND_NS`]. The bound limits a neighbour's wait and the time until a fault is reported.
+#![forbid(unsafe_code)]
+
+use std::collections::BTreeMap;
+
+/// Estimated device time a client may have in flight beyond its first piece, in nanoseconds.
+pub const BOUND_NS: u64 = 5_000_000;
+/// Pieces a client may have in flight however short they are.
+pub const BOUND_PIECES: u32 = 256;
+/// Full share of the device.
+pub const WHOLE: u32 = 100;
+
+/// One client's account.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Account {
+    /// 0 = normal, larger = less urgent.
+    priority: u32,
+    /// Percent of the device, 1 to [`WHOLE`].
+    share: u32,
+    /// Device time used divided by share, in nanoseconds.
+    used: u64,
+    in_flight: u32,
+    in_flight_ns: u64,
+}
+
+/// All clients of one executor.
+#[derive(Debug, Clone, Default)]
+pub struct Turns {
+    accounts: BTreeMap<u32, Account>,
+}
+
+impl Turns {
+    /// A new client. It starts level with the least charged busy client.
+    pub fn add(&mut self, client: u32, priority: u32, share: u32) {
+        let used = self.level();
+        self.accounts.insert(client, Account { priority, share: share.clamp(1, WHOLE), used, in_flight: 0, in_flight_ns: 0 });
+    }
+
+    pub fn remove(&mut self, client: u32) {
+        self.accounts.remove(&client);
+    }
+
+    fn level(&self) -> u64 {
+        let busy = self.accounts.values().filter(|a| a.in_flight > 0).map(|a| a.used).min();
+        busy.or_else(|| self.accounts.values().map(|a| a.used).max()).unwrap_or(0)
+    }
+
+    /// Clients in the order in which their rings should be looked at.
+    #[must_use]
+    pub fn order(&self) -> Vec<u32> {
+        let mut order: Vec<(u32, u64, u32)> = self.accounts.iter().map(|(client, a)| (a.priority, a.used, *client)).collect();
+        order.sort_unstable();
+        order.into_iter().map(|(_, _, client)| client).collect()
+    }
+
+    /// Whether the device may get one more piece of this client.
+    #[must_use]
+    pub fn may_submit(&self, client: u32) -> bool {
+        self.accounts.get(&client).is_some_and(|a| a.in_flight == 0 || (a.in_flight < BOUND_PIECES && a.in_flight_ns < BOUND_NS))
+    }
+
+    /// The device has one more piece of this client, of about this length.
+    pub fn submitted(&mut self, client: u32, estimate_ns: u64) {
+        let level = self.level();
+        if let Some(account) = self.accounts.get_mut(&client) {
+            if account.in_flight == 0 {
+                account.used = account.used.max(level);
+            }
+            account.in_flight += 1;
+            account.in_flight_ns = account.in_flight_ns.saturating_add(estimate_ns);
+        }
+    }
+
+    /// A piece is over: what was estimated, and what it really took.
+    pub fn retired(&mut self, client: u32, estimate_ns: u64, device_ns: u64) {
+        if let Some(account) = self.accounts.get_mut(&client) {
+            account.in_flight = account.in_flight.saturating_sub(1);
+            account.in_flight_ns = if account.in_flight == 0 { 0 } else { account.in_flight_ns.saturating_sub(estimate_ns) };
+            account.used = account.used.saturating_add(device_ns.saturating_mul(u64::from(WHOLE)) / u64::from(account.share));
+        }
+    }
+
+    /// Everything the device had of this client is void (it is in error).
+    pub fn abandoned(&mut self, client: u32) {
+        if let Some(account) = self.accounts.get_mut(&client) {
+            account.in_flight = 0;
+            account.in_flight_ns = 0;
+        }
+    }
+}
+
+/// A running estimate of how long a kernel takes: the last measurements count for a quarter each.
+#[must_use]
+pub fn estimate(before_ns: Option<u64>, measured_ns: u64) -> u64 {
+    before_ns.map_or(measured_ns, |before| before - before / 4 + measured_ns / 4)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Runs pieces one at a time in the order the policy gives; returns device time per client.
+    fn run(clients: &[(u32, u32, u64)], pieces: usize) -> BTreeMap<u32, u64> {
+        let mut turns = Turns::default();
+        for (i, (priority, share, _)) in clients.iter().enumerate() {
+            turns.add(i as u32, *priority, *share);
+        }
+        // All are always busy.
+        for i in 0..clients.len() {
+            turns.submitted(i as u32, 1);
+        }
+        let mut time = BTreeMap::new();
+        for _ in 0..pieces {
+            let next = turns.order()[0];
+            let ns = clients[next as usize].2;
+            turns.submitted(next, ns);
+            turns.retired(next, ns, ns);
+            *time.entry(next).or_default() += ns;
+        }
+        time
+    }
+
+    #[test]
+    fn device_time_is_shared_whatever_the_kernels_lengths() {
+        let time = run(&[(0, 100, 1000), (0, 100, 10)], 10_000);
+        assert!(time[&0].abs_diff(time[&1]) <= 1000, "{time:?}");
+    }
+
+    #[test]
+    fn time_follows_the_shares() {
+        let time = run(&[(0, 75, 7), (0, 25, 7)], 40_000);
+        let ratio = time[&0] as f64 / time[&1] as f64;
+        assert!((ratio - 3.0).abs() < 0.01, "{ratio}");
+    }
+
+    #[test]
+    fn the_more_urgent_goes_first() {
+        let time = run(&[(1, 100, 5), (0, 100, 5)], 100);
+        assert_eq!(time.get(&0), None);
+    }
+
+    #[test]
+    fn who_was_away_has_no_credit() {
+        let mut turns = Turns::default();
+        turns.add(1, 0, 100);
+        turns.add(2, 0, 100);
+        for _ in 0..1000 {
+            turns.submitted(1, 100);
+            turns.submitted(1, 100);
+            turns.retired(1, 100, 100);
+            turns.retired(1, 100, 100);
+        }
+        turns.submitted(1, 100);
+        turns.submitted(2, 100);
+        turns.retired(2, 100, 101);
+        assert_eq!(turns.order()[0], 1, "one piece later it is the other's turn again");
+    }
+
+    proptest! {
+        #[test]
+        fn nobody_is_bounded_to_nothing_and_nobody_exceeds_the_bound(steps in proptest::collection::vec((0_u32..4, any::<bool>(), 0_u64..20_000_000), 1..300)) {
+            let mut turns = Turns::default();
+            let mut flying: BTreeMap<u32, Vec<u64>> = BTreeMap::new();
+            for client in 0..4 {
+                turns.add(client, client % 2, 25 * (client + 1));
+            }
+            for (client, submit, ns) in steps {
+                let mine = flying.entry(client).or_default();
+                prop_assert!(!mine.is_empty() || turns.may_submit(client), "one piece is always allowed");
+                if submit {
+                    if turns.may_submit(client) {
+                        prop_assert!(mine.is_empty() || mine.iter().sum::<u64>() < BOUND_NS);
+                        turns.submitted(client, ns);
+                        mine.push(ns);
+                    }
+                } else if let Some(estimate) = mine.pop() {
+                    turns.retired(client, estimate, ns);
+                }
+                let mut order = turns.order();
+                prop_assert!(order.is_sorted_by_key(|c| c % 2), "urgent first");
+                order.sort_unstable();
+                prop_assert_eq!(order, vec![0, 1, 2, 3], "everybody once");
+            }
+        }
+    }
+}

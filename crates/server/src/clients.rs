@@ -32,7 +32,9 @@ impl<H: Host> Core<H> {
         let refusal = if version != VERSION {
             Some((
                 result::SYSTEM_DRIVER_MISMATCH,
-                format!("this program's libcuda.so.1 speaks version {version} of the cumux protocol and the server {VERSION}; install one version of cumux and start the daemon again"),
+                format!(
+                    "this program's libcuda.so.1 speaks version {version} of the cumux protocol and the server {VERSION}; install one version of cumux and start the daemon again"
+                ),
             ))
         } else if self.ending != Ending::No {
             Some((result::MPS_SERVER_NOT_READY, "the server is shutting down; start the program again".to_owned()))
@@ -72,7 +74,8 @@ impl<H: Host> Core<H> {
         let taken: BTreeSet<u32> = self.sessions.values().map(|s| s.about.window_slot).collect();
         let slot = (0..WINDOWS).find(|slot| !taken.contains(slot));
         let (Some(window_slot), true) = (slot, taken.len() < self.limits.clients) else {
-            let why = format!("{} clients are connected already; end some, or start the daemon with a larger CUMUX_MAX_CLIENTS (at most {WINDOWS})", taken.len());
+            let why =
+                format!("{} clients are connected already; end some, or start the daemon with a larger CUMUX_MAX_CLIENTS (at most {WINDOWS})", taken.len());
             self.log.line(&format!("Client process {pid} was refused: {why}"));
             return refuse(&connection, result::MPS_MAX_CLIENTS_REACHED, &why);
         };
@@ -97,8 +100,7 @@ impl<H: Host> Core<H> {
             }
         };
         self.next_session = self.next_session.wrapping_add(1).max(1);
-        let about =
-            message::Session { id, pid, uid, program, window_slot, memory_limit, multiprocessors: multiprocessors(&self.devices, percentage) };
+        let about = message::Session { id, pid, uid, program, window_slot, memory_limit, multiprocessors: multiprocessors(&self.devices, percentage) };
         let mut session = Session::new(about, files, token);
         session.greeting = Some(connection);
         self.log.line(&format!("Client {} connected", session.name()));

@@ -41,8 +41,12 @@ pub(crate) enum Ending {
     /// No new clients; the end comes with the last one's.
     Draining,
     /// Executors were told to quit, then the keeper.
-    Executors { since: Instant },
-    Keeper { since: Instant },
+    Executors {
+        since: Instant,
+    },
+    Keeper {
+        since: Instant,
+    },
     Done,
 }
 
@@ -231,7 +235,11 @@ impl<H: Host> Core<H> {
         let (version, pid) = match &hello {
             Hello::Keeper { version, pid } | Hello::Executor { version, pid, .. } => (*version, *pid),
             Hello::Client { .. } | Hello::Server { .. } => {
-                refuse(&connection, cumux_wire::result::MPS_CONNECTION_FAILED, "this is the socket of a server's own processes; programs connect to the daemon");
+                refuse(
+                    &connection,
+                    cumux_wire::result::MPS_CONNECTION_FAILED,
+                    "this is the socket of a server's own processes; programs connect to the daemon",
+                );
                 return;
             }
         };

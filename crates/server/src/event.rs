@@ -20,14 +20,27 @@ const RETRY: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub(crate) enum Event {
     /// A keeper or executor has come to our socket.
-    Hello { connection: Connection, hello: Hello },
-    Executor { worker: u64, message: FromExecutor },
+    Hello {
+        connection: Connection,
+        hello: Hello,
+    },
+    Executor {
+        worker: u64,
+        message: FromExecutor,
+    },
     /// Nothing more comes from this executor's connection.
-    ExecutorLost { worker: u64 },
+    ExecutorLost {
+        worker: u64,
+    },
     /// A watched process has ended.
-    Gone { token: u64 },
+    Gone {
+        token: u64,
+    },
     DaemonUp(Outbox<FromServer>),
-    Daemon { message: ToServer, descriptors: Vec<OwnedFd> },
+    Daemon {
+        message: ToServer,
+        descriptors: Vec<OwnedFd>,
+    },
     DaemonDown,
     /// A signal asks this server to end.
     Stop,

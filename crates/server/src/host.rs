@@ -160,6 +160,7 @@ fn fate(stat: &str) -> Option<Fate> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::{Read as _, Write as _};
 
     #[test]
     fn a_zombie_tells_how_it_ended() {
@@ -182,7 +183,10 @@ mod tests {
     #[test]
     fn our_processes_are_known_by_the_socket_in_their_command_line() {
         let system = System::new("/run/x/server-1.sock".into(), "/dev/null".into(), Vec::new());
-        let mut child = Command::new("sh").args(["-c", "read x", "/run/x/server-1.sock"]).stdin(Stdio::piped()).spawn().unwrap();
+        let mut child = Command::new("cat").args(["-", "/run/x/server-1.sock"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        // Once it echoes, its command line is in place.
+        child.stdin.as_mut().unwrap().write_all(b"x").unwrap();
+        child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
         assert!(system.is_ours(child.id()));
         assert!(!system.is_ours(std::process::id()));
         child.kill().unwrap();

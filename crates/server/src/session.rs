@@ -151,8 +151,7 @@ mod tests {
 
     #[test]
     fn a_status_keeps_who_it_is_and_its_first_fault() {
-        let about =
-            message::Session { id: 3, pid: 44, uid: 0, program: "p".into(), window_slot: 0, memory_limit: 0, multiprocessors: 8 };
+        let about = message::Session { id: 3, pid: 44, uid: 0, program: "p".into(), window_slot: 0, memory_limit: 0, multiprocessors: 8 };
         let client = eventfd(0, EventfdFlags::empty()).unwrap();
         let mut session = Session::new(about, Files::create(client).unwrap(), 1);
         session.status.error = 700;

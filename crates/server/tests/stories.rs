@@ -30,10 +30,10 @@ fn a_client_comes_and_goes() {
     let status = world.status_when(|s| s.standby != 0);
     assert_eq!(a.server(), status.pid);
     assert_eq!((status.state.as_str(), status.uid, status.takeovers, status.devices.len()), ("ACTIVE", 7, 0, 1));
-    assert_eq!(status.clients.iter().map(|c| (c.session, c.pid, c.kernels)).collect::<Vec<_>>(), [
-        (a.session, a.program.id(), u64::from(a.session) + 10),
-        (b.session, b.program.id(), u64::from(b.session) + 10)
-    ]);
+    assert_eq!(
+        status.clients.iter().map(|c| (c.session, c.pid, c.kernels)).collect::<Vec<_>>(),
+        [(a.session, a.program.id(), u64::from(a.session) + 10), (b.session, b.program.id(), u64::from(b.session) + 10)]
+    );
 
     a.kill();
     world.expect_clients(1);
@@ -213,7 +213,7 @@ fn executors_that_keep_dying_end_the_wait() {
 }
 
 #[test]
-fn a_client_is_terminated_and_a_takeover_does_not_revive_it() {
+fn one_client_is_terminated_on_request() {
     let mut world = World::new("");
     let (mut a, b) = (world.client(), world.client());
     world.tell(&ToServer::Terminate { request: 5, pid: a.program.id() }, &[]);

@@ -45,11 +45,7 @@ pub fn call_per_thread<O: Outcome>(name: &'static str, body: impl FnOnce() -> O)
 #[cold]
 fn panicked(name: &'static str) -> CUresult {
     // Should the log panic too, the answer is still an answer.
-    let _ = catch_unwind(|| {
-        crate::log::line(format_args!(
-            "internal error in {name}; answered CUDA_ERROR_UNKNOWN"
-        ))
-    });
+    let _ = catch_unwind(|| crate::log::line(format_args!("internal error in {name}; answered CUDA_ERROR_UNKNOWN")));
     CUresult::CUDA_ERROR_UNKNOWN
 }
 

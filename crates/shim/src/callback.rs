@@ -64,7 +64,7 @@ impl Callbacks {
     pub fn launch(&self, session: &'static Session, lane: LaneId, work: Work) -> Try {
         let mut state = lock(&self.state);
         if !state.running {
-            std::thread::Builder::new().name("cumux-callbacks".to_owned()).spawn(|| serve(session)).map_err(|_| error::OPERATING_SYSTEM)?;
+            std::thread::Builder::new().name("cumux-callbacks".to_owned()).spawn(move || serve(session)).map_err(|_| error::OPERATING_SYSTEM)?;
             state.running = true;
         }
         let seq = session.push(lane, &Op::HostCall)?;

@@ -482,12 +482,12 @@ pub unsafe fn cuCtxSynchronize_v2(context: CUcontext) -> Try {
 
 pub unsafe fn cuCtxRecordEvent(context: CUcontext, event: CUevent) -> Try {
     let session = client::enter()?;
-    crate::event::record_context(session, &named(session, context)?, event)
+    crate::event::record_context(session, &*named(session, context)?, event)
 }
 
 pub unsafe fn cuCtxWaitEvent(context: CUcontext, event: CUevent) -> Try {
     let session = client::enter()?;
-    crate::event::hold_context(session, &named(session, context)?, event)
+    crate::event::hold_context(session, &*named(session, context)?, event)
 }
 
 /// The stream an argument names, in the current context where it names a default stream.

@@ -470,8 +470,9 @@ unsafe fn solid(copy: &CUDA_MEMCPY3D, stream: CUstream, wait: Wait) -> Try {
 }
 
 pub unsafe fn cuMemcpy2D_v2(copy: *const CUDA_MEMCPY2D) -> Try {
+    let copy = widened(&get!(copy));
     // SAFETY: the same promise of the same caller.
-    unsafe { solid(&widened(&get!(copy)), NULL, Wait::Done) }
+    unsafe { solid(&copy, NULL, Wait::Done) }
 }
 
 pub unsafe fn cuMemcpy2DUnaligned_v2(copy: *const CUDA_MEMCPY2D) -> Try {
@@ -480,28 +481,33 @@ pub unsafe fn cuMemcpy2DUnaligned_v2(copy: *const CUDA_MEMCPY2D) -> Try {
 }
 
 pub unsafe fn cuMemcpy2DAsync_v2(copy: *const CUDA_MEMCPY2D, stream: CUstream) -> Try {
+    let copy = widened(&get!(copy));
     // SAFETY: the same promise of the same caller.
-    unsafe { solid(&widened(&get!(copy)), stream, Wait::No) }
+    unsafe { solid(&copy, stream, Wait::No) }
 }
 
 pub unsafe fn cuMemcpy3D_v2(copy: *const CUDA_MEMCPY3D) -> Try {
+    let copy = get!(copy);
     // SAFETY: the same promise of the same caller.
-    unsafe { solid(&get!(copy), NULL, Wait::Done) }
+    unsafe { solid(&copy, NULL, Wait::Done) }
 }
 
 pub unsafe fn cuMemcpy3DAsync_v2(copy: *const CUDA_MEMCPY3D, stream: CUstream) -> Try {
+    let copy = get!(copy);
     // SAFETY: the same promise of the same caller.
-    unsafe { solid(&get!(copy), stream, Wait::No) }
+    unsafe { solid(&copy, stream, Wait::No) }
 }
 
 pub unsafe fn cuMemcpy3DPeer(copy: *const CUDA_MEMCPY3D_PEER) -> Try {
+    let copy = of_peers(&get!(copy));
     // SAFETY: the same promise of the same caller.
-    unsafe { solid(&of_peers(&get!(copy)), NULL, Wait::Done) }
+    unsafe { solid(&copy, NULL, Wait::Done) }
 }
 
 pub unsafe fn cuMemcpy3DPeerAsync(copy: *const CUDA_MEMCPY3D_PEER, stream: CUstream) -> Try {
+    let copy = of_peers(&get!(copy));
     // SAFETY: the same promise of the same caller.
-    unsafe { solid(&of_peers(&get!(copy)), stream, Wait::No) }
+    unsafe { solid(&copy, stream, Wait::No) }
 }
 
 // ---- batches: one copy after the other

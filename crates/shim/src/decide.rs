@@ -10,6 +10,7 @@
 //! Invariants: the decision is never taken twice and never changes; other threads wait for it; a call that the deciding thread itself causes
 //! (a library's constructor, say) is answered NOT_INITIALIZED and does not wait. Nothing runs when the library is merely loaded.
 
+use crate::client;
 use crate::driver::Driver;
 use crate::table::{self, Filling};
 use core::cell::Cell;
@@ -19,9 +20,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// What the daemon said, as far as the decision cares.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Verdict {
-    /// A session is open.
+enum Verdict {
     Served,
     /// Nobody serves this process: why, for the log.
     NoDaemon(String),
@@ -63,10 +62,7 @@ fn ensure() -> &'static Decision {
         DECIDING.set(true);
         // Before anything else, so that a fork in the middle of a decision gives a stranger and not a child that waits for ever.
         watch_forks();
-        let decision = catch_unwind(AssertUnwindSafe(|| {
-            choose(ask_daemon, crate::driver::find)
-        }))
-        .unwrap_or(Decision::Failed(999));
+        let decision = catch_unwind(AssertUnwindSafe(|| choose(ask_daemon, crate::driver::find))).unwrap_or(Decision::Failed(999));
         fill(&decision);
         DECIDING.set(false);
         decision
@@ -74,7 +70,7 @@ fn ensure() -> &'static Decision {
 }
 
 fn fill(decision: &Decision) {
-    if STRANGER.load(Ordering::Acquire) {
+    if is_stranger() {
         return;
     }
     match decision {
@@ -106,9 +102,18 @@ fn choose(ask: impl FnOnce() -> Verdict, driver: impl FnOnce() -> Option<Driver>
     }
 }
 
-/// The daemon's answer to this process.
+/// Asks the daemon of the pipe directory; an empty or missing one, or one without our daemon, means that nobody serves.
 fn ask_daemon() -> Verdict {
-    Verdict::NoDaemon("nobody listens".to_owned())
+    match client::connect() {
+        client::Verdict::Served(_) => Verdict::Served,
+        client::Verdict::Bypass(why) => Verdict::NoDaemon(why),
+        client::Verdict::Refused { result, why } => Verdict::Refused(result.0, why),
+    }
+}
+
+/// True in a forked child of a served process.
+pub(crate) fn is_stranger() -> bool {
+    STRANGER.load(Ordering::Acquire)
 }
 
 fn watch_forks() {
@@ -122,9 +127,7 @@ fn watch_forks() {
     // SAFETY: the handler only stores to atomics, which is allowed between fork and exec.
     let outcome = unsafe { libc::pthread_atfork(None, None, Some(child)) };
     if outcome != 0 {
-        crate::log::line(format_args!(
-            "cannot watch for forks; a forked child must not use CUDA"
-        ));
+        crate::log::line(format_args!("cannot watch for forks; a forked child must not use CUDA"));
     }
 }
 
@@ -133,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_daemon_that_serves_or_refuses_is_the_last_word() {
+    fn a_daemon_that_serves_or_refuses_has_the_last_word() {
         let unneeded = || -> Option<Driver> { panic!("the driver must not be looked for") };
         assert!(matches!(choose(|| Verdict::Served, unneeded), Decision::Served));
         let refuse = || Verdict::Refused(808, "too many clients".to_owned());

@@ -25,11 +25,7 @@ pub fn resolve(stream: CUstream) -> CUstream {
 
 /// Replaces the null handle in an argument of a per-thread form.
 pub(crate) fn per_thread(stream: CUstream) -> CUstream {
-    if stream.is_null() {
-        CU_STREAM_PER_THREAD
-    } else {
-        stream
-    }
+    if stream.is_null() { CU_STREAM_PER_THREAD } else { stream }
 }
 
 /// Runs a call in which stream 0 means the thread's own default stream.
@@ -64,8 +60,7 @@ mod tests {
 
     #[test]
     fn a_panic_restores_the_meaning() {
-        let outcome =
-            std::panic::catch_unwind(|| with_per_thread(|| panic!("expected by the test")));
+        let outcome = std::panic::catch_unwind(|| with_per_thread(|| panic!("expected by the test")));
         assert!(outcome.is_err());
         assert_eq!(resolve(null_mut()), CU_STREAM_LEGACY);
     }

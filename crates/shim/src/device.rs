@@ -87,15 +87,10 @@ pub unsafe fn cuDeviceGetName(name: *mut c_char, bytes: c_int, device: CUdevice)
     unsafe { fill_text(name, bytes, device.facts.name.as_bytes()) }
 }
 
-pub unsafe fn cuDeviceGetUuid(uuid: *mut CUuuid, device: CUdevice) -> Try {
+pub unsafe fn cuDeviceGetUuid_v2(uuid: *mut CUuuid, device: CUdevice) -> Try {
     let bytes = client::look()?.device(device)?.facts.uuid;
     put!(uuid.cast::<[u8; 16]>(), bytes);
     Ok(())
-}
-
-pub unsafe fn cuDeviceGetUuid_v2(uuid: *mut CUuuid, device: CUdevice) -> Try {
-    // SAFETY: the same promise of the same caller.
-    unsafe { cuDeviceGetUuid(uuid, device) }
 }
 
 pub unsafe fn cuDeviceGetLuid(_luid: *mut c_char, _node_mask: *mut c_uint, device: CUdevice) -> Try {

@@ -42,9 +42,7 @@ impl Driver {
 pub(crate) fn find() -> Option<Driver> {
     let chosen = std::env::var_os("CUMUX_REAL_LIBCUDA").filter(|path| !path.is_empty());
     let cache = std::fs::read("/etc/ld.so.cache").unwrap_or_default();
-    candidates(chosen.as_deref(), &cache)
-        .iter()
-        .find_map(|path| open(path))
+    candidates(chosen.as_deref(), &cache).iter().find_map(|path| open(path))
 }
 
 /// The absolute paths worth trying, best first. A path named by the user is the only one.
@@ -65,10 +63,7 @@ fn candidates(chosen: Option<&OsStr>, cache: &[u8]) -> Vec<PathBuf> {
 
 fn open(path: &Path) -> Option<Driver> {
     if !path.is_absolute() {
-        crate::log::line(format_args!(
-            "CUMUX_REAL_LIBCUDA must be an absolute path, not {}",
-            path.display()
-        ));
+        crate::log::line(format_args!("CUMUX_REAL_LIBCUDA must be an absolute path, not {}", path.display()));
         return None;
     }
     if !path.exists() {
@@ -76,8 +71,7 @@ fn open(path: &Path) -> Option<Driver> {
     }
     // The driver is linked with DT_SYMBOLIC, so its inner calls find its own functions and not ours of the same names.
     // SAFETY: loading runs the constructors of NVIDIA's driver, which any CUDA program loads in the same way.
-    let library = match unsafe { Library::open(Some(path), RTLD_NOW | RTLD_LOCAL) }
-    {
+    let library = match unsafe { Library::open(Some(path), RTLD_NOW | RTLD_LOCAL) } {
         Ok(library) => library,
         Err(error) => {
             crate::log::line(format_args!("cannot load {}: {error}", path.display()));
@@ -86,10 +80,7 @@ fn open(path: &Path) -> Option<Driver> {
     };
     let driver = Driver { library };
     if driver.symbol(c"cumux_shim_build_id").is_some() {
-        crate::log::line(format_args!(
-            "{} is cumux itself, not a driver",
-            path.display()
-        ));
+        crate::log::line(format_args!("{} is cumux itself, not a driver", path.display()));
         return None;
     }
     if driver.symbol(c"cuInit").is_none() {
@@ -112,10 +103,7 @@ fn cached_paths(cache: &[u8], name: &[u8]) -> Vec<PathBuf> {
     #[cfg(target_arch = "aarch64")]
     const FLAGS: u32 = 0x0a03;
 
-    let Some(start) = cache
-        .windows(MAGIC.len())
-        .position(|window| window == MAGIC)
-    else {
+    let Some(start) = cache.windows(MAGIC.len()).position(|window| window == MAGIC) else {
         return Vec::new();
     };
     let cache = &cache[start..];
@@ -133,9 +121,7 @@ fn cached_paths(cache: &[u8], name: &[u8]) -> Vec<PathBuf> {
         if word(at)? != FLAGS || text(word(at + 4)? as usize)? != name {
             return None;
         }
-        Some(PathBuf::from(OsString::from(OsStr::from_bytes(text(
-            word(at + 8)? as usize,
-        )?))))
+        Some(PathBuf::from(OsString::from(OsStr::from_bytes(text(word(at + 8)? as usize)?))))
     };
     let possible = cache.len().saturating_sub(HEAD) / ENTRY;
     (0..count.min(possible)).filter_map(entry).collect()
@@ -175,10 +161,7 @@ mod tests {
             (0x0303, "libcudart.so.13", "/opt/libcudart.so.13"),
             (0x0303, NAME, "/opt/driver/libcuda.so.1"),
         ]);
-        assert_eq!(
-            cached_paths(&cache, NAME.as_bytes()),
-            [PathBuf::from("/opt/driver/libcuda.so.1")]
-        );
+        assert_eq!(cached_paths(&cache, NAME.as_bytes()), [PathBuf::from("/opt/driver/libcuda.so.1")]);
         let mut behind_an_old_cache = b"ld.so-1.7.0\0\0\0\0\0".to_vec();
         behind_an_old_cache.extend(&cache);
         assert_eq!(cached_paths(&behind_an_old_cache, NAME.as_bytes()).len(), 1);
@@ -198,15 +181,8 @@ mod tests {
 
     #[test]
     fn a_path_named_by_the_user_is_the_only_one() {
-        assert_eq!(
-            candidates(Some(OsStr::new("/x/libcuda.so.1")), &[]),
-            [PathBuf::from("/x/libcuda.so.1")]
-        );
-        assert!(
-            candidates(None, &[])
-                .iter()
-                .all(|path| path.is_absolute() && path.ends_with(NAME))
-        );
+        assert_eq!(candidates(Some(OsStr::new("/x/libcuda.so.1")), &[]), [PathBuf::from("/x/libcuda.so.1")]);
+        assert!(candidates(None, &[]).iter().all(|path| path.is_absolute() && path.ends_with(NAME)));
     }
 
     #[test]

@@ -39,11 +39,7 @@ pub unsafe fn cuGetErrorString(error: CUresult, text: *mut *const c_char) -> CUr
 unsafe fn describe(known: Option<&'static CStr>, text: *mut *const c_char) -> CUresult {
     // SAFETY: as the caller promises.
     let written = unsafe { write(text, known.map_or(core::ptr::null(), CStr::as_ptr)) };
-    if known.is_none() {
-        CUresult::CUDA_ERROR_INVALID_VALUE
-    } else {
-        written
-    }
+    if known.is_none() { CUresult::CUDA_ERROR_INVALID_VALUE } else { written }
 }
 
 unsafe fn write<T>(place: *mut T, value: T) -> CUresult {

@@ -202,8 +202,3 @@ pub unsafe fn cuEventElapsedTime_v2(out: *mut f32, start: CUevent, end: CUevent)
     put!(out, milliseconds);
     Ok(())
 }
-
-pub unsafe fn cuEventElapsedTime(out: *mut f32, start: CUevent, end: CUevent) -> Try {
-    // SAFETY: the same promise of the same caller. The forms differ only in what an event under way answers on old devices.
-    unsafe { cuEventElapsedTime_v2(out, start, end) }
-}

@@ -50,14 +50,8 @@ mod tests {
         assert!(matches!(open(None), Sink::Silent));
         assert!(matches!(open(Some(OsStr::new("0"))), Sink::Silent));
         assert!(matches!(open(Some(OsStr::new("stderr"))), Sink::Stderr));
-        assert!(matches!(
-            open(Some(OsStr::new("/no/such/folder/log"))),
-            Sink::Stderr
-        ));
+        assert!(matches!(open(Some(OsStr::new("/no/such/folder/log"))), Sink::Stderr));
         let folder = tempfile::tempdir().expect("a temporary folder");
-        assert!(matches!(
-            open(Some(folder.path().join("log").as_os_str())),
-            Sink::File(_)
-        ));
+        assert!(matches!(open(Some(folder.path().join("log").as_os_str())), Sink::File(_)));
     }
 }

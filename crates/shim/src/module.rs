@@ -5,7 +5,7 @@ use crate::context::{self, Context};
 use crate::ffi::{Try, error, list, name, put, put_if};
 use crate::function::Function;
 use core::ffi::{c_char, c_uint, c_void};
-use cumux_abi::{CUdeviceptr, CUdeviceptr_v1, CUfunction, CUjit_option, CUmodule, CUmoduleLoadingMode, CUresult};
+use cumux_abi::{CUdeviceptr, CUdeviceptr_v1, CUfunction, CUjit_option, CUmodule, CUresult};
 use cumux_wire::module::{FunctionInfo, GlobalInfo, ModuleInfo};
 use cumux_wire::record::Op;
 use std::collections::HashMap;
@@ -304,12 +304,6 @@ pub unsafe fn cuModuleGetGlobal(address: *mut CUdeviceptr_v1, bytes: *mut c_uint
         return Err(error::NOT_SUPPORTED);
     }
     put_if!(bytes, c_uint::try_from(global.bytes).unwrap_or(c_uint::MAX));
-    Ok(())
-}
-
-pub unsafe fn cuModuleGetLoadingMode(out: *mut CUmoduleLoadingMode) -> Try {
-    client::look()?;
-    put!(out, CUmoduleLoadingMode::CU_MODULE_LAZY_LOADING);
     Ok(())
 }
 

@@ -64,18 +64,9 @@ pub unsafe fn cuGetProcAddress_v2(
         return CUresult::CUDA_ERROR_INVALID_VALUE;
     };
     let (pointer, outcome) = match answer {
-        Answer::Found(index) => (
-            crate::table::export(index),
-            CUdriverProcAddressQueryResult::CU_GET_PROC_ADDRESS_SUCCESS,
-        ),
-        Answer::UnknownName => (
-            None,
-            CUdriverProcAddressQueryResult::CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND,
-        ),
-        Answer::VersionTooOld => (
-            None,
-            CUdriverProcAddressQueryResult::CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT,
-        ),
+        Answer::Found(index) => (crate::table::export(index), CUdriverProcAddressQueryResult::CU_GET_PROC_ADDRESS_SUCCESS),
+        Answer::UnknownName => (None, CUdriverProcAddressQueryResult::CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND),
+        Answer::VersionTooOld => (None, CUdriverProcAddressQueryResult::CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT),
     };
     // SAFETY: not null, and writable as the caller promises.
     unsafe { function.write(pointer.unwrap_or(core::ptr::null_mut())) };
@@ -90,12 +81,7 @@ pub unsafe fn cuGetProcAddress_v2(
 ///
 /// # Safety
 /// `symbol` is null or a C string; `function` is null or writable.
-pub unsafe fn cuGetProcAddress(
-    symbol: *const c_char,
-    function: *mut *mut c_void,
-    version: c_int,
-    flags: cuuint64_t,
-) -> CUresult {
+pub unsafe fn cuGetProcAddress(symbol: *const c_char, function: *mut *mut c_void, version: c_int, flags: cuuint64_t) -> CUresult {
     let mut found = core::ptr::null_mut();
     // SAFETY: as the caller promises; the pointer is ours.
     let code = unsafe { cuGetProcAddress_v2(symbol, &mut found, version, flags, core::ptr::null_mut()) };
@@ -126,35 +112,17 @@ mod tests {
     #[test]
     fn every_recorded_answer_comes_back() {
         let mut steps = 0;
-        for line in cumux_abi::surface::PROC_ADDRESS
-            .lines()
-            .filter(|line| !line.starts_with('#') && !line.is_empty())
-        {
+        for line in cumux_abi::surface::PROC_ADDRESS.lines().filter(|line| !line.starts_with('#') && !line.is_empty()) {
             let (name, answers) = line.split_once(' ').expect("a name and answers");
             let (common, per_thread) = answers.split_once(" | ").unwrap_or((answers, answers));
             for (flags, list) in [(0, common), (1, common), (2, per_thread)] {
                 let words: Vec<&str> = list.split(' ').collect();
-                let list: Vec<(i32, &str)> = words
-                    .chunks(2)
-                    .map(|pair| (pair[0].parse().expect("a version"), pair[1]))
-                    .collect();
-                assert_eq!(
-                    look_up(name.as_bytes(), list[0].0 - 1, flags),
-                    Some(Answer::VersionTooOld),
-                    "{name}"
-                );
+                let list: Vec<(i32, &str)> = words.chunks(2).map(|pair| (pair[0].parse().expect("a version"), pair[1])).collect();
+                assert_eq!(look_up(name.as_bytes(), list[0].0 - 1, flags), Some(Answer::VersionTooOld), "{name}");
                 for (index, (from, expected)) in list.iter().enumerate() {
                     let until = list.get(index + 1).map_or(13000, |(next, _)| next - 1);
-                    assert_eq!(
-                        symbol(name, *from, flags),
-                        Some(*expected),
-                        "{name} {from} {flags}"
-                    );
-                    assert_eq!(
-                        symbol(name, until, flags),
-                        Some(*expected),
-                        "{name} {until} {flags}"
-                    );
+                    assert_eq!(symbol(name, *from, flags), Some(*expected), "{name} {from} {flags}");
+                    assert_eq!(symbol(name, until, flags), Some(*expected), "{name} {until} {flags}");
                     steps += 1;
                 }
             }
@@ -166,10 +134,7 @@ mod tests {
     #[test]
     fn well_known_changes_of_meaning() {
         assert_eq!(symbol("cuCtxCreate", 11040, 0), Some("cuCtxCreate_v3"));
-        assert_eq!(
-            symbol("cuMemcpyAsync", 13000, 2),
-            Some("cuMemcpyAsync_ptsz")
-        );
+        assert_eq!(symbol("cuMemcpyAsync", 13000, 2), Some("cuMemcpyAsync_ptsz"));
         assert_eq!(symbol("cuMemcpyAsync", 13000, 3), Some("cuMemcpyAsync_ptsz"));
         assert_eq!(symbol("cuMemAlloc", -1, 0), Some("cuMemAlloc_v2"));
         assert_eq!(symbol("cuMemAlloc_v2", 13000, 0), None);
@@ -182,9 +147,7 @@ mod tests {
         let mut status = CUdriverProcAddressQueryResult(7);
         let mut ask = |name: &CStr, version, flags| {
             // SAFETY: all pointers are valid.
-            let code = unsafe {
-                cuGetProcAddress_v2(name.as_ptr(), &mut function, version, flags, &mut status)
-            };
+            let code = unsafe { cuGetProcAddress_v2(name.as_ptr(), &mut function, version, flags, &mut status) };
             (code.0, function.is_null(), status.0)
         };
         assert_eq!(ask(c"cuNoSuchName", 13000, 0), (0, true, 1));

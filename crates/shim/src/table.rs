@@ -31,12 +31,7 @@ macro_rules! erase {
     };
 }
 
-#[allow(
-    non_snake_case,
-    unused_unsafe,
-    clippy::too_many_arguments,
-    clippy::missing_safety_doc
-)]
+#[allow(non_snake_case, unused_unsafe, clippy::too_many_arguments, clippy::missing_safety_doc)]
 mod wrappers {
     use cumux_abi::*;
     include!(concat!(env!("OUT_DIR"), "/wrappers.rs"));
@@ -44,8 +39,7 @@ mod wrappers {
 
 include!(concat!(env!("OUT_DIR"), "/entries.rs"));
 
-pub(crate) static TABLE: [AtomicPtr<c_void>; COUNT] =
-    [const { AtomicPtr::new(first_call as *const () as *mut c_void) }; COUNT];
+pub(crate) static TABLE: [AtomicPtr<c_void>; COUNT] = [const { AtomicPtr::new(first_call as *const () as *mut c_void) }; COUNT];
 
 /// The error that every call returns when the server refused this client.
 static FAILURE: AtomicU32 = AtomicU32::new(0);
@@ -79,36 +73,21 @@ fn target(filling: &Filling<'_>, entry: &Entry) -> *mut c_void {
             return symbol(entry.name).unwrap_or(refused as *const () as *mut c_void);
         }
         Filling::Served => entry.implementation.unwrap_or(refused),
-        Filling::NoDevice => entry
-            .implementation
-            .filter(|_| entry.always)
-            .unwrap_or(constant(no_device)),
-        Filling::Failed(_) => entry
-            .implementation
-            .filter(|_| entry.always)
-            .unwrap_or(constant(failed)),
-        Filling::Stranger => entry
-            .implementation
-            .filter(|_| entry.always)
-            .unwrap_or(constant(not_initialized)),
+        Filling::NoDevice => entry.implementation.filter(|_| entry.always).unwrap_or(constant(no_device)),
+        Filling::Failed(_) => entry.implementation.filter(|_| entry.always).unwrap_or(constant(failed)),
+        Filling::Stranger => entry.implementation.filter(|_| entry.always).unwrap_or(constant(not_initialized)),
     };
     code as *const () as *mut c_void
 }
 
 /// Where a name leads now.
 pub(crate) fn current(index: usize) -> *mut c_void {
-    TABLE
-        .get(index)
-        .map_or(refused as *const () as *mut c_void, |word| {
-            word.load(Ordering::Acquire)
-        })
+    TABLE.get(index).map_or(refused as *const () as *mut c_void, |word| word.load(Ordering::Acquire))
 }
 
 /// A name's trampoline, typed by the caller.
 pub(crate) fn export(index: usize) -> Option<*mut c_void> {
-    ENTRIES
-        .get(index)
-        .map(|entry| entry.export as *const () as *mut c_void)
+    ENTRIES.get(index).map(|entry| entry.export as *const () as *mut c_void)
 }
 
 /// Answers for a refused name; says so once per name.
@@ -117,10 +96,7 @@ pub(crate) extern "C" fn refuse(index: u32) -> CUresult {
         if let Some((entry, logged)) = ENTRIES.get(index as usize).zip(LOGGED.get(index as usize))
             && !logged.swap(true, Ordering::Relaxed)
         {
-            crate::log::line(format_args!(
-                "{} is not supported",
-                entry.name.to_string_lossy()
-            ));
+            crate::log::line(format_args!("{} is not supported", entry.name.to_string_lossy()));
         }
         CUresult::CUDA_ERROR_NOT_SUPPORTED
     })
@@ -157,30 +133,15 @@ mod tests {
     fn every_name_has_an_answer_under_every_decision() {
         let known = 0x1000 as *mut c_void;
         let symbol = |name: &CStr| (name != c"cuInit").then_some(known);
-        for filling in [
-            Filling::Served,
-            Filling::Bypassed(&symbol),
-            Filling::NoDevice,
-            Filling::Failed(805),
-            Filling::Stranger,
-        ] {
+        for filling in [Filling::Served, Filling::Bypassed(&symbol), Filling::NoDevice, Filling::Failed(805), Filling::Stranger] {
             for entry in &ENTRIES {
                 let word = target(&filling, entry);
                 assert!(!word.is_null(), "{:?}", entry.name);
-                assert_ne!(
-                    word, first_call as *const () as *mut c_void,
-                    "{:?}",
-                    entry.name
-                );
+                assert_ne!(word, first_call as *const () as *mut c_void, "{:?}", entry.name);
                 if matches!(filling, Filling::Bypassed(_)) {
                     assert_eq!(word == known, entry.name != c"cuInit", "{:?}", entry.name);
                 } else if entry.always {
-                    assert_eq!(
-                        Some(word),
-                        entry
-                            .implementation
-                            .map(|code| code as *const () as *mut c_void)
-                    );
+                    assert_eq!(Some(word), entry.implementation.map(|code| code as *const () as *mut c_void));
                 }
             }
         }

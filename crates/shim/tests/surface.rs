@@ -61,13 +61,7 @@ fn play(part: &str, variables: &[(&str, &Path)]) {
         child.env(name, value);
     }
     let output = child.output().expect("the test program starts again");
-    assert!(
-        output.status.success(),
-        "{part}: {}\n{}\n{}",
-        output.status,
-        String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr)
-    );
+    assert!(output.status.success(), "{part}: {}\n{}\n{}", output.status, String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
 }
 
 struct Program {
@@ -101,9 +95,7 @@ impl Program {
     }
 
     fn launch(&self) -> u32 {
-        type Launch = unsafe extern "C" fn(
-            usize, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, usize, usize, usize,
-        ) -> u32;
+        type Launch = unsafe extern "C" fn(usize, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, usize, usize, usize) -> u32;
         // SAFETY: the played driver only compares the arguments.
         unsafe { self.function::<Launch>(c"cuLaunchKernel")(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11) }
     }
@@ -166,9 +158,7 @@ fn no_device(program: &Program) {
     type Find = unsafe extern "C" fn(*const c_char, *mut *mut c_void, c_int, u64, *mut c_int) -> u32;
     let (mut found, mut status) = (std::ptr::null_mut(), -1);
     // SAFETY: as the manual has it.
-    let code = unsafe {
-        program.function::<Find>(c"cuGetProcAddress_v2")(c"cuMemAlloc".as_ptr(), &mut found, 13000, 0, &mut status)
-    };
+    let code = unsafe { program.function::<Find>(c"cuGetProcAddress_v2")(c"cuMemAlloc".as_ptr(), &mut found, 13000, 0, &mut status) };
     assert_eq!((code, status), (0, 0));
     let exported = program.function::<unsafe extern "C" fn()>(c"cuMemAlloc_v2");
     assert_eq!(found, exported as *mut c_void, "the same address as the dynamic linker gives");

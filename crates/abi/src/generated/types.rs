@@ -212,8 +212,7 @@ pub struct CUmemFabricHandle_st {
 const _: () = {
     ["Size of CUmemFabricHandle_st"][::core::mem::size_of::<CUmemFabricHandle_st>() - 64usize];
     ["Alignment of CUmemFabricHandle_st"][::core::mem::align_of::<CUmemFabricHandle_st>() - 1usize];
-    ["Offset of field: CUmemFabricHandle_st::data"]
-        [::core::mem::offset_of!(CUmemFabricHandle_st, data) - 0usize];
+    ["Offset of field: CUmemFabricHandle_st::data"][::core::mem::offset_of!(CUmemFabricHandle_st, data) - 0usize];
 };
 impl Default for CUmemFabricHandle_st {
     fn default() -> Self {
@@ -235,8 +234,7 @@ pub struct CUipcEventHandle_st {
 const _: () = {
     ["Size of CUipcEventHandle_st"][::core::mem::size_of::<CUipcEventHandle_st>() - 64usize];
     ["Alignment of CUipcEventHandle_st"][::core::mem::align_of::<CUipcEventHandle_st>() - 1usize];
-    ["Offset of field: CUipcEventHandle_st::reserved"]
-        [::core::mem::offset_of!(CUipcEventHandle_st, reserved) - 0usize];
+    ["Offset of field: CUipcEventHandle_st::reserved"][::core::mem::offset_of!(CUipcEventHandle_st, reserved) - 0usize];
 };
 impl Default for CUipcEventHandle_st {
     fn default() -> Self {
@@ -258,8 +256,7 @@ pub struct CUipcMemHandle_st {
 const _: () = {
     ["Size of CUipcMemHandle_st"][::core::mem::size_of::<CUipcMemHandle_st>() - 64usize];
     ["Alignment of CUipcMemHandle_st"][::core::mem::align_of::<CUipcMemHandle_st>() - 1usize];
-    ["Offset of field: CUipcMemHandle_st::reserved"]
-        [::core::mem::offset_of!(CUipcMemHandle_st, reserved) - 0usize];
+    ["Offset of field: CUipcMemHandle_st::reserved"][::core::mem::offset_of!(CUipcMemHandle_st, reserved) - 0usize];
 };
 impl Default for CUipcMemHandle_st {
     fn default() -> Self {
@@ -351,54 +348,39 @@ impl CUevent_wait_flags_enum {
 pub struct CUevent_wait_flags_enum(pub ::core::ffi::c_uint);
 pub use self::CUevent_wait_flags_enum as CUevent_wait_flags;
 impl CUstreamWaitValue_flags_enum {
-    pub const CU_STREAM_WAIT_VALUE_GEQ: CUstreamWaitValue_flags_enum =
-        CUstreamWaitValue_flags_enum(0);
-    pub const CU_STREAM_WAIT_VALUE_EQ: CUstreamWaitValue_flags_enum =
-        CUstreamWaitValue_flags_enum(1);
-    pub const CU_STREAM_WAIT_VALUE_AND: CUstreamWaitValue_flags_enum =
-        CUstreamWaitValue_flags_enum(2);
-    pub const CU_STREAM_WAIT_VALUE_NOR: CUstreamWaitValue_flags_enum =
-        CUstreamWaitValue_flags_enum(3);
-    pub const CU_STREAM_WAIT_VALUE_FLUSH: CUstreamWaitValue_flags_enum =
-        CUstreamWaitValue_flags_enum(1073741824);
+    pub const CU_STREAM_WAIT_VALUE_GEQ: CUstreamWaitValue_flags_enum = CUstreamWaitValue_flags_enum(0);
+    pub const CU_STREAM_WAIT_VALUE_EQ: CUstreamWaitValue_flags_enum = CUstreamWaitValue_flags_enum(1);
+    pub const CU_STREAM_WAIT_VALUE_AND: CUstreamWaitValue_flags_enum = CUstreamWaitValue_flags_enum(2);
+    pub const CU_STREAM_WAIT_VALUE_NOR: CUstreamWaitValue_flags_enum = CUstreamWaitValue_flags_enum(3);
+    pub const CU_STREAM_WAIT_VALUE_FLUSH: CUstreamWaitValue_flags_enum = CUstreamWaitValue_flags_enum(1073741824);
 }
 #[repr(transparent)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct CUstreamWaitValue_flags_enum(pub ::core::ffi::c_uint);
 pub use self::CUstreamWaitValue_flags_enum as CUstreamWaitValue_flags;
 impl CUstreamWriteValue_flags_enum {
-    pub const CU_STREAM_WRITE_VALUE_DEFAULT: CUstreamWriteValue_flags_enum =
-        CUstreamWriteValue_flags_enum(0);
-    pub const CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER: CUstreamWriteValue_flags_enum =
-        CUstreamWriteValue_flags_enum(1);
+    pub const CU_STREAM_WRITE_VALUE_DEFAULT: CUstreamWriteValue_flags_enum = CUstreamWriteValue_flags_enum(0);
+    pub const CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER: CUstreamWriteValue_flags_enum = CUstreamWriteValue_flags_enum(1);
 }
 #[repr(transparent)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct CUstreamWriteValue_flags_enum(pub ::core::ffi::c_uint);
 pub use self::CUstreamWriteValue_flags_enum as CUstreamWriteValue_flags;
 impl CUstreamBatchMemOpType_enum {
-    pub const CU_STREAM_MEM_OP_WAIT_VALUE_32: CUstreamBatchMemOpType_enum =
-        CUstreamBatchMemOpType_enum(1);
-    pub const CU_STREAM_MEM_OP_WRITE_VALUE_32: CUstreamBatchMemOpType_enum =
-        CUstreamBatchMemOpType_enum(2);
-    pub const CU_STREAM_MEM_OP_WAIT_VALUE_64: CUstreamBatchMemOpType_enum =
-        CUstreamBatchMemOpType_enum(4);
-    pub const CU_STREAM_MEM_OP_WRITE_VALUE_64: CUstreamBatchMemOpType_enum =
-        CUstreamBatchMemOpType_enum(5);
-    pub const CU_STREAM_MEM_OP_BARRIER: CUstreamBatchMemOpType_enum =
-        CUstreamBatchMemOpType_enum(6);
-    pub const CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES: CUstreamBatchMemOpType_enum =
-        CUstreamBatchMemOpType_enum(3);
+    pub const CU_STREAM_MEM_OP_WAIT_VALUE_32: CUstreamBatchMemOpType_enum = CUstreamBatchMemOpType_enum(1);
+    pub const CU_STREAM_MEM_OP_WRITE_VALUE_32: CUstreamBatchMemOpType_enum = CUstreamBatchMemOpType_enum(2);
+    pub const CU_STREAM_MEM_OP_WAIT_VALUE_64: CUstreamBatchMemOpType_enum = CUstreamBatchMemOpType_enum(4);
+    pub const CU_STREAM_MEM_OP_WRITE_VALUE_64: CUstreamBatchMemOpType_enum = CUstreamBatchMemOpType_enum(5);
+    pub const CU_STREAM_MEM_OP_BARRIER: CUstreamBatchMemOpType_enum = CUstreamBatchMemOpType_enum(6);
+    pub const CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES: CUstreamBatchMemOpType_enum = CUstreamBatchMemOpType_enum(3);
 }
 #[repr(transparent)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct CUstreamBatchMemOpType_enum(pub ::core::ffi::c_uint);
 pub use self::CUstreamBatchMemOpType_enum as CUstreamBatchMemOpType;
 impl CUstreamMemoryBarrier_flags_enum {
-    pub const CU_STREAM_MEMORY_BARRIER_TYPE_SYS: CUstreamMemoryBarrier_flags_enum =
-        CUstreamMemoryBarrier_flags_enum(0);
-    pub const CU_STREAM_MEMORY_BARRIER_TYPE_GPU: CUstreamMemoryBarrier_flags_enum =
-        CUstreamMemoryBarrier_flags_enum(1);
+    pub const CU_STREAM_MEMORY_BARRIER_TYPE_SYS: CUstreamMemoryBarrier_flags_enum = CUstreamMemoryBarrier_flags_enum(0);
+    pub const CU_STREAM_MEMORY_BARRIER_TYPE_GPU: CUstreamMemoryBarrier_flags_enum = CUstreamMemoryBarrier_flags_enum(1);
 }
 #[repr(transparent)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
@@ -419,8 +401,7 @@ pub union CUstreamBatchMemOpParams_union {
 pub struct CUstreamBatchMemOpParams_union_CUstreamMemOpWaitValueParams_st {
     pub operation: CUstreamBatchMemOpType,
     pub address: CUdeviceptr,
-    pub __bindgen_anon_1:
-        CUstreamBatchMemOpParams_union_CUstreamMemOpWaitValueParams_st__bindgen_ty_1,
+    pub __bindgen_anon_1: CUstreamBatchMemOpParams_union_CUstreamMemOpWaitValueParams_st__bindgen_ty_1,
     pub flags: ::core::ffi::c_uint,
     pub alias: CUdeviceptr,
 }
@@ -433,25 +414,13 @@ pub union CUstreamBatchMemOpParams_union_CUstreamMemOpWaitValueParams_st__bindge
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of CUstreamBatchMemOpParams_union_CUstreamMemOpWaitValueParams_st__bindgen_ty_1"]
-        [::core::mem::size_of::<
-            CUstreamBatchMemOpParams_union_CUstreamMemOpWaitValueParams_st__bindgen_ty_1,
-        >() - 8usize];
+        [::core::mem::size_of::<CUstreamBatchMemOpParams_union_CUstreamMemOpWaitValueParams_st__bindgen_ty_1>() - 8usize];
     ["Alignment of CUstreamBatchMemOpParams_union_CUstreamMemOpWaitValueParams_st__bindgen_ty_1"]
-        [::core::mem::align_of::<
-            CUstreamBatchMemOpParams_union_CUstreamMemOpWaitValueParams_st__bindgen_ty_1,
-        >() - 8usize];
-    [
-        "Offset of field: CUstreamBatchMemOpParams_union_CUstreamMemOpWaitValueParams_st__bindgen_ty_1::value",
-    ][::core::mem::offset_of!(
-        CUstreamBatchMemOpParams_union_CUstreamMemOpWaitValueParams_st__bindgen_ty_1,
-        value
-    ) - 0usize];
-    [
-        "Offset of field: CUstreamBatchMemOpParams_union_CUstreamMemOpWaitValueParams_st__bindgen_ty_1::value64",
-    ][::core::mem::offset_of!(
-        CUstreamBatchMemOpParams_union_CUstreamMemOpWaitValueParams_st__bindgen_ty_1,
-        value64
-    ) - 0usize];
+        [::core::mem::align_of::<CUstreamBatchMemOpParams_union_CUstreamMemOpWaitValueParams_st__bindgen_ty_1>() - 8usize];
+    ["Offset of field: CUstreamBatchMemOpParams_union_CUstreamMemOpWaitValueParams_st__bindgen_ty_1::value"]
+        [::core::mem::offset_of!(CUstreamBatchMemOpParams_union_CUstreamMemOpWaitValueParams_st__bindgen_ty_1, value) - 0usize];
+    ["Offset of field: CUstreamBatchMemOpParams_union_CUstreamMemOpWaitValueParams_st__bindgen_ty_1::value64"]
+        [::core::mem::offset_of!(CUstreamBatchMemOpParams_union_CUstreamMemOpWaitValueParams_st__bindgen_ty_1, value64) - 0usize];
 };
 impl Default for CUstreamBatchMemOpParams_union_CUstreamMemOpWaitValueParams_st__bindgen_ty_1 {
     fn default() -> Self {
@@ -464,32 +433,18 @@ impl Default for CUstreamBatchMemOpParams_union_CUstreamMemOpWaitValueParams_st_
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of CUstreamBatchMemOpParams_union_CUstreamMemOpWaitValueParams_st"][::core::mem::size_of::<
-        CUstreamBatchMemOpParams_union_CUstreamMemOpWaitValueParams_st,
-    >() - 40usize];
+    ["Size of CUstreamBatchMemOpParams_union_CUstreamMemOpWaitValueParams_st"]
+        [::core::mem::size_of::<CUstreamBatchMemOpParams_union_CUstreamMemOpWaitValueParams_st>() - 40usize];
     ["Alignment of CUstreamBatchMemOpParams_union_CUstreamMemOpWaitValueParams_st"]
-        [::core::mem::align_of::<CUstreamBatchMemOpParams_union_CUstreamMemOpWaitValueParams_st>()
-            - 8usize];
+        [::core::mem::align_of::<CUstreamBatchMemOpParams_union_CUstreamMemOpWaitValueParams_st>() - 8usize];
     ["Offset of field: CUstreamBatchMemOpParams_union_CUstreamMemOpWaitValueParams_st::operation"]
-        [::core::mem::offset_of!(
-            CUstreamBatchMemOpParams_union_CUstreamMemOpWaitValueParams_st,
-            operation
-        ) - 0usize];
-    ["Offset of field: CUstreamBatchMemOpParams_union_CUstreamMemOpWaitValueParams_st::address"][::core::mem::offset_of!(
-        CUstreamBatchMemOpParams_union_CUstreamMemOpWaitValueParams_st,
-        address
-    )
-        - 8usize];
-    ["Offset of field: CUstreamBatchMemOpParams_union_CUstreamMemOpWaitValueParams_st::flags"][::core::mem::offset_of!(
-        CUstreamBatchMemOpParams_union_CUstreamMemOpWaitValueParams_st,
-        flags
-    )
-        - 24usize];
-    ["Offset of field: CUstreamBatchMemOpParams_union_CUstreamMemOpWaitValueParams_st::alias"][::core::mem::offset_of!(
-        CUstreamBatchMemOpParams_union_CUstreamMemOpWaitValueParams_st,
-        alias
-    )
-        - 32usize];
+        [::core::mem::offset_of!(CUstreamBatchMemOpParams_union_CUstreamMemOpWaitValueParams_st, operation) - 0usize];
+    ["Offset of field: CUstreamBatchMemOpParams_union_CUstreamMemOpWaitValueParams_st::address"]
+        [::core::mem::offset_of!(CUstreamBatchMemOpParams_union_CUstreamMemOpWaitValueParams_st, address) - 8usize];
+    ["Offset of field: CUstreamBatchMemOpParams_union_CUstreamMemOpWaitValueParams_st::flags"]
+        [::core::mem::offset_of!(CUstreamBatchMemOpParams_union_CUstreamMemOpWaitValueParams_st, flags) - 24usize];
+    ["Offset of field: CUstreamBatchMemOpParams_union_CUstreamMemOpWaitValueParams_st::alias"]
+        [::core::mem::offset_of!(CUstreamBatchMemOpParams_union_CUstreamMemOpWaitValueParams_st, alias) - 32usize];
 };
 impl Default for CUstreamBatchMemOpParams_union_CUstreamMemOpWaitValueParams_st {
     fn default() -> Self {
@@ -505,8 +460,7 @@ impl Default for CUstreamBatchMemOpParams_union_CUstreamMemOpWaitValueParams_st 
 pub struct CUstreamBatchMemOpParams_union_CUstreamMemOpWriteValueParams_st {
     pub operation: CUstreamBatchMemOpType,
     pub address: CUdeviceptr,
-    pub __bindgen_anon_1:
-        CUstreamBatchMemOpParams_union_CUstreamMemOpWriteValueParams_st__bindgen_ty_1,
+    pub __bindgen_anon_1: CUstreamBatchMemOpParams_union_CUstreamMemOpWriteValueParams_st__bindgen_ty_1,
     pub flags: ::core::ffi::c_uint,
     pub alias: CUdeviceptr,
 }
@@ -519,25 +473,13 @@ pub union CUstreamBatchMemOpParams_union_CUstreamMemOpWriteValueParams_st__bindg
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of CUstreamBatchMemOpParams_union_CUstreamMemOpWriteValueParams_st__bindgen_ty_1"]
-        [::core::mem::size_of::<
-            CUstreamBatchMemOpParams_union_CUstreamMemOpWriteValueParams_st__bindgen_ty_1,
-        >() - 8usize];
+        [::core::mem::size_of::<CUstreamBatchMemOpParams_union_CUstreamMemOpWriteValueParams_st__bindgen_ty_1>() - 8usize];
     ["Alignment of CUstreamBatchMemOpParams_union_CUstreamMemOpWriteValueParams_st__bindgen_ty_1"]
-        [::core::mem::align_of::<
-            CUstreamBatchMemOpParams_union_CUstreamMemOpWriteValueParams_st__bindgen_ty_1,
-        >() - 8usize];
-    [
-        "Offset of field: CUstreamBatchMemOpParams_union_CUstreamMemOpWriteValueParams_st__bindgen_ty_1::value",
-    ][::core::mem::offset_of!(
-        CUstreamBatchMemOpParams_union_CUstreamMemOpWriteValueParams_st__bindgen_ty_1,
-        value
-    ) - 0usize];
-    [
-        "Offset of field: CUstreamBatchMemOpParams_union_CUstreamMemOpWriteValueParams_st__bindgen_ty_1::value64",
-    ][::core::mem::offset_of!(
-        CUstreamBatchMemOpParams_union_CUstreamMemOpWriteValueParams_st__bindgen_ty_1,
-        value64
-    ) - 0usize];
+        [::core::mem::align_of::<CUstreamBatchMemOpParams_union_CUstreamMemOpWriteValueParams_st__bindgen_ty_1>() - 8usize];
+    ["Offset of field: CUstreamBatchMemOpParams_union_CUstreamMemOpWriteValueParams_st__bindgen_ty_1::value"]
+        [::core::mem::offset_of!(CUstreamBatchMemOpParams_union_CUstreamMemOpWriteValueParams_st__bindgen_ty_1, value) - 0usize];
+    ["Offset of field: CUstreamBatchMemOpParams_union_CUstreamMemOpWriteValueParams_st__bindgen_ty_1::value64"]
+        [::core::mem::offset_of!(CUstreamBatchMemOpParams_union_CUstreamMemOpWriteValueParams_st__bindgen_ty_1, value64) - 0usize];
 };
 impl Default for CUstreamBatchMemOpParams_union_CUstreamMemOpWriteValueParams_st__bindgen_ty_1 {
     fn default() -> Self {
@@ -550,32 +492,18 @@ impl Default for CUstreamBatchMemOpParams_union_CUstreamMemOpWriteValueParams_st
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of CUstreamBatchMemOpParams_union_CUstreamMemOpWriteValueParams_st"][::core::mem::size_of::<
-        CUstreamBatchMemOpParams_union_CUstreamMemOpWriteValueParams_st,
-    >() - 40usize];
+    ["Size of CUstreamBatchMemOpParams_union_CUstreamMemOpWriteValueParams_st"]
+        [::core::mem::size_of::<CUstreamBatchMemOpParams_union_CUstreamMemOpWriteValueParams_st>() - 40usize];
     ["Alignment of CUstreamBatchMemOpParams_union_CUstreamMemOpWriteValueParams_st"]
-        [::core::mem::align_of::<CUstreamBatchMemOpParams_union_CUstreamMemOpWriteValueParams_st>(
-        ) - 8usize];
+        [::core::mem::align_of::<CUstreamBatchMemOpParams_union_CUstreamMemOpWriteValueParams_st>() - 8usize];
     ["Offset of field: CUstreamBatchMemOpParams_union_CUstreamMemOpWriteValueParams_st::operation"]
-        [::core::mem::offset_of!(
-            CUstreamBatchMemOpParams_union_CUstreamMemOpWriteValueParams_st,
-            operation
-        ) - 0usize];
-    ["Offset of field: CUstreamBatchMemOpParams_union_CUstreamMemOpWriteValueParams_st::address"][::core::mem::offset_of!(
-        CUstreamBatchMemOpParams_union_CUstreamMemOpWriteValueParams_st,
-        address
-    )
-        - 8usize];
-    ["Offset of field: CUstreamBatchMemOpParams_union_CUstreamMemOpWriteValueParams_st::flags"][::core::mem::offset_of!(
-        CUstreamBatchMemOpParams_union_CUstreamMemOpWriteValueParams_st,
-        flags
-    )
-        - 24usize];
-    ["Offset of field: CUstreamBatchMemOpParams_union_CUstreamMemOpWriteValueParams_st::alias"][::core::mem::offset_of!(
-        CUstreamBatchMemOpParams_union_CUstreamMemOpWriteValueParams_st,
-        alias
-    )
-        - 32usize];
+        [::core::mem::offset_of!(CUstreamBatchMemOpParams_union_CUstreamMemOpWriteValueParams_st, operation) - 0usize];
+    ["Offset of field: CUstreamBatchMemOpParams_union_CUstreamMemOpWriteValueParams_st::address"]
+        [::core::mem::offset_of!(CUstreamBatchMemOpParams_union_CUstreamMemOpWriteValueParams_st, address) - 8usize];
+    ["Offset of field: CUstreamBatchMemOpParams_union_CUstreamMemOpWriteValueParams_st::flags"]
+        [::core::mem::offset_of!(CUstreamBatchMemOpParams_union_CUstreamMemOpWriteValueParams_st, flags) - 24usize];
+    ["Offset of field: CUstreamBatchMemOpParams_union_CUstreamMemOpWriteValueParams_st::alias"]
+        [::core::mem::offset_of!(CUstreamBatchMemOpParams_union_CUstreamMemOpWriteValueParams_st, alias) - 32usize];
 };
 impl Default for CUstreamBatchMemOpParams_union_CUstreamMemOpWriteValueParams_st {
     fn default() -> Self {
@@ -595,25 +523,13 @@ pub struct CUstreamBatchMemOpParams_union_CUstreamMemOpFlushRemoteWritesParams_s
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of CUstreamBatchMemOpParams_union_CUstreamMemOpFlushRemoteWritesParams_st"]
-        [::core::mem::size_of::<
-            CUstreamBatchMemOpParams_union_CUstreamMemOpFlushRemoteWritesParams_st,
-        >() - 8usize];
+        [::core::mem::size_of::<CUstreamBatchMemOpParams_union_CUstreamMemOpFlushRemoteWritesParams_st>() - 8usize];
     ["Alignment of CUstreamBatchMemOpParams_union_CUstreamMemOpFlushRemoteWritesParams_st"]
-        [::core::mem::align_of::<
-            CUstreamBatchMemOpParams_union_CUstreamMemOpFlushRemoteWritesParams_st,
-        >() - 4usize];
-    [
-        "Offset of field: CUstreamBatchMemOpParams_union_CUstreamMemOpFlushRemoteWritesParams_st::operation",
-    ][::core::mem::offset_of!(
-        CUstreamBatchMemOpParams_union_CUstreamMemOpFlushRemoteWritesParams_st,
-        operation
-    ) - 0usize];
-    [
-        "Offset of field: CUstreamBatchMemOpParams_union_CUstreamMemOpFlushRemoteWritesParams_st::flags",
-    ][::core::mem::offset_of!(
-        CUstreamBatchMemOpParams_union_CUstreamMemOpFlushRemoteWritesParams_st,
-        flags
-    ) - 4usize];
+        [::core::mem::align_of::<CUstreamBatchMemOpParams_union_CUstreamMemOpFlushRemoteWritesParams_st>() - 4usize];
+    ["Offset of field: CUstreamBatchMemOpParams_union_CUstreamMemOpFlushRemoteWritesParams_st::operation"]
+        [::core::mem::offset_of!(CUstreamBatchMemOpParams_union_CUstreamMemOpFlushRemoteWritesParams_st, operation) - 0usize];
+    ["Offset of field: CUstreamBatchMemOpParams_union_CUstreamMemOpFlushRemoteWritesParams_st::flags"]
+        [::core::mem::offset_of!(CUstreamBatchMemOpParams_union_CUstreamMemOpFlushRemoteWritesParams_st, flags) - 4usize];
 };
 impl Default for CUstreamBatchMemOpParams_union_CUstreamMemOpFlushRemoteWritesParams_st {
     fn default() -> Self {
@@ -633,22 +549,13 @@ pub struct CUstreamBatchMemOpParams_union_CUstreamMemOpMemoryBarrierParams_st {
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of CUstreamBatchMemOpParams_union_CUstreamMemOpMemoryBarrierParams_st"]
-        [::core::mem::size_of::<CUstreamBatchMemOpParams_union_CUstreamMemOpMemoryBarrierParams_st>(
-        ) - 8usize];
+        [::core::mem::size_of::<CUstreamBatchMemOpParams_union_CUstreamMemOpMemoryBarrierParams_st>() - 8usize];
     ["Alignment of CUstreamBatchMemOpParams_union_CUstreamMemOpMemoryBarrierParams_st"]
-        [::core::mem::align_of::<CUstreamBatchMemOpParams_union_CUstreamMemOpMemoryBarrierParams_st>(
-        ) - 4usize];
-    [
-        "Offset of field: CUstreamBatchMemOpParams_union_CUstreamMemOpMemoryBarrierParams_st::operation",
-    ][::core::mem::offset_of!(
-        CUstreamBatchMemOpParams_union_CUstreamMemOpMemoryBarrierParams_st,
-        operation
-    ) - 0usize];
+        [::core::mem::align_of::<CUstreamBatchMemOpParams_union_CUstreamMemOpMemoryBarrierParams_st>() - 4usize];
+    ["Offset of field: CUstreamBatchMemOpParams_union_CUstreamMemOpMemoryBarrierParams_st::operation"]
+        [::core::mem::offset_of!(CUstreamBatchMemOpParams_union_CUstreamMemOpMemoryBarrierParams_st, operation) - 0usize];
     ["Offset of field: CUstreamBatchMemOpParams_union_CUstreamMemOpMemoryBarrierParams_st::flags"]
-        [::core::mem::offset_of!(
-            CUstreamBatchMemOpParams_union_CUstreamMemOpMemoryBarrierParams_st,
-            flags
-        ) - 4usize];
+        [::core::mem::offset_of!(CUstreamBatchMemOpParams_union_CUstreamMemOpMemoryBarrierParams_st, flags) - 4usize];
 };
 impl Default for CUstreamBatchMemOpParams_union_CUstreamMemOpMemoryBarrierParams_st {
     fn default() -> Self {
@@ -661,22 +568,14 @@ impl Default for CUstreamBatchMemOpParams_union_CUstreamMemOpMemoryBarrierParams
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of CUstreamBatchMemOpParams_union"]
-        [::core::mem::size_of::<CUstreamBatchMemOpParams_union>() - 48usize];
-    ["Alignment of CUstreamBatchMemOpParams_union"]
-        [::core::mem::align_of::<CUstreamBatchMemOpParams_union>() - 8usize];
-    ["Offset of field: CUstreamBatchMemOpParams_union::operation"]
-        [::core::mem::offset_of!(CUstreamBatchMemOpParams_union, operation) - 0usize];
-    ["Offset of field: CUstreamBatchMemOpParams_union::waitValue"]
-        [::core::mem::offset_of!(CUstreamBatchMemOpParams_union, waitValue) - 0usize];
-    ["Offset of field: CUstreamBatchMemOpParams_union::writeValue"]
-        [::core::mem::offset_of!(CUstreamBatchMemOpParams_union, writeValue) - 0usize];
-    ["Offset of field: CUstreamBatchMemOpParams_union::flushRemoteWrites"]
-        [::core::mem::offset_of!(CUstreamBatchMemOpParams_union, flushRemoteWrites) - 0usize];
-    ["Offset of field: CUstreamBatchMemOpParams_union::memoryBarrier"]
-        [::core::mem::offset_of!(CUstreamBatchMemOpParams_union, memoryBarrier) - 0usize];
-    ["Offset of field: CUstreamBatchMemOpParams_union::pad"]
-        [::core::mem::offset_of!(CUstreamBatchMemOpParams_union, pad) - 0usize];
+    ["Size of CUstreamBatchMemOpParams_union"][::core::mem::size_of::<CUstreamBatchMemOpParams_union>() - 48usize];
+    ["Alignment of CUstreamBatchMemOpParams_union"][::core::mem::align_of::<CUstreamBatchMemOpParams_union>() - 8usize];
+    ["Offset of field: CUstreamBatchMemOpParams_union::operation"][::core::mem::offset_of!(CUstreamBatchMemOpParams_union, operation) - 0usize];
+    ["Offset of field: CUstreamBatchMemOpParams_union::waitValue"][::core::mem::offset_of!(CUstreamBatchMemOpParams_union, waitValue) - 0usize];
+    ["Offset of field: CUstreamBatchMemOpParams_union::writeValue"][::core::mem::offset_of!(CUstreamBatchMemOpParams_union, writeValue) - 0usize];
+    ["Offset of field: CUstreamBatchMemOpParams_union::flushRemoteWrites"][::core::mem::offset_of!(CUstreamBatchMemOpParams_union, flushRemoteWrites) - 0usize];
+    ["Offset of field: CUstreamBatchMemOpParams_union::memoryBarrier"][::core::mem::offset_of!(CUstreamBatchMemOpParams_union, memoryBarrier) - 0usize];
+    ["Offset of field: CUstreamBatchMemOpParams_union::pad"][::core::mem::offset_of!(CUstreamBatchMemOpParams_union, pad) - 0usize];
 };
 impl Default for CUstreamBatchMemOpParams_union {
     fn default() -> Self {
@@ -699,18 +598,12 @@ pub struct CUDA_BATCH_MEM_OP_NODE_PARAMS_v1_st {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of CUDA_BATCH_MEM_OP_NODE_PARAMS_v1_st"]
-        [::core::mem::size_of::<CUDA_BATCH_MEM_OP_NODE_PARAMS_v1_st>() - 32usize];
-    ["Alignment of CUDA_BATCH_MEM_OP_NODE_PARAMS_v1_st"]
-        [::core::mem::align_of::<CUDA_BATCH_MEM_OP_NODE_PARAMS_v1_st>() - 8usize];
-    ["Offset of field: CUDA_BATCH_MEM_OP_NODE_PARAMS_v1_st::ctx"]
-        [::core::mem::offset_of!(CUDA_BATCH_MEM_OP_NODE_PARAMS_v1_st, ctx) - 0usize];
-    ["Offset of field: CUDA_BATCH_MEM_OP_NODE_PARAMS_v1_st::count"]
-        [::core::mem::offset_of!(CUDA_BATCH_MEM_OP_NODE_PARAMS_v1_st, count) - 8usize];
-    ["Offset of field: CUDA_BATCH_MEM_OP_NODE_PARAMS_v1_st::paramArray"]
-        [::core::mem::offset_of!(CUDA_BATCH_MEM_OP_NODE_PARAMS_v1_st, paramArray) - 16usize];
-    ["Offset of field: CUDA_BATCH_MEM_OP_NODE_PARAMS_v1_st::flags"]
-        [::core::mem::offset_of!(CUDA_BATCH_MEM_OP_NODE_PARAMS_v1_st, flags) - 24usize];
+    ["Size of CUDA_BATCH_MEM_OP_NODE_PARAMS_v1_st"][::core::mem::size_of::<CUDA_BATCH_MEM_OP_NODE_PARAMS_v1_st>() - 32usize];
+    ["Alignment of CUDA_BATCH_MEM_OP_NODE_PARAMS_v1_st"][::core::mem::align_of::<CUDA_BATCH_MEM_OP_NODE_PARAMS_v1_st>() - 8usize];
+    ["Offset of field: CUDA_BATCH_MEM_OP_NODE_PARAMS_v1_st::ctx"][::core::mem::offset_of!(CUDA_BATCH_MEM_OP_NODE_PARAMS_v1_st, ctx) - 0usize];
+    ["Offset of field: CUDA_BATCH_MEM_OP_NODE_PARAMS_v1_st::count"][::core::mem::offset_of!(CUDA_BATCH_MEM_OP_NODE_PARAMS_v1_st, count) - 8usize];
+    ["Offset of field: CUDA_BATCH_MEM_OP_NODE_PARAMS_v1_st::paramArray"][::core::mem::offset_of!(CUDA_BATCH_MEM_OP_NODE_PARAMS_v1_st, paramArray) - 16usize];
+    ["Offset of field: CUDA_BATCH_MEM_OP_NODE_PARAMS_v1_st::flags"][::core::mem::offset_of!(CUDA_BATCH_MEM_OP_NODE_PARAMS_v1_st, flags) - 24usize];
 };
 impl Default for CUDA_BATCH_MEM_OP_NODE_PARAMS_v1_st {
     fn default() -> Self {
@@ -733,18 +626,12 @@ pub struct CUDA_BATCH_MEM_OP_NODE_PARAMS_v2_st {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of CUDA_BATCH_MEM_OP_NODE_PARAMS_v2_st"]
-        [::core::mem::size_of::<CUDA_BATCH_MEM_OP_NODE_PARAMS_v2_st>() - 32usize];
-    ["Alignment of CUDA_BATCH_MEM_OP_NODE_PARAMS_v2_st"]
-        [::core::mem::align_of::<CUDA_BATCH_MEM_OP_NODE_PARAMS_v2_st>() - 8usize];
-    ["Offset of field: CUDA_BATCH_MEM_OP_NODE_PARAMS_v2_st::ctx"]
-        [::core::mem::offset_of!(CUDA_BATCH_MEM_OP_NODE_PARAMS_v2_st, ctx) - 0usize];
-    ["Offset of field: CUDA_BATCH_MEM_OP_NODE_PARAMS_v2_st::count"]
-        [::core::mem::offset_of!(CUDA_BATCH_MEM_OP_NODE_PARAMS_v2_st, count) - 8usize];
-    ["Offset of field: CUDA_BATCH_MEM_OP_NODE_PARAMS_v2_st::paramArray"]
-        [::core::mem::offset_of!(CUDA_BATCH_MEM_OP_NODE_PARAMS_v2_st, paramArray) - 16usize];
-    ["Offset of field: CUDA_BATCH_MEM_OP_NODE_PARAMS_v2_st::flags"]
-        [::core::mem::offset_of!(CUDA_BATCH_MEM_OP_NODE_PARAMS_v2_st, flags) - 24usize];
+    ["Size of CUDA_BATCH_MEM_OP_NODE_PARAMS_v2_st"][::core::mem::size_of::<CUDA_BATCH_MEM_OP_NODE_PARAMS_v2_st>() - 32usize];
+    ["Alignment of CUDA_BATCH_MEM_OP_NODE_PARAMS_v2_st"][::core::mem::align_of::<CUDA_BATCH_MEM_OP_NODE_PARAMS_v2_st>() - 8usize];
+    ["Offset of field: CUDA_BATCH_MEM_OP_NODE_PARAMS_v2_st::ctx"][::core::mem::offset_of!(CUDA_BATCH_MEM_OP_NODE_PARAMS_v2_st, ctx) - 0usize];
+    ["Offset of field: CUDA_BATCH_MEM_OP_NODE_PARAMS_v2_st::count"][::core::mem::offset_of!(CUDA_BATCH_MEM_OP_NODE_PARAMS_v2_st, count) - 8usize];
+    ["Offset of field: CUDA_BATCH_MEM_OP_NODE_PARAMS_v2_st::paramArray"][::core::mem::offset_of!(CUDA_BATCH_MEM_OP_NODE_PARAMS_v2_st, paramArray) - 16usize];
+    ["Offset of field: CUDA_BATCH_MEM_OP_NODE_PARAMS_v2_st::flags"][::core::mem::offset_of!(CUDA_BATCH_MEM_OP_NODE_PARAMS_v2_st, flags) - 24usize];
 };
 impl Default for CUDA_BATCH_MEM_OP_NODE_PARAMS_v2_st {
     fn default() -> Self {
@@ -758,26 +645,22 @@ impl Default for CUDA_BATCH_MEM_OP_NODE_PARAMS_v2_st {
 pub type CUDA_BATCH_MEM_OP_NODE_PARAMS_v2 = CUDA_BATCH_MEM_OP_NODE_PARAMS_v2_st;
 impl CUoccupancy_flags_enum {
     pub const CU_OCCUPANCY_DEFAULT: CUoccupancy_flags_enum = CUoccupancy_flags_enum(0);
-    pub const CU_OCCUPANCY_DISABLE_CACHING_OVERRIDE: CUoccupancy_flags_enum =
-        CUoccupancy_flags_enum(1);
+    pub const CU_OCCUPANCY_DISABLE_CACHING_OVERRIDE: CUoccupancy_flags_enum = CUoccupancy_flags_enum(1);
 }
 #[repr(transparent)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct CUoccupancy_flags_enum(pub ::core::ffi::c_uint);
 pub use self::CUoccupancy_flags_enum as CUoccupancy_flags;
 impl CUstreamUpdateCaptureDependencies_flags_enum {
-    pub const CU_STREAM_ADD_CAPTURE_DEPENDENCIES: CUstreamUpdateCaptureDependencies_flags_enum =
-        CUstreamUpdateCaptureDependencies_flags_enum(0);
-    pub const CU_STREAM_SET_CAPTURE_DEPENDENCIES: CUstreamUpdateCaptureDependencies_flags_enum =
-        CUstreamUpdateCaptureDependencies_flags_enum(1);
+    pub const CU_STREAM_ADD_CAPTURE_DEPENDENCIES: CUstreamUpdateCaptureDependencies_flags_enum = CUstreamUpdateCaptureDependencies_flags_enum(0);
+    pub const CU_STREAM_SET_CAPTURE_DEPENDENCIES: CUstreamUpdateCaptureDependencies_flags_enum = CUstreamUpdateCaptureDependencies_flags_enum(1);
 }
 #[repr(transparent)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct CUstreamUpdateCaptureDependencies_flags_enum(pub ::core::ffi::c_uint);
 pub use self::CUstreamUpdateCaptureDependencies_flags_enum as CUstreamUpdateCaptureDependencies_flags;
 impl CUasyncNotificationType_enum {
-    pub const CU_ASYNC_NOTIFICATION_TYPE_OVER_BUDGET: CUasyncNotificationType_enum =
-        CUasyncNotificationType_enum(1);
+    pub const CU_ASYNC_NOTIFICATION_TYPE_OVER_BUDGET: CUasyncNotificationType_enum = CUasyncNotificationType_enum(1);
 }
 #[repr(transparent)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
@@ -803,21 +686,15 @@ pub struct CUasyncNotificationInfo_st__bindgen_ty_1__bindgen_ty_1 {
 const _: () = {
     ["Size of CUasyncNotificationInfo_st__bindgen_ty_1__bindgen_ty_1"]
         [::core::mem::size_of::<CUasyncNotificationInfo_st__bindgen_ty_1__bindgen_ty_1>() - 8usize];
-    ["Alignment of CUasyncNotificationInfo_st__bindgen_ty_1__bindgen_ty_1"][::core::mem::align_of::<
-        CUasyncNotificationInfo_st__bindgen_ty_1__bindgen_ty_1,
-    >() - 8usize];
-    ["Offset of field: CUasyncNotificationInfo_st__bindgen_ty_1__bindgen_ty_1::bytesOverBudget"][::core::mem::offset_of!(
-        CUasyncNotificationInfo_st__bindgen_ty_1__bindgen_ty_1,
-        bytesOverBudget
-    )
-        - 0usize];
+    ["Alignment of CUasyncNotificationInfo_st__bindgen_ty_1__bindgen_ty_1"]
+        [::core::mem::align_of::<CUasyncNotificationInfo_st__bindgen_ty_1__bindgen_ty_1>() - 8usize];
+    ["Offset of field: CUasyncNotificationInfo_st__bindgen_ty_1__bindgen_ty_1::bytesOverBudget"]
+        [::core::mem::offset_of!(CUasyncNotificationInfo_st__bindgen_ty_1__bindgen_ty_1, bytesOverBudget) - 0usize];
 };
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of CUasyncNotificationInfo_st__bindgen_ty_1"]
-        [::core::mem::size_of::<CUasyncNotificationInfo_st__bindgen_ty_1>() - 8usize];
-    ["Alignment of CUasyncNotificationInfo_st__bindgen_ty_1"]
-        [::core::mem::align_of::<CUasyncNotificationInfo_st__bindgen_ty_1>() - 8usize];
+    ["Size of CUasyncNotificationInfo_st__bindgen_ty_1"][::core::mem::size_of::<CUasyncNotificationInfo_st__bindgen_ty_1>() - 8usize];
+    ["Alignment of CUasyncNotificationInfo_st__bindgen_ty_1"][::core::mem::align_of::<CUasyncNotificationInfo_st__bindgen_ty_1>() - 8usize];
     ["Offset of field: CUasyncNotificationInfo_st__bindgen_ty_1::overBudget"]
         [::core::mem::offset_of!(CUasyncNotificationInfo_st__bindgen_ty_1, overBudget) - 0usize];
 };
@@ -832,14 +709,10 @@ impl Default for CUasyncNotificationInfo_st__bindgen_ty_1 {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of CUasyncNotificationInfo_st"]
-        [::core::mem::size_of::<CUasyncNotificationInfo_st>() - 16usize];
-    ["Alignment of CUasyncNotificationInfo_st"]
-        [::core::mem::align_of::<CUasyncNotificationInfo_st>() - 8usize];
-    ["Offset of field: CUasyncNotificationInfo_st::type_"]
-        [::core::mem::offset_of!(CUasyncNotificationInfo_st, type_) - 0usize];
-    ["Offset of field: CUasyncNotificationInfo_st::info"]
-        [::core::mem::offset_of!(CUasyncNotificationInfo_st, info) - 8usize];
+    ["Size of CUasyncNotificationInfo_st"][::core::mem::size_of::<CUasyncNotificationInfo_st>() - 16usize];
+    ["Alignment of CUasyncNotificationInfo_st"][::core::mem::align_of::<CUasyncNotificationInfo_st>() - 8usize];
+    ["Offset of field: CUasyncNotificationInfo_st::type_"][::core::mem::offset_of!(CUasyncNotificationInfo_st, type_) - 0usize];
+    ["Offset of field: CUasyncNotificationInfo_st::info"][::core::mem::offset_of!(CUasyncNotificationInfo_st, info) - 8usize];
 };
 impl Default for CUasyncNotificationInfo_st {
     fn default() -> Self {
@@ -851,13 +724,8 @@ impl Default for CUasyncNotificationInfo_st {
     }
 }
 pub type CUasyncNotificationInfo = CUasyncNotificationInfo_st;
-pub type CUasyncCallback = ::core::option::Option<
-    unsafe extern "C" fn(
-        info: *mut CUasyncNotificationInfo,
-        userData: *mut ::core::ffi::c_void,
-        callback: CUasyncCallbackHandle,
-    ),
->;
+pub type CUasyncCallback =
+    ::core::option::Option<unsafe extern "C" fn(info: *mut CUasyncNotificationInfo, userData: *mut ::core::ffi::c_void, callback: CUasyncCallbackHandle)>;
 impl CUarray_format_enum {
     pub const CU_AD_FORMAT_UNSIGNED_INT8: CUarray_format_enum = CUarray_format_enum(1);
     pub const CU_AD_FORMAT_UNSIGNED_INT16: CUarray_format_enum = CUarray_format_enum(2);
@@ -935,305 +803,159 @@ impl CUfilter_mode_enum {
 pub struct CUfilter_mode_enum(pub ::core::ffi::c_uint);
 pub use self::CUfilter_mode_enum as CUfilter_mode;
 impl CUdevice_attribute_enum {
-    pub const CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(1);
-    pub const CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(2);
-    pub const CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(3);
-    pub const CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(4);
-    pub const CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(5);
-    pub const CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(6);
-    pub const CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(7);
-    pub const CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(8);
-    pub const CU_DEVICE_ATTRIBUTE_SHARED_MEMORY_PER_BLOCK: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(8);
-    pub const CU_DEVICE_ATTRIBUTE_TOTAL_CONSTANT_MEMORY: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(9);
+    pub const CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK: CUdevice_attribute_enum = CUdevice_attribute_enum(1);
+    pub const CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X: CUdevice_attribute_enum = CUdevice_attribute_enum(2);
+    pub const CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y: CUdevice_attribute_enum = CUdevice_attribute_enum(3);
+    pub const CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z: CUdevice_attribute_enum = CUdevice_attribute_enum(4);
+    pub const CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X: CUdevice_attribute_enum = CUdevice_attribute_enum(5);
+    pub const CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y: CUdevice_attribute_enum = CUdevice_attribute_enum(6);
+    pub const CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z: CUdevice_attribute_enum = CUdevice_attribute_enum(7);
+    pub const CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK: CUdevice_attribute_enum = CUdevice_attribute_enum(8);
+    pub const CU_DEVICE_ATTRIBUTE_SHARED_MEMORY_PER_BLOCK: CUdevice_attribute_enum = CUdevice_attribute_enum(8);
+    pub const CU_DEVICE_ATTRIBUTE_TOTAL_CONSTANT_MEMORY: CUdevice_attribute_enum = CUdevice_attribute_enum(9);
     pub const CU_DEVICE_ATTRIBUTE_WARP_SIZE: CUdevice_attribute_enum = CUdevice_attribute_enum(10);
     pub const CU_DEVICE_ATTRIBUTE_MAX_PITCH: CUdevice_attribute_enum = CUdevice_attribute_enum(11);
-    pub const CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(12);
-    pub const CU_DEVICE_ATTRIBUTE_REGISTERS_PER_BLOCK: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(12);
+    pub const CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK: CUdevice_attribute_enum = CUdevice_attribute_enum(12);
+    pub const CU_DEVICE_ATTRIBUTE_REGISTERS_PER_BLOCK: CUdevice_attribute_enum = CUdevice_attribute_enum(12);
     pub const CU_DEVICE_ATTRIBUTE_CLOCK_RATE: CUdevice_attribute_enum = CUdevice_attribute_enum(13);
-    pub const CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(14);
-    pub const CU_DEVICE_ATTRIBUTE_GPU_OVERLAP: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(15);
-    pub const CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(16);
-    pub const CU_DEVICE_ATTRIBUTE_KERNEL_EXEC_TIMEOUT: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(17);
+    pub const CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT: CUdevice_attribute_enum = CUdevice_attribute_enum(14);
+    pub const CU_DEVICE_ATTRIBUTE_GPU_OVERLAP: CUdevice_attribute_enum = CUdevice_attribute_enum(15);
+    pub const CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT: CUdevice_attribute_enum = CUdevice_attribute_enum(16);
+    pub const CU_DEVICE_ATTRIBUTE_KERNEL_EXEC_TIMEOUT: CUdevice_attribute_enum = CUdevice_attribute_enum(17);
     pub const CU_DEVICE_ATTRIBUTE_INTEGRATED: CUdevice_attribute_enum = CUdevice_attribute_enum(18);
-    pub const CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(19);
-    pub const CU_DEVICE_ATTRIBUTE_COMPUTE_MODE: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(20);
-    pub const CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE1D_WIDTH: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(21);
-    pub const CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE2D_WIDTH: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(22);
-    pub const CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE2D_HEIGHT: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(23);
-    pub const CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE3D_WIDTH: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(24);
-    pub const CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE3D_HEIGHT: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(25);
-    pub const CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE3D_DEPTH: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(26);
-    pub const CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE2D_LAYERED_WIDTH: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(27);
-    pub const CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE2D_LAYERED_HEIGHT: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(28);
-    pub const CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE2D_LAYERED_LAYERS: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(29);
-    pub const CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE2D_ARRAY_WIDTH: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(27);
-    pub const CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE2D_ARRAY_HEIGHT: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(28);
-    pub const CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE2D_ARRAY_NUMSLICES: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(29);
-    pub const CU_DEVICE_ATTRIBUTE_SURFACE_ALIGNMENT: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(30);
-    pub const CU_DEVICE_ATTRIBUTE_CONCURRENT_KERNELS: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(31);
-    pub const CU_DEVICE_ATTRIBUTE_ECC_ENABLED: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(32);
+    pub const CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY: CUdevice_attribute_enum = CUdevice_attribute_enum(19);
+    pub const CU_DEVICE_ATTRIBUTE_COMPUTE_MODE: CUdevice_attribute_enum = CUdevice_attribute_enum(20);
+    pub const CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE1D_WIDTH: CUdevice_attribute_enum = CUdevice_attribute_enum(21);
+    pub const CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE2D_WIDTH: CUdevice_attribute_enum = CUdevice_attribute_enum(22);
+    pub const CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE2D_HEIGHT: CUdevice_attribute_enum = CUdevice_attribute_enum(23);
+    pub const CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE3D_WIDTH: CUdevice_attribute_enum = CUdevice_attribute_enum(24);
+    pub const CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE3D_HEIGHT: CUdevice_attribute_enum = CUdevice_attribute_enum(25);
+    pub const CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE3D_DEPTH: CUdevice_attribute_enum = CUdevice_attribute_enum(26);
+    pub const CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE2D_LAYERED_WIDTH: CUdevice_attribute_enum = CUdevice_attribute_enum(27);
+    pub const CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE2D_LAYERED_HEIGHT: CUdevice_attribute_enum = CUdevice_attribute_enum(28);
+    pub const CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE2D_LAYERED_LAYERS: CUdevice_attribute_enum = CUdevice_attribute_enum(29);
+    pub const CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE2D_ARRAY_WIDTH: CUdevice_attribute_enum = CUdevice_attribute_enum(27);
+    pub const CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE2D_ARRAY_HEIGHT: CUdevice_attribute_enum = CUdevice_attribute_enum(28);
+    pub const CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE2D_ARRAY_NUMSLICES: CUdevice_attribute_enum = CUdevice_attribute_enum(29);
+    pub const CU_DEVICE_ATTRIBUTE_SURFACE_ALIGNMENT: CUdevice_attribute_enum = CUdevice_attribute_enum(30);
+    pub const CU_DEVICE_ATTRIBUTE_CONCURRENT_KERNELS: CUdevice_attribute_enum = CUdevice_attribute_enum(31);
+    pub const CU_DEVICE_ATTRIBUTE_ECC_ENABLED: CUdevice_attribute_enum = CUdevice_attribute_enum(32);
     pub const CU_DEVICE_ATTRIBUTE_PCI_BUS_ID: CUdevice_attribute_enum = CUdevice_attribute_enum(33);
-    pub const CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(34);
+    pub const CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID: CUdevice_attribute_enum = CUdevice_attribute_enum(34);
     pub const CU_DEVICE_ATTRIBUTE_TCC_DRIVER: CUdevice_attribute_enum = CUdevice_attribute_enum(35);
-    pub const CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(36);
-    pub const CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(37);
-    pub const CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(38);
-    pub const CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(39);
-    pub const CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(40);
-    pub const CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(41);
-    pub const CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE1D_LAYERED_WIDTH: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(42);
-    pub const CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE1D_LAYERED_LAYERS: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(43);
-    pub const CU_DEVICE_ATTRIBUTE_CAN_TEX2D_GATHER: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(44);
-    pub const CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE2D_GATHER_WIDTH: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(45);
-    pub const CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE2D_GATHER_HEIGHT: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(46);
-    pub const CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE3D_WIDTH_ALTERNATE: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(47);
-    pub const CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE3D_HEIGHT_ALTERNATE: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(48);
-    pub const CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE3D_DEPTH_ALTERNATE: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(49);
-    pub const CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(50);
-    pub const CU_DEVICE_ATTRIBUTE_TEXTURE_PITCH_ALIGNMENT: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(51);
-    pub const CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURECUBEMAP_WIDTH: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(52);
-    pub const CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURECUBEMAP_LAYERED_WIDTH: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(53);
-    pub const CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURECUBEMAP_LAYERED_LAYERS: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(54);
-    pub const CU_DEVICE_ATTRIBUTE_MAXIMUM_SURFACE1D_WIDTH: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(55);
-    pub const CU_DEVICE_ATTRIBUTE_MAXIMUM_SURFACE2D_WIDTH: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(56);
-    pub const CU_DEVICE_ATTRIBUTE_MAXIMUM_SURFACE2D_HEIGHT: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(57);
-    pub const CU_DEVICE_ATTRIBUTE_MAXIMUM_SURFACE3D_WIDTH: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(58);
-    pub const CU_DEVICE_ATTRIBUTE_MAXIMUM_SURFACE3D_HEIGHT: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(59);
-    pub const CU_DEVICE_ATTRIBUTE_MAXIMUM_SURFACE3D_DEPTH: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(60);
-    pub const CU_DEVICE_ATTRIBUTE_MAXIMUM_SURFACE1D_LAYERED_WIDTH: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(61);
-    pub const CU_DEVICE_ATTRIBUTE_MAXIMUM_SURFACE1D_LAYERED_LAYERS: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(62);
-    pub const CU_DEVICE_ATTRIBUTE_MAXIMUM_SURFACE2D_LAYERED_WIDTH: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(63);
-    pub const CU_DEVICE_ATTRIBUTE_MAXIMUM_SURFACE2D_LAYERED_HEIGHT: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(64);
-    pub const CU_DEVICE_ATTRIBUTE_MAXIMUM_SURFACE2D_LAYERED_LAYERS: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(65);
-    pub const CU_DEVICE_ATTRIBUTE_MAXIMUM_SURFACECUBEMAP_WIDTH: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(66);
-    pub const CU_DEVICE_ATTRIBUTE_MAXIMUM_SURFACECUBEMAP_LAYERED_WIDTH: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(67);
-    pub const CU_DEVICE_ATTRIBUTE_MAXIMUM_SURFACECUBEMAP_LAYERED_LAYERS: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(68);
-    pub const CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE1D_LINEAR_WIDTH: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(69);
-    pub const CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE2D_LINEAR_WIDTH: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(70);
-    pub const CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE2D_LINEAR_HEIGHT: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(71);
-    pub const CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE2D_LINEAR_PITCH: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(72);
-    pub const CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE2D_MIPMAPPED_WIDTH: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(73);
-    pub const CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE2D_MIPMAPPED_HEIGHT: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(74);
-    pub const CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(75);
-    pub const CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(76);
-    pub const CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE1D_MIPMAPPED_WIDTH: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(77);
-    pub const CU_DEVICE_ATTRIBUTE_STREAM_PRIORITIES_SUPPORTED: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(78);
-    pub const CU_DEVICE_ATTRIBUTE_GLOBAL_L1_CACHE_SUPPORTED: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(79);
-    pub const CU_DEVICE_ATTRIBUTE_LOCAL_L1_CACHE_SUPPORTED: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(80);
-    pub const CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(81);
-    pub const CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_MULTIPROCESSOR: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(82);
-    pub const CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(83);
-    pub const CU_DEVICE_ATTRIBUTE_MULTI_GPU_BOARD: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(84);
-    pub const CU_DEVICE_ATTRIBUTE_MULTI_GPU_BOARD_GROUP_ID: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(85);
-    pub const CU_DEVICE_ATTRIBUTE_HOST_NATIVE_ATOMIC_SUPPORTED: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(86);
-    pub const CU_DEVICE_ATTRIBUTE_SINGLE_TO_DOUBLE_PRECISION_PERF_RATIO: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(87);
-    pub const CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(88);
-    pub const CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(89);
-    pub const CU_DEVICE_ATTRIBUTE_COMPUTE_PREEMPTION_SUPPORTED: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(90);
-    pub const CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(91);
-    pub const CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_MEM_OPS_V1: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(92);
-    pub const CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS_V1: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(93);
-    pub const CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_WAIT_VALUE_NOR_V1: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(94);
-    pub const CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(95);
-    pub const CU_DEVICE_ATTRIBUTE_COOPERATIVE_MULTI_DEVICE_LAUNCH: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(96);
-    pub const CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(97);
-    pub const CU_DEVICE_ATTRIBUTE_CAN_FLUSH_REMOTE_WRITES: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(98);
-    pub const CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(99);
-    pub const CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES:
-        CUdevice_attribute_enum = CUdevice_attribute_enum(100);
-    pub const CU_DEVICE_ATTRIBUTE_DIRECT_MANAGED_MEM_ACCESS_FROM_HOST: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(101);
-    pub const CU_DEVICE_ATTRIBUTE_VIRTUAL_ADDRESS_MANAGEMENT_SUPPORTED: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(102);
-    pub const CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(102);
-    pub const CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED:
-        CUdevice_attribute_enum = CUdevice_attribute_enum(103);
-    pub const CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_WIN32_HANDLE_SUPPORTED: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(104);
-    pub const CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_WIN32_KMT_HANDLE_SUPPORTED: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(105);
-    pub const CU_DEVICE_ATTRIBUTE_MAX_BLOCKS_PER_MULTIPROCESSOR: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(106);
-    pub const CU_DEVICE_ATTRIBUTE_GENERIC_COMPRESSION_SUPPORTED: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(107);
-    pub const CU_DEVICE_ATTRIBUTE_MAX_PERSISTING_L2_CACHE_SIZE: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(108);
-    pub const CU_DEVICE_ATTRIBUTE_MAX_ACCESS_POLICY_WINDOW_SIZE: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(109);
-    pub const CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(110);
-    pub const CU_DEVICE_ATTRIBUTE_RESERVED_SHARED_MEMORY_PER_BLOCK: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(111);
-    pub const CU_DEVICE_ATTRIBUTE_SPARSE_CUDA_ARRAY_SUPPORTED: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(112);
-    pub const CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(113);
-    pub const CU_DEVICE_ATTRIBUTE_TIMELINE_SEMAPHORE_INTEROP_SUPPORTED: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(114);
-    pub const CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(115);
-    pub const CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(116);
-    pub const CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(117);
-    pub const CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(118);
-    pub const CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(119);
-    pub const CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(120);
-    pub const CU_DEVICE_ATTRIBUTE_DEFERRED_MAPPING_CUDA_ARRAY_SUPPORTED: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(121);
-    pub const CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(122);
-    pub const CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_WAIT_VALUE_NOR: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(123);
-    pub const CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(124);
-    pub const CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(125);
-    pub const CU_DEVICE_ATTRIBUTE_MEM_SYNC_DOMAIN_COUNT: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(126);
-    pub const CU_DEVICE_ATTRIBUTE_TENSOR_MAP_ACCESS_SUPPORTED: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(127);
-    pub const CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(128);
-    pub const CU_DEVICE_ATTRIBUTE_UNIFIED_FUNCTION_POINTERS: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(129);
-    pub const CU_DEVICE_ATTRIBUTE_NUMA_CONFIG: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(130);
+    pub const CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE: CUdevice_attribute_enum = CUdevice_attribute_enum(36);
+    pub const CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH: CUdevice_attribute_enum = CUdevice_attribute_enum(37);
+    pub const CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE: CUdevice_attribute_enum = CUdevice_attribute_enum(38);
+    pub const CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR: CUdevice_attribute_enum = CUdevice_attribute_enum(39);
+    pub const CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT: CUdevice_attribute_enum = CUdevice_attribute_enum(40);
+    pub const CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING: CUdevice_attribute_enum = CUdevice_attribute_enum(41);
+    pub const CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE1D_LAYERED_WIDTH: CUdevice_attribute_enum = CUdevice_attribute_enum(42);
+    pub const CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE1D_LAYERED_LAYERS: CUdevice_attribute_enum = CUdevice_attribute_enum(43);
+    pub const CU_DEVICE_ATTRIBUTE_CAN_TEX2D_GATHER: CUdevice_attribute_enum = CUdevice_attribute_enum(44);
+    pub const CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE2D_GATHER_WIDTH: CUdevice_attribute_enum = CUdevice_attribute_enum(45);
+    pub const CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE2D_GATHER_HEIGHT: CUdevice_attribute_enum = CUdevice_attribute_enum(46);
+    pub const CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE3D_WIDTH_ALTERNATE: CUdevice_attribute_enum = CUdevice_attribute_enum(47);
+    pub const CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE3D_HEIGHT_ALTERNATE: CUdevice_attribute_enum = CUdevice_attribute_enum(48);
+    pub const CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE3D_DEPTH_ALTERNATE: CUdevice_attribute_enum = CUdevice_attribute_enum(49);
+    pub const CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID: CUdevice_attribute_enum = CUdevice_attribute_enum(50);
+    pub const CU_DEVICE_ATTRIBUTE_TEXTURE_PITCH_ALIGNMENT: CUdevice_attribute_enum = CUdevice_attribute_enum(51);
+    pub const CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURECUBEMAP_WIDTH: CUdevice_attribute_enum = CUdevice_attribute_enum(52);
+    pub const CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURECUBEMAP_LAYERED_WIDTH: CUdevice_attribute_enum = CUdevice_attribute_enum(53);
+    pub const CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURECUBEMAP_LAYERED_LAYERS: CUdevice_attribute_enum = CUdevice_attribute_enum(54);
+    pub const CU_DEVICE_ATTRIBUTE_MAXIMUM_SURFACE1D_WIDTH: CUdevice_attribute_enum = CUdevice_attribute_enum(55);
+    pub const CU_DEVICE_ATTRIBUTE_MAXIMUM_SURFACE2D_WIDTH: CUdevice_attribute_enum = CUdevice_attribute_enum(56);
+    pub const CU_DEVICE_ATTRIBUTE_MAXIMUM_SURFACE2D_HEIGHT: CUdevice_attribute_enum = CUdevice_attribute_enum(57);
+    pub const CU_DEVICE_ATTRIBUTE_MAXIMUM_SURFACE3D_WIDTH: CUdevice_attribute_enum = CUdevice_attribute_enum(58);
+    pub const CU_DEVICE_ATTRIBUTE_MAXIMUM_SURFACE3D_HEIGHT: CUdevice_attribute_enum = CUdevice_attribute_enum(59);
+    pub const CU_DEVICE_ATTRIBUTE_MAXIMUM_SURFACE3D_DEPTH: CUdevice_attribute_enum = CUdevice_attribute_enum(60);
+    pub const CU_DEVICE_ATTRIBUTE_MAXIMUM_SURFACE1D_LAYERED_WIDTH: CUdevice_attribute_enum = CUdevice_attribute_enum(61);
+    pub const CU_DEVICE_ATTRIBUTE_MAXIMUM_SURFACE1D_LAYERED_LAYERS: CUdevice_attribute_enum = CUdevice_attribute_enum(62);
+    pub const CU_DEVICE_ATTRIBUTE_MAXIMUM_SURFACE2D_LAYERED_WIDTH: CUdevice_attribute_enum = CUdevice_attribute_enum(63);
+    pub const CU_DEVICE_ATTRIBUTE_MAXIMUM_SURFACE2D_LAYERED_HEIGHT: CUdevice_attribute_enum = CUdevice_attribute_enum(64);
+    pub const CU_DEVICE_ATTRIBUTE_MAXIMUM_SURFACE2D_LAYERED_LAYERS: CUdevice_attribute_enum = CUdevice_attribute_enum(65);
+    pub const CU_DEVICE_ATTRIBUTE_MAXIMUM_SURFACECUBEMAP_WIDTH: CUdevice_attribute_enum = CUdevice_attribute_enum(66);
+    pub const CU_DEVICE_ATTRIBUTE_MAXIMUM_SURFACECUBEMAP_LAYERED_WIDTH: CUdevice_attribute_enum = CUdevice_attribute_enum(67);
+    pub const CU_DEVICE_ATTRIBUTE_MAXIMUM_SURFACECUBEMAP_LAYERED_LAYERS: CUdevice_attribute_enum = CUdevice_attribute_enum(68);
+    pub const CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE1D_LINEAR_WIDTH: CUdevice_attribute_enum = CUdevice_attribute_enum(69);
+    pub const CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE2D_LINEAR_WIDTH: CUdevice_attribute_enum = CUdevice_attribute_enum(70);
+    pub const CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE2D_LINEAR_HEIGHT: CUdevice_attribute_enum = CUdevice_attribute_enum(71);
+    pub const CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE2D_LINEAR_PITCH: CUdevice_attribute_enum = CUdevice_attribute_enum(72);
+    pub const CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE2D_MIPMAPPED_WIDTH: CUdevice_attribute_enum = CUdevice_attribute_enum(73);
+    pub const CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE2D_MIPMAPPED_HEIGHT: CUdevice_attribute_enum = CUdevice_attribute_enum(74);
+    pub const CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR: CUdevice_attribute_enum = CUdevice_attribute_enum(75);
+    pub const CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR: CUdevice_attribute_enum = CUdevice_attribute_enum(76);
+    pub const CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE1D_MIPMAPPED_WIDTH: CUdevice_attribute_enum = CUdevice_attribute_enum(77);
+    pub const CU_DEVICE_ATTRIBUTE_STREAM_PRIORITIES_SUPPORTED: CUdevice_attribute_enum = CUdevice_attribute_enum(78);
+    pub const CU_DEVICE_ATTRIBUTE_GLOBAL_L1_CACHE_SUPPORTED: CUdevice_attribute_enum = CUdevice_attribute_enum(79);
+    pub const CU_DEVICE_ATTRIBUTE_LOCAL_L1_CACHE_SUPPORTED: CUdevice_attribute_enum = CUdevice_attribute_enum(80);
+    pub const CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR: CUdevice_attribute_enum = CUdevice_attribute_enum(81);
+    pub const CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_MULTIPROCESSOR: CUdevice_attribute_enum = CUdevice_attribute_enum(82);
+    pub const CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY: CUdevice_attribute_enum = CUdevice_attribute_enum(83);
+    pub const CU_DEVICE_ATTRIBUTE_MULTI_GPU_BOARD: CUdevice_attribute_enum = CUdevice_attribute_enum(84);
+    pub const CU_DEVICE_ATTRIBUTE_MULTI_GPU_BOARD_GROUP_ID: CUdevice_attribute_enum = CUdevice_attribute_enum(85);
+    pub const CU_DEVICE_ATTRIBUTE_HOST_NATIVE_ATOMIC_SUPPORTED: CUdevice_attribute_enum = CUdevice_attribute_enum(86);
+    pub const CU_DEVICE_ATTRIBUTE_SINGLE_TO_DOUBLE_PRECISION_PERF_RATIO: CUdevice_attribute_enum = CUdevice_attribute_enum(87);
+    pub const CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS: CUdevice_attribute_enum = CUdevice_attribute_enum(88);
+    pub const CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS: CUdevice_attribute_enum = CUdevice_attribute_enum(89);
+    pub const CU_DEVICE_ATTRIBUTE_COMPUTE_PREEMPTION_SUPPORTED: CUdevice_attribute_enum = CUdevice_attribute_enum(90);
+    pub const CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM: CUdevice_attribute_enum = CUdevice_attribute_enum(91);
+    pub const CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_MEM_OPS_V1: CUdevice_attribute_enum = CUdevice_attribute_enum(92);
+    pub const CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS_V1: CUdevice_attribute_enum = CUdevice_attribute_enum(93);
+    pub const CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_WAIT_VALUE_NOR_V1: CUdevice_attribute_enum = CUdevice_attribute_enum(94);
+    pub const CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH: CUdevice_attribute_enum = CUdevice_attribute_enum(95);
+    pub const CU_DEVICE_ATTRIBUTE_COOPERATIVE_MULTI_DEVICE_LAUNCH: CUdevice_attribute_enum = CUdevice_attribute_enum(96);
+    pub const CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN: CUdevice_attribute_enum = CUdevice_attribute_enum(97);
+    pub const CU_DEVICE_ATTRIBUTE_CAN_FLUSH_REMOTE_WRITES: CUdevice_attribute_enum = CUdevice_attribute_enum(98);
+    pub const CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED: CUdevice_attribute_enum = CUdevice_attribute_enum(99);
+    pub const CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES: CUdevice_attribute_enum = CUdevice_attribute_enum(100);
+    pub const CU_DEVICE_ATTRIBUTE_DIRECT_MANAGED_MEM_ACCESS_FROM_HOST: CUdevice_attribute_enum = CUdevice_attribute_enum(101);
+    pub const CU_DEVICE_ATTRIBUTE_VIRTUAL_ADDRESS_MANAGEMENT_SUPPORTED: CUdevice_attribute_enum = CUdevice_attribute_enum(102);
+    pub const CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED: CUdevice_attribute_enum = CUdevice_attribute_enum(102);
+    pub const CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED: CUdevice_attribute_enum = CUdevice_attribute_enum(103);
+    pub const CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_WIN32_HANDLE_SUPPORTED: CUdevice_attribute_enum = CUdevice_attribute_enum(104);
+    pub const CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_WIN32_KMT_HANDLE_SUPPORTED: CUdevice_attribute_enum = CUdevice_attribute_enum(105);
+    pub const CU_DEVICE_ATTRIBUTE_MAX_BLOCKS_PER_MULTIPROCESSOR: CUdevice_attribute_enum = CUdevice_attribute_enum(106);
+    pub const CU_DEVICE_ATTRIBUTE_GENERIC_COMPRESSION_SUPPORTED: CUdevice_attribute_enum = CUdevice_attribute_enum(107);
+    pub const CU_DEVICE_ATTRIBUTE_MAX_PERSISTING_L2_CACHE_SIZE: CUdevice_attribute_enum = CUdevice_attribute_enum(108);
+    pub const CU_DEVICE_ATTRIBUTE_MAX_ACCESS_POLICY_WINDOW_SIZE: CUdevice_attribute_enum = CUdevice_attribute_enum(109);
+    pub const CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED: CUdevice_attribute_enum = CUdevice_attribute_enum(110);
+    pub const CU_DEVICE_ATTRIBUTE_RESERVED_SHARED_MEMORY_PER_BLOCK: CUdevice_attribute_enum = CUdevice_attribute_enum(111);
+    pub const CU_DEVICE_ATTRIBUTE_SPARSE_CUDA_ARRAY_SUPPORTED: CUdevice_attribute_enum = CUdevice_attribute_enum(112);
+    pub const CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED: CUdevice_attribute_enum = CUdevice_attribute_enum(113);
+    pub const CU_DEVICE_ATTRIBUTE_TIMELINE_SEMAPHORE_INTEROP_SUPPORTED: CUdevice_attribute_enum = CUdevice_attribute_enum(114);
+    pub const CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED: CUdevice_attribute_enum = CUdevice_attribute_enum(115);
+    pub const CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED: CUdevice_attribute_enum = CUdevice_attribute_enum(116);
+    pub const CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS: CUdevice_attribute_enum = CUdevice_attribute_enum(117);
+    pub const CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING: CUdevice_attribute_enum = CUdevice_attribute_enum(118);
+    pub const CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES: CUdevice_attribute_enum = CUdevice_attribute_enum(119);
+    pub const CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH: CUdevice_attribute_enum = CUdevice_attribute_enum(120);
+    pub const CU_DEVICE_ATTRIBUTE_DEFERRED_MAPPING_CUDA_ARRAY_SUPPORTED: CUdevice_attribute_enum = CUdevice_attribute_enum(121);
+    pub const CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS: CUdevice_attribute_enum = CUdevice_attribute_enum(122);
+    pub const CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_WAIT_VALUE_NOR: CUdevice_attribute_enum = CUdevice_attribute_enum(123);
+    pub const CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED: CUdevice_attribute_enum = CUdevice_attribute_enum(124);
+    pub const CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED: CUdevice_attribute_enum = CUdevice_attribute_enum(125);
+    pub const CU_DEVICE_ATTRIBUTE_MEM_SYNC_DOMAIN_COUNT: CUdevice_attribute_enum = CUdevice_attribute_enum(126);
+    pub const CU_DEVICE_ATTRIBUTE_TENSOR_MAP_ACCESS_SUPPORTED: CUdevice_attribute_enum = CUdevice_attribute_enum(127);
+    pub const CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED: CUdevice_attribute_enum = CUdevice_attribute_enum(128);
+    pub const CU_DEVICE_ATTRIBUTE_UNIFIED_FUNCTION_POINTERS: CUdevice_attribute_enum = CUdevice_attribute_enum(129);
+    pub const CU_DEVICE_ATTRIBUTE_NUMA_CONFIG: CUdevice_attribute_enum = CUdevice_attribute_enum(130);
     pub const CU_DEVICE_ATTRIBUTE_NUMA_ID: CUdevice_attribute_enum = CUdevice_attribute_enum(131);
-    pub const CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(132);
-    pub const CU_DEVICE_ATTRIBUTE_MPS_ENABLED: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(133);
-    pub const CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(134);
-    pub const CU_DEVICE_ATTRIBUTE_D3D12_CIG_SUPPORTED: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(135);
-    pub const CU_DEVICE_ATTRIBUTE_MEM_DECOMPRESS_ALGORITHM_MASK: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(136);
-    pub const CU_DEVICE_ATTRIBUTE_MEM_DECOMPRESS_MAXIMUM_LENGTH: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(137);
-    pub const CU_DEVICE_ATTRIBUTE_VULKAN_CIG_SUPPORTED: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(138);
-    pub const CU_DEVICE_ATTRIBUTE_GPU_PCI_DEVICE_ID: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(139);
-    pub const CU_DEVICE_ATTRIBUTE_GPU_PCI_SUBSYSTEM_ID: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(140);
-    pub const CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED:
-        CUdevice_attribute_enum = CUdevice_attribute_enum(141);
-    pub const CU_DEVICE_ATTRIBUTE_HOST_NUMA_MEMORY_POOLS_SUPPORTED: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(142);
-    pub const CU_DEVICE_ATTRIBUTE_HOST_NUMA_MULTINODE_IPC_SUPPORTED: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(143);
-    pub const CU_DEVICE_ATTRIBUTE_HOST_MEMORY_POOLS_SUPPORTED: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(144);
-    pub const CU_DEVICE_ATTRIBUTE_HOST_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED:
-        CUdevice_attribute_enum = CUdevice_attribute_enum(145);
-    pub const CU_DEVICE_ATTRIBUTE_HOST_ALLOC_DMA_BUF_SUPPORTED: CUdevice_attribute_enum =
-        CUdevice_attribute_enum(146);
-    pub const CU_DEVICE_ATTRIBUTE_ONLY_PARTIAL_HOST_NATIVE_ATOMIC_SUPPORTED:
-        CUdevice_attribute_enum = CUdevice_attribute_enum(147);
+    pub const CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED: CUdevice_attribute_enum = CUdevice_attribute_enum(132);
+    pub const CU_DEVICE_ATTRIBUTE_MPS_ENABLED: CUdevice_attribute_enum = CUdevice_attribute_enum(133);
+    pub const CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID: CUdevice_attribute_enum = CUdevice_attribute_enum(134);
+    pub const CU_DEVICE_ATTRIBUTE_D3D12_CIG_SUPPORTED: CUdevice_attribute_enum = CUdevice_attribute_enum(135);
+    pub const CU_DEVICE_ATTRIBUTE_MEM_DECOMPRESS_ALGORITHM_MASK: CUdevice_attribute_enum = CUdevice_attribute_enum(136);
+    pub const CU_DEVICE_ATTRIBUTE_MEM_DECOMPRESS_MAXIMUM_LENGTH: CUdevice_attribute_enum = CUdevice_attribute_enum(137);
+    pub const CU_DEVICE_ATTRIBUTE_VULKAN_CIG_SUPPORTED: CUdevice_attribute_enum = CUdevice_attribute_enum(138);
+    pub const CU_DEVICE_ATTRIBUTE_GPU_PCI_DEVICE_ID: CUdevice_attribute_enum = CUdevice_attribute_enum(139);
+    pub const CU_DEVICE_ATTRIBUTE_GPU_PCI_SUBSYSTEM_ID: CUdevice_attribute_enum = CUdevice_attribute_enum(140);
+    pub const CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED: CUdevice_attribute_enum = CUdevice_attribute_enum(141);
+    pub const CU_DEVICE_ATTRIBUTE_HOST_NUMA_MEMORY_POOLS_SUPPORTED: CUdevice_attribute_enum = CUdevice_attribute_enum(142);
+    pub const CU_DEVICE_ATTRIBUTE_HOST_NUMA_MULTINODE_IPC_SUPPORTED: CUdevice_attribute_enum = CUdevice_attribute_enum(143);
+    pub const CU_DEVICE_ATTRIBUTE_HOST_MEMORY_POOLS_SUPPORTED: CUdevice_attribute_enum = CUdevice_attribute_enum(144);
+    pub const CU_DEVICE_ATTRIBUTE_HOST_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED: CUdevice_attribute_enum = CUdevice_attribute_enum(145);
+    pub const CU_DEVICE_ATTRIBUTE_HOST_ALLOC_DMA_BUF_SUPPORTED: CUdevice_attribute_enum = CUdevice_attribute_enum(146);
+    pub const CU_DEVICE_ATTRIBUTE_ONLY_PARTIAL_HOST_NATIVE_ATOMIC_SUPPORTED: CUdevice_attribute_enum = CUdevice_attribute_enum(147);
     pub const CU_DEVICE_ATTRIBUTE_MAX: CUdevice_attribute_enum = CUdevice_attribute_enum(148);
 }
 #[repr(transparent)]
@@ -1258,107 +980,63 @@ pub struct CUdevprop_st {
 const _: () = {
     ["Size of CUdevprop_st"][::core::mem::size_of::<CUdevprop_st>() - 56usize];
     ["Alignment of CUdevprop_st"][::core::mem::align_of::<CUdevprop_st>() - 4usize];
-    ["Offset of field: CUdevprop_st::maxThreadsPerBlock"]
-        [::core::mem::offset_of!(CUdevprop_st, maxThreadsPerBlock) - 0usize];
-    ["Offset of field: CUdevprop_st::maxThreadsDim"]
-        [::core::mem::offset_of!(CUdevprop_st, maxThreadsDim) - 4usize];
-    ["Offset of field: CUdevprop_st::maxGridSize"]
-        [::core::mem::offset_of!(CUdevprop_st, maxGridSize) - 16usize];
-    ["Offset of field: CUdevprop_st::sharedMemPerBlock"]
-        [::core::mem::offset_of!(CUdevprop_st, sharedMemPerBlock) - 28usize];
-    ["Offset of field: CUdevprop_st::totalConstantMemory"]
-        [::core::mem::offset_of!(CUdevprop_st, totalConstantMemory) - 32usize];
-    ["Offset of field: CUdevprop_st::SIMDWidth"]
-        [::core::mem::offset_of!(CUdevprop_st, SIMDWidth) - 36usize];
-    ["Offset of field: CUdevprop_st::memPitch"]
-        [::core::mem::offset_of!(CUdevprop_st, memPitch) - 40usize];
-    ["Offset of field: CUdevprop_st::regsPerBlock"]
-        [::core::mem::offset_of!(CUdevprop_st, regsPerBlock) - 44usize];
-    ["Offset of field: CUdevprop_st::clockRate"]
-        [::core::mem::offset_of!(CUdevprop_st, clockRate) - 48usize];
-    ["Offset of field: CUdevprop_st::textureAlign"]
-        [::core::mem::offset_of!(CUdevprop_st, textureAlign) - 52usize];
+    ["Offset of field: CUdevprop_st::maxThreadsPerBlock"][::core::mem::offset_of!(CUdevprop_st, maxThreadsPerBlock) - 0usize];
+    ["Offset of field: CUdevprop_st::maxThreadsDim"][::core::mem::offset_of!(CUdevprop_st, maxThreadsDim) - 4usize];
+    ["Offset of field: CUdevprop_st::maxGridSize"][::core::mem::offset_of!(CUdevprop_st, maxGridSize) - 16usize];
+    ["Offset of field: CUdevprop_st::sharedMemPerBlock"][::core::mem::offset_of!(CUdevprop_st, sharedMemPerBlock) - 28usize];
+    ["Offset of field: CUdevprop_st::totalConstantMemory"][::core::mem::offset_of!(CUdevprop_st, totalConstantMemory) - 32usize];
+    ["Offset of field: CUdevprop_st::SIMDWidth"][::core::mem::offset_of!(CUdevprop_st, SIMDWidth) - 36usize];
+    ["Offset of field: CUdevprop_st::memPitch"][::core::mem::offset_of!(CUdevprop_st, memPitch) - 40usize];
+    ["Offset of field: CUdevprop_st::regsPerBlock"][::core::mem::offset_of!(CUdevprop_st, regsPerBlock) - 44usize];
+    ["Offset of field: CUdevprop_st::clockRate"][::core::mem::offset_of!(CUdevprop_st, clockRate) - 48usize];
+    ["Offset of field: CUdevprop_st::textureAlign"][::core::mem::offset_of!(CUdevprop_st, textureAlign) - 52usize];
 };
 pub type CUdevprop_v1 = CUdevprop_st;
 pub type CUdevprop = CUdevprop_v1;
 impl CUpointer_attribute_enum {
     pub const CU_POINTER_ATTRIBUTE_CONTEXT: CUpointer_attribute_enum = CUpointer_attribute_enum(1);
-    pub const CU_POINTER_ATTRIBUTE_MEMORY_TYPE: CUpointer_attribute_enum =
-        CUpointer_attribute_enum(2);
-    pub const CU_POINTER_ATTRIBUTE_DEVICE_POINTER: CUpointer_attribute_enum =
-        CUpointer_attribute_enum(3);
-    pub const CU_POINTER_ATTRIBUTE_HOST_POINTER: CUpointer_attribute_enum =
-        CUpointer_attribute_enum(4);
-    pub const CU_POINTER_ATTRIBUTE_P2P_TOKENS: CUpointer_attribute_enum =
-        CUpointer_attribute_enum(5);
-    pub const CU_POINTER_ATTRIBUTE_SYNC_MEMOPS: CUpointer_attribute_enum =
-        CUpointer_attribute_enum(6);
-    pub const CU_POINTER_ATTRIBUTE_BUFFER_ID: CUpointer_attribute_enum =
-        CUpointer_attribute_enum(7);
-    pub const CU_POINTER_ATTRIBUTE_IS_MANAGED: CUpointer_attribute_enum =
-        CUpointer_attribute_enum(8);
-    pub const CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL: CUpointer_attribute_enum =
-        CUpointer_attribute_enum(9);
-    pub const CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE: CUpointer_attribute_enum =
-        CUpointer_attribute_enum(10);
-    pub const CU_POINTER_ATTRIBUTE_RANGE_START_ADDR: CUpointer_attribute_enum =
-        CUpointer_attribute_enum(11);
-    pub const CU_POINTER_ATTRIBUTE_RANGE_SIZE: CUpointer_attribute_enum =
-        CUpointer_attribute_enum(12);
+    pub const CU_POINTER_ATTRIBUTE_MEMORY_TYPE: CUpointer_attribute_enum = CUpointer_attribute_enum(2);
+    pub const CU_POINTER_ATTRIBUTE_DEVICE_POINTER: CUpointer_attribute_enum = CUpointer_attribute_enum(3);
+    pub const CU_POINTER_ATTRIBUTE_HOST_POINTER: CUpointer_attribute_enum = CUpointer_attribute_enum(4);
+    pub const CU_POINTER_ATTRIBUTE_P2P_TOKENS: CUpointer_attribute_enum = CUpointer_attribute_enum(5);
+    pub const CU_POINTER_ATTRIBUTE_SYNC_MEMOPS: CUpointer_attribute_enum = CUpointer_attribute_enum(6);
+    pub const CU_POINTER_ATTRIBUTE_BUFFER_ID: CUpointer_attribute_enum = CUpointer_attribute_enum(7);
+    pub const CU_POINTER_ATTRIBUTE_IS_MANAGED: CUpointer_attribute_enum = CUpointer_attribute_enum(8);
+    pub const CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL: CUpointer_attribute_enum = CUpointer_attribute_enum(9);
+    pub const CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE: CUpointer_attribute_enum = CUpointer_attribute_enum(10);
+    pub const CU_POINTER_ATTRIBUTE_RANGE_START_ADDR: CUpointer_attribute_enum = CUpointer_attribute_enum(11);
+    pub const CU_POINTER_ATTRIBUTE_RANGE_SIZE: CUpointer_attribute_enum = CUpointer_attribute_enum(12);
     pub const CU_POINTER_ATTRIBUTE_MAPPED: CUpointer_attribute_enum = CUpointer_attribute_enum(13);
-    pub const CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES: CUpointer_attribute_enum =
-        CUpointer_attribute_enum(14);
-    pub const CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE: CUpointer_attribute_enum =
-        CUpointer_attribute_enum(15);
-    pub const CU_POINTER_ATTRIBUTE_ACCESS_FLAGS: CUpointer_attribute_enum =
-        CUpointer_attribute_enum(16);
-    pub const CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE: CUpointer_attribute_enum =
-        CUpointer_attribute_enum(17);
-    pub const CU_POINTER_ATTRIBUTE_MAPPING_SIZE: CUpointer_attribute_enum =
-        CUpointer_attribute_enum(18);
-    pub const CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR: CUpointer_attribute_enum =
-        CUpointer_attribute_enum(19);
-    pub const CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID: CUpointer_attribute_enum =
-        CUpointer_attribute_enum(20);
-    pub const CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE: CUpointer_attribute_enum =
-        CUpointer_attribute_enum(21);
+    pub const CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES: CUpointer_attribute_enum = CUpointer_attribute_enum(14);
+    pub const CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE: CUpointer_attribute_enum = CUpointer_attribute_enum(15);
+    pub const CU_POINTER_ATTRIBUTE_ACCESS_FLAGS: CUpointer_attribute_enum = CUpointer_attribute_enum(16);
+    pub const CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE: CUpointer_attribute_enum = CUpointer_attribute_enum(17);
+    pub const CU_POINTER_ATTRIBUTE_MAPPING_SIZE: CUpointer_attribute_enum = CUpointer_attribute_enum(18);
+    pub const CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR: CUpointer_attribute_enum = CUpointer_attribute_enum(19);
+    pub const CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID: CUpointer_attribute_enum = CUpointer_attribute_enum(20);
+    pub const CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE: CUpointer_attribute_enum = CUpointer_attribute_enum(21);
 }
 #[repr(transparent)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct CUpointer_attribute_enum(pub ::core::ffi::c_uint);
 pub use self::CUpointer_attribute_enum as CUpointer_attribute;
 impl CUfunction_attribute_enum {
-    pub const CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK: CUfunction_attribute_enum =
-        CUfunction_attribute_enum(0);
-    pub const CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES: CUfunction_attribute_enum =
-        CUfunction_attribute_enum(1);
-    pub const CU_FUNC_ATTRIBUTE_CONST_SIZE_BYTES: CUfunction_attribute_enum =
-        CUfunction_attribute_enum(2);
-    pub const CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES: CUfunction_attribute_enum =
-        CUfunction_attribute_enum(3);
+    pub const CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK: CUfunction_attribute_enum = CUfunction_attribute_enum(0);
+    pub const CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES: CUfunction_attribute_enum = CUfunction_attribute_enum(1);
+    pub const CU_FUNC_ATTRIBUTE_CONST_SIZE_BYTES: CUfunction_attribute_enum = CUfunction_attribute_enum(2);
+    pub const CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES: CUfunction_attribute_enum = CUfunction_attribute_enum(3);
     pub const CU_FUNC_ATTRIBUTE_NUM_REGS: CUfunction_attribute_enum = CUfunction_attribute_enum(4);
-    pub const CU_FUNC_ATTRIBUTE_PTX_VERSION: CUfunction_attribute_enum =
-        CUfunction_attribute_enum(5);
-    pub const CU_FUNC_ATTRIBUTE_BINARY_VERSION: CUfunction_attribute_enum =
-        CUfunction_attribute_enum(6);
-    pub const CU_FUNC_ATTRIBUTE_CACHE_MODE_CA: CUfunction_attribute_enum =
-        CUfunction_attribute_enum(7);
-    pub const CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES: CUfunction_attribute_enum =
-        CUfunction_attribute_enum(8);
-    pub const CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT: CUfunction_attribute_enum =
-        CUfunction_attribute_enum(9);
-    pub const CU_FUNC_ATTRIBUTE_CLUSTER_SIZE_MUST_BE_SET: CUfunction_attribute_enum =
-        CUfunction_attribute_enum(10);
-    pub const CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH: CUfunction_attribute_enum =
-        CUfunction_attribute_enum(11);
-    pub const CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_HEIGHT: CUfunction_attribute_enum =
-        CUfunction_attribute_enum(12);
-    pub const CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH: CUfunction_attribute_enum =
-        CUfunction_attribute_enum(13);
-    pub const CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED: CUfunction_attribute_enum =
-        CUfunction_attribute_enum(14);
-    pub const CU_FUNC_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE: CUfunction_attribute_enum =
-        CUfunction_attribute_enum(15);
+    pub const CU_FUNC_ATTRIBUTE_PTX_VERSION: CUfunction_attribute_enum = CUfunction_attribute_enum(5);
+    pub const CU_FUNC_ATTRIBUTE_BINARY_VERSION: CUfunction_attribute_enum = CUfunction_attribute_enum(6);
+    pub const CU_FUNC_ATTRIBUTE_CACHE_MODE_CA: CUfunction_attribute_enum = CUfunction_attribute_enum(7);
+    pub const CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES: CUfunction_attribute_enum = CUfunction_attribute_enum(8);
+    pub const CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT: CUfunction_attribute_enum = CUfunction_attribute_enum(9);
+    pub const CU_FUNC_ATTRIBUTE_CLUSTER_SIZE_MUST_BE_SET: CUfunction_attribute_enum = CUfunction_attribute_enum(10);
+    pub const CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH: CUfunction_attribute_enum = CUfunction_attribute_enum(11);
+    pub const CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_HEIGHT: CUfunction_attribute_enum = CUfunction_attribute_enum(12);
+    pub const CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH: CUfunction_attribute_enum = CUfunction_attribute_enum(13);
+    pub const CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED: CUfunction_attribute_enum = CUfunction_attribute_enum(14);
+    pub const CU_FUNC_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE: CUfunction_attribute_enum = CUfunction_attribute_enum(15);
     pub const CU_FUNC_ATTRIBUTE_MAX: CUfunction_attribute_enum = CUfunction_attribute_enum(16);
 }
 #[repr(transparent)]
@@ -1377,10 +1055,8 @@ pub struct CUfunc_cache_enum(pub ::core::ffi::c_uint);
 pub use self::CUfunc_cache_enum as CUfunc_cache;
 impl CUsharedconfig_enum {
     pub const CU_SHARED_MEM_CONFIG_DEFAULT_BANK_SIZE: CUsharedconfig_enum = CUsharedconfig_enum(0);
-    pub const CU_SHARED_MEM_CONFIG_FOUR_BYTE_BANK_SIZE: CUsharedconfig_enum =
-        CUsharedconfig_enum(1);
-    pub const CU_SHARED_MEM_CONFIG_EIGHT_BYTE_BANK_SIZE: CUsharedconfig_enum =
-        CUsharedconfig_enum(2);
+    pub const CU_SHARED_MEM_CONFIG_FOUR_BYTE_BANK_SIZE: CUsharedconfig_enum = CUsharedconfig_enum(1);
+    pub const CU_SHARED_MEM_CONFIG_EIGHT_BYTE_BANK_SIZE: CUsharedconfig_enum = CUsharedconfig_enum(2);
 }
 #[repr(transparent)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
@@ -1388,8 +1064,7 @@ pub struct CUsharedconfig_enum(pub ::core::ffi::c_uint);
 pub use self::CUsharedconfig_enum as CUsharedconfig;
 impl CUshared_carveout_enum {
     pub const CU_SHAREDMEM_CARVEOUT_DEFAULT: CUshared_carveout_enum = CUshared_carveout_enum(-1);
-    pub const CU_SHAREDMEM_CARVEOUT_MAX_SHARED: CUshared_carveout_enum =
-        CUshared_carveout_enum(100);
+    pub const CU_SHAREDMEM_CARVEOUT_MAX_SHARED: CUshared_carveout_enum = CUshared_carveout_enum(100);
     pub const CU_SHAREDMEM_CARVEOUT_MAX_L1: CUshared_carveout_enum = CUshared_carveout_enum(0);
 }
 #[repr(transparent)]
@@ -1428,22 +1103,14 @@ impl CUmem_advise_enum {
 pub struct CUmem_advise_enum(pub ::core::ffi::c_uint);
 pub use self::CUmem_advise_enum as CUmem_advise;
 impl CUmem_range_attribute_enum {
-    pub const CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY: CUmem_range_attribute_enum =
-        CUmem_range_attribute_enum(1);
-    pub const CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION: CUmem_range_attribute_enum =
-        CUmem_range_attribute_enum(2);
-    pub const CU_MEM_RANGE_ATTRIBUTE_ACCESSED_BY: CUmem_range_attribute_enum =
-        CUmem_range_attribute_enum(3);
-    pub const CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION: CUmem_range_attribute_enum =
-        CUmem_range_attribute_enum(4);
-    pub const CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION_TYPE: CUmem_range_attribute_enum =
-        CUmem_range_attribute_enum(5);
-    pub const CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION_ID: CUmem_range_attribute_enum =
-        CUmem_range_attribute_enum(6);
-    pub const CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION_TYPE: CUmem_range_attribute_enum =
-        CUmem_range_attribute_enum(7);
-    pub const CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION_ID: CUmem_range_attribute_enum =
-        CUmem_range_attribute_enum(8);
+    pub const CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY: CUmem_range_attribute_enum = CUmem_range_attribute_enum(1);
+    pub const CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION: CUmem_range_attribute_enum = CUmem_range_attribute_enum(2);
+    pub const CU_MEM_RANGE_ATTRIBUTE_ACCESSED_BY: CUmem_range_attribute_enum = CUmem_range_attribute_enum(3);
+    pub const CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION: CUmem_range_attribute_enum = CUmem_range_attribute_enum(4);
+    pub const CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION_TYPE: CUmem_range_attribute_enum = CUmem_range_attribute_enum(5);
+    pub const CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION_ID: CUmem_range_attribute_enum = CUmem_range_attribute_enum(6);
+    pub const CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION_TYPE: CUmem_range_attribute_enum = CUmem_range_attribute_enum(7);
+    pub const CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION_ID: CUmem_range_attribute_enum = CUmem_range_attribute_enum(8);
 }
 #[repr(transparent)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
@@ -1568,28 +1235,20 @@ pub struct CUlinkState_st {
 }
 pub type CUlinkState = *mut CUlinkState_st;
 impl CUgraphicsRegisterFlags_enum {
-    pub const CU_GRAPHICS_REGISTER_FLAGS_NONE: CUgraphicsRegisterFlags_enum =
-        CUgraphicsRegisterFlags_enum(0);
-    pub const CU_GRAPHICS_REGISTER_FLAGS_READ_ONLY: CUgraphicsRegisterFlags_enum =
-        CUgraphicsRegisterFlags_enum(1);
-    pub const CU_GRAPHICS_REGISTER_FLAGS_WRITE_DISCARD: CUgraphicsRegisterFlags_enum =
-        CUgraphicsRegisterFlags_enum(2);
-    pub const CU_GRAPHICS_REGISTER_FLAGS_SURFACE_LDST: CUgraphicsRegisterFlags_enum =
-        CUgraphicsRegisterFlags_enum(4);
-    pub const CU_GRAPHICS_REGISTER_FLAGS_TEXTURE_GATHER: CUgraphicsRegisterFlags_enum =
-        CUgraphicsRegisterFlags_enum(8);
+    pub const CU_GRAPHICS_REGISTER_FLAGS_NONE: CUgraphicsRegisterFlags_enum = CUgraphicsRegisterFlags_enum(0);
+    pub const CU_GRAPHICS_REGISTER_FLAGS_READ_ONLY: CUgraphicsRegisterFlags_enum = CUgraphicsRegisterFlags_enum(1);
+    pub const CU_GRAPHICS_REGISTER_FLAGS_WRITE_DISCARD: CUgraphicsRegisterFlags_enum = CUgraphicsRegisterFlags_enum(2);
+    pub const CU_GRAPHICS_REGISTER_FLAGS_SURFACE_LDST: CUgraphicsRegisterFlags_enum = CUgraphicsRegisterFlags_enum(4);
+    pub const CU_GRAPHICS_REGISTER_FLAGS_TEXTURE_GATHER: CUgraphicsRegisterFlags_enum = CUgraphicsRegisterFlags_enum(8);
 }
 #[repr(transparent)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct CUgraphicsRegisterFlags_enum(pub ::core::ffi::c_uint);
 pub use self::CUgraphicsRegisterFlags_enum as CUgraphicsRegisterFlags;
 impl CUgraphicsMapResourceFlags_enum {
-    pub const CU_GRAPHICS_MAP_RESOURCE_FLAGS_NONE: CUgraphicsMapResourceFlags_enum =
-        CUgraphicsMapResourceFlags_enum(0);
-    pub const CU_GRAPHICS_MAP_RESOURCE_FLAGS_READ_ONLY: CUgraphicsMapResourceFlags_enum =
-        CUgraphicsMapResourceFlags_enum(1);
-    pub const CU_GRAPHICS_MAP_RESOURCE_FLAGS_WRITE_DISCARD: CUgraphicsMapResourceFlags_enum =
-        CUgraphicsMapResourceFlags_enum(2);
+    pub const CU_GRAPHICS_MAP_RESOURCE_FLAGS_NONE: CUgraphicsMapResourceFlags_enum = CUgraphicsMapResourceFlags_enum(0);
+    pub const CU_GRAPHICS_MAP_RESOURCE_FLAGS_READ_ONLY: CUgraphicsMapResourceFlags_enum = CUgraphicsMapResourceFlags_enum(1);
+    pub const CU_GRAPHICS_MAP_RESOURCE_FLAGS_WRITE_DISCARD: CUgraphicsMapResourceFlags_enum = CUgraphicsMapResourceFlags_enum(2);
 }
 #[repr(transparent)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
@@ -1634,8 +1293,7 @@ impl CUresourcetype_enum {
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct CUresourcetype_enum(pub ::core::ffi::c_uint);
 pub use self::CUresourcetype_enum as CUresourcetype;
-pub type CUhostFn =
-    ::core::option::Option<unsafe extern "C" fn(userData: *mut ::core::ffi::c_void)>;
+pub type CUhostFn = ::core::option::Option<unsafe extern "C" fn(userData: *mut ::core::ffi::c_void)>;
 impl CUaccessProperty_enum {
     pub const CU_ACCESS_PROPERTY_NORMAL: CUaccessProperty_enum = CUaccessProperty_enum(0);
     pub const CU_ACCESS_PROPERTY_STREAMING: CUaccessProperty_enum = CUaccessProperty_enum(1);
@@ -1656,20 +1314,13 @@ pub struct CUaccessPolicyWindow_st {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of CUaccessPolicyWindow_st"]
-        [::core::mem::size_of::<CUaccessPolicyWindow_st>() - 32usize];
-    ["Alignment of CUaccessPolicyWindow_st"]
-        [::core::mem::align_of::<CUaccessPolicyWindow_st>() - 8usize];
-    ["Offset of field: CUaccessPolicyWindow_st::base_ptr"]
-        [::core::mem::offset_of!(CUaccessPolicyWindow_st, base_ptr) - 0usize];
-    ["Offset of field: CUaccessPolicyWindow_st::num_bytes"]
-        [::core::mem::offset_of!(CUaccessPolicyWindow_st, num_bytes) - 8usize];
-    ["Offset of field: CUaccessPolicyWindow_st::hitRatio"]
-        [::core::mem::offset_of!(CUaccessPolicyWindow_st, hitRatio) - 16usize];
-    ["Offset of field: CUaccessPolicyWindow_st::hitProp"]
-        [::core::mem::offset_of!(CUaccessPolicyWindow_st, hitProp) - 20usize];
-    ["Offset of field: CUaccessPolicyWindow_st::missProp"]
-        [::core::mem::offset_of!(CUaccessPolicyWindow_st, missProp) - 24usize];
+    ["Size of CUaccessPolicyWindow_st"][::core::mem::size_of::<CUaccessPolicyWindow_st>() - 32usize];
+    ["Alignment of CUaccessPolicyWindow_st"][::core::mem::align_of::<CUaccessPolicyWindow_st>() - 8usize];
+    ["Offset of field: CUaccessPolicyWindow_st::base_ptr"][::core::mem::offset_of!(CUaccessPolicyWindow_st, base_ptr) - 0usize];
+    ["Offset of field: CUaccessPolicyWindow_st::num_bytes"][::core::mem::offset_of!(CUaccessPolicyWindow_st, num_bytes) - 8usize];
+    ["Offset of field: CUaccessPolicyWindow_st::hitRatio"][::core::mem::offset_of!(CUaccessPolicyWindow_st, hitRatio) - 16usize];
+    ["Offset of field: CUaccessPolicyWindow_st::hitProp"][::core::mem::offset_of!(CUaccessPolicyWindow_st, hitProp) - 20usize];
+    ["Offset of field: CUaccessPolicyWindow_st::missProp"][::core::mem::offset_of!(CUaccessPolicyWindow_st, missProp) - 24usize];
 };
 impl Default for CUaccessPolicyWindow_st {
     fn default() -> Self {
@@ -1698,30 +1349,18 @@ pub struct CUDA_KERNEL_NODE_PARAMS_st {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of CUDA_KERNEL_NODE_PARAMS_st"]
-        [::core::mem::size_of::<CUDA_KERNEL_NODE_PARAMS_st>() - 56usize];
-    ["Alignment of CUDA_KERNEL_NODE_PARAMS_st"]
-        [::core::mem::align_of::<CUDA_KERNEL_NODE_PARAMS_st>() - 8usize];
-    ["Offset of field: CUDA_KERNEL_NODE_PARAMS_st::func"]
-        [::core::mem::offset_of!(CUDA_KERNEL_NODE_PARAMS_st, func) - 0usize];
-    ["Offset of field: CUDA_KERNEL_NODE_PARAMS_st::gridDimX"]
-        [::core::mem::offset_of!(CUDA_KERNEL_NODE_PARAMS_st, gridDimX) - 8usize];
-    ["Offset of field: CUDA_KERNEL_NODE_PARAMS_st::gridDimY"]
-        [::core::mem::offset_of!(CUDA_KERNEL_NODE_PARAMS_st, gridDimY) - 12usize];
-    ["Offset of field: CUDA_KERNEL_NODE_PARAMS_st::gridDimZ"]
-        [::core::mem::offset_of!(CUDA_KERNEL_NODE_PARAMS_st, gridDimZ) - 16usize];
-    ["Offset of field: CUDA_KERNEL_NODE_PARAMS_st::blockDimX"]
-        [::core::mem::offset_of!(CUDA_KERNEL_NODE_PARAMS_st, blockDimX) - 20usize];
-    ["Offset of field: CUDA_KERNEL_NODE_PARAMS_st::blockDimY"]
-        [::core::mem::offset_of!(CUDA_KERNEL_NODE_PARAMS_st, blockDimY) - 24usize];
-    ["Offset of field: CUDA_KERNEL_NODE_PARAMS_st::blockDimZ"]
-        [::core::mem::offset_of!(CUDA_KERNEL_NODE_PARAMS_st, blockDimZ) - 28usize];
-    ["Offset of field: CUDA_KERNEL_NODE_PARAMS_st::sharedMemBytes"]
-        [::core::mem::offset_of!(CUDA_KERNEL_NODE_PARAMS_st, sharedMemBytes) - 32usize];
-    ["Offset of field: CUDA_KERNEL_NODE_PARAMS_st::kernelParams"]
-        [::core::mem::offset_of!(CUDA_KERNEL_NODE_PARAMS_st, kernelParams) - 40usize];
-    ["Offset of field: CUDA_KERNEL_NODE_PARAMS_st::extra"]
-        [::core::mem::offset_of!(CUDA_KERNEL_NODE_PARAMS_st, extra) - 48usize];
+    ["Size of CUDA_KERNEL_NODE_PARAMS_st"][::core::mem::size_of::<CUDA_KERNEL_NODE_PARAMS_st>() - 56usize];
+    ["Alignment of CUDA_KERNEL_NODE_PARAMS_st"][::core::mem::align_of::<CUDA_KERNEL_NODE_PARAMS_st>() - 8usize];
+    ["Offset of field: CUDA_KERNEL_NODE_PARAMS_st::func"][::core::mem::offset_of!(CUDA_KERNEL_NODE_PARAMS_st, func) - 0usize];
+    ["Offset of field: CUDA_KERNEL_NODE_PARAMS_st::gridDimX"][::core::mem::offset_of!(CUDA_KERNEL_NODE_PARAMS_st, gridDimX) - 8usize];
+    ["Offset of field: CUDA_KERNEL_NODE_PARAMS_st::gridDimY"][::core::mem::offset_of!(CUDA_KERNEL_NODE_PARAMS_st, gridDimY) - 12usize];
+    ["Offset of field: CUDA_KERNEL_NODE_PARAMS_st::gridDimZ"][::core::mem::offset_of!(CUDA_KERNEL_NODE_PARAMS_st, gridDimZ) - 16usize];
+    ["Offset of field: CUDA_KERNEL_NODE_PARAMS_st::blockDimX"][::core::mem::offset_of!(CUDA_KERNEL_NODE_PARAMS_st, blockDimX) - 20usize];
+    ["Offset of field: CUDA_KERNEL_NODE_PARAMS_st::blockDimY"][::core::mem::offset_of!(CUDA_KERNEL_NODE_PARAMS_st, blockDimY) - 24usize];
+    ["Offset of field: CUDA_KERNEL_NODE_PARAMS_st::blockDimZ"][::core::mem::offset_of!(CUDA_KERNEL_NODE_PARAMS_st, blockDimZ) - 28usize];
+    ["Offset of field: CUDA_KERNEL_NODE_PARAMS_st::sharedMemBytes"][::core::mem::offset_of!(CUDA_KERNEL_NODE_PARAMS_st, sharedMemBytes) - 32usize];
+    ["Offset of field: CUDA_KERNEL_NODE_PARAMS_st::kernelParams"][::core::mem::offset_of!(CUDA_KERNEL_NODE_PARAMS_st, kernelParams) - 40usize];
+    ["Offset of field: CUDA_KERNEL_NODE_PARAMS_st::extra"][::core::mem::offset_of!(CUDA_KERNEL_NODE_PARAMS_st, extra) - 48usize];
 };
 impl Default for CUDA_KERNEL_NODE_PARAMS_st {
     fn default() -> Self {
@@ -1751,34 +1390,20 @@ pub struct CUDA_KERNEL_NODE_PARAMS_v2_st {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of CUDA_KERNEL_NODE_PARAMS_v2_st"]
-        [::core::mem::size_of::<CUDA_KERNEL_NODE_PARAMS_v2_st>() - 72usize];
-    ["Alignment of CUDA_KERNEL_NODE_PARAMS_v2_st"]
-        [::core::mem::align_of::<CUDA_KERNEL_NODE_PARAMS_v2_st>() - 8usize];
-    ["Offset of field: CUDA_KERNEL_NODE_PARAMS_v2_st::func"]
-        [::core::mem::offset_of!(CUDA_KERNEL_NODE_PARAMS_v2_st, func) - 0usize];
-    ["Offset of field: CUDA_KERNEL_NODE_PARAMS_v2_st::gridDimX"]
-        [::core::mem::offset_of!(CUDA_KERNEL_NODE_PARAMS_v2_st, gridDimX) - 8usize];
-    ["Offset of field: CUDA_KERNEL_NODE_PARAMS_v2_st::gridDimY"]
-        [::core::mem::offset_of!(CUDA_KERNEL_NODE_PARAMS_v2_st, gridDimY) - 12usize];
-    ["Offset of field: CUDA_KERNEL_NODE_PARAMS_v2_st::gridDimZ"]
-        [::core::mem::offset_of!(CUDA_KERNEL_NODE_PARAMS_v2_st, gridDimZ) - 16usize];
-    ["Offset of field: CUDA_KERNEL_NODE_PARAMS_v2_st::blockDimX"]
-        [::core::mem::offset_of!(CUDA_KERNEL_NODE_PARAMS_v2_st, blockDimX) - 20usize];
-    ["Offset of field: CUDA_KERNEL_NODE_PARAMS_v2_st::blockDimY"]
-        [::core::mem::offset_of!(CUDA_KERNEL_NODE_PARAMS_v2_st, blockDimY) - 24usize];
-    ["Offset of field: CUDA_KERNEL_NODE_PARAMS_v2_st::blockDimZ"]
-        [::core::mem::offset_of!(CUDA_KERNEL_NODE_PARAMS_v2_st, blockDimZ) - 28usize];
-    ["Offset of field: CUDA_KERNEL_NODE_PARAMS_v2_st::sharedMemBytes"]
-        [::core::mem::offset_of!(CUDA_KERNEL_NODE_PARAMS_v2_st, sharedMemBytes) - 32usize];
-    ["Offset of field: CUDA_KERNEL_NODE_PARAMS_v2_st::kernelParams"]
-        [::core::mem::offset_of!(CUDA_KERNEL_NODE_PARAMS_v2_st, kernelParams) - 40usize];
-    ["Offset of field: CUDA_KERNEL_NODE_PARAMS_v2_st::extra"]
-        [::core::mem::offset_of!(CUDA_KERNEL_NODE_PARAMS_v2_st, extra) - 48usize];
-    ["Offset of field: CUDA_KERNEL_NODE_PARAMS_v2_st::kern"]
-        [::core::mem::offset_of!(CUDA_KERNEL_NODE_PARAMS_v2_st, kern) - 56usize];
-    ["Offset of field: CUDA_KERNEL_NODE_PARAMS_v2_st::ctx"]
-        [::core::mem::offset_of!(CUDA_KERNEL_NODE_PARAMS_v2_st, ctx) - 64usize];
+    ["Size of CUDA_KERNEL_NODE_PARAMS_v2_st"][::core::mem::size_of::<CUDA_KERNEL_NODE_PARAMS_v2_st>() - 72usize];
+    ["Alignment of CUDA_KERNEL_NODE_PARAMS_v2_st"][::core::mem::align_of::<CUDA_KERNEL_NODE_PARAMS_v2_st>() - 8usize];
+    ["Offset of field: CUDA_KERNEL_NODE_PARAMS_v2_st::func"][::core::mem::offset_of!(CUDA_KERNEL_NODE_PARAMS_v2_st, func) - 0usize];
+    ["Offset of field: CUDA_KERNEL_NODE_PARAMS_v2_st::gridDimX"][::core::mem::offset_of!(CUDA_KERNEL_NODE_PARAMS_v2_st, gridDimX) - 8usize];
+    ["Offset of field: CUDA_KERNEL_NODE_PARAMS_v2_st::gridDimY"][::core::mem::offset_of!(CUDA_KERNEL_NODE_PARAMS_v2_st, gridDimY) - 12usize];
+    ["Offset of field: CUDA_KERNEL_NODE_PARAMS_v2_st::gridDimZ"][::core::mem::offset_of!(CUDA_KERNEL_NODE_PARAMS_v2_st, gridDimZ) - 16usize];
+    ["Offset of field: CUDA_KERNEL_NODE_PARAMS_v2_st::blockDimX"][::core::mem::offset_of!(CUDA_KERNEL_NODE_PARAMS_v2_st, blockDimX) - 20usize];
+    ["Offset of field: CUDA_KERNEL_NODE_PARAMS_v2_st::blockDimY"][::core::mem::offset_of!(CUDA_KERNEL_NODE_PARAMS_v2_st, blockDimY) - 24usize];
+    ["Offset of field: CUDA_KERNEL_NODE_PARAMS_v2_st::blockDimZ"][::core::mem::offset_of!(CUDA_KERNEL_NODE_PARAMS_v2_st, blockDimZ) - 28usize];
+    ["Offset of field: CUDA_KERNEL_NODE_PARAMS_v2_st::sharedMemBytes"][::core::mem::offset_of!(CUDA_KERNEL_NODE_PARAMS_v2_st, sharedMemBytes) - 32usize];
+    ["Offset of field: CUDA_KERNEL_NODE_PARAMS_v2_st::kernelParams"][::core::mem::offset_of!(CUDA_KERNEL_NODE_PARAMS_v2_st, kernelParams) - 40usize];
+    ["Offset of field: CUDA_KERNEL_NODE_PARAMS_v2_st::extra"][::core::mem::offset_of!(CUDA_KERNEL_NODE_PARAMS_v2_st, extra) - 48usize];
+    ["Offset of field: CUDA_KERNEL_NODE_PARAMS_v2_st::kern"][::core::mem::offset_of!(CUDA_KERNEL_NODE_PARAMS_v2_st, kern) - 56usize];
+    ["Offset of field: CUDA_KERNEL_NODE_PARAMS_v2_st::ctx"][::core::mem::offset_of!(CUDA_KERNEL_NODE_PARAMS_v2_st, ctx) - 64usize];
 };
 impl Default for CUDA_KERNEL_NODE_PARAMS_v2_st {
     fn default() -> Self {
@@ -1809,34 +1434,20 @@ pub struct CUDA_KERNEL_NODE_PARAMS_v3_st {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of CUDA_KERNEL_NODE_PARAMS_v3_st"]
-        [::core::mem::size_of::<CUDA_KERNEL_NODE_PARAMS_v3_st>() - 72usize];
-    ["Alignment of CUDA_KERNEL_NODE_PARAMS_v3_st"]
-        [::core::mem::align_of::<CUDA_KERNEL_NODE_PARAMS_v3_st>() - 8usize];
-    ["Offset of field: CUDA_KERNEL_NODE_PARAMS_v3_st::func"]
-        [::core::mem::offset_of!(CUDA_KERNEL_NODE_PARAMS_v3_st, func) - 0usize];
-    ["Offset of field: CUDA_KERNEL_NODE_PARAMS_v3_st::gridDimX"]
-        [::core::mem::offset_of!(CUDA_KERNEL_NODE_PARAMS_v3_st, gridDimX) - 8usize];
-    ["Offset of field: CUDA_KERNEL_NODE_PARAMS_v3_st::gridDimY"]
-        [::core::mem::offset_of!(CUDA_KERNEL_NODE_PARAMS_v3_st, gridDimY) - 12usize];
-    ["Offset of field: CUDA_KERNEL_NODE_PARAMS_v3_st::gridDimZ"]
-        [::core::mem::offset_of!(CUDA_KERNEL_NODE_PARAMS_v3_st, gridDimZ) - 16usize];
-    ["Offset of field: CUDA_KERNEL_NODE_PARAMS_v3_st::blockDimX"]
-        [::core::mem::offset_of!(CUDA_KERNEL_NODE_PARAMS_v3_st, blockDimX) - 20usize];
-    ["Offset of field: CUDA_KERNEL_NODE_PARAMS_v3_st::blockDimY"]
-        [::core::mem::offset_of!(CUDA_KERNEL_NODE_PARAMS_v3_st, blockDimY) - 24usize];
-    ["Offset of field: CUDA_KERNEL_NODE_PARAMS_v3_st::blockDimZ"]
-        [::core::mem::offset_of!(CUDA_KERNEL_NODE_PARAMS_v3_st, blockDimZ) - 28usize];
-    ["Offset of field: CUDA_KERNEL_NODE_PARAMS_v3_st::sharedMemBytes"]
-        [::core::mem::offset_of!(CUDA_KERNEL_NODE_PARAMS_v3_st, sharedMemBytes) - 32usize];
-    ["Offset of field: CUDA_KERNEL_NODE_PARAMS_v3_st::kernelParams"]
-        [::core::mem::offset_of!(CUDA_KERNEL_NODE_PARAMS_v3_st, kernelParams) - 40usize];
-    ["Offset of field: CUDA_KERNEL_NODE_PARAMS_v3_st::extra"]
-        [::core::mem::offset_of!(CUDA_KERNEL_NODE_PARAMS_v3_st, extra) - 48usize];
-    ["Offset of field: CUDA_KERNEL_NODE_PARAMS_v3_st::kern"]
-        [::core::mem::offset_of!(CUDA_KERNEL_NODE_PARAMS_v3_st, kern) - 56usize];
-    ["Offset of field: CUDA_KERNEL_NODE_PARAMS_v3_st::ctx"]
-        [::core::mem::offset_of!(CUDA_KERNEL_NODE_PARAMS_v3_st, ctx) - 64usize];
+    ["Size of CUDA_KERNEL_NODE_PARAMS_v3_st"][::core::mem::size_of::<CUDA_KERNEL_NODE_PARAMS_v3_st>() - 72usize];
+    ["Alignment of CUDA_KERNEL_NODE_PARAMS_v3_st"][::core::mem::align_of::<CUDA_KERNEL_NODE_PARAMS_v3_st>() - 8usize];
+    ["Offset of field: CUDA_KERNEL_NODE_PARAMS_v3_st::func"][::core::mem::offset_of!(CUDA_KERNEL_NODE_PARAMS_v3_st, func) - 0usize];
+    ["Offset of field: CUDA_KERNEL_NODE_PARAMS_v3_st::gridDimX"][::core::mem::offset_of!(CUDA_KERNEL_NODE_PARAMS_v3_st, gridDimX) - 8usize];
+    ["Offset of field: CUDA_KERNEL_NODE_PARAMS_v3_st::gridDimY"][::core::mem::offset_of!(CUDA_KERNEL_NODE_PARAMS_v3_st, gridDimY) - 12usize];
+    ["Offset of field: CUDA_KERNEL_NODE_PARAMS_v3_st::gridDimZ"][::core::mem::offset_of!(CUDA_KERNEL_NODE_PARAMS_v3_st, gridDimZ) - 16usize];
+    ["Offset of field: CUDA_KERNEL_NODE_PARAMS_v3_st::blockDimX"][::core::mem::offset_of!(CUDA_KERNEL_NODE_PARAMS_v3_st, blockDimX) - 20usize];
+    ["Offset of field: CUDA_KERNEL_NODE_PARAMS_v3_st::blockDimY"][::core::mem::offset_of!(CUDA_KERNEL_NODE_PARAMS_v3_st, blockDimY) - 24usize];
+    ["Offset of field: CUDA_KERNEL_NODE_PARAMS_v3_st::blockDimZ"][::core::mem::offset_of!(CUDA_KERNEL_NODE_PARAMS_v3_st, blockDimZ) - 28usize];
+    ["Offset of field: CUDA_KERNEL_NODE_PARAMS_v3_st::sharedMemBytes"][::core::mem::offset_of!(CUDA_KERNEL_NODE_PARAMS_v3_st, sharedMemBytes) - 32usize];
+    ["Offset of field: CUDA_KERNEL_NODE_PARAMS_v3_st::kernelParams"][::core::mem::offset_of!(CUDA_KERNEL_NODE_PARAMS_v3_st, kernelParams) - 40usize];
+    ["Offset of field: CUDA_KERNEL_NODE_PARAMS_v3_st::extra"][::core::mem::offset_of!(CUDA_KERNEL_NODE_PARAMS_v3_st, extra) - 48usize];
+    ["Offset of field: CUDA_KERNEL_NODE_PARAMS_v3_st::kern"][::core::mem::offset_of!(CUDA_KERNEL_NODE_PARAMS_v3_st, kern) - 56usize];
+    ["Offset of field: CUDA_KERNEL_NODE_PARAMS_v3_st::ctx"][::core::mem::offset_of!(CUDA_KERNEL_NODE_PARAMS_v3_st, ctx) - 64usize];
 };
 impl Default for CUDA_KERNEL_NODE_PARAMS_v3_st {
     fn default() -> Self {
@@ -1860,22 +1471,14 @@ pub struct CUDA_MEMSET_NODE_PARAMS_st {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of CUDA_MEMSET_NODE_PARAMS_st"]
-        [::core::mem::size_of::<CUDA_MEMSET_NODE_PARAMS_st>() - 40usize];
-    ["Alignment of CUDA_MEMSET_NODE_PARAMS_st"]
-        [::core::mem::align_of::<CUDA_MEMSET_NODE_PARAMS_st>() - 8usize];
-    ["Offset of field: CUDA_MEMSET_NODE_PARAMS_st::dst"]
-        [::core::mem::offset_of!(CUDA_MEMSET_NODE_PARAMS_st, dst) - 0usize];
-    ["Offset of field: CUDA_MEMSET_NODE_PARAMS_st::pitch"]
-        [::core::mem::offset_of!(CUDA_MEMSET_NODE_PARAMS_st, pitch) - 8usize];
-    ["Offset of field: CUDA_MEMSET_NODE_PARAMS_st::value"]
-        [::core::mem::offset_of!(CUDA_MEMSET_NODE_PARAMS_st, value) - 16usize];
-    ["Offset of field: CUDA_MEMSET_NODE_PARAMS_st::elementSize"]
-        [::core::mem::offset_of!(CUDA_MEMSET_NODE_PARAMS_st, elementSize) - 20usize];
-    ["Offset of field: CUDA_MEMSET_NODE_PARAMS_st::width"]
-        [::core::mem::offset_of!(CUDA_MEMSET_NODE_PARAMS_st, width) - 24usize];
-    ["Offset of field: CUDA_MEMSET_NODE_PARAMS_st::height"]
-        [::core::mem::offset_of!(CUDA_MEMSET_NODE_PARAMS_st, height) - 32usize];
+    ["Size of CUDA_MEMSET_NODE_PARAMS_st"][::core::mem::size_of::<CUDA_MEMSET_NODE_PARAMS_st>() - 40usize];
+    ["Alignment of CUDA_MEMSET_NODE_PARAMS_st"][::core::mem::align_of::<CUDA_MEMSET_NODE_PARAMS_st>() - 8usize];
+    ["Offset of field: CUDA_MEMSET_NODE_PARAMS_st::dst"][::core::mem::offset_of!(CUDA_MEMSET_NODE_PARAMS_st, dst) - 0usize];
+    ["Offset of field: CUDA_MEMSET_NODE_PARAMS_st::pitch"][::core::mem::offset_of!(CUDA_MEMSET_NODE_PARAMS_st, pitch) - 8usize];
+    ["Offset of field: CUDA_MEMSET_NODE_PARAMS_st::value"][::core::mem::offset_of!(CUDA_MEMSET_NODE_PARAMS_st, value) - 16usize];
+    ["Offset of field: CUDA_MEMSET_NODE_PARAMS_st::elementSize"][::core::mem::offset_of!(CUDA_MEMSET_NODE_PARAMS_st, elementSize) - 20usize];
+    ["Offset of field: CUDA_MEMSET_NODE_PARAMS_st::width"][::core::mem::offset_of!(CUDA_MEMSET_NODE_PARAMS_st, width) - 24usize];
+    ["Offset of field: CUDA_MEMSET_NODE_PARAMS_st::height"][::core::mem::offset_of!(CUDA_MEMSET_NODE_PARAMS_st, height) - 32usize];
 };
 pub type CUDA_MEMSET_NODE_PARAMS_v1 = CUDA_MEMSET_NODE_PARAMS_st;
 pub type CUDA_MEMSET_NODE_PARAMS = CUDA_MEMSET_NODE_PARAMS_v1;
@@ -1892,24 +1495,15 @@ pub struct CUDA_MEMSET_NODE_PARAMS_v2_st {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of CUDA_MEMSET_NODE_PARAMS_v2_st"]
-        [::core::mem::size_of::<CUDA_MEMSET_NODE_PARAMS_v2_st>() - 48usize];
-    ["Alignment of CUDA_MEMSET_NODE_PARAMS_v2_st"]
-        [::core::mem::align_of::<CUDA_MEMSET_NODE_PARAMS_v2_st>() - 8usize];
-    ["Offset of field: CUDA_MEMSET_NODE_PARAMS_v2_st::dst"]
-        [::core::mem::offset_of!(CUDA_MEMSET_NODE_PARAMS_v2_st, dst) - 0usize];
-    ["Offset of field: CUDA_MEMSET_NODE_PARAMS_v2_st::pitch"]
-        [::core::mem::offset_of!(CUDA_MEMSET_NODE_PARAMS_v2_st, pitch) - 8usize];
-    ["Offset of field: CUDA_MEMSET_NODE_PARAMS_v2_st::value"]
-        [::core::mem::offset_of!(CUDA_MEMSET_NODE_PARAMS_v2_st, value) - 16usize];
-    ["Offset of field: CUDA_MEMSET_NODE_PARAMS_v2_st::elementSize"]
-        [::core::mem::offset_of!(CUDA_MEMSET_NODE_PARAMS_v2_st, elementSize) - 20usize];
-    ["Offset of field: CUDA_MEMSET_NODE_PARAMS_v2_st::width"]
-        [::core::mem::offset_of!(CUDA_MEMSET_NODE_PARAMS_v2_st, width) - 24usize];
-    ["Offset of field: CUDA_MEMSET_NODE_PARAMS_v2_st::height"]
-        [::core::mem::offset_of!(CUDA_MEMSET_NODE_PARAMS_v2_st, height) - 32usize];
-    ["Offset of field: CUDA_MEMSET_NODE_PARAMS_v2_st::ctx"]
-        [::core::mem::offset_of!(CUDA_MEMSET_NODE_PARAMS_v2_st, ctx) - 40usize];
+    ["Size of CUDA_MEMSET_NODE_PARAMS_v2_st"][::core::mem::size_of::<CUDA_MEMSET_NODE_PARAMS_v2_st>() - 48usize];
+    ["Alignment of CUDA_MEMSET_NODE_PARAMS_v2_st"][::core::mem::align_of::<CUDA_MEMSET_NODE_PARAMS_v2_st>() - 8usize];
+    ["Offset of field: CUDA_MEMSET_NODE_PARAMS_v2_st::dst"][::core::mem::offset_of!(CUDA_MEMSET_NODE_PARAMS_v2_st, dst) - 0usize];
+    ["Offset of field: CUDA_MEMSET_NODE_PARAMS_v2_st::pitch"][::core::mem::offset_of!(CUDA_MEMSET_NODE_PARAMS_v2_st, pitch) - 8usize];
+    ["Offset of field: CUDA_MEMSET_NODE_PARAMS_v2_st::value"][::core::mem::offset_of!(CUDA_MEMSET_NODE_PARAMS_v2_st, value) - 16usize];
+    ["Offset of field: CUDA_MEMSET_NODE_PARAMS_v2_st::elementSize"][::core::mem::offset_of!(CUDA_MEMSET_NODE_PARAMS_v2_st, elementSize) - 20usize];
+    ["Offset of field: CUDA_MEMSET_NODE_PARAMS_v2_st::width"][::core::mem::offset_of!(CUDA_MEMSET_NODE_PARAMS_v2_st, width) - 24usize];
+    ["Offset of field: CUDA_MEMSET_NODE_PARAMS_v2_st::height"][::core::mem::offset_of!(CUDA_MEMSET_NODE_PARAMS_v2_st, height) - 32usize];
+    ["Offset of field: CUDA_MEMSET_NODE_PARAMS_v2_st::ctx"][::core::mem::offset_of!(CUDA_MEMSET_NODE_PARAMS_v2_st, ctx) - 40usize];
 };
 impl Default for CUDA_MEMSET_NODE_PARAMS_v2_st {
     fn default() -> Self {
@@ -1929,14 +1523,10 @@ pub struct CUDA_HOST_NODE_PARAMS_st {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of CUDA_HOST_NODE_PARAMS_st"]
-        [::core::mem::size_of::<CUDA_HOST_NODE_PARAMS_st>() - 16usize];
-    ["Alignment of CUDA_HOST_NODE_PARAMS_st"]
-        [::core::mem::align_of::<CUDA_HOST_NODE_PARAMS_st>() - 8usize];
-    ["Offset of field: CUDA_HOST_NODE_PARAMS_st::fn_"]
-        [::core::mem::offset_of!(CUDA_HOST_NODE_PARAMS_st, fn_) - 0usize];
-    ["Offset of field: CUDA_HOST_NODE_PARAMS_st::userData"]
-        [::core::mem::offset_of!(CUDA_HOST_NODE_PARAMS_st, userData) - 8usize];
+    ["Size of CUDA_HOST_NODE_PARAMS_st"][::core::mem::size_of::<CUDA_HOST_NODE_PARAMS_st>() - 16usize];
+    ["Alignment of CUDA_HOST_NODE_PARAMS_st"][::core::mem::align_of::<CUDA_HOST_NODE_PARAMS_st>() - 8usize];
+    ["Offset of field: CUDA_HOST_NODE_PARAMS_st::fn_"][::core::mem::offset_of!(CUDA_HOST_NODE_PARAMS_st, fn_) - 0usize];
+    ["Offset of field: CUDA_HOST_NODE_PARAMS_st::userData"][::core::mem::offset_of!(CUDA_HOST_NODE_PARAMS_st, userData) - 8usize];
 };
 impl Default for CUDA_HOST_NODE_PARAMS_st {
     fn default() -> Self {
@@ -1957,14 +1547,10 @@ pub struct CUDA_HOST_NODE_PARAMS_v2_st {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of CUDA_HOST_NODE_PARAMS_v2_st"]
-        [::core::mem::size_of::<CUDA_HOST_NODE_PARAMS_v2_st>() - 16usize];
-    ["Alignment of CUDA_HOST_NODE_PARAMS_v2_st"]
-        [::core::mem::align_of::<CUDA_HOST_NODE_PARAMS_v2_st>() - 8usize];
-    ["Offset of field: CUDA_HOST_NODE_PARAMS_v2_st::fn_"]
-        [::core::mem::offset_of!(CUDA_HOST_NODE_PARAMS_v2_st, fn_) - 0usize];
-    ["Offset of field: CUDA_HOST_NODE_PARAMS_v2_st::userData"]
-        [::core::mem::offset_of!(CUDA_HOST_NODE_PARAMS_v2_st, userData) - 8usize];
+    ["Size of CUDA_HOST_NODE_PARAMS_v2_st"][::core::mem::size_of::<CUDA_HOST_NODE_PARAMS_v2_st>() - 16usize];
+    ["Alignment of CUDA_HOST_NODE_PARAMS_v2_st"][::core::mem::align_of::<CUDA_HOST_NODE_PARAMS_v2_st>() - 8usize];
+    ["Offset of field: CUDA_HOST_NODE_PARAMS_v2_st::fn_"][::core::mem::offset_of!(CUDA_HOST_NODE_PARAMS_v2_st, fn_) - 0usize];
+    ["Offset of field: CUDA_HOST_NODE_PARAMS_v2_st::userData"][::core::mem::offset_of!(CUDA_HOST_NODE_PARAMS_v2_st, userData) - 8usize];
 };
 impl Default for CUDA_HOST_NODE_PARAMS_v2_st {
     fn default() -> Self {
@@ -1977,12 +1563,9 @@ impl Default for CUDA_HOST_NODE_PARAMS_v2_st {
 }
 pub type CUDA_HOST_NODE_PARAMS_v2 = CUDA_HOST_NODE_PARAMS_v2_st;
 impl CUgraphConditionalNodeType_enum {
-    pub const CU_GRAPH_COND_TYPE_IF: CUgraphConditionalNodeType_enum =
-        CUgraphConditionalNodeType_enum(0);
-    pub const CU_GRAPH_COND_TYPE_WHILE: CUgraphConditionalNodeType_enum =
-        CUgraphConditionalNodeType_enum(1);
-    pub const CU_GRAPH_COND_TYPE_SWITCH: CUgraphConditionalNodeType_enum =
-        CUgraphConditionalNodeType_enum(2);
+    pub const CU_GRAPH_COND_TYPE_IF: CUgraphConditionalNodeType_enum = CUgraphConditionalNodeType_enum(0);
+    pub const CU_GRAPH_COND_TYPE_WHILE: CUgraphConditionalNodeType_enum = CUgraphConditionalNodeType_enum(1);
+    pub const CU_GRAPH_COND_TYPE_SWITCH: CUgraphConditionalNodeType_enum = CUgraphConditionalNodeType_enum(2);
 }
 #[repr(transparent)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
@@ -1999,20 +1582,13 @@ pub struct CUDA_CONDITIONAL_NODE_PARAMS {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of CUDA_CONDITIONAL_NODE_PARAMS"]
-        [::core::mem::size_of::<CUDA_CONDITIONAL_NODE_PARAMS>() - 32usize];
-    ["Alignment of CUDA_CONDITIONAL_NODE_PARAMS"]
-        [::core::mem::align_of::<CUDA_CONDITIONAL_NODE_PARAMS>() - 8usize];
-    ["Offset of field: CUDA_CONDITIONAL_NODE_PARAMS::handle"]
-        [::core::mem::offset_of!(CUDA_CONDITIONAL_NODE_PARAMS, handle) - 0usize];
-    ["Offset of field: CUDA_CONDITIONAL_NODE_PARAMS::type_"]
-        [::core::mem::offset_of!(CUDA_CONDITIONAL_NODE_PARAMS, type_) - 8usize];
-    ["Offset of field: CUDA_CONDITIONAL_NODE_PARAMS::size"]
-        [::core::mem::offset_of!(CUDA_CONDITIONAL_NODE_PARAMS, size) - 12usize];
-    ["Offset of field: CUDA_CONDITIONAL_NODE_PARAMS::phGraph_out"]
-        [::core::mem::offset_of!(CUDA_CONDITIONAL_NODE_PARAMS, phGraph_out) - 16usize];
-    ["Offset of field: CUDA_CONDITIONAL_NODE_PARAMS::ctx"]
-        [::core::mem::offset_of!(CUDA_CONDITIONAL_NODE_PARAMS, ctx) - 24usize];
+    ["Size of CUDA_CONDITIONAL_NODE_PARAMS"][::core::mem::size_of::<CUDA_CONDITIONAL_NODE_PARAMS>() - 32usize];
+    ["Alignment of CUDA_CONDITIONAL_NODE_PARAMS"][::core::mem::align_of::<CUDA_CONDITIONAL_NODE_PARAMS>() - 8usize];
+    ["Offset of field: CUDA_CONDITIONAL_NODE_PARAMS::handle"][::core::mem::offset_of!(CUDA_CONDITIONAL_NODE_PARAMS, handle) - 0usize];
+    ["Offset of field: CUDA_CONDITIONAL_NODE_PARAMS::type_"][::core::mem::offset_of!(CUDA_CONDITIONAL_NODE_PARAMS, type_) - 8usize];
+    ["Offset of field: CUDA_CONDITIONAL_NODE_PARAMS::size"][::core::mem::offset_of!(CUDA_CONDITIONAL_NODE_PARAMS, size) - 12usize];
+    ["Offset of field: CUDA_CONDITIONAL_NODE_PARAMS::phGraph_out"][::core::mem::offset_of!(CUDA_CONDITIONAL_NODE_PARAMS, phGraph_out) - 16usize];
+    ["Offset of field: CUDA_CONDITIONAL_NODE_PARAMS::ctx"][::core::mem::offset_of!(CUDA_CONDITIONAL_NODE_PARAMS, ctx) - 24usize];
 };
 impl Default for CUDA_CONDITIONAL_NODE_PARAMS {
     fn default() -> Self {
@@ -2044,10 +1620,8 @@ impl CUgraphNodeType_enum {
 pub struct CUgraphNodeType_enum(pub ::core::ffi::c_uint);
 pub use self::CUgraphNodeType_enum as CUgraphNodeType;
 impl CUgraphDependencyType_enum {
-    pub const CU_GRAPH_DEPENDENCY_TYPE_DEFAULT: CUgraphDependencyType_enum =
-        CUgraphDependencyType_enum(0);
-    pub const CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC: CUgraphDependencyType_enum =
-        CUgraphDependencyType_enum(1);
+    pub const CU_GRAPH_DEPENDENCY_TYPE_DEFAULT: CUgraphDependencyType_enum = CUgraphDependencyType_enum(0);
+    pub const CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC: CUgraphDependencyType_enum = CUgraphDependencyType_enum(1);
 }
 #[repr(transparent)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
@@ -2065,29 +1639,19 @@ pub struct CUgraphEdgeData_st {
 const _: () = {
     ["Size of CUgraphEdgeData_st"][::core::mem::size_of::<CUgraphEdgeData_st>() - 8usize];
     ["Alignment of CUgraphEdgeData_st"][::core::mem::align_of::<CUgraphEdgeData_st>() - 1usize];
-    ["Offset of field: CUgraphEdgeData_st::from_port"]
-        [::core::mem::offset_of!(CUgraphEdgeData_st, from_port) - 0usize];
-    ["Offset of field: CUgraphEdgeData_st::to_port"]
-        [::core::mem::offset_of!(CUgraphEdgeData_st, to_port) - 1usize];
-    ["Offset of field: CUgraphEdgeData_st::type_"]
-        [::core::mem::offset_of!(CUgraphEdgeData_st, type_) - 2usize];
-    ["Offset of field: CUgraphEdgeData_st::reserved"]
-        [::core::mem::offset_of!(CUgraphEdgeData_st, reserved) - 3usize];
+    ["Offset of field: CUgraphEdgeData_st::from_port"][::core::mem::offset_of!(CUgraphEdgeData_st, from_port) - 0usize];
+    ["Offset of field: CUgraphEdgeData_st::to_port"][::core::mem::offset_of!(CUgraphEdgeData_st, to_port) - 1usize];
+    ["Offset of field: CUgraphEdgeData_st::type_"][::core::mem::offset_of!(CUgraphEdgeData_st, type_) - 2usize];
+    ["Offset of field: CUgraphEdgeData_st::reserved"][::core::mem::offset_of!(CUgraphEdgeData_st, reserved) - 3usize];
 };
 pub type CUgraphEdgeData = CUgraphEdgeData_st;
 impl CUgraphInstantiateResult_enum {
-    pub const CUDA_GRAPH_INSTANTIATE_SUCCESS: CUgraphInstantiateResult_enum =
-        CUgraphInstantiateResult_enum(0);
-    pub const CUDA_GRAPH_INSTANTIATE_ERROR: CUgraphInstantiateResult_enum =
-        CUgraphInstantiateResult_enum(1);
-    pub const CUDA_GRAPH_INSTANTIATE_INVALID_STRUCTURE: CUgraphInstantiateResult_enum =
-        CUgraphInstantiateResult_enum(2);
-    pub const CUDA_GRAPH_INSTANTIATE_NODE_OPERATION_NOT_SUPPORTED: CUgraphInstantiateResult_enum =
-        CUgraphInstantiateResult_enum(3);
-    pub const CUDA_GRAPH_INSTANTIATE_MULTIPLE_CTXS_NOT_SUPPORTED: CUgraphInstantiateResult_enum =
-        CUgraphInstantiateResult_enum(4);
-    pub const CUDA_GRAPH_INSTANTIATE_CONDITIONAL_HANDLE_UNUSED: CUgraphInstantiateResult_enum =
-        CUgraphInstantiateResult_enum(5);
+    pub const CUDA_GRAPH_INSTANTIATE_SUCCESS: CUgraphInstantiateResult_enum = CUgraphInstantiateResult_enum(0);
+    pub const CUDA_GRAPH_INSTANTIATE_ERROR: CUgraphInstantiateResult_enum = CUgraphInstantiateResult_enum(1);
+    pub const CUDA_GRAPH_INSTANTIATE_INVALID_STRUCTURE: CUgraphInstantiateResult_enum = CUgraphInstantiateResult_enum(2);
+    pub const CUDA_GRAPH_INSTANTIATE_NODE_OPERATION_NOT_SUPPORTED: CUgraphInstantiateResult_enum = CUgraphInstantiateResult_enum(3);
+    pub const CUDA_GRAPH_INSTANTIATE_MULTIPLE_CTXS_NOT_SUPPORTED: CUgraphInstantiateResult_enum = CUgraphInstantiateResult_enum(4);
+    pub const CUDA_GRAPH_INSTANTIATE_CONDITIONAL_HANDLE_UNUSED: CUgraphInstantiateResult_enum = CUgraphInstantiateResult_enum(5);
 }
 #[repr(transparent)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
@@ -2103,18 +1667,12 @@ pub struct CUDA_GRAPH_INSTANTIATE_PARAMS_st {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of CUDA_GRAPH_INSTANTIATE_PARAMS_st"]
-        [::core::mem::size_of::<CUDA_GRAPH_INSTANTIATE_PARAMS_st>() - 32usize];
-    ["Alignment of CUDA_GRAPH_INSTANTIATE_PARAMS_st"]
-        [::core::mem::align_of::<CUDA_GRAPH_INSTANTIATE_PARAMS_st>() - 8usize];
-    ["Offset of field: CUDA_GRAPH_INSTANTIATE_PARAMS_st::flags"]
-        [::core::mem::offset_of!(CUDA_GRAPH_INSTANTIATE_PARAMS_st, flags) - 0usize];
-    ["Offset of field: CUDA_GRAPH_INSTANTIATE_PARAMS_st::hUploadStream"]
-        [::core::mem::offset_of!(CUDA_GRAPH_INSTANTIATE_PARAMS_st, hUploadStream) - 8usize];
-    ["Offset of field: CUDA_GRAPH_INSTANTIATE_PARAMS_st::hErrNode_out"]
-        [::core::mem::offset_of!(CUDA_GRAPH_INSTANTIATE_PARAMS_st, hErrNode_out) - 16usize];
-    ["Offset of field: CUDA_GRAPH_INSTANTIATE_PARAMS_st::result_out"]
-        [::core::mem::offset_of!(CUDA_GRAPH_INSTANTIATE_PARAMS_st, result_out) - 24usize];
+    ["Size of CUDA_GRAPH_INSTANTIATE_PARAMS_st"][::core::mem::size_of::<CUDA_GRAPH_INSTANTIATE_PARAMS_st>() - 32usize];
+    ["Alignment of CUDA_GRAPH_INSTANTIATE_PARAMS_st"][::core::mem::align_of::<CUDA_GRAPH_INSTANTIATE_PARAMS_st>() - 8usize];
+    ["Offset of field: CUDA_GRAPH_INSTANTIATE_PARAMS_st::flags"][::core::mem::offset_of!(CUDA_GRAPH_INSTANTIATE_PARAMS_st, flags) - 0usize];
+    ["Offset of field: CUDA_GRAPH_INSTANTIATE_PARAMS_st::hUploadStream"][::core::mem::offset_of!(CUDA_GRAPH_INSTANTIATE_PARAMS_st, hUploadStream) - 8usize];
+    ["Offset of field: CUDA_GRAPH_INSTANTIATE_PARAMS_st::hErrNode_out"][::core::mem::offset_of!(CUDA_GRAPH_INSTANTIATE_PARAMS_st, hErrNode_out) - 16usize];
+    ["Offset of field: CUDA_GRAPH_INSTANTIATE_PARAMS_st::result_out"][::core::mem::offset_of!(CUDA_GRAPH_INSTANTIATE_PARAMS_st, result_out) - 24usize];
 };
 impl Default for CUDA_GRAPH_INSTANTIATE_PARAMS_st {
     fn default() -> Self {
@@ -2130,30 +1688,24 @@ impl CUsynchronizationPolicy_enum {
     pub const CU_SYNC_POLICY_AUTO: CUsynchronizationPolicy_enum = CUsynchronizationPolicy_enum(1);
     pub const CU_SYNC_POLICY_SPIN: CUsynchronizationPolicy_enum = CUsynchronizationPolicy_enum(2);
     pub const CU_SYNC_POLICY_YIELD: CUsynchronizationPolicy_enum = CUsynchronizationPolicy_enum(3);
-    pub const CU_SYNC_POLICY_BLOCKING_SYNC: CUsynchronizationPolicy_enum =
-        CUsynchronizationPolicy_enum(4);
+    pub const CU_SYNC_POLICY_BLOCKING_SYNC: CUsynchronizationPolicy_enum = CUsynchronizationPolicy_enum(4);
 }
 #[repr(transparent)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct CUsynchronizationPolicy_enum(pub ::core::ffi::c_uint);
 pub use self::CUsynchronizationPolicy_enum as CUsynchronizationPolicy;
 impl CUclusterSchedulingPolicy_enum {
-    pub const CU_CLUSTER_SCHEDULING_POLICY_DEFAULT: CUclusterSchedulingPolicy_enum =
-        CUclusterSchedulingPolicy_enum(0);
-    pub const CU_CLUSTER_SCHEDULING_POLICY_SPREAD: CUclusterSchedulingPolicy_enum =
-        CUclusterSchedulingPolicy_enum(1);
-    pub const CU_CLUSTER_SCHEDULING_POLICY_LOAD_BALANCING: CUclusterSchedulingPolicy_enum =
-        CUclusterSchedulingPolicy_enum(2);
+    pub const CU_CLUSTER_SCHEDULING_POLICY_DEFAULT: CUclusterSchedulingPolicy_enum = CUclusterSchedulingPolicy_enum(0);
+    pub const CU_CLUSTER_SCHEDULING_POLICY_SPREAD: CUclusterSchedulingPolicy_enum = CUclusterSchedulingPolicy_enum(1);
+    pub const CU_CLUSTER_SCHEDULING_POLICY_LOAD_BALANCING: CUclusterSchedulingPolicy_enum = CUclusterSchedulingPolicy_enum(2);
 }
 #[repr(transparent)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct CUclusterSchedulingPolicy_enum(pub ::core::ffi::c_uint);
 pub use self::CUclusterSchedulingPolicy_enum as CUclusterSchedulingPolicy;
 impl CUlaunchMemSyncDomain_enum {
-    pub const CU_LAUNCH_MEM_SYNC_DOMAIN_DEFAULT: CUlaunchMemSyncDomain_enum =
-        CUlaunchMemSyncDomain_enum(0);
-    pub const CU_LAUNCH_MEM_SYNC_DOMAIN_REMOTE: CUlaunchMemSyncDomain_enum =
-        CUlaunchMemSyncDomain_enum(1);
+    pub const CU_LAUNCH_MEM_SYNC_DOMAIN_DEFAULT: CUlaunchMemSyncDomain_enum = CUlaunchMemSyncDomain_enum(0);
+    pub const CU_LAUNCH_MEM_SYNC_DOMAIN_REMOTE: CUlaunchMemSyncDomain_enum = CUlaunchMemSyncDomain_enum(1);
 }
 #[repr(transparent)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
@@ -2167,47 +1719,29 @@ pub struct CUlaunchMemSyncDomainMap_st {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of CUlaunchMemSyncDomainMap_st"]
-        [::core::mem::size_of::<CUlaunchMemSyncDomainMap_st>() - 2usize];
-    ["Alignment of CUlaunchMemSyncDomainMap_st"]
-        [::core::mem::align_of::<CUlaunchMemSyncDomainMap_st>() - 1usize];
-    ["Offset of field: CUlaunchMemSyncDomainMap_st::default_"]
-        [::core::mem::offset_of!(CUlaunchMemSyncDomainMap_st, default_) - 0usize];
-    ["Offset of field: CUlaunchMemSyncDomainMap_st::remote"]
-        [::core::mem::offset_of!(CUlaunchMemSyncDomainMap_st, remote) - 1usize];
+    ["Size of CUlaunchMemSyncDomainMap_st"][::core::mem::size_of::<CUlaunchMemSyncDomainMap_st>() - 2usize];
+    ["Alignment of CUlaunchMemSyncDomainMap_st"][::core::mem::align_of::<CUlaunchMemSyncDomainMap_st>() - 1usize];
+    ["Offset of field: CUlaunchMemSyncDomainMap_st::default_"][::core::mem::offset_of!(CUlaunchMemSyncDomainMap_st, default_) - 0usize];
+    ["Offset of field: CUlaunchMemSyncDomainMap_st::remote"][::core::mem::offset_of!(CUlaunchMemSyncDomainMap_st, remote) - 1usize];
 };
 pub type CUlaunchMemSyncDomainMap = CUlaunchMemSyncDomainMap_st;
 impl CUlaunchAttributeID_enum {
     pub const CU_LAUNCH_ATTRIBUTE_IGNORE: CUlaunchAttributeID_enum = CUlaunchAttributeID_enum(0);
-    pub const CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW: CUlaunchAttributeID_enum =
-        CUlaunchAttributeID_enum(1);
-    pub const CU_LAUNCH_ATTRIBUTE_COOPERATIVE: CUlaunchAttributeID_enum =
-        CUlaunchAttributeID_enum(2);
-    pub const CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY: CUlaunchAttributeID_enum =
-        CUlaunchAttributeID_enum(3);
-    pub const CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION: CUlaunchAttributeID_enum =
-        CUlaunchAttributeID_enum(4);
-    pub const CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE: CUlaunchAttributeID_enum =
-        CUlaunchAttributeID_enum(5);
-    pub const CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION: CUlaunchAttributeID_enum =
-        CUlaunchAttributeID_enum(6);
-    pub const CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT: CUlaunchAttributeID_enum =
-        CUlaunchAttributeID_enum(7);
+    pub const CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW: CUlaunchAttributeID_enum = CUlaunchAttributeID_enum(1);
+    pub const CU_LAUNCH_ATTRIBUTE_COOPERATIVE: CUlaunchAttributeID_enum = CUlaunchAttributeID_enum(2);
+    pub const CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY: CUlaunchAttributeID_enum = CUlaunchAttributeID_enum(3);
+    pub const CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION: CUlaunchAttributeID_enum = CUlaunchAttributeID_enum(4);
+    pub const CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE: CUlaunchAttributeID_enum = CUlaunchAttributeID_enum(5);
+    pub const CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION: CUlaunchAttributeID_enum = CUlaunchAttributeID_enum(6);
+    pub const CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT: CUlaunchAttributeID_enum = CUlaunchAttributeID_enum(7);
     pub const CU_LAUNCH_ATTRIBUTE_PRIORITY: CUlaunchAttributeID_enum = CUlaunchAttributeID_enum(8);
-    pub const CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP: CUlaunchAttributeID_enum =
-        CUlaunchAttributeID_enum(9);
-    pub const CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN: CUlaunchAttributeID_enum =
-        CUlaunchAttributeID_enum(10);
-    pub const CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION: CUlaunchAttributeID_enum =
-        CUlaunchAttributeID_enum(11);
-    pub const CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT: CUlaunchAttributeID_enum =
-        CUlaunchAttributeID_enum(12);
-    pub const CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE: CUlaunchAttributeID_enum =
-        CUlaunchAttributeID_enum(13);
-    pub const CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT: CUlaunchAttributeID_enum =
-        CUlaunchAttributeID_enum(14);
-    pub const CU_LAUNCH_ATTRIBUTE_NVLINK_UTIL_CENTRIC_SCHEDULING: CUlaunchAttributeID_enum =
-        CUlaunchAttributeID_enum(16);
+    pub const CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP: CUlaunchAttributeID_enum = CUlaunchAttributeID_enum(9);
+    pub const CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN: CUlaunchAttributeID_enum = CUlaunchAttributeID_enum(10);
+    pub const CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION: CUlaunchAttributeID_enum = CUlaunchAttributeID_enum(11);
+    pub const CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT: CUlaunchAttributeID_enum = CUlaunchAttributeID_enum(12);
+    pub const CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE: CUlaunchAttributeID_enum = CUlaunchAttributeID_enum(13);
+    pub const CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT: CUlaunchAttributeID_enum = CUlaunchAttributeID_enum(14);
+    pub const CU_LAUNCH_ATTRIBUTE_NVLINK_UTIL_CENTRIC_SCHEDULING: CUlaunchAttributeID_enum = CUlaunchAttributeID_enum(16);
     pub const CU_LAUNCH_ATTRIBUTE_MAX: CUlaunchAttributeID_enum = CUlaunchAttributeID_enum(17);
 }
 #[repr(transparent)]
@@ -2243,16 +1777,11 @@ pub struct CUlaunchAttributeValue_union__bindgen_ty_1 {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of CUlaunchAttributeValue_union__bindgen_ty_1"]
-        [::core::mem::size_of::<CUlaunchAttributeValue_union__bindgen_ty_1>() - 12usize];
-    ["Alignment of CUlaunchAttributeValue_union__bindgen_ty_1"]
-        [::core::mem::align_of::<CUlaunchAttributeValue_union__bindgen_ty_1>() - 4usize];
-    ["Offset of field: CUlaunchAttributeValue_union__bindgen_ty_1::x"]
-        [::core::mem::offset_of!(CUlaunchAttributeValue_union__bindgen_ty_1, x) - 0usize];
-    ["Offset of field: CUlaunchAttributeValue_union__bindgen_ty_1::y"]
-        [::core::mem::offset_of!(CUlaunchAttributeValue_union__bindgen_ty_1, y) - 4usize];
-    ["Offset of field: CUlaunchAttributeValue_union__bindgen_ty_1::z"]
-        [::core::mem::offset_of!(CUlaunchAttributeValue_union__bindgen_ty_1, z) - 8usize];
+    ["Size of CUlaunchAttributeValue_union__bindgen_ty_1"][::core::mem::size_of::<CUlaunchAttributeValue_union__bindgen_ty_1>() - 12usize];
+    ["Alignment of CUlaunchAttributeValue_union__bindgen_ty_1"][::core::mem::align_of::<CUlaunchAttributeValue_union__bindgen_ty_1>() - 4usize];
+    ["Offset of field: CUlaunchAttributeValue_union__bindgen_ty_1::x"][::core::mem::offset_of!(CUlaunchAttributeValue_union__bindgen_ty_1, x) - 0usize];
+    ["Offset of field: CUlaunchAttributeValue_union__bindgen_ty_1::y"][::core::mem::offset_of!(CUlaunchAttributeValue_union__bindgen_ty_1, y) - 4usize];
+    ["Offset of field: CUlaunchAttributeValue_union__bindgen_ty_1::z"][::core::mem::offset_of!(CUlaunchAttributeValue_union__bindgen_ty_1, z) - 8usize];
 };
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
@@ -2263,19 +1792,12 @@ pub struct CUlaunchAttributeValue_union__bindgen_ty_2 {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of CUlaunchAttributeValue_union__bindgen_ty_2"]
-        [::core::mem::size_of::<CUlaunchAttributeValue_union__bindgen_ty_2>() - 16usize];
-    ["Alignment of CUlaunchAttributeValue_union__bindgen_ty_2"]
-        [::core::mem::align_of::<CUlaunchAttributeValue_union__bindgen_ty_2>() - 8usize];
-    ["Offset of field: CUlaunchAttributeValue_union__bindgen_ty_2::event"]
-        [::core::mem::offset_of!(CUlaunchAttributeValue_union__bindgen_ty_2, event) - 0usize];
-    ["Offset of field: CUlaunchAttributeValue_union__bindgen_ty_2::flags"]
-        [::core::mem::offset_of!(CUlaunchAttributeValue_union__bindgen_ty_2, flags) - 8usize];
-    ["Offset of field: CUlaunchAttributeValue_union__bindgen_ty_2::triggerAtBlockStart"][::core::mem::offset_of!(
-        CUlaunchAttributeValue_union__bindgen_ty_2,
-        triggerAtBlockStart
-    )
-        - 12usize];
+    ["Size of CUlaunchAttributeValue_union__bindgen_ty_2"][::core::mem::size_of::<CUlaunchAttributeValue_union__bindgen_ty_2>() - 16usize];
+    ["Alignment of CUlaunchAttributeValue_union__bindgen_ty_2"][::core::mem::align_of::<CUlaunchAttributeValue_union__bindgen_ty_2>() - 8usize];
+    ["Offset of field: CUlaunchAttributeValue_union__bindgen_ty_2::event"][::core::mem::offset_of!(CUlaunchAttributeValue_union__bindgen_ty_2, event) - 0usize];
+    ["Offset of field: CUlaunchAttributeValue_union__bindgen_ty_2::flags"][::core::mem::offset_of!(CUlaunchAttributeValue_union__bindgen_ty_2, flags) - 8usize];
+    ["Offset of field: CUlaunchAttributeValue_union__bindgen_ty_2::triggerAtBlockStart"]
+        [::core::mem::offset_of!(CUlaunchAttributeValue_union__bindgen_ty_2, triggerAtBlockStart) - 12usize];
 };
 impl Default for CUlaunchAttributeValue_union__bindgen_ty_2 {
     fn default() -> Self {
@@ -2294,14 +1816,10 @@ pub struct CUlaunchAttributeValue_union__bindgen_ty_3 {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of CUlaunchAttributeValue_union__bindgen_ty_3"]
-        [::core::mem::size_of::<CUlaunchAttributeValue_union__bindgen_ty_3>() - 16usize];
-    ["Alignment of CUlaunchAttributeValue_union__bindgen_ty_3"]
-        [::core::mem::align_of::<CUlaunchAttributeValue_union__bindgen_ty_3>() - 8usize];
-    ["Offset of field: CUlaunchAttributeValue_union__bindgen_ty_3::event"]
-        [::core::mem::offset_of!(CUlaunchAttributeValue_union__bindgen_ty_3, event) - 0usize];
-    ["Offset of field: CUlaunchAttributeValue_union__bindgen_ty_3::flags"]
-        [::core::mem::offset_of!(CUlaunchAttributeValue_union__bindgen_ty_3, flags) - 8usize];
+    ["Size of CUlaunchAttributeValue_union__bindgen_ty_3"][::core::mem::size_of::<CUlaunchAttributeValue_union__bindgen_ty_3>() - 16usize];
+    ["Alignment of CUlaunchAttributeValue_union__bindgen_ty_3"][::core::mem::align_of::<CUlaunchAttributeValue_union__bindgen_ty_3>() - 8usize];
+    ["Offset of field: CUlaunchAttributeValue_union__bindgen_ty_3::event"][::core::mem::offset_of!(CUlaunchAttributeValue_union__bindgen_ty_3, event) - 0usize];
+    ["Offset of field: CUlaunchAttributeValue_union__bindgen_ty_3::flags"][::core::mem::offset_of!(CUlaunchAttributeValue_union__bindgen_ty_3, flags) - 8usize];
 };
 impl Default for CUlaunchAttributeValue_union__bindgen_ty_3 {
     fn default() -> Self {
@@ -2321,16 +1839,11 @@ pub struct CUlaunchAttributeValue_union__bindgen_ty_4 {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of CUlaunchAttributeValue_union__bindgen_ty_4"]
-        [::core::mem::size_of::<CUlaunchAttributeValue_union__bindgen_ty_4>() - 12usize];
-    ["Alignment of CUlaunchAttributeValue_union__bindgen_ty_4"]
-        [::core::mem::align_of::<CUlaunchAttributeValue_union__bindgen_ty_4>() - 4usize];
-    ["Offset of field: CUlaunchAttributeValue_union__bindgen_ty_4::x"]
-        [::core::mem::offset_of!(CUlaunchAttributeValue_union__bindgen_ty_4, x) - 0usize];
-    ["Offset of field: CUlaunchAttributeValue_union__bindgen_ty_4::y"]
-        [::core::mem::offset_of!(CUlaunchAttributeValue_union__bindgen_ty_4, y) - 4usize];
-    ["Offset of field: CUlaunchAttributeValue_union__bindgen_ty_4::z"]
-        [::core::mem::offset_of!(CUlaunchAttributeValue_union__bindgen_ty_4, z) - 8usize];
+    ["Size of CUlaunchAttributeValue_union__bindgen_ty_4"][::core::mem::size_of::<CUlaunchAttributeValue_union__bindgen_ty_4>() - 12usize];
+    ["Alignment of CUlaunchAttributeValue_union__bindgen_ty_4"][::core::mem::align_of::<CUlaunchAttributeValue_union__bindgen_ty_4>() - 4usize];
+    ["Offset of field: CUlaunchAttributeValue_union__bindgen_ty_4::x"][::core::mem::offset_of!(CUlaunchAttributeValue_union__bindgen_ty_4, x) - 0usize];
+    ["Offset of field: CUlaunchAttributeValue_union__bindgen_ty_4::y"][::core::mem::offset_of!(CUlaunchAttributeValue_union__bindgen_ty_4, y) - 4usize];
+    ["Offset of field: CUlaunchAttributeValue_union__bindgen_ty_4::z"][::core::mem::offset_of!(CUlaunchAttributeValue_union__bindgen_ty_4, z) - 8usize];
 };
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
@@ -2340,14 +1853,10 @@ pub struct CUlaunchAttributeValue_union__bindgen_ty_5 {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of CUlaunchAttributeValue_union__bindgen_ty_5"]
-        [::core::mem::size_of::<CUlaunchAttributeValue_union__bindgen_ty_5>() - 16usize];
-    ["Alignment of CUlaunchAttributeValue_union__bindgen_ty_5"]
-        [::core::mem::align_of::<CUlaunchAttributeValue_union__bindgen_ty_5>() - 8usize];
-    ["Offset of field: CUlaunchAttributeValue_union__bindgen_ty_5::deviceUpdatable"][::core::mem::offset_of!(
-        CUlaunchAttributeValue_union__bindgen_ty_5,
-        deviceUpdatable
-    ) - 0usize];
+    ["Size of CUlaunchAttributeValue_union__bindgen_ty_5"][::core::mem::size_of::<CUlaunchAttributeValue_union__bindgen_ty_5>() - 16usize];
+    ["Alignment of CUlaunchAttributeValue_union__bindgen_ty_5"][::core::mem::align_of::<CUlaunchAttributeValue_union__bindgen_ty_5>() - 8usize];
+    ["Offset of field: CUlaunchAttributeValue_union__bindgen_ty_5::deviceUpdatable"]
+        [::core::mem::offset_of!(CUlaunchAttributeValue_union__bindgen_ty_5, deviceUpdatable) - 0usize];
     ["Offset of field: CUlaunchAttributeValue_union__bindgen_ty_5::devNode"]
         [::core::mem::offset_of!(CUlaunchAttributeValue_union__bindgen_ty_5, devNode) - 8usize];
 };
@@ -2362,50 +1871,29 @@ impl Default for CUlaunchAttributeValue_union__bindgen_ty_5 {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of CUlaunchAttributeValue_union"]
-        [::core::mem::size_of::<CUlaunchAttributeValue_union>() - 64usize];
-    ["Alignment of CUlaunchAttributeValue_union"]
-        [::core::mem::align_of::<CUlaunchAttributeValue_union>() - 8usize];
-    ["Offset of field: CUlaunchAttributeValue_union::pad"]
-        [::core::mem::offset_of!(CUlaunchAttributeValue_union, pad) - 0usize];
-    ["Offset of field: CUlaunchAttributeValue_union::accessPolicyWindow"]
-        [::core::mem::offset_of!(CUlaunchAttributeValue_union, accessPolicyWindow) - 0usize];
-    ["Offset of field: CUlaunchAttributeValue_union::cooperative"]
-        [::core::mem::offset_of!(CUlaunchAttributeValue_union, cooperative) - 0usize];
-    ["Offset of field: CUlaunchAttributeValue_union::syncPolicy"]
-        [::core::mem::offset_of!(CUlaunchAttributeValue_union, syncPolicy) - 0usize];
-    ["Offset of field: CUlaunchAttributeValue_union::clusterDim"]
-        [::core::mem::offset_of!(CUlaunchAttributeValue_union, clusterDim) - 0usize];
-    ["Offset of field: CUlaunchAttributeValue_union::clusterSchedulingPolicyPreference"][::core::mem::offset_of!(
-        CUlaunchAttributeValue_union,
-        clusterSchedulingPolicyPreference
-    )
-        - 0usize];
-    ["Offset of field: CUlaunchAttributeValue_union::programmaticStreamSerializationAllowed"][::core::mem::offset_of!(
-        CUlaunchAttributeValue_union,
-        programmaticStreamSerializationAllowed
-    )
-        - 0usize];
-    ["Offset of field: CUlaunchAttributeValue_union::programmaticEvent"]
-        [::core::mem::offset_of!(CUlaunchAttributeValue_union, programmaticEvent) - 0usize];
+    ["Size of CUlaunchAttributeValue_union"][::core::mem::size_of::<CUlaunchAttributeValue_union>() - 64usize];
+    ["Alignment of CUlaunchAttributeValue_union"][::core::mem::align_of::<CUlaunchAttributeValue_union>() - 8usize];
+    ["Offset of field: CUlaunchAttributeValue_union::pad"][::core::mem::offset_of!(CUlaunchAttributeValue_union, pad) - 0usize];
+    ["Offset of field: CUlaunchAttributeValue_union::accessPolicyWindow"][::core::mem::offset_of!(CUlaunchAttributeValue_union, accessPolicyWindow) - 0usize];
+    ["Offset of field: CUlaunchAttributeValue_union::cooperative"][::core::mem::offset_of!(CUlaunchAttributeValue_union, cooperative) - 0usize];
+    ["Offset of field: CUlaunchAttributeValue_union::syncPolicy"][::core::mem::offset_of!(CUlaunchAttributeValue_union, syncPolicy) - 0usize];
+    ["Offset of field: CUlaunchAttributeValue_union::clusterDim"][::core::mem::offset_of!(CUlaunchAttributeValue_union, clusterDim) - 0usize];
+    ["Offset of field: CUlaunchAttributeValue_union::clusterSchedulingPolicyPreference"]
+        [::core::mem::offset_of!(CUlaunchAttributeValue_union, clusterSchedulingPolicyPreference) - 0usize];
+    ["Offset of field: CUlaunchAttributeValue_union::programmaticStreamSerializationAllowed"]
+        [::core::mem::offset_of!(CUlaunchAttributeValue_union, programmaticStreamSerializationAllowed) - 0usize];
+    ["Offset of field: CUlaunchAttributeValue_union::programmaticEvent"][::core::mem::offset_of!(CUlaunchAttributeValue_union, programmaticEvent) - 0usize];
     ["Offset of field: CUlaunchAttributeValue_union::launchCompletionEvent"]
         [::core::mem::offset_of!(CUlaunchAttributeValue_union, launchCompletionEvent) - 0usize];
-    ["Offset of field: CUlaunchAttributeValue_union::priority"]
-        [::core::mem::offset_of!(CUlaunchAttributeValue_union, priority) - 0usize];
-    ["Offset of field: CUlaunchAttributeValue_union::memSyncDomainMap"]
-        [::core::mem::offset_of!(CUlaunchAttributeValue_union, memSyncDomainMap) - 0usize];
-    ["Offset of field: CUlaunchAttributeValue_union::memSyncDomain"]
-        [::core::mem::offset_of!(CUlaunchAttributeValue_union, memSyncDomain) - 0usize];
-    ["Offset of field: CUlaunchAttributeValue_union::preferredClusterDim"]
-        [::core::mem::offset_of!(CUlaunchAttributeValue_union, preferredClusterDim) - 0usize];
+    ["Offset of field: CUlaunchAttributeValue_union::priority"][::core::mem::offset_of!(CUlaunchAttributeValue_union, priority) - 0usize];
+    ["Offset of field: CUlaunchAttributeValue_union::memSyncDomainMap"][::core::mem::offset_of!(CUlaunchAttributeValue_union, memSyncDomainMap) - 0usize];
+    ["Offset of field: CUlaunchAttributeValue_union::memSyncDomain"][::core::mem::offset_of!(CUlaunchAttributeValue_union, memSyncDomain) - 0usize];
+    ["Offset of field: CUlaunchAttributeValue_union::preferredClusterDim"][::core::mem::offset_of!(CUlaunchAttributeValue_union, preferredClusterDim) - 0usize];
     ["Offset of field: CUlaunchAttributeValue_union::deviceUpdatableKernelNode"]
         [::core::mem::offset_of!(CUlaunchAttributeValue_union, deviceUpdatableKernelNode) - 0usize];
-    ["Offset of field: CUlaunchAttributeValue_union::sharedMemCarveout"]
-        [::core::mem::offset_of!(CUlaunchAttributeValue_union, sharedMemCarveout) - 0usize];
-    ["Offset of field: CUlaunchAttributeValue_union::nvlinkUtilCentricScheduling"][::core::mem::offset_of!(
-        CUlaunchAttributeValue_union,
-        nvlinkUtilCentricScheduling
-    ) - 0usize];
+    ["Offset of field: CUlaunchAttributeValue_union::sharedMemCarveout"][::core::mem::offset_of!(CUlaunchAttributeValue_union, sharedMemCarveout) - 0usize];
+    ["Offset of field: CUlaunchAttributeValue_union::nvlinkUtilCentricScheduling"]
+        [::core::mem::offset_of!(CUlaunchAttributeValue_union, nvlinkUtilCentricScheduling) - 0usize];
 };
 impl Default for CUlaunchAttributeValue_union {
     fn default() -> Self {
@@ -2428,12 +1916,9 @@ pub struct CUlaunchAttribute_st {
 const _: () = {
     ["Size of CUlaunchAttribute_st"][::core::mem::size_of::<CUlaunchAttribute_st>() - 72usize];
     ["Alignment of CUlaunchAttribute_st"][::core::mem::align_of::<CUlaunchAttribute_st>() - 8usize];
-    ["Offset of field: CUlaunchAttribute_st::id"]
-        [::core::mem::offset_of!(CUlaunchAttribute_st, id) - 0usize];
-    ["Offset of field: CUlaunchAttribute_st::pad"]
-        [::core::mem::offset_of!(CUlaunchAttribute_st, pad) - 4usize];
-    ["Offset of field: CUlaunchAttribute_st::value"]
-        [::core::mem::offset_of!(CUlaunchAttribute_st, value) - 8usize];
+    ["Offset of field: CUlaunchAttribute_st::id"][::core::mem::offset_of!(CUlaunchAttribute_st, id) - 0usize];
+    ["Offset of field: CUlaunchAttribute_st::pad"][::core::mem::offset_of!(CUlaunchAttribute_st, pad) - 4usize];
+    ["Offset of field: CUlaunchAttribute_st::value"][::core::mem::offset_of!(CUlaunchAttribute_st, value) - 8usize];
 };
 impl Default for CUlaunchAttribute_st {
     fn default() -> Self {
@@ -2463,26 +1948,16 @@ pub struct CUlaunchConfig_st {
 const _: () = {
     ["Size of CUlaunchConfig_st"][::core::mem::size_of::<CUlaunchConfig_st>() - 56usize];
     ["Alignment of CUlaunchConfig_st"][::core::mem::align_of::<CUlaunchConfig_st>() - 8usize];
-    ["Offset of field: CUlaunchConfig_st::gridDimX"]
-        [::core::mem::offset_of!(CUlaunchConfig_st, gridDimX) - 0usize];
-    ["Offset of field: CUlaunchConfig_st::gridDimY"]
-        [::core::mem::offset_of!(CUlaunchConfig_st, gridDimY) - 4usize];
-    ["Offset of field: CUlaunchConfig_st::gridDimZ"]
-        [::core::mem::offset_of!(CUlaunchConfig_st, gridDimZ) - 8usize];
-    ["Offset of field: CUlaunchConfig_st::blockDimX"]
-        [::core::mem::offset_of!(CUlaunchConfig_st, blockDimX) - 12usize];
-    ["Offset of field: CUlaunchConfig_st::blockDimY"]
-        [::core::mem::offset_of!(CUlaunchConfig_st, blockDimY) - 16usize];
-    ["Offset of field: CUlaunchConfig_st::blockDimZ"]
-        [::core::mem::offset_of!(CUlaunchConfig_st, blockDimZ) - 20usize];
-    ["Offset of field: CUlaunchConfig_st::sharedMemBytes"]
-        [::core::mem::offset_of!(CUlaunchConfig_st, sharedMemBytes) - 24usize];
-    ["Offset of field: CUlaunchConfig_st::hStream"]
-        [::core::mem::offset_of!(CUlaunchConfig_st, hStream) - 32usize];
-    ["Offset of field: CUlaunchConfig_st::attrs"]
-        [::core::mem::offset_of!(CUlaunchConfig_st, attrs) - 40usize];
-    ["Offset of field: CUlaunchConfig_st::numAttrs"]
-        [::core::mem::offset_of!(CUlaunchConfig_st, numAttrs) - 48usize];
+    ["Offset of field: CUlaunchConfig_st::gridDimX"][::core::mem::offset_of!(CUlaunchConfig_st, gridDimX) - 0usize];
+    ["Offset of field: CUlaunchConfig_st::gridDimY"][::core::mem::offset_of!(CUlaunchConfig_st, gridDimY) - 4usize];
+    ["Offset of field: CUlaunchConfig_st::gridDimZ"][::core::mem::offset_of!(CUlaunchConfig_st, gridDimZ) - 8usize];
+    ["Offset of field: CUlaunchConfig_st::blockDimX"][::core::mem::offset_of!(CUlaunchConfig_st, blockDimX) - 12usize];
+    ["Offset of field: CUlaunchConfig_st::blockDimY"][::core::mem::offset_of!(CUlaunchConfig_st, blockDimY) - 16usize];
+    ["Offset of field: CUlaunchConfig_st::blockDimZ"][::core::mem::offset_of!(CUlaunchConfig_st, blockDimZ) - 20usize];
+    ["Offset of field: CUlaunchConfig_st::sharedMemBytes"][::core::mem::offset_of!(CUlaunchConfig_st, sharedMemBytes) - 24usize];
+    ["Offset of field: CUlaunchConfig_st::hStream"][::core::mem::offset_of!(CUlaunchConfig_st, hStream) - 32usize];
+    ["Offset of field: CUlaunchConfig_st::attrs"][::core::mem::offset_of!(CUlaunchConfig_st, attrs) - 40usize];
+    ["Offset of field: CUlaunchConfig_st::numAttrs"][::core::mem::offset_of!(CUlaunchConfig_st, numAttrs) - 48usize];
 };
 impl Default for CUlaunchConfig_st {
     fn default() -> Self {
@@ -2498,12 +1973,9 @@ pub use self::CUlaunchAttributeID as CUkernelNodeAttrID;
 pub type CUkernelNodeAttrValue_v1 = CUlaunchAttributeValue;
 pub type CUkernelNodeAttrValue = CUkernelNodeAttrValue_v1;
 impl CUstreamCaptureStatus_enum {
-    pub const CU_STREAM_CAPTURE_STATUS_NONE: CUstreamCaptureStatus_enum =
-        CUstreamCaptureStatus_enum(0);
-    pub const CU_STREAM_CAPTURE_STATUS_ACTIVE: CUstreamCaptureStatus_enum =
-        CUstreamCaptureStatus_enum(1);
-    pub const CU_STREAM_CAPTURE_STATUS_INVALIDATED: CUstreamCaptureStatus_enum =
-        CUstreamCaptureStatus_enum(2);
+    pub const CU_STREAM_CAPTURE_STATUS_NONE: CUstreamCaptureStatus_enum = CUstreamCaptureStatus_enum(0);
+    pub const CU_STREAM_CAPTURE_STATUS_ACTIVE: CUstreamCaptureStatus_enum = CUstreamCaptureStatus_enum(1);
+    pub const CU_STREAM_CAPTURE_STATUS_INVALIDATED: CUstreamCaptureStatus_enum = CUstreamCaptureStatus_enum(2);
 }
 #[repr(transparent)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
@@ -2511,10 +1983,8 @@ pub struct CUstreamCaptureStatus_enum(pub ::core::ffi::c_uint);
 pub use self::CUstreamCaptureStatus_enum as CUstreamCaptureStatus;
 impl CUstreamCaptureMode_enum {
     pub const CU_STREAM_CAPTURE_MODE_GLOBAL: CUstreamCaptureMode_enum = CUstreamCaptureMode_enum(0);
-    pub const CU_STREAM_CAPTURE_MODE_THREAD_LOCAL: CUstreamCaptureMode_enum =
-        CUstreamCaptureMode_enum(1);
-    pub const CU_STREAM_CAPTURE_MODE_RELAXED: CUstreamCaptureMode_enum =
-        CUstreamCaptureMode_enum(2);
+    pub const CU_STREAM_CAPTURE_MODE_THREAD_LOCAL: CUstreamCaptureMode_enum = CUstreamCaptureMode_enum(1);
+    pub const CU_STREAM_CAPTURE_MODE_RELAXED: CUstreamCaptureMode_enum = CUstreamCaptureMode_enum(2);
 }
 #[repr(transparent)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
@@ -2524,24 +1994,18 @@ pub use self::CUstreamCaptureMode_enum as CUstreamCaptureMode;
 pub type CUstreamAttrValue_v1 = CUlaunchAttributeValue;
 pub type CUstreamAttrValue = CUstreamAttrValue_v1;
 impl CUdriverProcAddress_flags_enum {
-    pub const CU_GET_PROC_ADDRESS_DEFAULT: CUdriverProcAddress_flags_enum =
-        CUdriverProcAddress_flags_enum(0);
-    pub const CU_GET_PROC_ADDRESS_LEGACY_STREAM: CUdriverProcAddress_flags_enum =
-        CUdriverProcAddress_flags_enum(1);
-    pub const CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM: CUdriverProcAddress_flags_enum =
-        CUdriverProcAddress_flags_enum(2);
+    pub const CU_GET_PROC_ADDRESS_DEFAULT: CUdriverProcAddress_flags_enum = CUdriverProcAddress_flags_enum(0);
+    pub const CU_GET_PROC_ADDRESS_LEGACY_STREAM: CUdriverProcAddress_flags_enum = CUdriverProcAddress_flags_enum(1);
+    pub const CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM: CUdriverProcAddress_flags_enum = CUdriverProcAddress_flags_enum(2);
 }
 #[repr(transparent)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct CUdriverProcAddress_flags_enum(pub ::core::ffi::c_uint);
 pub use self::CUdriverProcAddress_flags_enum as CUdriverProcAddress_flags;
 impl CUdriverProcAddressQueryResult_enum {
-    pub const CU_GET_PROC_ADDRESS_SUCCESS: CUdriverProcAddressQueryResult_enum =
-        CUdriverProcAddressQueryResult_enum(0);
-    pub const CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND: CUdriverProcAddressQueryResult_enum =
-        CUdriverProcAddressQueryResult_enum(1);
-    pub const CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT: CUdriverProcAddressQueryResult_enum =
-        CUdriverProcAddressQueryResult_enum(2);
+    pub const CU_GET_PROC_ADDRESS_SUCCESS: CUdriverProcAddressQueryResult_enum = CUdriverProcAddressQueryResult_enum(0);
+    pub const CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND: CUdriverProcAddressQueryResult_enum = CUdriverProcAddressQueryResult_enum(1);
+    pub const CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT: CUdriverProcAddressQueryResult_enum = CUdriverProcAddressQueryResult_enum(2);
 }
 #[repr(transparent)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
@@ -2562,12 +2026,9 @@ pub struct CUexecAffinitySmCount_st {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of CUexecAffinitySmCount_st"]
-        [::core::mem::size_of::<CUexecAffinitySmCount_st>() - 4usize];
-    ["Alignment of CUexecAffinitySmCount_st"]
-        [::core::mem::align_of::<CUexecAffinitySmCount_st>() - 4usize];
-    ["Offset of field: CUexecAffinitySmCount_st::val"]
-        [::core::mem::offset_of!(CUexecAffinitySmCount_st, val) - 0usize];
+    ["Size of CUexecAffinitySmCount_st"][::core::mem::size_of::<CUexecAffinitySmCount_st>() - 4usize];
+    ["Alignment of CUexecAffinitySmCount_st"][::core::mem::align_of::<CUexecAffinitySmCount_st>() - 4usize];
+    ["Offset of field: CUexecAffinitySmCount_st::val"][::core::mem::offset_of!(CUexecAffinitySmCount_st, val) - 0usize];
 };
 pub type CUexecAffinitySmCount_v1 = CUexecAffinitySmCount_st;
 pub type CUexecAffinitySmCount = CUexecAffinitySmCount_v1;
@@ -2584,12 +2045,9 @@ pub union CUexecAffinityParam_st__bindgen_ty_1 {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of CUexecAffinityParam_st__bindgen_ty_1"]
-        [::core::mem::size_of::<CUexecAffinityParam_st__bindgen_ty_1>() - 4usize];
-    ["Alignment of CUexecAffinityParam_st__bindgen_ty_1"]
-        [::core::mem::align_of::<CUexecAffinityParam_st__bindgen_ty_1>() - 4usize];
-    ["Offset of field: CUexecAffinityParam_st__bindgen_ty_1::smCount"]
-        [::core::mem::offset_of!(CUexecAffinityParam_st__bindgen_ty_1, smCount) - 0usize];
+    ["Size of CUexecAffinityParam_st__bindgen_ty_1"][::core::mem::size_of::<CUexecAffinityParam_st__bindgen_ty_1>() - 4usize];
+    ["Alignment of CUexecAffinityParam_st__bindgen_ty_1"][::core::mem::align_of::<CUexecAffinityParam_st__bindgen_ty_1>() - 4usize];
+    ["Offset of field: CUexecAffinityParam_st__bindgen_ty_1::smCount"][::core::mem::offset_of!(CUexecAffinityParam_st__bindgen_ty_1, smCount) - 0usize];
 };
 impl Default for CUexecAffinityParam_st__bindgen_ty_1 {
     fn default() -> Self {
@@ -2603,12 +2061,9 @@ impl Default for CUexecAffinityParam_st__bindgen_ty_1 {
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of CUexecAffinityParam_st"][::core::mem::size_of::<CUexecAffinityParam_st>() - 8usize];
-    ["Alignment of CUexecAffinityParam_st"]
-        [::core::mem::align_of::<CUexecAffinityParam_st>() - 4usize];
-    ["Offset of field: CUexecAffinityParam_st::type_"]
-        [::core::mem::offset_of!(CUexecAffinityParam_st, type_) - 0usize];
-    ["Offset of field: CUexecAffinityParam_st::param"]
-        [::core::mem::offset_of!(CUexecAffinityParam_st, param) - 4usize];
+    ["Alignment of CUexecAffinityParam_st"][::core::mem::align_of::<CUexecAffinityParam_st>() - 4usize];
+    ["Offset of field: CUexecAffinityParam_st::type_"][::core::mem::offset_of!(CUexecAffinityParam_st, type_) - 0usize];
+    ["Offset of field: CUexecAffinityParam_st::param"][::core::mem::offset_of!(CUexecAffinityParam_st, param) - 4usize];
 };
 impl Default for CUexecAffinityParam_st {
     fn default() -> Self {
@@ -2639,10 +2094,8 @@ pub struct CUctxCigParam_st {
 const _: () = {
     ["Size of CUctxCigParam_st"][::core::mem::size_of::<CUctxCigParam_st>() - 16usize];
     ["Alignment of CUctxCigParam_st"][::core::mem::align_of::<CUctxCigParam_st>() - 8usize];
-    ["Offset of field: CUctxCigParam_st::sharedDataType"]
-        [::core::mem::offset_of!(CUctxCigParam_st, sharedDataType) - 0usize];
-    ["Offset of field: CUctxCigParam_st::sharedData"]
-        [::core::mem::offset_of!(CUctxCigParam_st, sharedData) - 8usize];
+    ["Offset of field: CUctxCigParam_st::sharedDataType"][::core::mem::offset_of!(CUctxCigParam_st, sharedDataType) - 0usize];
+    ["Offset of field: CUctxCigParam_st::sharedData"][::core::mem::offset_of!(CUctxCigParam_st, sharedData) - 8usize];
 };
 impl Default for CUctxCigParam_st {
     fn default() -> Self {
@@ -2665,12 +2118,9 @@ pub struct CUctxCreateParams_st {
 const _: () = {
     ["Size of CUctxCreateParams_st"][::core::mem::size_of::<CUctxCreateParams_st>() - 24usize];
     ["Alignment of CUctxCreateParams_st"][::core::mem::align_of::<CUctxCreateParams_st>() - 8usize];
-    ["Offset of field: CUctxCreateParams_st::execAffinityParams"]
-        [::core::mem::offset_of!(CUctxCreateParams_st, execAffinityParams) - 0usize];
-    ["Offset of field: CUctxCreateParams_st::numExecAffinityParams"]
-        [::core::mem::offset_of!(CUctxCreateParams_st, numExecAffinityParams) - 8usize];
-    ["Offset of field: CUctxCreateParams_st::cigParams"]
-        [::core::mem::offset_of!(CUctxCreateParams_st, cigParams) - 16usize];
+    ["Offset of field: CUctxCreateParams_st::execAffinityParams"][::core::mem::offset_of!(CUctxCreateParams_st, execAffinityParams) - 0usize];
+    ["Offset of field: CUctxCreateParams_st::numExecAffinityParams"][::core::mem::offset_of!(CUctxCreateParams_st, numExecAffinityParams) - 8usize];
+    ["Offset of field: CUctxCreateParams_st::cigParams"][::core::mem::offset_of!(CUctxCreateParams_st, cigParams) - 16usize];
 };
 impl Default for CUctxCreateParams_st {
     fn default() -> Self {
@@ -2683,8 +2133,7 @@ impl Default for CUctxCreateParams_st {
 }
 pub type CUctxCreateParams = CUctxCreateParams_st;
 impl CUlibraryOption_enum {
-    pub const CU_LIBRARY_HOST_UNIVERSAL_FUNCTION_AND_DATA_TABLE: CUlibraryOption_enum =
-        CUlibraryOption_enum(0);
+    pub const CU_LIBRARY_HOST_UNIVERSAL_FUNCTION_AND_DATA_TABLE: CUlibraryOption_enum = CUlibraryOption_enum(0);
     pub const CU_LIBRARY_BINARY_IS_PRESERVED: CUlibraryOption_enum = CUlibraryOption_enum(1);
     pub const CU_LIBRARY_NUM_OPTIONS: CUlibraryOption_enum = CUlibraryOption_enum(2);
 }
@@ -2702,27 +2151,16 @@ pub struct CUlibraryHostUniversalFunctionAndDataTable_st {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of CUlibraryHostUniversalFunctionAndDataTable_st"]
-        [::core::mem::size_of::<CUlibraryHostUniversalFunctionAndDataTable_st>() - 32usize];
-    ["Alignment of CUlibraryHostUniversalFunctionAndDataTable_st"]
-        [::core::mem::align_of::<CUlibraryHostUniversalFunctionAndDataTable_st>() - 8usize];
-    ["Offset of field: CUlibraryHostUniversalFunctionAndDataTable_st::functionTable"][::core::mem::offset_of!(
-        CUlibraryHostUniversalFunctionAndDataTable_st,
-        functionTable
-    ) - 0usize];
-    ["Offset of field: CUlibraryHostUniversalFunctionAndDataTable_st::functionWindowSize"][::core::mem::offset_of!(
-        CUlibraryHostUniversalFunctionAndDataTable_st,
-        functionWindowSize
-    )
-        - 8usize];
-    ["Offset of field: CUlibraryHostUniversalFunctionAndDataTable_st::dataTable"][::core::mem::offset_of!(
-        CUlibraryHostUniversalFunctionAndDataTable_st,
-        dataTable
-    ) - 16usize];
-    ["Offset of field: CUlibraryHostUniversalFunctionAndDataTable_st::dataWindowSize"][::core::mem::offset_of!(
-        CUlibraryHostUniversalFunctionAndDataTable_st,
-        dataWindowSize
-    ) - 24usize];
+    ["Size of CUlibraryHostUniversalFunctionAndDataTable_st"][::core::mem::size_of::<CUlibraryHostUniversalFunctionAndDataTable_st>() - 32usize];
+    ["Alignment of CUlibraryHostUniversalFunctionAndDataTable_st"][::core::mem::align_of::<CUlibraryHostUniversalFunctionAndDataTable_st>() - 8usize];
+    ["Offset of field: CUlibraryHostUniversalFunctionAndDataTable_st::functionTable"]
+        [::core::mem::offset_of!(CUlibraryHostUniversalFunctionAndDataTable_st, functionTable) - 0usize];
+    ["Offset of field: CUlibraryHostUniversalFunctionAndDataTable_st::functionWindowSize"]
+        [::core::mem::offset_of!(CUlibraryHostUniversalFunctionAndDataTable_st, functionWindowSize) - 8usize];
+    ["Offset of field: CUlibraryHostUniversalFunctionAndDataTable_st::dataTable"]
+        [::core::mem::offset_of!(CUlibraryHostUniversalFunctionAndDataTable_st, dataTable) - 16usize];
+    ["Offset of field: CUlibraryHostUniversalFunctionAndDataTable_st::dataWindowSize"]
+        [::core::mem::offset_of!(CUlibraryHostUniversalFunctionAndDataTable_st, dataWindowSize) - 24usize];
 };
 impl Default for CUlibraryHostUniversalFunctionAndDataTable_st {
     fn default() -> Self {
@@ -2842,18 +2280,12 @@ impl cudaError_enum {
 pub struct cudaError_enum(pub ::core::ffi::c_uint);
 pub use self::cudaError_enum as CUresult;
 impl CUdevice_P2PAttribute_enum {
-    pub const CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK: CUdevice_P2PAttribute_enum =
-        CUdevice_P2PAttribute_enum(1);
-    pub const CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED: CUdevice_P2PAttribute_enum =
-        CUdevice_P2PAttribute_enum(2);
-    pub const CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED: CUdevice_P2PAttribute_enum =
-        CUdevice_P2PAttribute_enum(3);
-    pub const CU_DEVICE_P2P_ATTRIBUTE_ACCESS_ACCESS_SUPPORTED: CUdevice_P2PAttribute_enum =
-        CUdevice_P2PAttribute_enum(4);
-    pub const CU_DEVICE_P2P_ATTRIBUTE_CUDA_ARRAY_ACCESS_SUPPORTED: CUdevice_P2PAttribute_enum =
-        CUdevice_P2PAttribute_enum(4);
-    pub const CU_DEVICE_P2P_ATTRIBUTE_ONLY_PARTIAL_NATIVE_ATOMIC_SUPPORTED:
-        CUdevice_P2PAttribute_enum = CUdevice_P2PAttribute_enum(5);
+    pub const CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK: CUdevice_P2PAttribute_enum = CUdevice_P2PAttribute_enum(1);
+    pub const CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED: CUdevice_P2PAttribute_enum = CUdevice_P2PAttribute_enum(2);
+    pub const CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED: CUdevice_P2PAttribute_enum = CUdevice_P2PAttribute_enum(3);
+    pub const CU_DEVICE_P2P_ATTRIBUTE_ACCESS_ACCESS_SUPPORTED: CUdevice_P2PAttribute_enum = CUdevice_P2PAttribute_enum(4);
+    pub const CU_DEVICE_P2P_ATTRIBUTE_CUDA_ARRAY_ACCESS_SUPPORTED: CUdevice_P2PAttribute_enum = CUdevice_P2PAttribute_enum(4);
+    pub const CU_DEVICE_P2P_ATTRIBUTE_ONLY_PARTIAL_NATIVE_ATOMIC_SUPPORTED: CUdevice_P2PAttribute_enum = CUdevice_P2PAttribute_enum(5);
 }
 #[repr(transparent)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
@@ -2863,10 +2295,8 @@ impl CUatomicOperation_enum {
     pub const CU_ATOMIC_OPERATION_INTEGER_ADD: CUatomicOperation_enum = CUatomicOperation_enum(0);
     pub const CU_ATOMIC_OPERATION_INTEGER_MIN: CUatomicOperation_enum = CUatomicOperation_enum(1);
     pub const CU_ATOMIC_OPERATION_INTEGER_MAX: CUatomicOperation_enum = CUatomicOperation_enum(2);
-    pub const CU_ATOMIC_OPERATION_INTEGER_INCREMENT: CUatomicOperation_enum =
-        CUatomicOperation_enum(3);
-    pub const CU_ATOMIC_OPERATION_INTEGER_DECREMENT: CUatomicOperation_enum =
-        CUatomicOperation_enum(4);
+    pub const CU_ATOMIC_OPERATION_INTEGER_INCREMENT: CUatomicOperation_enum = CUatomicOperation_enum(3);
+    pub const CU_ATOMIC_OPERATION_INTEGER_DECREMENT: CUatomicOperation_enum = CUatomicOperation_enum(4);
     pub const CU_ATOMIC_OPERATION_AND: CUatomicOperation_enum = CUatomicOperation_enum(5);
     pub const CU_ATOMIC_OPERATION_OR: CUatomicOperation_enum = CUatomicOperation_enum(6);
     pub const CU_ATOMIC_OPERATION_XOR: CUatomicOperation_enum = CUatomicOperation_enum(7);
@@ -2882,30 +2312,20 @@ impl CUatomicOperation_enum {
 pub struct CUatomicOperation_enum(pub ::core::ffi::c_uint);
 pub use self::CUatomicOperation_enum as CUatomicOperation;
 impl CUatomicOperationCapability_enum {
-    pub const CU_ATOMIC_CAPABILITY_SIGNED: CUatomicOperationCapability_enum =
-        CUatomicOperationCapability_enum(1);
-    pub const CU_ATOMIC_CAPABILITY_UNSIGNED: CUatomicOperationCapability_enum =
-        CUatomicOperationCapability_enum(2);
-    pub const CU_ATOMIC_CAPABILITY_REDUCTION: CUatomicOperationCapability_enum =
-        CUatomicOperationCapability_enum(4);
-    pub const CU_ATOMIC_CAPABILITY_SCALAR_32: CUatomicOperationCapability_enum =
-        CUatomicOperationCapability_enum(8);
-    pub const CU_ATOMIC_CAPABILITY_SCALAR_64: CUatomicOperationCapability_enum =
-        CUatomicOperationCapability_enum(16);
-    pub const CU_ATOMIC_CAPABILITY_SCALAR_128: CUatomicOperationCapability_enum =
-        CUatomicOperationCapability_enum(32);
-    pub const CU_ATOMIC_CAPABILITY_VECTOR_32x4: CUatomicOperationCapability_enum =
-        CUatomicOperationCapability_enum(64);
+    pub const CU_ATOMIC_CAPABILITY_SIGNED: CUatomicOperationCapability_enum = CUatomicOperationCapability_enum(1);
+    pub const CU_ATOMIC_CAPABILITY_UNSIGNED: CUatomicOperationCapability_enum = CUatomicOperationCapability_enum(2);
+    pub const CU_ATOMIC_CAPABILITY_REDUCTION: CUatomicOperationCapability_enum = CUatomicOperationCapability_enum(4);
+    pub const CU_ATOMIC_CAPABILITY_SCALAR_32: CUatomicOperationCapability_enum = CUatomicOperationCapability_enum(8);
+    pub const CU_ATOMIC_CAPABILITY_SCALAR_64: CUatomicOperationCapability_enum = CUatomicOperationCapability_enum(16);
+    pub const CU_ATOMIC_CAPABILITY_SCALAR_128: CUatomicOperationCapability_enum = CUatomicOperationCapability_enum(32);
+    pub const CU_ATOMIC_CAPABILITY_VECTOR_32x4: CUatomicOperationCapability_enum = CUatomicOperationCapability_enum(64);
 }
 #[repr(transparent)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct CUatomicOperationCapability_enum(pub ::core::ffi::c_uint);
 pub use self::CUatomicOperationCapability_enum as CUatomicOperationCapability;
-pub type CUstreamCallback = ::core::option::Option<
-    unsafe extern "C" fn(hStream: CUstream, status: CUresult, userData: *mut ::core::ffi::c_void),
->;
-pub type CUoccupancyB2DSize =
-    ::core::option::Option<unsafe extern "C" fn(blockSize: ::core::ffi::c_int) -> usize>;
+pub type CUstreamCallback = ::core::option::Option<unsafe extern "C" fn(hStream: CUstream, status: CUresult, userData: *mut ::core::ffi::c_void)>;
+pub type CUoccupancyB2DSize = ::core::option::Option<unsafe extern "C" fn(blockSize: ::core::ffi::c_int) -> usize>;
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct CUDA_MEMCPY2D_st {
@@ -2930,38 +2350,22 @@ pub struct CUDA_MEMCPY2D_st {
 const _: () = {
     ["Size of CUDA_MEMCPY2D_st"][::core::mem::size_of::<CUDA_MEMCPY2D_st>() - 128usize];
     ["Alignment of CUDA_MEMCPY2D_st"][::core::mem::align_of::<CUDA_MEMCPY2D_st>() - 8usize];
-    ["Offset of field: CUDA_MEMCPY2D_st::srcXInBytes"]
-        [::core::mem::offset_of!(CUDA_MEMCPY2D_st, srcXInBytes) - 0usize];
-    ["Offset of field: CUDA_MEMCPY2D_st::srcY"]
-        [::core::mem::offset_of!(CUDA_MEMCPY2D_st, srcY) - 8usize];
-    ["Offset of field: CUDA_MEMCPY2D_st::srcMemoryType"]
-        [::core::mem::offset_of!(CUDA_MEMCPY2D_st, srcMemoryType) - 16usize];
-    ["Offset of field: CUDA_MEMCPY2D_st::srcHost"]
-        [::core::mem::offset_of!(CUDA_MEMCPY2D_st, srcHost) - 24usize];
-    ["Offset of field: CUDA_MEMCPY2D_st::srcDevice"]
-        [::core::mem::offset_of!(CUDA_MEMCPY2D_st, srcDevice) - 32usize];
-    ["Offset of field: CUDA_MEMCPY2D_st::srcArray"]
-        [::core::mem::offset_of!(CUDA_MEMCPY2D_st, srcArray) - 40usize];
-    ["Offset of field: CUDA_MEMCPY2D_st::srcPitch"]
-        [::core::mem::offset_of!(CUDA_MEMCPY2D_st, srcPitch) - 48usize];
-    ["Offset of field: CUDA_MEMCPY2D_st::dstXInBytes"]
-        [::core::mem::offset_of!(CUDA_MEMCPY2D_st, dstXInBytes) - 56usize];
-    ["Offset of field: CUDA_MEMCPY2D_st::dstY"]
-        [::core::mem::offset_of!(CUDA_MEMCPY2D_st, dstY) - 64usize];
-    ["Offset of field: CUDA_MEMCPY2D_st::dstMemoryType"]
-        [::core::mem::offset_of!(CUDA_MEMCPY2D_st, dstMemoryType) - 72usize];
-    ["Offset of field: CUDA_MEMCPY2D_st::dstHost"]
-        [::core::mem::offset_of!(CUDA_MEMCPY2D_st, dstHost) - 80usize];
-    ["Offset of field: CUDA_MEMCPY2D_st::dstDevice"]
-        [::core::mem::offset_of!(CUDA_MEMCPY2D_st, dstDevice) - 88usize];
-    ["Offset of field: CUDA_MEMCPY2D_st::dstArray"]
-        [::core::mem::offset_of!(CUDA_MEMCPY2D_st, dstArray) - 96usize];
-    ["Offset of field: CUDA_MEMCPY2D_st::dstPitch"]
-        [::core::mem::offset_of!(CUDA_MEMCPY2D_st, dstPitch) - 104usize];
-    ["Offset of field: CUDA_MEMCPY2D_st::WidthInBytes"]
-        [::core::mem::offset_of!(CUDA_MEMCPY2D_st, WidthInBytes) - 112usize];
-    ["Offset of field: CUDA_MEMCPY2D_st::Height"]
-        [::core::mem::offset_of!(CUDA_MEMCPY2D_st, Height) - 120usize];
+    ["Offset of field: CUDA_MEMCPY2D_st::srcXInBytes"][::core::mem::offset_of!(CUDA_MEMCPY2D_st, srcXInBytes) - 0usize];
+    ["Offset of field: CUDA_MEMCPY2D_st::srcY"][::core::mem::offset_of!(CUDA_MEMCPY2D_st, srcY) - 8usize];
+    ["Offset of field: CUDA_MEMCPY2D_st::srcMemoryType"][::core::mem::offset_of!(CUDA_MEMCPY2D_st, srcMemoryType) - 16usize];
+    ["Offset of field: CUDA_MEMCPY2D_st::srcHost"][::core::mem::offset_of!(CUDA_MEMCPY2D_st, srcHost) - 24usize];
+    ["Offset of field: CUDA_MEMCPY2D_st::srcDevice"][::core::mem::offset_of!(CUDA_MEMCPY2D_st, srcDevice) - 32usize];
+    ["Offset of field: CUDA_MEMCPY2D_st::srcArray"][::core::mem::offset_of!(CUDA_MEMCPY2D_st, srcArray) - 40usize];
+    ["Offset of field: CUDA_MEMCPY2D_st::srcPitch"][::core::mem::offset_of!(CUDA_MEMCPY2D_st, srcPitch) - 48usize];
+    ["Offset of field: CUDA_MEMCPY2D_st::dstXInBytes"][::core::mem::offset_of!(CUDA_MEMCPY2D_st, dstXInBytes) - 56usize];
+    ["Offset of field: CUDA_MEMCPY2D_st::dstY"][::core::mem::offset_of!(CUDA_MEMCPY2D_st, dstY) - 64usize];
+    ["Offset of field: CUDA_MEMCPY2D_st::dstMemoryType"][::core::mem::offset_of!(CUDA_MEMCPY2D_st, dstMemoryType) - 72usize];
+    ["Offset of field: CUDA_MEMCPY2D_st::dstHost"][::core::mem::offset_of!(CUDA_MEMCPY2D_st, dstHost) - 80usize];
+    ["Offset of field: CUDA_MEMCPY2D_st::dstDevice"][::core::mem::offset_of!(CUDA_MEMCPY2D_st, dstDevice) - 88usize];
+    ["Offset of field: CUDA_MEMCPY2D_st::dstArray"][::core::mem::offset_of!(CUDA_MEMCPY2D_st, dstArray) - 96usize];
+    ["Offset of field: CUDA_MEMCPY2D_st::dstPitch"][::core::mem::offset_of!(CUDA_MEMCPY2D_st, dstPitch) - 104usize];
+    ["Offset of field: CUDA_MEMCPY2D_st::WidthInBytes"][::core::mem::offset_of!(CUDA_MEMCPY2D_st, WidthInBytes) - 112usize];
+    ["Offset of field: CUDA_MEMCPY2D_st::Height"][::core::mem::offset_of!(CUDA_MEMCPY2D_st, Height) - 120usize];
 };
 impl Default for CUDA_MEMCPY2D_st {
     fn default() -> Self {
@@ -3007,56 +2411,31 @@ pub struct CUDA_MEMCPY3D_st {
 const _: () = {
     ["Size of CUDA_MEMCPY3D_st"][::core::mem::size_of::<CUDA_MEMCPY3D_st>() - 200usize];
     ["Alignment of CUDA_MEMCPY3D_st"][::core::mem::align_of::<CUDA_MEMCPY3D_st>() - 8usize];
-    ["Offset of field: CUDA_MEMCPY3D_st::srcXInBytes"]
-        [::core::mem::offset_of!(CUDA_MEMCPY3D_st, srcXInBytes) - 0usize];
-    ["Offset of field: CUDA_MEMCPY3D_st::srcY"]
-        [::core::mem::offset_of!(CUDA_MEMCPY3D_st, srcY) - 8usize];
-    ["Offset of field: CUDA_MEMCPY3D_st::srcZ"]
-        [::core::mem::offset_of!(CUDA_MEMCPY3D_st, srcZ) - 16usize];
-    ["Offset of field: CUDA_MEMCPY3D_st::srcLOD"]
-        [::core::mem::offset_of!(CUDA_MEMCPY3D_st, srcLOD) - 24usize];
-    ["Offset of field: CUDA_MEMCPY3D_st::srcMemoryType"]
-        [::core::mem::offset_of!(CUDA_MEMCPY3D_st, srcMemoryType) - 32usize];
-    ["Offset of field: CUDA_MEMCPY3D_st::srcHost"]
-        [::core::mem::offset_of!(CUDA_MEMCPY3D_st, srcHost) - 40usize];
-    ["Offset of field: CUDA_MEMCPY3D_st::srcDevice"]
-        [::core::mem::offset_of!(CUDA_MEMCPY3D_st, srcDevice) - 48usize];
-    ["Offset of field: CUDA_MEMCPY3D_st::srcArray"]
-        [::core::mem::offset_of!(CUDA_MEMCPY3D_st, srcArray) - 56usize];
-    ["Offset of field: CUDA_MEMCPY3D_st::reserved0"]
-        [::core::mem::offset_of!(CUDA_MEMCPY3D_st, reserved0) - 64usize];
-    ["Offset of field: CUDA_MEMCPY3D_st::srcPitch"]
-        [::core::mem::offset_of!(CUDA_MEMCPY3D_st, srcPitch) - 72usize];
-    ["Offset of field: CUDA_MEMCPY3D_st::srcHeight"]
-        [::core::mem::offset_of!(CUDA_MEMCPY3D_st, srcHeight) - 80usize];
-    ["Offset of field: CUDA_MEMCPY3D_st::dstXInBytes"]
-        [::core::mem::offset_of!(CUDA_MEMCPY3D_st, dstXInBytes) - 88usize];
-    ["Offset of field: CUDA_MEMCPY3D_st::dstY"]
-        [::core::mem::offset_of!(CUDA_MEMCPY3D_st, dstY) - 96usize];
-    ["Offset of field: CUDA_MEMCPY3D_st::dstZ"]
-        [::core::mem::offset_of!(CUDA_MEMCPY3D_st, dstZ) - 104usize];
-    ["Offset of field: CUDA_MEMCPY3D_st::dstLOD"]
-        [::core::mem::offset_of!(CUDA_MEMCPY3D_st, dstLOD) - 112usize];
-    ["Offset of field: CUDA_MEMCPY3D_st::dstMemoryType"]
-        [::core::mem::offset_of!(CUDA_MEMCPY3D_st, dstMemoryType) - 120usize];
-    ["Offset of field: CUDA_MEMCPY3D_st::dstHost"]
-        [::core::mem::offset_of!(CUDA_MEMCPY3D_st, dstHost) - 128usize];
-    ["Offset of field: CUDA_MEMCPY3D_st::dstDevice"]
-        [::core::mem::offset_of!(CUDA_MEMCPY3D_st, dstDevice) - 136usize];
-    ["Offset of field: CUDA_MEMCPY3D_st::dstArray"]
-        [::core::mem::offset_of!(CUDA_MEMCPY3D_st, dstArray) - 144usize];
-    ["Offset of field: CUDA_MEMCPY3D_st::reserved1"]
-        [::core::mem::offset_of!(CUDA_MEMCPY3D_st, reserved1) - 152usize];
-    ["Offset of field: CUDA_MEMCPY3D_st::dstPitch"]
-        [::core::mem::offset_of!(CUDA_MEMCPY3D_st, dstPitch) - 160usize];
-    ["Offset of field: CUDA_MEMCPY3D_st::dstHeight"]
-        [::core::mem::offset_of!(CUDA_MEMCPY3D_st, dstHeight) - 168usize];
-    ["Offset of field: CUDA_MEMCPY3D_st::WidthInBytes"]
-        [::core::mem::offset_of!(CUDA_MEMCPY3D_st, WidthInBytes) - 176usize];
-    ["Offset of field: CUDA_MEMCPY3D_st::Height"]
-        [::core::mem::offset_of!(CUDA_MEMCPY3D_st, Height) - 184usize];
-    ["Offset of field: CUDA_MEMCPY3D_st::Depth"]
-        [::core::mem::offset_of!(CUDA_MEMCPY3D_st, Depth) - 192usize];
+    ["Offset of field: CUDA_MEMCPY3D_st::srcXInBytes"][::core::mem::offset_of!(CUDA_MEMCPY3D_st, srcXInBytes) - 0usize];
+    ["Offset of field: CUDA_MEMCPY3D_st::srcY"][::core::mem::offset_of!(CUDA_MEMCPY3D_st, srcY) - 8usize];
+    ["Offset of field: CUDA_MEMCPY3D_st::srcZ"][::core::mem::offset_of!(CUDA_MEMCPY3D_st, srcZ) - 16usize];
+    ["Offset of field: CUDA_MEMCPY3D_st::srcLOD"][::core::mem::offset_of!(CUDA_MEMCPY3D_st, srcLOD) - 24usize];
+    ["Offset of field: CUDA_MEMCPY3D_st::srcMemoryType"][::core::mem::offset_of!(CUDA_MEMCPY3D_st, srcMemoryType) - 32usize];
+    ["Offset of field: CUDA_MEMCPY3D_st::srcHost"][::core::mem::offset_of!(CUDA_MEMCPY3D_st, srcHost) - 40usize];
+    ["Offset of field: CUDA_MEMCPY3D_st::srcDevice"][::core::mem::offset_of!(CUDA_MEMCPY3D_st, srcDevice) - 48usize];
+    ["Offset of field: CUDA_MEMCPY3D_st::srcArray"][::core::mem::offset_of!(CUDA_MEMCPY3D_st, srcArray) - 56usize];
+    ["Offset of field: CUDA_MEMCPY3D_st::reserved0"][::core::mem::offset_of!(CUDA_MEMCPY3D_st, reserved0) - 64usize];
+    ["Offset of field: CUDA_MEMCPY3D_st::srcPitch"][::core::mem::offset_of!(CUDA_MEMCPY3D_st, srcPitch) - 72usize];
+    ["Offset of field: CUDA_MEMCPY3D_st::srcHeight"][::core::mem::offset_of!(CUDA_MEMCPY3D_st, srcHeight) - 80usize];
+    ["Offset of field: CUDA_MEMCPY3D_st::dstXInBytes"][::core::mem::offset_of!(CUDA_MEMCPY3D_st, dstXInBytes) - 88usize];
+    ["Offset of field: CUDA_MEMCPY3D_st::dstY"][::core::mem::offset_of!(CUDA_MEMCPY3D_st, dstY) - 96usize];
+    ["Offset of field: CUDA_MEMCPY3D_st::dstZ"][::core::mem::offset_of!(CUDA_MEMCPY3D_st, dstZ) - 104usize];
+    ["Offset of field: CUDA_MEMCPY3D_st::dstLOD"][::core::mem::offset_of!(CUDA_MEMCPY3D_st, dstLOD) - 112usize];
+    ["Offset of field: CUDA_MEMCPY3D_st::dstMemoryType"][::core::mem::offset_of!(CUDA_MEMCPY3D_st, dstMemoryType) - 120usize];
+    ["Offset of field: CUDA_MEMCPY3D_st::dstHost"][::core::mem::offset_of!(CUDA_MEMCPY3D_st, dstHost) - 128usize];
+    ["Offset of field: CUDA_MEMCPY3D_st::dstDevice"][::core::mem::offset_of!(CUDA_MEMCPY3D_st, dstDevice) - 136usize];
+    ["Offset of field: CUDA_MEMCPY3D_st::dstArray"][::core::mem::offset_of!(CUDA_MEMCPY3D_st, dstArray) - 144usize];
+    ["Offset of field: CUDA_MEMCPY3D_st::reserved1"][::core::mem::offset_of!(CUDA_MEMCPY3D_st, reserved1) - 152usize];
+    ["Offset of field: CUDA_MEMCPY3D_st::dstPitch"][::core::mem::offset_of!(CUDA_MEMCPY3D_st, dstPitch) - 160usize];
+    ["Offset of field: CUDA_MEMCPY3D_st::dstHeight"][::core::mem::offset_of!(CUDA_MEMCPY3D_st, dstHeight) - 168usize];
+    ["Offset of field: CUDA_MEMCPY3D_st::WidthInBytes"][::core::mem::offset_of!(CUDA_MEMCPY3D_st, WidthInBytes) - 176usize];
+    ["Offset of field: CUDA_MEMCPY3D_st::Height"][::core::mem::offset_of!(CUDA_MEMCPY3D_st, Height) - 184usize];
+    ["Offset of field: CUDA_MEMCPY3D_st::Depth"][::core::mem::offset_of!(CUDA_MEMCPY3D_st, Depth) - 192usize];
 };
 impl Default for CUDA_MEMCPY3D_st {
     fn default() -> Self {
@@ -3101,58 +2480,32 @@ pub struct CUDA_MEMCPY3D_PEER_st {
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of CUDA_MEMCPY3D_PEER_st"][::core::mem::size_of::<CUDA_MEMCPY3D_PEER_st>() - 200usize];
-    ["Alignment of CUDA_MEMCPY3D_PEER_st"]
-        [::core::mem::align_of::<CUDA_MEMCPY3D_PEER_st>() - 8usize];
-    ["Offset of field: CUDA_MEMCPY3D_PEER_st::srcXInBytes"]
-        [::core::mem::offset_of!(CUDA_MEMCPY3D_PEER_st, srcXInBytes) - 0usize];
-    ["Offset of field: CUDA_MEMCPY3D_PEER_st::srcY"]
-        [::core::mem::offset_of!(CUDA_MEMCPY3D_PEER_st, srcY) - 8usize];
-    ["Offset of field: CUDA_MEMCPY3D_PEER_st::srcZ"]
-        [::core::mem::offset_of!(CUDA_MEMCPY3D_PEER_st, srcZ) - 16usize];
-    ["Offset of field: CUDA_MEMCPY3D_PEER_st::srcLOD"]
-        [::core::mem::offset_of!(CUDA_MEMCPY3D_PEER_st, srcLOD) - 24usize];
-    ["Offset of field: CUDA_MEMCPY3D_PEER_st::srcMemoryType"]
-        [::core::mem::offset_of!(CUDA_MEMCPY3D_PEER_st, srcMemoryType) - 32usize];
-    ["Offset of field: CUDA_MEMCPY3D_PEER_st::srcHost"]
-        [::core::mem::offset_of!(CUDA_MEMCPY3D_PEER_st, srcHost) - 40usize];
-    ["Offset of field: CUDA_MEMCPY3D_PEER_st::srcDevice"]
-        [::core::mem::offset_of!(CUDA_MEMCPY3D_PEER_st, srcDevice) - 48usize];
-    ["Offset of field: CUDA_MEMCPY3D_PEER_st::srcArray"]
-        [::core::mem::offset_of!(CUDA_MEMCPY3D_PEER_st, srcArray) - 56usize];
-    ["Offset of field: CUDA_MEMCPY3D_PEER_st::srcContext"]
-        [::core::mem::offset_of!(CUDA_MEMCPY3D_PEER_st, srcContext) - 64usize];
-    ["Offset of field: CUDA_MEMCPY3D_PEER_st::srcPitch"]
-        [::core::mem::offset_of!(CUDA_MEMCPY3D_PEER_st, srcPitch) - 72usize];
-    ["Offset of field: CUDA_MEMCPY3D_PEER_st::srcHeight"]
-        [::core::mem::offset_of!(CUDA_MEMCPY3D_PEER_st, srcHeight) - 80usize];
-    ["Offset of field: CUDA_MEMCPY3D_PEER_st::dstXInBytes"]
-        [::core::mem::offset_of!(CUDA_MEMCPY3D_PEER_st, dstXInBytes) - 88usize];
-    ["Offset of field: CUDA_MEMCPY3D_PEER_st::dstY"]
-        [::core::mem::offset_of!(CUDA_MEMCPY3D_PEER_st, dstY) - 96usize];
-    ["Offset of field: CUDA_MEMCPY3D_PEER_st::dstZ"]
-        [::core::mem::offset_of!(CUDA_MEMCPY3D_PEER_st, dstZ) - 104usize];
-    ["Offset of field: CUDA_MEMCPY3D_PEER_st::dstLOD"]
-        [::core::mem::offset_of!(CUDA_MEMCPY3D_PEER_st, dstLOD) - 112usize];
-    ["Offset of field: CUDA_MEMCPY3D_PEER_st::dstMemoryType"]
-        [::core::mem::offset_of!(CUDA_MEMCPY3D_PEER_st, dstMemoryType) - 120usize];
-    ["Offset of field: CUDA_MEMCPY3D_PEER_st::dstHost"]
-        [::core::mem::offset_of!(CUDA_MEMCPY3D_PEER_st, dstHost) - 128usize];
-    ["Offset of field: CUDA_MEMCPY3D_PEER_st::dstDevice"]
-        [::core::mem::offset_of!(CUDA_MEMCPY3D_PEER_st, dstDevice) - 136usize];
-    ["Offset of field: CUDA_MEMCPY3D_PEER_st::dstArray"]
-        [::core::mem::offset_of!(CUDA_MEMCPY3D_PEER_st, dstArray) - 144usize];
-    ["Offset of field: CUDA_MEMCPY3D_PEER_st::dstContext"]
-        [::core::mem::offset_of!(CUDA_MEMCPY3D_PEER_st, dstContext) - 152usize];
-    ["Offset of field: CUDA_MEMCPY3D_PEER_st::dstPitch"]
-        [::core::mem::offset_of!(CUDA_MEMCPY3D_PEER_st, dstPitch) - 160usize];
-    ["Offset of field: CUDA_MEMCPY3D_PEER_st::dstHeight"]
-        [::core::mem::offset_of!(CUDA_MEMCPY3D_PEER_st, dstHeight) - 168usize];
-    ["Offset of field: CUDA_MEMCPY3D_PEER_st::WidthInBytes"]
-        [::core::mem::offset_of!(CUDA_MEMCPY3D_PEER_st, WidthInBytes) - 176usize];
-    ["Offset of field: CUDA_MEMCPY3D_PEER_st::Height"]
-        [::core::mem::offset_of!(CUDA_MEMCPY3D_PEER_st, Height) - 184usize];
-    ["Offset of field: CUDA_MEMCPY3D_PEER_st::Depth"]
-        [::core::mem::offset_of!(CUDA_MEMCPY3D_PEER_st, Depth) - 192usize];
+    ["Alignment of CUDA_MEMCPY3D_PEER_st"][::core::mem::align_of::<CUDA_MEMCPY3D_PEER_st>() - 8usize];
+    ["Offset of field: CUDA_MEMCPY3D_PEER_st::srcXInBytes"][::core::mem::offset_of!(CUDA_MEMCPY3D_PEER_st, srcXInBytes) - 0usize];
+    ["Offset of field: CUDA_MEMCPY3D_PEER_st::srcY"][::core::mem::offset_of!(CUDA_MEMCPY3D_PEER_st, srcY) - 8usize];
+    ["Offset of field: CUDA_MEMCPY3D_PEER_st::srcZ"][::core::mem::offset_of!(CUDA_MEMCPY3D_PEER_st, srcZ) - 16usize];
+    ["Offset of field: CUDA_MEMCPY3D_PEER_st::srcLOD"][::core::mem::offset_of!(CUDA_MEMCPY3D_PEER_st, srcLOD) - 24usize];
+    ["Offset of field: CUDA_MEMCPY3D_PEER_st::srcMemoryType"][::core::mem::offset_of!(CUDA_MEMCPY3D_PEER_st, srcMemoryType) - 32usize];
+    ["Offset of field: CUDA_MEMCPY3D_PEER_st::srcHost"][::core::mem::offset_of!(CUDA_MEMCPY3D_PEER_st, srcHost) - 40usize];
+    ["Offset of field: CUDA_MEMCPY3D_PEER_st::srcDevice"][::core::mem::offset_of!(CUDA_MEMCPY3D_PEER_st, srcDevice) - 48usize];
+    ["Offset of field: CUDA_MEMCPY3D_PEER_st::srcArray"][::core::mem::offset_of!(CUDA_MEMCPY3D_PEER_st, srcArray) - 56usize];
+    ["Offset of field: CUDA_MEMCPY3D_PEER_st::srcContext"][::core::mem::offset_of!(CUDA_MEMCPY3D_PEER_st, srcContext) - 64usize];
+    ["Offset of field: CUDA_MEMCPY3D_PEER_st::srcPitch"][::core::mem::offset_of!(CUDA_MEMCPY3D_PEER_st, srcPitch) - 72usize];
+    ["Offset of field: CUDA_MEMCPY3D_PEER_st::srcHeight"][::core::mem::offset_of!(CUDA_MEMCPY3D_PEER_st, srcHeight) - 80usize];
+    ["Offset of field: CUDA_MEMCPY3D_PEER_st::dstXInBytes"][::core::mem::offset_of!(CUDA_MEMCPY3D_PEER_st, dstXInBytes) - 88usize];
+    ["Offset of field: CUDA_MEMCPY3D_PEER_st::dstY"][::core::mem::offset_of!(CUDA_MEMCPY3D_PEER_st, dstY) - 96usize];
+    ["Offset of field: CUDA_MEMCPY3D_PEER_st::dstZ"][::core::mem::offset_of!(CUDA_MEMCPY3D_PEER_st, dstZ) - 104usize];
+    ["Offset of field: CUDA_MEMCPY3D_PEER_st::dstLOD"][::core::mem::offset_of!(CUDA_MEMCPY3D_PEER_st, dstLOD) - 112usize];
+    ["Offset of field: CUDA_MEMCPY3D_PEER_st::dstMemoryType"][::core::mem::offset_of!(CUDA_MEMCPY3D_PEER_st, dstMemoryType) - 120usize];
+    ["Offset of field: CUDA_MEMCPY3D_PEER_st::dstHost"][::core::mem::offset_of!(CUDA_MEMCPY3D_PEER_st, dstHost) - 128usize];
+    ["Offset of field: CUDA_MEMCPY3D_PEER_st::dstDevice"][::core::mem::offset_of!(CUDA_MEMCPY3D_PEER_st, dstDevice) - 136usize];
+    ["Offset of field: CUDA_MEMCPY3D_PEER_st::dstArray"][::core::mem::offset_of!(CUDA_MEMCPY3D_PEER_st, dstArray) - 144usize];
+    ["Offset of field: CUDA_MEMCPY3D_PEER_st::dstContext"][::core::mem::offset_of!(CUDA_MEMCPY3D_PEER_st, dstContext) - 152usize];
+    ["Offset of field: CUDA_MEMCPY3D_PEER_st::dstPitch"][::core::mem::offset_of!(CUDA_MEMCPY3D_PEER_st, dstPitch) - 160usize];
+    ["Offset of field: CUDA_MEMCPY3D_PEER_st::dstHeight"][::core::mem::offset_of!(CUDA_MEMCPY3D_PEER_st, dstHeight) - 168usize];
+    ["Offset of field: CUDA_MEMCPY3D_PEER_st::WidthInBytes"][::core::mem::offset_of!(CUDA_MEMCPY3D_PEER_st, WidthInBytes) - 176usize];
+    ["Offset of field: CUDA_MEMCPY3D_PEER_st::Height"][::core::mem::offset_of!(CUDA_MEMCPY3D_PEER_st, Height) - 184usize];
+    ["Offset of field: CUDA_MEMCPY3D_PEER_st::Depth"][::core::mem::offset_of!(CUDA_MEMCPY3D_PEER_st, Depth) - 192usize];
 };
 impl Default for CUDA_MEMCPY3D_PEER_st {
     fn default() -> Self {
@@ -3175,18 +2528,12 @@ pub struct CUDA_MEMCPY_NODE_PARAMS_st {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of CUDA_MEMCPY_NODE_PARAMS_st"]
-        [::core::mem::size_of::<CUDA_MEMCPY_NODE_PARAMS_st>() - 216usize];
-    ["Alignment of CUDA_MEMCPY_NODE_PARAMS_st"]
-        [::core::mem::align_of::<CUDA_MEMCPY_NODE_PARAMS_st>() - 8usize];
-    ["Offset of field: CUDA_MEMCPY_NODE_PARAMS_st::flags"]
-        [::core::mem::offset_of!(CUDA_MEMCPY_NODE_PARAMS_st, flags) - 0usize];
-    ["Offset of field: CUDA_MEMCPY_NODE_PARAMS_st::reserved"]
-        [::core::mem::offset_of!(CUDA_MEMCPY_NODE_PARAMS_st, reserved) - 4usize];
-    ["Offset of field: CUDA_MEMCPY_NODE_PARAMS_st::copyCtx"]
-        [::core::mem::offset_of!(CUDA_MEMCPY_NODE_PARAMS_st, copyCtx) - 8usize];
-    ["Offset of field: CUDA_MEMCPY_NODE_PARAMS_st::copyParams"]
-        [::core::mem::offset_of!(CUDA_MEMCPY_NODE_PARAMS_st, copyParams) - 16usize];
+    ["Size of CUDA_MEMCPY_NODE_PARAMS_st"][::core::mem::size_of::<CUDA_MEMCPY_NODE_PARAMS_st>() - 216usize];
+    ["Alignment of CUDA_MEMCPY_NODE_PARAMS_st"][::core::mem::align_of::<CUDA_MEMCPY_NODE_PARAMS_st>() - 8usize];
+    ["Offset of field: CUDA_MEMCPY_NODE_PARAMS_st::flags"][::core::mem::offset_of!(CUDA_MEMCPY_NODE_PARAMS_st, flags) - 0usize];
+    ["Offset of field: CUDA_MEMCPY_NODE_PARAMS_st::reserved"][::core::mem::offset_of!(CUDA_MEMCPY_NODE_PARAMS_st, reserved) - 4usize];
+    ["Offset of field: CUDA_MEMCPY_NODE_PARAMS_st::copyCtx"][::core::mem::offset_of!(CUDA_MEMCPY_NODE_PARAMS_st, copyCtx) - 8usize];
+    ["Offset of field: CUDA_MEMCPY_NODE_PARAMS_st::copyParams"][::core::mem::offset_of!(CUDA_MEMCPY_NODE_PARAMS_st, copyParams) - 16usize];
 };
 impl Default for CUDA_MEMCPY_NODE_PARAMS_st {
     fn default() -> Self {
@@ -3208,18 +2555,12 @@ pub struct CUDA_ARRAY_DESCRIPTOR_st {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of CUDA_ARRAY_DESCRIPTOR_st"]
-        [::core::mem::size_of::<CUDA_ARRAY_DESCRIPTOR_st>() - 24usize];
-    ["Alignment of CUDA_ARRAY_DESCRIPTOR_st"]
-        [::core::mem::align_of::<CUDA_ARRAY_DESCRIPTOR_st>() - 8usize];
-    ["Offset of field: CUDA_ARRAY_DESCRIPTOR_st::Width"]
-        [::core::mem::offset_of!(CUDA_ARRAY_DESCRIPTOR_st, Width) - 0usize];
-    ["Offset of field: CUDA_ARRAY_DESCRIPTOR_st::Height"]
-        [::core::mem::offset_of!(CUDA_ARRAY_DESCRIPTOR_st, Height) - 8usize];
-    ["Offset of field: CUDA_ARRAY_DESCRIPTOR_st::Format"]
-        [::core::mem::offset_of!(CUDA_ARRAY_DESCRIPTOR_st, Format) - 16usize];
-    ["Offset of field: CUDA_ARRAY_DESCRIPTOR_st::NumChannels"]
-        [::core::mem::offset_of!(CUDA_ARRAY_DESCRIPTOR_st, NumChannels) - 20usize];
+    ["Size of CUDA_ARRAY_DESCRIPTOR_st"][::core::mem::size_of::<CUDA_ARRAY_DESCRIPTOR_st>() - 24usize];
+    ["Alignment of CUDA_ARRAY_DESCRIPTOR_st"][::core::mem::align_of::<CUDA_ARRAY_DESCRIPTOR_st>() - 8usize];
+    ["Offset of field: CUDA_ARRAY_DESCRIPTOR_st::Width"][::core::mem::offset_of!(CUDA_ARRAY_DESCRIPTOR_st, Width) - 0usize];
+    ["Offset of field: CUDA_ARRAY_DESCRIPTOR_st::Height"][::core::mem::offset_of!(CUDA_ARRAY_DESCRIPTOR_st, Height) - 8usize];
+    ["Offset of field: CUDA_ARRAY_DESCRIPTOR_st::Format"][::core::mem::offset_of!(CUDA_ARRAY_DESCRIPTOR_st, Format) - 16usize];
+    ["Offset of field: CUDA_ARRAY_DESCRIPTOR_st::NumChannels"][::core::mem::offset_of!(CUDA_ARRAY_DESCRIPTOR_st, NumChannels) - 20usize];
 };
 impl Default for CUDA_ARRAY_DESCRIPTOR_st {
     fn default() -> Self {
@@ -3244,22 +2585,14 @@ pub struct CUDA_ARRAY3D_DESCRIPTOR_st {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of CUDA_ARRAY3D_DESCRIPTOR_st"]
-        [::core::mem::size_of::<CUDA_ARRAY3D_DESCRIPTOR_st>() - 40usize];
-    ["Alignment of CUDA_ARRAY3D_DESCRIPTOR_st"]
-        [::core::mem::align_of::<CUDA_ARRAY3D_DESCRIPTOR_st>() - 8usize];
-    ["Offset of field: CUDA_ARRAY3D_DESCRIPTOR_st::Width"]
-        [::core::mem::offset_of!(CUDA_ARRAY3D_DESCRIPTOR_st, Width) - 0usize];
-    ["Offset of field: CUDA_ARRAY3D_DESCRIPTOR_st::Height"]
-        [::core::mem::offset_of!(CUDA_ARRAY3D_DESCRIPTOR_st, Height) - 8usize];
-    ["Offset of field: CUDA_ARRAY3D_DESCRIPTOR_st::Depth"]
-        [::core::mem::offset_of!(CUDA_ARRAY3D_DESCRIPTOR_st, Depth) - 16usize];
-    ["Offset of field: CUDA_ARRAY3D_DESCRIPTOR_st::Format"]
-        [::core::mem::offset_of!(CUDA_ARRAY3D_DESCRIPTOR_st, Format) - 24usize];
-    ["Offset of field: CUDA_ARRAY3D_DESCRIPTOR_st::NumChannels"]
-        [::core::mem::offset_of!(CUDA_ARRAY3D_DESCRIPTOR_st, NumChannels) - 28usize];
-    ["Offset of field: CUDA_ARRAY3D_DESCRIPTOR_st::Flags"]
-        [::core::mem::offset_of!(CUDA_ARRAY3D_DESCRIPTOR_st, Flags) - 32usize];
+    ["Size of CUDA_ARRAY3D_DESCRIPTOR_st"][::core::mem::size_of::<CUDA_ARRAY3D_DESCRIPTOR_st>() - 40usize];
+    ["Alignment of CUDA_ARRAY3D_DESCRIPTOR_st"][::core::mem::align_of::<CUDA_ARRAY3D_DESCRIPTOR_st>() - 8usize];
+    ["Offset of field: CUDA_ARRAY3D_DESCRIPTOR_st::Width"][::core::mem::offset_of!(CUDA_ARRAY3D_DESCRIPTOR_st, Width) - 0usize];
+    ["Offset of field: CUDA_ARRAY3D_DESCRIPTOR_st::Height"][::core::mem::offset_of!(CUDA_ARRAY3D_DESCRIPTOR_st, Height) - 8usize];
+    ["Offset of field: CUDA_ARRAY3D_DESCRIPTOR_st::Depth"][::core::mem::offset_of!(CUDA_ARRAY3D_DESCRIPTOR_st, Depth) - 16usize];
+    ["Offset of field: CUDA_ARRAY3D_DESCRIPTOR_st::Format"][::core::mem::offset_of!(CUDA_ARRAY3D_DESCRIPTOR_st, Format) - 24usize];
+    ["Offset of field: CUDA_ARRAY3D_DESCRIPTOR_st::NumChannels"][::core::mem::offset_of!(CUDA_ARRAY3D_DESCRIPTOR_st, NumChannels) - 28usize];
+    ["Offset of field: CUDA_ARRAY3D_DESCRIPTOR_st::Flags"][::core::mem::offset_of!(CUDA_ARRAY3D_DESCRIPTOR_st, Flags) - 32usize];
 };
 impl Default for CUDA_ARRAY3D_DESCRIPTOR_st {
     fn default() -> Self {
@@ -3290,10 +2623,8 @@ pub struct CUDA_ARRAY_SPARSE_PROPERTIES_st__bindgen_ty_1 {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of CUDA_ARRAY_SPARSE_PROPERTIES_st__bindgen_ty_1"]
-        [::core::mem::size_of::<CUDA_ARRAY_SPARSE_PROPERTIES_st__bindgen_ty_1>() - 12usize];
-    ["Alignment of CUDA_ARRAY_SPARSE_PROPERTIES_st__bindgen_ty_1"]
-        [::core::mem::align_of::<CUDA_ARRAY_SPARSE_PROPERTIES_st__bindgen_ty_1>() - 4usize];
+    ["Size of CUDA_ARRAY_SPARSE_PROPERTIES_st__bindgen_ty_1"][::core::mem::size_of::<CUDA_ARRAY_SPARSE_PROPERTIES_st__bindgen_ty_1>() - 12usize];
+    ["Alignment of CUDA_ARRAY_SPARSE_PROPERTIES_st__bindgen_ty_1"][::core::mem::align_of::<CUDA_ARRAY_SPARSE_PROPERTIES_st__bindgen_ty_1>() - 4usize];
     ["Offset of field: CUDA_ARRAY_SPARSE_PROPERTIES_st__bindgen_ty_1::width"]
         [::core::mem::offset_of!(CUDA_ARRAY_SPARSE_PROPERTIES_st__bindgen_ty_1, width) - 0usize];
     ["Offset of field: CUDA_ARRAY_SPARSE_PROPERTIES_st__bindgen_ty_1::height"]
@@ -3303,20 +2634,14 @@ const _: () = {
 };
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of CUDA_ARRAY_SPARSE_PROPERTIES_st"]
-        [::core::mem::size_of::<CUDA_ARRAY_SPARSE_PROPERTIES_st>() - 48usize];
-    ["Alignment of CUDA_ARRAY_SPARSE_PROPERTIES_st"]
-        [::core::mem::align_of::<CUDA_ARRAY_SPARSE_PROPERTIES_st>() - 8usize];
-    ["Offset of field: CUDA_ARRAY_SPARSE_PROPERTIES_st::tileExtent"]
-        [::core::mem::offset_of!(CUDA_ARRAY_SPARSE_PROPERTIES_st, tileExtent) - 0usize];
+    ["Size of CUDA_ARRAY_SPARSE_PROPERTIES_st"][::core::mem::size_of::<CUDA_ARRAY_SPARSE_PROPERTIES_st>() - 48usize];
+    ["Alignment of CUDA_ARRAY_SPARSE_PROPERTIES_st"][::core::mem::align_of::<CUDA_ARRAY_SPARSE_PROPERTIES_st>() - 8usize];
+    ["Offset of field: CUDA_ARRAY_SPARSE_PROPERTIES_st::tileExtent"][::core::mem::offset_of!(CUDA_ARRAY_SPARSE_PROPERTIES_st, tileExtent) - 0usize];
     ["Offset of field: CUDA_ARRAY_SPARSE_PROPERTIES_st::miptailFirstLevel"]
         [::core::mem::offset_of!(CUDA_ARRAY_SPARSE_PROPERTIES_st, miptailFirstLevel) - 12usize];
-    ["Offset of field: CUDA_ARRAY_SPARSE_PROPERTIES_st::miptailSize"]
-        [::core::mem::offset_of!(CUDA_ARRAY_SPARSE_PROPERTIES_st, miptailSize) - 16usize];
-    ["Offset of field: CUDA_ARRAY_SPARSE_PROPERTIES_st::flags"]
-        [::core::mem::offset_of!(CUDA_ARRAY_SPARSE_PROPERTIES_st, flags) - 24usize];
-    ["Offset of field: CUDA_ARRAY_SPARSE_PROPERTIES_st::reserved"]
-        [::core::mem::offset_of!(CUDA_ARRAY_SPARSE_PROPERTIES_st, reserved) - 28usize];
+    ["Offset of field: CUDA_ARRAY_SPARSE_PROPERTIES_st::miptailSize"][::core::mem::offset_of!(CUDA_ARRAY_SPARSE_PROPERTIES_st, miptailSize) - 16usize];
+    ["Offset of field: CUDA_ARRAY_SPARSE_PROPERTIES_st::flags"][::core::mem::offset_of!(CUDA_ARRAY_SPARSE_PROPERTIES_st, flags) - 24usize];
+    ["Offset of field: CUDA_ARRAY_SPARSE_PROPERTIES_st::reserved"][::core::mem::offset_of!(CUDA_ARRAY_SPARSE_PROPERTIES_st, reserved) - 28usize];
 };
 pub type CUDA_ARRAY_SPARSE_PROPERTIES_v1 = CUDA_ARRAY_SPARSE_PROPERTIES_st;
 pub type CUDA_ARRAY_SPARSE_PROPERTIES = CUDA_ARRAY_SPARSE_PROPERTIES_v1;
@@ -3329,16 +2654,11 @@ pub struct CUDA_ARRAY_MEMORY_REQUIREMENTS_st {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of CUDA_ARRAY_MEMORY_REQUIREMENTS_st"]
-        [::core::mem::size_of::<CUDA_ARRAY_MEMORY_REQUIREMENTS_st>() - 32usize];
-    ["Alignment of CUDA_ARRAY_MEMORY_REQUIREMENTS_st"]
-        [::core::mem::align_of::<CUDA_ARRAY_MEMORY_REQUIREMENTS_st>() - 8usize];
-    ["Offset of field: CUDA_ARRAY_MEMORY_REQUIREMENTS_st::size"]
-        [::core::mem::offset_of!(CUDA_ARRAY_MEMORY_REQUIREMENTS_st, size) - 0usize];
-    ["Offset of field: CUDA_ARRAY_MEMORY_REQUIREMENTS_st::alignment"]
-        [::core::mem::offset_of!(CUDA_ARRAY_MEMORY_REQUIREMENTS_st, alignment) - 8usize];
-    ["Offset of field: CUDA_ARRAY_MEMORY_REQUIREMENTS_st::reserved"]
-        [::core::mem::offset_of!(CUDA_ARRAY_MEMORY_REQUIREMENTS_st, reserved) - 16usize];
+    ["Size of CUDA_ARRAY_MEMORY_REQUIREMENTS_st"][::core::mem::size_of::<CUDA_ARRAY_MEMORY_REQUIREMENTS_st>() - 32usize];
+    ["Alignment of CUDA_ARRAY_MEMORY_REQUIREMENTS_st"][::core::mem::align_of::<CUDA_ARRAY_MEMORY_REQUIREMENTS_st>() - 8usize];
+    ["Offset of field: CUDA_ARRAY_MEMORY_REQUIREMENTS_st::size"][::core::mem::offset_of!(CUDA_ARRAY_MEMORY_REQUIREMENTS_st, size) - 0usize];
+    ["Offset of field: CUDA_ARRAY_MEMORY_REQUIREMENTS_st::alignment"][::core::mem::offset_of!(CUDA_ARRAY_MEMORY_REQUIREMENTS_st, alignment) - 8usize];
+    ["Offset of field: CUDA_ARRAY_MEMORY_REQUIREMENTS_st::reserved"][::core::mem::offset_of!(CUDA_ARRAY_MEMORY_REQUIREMENTS_st, reserved) - 16usize];
 };
 pub type CUDA_ARRAY_MEMORY_REQUIREMENTS_v1 = CUDA_ARRAY_MEMORY_REQUIREMENTS_st;
 pub type CUDA_ARRAY_MEMORY_REQUIREMENTS = CUDA_ARRAY_MEMORY_REQUIREMENTS_v1;
@@ -3365,14 +2685,10 @@ pub struct CUDA_RESOURCE_DESC_st__bindgen_ty_1__bindgen_ty_1 {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of CUDA_RESOURCE_DESC_st__bindgen_ty_1__bindgen_ty_1"]
-        [::core::mem::size_of::<CUDA_RESOURCE_DESC_st__bindgen_ty_1__bindgen_ty_1>() - 8usize];
-    ["Alignment of CUDA_RESOURCE_DESC_st__bindgen_ty_1__bindgen_ty_1"]
-        [::core::mem::align_of::<CUDA_RESOURCE_DESC_st__bindgen_ty_1__bindgen_ty_1>() - 8usize];
-    ["Offset of field: CUDA_RESOURCE_DESC_st__bindgen_ty_1__bindgen_ty_1::hArray"][::core::mem::offset_of!(
-        CUDA_RESOURCE_DESC_st__bindgen_ty_1__bindgen_ty_1,
-        hArray
-    ) - 0usize];
+    ["Size of CUDA_RESOURCE_DESC_st__bindgen_ty_1__bindgen_ty_1"][::core::mem::size_of::<CUDA_RESOURCE_DESC_st__bindgen_ty_1__bindgen_ty_1>() - 8usize];
+    ["Alignment of CUDA_RESOURCE_DESC_st__bindgen_ty_1__bindgen_ty_1"][::core::mem::align_of::<CUDA_RESOURCE_DESC_st__bindgen_ty_1__bindgen_ty_1>() - 8usize];
+    ["Offset of field: CUDA_RESOURCE_DESC_st__bindgen_ty_1__bindgen_ty_1::hArray"]
+        [::core::mem::offset_of!(CUDA_RESOURCE_DESC_st__bindgen_ty_1__bindgen_ty_1, hArray) - 0usize];
 };
 impl Default for CUDA_RESOURCE_DESC_st__bindgen_ty_1__bindgen_ty_1 {
     fn default() -> Self {
@@ -3390,15 +2706,10 @@ pub struct CUDA_RESOURCE_DESC_st__bindgen_ty_1__bindgen_ty_2 {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of CUDA_RESOURCE_DESC_st__bindgen_ty_1__bindgen_ty_2"]
-        [::core::mem::size_of::<CUDA_RESOURCE_DESC_st__bindgen_ty_1__bindgen_ty_2>() - 8usize];
-    ["Alignment of CUDA_RESOURCE_DESC_st__bindgen_ty_1__bindgen_ty_2"]
-        [::core::mem::align_of::<CUDA_RESOURCE_DESC_st__bindgen_ty_1__bindgen_ty_2>() - 8usize];
-    ["Offset of field: CUDA_RESOURCE_DESC_st__bindgen_ty_1__bindgen_ty_2::hMipmappedArray"][::core::mem::offset_of!(
-        CUDA_RESOURCE_DESC_st__bindgen_ty_1__bindgen_ty_2,
-        hMipmappedArray
-    )
-        - 0usize];
+    ["Size of CUDA_RESOURCE_DESC_st__bindgen_ty_1__bindgen_ty_2"][::core::mem::size_of::<CUDA_RESOURCE_DESC_st__bindgen_ty_1__bindgen_ty_2>() - 8usize];
+    ["Alignment of CUDA_RESOURCE_DESC_st__bindgen_ty_1__bindgen_ty_2"][::core::mem::align_of::<CUDA_RESOURCE_DESC_st__bindgen_ty_1__bindgen_ty_2>() - 8usize];
+    ["Offset of field: CUDA_RESOURCE_DESC_st__bindgen_ty_1__bindgen_ty_2::hMipmappedArray"]
+        [::core::mem::offset_of!(CUDA_RESOURCE_DESC_st__bindgen_ty_1__bindgen_ty_2, hMipmappedArray) - 0usize];
 };
 impl Default for CUDA_RESOURCE_DESC_st__bindgen_ty_1__bindgen_ty_2 {
     fn default() -> Self {
@@ -3419,28 +2730,16 @@ pub struct CUDA_RESOURCE_DESC_st__bindgen_ty_1__bindgen_ty_3 {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of CUDA_RESOURCE_DESC_st__bindgen_ty_1__bindgen_ty_3"]
-        [::core::mem::size_of::<CUDA_RESOURCE_DESC_st__bindgen_ty_1__bindgen_ty_3>() - 24usize];
-    ["Alignment of CUDA_RESOURCE_DESC_st__bindgen_ty_1__bindgen_ty_3"]
-        [::core::mem::align_of::<CUDA_RESOURCE_DESC_st__bindgen_ty_1__bindgen_ty_3>() - 8usize];
-    ["Offset of field: CUDA_RESOURCE_DESC_st__bindgen_ty_1__bindgen_ty_3::devPtr"][::core::mem::offset_of!(
-        CUDA_RESOURCE_DESC_st__bindgen_ty_1__bindgen_ty_3,
-        devPtr
-    ) - 0usize];
-    ["Offset of field: CUDA_RESOURCE_DESC_st__bindgen_ty_1__bindgen_ty_3::format"][::core::mem::offset_of!(
-        CUDA_RESOURCE_DESC_st__bindgen_ty_1__bindgen_ty_3,
-        format
-    ) - 8usize];
-    ["Offset of field: CUDA_RESOURCE_DESC_st__bindgen_ty_1__bindgen_ty_3::numChannels"][::core::mem::offset_of!(
-        CUDA_RESOURCE_DESC_st__bindgen_ty_1__bindgen_ty_3,
-        numChannels
-    )
-        - 12usize];
-    ["Offset of field: CUDA_RESOURCE_DESC_st__bindgen_ty_1__bindgen_ty_3::sizeInBytes"][::core::mem::offset_of!(
-        CUDA_RESOURCE_DESC_st__bindgen_ty_1__bindgen_ty_3,
-        sizeInBytes
-    )
-        - 16usize];
+    ["Size of CUDA_RESOURCE_DESC_st__bindgen_ty_1__bindgen_ty_3"][::core::mem::size_of::<CUDA_RESOURCE_DESC_st__bindgen_ty_1__bindgen_ty_3>() - 24usize];
+    ["Alignment of CUDA_RESOURCE_DESC_st__bindgen_ty_1__bindgen_ty_3"][::core::mem::align_of::<CUDA_RESOURCE_DESC_st__bindgen_ty_1__bindgen_ty_3>() - 8usize];
+    ["Offset of field: CUDA_RESOURCE_DESC_st__bindgen_ty_1__bindgen_ty_3::devPtr"]
+        [::core::mem::offset_of!(CUDA_RESOURCE_DESC_st__bindgen_ty_1__bindgen_ty_3, devPtr) - 0usize];
+    ["Offset of field: CUDA_RESOURCE_DESC_st__bindgen_ty_1__bindgen_ty_3::format"]
+        [::core::mem::offset_of!(CUDA_RESOURCE_DESC_st__bindgen_ty_1__bindgen_ty_3, format) - 8usize];
+    ["Offset of field: CUDA_RESOURCE_DESC_st__bindgen_ty_1__bindgen_ty_3::numChannels"]
+        [::core::mem::offset_of!(CUDA_RESOURCE_DESC_st__bindgen_ty_1__bindgen_ty_3, numChannels) - 12usize];
+    ["Offset of field: CUDA_RESOURCE_DESC_st__bindgen_ty_1__bindgen_ty_3::sizeInBytes"]
+        [::core::mem::offset_of!(CUDA_RESOURCE_DESC_st__bindgen_ty_1__bindgen_ty_3, sizeInBytes) - 16usize];
 };
 impl Default for CUDA_RESOURCE_DESC_st__bindgen_ty_1__bindgen_ty_3 {
     fn default() -> Self {
@@ -3463,36 +2762,20 @@ pub struct CUDA_RESOURCE_DESC_st__bindgen_ty_1__bindgen_ty_4 {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of CUDA_RESOURCE_DESC_st__bindgen_ty_1__bindgen_ty_4"]
-        [::core::mem::size_of::<CUDA_RESOURCE_DESC_st__bindgen_ty_1__bindgen_ty_4>() - 40usize];
-    ["Alignment of CUDA_RESOURCE_DESC_st__bindgen_ty_1__bindgen_ty_4"]
-        [::core::mem::align_of::<CUDA_RESOURCE_DESC_st__bindgen_ty_1__bindgen_ty_4>() - 8usize];
-    ["Offset of field: CUDA_RESOURCE_DESC_st__bindgen_ty_1__bindgen_ty_4::devPtr"][::core::mem::offset_of!(
-        CUDA_RESOURCE_DESC_st__bindgen_ty_1__bindgen_ty_4,
-        devPtr
-    ) - 0usize];
-    ["Offset of field: CUDA_RESOURCE_DESC_st__bindgen_ty_1__bindgen_ty_4::format"][::core::mem::offset_of!(
-        CUDA_RESOURCE_DESC_st__bindgen_ty_1__bindgen_ty_4,
-        format
-    ) - 8usize];
-    ["Offset of field: CUDA_RESOURCE_DESC_st__bindgen_ty_1__bindgen_ty_4::numChannels"][::core::mem::offset_of!(
-        CUDA_RESOURCE_DESC_st__bindgen_ty_1__bindgen_ty_4,
-        numChannels
-    )
-        - 12usize];
-    ["Offset of field: CUDA_RESOURCE_DESC_st__bindgen_ty_1__bindgen_ty_4::width"][::core::mem::offset_of!(
-        CUDA_RESOURCE_DESC_st__bindgen_ty_1__bindgen_ty_4,
-        width
-    ) - 16usize];
-    ["Offset of field: CUDA_RESOURCE_DESC_st__bindgen_ty_1__bindgen_ty_4::height"][::core::mem::offset_of!(
-        CUDA_RESOURCE_DESC_st__bindgen_ty_1__bindgen_ty_4,
-        height
-    ) - 24usize];
-    ["Offset of field: CUDA_RESOURCE_DESC_st__bindgen_ty_1__bindgen_ty_4::pitchInBytes"][::core::mem::offset_of!(
-        CUDA_RESOURCE_DESC_st__bindgen_ty_1__bindgen_ty_4,
-        pitchInBytes
-    )
-        - 32usize];
+    ["Size of CUDA_RESOURCE_DESC_st__bindgen_ty_1__bindgen_ty_4"][::core::mem::size_of::<CUDA_RESOURCE_DESC_st__bindgen_ty_1__bindgen_ty_4>() - 40usize];
+    ["Alignment of CUDA_RESOURCE_DESC_st__bindgen_ty_1__bindgen_ty_4"][::core::mem::align_of::<CUDA_RESOURCE_DESC_st__bindgen_ty_1__bindgen_ty_4>() - 8usize];
+    ["Offset of field: CUDA_RESOURCE_DESC_st__bindgen_ty_1__bindgen_ty_4::devPtr"]
+        [::core::mem::offset_of!(CUDA_RESOURCE_DESC_st__bindgen_ty_1__bindgen_ty_4, devPtr) - 0usize];
+    ["Offset of field: CUDA_RESOURCE_DESC_st__bindgen_ty_1__bindgen_ty_4::format"]
+        [::core::mem::offset_of!(CUDA_RESOURCE_DESC_st__bindgen_ty_1__bindgen_ty_4, format) - 8usize];
+    ["Offset of field: CUDA_RESOURCE_DESC_st__bindgen_ty_1__bindgen_ty_4::numChannels"]
+        [::core::mem::offset_of!(CUDA_RESOURCE_DESC_st__bindgen_ty_1__bindgen_ty_4, numChannels) - 12usize];
+    ["Offset of field: CUDA_RESOURCE_DESC_st__bindgen_ty_1__bindgen_ty_4::width"]
+        [::core::mem::offset_of!(CUDA_RESOURCE_DESC_st__bindgen_ty_1__bindgen_ty_4, width) - 16usize];
+    ["Offset of field: CUDA_RESOURCE_DESC_st__bindgen_ty_1__bindgen_ty_4::height"]
+        [::core::mem::offset_of!(CUDA_RESOURCE_DESC_st__bindgen_ty_1__bindgen_ty_4, height) - 24usize];
+    ["Offset of field: CUDA_RESOURCE_DESC_st__bindgen_ty_1__bindgen_ty_4::pitchInBytes"]
+        [::core::mem::offset_of!(CUDA_RESOURCE_DESC_st__bindgen_ty_1__bindgen_ty_4, pitchInBytes) - 32usize];
 };
 impl Default for CUDA_RESOURCE_DESC_st__bindgen_ty_1__bindgen_ty_4 {
     fn default() -> Self {
@@ -3510,31 +2793,20 @@ pub struct CUDA_RESOURCE_DESC_st__bindgen_ty_1__bindgen_ty_5 {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of CUDA_RESOURCE_DESC_st__bindgen_ty_1__bindgen_ty_5"]
-        [::core::mem::size_of::<CUDA_RESOURCE_DESC_st__bindgen_ty_1__bindgen_ty_5>() - 128usize];
-    ["Alignment of CUDA_RESOURCE_DESC_st__bindgen_ty_1__bindgen_ty_5"]
-        [::core::mem::align_of::<CUDA_RESOURCE_DESC_st__bindgen_ty_1__bindgen_ty_5>() - 4usize];
-    ["Offset of field: CUDA_RESOURCE_DESC_st__bindgen_ty_1__bindgen_ty_5::reserved"][::core::mem::offset_of!(
-        CUDA_RESOURCE_DESC_st__bindgen_ty_1__bindgen_ty_5,
-        reserved
-    ) - 0usize];
+    ["Size of CUDA_RESOURCE_DESC_st__bindgen_ty_1__bindgen_ty_5"][::core::mem::size_of::<CUDA_RESOURCE_DESC_st__bindgen_ty_1__bindgen_ty_5>() - 128usize];
+    ["Alignment of CUDA_RESOURCE_DESC_st__bindgen_ty_1__bindgen_ty_5"][::core::mem::align_of::<CUDA_RESOURCE_DESC_st__bindgen_ty_1__bindgen_ty_5>() - 4usize];
+    ["Offset of field: CUDA_RESOURCE_DESC_st__bindgen_ty_1__bindgen_ty_5::reserved"]
+        [::core::mem::offset_of!(CUDA_RESOURCE_DESC_st__bindgen_ty_1__bindgen_ty_5, reserved) - 0usize];
 };
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of CUDA_RESOURCE_DESC_st__bindgen_ty_1"]
-        [::core::mem::size_of::<CUDA_RESOURCE_DESC_st__bindgen_ty_1>() - 128usize];
-    ["Alignment of CUDA_RESOURCE_DESC_st__bindgen_ty_1"]
-        [::core::mem::align_of::<CUDA_RESOURCE_DESC_st__bindgen_ty_1>() - 8usize];
-    ["Offset of field: CUDA_RESOURCE_DESC_st__bindgen_ty_1::array"]
-        [::core::mem::offset_of!(CUDA_RESOURCE_DESC_st__bindgen_ty_1, array) - 0usize];
-    ["Offset of field: CUDA_RESOURCE_DESC_st__bindgen_ty_1::mipmap"]
-        [::core::mem::offset_of!(CUDA_RESOURCE_DESC_st__bindgen_ty_1, mipmap) - 0usize];
-    ["Offset of field: CUDA_RESOURCE_DESC_st__bindgen_ty_1::linear"]
-        [::core::mem::offset_of!(CUDA_RESOURCE_DESC_st__bindgen_ty_1, linear) - 0usize];
-    ["Offset of field: CUDA_RESOURCE_DESC_st__bindgen_ty_1::pitch2D"]
-        [::core::mem::offset_of!(CUDA_RESOURCE_DESC_st__bindgen_ty_1, pitch2D) - 0usize];
-    ["Offset of field: CUDA_RESOURCE_DESC_st__bindgen_ty_1::reserved"]
-        [::core::mem::offset_of!(CUDA_RESOURCE_DESC_st__bindgen_ty_1, reserved) - 0usize];
+    ["Size of CUDA_RESOURCE_DESC_st__bindgen_ty_1"][::core::mem::size_of::<CUDA_RESOURCE_DESC_st__bindgen_ty_1>() - 128usize];
+    ["Alignment of CUDA_RESOURCE_DESC_st__bindgen_ty_1"][::core::mem::align_of::<CUDA_RESOURCE_DESC_st__bindgen_ty_1>() - 8usize];
+    ["Offset of field: CUDA_RESOURCE_DESC_st__bindgen_ty_1::array"][::core::mem::offset_of!(CUDA_RESOURCE_DESC_st__bindgen_ty_1, array) - 0usize];
+    ["Offset of field: CUDA_RESOURCE_DESC_st__bindgen_ty_1::mipmap"][::core::mem::offset_of!(CUDA_RESOURCE_DESC_st__bindgen_ty_1, mipmap) - 0usize];
+    ["Offset of field: CUDA_RESOURCE_DESC_st__bindgen_ty_1::linear"][::core::mem::offset_of!(CUDA_RESOURCE_DESC_st__bindgen_ty_1, linear) - 0usize];
+    ["Offset of field: CUDA_RESOURCE_DESC_st__bindgen_ty_1::pitch2D"][::core::mem::offset_of!(CUDA_RESOURCE_DESC_st__bindgen_ty_1, pitch2D) - 0usize];
+    ["Offset of field: CUDA_RESOURCE_DESC_st__bindgen_ty_1::reserved"][::core::mem::offset_of!(CUDA_RESOURCE_DESC_st__bindgen_ty_1, reserved) - 0usize];
 };
 impl Default for CUDA_RESOURCE_DESC_st__bindgen_ty_1 {
     fn default() -> Self {
@@ -3548,14 +2820,10 @@ impl Default for CUDA_RESOURCE_DESC_st__bindgen_ty_1 {
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of CUDA_RESOURCE_DESC_st"][::core::mem::size_of::<CUDA_RESOURCE_DESC_st>() - 144usize];
-    ["Alignment of CUDA_RESOURCE_DESC_st"]
-        [::core::mem::align_of::<CUDA_RESOURCE_DESC_st>() - 8usize];
-    ["Offset of field: CUDA_RESOURCE_DESC_st::resType"]
-        [::core::mem::offset_of!(CUDA_RESOURCE_DESC_st, resType) - 0usize];
-    ["Offset of field: CUDA_RESOURCE_DESC_st::res"]
-        [::core::mem::offset_of!(CUDA_RESOURCE_DESC_st, res) - 8usize];
-    ["Offset of field: CUDA_RESOURCE_DESC_st::flags"]
-        [::core::mem::offset_of!(CUDA_RESOURCE_DESC_st, flags) - 136usize];
+    ["Alignment of CUDA_RESOURCE_DESC_st"][::core::mem::align_of::<CUDA_RESOURCE_DESC_st>() - 8usize];
+    ["Offset of field: CUDA_RESOURCE_DESC_st::resType"][::core::mem::offset_of!(CUDA_RESOURCE_DESC_st, resType) - 0usize];
+    ["Offset of field: CUDA_RESOURCE_DESC_st::res"][::core::mem::offset_of!(CUDA_RESOURCE_DESC_st, res) - 8usize];
+    ["Offset of field: CUDA_RESOURCE_DESC_st::flags"][::core::mem::offset_of!(CUDA_RESOURCE_DESC_st, flags) - 136usize];
 };
 impl Default for CUDA_RESOURCE_DESC_st {
     fn default() -> Self {
@@ -3586,26 +2854,16 @@ pub struct CUDA_TEXTURE_DESC_st {
 const _: () = {
     ["Size of CUDA_TEXTURE_DESC_st"][::core::mem::size_of::<CUDA_TEXTURE_DESC_st>() - 104usize];
     ["Alignment of CUDA_TEXTURE_DESC_st"][::core::mem::align_of::<CUDA_TEXTURE_DESC_st>() - 4usize];
-    ["Offset of field: CUDA_TEXTURE_DESC_st::addressMode"]
-        [::core::mem::offset_of!(CUDA_TEXTURE_DESC_st, addressMode) - 0usize];
-    ["Offset of field: CUDA_TEXTURE_DESC_st::filterMode"]
-        [::core::mem::offset_of!(CUDA_TEXTURE_DESC_st, filterMode) - 12usize];
-    ["Offset of field: CUDA_TEXTURE_DESC_st::flags"]
-        [::core::mem::offset_of!(CUDA_TEXTURE_DESC_st, flags) - 16usize];
-    ["Offset of field: CUDA_TEXTURE_DESC_st::maxAnisotropy"]
-        [::core::mem::offset_of!(CUDA_TEXTURE_DESC_st, maxAnisotropy) - 20usize];
-    ["Offset of field: CUDA_TEXTURE_DESC_st::mipmapFilterMode"]
-        [::core::mem::offset_of!(CUDA_TEXTURE_DESC_st, mipmapFilterMode) - 24usize];
-    ["Offset of field: CUDA_TEXTURE_DESC_st::mipmapLevelBias"]
-        [::core::mem::offset_of!(CUDA_TEXTURE_DESC_st, mipmapLevelBias) - 28usize];
-    ["Offset of field: CUDA_TEXTURE_DESC_st::minMipmapLevelClamp"]
-        [::core::mem::offset_of!(CUDA_TEXTURE_DESC_st, minMipmapLevelClamp) - 32usize];
-    ["Offset of field: CUDA_TEXTURE_DESC_st::maxMipmapLevelClamp"]
-        [::core::mem::offset_of!(CUDA_TEXTURE_DESC_st, maxMipmapLevelClamp) - 36usize];
-    ["Offset of field: CUDA_TEXTURE_DESC_st::borderColor"]
-        [::core::mem::offset_of!(CUDA_TEXTURE_DESC_st, borderColor) - 40usize];
-    ["Offset of field: CUDA_TEXTURE_DESC_st::reserved"]
-        [::core::mem::offset_of!(CUDA_TEXTURE_DESC_st, reserved) - 56usize];
+    ["Offset of field: CUDA_TEXTURE_DESC_st::addressMode"][::core::mem::offset_of!(CUDA_TEXTURE_DESC_st, addressMode) - 0usize];
+    ["Offset of field: CUDA_TEXTURE_DESC_st::filterMode"][::core::mem::offset_of!(CUDA_TEXTURE_DESC_st, filterMode) - 12usize];
+    ["Offset of field: CUDA_TEXTURE_DESC_st::flags"][::core::mem::offset_of!(CUDA_TEXTURE_DESC_st, flags) - 16usize];
+    ["Offset of field: CUDA_TEXTURE_DESC_st::maxAnisotropy"][::core::mem::offset_of!(CUDA_TEXTURE_DESC_st, maxAnisotropy) - 20usize];
+    ["Offset of field: CUDA_TEXTURE_DESC_st::mipmapFilterMode"][::core::mem::offset_of!(CUDA_TEXTURE_DESC_st, mipmapFilterMode) - 24usize];
+    ["Offset of field: CUDA_TEXTURE_DESC_st::mipmapLevelBias"][::core::mem::offset_of!(CUDA_TEXTURE_DESC_st, mipmapLevelBias) - 28usize];
+    ["Offset of field: CUDA_TEXTURE_DESC_st::minMipmapLevelClamp"][::core::mem::offset_of!(CUDA_TEXTURE_DESC_st, minMipmapLevelClamp) - 32usize];
+    ["Offset of field: CUDA_TEXTURE_DESC_st::maxMipmapLevelClamp"][::core::mem::offset_of!(CUDA_TEXTURE_DESC_st, maxMipmapLevelClamp) - 36usize];
+    ["Offset of field: CUDA_TEXTURE_DESC_st::borderColor"][::core::mem::offset_of!(CUDA_TEXTURE_DESC_st, borderColor) - 40usize];
+    ["Offset of field: CUDA_TEXTURE_DESC_st::reserved"][::core::mem::offset_of!(CUDA_TEXTURE_DESC_st, reserved) - 56usize];
 };
 impl Default for CUDA_TEXTURE_DESC_st {
     fn default() -> Self {
@@ -3626,62 +2884,34 @@ impl CUresourceViewFormat_enum {
     pub const CU_RES_VIEW_FORMAT_SINT_1X8: CUresourceViewFormat_enum = CUresourceViewFormat_enum(4);
     pub const CU_RES_VIEW_FORMAT_SINT_2X8: CUresourceViewFormat_enum = CUresourceViewFormat_enum(5);
     pub const CU_RES_VIEW_FORMAT_SINT_4X8: CUresourceViewFormat_enum = CUresourceViewFormat_enum(6);
-    pub const CU_RES_VIEW_FORMAT_UINT_1X16: CUresourceViewFormat_enum =
-        CUresourceViewFormat_enum(7);
-    pub const CU_RES_VIEW_FORMAT_UINT_2X16: CUresourceViewFormat_enum =
-        CUresourceViewFormat_enum(8);
-    pub const CU_RES_VIEW_FORMAT_UINT_4X16: CUresourceViewFormat_enum =
-        CUresourceViewFormat_enum(9);
-    pub const CU_RES_VIEW_FORMAT_SINT_1X16: CUresourceViewFormat_enum =
-        CUresourceViewFormat_enum(10);
-    pub const CU_RES_VIEW_FORMAT_SINT_2X16: CUresourceViewFormat_enum =
-        CUresourceViewFormat_enum(11);
-    pub const CU_RES_VIEW_FORMAT_SINT_4X16: CUresourceViewFormat_enum =
-        CUresourceViewFormat_enum(12);
-    pub const CU_RES_VIEW_FORMAT_UINT_1X32: CUresourceViewFormat_enum =
-        CUresourceViewFormat_enum(13);
-    pub const CU_RES_VIEW_FORMAT_UINT_2X32: CUresourceViewFormat_enum =
-        CUresourceViewFormat_enum(14);
-    pub const CU_RES_VIEW_FORMAT_UINT_4X32: CUresourceViewFormat_enum =
-        CUresourceViewFormat_enum(15);
-    pub const CU_RES_VIEW_FORMAT_SINT_1X32: CUresourceViewFormat_enum =
-        CUresourceViewFormat_enum(16);
-    pub const CU_RES_VIEW_FORMAT_SINT_2X32: CUresourceViewFormat_enum =
-        CUresourceViewFormat_enum(17);
-    pub const CU_RES_VIEW_FORMAT_SINT_4X32: CUresourceViewFormat_enum =
-        CUresourceViewFormat_enum(18);
-    pub const CU_RES_VIEW_FORMAT_FLOAT_1X16: CUresourceViewFormat_enum =
-        CUresourceViewFormat_enum(19);
-    pub const CU_RES_VIEW_FORMAT_FLOAT_2X16: CUresourceViewFormat_enum =
-        CUresourceViewFormat_enum(20);
-    pub const CU_RES_VIEW_FORMAT_FLOAT_4X16: CUresourceViewFormat_enum =
-        CUresourceViewFormat_enum(21);
-    pub const CU_RES_VIEW_FORMAT_FLOAT_1X32: CUresourceViewFormat_enum =
-        CUresourceViewFormat_enum(22);
-    pub const CU_RES_VIEW_FORMAT_FLOAT_2X32: CUresourceViewFormat_enum =
-        CUresourceViewFormat_enum(23);
-    pub const CU_RES_VIEW_FORMAT_FLOAT_4X32: CUresourceViewFormat_enum =
-        CUresourceViewFormat_enum(24);
-    pub const CU_RES_VIEW_FORMAT_UNSIGNED_BC1: CUresourceViewFormat_enum =
-        CUresourceViewFormat_enum(25);
-    pub const CU_RES_VIEW_FORMAT_UNSIGNED_BC2: CUresourceViewFormat_enum =
-        CUresourceViewFormat_enum(26);
-    pub const CU_RES_VIEW_FORMAT_UNSIGNED_BC3: CUresourceViewFormat_enum =
-        CUresourceViewFormat_enum(27);
-    pub const CU_RES_VIEW_FORMAT_UNSIGNED_BC4: CUresourceViewFormat_enum =
-        CUresourceViewFormat_enum(28);
-    pub const CU_RES_VIEW_FORMAT_SIGNED_BC4: CUresourceViewFormat_enum =
-        CUresourceViewFormat_enum(29);
-    pub const CU_RES_VIEW_FORMAT_UNSIGNED_BC5: CUresourceViewFormat_enum =
-        CUresourceViewFormat_enum(30);
-    pub const CU_RES_VIEW_FORMAT_SIGNED_BC5: CUresourceViewFormat_enum =
-        CUresourceViewFormat_enum(31);
-    pub const CU_RES_VIEW_FORMAT_UNSIGNED_BC6H: CUresourceViewFormat_enum =
-        CUresourceViewFormat_enum(32);
-    pub const CU_RES_VIEW_FORMAT_SIGNED_BC6H: CUresourceViewFormat_enum =
-        CUresourceViewFormat_enum(33);
-    pub const CU_RES_VIEW_FORMAT_UNSIGNED_BC7: CUresourceViewFormat_enum =
-        CUresourceViewFormat_enum(34);
+    pub const CU_RES_VIEW_FORMAT_UINT_1X16: CUresourceViewFormat_enum = CUresourceViewFormat_enum(7);
+    pub const CU_RES_VIEW_FORMAT_UINT_2X16: CUresourceViewFormat_enum = CUresourceViewFormat_enum(8);
+    pub const CU_RES_VIEW_FORMAT_UINT_4X16: CUresourceViewFormat_enum = CUresourceViewFormat_enum(9);
+    pub const CU_RES_VIEW_FORMAT_SINT_1X16: CUresourceViewFormat_enum = CUresourceViewFormat_enum(10);
+    pub const CU_RES_VIEW_FORMAT_SINT_2X16: CUresourceViewFormat_enum = CUresourceViewFormat_enum(11);
+    pub const CU_RES_VIEW_FORMAT_SINT_4X16: CUresourceViewFormat_enum = CUresourceViewFormat_enum(12);
+    pub const CU_RES_VIEW_FORMAT_UINT_1X32: CUresourceViewFormat_enum = CUresourceViewFormat_enum(13);
+    pub const CU_RES_VIEW_FORMAT_UINT_2X32: CUresourceViewFormat_enum = CUresourceViewFormat_enum(14);
+    pub const CU_RES_VIEW_FORMAT_UINT_4X32: CUresourceViewFormat_enum = CUresourceViewFormat_enum(15);
+    pub const CU_RES_VIEW_FORMAT_SINT_1X32: CUresourceViewFormat_enum = CUresourceViewFormat_enum(16);
+    pub const CU_RES_VIEW_FORMAT_SINT_2X32: CUresourceViewFormat_enum = CUresourceViewFormat_enum(17);
+    pub const CU_RES_VIEW_FORMAT_SINT_4X32: CUresourceViewFormat_enum = CUresourceViewFormat_enum(18);
+    pub const CU_RES_VIEW_FORMAT_FLOAT_1X16: CUresourceViewFormat_enum = CUresourceViewFormat_enum(19);
+    pub const CU_RES_VIEW_FORMAT_FLOAT_2X16: CUresourceViewFormat_enum = CUresourceViewFormat_enum(20);
+    pub const CU_RES_VIEW_FORMAT_FLOAT_4X16: CUresourceViewFormat_enum = CUresourceViewFormat_enum(21);
+    pub const CU_RES_VIEW_FORMAT_FLOAT_1X32: CUresourceViewFormat_enum = CUresourceViewFormat_enum(22);
+    pub const CU_RES_VIEW_FORMAT_FLOAT_2X32: CUresourceViewFormat_enum = CUresourceViewFormat_enum(23);
+    pub const CU_RES_VIEW_FORMAT_FLOAT_4X32: CUresourceViewFormat_enum = CUresourceViewFormat_enum(24);
+    pub const CU_RES_VIEW_FORMAT_UNSIGNED_BC1: CUresourceViewFormat_enum = CUresourceViewFormat_enum(25);
+    pub const CU_RES_VIEW_FORMAT_UNSIGNED_BC2: CUresourceViewFormat_enum = CUresourceViewFormat_enum(26);
+    pub const CU_RES_VIEW_FORMAT_UNSIGNED_BC3: CUresourceViewFormat_enum = CUresourceViewFormat_enum(27);
+    pub const CU_RES_VIEW_FORMAT_UNSIGNED_BC4: CUresourceViewFormat_enum = CUresourceViewFormat_enum(28);
+    pub const CU_RES_VIEW_FORMAT_SIGNED_BC4: CUresourceViewFormat_enum = CUresourceViewFormat_enum(29);
+    pub const CU_RES_VIEW_FORMAT_UNSIGNED_BC5: CUresourceViewFormat_enum = CUresourceViewFormat_enum(30);
+    pub const CU_RES_VIEW_FORMAT_SIGNED_BC5: CUresourceViewFormat_enum = CUresourceViewFormat_enum(31);
+    pub const CU_RES_VIEW_FORMAT_UNSIGNED_BC6H: CUresourceViewFormat_enum = CUresourceViewFormat_enum(32);
+    pub const CU_RES_VIEW_FORMAT_SIGNED_BC6H: CUresourceViewFormat_enum = CUresourceViewFormat_enum(33);
+    pub const CU_RES_VIEW_FORMAT_UNSIGNED_BC7: CUresourceViewFormat_enum = CUresourceViewFormat_enum(34);
 }
 #[repr(transparent)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
@@ -3702,28 +2932,17 @@ pub struct CUDA_RESOURCE_VIEW_DESC_st {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of CUDA_RESOURCE_VIEW_DESC_st"]
-        [::core::mem::size_of::<CUDA_RESOURCE_VIEW_DESC_st>() - 112usize];
-    ["Alignment of CUDA_RESOURCE_VIEW_DESC_st"]
-        [::core::mem::align_of::<CUDA_RESOURCE_VIEW_DESC_st>() - 8usize];
-    ["Offset of field: CUDA_RESOURCE_VIEW_DESC_st::format"]
-        [::core::mem::offset_of!(CUDA_RESOURCE_VIEW_DESC_st, format) - 0usize];
-    ["Offset of field: CUDA_RESOURCE_VIEW_DESC_st::width"]
-        [::core::mem::offset_of!(CUDA_RESOURCE_VIEW_DESC_st, width) - 8usize];
-    ["Offset of field: CUDA_RESOURCE_VIEW_DESC_st::height"]
-        [::core::mem::offset_of!(CUDA_RESOURCE_VIEW_DESC_st, height) - 16usize];
-    ["Offset of field: CUDA_RESOURCE_VIEW_DESC_st::depth"]
-        [::core::mem::offset_of!(CUDA_RESOURCE_VIEW_DESC_st, depth) - 24usize];
-    ["Offset of field: CUDA_RESOURCE_VIEW_DESC_st::firstMipmapLevel"]
-        [::core::mem::offset_of!(CUDA_RESOURCE_VIEW_DESC_st, firstMipmapLevel) - 32usize];
-    ["Offset of field: CUDA_RESOURCE_VIEW_DESC_st::lastMipmapLevel"]
-        [::core::mem::offset_of!(CUDA_RESOURCE_VIEW_DESC_st, lastMipmapLevel) - 36usize];
-    ["Offset of field: CUDA_RESOURCE_VIEW_DESC_st::firstLayer"]
-        [::core::mem::offset_of!(CUDA_RESOURCE_VIEW_DESC_st, firstLayer) - 40usize];
-    ["Offset of field: CUDA_RESOURCE_VIEW_DESC_st::lastLayer"]
-        [::core::mem::offset_of!(CUDA_RESOURCE_VIEW_DESC_st, lastLayer) - 44usize];
-    ["Offset of field: CUDA_RESOURCE_VIEW_DESC_st::reserved"]
-        [::core::mem::offset_of!(CUDA_RESOURCE_VIEW_DESC_st, reserved) - 48usize];
+    ["Size of CUDA_RESOURCE_VIEW_DESC_st"][::core::mem::size_of::<CUDA_RESOURCE_VIEW_DESC_st>() - 112usize];
+    ["Alignment of CUDA_RESOURCE_VIEW_DESC_st"][::core::mem::align_of::<CUDA_RESOURCE_VIEW_DESC_st>() - 8usize];
+    ["Offset of field: CUDA_RESOURCE_VIEW_DESC_st::format"][::core::mem::offset_of!(CUDA_RESOURCE_VIEW_DESC_st, format) - 0usize];
+    ["Offset of field: CUDA_RESOURCE_VIEW_DESC_st::width"][::core::mem::offset_of!(CUDA_RESOURCE_VIEW_DESC_st, width) - 8usize];
+    ["Offset of field: CUDA_RESOURCE_VIEW_DESC_st::height"][::core::mem::offset_of!(CUDA_RESOURCE_VIEW_DESC_st, height) - 16usize];
+    ["Offset of field: CUDA_RESOURCE_VIEW_DESC_st::depth"][::core::mem::offset_of!(CUDA_RESOURCE_VIEW_DESC_st, depth) - 24usize];
+    ["Offset of field: CUDA_RESOURCE_VIEW_DESC_st::firstMipmapLevel"][::core::mem::offset_of!(CUDA_RESOURCE_VIEW_DESC_st, firstMipmapLevel) - 32usize];
+    ["Offset of field: CUDA_RESOURCE_VIEW_DESC_st::lastMipmapLevel"][::core::mem::offset_of!(CUDA_RESOURCE_VIEW_DESC_st, lastMipmapLevel) - 36usize];
+    ["Offset of field: CUDA_RESOURCE_VIEW_DESC_st::firstLayer"][::core::mem::offset_of!(CUDA_RESOURCE_VIEW_DESC_st, firstLayer) - 40usize];
+    ["Offset of field: CUDA_RESOURCE_VIEW_DESC_st::lastLayer"][::core::mem::offset_of!(CUDA_RESOURCE_VIEW_DESC_st, lastLayer) - 44usize];
+    ["Offset of field: CUDA_RESOURCE_VIEW_DESC_st::reserved"][::core::mem::offset_of!(CUDA_RESOURCE_VIEW_DESC_st, reserved) - 48usize];
 };
 impl Default for CUDA_RESOURCE_VIEW_DESC_st {
     fn default() -> Self {
@@ -3746,8 +2965,7 @@ pub struct CUtensorMap_st {
 const _: () = {
     ["Size of CUtensorMap_st"][::core::mem::size_of::<CUtensorMap_st>() - 128usize];
     ["Alignment of CUtensorMap_st"][::core::mem::align_of::<CUtensorMap_st>() - 128usize];
-    ["Offset of field: CUtensorMap_st::opaque"]
-        [::core::mem::offset_of!(CUtensorMap_st, opaque) - 0usize];
+    ["Offset of field: CUtensorMap_st::opaque"][::core::mem::offset_of!(CUtensorMap_st, opaque) - 0usize];
 };
 impl Default for CUtensorMap_st {
     fn default() -> Self {
@@ -3761,46 +2979,30 @@ impl Default for CUtensorMap_st {
 pub type CUtensorMap = CUtensorMap_st;
 impl CUtensorMapDataType_enum {
     pub const CU_TENSOR_MAP_DATA_TYPE_UINT8: CUtensorMapDataType_enum = CUtensorMapDataType_enum(0);
-    pub const CU_TENSOR_MAP_DATA_TYPE_UINT16: CUtensorMapDataType_enum =
-        CUtensorMapDataType_enum(1);
-    pub const CU_TENSOR_MAP_DATA_TYPE_UINT32: CUtensorMapDataType_enum =
-        CUtensorMapDataType_enum(2);
+    pub const CU_TENSOR_MAP_DATA_TYPE_UINT16: CUtensorMapDataType_enum = CUtensorMapDataType_enum(1);
+    pub const CU_TENSOR_MAP_DATA_TYPE_UINT32: CUtensorMapDataType_enum = CUtensorMapDataType_enum(2);
     pub const CU_TENSOR_MAP_DATA_TYPE_INT32: CUtensorMapDataType_enum = CUtensorMapDataType_enum(3);
-    pub const CU_TENSOR_MAP_DATA_TYPE_UINT64: CUtensorMapDataType_enum =
-        CUtensorMapDataType_enum(4);
+    pub const CU_TENSOR_MAP_DATA_TYPE_UINT64: CUtensorMapDataType_enum = CUtensorMapDataType_enum(4);
     pub const CU_TENSOR_MAP_DATA_TYPE_INT64: CUtensorMapDataType_enum = CUtensorMapDataType_enum(5);
-    pub const CU_TENSOR_MAP_DATA_TYPE_FLOAT16: CUtensorMapDataType_enum =
-        CUtensorMapDataType_enum(6);
-    pub const CU_TENSOR_MAP_DATA_TYPE_FLOAT32: CUtensorMapDataType_enum =
-        CUtensorMapDataType_enum(7);
-    pub const CU_TENSOR_MAP_DATA_TYPE_FLOAT64: CUtensorMapDataType_enum =
-        CUtensorMapDataType_enum(8);
-    pub const CU_TENSOR_MAP_DATA_TYPE_BFLOAT16: CUtensorMapDataType_enum =
-        CUtensorMapDataType_enum(9);
-    pub const CU_TENSOR_MAP_DATA_TYPE_FLOAT32_FTZ: CUtensorMapDataType_enum =
-        CUtensorMapDataType_enum(10);
-    pub const CU_TENSOR_MAP_DATA_TYPE_TFLOAT32: CUtensorMapDataType_enum =
-        CUtensorMapDataType_enum(11);
-    pub const CU_TENSOR_MAP_DATA_TYPE_TFLOAT32_FTZ: CUtensorMapDataType_enum =
-        CUtensorMapDataType_enum(12);
-    pub const CU_TENSOR_MAP_DATA_TYPE_16U4_ALIGN8B: CUtensorMapDataType_enum =
-        CUtensorMapDataType_enum(13);
-    pub const CU_TENSOR_MAP_DATA_TYPE_16U4_ALIGN16B: CUtensorMapDataType_enum =
-        CUtensorMapDataType_enum(14);
-    pub const CU_TENSOR_MAP_DATA_TYPE_16U6_ALIGN16B: CUtensorMapDataType_enum =
-        CUtensorMapDataType_enum(15);
+    pub const CU_TENSOR_MAP_DATA_TYPE_FLOAT16: CUtensorMapDataType_enum = CUtensorMapDataType_enum(6);
+    pub const CU_TENSOR_MAP_DATA_TYPE_FLOAT32: CUtensorMapDataType_enum = CUtensorMapDataType_enum(7);
+    pub const CU_TENSOR_MAP_DATA_TYPE_FLOAT64: CUtensorMapDataType_enum = CUtensorMapDataType_enum(8);
+    pub const CU_TENSOR_MAP_DATA_TYPE_BFLOAT16: CUtensorMapDataType_enum = CUtensorMapDataType_enum(9);
+    pub const CU_TENSOR_MAP_DATA_TYPE_FLOAT32_FTZ: CUtensorMapDataType_enum = CUtensorMapDataType_enum(10);
+    pub const CU_TENSOR_MAP_DATA_TYPE_TFLOAT32: CUtensorMapDataType_enum = CUtensorMapDataType_enum(11);
+    pub const CU_TENSOR_MAP_DATA_TYPE_TFLOAT32_FTZ: CUtensorMapDataType_enum = CUtensorMapDataType_enum(12);
+    pub const CU_TENSOR_MAP_DATA_TYPE_16U4_ALIGN8B: CUtensorMapDataType_enum = CUtensorMapDataType_enum(13);
+    pub const CU_TENSOR_MAP_DATA_TYPE_16U4_ALIGN16B: CUtensorMapDataType_enum = CUtensorMapDataType_enum(14);
+    pub const CU_TENSOR_MAP_DATA_TYPE_16U6_ALIGN16B: CUtensorMapDataType_enum = CUtensorMapDataType_enum(15);
 }
 #[repr(transparent)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct CUtensorMapDataType_enum(pub ::core::ffi::c_uint);
 pub use self::CUtensorMapDataType_enum as CUtensorMapDataType;
 impl CUtensorMapInterleave_enum {
-    pub const CU_TENSOR_MAP_INTERLEAVE_NONE: CUtensorMapInterleave_enum =
-        CUtensorMapInterleave_enum(0);
-    pub const CU_TENSOR_MAP_INTERLEAVE_16B: CUtensorMapInterleave_enum =
-        CUtensorMapInterleave_enum(1);
-    pub const CU_TENSOR_MAP_INTERLEAVE_32B: CUtensorMapInterleave_enum =
-        CUtensorMapInterleave_enum(2);
+    pub const CU_TENSOR_MAP_INTERLEAVE_NONE: CUtensorMapInterleave_enum = CUtensorMapInterleave_enum(0);
+    pub const CU_TENSOR_MAP_INTERLEAVE_16B: CUtensorMapInterleave_enum = CUtensorMapInterleave_enum(1);
+    pub const CU_TENSOR_MAP_INTERLEAVE_32B: CUtensorMapInterleave_enum = CUtensorMapInterleave_enum(2);
 }
 #[repr(transparent)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
@@ -3811,46 +3013,35 @@ impl CUtensorMapSwizzle_enum {
     pub const CU_TENSOR_MAP_SWIZZLE_32B: CUtensorMapSwizzle_enum = CUtensorMapSwizzle_enum(1);
     pub const CU_TENSOR_MAP_SWIZZLE_64B: CUtensorMapSwizzle_enum = CUtensorMapSwizzle_enum(2);
     pub const CU_TENSOR_MAP_SWIZZLE_128B: CUtensorMapSwizzle_enum = CUtensorMapSwizzle_enum(3);
-    pub const CU_TENSOR_MAP_SWIZZLE_128B_ATOM_32B: CUtensorMapSwizzle_enum =
-        CUtensorMapSwizzle_enum(4);
-    pub const CU_TENSOR_MAP_SWIZZLE_128B_ATOM_32B_FLIP_8B: CUtensorMapSwizzle_enum =
-        CUtensorMapSwizzle_enum(5);
-    pub const CU_TENSOR_MAP_SWIZZLE_128B_ATOM_64B: CUtensorMapSwizzle_enum =
-        CUtensorMapSwizzle_enum(6);
+    pub const CU_TENSOR_MAP_SWIZZLE_128B_ATOM_32B: CUtensorMapSwizzle_enum = CUtensorMapSwizzle_enum(4);
+    pub const CU_TENSOR_MAP_SWIZZLE_128B_ATOM_32B_FLIP_8B: CUtensorMapSwizzle_enum = CUtensorMapSwizzle_enum(5);
+    pub const CU_TENSOR_MAP_SWIZZLE_128B_ATOM_64B: CUtensorMapSwizzle_enum = CUtensorMapSwizzle_enum(6);
 }
 #[repr(transparent)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct CUtensorMapSwizzle_enum(pub ::core::ffi::c_uint);
 pub use self::CUtensorMapSwizzle_enum as CUtensorMapSwizzle;
 impl CUtensorMapL2promotion_enum {
-    pub const CU_TENSOR_MAP_L2_PROMOTION_NONE: CUtensorMapL2promotion_enum =
-        CUtensorMapL2promotion_enum(0);
-    pub const CU_TENSOR_MAP_L2_PROMOTION_L2_64B: CUtensorMapL2promotion_enum =
-        CUtensorMapL2promotion_enum(1);
-    pub const CU_TENSOR_MAP_L2_PROMOTION_L2_128B: CUtensorMapL2promotion_enum =
-        CUtensorMapL2promotion_enum(2);
-    pub const CU_TENSOR_MAP_L2_PROMOTION_L2_256B: CUtensorMapL2promotion_enum =
-        CUtensorMapL2promotion_enum(3);
+    pub const CU_TENSOR_MAP_L2_PROMOTION_NONE: CUtensorMapL2promotion_enum = CUtensorMapL2promotion_enum(0);
+    pub const CU_TENSOR_MAP_L2_PROMOTION_L2_64B: CUtensorMapL2promotion_enum = CUtensorMapL2promotion_enum(1);
+    pub const CU_TENSOR_MAP_L2_PROMOTION_L2_128B: CUtensorMapL2promotion_enum = CUtensorMapL2promotion_enum(2);
+    pub const CU_TENSOR_MAP_L2_PROMOTION_L2_256B: CUtensorMapL2promotion_enum = CUtensorMapL2promotion_enum(3);
 }
 #[repr(transparent)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct CUtensorMapL2promotion_enum(pub ::core::ffi::c_uint);
 pub use self::CUtensorMapL2promotion_enum as CUtensorMapL2promotion;
 impl CUtensorMapFloatOOBfill_enum {
-    pub const CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE: CUtensorMapFloatOOBfill_enum =
-        CUtensorMapFloatOOBfill_enum(0);
-    pub const CU_TENSOR_MAP_FLOAT_OOB_FILL_NAN_REQUEST_ZERO_FMA: CUtensorMapFloatOOBfill_enum =
-        CUtensorMapFloatOOBfill_enum(1);
+    pub const CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE: CUtensorMapFloatOOBfill_enum = CUtensorMapFloatOOBfill_enum(0);
+    pub const CU_TENSOR_MAP_FLOAT_OOB_FILL_NAN_REQUEST_ZERO_FMA: CUtensorMapFloatOOBfill_enum = CUtensorMapFloatOOBfill_enum(1);
 }
 #[repr(transparent)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct CUtensorMapFloatOOBfill_enum(pub ::core::ffi::c_uint);
 pub use self::CUtensorMapFloatOOBfill_enum as CUtensorMapFloatOOBfill;
 impl CUtensorMapIm2ColWideMode_enum {
-    pub const CU_TENSOR_MAP_IM2COL_WIDE_MODE_W: CUtensorMapIm2ColWideMode_enum =
-        CUtensorMapIm2ColWideMode_enum(0);
-    pub const CU_TENSOR_MAP_IM2COL_WIDE_MODE_W128: CUtensorMapIm2ColWideMode_enum =
-        CUtensorMapIm2ColWideMode_enum(1);
+    pub const CU_TENSOR_MAP_IM2COL_WIDE_MODE_W: CUtensorMapIm2ColWideMode_enum = CUtensorMapIm2ColWideMode_enum(0);
+    pub const CU_TENSOR_MAP_IM2COL_WIDE_MODE_W128: CUtensorMapIm2ColWideMode_enum = CUtensorMapIm2ColWideMode_enum(1);
 }
 #[repr(transparent)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
@@ -3864,24 +3055,18 @@ pub struct CUDA_POINTER_ATTRIBUTE_P2P_TOKENS_st {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of CUDA_POINTER_ATTRIBUTE_P2P_TOKENS_st"]
-        [::core::mem::size_of::<CUDA_POINTER_ATTRIBUTE_P2P_TOKENS_st>() - 16usize];
-    ["Alignment of CUDA_POINTER_ATTRIBUTE_P2P_TOKENS_st"]
-        [::core::mem::align_of::<CUDA_POINTER_ATTRIBUTE_P2P_TOKENS_st>() - 8usize];
-    ["Offset of field: CUDA_POINTER_ATTRIBUTE_P2P_TOKENS_st::p2pToken"]
-        [::core::mem::offset_of!(CUDA_POINTER_ATTRIBUTE_P2P_TOKENS_st, p2pToken) - 0usize];
+    ["Size of CUDA_POINTER_ATTRIBUTE_P2P_TOKENS_st"][::core::mem::size_of::<CUDA_POINTER_ATTRIBUTE_P2P_TOKENS_st>() - 16usize];
+    ["Alignment of CUDA_POINTER_ATTRIBUTE_P2P_TOKENS_st"][::core::mem::align_of::<CUDA_POINTER_ATTRIBUTE_P2P_TOKENS_st>() - 8usize];
+    ["Offset of field: CUDA_POINTER_ATTRIBUTE_P2P_TOKENS_st::p2pToken"][::core::mem::offset_of!(CUDA_POINTER_ATTRIBUTE_P2P_TOKENS_st, p2pToken) - 0usize];
     ["Offset of field: CUDA_POINTER_ATTRIBUTE_P2P_TOKENS_st::vaSpaceToken"]
         [::core::mem::offset_of!(CUDA_POINTER_ATTRIBUTE_P2P_TOKENS_st, vaSpaceToken) - 8usize];
 };
 pub type CUDA_POINTER_ATTRIBUTE_P2P_TOKENS_v1 = CUDA_POINTER_ATTRIBUTE_P2P_TOKENS_st;
 pub type CUDA_POINTER_ATTRIBUTE_P2P_TOKENS = CUDA_POINTER_ATTRIBUTE_P2P_TOKENS_v1;
 impl CUDA_POINTER_ATTRIBUTE_ACCESS_FLAGS_enum {
-    pub const CU_POINTER_ATTRIBUTE_ACCESS_FLAG_NONE: CUDA_POINTER_ATTRIBUTE_ACCESS_FLAGS_enum =
-        CUDA_POINTER_ATTRIBUTE_ACCESS_FLAGS_enum(0);
-    pub const CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READ: CUDA_POINTER_ATTRIBUTE_ACCESS_FLAGS_enum =
-        CUDA_POINTER_ATTRIBUTE_ACCESS_FLAGS_enum(1);
-    pub const CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE: CUDA_POINTER_ATTRIBUTE_ACCESS_FLAGS_enum =
-        CUDA_POINTER_ATTRIBUTE_ACCESS_FLAGS_enum(3);
+    pub const CU_POINTER_ATTRIBUTE_ACCESS_FLAG_NONE: CUDA_POINTER_ATTRIBUTE_ACCESS_FLAGS_enum = CUDA_POINTER_ATTRIBUTE_ACCESS_FLAGS_enum(0);
+    pub const CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READ: CUDA_POINTER_ATTRIBUTE_ACCESS_FLAGS_enum = CUDA_POINTER_ATTRIBUTE_ACCESS_FLAGS_enum(1);
+    pub const CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE: CUDA_POINTER_ATTRIBUTE_ACCESS_FLAGS_enum = CUDA_POINTER_ATTRIBUTE_ACCESS_FLAGS_enum(3);
 }
 #[repr(transparent)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
@@ -3904,28 +3089,17 @@ pub struct CUDA_LAUNCH_PARAMS_st {
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of CUDA_LAUNCH_PARAMS_st"][::core::mem::size_of::<CUDA_LAUNCH_PARAMS_st>() - 56usize];
-    ["Alignment of CUDA_LAUNCH_PARAMS_st"]
-        [::core::mem::align_of::<CUDA_LAUNCH_PARAMS_st>() - 8usize];
-    ["Offset of field: CUDA_LAUNCH_PARAMS_st::function"]
-        [::core::mem::offset_of!(CUDA_LAUNCH_PARAMS_st, function) - 0usize];
-    ["Offset of field: CUDA_LAUNCH_PARAMS_st::gridDimX"]
-        [::core::mem::offset_of!(CUDA_LAUNCH_PARAMS_st, gridDimX) - 8usize];
-    ["Offset of field: CUDA_LAUNCH_PARAMS_st::gridDimY"]
-        [::core::mem::offset_of!(CUDA_LAUNCH_PARAMS_st, gridDimY) - 12usize];
-    ["Offset of field: CUDA_LAUNCH_PARAMS_st::gridDimZ"]
-        [::core::mem::offset_of!(CUDA_LAUNCH_PARAMS_st, gridDimZ) - 16usize];
-    ["Offset of field: CUDA_LAUNCH_PARAMS_st::blockDimX"]
-        [::core::mem::offset_of!(CUDA_LAUNCH_PARAMS_st, blockDimX) - 20usize];
-    ["Offset of field: CUDA_LAUNCH_PARAMS_st::blockDimY"]
-        [::core::mem::offset_of!(CUDA_LAUNCH_PARAMS_st, blockDimY) - 24usize];
-    ["Offset of field: CUDA_LAUNCH_PARAMS_st::blockDimZ"]
-        [::core::mem::offset_of!(CUDA_LAUNCH_PARAMS_st, blockDimZ) - 28usize];
-    ["Offset of field: CUDA_LAUNCH_PARAMS_st::sharedMemBytes"]
-        [::core::mem::offset_of!(CUDA_LAUNCH_PARAMS_st, sharedMemBytes) - 32usize];
-    ["Offset of field: CUDA_LAUNCH_PARAMS_st::hStream"]
-        [::core::mem::offset_of!(CUDA_LAUNCH_PARAMS_st, hStream) - 40usize];
-    ["Offset of field: CUDA_LAUNCH_PARAMS_st::kernelParams"]
-        [::core::mem::offset_of!(CUDA_LAUNCH_PARAMS_st, kernelParams) - 48usize];
+    ["Alignment of CUDA_LAUNCH_PARAMS_st"][::core::mem::align_of::<CUDA_LAUNCH_PARAMS_st>() - 8usize];
+    ["Offset of field: CUDA_LAUNCH_PARAMS_st::function"][::core::mem::offset_of!(CUDA_LAUNCH_PARAMS_st, function) - 0usize];
+    ["Offset of field: CUDA_LAUNCH_PARAMS_st::gridDimX"][::core::mem::offset_of!(CUDA_LAUNCH_PARAMS_st, gridDimX) - 8usize];
+    ["Offset of field: CUDA_LAUNCH_PARAMS_st::gridDimY"][::core::mem::offset_of!(CUDA_LAUNCH_PARAMS_st, gridDimY) - 12usize];
+    ["Offset of field: CUDA_LAUNCH_PARAMS_st::gridDimZ"][::core::mem::offset_of!(CUDA_LAUNCH_PARAMS_st, gridDimZ) - 16usize];
+    ["Offset of field: CUDA_LAUNCH_PARAMS_st::blockDimX"][::core::mem::offset_of!(CUDA_LAUNCH_PARAMS_st, blockDimX) - 20usize];
+    ["Offset of field: CUDA_LAUNCH_PARAMS_st::blockDimY"][::core::mem::offset_of!(CUDA_LAUNCH_PARAMS_st, blockDimY) - 24usize];
+    ["Offset of field: CUDA_LAUNCH_PARAMS_st::blockDimZ"][::core::mem::offset_of!(CUDA_LAUNCH_PARAMS_st, blockDimZ) - 28usize];
+    ["Offset of field: CUDA_LAUNCH_PARAMS_st::sharedMemBytes"][::core::mem::offset_of!(CUDA_LAUNCH_PARAMS_st, sharedMemBytes) - 32usize];
+    ["Offset of field: CUDA_LAUNCH_PARAMS_st::hStream"][::core::mem::offset_of!(CUDA_LAUNCH_PARAMS_st, hStream) - 40usize];
+    ["Offset of field: CUDA_LAUNCH_PARAMS_st::kernelParams"][::core::mem::offset_of!(CUDA_LAUNCH_PARAMS_st, kernelParams) - 48usize];
 };
 impl Default for CUDA_LAUNCH_PARAMS_st {
     fn default() -> Self {
@@ -3939,24 +3113,15 @@ impl Default for CUDA_LAUNCH_PARAMS_st {
 pub type CUDA_LAUNCH_PARAMS_v1 = CUDA_LAUNCH_PARAMS_st;
 pub type CUDA_LAUNCH_PARAMS = CUDA_LAUNCH_PARAMS_v1;
 impl CUexternalMemoryHandleType_enum {
-    pub const CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD: CUexternalMemoryHandleType_enum =
-        CUexternalMemoryHandleType_enum(1);
-    pub const CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_WIN32: CUexternalMemoryHandleType_enum =
-        CUexternalMemoryHandleType_enum(2);
-    pub const CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_WIN32_KMT: CUexternalMemoryHandleType_enum =
-        CUexternalMemoryHandleType_enum(3);
-    pub const CU_EXTERNAL_MEMORY_HANDLE_TYPE_D3D12_HEAP: CUexternalMemoryHandleType_enum =
-        CUexternalMemoryHandleType_enum(4);
-    pub const CU_EXTERNAL_MEMORY_HANDLE_TYPE_D3D12_RESOURCE: CUexternalMemoryHandleType_enum =
-        CUexternalMemoryHandleType_enum(5);
-    pub const CU_EXTERNAL_MEMORY_HANDLE_TYPE_D3D11_RESOURCE: CUexternalMemoryHandleType_enum =
-        CUexternalMemoryHandleType_enum(6);
-    pub const CU_EXTERNAL_MEMORY_HANDLE_TYPE_D3D11_RESOURCE_KMT: CUexternalMemoryHandleType_enum =
-        CUexternalMemoryHandleType_enum(7);
-    pub const CU_EXTERNAL_MEMORY_HANDLE_TYPE_NVSCIBUF: CUexternalMemoryHandleType_enum =
-        CUexternalMemoryHandleType_enum(8);
-    pub const CU_EXTERNAL_MEMORY_HANDLE_TYPE_DMABUF_FD: CUexternalMemoryHandleType_enum =
-        CUexternalMemoryHandleType_enum(9);
+    pub const CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD: CUexternalMemoryHandleType_enum = CUexternalMemoryHandleType_enum(1);
+    pub const CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_WIN32: CUexternalMemoryHandleType_enum = CUexternalMemoryHandleType_enum(2);
+    pub const CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_WIN32_KMT: CUexternalMemoryHandleType_enum = CUexternalMemoryHandleType_enum(3);
+    pub const CU_EXTERNAL_MEMORY_HANDLE_TYPE_D3D12_HEAP: CUexternalMemoryHandleType_enum = CUexternalMemoryHandleType_enum(4);
+    pub const CU_EXTERNAL_MEMORY_HANDLE_TYPE_D3D12_RESOURCE: CUexternalMemoryHandleType_enum = CUexternalMemoryHandleType_enum(5);
+    pub const CU_EXTERNAL_MEMORY_HANDLE_TYPE_D3D11_RESOURCE: CUexternalMemoryHandleType_enum = CUexternalMemoryHandleType_enum(6);
+    pub const CU_EXTERNAL_MEMORY_HANDLE_TYPE_D3D11_RESOURCE_KMT: CUexternalMemoryHandleType_enum = CUexternalMemoryHandleType_enum(7);
+    pub const CU_EXTERNAL_MEMORY_HANDLE_TYPE_NVSCIBUF: CUexternalMemoryHandleType_enum = CUexternalMemoryHandleType_enum(8);
+    pub const CU_EXTERNAL_MEMORY_HANDLE_TYPE_DMABUF_FD: CUexternalMemoryHandleType_enum = CUexternalMemoryHandleType_enum(9);
 }
 #[repr(transparent)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
@@ -3986,22 +3151,14 @@ pub struct CUDA_EXTERNAL_MEMORY_HANDLE_DESC_st__bindgen_ty_1__bindgen_ty_1 {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of CUDA_EXTERNAL_MEMORY_HANDLE_DESC_st__bindgen_ty_1__bindgen_ty_1"][::core::mem::size_of::<
-        CUDA_EXTERNAL_MEMORY_HANDLE_DESC_st__bindgen_ty_1__bindgen_ty_1,
-    >() - 16usize];
+    ["Size of CUDA_EXTERNAL_MEMORY_HANDLE_DESC_st__bindgen_ty_1__bindgen_ty_1"]
+        [::core::mem::size_of::<CUDA_EXTERNAL_MEMORY_HANDLE_DESC_st__bindgen_ty_1__bindgen_ty_1>() - 16usize];
     ["Alignment of CUDA_EXTERNAL_MEMORY_HANDLE_DESC_st__bindgen_ty_1__bindgen_ty_1"]
-        [::core::mem::align_of::<CUDA_EXTERNAL_MEMORY_HANDLE_DESC_st__bindgen_ty_1__bindgen_ty_1>(
-        ) - 8usize];
-    ["Offset of field: CUDA_EXTERNAL_MEMORY_HANDLE_DESC_st__bindgen_ty_1__bindgen_ty_1::handle"][::core::mem::offset_of!(
-        CUDA_EXTERNAL_MEMORY_HANDLE_DESC_st__bindgen_ty_1__bindgen_ty_1,
-        handle
-    )
-        - 0usize];
-    ["Offset of field: CUDA_EXTERNAL_MEMORY_HANDLE_DESC_st__bindgen_ty_1__bindgen_ty_1::name"][::core::mem::offset_of!(
-        CUDA_EXTERNAL_MEMORY_HANDLE_DESC_st__bindgen_ty_1__bindgen_ty_1,
-        name
-    )
-        - 8usize];
+        [::core::mem::align_of::<CUDA_EXTERNAL_MEMORY_HANDLE_DESC_st__bindgen_ty_1__bindgen_ty_1>() - 8usize];
+    ["Offset of field: CUDA_EXTERNAL_MEMORY_HANDLE_DESC_st__bindgen_ty_1__bindgen_ty_1::handle"]
+        [::core::mem::offset_of!(CUDA_EXTERNAL_MEMORY_HANDLE_DESC_st__bindgen_ty_1__bindgen_ty_1, handle) - 0usize];
+    ["Offset of field: CUDA_EXTERNAL_MEMORY_HANDLE_DESC_st__bindgen_ty_1__bindgen_ty_1::name"]
+        [::core::mem::offset_of!(CUDA_EXTERNAL_MEMORY_HANDLE_DESC_st__bindgen_ty_1__bindgen_ty_1, name) - 8usize];
 };
 impl Default for CUDA_EXTERNAL_MEMORY_HANDLE_DESC_st__bindgen_ty_1__bindgen_ty_1 {
     fn default() -> Self {
@@ -4014,21 +3171,14 @@ impl Default for CUDA_EXTERNAL_MEMORY_HANDLE_DESC_st__bindgen_ty_1__bindgen_ty_1
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of CUDA_EXTERNAL_MEMORY_HANDLE_DESC_st__bindgen_ty_1"]
-        [::core::mem::size_of::<CUDA_EXTERNAL_MEMORY_HANDLE_DESC_st__bindgen_ty_1>() - 16usize];
-    ["Alignment of CUDA_EXTERNAL_MEMORY_HANDLE_DESC_st__bindgen_ty_1"]
-        [::core::mem::align_of::<CUDA_EXTERNAL_MEMORY_HANDLE_DESC_st__bindgen_ty_1>() - 8usize];
+    ["Size of CUDA_EXTERNAL_MEMORY_HANDLE_DESC_st__bindgen_ty_1"][::core::mem::size_of::<CUDA_EXTERNAL_MEMORY_HANDLE_DESC_st__bindgen_ty_1>() - 16usize];
+    ["Alignment of CUDA_EXTERNAL_MEMORY_HANDLE_DESC_st__bindgen_ty_1"][::core::mem::align_of::<CUDA_EXTERNAL_MEMORY_HANDLE_DESC_st__bindgen_ty_1>() - 8usize];
     ["Offset of field: CUDA_EXTERNAL_MEMORY_HANDLE_DESC_st__bindgen_ty_1::fd"]
         [::core::mem::offset_of!(CUDA_EXTERNAL_MEMORY_HANDLE_DESC_st__bindgen_ty_1, fd) - 0usize];
-    ["Offset of field: CUDA_EXTERNAL_MEMORY_HANDLE_DESC_st__bindgen_ty_1::win32"][::core::mem::offset_of!(
-        CUDA_EXTERNAL_MEMORY_HANDLE_DESC_st__bindgen_ty_1,
-        win32
-    ) - 0usize];
-    ["Offset of field: CUDA_EXTERNAL_MEMORY_HANDLE_DESC_st__bindgen_ty_1::nvSciBufObject"][::core::mem::offset_of!(
-        CUDA_EXTERNAL_MEMORY_HANDLE_DESC_st__bindgen_ty_1,
-        nvSciBufObject
-    )
-        - 0usize];
+    ["Offset of field: CUDA_EXTERNAL_MEMORY_HANDLE_DESC_st__bindgen_ty_1::win32"]
+        [::core::mem::offset_of!(CUDA_EXTERNAL_MEMORY_HANDLE_DESC_st__bindgen_ty_1, win32) - 0usize];
+    ["Offset of field: CUDA_EXTERNAL_MEMORY_HANDLE_DESC_st__bindgen_ty_1::nvSciBufObject"]
+        [::core::mem::offset_of!(CUDA_EXTERNAL_MEMORY_HANDLE_DESC_st__bindgen_ty_1, nvSciBufObject) - 0usize];
 };
 impl Default for CUDA_EXTERNAL_MEMORY_HANDLE_DESC_st__bindgen_ty_1 {
     fn default() -> Self {
@@ -4041,20 +3191,13 @@ impl Default for CUDA_EXTERNAL_MEMORY_HANDLE_DESC_st__bindgen_ty_1 {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of CUDA_EXTERNAL_MEMORY_HANDLE_DESC_st"]
-        [::core::mem::size_of::<CUDA_EXTERNAL_MEMORY_HANDLE_DESC_st>() - 104usize];
-    ["Alignment of CUDA_EXTERNAL_MEMORY_HANDLE_DESC_st"]
-        [::core::mem::align_of::<CUDA_EXTERNAL_MEMORY_HANDLE_DESC_st>() - 8usize];
-    ["Offset of field: CUDA_EXTERNAL_MEMORY_HANDLE_DESC_st::type_"]
-        [::core::mem::offset_of!(CUDA_EXTERNAL_MEMORY_HANDLE_DESC_st, type_) - 0usize];
-    ["Offset of field: CUDA_EXTERNAL_MEMORY_HANDLE_DESC_st::handle"]
-        [::core::mem::offset_of!(CUDA_EXTERNAL_MEMORY_HANDLE_DESC_st, handle) - 8usize];
-    ["Offset of field: CUDA_EXTERNAL_MEMORY_HANDLE_DESC_st::size"]
-        [::core::mem::offset_of!(CUDA_EXTERNAL_MEMORY_HANDLE_DESC_st, size) - 24usize];
-    ["Offset of field: CUDA_EXTERNAL_MEMORY_HANDLE_DESC_st::flags"]
-        [::core::mem::offset_of!(CUDA_EXTERNAL_MEMORY_HANDLE_DESC_st, flags) - 32usize];
-    ["Offset of field: CUDA_EXTERNAL_MEMORY_HANDLE_DESC_st::reserved"]
-        [::core::mem::offset_of!(CUDA_EXTERNAL_MEMORY_HANDLE_DESC_st, reserved) - 36usize];
+    ["Size of CUDA_EXTERNAL_MEMORY_HANDLE_DESC_st"][::core::mem::size_of::<CUDA_EXTERNAL_MEMORY_HANDLE_DESC_st>() - 104usize];
+    ["Alignment of CUDA_EXTERNAL_MEMORY_HANDLE_DESC_st"][::core::mem::align_of::<CUDA_EXTERNAL_MEMORY_HANDLE_DESC_st>() - 8usize];
+    ["Offset of field: CUDA_EXTERNAL_MEMORY_HANDLE_DESC_st::type_"][::core::mem::offset_of!(CUDA_EXTERNAL_MEMORY_HANDLE_DESC_st, type_) - 0usize];
+    ["Offset of field: CUDA_EXTERNAL_MEMORY_HANDLE_DESC_st::handle"][::core::mem::offset_of!(CUDA_EXTERNAL_MEMORY_HANDLE_DESC_st, handle) - 8usize];
+    ["Offset of field: CUDA_EXTERNAL_MEMORY_HANDLE_DESC_st::size"][::core::mem::offset_of!(CUDA_EXTERNAL_MEMORY_HANDLE_DESC_st, size) - 24usize];
+    ["Offset of field: CUDA_EXTERNAL_MEMORY_HANDLE_DESC_st::flags"][::core::mem::offset_of!(CUDA_EXTERNAL_MEMORY_HANDLE_DESC_st, flags) - 32usize];
+    ["Offset of field: CUDA_EXTERNAL_MEMORY_HANDLE_DESC_st::reserved"][::core::mem::offset_of!(CUDA_EXTERNAL_MEMORY_HANDLE_DESC_st, reserved) - 36usize];
 };
 impl Default for CUDA_EXTERNAL_MEMORY_HANDLE_DESC_st {
     fn default() -> Self {
@@ -4077,18 +3220,12 @@ pub struct CUDA_EXTERNAL_MEMORY_BUFFER_DESC_st {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of CUDA_EXTERNAL_MEMORY_BUFFER_DESC_st"]
-        [::core::mem::size_of::<CUDA_EXTERNAL_MEMORY_BUFFER_DESC_st>() - 88usize];
-    ["Alignment of CUDA_EXTERNAL_MEMORY_BUFFER_DESC_st"]
-        [::core::mem::align_of::<CUDA_EXTERNAL_MEMORY_BUFFER_DESC_st>() - 8usize];
-    ["Offset of field: CUDA_EXTERNAL_MEMORY_BUFFER_DESC_st::offset"]
-        [::core::mem::offset_of!(CUDA_EXTERNAL_MEMORY_BUFFER_DESC_st, offset) - 0usize];
-    ["Offset of field: CUDA_EXTERNAL_MEMORY_BUFFER_DESC_st::size"]
-        [::core::mem::offset_of!(CUDA_EXTERNAL_MEMORY_BUFFER_DESC_st, size) - 8usize];
-    ["Offset of field: CUDA_EXTERNAL_MEMORY_BUFFER_DESC_st::flags"]
-        [::core::mem::offset_of!(CUDA_EXTERNAL_MEMORY_BUFFER_DESC_st, flags) - 16usize];
-    ["Offset of field: CUDA_EXTERNAL_MEMORY_BUFFER_DESC_st::reserved"]
-        [::core::mem::offset_of!(CUDA_EXTERNAL_MEMORY_BUFFER_DESC_st, reserved) - 20usize];
+    ["Size of CUDA_EXTERNAL_MEMORY_BUFFER_DESC_st"][::core::mem::size_of::<CUDA_EXTERNAL_MEMORY_BUFFER_DESC_st>() - 88usize];
+    ["Alignment of CUDA_EXTERNAL_MEMORY_BUFFER_DESC_st"][::core::mem::align_of::<CUDA_EXTERNAL_MEMORY_BUFFER_DESC_st>() - 8usize];
+    ["Offset of field: CUDA_EXTERNAL_MEMORY_BUFFER_DESC_st::offset"][::core::mem::offset_of!(CUDA_EXTERNAL_MEMORY_BUFFER_DESC_st, offset) - 0usize];
+    ["Offset of field: CUDA_EXTERNAL_MEMORY_BUFFER_DESC_st::size"][::core::mem::offset_of!(CUDA_EXTERNAL_MEMORY_BUFFER_DESC_st, size) - 8usize];
+    ["Offset of field: CUDA_EXTERNAL_MEMORY_BUFFER_DESC_st::flags"][::core::mem::offset_of!(CUDA_EXTERNAL_MEMORY_BUFFER_DESC_st, flags) - 16usize];
+    ["Offset of field: CUDA_EXTERNAL_MEMORY_BUFFER_DESC_st::reserved"][::core::mem::offset_of!(CUDA_EXTERNAL_MEMORY_BUFFER_DESC_st, reserved) - 20usize];
 };
 pub type CUDA_EXTERNAL_MEMORY_BUFFER_DESC_v1 = CUDA_EXTERNAL_MEMORY_BUFFER_DESC_st;
 pub type CUDA_EXTERNAL_MEMORY_BUFFER_DESC = CUDA_EXTERNAL_MEMORY_BUFFER_DESC_v1;
@@ -4102,18 +3239,14 @@ pub struct CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC_st {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC_st"]
-        [::core::mem::size_of::<CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC_st>() - 120usize];
-    ["Alignment of CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC_st"]
-        [::core::mem::align_of::<CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC_st>() - 8usize];
+    ["Size of CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC_st"][::core::mem::size_of::<CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC_st>() - 120usize];
+    ["Alignment of CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC_st"][::core::mem::align_of::<CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC_st>() - 8usize];
     ["Offset of field: CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC_st::offset"]
         [::core::mem::offset_of!(CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC_st, offset) - 0usize];
     ["Offset of field: CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC_st::arrayDesc"]
         [::core::mem::offset_of!(CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC_st, arrayDesc) - 8usize];
-    ["Offset of field: CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC_st::numLevels"][::core::mem::offset_of!(
-        CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC_st,
-        numLevels
-    ) - 48usize];
+    ["Offset of field: CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC_st::numLevels"]
+        [::core::mem::offset_of!(CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC_st, numLevels) - 48usize];
     ["Offset of field: CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC_st::reserved"]
         [::core::mem::offset_of!(CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC_st, reserved) - 52usize];
 };
@@ -4126,30 +3259,19 @@ impl Default for CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC_st {
         }
     }
 }
-pub type CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC_v1 =
-    CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC_st;
+pub type CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC_v1 = CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC_st;
 pub type CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC = CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC_v1;
 impl CUexternalSemaphoreHandleType_enum {
-    pub const CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_OPAQUE_FD: CUexternalSemaphoreHandleType_enum =
-        CUexternalSemaphoreHandleType_enum(1);
-    pub const CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_OPAQUE_WIN32: CUexternalSemaphoreHandleType_enum =
-        CUexternalSemaphoreHandleType_enum(2);
-    pub const CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_OPAQUE_WIN32_KMT:
-        CUexternalSemaphoreHandleType_enum = CUexternalSemaphoreHandleType_enum(3);
-    pub const CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_D3D12_FENCE: CUexternalSemaphoreHandleType_enum =
-        CUexternalSemaphoreHandleType_enum(4);
-    pub const CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_D3D11_FENCE: CUexternalSemaphoreHandleType_enum =
-        CUexternalSemaphoreHandleType_enum(5);
-    pub const CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_NVSCISYNC: CUexternalSemaphoreHandleType_enum =
-        CUexternalSemaphoreHandleType_enum(6);
-    pub const CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_D3D11_KEYED_MUTEX:
-        CUexternalSemaphoreHandleType_enum = CUexternalSemaphoreHandleType_enum(7);
-    pub const CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_D3D11_KEYED_MUTEX_KMT:
-        CUexternalSemaphoreHandleType_enum = CUexternalSemaphoreHandleType_enum(8);
-    pub const CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_TIMELINE_SEMAPHORE_FD:
-        CUexternalSemaphoreHandleType_enum = CUexternalSemaphoreHandleType_enum(9);
-    pub const CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_TIMELINE_SEMAPHORE_WIN32:
-        CUexternalSemaphoreHandleType_enum = CUexternalSemaphoreHandleType_enum(10);
+    pub const CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_OPAQUE_FD: CUexternalSemaphoreHandleType_enum = CUexternalSemaphoreHandleType_enum(1);
+    pub const CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_OPAQUE_WIN32: CUexternalSemaphoreHandleType_enum = CUexternalSemaphoreHandleType_enum(2);
+    pub const CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_OPAQUE_WIN32_KMT: CUexternalSemaphoreHandleType_enum = CUexternalSemaphoreHandleType_enum(3);
+    pub const CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_D3D12_FENCE: CUexternalSemaphoreHandleType_enum = CUexternalSemaphoreHandleType_enum(4);
+    pub const CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_D3D11_FENCE: CUexternalSemaphoreHandleType_enum = CUexternalSemaphoreHandleType_enum(5);
+    pub const CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_NVSCISYNC: CUexternalSemaphoreHandleType_enum = CUexternalSemaphoreHandleType_enum(6);
+    pub const CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_D3D11_KEYED_MUTEX: CUexternalSemaphoreHandleType_enum = CUexternalSemaphoreHandleType_enum(7);
+    pub const CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_D3D11_KEYED_MUTEX_KMT: CUexternalSemaphoreHandleType_enum = CUexternalSemaphoreHandleType_enum(8);
+    pub const CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_TIMELINE_SEMAPHORE_FD: CUexternalSemaphoreHandleType_enum = CUexternalSemaphoreHandleType_enum(9);
+    pub const CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_TIMELINE_SEMAPHORE_WIN32: CUexternalSemaphoreHandleType_enum = CUexternalSemaphoreHandleType_enum(10);
 }
 #[repr(transparent)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
@@ -4179,21 +3301,13 @@ pub struct CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC_st__bindgen_ty_1__bindgen_ty_1 {
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC_st__bindgen_ty_1__bindgen_ty_1"]
-        [::core::mem::size_of::<CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC_st__bindgen_ty_1__bindgen_ty_1>(
-        ) - 16usize];
+        [::core::mem::size_of::<CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC_st__bindgen_ty_1__bindgen_ty_1>() - 16usize];
     ["Alignment of CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC_st__bindgen_ty_1__bindgen_ty_1"]
-        [::core::mem::align_of::<CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC_st__bindgen_ty_1__bindgen_ty_1>(
-        ) - 8usize];
+        [::core::mem::align_of::<CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC_st__bindgen_ty_1__bindgen_ty_1>() - 8usize];
     ["Offset of field: CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC_st__bindgen_ty_1__bindgen_ty_1::handle"]
-        [::core::mem::offset_of!(
-            CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC_st__bindgen_ty_1__bindgen_ty_1,
-            handle
-        ) - 0usize];
-    ["Offset of field: CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC_st__bindgen_ty_1__bindgen_ty_1::name"][::core::mem::offset_of!(
-        CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC_st__bindgen_ty_1__bindgen_ty_1,
-        name
-    )
-        - 8usize];
+        [::core::mem::offset_of!(CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC_st__bindgen_ty_1__bindgen_ty_1, handle) - 0usize];
+    ["Offset of field: CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC_st__bindgen_ty_1__bindgen_ty_1::name"]
+        [::core::mem::offset_of!(CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC_st__bindgen_ty_1__bindgen_ty_1, name) - 8usize];
 };
 impl Default for CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC_st__bindgen_ty_1__bindgen_ty_1 {
     fn default() -> Self {
@@ -4206,23 +3320,15 @@ impl Default for CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC_st__bindgen_ty_1__bindgen_t
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC_st__bindgen_ty_1"]
-        [::core::mem::size_of::<CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC_st__bindgen_ty_1>() - 16usize];
+    ["Size of CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC_st__bindgen_ty_1"][::core::mem::size_of::<CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC_st__bindgen_ty_1>() - 16usize];
     ["Alignment of CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC_st__bindgen_ty_1"]
         [::core::mem::align_of::<CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC_st__bindgen_ty_1>() - 8usize];
-    ["Offset of field: CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC_st__bindgen_ty_1::fd"][::core::mem::offset_of!(
-        CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC_st__bindgen_ty_1,
-        fd
-    ) - 0usize];
-    ["Offset of field: CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC_st__bindgen_ty_1::win32"][::core::mem::offset_of!(
-        CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC_st__bindgen_ty_1,
-        win32
-    ) - 0usize];
-    ["Offset of field: CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC_st__bindgen_ty_1::nvSciSyncObj"][::core::mem::offset_of!(
-        CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC_st__bindgen_ty_1,
-        nvSciSyncObj
-    )
-        - 0usize];
+    ["Offset of field: CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC_st__bindgen_ty_1::fd"]
+        [::core::mem::offset_of!(CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC_st__bindgen_ty_1, fd) - 0usize];
+    ["Offset of field: CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC_st__bindgen_ty_1::win32"]
+        [::core::mem::offset_of!(CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC_st__bindgen_ty_1, win32) - 0usize];
+    ["Offset of field: CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC_st__bindgen_ty_1::nvSciSyncObj"]
+        [::core::mem::offset_of!(CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC_st__bindgen_ty_1, nvSciSyncObj) - 0usize];
 };
 impl Default for CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC_st__bindgen_ty_1 {
     fn default() -> Self {
@@ -4235,18 +3341,12 @@ impl Default for CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC_st__bindgen_ty_1 {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC_st"]
-        [::core::mem::size_of::<CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC_st>() - 96usize];
-    ["Alignment of CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC_st"]
-        [::core::mem::align_of::<CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC_st>() - 8usize];
-    ["Offset of field: CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC_st::type_"]
-        [::core::mem::offset_of!(CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC_st, type_) - 0usize];
-    ["Offset of field: CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC_st::handle"]
-        [::core::mem::offset_of!(CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC_st, handle) - 8usize];
-    ["Offset of field: CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC_st::flags"]
-        [::core::mem::offset_of!(CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC_st, flags) - 24usize];
-    ["Offset of field: CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC_st::reserved"]
-        [::core::mem::offset_of!(CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC_st, reserved) - 28usize];
+    ["Size of CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC_st"][::core::mem::size_of::<CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC_st>() - 96usize];
+    ["Alignment of CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC_st"][::core::mem::align_of::<CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC_st>() - 8usize];
+    ["Offset of field: CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC_st::type_"][::core::mem::offset_of!(CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC_st, type_) - 0usize];
+    ["Offset of field: CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC_st::handle"][::core::mem::offset_of!(CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC_st, handle) - 8usize];
+    ["Offset of field: CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC_st::flags"][::core::mem::offset_of!(CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC_st, flags) - 24usize];
+    ["Offset of field: CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC_st::reserved"][::core::mem::offset_of!(CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC_st, reserved) - 28usize];
 };
 impl Default for CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC_st {
     fn default() -> Self {
@@ -4282,19 +3382,11 @@ pub struct CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS_st__bindgen_ty_1__bindgen_ty_1 
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS_st__bindgen_ty_1__bindgen_ty_1"]
-        [::core::mem::size_of::<
-            CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS_st__bindgen_ty_1__bindgen_ty_1,
-        >() - 8usize];
+        [::core::mem::size_of::<CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS_st__bindgen_ty_1__bindgen_ty_1>() - 8usize];
     ["Alignment of CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS_st__bindgen_ty_1__bindgen_ty_1"]
-        [::core::mem::align_of::<
-            CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS_st__bindgen_ty_1__bindgen_ty_1,
-        >() - 8usize];
-    [
-        "Offset of field: CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS_st__bindgen_ty_1__bindgen_ty_1::value",
-    ][::core::mem::offset_of!(
-        CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS_st__bindgen_ty_1__bindgen_ty_1,
-        value
-    ) - 0usize];
+        [::core::mem::align_of::<CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS_st__bindgen_ty_1__bindgen_ty_1>() - 8usize];
+    ["Offset of field: CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS_st__bindgen_ty_1__bindgen_ty_1::value"]
+        [::core::mem::offset_of!(CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS_st__bindgen_ty_1__bindgen_ty_1, value) - 0usize];
 };
 #[repr(C)]
 #[derive(Copy, Clone)]
@@ -4305,25 +3397,13 @@ pub union CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS_st__bindgen_ty_1__bindgen_ty_2 {
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS_st__bindgen_ty_1__bindgen_ty_2"]
-        [::core::mem::size_of::<
-            CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS_st__bindgen_ty_1__bindgen_ty_2,
-        >() - 8usize];
+        [::core::mem::size_of::<CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS_st__bindgen_ty_1__bindgen_ty_2>() - 8usize];
     ["Alignment of CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS_st__bindgen_ty_1__bindgen_ty_2"]
-        [::core::mem::align_of::<
-            CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS_st__bindgen_ty_1__bindgen_ty_2,
-        >() - 8usize];
-    [
-        "Offset of field: CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS_st__bindgen_ty_1__bindgen_ty_2::fence",
-    ][::core::mem::offset_of!(
-        CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS_st__bindgen_ty_1__bindgen_ty_2,
-        fence
-    ) - 0usize];
-    [
-        "Offset of field: CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS_st__bindgen_ty_1__bindgen_ty_2::reserved",
-    ][::core::mem::offset_of!(
-        CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS_st__bindgen_ty_1__bindgen_ty_2,
-        reserved
-    ) - 0usize];
+        [::core::mem::align_of::<CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS_st__bindgen_ty_1__bindgen_ty_2>() - 8usize];
+    ["Offset of field: CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS_st__bindgen_ty_1__bindgen_ty_2::fence"]
+        [::core::mem::offset_of!(CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS_st__bindgen_ty_1__bindgen_ty_2, fence) - 0usize];
+    ["Offset of field: CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS_st__bindgen_ty_1__bindgen_ty_2::reserved"]
+        [::core::mem::offset_of!(CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS_st__bindgen_ty_1__bindgen_ty_2, reserved) - 0usize];
 };
 impl Default for CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS_st__bindgen_ty_1__bindgen_ty_2 {
     fn default() -> Self {
@@ -4342,46 +3422,26 @@ pub struct CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS_st__bindgen_ty_1__bindgen_ty_3 
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS_st__bindgen_ty_1__bindgen_ty_3"]
-        [::core::mem::size_of::<
-            CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS_st__bindgen_ty_1__bindgen_ty_3,
-        >() - 8usize];
+        [::core::mem::size_of::<CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS_st__bindgen_ty_1__bindgen_ty_3>() - 8usize];
     ["Alignment of CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS_st__bindgen_ty_1__bindgen_ty_3"]
-        [::core::mem::align_of::<
-            CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS_st__bindgen_ty_1__bindgen_ty_3,
-        >() - 8usize];
+        [::core::mem::align_of::<CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS_st__bindgen_ty_1__bindgen_ty_3>() - 8usize];
     ["Offset of field: CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS_st__bindgen_ty_1__bindgen_ty_3::key"]
-        [::core::mem::offset_of!(
-            CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS_st__bindgen_ty_1__bindgen_ty_3,
-            key
-        ) - 0usize];
+        [::core::mem::offset_of!(CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS_st__bindgen_ty_1__bindgen_ty_3, key) - 0usize];
 };
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS_st__bindgen_ty_1"][::core::mem::size_of::<
-        CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS_st__bindgen_ty_1,
-    >() - 72usize];
-    ["Alignment of CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS_st__bindgen_ty_1"][::core::mem::align_of::<
-        CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS_st__bindgen_ty_1,
-    >() - 8usize];
-    ["Offset of field: CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS_st__bindgen_ty_1::fence"][::core::mem::offset_of!(
-        CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS_st__bindgen_ty_1,
-        fence
-    ) - 0usize];
-    ["Offset of field: CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS_st__bindgen_ty_1::nvSciSync"][::core::mem::offset_of!(
-        CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS_st__bindgen_ty_1,
-        nvSciSync
-    )
-        - 8usize];
-    ["Offset of field: CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS_st__bindgen_ty_1::keyedMutex"][::core::mem::offset_of!(
-        CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS_st__bindgen_ty_1,
-        keyedMutex
-    )
-        - 16usize];
-    ["Offset of field: CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS_st__bindgen_ty_1::reserved"][::core::mem::offset_of!(
-        CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS_st__bindgen_ty_1,
-        reserved
-    )
-        - 24usize];
+    ["Size of CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS_st__bindgen_ty_1"]
+        [::core::mem::size_of::<CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS_st__bindgen_ty_1>() - 72usize];
+    ["Alignment of CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS_st__bindgen_ty_1"]
+        [::core::mem::align_of::<CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS_st__bindgen_ty_1>() - 8usize];
+    ["Offset of field: CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS_st__bindgen_ty_1::fence"]
+        [::core::mem::offset_of!(CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS_st__bindgen_ty_1, fence) - 0usize];
+    ["Offset of field: CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS_st__bindgen_ty_1::nvSciSync"]
+        [::core::mem::offset_of!(CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS_st__bindgen_ty_1, nvSciSync) - 8usize];
+    ["Offset of field: CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS_st__bindgen_ty_1::keyedMutex"]
+        [::core::mem::offset_of!(CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS_st__bindgen_ty_1, keyedMutex) - 16usize];
+    ["Offset of field: CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS_st__bindgen_ty_1::reserved"]
+        [::core::mem::offset_of!(CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS_st__bindgen_ty_1, reserved) - 24usize];
 };
 impl Default for CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS_st__bindgen_ty_1 {
     fn default() -> Self {
@@ -4394,14 +3454,10 @@ impl Default for CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS_st__bindgen_ty_1 {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS_st"]
-        [::core::mem::size_of::<CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS_st>() - 144usize];
-    ["Alignment of CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS_st"]
-        [::core::mem::align_of::<CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS_st>() - 8usize];
-    ["Offset of field: CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS_st::params"]
-        [::core::mem::offset_of!(CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS_st, params) - 0usize];
-    ["Offset of field: CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS_st::flags"]
-        [::core::mem::offset_of!(CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS_st, flags) - 72usize];
+    ["Size of CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS_st"][::core::mem::size_of::<CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS_st>() - 144usize];
+    ["Alignment of CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS_st"][::core::mem::align_of::<CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS_st>() - 8usize];
+    ["Offset of field: CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS_st::params"][::core::mem::offset_of!(CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS_st, params) - 0usize];
+    ["Offset of field: CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS_st::flags"][::core::mem::offset_of!(CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS_st, flags) - 72usize];
     ["Offset of field: CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS_st::reserved"]
         [::core::mem::offset_of!(CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS_st, reserved) - 76usize];
 };
@@ -4439,16 +3495,11 @@ pub struct CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS_st__bindgen_ty_1__bindgen_ty_1 {
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS_st__bindgen_ty_1__bindgen_ty_1"]
-        [::core::mem::size_of::<CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS_st__bindgen_ty_1__bindgen_ty_1>(
-        ) - 8usize];
+        [::core::mem::size_of::<CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS_st__bindgen_ty_1__bindgen_ty_1>() - 8usize];
     ["Alignment of CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS_st__bindgen_ty_1__bindgen_ty_1"]
-        [::core::mem::align_of::<CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS_st__bindgen_ty_1__bindgen_ty_1>(
-        ) - 8usize];
+        [::core::mem::align_of::<CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS_st__bindgen_ty_1__bindgen_ty_1>() - 8usize];
     ["Offset of field: CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS_st__bindgen_ty_1__bindgen_ty_1::value"]
-        [::core::mem::offset_of!(
-            CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS_st__bindgen_ty_1__bindgen_ty_1,
-            value
-        ) - 0usize];
+        [::core::mem::offset_of!(CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS_st__bindgen_ty_1__bindgen_ty_1, value) - 0usize];
 };
 #[repr(C)]
 #[derive(Copy, Clone)]
@@ -4459,22 +3510,13 @@ pub union CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS_st__bindgen_ty_1__bindgen_ty_2 {
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS_st__bindgen_ty_1__bindgen_ty_2"]
-        [::core::mem::size_of::<CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS_st__bindgen_ty_1__bindgen_ty_2>(
-        ) - 8usize];
+        [::core::mem::size_of::<CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS_st__bindgen_ty_1__bindgen_ty_2>() - 8usize];
     ["Alignment of CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS_st__bindgen_ty_1__bindgen_ty_2"]
-        [::core::mem::align_of::<CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS_st__bindgen_ty_1__bindgen_ty_2>(
-        ) - 8usize];
+        [::core::mem::align_of::<CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS_st__bindgen_ty_1__bindgen_ty_2>() - 8usize];
     ["Offset of field: CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS_st__bindgen_ty_1__bindgen_ty_2::fence"]
-        [::core::mem::offset_of!(
-            CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS_st__bindgen_ty_1__bindgen_ty_2,
-            fence
-        ) - 0usize];
-    [
-        "Offset of field: CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS_st__bindgen_ty_1__bindgen_ty_2::reserved",
-    ][::core::mem::offset_of!(
-        CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS_st__bindgen_ty_1__bindgen_ty_2,
-        reserved
-    ) - 0usize];
+        [::core::mem::offset_of!(CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS_st__bindgen_ty_1__bindgen_ty_2, fence) - 0usize];
+    ["Offset of field: CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS_st__bindgen_ty_1__bindgen_ty_2::reserved"]
+        [::core::mem::offset_of!(CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS_st__bindgen_ty_1__bindgen_ty_2, reserved) - 0usize];
 };
 impl Default for CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS_st__bindgen_ty_1__bindgen_ty_2 {
     fn default() -> Self {
@@ -4494,48 +3536,27 @@ pub struct CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS_st__bindgen_ty_1__bindgen_ty_3 {
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS_st__bindgen_ty_1__bindgen_ty_3"]
-        [::core::mem::size_of::<CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS_st__bindgen_ty_1__bindgen_ty_3>(
-        ) - 16usize];
+        [::core::mem::size_of::<CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS_st__bindgen_ty_1__bindgen_ty_3>() - 16usize];
     ["Alignment of CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS_st__bindgen_ty_1__bindgen_ty_3"]
-        [::core::mem::align_of::<CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS_st__bindgen_ty_1__bindgen_ty_3>(
-        ) - 8usize];
-    ["Offset of field: CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS_st__bindgen_ty_1__bindgen_ty_3::key"][::core::mem::offset_of!(
-        CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS_st__bindgen_ty_1__bindgen_ty_3,
-        key
-    )
-        - 0usize];
-    [
-        "Offset of field: CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS_st__bindgen_ty_1__bindgen_ty_3::timeoutMs",
-    ][::core::mem::offset_of!(
-        CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS_st__bindgen_ty_1__bindgen_ty_3,
-        timeoutMs
-    ) - 8usize];
+        [::core::mem::align_of::<CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS_st__bindgen_ty_1__bindgen_ty_3>() - 8usize];
+    ["Offset of field: CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS_st__bindgen_ty_1__bindgen_ty_3::key"]
+        [::core::mem::offset_of!(CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS_st__bindgen_ty_1__bindgen_ty_3, key) - 0usize];
+    ["Offset of field: CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS_st__bindgen_ty_1__bindgen_ty_3::timeoutMs"]
+        [::core::mem::offset_of!(CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS_st__bindgen_ty_1__bindgen_ty_3, timeoutMs) - 8usize];
 };
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS_st__bindgen_ty_1"]
-        [::core::mem::size_of::<CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS_st__bindgen_ty_1>() - 72usize];
+    ["Size of CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS_st__bindgen_ty_1"][::core::mem::size_of::<CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS_st__bindgen_ty_1>() - 72usize];
     ["Alignment of CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS_st__bindgen_ty_1"]
         [::core::mem::align_of::<CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS_st__bindgen_ty_1>() - 8usize];
-    ["Offset of field: CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS_st__bindgen_ty_1::fence"][::core::mem::offset_of!(
-        CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS_st__bindgen_ty_1,
-        fence
-    ) - 0usize];
-    ["Offset of field: CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS_st__bindgen_ty_1::nvSciSync"][::core::mem::offset_of!(
-        CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS_st__bindgen_ty_1,
-        nvSciSync
-    )
-        - 8usize];
-    ["Offset of field: CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS_st__bindgen_ty_1::keyedMutex"][::core::mem::offset_of!(
-        CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS_st__bindgen_ty_1,
-        keyedMutex
-    )
-        - 16usize];
-    ["Offset of field: CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS_st__bindgen_ty_1::reserved"][::core::mem::offset_of!(
-        CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS_st__bindgen_ty_1,
-        reserved
-    )
-        - 32usize];
+    ["Offset of field: CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS_st__bindgen_ty_1::fence"]
+        [::core::mem::offset_of!(CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS_st__bindgen_ty_1, fence) - 0usize];
+    ["Offset of field: CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS_st__bindgen_ty_1::nvSciSync"]
+        [::core::mem::offset_of!(CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS_st__bindgen_ty_1, nvSciSync) - 8usize];
+    ["Offset of field: CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS_st__bindgen_ty_1::keyedMutex"]
+        [::core::mem::offset_of!(CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS_st__bindgen_ty_1, keyedMutex) - 16usize];
+    ["Offset of field: CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS_st__bindgen_ty_1::reserved"]
+        [::core::mem::offset_of!(CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS_st__bindgen_ty_1, reserved) - 32usize];
 };
 impl Default for CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS_st__bindgen_ty_1 {
     fn default() -> Self {
@@ -4548,16 +3569,11 @@ impl Default for CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS_st__bindgen_ty_1 {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS_st"]
-        [::core::mem::size_of::<CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS_st>() - 144usize];
-    ["Alignment of CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS_st"]
-        [::core::mem::align_of::<CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS_st>() - 8usize];
-    ["Offset of field: CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS_st::params"]
-        [::core::mem::offset_of!(CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS_st, params) - 0usize];
-    ["Offset of field: CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS_st::flags"]
-        [::core::mem::offset_of!(CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS_st, flags) - 72usize];
-    ["Offset of field: CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS_st::reserved"]
-        [::core::mem::offset_of!(CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS_st, reserved) - 76usize];
+    ["Size of CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS_st"][::core::mem::size_of::<CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS_st>() - 144usize];
+    ["Alignment of CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS_st"][::core::mem::align_of::<CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS_st>() - 8usize];
+    ["Offset of field: CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS_st::params"][::core::mem::offset_of!(CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS_st, params) - 0usize];
+    ["Offset of field: CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS_st::flags"][::core::mem::offset_of!(CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS_st, flags) - 72usize];
+    ["Offset of field: CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS_st::reserved"][::core::mem::offset_of!(CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS_st, reserved) - 76usize];
 };
 impl Default for CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS_st {
     fn default() -> Self {
@@ -4579,16 +3595,11 @@ pub struct CUDA_EXT_SEM_SIGNAL_NODE_PARAMS_st {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of CUDA_EXT_SEM_SIGNAL_NODE_PARAMS_st"]
-        [::core::mem::size_of::<CUDA_EXT_SEM_SIGNAL_NODE_PARAMS_st>() - 24usize];
-    ["Alignment of CUDA_EXT_SEM_SIGNAL_NODE_PARAMS_st"]
-        [::core::mem::align_of::<CUDA_EXT_SEM_SIGNAL_NODE_PARAMS_st>() - 8usize];
-    ["Offset of field: CUDA_EXT_SEM_SIGNAL_NODE_PARAMS_st::extSemArray"]
-        [::core::mem::offset_of!(CUDA_EXT_SEM_SIGNAL_NODE_PARAMS_st, extSemArray) - 0usize];
-    ["Offset of field: CUDA_EXT_SEM_SIGNAL_NODE_PARAMS_st::paramsArray"]
-        [::core::mem::offset_of!(CUDA_EXT_SEM_SIGNAL_NODE_PARAMS_st, paramsArray) - 8usize];
-    ["Offset of field: CUDA_EXT_SEM_SIGNAL_NODE_PARAMS_st::numExtSems"]
-        [::core::mem::offset_of!(CUDA_EXT_SEM_SIGNAL_NODE_PARAMS_st, numExtSems) - 16usize];
+    ["Size of CUDA_EXT_SEM_SIGNAL_NODE_PARAMS_st"][::core::mem::size_of::<CUDA_EXT_SEM_SIGNAL_NODE_PARAMS_st>() - 24usize];
+    ["Alignment of CUDA_EXT_SEM_SIGNAL_NODE_PARAMS_st"][::core::mem::align_of::<CUDA_EXT_SEM_SIGNAL_NODE_PARAMS_st>() - 8usize];
+    ["Offset of field: CUDA_EXT_SEM_SIGNAL_NODE_PARAMS_st::extSemArray"][::core::mem::offset_of!(CUDA_EXT_SEM_SIGNAL_NODE_PARAMS_st, extSemArray) - 0usize];
+    ["Offset of field: CUDA_EXT_SEM_SIGNAL_NODE_PARAMS_st::paramsArray"][::core::mem::offset_of!(CUDA_EXT_SEM_SIGNAL_NODE_PARAMS_st, paramsArray) - 8usize];
+    ["Offset of field: CUDA_EXT_SEM_SIGNAL_NODE_PARAMS_st::numExtSems"][::core::mem::offset_of!(CUDA_EXT_SEM_SIGNAL_NODE_PARAMS_st, numExtSems) - 16usize];
 };
 impl Default for CUDA_EXT_SEM_SIGNAL_NODE_PARAMS_st {
     fn default() -> Self {
@@ -4610,10 +3621,8 @@ pub struct CUDA_EXT_SEM_SIGNAL_NODE_PARAMS_v2_st {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of CUDA_EXT_SEM_SIGNAL_NODE_PARAMS_v2_st"]
-        [::core::mem::size_of::<CUDA_EXT_SEM_SIGNAL_NODE_PARAMS_v2_st>() - 24usize];
-    ["Alignment of CUDA_EXT_SEM_SIGNAL_NODE_PARAMS_v2_st"]
-        [::core::mem::align_of::<CUDA_EXT_SEM_SIGNAL_NODE_PARAMS_v2_st>() - 8usize];
+    ["Size of CUDA_EXT_SEM_SIGNAL_NODE_PARAMS_v2_st"][::core::mem::size_of::<CUDA_EXT_SEM_SIGNAL_NODE_PARAMS_v2_st>() - 24usize];
+    ["Alignment of CUDA_EXT_SEM_SIGNAL_NODE_PARAMS_v2_st"][::core::mem::align_of::<CUDA_EXT_SEM_SIGNAL_NODE_PARAMS_v2_st>() - 8usize];
     ["Offset of field: CUDA_EXT_SEM_SIGNAL_NODE_PARAMS_v2_st::extSemArray"]
         [::core::mem::offset_of!(CUDA_EXT_SEM_SIGNAL_NODE_PARAMS_v2_st, extSemArray) - 0usize];
     ["Offset of field: CUDA_EXT_SEM_SIGNAL_NODE_PARAMS_v2_st::paramsArray"]
@@ -4640,16 +3649,11 @@ pub struct CUDA_EXT_SEM_WAIT_NODE_PARAMS_st {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of CUDA_EXT_SEM_WAIT_NODE_PARAMS_st"]
-        [::core::mem::size_of::<CUDA_EXT_SEM_WAIT_NODE_PARAMS_st>() - 24usize];
-    ["Alignment of CUDA_EXT_SEM_WAIT_NODE_PARAMS_st"]
-        [::core::mem::align_of::<CUDA_EXT_SEM_WAIT_NODE_PARAMS_st>() - 8usize];
-    ["Offset of field: CUDA_EXT_SEM_WAIT_NODE_PARAMS_st::extSemArray"]
-        [::core::mem::offset_of!(CUDA_EXT_SEM_WAIT_NODE_PARAMS_st, extSemArray) - 0usize];
-    ["Offset of field: CUDA_EXT_SEM_WAIT_NODE_PARAMS_st::paramsArray"]
-        [::core::mem::offset_of!(CUDA_EXT_SEM_WAIT_NODE_PARAMS_st, paramsArray) - 8usize];
-    ["Offset of field: CUDA_EXT_SEM_WAIT_NODE_PARAMS_st::numExtSems"]
-        [::core::mem::offset_of!(CUDA_EXT_SEM_WAIT_NODE_PARAMS_st, numExtSems) - 16usize];
+    ["Size of CUDA_EXT_SEM_WAIT_NODE_PARAMS_st"][::core::mem::size_of::<CUDA_EXT_SEM_WAIT_NODE_PARAMS_st>() - 24usize];
+    ["Alignment of CUDA_EXT_SEM_WAIT_NODE_PARAMS_st"][::core::mem::align_of::<CUDA_EXT_SEM_WAIT_NODE_PARAMS_st>() - 8usize];
+    ["Offset of field: CUDA_EXT_SEM_WAIT_NODE_PARAMS_st::extSemArray"][::core::mem::offset_of!(CUDA_EXT_SEM_WAIT_NODE_PARAMS_st, extSemArray) - 0usize];
+    ["Offset of field: CUDA_EXT_SEM_WAIT_NODE_PARAMS_st::paramsArray"][::core::mem::offset_of!(CUDA_EXT_SEM_WAIT_NODE_PARAMS_st, paramsArray) - 8usize];
+    ["Offset of field: CUDA_EXT_SEM_WAIT_NODE_PARAMS_st::numExtSems"][::core::mem::offset_of!(CUDA_EXT_SEM_WAIT_NODE_PARAMS_st, numExtSems) - 16usize];
 };
 impl Default for CUDA_EXT_SEM_WAIT_NODE_PARAMS_st {
     fn default() -> Self {
@@ -4671,16 +3675,11 @@ pub struct CUDA_EXT_SEM_WAIT_NODE_PARAMS_v2_st {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of CUDA_EXT_SEM_WAIT_NODE_PARAMS_v2_st"]
-        [::core::mem::size_of::<CUDA_EXT_SEM_WAIT_NODE_PARAMS_v2_st>() - 24usize];
-    ["Alignment of CUDA_EXT_SEM_WAIT_NODE_PARAMS_v2_st"]
-        [::core::mem::align_of::<CUDA_EXT_SEM_WAIT_NODE_PARAMS_v2_st>() - 8usize];
-    ["Offset of field: CUDA_EXT_SEM_WAIT_NODE_PARAMS_v2_st::extSemArray"]
-        [::core::mem::offset_of!(CUDA_EXT_SEM_WAIT_NODE_PARAMS_v2_st, extSemArray) - 0usize];
-    ["Offset of field: CUDA_EXT_SEM_WAIT_NODE_PARAMS_v2_st::paramsArray"]
-        [::core::mem::offset_of!(CUDA_EXT_SEM_WAIT_NODE_PARAMS_v2_st, paramsArray) - 8usize];
-    ["Offset of field: CUDA_EXT_SEM_WAIT_NODE_PARAMS_v2_st::numExtSems"]
-        [::core::mem::offset_of!(CUDA_EXT_SEM_WAIT_NODE_PARAMS_v2_st, numExtSems) - 16usize];
+    ["Size of CUDA_EXT_SEM_WAIT_NODE_PARAMS_v2_st"][::core::mem::size_of::<CUDA_EXT_SEM_WAIT_NODE_PARAMS_v2_st>() - 24usize];
+    ["Alignment of CUDA_EXT_SEM_WAIT_NODE_PARAMS_v2_st"][::core::mem::align_of::<CUDA_EXT_SEM_WAIT_NODE_PARAMS_v2_st>() - 8usize];
+    ["Offset of field: CUDA_EXT_SEM_WAIT_NODE_PARAMS_v2_st::extSemArray"][::core::mem::offset_of!(CUDA_EXT_SEM_WAIT_NODE_PARAMS_v2_st, extSemArray) - 0usize];
+    ["Offset of field: CUDA_EXT_SEM_WAIT_NODE_PARAMS_v2_st::paramsArray"][::core::mem::offset_of!(CUDA_EXT_SEM_WAIT_NODE_PARAMS_v2_st, paramsArray) - 8usize];
+    ["Offset of field: CUDA_EXT_SEM_WAIT_NODE_PARAMS_v2_st::numExtSems"][::core::mem::offset_of!(CUDA_EXT_SEM_WAIT_NODE_PARAMS_v2_st, numExtSems) - 16usize];
 };
 impl Default for CUDA_EXT_SEM_WAIT_NODE_PARAMS_v2_st {
     fn default() -> Self {
@@ -4695,18 +3694,12 @@ pub type CUDA_EXT_SEM_WAIT_NODE_PARAMS_v2 = CUDA_EXT_SEM_WAIT_NODE_PARAMS_v2_st;
 pub type CUmemGenericAllocationHandle_v1 = ::core::ffi::c_ulonglong;
 pub type CUmemGenericAllocationHandle = CUmemGenericAllocationHandle_v1;
 impl CUmemAllocationHandleType_enum {
-    pub const CU_MEM_HANDLE_TYPE_NONE: CUmemAllocationHandleType_enum =
-        CUmemAllocationHandleType_enum(0);
-    pub const CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR: CUmemAllocationHandleType_enum =
-        CUmemAllocationHandleType_enum(1);
-    pub const CU_MEM_HANDLE_TYPE_WIN32: CUmemAllocationHandleType_enum =
-        CUmemAllocationHandleType_enum(2);
-    pub const CU_MEM_HANDLE_TYPE_WIN32_KMT: CUmemAllocationHandleType_enum =
-        CUmemAllocationHandleType_enum(4);
-    pub const CU_MEM_HANDLE_TYPE_FABRIC: CUmemAllocationHandleType_enum =
-        CUmemAllocationHandleType_enum(8);
-    pub const CU_MEM_HANDLE_TYPE_MAX: CUmemAllocationHandleType_enum =
-        CUmemAllocationHandleType_enum(2147483647);
+    pub const CU_MEM_HANDLE_TYPE_NONE: CUmemAllocationHandleType_enum = CUmemAllocationHandleType_enum(0);
+    pub const CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR: CUmemAllocationHandleType_enum = CUmemAllocationHandleType_enum(1);
+    pub const CU_MEM_HANDLE_TYPE_WIN32: CUmemAllocationHandleType_enum = CUmemAllocationHandleType_enum(2);
+    pub const CU_MEM_HANDLE_TYPE_WIN32_KMT: CUmemAllocationHandleType_enum = CUmemAllocationHandleType_enum(4);
+    pub const CU_MEM_HANDLE_TYPE_FABRIC: CUmemAllocationHandleType_enum = CUmemAllocationHandleType_enum(8);
+    pub const CU_MEM_HANDLE_TYPE_MAX: CUmemAllocationHandleType_enum = CUmemAllocationHandleType_enum(2147483647);
 }
 #[repr(transparent)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
@@ -4715,10 +3708,8 @@ pub use self::CUmemAllocationHandleType_enum as CUmemAllocationHandleType;
 impl CUmemAccess_flags_enum {
     pub const CU_MEM_ACCESS_FLAGS_PROT_NONE: CUmemAccess_flags_enum = CUmemAccess_flags_enum(0);
     pub const CU_MEM_ACCESS_FLAGS_PROT_READ: CUmemAccess_flags_enum = CUmemAccess_flags_enum(1);
-    pub const CU_MEM_ACCESS_FLAGS_PROT_READWRITE: CUmemAccess_flags_enum =
-        CUmemAccess_flags_enum(3);
-    pub const CU_MEM_ACCESS_FLAGS_PROT_MAX: CUmemAccess_flags_enum =
-        CUmemAccess_flags_enum(2147483647);
+    pub const CU_MEM_ACCESS_FLAGS_PROT_READWRITE: CUmemAccess_flags_enum = CUmemAccess_flags_enum(3);
+    pub const CU_MEM_ACCESS_FLAGS_PROT_MAX: CUmemAccess_flags_enum = CUmemAccess_flags_enum(2147483647);
 }
 #[repr(transparent)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
@@ -4730,8 +3721,7 @@ impl CUmemLocationType_enum {
     pub const CU_MEM_LOCATION_TYPE_DEVICE: CUmemLocationType_enum = CUmemLocationType_enum(1);
     pub const CU_MEM_LOCATION_TYPE_HOST: CUmemLocationType_enum = CUmemLocationType_enum(2);
     pub const CU_MEM_LOCATION_TYPE_HOST_NUMA: CUmemLocationType_enum = CUmemLocationType_enum(3);
-    pub const CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT: CUmemLocationType_enum =
-        CUmemLocationType_enum(4);
+    pub const CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT: CUmemLocationType_enum = CUmemLocationType_enum(4);
     pub const CU_MEM_LOCATION_TYPE_MAX: CUmemLocationType_enum = CUmemLocationType_enum(2147483647);
 }
 #[repr(transparent)]
@@ -4739,51 +3729,41 @@ impl CUmemLocationType_enum {
 pub struct CUmemLocationType_enum(pub ::core::ffi::c_uint);
 pub use self::CUmemLocationType_enum as CUmemLocationType;
 impl CUmemAllocationType_enum {
-    pub const CU_MEM_ALLOCATION_TYPE_INVALID: CUmemAllocationType_enum =
-        CUmemAllocationType_enum(0);
+    pub const CU_MEM_ALLOCATION_TYPE_INVALID: CUmemAllocationType_enum = CUmemAllocationType_enum(0);
     pub const CU_MEM_ALLOCATION_TYPE_PINNED: CUmemAllocationType_enum = CUmemAllocationType_enum(1);
-    pub const CU_MEM_ALLOCATION_TYPE_MANAGED: CUmemAllocationType_enum =
-        CUmemAllocationType_enum(2);
-    pub const CU_MEM_ALLOCATION_TYPE_MAX: CUmemAllocationType_enum =
-        CUmemAllocationType_enum(2147483647);
+    pub const CU_MEM_ALLOCATION_TYPE_MANAGED: CUmemAllocationType_enum = CUmemAllocationType_enum(2);
+    pub const CU_MEM_ALLOCATION_TYPE_MAX: CUmemAllocationType_enum = CUmemAllocationType_enum(2147483647);
 }
 #[repr(transparent)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct CUmemAllocationType_enum(pub ::core::ffi::c_uint);
 pub use self::CUmemAllocationType_enum as CUmemAllocationType;
 impl CUmemAllocationGranularity_flags_enum {
-    pub const CU_MEM_ALLOC_GRANULARITY_MINIMUM: CUmemAllocationGranularity_flags_enum =
-        CUmemAllocationGranularity_flags_enum(0);
-    pub const CU_MEM_ALLOC_GRANULARITY_RECOMMENDED: CUmemAllocationGranularity_flags_enum =
-        CUmemAllocationGranularity_flags_enum(1);
+    pub const CU_MEM_ALLOC_GRANULARITY_MINIMUM: CUmemAllocationGranularity_flags_enum = CUmemAllocationGranularity_flags_enum(0);
+    pub const CU_MEM_ALLOC_GRANULARITY_RECOMMENDED: CUmemAllocationGranularity_flags_enum = CUmemAllocationGranularity_flags_enum(1);
 }
 #[repr(transparent)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct CUmemAllocationGranularity_flags_enum(pub ::core::ffi::c_uint);
 pub use self::CUmemAllocationGranularity_flags_enum as CUmemAllocationGranularity_flags;
 impl CUmemRangeHandleType_enum {
-    pub const CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD: CUmemRangeHandleType_enum =
-        CUmemRangeHandleType_enum(1);
-    pub const CU_MEM_RANGE_HANDLE_TYPE_MAX: CUmemRangeHandleType_enum =
-        CUmemRangeHandleType_enum(2147483647);
+    pub const CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD: CUmemRangeHandleType_enum = CUmemRangeHandleType_enum(1);
+    pub const CU_MEM_RANGE_HANDLE_TYPE_MAX: CUmemRangeHandleType_enum = CUmemRangeHandleType_enum(2147483647);
 }
 #[repr(transparent)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct CUmemRangeHandleType_enum(pub ::core::ffi::c_uint);
 pub use self::CUmemRangeHandleType_enum as CUmemRangeHandleType;
 impl CUmemRangeFlags_enum {
-    pub const CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE: CUmemRangeFlags_enum =
-        CUmemRangeFlags_enum(1);
+    pub const CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE: CUmemRangeFlags_enum = CUmemRangeFlags_enum(1);
 }
 #[repr(transparent)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct CUmemRangeFlags_enum(pub ::core::ffi::c_uint);
 pub use self::CUmemRangeFlags_enum as CUmemRangeFlags;
 impl CUarraySparseSubresourceType_enum {
-    pub const CU_ARRAY_SPARSE_SUBRESOURCE_TYPE_SPARSE_LEVEL: CUarraySparseSubresourceType_enum =
-        CUarraySparseSubresourceType_enum(0);
-    pub const CU_ARRAY_SPARSE_SUBRESOURCE_TYPE_MIPTAIL: CUarraySparseSubresourceType_enum =
-        CUarraySparseSubresourceType_enum(1);
+    pub const CU_ARRAY_SPARSE_SUBRESOURCE_TYPE_SPARSE_LEVEL: CUarraySparseSubresourceType_enum = CUarraySparseSubresourceType_enum(0);
+    pub const CU_ARRAY_SPARSE_SUBRESOURCE_TYPE_MIPTAIL: CUarraySparseSubresourceType_enum = CUarraySparseSubresourceType_enum(1);
 }
 #[repr(transparent)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
@@ -4827,14 +3807,10 @@ pub union CUarrayMapInfo_st__bindgen_ty_1 {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of CUarrayMapInfo_st__bindgen_ty_1"]
-        [::core::mem::size_of::<CUarrayMapInfo_st__bindgen_ty_1>() - 8usize];
-    ["Alignment of CUarrayMapInfo_st__bindgen_ty_1"]
-        [::core::mem::align_of::<CUarrayMapInfo_st__bindgen_ty_1>() - 8usize];
-    ["Offset of field: CUarrayMapInfo_st__bindgen_ty_1::mipmap"]
-        [::core::mem::offset_of!(CUarrayMapInfo_st__bindgen_ty_1, mipmap) - 0usize];
-    ["Offset of field: CUarrayMapInfo_st__bindgen_ty_1::array"]
-        [::core::mem::offset_of!(CUarrayMapInfo_st__bindgen_ty_1, array) - 0usize];
+    ["Size of CUarrayMapInfo_st__bindgen_ty_1"][::core::mem::size_of::<CUarrayMapInfo_st__bindgen_ty_1>() - 8usize];
+    ["Alignment of CUarrayMapInfo_st__bindgen_ty_1"][::core::mem::align_of::<CUarrayMapInfo_st__bindgen_ty_1>() - 8usize];
+    ["Offset of field: CUarrayMapInfo_st__bindgen_ty_1::mipmap"][::core::mem::offset_of!(CUarrayMapInfo_st__bindgen_ty_1, mipmap) - 0usize];
+    ["Offset of field: CUarrayMapInfo_st__bindgen_ty_1::array"][::core::mem::offset_of!(CUarrayMapInfo_st__bindgen_ty_1, array) - 0usize];
 };
 impl Default for CUarrayMapInfo_st__bindgen_ty_1 {
     fn default() -> Self {
@@ -4865,10 +3841,8 @@ pub struct CUarrayMapInfo_st__bindgen_ty_2__bindgen_ty_1 {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of CUarrayMapInfo_st__bindgen_ty_2__bindgen_ty_1"]
-        [::core::mem::size_of::<CUarrayMapInfo_st__bindgen_ty_2__bindgen_ty_1>() - 32usize];
-    ["Alignment of CUarrayMapInfo_st__bindgen_ty_2__bindgen_ty_1"]
-        [::core::mem::align_of::<CUarrayMapInfo_st__bindgen_ty_2__bindgen_ty_1>() - 4usize];
+    ["Size of CUarrayMapInfo_st__bindgen_ty_2__bindgen_ty_1"][::core::mem::size_of::<CUarrayMapInfo_st__bindgen_ty_2__bindgen_ty_1>() - 32usize];
+    ["Alignment of CUarrayMapInfo_st__bindgen_ty_2__bindgen_ty_1"][::core::mem::align_of::<CUarrayMapInfo_st__bindgen_ty_2__bindgen_ty_1>() - 4usize];
     ["Offset of field: CUarrayMapInfo_st__bindgen_ty_2__bindgen_ty_1::level"]
         [::core::mem::offset_of!(CUarrayMapInfo_st__bindgen_ty_2__bindgen_ty_1, level) - 0usize];
     ["Offset of field: CUarrayMapInfo_st__bindgen_ty_2__bindgen_ty_1::layer"]
@@ -4879,18 +3853,12 @@ const _: () = {
         [::core::mem::offset_of!(CUarrayMapInfo_st__bindgen_ty_2__bindgen_ty_1, offsetY) - 12usize];
     ["Offset of field: CUarrayMapInfo_st__bindgen_ty_2__bindgen_ty_1::offsetZ"]
         [::core::mem::offset_of!(CUarrayMapInfo_st__bindgen_ty_2__bindgen_ty_1, offsetZ) - 16usize];
-    ["Offset of field: CUarrayMapInfo_st__bindgen_ty_2__bindgen_ty_1::extentWidth"][::core::mem::offset_of!(
-        CUarrayMapInfo_st__bindgen_ty_2__bindgen_ty_1,
-        extentWidth
-    ) - 20usize];
-    ["Offset of field: CUarrayMapInfo_st__bindgen_ty_2__bindgen_ty_1::extentHeight"][::core::mem::offset_of!(
-        CUarrayMapInfo_st__bindgen_ty_2__bindgen_ty_1,
-        extentHeight
-    ) - 24usize];
-    ["Offset of field: CUarrayMapInfo_st__bindgen_ty_2__bindgen_ty_1::extentDepth"][::core::mem::offset_of!(
-        CUarrayMapInfo_st__bindgen_ty_2__bindgen_ty_1,
-        extentDepth
-    ) - 28usize];
+    ["Offset of field: CUarrayMapInfo_st__bindgen_ty_2__bindgen_ty_1::extentWidth"]
+        [::core::mem::offset_of!(CUarrayMapInfo_st__bindgen_ty_2__bindgen_ty_1, extentWidth) - 20usize];
+    ["Offset of field: CUarrayMapInfo_st__bindgen_ty_2__bindgen_ty_1::extentHeight"]
+        [::core::mem::offset_of!(CUarrayMapInfo_st__bindgen_ty_2__bindgen_ty_1, extentHeight) - 24usize];
+    ["Offset of field: CUarrayMapInfo_st__bindgen_ty_2__bindgen_ty_1::extentDepth"]
+        [::core::mem::offset_of!(CUarrayMapInfo_st__bindgen_ty_2__bindgen_ty_1, extentDepth) - 28usize];
 };
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone)]
@@ -4901,10 +3869,8 @@ pub struct CUarrayMapInfo_st__bindgen_ty_2__bindgen_ty_2 {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of CUarrayMapInfo_st__bindgen_ty_2__bindgen_ty_2"]
-        [::core::mem::size_of::<CUarrayMapInfo_st__bindgen_ty_2__bindgen_ty_2>() - 24usize];
-    ["Alignment of CUarrayMapInfo_st__bindgen_ty_2__bindgen_ty_2"]
-        [::core::mem::align_of::<CUarrayMapInfo_st__bindgen_ty_2__bindgen_ty_2>() - 8usize];
+    ["Size of CUarrayMapInfo_st__bindgen_ty_2__bindgen_ty_2"][::core::mem::size_of::<CUarrayMapInfo_st__bindgen_ty_2__bindgen_ty_2>() - 24usize];
+    ["Alignment of CUarrayMapInfo_st__bindgen_ty_2__bindgen_ty_2"][::core::mem::align_of::<CUarrayMapInfo_st__bindgen_ty_2__bindgen_ty_2>() - 8usize];
     ["Offset of field: CUarrayMapInfo_st__bindgen_ty_2__bindgen_ty_2::layer"]
         [::core::mem::offset_of!(CUarrayMapInfo_st__bindgen_ty_2__bindgen_ty_2, layer) - 0usize];
     ["Offset of field: CUarrayMapInfo_st__bindgen_ty_2__bindgen_ty_2::offset"]
@@ -4914,14 +3880,10 @@ const _: () = {
 };
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of CUarrayMapInfo_st__bindgen_ty_2"]
-        [::core::mem::size_of::<CUarrayMapInfo_st__bindgen_ty_2>() - 32usize];
-    ["Alignment of CUarrayMapInfo_st__bindgen_ty_2"]
-        [::core::mem::align_of::<CUarrayMapInfo_st__bindgen_ty_2>() - 8usize];
-    ["Offset of field: CUarrayMapInfo_st__bindgen_ty_2::sparseLevel"]
-        [::core::mem::offset_of!(CUarrayMapInfo_st__bindgen_ty_2, sparseLevel) - 0usize];
-    ["Offset of field: CUarrayMapInfo_st__bindgen_ty_2::miptail"]
-        [::core::mem::offset_of!(CUarrayMapInfo_st__bindgen_ty_2, miptail) - 0usize];
+    ["Size of CUarrayMapInfo_st__bindgen_ty_2"][::core::mem::size_of::<CUarrayMapInfo_st__bindgen_ty_2>() - 32usize];
+    ["Alignment of CUarrayMapInfo_st__bindgen_ty_2"][::core::mem::align_of::<CUarrayMapInfo_st__bindgen_ty_2>() - 8usize];
+    ["Offset of field: CUarrayMapInfo_st__bindgen_ty_2::sparseLevel"][::core::mem::offset_of!(CUarrayMapInfo_st__bindgen_ty_2, sparseLevel) - 0usize];
+    ["Offset of field: CUarrayMapInfo_st__bindgen_ty_2::miptail"][::core::mem::offset_of!(CUarrayMapInfo_st__bindgen_ty_2, miptail) - 0usize];
 };
 impl Default for CUarrayMapInfo_st__bindgen_ty_2 {
     fn default() -> Self {
@@ -4939,12 +3901,9 @@ pub union CUarrayMapInfo_st__bindgen_ty_3 {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of CUarrayMapInfo_st__bindgen_ty_3"]
-        [::core::mem::size_of::<CUarrayMapInfo_st__bindgen_ty_3>() - 8usize];
-    ["Alignment of CUarrayMapInfo_st__bindgen_ty_3"]
-        [::core::mem::align_of::<CUarrayMapInfo_st__bindgen_ty_3>() - 8usize];
-    ["Offset of field: CUarrayMapInfo_st__bindgen_ty_3::memHandle"]
-        [::core::mem::offset_of!(CUarrayMapInfo_st__bindgen_ty_3, memHandle) - 0usize];
+    ["Size of CUarrayMapInfo_st__bindgen_ty_3"][::core::mem::size_of::<CUarrayMapInfo_st__bindgen_ty_3>() - 8usize];
+    ["Alignment of CUarrayMapInfo_st__bindgen_ty_3"][::core::mem::align_of::<CUarrayMapInfo_st__bindgen_ty_3>() - 8usize];
+    ["Offset of field: CUarrayMapInfo_st__bindgen_ty_3::memHandle"][::core::mem::offset_of!(CUarrayMapInfo_st__bindgen_ty_3, memHandle) - 0usize];
 };
 impl Default for CUarrayMapInfo_st__bindgen_ty_3 {
     fn default() -> Self {
@@ -4959,28 +3918,17 @@ impl Default for CUarrayMapInfo_st__bindgen_ty_3 {
 const _: () = {
     ["Size of CUarrayMapInfo_st"][::core::mem::size_of::<CUarrayMapInfo_st>() - 96usize];
     ["Alignment of CUarrayMapInfo_st"][::core::mem::align_of::<CUarrayMapInfo_st>() - 8usize];
-    ["Offset of field: CUarrayMapInfo_st::resourceType"]
-        [::core::mem::offset_of!(CUarrayMapInfo_st, resourceType) - 0usize];
-    ["Offset of field: CUarrayMapInfo_st::resource"]
-        [::core::mem::offset_of!(CUarrayMapInfo_st, resource) - 8usize];
-    ["Offset of field: CUarrayMapInfo_st::subresourceType"]
-        [::core::mem::offset_of!(CUarrayMapInfo_st, subresourceType) - 16usize];
-    ["Offset of field: CUarrayMapInfo_st::subresource"]
-        [::core::mem::offset_of!(CUarrayMapInfo_st, subresource) - 24usize];
-    ["Offset of field: CUarrayMapInfo_st::memOperationType"]
-        [::core::mem::offset_of!(CUarrayMapInfo_st, memOperationType) - 56usize];
-    ["Offset of field: CUarrayMapInfo_st::memHandleType"]
-        [::core::mem::offset_of!(CUarrayMapInfo_st, memHandleType) - 60usize];
-    ["Offset of field: CUarrayMapInfo_st::memHandle"]
-        [::core::mem::offset_of!(CUarrayMapInfo_st, memHandle) - 64usize];
-    ["Offset of field: CUarrayMapInfo_st::offset"]
-        [::core::mem::offset_of!(CUarrayMapInfo_st, offset) - 72usize];
-    ["Offset of field: CUarrayMapInfo_st::deviceBitMask"]
-        [::core::mem::offset_of!(CUarrayMapInfo_st, deviceBitMask) - 80usize];
-    ["Offset of field: CUarrayMapInfo_st::flags"]
-        [::core::mem::offset_of!(CUarrayMapInfo_st, flags) - 84usize];
-    ["Offset of field: CUarrayMapInfo_st::reserved"]
-        [::core::mem::offset_of!(CUarrayMapInfo_st, reserved) - 88usize];
+    ["Offset of field: CUarrayMapInfo_st::resourceType"][::core::mem::offset_of!(CUarrayMapInfo_st, resourceType) - 0usize];
+    ["Offset of field: CUarrayMapInfo_st::resource"][::core::mem::offset_of!(CUarrayMapInfo_st, resource) - 8usize];
+    ["Offset of field: CUarrayMapInfo_st::subresourceType"][::core::mem::offset_of!(CUarrayMapInfo_st, subresourceType) - 16usize];
+    ["Offset of field: CUarrayMapInfo_st::subresource"][::core::mem::offset_of!(CUarrayMapInfo_st, subresource) - 24usize];
+    ["Offset of field: CUarrayMapInfo_st::memOperationType"][::core::mem::offset_of!(CUarrayMapInfo_st, memOperationType) - 56usize];
+    ["Offset of field: CUarrayMapInfo_st::memHandleType"][::core::mem::offset_of!(CUarrayMapInfo_st, memHandleType) - 60usize];
+    ["Offset of field: CUarrayMapInfo_st::memHandle"][::core::mem::offset_of!(CUarrayMapInfo_st, memHandle) - 64usize];
+    ["Offset of field: CUarrayMapInfo_st::offset"][::core::mem::offset_of!(CUarrayMapInfo_st, offset) - 72usize];
+    ["Offset of field: CUarrayMapInfo_st::deviceBitMask"][::core::mem::offset_of!(CUarrayMapInfo_st, deviceBitMask) - 80usize];
+    ["Offset of field: CUarrayMapInfo_st::flags"][::core::mem::offset_of!(CUarrayMapInfo_st, flags) - 84usize];
+    ["Offset of field: CUarrayMapInfo_st::reserved"][::core::mem::offset_of!(CUarrayMapInfo_st, reserved) - 88usize];
 };
 impl Default for CUarrayMapInfo_st {
     fn default() -> Self {
@@ -5003,10 +3951,8 @@ pub struct CUmemLocation_st {
 const _: () = {
     ["Size of CUmemLocation_st"][::core::mem::size_of::<CUmemLocation_st>() - 8usize];
     ["Alignment of CUmemLocation_st"][::core::mem::align_of::<CUmemLocation_st>() - 4usize];
-    ["Offset of field: CUmemLocation_st::type_"]
-        [::core::mem::offset_of!(CUmemLocation_st, type_) - 0usize];
-    ["Offset of field: CUmemLocation_st::id"]
-        [::core::mem::offset_of!(CUmemLocation_st, id) - 4usize];
+    ["Offset of field: CUmemLocation_st::type_"][::core::mem::offset_of!(CUmemLocation_st, type_) - 0usize];
+    ["Offset of field: CUmemLocation_st::id"][::core::mem::offset_of!(CUmemLocation_st, id) - 4usize];
 };
 impl Default for CUmemLocation_st {
     fn default() -> Self {
@@ -5020,10 +3966,8 @@ impl Default for CUmemLocation_st {
 pub type CUmemLocation_v1 = CUmemLocation_st;
 pub type CUmemLocation = CUmemLocation_v1;
 impl CUmemAllocationCompType_enum {
-    pub const CU_MEM_ALLOCATION_COMP_NONE: CUmemAllocationCompType_enum =
-        CUmemAllocationCompType_enum(0);
-    pub const CU_MEM_ALLOCATION_COMP_GENERIC: CUmemAllocationCompType_enum =
-        CUmemAllocationCompType_enum(1);
+    pub const CU_MEM_ALLOCATION_COMP_NONE: CUmemAllocationCompType_enum = CUmemAllocationCompType_enum(0);
+    pub const CU_MEM_ALLOCATION_COMP_GENERIC: CUmemAllocationCompType_enum = CUmemAllocationCompType_enum(1);
 }
 #[repr(transparent)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
@@ -5048,36 +3992,24 @@ pub struct CUmemAllocationProp_st__bindgen_ty_1 {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of CUmemAllocationProp_st__bindgen_ty_1"]
-        [::core::mem::size_of::<CUmemAllocationProp_st__bindgen_ty_1>() - 8usize];
-    ["Alignment of CUmemAllocationProp_st__bindgen_ty_1"]
-        [::core::mem::align_of::<CUmemAllocationProp_st__bindgen_ty_1>() - 2usize];
+    ["Size of CUmemAllocationProp_st__bindgen_ty_1"][::core::mem::size_of::<CUmemAllocationProp_st__bindgen_ty_1>() - 8usize];
+    ["Alignment of CUmemAllocationProp_st__bindgen_ty_1"][::core::mem::align_of::<CUmemAllocationProp_st__bindgen_ty_1>() - 2usize];
     ["Offset of field: CUmemAllocationProp_st__bindgen_ty_1::compressionType"]
         [::core::mem::offset_of!(CUmemAllocationProp_st__bindgen_ty_1, compressionType) - 0usize];
-    ["Offset of field: CUmemAllocationProp_st__bindgen_ty_1::gpuDirectRDMACapable"][::core::mem::offset_of!(
-        CUmemAllocationProp_st__bindgen_ty_1,
-        gpuDirectRDMACapable
-    ) - 1usize];
-    ["Offset of field: CUmemAllocationProp_st__bindgen_ty_1::usage"]
-        [::core::mem::offset_of!(CUmemAllocationProp_st__bindgen_ty_1, usage) - 2usize];
-    ["Offset of field: CUmemAllocationProp_st__bindgen_ty_1::reserved"]
-        [::core::mem::offset_of!(CUmemAllocationProp_st__bindgen_ty_1, reserved) - 4usize];
+    ["Offset of field: CUmemAllocationProp_st__bindgen_ty_1::gpuDirectRDMACapable"]
+        [::core::mem::offset_of!(CUmemAllocationProp_st__bindgen_ty_1, gpuDirectRDMACapable) - 1usize];
+    ["Offset of field: CUmemAllocationProp_st__bindgen_ty_1::usage"][::core::mem::offset_of!(CUmemAllocationProp_st__bindgen_ty_1, usage) - 2usize];
+    ["Offset of field: CUmemAllocationProp_st__bindgen_ty_1::reserved"][::core::mem::offset_of!(CUmemAllocationProp_st__bindgen_ty_1, reserved) - 4usize];
 };
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of CUmemAllocationProp_st"][::core::mem::size_of::<CUmemAllocationProp_st>() - 32usize];
-    ["Alignment of CUmemAllocationProp_st"]
-        [::core::mem::align_of::<CUmemAllocationProp_st>() - 8usize];
-    ["Offset of field: CUmemAllocationProp_st::type_"]
-        [::core::mem::offset_of!(CUmemAllocationProp_st, type_) - 0usize];
-    ["Offset of field: CUmemAllocationProp_st::requestedHandleTypes"]
-        [::core::mem::offset_of!(CUmemAllocationProp_st, requestedHandleTypes) - 4usize];
-    ["Offset of field: CUmemAllocationProp_st::location"]
-        [::core::mem::offset_of!(CUmemAllocationProp_st, location) - 8usize];
-    ["Offset of field: CUmemAllocationProp_st::win32HandleMetaData"]
-        [::core::mem::offset_of!(CUmemAllocationProp_st, win32HandleMetaData) - 16usize];
-    ["Offset of field: CUmemAllocationProp_st::allocFlags"]
-        [::core::mem::offset_of!(CUmemAllocationProp_st, allocFlags) - 24usize];
+    ["Alignment of CUmemAllocationProp_st"][::core::mem::align_of::<CUmemAllocationProp_st>() - 8usize];
+    ["Offset of field: CUmemAllocationProp_st::type_"][::core::mem::offset_of!(CUmemAllocationProp_st, type_) - 0usize];
+    ["Offset of field: CUmemAllocationProp_st::requestedHandleTypes"][::core::mem::offset_of!(CUmemAllocationProp_st, requestedHandleTypes) - 4usize];
+    ["Offset of field: CUmemAllocationProp_st::location"][::core::mem::offset_of!(CUmemAllocationProp_st, location) - 8usize];
+    ["Offset of field: CUmemAllocationProp_st::win32HandleMetaData"][::core::mem::offset_of!(CUmemAllocationProp_st, win32HandleMetaData) - 16usize];
+    ["Offset of field: CUmemAllocationProp_st::allocFlags"][::core::mem::offset_of!(CUmemAllocationProp_st, allocFlags) - 24usize];
 };
 impl Default for CUmemAllocationProp_st {
     fn default() -> Self {
@@ -5091,10 +4023,8 @@ impl Default for CUmemAllocationProp_st {
 pub type CUmemAllocationProp_v1 = CUmemAllocationProp_st;
 pub type CUmemAllocationProp = CUmemAllocationProp_v1;
 impl CUmulticastGranularity_flags_enum {
-    pub const CU_MULTICAST_GRANULARITY_MINIMUM: CUmulticastGranularity_flags_enum =
-        CUmulticastGranularity_flags_enum(0);
-    pub const CU_MULTICAST_GRANULARITY_RECOMMENDED: CUmulticastGranularity_flags_enum =
-        CUmulticastGranularity_flags_enum(1);
+    pub const CU_MULTICAST_GRANULARITY_MINIMUM: CUmulticastGranularity_flags_enum = CUmulticastGranularity_flags_enum(0);
+    pub const CU_MULTICAST_GRANULARITY_RECOMMENDED: CUmulticastGranularity_flags_enum = CUmulticastGranularity_flags_enum(1);
 }
 #[repr(transparent)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
@@ -5110,18 +4040,12 @@ pub struct CUmulticastObjectProp_st {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of CUmulticastObjectProp_st"]
-        [::core::mem::size_of::<CUmulticastObjectProp_st>() - 32usize];
-    ["Alignment of CUmulticastObjectProp_st"]
-        [::core::mem::align_of::<CUmulticastObjectProp_st>() - 8usize];
-    ["Offset of field: CUmulticastObjectProp_st::numDevices"]
-        [::core::mem::offset_of!(CUmulticastObjectProp_st, numDevices) - 0usize];
-    ["Offset of field: CUmulticastObjectProp_st::size"]
-        [::core::mem::offset_of!(CUmulticastObjectProp_st, size) - 8usize];
-    ["Offset of field: CUmulticastObjectProp_st::handleTypes"]
-        [::core::mem::offset_of!(CUmulticastObjectProp_st, handleTypes) - 16usize];
-    ["Offset of field: CUmulticastObjectProp_st::flags"]
-        [::core::mem::offset_of!(CUmulticastObjectProp_st, flags) - 24usize];
+    ["Size of CUmulticastObjectProp_st"][::core::mem::size_of::<CUmulticastObjectProp_st>() - 32usize];
+    ["Alignment of CUmulticastObjectProp_st"][::core::mem::align_of::<CUmulticastObjectProp_st>() - 8usize];
+    ["Offset of field: CUmulticastObjectProp_st::numDevices"][::core::mem::offset_of!(CUmulticastObjectProp_st, numDevices) - 0usize];
+    ["Offset of field: CUmulticastObjectProp_st::size"][::core::mem::offset_of!(CUmulticastObjectProp_st, size) - 8usize];
+    ["Offset of field: CUmulticastObjectProp_st::handleTypes"][::core::mem::offset_of!(CUmulticastObjectProp_st, handleTypes) - 16usize];
+    ["Offset of field: CUmulticastObjectProp_st::flags"][::core::mem::offset_of!(CUmulticastObjectProp_st, flags) - 24usize];
 };
 pub type CUmulticastObjectProp_v1 = CUmulticastObjectProp_st;
 pub type CUmulticastObjectProp = CUmulticastObjectProp_v1;
@@ -5135,10 +4059,8 @@ pub struct CUmemAccessDesc_st {
 const _: () = {
     ["Size of CUmemAccessDesc_st"][::core::mem::size_of::<CUmemAccessDesc_st>() - 12usize];
     ["Alignment of CUmemAccessDesc_st"][::core::mem::align_of::<CUmemAccessDesc_st>() - 4usize];
-    ["Offset of field: CUmemAccessDesc_st::location"]
-        [::core::mem::offset_of!(CUmemAccessDesc_st, location) - 0usize];
-    ["Offset of field: CUmemAccessDesc_st::flags"]
-        [::core::mem::offset_of!(CUmemAccessDesc_st, flags) - 8usize];
+    ["Offset of field: CUmemAccessDesc_st::location"][::core::mem::offset_of!(CUmemAccessDesc_st, location) - 0usize];
+    ["Offset of field: CUmemAccessDesc_st::flags"][::core::mem::offset_of!(CUmemAccessDesc_st, flags) - 8usize];
 };
 impl Default for CUmemAccessDesc_st {
     fn default() -> Self {
@@ -5152,24 +4074,15 @@ impl Default for CUmemAccessDesc_st {
 pub type CUmemAccessDesc_v1 = CUmemAccessDesc_st;
 pub type CUmemAccessDesc = CUmemAccessDesc_v1;
 impl CUgraphExecUpdateResult_enum {
-    pub const CU_GRAPH_EXEC_UPDATE_SUCCESS: CUgraphExecUpdateResult_enum =
-        CUgraphExecUpdateResult_enum(0);
-    pub const CU_GRAPH_EXEC_UPDATE_ERROR: CUgraphExecUpdateResult_enum =
-        CUgraphExecUpdateResult_enum(1);
-    pub const CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED: CUgraphExecUpdateResult_enum =
-        CUgraphExecUpdateResult_enum(2);
-    pub const CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED: CUgraphExecUpdateResult_enum =
-        CUgraphExecUpdateResult_enum(3);
-    pub const CU_GRAPH_EXEC_UPDATE_ERROR_FUNCTION_CHANGED: CUgraphExecUpdateResult_enum =
-        CUgraphExecUpdateResult_enum(4);
-    pub const CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED: CUgraphExecUpdateResult_enum =
-        CUgraphExecUpdateResult_enum(5);
-    pub const CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED: CUgraphExecUpdateResult_enum =
-        CUgraphExecUpdateResult_enum(6);
-    pub const CU_GRAPH_EXEC_UPDATE_ERROR_UNSUPPORTED_FUNCTION_CHANGE: CUgraphExecUpdateResult_enum =
-        CUgraphExecUpdateResult_enum(7);
-    pub const CU_GRAPH_EXEC_UPDATE_ERROR_ATTRIBUTES_CHANGED: CUgraphExecUpdateResult_enum =
-        CUgraphExecUpdateResult_enum(8);
+    pub const CU_GRAPH_EXEC_UPDATE_SUCCESS: CUgraphExecUpdateResult_enum = CUgraphExecUpdateResult_enum(0);
+    pub const CU_GRAPH_EXEC_UPDATE_ERROR: CUgraphExecUpdateResult_enum = CUgraphExecUpdateResult_enum(1);
+    pub const CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED: CUgraphExecUpdateResult_enum = CUgraphExecUpdateResult_enum(2);
+    pub const CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED: CUgraphExecUpdateResult_enum = CUgraphExecUpdateResult_enum(3);
+    pub const CU_GRAPH_EXEC_UPDATE_ERROR_FUNCTION_CHANGED: CUgraphExecUpdateResult_enum = CUgraphExecUpdateResult_enum(4);
+    pub const CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED: CUgraphExecUpdateResult_enum = CUgraphExecUpdateResult_enum(5);
+    pub const CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED: CUgraphExecUpdateResult_enum = CUgraphExecUpdateResult_enum(6);
+    pub const CU_GRAPH_EXEC_UPDATE_ERROR_UNSUPPORTED_FUNCTION_CHANGE: CUgraphExecUpdateResult_enum = CUgraphExecUpdateResult_enum(7);
+    pub const CU_GRAPH_EXEC_UPDATE_ERROR_ATTRIBUTES_CHANGED: CUgraphExecUpdateResult_enum = CUgraphExecUpdateResult_enum(8);
 }
 #[repr(transparent)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
@@ -5184,16 +4097,11 @@ pub struct CUgraphExecUpdateResultInfo_st {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of CUgraphExecUpdateResultInfo_st"]
-        [::core::mem::size_of::<CUgraphExecUpdateResultInfo_st>() - 24usize];
-    ["Alignment of CUgraphExecUpdateResultInfo_st"]
-        [::core::mem::align_of::<CUgraphExecUpdateResultInfo_st>() - 8usize];
-    ["Offset of field: CUgraphExecUpdateResultInfo_st::result"]
-        [::core::mem::offset_of!(CUgraphExecUpdateResultInfo_st, result) - 0usize];
-    ["Offset of field: CUgraphExecUpdateResultInfo_st::errorNode"]
-        [::core::mem::offset_of!(CUgraphExecUpdateResultInfo_st, errorNode) - 8usize];
-    ["Offset of field: CUgraphExecUpdateResultInfo_st::errorFromNode"]
-        [::core::mem::offset_of!(CUgraphExecUpdateResultInfo_st, errorFromNode) - 16usize];
+    ["Size of CUgraphExecUpdateResultInfo_st"][::core::mem::size_of::<CUgraphExecUpdateResultInfo_st>() - 24usize];
+    ["Alignment of CUgraphExecUpdateResultInfo_st"][::core::mem::align_of::<CUgraphExecUpdateResultInfo_st>() - 8usize];
+    ["Offset of field: CUgraphExecUpdateResultInfo_st::result"][::core::mem::offset_of!(CUgraphExecUpdateResultInfo_st, result) - 0usize];
+    ["Offset of field: CUgraphExecUpdateResultInfo_st::errorNode"][::core::mem::offset_of!(CUgraphExecUpdateResultInfo_st, errorNode) - 8usize];
+    ["Offset of field: CUgraphExecUpdateResultInfo_st::errorFromNode"][::core::mem::offset_of!(CUgraphExecUpdateResultInfo_st, errorFromNode) - 16usize];
 };
 impl Default for CUgraphExecUpdateResultInfo_st {
     fn default() -> Self {
@@ -5207,20 +4115,13 @@ impl Default for CUgraphExecUpdateResultInfo_st {
 pub type CUgraphExecUpdateResultInfo_v1 = CUgraphExecUpdateResultInfo_st;
 pub type CUgraphExecUpdateResultInfo = CUgraphExecUpdateResultInfo_v1;
 impl CUmemPool_attribute_enum {
-    pub const CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES: CUmemPool_attribute_enum =
-        CUmemPool_attribute_enum(1);
-    pub const CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC: CUmemPool_attribute_enum =
-        CUmemPool_attribute_enum(2);
-    pub const CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES: CUmemPool_attribute_enum =
-        CUmemPool_attribute_enum(3);
-    pub const CU_MEMPOOL_ATTR_RELEASE_THRESHOLD: CUmemPool_attribute_enum =
-        CUmemPool_attribute_enum(4);
-    pub const CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT: CUmemPool_attribute_enum =
-        CUmemPool_attribute_enum(5);
-    pub const CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH: CUmemPool_attribute_enum =
-        CUmemPool_attribute_enum(6);
-    pub const CU_MEMPOOL_ATTR_USED_MEM_CURRENT: CUmemPool_attribute_enum =
-        CUmemPool_attribute_enum(7);
+    pub const CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES: CUmemPool_attribute_enum = CUmemPool_attribute_enum(1);
+    pub const CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC: CUmemPool_attribute_enum = CUmemPool_attribute_enum(2);
+    pub const CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES: CUmemPool_attribute_enum = CUmemPool_attribute_enum(3);
+    pub const CU_MEMPOOL_ATTR_RELEASE_THRESHOLD: CUmemPool_attribute_enum = CUmemPool_attribute_enum(4);
+    pub const CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT: CUmemPool_attribute_enum = CUmemPool_attribute_enum(5);
+    pub const CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH: CUmemPool_attribute_enum = CUmemPool_attribute_enum(6);
+    pub const CU_MEMPOOL_ATTR_USED_MEM_CURRENT: CUmemPool_attribute_enum = CUmemPool_attribute_enum(7);
     pub const CU_MEMPOOL_ATTR_USED_MEM_HIGH: CUmemPool_attribute_enum = CUmemPool_attribute_enum(8);
 }
 #[repr(transparent)]
@@ -5242,20 +4143,13 @@ pub struct CUmemPoolProps_st {
 const _: () = {
     ["Size of CUmemPoolProps_st"][::core::mem::size_of::<CUmemPoolProps_st>() - 88usize];
     ["Alignment of CUmemPoolProps_st"][::core::mem::align_of::<CUmemPoolProps_st>() - 8usize];
-    ["Offset of field: CUmemPoolProps_st::allocType"]
-        [::core::mem::offset_of!(CUmemPoolProps_st, allocType) - 0usize];
-    ["Offset of field: CUmemPoolProps_st::handleTypes"]
-        [::core::mem::offset_of!(CUmemPoolProps_st, handleTypes) - 4usize];
-    ["Offset of field: CUmemPoolProps_st::location"]
-        [::core::mem::offset_of!(CUmemPoolProps_st, location) - 8usize];
-    ["Offset of field: CUmemPoolProps_st::win32SecurityAttributes"]
-        [::core::mem::offset_of!(CUmemPoolProps_st, win32SecurityAttributes) - 16usize];
-    ["Offset of field: CUmemPoolProps_st::maxSize"]
-        [::core::mem::offset_of!(CUmemPoolProps_st, maxSize) - 24usize];
-    ["Offset of field: CUmemPoolProps_st::usage"]
-        [::core::mem::offset_of!(CUmemPoolProps_st, usage) - 32usize];
-    ["Offset of field: CUmemPoolProps_st::reserved"]
-        [::core::mem::offset_of!(CUmemPoolProps_st, reserved) - 34usize];
+    ["Offset of field: CUmemPoolProps_st::allocType"][::core::mem::offset_of!(CUmemPoolProps_st, allocType) - 0usize];
+    ["Offset of field: CUmemPoolProps_st::handleTypes"][::core::mem::offset_of!(CUmemPoolProps_st, handleTypes) - 4usize];
+    ["Offset of field: CUmemPoolProps_st::location"][::core::mem::offset_of!(CUmemPoolProps_st, location) - 8usize];
+    ["Offset of field: CUmemPoolProps_st::win32SecurityAttributes"][::core::mem::offset_of!(CUmemPoolProps_st, win32SecurityAttributes) - 16usize];
+    ["Offset of field: CUmemPoolProps_st::maxSize"][::core::mem::offset_of!(CUmemPoolProps_st, maxSize) - 24usize];
+    ["Offset of field: CUmemPoolProps_st::usage"][::core::mem::offset_of!(CUmemPoolProps_st, usage) - 32usize];
+    ["Offset of field: CUmemPoolProps_st::reserved"][::core::mem::offset_of!(CUmemPoolProps_st, reserved) - 34usize];
 };
 impl Default for CUmemPoolProps_st {
     fn default() -> Self {
@@ -5275,12 +4169,9 @@ pub struct CUmemPoolPtrExportData_st {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of CUmemPoolPtrExportData_st"]
-        [::core::mem::size_of::<CUmemPoolPtrExportData_st>() - 64usize];
-    ["Alignment of CUmemPoolPtrExportData_st"]
-        [::core::mem::align_of::<CUmemPoolPtrExportData_st>() - 1usize];
-    ["Offset of field: CUmemPoolPtrExportData_st::reserved"]
-        [::core::mem::offset_of!(CUmemPoolPtrExportData_st, reserved) - 0usize];
+    ["Size of CUmemPoolPtrExportData_st"][::core::mem::size_of::<CUmemPoolPtrExportData_st>() - 64usize];
+    ["Alignment of CUmemPoolPtrExportData_st"][::core::mem::align_of::<CUmemPoolPtrExportData_st>() - 1usize];
+    ["Offset of field: CUmemPoolPtrExportData_st::reserved"][::core::mem::offset_of!(CUmemPoolPtrExportData_st, reserved) - 0usize];
 };
 impl Default for CUmemPoolPtrExportData_st {
     fn default() -> Self {
@@ -5295,24 +4186,18 @@ pub type CUmemPoolPtrExportData_v1 = CUmemPoolPtrExportData_st;
 pub type CUmemPoolPtrExportData = CUmemPoolPtrExportData_v1;
 impl CUmemcpyFlags_enum {
     pub const CU_MEMCPY_FLAG_DEFAULT: CUmemcpyFlags_enum = CUmemcpyFlags_enum(0);
-    pub const CU_MEMCPY_FLAG_PREFER_OVERLAP_WITH_COMPUTE: CUmemcpyFlags_enum =
-        CUmemcpyFlags_enum(1);
+    pub const CU_MEMCPY_FLAG_PREFER_OVERLAP_WITH_COMPUTE: CUmemcpyFlags_enum = CUmemcpyFlags_enum(1);
 }
 #[repr(transparent)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct CUmemcpyFlags_enum(pub ::core::ffi::c_uint);
 pub use self::CUmemcpyFlags_enum as CUmemcpyFlags;
 impl CUmemcpySrcAccessOrder_enum {
-    pub const CU_MEMCPY_SRC_ACCESS_ORDER_INVALID: CUmemcpySrcAccessOrder_enum =
-        CUmemcpySrcAccessOrder_enum(0);
-    pub const CU_MEMCPY_SRC_ACCESS_ORDER_STREAM: CUmemcpySrcAccessOrder_enum =
-        CUmemcpySrcAccessOrder_enum(1);
-    pub const CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL: CUmemcpySrcAccessOrder_enum =
-        CUmemcpySrcAccessOrder_enum(2);
-    pub const CU_MEMCPY_SRC_ACCESS_ORDER_ANY: CUmemcpySrcAccessOrder_enum =
-        CUmemcpySrcAccessOrder_enum(3);
-    pub const CU_MEMCPY_SRC_ACCESS_ORDER_MAX: CUmemcpySrcAccessOrder_enum =
-        CUmemcpySrcAccessOrder_enum(2147483647);
+    pub const CU_MEMCPY_SRC_ACCESS_ORDER_INVALID: CUmemcpySrcAccessOrder_enum = CUmemcpySrcAccessOrder_enum(0);
+    pub const CU_MEMCPY_SRC_ACCESS_ORDER_STREAM: CUmemcpySrcAccessOrder_enum = CUmemcpySrcAccessOrder_enum(1);
+    pub const CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL: CUmemcpySrcAccessOrder_enum = CUmemcpySrcAccessOrder_enum(2);
+    pub const CU_MEMCPY_SRC_ACCESS_ORDER_ANY: CUmemcpySrcAccessOrder_enum = CUmemcpySrcAccessOrder_enum(3);
+    pub const CU_MEMCPY_SRC_ACCESS_ORDER_MAX: CUmemcpySrcAccessOrder_enum = CUmemcpySrcAccessOrder_enum(2147483647);
 }
 #[repr(transparent)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
@@ -5329,16 +4214,11 @@ pub struct CUmemcpyAttributes_st {
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of CUmemcpyAttributes_st"][::core::mem::size_of::<CUmemcpyAttributes_st>() - 24usize];
-    ["Alignment of CUmemcpyAttributes_st"]
-        [::core::mem::align_of::<CUmemcpyAttributes_st>() - 4usize];
-    ["Offset of field: CUmemcpyAttributes_st::srcAccessOrder"]
-        [::core::mem::offset_of!(CUmemcpyAttributes_st, srcAccessOrder) - 0usize];
-    ["Offset of field: CUmemcpyAttributes_st::srcLocHint"]
-        [::core::mem::offset_of!(CUmemcpyAttributes_st, srcLocHint) - 4usize];
-    ["Offset of field: CUmemcpyAttributes_st::dstLocHint"]
-        [::core::mem::offset_of!(CUmemcpyAttributes_st, dstLocHint) - 12usize];
-    ["Offset of field: CUmemcpyAttributes_st::flags"]
-        [::core::mem::offset_of!(CUmemcpyAttributes_st, flags) - 20usize];
+    ["Alignment of CUmemcpyAttributes_st"][::core::mem::align_of::<CUmemcpyAttributes_st>() - 4usize];
+    ["Offset of field: CUmemcpyAttributes_st::srcAccessOrder"][::core::mem::offset_of!(CUmemcpyAttributes_st, srcAccessOrder) - 0usize];
+    ["Offset of field: CUmemcpyAttributes_st::srcLocHint"][::core::mem::offset_of!(CUmemcpyAttributes_st, srcLocHint) - 4usize];
+    ["Offset of field: CUmemcpyAttributes_st::dstLocHint"][::core::mem::offset_of!(CUmemcpyAttributes_st, dstLocHint) - 12usize];
+    ["Offset of field: CUmemcpyAttributes_st::flags"][::core::mem::offset_of!(CUmemcpyAttributes_st, flags) - 20usize];
 };
 impl Default for CUmemcpyAttributes_st {
     fn default() -> Self {
@@ -5352,12 +4232,9 @@ impl Default for CUmemcpyAttributes_st {
 pub type CUmemcpyAttributes_v1 = CUmemcpyAttributes_st;
 pub type CUmemcpyAttributes = CUmemcpyAttributes_v1;
 impl CUmemcpy3DOperandType_enum {
-    pub const CU_MEMCPY_OPERAND_TYPE_POINTER: CUmemcpy3DOperandType_enum =
-        CUmemcpy3DOperandType_enum(1);
-    pub const CU_MEMCPY_OPERAND_TYPE_ARRAY: CUmemcpy3DOperandType_enum =
-        CUmemcpy3DOperandType_enum(2);
-    pub const CU_MEMCPY_OPERAND_TYPE_MAX: CUmemcpy3DOperandType_enum =
-        CUmemcpy3DOperandType_enum(2147483647);
+    pub const CU_MEMCPY_OPERAND_TYPE_POINTER: CUmemcpy3DOperandType_enum = CUmemcpy3DOperandType_enum(1);
+    pub const CU_MEMCPY_OPERAND_TYPE_ARRAY: CUmemcpy3DOperandType_enum = CUmemcpy3DOperandType_enum(2);
+    pub const CU_MEMCPY_OPERAND_TYPE_MAX: CUmemcpy3DOperandType_enum = CUmemcpy3DOperandType_enum(2147483647);
 }
 #[repr(transparent)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
@@ -5391,12 +4268,9 @@ pub struct CUextent3D_st {
 const _: () = {
     ["Size of CUextent3D_st"][::core::mem::size_of::<CUextent3D_st>() - 24usize];
     ["Alignment of CUextent3D_st"][::core::mem::align_of::<CUextent3D_st>() - 8usize];
-    ["Offset of field: CUextent3D_st::width"]
-        [::core::mem::offset_of!(CUextent3D_st, width) - 0usize];
-    ["Offset of field: CUextent3D_st::height"]
-        [::core::mem::offset_of!(CUextent3D_st, height) - 8usize];
-    ["Offset of field: CUextent3D_st::depth"]
-        [::core::mem::offset_of!(CUextent3D_st, depth) - 16usize];
+    ["Offset of field: CUextent3D_st::width"][::core::mem::offset_of!(CUextent3D_st, width) - 0usize];
+    ["Offset of field: CUextent3D_st::height"][::core::mem::offset_of!(CUextent3D_st, height) - 8usize];
+    ["Offset of field: CUextent3D_st::depth"][::core::mem::offset_of!(CUextent3D_st, depth) - 16usize];
 };
 pub type CUextent3D_v1 = CUextent3D_st;
 pub type CUextent3D = CUextent3D_v1;
@@ -5422,24 +4296,16 @@ pub struct CUmemcpy3DOperand_st__bindgen_ty_1__bindgen_ty_1 {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of CUmemcpy3DOperand_st__bindgen_ty_1__bindgen_ty_1"]
-        [::core::mem::size_of::<CUmemcpy3DOperand_st__bindgen_ty_1__bindgen_ty_1>() - 32usize];
-    ["Alignment of CUmemcpy3DOperand_st__bindgen_ty_1__bindgen_ty_1"]
-        [::core::mem::align_of::<CUmemcpy3DOperand_st__bindgen_ty_1__bindgen_ty_1>() - 8usize];
+    ["Size of CUmemcpy3DOperand_st__bindgen_ty_1__bindgen_ty_1"][::core::mem::size_of::<CUmemcpy3DOperand_st__bindgen_ty_1__bindgen_ty_1>() - 32usize];
+    ["Alignment of CUmemcpy3DOperand_st__bindgen_ty_1__bindgen_ty_1"][::core::mem::align_of::<CUmemcpy3DOperand_st__bindgen_ty_1__bindgen_ty_1>() - 8usize];
     ["Offset of field: CUmemcpy3DOperand_st__bindgen_ty_1__bindgen_ty_1::ptr"]
         [::core::mem::offset_of!(CUmemcpy3DOperand_st__bindgen_ty_1__bindgen_ty_1, ptr) - 0usize];
-    ["Offset of field: CUmemcpy3DOperand_st__bindgen_ty_1__bindgen_ty_1::rowLength"][::core::mem::offset_of!(
-        CUmemcpy3DOperand_st__bindgen_ty_1__bindgen_ty_1,
-        rowLength
-    ) - 8usize];
-    ["Offset of field: CUmemcpy3DOperand_st__bindgen_ty_1__bindgen_ty_1::layerHeight"][::core::mem::offset_of!(
-        CUmemcpy3DOperand_st__bindgen_ty_1__bindgen_ty_1,
-        layerHeight
-    ) - 16usize];
-    ["Offset of field: CUmemcpy3DOperand_st__bindgen_ty_1__bindgen_ty_1::locHint"][::core::mem::offset_of!(
-        CUmemcpy3DOperand_st__bindgen_ty_1__bindgen_ty_1,
-        locHint
-    ) - 24usize];
+    ["Offset of field: CUmemcpy3DOperand_st__bindgen_ty_1__bindgen_ty_1::rowLength"]
+        [::core::mem::offset_of!(CUmemcpy3DOperand_st__bindgen_ty_1__bindgen_ty_1, rowLength) - 8usize];
+    ["Offset of field: CUmemcpy3DOperand_st__bindgen_ty_1__bindgen_ty_1::layerHeight"]
+        [::core::mem::offset_of!(CUmemcpy3DOperand_st__bindgen_ty_1__bindgen_ty_1, layerHeight) - 16usize];
+    ["Offset of field: CUmemcpy3DOperand_st__bindgen_ty_1__bindgen_ty_1::locHint"]
+        [::core::mem::offset_of!(CUmemcpy3DOperand_st__bindgen_ty_1__bindgen_ty_1, locHint) - 24usize];
 };
 impl Default for CUmemcpy3DOperand_st__bindgen_ty_1__bindgen_ty_1 {
     fn default() -> Self {
@@ -5458,16 +4324,12 @@ pub struct CUmemcpy3DOperand_st__bindgen_ty_1__bindgen_ty_2 {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of CUmemcpy3DOperand_st__bindgen_ty_1__bindgen_ty_2"]
-        [::core::mem::size_of::<CUmemcpy3DOperand_st__bindgen_ty_1__bindgen_ty_2>() - 32usize];
-    ["Alignment of CUmemcpy3DOperand_st__bindgen_ty_1__bindgen_ty_2"]
-        [::core::mem::align_of::<CUmemcpy3DOperand_st__bindgen_ty_1__bindgen_ty_2>() - 8usize];
+    ["Size of CUmemcpy3DOperand_st__bindgen_ty_1__bindgen_ty_2"][::core::mem::size_of::<CUmemcpy3DOperand_st__bindgen_ty_1__bindgen_ty_2>() - 32usize];
+    ["Alignment of CUmemcpy3DOperand_st__bindgen_ty_1__bindgen_ty_2"][::core::mem::align_of::<CUmemcpy3DOperand_st__bindgen_ty_1__bindgen_ty_2>() - 8usize];
     ["Offset of field: CUmemcpy3DOperand_st__bindgen_ty_1__bindgen_ty_2::array"]
         [::core::mem::offset_of!(CUmemcpy3DOperand_st__bindgen_ty_1__bindgen_ty_2, array) - 0usize];
-    ["Offset of field: CUmemcpy3DOperand_st__bindgen_ty_1__bindgen_ty_2::offset"][::core::mem::offset_of!(
-        CUmemcpy3DOperand_st__bindgen_ty_1__bindgen_ty_2,
-        offset
-    ) - 8usize];
+    ["Offset of field: CUmemcpy3DOperand_st__bindgen_ty_1__bindgen_ty_2::offset"]
+        [::core::mem::offset_of!(CUmemcpy3DOperand_st__bindgen_ty_1__bindgen_ty_2, offset) - 8usize];
 };
 impl Default for CUmemcpy3DOperand_st__bindgen_ty_1__bindgen_ty_2 {
     fn default() -> Self {
@@ -5480,14 +4342,10 @@ impl Default for CUmemcpy3DOperand_st__bindgen_ty_1__bindgen_ty_2 {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of CUmemcpy3DOperand_st__bindgen_ty_1"]
-        [::core::mem::size_of::<CUmemcpy3DOperand_st__bindgen_ty_1>() - 32usize];
-    ["Alignment of CUmemcpy3DOperand_st__bindgen_ty_1"]
-        [::core::mem::align_of::<CUmemcpy3DOperand_st__bindgen_ty_1>() - 8usize];
-    ["Offset of field: CUmemcpy3DOperand_st__bindgen_ty_1::ptr"]
-        [::core::mem::offset_of!(CUmemcpy3DOperand_st__bindgen_ty_1, ptr) - 0usize];
-    ["Offset of field: CUmemcpy3DOperand_st__bindgen_ty_1::array"]
-        [::core::mem::offset_of!(CUmemcpy3DOperand_st__bindgen_ty_1, array) - 0usize];
+    ["Size of CUmemcpy3DOperand_st__bindgen_ty_1"][::core::mem::size_of::<CUmemcpy3DOperand_st__bindgen_ty_1>() - 32usize];
+    ["Alignment of CUmemcpy3DOperand_st__bindgen_ty_1"][::core::mem::align_of::<CUmemcpy3DOperand_st__bindgen_ty_1>() - 8usize];
+    ["Offset of field: CUmemcpy3DOperand_st__bindgen_ty_1::ptr"][::core::mem::offset_of!(CUmemcpy3DOperand_st__bindgen_ty_1, ptr) - 0usize];
+    ["Offset of field: CUmemcpy3DOperand_st__bindgen_ty_1::array"][::core::mem::offset_of!(CUmemcpy3DOperand_st__bindgen_ty_1, array) - 0usize];
 };
 impl Default for CUmemcpy3DOperand_st__bindgen_ty_1 {
     fn default() -> Self {
@@ -5502,10 +4360,8 @@ impl Default for CUmemcpy3DOperand_st__bindgen_ty_1 {
 const _: () = {
     ["Size of CUmemcpy3DOperand_st"][::core::mem::size_of::<CUmemcpy3DOperand_st>() - 40usize];
     ["Alignment of CUmemcpy3DOperand_st"][::core::mem::align_of::<CUmemcpy3DOperand_st>() - 8usize];
-    ["Offset of field: CUmemcpy3DOperand_st::type_"]
-        [::core::mem::offset_of!(CUmemcpy3DOperand_st, type_) - 0usize];
-    ["Offset of field: CUmemcpy3DOperand_st::op"]
-        [::core::mem::offset_of!(CUmemcpy3DOperand_st, op) - 8usize];
+    ["Offset of field: CUmemcpy3DOperand_st::type_"][::core::mem::offset_of!(CUmemcpy3DOperand_st, type_) - 0usize];
+    ["Offset of field: CUmemcpy3DOperand_st::op"][::core::mem::offset_of!(CUmemcpy3DOperand_st, op) - 8usize];
 };
 impl Default for CUmemcpy3DOperand_st {
     fn default() -> Self {
@@ -5529,20 +4385,13 @@ pub struct CUDA_MEMCPY3D_BATCH_OP_st {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of CUDA_MEMCPY3D_BATCH_OP_st"]
-        [::core::mem::size_of::<CUDA_MEMCPY3D_BATCH_OP_st>() - 112usize];
-    ["Alignment of CUDA_MEMCPY3D_BATCH_OP_st"]
-        [::core::mem::align_of::<CUDA_MEMCPY3D_BATCH_OP_st>() - 8usize];
-    ["Offset of field: CUDA_MEMCPY3D_BATCH_OP_st::src"]
-        [::core::mem::offset_of!(CUDA_MEMCPY3D_BATCH_OP_st, src) - 0usize];
-    ["Offset of field: CUDA_MEMCPY3D_BATCH_OP_st::dst"]
-        [::core::mem::offset_of!(CUDA_MEMCPY3D_BATCH_OP_st, dst) - 40usize];
-    ["Offset of field: CUDA_MEMCPY3D_BATCH_OP_st::extent"]
-        [::core::mem::offset_of!(CUDA_MEMCPY3D_BATCH_OP_st, extent) - 80usize];
-    ["Offset of field: CUDA_MEMCPY3D_BATCH_OP_st::srcAccessOrder"]
-        [::core::mem::offset_of!(CUDA_MEMCPY3D_BATCH_OP_st, srcAccessOrder) - 104usize];
-    ["Offset of field: CUDA_MEMCPY3D_BATCH_OP_st::flags"]
-        [::core::mem::offset_of!(CUDA_MEMCPY3D_BATCH_OP_st, flags) - 108usize];
+    ["Size of CUDA_MEMCPY3D_BATCH_OP_st"][::core::mem::size_of::<CUDA_MEMCPY3D_BATCH_OP_st>() - 112usize];
+    ["Alignment of CUDA_MEMCPY3D_BATCH_OP_st"][::core::mem::align_of::<CUDA_MEMCPY3D_BATCH_OP_st>() - 8usize];
+    ["Offset of field: CUDA_MEMCPY3D_BATCH_OP_st::src"][::core::mem::offset_of!(CUDA_MEMCPY3D_BATCH_OP_st, src) - 0usize];
+    ["Offset of field: CUDA_MEMCPY3D_BATCH_OP_st::dst"][::core::mem::offset_of!(CUDA_MEMCPY3D_BATCH_OP_st, dst) - 40usize];
+    ["Offset of field: CUDA_MEMCPY3D_BATCH_OP_st::extent"][::core::mem::offset_of!(CUDA_MEMCPY3D_BATCH_OP_st, extent) - 80usize];
+    ["Offset of field: CUDA_MEMCPY3D_BATCH_OP_st::srcAccessOrder"][::core::mem::offset_of!(CUDA_MEMCPY3D_BATCH_OP_st, srcAccessOrder) - 104usize];
+    ["Offset of field: CUDA_MEMCPY3D_BATCH_OP_st::flags"][::core::mem::offset_of!(CUDA_MEMCPY3D_BATCH_OP_st, flags) - 108usize];
 };
 impl Default for CUDA_MEMCPY3D_BATCH_OP_st {
     fn default() -> Self {
@@ -5566,20 +4415,14 @@ pub struct CUDA_MEM_ALLOC_NODE_PARAMS_v1_st {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of CUDA_MEM_ALLOC_NODE_PARAMS_v1_st"]
-        [::core::mem::size_of::<CUDA_MEM_ALLOC_NODE_PARAMS_v1_st>() - 120usize];
-    ["Alignment of CUDA_MEM_ALLOC_NODE_PARAMS_v1_st"]
-        [::core::mem::align_of::<CUDA_MEM_ALLOC_NODE_PARAMS_v1_st>() - 8usize];
-    ["Offset of field: CUDA_MEM_ALLOC_NODE_PARAMS_v1_st::poolProps"]
-        [::core::mem::offset_of!(CUDA_MEM_ALLOC_NODE_PARAMS_v1_st, poolProps) - 0usize];
-    ["Offset of field: CUDA_MEM_ALLOC_NODE_PARAMS_v1_st::accessDescs"]
-        [::core::mem::offset_of!(CUDA_MEM_ALLOC_NODE_PARAMS_v1_st, accessDescs) - 88usize];
+    ["Size of CUDA_MEM_ALLOC_NODE_PARAMS_v1_st"][::core::mem::size_of::<CUDA_MEM_ALLOC_NODE_PARAMS_v1_st>() - 120usize];
+    ["Alignment of CUDA_MEM_ALLOC_NODE_PARAMS_v1_st"][::core::mem::align_of::<CUDA_MEM_ALLOC_NODE_PARAMS_v1_st>() - 8usize];
+    ["Offset of field: CUDA_MEM_ALLOC_NODE_PARAMS_v1_st::poolProps"][::core::mem::offset_of!(CUDA_MEM_ALLOC_NODE_PARAMS_v1_st, poolProps) - 0usize];
+    ["Offset of field: CUDA_MEM_ALLOC_NODE_PARAMS_v1_st::accessDescs"][::core::mem::offset_of!(CUDA_MEM_ALLOC_NODE_PARAMS_v1_st, accessDescs) - 88usize];
     ["Offset of field: CUDA_MEM_ALLOC_NODE_PARAMS_v1_st::accessDescCount"]
         [::core::mem::offset_of!(CUDA_MEM_ALLOC_NODE_PARAMS_v1_st, accessDescCount) - 96usize];
-    ["Offset of field: CUDA_MEM_ALLOC_NODE_PARAMS_v1_st::bytesize"]
-        [::core::mem::offset_of!(CUDA_MEM_ALLOC_NODE_PARAMS_v1_st, bytesize) - 104usize];
-    ["Offset of field: CUDA_MEM_ALLOC_NODE_PARAMS_v1_st::dptr"]
-        [::core::mem::offset_of!(CUDA_MEM_ALLOC_NODE_PARAMS_v1_st, dptr) - 112usize];
+    ["Offset of field: CUDA_MEM_ALLOC_NODE_PARAMS_v1_st::bytesize"][::core::mem::offset_of!(CUDA_MEM_ALLOC_NODE_PARAMS_v1_st, bytesize) - 104usize];
+    ["Offset of field: CUDA_MEM_ALLOC_NODE_PARAMS_v1_st::dptr"][::core::mem::offset_of!(CUDA_MEM_ALLOC_NODE_PARAMS_v1_st, dptr) - 112usize];
 };
 impl Default for CUDA_MEM_ALLOC_NODE_PARAMS_v1_st {
     fn default() -> Self {
@@ -5603,20 +4446,14 @@ pub struct CUDA_MEM_ALLOC_NODE_PARAMS_v2_st {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of CUDA_MEM_ALLOC_NODE_PARAMS_v2_st"]
-        [::core::mem::size_of::<CUDA_MEM_ALLOC_NODE_PARAMS_v2_st>() - 120usize];
-    ["Alignment of CUDA_MEM_ALLOC_NODE_PARAMS_v2_st"]
-        [::core::mem::align_of::<CUDA_MEM_ALLOC_NODE_PARAMS_v2_st>() - 8usize];
-    ["Offset of field: CUDA_MEM_ALLOC_NODE_PARAMS_v2_st::poolProps"]
-        [::core::mem::offset_of!(CUDA_MEM_ALLOC_NODE_PARAMS_v2_st, poolProps) - 0usize];
-    ["Offset of field: CUDA_MEM_ALLOC_NODE_PARAMS_v2_st::accessDescs"]
-        [::core::mem::offset_of!(CUDA_MEM_ALLOC_NODE_PARAMS_v2_st, accessDescs) - 88usize];
+    ["Size of CUDA_MEM_ALLOC_NODE_PARAMS_v2_st"][::core::mem::size_of::<CUDA_MEM_ALLOC_NODE_PARAMS_v2_st>() - 120usize];
+    ["Alignment of CUDA_MEM_ALLOC_NODE_PARAMS_v2_st"][::core::mem::align_of::<CUDA_MEM_ALLOC_NODE_PARAMS_v2_st>() - 8usize];
+    ["Offset of field: CUDA_MEM_ALLOC_NODE_PARAMS_v2_st::poolProps"][::core::mem::offset_of!(CUDA_MEM_ALLOC_NODE_PARAMS_v2_st, poolProps) - 0usize];
+    ["Offset of field: CUDA_MEM_ALLOC_NODE_PARAMS_v2_st::accessDescs"][::core::mem::offset_of!(CUDA_MEM_ALLOC_NODE_PARAMS_v2_st, accessDescs) - 88usize];
     ["Offset of field: CUDA_MEM_ALLOC_NODE_PARAMS_v2_st::accessDescCount"]
         [::core::mem::offset_of!(CUDA_MEM_ALLOC_NODE_PARAMS_v2_st, accessDescCount) - 96usize];
-    ["Offset of field: CUDA_MEM_ALLOC_NODE_PARAMS_v2_st::bytesize"]
-        [::core::mem::offset_of!(CUDA_MEM_ALLOC_NODE_PARAMS_v2_st, bytesize) - 104usize];
-    ["Offset of field: CUDA_MEM_ALLOC_NODE_PARAMS_v2_st::dptr"]
-        [::core::mem::offset_of!(CUDA_MEM_ALLOC_NODE_PARAMS_v2_st, dptr) - 112usize];
+    ["Offset of field: CUDA_MEM_ALLOC_NODE_PARAMS_v2_st::bytesize"][::core::mem::offset_of!(CUDA_MEM_ALLOC_NODE_PARAMS_v2_st, bytesize) - 104usize];
+    ["Offset of field: CUDA_MEM_ALLOC_NODE_PARAMS_v2_st::dptr"][::core::mem::offset_of!(CUDA_MEM_ALLOC_NODE_PARAMS_v2_st, dptr) - 112usize];
 };
 impl Default for CUDA_MEM_ALLOC_NODE_PARAMS_v2_st {
     fn default() -> Self {
@@ -5635,33 +4472,24 @@ pub struct CUDA_MEM_FREE_NODE_PARAMS_st {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of CUDA_MEM_FREE_NODE_PARAMS_st"]
-        [::core::mem::size_of::<CUDA_MEM_FREE_NODE_PARAMS_st>() - 8usize];
-    ["Alignment of CUDA_MEM_FREE_NODE_PARAMS_st"]
-        [::core::mem::align_of::<CUDA_MEM_FREE_NODE_PARAMS_st>() - 8usize];
-    ["Offset of field: CUDA_MEM_FREE_NODE_PARAMS_st::dptr"]
-        [::core::mem::offset_of!(CUDA_MEM_FREE_NODE_PARAMS_st, dptr) - 0usize];
+    ["Size of CUDA_MEM_FREE_NODE_PARAMS_st"][::core::mem::size_of::<CUDA_MEM_FREE_NODE_PARAMS_st>() - 8usize];
+    ["Alignment of CUDA_MEM_FREE_NODE_PARAMS_st"][::core::mem::align_of::<CUDA_MEM_FREE_NODE_PARAMS_st>() - 8usize];
+    ["Offset of field: CUDA_MEM_FREE_NODE_PARAMS_st::dptr"][::core::mem::offset_of!(CUDA_MEM_FREE_NODE_PARAMS_st, dptr) - 0usize];
 };
 pub type CUDA_MEM_FREE_NODE_PARAMS = CUDA_MEM_FREE_NODE_PARAMS_st;
 impl CUgraphMem_attribute_enum {
-    pub const CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT: CUgraphMem_attribute_enum =
-        CUgraphMem_attribute_enum(0);
-    pub const CU_GRAPH_MEM_ATTR_USED_MEM_HIGH: CUgraphMem_attribute_enum =
-        CUgraphMem_attribute_enum(1);
-    pub const CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT: CUgraphMem_attribute_enum =
-        CUgraphMem_attribute_enum(2);
-    pub const CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH: CUgraphMem_attribute_enum =
-        CUgraphMem_attribute_enum(3);
+    pub const CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT: CUgraphMem_attribute_enum = CUgraphMem_attribute_enum(0);
+    pub const CU_GRAPH_MEM_ATTR_USED_MEM_HIGH: CUgraphMem_attribute_enum = CUgraphMem_attribute_enum(1);
+    pub const CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT: CUgraphMem_attribute_enum = CUgraphMem_attribute_enum(2);
+    pub const CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH: CUgraphMem_attribute_enum = CUgraphMem_attribute_enum(3);
 }
 #[repr(transparent)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct CUgraphMem_attribute_enum(pub ::core::ffi::c_uint);
 pub use self::CUgraphMem_attribute_enum as CUgraphMem_attribute;
 impl CUgraphChildGraphNodeOwnership_enum {
-    pub const CU_GRAPH_CHILD_GRAPH_OWNERSHIP_CLONE: CUgraphChildGraphNodeOwnership_enum =
-        CUgraphChildGraphNodeOwnership_enum(0);
-    pub const CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE: CUgraphChildGraphNodeOwnership_enum =
-        CUgraphChildGraphNodeOwnership_enum(1);
+    pub const CU_GRAPH_CHILD_GRAPH_OWNERSHIP_CLONE: CUgraphChildGraphNodeOwnership_enum = CUgraphChildGraphNodeOwnership_enum(0);
+    pub const CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE: CUgraphChildGraphNodeOwnership_enum = CUgraphChildGraphNodeOwnership_enum(1);
 }
 #[repr(transparent)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
@@ -5675,14 +4503,10 @@ pub struct CUDA_CHILD_GRAPH_NODE_PARAMS_st {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of CUDA_CHILD_GRAPH_NODE_PARAMS_st"]
-        [::core::mem::size_of::<CUDA_CHILD_GRAPH_NODE_PARAMS_st>() - 16usize];
-    ["Alignment of CUDA_CHILD_GRAPH_NODE_PARAMS_st"]
-        [::core::mem::align_of::<CUDA_CHILD_GRAPH_NODE_PARAMS_st>() - 8usize];
-    ["Offset of field: CUDA_CHILD_GRAPH_NODE_PARAMS_st::graph"]
-        [::core::mem::offset_of!(CUDA_CHILD_GRAPH_NODE_PARAMS_st, graph) - 0usize];
-    ["Offset of field: CUDA_CHILD_GRAPH_NODE_PARAMS_st::ownership"]
-        [::core::mem::offset_of!(CUDA_CHILD_GRAPH_NODE_PARAMS_st, ownership) - 8usize];
+    ["Size of CUDA_CHILD_GRAPH_NODE_PARAMS_st"][::core::mem::size_of::<CUDA_CHILD_GRAPH_NODE_PARAMS_st>() - 16usize];
+    ["Alignment of CUDA_CHILD_GRAPH_NODE_PARAMS_st"][::core::mem::align_of::<CUDA_CHILD_GRAPH_NODE_PARAMS_st>() - 8usize];
+    ["Offset of field: CUDA_CHILD_GRAPH_NODE_PARAMS_st::graph"][::core::mem::offset_of!(CUDA_CHILD_GRAPH_NODE_PARAMS_st, graph) - 0usize];
+    ["Offset of field: CUDA_CHILD_GRAPH_NODE_PARAMS_st::ownership"][::core::mem::offset_of!(CUDA_CHILD_GRAPH_NODE_PARAMS_st, ownership) - 8usize];
 };
 impl Default for CUDA_CHILD_GRAPH_NODE_PARAMS_st {
     fn default() -> Self {
@@ -5701,12 +4525,9 @@ pub struct CUDA_EVENT_RECORD_NODE_PARAMS_st {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of CUDA_EVENT_RECORD_NODE_PARAMS_st"]
-        [::core::mem::size_of::<CUDA_EVENT_RECORD_NODE_PARAMS_st>() - 8usize];
-    ["Alignment of CUDA_EVENT_RECORD_NODE_PARAMS_st"]
-        [::core::mem::align_of::<CUDA_EVENT_RECORD_NODE_PARAMS_st>() - 8usize];
-    ["Offset of field: CUDA_EVENT_RECORD_NODE_PARAMS_st::event"]
-        [::core::mem::offset_of!(CUDA_EVENT_RECORD_NODE_PARAMS_st, event) - 0usize];
+    ["Size of CUDA_EVENT_RECORD_NODE_PARAMS_st"][::core::mem::size_of::<CUDA_EVENT_RECORD_NODE_PARAMS_st>() - 8usize];
+    ["Alignment of CUDA_EVENT_RECORD_NODE_PARAMS_st"][::core::mem::align_of::<CUDA_EVENT_RECORD_NODE_PARAMS_st>() - 8usize];
+    ["Offset of field: CUDA_EVENT_RECORD_NODE_PARAMS_st::event"][::core::mem::offset_of!(CUDA_EVENT_RECORD_NODE_PARAMS_st, event) - 0usize];
 };
 impl Default for CUDA_EVENT_RECORD_NODE_PARAMS_st {
     fn default() -> Self {
@@ -5725,12 +4546,9 @@ pub struct CUDA_EVENT_WAIT_NODE_PARAMS_st {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of CUDA_EVENT_WAIT_NODE_PARAMS_st"]
-        [::core::mem::size_of::<CUDA_EVENT_WAIT_NODE_PARAMS_st>() - 8usize];
-    ["Alignment of CUDA_EVENT_WAIT_NODE_PARAMS_st"]
-        [::core::mem::align_of::<CUDA_EVENT_WAIT_NODE_PARAMS_st>() - 8usize];
-    ["Offset of field: CUDA_EVENT_WAIT_NODE_PARAMS_st::event"]
-        [::core::mem::offset_of!(CUDA_EVENT_WAIT_NODE_PARAMS_st, event) - 0usize];
+    ["Size of CUDA_EVENT_WAIT_NODE_PARAMS_st"][::core::mem::size_of::<CUDA_EVENT_WAIT_NODE_PARAMS_st>() - 8usize];
+    ["Alignment of CUDA_EVENT_WAIT_NODE_PARAMS_st"][::core::mem::align_of::<CUDA_EVENT_WAIT_NODE_PARAMS_st>() - 8usize];
+    ["Offset of field: CUDA_EVENT_WAIT_NODE_PARAMS_st::event"][::core::mem::offset_of!(CUDA_EVENT_WAIT_NODE_PARAMS_st, event) - 0usize];
 };
 impl Default for CUDA_EVENT_WAIT_NODE_PARAMS_st {
     fn default() -> Self {
@@ -5770,38 +4588,22 @@ pub union CUgraphNodeParams_st__bindgen_ty_1 {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of CUgraphNodeParams_st__bindgen_ty_1"]
-        [::core::mem::size_of::<CUgraphNodeParams_st__bindgen_ty_1>() - 232usize];
-    ["Alignment of CUgraphNodeParams_st__bindgen_ty_1"]
-        [::core::mem::align_of::<CUgraphNodeParams_st__bindgen_ty_1>() - 8usize];
-    ["Offset of field: CUgraphNodeParams_st__bindgen_ty_1::reserved1"]
-        [::core::mem::offset_of!(CUgraphNodeParams_st__bindgen_ty_1, reserved1) - 0usize];
-    ["Offset of field: CUgraphNodeParams_st__bindgen_ty_1::kernel"]
-        [::core::mem::offset_of!(CUgraphNodeParams_st__bindgen_ty_1, kernel) - 0usize];
-    ["Offset of field: CUgraphNodeParams_st__bindgen_ty_1::memcpy"]
-        [::core::mem::offset_of!(CUgraphNodeParams_st__bindgen_ty_1, memcpy) - 0usize];
-    ["Offset of field: CUgraphNodeParams_st__bindgen_ty_1::memset"]
-        [::core::mem::offset_of!(CUgraphNodeParams_st__bindgen_ty_1, memset) - 0usize];
-    ["Offset of field: CUgraphNodeParams_st__bindgen_ty_1::host"]
-        [::core::mem::offset_of!(CUgraphNodeParams_st__bindgen_ty_1, host) - 0usize];
-    ["Offset of field: CUgraphNodeParams_st__bindgen_ty_1::graph"]
-        [::core::mem::offset_of!(CUgraphNodeParams_st__bindgen_ty_1, graph) - 0usize];
-    ["Offset of field: CUgraphNodeParams_st__bindgen_ty_1::eventWait"]
-        [::core::mem::offset_of!(CUgraphNodeParams_st__bindgen_ty_1, eventWait) - 0usize];
-    ["Offset of field: CUgraphNodeParams_st__bindgen_ty_1::eventRecord"]
-        [::core::mem::offset_of!(CUgraphNodeParams_st__bindgen_ty_1, eventRecord) - 0usize];
-    ["Offset of field: CUgraphNodeParams_st__bindgen_ty_1::extSemSignal"]
-        [::core::mem::offset_of!(CUgraphNodeParams_st__bindgen_ty_1, extSemSignal) - 0usize];
-    ["Offset of field: CUgraphNodeParams_st__bindgen_ty_1::extSemWait"]
-        [::core::mem::offset_of!(CUgraphNodeParams_st__bindgen_ty_1, extSemWait) - 0usize];
-    ["Offset of field: CUgraphNodeParams_st__bindgen_ty_1::alloc"]
-        [::core::mem::offset_of!(CUgraphNodeParams_st__bindgen_ty_1, alloc) - 0usize];
-    ["Offset of field: CUgraphNodeParams_st__bindgen_ty_1::free"]
-        [::core::mem::offset_of!(CUgraphNodeParams_st__bindgen_ty_1, free) - 0usize];
-    ["Offset of field: CUgraphNodeParams_st__bindgen_ty_1::memOp"]
-        [::core::mem::offset_of!(CUgraphNodeParams_st__bindgen_ty_1, memOp) - 0usize];
-    ["Offset of field: CUgraphNodeParams_st__bindgen_ty_1::conditional"]
-        [::core::mem::offset_of!(CUgraphNodeParams_st__bindgen_ty_1, conditional) - 0usize];
+    ["Size of CUgraphNodeParams_st__bindgen_ty_1"][::core::mem::size_of::<CUgraphNodeParams_st__bindgen_ty_1>() - 232usize];
+    ["Alignment of CUgraphNodeParams_st__bindgen_ty_1"][::core::mem::align_of::<CUgraphNodeParams_st__bindgen_ty_1>() - 8usize];
+    ["Offset of field: CUgraphNodeParams_st__bindgen_ty_1::reserved1"][::core::mem::offset_of!(CUgraphNodeParams_st__bindgen_ty_1, reserved1) - 0usize];
+    ["Offset of field: CUgraphNodeParams_st__bindgen_ty_1::kernel"][::core::mem::offset_of!(CUgraphNodeParams_st__bindgen_ty_1, kernel) - 0usize];
+    ["Offset of field: CUgraphNodeParams_st__bindgen_ty_1::memcpy"][::core::mem::offset_of!(CUgraphNodeParams_st__bindgen_ty_1, memcpy) - 0usize];
+    ["Offset of field: CUgraphNodeParams_st__bindgen_ty_1::memset"][::core::mem::offset_of!(CUgraphNodeParams_st__bindgen_ty_1, memset) - 0usize];
+    ["Offset of field: CUgraphNodeParams_st__bindgen_ty_1::host"][::core::mem::offset_of!(CUgraphNodeParams_st__bindgen_ty_1, host) - 0usize];
+    ["Offset of field: CUgraphNodeParams_st__bindgen_ty_1::graph"][::core::mem::offset_of!(CUgraphNodeParams_st__bindgen_ty_1, graph) - 0usize];
+    ["Offset of field: CUgraphNodeParams_st__bindgen_ty_1::eventWait"][::core::mem::offset_of!(CUgraphNodeParams_st__bindgen_ty_1, eventWait) - 0usize];
+    ["Offset of field: CUgraphNodeParams_st__bindgen_ty_1::eventRecord"][::core::mem::offset_of!(CUgraphNodeParams_st__bindgen_ty_1, eventRecord) - 0usize];
+    ["Offset of field: CUgraphNodeParams_st__bindgen_ty_1::extSemSignal"][::core::mem::offset_of!(CUgraphNodeParams_st__bindgen_ty_1, extSemSignal) - 0usize];
+    ["Offset of field: CUgraphNodeParams_st__bindgen_ty_1::extSemWait"][::core::mem::offset_of!(CUgraphNodeParams_st__bindgen_ty_1, extSemWait) - 0usize];
+    ["Offset of field: CUgraphNodeParams_st__bindgen_ty_1::alloc"][::core::mem::offset_of!(CUgraphNodeParams_st__bindgen_ty_1, alloc) - 0usize];
+    ["Offset of field: CUgraphNodeParams_st__bindgen_ty_1::free"][::core::mem::offset_of!(CUgraphNodeParams_st__bindgen_ty_1, free) - 0usize];
+    ["Offset of field: CUgraphNodeParams_st__bindgen_ty_1::memOp"][::core::mem::offset_of!(CUgraphNodeParams_st__bindgen_ty_1, memOp) - 0usize];
+    ["Offset of field: CUgraphNodeParams_st__bindgen_ty_1::conditional"][::core::mem::offset_of!(CUgraphNodeParams_st__bindgen_ty_1, conditional) - 0usize];
 };
 impl Default for CUgraphNodeParams_st__bindgen_ty_1 {
     fn default() -> Self {
@@ -5816,12 +4618,9 @@ impl Default for CUgraphNodeParams_st__bindgen_ty_1 {
 const _: () = {
     ["Size of CUgraphNodeParams_st"][::core::mem::size_of::<CUgraphNodeParams_st>() - 256usize];
     ["Alignment of CUgraphNodeParams_st"][::core::mem::align_of::<CUgraphNodeParams_st>() - 8usize];
-    ["Offset of field: CUgraphNodeParams_st::type_"]
-        [::core::mem::offset_of!(CUgraphNodeParams_st, type_) - 0usize];
-    ["Offset of field: CUgraphNodeParams_st::reserved0"]
-        [::core::mem::offset_of!(CUgraphNodeParams_st, reserved0) - 4usize];
-    ["Offset of field: CUgraphNodeParams_st::reserved2"]
-        [::core::mem::offset_of!(CUgraphNodeParams_st, reserved2) - 248usize];
+    ["Offset of field: CUgraphNodeParams_st::type_"][::core::mem::offset_of!(CUgraphNodeParams_st, type_) - 0usize];
+    ["Offset of field: CUgraphNodeParams_st::reserved0"][::core::mem::offset_of!(CUgraphNodeParams_st, reserved0) - 4usize];
+    ["Offset of field: CUgraphNodeParams_st::reserved2"][::core::mem::offset_of!(CUgraphNodeParams_st, reserved2) - 248usize];
 };
 impl Default for CUgraphNodeParams_st {
     fn default() -> Self {
@@ -5834,108 +4633,78 @@ impl Default for CUgraphNodeParams_st {
 }
 pub type CUgraphNodeParams = CUgraphNodeParams_st;
 impl CUflushGPUDirectRDMAWritesOptions_enum {
-    pub const CU_FLUSH_GPU_DIRECT_RDMA_WRITES_OPTION_HOST: CUflushGPUDirectRDMAWritesOptions_enum =
-        CUflushGPUDirectRDMAWritesOptions_enum(1);
-    pub const CU_FLUSH_GPU_DIRECT_RDMA_WRITES_OPTION_MEMOPS:
-        CUflushGPUDirectRDMAWritesOptions_enum = CUflushGPUDirectRDMAWritesOptions_enum(2);
+    pub const CU_FLUSH_GPU_DIRECT_RDMA_WRITES_OPTION_HOST: CUflushGPUDirectRDMAWritesOptions_enum = CUflushGPUDirectRDMAWritesOptions_enum(1);
+    pub const CU_FLUSH_GPU_DIRECT_RDMA_WRITES_OPTION_MEMOPS: CUflushGPUDirectRDMAWritesOptions_enum = CUflushGPUDirectRDMAWritesOptions_enum(2);
 }
 #[repr(transparent)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct CUflushGPUDirectRDMAWritesOptions_enum(pub ::core::ffi::c_uint);
 pub use self::CUflushGPUDirectRDMAWritesOptions_enum as CUflushGPUDirectRDMAWritesOptions;
 impl CUGPUDirectRDMAWritesOrdering_enum {
-    pub const CU_GPU_DIRECT_RDMA_WRITES_ORDERING_NONE: CUGPUDirectRDMAWritesOrdering_enum =
-        CUGPUDirectRDMAWritesOrdering_enum(0);
-    pub const CU_GPU_DIRECT_RDMA_WRITES_ORDERING_OWNER: CUGPUDirectRDMAWritesOrdering_enum =
-        CUGPUDirectRDMAWritesOrdering_enum(100);
-    pub const CU_GPU_DIRECT_RDMA_WRITES_ORDERING_ALL_DEVICES: CUGPUDirectRDMAWritesOrdering_enum =
-        CUGPUDirectRDMAWritesOrdering_enum(200);
+    pub const CU_GPU_DIRECT_RDMA_WRITES_ORDERING_NONE: CUGPUDirectRDMAWritesOrdering_enum = CUGPUDirectRDMAWritesOrdering_enum(0);
+    pub const CU_GPU_DIRECT_RDMA_WRITES_ORDERING_OWNER: CUGPUDirectRDMAWritesOrdering_enum = CUGPUDirectRDMAWritesOrdering_enum(100);
+    pub const CU_GPU_DIRECT_RDMA_WRITES_ORDERING_ALL_DEVICES: CUGPUDirectRDMAWritesOrdering_enum = CUGPUDirectRDMAWritesOrdering_enum(200);
 }
 #[repr(transparent)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct CUGPUDirectRDMAWritesOrdering_enum(pub ::core::ffi::c_uint);
 pub use self::CUGPUDirectRDMAWritesOrdering_enum as CUGPUDirectRDMAWritesOrdering;
 impl CUflushGPUDirectRDMAWritesScope_enum {
-    pub const CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TO_OWNER: CUflushGPUDirectRDMAWritesScope_enum =
-        CUflushGPUDirectRDMAWritesScope_enum(100);
-    pub const CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TO_ALL_DEVICES: CUflushGPUDirectRDMAWritesScope_enum =
-        CUflushGPUDirectRDMAWritesScope_enum(200);
+    pub const CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TO_OWNER: CUflushGPUDirectRDMAWritesScope_enum = CUflushGPUDirectRDMAWritesScope_enum(100);
+    pub const CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TO_ALL_DEVICES: CUflushGPUDirectRDMAWritesScope_enum = CUflushGPUDirectRDMAWritesScope_enum(200);
 }
 #[repr(transparent)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct CUflushGPUDirectRDMAWritesScope_enum(pub ::core::ffi::c_uint);
 pub use self::CUflushGPUDirectRDMAWritesScope_enum as CUflushGPUDirectRDMAWritesScope;
 impl CUflushGPUDirectRDMAWritesTarget_enum {
-    pub const CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TARGET_CURRENT_CTX:
-        CUflushGPUDirectRDMAWritesTarget_enum = CUflushGPUDirectRDMAWritesTarget_enum(0);
+    pub const CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TARGET_CURRENT_CTX: CUflushGPUDirectRDMAWritesTarget_enum = CUflushGPUDirectRDMAWritesTarget_enum(0);
 }
 #[repr(transparent)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct CUflushGPUDirectRDMAWritesTarget_enum(pub ::core::ffi::c_uint);
 pub use self::CUflushGPUDirectRDMAWritesTarget_enum as CUflushGPUDirectRDMAWritesTarget;
 impl CUgraphDebugDot_flags_enum {
-    pub const CU_GRAPH_DEBUG_DOT_FLAGS_VERBOSE: CUgraphDebugDot_flags_enum =
-        CUgraphDebugDot_flags_enum(1);
-    pub const CU_GRAPH_DEBUG_DOT_FLAGS_RUNTIME_TYPES: CUgraphDebugDot_flags_enum =
-        CUgraphDebugDot_flags_enum(2);
-    pub const CU_GRAPH_DEBUG_DOT_FLAGS_KERNEL_NODE_PARAMS: CUgraphDebugDot_flags_enum =
-        CUgraphDebugDot_flags_enum(4);
-    pub const CU_GRAPH_DEBUG_DOT_FLAGS_MEMCPY_NODE_PARAMS: CUgraphDebugDot_flags_enum =
-        CUgraphDebugDot_flags_enum(8);
-    pub const CU_GRAPH_DEBUG_DOT_FLAGS_MEMSET_NODE_PARAMS: CUgraphDebugDot_flags_enum =
-        CUgraphDebugDot_flags_enum(16);
-    pub const CU_GRAPH_DEBUG_DOT_FLAGS_HOST_NODE_PARAMS: CUgraphDebugDot_flags_enum =
-        CUgraphDebugDot_flags_enum(32);
-    pub const CU_GRAPH_DEBUG_DOT_FLAGS_EVENT_NODE_PARAMS: CUgraphDebugDot_flags_enum =
-        CUgraphDebugDot_flags_enum(64);
-    pub const CU_GRAPH_DEBUG_DOT_FLAGS_EXT_SEMAS_SIGNAL_NODE_PARAMS: CUgraphDebugDot_flags_enum =
-        CUgraphDebugDot_flags_enum(128);
-    pub const CU_GRAPH_DEBUG_DOT_FLAGS_EXT_SEMAS_WAIT_NODE_PARAMS: CUgraphDebugDot_flags_enum =
-        CUgraphDebugDot_flags_enum(256);
-    pub const CU_GRAPH_DEBUG_DOT_FLAGS_KERNEL_NODE_ATTRIBUTES: CUgraphDebugDot_flags_enum =
-        CUgraphDebugDot_flags_enum(512);
-    pub const CU_GRAPH_DEBUG_DOT_FLAGS_HANDLES: CUgraphDebugDot_flags_enum =
-        CUgraphDebugDot_flags_enum(1024);
-    pub const CU_GRAPH_DEBUG_DOT_FLAGS_MEM_ALLOC_NODE_PARAMS: CUgraphDebugDot_flags_enum =
-        CUgraphDebugDot_flags_enum(2048);
-    pub const CU_GRAPH_DEBUG_DOT_FLAGS_MEM_FREE_NODE_PARAMS: CUgraphDebugDot_flags_enum =
-        CUgraphDebugDot_flags_enum(4096);
-    pub const CU_GRAPH_DEBUG_DOT_FLAGS_BATCH_MEM_OP_NODE_PARAMS: CUgraphDebugDot_flags_enum =
-        CUgraphDebugDot_flags_enum(8192);
-    pub const CU_GRAPH_DEBUG_DOT_FLAGS_EXTRA_TOPO_INFO: CUgraphDebugDot_flags_enum =
-        CUgraphDebugDot_flags_enum(16384);
-    pub const CU_GRAPH_DEBUG_DOT_FLAGS_CONDITIONAL_NODE_PARAMS: CUgraphDebugDot_flags_enum =
-        CUgraphDebugDot_flags_enum(32768);
+    pub const CU_GRAPH_DEBUG_DOT_FLAGS_VERBOSE: CUgraphDebugDot_flags_enum = CUgraphDebugDot_flags_enum(1);
+    pub const CU_GRAPH_DEBUG_DOT_FLAGS_RUNTIME_TYPES: CUgraphDebugDot_flags_enum = CUgraphDebugDot_flags_enum(2);
+    pub const CU_GRAPH_DEBUG_DOT_FLAGS_KERNEL_NODE_PARAMS: CUgraphDebugDot_flags_enum = CUgraphDebugDot_flags_enum(4);
+    pub const CU_GRAPH_DEBUG_DOT_FLAGS_MEMCPY_NODE_PARAMS: CUgraphDebugDot_flags_enum = CUgraphDebugDot_flags_enum(8);
+    pub const CU_GRAPH_DEBUG_DOT_FLAGS_MEMSET_NODE_PARAMS: CUgraphDebugDot_flags_enum = CUgraphDebugDot_flags_enum(16);
+    pub const CU_GRAPH_DEBUG_DOT_FLAGS_HOST_NODE_PARAMS: CUgraphDebugDot_flags_enum = CUgraphDebugDot_flags_enum(32);
+    pub const CU_GRAPH_DEBUG_DOT_FLAGS_EVENT_NODE_PARAMS: CUgraphDebugDot_flags_enum = CUgraphDebugDot_flags_enum(64);
+    pub const CU_GRAPH_DEBUG_DOT_FLAGS_EXT_SEMAS_SIGNAL_NODE_PARAMS: CUgraphDebugDot_flags_enum = CUgraphDebugDot_flags_enum(128);
+    pub const CU_GRAPH_DEBUG_DOT_FLAGS_EXT_SEMAS_WAIT_NODE_PARAMS: CUgraphDebugDot_flags_enum = CUgraphDebugDot_flags_enum(256);
+    pub const CU_GRAPH_DEBUG_DOT_FLAGS_KERNEL_NODE_ATTRIBUTES: CUgraphDebugDot_flags_enum = CUgraphDebugDot_flags_enum(512);
+    pub const CU_GRAPH_DEBUG_DOT_FLAGS_HANDLES: CUgraphDebugDot_flags_enum = CUgraphDebugDot_flags_enum(1024);
+    pub const CU_GRAPH_DEBUG_DOT_FLAGS_MEM_ALLOC_NODE_PARAMS: CUgraphDebugDot_flags_enum = CUgraphDebugDot_flags_enum(2048);
+    pub const CU_GRAPH_DEBUG_DOT_FLAGS_MEM_FREE_NODE_PARAMS: CUgraphDebugDot_flags_enum = CUgraphDebugDot_flags_enum(4096);
+    pub const CU_GRAPH_DEBUG_DOT_FLAGS_BATCH_MEM_OP_NODE_PARAMS: CUgraphDebugDot_flags_enum = CUgraphDebugDot_flags_enum(8192);
+    pub const CU_GRAPH_DEBUG_DOT_FLAGS_EXTRA_TOPO_INFO: CUgraphDebugDot_flags_enum = CUgraphDebugDot_flags_enum(16384);
+    pub const CU_GRAPH_DEBUG_DOT_FLAGS_CONDITIONAL_NODE_PARAMS: CUgraphDebugDot_flags_enum = CUgraphDebugDot_flags_enum(32768);
 }
 #[repr(transparent)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct CUgraphDebugDot_flags_enum(pub ::core::ffi::c_uint);
 pub use self::CUgraphDebugDot_flags_enum as CUgraphDebugDot_flags;
 impl CUuserObject_flags_enum {
-    pub const CU_USER_OBJECT_NO_DESTRUCTOR_SYNC: CUuserObject_flags_enum =
-        CUuserObject_flags_enum(1);
+    pub const CU_USER_OBJECT_NO_DESTRUCTOR_SYNC: CUuserObject_flags_enum = CUuserObject_flags_enum(1);
 }
 #[repr(transparent)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct CUuserObject_flags_enum(pub ::core::ffi::c_uint);
 pub use self::CUuserObject_flags_enum as CUuserObject_flags;
 impl CUuserObjectRetain_flags_enum {
-    pub const CU_GRAPH_USER_OBJECT_MOVE: CUuserObjectRetain_flags_enum =
-        CUuserObjectRetain_flags_enum(1);
+    pub const CU_GRAPH_USER_OBJECT_MOVE: CUuserObjectRetain_flags_enum = CUuserObjectRetain_flags_enum(1);
 }
 #[repr(transparent)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct CUuserObjectRetain_flags_enum(pub ::core::ffi::c_uint);
 pub use self::CUuserObjectRetain_flags_enum as CUuserObjectRetain_flags;
 impl CUgraphInstantiate_flags_enum {
-    pub const CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH: CUgraphInstantiate_flags_enum =
-        CUgraphInstantiate_flags_enum(1);
-    pub const CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD: CUgraphInstantiate_flags_enum =
-        CUgraphInstantiate_flags_enum(2);
-    pub const CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH: CUgraphInstantiate_flags_enum =
-        CUgraphInstantiate_flags_enum(4);
-    pub const CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY: CUgraphInstantiate_flags_enum =
-        CUgraphInstantiate_flags_enum(8);
+    pub const CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH: CUgraphInstantiate_flags_enum = CUgraphInstantiate_flags_enum(1);
+    pub const CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD: CUgraphInstantiate_flags_enum = CUgraphInstantiate_flags_enum(2);
+    pub const CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH: CUgraphInstantiate_flags_enum = CUgraphInstantiate_flags_enum(4);
+    pub const CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY: CUgraphInstantiate_flags_enum = CUgraphInstantiate_flags_enum(8);
 }
 #[repr(transparent)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
@@ -5968,16 +4737,11 @@ pub struct CUcheckpointLockArgs_st {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of CUcheckpointLockArgs_st"]
-        [::core::mem::size_of::<CUcheckpointLockArgs_st>() - 64usize];
-    ["Alignment of CUcheckpointLockArgs_st"]
-        [::core::mem::align_of::<CUcheckpointLockArgs_st>() - 8usize];
-    ["Offset of field: CUcheckpointLockArgs_st::timeoutMs"]
-        [::core::mem::offset_of!(CUcheckpointLockArgs_st, timeoutMs) - 0usize];
-    ["Offset of field: CUcheckpointLockArgs_st::reserved0"]
-        [::core::mem::offset_of!(CUcheckpointLockArgs_st, reserved0) - 4usize];
-    ["Offset of field: CUcheckpointLockArgs_st::reserved1"]
-        [::core::mem::offset_of!(CUcheckpointLockArgs_st, reserved1) - 8usize];
+    ["Size of CUcheckpointLockArgs_st"][::core::mem::size_of::<CUcheckpointLockArgs_st>() - 64usize];
+    ["Alignment of CUcheckpointLockArgs_st"][::core::mem::align_of::<CUcheckpointLockArgs_st>() - 8usize];
+    ["Offset of field: CUcheckpointLockArgs_st::timeoutMs"][::core::mem::offset_of!(CUcheckpointLockArgs_st, timeoutMs) - 0usize];
+    ["Offset of field: CUcheckpointLockArgs_st::reserved0"][::core::mem::offset_of!(CUcheckpointLockArgs_st, reserved0) - 4usize];
+    ["Offset of field: CUcheckpointLockArgs_st::reserved1"][::core::mem::offset_of!(CUcheckpointLockArgs_st, reserved1) - 8usize];
 };
 pub type CUcheckpointLockArgs = CUcheckpointLockArgs_st;
 #[repr(C)]
@@ -5987,12 +4751,9 @@ pub struct CUcheckpointCheckpointArgs_st {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of CUcheckpointCheckpointArgs_st"]
-        [::core::mem::size_of::<CUcheckpointCheckpointArgs_st>() - 64usize];
-    ["Alignment of CUcheckpointCheckpointArgs_st"]
-        [::core::mem::align_of::<CUcheckpointCheckpointArgs_st>() - 8usize];
-    ["Offset of field: CUcheckpointCheckpointArgs_st::reserved"]
-        [::core::mem::offset_of!(CUcheckpointCheckpointArgs_st, reserved) - 0usize];
+    ["Size of CUcheckpointCheckpointArgs_st"][::core::mem::size_of::<CUcheckpointCheckpointArgs_st>() - 64usize];
+    ["Alignment of CUcheckpointCheckpointArgs_st"][::core::mem::align_of::<CUcheckpointCheckpointArgs_st>() - 8usize];
+    ["Offset of field: CUcheckpointCheckpointArgs_st::reserved"][::core::mem::offset_of!(CUcheckpointCheckpointArgs_st, reserved) - 0usize];
 };
 pub type CUcheckpointCheckpointArgs = CUcheckpointCheckpointArgs_st;
 #[repr(C)]
@@ -6004,12 +4765,9 @@ pub struct CUcheckpointGpuPair_st {
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of CUcheckpointGpuPair_st"][::core::mem::size_of::<CUcheckpointGpuPair_st>() - 32usize];
-    ["Alignment of CUcheckpointGpuPair_st"]
-        [::core::mem::align_of::<CUcheckpointGpuPair_st>() - 1usize];
-    ["Offset of field: CUcheckpointGpuPair_st::oldUuid"]
-        [::core::mem::offset_of!(CUcheckpointGpuPair_st, oldUuid) - 0usize];
-    ["Offset of field: CUcheckpointGpuPair_st::newUuid"]
-        [::core::mem::offset_of!(CUcheckpointGpuPair_st, newUuid) - 16usize];
+    ["Alignment of CUcheckpointGpuPair_st"][::core::mem::align_of::<CUcheckpointGpuPair_st>() - 1usize];
+    ["Offset of field: CUcheckpointGpuPair_st::oldUuid"][::core::mem::offset_of!(CUcheckpointGpuPair_st, oldUuid) - 0usize];
+    ["Offset of field: CUcheckpointGpuPair_st::newUuid"][::core::mem::offset_of!(CUcheckpointGpuPair_st, newUuid) - 16usize];
 };
 pub type CUcheckpointGpuPair = CUcheckpointGpuPair_st;
 #[repr(C)]
@@ -6022,18 +4780,12 @@ pub struct CUcheckpointRestoreArgs_st {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of CUcheckpointRestoreArgs_st"]
-        [::core::mem::size_of::<CUcheckpointRestoreArgs_st>() - 64usize];
-    ["Alignment of CUcheckpointRestoreArgs_st"]
-        [::core::mem::align_of::<CUcheckpointRestoreArgs_st>() - 8usize];
-    ["Offset of field: CUcheckpointRestoreArgs_st::gpuPairs"]
-        [::core::mem::offset_of!(CUcheckpointRestoreArgs_st, gpuPairs) - 0usize];
-    ["Offset of field: CUcheckpointRestoreArgs_st::gpuPairsCount"]
-        [::core::mem::offset_of!(CUcheckpointRestoreArgs_st, gpuPairsCount) - 8usize];
-    ["Offset of field: CUcheckpointRestoreArgs_st::reserved"]
-        [::core::mem::offset_of!(CUcheckpointRestoreArgs_st, reserved) - 12usize];
-    ["Offset of field: CUcheckpointRestoreArgs_st::reserved1"]
-        [::core::mem::offset_of!(CUcheckpointRestoreArgs_st, reserved1) - 56usize];
+    ["Size of CUcheckpointRestoreArgs_st"][::core::mem::size_of::<CUcheckpointRestoreArgs_st>() - 64usize];
+    ["Alignment of CUcheckpointRestoreArgs_st"][::core::mem::align_of::<CUcheckpointRestoreArgs_st>() - 8usize];
+    ["Offset of field: CUcheckpointRestoreArgs_st::gpuPairs"][::core::mem::offset_of!(CUcheckpointRestoreArgs_st, gpuPairs) - 0usize];
+    ["Offset of field: CUcheckpointRestoreArgs_st::gpuPairsCount"][::core::mem::offset_of!(CUcheckpointRestoreArgs_st, gpuPairsCount) - 8usize];
+    ["Offset of field: CUcheckpointRestoreArgs_st::reserved"][::core::mem::offset_of!(CUcheckpointRestoreArgs_st, reserved) - 12usize];
+    ["Offset of field: CUcheckpointRestoreArgs_st::reserved1"][::core::mem::offset_of!(CUcheckpointRestoreArgs_st, reserved1) - 56usize];
 };
 impl Default for CUcheckpointRestoreArgs_st {
     fn default() -> Self {
@@ -6052,12 +4804,9 @@ pub struct CUcheckpointUnlockArgs_st {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of CUcheckpointUnlockArgs_st"]
-        [::core::mem::size_of::<CUcheckpointUnlockArgs_st>() - 64usize];
-    ["Alignment of CUcheckpointUnlockArgs_st"]
-        [::core::mem::align_of::<CUcheckpointUnlockArgs_st>() - 8usize];
-    ["Offset of field: CUcheckpointUnlockArgs_st::reserved"]
-        [::core::mem::offset_of!(CUcheckpointUnlockArgs_st, reserved) - 0usize];
+    ["Size of CUcheckpointUnlockArgs_st"][::core::mem::size_of::<CUcheckpointUnlockArgs_st>() - 64usize];
+    ["Alignment of CUcheckpointUnlockArgs_st"][::core::mem::align_of::<CUcheckpointUnlockArgs_st>() - 8usize];
+    ["Offset of field: CUcheckpointUnlockArgs_st::reserved"][::core::mem::offset_of!(CUcheckpointUnlockArgs_st, reserved) - 0usize];
 };
 pub type CUcheckpointUnlockArgs = CUcheckpointUnlockArgs_st;
 impl CUmoduleLoadingMode_enum {
@@ -6069,14 +4818,10 @@ impl CUmoduleLoadingMode_enum {
 pub struct CUmoduleLoadingMode_enum(pub ::core::ffi::c_uint);
 pub use self::CUmoduleLoadingMode_enum as CUmoduleLoadingMode;
 impl CUmemDecompressAlgorithm_enum {
-    pub const CU_MEM_DECOMPRESS_UNSUPPORTED: CUmemDecompressAlgorithm_enum =
-        CUmemDecompressAlgorithm_enum(0);
-    pub const CU_MEM_DECOMPRESS_ALGORITHM_DEFLATE: CUmemDecompressAlgorithm_enum =
-        CUmemDecompressAlgorithm_enum(1);
-    pub const CU_MEM_DECOMPRESS_ALGORITHM_SNAPPY: CUmemDecompressAlgorithm_enum =
-        CUmemDecompressAlgorithm_enum(2);
-    pub const CU_MEM_DECOMPRESS_ALGORITHM_LZ4: CUmemDecompressAlgorithm_enum =
-        CUmemDecompressAlgorithm_enum(4);
+    pub const CU_MEM_DECOMPRESS_UNSUPPORTED: CUmemDecompressAlgorithm_enum = CUmemDecompressAlgorithm_enum(0);
+    pub const CU_MEM_DECOMPRESS_ALGORITHM_DEFLATE: CUmemDecompressAlgorithm_enum = CUmemDecompressAlgorithm_enum(1);
+    pub const CU_MEM_DECOMPRESS_ALGORITHM_SNAPPY: CUmemDecompressAlgorithm_enum = CUmemDecompressAlgorithm_enum(2);
+    pub const CU_MEM_DECOMPRESS_ALGORITHM_LZ4: CUmemDecompressAlgorithm_enum = CUmemDecompressAlgorithm_enum(4);
 }
 #[repr(transparent)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
@@ -6095,24 +4840,15 @@ pub struct CUmemDecompressParams_st {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of CUmemDecompressParams_st"]
-        [::core::mem::size_of::<CUmemDecompressParams_st>() - 64usize];
-    ["Alignment of CUmemDecompressParams_st"]
-        [::core::mem::align_of::<CUmemDecompressParams_st>() - 8usize];
-    ["Offset of field: CUmemDecompressParams_st::srcNumBytes"]
-        [::core::mem::offset_of!(CUmemDecompressParams_st, srcNumBytes) - 0usize];
-    ["Offset of field: CUmemDecompressParams_st::dstNumBytes"]
-        [::core::mem::offset_of!(CUmemDecompressParams_st, dstNumBytes) - 8usize];
-    ["Offset of field: CUmemDecompressParams_st::dstActBytes"]
-        [::core::mem::offset_of!(CUmemDecompressParams_st, dstActBytes) - 16usize];
-    ["Offset of field: CUmemDecompressParams_st::src"]
-        [::core::mem::offset_of!(CUmemDecompressParams_st, src) - 24usize];
-    ["Offset of field: CUmemDecompressParams_st::dst"]
-        [::core::mem::offset_of!(CUmemDecompressParams_st, dst) - 32usize];
-    ["Offset of field: CUmemDecompressParams_st::algo"]
-        [::core::mem::offset_of!(CUmemDecompressParams_st, algo) - 40usize];
-    ["Offset of field: CUmemDecompressParams_st::padding"]
-        [::core::mem::offset_of!(CUmemDecompressParams_st, padding) - 44usize];
+    ["Size of CUmemDecompressParams_st"][::core::mem::size_of::<CUmemDecompressParams_st>() - 64usize];
+    ["Alignment of CUmemDecompressParams_st"][::core::mem::align_of::<CUmemDecompressParams_st>() - 8usize];
+    ["Offset of field: CUmemDecompressParams_st::srcNumBytes"][::core::mem::offset_of!(CUmemDecompressParams_st, srcNumBytes) - 0usize];
+    ["Offset of field: CUmemDecompressParams_st::dstNumBytes"][::core::mem::offset_of!(CUmemDecompressParams_st, dstNumBytes) - 8usize];
+    ["Offset of field: CUmemDecompressParams_st::dstActBytes"][::core::mem::offset_of!(CUmemDecompressParams_st, dstActBytes) - 16usize];
+    ["Offset of field: CUmemDecompressParams_st::src"][::core::mem::offset_of!(CUmemDecompressParams_st, src) - 24usize];
+    ["Offset of field: CUmemDecompressParams_st::dst"][::core::mem::offset_of!(CUmemDecompressParams_st, dst) - 32usize];
+    ["Offset of field: CUmemDecompressParams_st::algo"][::core::mem::offset_of!(CUmemDecompressParams_st, algo) - 40usize];
+    ["Offset of field: CUmemDecompressParams_st::padding"][::core::mem::offset_of!(CUmemDecompressParams_st, padding) - 44usize];
 };
 impl Default for CUmemDecompressParams_st {
     fn default() -> Self {
@@ -6125,12 +4861,9 @@ impl Default for CUmemDecompressParams_st {
 }
 pub type CUmemDecompressParams = CUmemDecompressParams_st;
 impl CUfunctionLoadingState_enum {
-    pub const CU_FUNCTION_LOADING_STATE_UNLOADED: CUfunctionLoadingState_enum =
-        CUfunctionLoadingState_enum(0);
-    pub const CU_FUNCTION_LOADING_STATE_LOADED: CUfunctionLoadingState_enum =
-        CUfunctionLoadingState_enum(1);
-    pub const CU_FUNCTION_LOADING_STATE_MAX: CUfunctionLoadingState_enum =
-        CUfunctionLoadingState_enum(2);
+    pub const CU_FUNCTION_LOADING_STATE_UNLOADED: CUfunctionLoadingState_enum = CUfunctionLoadingState_enum(0);
+    pub const CU_FUNCTION_LOADING_STATE_LOADED: CUfunctionLoadingState_enum = CUfunctionLoadingState_enum(1);
+    pub const CU_FUNCTION_LOADING_STATE_MAX: CUfunctionLoadingState_enum = CUfunctionLoadingState_enum(2);
 }
 #[repr(transparent)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
@@ -6152,19 +4885,13 @@ pub struct CUcoredumpSettings_enum(pub ::core::ffi::c_uint);
 pub use self::CUcoredumpSettings_enum as CUcoredumpSettings;
 impl CUCoredumpGenerationFlags {
     pub const CU_COREDUMP_DEFAULT_FLAGS: CUCoredumpGenerationFlags = CUCoredumpGenerationFlags(0);
-    pub const CU_COREDUMP_SKIP_NONRELOCATED_ELF_IMAGES: CUCoredumpGenerationFlags =
-        CUCoredumpGenerationFlags(1);
-    pub const CU_COREDUMP_SKIP_GLOBAL_MEMORY: CUCoredumpGenerationFlags =
-        CUCoredumpGenerationFlags(2);
-    pub const CU_COREDUMP_SKIP_SHARED_MEMORY: CUCoredumpGenerationFlags =
-        CUCoredumpGenerationFlags(4);
-    pub const CU_COREDUMP_SKIP_LOCAL_MEMORY: CUCoredumpGenerationFlags =
-        CUCoredumpGenerationFlags(8);
+    pub const CU_COREDUMP_SKIP_NONRELOCATED_ELF_IMAGES: CUCoredumpGenerationFlags = CUCoredumpGenerationFlags(1);
+    pub const CU_COREDUMP_SKIP_GLOBAL_MEMORY: CUCoredumpGenerationFlags = CUCoredumpGenerationFlags(2);
+    pub const CU_COREDUMP_SKIP_SHARED_MEMORY: CUCoredumpGenerationFlags = CUCoredumpGenerationFlags(4);
+    pub const CU_COREDUMP_SKIP_LOCAL_MEMORY: CUCoredumpGenerationFlags = CUCoredumpGenerationFlags(8);
     pub const CU_COREDUMP_SKIP_ABORT: CUCoredumpGenerationFlags = CUCoredumpGenerationFlags(16);
-    pub const CU_COREDUMP_SKIP_CONSTBANK_MEMORY: CUCoredumpGenerationFlags =
-        CUCoredumpGenerationFlags(32);
-    pub const CU_COREDUMP_LIGHTWEIGHT_FLAGS: CUCoredumpGenerationFlags =
-        CUCoredumpGenerationFlags(47);
+    pub const CU_COREDUMP_SKIP_CONSTBANK_MEMORY: CUCoredumpGenerationFlags = CUCoredumpGenerationFlags(32);
+    pub const CU_COREDUMP_LIGHTWEIGHT_FLAGS: CUCoredumpGenerationFlags = CUCoredumpGenerationFlags(47);
 }
 #[repr(transparent)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
@@ -6182,10 +4909,8 @@ impl CUgreenCtxCreate_flags {
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct CUgreenCtxCreate_flags(pub ::core::ffi::c_uint);
 impl CUdevSmResourceSplit_flags {
-    pub const CU_DEV_SM_RESOURCE_SPLIT_IGNORE_SM_COSCHEDULING: CUdevSmResourceSplit_flags =
-        CUdevSmResourceSplit_flags(1);
-    pub const CU_DEV_SM_RESOURCE_SPLIT_MAX_POTENTIAL_CLUSTER_SIZE: CUdevSmResourceSplit_flags =
-        CUdevSmResourceSplit_flags(2);
+    pub const CU_DEV_SM_RESOURCE_SPLIT_IGNORE_SM_COSCHEDULING: CUdevSmResourceSplit_flags = CUdevSmResourceSplit_flags(1);
+    pub const CU_DEV_SM_RESOURCE_SPLIT_MAX_POTENTIAL_CLUSTER_SIZE: CUdevSmResourceSplit_flags = CUdevSmResourceSplit_flags(2);
 }
 #[repr(transparent)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
@@ -6209,12 +4934,9 @@ pub struct CUdevSmResource_st {
 const _: () = {
     ["Size of CUdevSmResource_st"][::core::mem::size_of::<CUdevSmResource_st>() - 12usize];
     ["Alignment of CUdevSmResource_st"][::core::mem::align_of::<CUdevSmResource_st>() - 4usize];
-    ["Offset of field: CUdevSmResource_st::smCount"]
-        [::core::mem::offset_of!(CUdevSmResource_st, smCount) - 0usize];
-    ["Offset of field: CUdevSmResource_st::minSmPartitionSize"]
-        [::core::mem::offset_of!(CUdevSmResource_st, minSmPartitionSize) - 4usize];
-    ["Offset of field: CUdevSmResource_st::smCoscheduledAlignment"]
-        [::core::mem::offset_of!(CUdevSmResource_st, smCoscheduledAlignment) - 8usize];
+    ["Offset of field: CUdevSmResource_st::smCount"][::core::mem::offset_of!(CUdevSmResource_st, smCount) - 0usize];
+    ["Offset of field: CUdevSmResource_st::minSmPartitionSize"][::core::mem::offset_of!(CUdevSmResource_st, minSmPartitionSize) - 4usize];
+    ["Offset of field: CUdevSmResource_st::smCoscheduledAlignment"][::core::mem::offset_of!(CUdevSmResource_st, smCoscheduledAlignment) - 8usize];
 };
 pub type CUdevSmResource = CUdevSmResource_st;
 #[repr(C)]
@@ -6232,14 +4954,10 @@ pub union CUdevResource_st__bindgen_ty_1 {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of CUdevResource_st__bindgen_ty_1"]
-        [::core::mem::size_of::<CUdevResource_st__bindgen_ty_1>() - 48usize];
-    ["Alignment of CUdevResource_st__bindgen_ty_1"]
-        [::core::mem::align_of::<CUdevResource_st__bindgen_ty_1>() - 4usize];
-    ["Offset of field: CUdevResource_st__bindgen_ty_1::sm"]
-        [::core::mem::offset_of!(CUdevResource_st__bindgen_ty_1, sm) - 0usize];
-    ["Offset of field: CUdevResource_st__bindgen_ty_1::_oversize"]
-        [::core::mem::offset_of!(CUdevResource_st__bindgen_ty_1, _oversize) - 0usize];
+    ["Size of CUdevResource_st__bindgen_ty_1"][::core::mem::size_of::<CUdevResource_st__bindgen_ty_1>() - 48usize];
+    ["Alignment of CUdevResource_st__bindgen_ty_1"][::core::mem::align_of::<CUdevResource_st__bindgen_ty_1>() - 4usize];
+    ["Offset of field: CUdevResource_st__bindgen_ty_1::sm"][::core::mem::offset_of!(CUdevResource_st__bindgen_ty_1, sm) - 0usize];
+    ["Offset of field: CUdevResource_st__bindgen_ty_1::_oversize"][::core::mem::offset_of!(CUdevResource_st__bindgen_ty_1, _oversize) - 0usize];
 };
 impl Default for CUdevResource_st__bindgen_ty_1 {
     fn default() -> Self {
@@ -6254,10 +4972,8 @@ impl Default for CUdevResource_st__bindgen_ty_1 {
 const _: () = {
     ["Size of CUdevResource_st"][::core::mem::size_of::<CUdevResource_st>() - 144usize];
     ["Alignment of CUdevResource_st"][::core::mem::align_of::<CUdevResource_st>() - 4usize];
-    ["Offset of field: CUdevResource_st::type_"]
-        [::core::mem::offset_of!(CUdevResource_st, type_) - 0usize];
-    ["Offset of field: CUdevResource_st::_internal_padding"]
-        [::core::mem::offset_of!(CUdevResource_st, _internal_padding) - 4usize];
+    ["Offset of field: CUdevResource_st::type_"][::core::mem::offset_of!(CUdevResource_st, type_) - 0usize];
+    ["Offset of field: CUdevResource_st::_internal_padding"][::core::mem::offset_of!(CUdevResource_st, _internal_padding) - 4usize];
 };
 impl Default for CUdevResource_st {
     fn default() -> Self {
@@ -6284,14 +5000,8 @@ pub struct CUlogsCallbackEntry_st {
     _unused: [u8; 0],
 }
 pub type CUlogsCallbackHandle = *mut CUlogsCallbackEntry_st;
-pub type CUlogsCallback = ::core::option::Option<
-    unsafe extern "C" fn(
-        data: *mut ::core::ffi::c_void,
-        logLevel: CUlogLevel,
-        message: *mut ::core::ffi::c_char,
-        length: usize,
-    ),
->;
+pub type CUlogsCallback =
+    ::core::option::Option<unsafe extern "C" fn(data: *mut ::core::ffi::c_void, logLevel: CUlogLevel, message: *mut ::core::ffi::c_char, length: usize)>;
 pub type CUlogIterator = ::core::ffi::c_uint;
 pub type CUdeviceptr_v1 = ::core::ffi::c_uint;
 #[repr(C)]
@@ -6318,38 +5028,22 @@ pub struct CUDA_MEMCPY2D_v1_st {
 const _: () = {
     ["Size of CUDA_MEMCPY2D_v1_st"][::core::mem::size_of::<CUDA_MEMCPY2D_v1_st>() - 96usize];
     ["Alignment of CUDA_MEMCPY2D_v1_st"][::core::mem::align_of::<CUDA_MEMCPY2D_v1_st>() - 8usize];
-    ["Offset of field: CUDA_MEMCPY2D_v1_st::srcXInBytes"]
-        [::core::mem::offset_of!(CUDA_MEMCPY2D_v1_st, srcXInBytes) - 0usize];
-    ["Offset of field: CUDA_MEMCPY2D_v1_st::srcY"]
-        [::core::mem::offset_of!(CUDA_MEMCPY2D_v1_st, srcY) - 4usize];
-    ["Offset of field: CUDA_MEMCPY2D_v1_st::srcMemoryType"]
-        [::core::mem::offset_of!(CUDA_MEMCPY2D_v1_st, srcMemoryType) - 8usize];
-    ["Offset of field: CUDA_MEMCPY2D_v1_st::srcHost"]
-        [::core::mem::offset_of!(CUDA_MEMCPY2D_v1_st, srcHost) - 16usize];
-    ["Offset of field: CUDA_MEMCPY2D_v1_st::srcDevice"]
-        [::core::mem::offset_of!(CUDA_MEMCPY2D_v1_st, srcDevice) - 24usize];
-    ["Offset of field: CUDA_MEMCPY2D_v1_st::srcArray"]
-        [::core::mem::offset_of!(CUDA_MEMCPY2D_v1_st, srcArray) - 32usize];
-    ["Offset of field: CUDA_MEMCPY2D_v1_st::srcPitch"]
-        [::core::mem::offset_of!(CUDA_MEMCPY2D_v1_st, srcPitch) - 40usize];
-    ["Offset of field: CUDA_MEMCPY2D_v1_st::dstXInBytes"]
-        [::core::mem::offset_of!(CUDA_MEMCPY2D_v1_st, dstXInBytes) - 44usize];
-    ["Offset of field: CUDA_MEMCPY2D_v1_st::dstY"]
-        [::core::mem::offset_of!(CUDA_MEMCPY2D_v1_st, dstY) - 48usize];
-    ["Offset of field: CUDA_MEMCPY2D_v1_st::dstMemoryType"]
-        [::core::mem::offset_of!(CUDA_MEMCPY2D_v1_st, dstMemoryType) - 52usize];
-    ["Offset of field: CUDA_MEMCPY2D_v1_st::dstHost"]
-        [::core::mem::offset_of!(CUDA_MEMCPY2D_v1_st, dstHost) - 56usize];
-    ["Offset of field: CUDA_MEMCPY2D_v1_st::dstDevice"]
-        [::core::mem::offset_of!(CUDA_MEMCPY2D_v1_st, dstDevice) - 64usize];
-    ["Offset of field: CUDA_MEMCPY2D_v1_st::dstArray"]
-        [::core::mem::offset_of!(CUDA_MEMCPY2D_v1_st, dstArray) - 72usize];
-    ["Offset of field: CUDA_MEMCPY2D_v1_st::dstPitch"]
-        [::core::mem::offset_of!(CUDA_MEMCPY2D_v1_st, dstPitch) - 80usize];
-    ["Offset of field: CUDA_MEMCPY2D_v1_st::WidthInBytes"]
-        [::core::mem::offset_of!(CUDA_MEMCPY2D_v1_st, WidthInBytes) - 84usize];
-    ["Offset of field: CUDA_MEMCPY2D_v1_st::Height"]
-        [::core::mem::offset_of!(CUDA_MEMCPY2D_v1_st, Height) - 88usize];
+    ["Offset of field: CUDA_MEMCPY2D_v1_st::srcXInBytes"][::core::mem::offset_of!(CUDA_MEMCPY2D_v1_st, srcXInBytes) - 0usize];
+    ["Offset of field: CUDA_MEMCPY2D_v1_st::srcY"][::core::mem::offset_of!(CUDA_MEMCPY2D_v1_st, srcY) - 4usize];
+    ["Offset of field: CUDA_MEMCPY2D_v1_st::srcMemoryType"][::core::mem::offset_of!(CUDA_MEMCPY2D_v1_st, srcMemoryType) - 8usize];
+    ["Offset of field: CUDA_MEMCPY2D_v1_st::srcHost"][::core::mem::offset_of!(CUDA_MEMCPY2D_v1_st, srcHost) - 16usize];
+    ["Offset of field: CUDA_MEMCPY2D_v1_st::srcDevice"][::core::mem::offset_of!(CUDA_MEMCPY2D_v1_st, srcDevice) - 24usize];
+    ["Offset of field: CUDA_MEMCPY2D_v1_st::srcArray"][::core::mem::offset_of!(CUDA_MEMCPY2D_v1_st, srcArray) - 32usize];
+    ["Offset of field: CUDA_MEMCPY2D_v1_st::srcPitch"][::core::mem::offset_of!(CUDA_MEMCPY2D_v1_st, srcPitch) - 40usize];
+    ["Offset of field: CUDA_MEMCPY2D_v1_st::dstXInBytes"][::core::mem::offset_of!(CUDA_MEMCPY2D_v1_st, dstXInBytes) - 44usize];
+    ["Offset of field: CUDA_MEMCPY2D_v1_st::dstY"][::core::mem::offset_of!(CUDA_MEMCPY2D_v1_st, dstY) - 48usize];
+    ["Offset of field: CUDA_MEMCPY2D_v1_st::dstMemoryType"][::core::mem::offset_of!(CUDA_MEMCPY2D_v1_st, dstMemoryType) - 52usize];
+    ["Offset of field: CUDA_MEMCPY2D_v1_st::dstHost"][::core::mem::offset_of!(CUDA_MEMCPY2D_v1_st, dstHost) - 56usize];
+    ["Offset of field: CUDA_MEMCPY2D_v1_st::dstDevice"][::core::mem::offset_of!(CUDA_MEMCPY2D_v1_st, dstDevice) - 64usize];
+    ["Offset of field: CUDA_MEMCPY2D_v1_st::dstArray"][::core::mem::offset_of!(CUDA_MEMCPY2D_v1_st, dstArray) - 72usize];
+    ["Offset of field: CUDA_MEMCPY2D_v1_st::dstPitch"][::core::mem::offset_of!(CUDA_MEMCPY2D_v1_st, dstPitch) - 80usize];
+    ["Offset of field: CUDA_MEMCPY2D_v1_st::WidthInBytes"][::core::mem::offset_of!(CUDA_MEMCPY2D_v1_st, WidthInBytes) - 84usize];
+    ["Offset of field: CUDA_MEMCPY2D_v1_st::Height"][::core::mem::offset_of!(CUDA_MEMCPY2D_v1_st, Height) - 88usize];
 };
 impl Default for CUDA_MEMCPY2D_v1_st {
     fn default() -> Self {
@@ -6394,56 +5088,31 @@ pub struct CUDA_MEMCPY3D_v1_st {
 const _: () = {
     ["Size of CUDA_MEMCPY3D_v1_st"][::core::mem::size_of::<CUDA_MEMCPY3D_v1_st>() - 144usize];
     ["Alignment of CUDA_MEMCPY3D_v1_st"][::core::mem::align_of::<CUDA_MEMCPY3D_v1_st>() - 8usize];
-    ["Offset of field: CUDA_MEMCPY3D_v1_st::srcXInBytes"]
-        [::core::mem::offset_of!(CUDA_MEMCPY3D_v1_st, srcXInBytes) - 0usize];
-    ["Offset of field: CUDA_MEMCPY3D_v1_st::srcY"]
-        [::core::mem::offset_of!(CUDA_MEMCPY3D_v1_st, srcY) - 4usize];
-    ["Offset of field: CUDA_MEMCPY3D_v1_st::srcZ"]
-        [::core::mem::offset_of!(CUDA_MEMCPY3D_v1_st, srcZ) - 8usize];
-    ["Offset of field: CUDA_MEMCPY3D_v1_st::srcLOD"]
-        [::core::mem::offset_of!(CUDA_MEMCPY3D_v1_st, srcLOD) - 12usize];
-    ["Offset of field: CUDA_MEMCPY3D_v1_st::srcMemoryType"]
-        [::core::mem::offset_of!(CUDA_MEMCPY3D_v1_st, srcMemoryType) - 16usize];
-    ["Offset of field: CUDA_MEMCPY3D_v1_st::srcHost"]
-        [::core::mem::offset_of!(CUDA_MEMCPY3D_v1_st, srcHost) - 24usize];
-    ["Offset of field: CUDA_MEMCPY3D_v1_st::srcDevice"]
-        [::core::mem::offset_of!(CUDA_MEMCPY3D_v1_st, srcDevice) - 32usize];
-    ["Offset of field: CUDA_MEMCPY3D_v1_st::srcArray"]
-        [::core::mem::offset_of!(CUDA_MEMCPY3D_v1_st, srcArray) - 40usize];
-    ["Offset of field: CUDA_MEMCPY3D_v1_st::reserved0"]
-        [::core::mem::offset_of!(CUDA_MEMCPY3D_v1_st, reserved0) - 48usize];
-    ["Offset of field: CUDA_MEMCPY3D_v1_st::srcPitch"]
-        [::core::mem::offset_of!(CUDA_MEMCPY3D_v1_st, srcPitch) - 56usize];
-    ["Offset of field: CUDA_MEMCPY3D_v1_st::srcHeight"]
-        [::core::mem::offset_of!(CUDA_MEMCPY3D_v1_st, srcHeight) - 60usize];
-    ["Offset of field: CUDA_MEMCPY3D_v1_st::dstXInBytes"]
-        [::core::mem::offset_of!(CUDA_MEMCPY3D_v1_st, dstXInBytes) - 64usize];
-    ["Offset of field: CUDA_MEMCPY3D_v1_st::dstY"]
-        [::core::mem::offset_of!(CUDA_MEMCPY3D_v1_st, dstY) - 68usize];
-    ["Offset of field: CUDA_MEMCPY3D_v1_st::dstZ"]
-        [::core::mem::offset_of!(CUDA_MEMCPY3D_v1_st, dstZ) - 72usize];
-    ["Offset of field: CUDA_MEMCPY3D_v1_st::dstLOD"]
-        [::core::mem::offset_of!(CUDA_MEMCPY3D_v1_st, dstLOD) - 76usize];
-    ["Offset of field: CUDA_MEMCPY3D_v1_st::dstMemoryType"]
-        [::core::mem::offset_of!(CUDA_MEMCPY3D_v1_st, dstMemoryType) - 80usize];
-    ["Offset of field: CUDA_MEMCPY3D_v1_st::dstHost"]
-        [::core::mem::offset_of!(CUDA_MEMCPY3D_v1_st, dstHost) - 88usize];
-    ["Offset of field: CUDA_MEMCPY3D_v1_st::dstDevice"]
-        [::core::mem::offset_of!(CUDA_MEMCPY3D_v1_st, dstDevice) - 96usize];
-    ["Offset of field: CUDA_MEMCPY3D_v1_st::dstArray"]
-        [::core::mem::offset_of!(CUDA_MEMCPY3D_v1_st, dstArray) - 104usize];
-    ["Offset of field: CUDA_MEMCPY3D_v1_st::reserved1"]
-        [::core::mem::offset_of!(CUDA_MEMCPY3D_v1_st, reserved1) - 112usize];
-    ["Offset of field: CUDA_MEMCPY3D_v1_st::dstPitch"]
-        [::core::mem::offset_of!(CUDA_MEMCPY3D_v1_st, dstPitch) - 120usize];
-    ["Offset of field: CUDA_MEMCPY3D_v1_st::dstHeight"]
-        [::core::mem::offset_of!(CUDA_MEMCPY3D_v1_st, dstHeight) - 124usize];
-    ["Offset of field: CUDA_MEMCPY3D_v1_st::WidthInBytes"]
-        [::core::mem::offset_of!(CUDA_MEMCPY3D_v1_st, WidthInBytes) - 128usize];
-    ["Offset of field: CUDA_MEMCPY3D_v1_st::Height"]
-        [::core::mem::offset_of!(CUDA_MEMCPY3D_v1_st, Height) - 132usize];
-    ["Offset of field: CUDA_MEMCPY3D_v1_st::Depth"]
-        [::core::mem::offset_of!(CUDA_MEMCPY3D_v1_st, Depth) - 136usize];
+    ["Offset of field: CUDA_MEMCPY3D_v1_st::srcXInBytes"][::core::mem::offset_of!(CUDA_MEMCPY3D_v1_st, srcXInBytes) - 0usize];
+    ["Offset of field: CUDA_MEMCPY3D_v1_st::srcY"][::core::mem::offset_of!(CUDA_MEMCPY3D_v1_st, srcY) - 4usize];
+    ["Offset of field: CUDA_MEMCPY3D_v1_st::srcZ"][::core::mem::offset_of!(CUDA_MEMCPY3D_v1_st, srcZ) - 8usize];
+    ["Offset of field: CUDA_MEMCPY3D_v1_st::srcLOD"][::core::mem::offset_of!(CUDA_MEMCPY3D_v1_st, srcLOD) - 12usize];
+    ["Offset of field: CUDA_MEMCPY3D_v1_st::srcMemoryType"][::core::mem::offset_of!(CUDA_MEMCPY3D_v1_st, srcMemoryType) - 16usize];
+    ["Offset of field: CUDA_MEMCPY3D_v1_st::srcHost"][::core::mem::offset_of!(CUDA_MEMCPY3D_v1_st, srcHost) - 24usize];
+    ["Offset of field: CUDA_MEMCPY3D_v1_st::srcDevice"][::core::mem::offset_of!(CUDA_MEMCPY3D_v1_st, srcDevice) - 32usize];
+    ["Offset of field: CUDA_MEMCPY3D_v1_st::srcArray"][::core::mem::offset_of!(CUDA_MEMCPY3D_v1_st, srcArray) - 40usize];
+    ["Offset of field: CUDA_MEMCPY3D_v1_st::reserved0"][::core::mem::offset_of!(CUDA_MEMCPY3D_v1_st, reserved0) - 48usize];
+    ["Offset of field: CUDA_MEMCPY3D_v1_st::srcPitch"][::core::mem::offset_of!(CUDA_MEMCPY3D_v1_st, srcPitch) - 56usize];
+    ["Offset of field: CUDA_MEMCPY3D_v1_st::srcHeight"][::core::mem::offset_of!(CUDA_MEMCPY3D_v1_st, srcHeight) - 60usize];
+    ["Offset of field: CUDA_MEMCPY3D_v1_st::dstXInBytes"][::core::mem::offset_of!(CUDA_MEMCPY3D_v1_st, dstXInBytes) - 64usize];
+    ["Offset of field: CUDA_MEMCPY3D_v1_st::dstY"][::core::mem::offset_of!(CUDA_MEMCPY3D_v1_st, dstY) - 68usize];
+    ["Offset of field: CUDA_MEMCPY3D_v1_st::dstZ"][::core::mem::offset_of!(CUDA_MEMCPY3D_v1_st, dstZ) - 72usize];
+    ["Offset of field: CUDA_MEMCPY3D_v1_st::dstLOD"][::core::mem::offset_of!(CUDA_MEMCPY3D_v1_st, dstLOD) - 76usize];
+    ["Offset of field: CUDA_MEMCPY3D_v1_st::dstMemoryType"][::core::mem::offset_of!(CUDA_MEMCPY3D_v1_st, dstMemoryType) - 80usize];
+    ["Offset of field: CUDA_MEMCPY3D_v1_st::dstHost"][::core::mem::offset_of!(CUDA_MEMCPY3D_v1_st, dstHost) - 88usize];
+    ["Offset of field: CUDA_MEMCPY3D_v1_st::dstDevice"][::core::mem::offset_of!(CUDA_MEMCPY3D_v1_st, dstDevice) - 96usize];
+    ["Offset of field: CUDA_MEMCPY3D_v1_st::dstArray"][::core::mem::offset_of!(CUDA_MEMCPY3D_v1_st, dstArray) - 104usize];
+    ["Offset of field: CUDA_MEMCPY3D_v1_st::reserved1"][::core::mem::offset_of!(CUDA_MEMCPY3D_v1_st, reserved1) - 112usize];
+    ["Offset of field: CUDA_MEMCPY3D_v1_st::dstPitch"][::core::mem::offset_of!(CUDA_MEMCPY3D_v1_st, dstPitch) - 120usize];
+    ["Offset of field: CUDA_MEMCPY3D_v1_st::dstHeight"][::core::mem::offset_of!(CUDA_MEMCPY3D_v1_st, dstHeight) - 124usize];
+    ["Offset of field: CUDA_MEMCPY3D_v1_st::WidthInBytes"][::core::mem::offset_of!(CUDA_MEMCPY3D_v1_st, WidthInBytes) - 128usize];
+    ["Offset of field: CUDA_MEMCPY3D_v1_st::Height"][::core::mem::offset_of!(CUDA_MEMCPY3D_v1_st, Height) - 132usize];
+    ["Offset of field: CUDA_MEMCPY3D_v1_st::Depth"][::core::mem::offset_of!(CUDA_MEMCPY3D_v1_st, Depth) - 136usize];
 };
 impl Default for CUDA_MEMCPY3D_v1_st {
     fn default() -> Self {
@@ -6465,18 +5134,12 @@ pub struct CUDA_ARRAY_DESCRIPTOR_v1_st {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of CUDA_ARRAY_DESCRIPTOR_v1_st"]
-        [::core::mem::size_of::<CUDA_ARRAY_DESCRIPTOR_v1_st>() - 16usize];
-    ["Alignment of CUDA_ARRAY_DESCRIPTOR_v1_st"]
-        [::core::mem::align_of::<CUDA_ARRAY_DESCRIPTOR_v1_st>() - 4usize];
-    ["Offset of field: CUDA_ARRAY_DESCRIPTOR_v1_st::Width"]
-        [::core::mem::offset_of!(CUDA_ARRAY_DESCRIPTOR_v1_st, Width) - 0usize];
-    ["Offset of field: CUDA_ARRAY_DESCRIPTOR_v1_st::Height"]
-        [::core::mem::offset_of!(CUDA_ARRAY_DESCRIPTOR_v1_st, Height) - 4usize];
-    ["Offset of field: CUDA_ARRAY_DESCRIPTOR_v1_st::Format"]
-        [::core::mem::offset_of!(CUDA_ARRAY_DESCRIPTOR_v1_st, Format) - 8usize];
-    ["Offset of field: CUDA_ARRAY_DESCRIPTOR_v1_st::NumChannels"]
-        [::core::mem::offset_of!(CUDA_ARRAY_DESCRIPTOR_v1_st, NumChannels) - 12usize];
+    ["Size of CUDA_ARRAY_DESCRIPTOR_v1_st"][::core::mem::size_of::<CUDA_ARRAY_DESCRIPTOR_v1_st>() - 16usize];
+    ["Alignment of CUDA_ARRAY_DESCRIPTOR_v1_st"][::core::mem::align_of::<CUDA_ARRAY_DESCRIPTOR_v1_st>() - 4usize];
+    ["Offset of field: CUDA_ARRAY_DESCRIPTOR_v1_st::Width"][::core::mem::offset_of!(CUDA_ARRAY_DESCRIPTOR_v1_st, Width) - 0usize];
+    ["Offset of field: CUDA_ARRAY_DESCRIPTOR_v1_st::Height"][::core::mem::offset_of!(CUDA_ARRAY_DESCRIPTOR_v1_st, Height) - 4usize];
+    ["Offset of field: CUDA_ARRAY_DESCRIPTOR_v1_st::Format"][::core::mem::offset_of!(CUDA_ARRAY_DESCRIPTOR_v1_st, Format) - 8usize];
+    ["Offset of field: CUDA_ARRAY_DESCRIPTOR_v1_st::NumChannels"][::core::mem::offset_of!(CUDA_ARRAY_DESCRIPTOR_v1_st, NumChannels) - 12usize];
 };
 impl Default for CUDA_ARRAY_DESCRIPTOR_v1_st {
     fn default() -> Self {
@@ -6500,22 +5163,14 @@ pub struct CUDA_ARRAY3D_DESCRIPTOR_v1_st {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of CUDA_ARRAY3D_DESCRIPTOR_v1_st"]
-        [::core::mem::size_of::<CUDA_ARRAY3D_DESCRIPTOR_v1_st>() - 24usize];
-    ["Alignment of CUDA_ARRAY3D_DESCRIPTOR_v1_st"]
-        [::core::mem::align_of::<CUDA_ARRAY3D_DESCRIPTOR_v1_st>() - 4usize];
-    ["Offset of field: CUDA_ARRAY3D_DESCRIPTOR_v1_st::Width"]
-        [::core::mem::offset_of!(CUDA_ARRAY3D_DESCRIPTOR_v1_st, Width) - 0usize];
-    ["Offset of field: CUDA_ARRAY3D_DESCRIPTOR_v1_st::Height"]
-        [::core::mem::offset_of!(CUDA_ARRAY3D_DESCRIPTOR_v1_st, Height) - 4usize];
-    ["Offset of field: CUDA_ARRAY3D_DESCRIPTOR_v1_st::Depth"]
-        [::core::mem::offset_of!(CUDA_ARRAY3D_DESCRIPTOR_v1_st, Depth) - 8usize];
-    ["Offset of field: CUDA_ARRAY3D_DESCRIPTOR_v1_st::Format"]
-        [::core::mem::offset_of!(CUDA_ARRAY3D_DESCRIPTOR_v1_st, Format) - 12usize];
-    ["Offset of field: CUDA_ARRAY3D_DESCRIPTOR_v1_st::NumChannels"]
-        [::core::mem::offset_of!(CUDA_ARRAY3D_DESCRIPTOR_v1_st, NumChannels) - 16usize];
-    ["Offset of field: CUDA_ARRAY3D_DESCRIPTOR_v1_st::Flags"]
-        [::core::mem::offset_of!(CUDA_ARRAY3D_DESCRIPTOR_v1_st, Flags) - 20usize];
+    ["Size of CUDA_ARRAY3D_DESCRIPTOR_v1_st"][::core::mem::size_of::<CUDA_ARRAY3D_DESCRIPTOR_v1_st>() - 24usize];
+    ["Alignment of CUDA_ARRAY3D_DESCRIPTOR_v1_st"][::core::mem::align_of::<CUDA_ARRAY3D_DESCRIPTOR_v1_st>() - 4usize];
+    ["Offset of field: CUDA_ARRAY3D_DESCRIPTOR_v1_st::Width"][::core::mem::offset_of!(CUDA_ARRAY3D_DESCRIPTOR_v1_st, Width) - 0usize];
+    ["Offset of field: CUDA_ARRAY3D_DESCRIPTOR_v1_st::Height"][::core::mem::offset_of!(CUDA_ARRAY3D_DESCRIPTOR_v1_st, Height) - 4usize];
+    ["Offset of field: CUDA_ARRAY3D_DESCRIPTOR_v1_st::Depth"][::core::mem::offset_of!(CUDA_ARRAY3D_DESCRIPTOR_v1_st, Depth) - 8usize];
+    ["Offset of field: CUDA_ARRAY3D_DESCRIPTOR_v1_st::Format"][::core::mem::offset_of!(CUDA_ARRAY3D_DESCRIPTOR_v1_st, Format) - 12usize];
+    ["Offset of field: CUDA_ARRAY3D_DESCRIPTOR_v1_st::NumChannels"][::core::mem::offset_of!(CUDA_ARRAY3D_DESCRIPTOR_v1_st, NumChannels) - 16usize];
+    ["Offset of field: CUDA_ARRAY3D_DESCRIPTOR_v1_st::Flags"][::core::mem::offset_of!(CUDA_ARRAY3D_DESCRIPTOR_v1_st, Flags) - 20usize];
 };
 impl Default for CUDA_ARRAY3D_DESCRIPTOR_v1_st {
     fn default() -> Self {

@@ -1,1 +1,93 @@
-//! (being written)
+//! The suite every device must pass: the rules of this crate's documentation, each as a test that fails where a device breaks it.
+//!
+//! A test is a function that takes an [`Opener`]. [`conformance_tests!`](crate::conformance_tests) makes a `#[test]` of each; a device crate names its opener there.
+//! Tests may run at the same time in one process: each [`Setup`] has addresses of its own.
+
+mod client;
+pub mod copies;
+pub mod faults;
+pub mod memory;
+pub mod modules;
+pub mod streams;
+
+use std::sync::Arc;
+
+pub use client::{Actor, Args, Recorder, Setup};
+
+use crate::{Device, Sink};
+
+/// Makes a device that reports to this sink.
+pub type Opener = fn(Arc<dyn Sink>) -> Arc<dyn Device>;
+
+/// The kernels of the suite; `kernels.cu` says what they do.
+pub const KERNELS: &str = include_str!("kernels.ptx");
+
+/// Makes a `#[test]` of each test of the suite: `conformance_tests!(open_my_device);`
+#[macro_export]
+macro_rules! conformance_tests {
+    ($opener:expr) => {
+        $crate::conformance_tests!(@ $opener, streams:
+            work_of_a_stream_runs_in_order
+            streams_run_at_the_same_time
+            each_submission_is_reported_once_and_in_order
+            many_blocks_all_run
+            blocks_that_wait_for_each_other_meet
+            blocks_that_wait_for_earlier_ones_go_on
+            an_endless_kernel_does_not_stop_other_streams
+            value_writes_and_marks_keep_the_order
+            priorities_do_not_starve
+            an_unknown_stream_is_an_error
+        );
+        $crate::conformance_tests!(@ $opener, copies:
+            copies_in_one_dimension
+            copies_in_two_and_three_dimensions
+            overlapping_copies_are_as_through_a_buffer
+            sets_of_all_widths
+            long_copies_do_not_hold_up_kernels
+            windows_and_registered_memory
+        );
+        $crate::conformance_tests!(@ $opener, faults:
+            one_byte_past_an_allocation
+            a_freed_allocation
+            another_clients_memory
+            a_null_pointer
+            a_misaligned_address
+            a_trap
+            an_assertion_says_where
+            a_fault_ends_everything_of_its_client_and_nothing_else
+            a_bad_copy_faults
+            read_only_memory
+            an_endless_kernel_is_stopped
+            closing_a_client_stops_its_kernels
+            launches_beyond_the_card
+        );
+        $crate::conformance_tests!(@ $opener, memory:
+            granules_are_enforced
+            a_full_card_says_so
+            extents_begin_zeroed_and_outlive_the_device
+            mappings_exclude_each_other
+            revoking_waits_for_running_blocks
+            reads_and_writes_outside_streams
+        );
+        $crate::conformance_tests!(@ $opener, modules:
+            variables_are_placed_and_filled
+            restored_variables_keep_their_contents
+            clients_have_variables_of_their_own
+            printf_reaches_its_client_in_order
+            cooperative_grids_synchronise
+            a_cooperative_grid_that_does_not_fit
+            dynamic_shared_memory_beyond_the_default
+            bad_images_say_what_is_wrong
+            function_information_is_complete
+            blocks_know_their_multiprocessor
+        );
+    };
+    (@ $opener:expr, $module:ident: $($name:ident)*) => {
+        mod $module {
+            $(#[test]
+            fn $name() {
+                $crate::conformance::$module::$name($opener);
+            })*
+        }
+    };
+}

@@ -36,6 +36,7 @@ impl<'s> Parser<'s> {
                 break;
             }
             let token = self.tokens.peek();
+            let before = self.consumed;
             let result = match token.kind {
                 Tok::End => {
                     let complaint = Fail::new(token.pos, "the text ends inside a function body").help("is the PTX cut off? a '}' is missing");
@@ -70,7 +71,11 @@ impl<'s> Parser<'s> {
             };
             if let Err(fail) = result {
                 self.complain(fail);
-                self.skip_statement();
+                // A statement that was read to its end, and refused then, needs no skipping.
+                let ended = matches!(self.last_kind, Tok::Semicolon | Tok::Colon);
+                if !ended || self.consumed == before {
+                    self.skip_statement();
+                }
             }
         }
         for _ in 0..opened {

@@ -52,6 +52,9 @@ pub(crate) struct Parser<'s> {
     pending_locals: Vec<(Token<'s>, Variable)>,
     /// End of the token read last: where a missing `;` belongs.
     last_end: Pos,
+    last_kind: Tok,
+    /// Tokens read so far, to see whether a statement got anywhere.
+    consumed: u64,
 }
 
 /// Reads a whole module.
@@ -79,6 +82,8 @@ pub(crate) fn parse(source: &str) -> std::result::Result<Module, ParseError> {
         pending_locals: Vec::new(),
         diagnostics: Vec::new(),
         last_end: Pos { line: 1, col: 1 },
+        last_kind: Tok::End,
+        consumed: 0,
     };
     parser.whole_module();
     if parser.diagnostics.is_empty() {
@@ -92,6 +97,8 @@ impl<'s> Parser<'s> {
     fn bump(&mut self) -> Token<'s> {
         let token = self.tokens.bump();
         self.last_end = token.end();
+        self.last_kind = token.kind;
+        self.consumed += 1;
         token
     }
 

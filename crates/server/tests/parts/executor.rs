@@ -12,14 +12,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 pub fn device() -> DeviceFacts {
-    DeviceFacts {
-        id: "sim:h200".into(),
-        name: "NVIDIA H200".into(),
-        uuid: [0xab; 16],
-        pci: [0, 6, 0],
-        memory: 141 << 30,
-        attributes: vec![(16, 132)],
-    }
+    DeviceFacts { id: "sim:h200".into(), name: "NVIDIA H200".into(), uuid: [0xab; 16], pci: [0, 6, 0], memory: 141 << 30, attributes: vec![(16, 132)] }
 }
 
 #[derive(Default)]
@@ -73,8 +66,7 @@ impl Executor {
                     if self.keeper.is_none() {
                         return Err("attach before keeper".into());
                     }
-                    let [ring, page, _window, _journal, _doorbell, _marks] =
-                        cumux_link::connection::exactly::<6>(descriptors).map_err(|e| e.to_string())?;
+                    let [ring, page, _window, _journal, _doorbell, _marks] = cumux_link::connection::exactly::<6>(descriptors).map_err(|e| e.to_string())?;
                     let service = Service::map(&ring, &page).map_err(|e| e.to_string())?;
                     let status = ClientStatus { session: session.id, kernels: u64::from(session.id) + 10, ..ClientStatus::default() };
                     self.sessions.insert(session.id, (status, service));
@@ -106,10 +98,9 @@ impl Executor {
                     self.mark_pages();
                     Some(FromExecutor::Active { generation, resumed: self.sessions.keys().copied().collect(), lost: Vec::new() })
                 }
-                ToExecutor::Metrics { request } => (mode != "mute").then(|| FromExecutor::Metrics {
-                    request,
-                    clients: self.sessions.values().map(|(status, _)| status.clone()).collect(),
-                }),
+                ToExecutor::Metrics { request } => {
+                    (mode != "mute").then(|| FromExecutor::Metrics { request, clients: self.sessions.values().map(|(status, _)| status.clone()).collect() })
+                }
                 ToExecutor::Server { pid } => {
                     for (_, service) in self.sessions.values() {
                         service.set_server(pid);

@@ -46,7 +46,7 @@ impl World {
     }
 
     fn start(folder: &std::path::Path, mode: &str) -> Child {
-        again("server", &folder.join("server-7.sock")).env(FOLDER, folder).env(MODE, mode).stdin(Stdio::null()).spawn().unwrap()
+        again("server", &folder.join("server-7.sock")).env(FOLDER, folder).env(MODE, mode).stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap()
     }
 
     fn meet(listener: &Listener) -> Connection {

@@ -9,23 +9,25 @@ use cumux_wire::VERSION;
 use cumux_wire::layout::ARENA_BASE;
 use cumux_wire::message::{Hello, Reply};
 use rustix::io::Errno;
-use std::path::Path;
+use std::ffi::OsString;
+use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::time::Duration;
 
+const DEFAULT_DIRECTORY: &str = "/tmp/nvidia-mps";
 /// Address space kept free of the program's own mappings; device memory beyond it works as well, but host and device addresses could collide.
 const RESERVED: u64 = 1 << 40;
 /// A server that has to be started first, with its executor, takes a while.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What became of the hello.
+/// Who answers this program's calls.
 #[derive(Debug)]
 pub enum Verdict {
-    /// A session is open.
-    Served,
-    /// No daemon of cumux listens there; why, for the log.
-    NoDaemon(String),
-    /// A daemon is there and does not serve this process.
+    /// A cumux server.
+    Served(&'static Session),
+    /// The real driver, if there is one; why, for the log.
+    Bypass(String),
+    /// Nobody: every call returns `result`.
     Refused { result: CUresult, why: String },
 }
 
@@ -36,14 +38,18 @@ pub(super) fn session() -> Option<&'static Session> {
     SESSION.get()
 }
 
-/// Says hello to the daemon of a pipe directory. Called once for the process.
+/// Says hello. Called once for the process.
 #[must_use]
-pub fn connect(directory: &Path) -> Verdict {
+pub fn connect() -> Verdict {
+    let directory = match directory(std::env::var_os("CUDA_MPS_PIPE_DIRECTORY")) {
+        Ok(directory) => directory,
+        Err(why) => return Verdict::Bypass(why),
+    };
     let path = directory.join("cumux");
     let connection = match Connection::connect(&path) {
         Ok(connection) => connection,
         Err(LinkError::System(Errno::NOENT | Errno::CONNREFUSED | Errno::NOTDIR)) => {
-            return Verdict::NoDaemon(format!("nobody listens at {}", path.display()));
+            return Verdict::Bypass(format!("nobody listens at {}", path.display()));
         }
         Err(error) => return refused(format!("cannot reach {}: {error}", path.display())),
     };
@@ -51,8 +57,7 @@ pub fn connect(directory: &Path) -> Verdict {
         Ok(Greeting::Served(files)) => match Session::new(*files) {
             Ok(session) => {
                 let _ = window::reserve(ARENA_BASE, RESERVED);
-                SESSION.get_or_init(|| session);
-                Verdict::Served
+                Verdict::Served(SESSION.get_or_init(|| session))
             }
             Err(why) => refused(why),
         },
@@ -63,6 +68,15 @@ pub fn connect(directory: &Path) -> Verdict {
 
 fn refused(why: String) -> Verdict {
     Verdict::Refused { result: CUresult::CUDA_ERROR_MPS_CONNECTION_FAILED, why }
+}
+
+/// Where the daemon listens; `Err` when the program asks not to be served.
+fn directory(variable: Option<OsString>) -> Result<PathBuf, String> {
+    match variable {
+        None => Ok(DEFAULT_DIRECTORY.into()),
+        Some(path) if path.is_empty() => Err("CUDA_MPS_PIPE_DIRECTORY is empty".to_owned()),
+        Some(path) => Ok(path.into()),
+    }
 }
 
 /// The answer, understood.
@@ -101,6 +115,13 @@ fn program() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_empty_directory_asks_not_to_be_served() {
+        assert_eq!(directory(None), Ok(PathBuf::from(DEFAULT_DIRECTORY)));
+        assert_eq!(directory(Some("/run/mps".into())), Ok(PathBuf::from("/run/mps")));
+        assert!(directory(Some(OsString::new())).is_err());
+    }
 
     #[test]
     fn another_version_and_a_refusal_are_told_apart_from_a_welcome() {

@@ -9,12 +9,7 @@ use cumux_abi::{CUcontext, CUresult};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// This table has no size word.
-pub(super) static TABLE: [Slot; 4] = [
-    function!(put),
-    function!(delete),
-    function!(get),
-    Slot::NULL,
-];
+pub(super) static TABLE: [Slot; 4] = [function!(put), function!(delete), function!(get), Slot::NULL];
 
 type Destructor = unsafe extern "C" fn(context: CUcontext, key: *mut c_void, value: *mut c_void);
 
@@ -47,12 +42,7 @@ fn meant(context: CUcontext) -> Result<usize, CUresult> {
 }
 
 /// A key that is taken stays as it is.
-extern "C" fn put(
-    context: CUcontext,
-    key: *mut c_void,
-    value: *mut c_void,
-    destructor: Option<Destructor>,
-) -> CUresult {
+extern "C" fn put(context: CUcontext, key: *mut c_void, value: *mut c_void, destructor: Option<Destructor>) -> CUresult {
     crate::border::call("context local storage", || {
         let context = meant(context)?;
         let mut values = values();
@@ -130,24 +120,15 @@ mod tests {
         let key = core::ptr::without_provenance_mut::<c_void>(7);
         let value = core::ptr::without_provenance_mut::<c_void>(100);
         let mut out = core::ptr::null_mut();
-        assert_eq!(
-            get(&mut out, ours, key),
-            CUresult::CUDA_ERROR_INVALID_HANDLE
-        );
-        assert_eq!(
-            put(ours, key, value, Some(destructor)),
-            CUresult::CUDA_SUCCESS
-        );
+        assert_eq!(get(&mut out, ours, key), CUresult::CUDA_ERROR_INVALID_HANDLE);
+        assert_eq!(put(ours, key, value, Some(destructor)), CUresult::CUDA_SUCCESS);
         assert_eq!(put(ours, key, core::ptr::null_mut(), None), CUresult::CUDA_ERROR_INVALID_HANDLE);
         assert_eq!(put(other, key, value, None), CUresult::CUDA_SUCCESS);
         assert_eq!(get(&mut out, ours, key), CUresult::CUDA_SUCCESS);
         assert_eq!(out, value);
         context_gone(0x1000);
         assert_eq!(DESTROYED.load(Ordering::Relaxed), 107);
-        assert_eq!(
-            get(&mut out, ours, key),
-            CUresult::CUDA_ERROR_INVALID_HANDLE
-        );
+        assert_eq!(get(&mut out, ours, key), CUresult::CUDA_ERROR_INVALID_HANDLE);
         assert_eq!(get(&mut out, other, key), CUresult::CUDA_SUCCESS);
         assert_eq!(delete(other, key), CUresult::CUDA_SUCCESS);
         assert_eq!(delete(other, key), CUresult::CUDA_ERROR_INVALID_HANDLE);

@@ -27,30 +27,29 @@ extern "C" fn load(module: *mut CUmodule, image: *const c_void) -> CUresult {
 }
 
 /// The runtime passes no options here.
-extern "C" fn load_with_options(
-    module: *mut CUmodule,
-    image: *const c_void,
-    _options: *mut c_void,
-    _values: *mut c_void,
-    _count: c_uint,
-) -> CUresult {
+extern "C" fn load_with_options(module: *mut CUmodule, image: *const c_void, _options: *mut c_void, _values: *mut c_void, _count: c_uint) -> CUresult {
     driver!(cuModuleLoadData(module, image))
 }
 
 /// As above, with the fatbin's container in place of its wrapper.
-extern "C" fn load_container(
-    image: *const c_void,
-    module: *mut CUmodule,
-    _options: *mut c_void,
-    _values: *mut c_void,
-    _count: c_uint,
-) -> CUresult {
+extern "C" fn load_container(image: *const c_void, module: *mut CUmodule, _options: *mut c_void, _values: *mut c_void, _count: c_uint) -> CUresult {
     driver!(cuModuleLoadData(module, image))
 }
 
 /// The handle of a device's primary context, without making the context active.
 extern "C" fn primary_context(context: *mut CUcontext, device: CUdevice) -> CUresult {
-    driver!(cuDevicePrimaryCtxRetain(context, device))
+    crate::border::call("primary context", || {
+        if crate::decide::is_stranger() {
+            return Err(CUresult::CUDA_ERROR_NOT_INITIALIZED);
+        }
+        let handle = crate::context::primary_handle(device)?;
+        if context.is_null() {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        // SAFETY: not null; the table's contract makes it writable.
+        unsafe { context.write(handle) };
+        Ok(())
+    })
 }
 
 extern "C" fn heap_size_hint(_bytes: usize) {}

@@ -13,9 +13,7 @@ const UNKNOWN: [Slot; 3] = unknown_slots!(IntegrityCheck; 0 1 2);
 
 pub(super) static TABLE: [Slot; 3] = [Slot::size(3), function!(check), UNKNOWN[2]];
 
-const KEY: [u8; 16] = [
-    0x14, 0x6a, 0xdd, 0xae, 0x53, 0xa9, 0xa7, 0x52, 0xaa, 0x08, 0x41, 0x36, 0x0b, 0xf5, 0x5a, 0x9f,
-];
+const KEY: [u8; 16] = [0x14, 0x6a, 0xdd, 0xae, 0x53, 0xa9, 0xa7, 0x52, 0xaa, 0x08, 0x41, 0x36, 0x0b, 0xf5, 0x5a, 0x9f];
 
 /// What is hashed about the process.
 struct Process {
@@ -53,12 +51,7 @@ fn answer(version: u32, seconds: u64, process: &Process, devices: &[Device]) -> 
     for word in [process.driver_version, version, process.pid, process.thread] {
         hash.update(&word.to_le_bytes());
     }
-    for word in [
-        process.interface_table,
-        process.integrity_table,
-        process.check_function,
-        seconds,
-    ] {
+    for word in [process.interface_table, process.integrity_table, process.check_function, seconds] {
         hash.update(&word.to_le_bytes());
     }
     for device in devices {
@@ -98,11 +91,7 @@ fn this_process() -> Process {
 
 fn visible_devices() -> Result<Vec<Device>, CUresult> {
     let ok = |code: CUresult| {
-        if code == CUresult::CUDA_SUCCESS {
-            Ok(())
-        } else {
-            Err(code)
-        }
+        if code == CUresult::CUDA_SUCCESS { Ok(()) } else { Err(code) }
     };
     let mut count: c_int = 0;
     ok(driver!(cuDeviceGetCount(&mut count)))?;
@@ -121,10 +110,7 @@ fn visible_devices() -> Result<Vec<Device>, CUresult> {
         for (place, attribute) in pci.iter_mut().zip(attributes) {
             ok(driver!(cuDeviceGetAttribute(place, attribute, device)))?;
         }
-        devices.push(Device {
-            uuid: uuid.bytes.map(|byte| byte as u8),
-            pci,
-        });
+        devices.push(Device { uuid: uuid.bytes.map(|byte| byte as u8), pci });
     }
     Ok(devices)
 }
@@ -158,43 +144,20 @@ mod tests {
     #[test]
     fn other_endings_are_a_keyed_hash_of_process_and_devices() {
         use md2::Digest as _;
-        let device = || Device {
-            uuid: *b"0123456789abcdef",
-            pci: [0, 0x41, 7],
-        };
+        let device = || Device { uuid: *b"0123456789abcdef", pci: [0, 0x41, 7] };
         let mut message = Vec::new();
-        message.extend(
-            [13000_u32, 13002, 4711, 0x89ab_cdef]
-                .iter()
-                .flat_map(|word| word.to_le_bytes()),
-        );
-        message.extend(
-            [0x7f00_0000_1000_u64, 0x7f00_0000_2000, 0x7f00_0000_3000, 99]
-                .iter()
-                .flat_map(|word| word.to_le_bytes()),
-        );
+        message.extend([13000_u32, 13002, 4711, 0x89ab_cdef].iter().flat_map(|word| word.to_le_bytes()));
+        message.extend([0x7f00_0000_1000_u64, 0x7f00_0000_2000, 0x7f00_0000_3000, 99].iter().flat_map(|word| word.to_le_bytes()));
         assert_eq!(message.len(), 48);
         for _ in 0..2 {
             message.extend(b"0123456789abcdef");
             message.extend([0_i32, 0x41, 7].iter().flat_map(|word| word.to_le_bytes()));
         }
         assert_eq!(message.len(), 48 + 2 * 28);
-        let inner = Md2::new()
-            .chain_update(KEY.map(|byte| byte ^ 0x36))
-            .chain_update(&message)
-            .finalize();
-        let outer = Md2::new()
-            .chain_update(KEY.map(|byte| byte ^ 0x5c))
-            .chain_update(inner)
-            .finalize();
-        assert_eq!(
-            answer(13002, 99, &process(), &[device(), device()])[..],
-            outer[..]
-        );
-        assert_ne!(
-            answer(13002, 98, &process(), &[device(), device()])[..],
-            outer[..]
-        );
+        let inner = Md2::new().chain_update(KEY.map(|byte| byte ^ 0x36)).chain_update(&message).finalize();
+        let outer = Md2::new().chain_update(KEY.map(|byte| byte ^ 0x5c)).chain_update(inner).finalize();
+        assert_eq!(answer(13002, 99, &process(), &[device(), device()])[..], outer[..]);
+        assert_ne!(answer(13002, 98, &process(), &[device(), device()])[..], outer[..]);
     }
 
     /// Recorded from driver 580 with one device.

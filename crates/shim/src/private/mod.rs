@@ -63,9 +63,7 @@ enum Table {
 
 extern "C" fn unknown<const TABLE: u32, const SLOT: usize>() -> CUresult {
     crate::border::call("private table", || {
-        crate::log::line(format_args!(
-            "slot {SLOT} of private table {TABLE:08x} is not supported"
-        ));
+        crate::log::line(format_args!("slot {SLOT} of private table {TABLE:08x} is not supported"));
         CUresult::CUDA_ERROR_NOT_SUPPORTED
     })
 }
@@ -106,28 +104,13 @@ const fn digit(character: u8) -> u8 {
 }
 
 static TABLES: &[([u8; 16], &[Slot])] = &[
-    (
-        uuid("6bd5fb6c-5bf4-e74a-8987-d93912fd9df9"),
-        &cudart::INTERFACE,
-    ),
+    (uuid("6bd5fb6c-5bf4-e74a-8987-d93912fd9df9"), &cudart::INTERFACE),
     (uuid("42d85a81-23f6-cb47-8298-f6e78a3aecdc"), &tools::TLS),
-    (
-        uuid("a094798c-2e74-2e74-93f2-0800200c0a66"),
-        &tools::RUNTIME_HOOKS,
-    ),
+    (uuid("a094798c-2e74-2e74-93f2-0800200c0a66"), &tools::RUNTIME_HOOKS),
     (uuid("c693336e-1121-df11-a8c3-68f355d89593"), &cls::TABLE),
-    (
-        uuid("d4082055-bde6-704b-8d34-ba123c66e1f2"),
-        &integrity::TABLE,
-    ),
-    (
-        uuid("263e8860-7cd2-6143-92f6-bbd5006dfa7e"),
-        &tools::CONTEXT_CHECKS,
-    ),
-    (
-        uuid("21318c60-9714-3248-8ca6-41ff7324c8f2"),
-        &tools::CONTEXT,
-    ),
+    (uuid("d4082055-bde6-704b-8d34-ba123c66e1f2"), &integrity::TABLE),
+    (uuid("263e8860-7cd2-6143-92f6-bbd5006dfa7e"), &tools::CONTEXT_CHECKS),
+    (uuid("21318c60-9714-3248-8ca6-41ff7324c8f2"), &tools::CONTEXT),
 ];
 
 /// Tables the real driver has and we do not; their users ask, are told NOT_FOUND, and take their ordinary way.
@@ -141,25 +124,15 @@ pub unsafe fn cuGetExportTable(table: *mut *const c_void, id: *const CUuuid) -> 
     }
     // SAFETY: not null, and a UUID as the caller promises.
     let id = unsafe { id.read() }.bytes.map(|byte| byte as u8);
-    let known = TABLES
-        .iter()
-        .find(|(known, _)| *known == id)
-        .map(|(_, slots)| slots.as_ptr().cast());
+    let known = TABLES.iter().find(|(known, _)| *known == id).map(|(_, slots)| slots.as_ptr().cast());
     // SAFETY: not null, and writable as the caller promises. A miss writes null too: callers look at nothing else.
     unsafe { table.write(known.unwrap_or(core::ptr::null())) };
     if known.is_some() {
         return CUresult::CUDA_SUCCESS;
     }
     let [a, b, c, d, ..] = id;
-    crate::log::line(format_args!(
-        "private table {:08x} is not supported",
-        u32::from_be_bytes([a, b, c, d])
-    ));
-    if REFUSED.contains(&[a, b, c, d]) {
-        CUresult::CUDA_ERROR_NOT_FOUND
-    } else {
-        CUresult::CUDA_ERROR_INVALID_VALUE
-    }
+    crate::log::line(format_args!("private table {:08x} is not supported", u32::from_be_bytes([a, b, c, d])));
+    if REFUSED.contains(&[a, b, c, d]) { CUresult::CUDA_ERROR_NOT_FOUND } else { CUresult::CUDA_ERROR_INVALID_VALUE }
 }
 
 #[cfg(test)]
@@ -167,9 +140,7 @@ mod tests {
     use super::*;
 
     fn ask(id: [u8; 16]) -> (CUresult, *const c_void) {
-        let id = CUuuid {
-            bytes: id.map(|byte| byte as core::ffi::c_char),
-        };
+        let id = CUuuid { bytes: id.map(|byte| byte as core::ffi::c_char) };
         let mut table = core::ptr::dangling();
         // SAFETY: both point to locals.
         let code = unsafe { cuGetExportTable(&mut table, &id) };
@@ -180,11 +151,7 @@ mod tests {
     fn every_slot_of_every_table_can_be_called_and_sizes_are_true() {
         for (id, slots) in TABLES {
             let local_storage = id[0] == 0xc6;
-            let (head, tail) = if local_storage {
-                (0, 3)
-            } else {
-                (1, slots.len())
-            };
+            let (head, tail) = if local_storage { (0, 3) } else { (1, slots.len()) };
             if !local_storage {
                 assert_eq!(slots[0].0.addr(), size_of_val(*slots), "{id:x?}");
             }
@@ -197,26 +164,14 @@ mod tests {
 
     #[test]
     fn sizes_are_those_of_driver_580() {
-        let bytes = |first: u8| {
-            TABLES
-                .iter()
-                .find(|(id, _)| id[0] == first)
-                .map(|(_, slots)| size_of_val(*slots))
-                .unwrap_or_default()
-        };
-        assert_eq!(
-            [0x6b, 0x42, 0xa0, 0xd4, 0x26].map(bytes),
-            [104, 24, 56, 24, 120]
-        );
+        let bytes = |first: u8| TABLES.iter().find(|(id, _)| id[0] == first).map(|(_, slots)| size_of_val(*slots)).unwrap_or_default();
+        assert_eq!([0x6b, 0x42, 0xa0, 0xd4, 0x26].map(bytes), [104, 24, 56, 24, 120]);
     }
 
     #[test]
     fn a_miss_writes_null() {
         let unknown = ask([0x11; 16]);
-        assert_eq!(
-            unknown,
-            (CUresult::CUDA_ERROR_INVALID_VALUE, core::ptr::null())
-        );
+        assert_eq!(unknown, (CUresult::CUDA_ERROR_INVALID_VALUE, core::ptr::null()));
         let refused = ask(uuid("f8cff951-2146-8b4e-b9e2-fb469e7c0dd9"));
         assert_eq!(refused, (CUresult::CUDA_ERROR_NOT_FOUND, core::ptr::null()));
     }

@@ -14,15 +14,7 @@ pub(super) static TLS: [Slot; 3] = {
 /// TOOLS_RUNTIME_CALLBACK_HOOKS. Slots 2 and 6 lend memory, slot 4 identifies a context.
 pub(super) static RUNTIME_HOOKS: [Slot; 7] = {
     const UNKNOWN: [Slot; 6] = unknown_slots!(RuntimeHooks; 0 1 2 3 4 5);
-    [
-        Slot::size(7),
-        UNKNOWN[1],
-        function!(large_scratch),
-        UNKNOWN[3],
-        function!(hook_context_identity),
-        UNKNOWN[5],
-        function!(small_scratch),
-    ]
+    [Slot::size(7), UNKNOWN[1], function!(large_scratch), UNKNOWN[3], function!(hook_context_identity), UNKNOWN[5], function!(small_scratch)]
 };
 
 /// CONTEXT_CHECKS: whether a context is a wrapped one. Ours never are.
@@ -68,12 +60,7 @@ extern "C" fn small_scratch(memory: *mut *mut c_void, size: *mut usize) -> CUres
     lend(&SMALL, 14, memory, size)
 }
 
-fn lend(
-    scratch: &'static Scratch,
-    announced: usize,
-    memory: *mut *mut c_void,
-    size: *mut usize,
-) -> CUresult {
+fn lend(scratch: &'static Scratch, announced: usize, memory: *mut *mut c_void, size: *mut usize) -> CUresult {
     if !memory.is_null() {
         // SAFETY: not null; the table's contract makes it writable.
         unsafe { memory.write(scratch.0.get().cast()) };

@@ -9,6 +9,4 @@ mod x86_64;
 pub(crate) use x86_64::{export, first_call, refused};
 
 #[cfg(not(target_arch = "x86_64"))]
-compile_error!(
-    "the shim's trampolines exist for x86-64 only; add a file beside trampoline/x86_64.rs"
-);
+compile_error!("the shim's trampolines exist for x86-64 only; add a file beside trampoline/x86_64.rs");

@@ -1,0 +1,471 @@
+//! Lowers one function: registers to slots, operands to slots and constants, instructions one after another.
+//!
+//! What an instruction means is in the sibling files; this one holds what they share.
+
+use super::code::{Code, Inst, Op, Origin, PredicateHow, PredicateOp, Special};
+use super::module::{FunctionPlan, ModulePlan};
+use super::registers::{self, Class};
+use crate::exec::interface::FUNCTION_WINDOW;
+use crate::exec::lanes::{CONSTANT, NO_SLOT, Slot, V32, V64};
+use crate::exec::level::{Alu, Function as AluFunction};
+use crate::exec::{level, ops};
+use cumux_ptx::ast::{Body as Tree, FuncId, Instruction, LabelId, Modifier, Operand, RegId, ScalarType, SpecialReg, SymbolRef, Word};
+use std::collections::HashMap;
+
+/// Why an instruction has no executable form.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Trouble {
+    /// Not executed by this device.
+    Refused,
+    /// Not PTX.
+    Wrong(String),
+}
+
+pub(super) type Lowered<T = ()> = Result<T, Trouble>;
+
+pub(super) fn wrong<T>(text: impl Into<String>) -> Lowered<T> {
+    Err(Trouble::Wrong(text.into()))
+}
+
+/// State while one function is lowered.
+pub(super) struct Lowerer<'a> {
+    pub plan: &'a ModulePlan<'a>,
+    pub function: FuncId,
+    pub own: &'a FunctionPlan,
+    pub tree: &'a Tree,
+    slots: Vec<(Class, Slot)>,
+    next32: u32,
+    next64: u32,
+    next_p: u32,
+    most: [u32; 3],
+    base: [u32; 3],
+    constants32: HashMap<u32, Slot>,
+    constants64: HashMap<u64, Slot>,
+    symbols: HashMap<(u32, i64), Slot>,
+    out: Code,
+    guard: Slot,
+    negated: bool,
+    pub insts: &'a mut Vec<Inst>,
+    pub origins: &'a mut Vec<Origin>,
+    origin: Origin,
+    /// Branches to patch: instruction, label.
+    pub fixups: Vec<(usize, LabelId)>,
+    pub table_fixups: Vec<(usize, Vec<LabelId>)>,
+    /// Condition code of the carry instructions.
+    pub carry: Slot,
+}
+
+impl<'a> Lowerer<'a> {
+    pub fn new(plan: &'a ModulePlan<'a>, function: FuncId, tree: &'a Tree, insts: &'a mut Vec<Inst>, origins: &'a mut Vec<Origin>) -> Self {
+        let allocation = registers::allocate(plan.module, function, tree);
+        let mut it = Lowerer {
+            plan,
+            function,
+            own: &plan.functions[function.index()],
+            tree,
+            slots: allocation.slots,
+            next32: allocation.used[0],
+            next64: allocation.used[1],
+            next_p: allocation.used[2],
+            most: allocation.used,
+            base: allocation.used,
+            constants32: HashMap::new(),
+            constants64: HashMap::new(),
+            symbols: HashMap::new(),
+            out: Code::default(),
+            guard: NO_SLOT,
+            negated: false,
+            insts,
+            origins,
+            origin: Origin::default(),
+            fixups: Vec::new(),
+            table_fixups: Vec::new(),
+            carry: NO_SLOT,
+        };
+        // The condition code lives across instructions.
+        it.carry = it.next_p as Slot;
+        it.base[2] += 1;
+        it.next_p += 1;
+        it.most[2] = it.next_p;
+        it
+    }
+
+    /// Before each PTX instruction: its guard, its place, and all temporaries free again.
+    pub fn begin(&mut self, instruction: &Instruction, mnemonic: u32) -> Lowered {
+        [self.next32, self.next64, self.next_p] = self.base;
+        self.origin = Origin { line: instruction.pos.line, mnemonic };
+        (self.guard, self.negated) = (NO_SLOT, false);
+        if let Some(guard) = instruction.guard {
+            self.guard = self.register(guard.register, Class::Predicate)?;
+            self.negated = guard.negated;
+        }
+        Ok(())
+    }
+
+    pub fn emit(&mut self, op: Op) -> usize {
+        self.insts.push(Inst { guard: self.guard, negated: self.negated, op });
+        self.origins.push(self.origin);
+        self.insts.len() - 1
+    }
+
+    /// Without the guard: for values that only this instruction uses.
+    pub fn emit_always(&mut self, op: Op) {
+        self.insts.push(Inst { guard: NO_SLOT, negated: false, op });
+        self.origins.push(self.origin);
+    }
+
+    pub fn finish(mut self, name: &str) -> Lowered<(Code, Vec<(usize, LabelId)>, Vec<(usize, Vec<LabelId>)>)> {
+        // 15 bits name a slot; the last value means "none".
+        if self.most.iter().any(|n| *n >= u32::from(CONSTANT) - 1) || self.out.constants32.len().max(self.out.constants64.len()) >= usize::from(CONSTANT) - 1 {
+            return wrong("the function needs more registers or constants than this device has");
+        }
+        self.out.name = name.to_owned();
+        self.out.slots32 = self.most[0];
+        self.out.slots64 = self.most[1];
+        self.out.predicates = self.most[2];
+        Ok((self.out, self.fixups, self.table_fixups))
+    }
+
+    // ---- registers
+
+    pub fn class_of(&self, register: RegId) -> Class {
+        self.slots[register.index()].0
+    }
+
+    pub fn slot_of(&self, register: RegId) -> Slot {
+        self.slots[register.index()].1
+    }
+
+    pub fn register(&self, register: RegId, class: Class) -> Lowered<Slot> {
+        let (has, slot) = self.slots[register.index()];
+        if has == class {
+            Ok(slot)
+        } else {
+            wrong(format!("register {} has the wrong width here", self.tree.register(register).name))
+        }
+    }
+
+    fn temporary(&mut self, class: usize) -> Slot {
+        let next = match class {
+            0 => &mut self.next32,
+            1 => &mut self.next64,
+            _ => &mut self.next_p,
+        };
+        let slot = *next;
+        *next += 1;
+        self.most[class] = self.most[class].max(*next);
+        slot as Slot
+    }
+
+    pub fn temporary32(&mut self) -> Slot {
+        self.temporary(0)
+    }
+
+    pub fn temporary64(&mut self) -> Slot {
+        self.temporary(1)
+    }
+
+    pub fn temporary_p(&mut self) -> Slot {
+        self.temporary(2)
+    }
+
+    // ---- constants
+
+    pub fn constant32(&mut self, value: u32) -> Slot {
+        let constants = &mut self.out.constants32;
+        *self.constants32.entry(value).or_insert_with(|| {
+            constants.push(V32::splat(value));
+            CONSTANT | (constants.len() - 1) as Slot
+        })
+    }
+
+    pub fn constant64(&mut self, value: u64) -> Slot {
+        let constants = &mut self.out.constants64;
+        *self.constants64.entry(value).or_insert_with(|| {
+            constants.push(V64::splat(value));
+            CONSTANT | (constants.len() - 1) as Slot
+        })
+    }
+
+    /// The address of a variable of the module, known when the image is bound.
+    pub fn variable(&mut self, variable: u32, addend: i64) -> Slot {
+        let out = &mut self.out;
+        *self.symbols.entry((variable, addend)).or_insert_with(|| {
+            out.constants64.push(V64::splat(0));
+            let at = (out.constants64.len() - 1) as u32;
+            out.symbols.push((at, variable, addend));
+            CONSTANT | at as Slot
+        })
+    }
+
+    // ---- operands
+
+    /// A source in a 32-bit slot.
+    pub fn source32(&mut self, operand: &Operand, ty: ScalarType) -> Lowered<Slot> {
+        match operand {
+            Operand::Reg(register) => match self.slots[register.index()] {
+                (Class::Narrow, slot) => Ok(slot),
+                // A wider register where a narrow one is meant: its low part.
+                (Class::Wide | Class::Double, slot) => {
+                    let d = self.temporary32();
+                    let zero = self.constant32(0);
+                    self.emit_always(Op::Alu(Alu { d, a: slot, b: zero, ..Alu::new(level::op2::<ops::bits::Part32>()) }));
+                    Ok(d)
+                }
+                (Class::Predicate, _) => wrong("a predicate cannot be an operand here"),
+            },
+            Operand::Imm(imm) => {
+                let bits = imm.bits(ty) as u32;
+                // Literals of narrow types are zero-extended like registers.
+                Ok(self.constant32(bits))
+            }
+            Operand::Special(special) => {
+                let d = self.temporary32();
+                let (what, _) = special_of(*special)?;
+                if what.is_wide() {
+                    let wide = self.temporary64();
+                    self.emit_always(Op::Special { d: wide, what });
+                    let zero = self.constant32(0);
+                    self.emit_always(Op::Alu(Alu { d, a: wide, b: zero, ..Alu::new(level::op2::<ops::bits::Part32>()) }));
+                } else {
+                    self.emit_always(Op::Special { d, what });
+                }
+                Ok(d)
+            }
+            Operand::Symbol { symbol, offset } => match self.own.shared_offset(self.plan, *symbol) {
+                Some(Some(at)) => Ok(self.constant32(at.wrapping_add(*offset as u32))),
+                Some(None) => {
+                    let d = self.temporary32();
+                    self.emit_always(Op::Special { d, what: Special::DynamicBase });
+                    let offset = self.constant32(*offset as u32);
+                    self.emit_always(Op::Alu(Alu { d, a: d, b: offset, ..Alu::new(level::op2::<ops::integer::Add<u32>>()) }));
+                    Ok(d)
+                }
+                None => match self.frame_offset(*symbol) {
+                    Some(at) => {
+                        let d = self.temporary32();
+                        self.emit_always(Op::Frame { d, offset: at.wrapping_add(*offset as u32), wide: false });
+                        Ok(d)
+                    }
+                    None => wrong("the address of this name does not fit in 32 bits"),
+                },
+            },
+            _ => wrong("this operand cannot be a source here"),
+        }
+    }
+
+    /// A source in a 64-bit slot.
+    pub fn source64(&mut self, operand: &Operand, ty: ScalarType) -> Lowered<Slot> {
+        match operand {
+            Operand::Reg(register) => match self.slots[register.index()] {
+                (Class::Wide | Class::Double, slot) => Ok(slot),
+                _ => wrong(format!("register {} is too narrow here", self.tree.register(*register).name)),
+            },
+            Operand::Imm(imm) => Ok(self.constant64(imm.bits(ty))),
+            Operand::Special(special) => {
+                let (what, _) = special_of(*special)?;
+                let d = self.temporary64();
+                if what.is_wide() {
+                    self.emit_always(Op::Special { d, what });
+                } else {
+                    let narrow = self.temporary32();
+                    self.emit_always(Op::Special { d: narrow, what });
+                    self.emit_always(Op::Alu(Alu { d, a: narrow, ..Alu::new(level::op1::<ops::convert::Cut<u32, u64>>()) }));
+                }
+                Ok(d)
+            }
+            Operand::Symbol { symbol, offset } => self.address_value(*symbol, *offset),
+            _ => wrong("this operand cannot be a source here"),
+        }
+    }
+
+    /// The address of a name in its own space, as a 64-bit value.
+    pub fn address_value(&mut self, symbol: SymbolRef, offset: i64) -> Lowered<Slot> {
+        if let Some(at) = self.own.shared_offset(self.plan, symbol) {
+            return Ok(match at {
+                Some(at) => self.constant64(u64::from(at).wrapping_add_signed(offset)),
+                None => {
+                    let d = self.temporary64();
+                    self.emit_always(Op::Special { d, what: Special::DynamicBase64 });
+                    let offset = self.constant64(offset as u64);
+                    self.emit_always(Op::Alu(Alu { d, a: d, b: offset, ..Alu::new(level::op2::<ops::integer::Add<u64>>()) }));
+                    d
+                }
+            });
+        }
+        if let Some(at) = self.frame_offset(symbol) {
+            let d = self.temporary64();
+            self.emit_always(Op::Frame { d, offset: at.wrapping_add(offset as u32), wide: true });
+            return Ok(d);
+        }
+        match symbol {
+            SymbolRef::Global(id) => match self.plan.variable_of[id.index()] {
+                Some(variable) => Ok(self.variable(variable, offset)),
+                None => Err(Trouble::Refused),
+            },
+            SymbolRef::Function(id) => Ok(self.constant64(FUNCTION_WINDOW + 16 * (u64::from(self.plan.target(id).0) + 1))),
+            // A kernel's parameter: its place in the parameter space.
+            SymbolRef::Param(n) => {
+                let at = self.plan.module.function(self.function).params.get(n as usize).map_or(0, |p| p.offset);
+                Ok(self.constant64(at.wrapping_add_signed(offset)))
+            }
+            SymbolRef::Local(_) | SymbolRef::ReturnParam(_) => wrong("this name has no address"),
+        }
+    }
+
+    /// Where a name lies in the function's frame, if it does.
+    pub fn frame_offset(&self, symbol: SymbolRef) -> Option<u32> {
+        self.own.frame_offset(symbol)
+    }
+
+    /// A source in the bank of its type.
+    pub fn source(&mut self, operand: &Operand, ty: ScalarType) -> Lowered<Slot> {
+        if ty.bits() > 32 { self.source64(operand, ty) } else { self.source32(operand, ty) }
+    }
+
+    /// A predicate source, and whether it is negated.
+    pub fn predicate(&mut self, operand: &Operand) -> Lowered<(Slot, bool)> {
+        match operand {
+            Operand::Reg(register) => Ok((self.register(*register, Class::Predicate)?, false)),
+            Operand::NotReg(register) => Ok((self.register(*register, Class::Predicate)?, true)),
+            Operand::Imm(imm) => {
+                let d = self.temporary_p();
+                let how = if imm.bits(ScalarType::U32) != 0 { PredicateHow::True } else { PredicateHow::False };
+                self.emit_always(Op::Predicate(PredicateOp { how, d, a: NO_SLOT, b: NO_SLOT }));
+                Ok((d, false))
+            }
+            _ => wrong("a predicate is expected here"),
+        }
+    }
+
+    /// A predicate source as it is.
+    pub fn plain_predicate(&mut self, operand: &Operand) -> Lowered<Slot> {
+        let (slot, negated) = self.predicate(operand)?;
+        if !negated {
+            return Ok(slot);
+        }
+        let d = self.temporary_p();
+        self.emit_always(Op::Predicate(PredicateOp { how: PredicateHow::Not, d, a: slot, b: NO_SLOT }));
+        Ok(d)
+    }
+
+    /// A predicate destination; `NO_SLOT` for `_`.
+    pub fn predicate_target(&mut self, operand: &Operand) -> Lowered<Slot> {
+        match operand {
+            Operand::Reg(register) => self.register(*register, Class::Predicate),
+            Operand::Sink => Ok(NO_SLOT),
+            _ => wrong("a predicate register is expected here"),
+        }
+    }
+
+    pub fn target32(&mut self, operand: &Operand) -> Lowered<Slot> {
+        match operand {
+            Operand::Reg(register) => self.register(*register, Class::Narrow),
+            Operand::Sink => Ok(self.temporary32()),
+            _ => wrong("a 32-bit register is expected here"),
+        }
+    }
+
+    pub fn target64(&mut self, operand: &Operand) -> Lowered<Slot> {
+        match operand {
+            Operand::Reg(register) if self.class_of(*register) == Class::Double => Ok(self.slot_of(*register)),
+            Operand::Reg(register) => self.register(*register, Class::Wide),
+            Operand::Sink => Ok(self.temporary64()),
+            _ => wrong("a 64-bit register is expected here"),
+        }
+    }
+
+    pub fn target(&mut self, operand: &Operand, ty: ScalarType) -> Lowered<Slot> {
+        if ty.bits() > 32 { self.target64(operand) } else { self.target32(operand) }
+    }
+
+    // ---- instructions of ordinary shape
+
+    pub fn alu(&mut self, alu: Alu) {
+        self.emit(Op::Alu(alu));
+    }
+
+    /// `d = f(a, …)` with all operands of one type.
+    pub fn same(&mut self, function: AluFunction, operands: &[Operand], ty: ScalarType) -> Lowered {
+        let mut alu = Alu::new(function);
+        for (n, operand) in operands.iter().enumerate().skip(1) {
+            let slot = self.source(operand, ty)?;
+            match n {
+                1 => alu.a = slot,
+                2 => alu.b = slot,
+                3 => alu.c = slot,
+                _ => alu.e = slot,
+            }
+        }
+        let Some(first) = operands.first() else { return wrong("operands are missing") };
+        alu.d = self.target(first, ty)?;
+        self.alu(alu);
+        Ok(())
+    }
+}
+
+/// The operands, exactly `N` of them.
+pub(super) fn exactly<const N: usize>(instruction: &Instruction) -> Lowered<&[Operand; N]> {
+    match instruction.operands.as_slice().try_into() {
+        Ok(operands) => Ok(operands),
+        Err(_) => wrong(format!("{} takes {N} operands", instruction.mnemonic())),
+    }
+}
+
+/// The first (or only) type.
+pub(super) fn first_type(instruction: &Instruction) -> Lowered<ScalarType> {
+    match instruction.ty(0) {
+        Some(ty) => Ok(ty),
+        None => wrong(format!("{} needs a type", instruction.mnemonic())),
+    }
+}
+
+/// Refuses instructions with modifiers that are not known here.
+pub(super) fn no_others(instruction: &Instruction) -> Lowered {
+    let unknown = instruction.modifiers.iter().any(|m| matches!(m, Modifier::Other(_)));
+    if unknown || instruction.has(Word::Oob) { Err(Trouble::Refused) } else { Ok(()) }
+}
+
+pub(super) fn special_of(special: SpecialReg) -> Lowered<(Special, u32)> {
+    use SpecialReg as S;
+    let what = match special {
+        S::Tid(a) => Special::Tid(a as u8),
+        S::Ntid(a) => Special::Ntid(a as u8),
+        S::Ctaid(a) => Special::Ctaid(a as u8),
+        S::Nctaid(a) => Special::Nctaid(a as u8),
+        S::ClusterId(a) => Special::ClusterId(a as u8),
+        S::NclusterId(a) => Special::NclusterId(a as u8),
+        S::ClusterCtaid(a) => Special::ClusterCtaid(a as u8),
+        S::ClusterNctaid(a) => Special::ClusterNctaid(a as u8),
+        S::ClusterCtarank => Special::ClusterCtarank,
+        S::ClusterNctarank => Special::ClusterNctarank,
+        S::Laneid => Special::Laneid,
+        S::Warpid => Special::Warpid,
+        S::Nwarpid => Special::Nwarpid,
+        S::Smid => Special::Smid,
+        S::Nsmid => Special::Nsmid,
+        S::Gridid => Special::Gridid,
+        S::LanemaskEq => Special::LanemaskEq,
+        S::LanemaskLe => Special::LanemaskLe,
+        S::LanemaskLt => Special::LanemaskLt,
+        S::LanemaskGe => Special::LanemaskGe,
+        S::LanemaskGt => Special::LanemaskGt,
+        S::Clock => Special::Clock,
+        S::ClockHi => Special::ClockHigh,
+        S::Clock64 => Special::Clock64,
+        S::Envreg(n) => Special::Envreg(n),
+        S::Globaltimer => Special::Globaltimer,
+        S::GlobaltimerLo => Special::GlobaltimerLow,
+        S::GlobaltimerHi => Special::GlobaltimerHigh,
+        S::DynamicSmemSize => Special::DynamicShared,
+        S::TotalSmemSize | S::AggrSmemSize => Special::TotalShared,
+        S::Pm(_)
+        | S::ReservedSmemOffsetBegin
+        | S::ReservedSmemOffsetEnd
+        | S::ReservedSmemOffsetCap
+        | S::ReservedSmemOffset(_)
+        | S::IsExplicitCluster => Special::Zero,
+        S::Pm64(_) | S::CurrentGraphExec => Special::Zero64,
+    };
+    Ok((what, special.bits()))
+}

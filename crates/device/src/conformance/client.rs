@@ -1,0 +1,368 @@
+//! What the tests are written with: a device with a sink that remembers, clients that allocate and launch, and a time limit on every wait.
+
+use std::collections::HashMap;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use cumux_wire::layout::{ARENA_BASE, WINDOW_BASE};
+
+use super::{KERNELS, Opener};
+use crate::{
+    ClientId, ClientSpec, Device, DeviceError, Extent, Kernel, Launch, ModuleId, ModuleInfo, Outcome, Place, Rows, Sink, StreamId, Work,
+};
+
+/// A wait that takes longer is a failure: a watchdog, not a measurement.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// Address space of one setup, in the arena and among the windows.
+const AREA: u64 = 64 << 30;
+
+/// A sink that remembers.
+#[derive(Debug, Default)]
+pub struct Recorder {
+    seen: Mutex<Seen>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Seen {
+    reports: Vec<(ClientId, StreamId, u64, Outcome)>,
+    text: HashMap<ClientId, Vec<u8>>,
+}
+
+impl Recorder {
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until the client's submission `token` is reported.
+    ///
+    /// # Panics
+    /// If that takes forever.
+    pub fn wait(&self, client: ClientId, token: u64) -> Outcome {
+        let begun = Instant::now();
+        let mut seen = self.seen();
+        loop {
+            if let Some((.., outcome)) = seen.reports.iter().find(|(c, _, t, _)| (*c, *t) == (client, token)) {
+                return outcome.clone();
+            }
+            assert!(begun.elapsed() < PATIENCE, "submission {token} of client {client} was never reported; seen: {:?}", seen.reports);
+            (seen, _) = self.changed.wait_timeout(seen, Duration::from_millis(500)).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Reports of a client so far, in the order they came.
+    pub fn reports(&self, client: ClientId) -> Vec<(StreamId, u64, Outcome)> {
+        self.seen().reports.iter().filter(|(c, ..)| *c == client).map(|(_, s, t, o)| (*s, *t, o.clone())).collect()
+    }
+
+    pub fn text(&self, client: ClientId) -> String {
+        String::from_utf8_lossy(self.seen().text.get(&client).map_or(&[][..], Vec::as_slice)).into_owned()
+    }
+}
+
+impl Sink for Recorder {
+    fn retired(&self, client: ClientId, stream: StreamId, token: u64, outcome: Outcome) {
+        self.seen().reports.push((client, stream, token, outcome));
+        self.changed.notify_all();
+    }
+
+    fn text(&self, client: ClientId, text: &[u8]) {
+        self.seen().text.entry(client).or_default().extend_from_slice(text);
+        self.changed.notify_all();
+    }
+}
+
+/// A device under test, with address space of its own.
+pub struct Setup {
+    pub device: Arc<dyn Device>,
+    pub recorder: Arc<Recorder>,
+    arena: AtomicU64,
+    window: AtomicU64,
+}
+
+fn area() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    NEXT.fetch_add(1, Ordering::Relaxed) * AREA
+}
+
+impl Setup {
+    pub fn new(open: Opener) -> Setup {
+        let recorder = Arc::new(Recorder::default());
+        let area = area();
+        let device = open(recorder.clone());
+        Setup { device, recorder, arena: AtomicU64::new(ARENA_BASE + area), window: AtomicU64::new(WINDOW_BASE + area) }
+    }
+
+    /// Addresses for this many bytes, in whole granules with one left free behind them.
+    pub fn addresses(&self, bytes: u64) -> u64 {
+        let granule = self.device.granule();
+        self.arena.fetch_add(bytes.next_multiple_of(granule) + granule, Ordering::Relaxed)
+    }
+
+    pub fn window_address(&self, bytes: u64) -> u64 {
+        self.window.fetch_add(bytes.next_multiple_of(1 << 21), Ordering::Relaxed)
+    }
+
+    pub fn client(&self, id: ClientId) -> Actor<'_> {
+        self.client_with(id, &ClientSpec::default())
+    }
+
+    pub fn client_with(&self, id: ClientId, spec: &ClientSpec) -> Actor<'_> {
+        let marks = match self.device.marks_bytes() {
+            0 => None,
+            bytes => Some(memory_file(bytes as u64)),
+        };
+        self.device.open_client(id, spec, marks.as_ref().map(AsFd::as_fd)).expect("a client opens");
+        Actor { setup: self, id, token: AtomicU64::new(1), extents: Mutex::new(Vec::new()), modules: AtomicU64::new(1) }
+    }
+}
+
+/// A sealed file of zeroes.
+///
+/// # Panics
+/// If the system has no memory files.
+pub fn memory_file(bytes: u64) -> OwnedFd {
+    use rustix::fs::{MemfdFlags, SealFlags};
+    let file = rustix::fs::memfd_create("conformance", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).expect("a memory file");
+    rustix::fs::ftruncate(&file, bytes).expect("a memory file's size");
+    rustix::fs::fcntl_add_seals(&file, SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL).expect("a sealed memory file");
+    file
+}
+
+/// A client under test. Closed when dropped.
+pub struct Actor<'a> {
+    setup: &'a Setup,
+    pub id: ClientId,
+    token: AtomicU64,
+    extents: Mutex<Vec<(u64, u64, OwnedFd)>>,
+    modules: AtomicU64,
+}
+
+/// A loaded module.
+pub struct Loaded {
+    pub id: ModuleId,
+    pub info: ModuleInfo,
+}
+
+impl Loaded {
+    /// # Panics
+    /// If the module has no such kernel.
+    pub fn function(&self, name: &str) -> u32 {
+        self.info.functions.iter().position(|f| f.name == name).unwrap_or_else(|| panic!("no kernel {name}")) as u32
+    }
+
+    /// # Panics
+    /// If the module has no such variable.
+    pub fn global(&self, name: &str) -> u64 {
+        self.info.globals.iter().find(|g| g.name == name).unwrap_or_else(|| panic!("no variable {name}")).address
+    }
+}
+
+/// Kernel parameters, each aligned to its size.
+#[derive(Debug, Clone, Default)]
+pub struct Args(Vec<u8>);
+
+impl Args {
+    pub fn new() -> Self {
+        Args::default()
+    }
+
+    #[must_use]
+    pub fn u64(mut self, value: u64) -> Self {
+        self.0.resize(self.0.len().next_multiple_of(8), 0);
+        self.0.extend_from_slice(&value.to_le_bytes());
+        self
+    }
+
+    #[must_use]
+    pub fn u32(mut self, value: u32) -> Self {
+        self.0.resize(self.0.len().next_multiple_of(4), 0);
+        self.0.extend_from_slice(&value.to_le_bytes());
+        self
+    }
+}
+
+/// Places variables in allocations of the client, one each.
+pub struct Variables<'a, 'b> {
+    pub actor: &'a Actor<'b>,
+    /// What is there already: name and address.
+    pub restored: HashMap<String, u64>,
+}
+
+impl Place for Variables<'_, '_> {
+    fn variable(&mut self, name: &str, bytes: u64, _align: u64, _managed: bool) -> Result<(u64, bool), DeviceError> {
+        match self.restored.get(name) {
+            Some(address) => Ok((*address, true)),
+            None => Ok((self.actor.allocate(bytes), false)),
+        }
+    }
+}
+
+impl Actor<'_> {
+    pub fn device(&self) -> &dyn Device {
+        &*self.setup.device
+    }
+
+    /// An allocation of exactly `bytes` bytes, alone in its extent.
+    ///
+    /// # Panics
+    /// If the device refuses.
+    pub fn allocate(&self, bytes: u64) -> u64 {
+        let address = self.reserve(bytes);
+        self.device().allow(self.id, address, bytes, true);
+        address
+    }
+
+    /// Memory that nobody may touch yet.
+    ///
+    /// # Panics
+    /// If the device refuses.
+    pub fn reserve(&self, bytes: u64) -> u64 {
+        let whole = bytes.next_multiple_of(self.device().granule());
+        let address = self.setup.addresses(whole);
+        let extent = self.device().create_extent(whole).expect("an extent");
+        self.device().map(address, extent.as_fd(), 0, whole).expect("a mapping");
+        self.extents.lock().unwrap_or_else(PoisonError::into_inner).push((address, whole, extent));
+        address
+    }
+
+    /// The descriptor of the extent at this address, given away; its mapping is undone.
+    ///
+    /// # Panics
+    /// If there is none.
+    pub fn take_extent(&self, address: u64) -> OwnedFd {
+        let mut extents = self.extents.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = extents.iter().position(|(a, ..)| *a == address).expect("an extent at this address");
+        let (address, bytes, file) = extents.swap_remove(at);
+        self.device().revoke(self.id, address);
+        self.device().unmap(address, bytes).expect("unmapped");
+        file
+    }
+
+    pub fn stream(&self) -> StreamId {
+        self.stream_with(0)
+    }
+
+    /// # Panics
+    /// If the device refuses.
+    pub fn stream_with(&self, priority: i32) -> StreamId {
+        self.device().create_stream(self.id, priority).expect("a stream")
+    }
+
+    /// The suite's kernels.
+    pub fn kernels(&self) -> Loaded {
+        self.load(KERNELS.as_bytes(), &mut Variables { actor: self, restored: HashMap::new() }).expect("the suite's kernels load")
+    }
+
+    /// # Errors
+    /// The device's.
+    pub fn load(&self, image: &[u8], place: &mut dyn Place) -> Result<Loaded, DeviceError> {
+        let id = self.modules.fetch_add(1, Ordering::Relaxed) as ModuleId;
+        let info = self.device().load_module(self.id, id, image, place)?;
+        Ok(Loaded { id, info })
+    }
+
+    /// Submits work and returns its token.
+    ///
+    /// # Panics
+    /// If the device refuses.
+    pub fn submit(&self, stream: StreamId, work: Work) -> u64 {
+        let token = self.token.fetch_add(1, Ordering::Relaxed);
+        self.device().submit(stream, token, work).expect("work is accepted");
+        token
+    }
+
+    pub fn launch(&self, stream: StreamId, module: &Loaded, name: &str, grid: u32, block: u32, args: Args) -> u64 {
+        self.launch_with(stream, module, name, Launch { grid: [grid, 1, 1], block: [block, 1, 1], ..Launch::default() }, args)
+    }
+
+    pub fn launch_with(&self, stream: StreamId, module: &Loaded, name: &str, shape: Launch, args: Args) -> u64 {
+        let launch = Launch { module: module.id, function: module.function(name), parameters: args.0, ..shape };
+        self.submit(stream, Work::Kernel(Kernel { launch, resume: None }))
+    }
+
+    pub fn copy(&self, stream: StreamId, target: u64, source: u64, bytes: u64) -> u64 {
+        let rows = |address| Rows { address, pitch: 0, slice: 0 };
+        self.submit(stream, Work::Copy { target: rows(target), source: rows(source), extent: Extent { width: bytes, height: 1, depth: 1 } })
+    }
+
+    pub fn wait(&self, token: u64) -> Outcome {
+        self.setup.recorder.wait(self.id, token)
+    }
+
+    /// Waits for a submission that must succeed.
+    ///
+    /// # Panics
+    /// If it does not.
+    pub fn done(&self, token: u64) {
+        let outcome = self.wait(token);
+        assert!(matches!(outcome, Outcome::Done { .. }), "submission {token} of client {}: {outcome:?}", self.id);
+    }
+
+    /// Waits for a submission that must end with this result; returns the text.
+    ///
+    /// # Panics
+    /// If it does not.
+    pub fn fault(&self, token: u64, result: u32) -> String {
+        match self.wait(token) {
+            Outcome::Fault(fault) if fault.result == result => fault.text,
+            other => panic!("submission {token} of client {}: fault {result} expected, {other:?} seen", self.id),
+        }
+    }
+
+    pub fn drain(&self, stream: StreamId) {
+        self.done(self.submit(stream, Work::Mark));
+    }
+
+    /// # Panics
+    /// If the memory is not mapped.
+    pub fn write(&self, address: u64, words: &[u32]) {
+        let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
+        self.device().write(address, &bytes).expect("written");
+    }
+
+    /// # Panics
+    /// If the memory is not mapped.
+    pub fn read(&self, address: u64, words: usize) -> Vec<u32> {
+        let mut bytes = vec![0; words * 4];
+        self.device().read(address, &mut bytes).expect("read");
+        bytes.chunks_exact(4).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
+    }
+
+    /// Waits until a word of device memory has another value than this.
+    ///
+    /// # Panics
+    /// If that takes forever.
+    pub fn wait_for_change(&self, address: u64, from: u32) {
+        let begun = Instant::now();
+        while self.read(address, 1) == [from] {
+            assert!(begun.elapsed() < PATIENCE, "the word at {address:#x} never changed");
+            std::thread::yield_now();
+        }
+    }
+
+    pub fn reports(&self) -> Vec<(StreamId, u64, Outcome)> {
+        self.setup.recorder.reports(self.id)
+    }
+
+    pub fn text(&self) -> String {
+        self.setup.recorder.text(self.id)
+    }
+
+    pub fn setup(&self) -> &Setup {
+        self.setup
+    }
+}
+
+impl Drop for Actor<'_> {
+    fn drop(&mut self) {
+        self.device().close_client(self.id);
+        for (address, bytes, _) in self.extents.get_mut().unwrap_or_else(PoisonError::into_inner).drain(..) {
+            if let Err(error) = self.device().unmap(address, bytes) {
+                assert!(std::thread::panicking(), "memory of a closed client cannot be unmapped: {error}");
+            }
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! What users read when their PTX is wrong.
+
+use cumux_ptx::{MAX_DIAGNOSTICS, parse, parse_bytes};
+
+/// Complaints about statements of a kernel; the first statement is in line 12.
+fn complaints(statements: &str) -> Vec<String> {
+    let text = format!(
+        ".version 9.0
+.target sm_90
+.address_size 64
+.global .align 4 .u32 array[4];
+.func (.param .b32 r) callee(.param .b32 a, .param .b64 b) {{ ret; }}
+.visible .entry kernel(.param .u64 input)
+{{
+.reg .pred %p<4>; .reg .b16 %rs<4>;
+.reg .b32 %r<8>;
+.reg .b64 %rd<8>;
+.reg .f32 %f<8>; .reg .f64 %fd<4>;
+{statements}
+ret;
+}}
+"
+    );
+    match parse(&text) {
+        Ok(_) => Vec::new(),
+        Err(error) => error.diagnostics.iter().map(ToString::to_string).collect(),
+    }
+}
+
+#[test]
+fn each_mistake_is_named_with_its_place() {
+    let cases = [
+        ("add.u32 %r1, %r2, %r3", "line 12, column 22: expected ';' here (the next thing is 'ret')"),
+        ("add.u32 %r1 %r2, %r3;", "line 12, column 13: expected ';', found '%r2'"),
+        ("add.u32 %r1, %r2;", "line 12, column 1: 'add.u32' takes 3 operands, found 2"),
+        ("frobnicate %r1;", "line 12, column 1: unknown instruction 'frobnicate' (instructions up to PTX 9.0 are known)"),
+        ("add.foo.u32 %r1, %r2, %r3;", "line 12, column 4: unknown modifier '.foo' of 'add'"),
+        ("mov.b32 %r1, %r8;", "line 12, column 14: '%r8' is not declared (declare it with .reg, or raise the count in its range)"),
+        ("mov.b32 %r1, nothing;", "line 12, column 14: 'nothing' is not declared (declare it before it is used)"),
+        ("add.u32 %r1, %rd1, 1;", "line 12, column 1: operand 2 of 'add.u32' must be a .u32 value (it is %rd1, a .b64 register)"),
+        ("add.u32 %r1, %tid.x, 1;", "line 12, column 1: operand 2 of 'add.u32' must be a .u32 value (it is a special register, which only mov can read)"),
+        ("add.f32 %f1, %f2, 1;", "line 12, column 1: operand 3 of 'add.f32' must be a .f32 value (it is the integer 1)"),
+        ("mul.u32 %r1, %r2, %r3;", "line 12, column 1: 'mul.u32' needs .lo, .hi or .wide"),
+        ("fma.f32 %f1, %f2, %f3, %f4;", "line 12, column 1: 'fma.f32' needs a rounding such as .rn"),
+        ("and.u32 %r1, %r2, %r3;", "line 12, column 1: 'and.u32' does not take the type .u32"),
+        ("add %r1, %r2, %r3;", "line 12, column 1: 'add' needs a type (append one, such as .u32)"),
+        ("@%r1 bra L; L:", "line 12, column 1: the guard %r1 is a .b32 register (a guard must be a .pred register)"),
+        ("bra NOWHERE;", "line 12, column 5: there is no label 'NOWHERE'"),
+        ("L: ret;\nL: ret;", "line 13, column 1: 'L' is already declared at line 12, column 1"),
+        (".reg .b32 %r1;", "line 12, column 11: '%r1' is already declared at line 9, column 11"),
+        (
+            "ld.global.v4.u32 {%r1, %r2}, [%rd1];",
+            "line 12, column 1: operand 1 of 'ld.global.v4.u32' must be 4 registers of at least 32 bits in braces (it is a vector of 2)",
+        ),
+        ("st.global.u32 %rd1, %r1;", "line 12, column 1: operand 1 of 'st.global.u32' must be an address in brackets (it is %rd1, a .b64 register)"),
+        ("mov.b64 %rd1, {%r1, %rs1};", "line 12, column 1: operand 2 of 'mov.b64' must be 64 bits for .b64 (it is a vector of 2)"),
+        ("call (%r1), callee, (%r2);", "line 12, column 1: 'callee' has 2 argument(s), this call gives 1"),
+        ("call (%r1), callee, (%r2, %r3);", "line 12, column 1: argument 2 of 'callee' has 8 bytes, this call gives 4"),
+        (
+            "call (%r1), %rd1, (%r2);",
+            "line 12, column 13: a call through a register needs a prototype (name a .callprototype or .calltargets behind the arguments)",
+        ),
+        ("mov.b32 %r1, 0f123;", "line 12, column 14: '0f123' is not a single: '0f' and eight hexadecimal digits"),
+        ("mov.b32 %r1, 0x12345678123456789;", "line 12, column 14: '0x12345678123456789' is not a hexadecimal number of at most 64 bits"),
+        ("mov.b32 %r1, 1 / 0;", "line 12, column 16: division by zero in a constant"),
+        ("mov.b32 %r1, \"text;", "line 12, column 14: this string is never closed"),
+        (".local .align 3 .b8 x[4];", "line 12, column 15: an alignment must be a power of two (1, 2, 4, … up to 1048576)"),
+        (".shared .pred x;", "line 12, column 14: predicates live in registers only"),
+    ];
+    for (statement, wanted) in cases {
+        let found = complaints(statement);
+        assert_eq!(found, [wanted], "for {statement}");
+    }
+}
+
+#[test]
+fn good_statements_are_no_mistakes() {
+    let good = "
+        add.u32 %r1, %r2, -1;  add.u32 %r1, %r2, 0xffffffffU;  add.u32 %r1, %r2, (1 + 2) * 3;
+        mad.wide.s32 %rd1, %r1, 4, %rd2;  setp.lt.and.s32 %p1|%p2, %r1, WARP_SZ, !%p3;
+        mov.b64 {%r1, _}, %rd1;  mov.b32 %f1, 0f3F800000;  mov.v4.u32 {%r1, %r2, %r3, %r4}, %tid;
+        cvt.u64.u32 %rd1, %tid.x;  cvt.rn.f16x2.f32 %r1, %f1, %f2;  ld.global.u32 %r1, array[2];
+        ld.global.u8 %rd1, [%rd2 + -4];  st.global.v2.u32 [array + 8], {%r1, 3};
+        atom.global.cas.b64 %rd1, [%rd2], %rd3, 0;  red.shared.add.f32 [%r1], 0f3F800000;
+        vote.sync.all.pred %p1, !%p2, -1;  shfl.sync.bfly.b32 %r1|%p1, %f2, 1, 31, -1;
+        { .reg .b64 %r1; mov.b64 %r1, 5; }  call (_), callee, (%r2, %rd1);
+        .reg .v2 .f32 pair;  ld.global.v2.f32 pair, [%rd1];  mov.f32 %f1, pair.y;
+        P: .callprototype (.param .b32 _) _ (.param .b32 _);  call (%r1), %rd1, (%r2), P;
+        T: .branchtargets L, M;  brx.idx %r1, T;  L: M: @!%p1 bra.uni M;  .pragma \"nounroll\";
+        vadd4.u32.u32.u32 %r1, %r2.b7531, %r3, %r4;  vmad.s32.s32.s32 %r1, %r2.b0, -%r3.h1, %r4;
+        .loc 1 7 3, function_name L + 4, inlined_at 1 2 3
+        tex.2d.v4.f32.f32 {%f1, %f2, %f3, %f4}, [%rd1, {%f5, %f6}];
+    ";
+    assert_eq!(complaints(good), [""; 0]);
+}
+
+#[test]
+fn several_mistakes_are_collected_up_to_a_limit() {
+    let three = complaints("frob %r1;\nadd.u32 %r1, %r2;\nret;\nmov.b32 %r1, %r99;");
+    let places: Vec<_> = three.iter().map(|c| c.split(':').next().unwrap()).collect();
+    assert_eq!(places, ["line 12, column 1", "line 13, column 1", "line 15, column 14"]);
+    assert_eq!(complaints(&"frob;\n".repeat(500)).len(), MAX_DIAGNOSTICS);
+}
+
+#[test]
+fn renderings_show_the_line_and_a_caret() {
+    let text = ".version 9.0\n.target sm_90\n.entry k()\n{\n\t.reg .b32 %r<2>;\n\tmov.b32 %r1, %q1;\n}\n";
+    let error = parse(text).unwrap_err();
+    assert_eq!(
+        error.render(text),
+        "line 6, column 15: '%q1' is not declared\n  \
+           |\n6 | \tmov.b32 %r1, %q1;\n  | \t             ^\n  \
+         help: declare it with .reg, or raise the count in its range\n"
+    );
+}
+
+#[test]
+fn what_is_no_ptx_is_said_to_be_none() {
+    let first = |text: &str| parse(text).unwrap_err().diagnostics[0].to_string();
+    assert_eq!(first("hello"), "line 1, column 1: expected '.version', found 'hello' (a PTX module begins with .version, .target and .address_size)");
+    assert_eq!(first(""), "line 1, column 1: expected '.version', found the end of the text (a PTX module begins with .version, .target and .address_size)");
+    assert_eq!(first(".version 9.9\n.target sm_90"), "line 1, column 10: PTX version 9.9 is newer than 9.0 (compile with CUDA 13.0 or older)");
+    assert_eq!(first(".version 9.0\n.target compute_90"), "line 2, column 9: 'compute_90' is not a target (targets are named sm_75, sm_90a and the like)");
+    assert_eq!(
+        first(".version 9.0\n.target sm_90\n.entry k() {\n ret;"),
+        "line 4, column 6: the text ends inside a function body (is the PTX cut off? a '}' is missing)"
+    );
+    let bytes = b".version 9.0\n\x7fELF\xff";
+    let error = parse_bytes(bytes).unwrap_err();
+    assert_eq!(error.to_string(), "line 2, column 5: this is not text (PTX is ASCII; is this a compiled image?)");
+    assert!(parse_bytes(b".version 9.0\n.target sm_90\n\0\0").is_ok());
+}
