@@ -58,8 +58,12 @@ fn statements(source: &str) -> Vec<String> {
     found
 }
 
-/// Hexadecimal integers in decimal, as the printer writes them.
+/// Hexadecimal integers in decimal and unsigned ones without their mark, as the printer writes them.
 fn plain_numbers(statement: &str) -> String {
+    let statement = match statement.strip_suffix('U') {
+        Some(rest) if rest.ends_with(|c: char| c.is_ascii_digit()) => rest,
+        _ => statement,
+    };
     let mut out = String::new();
     let mut rest = statement;
     while let Some(at) = rest.find("0x") {

@@ -1,7 +1,7 @@
 //! Who goes next, and how much of a client's work the device may have at once. Pure policy: no clock, no threads, no I/O.
 //!
-//! - **Turns** ([`Turns::order`]): the more urgent priority first; among equals the client that has used the least device time for its share. Time is
-//!   counted as device time divided by share, so a client with half of the SMs is charged double for a kernel on its half.
+//! - **Turns** ([`Turns::order`]): the more urgent priority first; among equals the client that has used the least of the device. Use is
+//!   counted as device time × share of the SMs: a kernel that keeps half of the card busy costs half.
 //! - **No credit for idleness**: a client that comes back starts level with those that are busy, so it cannot shut them out with what it has saved.
 //! - **A bound on work in flight** ([`Turns::may_submit`]): a client always gets one piece; more only while the estimate of what the device has of it
 //!   stays under [`BOUND_NS`]. The bound limits a neighbour's wait and the time until a fault is reported.
@@ -23,7 +23,7 @@ struct Account {
     priority: u32,
     /// Percent of the device, 1 to [`WHOLE`].
     share: u32,
-    /// Device time used divided by share, in nanoseconds.
+    /// Device time used × share, in nanoseconds of the whole device.
     used: u64,
     in_flight: u32,
     in_flight_ns: u64,
@@ -82,7 +82,7 @@ impl Turns {
         if let Some(account) = self.accounts.get_mut(&client) {
             account.in_flight = account.in_flight.saturating_sub(1);
             account.in_flight_ns = if account.in_flight == 0 { 0 } else { account.in_flight_ns.saturating_sub(estimate_ns) };
-            account.used = account.used.saturating_add(device_ns.saturating_mul(u64::from(WHOLE)) / u64::from(account.share));
+            account.used = account.used.saturating_add(device_ns.saturating_mul(u64::from(account.share)) / u64::from(WHOLE));
         }
     }
 
@@ -134,9 +134,9 @@ mod tests {
     }
 
     #[test]
-    fn time_follows_the_shares() {
-        let time = run(&[(0, 75, 7), (0, 25, 7)], 40_000);
-        let ratio = time[&0] as f64 / time[&1] as f64;
+    fn a_kernel_on_a_part_of_the_device_costs_that_part() {
+        let time = run(&[(0, 75, 8000), (0, 25, 8000)], 40_000);
+        let ratio = time[&1] as f64 / time[&0] as f64;
         assert!((ratio - 3.0).abs() < 0.01, "{ratio}");
     }
 
