@@ -12,7 +12,7 @@ const DEPTH: u32 = 64;
 /// What to do with the piece at the front of what was not started.
 enum Step {
     /// Give it to the device.
-    Submit(Work),
+    Submit(Work, u64),
     /// It is over.
     Pass,
     /// It waits for another stream.
@@ -21,6 +21,8 @@ enum Step {
     Park,
     /// It must be alone; come back when what is before it is over.
     Later,
+    /// The client has enough in flight; come back when some of it is over.
+    Hold,
     /// Free this allocation, then it is over.
     Free(u64),
     Broken(Fault),
@@ -91,10 +93,15 @@ impl Session {
                     }
                 }
                 Some(Step::Broken(fault)) => return self.fault(inner, &fault),
-                Some(Step::Submit(work)) => {
+                Some(Step::Hold) => {
+                    inner.held.insert(index);
+                    return;
+                }
+                Some(Step::Submit(work, estimate)) => {
                     let Some(stream) = inner.streams.get_mut(&index) else { return };
                     let (device, token) = (stream.device, stream.upcoming().map_or(0, |(p, _)| p.token));
-                    stream.started();
+                    stream.started(estimate);
+                    self.shared.turns.lock().submitted(self.client(), estimate);
                     if let Err(error) = self.shared.device.submit(device, token, work) {
                         return self.fault(inner, &Fault { result: error.result(), text: error.to_string() });
                     }
@@ -131,21 +138,26 @@ impl Session {
             Op::FreeInStream { address } if alone => Step::Free(*address),
             Op::HostCall | Op::ValueWait { .. } | Op::FreeInStream { .. } => Step::Later,
             _ if full => Step::Later,
-            Op::Nop | Op::EventTime { .. } => Step::Submit(Work::Mark),
+            _ if !self.shared.turns.lock().may_submit(self.client()) => Step::Hold,
+            Op::Nop | Op::EventTime { .. } => Step::Submit(Work::Mark, 0),
             Op::Launch(launch) => {
                 let resume = inner.resumes.remove(&token);
                 let kernel = cumux_wire::record::Launch { parameters: std::mem::take(&mut launch.parameters), ..launch.clone() };
-                Step::Submit(Work::Kernel(Kernel { launch: kernel, resume }))
+                let estimate = inner.estimates.get(&(kernel.module, kernel.function)).copied().unwrap_or(0);
+                Step::Submit(Work::Kernel(Kernel { launch: kernel, resume }), estimate)
             }
-            Op::Copy { target, target_pitch, target_slice, source, source_pitch, source_slice, extent } => Step::Submit(Work::Copy {
-                target: Rows { address: *target, pitch: *target_pitch, slice: *target_slice },
-                source: Rows { address: *source, pitch: *source_pitch, slice: *source_slice },
-                extent: *extent,
-            }),
+            Op::Copy { target, target_pitch, target_slice, source, source_pitch, source_slice, extent } => Step::Submit(
+                Work::Copy {
+                    target: Rows { address: *target, pitch: *target_pitch, slice: *target_slice },
+                    source: Rows { address: *source, pitch: *source_pitch, slice: *source_slice },
+                    extent: *extent,
+                },
+                0,
+            ),
             Op::Set { target, value, element, width, height, pitch } => {
-                Step::Submit(Work::Set { target: *target, pitch: *pitch, value: *value, element: *element, width: *width, height: *height })
+                Step::Submit(Work::Set { target: *target, pitch: *pitch, value: *value, element: *element, width: *width, height: *height }, 0)
             }
-            Op::ValueWrite { address, value, bytes } => Step::Submit(Work::WriteValue { address: *address, value: *value, bytes: *bytes }),
+            Op::ValueWrite { address, value, bytes } => Step::Submit(Work::WriteValue { address: *address, value: *value, bytes: *bytes }, 0),
             other => {
                 let text = format!("{other:?} cannot be in a stream");
                 Step::Broken(Fault { result: cumux_wire::result::UNKNOWN, text })

@@ -66,7 +66,11 @@ impl Intake {
     pub fn run(&self) {
         let mut events = Vec::with_capacity(64);
         loop {
-            let sessions: Vec<Arc<Session>> = self.sessions.read().values().cloned().collect();
+            let order = self.shared.turns.lock().order();
+            let sessions: Vec<Arc<Session>> = {
+                let all = self.sessions.read();
+                order.iter().filter_map(|client| all.get(client).cloned()).collect()
+            };
             let mut moved = false;
             for session in &sessions {
                 moved |= session.intake();

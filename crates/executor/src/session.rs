@@ -60,6 +60,10 @@ pub struct Inner {
     pub by_device: HashMap<StreamId, u32>,
     /// Streams that wait for another: by the awaited one.
     pub watchers: HashMap<u32, Vec<u32>>,
+    /// Streams that the bound on work in flight holds back.
+    pub held: BTreeSet<u32>,
+    /// Expected device time of a kernel by module and function.
+    pub estimates: HashMap<(u32, u32), u64>,
     /// Streams at a host callback or a value wait.
     pub parked: BTreeSet<u32>,
     pub barriers: VecDeque<Barrier>,
@@ -90,6 +94,7 @@ pub struct Parts {
 impl Session {
     #[must_use]
     pub fn new(sheet: Sheet, shared: Arc<Shared>, parts: Parts) -> Self {
+        shared.turns.lock().add(sheet.id, 0, cumux_scheduler::WHOLE);
         let status = ClientStatus { session: sheet.id, pid: sheet.pid, program: sheet.program.clone(), state: "running".into(), ..ClientStatus::default() };
         Self {
             service: parts.service,
@@ -105,6 +110,8 @@ impl Session {
                 streams: HashMap::new(),
                 by_device: HashMap::new(),
                 watchers: HashMap::new(),
+                held: BTreeSet::new(),
+                estimates: HashMap::new(),
                 parked: BTreeSet::new(),
                 barriers: VecDeque::new(),
                 resumes: HashMap::new(),
@@ -275,19 +282,24 @@ impl Session {
             Outcome::Done { device_ns } => {
                 let Some(stream) = inner.streams.get_mut(&index) else { return };
                 let Some(pending) = stream.finished(token) else { return };
-                let event = if let Op::EventTime { event } = pending.op { Some(event) } else { None };
-                let kernel = matches!(pending.op, Op::Launch(_));
-                if let Some(event) = event {
-                    self.service.set_event_ns(event, now_ns());
-                } else if kernel {
-                    inner.status.kernels += 1;
-                    inner.status.gpu_ns += device_ns;
-                } else {
-                    inner.status.copies += 1;
+                let estimate = pending.estimate;
+                match &pending.op {
+                    Op::EventTime { event } => self.service.set_event_ns(*event, now_ns()),
+                    Op::Launch(launch) => {
+                        let kernel = (launch.module, launch.function);
+                        let before = inner.estimates.get(&kernel).copied();
+                        inner.estimates.insert(kernel, cumux_scheduler::estimate(before, device_ns));
+                        inner.status.kernels += 1;
+                        inner.status.gpu_ns += device_ns;
+                    }
+                    _ => inner.status.copies += 1,
                 }
+                self.shared.turns.lock().retired(self.sheet.id, estimate, device_ns);
             }
         }
-        self.drive(&mut inner, vec![index]);
+        let mut work: Vec<u32> = std::mem::take(&mut inner.held).into_iter().collect();
+        work.push(index);
+        self.drive(&mut inner, work);
         self.flush_text(&mut inner);
         self.service.notify();
         if inner.stalled && inner.journal.has_room() {
@@ -340,6 +352,8 @@ impl Session {
             self.answer(&barrier.header, &crate::shared::answer(fault.result));
         }
         inner.parked.clear();
+        inner.held.clear();
+        self.shared.turns.lock().abandoned(self.sheet.id);
         inner.watchers.clear();
         inner.status.in_flight = 0;
         inner.status.error = fault.result;
@@ -381,6 +395,7 @@ impl Session {
         }
         inner.physical.clear();
         self.shared.forget_charges(self.sheet.id);
+        self.shared.turns.lock().remove(self.sheet.id);
         let mut status = inner.status.clone();
         status.memory = 0;
         Ok(status)

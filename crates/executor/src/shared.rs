@@ -5,6 +5,7 @@ use crate::error::ExecutorError;
 use cumux_device::{Device, DeviceError};
 use cumux_keeper::client::Keeper;
 use cumux_ring::page::Answer;
+use cumux_scheduler::Turns;
 use cumux_wire::message::FromExecutor;
 use cumux_wire::result;
 use parking_lot::{Mutex, RwLock};
@@ -24,6 +25,8 @@ pub struct Shared {
     images: Mutex<HashMap<String, OwnedFd>>,
     /// Bytes charged to each session.
     charges: Mutex<HashMap<u32, u64>>,
+    /// Who goes next. Taken last: nothing is locked while it is held.
+    pub turns: Mutex<Turns>,
     reports: Mutex<Sender<FromExecutor>>,
     /// Wakes the intake thread.
     bell: OwnedFd,
@@ -40,6 +43,7 @@ impl Shared {
             keeper: RwLock::new(None),
             images: Mutex::default(),
             charges: Mutex::default(),
+            turns: Mutex::default(),
             reports: Mutex::new(reports),
             bell: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
         })

@@ -22,6 +22,8 @@ pub struct Pending {
     pub seq: u64,
     pub op: Op,
     pub state: State,
+    /// Expected device time in nanoseconds, as the scheduler was told.
+    pub estimate: u64,
 }
 
 #[derive(Debug)]
@@ -62,7 +64,7 @@ impl Stream {
 
     pub fn push(&mut self, token: u64, seq: u64, op: Op) {
         self.last = self.last.max(seq);
-        self.queue.push_back(Pending { token, seq, op, state: State::Waiting });
+        self.queue.push_back(Pending { token, seq, op, state: State::Waiting, estimate: 0 });
     }
 
     /// The next piece to start, and whether everything before it is over.
@@ -72,9 +74,10 @@ impl Stream {
     }
 
     /// The piece that [`Stream::upcoming`] gave was started at the device.
-    pub fn started(&mut self) {
+    pub fn started(&mut self, estimate: u64) {
         if let Some(pending) = self.queue.get_mut(self.next) {
             pending.state = State::Submitted;
+            pending.estimate = estimate;
             self.next += 1;
             self.in_flight += 1;
         }
@@ -138,7 +141,7 @@ mod tests {
                     1 => {
                         if let Some((piece, _)) = stream.upcoming() {
                             let token = piece.token;
-                            stream.started();
+                            stream.started(0);
                             open.push_back(token);
                         }
                     }

@@ -146,8 +146,6 @@ fn kernels_have_their_parameters_and_directives() {
     let table = module.function(module.find_function("table").unwrap());
     assert_eq!(table.directives.maxntid, Some([256, 1, 1]));
     assert_eq!(table.directives.minnctapersm, Some(2));
-    let tables = &table.body.as_ref().unwrap().branch_tables;
-    assert_eq!(tables[0].targets.len(), 7);
     let declared: Vec<_> = module.prototypes().map(|(_, f)| &*f.name).collect();
     assert_eq!(declared, ["free", "malloc"]);
 }

@@ -367,3 +367,22 @@ fn body_mul_carry<O: MulCarry>(lanes: &mut Lanes<'_>, alu: &Alu, mask: u32) {
         lanes.set_predicate(alu.e, pack(bits), mask);
     }
 }
+
+/// `lop3`: common tables as one operation, others by the truth table in `x`.
+#[must_use]
+pub fn lop3(table: u16) -> Function {
+    use super::ops::bits::{Lop3, Lop3Fixed};
+    match table {
+        0xc0 => op3::<Lop3Fixed<0xc0>>(),
+        0xfc => op3::<Lop3Fixed<0xfc>>(),
+        0x3c => op3::<Lop3Fixed<0x3c>>(),
+        0x80 => op3::<Lop3Fixed<0x80>>(),
+        0xfe => op3::<Lop3Fixed<0xfe>>(),
+        0x96 => op3::<Lop3Fixed<0x96>>(),
+        0x78 => op3::<Lop3Fixed<0x78>>(),
+        0xf8 => op3::<Lop3Fixed<0xf8>>(),
+        0xca => op3::<Lop3Fixed<0xca>>(),
+        0xe8 => op3::<Lop3Fixed<0xe8>>(),
+        _ => op3x::<Lop3>(),
+    }
+}

@@ -6,7 +6,7 @@ use super::program::{CompileError, Kernel, Parameter, Program, Refusal, Relocati
 use super::{control, instruction};
 use crate::exec::lanes::NO_SLOT;
 use cumux_ptx::ast::{
-    AddressBase, Body, CallTarget, FuncId, Function, FunctionKind, InitValue, Instruction, Linkage, Modifier, Module, Opcode, Operand, Pos, StateSpace, SymbolRef,
+    AddressBase, Body, Call, CallTarget, CallVia, FuncId, Function, FunctionKind, InitValue, Instruction, Linkage, Modifier, Module, Opcode, Operand, Param, Pos, StateSpace, SymbolRef,
 };
 use std::collections::{HashMap, HashSet};
 
@@ -83,7 +83,7 @@ fn symbols(operand: &Operand, found: &mut impl FnMut(SymbolRef)) {
 }
 
 /// Frame layout of parameters: those given, then those returned.
-pub(super) fn parameter_offsets(function: &Function) -> (Vec<u32>, Vec<u32>, u32) {
+fn parameter_offsets(params: &[Param], returns: &[Param]) -> (Vec<u32>, Vec<u32>, u32) {
     let mut at = 0u32;
     let mut place = |bytes: u64, align: u32| {
         at = at.next_multiple_of(align.max(1));
@@ -91,13 +91,13 @@ pub(super) fn parameter_offsets(function: &Function) -> (Vec<u32>, Vec<u32>, u32
         at += bytes as u32;
         offset
     };
-    let params = function.params.iter().map(|p| place(p.size, p.align)).collect();
-    let returns = function.returns.iter().map(|p| place(p.size, p.align)).collect();
+    let params = params.iter().map(|p| place(p.size, p.align)).collect();
+    let returns = returns.iter().map(|p| place(p.size, p.align)).collect();
     (params, returns, at)
 }
 
 fn plan_function(module: &Module, function: &Function) -> Result<FunctionPlan, CompileError> {
-    let (params, returns, mut at) = parameter_offsets(function);
+    let (params, returns, mut at) = parameter_offsets(&function.params, &function.returns);
     let is_kernel = function.kind == FunctionKind::Entry;
     if is_kernel {
         at = 0;
@@ -139,6 +139,9 @@ fn plan_function(module: &Module, function: &Function) -> Result<FunctionPlan, C
             }
         }
         for operand in &instruction.operands {
+            if let Operand::Call(call) = operand {
+                place_arguments(module, body, call, &mut plan).map_err(|text| error(instruction.pos, text))?;
+            }
             symbols(operand, &mut |symbol| {
                 if let SymbolRef::Global(id) = symbol
                     && module.global(id).space.is_shared()
@@ -149,6 +152,36 @@ fn plan_function(module: &Module, function: &Function) -> Result<FunctionPlan, C
         }
     }
     Ok(plan)
+}
+
+/// Parameters and results of what a call calls, as offsets behind the caller's frame.
+pub(super) fn callee_offsets(module: &Module, body: &Body, call: &Call) -> (Vec<u32>, Vec<u32>, u32) {
+    match (&call.target, &call.via) {
+        (CallTarget::Function(id), _) => parameter_offsets(&module.function(*id).params, &module.function(*id).returns),
+        (_, Some(CallVia::Prototype(id))) => {
+            let prototype = &body.call_prototypes[id.index()];
+            parameter_offsets(&prototype.params, &prototype.returns)
+        }
+        (_, Some(CallVia::Targets(id))) => match body.call_tables[id.index()].targets.first() {
+            Some(first) => parameter_offsets(&module.function(*first).params, &module.function(*first).returns),
+            None => (Vec::new(), Vec::new(), 0),
+        },
+        (_, None) => (Vec::new(), Vec::new(), 0),
+    }
+}
+
+/// The blocks around a call lie where the callee's frame will be: arguments are written in place.
+fn place_arguments(module: &Module, body: &Body, call: &Call, plan: &mut FunctionPlan) -> Result<(), String> {
+    let (params, returns, _) = callee_offsets(module, body, call);
+    for (operand, at) in call.args.iter().zip(&params).chain(call.returns.iter().zip(&returns)) {
+        if let Operand::Symbol { symbol: SymbolRef::Local(id), .. } = operand {
+            let place = plan.frame + at;
+            if plan.locals.insert(id.0, place).is_some_and(|other| other != place) {
+                return Err(format!("{} is used in two calls at different places", body.variable(*id).name));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Functions that a kernel may run, itself included.

@@ -359,7 +359,8 @@ impl Actor<'_> {
 impl Drop for Actor<'_> {
     fn drop(&mut self) {
         self.device().close_client(self.id);
-        for (address, bytes, _) in self.extents.get_mut().unwrap_or_else(PoisonError::into_inner).drain(..) {
+        let extents = std::mem::take(self.extents.get_mut().unwrap_or_else(PoisonError::into_inner));
+        for (address, bytes, _) in extents {
             if let Err(error) = self.device().unmap(address, bytes) {
                 assert!(std::thread::panicking(), "memory of a closed client cannot be unmapped: {error}");
             }

@@ -12,7 +12,7 @@ pub mod streams;
 
 use std::sync::Arc;
 
-pub use client::{Actor, Args, Recorder, Setup};
+pub use client::{Actor, Args, Loaded, Recorder, Setup, Variables, memory_file};
 
 use crate::{Device, Sink};
 

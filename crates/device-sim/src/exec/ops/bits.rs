@@ -150,3 +150,16 @@ impl Op3x for Lop3 {
         (a & when_a) | (!a & when_not)
     }
 }
+
+/// The same with a known table.
+pub struct Lop3Fixed<const TABLE: u16>;
+impl<const TABLE: u16> crate::exec::level::Op3 for Lop3Fixed<TABLE> {
+    type A = u32;
+    type B = u32;
+    type C = u32;
+    type R = u32;
+    #[inline(always)]
+    fn f(a: u32, b: u32, c: u32) -> u32 {
+        Lop3::f(a, b, c, TABLE)
+    }
+}

@@ -1,0 +1,157 @@
+//! Modules, their variables, and what kernels can do besides computing.
+
+use std::collections::HashMap;
+
+use cumux_wire::record::Launch;
+use cumux_wire::result;
+
+use super::client::Variables;
+use super::{Args, KERNELS, Opener, Setup};
+use crate::{ClientSpec, DeviceError};
+
+pub fn variables_are_placed_and_filled(open: Opener) {
+    let setup = Setup::new(open);
+    let client = setup.client(1);
+    let (stream, module) = (client.stream(), client.kernels());
+    let out = client.allocate(4 * 5);
+    assert_eq!(client.read(module.global("table"), 4), [10, 20, 30, 40]);
+    client.launch(stream, &module, "read_table", 1, 4, Args::new().u64(out));
+    client.drain(stream);
+    assert_eq!(client.read(out, 5), [17, 27, 37, 47, 30]);
+    client.write(module.global("table") + 8, &[31]);
+    client.launch(stream, &module, "read_table", 1, 4, Args::new().u64(out));
+    client.drain(stream);
+    assert_eq!(client.read(out, 5), [17, 27, 38, 47, 31]);
+}
+
+pub fn restored_variables_keep_their_contents(open: Opener) {
+    let setup = Setup::new(open);
+    let client = setup.client(1);
+    let stream = client.stream();
+    let kept = client.allocate(4);
+    client.write(kept, &[41]);
+    let mut place = Variables { actor: &client, restored: HashMap::from([("counter".to_owned(), kept)]) };
+    let module = client.load(KERNELS.as_bytes(), &mut place).expect("loads");
+    assert_eq!(module.global("counter"), kept);
+    let out = client.allocate(4);
+    client.launch(stream, &module, "count", 1, 1, Args::new().u64(out));
+    client.drain(stream);
+    assert_eq!((client.read(out, 1), client.read(kept, 1)), (vec![42], vec![42]));
+}
+
+pub fn clients_have_variables_of_their_own(open: Opener) {
+    let setup = Setup::new(open);
+    for id in 1..4 {
+        let client = setup.client(id);
+        let (stream, module, out) = (client.stream(), client.kernels(), client.allocate(4));
+        for expected in 1..4 {
+            client.launch(stream, &module, "count", 1, 1, Args::new().u64(out));
+            client.drain(stream);
+            assert_eq!(client.read(out, 1), [expected]);
+        }
+    }
+}
+
+pub fn printf_reaches_its_client_in_order(open: Opener) {
+    let setup = Setup::new(open);
+    let (one, two) = (setup.client(1), setup.client(2));
+    for client in [&one, &two] {
+        let (stream, module) = (client.stream(), client.kernels());
+        for round in 0..20 {
+            client.launch(stream, &module, "say", 1, 1, Args::new().u32(client.id * 1000 + round));
+        }
+        client.drain(stream);
+        let expected: String = (0..20).map(|round| format!("number {}\n", client.id * 1000 + round)).collect();
+        assert_eq!(client.text(), expected);
+    }
+}
+
+pub fn cooperative_grids_synchronise(open: Opener) {
+    let setup = Setup::new(open);
+    let client = setup.client(1);
+    let (stream, module) = (client.stream(), client.kernels());
+    let (blocks, rounds) = (24, 5);
+    let (values, out) = (client.allocate(4 * 64), client.allocate(4 * 64));
+    let shape = Launch { grid: [blocks, 1, 1], block: [32, 1, 1], cooperative: true, ..Launch::default() };
+    for _ in 0..2 {
+        client.submit(stream, crate::Work::Set { target: values, pitch: 0, value: 0, element: 4, width: 64, height: 1 });
+        client.launch_with(stream, &module, "sync_grid", shape.clone(), Args::new().u64(values).u64(out).u32(rounds));
+    }
+    client.drain(stream);
+    assert_eq!(client.read(values, blocks as usize), vec![rounds; blocks as usize]);
+    assert_eq!(client.read(out, blocks as usize), vec![0; blocks as usize]);
+}
+
+pub fn a_cooperative_grid_that_does_not_fit(open: Opener) {
+    let setup = Setup::new(open);
+    let client = setup.client_with(1, &ClientSpec { multiprocessors: 2 });
+    let module = client.kernels();
+    let (values, out) = (client.allocate(1 << 16), client.allocate(1 << 16));
+    let blocks = 2 * setup.device.facts().attribute(39).cast_unsigned() / 1024;
+    let shape = |blocks| Launch { grid: [blocks, 1, 1], block: [1024, 1, 1], cooperative: true, ..Launch::default() };
+    let args = || Args::new().u64(values).u64(out).u32(1);
+    client.done(client.launch_with(client.stream(), &module, "sync_grid", shape(2), args()));
+    let token = client.launch_with(client.stream(), &module, "sync_grid", shape(blocks + 1), args());
+    let text = client.fault(token, result::COOPERATIVE_LAUNCH_TOO_LARGE);
+    assert!(text.contains("sync_grid"), "{text}");
+}
+
+pub fn dynamic_shared_memory_beyond_the_default(open: Opener) {
+    let setup = Setup::new(open);
+    let client = setup.client(1);
+    let (stream, module) = (client.stream(), client.kernels());
+    let p = client.allocate(4 * 256);
+    client.write(p, &(0..256).collect::<Vec<u32>>());
+    let most = setup.device.facts().attribute(97);
+    let function = module.function("reverse_shared");
+    assert!(client.device().set_function(1, module.id, function, 8, most + 1).is_err());
+    client.device().set_function(1, module.id, function, 8, most).expect("the largest");
+    let shape = Launch { grid: [1, 1, 1], block: [256, 1, 1], shared: most.cast_unsigned(), ..Launch::default() };
+    client.launch_with(stream, &module, "reverse_shared", shape, Args::new().u64(p));
+    client.drain(stream);
+    assert_eq!(client.read(p, 256), (0..256).rev().collect::<Vec<u32>>());
+}
+
+pub fn bad_images_say_what_is_wrong(open: Opener) {
+    let setup = Setup::new(open);
+    let client = setup.client(1);
+    let mut place = Variables { actor: &client, restored: HashMap::new() };
+    let broken = ".version 8.0\n.target sm_75\n.address_size 64\n.visible .entry broken()\n{\n    mov.u32 %nothing, 1;\n    ret;\n}\n";
+    match client.load(broken.as_bytes(), &mut place) {
+        Err(DeviceError::Image { result: result::INVALID_PTX, text }) => assert!(text.contains('6'), "line 6: {text}"),
+        other => panic!("{:?}", other.map(|m| m.info)),
+    }
+    for image in [&b"nonsense"[..], b"", b"\x7fELF"] {
+        assert!(matches!(client.load(image, &mut place), Err(DeviceError::Image { .. })));
+    }
+    client.drain(client.stream());
+}
+
+pub fn function_information_is_complete(open: Opener) {
+    let setup = Setup::new(open);
+    let client = setup.client(1);
+    let module = client.kernels();
+    let fill = &module.info.functions[module.function("fill") as usize];
+    let layout: Vec<(u32, u32)> = fill.parameters.iter().map(|p| (p.offset, p.bytes)).collect();
+    assert_eq!(layout, [(0, 8), (8, 4), (12, 4)]);
+    assert_eq!(fill.parameter_bytes, 16);
+    assert!(fill.registers > 0 && fill.registers <= 255 && fill.max_threads == 1024);
+    let table = module.info.globals.iter().find(|g| g.name == "table").expect("table");
+    assert_eq!((table.bytes, table.constant, table.managed), (16, false, false));
+}
+
+pub fn blocks_know_their_multiprocessor(open: Opener) {
+    let setup = Setup::new(open);
+    let client = setup.client_with(3, &ClientSpec { multiprocessors: 8 });
+    let (stream, module) = (client.stream(), client.kernels());
+    let blocks = 500;
+    let (sms, threads) = (client.allocate(4 * 500), client.allocate(4 * 500));
+    client.launch(stream, &module, "where", blocks, 96, Args::new().u64(sms).u64(threads));
+    client.drain(stream);
+    let mut used = client.read(sms, 500);
+    assert!(used.iter().all(|sm| *sm < setup.device.facts().attribute(16).cast_unsigned()));
+    used.sort_unstable();
+    used.dedup();
+    assert!(used.len() <= 8, "the client may use 8 of them: {used:?}");
+    assert_eq!(client.read(threads, 500), vec![96; 500]);
+}
