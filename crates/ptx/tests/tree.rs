@@ -1,9 +1,8 @@
 //! PTX of our own, and what the tree must say about it.
 
 use cumux_ptx::ast::{
-    AddressBase, Axis, Body, CallTarget, CallVia, CmpOp, FuncId, GlobalId, Imm, InitValue, Linkage,
-    Modifier, Module, Opcode, Operand, RegId, Rounding, ScalarType, Selector, SpecialReg, StateSpace,
-    SymbolRef, Variable, VarId, Word,
+    AddressBase, Axis, Body, CallTarget, CallVia, CmpOp, FuncId, GlobalId, Imm, InitValue, Linkage, Modifier, Module, Opcode, Operand, RegId, Rounding,
+    ScalarType, Selector, SpecialReg, StateSpace, SymbolRef, VarId, Variable, Word,
 };
 use cumux_ptx::parse;
 
@@ -28,9 +27,7 @@ fn name(body: &Body, id: RegId) -> &str {
 
 #[test]
 fn registers_are_dense_and_scoped() {
-    let body = body(
-        "mov.b32 %r7, %r3; { .reg .b64 %r3; mov.b64 %r3, 1; { mov.b64 %rd1, %r3; } } mov.b32 %r7, %r3;",
-    );
+    let body = body("mov.b32 %r7, %r3; { .reg .b64 %r3; mov.b64 %r3, 1; { mov.b64 %rd1, %r3; } } mov.b32 %r7, %r3;");
     let table: Vec<_> = body.registers.iter().map(|r| (&*r.name, r.ty)).collect();
     use ScalarType::{B32, B64};
     assert_eq!(table, [("%r7", B32), ("%r3", B32), ("%r3", B64), ("%rd1", B64)]);
@@ -127,18 +124,9 @@ fn operands_keep_all_their_parts() {
     );
     let operand = |at: usize, n: usize| &body.instructions[at].operands[n];
     assert_eq!(*operand(0, 1), Operand::Special(SpecialReg::Ctaid(Axis::Y)));
-    assert!(matches!(
-        operand(1, 1),
-        Operand::Selected { selector: Some(Selector::Byte(3)), negated: false, .. }
-    ));
-    assert!(matches!(
-        operand(1, 2),
-        Operand::Selected { selector: Some(Selector::Half(1)), negated: true, .. }
-    ));
-    assert!(matches!(
-        operand(2, 1),
-        Operand::Selected { selector: Some(Selector::Halves([3, 2])), .. }
-    ));
+    assert!(matches!(operand(1, 1), Operand::Selected { selector: Some(Selector::Byte(3)), negated: false, .. }));
+    assert!(matches!(operand(1, 2), Operand::Selected { selector: Some(Selector::Half(1)), negated: true, .. }));
+    assert!(matches!(operand(2, 1), Operand::Selected { selector: Some(Selector::Halves([3, 2])), .. }));
     assert!(matches!(operand(3, 0), Operand::Pair(_)));
     assert_eq!(*operand(3, 2), Operand::Imm(Imm::Int(-1)));
     assert_eq!(*operand(3, 3), Operand::Imm(Imm::Int(16)));
@@ -191,9 +179,7 @@ fn initialisers_are_laid_out() {
 
 #[test]
 fn initialisers_may_name_what_comes_later() {
-    let variable = global(
-        ".global .u64 x[5] = {before, generic(after)+8, g, generic(before+4), 7};",
-    );
+    let variable = global(".global .u64 x[5] = {before, generic(after)+8, g, generic(before+4), 7};");
     let address = |at: usize| match &variable.init[at].value {
         InitValue::Address { symbol, offset, generic, mask } => (*symbol, *offset, *generic, *mask),
         other => panic!("{other:?}"),

@@ -38,10 +38,8 @@ impl<H: Host> Core<H> {
             ))
         } else if self.ending != Ending::No {
             Some((result::MPS_SERVER_NOT_READY, "the server is shutting down; start the program again".to_owned()))
-        } else if let Some(broken) = &self.broken {
-            Some((result::MPS_SERVER_NOT_READY, broken.why.clone()))
         } else {
-            None
+            self.broken.as_ref().map(|broken| (result::MPS_SERVER_NOT_READY, broken.why.clone()))
         };
         if let Some((result, why)) = refusal {
             self.log.line(&format!("Client process {pid} was refused: {why}"));

@@ -158,14 +158,26 @@ impl<H: Host> Core<H> {
             }
             self.log.line("Server has started");
         }
-        for id in resumed {
-            if let Some(session) = self.sessions.get_mut(&id) {
-                session.attached = true;
-                if self.generation > 1 && session.greeting.is_none() {
-                    session.status.takeovers += 1;
+        if let Some(worker) = self.workers.get(&id) {
+            // A standby could not write it into pages.
+            worker.send(ToExecutor::Server { pid: self.pid });
+        }
+        for session in resumed {
+            match self.sessions.get_mut(&session) {
+                Some(known) => {
+                    known.attached = true;
+                    if self.generation > 1 && known.greeting.is_none() {
+                        known.status.takeovers += 1;
+                    }
+                    self.welcome(session);
+                }
+                // Left from an earlier server, and ended since.
+                None => {
+                    if let Some(worker) = self.workers.get(&id) {
+                        worker.send(ToExecutor::Detach { session });
+                    }
                 }
             }
-            self.welcome(id);
         }
         for (id, why) in lost {
             if let Some(session) = self.sessions.get_mut(id) {
@@ -300,11 +312,12 @@ impl<H: Host> Core<H> {
         }
         // The standby is started when the active one serves: it must not take its processor time.
         let wanted = if self.serving && !self.no_standby { 2 } else { 1 };
-        if self.workers.len() < wanted && now >= self.start_after {
-            if let Err(error) = self.host.start(Role::Executor).and_then(|pid| self.adopt_worker(pid)) {
-                self.start_after = now + Duration::from_secs(1);
-                self.note(&format!("cannot start an executor ({error}); trying again in a second"));
-            }
+        if self.workers.len() < wanted
+            && now >= self.start_after
+            && let Err(error) = self.host.start(Role::Executor).and_then(|pid| self.adopt_worker(pid))
+        {
+            self.start_after = now + Duration::from_secs(1);
+            self.note(&format!("cannot start an executor ({error}); trying again in a second"));
         }
         self.brief_workers();
         self.activate(now);

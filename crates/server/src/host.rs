@@ -8,6 +8,7 @@ use std::io;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::Duration;
 
 /// What a process that this server starts is to be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -133,7 +134,15 @@ impl Host for System {
     fn is_ours(&self, pid: u32) -> bool {
         use std::os::unix::ffi::OsStrExt as _;
         let socket = self.inner.socket.as_os_str().as_bytes();
-        fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.split(|byte| *byte == 0).any(|word| word == socket))
+        // A process that has just been started has no command line for a moment; one that has ended has none for ever.
+        for _ in 0..100 {
+            match fs::read(format!("/proc/{pid}/cmdline")) {
+                Ok(line) if line.is_empty() => std::thread::sleep(Duration::from_millis(1)),
+                Ok(line) => return line.split(|byte| *byte == 0).any(|word| word == socket),
+                Err(_) => return false,
+            }
+        }
+        false
     }
 }
 
@@ -160,7 +169,6 @@ fn fate(stat: &str) -> Option<Fate> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::{Read as _, Write as _};
 
     #[test]
     fn a_zombie_tells_how_it_ended() {
@@ -183,10 +191,7 @@ mod tests {
     #[test]
     fn our_processes_are_known_by_the_socket_in_their_command_line() {
         let system = System::new("/run/x/server-1.sock".into(), "/dev/null".into(), Vec::new());
-        let mut child = Command::new("cat").args(["-", "/run/x/server-1.sock"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        // Once it echoes, its command line is in place.
-        child.stdin.as_mut().unwrap().write_all(b"x").unwrap();
-        child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+        let mut child = Command::new("cat").args(["-", "/run/x/server-1.sock"]).stdin(Stdio::piped()).spawn().unwrap();
         assert!(system.is_ours(child.id()));
         assert!(!system.is_ours(std::process::id()));
         child.kill().unwrap();

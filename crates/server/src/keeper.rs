@@ -56,7 +56,7 @@ impl KeeperSlot {
     }
 
     pub(crate) fn quit<H: Host>(&self, host: &H) {
-        if !self.link.as_ref().is_some_and(|keeper| keeper.quit().is_ok()) {
+        if self.link.as_ref().is_none_or(|keeper| keeper.quit().is_err()) {
             self.kill(host);
         }
     }

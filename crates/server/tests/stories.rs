@@ -162,7 +162,9 @@ fn executors_that_died_with_the_server_are_replaced_by_the_rebuilt_one() {
     kill(before.executor);
     world.start_server();
     world.expect_note("has taken over");
-    assert_eq!((world.status().executor, a.generation(), a.sticky()), (before.standby, 2, 0));
+    let status = world.status();
+    assert_eq!((status.executor, a.generation(), a.sticky()), (before.standby, 2, 0));
+    assert_eq!(a.server(), status.pid, "the page names the new server, though its old writer is dead");
 }
 
 #[test]

@@ -32,6 +32,8 @@ mod driver;
 pub mod entry;
 mod event;
 mod exports;
+#[cfg(test)]
+mod fake;
 mod ffi;
 mod function;
 mod handle;
@@ -50,6 +52,8 @@ pub mod private;
 pub mod procaddress;
 mod set;
 mod stdout;
+#[cfg(test)]
+mod story;
 mod stream;
 mod table;
 mod trampoline;

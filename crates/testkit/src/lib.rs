@@ -1,1 +1,28 @@
-//! (being written)
+//! Nodes, clients and a watchdog, for tests that read as stories.
+//!
+//! ```no_run
+//! use cumux_testkit::Node;
+//!
+//! let node = Node::start();
+//! let victim = node.client("long_kernel").start();
+//! let innocent = node.client("vector_add").start();
+//! victim.wait_for_line("kernel running");
+//! victim.kill();
+//! innocent.expect_ok();
+//! ```
+//!
+//! A node is a private daemon with everything it starts, in a folder of its own; all of it is gone when the node is dropped. Nothing here waits
+//! by sleeping for a guessed time: every wait is for a condition, and [`Node`]'s watchdog ends a test that waits too long, with the logs.
+//!
+//! Everything here panics on failure, as tests do.
+#![forbid(unsafe_code)]
+
+mod client;
+mod files;
+mod node;
+mod watchdog;
+
+pub use client::{Client, ClientBuilder, Outcome};
+pub use files::{cumux, example, library, test_program};
+pub use node::{Node, NodeBuilder};
+pub use watchdog::Watchdog;

@@ -171,7 +171,8 @@ pub struct ClientStatus {
 pub enum ToExecutor {
     /// Descriptor: a socket to the keeper. First message.
     Keeper,
-    /// Descriptors: ring, page, window, journal, doorbell, marks. Answered with `Attached` by the active one; a standby only remembers.
+    /// Descriptors: ring, page, window, journal, doorbell, marks. Answered with `Attached` by the active one; a standby only remembers, and
+    /// forgets everything when it has to connect again: the new server tells it all.
     /// May come twice for one session (when a takeover or a rebuilt server makes it doubtful that the first one counted): again `Attached`, else nothing.
     Attach {
         session: Session,

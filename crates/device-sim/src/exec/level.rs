@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 /// An arithmetic instruction: no memory, no control flow, no faults.
 #[derive(Debug, Clone, Copy)]
 pub struct Alu {
-    function: Function,
+    pub(crate) function: Function,
     pub d: Slot,
     pub a: Slot,
     pub b: Slot,

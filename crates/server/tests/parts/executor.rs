@@ -30,6 +30,10 @@ pub fn play(socket: &Path) -> Result<(), String> {
         if let Ok(connection) = Connection::connect(socket) {
             let devices = if mode == "no device" { Vec::new() } else { vec![device()] };
             let serving = executor.generation > 0;
+            if !serving {
+                // The new server tells a standby everything anew.
+                executor.sessions.clear();
+            }
             let hello = Hello::Executor { version: VERSION, pid: std::process::id(), generation: executor.generation, serving, devices };
             connection.send(&hello, &[]).map_err(|e| e.to_string())?;
             if mode == "no device" {

@@ -38,6 +38,12 @@ pub(super) fn session() -> Option<&'static Session> {
     SESSION.get()
 }
 
+/// Takes a session made by hand.
+#[cfg(test)]
+pub(crate) fn adopt(session: Session) -> &'static Session {
+    SESSION.get_or_init(|| session)
+}
+
 /// Says hello. Called once for the process.
 #[must_use]
 pub fn connect() -> Verdict {

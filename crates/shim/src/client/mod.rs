@@ -12,6 +12,8 @@ pub mod pipe;
 pub mod staging;
 pub mod window;
 
+#[cfg(test)]
+pub(crate) use connect::adopt;
 pub use connect::{Verdict, connect};
 
 use crate::context::Context;

@@ -1,0 +1,149 @@
+//! Branches, calls, ends of threads.
+
+use super::body::{Lowered, Lowerer, Trouble, wrong};
+use super::code::{Base, Intrinsic, IntrinsicKind, MemoryOp, Op, Order, Space};
+use super::module;
+use super::registers::Class;
+use crate::exec::lanes::NO_SLOT;
+use cumux_ptx::ast::{Call, CallTarget, Function, FunctionKind, Instruction, Opcode as O, Operand, Param, ScalarType as T};
+
+pub(super) fn lower(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
+    let op = match (i.opcode, i.operands.as_slice()) {
+        (O::Bra, [Operand::Label(label)]) => {
+            let at = lowerer.emit(Op::Branch(u32::MAX));
+            lowerer.fixups.push((at, *label));
+            return Ok(());
+        }
+        (O::Brx, [index, Operand::BranchTable(table)]) => {
+            let index = lowerer.source32(index, T::U32)?;
+            let at = lowerer.emit(Op::BranchTable { index, table: u32::MAX });
+            lowerer.table_fixups.push((at, lowerer.tree.branch_tables[table.index()].targets.clone()));
+            return Ok(());
+        }
+        (O::Call, [Operand::Call(target)]) => return call(lowerer, target),
+        (O::Ret, _) => {
+            epilogue(lowerer)?;
+            Op::Return
+        }
+        (O::Exit, _) => Op::Exit,
+        (O::Trap, _) => Op::Trap,
+        (O::Brkpt, _) => Op::Breakpoint,
+        (O::Nanosleep, _) => Op::Pause,
+        (O::Pmevent | O::Griddepcontrol | O::Setmaxnreg, _) => Op::Nothing,
+        _ => return wrong("this is not a branch"),
+    };
+    lowerer.emit(op);
+    Ok(())
+}
+
+/// A load or store of one frame value.
+fn frame_access(lowerer: &Lowerer<'_>, slot: u16, wide: bool, ty: T, offset: u32) -> MemoryOp {
+    let _ = lowerer;
+    let mut data = [NO_SLOT; 8];
+    data[0] = slot;
+    MemoryOp { space: Space::Frame, base: Base::None, offset: offset.into(), bytes: ty.bytes() as u8, count: 1, data, wide, sign: 0, order: Order::Weak }
+}
+
+/// Parameters declared as registers come out of the frame at the beginning.
+pub(super) fn prologue(lowerer: &mut Lowerer<'_>, function: &Function) -> Lowered {
+    if function.kind == FunctionKind::Entry {
+        return Ok(());
+    }
+    for (param, at) in function.params.iter().zip(&lowerer.own.params) {
+        if let Some(register) = param.register {
+            let wide = lowerer.class_of(register) == Class::Wide;
+            let op = frame_access(lowerer, lowerer.slot_of(register), wide, param.ty, *at);
+            lowerer.emit_always(Op::Load(Box::new(op)));
+        }
+    }
+    Ok(())
+}
+
+/// Results declared as registers go into the frame.
+fn epilogue(lowerer: &mut Lowerer<'_>) -> Lowered {
+    let function = lowerer.plan.module.function(lowerer.function);
+    if function.kind == FunctionKind::Entry {
+        return Ok(());
+    }
+    for (param, at) in function.returns.iter().zip(&lowerer.own.returns) {
+        if let Some(register) = param.register {
+            let wide = lowerer.class_of(register) == Class::Wide;
+            let op = frame_access(lowerer, lowerer.slot_of(register), wide, param.ty, *at);
+            lowerer.emit(Op::Store(Box::new(op)));
+        }
+    }
+    Ok(())
+}
+
+/// What the device provides under a name.
+fn intrinsic(name: &str) -> Option<IntrinsicKind> {
+    Some(match name {
+        "vprintf" => IntrinsicKind::Printf,
+        "__assertfail" => IntrinsicKind::AssertFail,
+        "malloc" => IntrinsicKind::Malloc,
+        "free" => IntrinsicKind::Free,
+        _ if name.starts_with("cuda") || name.starts_with("__cuda") => IntrinsicKind::NotSupported,
+        _ => return None,
+    })
+}
+
+fn call(lowerer: &mut Lowerer<'_>, call: &Call) -> Lowered {
+    let module = lowerer.plan.module;
+    let (params, returns, _) = module::callee_offsets(module, lowerer.tree, call);
+    let (param_list, return_list): (&[Param], &[Param]) = match (&call.target, &call.via) {
+        (CallTarget::Function(id), _) => (&module.function(*id).params, &module.function(*id).returns),
+        (_, Some(cumux_ptx::ast::CallVia::Prototype(id))) => {
+            let prototype = &lowerer.tree.call_prototypes[id.index()];
+            (&prototype.params, &prototype.returns)
+        }
+        _ => (&[], &[]),
+    };
+    if call.args.len() > param_list.len() && !call.args.is_empty() && !param_list.is_empty() {
+        return wrong("more arguments than parameters");
+    }
+    let frame = lowerer.own.frame;
+    // Arguments in registers or literals are written where the callee looks for them.
+    for ((operand, param), at) in call.args.iter().zip(param_list).zip(&params) {
+        if matches!(operand, Operand::Symbol { .. }) {
+            continue;
+        }
+        let wide = param.ty.bits() > 32;
+        let slot = lowerer.source(operand, param.ty)?;
+        let op = frame_access(lowerer, slot, wide, param.ty, frame + at);
+        lowerer.emit(Op::Store(Box::new(op)));
+    }
+    match call.target {
+        CallTarget::Function(id) => {
+            let id = lowerer.plan.target(id);
+            let function = module.function(id);
+            if function.body.is_some() {
+                lowerer.emit(Op::Call(id.0));
+            } else {
+                let Some(kind) = intrinsic(&function.name) else { return Err(Trouble::Refused) };
+                let call = Intrinsic {
+                    kind,
+                    arguments: params.iter().map(|at| frame + at).collect(),
+                    result: frame + returns.first().copied().unwrap_or(0),
+                    result_bytes: return_list.first().map_or(0, |r| r.size as u32),
+                };
+                lowerer.emit(Op::Intrinsic(Box::new(call)));
+            }
+        }
+        CallTarget::Register(register) => {
+            let target = lowerer.register(register, Class::Wide)?;
+            let at = lowerer.emit(Op::CallIndirect { target, returns_to: 0 });
+            let next = at as u32 + 1;
+            if let Op::CallIndirect { returns_to, .. } = &mut lowerer.insts[at].op {
+                *returns_to = next;
+            }
+        }
+    }
+    for ((operand, param), at) in call.returns.iter().zip(return_list).zip(&returns) {
+        if let Operand::Reg(register) = operand {
+            let wide = lowerer.class_of(*register) == Class::Wide;
+            let op = frame_access(lowerer, lowerer.slot_of(*register), wide, param.ty, frame + at);
+            lowerer.emit(Op::Load(Box::new(op)));
+        }
+    }
+    Ok(())
+}

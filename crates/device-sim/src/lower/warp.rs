@@ -1,0 +1,157 @@
+//! Barriers, votes, shuffles and other instructions of several lanes.
+
+use super::body::{Lowered, Lowerer, Trouble, exactly, wrong};
+use super::code::{BarrierKind, BarrierOp, Op, ReduceKind, ShuffleKind, WarpKind, WarpOp};
+use crate::exec::lanes::NO_SLOT;
+use cumux_ptx::ast::{BoolOp, Instruction, Modifier, Opcode as O, Operand, ReduceOp, ScalarType as T, Scope, Word};
+
+fn blank(kind: WarpKind) -> WarpOp {
+    WarpOp { kind, members: NO_SLOT, d: NO_SLOT, p: NO_SLOT, a: NO_SLOT, b: NO_SLOT, c: NO_SLOT, negated: false }
+}
+
+pub(super) fn lower(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
+    let op = match i.opcode {
+        O::Bar | O::Barrier if i.has(Word::Warp) => {
+            let [members] = exactly::<1>(i)?;
+            WarpOp { members: lowerer.source32(members, T::B32)?, ..blank(WarpKind::Sync) }
+        }
+        O::Bar | O::Barrier => return barrier(lowerer, i),
+        O::Vote => vote(lowerer, i)?,
+        O::Shfl => shuffle(lowerer, i)?,
+        O::Match => matches(lowerer, i)?,
+        O::Redux => reduce(lowerer, i)?,
+        O::Elect => {
+            let [d, members] = exactly::<2>(i)?;
+            let Operand::Pair(pair) = d else { return wrong("elect gives a register and a predicate") };
+            let mut op = blank(WarpKind::Elect);
+            op.members = lowerer.source32(members, T::B32)?;
+            if pair.0 != Operand::Sink {
+                op.d = lowerer.target32(&pair.0)?;
+            }
+            op.p = lowerer.predicate_target(&pair.1)?;
+            op
+        }
+        O::Activemask => {
+            let [d] = exactly::<1>(i)?;
+            let d = lowerer.target32(d)?;
+            lowerer.emit(Op::Activemask { d });
+            return Ok(());
+        }
+        _ => return Err(Trouble::Refused),
+    };
+    lowerer.emit(Op::Warp(Box::new(op)));
+    Ok(())
+}
+
+fn barrier(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
+    if i.modifiers.iter().any(|m| matches!(m, Modifier::Scope(Scope::Cluster))) {
+        return Err(Trouble::Refused);
+    }
+    let mut op = BarrierOp { kind: BarrierKind::Sync, id: NO_SLOT, threads: NO_SLOT, d: NO_SLOT, source: NO_SLOT, source_negated: false };
+    let operands = i.operands.as_slice();
+    let numbers = if i.has(Word::Red) {
+        let [d, numbers @ .., source] = operands else { return wrong("operands are missing") };
+        match i.reduce() {
+            Some(ReduceOp::Popc) => (op.kind, op.d) = (BarrierKind::Count, lowerer.target32(d)?),
+            Some(ReduceOp::And) => (op.kind, op.d) = (BarrierKind::And, lowerer.predicate_target(d)?),
+            Some(ReduceOp::Or) => (op.kind, op.d) = (BarrierKind::Or, lowerer.predicate_target(d)?),
+            _ => match i.bool_op() {
+                Some(BoolOp::And) => (op.kind, op.d) = (BarrierKind::And, lowerer.predicate_target(d)?),
+                Some(BoolOp::Or) => (op.kind, op.d) = (BarrierKind::Or, lowerer.predicate_target(d)?),
+                _ => return wrong("popc, and or or is needed"),
+            },
+        }
+        (op.source, op.source_negated) = lowerer.predicate(source)?;
+        numbers
+    } else {
+        if i.has(Word::Arrive) {
+            op.kind = BarrierKind::Arrive;
+        }
+        operands
+    };
+    let [id, threads @ ..] = numbers else { return wrong("the barrier's number is missing") };
+    op.id = lowerer.source32(id, T::U32)?;
+    if let Some(threads) = threads.first() {
+        op.threads = lowerer.source32(threads, T::U32)?;
+    }
+    lowerer.emit(Op::Barrier(Box::new(op)));
+    Ok(())
+}
+
+fn vote(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered<WarpOp> {
+    let [d, a, members @ ..] = i.operands.as_slice() else { return wrong("operands are missing") };
+    let mut op = blank(if i.has(Word::Ballot) {
+        WarpKind::Ballot
+    } else if i.has(Word::All) {
+        WarpKind::VoteAll
+    } else if i.has(Word::Any) {
+        WarpKind::VoteAny
+    } else {
+        WarpKind::VoteUniform
+    });
+    (op.a, op.negated) = lowerer.predicate(a)?;
+    op.d = if op.kind == WarpKind::Ballot { lowerer.target32(d)? } else { lowerer.predicate_target(d)? };
+    if let Some(members) = members.first() {
+        op.members = lowerer.source32(members, T::B32)?;
+    }
+    Ok(op)
+}
+
+fn shuffle(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered<WarpOp> {
+    let [d, a, b, c, members @ ..] = i.operands.as_slice() else { return wrong("operands are missing") };
+    let kind = if i.has(Word::Up) {
+        ShuffleKind::Up
+    } else if i.has(Word::Down) {
+        ShuffleKind::Down
+    } else if i.has(Word::Bfly) {
+        ShuffleKind::Butterfly
+    } else {
+        ShuffleKind::Index
+    };
+    let mut op = blank(WarpKind::Shuffle(kind));
+    (op.a, op.b, op.c) = (lowerer.source32(a, T::B32)?, lowerer.source32(b, T::U32)?, lowerer.source32(c, T::U32)?);
+    if let Operand::Pair(pair) = d {
+        (op.d, op.p) = (lowerer.target32(&pair.0)?, lowerer.predicate_target(&pair.1)?);
+    } else {
+        op.d = lowerer.target32(d)?;
+    }
+    if let Some(members) = members.first() {
+        op.members = lowerer.source32(members, T::B32)?;
+    }
+    Ok(op)
+}
+
+fn matches(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered<WarpOp> {
+    let [d, a, members] = exactly::<3>(i)?;
+    let ty = i.ty(0).unwrap_or(T::B32);
+    let wide = ty.bits() > 32;
+    let mut op = blank(if i.has(Word::All) { WarpKind::MatchAll { wide } } else { WarpKind::MatchAny { wide } });
+    op.a = lowerer.source(a, ty)?;
+    op.members = lowerer.source32(members, T::B32)?;
+    if let Operand::Pair(pair) = d {
+        (op.d, op.p) = (lowerer.target32(&pair.0)?, lowerer.predicate_target(&pair.1)?);
+    } else {
+        op.d = lowerer.target32(d)?;
+    }
+    Ok(op)
+}
+
+fn reduce(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered<WarpOp> {
+    let [d, a, members] = exactly::<3>(i)?;
+    let ty = i.ty(0).unwrap_or(T::B32);
+    let kind = match (i.reduce(), ty) {
+        (_, ty) if ty.is_float() => return Err(Trouble::Refused),
+        (Some(ReduceOp::Add), _) => ReduceKind::Add,
+        (Some(ReduceOp::Min), T::S32) => ReduceKind::MinS,
+        (Some(ReduceOp::Min), _) => ReduceKind::MinU,
+        (Some(ReduceOp::Max), T::S32) => ReduceKind::MaxS,
+        (Some(ReduceOp::Max), _) => ReduceKind::MaxU,
+        (Some(ReduceOp::And), _) => ReduceKind::And,
+        (Some(ReduceOp::Or), _) => ReduceKind::Or,
+        (Some(ReduceOp::Xor), _) => ReduceKind::Xor,
+        _ => return Err(Trouble::Refused),
+    };
+    let mut op = blank(WarpKind::Reduce(kind));
+    (op.a, op.d, op.members) = (lowerer.source32(a, ty)?, lowerer.target32(d)?, lowerer.source32(members, T::B32)?);
+    Ok(op)
+}

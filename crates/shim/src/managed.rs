@@ -1,0 +1,177 @@
+//! Managed memory: pieces of the window, which host and device reach at the same address at any time. Nothing migrates, so advice and
+//! prefetching have nothing to do beyond being checked.
+
+use crate::client::{self, Session};
+use crate::context;
+use crate::ffi::{Try, error, list, put};
+use crate::host;
+use crate::memory::{self, Sort};
+use core::ffi::{c_uint, c_ulonglong, c_void};
+use cumux_abi::{CU_DEVICE_CPU, CUdevice, CUdeviceptr, CUmem_advise, CUmem_range_attribute as R, CUmemLocation, CUmemLocationType, CUstream};
+
+/// `CU_MEM_ATTACH_GLOBAL`, `CU_MEM_ATTACH_HOST`.
+const ATTACH: [c_uint; 2] = [1, 2];
+const SINGLE: c_uint = 4;
+
+pub unsafe fn cuMemAllocManaged(out: *mut CUdeviceptr, bytes: usize, flags: c_uint) -> Try {
+    let session = client::enter()?;
+    let context = context::current()?;
+    if out.is_null() || bytes == 0 || !ATTACH.contains(&flags) {
+        return Err(error::INVALID_VALUE);
+    }
+    put!(out, host::allocate(session, bytes as u64, Sort::Managed(flags), context.id, context.device)?);
+    Ok(())
+}
+
+/// Whether all of a range is managed memory.
+fn check(session: &Session, address: u64, bytes: usize) -> Try {
+    let allocations = memory::read(session);
+    let known = allocations.find(address).filter(|known| matches!(known.sort, Sort::Managed(_))).ok_or(error::INVALID_VALUE)?;
+    let end = address.checked_add(bytes as u64).ok_or(error::INVALID_VALUE)?;
+    if bytes == 0 || end > known.end() { Err(error::INVALID_VALUE) } else { Ok(()) }
+}
+
+fn device(session: &Session, device: CUdevice) -> Try {
+    if device == CU_DEVICE_CPU { Ok(()) } else { session.device(device).map(drop) }
+}
+
+fn location(session: &Session, location: CUmemLocation) -> Try {
+    match location.type_ {
+        CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE => device(session, location.id),
+        CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST
+        | CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST_NUMA
+        | CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT => Ok(()),
+        _ => Err(error::INVALID_VALUE),
+    }
+}
+
+pub unsafe fn cuMemPrefetchAsync(address: CUdeviceptr, bytes: usize, target: CUdevice, stream: CUstream) -> Try {
+    let session = client::enter()?;
+    context::stream(session, stream)?;
+    device(session, target)?;
+    check(session, address, bytes)
+}
+
+pub unsafe fn cuMemPrefetchAsync_v2(address: CUdeviceptr, bytes: usize, target: CUmemLocation, flags: c_uint, stream: CUstream) -> Try {
+    let session = client::enter()?;
+    context::stream(session, stream)?;
+    if flags != 0 {
+        return Err(error::INVALID_VALUE);
+    }
+    location(session, target)?;
+    check(session, address, bytes)
+}
+
+#[expect(clippy::too_many_arguments, reason = "the driver's signature")]
+pub unsafe fn cuMemPrefetchBatchAsync(
+    addresses: *mut CUdeviceptr,
+    sizes: *mut usize,
+    count: usize,
+    locations: *mut CUmemLocation,
+    _indices: *mut usize,
+    kinds: usize,
+    flags: c_ulonglong,
+    stream: CUstream,
+) -> Try {
+    let session = client::enter()?;
+    context::stream(session, stream)?;
+    if flags != 0 {
+        return Err(error::INVALID_VALUE);
+    }
+    list!(locations.cast_const(), kinds).iter().try_for_each(|place| location(session, *place))?;
+    let ranges = list!(addresses.cast_const(), count).iter().zip(list!(sizes.cast_const(), count));
+    ranges.into_iter().try_for_each(|(address, bytes)| check(session, *address, *bytes))
+}
+
+pub unsafe fn cuMemDiscardBatchAsync(_addresses: *mut CUdeviceptr, _sizes: *mut usize, _count: usize, _flags: c_ulonglong, _stream: CUstream) -> Try {
+    client::enter()?;
+    Err(error::NOT_SUPPORTED)
+}
+
+#[expect(clippy::too_many_arguments, reason = "the driver's signature")]
+pub unsafe fn cuMemDiscardAndPrefetchBatchAsync(
+    _addresses: *mut CUdeviceptr,
+    _sizes: *mut usize,
+    _count: usize,
+    _locations: *mut CUmemLocation,
+    _indices: *mut usize,
+    _kinds: usize,
+    _flags: c_ulonglong,
+    _stream: CUstream,
+) -> Try {
+    client::enter()?;
+    Err(error::NOT_SUPPORTED)
+}
+
+pub unsafe fn cuMemAdvise(address: CUdeviceptr, bytes: usize, advice: CUmem_advise, target: CUdevice) -> Try {
+    let session = client::enter()?;
+    if !(1..=6).contains(&advice.0) {
+        return Err(error::INVALID_VALUE);
+    }
+    device(session, target)?;
+    check(session, address, bytes)
+}
+
+pub unsafe fn cuMemAdvise_v2(address: CUdeviceptr, bytes: usize, advice: CUmem_advise, target: CUmemLocation) -> Try {
+    let session = client::enter()?;
+    if !(1..=6).contains(&advice.0) {
+        return Err(error::INVALID_VALUE);
+    }
+    location(session, target)?;
+    check(session, address, bytes)
+}
+
+pub unsafe fn cuStreamAttachMemAsync(stream: CUstream, address: CUdeviceptr, bytes: usize, flags: c_uint) -> Try {
+    let session = client::enter()?;
+    context::stream(session, stream)?;
+    if !ATTACH.contains(&flags) && flags != SINGLE {
+        return Err(error::INVALID_VALUE);
+    }
+    check(session, address, bytes.max(1))
+}
+
+/// Writes one attribute of a managed range.
+///
+/// # Safety
+/// `out` has room for `bytes` bytes.
+unsafe fn answer(out: *mut c_void, bytes: usize, attribute: R) -> Try {
+    let words = if bytes.is_multiple_of(4) && bytes > 0 { bytes / 4 } else { return Err(error::INVALID_VALUE) };
+    // No advice is kept, so none is in force; no place is preferred or was prefetched to.
+    const NOWHERE: i32 = -2;
+    let value = match attribute {
+        R::CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY => 0,
+        R::CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION | R::CU_MEM_RANGE_ATTRIBUTE_ACCESSED_BY | R::CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION => NOWHERE,
+        R::CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION_TYPE | R::CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION_TYPE => 0,
+        R::CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION_ID | R::CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION_ID => NOWHERE,
+        _ => return Err(error::INVALID_VALUE),
+    };
+    for index in 0..words {
+        put!(out.cast::<i32>().wrapping_add(index), value);
+    }
+    Ok(())
+}
+
+pub unsafe fn cuMemRangeGetAttribute(out: *mut c_void, bytes: usize, attribute: R, address: CUdeviceptr, count: usize) -> Try {
+    let session = client::enter()?;
+    check(session, address, count)?;
+    // SAFETY: the program vouches for the room behind `out`.
+    unsafe { answer(out, bytes, attribute) }
+}
+
+pub unsafe fn cuMemRangeGetAttributes(
+    out: *mut *mut c_void,
+    sizes: *mut usize,
+    attributes: *mut R,
+    number: usize,
+    address: CUdeviceptr,
+    count: usize,
+) -> Try {
+    let session = client::enter()?;
+    check(session, address, count)?;
+    let wanted = list!(out.cast_const(), number).iter().zip(list!(sizes.cast_const(), number)).zip(list!(attributes.cast_const(), number));
+    for ((out, bytes), attribute) in wanted {
+        // SAFETY: the program vouches for the room behind each.
+        unsafe { answer(*out, *bytes, *attribute)? };
+    }
+    Ok(())
+}

@@ -1,0 +1,139 @@
+//! Occupancy: answered by arithmetic from the function's needs and the device's limits.
+
+use crate::client;
+use crate::ffi::{Try, error, put, put_if};
+use crate::function::{self, Function};
+use crate::limits::Limits;
+use core::ffi::{c_int, c_uint};
+use cumux_abi::{CUfunction, CUlaunchConfig, CUoccupancyB2DSize};
+
+/// Default behaviour, and not counting a cache that may be switched off: no difference on devices with unified caches.
+const KNOWN_FLAGS: c_uint = 1;
+
+/// Blocks per multiprocessor; more dynamic shared memory than the function may have fits none.
+fn blocks(function: &Function, limits: &Limits, threads: u32, dynamic: usize) -> u32 {
+    let dynamic = u32::try_from(dynamic).unwrap_or(u32::MAX);
+    if dynamic > function.max_dynamic(limits) { 0 } else { limits.blocks_per_sm(&function.info, threads, dynamic) }
+}
+
+pub unsafe fn cuOccupancyMaxActiveBlocksPerMultiprocessor(out: *mut c_int, wanted: CUfunction, threads: c_int, dynamic: usize) -> Try {
+    // SAFETY: the same promise of the same caller.
+    unsafe { cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(out, wanted, threads, dynamic, 0) }
+}
+
+pub unsafe fn cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
+    out: *mut c_int,
+    wanted: CUfunction,
+    threads: c_int,
+    dynamic: usize,
+    flags: c_uint,
+) -> Try {
+    let session = client::enter()?;
+    let function = function::named(session, wanted)?;
+    let threads = u32::try_from(threads).ok().filter(|threads| *threads > 0).ok_or(error::INVALID_VALUE)?;
+    if flags & !KNOWN_FLAGS != 0 {
+        return Err(error::INVALID_VALUE);
+    }
+    put!(out, c_int::try_from(blocks(&function, function::limits(session), threads, dynamic)).unwrap_or(c_int::MAX));
+    Ok(())
+}
+
+pub unsafe fn cuOccupancyAvailableDynamicSMemPerBlock(out: *mut usize, wanted: CUfunction, blocks: c_int, threads: c_int) -> Try {
+    let session = client::enter()?;
+    let function = function::named(session, wanted)?;
+    let (Ok(blocks), Ok(threads)) = (u32::try_from(blocks), u32::try_from(threads)) else { return Err(error::INVALID_VALUE) };
+    if blocks == 0 || threads == 0 {
+        return Err(error::INVALID_VALUE);
+    }
+    put!(out, function::limits(session).available_dynamic(&function.info, blocks, threads) as usize);
+    Ok(())
+}
+
+/// The block size that keeps most threads resident, the largest of equals, with its blocks per multiprocessor.
+fn best(function: &Function, limits: &Limits, most: u32, dynamic: impl Fn(u32) -> usize) -> Option<(u32, u32)> {
+    let mut best: Option<(u32, u32)> = None;
+    let mut step = most.next_multiple_of(limits.warp);
+    while step > 0 {
+        let threads = step.min(most);
+        let count = blocks(function, limits, threads, dynamic(threads));
+        if count > 0 && best.is_none_or(|(size, number)| count * threads > size * number) {
+            best = Some((threads, count));
+        }
+        step -= limits.warp;
+    }
+    best
+}
+
+fn potential(
+    grid: *mut c_int,
+    block: *mut c_int,
+    wanted: CUfunction,
+    callback: CUoccupancyB2DSize,
+    dynamic: usize,
+    limit: c_int,
+    flags: c_uint,
+) -> Try {
+    let session = client::enter()?;
+    let function = function::named(session, wanted)?;
+    let limits = function::limits(session);
+    if flags & !KNOWN_FLAGS != 0 || limit < 0 {
+        return Err(error::INVALID_VALUE);
+    }
+    let most = function.info.max_threads.min(limits.threads_per_block);
+    let most = if limit == 0 { most } else { most.min(limit.cast_unsigned()) };
+    let of = |threads: u32| match callback {
+        // SAFETY: the program's own function, called as the manual says.
+        Some(callback) => unsafe { callback(threads.cast_signed()) },
+        None => dynamic,
+    };
+    let (size, count) = best(&function, limits, most, of).unwrap_or((0, 0));
+    put!(block, size.cast_signed());
+    put!(grid, (count * limits.multiprocessors).cast_signed());
+    Ok(())
+}
+
+pub unsafe fn cuOccupancyMaxPotentialBlockSize(
+    grid: *mut c_int,
+    block: *mut c_int,
+    function: CUfunction,
+    callback: CUoccupancyB2DSize,
+    dynamic: usize,
+    limit: c_int,
+) -> Try {
+    potential(grid, block, function, callback, dynamic, limit, 0)
+}
+
+pub unsafe fn cuOccupancyMaxPotentialBlockSizeWithFlags(
+    grid: *mut c_int,
+    block: *mut c_int,
+    function: CUfunction,
+    callback: CUoccupancyB2DSize,
+    dynamic: usize,
+    limit: c_int,
+    flags: c_uint,
+) -> Try {
+    potential(grid, block, function, callback, dynamic, limit, flags)
+}
+
+pub unsafe fn cuOccupancyMaxActiveClusters(out: *mut c_int, wanted: CUfunction, config: *const CUlaunchConfig) -> Try {
+    let session = client::enter()?;
+    let function = function::named(session, wanted)?;
+    // SAFETY: the same promise of the same caller.
+    let (config, _) = unsafe { crate::launch::read_config(config)? };
+    let limits = function::limits(session);
+    let threads = config.block.iter().fold(1_u32, |product, n| product.saturating_mul(*n));
+    let size = config.cluster.iter().fold(1_u32, |product, n| product.saturating_mul((*n).max(1)));
+    // Clusters of more than one block cannot be launched here.
+    let count = if size > 1 { 0 } else { blocks(&function, limits, threads, config.shared as usize) * limits.multiprocessors };
+    put!(out, count.cast_signed());
+    Ok(())
+}
+
+pub unsafe fn cuOccupancyMaxPotentialClusterSize(out: *mut c_int, wanted: CUfunction, config: *const CUlaunchConfig) -> Try {
+    let session = client::enter()?;
+    function::named(session, wanted)?;
+    // SAFETY: the same promise of the same caller.
+    unsafe { crate::launch::read_config(config)? };
+    put_if!(out, 1);
+    Ok(())
+}

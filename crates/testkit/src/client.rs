@@ -1,0 +1,178 @@
+//! A CUDA program that runs on a node.
+
+use crate::node::Node;
+use std::io::{BufRead as _, BufReader, Read, Write as _};
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// A program before it is started.
+#[derive(Debug)]
+pub struct ClientBuilder<'a> {
+    node: &'a Node,
+    command: Command,
+    name: String,
+}
+
+impl<'a> ClientBuilder<'a> {
+    pub(crate) fn new(node: &'a Node, program: PathBuf) -> Self {
+        let mut command = Command::new(&program);
+        command.env("CUDA_MPS_PIPE_DIRECTORY", node.pipe()).env("LD_LIBRARY_PATH", node.folder().join("lib"));
+        Self { node, command, name: program.file_name().unwrap_or_default().to_string_lossy().into_owned() }
+    }
+
+    #[must_use]
+    pub fn args(mut self, arguments: &[&str]) -> Self {
+        self.command.args(arguments);
+        self
+    }
+
+    #[must_use]
+    pub fn env(mut self, name: &str, value: &str) -> Self {
+        self.command.env(name, value);
+        self
+    }
+
+    /// # Panics
+    /// The program cannot be started.
+    #[must_use]
+    pub fn start(mut self) -> Client<'a> {
+        self.command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = self.command.spawn().unwrap_or_else(|error| panic!("{}: {error}", self.name));
+        let said = Arc::new(Said::default());
+        let readers = vec![
+            read_into(child.stdout.take().expect("a piped output"), &said, |lines| &mut lines.out),
+            read_into(child.stderr.take().expect("a piped output"), &said, |lines| &mut lines.err),
+        ];
+        Client { node: self.node, name: self.name, child: Some(child), said, readers }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Said {
+    lines: Mutex<Lines>,
+    more: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Lines {
+    out: Vec<String>,
+    err: Vec<String>,
+    /// Streams that have ended.
+    ended: u32,
+}
+
+fn read_into(stream: impl Read + Send + 'static, said: &Arc<Said>, which: fn(&mut Lines) -> &mut Vec<String>) -> JoinHandle<()> {
+    let said = Arc::clone(said);
+    std::thread::spawn(move || {
+        for line in BufReader::new(stream).lines().map_while(Result::ok) {
+            which(&mut said.lines.lock().expect("no panic in here")).push(line);
+            said.more.notify_all();
+        }
+        said.lines.lock().expect("no panic in here").ended += 1;
+        said.more.notify_all();
+    })
+}
+
+/// A program that runs. Killed when dropped.
+#[derive(Debug)]
+pub struct Client<'a> {
+    node: &'a Node,
+    name: String,
+    child: Option<Child>,
+    said: Arc<Said>,
+    readers: Vec<JoinHandle<()>>,
+}
+
+/// How a program ended.
+#[derive(Debug, Clone)]
+pub struct Outcome {
+    pub status: ExitStatus,
+    pub out: String,
+    pub err: String,
+}
+
+impl Client<'_> {
+    fn child(&self) -> &Child {
+        self.child.as_ref().expect("not waited for yet")
+    }
+
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.child().id()
+    }
+
+    /// Waits until it has printed this very line.
+    ///
+    /// # Panics
+    /// It ends without.
+    pub fn wait_for_line(&self, line: &str) {
+        let mut lines = self.said.lines.lock().expect("no panic in here");
+        while !lines.out.iter().any(|said| said == line) {
+            assert!(lines.ended < 2, "{} ended without the line \"{line}\": {lines:?}\n{}", self.name, self.node.logs());
+            // Some time, so that a lost wake-up cannot hang a test; the watchdog is the limit.
+            lines = self.said.more.wait_timeout(lines, Duration::from_millis(200)).expect("no panic in here").0;
+        }
+    }
+
+    /// Writes a line to its standard input.
+    ///
+    /// # Panics
+    /// It does not read any more.
+    pub fn tell(&mut self, line: &str) {
+        let child = self.child.as_mut().expect("not waited for yet");
+        let stdin = child.stdin.as_mut().expect("a piped input");
+        writeln!(stdin, "{line}").and_then(|()| stdin.flush()).unwrap_or_else(|error| panic!("{}: {error}", self.name));
+    }
+
+    /// SIGKILL, and waits for its end.
+    ///
+    /// # Panics
+    /// It has ended before.
+    pub fn kill(mut self) {
+        let mut child = self.child.take().expect("not waited for yet");
+        assert!(child.try_wait().expect("our child").is_none(), "{} has ended before it could be killed: {:?}", self.name, self.said);
+        child.kill().expect("our child");
+        let status = child.wait().expect("our child");
+        assert_eq!(status.signal(), Some(9), "{}: {status}", self.name);
+    }
+
+    /// Waits for its end.
+    ///
+    /// # Panics
+    /// The system loses it.
+    #[must_use]
+    pub fn wait(mut self) -> Outcome {
+        let mut child = self.child.take().expect("not waited for yet");
+        drop(child.stdin.take());
+        let status = child.wait().expect("our child");
+        for reader in self.readers.drain(..) {
+            reader.join().expect("no panic in here");
+        }
+        let lines = self.said.lines.lock().expect("no panic in here");
+        Outcome { status, out: lines.out.join("\n"), err: lines.err.join("\n") }
+    }
+
+    /// Waits for its end, which must be a success with verified results; what it printed.
+    ///
+    /// # Panics
+    /// It was no success.
+    pub fn expect_ok(self) -> String {
+        let (name, node) = (self.name.clone(), self.node);
+        let outcome = self.wait();
+        assert!(outcome.status.success(), "{name}: {}\n{}\n{}\n{:#?}\n{}", outcome.status, outcome.out, outcome.err, node.servers(), node.logs());
+        outcome.out
+    }
+}
+
+impl Drop for Client<'_> {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}

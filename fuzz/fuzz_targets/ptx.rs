@@ -1,0 +1,22 @@
+//! Any bytes are a module or complaints, and complaints point into the text.
+#![no_main]
+
+use cumux_ptx::{MAX_DIAGNOSTICS, parse_bytes};
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|data: &[u8]| {
+    match parse_bytes(data) {
+        Ok(module) => {
+            for function in &module.functions {
+                for instruction in function.body.iter().flat_map(|body| &body.instructions) {
+                    // Walks every operand, so an id out of range shows.
+                    module.instruction_text(function, instruction);
+                }
+            }
+        }
+        Err(error) => {
+            assert!((1..=MAX_DIAGNOSTICS).contains(&error.diagnostics.len()));
+            error.render(&String::from_utf8_lossy(data));
+        }
+    }
+});
