@@ -87,8 +87,12 @@ fn key(source: &Path) -> anyhow::Result<String> {
 
 fn headers(source: &Path) -> Vec<PathBuf> {
     let entries = source.parent().and_then(|folder| fs::read_dir(folder).ok());
-    let mut found: Vec<PathBuf> =
-        entries.into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path())).filter(|path| path.extension().is_some_and(|e| e == "cuh" || e == "h")).collect();
+    let mut found: Vec<PathBuf> = entries
+        .into_iter()
+        .flatten()
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .filter(|path| path.extension().is_some_and(|e| e == "cuh" || e == "h"))
+        .collect();
     found.sort();
     found
 }

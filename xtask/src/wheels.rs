@@ -6,13 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Every wheel is pinned: the compiler's own requirements name no versions and would mix releases.
-const PINS: [&str; 5] = [
-    "nvidia-cuda-nvcc==13.0.88",
-    "nvidia-nvvm==13.0.88",
-    "nvidia-cuda-crt==13.0.88",
-    "nvidia-cuda-runtime==13.0.96",
-    "nvidia-cuda-cccl==13.0.85",
-];
+const PINS: [&str; 5] =
+    ["nvidia-cuda-nvcc==13.0.88", "nvidia-nvvm==13.0.88", "nvidia-cuda-crt==13.0.88", "nvidia-cuda-runtime==13.0.96", "nvidia-cuda-cccl==13.0.85"];
 
 /// A folder with these wheels that is used in place of `.cuda`.
 const VARIABLE: &str = "CUMUX_CUDA";

@@ -51,7 +51,9 @@ impl Arguments {
                     _ => bail!("only protocol version 2 is available in this version of cumux: leave out -p"),
                 },
                 "-S" | "--static-partitioning" => bail!("static SM partitioning (-S) is not available in this version of cumux"),
-                "-M" | "--multiuser-server" | "-multiuser-server" => bail!("the multi-user server (-M) is not available in this version of cumux: users are served one after the other"),
+                "-M" | "--multiuser-server" | "-multiuser-server" => {
+                    bail!("the multi-user server (-M) is not available in this version of cumux: users are served one after the other")
+                }
                 // Devices are always known here.
                 "-q" | "--ready-devices" => {}
                 option if option.starts_with('-') => match option.split_once('=') {
@@ -89,11 +91,7 @@ pub fn main(arguments: Vec<OsString>) -> anyhow::Result<u8> {
 fn front_end(pipe: &Path, command: &[String]) -> anyhow::Result<u8> {
     let mut daemon = Frontend::connect(&PipeDirectory::at(pipe))?;
     let stdout = std::io::stdout().lock();
-    if command.is_empty() {
-        Ok(daemon.converse(std::io::stdin().lock(), stdout)?)
-    } else {
-        Ok(daemon.converse(command.join(" ").as_bytes(), stdout)?)
-    }
+    if command.is_empty() { Ok(daemon.converse(std::io::stdin().lock(), stdout)?) } else { Ok(daemon.converse(command.join(" ").as_bytes(), stdout)?) }
 }
 
 fn serve(pipe: &Path, arguments: &Arguments) -> anyhow::Result<u8> {

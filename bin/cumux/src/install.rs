@@ -15,11 +15,7 @@ pub fn main(prefix: &Path, drop_in: bool) -> anyhow::Result<u8> {
     let library = library::folder()?.join(library::LIBRARY);
     let library = fs::read(&library).with_context(|| format!("cannot read {}", library.display()))?;
     let program = fs::read(&program).with_context(|| format!("cannot read {}", program.display()))?;
-    let mut files = vec![
-        ("bin/cumux", program, 0o755),
-        ("lib/cumux/libcuda.so.1", library, 0o755),
-        ("share/man/man1/cumux.1", cli::man_page()?, 0o644),
-    ];
+    let mut files = vec![("bin/cumux", program, 0o755), ("lib/cumux/libcuda.so.1", library, 0o755), ("share/man/man1/cumux.1", cli::man_page()?, 0o644)];
     for (path, shell) in [
         ("share/bash-completion/completions/cumux", clap_complete::Shell::Bash),
         ("share/zsh/site-functions/_cumux", clap_complete::Shell::Zsh),

@@ -6,32 +6,79 @@
 pub enum Command {
     Nothing,
     GetServerList,
-    GetServerStatus { server: u32 },
-    StartServer { uid: Option<u32>, mlopart: bool },
-    ShutdownServer { server: u32, force: bool },
-    GetClientList { server: u32 },
-    GetDeviceClientList { server: Option<u32> },
-    Ps { server: Option<u32> },
-    Quit { timeout_s: Option<u64> },
-    SetDefaultPercentage { value: String },
+    GetServerStatus {
+        server: u32,
+    },
+    StartServer {
+        uid: Option<u32>,
+        mlopart: bool,
+    },
+    ShutdownServer {
+        server: u32,
+        force: bool,
+    },
+    GetClientList {
+        server: u32,
+    },
+    GetDeviceClientList {
+        server: Option<u32>,
+    },
+    Ps {
+        server: Option<u32>,
+    },
+    Quit {
+        timeout_s: Option<u64>,
+    },
+    SetDefaultPercentage {
+        value: String,
+    },
     GetDefaultPercentage,
-    SetPercentage { server: u32, value: String },
-    GetPercentage { server: u32 },
-    SetDefaultMemoryLimit { device: String, value: String },
-    GetDefaultMemoryLimit { device: String },
-    SetMemoryLimit { server: u32, device: String, value: String },
-    GetMemoryLimit { server: u32, device: String },
-    SetDefaultPriority { value: String },
+    SetPercentage {
+        server: u32,
+        value: String,
+    },
+    GetPercentage {
+        server: u32,
+    },
+    SetDefaultMemoryLimit {
+        device: String,
+        value: String,
+    },
+    GetDefaultMemoryLimit {
+        device: String,
+    },
+    SetMemoryLimit {
+        server: u32,
+        device: String,
+        value: String,
+    },
+    GetMemoryLimit {
+        server: u32,
+        device: String,
+    },
+    SetDefaultPriority {
+        value: String,
+    },
     GetDefaultPriority,
-    TerminateClient { server: u32, client: u32 },
-    DeviceQuery { server: Option<u32>, csv: bool },
+    TerminateClient {
+        server: u32,
+        client: u32,
+    },
+    DeviceQuery {
+        server: Option<u32>,
+        csv: bool,
+    },
     /// Our own: everything about every server as one JSON line.
     StatusJson,
     /// Our own: the number of the protocol between programs, daemon and servers.
     ProtocolVersion,
     /// A command of later MPS releases that this version of cumux does not have.
-    NotBuilt { name: String },
-    Unknown { name: String },
+    NotBuilt {
+        name: String,
+    },
+    Unknown {
+        name: String,
+    },
 }
 
 impl Command {
@@ -91,7 +138,9 @@ impl Command {
             "set_default_client_priority" => Command::SetDefaultPriority { value: word(0).into() },
             "get_default_client_priority" => Command::GetDefaultPriority,
             "terminate_client" => Command::TerminateClient { server: number(0), client: number(1) },
-            "device_query" => Command::DeviceQuery { server: words.iter().find(|w| !w.starts_with('-')).map(|w| leading_number(w)), csv: words.contains(&"--csv") },
+            "device_query" => {
+                Command::DeviceQuery { server: words.iter().find(|w| !w.starts_with('-')).map(|w| leading_number(w)), csv: words.contains(&"--csv") }
+            }
             "status" if words == ["--json"] => Command::StatusJson,
             "protocol_version" => Command::ProtocolVersion,
             "sm_partition" | "lspart" => Command::NotBuilt { name: name.into() },
@@ -148,7 +197,9 @@ mod tests {
         assert!(!Command::parse("get_server_list").changes());
         assert!(!Command::parse("status --json").changes());
         assert!(!Command::parse("bogus").changes());
-        for line in ["quit", "start_server -uid 0", "shutdown_server 1", "terminate_client 1 2", "set_default_client_priority 1", "set_active_thread_percentage 1 2"] {
+        for line in
+            ["quit", "start_server -uid 0", "shutdown_server 1", "terminate_client 1 2", "set_default_client_priority 1", "set_active_thread_percentage 1 2"]
+        {
             assert!(Command::parse(line).changes(), "{line}");
         }
     }

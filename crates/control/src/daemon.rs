@@ -284,7 +284,9 @@ impl Daemon {
     fn launch(self: &Arc<Self>, uid: u32) -> Event {
         let own = rustix::process::geteuid().as_raw();
         if uid != own && own != 0 {
-            let why = format!("the control daemon runs as user {own} and can only serve that user; start a daemon as root, or one of user {uid} with its own CUDA_MPS_PIPE_DIRECTORY");
+            let why = format!(
+                "the control daemon runs as user {own} and can only serve that user; start a daemon as root, or one of user {uid} with its own CUDA_MPS_PIPE_DIRECTORY"
+            );
             return Event::LaunchFailed { uid, why, again: false };
         }
         let mut command = Command::new(&self.options.program);

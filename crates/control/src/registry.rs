@@ -34,23 +34,59 @@ pub type Token = u64;
 /// What happened.
 #[derive(Debug)]
 pub enum Event {
-    Client { token: Token, pid: u32, uid: u32, hello: Hello },
+    Client {
+        token: Token,
+        pid: u32,
+        uid: u32,
+        hello: Hello,
+    },
     /// The command `start_server`.
-    Wanted { uid: u32 },
+    Wanted {
+        uid: u32,
+    },
     /// `again`: whether another attempt may go better.
-    LaunchFailed { uid: u32, why: String, again: bool },
-    Launched { pid: u32, uid: u32 },
+    LaunchFailed {
+        uid: u32,
+        why: String,
+        again: bool,
+    },
+    Launched {
+        pid: u32,
+        uid: u32,
+    },
     /// A server's hello; one we did not launch is adopted.
-    Registered { pid: u32, uid: u32 },
-    Ready { pid: u32, devices: Vec<DeviceFacts> },
-    Failed { pid: u32, why: String },
+    Registered {
+        pid: u32,
+        uid: u32,
+    },
+    Ready {
+        pid: u32,
+        devices: Vec<DeviceFacts>,
+    },
+    Failed {
+        pid: u32,
+        why: String,
+    },
     /// Its connection broke. It ends, or connects again.
-    Disconnected { pid: u32 },
-    Clients { pid: u32, count: u32 },
+    Disconnected {
+        pid: u32,
+    },
+    Clients {
+        pid: u32,
+        count: u32,
+    },
     /// The process is gone; its exit status where we are the parent.
-    Exited { pid: u32, status: Option<i32> },
-    Shutdown { pid: u32, force: bool },
-    Quit { timeout: Option<Duration> },
+    Exited {
+        pid: u32,
+        status: Option<i32>,
+    },
+    Shutdown {
+        pid: u32,
+        force: bool,
+    },
+    Quit {
+        timeout: Option<Duration>,
+    },
     /// A deadline of [`Registry::deadline`] has come.
     Tick,
 }
@@ -59,14 +95,35 @@ pub enum Event {
 #[derive(Debug, PartialEq)]
 pub enum Effect {
     /// Answer with `Launched` or `LaunchFailed`.
-    Launch { uid: u32 },
-    Hand { token: Token, server: u32, pid: u32, uid: u32, hello: Hello, memory_limit: u64, percentage: u32 },
-    Refuse { token: Token, result: u32, why: String },
-    Shutdown { server: u32, force: bool },
-    Kill { server: u32 },
+    Launch {
+        uid: u32,
+    },
+    Hand {
+        token: Token,
+        server: u32,
+        pid: u32,
+        uid: u32,
+        hello: Hello,
+        memory_limit: u64,
+        percentage: u32,
+    },
+    Refuse {
+        token: Token,
+        result: u32,
+        why: String,
+    },
+    Shutdown {
+        server: u32,
+        force: bool,
+    },
+    Kill {
+        server: u32,
+    },
     Log(String),
     /// All servers are gone after `Quit`; `clean` if each of them ended with status 0.
-    Finished { clean: bool },
+    Finished {
+        clean: bool,
+    },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -168,7 +225,8 @@ impl Registry {
     /// Whether a server of this user is on its way up.
     #[must_use]
     pub fn is_starting(&self, uid: u32) -> bool {
-        self.quitting.is_none() && (self.wanted == Some(uid) || self.servers.iter().any(|s| s.uid == uid && matches!(s.phase, Phase::Launched | Phase::Registered)))
+        self.quitting.is_none()
+            && (self.wanted == Some(uid) || self.servers.iter().any(|s| s.uid == uid && matches!(s.phase, Phase::Launched | Phase::Registered)))
     }
 
     /// Why the last attempt to serve this user came to nothing.
@@ -283,7 +341,11 @@ impl Registry {
             effects.push(Effect::Refuse { token: client.token, result: result::MPS_SERVER_NOT_READY, why });
             return;
         }
-        let state = if self.servers.iter().any(|s| s.uid == uid && s.phase == Phase::Ready) { "Server already exists" } else { "Server is not ready, push client to pending list" };
+        let state = if self.servers.iter().any(|s| s.uid == uid && s.phase == Phase::Ready) {
+            "Server already exists"
+        } else {
+            "Server is not ready, push client to pending list"
+        };
         effects.push(Effect::Log(format!("NEW CLIENT {pid} from user {uid}: {state}")));
         if self.waiting.is_empty() && self.servers.is_empty() {
             // A new reason to try: what failed for earlier clients is not held against this one.
@@ -302,6 +364,10 @@ impl Registry {
         }));
         if let Some(quitting) = self.quitting.as_mut() {
             quitting.clean &= status.is_none_or(|status| status == 0);
+            return;
+        }
+        if self.servers.iter().any(|other| other.uid == server.uid) {
+            // A running server of that user met us while we were starting this one, which saw it and gave way.
             return;
         }
         match server.phase {

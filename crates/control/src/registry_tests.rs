@@ -197,6 +197,20 @@ fn running_servers_are_adopted_by_a_new_daemon() {
 }
 
 #[test]
+fn a_running_server_that_comes_late_is_used_in_place_of_a_new_one() {
+    let mut story = Story::begin();
+    let (client, effects) = story.client(1000);
+    assert_eq!(effects, [Effect::Launch { uid: 1000 }]);
+    story.event(Event::Launched { pid: 60, uid: 1000 });
+    story.event(Event::Registered { pid: 50, uid: 1000 });
+    assert_eq!(story.event(Event::Exited { pid: 60, status: Some(1) }), [], "no third one");
+    assert_eq!(handed(&story.event(Event::Ready { pid: 50, devices: Vec::new() })), [(client, 50)]);
+    assert_eq!(story.event(Event::Clients { pid: 50, count: 0 }), []);
+    story.event(Event::Shutdown { pid: 50, force: false });
+    assert_eq!(story.event(Event::Exited { pid: 50, status: None }), [], "what was asked to go stays away");
+}
+
+#[test]
 fn start_server_starts_one_and_only_one() {
     let mut story = Story::begin();
     assert_eq!(story.event(Event::Wanted { uid: 5 }), [Effect::Launch { uid: 5 }]);

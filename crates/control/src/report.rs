@@ -28,14 +28,7 @@ pub fn ps(lines: &[PsLine<'_>]) -> String {
     for line in lines {
         let device = line.device.map_or_else(|| "-".to_owned(), |facts| uuid_text(facts.uuid)[..22].to_owned());
         let namespace = line.namespace.map_or_else(|| "-".to_owned(), |inode| inode.to_string());
-        row([
-            &line.client.pid.to_string(),
-            &line.client.session.to_string(),
-            &line.server.to_string(),
-            &device,
-            &namespace,
-            &line.client.program,
-        ]);
+        row([&line.client.pid.to_string(), &line.client.session.to_string(), &line.server.to_string(), &device, &namespace, &line.client.program]);
     }
     text
 }

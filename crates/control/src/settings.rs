@@ -50,11 +50,7 @@ impl MemoryLimit {
     pub fn parse(text: &str) -> Option<Self> {
         let text = text.trim();
         let text = text.strip_suffix(['b', 'B']).unwrap_or(text);
-        let (digits, scale) = if let Some(digits) = text.strip_suffix(['g', 'G']) {
-            (digits, 1024)
-        } else {
-            (text.strip_suffix(['m', 'M'])?, 1)
-        };
+        let (digits, scale) = if let Some(digits) = text.strip_suffix(['g', 'G']) { (digits, 1024) } else { (text.strip_suffix(['m', 'M'])?, 1) };
         let mib = digits.parse::<u64>().ok()?.checked_mul(scale)?;
         // More than the bytes that fit in 64 bits is no limit either.
         (mib > 0 && mib < u64::MAX >> 20).then_some(Self { mib })
@@ -219,7 +215,9 @@ mod tests {
 
     #[test]
     fn percentages_as_recorded() {
-        for (text, expected) in [("25", Some("25.0")), ("33.5", Some("33.5")), ("250", None), ("abc", None), ("0", None), ("-5", None), ("nan", None), ("101", None)] {
+        for (text, expected) in
+            [("25", Some("25.0")), ("33.5", Some("33.5")), ("250", None), ("abc", None), ("0", None), ("-5", None), ("nan", None), ("101", None)]
+        {
             assert_eq!(Percentage::parse(text).map(Percentage::text).as_deref(), expected, "{text}");
         }
     }

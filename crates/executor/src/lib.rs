@@ -68,7 +68,13 @@ pub fn run(options: &Options, opener: &dyn Open) -> Result<(), ExecutorError> {
     let name = options.devices.first().cloned().unwrap_or_default();
     let sessions = Sessions::default();
     let sink = Arc::new(Reports::new(sessions.clone()));
-    let device = opener.open(&name, sink)?;
+    let device = match opener.open(&name, sink) {
+        Ok(device) => device,
+        Err(error) => {
+            report_failure(&options.server, &error.to_string());
+            return Err(error.into());
+        }
+    };
     let facts = device.facts().clone();
     let (reports, outbox) = mpsc::channel();
     let shared = Arc::new(Shared::new(device, reports)?);
@@ -80,6 +86,8 @@ pub fn run(options: &Options, opener: &dyn Open) -> Result<(), ExecutorError> {
     let sender = line.clone();
     std::thread::Builder::new().name("reports".into()).spawn(move || send_reports(&outbox, &sender)).map_err(|_| rustix::io::Errno::AGAIN)?;
     loop {
+        // What a standby remembers is the server's to say; the next server says it all again.
+        executor.waiting.clear();
         let connection = connect(&options.server, executor.generation > 0)?;
         let hello = Hello::Executor {
             version: VERSION,
@@ -88,12 +96,26 @@ pub fn run(options: &Options, opener: &dyn Open) -> Result<(), ExecutorError> {
             serving: executor.generation > 0,
             devices: vec![facts.clone()],
         };
-        connection.send(&hello, &[])?;
+        if connection.send(&hello, &[]).is_err() {
+            // That server has just gone, too.
+            std::thread::sleep(RETRY);
+            continue;
+        }
         *line.lock() = Some(connection.try_clone()?);
         match executor.serve(&connection) {
             Err(ExecutorError::Link(LinkError::Closed | LinkError::System(_))) => *line.lock() = None,
             other => return other,
         }
+    }
+}
+
+/// Tells the server why this process ends, so that its clients hear more than that nobody serves them.
+fn report_failure(server: &Path, why: &str) {
+    let hello = Hello::Executor { version: VERSION, pid: std::process::id(), generation: 0, serving: false, devices: Vec::new() };
+    if let Ok(connection) = connect(server, false)
+        && connection.send(&hello, &[]).is_ok()
+    {
+        let _ = connection.send(&FromExecutor::Failed { why: why.to_owned() }, &[]);
     }
 }
 

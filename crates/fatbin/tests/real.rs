@@ -68,7 +68,7 @@ fn several_containers_may_follow_one_another() {
     both.extend([0; 24]);
     assert_eq!(images(&both).unwrap().len(), 6);
     let at = both.len() as u64;
-    both.extend(b"rubbish!");
+    both.extend(b"rubbish, 16 bytes");
     assert_eq!(images(&both), Err(Error::Corrupt { what: "fatbin magic", at, found: u64::from(u32::from_le_bytes(*b"rubb")), expected: "0xBA55ED50" }));
 }
 

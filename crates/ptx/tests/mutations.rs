@@ -180,7 +180,7 @@ fn deep_nesting_is_refused_not_followed() {
         answered(&body(&format!("mov.b32 %r1, {};", open.repeat(100_000))));
         answered(&body(&open.repeat(100_000)));
     }
-    let scopes = format!("{}{}", "{".repeat(60), "}".repeat(60));
+    let scopes = format!("{}{}", "{".repeat(16), "}".repeat(16));
     assert!(parse(&body(&scopes)).is_ok());
     answered(&format!("{head}.global .u32 x[2] = {};", "{".repeat(100_000)));
     answered(&format!("{head}.global .u32 x{};", "[2]".repeat(100_000)));

@@ -166,13 +166,13 @@ impl<H: Host> Core<H> {
     /// Until the end.
     pub(crate) fn serve(&mut self, inbox: &Receiver<Event>) {
         loop {
-            self.reconcile(Instant::now());
+            let now = Instant::now();
+            self.reconcile(now);
             if self.ending == Ending::Done {
                 self.log.line("Exiting");
                 return;
             }
-            let next = self.next_deadline();
-            let event = match next {
+            let event = match self.next_deadline(now) {
                 Some(at) => inbox.recv_timeout(at.saturating_duration_since(Instant::now())),
                 None => inbox.recv().map_err(|_| RecvTimeoutError::Disconnected),
             };
@@ -291,18 +291,17 @@ impl<H: Host> Core<H> {
         }
     }
 
-    fn next_deadline(&self) -> Option<Instant> {
-        let now = Instant::now();
+    /// When [`Core::reconcile`] has something to do even if nothing happens. What was due at its last time `now` it has seen.
+    fn next_deadline(&self, now: Instant) -> Option<Instant> {
         let mut next: Option<Instant> = None;
         let mut at = |instant: Option<Instant>| {
-            if let Some(instant) = instant {
+            if let Some(instant) = instant.filter(|instant| *instant > now) {
                 next = Some(next.map_or(instant, |n| n.min(instant)));
             }
         };
         match self.ending {
             Ending::Executors { since } | Ending::Keeper { since } => at(Some(since + self.limits.quit)),
-            Ending::Done => at(Some(now)),
-            Ending::No | Ending::Draining => {}
+            Ending::No | Ending::Draining | Ending::Done => {}
         }
         at(self.rebuild.as_ref().map(Rebuild::until));
         at(self.lonely_since.map(|since| since + self.limits.lonely));
@@ -314,8 +313,7 @@ impl<H: Host> Core<H> {
         for question in self.questions.values() {
             at(Some(question.until));
         }
-        // A deadline that has passed and changes nothing must not become a busy loop.
-        next.map(|instant| if instant <= now { now + Duration::from_millis(1) } else { instant })
+        next
     }
 
     pub(crate) fn tell(&self, message: FromServer) {

@@ -352,9 +352,7 @@ impl<H: Host> Core<H> {
                 all.push(self.activated_at + self.limits.start);
             }
         }
-        if self.workers.len() < 2 && self.broken.is_none() && self.start_after > Instant::now() {
-            all.push(self.start_after);
-        }
+        all.push(self.start_after);
         all
     }
 

@@ -135,7 +135,11 @@ impl Host for System {
         use std::os::unix::ffi::OsStrExt as _;
         let socket = self.inner.socket.as_os_str().as_bytes();
         // A process that has just been started has no command line for a moment; one that has ended has none for ever.
+        let Ok(process) = Process::open(pid) else { return false };
         for _ in 0..100 {
+            if !process.is_alive() {
+                return false;
+            }
             match fs::read(format!("/proc/{pid}/cmdline")) {
                 Ok(line) if line.is_empty() => std::thread::sleep(Duration::from_millis(1)),
                 Ok(line) => return line.split(|byte| *byte == 0).any(|word| word == socket),

@@ -46,3 +46,13 @@ pub(crate) fn op(_stream: &Stream, _op: &Op) -> Try<bool> {
 pub(crate) fn host(_stream: &Stream, _work: Work) -> Try<bool> {
     Ok(false)
 }
+
+/// Notes pool memory allocated in a capturing stream.
+pub(crate) fn allocated(_stream: &Stream, _address: u64, _bytes: usize) -> Try {
+    Ok(())
+}
+
+/// Takes a free into the capture of its stream; false when the stream does not capture.
+pub(crate) fn freed(_stream: &Stream, _address: u64) -> Try<bool> {
+    Ok(false)
+}

@@ -156,7 +156,11 @@ pub(crate) fn forget_module(session: &Session, number: u32) {
 /// Gives back one allocation that is no longer in the mirror.
 pub(crate) fn release(session: &Session, allocation: &Allocation) -> Try {
     match allocation.sort {
-        Sort::Device | Sort::Pool(_) => session.control(&Op::MemFree { address: allocation.start }),
+        Sort::Device => session.control(&Op::MemFree { address: allocation.start }),
+        Sort::Pool(pool) => {
+            crate::pool::forget(session, pool, allocation.start);
+            Ok(())
+        }
         Sort::Host(_) | Sort::Managed(_) => {
             session.give_window(allocation.start);
             Ok(())
@@ -173,6 +177,7 @@ pub(crate) fn end_context(session: &Session, context: u64) {
         // A session that is lost has nothing left to give back.
         let _ = release(session, &allocation);
     }
+    crate::pool::forget_cached(session);
 }
 
 /// Allocates device memory for a context.

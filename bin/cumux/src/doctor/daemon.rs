@@ -77,9 +77,11 @@ fn daemon(directory: &PipeDirectory) -> Finding {
             Finding::problem(DAEMON, format!("the daemon in {shown} is not cumux"), "end it (echo quit | nvidia-cuda-mps-control) and start cumux control -d")
         }
         Err(_) if !directory.cumux().exists() => Finding::problem(DAEMON, format!("no daemon in {shown}"), start),
-        Err(_) if access(directory.cumux(), Access::WRITE_OK).is_err() => {
-            Finding::problem(DAEMON, format!("this user may not connect to {}", directory.cumux().display()), "start the daemon again: it lets everybody connect")
-        }
+        Err(_) if access(directory.cumux(), Access::WRITE_OK).is_err() => Finding::problem(
+            DAEMON,
+            format!("this user may not connect to {}", directory.cumux().display()),
+            "start the daemon again: it lets everybody connect",
+        ),
         Err(error) => Finding::problem(DAEMON, format!("the daemon in {shown} is gone, its files are left ({error})"), start),
     }
 }

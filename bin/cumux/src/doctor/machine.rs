@@ -20,7 +20,9 @@ fn gpu() -> Finding {
     match (asked.as_deref().map(|text| device::DeviceName::parse(text).and_then(device::DeviceName::check)), device::has_gpu()) {
         (Some(Err(error)), _) => Finding::problem(check, format!("{}: {error}", device::VARIABLE), "set it to a device of this machine, or unset it"),
         (Some(Ok(device)), _) => Finding::ok(check, format!("{device}, by {}", device::VARIABLE)),
-        (None, false) => Finding::warning(check, "no NVIDIA GPU (no /dev/nvidia*)", "cumux run and demo use the software GPU; for the daemon say --device sim:h200"),
+        (None, false) => {
+            Finding::warning(check, "no NVIDIA GPU (no /dev/nvidia*)", "cumux run and demo use the software GPU; for the daemon say --device sim:h200")
+        }
         (None, true) => match device::for_control(None) {
             Ok(device) => Finding::ok(check, device.to_string()),
             Err(error) => Finding::warning(check, error.to_string(), "cumux run and demo use the software GPU; for the daemon say --device sim:h200"),

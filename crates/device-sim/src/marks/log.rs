@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{Ordering, compiler_fence};
 
 use super::layout::{E_LINE, E_MASK, E_OLD, ENTRIES, LINE, OVERFLOWED};
-use super::{Marks, Slot, layout};
+use super::{Slot, layout};
 use crate::memory::raw::Overwritten;
 
 /// A line of memory that was seen: where its entry is and which bytes it has.

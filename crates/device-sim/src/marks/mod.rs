@@ -19,6 +19,8 @@
 pub(crate) mod layout;
 pub(crate) mod log;
 pub(crate) mod recover;
+#[cfg(test)]
+mod tests;
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;

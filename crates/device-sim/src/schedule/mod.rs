@@ -27,7 +27,7 @@ use parking_lot::{Condvar, Mutex, RwLock};
 use crate::marks::Slot;
 use crate::memory::maps::Maps;
 use crate::models::Limits;
-pub(crate) use state::{Client, Ended, Function, Module, State, Stream};
+pub(crate) use state::{Client, Ended, Function, Module, State};
 
 /// What the device and its workers share.
 pub(crate) struct Card {

@@ -12,8 +12,9 @@ use crate::check;
 use crate::lexer::{Tok, Token};
 use std::collections::HashMap;
 
-/// `{ }` inside one another; nvcc needs two.
-const MAX_SCOPES: usize = 64;
+/// `{ }` inside one another; nvcc needs two. An undefined label is carried through every level, so
+/// this bounds what it can cost.
+const MAX_SCOPES: usize = 16;
 
 /// What is collected while a body is read.
 pub(super) struct Building<'s> {

@@ -88,7 +88,8 @@ impl<'s> Names<'s> {
             }
         }
         if self.marks.is_empty() {
-            self.range_members.clear();
+            // A new map, not a cleared one: clearing costs what the largest body so far cost.
+            self.range_members = HashMap::new();
         }
     }
 

@@ -35,7 +35,9 @@ pub fn play(socket: &Path) -> Result<(), String> {
                 executor.sessions.clear();
             }
             let hello = Hello::Executor { version: VERSION, pid: std::process::id(), generation: executor.generation, serving, devices };
-            connection.send(&hello, &[]).map_err(|e| e.to_string())?;
+            if connection.send(&hello, &[]).is_err() {
+                continue;
+            }
             if mode == "no device" {
                 let why = "there is no device sim:h200 in this story".to_owned();
                 return connection.send(&FromExecutor::Failed { why }, &[]).map_err(|e| e.to_string());

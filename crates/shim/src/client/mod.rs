@@ -79,6 +79,10 @@ pub struct Session {
     pub libraries: Table<crate::library::Library>,
     pub kernels: Table<crate::library::Kernel>,
     pub allocations: RwLock<Allocations>,
+    pub pools: Table<crate::pool::Pool>,
+    pub device_pools: Mutex<Vec<crate::pool::OfDevice>>,
+    pub physical: Table<crate::vmm::Physical>,
+    pub ranges: Mutex<crate::vmm::Ranges>,
     pub event_cells: Mutex<crate::event::Cells>,
     pub callbacks: crate::callback::Callbacks,
     numbers: Mutex<u64>,
@@ -161,6 +165,10 @@ impl Session {
             libraries: Table::new(Kind::Library),
             kernels: Table::new(Kind::Kernel),
             allocations: RwLock::new(Allocations::default()),
+            pools: Table::new(Kind::Pool),
+            device_pools: Mutex::new(Vec::new()),
+            physical: Table::new(Kind::Memory),
+            ranges: Mutex::new(crate::vmm::Ranges::default()),
             event_cells: Mutex::new(crate::event::Cells::default()),
             callbacks: crate::callback::Callbacks::default(),
             numbers: Mutex::new(0),
@@ -379,6 +387,7 @@ impl Session {
             self.wait(|| self.ring.completed(index) >= seq)?;
         }
         self.flush_text();
+        crate::pool::settle(self);
         self.health()
     }
 
@@ -390,6 +399,7 @@ impl Session {
         let seq = self.point(lane)?;
         self.wait(|| self.is_done(lane, seq))?;
         self.flush_text();
+        crate::pool::settle(self);
         self.health()
     }
 

@@ -1,0 +1,191 @@
+//! Where the real driver lies, and the sentences for what is wrong with it. Pure but for reading the dynamic linker's cache.
+//!
+//! Always an absolute path and never a search: where clients run, a search would find our own `libcuda.so.1`.
+
+use crate::driver::Code;
+use cumux_device::DeviceError;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+
+const NAME: &str = "libcuda.so.1";
+/// Major * 1000 + minor * 10, as the driver counts.
+const OLDEST: i32 = 13_000;
+
+/// Looked into after the dynamic linker's cache, in this order.
+const FOLDERS: [&str; 8] = [
+    "/usr/lib/x86_64-linux-gnu",
+    "/usr/lib/aarch64-linux-gnu",
+    "/usr/lib64",
+    "/usr/lib",
+    "/usr/local/nvidia/lib64",
+    "/run/opengl-driver/lib",
+    "/usr/lib/wsl/lib",
+    "/usr/lib/x86_64-linux-gnu/nvidia/current",
+];
+
+/// The paths worth trying, best first: the one in `CUMUX_REAL_LIBCUDA` alone, or what the dynamic linker knows and the usual folders.
+pub(crate) fn candidates() -> Result<Vec<PathBuf>, DeviceError> {
+    let chosen = std::env::var_os("CUMUX_REAL_LIBCUDA").filter(|path| !path.is_empty());
+    if let Some(path) = &chosen
+        && !Path::new(path).is_absolute()
+    {
+        return Err(DeviceError::System(format!("CUMUX_REAL_LIBCUDA must be an absolute path, not {}", Path::new(path).display())));
+    }
+    let cache = std::fs::read("/etc/ld.so.cache").unwrap_or_default();
+    Ok(paths(chosen.as_deref(), &cache).into_iter().filter(|path| path.exists()).collect())
+}
+
+fn paths(chosen: Option<&OsStr>, cache: &[u8]) -> Vec<PathBuf> {
+    if let Some(path) = chosen {
+        return vec![PathBuf::from(path)];
+    }
+    let mut known: Vec<PathBuf> = Vec::new();
+    for path in cached(cache).into_iter().chain(FOLDERS.iter().map(|folder| Path::new(folder).join(NAME))) {
+        if path.is_absolute() && !known.contains(&path) {
+            known.push(path);
+        }
+    }
+    known
+}
+
+/// The paths that the dynamic linker's cache holds for this processor.
+///
+/// Format (glibc 2.2 and later): magic `glibc-ld.so.cache1.1`, number of entries, length of strings, 20 bytes, then entries of
+/// 24 bytes {flags, offset of name, offset of path, version, capabilities}; offsets count from the magic. Anything else gives nothing.
+fn cached(cache: &[u8]) -> Vec<PathBuf> {
+    const MAGIC: &[u8] = b"glibc-ld.so.cache1.1";
+    const HEAD: usize = 48;
+    const ENTRY: usize = 24;
+    const FLAGS: u32 = if cfg!(target_arch = "aarch64") { 0x0a03 } else { 0x0303 };
+
+    let Some(start) = cache.windows(MAGIC.len()).position(|window| window == MAGIC) else { return Vec::new() };
+    let cache = &cache[start..];
+    let word = |at: usize| Some(u32::from_ne_bytes(*cache.get(at..)?.first_chunk()?));
+    let text = |at: usize| cache.get(at..)?.split(|byte| *byte == 0).next();
+    let entry = |index: usize| {
+        let at = HEAD + index * ENTRY;
+        if word(at)? != FLAGS || text(word(at + 4)? as usize)? != NAME.as_bytes() {
+            return None;
+        }
+        Some(PathBuf::from(OsString::from(OsStr::from_bytes(text(word(at + 8)? as usize)?))))
+    };
+    let count = word(MAGIC.len()).unwrap_or(0) as usize;
+    (0..count.min(cache.len().saturating_sub(HEAD) / ENTRY)).filter_map(entry).collect()
+}
+
+// ---- what to do about it
+
+pub(crate) fn none_found(tried: &[PathBuf], why: &[String]) -> String {
+    if tried.is_empty() {
+        return format!("no NVIDIA driver here: {NAME} is in none of the usual places; install driver 580 or newer, or name it in CUMUX_REAL_LIBCUDA, or use a software GPU (--device sim:h200)");
+    }
+    format!("no usable NVIDIA driver: {}", why.join("; "))
+}
+
+pub(crate) fn new_enough(version: i32) -> Result<(), String> {
+    if version >= OLDEST {
+        return Ok(());
+    }
+    let (major, minor) = (version / 1000, version % 1000 / 10);
+    Err(format!("the driver is for CUDA {major}.{minor}; 13.0 is needed: install driver 580 or newer"))
+}
+
+pub(crate) fn cannot_start(code: Code) -> String {
+    match code.0 {
+        100 => "the driver finds no GPU it may use: check `nvidia-smi`, the permissions of /dev/nvidia*, CUDA_VISIBLE_DEVICES, and, where MIG is enabled, that there is an instance (or disable it: `nvidia-smi -mig 0`)".into(),
+        803 => "the driver's library and its kernel module are of different versions: reboot, or reload the module".into(),
+        805..=808 => format!("NVIDIA's own MPS refuses (CUDA error {}): stop it (`echo quit | nvidia-cuda-mps-control`) or unset CUDA_MPS_PIPE_DIRECTORY", code.0),
+        other => format!("the driver does not start (CUDA error {other}): check `nvidia-smi` and the kernel's log for Xid messages"),
+    }
+}
+
+pub(crate) fn no_such_card(ordinal: u32, count: u32) -> String {
+    match count {
+        0 => cannot_start(Code(100)),
+        1 => format!("there is no card cuda:{ordinal}; the only one is cuda:0"),
+        _ => format!("there is no card cuda:{ordinal}; there are cuda:0 to cuda:{}", count - 1),
+    }
+}
+
+/// Whether a card in this compute mode can be shared at all.
+pub(crate) fn usable(ordinal: u32, name: &str, mode: i32) -> Result<(), DeviceError> {
+    if mode == 2 {
+        return Err(DeviceError::System(format!("cuda:{ordinal} is in PROHIBITED compute mode: run `nvidia-smi -i {ordinal} -c DEFAULT`")));
+    }
+    if name.contains(" MIG ") {
+        return Err(DeviceError::NotSupported(format!("cuda:{ordinal} is a MIG instance ({name}); disable MIG with `nvidia-smi -i {ordinal} -mig 0`")));
+    }
+    Ok(())
+}
+
+pub(crate) fn no_context(ordinal: u32, mode: i32, code: Code) -> String {
+    match (code.0, mode) {
+        (46 | 101, 3) => format!(
+            "cuda:{ordinal} is in EXCLUSIVE_PROCESS mode and another process has it: end that process, or run `nvidia-smi -i {ordinal} -c DEFAULT` (which also lets a standby be kept ready)"
+        ),
+        (46, _) => format!("another process holds cuda:{ordinal} for itself: end it, or run `nvidia-smi -i {ordinal} -c DEFAULT`"),
+        (2, _) => format!("cuda:{ordinal} has no memory left for a context (about 0.5 GiB): end a process that `nvidia-smi` shows on it"),
+        (805..=808, _) => cannot_start(code),
+        (other, _) => format!("no context can be made on cuda:{ordinal} (CUDA error {other}): check `nvidia-smi` and the kernel's log for Xid messages"),
+    }
+}
+
+/// Whether the whole context, and so this process's use of the card, is over.
+pub(crate) fn is_fatal(code: Code) -> bool {
+    // Deinitialised, ECC and NVLink errors, everything a kernel can break, and "unknown" as MPS reports it.
+    matches!(code.0, 4 | 214 | 219..=221 | 226 | 700 | 702 | 709 | 710 | 713..=719 | 721 | 805..=810 | 999)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cache(entries: &[(u32, &str, &str)]) -> Vec<u8> {
+        let mut bytes = b"old cache before it\0glibc-ld.so.cache1.1".to_vec();
+        bytes.extend((entries.len() as u32).to_ne_bytes());
+        bytes.extend([0; 24]);
+        let (mut strings, base) = (Vec::new(), 48 + entries.len() * 24);
+        for (flags, name, path) in entries {
+            let mut place = |text: &str| {
+                let at = (base + strings.len()) as u32;
+                strings.extend(text.bytes().chain([0]));
+                at
+            };
+            for word in [*flags, place(name), place(path), 0, 0, 0] {
+                bytes.extend(word.to_ne_bytes());
+            }
+        }
+        bytes.extend(strings);
+        bytes
+    }
+
+    #[test]
+    fn the_linkers_cache_is_read_and_a_broken_one_gives_nothing() {
+        let flags = if cfg!(target_arch = "aarch64") { 0x0a03 } else { 0x0303 };
+        let whole = cache(&[(0x0803, NAME, "/usr/lib32/libcuda.so.1"), (flags, "libcudart.so.13", "/opt/x"), (flags, NAME, "/opt/driver/libcuda.so.1")]);
+        assert_eq!(cached(&whole), [PathBuf::from("/opt/driver/libcuda.so.1")]);
+        for length in 0..whole.len() {
+            cached(&whole[..length]);
+        }
+    }
+
+    #[test]
+    fn a_path_named_by_the_user_is_the_only_one() {
+        assert_eq!(paths(Some(OsStr::new("/x/libcuda.so.1")), &[]), [PathBuf::from("/x/libcuda.so.1")]);
+        assert!(paths(None, &[]).iter().all(|path| path.is_absolute() && path.ends_with(NAME)));
+    }
+
+    #[test]
+    fn what_is_wrong_comes_with_a_remedy() {
+        assert!(new_enough(13_000).is_ok());
+        assert!(new_enough(12_080).is_err_and(|text| text.contains("12.8") && text.contains("580")));
+        assert!(usable(1, "NVIDIA H200", 2).is_err_and(|e| e.to_string().contains("-i 1 -c DEFAULT")));
+        assert!(usable(0, "NVIDIA H100 MIG 1g.10gb", 0).is_err_and(|e| e.to_string().contains("-mig 0")));
+        assert!(usable(0, "NVIDIA H200", 3).is_ok(), "one process may have it");
+        assert!(no_context(0, 3, Code(46)).contains("EXCLUSIVE_PROCESS"));
+        assert!(no_context(0, 0, Code(2)).contains("memory"));
+        assert!(no_such_card(3, 2).contains("cuda:1") && no_such_card(0, 0).contains("no GPU"));
+        assert!(none_found(&[], &[]).contains("CUMUX_REAL_LIBCUDA"));
+    }
+}

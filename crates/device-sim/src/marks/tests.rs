@@ -1,0 +1,275 @@
+//! A predecessor that dies after any step, and what its successor finds.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use cumux_device::Interrupted;
+use proptest::prelude::*;
+
+use super::layout::{COOPERATIVE, REPEATABLE, TRANSFER, WINDOW};
+use super::log::BlockLog;
+use super::{Marks, Slot, layout, recover};
+use crate::exec::interface::{Access, GlobalMemory};
+use crate::memory::files;
+use crate::memory::permissions::Range;
+use crate::memory::raw::{ClientMemory, Mapping, WorkerMemory};
+
+const BASE: u64 = 0x40_0000;
+const SIZE: u64 = 8192;
+
+/// A client's memory, seen at [`BASE`], and its marks file.
+struct World {
+    mapping: Mapping,
+    memory: Arc<ClientMemory>,
+    file: OwnedFd,
+}
+
+impl World {
+    fn new() -> World {
+        let file = files::create("t", SIZE).unwrap();
+        let mapping = Mapping::file(0, file.as_fd(), 0, SIZE).unwrap();
+        let memory = Arc::new(ClientMemory::default());
+        let range = Range { start: BASE, end: BASE + SIZE, writable: true, shift: mapping.address().wrapping_sub(BASE) };
+        memory.table.write().allow(range).unwrap();
+        World { mapping, memory, file: files::create("m", layout::BYTES).unwrap() }
+    }
+
+    fn marks(&self) -> Arc<Marks> {
+        Marks::open(self.file.as_fd()).unwrap()
+    }
+
+    fn worker(&self) -> WorkerMemory {
+        let mut worker = WorkerMemory::default();
+        worker.begin(&self.memory, false);
+        worker
+    }
+
+    fn contents(&self) -> Vec<u8> {
+        let mut all = vec![0; SIZE as usize];
+        assert!(self.mapping.read(0, &mut all));
+        all
+    }
+
+    fn recover(&self) -> Vec<Interrupted> {
+        recover::recover(&self.marks(), &mut self.worker())
+    }
+
+    /// A logged store, or only its log entry.
+    fn store(&self, worker: &mut WorkerMemory, address: u64, bytes: &[u8], really: bool) {
+        let at = worker.access(address, bytes.len() as u64, Access::Store).unwrap();
+        worker.before_store(address, at, bytes.len() as u32);
+        if really {
+            worker.write(address, bytes).unwrap();
+        }
+    }
+}
+
+/// One block's life: stores into its own part of the memory.
+#[derive(Debug, Clone)]
+struct Life {
+    stores: Vec<(u64, Vec<u8>)>,
+}
+
+fn lives() -> impl Strategy<Value = Vec<Life>> {
+    let store = (0u64..1000, proptest::collection::vec(any::<u8>(), 1..200)).prop_map(|(at, bytes)| (at.min(1024 - bytes.len() as u64), bytes));
+    let life = proptest::collection::vec(store, 0..12).prop_map(|stores| Life { stores });
+    proptest::collection::vec(life, 8)
+}
+
+/// Runs all blocks in turns and dies after `steps` steps. Returns which were done.
+fn live_and_die(world: &World, slot: &Arc<Slot>, lives: &[Life], turns: &[usize], steps: usize) -> Vec<bool> {
+    let mut worker = world.worker();
+    let mut at = vec![0usize; lives.len()];
+    let mut logs: Vec<Option<Box<BlockLog>>> = lives.iter().map(|_| None).collect();
+    let mut done = vec![false; lives.len()];
+    let mut steps = steps;
+    for turn in turns {
+        let block = turn % lives.len();
+        let life = &lives[block];
+        // Steps of a block: begun, (logged, stored) for each store, done, discarded.
+        let last = 1 + 2 * life.stores.len();
+        if at[block] > last + 1 {
+            continue;
+        }
+        if steps == 0 {
+            return done;
+        }
+        steps -= 1;
+        match at[block] {
+            0 => {
+                slot.begun(block as u64);
+                logs[block] = Some(Box::new(BlockLog::new(slot.clone(), block as u64)));
+            }
+            now if now < last => {
+                let (offset, bytes) = &life.stores[(now - 1) / 2];
+                worker.log = logs[block].take();
+                world.store(&mut worker, BASE + block as u64 * 1024 + offset, bytes, now % 2 == 0);
+                logs[block] = worker.log.take();
+            }
+            now if now == last => {
+                slot.done(block as u64);
+                done[block] = true;
+            }
+            _ => logs[block].as_mut().unwrap().discard(),
+        }
+        at[block] += 1;
+    }
+    done
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    #[test]
+    fn half_done_blocks_leave_no_trace_and_done_ones_stay(
+        lives in lives(), turns in proptest::collection::vec(0usize..8, 0..300), steps in 0usize..300, twice: bool,
+    ) {
+        let world = World::new();
+        let old: Vec<u8> = (0..SIZE).map(|i| (i * 13 + i / 97) as u8).collect();
+        prop_assert!(world.mapping.write(0, &old));
+        let slot = world.marks().begin(5, 8, REPEATABLE, None).unwrap();
+        let done = live_and_die(&world, &slot, &lives, &turns, steps);
+        let mut expected = old.clone();
+        for (block, life) in lives.iter().enumerate().filter(|(block, _)| done[*block]) {
+            for (offset, bytes) in &life.stores {
+                let start = block * 1024 + *offset as usize;
+                expected[start..start + bytes.len()].copy_from_slice(bytes);
+            }
+        }
+        let found = world.recover();
+        prop_assert_eq!(world.contents(), expected.clone());
+        let bits = (0..8).filter(|b| done[*b]).fold(0u64, |bits, b| bits | 1 << b);
+        let Some(Interrupted::Resume { stream_token: 5, resume }) = found.first() else { panic!("{found:?}") };
+        prop_assert_eq!(&resume.done, &vec![bits]);
+        if twice {
+            // The successor dies before it does anything: the next one finds the same.
+            prop_assert_eq!(world.recover(), found.clone());
+            prop_assert_eq!(world.contents(), expected);
+        }
+        // Going on: the same slot, and what it then leaves behind includes what was done before.
+        let again = world.marks().begin(5, 8, REPEATABLE, Some(resume)).unwrap();
+        for block in (0..8).filter(|b| !done[*b as usize]) {
+            again.begun(block);
+            again.done(block);
+        }
+        prop_assert_eq!(world.recover(), vec![Interrupted::Resume { stream_token: 5, resume: cumux_device::Resume { done: vec![0xff] } }]);
+        again.free();
+        prop_assert!(world.recover().is_empty());
+    }
+
+    #[test]
+    fn the_window_moves_over_done_blocks(order in proptest::collection::vec(0u64..40, 0..400)) {
+        // Blocks are done in a slightly shuffled order, far beyond the ring.
+        let world = World::new();
+        let blocks = WINDOW * 2 + 1000;
+        let slot = world.marks().begin(1, blocks, REPEATABLE, None).unwrap();
+        let mut next = 0;
+        let mut waiting: Vec<u64> = Vec::new();
+        let mut done = 0;
+        for gap in order.iter().cycle().take(if order.is_empty() { 0 } else { 70_000 }) {
+            while next < blocks && waiting.len() as u64 <= *gap && slot.may_begin(next) {
+                slot.begun(next);
+                waiting.push(next);
+                next += 1;
+            }
+            if let Some(at) = waiting.len().checked_sub(1) {
+                slot.done(waiting.swap_remove((*gap as usize).min(at)));
+                done += 1;
+            }
+        }
+        for block in waiting {
+            slot.done(block);
+            done += 1;
+        }
+        let found = world.recover();
+        let Some(Interrupted::Resume { resume, .. }) = found.first() else { panic!("{found:?}") };
+        prop_assert_eq!(resume.done.iter().map(|w| u64::from(w.count_ones())).sum::<u64>(), done);
+        prop_assert!((0..done).all(|b| resume.done[(b / 64) as usize] & (1 << (b % 64)) != 0));
+    }
+}
+
+#[test]
+fn blocks_beyond_the_window_have_to_wait() {
+    let world = World::new();
+    let slot = world.marks().begin(1, 10 * WINDOW, REPEATABLE, None).unwrap();
+    assert!(slot.may_begin(WINDOW - 65) && !slot.may_begin(WINDOW - 64));
+    for block in (0..64).rev() {
+        assert!(!slot.may_begin(WINDOW - 64));
+        slot.begun(block);
+        slot.done(block);
+    }
+    assert!(slot.may_begin(WINDOW - 1) && !slot.may_begin(WINDOW));
+}
+
+#[test]
+fn what_cannot_be_repeated_is_lost_with_a_reason_if_it_had_begun() {
+    for (flags, word) in [(0, "atomics"), (COOPERATIVE, "cooperative"), (TRANSFER, "overlapping")] {
+        let world = World::new();
+        let slot = world.marks().begin(9, 4, flags, None).unwrap();
+        assert!(matches!(world.recover().as_slice(), [Interrupted::Resume { resume, .. }] if resume.done == [0]), "nothing had begun");
+        slot.begun(0);
+        let found = world.recover();
+        assert!(matches!(found.as_slice(), [Interrupted::Lost { stream_token: 9, why }] if why.contains(word)), "{found:?}");
+        slot.done(0);
+        let found = world.recover();
+        let lost = matches!(found.as_slice(), [Interrupted::Lost { .. }]);
+        assert_eq!(lost, flags == COOPERATIVE, "one of four blocks done: {found:?}");
+    }
+}
+
+#[test]
+fn a_full_log_makes_the_kernel_lost_and_not_wrong() {
+    let world = World::new();
+    let marks = world.marks();
+    let slot = marks.begin(1, 2, REPEATABLE, None).unwrap();
+    let mut all = Vec::new();
+    while let Some(chunk) = marks.take_chunk(slot.index(), 1) {
+        all.push(chunk);
+    }
+    let mut worker = world.worker();
+    slot.begun(0);
+    worker.log = Some(Box::new(BlockLog::new(slot.clone(), 0)));
+    world.store(&mut worker, BASE, &[1, 2, 3], true);
+    let found = world.recover();
+    assert!(matches!(found.as_slice(), [Interrupted::Lost { why, .. }] if why.contains("undo log")), "{found:?}");
+    assert_eq!(world.contents()[..3], [1, 2, 3]);
+    marks.give_chunks(&mut all);
+}
+
+#[test]
+fn several_kernels_and_stale_slots_are_kept_apart() {
+    let world = World::new();
+    let marks = world.marks();
+    let (first, second) = (marks.begin(1, 1, REPEATABLE, None).unwrap(), marks.begin(2, 1, REPEATABLE, None).unwrap());
+    let mut worker = world.worker();
+    for (slot, at) in [(&first, 0u64), (&second, 64)] {
+        slot.begun(0);
+        let mut log = Box::new(BlockLog::new(slot.clone(), 0));
+        worker.log = Some(log);
+        world.store(&mut worker, BASE + at, &[7; 8], true);
+        log = worker.log.take().unwrap();
+        drop(log);
+    }
+    second.done(0);
+    let found = world.recover();
+    assert_eq!(found.len(), 2);
+    assert_eq!((world.contents()[0], world.contents()[64]), (0, 7));
+    // The successor submits the second token afresh: its old marks do not count.
+    let next = world.marks();
+    let fresh = next.begin(2, 1, REPEATABLE, None).unwrap();
+    assert!(matches!(world.recover().as_slice(), [_, Interrupted::Resume { stream_token: 2, resume }] if resume.done == [0]));
+    fresh.free();
+}
+
+#[test]
+fn damaged_marks_are_reported_and_nothing_is_written() {
+    let world = World::new();
+    let slot = world.marks().begin(3, 64, REPEATABLE, None).unwrap();
+    slot.begun(1);
+    let raw = Mapping::file(0, world.file.as_fd(), 0, layout::BYTES).unwrap();
+    assert!(raw.write(layout::slot(slot.index()) + layout::S_LOW, &7u64.to_le_bytes()));
+    let found = world.recover();
+    assert!(matches!(found.as_slice(), [Interrupted::Lost { why, .. }] if why.contains("damaged")), "{found:?}");
+    assert!(raw.write(layout::H_VERSION, &9u64.to_le_bytes()));
+    assert!(Marks::open(world.file.as_fd()).unwrap_err().to_string().contains("version"));
+    assert!(Marks::open(files::create("s", 4096).unwrap().as_fd()).is_err(), "too small");
+}

@@ -1,0 +1,424 @@
+//! Executables: a graph put into order and spread over lanes. A launch is the records of its nodes: the first lane is the stream itself,
+//! the others start where the stream is and the stream waits for them at the end.
+
+use super::node::{any_work, copy_work, event_work, host_work, kernel_work, set_work, values_work};
+use super::objects::Held;
+use super::{Graph, Kernel, Work, graph, lanes, order};
+use crate::client::pipe::{LaneId, Role};
+use crate::client::{self, Session, lock};
+use crate::context;
+use crate::ffi::{Try, error, get, put, put_if};
+use crate::stream::{self, Stream};
+use core::ffi::{c_char, c_uint, c_ulonglong};
+use cumux_abi::{
+    CUDA_BATCH_MEM_OP_NODE_PARAMS, CUDA_GRAPH_INSTANTIATE_PARAMS, CUDA_HOST_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS_v1, CUDA_MEMCPY3D,
+    CUDA_MEMSET_NODE_PARAMS, CUcontext, CUevent, CUgraph, CUgraphExec, CUgraphExecUpdateResult as Update, CUgraphExecUpdateResultInfo,
+    CUgraphInstantiateResult, CUgraphNode, CUgraphNodeParams, CUresult, CUstream,
+};
+use cumux_wire::record::Op;
+use std::sync::{Arc, Mutex};
+
+/// Streams that one launch spreads over at most, the launching one included.
+const LANES: usize = 8;
+/// Known instantiation flags: free on launch, upload, node priorities. Launching from the device is refused.
+const KNOWN_FLAGS: u64 = 1 | 2 | 8;
+
+/// One node of an executable.
+#[derive(Debug)]
+struct Step {
+    /// Handle of the graph's node.
+    node: u64,
+    work: Work,
+    after: Vec<usize>,
+    lane: usize,
+    enabled: bool,
+    /// Steps of a child graph, in order.
+    inner: Vec<Step>,
+}
+
+/// Lanes of launches, and where the last one ended.
+#[derive(Debug, Default)]
+struct Tracks {
+    context: u64,
+    lanes: Vec<LaneId>,
+    end: Option<(LaneId, u64)>,
+}
+
+/// An executable.
+#[derive(Debug)]
+pub struct Exec {
+    handle: u64,
+    flags: u64,
+    steps: Mutex<Vec<Step>>,
+    tracks: Mutex<Tracks>,
+    /// The program's objects stay while this does.
+    _held: Vec<Arc<Held>>,
+}
+
+/// Puts a graph's nodes into order.
+fn plan(graph: &Graph) -> Try<Vec<Step>> {
+    let (nodes, after) = graph.edges();
+    let sorted = order(&after).ok_or(error::INVALID_VALUE)?;
+    let mut place = vec![0; nodes.len()];
+    for (position, node) in sorted.iter().enumerate() {
+        if let Some(cell) = place.get_mut(*node) {
+            *cell = position;
+        }
+    }
+    let mut steps = Vec::with_capacity(nodes.len());
+    for node in &sorted {
+        let (Some(entry), Some(waits)) = (nodes.get(*node), after.get(*node)) else { continue };
+        let work = lock(&entry.body).work.clone();
+        let inner = if let Work::Graph(child) = &work { plan(child)? } else { Vec::new() };
+        let waits = waits.iter().filter_map(|wait| place.get(*wait).copied()).collect();
+        steps.push(Step { node: entry.handle, work, after: waits, lane: 0, enabled: true, inner });
+    }
+    let waits: Vec<Vec<usize>> = steps.iter().map(|step| step.after.clone()).collect();
+    for (step, lane) in steps.iter_mut().zip(lanes(&waits, LANES)) {
+        step.lane = lane;
+    }
+    Ok(steps)
+}
+
+/// Whether a host function runs anywhere among the steps.
+fn calls_host(steps: &[Step]) -> bool {
+    steps.iter().any(|step| matches!(step.work, Work::Host(_)) || calls_host(&step.inner))
+}
+
+/// Pushes one step's records in a lane and returns the sequence of the last.
+fn perform(session: &'static Session, step: &Step, lane: LaneId, host: bool) -> Try<u64> {
+    let nothing = || session.push(lane, &Op::Nop);
+    if !step.enabled {
+        return nothing();
+    }
+    match &step.work {
+        Work::Kernel(kernel) => session.push_launch(lane, |launch| launch.clone_from(&kernel.launch)),
+        Work::Set(op) => session.push(lane, op),
+        Work::Copy(transfer) => {
+            if transfer.source.private && host {
+                // A host function of this graph may write what is read here.
+                session.drain_lane(lane)?;
+            }
+            // SAFETY: the program vouched for its memory when it made the node, for as long as the executable lives.
+            unsafe { transfer.run(session, lane)? };
+            nothing()
+        }
+        Work::Host(work) => {
+            session.callbacks.launch(session, lane, *work)?;
+            session.point(lane)
+        }
+        Work::Graph(_) => {
+            for inner in &step.inner {
+                perform(session, inner, lane, host)?;
+            }
+            nothing()
+        }
+        Work::Record(event) => {
+            let event = session.events.get(*event).ok_or(error::INVALID_VALUE)?;
+            crate::event::record_in(session, &event, lane)
+        }
+        Work::Wait(event) => {
+            let event = session.events.get(*event).ok_or(error::INVALID_VALUE)?;
+            crate::event::hold_lane(session, lane, &event)?;
+            nothing()
+        }
+        Work::Values(ops) => {
+            for op in ops {
+                session.push(lane, op)?;
+            }
+            nothing()
+        }
+        Work::Empty | Work::Alloc(_) | Work::Free(_) => nothing(),
+    }
+}
+
+impl Exec {
+    fn new(session: &Session, graph: &Graph, flags: u64) -> Try<Arc<Self>> {
+        if flags & !KNOWN_FLAGS != 0 {
+            return Err(if flags & 4 != 0 { error::NOT_SUPPORTED } else { error::INVALID_VALUE });
+        }
+        let (steps, held) = (Mutex::new(plan(graph)?), lock(&graph.held).clone());
+        let make = |handle| Arc::new(Self { handle, flags, steps, tracks: Mutex::default(), _held: held });
+        session.execs.insert(make).map(|(_, exec)| exec).ok_or(error::OUT_OF_MEMORY)
+    }
+
+    fn as_c(&self) -> CUgraphExec {
+        core::ptr::without_provenance_mut(self.handle as usize)
+    }
+
+    /// Launches in a stream. Launches of one executable run one after the other.
+    fn launch(&self, session: &'static Session, stream: &Stream) -> Try {
+        let steps = lock(&self.steps);
+        let mut tracks = lock(&self.tracks);
+        let wanted = steps.iter().map(|step| step.lane).max().unwrap_or(0);
+        if tracks.context != stream.context {
+            // Lanes of a context that may be gone; giving them back is right in either case.
+            for lane in tracks.lanes.drain(..) {
+                session.free_lane(lane);
+            }
+            tracks.context = stream.context;
+        }
+        while tracks.lanes.len() < wanted {
+            let group = session.context(stream.context_handle)?.group;
+            tracks.lanes.push(session.new_lane(group, Role::Independent, stream.device, 0)?);
+        }
+        if let Some((lane, seq)) = tracks.end {
+            stream::hold(session, stream.lane, lane, seq)?;
+        }
+        let start = session.point(stream.lane)?;
+        let host = calls_host(&steps);
+        let lane_of = |number: usize| if number == 0 { Some(stream.lane) } else { tracks.lanes.get(number - 1).copied() };
+        let mut last: Vec<Option<u64>> = vec![None; wanted + 1];
+        let mut reached: Vec<(LaneId, u64)> = Vec::with_capacity(steps.len());
+        for step in steps.iter() {
+            let lane = lane_of(step.lane).ok_or(error::UNKNOWN)?;
+            if step.lane != 0 && last.get(step.lane).copied().flatten().is_none() {
+                stream::hold(session, lane, stream.lane, start)?;
+            }
+            for (other, seq) in step.after.iter().filter_map(|wait| reached.get(*wait)) {
+                stream::hold(session, lane, *other, *seq)?;
+            }
+            let seq = perform(session, step, lane, host)?;
+            reached.push((lane, seq));
+            if let Some(cell) = last.get_mut(step.lane) {
+                *cell = Some(seq);
+            }
+        }
+        for (number, seq) in last.iter().enumerate().skip(1) {
+            if let (Some(lane), Some(seq)) = (lane_of(number), seq) {
+                stream::hold(session, stream.lane, lane, *seq)?;
+            }
+        }
+        tracks.end = Some((stream.lane, session.point(stream.lane)?));
+        Ok(())
+    }
+
+    /// Replaces one step's work by work of the same kind.
+    fn change(&self, node: u64, work: Work) -> Try {
+        let mut steps = lock(&self.steps);
+        let step = steps.iter_mut().find(|step| step.node == node).ok_or(error::INVALID_VALUE)?;
+        if step.work.kind() != work.kind() {
+            return Err(error::INVALID_VALUE);
+        }
+        if let Work::Graph(child) = &work {
+            step.inner = plan(child)?;
+        }
+        step.work = work;
+        Ok(())
+    }
+
+    /// Takes over the parameters of a graph of the same shape; else says what differs and where.
+    fn update(&self, graph: &Graph) -> Result<(), (Update, u64)> {
+        let mut steps = lock(&self.steps);
+        let fresh = plan(graph).map_err(|_| (Update::CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED, 0))?;
+        if fresh.len() != steps.len() {
+            return Err((Update::CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED, 0));
+        }
+        for (old, new) in steps.iter().zip(&fresh) {
+            let reason = if old.after != new.after {
+                Update::CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED
+            } else if old.work.kind() != new.work.kind() {
+                Update::CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED
+            } else if changes_context(&old.work, &new.work) {
+                Update::CU_GRAPH_EXEC_UPDATE_ERROR_UNSUPPORTED_FUNCTION_CHANGE
+            } else {
+                continue;
+            };
+            return Err((reason, new.node));
+        }
+        for (old, new) in steps.iter_mut().zip(fresh) {
+            // The executable goes on knowing the nodes it was made from.
+            *old = Step { node: old.node, enabled: old.enabled, ..new };
+        }
+        Ok(())
+    }
+}
+
+fn changes_context(old: &Work, new: &Work) -> bool {
+    let context = |work: &Work| if let Work::Kernel(kernel) = work { Some(Kernel::clone_context(kernel)) } else { None };
+    context(old) != context(new)
+}
+
+impl Kernel {
+    fn clone_context(kernel: &Arc<Self>) -> u64 {
+        kernel.function.context
+    }
+}
+
+pub(crate) fn exec(session: &Session, handle: CUgraphExec) -> Try<Arc<Exec>> {
+    session.execs.get(handle.addr() as u64).ok_or(error::INVALID_VALUE)
+}
+
+// ---- making and ending
+
+fn instantiate(out: *mut CUgraphExec, handle: CUgraph, flags: u64) -> Try {
+    let session = client::enter()?;
+    if out.is_null() {
+        return Err(error::INVALID_VALUE);
+    }
+    put!(out, Exec::new(session, &*graph(session, handle)?, flags)?.as_c());
+    Ok(())
+}
+
+pub unsafe fn cuGraphInstantiate(out: *mut CUgraphExec, handle: CUgraph, wrong: *mut CUgraphNode, log: *mut c_char, bytes: usize) -> Try {
+    // SAFETY: the same promise of the same caller.
+    unsafe { cuGraphInstantiate_v2(out, handle, wrong, log, bytes) }
+}
+
+pub unsafe fn cuGraphInstantiate_v2(out: *mut CUgraphExec, handle: CUgraph, wrong: *mut CUgraphNode, log: *mut c_char, bytes: usize) -> Try {
+    put_if!(wrong, core::ptr::null_mut());
+    if bytes > 0 {
+        put_if!(log, 0);
+    }
+    instantiate(out, handle, 0)
+}
+
+pub unsafe fn cuGraphInstantiateWithFlags(out: *mut CUgraphExec, handle: CUgraph, flags: c_ulonglong) -> Try {
+    instantiate(out, handle, flags)
+}
+
+pub unsafe fn cuGraphInstantiateWithParams(out: *mut CUgraphExec, handle: CUgraph, params: *mut CUDA_GRAPH_INSTANTIATE_PARAMS) -> Try {
+    let mut given = get!(params.cast_const());
+    let outcome = instantiate(out, handle, given.flags);
+    given.hErrNode_out = core::ptr::null_mut();
+    given.result_out = match outcome {
+        Ok(()) => CUgraphInstantiateResult::CUDA_GRAPH_INSTANTIATE_SUCCESS,
+        Err(error::NOT_SUPPORTED) => CUgraphInstantiateResult::CUDA_GRAPH_INSTANTIATE_NODE_OPERATION_NOT_SUPPORTED,
+        Err(_) => CUgraphInstantiateResult::CUDA_GRAPH_INSTANTIATE_INVALID_STRUCTURE,
+    };
+    put!(params, given);
+    outcome
+}
+
+pub unsafe fn cuGraphExecDestroy(handle: CUgraphExec) -> Try {
+    let session = client::look()?;
+    let exec = session.execs.remove(handle.addr() as u64).ok_or(error::INVALID_VALUE)?;
+    for lane in lock(&exec.tracks).lanes.drain(..) {
+        session.free_lane(lane);
+    }
+    Ok(())
+}
+
+pub unsafe fn cuGraphExecGetFlags(handle: CUgraphExec, out: *mut u64) -> Try {
+    put!(out, exec(client::enter()?, handle)?.flags);
+    Ok(())
+}
+
+// ---- launching
+
+pub unsafe fn cuGraphLaunch(handle: CUgraphExec, stream: CUstream) -> Try {
+    let session = client::enter()?;
+    let exec = exec(session, handle)?;
+    let stream = context::stream(session, stream)?;
+    if crate::capture::is_capturing(&stream) {
+        return Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    }
+    exec.launch(session, &stream)
+}
+
+pub unsafe fn cuGraphUpload(handle: CUgraphExec, stream: CUstream) -> Try {
+    // There is nothing to upload: records are made at each launch.
+    let session = client::enter()?;
+    exec(session, handle)?;
+    context::stream(session, stream).map(drop)
+}
+
+// ---- changing
+
+fn change(handle: CUgraphExec, node: CUgraphNode, work: impl FnOnce(&'static Session) -> Try<Work>) -> Try {
+    let session = client::enter()?;
+    let exec = exec(session, handle)?;
+    exec.change(node.addr() as u64, work(session)?)
+}
+
+pub unsafe fn cuGraphExecKernelNodeSetParams(handle: CUgraphExec, node: CUgraphNode, params: *const CUDA_KERNEL_NODE_PARAMS_v1) -> Try {
+    let given = get!(params);
+    let params = super::node::newest(&given);
+    change(handle, node, |session| kernel_work(session, &params))
+}
+
+pub unsafe fn cuGraphExecKernelNodeSetParams_v2(handle: CUgraphExec, node: CUgraphNode, params: *const CUDA_KERNEL_NODE_PARAMS) -> Try {
+    let params = get!(params);
+    change(handle, node, |session| kernel_work(session, &params))
+}
+
+pub unsafe fn cuGraphExecMemcpyNodeSetParams(handle: CUgraphExec, node: CUgraphNode, params: *const CUDA_MEMCPY3D, _context: CUcontext) -> Try {
+    let params = get!(params);
+    change(handle, node, |session| copy_work(session, &params))
+}
+
+pub unsafe fn cuGraphExecMemsetNodeSetParams(
+    handle: CUgraphExec,
+    node: CUgraphNode,
+    params: *const CUDA_MEMSET_NODE_PARAMS,
+    _context: CUcontext,
+) -> Try {
+    let params = get!(params);
+    change(handle, node, |session| set_work(session, &params))
+}
+
+pub unsafe fn cuGraphExecHostNodeSetParams(handle: CUgraphExec, node: CUgraphNode, params: *const CUDA_HOST_NODE_PARAMS) -> Try {
+    let params = get!(params);
+    change(handle, node, |_| host_work(params.fn_, params.userData))
+}
+
+pub unsafe fn cuGraphExecChildGraphNodeSetParams(handle: CUgraphExec, node: CUgraphNode, child: CUgraph) -> Try {
+    change(handle, node, |session| super::node::child_work(session, child))
+}
+
+pub unsafe fn cuGraphExecEventRecordNodeSetEvent(handle: CUgraphExec, node: CUgraphNode, event: CUevent) -> Try {
+    change(handle, node, |session| event_work(session, event, true))
+}
+
+pub unsafe fn cuGraphExecEventWaitNodeSetEvent(handle: CUgraphExec, node: CUgraphNode, event: CUevent) -> Try {
+    change(handle, node, |session| event_work(session, event, false))
+}
+
+pub unsafe fn cuGraphExecBatchMemOpNodeSetParams(handle: CUgraphExec, node: CUgraphNode, params: *const CUDA_BATCH_MEM_OP_NODE_PARAMS) -> Try {
+    let params = get!(params);
+    change(handle, node, |session| values_work(session, params.paramArray, params.count))
+}
+
+pub unsafe fn cuGraphExecNodeSetParams(handle: CUgraphExec, node: CUgraphNode, params: *mut CUgraphNodeParams) -> Try {
+    change(handle, node, |session| any_work(session, params))
+}
+
+pub unsafe fn cuGraphNodeSetEnabled(handle: CUgraphExec, node: CUgraphNode, enabled: c_uint) -> Try {
+    let exec = exec(client::enter()?, handle)?;
+    let mut steps = lock(&exec.steps);
+    let step = steps.iter_mut().find(|step| step.node == node.addr() as u64).ok_or(error::INVALID_VALUE)?;
+    if !matches!(step.work, Work::Kernel(_) | Work::Copy(_) | Work::Set(_)) {
+        return Err(error::INVALID_VALUE);
+    }
+    step.enabled = enabled != 0;
+    Ok(())
+}
+
+pub unsafe fn cuGraphNodeGetEnabled(handle: CUgraphExec, node: CUgraphNode, out: *mut c_uint) -> Try {
+    let exec = exec(client::enter()?, handle)?;
+    let steps = lock(&exec.steps);
+    let step = steps.iter().find(|step| step.node == node.addr() as u64).ok_or(error::INVALID_VALUE)?;
+    put!(out, c_uint::from(step.enabled));
+    Ok(())
+}
+
+fn update(handle: CUgraphExec, graph_handle: CUgraph) -> Try<Result<(), (Update, u64)>> {
+    let session = client::enter()?;
+    Ok(exec(session, handle)?.update(&*graph(session, graph_handle)?))
+}
+
+pub unsafe fn cuGraphExecUpdate_v2(handle: CUgraphExec, graph: CUgraph, info: *mut CUgraphExecUpdateResultInfo) -> Try {
+    let outcome = update(handle, graph)?;
+    let (result, node) = outcome.err().unwrap_or((Update::CU_GRAPH_EXEC_UPDATE_SUCCESS, 0));
+    let (error_node, from) = (core::ptr::without_provenance_mut(node as usize), core::ptr::null_mut());
+    put!(info, CUgraphExecUpdateResultInfo { result, errorNode: error_node, errorFromNode: from });
+    outcome.map_err(|_| CUresult::CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE)
+}
+
+pub unsafe fn cuGraphExecUpdate(handle: CUgraphExec, graph: CUgraph, wrong: *mut CUgraphNode, result: *mut Update) -> Try {
+    let outcome = update(handle, graph)?;
+    let (code, node) = outcome.err().unwrap_or((Update::CU_GRAPH_EXEC_UPDATE_SUCCESS, 0));
+    put_if!(wrong, core::ptr::without_provenance_mut(node as usize));
+    put_if!(result, code);
+    outcome.map_err(|_| CUresult::CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE)
+}

@@ -1,0 +1,204 @@
+//! Graphs: recipes of work. They live entirely here; the executor sees only the records of a launch.
+//!
+//! - [`structure`]: graphs, nodes and their edges, clones.
+//! - [`node`]: what nodes do; adding them and changing them.
+//! - [`exec`]: executables, and how a launch becomes records.
+//! - [`objects`]: user objects, the program's own destructors.
+
+mod exec;
+mod node;
+mod objects;
+mod structure;
+
+pub use exec::*;
+pub use node::*;
+pub use objects::*;
+pub use structure::*;
+
+use crate::callback;
+use crate::client::{self, Session};
+use crate::copy::Transfer;
+use crate::ffi::{Try, error};
+use crate::function::Function;
+use crate::memory;
+use cumux_abi::CUgraphNodeType as Type;
+use cumux_wire::record::{Launch, Op};
+use std::sync::Arc;
+
+/// A kernel with everything its launch needs.
+#[derive(Debug)]
+pub struct Kernel {
+    pub function: Arc<Function>,
+    /// The handle by which the program named it.
+    pub name: u64,
+    pub launch: Launch,
+    /// Addresses of the parameters inside `launch`, for telling the program.
+    pub pointers: Vec<usize>,
+}
+
+impl Kernel {
+    #[must_use]
+    pub fn new(function: Arc<Function>, name: u64, launch: Launch) -> Arc<Self> {
+        let base = launch.parameters.as_ptr().expose_provenance();
+        let pointers = function.info.parameters.iter().map(|parameter| base + parameter.offset as usize).collect();
+        Arc::new(Self { function, name, launch, pointers })
+    }
+}
+
+/// Memory that a graph allocates; it lives as long as any graph or executable that names it.
+#[derive(Debug)]
+pub struct Owned {
+    pub address: u64,
+    pub bytes: u64,
+    pub device: u32,
+    /// Id of the allocation.
+    id: u64,
+}
+
+impl Owned {
+    /// Allocates for a context.
+    ///
+    /// # Errors
+    /// As allocating.
+    pub fn new(session: &Session, context: &crate::context::Context, bytes: u64) -> Try<Arc<Self>> {
+        let address = memory::allocate(session, context, bytes)?;
+        let id = memory::read(session).at(address).map_or(0, |known| known.id);
+        Ok(Arc::new(Self { address, bytes, device: context.device, id }))
+    }
+}
+
+impl Drop for Owned {
+    fn drop(&mut self) {
+        let Ok(session) = client::look() else { return };
+        // The program may have freed it itself.
+        let ours = memory::read(session).at(self.address).is_some_and(|known| known.id == self.id);
+        if ours && let Some(gone) = memory::write(session).remove(self.address) {
+            let _ = memory::release(session, &gone);
+        }
+    }
+}
+
+/// What a node does.
+#[derive(Debug, Clone)]
+pub enum Work {
+    Kernel(Arc<Kernel>),
+    Copy(Transfer),
+    /// [`Op::Set`].
+    Set(Op),
+    Host(callback::Work),
+    /// A graph of its own, as it was when it was added.
+    Graph(Arc<Graph>),
+    Empty,
+    /// Handles of events.
+    Record(u64),
+    Wait(u64),
+    /// Value writes and waits.
+    Values(Vec<Op>),
+    Alloc(Arc<Owned>),
+    Free(u64),
+}
+
+impl Work {
+    #[must_use]
+    pub fn kind(&self) -> Type {
+        match self {
+            Work::Kernel(_) => Type::CU_GRAPH_NODE_TYPE_KERNEL,
+            Work::Copy(_) => Type::CU_GRAPH_NODE_TYPE_MEMCPY,
+            Work::Set(_) => Type::CU_GRAPH_NODE_TYPE_MEMSET,
+            Work::Host(_) => Type::CU_GRAPH_NODE_TYPE_HOST,
+            Work::Graph(_) => Type::CU_GRAPH_NODE_TYPE_GRAPH,
+            Work::Empty => Type::CU_GRAPH_NODE_TYPE_EMPTY,
+            Work::Record(_) => Type::CU_GRAPH_NODE_TYPE_EVENT_RECORD,
+            Work::Wait(_) => Type::CU_GRAPH_NODE_TYPE_WAIT_EVENT,
+            Work::Values(_) => Type::CU_GRAPH_NODE_TYPE_BATCH_MEM_OP,
+            Work::Alloc(_) => Type::CU_GRAPH_NODE_TYPE_MEM_ALLOC,
+            Work::Free(_) => Type::CU_GRAPH_NODE_TYPE_MEM_FREE,
+        }
+    }
+}
+
+/// Puts nodes into an order in which each comes after those it waits for; `None` when they wait in a circle. Keeps the given order where it can.
+#[must_use]
+pub fn order(after: &[Vec<usize>]) -> Option<Vec<usize>> {
+    let mut missing: Vec<usize> = after.iter().map(Vec::len).collect();
+    let mut followers = vec![Vec::new(); after.len()];
+    for (node, waits) in after.iter().enumerate() {
+        for wait in waits {
+            followers.get_mut(*wait)?.push(node);
+        }
+    }
+    let ready = missing.iter().enumerate().filter(|(_, count)| **count == 0).map(|(node, _)| std::cmp::Reverse(node));
+    let mut ready: std::collections::BinaryHeap<_> = ready.collect();
+    let mut sorted = Vec::with_capacity(after.len());
+    while let Some(std::cmp::Reverse(node)) = ready.pop() {
+        sorted.push(node);
+        for follower in followers.get(node).into_iter().flatten() {
+            let count = missing.get_mut(*follower)?;
+            *count -= 1;
+            if *count == 0 {
+                ready.push(std::cmp::Reverse(*follower));
+            }
+        }
+    }
+    (sorted.len() == after.len()).then_some(sorted)
+}
+
+/// Spreads ordered work over at most `most` lanes: a piece goes on in the lane of a piece it waits for, if that lane has not gone on yet.
+#[must_use]
+pub fn lanes(after: &[Vec<usize>], most: usize) -> Vec<usize> {
+    let mut lane_of: Vec<usize> = Vec::with_capacity(after.len());
+    // The last piece in each lane.
+    let mut tails: Vec<usize> = Vec::new();
+    for (piece, waits) in after.iter().enumerate() {
+        let follow = waits.iter().filter_map(|wait| lane_of.get(*wait).copied().filter(|lane| tails.get(*lane) == Some(wait))).min();
+        let lane = match follow {
+            Some(lane) => lane,
+            None if tails.len() < most.max(1) => {
+                tails.push(piece);
+                tails.len() - 1
+            }
+            None => piece % most.max(1),
+        };
+        if let Some(tail) = tails.get_mut(lane) {
+            *tail = piece;
+        }
+        lane_of.push(lane);
+    }
+    lane_of
+}
+
+/// A graph handle.
+pub(crate) fn graph(session: &Session, handle: cumux_abi::CUgraph) -> Try<Arc<Graph>> {
+    session.graphs.get(handle.addr() as u64).ok_or(error::INVALID_VALUE)
+}
+
+/// A node handle.
+pub(crate) fn node(session: &Session, handle: cumux_abi::CUgraphNode) -> Try<Arc<Node>> {
+    session.nodes.get(handle.addr() as u64).ok_or(error::INVALID_VALUE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn order_respects_edges_and_finds_circles() {
+        let diamond = [vec![2], vec![0], vec![], vec![0, 1]];
+        let sorted = order(&diamond).unwrap();
+        let place = |node| sorted.iter().position(|n| *n == node).unwrap();
+        for (node, waits) in diamond.iter().enumerate() {
+            assert!(waits.iter().all(|wait| place(*wait) < place(node)));
+        }
+        assert_eq!(order(&[vec![1], vec![0]]), None);
+        assert_eq!(order(&[vec![0]]), None);
+        assert_eq!(order(&[vec![], vec![], vec![]]), Some(vec![0, 1, 2]), "as given");
+    }
+
+    #[test]
+    fn chains_stay_in_one_lane_and_branches_spread() {
+        assert_eq!(lanes(&[vec![], vec![0], vec![1]], 4), [0, 0, 0]);
+        assert_eq!(lanes(&[vec![], vec![0], vec![0], vec![1, 2]], 4), [0, 0, 1, 0]);
+        assert_eq!(lanes(&[vec![], vec![], vec![], vec![]], 2), [0, 1, 0, 1]);
+        assert_eq!(lanes(&[vec![], vec![], vec![1], vec![0]], 1), [0, 0, 0, 0]);
+    }
+}

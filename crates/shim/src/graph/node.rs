@@ -1,0 +1,594 @@
+//! What nodes do: adding them, telling and changing their parameters. A node's parameters become [`Work`] in one place each, which graph
+//! nodes and nodes of executables share.
+
+use super::structure::plain_edges;
+use super::{Graph, Kernel, Node, Owned, Work, graph, node};
+use crate::callback;
+use crate::client::{self, Session, lock};
+use crate::context;
+use crate::copy;
+use crate::ffi::{Try, error, get, list, put};
+use crate::function;
+use crate::limits::Config;
+use core::ffi::{c_uint, c_void};
+use cumux_abi::{
+    CUDA_BATCH_MEM_OP_NODE_PARAMS, CUDA_HOST_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS_v1, CUDA_MEM_ALLOC_NODE_PARAMS, CUDA_MEMCPY3D,
+    CUDA_MEMSET_NODE_PARAMS, CUcontext, CUdevice, CUdeviceptr, CUevent, CUgraph, CUgraphConditionalHandle, CUgraphEdgeData, CUgraphMem_attribute,
+    CUgraphNode, CUgraphNodeParams, CUgraphNodeType as Type, CUhostFn, CUkernelNodeAttrID, CUkernelNodeAttrValue, CUmemAllocationType, CUmemLocation,
+    CUmemLocationType, CUmemPoolProps, CUmemorytype, CUstreamBatchMemOpParams,
+};
+use cumux_wire::layout::in_arena;
+use cumux_wire::record::Op;
+use std::sync::Arc;
+
+/// The nodes in an argument list.
+fn after(dependencies: *const CUgraphNode, count: usize) -> Try<Vec<u64>> {
+    Ok(list!(dependencies, count).iter().map(|node| node.addr() as u64).collect())
+}
+
+fn add(out: *mut CUgraphNode, handle: CUgraph, dependencies: *const CUgraphNode, count: usize, work: impl FnOnce(&'static Session) -> Try<Work>) -> Try {
+    let session = client::enter()?;
+    let graph = graph(session, handle)?;
+    if out.is_null() {
+        return Err(error::INVALID_VALUE);
+    }
+    let after = after(dependencies, count)?;
+    put!(out, graph.add(session, work(session)?, after)?.as_c());
+    Ok(())
+}
+
+// ---- parameters to work
+
+/// The newest form of kernel parameters, which older ones fill in part.
+fn newest(params: &CUDA_KERNEL_NODE_PARAMS_v1) -> CUDA_KERNEL_NODE_PARAMS {
+    CUDA_KERNEL_NODE_PARAMS {
+        func: params.func,
+        gridDimX: params.gridDimX,
+        gridDimY: params.gridDimY,
+        gridDimZ: params.gridDimZ,
+        blockDimX: params.blockDimX,
+        blockDimY: params.blockDimY,
+        blockDimZ: params.blockDimZ,
+        sharedMemBytes: params.sharedMemBytes,
+        kernelParams: params.kernelParams,
+        extra: params.extra,
+        kern: core::ptr::null_mut(),
+        ctx: core::ptr::null_mut(),
+    }
+}
+
+pub(super) fn kernel_work(session: &'static Session, params: &CUDA_KERNEL_NODE_PARAMS) -> Try<Work> {
+    let name = if params.func.is_null() { params.kern.cast() } else { params.func };
+    let function = function::named(session, name)?;
+    let config = Config {
+        grid: [params.gridDimX, params.gridDimY, params.gridDimZ],
+        block: [params.blockDimX, params.blockDimY, params.blockDimZ],
+        shared: params.sharedMemBytes,
+        ..Config::default()
+    };
+    // SAFETY: the program vouches for the parameters in its structure.
+    let launch = unsafe { crate::launch::prepare(session, &function, &config, params.kernelParams, params.extra)? };
+    Ok(Work::Kernel(Kernel::new(function, name.addr() as u64, launch)))
+}
+
+pub(super) fn copy_work(session: &'static Session, params: &CUDA_MEMCPY3D) -> Try<Work> {
+    Ok(Work::Copy(copy::plan(session, params)?))
+}
+
+pub(super) fn set_work(session: &'static Session, params: &CUDA_MEMSET_NODE_PARAMS) -> Try<Work> {
+    let op = crate::set::plan(session, params.dst, params.pitch, params.value, params.elementSize, params.width, params.height)?;
+    Ok(op.map_or(Work::Empty, Work::Set))
+}
+
+pub(super) fn host_work(function: CUhostFn, data: *mut c_void) -> Try<Work> {
+    let function = function.ok_or(error::INVALID_VALUE)?;
+    Ok(Work::Host(callback::Work::Host { function, data: data.expose_provenance() }))
+}
+
+pub(super) fn child_work(session: &'static Session, child: CUgraph) -> Try<Work> {
+    Ok(Work::Graph(graph(session, child)?.copy(session, true)?))
+}
+
+pub(super) fn event_work(session: &'static Session, event: CUevent, record: bool) -> Try<Work> {
+    let event = crate::event::named(session, event)?;
+    Ok(if record { Work::Record(event.handle) } else { Work::Wait(event.handle) })
+}
+
+pub(super) fn values_work(session: &'static Session, params: *mut CUstreamBatchMemOpParams, count: c_uint) -> Try<Work> {
+    Ok(Work::Values(crate::stream_value::plan(session, params, count)?))
+}
+
+fn alloc_work(session: &'static Session, properties: &CUmemPoolProps, bytes: usize) -> Try<Work> {
+    if properties.location.type_ != CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE || bytes == 0 {
+        return Err(error::INVALID_VALUE);
+    }
+    session.device(properties.location.id)?;
+    Ok(Work::Alloc(Owned::new(session, &*context::current()?, bytes as u64)?))
+}
+
+fn free_work(session: &Session, address: CUdeviceptr) -> Try<Work> {
+    crate::memory::read(session).at(address).ok_or(error::INVALID_VALUE)?;
+    Ok(Work::Free(address))
+}
+
+/// Work of a generic parameter structure. What an allocation gets is written back.
+pub(super) fn any_work(session: &'static Session, params: *mut CUgraphNodeParams) -> Try<Work> {
+    let given = get!(params.cast_const());
+    let union = given.__bindgen_anon_1;
+    // SAFETY: the type says which member of the union is set; all of them are plain data.
+    unsafe {
+        match given.type_ {
+            Type::CU_GRAPH_NODE_TYPE_KERNEL => {
+                let k = union.kernel;
+                let old = CUDA_KERNEL_NODE_PARAMS_v1 {
+                    func: k.func,
+                    gridDimX: k.gridDimX,
+                    gridDimY: k.gridDimY,
+                    gridDimZ: k.gridDimZ,
+                    blockDimX: k.blockDimX,
+                    blockDimY: k.blockDimY,
+                    blockDimZ: k.blockDimZ,
+                    sharedMemBytes: k.sharedMemBytes,
+                    kernelParams: k.kernelParams,
+                    extra: k.extra,
+                };
+                kernel_work(session, &CUDA_KERNEL_NODE_PARAMS { kern: k.kern, ctx: k.ctx, ..newest(&old) })
+            }
+            Type::CU_GRAPH_NODE_TYPE_MEMCPY => copy_work(session, &union.memcpy.copyParams),
+            Type::CU_GRAPH_NODE_TYPE_MEMSET => {
+                let m = union.memset;
+                let (dst, pitch, value, width, height) = (m.dst, m.pitch, m.value, m.width, m.height);
+                set_work(session, &CUDA_MEMSET_NODE_PARAMS { dst, pitch, value, elementSize: m.elementSize, width, height })
+            }
+            Type::CU_GRAPH_NODE_TYPE_HOST => host_work(union.host.fn_, union.host.userData),
+            Type::CU_GRAPH_NODE_TYPE_GRAPH => child_work(session, union.graph.graph),
+            Type::CU_GRAPH_NODE_TYPE_EMPTY => Ok(Work::Empty),
+            Type::CU_GRAPH_NODE_TYPE_WAIT_EVENT => event_work(session, union.eventWait.event, false),
+            Type::CU_GRAPH_NODE_TYPE_EVENT_RECORD => event_work(session, union.eventRecord.event, true),
+            Type::CU_GRAPH_NODE_TYPE_BATCH_MEM_OP => values_work(session, union.memOp.paramArray, union.memOp.count),
+            Type::CU_GRAPH_NODE_TYPE_MEM_ALLOC => {
+                let work = alloc_work(session, &union.alloc.poolProps, union.alloc.bytesize)?;
+                if let Work::Alloc(owned) = &work {
+                    (*params).__bindgen_anon_1.alloc.dptr = owned.address;
+                }
+                Ok(work)
+            }
+            Type::CU_GRAPH_NODE_TYPE_MEM_FREE => free_work(session, union.free.dptr),
+            _ => Err(error::NOT_SUPPORTED),
+        }
+    }
+}
+
+// ---- adding
+
+pub unsafe fn cuGraphAddKernelNode(
+    out: *mut CUgraphNode,
+    handle: CUgraph,
+    dependencies: *const CUgraphNode,
+    count: usize,
+    params: *const CUDA_KERNEL_NODE_PARAMS_v1,
+) -> Try {
+    let params = newest(&get!(params));
+    add(out, handle, dependencies, count, |session| kernel_work(session, &params))
+}
+
+pub unsafe fn cuGraphAddKernelNode_v2(
+    out: *mut CUgraphNode,
+    handle: CUgraph,
+    dependencies: *const CUgraphNode,
+    count: usize,
+    params: *const CUDA_KERNEL_NODE_PARAMS,
+) -> Try {
+    let params = get!(params);
+    add(out, handle, dependencies, count, |session| kernel_work(session, &params))
+}
+
+pub unsafe fn cuGraphAddMemcpyNode(
+    out: *mut CUgraphNode,
+    handle: CUgraph,
+    dependencies: *const CUgraphNode,
+    count: usize,
+    params: *const CUDA_MEMCPY3D,
+    _context: CUcontext,
+) -> Try {
+    let params = get!(params);
+    add(out, handle, dependencies, count, |session| copy_work(session, &params))
+}
+
+pub unsafe fn cuGraphAddMemsetNode(
+    out: *mut CUgraphNode,
+    handle: CUgraph,
+    dependencies: *const CUgraphNode,
+    count: usize,
+    params: *const CUDA_MEMSET_NODE_PARAMS,
+    _context: CUcontext,
+) -> Try {
+    let params = get!(params);
+    add(out, handle, dependencies, count, |session| set_work(session, &params))
+}
+
+pub unsafe fn cuGraphAddHostNode(
+    out: *mut CUgraphNode,
+    handle: CUgraph,
+    dependencies: *const CUgraphNode,
+    count: usize,
+    params: *const CUDA_HOST_NODE_PARAMS,
+) -> Try {
+    let params = get!(params);
+    add(out, handle, dependencies, count, |_| host_work(params.fn_, params.userData))
+}
+
+pub unsafe fn cuGraphAddChildGraphNode(
+    out: *mut CUgraphNode,
+    handle: CUgraph,
+    dependencies: *const CUgraphNode,
+    count: usize,
+    child: CUgraph,
+) -> Try {
+    add(out, handle, dependencies, count, |session| child_work(session, child))
+}
+
+pub unsafe fn cuGraphAddEmptyNode(out: *mut CUgraphNode, handle: CUgraph, dependencies: *const CUgraphNode, count: usize) -> Try {
+    add(out, handle, dependencies, count, |_| Ok(Work::Empty))
+}
+
+pub unsafe fn cuGraphAddEventRecordNode(
+    out: *mut CUgraphNode,
+    handle: CUgraph,
+    dependencies: *const CUgraphNode,
+    count: usize,
+    event: CUevent,
+) -> Try {
+    add(out, handle, dependencies, count, |session| event_work(session, event, true))
+}
+
+pub unsafe fn cuGraphAddEventWaitNode(
+    out: *mut CUgraphNode,
+    handle: CUgraph,
+    dependencies: *const CUgraphNode,
+    count: usize,
+    event: CUevent,
+) -> Try {
+    add(out, handle, dependencies, count, |session| event_work(session, event, false))
+}
+
+pub unsafe fn cuGraphAddBatchMemOpNode(
+    out: *mut CUgraphNode,
+    handle: CUgraph,
+    dependencies: *const CUgraphNode,
+    count: usize,
+    params: *const CUDA_BATCH_MEM_OP_NODE_PARAMS,
+) -> Try {
+    let params = get!(params);
+    add(out, handle, dependencies, count, |session| values_work(session, params.paramArray, params.count))
+}
+
+pub unsafe fn cuGraphAddMemAllocNode(
+    out: *mut CUgraphNode,
+    handle: CUgraph,
+    dependencies: *const CUgraphNode,
+    count: usize,
+    params: *mut CUDA_MEM_ALLOC_NODE_PARAMS,
+) -> Try {
+    let mut given = get!(params.cast_const());
+    add(out, handle, dependencies, count, |session| {
+        let work = alloc_work(session, &given.poolProps, given.bytesize)?;
+        if let Work::Alloc(owned) = &work {
+            given.dptr = owned.address;
+        }
+        Ok(work)
+    })?;
+    put!(params, given);
+    Ok(())
+}
+
+pub unsafe fn cuGraphAddMemFreeNode(
+    out: *mut CUgraphNode,
+    handle: CUgraph,
+    dependencies: *const CUgraphNode,
+    count: usize,
+    address: CUdeviceptr,
+) -> Try {
+    add(out, handle, dependencies, count, |session| free_work(session, address))
+}
+
+pub unsafe fn cuGraphAddNode(
+    out: *mut CUgraphNode,
+    handle: CUgraph,
+    dependencies: *const CUgraphNode,
+    count: usize,
+    params: *mut CUgraphNodeParams,
+) -> Try {
+    add(out, handle, dependencies, count, |session| any_work(session, params))
+}
+
+pub unsafe fn cuGraphAddNode_v2(
+    out: *mut CUgraphNode,
+    handle: CUgraph,
+    dependencies: *const CUgraphNode,
+    data: *const CUgraphEdgeData,
+    count: usize,
+    params: *mut CUgraphNodeParams,
+) -> Try {
+    plain_edges(data, count)?;
+    add(out, handle, dependencies, count, |session| any_work(session, params))
+}
+
+pub unsafe fn cuGraphConditionalHandleCreate(
+    _out: *mut CUgraphConditionalHandle,
+    handle: CUgraph,
+    _context: CUcontext,
+    _value: c_uint,
+    _flags: c_uint,
+) -> Try {
+    graph(client::enter()?, handle)?;
+    Err(error::NOT_SUPPORTED)
+}
+
+// ---- changing
+
+/// Replaces a node's work by work of the same kind.
+fn change(handle: CUgraphNode, work: impl FnOnce(&'static Session) -> Try<Work>) -> Try {
+    let session = client::enter()?;
+    let node = node(session, handle)?;
+    let work = work(session)?;
+    let mut body = lock(&node.body);
+    if body.work.kind() != work.kind() {
+        return Err(error::INVALID_VALUE);
+    }
+    body.work = work;
+    Ok(())
+}
+
+pub unsafe fn cuGraphKernelNodeSetParams(handle: CUgraphNode, params: *const CUDA_KERNEL_NODE_PARAMS_v1) -> Try {
+    let params = newest(&get!(params));
+    change(handle, |session| kernel_work(session, &params))
+}
+
+pub unsafe fn cuGraphKernelNodeSetParams_v2(handle: CUgraphNode, params: *const CUDA_KERNEL_NODE_PARAMS) -> Try {
+    let params = get!(params);
+    change(handle, |session| kernel_work(session, &params))
+}
+
+pub unsafe fn cuGraphMemcpyNodeSetParams(handle: CUgraphNode, params: *const CUDA_MEMCPY3D) -> Try {
+    let params = get!(params);
+    change(handle, |session| copy_work(session, &params))
+}
+
+pub unsafe fn cuGraphMemsetNodeSetParams(handle: CUgraphNode, params: *const CUDA_MEMSET_NODE_PARAMS) -> Try {
+    let params = get!(params);
+    change(handle, |session| set_work(session, &params))
+}
+
+pub unsafe fn cuGraphHostNodeSetParams(handle: CUgraphNode, params: *const CUDA_HOST_NODE_PARAMS) -> Try {
+    let params = get!(params);
+    change(handle, |_| host_work(params.fn_, params.userData))
+}
+
+pub unsafe fn cuGraphEventRecordNodeSetEvent(handle: CUgraphNode, event: CUevent) -> Try {
+    change(handle, |session| event_work(session, event, true))
+}
+
+pub unsafe fn cuGraphEventWaitNodeSetEvent(handle: CUgraphNode, event: CUevent) -> Try {
+    change(handle, |session| event_work(session, event, false))
+}
+
+pub unsafe fn cuGraphBatchMemOpNodeSetParams(handle: CUgraphNode, params: *const CUDA_BATCH_MEM_OP_NODE_PARAMS) -> Try {
+    let params = get!(params);
+    change(handle, |session| values_work(session, params.paramArray, params.count))
+}
+
+pub unsafe fn cuGraphNodeSetParams(handle: CUgraphNode, params: *mut CUgraphNodeParams) -> Try {
+    change(handle, |session| any_work(session, params))
+}
+
+// ---- telling
+
+fn work_of(handle: CUgraphNode) -> Try<Work> {
+    Ok(lock(&node(client::enter()?, handle)?.body).work.clone())
+}
+
+/// Kernel parameters as the program gave them; the pointers lead into the node.
+fn tell_kernel(handle: CUgraphNode) -> Try<CUDA_KERNEL_NODE_PARAMS> {
+    let Work::Kernel(kernel) = work_of(handle)? else { return Err(error::INVALID_VALUE) };
+    let (launch, name) = (&kernel.launch, core::ptr::without_provenance_mut::<c_void>(kernel.name as usize));
+    let is_kernel = crate::handle::Kind::of(kernel.name) == Some(crate::handle::Kind::Kernel as u8);
+    Ok(CUDA_KERNEL_NODE_PARAMS {
+        func: if is_kernel { core::ptr::null_mut() } else { name.cast() },
+        gridDimX: launch.grid[0],
+        gridDimY: launch.grid[1],
+        gridDimZ: launch.grid[2],
+        blockDimX: launch.block[0],
+        blockDimY: launch.block[1],
+        blockDimZ: launch.block[2],
+        sharedMemBytes: launch.shared,
+        kernelParams: core::ptr::with_exposed_provenance_mut(kernel.pointers.as_ptr().expose_provenance()),
+        extra: core::ptr::null_mut(),
+        kern: if is_kernel { name.cast() } else { core::ptr::null_mut() },
+        ctx: core::ptr::null_mut(),
+    })
+}
+
+pub unsafe fn cuGraphKernelNodeGetParams(handle: CUgraphNode, out: *mut CUDA_KERNEL_NODE_PARAMS_v1) -> Try {
+    let p = tell_kernel(handle)?;
+    put!(
+        out,
+        CUDA_KERNEL_NODE_PARAMS_v1 {
+            func: if p.func.is_null() { p.kern.cast() } else { p.func },
+            gridDimX: p.gridDimX,
+            gridDimY: p.gridDimY,
+            gridDimZ: p.gridDimZ,
+            blockDimX: p.blockDimX,
+            blockDimY: p.blockDimY,
+            blockDimZ: p.blockDimZ,
+            sharedMemBytes: p.sharedMemBytes,
+            kernelParams: p.kernelParams,
+            extra: p.extra,
+        }
+    );
+    Ok(())
+}
+
+pub unsafe fn cuGraphKernelNodeGetParams_v2(handle: CUgraphNode, out: *mut CUDA_KERNEL_NODE_PARAMS) -> Try {
+    put!(out, tell_kernel(handle)?);
+    Ok(())
+}
+
+pub unsafe fn cuGraphMemcpyNodeGetParams(handle: CUgraphNode, out: *mut CUDA_MEMCPY3D) -> Try {
+    let Work::Copy(transfer) = work_of(handle)? else { return Err(error::INVALID_VALUE) };
+    let kind = |side: &copy::Side| {
+        if !side.private && in_arena(side.address) { CUmemorytype::CU_MEMORYTYPE_DEVICE } else { CUmemorytype::CU_MEMORYTYPE_HOST }
+    };
+    let height = |side: &copy::Side| if side.pitch == 0 { 0 } else { (side.slice / side.pitch) as usize };
+    let (source, target) = (&transfer.source, &transfer.target);
+    put!(
+        out,
+        CUDA_MEMCPY3D {
+            srcMemoryType: kind(source),
+            srcHost: core::ptr::with_exposed_provenance(source.address as usize),
+            srcDevice: source.address,
+            srcPitch: source.pitch as usize,
+            srcHeight: height(source),
+            dstMemoryType: kind(target),
+            dstHost: core::ptr::with_exposed_provenance_mut(target.address as usize),
+            dstDevice: target.address,
+            dstPitch: target.pitch as usize,
+            dstHeight: height(target),
+            WidthInBytes: transfer.extent.width as usize,
+            Height: transfer.extent.height as usize,
+            Depth: transfer.extent.depth as usize,
+            ..CUDA_MEMCPY3D::default()
+        }
+    );
+    Ok(())
+}
+
+pub unsafe fn cuGraphMemsetNodeGetParams(handle: CUgraphNode, out: *mut CUDA_MEMSET_NODE_PARAMS) -> Try {
+    let Work::Set(Op::Set { target, value, element, width, height, pitch }) = work_of(handle)? else { return Err(error::INVALID_VALUE) };
+    let (pitch, width, height) = (pitch as usize, width as usize, height as usize);
+    put!(out, CUDA_MEMSET_NODE_PARAMS { dst: target, pitch, value, elementSize: element, width, height });
+    Ok(())
+}
+
+pub unsafe fn cuGraphHostNodeGetParams(handle: CUgraphNode, out: *mut CUDA_HOST_NODE_PARAMS) -> Try {
+    let Work::Host(callback::Work::Host { function, data }) = work_of(handle)? else { return Err(error::INVALID_VALUE) };
+    put!(out, CUDA_HOST_NODE_PARAMS { fn_: Some(function), userData: core::ptr::with_exposed_provenance_mut(data) });
+    Ok(())
+}
+
+pub unsafe fn cuGraphEventRecordNodeGetEvent(handle: CUgraphNode, out: *mut CUevent) -> Try {
+    let Work::Record(event) = work_of(handle)? else { return Err(error::INVALID_VALUE) };
+    put!(out, core::ptr::without_provenance_mut(event as usize));
+    Ok(())
+}
+
+pub unsafe fn cuGraphEventWaitNodeGetEvent(handle: CUgraphNode, out: *mut CUevent) -> Try {
+    let Work::Wait(event) = work_of(handle)? else { return Err(error::INVALID_VALUE) };
+    put!(out, core::ptr::without_provenance_mut(event as usize));
+    Ok(())
+}
+
+pub unsafe fn cuGraphMemAllocNodeGetParams(handle: CUgraphNode, out: *mut CUDA_MEM_ALLOC_NODE_PARAMS) -> Try {
+    let Work::Alloc(owned) = work_of(handle)? else { return Err(error::INVALID_VALUE) };
+    let location = CUmemLocation { type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE, id: owned.device.cast_signed() };
+    let properties = CUmemPoolProps { allocType: CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED, location, ..CUmemPoolProps::default() };
+    let params = CUDA_MEM_ALLOC_NODE_PARAMS { poolProps: properties, bytesize: owned.bytes as usize, dptr: owned.address, ..CUDA_MEM_ALLOC_NODE_PARAMS::default() };
+    put!(out, params);
+    Ok(())
+}
+
+pub unsafe fn cuGraphMemFreeNodeGetParams(handle: CUgraphNode, out: *mut CUdeviceptr) -> Try {
+    let Work::Free(address) = work_of(handle)? else { return Err(error::INVALID_VALUE) };
+    put!(out, address);
+    Ok(())
+}
+
+// ---- launch attributes of kernel nodes
+
+/// A kernel with another attribute.
+fn with_attribute(kernel: &Kernel, attribute: CUkernelNodeAttrID, value: *const CUkernelNodeAttrValue) -> Try<Option<Arc<Kernel>>> {
+    let mut launch = kernel.launch.clone();
+    // SAFETY: the id says which member of the union is set.
+    unsafe {
+        let value = get!(value);
+        match attribute {
+            CUkernelNodeAttrID::CU_LAUNCH_ATTRIBUTE_COOPERATIVE => launch.cooperative = value.cooperative != 0,
+            CUkernelNodeAttrID::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION => {
+                let cluster = value.clusterDim;
+                if [cluster.x, cluster.y, cluster.z] != [1; 3] {
+                    return Err(error::NOT_SUPPORTED);
+                }
+            }
+            // Hints.
+            CUkernelNodeAttrID::CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW
+            | CUkernelNodeAttrID::CU_LAUNCH_ATTRIBUTE_PRIORITY
+            | CUkernelNodeAttrID::CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN
+            | CUkernelNodeAttrID::CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP
+            | CUkernelNodeAttrID::CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE => return Ok(None),
+            _ => return Err(error::INVALID_VALUE),
+        }
+    }
+    Ok(Some(Kernel::new(Arc::clone(&kernel.function), kernel.name, launch)))
+}
+
+pub unsafe fn cuGraphKernelNodeSetAttribute(handle: CUgraphNode, attribute: CUkernelNodeAttrID, value: *const CUkernelNodeAttrValue) -> Try {
+    let node: Arc<Node> = node(client::enter()?, handle)?;
+    let mut body = lock(&node.body);
+    let Work::Kernel(kernel) = &body.work else { return Err(error::INVALID_VALUE) };
+    if let Some(kernel) = with_attribute(kernel, attribute, value)? {
+        body.work = Work::Kernel(kernel);
+    }
+    Ok(())
+}
+
+pub unsafe fn cuGraphKernelNodeGetAttribute(handle: CUgraphNode, attribute: CUkernelNodeAttrID, out: *mut CUkernelNodeAttrValue) -> Try {
+    let Work::Kernel(kernel) = work_of(handle)? else { return Err(error::INVALID_VALUE) };
+    let mut words = [0_u64; 8];
+    if attribute == CUkernelNodeAttrID::CU_LAUNCH_ATTRIBUTE_COOPERATIVE {
+        words[0] = u64::from(kernel.launch.cooperative);
+    }
+    put!(out.cast::<[u64; 8]>(), words);
+    Ok(())
+}
+
+pub unsafe fn cuGraphKernelNodeCopyAttributes(target: CUgraphNode, source: CUgraphNode) -> Try {
+    let Work::Kernel(from) = work_of(source)? else { return Err(error::INVALID_VALUE) };
+    let node: Arc<Node> = node(client::enter()?, target)?;
+    let mut body = lock(&node.body);
+    let Work::Kernel(kernel) = &body.work else { return Err(error::INVALID_VALUE) };
+    let mut launch = kernel.launch.clone();
+    launch.cooperative = from.launch.cooperative;
+    body.work = Work::Kernel(Kernel::new(Arc::clone(&kernel.function), kernel.name, launch));
+    Ok(())
+}
+
+// ---- memory that graphs hold on a device
+
+pub unsafe fn cuDeviceGetGraphMemAttribute(device: CUdevice, attribute: CUgraphMem_attribute, out: *mut c_void) -> Try {
+    let session = client::enter()?;
+    session.device(device)?;
+    let of_graph = |graph: &Arc<Graph>| lock(&graph.nodes).iter().filter_map(|node| if let Work::Alloc(owned) = &lock(&node.body).work { Some(owned.bytes) } else { None }).sum::<u64>();
+    let held: u64 = session.graphs.all(|_| true).iter().map(of_graph).sum();
+    if attribute.0 > CUgraphMem_attribute::CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH.0 {
+        return Err(error::INVALID_VALUE);
+    }
+    put!(out.cast::<u64>(), held);
+    Ok(())
+}
+
+pub unsafe fn cuDeviceSetGraphMemAttribute(device: CUdevice, attribute: CUgraphMem_attribute, value: *mut c_void) -> Try {
+    client::enter()?.device(device)?;
+    let high = [CUgraphMem_attribute::CU_GRAPH_MEM_ATTR_USED_MEM_HIGH, CUgraphMem_attribute::CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH];
+    // Only high marks can be set, and only to 0.
+    if high.contains(&attribute) && get!(value.cast_const().cast::<u64>()) == 0 { Ok(()) } else { Err(error::INVALID_VALUE) }
+}
+
+pub unsafe fn cuDeviceGraphMemTrim(device: CUdevice) -> Try {
+    // Nothing is kept beyond what graphs use.
+    client::enter()?.device(device).map(drop)
+}
+
+pub unsafe fn cuGraphBatchMemOpNodeGetParams(handle: CUgraphNode, _out: *mut CUDA_BATCH_MEM_OP_NODE_PARAMS) -> Try {
+    work_of(handle)?;
+    Err(error::NOT_SUPPORTED)
+}

@@ -1,0 +1,103 @@
+//! User objects: the program's own things with a destructor, kept alive by graphs and executables that use them.
+
+use super::graph;
+use crate::client::{self, lock};
+use crate::ffi::{Try, error, put};
+use core::ffi::{c_uint, c_void};
+use cumux_abi::{CUgraph, CUhostFn, CUuserObject};
+use std::sync::{Arc, Mutex};
+
+/// A user object.
+#[derive(Debug)]
+pub struct UserObject {
+    handle: u64,
+    data: usize,
+    destroy: unsafe extern "C" fn(*mut c_void),
+    references: Mutex<u64>,
+}
+
+impl UserObject {
+    /// Gives references back; the destructor runs with the last one.
+    fn release(&self, count: u64) {
+        let last = {
+            let mut references = lock(&self.references);
+            let before = *references;
+            *references = before.saturating_sub(count);
+            before > 0 && *references == 0
+        };
+        if last {
+            if let Ok(session) = client::look() {
+                session.user_objects.remove(self.handle);
+            }
+            // SAFETY: the program asked for exactly this call.
+            unsafe { (self.destroy)(core::ptr::with_exposed_provenance_mut(self.data)) };
+        }
+    }
+}
+
+/// References that a graph owns; executables and clones share them.
+#[derive(Debug)]
+pub struct Held {
+    object: Arc<UserObject>,
+    count: u64,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.object.release(self.count);
+    }
+}
+
+fn named(object: CUuserObject) -> Try<Arc<UserObject>> {
+    client::look()?.user_objects.get(object.addr() as u64).ok_or(error::INVALID_VALUE)
+}
+
+pub unsafe fn cuUserObjectCreate(out: *mut CUuserObject, data: *mut c_void, destroy: CUhostFn, references: c_uint, flags: c_uint) -> Try {
+    let session = client::enter()?;
+    let destroy = destroy.ok_or(error::INVALID_VALUE)?;
+    // The one flag says that nobody waits for the destructor, and it must be given.
+    if out.is_null() || flags != 1 || references == 0 {
+        return Err(error::INVALID_VALUE);
+    }
+    let data = data.expose_provenance();
+    let make = |handle| Arc::new(UserObject { handle, data, destroy, references: Mutex::new(u64::from(references)) });
+    let (handle, _) = session.user_objects.insert(make).ok_or(error::OUT_OF_MEMORY)?;
+    put!(out, core::ptr::without_provenance_mut(handle as usize));
+    Ok(())
+}
+
+pub unsafe fn cuUserObjectRetain(object: CUuserObject, count: c_uint) -> Try {
+    *lock(&named(object)?.references) += u64::from(count);
+    Ok(())
+}
+
+pub unsafe fn cuUserObjectRelease(object: CUuserObject, count: c_uint) -> Try {
+    named(object)?.release(u64::from(count));
+    Ok(())
+}
+
+pub unsafe fn cuGraphRetainUserObject(handle: CUgraph, object: CUuserObject, count: c_uint, flags: c_uint) -> Try {
+    let graph = graph(client::enter()?, handle)?;
+    let object = named(object)?;
+    const MOVE: c_uint = 1;
+    if count == 0 || flags & !MOVE != 0 {
+        return Err(error::INVALID_VALUE);
+    }
+    if flags & MOVE == 0 {
+        *lock(&object.references) += u64::from(count);
+    }
+    lock(&graph.held).push(Arc::new(Held { object, count: u64::from(count) }));
+    Ok(())
+}
+
+pub unsafe fn cuGraphReleaseUserObject(handle: CUgraph, object: CUuserObject, _count: c_uint) -> Try {
+    let graph = graph(client::enter()?, handle)?;
+    let object = named(object)?;
+    let mut held = lock(&graph.held);
+    let position = held.iter().position(|held| Arc::ptr_eq(&held.object, &object)).ok_or(error::INVALID_VALUE)?;
+    let gone = held.remove(position);
+    // The destructor may call back.
+    drop(held);
+    drop(gone);
+    Ok(())
+}

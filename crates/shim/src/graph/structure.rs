@@ -1,0 +1,376 @@
+//! Graphs, nodes and edges.
+
+use super::objects::Held;
+use super::{Work, graph, node};
+use crate::client::{self, Session, lock};
+use crate::ffi::{Try, error, list, put};
+use core::ffi::{c_char, c_uint};
+use cumux_abi::{CUgraph, CUgraphEdgeData, CUgraphNode, CUgraphNodeType};
+use std::fmt::Write as _;
+use std::sync::{Arc, Mutex};
+
+/// A graph.
+#[derive(Debug)]
+pub struct Graph {
+    pub handle: u64,
+    /// Belongs to a node or to a capture: the program cannot destroy it.
+    pub inner: bool,
+    pub nodes: Mutex<Vec<Arc<Node>>>,
+    pub held: Mutex<Vec<Arc<Held>>>,
+}
+
+/// A node.
+#[derive(Debug)]
+pub struct Node {
+    pub handle: u64,
+    pub graph: u64,
+    /// The node of which this is a clone, 0 for none.
+    pub original: u64,
+    pub body: Mutex<Body>,
+}
+
+/// What a node does and which nodes it comes after.
+#[derive(Debug, Clone)]
+pub struct Body {
+    pub work: Work,
+    pub after: Vec<u64>,
+}
+
+impl Graph {
+    /// An empty graph.
+    ///
+    /// # Errors
+    /// OUT_OF_MEMORY when there are too many.
+    pub fn new(session: &Session, inner: bool) -> Try<Arc<Self>> {
+        let make = |handle| Arc::new(Self { handle, inner, nodes: Mutex::default(), held: Mutex::default() });
+        session.graphs.insert(make).map(|(_, graph)| graph).ok_or(error::OUT_OF_MEMORY)
+    }
+
+    #[must_use]
+    pub fn as_c(&self) -> CUgraph {
+        core::ptr::without_provenance_mut(self.handle as usize)
+    }
+
+    /// A new node after nodes of the same graph.
+    ///
+    /// # Errors
+    /// INVALID_VALUE for a node of another graph, OUT_OF_MEMORY.
+    pub fn add(&self, session: &Session, work: Work, mut after: Vec<u64>) -> Try<Arc<Node>> {
+        after.sort_unstable();
+        after.dedup();
+        let mut nodes = lock(&self.nodes);
+        if !after.iter().all(|wait| session.nodes.get(*wait).is_some_and(|node| node.graph == self.handle)) {
+            return Err(error::INVALID_VALUE);
+        }
+        let make = |handle| Arc::new(Node { handle, graph: self.handle, original: 0, body: Mutex::new(Body { work, after }) });
+        let (_, node) = session.nodes.insert(make).ok_or(error::OUT_OF_MEMORY)?;
+        nodes.push(Arc::clone(&node));
+        Ok(node)
+    }
+
+    /// A copy of this graph with nodes of its own.
+    ///
+    /// # Errors
+    /// OUT_OF_MEMORY.
+    pub fn copy(&self, session: &Session, inner: bool) -> Try<Arc<Self>> {
+        let copy = Self::new(session, inner)?;
+        let mut names: Vec<(u64, u64)> = Vec::new();
+        {
+            let mut target = lock(&copy.nodes);
+            for node in lock(&self.nodes).iter() {
+                let body = lock(&node.body).clone();
+                let work = match body.work {
+                    Work::Graph(child) => Work::Graph(child.copy(session, true)?),
+                    work => work,
+                };
+                let body = Mutex::new(Body { work, after: body.after });
+                let make = |handle| Arc::new(Node { handle, graph: copy.handle, original: node.handle, body });
+                let (handle, made) = session.nodes.insert(make).ok_or(error::OUT_OF_MEMORY)?;
+                names.push((node.handle, handle));
+                target.push(made);
+            }
+            for node in target.iter() {
+                for wait in &mut lock(&node.body).after {
+                    *wait = names.iter().find(|(old, _)| old == wait).map_or(*wait, |(_, new)| *new);
+                }
+            }
+        }
+        (*lock(&copy.held)).clone_from(&lock(&self.held));
+        Ok(copy)
+    }
+
+    /// Takes the graph and its nodes out of the tables.
+    pub fn end(&self, session: &Session) {
+        session.graphs.remove(self.handle);
+        let nodes: Vec<Arc<Node>> = lock(&self.nodes).drain(..).collect();
+        for node in nodes {
+            session.nodes.remove(node.handle);
+            if let Work::Graph(child) = &lock(&node.body).work {
+                child.end(session);
+            }
+        }
+        lock(&self.held).clear();
+    }
+
+    /// Nodes with the positions of those they wait for.
+    #[must_use]
+    pub fn edges(&self) -> (Vec<Arc<Node>>, Vec<Vec<usize>>) {
+        let nodes = lock(&self.nodes).clone();
+        let place = |handle: &u64| nodes.iter().position(|node| node.handle == *handle);
+        let after = nodes.iter().map(|node| lock(&node.body).after.iter().filter_map(place).collect()).collect();
+        (nodes, after)
+    }
+}
+
+impl Node {
+    #[must_use]
+    pub fn as_c(&self) -> CUgraphNode {
+        core::ptr::without_provenance_mut(self.handle as usize)
+    }
+}
+
+pub unsafe fn cuGraphCreate(out: *mut CUgraph, flags: c_uint) -> Try {
+    let session = client::enter()?;
+    if flags != 0 || out.is_null() {
+        return Err(error::INVALID_VALUE);
+    }
+    put!(out, Graph::new(session, false)?.as_c());
+    Ok(())
+}
+
+pub unsafe fn cuGraphDestroy(handle: CUgraph) -> Try {
+    let session = client::look()?;
+    let graph = graph(session, handle)?;
+    if graph.inner {
+        return Err(error::INVALID_VALUE);
+    }
+    graph.end(session);
+    Ok(())
+}
+
+pub unsafe fn cuGraphClone(out: *mut CUgraph, original: CUgraph) -> Try {
+    let session = client::enter()?;
+    put!(out, graph(session, original)?.copy(session, false)?.as_c());
+    Ok(())
+}
+
+pub unsafe fn cuGraphNodeFindInClone(out: *mut CUgraphNode, original: CUgraphNode, clone: CUgraph) -> Try {
+    let session = client::enter()?;
+    let graph = graph(session, clone)?;
+    let found = lock(&graph.nodes).iter().find(|node| node.original == original.addr() as u64).cloned();
+    put!(out, found.ok_or(error::INVALID_VALUE)?.as_c());
+    Ok(())
+}
+
+pub unsafe fn cuGraphDestroyNode(handle: CUgraphNode) -> Try {
+    let session = client::enter()?;
+    let node = node(session, handle)?;
+    let owner = session.graphs.get(node.graph).ok_or(error::INVALID_VALUE)?;
+    let mut nodes = lock(&owner.nodes);
+    nodes.retain(|other| other.handle != node.handle);
+    for other in nodes.iter() {
+        lock(&other.body).after.retain(|wait| *wait != node.handle);
+    }
+    session.nodes.remove(node.handle);
+    Ok(())
+}
+
+/// Answers a list the way all of these calls do: without an array the count, else as many as there is room for, the rest null.
+fn answer_list(out: *mut CUgraphNode, count: *mut usize, found: &[u64]) -> Try {
+    if count.is_null() {
+        return Err(error::INVALID_VALUE);
+    }
+    if out.is_null() {
+        put!(count, found.len());
+        return Ok(());
+    }
+    let room = crate::ffi::get!(count.cast_const());
+    for index in 0..room {
+        let handle = found.get(index).copied().unwrap_or(0);
+        put!(out.wrapping_add(index), core::ptr::without_provenance_mut(handle as usize));
+    }
+    put!(count, room.min(found.len()));
+    Ok(())
+}
+
+pub unsafe fn cuGraphGetNodes(handle: CUgraph, out: *mut CUgraphNode, count: *mut usize) -> Try {
+    let graph = graph(client::enter()?, handle)?;
+    let found: Vec<u64> = lock(&graph.nodes).iter().map(|node| node.handle).collect();
+    answer_list(out, count, &found)
+}
+
+pub unsafe fn cuGraphGetRootNodes(handle: CUgraph, out: *mut CUgraphNode, count: *mut usize) -> Try {
+    let graph = graph(client::enter()?, handle)?;
+    let found: Vec<u64> = lock(&graph.nodes).iter().filter(|node| lock(&node.body).after.is_empty()).map(|node| node.handle).collect();
+    answer_list(out, count, &found)
+}
+
+fn edges(handle: CUgraph, from: *mut CUgraphNode, to: *mut CUgraphNode, data: *mut CUgraphEdgeData, count: *mut usize) -> Try {
+    let graph = graph(client::enter()?, handle)?;
+    let of = |node: &Arc<Node>| lock(&node.body).after.iter().map(|wait| (*wait, node.handle)).collect::<Vec<_>>();
+    let found: Vec<(u64, u64)> = lock(&graph.nodes).iter().flat_map(of).collect();
+    if from.is_null() != to.is_null() {
+        return Err(error::INVALID_VALUE);
+    }
+    let before: Vec<u64> = found.iter().map(|edge| edge.0).collect();
+    let behind: Vec<u64> = found.iter().map(|edge| edge.1).collect();
+    if !to.is_null() && !count.is_null() {
+        let mut room = crate::ffi::get!(count.cast_const());
+        answer_list(to, &raw mut room, &behind)?;
+        clear_edge_data(data, room);
+    }
+    answer_list(from, count, &before)
+}
+
+/// All edges are plain ones.
+fn clear_edge_data(data: *mut CUgraphEdgeData, count: usize) {
+    for index in 0..if data.is_null() { 0 } else { count } {
+        // SAFETY: an array argument of an exported function with room for `count` entries, as its C caller says.
+        unsafe { data.add(index).write(CUgraphEdgeData::default()) };
+    }
+}
+
+pub unsafe fn cuGraphGetEdges(handle: CUgraph, from: *mut CUgraphNode, to: *mut CUgraphNode, count: *mut usize) -> Try {
+    edges(handle, from, to, core::ptr::null_mut(), count)
+}
+
+pub unsafe fn cuGraphGetEdges_v2(
+    handle: CUgraph,
+    from: *mut CUgraphNode,
+    to: *mut CUgraphNode,
+    data: *mut CUgraphEdgeData,
+    count: *mut usize,
+) -> Try {
+    edges(handle, from, to, data, count)
+}
+
+pub unsafe fn cuGraphNodeGetDependencies(handle: CUgraphNode, out: *mut CUgraphNode, count: *mut usize) -> Try {
+    let node = node(client::enter()?, handle)?;
+    let found = lock(&node.body).after.clone();
+    answer_list(out, count, &found)
+}
+
+pub unsafe fn cuGraphNodeGetDependencies_v2(handle: CUgraphNode, out: *mut CUgraphNode, data: *mut CUgraphEdgeData, count: *mut usize) -> Try {
+    // SAFETY: the same promise of the same caller.
+    unsafe { cuGraphNodeGetDependencies(handle, out, count)? };
+    if !out.is_null() {
+        clear_edge_data(data, crate::ffi::get!(count.cast_const()));
+    }
+    Ok(())
+}
+
+pub unsafe fn cuGraphNodeGetDependentNodes(handle: CUgraphNode, out: *mut CUgraphNode, count: *mut usize) -> Try {
+    let session = client::enter()?;
+    let node = node(session, handle)?;
+    let owner = session.graphs.get(node.graph).ok_or(error::INVALID_VALUE)?;
+    let found: Vec<u64> = lock(&owner.nodes).iter().filter(|other| lock(&other.body).after.contains(&node.handle)).map(|other| other.handle).collect();
+    answer_list(out, count, &found)
+}
+
+pub unsafe fn cuGraphNodeGetDependentNodes_v2(handle: CUgraphNode, out: *mut CUgraphNode, data: *mut CUgraphEdgeData, count: *mut usize) -> Try {
+    // SAFETY: the same promise of the same caller.
+    unsafe { cuGraphNodeGetDependentNodes(handle, out, count)? };
+    if !out.is_null() {
+        clear_edge_data(data, crate::ffi::get!(count.cast_const()));
+    }
+    Ok(())
+}
+
+/// Adds or removes edges; all of them are checked first.
+fn change_edges(handle: CUgraph, from: *const CUgraphNode, to: *const CUgraphNode, count: usize, add: bool) -> Try {
+    let session = client::enter()?;
+    let graph = graph(session, handle)?;
+    let mut pairs = Vec::with_capacity(count);
+    for (from, to) in list!(from, count).iter().zip(list!(to, count)) {
+        let (from, to) = (node(session, *from)?, node(session, *to)?);
+        if from.graph != graph.handle || to.graph != graph.handle || from.handle == to.handle {
+            return Err(error::INVALID_VALUE);
+        }
+        if lock(&to.body).after.contains(&from.handle) == add {
+            return Err(error::INVALID_VALUE);
+        }
+        pairs.push((from, to));
+    }
+    for (from, to) in pairs {
+        let mut body = lock(&to.body);
+        body.after.retain(|wait| *wait != from.handle);
+        if add {
+            body.after.push(from.handle);
+        }
+    }
+    Ok(())
+}
+
+pub unsafe fn cuGraphAddDependencies(handle: CUgraph, from: *const CUgraphNode, to: *const CUgraphNode, count: usize) -> Try {
+    change_edges(handle, from, to, count, true)
+}
+
+pub unsafe fn cuGraphAddDependencies_v2(
+    handle: CUgraph,
+    from: *const CUgraphNode,
+    to: *const CUgraphNode,
+    data: *const CUgraphEdgeData,
+    count: usize,
+) -> Try {
+    plain_edges(data, count)?;
+    change_edges(handle, from, to, count, true)
+}
+
+pub unsafe fn cuGraphRemoveDependencies(handle: CUgraph, from: *const CUgraphNode, to: *const CUgraphNode, count: usize) -> Try {
+    change_edges(handle, from, to, count, false)
+}
+
+pub unsafe fn cuGraphRemoveDependencies_v2(
+    handle: CUgraph,
+    from: *const CUgraphNode,
+    to: *const CUgraphNode,
+    _data: *const CUgraphEdgeData,
+    count: usize,
+) -> Try {
+    change_edges(handle, from, to, count, false)
+}
+
+/// Programmatic edges ask for less order than is kept, so they become plain ones; unknown ports are refused.
+pub(crate) fn plain_edges(data: *const CUgraphEdgeData, count: usize) -> Try {
+    if data.is_null() {
+        return Ok(());
+    }
+    let known = |edge: &CUgraphEdgeData| edge.from_port <= 2 && edge.to_port == 0 && edge.type_ <= 1;
+    if list!(data, count).iter().all(known) { Ok(()) } else { Err(error::INVALID_VALUE) }
+}
+
+pub unsafe fn cuGraphNodeGetType(handle: CUgraphNode, out: *mut CUgraphNodeType) -> Try {
+    let node = node(client::enter()?, handle)?;
+    put!(out, lock(&node.body).work.kind());
+    Ok(())
+}
+
+pub unsafe fn cuGraphChildGraphNodeGetGraph(handle: CUgraphNode, out: *mut CUgraph) -> Try {
+    let node = node(client::enter()?, handle)?;
+    let Work::Graph(child) = &lock(&node.body).work else { return Err(error::INVALID_VALUE) };
+    put!(out, child.as_c());
+    Ok(())
+}
+
+/// Names of the node types, by number.
+const TYPE_NAMES: [&str; 14] =
+    ["KERNEL", "MEMCPY", "MEMSET", "HOST", "GRAPH", "EMPTY", "WAIT_EVENT", "EVENT_RECORD", "SIGNAL", "WAIT", "MEM_ALLOC", "MEM_FREE", "MEM_OP", "CONDITIONAL"];
+
+pub unsafe fn cuGraphDebugDotPrint(handle: CUgraph, path: *const c_char, _flags: c_uint) -> Try {
+    let graph = graph(client::enter()?, handle)?;
+    let (nodes, after) = graph.edges();
+    let mut text = String::from("digraph dot {\n");
+    for (index, node) in nodes.iter().enumerate() {
+        let work = lock(&node.body).work.clone();
+        let label = match &work {
+            Work::Kernel(kernel) => kernel.function.info.name.clone(),
+            work => TYPE_NAMES.get(work.kind().0 as usize).copied().unwrap_or("").to_owned(),
+        };
+        let _ = writeln!(text, "  node_{index} [label=\"{index}: {label}\"];");
+        for wait in after.get(index).into_iter().flatten() {
+            let _ = writeln!(text, "  node_{wait} -> node_{index};");
+        }
+    }
+    text.push_str("}\n");
+    std::fs::write(crate::ffi::name!(path), text).map_err(|_| error::OPERATING_SYSTEM)
+}

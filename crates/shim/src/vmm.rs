@@ -1,0 +1,302 @@
+//! Virtual memory: address ranges, physical memory, and the mapping of one into the other. The executor does it; the shim keeps what queries need.
+
+use crate::client::{self, Session, lock};
+use crate::context;
+use crate::ffi::{Try, error, get, list, put};
+use crate::memory::{self, Allocation, Sort};
+use core::ffi::{c_ulonglong, c_void};
+use cumux_abi::{
+    CUdeviceptr, CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationGranularity_flags, CUmemAllocationHandleType, CUmemAllocationProp, CUmemAllocationType,
+    CUmemGenericAllocationHandle, CUmemLocation, CUmemLocationType, CUmemRangeHandleType,
+};
+use cumux_wire::layout::in_arena;
+use cumux_wire::record::Op;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+/// Sizes and addresses are multiples of this.
+const GRANULARITY: u64 = 2 << 20;
+
+/// Physical memory.
+#[derive(Debug)]
+pub struct Physical {
+    handle: u64,
+    number: u32,
+    bytes: u64,
+    device: i32,
+    /// Handles the program holds (one from creation, one per retain).
+    held: Mutex<u32>,
+}
+
+/// One mapping.
+#[derive(Debug)]
+struct Mapping {
+    bytes: u64,
+    physical: Arc<Physical>,
+    access: u32,
+}
+
+/// Reserved ranges and mappings by their start.
+#[derive(Debug, Default)]
+pub struct Ranges {
+    reserved: BTreeMap<u64, u64>,
+    mapped: BTreeMap<u64, Mapping>,
+}
+
+impl Ranges {
+    fn is_reserved(&self, address: u64, bytes: u64) -> bool {
+        let end = address.checked_add(bytes);
+        self.reserved.range(..=address).next_back().is_some_and(|(start, length)| end.is_some_and(|end| end <= start + length))
+    }
+
+    /// Starts of the mappings that lie in a range; `None` unless they fill it exactly.
+    fn filling(&self, address: u64, bytes: u64) -> Option<Vec<u64>> {
+        let end = address.checked_add(bytes)?;
+        let mut at = address;
+        let mut starts = Vec::new();
+        while at < end {
+            let mapping = self.mapped.get(&at)?;
+            starts.push(at);
+            at += mapping.bytes;
+        }
+        (at == end).then_some(starts)
+    }
+
+    fn at(&self, address: u64) -> Option<&Mapping> {
+        let (start, mapping) = self.mapped.range(..=address).next_back()?;
+        (address < start + mapping.bytes).then_some(mapping)
+    }
+}
+
+fn whole(value: u64) -> Try {
+    if value == 0 || !value.is_multiple_of(GRANULARITY) { Err(error::INVALID_VALUE) } else { Ok(()) }
+}
+
+pub unsafe fn cuMemGetAllocationGranularity(
+    out: *mut usize,
+    properties: *const CUmemAllocationProp,
+    _option: CUmemAllocationGranularity_flags,
+) -> Try {
+    let session = client::enter()?;
+    check(session, &get!(properties))?;
+    put!(out, GRANULARITY as usize);
+    Ok(())
+}
+
+/// Whether memory of this kind can be had.
+fn check(session: &Session, properties: &CUmemAllocationProp) -> Try {
+    if properties.type_ != CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED {
+        return Err(error::INVALID_VALUE);
+    }
+    if properties.location.type_ != CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE {
+        return Err(error::NOT_SUPPORTED);
+    }
+    session.device(properties.location.id).map(drop)
+}
+
+pub unsafe fn cuMemAddressReserve(out: *mut CUdeviceptr, bytes: usize, alignment: usize, wish: CUdeviceptr, flags: c_ulonglong) -> Try {
+    let session = client::enter()?;
+    let bytes = bytes as u64;
+    whole(bytes)?;
+    if out.is_null() || flags != 0 || (alignment != 0 && !alignment.is_power_of_two()) {
+        return Err(error::INVALID_VALUE);
+    }
+    let align = (alignment as u64).max(GRANULARITY);
+    // A wish is only a wish: one outside the device's addresses, or one already taken, is answered with another place.
+    let fixed = if wish != 0 && wish.is_multiple_of(align) && in_arena(wish) && in_arena(wish.saturating_add(bytes - 1)) { wish } else { 0 };
+    let answer = match session.call(&Op::VmmReserve { bytes, align, fixed }) {
+        Err(_) if fixed != 0 => session.call(&Op::VmmReserve { bytes, align, fixed: 0 }),
+        other => other,
+    };
+    let [address, ..] = answer?;
+    lock(&session.ranges).reserved.insert(address, bytes);
+    put!(out, address);
+    Ok(())
+}
+
+pub unsafe fn cuMemAddressFree(address: CUdeviceptr, bytes: usize) -> Try {
+    let session = client::enter()?;
+    let mut ranges = lock(&session.ranges);
+    let bytes = bytes as u64;
+    let busy = ranges.mapped.range(address..address.saturating_add(bytes)).next().is_some();
+    if ranges.reserved.get(&address) != Some(&bytes) || busy {
+        return Err(error::INVALID_VALUE);
+    }
+    ranges.reserved.remove(&address);
+    session.control(&Op::VmmUnreserve { address, bytes })
+}
+
+pub unsafe fn cuMemCreate(out: *mut CUmemGenericAllocationHandle, bytes: usize, properties: *const CUmemAllocationProp, flags: c_ulonglong) -> Try {
+    let session = client::enter()?;
+    let properties = get!(properties);
+    check(session, &properties)?;
+    let bytes = bytes as u64;
+    whole(bytes)?;
+    if out.is_null() || flags != 0 {
+        return Err(error::INVALID_VALUE);
+    }
+    if properties.requestedHandleTypes.0 & !CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR.0 != 0 {
+        return Err(error::NOT_SUPPORTED);
+    }
+    let number = u32::try_from(session.number()).map_err(|_| error::OUT_OF_MEMORY)?;
+    session.call(&Op::VmmCreate { handle: number, device: properties.location.id.cast_unsigned(), bytes })?;
+    let make = |handle| Arc::new(Physical { handle, number, bytes, device: properties.location.id, held: Mutex::new(1) });
+    let (handle, _) = session.physical.insert(make).ok_or(error::OUT_OF_MEMORY)?;
+    put!(out, handle);
+    Ok(())
+}
+
+fn named(session: &Session, handle: CUmemGenericAllocationHandle) -> Try<Arc<Physical>> {
+    session.physical.get(handle).ok_or(error::INVALID_VALUE)
+}
+
+/// Tells the executor when neither a handle nor a mapping is left.
+fn settle(session: &Session, ranges: &Ranges, physical: &Physical) -> Try {
+    if *lock(&physical.held) != 0 || ranges.mapped.values().any(|mapping| mapping.physical.number == physical.number) {
+        return Ok(());
+    }
+    session.physical.remove(physical.handle);
+    session.control(&Op::VmmRelease { handle: physical.number })
+}
+
+pub unsafe fn cuMemRelease(handle: CUmemGenericAllocationHandle) -> Try {
+    let session = client::enter()?;
+    let physical = named(session, handle)?;
+    {
+        let mut held = lock(&physical.held);
+        *held = held.checked_sub(1).ok_or(error::INVALID_VALUE)?;
+    }
+    settle(session, &lock(&session.ranges), &physical)
+}
+
+pub unsafe fn cuMemMap(address: CUdeviceptr, bytes: usize, offset: usize, handle: CUmemGenericAllocationHandle, flags: c_ulonglong) -> Try {
+    let session = client::enter()?;
+    let physical = named(session, handle)?;
+    let (bytes, offset) = (bytes as u64, offset as u64);
+    whole(bytes)?;
+    let mut ranges = lock(&session.ranges);
+    let fits = offset.is_multiple_of(GRANULARITY) && offset.checked_add(bytes).is_some_and(|end| end <= physical.bytes);
+    if flags != 0 || !fits || !address.is_multiple_of(GRANULARITY) || !ranges.is_reserved(address, bytes) {
+        return Err(error::INVALID_VALUE);
+    }
+    if memory::read(session).touches(address, address + bytes) {
+        return Err(error::INVALID_VALUE);
+    }
+    session.call(&Op::VmmMap { address, bytes, handle: physical.number, offset })?;
+    let context = context::top().map_or(0, |context| context.id);
+    let device = physical.device.cast_unsigned();
+    let allocation = Allocation { start: address, bytes, sort: Sort::Mapped, context, device, id: session.number(), sync_memops: false };
+    memory::write(session).insert(allocation);
+    ranges.mapped.insert(address, Mapping { bytes, physical, access: 0 });
+    Ok(())
+}
+
+pub unsafe fn cuMemUnmap(address: CUdeviceptr, bytes: usize) -> Try {
+    let session = client::enter()?;
+    let mut ranges = lock(&session.ranges);
+    let starts = ranges.filling(address, bytes as u64).filter(|starts| !starts.is_empty()).ok_or(error::INVALID_VALUE)?;
+    for start in starts {
+        let Some(mapping) = ranges.mapped.remove(&start) else { continue };
+        memory::write(session).remove(start);
+        session.call(&Op::VmmUnmap { address: start, bytes: mapping.bytes })?;
+        settle(session, &ranges, &mapping.physical)?;
+    }
+    Ok(())
+}
+
+pub unsafe fn cuMemSetAccess(address: CUdeviceptr, bytes: usize, access: *const CUmemAccessDesc, count: usize) -> Try {
+    let session = client::enter()?;
+    let mut ranges = lock(&session.ranges);
+    let starts = ranges.filling(address, bytes as u64).filter(|starts| !starts.is_empty()).ok_or(error::INVALID_VALUE)?;
+    for entry in list!(access, count) {
+        if entry.location.type_ != CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE {
+            return Err(error::NOT_SUPPORTED);
+        }
+        session.device(entry.location.id)?;
+        if !matches!(entry.flags.0, 0 | 1 | 3) {
+            return Err(error::INVALID_VALUE);
+        }
+        for start in &starts {
+            let Some(mapping) = ranges.mapped.get_mut(start) else { continue };
+            session.call(&Op::VmmAccess { address: *start, bytes: mapping.bytes, access: entry.flags.0 })?;
+            mapping.access = entry.flags.0;
+        }
+    }
+    Ok(())
+}
+
+pub unsafe fn cuMemGetAccess(out: *mut c_ulonglong, location: *const CUmemLocation, address: CUdeviceptr) -> Try {
+    let session = client::enter()?;
+    let place = get!(location);
+    let ranges = lock(&session.ranges);
+    let mapping = ranges.at(address).ok_or(error::INVALID_VALUE)?;
+    let own = place.type_ == CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE && place.id == mapping.physical.device;
+    put!(out, if own { c_ulonglong::from(mapping.access) } else { c_ulonglong::from(CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_NONE.0) });
+    Ok(())
+}
+
+pub unsafe fn cuMemRetainAllocationHandle(out: *mut CUmemGenericAllocationHandle, address: *mut c_void) -> Try {
+    let session = client::enter()?;
+    let ranges = lock(&session.ranges);
+    let mapping = ranges.at(address.addr() as u64).ok_or(error::INVALID_VALUE)?;
+    put!(out, mapping.physical.handle);
+    *lock(&mapping.physical.held) += 1;
+    Ok(())
+}
+
+pub unsafe fn cuMemGetAllocationPropertiesFromHandle(out: *mut CUmemAllocationProp, handle: CUmemGenericAllocationHandle) -> Try {
+    let physical = named(client::enter()?, handle)?;
+    let location = CUmemLocation { type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE, id: physical.device };
+    put!(out, CUmemAllocationProp { type_: CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED, location, ..CUmemAllocationProp::default() });
+    Ok(())
+}
+
+// ---- sharing with other processes: not offered
+
+pub unsafe fn cuMemExportToShareableHandle(
+    _out: *mut c_void,
+    handle: CUmemGenericAllocationHandle,
+    _kind: CUmemAllocationHandleType,
+    _flags: c_ulonglong,
+) -> Try {
+    named(client::enter()?, handle)?;
+    Err(error::NOT_SUPPORTED)
+}
+
+pub unsafe fn cuMemImportFromShareableHandle(_out: *mut CUmemGenericAllocationHandle, _handle: *mut c_void, _kind: CUmemAllocationHandleType) -> Try {
+    client::enter()?;
+    Err(error::NOT_SUPPORTED)
+}
+
+pub unsafe fn cuMemGetHandleForAddressRange(
+    _out: *mut c_void,
+    _address: CUdeviceptr,
+    _bytes: usize,
+    _kind: CUmemRangeHandleType,
+    _flags: c_ulonglong,
+) -> Try {
+    client::enter()?;
+    Err(error::NOT_SUPPORTED)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_are_exact() {
+        let physical = Arc::new(Physical { handle: 1, number: 1, bytes: 4 * GRANULARITY, device: 0, held: Mutex::new(1) });
+        let mapping = || Mapping { bytes: GRANULARITY, physical: Arc::clone(&physical), access: 0 };
+        let base = 8 * GRANULARITY;
+        let mut ranges = Ranges::default();
+        ranges.reserved.insert(base, 4 * GRANULARITY);
+        ranges.mapped.insert(base, mapping());
+        ranges.mapped.insert(base + GRANULARITY, mapping());
+        assert!(ranges.is_reserved(base + GRANULARITY, 3 * GRANULARITY));
+        assert!(!ranges.is_reserved(base + GRANULARITY, 4 * GRANULARITY) && !ranges.is_reserved(base - 1, 1));
+        assert_eq!(ranges.filling(base, 2 * GRANULARITY).map(|starts| starts.len()), Some(2));
+        assert_eq!(ranges.filling(base, 3 * GRANULARITY), None);
+        assert_eq!(ranges.filling(base + 4096, GRANULARITY), None);
+        assert!(ranges.at(base + GRANULARITY + 5).is_some() && ranges.at(base + 2 * GRANULARITY).is_none());
+    }
+}

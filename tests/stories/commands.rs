@@ -1,0 +1,116 @@
+//! The text commands on a living node, as NVIDIA's daemon answers them.
+
+use cumux_testkit::Node;
+use rustix::process::geteuid;
+
+#[test]
+fn commands_and_answers_as_recorded() {
+    let node = Node::start();
+    for (command, answer) in [
+        ("get_server_list", ""),
+        ("ps", "Server not found\n"),
+        ("help", "Unknown command \"help\"\n"),
+        ("bogus_cmd", "Unknown command \"bogus_cmd\"\n"),
+        ("GET_SERVER_LIST", "Unknown command \"GET_SERVER_LIST\"\n"),
+        ("get_default_active_thread_percentage", "100.0\n"),
+        ("set_default_active_thread_percentage 25", "25.0\n"),
+        ("set_default_active_thread_percentage 250", "25.0\n"),
+        ("set_default_active_thread_percentage abc", "25.0\n"),
+        ("get_active_thread_percentage 99999", "Server 99999 not found\n"),
+        ("get_default_device_pinned_mem_limit 0", ""),
+        ("set_default_device_pinned_mem_limit 0 2G", ""),
+        ("get_default_device_pinned_mem_limit 0", "2G\n"),
+        ("set_default_device_pinned_mem_limit 7 2G", ""),
+        ("set_default_device_pinned_mem_limit 0 zz", ""),
+        ("get_default_device_pinned_mem_limit 0", "2G\n"),
+        ("get_default_client_priority", "0\n"),
+        ("set_default_client_priority 1", ""),
+        ("set_default_client_priority 5", "Invalid priority value - must be 0 or 1!\n"),
+        ("get_default_client_priority", "1\n"),
+        ("get_server_status 99999", "Server 99999 not found\n"),
+        ("ps -p", "Server 0 not found\nServer 0 not found\n\n"),
+        ("shutdown_server 999", "Server 999 not found\n"),
+        ("get_client_list", "Server 0 not found\n"),
+        ("start_server", "A user id (UID) is required to start a new server\n"),
+        ("", ""),
+        ("quit_", "Unknown command \"quit_\"\n"),
+    ] {
+        assert_eq!(node.control(command), answer, "{command}");
+    }
+}
+
+#[test]
+fn several_commands_on_one_input_and_no_last_newline() {
+    let node = Node::start();
+    let text = node.control("get_default_active_thread_percentage\n\nbogus\nget_default_client_priority");
+    assert_eq!(text, "100.0\nUnknown command \"bogus\"\n0\n");
+}
+
+#[test]
+fn a_server_and_its_clients_in_every_list() {
+    let node = Node::start();
+    let mut client = node.test_client("idle").start();
+    client.wait_for_line("ready");
+    let (server, pid) = (node.server().pid, client.pid());
+    assert_eq!(node.control("get_server_list"), format!("{server}\n"));
+    assert_eq!(node.control(&format!("get_server_status {server}")), "ACTIVE\n");
+    assert_eq!(node.control(&format!("get_client_list {server}")), format!("{pid}\n"));
+    let table = node.control("ps");
+    let lines: Vec<&str> = table.lines().collect();
+    assert_eq!(lines[0], "PID       ID        SERVER         DEVICE                    NAMESPACE      COMMAND        ");
+    let words: Vec<&str> = lines[1].split_whitespace().collect();
+    let namespace = std::fs::read_link("/proc/self/ns/pid").unwrap();
+    assert_eq!((words[0], words[2]), (pid.to_string().as_str(), server.to_string().as_str()));
+    assert!(words[3].starts_with("GPU-") && words[3].len() == 22, "{table}");
+    assert!(namespace.to_string_lossy().contains(words[4]), "{table}");
+    assert!(words[5].ends_with("idle"), "{table}");
+    assert_eq!(node.control(&format!("ps -p {server}")), table);
+    let devices = node.control("device_query");
+    assert!(devices.starts_with("Default\nDevice Ordinal  PCI IDs        UUID"), "{devices}");
+    assert!(devices.contains(&format!("\nServer {server}\n")), "{devices}");
+    assert_eq!(devices.matches("NVIDIA H200").count(), 2, "{devices}");
+    assert!(node.control("get_device_client_list").contains(&format!("{pid}.1\n")));
+    client.tell("");
+    client.wait_for_line("round 1 right");
+}
+
+#[test]
+fn quit_waits_for_clients_and_with_a_time_does_not() {
+    let node = Node::start();
+    let mut client = node.test_client("view").start();
+    client.wait_for_line("ready");
+    let output = node.control_output("quit -t 1");
+    assert!(output.status.success(), "{output:?}");
+    assert!(node.control_output("get_server_list").stdout.is_empty());
+    client.tell("");
+    let outcome = client.wait();
+    assert!(outcome.out.contains("sync cudaErrorMpsRpcFailure"), "the client is told: {outcome:?}");
+}
+
+#[test]
+fn shutdown_lets_clients_finish() {
+    let node = Node::start();
+    let mut client = node.test_client("idle").start();
+    client.wait_for_line("ready");
+    let server = node.server().pid;
+    assert_eq!(node.control(&format!("shutdown_server {server}")), "");
+    client.tell("");
+    client.wait_for_line("round 1 right");
+    assert_eq!(node.control("get_server_list"), format!("{server}\n"));
+    client.expect_ok();
+    node.wait_for("the end of the server", |node| node.control("get_server_list").is_empty().then_some(()));
+    // The next client gets a new one.
+    node.client("vector_add").args(&["1"]).start().expect_ok();
+    assert_ne!(node.server().pid, server);
+}
+
+#[test]
+fn start_server_is_ready_when_it_returns() {
+    let node = Node::start();
+    assert_eq!(node.control(&format!("start_server -uid {}", geteuid().as_raw())), "");
+    let list = node.control("get_server_list");
+    let server: u32 = list.trim().parse().expect("one pid");
+    assert_eq!(node.control(&format!("get_server_status {server}")), "ACTIVE\n");
+    assert_eq!(node.control(&format!("start_server -uid {}", geteuid().as_raw())), "", "again is no error");
+    assert_eq!(node.control("get_server_list"), list);
+}

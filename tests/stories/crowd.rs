@@ -1,0 +1,49 @@
+//! Many at once.
+
+use cumux_testkit::{Client, Node};
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+#[test]
+fn sixty_four_clients_at_once() {
+    let node = Node::with().patience(Duration::from_secs(300)).start();
+    let clients: Vec<Client<'_>> = (0..64).map(|_| node.test_client("idle").start()).collect();
+    for client in &clients {
+        client.wait_for_line("ready");
+    }
+    let server = node.server();
+    let served: BTreeSet<u32> = server.clients.iter().map(|client| client.pid).collect();
+    let started: BTreeSet<u32> = clients.iter().map(Client::pid).collect();
+    assert_eq!(served, started);
+    assert_eq!(node.control(&format!("get_client_list {}", server.pid)).lines().count(), 64);
+    for client in clients {
+        client.expect_ok();
+    }
+    node.wait_for("all of them gone", |node| node.servers().first().filter(|server| server.clients.is_empty()).map(|_| ()));
+}
+
+/// Eight at once, one of them faulty: the others' output is that of a run alone, every time.
+#[test]
+fn results_do_not_depend_on_the_neighbours() {
+    let node = Node::start();
+    let seeds: Vec<String> = (0..7).map(|seed| seed.to_string()).collect();
+    let alone: Vec<String> = seeds.iter().map(|seed| node.test_client("busy").args(&["3", seed]).start().expect_ok()).collect();
+    for _ in 0..3 {
+        let faulty = node.client("illegal_access").start();
+        let clients: Vec<Client<'_>> = seeds.iter().map(|seed| node.test_client("busy").args(&["3", seed]).start()).collect();
+        let together: Vec<String> = clients.into_iter().map(Client::expect_ok).collect();
+        assert_eq!(together, alone);
+        faulty.expect_ok();
+    }
+}
+
+#[test]
+fn every_example_runs() {
+    let node = Node::start();
+    let names = ["vector_add", "matrix_multiply", "reduction", "histogram", "nbody", "monte_carlo_pi", "mandelbrot", "scan"];
+    let clients: Vec<Client<'_>> = names.iter().map(|name| node.client(name).args(&["1"]).start()).collect();
+    for client in clients {
+        let said = client.expect_ok();
+        assert!(said.contains("PASS"), "{said}");
+    }
+}

@@ -1,0 +1,118 @@
+//! `cumux run`, `status`, `doctor` and `install` as people use them.
+
+use cumux_link::Process;
+use cumux_testkit::{Node, cumux, example};
+use cumux_wire::message::ServerStatus;
+use rustix::process::Signal;
+use std::io::{BufRead as _, BufReader};
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::{Command, Output, Stdio};
+
+/// `cumux run` without any daemon around.
+fn run(arguments: &[&str]) -> Command {
+    let mut command = Command::new(cumux());
+    command.arg("run").args(arguments).env("CUDA_MPS_PIPE_DIRECTORY", "/nonexistent/cumux").env("CUMUX_DEVICE", "sim:h200").stdin(Stdio::null());
+    command
+}
+
+fn out(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+#[test]
+fn a_program_runs_with_a_private_daemon_and_nothing_is_left() {
+    let program = example("vector_add");
+    let output = run(&["--", program.to_str().unwrap(), "1"]).output().unwrap();
+    assert!(output.status.success() && out(&output).contains("PASS"), "{output:?}");
+    let output = run(&["sh", "-c", "ls -d $CUDA_MPS_PIPE_DIRECTORY; echo $CUDA_MPS_PIPE_DIRECTORY"]).output().unwrap();
+    let said = out(&output);
+    let folder = said.lines().next().unwrap();
+    assert!(output.status.success() && folder.contains("cumux-"), "{output:?}");
+    assert!(!std::path::Path::new(folder).exists(), "{folder} is left");
+}
+
+#[test]
+fn the_exit_status_is_the_program_s_own() {
+    assert_eq!(run(&["sh", "-c", "exit 7"]).status().unwrap().code(), Some(7));
+    assert_eq!(run(&["sh", "-c", "kill -9 $$"]).status().unwrap().signal(), Some(9));
+    let output = run(&["/no/such/program"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(127), "{output:?}");
+    assert_eq!(run(&["/etc/hostname"]).output().unwrap().status.code(), Some(126));
+}
+
+#[test]
+fn signals_reach_the_program() {
+    let mut child = run(&["sh", "-c", "trap 'echo got it; exit 5' TERM; echo ready; while :; do sleep 0.05; done"]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    assert_eq!(lines.next().unwrap().unwrap(), "ready");
+    Process::open(child.id()).unwrap().signal(Signal::TERM).unwrap();
+    assert_eq!(lines.next().unwrap().unwrap(), "got it");
+    assert_eq!(child.wait().unwrap().code(), Some(5));
+}
+
+#[test]
+fn a_running_daemon_is_used() {
+    let node = Node::start();
+    let program = example("vector_add");
+    let output = node.cumux(&["run", "--", program.to_str().unwrap(), "1"]).output().unwrap();
+    assert!(output.status.success() && out(&output).contains("PASS"), "{output:?}");
+    assert_eq!(node.servers().len(), 1, "it ran here");
+}
+
+#[test]
+fn status_as_table_and_as_json() {
+    let node = Node::start();
+    let client = node.test_client("idle").start();
+    client.wait_for_line("ready");
+    let output = node.cumux(&["status", "--json"]).output().unwrap();
+    let servers: Vec<ServerStatus> = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(servers[0].clients[0].pid, client.pid());
+    assert!(servers[0].clients[0].kernels >= 1, "{servers:?}");
+    let table = out(&node.cumux(&["status"]).output().unwrap());
+    assert!(table.contains(&client.pid().to_string()) && table.contains("ACTIVE"), "{table}");
+}
+
+#[test]
+fn the_doctor_finds_nothing_and_finds_things() {
+    let node = Node::start();
+    let output = node.cumux(&["doctor"]).output().unwrap();
+    assert!(output.status.success(), "{}", out(&output));
+    let program = example("vector_add");
+    let output = node.cumux(&["doctor", "--json", program.to_str().unwrap()]).output().unwrap();
+    let findings: Vec<serde_json::Value> = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(findings.iter().any(|f| f["check"] == "program" && f["outcome"] == "ok"), "{findings:?}");
+    for (variable, word) in [("", "bypass"), ("/nonexistent", "start a daemon"), ("/etc/passwd", "not a directory")] {
+        let output = node.cumux(&["doctor"]).env("CUDA_MPS_PIPE_DIRECTORY", variable).output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{variable}");
+        assert!(out(&output).contains(word), "{variable}: {}", out(&output));
+    }
+    node.kill(node.daemon_pid());
+    let output = node.cumux(&["doctor"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(out(&output).contains("is gone"), "{}", out(&output));
+}
+
+#[test]
+fn an_installed_cumux_works_under_every_name() {
+    let prefix = tempfile::tempdir().unwrap();
+    let status = Command::new(cumux()).args(["install", "--drop-in", "--prefix"]).arg(prefix.path()).stdout(Stdio::null()).status().unwrap();
+    assert!(status.success());
+    for path in ["bin/cumux", "lib/cumux/libcuda.so.1", "share/man/man1/cumux.1", "bin/nvidia-cuda-mps-control", "bin/nvidia-cuda-mps-server"] {
+        assert!(prefix.path().join(path).exists(), "{path} is missing");
+    }
+    let control = || {
+        let mut command = Command::new(prefix.path().join("bin/nvidia-cuda-mps-control"));
+        let environment = [("CUDA_MPS_PIPE_DIRECTORY", prefix.path().join("p")), ("CUDA_MPS_LOG_DIRECTORY", prefix.path().join("l"))];
+        command.envs(environment).env("CUMUX_DEVICE", "sim:h200").stdin(Stdio::null());
+        command
+    };
+    assert!(control().arg("-d").status().unwrap().success());
+    let program = example("vector_add");
+    let output =
+        Command::new(program).arg("1").env("CUDA_MPS_PIPE_DIRECTORY", prefix.path().join("p")).env("LD_LIBRARY_PATH", prefix.path().join("lib/cumux")).output();
+    // Ended before anything is judged: a failure must not leave a daemon.
+    let quit = control().arg("quit").status().unwrap();
+    let output = output.unwrap();
+    assert!(output.status.success() && out(&output).contains("PASS"), "{output:?}");
+    assert!(quit.success());
+}
