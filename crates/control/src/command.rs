@@ -192,6 +192,26 @@ mod tests {
         }
     }
 
+    /// Whatever comes: an answer, and for what is no command its own first word.
+    #[test]
+    fn any_text_is_some_command() {
+        let words =
+            ["ps", "-p", "-t", "quit", "-uid", "start_server", "99999999999999999999", "-1", "é", "\u{0}", "--csv", "terminate_client", "12x", "\t", "  "];
+        let mut seed: usize = 7;
+        for _ in 0..20_000 {
+            let mut line = String::new();
+            for _ in 0..seed % 6 {
+                seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                line.push_str(words[(seed >> 33) % words.len()]);
+                line.push_str(if seed & 1 == 0 { " " } else { "" });
+            }
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            if let Command::Unknown { name } = Command::parse(&line) {
+                assert_eq!(line.split_whitespace().next(), Some(name.as_str()));
+            }
+        }
+    }
+
     #[test]
     fn asking_changes_nothing_and_setting_does() {
         assert!(!Command::parse("get_server_list").changes());

@@ -336,8 +336,9 @@ impl Device for SoftwareGpu {
                 Ok(())
             }
             0 => Err(DeviceError::Invalid(format!("a stack of {value} bytes a thread; at most {STACK} are possible"))),
-            // Text is passed on as it comes, and memory of the device-side heap is taken as it is asked for: nothing to reserve.
-            1 | 2 => Ok(()),
+            // Text is passed on as it comes: nothing to reserve.
+            1 => Ok(()),
+            2 => owner.memory.heap.lock().set_limit(value).map_err(DeviceError::Invalid),
             _ => Err(DeviceError::NotSupported(format!("limit {limit}"))),
         }
     }

@@ -8,7 +8,7 @@ use cumux_wire::result;
 use crate::exec::interface::Launch;
 use crate::marks::layout::{COOPERATIVE, REPEATABLE};
 use crate::memory::permissions::Range;
-use crate::memory::raw::Mapping;
+use crate::memory::heap::private;
 use crate::models::Limits;
 use crate::schedule::kernel::KernelRun;
 use crate::schedule::{Client, placement};
@@ -24,8 +24,6 @@ pub(crate) enum Prepared {
 /// Words of device memory for grid-wide barriers, for each cooperative launch in flight.
 const WORKSPACE: u64 = 64;
 const SCRATCH: u64 = 64 << 10;
-/// Where memory lies that only this process has. Below the arena, where neither clients nor executors map anything by themselves.
-const PRIVATE_BASE: u64 = 0x0c00_0000_0000;
 
 /// Registers of a thread as the scheduler counts them: never so many that the largest block the kernel declares would not fit, since a compiler for the
 /// card would have spilled the rest.
@@ -130,11 +128,4 @@ fn workspace(client: &mut Client, id: ClientId) -> Result<u64, String> {
     client.scratch_next = (offset + WORKSPACE) % SCRATCH;
     mapping.write(offset, &[0; WORKSPACE as usize]);
     Ok(mapping.address() + offset)
-}
-
-/// Memory of this process alone at an address that no client uses.
-pub(crate) fn private(bytes: u64) -> Result<Mapping, cumux_device::DeviceError> {
-    use std::sync::atomic::{AtomicU64, Ordering};
-    static NEXT: AtomicU64 = AtomicU64::new(PRIVATE_BASE);
-    Mapping::private(NEXT.fetch_add(bytes.next_multiple_of(1 << 21) + (1 << 21), Ordering::Relaxed), bytes)
 }

@@ -149,6 +149,28 @@ mod tests {
     use super::*;
 
     #[test]
+    fn an_image_without_ptx_says_how_to_build_one() {
+        let of = |kind, arch| Stored {
+            kind,
+            arch,
+            variant: cumux_fatbin::Variant::Any,
+            version: (0, 0),
+            flags: 0,
+            compression: cumux_fatbin::Compression::None,
+            size: 0,
+            name: None,
+            at: 0,
+            stored: b"",
+        };
+        let text = why_none(&[of(ImageKind::Elf, 80), of(ImageKind::Elf, 90)], 90);
+        assert_eq!(
+            text,
+            "the image contains only machine code for sm_80, sm_90; the software GPU runs PTX: build with -gencode arch=compute_75,code=compute_75"
+        );
+        assert!(why_none(&[of(ImageKind::Ptx, 100)], 90).contains("PTX for compute_100 only"));
+    }
+
+    #[test]
     fn what_is_no_image_is_refused_in_a_sentence() {
         assert!(matches!(ptx(b"\0\0\0\0", 90), Err(DeviceError::Image { result: result::INVALID_IMAGE, .. })));
         assert!(matches!(ptx(b"", 90), Err(DeviceError::Image { result: result::INVALID_IMAGE, .. })));

@@ -9,6 +9,9 @@
 //! - **Streams are queues.** Work submitted to one device stream runs in order, each piece after the one before is done; streams run at the same time.
 //! - **Exactly one report.** For each accepted submission the device calls [`Sink::retired`] exactly once, in stream order, from a thread of its own,
 //!   without holding a lock that any method takes.
+//! - **Reports come before successors.** Work that follows in the stream begins only when [`Sink::retired`] has returned for the work before it, so that what
+//!   the sink writes down there is never behind what the device has done. A sink must not call [`Device::close_client`] or [`Device::revoke`]: they wait for
+//!   the thread that calls the sink.
 //! - **A fault ends the client, not the device**, where the hardware allows it ([`Device::contains_faults`]): the faulting work is reported with its
 //!   error, everything else of that client with the same error, and no memory of other clients was touched.
 //! - **Validation is the caller's** for handles and dimensions; the device checks addresses at run time.

@@ -36,10 +36,12 @@ impl<H: Host> Core<H> {
                     "this program's libcuda.so.1 speaks version {version} of the cumux protocol and the server {VERSION}; install one version of cumux and start the daemon again"
                 ),
             ))
+        } else if let Some(why) = &self.broken {
+            Some((result::MPS_SERVER_NOT_READY, why.clone()))
         } else if self.ending != Ending::No {
             Some((result::MPS_SERVER_NOT_READY, "the server is shutting down; start the program again".to_owned()))
         } else {
-            self.broken.as_ref().map(|broken| (result::MPS_SERVER_NOT_READY, broken.why.clone()))
+            None
         };
         if let Some((result, why)) = refusal {
             self.log.line(&format!("Client process {pid} was refused: {why}"));
@@ -223,7 +225,7 @@ impl<H: Host> Core<H> {
     pub(crate) fn fail_sessions(&mut self, result: u32) {
         let ids: Vec<u32> = self.sessions.values().filter(|s| !s.failed).map(|s| s.about.id).collect();
         for id in ids {
-            let why = self.broken.as_ref().map_or_else(|| "the server is shutting down".to_owned(), |broken| broken.why.clone());
+            let why = self.broken.clone().unwrap_or_else(|| "the server is shutting down".to_owned());
             self.refuse_greeting(id, cumux_wire::result::MPS_SERVER_NOT_READY, &why);
             let Some(session) = self.sessions.get_mut(&id) else { continue };
             session.failed = true;

@@ -27,13 +27,6 @@ pub(crate) enum Subject {
     Client(u32),
 }
 
-/// Nobody is served for a while.
-#[derive(Debug)]
-pub(crate) struct Broken {
-    pub(crate) why: String,
-    pub(crate) until: Instant,
-}
-
 /// Where the way to the end has come to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ending {
@@ -100,7 +93,10 @@ pub(crate) struct Core<H: Host> {
     pub(crate) start_after: Instant,
     /// The device cannot be opened twice: no standby.
     pub(crate) no_standby: bool,
-    pub(crate) broken: Option<Broken>,
+    /// What the last executor that could not serve has said.
+    pub(crate) last_failure: String,
+    /// Why nobody can be served; this server is about to end.
+    pub(crate) broken: Option<String>,
     pub(crate) devices: Vec<DeviceFacts>,
     pub(crate) sessions: BTreeMap<u32, Session>,
     pub(crate) next_session: u32,
@@ -146,6 +142,7 @@ impl<H: Host> Core<H> {
             deaths: VecDeque::new(),
             start_after: now,
             no_standby: false,
+            last_failure: String::new(),
             broken: None,
             devices: Vec::new(),
             sessions: BTreeMap::new(),
@@ -170,6 +167,9 @@ impl<H: Host> Core<H> {
             self.reconcile(now);
             if self.ending == Ending::Done {
                 self.log.line("Exiting");
+                if let Some(daemon) = self.daemon.take() {
+                    daemon.finish();
+                }
                 return;
             }
             let event = match self.next_deadline(now) {
@@ -205,8 +205,8 @@ impl<H: Host> Core<H> {
             Event::DaemonUp(outbox) => {
                 self.daemon = Some(outbox);
                 self.announced = false;
-                if let Some(broken) = &self.broken {
-                    self.tell(FromServer::Failed { why: broken.why.clone() });
+                if let Some(why) = &self.broken {
+                    self.tell(FromServer::Failed { why: why.clone() });
                 }
                 self.count_clients();
             }
@@ -305,7 +305,6 @@ impl<H: Host> Core<H> {
         }
         at(self.rebuild.as_ref().map(Rebuild::until));
         at(self.lonely_since.map(|since| since + self.limits.lonely));
-        at(self.broken.as_ref().map(|broken| broken.until));
         at(self.keeper.deadline(&self.limits));
         for instant in self.worker_deadlines() {
             at(Some(instant));
@@ -370,7 +369,7 @@ impl<H: Host> Core<H> {
     }
 
     /// Ends with the last client, or now.
-    fn end(&mut self, now: bool) {
+    pub(crate) fn end(&mut self, now: bool) {
         if !now {
             if self.ending == Ending::No {
                 self.ending = Ending::Draining;
@@ -393,7 +392,9 @@ impl<H: Host> Core<H> {
                     worker.kill(&self.host);
                 }
             }
-            if self.workers.is_empty() {
+            // A daemon that comes now should still hear why.
+            let unheard = self.broken.is_some() && self.daemon.is_none() && now < since + self.limits.quit;
+            if self.workers.is_empty() && !unheard {
                 self.fail_sessions(cumux_wire::result::MPS_RPC_FAILURE);
                 self.keeper.quit(&self.host);
                 self.ending = Ending::Keeper { since: now };

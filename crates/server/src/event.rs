@@ -5,6 +5,7 @@ use crate::outbox::{Outbox, read_all};
 use cumux_link::{Connection, Listener};
 use cumux_wire::VERSION;
 use cumux_wire::message::{FromExecutor, FromServer, Hello, ToServer};
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -88,6 +89,8 @@ pub(crate) fn meet_daemon(socket: PathBuf, pid: u32, uid: u32, events: Sender<Ev
     thread::Builder::new().name("daemon".into()).spawn(move || {
         loop {
             if let Ok(connection) = Connection::connect(&socket)
+                // A daemon that does not read must not keep this server from ending.
+                && set_socket_timeout(&connection, Timeout::Send, Some(HELLO)).is_ok()
                 && connection.send(&Hello::Server { version: VERSION, pid, uid }, &[]).is_ok()
             {
                 let connection = Arc::new(connection);

@@ -1,6 +1,6 @@
 //! Executors: one that serves, one that stands by. Starting them, telling them of sessions, and letting the next one take over.
 
-use crate::core::{Broken, Core, Ending, Subject};
+use crate::core::{Core, Ending, Subject};
 use crate::event;
 use crate::host::{Host, Role};
 use crate::outbox::Outbox;
@@ -11,6 +11,9 @@ use cumux_wire::result;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+/// An executor that has served so long was a good one.
+const LASTING: Duration = Duration::from_secs(1);
+
 /// One executor process, wherever it is in its life.
 pub(crate) struct Worker {
     pub(crate) pid: u32,
@@ -18,6 +21,7 @@ pub(crate) struct Worker {
     pub(crate) link: Option<Outbox<ToExecutor>>,
     devices: Vec<DeviceFacts>,
     started: Instant,
+    serving_since: Option<Instant>,
     /// Its connection has ended and with it everything it will ever say.
     lost_at: Option<Instant>,
     /// Its process has ended.
@@ -73,6 +77,7 @@ impl<H: Host> Core<H> {
             link: None,
             devices: Vec::new(),
             started: Instant::now(),
+            serving_since: None,
             lost_at: None,
             ended: false,
             has_keeper: false,
@@ -106,6 +111,7 @@ impl<H: Host> Core<H> {
             // It has its keeper connection and all sessions; only our number is new.
             worker.has_keeper = true;
             worker.briefed = true;
+            worker.serving_since = Some(Instant::now());
             worker.send(ToExecutor::Server { pid: self.pid });
             self.devices.clone_from(&worker.devices);
             self.generation = self.generation.max(generation);
@@ -138,7 +144,8 @@ impl<H: Host> Core<H> {
     }
 
     fn now_active(&mut self, id: u64, resumed: Vec<u32>, lost: &[(u32, String)]) {
-        let Some(worker) = self.workers.get(&id) else { return };
+        let Some(worker) = self.workers.get_mut(&id) else { return };
+        worker.serving_since = Some(Instant::now());
         let pid = worker.pid;
         self.devices.clone_from(&worker.devices);
         self.serving = true;
@@ -209,8 +216,13 @@ impl<H: Host> Core<H> {
         if self.serving && self.active != Some(id) {
             self.no_standby = true;
             self.note(&format!("No standby: executor {pid} cannot work beside the active one ({why}). A takeover will start from cold"));
-        } else {
+        } else if self.generation == 0 {
             self.break_down(why.to_owned());
+        } else {
+            // The device has served before and may again: this counts as one more death.
+            worker.dismissed = false;
+            self.last_failure = why.to_owned();
+            self.note(&format!("Executor {pid} cannot serve: {why}"));
         }
     }
 
@@ -263,9 +275,15 @@ impl<H: Host> Core<H> {
         } else {
             self.log.line(&format!("Executor {} has ended{how}", worker.pid));
         }
-        if worker.dismissed {
-            return;
+        // One that has served for a while says nothing against the device or the program.
+        let lasted = worker.serving_since.is_some_and(|since| since + LASTING <= now);
+        if !worker.dismissed && !lasted {
+            self.count_death(now);
         }
+    }
+
+    /// One more executor that did not last. The first two are replaced at once.
+    fn count_death(&mut self, now: Instant) {
         self.deaths.push_back(now);
         while self.deaths.front().is_some_and(|at| *at + self.limits.storm_time < now) {
             self.deaths.pop_front();
@@ -273,54 +291,45 @@ impl<H: Host> Core<H> {
         let count = self.deaths.len();
         if count >= self.limits.storm && self.broken.is_none() {
             let seconds = self.limits.storm_time.as_secs();
+            let last = if self.last_failure.is_empty() { String::new() } else { format!(" (the last one: {})", self.last_failure) };
             self.break_down(format!(
-                "{count} executors ended within {seconds} s; see the end of server.log for their reasons, and check the device with `cumux doctor`"
+                "{count} executors ended within {seconds} s{last}; see the end of server.log for their reasons, and check the device with `cumux doctor`"
             ));
         }
-        // The first two are replaced at once.
         self.start_after = now + Duration::from_millis(if count <= 2 { 0 } else { 100 << (count - 3).min(5) });
     }
 
-    /// Nobody can be served for a while: everybody who waits is told so.
+    /// Nobody can be served: everybody who waits is told so, and this server ends. The daemon starts another one for the next client.
     pub(crate) fn break_down(&mut self, why: String) {
         self.note(&format!("Server is handling a fatal error: {why}"));
+        self.tell(FromServer::Failed { why: why.clone() });
+        self.refuse_arrivals(result::MPS_SERVER_NOT_READY, &why);
+        self.broken = Some(why);
         for worker in self.workers.values_mut() {
             worker.dismissed = true;
             worker.kill(&self.host);
         }
-        self.tell(FromServer::Failed { why: why.clone() });
-        self.announced = false;
-        self.broken = Some(Broken { why, until: Instant::now() + self.limits.storm_time });
+        self.end(true);
     }
 
     /// Moves towards: one executor serves, one stands by.
     pub(crate) fn mend_workers(&mut self, now: Instant) {
         self.end_overdue_workers(now);
-        if let Some(broken) = &self.broken {
-            // Pages are written by their executor alone, so the last one must have ended first.
-            if self.workers.is_empty() {
-                let why = broken.why.clone();
-                self.fail_sessions(result::MPS_RPC_FAILURE);
-                self.refuse_arrivals(result::MPS_SERVER_NOT_READY, &why);
-            }
-            if now < self.broken.as_ref().map_or(now, |broken| broken.until) || !self.workers.is_empty() {
-                return;
-            }
-            self.broken = None;
-            self.deaths.clear();
-            self.log.line("Trying to serve again");
-        }
         // The standby is started when the active one serves: it must not take its processor time.
         let wanted = if self.serving && !self.no_standby { 2 } else { 1 };
         if self.workers.len() < wanted
             && now >= self.start_after
             && let Err(error) = self.host.start(Role::Executor).and_then(|pid| self.adopt_worker(pid))
         {
+            self.last_failure = format!("it could not be started: {error}");
+            self.count_death(now);
             self.start_after = now + Duration::from_secs(1);
             self.note(&format!("cannot start an executor ({error}); trying again in a second"));
         }
-        self.brief_workers();
-        self.activate(now);
+        if self.broken.is_none() {
+            self.brief_workers();
+            self.activate(now);
+        }
     }
 
     fn end_overdue_workers(&mut self, now: Instant) {

@@ -124,13 +124,18 @@ impl<H: Host> Core<H> {
     }
 
     /// Has a session's descriptors kept.
-    pub(crate) fn keep(&mut self, session: u32) {
-        let (Some(keeper), Some(session)) = (&self.keeper.link, self.sessions.get_mut(&session)) else { return };
+    pub(crate) fn keep(&mut self, id: u32) {
+        let (Some(keeper), Some(session)) = (&self.keeper.link, self.sessions.get_mut(&id)) else { return };
         let kept = serde_json::to_string(&session.about)
             .map_err(|_| ClientError::Confused)
             .and_then(|note| keeper.keep(session.about.id, KEY, &note, &session.files.to_keep()));
         match kept {
             Ok(()) => session.kept = true,
+            // Another keeper would have no more room.
+            Err(error @ ClientError::Full { .. }) => {
+                self.log.line(&format!("Session {id} would not survive this server: {error}"));
+                self.refuse_greeting(id, cumux_wire::result::OUT_OF_MEMORY, &error.to_string());
+            }
             Err(error) => self.keeper_failed(&error),
         }
     }

@@ -71,7 +71,7 @@ pub struct Limits {
     pub start: Duration,
     /// How long an executor may live after its connection ended, and processes after they were told to quit.
     pub quit: Duration,
-    /// So many executors may die within [`Limits::storm_time`]; then nobody is served for as long.
+    /// If so many executors die within [`Limits::storm_time`] the server gives up.
     pub storm: usize,
     pub storm_time: Duration,
 }

@@ -6,13 +6,14 @@ use serde::Serialize;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
-use std::thread;
+use std::thread::{self, JoinHandle};
 
 /// The sending end of a connection. When it is dropped, what is queued is still sent.
 #[derive(Debug)]
 pub(crate) struct Outbox<M> {
     queue: Sender<(M, Vec<Arc<OwnedFd>>)>,
     connection: Arc<Connection>,
+    thread: JoinHandle<()>,
 }
 
 impl<M: Serialize + Send + 'static> Outbox<M> {
@@ -21,7 +22,7 @@ impl<M: Serialize + Send + 'static> Outbox<M> {
     pub(crate) fn over(connection: Arc<Connection>) -> std::io::Result<Self> {
         let (queue, messages) = channel::<(M, Vec<Arc<OwnedFd>>)>();
         let out = Arc::clone(&connection);
-        thread::Builder::new().name("outbox".into()).spawn(move || {
+        let thread = thread::Builder::new().name("outbox".into()).spawn(move || {
             for (message, descriptors) in messages {
                 let descriptors: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
                 if out.send(&message, &descriptors).is_err() {
@@ -31,12 +32,18 @@ impl<M: Serialize + Send + 'static> Outbox<M> {
                 }
             }
         })?;
-        Ok(Self { queue, connection })
+        Ok(Self { queue, connection, thread })
     }
 
     /// Queues a message. If the connection is broken its reader will say so.
     pub(crate) fn send(&self, message: M, descriptors: Vec<Arc<OwnedFd>>) {
         let _ = self.queue.send((message, descriptors));
+    }
+
+    /// Waits until everything queued is sent, or cannot be.
+    pub(crate) fn finish(self) {
+        drop(self.queue);
+        let _ = self.thread.join();
     }
 
     /// Ends the connection; what has come already can still be read.

@@ -194,14 +194,24 @@ fn who_cannot_be_served_gets_a_sentence() {
 }
 
 #[test]
+fn clients_of_a_device_that_is_lost_get_an_error_instead_of_waiting() {
+    let mut world = World::new("dies again");
+    let client = world.client();
+    let before = world.status_when(|s| s.standby != 0);
+    kill(before.executor);
+    world.expect(|m| matches!(m, FromServer::Failed { why } if why.contains("5 executors ended")));
+    world.server_ends();
+    assert_eq!(client.sticky(), 806);
+}
+
+#[test]
 fn a_device_that_cannot_be_opened_is_reported_with_its_reason() {
-    let world = World::unready("no device");
-    let early = world.knock_as(VERSION, 0);
+    let mut world = World::unready("no device");
+    let client = world.knock_as(VERSION, 0);
     world.expect(|m| matches!(m, FromServer::Failed { why } if why.contains("no device sim:h200")));
-    for client in [early, world.knock_as(VERSION, 0)] {
-        let (result, why) = client.refused();
-        assert!(result == 807 && why.contains("no device sim:h200"), "{result} {why}");
-    }
+    let (result, why) = client.refused();
+    assert!(result == 807 && why.contains("no device sim:h200"), "{result} {why}");
+    world.server_ends();
 }
 
 #[test]
@@ -210,7 +220,7 @@ fn executors_that_keep_dying_end_the_wait() {
     let client = world.knock_as(VERSION, 0);
     world.expect(|m| matches!(m, FromServer::Failed { why } if why.contains("5 executors ended")));
     assert_eq!(client.refused().0, 807);
-    assert_eq!(world.status().state, "FAULT");
+    world.server_ends();
 }
 
 #[test]

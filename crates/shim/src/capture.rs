@@ -1,58 +1,437 @@
-//! Stream capture: where streams and events ask whether their work is recorded instead of run.
+//! Stream capture: work of a capturing stream becomes nodes of a graph instead of records.
+//!
+//! A stream that captures holds a [`Place`]: the capture it belongs to and the nodes its next one comes after. An event recorded there
+//! carries such a place to other streams, which join the capture by waiting for it. Everything happens here; the executor never hears of it.
 
-use crate::callback::Work;
+use crate::callback;
+use crate::client::pipe::Role;
+use crate::client::{self, Session, lock};
+use crate::context;
 use crate::copy::Transfer;
 use crate::event::Event;
-use crate::ffi::Try;
+use crate::ffi::{Try, error, list, put, put_if};
+use crate::function::Function;
+use crate::graph::{Graph, Kernel, Owned, Work, plain_edges};
 use crate::stream::Stream;
+use core::ffi::c_uint;
+use cumux_abi::{
+    CUgraph, CUgraphEdgeData, CUgraphNode, CUresult, CUstream, CUstreamCaptureMode as Mode, CUstreamCaptureStatus as Status,
+};
 use cumux_wire::record::{Launch, Op};
+use std::cell::Cell;
+use std::sync::{Arc, Mutex, Weak};
+use std::thread::ThreadId;
 
-/// What an event recorded during capture stands for.
+const UNSUPPORTED: CUresult = CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+const INVALIDATED: CUresult = CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+
+/// One capture.
+#[derive(Debug)]
+pub struct Capture {
+    id: u64,
+    graph: Arc<Graph>,
+    /// The stream it began in: id, and what it is to its context's NULL stream.
+    origin: u64,
+    joined: bool,
+    context: u64,
+    mode: Mode,
+    thread: ThreadId,
+    invalid: Mutex<bool>,
+    /// Streams that take part.
+    streams: Mutex<Vec<Weak<Stream>>>,
+}
+
+/// A point in a capture.
 #[derive(Debug, Clone)]
-pub struct Captured {}
+pub struct Place {
+    capture: Arc<Capture>,
+    /// Nodes that what comes next comes after.
+    after: Vec<u64>,
+}
 
-/// # Errors
-/// STREAM_CAPTURE_UNSUPPORTED while the stream captures.
-pub(crate) fn refuse_while_capturing(_stream: &Stream) -> Try {
+impl Capture {
+    fn is_invalid(&self) -> bool {
+        *lock(&self.invalid)
+    }
+
+    fn invalidate(&self) {
+        *lock(&self.invalid) = true;
+    }
+}
+
+#[must_use]
+pub(crate) fn is_capturing(stream: &Stream) -> bool {
+    lock(&stream.capture).is_some()
+}
+
+/// The NULL stream cannot be used while a stream that it is joined with captures: that would be an edge nobody asked for.
+fn check_null_stream(session: &Session, stream: &Stream) -> Try {
+    if stream.role != Role::Legacy {
+        return Ok(());
+    }
+    for capture in lock(&session.captures).iter() {
+        if capture.context == stream.context && capture.joined && capture.mode != Mode::CU_STREAM_CAPTURE_MODE_RELAXED {
+            capture.invalidate();
+            return Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
+        }
+    }
     Ok(())
 }
 
-/// Takes an event record into the capture of its stream; false when the stream does not capture.
-pub(crate) fn record(_event: &Event, _stream: &Stream) -> Try<bool> {
-    Ok(false)
+/// For calls that wait for or ask about a stream: they have no meaning while it captures, and spoil the capture.
+///
+/// # Errors
+/// STREAM_CAPTURE_UNSUPPORTED, STREAM_CAPTURE_IMPLICIT.
+pub(crate) fn refuse_while_capturing(session: &Session, stream: &Stream) -> Try {
+    check_null_stream(session, stream)?;
+    match &*lock(&stream.capture) {
+        None => Ok(()),
+        Some(place) => {
+            place.capture.invalidate();
+            Err(UNSUPPORTED)
+        }
+    }
 }
 
-/// Takes a wait into the capture that the event or the stream belongs to; false when neither captures.
-pub(crate) fn hold(_event: &Event, _stream: &Stream) -> Try<bool> {
-    Ok(false)
+/// Adds a node where the stream is, if it captures.
+fn take(session: &Session, stream: &Stream, work: impl FnOnce() -> Try<Work>) -> Try<bool> {
+    check_null_stream(session, stream)?;
+    let mut place = lock(&stream.capture);
+    let Some(place) = place.as_mut() else { return Ok(false) };
+    if place.capture.is_invalid() {
+        return Err(INVALIDATED);
+    }
+    let node = place.capture.graph.add(session, work()?, place.after.clone())?;
+    place.after = vec![node.handle];
+    Ok(true)
 }
 
 /// Takes a launch into the capture of its stream; false when the stream does not capture.
-pub(crate) fn launch(_stream: &Stream, _fill: impl FnOnce(&mut Launch)) -> Try<bool> {
-    Ok(false)
+pub(crate) fn launch(session: &Session, stream: &Stream, function: &Arc<Function>, fill: impl FnOnce(&mut Launch)) -> Try<bool> {
+    take(session, stream, || {
+        let mut launch = Launch::default();
+        fill(&mut launch);
+        Ok(Work::Kernel(Kernel::new(Arc::clone(function), function.handle, launch)))
+    })
 }
 
 /// Takes a copy into the capture of its stream; false when the stream does not capture.
-pub(crate) fn copy(_stream: &Stream, _transfer: &Transfer) -> Try<bool> {
-    Ok(false)
+pub(crate) fn copy(session: &Session, stream: &Stream, transfer: &Transfer) -> Try<bool> {
+    take(session, stream, || Ok(Work::Copy(*transfer)))
 }
 
 /// Takes any other operation into the capture of its stream; false when the stream does not capture.
-pub(crate) fn op(_stream: &Stream, _op: &Op) -> Try<bool> {
-    Ok(false)
+pub(crate) fn op(session: &Session, stream: &Stream, op: &Op) -> Try<bool> {
+    take(session, stream, || Ok(if matches!(op, Op::Set { .. }) { Work::Set(op.clone()) } else { Work::Values(vec![op.clone()]) }))
 }
 
 /// Takes a host callback into the capture of its stream; false when the stream does not capture.
-pub(crate) fn host(_stream: &Stream, _work: Work) -> Try<bool> {
-    Ok(false)
+pub(crate) fn host(session: &Session, stream: &Stream, work: callback::Work) -> Try<bool> {
+    take(session, stream, || Ok(Work::Host(work)))
 }
 
-/// Notes pool memory allocated in a capturing stream.
-pub(crate) fn allocated(_stream: &Stream, _address: u64, _bytes: usize) -> Try {
-    Ok(())
+/// Memory for a capturing stream: allocated now, for as long as the graph lives. `None` when the stream does not capture.
+pub(crate) fn alloc(session: &Session, stream: &Stream, bytes: u64) -> Try<Option<u64>> {
+    let mut address = None;
+    take(session, stream, || {
+        let owned = Owned::new(session, &*session.context(stream.context_handle)?, bytes)?;
+        address = Some(owned.address);
+        Ok(Work::Alloc(owned))
+    })?;
+    Ok(address)
 }
 
 /// Takes a free into the capture of its stream; false when the stream does not capture.
-pub(crate) fn freed(_stream: &Stream, _address: u64) -> Try<bool> {
-    Ok(false)
+pub(crate) fn freed(session: &Session, stream: &Stream, address: u64) -> Try<bool> {
+    take(session, stream, || Ok(Work::Free(address)))
+}
+
+/// Takes an event record into the capture of its stream; false when the stream does not capture. An external one is a node.
+pub(crate) fn record(session: &Session, event: &Event, stream: &Stream, external: bool) -> Try<bool> {
+    if external {
+        return take(session, stream, || Ok(Work::Record(event.handle)));
+    }
+    check_null_stream(session, stream)?;
+    let place = lock(&stream.capture).clone();
+    let Some(place) = place else { return Ok(false) };
+    if place.capture.is_invalid() {
+        return Err(INVALIDATED);
+    }
+    *lock(&event.captured) = Some(place);
+    Ok(true)
+}
+
+/// Takes a wait into the capture that the event or the stream belongs to; false when neither captures. An external one is a node.
+pub(crate) fn hold(session: &Session, event: &Event, stream: &Arc<Stream>, external: bool) -> Try<bool> {
+    if external {
+        return take(session, stream, || Ok(Work::Wait(event.handle)));
+    }
+    let brought = lock(&event.captured).clone();
+    let mut place = lock(&stream.capture);
+    match (brought, place.as_mut()) {
+        (None, None) => Ok(false),
+        (None, Some(own)) => {
+            // Work outside of the capture cannot become a part of it.
+            own.capture.invalidate();
+            Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_ISOLATION)
+        }
+        (Some(brought), None) => {
+            if stream.role == Role::Legacy {
+                brought.capture.invalidate();
+                return Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
+            }
+            if brought.capture.is_invalid() {
+                return Err(INVALIDATED);
+            }
+            lock(&brought.capture.streams).push(Arc::downgrade(stream));
+            *place = Some(brought);
+            Ok(true)
+        }
+        (Some(brought), Some(own)) if Arc::ptr_eq(&brought.capture, &own.capture) => {
+            own.after.extend(brought.after);
+            own.after.sort_unstable();
+            own.after.dedup();
+            Ok(true)
+        }
+        (Some(brought), Some(own)) => {
+            brought.capture.invalidate();
+            own.capture.invalidate();
+            Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_MERGE)
+        }
+    }
+}
+
+// ---- beginning and ending
+
+fn begin(stream: CUstream, mode: Mode, into: Option<(Arc<Graph>, Vec<u64>)>) -> Try {
+    let session = client::enter()?;
+    let stream = context::stream(session, stream)?;
+    if mode.0 > Mode::CU_STREAM_CAPTURE_MODE_RELAXED.0 {
+        return Err(error::INVALID_VALUE);
+    }
+    if stream.role == Role::Legacy {
+        return Err(UNSUPPORTED);
+    }
+    let mut place = lock(&stream.capture);
+    if place.is_some() {
+        return Err(CUresult::CUDA_ERROR_ILLEGAL_STATE);
+    }
+    let (graph, after) = match into {
+        Some(given) => given,
+        None => (Graph::new(session, false)?, Vec::new()),
+    };
+    let capture = Arc::new(Capture {
+        id: session.number(),
+        graph,
+        origin: stream.id,
+        joined: stream.role == Role::Blocking,
+        context: stream.context,
+        mode,
+        thread: std::thread::current().id(),
+        invalid: Mutex::new(false),
+        streams: Mutex::new(vec![Arc::downgrade(&stream)]),
+    });
+    lock(&session.captures).push(Arc::clone(&capture));
+    *place = Some(Place { capture, after });
+    Ok(())
+}
+
+pub unsafe fn cuStreamBeginCapture_v2(stream: CUstream, mode: Mode) -> Try {
+    begin(stream, mode, None)
+}
+
+pub unsafe fn cuStreamBeginCapture(stream: CUstream) -> Try {
+    begin(stream, Mode::CU_STREAM_CAPTURE_MODE_GLOBAL, None)
+}
+
+pub unsafe fn cuStreamBeginCaptureToGraph(
+    stream: CUstream,
+    graph: CUgraph,
+    dependencies: *const CUgraphNode,
+    data: *const CUgraphEdgeData,
+    count: usize,
+    mode: Mode,
+) -> Try {
+    let session = client::enter()?;
+    plain_edges(data, count)?;
+    let graph = crate::graph::graph(session, graph)?;
+    let after = list!(dependencies, count).iter().map(|node| node.addr() as u64).collect();
+    begin(stream, mode, Some((graph, after)))
+}
+
+pub unsafe fn cuStreamEndCapture(stream: CUstream, out: *mut CUgraph) -> Try {
+    let session = client::enter()?;
+    let stream = context::stream(session, stream)?;
+    if out.is_null() {
+        return Err(error::INVALID_VALUE);
+    }
+    let place = lock(&stream.capture).clone().ok_or(error::INVALID_VALUE)?;
+    let capture = &place.capture;
+    if capture.origin != stream.id {
+        capture.invalidate();
+        return Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_UNMATCHED);
+    }
+    if capture.mode != Mode::CU_STREAM_CAPTURE_MODE_RELAXED && capture.thread != std::thread::current().id() {
+        return Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD);
+    }
+    // From here on the capture is over, whatever comes of it.
+    lock(&session.captures).retain(|other| !Arc::ptr_eq(other, capture));
+    let mut loose = false;
+    for other in lock(&capture.streams).drain(..).filter_map(|stream| stream.upgrade()) {
+        let place_of_other = lock(&other.capture).take();
+        if other.id != stream.id {
+            loose |= place_of_other.is_some_and(|theirs| !reaches(session, &place.after, &theirs.after));
+        }
+    }
+    put!(out, core::ptr::null_mut());
+    if capture.is_invalid() || loose {
+        if !capture.graph.inner {
+            capture.graph.end(session);
+        }
+        return Err(if loose && !capture.is_invalid() { CUresult::CUDA_ERROR_STREAM_CAPTURE_UNJOINED } else { INVALIDATED });
+    }
+    put!(out, capture.graph.as_c());
+    Ok(())
+}
+
+/// Whether every node of `wanted` is one of `from` or comes before one of them.
+fn reaches(session: &Session, from: &[u64], wanted: &[u64]) -> bool {
+    let mut seen: Vec<u64> = Vec::new();
+    let mut open: Vec<u64> = from.to_vec();
+    while let Some(node) = open.pop() {
+        if seen.contains(&node) {
+            continue;
+        }
+        seen.push(node);
+        if let Some(node) = session.nodes.get(node) {
+            open.extend(&lock(&node.body).after);
+        }
+    }
+    wanted.iter().all(|node| seen.contains(node))
+}
+
+// ---- questions
+
+fn status(place: Option<&Place>) -> Status {
+    match place {
+        None => Status::CU_STREAM_CAPTURE_STATUS_NONE,
+        Some(place) if place.capture.is_invalid() => Status::CU_STREAM_CAPTURE_STATUS_INVALIDATED,
+        Some(_) => Status::CU_STREAM_CAPTURE_STATUS_ACTIVE,
+    }
+}
+
+pub unsafe fn cuStreamIsCapturing(stream: CUstream, out: *mut Status) -> Try {
+    let session = client::look()?;
+    let stream = context::stream(session, stream)?;
+    check_null_stream(session, &stream)?;
+    put!(out, status(lock(&stream.capture).as_ref()));
+    Ok(())
+}
+
+thread_local! {
+    /// Where the list of `cuStreamGetCaptureInfo` lies until the thread asks again.
+    static AFTER: Cell<Vec<u64>> = const { Cell::new(Vec::new()) };
+    static MODE: Cell<u32> = const { Cell::new(0) };
+}
+
+fn info(
+    stream: CUstream,
+    state: *mut Status,
+    id: *mut u64,
+    graph: *mut CUgraph,
+    after: *mut *const CUgraphNode,
+    data: *mut *const CUgraphEdgeData,
+    count: *mut usize,
+) -> Try {
+    let session = client::look()?;
+    let stream = context::stream(session, stream)?;
+    check_null_stream(session, &stream)?;
+    let place = lock(&stream.capture);
+    put!(state, status(place.as_ref()));
+    let Some(place) = place.as_ref().filter(|place| !place.capture.is_invalid()) else { return Ok(()) };
+    put_if!(id, place.capture.id);
+    put_if!(graph, place.capture.graph.as_c());
+    put_if!(count, place.after.len());
+    put_if!(data, core::ptr::null());
+    if !after.is_null() {
+        // A handle word and a pointer have one layout.
+        let nodes = place.after.clone();
+        let start: *const CUgraphNode = core::ptr::with_exposed_provenance(nodes.as_ptr().expose_provenance());
+        AFTER.set(nodes);
+        put!(after, start);
+    }
+    Ok(())
+}
+
+pub unsafe fn cuStreamGetCaptureInfo(stream: CUstream, state: *mut Status, id: *mut u64) -> Try {
+    info(stream, state, id, core::ptr::null_mut(), core::ptr::null_mut(), core::ptr::null_mut(), core::ptr::null_mut())
+}
+
+pub unsafe fn cuStreamGetCaptureInfo_v2(
+    stream: CUstream,
+    state: *mut Status,
+    id: *mut u64,
+    graph: *mut CUgraph,
+    after: *mut *const CUgraphNode,
+    count: *mut usize,
+) -> Try {
+    info(stream, state, id, graph, after, core::ptr::null_mut(), count)
+}
+
+pub unsafe fn cuStreamGetCaptureInfo_v3(
+    stream: CUstream,
+    state: *mut Status,
+    id: *mut u64,
+    graph: *mut CUgraph,
+    after: *mut *const CUgraphNode,
+    data: *mut *const CUgraphEdgeData,
+    count: *mut usize,
+) -> Try {
+    info(stream, state, id, graph, after, data, count)
+}
+
+fn update(stream: CUstream, dependencies: *mut CUgraphNode, count: usize, flags: c_uint) -> Try {
+    let session = client::enter()?;
+    let stream = context::stream(session, stream)?;
+    const SET: c_uint = 1;
+    if flags & !SET != 0 {
+        return Err(error::INVALID_VALUE);
+    }
+    let mut place = lock(&stream.capture);
+    let place = place.as_mut().ok_or(CUresult::CUDA_ERROR_ILLEGAL_STATE)?;
+    let given = list!(dependencies.cast_const(), count).iter().map(|node| node.addr() as u64);
+    let mut after: Vec<u64> = if flags & SET != 0 { Vec::new() } else { place.after.clone() };
+    for node in given {
+        if session.nodes.get(node).is_none_or(|node| node.graph != place.capture.graph.handle) {
+            return Err(error::INVALID_VALUE);
+        }
+        after.push(node);
+    }
+    place.after = after;
+    Ok(())
+}
+
+pub unsafe fn cuStreamUpdateCaptureDependencies(stream: CUstream, dependencies: *mut CUgraphNode, count: usize, flags: c_uint) -> Try {
+    update(stream, dependencies, count, flags)
+}
+
+pub unsafe fn cuStreamUpdateCaptureDependencies_v2(
+    stream: CUstream,
+    dependencies: *mut CUgraphNode,
+    data: *const CUgraphEdgeData,
+    count: usize,
+    flags: c_uint,
+) -> Try {
+    plain_edges(data, count)?;
+    update(stream, dependencies, count, flags)
+}
+
+pub unsafe fn cuThreadExchangeStreamCaptureMode(mode: *mut Mode) -> Try {
+    client::look()?;
+    let wanted = crate::ffi::get!(mode.cast_const());
+    if wanted.0 > Mode::CU_STREAM_CAPTURE_MODE_RELAXED.0 {
+        return Err(error::INVALID_VALUE);
+    }
+    put!(mode, Mode(MODE.replace(wanted.0)));
+    Ok(())
 }

@@ -3,7 +3,7 @@
 //!
 //! A copy from private memory may return when the last band is staged; a copy to private memory returns when the bytes are there.
 
-use crate::client::{self, Session, staging::Taken};
+use crate::client::{self, Session, pipe::LaneId, staging::Taken};
 use crate::context;
 use crate::ffi::{Try, error, get, list, put};
 use crate::memory;
@@ -132,16 +132,16 @@ impl Transfer {
     ///
     /// # Errors
     /// As [`Session::wait`].
-    pub unsafe fn run(&self, session: &Session, stream: &Stream) -> Try {
+    pub unsafe fn run(&self, session: &Session, lane: LaneId) -> Try {
         let this = self.flattened();
         match (this.source.private, this.target.private) {
-            (false, false) => session.push(stream.lane, &Self::record(this.target, this.source, this.extent)).map(drop),
+            (false, false) => session.push(lane, &Self::record(this.target, this.source, this.extent)).map(drop),
             // SAFETY: the caller's promise.
-            (true, false) => unsafe { this.send(session, stream) },
+            (true, false) => unsafe { this.send(session, lane) },
             // SAFETY: the caller's promise.
-            (false, true) => unsafe { this.fetch(session, stream) },
+            (false, true) => unsafe { this.fetch(session, lane) },
             (true, true) => {
-                session.drain_lane(stream.lane)?;
+                session.drain_lane(lane)?;
                 for band in bands(this.extent) {
                     // SAFETY: the caller's promise, for both sides.
                     unsafe { rows(band.at(&this.source), this.source.pitch, band.at(&this.target), this.target.pitch, band) };
@@ -152,24 +152,24 @@ impl Transfer {
     }
 
     /// From private memory.
-    unsafe fn send(&self, session: &Session, stream: &Stream) -> Try {
+    unsafe fn send(&self, session: &Session, lane: LaneId) -> Try {
         for band in bands(self.extent) {
             let slice = session.take_slice(band.bytes())?;
             // SAFETY: the caller's promise; the slice is ours and long enough.
             unsafe { rows(band.at(&self.source), self.source.pitch, slice.address, band.width, band) };
             let (target, source) = (part(&self.target, band), staged(slice, band));
-            let sent = session.push(stream.lane, &Self::record(target, source, Extent { width: band.width, height: band.rows, depth: 1 }));
-            session.slice_until(slice, sent.as_ref().ok().map(|seq| (stream.lane, *seq)));
+            let sent = session.push(lane, &Self::record(target, source, Extent { width: band.width, height: band.rows, depth: 1 }));
+            session.slice_until(slice, sent.as_ref().ok().map(|seq| (lane, *seq)));
             sent?;
         }
         Ok(())
     }
 
     /// To private memory.
-    unsafe fn fetch(&self, session: &Session, stream: &Stream) -> Try {
+    unsafe fn fetch(&self, session: &Session, lane: LaneId) -> Try {
         let mut under_way: VecDeque<(Band, Taken, u64)> = VecDeque::with_capacity(AHEAD);
         let finish = |(band, slice, seq): (Band, Taken, u64)| {
-            session.wait(|| session.is_done(stream.lane, seq))?;
+            session.wait(|| session.is_done(lane, seq))?;
             // SAFETY: the caller's promise; the slice is ours and has been filled.
             unsafe { rows(slice.address, band.width, band.at(&self.target), self.target.pitch, band) };
             session.slice_until(slice, None);
@@ -183,7 +183,7 @@ impl Transfer {
             }
             let slice = session.take_slice(band.bytes())?;
             let (target, source) = (staged(slice, band), part(&self.source, band));
-            match session.push(stream.lane, &Self::record(target, source, Extent { width: band.width, height: band.rows, depth: 1 })) {
+            match session.push(lane, &Self::record(target, source, Extent { width: band.width, height: band.rows, depth: 1 })) {
                 Ok(seq) => under_way.push_back((band, slice, seq)),
                 Err(code) => {
                     session.slice_until(slice, None);
@@ -231,12 +231,12 @@ unsafe fn transfer(session: &'static Session, stream: &Arc<Stream>, transfer: &T
         return Ok(());
     }
     if wait == Wait::Done {
-        crate::capture::refuse_while_capturing(stream)?;
-    } else if crate::capture::copy(stream, transfer)? {
+        crate::capture::refuse_while_capturing(session, stream)?;
+    } else if crate::capture::copy(session, stream, transfer)? {
         return Ok(());
     }
     // SAFETY: private sides are what the program passed as such.
-    unsafe { transfer.run(session, stream)? };
+    unsafe { transfer.run(session, stream.lane)? };
     if wait == Wait::Done { session.drain_lane(stream.lane) } else { Ok(()) }
 }
 

@@ -14,6 +14,8 @@ use std::sync::{Arc, Mutex};
 
 const DISABLE_TIMING: c_uint = 2;
 const INTERPROCESS: c_uint = 4;
+/// `CU_EVENT_RECORD_EXTERNAL`: in a capture, a node and not an edge.
+const EXTERNAL: c_uint = 1;
 /// Blocking synchronisation is accepted and makes no difference: waiting always sleeps after a short spin.
 const KNOWN_FLAGS: c_uint = 1 | DISABLE_TIMING | INTERPROCESS;
 
@@ -53,7 +55,7 @@ pub struct Event {
     cell: Option<u32>,
     recorded: Mutex<Recorded>,
     /// Set while the last record was made in a capture: the node it stands for.
-    pub(crate) captured: Mutex<Option<crate::capture::Captured>>,
+    pub(crate) captured: Mutex<Option<crate::capture::Place>>,
 }
 
 impl Event {
@@ -102,23 +104,28 @@ pub unsafe fn cuEventDestroy_v2(event: CUevent) -> Try {
     Ok(())
 }
 
-/// Records an event in a stream.
-pub(crate) fn record(session: &Session, event: &Event, stream: &Stream) -> Try {
+/// Records an event in a stream, or takes it into the stream's capture.
+pub(crate) fn record(session: &Session, event: &Event, stream: &Stream, external: bool) -> Try {
     if stream.context != event.context {
         return Err(error::INVALID_HANDLE);
     }
-    if crate::capture::record(event, stream)? {
+    if crate::capture::record(session, event, stream, external)? {
         return Ok(());
     }
     *lock(&event.captured) = None;
+    record_in(session, event, stream.lane).map(drop)
+}
+
+/// Records an event in a lane; returns the sequence that it stands for.
+pub(crate) fn record_in(session: &Session, event: &Event, lane: LaneId) -> Try<u64> {
     // The lock is held across the push: of two threads that record one event, the later push is the one remembered.
     let mut recorded = lock(&event.recorded);
     let seq = match event.cell {
-        Some(cell) => session.push(stream.lane, &Op::EventTime { event: cell })?,
-        None => session.point(stream.lane)?,
+        Some(cell) => session.push(lane, &Op::EventTime { event: cell })?,
+        None => session.point(lane)?,
     };
-    *recorded = Recorded::At(stream.lane, seq);
-    Ok(())
+    *recorded = Recorded::At(lane, seq);
+    Ok(seq)
 }
 
 /// Records an event in all streams of a context.
@@ -133,10 +140,12 @@ pub(crate) fn record_context(session: &Session, context: &Context, event: CUeven
 }
 
 /// Makes a stream wait for an event; one that was never recorded counts as reached.
-pub(crate) fn hold(session: &Session, target: &Stream, event: &Event) -> Try {
-    if crate::capture::hold(event, target)? {
-        return Ok(());
-    }
+pub(crate) fn hold(session: &Session, target: &Arc<Stream>, event: &Event, external: bool) -> Try {
+    if crate::capture::hold(session, event, target, external)? { Ok(()) } else { hold_lane(session, target.lane, event) }
+}
+
+/// Makes a lane wait for an event.
+pub(crate) fn hold_lane(session: &Session, target: LaneId, event: &Event) -> Try {
     let recorded = lock(&event.recorded).clone();
     match recorded {
         Recorded::Never => Ok(()),
@@ -148,22 +157,22 @@ pub(crate) fn hold(session: &Session, target: &Stream, event: &Event) -> Try {
 /// Makes all streams of a context wait for an event.
 pub(crate) fn hold_context(session: &Session, context: &Context, event: CUevent) -> Try {
     let event = named(session, event)?;
-    session.streams.all(|stream| stream.context == context.id).iter().try_for_each(|stream| hold(session, stream, &event))
+    session.streams.all(|stream| stream.context == context.id).iter().try_for_each(|stream| hold(session, stream, &event, false))
 }
 
 pub unsafe fn cuEventRecord(event: CUevent, stream: CUstream) -> Try {
     let session = client::enter()?;
     let event = named(session, event)?;
-    record(session, &event, &*context::stream(session, stream)?)
+    record(session, &event, &*context::stream(session, stream)?, false)
 }
 
 pub unsafe fn cuEventRecordWithFlags(event: CUevent, stream: CUstream, flags: c_uint) -> Try {
-    // CU_EVENT_RECORD_EXTERNAL only matters in capture.
-    if flags & !1 != 0 {
+    let session = client::enter()?;
+    if flags & !EXTERNAL != 0 {
         return Err(error::INVALID_VALUE);
     }
-    // SAFETY: the same promise of the same caller.
-    unsafe { cuEventRecord(event, stream) }
+    let event = named(session, event)?;
+    record(session, &event, &*context::stream(session, stream)?, flags & EXTERNAL != 0)
 }
 
 pub unsafe fn cuEventQuery(event: CUevent) -> Try {

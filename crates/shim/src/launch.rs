@@ -11,6 +11,7 @@ use core::ffi::{c_uint, c_void};
 use cumux_abi::{CUDA_LAUNCH_PARAMS, CUfunction, CUhostFn, CUlaunchAttributeID as Id, CUlaunchConfig, CUstream};
 use cumux_wire::module::FunctionInfo;
 use cumux_wire::record::{Launch, MAX_PARAMETERS};
+use std::sync::Arc;
 
 /// Where the parameters are.
 #[derive(Debug, Clone, Copy)]
@@ -89,11 +90,43 @@ unsafe fn gather(info: &FunctionInfo, from: Parameters, out: &mut Vec<u8>) {
     }
 }
 
+/// Checks a launch that will be pushed later.
+///
+/// # Safety
+/// The pointers are what a C caller passed as kernel parameters.
+pub(crate) unsafe fn prepare(session: &'static Session, function: &Function, config: &Config, each: *mut *mut c_void, extra: *mut *mut c_void) -> Try<Launch> {
+    let limits = function::limits(session);
+    check(&function.info, function.max_dynamic(limits), limits, config)?;
+    let mut launch = Launch::default();
+    // SAFETY: the caller's promise.
+    unsafe {
+        let from = parameters(&function.info, each, extra)?;
+        fill(&mut launch, function, config, from);
+    }
+    Ok(launch)
+}
+
+/// Writes everything a launch says.
+///
+/// # Safety
+/// `from` came from [`parameters`] with the same function.
+unsafe fn fill(launch: &mut Launch, function: &Function, config: &Config, from: Parameters) {
+    launch.module = function.module;
+    launch.function = function.index;
+    launch.grid = config.grid;
+    launch.block = config.block;
+    launch.cluster = config.cluster;
+    launch.shared = config.shared;
+    launch.cooperative = config.cooperative;
+    // SAFETY: the caller's promise.
+    unsafe { gather(&function.info, from, &mut launch.parameters) };
+}
+
 /// Checks and pushes a launch, or takes it into a capture.
 ///
 /// # Safety
 /// The pointers are what a C caller passed to a launch call.
-unsafe fn launch(session: &'static Session, function: &Function, config: &Config, stream: &Stream, each: *mut *mut c_void, extra: *mut *mut c_void) -> Try {
+unsafe fn launch(session: &'static Session, function: &Arc<Function>, config: &Config, stream: &Stream, each: *mut *mut c_void, extra: *mut *mut c_void) -> Try {
     if function.context != stream.context {
         return Err(error::INVALID_HANDLE);
     }
@@ -104,18 +137,9 @@ unsafe fn launch(session: &'static Session, function: &Function, config: &Config
     check(&function.info, dynamic, limits, config)?;
     // SAFETY: the caller's promise.
     let from = unsafe { parameters(&function.info, each, extra)? };
-    let fill = |launch: &mut Launch| {
-        launch.module = function.module;
-        launch.function = function.index;
-        launch.grid = config.grid;
-        launch.block = config.block;
-        launch.cluster = config.cluster;
-        launch.shared = config.shared;
-        launch.cooperative = config.cooperative;
-        // SAFETY: found for this function just now.
-        unsafe { gather(&function.info, from, &mut launch.parameters) };
-    };
-    if crate::capture::launch(stream, fill)? {
+    // SAFETY: found for this function just now.
+    let fill = |launch: &mut Launch| unsafe { fill(launch, function, config, from) };
+    if crate::capture::launch(session, stream, function, fill)? {
         return Ok(());
     }
     session.push_launch(stream.lane, fill).map(drop)
@@ -224,7 +248,7 @@ pub unsafe fn cuLaunchHostFunc(stream: CUstream, function: CUhostFn, data: *mut 
     let function = function.ok_or(error::INVALID_VALUE)?;
     let stream = context::stream(session, stream)?;
     let work = Work::Host { function, data: data.expose_provenance() };
-    if crate::capture::host(&stream, work)? {
+    if crate::capture::host(session, &stream, work)? {
         return Ok(());
     }
     session.callbacks.launch(session, stream.lane, work)

@@ -36,6 +36,7 @@ mod exports;
 mod fake;
 mod ffi;
 mod function;
+mod graph;
 mod handle;
 mod host;
 mod image;
@@ -58,6 +59,10 @@ mod set;
 mod stdout;
 #[cfg(test)]
 mod story;
+#[cfg(test)]
+mod story_graph;
+#[cfg(test)]
+mod story_memory;
 mod stream;
 mod stream_value;
 mod table;

@@ -97,7 +97,7 @@ impl Pool {
             Err(error::OUT_OF_MEMORY) => {
                 if let Some(block) = state.best(wanted, |_| true).filter(|_| state.reuse[2] != 0) {
                     if let Some((lane, seq)) = block.freed {
-                        stream::hold(session, stream, lane, seq)?;
+                        stream::hold(session, stream.lane, lane, seq)?;
                     }
                     return Ok(state.give(block));
                 }
@@ -228,11 +228,14 @@ fn allocate(session: &'static Session, out: *mut CUdeviceptr, bytes: usize, pool
     if out.is_null() || bytes == 0 {
         return Err(error::INVALID_VALUE);
     }
+    if let Some(address) = crate::capture::alloc(session, stream, bytes as u64)? {
+        put!(out, address);
+        return Ok(());
+    }
     let address = pool.take(session, stream, bytes as u64)?;
     let (id, sort) = (session.number(), Sort::Pool(pool.handle));
     let allocation = Allocation { start: address, bytes: bytes as u64, sort, context: stream.context, device: pool.device, id, sync_memops: false };
     memory::write(session).insert(allocation);
-    crate::capture::allocated(stream, address, bytes)?;
     put!(out, address);
     Ok(())
 }
@@ -260,7 +263,7 @@ pub unsafe fn cuMemFreeAsync(address: CUdeviceptr, stream: CUstream) -> Try {
     if !matches!(known.sort, Sort::Pool(_) | Sort::Device) {
         return Err(error::INVALID_VALUE);
     }
-    if crate::capture::freed(&stream, address)? {
+    if crate::capture::freed(session, &stream, address)? {
         return Ok(());
     }
     memory::write(session).remove(address).ok_or(error::INVALID_VALUE)?;

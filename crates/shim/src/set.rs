@@ -1,6 +1,6 @@
 //! Sets: device memory filled with a value of one, two or four bytes, in lines and rectangles.
 
-use crate::client;
+use crate::client::{self, Session};
 use crate::context;
 use crate::ffi::{Try, error};
 use crate::memory;
@@ -10,12 +10,13 @@ use cumux_wire::record::{Extent, Op, span};
 
 const NULL: CUstream = core::ptr::null_mut();
 
-/// Fills `height` rows of `width` elements.
-fn fill(target: u64, pitch: usize, value: u32, element: u32, width: usize, height: usize, stream: CUstream) -> Try {
-    let session = client::enter()?;
-    let stream = context::stream(session, stream)?;
+/// The operation that fills `height` rows of `width` elements, checked; `None` when there is nothing to fill.
+pub(crate) fn plan(session: &Session, target: u64, pitch: usize, value: u32, element: u32, width: usize, height: usize) -> Try<Option<Op>> {
+    if !matches!(element, 1 | 2 | 4) {
+        return Err(error::INVALID_VALUE);
+    }
     if width == 0 || height == 0 {
-        return Ok(());
+        return Ok(None);
     }
     let row = (width as u64).checked_mul(u64::from(element)).ok_or(error::INVALID_VALUE)?;
     let pitch = if height == 1 { 0 } else { pitch as u64 };
@@ -31,8 +32,14 @@ fn fill(target: u64, pitch: usize, value: u32, element: u32, width: usize, heigh
         }
         known.wire_address(target)
     };
-    let op = Op::Set { target, value, element, width: width as u64, height: height as u64, pitch };
-    if crate::capture::op(&stream, &op)? {
+    Ok(Some(Op::Set { target, value, element, width: width as u64, height: height as u64, pitch }))
+}
+
+fn fill(target: u64, pitch: usize, value: u32, element: u32, width: usize, height: usize, stream: CUstream) -> Try {
+    let session = client::enter()?;
+    let stream = context::stream(session, stream)?;
+    let Some(op) = plan(session, target, pitch, value, element, width, height)? else { return Ok(()) };
+    if crate::capture::op(session, &stream, &op)? {
         return Ok(());
     }
     session.push(stream.lane, &op).map(drop)

@@ -10,7 +10,7 @@ use cumux_wire::record::Op;
 const IMAGE: &[u8] = b".version 8.0\n.target sm_75\n\0";
 
 /// A context of the test's own, current on this thread.
-fn new_context() -> CUcontext {
+pub(crate) fn new_context() -> CUcontext {
     fake::session();
     let mut context = null_mut();
     // SAFETY: pointers to our own variables, here and in all calls of this file.
@@ -18,19 +18,19 @@ fn new_context() -> CUcontext {
     context
 }
 
-fn end(context: CUcontext) {
+pub(crate) fn end(context: CUcontext) {
     // SAFETY: as above.
     unsafe { context::cuCtxDestroy_v2(context).unwrap() };
 }
 
-fn new_stream(flags: u32) -> CUstream {
+pub(crate) fn new_stream(flags: u32) -> CUstream {
     let mut stream = null_mut();
     // SAFETY: as above.
     unsafe { stream::cuStreamCreate(&raw mut stream, flags).unwrap() };
     stream
 }
 
-fn functions() -> (CUmodule, CUfunction, CUfunction) {
+pub(crate) fn functions() -> (CUmodule, CUfunction, CUfunction) {
     let (mut module, mut add, mut gate) = (null_mut(), null_mut(), null_mut());
     // SAFETY: as above.
     unsafe {
@@ -42,24 +42,24 @@ fn functions() -> (CUmodule, CUfunction, CUfunction) {
 }
 
 /// A gate nobody else uses.
-fn new_gate() -> u64 {
+pub(crate) fn new_gate() -> u64 {
     fake::session().number()
 }
 
-fn launch_gate(gate: CUfunction, mut number: u64, stream: CUstream) {
+pub(crate) fn launch_gate(gate: CUfunction, mut number: u64, stream: CUstream) {
     let mut each: [*mut c_void; 1] = [(&raw mut number).cast()];
     // SAFETY: as above.
     unsafe { launch::cuLaunchKernel(gate, 1, 1, 1, 1, 1, 1, 0, stream, each.as_mut_ptr(), null_mut()).unwrap() };
 }
 
-fn allocate(bytes: usize) -> u64 {
+pub(crate) fn allocate(bytes: usize) -> u64 {
     let mut address = 0;
     // SAFETY: as above.
     unsafe { memory::cuMemAlloc_v2(&raw mut address, bytes).unwrap() };
     address
 }
 
-fn query(stream: CUstream) -> Result<(), CUresult> {
+pub(crate) fn query(stream: CUstream) -> Result<(), CUresult> {
     // SAFETY: as above.
     unsafe { stream::cuStreamQuery(stream) }
 }

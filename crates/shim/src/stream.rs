@@ -29,6 +29,8 @@ pub struct Stream {
     priority: c_int,
     /// Attributes as the program set them: number and the 64 bytes of value.
     attributes: Mutex<Vec<(u32, [u64; 8])>>,
+    /// While it captures: which capture, and where in it.
+    pub(crate) capture: Mutex<Option<crate::capture::Place>>,
 }
 
 impl Stream {
@@ -44,6 +46,7 @@ impl Stream {
             flags,
             priority,
             attributes: Mutex::new(Vec::new()),
+            capture: Mutex::new(None),
         })
     }
 
@@ -133,26 +136,26 @@ pub unsafe fn cuStreamDestroy_v2(stream: CUstream) -> Try {
 pub unsafe fn cuStreamSynchronize(stream: CUstream) -> Try {
     let session = client::enter()?;
     let stream = context::stream(session, stream)?;
-    crate::capture::refuse_while_capturing(&stream)?;
+    crate::capture::refuse_while_capturing(session, &stream)?;
     session.drain_lane(stream.lane)
 }
 
 pub unsafe fn cuStreamQuery(stream: CUstream) -> Try {
     let session = client::enter()?;
     let stream = context::stream(session, stream)?;
-    crate::capture::refuse_while_capturing(&stream)?;
+    crate::capture::refuse_while_capturing(session, &stream)?;
     if session.is_idle(stream.lane)? { Ok(()) } else { Err(error::NOT_READY) }
 }
 
 pub unsafe fn cuStreamWaitEvent(stream: CUstream, event: CUevent, flags: c_uint) -> Try {
     let session = client::enter()?;
-    // CU_EVENT_WAIT_EXTERNAL only matters in capture.
+    // CU_EVENT_WAIT_EXTERNAL: in a capture, a node and not an edge.
     if flags & !1 != 0 {
         return Err(error::INVALID_VALUE);
     }
     let stream = context::stream(session, stream)?;
     let event = session.events.get(event.addr() as u64).ok_or(error::INVALID_HANDLE)?;
-    crate::event::hold(session, &stream, &event)
+    crate::event::hold(session, &stream, &event, flags & 1 != 0)
 }
 
 pub unsafe fn cuStreamAddCallback(stream: CUstream, callback: CUstreamCallback, data: *mut c_void, flags: c_uint) -> Try {
@@ -161,7 +164,7 @@ pub unsafe fn cuStreamAddCallback(stream: CUstream, callback: CUstreamCallback, 
     // The callback is told the handle that the program used, also when that is 0.
     let name = stream.addr();
     let stream = context::stream(session, stream)?;
-    crate::capture::refuse_while_capturing(&stream)?;
+    crate::capture::refuse_while_capturing(session, &stream)?;
     session.callbacks.launch(session, stream.lane, Work::Stream { callback, stream: name, data: data.expose_provenance() })
 }
 
@@ -252,10 +255,10 @@ pub unsafe fn cuStreamCopyAttributes(target: CUstream, source: CUstream) -> Try 
     Ok(())
 }
 
-/// Holds a stream back until a point of another is reached.
-pub(crate) fn hold(session: &Session, stream: &Stream, lane: LaneId, seq: u64) -> Try {
-    if lane.index == stream.lane.index || session.is_done(lane, seq) {
+/// Holds a lane back until a point of another is reached.
+pub(crate) fn hold(session: &Session, target: LaneId, lane: LaneId, seq: u64) -> Try {
+    if lane.index == target.index || session.is_done(lane, seq) {
         return Ok(());
     }
-    session.push(stream.lane, &Op::Wait { stream: lane.index, seq }).map(drop)
+    session.push(target, &Op::Wait { stream: lane.index, seq }).map(drop)
 }

@@ -40,7 +40,7 @@ fn write_op(session: &Session, address: CUdeviceptr, value: u64, bytes: u32, fla
 }
 
 fn send(session: &Session, stream: &Stream, op: &Op) -> Try {
-    if crate::capture::op(stream, op)? {
+    if crate::capture::op(session, stream, op)? {
         return Ok(());
     }
     session.push(stream.lane, op).map(drop)
@@ -73,7 +73,16 @@ pub unsafe fn cuStreamWriteValue64_v2(stream: CUstream, address: CUdeviceptr, va
 pub unsafe fn cuStreamBatchMemOp_v2(stream: CUstream, count: c_uint, params: *mut CUstreamBatchMemOpParams, flags: c_uint) -> Try {
     let session = client::enter()?;
     let stream = context::stream(session, stream)?;
-    if flags != 0 || count > 256 {
+    if flags != 0 {
+        return Err(error::INVALID_VALUE);
+    }
+    // Checked as a whole before the first one is sent.
+    plan(session, params, count)?.iter().try_for_each(|op| send(session, &stream, op))
+}
+
+/// The operations of a batch, checked.
+pub(crate) fn plan(session: &Session, params: *mut CUstreamBatchMemOpParams, count: c_uint) -> Try<Vec<Op>> {
+    if count > 256 {
         return Err(error::INVALID_VALUE);
     }
     let mut ops = Vec::with_capacity(count as usize);
@@ -103,6 +112,5 @@ pub unsafe fn cuStreamBatchMemOp_v2(stream: CUstream, count: c_uint, params: *mu
         };
         ops.push(op);
     }
-    // Checked as a whole before the first one is sent.
-    ops.iter().try_for_each(|op| send(session, &stream, op))
+    Ok(ops)
 }

@@ -4,9 +4,9 @@ use super::access::{Near, addresses, aligned, global, near, sort};
 use super::fault::{Checked, try_each};
 use super::interface::{Access, GlobalMemory};
 use super::lanes::{Lanes, NO_SLOT, V64};
-use super::level::{Op1, Op2};
+use super::level::Op2;
 use super::ops::float::Add32;
-use super::ops::half::{AddH, B, H, MinMaxH, PLAIN, Two};
+use super::ops::half::{AddH, B, H, MinMaxH, Two};
 use super::ops::round::RN;
 use crate::lower::code::{AtomicHow, AtomicOp, Space};
 
@@ -35,18 +35,18 @@ fn combine(how: AtomicHow, bytes: u8, old: u64, a: u64, b: u64) -> u64 {
             sum.to_bits().into()
         }
         AtomicHow::AddF64 => (f64::from_bits(old) + f64::from_bits(a)).to_bits(),
-        AtomicHow::AddHalf => <AddH<H, PLAIN> as Op2>::f(H(old as u16), H(a as u16)).0.into(),
-        AtomicHow::AddBrain => <AddH<B, PLAIN> as Op2>::f(B(old as u16), B(a as u16)).0.into(),
-        AtomicHow::MinHalf => <MinMaxH<H, false, false, false> as Op2>::f(H(old as u16), H(a as u16)).0.into(),
-        AtomicHow::MaxHalf => <MinMaxH<H, true, false, false> as Op2>::f(H(old as u16), H(a as u16)).0.into(),
-        AtomicHow::MinBrain => <MinMaxH<B, false, false, false> as Op2>::f(B(old as u16), B(a as u16)).0.into(),
-        AtomicHow::MaxBrain => <MinMaxH<B, true, false, false> as Op2>::f(B(old as u16), B(a as u16)).0.into(),
-        AtomicHow::AddHalfTwo => two::<AddH<H, PLAIN>>(old, a),
-        AtomicHow::AddBrainTwo => two::<AddH<B, PLAIN>>(old, a),
-        AtomicHow::MinHalfTwo => two::<MinMaxH<H, false, false, false>>(old, a),
-        AtomicHow::MaxHalfTwo => two::<MinMaxH<H, true, false, false>>(old, a),
-        AtomicHow::MinBrainTwo => two::<MinMaxH<B, false, false, false>>(old, a),
-        AtomicHow::MaxBrainTwo => two::<MinMaxH<B, true, false, false>>(old, a),
+        AtomicHow::AddHalf => <AddH<H> as Op2>::f(H(old as u16), H(a as u16)).0.into(),
+        AtomicHow::AddBrain => <AddH<B> as Op2>::f(B(old as u16), B(a as u16)).0.into(),
+        AtomicHow::MinHalf => <MinMaxH<H, false> as Op2>::f(H(old as u16), H(a as u16)).0.into(),
+        AtomicHow::MaxHalf => <MinMaxH<H, true> as Op2>::f(H(old as u16), H(a as u16)).0.into(),
+        AtomicHow::MinBrain => <MinMaxH<B, false> as Op2>::f(B(old as u16), B(a as u16)).0.into(),
+        AtomicHow::MaxBrain => <MinMaxH<B, true> as Op2>::f(B(old as u16), B(a as u16)).0.into(),
+        AtomicHow::AddHalfTwo => two::<AddH<H>>(old, a),
+        AtomicHow::AddBrainTwo => two::<AddH<B>>(old, a),
+        AtomicHow::MinHalfTwo => two::<MinMaxH<H, false>>(old, a),
+        AtomicHow::MaxHalfTwo => two::<MinMaxH<H, true>>(old, a),
+        AtomicHow::MinBrainTwo => two::<MinMaxH<B, false>>(old, a),
+        AtomicHow::MaxBrainTwo => two::<MinMaxH<B, true>>(old, a),
     }
 }
 
@@ -57,11 +57,6 @@ where
 {
     <Two<O> as Op2>::f(old as u32, a as u32).into()
 }
-
-const _: fn() = || {
-    fn has<T: Op1>() {}
-    has::<super::ops::half::NegH<H>>();
-};
 
 pub(super) fn atomic<M: GlobalMemory>(lanes: &mut Lanes<'_>, op: &AtomicOp, mask: u32, near: &mut Near<'_>, memory: &mut M) -> Checked<()> {
     let mut at = addresses(lanes, op.base, op.offset);

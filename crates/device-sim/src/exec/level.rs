@@ -5,6 +5,7 @@
 #![allow(unsafe_code)]
 
 use super::lanes::{LANES, Lane, Lanes, NO_SLOT, Slot, V};
+use super::ops::convert::Whole;
 use std::sync::OnceLock;
 
 /// An arithmetic instruction: no memory, no control flow, no faults.
@@ -161,10 +162,6 @@ shapes! {
     test1: Test1 => body_test1;
     /// Predicate result in `d`.
     test2: Test2 => body_test2;
-    /// As written: `d|e = (a ? b) op c`, see [`JOIN_AND`] and its neighbours for `x`.
-    test2_join: Test2 => body_test2_join;
-    /// `set`: 32-bit result of all ones or 1.0f (by `x`), joined with predicate `c` if there is one.
-    set32: Test2 => body_set;
     /// `d = predicate c ? a : b`.
     select: Op0 => body_select;
     /// Carry in: predicate `c` (or none), carry out: predicate `e` (or none).
@@ -180,15 +177,6 @@ pub trait Op0 {
 impl<T: Lane> Op0 for T {
     type T = T;
 }
-
-/// `x` of [`test2_join`]: the low two bits are the operation, 0 = none.
-pub const JOIN_AND: u16 = 1;
-pub const JOIN_OR: u16 = 2;
-pub const JOIN_XOR: u16 = 3;
-/// The predicate `c` is taken negated.
-pub const JOIN_NEGATED: u16 = 4;
-/// `set`: the result is 1.0f instead of all ones.
-pub const SET_FLOAT: u16 = 8;
 
 #[inline(always)]
 fn body1<O: Op1>(lanes: &mut Lanes<'_>, alu: &Alu, mask: u32) {
@@ -271,53 +259,14 @@ fn body_test1<O: Test1>(lanes: &mut Lanes<'_>, alu: &Alu, mask: u32) {
 }
 
 #[inline(always)]
-fn compare<O: Test2>(lanes: &Lanes<'_>, alu: &Alu) -> u32 {
+fn body_test2<O: Test2>(lanes: &mut Lanes<'_>, alu: &Alu, mask: u32) {
     let a = O::A::read(lanes, alu.a);
     let b = O::A::read(lanes, alu.b);
     let mut bits = [0; LANES];
     for lane in 0..LANES {
         bits[lane] = u8::from(O::f(O::A::from_raw(a.0[lane]), O::A::from_raw(b.0[lane])));
     }
-    pack(bits)
-}
-
-#[inline(always)]
-fn body_test2<O: Test2>(lanes: &mut Lanes<'_>, alu: &Alu, mask: u32) {
-    let result = compare::<O>(lanes, alu);
-    lanes.set_predicate(alu.d, result, mask);
-}
-
-#[inline(always)]
-fn join(lanes: &Lanes<'_>, alu: &Alu, result: u32) -> (u32, u32) {
-    if alu.x & 3 == 0 {
-        return (result, !result);
-    }
-    let other = lanes.predicate(alu.c) ^ if alu.x & JOIN_NEGATED != 0 { u32::MAX } else { 0 };
-    match alu.x & 3 {
-        JOIN_AND => (result & other, !result & other),
-        JOIN_OR => (result | other, !result | other),
-        _ => (result ^ other, !result ^ other),
-    }
-}
-
-#[inline(always)]
-fn body_test2_join<O: Test2>(lanes: &mut Lanes<'_>, alu: &Alu, mask: u32) {
-    let result = compare::<O>(lanes, alu);
-    let (first, second) = join(lanes, alu, result);
-    lanes.set_predicate(alu.d, first, mask);
-    lanes.set_predicate(alu.e, second, mask);
-}
-
-#[inline(always)]
-fn body_set<O: Test2>(lanes: &mut Lanes<'_>, alu: &Alu, mask: u32) {
-    let result = compare::<O>(lanes, alu);
-    let (first, _) = join(lanes, alu, result);
-    let yes = if alu.x & SET_FLOAT != 0 { 1f32.to_bits() } else { u32::MAX };
-    let mut out = V([0u32; LANES]);
-    for lane in 0..LANES {
-        out.0[lane] = if first >> lane & 1 != 0 { yes } else { 0 };
-    }
-    lanes.set32(alu.d, &out, mask);
+    lanes.set_predicate(alu.d, pack(bits), mask);
 }
 
 #[inline(always)]
@@ -366,6 +315,53 @@ fn body_mul_carry<O: MulCarry>(lanes: &mut Lanes<'_>, alu: &Alu, mask: u32) {
     if alu.x & 2 != 0 {
         lanes.set_predicate(alu.e, pack(bits), mask);
     }
+}
+
+/// Rare operations have one version: three sources and the immediate.
+#[must_use]
+pub fn rare3x<O: Op3x>() -> Function {
+    Function(body3x::<O>)
+}
+
+/// A conversion described by `x`; whether source and result are in 64-bit slots.
+#[must_use]
+pub fn convert(from_wide: bool, to_wide: bool) -> Function {
+    let raw: Raw = match (from_wide, to_wide) {
+        (false, false) => convert_body::<u32, u32> as Raw,
+        (false, true) => convert_body::<u32, u64> as Raw,
+        (true, false) => convert_body::<u64, u32> as Raw,
+        (true, true) => convert_body::<u64, u64> as Raw,
+    };
+    Function(raw)
+}
+
+fn convert_body<A: Whole, R: Whole>(lanes: &mut Lanes<'_>, alu: &Alu, mask: u32) {
+    let a = A::read(lanes, alu.a);
+    let mut out = V([R::ZERO; LANES]);
+    for lane in 0..LANES {
+        if mask >> lane & 1 != 0 {
+            out.0[lane] = R::cut(super::ops::convert::any(A::from_raw(a.0[lane]).extended() as u64, alu.x) as i64).raw();
+        }
+    }
+    R::write(lanes, alu.d, &out, mask);
+}
+
+/// A comparison of halves; `x` as `ops::half::test` says, plus 32 for bfloat16.
+#[must_use]
+pub fn compare_half() -> Function {
+    Function(compare_half_body)
+}
+
+fn compare_half_body(lanes: &mut Lanes<'_>, alu: &Alu, mask: u32) {
+    use super::ops::half::{B, H, test};
+    let (a, b) = (lanes.get32(alu.a), lanes.get32(alu.b));
+    let mut result = 0;
+    for lane in 0..LANES {
+        let (a, b) = (a.0[lane], b.0[lane]);
+        let holds = if alu.x & 32 != 0 { test::<B>(a, b, alu.x) } else { test::<H>(a, b, alu.x) };
+        result |= u32::from(holds) << lane;
+    }
+    lanes.set_predicate(alu.d, result, mask);
 }
 
 /// `lop3`: common tables as one operation, others by the truth table in `x`.

@@ -23,6 +23,19 @@ macro_rules! by_integer {
 }
 pub(super) use by_integer;
 
+/// The same where the sign makes no difference.
+macro_rules! by_width {
+    ($ty:expr, $t:ident => $make:expr) => {
+        match $ty {
+            T::U16 | T::B16 | T::S16 => { type $t = u16; $make }
+            T::U32 | T::B32 | T::S32 => { type $t = u32; $make }
+            T::U64 | T::B64 | T::S64 => { type $t = u64; $make }
+            _ => return Err(Trouble::Refused),
+        }
+    };
+}
+pub(super) use by_width;
+
 pub(super) fn lower(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
     let ty = first_type(i)?;
     if ty == T::Pred {
@@ -35,27 +48,27 @@ pub(super) fn lower(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
         O::Mad | O::Madc if i.has(Word::Cc) || i.opcode == O::Madc => return mad_carry(lowerer, i, ty),
         O::Add if i.has(Word::Sat) => level::op2::<integer::AddSat>(),
         O::Sub if i.has(Word::Sat) => level::op2::<integer::SubSat>(),
-        O::Add => by_integer!(ty, I => level::op2::<integer::Add<I>>()),
-        O::Sub => by_integer!(ty, I => level::op2::<integer::Sub<I>>()),
+        O::Add => by_width!(ty, I => level::op2::<integer::Add<I>>()),
+        O::Sub => by_width!(ty, I => level::op2::<integer::Sub<I>>()),
         O::Mul if i.has(Word::Wide) => return wide(lowerer, i, ty),
         O::Mad if i.has(Word::Wide) => return wide(lowerer, i, ty),
         O::Mul if i.has(Word::Hi) => by_integer!(ty, I => level::op2::<integer::MulHi<I>>()),
-        O::Mul => by_integer!(ty, I => level::op2::<integer::Mul<I>>()),
+        O::Mul => by_width!(ty, I => level::op2::<integer::Mul<I>>()),
         O::Mad if i.has(Word::Hi) && i.has(Word::Sat) => level::op3::<integer::MadHiSat>(),
         O::Mad if i.has(Word::Hi) => by_integer!(ty, I => level::op3::<integer::MadHi<I>>()),
-        O::Mad => by_integer!(ty, I => level::op3::<integer::Mad<I>>()),
+        O::Mad => by_width!(ty, I => level::op3::<integer::Mad<I>>()),
         O::Div => by_integer!(ty, I => level::op2::<integer::Div<I>>()),
         O::Rem => by_integer!(ty, I => level::op2::<integer::Rem<I>>()),
         O::Min | O::Max => return min_max(lowerer, i, ty),
         O::Abs => by_integer!(ty, I => level::op1::<integer::Abs<I>>()),
-        O::Neg => by_integer!(ty, I => level::op1::<integer::Neg<I>>()),
+        O::Neg => by_width!(ty, I => level::op1::<integer::Neg<I>>()),
         O::Sad => by_integer!(ty, I => level::op3::<integer::Sad<I>>()),
         O::Mul24 | O::Mad24 => mul24(i, ty)?,
         O::Dp4a | O::Dp2a => return dot(lowerer, i),
-        O::And => by_integer!(ty, I => level::op2::<integer::And<I>>()),
-        O::Or => by_integer!(ty, I => level::op2::<integer::Or<I>>()),
-        O::Xor => by_integer!(ty, I => level::op2::<integer::Xor<I>>()),
-        O::Not => by_integer!(ty, I => level::op1::<integer::Not<I>>()),
+        O::And => by_width!(ty, I => level::op2::<integer::And<I>>()),
+        O::Or => by_width!(ty, I => level::op2::<integer::Or<I>>()),
+        O::Xor => by_width!(ty, I => level::op2::<integer::Xor<I>>()),
+        O::Not => by_width!(ty, I => level::op1::<integer::Not<I>>()),
         O::Cnot => match ty.bits() {
             16 => level::op1::<bits::Cnot16>(),
             32 => level::op1::<bits::Cnot32>(),
@@ -280,7 +293,7 @@ fn dot(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
 
 fn shift(lowerer: &mut Lowerer<'_>, i: &Instruction, ty: T) -> Lowered {
     let [d, a, n] = exactly::<3>(i)?;
-    let f = if i.opcode == O::Shl { by_integer!(ty, I => level::op2::<integer::Shl<I>>()) } else { by_integer!(ty, I => level::op2::<integer::Shr<I>>()) };
+    let f = if i.opcode == O::Shl { by_width!(ty, I => level::op2::<integer::Shl<I>>()) } else { by_integer!(ty, I => level::op2::<integer::Shr<I>>()) };
     let alu = Alu { a: lowerer.source(a, ty)?, b: lowerer.source32(n, T::U32)?, d: lowerer.target(d, ty)?, ..Alu::new(f) };
     lowerer.alu(alu);
     Ok(())

@@ -3,44 +3,100 @@
 use super::arithmetic;
 use super::body::{Lowered, Lowerer, Trouble, exactly, first_type, wrong};
 use super::code::Op;
-use super::floating::{mode, modes};
+use super::floating::mode;
 use super::registers::Class;
 use crate::exec::interface::{LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW};
 use crate::exec::lanes::Slot;
 use crate::exec::level::{self, Alu, Function};
-use crate::exec::ops::convert::{Clamp, Cut, FromInt, Integral, PackTwo, Relu, Resize, ToInt};
+use crate::exec::ops::convert::{Cut, FromInt, Integral, Kind, PackTwo, Resize, Spec, ToInt};
 use crate::exec::ops::half::{B, H};
 use crate::exec::ops::round::{RM, RN, RNA, RP, RZ};
-use crate::exec::ops::{bits, float, integer};
+use crate::exec::ops::{bits, integer};
 use cumux_ptx::ast::{Instruction, Opcode as O, Operand, Rounding, ScalarType as T, StateSpace, SymbolRef, Word};
 
-/// `$make` for the Rust type of an integer type, 8-bit ones included.
-macro_rules! by_whole {
-    ($ty:expr, $t:ident => $make:expr) => {
-        match $ty {
-            T::U8 | T::B8 => { type $t = u8; $make }
-            T::S8 => { type $t = i8; $make }
-            T::U16 | T::B16 => { type $t = u16; $make }
-            T::S16 => { type $t = i16; $make }
-            T::U32 | T::B32 => { type $t = u32; $make }
-            T::S32 => { type $t = i32; $make }
-            T::U64 | T::B64 => { type $t = u64; $make }
-            T::S64 => { type $t = i64; $make }
-            _ => return Err(Trouble::Refused),
-        }
-    };
+fn kind(ty: T) -> Lowered<Kind> {
+    Ok(match ty {
+        T::U8 | T::B8 => Kind::U8,
+        T::S8 => Kind::S8,
+        T::U16 | T::B16 => Kind::U16,
+        T::S16 => Kind::S16,
+        T::U32 | T::B32 => Kind::U32,
+        T::S32 => Kind::S32,
+        T::U64 | T::B64 => Kind::U64,
+        T::S64 => Kind::S64,
+        T::F16 => Kind::Half,
+        T::Bf16 => Kind::Brain,
+        T::F32 => Kind::Single,
+        T::F64 => Kind::Double,
+        _ => return Err(Trouble::Refused),
+    })
 }
 
-macro_rules! by_real {
-    ($ty:expr, $t:ident => $make:expr) => {
-        match $ty {
-            T::F16 => { type $t = H; $make }
-            T::Bf16 => { type $t = B; $make }
-            T::F32 => { type $t = f32; $make }
-            T::F64 => { type $t = f64; $make }
-            _ => return Err(Trouble::Refused),
-        }
-    };
+/// Cut or extend by the sign of the source; signed destinations have the bits of unsigned ones.
+fn cut(from: Kind, to: Kind) -> Function {
+    macro_rules! to {
+        ($s:ty) => {
+            match to {
+                Kind::U8 | Kind::S8 => level::op1::<Cut<$s, u8>>(),
+                Kind::U16 | Kind::S16 => level::op1::<Cut<$s, u16>>(),
+                Kind::U32 | Kind::S32 => level::op1::<Cut<$s, u32>>(),
+                _ => level::op1::<Cut<$s, u64>>(),
+            }
+        };
+    }
+    match from {
+        Kind::U8 => to!(u8),
+        Kind::S8 => to!(i8),
+        Kind::U16 => to!(u16),
+        Kind::S16 => to!(i16),
+        Kind::U32 => to!(u32),
+        Kind::S32 => to!(i32),
+        _ => to!(u64),
+    }
+}
+
+/// Conversions that ordinary programs are full of have code of their own.
+fn common(spec: Spec) -> Option<Function> {
+    use Kind as K;
+    let whole = |kind: K| matches!(kind, K::U8 | K::S8 | K::U16 | K::S16 | K::U32 | K::S32 | K::U64 | K::S64);
+    if spec.ftz || spec.sat || spec.relu {
+        return None;
+    }
+    if whole(spec.from) && whole(spec.to) {
+        return Some(cut(spec.from, spec.to));
+    }
+    Some(match (spec.from, spec.to, spec.mode) {
+        (K::Single, K::S32, RZ) => level::op1::<ToInt<f32, i32, RZ, false>>(),
+        (K::Single, K::U32, RZ) => level::op1::<ToInt<f32, u32, RZ, false>>(),
+        (K::Single, K::S32, RN) => level::op1::<ToInt<f32, i32, RN, false>>(),
+        (K::Single, K::S64, RZ) => level::op1::<ToInt<f32, i64, RZ, false>>(),
+        (K::Double, K::S32, RZ) => level::op1::<ToInt<f64, i32, RZ, false>>(),
+        (K::Double, K::U32, RZ) => level::op1::<ToInt<f64, u32, RZ, false>>(),
+        (K::Double, K::S64, RZ) => level::op1::<ToInt<f64, i64, RZ, false>>(),
+        (K::S32, K::Single, RN) => level::op1::<FromInt<i32, f32, RN, false>>(),
+        (K::U32, K::Single, RN) => level::op1::<FromInt<u32, f32, RN, false>>(),
+        (K::S64, K::Single, RN) => level::op1::<FromInt<i64, f32, RN, false>>(),
+        (K::U64, K::Single, RN) => level::op1::<FromInt<u64, f32, RN, false>>(),
+        (K::S32, K::Double, RN) => level::op1::<FromInt<i32, f64, RN, false>>(),
+        (K::U32, K::Double, RN) => level::op1::<FromInt<u32, f64, RN, false>>(),
+        (K::S64, K::Double, RN) => level::op1::<FromInt<i64, f64, RN, false>>(),
+        (K::U64, K::Double, RN) => level::op1::<FromInt<u64, f64, RN, false>>(),
+        (K::Single, K::Single, RN) if spec.integral => level::op1::<Integral<f32, RN, false, false>>(),
+        (K::Single, K::Single, RZ) if spec.integral => level::op1::<Integral<f32, RZ, false, false>>(),
+        (K::Single, K::Single, RM) if spec.integral => level::op1::<Integral<f32, RM, false, false>>(),
+        (K::Single, K::Single, RP) if spec.integral => level::op1::<Integral<f32, RP, false, false>>(),
+        (K::Double, K::Double, RN) if spec.integral => level::op1::<Integral<f64, RN, false, false>>(),
+        (K::Double, K::Double, RZ) if spec.integral => level::op1::<Integral<f64, RZ, false, false>>(),
+        (K::Double, K::Double, RM) if spec.integral => level::op1::<Integral<f64, RM, false, false>>(),
+        (K::Double, K::Double, RP) if spec.integral => level::op1::<Integral<f64, RP, false, false>>(),
+        (K::Single, K::Double, _) => level::op1::<Resize<f32, f64, RN, false, false>>(),
+        (K::Double, K::Single, RN) => level::op1::<Resize<f64, f32, RN, false, false>>(),
+        (K::Half, K::Single, _) => level::op1::<Resize<H, f32, RN, false, false>>(),
+        (K::Brain, K::Single, _) => level::op1::<Resize<B, f32, RN, false, false>>(),
+        (K::Single, K::Half, RN) => level::op1::<Resize<f32, H, RN, false, false>>(),
+        (K::Single, K::Brain, RN) => level::op1::<Resize<f32, B, RN, false, false>>(),
+        _ => return None,
+    })
 }
 
 pub(super) fn lower(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
@@ -52,7 +108,7 @@ pub(super) fn lower(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
         return pack(lowerer, i, to);
     }
     let [d, a] = exactly::<2>(i)?;
-    let f = conversion(i, to, from)?;
+    let (f, x) = conversion(i, to, from)?;
     let source = lowerer.source(a, from)?;
     let target = match d {
         Operand::Reg(register) => Some(lowerer.class_of(*register)),
@@ -69,73 +125,48 @@ pub(super) fn lower(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
         _ => (false, false),
     };
     if !extends {
-        let alu = Alu { a: source, d: lowerer.target(d, to)?, ..Alu::new(f) };
+        let alu = Alu { a: source, x, d: lowerer.target(d, to)?, ..Alu::new(f) };
         lowerer.alu(alu);
         return Ok(());
     }
     let temporary = lowerer.temporary32();
-    lowerer.emit_always(Op::Alu(Alu { a: source, d: temporary, ..Alu::new(f) }));
+    lowerer.emit_always(Op::Alu(Alu { a: source, x, d: temporary, ..Alu::new(f) }));
     let (f, d) = if into_wide {
-        (by_whole!(if to.is_float() { T::U32 } else { to }, S => level::op1::<Cut<S, u64>>()), lowerer.target64(d)?)
+        (cut(kind(if to.is_float() { T::U32 } else { to })?, Kind::U64), lowerer.target64(d)?)
     } else {
         let Operand::Reg(register) = d else { return wrong("a register is expected here") };
         let width = lowerer.tree.register(*register).ty.bits();
-        let f = if width == 16 { level::op1::<Cut<i8, i16>>() } else { by_whole!(to, S => level::op1::<Cut<S, i32>>()) };
+        let f = cut(kind(to)?, if width == 16 { Kind::U16 } else { Kind::U32 });
         (f, lowerer.target32(d)?)
     };
     lowerer.alu(Alu { a: temporary, d, ..Alu::new(f) });
     Ok(())
 }
 
-fn conversion(i: &Instruction, to: T, from: T) -> Lowered<Function> {
-    let (ftz, sat) = (i.has(Word::Ftz), i.has(Word::Sat));
+/// The function and its immediate.
+fn conversion(i: &Instruction, to: T, from: T) -> Lowered<(Function, u16)> {
     if i.has(Word::Satfinite) || i.has(Word::Scaled) {
         return Err(Trouble::Refused);
     }
-    Ok(match (to.is_float(), from.is_float()) {
-        (false, false) if sat => by_whole!(from, S => by_whole!(to, D => level::op1::<Clamp<S, D>>())),
-        (false, false) => by_whole!(from, S => by_whole!(to, D => level::op1::<Cut<S, D>>())),
-        (false, true) => {
-            let mode = mode(i)?;
-            modes!(mode, ftz, M F => by_real!(from, S => by_whole!(to, D => level::op1::<ToInt<S, D, M, F>>())))
-        }
-        (true, false) => {
-            let mode = mode(i)?;
-            modes!(@mode mode, M => modes!(@flag sat, F => by_whole!(from, S => by_real!(to, D => level::op1::<FromInt<S, D, M, F>>()))))
-        }
-        (true, true) if to == T::Tf32 => return Err(Trouble::Refused),
-        (true, true) if i.has(Word::Relu) => {
-            let mode = mode(i)?;
-            modes!(@mode mode, M => by_real!(from, S => by_real!(to, D => level::op1::<Relu<S, D, M>>())))
-        }
-        (true, true) if to == from && i.rounding() == Some(Rounding::Rna) => by_real!(to, D => level::op1::<Integral<D, RNA, false, false>>()),
-        (true, true) if to == from && is_integral(i) => {
-            let mode = mode(i)?;
-            modes!(mode, ftz, sat, M F S => by_real!(to, D => level::op1::<Integral<D, M, F, S>>()))
-        }
-        (true, true) => {
-            let mode = mode(i)?;
-            modes!(mode, ftz, sat, M F S => by_real!(from, A => by_real!(to, D => level::op1::<Resize<A, D, M, F, S>>())))
-        }
+    let mode = if i.rounding() == Some(Rounding::Rna) { RNA } else { mode(i)? };
+    let integral = to == from && matches!(i.rounding(), Some(Rounding::Rni | Rounding::Rzi | Rounding::Rmi | Rounding::Rpi));
+    let spec = Spec { from: kind(from)?, to: kind(to)?, mode, ftz: i.has(Word::Ftz), sat: i.has(Word::Sat), relu: i.has(Word::Relu), integral };
+    Ok(match common(spec) {
+        Some(f) => (f, 0),
+        None => (level::convert(from.bits() > 32, to.bits() > 32), spec.encode()),
     })
 }
 
-fn is_integral(i: &Instruction) -> bool {
-    matches!(i.rounding(), Some(Rounding::Rni | Rounding::Rzi | Rounding::Rmi | Rounding::Rpi))
-}
-
 fn pack(lowerer: &mut Lowerer<'_>, i: &Instruction, to: T) -> Lowered {
-    if i.has(Word::Satfinite) || i.operands.len() != 3 {
+    let [d, a, b] = exactly::<3>(i)?;
+    if i.has(Word::Satfinite) {
         return Err(Trouble::Refused);
     }
-    let mode = mode(i)?;
-    let f = match (to, i.has(Word::Relu)) {
-        (T::F16x2, false) => modes!(@mode mode, M => level::op2::<PackTwo<H, M, false>>()),
-        (T::F16x2, true) => modes!(@mode mode, M => level::op2::<PackTwo<H, M, true>>()),
-        (_, false) => modes!(@mode mode, M => level::op2::<PackTwo<B, M, false>>()),
-        (_, true) => modes!(@mode mode, M => level::op2::<PackTwo<B, M, true>>()),
-    };
-    lowerer.same(f, &i.operands, T::F32)
+    let x = u16::from(to == T::Bf16x2) | u16::from(i.has(Word::Relu)) << 1 | u16::from(mode(i)?) << 4;
+    let (a, b) = (lowerer.source32(a, T::F32)?, lowerer.source32(b, T::F32)?);
+    let d = lowerer.target32(d)?;
+    lowerer.alu(Alu { d, a, b, c: a, x, ..Alu::new(level::rare3x::<PackTwo>()) });
+    Ok(())
 }
 
 fn cvta(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
@@ -296,5 +327,3 @@ fn unpack(lowerer: &mut Lowerer<'_>, parts: &[Operand], a: &Operand, ty: T) -> L
     }
     Ok(())
 }
-
-const _: u32 = float::NAN32;

@@ -1,20 +1,15 @@
 //! Floating-point arithmetic of all widths.
 
 use super::body::{Lowered, Lowerer, Trouble, exactly, first_type, wrong};
+use crate::exec::lanes::NO_SLOT;
 use crate::exec::level::{self, Alu, Function};
 use crate::exec::ops::float::{self, *};
-use crate::exec::ops::half::{AbsH, AddH, B, Ex2H, FTZ, FmaH, H, MinMaxH, MulH, NegH, PLAIN, RELU, SAT, SubH, TanhH, Two};
+use crate::exec::ops::half::{AddH, B, FmaH, H, MulH, SubH, Two};
 use crate::exec::ops::round::{RM, RN, RP, RZ};
 use cumux_ptx::ast::{Instruction, Opcode as O, Rounding, ScalarType as T, Word};
 
-/// `$make` with the rounding mode, flush and saturate of an instruction as constants.
+/// `$make` with the rounding mode or a flag of an instruction as a constant.
 macro_rules! modes {
-    ($mode:expr, $ftz:expr, $sat:expr, $m:ident $f:ident $s:ident => $make:expr) => {
-        modes!(@mode $mode, $m => modes!(@flag $ftz, $f => modes!(@flag $sat, $s => $make)))
-    };
-    ($mode:expr, $ftz:expr, $m:ident $f:ident => $make:expr) => {
-        modes!(@mode $mode, $m => modes!(@flag $ftz, $f => $make))
-    };
     (@mode $mode:expr, $m:ident => $make:expr) => {
         match $mode {
             RZ => { const $m: u8 = RZ; $make }
@@ -27,7 +22,6 @@ macro_rules! modes {
         if $flag { const $f: bool = true; $make } else { const $f: bool = false; $make }
     };
 }
-pub(super) use modes;
 
 pub(super) fn mode(i: &Instruction) -> Lowered<u8> {
     Ok(match i.rounding() {
@@ -45,11 +39,11 @@ pub(super) fn lower(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
     if i.types().nth(1).is_some() {
         return Err(Trouble::Refused);
     }
-    let f = match ty {
+    let (f, x) = match ty {
         T::F32 => single(i)?,
-        T::F64 => double(i)?,
+        T::F64 => (double(i)?, 0),
         T::F16 | T::Bf16 | T::F16x2 | T::Bf16x2 => half(i, ty)?,
-        T::B32 if i.opcode == O::Copysign => level::op2::<CopySign32>(),
+        T::B32 if i.opcode == O::Copysign => (level::op2::<CopySign32>(), 0),
         T::F32x2 => return Err(Trouble::Refused),
         _ => return wrong(format!("{} is not for this type", i.mnemonic())),
     };
@@ -60,20 +54,24 @@ pub(super) fn lower(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
         return Ok(());
     }
     if i.operands.len() != arity(i.opcode) {
+        // min and max of three are of later architectures.
         return if matches!(i.opcode, O::Min | O::Max) { Err(Trouble::Refused) } else { wrong("wrong number of operands") };
     }
-    if i.opcode == O::Rcp && ty != T::F64 || i.opcode == O::Rcp {
-        // 1 / a.
-        let [d, a] = exactly::<2>(i)?;
-        if ty == T::F64 && i.has(Word::Approx) {
-            return lowerer.same(f, &i.operands, ty);
-        }
-        let one = if ty == T::F64 { lowerer.constant64(1f64.to_bits()) } else { lowerer.constant32(1f32.to_bits()) };
-        let alu = Alu { a: one, b: lowerer.source(a, ty)?, d: lowerer.target(d, ty)?, ..Alu::new(f) };
-        lowerer.alu(alu);
-        return Ok(());
+    let mut sources = Vec::new();
+    for operand in &i.operands[1..] {
+        sources.push(lowerer.source(operand, ty)?);
     }
-    lowerer.same(f, &i.operands, ty)
+    if i.opcode == O::Rcp && !(ty == T::F64 && i.has(Word::Approx)) {
+        // 1 / a.
+        let one = if ty == T::F64 { lowerer.constant64(1f64.to_bits()) } else { lowerer.constant32(1f32.to_bits()) };
+        sources.insert(0, one);
+    }
+    // Operations chosen at run time read three sources whatever they are.
+    let at = |n: usize| sources.get(n).or(sources.first()).copied().unwrap_or(NO_SLOT);
+    let (a, b, c) = (at(0), at(1), at(2));
+    let d = lowerer.target(&i.operands[0], ty)?;
+    lowerer.alu(Alu { d, a, b, c, x, ..Alu::new(f) });
+    Ok(())
 }
 
 fn arity(opcode: O) -> usize {
@@ -84,18 +82,39 @@ fn arity(opcode: O) -> usize {
     }
 }
 
-fn single(i: &Instruction) -> Lowered<Function> {
+/// `$make` for the flush and saturate flags, rounding to nearest.
+macro_rules! flags {
+    ($ftz:expr, $sat:expr, $f:ident $s:ident => $make:expr) => {
+        modes!(@flag $ftz, $f => modes!(@flag $sat, $s => $make))
+    };
+}
+
+/// The function and its immediate.
+fn single(i: &Instruction) -> Lowered<(Function, u16)> {
     let mode = mode(i)?;
-    let (ftz, sat) = (i.has(Word::Ftz), i.has(Word::Sat));
-    Ok(match i.opcode {
-        O::Add => modes!(mode, ftz, sat, M F S => level::op2::<Add32<M, F, S>>()),
-        O::Sub => modes!(mode, ftz, sat, M F S => level::op2::<Sub32<M, F, S>>()),
-        O::Mul => modes!(mode, ftz, sat, M F S => level::op2::<Mul32<M, F, S>>()),
-        O::Fma | O::Mad if level::fast() => modes!(mode, ftz, sat, M F S => level::op3::<Fma32<M, F, S, true>>()),
-        O::Fma | O::Mad => modes!(mode, ftz, sat, M F S => level::op3::<Fma32<M, F, S, false>>()),
+    let (ftz, sat, nan, xorsign) = (i.has(Word::Ftz), i.has(Word::Sat), i.has(Word::Nan), i.has(Word::Xorsign));
+    let any = |operation: u16| {
+        let flags = [(ftz, float::FTZ), (sat, float::SAT), (nan, float::NAN), (xorsign, float::XORSIGN)];
+        let flags = flags.iter().filter(|(on, _)| *on).fold(0, |all, (_, bit)| all | bit);
+        Ok((level::rare3x::<Any32>(), operation | u16::from(mode) << float::MODE | flags))
+    };
+    let nearest = mode == RN;
+    let f = match i.opcode {
+        O::Add if nearest => flags!(ftz, sat, F S => level::op2::<Add32<RN, F, S>>()),
+        O::Sub if nearest => flags!(ftz, sat, F S => level::op2::<Sub32<RN, F, S>>()),
+        O::Mul if nearest => flags!(ftz, sat, F S => level::op2::<Mul32<RN, F, S>>()),
+        O::Fma | O::Mad if nearest && level::fast() => flags!(ftz, sat, F S => level::op3::<Fma32<RN, F, S, true>>()),
+        // The fast exponential rounds down once.
+        O::Fma | O::Mad if mode == RM && !sat => modes!(@flag ftz, F => level::op3::<Fma32<RM, F, false, false>>()),
+        O::Add => return any(float::ADD),
+        O::Sub => return any(float::SUB),
+        O::Mul => return any(float::MUL),
+        O::Fma | O::Mad => return any(float::FMA),
         // Approximate divisions are done exactly.
-        O::Div | O::Rcp => modes!(mode, ftz, M F => level::op2::<Div32<M, F>>()),
-        O::Sqrt => modes!(mode, ftz, M F => level::op1::<Sqrt32<M, F>>()),
+        O::Div | O::Rcp if nearest => modes!(@flag ftz, F => level::op2::<Div32<RN, F>>()),
+        O::Div | O::Rcp => return any(float::DIV),
+        O::Sqrt if nearest => modes!(@flag ftz, F => level::op1::<Sqrt32<RN, F>>()),
+        O::Sqrt => return any(float::SQRT),
         O::Rsqrt => modes!(@flag ftz, F => level::op1::<Rsqrt<F>>()),
         O::Sin => modes!(@flag ftz, F => level::op1::<Sin<F>>()),
         O::Cos => modes!(@flag ftz, F => level::op1::<Cos<F>>()),
@@ -105,11 +124,10 @@ fn single(i: &Instruction) -> Lowered<Function> {
         O::Abs => modes!(@flag ftz, F => level::op1::<Abs32<F>>()),
         O::Neg => modes!(@flag ftz, F => level::op1::<Neg32<F>>()),
         O::Copysign => level::op2::<CopySign32>(),
-        O::Min | O::Max => {
-            let (nan, xorsign) = (i.has(Word::Nan), i.has(Word::Xorsign));
-            modes!(@flag i.opcode == O::Max, X => modes!(@flag ftz, F => modes!(@flag nan, N => modes!(@flag xorsign, S =>
-                level::op2::<MinMax32<X, F, N, S>>()))))
-        }
+        O::Min if nan || xorsign => return any(float::MIN),
+        O::Max if nan || xorsign => return any(float::MAX),
+        O::Min => modes!(@flag ftz, F => level::op2::<MinMax32<false, F>>()),
+        O::Max => modes!(@flag ftz, F => level::op2::<MinMax32<true, F>>()),
         O::Testp => match class(i)? {
             Word::Finite => level::test1::<Finite32>(),
             Word::Infinite => level::test1::<Infinite32>(),
@@ -119,7 +137,8 @@ fn single(i: &Instruction) -> Lowered<Function> {
             _ => level::test1::<Subnormal32>(),
         },
         _ => return Err(Trouble::Refused),
-    })
+    };
+    Ok((f, 0))
 }
 
 fn class(i: &Instruction) -> Lowered<Word> {
@@ -161,48 +180,54 @@ fn double(i: &Instruction) -> Lowered<Function> {
 
 /// One or two halves of either format.
 macro_rules! one_or_two {
-    ($ty:expr, $op:ident, $t:ident => $make:ty) => {
+    ($ty:expr, $op:ident, $name:ident) => {
         match $ty {
-            T::F16 => { type $t = H; level::$op::<$make>() }
-            T::Bf16 => { type $t = B; level::$op::<$make>() }
-            T::F16x2 => { type $t = H; level::$op::<Two<$make>>() }
-            _ => { type $t = B; level::$op::<Two<$make>>() }
+            T::F16 => level::$op::<$name<H>>(),
+            T::Bf16 => level::$op::<$name<B>>(),
+            T::F16x2 => level::$op::<Two<$name<H>>>(),
+            _ => level::$op::<Two<$name<B>>>(),
         }
     };
 }
 
-fn half(i: &Instruction, ty: T) -> Lowered<Function> {
+fn half(i: &Instruction, ty: T) -> Lowered<(Function, u16)> {
+    use crate::exec::ops::half as h;
     if mode(i)? != RN {
         return Err(Trouble::Refused);
     }
-    let how = (if i.has(Word::Sat) { SAT } else { PLAIN }) | (if i.has(Word::Relu) { RELU } else { 0 }) | (if i.has(Word::Ftz) { FTZ } else { 0 });
-    macro_rules! by_how {
-        ($op:ident, $name:ident) => {
-            match how {
-                PLAIN => one_or_two!(ty, $op, S => $name<S, PLAIN>),
-                SAT => one_or_two!(ty, $op, S => $name<S, SAT>),
-                RELU => one_or_two!(ty, $op, S => $name<S, RELU>),
-                FTZ => one_or_two!(ty, $op, S => $name<S, FTZ>),
-                5 => one_or_two!(ty, $op, S => $name<S, 5>),
-                _ => one_or_two!(ty, $op, S => $name<S, 6>),
-            }
-        };
+    let extreme = matches!(i.opcode, O::Min | O::Max);
+    let bit = |word: Word, value: u16| if i.has(word) { value } else { 0 };
+    let how = if extreme {
+        bit(Word::Nan, 1) | bit(Word::Xorsign, 2)
+    } else {
+        bit(Word::Sat, h::SAT.into()) | bit(Word::Relu, h::RELU.into()) | bit(Word::Ftz, h::FTZ.into())
+    };
+    if extreme && i.has(Word::Relu) {
+        return Err(Trouble::Refused);
     }
-    Ok(match i.opcode {
-        O::Add => by_how!(op2, AddH),
-        O::Sub => by_how!(op2, SubH),
-        O::Mul => by_how!(op2, MulH),
-        O::Fma | O::Mad => by_how!(op3, FmaH),
-        O::Neg => one_or_two!(ty, op1, S => NegH<S>),
-        O::Abs => one_or_two!(ty, op1, S => AbsH<S>),
-        O::Ex2 => one_or_two!(ty, op1, S => Ex2H<S>),
-        O::Tanh => one_or_two!(ty, op1, S => TanhH<S>),
-        O::Min | O::Max => {
-            let (max, nan, xorsign) = (i.opcode == O::Max, i.has(Word::Nan), i.has(Word::Xorsign));
-            modes!(@flag max, X => modes!(@flag nan, N => modes!(@flag xorsign, G => one_or_two!(ty, op2, S => MinMaxH<S, X, N, G>))))
+    let f = match i.opcode {
+        O::Add if how == 0 => one_or_two!(ty, op2, AddH),
+        O::Sub if how == 0 => one_or_two!(ty, op2, SubH),
+        O::Mul if how == 0 => one_or_two!(ty, op2, MulH),
+        O::Fma | O::Mad if how == 0 => one_or_two!(ty, op3, FmaH),
+        opcode => {
+            let operation = match opcode {
+                O::Add => h::ADD,
+                O::Sub => h::SUB,
+                O::Mul => h::MUL,
+                O::Fma | O::Mad => h::FMA,
+                O::Min => h::MIN,
+                O::Max => h::MAX,
+                O::Neg => h::NEG,
+                O::Abs => h::ABS,
+                O::Ex2 => h::EX2,
+                O::Tanh => h::TANH,
+                _ => return Err(Trouble::Refused),
+            };
+            let two = if matches!(ty, T::F16x2 | T::Bf16x2) { h::TWO } else { 0 };
+            let f = if matches!(ty, T::F16 | T::F16x2) { level::rare3x::<h::Any<H>>() } else { level::rare3x::<h::Any<B>>() };
+            return Ok((f, operation | how << h::HOW | two));
         }
-        _ => return Err(Trouble::Refused),
-    })
+    };
+    Ok((f, 0))
 }
-
-const _: u32 = float::NAN32;

@@ -7,6 +7,7 @@
 //! - No mapped file can shrink: sizes and seals are checked before mapping, so touching mapped memory cannot raise SIGBUS.
 
 pub(crate) mod files;
+pub(crate) mod heap;
 pub(crate) mod maps;
 pub(crate) mod permissions;
 pub(crate) mod raw;

@@ -15,9 +15,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use cumux_device::DeviceError;
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use rustix::mm::{MapFlags, ProtFlags};
 
+use super::heap::Heap;
 use super::permissions::{Permissions, Range};
 use crate::exec::interface::{Access, GlobalMemory, MemoryFault};
 use crate::marks::log::BlockLog;
@@ -148,6 +149,8 @@ impl Overwritten {
 pub(crate) struct ClientMemory {
     pub(crate) table: RwLock<Permissions>,
     pub(crate) version: AtomicU64,
+    /// What `malloc` in kernels hands out. Its mapping lives as long as this value.
+    pub(crate) heap: Mutex<Heap>,
 }
 
 /// A refused access: the address and why.
@@ -207,11 +210,6 @@ impl WorkerMemory {
         }
         self.trace = Trace::default();
         self.tracing = tracing;
-    }
-
-    /// Forgets the client.
-    pub(crate) fn release(&mut self) {
-        *self = WorkerMemory { log: self.log.take(), ..WorkerMemory::default() };
     }
 
     #[inline(always)]

@@ -68,6 +68,8 @@ pub(crate) struct Client {
     pub(crate) outstanding: u64,
     /// Times that a place on an SM became free.
     pub(crate) freed: u64,
+    /// A stream waits for a free slot in the marks.
+    waiting_for_slot: bool,
     /// A cooperative kernel that waits for room: later kernels place no blocks meanwhile.
     gathering: Option<u64>,
     vtime: u64,
@@ -90,6 +92,7 @@ impl Client {
             tasks: BTreeMap::new(),
             outstanding: 0,
             freed: 0,
+            waiting_for_slot: false,
             gathering: None,
             vtime: 0,
             vclock: 0,
@@ -226,6 +229,7 @@ impl State {
                 Prepared::Run(run) => Some(Task::Kernel(run)),
                 Prepared::Later(kernel) => {
                     // Too many kernels in flight: the next report of the client tries again.
+                    client.waiting_for_slot = true;
                     if let Some(stream) = self.streams.get_mut(&id) {
                         stream.queue.push_front((token, Work::Kernel(kernel)));
                         stream.busy = false;
@@ -263,8 +267,7 @@ impl State {
         self.activate(stream);
         if let Some(client) = self.clients.get_mut(&client_id) {
             client.outstanding -= 1;
-            if client.outstanding > 0 && client.tasks.is_empty() {
-                // Streams may be waiting for a free slot in the marks.
+            if std::mem::take(&mut client.waiting_for_slot) {
                 self.activate_waiting(client_id);
             }
         }

@@ -17,7 +17,7 @@ use crate::exec::interface::{Launch, Services, Status};
 use crate::faults;
 use crate::marks::Slot;
 use crate::marks::log::BlockLog;
-use crate::memory::raw::WorkerMemory;
+use crate::memory::raw::{ClientMemory, WorkerMemory};
 use crate::memory::transfer::Step;
 
 /// Warp instructions of a slice: some tenths of a millisecond.
@@ -66,7 +66,7 @@ pub(crate) fn run(card: &Card, number: usize) {
             }
             Job::Piece { client, task, memory, piece, launch, slot, repeatable } => {
                 worker.memory.begin(&memory, !repeatable);
-                let slice = Slice { client, task, launch, slot, repeatable };
+                let slice = Slice { client, task, launch, slot, repeatable, memory };
                 worker.piece(&slice, piece);
             }
         }
@@ -88,6 +88,7 @@ struct Slice {
     launch: Arc<Launch>,
     slot: Option<Arc<Slot>>,
     repeatable: bool,
+    memory: Arc<ClientMemory>,
 }
 
 /// What came of a piece.
@@ -133,7 +134,7 @@ impl Worker<'_> {
 
     fn piece(&mut self, slice: &Slice, piece: Piece) {
         let begun = Instant::now();
-        let mut services = Printer { card: self.card, client: slice.client, text: Vec::new() };
+        let mut services = Printer { card: self.card, client: slice.client, memory: &slice.memory, text: Vec::new() };
         let mut result = Result::default();
         match piece {
             Piece::Go(active) => self.go(slice, active, &mut services, &mut result),
@@ -281,6 +282,7 @@ fn settle(client: &mut Client, slice: &Slice, result: Result, ns: u64, watchdog:
 struct Printer<'a> {
     card: &'a Card,
     client: ClientId,
+    memory: &'a ClientMemory,
     text: Vec<u8>,
 }
 
@@ -301,12 +303,14 @@ impl Services for Printer<'_> {
         }
     }
 
-    fn malloc(&mut self, _bytes: u64) -> u64 {
-        0
+    fn malloc(&mut self, bytes: u64) -> u64 {
+        self.memory.heap.lock().allocate(bytes, &self.memory.table)
     }
 
-    fn free(&mut self, _address: u64) -> bool {
-        false
+    fn free(&mut self, address: u64) -> bool {
+        let freed = self.memory.heap.lock().free(address, &self.memory.table);
+        self.memory.version.fetch_add(1, std::sync::atomic::Ordering::Release);
+        freed
     }
 
     fn globaltimer(&mut self) -> u64 {

@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -78,13 +77,29 @@ impl Sink for Recorder {
 pub struct Setup {
     pub device: Arc<dyn Device>,
     pub recorder: Arc<Recorder>,
-    arena: AtomicU64,
-    window: AtomicU64,
+    arena: Counter,
+    window: Counter,
+    tokens: Counter,
+    modules: Counter,
+}
+
+/// Hands out numbers.
+#[derive(Debug, Default)]
+struct Counter(Mutex<u64>);
+
+impl Counter {
+    /// The number there was; it is raised by `step`.
+    fn take(&self, step: u64) -> u64 {
+        let mut number = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = *number;
+        *number += step;
+        before
+    }
 }
 
 fn area() -> u64 {
-    static NEXT: AtomicU64 = AtomicU64::new(0);
-    NEXT.fetch_add(1, Ordering::Relaxed) * AREA
+    static NEXT: Counter = Counter(Mutex::new(0));
+    NEXT.take(AREA)
 }
 
 impl Setup {
@@ -92,17 +107,18 @@ impl Setup {
         let recorder = Arc::new(Recorder::default());
         let area = area();
         let device = open(recorder.clone());
-        Setup { device, recorder, arena: AtomicU64::new(ARENA_BASE + area), window: AtomicU64::new(WINDOW_BASE + area) }
+        let counter = |first| Counter(Mutex::new(first));
+        Setup { device, recorder, arena: counter(ARENA_BASE + area), window: counter(WINDOW_BASE + area), tokens: counter(1), modules: counter(1) }
     }
 
     /// Addresses for this many bytes, in whole granules with one left free behind them.
     pub fn addresses(&self, bytes: u64) -> u64 {
         let granule = self.device.granule();
-        self.arena.fetch_add(bytes.next_multiple_of(granule) + granule, Ordering::Relaxed)
+        self.arena.take(bytes.next_multiple_of(granule) + granule)
     }
 
     pub fn window_address(&self, bytes: u64) -> u64 {
-        self.window.fetch_add(bytes.next_multiple_of(1 << 21), Ordering::Relaxed)
+        self.window.take(bytes.next_multiple_of(1 << 21))
     }
 
     pub fn client(&self, id: ClientId) -> Actor<'_> {
@@ -115,7 +131,7 @@ impl Setup {
             bytes => Some(memory_file(bytes as u64)),
         };
         self.device.open_client(id, spec, marks.as_ref().map(AsFd::as_fd)).expect("a client opens");
-        Actor { setup: self, id, token: AtomicU64::new(1), extents: Mutex::new(Vec::new()), modules: AtomicU64::new(1) }
+        Actor { setup: self, id, extents: Mutex::new(Vec::new()) }
     }
 }
 
@@ -135,9 +151,7 @@ pub fn memory_file(bytes: u64) -> OwnedFd {
 pub struct Actor<'a> {
     setup: &'a Setup,
     pub id: ClientId,
-    token: AtomicU64,
     extents: Mutex<Vec<(u64, u64, OwnedFd)>>,
-    modules: AtomicU64,
 }
 
 /// A loaded module.
@@ -167,6 +181,11 @@ pub struct Args(Vec<u8>);
 impl Args {
     pub fn new() -> Self {
         Args::default()
+    }
+
+    /// The parameter block.
+    pub fn bytes(self) -> Vec<u8> {
+        self.0
     }
 
     #[must_use]
@@ -259,7 +278,7 @@ impl Actor<'_> {
     /// # Errors
     /// The device's.
     pub fn load(&self, image: &[u8], place: &mut dyn Place) -> Result<Loaded, DeviceError> {
-        let id = self.modules.fetch_add(1, Ordering::Relaxed) as ModuleId;
+        let id = self.setup.modules.take(1) as ModuleId;
         let info = self.device().load_module(self.id, id, image, place)?;
         Ok(Loaded { id, info })
     }
@@ -269,7 +288,7 @@ impl Actor<'_> {
     /// # Panics
     /// If the device refuses.
     pub fn submit(&self, stream: StreamId, work: Work) -> u64 {
-        let token = self.token.fetch_add(1, Ordering::Relaxed);
+        let token = self.setup.tokens.take(1);
         self.device().submit(stream, token, work).expect("work is accepted");
         token
     }

@@ -96,7 +96,7 @@ impl Executor {
                     None
                 }
                 ToExecutor::Activate { generation } => {
-                    if mode == "dies" {
+                    if mode == "dies" || (mode == "dies again" && generation > 1) {
                         return Err("this executor dies when it is activated".into());
                     }
                     self.generation = generation;

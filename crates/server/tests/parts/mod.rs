@@ -47,7 +47,7 @@ fn serve() -> Result<(), String> {
     match mode.as_str() {
         "crowded" => limits.clients = 2,
         "lonely" => limits.lonely = Duration::from_millis(20),
-        "dies" => limits.storm_time = Duration::from_secs(600),
+        "dies" | "dies again" => limits.storm_time = Duration::from_secs(600),
         _ => {}
     }
     let socket = options.socket();

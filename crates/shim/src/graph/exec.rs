@@ -3,7 +3,7 @@
 
 use super::node::{any_work, copy_work, event_work, host_work, kernel_work, set_work, values_work};
 use super::objects::Held;
-use super::{Graph, Kernel, Work, graph, lanes, order};
+use super::{Graph, Work, graph, lanes, order};
 use crate::client::pipe::{LaneId, Role};
 use crate::client::{self, Session, lock};
 use crate::context;
@@ -235,14 +235,8 @@ impl Exec {
 }
 
 fn changes_context(old: &Work, new: &Work) -> bool {
-    let context = |work: &Work| if let Work::Kernel(kernel) = work { Some(Kernel::clone_context(kernel)) } else { None };
+    let context = |work: &Work| if let Work::Kernel(kernel) = work { Some(kernel.function.context) } else { None };
     context(old) != context(new)
-}
-
-impl Kernel {
-    fn clone_context(kernel: &Arc<Self>) -> u64 {
-        kernel.function.context
-    }
 }
 
 pub(crate) fn exec(session: &Session, handle: CUgraphExec) -> Try<Arc<Exec>> {
@@ -258,11 +252,6 @@ fn instantiate(out: *mut CUgraphExec, handle: CUgraph, flags: u64) -> Try {
     }
     put!(out, Exec::new(session, &*graph(session, handle)?, flags)?.as_c());
     Ok(())
-}
-
-pub unsafe fn cuGraphInstantiate(out: *mut CUgraphExec, handle: CUgraph, wrong: *mut CUgraphNode, log: *mut c_char, bytes: usize) -> Try {
-    // SAFETY: the same promise of the same caller.
-    unsafe { cuGraphInstantiate_v2(out, handle, wrong, log, bytes) }
 }
 
 pub unsafe fn cuGraphInstantiate_v2(out: *mut CUgraphExec, handle: CUgraph, wrong: *mut CUgraphNode, log: *mut c_char, bytes: usize) -> Try {

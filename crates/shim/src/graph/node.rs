@@ -40,7 +40,7 @@ fn add(out: *mut CUgraphNode, handle: CUgraph, dependencies: *const CUgraphNode,
 // ---- parameters to work
 
 /// The newest form of kernel parameters, which older ones fill in part.
-fn newest(params: &CUDA_KERNEL_NODE_PARAMS_v1) -> CUDA_KERNEL_NODE_PARAMS {
+pub(super) fn newest(params: &CUDA_KERNEL_NODE_PARAMS_v1) -> CUDA_KERNEL_NODE_PARAMS {
     CUDA_KERNEL_NODE_PARAMS {
         func: params.func,
         gridDimX: params.gridDimX,
@@ -508,9 +508,9 @@ pub unsafe fn cuGraphMemFreeNodeGetParams(handle: CUgraphNode, out: *mut CUdevic
 /// A kernel with another attribute.
 fn with_attribute(kernel: &Kernel, attribute: CUkernelNodeAttrID, value: *const CUkernelNodeAttrValue) -> Try<Option<Arc<Kernel>>> {
     let mut launch = kernel.launch.clone();
+    let value = get!(value);
     // SAFETY: the id says which member of the union is set.
     unsafe {
-        let value = get!(value);
         match attribute {
             CUkernelNodeAttrID::CU_LAUNCH_ATTRIBUTE_COOPERATIVE => launch.cooperative = value.cooperative != 0,
             CUkernelNodeAttrID::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION => {

@@ -2,9 +2,9 @@
 
 use super::float::{NAN32, flush};
 use super::half::{B, H, Small};
-use super::round::{RN, direct, integral, odd_sum, to_f32};
+use super::round::{RM, RN, RNA, RP, RZ, direct, integral, odd_sum, to_f32, to_odd};
 use crate::exec::lanes::Lane;
-use crate::exec::level::{Op1, Op2};
+use crate::exec::level::{Op1, Op3x};
 use std::marker::PhantomData;
 
 /// Integers, 8-bit ones included.
@@ -13,10 +13,8 @@ pub trait Whole: Lane {
     fn cut(x: i64) -> Self;
     fn extended(self) -> i64;
     fn exact(self) -> i128;
-    fn clamped(x: i128) -> Self;
     /// Saturating, NaN gives 0.
     fn from_f64(x: f64) -> Self;
-    fn nearest_f32(self) -> f32;
     fn nearest_f64(self) -> f64;
 }
 
@@ -31,11 +29,7 @@ macro_rules! whole {
             #[inline(always)]
             fn exact(self) -> i128 { self as i128 }
             #[inline(always)]
-            fn clamped(x: i128) -> Self { x.clamp($ty::MIN as i128, $ty::MAX as i128) as $ty }
-            #[inline(always)]
             fn from_f64(x: f64) -> Self { x as $ty }
-            #[inline(always)]
-            fn nearest_f32(self) -> f32 { self as f32 }
             #[inline(always)]
             fn nearest_f64(self) -> f64 { self as f64 }
         }
@@ -112,17 +106,6 @@ impl<S: Whole, D: Whole> Op1 for Cut<S, D> {
     }
 }
 
-/// To the nearest value of the destination's range.
-pub struct Clamp<S, D>(PhantomData<(S, D)>);
-impl<S: Whole, D: Whole> Op1 for Clamp<S, D> {
-    type A = S;
-    type R = D;
-    #[inline(always)]
-    fn f(a: S) -> D {
-        D::clamped(a.exact())
-    }
-}
-
 pub struct ToInt<S, D, const MODE: u8, const FTZ: bool>(PhantomData<(S, D)>);
 impl<S: Real, D: Whole, const MODE: u8, const FTZ: bool> Op1 for ToInt<S, D, MODE, FTZ> {
     type A = S;
@@ -191,30 +174,224 @@ impl<T: Real, const MODE: u8, const FTZ: bool, const SAT: bool> Op1 for Integral
     }
 }
 
-/// With `.relu`: negative becomes zero.
-pub struct Relu<S, D, const MODE: u8>(PhantomData<(S, D)>);
-impl<S: Real, D: Real, const MODE: u8> Op1 for Relu<S, D, MODE> {
-    type A = S;
-    type R = D;
-    #[inline(always)]
-    fn f(a: S) -> D {
-        let x = a.wide();
-        D::rounded::<MODE>(if x <= 0.0 { 0.0 } else { x })
+/// A conversion described at run time, for combinations that are too rare to have code of their own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Spec {
+    pub from: Kind,
+    pub to: Kind,
+    pub mode: u8,
+    pub ftz: bool,
+    pub sat: bool,
+    pub relu: bool,
+    /// To an integral value.
+    pub integral: bool,
+}
+
+/// Types by number, for [`Spec`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    U8,
+    S8,
+    U16,
+    S16,
+    U32,
+    S32,
+    U64,
+    S64,
+    Half,
+    Brain,
+    Single,
+    Double,
+}
+
+const KINDS: [Kind; 12] = [
+    Kind::U8,
+    Kind::S8,
+    Kind::U16,
+    Kind::S16,
+    Kind::U32,
+    Kind::S32,
+    Kind::U64,
+    Kind::S64,
+    Kind::Half,
+    Kind::Brain,
+    Kind::Single,
+    Kind::Double,
+];
+
+impl Spec {
+    pub fn encode(self) -> u16 {
+        let flags = [self.ftz, self.sat, self.relu, self.integral];
+        let flags = flags.iter().rev().fold(0, |all, flag| all << 1 | u16::from(*flag));
+        self.from as u16 | (self.to as u16) << 4 | u16::from(self.mode) << 8 | flags << 11
+    }
+
+    fn decode(x: u16) -> Spec {
+        let flag = |n: u16| x >> (11 + n) & 1 != 0;
+        Spec {
+            from: KINDS[(x & 15) as usize % 12],
+            to: KINDS[(x >> 4 & 15) as usize % 12],
+            mode: (x >> 8 & 7) as u8,
+            ftz: flag(0),
+            sat: flag(1),
+            relu: flag(2),
+            integral: flag(3),
+        }
     }
 }
 
-/// Two singles into one register: `a` above `b`.
-pub struct PackTwo<T, const MODE: u8, const RELU: bool>(PhantomData<T>);
-impl<T: Small, const MODE: u8, const RELU: bool> Op2 for PackTwo<T, MODE, RELU> {
-    type A = f32;
-    type B = f32;
-    type R = u32;
-    #[inline(always)]
-    fn f(a: f32, b: f32) -> u32 {
-        let part = |x: f32| {
-            let x = if RELU && x <= 0.0 { 0.0 } else { x };
-            u32::from(<T as Small>::rounded::<MODE>(x.into()).bits())
+impl Kind {
+    fn is_real(self) -> bool {
+        matches!(self, Kind::Half | Kind::Brain | Kind::Single | Kind::Double)
+    }
+
+    /// Least and greatest value of an integer type.
+    fn range(self) -> (i128, i128) {
+        match self {
+            Kind::U8 => (0, u8::MAX.into()),
+            Kind::S8 => (i8::MIN.into(), i8::MAX.into()),
+            Kind::U16 => (0, u16::MAX.into()),
+            Kind::S16 => (i16::MIN.into(), i16::MAX.into()),
+            Kind::U32 => (0, u32::MAX.into()),
+            Kind::S32 => (i32::MIN.into(), i32::MAX.into()),
+            Kind::U64 => (0, u64::MAX.into()),
+            _ => (i64::MIN.into(), i64::MAX.into()),
+        }
+    }
+
+    fn bits(self) -> u32 {
+        match self {
+            Kind::U8 | Kind::S8 => 8,
+            Kind::U16 | Kind::S16 | Kind::Half | Kind::Brain => 16,
+            Kind::U32 | Kind::S32 | Kind::Single => 32,
+            _ => 64,
+        }
+    }
+
+    fn whole(self, bits: u64) -> i128 {
+        match self {
+            Kind::U8 => i128::from(bits as u8),
+            Kind::S8 => i128::from(bits as i8),
+            Kind::U16 => i128::from(bits as u16),
+            Kind::S16 => i128::from(bits as i16),
+            Kind::U32 => i128::from(bits as u32),
+            Kind::S32 => i128::from(bits as i32),
+            Kind::U64 => i128::from(bits),
+            _ => i128::from(bits as i64),
+        }
+    }
+
+    fn real(self, bits: u64, ftz: bool) -> f64 {
+        match self {
+            Kind::Half => Small::wide(H(bits as u16)),
+            Kind::Brain => Small::wide(B(bits as u16)),
+            Kind::Single => {
+                let x = f32::from_bits(bits as u32);
+                f64::from(if ftz { flush(x) } else { x })
+            }
+            _ => f64::from_bits(bits),
+        }
+    }
+}
+
+fn by_mode(mode: u8, x: f64, f: [fn(f64) -> u64; 5]) -> u64 {
+    f[usize::from(mode).min(4)](x)
+}
+
+fn whole_of(mode: u8, x: f64) -> f64 {
+    match mode {
+        RN => integral::<RN>(x),
+        RZ => integral::<RZ>(x),
+        RM => integral::<RM>(x),
+        RP => integral::<RP>(x),
+        _ => integral::<RNA>(x),
+    }
+}
+
+fn rounded_to(kind: Kind, mode: u8, x: f64) -> u64 {
+    macro_rules! all {
+        ($t:ty) => {{
+            fn one<const MODE: u8>(x: f64) -> u64 {
+                u64::from(<$t as Real>::rounded::<MODE>(x).raw())
+            }
+            by_mode(mode, x, [one::<RN>, one::<RZ>, one::<RM>, one::<RP>, one::<RNA>])
+        }};
+    }
+    match kind {
+        Kind::Half => all!(H),
+        Kind::Brain => all!(B),
+        Kind::Single => all!(f32),
+        _ => x.to_bits(),
+    }
+}
+
+/// The conversion of one value; `bits` may have anything above the source's width.
+pub fn any(bits: u64, x: u16) -> u64 {
+    let spec = Spec::decode(x);
+    let width = spec.to.bits();
+    let cut = |value: u64| if width == 64 { value } else { value & ((1 << width) - 1) };
+    if !spec.from.is_real() && !spec.to.is_real() {
+        let value = spec.from.whole(bits);
+        let (low, high) = spec.to.range();
+        return cut(if spec.sat { value.clamp(low, high) } else { value } as u64);
+    }
+    if !spec.to.is_real() {
+        let value = spec.from.real(bits, spec.ftz);
+        if value.is_nan() {
+            return if spec.from == Kind::Double || width == 64 { 1 << (width - 1) } else { 0 };
+        }
+        let (low, high) = spec.to.range();
+        // A double between the limits converts exactly; beyond them the cast saturates at more than they are.
+        return cut((whole_of(spec.mode, value) as i128).clamp(low, high) as u64);
+    }
+    let (value, error) = if spec.from.is_real() {
+        (spec.from.real(bits, spec.ftz), 0.0)
+    } else {
+        let exact = spec.from.whole(bits);
+        let value = exact as f64;
+        (value, (exact - value as i128) as f64)
+    };
+    let value = if spec.relu && value <= 0.0 { 0.0 } else { value };
+    let value = if spec.integral { whole_of(spec.mode, value) } else { value };
+    let result = if spec.to == Kind::Double {
+        let directed = match spec.mode {
+            RZ => direct::<RZ>(value, error),
+            RM => direct::<RM>(value, error),
+            RP => direct::<RP>(value, error),
+            _ => value,
         };
-        part(b) | part(a) << 16
+        directed.to_bits()
+    } else {
+        rounded_to(spec.to, spec.mode, to_odd(value, error))
+    };
+    let real = spec.to.real(result, false);
+    if spec.sat && !(real > 0.0) {
+        0
+    } else if spec.sat && real > 1.0 {
+        rounded_to(spec.to, RN, 1.0)
+    } else if spec.ftz && spec.to == Kind::Single {
+        u64::from(flush(f32::from_bits(result as u32)).to_bits())
+    } else {
+        result
+    }
+}
+
+/// Two singles into one register, `a` above `b`; `x`: bit 0 bfloat16, bit 1 relu, mode from bit 4.
+pub fn pack_two(a: u32, b: u32, x: u16) -> u32 {
+    let to = if x & 1 != 0 { Kind::Brain } else { Kind::Half };
+    let part = |bits: u32| {
+        let value = f64::from(f32::from_bits(bits));
+        let value = if x & 2 != 0 && value <= 0.0 { 0.0 } else { value };
+        rounded_to(to, (x >> 4 & 7) as u8, value) as u32
+    };
+    part(b) | part(a) << 16
+}
+
+pub struct PackTwo;
+impl Op3x for PackTwo {
+    type T = u32;
+    #[inline(always)]
+    fn f(a: u32, b: u32, _: u32, x: u16) -> u32 {
+        pack_two(a, b, x)
     }
 }

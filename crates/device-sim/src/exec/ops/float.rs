@@ -3,9 +3,9 @@
 //! Single precision results that are NaN are the card's canonical NaN, 0x7fffffff. Directed roundings of singles go through doubles and
 //! rounding to odd (`round`), those of doubles through integers (`soft`).
 
-use super::round::{RM, RN, RZ, odd_sum, to_f32, to_odd, zero_sign};
+use super::round::{RM, RN, RP, RZ, odd_sum, to_f32, to_odd, zero_sign};
 use super::{ops, soft};
-use crate::exec::level::{Op1, Op2, Op3, Test1, Test2};
+use crate::exec::level::{Op1, Op2, Op3, Op3x, Test1, Test2};
 
 /// The NaN that the card makes.
 pub const NAN32: u32 = 0x7fff_ffff;
@@ -193,23 +193,16 @@ fn least64(a: f64, b: f64) -> f64 {
     }
 }
 
-/// min and max of singles. `XS`: the sign is the exclusive or of the signs, the magnitudes are compared.
-pub struct MinMax32<const MAX: bool, const FTZ: bool, const NAN: bool, const XS: bool>;
-impl<const MAX: bool, const FTZ: bool, const NAN: bool, const XS: bool> Op2 for MinMax32<MAX, FTZ, NAN, XS> {
+/// min and max of singles.
+pub struct MinMax32<const MAX: bool, const FTZ: bool>;
+impl<const MAX: bool, const FTZ: bool> Op2 for MinMax32<MAX, FTZ> {
     type A = f32;
     type B = f32;
     type R = f32;
     #[inline(always)]
     fn f(a: f32, b: f32) -> f32 {
         let (a, b) = (input::<FTZ>(a), input::<FTZ>(b));
-        if NAN && (a.is_nan() || b.is_nan()) {
-            return f32::from_bits(NAN32);
-        }
-        let sign = (a.to_bits() ^ b.to_bits()) & 0x8000_0000;
-        let (a, b) = if XS { (a.abs(), b.abs()) } else { (a, b) };
-        let chosen = if MAX { -least32(-a, -b) } else { least32(a, b) };
-        let chosen = output::<FTZ, false>(chosen);
-        if XS && !chosen.is_nan() { f32::from_bits(chosen.to_bits() | sign) } else { chosen }
+        output::<FTZ, false>(if MAX { -least32(-a, -b) } else { least32(a, b) })
     }
 }
 
@@ -392,4 +385,63 @@ classes! {
     NonZero u32: a a != 0;
 }
 
-const _: (u8, u8) = (RM, RZ);
+/// Operations of [`Any32`], the low four bits of its immediate.
+pub const ADD: u16 = 0;
+pub const SUB: u16 = 1;
+pub const MUL: u16 = 2;
+pub const FMA: u16 = 3;
+pub const DIV: u16 = 4;
+pub const SQRT: u16 = 5;
+pub const MIN: u16 = 6;
+pub const MAX: u16 = 7;
+/// Then: mode (4 to 6), ftz, sat, NaN, xorsign.
+pub const MODE: u16 = 4;
+pub const FTZ: u16 = 1 << 7;
+pub const SAT: u16 = 1 << 8;
+pub const NAN: u16 = 1 << 9;
+pub const XORSIGN: u16 = 1 << 10;
+
+/// Single precision operations with options too rare for code of their own.
+pub struct Any32;
+
+fn in_mode<const M: u8>(operation: u16, a: f32, b: f32, c: f32) -> f32 {
+    match operation {
+        ADD => add32::<M>(a, b),
+        SUB => add32::<M>(a, -b),
+        MUL => mul32::<M>(a, b),
+        FMA => fma32::<M>(a, b, c),
+        DIV => <Div32<M, false> as Op2>::f(a, b),
+        _ => <Sqrt32<M, false> as Op1>::f(a),
+    }
+}
+
+impl Op3x for Any32 {
+    type T = f32;
+    #[inline(always)]
+    fn f(a: f32, b: f32, c: f32, x: u16) -> f32 {
+        any32(a, b, c, x)
+    }
+}
+
+fn any32(a: f32, b: f32, c: f32, x: u16) -> f32 {
+    let flushed = |v: f32| if x & FTZ != 0 { flush(v) } else { v };
+    let (a, b, c) = (flushed(a), flushed(b), flushed(c));
+    let operation = x & 15;
+    if operation == MIN || operation == MAX {
+        if x & NAN != 0 && (a.is_nan() || b.is_nan()) {
+            return f32::from_bits(NAN32);
+        }
+        let sign = (a.to_bits() ^ b.to_bits()) & 0x8000_0000;
+        let (a, b) = if x & XORSIGN != 0 { (a.abs(), b.abs()) } else { (a, b) };
+        let chosen = output::<false, false>(if operation == MAX { -least32(-a, -b) } else { least32(a, b) });
+        return if x & XORSIGN != 0 && !chosen.is_nan() { f32::from_bits(chosen.to_bits() | sign) } else { chosen };
+    }
+    let result = match (x >> MODE & 7) as u8 {
+        RN => in_mode::<RN>(operation, a, b, c),
+        RZ => in_mode::<RZ>(operation, a, b, c),
+        RM => in_mode::<RM>(operation, a, b, c),
+        _ => in_mode::<RP>(operation, a, b, c),
+    };
+    let result = flushed(result);
+    if x & SAT != 0 { output::<false, true>(result) } else { output::<false, false>(result) }
+}

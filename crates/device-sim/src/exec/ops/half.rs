@@ -4,7 +4,7 @@
 
 use super::round::{RN, odd_sum, to_format};
 use crate::exec::lanes::{Lane, Lanes, Slot, V};
-use crate::exec::level::{Op1, Op2, Op3, Test2};
+use crate::exec::level::{Op1, Op2, Op3, Op3x};
 use std::marker::PhantomData;
 
 /// A half in the low 16 bits of a 32-bit slot.
@@ -91,30 +91,16 @@ pub const SAT: u8 = 1;
 pub const RELU: u8 = 2;
 pub const FTZ: u8 = 4;
 
-#[inline(always)]
-fn finish<T: Small, const HOW: u8>(x: f64) -> T {
-    let x = if HOW & SAT != 0 { if x > 0.0 { x.min(1.0) } else { 0.0 } } else { x };
-    let x = if HOW & RELU != 0 && x < 0.0 { 0.0 } else { x };
-    let rounded = T::rounded::<RN>(x);
-    let rounded = if HOW & RELU != 0 && rounded.bits() == 0x8000 { T::of(0) } else { rounded };
-    if HOW & FTZ != 0 { rounded.flushed() } else { rounded }
-}
-
-#[inline(always)]
-fn source<T: Small, const HOW: u8>(x: T) -> f64 {
-    if HOW & FTZ != 0 { x.flushed().wide() } else { x.wide() }
-}
-
 macro_rules! arithmetic {
     ($($name:ident $trait:ident($($arg:ident $assoc:ident),*) $body:expr;)*) => {$(
-        pub struct $name<T, const HOW: u8>(PhantomData<T>);
-        impl<T: Small, const HOW: u8> $trait for $name<T, HOW> {
+        pub struct $name<T>(PhantomData<T>);
+        impl<T: Small> $trait for $name<T> {
             $(type $assoc = T;)*
             type R = T;
             #[inline(always)]
             fn f($($arg: T),*) -> T {
-                $(let $arg = source::<T, HOW>($arg);)*
-                finish::<T, HOW>($body)
+                $(let $arg = $arg.wide();)*
+                T::rounded::<RN>($body)
             }
         }
     )*};
@@ -126,67 +112,106 @@ arithmetic! {
     FmaH Op3(a A, b B, c C) odd_sum(a * b, c);
 }
 
-/// Approximations and sign operations.
-macro_rules! unary {
-    ($($name:ident: $arg:ident $body:expr;)*) => {$(
-        pub struct $name<T>(PhantomData<T>);
-        impl<T: Small> Op1 for $name<T> {
-            type A = T;
-            type R = T;
-            #[inline(always)]
-            fn f($arg: T) -> T { $body }
+#[inline(always)]
+fn extreme<T: Small>(a: T, b: T, max: bool, nan: bool, xorsign: bool) -> T {
+    let sign = (a.bits() ^ b.bits()) & 0x8000;
+    let (a, b) = if xorsign { (T::of(a.bits() & 0x7fff), T::of(b.bits() & 0x7fff)) } else { (a, b) };
+    let chosen = if a.is_nan() | b.is_nan() {
+        if nan | (a.is_nan() & b.is_nan()) {
+            return T::of(0x7fff);
         }
-    )*};
-}
-unary! {
-    NegH: a T::of(a.bits() ^ 0x8000);
-    AbsH: a T::of(a.bits() & 0x7fff);
-    Ex2H: a T::rounded::<RN>(<super::float::Ex2<false> as Op1>::f(a.wide() as f32).into());
-    TanhH: a T::rounded::<RN>(<super::float::Tanh as Op1>::f(a.wide() as f32).into());
+        if a.is_nan() { b } else { a }
+    } else {
+        // Order of the bit patterns as signed magnitudes, so that -0 is below +0.
+        let key = |v: T| {
+            let bits = v.bits() as i16;
+            if bits < 0 { bits ^ 0x7fff } else { bits }
+        };
+        if (key(a) < key(b)) != max { a } else { b }
+    };
+    if xorsign { T::of(chosen.bits() | sign) } else { chosen }
 }
 
-/// min and max. `NAN`: NaN wins; `XS`: sign by exclusive or.
-pub struct MinMaxH<T, const MAX: bool, const NAN: bool, const XS: bool>(PhantomData<T>);
-impl<T: Small, const MAX: bool, const NAN: bool, const XS: bool> Op2 for MinMaxH<T, MAX, NAN, XS> {
+/// min and max without options.
+pub struct MinMaxH<T, const MAX: bool>(PhantomData<T>);
+impl<T: Small, const MAX: bool> Op2 for MinMaxH<T, MAX> {
     type A = T;
     type B = T;
     type R = T;
     #[inline(always)]
     fn f(a: T, b: T) -> T {
-        let sign = (a.bits() ^ b.bits()) & 0x8000;
-        let (a, b) = if XS { (T::of(a.bits() & 0x7fff), T::of(b.bits() & 0x7fff)) } else { (a, b) };
-        let chosen = if a.is_nan() | b.is_nan() {
-            if NAN | (a.is_nan() & b.is_nan()) {
-                return T::of(0x7fff);
-            }
-            if a.is_nan() { b } else { a }
-        } else {
-            // Order of the bit patterns as signed magnitudes, so that -0 is below +0.
-            let key = |v: T| {
-                let bits = v.bits() as i16;
-                if bits < 0 { (bits ^ 0x7fff) as i16 } else { bits }
-            };
-            if (key(a) < key(b)) != MAX { a } else { b }
-        };
-        if XS { T::of(chosen.bits() | sign) } else { chosen }
+        extreme(a, b, MAX, false, false)
     }
 }
 
-/// Comparisons by code, as [`holds`] numbers them.
-pub struct CompareH<T, const CMP: u8>(PhantomData<T>);
-impl<T: Small, const CMP: u8> Test2 for CompareH<T, CMP> {
-    type A = T;
+/// Operations of [`Any`], the low four bits of its immediate.
+pub const ADD: u16 = 0;
+pub const SUB: u16 = 1;
+pub const MUL: u16 = 2;
+pub const FMA: u16 = 3;
+pub const MIN: u16 = 4;
+pub const MAX: u16 = 5;
+pub const NEG: u16 = 6;
+pub const ABS: u16 = 7;
+pub const EX2: u16 = 8;
+pub const TANH: u16 = 9;
+/// 10: `set` (comparison in bits 8 to 11, bit 12: the result is 1.0).
+pub const SET: u16 = 10;
+/// Bits 4 to 6: as [`SAT`], [`RELU`], [`FTZ`]; for min and max bit 4 is `.NaN`, bit 5 `.xorsign.abs`.
+pub const HOW: u16 = 4;
+pub const CODE: u16 = 8;
+pub const ONES: u16 = 1 << 12;
+/// Both halves.
+pub const TWO: u16 = 1 << 13;
+
+/// Any operation of the format, chosen at run time.
+pub struct Any<T>(PhantomData<T>);
+
+fn one<T: Small>(a: T, b: T, c: T, x: u16) -> T {
+    let flags = (x >> HOW & 7) as u8;
+    let wide = |v: T| if flags & FTZ != 0 && x & 15 < MIN { v.flushed().wide() } else { v.wide() };
+    let exact = match x & 15 {
+        ADD => odd_sum(wide(a), wide(b)),
+        SUB => odd_sum(wide(a), -wide(b)),
+        MUL => wide(a) * wide(b),
+        FMA => odd_sum(wide(a) * wide(b), wide(c)),
+        MIN => return extreme(a, b, false, flags & 1 != 0, flags & 2 != 0),
+        MAX => return extreme(a, b, true, flags & 1 != 0, flags & 2 != 0),
+        NEG => return T::of(a.bits() ^ 0x8000),
+        ABS => return T::of(a.bits() & 0x7fff),
+        EX2 => f64::from(<super::float::Ex2<false> as Op1>::f(a.wide() as f32)),
+        TANH => f64::from(<super::float::Tanh as Op1>::f(a.wide() as f32)),
+        _ => {
+            let yes = if x & ONES != 0 { T::ONE } else { 0xffff };
+            return T::of(if holds((x >> CODE & 15) as u8, a.wide(), b.wide()) { yes } else { 0 });
+        }
+    };
+    let exact = if flags & SAT != 0 { if exact > 0.0 { exact.min(1.0) } else { 0.0 } } else { exact };
+    let exact = if flags & RELU != 0 && exact <= 0.0 { 0.0 } else { exact };
+    let rounded = T::rounded::<RN>(exact);
+    if flags & FTZ != 0 { rounded.flushed() } else { rounded }
+}
+
+impl<T: Small> Op3x for Any<T> {
+    type T = u32;
     #[inline(always)]
-    fn f(a: T, b: T) -> bool {
-        holds::<CMP>(a.wide(), b.wide())
+    fn f(a: u32, b: u32, c: u32, x: u16) -> u32 {
+        let first = u32::from(one::<T>(low(a), low(b), low(c), x).bits());
+        if x & TWO != 0 { first | u32::from(one::<T>(high(a), high(b), high(c), x).bits()) << 16 } else { first }
     }
+}
+
+/// A comparison chosen at run time: `x` is its code, plus 16 for the high half.
+pub fn test<T: Small>(a: u32, b: u32, x: u16) -> bool {
+    let part = |bits: u32| if x & 16 != 0 { high::<T>(bits).wide() } else { low::<T>(bits).wide() };
+    holds((x & 15) as u8, part(a), part(b))
 }
 
 /// 0 eq, 1 ne, 2 lt, 3 le, 4 gt, 5 ge, the same plus 8 with NaN counting as true, 6 num, 7 nan.
 #[inline(always)]
 #[allow(clippy::nonminimal_bool)]
-pub fn holds<const CMP: u8>(a: f64, b: f64) -> bool {
-    match CMP {
+pub fn holds(code: u8, a: f64, b: f64) -> bool {
+    match code {
         0 => a == b,
         1 => (a < b) | (a > b),
         2 => a < b,
@@ -220,14 +245,6 @@ fn both<T: Small>(l: T, h: T) -> u32 {
     u32::from(l.bits()) | u32::from(h.bits()) << 16
 }
 
-impl<T: Small, O: Op1<A = T, R = T>> Op1 for Two<O> {
-    type A = u32;
-    type R = u32;
-    #[inline(always)]
-    fn f(a: u32) -> u32 {
-        both::<T>(O::f(low(a)), O::f(high(a)))
-    }
-}
 impl<T: Small, O: Op2<A = T, B = T, R = T>> Op2 for Two<O> {
     type A = u32;
     type B = u32;
@@ -248,28 +265,3 @@ impl<T: Small, O: Op3<A = T, B = T, C = T, R = T>> Op3 for Two<O> {
     }
 }
 
-/// `set` on both halves: 1.0 (`FLOAT`) or all ones where the comparison holds.
-pub struct SetTwo<T, const CMP: u8, const FLOAT: bool>(PhantomData<T>);
-impl<T: Small, const CMP: u8, const FLOAT: bool> Op2 for SetTwo<T, CMP, FLOAT> {
-    type A = u32;
-    type B = u32;
-    type R = u32;
-    #[inline(always)]
-    fn f(a: u32, b: u32) -> u32 {
-        let yes = if FLOAT { u32::from(T::ONE) } else { 0xffff };
-        let l = if holds::<CMP>(low::<T>(a).wide(), low::<T>(b).wide()) { yes } else { 0 };
-        let h = if holds::<CMP>(high::<T>(a).wide(), high::<T>(b).wide()) { yes } else { 0 };
-        l | h << 16
-    }
-}
-
-/// A comparison of the halves of 32-bit registers; `HIGH` chooses which.
-pub struct CompareHalf<T, const CMP: u8, const HIGH: bool>(PhantomData<T>);
-impl<T: Small, const CMP: u8, const HIGH: bool> Test2 for CompareHalf<T, CMP, HIGH> {
-    type A = u32;
-    #[inline(always)]
-    fn f(a: u32, b: u32) -> bool {
-        let part = |x: u32| if HIGH { high::<T>(x).wide() } else { low::<T>(x).wide() };
-        holds::<CMP>(part(a), part(b))
-    }
-}

@@ -4,7 +4,7 @@
 
 use super::ops;
 use crate::exec::lanes::Lane;
-use crate::exec::level::{Carry, MulCarry, Op0, Test2};
+use crate::exec::level::{Carry, MulCarry, Test2};
 use std::marker::PhantomData;
 
 /// Integers of registers.
@@ -225,10 +225,3 @@ macro_rules! tests {
     )*};
 }
 tests! { Eq ==; Ne !=; Lt <; Le <=; Gt >; Ge >=; }
-
-/// Moves without looking at the value.
-pub type Same<T> = Move<T>;
-const _: fn() = || {
-    fn lane<T: Op0>() {}
-    lane::<u32>();
-};

@@ -1,0 +1,363 @@
+//! An engine: one thread that gives its clients' work to the driver and reports what is over. A client belongs to one engine.
+//!
+//! One thread does both, because a wait between two threads costs more than either: it takes new work, issues it stream by stream in turns, looks at the
+//! words that the streams write, and calls the sink, holding no lock. While there is work it looks again and again for [`SPIN`], then naps; with none it sleeps.
+//! What is slow (registering memory, making chains, unloading) goes to the helper thread.
+
+use crate::client::ClientStream;
+use crate::coalesce::{Chain, Chains};
+use crate::driver::{Code, Driver, Stream, Words};
+use crate::shared::Shared;
+use crate::slots::{Flight, Slots};
+use crate::work::Planned;
+use cumux_device::{ClientId, Fault, Outcome, StreamId, Work};
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Looked for new work and completions without a pause, after the last of either.
+const SPIN: Duration = Duration::from_micros(80);
+/// Pause between looks while work runs for longer.
+const NAP: Duration = Duration::from_micros(20);
+/// Without progress, the context is asked whether it still lives.
+const DOUBT: Duration = Duration::from_millis(1);
+
+pub(crate) enum Message {
+    Submit(Arc<ClientStream>, u64, Work),
+    /// Everything of the client ends with this fault, now and later.
+    Stop(ClientId, Fault),
+    /// Everything of the client is cancelled; the answer comes when nothing of it runs any more.
+    Close(ClientId, crossbeam_channel::Sender<()>),
+    Destroy(StreamId),
+    /// Memory of the client's window was registered; an error is its end.
+    Registered(ClientId, Option<Fault>),
+    Chain(usize, Option<Chain>),
+    /// Kernels with these numbers are about to be unloaded.
+    Forget(Vec<u64>),
+    /// Another engine has found the context broken.
+    Look,
+    End,
+}
+
+/// A client's stream.
+pub(crate) struct Lane {
+    pub stream: Arc<ClientStream>,
+    pub queue: VecDeque<(u64, Work)>,
+    pub slot: Option<usize>,
+    pub in_flight: usize,
+    /// In the list of lanes with something to issue.
+    pub ready: bool,
+    /// Waits for memory to be registered.
+    pub parked: bool,
+}
+
+pub(crate) struct Engine {
+    pub number: usize,
+    pub shared: Arc<Shared>,
+    pub driver: Arc<Driver>,
+    pub words: Words,
+    pub slots: Slots,
+    pub lanes: HashMap<StreamId, Lane>,
+    pub ready: VecDeque<StreamId>,
+    /// Slots with something in flight.
+    pub busy: Vec<usize>,
+    pub chains: Chains,
+    /// For making chains; used on the helper thread.
+    pub upload: Stream,
+    pub stopped: HashMap<ClientId, Fault>,
+    closing: Vec<(ClientId, crossbeam_channel::Sender<()>)>,
+    /// Expected nanoseconds of kernels by their number.
+    pub expected: HashMap<u64, u64>,
+    pub run: Vec<(u64, Planned)>,
+    over: Vec<(Flight, u64)>,
+    started: Instant,
+    dead: bool,
+}
+
+impl Engine {
+    pub(crate) fn new(shared: &Arc<Shared>, number: usize) -> Result<Engine, Code> {
+        let driver = shared.driver.clone();
+        let words = Words::new(&driver, 1024)?;
+        let upload = driver.create_stream(0)?;
+        let mut slots = Slots::default();
+        // Made ahead: making a stream later costs the neighbours' launches.
+        for _ in 0..8 {
+            slots.add((0, 0), driver.create_stream(0)?);
+        }
+        Ok(Engine {
+            number,
+            shared: shared.clone(),
+            driver,
+            words,
+            slots,
+            lanes: HashMap::new(),
+            ready: VecDeque::new(),
+            busy: Vec::new(),
+            chains: Chains::default(),
+            upload,
+            stopped: HashMap::new(),
+            closing: Vec::new(),
+            expected: HashMap::new(),
+            run: Vec::new(),
+            over: Vec::new(),
+            started: Instant::now(),
+            dead: false,
+        })
+    }
+
+    pub(crate) fn now(&self) -> u64 {
+        u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    pub(crate) fn work(mut self) {
+        let mut messages = Vec::new();
+        let mut moved = Instant::now();
+        let mut asked = moved;
+        let mut turn = 0;
+        loop {
+            let mut progress = false;
+            self.shared.inboxes[self.number].take(&mut messages);
+            for message in messages.drain(..) {
+                progress = true;
+                if matches!(message, Message::End) {
+                    return self.end();
+                }
+                self.take(message);
+            }
+            progress |= self.issue();
+            progress |= self.look();
+            if progress {
+                moved = Instant::now();
+                continue;
+            }
+            let idle = moved.elapsed();
+            if !self.busy.is_empty() && !self.dead && idle > DOUBT && asked.elapsed() > DOUBT {
+                asked = Instant::now();
+                turn += 1;
+                let slot = self.busy[turn % self.busy.len()];
+                if let Err(code) = self.driver.query(self.slots.slots[slot].stream) {
+                    self.lost(code);
+                }
+            }
+            if idle < SPIN {
+                std::hint::spin_loop();
+            } else {
+                // In flight, a nap; else until somebody comes. A dead device's flights never end.
+                let wait = !self.busy.is_empty() && !self.dead;
+                self.shared.inboxes[self.number].sleep(wait.then_some(NAP));
+            }
+        }
+    }
+
+    fn take(&mut self, message: Message) {
+        match message {
+            Message::Submit(stream, token, work) => self.accept(stream, token, work),
+            Message::Stop(client, fault) => self.stop(client, &fault),
+            Message::Close(client, done) => {
+                self.abandon(client, &Outcome::Cancelled);
+                self.closing.push((client, done));
+                self.close();
+            }
+            Message::Destroy(stream) => {
+                if let Some(lane) = self.lanes.remove(&stream)
+                    && let Some(slot) = lane.slot
+                {
+                    self.slots.unbind(slot);
+                }
+            }
+            Message::Registered(client, fault) => {
+                if let Some(fault) = fault {
+                    self.stop(client, &fault);
+                }
+                for (id, lane) in self.lanes.iter_mut().filter(|(_, lane)| lane.parked && lane.stream.client.id == client) {
+                    lane.parked = false;
+                    if !lane.queue.is_empty() && !lane.ready {
+                        lane.ready = true;
+                        self.ready.push_back(*id);
+                    }
+                }
+            }
+            Message::Chain(length, chain) => self.chains.built(length, chain),
+            Message::Forget(kernels) => {
+                let gone = self.chains.forget(|planned| kernels.contains(&planned.kernel().id));
+                if !gone.is_empty() {
+                    self.shared.help(move || drop(gone));
+                }
+                for kernel in kernels {
+                    self.expected.remove(&kernel);
+                }
+            }
+            Message::Look => {
+                if let (false, Some(code)) = (self.dead, self.shared.broken()) {
+                    self.lost(code);
+                }
+            }
+            Message::End => {}
+        }
+    }
+
+    fn accept(&mut self, stream: Arc<ClientStream>, token: u64, work: Work) {
+        let (id, client) = (stream.id, stream.client.id);
+        if let Some(fault) = self.stopped.get(&client) {
+            self.shared.sink.retired(client, id, token, Outcome::Fault(fault.clone()));
+            return;
+        }
+        let lane =
+            self.lanes.entry(id).or_insert_with(|| Lane { stream, queue: VecDeque::new(), slot: None, in_flight: 0, ready: false, parked: false });
+        if self.dead {
+            // Kept for `close`: the successor runs it.
+            lane.queue.push_back((token, work));
+            return;
+        }
+        if matches!(work, Work::Mark) && lane.in_flight == 0 && lane.queue.is_empty() {
+            self.shared.sink.retired(client, id, token, Outcome::Done { device_ns: 0 });
+            return;
+        }
+        lane.queue.push_back((token, work));
+        if !lane.ready && !lane.parked {
+            lane.ready = true;
+            self.ready.push_back(id);
+        }
+    }
+
+    /// Reports what the words say is over.
+    fn look(&mut self) -> bool {
+        let now = self.now();
+        let mut over = std::mem::take(&mut self.over);
+        let (slots, words) = (&mut self.slots.slots, &self.words);
+        self.busy.retain(|at| {
+            let slot = &mut slots[*at];
+            slot.retire(words.load(*at), now, &mut over);
+            !slot.flights.is_empty()
+        });
+        let progress = !over.is_empty();
+        for (flight, device_ns) in over.drain(..) {
+            self.landed(flight, device_ns);
+        }
+        self.over = over;
+        if progress && !self.closing.is_empty() {
+            self.close();
+        }
+        progress
+    }
+
+    fn landed(&mut self, flight: Flight, device_ns: u64) {
+        if let Some(kernel) = flight.kernel {
+            let known = self.expected.entry(kernel).or_insert(device_ns);
+            *known = (*known * 7 + device_ns) / 8;
+        }
+        if let Some(lane) = self.lanes.get_mut(&flight.stream) {
+            lane.in_flight -= 1;
+            if lane.in_flight == 0
+                && lane.queue.is_empty()
+                && let Some(slot) = lane.slot.take()
+            {
+                self.slots.unbind(slot);
+            }
+        }
+        if flight.prints {
+            let (_, text) = self.driver.printed(self.upload);
+            if !text.is_empty() && !flight.reported {
+                self.shared.sink.text(flight.client, &text);
+            }
+        }
+        if !flight.reported {
+            self.shared.sink.retired(flight.client, flight.stream, flight.token, Outcome::Done { device_ns });
+        }
+    }
+
+    pub(crate) fn stop(&mut self, client: ClientId, fault: &Fault) {
+        if self.stopped.contains_key(&client) {
+            return;
+        }
+        self.stopped.insert(client, fault.clone());
+        self.abandon(client, &Outcome::Fault(fault.clone()));
+    }
+
+    /// Reports everything that a client has, in the order of its streams, and forgets what was not issued. What is in flight goes on unseen.
+    fn abandon(&mut self, client: ClientId, outcome: &Outcome) {
+        let mut ends = Vec::new();
+        for at in &self.busy {
+            for flight in self.slots.slots[*at].flights.iter_mut().filter(|f| f.client == client && !f.reported) {
+                flight.reported = true;
+                ends.push((flight.stream, flight.token));
+            }
+        }
+        for (id, lane) in self.lanes.iter_mut().filter(|(_, lane)| lane.stream.client.id == client) {
+            ends.extend(lane.queue.drain(..).map(|(token, _)| (*id, token)));
+            lane.parked = false;
+            if lane.in_flight == 0
+                && let Some(slot) = lane.slot.take()
+            {
+                self.slots.unbind(slot);
+            }
+        }
+        for (stream, token) in ends {
+            self.shared.sink.retired(client, stream, token, outcome.clone());
+        }
+    }
+
+    /// Answers those whose client has nothing in flight any more.
+    fn close(&mut self) {
+        let mut closing = std::mem::take(&mut self.closing);
+        closing.retain(|(client, done)| {
+            let running = !self.dead && self.lanes.values().any(|lane| lane.stream.client.id == *client && lane.in_flight > 0);
+            if !running {
+                for lane in self.lanes.extract_if(|_, lane| lane.stream.client.id == *client) {
+                    if let Some(slot) = lane.1.slot {
+                        self.slots.unbind(slot);
+                    }
+                }
+                self.stopped.remove(client);
+                let _ = done.send(());
+            }
+            running
+        });
+        self.closing = closing;
+    }
+
+    /// The context is broken: says who may have done it, and is of no more use.
+    pub(crate) fn lost(&mut self, code: Code) {
+        if self.dead {
+            return;
+        }
+        // Work that was done before, or beside, the culprit counts: the driver reports only after everything has ended.
+        self.look();
+        self.dead = true;
+        self.shared.declare_broken(code, self.number);
+        let mut suspects: HashMap<ClientId, String> = HashMap::new();
+        for at in &self.busy {
+            for flight in self.slots.slots[*at].flights.iter().filter(|f| f.name.is_some()) {
+                let text = suspects.entry(flight.client).or_default();
+                let name = flight.name.as_deref().unwrap_or("");
+                if text.len() < 200 && !text.contains(name) {
+                    text.push_str(if text.is_empty() { "" } else { ", " });
+                    text.push_str(name);
+                }
+            }
+        }
+        let (_, printed) = self.driver.printed(self.upload);
+        let all = self.shared.gather(suspects);
+        let number = all.len();
+        for (client, kernels) in all.iter().filter(|(client, _)| self.lanes.values().any(|l| l.stream.client.id == **client)) {
+            if !printed.is_empty() {
+                self.shared.sink.text(*client, &printed);
+            }
+            let doubt = if number > 1 { format!("; {number} clients had kernels under way and the card does not say whose it was") } else { String::new() };
+            let text = format!("{} in one of {kernels}{doubt}", self.driver.text(code));
+            self.stop(*client, &Fault { result: code.0, text });
+        }
+        self.close();
+        self.shared.reported();
+    }
+
+    fn end(self) {
+        let Engine { slots, driver, upload, words, chains, .. } = self;
+        drop(chains);
+        for slot in slots.slots {
+            driver.destroy_stream(slot.stream);
+        }
+        driver.destroy_stream(upload);
+        drop(words);
+    }
+}

@@ -1,0 +1,166 @@
+//! Loaded modules: their kernels on the card before anybody launches, their parameter layouts and variables.
+//!
+//! An image without writable variables is loaded once and shared by all clients that bring the same bytes. Variables lie where the driver puts them,
+//! not in the client's extents: they do not outlive the executor, so a client that has writable ones cannot be taken over.
+
+use crate::driver::{Driver, Function, Module};
+use crate::symbols::{self, Symbols};
+use cumux_device::{DeviceError, FunctionInfo, GlobalInfo, ModuleInfo};
+use cumux_fatbin::ImageKind;
+use cumux_wire::module::Parameter;
+use cumux_wire::result;
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::ffi::CString;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+
+/// Largest image that is unpacked to read its names.
+const MOST: u64 = 1 << 30;
+const MAX_DYNAMIC_SHARED: u32 = 8;
+
+/// One kernel.
+#[derive(Debug)]
+pub(crate) struct Kernel {
+    pub handle: Function,
+    /// Never used twice in this process, unlike handles.
+    pub id: u64,
+    pub name: String,
+    pub parameter_bytes: u32,
+}
+
+pub(crate) struct Loaded {
+    driver: Arc<Driver>,
+    module: Module,
+    pub kernels: Vec<Kernel>,
+    pub prints: bool,
+    pub info: ModuleInfo,
+    /// The most dynamic shared memory asked for by any client that shares the module.
+    shared_most: Mutex<HashMap<u32, i32>>,
+}
+
+impl Drop for Loaded {
+    fn drop(&mut self) {
+        self.driver.unload_module(self.module);
+    }
+}
+
+/// Modules that may be shared, by content.
+#[derive(Default)]
+pub(crate) struct Library(Mutex<HashMap<blake3::Hash, Weak<Loaded>>>);
+
+static IDS: AtomicU64 = AtomicU64::new(1);
+
+impl Library {
+    pub(crate) fn load(&self, driver: &Arc<Driver>, image: &[u8]) -> Result<Arc<Loaded>, DeviceError> {
+        let hash = blake3::hash(image);
+        if let Some(known) = self.0.lock().get(&hash).and_then(Weak::upgrade) {
+            return Ok(known);
+        }
+        let symbols = symbols_of(driver, image)?;
+        if let Some(name) = symbols.managed.first() {
+            let text = format!("the module has the __managed__ variable {name}: managed memory belongs to one process and cannot be shared with the client");
+            return Err(DeviceError::Image { result: result::NOT_SUPPORTED, text });
+        }
+        let loaded = Arc::new(load(driver, image, &symbols)?);
+        if !symbols.writable {
+            let mut known = self.0.lock();
+            known.retain(|_, module| module.strong_count() > 0);
+            known.insert(hash, Arc::downgrade(&loaded));
+        }
+        Ok(loaded)
+    }
+}
+
+fn image_error(code: u32, text: String) -> DeviceError {
+    DeviceError::Image { result: code, text }
+}
+
+/// Names in the image that the driver will choose.
+fn symbols_of(driver: &Driver, image: &[u8]) -> Result<Symbols, DeviceError> {
+    let invalid = |error: cumux_fatbin::Error| image_error(result::INVALID_IMAGE, error.to_string());
+    let images = cumux_fatbin::images(image).map_err(invalid)?;
+    let capability = driver.attribute(75).unwrap_or(0) * 10 + driver.attribute(76).unwrap_or(0);
+    let capability = capability.cast_unsigned();
+    let chosen = cumux_fatbin::best_compiled(&images, capability).or_else(|| cumux_fatbin::best_ptx(&images, capability)).or(match images.as_slice() {
+        // A bare image that does not say for what it is: the driver judges.
+        [only] => Some(only),
+        _ => None,
+    });
+    let Some(chosen) = chosen else {
+        let text = format!("none of the {} images runs on compute capability {}.{}", images.len(), capability / 10, capability % 10);
+        return Err(image_error(result::NO_BINARY_FOR_GPU, text));
+    };
+    let bytes = chosen.bytes(MOST).map_err(invalid)?;
+    match chosen.kind {
+        ImageKind::Elf => symbols::of_elf(&bytes).ok_or_else(|| image_error(result::INVALID_IMAGE, "the compiled image is damaged".into())),
+        ImageKind::Ptx => Ok(symbols::of_ptx(&String::from_utf8_lossy(&bytes))),
+        ImageKind::Other(_) => Ok(Symbols { writable: true, ..Symbols::default() }),
+    }
+}
+
+fn load(driver: &Arc<Driver>, image: &[u8], symbols: &Symbols) -> Result<Loaded, DeviceError> {
+    let module = driver.load_module(image).map_err(|(code, log)| {
+        let text = driver.text(code);
+        match code.0 {
+            2 => DeviceError::OutOfMemory(format!("no room for the module: {text}")),
+            other if crate::locate::is_fatal(code) => DeviceError::Lost(format!("loading a module: {text} (CUDA error {other})")),
+            other => image_error(other, if log.is_empty() { text } else { format!("{text}: {log}") }),
+        }
+    })?;
+    let mut loaded =
+        Loaded { driver: driver.clone(), module, kernels: Vec::new(), prints: symbols.prints, info: ModuleInfo::default(), shared_most: Mutex::default() };
+    let fail = |code: crate::driver::Code| image_error(code.0, format!("a kernel of the module cannot be put on the card: {}", driver.text(code)));
+    for handle in driver.functions(module).map_err(fail)? {
+        driver.load_function(handle).map_err(fail)?;
+        let info = describe(driver, handle).map_err(fail)?;
+        let id = IDS.fetch_add(1, Ordering::Relaxed);
+        loaded.kernels.push(Kernel { handle, id, name: info.name.clone(), parameter_bytes: info.parameter_bytes });
+        loaded.info.functions.push(info);
+    }
+    for (name, constant) in &symbols.variables {
+        let Ok(text) = CString::new(name.as_str()) else { continue };
+        if let Some((address, bytes)) = driver.global(module, &text) {
+            loaded.info.globals.push(GlobalInfo { name: name.clone(), address, bytes, constant: *constant, managed: false });
+        }
+    }
+    Ok(loaded)
+}
+
+fn describe(driver: &Driver, function: Function) -> Result<FunctionInfo, crate::driver::Code> {
+    let number = |n: u32| driver.function_attribute(function, n).map(|v| u32::try_from(v).unwrap_or(0));
+    let parameters: Vec<Parameter> = (0..).map_while(|i| driver.parameter(function, i)).map(|(offset, bytes)| Parameter { offset, bytes }).collect();
+    Ok(FunctionInfo {
+        name: driver.function_name(function)?,
+        parameter_bytes: parameters.iter().map(|p| p.offset + p.bytes).max().unwrap_or(0),
+        parameters,
+        static_shared: number(1)?,
+        constant: number(2)?,
+        local: number(3)?,
+        registers: number(4)?,
+        max_threads: number(0)?,
+        ptx_version: number(5)?,
+        binary_version: number(6)?,
+        cluster: [number(11).unwrap_or(0), number(12).unwrap_or(0), number(13).unwrap_or(0)],
+        required_block: [0; 3],
+    })
+}
+
+impl Loaded {
+    /// Sets a function attribute. Where the module is shared, dynamic shared memory is the most that anybody asked for.
+    pub(crate) fn set(&self, function: u32, attribute: u32, value: i32) -> Result<(), DeviceError> {
+        let unknown = || DeviceError::Invalid(format!("the module has no function {function}"));
+        let kernel = self.kernels.get(function as usize).ok_or_else(unknown)?;
+        let mut most = self.shared_most.lock();
+        if attribute == MAX_DYNAMIC_SHARED && most.get(&function).is_some_and(|known| *known >= value && value >= 0) {
+            return Ok(());
+        }
+        self.driver
+            .set_function_attribute(kernel.handle, attribute, value)
+            .map_err(|code| DeviceError::Invalid(format!("attribute {attribute} of {} cannot be set to {value}: {}", kernel.name, self.driver.text(code))))?;
+        if attribute == MAX_DYNAMIC_SHARED {
+            most.insert(function, value);
+        }
+        Ok(())
+    }
+}

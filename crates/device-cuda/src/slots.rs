@@ -1,0 +1,188 @@
+//! Driver streams, and what is in flight in each. Pure bookkeeping: time and words come from the caller.
+//!
+//! A client's stream is bound to a slot while it has work in flight. Marks are numbers that the stream writes into the slot's word when it gets there:
+//! work is over when the word has reached the work's mark. Invariant: marks of a slot's flights grow from front to back.
+
+use crate::driver::Stream;
+use cumux_device::{ClientId, StreamId};
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+/// Slots of one kind before streams have to share one.
+const EACH: usize = 48;
+
+/// Work that the driver has.
+#[derive(Debug, Clone)]
+pub(crate) struct Flight {
+    pub client: ClientId,
+    pub stream: StreamId,
+    pub token: u64,
+    pub mark: u64,
+    /// Expected nanoseconds.
+    pub weight: u64,
+    /// Kernel's number, for learning how long it takes.
+    pub kernel: Option<u64>,
+    pub name: Option<Arc<str>>,
+    pub prints: bool,
+    /// The client was stopped or closed and has been told.
+    pub reported: bool,
+}
+
+/// Partition and priority: streams of one kind are alike.
+pub(crate) type Kind = (u32, i32);
+
+pub(crate) struct Slot {
+    pub stream: Stream,
+    pub flights: VecDeque<Flight>,
+    /// Last mark that was given to the stream.
+    pub issued: u64,
+    /// Flights and their weight behind that mark.
+    pub unmarked: u32,
+    pub unmarked_ns: u64,
+    /// When the front flight began to run, as far as we know (nanoseconds).
+    pub since: u64,
+    /// Client streams bound to it.
+    bound: u32,
+    kind: Kind,
+}
+
+impl Slot {
+    /// A flight more. It gets the next mark.
+    pub(crate) fn push(&mut self, mut flight: Flight, now: u64) {
+        if self.flights.is_empty() {
+            self.since = now;
+        }
+        flight.mark = self.issued + 1;
+        self.unmarked += 1;
+        self.unmarked_ns += flight.weight;
+        self.flights.push_back(flight);
+    }
+
+    /// The stream was given the mark `issued + 1`.
+    pub(crate) fn marked(&mut self) {
+        self.issued += 1;
+        self.unmarked = 0;
+        self.unmarked_ns = 0;
+    }
+
+    /// Takes what is over when the word is `reached`, with the nanoseconds that each took: the time since the last report, divided by weight.
+    pub(crate) fn retire(&mut self, reached: u64, now: u64, over: &mut Vec<(Flight, u64)>) {
+        let count = self.flights.iter().take_while(|f| f.mark <= reached).count();
+        if count == 0 {
+            return;
+        }
+        let total: u64 = self.flights.iter().take(count).map(|f| f.weight.max(1)).sum();
+        let spent = now.saturating_sub(self.since);
+        self.since = now;
+        for flight in self.flights.drain(..count) {
+            let share = u128::from(spent) * u128::from(flight.weight.max(1)) / u128::from(total);
+            over.push((flight, u64::try_from(share).unwrap_or(u64::MAX)));
+        }
+    }
+}
+
+#[derive(Default)]
+pub(crate) struct Slots {
+    pub slots: Vec<Slot>,
+    free: HashMap<Kind, Vec<usize>>,
+}
+
+/// Where a client stream may go.
+pub(crate) enum Place {
+    At(usize),
+    /// A new driver stream of this kind should be made and given to [`Slots::add`].
+    New,
+}
+
+impl Slots {
+    /// A slot of this kind with nothing in it, or a new one, or, when there are many, the one with the fewest streams. `room`: more slots may be made.
+    pub(crate) fn place(&self, kind: Kind, room: bool) -> Place {
+        if let Some(at) = self.free.get(&kind).and_then(|free| free.last()) {
+            return Place::At(*at);
+        }
+        let alike = || self.slots.iter().enumerate().filter(|(_, s)| s.kind == kind);
+        match alike().min_by_key(|(_, s)| s.bound) {
+            Some((at, _)) if alike().count() >= EACH || !room => Place::At(at),
+            _ => Place::New,
+        }
+    }
+
+    pub(crate) fn add(&mut self, kind: Kind, stream: Stream) -> usize {
+        self.slots.push(Slot { stream, flights: VecDeque::new(), issued: 0, unmarked: 0, unmarked_ns: 0, since: 0, bound: 0, kind });
+        let at = self.slots.len() - 1;
+        self.free.entry(kind).or_default().push(at);
+        at
+    }
+
+    pub(crate) fn bind(&mut self, at: usize) {
+        let slot = &mut self.slots[at];
+        slot.bound += 1;
+        if slot.bound == 1
+            && let Some(free) = self.free.get_mut(&slot.kind)
+            && let Some(place) = free.iter().rposition(|f| *f == at)
+        {
+            free.swap_remove(place);
+        }
+    }
+
+    pub(crate) fn unbind(&mut self, at: usize) {
+        let slot = &mut self.slots[at];
+        slot.bound -= 1;
+        if slot.bound == 0 {
+            self.free.entry(slot.kind).or_default().push(at);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stream() -> Stream {
+        Stream::none()
+    }
+
+    fn flight(token: u64, weight: u64) -> Flight {
+        Flight { client: 1, stream: StreamId(1), token, mark: 0, weight, kernel: None, name: None, prints: false, reported: false }
+    }
+
+    #[test]
+    fn work_retires_in_order_when_its_mark_is_reached() {
+        let mut slots = Slots::default();
+        let at = slots.add((0, 0), stream());
+        let slot = &mut slots.slots[at];
+        slot.push(flight(1, 100), 1000);
+        slot.push(flight(2, 300), 1500);
+        slot.marked();
+        slot.push(flight(3, 0), 1600);
+        let mut over = Vec::new();
+        slot.retire(0, 2000, &mut over);
+        assert!(over.is_empty());
+        slot.marked();
+        slot.retire(1, 5000, &mut over);
+        assert_eq!(over.iter().map(|(f, ns)| (f.token, *ns)).collect::<Vec<_>>(), [(1, 1000), (2, 3000)]);
+        over.clear();
+        slot.retire(2, 5600, &mut over);
+        assert_eq!(over.iter().map(|(f, ns)| (f.token, *ns)).collect::<Vec<_>>(), [(3, 600)]);
+        assert!(slot.flights.is_empty());
+    }
+
+    #[test]
+    fn streams_share_only_when_there_are_many() {
+        let mut slots = Slots::default();
+        let mut used = Vec::new();
+        for _ in 0..EACH {
+            assert!(matches!(slots.place((0, 0), true), Place::New));
+            let at = slots.add((0, 0), stream());
+            slots.bind(at);
+            used.push(at);
+        }
+        let Place::At(shared) = slots.place((0, 0), true) else { panic!("enough streams") };
+        slots.bind(shared);
+        assert!(matches!(slots.place((0, -1), true), Place::New), "another priority");
+        assert!(matches!(slots.place((7, 0), true), Place::New), "another partition");
+        slots.unbind(used[3]);
+        let Place::At(free) = slots.place((0, 0), true) else { panic!("one is free") };
+        assert_eq!(free == used[3], shared != used[3]);
+    }
+}

@@ -1,0 +1,172 @@
+//! The variables of an image, by name: the driver finds a variable only by its name and lists none. Pure.
+//!
+//! Names are candidates: what the driver does not know under a name is left out by the caller.
+
+use object::read::elf::{ElfFile64, FileHeader as _};
+use object::{Object as _, ObjectSection as _, ObjectSymbol as _, SymbolKind, elf};
+
+/// What an image says about its variables.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub(crate) struct Symbols {
+    /// Name, and whether it is constant memory.
+    pub variables: Vec<(String, bool)>,
+    /// Kernels can change something that outlives them, so the module cannot be shared between clients.
+    pub writable: bool,
+    /// Names of `__managed__` variables.
+    pub managed: Vec<String>,
+    /// Kernels may print (or assert).
+    pub prints: bool,
+}
+
+/// Text constants that the compiler makes; written by nobody.
+fn is_literal(name: &str) -> bool {
+    name.starts_with("$str") || name.starts_with("__unnamed_") || name.starts_with("__func__") || name.starts_with("__PRETTY_FUNCTION__") || name.starts_with("_$_str")
+}
+
+/// Of compiled code.
+pub(crate) fn of_elf(image: &[u8]) -> Option<Symbols> {
+    const MANAGED: u8 = 4;
+    let file = ElfFile64::<object::Endianness>::parse(image).ok()?;
+    let _ = file.elf_header().endian().ok()?;
+    let mut symbols = Symbols::default();
+    for symbol in file.symbols() {
+        let Ok(name) = symbol.name() else { continue };
+        if matches!(name, "vprintf" | "__assertfail") {
+            symbols.prints = true;
+        }
+        if symbol.kind() != SymbolKind::Data || symbol.is_undefined() || name.is_empty() {
+            continue;
+        }
+        let section = symbol.section_index().and_then(|index| file.section_by_index(index).ok());
+        let place = section.as_ref().and_then(|s| s.name().ok()).unwrap_or("");
+        if !place.starts_with(".nv.global") && !place.starts_with(".nv.constant") {
+            continue;
+        }
+        let constant = place.starts_with(".nv.constant");
+        let elf_symbol = symbol.elf_symbol();
+        if elf_symbol.st_other & MANAGED != 0 {
+            symbols.managed.push(name.to_owned());
+        }
+        symbols.writable |= !constant && !is_literal(name);
+        if elf_symbol.st_info >> 4 != elf::STB_LOCAL || !is_literal(name) {
+            symbols.variables.push((name.to_owned(), constant));
+        }
+    }
+    Some(symbols)
+}
+
+/// Of PTX: declarations outside of bodies.
+pub(crate) fn of_ptx(text: &str) -> Symbols {
+    let mut symbols = Symbols::default();
+    let mut depth = 0_u32;
+    for statement in statements(text) {
+        match statement {
+            Piece::Open => depth += 1,
+            Piece::Close => depth = depth.saturating_sub(1),
+            Piece::Text(text) => {
+                symbols.prints |= text.contains("vprintf") || text.contains("__assertfail");
+                if depth == 0 {
+                    declaration(text, &mut symbols);
+                }
+            }
+        }
+    }
+    symbols
+}
+
+fn declaration(text: &str, symbols: &mut Symbols) {
+    let head = text.split('=').next().unwrap_or(text);
+    let words: Vec<&str> = head.split(|c: char| c.is_whitespace() || c == '[').filter(|w| !w.is_empty()).collect();
+    let has = |word: &str| words.contains(&word);
+    let constant = has(".const");
+    if has(".extern") || has(".func") || has(".entry") || !(constant || has(".global")) {
+        return;
+    }
+    let Some(name) = words.iter().rev().find(|w| !w.starts_with('.') && !w.ends_with(']') && !w.starts_with(|c: char| c.is_ascii_digit())) else { return };
+    if head.contains(".managed") {
+        symbols.managed.push((*name).to_owned());
+    }
+    symbols.writable |= !constant && !is_literal(name);
+    symbols.variables.push(((*name).to_owned(), constant));
+}
+
+enum Piece<'a> {
+    Text(&'a str),
+    Open,
+    Close,
+}
+
+/// Cuts PTX at `;` and at the braces of bodies (not those of initialisers), without comments.
+fn statements(text: &str) -> impl Iterator<Item = Piece<'_>> {
+    let mut pieces = Vec::new();
+    let (mut start, mut at) = (0, 0);
+    let mut initialiser = 0_u32;
+    let bytes = text.as_bytes();
+    while at < bytes.len() {
+        let rest = &bytes[at..];
+        if rest.starts_with(b"//") || rest.starts_with(b"/*") {
+            pieces.extend(text.get(start..at).map(Piece::Text));
+            let end: &[u8] = if rest[1] == b'/' { b"\n" } else { b"*/" };
+            at += rest.windows(end.len()).position(|w| w == end).map_or(rest.len(), |p| p + end.len());
+            start = at;
+            continue;
+        }
+        match bytes[at] {
+            b'"' => at += rest[1..].iter().position(|b| *b == b'"').map_or(rest.len() - 1, |p| p + 1),
+            b'{' if initialiser > 0 || text.get(start..at).is_some_and(|t| t.contains('=')) => initialiser += 1,
+            b'}' if initialiser > 0 => initialiser -= 1,
+            b';' if initialiser == 0 => {
+                pieces.extend(text.get(start..at).map(Piece::Text));
+                start = at + 1;
+            }
+            brace @ (b'{' | b'}') => {
+                pieces.extend(text.get(start..at).map(Piece::Text));
+                pieces.push(if brace == b'{' { Piece::Open } else { Piece::Close });
+                start = at + 1;
+            }
+            // Directives of one line have no `;`.
+            b'\n' if initialiser == 0 && [".version", ".target", ".address_size", ".file", ".section"].iter().any(|d| text.get(start..at).is_some_and(|t| t.trim_start().starts_with(d))) => {
+                start = at + 1;
+            }
+            _ => {}
+        }
+        at += 1;
+    }
+    pieces.extend(text.get(start..).map(Piece::Text));
+    pieces.into_iter()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn variables_of_ptx_are_found_and_told_apart() {
+        let symbols = of_ptx(cumux_device::conformance::KERNELS);
+        let mut names: Vec<(&str, bool)> = symbols.variables.iter().map(|(n, c)| (n.as_str(), *c)).filter(|(n, _)| !is_literal(n)).collect();
+        names.sort_unstable();
+        assert_eq!(names, [("counter", false), ("into_table", false), ("offset", true), ("table", false)]);
+        assert!(symbols.writable && symbols.prints && symbols.managed.is_empty());
+    }
+
+    #[test]
+    fn a_module_without_writable_variables_is_known_as_such() {
+        let text = ".version 9.0\n.target sm_75\n.address_size 64\n/* .global .u32 no; */ .const .align 4 .u32 k[2] = {1, 2};\n.global .align 1 .b8 $str[3] = {104, 105, 0};\n\
+                    .visible .entry f(.param .u64 p)\n{\n.reg .b32 r;\n.shared .align 4 .b8 s[16];\nret;\n}\n";
+        let symbols = of_ptx(text);
+        assert!(!symbols.writable && !symbols.prints, "{symbols:?}");
+        assert!(symbols.variables.contains(&("k".to_owned(), true)));
+        let managed = of_ptx(".visible .global .attribute(.managed) .align 4 .u32 m;");
+        assert_eq!((managed.managed, managed.writable), (vec!["m".to_owned()], true));
+        assert!(of_ptx(".extern .global .u32 elsewhere;\n.global .u32 own").variables == [("own".to_owned(), false)]);
+    }
+
+    #[test]
+    fn damaged_input_gives_nothing_and_no_panic() {
+        assert!(of_elf(b"\x7fELF").is_none());
+        for length in (0..cumux_device::conformance::KERNELS.len()).step_by(97) {
+            of_ptx(&cumux_device::conformance::KERNELS[..length]);
+        }
+        of_ptx("\"{{{=;\u{fe0f}}}/*");
+    }
+}

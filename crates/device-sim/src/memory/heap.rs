@@ -1,0 +1,146 @@
+//! Device-side `malloc`: memory of this process alone, byte-exact like any allocation.
+//!
+//! It does not survive the executor: a kernel that uses what an earlier one had allocated faults after a takeover, and says so.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use cumux_device::DeviceError;
+use parking_lot::RwLock;
+
+use super::permissions::{Permissions, Range};
+use super::raw::Mapping;
+
+/// As `cudaLimitMallocHeapSize` begins.
+const LIMIT: u64 = 8 << 20;
+/// Largest heap of a client.
+const MOST: u64 = 64 << 30;
+const ALIGN: u64 = 16;
+/// Where memory lies that only this process has. Below the arena, where neither clients nor executors map anything by themselves.
+const PRIVATE_BASE: u64 = 0x0c00_0000_0000;
+
+/// Memory of this process alone at an address that no client uses.
+///
+/// # Errors
+/// [`DeviceError::System`] when there is none.
+pub(crate) fn private(bytes: u64) -> Result<Mapping, DeviceError> {
+    static NEXT: AtomicU64 = AtomicU64::new(PRIVATE_BASE);
+    Mapping::private(NEXT.fetch_add(bytes.next_multiple_of(1 << 21) + (1 << 21), Ordering::Relaxed), bytes)
+}
+
+/// The heap of one client.
+#[derive(Debug)]
+pub(crate) struct Heap {
+    limit: u64,
+    mapping: Option<Mapping>,
+    /// Start and length, no two adjacent.
+    free: BTreeMap<u64, u64>,
+    /// Start and whole length of what was handed out.
+    live: BTreeMap<u64, u64>,
+}
+
+impl Default for Heap {
+    fn default() -> Self {
+        Heap { limit: LIMIT, mapping: None, free: BTreeMap::new(), live: BTreeMap::new() }
+    }
+}
+
+impl Heap {
+    /// # Errors
+    /// A sentence, if the heap is in use already or would be too large.
+    pub(crate) fn set_limit(&mut self, bytes: u64) -> Result<(), String> {
+        if self.mapping.is_some() && bytes != self.limit {
+            return Err("the malloc heap is in use; its size can be set only before the first kernel that allocates".into());
+        }
+        if bytes > MOST {
+            return Err(format!("a malloc heap of {bytes} bytes; at most {MOST} are possible"));
+        }
+        self.limit = bytes.next_multiple_of(4096);
+        Ok(())
+    }
+
+    /// An address, or 0 if there is no room.
+    pub(crate) fn allocate(&mut self, bytes: u64, table: &RwLock<Permissions>) -> u64 {
+        if bytes == 0 || bytes > self.limit {
+            return 0;
+        }
+        if self.mapping.is_none() {
+            match private(self.limit) {
+                Ok(mapping) => {
+                    self.free.insert(mapping.address(), mapping.bytes());
+                    self.mapping = Some(mapping);
+                }
+                Err(error) => {
+                    tracing::error!(%error, "no memory for a malloc heap");
+                    return 0;
+                }
+            }
+        }
+        let whole = bytes.next_multiple_of(ALIGN);
+        let Some((start, length)) = self.free.iter().find(|(_, length)| **length >= whole).map(|(s, l)| (*s, *l)) else { return 0 };
+        if table.write().allow(Range { start, end: start + bytes, writable: true, shift: 0 }).is_err() {
+            return 0;
+        }
+        self.free.remove(&start);
+        if length > whole {
+            self.free.insert(start + whole, length - whole);
+        }
+        self.live.insert(start, whole);
+        start
+    }
+
+    /// False if `address` is not the start of an allocation.
+    pub(crate) fn free(&mut self, address: u64, table: &RwLock<Permissions>) -> bool {
+        let Some(mut length) = self.live.remove(&address) else { return address == 0 };
+        table.write().revoke(address);
+        let mut start = address;
+        if let Some(after) = self.free.remove(&(start + length)) {
+            length += after;
+        }
+        if let Some((before, bytes)) = self.free.range(..start).next_back().map(|(s, l)| (*s, *l))
+            && before + bytes == start
+        {
+            self.free.remove(&before);
+            (start, length) = (before, length + bytes);
+        }
+        self.free.insert(start, length);
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::exec::interface::{Access, MemoryFault};
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn allocations_do_not_overlap_and_everything_comes_back(steps in proptest::collection::vec((1u64..4000, any::<u8>()), 0..200)) {
+            let (mut heap, table) = (Heap::default(), RwLock::new(Permissions::default()));
+            heap.set_limit(64 << 10).unwrap();
+            let mut live: Vec<(u64, u64)> = Vec::new();
+            for (bytes, choice) in steps {
+                if choice % 3 == 0 && !live.is_empty() {
+                    let (address, _) = live.swap_remove(choice as usize % live.len());
+                    prop_assert!(heap.free(address, &table) && !heap.free(address, &table));
+                } else {
+                    let address = heap.allocate(bytes, &table);
+                    if address != 0 {
+                        prop_assert!(address.is_multiple_of(16));
+                        prop_assert!(live.iter().all(|(a, b)| address + bytes <= *a || a + b <= address));
+                        live.push((address, bytes));
+                    }
+                }
+                for (address, bytes) in &live {
+                    prop_assert!(table.read().look_up(*address, *bytes, Access::Store).is_ok());
+                    prop_assert_eq!(table.read().look_up(*address, bytes + 1, Access::Load), Err(MemoryFault::OutOfBounds));
+                }
+            }
+            for (address, _) in live {
+                prop_assert!(heap.free(address, &table));
+            }
+            prop_assert!(heap.allocate(64 << 10, &table) != 0, "one piece again");
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! What only the software GPU has: a watchdog, several cards of a kind, shares of cards that are smaller.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use cumux_device::conformance::{Args, Setup};
+use cumux_device::{ClientSpec, Device, Launch, Sink};
+use cumux_device_sim::{Settings, open, open_with};
+use cumux_wire::result;
+
+fn watched(sink: Arc<dyn Sink>) -> Arc<dyn Device> {
+    open_with("sim:h200", sink, Settings { threads: 2, watchdog: Some(Duration::from_millis(50)) }).expect("opens")
+}
+
+fn one_thread(sink: Arc<dyn Sink>) -> Arc<dyn Device> {
+    open_with("sim:a100", sink, Settings { threads: 1, watchdog: None }).expect("opens")
+}
+
+#[test]
+fn the_watchdog_ends_a_kernel_and_only_its_client() {
+    let setup = Setup::new(watched);
+    let (bad, good) = (setup.client(1), setup.client(2));
+    let (bad_kernels, good_kernels) = (bad.kernels(), good.kernels());
+    let p = bad.allocate(4);
+    let token = bad.launch(bad.stream(), &bad_kernels, "endless", 300, 256, Args::new().u64(p));
+    let text = bad.fault(token, result::LAUNCH_TIMEOUT);
+    assert!(text.contains("endless") && text.contains("CUMUX_SIM_WATCHDOG_MS"), "{text}");
+    let q = good.allocate(4 * 64);
+    good.done(good.launch(good.stream(), &good_kernels, "add_one", 1, 64, Args::new().u64(q).u32(64)));
+    assert_eq!(good.read(q, 64), vec![1; 64]);
+}
+
+#[test]
+fn one_worker_is_enough_for_blocks_that_wait_for_each_other() {
+    let setup = Setup::new(one_thread);
+    let client = setup.client(1);
+    let module = client.kernels();
+    let (values, out, arrived) = (client.allocate(4 * 108), client.allocate(4 * 512), client.allocate(4));
+    let stream = client.stream();
+    client.launch(stream, &module, "meet", 512, 32, Args::new().u64(arrived).u64(out));
+    let shape = Launch { grid: [108, 1, 1], block: [64, 1, 1], cooperative: true, ..Launch::default() };
+    client.launch_with(stream, &module, "sync_grid", shape, Args::new().u64(values).u64(out).u32(3));
+    client.drain(stream);
+    assert_eq!(client.read(values, 108), vec![3; 108]);
+    assert_eq!(client.read(out, 512), vec![512; 512]);
+}
+
+#[test]
+fn two_cooperative_grids_that_do_not_fit_together_run_one_after_the_other() {
+    let setup = Setup::new(watched_not);
+    let client = setup.client_with(1, &ClientSpec { multiprocessors: 4 });
+    let module = client.kernels();
+    let shape = Launch { grid: [5, 1, 1], block: [1024, 1, 1], cooperative: true, ..Launch::default() };
+    let tokens: Vec<u64> = (0..4)
+        .map(|_| {
+            let (values, out) = (client.allocate(64), client.allocate(64));
+            client.launch_with(client.stream(), &module, "sync_grid", shape.clone(), Args::new().u64(values).u64(out).u32(2))
+        })
+        .collect();
+    for token in tokens {
+        client.done(token);
+    }
+}
+
+fn watched_not(sink: Arc<dyn Sink>) -> Arc<dyn Device> {
+    open_with("sim:h200", sink, Settings { threads: 3, watchdog: None }).expect("opens")
+}
+
+#[test]
+fn more_kernels_in_flight_than_the_marks_have_slots() {
+    let setup = Setup::new(watched_not);
+    let client = setup.client(1);
+    let module = client.kernels();
+    let (flag, p) = (client.allocate(4), client.allocate(4 * 600));
+    // Each waits for the flag; the kernel that sets it comes last.
+    let tokens: Vec<u64> = (0..511).map(|_| client.launch(client.stream(), &module, "until", 1, 1, Args::new().u64(flag))).collect();
+    let more: Vec<u64> = (0..89u64).map(|i| client.launch(client.stream(), &module, "fill", 1, 1, Args::new().u64(p + 4 * i).u32(1).u32(1))).collect();
+    for token in more {
+        client.done(token);
+    }
+    client.done(client.launch(client.stream(), &module, "fill", 1, 1, Args::new().u64(flag).u32(1).u32(1)));
+    for token in tokens {
+        client.done(token);
+    }
+    assert_eq!(client.read(p, 89), vec![1; 89]);
+}
+
+struct Deaf;
+
+impl Sink for Deaf {
+    fn retired(&self, _: u32, _: cumux_device::StreamId, _: u64, _: cumux_device::Outcome) {}
+    fn text(&self, _: u32, _: &[u8]) {}
+}
+
+#[test]
+fn cards_of_a_kind_have_uuids_of_their_own_and_give_them_back() {
+    let open = || open("sim:l4", Arc::new(Deaf)).expect("opens");
+    let (first, second) = (open(), open());
+    let uuid = first.facts().uuid;
+    assert_ne!(uuid, second.facts().uuid);
+    drop(first);
+    assert_eq!(open().facts().uuid, uuid);
+    let unknown = cumux_device_sim::open("sim:v100", Arc::new(Deaf)).err().expect("refused").to_string();
+    assert!(unknown.contains("sim:h200"), "{unknown}");
+}
