@@ -6,7 +6,8 @@ use crate::engine::{Engine, Message};
 use crate::locate::is_fatal;
 use crate::slots::{Flight, Kind, Place};
 use crate::work::{self, Move, Plan, Planned, Refusal};
-use cumux_device::{Fault, StreamId};
+use cumux_device::{Fault, StreamId, Work};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -33,7 +34,8 @@ impl Engine {
                 }
                 let client = self.lanes.get(&id).map(|lane| lane.stream.client.id);
                 if let Some(client) = client {
-                    let text = self.driver.text(code);
+                    let what = self.blame.take().map_or_else(String::new, |name| format!("launching {name}: "));
+                    let text = format!("{what}{}", self.driver.text(code));
                     self.stop(client, &Fault { result: code.0, text });
                 }
             }
@@ -41,6 +43,7 @@ impl Engine {
         turns > 0
     }
 
+    /// On an error, what was not issued is back in the queue, for the caller to end.
     fn turn(&mut self, id: StreamId) -> Result<(), Code> {
         let Some(lane) = self.lanes.get(&id) else { return Ok(()) };
         if lane.queue.is_empty() || lane.parked {
@@ -49,15 +52,18 @@ impl Engine {
         let stream = lane.stream.clone();
         let client = stream.client.clone();
         let slot = self.bind(id)?;
-        let kind_plain = client.partition.is_none() && stream.priority == 0;
+        let plain = client.partition.is_none() && stream.priority == 0 && self.shared.coalesces;
         for _ in 0..TURN {
             let Some(lane) = self.lanes.get_mut(&id) else { break };
             let Some((token, mut work)) = lane.queue.pop_front() else { break };
             match work::plan(&client, &self.shared.limits, &mut work) {
-                Ok(Plan::Kernel(planned)) if kind_plain && self.shared.coalesces && coalesce::fits(&planned) => self.run.push((token, planned)),
+                Ok(Plan::Kernel(planned)) if plain && coalesce::fits(&planned) => self.run.push((token, planned)),
                 Ok(plan) => {
-                    self.flush(id, slot)?;
-                    self.one(id, slot, token, plan)?;
+                    let issued = self.flush(id, slot).and_then(|()| self.one(id, slot, token, plan));
+                    if issued.is_err() {
+                        self.put_back(id, [token].into_iter());
+                        return issued;
+                    }
                 }
                 Err(Refusal::Register(address, bytes)) => {
                     lane.queue.push_front((token, work));
@@ -85,6 +91,13 @@ impl Engine {
             self.mark(slot)?;
         }
         Ok(())
+    }
+
+    /// Work that could not be issued goes back where it came from, so that it is reported in its place. It will not be run.
+    fn put_back(&mut self, id: StreamId, tokens: impl DoubleEndedIterator<Item = u64>) {
+        if let Some(lane) = self.lanes.get_mut(&id) {
+            tokens.rev().for_each(|token| lane.queue.push_front((token, Work::Mark)));
+        }
     }
 
     /// The stream's slot; a driver stream is made when there are too few.
@@ -119,7 +132,7 @@ impl Engine {
         match plan {
             Plan::Nothing => weight = 0,
             Plan::Kernel(kernel) => {
-                self.single(&kernel, stream, id)?;
+                self.single(&kernel, stream)?;
                 weight = self.weight(&kernel);
                 planned = Some(kernel);
             }
@@ -150,20 +163,14 @@ impl Engine {
         self.expected.get(&planned.kernel().id).copied().unwrap_or(UNKNOWN_NS)
     }
 
-    /// Launches one kernel. An error that is not the whole context's becomes the client's fault and names the kernel.
-    fn single(&mut self, planned: &Planned, stream: Stream, id: StreamId) -> Result<(), Code> {
+    /// Launches one kernel.
+    fn single(&mut self, planned: &Planned, stream: Stream) -> Result<(), Code> {
         self.shared.counters.kernels.fetch_add(1, Ordering::Relaxed);
-        let launched = self.driver.launch(planned.kernel().handle, &planned.shape, &planned.parameters, stream);
-        if let Err(code) = launched
-            && !is_fatal(code)
-            && let Some(client) = self.lanes.get(&id).map(|lane| lane.stream.client.id)
-        {
+        self.driver.launch(planned.kernel().handle, &planned.shape, &planned.parameters, stream).map_err(|code| {
+            self.blame = Some(planned.kernel().name.clone());
             // 1 is what the driver says of a launch that asks for more than its function allows.
-            let result = if code.0 == 1 { 701 } else { code.0 };
-            let text = format!("launching {}: {}", planned.kernel().name, self.driver.text(code));
-            self.stop(client, &Fault { result, text });
-        }
-        launched
+            if code.0 == 1 { Code(cumux_wire::result::LAUNCH_OUT_OF_RESOURCES) } else { code }
+        })
     }
 
     /// Issues the run of kernels that was collected: as chains where that pays and one is free, else one by one.
@@ -171,78 +178,71 @@ impl Engine {
         if self.run.is_empty() {
             return Ok(());
         }
-        let mut rest = std::mem::take(&mut self.run).into_iter();
-        let issued = self.issue_run(id, slot, &mut rest);
-        if issued.is_err()
-            && let Some(client) = self.lanes.get(&id).map(|lane| lane.stream.client.id)
-            && let Some(fault) = self.stopped.get(&client).cloned()
-        {
-            // What was not issued ends like the rest.
-            for (token, _) in rest {
-                self.shared.sink.retired(client, id, token, cumux_device::Outcome::Fault(fault.clone()));
-            }
-        } else if issued.is_err() {
-            // Not launched because the context broke: left for whoever comes after.
-            if let Some(lane) = self.lanes.get_mut(&id) {
-                let left: Vec<_> = rest.map(|(token, _)| (token, cumux_device::Work::Mark)).collect();
-                for entry in left.into_iter().rev() {
-                    lane.queue.push_front(entry);
-                }
-            }
-        }
-        issued
-    }
-
-    fn issue_run(&mut self, id: StreamId, slot: usize, rest: &mut std::vec::IntoIter<(u64, Planned)>) -> Result<(), Code> {
         let stream = self.slots.slots[slot].stream;
-        while rest.len() > 0 {
-            let Some(length) = coalesce::length(rest.len().min(coalesce::LONGEST)) else {
-                let Some((token, planned)) = rest.next() else { break };
-                self.launch_one(id, slot, stream, token, &planned)?;
+        let mut rest: VecDeque<(u64, Planned)> = std::mem::take(&mut self.run).into();
+        let mut alone = 0;
+        while let Some((token, planned)) = rest.front() {
+            if alone == 0
+                && let Some(length) = coalesce::length(rest.len())
+            {
+                match self.chain(id, slot, stream, &mut rest, length) {
+                    Ok(true) => continue,
+                    Ok(false) => alone = length,
+                    Err(code) => {
+                        self.put_back(id, rest.iter().map(|(token, _)| *token));
+                        return Err(code);
+                    }
+                }
                 continue;
-            };
-            let (tokens, mut run): (Vec<u64>, Vec<Planned>) = rest.by_ref().take(length).unzip();
-            let flights: Vec<(u64, u64, Arc<str>)> = run.iter().map(|p| (p.kernel().id, self.weight(p), p.kernel().name.clone())).collect();
-            let mark = self.slots.slots[slot].issued + 1;
-            let words = &self.words;
-            match self.chains.launch(&mut run, stream, slot, mark, |slot, mark| words.load(slot) >= mark)? {
-                Tried::Launched { nodes_set } => {
-                    let counters = &self.shared.counters;
-                    counters.kernels.fetch_add(length as u64, Ordering::Relaxed);
-                    counters.coalesced.fetch_add(length as u64, Ordering::Relaxed);
-                    counters.chains.fetch_add(1, Ordering::Relaxed);
-                    counters.nodes_set.fetch_add(nodes_set as u64, Ordering::Relaxed);
-                    for (token, (kernel, weight, name)) in tokens.into_iter().zip(flights) {
-                        self.board(id, slot, token, weight, Some((kernel, name, false)));
-                    }
-                    self.mark_if_due(slot)?;
-                }
-                Tried::Busy { build } => {
-                    if build {
-                        self.order(run.clone());
-                    }
-                    for (token, planned) in tokens.into_iter().zip(&run) {
-                        self.launch_one(id, slot, stream, token, planned)?;
-                    }
-                }
+            }
+            alone = alone.saturating_sub(1);
+            let (token, planned) = (*token, planned.clone());
+            if let Err(code) = self.single(&planned, stream) {
+                self.put_back(id, rest.iter().map(|(token, _)| *token));
+                return Err(code);
+            }
+            rest.pop_front();
+            let weight = self.weight(&planned);
+            self.fly(id, slot, token, weight, Some(&planned));
+            if let Err(code) = self.mark_if_due(slot) {
+                self.put_back(id, rest.iter().map(|(token, _)| *token));
+                return Err(code);
             }
         }
         Ok(())
     }
 
-    fn launch_one(&mut self, id: StreamId, slot: usize, stream: Stream, token: u64, planned: &Planned) -> Result<(), Code> {
-        let launched = self.single(planned, stream, id);
-        if let Err(code) = launched {
-            if let Some(client) = self.lanes.get(&id).map(|lane| lane.stream.client.id)
-                && let Some(fault) = self.stopped.get(&client).cloned()
-            {
-                self.shared.sink.retired(client, id, token, cumux_device::Outcome::Fault(fault));
+    /// Launches the first `length` kernels of a run as one; false if no chain is free, and then one may be on its way.
+    fn chain(&mut self, id: StreamId, slot: usize, stream: Stream, rest: &mut VecDeque<(u64, Planned)>, length: usize) -> Result<bool, Code> {
+        let (tokens, mut run): (Vec<u64>, Vec<Planned>) = rest.drain(..length).unzip();
+        let flights: Vec<(u64, u64, Arc<str>)> = run.iter().map(|p| (p.kernel().id, self.weight(p), p.kernel().name.clone())).collect();
+        let mark = self.slots.slots[slot].issued + 1;
+        let words = &self.words;
+        let tried = self.chains.launch(&mut run, stream, slot, mark, |slot, mark| words.load(slot) >= mark);
+        match tried {
+            Ok(Tried::Launched { nodes_set }) => {
+                let counters = &self.shared.counters;
+                counters.kernels.fetch_add(length as u64, Ordering::Relaxed);
+                counters.coalesced.fetch_add(length as u64, Ordering::Relaxed);
+                counters.chains.fetch_add(1, Ordering::Relaxed);
+                counters.nodes_set.fetch_add(nodes_set as u64, Ordering::Relaxed);
+                for (token, (kernel, weight, name)) in tokens.into_iter().zip(flights) {
+                    self.board(id, slot, token, weight, Some((kernel, name, false)));
+                }
+                self.mark_if_due(slot).map(|()| true)
             }
-            return Err(code);
+            Ok(Tried::Busy { build }) => {
+                if build {
+                    self.order(run.clone());
+                }
+                tokens.into_iter().zip(run).rev().for_each(|entry| rest.push_front(entry));
+                Ok(false)
+            }
+            Err(code) => {
+                self.put_back(id, tokens.into_iter());
+                Err(code)
+            }
         }
-        let weight = self.weight(planned);
-        self.fly(id, slot, token, weight, Some(planned));
-        self.mark_if_due(slot)
     }
 
     /// Has a chain made.

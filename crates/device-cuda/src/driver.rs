@@ -88,6 +88,14 @@ handles! {
     Executable = t::CUgraphExec;
 }
 
+#[cfg(test)]
+impl Stream {
+    /// No stream at all, for tests of bookkeeping.
+    pub(crate) fn none() -> Self {
+        Self(0)
+    }
+}
+
 /// Grid, blocks and the rest of a launch but its parameters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Shape {
@@ -787,6 +795,12 @@ impl Driver {
         let _ = rustix::fs::ftruncate(file, 0);
         (synchronized, text)
     }
+}
+
+/// Lets short sleeps of this thread be short: the kernel otherwise adds up to 50 µs.
+pub(crate) fn sleep_precisely() {
+    // SAFETY: a setting of the calling thread; no pointers.
+    let _ = unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1 as libc::c_ulong, 0, 0, 0) };
 }
 
 /// A parameter block in the form of the `extra` argument.

@@ -69,6 +69,8 @@ pub(crate) struct Engine {
     /// Expected nanoseconds of kernels by their number.
     pub expected: HashMap<u64, u64>,
     pub run: Vec<(u64, Planned)>,
+    /// The kernel whose launch failed.
+    pub blame: Option<Arc<str>>,
     over: Vec<(Flight, u64)>,
     started: Instant,
     dead: bool,
@@ -99,6 +101,7 @@ impl Engine {
             closing: Vec::new(),
             expected: HashMap::new(),
             run: Vec::new(),
+            blame: None,
             over: Vec::new(),
             started: Instant::now(),
             dead: false,
@@ -110,6 +113,8 @@ impl Engine {
     }
 
     pub(crate) fn work(mut self) {
+        crate::driver::sleep_precisely();
+        self.shared.inboxes[self.number].mine();
         let mut messages = Vec::new();
         let mut moved = Instant::now();
         let mut asked = moved;

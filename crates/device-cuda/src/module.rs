@@ -25,7 +25,7 @@ pub(crate) struct Kernel {
     pub handle: Function,
     /// Never used twice in this process, unlike handles.
     pub id: u64,
-    pub name: String,
+    pub name: Arc<str>,
     pub parameter_bytes: u32,
 }
 
@@ -115,7 +115,7 @@ fn load(driver: &Arc<Driver>, image: &[u8], symbols: &Symbols) -> Result<Loaded,
         driver.load_function(handle).map_err(fail)?;
         let info = describe(driver, handle).map_err(fail)?;
         let id = IDS.fetch_add(1, Ordering::Relaxed);
-        loaded.kernels.push(Kernel { handle, id, name: info.name.clone(), parameter_bytes: info.parameter_bytes });
+        loaded.kernels.push(Kernel { handle, id, name: info.name.as_str().into(), parameter_bytes: info.parameter_bytes });
         loaded.info.functions.push(info);
     }
     for (name, constant) in &symbols.variables {

@@ -10,7 +10,7 @@ use object::{Object as _, ObjectSection as _, ObjectSymbol as _, SymbolKind, elf
 pub(crate) struct Symbols {
     /// Name, and whether it is constant memory.
     pub variables: Vec<(String, bool)>,
-    /// Kernels can change something that outlives them, so the module cannot be shared between clients.
+    /// Kernels or copies can change something that outlives them (constants too: copies may), so the module cannot be shared between clients.
     pub writable: bool,
     /// Names of `__managed__` variables.
     pub managed: Vec<String>,
@@ -47,7 +47,7 @@ pub(crate) fn of_elf(image: &[u8]) -> Option<Symbols> {
         if elf_symbol.st_other & MANAGED != 0 {
             symbols.managed.push(name.to_owned());
         }
-        symbols.writable |= !constant && !is_literal(name);
+        symbols.writable |= !is_literal(name);
         if elf_symbol.st_info >> 4 != elf::STB_LOCAL || !is_literal(name) {
             symbols.variables.push((name.to_owned(), constant));
         }
@@ -86,7 +86,7 @@ fn declaration(text: &str, symbols: &mut Symbols) {
     if head.contains(".managed") {
         symbols.managed.push((*name).to_owned());
     }
-    symbols.writable |= !constant && !is_literal(name);
+    symbols.writable |= !is_literal(name);
     symbols.variables.push(((*name).to_owned(), constant));
 }
 
@@ -151,11 +151,12 @@ mod tests {
 
     #[test]
     fn a_module_without_writable_variables_is_known_as_such() {
-        let text = ".version 9.0\n.target sm_75\n.address_size 64\n/* .global .u32 no; */ .const .align 4 .u32 k[2] = {1, 2};\n.global .align 1 .b8 $str[3] = {104, 105, 0};\n\
+        let text = ".version 9.0\n.target sm_75\n.address_size 64\n/* .global .u32 no; */\n.global .align 1 .b8 $str[3] = {104, 105, 0};\n\
                     .visible .entry f(.param .u64 p)\n{\n.reg .b32 r;\n.shared .align 4 .b8 s[16];\nret;\n}\n";
         let symbols = of_ptx(text);
         assert!(!symbols.writable && !symbols.prints, "{symbols:?}");
-        assert!(symbols.variables.contains(&("k".to_owned(), true)));
+        let constant = of_ptx(".const .align 4 .u32 k[2] = {1, 2};");
+        assert_eq!((constant.variables, constant.writable), (vec![("k".to_owned(), true)], true));
         let managed = of_ptx(".visible .global .attribute(.managed) .align 4 .u32 m;");
         assert_eq!((managed.managed, managed.writable), (vec!["m".to_owned()], true));
         assert!(of_ptx(".extern .global .u32 elsewhere;\n.global .u32 own").variables == [("own".to_owned(), false)]);

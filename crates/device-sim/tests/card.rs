@@ -50,7 +50,7 @@ fn two_cooperative_grids_that_do_not_fit_together_run_one_after_the_other() {
     let setup = Setup::new(watched_not);
     let client = setup.client_with(1, &ClientSpec { multiprocessors: 4 });
     let module = client.kernels();
-    let shape = Launch { grid: [5, 1, 1], block: [1024, 1, 1], cooperative: true, ..Launch::default() };
+    let shape = Launch { grid: [4, 1, 1], block: [1024, 1, 1], cooperative: true, ..Launch::default() };
     let tokens: Vec<u64> = (0..4)
         .map(|_| {
             let (values, out) = (client.allocate(64), client.allocate(64));

@@ -23,11 +23,11 @@ const EXTENT: u64 = 2 << 20;
 const DATA: u64 = ARENA_BASE + (31 << 40);
 const VARIABLES: u64 = DATA + 4 * EXTENT;
 
-const BLOCKS: u32 = 48;
+const BLOCKS: u32 = 96;
 const THREADS: u32 = 64;
 const WORDS: u32 = BLOCKS * THREADS;
 const LAUNCHES: u64 = 5;
-const ROUNDS: u32 = 150;
+const ROUNDS: u32 = 400;
 
 /// The files of a session.
 struct Keeper {
@@ -189,7 +189,7 @@ fn killed_again_and_again_and_every_word_right() {
         for generation in 0..4 {
             let random = mix(seed * 16 + generation);
             let mut executor = keeper.executor("grind");
-            killed += u32::from(keeper.kill_after(&mut executor, random % WORDS, 1 + random / 7 % 40));
+            killed += u32::from(keeper.kill_after(&mut executor, random % WORDS, 1 + random / 7 % 6));
         }
         let status = keeper.executor("grind").wait().unwrap();
         assert!(status.success(), "the last executor: {status}");

@@ -92,6 +92,10 @@ pub trait Sink: Send + Sync {
     fn retired(&self, client: ClientId, stream: StreamId, token: u64, outcome: Outcome);
     /// The client's kernels printed this (device printf, assertion messages), complete lines or pieces in order.
     fn text(&self, client: ClientId, text: &[u8]);
+    /// The device can do no more, and everything it has to report about it is reported. What was accepted and not reported is for a successor.
+    fn lost(&self, why: &str) {
+        let _ = why;
+    }
 }
 
 /// Why a device refuses a request.
@@ -209,6 +213,16 @@ pub trait Device: Send + Sync {
     /// # Errors
     /// [`DeviceError::System`] when it cannot be mapped.
     fn map_window(&self, client: ClientId, window: BorrowedFd<'_>, address: u64, bytes: u64) -> Result<(), DeviceError>;
+
+    /// The client is about to use these bytes of its window as pinned memory: kernels may be given pointers into them when this returns. May be slow
+    /// (pages are pinned); not called on a dispatch thread. Devices that can use all of a window anyway do nothing.
+    ///
+    /// # Errors
+    /// [`DeviceError::System`] when the memory cannot be pinned.
+    fn use_window(&self, client: ClientId, address: u64, bytes: u64) -> Result<(), DeviceError> {
+        let _ = (client, address, bytes);
+        Ok(())
+    }
 
     /// The client's private range at `user` is the window's memory at `window`: kernels may use either address.
     ///

@@ -239,13 +239,13 @@ impl Session {
 
     pub fn answer(&self, header: &Header, answer: &Answer) {
         if header.answer != NO_ANSWER {
-            self.service.answer(header.answer, header.request, answer);
+            self.service.answer(header.answer, header.request_number(), answer);
         }
     }
 
     /// Commits a change: journal, `taken` (if a record at `end` caused it), answer.
     pub fn commit(&self, inner: &mut Inner, change: Change, end: u64, reply: Option<(&Header, Answer)>) {
-        let answer = reply.and_then(|(header, a)| (header.answer != NO_ANSWER).then_some((header.answer, header.request, a.result, a.words)));
+        let answer = reply.and_then(|(header, a)| (header.answer != NO_ANSWER).then_some((header.answer, header.request_number(), a.result, a.words)));
         let logged = Logged { change, end, answer };
         let Inner { journal, objects, .. } = inner;
         let written = journal.append_object(&logged.encode(), || objects.snapshot().into_iter().map(|c| Logged::plain(c).encode()).collect());

@@ -385,11 +385,6 @@ pub unsafe fn cuCtxGetId(context: CUcontext, out: *mut c_ulonglong) -> Try {
     Ok(())
 }
 
-/// Id of a context, as `cuCtxGetId` answers (for private tables).
-pub(crate) fn id_of(context: CUcontext) -> Try<u64> {
-    Ok(named(client::look()?, context)?.id)
-}
-
 pub unsafe fn cuCtxGetApiVersion(context: CUcontext, out: *mut c_uint) -> Try {
     named(client::look()?, context)?;
     put!(out, API_VERSION);

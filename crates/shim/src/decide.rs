@@ -105,7 +105,7 @@ fn choose(ask: impl FnOnce() -> Verdict, driver: impl FnOnce() -> Option<Driver>
 /// Asks the daemon of the pipe directory; an empty or missing one, or one without our daemon, means that nobody serves.
 fn ask_daemon() -> Verdict {
     match client::connect() {
-        client::Verdict::Served(_) => Verdict::Served,
+        client::Verdict::Served => Verdict::Served,
         client::Verdict::Bypass(why) => Verdict::NoDaemon(why),
         client::Verdict::Refused { result, why } => Verdict::Refused(result.0, why),
     }

@@ -24,7 +24,7 @@ pub struct Device {
 impl Device {
     /// `multiprocessors` is the client's share (0 = all of them).
     #[must_use]
-    pub fn new(facts: DeviceFacts, multiprocessors: u32, _memory_limit: u64) -> Self {
+    pub fn new(facts: DeviceFacts, multiprocessors: u32) -> Self {
         let highest = facts.attributes.iter().map(|(number, _)| *number).max().unwrap_or(0).min(4096);
         let mut attributes = vec![None; highest as usize + 1];
         for (number, value) in &facts.attributes {
@@ -220,8 +220,8 @@ mod tests {
 
     #[test]
     fn the_share_of_multiprocessors_is_what_the_program_sees() {
-        assert_eq!(Device::new(facts(), 0, 0).attribute(16), Some(132));
-        let half = Device::new(facts(), 66, 0);
+        assert_eq!(Device::new(facts(), 0).attribute(16), Some(132));
+        let half = Device::new(facts(), 66);
         assert_eq!((half.attribute(16), half.limits.multiprocessors), (Some(66), 66));
         assert_eq!(half.attribute(2), None);
         assert_eq!(half.attribute(100_000), None);

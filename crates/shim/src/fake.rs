@@ -63,7 +63,6 @@ pub(crate) fn files(window_slot: u32) -> (Files, Service) {
         window_slot,
         devices: vec![facts()],
         multiprocessors: 0,
-        memory_limit: 0,
         ring,
         page,
         window,

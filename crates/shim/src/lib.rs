@@ -44,6 +44,7 @@ mod init;
 mod launch;
 mod library;
 mod limits;
+mod link;
 mod log;
 mod managed;
 mod memory;

@@ -65,13 +65,13 @@ impl Limits {
         let by_threads = (self.threads_per_multiprocessor / self.warp) / warps;
         // Registers are handed out per warp, in pieces of 256.
         let per_warp = (function.registers * self.warp).next_multiple_of(256);
-        let by_registers = if per_warp == 0 { u32::MAX } else { self.registers_per_multiprocessor / per_warp / warps };
+        let by_registers = self.registers_per_multiprocessor.checked_div(per_warp).map_or(u32::MAX, |held| held / warps);
         let shared = u64::from(function.static_shared) + u64::from(dynamic);
         if shared > u64::from(self.shared_optin) {
             return 0;
         }
         let charged = (shared + u64::from(self.shared_reserved)).next_multiple_of(128);
-        let by_shared = if charged == 0 { u32::MAX } else { u32::try_from(u64::from(self.shared_per_multiprocessor) / charged).unwrap_or(u32::MAX) };
+        let by_shared = u64::from(self.shared_per_multiprocessor).checked_div(charged).map_or(u32::MAX, |count| u32::try_from(count).unwrap_or(u32::MAX));
         by_threads.min(by_registers).min(by_shared).min(self.blocks_per_multiprocessor)
     }
 

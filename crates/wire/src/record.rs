@@ -30,6 +30,14 @@ pub struct Header {
     pub request: u64,
 }
 
+impl Header {
+    /// The number that the answer to this record repeats.
+    #[must_use]
+    pub const fn request_number(&self) -> u64 {
+        if self.stream == NO_STREAM { self.seq } else { self.request }
+    }
+}
+
 /// A decoded record.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Record {

@@ -24,7 +24,7 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub enum Verdict {
     /// A cumux server.
-    Served(&'static Session),
+    Served,
     /// The real driver, if there is one; why, for the log.
     Bypass(String),
     /// Nobody: every call returns `result`.
@@ -63,7 +63,9 @@ pub fn connect() -> Verdict {
         Ok(Greeting::Served(files)) => match Session::new(*files) {
             Ok(session) => {
                 let _ = window::reserve(ARENA_BASE, RESERVED);
-                Verdict::Served(SESSION.get_or_init(|| session))
+                let session = SESSION.get_or_init(|| session);
+                crate::log::line(format_args!("served as session {} by {}", session.id, path.display()));
+                Verdict::Served
             }
             Err(why) => refused(why),
         },
@@ -100,9 +102,9 @@ fn greet(connection: &Connection) -> Result<Greeting, LinkError> {
             result: CUresult::CUDA_ERROR_SYSTEM_DRIVER_MISMATCH.0,
             why: format!("the service speaks version {version}, this libcuda.so.1 version {VERSION}: install both from the same cumux release"),
         },
-        Reply::Welcome { session, window_slot, devices, multiprocessors, memory_limit, .. } => {
+        Reply::Welcome { session, window_slot, devices, multiprocessors, .. } => {
             let [ring, page, window, doorbell, server, keeper] = exactly(descriptors)?;
-            Greeting::Served(Box::new(Files { session, window_slot, devices, multiprocessors, memory_limit, ring, page, window, doorbell, server, keeper }))
+            Greeting::Served(Box::new(Files { session, window_slot, devices, multiprocessors, ring, page, window, doorbell, server, keeper }))
         }
         Reply::Refused { result, why } => Greeting::Refused { result, why },
     })

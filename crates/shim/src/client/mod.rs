@@ -45,7 +45,6 @@ pub struct Files {
     pub window_slot: u32,
     pub devices: Vec<DeviceFacts>,
     pub multiprocessors: u32,
-    pub memory_limit: u64,
     pub ring: OwnedFd,
     pub page: OwnedFd,
     pub window: OwnedFd,
@@ -69,7 +68,6 @@ pub struct Session {
     lost: OnceLock<()>,
     initialized: OnceLock<()>,
     text: Mutex<Vec<u8>>,
-    pub memory_limit: u64,
     pub devices: Vec<Device>,
     pub contexts: Table<Context>,
     pub streams: Table<crate::stream::Stream>,
@@ -86,6 +84,7 @@ pub struct Session {
     pub graphs: Table<crate::graph::Graph>,
     pub nodes: Table<crate::graph::Node>,
     pub execs: Table<crate::graph::Exec>,
+    pub links: Table<crate::link::Link>,
     pub user_objects: Table<crate::graph::UserObject>,
     pub captures: Mutex<Vec<Arc<crate::capture::Capture>>>,
     pub event_cells: Mutex<crate::event::Cells>,
@@ -146,7 +145,7 @@ impl Session {
         let address = window_address(files.window_slot);
         let window = Window::map(files.window.as_fd(), address, WINDOW_BYTES).map_err(|error| broken("window", &error))?;
         let staged = staging::BYTES.next_multiple_of(window::GRAIN);
-        let devices: Vec<Device> = files.devices.into_iter().map(|facts| Device::new(facts, files.multiprocessors, files.memory_limit)).collect();
+        let devices: Vec<Device> = files.devices.into_iter().map(|facts| Device::new(facts, files.multiprocessors)).collect();
         if devices.is_empty() {
             return Err("the service has no device for this program".to_owned());
         }
@@ -160,7 +159,6 @@ impl Session {
             lost: OnceLock::new(),
             initialized: OnceLock::new(),
             text: Mutex::new(Vec::new()),
-            memory_limit: files.memory_limit,
             devices,
             contexts: Table::new(Kind::Context),
             streams: Table::new(Kind::Stream),
@@ -177,6 +175,7 @@ impl Session {
             graphs: Table::new(Kind::Graph),
             nodes: Table::new(Kind::GraphNode),
             execs: Table::new(Kind::GraphExec),
+            links: Table::new(Kind::Link),
             user_objects: Table::new(Kind::UserObject),
             captures: Mutex::new(Vec::new()),
             event_cells: Mutex::new(crate::event::Cells::default()),
@@ -275,11 +274,6 @@ impl Session {
 
     pub fn set_host_done(&self, lane: LaneId, seq: u64) {
         self.ring.set_host_done(lane.index, seq);
-    }
-
-    #[must_use]
-    pub fn memory_used(&self) -> u64 {
-        self.ring.memory_used()
     }
 
     /// Pushes an operation in a lane; returns its sequence number.

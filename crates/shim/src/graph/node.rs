@@ -439,7 +439,7 @@ pub unsafe fn cuGraphMemcpyNodeGetParams(handle: CUgraphNode, out: *mut CUDA_MEM
     let kind = |side: &copy::Side| {
         if !side.private && in_arena(side.address) { CUmemorytype::CU_MEMORYTYPE_DEVICE } else { CUmemorytype::CU_MEMORYTYPE_HOST }
     };
-    let height = |side: &copy::Side| if side.pitch == 0 { 0 } else { (side.slice / side.pitch) as usize };
+    let height = |side: &copy::Side| side.slice.checked_div(side.pitch).unwrap_or(0) as usize;
     let (source, target) = (&transfer.source, &transfer.target);
     put!(
         out,

@@ -1,0 +1,384 @@
+//! The card: the device interface over one primary context.
+
+use crate::client::{Client, ClientStream};
+use crate::driver::Driver;
+use crate::engine::{Engine, Message};
+use crate::host::HostWindow;
+use crate::memory::Memory;
+use crate::module::{Library, Loaded};
+use crate::partition::Partitions;
+use crate::ranges::Ranges;
+use crate::shared::{Counters, Job, Shared};
+use crate::work::Limits;
+use cumux_device::{
+    ClientId, ClientSpec, Device, DeviceError, DeviceFacts, Fault, Interrupted, ModuleId, ModuleInfo, Place, Sink, StreamId, Work,
+};
+use parking_lot::{Mutex, RwLock};
+use std::collections::HashMap;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// What the environment can change.
+#[derive(Debug, Clone, Copy)]
+pub struct Settings {
+    /// Threads that dispatch (`CUMUX_DISPATCHERS`).
+    pub engines: usize,
+    /// Whether runs of kernels go as graphs (`CUMUX_COALESCE=0`: they do not).
+    pub coalesce: bool,
+    /// How long the kernels of a closed client may go on before the device is given up (`CUMUX_DRAIN_SECONDS`): they cannot be stopped alone.
+    pub drain: Duration,
+}
+
+impl Settings {
+    /// # Errors
+    /// A sentence naming the variable that is not a number.
+    pub fn from_environment() -> Result<Self, DeviceError> {
+        let number = |name: &str| match std::env::var(name) {
+            Ok(text) => text.trim().parse::<u64>().map(Some).map_err(|_| DeviceError::Invalid(format!("{name}={text:?} is not a number; unset it or give a whole number"))),
+            Err(_) => Ok(None),
+        };
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        // Threads that look for work must never be more than there are cores to spare.
+        let engines = number("CUMUX_DISPATCHERS")?.map_or((cores / 5).clamp(1, 3), |n| usize::try_from(n).unwrap_or(1)).clamp(1, 16);
+        let coalesce = number("CUMUX_COALESCE")? != Some(0);
+        let drain = Duration::from_secs(number("CUMUX_DRAIN_SECONDS")?.unwrap_or(10));
+        Ok(Settings { engines, coalesce, drain })
+    }
+}
+
+/// One GPU.
+pub struct Card {
+    shared: Arc<Shared>,
+    facts: DeviceFacts,
+    memory: Memory,
+    library: Library,
+    partitions: Partitions,
+    clients: RwLock<HashMap<ClientId, Arc<Client>>>,
+    streams: RwLock<HashMap<StreamId, Arc<ClientStream>>>,
+    /// Variables of modules: they lie outside the arena.
+    variables: RwLock<Ranges>,
+    /// Largest value of each limit so far: they belong to the context.
+    limits: Mutex<HashMap<u32, u64>>,
+    next_stream: AtomicU32,
+    drain: Duration,
+    helper: crossbeam_channel::Sender<Job>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Card {
+    /// # Errors
+    /// A sentence with a remedy: no driver, too old, card taken or full.
+    pub fn open(ordinal: u32, sink: Arc<dyn Sink>, settings: Settings) -> Result<Arc<Card>, DeviceError> {
+        let driver = Driver::open(ordinal)?;
+        let facts = crate::facts::read(&driver, ordinal);
+        let memory = Memory::new(&driver)?;
+        let (helper, jobs) = crossbeam_channel::unbounded::<Job>();
+        let shared = Arc::new(Shared::new(driver.clone(), sink, Limits::of(&facts), settings.coalesce, settings.engines, helper.clone()));
+        let mut card = Card {
+            shared: shared.clone(),
+            facts,
+            memory,
+            library: Library::default(),
+            partitions: Partitions::default(),
+            clients: RwLock::default(),
+            streams: RwLock::default(),
+            variables: RwLock::default(),
+            limits: Mutex::default(),
+            next_stream: AtomicU32::new(1),
+            drain: settings.drain,
+            helper,
+            threads: Vec::new(),
+        };
+        let system = |error: std::io::Error| DeviceError::System(format!("a thread of cuda:{ordinal} cannot be started: {error}"));
+        let run = move || {
+            for job in jobs {
+                job();
+            }
+        };
+        let helper = std::thread::Builder::new().name(format!("cuda-{ordinal}-help")).spawn(run).map_err(system)?;
+        for number in 0..settings.engines {
+            let engine = Engine::new(&shared, number)
+                .map_err(|code| DeviceError::System(format!("cuda:{ordinal} cannot be prepared: {} (CUDA error {})", driver.text(code), code.0)))?;
+            let thread = std::thread::Builder::new().name(format!("cuda-{ordinal}-{number}")).spawn(move || engine.work()).map_err(system)?;
+            card.threads.push(thread);
+        }
+        card.threads.push(helper);
+        Ok(Arc::new(card))
+    }
+
+    #[must_use]
+    pub fn counters(&self) -> &Counters {
+        &self.shared.counters
+    }
+
+    fn client(&self, client: ClientId) -> Result<Arc<Client>, DeviceError> {
+        self.clients.read().get(&client).cloned().ok_or_else(|| DeviceError::Invalid(format!("client {client} is not open")))
+    }
+
+    fn alive(&self) -> Result<(), DeviceError> {
+        self.shared.lost().map_or(Ok(()), |why| Err(DeviceError::Lost(why)))
+    }
+
+    fn loaded(&self, client: ClientId, module: ModuleId) -> Result<Arc<Loaded>, DeviceError> {
+        let found = self.client(client)?.modules.read().get(&module).cloned();
+        found.ok_or_else(|| DeviceError::Invalid(format!("client {client} has no module {module}")))
+    }
+
+    /// The window that holds these bytes.
+    fn window(&self, address: u64, bytes: u64) -> Option<Arc<HostWindow>> {
+        self.clients.read().values().find_map(|client| client.window.read().clone().filter(|window| window.contains(address, bytes)))
+    }
+
+    fn is_variable(&self, address: u64, bytes: u64) -> bool {
+        self.variables.read().translate(address, bytes, false).is_ok()
+    }
+
+    /// The engines let go of the module, then it is unloaded, on the helper thread.
+    fn drop_module(&self, client: &Client, module: Arc<Loaded>) {
+        for global in &module.info.globals {
+            client.ranges.write().remove(global.address);
+            self.variables.write().remove(global.address);
+        }
+        for inbox in &self.shared.inboxes {
+            inbox.send(Message::Forget(module.kernels.iter().map(|k| k.id).collect()));
+        }
+        self.shared.help(move || drop(module));
+    }
+}
+
+impl Drop for Card {
+    fn drop(&mut self) {
+        for inbox in &self.shared.inboxes {
+            inbox.send(Message::End);
+        }
+        let (ended, _) = crossbeam_channel::bounded(1);
+        let helper = self.threads.pop();
+        for thread in self.threads.drain(..) {
+            // The last reference may have been held by a sink that an engine was calling.
+            if thread.thread().id() != std::thread::current().id() && thread.join().is_err() {
+                tracing::error!("an engine of the card had panicked");
+            }
+        }
+        // The helper ends when nobody can send it jobs any more.
+        self.helper = ended;
+        self.shared.close_helper();
+        if let Some(helper) = helper
+            && helper.join().is_err()
+        {
+            tracing::error!("the card's helper had panicked");
+        }
+    }
+}
+
+impl Device for Card {
+    fn facts(&self) -> &DeviceFacts {
+        &self.facts
+    }
+
+    fn contains_faults(&self) -> bool {
+        false
+    }
+
+    fn marks_bytes(&self) -> usize {
+        0
+    }
+
+    fn open_client(&self, client: ClientId, spec: &ClientSpec, _marks: Option<BorrowedFd<'_>>) -> Result<(), DeviceError> {
+        self.alive()?;
+        let all = self.facts.attribute(16).cast_unsigned();
+        let partition = match spec.multiprocessors {
+            share if share == 0 || share >= all => None,
+            share => Some(self.partitions.choose(&self.shared.driver, share)?),
+        };
+        let mut clients = self.clients.write();
+        if clients.contains_key(&client) {
+            return Err(DeviceError::Invalid(format!("client {client} is open already")));
+        }
+        let engine = client as usize % self.shared.inboxes.len();
+        let fresh =
+            Client { id: client, engine, partition, ranges: RwLock::default(), window: RwLock::default(), modules: RwLock::default() };
+        clients.insert(client, Arc::new(fresh));
+        Ok(())
+    }
+
+    fn close_client(&self, client: ClientId) {
+        let Ok(gone) = self.client(client) else { return };
+        let (done, wait) = crossbeam_channel::bounded(1);
+        self.shared.inboxes[gone.engine].send(Message::Close(client, done));
+        let patient = self.shared.lost().is_none();
+        if wait.recv_timeout(if patient { self.drain } else { Duration::from_secs(1) }).is_err() && patient {
+            self.shared.give_up(format!("a kernel of client {client} runs on {} s after the client was closed, and cannot be stopped alone", self.drain.as_secs()));
+        }
+        self.clients.write().remove(&client);
+        self.streams.write().retain(|_, stream| stream.client.id != client);
+        let modules = std::mem::take(&mut *gone.modules.write());
+        for module in modules.into_values() {
+            self.drop_module(&gone, module);
+        }
+        // Here and not later: another client may get the window's address.
+        let window = gone.window.write().take();
+        drop(window);
+    }
+
+    fn stop_client(&self, client: ClientId, fault: Fault) {
+        if let Ok(client) = self.client(client) {
+            self.shared.inboxes[client.engine].send(Message::Stop(client.id, fault));
+        }
+    }
+
+    fn granule(&self) -> u64 {
+        self.memory.granule()
+    }
+
+    fn create_extent(&self, bytes: u64) -> Result<OwnedFd, DeviceError> {
+        self.memory.create(bytes)
+    }
+
+    fn map(&self, address: u64, extent: BorrowedFd<'_>, offset: u64, bytes: u64) -> Result<(), DeviceError> {
+        self.memory.map(address, extent, offset, bytes)
+    }
+
+    fn unmap(&self, address: u64, bytes: u64) -> Result<(), DeviceError> {
+        self.memory.unmap(address, bytes)
+    }
+
+    fn map_window(&self, client: ClientId, window: BorrowedFd<'_>, address: u64, bytes: u64) -> Result<(), DeviceError> {
+        let client = self.client(client)?;
+        let mut place = client.window.write();
+        if place.is_some() {
+            return Err(DeviceError::Invalid(format!("client {} has a window already", client.id)));
+        }
+        let mapped = HostWindow::map(&self.shared.driver, window, address, bytes)?;
+        if !client.ranges.write().add(address, bytes, true, 0) {
+            return Err(DeviceError::Invalid(format!("the window at {address:#x} overlaps memory of client {}", client.id)));
+        }
+        *place = Some(Arc::new(mapped));
+        Ok(())
+    }
+
+    fn use_window(&self, client: ClientId, address: u64, bytes: u64) -> Result<(), DeviceError> {
+        let window = self.client(client)?.window.read().clone();
+        window.ok_or_else(|| DeviceError::Invalid(format!("client {client} has no window")))?.use_bytes(address, bytes)
+    }
+
+    fn alias(&self, client: ClientId, user: u64, window: u64, bytes: u64) -> Result<(), DeviceError> {
+        let owner = self.client(client)?;
+        let inside = owner.window.read().as_ref().is_some_and(|w| w.contains(window, bytes));
+        if !inside {
+            return Err(DeviceError::Invalid(format!("{bytes} bytes at {window:#x} are not in the window of client {client}")));
+        }
+        if !owner.ranges.write().add(user, bytes, true, window.wrapping_sub(user)) {
+            return Err(DeviceError::Invalid(format!("{bytes} bytes at {user:#x} overlap other memory of client {client}")));
+        }
+        Ok(())
+    }
+
+    fn unalias(&self, client: ClientId, user: u64) {
+        self.revoke(client, user);
+    }
+
+    fn allow(&self, client: ClientId, address: u64, bytes: u64, writable: bool) {
+        let Ok(owner) = self.client(client) else { return };
+        if !owner.ranges.write().add(address, bytes, writable, 0) {
+            tracing::error!(client, address, bytes, "an allocation cannot be allowed: it overlaps another");
+        }
+    }
+
+    /// Copies and sets are refused from now on. Kernels are not isolated here: that no running one uses the memory is the caller's knowledge.
+    fn revoke(&self, client: ClientId, address: u64) {
+        let Ok(owner) = self.client(client) else { return };
+        if !owner.ranges.write().remove(address) {
+            tracing::warn!(client, address, "nothing to revoke");
+        }
+    }
+
+    fn write(&self, address: u64, bytes: &[u8]) -> Result<(), DeviceError> {
+        match self.window(address, bytes.len() as u64) {
+            Some(window) if window.write(address, bytes) => Ok(()),
+            _ => self.memory.write(address, bytes, self.is_variable(address, bytes.len() as u64)),
+        }
+    }
+
+    fn read(&self, address: u64, into: &mut [u8]) -> Result<(), DeviceError> {
+        match self.window(address, into.len() as u64) {
+            Some(window) if window.read(address, into) => Ok(()),
+            _ => self.memory.read(address, into, self.is_variable(address, into.len() as u64)),
+        }
+    }
+
+    /// Variables stay where the driver puts them: `place` is not asked.
+    fn load_module(&self, client: ClientId, module: ModuleId, image: &[u8], _place: &mut dyn Place) -> Result<ModuleInfo, DeviceError> {
+        self.alive()?;
+        let owner = self.client(client)?;
+        let loaded = self.library.load(&self.shared.driver, image)?;
+        for global in &loaded.info.globals {
+            owner.ranges.write().add(global.address, global.bytes, true, 0);
+            self.variables.write().add(global.address, global.bytes, true, 0);
+        }
+        let info = loaded.info.clone();
+        owner.modules.write().insert(module, loaded);
+        Ok(info)
+    }
+
+    fn unload_module(&self, client: ClientId, module: ModuleId) {
+        let Ok(owner) = self.client(client) else { return };
+        let gone = owner.modules.write().remove(&module);
+        if let Some(gone) = gone {
+            self.drop_module(&owner, gone);
+        }
+    }
+
+    fn set_function(&self, client: ClientId, module: ModuleId, function: u32, attribute: u32, value: i32) -> Result<(), DeviceError> {
+        self.loaded(client, module)?.set(function, attribute, value)
+    }
+
+    /// A limit belongs to the context: the largest that any client asked for.
+    fn set_limit(&self, client: ClientId, limit: u32, value: u64) -> Result<(), DeviceError> {
+        self.client(client)?;
+        if limit > 2 {
+            return Err(DeviceError::NotSupported(format!("limit {limit}")));
+        }
+        let driver = &self.shared.driver;
+        let mut limits = self.limits.lock();
+        let now = limits.get(&limit).copied().or_else(|| driver.limit(limit).ok()).unwrap_or(0);
+        if value <= now {
+            return Ok(());
+        }
+        let set = driver.set_limit(limit, value);
+        set.map_err(|code| DeviceError::Invalid(format!("limit {limit} cannot be raised to {value}: {}", driver.text(code))))?;
+        limits.insert(limit, value);
+        Ok(())
+    }
+
+    fn create_stream(&self, client: ClientId, priority: i32) -> Result<StreamId, DeviceError> {
+        let client = self.client(client)?;
+        let (least, greatest) = self.shared.driver.priorities();
+        let id = StreamId(self.next_stream.fetch_add(1, Ordering::Relaxed));
+        let stream = ClientStream { id, client, priority: priority.clamp(greatest.min(least), least.max(greatest)) };
+        self.streams.write().insert(id, Arc::new(stream));
+        Ok(id)
+    }
+
+    fn destroy_stream(&self, stream: StreamId) {
+        let gone = self.streams.write().remove(&stream);
+        if let Some(gone) = gone {
+            self.shared.inboxes[gone.client.engine].send(Message::Destroy(stream));
+        }
+    }
+
+    fn submit(&self, stream: StreamId, token: u64, work: Work) -> Result<(), DeviceError> {
+        self.alive()?;
+        let found = self.streams.read().get(&stream).cloned();
+        let Some(found) = found else { return Err(DeviceError::Invalid(format!("there is no stream {}", stream.0))) };
+        self.shared.inboxes[found.client.engine].send(Message::Submit(found, token, work));
+        Ok(())
+    }
+
+    /// Nothing is known of a predecessor: what it had not reported is submitted again.
+    fn recover(&self, _client: ClientId) -> Vec<Interrupted> {
+        Vec::new()
+    }
+}

@@ -1,0 +1,209 @@
+//! What the card, its engines and the helper thread share: mailboxes, counters, and the verdict on a broken context.
+
+use crate::client::Client;
+use crate::driver::{Code, Driver};
+use crate::engine::Message;
+use crate::work::Limits;
+use cumux_device::{ClientId, Fault, Sink};
+use cumux_wire::result;
+use parking_lot::{Condvar, Mutex};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::thread::Thread;
+use std::time::{Duration, Instant};
+
+pub(crate) type Job = Box<dyn FnOnce() + Send>;
+
+/// Messages for one engine. Sending never waits for the engine.
+#[derive(Default)]
+pub(crate) struct Inbox {
+    queue: Mutex<Vec<Message>>,
+    waiting: AtomicUsize,
+    sleeping: AtomicBool,
+    thread: OnceLock<Thread>,
+}
+
+impl Inbox {
+    /// The calling thread is the one that reads.
+    pub(crate) fn mine(&self) {
+        let _ = self.thread.set(std::thread::current());
+    }
+
+    pub(crate) fn send(&self, message: Message) {
+        {
+            let mut queue = self.queue.lock();
+            queue.push(message);
+            self.waiting.store(queue.len(), Ordering::Release);
+        }
+        if self.sleeping.swap(false, Ordering::SeqCst)
+            && let Some(thread) = self.thread.get()
+        {
+            thread.unpark();
+        }
+    }
+
+    /// Takes all messages into an empty list.
+    pub(crate) fn take(&self, into: &mut Vec<Message>) {
+        if self.waiting.load(Ordering::Acquire) == 0 {
+            return;
+        }
+        let mut queue = self.queue.lock();
+        std::mem::swap(&mut *queue, into);
+        self.waiting.store(0, Ordering::Release);
+    }
+
+    /// Sleeps until a message comes, or for this long.
+    pub(crate) fn sleep(&self, most: Option<Duration>) {
+        self.sleeping.store(true, Ordering::SeqCst);
+        // A sender that did not see the flag has put its message before this look.
+        if self.queue.lock().is_empty() {
+            match most {
+                Some(most) => std::thread::park_timeout(most),
+                None => std::thread::park(),
+            }
+        }
+        self.sleeping.store(false, Ordering::SeqCst);
+    }
+}
+
+/// Numbers for people and benchmarks.
+#[derive(Debug, Default)]
+pub struct Counters {
+    /// Kernels given to the driver.
+    pub kernels: AtomicU64,
+    /// Those of them that went in chains.
+    pub coalesced: AtomicU64,
+    pub chains: AtomicU64,
+    /// Nodes of chains that had to be set before a launch.
+    pub nodes_set: AtomicU64,
+    /// Pieces of work that waited until memory was registered.
+    pub registrations: AtomicU64,
+}
+
+#[derive(Default)]
+struct Verdict {
+    arrived: usize,
+    reported: usize,
+    suspects: BTreeMap<ClientId, String>,
+}
+
+pub(crate) struct Shared {
+    pub driver: Arc<Driver>,
+    pub sink: Arc<dyn Sink>,
+    pub limits: Limits,
+    pub coalesces: bool,
+    pub inboxes: Vec<Inbox>,
+    pub counters: Counters,
+    helper: crossbeam_channel::Sender<Job>,
+    broken: Mutex<Option<(Code, String)>>,
+    is_lost: AtomicBool,
+    verdict: Mutex<Verdict>,
+    changed: Condvar,
+}
+
+impl Shared {
+    pub(crate) fn new(driver: Arc<Driver>, sink: Arc<dyn Sink>, limits: Limits, coalesces: bool, engines: usize, helper: crossbeam_channel::Sender<Job>) -> Shared {
+        Shared {
+            driver,
+            sink,
+            limits,
+            coalesces,
+            inboxes: (0..engines).map(|_| Inbox::default()).collect(),
+            counters: Counters::default(),
+            helper,
+            broken: Mutex::new(None),
+            is_lost: AtomicBool::new(false),
+            verdict: Mutex::default(),
+            changed: Condvar::new(),
+        }
+    }
+
+    /// Something slow, for the helper thread.
+    pub(crate) fn help(&self, job: impl FnOnce() + Send + 'static) {
+        // Refused only when the card is being closed.
+        let _ = self.helper.send(Box::new(job));
+    }
+
+    /// Registers memory of the client's window and tells its engine.
+    pub(crate) fn register(self: &Arc<Self>, client: &Arc<Client>, address: u64, bytes: u64) {
+        self.counters.registrations.fetch_add(1, Ordering::Relaxed);
+        let (shared, client) = (self.clone(), client.clone());
+        self.help(move || {
+            let window = client.window.read().clone();
+            let done = window.map_or(Ok(()), |window| window.use_bytes(address, bytes));
+            let fault = done.err().map(|error| Fault { result: result::OUT_OF_MEMORY, text: error.to_string() });
+            shared.inboxes[client.engine].send(Message::Registered(client.id, fault));
+        });
+    }
+
+    // ---- the end
+
+    /// Why the device is lost, if it is.
+    pub(crate) fn lost(&self) -> Option<String> {
+        if !self.is_lost.load(Ordering::Acquire) {
+            return None;
+        }
+        self.broken.lock().as_ref().map(|(_, text)| text.clone())
+    }
+
+    pub(crate) fn broken(&self) -> Option<Code> {
+        self.broken.lock().as_ref().map(|(code, _)| *code)
+    }
+
+    /// The driver has reported an error of the whole context. The other engines are told.
+    pub(crate) fn declare_broken(&self, code: Code, engine: usize) {
+        let mut broken = self.broken.lock();
+        if broken.is_some() {
+            return;
+        }
+        let text = format!("{} (CUDA error {})", self.driver.text(code), code.0);
+        tracing::error!("the context is broken: {text}");
+        *broken = Some((code, text));
+        drop(broken);
+        self.is_lost.store(true, Ordering::Release);
+        for (number, inbox) in self.inboxes.iter().enumerate() {
+            if number != engine {
+                inbox.send(Message::Look);
+            }
+        }
+    }
+
+    /// Adds an engine's suspects and returns those of all engines, when all have come (or one does not answer).
+    pub(crate) fn gather(&self, suspects: HashMap<ClientId, String>) -> BTreeMap<ClientId, String> {
+        let until = Instant::now() + Duration::from_millis(500);
+        let mut verdict = self.verdict.lock();
+        verdict.suspects.extend(suspects);
+        verdict.arrived += 1;
+        self.changed.notify_all();
+        while verdict.arrived < self.inboxes.len() {
+            if self.changed.wait_until(&mut verdict, until).timed_out() {
+                break;
+            }
+        }
+        verdict.suspects.clone()
+    }
+
+    /// An engine has reported its clients' ends. The last one tells the sink.
+    pub(crate) fn reported(&self) {
+        let mut verdict = self.verdict.lock();
+        verdict.reported += 1;
+        if verdict.reported == self.inboxes.len() {
+            drop(verdict);
+            let why = self.lost().unwrap_or_default();
+            self.sink.lost(&why);
+        }
+    }
+
+    /// The device is given up although the driver reports nothing: nobody is to blame but who the text names.
+    pub(crate) fn give_up(&self, why: String) {
+        tracing::error!("the device is given up: {why}");
+        let mut broken = self.broken.lock();
+        if broken.is_none() {
+            *broken = Some((Code(result::LAUNCH_TIMEOUT), why.clone()));
+            drop(broken);
+            self.is_lost.store(true, Ordering::Release);
+            self.sink.lost(&why);
+        }
+    }
+}
