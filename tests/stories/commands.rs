@@ -114,3 +114,34 @@ fn start_server_is_ready_when_it_returns() {
     assert_eq!(node.control(&format!("start_server -uid {}", geteuid().as_raw())), "", "again is no error");
     assert_eq!(node.control("get_server_list"), list);
 }
+
+/// One user's server at a time, as in MPS: the other user waits until the first one's clients are gone.
+#[test]
+fn another_user_waits_for_its_turn() {
+    if !geteuid().is_root() {
+        eprintln!("NOTE: not tested: two users need root");
+        return;
+    }
+    const OTHER: u32 = 65534;
+    let node = Node::with().prepare(|folder| std::fs::set_permissions(folder, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap()).start();
+    let mut first = node.test_client("idle").start();
+    first.wait_for_line("ready");
+    let server = node.server();
+    assert_eq!(server.uid, 0);
+    let other = node.test_client("idle").user(OTHER).start();
+    let log = || std::fs::read_to_string(node.folder().join("log/control.log")).unwrap();
+    node.wait_for("the other user in the queue", |_| log().contains("from user 65534: Server is not ready, push client to pending list").then_some(()));
+    first.tell("");
+    first.wait_for_line("round 1 right");
+    assert_eq!(node.control("get_server_list"), format!("{}\n", server.pid));
+    first.expect_ok();
+    other.wait_for_line("ready");
+    let next = node.server();
+    assert_eq!((next.uid, next.clients.len()), (OTHER, 1));
+    assert_ne!(next.pid, server.pid);
+    // And back.
+    let third = node.client("vector_add").args(&["1"]).start();
+    other.expect_ok();
+    third.expect_ok();
+    assert_eq!(node.server().uid, 0);
+}

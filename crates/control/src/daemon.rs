@@ -19,7 +19,7 @@ use std::collections::{HashMap, VecDeque};
 use std::fs;
 use std::io;
 use std::os::fd::AsFd as _;
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{PermissionsExt as _, chown, symlink};
 use std::os::unix::net::UnixListener;
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
@@ -289,8 +289,15 @@ impl Daemon {
             );
             return Event::LaunchFailed { uid, why, again: false };
         }
+        let pipe = match self.prepare_for(uid) {
+            Ok(pipe) => pipe,
+            Err(error) => {
+                let why = format!("cannot give user {uid} a folder in {}: {error}", self.options.pipe.display());
+                return Event::LaunchFailed { uid, why, again: false };
+            }
+        };
         let mut command = Command::new(&self.options.program);
-        command.arg("server").arg("--pipe").arg(&self.options.pipe).arg("--log").arg(&self.options.log);
+        command.arg("server").arg("--pipe").arg(&pipe).arg("--log").arg(&self.options.log);
         command.arg("--device").arg(&self.options.device).arg("--uid").arg(uid.to_string());
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(self.server_errors());
         // A group of its own: Ctrl-C in the daemon's terminal is for the daemon.
@@ -310,6 +317,29 @@ impl Daemon {
             }
             Err(error) => Event::LaunchFailed { uid, why: format!("cannot start {}: {error}", self.options.program.display()), again: true },
         }
+    }
+
+    /// The pipe directory of a user's server. The daemon's own user works in the daemon's; another gets a folder in it that nobody else may enter,
+    /// with a link to the daemon's socket, and may write the servers' log.
+    fn prepare_for(&self, uid: u32) -> io::Result<PathBuf> {
+        if uid == rustix::process::geteuid().as_raw() {
+            return Ok(self.options.pipe.clone());
+        }
+        let folder = self.options.pipe.join(format!("user-{uid}"));
+        match fs::create_dir(&folder) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+            _ => {}
+        }
+        fs::set_permissions(&folder, fs::Permissions::from_mode(0o700))?;
+        match symlink("../cumux", folder.join("cumux")) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+            _ => {}
+        }
+        chown(&folder, Some(uid), Some(primary_group(uid)))?;
+        let log = self.options.log.join("server.log");
+        // A log that cannot be given away costs lines, not service.
+        let _ = fs::OpenOptions::new().append(true).create(true).open(&log).and_then(|_| chown(&log, Some(uid), None));
+        Ok(folder)
     }
 
     /// What a server writes to standard error (a panic, mostly) belongs into its log.

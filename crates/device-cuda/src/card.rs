@@ -64,7 +64,6 @@ pub struct Card {
     limits: Mutex<HashMap<u32, u64>>,
     next_stream: AtomicU32,
     drain: Duration,
-    helper: crossbeam_channel::Sender<Job>,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -76,7 +75,7 @@ impl Card {
         let facts = crate::facts::read(&driver, ordinal);
         let memory = Memory::new(&driver)?;
         let (helper, jobs) = crossbeam_channel::unbounded::<Job>();
-        let shared = Arc::new(Shared::new(driver.clone(), sink, Limits::of(&facts), settings.coalesce, settings.engines, helper.clone()));
+        let shared = Arc::new(Shared::new(driver.clone(), sink, Limits::of(&facts), settings.coalesce, settings.engines, helper));
         let mut card = Card {
             shared: shared.clone(),
             facts,
@@ -89,12 +88,11 @@ impl Card {
             limits: Mutex::default(),
             next_stream: AtomicU32::new(1),
             drain: settings.drain,
-            helper,
             threads: Vec::new(),
         };
         let system = |error: std::io::Error| DeviceError::System(format!("a thread of cuda:{ordinal} cannot be started: {error}"));
         let run = move || {
-            for job in jobs {
+            while let Ok(Some(job)) = jobs.recv() {
                 job();
             }
         };
@@ -154,7 +152,6 @@ impl Drop for Card {
         for inbox in &self.shared.inboxes {
             inbox.send(Message::End);
         }
-        let (ended, _) = crossbeam_channel::bounded(1);
         let helper = self.threads.pop();
         for thread in self.threads.drain(..) {
             // The last reference may have been held by a sink that an engine was calling.
@@ -162,8 +159,6 @@ impl Drop for Card {
                 tracing::error!("an engine of the card had panicked");
             }
         }
-        // The helper ends when nobody can send it jobs any more.
-        self.helper = ended;
         self.shared.close_helper();
         if let Some(helper) = helper
             && helper.join().is_err()

@@ -13,9 +13,6 @@ const LENGTHS: [usize; 9] = [4, 6, 8, 12, 16, 24, 32, 48, 64];
 /// Chains of one length in an engine: one that runs cannot be changed.
 const EACH: usize = 16;
 
-/// Longest chain.
-pub(crate) const LONGEST: usize = 64;
-
 /// The longest chain that a run of this many kernels fills.
 pub(crate) fn length(run: usize) -> Option<usize> {
     LENGTHS.iter().rev().find(|length| **length <= run).copied()
@@ -150,7 +147,7 @@ mod tests {
     #[test]
     fn runs_are_cut_into_few_chains() {
         assert_eq!(length(3), None);
-        assert_eq!((length(4), length(5), length(100)), (Some(4), Some(4), Some(LONGEST)));
+        assert_eq!((length(4), length(5), length(100)), (Some(4), Some(4), Some(64)));
         let mut rest = 100;
         let mut pieces = Vec::new();
         while let Some(l) = length(rest) {

@@ -44,7 +44,7 @@ macro_rules! table {
 }
 
 table! {
-    cuInit, cuDriverGetVersion, cuDeviceGetCount, cuDeviceGet, cuDeviceGetName, cuDeviceGetUuid_v2, cuDeviceTotalMem_v2, cuDeviceGetAttribute,
+    cuInit, cuDeviceGetCount, cuDeviceGet, cuDeviceGetName, cuDeviceGetUuid_v2, cuDeviceTotalMem_v2, cuDeviceGetAttribute,
     cuDevicePrimaryCtxSetFlags_v2, cuDevicePrimaryCtxRetain, cuDevicePrimaryCtxRelease_v2, cuCtxSetCurrent, cuCtxGetLimit, cuCtxSetLimit,
     cuCtxGetStreamPriorityRange, cuGetErrorString,
     cuMemGetAllocationGranularity, cuMemCreate, cuMemRelease, cuMemExportToShareableHandle, cuMemImportFromShareableHandle,
@@ -124,13 +124,6 @@ pub(crate) struct Box3 {
 /// SMs for a partition.
 #[derive(Clone, Copy)]
 pub(crate) struct Multiprocessors(t::CUdevResource);
-
-impl Multiprocessors {
-    pub(crate) fn count(&self) -> u32 {
-        // SAFETY: made by calls that were asked for the SM kind, so this is the field of the union that was written.
-        unsafe { self.0.__bindgen_anon_1.sm.smCount }
-    }
-}
 
 fn check(result: t::CUresult) -> Call<()> {
     if result.0 == 0 { Ok(()) } else { Err(Code(result.0)) }

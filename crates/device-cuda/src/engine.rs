@@ -344,7 +344,10 @@ impl Engine {
         let (_, printed) = self.driver.printed(self.upload);
         let all = self.shared.gather(suspects);
         let number = all.len();
-        for (client, kernels) in all.iter().filter(|(client, _)| self.lanes.values().any(|l| l.stream.client.id == **client)) {
+        for (client, kernels) in &all {
+            if !self.lanes.values().any(|lane| lane.stream.client.id == *client) {
+                continue;
+            }
             if !printed.is_empty() {
                 self.shared.sink.text(*client, &printed);
             }

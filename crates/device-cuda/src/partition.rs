@@ -12,7 +12,6 @@ pub(crate) struct Partition {
     green: Green,
     /// 0 is the whole card.
     pub id: u32,
-    pub multiprocessors: u32,
 }
 
 impl Partition {
@@ -53,7 +52,7 @@ impl Partitions {
                 let mut parts = Vec::with_capacity(groups.len());
                 for (number, group) in (1..).zip(&groups) {
                     let green = driver.create_green(group).map_err(fail)?;
-                    parts.push(Arc::new(Partition { driver: driver.clone(), green, id: made + number, multiprocessors: group.count() }));
+                    parts.push(Arc::new(Partition { driver: driver.clone(), green, id: made + number }));
                 }
                 entry.insert(parts)
             }

@@ -13,7 +13,8 @@ use std::sync::{Arc, OnceLock};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
-pub(crate) type Job = Box<dyn FnOnce() + Send>;
+/// For the helper thread; `None` ends it.
+pub(crate) type Job = Option<Box<dyn FnOnce() + Send>>;
 
 /// Messages for one engine. Sending never waits for the engine.
 #[derive(Default)]
@@ -122,7 +123,12 @@ impl Shared {
     /// Something slow, for the helper thread.
     pub(crate) fn help(&self, job: impl FnOnce() + Send + 'static) {
         // Refused only when the card is being closed.
-        let _ = self.helper.send(Box::new(job));
+        let _ = self.helper.send(Some(Box::new(job)));
+    }
+
+    /// The helper ends when it has done what it was given.
+    pub(crate) fn close_helper(&self) {
+        let _ = self.helper.send(None);
     }
 
     /// Registers memory of the client's window and tells its engine.

@@ -2,8 +2,8 @@
 //!
 //! Names are candidates: what the driver does not know under a name is left out by the caller.
 
-use object::read::elf::{ElfFile64, FileHeader as _};
-use object::{Object as _, ObjectSection as _, ObjectSymbol as _, SymbolKind, elf};
+use object::read::elf::ElfFile64;
+use object::{Object as _, ObjectSection as _, ObjectSymbol as _, SymbolKind};
 
 /// What an image says about its variables.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
@@ -27,7 +27,6 @@ fn is_literal(name: &str) -> bool {
 pub(crate) fn of_elf(image: &[u8]) -> Option<Symbols> {
     const MANAGED: u8 = 4;
     let file = ElfFile64::<object::Endianness>::parse(image).ok()?;
-    let _ = file.elf_header().endian().ok()?;
     let mut symbols = Symbols::default();
     for symbol in file.symbols() {
         let Ok(name) = symbol.name() else { continue };
@@ -44,11 +43,11 @@ pub(crate) fn of_elf(image: &[u8]) -> Option<Symbols> {
         }
         let constant = place.starts_with(".nv.constant");
         let elf_symbol = symbol.elf_symbol();
-        if elf_symbol.st_other & MANAGED != 0 {
+        if elf_symbol.st_other.0 & MANAGED != 0 {
             symbols.managed.push(name.to_owned());
         }
         symbols.writable |= !is_literal(name);
-        if elf_symbol.st_info >> 4 != elf::STB_LOCAL || !is_literal(name) {
+        if !is_literal(name) {
             symbols.variables.push((name.to_owned(), constant));
         }
     }

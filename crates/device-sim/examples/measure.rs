@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, Instant};
 
-use cumux_device::{ClientId, ClientSpec, Device, DeviceError, Kernel, Launch, Outcome, Place, Sink, StreamId, Work};
+use cumux_device::{ClientId, ClientSpec, DeviceError, Kernel, Launch, Outcome, Place, Sink, StreamId, Work};
 
 const KERNELS: &str = "
 .version 8.0

@@ -7,9 +7,7 @@ use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use cumux_device::{
-    ClientId, ClientSpec, Device, DeviceError, DeviceFacts, Fault, Interrupted, ModuleId, ModuleInfo, Open, Place, Sink, StreamId, Work,
-};
+use cumux_device::{ClientId, ClientSpec, Device, DeviceError, DeviceFacts, Fault, Interrupted, ModuleId, ModuleInfo, Open, Place, Sink, StreamId, Work};
 use parking_lot::{Condvar, Mutex, RwLock};
 
 use crate::marks::{Marks, layout, recover};
@@ -60,7 +58,11 @@ impl Settings {
     /// A sentence naming the variable that is not a number.
     pub fn from_environment() -> Result<Self, DeviceError> {
         let number = |name: &str| match std::env::var(name) {
-            Ok(text) => text.trim().parse::<u64>().map(Some).map_err(|_| DeviceError::Invalid(format!("{name}={text:?} is not a number; unset it or give a whole number"))),
+            Ok(text) => text
+                .trim()
+                .parse::<u64>()
+                .map(Some)
+                .map_err(|_| DeviceError::Invalid(format!("{name}={text:?} is not a number; unset it or give a whole number"))),
             Err(_) => Ok(None),
         };
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
@@ -255,9 +257,7 @@ impl Device for SoftwareGpu {
         if table.find(user).is_some() {
             return Err(DeviceError::Invalid(format!("{user:#x} belongs to another range of client {client}")));
         }
-        table
-            .allow(Range { start: user, end, writable: true, shift })
-            .map_err(|error| DeviceError::Invalid(format!("host memory at {user:#x}: {error}")))
+        table.allow(Range { start: user, end, writable: true, shift }).map_err(|error| DeviceError::Invalid(format!("host memory at {user:#x}: {error}")))
     }
 
     fn unalias(&self, client: ClientId, user: u64) {
@@ -321,7 +321,9 @@ impl Device for SoftwareGpu {
                 own.max_dynamic_shared = bytes;
                 Ok(())
             }
-            (MAX_DYNAMIC_SHARED, _) => Err(DeviceError::Invalid(format!("kernel {} can have at most {most} bytes of dynamic shared memory, not {value}", kernel.name))),
+            (MAX_DYNAMIC_SHARED, _) => {
+                Err(DeviceError::Invalid(format!("kernel {} can have at most {most} bytes of dynamic shared memory, not {value}", kernel.name)))
+            }
             (PREFERRED_CARVEOUT, _) if (-1..=100).contains(&value) => Ok(()),
             _ => Err(DeviceError::Invalid(format!("function attribute {attribute} cannot be set to {value}"))),
         }

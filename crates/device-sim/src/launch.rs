@@ -7,8 +7,8 @@ use cumux_wire::result;
 
 use crate::exec::interface::Launch;
 use crate::marks::layout::{COOPERATIVE, REPEATABLE};
-use crate::memory::permissions::Range;
 use crate::memory::heap::private;
+use crate::memory::permissions::Range;
 use crate::models::Limits;
 use crate::schedule::kernel::KernelRun;
 use crate::schedule::{Client, placement};
@@ -76,10 +76,7 @@ pub(crate) fn prepare(limits: &Limits, client: &mut Client, client_id: ClientId,
         return fault(result::LAUNCH_OUT_OF_RESOURCES, format!("kernel {} cannot be launched: a block does not fit on an SM", code.name));
     }
     if asked.cooperative && blocks > most {
-        return fault(
-            result::COOPERATIVE_LAUNCH_TOO_LARGE,
-            format!("cooperative kernel {}: {blocks} blocks, {most} can be resident at once", code.name),
-        );
+        return fault(result::COOPERATIVE_LAUNCH_TOO_LARGE, format!("cooperative kernel {}: {blocks} blocks, {most} can be resident at once", code.name));
     }
     let flags = if asked.cooperative { COOPERATIVE } else { 0 } | if code.repeatable && !asked.cooperative { REPEATABLE } else { 0 };
     let slot = match &client.marks {

@@ -21,8 +21,10 @@ const KEPT: usize = 128;
 
 type Compiled = Arc<OnceLock<Result<Arc<Program>, CompileError>>>;
 
-/// Programs by the hash of their text. Two clients that load the same text at the same time compile it once.
-static PROGRAMS: Mutex<Option<HashMap<[u8; 32], (Compiled, u64)>>> = Mutex::new(None);
+/// Programs by the hash of their text, with the turn of their last use. Two clients that load the same text at the same time compile it once.
+type Programs = HashMap<[u8; 32], (Compiled, u64)>;
+
+static PROGRAMS: Mutex<Option<Programs>> = Mutex::new(None);
 
 fn refuse(result: u32, text: impl Into<String>) -> DeviceError {
     DeviceError::Image { result, text: text.into() }
@@ -59,15 +61,11 @@ pub(crate) fn load(limits: &Limits, maps: &RwLock<Maps>, bytes: &[u8], place: &m
             .variables
             .iter()
             .zip(&addresses)
-            .filter(|(variable, _)| variable.visible)
             .map(|(v, address)| GlobalInfo { name: v.name.clone(), address: *address, bytes: v.bytes, constant: v.constant, managed: v.managed })
             .collect(),
     };
-    let functions = program
-        .kernels
-        .iter()
-        .map(|kernel| Function { max_dynamic_shared: limits.shared_per_block.saturating_sub(kernel.static_shared) })
-        .collect();
+    let functions =
+        program.kernels.iter().map(|kernel| Function { max_dynamic_shared: limits.shared_per_block.saturating_sub(kernel.static_shared) }).collect();
     Ok((Module { image, functions }, info))
 }
 

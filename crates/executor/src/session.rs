@@ -398,6 +398,8 @@ impl Session {
         self.shared.turns.lock().remove(self.sheet.id);
         let mut status = inner.status.clone();
         status.memory = 0;
+        // What was not done is not in flight any more: the device has cancelled it.
+        status.in_flight = 0;
         Ok(status)
     }
 

@@ -170,14 +170,14 @@ impl Shared {
         self.charges.lock().get(&session).copied().unwrap_or(0)
     }
 
-    /// Free and total bytes in terms of a session's limit.
+    /// Free bytes within a session's limit, and the card's whole memory: a limit shows only in what is free, as NVIDIA's MPS does it.
     #[must_use]
     pub fn memory_info(&self, session: u32, limit: u64) -> (u64, u64) {
         let charges = self.charges.lock();
         let card = self.device.facts().memory;
         let card_free = card.saturating_sub(charges.values().sum());
         let own = charges.get(&session).copied().unwrap_or(0);
-        if limit == 0 || limit >= card { (card_free, card) } else { (limit.saturating_sub(own).min(card_free), limit) }
+        if limit == 0 || limit >= card { (card_free, card) } else { (limit.saturating_sub(own).min(card_free), card) }
     }
 }
 

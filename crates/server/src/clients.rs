@@ -6,7 +6,7 @@ use crate::session::{Files, Session, multiprocessors, shortened};
 use cumux_link::connection::exactly;
 use cumux_wire::VERSION;
 use cumux_wire::layout::WINDOWS;
-use cumux_wire::message::{self, ClientStatus, FromServer, Hello, Reply, ServerStatus, ToExecutor};
+use cumux_wire::message::{self, ClientStatus, DeviceFacts, FromServer, Hello, Reply, ServerStatus, ToExecutor};
 use cumux_wire::result;
 use rustix::event::{PollFd, PollFlags, poll};
 use std::collections::BTreeSet;
@@ -139,7 +139,7 @@ impl<H: Host> Core<H> {
             version: VERSION,
             session: id,
             window_slot: session.about.window_slot,
-            devices: self.devices.clone(),
+            devices: self.devices.iter().map(shared).collect(),
             multiprocessors: session.about.multiprocessors,
             memory_limit: session.about.memory_limit,
         };
@@ -318,6 +318,15 @@ impl<H: Host> Core<H> {
         };
         self.tell(FromServer::Status { request, server });
     }
+}
+
+/// A device as a client of the service sees it: attribute 133 (`CU_DEVICE_ATTRIBUTE_MPS_ENABLED`) says that its context is shared.
+fn shared(facts: &DeviceFacts) -> DeviceFacts {
+    const MPS_ENABLED: u32 = 133;
+    let mut facts = facts.clone();
+    facts.attributes.retain(|(number, _)| *number != MPS_ENABLED);
+    facts.attributes.push((MPS_ENABLED, 1));
+    facts
 }
 
 fn has_hung_up(connection: &impl AsFd) -> bool {

@@ -97,6 +97,21 @@ fn the_standby_takes_over_when_the_executor_is_killed() {
 }
 
 #[test]
+fn sixty_four_clients_at_once_are_served_and_taken_over() {
+    let mut world = World::new("");
+    let before = world.status_when(|s| s.standby != 0);
+    let mut clients: Vec<_> = (0..64).map(|_| world.knock_as(VERSION, 0)).collect();
+    clients.iter_mut().for_each(parts::world::Client::welcome);
+    kill(before.executor);
+    println!("{}", world.expect_note("64 clients go on, 0 do not"));
+    assert!(clients.iter().all(|client| client.generation() == 2 && client.sticky() == 0));
+    let mut slots: Vec<_> = clients.iter().map(|client| client.slot).collect();
+    slots.sort_unstable();
+    slots.dedup();
+    assert_eq!(slots.len(), 64, "every client has a window of its own");
+}
+
+#[test]
 fn a_client_that_was_not_attached_yet_is_served_by_the_next_executor() {
     let mut world = World::new("first attaches nothing");
     let before = world.status_when(|s| s.standby != 0);

@@ -2,7 +2,7 @@
 
 use crate::node::Node;
 use std::io::{BufRead as _, BufReader, Read, Write as _};
-use std::os::unix::process::ExitStatusExt as _;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Condvar, Mutex};
@@ -33,6 +33,13 @@ impl<'a> ClientBuilder<'a> {
     #[must_use]
     pub fn env(mut self, name: &str, value: &str) -> Self {
         self.command.env(name, value);
+        self
+    }
+
+    /// Runs it as another user; only root can.
+    #[must_use]
+    pub fn user(mut self, uid: u32) -> Self {
+        self.command.uid(uid).gid(uid);
         self
     }
 

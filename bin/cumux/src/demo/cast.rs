@@ -32,16 +32,16 @@ pub struct Cast {
 
 /// Examples by name, and the arguments that make each take a few seconds among the others.
 const ROLES: [(&str, Fate, &[&str]); 10] = [
-    ("vector_add", Fate::Innocent, &[]),
+    ("vector_add", Fate::Innocent, &["24"]),
     ("long_kernel", Fate::Killed, &[]),
-    ("matrix_multiply", Fate::Innocent, &[]),
-    ("reduction", Fate::Innocent, &[]),
+    ("matrix_multiply", Fate::Innocent, &["8"]),
+    ("reduction", Fate::Innocent, &["24"]),
     ("illegal_access", Fate::Faulty, &[]),
-    ("histogram", Fate::Innocent, &[]),
-    ("nbody", Fate::Innocent, &[]),
-    ("monte_carlo_pi", Fate::Innocent, &[]),
-    ("mandelbrot", Fate::Innocent, &[]),
-    ("scan", Fate::Innocent, &[]),
+    ("histogram", Fate::Innocent, &["24"]),
+    ("nbody", Fate::Innocent, &["30"]),
+    ("monte_carlo_pi", Fate::Innocent, &["12"]),
+    ("mandelbrot", Fate::Innocent, &["12"]),
+    ("scan", Fate::Innocent, &["12"]),
 ];
 
 /// Builds what is missing.

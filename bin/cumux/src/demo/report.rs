@@ -61,7 +61,7 @@ impl Report {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut table = Table::new();
-        table.load_style(presets::UTF8_HORIZONTAL_ONLY);
+        table.load_style(presets::UTF8_BORDERS_ONLY);
         table.set_header(["client", "kernels", "GPU time", "memory", "outcome", "results verified"]);
         for column in 1..4 {
             if let Some(column) = table.column_mut(column) {

@@ -80,10 +80,10 @@ macro_rules! shapes {
             #[cfg(target_arch = "x86_64")]
             #[target_feature(enable = "avx2,fma,bmi1,bmi2,lzcnt,popcnt,f16c")]
             fn quick<O: $trait>(lanes: &mut Lanes<'_>, alu: &Alu, mask: u32) {
-                $body::<O>(lanes, alu, mask);
+                $body::<O, true>(lanes, alu, mask);
             }
             fn plain<O: $trait>(lanes: &mut Lanes<'_>, alu: &Alu, mask: u32) {
-                $body::<O>(lanes, alu, mask);
+                $body::<O, { cfg!(not(target_arch = "x86_64")) }>(lanes, alu, mask);
             }
             #[cfg(not(target_arch = "x86_64"))]
             use plain as quick;
@@ -178,47 +178,53 @@ impl<T: Lane> Op0 for T {
     type T = T;
 }
 
+/// The number of lanes. Hidden from the optimiser in the plain versions, so that it makes a short loop instead of 32 copies.
 #[inline(always)]
-fn body1<O: Op1>(lanes: &mut Lanes<'_>, alu: &Alu, mask: u32) {
+fn count<const WHOLE: bool>() -> usize {
+    if WHOLE { LANES } else { std::hint::black_box(LANES).min(LANES) }
+}
+
+#[inline(always)]
+fn body1<O: Op1, const WHOLE: bool>(lanes: &mut Lanes<'_>, alu: &Alu, mask: u32) {
     let a = O::A::read(lanes, alu.a);
     let mut out = V([O::R::ZERO; LANES]);
-    for lane in 0..LANES {
+    for lane in 0..count::<WHOLE>() {
         out.0[lane] = O::f(O::A::from_raw(a.0[lane])).raw();
     }
     O::R::write(lanes, alu.d, &out, mask);
 }
 
 #[inline(always)]
-fn body2<O: Op2>(lanes: &mut Lanes<'_>, alu: &Alu, mask: u32) {
+fn body2<O: Op2, const WHOLE: bool>(lanes: &mut Lanes<'_>, alu: &Alu, mask: u32) {
     let a = O::A::read(lanes, alu.a);
     let b = O::B::read(lanes, alu.b);
     let mut out = V([O::R::ZERO; LANES]);
-    for lane in 0..LANES {
+    for lane in 0..count::<WHOLE>() {
         out.0[lane] = O::f(O::A::from_raw(a.0[lane]), O::B::from_raw(b.0[lane])).raw();
     }
     O::R::write(lanes, alu.d, &out, mask);
 }
 
 #[inline(always)]
-fn body3<O: Op3>(lanes: &mut Lanes<'_>, alu: &Alu, mask: u32) {
+fn body3<O: Op3, const WHOLE: bool>(lanes: &mut Lanes<'_>, alu: &Alu, mask: u32) {
     let a = O::A::read(lanes, alu.a);
     let b = O::B::read(lanes, alu.b);
     let c = O::C::read(lanes, alu.c);
     let mut out = V([O::R::ZERO; LANES]);
-    for lane in 0..LANES {
+    for lane in 0..count::<WHOLE>() {
         out.0[lane] = O::f(O::A::from_raw(a.0[lane]), O::B::from_raw(b.0[lane]), O::C::from_raw(c.0[lane])).raw();
     }
     O::R::write(lanes, alu.d, &out, mask);
 }
 
 #[inline(always)]
-fn body4<O: Op4>(lanes: &mut Lanes<'_>, alu: &Alu, mask: u32) {
+fn body4<O: Op4, const WHOLE: bool>(lanes: &mut Lanes<'_>, alu: &Alu, mask: u32) {
     let a = O::A::read(lanes, alu.a);
     let b = O::B::read(lanes, alu.b);
     let c = O::C::read(lanes, alu.c);
     let e = O::E::read(lanes, alu.e);
     let mut out = V([O::R::ZERO; LANES]);
-    for lane in 0..LANES {
+    for lane in 0..count::<WHOLE>() {
         let (a, b) = (O::A::from_raw(a.0[lane]), O::B::from_raw(b.0[lane]));
         out.0[lane] = O::f(a, b, O::C::from_raw(c.0[lane]), O::E::from_raw(e.0[lane])).raw();
     }
@@ -226,12 +232,12 @@ fn body4<O: Op4>(lanes: &mut Lanes<'_>, alu: &Alu, mask: u32) {
 }
 
 #[inline(always)]
-fn body3x<O: Op3x>(lanes: &mut Lanes<'_>, alu: &Alu, mask: u32) {
+fn body3x<O: Op3x, const WHOLE: bool>(lanes: &mut Lanes<'_>, alu: &Alu, mask: u32) {
     let a = O::T::read(lanes, alu.a);
     let b = O::T::read(lanes, alu.b);
     let c = O::T::read(lanes, alu.c);
     let mut out = V([O::T::ZERO; LANES]);
-    for lane in 0..LANES {
+    for lane in 0..count::<WHOLE>() {
         let (a, b, c) = (O::T::from_raw(a.0[lane]), O::T::from_raw(b.0[lane]), O::T::from_raw(c.0[lane]));
         out.0[lane] = O::f(a, b, c, alu.x).raw();
     }
@@ -249,46 +255,46 @@ fn pack(bits: [u8; LANES]) -> u32 {
 }
 
 #[inline(always)]
-fn body_test1<O: Test1>(lanes: &mut Lanes<'_>, alu: &Alu, mask: u32) {
+fn body_test1<O: Test1, const WHOLE: bool>(lanes: &mut Lanes<'_>, alu: &Alu, mask: u32) {
     let a = O::A::read(lanes, alu.a);
     let mut bits = [0; LANES];
-    for lane in 0..LANES {
+    for lane in 0..count::<WHOLE>() {
         bits[lane] = u8::from(O::f(O::A::from_raw(a.0[lane])));
     }
     lanes.set_predicate(alu.d, pack(bits), mask);
 }
 
 #[inline(always)]
-fn body_test2<O: Test2>(lanes: &mut Lanes<'_>, alu: &Alu, mask: u32) {
+fn body_test2<O: Test2, const WHOLE: bool>(lanes: &mut Lanes<'_>, alu: &Alu, mask: u32) {
     let a = O::A::read(lanes, alu.a);
     let b = O::A::read(lanes, alu.b);
     let mut bits = [0; LANES];
-    for lane in 0..LANES {
+    for lane in 0..count::<WHOLE>() {
         bits[lane] = u8::from(O::f(O::A::from_raw(a.0[lane]), O::A::from_raw(b.0[lane])));
     }
     lanes.set_predicate(alu.d, pack(bits), mask);
 }
 
 #[inline(always)]
-fn body_select<O: Op0>(lanes: &mut Lanes<'_>, alu: &Alu, mask: u32) {
+fn body_select<O: Op0, const WHOLE: bool>(lanes: &mut Lanes<'_>, alu: &Alu, mask: u32) {
     let chosen = lanes.predicate(alu.c);
     let a = O::T::read(lanes, alu.a);
     let b = O::T::read(lanes, alu.b);
     let mut out = V([O::T::ZERO; LANES]);
-    for lane in 0..LANES {
+    for lane in 0..count::<WHOLE>() {
         out.0[lane] = if chosen >> lane & 1 != 0 { a.0[lane] } else { b.0[lane] };
     }
     O::T::write(lanes, alu.d, &out, mask);
 }
 
 #[inline(always)]
-fn body_carry<O: Carry>(lanes: &mut Lanes<'_>, alu: &Alu, mask: u32) {
+fn body_carry<O: Carry, const WHOLE: bool>(lanes: &mut Lanes<'_>, alu: &Alu, mask: u32) {
     let carry = if alu.c == NO_SLOT { 0 } else { lanes.predicate(alu.c) };
     let a = O::T::read(lanes, alu.a);
     let b = O::T::read(lanes, alu.b);
     let mut out = V([O::T::ZERO; LANES]);
     let mut bits = [0; LANES];
-    for lane in 0..LANES {
+    for lane in 0..count::<WHOLE>() {
         let (sum, overflow) = O::f(O::T::from_raw(a.0[lane]), O::T::from_raw(b.0[lane]), carry >> lane & 1 != 0);
         out.0[lane] = sum.raw();
         bits[lane] = u8::from(overflow);
@@ -298,14 +304,14 @@ fn body_carry<O: Carry>(lanes: &mut Lanes<'_>, alu: &Alu, mask: u32) {
 }
 
 #[inline(always)]
-fn body_mul_carry<O: MulCarry>(lanes: &mut Lanes<'_>, alu: &Alu, mask: u32) {
+fn body_mul_carry<O: MulCarry, const WHOLE: bool>(lanes: &mut Lanes<'_>, alu: &Alu, mask: u32) {
     let carry = if alu.x & 1 == 0 { 0 } else { lanes.predicate(alu.e) };
     let a = O::T::read(lanes, alu.a);
     let b = O::T::read(lanes, alu.b);
     let c = O::T::read(lanes, alu.c);
     let mut out = V([O::T::ZERO; LANES]);
     let mut bits = [0; LANES];
-    for lane in 0..LANES {
+    for lane in 0..count::<WHOLE>() {
         let (a, b, c) = (O::T::from_raw(a.0[lane]), O::T::from_raw(b.0[lane]), O::T::from_raw(c.0[lane]));
         let (sum, overflow) = O::f(a, b, c, carry >> lane & 1 != 0);
         out.0[lane] = sum.raw();
@@ -320,7 +326,7 @@ fn body_mul_carry<O: MulCarry>(lanes: &mut Lanes<'_>, alu: &Alu, mask: u32) {
 /// Rare operations have one version: three sources and the immediate.
 #[must_use]
 pub fn rare3x<O: Op3x>() -> Function {
-    Function(body3x::<O>)
+    Function(body3x::<O, false>)
 }
 
 /// A conversion described by `x`; whether source and result are in 64-bit slots.

@@ -57,7 +57,7 @@ pub(super) struct Lowerer<'a> {
 
 impl<'a> Lowerer<'a> {
     pub fn new(plan: &'a ModulePlan<'a>, function: FuncId, tree: &'a Tree, insts: &'a mut Vec<Inst>, origins: &'a mut Vec<Origin>) -> Self {
-        let allocation = registers::allocate(plan.module, function, tree);
+        let allocation = registers::allocate(plan.module.function(function), tree);
         let mut it = Lowerer {
             plan,
             function,

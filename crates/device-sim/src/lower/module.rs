@@ -328,6 +328,9 @@ fn repeatable(instruction: &Instruction) -> bool {
     }
 }
 
+/// 32-bit registers that a block may have.
+const REGISTERS_OF_A_BLOCK: u32 = 65536;
+
 struct Built {
     code: Code,
     refused: Option<Refusal>,
@@ -480,7 +483,9 @@ fn kernel(plan: &ModulePlan<'_>, id: FuncId, function: &Function, built: &[Built
     let registers = reached.iter().map(|f| each(f).registers).max().unwrap_or(0);
     let directives = &function.directives;
     let product = |n: [u32; 3]| n.iter().fold(1u32, |all, n| all.saturating_mul((*n).max(1)));
-    let max_threads = directives.reqntid.or(directives.maxntid).map_or(1024, product);
+    let max_threads = directives.reqntid.or(directives.maxntid).map_or(1024, product).clamp(1, 1024);
+    // As a compiler would: the largest block must fit into the registers of an SM.
+    let most = (REGISTERS_OF_A_BLOCK / max_threads / 8 * 8).clamp(16, 255);
     Kernel {
         name: function.name.to_string(),
         parameters: function.params.iter().map(|p| Parameter { offset: p.offset as u32, bytes: p.size as u32 }).collect(),
@@ -489,8 +494,8 @@ fn kernel(plan: &ModulePlan<'_>, id: FuncId, function: &Function, built: &[Built
         constant_bytes,
         // Without a known depth the launch adds its stack limit.
         local_bytes: known.unwrap_or(own.frame),
-        registers: registers.clamp(16, 255).next_multiple_of(2).min(255),
-        max_threads: max_threads.min(1024),
+        registers: registers.next_multiple_of(8).clamp(16, most),
+        max_threads,
         required_block: directives.reqntid.unwrap_or_default(),
         cluster: directives.reqnctapercluster.unwrap_or_default(),
         repeatable: !intrinsics && reached.iter().all(|f| each(f).repeatable),

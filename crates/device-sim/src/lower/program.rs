@@ -91,7 +91,7 @@ pub struct Variable {
     pub align: u64,
     pub constant: bool,
     pub managed: bool,
-    /// `.visible`, `.weak` or `.common`: found by name by the host. Others need memory all the same.
+    /// `.visible`, `.weak` or `.common`. The host finds the others by name too: nvcc 13 makes every `__device__` variable internal.
     pub visible: bool,
     /// Initial bytes, without trailing zeroes; use [`Image::initial`] for the resolved ones.
     pub initial: Vec<u8>,

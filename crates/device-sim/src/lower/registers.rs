@@ -1,7 +1,11 @@
-//! Registers of a function to slots.
+//! Registers of a function to slots, by liveness and a linear scan.
+//!
+//! PTX has a register for almost every value; a warp's registers should stay in the processor's nearest cache. Each thread follows paths of
+//! the control flow graph, and slots are per lane, so liveness along those paths is all that counts, diverged or not. A register that an
+//! instruction reads and one that it writes never share a slot: an instruction may become several, which read after the first has written.
 
 use crate::exec::lanes::Slot;
-use cumux_ptx::ast::{Body, FuncId, Module, ScalarType};
+use cumux_ptx::ast::{AddressBase, Body, CallTarget, Function, Instruction, Modifier, Opcode as O, Operand, RegId, ScalarType, Word};
 
 /// The bank of a register.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,6 +27,14 @@ impl Class {
             _ => Class::Double,
         }
     }
+
+    fn bank(self) -> usize {
+        match self {
+            Class::Narrow => 0,
+            Class::Wide | Class::Double => 1,
+            Class::Predicate => 2,
+        }
+    }
 }
 
 pub(super) struct Allocation {
@@ -31,24 +43,239 @@ pub(super) struct Allocation {
     pub used: [u32; 3],
 }
 
-/// A slot for each register.
-pub(super) fn allocate(_module: &Module, _function: FuncId, body: &Body) -> Allocation {
-    let mut used = [0; 3];
-    let slots = body
-        .registers
-        .iter()
-        .map(|register| {
-            let class = Class::of(register.ty);
-            let (bank, count) = match class {
-                Class::Narrow => (0, 1),
-                Class::Wide => (1, 1),
-                Class::Double => (1, 2),
-                Class::Predicate => (2, 1),
+/// Beyond this many bits of liveness (blocks times registers) every register gets a slot of its own.
+const MOST_BITS: usize = 1 << 31;
+
+fn operand_registers(operand: &Operand, found: &mut impl FnMut(RegId)) {
+    match operand {
+        Operand::Reg(register) | Operand::NotReg(register) | Operand::Selected { register, .. } => found(*register),
+        Operand::Address { base: AddressBase::Reg(register), .. } => found(*register),
+        Operand::Vector(parts) | Operand::Bracket(parts) => parts.iter().for_each(|part| operand_registers(part, found)),
+        Operand::Pair(pair) => {
+            operand_registers(&pair.0, found);
+            operand_registers(&pair.1, found);
+        }
+        Operand::Call(call) => {
+            call.args.iter().chain(&call.returns).for_each(|part| operand_registers(part, found));
+            if let CallTarget::Register(register) = call.target {
+                found(register);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Whether the first operand is what the instruction writes.
+fn writes_first(i: &Instruction) -> bool {
+    match i.opcode {
+        O::St | O::Red | O::Bra | O::Brx | O::Call | O::Ret | O::Exit | O::Trap | O::Brkpt | O::Fence | O::Membar => false,
+        O::Prefetch | O::Prefetchu | O::Discard | O::Applypriority | O::Nanosleep | O::Pmevent | O::Griddepcontrol | O::Setmaxnreg => false,
+        O::Bar | O::Barrier => i.has(Word::Red),
+        // Its forms differ; the first operand counts as read, which is always safe.
+        O::Mbarrier | O::Cp | O::Multimem | O::Sust | O::Sured | O::Stmatrix | O::Tcgen05 | O::Wgmma | O::Wmma | O::Tensormap => false,
+        _ => !i.modifiers.iter().any(|m| matches!(m, Modifier::Other(_))),
+    }
+}
+
+/// Registers that an instruction reads and those it surely overwrites.
+fn effects(i: &Instruction, read: &mut impl FnMut(RegId), written: &mut impl FnMut(RegId)) {
+    if let Some(guard) = i.guard {
+        read(guard.register);
+    }
+    let first = writes_first(i);
+    for (n, operand) in i.operands.iter().enumerate() {
+        match operand {
+            Operand::Call(call) => {
+                call.args.iter().for_each(|arg| operand_registers(arg, read));
+                if let CallTarget::Register(register) = call.target {
+                    read(register);
+                }
+                let into: &mut dyn FnMut(RegId) = if i.guard.is_some() { &mut *read } else { &mut *written };
+                call.returns.iter().for_each(|part| operand_registers(part, &mut |r| into(r)));
+            }
+            // What a guarded instruction does not write keeps its value.
+            _ if n == 0 && first && i.guard.is_none() => operand_registers(operand, written),
+            _ => operand_registers(operand, read),
+        }
+    }
+}
+
+/// Runs of instructions with one entry, and where they go.
+struct Flow {
+    starts: Vec<usize>,
+    next: Vec<Vec<usize>>,
+}
+
+fn flow(body: &Body) -> Flow {
+    let count = body.instructions.len();
+    let mut leader = vec![false; count + 1];
+    leader[0] = true;
+    body.labels.iter().for_each(|label| leader[(label.target as usize).min(count)] = true);
+    for (n, i) in body.instructions.iter().enumerate() {
+        if matches!(i.opcode, O::Bra | O::Brx | O::Ret | O::Exit | O::Trap) {
+            leader[n + 1] = true;
+        }
+    }
+    let starts: Vec<usize> = (0..count).filter(|n| leader[*n]).collect();
+    let block_at = |n: usize| starts.binary_search(&n).ok();
+    let mut next = Vec::with_capacity(starts.len());
+    for (b, start) in starts.iter().enumerate() {
+        let end = starts.get(b + 1).copied().unwrap_or(count);
+        let last = &body.instructions[end - 1];
+        let mut to = Vec::new();
+        if *start < end {
+            let leaves = matches!(last.opcode, O::Bra | O::Brx | O::Ret | O::Exit | O::Trap) && last.guard.is_none();
+            if !leaves {
+                to.extend(block_at(end));
+            }
+            for operand in &last.operands {
+                match operand {
+                    Operand::Label(label) => to.extend(block_at(body.label(*label).target as usize)),
+                    Operand::BranchTable(table) => {
+                        let targets = &body.branch_tables[table.index()].targets;
+                        to.extend(targets.iter().filter_map(|label| block_at(body.label(*label).target as usize)));
+                        // An index out of range goes on behind.
+                        to.extend(block_at(end));
+                    }
+                    _ => {}
+                }
+            }
+        }
+        next.push(to);
+    }
+    Flow { starts, next }
+}
+
+/// First and last instruction at which each register holds something.
+fn ranges(function: &Function, body: &Body) -> Option<Vec<Option<(u32, u32)>>> {
+    let count = body.instructions.len();
+    let registers = body.registers.len();
+    let mut ranges: Vec<Option<(u32, u32)>> = vec![None; registers];
+    let mut extend = |register: usize, at: usize| {
+        let at = at as u32;
+        let range = ranges[register].get_or_insert((at, at));
+        *range = (range.0.min(at), range.1.max(at));
+    };
+    // Parameters in registers are written before the first instruction.
+    for register in function.params.iter().filter_map(|p| p.register) {
+        extend(register.index(), 0);
+    }
+    let results: Vec<RegId> = function.returns.iter().filter_map(|p| p.register).collect();
+    if count == 0 {
+        results.iter().for_each(|r| extend(r.index(), 0));
+        return Some(ranges);
+    }
+    let flow = flow(body);
+    let words = registers.div_ceil(64);
+    let blocks = flow.starts.len();
+    if blocks * words * 64 > MOST_BITS {
+        return None;
+    }
+    let set = |bits: &mut [u64], r: usize| bits[r / 64] |= 1 << (r % 64);
+    // Read before written in the block, and written in it.
+    let mut uses = vec![0u64; blocks * words];
+    let mut kills = vec![0u64; blocks * words];
+    let end_of = |b: usize| flow.starts.get(b + 1).copied().unwrap_or(count);
+    for b in 0..blocks {
+        let (uses, kills) = (&mut uses[b * words..(b + 1) * words], &mut kills[b * words..(b + 1) * words]);
+        for n in flow.starts[b]..end_of(b) {
+            let i = &body.instructions[n];
+            let mut written = Vec::new();
+            let read = &mut |r: RegId| {
+                extend(r.index(), n);
+                if kills[r.index() / 64] >> (r.index() % 64) & 1 == 0 {
+                    set(uses, r.index());
+                }
             };
-            let slot = used[bank] as Slot;
-            used[bank] += count;
-            (class, slot)
-        })
-        .collect();
+            effects(i, read, &mut |r| written.push(r));
+            if i.opcode == O::Ret || n + 1 == count {
+                results.iter().for_each(|r| read(*r));
+            }
+            for r in written {
+                extend(r.index(), n);
+                set(kills, r.index());
+            }
+        }
+    }
+    let mut before = uses;
+    let mut after = vec![0u64; blocks * words];
+    let mut changed = true;
+    while changed {
+        changed = false;
+        for b in (0..blocks).rev() {
+            for to in &flow.next[b] {
+                for w in 0..words {
+                    after[b * words + w] |= before[to * words + w];
+                }
+            }
+            for w in 0..words {
+                let at = b * words + w;
+                let live = before[at] | (after[at] & !kills[at]);
+                changed |= live != before[at];
+                before[at] = live;
+            }
+        }
+    }
+    for b in 0..blocks {
+        for w in 0..words {
+            let mut mark = |mut bits: u64, at: usize| {
+                while bits != 0 {
+                    extend(w * 64 + bits.trailing_zeros() as usize, at);
+                    bits &= bits - 1;
+                }
+            };
+            mark(before[b * words + w], flow.starts[b]);
+            mark(after[b * words + w], end_of(b) - 1);
+        }
+    }
+    Some(ranges)
+}
+
+/// A slot for each register.
+pub(super) fn allocate(function: &Function, body: &Body) -> Allocation {
+    let classes: Vec<Class> = body.registers.iter().map(|register| Class::of(register.ty)).collect();
+    let mut used = [0u32; 3];
+    let mut slots: Vec<(Class, Slot)> = classes.iter().map(|class| (*class, 0)).collect();
+    // Pairs are rare and keep their slots.
+    for (n, _) in classes.iter().enumerate().filter(|(_, class)| **class == Class::Double) {
+        slots[n].1 = used[1] as Slot;
+        used[1] += 2;
+    }
+    let Some(ranges) = ranges(function, body) else {
+        for (n, class) in classes.iter().enumerate().filter(|(_, class)| **class != Class::Double) {
+            slots[n].1 = used[class.bank()] as Slot;
+            used[class.bank()] += 1;
+        }
+        return Allocation { slots, used };
+    };
+    let mut order: Vec<(u32, u32, usize)> = ranges.iter().enumerate().filter_map(|(n, range)| range.map(|(from, to)| (from, to, n))).collect();
+    order.sort_unstable();
+    use std::cmp::Reverse;
+    use std::collections::BinaryHeap;
+    let mut free: [BinaryHeap<Reverse<u32>>; 3] = Default::default();
+    let mut active: [BinaryHeap<Reverse<(u32, u32)>>; 3] = Default::default();
+    for (from, to, n) in order {
+        let class = classes[n];
+        if class == Class::Double {
+            continue;
+        }
+        let bank = class.bank();
+        while let Some(Reverse((end, slot))) = active[bank].peek().copied() {
+            if end >= from {
+                break;
+            }
+            active[bank].pop();
+            free[bank].push(Reverse(slot));
+        }
+        let slot = match free[bank].pop() {
+            Some(Reverse(slot)) => slot,
+            None => {
+                used[bank] += 1;
+                used[bank] - 1
+            }
+        };
+        slots[n].1 = slot as Slot;
+        active[bank].push(Reverse((to, slot)));
+    }
     Allocation { slots, used }
 }

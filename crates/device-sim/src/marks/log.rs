@@ -57,7 +57,7 @@ impl BlockLog {
 
     /// The block is done (and marked so) or will never be repeated.
     pub(crate) fn discard(&mut self) {
-        self.slot.marks().give_chunks(&mut self.chunks);
+        self.slot.marks.give_chunks(&mut self.chunks);
         self.used = ENTRIES;
         self.filled = 0;
         self.stamp += 1;
@@ -90,7 +90,7 @@ impl BlockLog {
         }
         cell.mask |= bits;
         let (mask, entry) = (cell.mask, cell.entry);
-        let mapping = &self.slot.marks().mapping;
+        let mapping = &self.slot.marks.mapping;
         while missing != 0 {
             let start = u64::from(missing.trailing_zeros());
             let run = u64::from((missing >> start).trailing_ones());
@@ -147,9 +147,9 @@ impl BlockLog {
 
     /// A fresh entry with an empty mask, counted in its chunk.
     fn new_entry(&mut self, line: u64) -> Option<u64> {
-        let marks = self.slot.marks().clone();
+        let marks = &*self.slot.marks;
         if self.used == ENTRIES {
-            let Some(chunk) = marks.take_chunk(self.slot.index(), self.block) else {
+            let Some(chunk) = marks.take_chunk(self.slot.index, self.block) else {
                 self.slot.add_flag(OVERFLOWED);
                 compiler_fence(Ordering::SeqCst);
                 self.full = true;
@@ -163,7 +163,7 @@ impl BlockLog {
         marks.mapping.word(entry + E_MASK).store(0, Ordering::Relaxed);
         marks.mapping.word(entry + E_LINE).store(line, Ordering::Release);
         self.used += 1;
-        marks.set_owner(chunk, self.slot.index(), self.used);
+        marks.set_owner(chunk, self.slot.index, self.used);
         Some(entry)
     }
 }

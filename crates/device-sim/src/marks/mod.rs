@@ -183,14 +183,6 @@ pub(crate) struct Slot {
 }
 
 impl Slot {
-    fn marks(&self) -> &Arc<Marks> {
-        &self.marks
-    }
-
-    fn index(&self) -> u32 {
-        self.index
-    }
-
     fn at(&self) -> u64 {
         layout::slot(self.index)
     }

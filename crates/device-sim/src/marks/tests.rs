@@ -222,7 +222,7 @@ fn a_full_log_makes_the_kernel_lost_and_not_wrong() {
     let marks = world.marks();
     let slot = marks.begin(1, 2, REPEATABLE, None).unwrap();
     let mut all = Vec::new();
-    while let Some(chunk) = marks.take_chunk(slot.index(), 1) {
+    while let Some(chunk) = marks.take_chunk(slot.index, 1) {
         all.push(chunk);
     }
     let mut worker = world.worker();
@@ -266,7 +266,7 @@ fn damaged_marks_are_reported_and_nothing_is_written() {
     let slot = world.marks().begin(3, 64, REPEATABLE, None).unwrap();
     slot.begun(1);
     let raw = Mapping::file(0, world.file.as_fd(), 0, layout::BYTES).unwrap();
-    assert!(raw.write(layout::slot(slot.index()) + layout::S_LOW, &7u64.to_le_bytes()));
+    assert!(raw.write(layout::slot(slot.index) + layout::S_LOW, &7u64.to_le_bytes()));
     let found = world.recover();
     assert!(matches!(found.as_slice(), [Interrupted::Lost { why, .. }] if why.contains("damaged")), "{found:?}");
     assert!(raw.write(layout::H_VERSION, &9u64.to_le_bytes()));

@@ -39,7 +39,8 @@ impl Mapping {
         let fixed = if address == 0 { MapFlags::empty() } else { MapFlags::FIXED_NOREPLACE };
         let flags = MapFlags::SHARED | MapFlags::NORESERVE | fixed;
         // SAFETY: without MAP_FIXED the kernel never replaces an existing mapping, so no memory of anybody changes; the new range belongs to the value.
-        let made = unsafe { rustix::mm::mmap(with_exposed_provenance_mut(address as usize), bytes as usize, ProtFlags::READ | ProtFlags::WRITE, flags, file, offset) };
+        let made =
+            unsafe { rustix::mm::mmap(with_exposed_provenance_mut(address as usize), bytes as usize, ProtFlags::READ | ProtFlags::WRITE, flags, file, offset) };
         Mapping::checked(address, bytes, made)
     }
 
@@ -50,7 +51,8 @@ impl Mapping {
     pub(crate) fn private(address: u64, bytes: u64) -> Result<Mapping, DeviceError> {
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED_NOREPLACE;
         // SAFETY: as in `file`.
-        let made = unsafe { rustix::mm::mmap_anonymous(with_exposed_provenance_mut(address as usize), bytes as usize, ProtFlags::READ | ProtFlags::WRITE, flags) };
+        let made =
+            unsafe { rustix::mm::mmap_anonymous(with_exposed_provenance_mut(address as usize), bytes as usize, ProtFlags::READ | ProtFlags::WRITE, flags) };
         Mapping::checked(address, bytes, made)
     }
 

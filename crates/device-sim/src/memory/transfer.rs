@@ -28,11 +28,27 @@ pub(crate) enum Step {
 
 #[derive(Debug)]
 enum Kind {
-    Copy { target: Rows, source: Rows, backwards: bool, checked: bool },
+    Copy {
+        target: Rows,
+        source: Rows,
+        backwards: bool,
+        checked: bool,
+    },
     /// What was read of a source that overlaps the target; `None` until then.
-    Staged { target: Rows, bytes: Vec<u8> },
-    Set { target: Rows, value: u32, element: u32 },
-    Value { address: u64, value: u64, bytes: u32 },
+    Staged {
+        target: Rows,
+        bytes: Vec<u8>,
+    },
+    Set {
+        target: Rows,
+        value: u32,
+        element: u32,
+    },
+    Value {
+        address: u64,
+        value: u64,
+        bytes: u32,
+    },
 }
 
 /// A transfer at the head of a stream.
@@ -87,7 +103,7 @@ impl Transfer {
             return Ok(Step::Done);
         }
         if let Kind::Set { target, element, .. } = self.kind
-            && !(target.address | target.pitch * u64::from(self.extent.height > 1)).is_multiple_of(u64::from(element))
+            && !(target.address | (target.pitch * u64::from(self.extent.height > 1))).is_multiple_of(u64::from(element))
         {
             return Ok(Step::Misaligned(target.address));
         }
@@ -176,15 +192,15 @@ fn flatten(mut a: Rows, mut b: Rows, mut extent: Extent) -> (Rows, Rows, Extent)
         (a.pitch, b.pitch) = (a.slice, b.slice);
         (extent.height, extent.depth) = (extent.depth, 1);
     }
-    if extent.height > 1 && a.pitch == extent.width && b.pitch == extent.width {
-        if let Some(width) = extent.width.checked_mul(extent.height) {
+    // Twice: rows that touch become one row, then slices that touch.
+    for _ in 0..2 {
+        if extent.height > 1
+            && a.pitch == extent.width
+            && b.pitch == extent.width
+            && let Some(width) = extent.width.checked_mul(extent.height)
+        {
             (a.pitch, b.pitch) = (a.slice, b.slice);
             extent = Extent { width, height: extent.depth, depth: 1 };
-            if extent.height > 1 && a.pitch == extent.width && b.pitch == extent.width
-                && let Some(width) = extent.width.checked_mul(extent.height)
-            {
-                extent = Extent { width, height: 1, depth: 1 };
-            }
         }
     }
     (a, b, extent)

@@ -172,8 +172,8 @@ impl KernelRun {
 
     /// Notes that `count` blocks were done in this time.
     pub(crate) fn learn(&mut self, count: u64, ns: u64) {
-        if count > 0 {
-            let each = (ns / count).max(1);
+        if let Some(each) = ns.checked_div(count) {
+            let each = each.max(1);
             self.block_ns = if self.block_ns == 0 { each } else { (self.block_ns * 3 + each) / 4 };
         }
     }

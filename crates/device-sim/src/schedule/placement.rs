@@ -35,6 +35,12 @@ const fn fits(need: Capacity, left: Capacity) -> bool {
     need.threads <= left.threads && need.blocks <= left.blocks && need.registers <= left.registers && need.shared <= left.shared
 }
 
+/// How often `need` fits into `left`.
+fn times(need: Capacity, left: Capacity) -> u32 {
+    let per = |left: u32, need: u32| left.checked_div(need).unwrap_or(u32::MAX);
+    per(left.threads, need.threads).min(per(left.blocks, need.blocks)).min(per(left.registers, need.registers)).min(per(left.shared, need.shared))
+}
+
 impl Sms {
     /// `share` SMs (0 = all) of a card; different clients begin at different SMs.
     pub(crate) fn new(limits: &Limits, share: u32, client: u32) -> Self {
@@ -71,17 +77,12 @@ impl Sms {
 
     /// Blocks of this size that can be resident at once when nothing else is.
     pub(crate) fn most(&self, need: Capacity) -> u64 {
-        let per = |whole: u32, need: u32| if need == 0 { u32::MAX } else { whole / need };
-        let w = self.whole;
-        let each = per(w.threads, need.threads).min(per(w.blocks, need.blocks)).min(per(w.registers, need.registers)).min(per(w.shared, need.shared));
-        u64::from(each) * self.sms.len() as u64
+        u64::from(times(need, self.whole)) * self.sms.len() as u64
     }
 
     /// Blocks of this size for which there is room now.
     pub(crate) fn room(&self, need: Capacity) -> u64 {
-        let per = |left: u32, need: u32| if need == 0 { u32::MAX } else { left / need };
-        let each = |l: Capacity| per(l.threads, need.threads).min(per(l.blocks, need.blocks)).min(per(l.registers, need.registers)).min(per(l.shared, need.shared));
-        self.sms.iter().map(|sm| u64::from(each(sm.left))).sum()
+        self.sms.iter().map(|sm| u64::from(times(need, sm.left))).sum()
     }
 }
 

@@ -127,8 +127,22 @@ pub(crate) struct Stream {
 /// What a worker does next.
 pub(crate) enum Job {
     Report(Report),
-    Piece { client: ClientId, task: u64, memory: Arc<ClientMemory>, piece: Piece, launch: Arc<crate::exec::interface::Launch>, slot: Option<Arc<crate::marks::Slot>>, repeatable: bool },
-    Transfer { client: ClientId, task: u64, memory: Arc<ClientMemory>, transfer: Box<Transfer>, marks: Option<Arc<Marks>> },
+    Piece {
+        client: ClientId,
+        task: u64,
+        memory: Arc<ClientMemory>,
+        piece: Piece,
+        launch: Arc<crate::exec::interface::Launch>,
+        slot: Option<Arc<crate::marks::Slot>>,
+        repeatable: bool,
+    },
+    Transfer {
+        client: ClientId,
+        task: u64,
+        memory: Arc<ClientMemory>,
+        transfer: Box<Transfer>,
+        marks: Option<Arc<Marks>>,
+    },
 }
 
 pub(crate) struct State {
@@ -275,8 +289,7 @@ impl State {
 
     /// Streams of a client that have work and neither a task nor a report.
     fn activate_waiting(&mut self, client: ClientId) {
-        let waiting: Vec<StreamId> =
-            self.streams.iter().filter(|(_, s)| s.client == client && !s.busy && !s.queue.is_empty()).map(|(id, _)| *id).collect();
+        let waiting: Vec<StreamId> = self.streams.iter().filter(|(_, s)| s.client == client && !s.busy && !s.queue.is_empty()).map(|(id, _)| *id).collect();
         for id in waiting {
             self.activate(id);
         }
@@ -313,9 +326,7 @@ impl State {
         client.vclock = client.vclock.max(running.vtime);
         let memory = client.memory.clone();
         let job = match &mut running.task {
-            Task::Transfer(transfer) => {
-                Job::Transfer { client: client_id, task: number, memory, transfer: transfer.take()?, marks: client.marks.clone() }
-            }
+            Task::Transfer(transfer) => Job::Transfer { client: client_id, task: number, memory, transfer: transfer.take()?, marks: client.marks.clone() },
             Task::Kernel(kernel) => match kernel.take(&mut client.sms, freed, workers, may_place) {
                 Some(piece) => {
                     if client.gathering == Some(number) {

@@ -78,6 +78,7 @@ struct Worker<'a> {
     number: usize,
     memory: WorkerMemory,
     spare: Vec<Block>,
+    #[expect(clippy::vec_box, reason = "they move in and out of blocks by pointer")]
     spare_logs: Vec<Box<BlockLog>>,
 }
 

@@ -8,9 +8,7 @@ use std::time::{Duration, Instant};
 use cumux_wire::layout::{ARENA_BASE, WINDOW_BASE};
 
 use super::{KERNELS, Opener};
-use crate::{
-    ClientId, ClientSpec, Device, DeviceError, Extent, Kernel, Launch, ModuleId, ModuleInfo, Outcome, Place, Rows, Sink, StreamId, Work,
-};
+use crate::{ClientId, ClientSpec, Device, DeviceError, Extent, Kernel, Launch, ModuleId, ModuleInfo, Outcome, Place, Rows, Sink, StreamId, Work};
 
 /// A wait that takes longer is a failure: a watchdog, not a measurement.
 const PATIENCE: Duration = Duration::from_secs(120);

@@ -99,9 +99,15 @@ pub fn sets_of_all_widths(open: Opener) {
     let client = setup.client(1);
     let stream = client.stream();
     let p = client.allocate(SIZE as u64);
-    for (element, at, width, height, pitch) in
-        [(1u32, 3u64, 65_000u64, 1u64, 0u64), (2, 6, 1001, 1, 0), (4, 4, 16_000, 1, 0), (1, 1, 17, 30, 33), (2, 2, 40, 25, 100), (4, 8, 7, 40, 64), (4, 0, 0, 5, 64)]
-    {
+    for (element, at, width, height, pitch) in [
+        (1u32, 3u64, 65_000u64, 1u64, 0u64),
+        (2, 6, 1001, 1, 0),
+        (4, 4, 16_000, 1, 0),
+        (1, 1, 17, 30, 33),
+        (2, 2, 40, 25, 100),
+        (4, 8, 7, 40, 64),
+        (4, 0, 0, 5, 64),
+    ] {
         let value = 0x1234_5678u32;
         let mut expected = pattern(SIZE);
         client.device().write(p, &expected).expect("written");
@@ -124,9 +130,8 @@ pub fn long_copies_do_not_hold_up_kernels(open: Opener) {
     let bytes = 96 << 20;
     let (big, p) = (client.allocate(bytes), client.allocate(4));
     let (copying, launching) = (client.stream(), client.stream());
-    let sets: Vec<u64> = (0..4u32)
-        .map(|value| client.submit(copying, Work::Set { target: big, pitch: 0, value, element: 1, width: bytes, height: 1 }))
-        .collect();
+    let sets: Vec<u64> =
+        (0..4u32).map(|value| client.submit(copying, Work::Set { target: big, pitch: 0, value, element: 1, width: bytes, height: 1 })).collect();
     let kernel = client.launch(launching, &module, "add_one", 1, 32, Args::new().u64(p).u32(1));
     client.done(kernel);
     client.drain(copying);

@@ -1,0 +1,174 @@
+//! Latency and throughput of the device alone, without rings and processes: launch and wait, and kernels a second for some numbers of clients, waiting
+//! after every N launches. Prints a table. `card-bench [cuda:0] [seconds a cell]`.
+
+use cumux_device::{ClientId, ClientSpec, Device, DeviceError, Kernel, Launch, Outcome, Place, Sink, StreamId, Work};
+use cumux_device_cuda::{Card, Settings};
+use std::os::fd::AsFd as _;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::{Duration, Instant};
+
+const KERNELS: &str = "
+.version 8.0
+.target sm_75
+.address_size 64
+.visible .entry tiny(.param .u64 p, .param .u32 v)
+{
+    .reg .b64 %rd<3>;
+    .reg .b32 %r<2>;
+    ld.param.u64 %rd1, [p];
+    ld.param.u32 %r1, [v];
+    cvta.to.global.u64 %rd2, %rd1;
+    st.global.u32 [%rd2], %r1;
+    ret;
+}
+.visible .entry other(.param .u64 p, .param .u32 v)
+{
+    .reg .b64 %rd<3>;
+    .reg .b32 %r<3>;
+    ld.param.u64 %rd1, [p];
+    ld.param.u32 %r1, [v];
+    cvta.to.global.u64 %rd2, %rd1;
+    add.u32 %r2, %r1, 1;
+    st.global.u32 [%rd2+4], %r2;
+    ret;
+}
+";
+
+/// Last token done, by client: what a completion page is.
+struct Page {
+    done: Vec<AtomicU64>,
+    sleepers: Mutex<()>,
+    woken: Condvar,
+    waiting: AtomicU64,
+}
+
+impl Sink for Page {
+    fn retired(&self, client: ClientId, _: StreamId, token: u64, outcome: Outcome) {
+        if let Outcome::Fault(fault) = outcome {
+            eprintln!("client {client}: {fault:?}");
+        }
+        self.done[client as usize].store(token, Ordering::Release);
+        if self.waiting.load(Ordering::SeqCst) > 0 {
+            let _guard = self.sleepers.lock();
+            self.woken.notify_all();
+        }
+    }
+    fn text(&self, _: ClientId, _: &[u8]) {}
+}
+
+impl Page {
+    /// Spins briefly, then sleeps, as clients do.
+    fn wait(&self, client: ClientId, token: u64) {
+        let begun = Instant::now();
+        let done = || self.done[client as usize].load(Ordering::Acquire) >= token;
+        while begun.elapsed() < Duration::from_micros(100) {
+            if done() {
+                return;
+            }
+            std::hint::spin_loop();
+        }
+        self.waiting.fetch_add(1, Ordering::SeqCst);
+        let mut guard = self.sleepers.lock().expect("nobody panics");
+        while !done() {
+            (guard, _) = self.woken.wait_timeout(guard, Duration::from_millis(1)).expect("nobody panics");
+        }
+        drop(guard);
+        self.waiting.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+struct Nowhere;
+
+impl Place for Nowhere {
+    fn variable(&mut self, _: &str, _: u64, _: u64, _: bool) -> Result<(u64, bool), DeviceError> {
+        Err(DeviceError::NotSupported("no variables here".into()))
+    }
+}
+
+/// One client: launches `burst`, waits, until the time is over. Returns kernels and the times of bursts in nanoseconds.
+fn client(card: &Card, page: &Page, id: ClientId, memory: u64, burst: u64, mixed: bool, seconds: f64) -> (u64, Vec<u64>) {
+    card.open_client(id, &ClientSpec::default(), None).expect("opens");
+    card.allow(id, memory, 4096, true);
+    let info = card.load_module(id, 1, KERNELS.as_bytes(), &mut Nowhere).expect("loads");
+    let number = |name: &str| info.functions.iter().position(|f| f.name == name).expect("the kernel") as u32;
+    let functions = [number("tiny"), number("other")];
+    let stream = card.create_stream(id, 0).expect("a stream");
+    page.done[id as usize].store(0, Ordering::Release);
+    let (mut token, mut times) = (0_u64, Vec::new());
+    let begun = Instant::now();
+    while begun.elapsed().as_secs_f64() < seconds {
+        let started = Instant::now();
+        for i in 0..burst {
+            token += 1;
+            let mut parameters = memory.to_le_bytes().to_vec();
+            parameters.extend((token as u32).to_le_bytes());
+            let which = if mixed { (token.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize & 1 } else { 0 };
+            let launch = Launch { module: 1, function: functions[which], grid: [1; 3], block: [32, 1, 1], parameters, ..Launch::default() };
+            card.submit(stream, token, Work::Kernel(Kernel { launch, resume: None })).expect("accepted");
+            let _ = i;
+        }
+        page.wait(id, token);
+        times.push(started.elapsed().as_nanos() as u64);
+    }
+    card.close_client(id);
+    (token, times)
+}
+
+fn percentile(times: &mut [u64], part: f64) -> f64 {
+    times.sort_unstable();
+    times.get(((times.len() as f64 * part) as usize).min(times.len().saturating_sub(1))).map_or(0.0, |ns| *ns as f64 / 1000.0)
+}
+
+fn main() {
+    let mut arguments = std::env::args().skip(1);
+    let ordinal = arguments.next().and_then(|id| id.strip_prefix("cuda:").and_then(|n| n.parse().ok())).unwrap_or(0);
+    let seconds: f64 = arguments.next().and_then(|s| s.parse().ok()).unwrap_or(0.5);
+    let page = Arc::new(Page { done: (0..64).map(|_| AtomicU64::new(0)).collect(), sleepers: Mutex::new(()), woken: Condvar::new(), waiting: AtomicU64::new(0) });
+    let begun = Instant::now();
+    let settings = Settings::from_environment().expect("settings");
+    let card = Card::open(ordinal, page.clone(), settings).expect("the card opens");
+    println!("# {} · engines {} · coalescing {} · opened in {:.0} ms", card.facts().name, settings.engines, settings.coalesce, begun.elapsed().as_secs_f64() * 1e3);
+    let base = cumux_wire::layout::ARENA_BASE + (9 << 40);
+    let bytes = 64 << 20;
+    let begun = Instant::now();
+    let extent = card.create_extent(bytes).expect("an extent");
+    let created = begun.elapsed();
+    card.map(base, extent.as_fd(), 0, bytes).expect("mapped");
+    println!("# extent of 64 MiB: created and scrubbed {} us, address space reserved and mapped {} us", created.as_micros(), (begun.elapsed() - created).as_micros());
+    println!("clients |   N | functions | kernels/s | burst p50 us | burst p99 us | in chains | nodes set a kernel");
+    for mixed in [false, true] {
+        for clients in [1_u32, 8, 16] {
+            for burst in [1_u64, 4, 16, 100] {
+                if mixed && burst == 1 {
+                    continue;
+                }
+                let before: Vec<u64> = [&card.counters().kernels, &card.counters().coalesced, &card.counters().nodes_set].map(|c| c.load(Ordering::Relaxed)).into();
+                let begun = Instant::now();
+                let results: Vec<(u64, Vec<u64>)> = std::thread::scope(|scope| {
+                    let threads: Vec<_> = (1..=clients)
+                        .map(|id| {
+                            let (card, page) = (&card, &page);
+                            scope.spawn(move || client(card, page, id, base + u64::from(id) * 4096, burst, mixed, seconds))
+                        })
+                        .collect();
+                    threads.into_iter().map(|t| t.join().expect("a client")).collect()
+                });
+                let spent = begun.elapsed().as_secs_f64();
+                let kernels: u64 = results.iter().map(|(k, _)| k).sum();
+                let mut times: Vec<u64> = results.into_iter().flat_map(|(_, t)| t).collect();
+                let now = [&card.counters().kernels, &card.counters().coalesced, &card.counters().nodes_set].map(|c| c.load(Ordering::Relaxed));
+                let (all, chained, set) = (now[0] - before[0], now[1] - before[1], now[2] - before[2]);
+                println!(
+                    "{clients:7} | {burst:3} | {:9} | {:9.0} | {:12.1} | {:12.1} | {:8.0}% | {:.2}",
+                    if mixed { "2, random" } else { "1" },
+                    kernels as f64 / spent,
+                    percentile(&mut times, 0.5),
+                    percentile(&mut times, 0.99),
+                    100.0 * chained as f64 / all.max(1) as f64,
+                    set as f64 / all.max(1) as f64
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! The conformance suite and what only this device does, on a real card: set `CUMUX_TEST_CUDA=cuda:0`, and run each test in a process of its own
+//! (a fault ends the process's use of the card). Without the variable every test passes and says that it did nothing.
+//!
+//! Not here, because one context cannot: containing faults (`one_byte_past_an_allocation`, `a_freed_allocation`, `another_clients_memory`, `read_only_memory`,
+//! `a_fault_ends_everything_of_its_client_and_nothing_else`, and the coordinates in `a_trap`), stopping one client's kernel (`an_endless_kernel_is_stopped`,
+//! `closing_a_client_stops_its_kernels`, `revoking_waits_for_running_blocks`, `an_endless_kernel_does_not_stop_other_streams`), registered memory at the client's own address in kernels
+//! (`windows_and_registered_memory`; attribute 91 says so), variables placed in the client's memory (`restored_variables_keep_their_contents`), and
+//! all of the card's memory (`a_full_card_says_so`: a context takes some).
+
+use std::os::fd::AsFd as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use cumux_device::conformance::{self, Args, Setup, memory_file};
+use cumux_device::{ClientId, Device, DeviceError, Outcome, Sink, StreamId, Work};
+use cumux_wire::result;
+
+fn card() -> Option<String> {
+    let card = std::env::var("CUMUX_TEST_CUDA").ok();
+    if card.is_none() {
+        println!("skipped: CUMUX_TEST_CUDA names no card");
+    }
+    card
+}
+
+fn open(sink: Arc<dyn Sink>) -> Arc<dyn Device> {
+    cumux_device_cuda::open(&card().expect("asked before"), sink).expect("the card opens")
+}
+
+macro_rules! suite {
+    ($($module:ident: $($name:ident)*;)*) => {$(
+        mod $module {
+            $(#[test]
+            fn $name() {
+                if super::card().is_some() {
+                    super::conformance::$module::$name(super::open);
+                }
+            })*
+        }
+    )*};
+}
+
+suite! {
+    streams:
+        work_of_a_stream_runs_in_order
+        streams_run_at_the_same_time
+        each_submission_is_reported_once_and_in_order
+        many_blocks_all_run
+        blocks_that_wait_for_each_other_meet
+        blocks_that_wait_for_earlier_ones_go_on
+        value_writes_and_marks_keep_the_order
+        priorities_do_not_starve
+        an_unknown_stream_is_an_error;
+    copies:
+        copies_in_one_dimension
+        copies_in_two_and_three_dimensions
+        overlapping_copies_are_as_through_a_buffer
+        sets_of_all_widths
+        long_copies_do_not_hold_up_kernels;
+    faults:
+        a_null_pointer
+        a_misaligned_address
+        an_assertion_says_where
+        a_bad_copy_faults
+        launches_beyond_the_card;
+    memory:
+        granules_are_enforced
+        extents_begin_zeroed_and_outlive_the_device
+        mappings_exclude_each_other
+        reads_and_writes_outside_streams;
+    modules:
+        variables_are_placed_and_filled
+        clients_have_variables_of_their_own
+        printf_reaches_its_client_in_order
+        cooperative_grids_synchronise
+        a_cooperative_grid_that_does_not_fit
+        dynamic_shared_memory_beyond_the_default
+        bad_images_say_what_is_wrong
+        function_information_is_complete
+        blocks_know_their_multiprocessor;
+}
+
+/// Enough for a chain, again and again, with parameters that change: the same sums as one by one.
+#[test]
+fn runs_of_kernels_go_as_one_and_do_the_same() {
+    let Some(_) = card() else { return };
+    let setup = Setup::new(open);
+    let client = setup.client(1);
+    let (stream, module) = (client.stream(), client.kernels());
+    let n = 1000_u32;
+    let cells: Vec<u64> = (0..5).map(|_| client.allocate(u64::from(4 * n))).collect();
+    let mut rounds = [0_u32; 5];
+    for round in 0..200_u32 {
+        for i in 0..50 {
+            let at = ((round + i * 3) % 5) as usize;
+            let used = n - round;
+            client.launch(stream, &module, "add_one", used.div_ceil(256), 256, Args::new().u64(cells[at]).u32(used));
+            rounds[at] += 1;
+        }
+        if round % 20 == 0 {
+            client.drain(stream);
+        }
+    }
+    client.drain(stream);
+    for (cell, rounds) in cells.iter().zip(rounds) {
+        assert_eq!(client.read(*cell, 800), vec![rounds; 800]);
+    }
+}
+
+#[test]
+fn a_window_is_reached_by_kernels_and_copies_across_its_pieces() {
+    let Some(_) = card() else { return };
+    let setup = Setup::new(open);
+    let client = setup.client(1);
+    let (stream, module) = (client.stream(), client.kernels());
+    let bytes = 256 << 20;
+    let window = setup.window_address(bytes);
+    let file = memory_file(bytes);
+    client.device().map_window(client.id, file.as_fd(), window, bytes).expect("a window");
+    // Not announced: registered when the work names it.
+    let far = window + (100 << 20);
+    client.launch(stream, &module, "fill", 4, 256, Args::new().u64(far).u32(1000).u32(6));
+    client.drain(stream);
+    assert_eq!(client.read(far, 1000), vec![6; 1000]);
+    // Announced.
+    client.device().use_window(client.id, window + (180 << 20), 70 << 20).expect("announced");
+    let n = 8 << 20;
+    client.launch(stream, &module, "fill", n / 256, 256, Args::new().u64(window + (190 << 20)).u32(n).u32(7));
+    // Across pieces that were registered apart, there and back.
+    let p = client.allocate(96 << 20);
+    client.copy(stream, p, window + (120 << 20), 96 << 20);
+    client.copy(stream, window + (5 << 20) + 8, p, 96 << 20);
+    let user = 0x7fff_1234_5000;
+    client.device().alias(client.id, user, window, 1 << 20).expect("an alias");
+    client.copy(stream, p, user, 1 << 20);
+    client.drain(stream);
+    assert_eq!(client.read(window + (5 << 20) + 8 + (70 << 20), 1000), vec![7; 1000]);
+    client.device().unalias(client.id, user);
+    let late = client.copy(stream, p, user, 4);
+    client.fault(late, result::ILLEGAL_ADDRESS);
+}
+
+#[test]
+fn more_memory_than_the_card_has_is_refused_in_words() {
+    let Some(_) = card() else { return };
+    let setup = Setup::new(open);
+    let total = setup.device.facts().memory.next_multiple_of(setup.device.granule());
+    match setup.device.create_extent(total) {
+        Err(DeviceError::OutOfMemory(text)) => assert!(text.contains("memory"), "{text}"),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn identical_images_without_variables_are_loaded_once() {
+    let Some(_) = card() else { return };
+    let setup = Setup::new(open);
+    let text = ".version 8.0\n.target sm_75\n.address_size 64\n.visible .entry nothing()\n{\n    ret;\n}\n";
+    let (one, two) = (setup.client(1), setup.client(2));
+    for client in [&one, &two] {
+        let mut place = conformance::Variables { actor: client, restored: Default::default() };
+        let module = client.load(text.as_bytes(), &mut place).expect("loads");
+        client.done(client.launch(client.stream(), &module, "nothing", 1, 1, Args::new()));
+        client.device().unload_module(client.id, module.id);
+    }
+}
+
+/// Hears of the end.
+#[derive(Default)]
+struct Listener {
+    lost: AtomicBool,
+    recorder: conformance::Recorder,
+}
+
+impl Sink for Listener {
+    fn retired(&self, client: ClientId, stream: StreamId, token: u64, outcome: Outcome) {
+        self.recorder.retired(client, stream, token, outcome);
+    }
+    fn text(&self, client: ClientId, text: &[u8]) {
+        Sink::text(&self.recorder, client, text);
+    }
+    fn lost(&self, why: &str) {
+        assert!(!why.is_empty());
+        self.lost.store(true, Ordering::Release);
+    }
+}
+
+/// What a fault does here: the suspect is told, the innocent's finished work stays done, nothing goes on, and the sink hears of it last.
+#[test]
+fn a_fault_is_told_to_its_client_and_ends_the_device() {
+    let Some(id) = card() else { return };
+    let listener = Arc::new(Listener::default());
+    let device = cumux_device_cuda::open(&id, listener.clone()).expect("the card opens");
+    let base = cumux_wire::layout::ARENA_BASE + (3 << 40);
+    let extent = device.create_extent(device.granule()).expect("an extent");
+    device.map(base, extent.as_fd(), 0, device.granule()).expect("mapped");
+    for client in [1, 2] {
+        device.open_client(client, &Default::default(), None).expect("opens");
+    }
+    struct Nowhere;
+    impl cumux_device::Place for Nowhere {
+        fn variable(&mut self, _: &str, _: u64, _: u64, _: bool) -> Result<(u64, bool), DeviceError> {
+            Err(DeviceError::NotSupported("no variables here".into()))
+        }
+    }
+    device.allow(2, base, 4096, true);
+    let store = |client, address: u64| {
+        let info = device.load_module(client, 1, conformance::KERNELS.as_bytes(), &mut Nowhere).expect("loads");
+        let function = info.functions.iter().position(|f| f.name == "store").expect("the kernel") as u32;
+        let mut bytes = address.to_le_bytes().to_vec();
+        bytes.extend(5_u32.to_le_bytes());
+        let launch = cumux_device::Launch { module: 1, function, grid: [1; 3], block: [1; 3], parameters: bytes, ..Default::default() };
+        Work::Kernel(cumux_device::Kernel { launch, resume: None })
+    };
+    let (good, bad) = (device.create_stream(2, 0).expect("a stream"), device.create_stream(1, 0).expect("a stream"));
+    device.submit(good, 1, store(2, base)).expect("accepted");
+    assert!(matches!(listener.recorder.wait(2, 1), Outcome::Done { .. }));
+    device.submit(bad, 1, store(1, 0xdead_0000)).expect("accepted");
+    match listener.recorder.wait(1, 1) {
+        Outcome::Fault(fault) => assert!(fault.result == result::ILLEGAL_ADDRESS && fault.text.contains("store"), "{fault:?}"),
+        other => panic!("{other:?}"),
+    }
+    let begun = std::time::Instant::now();
+    while !listener.lost.load(Ordering::Acquire) {
+        assert!(begun.elapsed().as_secs() < 60, "the sink never heard");
+        std::thread::yield_now();
+    }
+    assert!(matches!(device.submit(good, 2, Work::Mark), Err(DeviceError::Lost(_))));
+    assert_eq!(listener.recorder.reports(2).len(), 1, "the innocent is told nothing");
+    device.close_client(1);
+    device.close_client(2);
+}
