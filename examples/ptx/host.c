@@ -112,9 +112,7 @@ int main(int argc, char **argv) {
     must(retain(&context, device), "cuDevicePrimaryCtxRetain");
     must(set_current(context), "cuCtxSetCurrent");
     must(load(&module, read_file(argv[1])), "cuModuleLoadData");
-    /* Names of the compiled examples that have no kernel of their own here. */
-    const char *kernel = !strcmp(name, "nbody") || !strcmp(name, "mandelbrot") ? "collatz" : !strcmp(name, "monte_carlo_pi") ? "generator" : name;
-    must(get_function(&function, module, kernel), "cuModuleGetFunction");
+    must(get_function(&function, module, name), "cuModuleGetFunction");
 
     uint32_t *a = malloc(4 * N), *b = malloc(4 * N), *out = calloc(N, 4), *right = calloc(N, 4);
     for (uint32_t i = 0; i < N; ++i) {
@@ -129,7 +127,7 @@ int main(int argc, char **argv) {
     must(copy_in(db, b, 4 * N), "cuMemcpyHtoD");
     must(clear(dout, 0, 4 * N), "cuMemsetD8");
 
-    if (!strcmp(kernel, "long_kernel")) {
+    if (!strcmp(name, "long_kernel")) {
         volatile uint32_t *word;
         must(pinned((void **)&word, 4096, 2), "cuMemHostAlloc");
         *word = 0;
@@ -148,11 +146,11 @@ int main(int argc, char **argv) {
         printf("the long kernel ended with %d\n", synchronize());
         return 1;
     }
-    int matrix = !strcmp(kernel, "matrix_multiply");
-    int faulty = !strcmp(kernel, "illegal_access");
-    uint32_t n = matrix ? SIDE : !strcmp(kernel, "generator") || !strcmp(kernel, "collatz") ? N / 8 : N;
+    int matrix = !strcmp(name, "matrix_multiply");
+    int faulty = !strcmp(name, "illegal_access");
+    uint32_t n = matrix ? SIDE : !strcmp(name, "generator") || !strcmp(name, "collatz") ? N / 8 : N;
     void *arguments[] = {&da, &db, &dout, &n};
-    expected(kernel, a, b, right);
+    expected(name, a, b, right);
     for (int round = 0; round < ROUNDS; ++round) {
         must(clear(dout, 0, 4 * N), "cuMemsetD8");
         if (faulty) {

@@ -47,7 +47,7 @@ fn page(pipe: &Path, servers: &[ServerStatus]) -> String {
 /// A table of clients.
 pub fn clients<'a>(clients: impl Iterator<Item = &'a ClientStatus>) -> String {
     let mut table = Table::new();
-    table.load_style(presets::UTF8_BORDERS_ONLY);
+    table.load_style(presets::NOTHING);
     table.set_header(["PID", "program", "state", "kernels", "GPU time", "memory", "peak", "in flight", "takeovers", "fault"]);
     for column in 3..9 {
         if let Some(column) = table.column_mut(column) {

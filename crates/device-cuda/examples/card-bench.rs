@@ -35,9 +35,14 @@ const KERNELS: &str = "
 }
 ";
 
+/// A word with a cache line to itself: clients have pages of their own.
+#[repr(align(128))]
+#[derive(Default)]
+struct Line(AtomicU64);
+
 /// Last token done, by client: what a completion page is.
 struct Page {
-    done: Vec<AtomicU64>,
+    done: Vec<Line>,
     sleepers: Mutex<()>,
     woken: Condvar,
     waiting: AtomicU64,
@@ -48,7 +53,7 @@ impl Sink for Page {
         if let Outcome::Fault(fault) = outcome {
             eprintln!("client {client}: {fault:?}");
         }
-        self.done[client as usize].store(token, Ordering::Release);
+        self.done[client as usize].0.store(token, Ordering::Release);
         if self.waiting.load(Ordering::SeqCst) > 0 {
             let _guard = self.sleepers.lock();
             self.woken.notify_all();
@@ -61,7 +66,7 @@ impl Page {
     /// Spins briefly, then sleeps, as clients do.
     fn wait(&self, client: ClientId, token: u64) {
         let begun = Instant::now();
-        let done = || self.done[client as usize].load(Ordering::Acquire) >= token;
+        let done = || self.done[client as usize].0.load(Ordering::Acquire) >= token;
         while begun.elapsed() < Duration::from_micros(100) {
             if done() {
                 return;
@@ -94,7 +99,7 @@ fn client(card: &Card, page: &Page, id: ClientId, memory: u64, burst: u64, mixed
     let number = |name: &str| info.functions.iter().position(|f| f.name == name).expect("the kernel") as u32;
     let functions = [number("tiny"), number("other")];
     let stream = card.create_stream(id, 0).expect("a stream");
-    page.done[id as usize].store(0, Ordering::Release);
+    page.done[id as usize].0.store(0, Ordering::Release);
     let (mut token, mut times) = (0_u64, Vec::new());
     let begun = Instant::now();
     while begun.elapsed().as_secs_f64() < seconds {
@@ -124,7 +129,7 @@ fn main() {
     let mut arguments = std::env::args().skip(1);
     let ordinal = arguments.next().and_then(|id| id.strip_prefix("cuda:").and_then(|n| n.parse().ok())).unwrap_or(0);
     let seconds: f64 = arguments.next().and_then(|s| s.parse().ok()).unwrap_or(0.5);
-    let page = Arc::new(Page { done: (0..64).map(|_| AtomicU64::new(0)).collect(), sleepers: Mutex::new(()), woken: Condvar::new(), waiting: AtomicU64::new(0) });
+    let page = Arc::new(Page { done: (0..64).map(|_| Line::default()).collect(), sleepers: Mutex::new(()), woken: Condvar::new(), waiting: AtomicU64::new(0) });
     let begun = Instant::now();
     let settings = Settings::from_environment().expect("settings");
     let card = Card::open(ordinal, page.clone(), settings).expect("the card opens");

@@ -1,11 +1,11 @@
 //! The card: the device interface over one primary context.
 
-use crate::client::{Client, ClientStream};
+use crate::client::{Client, ClientStream, Own};
 use crate::driver::Driver;
 use crate::engine::{Engine, Message};
 use crate::host::HostWindow;
 use crate::memory::Memory;
-use crate::module::{Library, Loaded};
+use crate::module::Library;
 use crate::partition::Partitions;
 use crate::ranges::Ranges;
 use crate::shared::{Counters, Job, Shared};
@@ -64,7 +64,8 @@ pub struct Card {
     limits: Mutex<HashMap<u32, u64>>,
     next_stream: AtomicU32,
     drain: Duration,
-    threads: Vec<JoinHandle<()>>,
+    engines: Vec<JoinHandle<()>>,
+    helpers: Vec<JoinHandle<()>>,
 }
 
 impl Card {
@@ -75,7 +76,8 @@ impl Card {
         let facts = crate::facts::read(&driver, ordinal);
         let memory = Memory::new(&driver)?;
         let (helper, jobs) = crossbeam_channel::unbounded::<Job>();
-        let shared = Arc::new(Shared::new(driver.clone(), sink, Limits::of(&facts), settings.coalesce, settings.engines, helper));
+        let (printer, prints) = crossbeam_channel::unbounded::<Job>();
+        let shared = Arc::new(Shared::new(driver.clone(), sink, Limits::of(&facts), settings.coalesce, settings.engines, helper, printer));
         let mut card = Card {
             shared: shared.clone(),
             facts,
@@ -88,22 +90,24 @@ impl Card {
             limits: Mutex::default(),
             next_stream: AtomicU32::new(1),
             drain: settings.drain,
-            threads: Vec::new(),
+            engines: Vec::new(),
+            helpers: Vec::new(),
         };
         let system = |error: std::io::Error| DeviceError::System(format!("a thread of cuda:{ordinal} cannot be started: {error}"));
-        let run = move || {
-            while let Ok(Some(job)) = jobs.recv() {
-                job();
-            }
-        };
-        let helper = std::thread::Builder::new().name(format!("cuda-{ordinal}-help")).spawn(run).map_err(system)?;
+        for (name, jobs) in [("help", jobs), ("print", prints)] {
+            let run = move || {
+                while let Ok(Some(job)) = jobs.recv() {
+                    job();
+                }
+            };
+            card.helpers.push(std::thread::Builder::new().name(format!("cuda-{ordinal}-{name}")).spawn(run).map_err(system)?);
+        }
         for number in 0..settings.engines {
             let engine = Engine::new(&shared, number)
                 .map_err(|code| DeviceError::System(format!("cuda:{ordinal} cannot be prepared: {} (CUDA error {})", driver.text(code), code.0)))?;
             let thread = std::thread::Builder::new().name(format!("cuda-{ordinal}-{number}")).spawn(move || engine.work()).map_err(system)?;
-            card.threads.push(thread);
+            card.engines.push(thread);
         }
-        card.threads.push(helper);
         Ok(Arc::new(card))
     }
 
@@ -120,7 +124,7 @@ impl Card {
         self.shared.lost().map_or(Ok(()), |why| Err(DeviceError::Lost(why)))
     }
 
-    fn loaded(&self, client: ClientId, module: ModuleId) -> Result<Arc<Loaded>, DeviceError> {
+    fn loaded(&self, client: ClientId, module: ModuleId) -> Result<Arc<Own>, DeviceError> {
         let found = self.client(client)?.modules.read().get(&module).cloned();
         found.ok_or_else(|| DeviceError::Invalid(format!("client {client} has no module {module}")))
     }
@@ -135,7 +139,7 @@ impl Card {
     }
 
     /// The engines let go of the module, then it is unloaded, on the helper thread.
-    fn drop_module(&self, client: &Client, module: Arc<Loaded>) {
+    fn drop_module(&self, client: &Client, module: Arc<Own>) {
         for global in &module.info.globals {
             client.ranges.write().remove(global.address);
             self.variables.write().remove(global.address);
@@ -152,18 +156,17 @@ impl Drop for Card {
         for inbox in &self.shared.inboxes {
             inbox.send(Message::End);
         }
-        let helper = self.threads.pop();
-        for thread in self.threads.drain(..) {
+        for thread in self.engines.drain(..) {
             // The last reference may have been held by a sink that an engine was calling.
             if thread.thread().id() != std::thread::current().id() && thread.join().is_err() {
                 tracing::error!("an engine of the card had panicked");
             }
         }
-        self.shared.close_helper();
-        if let Some(helper) = helper
-            && helper.join().is_err()
-        {
-            tracing::error!("the card's helper had panicked");
+        self.shared.close_helpers();
+        for helper in self.helpers.drain(..) {
+            if helper.join().is_err() {
+                tracing::error!("a helper of the card had panicked");
+            }
         }
     }
 }
@@ -314,7 +317,7 @@ impl Device for Card {
             self.variables.write().add(global.address, global.bytes, true, 0);
         }
         let info = loaded.info.clone();
-        owner.modules.write().insert(module, loaded);
+        owner.modules.write().insert(module, Own::new(loaded));
         Ok(info)
     }
 
@@ -352,7 +355,7 @@ impl Device for Card {
         let client = self.client(client)?;
         let (least, greatest) = self.shared.driver.priorities();
         let id = StreamId(self.next_stream.fetch_add(1, Ordering::Relaxed));
-        let stream = ClientStream { id, client, priority: priority.clamp(greatest.min(least), least.max(greatest)) };
+        let stream = ClientStream::new(id, client, priority.clamp(greatest.min(least), least.max(greatest)));
         self.streams.write().insert(id, Arc::new(stream));
         Ok(id)
     }
@@ -368,7 +371,9 @@ impl Device for Card {
         self.alive()?;
         let found = self.streams.read().get(&stream).cloned();
         let Some(found) = found else { return Err(DeviceError::Invalid(format!("there is no stream {}", stream.0))) };
-        self.shared.inboxes[found.client.engine].send(Message::Submit(found, token, work));
+        if found.push(token, work) {
+            self.shared.inboxes[found.client.engine].send(Message::Work(found));
+        }
         Ok(())
     }
 

@@ -2,10 +2,12 @@
 
 use crate::host::HostWindow;
 use crate::module::Loaded;
+use std::ops::Deref;
+use std::sync::atomic::{AtomicBool, Ordering};
 use crate::partition::Partition;
 use crate::ranges::Ranges;
-use cumux_device::{ClientId, ModuleId, StreamId};
-use parking_lot::RwLock;
+use cumux_device::{ClientId, ModuleId, StreamId, Work};
+use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -16,7 +18,7 @@ pub(crate) struct Client {
     pub partition: Option<Arc<Partition>>,
     pub ranges: RwLock<Ranges>,
     pub window: RwLock<Option<Arc<HostWindow>>>,
-    pub modules: RwLock<HashMap<ModuleId, Arc<Loaded>>>,
+    pub modules: RwLock<HashMap<ModuleId, Arc<Own>>>,
 }
 
 /// A stream of a client: virtual, bound to a driver stream while it has work in flight.
@@ -24,4 +26,66 @@ pub(crate) struct ClientStream {
     pub id: StreamId,
     pub client: Arc<Client>,
     pub priority: i32,
+    /// Submitted and not seen by the engine.
+    pending: Mutex<Vec<(u64, Work)>>,
+    /// The engine has a message that there is something pending.
+    announced: AtomicBool,
+}
+
+impl ClientStream {
+    pub(crate) fn new(id: StreamId, client: Arc<Client>, priority: i32) -> Self {
+        Self { id, client, priority, pending: Mutex::default(), announced: AtomicBool::new(false) }
+    }
+
+    /// Adds work; true if the engine has to be told. Clients that submit at the same time so do not meet at the engine's mailbox for each piece.
+    pub(crate) fn push(&self, token: u64, work: Work) -> bool {
+        self.pending.lock().push((token, work));
+        !self.announced.swap(true, Ordering::SeqCst)
+    }
+
+    /// Takes everything pending into an empty list. What is pushed from now on is announced again.
+    pub(crate) fn take(&self, into: &mut Vec<(u64, Work)>) {
+        self.announced.store(false, Ordering::SeqCst);
+        std::mem::swap(&mut *self.pending.lock(), into);
+    }
+}
+
+/// A client's hold on a module that others may share: its own, so that counting references does not make engines wait for one another.
+pub(crate) struct Own(Arc<Loaded>);
+
+impl Own {
+    pub(crate) fn new(module: Arc<Loaded>) -> Arc<Own> {
+        Arc::new(Own(module))
+    }
+}
+
+impl Deref for Own {
+    type Target = Loaded;
+    fn deref(&self) -> &Loaded {
+        &self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn work_is_announced_once_until_it_is_taken() {
+        let client = Client {
+            id: 1,
+            engine: 0,
+            partition: None,
+            ranges: RwLock::default(),
+            window: RwLock::default(),
+            modules: RwLock::default(),
+        };
+        let stream = ClientStream::new(StreamId(1), Arc::new(client), 0);
+        assert!(stream.push(1, Work::Mark));
+        assert!(!stream.push(2, Work::Mark));
+        let mut taken = Vec::new();
+        stream.take(&mut taken);
+        assert_eq!(taken.iter().map(|(token, _)| *token).collect::<Vec<_>>(), [1, 2]);
+        assert!(stream.push(3, Work::Mark), "announced again");
+    }
 }

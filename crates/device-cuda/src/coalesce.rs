@@ -27,7 +27,7 @@ pub(crate) fn signature(run: &[Planned]) -> u64 {
 pub(crate) fn fits(planned: &Planned) -> bool {
     let plain = planned.shape.cluster == [0; 3] || planned.shape.cluster == [1; 3];
     let info = &planned.module.info.functions[planned.function];
-    plain && !planned.shape.cooperative && !planned.module.prints && info.cluster == [0; 3]
+    plain && !planned.shape.cooperative && !planned.kernel().prints && info.cluster == [0; 3]
 }
 
 pub(crate) struct Chain {

@@ -753,14 +753,14 @@ impl Driver {
 
     // ---- device printf
 
-    /// Synchronises a stream with standard output and error going into a file, and returns what came there: the driver prints there at a synchronisation.
-    pub(crate) fn printed(&self, stream: Stream) -> (Call<()>, Vec<u8>) {
+    /// Does something with standard output and error going into a file, and returns what came there: the driver prints there at a synchronisation.
+    pub(crate) fn captured<T>(&self, act: impl FnOnce() -> T) -> (T, Vec<u8>) {
         static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
         static FILE: OnceLock<Option<OwnedFd>> = OnceLock::new();
         let file = FILE.get_or_init(|| rustix::fs::memfd_create("cumux-printf", rustix::fs::MemfdFlags::CLOEXEC).ok());
         let _guard = ONE_AT_A_TIME.lock();
-        let Some(file) = file else { return (self.synchronize(stream), Vec::new()) };
-        let synchronized;
+        let Some(file) = file else { return (act(), Vec::new()) };
+        let done;
         // SAFETY: descriptors 1 and 2 are replaced and put back; no memory is touched. Flushing all of C's streams is always allowed.
         unsafe {
             libc::fflush(null_mut());
@@ -771,7 +771,7 @@ impl Driver {
                     libc::dup2(file.as_raw_fd(), number);
                 }
             }
-            synchronized = self.synchronize(stream);
+            done = act();
             libc::fflush(null_mut());
             for (number, old) in [1, 2].into_iter().zip(kept) {
                 if old >= 0 {
@@ -786,7 +786,7 @@ impl Driver {
             text.extend_from_slice(&part[..count]);
         }
         let _ = rustix::fs::ftruncate(file, 0);
-        (synchronized, text)
+        (done, text)
     }
 }
 

@@ -23,7 +23,8 @@ const NAP: Duration = Duration::from_micros(20);
 const DOUBT: Duration = Duration::from_millis(1);
 
 pub(crate) enum Message {
-    Submit(Arc<ClientStream>, u64, Work),
+    /// There is something pending in this stream.
+    Work(Arc<ClientStream>),
     /// Everything of the client ends with this fault, now and later.
     Stop(ClientId, Fault),
     /// Everything of the client is cancelled; the answer comes when nothing of it runs any more.
@@ -32,6 +33,8 @@ pub(crate) enum Message {
     /// Memory of the client's window was registered; an error is its end.
     Registered(ClientId, Option<Fault>),
     Chain(usize, Option<Chain>),
+    /// What this stream's kernels had printed before the request.
+    Printed(StreamId, Vec<u8>),
     /// Kernels with these numbers are about to be unloaded.
     Forget(Vec<u64>),
     /// Another engine has found the context broken.
@@ -49,6 +52,16 @@ pub(crate) struct Lane {
     pub ready: bool,
     /// Waits for memory to be registered.
     pub parked: bool,
+    /// Over, but reported only when what was printed before is out: token, nanoseconds, and whether it prints itself.
+    held: VecDeque<(u64, u64, bool)>,
+    /// How many of those wait for the text that is being fetched.
+    fetching: Option<usize>,
+}
+
+impl Lane {
+    fn new(stream: Arc<ClientStream>) -> Lane {
+        Lane { stream, queue: VecDeque::new(), slot: None, in_flight: 0, ready: false, parked: false, held: VecDeque::new(), fetching: None }
+    }
 }
 
 pub(crate) struct Engine {
@@ -65,6 +78,9 @@ pub(crate) struct Engine {
     /// For making chains; used on the helper thread.
     pub upload: Stream,
     pub stopped: HashMap<ClientId, Fault>,
+    /// Something that may print or assert was launched.
+    pub speaking: bool,
+    pending: Vec<(u64, Work)>,
     closing: Vec<(ClientId, crossbeam_channel::Sender<()>)>,
     /// Expected nanoseconds of kernels by their number.
     pub expected: HashMap<u64, u64>,
@@ -98,6 +114,8 @@ impl Engine {
             chains: Chains::default(),
             upload,
             stopped: HashMap::new(),
+            speaking: false,
+            pending: Vec::new(),
             closing: Vec::new(),
             expected: HashMap::new(),
             run: Vec::new(),
@@ -140,8 +158,12 @@ impl Engine {
                 asked = Instant::now();
                 turn += 1;
                 let slot = self.busy[turn % self.busy.len()];
-                if let Err(code) = self.driver.query(self.slots.slots[slot].stream) {
-                    self.lost(code);
+                let stream = self.slots.slots[slot].stream;
+                // An assertion's text comes out of the call that finds the error.
+                let query = || self.driver.query(stream);
+                let (asked, text) = if self.speaking { self.driver.captured(query) } else { (query(), Vec::new()) };
+                if let Err(code) = asked {
+                    self.lost(code, &text);
                 }
             }
             if idle < SPIN {
@@ -156,7 +178,15 @@ impl Engine {
 
     fn take(&mut self, message: Message) {
         match message {
-            Message::Submit(stream, token, work) => self.accept(stream, token, work),
+            Message::Work(stream) => {
+                let mut pending = std::mem::take(&mut self.pending);
+                stream.take(&mut pending);
+                for (token, work) in pending.drain(..) {
+                    self.accept(&stream, token, work);
+                }
+                self.pending = pending;
+            }
+            Message::Printed(stream, text) => self.printed(stream, &text),
             Message::Stop(client, fault) => self.stop(client, &fault),
             Message::Close(client, done) => {
                 self.abandon(client, &Outcome::Cancelled);
@@ -194,27 +224,27 @@ impl Engine {
             }
             Message::Look => {
                 if let (false, Some(code)) = (self.dead, self.shared.broken()) {
-                    self.lost(code);
+                    self.lost(code, &[]);
                 }
             }
             Message::End => {}
         }
     }
 
-    fn accept(&mut self, stream: Arc<ClientStream>, token: u64, work: Work) {
+    fn accept(&mut self, stream: &Arc<ClientStream>, token: u64, work: Work) {
         let (id, client) = (stream.id, stream.client.id);
         if let Some(fault) = self.stopped.get(&client) {
             self.shared.sink.retired(client, id, token, Outcome::Fault(fault.clone()));
             return;
         }
         let lane =
-            self.lanes.entry(id).or_insert_with(|| Lane { stream, queue: VecDeque::new(), slot: None, in_flight: 0, ready: false, parked: false });
+            self.lanes.entry(id).or_insert_with(|| Lane::new(stream.clone()));
         if self.dead {
             // Kept for `close`: the successor runs it.
             lane.queue.push_back((token, work));
             return;
         }
-        if matches!(work, Work::Mark) && lane.in_flight == 0 && lane.queue.is_empty() {
+        if matches!(work, Work::Mark) && lane.in_flight == 0 && lane.queue.is_empty() && lane.held.is_empty() {
             self.shared.sink.retired(client, id, token, Outcome::Done { device_ns: 0 });
             return;
         }
@@ -260,14 +290,47 @@ impl Engine {
                 self.slots.unbind(slot);
             }
         }
-        if flight.prints {
-            let (_, text) = self.driver.printed(self.upload);
-            if !text.is_empty() && !flight.reported {
-                self.shared.sink.text(flight.client, &text);
-            }
+        if flight.reported {
+            return;
         }
-        if !flight.reported {
+        if let Some(lane) = self.lanes.get_mut(&flight.stream)
+            && (flight.prints || !lane.held.is_empty())
+        {
+            lane.held.push_back((flight.token, device_ns, flight.prints));
+            self.fetch(flight.stream);
+        } else {
             self.shared.sink.retired(flight.client, flight.stream, flight.token, Outcome::Done { device_ns });
+        }
+    }
+
+    /// Has the text of this stream's kernels fetched, unless that is under way.
+    fn fetch(&mut self, id: StreamId) {
+        let Some(lane) = self.lanes.get_mut(&id) else { return };
+        if lane.fetching.is_some() {
+            return;
+        }
+        lane.fetching = Some(lane.held.len());
+        let (shared, stream, number) = (self.shared.clone(), self.upload, self.number);
+        self.shared.print(move || {
+            let (_, text) = shared.driver.captured(|| shared.driver.synchronize(stream));
+            shared.inboxes[number].send(Message::Printed(id, text));
+        });
+    }
+
+    fn printed(&mut self, id: StreamId, text: &[u8]) {
+        let Some(lane) = self.lanes.get_mut(&id) else { return };
+        let client = lane.stream.client.id;
+        let covered = lane.fetching.take().unwrap_or(0).min(lane.held.len());
+        let again = lane.held.iter().skip(covered).any(|(.., prints)| *prints);
+        let over: Vec<(u64, u64, bool)> = lane.held.drain(..if again { covered } else { lane.held.len() }).collect();
+        if !text.is_empty() && !self.stopped.contains_key(&client) {
+            self.shared.sink.text(client, text);
+        }
+        for (token, device_ns, _) in over {
+            self.shared.sink.retired(client, id, token, Outcome::Done { device_ns });
+        }
+        if again {
+            self.fetch(id);
         }
     }
 
@@ -282,6 +345,9 @@ impl Engine {
     /// Reports everything that a client has, in the order of its streams, and forgets what was not issued. What is in flight goes on unseen.
     fn abandon(&mut self, client: ClientId, outcome: &Outcome) {
         let mut ends = Vec::new();
+        for (id, lane) in self.lanes.iter_mut().filter(|(_, lane)| lane.stream.client.id == client) {
+            ends.extend(lane.held.drain(..).map(|(token, ..)| (*id, token)));
+        }
         for at in &self.busy {
             for flight in self.slots.slots[*at].flights.iter_mut().filter(|f| f.client == client && !f.reported) {
                 flight.reported = true;
@@ -322,7 +388,7 @@ impl Engine {
     }
 
     /// The context is broken: says who may have done it, and is of no more use.
-    pub(crate) fn lost(&mut self, code: Code) {
+    pub(crate) fn lost(&mut self, code: Code, printed: &[u8]) {
         if self.dead {
             return;
         }
@@ -341,7 +407,6 @@ impl Engine {
                 }
             }
         }
-        let (_, printed) = self.driver.printed(self.upload);
         let all = self.shared.gather(suspects);
         let number = all.len();
         for (client, kernels) in &all {
@@ -349,7 +414,7 @@ impl Engine {
                 continue;
             }
             if !printed.is_empty() {
-                self.shared.sink.text(*client, &printed);
+                self.shared.sink.text(*client, printed);
             }
             let doubt = if number > 1 { format!("; {number} clients had kernels under way and the card does not say whose it was") } else { String::new() };
             let text = format!("{} in one of {kernels}{doubt}", self.driver.text(code));

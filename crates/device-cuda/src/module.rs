@@ -27,13 +27,16 @@ pub(crate) struct Kernel {
     pub id: u64,
     pub name: Arc<str>,
     pub parameter_bytes: u32,
+    /// May print.
+    pub prints: bool,
 }
 
 pub(crate) struct Loaded {
     driver: Arc<Driver>,
     module: Module,
     pub kernels: Vec<Kernel>,
-    pub prints: bool,
+    /// Some kernel may print or assert.
+    pub speaks: bool,
     pub info: ModuleInfo,
     /// The most dynamic shared memory asked for by any client that shares the module.
     shared_most: Mutex<HashMap<u32, i32>>,
@@ -109,13 +112,14 @@ fn load(driver: &Arc<Driver>, image: &[u8], symbols: &Symbols) -> Result<Loaded,
         }
     })?;
     let mut loaded =
-        Loaded { driver: driver.clone(), module, kernels: Vec::new(), prints: symbols.prints, info: ModuleInfo::default(), shared_most: Mutex::default() };
+        Loaded { driver: driver.clone(), module, kernels: Vec::new(), speaks: symbols.speaks, info: ModuleInfo::default(), shared_most: Mutex::default() };
     let fail = |code: crate::driver::Code| image_error(code.0, format!("a kernel of the module cannot be put on the card: {}", driver.text(code)));
     for handle in driver.functions(module).map_err(fail)? {
         driver.load_function(handle).map_err(fail)?;
         let info = describe(driver, handle).map_err(fail)?;
         let id = IDS.fetch_add(1, Ordering::Relaxed);
-        loaded.kernels.push(Kernel { handle, id, name: info.name.as_str().into(), parameter_bytes: info.parameter_bytes });
+        let prints = symbols.prints.of(&info.name);
+        loaded.kernels.push(Kernel { handle, id, name: info.name.as_str().into(), parameter_bytes: info.parameter_bytes, prints });
         loaded.info.functions.push(info);
     }
     for (name, constant) in &symbols.variables {

@@ -97,6 +97,7 @@ pub(crate) struct Shared {
     pub inboxes: Vec<Inbox>,
     pub counters: Counters,
     helper: crossbeam_channel::Sender<Job>,
+    printer: crossbeam_channel::Sender<Job>,
     broken: Mutex<Option<(Code, String)>>,
     is_lost: AtomicBool,
     verdict: Mutex<Verdict>,
@@ -104,7 +105,15 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(crate) fn new(driver: Arc<Driver>, sink: Arc<dyn Sink>, limits: Limits, coalesces: bool, engines: usize, helper: crossbeam_channel::Sender<Job>) -> Shared {
+    pub(crate) fn new(
+        driver: Arc<Driver>,
+        sink: Arc<dyn Sink>,
+        limits: Limits,
+        coalesces: bool,
+        engines: usize,
+        helper: crossbeam_channel::Sender<Job>,
+        printer: crossbeam_channel::Sender<Job>,
+    ) -> Shared {
         Shared {
             driver,
             sink,
@@ -113,6 +122,7 @@ impl Shared {
             inboxes: (0..engines).map(|_| Inbox::default()).collect(),
             counters: Counters::default(),
             helper,
+            printer,
             broken: Mutex::new(None),
             is_lost: AtomicBool::new(false),
             verdict: Mutex::default(),
@@ -126,9 +136,14 @@ impl Shared {
         let _ = self.helper.send(Some(Box::new(job)));
     }
 
-    /// The helper ends when it has done what it was given.
-    pub(crate) fn close_helper(&self) {
-        let _ = self.helper.send(None);
+    /// Getting device printf out of the driver: may wait until running kernels end, so it has a thread of its own.
+    pub(crate) fn print(&self, job: impl FnOnce() + Send + 'static) {
+        let _ = self.printer.send(Some(Box::new(job)));
+    }
+
+    /// The helpers end when they have done what they were given.
+    pub(crate) fn close_helpers(&self) {
+        let _ = (self.helper.send(None), self.printer.send(None));
     }
 
     /// Registers memory of the client's window and tells its engine.

@@ -4,6 +4,7 @@
 
 use object::read::elf::ElfFile64;
 use object::{Object as _, ObjectSection as _, ObjectSymbol as _, SymbolKind};
+use std::collections::BTreeSet;
 
 /// What an image says about its variables.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
@@ -14,9 +15,27 @@ pub(crate) struct Symbols {
     pub writable: bool,
     /// Names of `__managed__` variables.
     pub managed: Vec<String>,
-    /// Kernels may print (or assert).
-    pub prints: bool,
+    /// Something in it may print or assert.
+    pub speaks: bool,
+    pub prints: Printing,
 }
+
+/// Which kernels call the device's printf.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub(crate) struct Printing {
+    kernels: BTreeSet<String>,
+    /// A function that any kernel may call does, or it cannot be known.
+    all: bool,
+}
+
+impl Printing {
+    pub(crate) fn of(&self, kernel: &str) -> bool {
+        self.all || self.kernels.contains(kernel)
+    }
+}
+
+const PRINTF: &str = "vprintf";
+const ASSERT: &str = "__assertfail";
 
 /// Text constants that the compiler makes; written by nobody.
 fn is_literal(name: &str) -> bool {
@@ -28,11 +47,11 @@ pub(crate) fn of_elf(image: &[u8]) -> Option<Symbols> {
     const MANAGED: u8 = 4;
     let file = ElfFile64::<object::Endianness>::parse(image).ok()?;
     let mut symbols = Symbols::default();
+    let mut prints = false;
     for symbol in file.symbols() {
         let Ok(name) = symbol.name() else { continue };
-        if matches!(name, "vprintf" | "__assertfail") {
-            symbols.prints = true;
-        }
+        symbols.speaks |= matches!(name, PRINTF | ASSERT);
+        prints |= name == PRINTF;
         if symbol.kind() != SymbolKind::Data || symbol.is_undefined() || name.is_empty() {
             continue;
         }
@@ -51,21 +70,53 @@ pub(crate) fn of_elf(image: &[u8]) -> Option<Symbols> {
             symbols.variables.push((name.to_owned(), constant));
         }
     }
+    if prints {
+        symbols.prints = printing(&file);
+    }
     Some(symbols)
+}
+
+/// Who refers to printf: a kernel's code is a section of its own, `.text.<name>`.
+fn printing(file: &ElfFile64<'_, object::Endianness>) -> Printing {
+    let mut printing = Printing::default();
+    for section in file.sections() {
+        let Some(owner) = section.name().ok().and_then(|name| name.strip_prefix(".text.")) else { continue };
+        let refers = section.relocations().any(|(_, relocation)| match relocation.target() {
+            object::RelocationTarget::Symbol(index) => file.symbol_by_index(index).and_then(|s| s.name()).is_ok_and(|name| name == PRINTF),
+            _ => false,
+        });
+        if refers {
+            printing.kernels.insert(owner.to_owned());
+        }
+    }
+    // Called through a function that is no kernel, or in a way that is not understood.
+    let kernels = |name: &str| file.section_by_name(&format!(".nv.info.{name}")).is_some() && file.section_by_name(&format!(".nv.constant0.{name}")).is_some();
+    printing.all = printing.kernels.is_empty() || printing.kernels.iter().any(|name| !kernels(name));
+    printing
 }
 
 /// Of PTX: declarations outside of bodies.
 pub(crate) fn of_ptx(text: &str) -> Symbols {
     let mut symbols = Symbols::default();
     let mut depth = 0_u32;
+    let mut kernel: Option<&str> = None;
     for statement in statements(text) {
         match statement {
             Piece::Open => depth += 1,
             Piece::Close => depth = depth.saturating_sub(1),
             Piece::Text(text) => {
-                symbols.prints |= text.contains("vprintf") || text.contains("__assertfail");
+                symbols.speaks |= text.contains(PRINTF) || text.contains(ASSERT);
                 if depth == 0 {
+                    let name = text.split_once(".entry").map(|(_, rest)| rest.trim_start());
+                    kernel = name.and_then(|rest| rest.split(|c: char| c == '(' || c.is_whitespace()).next());
                     declaration(text, &mut symbols);
+                } else if text.contains(PRINTF) {
+                    match kernel {
+                        Some(kernel) => {
+                            symbols.prints.kernels.insert(kernel.to_owned());
+                        }
+                        None => symbols.prints.all = true,
+                    }
                 }
             }
         }
@@ -145,7 +196,9 @@ mod tests {
         let mut names: Vec<(&str, bool)> = symbols.variables.iter().map(|(n, c)| (n.as_str(), *c)).filter(|(n, _)| !is_literal(n)).collect();
         names.sort_unstable();
         assert_eq!(names, [("counter", false), ("into_table", false), ("offset", true), ("table", false)]);
-        assert!(symbols.writable && symbols.prints && symbols.managed.is_empty());
+        assert!(symbols.writable && symbols.speaks && symbols.managed.is_empty());
+        let printing: Vec<&str> = ["say", "fill", "assert_small"].into_iter().filter(|k| symbols.prints.of(k)).collect();
+        assert_eq!(printing, ["say"]);
     }
 
     #[test]
@@ -153,7 +206,9 @@ mod tests {
         let text = ".version 9.0\n.target sm_75\n.address_size 64\n/* .global .u32 no; */\n.global .align 1 .b8 $str[3] = {104, 105, 0};\n\
                     .visible .entry f(.param .u64 p)\n{\n.reg .b32 r;\n.shared .align 4 .b8 s[16];\nret;\n}\n";
         let symbols = of_ptx(text);
-        assert!(!symbols.writable && !symbols.prints, "{symbols:?}");
+        assert!(!symbols.writable && !symbols.speaks, "{symbols:?}");
+        let called = of_ptx(".func f()\n{\ncall.uni (r), vprintf, (a, b);\nret;\n}\n.visible .entry k()\n{\nret;\n}\n");
+        assert!(called.prints.of("k"), "through a function");
         let constant = of_ptx(".const .align 4 .u32 k[2] = {1, 2};");
         assert_eq!((constant.variables, constant.writable), (vec![("k".to_owned(), true)], true));
         let managed = of_ptx(".visible .global .attribute(.managed) .align 4 .u32 m;");

@@ -1,8 +1,8 @@
 //! From a piece of work to calls of the driver: addresses checked and translated, rectangles and overlaps taken apart. No calls are made here.
 
-use crate::client::Client;
+use crate::client::{Client, Own};
 use crate::driver::{Box3, Shape};
-use crate::module::{Kernel, Loaded};
+use crate::module::Kernel;
 use cumux_device::{DeviceFacts, Extent, Fault, Launch, Rows, Work};
 use cumux_wire::result;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ const AHEAD: u64 = 64 << 20;
 /// A kernel with what its launch needs.
 #[derive(Clone)]
 pub(crate) struct Planned {
-    pub module: Arc<Loaded>,
+    pub module: Arc<Own>,
     pub function: usize,
     pub shape: Shape,
     pub parameters: Vec<u8>,

@@ -5,7 +5,8 @@
 //! `a_fault_ends_everything_of_its_client_and_nothing_else`, and the coordinates in `a_trap`), stopping one client's kernel (`an_endless_kernel_is_stopped`,
 //! `closing_a_client_stops_its_kernels`, `revoking_waits_for_running_blocks`, `an_endless_kernel_does_not_stop_other_streams`), registered memory at the client's own address in kernels
 //! (`windows_and_registered_memory`; attribute 91 says so), variables placed in the client's memory (`restored_variables_keep_their_contents`), and
-//! all of the card's memory (`a_full_card_says_so`: a context takes some).
+//! all of the card's memory (`a_full_card_says_so`: a context takes some), and mapping parts of an extent (`granules_are_enforced`,
+//! `mappings_exclude_each_other`: the driver maps an extent whole or answers 801; `extents_are_mapped_whole_and_once_at_an_address` is in their place).
 
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
@@ -64,9 +65,7 @@ suite! {
         a_bad_copy_faults
         launches_beyond_the_card;
     memory:
-        granules_are_enforced
         extents_begin_zeroed_and_outlive_the_device
-        mappings_exclude_each_other
         reads_and_writes_outside_streams;
     modules:
         variables_are_placed_and_filled
@@ -138,6 +137,33 @@ fn a_window_is_reached_by_kernels_and_copies_across_its_pieces() {
     client.device().unalias(client.id, user);
     let late = client.copy(stream, p, user, 4);
     client.fault(late, result::ILLEGAL_ADDRESS);
+}
+
+#[test]
+fn extents_are_mapped_whole_and_once_at_an_address() {
+    let Some(_) = card() else { return };
+    let setup = Setup::new(open);
+    let device = &setup.device;
+    let granule = device.granule();
+    assert!(device.create_extent(granule + 1).is_err() && device.create_extent(0).is_err());
+    let (one, two) = (device.create_extent(granule).expect("an extent"), device.create_extent(2 * granule).expect("an extent"));
+    let at = setup.addresses(8 * granule);
+    assert!(device.map(at + 4096, one.as_fd(), 0, granule).is_err());
+    assert!(device.map(at, one.as_fd(), 4096, granule).is_err());
+    assert!(device.map(at, one.as_fd(), 0, 2 * granule).is_err(), "more than it has");
+    assert!(matches!(device.map(at, two.as_fd(), granule, granule), Err(DeviceError::NotSupported(_))), "a part of it");
+    device.map(at, one.as_fd(), 0, granule).expect("mapped");
+    assert!(matches!(device.map(at, one.as_fd(), 0, granule), Err(DeviceError::Invalid(_))));
+    assert!(matches!(device.map(at - granule, two.as_fd(), 0, 2 * granule), Err(DeviceError::Invalid(_))), "reaches into the first");
+    device.map(at + granule, one.as_fd(), 0, granule).expect("mapped twice");
+    device.write(at + 5, &[1, 2, 3]).expect("written");
+    let mut seen = [0; 3];
+    device.read(at + granule + 5, &mut seen).expect("read");
+    assert_eq!(seen, [1, 2, 3]);
+    assert!(device.unmap(at, 2 * granule).is_err());
+    for address in [at, at + granule] {
+        device.unmap(address, granule).expect("unmapped");
+    }
 }
 
 #[test]

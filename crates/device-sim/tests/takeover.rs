@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 
 use cumux_device::conformance::{Args, KERNELS, memory_file};
-use cumux_device::{ClientId, ClientSpec, Device, DeviceError, Interrupted, Kernel, Launch, Outcome, Place, Sink, StreamId, Work};
+use cumux_device::{ClientId, ClientSpec, Device, DeviceError, Extent, Interrupted, Kernel, Launch, Outcome, Place, Rows, Sink, StreamId, Work};
 use cumux_wire::layout::ARENA_BASE;
 
 const CLIENT: ClientId = 1;
@@ -26,7 +26,11 @@ const VARIABLES: u64 = DATA + 4 * EXTENT;
 const BLOCKS: u32 = 96;
 const THREADS: u32 = 64;
 const WORDS: u32 = BLOCKS * THREADS;
-const LAUNCHES: u64 = 5;
+/// Submissions of a session: kernels, and for `mixed` a copy after each but the last.
+const SUBMISSIONS: u64 = 9;
+/// Where copies go to, and the same as a word of the extent.
+const COPY: u64 = DATA + (1 << 20);
+const COPY_WORD: u32 = 1 << 18;
 const ROUNDS: u32 = 400;
 
 /// The files of a session.
@@ -136,6 +140,7 @@ fn executor() {
     device.map(DATA, data.as_fd(), 0, EXTENT).unwrap();
     device.map(VARIABLES, variables.as_fd(), 0, EXTENT).unwrap();
     device.allow(CLIENT, DATA, u64::from(4 * WORDS), true);
+    device.allow(CLIENT, COPY, u64::from(4 * WORDS), true);
     let mut place = Variables { next: VARIABLES, restored: done > 0, device: device.clone() };
     let info = device.load_module(CLIENT, 1, KERNELS.as_bytes(), &mut place).unwrap();
 
@@ -153,16 +158,21 @@ fn executor() {
     }
     let function = |name: &str| info.functions.iter().position(|f| f.name == name).unwrap() as u32;
     let launch = match workload.as_str() {
-        "grind" => Launch { function: function("grind"), parameters: Args::new().u64(DATA).u32(WORDS).u32(ROUNDS).bytes(), ..shape(BLOCKS) },
+        "mixed" => Launch { function: function("grind"), parameters: Args::new().u64(DATA).u32(WORDS).u32(ROUNDS).bytes(), ..shape(BLOCKS) },
         "atomics" => Launch { function: function("add_atomically"), parameters: Args::new().u64(DATA).u32(u32::MAX).bytes(), ..shape(4) },
         other => panic!("no workload {other}"),
     };
     let stream = device.create_stream(CLIENT, 0).unwrap();
-    for token in done + 1..=LAUNCHES {
-        let kernel = Kernel { launch: launch.clone(), resume: resumes.remove(&token) };
-        device.submit(stream, token, Work::Kernel(kernel)).unwrap();
+    for token in done + 1..=SUBMISSIONS {
+        let work = if workload == "mixed" && token % 2 == 0 {
+            let rows = |address| Rows { address, pitch: 0, slice: 0 };
+            Work::Copy { target: rows(COPY), source: rows(DATA), extent: Extent { width: u64::from(4 * WORDS), height: 1, depth: 1 } }
+        } else {
+            Work::Kernel(Kernel { launch: launch.clone(), resume: resumes.remove(&token) })
+        };
+        device.submit(stream, token, work).unwrap();
     }
-    for _ in done + 1..=LAUNCHES {
+    for _ in done + 1..=SUBMISSIONS {
         let (token, outcome) = reports.recv().unwrap();
         assert!(matches!(outcome, Outcome::Done { .. }), "{token}: {outcome:?}");
     }
@@ -188,14 +198,15 @@ fn killed_again_and_again_and_every_word_right() {
         }
         for generation in 0..4 {
             let random = mix(seed * 16 + generation);
-            let mut executor = keeper.executor("grind");
+            let mut executor = keeper.executor("mixed");
             killed += u32::from(keeper.kill_after(&mut executor, random % WORDS, 1 + random / 7 % 6));
         }
-        let status = keeper.executor("grind").wait().unwrap();
+        let status = keeper.executor("mixed").wait().unwrap();
         assert!(status.success(), "the last executor: {status}");
         for index in 0..WORDS {
-            let expected = (0..u64::from(ROUNDS) * LAUNCHES).fold(index, |x, _| x.wrapping_mul(3).wrapping_add(1));
-            assert_eq!(keeper.word(index), expected, "seed {seed}, word {index}");
+            let after = |kernels: u32| (0..kernels * ROUNDS).fold(index, |x, _| x.wrapping_mul(3).wrapping_add(1));
+            assert_eq!(keeper.word(index), after(5), "seed {seed}, word {index}");
+            assert_eq!(keeper.word(COPY_WORD + index), after(4), "seed {seed}, copy of word {index}");
         }
     }
     assert!(killed >= 6, "only {killed} of 24 executors were caught at work");

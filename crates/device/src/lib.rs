@@ -42,11 +42,26 @@ pub struct StreamId(pub u32);
 pub enum Work {
     Kernel(Kernel),
     /// Addresses in device memory or in the client's window.
-    Copy { target: Rows, source: Rows, extent: Extent },
+    Copy {
+        target: Rows,
+        source: Rows,
+        extent: Extent,
+    },
     /// `width` elements of `element` bytes (1, 2 or 4) in each of `height` rows.
-    Set { target: u64, pitch: u64, value: u32, element: u32, width: u64, height: u64 },
+    Set {
+        target: u64,
+        pitch: u64,
+        value: u32,
+        element: u32,
+        width: u64,
+        height: u64,
+    },
     /// Stores the low `bytes` (4 or 8) bytes of `value`.
-    WriteValue { address: u64, value: u64, bytes: u32 },
+    WriteValue {
+        address: u64,
+        value: u64,
+        bytes: u32,
+    },
     /// Nothing; reports when reached.
     Mark,
 }
@@ -71,7 +86,9 @@ pub struct Rows {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
     /// `device_ns`: nanoseconds it occupied the device (for a kernel: from its first block to its last).
-    Done { device_ns: u64 },
+    Done {
+        device_ns: u64,
+    },
     Fault(Fault),
     /// Not run because the client was closed or stopped.
     Cancelled,

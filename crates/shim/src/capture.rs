@@ -14,9 +14,7 @@ use crate::function::Function;
 use crate::graph::{Graph, Kernel, Owned, Work, plain_edges};
 use crate::stream::Stream;
 use core::ffi::c_uint;
-use cumux_abi::{
-    CUgraph, CUgraphEdgeData, CUgraphNode, CUresult, CUstream, CUstreamCaptureMode as Mode, CUstreamCaptureStatus as Status,
-};
+use cumux_abi::{CUgraph, CUgraphEdgeData, CUgraphNode, CUresult, CUstream, CUstreamCaptureMode as Mode, CUstreamCaptureStatus as Status};
 use cumux_wire::record::{Launch, Op};
 use std::cell::Cell;
 use std::sync::{Arc, Mutex, Weak};

@@ -10,9 +10,7 @@ use crate::default_stream;
 use crate::ffi::{Try, error, get, put, put_if};
 use crate::stream::Stream;
 use core::ffi::{c_int, c_uint, c_ulonglong};
-use cumux_abi::{
-    CUcontext, CUctxCreateParams, CUdevice, CUevent, CUexecAffinityParam, CUexecAffinityType, CUfunc_cache, CUlimit, CUsharedconfig, CUstream,
-};
+use cumux_abi::{CUcontext, CUctxCreateParams, CUdevice, CUevent, CUexecAffinityParam, CUexecAffinityType, CUfunc_cache, CUlimit, CUsharedconfig, CUstream};
 use cumux_wire::record::Op;
 use std::cell::RefCell;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -66,9 +64,8 @@ impl Context {
     pub fn new(session: &Session, device: u32, primary: bool, flags: c_uint) -> Try<Arc<Self>> {
         let life = Life { active: !primary, uses: u32::from(!primary), flags, cache: CUfunc_cache::CU_FUNC_CACHE_PREFER_NONE, limits: DEFAULT_LIMITS };
         let (id, group) = (session.number(), session.new_group());
-        let make = |handle| {
-            Arc::new(Self { handle, id, device, group, primary, life: Mutex::new(life), legacy: OnceLock::new(), per_thread: Mutex::new(Vec::new()) })
-        };
+        let make =
+            |handle| Arc::new(Self { handle, id, device, group, primary, life: Mutex::new(life), legacy: OnceLock::new(), per_thread: Mutex::new(Vec::new()) });
         session.contexts.insert(make).map(|(_, context)| context).ok_or(error::OUT_OF_MEMORY)
     }
 

@@ -9,9 +9,7 @@ use crate::ffi::{Try, error, get, list, put};
 use crate::memory;
 use crate::stream::Stream;
 use core::ffi::c_void;
-use cumux_abi::{
-    CUDA_MEMCPY2D, CUDA_MEMCPY3D, CUDA_MEMCPY3D_PEER, CUcontext, CUdeviceptr, CUmemcpyAttributes, CUmemorytype, CUstream,
-};
+use cumux_abi::{CUDA_MEMCPY2D, CUDA_MEMCPY3D, CUDA_MEMCPY3D_PEER, CUcontext, CUdeviceptr, CUmemcpyAttributes, CUmemorytype, CUstream};
 use cumux_wire::layout::in_arena;
 use cumux_wire::record::{Extent, Op, span};
 use std::collections::VecDeque;
@@ -246,11 +244,7 @@ fn line(session: &Session, target: (Claim, u64), source: (Claim, u64), bytes: us
         let nothing = Side { address: 0, pitch: 0, slice: 0, private: false };
         return Ok(Transfer { target: nothing, source: nothing, extent });
     }
-    Ok(Transfer {
-        target: side(session, target.0, target.1, 0, 0, extent)?,
-        source: side(session, source.0, source.1, 0, 0, extent)?,
-        extent,
-    })
+    Ok(Transfer { target: side(session, target.0, target.1, 0, 0, extent)?, source: side(session, source.0, source.1, 0, 0, extent)?, extent })
 }
 
 /// One-dimensional copies of all kinds.
@@ -552,7 +546,6 @@ pub unsafe fn cuMemcpyBatchAsync_v2(
     // SAFETY: the same promise of the same caller.
     unsafe { cuMemcpyBatchAsync(targets, sources, sizes, count, attributes, indices, kinds, core::ptr::null_mut(), stream) }
 }
-
 
 #[cfg(test)]
 mod tests {

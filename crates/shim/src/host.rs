@@ -192,7 +192,14 @@ pub unsafe fn cuMemHostRegister_v2(address: *mut c_void, bytes: usize, flags: c_
     let swapped = unsafe {
         copy_pages(start, window, end - start);
         let kind = MapFlags::SHARED | MapFlags::FIXED;
-        rustix::mm::mmap(pointer(start), (end - start) as usize, ProtFlags::READ | ProtFlags::WRITE, kind, session.window_file(), window - session.window.address())
+        rustix::mm::mmap(
+            pointer(start),
+            (end - start) as usize,
+            ProtFlags::READ | ProtFlags::WRITE,
+            kind,
+            session.window_file(),
+            window - session.window.address(),
+        )
     };
     if swapped.is_err() {
         session.give_window(window);

@@ -67,9 +67,8 @@ unsafe fn bytes_of_container<'a>(container: *const c_void) -> Try<&'a [u8]> {
     }
     let header = container.cast::<u8>();
     // SAFETY: a container has 16 bytes of header: magic, version, header size, payload size.
-    let (magic, header_bytes, payload) = unsafe {
-        (header.cast::<u32>().read_unaligned(), header.add(6).cast::<u16>().read_unaligned(), header.add(8).cast::<u64>().read_unaligned())
-    };
+    let (magic, header_bytes, payload) =
+        unsafe { (header.cast::<u32>().read_unaligned(), header.add(6).cast::<u16>().read_unaligned(), header.add(8).cast::<u64>().read_unaligned()) };
     let length = usize::try_from(payload).ok().and_then(|payload| payload.checked_add(usize::from(header_bytes)));
     match length {
         // SAFETY: the container says it is that long.

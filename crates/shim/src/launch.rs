@@ -126,7 +126,14 @@ unsafe fn fill(launch: &mut Launch, function: &Function, config: &Config, from: 
 ///
 /// # Safety
 /// The pointers are what a C caller passed to a launch call.
-unsafe fn launch(session: &'static Session, function: &Arc<Function>, config: &Config, stream: &Stream, each: *mut *mut c_void, extra: *mut *mut c_void) -> Try {
+unsafe fn launch(
+    session: &'static Session,
+    function: &Arc<Function>,
+    config: &Config,
+    stream: &Stream,
+    each: *mut *mut c_void,
+    extra: *mut *mut c_void,
+) -> Try {
     if function.context != stream.context {
         return Err(error::INVALID_HANDLE);
     }

@@ -218,10 +218,7 @@ pub unsafe fn cuLibraryGetModule(out: *mut CUmodule, library: CUlibrary) -> Try 
     Ok(())
 }
 
-fn global(address: *mut CUdeviceptr, bytes: *mut usize, library: CUlibrary, wanted: &str, managed: bool) -> Try {
-    let session = client::enter()?;
-    let library = named(session, library)?;
-    let module = library.module(session, &*context::current()?)?;
+fn tell(address: *mut CUdeviceptr, bytes: *mut usize, module: &Module, wanted: &str, managed: bool) -> Try {
     let global = module.global(wanted).filter(|global| !managed || global.managed).ok_or(error::NOT_FOUND)?;
     put_if!(address, global.address);
     put_if!(bytes, usize::try_from(global.bytes).unwrap_or(usize::MAX));
@@ -229,11 +226,14 @@ fn global(address: *mut CUdeviceptr, bytes: *mut usize, library: CUlibrary, want
 }
 
 pub unsafe fn cuLibraryGetGlobal(address: *mut CUdeviceptr, bytes: *mut usize, library: CUlibrary, wanted: *const c_char) -> Try {
-    global(address, bytes, library, name!(wanted), false)
+    let session = client::enter()?;
+    let library = named(session, library)?;
+    tell(address, bytes, &*library.module(session, &*context::current()?)?, name!(wanted), false)
 }
 
 pub unsafe fn cuLibraryGetManaged(address: *mut CUdeviceptr, bytes: *mut usize, library: CUlibrary, wanted: *const c_char) -> Try {
-    global(address, bytes, library, name!(wanted), true)
+    // Managed variables belong to no context: the runtime asks before it has one.
+    tell(address, bytes, &named(client::enter()?, library)?.first, name!(wanted), true)
 }
 
 pub unsafe fn cuLibraryGetUnifiedFunction(_out: *mut *mut c_void, library: CUlibrary, _symbol: *const c_char) -> Try {

@@ -146,8 +146,23 @@ mod tests {
 
     fn h200() -> Limits {
         let known = [
-            (1, 1024), (2, 1024), (3, 1024), (4, 64), (5, i32::MAX), (6, 65535), (7, 65535), (8, 49152), (10, 32), (12, 65536), (16, 132),
-            (39, 2048), (81, 233_472), (82, 65536), (97, 232_448), (106, 32), (111, 1024),
+            (1, 1024),
+            (2, 1024),
+            (3, 1024),
+            (4, 64),
+            (5, i32::MAX),
+            (6, 65535),
+            (7, 65535),
+            (8, 49152),
+            (10, 32),
+            (12, 65536),
+            (16, 132),
+            (39, 2048),
+            (81, 233_472),
+            (82, 65536),
+            (97, 232_448),
+            (106, 32),
+            (111, 1024),
         ];
         Limits::from_attributes(|number| known.iter().find(|(n, _)| *n == number).map(|(_, v)| *v))
     }
@@ -220,7 +235,10 @@ mod tests {
             for blocks in 1..=limits.blocks_per_sm(&kernel(), threads, 0) {
                 let dynamic = limits.available_dynamic(&kernel(), blocks, threads);
                 assert!(limits.blocks_per_sm(&kernel(), threads, dynamic) >= blocks, "{blocks} blocks of {threads} with {dynamic}");
-                assert!(dynamic == limits.shared_optin || limits.blocks_per_sm(&kernel(), threads, dynamic + 129) < blocks, "{blocks} {threads}: more would fit");
+                assert!(
+                    dynamic == limits.shared_optin || limits.blocks_per_sm(&kernel(), threads, dynamic + 129) < blocks,
+                    "{blocks} {threads}: more would fit"
+                );
             }
         }
         assert_eq!(limits.available_dynamic(&kernel(), 33, 32), 0);

@@ -158,14 +158,7 @@ pub unsafe fn cuMemRangeGetAttribute(out: *mut c_void, bytes: usize, attribute: 
     unsafe { answer(out, bytes, attribute) }
 }
 
-pub unsafe fn cuMemRangeGetAttributes(
-    out: *mut *mut c_void,
-    sizes: *mut usize,
-    attributes: *mut R,
-    number: usize,
-    address: CUdeviceptr,
-    count: usize,
-) -> Try {
+pub unsafe fn cuMemRangeGetAttributes(out: *mut *mut c_void, sizes: *mut usize, attributes: *mut R, number: usize, address: CUdeviceptr, count: usize) -> Try {
     let session = client::enter()?;
     check(session, address, count)?;
     let wanted = list!(out.cast_const(), number).iter().zip(list!(sizes.cast_const(), number)).zip(list!(attributes.cast_const(), number));

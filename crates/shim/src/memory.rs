@@ -6,6 +6,7 @@ use crate::ffi::{Try, error, put, put_if};
 use crate::module::Module;
 use core::ffi::c_uint;
 use cumux_abi::{CUdeviceptr, CUdeviceptr_v1, CUresult};
+use cumux_wire::layout::in_arena;
 use cumux_wire::record::Op;
 use std::collections::BTreeMap;
 use std::sync::{PoisonError, RwLockReadGuard, RwLockWriteGuard};
@@ -57,6 +58,12 @@ impl Allocation {
     #[must_use]
     pub fn on_host(&self) -> bool {
         matches!(self.sort, Sort::Host(_) | Sort::Registered { .. })
+    }
+
+    /// Managed memory, or a managed variable (those lie in the window).
+    #[must_use]
+    pub fn is_managed(&self) -> bool {
+        matches!(self.sort, Sort::Managed(_)) || (matches!(self.sort, Sort::Global(_)) && !in_arena(self.start))
     }
 
     /// The address by which the executor knows a byte of this allocation.

@@ -311,4 +311,3 @@ pub unsafe fn cuModuleGetGlobal(address: *mut CUdeviceptr_v1, bytes: *mut c_uint
 pub(crate) fn device_of(context: Option<&Context>) -> u32 {
     context.map_or(0, |context| context.device)
 }
-

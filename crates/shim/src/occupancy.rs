@@ -21,13 +21,7 @@ pub unsafe fn cuOccupancyMaxActiveBlocksPerMultiprocessor(out: *mut c_int, wante
     unsafe { cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(out, wanted, threads, dynamic, 0) }
 }
 
-pub unsafe fn cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
-    out: *mut c_int,
-    wanted: CUfunction,
-    threads: c_int,
-    dynamic: usize,
-    flags: c_uint,
-) -> Try {
+pub unsafe fn cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(out: *mut c_int, wanted: CUfunction, threads: c_int, dynamic: usize, flags: c_uint) -> Try {
     let session = client::enter()?;
     let function = function::named(session, wanted)?;
     let threads = u32::try_from(threads).ok().filter(|threads| *threads > 0).ok_or(error::INVALID_VALUE)?;
@@ -64,15 +58,7 @@ fn best(function: &Function, limits: &Limits, most: u32, dynamic: impl Fn(u32) -
     best
 }
 
-fn potential(
-    grid: *mut c_int,
-    block: *mut c_int,
-    wanted: CUfunction,
-    callback: CUoccupancyB2DSize,
-    dynamic: usize,
-    limit: c_int,
-    flags: c_uint,
-) -> Try {
+fn potential(grid: *mut c_int, block: *mut c_int, wanted: CUfunction, callback: CUoccupancyB2DSize, dynamic: usize, limit: c_int, flags: c_uint) -> Try {
     let session = client::enter()?;
     let function = function::named(session, wanted)?;
     let limits = function::limits(session);

@@ -33,14 +33,14 @@ unsafe fn answer(session: &Session, out: *mut c_void, attribute: A, address: u64
         }
         A::CU_POINTER_ATTRIBUTE_DEVICE_POINTER => put!(out.cast::<CUdeviceptr>(), address),
         A::CU_POINTER_ATTRIBUTE_HOST_POINTER => {
-            if !known.on_host() && !matches!(known.sort, Sort::Managed(_)) {
+            if !known.on_host() && !known.is_managed() {
                 return Err(error::INVALID_VALUE);
             }
             put!(out.cast::<u64>(), address);
         }
         A::CU_POINTER_ATTRIBUTE_SYNC_MEMOPS => put!(out.cast(), flag(known.sync_memops)),
         A::CU_POINTER_ATTRIBUTE_BUFFER_ID => put!(out.cast::<u64>(), known.id),
-        A::CU_POINTER_ATTRIBUTE_IS_MANAGED => put!(out.cast(), flag(matches!(known.sort, Sort::Managed(_)))),
+        A::CU_POINTER_ATTRIBUTE_IS_MANAGED => put!(out.cast(), flag(known.is_managed())),
         A::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL => put!(out.cast(), known.device.cast_signed()),
         A::CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE => put!(out.cast(), 0_i32),
         A::CU_POINTER_ATTRIBUTE_RANGE_START_ADDR => put!(out.cast::<CUdeviceptr>(), known.start),

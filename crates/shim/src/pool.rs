@@ -400,7 +400,8 @@ pub unsafe fn cuDeviceSetMemPool(device: CUdevice, pool: CUmemoryPool) -> Try {
     if pool.device.cast_signed() != device {
         return Err(error::INVALID_VALUE);
     }
-    if let Some(entry) = usize::try_from(device).ok().and_then(|ordinal| lock(&session.device_pools).get_mut(ordinal).map(|entry| entry.current.replace(pool))) {
+    if let Some(entry) = usize::try_from(device).ok().and_then(|ordinal| lock(&session.device_pools).get_mut(ordinal).map(|entry| entry.current.replace(pool)))
+    {
         drop(entry);
     }
     Ok(())
@@ -437,12 +438,7 @@ pub unsafe fn cuMemPoolExportToShareableHandle(_out: *mut c_void, pool: CUmemory
     Err(error::NOT_SUPPORTED)
 }
 
-pub unsafe fn cuMemPoolImportFromShareableHandle(
-    _out: *mut CUmemoryPool,
-    _handle: *mut c_void,
-    _kind: CUmemAllocationHandleType,
-    _flags: c_ulonglong,
-) -> Try {
+pub unsafe fn cuMemPoolImportFromShareableHandle(_out: *mut CUmemoryPool, _handle: *mut c_void, _kind: CUmemAllocationHandleType, _flags: c_ulonglong) -> Try {
     client::enter()?;
     Err(error::NOT_SUPPORTED)
 }

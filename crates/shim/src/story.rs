@@ -4,7 +4,9 @@ use crate::ffi::error;
 use crate::{context, copy, device, event, fake, host, launch, library, memory, module, pointer, set, stream};
 use core::ffi::c_void;
 use core::ptr::{null, null_mut};
-use cumux_abi::{CU_STREAM_PER_THREAD, CUDA_MEMCPY2D, CUcontext, CUevent, CUfunction, CUlibrary, CUmemorytype, CUmodule, CUpointer_attribute, CUresult, CUstream};
+use cumux_abi::{
+    CU_STREAM_PER_THREAD, CUDA_MEMCPY2D, CUcontext, CUevent, CUfunction, CUlibrary, CUmemorytype, CUmodule, CUpointer_attribute, CUresult, CUstream,
+};
 use cumux_wire::record::Op;
 
 const IMAGE: &[u8] = b".version 8.0\n.target sm_75\n\0";

@@ -6,7 +6,9 @@ use crate::client::{self, Session, lock};
 use crate::context::{self, Context, PRIORITIES};
 use crate::ffi::{Try, error, get, put, put_if};
 use core::ffi::{c_int, c_uint, c_ulonglong, c_void};
-use cumux_abi::{CU_STREAM_LEGACY, CU_STREAM_PER_THREAD, CUcontext, CUdevice, CUevent, CUgreenCtx, CUstream, CUstreamAttrID, CUstreamAttrValue, CUstreamCallback};
+use cumux_abi::{
+    CU_STREAM_LEGACY, CU_STREAM_PER_THREAD, CUcontext, CUdevice, CUevent, CUgreenCtx, CUstream, CUstreamAttrID, CUstreamAttrValue, CUstreamCallback,
+};
 use cumux_wire::record::Op;
 use std::cell::RefCell;
 use std::sync::{Arc, Mutex};

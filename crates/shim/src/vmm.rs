@@ -72,11 +72,7 @@ fn whole(value: u64) -> Try {
     if value == 0 || !value.is_multiple_of(GRANULARITY) { Err(error::INVALID_VALUE) } else { Ok(()) }
 }
 
-pub unsafe fn cuMemGetAllocationGranularity(
-    out: *mut usize,
-    properties: *const CUmemAllocationProp,
-    _option: CUmemAllocationGranularity_flags,
-) -> Try {
+pub unsafe fn cuMemGetAllocationGranularity(out: *mut usize, properties: *const CUmemAllocationProp, _option: CUmemAllocationGranularity_flags) -> Try {
     let session = client::enter()?;
     check(session, &get!(properties))?;
     put!(out, GRANULARITY as usize);
@@ -268,13 +264,7 @@ pub unsafe fn cuMemImportFromShareableHandle(_out: *mut CUmemGenericAllocationHa
     Err(error::NOT_SUPPORTED)
 }
 
-pub unsafe fn cuMemGetHandleForAddressRange(
-    _out: *mut c_void,
-    _address: CUdeviceptr,
-    _bytes: usize,
-    _kind: CUmemRangeHandleType,
-    _flags: c_ulonglong,
-) -> Try {
+pub unsafe fn cuMemGetHandleForAddressRange(_out: *mut c_void, _address: CUdeviceptr, _bytes: usize, _kind: CUmemRangeHandleType, _flags: c_ulonglong) -> Try {
     client::enter()?;
     Err(error::NOT_SUPPORTED)
 }

@@ -3,6 +3,9 @@
 //! Global accesses ask the memory once for the whole span of the warp where that is one allocation, else lane by lane. Generic addresses are
 //! sorted into the windows first.
 
+// Elements of a vector access are numbered: registers and offsets are found by the same number.
+#![allow(clippy::needless_range_loop)]
+
 use super::fault::{Checked, Wrong, each, try_each};
 use super::interface::{
     Access, FaultKind, GlobalMemory, LOCAL_WINDOW, LOCAL_WINDOW_BYTES, PARAM_WINDOW, PARAM_WINDOW_BYTES, SHARED_WINDOW, SHARED_WINDOW_BYTES,

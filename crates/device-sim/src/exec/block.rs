@@ -4,7 +4,7 @@ use super::barrier::Barrier;
 use super::fault::Wrong;
 use super::interface::{Fault, FaultKind, GlobalMemory, Launch, Place, Services, Status};
 use super::run::{Outside, Stop};
-use super::warp::{State, Warp};
+use super::warp::Warp;
 use crate::lower::code::Code;
 use crate::lower::program::Image;
 use std::sync::Arc;
@@ -59,10 +59,9 @@ impl Block {
         };
         let function = kernel.function;
         let code: &Code = &program.functions[function as usize];
-        let shared = kernel.static_shared as usize + launch.dynamic_shared as usize + 16;
+        let shared = if launch.dynamic_shared == 0 { kernel.static_shared } else { kernel.dynamic_base() + launch.dynamic_shared };
         self.shared.clear();
-        self.shared.resize(if launch.dynamic_shared == 0 { kernel.static_shared as usize } else { shared }, 0);
-        self.shared.truncate((kernel.dynamic_base() + launch.dynamic_shared).max(kernel.static_shared) as usize);
+        self.shared.resize(shared as usize, 0);
         let stack = if kernel.calls { launch.stack_bytes } else { 0 };
         let local = kernel.local_bytes + stack;
         let threads: u64 = launch.block.iter().map(|n| u64::from(*n)).product();
@@ -136,6 +135,10 @@ impl Block {
                 Err((wrong, pc)) => return Status::Fault(Box::new(self.fault(wrong, pc, at))),
             }
             if idle > count {
+                if self.warps.iter_mut().any(|warp| warp.force_meeting(true)) {
+                    idle = 0;
+                    continue;
+                }
                 let Some((at, pc)) = self.warps.iter().enumerate().find_map(|(at, warp)| warp.fragments.first().map(|f| (at, f.pc))) else {
                     return Status::Done;
                 };
@@ -175,5 +178,3 @@ impl Block {
         }
     }
 }
-
-const _: State = State::Ready;

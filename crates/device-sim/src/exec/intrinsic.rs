@@ -6,7 +6,7 @@ use super::interface::{Access, FaultKind, GlobalMemory, Services};
 use super::lanes::{V32, V64};
 use super::printf::{self, Source};
 use super::raw::Range;
-use crate::lower::code::{Intrinsic, IntrinsicKind, Order, Space};
+use crate::lower::code::{Intrinsic, IntrinsicKind, Space};
 
 /// Who calls.
 pub(super) struct Context<'a> {
@@ -159,5 +159,3 @@ pub(super) fn perform<M: GlobalMemory, S: Services>(
     })?;
     if call.kind == IntrinsicKind::AssertFail { Err(Wrong::plain(FaultKind::Assertion, mask)) } else { Ok(()) }
 }
-
-const _: Order = Order::Weak;

@@ -3,6 +3,8 @@
 //! The shape of an instruction (how many sources, predicate result, …) is a generic body; what it computes is a type that implements one of
 //! the traits here. `lower` picks pointers when it lowers; they are called from one place, [`Alu::execute`].
 #![allow(unsafe_code)]
+// Lanes are numbered: several arrays and masks are indexed with the same lane.
+#![allow(clippy::needless_range_loop)]
 
 use super::lanes::{LANES, Lane, Lanes, NO_SLOT, Slot, V};
 use super::ops::convert::Whole;

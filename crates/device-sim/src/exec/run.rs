@@ -5,7 +5,7 @@ use super::barrier::Barrier;
 use super::fault::{Wrong, each};
 use super::interface::{FUNCTION_WINDOW, FaultKind, GlobalMemory, LOCAL_WINDOW, LOCAL_WINDOW_BYTES, Launch, Place, SHARED_WINDOW, SHARED_WINDOW_BYTES, Services};
 use super::interface::{PARAM_WINDOW, PARAM_WINDOW_BYTES};
-use super::lanes::{LANES, NO_SLOT, V32, V64};
+use super::lanes::{Lanes, NO_SLOT, V, V32, V64};
 use super::warp::{Fragment, NO_FRAME, State, Warp};
 use super::{atomic, intrinsic, mbarrier, special, sync};
 use crate::lower::code::{BarrierKind, Op, PredicateHow, PredicateOp, Space};
@@ -45,7 +45,7 @@ enum Burst {
     /// Each of these lanes goes elsewhere.
     Scatter(Vec<(u32, u32)>),
     Call { function: u32, return_to: u32 },
-    CallIndirect { targets: V64, return_to: u32 },
+    CallIndirect { targets: Box<V64>, return_to: u32 },
     Return { lanes: u32 },
     Exit { lanes: u32 },
     Meet { ready: u32 },
@@ -62,7 +62,7 @@ impl Warp {
                 return Ok(Stop::Turn);
             }
             let Some(mut fragment) = self.next() else {
-                if self.force_meeting() {
+                if self.force_meeting(false) {
                     continue;
                 }
                 return Ok(Stop::Waiting);
@@ -190,11 +190,11 @@ impl Warp {
         Ok(())
     }
 
-    /// All that is left waits for lanes that will not come: go on with those who are here. True if there was such a fragment.
-    fn force_meeting(&mut self) -> bool {
+    /// All that is left waits for lanes that will not come: go on with those who are here. True if there was such a fragment. Lanes at a
+    /// barrier of the block may still come, unless the whole block is stuck (`stuck`).
+    pub fn force_meeting(&mut self, stuck: bool) -> bool {
         let Some(at) = self.fragments.iter().position(|f| f.state == State::Meeting) else { return false };
-        // Barriers of the block may still bring the others here.
-        if self.fragments.iter().any(|f| matches!(f.state, State::Barrier(_))) {
+        if !stuck && self.fragments.iter().any(|f| matches!(f.state, State::Barrier(_))) {
             return false;
         }
         self.fragments[at].state = State::Ready;
@@ -410,7 +410,7 @@ impl Warp {
                         if active != here {
                             stop!(guarded(pc, here & !active));
                         }
-                        stop!(Burst::CallIndirect { targets: *lanes.get64(*target), return_to: *returns_to });
+                        stop!(Burst::CallIndirect { targets: Box::new(*lanes.get64(*target)), return_to: *returns_to });
                     }
                     Op::Intrinsic(call) => {
                         let program_name = intrinsic::Context { block: place.ctaid, tid };
@@ -443,7 +443,6 @@ impl Warp {
     }
 }
 
-use super::lanes::V;
 
 /// Lanes whose guard is off skip the instruction; the rest come back to it.
 fn guarded(pc: u32, off: u32) -> Burst {
@@ -456,7 +455,7 @@ fn guarded_meeting(fragment: &mut Fragment, pc: u32, here: u32, active: u32, rea
     Burst::Split { pc: pc + 1, lanes: (here & !active) | ready }
 }
 
-fn predicate(lanes: &mut super::lanes::Lanes<'_>, op: PredicateOp, mask: u32) {
+fn predicate(lanes: &mut Lanes<'_>, op: PredicateOp, mask: u32) {
     let value = match op.how {
         PredicateHow::And => lanes.predicate(op.a) & lanes.predicate(op.b),
         PredicateHow::Or => lanes.predicate(op.a) | lanes.predicate(op.b),
@@ -486,4 +485,3 @@ fn is_space(address: u64, space: Space) -> bool {
     }
 }
 
-const _: usize = LANES;

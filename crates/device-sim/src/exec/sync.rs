@@ -139,7 +139,8 @@ fn shuffle(lanes: &mut Lanes<'_>, op: &WarpOp, kind: ShuffleKind, here: u32) {
         };
         if inside {
             valid |= 1 << lane;
-            out.0[lane as usize] = a.0[(from & 31) as usize];
+            // A lane that takes no part gives zero, as the card does; programs rely on it though the manual leaves it undefined.
+            out.0[lane as usize] = if here >> (from & 31) & 1 != 0 { a.0[(from & 31) as usize] } else { 0 };
         }
     }
     lanes.set32(op.d, &out, here);

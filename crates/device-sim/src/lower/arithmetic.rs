@@ -167,7 +167,7 @@ fn wide(lowerer: &mut Lowerer<'_>, i: &Instruction, ty: T) -> Lowered {
 
 fn min_max(lowerer: &mut Lowerer<'_>, i: &Instruction, ty: T) -> Lowered {
     let max = i.opcode == O::Max;
-    let relu = i.modifiers.iter().any(|m| *m == cumux_ptx::ast::Modifier::Word(Word::Relu));
+    let relu = i.has(Word::Relu);
     let f = if max { by_integer!(ty, I => level::op2::<integer::Max<I>>()) } else { by_integer!(ty, I => level::op2::<integer::Min<I>>()) };
     lowerer.same(f, &i.operands, ty)?;
     if relu {

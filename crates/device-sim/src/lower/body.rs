@@ -27,6 +27,13 @@ pub(super) fn wrong<T>(text: impl Into<String>) -> Lowered<T> {
     Err(Trouble::Wrong(text.into()))
 }
 
+/// A function whose branches still have to be pointed to their targets: instruction and label.
+pub(super) struct Finished {
+    pub code: Code,
+    pub branches: Vec<(usize, LabelId)>,
+    pub tables: Vec<(usize, Vec<LabelId>)>,
+}
+
 /// State while one function is lowered.
 pub(super) struct Lowerer<'a> {
     pub plan: &'a ModulePlan<'a>,
@@ -114,7 +121,7 @@ impl<'a> Lowerer<'a> {
         self.origins.push(self.origin);
     }
 
-    pub fn finish(mut self, name: &str) -> Lowered<(Code, Vec<(usize, LabelId)>, Vec<(usize, Vec<LabelId>)>)> {
+    pub fn finish(mut self, name: &str) -> Lowered<Finished> {
         // 15 bits name a slot; the last value means "none".
         if self.most.iter().any(|n| *n >= u32::from(CONSTANT) - 1) || self.out.constants32.len().max(self.out.constants64.len()) >= usize::from(CONSTANT) - 1 {
             return wrong("the function needs more registers or constants than this device has");
@@ -123,7 +130,7 @@ impl<'a> Lowerer<'a> {
         self.out.slots32 = self.most[0];
         self.out.slots64 = self.most[1];
         self.out.predicates = self.most[2];
-        Ok((self.out, self.fixups, self.table_fixups))
+        Ok(Finished { code: self.out, branches: self.fixups, tables: self.table_fixups })
     }
 
     // ---- registers

@@ -87,7 +87,6 @@ pub enum Special {
     Nwarpid,
     Smid,
     Nsmid,
-    GrididLow,
     LanemaskEq,
     LanemaskLe,
     LanemaskLt,

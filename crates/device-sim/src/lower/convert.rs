@@ -314,7 +314,7 @@ fn unpack(lowerer: &mut Lowerer<'_>, parts: &[Operand], a: &Operand, ty: T) -> L
         _ => return wrong("these parts do not make up the whole"),
     };
     let source = lowerer.source(a, ty)?;
-    // A part may be the source itself.
+    // A part may be the source itself; other registers never share its slot.
     let clash = ty.bits() <= 32 && parts.iter().any(|part| part == a);
     let source = if clash { copy_of(lowerer, source, false) } else { source };
     for (n, part) in parts.iter().enumerate() {

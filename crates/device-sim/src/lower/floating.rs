@@ -104,6 +104,8 @@ fn single(i: &Instruction) -> Lowered<(Function, u16)> {
         O::Sub if nearest => flags!(ftz, sat, F S => level::op2::<Sub32<RN, F, S>>()),
         O::Mul if nearest => flags!(ftz, sat, F S => level::op2::<Mul32<RN, F, S>>()),
         O::Fma | O::Mad if nearest && level::fast() => flags!(ftz, sat, F S => level::op3::<Fma32<RN, F, S, true>>()),
+        // Without the instruction: in double precision.
+        O::Fma | O::Mad if nearest && !ftz && !sat => level::op3::<Fma32<RN, false, false, false>>(),
         // The fast exponential rounds down once.
         O::Fma | O::Mad if mode == RM && !sat => modes!(@flag ftz, F => level::op3::<Fma32<RM, F, false, false>>()),
         O::Add => return any(float::ADD),

@@ -1,10 +1,9 @@
 //! Lowers a module: variables, shared memory layout, frames, then each function.
 
-use super::body::{Lowerer, Trouble};
-use super::code::{Code, Inst, Op, Origin};
+use super::body::{Finished, Lowerer, Trouble};
+use super::code::{Code, Op};
 use super::program::{CompileError, Kernel, Parameter, Program, Refusal, Relocation, RelocationTarget, Variable};
 use super::{control, instruction};
-use crate::exec::lanes::NO_SLOT;
 use cumux_ptx::ast::{
     AddressBase, Body, Call, CallTarget, CallVia, FuncId, Function, FunctionKind, InitValue, Instruction, Linkage, Modifier, Module, Opcode, Operand, Param, Pos, StateSpace, SymbolRef,
 };
@@ -429,8 +428,8 @@ fn lower_function(
     let end = Instruction { pos: body.end, guard: None, opcode: Opcode::Ret, modifiers: Vec::new(), operands: Vec::new() };
     let done = lowerer.begin(&end, 0).and_then(|()| instruction::lower(&mut lowerer, &end));
     done.map_err(|trouble| explain(trouble, body.end))?;
-    let (mut code, fixups, tables) = lowerer.finish(&function.name).map_err(|trouble| explain(trouble, function.pos))?;
-    for (at, label) in fixups {
+    let Finished { mut code, branches, tables } = lowerer.finish(&function.name).map_err(|trouble| explain(trouble, function.pos))?;
+    for (at, label) in branches {
         let target = places[body.label(label).target as usize];
         if let Op::Branch(to) = &mut program.code[at].op {
             *to = target;
@@ -504,6 +503,3 @@ fn kernel(plan: &ModulePlan<'_>, id: FuncId, function: &Function, built: &[Built
         calls: known.is_none(),
     }
 }
-
-const _: fn(&Body, &[Inst], &[Origin]) = |_, _, _| {};
-const _: u16 = NO_SLOT;

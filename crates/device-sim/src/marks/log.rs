@@ -21,6 +21,8 @@ struct Cell {
     entry: u64,
     /// The cell is in use if this is the log's current stamp.
     stamp: u64,
+    /// All bytes of the line are in the entry; the mask says which count.
+    whole: bool,
 }
 
 /// Log of one block at a time; the buffers are used again for the next.
@@ -35,13 +37,15 @@ pub(crate) struct BlockLog {
     cells: Vec<Cell>,
     filled: usize,
     stamp: u64,
+    /// The cell used last.
+    last: usize,
     /// Nothing is logged any more.
     full: bool,
 }
 
 impl BlockLog {
     pub(crate) fn new(slot: Arc<Slot>, block: u64) -> Self {
-        BlockLog { slot, block, chunks: Vec::new(), used: ENTRIES, cells: vec![Cell::default(); 256], filled: 0, stamp: 1, full: false }
+        BlockLog { slot, block, chunks: Vec::new(), used: ENTRIES, cells: vec![Cell::default(); 256], filled: 0, stamp: 1, last: 0, full: false }
     }
 
     /// Begins the log of another block. The last one was discarded.
@@ -72,8 +76,7 @@ impl BlockLog {
             let at = address.wrapping_add(done);
             let first = at % LINE;
             let now = (LINE - first).min(bytes - done);
-            let bits = (u64::MAX >> (64 - now)) << first;
-            self.save(at - first, bits, first, done, old);
+            self.save(at - first, (u64::MAX >> (64 - now)) << first, first, done, old);
             done += now;
         }
         compiler_fence(Ordering::SeqCst);
@@ -82,20 +85,21 @@ impl BlockLog {
     /// Saves the bytes `bits` of a line; byte `first` of the line is byte `from` of `old`.
     #[inline]
     fn save(&mut self, line: u64, bits: u64, first: u64, from: u64, old: &Overwritten) {
-        let Some(at) = self.cell(line) else { return };
-        let cell = &mut self.cells[at];
-        let mut missing = bits & !cell.mask;
+        let known = self.cells[self.last];
+        let at = if known.line == line && known.stamp == self.stamp { self.last } else { self.cell(line, first, from, old) };
+        let Some(cell) = self.cells.get_mut(at) else { return };
+        self.last = at;
+        let missing = bits & !cell.mask;
         if missing == 0 {
             return;
         }
         cell.mask |= bits;
         let (mask, entry) = (cell.mask, cell.entry);
         let mapping = &self.slot.marks.mapping;
-        while missing != 0 {
-            let start = u64::from(missing.trailing_zeros());
-            let run = u64::from((missing >> start).trailing_ones());
-            old.save(from + start - first, run, mapping, entry + E_OLD + start);
-            missing &= !((u64::MAX >> (64 - run)) << start);
+        if !cell.whole {
+            for start in (0..64).filter(|bit| missing & (1 << bit) != 0) {
+                old.save(from + start - first, 1, mapping, entry + E_OLD + start);
+            }
         }
         mapping.word(entry + E_MASK).store(mask, Ordering::Release);
     }
@@ -106,23 +110,25 @@ impl BlockLog {
         (hash >> 32) as usize & (self.cells.len() - 1)
     }
 
-    /// Index of the line's cell, with an entry behind it; `None` if the log is full.
+    /// Index of the line's cell, with an entry behind it; past the end if the log is full.
     #[inline]
-    fn cell(&mut self, line: u64) -> Option<usize> {
+    fn cell(&mut self, line: u64, first: u64, from: u64, old: &Overwritten) -> usize {
         let mut at = self.place(line);
         while self.cells[at].stamp == self.stamp {
             if self.cells[at].line == line {
-                return Some(at);
+                return at;
             }
             at = (at + 1) & (self.cells.len() - 1);
         }
-        self.add(line)
+        self.add(line, first, from, old).unwrap_or(usize::MAX)
     }
 
     #[cold]
     #[inline(never)]
-    fn add(&mut self, line: u64) -> Option<usize> {
+    fn add(&mut self, line: u64, first: u64, from: u64, old: &Overwritten) -> Option<usize> {
         let entry = self.new_entry(line)?;
+        // The whole line at once: bytes that this block does not write are never undone, and those it will write nobody else writes meanwhile.
+        let whole = old.save_line(from, first, LINE, &self.slot.marks.mapping, entry + E_OLD);
         if self.filled * 2 >= self.cells.len() {
             let old = std::mem::take(&mut self.cells);
             self.cells = vec![Cell::default(); old.len() * 2];
@@ -132,7 +138,7 @@ impl BlockLog {
             }
         }
         let at = self.free_place(line);
-        self.cells[at] = Cell { line, mask: 0, entry, stamp: self.stamp };
+        self.cells[at] = Cell { line, mask: 0, entry, stamp: self.stamp, whole };
         self.filled += 1;
         Some(at)
     }

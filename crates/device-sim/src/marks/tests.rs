@@ -16,22 +16,29 @@ use crate::memory::raw::{ClientMemory, Mapping, WorkerMemory};
 
 const BASE: u64 = 0x40_0000;
 const SIZE: u64 = 8192;
+/// Where the client's memory begins in its page: lines may lie as in the client's addresses, or not.
+const SKEWS: [u64; 2] = [0, 16];
 
 /// A client's memory, seen at [`BASE`], and its marks file.
 struct World {
     mapping: Mapping,
     memory: Arc<ClientMemory>,
     file: OwnedFd,
+    skew: u64,
 }
 
 impl World {
     fn new() -> World {
-        let file = files::create("t", SIZE).unwrap();
-        let mapping = Mapping::file(0, file.as_fd(), 0, SIZE).unwrap();
+        World::skewed(0)
+    }
+
+    fn skewed(skew: u64) -> World {
+        let file = files::create("t", SIZE + 4096).unwrap();
+        let mapping = Mapping::file(0, file.as_fd(), 0, SIZE + 4096).unwrap();
         let memory = Arc::new(ClientMemory::default());
-        let range = Range { start: BASE, end: BASE + SIZE, writable: true, shift: mapping.address().wrapping_sub(BASE) };
+        let range = Range { start: BASE, end: BASE + SIZE, writable: true, shift: (mapping.address() + skew).wrapping_sub(BASE) };
         memory.table.write().allow(range).unwrap();
-        World { mapping, memory, file: files::create("m", layout::BYTES).unwrap() }
+        World { mapping, memory, file: files::create("m", layout::BYTES).unwrap(), skew }
     }
 
     fn marks(&self) -> Arc<Marks> {
@@ -46,7 +53,7 @@ impl World {
 
     fn contents(&self) -> Vec<u8> {
         let mut all = vec![0; SIZE as usize];
-        assert!(self.mapping.read(0, &mut all));
+        assert!(self.mapping.read(self.skew, &mut all));
         all
     }
 
@@ -122,10 +129,11 @@ proptest! {
     #[test]
     fn half_done_blocks_leave_no_trace_and_done_ones_stay(
         lives in lives(), turns in proptest::collection::vec(0usize..8, 0..300), steps in 0usize..300, twice: bool,
+        skew in 0usize..2,
     ) {
-        let world = World::new();
+        let world = World::skewed(SKEWS[skew]);
         let old: Vec<u8> = (0..SIZE).map(|i| (i * 13 + i / 97) as u8).collect();
-        prop_assert!(world.mapping.write(0, &old));
+        prop_assert!(world.mapping.write(world.skew, &old));
         let slot = world.marks().begin(5, 8, REPEATABLE, None).unwrap();
         let done = live_and_die(&world, &slot, &lives, &turns, steps);
         let mut expected = old.clone();

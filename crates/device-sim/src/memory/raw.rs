@@ -144,6 +144,19 @@ impl Overwritten {
         // SAFETY: the source is what `before_store` was called with (P) and the range was checked above; the target by M.
         unsafe { into.at(offset, bytes).copy_from(self.at.add(from as usize), bytes as usize) };
     }
+
+    /// Copies the whole line of `line` bytes (a power of two, at most a page) in which byte `from` is byte `first`. False, and nothing done, if lines
+    /// do not lie here as they do at the client's addresses.
+    pub(crate) fn save_line(&self, from: u64, first: u64, line: u64, into: &Mapping, offset: u64) -> bool {
+        assert!(from < u64::from(self.bytes) && line.is_power_of_two() && line <= 4096);
+        let at = self.at.wrapping_add(from as usize);
+        if at.addr() as u64 % line != first {
+            return false;
+        }
+        // SAFETY: byte `from` is mapped (P), so is its page, and by the check above the line is an aligned part of that page; the target by M.
+        unsafe { into.at(offset, line).copy_from(at.sub(first as usize), line as usize) };
+        true
+    }
 }
 
 /// The permissions of one client, shared by the workers. `version` changes whenever something was taken away or replaced.

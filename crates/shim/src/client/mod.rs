@@ -24,7 +24,7 @@ use crate::memory::Allocations;
 use cumux_abi::CUresult;
 use cumux_ring::client::Client;
 use cumux_ring::window::Window;
-use cumux_wire::layout::{WINDOW_BYTES, page, window_address};
+use cumux_wire::layout::{WINDOW_BYTES, WINDOW_MANAGED_BYTES, page, window_address};
 use cumux_wire::message::DeviceFacts;
 use cumux_wire::record::{Launch, NO_ANSWER, Op};
 use liveness::Liveness;
@@ -151,7 +151,8 @@ impl Session {
         }
         Ok(Self {
             id: files.session,
-            heap: Mutex::new(window::Heap::new(address + staged, WINDOW_BYTES - staged)),
+            // The end of the window is the executor's, for managed variables.
+            heap: Mutex::new(window::Heap::new(address + staged, WINDOW_BYTES - WINDOW_MANAGED_BYTES - staged)),
             staging: Mutex::new(Staging::new(address)),
             pipe: Mutex::new(Pipe::new(ring.producer())),
             slot_freed: Condvar::new(),

@@ -336,12 +336,7 @@ pub unsafe fn cuGraphExecMemcpyNodeSetParams(handle: CUgraphExec, node: CUgraphN
     change(handle, node, |session| copy_work(session, &params))
 }
 
-pub unsafe fn cuGraphExecMemsetNodeSetParams(
-    handle: CUgraphExec,
-    node: CUgraphNode,
-    params: *const CUDA_MEMSET_NODE_PARAMS,
-    _context: CUcontext,
-) -> Try {
+pub unsafe fn cuGraphExecMemsetNodeSetParams(handle: CUgraphExec, node: CUgraphNode, params: *const CUDA_MEMSET_NODE_PARAMS, _context: CUcontext) -> Try {
     let params = get!(params);
     change(handle, node, |session| set_work(session, &params))
 }

@@ -13,9 +13,9 @@ use crate::limits::Config;
 use core::ffi::{c_uint, c_void};
 use cumux_abi::{
     CUDA_BATCH_MEM_OP_NODE_PARAMS, CUDA_HOST_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS_v1, CUDA_MEM_ALLOC_NODE_PARAMS, CUDA_MEMCPY3D,
-    CUDA_MEMSET_NODE_PARAMS, CUcontext, CUdevice, CUdeviceptr, CUevent, CUgraph, CUgraphConditionalHandle, CUgraphEdgeData, CUgraphMem_attribute,
-    CUgraphNode, CUgraphNodeParams, CUgraphNodeType as Type, CUhostFn, CUkernelNodeAttrID, CUkernelNodeAttrValue, CUmemAllocationType, CUmemLocation,
-    CUmemLocationType, CUmemPoolProps, CUmemorytype, CUstreamBatchMemOpParams,
+    CUDA_MEMSET_NODE_PARAMS, CUcontext, CUdevice, CUdeviceptr, CUevent, CUgraph, CUgraphConditionalHandle, CUgraphEdgeData, CUgraphMem_attribute, CUgraphNode,
+    CUgraphNodeParams, CUgraphNodeType as Type, CUhostFn, CUkernelNodeAttrID, CUkernelNodeAttrValue, CUmemAllocationType, CUmemLocation, CUmemLocationType,
+    CUmemPoolProps, CUmemorytype, CUstreamBatchMemOpParams,
 };
 use cumux_wire::layout::in_arena;
 use cumux_wire::record::Op;
@@ -218,13 +218,7 @@ pub unsafe fn cuGraphAddHostNode(
     add(out, handle, dependencies, count, |_| host_work(params.fn_, params.userData))
 }
 
-pub unsafe fn cuGraphAddChildGraphNode(
-    out: *mut CUgraphNode,
-    handle: CUgraph,
-    dependencies: *const CUgraphNode,
-    count: usize,
-    child: CUgraph,
-) -> Try {
+pub unsafe fn cuGraphAddChildGraphNode(out: *mut CUgraphNode, handle: CUgraph, dependencies: *const CUgraphNode, count: usize, child: CUgraph) -> Try {
     add(out, handle, dependencies, count, |session| child_work(session, child))
 }
 
@@ -232,23 +226,11 @@ pub unsafe fn cuGraphAddEmptyNode(out: *mut CUgraphNode, handle: CUgraph, depend
     add(out, handle, dependencies, count, |_| Ok(Work::Empty))
 }
 
-pub unsafe fn cuGraphAddEventRecordNode(
-    out: *mut CUgraphNode,
-    handle: CUgraph,
-    dependencies: *const CUgraphNode,
-    count: usize,
-    event: CUevent,
-) -> Try {
+pub unsafe fn cuGraphAddEventRecordNode(out: *mut CUgraphNode, handle: CUgraph, dependencies: *const CUgraphNode, count: usize, event: CUevent) -> Try {
     add(out, handle, dependencies, count, |session| event_work(session, event, true))
 }
 
-pub unsafe fn cuGraphAddEventWaitNode(
-    out: *mut CUgraphNode,
-    handle: CUgraph,
-    dependencies: *const CUgraphNode,
-    count: usize,
-    event: CUevent,
-) -> Try {
+pub unsafe fn cuGraphAddEventWaitNode(out: *mut CUgraphNode, handle: CUgraph, dependencies: *const CUgraphNode, count: usize, event: CUevent) -> Try {
     add(out, handle, dependencies, count, |session| event_work(session, event, false))
 }
 
@@ -282,23 +264,11 @@ pub unsafe fn cuGraphAddMemAllocNode(
     Ok(())
 }
 
-pub unsafe fn cuGraphAddMemFreeNode(
-    out: *mut CUgraphNode,
-    handle: CUgraph,
-    dependencies: *const CUgraphNode,
-    count: usize,
-    address: CUdeviceptr,
-) -> Try {
+pub unsafe fn cuGraphAddMemFreeNode(out: *mut CUgraphNode, handle: CUgraph, dependencies: *const CUgraphNode, count: usize, address: CUdeviceptr) -> Try {
     add(out, handle, dependencies, count, |session| free_work(session, address))
 }
 
-pub unsafe fn cuGraphAddNode(
-    out: *mut CUgraphNode,
-    handle: CUgraph,
-    dependencies: *const CUgraphNode,
-    count: usize,
-    params: *mut CUgraphNodeParams,
-) -> Try {
+pub unsafe fn cuGraphAddNode(out: *mut CUgraphNode, handle: CUgraph, dependencies: *const CUgraphNode, count: usize, params: *mut CUgraphNodeParams) -> Try {
     add(out, handle, dependencies, count, |session| any_work(session, params))
 }
 
@@ -314,13 +284,7 @@ pub unsafe fn cuGraphAddNode_v2(
     add(out, handle, dependencies, count, |session| any_work(session, params))
 }
 
-pub unsafe fn cuGraphConditionalHandleCreate(
-    _out: *mut CUgraphConditionalHandle,
-    handle: CUgraph,
-    _context: CUcontext,
-    _value: c_uint,
-    _flags: c_uint,
-) -> Try {
+pub unsafe fn cuGraphConditionalHandleCreate(_out: *mut CUgraphConditionalHandle, handle: CUgraph, _context: CUcontext, _value: c_uint, _flags: c_uint) -> Try {
     graph(client::enter()?, handle)?;
     Err(error::NOT_SUPPORTED)
 }
@@ -492,7 +456,8 @@ pub unsafe fn cuGraphMemAllocNodeGetParams(handle: CUgraphNode, out: *mut CUDA_M
     let Work::Alloc(owned) = work_of(handle)? else { return Err(error::INVALID_VALUE) };
     let location = CUmemLocation { type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE, id: owned.device.cast_signed() };
     let properties = CUmemPoolProps { allocType: CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED, location, ..CUmemPoolProps::default() };
-    let params = CUDA_MEM_ALLOC_NODE_PARAMS { poolProps: properties, bytesize: owned.bytes as usize, dptr: owned.address, ..CUDA_MEM_ALLOC_NODE_PARAMS::default() };
+    let params =
+        CUDA_MEM_ALLOC_NODE_PARAMS { poolProps: properties, bytesize: owned.bytes as usize, dptr: owned.address, ..CUDA_MEM_ALLOC_NODE_PARAMS::default() };
     put!(out, params);
     Ok(())
 }
@@ -567,7 +532,9 @@ pub unsafe fn cuGraphKernelNodeCopyAttributes(target: CUgraphNode, source: CUgra
 pub unsafe fn cuDeviceGetGraphMemAttribute(device: CUdevice, attribute: CUgraphMem_attribute, out: *mut c_void) -> Try {
     let session = client::enter()?;
     session.device(device)?;
-    let of_graph = |graph: &Arc<Graph>| lock(&graph.nodes).iter().filter_map(|node| if let Work::Alloc(owned) = &lock(&node.body).work { Some(owned.bytes) } else { None }).sum::<u64>();
+    let of_graph = |graph: &Arc<Graph>| {
+        lock(&graph.nodes).iter().filter_map(|node| if let Work::Alloc(owned) = &lock(&node.body).work { Some(owned.bytes) } else { None }).sum::<u64>()
+    };
     let held: u64 = session.graphs.all(|_| true).iter().map(of_graph).sum();
     if attribute.0 > CUgraphMem_attribute::CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH.0 {
         return Err(error::INVALID_VALUE);

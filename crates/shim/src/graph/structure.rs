@@ -234,13 +234,7 @@ pub unsafe fn cuGraphGetEdges(handle: CUgraph, from: *mut CUgraphNode, to: *mut 
     edges(handle, from, to, core::ptr::null_mut(), count)
 }
 
-pub unsafe fn cuGraphGetEdges_v2(
-    handle: CUgraph,
-    from: *mut CUgraphNode,
-    to: *mut CUgraphNode,
-    data: *mut CUgraphEdgeData,
-    count: *mut usize,
-) -> Try {
+pub unsafe fn cuGraphGetEdges_v2(handle: CUgraph, from: *mut CUgraphNode, to: *mut CUgraphNode, data: *mut CUgraphEdgeData, count: *mut usize) -> Try {
     edges(handle, from, to, data, count)
 }
 
@@ -305,13 +299,7 @@ pub unsafe fn cuGraphAddDependencies(handle: CUgraph, from: *const CUgraphNode, 
     change_edges(handle, from, to, count, true)
 }
 
-pub unsafe fn cuGraphAddDependencies_v2(
-    handle: CUgraph,
-    from: *const CUgraphNode,
-    to: *const CUgraphNode,
-    data: *const CUgraphEdgeData,
-    count: usize,
-) -> Try {
+pub unsafe fn cuGraphAddDependencies_v2(handle: CUgraph, from: *const CUgraphNode, to: *const CUgraphNode, data: *const CUgraphEdgeData, count: usize) -> Try {
     plain_edges(data, count)?;
     change_edges(handle, from, to, count, true)
 }

@@ -1,5 +1,8 @@
 //! Conversions between all integer and floating-point types.
 
+// NaN must fail these comparisons.
+#![allow(clippy::neg_cmp_op_on_partial_ord)]
+
 use super::float::{NAN32, flush};
 use super::half::{B, H, Small};
 use super::round::{RM, RN, RNA, RP, RZ, direct, integral, odd_sum, to_f32, to_odd};

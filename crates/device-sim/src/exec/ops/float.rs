@@ -3,6 +3,9 @@
 //! Single precision results that are NaN are the card's canonical NaN, 0x7fffffff. Directed roundings of singles go through doubles and
 //! rounding to odd (`round`), those of doubles through integers (`soft`).
 
+// NaN makes the negated comparisons true: that is what the unordered ones are.
+#![allow(clippy::neg_cmp_op_on_partial_ord)]
+
 use super::round::{RM, RN, RP, RZ, odd_sum, to_f32, to_odd, zero_sign};
 use super::{ops, soft};
 use crate::exec::level::{Op1, Op2, Op3, Op3x, Test1, Test2};
@@ -381,8 +384,6 @@ classes! {
     NotNumber64 f64: a a.is_nan();
     Normal64 f64: a a.is_normal();
     Subnormal64 f64: a a.is_subnormal();
-    // mov between predicates and registers.
-    NonZero u32: a a != 0;
 }
 
 /// Operations of [`Any32`], the low four bits of its immediate.

@@ -2,6 +2,9 @@
 //!
 //! Operands are widened to doubles, where sums and products are exact or rounded to odd; one rounding to the format follows.
 
+// NaN makes the negated comparisons true: that is what the unordered ones are.
+#![allow(clippy::neg_cmp_op_on_partial_ord)]
+
 use super::round::{RN, odd_sum, to_format};
 use crate::exec::lanes::{Lane, Lanes, Slot, V};
 use crate::exec::level::{Op1, Op2, Op3, Op3x};
@@ -86,7 +89,6 @@ small!(H, 5, 10);
 small!(B, 8, 7);
 
 /// What follows the rounding.
-pub const PLAIN: u8 = 0;
 pub const SAT: u8 = 1;
 pub const RELU: u8 = 2;
 pub const FTZ: u8 = 4;

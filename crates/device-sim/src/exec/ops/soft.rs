@@ -3,7 +3,7 @@
 //! A finite number is `sign * significand * 2^exponent` with the significand's highest bit at [`TOP`]; what is shifted out below stays as a
 //! sticky lowest bit. Sums of such numbers keep at least 70 bits below the result's last one, so one final rounding is correct.
 
-use super::round::{RM, RN, RP, RZ};
+use super::round::{RM, RN, RZ};
 
 const TOP: u32 = 125;
 
@@ -161,5 +161,3 @@ pub fn sqrt(a: f64, mode: u8) -> f64 {
     let sticky = u128::from(root * root != n.significand);
     Number { negative: false, exponent: n.exponent / 2 - 2, significand: root << 2 | sticky }.normal().round(mode)
 }
-
-const _: u8 = RP;
