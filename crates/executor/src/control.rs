@@ -1,5 +1,6 @@
 //! Records that belong to no stream: they take effect when taken, or, where CUDA says so, when everything the client pushed before is over (barriers).
 
+use crate::drive::Caller;
 use crate::module;
 use crate::objects::{Change, Objects};
 use crate::session::{Barrier, Inner, Session};
@@ -114,20 +115,20 @@ impl Session {
         }
     }
 
-    /// Runs the barriers whose time has come, oldest first.
-    pub(crate) fn pass_barriers(self: &Arc<Self>, inner: &mut Inner) {
-        let mut at = 0;
+    /// Runs the barriers whose time has come, oldest first; whether there were any. Only on the intake thread.
+    pub(crate) fn pass_barriers(self: &Arc<Self>, inner: &mut Inner) -> bool {
+        let (mut at, mut any) = (0, false);
         while at < inner.barriers.len() {
-            let Inner { barriers, streams, .. } = &mut *inner;
-            let ready = barriers[at].waits.iter().all(|(index, seq)| streams.get(index).is_none_or(|s| s.done() >= *seq));
-            if !ready {
+            if !inner.is_passed(&inner.barriers[at]) {
                 at += 1;
                 continue;
             }
-            let Some(barrier) = inner.barriers.remove(at) else { return };
+            let Some(barrier) = inner.barriers.remove(at) else { break };
             self.pass(inner, &barrier);
             inner.journal.retire(barrier.token);
+            any = true;
         }
+        any
     }
 
     fn pass(self: &Arc<Self>, inner: &mut Inner, barrier: &Barrier) {
@@ -140,7 +141,7 @@ impl Session {
                     self.commit(inner, Change::StreamGone { index }, 0, None);
                     // Whoever waited for a sequence it never reached is let go.
                     let waiting = inner.watchers.remove(&index).unwrap_or_default();
-                    self.drive(inner, waiting);
+                    self.drive(inner, waiting, Caller::Intake);
                 }
             }
             Op::ModuleUnload { module } => {

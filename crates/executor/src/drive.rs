@@ -9,6 +9,13 @@ use std::sync::Arc;
 /// Pieces of one stream that the device may have at once.
 const DEPTH: u32 = 64;
 
+/// On whose thread streams are driven. The device's own thread must not wait for the device, so memory is freed by the intake thread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Caller {
+    Intake,
+    Device,
+}
+
 /// What to do with the piece at the front of what was not started.
 enum Step {
     /// Give it to the device.
@@ -30,13 +37,13 @@ enum Step {
 
 impl Session {
     /// Drives the streams of `work` and all that follow from them. Returns whether anything was over.
-    pub fn drive(self: &Arc<Self>, inner: &mut Inner, mut work: Vec<u32>) -> bool {
+    pub(crate) fn drive(self: &Arc<Self>, inner: &mut Inner, mut work: Vec<u32>, caller: Caller) -> bool {
         let mut moved = false;
         while let Some(index) = work.pop() {
             if inner.objects.fault.is_some() {
                 return true;
             }
-            self.start(inner, index);
+            self.start(inner, index, caller);
             let Some(stream) = inner.streams.get_mut(&index) else { continue };
             let tokens = stream.retire();
             if tokens.is_empty() {
@@ -56,13 +63,10 @@ impl Session {
             }
             work.extend(inner.watchers.remove(&index).unwrap_or_default());
         }
-        if moved && !inner.barriers.is_empty() {
-            self.pass_barriers(inner);
-        }
         moved
     }
 
-    fn start(self: &Arc<Self>, inner: &mut Inner, index: u32) {
+    fn start(self: &Arc<Self>, inner: &mut Inner, index: u32, caller: Caller) {
         loop {
             if inner.objects.fault.is_some() {
                 return;
@@ -84,6 +88,10 @@ impl Session {
                 }
                 Some(Step::Park) => {
                     inner.parked.insert(index);
+                    return;
+                }
+                Some(Step::Free(_)) if caller == Caller::Device => {
+                    inner.chores.insert(index);
                     return;
                 }
                 Some(Step::Free(address)) => {

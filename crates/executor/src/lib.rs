@@ -175,10 +175,10 @@ impl Executor {
     fn keeper(&self, descriptors: Vec<OwnedFd>) -> Result<(), ExecutorError> {
         let [socket] = cumux_link::connection::exactly(descriptors)?;
         self.shared.set_keeper(Keeper::over(socket).map_err(|e| ExecutorError::Keeper(e.to_string()))?);
-        // A keeper that was replaced knows nothing yet.
-        self.shared.rekeep_images()?;
-        for session in self.intake_sessions() {
-            session.rekeep()?;
+        // A keeper that was replaced knows nothing yet. Should it go too, the server sends the next one.
+        let kept = self.shared.rekeep_images().and_then(|()| self.intake_sessions().iter().try_for_each(|session| session.rekeep()));
+        if let Err(error) = kept {
+            tracing::warn!("the new keeper did not take everything: {error}");
         }
         Ok(())
     }

@@ -1,5 +1,6 @@
 //! Opening a session: a new one, or one a dead predecessor served. There is no difference but what the journal says.
 
+use crate::drive::Caller;
 use crate::error::ExecutorError;
 use crate::intake::Intake;
 use crate::memory::physical_key;
@@ -149,7 +150,7 @@ fn restore(
             }
         }
         let all: Vec<u32> = inner.streams.keys().copied().collect();
-        session.drive(&mut inner, all);
+        session.drive(&mut inner, all, Caller::Intake);
         session.pass_barriers(&mut inner);
     }
     session.service.notify();

@@ -6,6 +6,7 @@
 //! Order of writes, so that a successor can go on after a death at any point: effect → journal → `taken` → answer for control records;
 //! journal → `taken` → device for stream work; device → `journal.completed` → `page.completed` for completions.
 
+use crate::drive::Caller;
 use crate::error::ExecutorError;
 use crate::heap::Heap;
 use crate::objects::{Change, Logged, Objects};
@@ -60,6 +61,8 @@ pub struct Inner {
     pub by_device: HashMap<StreamId, u32>,
     /// Streams that wait for another: by the awaited one.
     pub watchers: HashMap<u32, Vec<u32>>,
+    /// Streams whose next piece frees memory: for the intake thread, since a device's report must not wait for the device.
+    pub chores: BTreeSet<u32>,
     /// Streams that the bound on work in flight holds back.
     pub held: BTreeSet<u32>,
     /// Expected device time of a kernel by module and function.
@@ -91,6 +94,17 @@ pub struct Parts {
     pub taken: u64,
 }
 
+impl Inner {
+    /// Whether the time of some barrier has come.
+    pub fn barrier_ready(&self) -> bool {
+        self.barriers.iter().any(|b| self.is_passed(b))
+    }
+
+    pub fn is_passed(&self, barrier: &Barrier) -> bool {
+        barrier.waits.iter().all(|(index, seq)| self.streams.get(index).is_none_or(|s| s.done() >= *seq))
+    }
+}
+
 impl Session {
     #[must_use]
     pub fn new(sheet: Sheet, shared: Arc<Shared>, parts: Parts) -> Self {
@@ -110,6 +124,7 @@ impl Session {
                 streams: HashMap::new(),
                 by_device: HashMap::new(),
                 watchers: HashMap::new(),
+                chores: BTreeSet::new(),
                 held: BTreeSet::new(),
                 estimates: HashMap::new(),
                 parked: BTreeSet::new(),
@@ -146,9 +161,13 @@ impl Session {
     pub fn intake(self: &Arc<Self>) -> bool {
         let mut inner = self.inner.lock();
         let mut moved = false;
-        let parked: Vec<u32> = inner.parked.iter().copied().collect();
-        if !parked.is_empty() {
-            moved |= self.drive(&mut inner, parked);
+        let mut again: Vec<u32> = std::mem::take(&mut inner.chores).into_iter().collect();
+        again.extend(&inner.parked);
+        if !again.is_empty() {
+            moved |= self.drive(&mut inner, again, Caller::Intake);
+        }
+        if !inner.barriers.is_empty() {
+            moved |= self.pass_barriers(&mut inner);
         }
         for _ in 0..TURN {
             if inner.busy || inner.deaf || inner.closing {
@@ -190,7 +209,7 @@ impl Session {
         let next = self.service.peek(&mut inner.consumer, &mut buffer);
         inner.buffer = buffer;
         let host_ready = inner.parked.iter().any(|index| inner.streams.get(index).is_some_and(|stream| self.service.host_done(*index) > stream.done()));
-        host_ready || !matches!(next, Ok(Next::Empty))
+        host_ready || !inner.chores.is_empty() || inner.barrier_ready() || !matches!(next, Ok(Next::Empty))
     }
 
     /// Whether a stream waits for a value in memory, which nobody announces.
@@ -229,7 +248,7 @@ impl Session {
             stream.push(token, record.header.seq, record.op);
         }
         inner.status.in_flight += 1;
-        self.drive(inner, vec![index]);
+        self.drive(inner, vec![index], Caller::Intake);
     }
 
     pub fn taken(&self, inner: &mut Inner, end: u64) {
@@ -299,7 +318,10 @@ impl Session {
         }
         let mut work: Vec<u32> = std::mem::take(&mut inner.held).into_iter().collect();
         work.push(index);
-        self.drive(&mut inner, work);
+        self.drive(&mut inner, work, Caller::Device);
+        if !inner.chores.is_empty() || inner.barrier_ready() {
+            self.shared.wake_intake();
+        }
         self.flush_text(&mut inner);
         self.service.notify();
         if inner.stalled && inner.journal.has_room() {
@@ -352,6 +374,7 @@ impl Session {
             self.answer(&barrier.header, &crate::shared::answer(fault.result));
         }
         inner.parked.clear();
+        inner.chores.clear();
         inner.held.clear();
         self.shared.turns.lock().abandoned(self.sheet.id);
         inner.watchers.clear();

@@ -91,6 +91,15 @@ pub(crate) fn refuse_while_capturing(session: &Session, stream: &Stream) -> Try 
     }
 }
 
+/// For work that turns out to be none.
+///
+/// # Errors
+/// STREAM_CAPTURE_INVALIDATED.
+pub(crate) fn check(stream: &Stream) -> Try {
+    let invalid = lock(&stream.capture).as_ref().is_some_and(|place| place.capture.is_invalid());
+    if invalid { Err(INVALIDATED) } else { Ok(()) }
+}
+
 /// Adds a node where the stream is, if it captures.
 fn take(session: &Session, stream: &Stream, work: impl FnOnce() -> Try<Work>) -> Try<bool> {
     check_null_stream(session, stream)?;

@@ -17,6 +17,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 /// `CU_CTX_SCHED_MASK | CU_CTX_MAP_HOST | CU_CTX_LMEM_RESIZE_TO_MAX | CU_CTX_COREDUMP_ENABLE | CU_CTX_USER_COREDUMP_ENABLE | CU_CTX_SYNC_MEMOPS`.
 const KNOWN_FLAGS: c_uint = 0x07 | 0x08 | 0x10 | 0x20 | 0x40 | 0x80;
+const MAP_HOST: c_uint = 8;
 /// Flags a primary context may have.
 const PRIMARY_FLAGS: c_uint = KNOWN_FLAGS;
 /// What `cuCtxGetApiVersion` has answered since CUDA 3.2.
@@ -34,9 +35,10 @@ struct Life {
     limits: [usize; LIMITS],
 }
 
-const LIMITS: usize = 7;
-/// By `CUlimit`: stack, printf buffer, heap, nested synchronisation (gone since compute capability 9.0), pending launches, L2 fetch, L2 persistence.
-const DEFAULT_LIMITS: [usize; LIMITS] = [1024, 1 << 20, 8 << 20, 0, 2048, 64, 0];
+const LIMITS: usize = 8;
+/// By `CUlimit`: stack, printf buffer, heap, nested synchronisation (gone since compute capability 9.0), pending launches, L2 fetch, L2 persistence,
+/// shared memory. As driver 580 answers on an H200.
+const DEFAULT_LIMITS: [usize; LIMITS] = [1024, 8_650_752, 8 << 20, 0, 2048, 64, 11_796_480, 232_448];
 
 /// A context.
 #[derive(Debug)]
@@ -363,7 +365,8 @@ pub unsafe fn cuCtxGetDevice_v2(out: *mut CUdevice, context: CUcontext) -> Try {
 
 pub unsafe fn cuCtxGetFlags(out: *mut c_uint) -> Try {
     client::look()?;
-    put!(out, lock(&current()?.life).flags);
+    // Host memory can always be mapped.
+    put!(out, lock(&current()?.life).flags | MAP_HOST);
     Ok(())
 }
 

@@ -46,12 +46,12 @@ pub unsafe fn cuDeviceGetP2PAtomicCapabilities(
 
 pub unsafe fn cuCtxEnablePeerAccess(peer: CUcontext, flags: c_uint) -> Try {
     let session = client::enter()?;
-    let own = context::current()?;
-    let peer = session.context(peer.addr() as u64)?;
+    context::current()?;
+    session.context(peer.addr() as u64)?;
     if flags != 0 {
         return Err(error::INVALID_VALUE);
     }
-    if own.device == peer.device { Err(error::INVALID_DEVICE) } else { Err(CUresult::CUDA_ERROR_PEER_ACCESS_UNSUPPORTED) }
+    Err(CUresult::CUDA_ERROR_PEER_ACCESS_UNSUPPORTED)
 }
 
 pub unsafe fn cuCtxDisablePeerAccess(peer: CUcontext) -> Try {

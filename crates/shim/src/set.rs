@@ -38,7 +38,7 @@ pub(crate) fn plan(session: &Session, target: u64, pitch: usize, value: u32, ele
 fn fill(target: u64, pitch: usize, value: u32, element: u32, width: usize, height: usize, stream: CUstream) -> Try {
     let session = client::enter()?;
     let stream = context::stream(session, stream)?;
-    let Some(op) = plan(session, target, pitch, value, element, width, height)? else { return Ok(()) };
+    let Some(op) = plan(session, target, pitch, value, element, width, height)? else { return crate::capture::check(&stream) };
     if crate::capture::op(session, &stream, &op)? {
         return Ok(());
     }
