@@ -224,8 +224,7 @@ mod tests {
 
     #[test]
     fn a_client_can_only_tighten() {
-        let mut settings = Settings::default();
-        settings.percentage = Percentage::parse("50").unwrap();
+        let mut settings = Settings { percentage: Percentage::parse("50").unwrap(), ..Settings::default() };
         assert!(settings.memory.set("0", "2G"));
         let with = |pairs: &[(&str, &str)]| {
             let environment: Vec<_> = pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();

@@ -5,7 +5,8 @@ use cumux_device::{ClientId, ClientSpec, Device, DeviceError, Kernel, Launch, Ou
 use cumux_device_cuda::{Card, Settings};
 use std::os::fd::AsFd as _;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Mutex};
+use std::thread::Thread;
 use std::time::{Duration, Instant};
 
 const KERNELS: &str = "
@@ -35,28 +36,33 @@ const KERNELS: &str = "
 }
 ";
 
-/// A word with a cache line to itself: clients have pages of their own.
+/// What a client looks at, with cache lines to itself: clients have pages of their own.
 #[repr(align(128))]
 #[derive(Default)]
-struct Line(AtomicU64);
-
-/// Last token done, by client: what a completion page is.
 struct Page {
-    done: Vec<Line>,
-    sleepers: Mutex<()>,
-    woken: Condvar,
-    waiting: AtomicU64,
+    /// Last token done.
+    done: AtomicU64,
+    /// Token that a sleeper waits for; 0: nobody sleeps.
+    wanted: AtomicU64,
+    sleeper: Mutex<Option<Thread>>,
 }
 
-impl Sink for Page {
+struct Pages(Vec<Page>);
+
+impl Sink for Pages {
     fn retired(&self, client: ClientId, _: StreamId, token: u64, outcome: Outcome) {
         if let Outcome::Fault(fault) = outcome {
             eprintln!("client {client}: {fault:?}");
         }
-        self.done[client as usize].0.store(token, Ordering::Release);
-        if self.waiting.load(Ordering::SeqCst) > 0 {
-            let _guard = self.sleepers.lock();
-            self.woken.notify_all();
+        let page = &self.0[client as usize];
+        page.done.store(token, Ordering::SeqCst);
+        let wanted = page.wanted.load(Ordering::SeqCst);
+        if wanted != 0
+            && token >= wanted
+            && let Some(thread) = page.sleeper.lock().expect("nobody panics").take()
+        {
+            page.wanted.store(0, Ordering::SeqCst);
+            thread.unpark();
         }
     }
     fn text(&self, _: ClientId, _: &[u8]) {}
@@ -64,22 +70,21 @@ impl Sink for Page {
 
 impl Page {
     /// Spins briefly, then sleeps, as clients do.
-    fn wait(&self, client: ClientId, token: u64) {
+    fn wait(&self, token: u64) {
         let begun = Instant::now();
-        let done = || self.done[client as usize].0.load(Ordering::Acquire) >= token;
+        let done = || self.done.load(Ordering::SeqCst) >= token;
         while begun.elapsed() < Duration::from_micros(100) {
             if done() {
                 return;
             }
             std::hint::spin_loop();
         }
-        self.waiting.fetch_add(1, Ordering::SeqCst);
-        let mut guard = self.sleepers.lock().expect("nobody panics");
+        *self.sleeper.lock().expect("nobody panics") = Some(std::thread::current());
+        self.wanted.store(token, Ordering::SeqCst);
         while !done() {
-            (guard, _) = self.woken.wait_timeout(guard, Duration::from_millis(1)).expect("nobody panics");
+            std::thread::park_timeout(Duration::from_millis(1));
         }
-        drop(guard);
-        self.waiting.fetch_sub(1, Ordering::SeqCst);
+        self.wanted.store(0, Ordering::SeqCst);
     }
 }
 
@@ -92,14 +97,15 @@ impl Place for Nowhere {
 }
 
 /// One client: launches `burst`, waits, until the time is over. Returns kernels and the times of bursts in nanoseconds.
-fn client(card: &Card, page: &Page, id: ClientId, memory: u64, burst: u64, mixed: bool, seconds: f64) -> (u64, Vec<u64>) {
+fn client(card: &Card, pages: &Pages, id: ClientId, memory: u64, burst: u64, mixed: bool, seconds: f64) -> (u64, Vec<u64>) {
     card.open_client(id, &ClientSpec::default(), None).expect("opens");
     card.allow(id, memory, 4096, true);
     let info = card.load_module(id, 1, KERNELS.as_bytes(), &mut Nowhere).expect("loads");
     let number = |name: &str| info.functions.iter().position(|f| f.name == name).expect("the kernel") as u32;
     let functions = [number("tiny"), number("other")];
     let stream = card.create_stream(id, 0).expect("a stream");
-    page.done[id as usize].0.store(0, Ordering::Release);
+    let page = &pages.0[id as usize];
+    page.done.store(0, Ordering::SeqCst);
     let (mut token, mut times) = (0_u64, Vec::new());
     let begun = Instant::now();
     while begun.elapsed().as_secs_f64() < seconds {
@@ -113,7 +119,7 @@ fn client(card: &Card, page: &Page, id: ClientId, memory: u64, burst: u64, mixed
             card.submit(stream, token, Work::Kernel(Kernel { launch, resume: None })).expect("accepted");
             let _ = i;
         }
-        page.wait(id, token);
+        page.wait(token);
         times.push(started.elapsed().as_nanos() as u64);
     }
     card.close_client(id);
@@ -129,10 +135,10 @@ fn main() {
     let mut arguments = std::env::args().skip(1);
     let ordinal = arguments.next().and_then(|id| id.strip_prefix("cuda:").and_then(|n| n.parse().ok())).unwrap_or(0);
     let seconds: f64 = arguments.next().and_then(|s| s.parse().ok()).unwrap_or(0.5);
-    let page = Arc::new(Page { done: (0..64).map(|_| Line::default()).collect(), sleepers: Mutex::new(()), woken: Condvar::new(), waiting: AtomicU64::new(0) });
+    let pages = Arc::new(Pages((0..64).map(|_| Page::default()).collect()));
     let begun = Instant::now();
     let settings = Settings::from_environment().expect("settings");
-    let card = Card::open(ordinal, page.clone(), settings).expect("the card opens");
+    let card = Card::open(ordinal, pages.clone(), settings).expect("the card opens");
     println!("# {} · engines {} · coalescing {} · opened in {:.0} ms", card.facts().name, settings.engines, settings.coalesce, begun.elapsed().as_secs_f64() * 1e3);
     let base = cumux_wire::layout::ARENA_BASE + (9 << 40);
     let bytes = 64 << 20;
@@ -153,8 +159,8 @@ fn main() {
                 let results: Vec<(u64, Vec<u64>)> = std::thread::scope(|scope| {
                     let threads: Vec<_> = (1..=clients)
                         .map(|id| {
-                            let (card, page) = (&card, &page);
-                            scope.spawn(move || client(card, page, id, base + u64::from(id) * 4096, burst, mixed, seconds))
+                            let (card, pages) = (&card, &pages);
+                            scope.spawn(move || client(card, pages, id, base + u64::from(id) * 4096, burst, mixed, seconds))
                         })
                         .collect();
                     threads.into_iter().map(|t| t.join().expect("a client")).collect()

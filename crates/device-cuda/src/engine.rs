@@ -10,7 +10,7 @@ use crate::driver::{Code, Driver, Stream, Words};
 use crate::shared::Shared;
 use crate::slots::{Flight, Slots};
 use crate::work::Planned;
-use cumux_device::{ClientId, Fault, Outcome, StreamId, Work};
+use cumux_device::{ClientId, Fault, Outcome, Report, StreamId, Work};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -88,6 +88,7 @@ pub(crate) struct Engine {
     /// The kernel whose launch failed.
     pub blame: Option<Arc<str>>,
     over: Vec<(Flight, u64)>,
+    reports: Vec<Report>,
     started: Instant,
     dead: bool,
 }
@@ -121,6 +122,7 @@ impl Engine {
             run: Vec::new(),
             blame: None,
             over: Vec::new(),
+            reports: Vec::new(),
             started: Instant::now(),
             dead: false,
         })
@@ -159,8 +161,15 @@ impl Engine {
                 turn += 1;
                 let slot = self.busy[turn % self.busy.len()];
                 let stream = self.slots.slots[slot].stream;
-                // An assertion's text comes out of the call that finds the error.
-                let query = || self.driver.query(stream);
+                // An assertion's text comes out of the call that finds the error, or soon after it.
+                let query = || {
+                    let asked = self.driver.query(stream);
+                    if asked.is_err() && self.speaking {
+                        let _ = self.driver.synchronize(stream);
+                        std::thread::sleep(Duration::from_millis(20));
+                    }
+                    asked
+                };
                 let (asked, text) = if self.speaking { self.driver.captured(query) } else { (query(), Vec::new()) };
                 if let Err(code) = asked {
                     self.lost(code, &text);
@@ -270,6 +279,12 @@ impl Engine {
             self.landed(flight, device_ns);
         }
         self.over = over;
+        if !self.reports.is_empty() {
+            let mut reports = std::mem::take(&mut self.reports);
+            self.shared.sink.retired_all(&mut reports);
+            reports.clear();
+            self.reports = reports;
+        }
         if progress && !self.closing.is_empty() {
             self.close();
         }
@@ -299,7 +314,8 @@ impl Engine {
             lane.held.push_back((flight.token, device_ns, flight.prints));
             self.fetch(flight.stream);
         } else {
-            self.shared.sink.retired(flight.client, flight.stream, flight.token, Outcome::Done { device_ns });
+            let Flight { client, stream, token, .. } = flight;
+            self.reports.push(Report { client, stream, token, outcome: Outcome::Done { device_ns } });
         }
     }
 

@@ -217,6 +217,11 @@ mod tests {
     }
 
     #[test]
+    fn scratch() {
+        for f in ["/tmp/k.cubin"] { println!("{:#?}", of_elf(&std::fs::read(f).expect("x"))); }
+    }
+
+    #[test]
     fn damaged_input_gives_nothing_and_no_panic() {
         assert!(of_elf(b"\x7fELF").is_none());
         for length in (0..cumux_device::conformance::KERNELS.len()).step_by(97) {

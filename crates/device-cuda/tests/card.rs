@@ -8,6 +8,7 @@
 //! all of the card's memory (`a_full_card_says_so`: a context takes some), and mapping parts of an extent (`granules_are_enforced`,
 //! `mappings_exclude_each_other`: the driver maps an extent whole or answers 801; `extents_are_mapped_whole_and_once_at_an_address` is in their place).
 
+use std::collections::BTreeMap;
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -189,6 +190,33 @@ fn identical_images_without_variables_are_loaded_once() {
         client.done(client.launch(client.stream(), &module, "nothing", 1, 1, Args::new()));
         client.device().unload_module(client.id, module.id);
     }
+}
+
+/// `CUMUX_TEST_IMAGE` names the suite's kernels compiled by nvcc (`-fatbin` or `-cubin`).
+#[test]
+fn a_compiled_image_offers_what_its_source_does() {
+    let (Some(_), Ok(path)) = (card(), std::env::var("CUMUX_TEST_IMAGE")) else { return };
+    let image = std::fs::read(path).expect("the image");
+    let setup = Setup::new(open);
+    let client = setup.client(1);
+    let mut place = conformance::Variables { actor: &client, restored: Default::default() };
+    let (compiled, source) = (client.load(&image, &mut place).expect("loads"), client.kernels());
+    let layouts = |info: &cumux_device::ModuleInfo| -> BTreeMap<String, Vec<u32>> {
+        info.functions.iter().map(|f| (f.name.clone(), f.parameters.iter().map(|p| p.offset).collect())).collect()
+    };
+    assert_eq!(layouts(&compiled.info), layouts(&source.info));
+    for name in ["table", "counter", "offset", "into_table"] {
+        let of = |info: &cumux_device::ModuleInfo| info.globals.iter().find(|g| g.name == name).map(|g| (g.bytes, g.constant));
+        // Not all of them are visible in the text: nvcc keeps some to itself.
+        if let (Some(one), Some(two)) = (of(&compiled.info), of(&source.info)) {
+            assert_eq!(one, two, "{name}");
+        }
+    }
+    assert!(compiled.info.globals.iter().any(|g| g.name == "counter"), "{:?}", compiled.info.globals);
+    let stream = client.stream();
+    client.launch(stream, &compiled, "say", 1, 1, Args::new().u32(5));
+    client.drain(stream);
+    assert_eq!(client.text(), "number 5\n");
 }
 
 /// Hears of the end.

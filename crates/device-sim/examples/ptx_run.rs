@@ -1,5 +1,7 @@
 //! Runs one kernel of a PTX file without any of the service around it.
 //!
+//! `ptx_run FILE`: the kernels of the file and what they need, or why they are refused.
+//!
 //! `ptx_run FILE KERNEL GRID BLOCK SHARED ARG…`: sizes as `X,Y,Z`; arguments are `u32:5`, `u64:7`, `f32:1.5`, `f64:2`, `in:FILE` (a buffer with
 //! these bytes), `zero:BYTES`, and `check:FILE` (a zeroed buffer that must hold these bytes in the end), `dump:BYTES` (printed as 32-bit words).
 
@@ -18,6 +20,9 @@ fn three(text: &str) -> [u32; 3] {
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
+    if let [file] = words.as_slice() {
+        return list(file);
+    }
     let [file, kernel, grid, block, shared, arguments @ ..] = words.as_slice() else {
         eprintln!("usage: ptx_run FILE KERNEL GRID BLOCK SHARED ARG...");
         return ExitCode::from(2);
@@ -26,6 +31,32 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn list(file: &str) -> ExitCode {
+    let text = match std::fs::read_to_string(file) {
+        Ok(text) => text,
+        Err(error) => {
+            eprintln!("{file}: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let started = std::time::Instant::now();
+    match cumux_device_sim::exec::interface::Program::compile(&text) {
+        Ok(program) => {
+            println!("lowered in {:?}", started.elapsed());
+            for kernel in &program.kernels {
+                let refused = kernel.refused.as_ref().map_or_else(String::new, |refusal| format!(": {refusal}"));
+                let (registers, shared, local) = (kernel.registers, kernel.static_shared, kernel.local_bytes);
+                println!("{}: {registers} registers, {shared} bytes shared, {local} local, repeatable {}{refused}", kernel.name, kernel.repeatable);
+            }
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("{file}: {error}");
             ExitCode::FAILURE
         }
     }

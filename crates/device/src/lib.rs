@@ -103,10 +103,25 @@ pub struct Fault {
     pub text: String,
 }
 
+/// A report for [`Sink::retired_all`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Report {
+    pub client: ClientId,
+    pub stream: StreamId,
+    pub token: u64,
+    pub outcome: Outcome,
+}
+
 /// Where the device reports. Implemented by the executor; calls are short and never block.
 pub trait Sink: Send + Sync {
     /// Submission `token` of `stream` is over.
     fn retired(&self, client: ClientId, stream: StreamId, token: u64, outcome: Outcome);
+    /// Several reports that came together, in the order of their streams. What is done once for many (a lock, waking a client) is done once here.
+    fn retired_all(&self, reports: &mut Vec<Report>) {
+        for Report { client, stream, token, outcome } in reports.drain(..) {
+            self.retired(client, stream, token, outcome);
+        }
+    }
     /// The client's kernels printed this (device printf, assertion messages), complete lines or pieces in order.
     fn text(&self, client: ClientId, text: &[u8]);
     /// The device can do no more, and everything it has to report about it is reported. What was accepted and not reported is for a successor.

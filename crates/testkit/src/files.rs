@@ -47,7 +47,7 @@ fn existing(path: PathBuf) -> PathBuf {
     path
 }
 
-/// `target/release/deps/story-1234` belongs to `target/release`.
+/// `target/release/deps/story-1234` and `target/release/examples/figures` belong to `target/release`.
 fn profile() -> PathBuf {
     let test = std::env::current_exe().expect("a test has a program file");
     test.ancestors().nth(2).expect("a test lies in target/<profile>/deps").to_owned()

@@ -94,8 +94,8 @@ fn xtask(root: &Path, task: &str) -> anyhow::Result<()> {
         return Ok(());
     }
     let text = String::from_utf8_lossy(&output.stderr);
-    let said = text.lines().filter(|line| !line.trim().is_empty());
+    let mut said = text.lines().filter(|line| !line.trim().is_empty());
     // The error itself if there is one, and not what is below it.
-    let line = said.clone().rfind(|line| line.starts_with("Error: ")).or_else(|| said.last()).unwrap_or("no message");
+    let line = said.clone().rfind(|line| line.starts_with("Error: ")).or_else(|| said.next_back()).unwrap_or("no message");
     bail!("cargo xtask {task}: {}", line.trim_start_matches("Error: "))
 }

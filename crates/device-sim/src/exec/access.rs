@@ -10,7 +10,8 @@ use super::fault::{Checked, Wrong, each, try_each};
 use super::interface::{
     Access, FaultKind, GlobalMemory, LOCAL_WINDOW, LOCAL_WINDOW_BYTES, PARAM_WINDOW, PARAM_WINDOW_BYTES, SHARED_WINDOW, SHARED_WINDOW_BYTES,
 };
-use super::lanes::{LANES, Lanes, V64};
+use super::lanes::{LANES, Lanes, V32, V64};
+use super::level::{self, Span};
 use super::raw::Range;
 use crate::lower::code::{Base, MemoryOp, Order, Space};
 
@@ -68,16 +69,17 @@ pub(super) fn sort(addresses: &mut V64, mask: u32) -> [(Space, u32); 4] {
     [(Space::Global, masks[0]), (Space::Shared, masks[1]), (Space::Local, masks[2]), (Space::Param, masks[3])]
 }
 
-pub(super) fn aligned(addresses: &V64, mask: u32, bytes: u64, window: u64) -> Checked<()> {
-    let mut low = 0;
-    each(mask, |lane| low |= addresses.0[lane]);
-    if low & (bytes - 1) == 0 {
-        return Ok(());
+/// Whether all addresses are multiples of `bytes`.
+pub(super) fn aligned(addresses: &V64, mask: u32, bytes: u64, window: u64) -> Checked<Span> {
+    let span = level::span(addresses, mask, bytes);
+    if span.any & (bytes - 1) == 0 {
+        return Ok(span);
     }
     try_each(mask, |lane| {
         let address = addresses.0[lane];
         if address & (bytes - 1) == 0 { Ok(()) } else { Err(Wrong::access(FaultKind::Misaligned, lane, address + window, bytes as u32)) }
-    })
+    })?;
+    Ok(span)
 }
 
 /// Calls `f(range, offset in it, lane)` for each lane's `bytes` bytes of global memory.
@@ -86,15 +88,12 @@ pub(super) fn global<M: GlobalMemory>(
     memory: &mut M,
     addresses: &V64,
     mask: u32,
+    span: Span,
     bytes: u64,
     access: Access,
     mut f: impl FnMut(&mut M, Range, u64, usize),
 ) -> Checked<()> {
-    let (mut low, mut high) = (u64::MAX, 0);
-    each(mask, |lane| {
-        low = low.min(addresses.0[lane]);
-        high = high.max(addresses.0[lane]);
-    });
+    let Span { low, high, .. } = span;
     if high - low < WIDEST_SPAN
         && let Ok(range) = Range::of(memory, low, high - low + bytes, access)
     {
@@ -185,27 +184,43 @@ fn load_in<M: GlobalMemory>(
 ) -> Checked<()> {
     let each_bytes = u64::from(op.bytes);
     let total = each_bytes * u64::from(op.count);
-    aligned(at, mask, total, window(space))?;
+    let span = aligned(at, mask, total, window(space))?;
     match space {
         Space::Global | Space::Generic => {
             let data = op.data;
             match (op.bytes, op.wide) {
-                (4, false) => global(memory, at, mask, total, Access::Load, |_, range, offset, lane| {
+                // Words in a row, or one word for all: the usual cases.
+                (4, false)
+                    if span.straight
+                        && op.count == 1
+                        && let Ok(range) = Range::of(memory, span.low, 4 * LANES as u64, Access::Load) =>
+                {
+                    range.load_words(&mut lanes.r32[data[0] as usize].0);
+                }
+                (4, false)
+                    if span.low == span.high
+                        && op.count == 1
+                        && let Ok(range) = Range::of(memory, span.low, 4, Access::Load) =>
+                {
+                    let word = range.load32(0, op.order);
+                    lanes.set32(data[0], &V32::splat(word), mask);
+                }
+                (4, false) => global(memory, at, mask, span, total, Access::Load, |_, range, offset, lane| {
                     for n in 0..op.count as usize {
                         lanes.r32[data[n] as usize].0[lane] = range.load32(offset + 4 * n as u64, op.order);
                     }
                 })?,
-                (8, true) => global(memory, at, mask, total, Access::Load, |_, range, offset, lane| {
+                (8, true) => global(memory, at, mask, span, total, Access::Load, |_, range, offset, lane| {
                     for n in 0..op.count as usize {
                         lanes.r64[data[n] as usize].0[lane] = range.load64(offset + 8 * n as u64, op.order);
                     }
                 })?,
-                (16, _) => global(memory, at, mask, total, Access::Load, |_, range, offset, lane| {
+                (16, _) => global(memory, at, mask, span, total, Access::Load, |_, range, offset, lane| {
                     for n in 0..2 * op.count as usize {
                         lanes.r64[data[n] as usize].0[lane] = range.load64(offset + 8 * n as u64, op.order);
                     }
                 })?,
-                _ => global(memory, at, mask, total, Access::Load, |_, range, offset, lane| {
+                _ => global(memory, at, mask, span, total, Access::Load, |_, range, offset, lane| {
                     for n in 0..op.count as usize {
                         let offset = offset + each_bytes * n as u64;
                         let value = match op.bytes {
@@ -233,6 +248,15 @@ fn load_in<M: GlobalMemory>(
             scatter(lanes, op, lane, bytes);
             Ok(())
         }),
+        Space::Shared if op.bytes == 4 && op.count == 1 && !op.wide && span.high.checked_add(4).is_some_and(|end| end <= near_memory.shared.len() as u64) => {
+            let into = &mut lanes.r32[op.data[0] as usize].0;
+            let shared = &*near_memory.shared;
+            each(mask, |lane| {
+                let from = at.0[lane] as usize;
+                into[lane] = u32::from_le_bytes([shared[from], shared[from + 1], shared[from + 2], shared[from + 3]]);
+            });
+            Ok(())
+        }
         Space::Shared | Space::Local | Space::Frame => try_each(mask, |lane| {
             let frame = if space == Space::Frame { u64::from(near_memory.frame) } else { 0 };
             let place = if space == Space::Frame { Space::Local } else { space };
@@ -291,24 +315,26 @@ pub(super) fn store<M: GlobalMemory>(lanes: &Lanes<'_>, op: &MemoryOp, mask: u32
     store_in(lanes, op, op.space, &at, mask, near, memory)
 }
 
-fn store_in<M: GlobalMemory>(
-    lanes: &Lanes<'_>,
-    op: &MemoryOp,
-    space: Space,
-    at: &V64,
-    mask: u32,
-    near_memory: &mut Near<'_>,
-    memory: &mut M,
-) -> Checked<()> {
+fn store_in<M: GlobalMemory>(lanes: &Lanes<'_>, op: &MemoryOp, space: Space, at: &V64, mask: u32, near_memory: &mut Near<'_>, memory: &mut M) -> Checked<()> {
     let each_bytes = u64::from(op.bytes);
     let total = each_bytes * u64::from(op.count);
-    aligned(at, mask, total, window(space))?;
+    let span = aligned(at, mask, total, window(space))?;
     match space {
         Space::Global | Space::Generic => {
             if op.order == Order::Release {
                 std::sync::atomic::fence(std::sync::atomic::Ordering::Release);
             }
-            global(memory, at, mask, total, Access::Store, |memory, range, offset, lane| {
+            if op.bytes == 4
+                && op.count == 1
+                && !op.wide
+                && span.straight
+                && let Ok(range) = Range::of(memory, span.low, 4 * LANES as u64, Access::Store)
+            {
+                memory.before_store(span.low, range.pointer(0), 4 * LANES as u32);
+                range.store_words(&lanes.get32(op.data[0]).0);
+                return Ok(());
+            }
+            global(memory, at, mask, span, total, Access::Store, |memory, range, offset, lane| {
                 memory.before_store(at.0[lane], range.pointer(offset), total as u32);
                 let words = if op.bytes == 16 { 2 * op.count as usize } else { op.count as usize };
                 let step = each_bytes.min(8);

@@ -22,13 +22,43 @@ fn combine(how: AtomicHow, bytes: u8, old: u64, a: u64, b: u64) -> u64 {
         AtomicHow::Or => old | a,
         AtomicHow::Xor => old ^ a,
         AtomicHow::Exchange => a,
-        AtomicHow::Compare => if old == a { b } else { old },
-        AtomicHow::Increment => if old >= a { 0 } else { old + 1 },
-        AtomicHow::Decrement => if old == 0 || old > a { a } else { old - 1 },
+        AtomicHow::Compare => {
+            if old == a {
+                b
+            } else {
+                old
+            }
+        }
+        AtomicHow::Increment => {
+            if old >= a {
+                0
+            } else {
+                old + 1
+            }
+        }
+        AtomicHow::Decrement => {
+            if old == 0 || old > a {
+                a
+            } else {
+                old - 1
+            }
+        }
         AtomicHow::MinUnsigned => old.min(a),
         AtomicHow::MaxUnsigned => old.max(a),
-        AtomicHow::MinSigned => if signed(a) < signed(old) { a } else { old },
-        AtomicHow::MaxSigned => if signed(a) > signed(old) { a } else { old },
+        AtomicHow::MinSigned => {
+            if signed(a) < signed(old) {
+                a
+            } else {
+                old
+            }
+        }
+        AtomicHow::MaxSigned => {
+            if signed(a) > signed(old) {
+                a
+            } else {
+                old
+            }
+        }
         AtomicHow::AddF32 { flush } => {
             let (x, y) = (f32::from_bits(old as u32), f32::from_bits(a as u32));
             let sum = if flush { <Add32<RN, true, false> as Op2>::f(x, y) } else { <Add32<RN, false, false> as Op2>::f(x, y) };
@@ -100,9 +130,9 @@ fn atomic_in<M: GlobalMemory>(
     near_memory: &mut Near<'_>,
     memory: &mut M,
 ) -> Checked<()> {
-    aligned(at, mask, op.bytes.into(), 0)?;
+    let span = aligned(at, mask, op.bytes.into(), 0)?;
     if matches!(space, Space::Global | Space::Generic) {
-        return global(memory, at, mask, op.bytes.into(), Access::Atomic, |_, range, offset, lane| {
+        return global(memory, at, mask, span, op.bytes.into(), Access::Atomic, |_, range, offset, lane| {
             let (a, b) = (operand(lanes, op, op.a, lane), operand(lanes, op, op.b, lane));
             let old = match (op.bytes, op.how) {
                 (4, AtomicHow::Add) => range.add32(offset, a as u32).into(),

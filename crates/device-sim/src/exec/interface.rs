@@ -10,9 +10,7 @@
 
 use std::sync::Arc;
 
-pub use crate::lower::program::{
-    CompileError, Image, Kernel, Parameter, Program, Refusal, Relocation, RelocationTarget, Variable,
-};
+pub use crate::lower::program::{CompileError, Image, Kernel, Parameter, Program, Refusal, Relocation, RelocationTarget, Variable};
 
 /// Generic addresses of the windows. Chosen outside what a process can map, so that they cannot collide with a client's pointers.
 pub const SHARED_WINDOW: u64 = 0x0001_0100_0000_0000;

@@ -113,49 +113,47 @@ pub(super) fn perform<M: GlobalMemory, S: Services>(
     services: &mut S,
     context: &Context<'_>,
 ) -> Checked<()> {
-    try_each(mask, |lane| {
-        match call.kind {
-            IntrinsicKind::Printf => {
-                let format = argument(near_memory, call, 0, 8, lane)?;
-                let arguments = argument(near_memory, call, 1, 8, lane)?;
-                let mut reader = Reader { near: &mut *near_memory, memory: &mut *memory, lane };
-                let format = reader.string(format)?;
-                let mut source = Arguments { reader: &mut reader, next: arguments, wrong: None };
-                let (text, used) = printf::format(&format, &mut source);
-                if let Some(wrong) = source.wrong {
-                    return Err(wrong);
-                }
-                services.print(&text);
-                give(near_memory, call, used.into(), lane)
+    try_each(mask, |lane| match call.kind {
+        IntrinsicKind::Printf => {
+            let format = argument(near_memory, call, 0, 8, lane)?;
+            let arguments = argument(near_memory, call, 1, 8, lane)?;
+            let mut reader = Reader { near: &mut *near_memory, memory: &mut *memory, lane };
+            let format = reader.string(format)?;
+            let mut source = Arguments { reader: &mut reader, next: arguments, wrong: None };
+            let (text, used) = printf::format(&format, &mut source);
+            if let Some(wrong) = source.wrong {
+                return Err(wrong);
             }
-            IntrinsicKind::AssertFail => {
-                let [message, file, line, function] = [(0, 8), (1, 8), (2, 4), (3, 8)].map(|(n, bytes)| argument(near_memory, call, n, bytes, lane));
-                let (message, file, line, function) = (message?, file?, line?, function?);
-                let mut reader = Reader { near: &mut *near_memory, memory: &mut *memory, lane };
-                let mut text = |address| reader.string(address).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
-                let [bx, by, bz] = context.block;
-                let [tx, ty, tz] = [0, 1, 2].map(|axis| context.tid[axis].0[lane]);
-                let line = format!(
-                    "{}:{}: {}: block: [{bx},{by},{bz}], thread: [{tx},{ty},{tz}] Assertion `{}` failed.\n",
-                    text(file)?,
-                    line as u32,
-                    text(function)?,
-                    text(message)?,
-                );
-                services.print(line.as_bytes());
-                Ok(())
-            }
-            IntrinsicKind::Malloc => {
-                let bytes = argument(near_memory, call, 0, 8, lane)?;
-                let address = services.malloc(bytes);
-                give(near_memory, call, address, lane)
-            }
-            IntrinsicKind::Free => {
-                let address = argument(near_memory, call, 0, 8, lane)?;
-                if address == 0 || services.free(address) { Ok(()) } else { Err(Wrong::access(FaultKind::BadFree, lane, address, 0)) }
-            }
-            IntrinsicKind::NotSupported => give(near_memory, call, NOT_SUPPORTED.into(), lane),
+            services.print(&text);
+            give(near_memory, call, used.into(), lane)
         }
+        IntrinsicKind::AssertFail => {
+            let [message, file, line, function] = [(0, 8), (1, 8), (2, 4), (3, 8)].map(|(n, bytes)| argument(near_memory, call, n, bytes, lane));
+            let (message, file, line, function) = (message?, file?, line?, function?);
+            let mut reader = Reader { near: &mut *near_memory, memory: &mut *memory, lane };
+            let mut text = |address| reader.string(address).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+            let [bx, by, bz] = context.block;
+            let [tx, ty, tz] = [0, 1, 2].map(|axis| context.tid[axis].0[lane]);
+            let line = format!(
+                "{}:{}: {}: block: [{bx},{by},{bz}], thread: [{tx},{ty},{tz}] Assertion `{}` failed.\n",
+                text(file)?,
+                line as u32,
+                text(function)?,
+                text(message)?,
+            );
+            services.print(line.as_bytes());
+            Ok(())
+        }
+        IntrinsicKind::Malloc => {
+            let bytes = argument(near_memory, call, 0, 8, lane)?;
+            let address = services.malloc(bytes);
+            give(near_memory, call, address, lane)
+        }
+        IntrinsicKind::Free => {
+            let address = argument(near_memory, call, 0, 8, lane)?;
+            if address == 0 || services.free(address) { Ok(()) } else { Err(Wrong::access(FaultKind::BadFree, lane, address, 0)) }
+        }
+        IntrinsicKind::NotSupported => give(near_memory, call, NOT_SUPPORTED.into(), lane),
     })?;
     if call.kind == IntrinsicKind::AssertFail { Err(Wrong::plain(FaultKind::Assertion, mask)) } else { Ok(()) }
 }

@@ -325,6 +325,48 @@ fn body_mul_carry<O: MulCarry, const WHOLE: bool>(lanes: &mut Lanes<'_>, alu: &A
     }
 }
 
+/// What the addresses of an access have in common.
+#[derive(Debug, Clone, Copy)]
+pub struct Span {
+    pub low: u64,
+    pub high: u64,
+    /// All addresses or-ed: their alignment.
+    pub any: u64,
+    /// Lane after lane, `step` bytes apart.
+    pub straight: bool,
+}
+
+/// The span of the lanes of `mask` (not zero).
+#[must_use]
+pub fn span(addresses: &V<u64>, mask: u32, step: u64) -> Span {
+    #[cfg(target_arch = "x86_64")]
+    {
+        #[target_feature(enable = "avx2,fma,bmi1,bmi2,lzcnt,popcnt,f16c")]
+        fn quick(addresses: &V<u64>, mask: u32, step: u64) -> Span {
+            span_body(addresses, mask, step)
+        }
+        if fast() {
+            // SAFETY: `fast` says that the processor has the features.
+            return unsafe { quick(addresses, mask, step) };
+        }
+    }
+    span_body(addresses, mask, step)
+}
+
+#[inline(always)]
+fn span_body(addresses: &V<u64>, mask: u32, step: u64) -> Span {
+    let (mut low, mut high, mut any, mut bent) = (u64::MAX, 0, 0, 0);
+    for lane in 0..LANES {
+        let on = if mask >> lane & 1 != 0 { u64::MAX } else { 0 };
+        let address = addresses.0[lane];
+        low = low.min(address | !on);
+        high = high.max(address & on);
+        any |= address & on;
+        bent |= address.wrapping_sub(addresses.0[0]) ^ (lane as u64 * step);
+    }
+    Span { low, high, any, straight: bent == 0 && mask == u32::MAX }
+}
+
 /// Rare operations have one version: three sources and the immediate.
 #[must_use]
 pub fn rare3x<O: Op3x>() -> Function {

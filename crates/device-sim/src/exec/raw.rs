@@ -7,6 +7,7 @@
 #![allow(unsafe_code)]
 
 use super::interface::{Access, GlobalMemory, MemoryFault};
+use super::lanes::LANES;
 use crate::lower::code::Order;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
@@ -61,6 +62,28 @@ impl Range {
     pub fn load64(&self, offset: u64, order: Order) -> u64 {
         // SAFETY: as in `load8`.
         unsafe { AtomicU64::from_ptr(self.place(offset, 8, false).cast()) }.load(load_order(order))
+    }
+
+    /// The 32 words at the range's beginning.
+    #[inline(always)]
+    pub fn load_words(&self, into: &mut [u32; LANES]) {
+        let first = self.place(0, 4, false);
+        assert!(self.bytes >= 4 * LANES as u64);
+        for (lane, word) in into.iter_mut().enumerate() {
+            // SAFETY: the words lie in the range, whose length and alignment were just checked.
+            *word = unsafe { AtomicU32::from_ptr(first.cast::<u32>().add(lane)) }.load(Ordering::Relaxed);
+        }
+    }
+
+    /// Writes 32 words at the range's beginning.
+    #[inline(always)]
+    pub fn store_words(&self, from: &[u32; LANES]) {
+        let first = self.place(0, 4, true);
+        assert!(self.bytes >= 4 * LANES as u64);
+        for (lane, word) in from.iter().enumerate() {
+            // SAFETY: as in `load_words`; `place` also checked that the range may be written.
+            unsafe { AtomicU32::from_ptr(first.cast::<u32>().add(lane)) }.store(*word, Ordering::Relaxed);
+        }
     }
 
     #[inline(always)]

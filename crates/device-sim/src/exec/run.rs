@@ -3,7 +3,9 @@
 use super::access::{self, Near};
 use super::barrier::Barrier;
 use super::fault::{Wrong, each};
-use super::interface::{FUNCTION_WINDOW, FaultKind, GlobalMemory, LOCAL_WINDOW, LOCAL_WINDOW_BYTES, Launch, Place, SHARED_WINDOW, SHARED_WINDOW_BYTES, Services};
+use super::interface::{
+    FUNCTION_WINDOW, FaultKind, GlobalMemory, LOCAL_WINDOW, LOCAL_WINDOW_BYTES, Launch, Place, SHARED_WINDOW, SHARED_WINDOW_BYTES, Services,
+};
 use super::interface::{PARAM_WINDOW, PARAM_WINDOW_BYTES};
 use super::lanes::{Lanes, NO_SLOT, V, V32, V64};
 use super::warp::{Fragment, NO_FRAME, State, Warp};
@@ -28,7 +30,12 @@ pub(super) enum Stop {
     Waiting,
     /// Lanes have exited.
     Exited,
-    Barrier { id: usize, lanes: u32, threads: u32, votes: u32 },
+    Barrier {
+        id: usize,
+        lanes: u32,
+        threads: u32,
+        votes: u32,
+    },
 }
 
 /// Steps of a fragment after which its waiting siblings get a turn: backward branches count one, ordered accesses more.
@@ -41,15 +48,36 @@ enum Burst {
     Again,
     /// Put back to wait longer than its siblings.
     StepBack,
-    Split { pc: u32, lanes: u32 },
+    Split {
+        pc: u32,
+        lanes: u32,
+    },
     /// Each of these lanes goes elsewhere.
     Scatter(Vec<(u32, u32)>),
-    Call { function: u32, return_to: u32 },
-    CallIndirect { targets: Box<V64>, return_to: u32 },
-    Return { lanes: u32 },
-    Exit { lanes: u32 },
-    Meet { ready: u32 },
-    Barrier { id: usize, threads: u32, votes: u32, waits: bool, lanes: u32 },
+    Call {
+        function: u32,
+        return_to: u32,
+    },
+    CallIndirect {
+        targets: Box<V64>,
+        return_to: u32,
+    },
+    Return {
+        lanes: u32,
+    },
+    Exit {
+        lanes: u32,
+    },
+    Meet {
+        ready: u32,
+    },
+    Barrier {
+        id: usize,
+        threads: u32,
+        votes: u32,
+        waits: bool,
+        lanes: u32,
+    },
 }
 
 type Failed = (Wrong, u32);
@@ -246,24 +274,10 @@ impl Warp {
         let code = &program.functions[frame.function as usize];
         let forced = fragment.waits == u32::MAX;
         let tid = &self.tid;
-        let mut lanes = Warp::lanes(
-            &mut self.r32,
-            &mut self.r64,
-            &mut self.p,
-            &frame,
-            code,
-            image.constants64(frame.function),
-            &code.constants32,
-        );
+        let mut lanes = Warp::lanes(&mut self.r32, &mut self.r64, &mut self.p, &frame, code, image.constants64(frame.function), &code.constants32);
         let alive = self.alive;
         let here = fragment.lanes;
-        let mut near = Near {
-            shared,
-            local: &mut self.local,
-            local_bytes: self.local_bytes,
-            frame: frame.local,
-            parameters: &launch.parameters,
-        };
+        let mut near = Near { shared, local: &mut self.local, local_bytes: self.local_bytes, frame: frame.local, parameters: &launch.parameters };
         let mut patience = PATIENCE;
         let mut pc = fragment.pc;
         let instructions = &program.code[..];
@@ -425,11 +439,7 @@ impl Warp {
                         let first = active.trailing_zeros() as usize;
                         let id = lanes.get32(op.id).0[first] as usize & 15;
                         let threads = if op.threads == NO_SLOT { 0 } else { lanes.get32(op.threads).0[first] };
-                        let votes = if op.source == NO_SLOT {
-                            0
-                        } else {
-                            lanes.predicate(op.source) ^ if op.source_negated { u32::MAX } else { 0 }
-                        };
+                        let votes = if op.source == NO_SLOT { 0 } else { lanes.predicate(op.source) ^ if op.source_negated { u32::MAX } else { 0 } };
                         let waits = op.kind != BarrierKind::Arrive;
                         stop!(Burst::Barrier { id, threads, votes, waits, lanes: active });
                     }
@@ -442,7 +452,6 @@ impl Warp {
         }
     }
 }
-
 
 /// Lanes whose guard is off skip the instruction; the rest come back to it.
 fn guarded(pc: u32, off: u32) -> Burst {
@@ -484,4 +493,3 @@ fn is_space(address: u64, space: Space) -> bool {
         Space::Global | Space::Generic => !shared && !local && !param,
     }
 }
-

@@ -95,17 +95,7 @@ impl Warp {
         self.local_bytes = local_bytes;
         self.local.clear();
         self.local.resize(local_bytes as usize * 32, 0);
-        self.frames.push(Frame {
-            function,
-            caller: NO_FRAME,
-            return_to: 0,
-            depth: 0,
-            base32: 0,
-            base64: 0,
-            base_p: 0,
-            local: 0,
-            users: 1,
-        });
+        self.frames.push(Frame { function, caller: NO_FRAME, return_to: 0, depth: 0, base32: 0, base64: 0, base_p: 0, local: 0, users: 1 });
         self.reserve(0, code);
         self.fragments.push(Fragment { pc: code.entry, lanes: self.alive, frame: 0, depth: 0, state: State::Ready, waits: 0 });
     }
@@ -215,12 +205,7 @@ impl Warp {
 
     /// Takes out the fragment to run next.
     pub fn next(&mut self) -> Option<Fragment> {
-        let (at, _) = self
-            .fragments
-            .iter()
-            .enumerate()
-            .filter(|(_, f)| f.state == State::Ready)
-            .min_by_key(|(_, f)| (f.waits, u32::MAX - f.depth, f.pc))?;
+        let (at, _) = self.fragments.iter().enumerate().filter(|(_, f)| f.state == State::Ready).min_by_key(|(_, f)| (f.waits, u32::MAX - f.depth, f.pc))?;
         Some(self.fragments.swap_remove(at))
     }
 

@@ -11,12 +11,30 @@ use cumux_ptx::ast::{Instruction, Opcode as O, Operand, ReduceOp, ScalarType as 
 macro_rules! by_integer {
     ($ty:expr, $t:ident => $make:expr) => {
         match $ty {
-            T::U16 | T::B16 => { type $t = u16; $make }
-            T::S16 => { type $t = i16; $make }
-            T::U32 | T::B32 => { type $t = u32; $make }
-            T::S32 => { type $t = i32; $make }
-            T::U64 | T::B64 => { type $t = u64; $make }
-            T::S64 => { type $t = i64; $make }
+            T::U16 | T::B16 => {
+                type $t = u16;
+                $make
+            }
+            T::S16 => {
+                type $t = i16;
+                $make
+            }
+            T::U32 | T::B32 => {
+                type $t = u32;
+                $make
+            }
+            T::S32 => {
+                type $t = i32;
+                $make
+            }
+            T::U64 | T::B64 => {
+                type $t = u64;
+                $make
+            }
+            T::S64 => {
+                type $t = i64;
+                $make
+            }
             _ => return Err(Trouble::Refused),
         }
     };
@@ -27,9 +45,18 @@ pub(super) use by_integer;
 macro_rules! by_width {
     ($ty:expr, $t:ident => $make:expr) => {
         match $ty {
-            T::U16 | T::B16 | T::S16 => { type $t = u16; $make }
-            T::U32 | T::B32 | T::S32 => { type $t = u32; $make }
-            T::U64 | T::B64 | T::S64 => { type $t = u64; $make }
+            T::U16 | T::B16 | T::S16 => {
+                type $t = u16;
+                $make
+            }
+            T::U32 | T::B32 | T::S32 => {
+                type $t = u32;
+                $make
+            }
+            T::U64 | T::B64 | T::S64 => {
+                type $t = u64;
+                $make
+            }
             _ => return Err(Trouble::Refused),
         }
     };
@@ -82,9 +109,21 @@ pub(super) fn lower(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
         O::Bfind => return narrow_result(lowerer, i, ty, bfind(i, ty)?),
         O::Popc => return narrow_result(lowerer, i, ty, if ty.bits() == 64 { level::op1::<bits::Popc64>() } else { level::op1::<bits::Popc32>() }),
         O::Clz => return narrow_result(lowerer, i, ty, if ty.bits() == 64 { level::op1::<bits::Clz64>() } else { level::op1::<bits::Clz32>() }),
-        O::Brev => if ty.bits() == 64 { level::op1::<bits::Brev64>() } else { level::op1::<bits::Brev32>() },
+        O::Brev => {
+            if ty.bits() == 64 {
+                level::op1::<bits::Brev64>()
+            } else {
+                level::op1::<bits::Brev32>()
+            }
+        }
         O::Fns => level::op3::<bits::Fns>(),
-        O::Bmsk => if i.has(Word::Wrap) { level::op2::<bits::BmskWrap>() } else { level::op2::<bits::BmskClamp>() },
+        O::Bmsk => {
+            if i.has(Word::Wrap) {
+                level::op2::<bits::BmskWrap>()
+            } else {
+                level::op2::<bits::BmskClamp>()
+            }
+        }
         O::Szext => match (i.has(Word::Wrap), ty.is_signed()) {
             (false, false) => level::op2::<bits::SzextClampU>(),
             (false, true) => level::op2::<bits::SzextClampS>(),
@@ -279,14 +318,8 @@ fn dot(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
         (_, true, true) => level::op3::<integer::Dp4aSS>(),
     };
     let x = u16::from(ta.is_signed()) | u16::from(tb.is_signed()) << 1 | u16::from(i.has(Word::Hi)) << 2;
-    let alu = Alu {
-        a: lowerer.source32(a, T::B32)?,
-        b: lowerer.source32(b, T::B32)?,
-        c: lowerer.source32(c, T::S32)?,
-        d: lowerer.target32(d)?,
-        x,
-        ..Alu::new(f)
-    };
+    let alu =
+        Alu { a: lowerer.source32(a, T::B32)?, b: lowerer.source32(b, T::B32)?, c: lowerer.source32(c, T::S32)?, d: lowerer.target32(d)?, x, ..Alu::new(f) };
     lowerer.alu(alu);
     Ok(())
 }

@@ -17,6 +17,8 @@ use std::collections::HashMap;
 pub(super) enum Trouble {
     /// Not executed by this device.
     Refused,
+    /// The same, with a better name than the mnemonic.
+    Named(String),
     /// Not PTX.
     Wrong(String),
 }
@@ -145,11 +147,7 @@ impl<'a> Lowerer<'a> {
 
     pub fn register(&self, register: RegId, class: Class) -> Lowered<Slot> {
         let (has, slot) = self.slots[register.index()];
-        if has == class {
-            Ok(slot)
-        } else {
-            wrong(format!("register {} has the wrong width here", self.tree.register(register).name))
-        }
+        if has == class { Ok(slot) } else { wrong(format!("register {} has the wrong width here", self.tree.register(register).name)) }
     }
 
     fn temporary(&mut self, class: usize) -> Slot {
@@ -466,12 +464,9 @@ pub(super) fn special_of(special: SpecialReg) -> Lowered<(Special, u32)> {
         S::GlobaltimerHi => Special::GlobaltimerHigh,
         S::DynamicSmemSize => Special::DynamicShared,
         S::TotalSmemSize | S::AggrSmemSize => Special::TotalShared,
-        S::Pm(_)
-        | S::ReservedSmemOffsetBegin
-        | S::ReservedSmemOffsetEnd
-        | S::ReservedSmemOffsetCap
-        | S::ReservedSmemOffset(_)
-        | S::IsExplicitCluster => Special::Zero,
+        S::Pm(_) | S::ReservedSmemOffsetBegin | S::ReservedSmemOffsetEnd | S::ReservedSmemOffsetCap | S::ReservedSmemOffset(_) | S::IsExplicitCluster => {
+            Special::Zero
+        }
         S::Pm64(_) | S::CurrentGraphExec => Special::Zero64,
     };
     Ok((what, special.bits()))

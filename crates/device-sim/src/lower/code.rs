@@ -20,13 +20,26 @@ pub struct Inst {
 pub enum Op {
     Alu(Alu),
     Predicate(PredicateOp),
-    Special { d: Slot, what: Special },
+    Special {
+        d: Slot,
+        what: Special,
+    },
     /// Address of the frame's byte `offset` in local memory; 64-bit if `wide`.
-    Frame { d: Slot, offset: u32, wide: bool },
+    Frame {
+        d: Slot,
+        offset: u32,
+        wide: bool,
+    },
     Branch(u32),
-    BranchTable { index: Slot, table: u32 },
+    BranchTable {
+        index: Slot,
+        table: u32,
+    },
     Call(u32),
-    CallIndirect { target: Slot, returns_to: u32 },
+    CallIndirect {
+        target: Slot,
+        returns_to: u32,
+    },
     Intrinsic(Box<Intrinsic>),
     Return,
     Exit,
@@ -38,8 +51,15 @@ pub enum Op {
     Barrier(Box<BarrierOp>),
     /// The rest need lanes of a warp to meet.
     Warp(Box<WarpOp>),
-    Activemask { d: Slot },
-    IsSpace { d: Slot, a: Slot, wide: bool, space: Space },
+    Activemask {
+        d: Slot,
+    },
+    IsSpace {
+        d: Slot,
+        a: Slot,
+        wide: bool,
+        space: Space,
+    },
     Fence,
     /// Lets others run.
     Pause,

@@ -179,13 +179,7 @@ pub(super) fn lower(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
                 return Ok(());
             }
             let f = if ty.bits() > 32 { level::select::<u64>() } else { level::select::<u32>() };
-            let alu = Alu {
-                a: lowerer.source(a, ty)?,
-                b: lowerer.source(b, ty)?,
-                c: lowerer.plain_predicate(c)?,
-                d: lowerer.target(d, ty)?,
-                ..Alu::new(f)
-            };
+            let alu = Alu { a: lowerer.source(a, ty)?, b: lowerer.source(b, ty)?, c: lowerer.plain_predicate(c)?, d: lowerer.target(d, ty)?, ..Alu::new(f) };
             lowerer.alu(alu);
             Ok(())
         }
@@ -202,13 +196,7 @@ pub(super) fn lower(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
                 (T::F32, true, true) => level::op3::<integer::SlctFtz<u64>>(),
                 _ => return Err(Trouble::Refused),
             };
-            let alu = Alu {
-                a: lowerer.source(a, ty)?,
-                b: lowerer.source(b, ty)?,
-                c: lowerer.source32(c, sign)?,
-                d: lowerer.target(d, ty)?,
-                ..Alu::new(f)
-            };
+            let alu = Alu { a: lowerer.source(a, ty)?, b: lowerer.source(b, ty)?, c: lowerer.source32(c, sign)?, d: lowerer.target(d, ty)?, ..Alu::new(f) };
             lowerer.alu(alu);
             Ok(())
         }

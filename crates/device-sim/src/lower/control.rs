@@ -119,7 +119,7 @@ fn call(lowerer: &mut Lowerer<'_>, call: &Call) -> Lowered {
             if function.body.is_some() {
                 lowerer.emit(Op::Call(id.0));
             } else {
-                let Some(kind) = intrinsic(&function.name) else { return Err(Trouble::Refused) };
+                let Some(kind) = intrinsic(&function.name) else { return Err(Trouble::Named(format!("a call of {}", function.name))) };
                 let call = Intrinsic {
                     kind,
                     arguments: params.iter().map(|at| frame + at).collect(),

@@ -176,7 +176,13 @@ fn cvta(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
     let window = match i.space() {
         Some(space) if space.is_shared() => SHARED_WINDOW,
         Some(StateSpace::Local) => LOCAL_WINDOW,
-        Some(space) if space.is_param() => if kernel { PARAM_WINDOW } else { LOCAL_WINDOW },
+        Some(space) if space.is_param() => {
+            if kernel {
+                PARAM_WINDOW
+            } else {
+                LOCAL_WINDOW
+            }
+        }
         _ => 0,
     };
     let a = lowerer.source(a, ty)?;

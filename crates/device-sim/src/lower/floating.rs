@@ -12,14 +12,32 @@ use cumux_ptx::ast::{Instruction, Opcode as O, Rounding, ScalarType as T, Word};
 macro_rules! modes {
     (@mode $mode:expr, $m:ident => $make:expr) => {
         match $mode {
-            RZ => { const $m: u8 = RZ; $make }
-            RM => { const $m: u8 = RM; $make }
-            RP => { const $m: u8 = RP; $make }
-            _ => { const $m: u8 = RN; $make }
+            RZ => {
+                const $m: u8 = RZ;
+                $make
+            }
+            RM => {
+                const $m: u8 = RM;
+                $make
+            }
+            RP => {
+                const $m: u8 = RP;
+                $make
+            }
+            _ => {
+                const $m: u8 = RN;
+                $make
+            }
         }
     };
     (@flag $flag:expr, $f:ident => $make:expr) => {
-        if $flag { const $f: bool = true; $make } else { const $f: bool = false; $make }
+        if $flag {
+            const $f: bool = true;
+            $make
+        } else {
+            const $f: bool = false;
+            $make
+        }
     };
 }
 

@@ -53,7 +53,13 @@ fn space_of(lowerer: &Lowerer<'_>, space: Option<StateSpace>) -> Space {
         Some(StateSpace::Local) => Space::Local,
         Some(StateSpace::ParamEntry) => Space::Param,
         Some(StateSpace::ParamFunc) => Space::Local,
-        Some(StateSpace::Param) => if is_kernel(lowerer) { Space::Param } else { Space::Local },
+        Some(StateSpace::Param) => {
+            if is_kernel(lowerer) {
+                Space::Param
+            } else {
+                Space::Local
+            }
+        }
         Some(_) => Space::Global,
     }
 }
@@ -95,9 +101,7 @@ fn address(lowerer: &mut Lowerer<'_>, space: Option<StateSpace>, operand: &Opera
                     let slot = lowerer.address_value(symbol, offset)?;
                     Ok((Space::Shared, Base::Wide(slot), 0))
                 }
-                SymbolRef::Local(id) if lowerer.tree.variable(id).space.is_param() => {
-                    wrong(format!("{} belongs to no call", lowerer.tree.variable(id).name))
-                }
+                SymbolRef::Local(id) if lowerer.tree.variable(id).space.is_param() => wrong(format!("{} belongs to no call", lowerer.tree.variable(id).name)),
                 _ => {
                     let slot = lowerer.address_value(symbol, offset)?;
                     Ok((Space::Global, Base::Wide(slot), 0))
@@ -132,7 +136,8 @@ fn load(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
     if parts.len() != usize::from(i.vector()) || parts.len() > 8 || ty.bits() < 8 || ty.bits() == 128 && parts.len() > 2 {
         return wrong("the vector does not fit the type");
     }
-    let mut op = MemoryOp { space, base, offset, bytes: ty.bytes() as u8, count: parts.len() as u8, data: [NO_SLOT; 8], wide: ty.bits() > 32, sign: 0, order: order(i) };
+    let mut op =
+        MemoryOp { space, base, offset, bytes: ty.bytes() as u8, count: parts.len() as u8, data: [NO_SLOT; 8], wide: ty.bits() > 32, sign: 0, order: order(i) };
     let class = parts.iter().find_map(|part| match part {
         Operand::Reg(register) => Some((lowerer.class_of(*register), lowerer.tree.register(*register).ty.bits())),
         _ => None,

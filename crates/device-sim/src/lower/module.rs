@@ -5,7 +5,8 @@ use super::code::{Code, Op};
 use super::program::{CompileError, Kernel, Parameter, Program, Refusal, Relocation, RelocationTarget, Variable};
 use super::{control, instruction};
 use cumux_ptx::ast::{
-    AddressBase, Body, Call, CallTarget, CallVia, FuncId, Function, FunctionKind, InitValue, Instruction, Linkage, Modifier, Module, Opcode, Operand, Param, Pos, StateSpace, SymbolRef,
+    AddressBase, Body, Call, CallTarget, CallVia, FuncId, Function, FunctionKind, InitValue, Instruction, Linkage, Modifier, Module, Opcode, Operand, Param,
+    Pos, StateSpace, SymbolRef,
 };
 use std::collections::{HashMap, HashSet};
 
@@ -412,13 +413,14 @@ fn lower_function(
         let done = lowerer.begin(tree, mnemonic).and_then(|()| instruction::lower(&mut lowerer, tree));
         match done {
             Ok(()) => {}
-            Err(Trouble::Refused) => {
+            Err(trouble @ (Trouble::Refused | Trouble::Named(_))) => {
+                let instruction = if let Trouble::Named(name) = trouble { name } else { tree.mnemonic() };
                 lowerer.insts.truncate(before);
                 lowerer.origins.truncate(before);
                 lowerer.fixups.retain(|(at, _)| *at < before);
                 lowerer.table_fixups.retain(|(at, _)| *at < before);
                 lowerer.emit(Op::Refused);
-                refused = refused.or(Some(Refusal { line: tree.pos.line, instruction: tree.mnemonic() }));
+                refused = refused.or(Some(Refusal { line: tree.pos.line, instruction }));
             }
             Err(trouble) => return Err(explain(trouble, tree.pos)),
         }
@@ -450,7 +452,7 @@ fn lower_function(
 
 fn explain(trouble: Trouble, pos: Pos) -> CompileError {
     match trouble {
-        Trouble::Refused => error(pos, "not executed by the software GPU"),
+        Trouble::Refused | Trouble::Named(_) => error(pos, "not executed by the software GPU"),
         Trouble::Wrong(text) => error(pos, text),
     }
 }

@@ -21,7 +21,7 @@ const MIB: u64 = 1 << 20;
 
 /// Memory as the driver reports it: what the board has, less what the driver keeps for itself.
 const CARDS: [Card; 5] = [
-    Card { id: "sim:h200", name: "NVIDIA H200", memory: 143_156 * MIB, differs: &[] },
+    Card { id: "sim:h200", name: "NVIDIA H200", memory: 143_155 * MIB, differs: &[] },
     Card { id: "sim:a100-80", name: "NVIDIA A100-SXM4-80GB", memory: 81_251 * MIB, differs: &[A100] },
     Card { id: "sim:a100", name: "NVIDIA A100-SXM4-40GB", memory: 40_536 * MIB, differs: &[A100, A100_40] },
     Card { id: "sim:l4", name: "NVIDIA L4", memory: 22_491 * MIB, differs: &[L4] },

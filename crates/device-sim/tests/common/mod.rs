@@ -38,14 +38,14 @@ impl Flat {
     /// Moves contents so that they begin at a multiple of 16.
     fn align(&mut self, address: u64) {
         let (_, words) = &mut self.buffers[((address - BASE) / STEP) as usize];
-        if words[0].as_ptr() as usize % 16 == 0 {
+        if (words[0].as_ptr() as usize).is_multiple_of(16) {
             words.remove(0);
             words.push(AtomicU64::new(0));
         }
     }
 
     fn start(&self, index: usize) -> usize {
-        usize::from(self.buffers[index].1[0].as_ptr() as usize % 16 != 0)
+        usize::from(!(self.buffers[index].1[0].as_ptr() as usize).is_multiple_of(16))
     }
 
     pub fn read(&self, address: u64) -> Vec<u8> {

@@ -207,20 +207,8 @@ pub enum Kind {
     Double,
 }
 
-const KINDS: [Kind; 12] = [
-    Kind::U8,
-    Kind::S8,
-    Kind::U16,
-    Kind::S16,
-    Kind::U32,
-    Kind::S32,
-    Kind::U64,
-    Kind::S64,
-    Kind::Half,
-    Kind::Brain,
-    Kind::Single,
-    Kind::Double,
-];
+const KINDS: [Kind; 12] =
+    [Kind::U8, Kind::S8, Kind::U16, Kind::S16, Kind::U32, Kind::S32, Kind::U64, Kind::S64, Kind::Half, Kind::Brain, Kind::Single, Kind::Double];
 
 impl Spec {
     pub fn encode(self) -> u16 {

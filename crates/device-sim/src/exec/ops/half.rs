@@ -266,4 +266,3 @@ impl<T: Small, O: Op3<A = T, B = T, C = T, R = T>> Op3 for Two<O> {
         both::<T>(O::f(low(a), low(b), low(c)), O::f(high(a), high(b), high(c)))
     }
 }
-

@@ -7,6 +7,8 @@ pub mod half;
 pub mod integer;
 pub mod round;
 pub mod soft;
+#[cfg(test)]
+mod tests;
 pub mod video;
 
 /// Defines types that implement one of the `Op` traits of `level` from a function.

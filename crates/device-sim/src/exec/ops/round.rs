@@ -70,8 +70,20 @@ pub fn to_format<const E: u32, const M: u32, const MODE: u8>(x: f64) -> u32 {
     let overflowed = match MODE {
         RN | RNA => infinity,
         RZ => infinity - 1,
-        RM => if negative { infinity } else { infinity - 1 },
-        _ => if negative { infinity - 1 } else { infinity },
+        RM => {
+            if negative {
+                infinity
+            } else {
+                infinity - 1
+            }
+        }
+        _ => {
+            if negative {
+                infinity - 1
+            } else {
+                infinity
+            }
+        }
     };
     let magnitude = if (magnitude >= infinity) | (exponent > bias) { overflowed } else { magnitude };
     let special = biased == 0x7ff;
@@ -104,7 +116,13 @@ pub fn direct<const MODE: u8>(x: f64, error: f64) -> f64 {
         RN | RNA => return x,
         RM => error < 0.0,
         RP => error > 0.0,
-        _ => if x > 0.0 { error < 0.0 } else { error > 0.0 },
+        _ => {
+            if x > 0.0 {
+                error < 0.0
+            } else {
+                error > 0.0
+            }
+        }
     };
     if !wrong {
         x

@@ -74,11 +74,8 @@ impl Number {
         if large.significand == moved {
             return Number { negative: mode == RM, exponent: 0, significand: 0 };
         }
-        let (negative, significand) = if large.significand > moved {
-            (large.negative, large.significand - moved)
-        } else {
-            (small.negative, moved - large.significand)
-        };
+        let (negative, significand) =
+            if large.significand > moved { (large.negative, large.significand - moved) } else { (small.negative, moved - large.significand) };
         Number { negative, exponent: large.exponent, significand }.normal()
     }
 
