@@ -7,6 +7,7 @@ mod commands;
 mod crowd;
 mod faults;
 mod images;
+mod liar;
 mod limits;
 mod loss;
 mod refusals;

@@ -3,8 +3,9 @@
 
 use cumux_device::{ClientId, ClientSpec, Device, DeviceError, Kernel, Launch, Outcome, Place, Sink, StreamId, Work};
 use cumux_device_cuda::{Card, Settings};
-use std::os::fd::AsFd as _;
-use std::sync::atomic::{AtomicU64, Ordering};
+use rustix::fs::{MemfdFlags, SealFlags};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
@@ -131,6 +132,62 @@ fn percentile(times: &mut [u64], part: f64) -> f64 {
     times.get(((times.len() as f64 * part) as usize).min(times.len().saturating_sub(1))).map_or(0.0, |ns| *ns as f64 / 1000.0)
 }
 
+/// A sealed file of zeros, as a window is.
+fn window_file(bytes: u64) -> OwnedFd {
+    let file = rustix::fs::memfd_create("window", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).expect("a file");
+    rustix::fs::ftruncate(&file, bytes).expect("its size");
+    rustix::fs::fcntl_add_seals(&file, SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL).expect("sealed");
+    file
+}
+
+/// Launch and wait of one client while another does this all the time.
+fn neighbour(card: &Card, pages: &Pages, memory: u64, seconds: f64, name: &str, act: &(dyn Fn(u64) + Sync)) {
+    let stop = AtomicBool::new(false);
+    let (operations, mut times) = std::thread::scope(|scope| {
+        let other = scope.spawn(|| {
+            let mut n = 0;
+            while !stop.load(Ordering::Relaxed) {
+                act(n);
+                n += 1;
+            }
+            n
+        });
+        let (_, times) = client(card, pages, 40, memory, 1, false, seconds);
+        stop.store(true, Ordering::Relaxed);
+        (other.join().expect("the neighbour"), times)
+    });
+    let most = times.iter().max().copied().unwrap_or(0);
+    println!("{name:44} | {operations:6} | {:8.1} | {:8.1} | {:8.1}", percentile(&mut times, 0.5), percentile(&mut times, 0.99), most as f64 / 1000.0);
+}
+
+fn neighbours(card: &Card, pages: &Pages, memory: u64, seconds: f64) {
+    println!("beside it                                    | done   | p50 us   | p99 us   | max us");
+    let far = cumux_wire::layout::ARENA_BASE + (11 << 40);
+    neighbour(card, pages, memory, seconds, "nothing", &|_| std::thread::sleep(Duration::from_millis(1)));
+    neighbour(card, pages, memory, seconds, "extent of 64 MiB: create, scrub, map, unmap", &|_| {
+        let extent = card.create_extent(64 << 20).expect("an extent");
+        card.map(far, extent.as_fd(), 0, 64 << 20).expect("mapped");
+        card.unmap(far, 64 << 20).expect("unmapped");
+    });
+    neighbour(card, pages, memory, seconds, "client: open, window (16 MiB pinned), close", &|_| {
+        card.open_client(41, &ClientSpec::default(), None).expect("opens");
+        let bytes = 64 << 20;
+        card.map_window(41, window_file(bytes).as_fd(), cumux_wire::layout::window_address(41), bytes).expect("a window");
+        card.close_client(41);
+    });
+    neighbour(card, pages, memory, seconds, "module of PTX, new each time: load, unload", &|n| {
+        card.open_client(41, &ClientSpec::default(), None).expect("opens");
+        let fresh = KERNELS.replace("add.u32 %r2, %r1, 1;", &format!("add.u32 %r2, %r1, {};", n + 2));
+        card.load_module(41, 1, fresh.as_bytes(), &mut Nowhere).expect("loads");
+        card.close_client(41);
+    });
+    neighbour(card, pages, memory, seconds, "the same module again: load, unload", &|_| {
+        card.open_client(41, &ClientSpec::default(), None).expect("opens");
+        card.load_module(41, 1, KERNELS.as_bytes(), &mut Nowhere).expect("loads");
+        card.close_client(41);
+    });
+}
+
 fn main() {
     let mut arguments = std::env::args().skip(1);
     let ordinal = arguments.next().and_then(|id| id.strip_prefix("cuda:").and_then(|n| n.parse().ok())).unwrap_or(0);
@@ -139,14 +196,25 @@ fn main() {
     let begun = Instant::now();
     let settings = Settings::from_environment().expect("settings");
     let card = Card::open(ordinal, pages.clone(), settings).expect("the card opens");
-    println!("# {} · engines {} · coalescing {} · opened in {:.0} ms", card.facts().name, settings.engines, settings.coalesce, begun.elapsed().as_secs_f64() * 1e3);
+    println!(
+        "# {} · engines {} · coalescing {} · opened in {:.0} ms",
+        card.facts().name,
+        settings.engines,
+        settings.coalesce,
+        begun.elapsed().as_secs_f64() * 1e3
+    );
     let base = cumux_wire::layout::ARENA_BASE + (9 << 40);
     let bytes = 64 << 20;
     let begun = Instant::now();
     let extent = card.create_extent(bytes).expect("an extent");
     let created = begun.elapsed();
     card.map(base, extent.as_fd(), 0, bytes).expect("mapped");
-    println!("# extent of 64 MiB: created and scrubbed {} us, address space reserved and mapped {} us", created.as_micros(), (begun.elapsed() - created).as_micros());
+    println!(
+        "# extent of 64 MiB: created and scrubbed {} us, address space reserved and mapped {} us",
+        created.as_micros(),
+        (begun.elapsed() - created).as_micros()
+    );
+    neighbours(&card, &pages, base + 40 * 4096, seconds.max(0.5));
     println!("clients |   N | functions | kernels/s | burst p50 us | burst p99 us | in chains | nodes set a kernel");
     for mixed in [false, true] {
         for clients in [1_u32, 8, 16] {
@@ -154,7 +222,8 @@ fn main() {
                 if mixed && burst == 1 {
                     continue;
                 }
-                let before: Vec<u64> = [&card.counters().kernels, &card.counters().coalesced, &card.counters().nodes_set].map(|c| c.load(Ordering::Relaxed)).into();
+                let before: Vec<u64> =
+                    [&card.counters().kernels, &card.counters().coalesced, &card.counters().nodes_set].map(|c| c.load(Ordering::Relaxed)).into();
                 let begun = Instant::now();
                 let results: Vec<(u64, Vec<u64>)> = std::thread::scope(|scope| {
                     let threads: Vec<_> = (1..=clients)

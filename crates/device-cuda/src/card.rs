@@ -10,9 +10,7 @@ use crate::partition::Partitions;
 use crate::ranges::Ranges;
 use crate::shared::{Counters, Job, Shared};
 use crate::work::Limits;
-use cumux_device::{
-    ClientId, ClientSpec, Device, DeviceError, DeviceFacts, Fault, Interrupted, ModuleId, ModuleInfo, Place, Sink, StreamId, Work,
-};
+use cumux_device::{ClientId, ClientSpec, Device, DeviceError, DeviceFacts, Fault, Interrupted, ModuleId, ModuleInfo, Place, Sink, StreamId, Work};
 use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -37,12 +35,16 @@ impl Settings {
     /// A sentence naming the variable that is not a number.
     pub fn from_environment() -> Result<Self, DeviceError> {
         let number = |name: &str| match std::env::var(name) {
-            Ok(text) => text.trim().parse::<u64>().map(Some).map_err(|_| DeviceError::Invalid(format!("{name}={text:?} is not a number; unset it or give a whole number"))),
+            Ok(text) => text
+                .trim()
+                .parse::<u64>()
+                .map(Some)
+                .map_err(|_| DeviceError::Invalid(format!("{name}={text:?} is not a number; unset it or give a whole number"))),
             Err(_) => Ok(None),
         };
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         // Threads that look for work must never be more than there are cores to spare.
-        let engines = number("CUMUX_DISPATCHERS")?.map_or((cores / 5).clamp(1, 3), |n| usize::try_from(n).unwrap_or(1)).clamp(1, 16);
+        let engines = number("CUMUX_DISPATCHERS")?.map_or((cores / 4).clamp(1, 4), |n| usize::try_from(n).unwrap_or(1)).clamp(1, 16);
         let coalesce = number("CUMUX_COALESCE")? != Some(0);
         let drain = Duration::from_secs(number("CUMUX_DRAIN_SECONDS")?.unwrap_or(10));
         Ok(Settings { engines, coalesce, drain })
@@ -196,8 +198,7 @@ impl Device for Card {
             return Err(DeviceError::Invalid(format!("client {client} is open already")));
         }
         let engine = client as usize % self.shared.inboxes.len();
-        let fresh =
-            Client { id: client, engine, partition, ranges: RwLock::default(), window: RwLock::default(), modules: RwLock::default() };
+        let fresh = Client { id: client, engine, partition, ranges: RwLock::default(), window: RwLock::default(), modules: RwLock::default() };
         clients.insert(client, Arc::new(fresh));
         Ok(())
     }
@@ -208,7 +209,8 @@ impl Device for Card {
         self.shared.inboxes[gone.engine].send(Message::Close(client, done));
         let patient = self.shared.lost().is_none();
         if wait.recv_timeout(if patient { self.drain } else { Duration::from_secs(1) }).is_err() && patient {
-            self.shared.give_up(format!("a kernel of client {client} runs on {} s after the client was closed, and cannot be stopped alone", self.drain.as_secs()));
+            self.shared
+                .give_up(format!("a kernel of client {client} runs on {} s after the client was closed, and cannot be stopped alone", self.drain.as_secs()));
         }
         self.clients.write().remove(&client);
         self.streams.write().retain(|_, stream| stream.client.id != client);

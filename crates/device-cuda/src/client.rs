@@ -2,14 +2,14 @@
 
 use crate::host::HostWindow;
 use crate::module::Loaded;
-use std::ops::Deref;
-use std::sync::atomic::{AtomicBool, Ordering};
 use crate::partition::Partition;
 use crate::ranges::Ranges;
 use cumux_device::{ClientId, ModuleId, StreamId, Work};
 use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
+use std::ops::Deref;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 pub(crate) struct Client {
     pub id: ClientId,
@@ -72,14 +72,7 @@ mod tests {
 
     #[test]
     fn work_is_announced_once_until_it_is_taken() {
-        let client = Client {
-            id: 1,
-            engine: 0,
-            partition: None,
-            ranges: RwLock::default(),
-            window: RwLock::default(),
-            modules: RwLock::default(),
-        };
+        let client = Client { id: 1, engine: 0, partition: None, ranges: RwLock::default(), window: RwLock::default(), modules: RwLock::default() };
         let stream = ClientStream::new(StreamId(1), Arc::new(client), 0);
         assert!(stream.push(1, Work::Mark));
         assert!(!stream.push(2, Work::Mark));

@@ -87,9 +87,13 @@ impl Chain {
 
 /// What became of a run.
 pub(crate) enum Tried {
-    Launched { nodes_set: usize },
+    Launched {
+        nodes_set: usize,
+    },
     /// No chain is free; `build`: one should be made.
-    Busy { build: bool },
+    Busy {
+        build: bool,
+    },
 }
 
 /// The chains of one engine.

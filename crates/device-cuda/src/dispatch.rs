@@ -251,7 +251,8 @@ impl Engine {
         let (shared, driver, stream, number) = (self.shared.clone(), self.driver.clone(), self.upload, self.number);
         self.shared.help(move || {
             let length = content.len();
-            let chain = Chain::build(&driver, content, stream).inspect_err(|code| tracing::warn!(length, code = code.0, "no graph can be made of a run of kernels"));
+            let chain =
+                Chain::build(&driver, content, stream).inspect_err(|code| tracing::warn!(length, code = code.0, "no graph can be made of a run of kernels"));
             shared.inboxes[number].send(Message::Chain(length, chain.ok()));
         });
     }

@@ -45,7 +45,7 @@ macro_rules! table {
 
 table! {
     cuInit, cuDeviceGetCount, cuDeviceGet, cuDeviceGetName, cuDeviceGetUuid_v2, cuDeviceTotalMem_v2, cuDeviceGetAttribute,
-    cuDevicePrimaryCtxSetFlags_v2, cuDevicePrimaryCtxRetain, cuDevicePrimaryCtxRelease_v2, cuCtxSetCurrent, cuCtxGetLimit, cuCtxSetLimit,
+    cuDevicePrimaryCtxSetFlags_v2, cuDevicePrimaryCtxRetain, cuDevicePrimaryCtxRelease_v2, cuCtxSetCurrent, cuCtxSynchronize, cuCtxGetLimit, cuCtxSetLimit,
     cuCtxGetStreamPriorityRange, cuGetErrorString,
     cuMemGetAllocationGranularity, cuMemCreate, cuMemRelease, cuMemExportToShareableHandle, cuMemImportFromShareableHandle,
     cuMemAddressReserve, cuMemAddressFree, cuMemMap, cuMemUnmap, cuMemSetAccess,
@@ -238,7 +238,8 @@ impl Driver {
             let _ = unsafe { (table.cuDevicePrimaryCtxSetFlags_v2)(device, t::CUctx_flags::CU_CTX_LMEM_RESIZE_TO_MAX.0) };
             let mut context = null_mut();
             // SAFETY: writes one pointer.
-            check(unsafe { (table.cuDevicePrimaryCtxRetain)(&raw mut context, device) }).map_err(|code| DeviceError::System(locate::no_context(ordinal, mode, code)))?;
+            check(unsafe { (table.cuDevicePrimaryCtxRetain)(&raw mut context, device) })
+                .map_err(|code| DeviceError::System(locate::no_context(ordinal, mode, code)))?;
             Ok(context.expose_provenance())
         });
         match retained {
@@ -456,6 +457,12 @@ impl Driver {
         }
     }
 
+    /// Waits for everything in the context: only when it is broken, since some texts come out of nothing else.
+    pub(crate) fn synchronize_all(&self) -> Call<()> {
+        // SAFETY: no pointers.
+        check(unsafe { (self.table()?.cuCtxSynchronize)() })
+    }
+
     pub(crate) fn synchronize(&self, stream: Stream) -> Call<()> {
         // SAFETY: a live stream.
         check(unsafe { (self.table()?.cuStreamSynchronize)(stream.raw()) })
@@ -523,7 +530,11 @@ impl Driver {
         let t = self.table()?;
         // SAFETY: see the heading, or a word of `Words`.
         check(unsafe {
-            if bytes == 4 { (t.cuStreamWriteValue32_v2)(stream.raw(), address, value as u32, 0) } else { (t.cuStreamWriteValue64_v2)(stream.raw(), address, value, 0) }
+            if bytes == 4 {
+                (t.cuStreamWriteValue32_v2)(stream.raw(), address, value as u32, 0)
+            } else {
+                (t.cuStreamWriteValue64_v2)(stream.raw(), address, value, 0)
+            }
         })
     }
 
@@ -579,8 +590,7 @@ impl Driver {
         let mut values: [*mut c_void; 2] = [log.as_mut_ptr().cast(), with_exposed_provenance_mut(log.len() - 1)];
         let mut module = null_mut();
         // SAFETY: the image and both arrays live across the call; the log is as long as announced.
-        let loaded =
-            check(unsafe { (table.cuModuleLoadDataEx)(&raw mut module, padded.as_ptr().cast(), 2, options.as_mut_ptr(), values.as_mut_ptr()) });
+        let loaded = check(unsafe { (table.cuModuleLoadDataEx)(&raw mut module, padded.as_ptr().cast(), 2, options.as_mut_ptr(), values.as_mut_ptr()) });
         loaded.map(|()| Module::of(module)).map_err(|code| {
             let end = log.iter().position(|b| *b == 0).unwrap_or(log.len());
             (code, String::from_utf8_lossy(&log[..end]).trim().to_owned())

@@ -165,7 +165,7 @@ impl Engine {
                 let query = || {
                     let asked = self.driver.query(stream);
                     if asked.is_err() && self.speaking {
-                        let _ = self.driver.synchronize(stream);
+                        let _ = self.driver.synchronize_all();
                         std::thread::sleep(Duration::from_millis(20));
                     }
                     asked
@@ -246,8 +246,7 @@ impl Engine {
             self.shared.sink.retired(client, id, token, Outcome::Fault(fault.clone()));
             return;
         }
-        let lane =
-            self.lanes.entry(id).or_insert_with(|| Lane::new(stream.clone()));
+        let lane = self.lanes.entry(id).or_insert_with(|| Lane::new(stream.clone()));
         if self.dead {
             // Kept for `close`: the successor runs it.
             lane.queue.push_back((token, work));

@@ -26,8 +26,7 @@ pub(crate) struct HostWindow {
 
 impl HostWindow {
     pub(crate) fn map(driver: &Arc<Driver>, file: BorrowedFd<'_>, address: u64, bytes: u64) -> Result<HostWindow, DeviceError> {
-        let window =
-            Window::map(file, address, bytes).map_err(|error| DeviceError::System(format!("the window cannot be mapped at {address:#x}: {error}")))?;
+        let window = Window::map(file, address, bytes).map_err(|error| DeviceError::System(format!("the window cannot be mapped at {address:#x}: {error}")))?;
         let mapped = HostWindow { driver: driver.clone(), window, registered: Mutex::new(Covered::default()) };
         mapped.register(address, bytes.min(FIRST))?;
         Ok(mapped)
@@ -72,7 +71,11 @@ impl HostWindow {
         for (from, to) in registered.missing(address, address + bytes) {
             self.driver.register(from, to - from).map_err(|code| {
                 let why = self.driver.text(code);
-                DeviceError::System(format!("{} bytes of host memory at {from:#x} cannot be pinned: {why} (CUDA error {}); is there enough memory?", to - from, code.0))
+                DeviceError::System(format!(
+                    "{} bytes of host memory at {from:#x} cannot be pinned: {why} (CUDA error {}); is there enough memory?",
+                    to - from,
+                    code.0
+                ))
             })?;
             registered.add(from, to);
         }

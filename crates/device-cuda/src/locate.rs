@@ -78,7 +78,9 @@ fn cached(cache: &[u8]) -> Vec<PathBuf> {
 
 pub(crate) fn none_found(tried: &[PathBuf], why: &[String]) -> String {
     if tried.is_empty() {
-        return format!("no NVIDIA driver here: {NAME} is in none of the usual places; install driver 580 or newer, or name it in CUMUX_REAL_LIBCUDA, or use a software GPU (--device sim:h200)");
+        return format!(
+            "no NVIDIA driver here: {NAME} is in none of the usual places; install driver 580 or newer, or name it in CUMUX_REAL_LIBCUDA, or use a software GPU (--device sim:h200)"
+        );
     }
     format!("no usable NVIDIA driver: {}", why.join("; "))
 }

@@ -78,7 +78,9 @@ impl Memory {
                 let got = self.driver.reserve(piece, PIECE).map_err(|code| sentence(&self.driver, &format!("address space at {piece:#x}"), code))?;
                 if got != piece {
                     self.driver.free_address(got, PIECE);
-                    return Err(DeviceError::System(format!("the address space at {piece:#x} is taken in this process: nothing else may be mapped in the arena")));
+                    return Err(DeviceError::System(format!(
+                        "the address space at {piece:#x} is taken in this process: nothing else may be mapped in the arena"
+                    )));
                 }
                 maps.reserved.insert(piece);
             }

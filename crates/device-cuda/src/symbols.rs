@@ -39,7 +39,11 @@ const ASSERT: &str = "__assertfail";
 
 /// Text constants that the compiler makes; written by nobody.
 fn is_literal(name: &str) -> bool {
-    name.starts_with("$str") || name.starts_with("__unnamed_") || name.starts_with("__func__") || name.starts_with("__PRETTY_FUNCTION__") || name.starts_with("_$_str")
+    name.starts_with("$str")
+        || name.starts_with("__unnamed_")
+        || name.starts_with("__func__")
+        || name.starts_with("__PRETTY_FUNCTION__")
+        || name.starts_with("_$_str")
 }
 
 /// Of compiled code.
@@ -76,23 +80,25 @@ pub(crate) fn of_elf(image: &[u8]) -> Option<Symbols> {
     Some(symbols)
 }
 
-/// Who refers to printf: a kernel's code is a section of its own, `.text.<name>`.
+/// Who reaches printf by calls: the compiler leaves pairs of symbol numbers, caller and callee.
 fn printing(file: &ElfFile64<'_, object::Endianness>) -> Printing {
-    let mut printing = Printing::default();
-    for section in file.sections() {
-        let Some(owner) = section.name().ok().and_then(|name| name.strip_prefix(".text.")) else { continue };
-        let refers = section.relocations().any(|(_, relocation)| match relocation.target() {
-            object::RelocationTarget::Symbol(index) => file.symbol_by_index(index).and_then(|s| s.name()).is_ok_and(|name| name == PRINTF),
-            _ => false,
-        });
-        if refers {
-            printing.kernels.insert(owner.to_owned());
-        }
+    let graph = file.section_by_name(".nv.callgraph").and_then(|section| section.data().ok()).unwrap_or(&[]);
+    let printf = file.symbols().find(|symbol| symbol.name() == Ok(PRINTF)).map_or(0, |symbol| symbol.index().0);
+    let name = |index: u32| file.symbol_by_index(object::SymbolIndex(index as usize)).and_then(|s| s.name()).ok().map(str::to_owned);
+    let kernels: BTreeSet<String> = callers(graph, u32::try_from(printf).unwrap_or(0)).into_iter().filter_map(name).collect();
+    Printing { all: kernels.is_empty(), kernels }
+}
+
+/// Everything that calls `callee`, also through others.
+fn callers(graph: &[u8], callee: u32) -> BTreeSet<u32> {
+    let word = |pair: &[u8], at: usize| pair.get(at..).and_then(<[u8]>::first_chunk).map_or(0, |w| u32::from_le_bytes(*w));
+    let pairs: Vec<(u32, u32)> = graph.chunks_exact(8).map(|pair| (word(pair, 0), word(pair, 4))).collect();
+    let mut found = BTreeSet::new();
+    let mut next = vec![callee];
+    while let Some(callee) = next.pop() {
+        next.extend(pairs.iter().filter(|(_, called)| *called == callee).map(|(caller, _)| *caller).filter(|caller| found.insert(*caller)));
     }
-    // Called through a function that is no kernel, or in a way that is not understood.
-    let kernels = |name: &str| file.section_by_name(&format!(".nv.info.{name}")).is_some() && file.section_by_name(&format!(".nv.constant0.{name}")).is_some();
-    printing.all = printing.kernels.is_empty() || printing.kernels.iter().any(|name| !kernels(name));
-    printing
+    found
 }
 
 /// Of PTX: declarations outside of bodies.
@@ -175,7 +181,12 @@ fn statements(text: &str) -> impl Iterator<Item = Piece<'_>> {
                 start = at + 1;
             }
             // Directives of one line have no `;`.
-            b'\n' if initialiser == 0 && [".version", ".target", ".address_size", ".file", ".section"].iter().any(|d| text.get(start..at).is_some_and(|t| t.trim_start().starts_with(d))) => {
+            b'\n'
+                if initialiser == 0
+                    && [".version", ".target", ".address_size", ".file", ".section"]
+                        .iter()
+                        .any(|d| text.get(start..at).is_some_and(|t| t.trim_start().starts_with(d))) =>
+            {
                 start = at + 1;
             }
             _ => {}
@@ -217,8 +228,11 @@ mod tests {
     }
 
     #[test]
-    fn scratch() {
-        for f in ["/tmp/k.cubin"] { println!("{:#?}", of_elf(&std::fs::read(f).expect("x"))); }
+    fn who_calls_printf_through_others_prints() {
+        let pairs: Vec<u8> =
+            [(0, u32::MAX), (49, 50), (7, 49), (8, 9), (9, 8)].iter().flat_map(|(a, b): &(u32, u32)| [a.to_le_bytes(), b.to_le_bytes()].concat()).collect();
+        assert_eq!(callers(&pairs, 50), BTreeSet::from([49, 7]));
+        assert!(callers(&pairs[..11], 50).is_empty());
     }
 
     #[test]

@@ -130,7 +130,12 @@ fn launch(client: &Client, limits: &Limits, launch: &mut Launch) -> Result<Plann
 /// The card's address of the first byte of a rectangle, each row of which must be allowed and, in the window, registered.
 fn locate(client: &Client, rows: &Rows, extent: Extent, write: bool, what: &str) -> Result<u64, Refusal> {
     let whole = cumux_wire::record::span(rows.address, rows.pitch, rows.slice, extent);
-    let bad = |at: u64| fault(result::ILLEGAL_ADDRESS, format!("{what} touches {at:#x}, which is no memory of this client that it may {}", if write { "write" } else { "read" }));
+    let bad = |at: u64| {
+        fault(
+            result::ILLEGAL_ADDRESS,
+            format!("{what} touches {at:#x}, which is no memory of this client that it may {}", if write { "write" } else { "read" }),
+        )
+    };
     let whole = whole.ok_or_else(|| bad(rows.address))?;
     let ranges = client.ranges.read();
     let found = match ranges.translate(rows.address, whole, write) {
@@ -202,7 +207,8 @@ fn flat(target: u64, source: u64, bytes: u64, run: &dyn Fn(u64) -> u64, moves: &
 fn boxes(target: &Rows, source: &Rows, extent: Extent, whole: bool, run: &dyn Fn(u64) -> u64, moves: &mut Vec<Move>) {
     let Extent { width, height, depth } = extent;
     // The driver takes slices as whole numbers of rows.
-    let rows_of = |rows: &Rows| if depth == 1 { Some(height) } else { rows.slice.checked_div(rows.pitch).filter(|n| n * rows.pitch == rows.slice && *n >= height) };
+    let rows_of =
+        |rows: &Rows| if depth == 1 { Some(height) } else { rows.slice.checked_div(rows.pitch).filter(|n| n * rows.pitch == rows.slice && *n >= height) };
     let pitched = |rows: &Rows| height == 1 || rows.pitch >= width;
     let pitch = |rows: &Rows| if rows.pitch < width { width } else { rows.pitch };
     if whole && pitched(target) && pitched(source) {

@@ -101,7 +101,11 @@ impl Session {
         }
     }
 
-    fn stream_create(&self, inner: &mut Inner, end: u64, index: u32, device: u32, priority: i32) {
+    fn stream_create(self: &Arc<Self>, inner: &mut Inner, end: u64, index: u32, device: u32, priority: i32) {
+        if inner.streams.contains_key(&index) {
+            // The client may mint an index again as soon as it sees the old stream drained, a moment before its end has been carried out.
+            self.pass_barriers(inner);
+        }
         if device != 0 || inner.streams.contains_key(&index) {
             return self.violation(inner, &format!("stream {index} made twice or for device {device}"));
         }

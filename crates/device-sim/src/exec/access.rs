@@ -133,6 +133,11 @@ pub(super) fn near<'a>(near: &'a mut Near<'_>, space: Space, offset: u64, bytes:
     Ok(&mut memory[from..from + bytes as usize])
 }
 
+/// The compiler's own frame accesses are right, so what lies outside is the stack's end.
+fn overflow(wrong: Wrong) -> Wrong {
+    Wrong { kind: FaultKind::StackOverflow, address: 0, bytes: 0, ..wrong }
+}
+
 fn little(bytes: &[u8]) -> u64 {
     let mut all = [0; 8];
     let count = bytes.len().min(8);
@@ -250,17 +255,15 @@ fn load_in<M: GlobalMemory>(
         }),
         Space::Shared if op.bytes == 4 && op.count == 1 && !op.wide && span.high.checked_add(4).is_some_and(|end| end <= near_memory.shared.len() as u64) => {
             let into = &mut lanes.r32[op.data[0] as usize].0;
-            let shared = &*near_memory.shared;
-            each(mask, |lane| {
-                let from = at.0[lane] as usize;
-                into[lane] = u32::from_le_bytes([shared[from], shared[from + 1], shared[from + 2], shared[from + 3]]);
-            });
+            let (words, _) = near_memory.shared.as_chunks::<4>();
+            each(mask, |lane| into[lane] = u32::from_le_bytes(words[(at.0[lane] / 4) as usize]));
             Ok(())
         }
         Space::Shared | Space::Local | Space::Frame => try_each(mask, |lane| {
             let frame = if space == Space::Frame { u64::from(near_memory.frame) } else { 0 };
             let place = if space == Space::Frame { Space::Local } else { space };
-            let bytes = near(near_memory, place, at.0[lane] + frame, total, lane)?;
+            let bytes =
+                near(near_memory, place, at.0[lane] + frame, total, lane).map_err(|wrong| if space == Space::Frame { overflow(wrong) } else { wrong })?;
             scatter(lanes, op, lane, bytes);
             Ok(())
         }),
@@ -354,10 +357,17 @@ fn store_in<M: GlobalMemory>(lanes: &Lanes<'_>, op: &MemoryOp, space: Space, at:
             let lane = mask.trailing_zeros() as usize;
             Err(Wrong::access(FaultKind::ParamOutOfBounds, lane, PARAM_WINDOW.wrapping_add(at.0[lane]), total as u32))
         }
+        Space::Shared if op.bytes == 4 && op.count == 1 && !op.wide && span.high.checked_add(4).is_some_and(|end| end <= near_memory.shared.len() as u64) => {
+            let from = &lanes.get32(op.data[0]).0;
+            let (words, _) = near_memory.shared.as_chunks_mut::<4>();
+            each(mask, |lane| words[(at.0[lane] / 4) as usize] = from[lane].to_le_bytes());
+            Ok(())
+        }
         Space::Shared | Space::Local | Space::Frame => try_each(mask, |lane| {
             let frame = if space == Space::Frame { u64::from(near_memory.frame) } else { 0 };
             let place = if space == Space::Frame { Space::Local } else { space };
-            let bytes = near(near_memory, place, at.0[lane] + frame, total, lane)?;
+            let bytes =
+                near(near_memory, place, at.0[lane] + frame, total, lane).map_err(|wrong| if space == Space::Frame { overflow(wrong) } else { wrong })?;
             let step = each_bytes.min(8) as usize;
             for (n, chunk) in bytes.chunks_exact_mut(step).enumerate() {
                 let value = get(lanes, op, n, lane).to_le_bytes();

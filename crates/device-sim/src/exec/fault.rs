@@ -1,6 +1,7 @@
 //! Faults while they travel from the lane that made them to the block.
 
 use super::interface::{FaultKind, MemoryFault};
+use super::lanes::LANES;
 
 /// What went wrong in which lane. The rest of a [`Fault`](super::interface::Fault) is added by the block.
 #[derive(Debug, Clone, Copy)]
@@ -30,6 +31,10 @@ pub(super) type Checked<T> = Result<T, Wrong>;
 /// The lanes of a mask, lowest first.
 #[inline(always)]
 pub(super) fn each(mut mask: u32, mut f: impl FnMut(usize)) {
+    if mask == u32::MAX {
+        (0..LANES).for_each(f);
+        return;
+    }
     while mask != 0 {
         f(mask.trailing_zeros() as usize);
         mask &= mask - 1;

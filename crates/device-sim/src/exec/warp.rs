@@ -6,7 +6,7 @@
 //!
 //! Registers of a frame begin where its caller's end. Fragments in different frames may use the same slots: they write their own lanes only.
 
-use super::lanes::{Lanes, V32, V64};
+use super::lanes::{LANES, Lanes, V32, V64};
 use crate::lower::code::Code;
 
 /// Registers of one call and where to return.
@@ -82,11 +82,19 @@ impl Warp {
         let count = threads.saturating_sub(first).min(32);
         self.alive = if count == 32 { u32::MAX } else { (1 << count) - 1 };
         self.index = index;
-        for lane in 0..32 {
-            let linear = first + lane as u32;
-            self.tid[0].0[lane] = linear % block[0];
-            self.tid[1].0[lane] = linear / block[0] % block[1];
-            self.tid[2].0[lane] = linear / block[0] / block[1];
+        // Counted up rather than divided for each lane.
+        let mut at = [first % block[0], first / block[0] % block[1], first / block[0] / block[1]];
+        for lane in 0..LANES {
+            for (axis, tid) in self.tid.iter_mut().enumerate() {
+                tid.0[lane] = at[axis];
+            }
+            at[0] += 1;
+            for axis in 0..2 {
+                if at[axis] == block[axis] {
+                    at[axis] = 0;
+                    at[axis + 1] += 1;
+                }
+            }
         }
         self.frames.clear();
         self.free_frames.clear();

@@ -44,7 +44,7 @@ pub(super) struct Allocation {
 }
 
 /// Beyond this many bits of liveness (blocks times registers) every register gets a slot of its own.
-const MOST_BITS: usize = 1 << 31;
+const MOST_BITS: usize = 1 << 29;
 
 fn operand_registers(operand: &Operand, found: &mut impl FnMut(RegId)) {
     match operand {
