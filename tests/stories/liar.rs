@@ -72,7 +72,16 @@ fn wrong_wishes() -> Vec<(&'static str, Vec<u8>)> {
         extent: Extent { width: 64, height: 1, depth: 1 },
     };
     let launch = |module: u32, function: u32| {
-        Op::Launch(Launch { module, function, grid: [1; 3], block: [1024, 1, 1], cluster: [9; 3], shared: u32::MAX, cooperative: true, parameters: vec![0xff; 4096] })
+        Op::Launch(Launch {
+            module,
+            function,
+            grid: [1; 3],
+            block: [1024, 1, 1],
+            cluster: [9; 3],
+            shared: u32::MAX,
+            cooperative: true,
+            parameters: vec![0xff; 4096],
+        })
     };
     let control = |op: Op| record(NO_STREAM, 0, 1, &op);
     let streamed = |op: Op| [stream.clone(), record(0, NO_ANSWER, 1, &op)].concat();
@@ -116,7 +125,9 @@ fn wrong_wishes() -> Vec<(&'static str, Vec<u8>)> {
 fn noise() -> Vec<(&'static str, Vec<u8>)> {
     let good = record(NO_STREAM, 0, 1, &Op::MemAlloc { device: 0, bytes: 512, align: 512 });
     let mut out = Vec::new();
-    for (what, at, value) in [("length 0", 0, 0_u32), ("length of the ring", 0, 1 << 20), ("a length that is no multiple of 8", 0, 41), ("an unknown operation", 4, 999)] {
+    for (what, at, value) in
+        [("length 0", 0, 0_u32), ("length of the ring", 0, 1 << 20), ("a length that is no multiple of 8", 0, 41), ("an unknown operation", 4, 999)]
+    {
         let mut bytes = good.clone();
         bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
         out.push((what, bytes));

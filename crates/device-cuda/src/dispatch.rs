@@ -29,7 +29,7 @@ impl Engine {
             lane.ready = false;
             if let Err(code) = self.turn(id) {
                 if is_fatal(code) {
-                    self.lost(code, &[]);
+                    self.lost(code);
                     return true;
                 }
                 let client = self.lanes.get(&id).map(|lane| lane.stream.client.id);
@@ -215,7 +215,6 @@ impl Engine {
     /// Launches the first `length` kernels of a run as one; false if no chain is free, and then one may be on its way.
     fn chain(&mut self, id: StreamId, slot: usize, stream: Stream, rest: &mut VecDeque<(u64, Planned)>, length: usize) -> Result<bool, Code> {
         let (tokens, mut run): (Vec<u64>, Vec<Planned>) = rest.drain(..length).unzip();
-        self.speaking |= run.iter().any(|p| p.module.speaks);
         let flights: Vec<(u64, u64, Arc<str>)> = run.iter().map(|p| (p.kernel().id, self.weight(p), p.kernel().name.clone())).collect();
         let mark = self.slots.slots[slot].issued + 1;
         let words = &self.words;
@@ -258,7 +257,6 @@ impl Engine {
     }
 
     fn fly(&mut self, id: StreamId, slot: usize, token: u64, weight: u64, planned: Option<&Planned>) {
-        self.speaking |= planned.is_some_and(|p| p.module.speaks);
         self.board(id, slot, token, weight, planned.map(|p| (p.kernel().id, p.kernel().name.clone(), p.kernel().prints)));
     }
 

@@ -45,7 +45,7 @@ macro_rules! table {
 
 table! {
     cuInit, cuDeviceGetCount, cuDeviceGet, cuDeviceGetName, cuDeviceGetUuid_v2, cuDeviceTotalMem_v2, cuDeviceGetAttribute,
-    cuDevicePrimaryCtxSetFlags_v2, cuDevicePrimaryCtxRetain, cuDevicePrimaryCtxRelease_v2, cuCtxSetCurrent, cuCtxSynchronize, cuCtxGetLimit, cuCtxSetLimit,
+    cuDevicePrimaryCtxSetFlags_v2, cuDevicePrimaryCtxRetain, cuDevicePrimaryCtxRelease_v2, cuCtxSetCurrent,  cuCtxGetLimit, cuCtxSetLimit,
     cuCtxGetStreamPriorityRange, cuGetErrorString,
     cuMemGetAllocationGranularity, cuMemCreate, cuMemRelease, cuMemExportToShareableHandle, cuMemImportFromShareableHandle,
     cuMemAddressReserve, cuMemAddressFree, cuMemMap, cuMemUnmap, cuMemSetAccess,
@@ -455,12 +455,6 @@ impl Driver {
             Err(Code(600)) => Ok(false),
             Err(code) => Err(code),
         }
-    }
-
-    /// Waits for everything in the context: only when it is broken, since some texts come out of nothing else.
-    pub(crate) fn synchronize_all(&self) -> Call<()> {
-        // SAFETY: no pointers.
-        check(unsafe { (self.table()?.cuCtxSynchronize)() })
     }
 
     pub(crate) fn synchronize(&self, stream: Stream) -> Call<()> {

@@ -78,8 +78,6 @@ pub(crate) struct Engine {
     /// For making chains; used on the helper thread.
     pub upload: Stream,
     pub stopped: HashMap<ClientId, Fault>,
-    /// Something that may print or assert was launched.
-    pub speaking: bool,
     pending: Vec<(u64, Work)>,
     closing: Vec<(ClientId, crossbeam_channel::Sender<()>)>,
     /// Expected nanoseconds of kernels by their number.
@@ -115,7 +113,6 @@ impl Engine {
             chains: Chains::default(),
             upload,
             stopped: HashMap::new(),
-            speaking: false,
             pending: Vec::new(),
             closing: Vec::new(),
             expected: HashMap::new(),
@@ -161,18 +158,8 @@ impl Engine {
                 turn += 1;
                 let slot = self.busy[turn % self.busy.len()];
                 let stream = self.slots.slots[slot].stream;
-                // An assertion's text comes out of the call that finds the error, or soon after it.
-                let query = || {
-                    let asked = self.driver.query(stream);
-                    if asked.is_err() && self.speaking {
-                        let _ = self.driver.synchronize_all();
-                        std::thread::sleep(Duration::from_millis(20));
-                    }
-                    asked
-                };
-                let (asked, text) = if self.speaking { self.driver.captured(query) } else { (query(), Vec::new()) };
-                if let Err(code) = asked {
-                    self.lost(code, &text);
+                if let Err(code) = self.driver.query(stream) {
+                    self.lost(code);
                 }
             }
             if idle < SPIN {
@@ -233,7 +220,7 @@ impl Engine {
             }
             Message::Look => {
                 if let (false, Some(code)) = (self.dead, self.shared.broken()) {
-                    self.lost(code, &[]);
+                    self.lost(code);
                 }
             }
             Message::End => {}
@@ -403,7 +390,7 @@ impl Engine {
     }
 
     /// The context is broken: says who may have done it, and is of no more use.
-    pub(crate) fn lost(&mut self, code: Code, printed: &[u8]) {
+    pub(crate) fn lost(&mut self, code: Code) {
         if self.dead {
             return;
         }
@@ -427,9 +414,6 @@ impl Engine {
         for (client, kernels) in &all {
             if !self.lanes.values().any(|lane| lane.stream.client.id == *client) {
                 continue;
-            }
-            if !printed.is_empty() {
-                self.shared.sink.text(*client, printed);
             }
             let doubt = if number > 1 { format!("; {number} clients had kernels under way and the card does not say whose it was") } else { String::new() };
             let text = format!("{} in one of {kernels}{doubt}", self.driver.text(code));

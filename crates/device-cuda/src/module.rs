@@ -35,8 +35,6 @@ pub(crate) struct Loaded {
     driver: Arc<Driver>,
     module: Module,
     pub kernels: Vec<Kernel>,
-    /// Some kernel may print or assert.
-    pub speaks: bool,
     pub info: ModuleInfo,
     /// The most dynamic shared memory asked for by any client that shares the module.
     shared_most: Mutex<HashMap<u32, i32>>,
@@ -111,8 +109,7 @@ fn load(driver: &Arc<Driver>, image: &[u8], symbols: &Symbols) -> Result<Loaded,
             other => image_error(other, if log.is_empty() { text } else { format!("{text}: {log}") }),
         }
     })?;
-    let mut loaded =
-        Loaded { driver: driver.clone(), module, kernels: Vec::new(), speaks: symbols.speaks, info: ModuleInfo::default(), shared_most: Mutex::default() };
+    let mut loaded = Loaded { driver: driver.clone(), module, kernels: Vec::new(), info: ModuleInfo::default(), shared_most: Mutex::default() };
     let fail = |code: crate::driver::Code| image_error(code.0, format!("a kernel of the module cannot be put on the card: {}", driver.text(code)));
     for handle in driver.functions(module).map_err(fail)? {
         driver.load_function(handle).map_err(fail)?;

@@ -15,8 +15,6 @@ pub(crate) struct Symbols {
     pub writable: bool,
     /// Names of `__managed__` variables.
     pub managed: Vec<String>,
-    /// Something in it may print or assert.
-    pub speaks: bool,
     pub prints: Printing,
 }
 
@@ -35,7 +33,6 @@ impl Printing {
 }
 
 const PRINTF: &str = "vprintf";
-const ASSERT: &str = "__assertfail";
 
 /// Text constants that the compiler makes; written by nobody.
 fn is_literal(name: &str) -> bool {
@@ -54,7 +51,6 @@ pub(crate) fn of_elf(image: &[u8]) -> Option<Symbols> {
     let mut prints = false;
     for symbol in file.symbols() {
         let Ok(name) = symbol.name() else { continue };
-        symbols.speaks |= matches!(name, PRINTF | ASSERT);
         prints |= name == PRINTF;
         if symbol.kind() != SymbolKind::Data || symbol.is_undefined() || name.is_empty() {
             continue;
@@ -111,7 +107,6 @@ pub(crate) fn of_ptx(text: &str) -> Symbols {
             Piece::Open => depth += 1,
             Piece::Close => depth = depth.saturating_sub(1),
             Piece::Text(text) => {
-                symbols.speaks |= text.contains(PRINTF) || text.contains(ASSERT);
                 if depth == 0 {
                     let name = text.split_once(".entry").map(|(_, rest)| rest.trim_start());
                     kernel = name.and_then(|rest| rest.split(|c: char| c == '(' || c.is_whitespace()).next());
@@ -207,7 +202,7 @@ mod tests {
         let mut names: Vec<(&str, bool)> = symbols.variables.iter().map(|(n, c)| (n.as_str(), *c)).filter(|(n, _)| !is_literal(n)).collect();
         names.sort_unstable();
         assert_eq!(names, [("counter", false), ("into_table", false), ("offset", true), ("table", false)]);
-        assert!(symbols.writable && symbols.speaks && symbols.managed.is_empty());
+        assert!(symbols.writable && symbols.managed.is_empty());
         let printing: Vec<&str> = ["say", "fill", "assert_small"].into_iter().filter(|k| symbols.prints.of(k)).collect();
         assert_eq!(printing, ["say"]);
     }
@@ -217,7 +212,7 @@ mod tests {
         let text = ".version 9.0\n.target sm_75\n.address_size 64\n/* .global .u32 no; */\n.global .align 1 .b8 $str[3] = {104, 105, 0};\n\
                     .visible .entry f(.param .u64 p)\n{\n.reg .b32 r;\n.shared .align 4 .b8 s[16];\nret;\n}\n";
         let symbols = of_ptx(text);
-        assert!(!symbols.writable && !symbols.speaks, "{symbols:?}");
+        assert!(!symbols.writable && symbols.prints == Printing::default(), "{symbols:?}");
         let called = of_ptx(".func f()\n{\ncall.uni (r), vprintf, (a, b);\nret;\n}\n.visible .entry k()\n{\nret;\n}\n");
         assert!(called.prints.of("k"), "through a function");
         let constant = of_ptx(".const .align 4 .u32 k[2] = {1, 2};");

@@ -5,6 +5,7 @@
 //! `a_fault_ends_everything_of_its_client_and_nothing_else`, and the coordinates in `a_trap`), stopping one client's kernel (`an_endless_kernel_is_stopped`,
 //! `closing_a_client_stops_its_kernels`, `revoking_waits_for_running_blocks`, `an_endless_kernel_does_not_stop_other_streams`), registered memory at the client's own address in kernels
 //! (`windows_and_registered_memory`; attribute 91 says so), variables placed in the client's memory (`restored_variables_keep_their_contents`), and
+//! the text of a device assertion (`an_assertion_says_where`: the driver prints it on a thread of its own),
 //! a kernel that spins on one word with 132 x 1024 threads (`priorities_do_not_starve`: on an H200 it stops every other kernel, in a plain CUDA program too),
 //! all of the card's memory (`a_full_card_says_so`: a context takes some), and mapping parts of an extent (`granules_are_enforced`,
 //! `mappings_exclude_each_other`: the driver maps an extent whole or answers 801; `extents_are_mapped_whole_and_once_at_an_address` is in their place).
@@ -62,7 +63,6 @@ suite! {
     faults:
         a_null_pointer
         a_misaligned_address
-        an_assertion_says_where
         a_bad_copy_faults
         launches_beyond_the_card;
     memory:

@@ -69,7 +69,11 @@ impl Memory for Model {
 
 fn nop(seq: u64) -> Vec<u8> {
     let mut bytes = Vec::new();
-    record::encode(&Header { stream: 0, answer: NO_ANSWER, seq, request: 0 }, &Op::Set { target: seq, value: 1, element: 4, width: 1, height: 1, pitch: 0 }, &mut bytes);
+    record::encode(
+        &Header { stream: 0, answer: NO_ANSWER, seq, request: 0 },
+        &Op::Set { target: seq, value: 1, element: 4, width: 1, height: 1, pitch: 0 },
+        &mut bytes,
+    );
     bytes
 }
 

@@ -42,7 +42,14 @@ fn op() -> impl Strategy<Value = Op> {
             source_slice: 1 << 19,
             extent: Extent { width, height, depth },
         }),
-        (long.clone(), word, 0_u32..3, long.clone()).prop_map(|(target, value, shift, width)| Op::Set { target, value, element: 1 << shift, width, height: 1, pitch: 0 }),
+        (long.clone(), word, 0_u32..3, long.clone()).prop_map(|(target, value, shift, width)| Op::Set {
+            target,
+            value,
+            element: 1 << shift,
+            width,
+            height: 1,
+            pitch: 0
+        }),
         (0..EVENTS as u32).prop_map(|event| Op::EventTime { event }),
         (stream, any::<u64>()).prop_map(|(stream, seq)| Op::Wait { stream, seq }),
         Just(Op::HostCall),

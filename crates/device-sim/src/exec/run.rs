@@ -8,7 +8,7 @@ use super::interface::{
 };
 use super::interface::{PARAM_WINDOW, PARAM_WINDOW_BYTES};
 use super::lanes::{Lanes, NO_SLOT, V, V32, V64};
-use super::warp::{Fragment, NO_FRAME, State, Warp};
+use super::warp::{Fragment, NO_FRAME, PATIENCE, State, Warp};
 use super::{atomic, intrinsic, mbarrier, special, sync};
 use crate::lower::code::{BarrierKind, Op, PredicateHow, PredicateOp, Space};
 use crate::lower::program::Image;
@@ -38,8 +38,7 @@ pub(super) enum Stop {
     },
 }
 
-/// Steps of a fragment after which its waiting siblings get a turn: backward branches count one, ordered accesses more.
-const PATIENCE: u32 = 4096;
+/// What an ordered access takes from a fragment's patience.
 const ORDERED_STEP: u32 = 128;
 
 /// How a burst of one fragment ended.
@@ -102,6 +101,7 @@ impl Warp {
                 Burst::StepBack => {
                     self.yields += 1;
                     fragment.waits = self.yields;
+                    fragment.patience = PATIENCE;
                     self.add(fragment);
                 }
                 Burst::Split { pc, lanes } => {
@@ -278,12 +278,13 @@ impl Warp {
         let alive = self.alive;
         let here = fragment.lanes;
         let mut near = Near { shared, local: &mut self.local, local_bytes: self.local_bytes, frame: frame.local, parameters: &launch.parameters };
-        let mut patience = PATIENCE;
+        let mut patience = fragment.patience;
         let mut pc = fragment.pc;
         let instructions = &program.code[..];
         macro_rules! stop {
             ($burst:expr) => {{
                 fragment.pc = pc;
+                fragment.patience = patience;
                 return Ok($burst);
             }};
         }
@@ -315,7 +316,7 @@ impl Warp {
                             stop!(Burst::Split { pc: target, lanes: active });
                         }
                         if target <= pc && !alone {
-                            patience -= 1;
+                            patience = patience.saturating_sub(1);
                             if patience == 0 {
                                 pc = target;
                                 stop!(Burst::StepBack);

@@ -26,6 +26,10 @@ pub(super) struct Frame {
     users: u32,
 }
 
+/// Steps of a fragment after which its waiting siblings get a turn: backward branches count one, ordered accesses more. Kept across calls and
+/// divergence, so that no shape of a spin loop starves those it waits for.
+pub(super) const PATIENCE: u32 = 4096;
+
 pub(super) const NO_FRAME: u32 = u32::MAX;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,6 +50,8 @@ pub(super) struct Fragment {
     pub state: State,
     /// When it last stepped back, in the warp's count of such steps; larger waits longer.
     pub waits: u32,
+    /// Steps until it steps back again, see [`PATIENCE`].
+    pub patience: u32,
 }
 
 #[derive(Debug, Default)]
@@ -105,7 +111,7 @@ impl Warp {
         self.local.resize(local_bytes as usize * 32, 0);
         self.frames.push(Frame { function, caller: NO_FRAME, return_to: 0, depth: 0, base32: 0, base64: 0, base_p: 0, local: 0, users: 1 });
         self.reserve(0, code);
-        self.fragments.push(Fragment { pc: code.entry, lanes: self.alive, frame: 0, depth: 0, state: State::Ready, waits: 0 });
+        self.fragments.push(Fragment { pc: code.entry, lanes: self.alive, frame: 0, depth: 0, state: State::Ready, waits: 0, patience: PATIENCE });
     }
 
     /// Makes the banks large enough for a frame.
@@ -202,6 +208,7 @@ impl Warp {
             if same && !matches!(other.state, State::Barrier(_)) && !matches!(fragment.state, State::Barrier(_)) {
                 other.lanes |= fragment.lanes;
                 other.waits = other.waits.min(fragment.waits);
+                other.patience = other.patience.min(fragment.patience);
                 // Whoever waited there looks again with the newcomers.
                 other.state = if fragment.state == State::Ready { State::Ready } else { other.state };
                 self.leave(fragment.frame);
