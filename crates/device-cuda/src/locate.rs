@@ -27,10 +27,13 @@ const FOLDERS: [&str; 8] = [
 /// The paths worth trying, best first: the one in `CUMUX_REAL_LIBCUDA` alone, or what the dynamic linker knows and the usual folders.
 pub(crate) fn candidates() -> Result<Vec<PathBuf>, DeviceError> {
     let chosen = std::env::var_os("CUMUX_REAL_LIBCUDA").filter(|path| !path.is_empty());
-    if let Some(path) = &chosen
-        && !Path::new(path).is_absolute()
-    {
-        return Err(DeviceError::System(format!("CUMUX_REAL_LIBCUDA must be an absolute path, not {}", Path::new(path).display())));
+    if let Some(path) = chosen.as_deref().map(Path::new) {
+        if !path.is_absolute() {
+            return Err(DeviceError::System(format!("CUMUX_REAL_LIBCUDA must be an absolute path, not {}", path.display())));
+        }
+        if !path.exists() {
+            return Err(DeviceError::System(format!("CUMUX_REAL_LIBCUDA names {}, which is not there", path.display())));
+        }
     }
     let cache = std::fs::read("/etc/ld.so.cache").unwrap_or_default();
     Ok(paths(chosen.as_deref(), &cache).into_iter().filter(|path| path.exists()).collect())
