@@ -117,6 +117,7 @@ fn wrong_wishes() -> Vec<(&'static str, Vec<u8>)> {
         ("an impossible limit", control(Op::LimitSet { limit: u32::MAX, value: u64::MAX })),
         ("an attribute of nothing", control(Op::FunctionSet { module: 1, function: 1, attribute: u32::MAX, value: -1 })),
         ("the end of a stream that never was", control(Op::StreamDestroy { index: 4000 })),
+        ("a window that is not ours", control(Op::WindowUse { address: layout::window_address(511), bytes: u64::MAX })),
         ("a reset in between", control(Op::Reset)),
     ]
 }

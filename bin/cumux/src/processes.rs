@@ -3,20 +3,33 @@
 //! They are started by the daemon and by each other, not by people; their options are not part of what we promise.
 
 use clap::Parser;
+use cumux_device::{Device, DeviceError, Open, Sink};
+use cumux_device_cuda::Cuda;
 use cumux_device_sim::Simulator;
 use cumux_wire::message::DeviceFacts;
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::sync::Arc;
 use tracing_subscriber::EnvFilter;
 
 /// Whether this build can serve a real GPU.
 pub fn serves_cuda() -> bool {
-    false
+    true
+}
+
+/// All kinds of devices there are, by the prefix of their names.
+struct Devices;
+
+impl Open for Devices {
+    fn open(&self, id: &str, sink: Arc<dyn Sink>) -> Result<Arc<dyn Device>, DeviceError> {
+        if id.starts_with("cuda:") { Cuda.open(id, sink) } else { Simulator.open(id, sink) }
+    }
 }
 
 /// Facts of a device without opening it, for `device_query` before any server runs; empty if they cannot be known.
 pub fn facts(device: &str) -> Vec<DeviceFacts> {
-    cumux_device_sim::facts(device).into_iter().collect()
+    // A real card is asked by the server it gets; opening it here would put a context into the daemon.
+    if device.starts_with("sim:") { cumux_device_sim::facts(device).into_iter().collect() } else { Vec::new() }
 }
 
 /// `nvidia-cuda-mps-server` as a person might call it: only its version.
@@ -81,6 +94,6 @@ pub fn keeper(arguments: Vec<OsString>) -> anyhow::Result<u8> {
 pub fn executor(arguments: Vec<OsString>) -> anyhow::Result<u8> {
     log();
     let ExecutorOptions { server, device: devices } = ExecutorOptions::try_parse_from(arguments)?;
-    cumux_executor::run(&cumux_executor::Options { server, devices }, &Simulator)?;
+    cumux_executor::run(&cumux_executor::Options { server, devices }, &Devices)?;
     Ok(0)
 }

@@ -82,6 +82,12 @@ impl Session {
                 let change = if done { Change::Alias { user, window, bytes: length } } else { Change::Nothing };
                 self.commit(inner, change, end, Some((&header, answer(if done { result::SUCCESS } else { result::INVALID_VALUE }))));
             }
+            Op::WindowUse { address, bytes: length } => {
+                inner.busy = module::use_window(self.clone(), header, end, address, length);
+                if !inner.busy {
+                    self.commit(inner, Change::Nothing, end, Some((&header, answer(result::OUT_OF_MEMORY))));
+                }
+            }
             Op::LimitSet { limit, value } => {
                 let code = self.shared.device.set_limit(self.client(), limit, value).map_or_else(|e| e.result(), |()| result::SUCCESS);
                 let change = if code == result::SUCCESS { Change::Limit { limit, value } } else { Change::Nothing };

@@ -2,7 +2,7 @@
 
 use crate::objects::Objects;
 use crate::session::{Inner, Session, now_ns};
-use cumux_device::{Fault, Kernel, Rows, Work};
+use cumux_device::{DeviceError, Fault, Kernel, Rows, Work};
 use cumux_wire::record::Op;
 use std::sync::Arc;
 
@@ -110,8 +110,12 @@ impl Session {
                     let (device, token) = (stream.device, stream.upcoming().map_or(0, |(p, _)| p.token));
                     stream.started(estimate);
                     self.shared.turns.lock().submitted(self.client(), estimate);
-                    if let Err(error) = self.shared.device.submit(device, token, work) {
-                        return self.fault(inner, &Fault { result: error.result(), text: error.to_string() });
+                    match self.shared.device.submit(device, token, work) {
+                        // The work stays in the journal: a successor does it. This process is about to end.
+                        Ok(()) | Err(DeviceError::Lost(_)) => {}
+                        Err(error) => {
+                            return self.fault(inner, &Fault { result: error.result(), text: error.to_string() });
+                        }
                     }
                 }
             }

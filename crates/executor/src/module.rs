@@ -32,6 +32,24 @@ pub fn load(session: Arc<Session>, request: Request) -> bool {
     std::thread::Builder::new().name("module".into()).spawn(move || session.finish_load(request)).is_ok()
 }
 
+/// Makes a piece of the window reachable, in the background like a module. False when the system has no thread for it.
+#[must_use]
+pub fn use_window(session: Arc<Session>, header: Header, end: u64, address: u64, bytes: u64) -> bool {
+    let work = move || {
+        let outcome = if session.in_window(address, bytes) {
+            session.shared.device.use_window(session.client(), address, bytes).map_err(|e| e.result())
+        } else {
+            Err(result::INVALID_VALUE)
+        };
+        let (change, code) = match outcome {
+            Ok(()) => (Change::Window { address, bytes }, result::SUCCESS),
+            Err(code) => (Change::Nothing, code),
+        };
+        session.finish(&header, end, change, answer(code));
+    };
+    std::thread::Builder::new().name("window".into()).spawn(work).is_ok()
+}
+
 /// Where a new module's variables go.
 struct New<'a> {
     session: &'a Session,
@@ -80,6 +98,11 @@ impl Session {
 
     fn finish_load(self: &Arc<Self>, request: Request) {
         let (change, reply) = self.try_load(&request);
+        self.finish(&request.header, request.end, change, reply);
+    }
+
+    /// Commits what was done in the background and lets the ring go on.
+    fn finish(self: &Arc<Self>, header: &Header, end: u64, change: Change, reply: Answer) {
         let mut inner = self.lock();
         inner.busy = false;
         if inner.closing {
@@ -87,9 +110,9 @@ impl Session {
         }
         if inner.objects.fault.is_some() {
             let code = inner.objects.fault.as_ref().map_or(result::UNKNOWN, |f| f.0);
-            self.commit(&mut inner, Change::Nothing, request.end, Some((&request.header, answer(code))));
+            self.commit(&mut inner, Change::Nothing, end, Some((header, answer(code))));
         } else {
-            self.commit(&mut inner, change, request.end, Some((&request.header, reply)));
+            self.commit(&mut inner, change, end, Some((header, reply)));
         }
         drop(inner);
         self.service.notify();

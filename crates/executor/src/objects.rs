@@ -94,6 +94,11 @@ pub enum Change {
         limit: u32,
         value: u64,
     },
+    /// Bytes of the window that the device must reach.
+    Window {
+        address: u64,
+        bytes: u64,
+    },
     Fault {
         result: u32,
         text: String,
@@ -151,6 +156,8 @@ pub struct Objects {
     /// Private address to window address and bytes.
     pub aliases: BTreeMap<u64, (u64, u64)>,
     pub limits: BTreeMap<u32, u64>,
+    /// Address to bytes of announced window pieces.
+    pub windows: BTreeMap<u64, u64>,
     pub fault: Option<(u32, String)>,
 }
 
@@ -213,6 +220,9 @@ impl Objects {
             Change::Limit { limit, value } => {
                 self.limits.insert(*limit, *value);
             }
+            Change::Window { address, bytes } => {
+                self.windows.insert(*address, *bytes);
+            }
             Change::Fault { result, text } => self.fault = Some((*result, text.clone())),
             Change::Reset => *self = Self::default(),
             Change::Nothing => {}
@@ -231,6 +241,7 @@ impl Objects {
         out.extend(self.aliases.iter().map(|(user, (window, bytes))| Change::Alias { user: *user, window: *window, bytes: *bytes }));
         out.extend(self.modules.iter().map(|(id, spec)| Change::Module { id: *id, spec: spec.clone() }));
         out.extend(self.limits.iter().map(|(limit, value)| Change::Limit { limit: *limit, value: *value }));
+        out.extend(self.windows.iter().map(|(address, bytes)| Change::Window { address: *address, bytes: *bytes }));
         out.extend(self.fault.iter().map(|(result, text)| Change::Fault { result: *result, text: text.clone() }));
         out
     }
@@ -260,6 +271,7 @@ mod tests {
             (address.clone(), address).prop_map(|(user, window)| Change::Alias { user, window, bytes: 4096 }),
             (small.clone(), any::<u64>()).prop_map(|(limit, value)| Change::Limit { limit, value }),
             (small, "[a-z]{1,5}").prop_map(|(result, text)| Change::Fault { result, text }),
+            (0_u64..4).prop_map(|n| Change::Window { address: n << 20, bytes: n }),
             Just(Change::Reset),
         ]
     }

@@ -108,6 +108,9 @@ fn restore(
         for (limit, value) in limits {
             let _ = shared.device.set_limit(client, limit, value);
         }
+        for (address, bytes) in inner.objects.windows.clone() {
+            shared.device.use_window(client, address, bytes)?;
+        }
         for (user, (window, bytes)) in inner.objects.aliases.clone() {
             shared.device.alias(client, user, window, bytes)?;
         }

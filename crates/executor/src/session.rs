@@ -285,49 +285,57 @@ impl Session {
         self.service.set_memory_used(used);
     }
 
-    /// The device reports.
-    pub fn retired(self: &Arc<Self>, device: StreamId, token: u64, outcome: Outcome) {
+    /// The device reports pieces of this client that are over, in order for each stream.
+    pub fn retired(self: &Arc<Self>, reports: impl IntoIterator<Item = (StreamId, u64, Outcome)>) {
         let mut inner = self.inner.lock();
-        let Some(index) = inner.by_device.get(&device).copied() else { return };
-        if inner.objects.fault.is_some() || inner.closing {
-            return;
-        }
-        match outcome {
-            Outcome::Cancelled => return,
-            Outcome::Fault(fault) => {
-                self.fault(&mut inner, &fault);
+        let mut work: Vec<u32> = Vec::new();
+        for (device, token, outcome) in reports {
+            let Some(index) = inner.by_device.get(&device).copied() else { continue };
+            if inner.objects.fault.is_some() || inner.closing {
                 return;
             }
-            Outcome::Done { device_ns } => {
-                let Some(stream) = inner.streams.get_mut(&index) else { return };
-                let Some(pending) = stream.finished(token) else { return };
-                let estimate = pending.estimate;
-                match &pending.op {
-                    Op::EventTime { event } => self.service.set_event_ns(*event, now_ns()),
-                    Op::Launch(launch) => {
-                        let kernel = (launch.module, launch.function);
-                        let before = inner.estimates.get(&kernel).copied();
-                        inner.estimates.insert(kernel, cumux_scheduler::estimate(before, device_ns));
-                        inner.status.kernels += 1;
-                        inner.status.gpu_ns += device_ns;
+            match outcome {
+                Outcome::Cancelled => {}
+                Outcome::Fault(fault) => return self.fault(&mut inner, &fault),
+                Outcome::Done { device_ns } => {
+                    self.one_retired(&mut inner, index, token, device_ns);
+                    if work.last() != Some(&index) {
+                        work.push(index);
                     }
-                    _ => inner.status.copies += 1,
                 }
-                self.shared.turns.lock().retired(self.sheet.id, estimate, device_ns);
             }
         }
-        let mut work: Vec<u32> = std::mem::take(&mut inner.held).into_iter().collect();
-        work.push(index);
-        self.drive(&mut inner, work, Caller::Device);
-        if !inner.chores.is_empty() || inner.barrier_ready() {
-            self.shared.wake_intake();
+        if work.is_empty() {
+            return;
         }
+        work.extend(std::mem::take(&mut inner.held));
+        self.drive(&mut inner, work, Caller::Device);
         self.flush_text(&mut inner);
         self.service.notify();
-        if inner.stalled && inner.journal.has_room() {
+        let unstalled = inner.stalled && inner.journal.has_room();
+        if unstalled {
             inner.stalled = false;
+        }
+        if unstalled || !inner.chores.is_empty() || inner.barrier_ready() {
             self.shared.wake_intake();
         }
+    }
+
+    fn one_retired(&self, inner: &mut Inner, index: u32, token: u64, device_ns: u64) {
+        let Some(pending) = inner.streams.get_mut(&index).and_then(|stream| stream.finished(token)) else { return };
+        let estimate = pending.estimate;
+        match &pending.op {
+            Op::EventTime { event } => self.service.set_event_ns(*event, now_ns()),
+            Op::Launch(launch) => {
+                let kernel = (launch.module, launch.function);
+                let before = inner.estimates.get(&kernel).copied();
+                inner.estimates.insert(kernel, cumux_scheduler::estimate(before, device_ns));
+                inner.status.kernels += 1;
+                inner.status.gpu_ns += device_ns;
+            }
+            _ => inner.status.copies += 1,
+        }
+        self.shared.turns.lock().retired(self.sheet.id, estimate, device_ns);
     }
 
     /// Device printf text; kept until the client's ring has room, up to 1 MiB.

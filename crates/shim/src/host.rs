@@ -35,6 +35,10 @@ pub(crate) fn allocate(session: &Session, bytes: u64, sort: Sort, context: u64, 
     // Large pieces start at a large page's boundary.
     let align = if bytes >= 1 << 21 { 1 << 21 } else { PAGE };
     let start = session.take_window(bytes, align)?;
+    if let Err(code) = session.announce_window(start + bytes) {
+        session.give_window(start);
+        return Err(code);
+    }
     let id = session.number();
     memory::write(session).insert(Allocation { start, bytes, sort, context, device, id, sync_memops: false });
     Ok(start)

@@ -171,6 +171,11 @@ pub enum Op {
         limit: u32,
         value: u64,
     },
+    /// The client is about to use these bytes of its window as pinned memory: the device makes them reachable (slow). Answered.
+    WindowUse {
+        address: u64,
+        bytes: u64,
+    },
     /// Answered when everything pushed before is done and all objects of the client are gone.
     Reset,
     // ---- in a stream
@@ -314,6 +319,7 @@ impl Op {
             Op::HostUnregister { .. } => 17,
             Op::LimitSet { .. } => 18,
             Op::Reset => 19,
+            Op::WindowUse { .. } => 20,
             Op::Launch(_) => 32,
             Op::Copy { .. } => 33,
             Op::Set { .. } => 34,
@@ -368,7 +374,7 @@ pub fn encode(header: &Header, op: &Op, out: &mut Vec<u8>) {
         Op::VmmReserve { bytes, align, fixed } => {
             w.words64(&[*bytes, *align, *fixed]);
         }
-        Op::VmmUnreserve { address, bytes } | Op::VmmUnmap { address, bytes } => {
+        Op::VmmUnreserve { address, bytes } | Op::VmmUnmap { address, bytes } | Op::WindowUse { address, bytes } => {
             w.words64(&[*address, *bytes]);
         }
         Op::VmmCreate { handle, device, bytes } => {
@@ -493,6 +499,7 @@ pub fn decode(bytes: &[u8]) -> Result<Record, DecodeError> {
         17 => Op::HostUnregister { user: r.u64()? },
         18 => Op::LimitSet { limit: u32::try_from(r.u64()?).map_err(|_| DecodeError::Field("limit"))?, value: r.u64()? },
         19 => Op::Reset,
+        20 => Op::WindowUse { address: r.u64()?, bytes: r.u64()? },
         32 => {
             let (module, function) = (r.u32()?, r.u32()?);
             let (grid, block, cluster) = (r.dims()?, r.dims()?, r.dims()?);

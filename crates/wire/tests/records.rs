@@ -30,6 +30,7 @@ fn op() -> impl Strategy<Value = Op> {
         long.clone().prop_map(|user| Op::HostUnregister { user }),
         (word, long.clone()).prop_map(|(limit, value)| Op::LimitSet { limit, value }),
         Just(Op::Reset),
+        (long.clone(), long.clone()).prop_map(|(address, bytes)| Op::WindowUse { address, bytes }),
         launch.prop_map(|(module, function, grid, block, cooperative, parameters)| {
             Op::Launch(Launch { module, function, grid, block, cluster: [0; 3], shared: 48, cooperative, parameters })
         }),

@@ -53,6 +53,10 @@ pub struct Files {
     pub keeper: OwnedFd,
 }
 
+/// What a card reaches of a window from the beginning, and the pieces it is told of later.
+const WINDOW_FIRST: u64 = 16 << 20;
+const WINDOW_PIECE: u64 = 32 << 20;
+
 /// The one session of a served process.
 #[derive(Debug)]
 pub struct Session {
@@ -90,6 +94,11 @@ pub struct Session {
     pub event_cells: Mutex<crate::event::Cells>,
     pub callbacks: crate::callback::Callbacks,
     numbers: Mutex<u64>,
+    /// Whether the device is a card and not the software GPU.
+    real_card: bool,
+    /// End of what the card was told of.
+    announced: Mutex<u64>,
+    window_end: u64,
 }
 
 thread_local! {
@@ -146,6 +155,7 @@ impl Session {
         let window = Window::map(files.window.as_fd(), address, WINDOW_BYTES).map_err(|error| broken("window", &error))?;
         let staged = staging::BYTES.next_multiple_of(window::GRAIN);
         let devices: Vec<Device> = files.devices.into_iter().map(|facts| Device::new(facts, files.multiprocessors)).collect();
+        let real_card = devices.iter().any(|device| device.facts.id.starts_with("cuda:"));
         if devices.is_empty() {
             return Err("the service has no device for this program".to_owned());
         }
@@ -182,6 +192,9 @@ impl Session {
             event_cells: Mutex::new(crate::event::Cells::default()),
             callbacks: crate::callback::Callbacks::default(),
             numbers: Mutex::new(0),
+            real_card,
+            announced: Mutex::new(address + WINDOW_FIRST),
+            window_end: address + WINDOW_BYTES - WINDOW_MANAGED_BYTES,
             ring,
             window,
             window_file: files.window,
@@ -440,12 +453,32 @@ impl Session {
         lock(&self.heap).take(bytes, align).ok_or(error::OUT_OF_MEMORY)
     }
 
+    /// A real card reaches only what it was told of: says which part of the window is in use as pinned memory, piece by piece, before anybody uses it.
+    ///
+    /// # Errors
+    /// When the card cannot reach that much; as [`Session::call`].
+    pub fn announce_window(&self, end: u64) -> Try {
+        if !self.real_card {
+            return Ok(());
+        }
+        let mut announced = lock(&self.announced);
+        while end > *announced {
+            let piece = WINDOW_PIECE.min(self.window_end - *announced);
+            self.call(&Op::WindowUse { address: *announced, bytes: piece })?;
+            *announced += piece;
+        }
+        Ok(())
+    }
+
     /// Gives a piece of the window back, and its pages to the system.
     pub fn give_window(&self, address: u64) {
         let mut heap = lock(&self.heap);
         if let Some(bytes) = heap.give(address) {
             // Under the lock: the next owner of the range must not lose what it writes.
-            crate::host::punch(address, bytes);
+            // A real card would keep the old pages: there they stay.
+            if !self.real_card {
+                crate::host::punch(address, bytes);
+            }
         }
     }
 
