@@ -204,7 +204,10 @@ impl Client {
     pub fn welcome(&mut self) {
         let (reply, descriptors) = self.connection.receive::<Reply>().unwrap();
         let Reply::Welcome { version: VERSION, session, window_slot, devices, multiprocessors, memory_limit } = reply else { panic!("{reply:?}") };
-        assert_eq!((devices, memory_limit), (vec![super::executor::device()], 5 << 30));
+        // What the executor said, and that the device is shared (CU_DEVICE_ATTRIBUTE_MPS_ENABLED).
+        let mut shared = super::executor::device();
+        shared.attributes.push((133, 1));
+        assert_eq!((devices, memory_limit), (vec![shared], 5 << 30));
         let [ring, page, window, doorbell, server, keeper] = exactly(descriptors).unwrap();
         (self.session, self.slot, self.multiprocessors) = (session, window_slot, multiprocessors);
         self.files = Some(Files { ring, page, window, doorbell, server: server.into(), keeper: keeper.into() });
