@@ -1,6 +1,7 @@
-//! The intake thread: looks at every ring in turn, sleeps on the doorbells when there is nothing.
+//! The intake threads: each looks at the rings of its clients in turn, and sleeps on their doorbells when there is nothing.
 //!
-//! Sleeping never misses a push: it announces itself in every page, looks at every ring once more, and only then sleeps.
+//! A client belongs to one lane (its number modulo the lanes), so its records are taken by one thread, in order. Sleeping never misses a push: a lane announces
+//! itself in every page, looks at every ring once more, and only then sleeps. It looks for a while before it announces itself, where cores are free for that.
 
 use crate::error::ExecutorError;
 use crate::session::Session;
@@ -10,28 +11,65 @@ use rustix::event::epoll;
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// All sessions of this executor by number.
 pub type Sessions = Arc<RwLock<BTreeMap<u32, Arc<Session>>>>;
 
 /// How often a stream that waits for a value in memory is looked at.
 const VALUE_POLL: Duration = Duration::from_micros(200);
+/// How long a lane looks before it sleeps, where there are cores to spare: a push that comes meanwhile needs no doorbell and no waking.
+const PATIENCE: Duration = Duration::from_micros(60);
+/// Cores from which on lanes may spin.
+const SPARE_CORES: usize = 8;
+const MOST_LANES: usize = 4;
 const BELL: u64 = 0;
+
+/// Lanes for this machine: one for every four cores.
+#[must_use]
+pub fn lanes() -> usize {
+    (cores() / 4).clamp(1, MOST_LANES)
+}
+
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
 
 pub struct Intake {
     sessions: Sessions,
     shared: Arc<Shared>,
-    poll: OwnedFd,
+    /// One for each lane.
+    polls: Vec<OwnedFd>,
 }
 
 impl Intake {
     /// # Errors
     /// When the kernel has no epoll for us.
     pub fn new(sessions: Sessions, shared: Arc<Shared>) -> Result<Arc<Self>, ExecutorError> {
-        let poll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        epoll::add(&poll, shared.bell(), epoll::EventData::new_u64(BELL), epoll::EventFlags::IN)?;
-        Ok(Arc::new(Self { sessions, shared, poll }))
+        let mut polls = Vec::new();
+        for bell in shared.bells() {
+            let poll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+            epoll::add(&poll, bell, epoll::EventData::new_u64(BELL), epoll::EventFlags::IN)?;
+            polls.push(poll);
+        }
+        Ok(Arc::new(Self { sessions, shared, polls }))
+    }
+
+    /// Starts a thread for each lane.
+    ///
+    /// # Errors
+    /// When the system has no threads for us.
+    pub fn start(self: &Arc<Self>) -> Result<(), ExecutorError> {
+        for lane in 0..self.polls.len() {
+            let intake = self.clone();
+            let started = std::thread::Builder::new().name(format!("intake-{lane}")).spawn(move || intake.run(lane));
+            started.map_err(|_| rustix::io::Errno::AGAIN)?;
+        }
+        Ok(())
+    }
+
+    fn poll_of(&self, client: u32) -> &OwnedFd {
+        &self.polls[client as usize % self.polls.len()]
     }
 
     /// From now on the session is looked at.
@@ -39,16 +77,17 @@ impl Intake {
     /// # Errors
     /// When the doorbell cannot be watched.
     pub fn add(&self, session: &Arc<Session>) -> Result<(), ExecutorError> {
-        epoll::add(&self.poll, session.doorbell(), epoll::EventData::new_u64(u64::from(session.client())), epoll::EventFlags::IN)?;
-        self.sessions.write().insert(session.client(), session.clone());
-        self.shared.wake_intake();
+        let client = session.client();
+        epoll::add(self.poll_of(client), session.doorbell(), epoll::EventData::new_u64(u64::from(client)), epoll::EventFlags::IN)?;
+        self.sessions.write().insert(client, session.clone());
+        self.shared.wake_intake(client);
         Ok(())
     }
 
     /// The session is no longer looked at.
     pub fn remove(&self, client: u32) -> Option<Arc<Session>> {
         let session = self.sessions.write().remove(&client)?;
-        let _ = epoll::delete(&self.poll, session.doorbell());
+        let _ = epoll::delete(self.poll_of(client), session.doorbell());
         Some(session)
     }
 
@@ -62,20 +101,27 @@ impl Intake {
         self.sessions.read().values().cloned().collect()
     }
 
-    /// The thread's life.
-    pub fn run(&self) {
+    /// The life of one lane's thread.
+    fn run(&self, lane: usize) {
         let mut events = Vec::with_capacity(64);
+        let patience = if cores() >= SPARE_CORES { PATIENCE } else { Duration::ZERO };
+        let mut moved_at = Instant::now();
         loop {
             let order = self.shared.turns.lock().order();
             let sessions: Vec<Arc<Session>> = {
                 let all = self.sessions.read();
-                order.iter().filter_map(|client| all.get(client).cloned()).collect()
+                order.iter().filter(|client| **client as usize % self.polls.len() == lane).filter_map(|client| all.get(client).cloned()).collect()
             };
             let mut moved = false;
             for session in &sessions {
                 moved |= session.intake();
             }
             if moved {
+                moved_at = Instant::now();
+                continue;
+            }
+            if !sessions.is_empty() && moved_at.elapsed() < patience {
+                std::hint::spin_loop();
                 continue;
             }
             for session in &sessions {
@@ -85,22 +131,25 @@ impl Intake {
                 let timeout = sessions.iter().any(|s| s.polls()).then_some(VALUE_POLL);
                 let timeout = timeout.and_then(|t| rustix::fs::Timespec::try_from(t).ok());
                 events.clear();
-                let _ = epoll::wait(&self.poll, rustix::buffer::spare_capacity(&mut events), timeout.as_ref());
+                let _ = epoll::wait(&self.polls[lane], rustix::buffer::spare_capacity(&mut events), timeout.as_ref());
                 for event in &events {
-                    self.silence(event.data.u64());
+                    self.silence(lane, event.data.u64());
                 }
             }
             for session in &sessions {
                 session.service.set_sleeping(false);
             }
+            moved_at = Instant::now();
         }
     }
 
     /// Resets the bell that rang.
-    fn silence(&self, source: u64) {
+    fn silence(&self, lane: usize, source: u64) {
         let mut count = [0; 8];
         if source == BELL {
-            let _ = rustix::io::read(self.shared.bell(), &mut count);
+            if let Some(bell) = self.shared.bells().nth(lane) {
+                let _ = rustix::io::read(bell, &mut count);
+            }
         } else if let Some(session) = u32::try_from(source).ok().and_then(|id| self.sessions.read().get(&id).cloned()) {
             let _ = rustix::io::read(session.doorbell().as_fd(), &mut count);
         }

@@ -3,7 +3,7 @@
 //! It owns a device and serves sessions that the server attaches. Everything it knows of a client is in that client's journal and in the keeper, so that another
 //! executor can go on where this one died. As a standby it holds the sessions' files and waits for `Activate`.
 //!
-//! Threads: one that talks to the server ([`run`]), one for intake ([`intake`]), the device's own, and one for each module that is being loaded.
+//! Threads: one that talks to the server ([`run`]), a few for intake ([`intake`]), the device's own, and one for each module that is being loaded.
 #![forbid(unsafe_code)]
 
 pub mod arena;
@@ -79,8 +79,7 @@ pub fn run(options: &Options, opener: &dyn Open) -> Result<(), ExecutorError> {
     let (reports, outbox) = mpsc::channel();
     let shared = Arc::new(Shared::new(device, reports)?);
     let intake = Intake::new(sessions, shared.clone())?;
-    let thread = intake.clone();
-    std::thread::Builder::new().name("intake".into()).spawn(move || thread.run()).map_err(|_| rustix::io::Errno::AGAIN)?;
+    intake.start()?;
     let mut executor = Executor { shared, intake, waiting: BTreeMap::new(), generation: 0 };
     let line: Arc<Mutex<Option<Connection>>> = Arc::default();
     let sender = line.clone();

@@ -116,7 +116,7 @@ impl Session {
         }
         drop(inner);
         self.service.notify();
-        self.shared.wake_intake();
+        self.shared.wake_intake(self.client());
     }
 
     fn try_load(&self, request: &Request) -> (Change, Answer) {

@@ -317,7 +317,7 @@ impl Session {
             inner.stalled = false;
         }
         if unstalled || !inner.chores.is_empty() || inner.barrier_ready() {
-            self.shared.wake_intake();
+            self.shared.wake_intake(self.client());
         }
     }
 
@@ -395,7 +395,7 @@ impl Session {
         self.shared.device.stop_client(self.client(), fault.clone());
         // Intake may have been stalled or parked; it answers everything from now on.
         inner.stalled = false;
-        self.shared.wake_intake();
+        self.shared.wake_intake(self.client());
     }
 
     /// What came through the ring cannot be: the client is in error and nothing more is read from it.

@@ -28,8 +28,8 @@ pub struct Shared {
     /// Who goes next. Taken last: nothing is locked while it is held.
     pub turns: Mutex<Turns>,
     reports: Mutex<Sender<FromExecutor>>,
-    /// Wakes the intake thread.
-    bell: OwnedFd,
+    /// Wake the lanes of the intake.
+    bells: Vec<OwnedFd>,
 }
 
 impl Shared {
@@ -45,16 +45,17 @@ impl Shared {
             charges: Mutex::default(),
             turns: Mutex::default(),
             reports: Mutex::new(reports),
-            bell: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+            bells: (0..crate::intake::lanes()).map(|_| eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)).collect::<Result<_, _>>()?,
         })
     }
 
-    pub fn bell(&self) -> BorrowedFd<'_> {
-        self.bell.as_fd()
+    pub fn bells(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.bells.iter().map(AsFd::as_fd)
     }
 
-    pub fn wake_intake(&self) {
-        let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
+    /// Wakes the lane that looks after this client.
+    pub fn wake_intake(&self, client: u32) {
+        let _ = rustix::io::write(&self.bells[client as usize % self.bells.len()], &1_u64.to_ne_bytes());
     }
 
     pub fn report(&self, message: FromExecutor) {
