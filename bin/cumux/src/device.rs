@@ -21,8 +21,6 @@ pub enum DeviceError {
     Unknown(String),
     #[error("{0} cannot be used: this machine has no NVIDIA GPU (no /dev/nvidia*). For the software GPU say --device sim:h200 or set {VARIABLE}=sim:h200")]
     NoGpu(DeviceName),
-    #[error("{0} cannot be used: this version of cumux serves the software GPU only. Say --device sim:h200 or set {VARIABLE}=sim:h200")]
-    NotBuilt(DeviceName),
 }
 
 impl fmt::Display for DeviceName {
@@ -50,7 +48,6 @@ impl DeviceName {
         match &self {
             DeviceName::Sim(_) => Ok(self),
             DeviceName::Cuda(_) if !has_gpu() => Err(DeviceError::NoGpu(self)),
-            DeviceName::Cuda(_) if !processes::serves_cuda() => Err(DeviceError::NotBuilt(self)),
             DeviceName::Cuda(_) => Ok(self),
         }
     }
@@ -71,7 +68,6 @@ pub fn with_fallback(asked: Option<&str>) -> Result<(DeviceName, Option<String>)
     }
     match DeviceName::Cuda(0).check() {
         Ok(device) => Ok((device, None)),
-        Err(DeviceError::NotBuilt(_)) => Ok((software(), Some("this version serves the software GPU only: using sim:h200".into()))),
         Err(_) => Ok((software(), Some("no NVIDIA GPU found: using the software GPU sim:h200".into()))),
     }
 }

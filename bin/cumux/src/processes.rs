@@ -12,11 +12,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use tracing_subscriber::EnvFilter;
 
-/// Whether this build can serve a real GPU.
-pub fn serves_cuda() -> bool {
-    true
-}
-
 /// All kinds of devices there are, by the prefix of their names.
 struct Devices;
 
