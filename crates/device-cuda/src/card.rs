@@ -5,7 +5,7 @@ use crate::driver::Driver;
 use crate::engine::{Engine, Message};
 use crate::host::HostWindow;
 use crate::memory::Memory;
-use crate::module::Library;
+use crate::module::{Library, Loaded};
 use crate::partition::Partitions;
 use crate::ranges::Ranges;
 use crate::shared::{Counters, Job, Shared};
@@ -43,13 +43,17 @@ impl Settings {
             Err(_) => Ok(None),
         };
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        // Threads that look for work must never be more than there are cores to spare.
-        let engines = number("CUMUX_DISPATCHERS")?.map_or((cores / 4).clamp(1, 4), |n| usize::try_from(n).unwrap_or(1)).clamp(1, 16);
+        // Threads that look for work must never be more than there are cores to spare, and more of them wait for the context's one lock.
+        let engines = number("CUMUX_DISPATCHERS")?.map_or(if cores >= SPARE { ENGINES } else { 1 }, |n| usize::try_from(n).unwrap_or(1)).clamp(1, 16);
         let coalesce = number("CUMUX_COALESCE")? != Some(0);
         let drain = Duration::from_secs(number("CUMUX_DRAIN_SECONDS")?.unwrap_or(10));
         Ok(Settings { engines, coalesce, drain })
     }
 }
+
+/// Engines where there are cores to spare (docs/performance.md has the table), and how many cores those are.
+const ENGINES: usize = 1;
+const SPARE: usize = 8;
 
 /// One GPU.
 pub struct Card {
@@ -77,9 +81,10 @@ impl Card {
         let driver = Driver::open(ordinal)?;
         let facts = crate::facts::read(&driver, ordinal);
         let memory = Memory::new(&driver)?;
+        let mark = crate::mark::load(&driver)?;
         let (helper, jobs) = crossbeam_channel::unbounded::<Job>();
         let (printer, prints) = crossbeam_channel::unbounded::<Job>();
-        let shared = Arc::new(Shared::new(driver.clone(), sink, Limits::of(&facts), settings.coalesce, settings.engines, helper, printer));
+        let shared = Arc::new(Shared::new(driver.clone(), sink, Limits::of(&facts), settings.coalesce, settings.engines, mark, helper, printer));
         let mut card = Card {
             shared: shared.clone(),
             facts,
@@ -140,16 +145,26 @@ impl Card {
         self.variables.read().translate(address, bytes, false).is_ok()
     }
 
-    /// The engines let go of the module, then it is unloaded, on the helper thread.
+    /// A client has the module no longer. One that others may share stays for its next use.
     fn drop_module(&self, client: &Client, module: Arc<Own>) {
         for global in &module.info.globals {
             client.ranges.write().remove(global.address);
-            self.variables.write().remove(global.address);
+            if module.writable {
+                self.variables.write().remove(global.address);
+            }
         }
+        module.left();
+        if module.writable {
+            self.forget(&module);
+            self.shared.help(move || drop(module));
+        }
+    }
+
+    /// The engines let go of the module's kernels.
+    fn forget(&self, module: &Loaded) {
         for inbox in &self.shared.inboxes {
             inbox.send(Message::Forget(module.kernels.iter().map(|k| k.id).collect()));
         }
-        self.shared.help(move || drop(module));
     }
 }
 
@@ -313,13 +328,20 @@ impl Device for Card {
     fn load_module(&self, client: ClientId, module: ModuleId, image: &[u8], _place: &mut dyn Place) -> Result<ModuleInfo, DeviceError> {
         self.alive()?;
         let owner = self.client(client)?;
-        let loaded = self.library.load(&self.shared.driver, image)?;
+        let loaded = self.library.load(&self.shared, image)?;
         for global in &loaded.info.globals {
             owner.ranges.write().add(global.address, global.bytes, true, 0);
             self.variables.write().add(global.address, global.bytes, true, 0);
         }
         let info = loaded.info.clone();
         owner.modules.write().insert(module, Own::new(loaded));
+        for gone in self.library.evict() {
+            for global in &gone.info.globals {
+                self.variables.write().remove(global.address);
+            }
+            self.forget(&gone);
+            self.shared.help(move || drop(gone));
+        }
         Ok(info)
     }
 
@@ -367,6 +389,16 @@ impl Device for Card {
         if let Some(gone) = gone {
             self.shared.inboxes[gone.client.engine].send(Message::Destroy(stream));
         }
+    }
+
+    fn submit_all(&self, stream: StreamId, work: &mut Vec<(u64, Work)>) -> Result<(), DeviceError> {
+        self.alive()?;
+        let found = self.streams.read().get(&stream).cloned();
+        let Some(found) = found else { return Err(DeviceError::Invalid(format!("there is no stream {}", stream.0))) };
+        if found.push_all(work) {
+            self.shared.inboxes[found.client.engine].send(Message::Work(found));
+        }
+        Ok(())
     }
 
     fn submit(&self, stream: StreamId, token: u64, work: Work) -> Result<(), DeviceError> {

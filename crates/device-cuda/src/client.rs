@@ -6,7 +6,7 @@ use crate::partition::Partition;
 use crate::ranges::Ranges;
 use cumux_device::{ClientId, ModuleId, StreamId, Work};
 use parking_lot::{Mutex, RwLock};
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,7 +18,7 @@ pub(crate) struct Client {
     pub partition: Option<Arc<Partition>>,
     pub ranges: RwLock<Ranges>,
     pub window: RwLock<Option<Arc<HostWindow>>>,
-    pub modules: RwLock<HashMap<ModuleId, Arc<Own>>>,
+    pub modules: RwLock<FxHashMap<ModuleId, Arc<Own>>>,
 }
 
 /// A stream of a client: virtual, bound to a driver stream while it has work in flight.
@@ -40,6 +40,12 @@ impl ClientStream {
     /// Adds work; true if the engine has to be told. Clients that submit at the same time so do not meet at the engine's mailbox for each piece.
     pub(crate) fn push(&self, token: u64, work: Work) -> bool {
         self.pending.lock().push((token, work));
+        !self.announced.swap(true, Ordering::SeqCst)
+    }
+
+    /// As [`ClientStream::push`], for several pieces.
+    pub(crate) fn push_all(&self, work: &mut Vec<(u64, Work)>) -> bool {
+        self.pending.lock().append(work);
         !self.announced.swap(true, Ordering::SeqCst)
     }
 

@@ -1,26 +1,52 @@
-//! Many launches as one: chains of kernels, kept as graph executables whose nodes are given other kernels and parameters each time.
+//! Many launches as one: chains of kernels, kept as graph executables that end with a kernel of ours which says that they are over.
 //!
-//! A chain belongs to one engine and runs at most once at a time. What was in a node the last time is remembered, so a step that repeats itself
-//! sets nothing (measured: setting parameters about 0.5 µs a node, another function about 1.5 µs, launching one by one 1.4 to 2.7 µs a kernel).
+//! One call of the driver starts a whole chain and its mark. Measured on an H200 (docs/performance.md): a kernel and its mark as one chain cost 1.0 µs of the
+//! context's lock, a launch and a written value 2.4 to 3.3 µs. A chain belongs to one engine and runs at most once at a time. What each node ran the last time is
+//! remembered: a step that repeats itself sets nothing; setting parameters costs about 0.5 µs a node, another function about 1.5 µs.
 //! Chains are made on the helper thread, never here: until one is there, kernels are launched one by one.
 
-use crate::driver::{Code, Driver, Executable, Graph, Node, Stream};
+use crate::driver::{Code, Driver, Executable, Function, Graph, Node, Stream};
 use crate::work::Planned;
+use rustc_hash::{FxHashMap, FxHasher};
+use std::hash::{Hash as _, Hasher as _};
 use std::sync::Arc;
 
-/// Lengths of chains. Shorter runs do not pay.
-const LENGTHS: [usize; 9] = [4, 6, 8, 12, 16, 24, 32, 48, 64];
-/// Chains of one length in an engine: one that runs cannot be changed.
-const EACH: usize = 16;
+/// Longest chain.
+pub(crate) const LONGEST: usize = 128;
+/// Lengths that any run is cut into when nobody has made a chain for just this run.
+const LENGTHS: [usize; 10] = [1, 2, 4, 8, 16, 24, 32, 48, 64, 128];
+/// A run that came so often gets a chain of its own.
+const OFTEN: u8 = 3;
+/// From so many nodes on it pays to give a node another function.
+const RETARGETED: usize = 4;
+/// Runs that are remembered before counting starts anew.
+const REMEMBERED: usize = 4096;
 
-/// The longest chain that a run of this many kernels fills.
-pub(crate) fn length(run: usize) -> Option<usize> {
-    LENGTHS.iter().rev().find(|length| **length <= run).copied()
+/// Chains of one length in an engine: one that runs cannot be changed, and short ones are for many different kernels.
+const fn most(length: usize) -> usize {
+    match length {
+        1 => 96,
+        2..=8 => 32,
+        _ => 16,
+    }
 }
 
-/// The functions of a run as one number: equal for equal sequences.
-pub(crate) fn signature(run: &[Planned]) -> u64 {
-    run.iter().fold(0xcbf2_9ce4_8422_2325, |hash, planned| (hash ^ planned.kernel().id).wrapping_mul(0x0100_0000_01b3))
+/// The longest general chain that a run of this many kernels fills.
+fn cut(run: usize) -> usize {
+    LENGTHS.iter().rev().find(|length| **length <= run).copied().unwrap_or(1)
+}
+
+/// The functions and shapes of a run as one number, and with the parameters as another. Equal numbers are no proof.
+fn numbers(run: &[Planned]) -> (u64, u64) {
+    let (mut shape, mut exact) = (FxHasher::default(), FxHasher::default());
+    for planned in run {
+        planned.kernel().id.hash(&mut shape);
+        planned.shape.grid.hash(&mut shape);
+        exact.write(&planned.parameters);
+    }
+    let shape = shape.finish();
+    exact.write_u64(shape);
+    (shape, exact.finish())
 }
 
 /// Whether a kernel can be a node of a chain.
@@ -30,6 +56,10 @@ pub(crate) fn fits(planned: &Planned) -> bool {
     plain && !planned.shape.cooperative && !planned.kernel().prints && info.cluster == [0; 3]
 }
 
+fn same(a: &Planned, b: &Planned) -> bool {
+    a.kernel().id == b.kernel().id && a.shape == b.shape && a.parameters == b.parameters
+}
+
 pub(crate) struct Chain {
     driver: Arc<Driver>,
     graph: Graph,
@@ -37,8 +67,11 @@ pub(crate) struct Chain {
     nodes: Vec<Node>,
     /// What each node runs now. Holds the modules: they are not unloaded under a chain.
     content: Vec<Planned>,
-    signature: u64,
-    /// Driver stream and mark after which it may be changed again.
+    shape: u64,
+    exact: u64,
+    /// The word that its last node sets to 1.
+    pub word: usize,
+    /// Slot and mark after which it may be changed again.
     busy: Option<(usize, u64)>,
     used: u64,
 }
@@ -50,97 +83,179 @@ impl Drop for Chain {
 }
 
 impl Chain {
-    /// Slow: not for a dispatch thread.
-    pub(crate) fn build(driver: &Arc<Driver>, content: Vec<Planned>, stream: Stream) -> Result<Chain, Code> {
+    /// Slow: not for a dispatch thread. `mark` is the kernel that writes 1 to `address`, the word number `word`.
+    pub(crate) fn build(driver: &Arc<Driver>, content: Vec<Planned>, mark: Function, word: usize, address: u64, stream: Stream) -> Result<Chain, Code> {
         let kernels: Vec<_> = content.iter().map(|p| (p.kernel().handle, p.shape, p.parameters.as_slice())).collect();
-        let (graph, executable, nodes) = driver.chain(&kernels, stream)?;
-        let signature = signature(&content);
-        Ok(Chain { driver: driver.clone(), graph, executable, nodes, content, signature, busy: None, used: 0 })
+        let (graph, executable, nodes) = driver.chain(&kernels, mark, address, stream)?;
+        let (shape, exact) = numbers(&content);
+        Ok(Chain { driver: driver.clone(), graph, executable, nodes, content, shape, exact, word, busy: None, used: 0 })
     }
 
-    /// Makes the nodes run this and launches them; `run` is used up. Returns how many nodes had to be set. A kernel that cannot be in a node gives
-    /// `None`: nothing was launched, `run` is as it was, and the chain is of no more use.
-    fn launch(&mut self, run: &mut Vec<Planned>, stream: Stream) -> Result<Option<usize>, Code> {
-        let mut swapped = Vec::new();
+    pub(crate) fn kernels(&self) -> &[Planned] {
+        &self.content
+    }
+
+    fn is(&self, run: &[Planned]) -> bool {
+        self.content.iter().zip(run).all(|(a, b)| same(a, b))
+    }
+
+    /// Makes the nodes run this; what they ran before is in `run` then. Returns how many had to be set, or `None` if a kernel cannot be in a node: then the
+    /// chain is of no more use and `run` is as it was.
+    fn set(&mut self, run: &mut [Planned]) -> Option<usize> {
+        let mut set = Vec::new();
         for at in 0..run.len() {
-            let (now, next) = (&self.content[at], &run[at]);
-            if now.kernel().id == next.kernel().id && now.shape == next.shape && now.parameters == next.parameters {
+            if same(&self.content[at], &run[at]) {
                 continue;
             }
+            let next = &run[at];
             if self.driver.change(self.executable, self.nodes[at], next.kernel().handle, &next.shape, &next.parameters).is_err() {
-                // Those before were exchanged: exchange them again.
-                for place in swapped {
-                    std::mem::swap(&mut self.content[place], &mut run[place]);
+                for place in set {
+                    std::mem::swap::<Planned>(&mut self.content[place], &mut run[place]);
                 }
-                return Ok(None);
+                return None;
             }
-            swapped.push(at);
+            set.push(at);
             std::mem::swap(&mut self.content[at], &mut run[at]);
         }
-        // Nodes that were right already and those that were set: all of it is in `content` now, `run` holds leftovers.
-        self.driver.launch_chain(self.executable, stream)?;
-        self.signature = signature(&self.content);
-        run.clear();
-        Ok(Some(swapped.len()))
+        (self.shape, self.exact) = numbers(&self.content);
+        Some(set.len())
     }
 }
 
-/// What became of a run.
-pub(crate) enum Tried {
-    Launched {
-        nodes_set: usize,
-    },
-    /// No chain is free; `build`: one should be made.
-    Busy {
-        build: bool,
-    },
+/// A chain that may be launched now: it runs what was asked for.
+pub(crate) struct Picked {
+    pub length: usize,
+    place: usize,
+    pub nodes_set: usize,
+}
+
+/// A chain that should be made: the run begins with so many kernels for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Wanted {
+    pub length: usize,
+    pub word: usize,
 }
 
 /// The chains of one engine.
-#[derive(Default)]
 pub(crate) struct Chains {
-    chains: Vec<Chain>,
+    /// By length.
+    chains: Vec<Vec<Chain>>,
     /// Lengths of chains that are being made.
     ordered: Vec<usize>,
+    /// How often runs came that no chain ran the last time.
+    seen: FxHashMap<u64, u8>,
+    /// Words that belong to no chain.
+    words: Vec<usize>,
     clock: u64,
 }
 
 impl Chains {
-    /// Launches `run` (as long as a chain) as one, if a chain is free. `over` says whether the work before a mark is over.
-    pub(crate) fn launch(&mut self, run: &mut Vec<Planned>, stream: Stream, slot: usize, mark: u64, over: impl Fn(usize, u64) -> bool) -> Result<Tried, Code> {
-        let wanted = signature(run);
-        let alike = |chain: &Chain| chain.nodes.len() == run.len();
-        let free = |chain: &Chain| chain.busy.is_none_or(|(slot, mark)| over(slot, mark));
-        // The one that ran the same the last time, else the one that was not used for the longest time.
-        let best = self.chains.iter().enumerate().filter(|(_, c)| alike(c) && free(c)).min_by_key(|(_, c)| (c.signature != wanted, c.used)).map(|(at, _)| at);
-        let Some(at) = best else {
-            let made = self.chains.iter().filter(|c| alike(c)).count() + self.ordered.iter().filter(|l| **l == run.len()).count();
-            let build = made < EACH && !self.ordered.contains(&run.len());
-            if build {
-                self.ordered.push(run.len());
+    /// `words` are for the chains' ends.
+    pub(crate) fn new(words: impl Iterator<Item = usize>) -> Chains {
+        let mut chains = Vec::new();
+        chains.resize_with(LONGEST + 1, Vec::new);
+        Chains { chains, ordered: Vec::new(), seen: FxHashMap::default(), words: words.collect(), clock: 0 }
+    }
+
+    /// A free chain for the beginning of `run`, set to run it, and perhaps one that should be made. `over` says whether a mark was reached.
+    pub(crate) fn pick(&mut self, run: &mut [Planned], mut over: impl FnMut(usize, u64) -> bool) -> (Option<Picked>, Option<Wanted>) {
+        let whole = run.len().min(LONGEST);
+        let general = cut(whole);
+        let mut wanted = None;
+        for length in [whole, general] {
+            let (_, exact) = numbers(&run[..length]);
+            let found = self.chains[length].iter_mut().position(|chain| chain.exact == exact && chain.is_free(&mut over) && chain.is(&run[..length]));
+            if let Some(place) = found {
+                return (Some(self.take(length, place, 0)), wanted);
             }
-            return Ok(Tried::Busy { build });
-        };
+            if wanted.is_none() && self.comes_often(exact) {
+                wanted = self.want(length);
+            }
+            if whole == general {
+                break;
+            }
+        }
+        let (shape, _) = numbers(&run[..general]);
+        let chains = &mut self.chains[general];
+        let free = chains.iter_mut().enumerate().filter_map(|(place, chain)| chain.is_free(&mut over).then_some((chain.shape != shape, chain.used, place)));
+        match free.min() {
+            Some((other, _, place)) if !other || general >= RETARGETED => match self.chains[general][place].set(&mut run[..general]) {
+                Some(nodes_set) => (Some(self.take(general, place, nodes_set)), wanted),
+                None => {
+                    let chain = self.chains[general].swap_remove(place);
+                    self.words.push(chain.word);
+                    (None, wanted)
+                }
+            },
+            _ => {
+                let wanted = wanted.or_else(|| self.want(general));
+                (None, wanted)
+            }
+        }
+    }
+
+    fn take(&mut self, length: usize, place: usize, nodes_set: usize) -> Picked {
         self.clock += 1;
-        let chain = &mut self.chains[at];
-        chain.used = self.clock;
-        let Some(nodes_set) = chain.launch(run, stream)? else {
-            self.chains.swap_remove(at);
-            return Ok(Tried::Busy { build: false });
-        };
-        chain.busy = Some((slot, mark));
-        Ok(Tried::Launched { nodes_set })
+        self.chains[length][place].used = self.clock;
+        Picked { length, place, nodes_set }
+    }
+
+    pub(crate) fn chain(&mut self, picked: &Picked) -> &mut Chain {
+        &mut self.chains[picked.length][picked.place]
+    }
+
+    fn comes_often(&mut self, exact: u64) -> bool {
+        if self.seen.len() >= REMEMBERED {
+            self.seen.clear();
+        }
+        let times = self.seen.entry(exact).or_default();
+        *times = times.saturating_add(1);
+        *times >= OFTEN
+    }
+
+    /// Room for one more chain of this length, if none is being made.
+    fn want(&mut self, length: usize) -> Option<Wanted> {
+        if self.ordered.contains(&length) || self.chains[length].len() >= most(length) {
+            return None;
+        }
+        let word = self.words.pop()?;
+        self.ordered.push(length);
+        Some(Wanted { length, word })
     }
 
     /// The helper has made one, or could not.
-    pub(crate) fn built(&mut self, length: usize, chain: Option<Chain>) {
-        self.ordered.retain(|l| *l != length);
-        self.chains.extend(chain);
+    pub(crate) fn built(&mut self, wanted: Wanted, chain: Option<Chain>) {
+        self.ordered.retain(|length| *length != wanted.length);
+        match chain {
+            Some(chain) => self.chains[wanted.length].push(chain),
+            None => self.words.push(wanted.word),
+        }
     }
 
-    /// Takes out the chains that mention kernels for which `gone` is true.
+    /// Takes out the chains that mention kernels for which `gone` is true. Their words come back by [`Chains::built`]'s cousin, [`Chains::give`].
     pub(crate) fn forget(&mut self, gone: impl Fn(&Planned) -> bool) -> Vec<Chain> {
-        self.chains.extract_if(.., |chain| chain.content.iter().any(&gone)).collect()
+        let gone: Vec<Chain> = self.chains.iter_mut().flat_map(|chains| chains.extract_if(.., |chain| chain.content.iter().any(&gone))).collect();
+        self.words.extend(gone.iter().map(|chain| chain.word));
+        gone
+    }
+}
+
+impl Chain {
+    fn is_free(&mut self, over: &mut impl FnMut(usize, u64) -> bool) -> bool {
+        if self.busy.is_some_and(|(slot, mark)| !over(slot, mark)) {
+            return false;
+        }
+        self.busy = None;
+        true
+    }
+
+    /// It runs until this mark of this slot.
+    pub(crate) fn runs(&mut self, slot: usize, mark: u64) {
+        self.busy = Some((slot, mark));
+    }
+
+    pub(crate) fn launch(&self, stream: Stream) -> Result<(), Code> {
+        self.driver.launch_chain(self.executable, stream)
     }
 }
 
@@ -150,14 +265,12 @@ mod tests {
 
     #[test]
     fn runs_are_cut_into_few_chains() {
-        assert_eq!(length(3), None);
-        assert_eq!((length(4), length(5), length(100)), (Some(4), Some(4), Some(64)));
-        let mut rest = 100;
-        let mut pieces = Vec::new();
-        while let Some(l) = length(rest) {
-            pieces.push(l);
-            rest -= l;
+        assert_eq!((cut(1), cut(3), cut(5), cut(100), cut(128)), (1, 2, 4, 64, 128));
+        let (mut rest, mut pieces) = (100, Vec::new());
+        while rest > 0 {
+            pieces.push(cut(rest));
+            rest -= cut(rest);
         }
-        assert_eq!((pieces, rest), (vec![64, 32, 4], 0));
+        assert_eq!(pieces, [64, 32, 4]);
     }
 }

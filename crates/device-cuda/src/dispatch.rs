@@ -1,30 +1,47 @@
-//! Giving work to the driver: streams take turns, runs of kernels go as chains, and marks follow where somebody may wait.
+//! Giving work to the driver: streams take turns, kernels go as chains with their marks in them, and other work gets a mark where somebody may wait.
 
-use crate::coalesce::{self, Chain, Tried};
+use crate::coalesce::{self, Chain, Wanted};
 use crate::driver::{Code, Stream};
 use crate::engine::{Engine, Message};
 use crate::locate::is_fatal;
 use crate::slots::{Flight, Kind, Place};
 use crate::work::{self, Move, Plan, Planned, Refusal};
 use cumux_device::{Fault, StreamId, Work};
-use std::collections::VecDeque;
+use rustc_hash::FxHashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// Work that one stream may give before the next one has its turn.
-const TURN: usize = 64;
+const TURN: usize = coalesce::LONGEST;
 /// A mark at least after so much work, and after so much expected time.
 const MARK_EVERY: u32 = 64;
 const MARK_NS: u64 = 100_000;
 /// Of a kernel that was never seen.
 const UNKNOWN_NS: u64 = 20_000;
+/// A kernel of this length gains nothing in a chain, and its neighbours in the chain would be reported late.
+pub(crate) const LONG_NS: u64 = 60_000;
+/// While a stream has more than this to do, what comes next may gather into a longer chain.
+const AHEAD_NS: u64 = 8_000;
+/// Gathers no longer than this, and no more than a chain holds.
+const GATHER_NS: u64 = 100_000;
+
+/// Nanoseconds that a kernel is expected to take.
+fn expected(table: &FxHashMap<u64, (u64, Arc<str>)>, planned: &Planned) -> u64 {
+    table.get(&planned.kernel().id).map_or(UNKNOWN_NS, |(ns, _)| *ns)
+}
 
 impl Engine {
-    /// One turn of each stream that has something to give.
+    /// One turn of each stream that has something to give. Returns whether anything was given.
     pub(crate) fn issue(&mut self) -> bool {
         let turns = self.ready.len();
+        let mut moved = false;
         for _ in 0..turns {
             let Some(id) = self.ready.pop_front() else { break };
+            if self.gathers(id) {
+                self.ready.push_back(id);
+                continue;
+            }
+            moved = true;
             let Some(lane) = self.lanes.get_mut(&id) else { continue };
             lane.ready = false;
             if let Err(code) = self.turn(id) {
@@ -40,12 +57,24 @@ impl Engine {
                 }
             }
         }
-        turns > 0
+        moved
+    }
+
+    /// Whether the stream is busy for long enough that its next work had better become more first.
+    fn gathers(&mut self, id: StreamId) -> bool {
+        let now = self.now();
+        let Some(lane) = self.lanes.get(&id) else { return false };
+        if self.holds_long && lane.long_next {
+            return true;
+        }
+        let Some(slot) = lane.slot.filter(|_| lane.in_flight > 0 && self.shared.coalesces) else { return false };
+        lane.queue.len() < coalesce::LONGEST && now.saturating_sub(lane.since) < GATHER_NS && self.slots.slots[slot].remaining(now) > AHEAD_NS
     }
 
     /// On an error, what was not issued is back in the queue, for the caller to end.
     fn turn(&mut self, id: StreamId) -> Result<(), Code> {
-        let Some(lane) = self.lanes.get(&id) else { return Ok(()) };
+        let Some(lane) = self.lanes.get_mut(&id) else { return Ok(()) };
+        lane.long_next = false;
         if lane.queue.is_empty() || lane.parked {
             return Ok(());
         }
@@ -57,11 +86,26 @@ impl Engine {
             let Some(lane) = self.lanes.get_mut(&id) else { break };
             let Some((token, mut work)) = lane.queue.pop_front() else { break };
             match work::plan(&client, &self.shared.limits, &mut work) {
-                Ok(Plan::Kernel(planned)) if plain && coalesce::fits(&planned) => self.run.push((token, planned)),
+                Ok(Plan::Kernel(planned)) if self.holds_long && expected(&self.expected, &planned) >= LONG_NS => {
+                    // Somebody's module is being loaded, which waits for all that runs: nothing long begins before it is in.
+                    work::put_back(&mut work, planned);
+                    self.flush(id, slot)?;
+                    if let Some(lane) = self.lanes.get_mut(&id) {
+                        lane.queue.push_front((token, work));
+                        lane.long_next = true;
+                        lane.ready = true;
+                        self.ready.push_back(id);
+                    }
+                    break;
+                }
+                Ok(Plan::Kernel(planned)) if plain && coalesce::fits(&planned) && expected(&self.expected, &planned) < LONG_NS => {
+                    self.tokens.push(token);
+                    self.run.push(planned);
+                }
                 Ok(plan) => {
                     let issued = self.flush(id, slot).and_then(|()| self.one(id, slot, token, plan));
                     if issued.is_err() {
-                        self.put_back(id, [token].into_iter());
+                        self.put_back(id, &[token]);
                         return issued;
                     }
                 }
@@ -80,23 +124,25 @@ impl Engine {
             }
         }
         self.flush(id, slot)?;
+        let now = self.now();
         let Some(lane) = self.lanes.get_mut(&id) else { return Ok(()) };
-        if !lane.queue.is_empty() && !lane.parked {
+        if !lane.queue.is_empty() && !lane.parked && !lane.ready {
             lane.ready = true;
+            lane.since = now;
             self.ready.push_back(id);
         }
         if lane.in_flight == 0 && lane.queue.is_empty() && lane.slot.take().is_some() {
             self.slots.unbind(slot);
-        } else if self.slots.slots[slot].unmarked > 0 && !lane.ready {
+        } else if self.slots.slots[slot].unmarked > 0 {
             self.mark(slot)?;
         }
         Ok(())
     }
 
     /// Work that could not be issued goes back where it came from, so that it is reported in its place. It will not be run.
-    fn put_back(&mut self, id: StreamId, tokens: impl DoubleEndedIterator<Item = u64>) {
+    fn put_back(&mut self, id: StreamId, tokens: &[u64]) {
         if let Some(lane) = self.lanes.get_mut(&id) {
-            tokens.rev().for_each(|token| lane.queue.push_front((token, Work::Mark)));
+            tokens.iter().rev().for_each(|token| lane.queue.push_front((*token, Work::Mark)));
         }
     }
 
@@ -109,7 +155,7 @@ impl Engine {
         let priority = lane.stream.priority;
         let partition = lane.stream.client.partition.clone();
         let kind: Kind = (partition.as_ref().map_or(0, |p| p.id), priority);
-        let at = match self.slots.place(kind, self.slots.slots.len() < self.words.count()) {
+        let at = match self.slots.place(kind, self.slots.slots.len() < crate::engine::SLOTS) {
             Place::At(at) => at,
             Place::New => {
                 let stream = match partition {
@@ -128,13 +174,13 @@ impl Engine {
     fn one(&mut self, id: StreamId, slot: usize, token: u64, plan: Plan) -> Result<(), Code> {
         let stream = self.slots.slots[slot].stream;
         let mut weight = 2_000;
-        let mut planned = None;
+        let mut kernel = (0, false);
         match plan {
             Plan::Nothing => weight = 0,
-            Plan::Kernel(kernel) => {
-                self.single(&kernel, stream)?;
-                weight = self.weight(&kernel);
-                planned = Some(kernel);
+            Plan::Kernel(planned) => {
+                self.single(&planned, stream)?;
+                weight = expected(&self.expected, &planned);
+                kernel = (planned.kernel().id, planned.kernel().prints);
             }
             Plan::Moves(moves) => {
                 for m in &moves {
@@ -155,16 +201,14 @@ impl Engine {
             }
             Plan::Value { address, value, bytes } => self.driver.write_value(address, value, bytes, stream)?,
         }
-        self.fly(id, slot, token, weight, planned.as_ref());
+        let now = self.now();
+        self.board(id, slot, now, token, weight, kernel);
         self.mark_if_due(slot)
-    }
-
-    fn weight(&self, planned: &Planned) -> u64 {
-        self.expected.get(&planned.kernel().id).copied().unwrap_or(UNKNOWN_NS)
     }
 
     /// Launches one kernel.
     fn single(&mut self, planned: &Planned, stream: Stream) -> Result<(), Code> {
+        self.meet(planned);
         self.shared.counters.kernels.fetch_add(1, Ordering::Relaxed);
         self.driver.launch(planned.kernel().handle, &planned.shape, &planned.parameters, stream).map_err(|code| {
             self.blame = Some(planned.kernel().name.clone());
@@ -173,95 +217,88 @@ impl Engine {
         })
     }
 
-    /// Issues the run of kernels that was collected: as chains where that pays and one is free, else one by one.
+    /// A kernel that is launched for the first time gets its place in the table of what kernels cost and are called.
+    fn meet(&mut self, planned: &Planned) {
+        let kernel = planned.kernel();
+        self.expected.entry(kernel.id).or_insert_with(|| (UNKNOWN_NS, kernel.name.clone()));
+    }
+
+    /// Issues the run of kernels that was collected: as chains where one is free, else one by one.
     fn flush(&mut self, id: StreamId, slot: usize) -> Result<(), Code> {
         if self.run.is_empty() {
             return Ok(());
         }
-        let stream = self.slots.slots[slot].stream;
-        let mut rest: VecDeque<(u64, Planned)> = std::mem::take(&mut self.run).into();
-        let mut alone = 0;
-        while let Some((token, planned)) = rest.front() {
-            if alone == 0
-                && let Some(length) = coalesce::length(rest.len())
-            {
-                match self.chain(id, slot, stream, &mut rest, length) {
-                    Ok(true) => continue,
-                    Ok(false) => alone = length,
-                    Err(code) => {
-                        self.put_back(id, rest.iter().map(|(token, _)| *token));
-                        return Err(code);
-                    }
-                }
-                continue;
-            }
-            alone = alone.saturating_sub(1);
-            let (token, planned) = (*token, planned.clone());
-            if let Err(code) = self.single(&planned, stream) {
-                self.put_back(id, rest.iter().map(|(token, _)| *token));
-                return Err(code);
-            }
-            rest.pop_front();
-            let weight = self.weight(&planned);
-            self.fly(id, slot, token, weight, Some(&planned));
-            if let Err(code) = self.mark_if_due(slot) {
-                self.put_back(id, rest.iter().map(|(token, _)| *token));
-                return Err(code);
+        let (mut run, mut tokens) = (std::mem::take(&mut self.run), std::mem::take(&mut self.tokens));
+        let mut at = 0;
+        let mut issued = Ok(());
+        while at < run.len() && issued.is_ok() {
+            match self.some(id, slot, &mut run[at..], &tokens[at..]) {
+                Ok(count) => at += count,
+                Err(code) => issued = Err(code),
             }
         }
-        Ok(())
+        self.put_back(id, &tokens[at..]);
+        run.clear();
+        tokens.clear();
+        (self.run, self.tokens) = (run, tokens);
+        issued
     }
 
-    /// Launches the first `length` kernels of a run as one; false if no chain is free, and then one may be on its way.
-    fn chain(&mut self, id: StreamId, slot: usize, stream: Stream, rest: &mut VecDeque<(u64, Planned)>, length: usize) -> Result<bool, Code> {
-        let (tokens, mut run): (Vec<u64>, Vec<Planned>) = rest.drain(..length).unzip();
-        let flights: Vec<(u64, u64, Arc<str>)> = run.iter().map(|p| (p.kernel().id, self.weight(p), p.kernel().name.clone())).collect();
-        let mark = self.slots.slots[slot].issued + 1;
-        let words = &self.words;
-        let tried = self.chains.launch(&mut run, stream, slot, mark, |slot, mark| words.load(slot) >= mark);
-        match tried {
-            Ok(Tried::Launched { nodes_set }) => {
-                let counters = &self.shared.counters;
-                counters.kernels.fetch_add(length as u64, Ordering::Relaxed);
-                counters.coalesced.fetch_add(length as u64, Ordering::Relaxed);
-                counters.chains.fetch_add(1, Ordering::Relaxed);
-                counters.nodes_set.fetch_add(nodes_set as u64, Ordering::Relaxed);
-                for (token, (kernel, weight, name)) in tokens.into_iter().zip(flights) {
-                    self.board(id, slot, token, weight, Some((kernel, name, false)));
-                }
-                self.mark_if_due(slot).map(|()| true)
-            }
-            Ok(Tried::Busy { build }) => {
-                if build {
-                    self.order(run.clone());
-                }
-                tokens.into_iter().zip(run).rev().for_each(|entry| rest.push_front(entry));
-                Ok(false)
-            }
-            Err(code) => {
-                self.put_back(id, tokens.into_iter());
-                Err(code)
-            }
+    /// Issues the beginning of a run, as one chain or as one kernel. Returns how many kernels that were.
+    fn some(&mut self, id: StreamId, slot: usize, run: &mut [Planned], tokens: &[u64]) -> Result<usize, Code> {
+        let stream = self.slots.slots[slot].stream;
+        let (slots, words) = (&mut self.slots.slots, &self.words);
+        let (picked, wanted) = self.chains.pick(run, |slot, mark| slots[slot].look(words.load(slot), |word| words.load(word)) >= mark);
+        if let Some(wanted) = wanted {
+            self.order(run[..wanted.length].to_vec(), wanted);
         }
+        let Some(picked) = picked else {
+            self.single(&run[0], stream)?;
+            let (weight, kernel, now) = (expected(&self.expected, &run[0]), (run[0].kernel().id, false), self.now());
+            self.board(id, slot, now, tokens[0], weight, kernel);
+            self.mark_if_due(slot)?;
+            return Ok(1);
+        };
+        let chain = self.chains.chain(&picked);
+        self.words.clear(chain.word);
+        chain.launch(stream)?;
+        let word = chain.word;
+        chain.runs(slot, self.slots.slots[slot].issued + 1);
+        let kernels: Vec<(u64, u64)> = chain
+            .kernels()
+            .iter()
+            .map(|planned| {
+                let kernel = planned.kernel();
+                (kernel.id, self.expected.entry(kernel.id).or_insert_with(|| (UNKNOWN_NS, kernel.name.clone())).0)
+            })
+            .collect();
+        let now = self.now();
+        for ((kernel, weight), token) in kernels.into_iter().zip(tokens) {
+            self.board(id, slot, now, *token, weight, (kernel, false));
+        }
+        self.slots.slots[slot].marked(Some(word));
+        let counters = &self.shared.counters;
+        counters.kernels.fetch_add(picked.length as u64, Ordering::Relaxed);
+        counters.coalesced.fetch_add(picked.length as u64, Ordering::Relaxed);
+        counters.chains.fetch_add(1, Ordering::Relaxed);
+        counters.nodes_set.fetch_add(picked.nodes_set as u64, Ordering::Relaxed);
+        Ok(picked.length)
     }
 
     /// Has a chain made.
-    fn order(&mut self, content: Vec<Planned>) {
+    fn order(&mut self, content: Vec<Planned>, wanted: Wanted) {
         let (shared, driver, stream, number) = (self.shared.clone(), self.driver.clone(), self.upload, self.number);
+        let (mark, address) = (self.shared.mark, self.words.address(wanted.word));
         self.shared.help(move || {
             let length = content.len();
-            let chain =
-                Chain::build(&driver, content, stream).inspect_err(|code| tracing::warn!(length, code = code.0, "no graph can be made of a run of kernels"));
-            shared.inboxes[number].send(Message::Chain(length, chain.ok()));
+            let chain = Chain::build(&driver, content, mark, wanted.word, address, stream)
+                .inspect_err(|code| tracing::warn!(length, code = code.0, "no graph can be made of a run of kernels"));
+            shared.inboxes[number].send(Message::Chain(wanted, chain.ok()));
         });
     }
 
-    fn fly(&mut self, id: StreamId, slot: usize, token: u64, weight: u64, planned: Option<&Planned>) {
-        self.board(id, slot, token, weight, planned.map(|p| (p.kernel().id, p.kernel().name.clone(), p.kernel().prints)));
-    }
-
-    fn board(&mut self, id: StreamId, slot: usize, token: u64, weight: u64, kernel: Option<(u64, Arc<str>, bool)>) {
-        let now = self.now();
+    /// Work that the driver has now. The kernel's number is 0 if it is none.
+    fn board(&mut self, id: StreamId, slot: usize, now: u64, token: u64, weight: u64, (kernel, prints): (u64, bool)) {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         lane.in_flight += 1;
         let at = &mut self.slots.slots[slot];
@@ -269,8 +306,7 @@ impl Engine {
             self.busy.push(slot);
         }
         let client = lane.stream.client.id;
-        let (kernel, name, prints) = kernel.map_or((None, None, false), |(k, n, p)| (Some(k), Some(n), p));
-        at.push(Flight { client, stream: id, token, mark: 0, weight, kernel, name, prints, reported: false }, now);
+        at.push(Flight { client, stream: id, token, mark: 0, weight, kernel, prints, reported: false }, now);
     }
 
     fn mark_if_due(&mut self, slot: usize) -> Result<(), Code> {
@@ -281,7 +317,7 @@ impl Engine {
     fn mark(&mut self, slot: usize) -> Result<(), Code> {
         let at = &mut self.slots.slots[slot];
         self.driver.write_value(self.words.address(slot), at.issued + 1, 8, at.stream)?;
-        at.marked();
+        at.marked(None);
         Ok(())
     }
 }

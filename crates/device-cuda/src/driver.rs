@@ -57,7 +57,7 @@ table! {
     cuModuleLoadDataEx, cuModuleUnload, cuModuleGetFunctionCount, cuModuleEnumerateFunctions, cuModuleGetGlobal_v2,
     cuFuncLoad, cuFuncGetName, cuFuncGetParamInfo, cuFuncGetAttribute, cuFuncSetAttribute,
     cuGraphCreate, cuGraphDestroy, cuGraphAddKernelNode_v2, cuGraphInstantiateWithFlags, cuGraphExecKernelNodeSetParams_v2, cuGraphLaunch, cuGraphUpload,
-    cuGraphExecDestroy,
+    cuGraphExecDestroy, cuGraphKernelNodeSetAttribute, cuLinkCreate_v2, cuLinkAddData_v2, cuLinkComplete, cuLinkDestroy,
     cuDeviceGetDevResource, cuDevSmResourceSplitByCount, cuDevResourceGenerateDesc, cuGreenCtxCreate, cuGreenCtxDestroy, cuGreenCtxStreamCreate,
 }
 
@@ -203,6 +203,8 @@ pub(crate) struct Driver {
     device: t::CUdevice,
     context: usize,
     instance: u64,
+    /// Least and most urgent stream priority.
+    priorities: (i32, i32),
 }
 
 impl Drop for Driver {
@@ -228,7 +230,7 @@ impl Driver {
         let mut device = 0;
         // SAFETY: writes one integer.
         check(unsafe { (table.cuDeviceGet)(&raw mut device, ordinal.cast_signed()) }).map_err(|code| DeviceError::System(locate::cannot_start(code)))?;
-        let mut driver = Driver { api, device, context: 0, instance: INSTANCES.fetch_add(1, Ordering::Relaxed) };
+        let mut driver = Driver { api, device, context: 0, instance: INSTANCES.fetch_add(1, Ordering::Relaxed), priorities: (0, 0) };
         let mode = driver.attribute(20).unwrap_or(0);
         let name = driver.name();
         let usable = locate::usable(ordinal, &name, mode);
@@ -243,7 +245,10 @@ impl Driver {
             Ok(context.expose_provenance())
         });
         match retained {
-            Ok(context) => driver.context = context,
+            Ok(context) => {
+                driver.context = context;
+                driver.priorities = driver.read_priorities();
+            }
             Err(error) => {
                 // Nothing was retained that `Drop` could give back.
                 std::mem::forget(driver);
@@ -302,6 +307,10 @@ impl Driver {
 
     /// Least and most urgent stream priority.
     pub(crate) fn priorities(&self) -> (i32, i32) {
+        self.priorities
+    }
+
+    fn read_priorities(&self) -> (i32, i32) {
         let (mut least, mut greatest) = (0, 0);
         if let Ok(table) = self.table() {
             // SAFETY: writes two numbers.
@@ -591,6 +600,39 @@ impl Driver {
         })
     }
 
+    /// Compiles PTX to machine code for this card. Holds no lock that launches need, unlike loading PTX (measured: decision 0107).
+    pub(crate) fn compile(&self, ptx: &[u8]) -> Result<Vec<u8>, (Code, String)> {
+        let table = self.table().map_err(|code| (code, String::new()))?;
+        let mut text = ptx.to_vec();
+        if text.last() != Some(&0) {
+            text.push(0);
+        }
+        let mut log = vec![0_u8; 8192];
+        let mut options = [t::CUjit_option::CU_JIT_ERROR_LOG_BUFFER, t::CUjit_option::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES];
+        let mut values: [*mut c_void; 2] = [log.as_mut_ptr().cast(), with_exposed_provenance_mut(log.len() - 1)];
+        let mut state = null_mut();
+        let none = String::new;
+        // SAFETY: both arrays and the log live until the state is destroyed below.
+        check(unsafe { (table.cuLinkCreate_v2)(2, options.as_mut_ptr(), values.as_mut_ptr(), &raw mut state) }).map_err(|code| (code, none()))?;
+        let kind = t::CUjitInputType::CU_JIT_INPUT_PTX;
+        let name = c"module";
+        // SAFETY: reads the text, which ends with a zero, and the name; no options.
+        let added = check(unsafe {
+            (table.cuLinkAddData_v2)(state, kind, text.as_mut_ptr().cast(), text.len(), name.as_ptr(), 0, null_mut(), null_mut())
+        });
+        let (mut image, mut bytes) = (null_mut(), 0_usize);
+        // SAFETY: a live state; writes a pointer and a number.
+        let done = added.and_then(|()| check(unsafe { (table.cuLinkComplete)(state, &raw mut image, &raw mut bytes) }));
+        // SAFETY: on success the driver gives so many bytes that live until the state is destroyed.
+        let code = done.map(|()| if image.is_null() { Vec::new() } else { unsafe { core::slice::from_raw_parts(image.cast::<u8>(), bytes) }.to_vec() });
+        // SAFETY: the state made above, its last use.
+        let _ = unsafe { (table.cuLinkDestroy)(state) };
+        code.map_err(|code| {
+            let end = log.iter().position(|b| *b == 0).unwrap_or(log.len());
+            (code, String::from_utf8_lossy(&log[..end]).trim().to_owned())
+        })
+    }
+
     pub(crate) fn unload_module(&self, module: Module) {
         if let Ok(table) = self.table() {
             // SAFETY: its maker's last use; executables that mention its kernels are gone (they hold the module).
@@ -655,14 +697,15 @@ impl Driver {
 
     // ---- graphs
 
-    /// A chain of kernels, each after the one before, ready to launch. Its nodes can be given other kernels and parameters later.
-    pub(crate) fn chain(&self, kernels: &[(Function, Shape, &[u8])], stream: Stream) -> Call<(Graph, Executable, Vec<Node>)> {
+    /// A chain of kernels, each after the one before, ready to launch. Its nodes can be given other kernels and parameters later. After them comes `mark`, a kernel
+    /// of one thread whose only parameter is `word`.
+    pub(crate) fn chain(&self, kernels: &[(Function, Shape, &[u8])], mark: Function, word: u64, stream: Stream) -> Call<(Graph, Executable, Vec<Node>)> {
         let table = self.table()?;
         let mut graph = null_mut();
         // SAFETY: writes one handle.
         check(unsafe { (table.cuGraphCreate)(&raw mut graph, 0) })?;
         let graph = Graph::of(graph);
-        let made = self.fill_chain(graph, kernels, stream);
+        let made = self.fill_chain(graph, kernels, mark, word, stream);
         if made.is_err() {
             // SAFETY: made above, nobody else has it.
             let _ = unsafe { (table.cuGraphDestroy)(graph.raw()) };
@@ -670,10 +713,19 @@ impl Driver {
         made
     }
 
-    fn fill_chain(&self, graph: Graph, kernels: &[(Function, Shape, &[u8])], stream: Stream) -> Call<(Graph, Executable, Vec<Node>)> {
+    fn fill_chain(
+        &self,
+        graph: Graph,
+        kernels: &[(Function, Shape, &[u8])],
+        mark: Function,
+        word: u64,
+        stream: Stream,
+    ) -> Call<(Graph, Executable, Vec<Node>)> {
         let table = self.table()?;
-        let mut nodes: Vec<t::CUgraphNode> = Vec::with_capacity(kernels.len());
-        for (function, shape, parameters) in kernels {
+        let word = word.to_ne_bytes();
+        let one = Shape { grid: [1; 3], block: [1; 3], ..Shape::default() };
+        let mut nodes: Vec<t::CUgraphNode> = Vec::with_capacity(kernels.len() + 1);
+        for (function, shape, parameters) in kernels.iter().chain([&(mark, one, word.as_slice())]) {
             let mut packed = Packed::new(parameters);
             let node = node_parameters(*function, shape, packed.extra());
             let before = nodes.last().map_or(core::ptr::null(), |last| &raw const *last);
@@ -681,6 +733,13 @@ impl Driver {
             // SAFETY: reads at most one dependency and the parameters, which the driver copies; writes one handle.
             check(unsafe { (table.cuGraphAddKernelNode_v2)(&raw mut made, graph.raw(), before, usize::from(!before.is_null()), &raw const node) })?;
             nodes.push(made);
+        }
+        if let Some(mark) = nodes.pop() {
+            // Where other clients' blocks wait for a place, the mark goes first. A driver that refuses costs time, not correctness.
+            let mut value = t::CUlaunchAttributeValue::default();
+            value.priority = self.priorities.1;
+            // SAFETY: a live node; reads one local.
+            let _ = unsafe { (table.cuGraphKernelNodeSetAttribute)(mark, t::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PRIORITY, &raw const value) };
         }
         let mut executable = null_mut();
         // SAFETY: writes one handle.
@@ -866,10 +925,6 @@ impl Words {
         Ok(Words { driver: driver.clone(), base: base.expose_provenance(), count })
     }
 
-    pub(crate) fn count(&self) -> usize {
-        self.count
-    }
-
     /// For the card (addresses are unified).
     pub(crate) fn address(&self, index: usize) -> u64 {
         (self.base + index * STRIDE) as u64
@@ -880,6 +935,16 @@ impl Words {
         let word: *const u64 = with_exposed_provenance(self.base + index * STRIDE);
         // SAFETY: inside the allocation (checked), aligned to 64, alive as long as `self`, and only ever read atomically here; the card writes whole words.
         unsafe { AtomicU64::from_ptr(word.cast_mut()) }.load(Ordering::Acquire)
+    }
+}
+
+impl Words {
+    /// Sets a word that nothing on the card will write any more to 0.
+    pub(crate) fn clear(&self, index: usize) {
+        assert!(index < self.count, "word {index} of {}", self.count);
+        let word: *const u64 = with_exposed_provenance(self.base + index * STRIDE);
+        // SAFETY: as in `load`.
+        unsafe { AtomicU64::from_ptr(word.cast_mut()) }.store(0, Ordering::Release);
     }
 }
 

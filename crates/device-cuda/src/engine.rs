@@ -5,12 +5,14 @@
 //! What is slow (registering memory, making chains, unloading) goes to the helper thread.
 
 use crate::client::ClientStream;
-use crate::coalesce::{Chain, Chains};
+use crate::coalesce::{Chain, Chains, Wanted};
+use crate::dispatch::LONG_NS;
 use crate::driver::{Code, Driver, Stream, Words};
 use crate::shared::Shared;
 use crate::slots::{Flight, Slots};
 use crate::work::Planned;
 use cumux_device::{ClientId, Fault, Outcome, Report, StreamId, Work};
+use rustc_hash::FxHashMap;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,6 +23,9 @@ const SPIN: Duration = Duration::from_micros(80);
 const NAP: Duration = Duration::from_micros(20);
 /// Without progress, the context is asked whether it still lives.
 const DOUBT: Duration = Duration::from_millis(1);
+/// Most driver streams of an engine, and words for the ends of its chains.
+pub(crate) const SLOTS: usize = 1024;
+const CHAIN_WORDS: usize = 4096;
 
 pub(crate) enum Message {
     /// There is something pending in this stream.
@@ -32,11 +37,14 @@ pub(crate) enum Message {
     Destroy(StreamId),
     /// Memory of the client's window was registered; an error is its end.
     Registered(ClientId, Option<Fault>),
-    Chain(usize, Option<Chain>),
+    Chain(Wanted, Option<Chain>),
     /// What this stream's kernels had printed before the request.
     Printed(StreamId, Vec<u8>),
     /// Kernels with these numbers are about to be unloaded.
     Forget(Vec<u64>),
+    /// Begin nothing long until [`Message::Go`], and answer when nothing long runs.
+    Quiet(crossbeam_channel::Sender<()>),
+    Go,
     /// Another engine has found the context broken.
     Look,
     End,
@@ -52,6 +60,10 @@ pub(crate) struct Lane {
     pub ready: bool,
     /// Waits for memory to be registered.
     pub parked: bool,
+    /// When the oldest work in the queue came, or was last looked at.
+    pub since: u64,
+    /// The next piece is a long kernel that is held back.
+    pub long_next: bool,
     /// Over, but reported only when what was printed before is out: token, nanoseconds, and whether it prints itself.
     held: VecDeque<(u64, u64, bool)>,
     /// How many of those wait for the text that is being fetched.
@@ -60,7 +72,7 @@ pub(crate) struct Lane {
 
 impl Lane {
     fn new(stream: Arc<ClientStream>) -> Lane {
-        Lane { stream, queue: VecDeque::new(), slot: None, in_flight: 0, ready: false, parked: false, held: VecDeque::new(), fetching: None }
+        Lane { stream, queue: VecDeque::new(), slot: None, in_flight: 0, ready: false, parked: false, since: 0, long_next: false, held: VecDeque::new(), fetching: None }
     }
 }
 
@@ -70,7 +82,7 @@ pub(crate) struct Engine {
     pub driver: Arc<Driver>,
     pub words: Words,
     pub slots: Slots,
-    pub lanes: HashMap<StreamId, Lane>,
+    pub lanes: FxHashMap<StreamId, Lane>,
     pub ready: VecDeque<StreamId>,
     /// Slots with something in flight.
     pub busy: Vec<usize>,
@@ -80,9 +92,15 @@ pub(crate) struct Engine {
     pub stopped: HashMap<ClientId, Fault>,
     pending: Vec<(u64, Work)>,
     closing: Vec<(ClientId, crossbeam_channel::Sender<()>)>,
-    /// Expected nanoseconds of kernels by their number.
-    pub expected: HashMap<u64, u64>,
-    pub run: Vec<(u64, Planned)>,
+    /// Expected nanoseconds of kernels, and their names, by their number.
+    pub expected: FxHashMap<u64, (u64, Arc<str>)>,
+    /// Kernels that are about to be issued together, and their tokens.
+    pub run: Vec<Planned>,
+    pub tokens: Vec<u64>,
+    /// Nothing long begins: somebody waits for the card to be quiet.
+    pub holds_long: bool,
+    /// Who waits until nothing long runs.
+    quiet: Option<crossbeam_channel::Sender<()>>,
     /// The kernel whose launch failed.
     pub blame: Option<Arc<str>>,
     over: Vec<(Flight, u64)>,
@@ -94,7 +112,7 @@ pub(crate) struct Engine {
 impl Engine {
     pub(crate) fn new(shared: &Arc<Shared>, number: usize) -> Result<Engine, Code> {
         let driver = shared.driver.clone();
-        let words = Words::new(&driver, 1024)?;
+        let words = Words::new(&driver, SLOTS + CHAIN_WORDS)?;
         let upload = driver.create_stream(0)?;
         let mut slots = Slots::default();
         // Made ahead: making a stream later costs the neighbours' launches.
@@ -107,16 +125,19 @@ impl Engine {
             driver,
             words,
             slots,
-            lanes: HashMap::new(),
+            lanes: FxHashMap::default(),
             ready: VecDeque::new(),
             busy: Vec::new(),
-            chains: Chains::default(),
+            chains: Chains::new(SLOTS..SLOTS + CHAIN_WORDS),
             upload,
             stopped: HashMap::new(),
             pending: Vec::new(),
             closing: Vec::new(),
-            expected: HashMap::new(),
+            expected: FxHashMap::default(),
             run: Vec::new(),
+            tokens: Vec::new(),
+            holds_long: false,
+            quiet: None,
             blame: None,
             over: Vec::new(),
             reports: Vec::new(),
@@ -148,6 +169,7 @@ impl Engine {
             }
             progress |= self.issue();
             progress |= self.look();
+            self.quieten();
             if progress {
                 moved = Instant::now();
                 continue;
@@ -208,7 +230,7 @@ impl Engine {
                     }
                 }
             }
-            Message::Chain(length, chain) => self.chains.built(length, chain),
+            Message::Chain(wanted, chain) => self.chains.built(wanted, chain),
             Message::Forget(kernels) => {
                 let gone = self.chains.forget(|planned| kernels.contains(&planned.kernel().id));
                 if !gone.is_empty() {
@@ -218,12 +240,35 @@ impl Engine {
                     self.expected.remove(&kernel);
                 }
             }
+            Message::Quiet(asker) => {
+                self.holds_long = true;
+                self.quiet = Some(asker);
+            }
+            Message::Go => {
+                self.holds_long = false;
+                self.quiet = None;
+            }
             Message::Look => {
                 if let (false, Some(code)) = (self.dead, self.shared.broken()) {
                     self.lost(code);
                 }
             }
             Message::End => {}
+        }
+    }
+
+    /// Tells who waits for it that nothing long runs: nothing that was expected to be, nothing that turned out to be.
+    fn quieten(&mut self) {
+        let Some(asker) = &self.quiet else { return };
+        let now = self.now();
+        let slots = &self.slots.slots;
+        let long = |at: &usize| {
+            let slot = &slots[*at];
+            now.saturating_sub(slot.since) > LONG_NS || slot.flights.iter().any(|flight| flight.weight >= LONG_NS)
+        };
+        if self.dead || !self.busy.iter().any(long) {
+            let _ = asker.send(());
+            self.quiet = None;
         }
     }
 
@@ -246,6 +291,7 @@ impl Engine {
         lane.queue.push_back((token, work));
         if !lane.ready && !lane.parked {
             lane.ready = true;
+            lane.since = self.started.elapsed().as_nanos() as u64;
             self.ready.push_back(id);
         }
     }
@@ -257,7 +303,8 @@ impl Engine {
         let (slots, words) = (&mut self.slots.slots, &self.words);
         self.busy.retain(|at| {
             let slot = &mut slots[*at];
-            slot.retire(words.load(*at), now, &mut over);
+            slot.look(words.load(*at), |word| words.load(word));
+            slot.retire(now, &mut over);
             !slot.flights.is_empty()
         });
         let progress = !over.is_empty();
@@ -278,8 +325,7 @@ impl Engine {
     }
 
     fn landed(&mut self, flight: Flight, device_ns: u64) {
-        if let Some(kernel) = flight.kernel {
-            let known = self.expected.entry(kernel).or_insert(device_ns);
+        if let Some((known, _)) = self.expected.get_mut(&flight.kernel) {
             *known = (*known * 7 + device_ns) / 8;
         }
         if let Some(lane) = self.lanes.get_mut(&flight.stream) {
@@ -400,9 +446,9 @@ impl Engine {
         self.shared.declare_broken(code, self.number);
         let mut suspects: HashMap<ClientId, String> = HashMap::new();
         for at in &self.busy {
-            for flight in self.slots.slots[*at].flights.iter().filter(|f| f.name.is_some()) {
+            for flight in self.slots.slots[*at].flights.iter().filter(|f| f.kernel != 0) {
                 let text = suspects.entry(flight.client).or_default();
-                let name = flight.name.as_deref().unwrap_or("");
+                let name = self.expected.get(&flight.kernel).map_or("a kernel", |(_, name)| name);
                 if text.len() < 200 && !text.contains(name) {
                     text.push_str(if text.is_empty() { "" } else { ", " });
                     text.push_str(name);

@@ -22,6 +22,7 @@ mod engine;
 mod facts;
 mod host;
 mod locate;
+mod mark;
 mod memory;
 mod module;
 mod partition;

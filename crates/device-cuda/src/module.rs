@@ -1,9 +1,11 @@
 //! Loaded modules: their kernels on the card before anybody launches, their parameter layouts and variables.
 //!
-//! An image without writable variables is loaded once and shared by all clients that bring the same bytes. Variables lie where the driver puts them,
+//! An image without writable variables is loaded once and shared by all clients that bring the same bytes; the last ones used stay when nobody uses them.
+//! PTX is compiled apart, where it stops nobody, and only the machine code is loaded, at a moment when nothing long runs (decision 0107). Variables lie where the driver puts them,
 //! not in the client's extents: they do not outlive the executor, so a client that has writable ones cannot be taken over.
 
-use crate::driver::{Driver, Function, Module};
+use crate::driver::{Function, Module};
+use crate::shared::Shared;
 use crate::symbols::{self, Symbols};
 use cumux_device::{DeviceError, FunctionInfo, GlobalInfo, ModuleInfo};
 use cumux_fatbin::ImageKind;
@@ -12,8 +14,8 @@ use cumux_wire::result;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::ffi::CString;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::Arc;
 
 /// Largest image that is unpacked to read its names.
 const MOST: u64 = 1 << 30;
@@ -32,44 +34,81 @@ pub(crate) struct Kernel {
 }
 
 pub(crate) struct Loaded {
-    driver: Arc<Driver>,
+    shared: Arc<Shared>,
     module: Module,
     pub kernels: Vec<Kernel>,
     pub info: ModuleInfo,
+    /// Clients that have it. Chains may hold it, too.
+    users: AtomicUsize,
+    /// It has variables that kernels may change: one client's own.
+    pub writable: bool,
     /// The most dynamic shared memory asked for by any client that shares the module.
     shared_most: Mutex<HashMap<u32, i32>>,
 }
 
 impl Drop for Loaded {
     fn drop(&mut self) {
-        self.driver.unload_module(self.module);
+        self.shared.unload(self.module);
     }
 }
 
-/// Modules that may be shared, by content.
+/// Modules that are kept for their next use, and the bytes of their images.
+const KEPT: usize = 64;
+const KEPT_BYTES: usize = 256 << 20;
+
+/// Modules that may be shared, by content. The one used last is at the end.
 #[derive(Default)]
-pub(crate) struct Library(Mutex<HashMap<blake3::Hash, Weak<Loaded>>>);
+pub(crate) struct Library(Mutex<Vec<(blake3::Hash, usize, Arc<Loaded>)>>);
 
 static IDS: AtomicU64 = AtomicU64::new(1);
 
 impl Library {
-    pub(crate) fn load(&self, driver: &Arc<Driver>, image: &[u8]) -> Result<Arc<Loaded>, DeviceError> {
+    pub(crate) fn load(&self, shared: &Arc<Shared>, image: &[u8]) -> Result<Arc<Loaded>, DeviceError> {
         let hash = blake3::hash(image);
-        if let Some(known) = self.0.lock().get(&hash).and_then(Weak::upgrade) {
-            return Ok(known);
+        {
+            let mut known = self.0.lock();
+            if let Some(at) = known.iter().position(|(have, ..)| *have == hash) {
+                let found = known.remove(at);
+                let module = found.2.clone();
+                module.users.fetch_add(1, Ordering::AcqRel);
+                known.push(found);
+                return Ok(module);
+            }
         }
-        let symbols = symbols_of(driver, image)?;
+        let (symbols, ptx) = symbols_of(shared, image)?;
         if let Some(name) = symbols.managed.first() {
             let text = format!("the module has the __managed__ variable {name}: managed memory belongs to one process and cannot be shared with the client");
             return Err(DeviceError::Image { result: result::NOT_SUPPORTED, text });
         }
-        let loaded = Arc::new(load(driver, image, &symbols)?);
+        let compiled = ptx.and_then(|ptx| match shared.driver.compile(&ptx) {
+            Ok(code) => Some(code),
+            // The driver says the same, or better, when it is given the image itself.
+            Err((code, log)) => {
+                tracing::debug!(code = code.0, "PTX does not compile on its own: {log}");
+                None
+            }
+        });
+        let loaded = Arc::new(shared.quietly(|| load(shared, compiled.as_deref().unwrap_or(image), &symbols))?);
         if !symbols.writable {
-            let mut known = self.0.lock();
-            known.retain(|_, module| module.strong_count() > 0);
-            known.insert(hash, Arc::downgrade(&loaded));
+            self.0.lock().push((hash, image.len(), loaded.clone()));
         }
         Ok(loaded)
+    }
+
+    /// Takes out the oldest modules that nobody uses, when there are too many.
+    pub(crate) fn evict(&self) -> Vec<Arc<Loaded>> {
+        let mut known = self.0.lock();
+        let mut bytes: usize = known.iter().map(|(_, bytes, _)| bytes).sum();
+        let mut over = known.len().saturating_sub(KEPT);
+        let gone = known.extract_if(.., |(_, size, module)| {
+            let goes = (over > 0 || bytes > KEPT_BYTES) && module.users.load(Ordering::Acquire) == 0;
+            if goes {
+                over = over.saturating_sub(1);
+                bytes -= *size;
+            }
+            goes
+        });
+        gone.map(|(_, _, module)| module).collect()
     }
 }
 
@@ -77,8 +116,9 @@ fn image_error(code: u32, text: String) -> DeviceError {
     DeviceError::Image { result: code, text }
 }
 
-/// Names in the image that the driver will choose.
-fn symbols_of(driver: &Driver, image: &[u8]) -> Result<Symbols, DeviceError> {
+/// Names in the image that the driver will choose, and its text if it is PTX.
+fn symbols_of(shared: &Shared, image: &[u8]) -> Result<(Symbols, Option<Vec<u8>>), DeviceError> {
+    let driver = &shared.driver;
     let invalid = |error: cumux_fatbin::Error| image_error(result::INVALID_IMAGE, error.to_string());
     let images = cumux_fatbin::images(image).map_err(invalid)?;
     let capability = driver.attribute(75).unwrap_or(0) * 10 + driver.attribute(76).unwrap_or(0);
@@ -94,13 +134,17 @@ fn symbols_of(driver: &Driver, image: &[u8]) -> Result<Symbols, DeviceError> {
     };
     let bytes = chosen.bytes(MOST).map_err(invalid)?;
     match chosen.kind {
-        ImageKind::Elf => symbols::of_elf(&bytes).ok_or_else(|| image_error(result::INVALID_IMAGE, "the compiled image is damaged".into())),
-        ImageKind::Ptx => Ok(symbols::of_ptx(&String::from_utf8_lossy(&bytes))),
-        ImageKind::Other(_) => Ok(Symbols { writable: true, ..Symbols::default() }),
+        ImageKind::Elf => {
+            let symbols = symbols::of_elf(&bytes).ok_or_else(|| image_error(result::INVALID_IMAGE, "the compiled image is damaged".into()))?;
+            Ok((symbols, None))
+        }
+        ImageKind::Ptx => Ok((symbols::of_ptx(&String::from_utf8_lossy(&bytes)), Some(bytes.to_vec()))),
+        ImageKind::Other(_) => Ok((Symbols { writable: true, ..Symbols::default() }, None)),
     }
 }
 
-fn load(driver: &Arc<Driver>, image: &[u8], symbols: &Symbols) -> Result<Loaded, DeviceError> {
+fn load(shared: &Arc<Shared>, image: &[u8], symbols: &Symbols) -> Result<Loaded, DeviceError> {
+    let driver = &shared.driver;
     let module = driver.load_module(image).map_err(|(code, log)| {
         let text = driver.text(code);
         match code.0 {
@@ -109,7 +153,7 @@ fn load(driver: &Arc<Driver>, image: &[u8], symbols: &Symbols) -> Result<Loaded,
             other => image_error(other, if log.is_empty() { text } else { format!("{text}: {log}") }),
         }
     })?;
-    let mut loaded = Loaded { driver: driver.clone(), module, kernels: Vec::new(), info: ModuleInfo::default(), shared_most: Mutex::default() };
+    let mut loaded = Loaded { shared: shared.clone(), module, kernels: Vec::new(), info: ModuleInfo::default(), users: AtomicUsize::new(1), writable: symbols.writable, shared_most: Mutex::default() };
     let fail = |code: crate::driver::Code| image_error(code.0, format!("a kernel of the module cannot be put on the card: {}", driver.text(code)));
     for handle in driver.functions(module).map_err(fail)? {
         driver.load_function(handle).map_err(fail)?;
@@ -128,7 +172,7 @@ fn load(driver: &Arc<Driver>, image: &[u8], symbols: &Symbols) -> Result<Loaded,
     Ok(loaded)
 }
 
-fn describe(driver: &Driver, function: Function) -> Result<FunctionInfo, crate::driver::Code> {
+fn describe(driver: &crate::driver::Driver, function: Function) -> Result<FunctionInfo, crate::driver::Code> {
     let number = |n: u32| driver.function_attribute(function, n).map(|v| u32::try_from(v).unwrap_or(0));
     let parameters: Vec<Parameter> = (0..).map_while(|i| driver.parameter(function, i)).map(|(offset, bytes)| Parameter { offset, bytes }).collect();
     Ok(FunctionInfo {
@@ -148,6 +192,11 @@ fn describe(driver: &Driver, function: Function) -> Result<FunctionInfo, crate::
 }
 
 impl Loaded {
+    /// A client has it no longer.
+    pub(crate) fn left(&self) {
+        self.users.fetch_sub(1, Ordering::AcqRel);
+    }
+
     /// Sets a function attribute. Where the module is shared, dynamic shared memory is the most that anybody asked for.
     pub(crate) fn set(&self, function: u32, attribute: u32, value: i32) -> Result<(), DeviceError> {
         let unknown = || DeviceError::Invalid(format!("the module has no function {function}"));
@@ -156,9 +205,10 @@ impl Loaded {
         if attribute == MAX_DYNAMIC_SHARED && most.get(&function).is_some_and(|known| *known >= value && value >= 0) {
             return Ok(());
         }
-        self.driver
+        self.shared
+            .driver
             .set_function_attribute(kernel.handle, attribute, value)
-            .map_err(|code| DeviceError::Invalid(format!("attribute {attribute} of {} cannot be set to {value}: {}", kernel.name, self.driver.text(code))))?;
+            .map_err(|code| DeviceError::Invalid(format!("attribute {attribute} of {} cannot be set to {value}: {}", kernel.name, self.shared.driver.text(code))))?;
         if attribute == MAX_DYNAMIC_SHARED {
             most.insert(function, value);
         }

@@ -1,7 +1,7 @@
 //! What the card, its engines and the helper thread share: mailboxes, counters, and the verdict on a broken context.
 
 use crate::client::Client;
-use crate::driver::{Code, Driver};
+use crate::driver::{Code, Driver, Function, Module};
 use crate::engine::Message;
 use crate::work::Limits;
 use cumux_device::{ClientId, Fault, Sink};
@@ -68,6 +68,11 @@ impl Inbox {
     }
 }
 
+/// How long somebody waits for the card to be quiet before what has to be done is done all the same.
+const QUIET_PATIENCE: Duration = Duration::from_secs(1);
+/// Unused modules that are kept for a quiet moment that comes by itself.
+const UNUSED: usize = 32;
+
 /// Numbers for people and benchmarks.
 #[derive(Debug, Default)]
 pub struct Counters {
@@ -80,6 +85,9 @@ pub struct Counters {
     pub nodes_set: AtomicU64,
     /// Pieces of work that waited until memory was registered.
     pub registrations: AtomicU64,
+    /// Times that something waited for all long kernels to end, and times that it did not wait any longer.
+    pub quiets: AtomicU64,
+    pub unquiets: AtomicU64,
 }
 
 #[derive(Default)]
@@ -96,6 +104,12 @@ pub(crate) struct Shared {
     pub coalesces: bool,
     pub inboxes: Vec<Inbox>,
     pub counters: Counters,
+    /// The kernel at the end of chains: writes 1 to its parameter.
+    pub mark: Function,
+    /// Modules that nobody uses, to be unloaded at a quiet moment.
+    unused: Mutex<Vec<Module>>,
+    /// One asks for quiet at a time.
+    quiet: Mutex<()>,
     helper: crossbeam_channel::Sender<Job>,
     printer: crossbeam_channel::Sender<Job>,
     broken: Mutex<Option<(Code, String)>>,
@@ -111,6 +125,7 @@ impl Shared {
         limits: Limits,
         coalesces: bool,
         engines: usize,
+        mark: Function,
         helper: crossbeam_channel::Sender<Job>,
         printer: crossbeam_channel::Sender<Job>,
     ) -> Shared {
@@ -121,6 +136,9 @@ impl Shared {
             coalesces,
             inboxes: (0..engines).map(|_| Inbox::default()).collect(),
             counters: Counters::default(),
+            mark,
+            unused: Mutex::default(),
+            quiet: Mutex::default(),
             helper,
             printer,
             broken: Mutex::new(None),
@@ -144,6 +162,41 @@ impl Shared {
     /// The helpers end when they have done what they were given.
     pub(crate) fn close_helpers(&self) {
         let _ = (self.helper.send(None), self.printer.send(None));
+    }
+
+    /// Does something for which the driver waits until running kernels have ended, holding the lock that launches need: at a moment when nothing long runs,
+    /// and nothing long begins meanwhile. Not for an engine's thread. Modules that nobody uses are unloaded on the same occasion.
+    pub(crate) fn quietly<T>(&self, act: impl FnOnce() -> T) -> T {
+        let _turn = self.quiet.lock();
+        let (asker, answers) = crossbeam_channel::bounded(self.inboxes.len());
+        for inbox in &self.inboxes {
+            inbox.send(Message::Quiet(asker.clone()));
+        }
+        self.counters.quiets.fetch_add(1, Ordering::Relaxed);
+        let until = Instant::now() + QUIET_PATIENCE;
+        if !self.inboxes.iter().all(|_| answers.recv_deadline(until).is_ok()) {
+            self.counters.unquiets.fetch_add(1, Ordering::Relaxed);
+            tracing::warn!("a kernel runs for longer than {} ms: loading a module stops all clients until it ends", QUIET_PATIENCE.as_millis());
+        }
+        let unused = std::mem::take(&mut *self.unused.lock());
+        for module in unused {
+            self.driver.unload_module(module);
+        }
+        let done = act();
+        for inbox in &self.inboxes {
+            inbox.send(Message::Go);
+        }
+        done
+    }
+
+    /// Nobody uses the module any more. It goes when the card is quiet.
+    pub(crate) fn unload(self: &Arc<Self>, module: Module) {
+        let mut unused = self.unused.lock();
+        unused.push(module);
+        if unused.len() == UNUSED {
+            let shared = self.clone();
+            self.help(move || shared.quietly(|| ()));
+        }
     }
 
     /// Registers memory of the client's window and tells its engine.

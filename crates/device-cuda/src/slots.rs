@@ -1,13 +1,16 @@
 //! Driver streams, and what is in flight in each. Pure bookkeeping: time and words come from the caller.
 //!
-//! A client's stream is bound to a slot while it has work in flight. Marks are numbers that the stream writes into the slot's word when it gets there:
-//! work is over when the word has reached the work's mark. Invariant: marks of a slot's flights grow from front to back.
+//! A client's stream is bound to a slot while it has work in flight. Marks are numbers that grow: work is over when its mark is reached. A mark is reached when
+//! the stream has written its number into the slot's word, or, behind a chain, when the chain's own word is set. Invariant: marks of a slot's flights grow from
+//! front to back, and no chain is launched again before the slot has seen its word.
 
 use crate::driver::Stream;
 use cumux_device::{ClientId, StreamId};
-use std::collections::{HashMap, VecDeque};
-use std::sync::Arc;
+use rustc_hash::FxHashMap;
+use std::collections::VecDeque;
 
+/// Until a kernel begins on an idle stream, and until we see that it is over: not its own time.
+const LATENCY_NS: u64 = 5_000;
 /// Slots of one kind before streams have to share one.
 const EACH: usize = 48;
 
@@ -20,9 +23,8 @@ pub(crate) struct Flight {
     pub mark: u64,
     /// Expected nanoseconds.
     pub weight: u64,
-    /// Kernel's number, for learning how long it takes.
-    pub kernel: Option<u64>,
-    pub name: Option<Arc<str>>,
+    /// Kernel's number, for learning how long it takes; 0 if it is none.
+    pub kernel: u64,
     pub prints: bool,
     /// The client was stopped or closed and has been told.
     pub reported: bool,
@@ -34,8 +36,13 @@ pub(crate) type Kind = (u32, i32);
 pub(crate) struct Slot {
     pub stream: Stream,
     pub flights: VecDeque<Flight>,
-    /// Last mark that was given to the stream.
+    /// Last mark that was given to the stream, and the last that was seen.
     pub issued: u64,
+    pub reached: u64,
+    /// Marks that were not seen, and the chain's word that shows them (none: the slot's).
+    marks: VecDeque<(u64, Option<usize>)>,
+    /// Expected nanoseconds of all flights.
+    pub weight: u64,
     /// Flights and their weight behind that mark.
     pub unmarked: u32,
     pub unmarked_ns: u64,
@@ -50,23 +57,42 @@ impl Slot {
     /// A flight more. It gets the next mark.
     pub(crate) fn push(&mut self, mut flight: Flight, now: u64) {
         if self.flights.is_empty() {
-            self.since = now;
+            self.since = now + LATENCY_NS;
         }
+        self.weight += flight.weight;
         flight.mark = self.issued + 1;
         self.unmarked += 1;
         self.unmarked_ns += flight.weight;
         self.flights.push_back(flight);
     }
 
-    /// The stream was given the mark `issued + 1`.
-    pub(crate) fn marked(&mut self) {
+    /// The stream was given the mark `issued + 1`; a chain's word shows when it is reached, or the slot's own.
+    pub(crate) fn marked(&mut self, word: Option<usize>) {
         self.issued += 1;
+        self.marks.push_back((self.issued, word));
         self.unmarked = 0;
         self.unmarked_ns = 0;
     }
 
-    /// Takes what is over when the word is `reached`, with the nanoseconds that each took: the time since the last report, divided by weight.
-    pub(crate) fn retire(&mut self, reached: u64, now: u64, over: &mut Vec<(Flight, u64)>) {
+    /// The last mark that was reached: `own` is the slot's word, `load` reads those of chains.
+    pub(crate) fn look(&mut self, own: u64, load: impl Fn(usize) -> u64) -> u64 {
+        while let Some((mark, word)) = self.marks.front()
+            && word.map_or(own >= *mark, |word| load(word) != 0)
+        {
+            self.reached = *mark;
+            self.marks.pop_front();
+        }
+        self.reached
+    }
+
+    /// Expected nanoseconds until everything is over.
+    pub(crate) fn remaining(&self, now: u64) -> u64 {
+        self.weight.saturating_sub(now.saturating_sub(self.since))
+    }
+
+    /// Takes what is over by the marks that were reached, with the nanoseconds that each took: the time since the last report, divided by weight.
+    pub(crate) fn retire(&mut self, now: u64, over: &mut Vec<(Flight, u64)>) {
+        let reached = self.reached;
         let count = self.flights.iter().take_while(|f| f.mark <= reached).count();
         if count == 0 {
             return;
@@ -75,6 +101,7 @@ impl Slot {
         let spent = now.saturating_sub(self.since);
         self.since = now;
         for flight in self.flights.drain(..count) {
+            self.weight -= flight.weight;
             let share = u128::from(spent) * u128::from(flight.weight.max(1)) / u128::from(total);
             over.push((flight, u64::try_from(share).unwrap_or(u64::MAX)));
         }
@@ -84,7 +111,7 @@ impl Slot {
 #[derive(Default)]
 pub(crate) struct Slots {
     pub slots: Vec<Slot>,
-    free: HashMap<Kind, Vec<usize>>,
+    free: FxHashMap<Kind, Vec<usize>>,
 }
 
 /// Where a client stream may go.
@@ -108,7 +135,7 @@ impl Slots {
     }
 
     pub(crate) fn add(&mut self, kind: Kind, stream: Stream) -> usize {
-        self.slots.push(Slot { stream, flights: VecDeque::new(), issued: 0, unmarked: 0, unmarked_ns: 0, since: 0, bound: 0, kind });
+        self.slots.push(Slot { stream, flights: VecDeque::new(), issued: 0, reached: 0, marks: VecDeque::new(), weight: 0, unmarked: 0, unmarked_ns: 0, since: 0, bound: 0, kind });
         let at = self.slots.len() - 1;
         self.free.entry(kind).or_default().push(at);
         at
@@ -143,7 +170,7 @@ mod tests {
     }
 
     fn flight(token: u64, weight: u64) -> Flight {
-        Flight { client: 1, stream: StreamId(1), token, mark: 0, weight, kernel: None, name: None, prints: false, reported: false }
+        Flight { client: 1, stream: StreamId(1), token, mark: 0, weight, kernel: 0, prints: false, reported: false }
     }
 
     #[test]
@@ -153,18 +180,21 @@ mod tests {
         let slot = &mut slots.slots[at];
         slot.push(flight(1, 100), 1000);
         slot.push(flight(2, 300), 1500);
-        slot.marked();
+        slot.marked(None);
         slot.push(flight(3, 0), 1600);
         let mut over = Vec::new();
-        slot.retire(0, 2000, &mut over);
+        assert_eq!(slot.look(0, |_| 0), 0);
+        slot.retire(7000, &mut over);
         assert!(over.is_empty());
-        slot.marked();
-        slot.retire(1, 5000, &mut over);
-        assert_eq!(over.iter().map(|(f, ns)| (f.token, *ns)).collect::<Vec<_>>(), [(1, 1000), (2, 3000)]);
+        slot.marked(Some(9));
+        assert_eq!(slot.look(1, |_| 0), 1);
+        slot.retire(10_000, &mut over);
+        assert_eq!(over.iter().map(|(f, ns)| (f.token, *ns)).collect::<Vec<_>>(), [(1, 1000), (2, 3000)], "since it began, by weight");
         over.clear();
-        slot.retire(2, 5600, &mut over);
+        assert_eq!(slot.look(1, |word| u64::from(word == 9)), 2, "the chain's own word");
+        slot.retire(10_600, &mut over);
         assert_eq!(over.iter().map(|(f, ns)| (f.token, *ns)).collect::<Vec<_>>(), [(3, 600)]);
-        assert!(slot.flights.is_empty());
+        assert!(slot.flights.is_empty() && slot.weight == 0);
     }
 
     #[test]

@@ -81,6 +81,13 @@ impl Limits {
     }
 }
 
+/// Makes the work whole again that became this kernel.
+pub(crate) fn put_back(work: &mut Work, planned: Planned) {
+    if let Work::Kernel(kernel) = work {
+        kernel.launch.parameters = planned.parameters;
+    }
+}
+
 pub(crate) fn plan(client: &Client, limits: &Limits, work: &mut Work) -> Result<Plan, Refusal> {
     match work {
         Work::Mark => Ok(Plan::Nothing),

@@ -319,6 +319,14 @@ pub trait Device: Send + Sync {
     /// Only for an unknown stream or a lost device; what is wrong with the work itself is reported as its outcome.
     fn submit(&self, stream: StreamId, token: u64, work: Work) -> Result<(), DeviceError>;
 
+    /// Queues several pieces of one stream, in order, and empties the list. As [`Device::submit`] for each; what is done once for many is done once here.
+    ///
+    /// # Errors
+    /// As [`Device::submit`]; pieces before the one that failed are queued.
+    fn submit_all(&self, stream: StreamId, work: &mut Vec<(u64, Work)>) -> Result<(), DeviceError> {
+        work.drain(..).try_for_each(|(token, work)| self.submit(stream, token, work))
+    }
+
     // ---- takeover
 
     /// Reads the marks a dead predecessor left for this client, undoes blocks that were half done, and says what of the started work can go on.

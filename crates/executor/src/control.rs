@@ -31,6 +31,11 @@ impl Session {
                 self.commit(inner, change, end, Some((&header, answer(outcome.map_or_else(|e| e.result(), |()| result::SUCCESS)))));
             }
             Op::MemAlloc { device, bytes: wanted, align } => {
+                // Where an extent has to be made, that is not the intake thread's time: it belongs to all clients.
+                if !inner.heap.fits(wanted, align) && module::allocate(self.clone(), header, end, device, wanted, align) {
+                    inner.busy = true;
+                    return;
+                }
                 let (change, reply) = match self.allocate(inner, device, wanted, align) {
                     Ok(address) => (Change::Alloc { address, bytes: wanted }, answer_with(result::SUCCESS, address, 0)),
                     Err(code) => (Change::Nothing, answer(code)),
@@ -150,8 +155,8 @@ impl Session {
                     self.shared.device.destroy_stream(stream.device);
                     self.commit(inner, Change::StreamGone { index }, 0, None);
                     // Whoever waited for a sequence it never reached is let go.
-                    let waiting = inner.watchers.remove(&index).unwrap_or_default();
-                    self.drive(inner, waiting, Caller::Intake);
+                    let mut waiting = inner.watchers.remove(&index).unwrap_or_default();
+                    self.drive(inner, &mut waiting, Caller::Intake);
                 }
             }
             Op::ModuleUnload { module } => {

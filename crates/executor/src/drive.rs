@@ -3,11 +3,11 @@
 use crate::objects::Objects;
 use crate::session::{Inner, Session, now_ns};
 use cumux_device::{DeviceError, Fault, Kernel, Rows, Work};
+use cumux_scheduler::Room;
 use cumux_wire::record::Op;
-use std::sync::Arc;
 
 /// Pieces of one stream that the device may have at once.
-const DEPTH: u32 = 64;
+const DEPTH: u32 = 256;
 
 /// On whose thread streams are driven. The device's own thread must not wait for the device, so memory is freed by the intake thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,93 +36,113 @@ enum Step {
 }
 
 impl Session {
-    /// Drives the streams of `work` and all that follow from them. Returns whether anything was over.
-    pub(crate) fn drive(self: &Arc<Self>, inner: &mut Inner, mut work: Vec<u32>, caller: Caller) -> bool {
+    /// Drives the streams of `work` and all that follow from them, and empties the list. Returns whether anything was over.
+    pub(crate) fn drive(&self, inner: &mut Inner, work: &mut Vec<u32>, caller: Caller) -> bool {
         let mut moved = false;
+        let mut tokens = std::mem::take(&mut inner.lists.tokens);
         while let Some(index) = work.pop() {
             if inner.objects.fault.is_some() {
-                return true;
+                moved = true;
+                break;
             }
             self.start(inner, index, caller);
             let Some(stream) = inner.streams.get_mut(&index) else { continue };
-            let tokens = stream.retire();
+            stream.retire(&mut tokens);
             if tokens.is_empty() {
                 continue;
             }
             moved = true;
             let (done, more) = (stream.done(), !stream.is_idle());
             inner.journal.set_completed(index, done);
-            for token in &tokens {
-                inner.journal.retire(*token);
-                inner.resumes.remove(token);
+            inner.journal.retire_all(&tokens);
+            if !inner.resumes.is_empty() {
+                for token in &tokens {
+                    inner.resumes.remove(token);
+                }
             }
             inner.status.in_flight = inner.status.in_flight.saturating_sub(tokens.len() as u64);
+            tokens.clear();
             self.service.set_completed(index, done);
             if more {
                 work.push(index);
             }
-            work.extend(inner.watchers.remove(&index).unwrap_or_default());
+            if !inner.watchers.is_empty() {
+                work.extend(inner.watchers.remove(&index).unwrap_or_default());
+            }
         }
+        work.clear();
+        inner.lists.tokens = tokens;
         moved
     }
 
-    fn start(self: &Arc<Self>, inner: &mut Inner, index: u32, caller: Caller) {
-        loop {
-            if inner.objects.fault.is_some() {
-                return;
-            }
-            match self.step(inner, index) {
-                None | Some(Step::Later) => return,
+    fn start(&self, inner: &mut Inner, index: u32, caller: Caller) {
+        let mut batch = std::mem::take(&mut inner.lists.batch);
+        let (mut room, mut expected) = (None, 0_u64);
+        let stopped = loop {
+            match self.step(inner, index, &mut room) {
+                Some(Step::Submit(work, estimate)) => {
+                    let Some(stream) = inner.streams.get_mut(&index) else { break None };
+                    batch.push((stream.upcoming().map_or(0, |(p, _)| p.token), work));
+                    stream.started(estimate);
+                    expected = expected.saturating_add(estimate);
+                    if let Some(room) = &mut room {
+                        room.take(estimate);
+                    }
+                }
                 Some(Step::Pass) => {
                     inner.parked.remove(&index);
                     if let Some(stream) = inner.streams.get_mut(&index) {
                         stream.passed();
                     }
                 }
-                Some(Step::Watch(on)) => {
-                    let watchers = inner.watchers.entry(on).or_default();
-                    if !watchers.contains(&index) {
-                        watchers.push(index);
-                    }
-                    return;
-                }
-                Some(Step::Park) => {
-                    inner.parked.insert(index);
-                    return;
-                }
-                Some(Step::Free(_)) if caller == Caller::Device => {
-                    inner.chores.insert(index);
-                    return;
-                }
-                Some(Step::Free(address)) => {
+                Some(Step::Free(address)) if caller == Caller::Intake => {
                     self.free(inner, address);
                     if let Some(stream) = inner.streams.get_mut(&index) {
                         stream.passed();
                     }
                 }
-                Some(Step::Broken(fault)) => return self.fault(inner, &fault),
-                Some(Step::Hold) => {
-                    inner.held.insert(index);
-                    return;
-                }
-                Some(Step::Submit(work, estimate)) => {
-                    let Some(stream) = inner.streams.get_mut(&index) else { return };
-                    let (device, token) = (stream.device, stream.upcoming().map_or(0, |(p, _)| p.token));
-                    stream.started(estimate);
-                    self.shared.turns.lock().submitted(self.client(), estimate);
-                    match self.shared.device.submit(device, token, work) {
-                        // The work stays in the journal: a successor does it. This process is about to end.
-                        Ok(()) | Err(DeviceError::Lost(_)) => {}
-                        Err(error) => {
-                            return self.fault(inner, &Fault { result: error.result(), text: error.to_string() });
-                        }
-                    }
+                stopped => break stopped,
+            }
+        };
+        if !batch.is_empty()
+            && let Some(stream) = inner.streams.get(&index)
+        {
+            self.shared.turns.lock().submitted_all(self.client(), batch.len() as u32, expected);
+            match self.shared.device.submit_all(stream.device, &mut batch) {
+                // The work stays in the journal: a successor does it. This process is about to end.
+                Ok(()) | Err(DeviceError::Lost(_)) => {}
+                Err(error) => {
+                    batch.clear();
+                    inner.lists.batch = batch;
+                    return self.fault(inner, &Fault { result: error.result(), text: error.to_string() });
                 }
             }
         }
+        batch.clear();
+        inner.lists.batch = batch;
+        match stopped {
+            Some(Step::Watch(on)) => {
+                let watchers = inner.watchers.entry(on).or_default();
+                if !watchers.contains(&index) {
+                    watchers.push(index);
+                }
+            }
+            Some(Step::Park) => {
+                inner.parked.insert(index);
+            }
+            Some(Step::Free(_)) => {
+                inner.chores.insert(index);
+            }
+            Some(Step::Hold) => {
+                inner.held.insert(index);
+            }
+            Some(Step::Broken(fault)) => self.fault(inner, &fault),
+            None | Some(Step::Later | Step::Submit(..) | Step::Pass) => {}
+        }
     }
 
-    fn step(&self, inner: &mut Inner, index: u32) -> Option<Step> {
+    /// `room` is what the device may still get of this client; looked up when first needed.
+    fn step(&self, inner: &mut Inner, index: u32, room: &mut Option<Room>) -> Option<Step> {
         let stream = inner.streams.get_mut(&index)?;
         let full = stream.in_flight >= DEPTH;
         let (pending, alone) = stream.upcoming()?;
@@ -150,10 +170,10 @@ impl Session {
             Op::FreeInStream { address } if alone => Step::Free(*address),
             Op::HostCall | Op::ValueWait { .. } | Op::FreeInStream { .. } => Step::Later,
             _ if full => Step::Later,
-            _ if !self.shared.turns.lock().may_submit(self.client()) => Step::Hold,
+            _ if !room.get_or_insert_with(|| self.shared.turns.lock().room(self.client())).has() => Step::Hold,
             Op::Nop | Op::EventTime { .. } => Step::Submit(Work::Mark, 0),
             Op::Launch(launch) => {
-                let resume = inner.resumes.remove(&token);
+                let resume = if inner.resumes.is_empty() { None } else { inner.resumes.remove(&token) };
                 let kernel = cumux_wire::record::Launch { parameters: std::mem::take(&mut launch.parameters), ..launch.clone() };
                 let estimate = inner.estimates.get(&(kernel.module, kernel.function)).copied().unwrap_or(0);
                 Step::Submit(Work::Kernel(Kernel { launch: kernel, resume }), estimate)

@@ -44,13 +44,23 @@ impl Heap {
 
     /// First fit. `None` when no extent has room: add one.
     pub fn allocate(&mut self, bytes: u64, align: u64) -> Option<u64> {
+        let at = self.find(bytes, align)?;
+        self.place(at, bytes).then_some(at)
+    }
+
+    /// Whether an allocation needs no new extent.
+    #[must_use]
+    pub fn fits(&self, bytes: u64, align: u64) -> bool {
+        self.find(bytes, align).is_some()
+    }
+
+    fn find(&self, bytes: u64, align: u64) -> Option<u64> {
         let bytes = Self::rounded(bytes)?;
         let align = align.max(SLICE);
-        let at = self.free.iter().find_map(|(start, length)| {
+        self.free.iter().find_map(|(start, length)| {
             let at = start.checked_next_multiple_of(align)?;
             (at.checked_add(bytes)? <= start + length).then_some(at)
-        })?;
-        self.place(at, bytes).then_some(at)
+        })
     }
 
     /// Takes exactly this range (a restored allocation); false if it is not free.
@@ -95,9 +105,10 @@ impl Heap {
         Some(bytes)
     }
 
-    /// An extent larger than `keep` bytes that is entirely free is taken out and returned.
-    pub fn idle_extent(&mut self, keep: u64) -> Option<(u64, u64)> {
-        let (address, bytes) = self.extents.iter().find(|(a, b)| **b > keep && self.free.get(a) == Some(b)).map(|(a, b)| (*a, *b))?;
+    /// An extent larger than `keep` bytes that is entirely free is taken out and returned, unless it is the one at `spare`.
+    pub fn idle_extent(&mut self, keep: u64, spare: Option<u64>) -> Option<(u64, u64)> {
+        let idle = |(a, b): &(&u64, &u64)| **b > keep && self.free.get(a) == Some(b) && spare != Some(**a);
+        let (address, bytes) = self.extents.iter().find(idle).map(|(a, b)| (*a, *b))?;
         self.extents.remove(&address);
         self.free.remove(&address);
         Some((address, bytes))

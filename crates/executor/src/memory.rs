@@ -55,8 +55,16 @@ impl Session {
                 }
             },
         };
+        self.unspare(inner, address);
         self.shared.device.allow(self.client(), address, bytes, true);
         Ok(address)
+    }
+
+    /// The spare extent is in use again if `address` is in it.
+    fn unspare(&self, inner: &mut Inner, address: u64) {
+        if let Some((_, bytes)) = inner.spare.take_if(|(at, bytes)| (*at..*at + *bytes).contains(&address)) {
+            self.shared.unspare(bytes);
+        }
     }
 
     /// A new extent with room for `bytes` at `align`.
@@ -101,12 +109,17 @@ impl Session {
         }
     }
 
-    /// Takes memory back from the client's use; whole large extents go back to the card.
+    /// Takes memory back from the client's use; whole large extents go back to the card, but for one that is kept for the next allocation.
     pub(crate) fn give_back(&self, inner: &mut Inner, address: u64, _bytes: u64) {
         self.shared.device.revoke(self.client(), address);
         let Some(rounded) = inner.heap.release(address) else { return };
         self.shared.refund(self.sheet.id, rounded);
-        while let Some((extent, bytes)) = inner.heap.idle_extent(FIRST_EXTENT) {
+        while let Some((extent, bytes)) = inner.heap.idle_extent(FIRST_EXTENT, inner.spare.map(|(address, _)| address)) {
+            if inner.spare.is_none() && bytes <= EXTENT && self.shared.spare(bytes) {
+                inner.heap.add_extent(extent, bytes);
+                inner.spare = Some((extent, bytes));
+                continue;
+            }
             if let Err(error) = self.shared.device.unmap(extent, bytes) {
                 tracing::warn!("session {}: an extent could not be unmapped: {error}", self.sheet.id);
             }

@@ -1,4 +1,4 @@
-//! Module loading: slow, so on a thread of its own. The client's ring waits meanwhile; other clients do not.
+//! What is slow (loading modules, pinning memory, making extents) is done on a thread of its own. The client's ring waits meanwhile; other clients do not.
 
 use crate::heap::Heap;
 use crate::objects::{Change, ModuleSpec};
@@ -48,6 +48,20 @@ pub fn use_window(session: Arc<Session>, header: Header, end: u64, address: u64,
         session.finish(&header, end, change, answer(code));
     };
     std::thread::Builder::new().name("window".into()).spawn(work).is_ok()
+}
+
+/// Allocates memory for which an extent has to be made, in the background like a module. False when the system has no thread for it.
+#[must_use]
+pub fn allocate(session: Arc<Session>, header: Header, end: u64, device: u32, bytes: u64, align: u64) -> bool {
+    let work = move || {
+        let made = session.allocate(&mut session.lock(), device, bytes, align);
+        let (change, reply) = match made {
+            Ok(address) => (Change::Alloc { address, bytes }, answer_with(result::SUCCESS, address, 0)),
+            Err(code) => (Change::Nothing, answer(code)),
+        };
+        session.finish(&header, end, change, reply);
+    };
+    std::thread::Builder::new().name("memory".into()).spawn(work).is_ok()
 }
 
 /// Where a new module's variables go.

@@ -152,8 +152,8 @@ fn restore(
                 }
             }
         }
-        let all: Vec<u32> = inner.streams.keys().copied().collect();
-        session.drive(&mut inner, all, Caller::Intake);
+        let mut all: Vec<u32> = inner.streams.keys().copied().collect();
+        session.drive(&mut inner, &mut all, Caller::Intake);
         session.pass_barriers(&mut inner);
     }
     session.service.notify();

@@ -1,7 +1,8 @@
 //! One client: its files, its objects, its streams. Everything about it happens under one lock.
 //!
 //! Two threads of the executor come here: the intake thread with records ([`Session::intake`]) and the device's threads with reports
-//! ([`Session::retired`]). Both end in [`drive`](crate::drive), which starts whatever can start.
+//! ([`Session::retired`]). Both end in [`drive`](crate::drive), which starts whatever can start. Neither waits for the other: intake comes again later, reports
+//! stay in a mailbox, and whoever lets go of the lock looks into it ([`Held`]).
 //!
 //! Order of writes, so that a successor can go on after a death at any point: effect → journal → `taken` → answer for control records;
 //! journal → `taken` → device for stream work; device → `journal.completed` → `page.completed` for completions.
@@ -12,7 +13,7 @@ use crate::heap::Heap;
 use crate::objects::{Change, Logged, Objects};
 use crate::shared::Shared;
 use crate::stream::Stream;
-use cumux_device::{Fault, Outcome, Resume, StreamId};
+use cumux_device::{Fault, Outcome, Resume, StreamId, Work};
 use cumux_ring::journal::Journal;
 use cumux_ring::page::Answer;
 use cumux_ring::queue::{Consumer, Next};
@@ -20,8 +21,10 @@ use cumux_ring::service::Service;
 use cumux_wire::message::{ClientStatus, FromExecutor, Session as Sheet};
 use cumux_wire::record::{self, Header, NO_ANSWER, Op};
 use cumux_wire::result;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
+use rustc_hash::FxHashMap;
 use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::ops::{Deref, DerefMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
@@ -44,6 +47,34 @@ pub struct Session {
     pub service: Service,
     doorbell: OwnedFd,
     inner: Mutex<Inner>,
+    /// Reports of the device that came while somebody held the lock.
+    mailbox: Mutex<Vec<(StreamId, u64, Outcome)>>,
+}
+
+/// The lock on a session's changing part. Letting go delivers what the device has reported meanwhile.
+pub struct Held<'a> {
+    session: &'a Session,
+    inner: Option<MutexGuard<'a, Inner>>,
+}
+
+impl Deref for Held<'_> {
+    type Target = Inner;
+    fn deref(&self) -> &Inner {
+        self.inner.as_ref().expect("held until it is dropped")
+    }
+}
+
+impl DerefMut for Held<'_> {
+    fn deref_mut(&mut self) -> &mut Inner {
+        self.inner.as_mut().expect("held until it is dropped")
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.inner = None;
+        self.session.collect();
+    }
 }
 
 /// The changing part, under the session's lock.
@@ -54,24 +85,26 @@ pub struct Inner {
     pub heap: Heap,
     /// Descriptors of the extents in the heap, for a keeper that was replaced.
     pub extents: HashMap<u64, OwnedFd>,
+    /// An extent with nothing in it, kept because programs that free often allocate again.
+    pub spare: Option<(u64, u64)>,
     pub physical: HashMap<u32, OwnedFd>,
     /// Released by the client but still mapped.
     pub released: BTreeSet<u32>,
-    pub streams: HashMap<u32, Stream>,
-    pub by_device: HashMap<StreamId, u32>,
+    pub streams: FxHashMap<u32, Stream>,
+    pub by_device: FxHashMap<StreamId, u32>,
     /// Streams that wait for another: by the awaited one.
-    pub watchers: HashMap<u32, Vec<u32>>,
+    pub watchers: FxHashMap<u32, Vec<u32>>,
     /// Streams whose next piece frees memory: for the intake thread, since a device's report must not wait for the device.
     pub chores: BTreeSet<u32>,
     /// Streams that the bound on work in flight holds back.
     pub held: BTreeSet<u32>,
     /// Expected device time of a kernel by module and function.
-    pub estimates: HashMap<(u32, u32), u64>,
+    pub estimates: FxHashMap<(u32, u32), u64>,
     /// Streams at a host callback or a value wait.
     pub parked: BTreeSet<u32>,
     pub barriers: VecDeque<Barrier>,
     /// What a predecessor had done of a kernel.
-    pub resumes: HashMap<u64, Resume>,
+    pub resumes: FxHashMap<u64, Resume>,
     /// Bytes used at the end of the window for managed variables.
     pub managed: u64,
     /// A slow operation (module load) runs for the record at the front of the ring.
@@ -83,7 +116,17 @@ pub struct Inner {
     pub deaf: bool,
     pub text: VecDeque<u8>,
     pub status: ClientStatus,
-    buffer: Vec<u8>,
+    /// Lists that are filled and emptied again and again.
+    pub lists: Lists,
+}
+
+#[derive(Default)]
+pub struct Lists {
+    record: Vec<u8>,
+    touched: Vec<u32>,
+    reports: Vec<(StreamId, u64, Outcome)>,
+    pub tokens: Vec<u64>,
+    pub batch: Vec<(u64, Work)>,
 }
 
 /// What a session is made of when it is opened.
@@ -119,17 +162,18 @@ impl Session {
                 objects: Objects::default(),
                 heap: Heap::default(),
                 extents: HashMap::new(),
+                spare: None,
                 physical: HashMap::new(),
                 released: BTreeSet::new(),
-                streams: HashMap::new(),
-                by_device: HashMap::new(),
-                watchers: HashMap::new(),
+                streams: FxHashMap::default(),
+                by_device: FxHashMap::default(),
+                watchers: FxHashMap::default(),
                 chores: BTreeSet::new(),
                 held: BTreeSet::new(),
-                estimates: HashMap::new(),
+                estimates: FxHashMap::default(),
                 parked: BTreeSet::new(),
                 barriers: VecDeque::new(),
-                resumes: HashMap::new(),
+                resumes: FxHashMap::default(),
                 managed: 0,
                 busy: false,
                 stalled: false,
@@ -137,8 +181,9 @@ impl Session {
                 deaf: false,
                 text: VecDeque::new(),
                 status,
-                buffer: Vec::new(),
+                lists: Lists::default(),
             }),
+            mailbox: Mutex::default(),
             sheet,
             shared,
         }
@@ -148,8 +193,8 @@ impl Session {
         self.doorbell.as_fd()
     }
 
-    pub fn lock(&self) -> parking_lot::MutexGuard<'_, Inner> {
-        self.inner.lock()
+    pub fn lock(&self) -> Held<'_> {
+        Held { session: self, inner: Some(self.inner.lock()) }
     }
 
     #[must_use]
@@ -157,18 +202,17 @@ impl Session {
         self.sheet.id
     }
 
-    /// Takes up to one turn of records. Returns whether anything moved.
+    /// Takes up to one turn of records. Returns whether it should be called again soon: something moved, or somebody else held the lock.
     pub fn intake(self: &Arc<Self>) -> bool {
-        let mut inner = self.inner.lock();
-        let mut moved = false;
+        let Some(inner) = self.inner.try_lock() else { return true };
+        let mut inner = Held { session: self, inner: Some(inner) };
         let mut again: Vec<u32> = std::mem::take(&mut inner.chores).into_iter().collect();
         again.extend(&inner.parked);
-        if !again.is_empty() {
-            moved |= self.drive(&mut inner, again, Caller::Intake);
-        }
+        let mut moved = !again.is_empty() && self.drive(&mut inner, &mut again, Caller::Intake);
         if !inner.barriers.is_empty() {
             moved |= self.pass_barriers(&mut inner);
         }
+        let mut record = std::mem::take(&mut inner.lists.record);
         for _ in 0..TURN {
             if inner.busy || inner.deaf || inner.closing {
                 break;
@@ -177,21 +221,17 @@ impl Session {
                 inner.stalled = true;
                 break;
             }
-            let mut buffer = std::mem::take(&mut inner.buffer);
-            let next = self.service.peek(&mut inner.consumer, &mut buffer);
-            match next {
-                Ok(Next::Empty) => {
-                    inner.buffer = buffer;
-                    break;
-                }
+            match self.service.peek(&mut inner.consumer, &mut record) {
+                Ok(Next::Empty) => break,
                 Ok(Next::Record { end }) => {
-                    self.one(&mut inner, end, &buffer);
+                    self.one(&mut inner, end, &record);
                     moved = true;
                 }
                 Err(error) => self.violation(&mut inner, &error.to_string()),
             }
-            inner.buffer = buffer;
         }
+        inner.lists.record = record;
+        self.settle(&mut inner);
         if moved {
             self.service.notify();
         }
@@ -201,13 +241,13 @@ impl Session {
     /// Whether intake would find something now; for the moment between announcing sleep and sleeping.
     #[must_use]
     pub fn has_more(&self) -> bool {
-        let mut inner = self.inner.lock();
+        let mut inner = self.lock();
         if inner.busy || inner.deaf || inner.closing || !inner.journal.has_room() {
             return false;
         }
-        let mut buffer = std::mem::take(&mut inner.buffer);
-        let next = self.service.peek(&mut inner.consumer, &mut buffer);
-        inner.buffer = buffer;
+        let mut record = std::mem::take(&mut inner.lists.record);
+        let next = self.service.peek(&mut inner.consumer, &mut record);
+        inner.lists.record = record;
         let host_ready = inner.parked.iter().any(|index| inner.streams.get(index).is_some_and(|stream| self.service.host_done(*index) > stream.done()));
         host_ready || !inner.chores.is_empty() || inner.barrier_ready() || !matches!(next, Ok(Next::Empty))
     }
@@ -215,14 +255,20 @@ impl Session {
     /// Whether a stream waits for a value in memory, which nobody announces.
     #[must_use]
     pub fn polls(&self) -> bool {
-        !self.inner.lock().parked.is_empty()
+        !self.lock().parked.is_empty()
     }
 
     fn one(self: &Arc<Self>, inner: &mut Inner, end: u64, bytes: &[u8]) {
         let record = match record::decode(bytes) {
             Ok(record) => record,
-            Err(error) => return self.violation(inner, &error.to_string()),
+            Err(error) => {
+                self.settle(inner);
+                return self.violation(inner, &error.to_string());
+            }
         };
+        if !record.op.in_stream() || inner.objects.fault.is_some() {
+            self.settle(inner);
+        }
         if let Some((code, _)) = inner.objects.fault {
             // The client has been told; whatever it still sends is answered the same way.
             self.answer(&record.header, &crate::shared::answer(code));
@@ -236,22 +282,39 @@ impl Session {
             return self.control(inner, end, bytes, record);
         }
         let index = record.header.stream;
-        let Some(stream) = inner.streams.get(&index) else {
+        let Some(stream) = inner.streams.get_mut(&index) else {
+            self.settle(inner);
             return self.violation(inner, &format!("work for stream {index}, which does not exist"));
         };
         if record.header.seq != stream.last() + 1 {
-            return self.violation(inner, &format!("stream {index} jumps from {} to {}", stream.last(), record.header.seq));
+            let last = stream.last();
+            self.settle(inner);
+            return self.violation(inner, &format!("stream {index} jumps from {last} to {}", record.header.seq));
         }
         let token = inner.journal.accept(end, bytes);
-        self.taken(inner, end);
-        if let Some(stream) = inner.streams.get_mut(&index) {
-            stream.push(token, record.header.seq, record.op);
-        }
+        stream.push(token, record.header.seq, record.op);
+        inner.consumer.advance(end);
         inner.status.in_flight += 1;
-        self.drive(inner, vec![index], Caller::Intake);
+        if inner.lists.touched.last() != Some(&index) {
+            inner.lists.touched.push(index);
+        }
+    }
+
+    /// Commits the stream work that was accepted, and starts what can start. Done once for many records.
+    fn settle(&self, inner: &mut Inner) {
+        if inner.lists.touched.is_empty() {
+            return;
+        }
+        let end = inner.consumer.taken();
+        self.taken(inner, end);
+        let mut touched = std::mem::take(&mut inner.lists.touched);
+        self.drive(inner, &mut touched, Caller::Intake);
+        touched.clear();
+        inner.lists.touched = touched;
     }
 
     pub fn taken(&self, inner: &mut Inner, end: u64) {
+        inner.journal.publish();
         inner.journal.set_taken(end);
         self.service.take(&mut inner.consumer, end);
     }
@@ -286,19 +349,38 @@ impl Session {
     }
 
     /// The device reports pieces of this client that are over, in order for each stream.
-    pub fn retired(self: &Arc<Self>, reports: impl IntoIterator<Item = (StreamId, u64, Outcome)>) {
-        let mut inner = self.inner.lock();
+    pub fn retired(&self, reports: impl IntoIterator<Item = (StreamId, u64, Outcome)>) {
+        self.mailbox.lock().extend(reports);
+        self.collect();
+    }
+
+    /// Takes in what is in the mailbox, unless somebody holds the lock: who lets go of it comes here.
+    fn collect(&self) {
+        while !self.mailbox.lock().is_empty() {
+            let Some(mut inner) = self.inner.try_lock() else { return };
+            let mut reports = std::mem::take(&mut inner.lists.reports);
+            std::mem::swap(&mut reports, &mut *self.mailbox.lock());
+            self.take_in(&mut inner, &reports);
+            reports.clear();
+            inner.lists.reports = reports;
+        }
+    }
+
+    fn take_in(&self, inner: &mut Inner, reports: &[(StreamId, u64, Outcome)]) {
         let mut work: Vec<u32> = Vec::new();
+        let (mut pieces, mut expected, mut spent) = (0, 0_u64, 0_u64);
         for (device, token, outcome) in reports {
-            let Some(index) = inner.by_device.get(&device).copied() else { continue };
+            let Some(index) = inner.by_device.get(device).copied() else { continue };
             if inner.objects.fault.is_some() || inner.closing {
                 return;
             }
             match outcome {
                 Outcome::Cancelled => {}
-                Outcome::Fault(fault) => return self.fault(&mut inner, &fault),
+                Outcome::Fault(fault) => return self.fault(inner, fault),
                 Outcome::Done { device_ns } => {
-                    self.one_retired(&mut inner, index, token, device_ns);
+                    if let Some(estimate) = self.one_retired(inner, index, *token, *device_ns) {
+                        (pieces, expected, spent) = (pieces + 1, expected.saturating_add(estimate), spent.saturating_add(*device_ns));
+                    }
                     if work.last() != Some(&index) {
                         work.push(index);
                     }
@@ -308,9 +390,10 @@ impl Session {
         if work.is_empty() {
             return;
         }
+        self.shared.turns.lock().retired_all(self.sheet.id, pieces, expected, spent);
         work.extend(std::mem::take(&mut inner.held));
-        self.drive(&mut inner, work, Caller::Device);
-        self.flush_text(&mut inner);
+        self.drive(inner, &mut work, Caller::Device);
+        self.flush_text(inner);
         self.service.notify();
         let unstalled = inner.stalled && inner.journal.has_room();
         if unstalled {
@@ -321,26 +404,26 @@ impl Session {
         }
     }
 
-    fn one_retired(&self, inner: &mut Inner, index: u32, token: u64, device_ns: u64) {
-        let Some(pending) = inner.streams.get_mut(&index).and_then(|stream| stream.finished(token)) else { return };
+    /// What was expected of it, in nanoseconds, if it is one of ours.
+    fn one_retired(&self, inner: &mut Inner, index: u32, token: u64, device_ns: u64) -> Option<u64> {
+        let pending = inner.streams.get_mut(&index).and_then(|stream| stream.finished(token))?;
         let estimate = pending.estimate;
         match &pending.op {
             Op::EventTime { event } => self.service.set_event_ns(*event, now_ns()),
             Op::Launch(launch) => {
-                let kernel = (launch.module, launch.function);
-                let before = inner.estimates.get(&kernel).copied();
-                inner.estimates.insert(kernel, cumux_scheduler::estimate(before, device_ns));
+                let known = inner.estimates.entry((launch.module, launch.function));
+                known.and_modify(|known| *known = cumux_scheduler::estimate(Some(*known), device_ns)).or_insert(device_ns);
                 inner.status.kernels += 1;
                 inner.status.gpu_ns += device_ns;
             }
             _ => inner.status.copies += 1,
         }
-        self.shared.turns.lock().retired(self.sheet.id, estimate, device_ns);
+        Some(estimate)
     }
 
     /// Device printf text; kept until the client's ring has room, up to 1 MiB.
     pub fn text(&self, text: &[u8]) {
-        let mut inner = self.inner.lock();
+        let mut inner = self.lock();
         inner.text.extend(text);
         while inner.text.len() > 1 << 20 {
             inner.text.pop_front();
@@ -410,9 +493,9 @@ impl Session {
     /// # Errors
     /// When the device does not give the memory back.
     pub fn close(&self) -> Result<ClientStatus, ExecutorError> {
-        self.inner.lock().closing = true;
+        self.lock().closing = true;
         self.shared.device.close_client(self.client());
-        let mut inner = self.inner.lock();
+        let mut inner = self.lock();
         let mappings: Vec<(u64, u64)> = inner.objects.mappings.iter().map(|(a, m)| (*a, m.bytes)).collect();
         for (address, bytes) in mappings {
             self.shared.device.unmap(address, bytes)?;
@@ -425,6 +508,9 @@ impl Session {
             self.shared.arena.lock().release(*address, *bytes);
         }
         inner.physical.clear();
+        if let Some((_, bytes)) = inner.spare.take() {
+            self.shared.unspare(bytes);
+        }
         self.shared.forget_charges(self.sheet.id);
         self.shared.turns.lock().remove(self.sheet.id);
         let mut status = inner.status.clone();
@@ -439,7 +525,7 @@ impl Session {
     /// # Errors
     /// When it does not take it.
     pub fn rekeep(&self) -> Result<(), ExecutorError> {
-        let inner = self.inner.lock();
+        let inner = self.lock();
         for (address, bytes) in inner.heap.extents() {
             if let Some(file) = inner.extents.get(&address) {
                 self.shared.keep(self.sheet.id, &crate::memory::extent_key(address), &bytes.to_string(), &[file.as_fd()])?;
@@ -454,7 +540,7 @@ impl Session {
 
     #[must_use]
     pub fn status(&self) -> ClientStatus {
-        self.inner.lock().status.clone()
+        self.lock().status.clone()
     }
 }
 

@@ -17,6 +17,9 @@ use std::sync::mpsc::Sender;
 /// Session number under which images are kept: they belong to nobody.
 pub const IMAGES: u32 = u32::MAX;
 
+/// Empty extents may take this part of the card.
+const SPARE_PART: u64 = 128;
+
 pub struct Shared {
     pub device: Arc<dyn Device>,
     pub arena: Mutex<Arena>,
@@ -25,6 +28,8 @@ pub struct Shared {
     images: Mutex<HashMap<String, OwnedFd>>,
     /// Bytes charged to each session.
     charges: Mutex<HashMap<u32, u64>>,
+    /// Bytes of extents that sessions keep with nothing in them.
+    spares: Mutex<u64>,
     /// Who goes next. Taken last: nothing is locked while it is held.
     pub turns: Mutex<Turns>,
     reports: Mutex<Sender<FromExecutor>>,
@@ -43,6 +48,7 @@ impl Shared {
             keeper: RwLock::new(None),
             images: Mutex::default(),
             charges: Mutex::default(),
+            spares: Mutex::default(),
             turns: Mutex::default(),
             reports: Mutex::new(reports),
             bells: (0..crate::intake::lanes()).map(|_| eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)).collect::<Result<_, _>>()?,
@@ -160,6 +166,21 @@ impl Shared {
         if let Some(own) = self.charges.lock().get_mut(&session) {
             *own = own.saturating_sub(bytes);
         }
+    }
+
+    /// Whether an empty extent of this size may be kept: all of them together take little of the card.
+    pub fn spare(&self, bytes: u64) -> bool {
+        let mut spares = self.spares.lock();
+        let fits = *spares + bytes <= self.device.facts().memory / SPARE_PART;
+        if fits {
+            *spares += bytes;
+        }
+        fits
+    }
+
+    pub fn unspare(&self, bytes: u64) {
+        let mut spares = self.spares.lock();
+        *spares = spares.saturating_sub(bytes);
     }
 
     pub fn forget_charges(&self, session: u32) {

@@ -1,6 +1,6 @@
 //! One client stream: accepted work in order, what has been started, what is done. Pure.
 //!
-//! Invariants: sequences in the queue grow; work is started in order; `done` is the sequence before the first unfinished piece.
+//! Invariants: sequences and tokens in the queue grow; work is started in order; `done` is the sequence before the first unfinished piece.
 
 use cumux_device::StreamId;
 use cumux_wire::record::Op;
@@ -93,15 +93,16 @@ impl Stream {
 
     /// The device has finished `token`. Returns its piece, or `None` if it is not one of ours any more.
     pub fn finished(&mut self, token: u64) -> Option<&mut Pending> {
-        let pending = self.queue.iter_mut().take(self.next).find(|p| p.token == token && p.state == State::Submitted)?;
+        // Tokens grow, and most reports are about the front.
+        let at = self.queue.partition_point(|p| p.token < token);
+        let pending = self.queue.get_mut(at).filter(|p| at < self.next && p.token == token && p.state == State::Submitted)?;
         pending.state = State::Done;
         self.in_flight -= 1;
         Some(pending)
     }
 
-    /// Takes the tokens of everything that is over, in order; `done` has moved after that.
-    pub fn retire(&mut self) -> Vec<u64> {
-        let mut tokens = Vec::new();
+    /// Adds the tokens of everything that is over, in order; `done` has moved after that.
+    pub fn retire(&mut self, tokens: &mut Vec<u64>) {
         while self.queue.front().is_some_and(|p| p.state == State::Done) {
             if let Some(pending) = self.queue.pop_front() {
                 self.done = pending.seq;
@@ -109,7 +110,6 @@ impl Stream {
                 tokens.push(pending.token);
             }
         }
-        tokens
     }
 
     /// Drops everything (the client is in error); returns the tokens. Reports for them are no longer ours.
@@ -158,7 +158,7 @@ mod tests {
                         }
                     }
                 }
-                retired.extend(stream.retire());
+                stream.retire(&mut retired);
                 let expected: Vec<u64> = (11..=stream.done()).map(|s| s * 100).collect();
                 prop_assert_eq!(&retired, &expected, "in order, each once");
                 prop_assert!(open.front().is_none_or(|t| t / 100 > stream.done()));

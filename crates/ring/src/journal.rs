@@ -162,7 +162,7 @@ impl Journal {
         WORK_BYTES as u64 - (self.head - self.tail) >= 2 * (ENTRY_HEADER + MAX_BYTES) as u64
     }
 
-    /// Accepts a record; the token names it from now on. Call only when [`Journal::has_room`].
+    /// Accepts a record; the token names it from now on. Call only when [`Journal::has_room`]. A successor sees it after [`Journal::publish`].
     pub fn accept(&mut self, ring_end: u64, record: &[u8]) -> u64 {
         let needed = (ENTRY_HEADER + record.len()).next_multiple_of(8);
         let offset = offset(self.head);
@@ -173,8 +173,12 @@ impl Journal {
         let token = self.head;
         self.write_entry(crate::journal::offset(token), needed, ACCEPTED, ring_end, record);
         self.head += needed as u64;
-        self.map.store64(WORK_HEAD, self.head, Ordering::Release);
         token
+    }
+
+    /// What was accepted is a successor's from now on.
+    pub fn publish(&self) {
+        self.map.store64(WORK_HEAD, self.head, Ordering::Release);
     }
 
     fn write_entry(&self, offset: usize, bytes: usize, state: u32, ring_end: u64, record: &[u8]) {
@@ -188,10 +192,14 @@ impl Journal {
 
     /// The work named by `token` is over and must not be done again.
     pub fn retire(&mut self, token: u64) {
-        if token < self.tail || token >= self.head {
-            return;
+        self.retire_all(&[token]);
+    }
+
+    /// As [`Journal::retire`], for several.
+    pub fn retire_all(&mut self, tokens: &[u64]) {
+        for token in tokens.iter().filter(|token| (self.tail..self.head).contains(*token)) {
+            self.map.store32(WORK + offset(*token) + 4, DONE, Ordering::Release);
         }
-        self.map.store32(WORK + offset(token) + 4, DONE, Ordering::Release);
         while self.tail < self.head {
             let at = WORK + offset(self.tail);
             let state = self.map.load32(at + 4, Ordering::Relaxed);

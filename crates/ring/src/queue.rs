@@ -122,6 +122,11 @@ impl Consumer {
         }
     }
 
+    /// The next look is behind `end`; the client gets the space back with [`Consumer::take`].
+    pub fn advance(&mut self, end: u64) {
+        self.taken = end;
+    }
+
     /// Gives the space up to `end` back to the client.
     pub fn take(&mut self, page: &impl Memory, end: u64) {
         self.taken = end;

@@ -156,6 +156,7 @@ proptest! {
                     end += 8;
                     let record = launch(end, n);
                     let token = journal.accept(end, &record);
+                    journal.publish();
                     prop_assert!(open.last().is_none_or(|last| token > last.0), "tokens grow");
                     open.push((token, end, record));
                 }
@@ -186,6 +187,7 @@ proptest! {
         let mut journal = Journal::map(&file).expect("journal");
         for i in 0..20 {
             journal.accept(i, &launch(i, 100));
+            journal.publish();
             journal.append_object(&[1; 100], Vec::new).expect("room");
         }
         let map = Mapping::of(&file, layout::journal::BYTES).expect("map");

@@ -29,6 +29,27 @@ struct Account {
     in_flight_ns: u64,
 }
 
+/// What a client has at the device, counted on by whoever submits for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Room {
+    in_flight: u32,
+    in_flight_ns: u64,
+}
+
+impl Room {
+    /// Whether one more piece may go.
+    #[must_use]
+    pub fn has(&self) -> bool {
+        self.in_flight == 0 || (self.in_flight < BOUND_PIECES && self.in_flight_ns < BOUND_NS)
+    }
+
+    /// One more has gone, of about this length.
+    pub fn take(&mut self, estimate_ns: u64) {
+        self.in_flight += 1;
+        self.in_flight_ns = self.in_flight_ns.saturating_add(estimate_ns);
+    }
+}
+
 /// All clients of one executor.
 #[derive(Debug, Clone, Default)]
 pub struct Turns {
@@ -62,25 +83,41 @@ impl Turns {
     /// Whether the device may get one more piece of this client.
     #[must_use]
     pub fn may_submit(&self, client: u32) -> bool {
-        self.accounts.get(&client).is_some_and(|a| a.in_flight == 0 || (a.in_flight < BOUND_PIECES && a.in_flight_ns < BOUND_NS))
+        self.room(client).has()
+    }
+
+    /// How much more of this client the device may get: the answer of [`Turns::may_submit`] for as long as nobody else counts for it.
+    #[must_use]
+    pub fn room(&self, client: u32) -> Room {
+        self.accounts.get(&client).map_or(Room { in_flight: BOUND_PIECES, in_flight_ns: BOUND_NS }, |a| Room { in_flight: a.in_flight, in_flight_ns: a.in_flight_ns })
     }
 
     /// The device has one more piece of this client, of about this length.
     pub fn submitted(&mut self, client: u32, estimate_ns: u64) {
+        self.submitted_all(client, 1, estimate_ns);
+    }
+
+    /// The device has so many more pieces of this client, of about this length together.
+    pub fn submitted_all(&mut self, client: u32, pieces: u32, estimate_ns: u64) {
         let level = self.level();
         if let Some(account) = self.accounts.get_mut(&client) {
             if account.in_flight == 0 {
                 account.used = account.used.max(level);
             }
-            account.in_flight += 1;
+            account.in_flight += pieces;
             account.in_flight_ns = account.in_flight_ns.saturating_add(estimate_ns);
         }
     }
 
     /// A piece is over: what was estimated, and what it really took.
     pub fn retired(&mut self, client: u32, estimate_ns: u64, device_ns: u64) {
+        self.retired_all(client, 1, estimate_ns, device_ns);
+    }
+
+    /// Several pieces are over: what was estimated, and what they really took, together.
+    pub fn retired_all(&mut self, client: u32, pieces: u32, estimate_ns: u64, device_ns: u64) {
         if let Some(account) = self.accounts.get_mut(&client) {
-            account.in_flight = account.in_flight.saturating_sub(1);
+            account.in_flight = account.in_flight.saturating_sub(pieces);
             account.in_flight_ns = if account.in_flight == 0 { 0 } else { account.in_flight_ns.saturating_sub(estimate_ns) };
             account.used = account.used.saturating_add(device_ns.saturating_mul(u64::from(account.share)) / u64::from(WHOLE));
         }
