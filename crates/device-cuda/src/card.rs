@@ -170,6 +170,13 @@ impl Card {
 
 impl Drop for Card {
     fn drop(&mut self) {
+        // First the helpers, who use what belongs to the engines.
+        self.shared.close_helpers();
+        for helper in self.helpers.drain(..) {
+            if helper.join().is_err() {
+                tracing::error!("a helper of the card had panicked");
+            }
+        }
         for inbox in &self.shared.inboxes {
             inbox.send(Message::End);
         }
@@ -177,12 +184,6 @@ impl Drop for Card {
             // The last reference may have been held by a sink that an engine was calling.
             if thread.thread().id() != std::thread::current().id() && thread.join().is_err() {
                 tracing::error!("an engine of the card had panicked");
-            }
-        }
-        self.shared.close_helpers();
-        for helper in self.helpers.drain(..) {
-            if helper.join().is_err() {
-                tracing::error!("a helper of the card had panicked");
             }
         }
     }

@@ -15,8 +15,12 @@ use std::sync::Arc;
 pub(crate) const LONGEST: usize = 128;
 /// Lengths that any run is cut into when nobody has made a chain for just this run.
 const LENGTHS: [usize; 10] = [1, 2, 4, 8, 16, 24, 32, 48, 64, 128];
-/// A run that came so often gets a chain of its own.
+/// What came so often gets a chain of its own: pieces of the usual lengths soon, whole runs of other lengths when they really repeat themselves.
 const OFTEN: u8 = 3;
+const VERY_OFTEN: u8 = 24;
+/// Setting a node costs about this much of the lock's time; a chain of its own pays only where that is a part worth mentioning of what the kernels take.
+const SETTING_NS: u64 = 500;
+const WORTH: u64 = 10;
 /// From so many nodes on it pays to give a node another function.
 const RETARGETED: usize = 4;
 /// Runs that are remembered before counting starts anew.
@@ -157,8 +161,10 @@ impl Chains {
         Chains { chains, ordered: Vec::new(), seen: FxHashMap::default(), words: words.collect(), clock: 0 }
     }
 
-    /// A free chain for the beginning of `run`, set to run it, and perhaps one that should be made. `over` says whether a mark was reached.
-    pub(crate) fn pick(&mut self, run: &mut [Planned], mut over: impl FnMut(usize, u64) -> bool) -> (Option<Picked>, Option<Wanted>) {
+    /// A free chain for the beginning of `run`, set to run it, and perhaps one that should be made. `over` says whether a mark was reached; the run is expected to
+    /// take `expected_ns`.
+    pub(crate) fn pick(&mut self, run: &mut [Planned], expected_ns: u64, mut over: impl FnMut(usize, u64) -> bool) -> (Option<Picked>, Option<Wanted>) {
+        let short = expected_ns < run.len() as u64 * SETTING_NS * WORTH;
         let whole = run.len().min(LONGEST);
         let general = cut(whole);
         let mut wanted = None;
@@ -168,7 +174,8 @@ impl Chains {
             if let Some(place) = found {
                 return (Some(self.take(length, place, 0)), wanted);
             }
-            if wanted.is_none() && self.comes_often(exact) {
+            let often = if length == general { OFTEN } else { VERY_OFTEN };
+            if wanted.is_none() && short && self.comes_often(exact, often) {
                 wanted = self.want(length);
             }
             if whole == general {
@@ -204,18 +211,18 @@ impl Chains {
         &mut self.chains[picked.length][picked.place]
     }
 
-    fn comes_often(&mut self, exact: u64) -> bool {
+    fn comes_often(&mut self, exact: u64, often: u8) -> bool {
         if self.seen.len() >= REMEMBERED {
             self.seen.clear();
         }
         let times = self.seen.entry(exact).or_default();
         *times = times.saturating_add(1);
-        *times >= OFTEN
+        *times >= often
     }
 
-    /// Room for one more chain of this length, if none is being made.
+    /// Room for one more chain of this length. One is made at a time: making them costs the others' launches.
     fn want(&mut self, length: usize) -> Option<Wanted> {
-        if self.ordered.contains(&length) || self.chains[length].len() >= most(length) {
+        if !self.ordered.is_empty() || self.chains[length].len() >= most(length) {
             return None;
         }
         let word = self.words.pop()?;

@@ -201,6 +201,7 @@ impl Engine {
             }
             Plan::Value { address, value, bytes } => self.driver.write_value(address, value, bytes, stream)?,
         }
+        self.tick();
         let now = self.now();
         self.board(id, slot, now, token, weight, kernel);
         self.mark_if_due(slot)
@@ -248,7 +249,8 @@ impl Engine {
     fn some(&mut self, id: StreamId, slot: usize, run: &mut [Planned], tokens: &[u64]) -> Result<usize, Code> {
         let stream = self.slots.slots[slot].stream;
         let (slots, words) = (&mut self.slots.slots, &self.words);
-        let (picked, wanted) = self.chains.pick(run, |slot, mark| slots[slot].look(words.load(slot), |word| words.load(word)) >= mark);
+        let expected_ns = run.iter().map(|planned| expected(&self.expected, planned)).sum();
+        let (picked, wanted) = self.chains.pick(run, expected_ns, |slot, mark| slots[slot].look(words.load(slot), |word| words.load(word)) >= mark);
         if let Some(wanted) = wanted {
             self.order(run[..wanted.length].to_vec(), wanted);
         }
@@ -272,6 +274,7 @@ impl Engine {
                 (kernel.id, self.expected.entry(kernel.id).or_insert_with(|| (UNKNOWN_NS, kernel.name.clone())).0)
             })
             .collect();
+        self.tick();
         let now = self.now();
         for ((kernel, weight), token) in kernels.into_iter().zip(tokens) {
             self.board(id, slot, now, *token, weight, (kernel, false));

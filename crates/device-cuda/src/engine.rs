@@ -1,7 +1,7 @@
 //! An engine: one thread that gives its clients' work to the driver and reports what is over. A client belongs to one engine.
 //!
 //! One thread does both, because a wait between two threads costs more than either: it takes new work, issues it stream by stream in turns, looks at the
-//! words that the streams write, and calls the sink, holding no lock. While there is work it looks again and again for [`SPIN`], then naps; with none it sleeps.
+//! words that the streams write, and calls the sink, holding no lock. While there is work it looks again and again for [`SPIN_NS`], then naps; with none it sleeps.
 //! What is slow (registering memory, making chains, unloading) goes to the helper thread.
 
 use crate::client::ClientStream;
@@ -18,11 +18,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Looked for new work and completions without a pause, after the last of either.
-const SPIN: Duration = Duration::from_micros(80);
+const SPIN_NS: u64 = 80_000;
 /// Pause between looks while work runs for longer.
 const NAP: Duration = Duration::from_micros(20);
 /// Without progress, the context is asked whether it still lives.
-const DOUBT: Duration = Duration::from_millis(1);
+const DOUBT_NS: u64 = 1_000_000;
 /// Most driver streams of an engine, and words for the ends of its chains.
 pub(crate) const SLOTS: usize = 1024;
 const CHAIN_WORDS: usize = 4096;
@@ -72,7 +72,18 @@ pub(crate) struct Lane {
 
 impl Lane {
     fn new(stream: Arc<ClientStream>) -> Lane {
-        Lane { stream, queue: VecDeque::new(), slot: None, in_flight: 0, ready: false, parked: false, since: 0, long_next: false, held: VecDeque::new(), fetching: None }
+        Lane {
+            stream,
+            queue: VecDeque::new(),
+            slot: None,
+            in_flight: 0,
+            ready: false,
+            parked: false,
+            since: 0,
+            long_next: false,
+            held: VecDeque::new(),
+            fetching: None,
+        }
     }
 }
 
@@ -106,6 +117,7 @@ pub(crate) struct Engine {
     over: Vec<(Flight, u64)>,
     reports: Vec<Report>,
     started: Instant,
+    clock: u64,
     dead: bool,
 }
 
@@ -142,22 +154,27 @@ impl Engine {
             over: Vec::new(),
             reports: Vec::new(),
             started: Instant::now(),
+            clock: 0,
             dead: false,
         })
     }
 
+    /// Nanoseconds since the start, as of the last look at the clock: once a round and after calls of the driver.
     pub(crate) fn now(&self) -> u64 {
-        u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX)
+        self.clock
+    }
+
+    pub(crate) fn tick(&mut self) {
+        self.clock = u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX);
     }
 
     pub(crate) fn work(mut self) {
         crate::driver::sleep_precisely();
         self.shared.inboxes[self.number].mine();
         let mut messages = Vec::new();
-        let mut moved = Instant::now();
-        let mut asked = moved;
-        let mut turn = 0;
+        let (mut moved, mut asked, mut turn) = (0, 0, 0);
         loop {
+            self.tick();
             let mut progress = false;
             self.shared.inboxes[self.number].take(&mut messages);
             for message in messages.drain(..) {
@@ -171,12 +188,12 @@ impl Engine {
             progress |= self.look();
             self.quieten();
             if progress {
-                moved = Instant::now();
+                moved = self.clock;
                 continue;
             }
-            let idle = moved.elapsed();
-            if !self.busy.is_empty() && !self.dead && idle > DOUBT && asked.elapsed() > DOUBT {
-                asked = Instant::now();
+            let idle = self.clock.saturating_sub(moved);
+            if !self.busy.is_empty() && !self.dead && idle > DOUBT_NS && self.clock.saturating_sub(asked) > DOUBT_NS {
+                asked = self.clock;
                 turn += 1;
                 let slot = self.busy[turn % self.busy.len()];
                 let stream = self.slots.slots[slot].stream;
@@ -184,7 +201,7 @@ impl Engine {
                     self.lost(code);
                 }
             }
-            if idle < SPIN {
+            if idle < SPIN_NS {
                 std::hint::spin_loop();
             } else {
                 // In flight, a nap; else until somebody comes. A dead device's flights never end.
@@ -291,7 +308,7 @@ impl Engine {
         lane.queue.push_back((token, work));
         if !lane.ready && !lane.parked {
             lane.ready = true;
-            lane.since = self.started.elapsed().as_nanos() as u64;
+            lane.since = self.clock;
             self.ready.push_back(id);
         }
     }
@@ -470,8 +487,11 @@ impl Engine {
     }
 
     fn end(self) {
-        let Engine { slots, driver, upload, words, chains, .. } = self;
-        drop(chains);
+        let Engine { slots, driver, upload, words, chains, shared, number, .. } = self;
+        // What was built and not taken holds on to what is about to go.
+        let mut last = Vec::new();
+        shared.inboxes[number].take(&mut last);
+        drop((chains, last));
         for slot in slots.slots {
             driver.destroy_stream(slot.stream);
         }

@@ -62,8 +62,11 @@ impl Session {
                 self.commit(inner, change, end, Some((&header, answer(if known { result::SUCCESS } else { result::INVALID_VALUE }))));
             }
             Op::VmmCreate { handle, device, bytes: wanted } => {
-                let (change, code) = self.physical_create(inner, handle, device, wanted);
-                self.commit(inner, change, end, Some((&header, answer(code))));
+                inner.busy = module::create(self.clone(), header, end, handle, device, wanted);
+                if !inner.busy {
+                    let (change, code) = self.physical_create(inner, handle, device, wanted);
+                    self.commit(inner, change, end, Some((&header, answer(code))));
+                }
             }
             Op::VmmRelease { handle } => {
                 let mapped = inner.objects.mappings.values().any(|m| m.handle == handle);

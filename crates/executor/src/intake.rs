@@ -6,6 +6,7 @@
 use crate::error::ExecutorError;
 use crate::session::Session;
 use crate::shared::Shared;
+use cumux_ring::awake::Count;
 use parking_lot::RwLock;
 use rustix::event::epoll;
 use std::collections::BTreeMap;
@@ -25,6 +26,8 @@ const SPARE_CORES: usize = 8;
 /// One lane takes more than two or four, whose threads are missing elsewhere (docs/performance.md has the table).
 const LANES: usize = 1;
 const BELL: u64 = 0;
+/// Looks at all rings before turns are reckoned anew.
+const ROUNDS: u32 = 16;
 
 /// Lanes for this machine; `CUMUX_INTAKE_LANES` overrides it for measuring.
 #[must_use]
@@ -51,6 +54,8 @@ pub struct Intake {
     shared: Arc<Shared>,
     /// One for each lane.
     polls: Vec<OwnedFd>,
+    /// Grows when sessions come and go.
+    changes: Count,
 }
 
 impl Intake {
@@ -63,7 +68,7 @@ impl Intake {
             epoll::add(&poll, bell, epoll::EventData::new_u64(BELL), epoll::EventFlags::IN)?;
             polls.push(poll);
         }
-        Ok(Arc::new(Self { sessions, shared, polls }))
+        Ok(Arc::new(Self { sessions, shared, polls, changes: Count::default() }))
     }
 
     /// Starts a thread for each lane.
@@ -91,6 +96,7 @@ impl Intake {
         let client = session.client();
         epoll::add(self.poll_of(client), session.doorbell(), epoll::EventData::new_u64(u64::from(client)), epoll::EventFlags::IN)?;
         self.sessions.write().insert(client, session.clone());
+        self.changes.add();
         self.shared.wake_intake(client);
         Ok(())
     }
@@ -98,6 +104,7 @@ impl Intake {
     /// The session is no longer looked at.
     pub fn remove(&self, client: u32) -> Option<Arc<Session>> {
         let session = self.sessions.write().remove(&client)?;
+        self.changes.add();
         let _ = epoll::delete(self.poll_of(client), session.doorbell());
         Some(session)
     }
@@ -116,13 +123,18 @@ impl Intake {
     fn run(&self, lane: usize) {
         let mut events = Vec::with_capacity(64);
         let patience = patience();
+        let awake = self.shared.lane_awake(lane);
+        awake.set(true);
         let mut moved_at = Instant::now();
+        let (mut sessions, mut round, mut known) = (Vec::new(), 0_u32, u64::MAX);
         loop {
-            let order = self.shared.turns.lock().order();
-            let sessions: Vec<Arc<Session>> = {
-                let all = self.sessions.read();
-                order.iter().filter(|client| **client as usize % self.polls.len() == lane).filter_map(|client| all.get(client).cloned()).collect()
-            };
+            // Whose turn it is changes slowly beside a look at the rings.
+            let changed = self.changes.get();
+            if round.is_multiple_of(ROUNDS) || changed != known {
+                known = changed;
+                self.in_order(lane, &mut sessions);
+            }
+            round = round.wrapping_add(1);
             let mut moved = false;
             for session in &sessions {
                 moved |= session.intake();
@@ -135,6 +147,8 @@ impl Intake {
                 std::hint::spin_loop();
                 continue;
             }
+            awake.set(false);
+            self.in_order(lane, &mut sessions);
             for session in &sessions {
                 session.service.set_sleeping(true);
             }
@@ -147,11 +161,21 @@ impl Intake {
                     self.silence(lane, event.data.u64());
                 }
             }
+            awake.set(true);
             for session in &sessions {
                 session.service.set_sleeping(false);
             }
+            round = 0;
             moved_at = Instant::now();
         }
+    }
+
+    /// The sessions of a lane in the order of their turns.
+    fn in_order(&self, lane: usize, sessions: &mut Vec<Arc<Session>>) {
+        let order = self.shared.turns.lock().order();
+        let all = self.sessions.read();
+        sessions.clear();
+        sessions.extend(order.iter().filter(|client| **client as usize % self.polls.len() == lane).filter_map(|client| all.get(client).cloned()));
     }
 
     /// Resets the bell that rang.

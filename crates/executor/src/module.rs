@@ -54,12 +54,32 @@ pub fn use_window(session: Arc<Session>, header: Header, end: u64, address: u64,
 #[must_use]
 pub fn allocate(session: Arc<Session>, header: Header, end: u64, device: u32, bytes: u64, align: u64) -> bool {
     let work = move || {
-        let made = session.allocate(&mut session.lock(), device, bytes, align);
+        let mut inner = session.lock();
+        if inner.closing {
+            return;
+        }
+        let made = session.allocate(&mut inner, device, bytes, align);
+        drop(inner);
         let (change, reply) = match made {
             Ok(address) => (Change::Alloc { address, bytes }, answer_with(result::SUCCESS, address, 0)),
             Err(code) => (Change::Nothing, answer(code)),
         };
         session.finish(&header, end, change, reply);
+    };
+    std::thread::Builder::new().name("memory".into()).spawn(work).is_ok()
+}
+
+/// Makes physical memory, in the background like a module. False when the system has no thread for it.
+#[must_use]
+pub fn create(session: Arc<Session>, header: Header, end: u64, handle: u32, device: u32, bytes: u64) -> bool {
+    let work = move || {
+        let mut inner = session.lock();
+        if inner.closing {
+            return;
+        }
+        let (change, code) = session.physical_create(&mut inner, handle, device, bytes);
+        drop(inner);
+        session.finish(&header, end, change, answer(code));
     };
     std::thread::Builder::new().name("memory".into()).spawn(work).is_ok()
 }

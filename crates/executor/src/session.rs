@@ -28,6 +28,8 @@ use std::ops::{Deref, DerefMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
+/// Reports that wait for the intake thread where it is awake; with more, the device's thread shares the work.
+const FEW: usize = 8;
 /// Records taken from one client before the next one has its turn.
 const TURN: usize = 64;
 
@@ -204,11 +206,12 @@ impl Session {
 
     /// Takes up to one turn of records. Returns whether it should be called again soon: something moved, or somebody else held the lock.
     pub fn intake(self: &Arc<Self>) -> bool {
-        let Some(inner) = self.inner.try_lock() else { return true };
+        let Some(mut inner) = self.inner.try_lock() else { return true };
+        let mut moved = self.empty_mailbox(&mut inner);
         let mut inner = Held { session: self, inner: Some(inner) };
         let mut again: Vec<u32> = std::mem::take(&mut inner.chores).into_iter().collect();
         again.extend(&inner.parked);
-        let mut moved = !again.is_empty() && self.drive(&mut inner, &mut again, Caller::Intake);
+        moved |= !again.is_empty() && self.drive(&mut inner, &mut again, Caller::Intake);
         if !inner.barriers.is_empty() {
             moved |= self.pass_barriers(&mut inner);
         }
@@ -241,6 +244,9 @@ impl Session {
     /// Whether intake would find something now; for the moment between announcing sleep and sleeping.
     #[must_use]
     pub fn has_more(&self) -> bool {
+        if !self.mailbox.lock().is_empty() {
+            return true;
+        }
         let mut inner = self.lock();
         if inner.busy || inner.deaf || inner.closing || !inner.journal.has_room() {
             return false;
@@ -350,23 +356,40 @@ impl Session {
 
     /// The device reports pieces of this client that are over, in order for each stream.
     pub fn retired(&self, reports: impl IntoIterator<Item = (StreamId, u64, Outcome)>) {
-        self.mailbox.lock().extend(reports);
-        self.collect();
+        let many = {
+            let mut mailbox = self.mailbox.lock();
+            mailbox.extend(reports);
+            mailbox.len() > FEW
+        };
+        // A few are taken in faster by a thread that looks after this session anyway.
+        if many || !self.shared.awake(self.client()).will_see() {
+            self.collect();
+        }
     }
 
     /// Takes in what is in the mailbox, unless somebody holds the lock: who lets go of it comes here.
     fn collect(&self) {
         while !self.mailbox.lock().is_empty() {
             let Some(mut inner) = self.inner.try_lock() else { return };
-            let mut reports = std::mem::take(&mut inner.lists.reports);
-            std::mem::swap(&mut reports, &mut *self.mailbox.lock());
-            self.take_in(&mut inner, &reports);
-            reports.clear();
-            inner.lists.reports = reports;
+            self.empty_mailbox(&mut inner);
         }
     }
 
+    /// Whether there was anything in it.
+    fn empty_mailbox(&self, inner: &mut Inner) -> bool {
+        let mut reports = std::mem::take(&mut inner.lists.reports);
+        std::mem::swap(&mut reports, &mut *self.mailbox.lock());
+        let any = !reports.is_empty();
+        self.take_in(inner, &reports);
+        reports.clear();
+        inner.lists.reports = reports;
+        any
+    }
+
     fn take_in(&self, inner: &mut Inner, reports: &[(StreamId, u64, Outcome)]) {
+        if reports.is_empty() {
+            return;
+        }
         let mut work: Vec<u32> = Vec::new();
         let (mut pieces, mut expected, mut spent) = (0, 0_u64, 0_u64);
         for (device, token, outcome) in reports {

@@ -4,6 +4,7 @@ use crate::arena::Arena;
 use crate::error::ExecutorError;
 use cumux_device::{Device, DeviceError};
 use cumux_keeper::client::Keeper;
+use cumux_ring::awake::Awake;
 use cumux_ring::page::Answer;
 use cumux_scheduler::Turns;
 use cumux_wire::message::FromExecutor;
@@ -33,8 +34,9 @@ pub struct Shared {
     /// Who goes next. Taken last: nothing is locked while it is held.
     pub turns: Mutex<Turns>,
     reports: Mutex<Sender<FromExecutor>>,
-    /// Wake the lanes of the intake.
+    /// Wake the lanes of the intake, and whether they look by themselves.
     bells: Vec<OwnedFd>,
+    awake: Vec<Awake>,
 }
 
 impl Shared {
@@ -51,12 +53,22 @@ impl Shared {
             spares: Mutex::default(),
             turns: Mutex::default(),
             reports: Mutex::new(reports),
+            awake: (0..crate::intake::lanes()).map(|_| Awake::default()).collect(),
             bells: (0..crate::intake::lanes()).map(|_| eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)).collect::<Result<_, _>>()?,
         })
     }
 
     pub fn bells(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.bells.iter().map(AsFd::as_fd)
+    }
+
+    /// Whether the lane that looks after this client is looking.
+    pub fn awake(&self, client: u32) -> &Awake {
+        &self.awake[client as usize % self.awake.len()]
+    }
+
+    pub fn lane_awake(&self, lane: usize) -> &Awake {
+        &self.awake[lane]
     }
 
     /// Wakes the lane that looks after this client.

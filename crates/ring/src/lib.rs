@@ -10,6 +10,7 @@
 //!
 //! The protocol is written once, generic over [`memory::Memory`], so that the model checker runs the code that ships (`RUSTFLAGS="--cfg loom" cargo test -p cumux-ring`).
 
+pub mod awake;
 pub mod client;
 pub mod file;
 pub mod journal;

@@ -89,7 +89,9 @@ impl Turns {
     /// How much more of this client the device may get: the answer of [`Turns::may_submit`] for as long as nobody else counts for it.
     #[must_use]
     pub fn room(&self, client: u32) -> Room {
-        self.accounts.get(&client).map_or(Room { in_flight: BOUND_PIECES, in_flight_ns: BOUND_NS }, |a| Room { in_flight: a.in_flight, in_flight_ns: a.in_flight_ns })
+        self.accounts
+            .get(&client)
+            .map_or(Room { in_flight: BOUND_PIECES, in_flight_ns: BOUND_NS }, |a| Room { in_flight: a.in_flight, in_flight_ns: a.in_flight_ns })
     }
 
     /// The device has one more piece of this client, of about this length.
