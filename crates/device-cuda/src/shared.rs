@@ -126,8 +126,7 @@ impl Shared {
         coalesces: bool,
         engines: usize,
         mark: Function,
-        helper: crossbeam_channel::Sender<Job>,
-        printer: crossbeam_channel::Sender<Job>,
+        [helper, printer]: [crossbeam_channel::Sender<Job>; 2],
     ) -> Shared {
         Shared {
             driver,

@@ -31,9 +31,20 @@ impl Outcome for Result<(), CUresult> {
 pub fn call<O: Outcome>(name: &'static str, body: impl FnOnce() -> O) -> CUresult {
     // A half-changed object after a panic is the worst that can follow; the process it could confuse is the program's own.
     match catch_unwind(AssertUnwindSafe(|| body().code())) {
-        Ok(code) => code,
+        Ok(code) => {
+            if code != CUresult::CUDA_SUCCESS && code != CUresult::CUDA_ERROR_NOT_READY {
+                failed(name, code);
+            }
+            code
+        }
         Err(_) => panicked(name),
     }
+}
+
+/// A call that fails is a line in the log: what a program that stops somewhere had asked for.
+#[cold]
+fn failed(name: &'static str, code: CUresult) {
+    crate::log::line(format_args!("{name} answered {}", code.0));
 }
 
 /// Like [`call`], with stream 0 meaning the thread's own default stream during the call.

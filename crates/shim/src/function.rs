@@ -82,6 +82,11 @@ impl Function {
         })
     }
 
+    /// The program allows clusters that not every device takes.
+    pub(crate) fn takes_larger_clusters(&self) -> bool {
+        lock(&self.settings).non_portable != 0
+    }
+
     fn set(&self, session: &Session, attribute: A, value: c_int, limits: &Limits) -> Try {
         let mut settings = lock(&self.settings);
         match attribute {

@@ -22,7 +22,13 @@ pub struct Limits {
     pub registers_per_multiprocessor: u32,
     pub threads_per_multiprocessor: u32,
     pub blocks_per_multiprocessor: u32,
+    /// Thread block clusters can be launched.
+    pub clusters: bool,
 }
+
+/// Blocks of a cluster that every device with clusters takes, and with the function's leave.
+const PORTABLE_CLUSTER: u32 = 8;
+const LARGEST_CLUSTER: u32 = 16;
 
 impl Limits {
     /// From device attributes; what is missing takes the value every device since compute capability 7.5 has or exceeds.
@@ -52,6 +58,27 @@ impl Limits {
             registers_per_multiprocessor: of(A::CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_MULTIPROCESSOR, 65536),
             threads_per_multiprocessor: of(A::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR, 1024),
             blocks_per_multiprocessor: of(A::CU_DEVICE_ATTRIBUTE_MAX_BLOCKS_PER_MULTIPROCESSOR, 16),
+            clusters: of(A::CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH, 0) != 0,
+        }
+    }
+
+    /// Clusters of this shape that the device holds at a time. How multiprocessors are grouped is not known here: the driver may count a few less.
+    #[must_use]
+    pub fn active_clusters(&self, function: &FunctionInfo, threads: u32, dynamic: u32, cluster: [u32; 3]) -> u32 {
+        match size(cluster) {
+            1 => self.blocks_per_sm(function, threads, dynamic) * self.multiprocessors,
+            blocks if self.clusters && blocks <= LARGEST_CLUSTER => self.blocks_per_sm(function, threads, dynamic) * self.multiprocessors / blocks,
+            _ => 0,
+        }
+    }
+
+    /// Blocks of the largest cluster of a function; `larger` is its leave to exceed what every device takes.
+    #[must_use]
+    pub fn largest_cluster(&self, larger: bool) -> u32 {
+        match (self.clusters, larger) {
+            (false, _) => 1,
+            (true, false) => PORTABLE_CLUSTER,
+            (true, true) => LARGEST_CLUSTER,
         }
     }
 
@@ -98,12 +125,17 @@ pub struct Config {
     pub cooperative: bool,
 }
 
+fn size(cluster: [u32; 3]) -> u32 {
+    cluster.iter().fold(1, |product, n| product.saturating_mul((*n).max(1)))
+}
+
 /// Whether a launch may be sent: exactly what would fail at once on the device fails at once here.
 ///
 /// `dynamic_limit` is the function's `MAX_DYNAMIC_SHARED_SIZE_BYTES`.
 ///
 /// # Errors
-/// INVALID_VALUE for impossible dimensions, LAUNCH_OUT_OF_RESOURCES for too many registers, COOPERATIVE_LAUNCH_TOO_LARGE, NOT_SUPPORTED for clusters.
+/// INVALID_VALUE for impossible dimensions, LAUNCH_OUT_OF_RESOURCES for too many registers, COOPERATIVE_LAUNCH_TOO_LARGE, INVALID_CLUSTER_SIZE; NOT_SUPPORTED for clusters
+/// where the device has none.
 pub fn check(function: &FunctionInfo, dynamic_limit: u32, limits: &Limits, config: &Config) -> Try {
     let within = |values: [u32; 3], most: [u32; 3]| values.iter().zip(most).all(|(value, most)| (1..=most).contains(value));
     if !within(config.grid, limits.grid) || !within(config.block, limits.block) {
@@ -126,9 +158,15 @@ pub fn check(function: &FunctionInfo, dynamic_limit: u32, limits: &Limits, confi
     if threads > function.max_threads {
         return Err(error::INVALID_VALUE);
     }
-    let one = |cluster: [u32; 3]| cluster == [0; 3] || cluster == [1; 3];
-    if !one(config.cluster) || !one(function.cluster) {
-        return Err(error::NOT_SUPPORTED);
+    let cluster = if config.cluster == [0; 3] { function.cluster } else { config.cluster };
+    if cluster != [0; 3] && cluster != [1; 3] {
+        if !limits.clusters {
+            return Err(error::NOT_SUPPORTED);
+        }
+        let whole = config.grid.iter().zip(cluster).all(|(grid, cluster)| cluster != 0 && grid % cluster == 0);
+        if !whole || size(cluster) > LARGEST_CLUSTER {
+            return Err(error::INVALID_CLUSTER_SIZE);
+        }
     }
     if config.cooperative {
         let blocks = config.grid.iter().fold(1_u64, |product, n| product.saturating_mul(u64::from(*n)));
@@ -214,6 +252,12 @@ mod tests {
         assert_eq!(check(&fixed, 0, &h200(), &config([1; 3], [128, 1, 1])), Err(error::INVALID_VALUE));
         let clustered = Config { cluster: [2, 1, 1], ..config([2, 1, 1], [32, 1, 1]) };
         assert_eq!(check(&kernel(), 0, &h200(), &clustered), Err(error::NOT_SUPPORTED));
+        let able = Limits { clusters: true, ..h200() };
+        assert_eq!(check(&kernel(), 0, &able, &clustered), Ok(()));
+        let odd = Config { grid: [3, 1, 1], ..clustered.clone() };
+        assert_eq!(check(&kernel(), 0, &able, &odd), Err(error::INVALID_CLUSTER_SIZE), "no whole number of clusters");
+        assert_eq!(able.active_clusters(&kernel(), 1024, 0, [4, 1, 1]), 66);
+        assert_eq!(h200().active_clusters(&kernel(), 1024, 0, [4, 1, 1]), 0);
     }
 
     #[test]

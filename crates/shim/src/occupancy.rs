@@ -108,18 +108,18 @@ pub unsafe fn cuOccupancyMaxActiveClusters(out: *mut c_int, wanted: CUfunction, 
     let (config, _) = unsafe { crate::launch::read_config(config)? };
     let limits = function::limits(session);
     let threads = config.block.iter().fold(1_u32, |product, n| product.saturating_mul(*n));
-    let size = config.cluster.iter().fold(1_u32, |product, n| product.saturating_mul((*n).max(1)));
-    // Clusters of more than one block cannot be launched here.
-    let count = if size > 1 { 0 } else { blocks(&function, limits, threads, config.shared as usize) * limits.multiprocessors };
+    let cluster = if config.cluster == [0; 3] { function.info.cluster } else { config.cluster };
+    let fits = config.shared <= function.max_dynamic(limits);
+    let count = if fits { limits.active_clusters(&function.info, threads, config.shared, cluster) } else { 0 };
     put!(out, count.cast_signed());
     Ok(())
 }
 
 pub unsafe fn cuOccupancyMaxPotentialClusterSize(out: *mut c_int, wanted: CUfunction, config: *const CUlaunchConfig) -> Try {
     let session = client::enter()?;
-    function::named(session, wanted)?;
+    let function = function::named(session, wanted)?;
     // SAFETY: the same promise of the same caller.
     unsafe { crate::launch::read_config(config)? };
-    put_if!(out, 1);
+    put_if!(out, function::limits(session).largest_cluster(function.takes_larger_clusters()).cast_signed());
     Ok(())
 }
