@@ -617,9 +617,7 @@ impl Driver {
         let kind = t::CUjitInputType::CU_JIT_INPUT_PTX;
         let name = c"module";
         // SAFETY: reads the text, which ends with a zero, and the name; no options.
-        let added = check(unsafe {
-            (table.cuLinkAddData_v2)(state, kind, text.as_mut_ptr().cast(), text.len(), name.as_ptr(), 0, null_mut(), null_mut())
-        });
+        let added = check(unsafe { (table.cuLinkAddData_v2)(state, kind, text.as_mut_ptr().cast(), text.len(), name.as_ptr(), 0, null_mut(), null_mut()) });
         let (mut image, mut bytes) = (null_mut(), 0_usize);
         // SAFETY: a live state; writes a pointer and a number.
         let done = added.and_then(|()| check(unsafe { (table.cuLinkComplete)(state, &raw mut image, &raw mut bytes) }));

@@ -72,7 +72,18 @@ pub(crate) struct Lane {
 
 impl Lane {
     fn new(stream: Arc<ClientStream>) -> Lane {
-        Lane { stream, queue: VecDeque::new(), slot: None, in_flight: 0, ready: false, parked: false, since: 0, long_next: false, held: VecDeque::new(), fetching: None }
+        Lane {
+            stream,
+            queue: VecDeque::new(),
+            slot: None,
+            in_flight: 0,
+            ready: false,
+            parked: false,
+            since: 0,
+            long_next: false,
+            held: VecDeque::new(),
+            fetching: None,
+        }
     }
 }
 

@@ -14,8 +14,8 @@ use cumux_wire::result;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::ffi::CString;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// Largest image that is unpacked to read its names.
 const MOST: u64 = 1 << 30;
@@ -153,7 +153,15 @@ fn load(shared: &Arc<Shared>, image: &[u8], symbols: &Symbols) -> Result<Loaded,
             other => image_error(other, if log.is_empty() { text } else { format!("{text}: {log}") }),
         }
     })?;
-    let mut loaded = Loaded { shared: shared.clone(), module, kernels: Vec::new(), info: ModuleInfo::default(), users: AtomicUsize::new(1), writable: symbols.writable, shared_most: Mutex::default() };
+    let mut loaded = Loaded {
+        shared: shared.clone(),
+        module,
+        kernels: Vec::new(),
+        info: ModuleInfo::default(),
+        users: AtomicUsize::new(1),
+        writable: symbols.writable,
+        shared_most: Mutex::default(),
+    };
     let fail = |code: crate::driver::Code| image_error(code.0, format!("a kernel of the module cannot be put on the card: {}", driver.text(code)));
     for handle in driver.functions(module).map_err(fail)? {
         driver.load_function(handle).map_err(fail)?;
@@ -205,10 +213,9 @@ impl Loaded {
         if attribute == MAX_DYNAMIC_SHARED && most.get(&function).is_some_and(|known| *known >= value && value >= 0) {
             return Ok(());
         }
-        self.shared
-            .driver
-            .set_function_attribute(kernel.handle, attribute, value)
-            .map_err(|code| DeviceError::Invalid(format!("attribute {attribute} of {} cannot be set to {value}: {}", kernel.name, self.shared.driver.text(code))))?;
+        self.shared.driver.set_function_attribute(kernel.handle, attribute, value).map_err(|code| {
+            DeviceError::Invalid(format!("attribute {attribute} of {} cannot be set to {value}: {}", kernel.name, self.shared.driver.text(code)))
+        })?;
         if attribute == MAX_DYNAMIC_SHARED {
             most.insert(function, value);
         }

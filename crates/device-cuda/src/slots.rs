@@ -135,7 +135,19 @@ impl Slots {
     }
 
     pub(crate) fn add(&mut self, kind: Kind, stream: Stream) -> usize {
-        self.slots.push(Slot { stream, flights: VecDeque::new(), issued: 0, reached: 0, marks: VecDeque::new(), weight: 0, unmarked: 0, unmarked_ns: 0, since: 0, bound: 0, kind });
+        self.slots.push(Slot {
+            stream,
+            flights: VecDeque::new(),
+            issued: 0,
+            reached: 0,
+            marks: VecDeque::new(),
+            weight: 0,
+            unmarked: 0,
+            unmarked_ns: 0,
+            since: 0,
+            bound: 0,
+            kind,
+        });
         let at = self.slots.len() - 1;
         self.free.entry(kind).or_default().push(at);
         at

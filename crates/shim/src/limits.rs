@@ -100,11 +100,11 @@ pub struct Config {
 
 /// Whether a launch may be sent: exactly what would fail at once on the device fails at once here.
 ///
-/// `dynamic_limit` is the function's `MAX_DYNAMIC_SHARED_SIZE_BYTES`.
+/// `dynamic_limit` is the function's `MAX_DYNAMIC_SHARED_SIZE_BYTES`, `multiprocessors` what the launch may run on.
 ///
 /// # Errors
 /// INVALID_VALUE for impossible dimensions, LAUNCH_OUT_OF_RESOURCES for too many registers, COOPERATIVE_LAUNCH_TOO_LARGE, NOT_SUPPORTED for clusters.
-pub fn check(function: &FunctionInfo, dynamic_limit: u32, limits: &Limits, config: &Config) -> Try {
+pub fn check(function: &FunctionInfo, dynamic_limit: u32, limits: &Limits, multiprocessors: u32, config: &Config) -> Try {
     let within = |values: [u32; 3], most: [u32; 3]| values.iter().zip(most).all(|(value, most)| (1..=most).contains(value));
     if !within(config.grid, limits.grid) || !within(config.block, limits.block) {
         return Err(error::INVALID_VALUE);
@@ -132,7 +132,7 @@ pub fn check(function: &FunctionInfo, dynamic_limit: u32, limits: &Limits, confi
     }
     if config.cooperative {
         let blocks = config.grid.iter().fold(1_u64, |product, n| product.saturating_mul(u64::from(*n)));
-        let resident = u64::from(limits.blocks_per_sm(function, threads, config.shared)) * u64::from(limits.multiprocessors);
+        let resident = u64::from(limits.blocks_per_sm(function, threads, config.shared)) * u64::from(multiprocessors);
         if blocks > resident {
             return Err(error::COOPERATIVE_LAUNCH_TOO_LARGE);
         }
@@ -177,7 +177,7 @@ mod tests {
 
     #[test]
     fn dimensions_are_checked_one_by_one_and_as_a_product() {
-        let verdict = |grid, block| check(&kernel(), 49152, &h200(), &config(grid, block));
+        let verdict = |grid, block| check(&kernel(), 49152, &h200(), 132, &config(grid, block));
         assert_eq!(verdict([1, 1, 1], [1024, 1, 1]), Ok(()));
         assert_eq!(verdict([i32::MAX as u32, 65535, 65535], [1, 1, 64]), Ok(()));
         for (grid, block) in [
@@ -195,7 +195,7 @@ mod tests {
 
     #[test]
     fn shared_memory_beyond_the_default_must_be_asked_for() {
-        let ask = |shared, limit| check(&kernel(), limit, &h200(), &Config { shared, ..config([1; 3], [32, 1, 1]) });
+        let ask = |shared, limit| check(&kernel(), limit, &h200(), 132, &Config { shared, ..config([1; 3], [32, 1, 1]) });
         assert_eq!(ask(49152, 49152), Ok(()));
         assert_eq!(ask(49153, 49152), Err(error::INVALID_VALUE));
         assert_eq!(ask(232_448, 232_448), Ok(()));
@@ -205,15 +205,15 @@ mod tests {
     #[test]
     fn registers_required_blocks_and_clusters() {
         let greedy = FunctionInfo { registers: 255, ..kernel() };
-        assert_eq!(check(&greedy, 0, &h200(), &config([1; 3], [256, 1, 1])), Ok(()));
-        assert_eq!(check(&greedy, 0, &h200(), &config([1; 3], [1024, 1, 1])), Err(error::LAUNCH_OUT_OF_RESOURCES));
+        assert_eq!(check(&greedy, 0, &h200(), 132, &config([1; 3], [256, 1, 1])), Ok(()));
+        assert_eq!(check(&greedy, 0, &h200(), 132, &config([1; 3], [1024, 1, 1])), Err(error::LAUNCH_OUT_OF_RESOURCES));
         let bounded = FunctionInfo { max_threads: 128, ..kernel() };
-        assert_eq!(check(&bounded, 0, &h200(), &config([1; 3], [129, 1, 1])), Err(error::INVALID_VALUE));
+        assert_eq!(check(&bounded, 0, &h200(), 132, &config([1; 3], [129, 1, 1])), Err(error::INVALID_VALUE));
         let fixed = FunctionInfo { required_block: [64, 2, 1], ..kernel() };
-        assert_eq!(check(&fixed, 0, &h200(), &config([1; 3], [64, 2, 1])), Ok(()));
-        assert_eq!(check(&fixed, 0, &h200(), &config([1; 3], [128, 1, 1])), Err(error::INVALID_VALUE));
+        assert_eq!(check(&fixed, 0, &h200(), 132, &config([1; 3], [64, 2, 1])), Ok(()));
+        assert_eq!(check(&fixed, 0, &h200(), 132, &config([1; 3], [128, 1, 1])), Err(error::INVALID_VALUE));
         let clustered = Config { cluster: [2, 1, 1], ..config([2, 1, 1], [32, 1, 1]) };
-        assert_eq!(check(&kernel(), 0, &h200(), &clustered), Err(error::NOT_SUPPORTED));
+        assert_eq!(check(&kernel(), 0, &h200(), 132, &clustered), Err(error::NOT_SUPPORTED));
     }
 
     #[test]
@@ -246,7 +246,7 @@ mod tests {
 
     #[test]
     fn a_cooperative_grid_must_be_resident_at_once() {
-        let ask = |blocks| check(&kernel(), 49152, &h200(), &Config { cooperative: true, ..config([blocks, 1, 1], [1024, 1, 1]) });
+        let ask = |blocks| check(&kernel(), 49152, &h200(), 132, &Config { cooperative: true, ..config([blocks, 1, 1], [1024, 1, 1]) });
         assert_eq!(ask(264), Ok(()));
         assert_eq!(ask(265), Err(error::COOPERATIVE_LAUNCH_TOO_LARGE));
     }

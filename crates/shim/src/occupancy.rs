@@ -1,6 +1,7 @@
 //! Occupancy: answered by arithmetic from the function's needs and the device's limits.
 
 use crate::client;
+use crate::context;
 use crate::ffi::{Try, error, put, put_if};
 use crate::function::{self, Function};
 use crate::limits::Limits;
@@ -74,7 +75,7 @@ fn potential(grid: *mut c_int, block: *mut c_int, wanted: CUfunction, callback: 
     };
     let (size, count) = best(&function, limits, most, of).unwrap_or((0, 0));
     put!(block, size.cast_signed());
-    put!(grid, (count * limits.multiprocessors).cast_signed());
+    put!(grid, (count * context::multiprocessors(session)).cast_signed());
     Ok(())
 }
 
@@ -110,7 +111,7 @@ pub unsafe fn cuOccupancyMaxActiveClusters(out: *mut c_int, wanted: CUfunction, 
     let threads = config.block.iter().fold(1_u32, |product, n| product.saturating_mul(*n));
     let size = config.cluster.iter().fold(1_u32, |product, n| product.saturating_mul((*n).max(1)));
     // Clusters of more than one block cannot be launched here.
-    let count = if size > 1 { 0 } else { blocks(&function, limits, threads, config.shared as usize) * limits.multiprocessors };
+    let count = if size > 1 { 0 } else { blocks(&function, limits, threads, config.shared as usize) * context::multiprocessors(session) };
     put!(out, count.cast_signed());
     Ok(())
 }
