@@ -20,8 +20,12 @@ impl Session {
         match record.op {
             Op::StreamCreate { index, device, priority, partition } => self.stream_create(inner, end, index, StreamSpec { device, priority, partition }),
             Op::PartitionOpen { partition, device, multiprocessors } => {
-                let (change, code) = self.partition_open(inner, partition, device, multiprocessors);
-                self.commit(inner, change, end, Some((&header, answer(code))));
+                let wrong = device != 0 || inner.objects.partitions.contains_key(&partition) || inner.objects.partitions.len() >= PARTITIONS;
+                inner.busy = !wrong && module::open_partition(self.clone(), header, end, partition, device, multiprocessors);
+                if !inner.busy {
+                    let code = if wrong { result::INVALID_VALUE } else { result::OUT_OF_MEMORY };
+                    self.commit(inner, Change::Nothing, end, Some((&header, answer(code))));
+                }
             }
             Op::PartitionClose { partition } => {
                 let known = inner.objects.partitions.contains_key(&partition);
@@ -134,20 +138,6 @@ impl Session {
                 self.pass_barriers(inner);
             }
             other => self.violation(inner, &format!("{other:?} outside a stream")),
-        }
-    }
-
-    /// A part of the client's share, no larger than that.
-    fn partition_open(&self, inner: &Inner, number: u32, device: u32, multiprocessors: u32) -> (Change, u32) {
-        if device != 0 || inner.objects.partitions.contains_key(&number) || inner.objects.partitions.len() >= PARTITIONS {
-            return (Change::Nothing, result::INVALID_VALUE);
-        }
-        match self.shared.device.open_partition(self.client(), number, multiprocessors) {
-            Ok(()) => (Change::Partition { number, device, multiprocessors }, result::SUCCESS),
-            Err(error) => {
-                tracing::warn!("session {}: a partition of {multiprocessors} multiprocessors: {error}", self.sheet.id);
-                (Change::Nothing, error.result())
-            }
         }
     }
 

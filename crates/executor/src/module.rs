@@ -64,6 +64,22 @@ pub fn allocate(session: Arc<Session>, header: Header, end: u64, device: u32, by
     std::thread::Builder::new().name("memory".into()).spawn(work).is_ok()
 }
 
+/// Makes a part of the client's share, in the background: on a card that waits for what runs. False when the system has no thread for it.
+#[must_use]
+pub fn open_partition(session: Arc<Session>, header: Header, end: u64, number: u32, device: u32, multiprocessors: u32) -> bool {
+    let work = move || {
+        let (change, code) = match session.shared.device.open_partition(session.client(), number, multiprocessors) {
+            Ok(()) => (Change::Partition { number, device, multiprocessors }, result::SUCCESS),
+            Err(error) => {
+                tracing::warn!("session {}: a partition of {multiprocessors} multiprocessors: {error}", session.sheet.id);
+                (Change::Nothing, error.result())
+            }
+        };
+        session.finish(&header, end, change, answer(code));
+    };
+    std::thread::Builder::new().name("partition".into()).spawn(work).is_ok()
+}
+
 /// Where a new module's variables go.
 struct New<'a> {
     session: &'a Session,
