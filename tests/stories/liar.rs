@@ -60,7 +60,7 @@ fn record(stream: u32, answer: u32, seq: u64, op: &Op) -> Vec<u8> {
 
 /// Operations that are well formed and wrong, each with what is wrong.
 fn wrong_wishes() -> Vec<(&'static str, Vec<u8>)> {
-    let stream = record(NO_STREAM, NO_ANSWER, 1, &Op::StreamCreate { index: 0, device: 0, priority: 0 });
+    let stream = record(NO_STREAM, NO_ANSWER, 1, &Op::StreamCreate { index: 0, device: 0, priority: 0, partition: 0 });
     let far = 0x7fff_0000_0000;
     let copy = |target: u64, source: u64| Op::Copy {
         target,
@@ -87,7 +87,8 @@ fn wrong_wishes() -> Vec<(&'static str, Vec<u8>)> {
     let streamed = |op: Op| [stream.clone(), record(0, NO_ANSWER, 1, &op)].concat();
     vec![
         ("a stream made twice", [stream.clone(), stream.clone()].concat()),
-        ("a stream of another device", control(Op::StreamCreate { index: 3, device: 9, priority: i32::MIN })),
+        ("a stream of another device", control(Op::StreamCreate { index: 3, device: 9, priority: i32::MIN, partition: 0 })),
+        ("a stream in nobody's partition", control(Op::StreamCreate { index: 3, device: 0, priority: 0, partition: 77 })),
         ("work for no stream", record(77, NO_ANSWER, 1, &Op::Nop)),
         ("a sequence that jumps", [stream.clone(), record(0, NO_ANSWER, 9, &Op::Nop)].concat()),
         ("a module that is not there", streamed(launch(4, 0))),

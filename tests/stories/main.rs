@@ -10,5 +10,7 @@ mod images;
 mod liar;
 mod limits;
 mod loss;
+mod priority;
 mod refusals;
 mod running;
+mod shares;

@@ -1,6 +1,6 @@
 //! The command line: one definition gives parsing, help, man page and completions.
 
-use crate::{control, demo, doctor, install, processes, run, status};
+use crate::{control, demo, doctor, install, processes, run, share, status};
 use clap::{CommandFactory as _, Parser, Subcommand};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -32,6 +32,15 @@ enum Command {
     },
     /// Shows servers and clients
     Status {
+        #[arg(long)]
+        json: bool,
+    },
+    /// Gives a running client another share of the multiprocessors; what it launches from then on runs on the new part
+    SetShare {
+        /// Its process number, as `cumux status` and `ps` show it
+        client: u32,
+        /// Above 0 and at most 100: 12.5, 50
+        percent: String,
         #[arg(long)]
         json: bool,
     },
@@ -85,6 +94,7 @@ pub fn dispatch(cli: Cli) -> anyhow::Result<u8> {
         Command::Control { arguments } => control::main(arguments),
         Command::Run { device, command } => run::main(device.as_deref(), &command),
         Command::Status { json } => status::main(json),
+        Command::SetShare { client, percent, json } => share::main(client, &percent, json),
         Command::Doctor { json, program } => doctor::main(json, program.as_deref()),
         Command::Demo { json, device } => demo::main(json, device.as_deref()),
         Command::Install { prefix, drop_in } => install::main(&prefix, drop_in),
@@ -151,8 +161,8 @@ mod tests {
 
     #[test]
     fn man_page_and_completions_name_every_command() {
-        let page = String::from_utf8(man_page().unwrap()).unwrap();
-        for name in ["run", "status", "doctor", "demo", "install"] {
+        let page = String::from_utf8(man_page().unwrap()).unwrap().replace("\\-", "-");
+        for name in ["run", "status", "set-share", "doctor", "demo", "install"] {
             assert!(page.contains(name), "{name} is not in the man page");
         }
         assert!(String::from_utf8(completions(clap_complete::Shell::Bash)).unwrap().contains("doctor"));

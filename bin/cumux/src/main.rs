@@ -14,6 +14,7 @@ mod library;
 mod private;
 mod processes;
 mod run;
+mod share;
 mod status;
 
 use clap::Parser as _;

@@ -48,8 +48,8 @@ fn page(pipe: &Path, servers: &[ServerStatus]) -> String {
 pub fn clients<'a>(clients: impl Iterator<Item = &'a ClientStatus>) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
-    table.set_header(["PID", "program", "state", "kernels", "GPU time", "memory", "peak", "in flight", "takeovers", "fault"]);
-    for column in 3..9 {
+    table.set_header(["PID", "program", "state", "SMs", "kernels", "GPU time", "memory", "peak", "in flight", "takeovers", "fault"]);
+    for column in 3..10 {
         if let Some(column) = table.column_mut(column) {
             column.set_cell_alignment(CellAlignment::Right);
         }
@@ -61,6 +61,7 @@ pub fn clients<'a>(clients: impl Iterator<Item = &'a ClientStatus>) -> String {
             client.pid.to_string(),
             client.program.clone(),
             client.state.clone(),
+            if client.multiprocessors == 0 { "all".to_owned() } else { client.multiprocessors.to_string() },
             client.kernels.to_string(),
             duration(client.gpu_ns),
             bytes(client.memory),

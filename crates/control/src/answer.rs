@@ -89,6 +89,7 @@ fn text(daemon: &Arc<Daemon>, command: Command) -> String {
         Command::GetDefaultPriority => daemon.registry(|registry| format!("{}\n", registry.defaults.priority)),
         Command::TerminateClient { server, client } => terminate(daemon, server, client),
         Command::DeviceQuery { server, csv } => device_query(daemon, server, csv),
+        Command::SetShare { client, value } => set_share(daemon, client, &value),
         Command::StatusJson => status_json(daemon),
         Command::ProtocolVersion => format!("{}\n", cumux_wire::VERSION),
         Command::NotBuilt { name } => {
@@ -137,6 +138,25 @@ fn terminate(daemon: &Daemon, server: u32, client: u32) -> String {
         Some(_) => format!("Invalid process {client}!\n1\n"),
         None => format!("Server {server} does not answer: shutdown_server {server} -f ends it\n1\n"),
     }
+}
+
+/// One JSON line: `{"before": 132, "now": 16}` or `{"error": "…"}`.
+fn set_share(daemon: &Daemon, client: u32, value: &str) -> String {
+    let line = |value: serde_json::Value| format!("{value}\n");
+    let error = |text: String| line(serde_json::json!({ "error": text }));
+    let Some(share) = Percentage::parse(value) else {
+        return error(format!("\"{value}\" is no percentage: give a number above 0 and at most 100"));
+    };
+    let mut last = format!("process {client} is no client of any server here; `cumux status` lists them");
+    for server in servers(daemon) {
+        match daemon.ask(server, |request| ToServer::SetShare { request, pid: client, share }) {
+            Some(FromServer::Shared { before, now, error, .. }) if error.is_empty() => return line(serde_json::json!({ "before": before, "now": now })),
+            Some(FromServer::Shared { before: 0, .. }) => {}
+            Some(FromServer::Shared { error, .. }) => last = error,
+            _ => last = format!("server {server} does not answer"),
+        }
+    }
+    error(last)
 }
 
 fn ps(daemon: &Daemon, only: Option<u32>) -> String {

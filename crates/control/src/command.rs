@@ -68,6 +68,11 @@ pub enum Command {
         server: Option<u32>,
         csv: bool,
     },
+    /// Our own: another share for a client that runs.
+    SetShare {
+        client: u32,
+        value: String,
+    },
     /// Our own: everything about every server as one JSON line.
     StatusJson,
     /// Our own: the number of the protocol between programs, daemon and servers.
@@ -141,6 +146,7 @@ impl Command {
             "device_query" => {
                 Command::DeviceQuery { server: words.iter().find(|w| !w.starts_with('-')).map(|w| leading_number(w)), csv: words.contains(&"--csv") }
             }
+            "set_share" => Command::SetShare { client: number(0), value: word(1).into() },
             "status" if words == ["--json"] => Command::StatusJson,
             "protocol_version" => Command::ProtocolVersion,
             "sm_partition" | "lspart" => Command::NotBuilt { name: name.into() },
@@ -217,9 +223,15 @@ mod tests {
         assert!(!Command::parse("get_server_list").changes());
         assert!(!Command::parse("status --json").changes());
         assert!(!Command::parse("bogus").changes());
-        for line in
-            ["quit", "start_server -uid 0", "shutdown_server 1", "terminate_client 1 2", "set_default_client_priority 1", "set_active_thread_percentage 1 2"]
-        {
+        for line in [
+            "quit",
+            "start_server -uid 0",
+            "shutdown_server 1",
+            "terminate_client 1 2",
+            "set_default_client_priority 1",
+            "set_active_thread_percentage 1 2",
+            "set_share 1 5",
+        ] {
             assert!(Command::parse(line).changes(), "{line}");
         }
     }

@@ -180,9 +180,9 @@ impl Daemon {
                     refuse(&client, result, why);
                 }
             }
-            Effect::Hand { token, server, pid, uid, hello, memory_limit, percentage } => {
+            Effect::Hand { token, server, pid, uid, hello, grant } => {
                 let Some(client) = core.clients.get(&token) else { return };
-                let message = ToServer::Client { hello, pid, uid, memory_limit, percentage };
+                let message = ToServer::Client { hello, pid, uid, grant };
                 let sent = core.links.get(&server).is_some_and(|link| link.send(&message, &[client.as_fd()]).is_ok());
                 if sent {
                     core.clients.remove(&token);
@@ -504,7 +504,7 @@ impl Daemon {
             FromServer::Clients { count } => self.feed(Event::Clients { pid, count }),
             // The server has written it into server.log already.
             FromServer::Note { text } => self.note(&format!("Server {pid}: {text}")),
-            FromServer::Status { request, .. } | FromServer::Terminated { request, .. } => {
+            FromServer::Status { request, .. } | FromServer::Terminated { request, .. } | FromServer::Shared { request, .. } => {
                 let mut core = self.core();
                 // Answers that nobody waits for any more are not kept.
                 core.answers.retain(|&kept, _| kept + 64 > request);

@@ -14,7 +14,7 @@
 //! ends; after `Quit` nothing is launched.
 
 use crate::settings::Settings;
-use cumux_wire::message::{DeviceFacts, Hello};
+use cumux_wire::message::{DeviceFacts, Grant, Hello};
 use cumux_wire::result;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -104,8 +104,7 @@ pub enum Effect {
         pid: u32,
         uid: u32,
         hello: Hello,
-        memory_limit: u64,
-        percentage: u32,
+        grant: Grant,
     },
     Refuse {
         token: Token,
@@ -498,17 +497,16 @@ impl Registry {
                 Hello::Client { environment, .. } => environment.as_slice(),
                 _ => &[],
             };
-            let settings = server.settings.for_client(environment, &server.devices);
+            // The default priority is for every client that comes, also of a server that runs.
+            server.settings.priority = self.defaults.priority;
+            let grant = server.settings.for_client(environment, &server.devices);
+            if grant.devices.is_empty() && !server.devices.is_empty() {
+                let why = format!("CUDA_VISIBLE_DEVICES of process {} names none of the {} devices that are served", client.pid, server.devices.len());
+                effects.push(Effect::Refuse { token: client.token, result: result::NO_DEVICE, why });
+                continue;
+            }
             server.clients += 1;
-            effects.push(Effect::Hand {
-                token: client.token,
-                server: server.pid,
-                pid: client.pid,
-                uid: client.uid,
-                hello: client.hello,
-                memory_limit: settings.memory_limit,
-                percentage: settings.percentage.whole(),
-            });
+            effects.push(Effect::Hand { token: client.token, server: server.pid, pid: client.pid, uid: client.uid, hello: client.hello, grant });
         }
     }
 

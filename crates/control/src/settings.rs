@@ -3,40 +3,17 @@
 //! Pure. Invariants: a percentage is above 0 and at most 100; a client can only tighten what daemon and server allow; a value that cannot be
 //! read changes nothing, as NVIDIA's daemon does it.
 
-use cumux_wire::message::DeviceFacts;
+use cumux_wire::message::{DeviceFacts, Grant};
+/// Share of the device's SMs, above 0 and at most 100 percent.
+pub use cumux_wire::share::Share as Percentage;
 
 /// Variables that daemon and clients read.
 pub const PERCENTAGE_VARIABLE: &str = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE";
 pub const PINNED_VARIABLE: &str = "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT";
 pub const PRIORITY_VARIABLE: &str = "CUDA_MPS_CLIENT_PRIORITY";
-
-/// Share of the device's SMs, above 0 and at most 100.
-#[derive(Debug, Clone, Copy, PartialEq, PartialOrd)]
-pub struct Percentage(f64);
-
-impl Percentage {
-    pub const ALL: Self = Self(100.0);
-
-    /// Reads a number; nothing for what is no percentage.
-    #[must_use]
-    pub fn parse(text: &str) -> Option<Self> {
-        let value: f64 = text.trim().parse().ok()?;
-        (value > 0.0 && value <= 100.0).then_some(Self(value))
-    }
-
-    /// As the text commands print it.
-    #[must_use]
-    pub fn text(self) -> String {
-        format!("{:.1}", self.0)
-    }
-
-    /// Whole percent for the server, rounded down but at least 1: a share is a ceiling.
-    #[must_use]
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // Between 1 and 100 by the invariant of the type.
-    pub fn whole(self) -> u32 {
-        (self.0.floor() as u32).max(1)
-    }
-}
+/// Set in a client's environment: its contexts have shares of their own, and its percentage is read when a context is made.
+pub const PER_CONTEXT_VARIABLE: &str = "CUDA_MPS_ENABLE_PER_CTX_DEVICE_MULTIPROCESSOR_PARTITIONING";
+pub const VISIBLE_VARIABLE: &str = "CUDA_VISIBLE_DEVICES";
 
 /// A limit of device memory in MiB.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -149,27 +126,46 @@ impl Settings {
         }
     }
 
-    /// What a client gets whose environment is `environment`: the tighter of each.
+    /// What a client gets whose environment is `environment`: the tighter of each, and its own priority if it states one. No devices if it sees none.
     #[must_use]
-    pub fn for_client(&self, environment: &[(String, String)], devices: &[DeviceFacts]) -> ClientSettings {
+    pub fn for_client(&self, environment: &[(String, String)], devices: &[DeviceFacts]) -> Grant {
         let value = |name: &str| environment.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str());
-        let asked = value(PERCENTAGE_VARIABLE).and_then(Percentage::parse).unwrap_or(Percentage::ALL);
-        let percentage = if asked < self.percentage { asked } else { self.percentage };
-        let memory_limit = devices.first().map_or(0, |facts| {
-            let asked = value(PINNED_VARIABLE).and_then(|text| MemoryLimits::parse(text).of(0, facts));
-            let allowed = self.memory.of(0, facts);
-            asked.into_iter().chain(allowed).min().map_or(0, MemoryLimit::bytes)
-        });
-        ClientSettings { percentage, memory_limit }
+        // With shares for each context the program's own percentage is theirs, not the process's.
+        let per_context = value(PER_CONTEXT_VARIABLE).is_some_and(|text| text.trim() == "1");
+        let asked = value(PERCENTAGE_VARIABLE).filter(|_| !per_context).and_then(Percentage::parse).unwrap_or(Percentage::ALL);
+        let limits = value(PINNED_VARIABLE).map(MemoryLimits::parse).unwrap_or_default();
+        let limit = |(own, place): (usize, usize), facts: &DeviceFacts| {
+            let asked = limits.of(own, facts);
+            asked.into_iter().chain(self.memory.of(place, facts)).min().map_or(0, MemoryLimit::bytes)
+        };
+        let seen = visible(value(VISIBLE_VARIABLE), devices);
+        Grant {
+            share: asked.min(self.percentage),
+            priority: match value(PRIORITY_VARIABLE).map(str::trim) {
+                Some("0") => 0,
+                Some("1") => 1,
+                _ => u32::from(self.priority),
+            },
+            devices: seen.iter().enumerate().map(|(own, place)| (u32::try_from(*place).unwrap_or(u32::MAX), limit((own, *place), &devices[*place]))).collect(),
+        }
     }
 }
 
-/// The limits one client is handed over with.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct ClientSettings {
-    pub percentage: Percentage,
-    /// Bytes; 0 = no limit.
-    pub memory_limit: u64,
+/// The devices that a program sees with this value of `CUDA_VISIBLE_DEVICES`, as places in `devices`: a list of ordinals and UUIDs (the beginning of
+/// one is enough if it is the only one that begins so). What follows a name that means nothing is not seen; a device named twice makes all invisible.
+#[must_use]
+pub fn visible(variable: Option<&str>, devices: &[DeviceFacts]) -> Vec<usize> {
+    let Some(list) = variable else { return (0..devices.len()).collect() };
+    let mut seen = Vec::new();
+    for name in list.split(',').map(str::trim) {
+        let mut meant = devices.iter().enumerate().filter(|(place, facts)| names(name, *place, facts)).map(|(place, _)| place);
+        let (Some(place), None) = (meant.next(), meant.next()) else { break };
+        if seen.contains(&place) {
+            return Vec::new();
+        }
+        seen.push(place);
+    }
+    seen
 }
 
 #[cfg(test)]
@@ -229,12 +225,41 @@ mod tests {
         let with = |pairs: &[(&str, &str)]| {
             let environment: Vec<_> = pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
             let got = settings.for_client(&environment, &[facts()]);
-            (got.percentage.whole(), got.memory_limit >> 30)
+            (got.share.text(), got.devices[0].1 >> 30)
         };
-        assert_eq!(with(&[]), (50, 2));
-        assert_eq!(with(&[(PERCENTAGE_VARIABLE, "20"), (PINNED_VARIABLE, "0=1G")]), (20, 1));
-        assert_eq!(with(&[(PERCENTAGE_VARIABLE, "80"), (PINNED_VARIABLE, "0=4G")]), (50, 2));
-        assert_eq!(with(&[(PERCENTAGE_VARIABLE, "junk"), (PINNED_VARIABLE, "junk")]), (50, 2));
+        assert_eq!(with(&[]), ("50.0".into(), 2));
+        assert_eq!(with(&[(PERCENTAGE_VARIABLE, "12.5"), (PINNED_VARIABLE, "0=1G")]), ("12.5".into(), 1));
+        assert_eq!(with(&[(PERCENTAGE_VARIABLE, "80"), (PINNED_VARIABLE, "0=4G")]), ("50.0".into(), 2));
+        assert_eq!(with(&[(PERCENTAGE_VARIABLE, "junk"), (PINNED_VARIABLE, "junk")]), ("50.0".into(), 2));
+        assert_eq!(with(&[(PERCENTAGE_VARIABLE, "10"), (PER_CONTEXT_VARIABLE, "1")]), ("50.0".into(), 2), "its contexts read it themselves");
+    }
+
+    #[test]
+    fn a_client_states_its_priority_or_has_the_default() {
+        let of = |default, stated: Option<&str>| {
+            let environment: Vec<_> = stated.map(|text| (PRIORITY_VARIABLE.to_owned(), text.to_owned())).into_iter().collect();
+            Settings { priority: default, ..Settings::default() }.for_client(&environment, &[facts()]).priority
+        };
+        assert_eq!([of(0, None), of(1, None), of(0, Some("1")), of(1, Some("0")), of(1, Some("2")), of(0, Some("low"))], [0, 1, 1, 0, 1, 0]);
+    }
+
+    #[test]
+    fn visible_devices_as_the_driver_reads_them() {
+        let mut devices = vec![facts(), facts(), facts()];
+        devices[1].uuid[0] = 0xaa;
+        devices[2].uuid[0] = 0xab;
+        let see = |text| visible(Some(text), &devices);
+        assert_eq!(visible(None, &devices), [0, 1, 2]);
+        assert_eq!(see("2,0"), [2, 0]);
+        assert_eq!(see(" 1 , 9, 0"), [1], "what follows a wrong one is not seen");
+        assert_eq!([see(""), see("-1"), see("x,0"), see("0,0")], [const { Vec::<usize>::new() }; 4]);
+        assert_eq!(see("GPU-ab1811f5,GPU-fb18"), [2, 0]);
+        assert_eq!(see("GPU-a"), [0; 0], "two begin so");
+        let limits: Vec<(String, String)> = vec![(VISIBLE_VARIABLE.into(), "2,1".into()), (PINNED_VARIABLE.into(), "0=1G".into())];
+        let mut settings = Settings::default();
+        assert!(settings.memory.set("1", "3G"));
+        let grant = settings.for_client(&limits, &devices);
+        assert_eq!(grant.devices, [(2, 1 << 30), (1, 3 << 30)], "a client counts its own devices, the server all");
     }
 
     #[test]

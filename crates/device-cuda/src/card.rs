@@ -189,6 +189,17 @@ impl Drop for Card {
     }
 }
 
+impl Card {
+    /// A part of the card, or of `inside`; none where that is all of the card.
+    fn part(&self, inside: Option<&crate::partition::Partition>, multiprocessors: u32) -> Result<Option<Arc<crate::partition::Partition>>, DeviceError> {
+        let all = self.facts.attribute(16).cast_unsigned();
+        if inside.is_none() && (multiprocessors == 0 || multiprocessors >= all) {
+            return Ok(None);
+        }
+        self.partitions.choose(&self.shared.driver, inside, multiprocessors).map(Some)
+    }
+}
+
 impl Device for Card {
     fn facts(&self) -> &DeviceFacts {
         &self.facts
@@ -204,17 +215,14 @@ impl Device for Card {
 
     fn open_client(&self, client: ClientId, spec: &ClientSpec, _marks: Option<BorrowedFd<'_>>) -> Result<(), DeviceError> {
         self.alive()?;
-        let all = self.facts.attribute(16).cast_unsigned();
-        let partition = match spec.multiprocessors {
-            share if share == 0 || share >= all => None,
-            share => Some(self.partitions.choose(&self.shared.driver, share)?),
-        };
+        let share = RwLock::new(self.part(None, spec.multiprocessors)?);
         let mut clients = self.clients.write();
         if clients.contains_key(&client) {
             return Err(DeviceError::Invalid(format!("client {client} is open already")));
         }
         let engine = client as usize % self.shared.inboxes.len();
-        let fresh = Client { id: client, engine, partition, ranges: RwLock::default(), window: RwLock::default(), modules: RwLock::default() };
+        let fresh =
+            Client { id: client, engine, share, parts: RwLock::default(), ranges: RwLock::default(), window: RwLock::default(), modules: RwLock::default() };
         clients.insert(client, Arc::new(fresh));
         Ok(())
     }
@@ -376,11 +384,47 @@ impl Device for Card {
         Ok(())
     }
 
+    fn set_share(&self, client: ClientId, multiprocessors: u32) -> Result<(), DeviceError> {
+        self.alive()?;
+        let client = self.client(client)?;
+        if !client.parts.read().is_empty() {
+            // Its parts lie in the old share and cannot be made again inside of another while their streams live.
+            return Err(DeviceError::NotSupported("this client's contexts have shares of their own, which cannot be changed while they live".into()));
+        }
+        let share = self.part(None, multiprocessors)?;
+        *client.share.write() = share;
+        Ok(())
+    }
+
+    fn open_partition(&self, client: ClientId, partition: u32, multiprocessors: u32) -> Result<(), DeviceError> {
+        self.alive()?;
+        let client = self.client(client)?;
+        let share = client.share.read().clone();
+        let Some(part) = self.part(share.as_deref(), multiprocessors)? else { return Ok(()) };
+        match client.parts.write().entry(partition) {
+            std::collections::hash_map::Entry::Occupied(_) => Err(DeviceError::Invalid(format!("partition {partition} exists already"))),
+            std::collections::hash_map::Entry::Vacant(place) => {
+                place.insert(part);
+                Ok(())
+            }
+        }
+    }
+
+    fn close_partition(&self, client: ClientId, partition: u32) {
+        if let Ok(client) = self.client(client) {
+            client.parts.write().remove(&partition);
+        }
+    }
+
     fn create_stream(&self, client: ClientId, priority: i32) -> Result<StreamId, DeviceError> {
+        self.create_stream_in(client, 0, priority)
+    }
+
+    fn create_stream_in(&self, client: ClientId, partition: u32, priority: i32) -> Result<StreamId, DeviceError> {
         let client = self.client(client)?;
         let (least, greatest) = self.shared.driver.priorities();
         let id = StreamId(self.next_stream.fetch_add(1, Ordering::Relaxed));
-        let stream = ClientStream::new(id, client, priority.clamp(greatest.min(least), least.max(greatest)));
+        let stream = ClientStream::new(id, client, partition, priority.clamp(greatest.min(least), least.max(greatest)));
         self.streams.write().insert(id, Arc::new(stream));
         Ok(id)
     }

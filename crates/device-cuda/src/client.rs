@@ -15,7 +15,10 @@ pub(crate) struct Client {
     pub id: ClientId,
     /// Which engine runs its work: all of it, so that a client's order is one thread's order.
     pub engine: usize,
-    pub partition: Option<Arc<Partition>>,
+    /// The part of the card that is its share; none: all of it.
+    pub share: RwLock<Option<Arc<Partition>>>,
+    /// Parts of its share by the numbers the client gave them.
+    pub parts: RwLock<FxHashMap<u32, Arc<Partition>>>,
     pub ranges: RwLock<Ranges>,
     pub window: RwLock<Option<Arc<HostWindow>>>,
     pub modules: RwLock<FxHashMap<ModuleId, Arc<Own>>>,
@@ -26,6 +29,8 @@ pub(crate) struct ClientStream {
     pub id: StreamId,
     pub client: Arc<Client>,
     pub priority: i32,
+    /// The part of the client's share on which it runs; 0 = all of it.
+    part: u32,
     /// Submitted and not seen by the engine.
     pending: Mutex<Vec<(u64, Work)>>,
     /// The engine has a message that there is something pending.
@@ -33,8 +38,14 @@ pub(crate) struct ClientStream {
 }
 
 impl ClientStream {
-    pub(crate) fn new(id: StreamId, client: Arc<Client>, priority: i32) -> Self {
-        Self { id, client, priority, pending: Mutex::default(), announced: AtomicBool::new(false) }
+    pub(crate) fn new(id: StreamId, client: Arc<Client>, part: u32, priority: i32) -> Self {
+        Self { id, client, priority, part, pending: Mutex::default(), announced: AtomicBool::new(false) }
+    }
+
+    /// Where its next work runs. A part that was closed is the client's share again.
+    pub(crate) fn partition(&self) -> Option<Arc<Partition>> {
+        let own = if self.part == 0 { None } else { self.client.parts.read().get(&self.part).cloned() };
+        own.or_else(|| self.client.share.read().clone())
     }
 
     /// Adds work; true if the engine has to be told. Clients that submit at the same time so do not meet at the engine's mailbox for each piece.
@@ -78,8 +89,16 @@ mod tests {
 
     #[test]
     fn work_is_announced_once_until_it_is_taken() {
-        let client = Client { id: 1, engine: 0, partition: None, ranges: RwLock::default(), window: RwLock::default(), modules: RwLock::default() };
-        let stream = ClientStream::new(StreamId(1), Arc::new(client), 0);
+        let client = Client {
+            id: 1,
+            engine: 0,
+            share: RwLock::default(),
+            parts: RwLock::default(),
+            ranges: RwLock::default(),
+            window: RwLock::default(),
+            modules: RwLock::default(),
+        };
+        let stream = ClientStream::new(StreamId(1), Arc::new(client), 0, 0);
         assert!(stream.push(1, Work::Mark));
         assert!(!stream.push(2, Work::Mark));
         let mut taken = Vec::new();

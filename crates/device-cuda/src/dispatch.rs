@@ -4,6 +4,7 @@ use crate::coalesce::{self, Chain, Wanted};
 use crate::driver::{Code, Stream};
 use crate::engine::{Engine, Message};
 use crate::locate::is_fatal;
+use crate::partition::Partition;
 use crate::slots::{Flight, Kind, Place};
 use crate::work::{self, Move, Plan, Planned, Refusal};
 use cumux_device::{Fault, StreamId, Work};
@@ -80,8 +81,18 @@ impl Engine {
         }
         let stream = lane.stream.clone();
         let client = stream.client.clone();
-        let slot = self.bind(id)?;
-        let plain = client.partition.is_none() && stream.priority == 0 && self.shared.coalesces;
+        let partition = stream.partition();
+        if let Some(slot) = lane.slot.filter(|slot| self.slots.partition(*slot) != partition.as_ref().map_or(0, |p| p.id)) {
+            // The client has another share now: what was issued ends where it is, then the stream moves.
+            lane.moving = lane.in_flight > 0;
+            if lane.moving {
+                return Ok(());
+            }
+            lane.slot = None;
+            self.slots.unbind(slot);
+        }
+        let plain = partition.is_none() && stream.priority == 0 && self.shared.coalesces;
+        let slot = self.bind(id, partition)?;
         for _ in 0..TURN {
             let Some(lane) = self.lanes.get_mut(&id) else { break };
             let Some((token, mut work)) = lane.queue.pop_front() else { break };
@@ -147,13 +158,12 @@ impl Engine {
     }
 
     /// The stream's slot; a driver stream is made when there are too few.
-    fn bind(&mut self, id: StreamId) -> Result<usize, Code> {
+    fn bind(&mut self, id: StreamId, partition: Option<Arc<Partition>>) -> Result<usize, Code> {
         let Some(lane) = self.lanes.get_mut(&id) else { return Err(Code(400)) };
         if let Some(slot) = lane.slot {
             return Ok(slot);
         }
         let priority = lane.stream.priority;
-        let partition = lane.stream.client.partition.clone();
         let kind: Kind = (partition.as_ref().map_or(0, |p| p.id), priority);
         let at = match self.slots.place(kind, self.slots.slots.len() < crate::engine::SLOTS) {
             Place::At(at) => at,

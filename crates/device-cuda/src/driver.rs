@@ -59,6 +59,7 @@ table! {
     cuGraphCreate, cuGraphDestroy, cuGraphAddKernelNode_v2, cuGraphInstantiateWithFlags, cuGraphExecKernelNodeSetParams_v2, cuGraphLaunch, cuGraphUpload,
     cuGraphExecDestroy, cuGraphKernelNodeSetAttribute, cuLinkCreate_v2, cuLinkAddData_v2, cuLinkComplete, cuLinkDestroy,
     cuDeviceGetDevResource, cuDevSmResourceSplitByCount, cuDevResourceGenerateDesc, cuGreenCtxCreate, cuGreenCtxDestroy, cuGreenCtxStreamCreate,
+    cuGreenCtxGetDevResource,
 }
 
 macro_rules! handles {
@@ -769,13 +770,17 @@ impl Driver {
 
     // ---- partitions
 
-    /// Splits the card into groups of `each` SMs.
-    pub(crate) fn split(&self, each: u32, together: bool) -> Call<Vec<Multiprocessors>> {
+    /// Splits the card, or a part of it, into groups of `each` SMs.
+    pub(crate) fn split(&self, of: Option<Green>, each: u32, together: bool) -> Call<Vec<Multiprocessors>> {
         let table = self.table()?;
         let kind = t::CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM;
         let mut all = t::CUdevResource::default();
-        // SAFETY: writes one resource.
-        check(unsafe { (table.cuDeviceGetDevResource)(self.device, &raw mut all, kind) })?;
+        match of {
+            // SAFETY: writes one resource.
+            None => check(unsafe { (table.cuDeviceGetDevResource)(self.device, &raw mut all, kind) })?,
+            // SAFETY: a part that is alive, since its owner is; writes one resource.
+            Some(part) => check(unsafe { (table.cuGreenCtxGetDevResource)(part.raw(), &raw mut all, kind) })?,
+        }
         let mut groups = [t::CUdevResource::default(); 128];
         let mut rest = t::CUdevResource::default();
         let mut count = groups.len() as c_uint;

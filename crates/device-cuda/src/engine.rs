@@ -64,6 +64,8 @@ pub(crate) struct Lane {
     pub since: u64,
     /// The next piece is a long kernel that is held back.
     pub long_next: bool,
+    /// Waits for what is in flight, to go on in another partition.
+    pub moving: bool,
     /// Over, but reported only when what was printed before is out: token, nanoseconds, and whether it prints itself.
     held: VecDeque<(u64, u64, bool)>,
     /// How many of those wait for the text that is being fetched.
@@ -81,6 +83,7 @@ impl Lane {
             parked: false,
             since: 0,
             long_next: false,
+            moving: false,
             held: VecDeque::new(),
             fetching: None,
         }
@@ -352,6 +355,10 @@ impl Engine {
                 && let Some(slot) = lane.slot.take()
             {
                 self.slots.unbind(slot);
+            }
+            if lane.in_flight == 0 && std::mem::take(&mut lane.moving) && !lane.queue.is_empty() && !lane.ready && !lane.parked {
+                lane.ready = true;
+                self.ready.push_back(flight.stream);
             }
         }
         if flight.reported {

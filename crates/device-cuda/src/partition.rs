@@ -26,10 +26,13 @@ impl Drop for Partition {
     }
 }
 
-/// The partitions made so far, by size.
+/// By what they are part of (0 = the card) and size.
+type BySize = HashMap<(u32, u32), Vec<Arc<Partition>>>;
+
+/// The partitions made so far.
 #[derive(Default)]
 pub(crate) struct Partitions {
-    by_size: Mutex<HashMap<u32, Vec<Arc<Partition>>>>,
+    by_size: Mutex<BySize>,
 }
 
 /// Clusters need whole groups of SMs that are scheduled together; other sizes give that up.
@@ -38,17 +41,17 @@ fn keeps_clusters(multiprocessors: u32) -> bool {
 }
 
 impl Partitions {
-    /// The part of this size with the fewest clients.
-    pub(crate) fn choose(&self, driver: &Arc<Driver>, multiprocessors: u32) -> Result<Arc<Partition>, DeviceError> {
+    /// The part of this size with the fewest clients, of the card or of another part.
+    pub(crate) fn choose(&self, driver: &Arc<Driver>, inside: Option<&Partition>, multiprocessors: u32) -> Result<Arc<Partition>, DeviceError> {
         let fail = |code: crate::driver::Code| {
             DeviceError::NotSupported(format!("a share of {multiprocessors} SMs cannot be made: {} (CUDA error {})", driver.text(code), code.0))
         };
         let mut by_size = self.by_size.lock();
         let made: u32 = by_size.values().map(|parts| parts.len() as u32).sum();
-        let parts = match by_size.entry(multiprocessors) {
+        let parts = match by_size.entry((inside.map_or(0, |part| part.id), multiprocessors)) {
             std::collections::hash_map::Entry::Occupied(entry) => entry.into_mut(),
             std::collections::hash_map::Entry::Vacant(entry) => {
-                let groups = driver.split(multiprocessors, keeps_clusters(multiprocessors)).map_err(fail)?;
+                let groups = driver.split(inside.map(|part| part.green), multiprocessors, keeps_clusters(multiprocessors)).map_err(fail)?;
                 let mut parts = Vec::with_capacity(groups.len());
                 for (number, group) in (1..).zip(&groups) {
                     let green = driver.create_green(group).map_err(fail)?;

@@ -134,6 +134,11 @@ impl Slots {
         }
     }
 
+    /// The partition of a slot's stream.
+    pub(crate) fn partition(&self, slot: usize) -> u32 {
+        self.slots.get(slot).map_or(0, |slot| slot.kind.0)
+    }
+
     pub(crate) fn add(&mut self, kind: Kind, stream: Stream) -> usize {
         self.slots.push(Slot {
             stream,

@@ -175,9 +175,23 @@ impl Device for SoftwareGpu {
         if state.clients.contains_key(&client) {
             return Err(DeviceError::Invalid(format!("client {client} is open already")));
         }
-        let fresh = Client::new(&self.card.limits, client, spec.multiprocessors, marks);
-        state.clients.insert(client, fresh);
+        state.add_client(client, spec.multiprocessors, spec.priority, marks);
         Ok(())
+    }
+
+    fn set_share(&self, client: ClientId, multiprocessors: u32) -> Result<(), DeviceError> {
+        let mut state = self.card.state.lock();
+        state.set_share(client, multiprocessors)?;
+        self.card.kick(&state);
+        Ok(())
+    }
+
+    fn open_partition(&self, client: ClientId, partition: u32, multiprocessors: u32) -> Result<(), DeviceError> {
+        self.card.state.lock().open_part(client, partition, multiprocessors)
+    }
+
+    fn close_partition(&self, client: ClientId, partition: u32) {
+        self.card.state.lock().close_part(client, partition);
     }
 
     fn close_client(&self, client: ClientId) {
@@ -194,7 +208,7 @@ impl Device for SoftwareGpu {
             }
             state.waiting -= 1;
             state.streams.retain(|_, stream| stream.client != client);
-            state.clients.remove(&client).and_then(|c| c.window)
+            state.remove_client(client).and_then(|c| c.window)
         };
         if let Some((address, bytes)) = window
             && let Err(error) = self.card.maps.write().unmap(address, bytes)
@@ -346,7 +360,11 @@ impl Device for SoftwareGpu {
     }
 
     fn create_stream(&self, client: ClientId, priority: i32) -> Result<StreamId, DeviceError> {
-        self.card.state.lock().create_stream(client, priority)
+        self.create_stream_in(client, 0, priority)
+    }
+
+    fn create_stream_in(&self, client: ClientId, partition: u32, priority: i32) -> Result<StreamId, DeviceError> {
+        self.card.state.lock().create_stream(client, partition, priority)
     }
 
     fn destroy_stream(&self, stream: StreamId) {

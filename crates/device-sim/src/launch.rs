@@ -32,7 +32,7 @@ pub(crate) fn registers(limits: &Limits, registers: u32, max_threads: u32) -> u3
     registers.clamp(16, 255).min(most / 8 * 8)
 }
 
-pub(crate) fn prepare(limits: &Limits, client: &mut Client, client_id: ClientId, token: u64, kernel: Kernel) -> Prepared {
+pub(crate) fn prepare(limits: &Limits, client: &mut Client, client_id: ClientId, part: u32, token: u64, kernel: Kernel) -> Prepared {
     let fault = |result, text: String| Prepared::Fault(Fault { result, text });
     let asked = &kernel.launch;
     let Some(module) = client.modules.get(&asked.module) else {
@@ -71,7 +71,10 @@ pub(crate) fn prepare(limits: &Limits, client: &mut Client, client_id: ClientId,
     }
     let need = placement::need(limits, threads as u32, registers, code.static_shared.saturating_add(asked.shared));
     let blocks = asked.grid.iter().map(|d| u64::from(*d)).fold(1, u64::saturating_mul);
-    let most = client.sms.most(need);
+    let Some((table, sms)) = client.parts.current(part) else {
+        return fault(result::UNKNOWN, format!("client {client_id} has no SMs"));
+    };
+    let most = sms.most(need);
     if most == 0 {
         return fault(result::LAUNCH_OUT_OF_RESOURCES, format!("kernel {} cannot be launched: a block does not fit on an SM", code.name));
     }
@@ -109,7 +112,8 @@ pub(crate) fn prepare(limits: &Limits, client: &mut Client, client_id: ClientId,
         warps_per_multiprocessor: limits.sm.threads / 32,
         grid_workspace: workspace,
     };
-    Prepared::Run(Box::new(KernelRun::new(launch, need, asked.cooperative, slot, resume)))
+    client.parts.enter(table);
+    Prepared::Run(Box::new(KernelRun::new(launch, table, need, asked.cooperative, slot, resume)))
 }
 
 /// Zeroed words that one cooperative grid may use for its barrier.

@@ -1,10 +1,11 @@
 //! What only the software GPU has: a watchdog, several cards of a kind, shares of cards that are smaller.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cumux_device::conformance::{Args, Setup};
-use cumux_device::{ClientSpec, Device, Launch, Sink};
+use cumux_device::conformance::{Actor, Args, Loaded, Setup};
+use cumux_device::{ClientSpec, Device, Launch, Sink, StreamId};
 use cumux_device_sim::{Settings, open, open_with};
 use cumux_wire::result;
 
@@ -48,7 +49,7 @@ fn one_worker_is_enough_for_blocks_that_wait_for_each_other() {
 #[test]
 fn two_cooperative_grids_that_do_not_fit_together_run_one_after_the_other() {
     let setup = Setup::new(watched_not);
-    let client = setup.client_with(1, &ClientSpec { multiprocessors: 4 });
+    let client = setup.client_with(1, &ClientSpec { multiprocessors: 4, ..ClientSpec::default() });
     let module = client.kernels();
     let shape = Launch { grid: [4, 1, 1], block: [1024, 1, 1], cooperative: true, ..Launch::default() };
     let tokens: Vec<u64> = (0..4)
@@ -102,4 +103,60 @@ fn cards_of_a_kind_have_uuids_of_their_own_and_give_them_back() {
     assert_eq!(open().facts().uuid, uuid);
     let unknown = cumux_device_sim::open("sim:v100", Arc::new(Deaf)).err().expect("refused").to_string();
     assert!(unknown.contains("sim:h200"), "{unknown}");
+}
+
+/// Multiprocessors on which blocks of one kernel were placed.
+fn seen(client: &Actor<'_>, module: &Loaded, stream: StreamId) -> BTreeSet<u32> {
+    let (sms, threads) = (client.allocate(4 * 600), client.allocate(4 * 600));
+    client.launch(stream, module, "where", 600, 1024, Args::new().u64(sms).u64(threads));
+    client.drain(stream);
+    client.read(sms, 600).into_iter().collect()
+}
+
+#[test]
+fn shares_partitions_and_a_share_that_changes_under_a_running_kernel() {
+    let setup = Setup::new(watched_not);
+    let client = setup.client_with(1, &ClientSpec { multiprocessors: 64, ..ClientSpec::default() });
+    let other = setup.client_with(2, &ClientSpec { multiprocessors: 66, ..ClientSpec::default() });
+    let (module, others) = (client.kernels(), other.kernels());
+    let whole = seen(&client, &module, client.stream());
+    let beside = seen(&other, &others, other.stream());
+    assert_eq!((whole.len(), beside.len(), whole.intersection(&beside).count()), (64, 66, 0));
+
+    setup.device.open_partition(1, 9, 16).unwrap();
+    assert!(setup.device.open_partition(1, 9, 8).is_err() && setup.device.create_stream_in(1, 3, 0).is_err());
+    let part = setup.device.create_stream_in(1, 9, 0).unwrap();
+    let inside = seen(&client, &module, part);
+    assert!(inside.len() == 16 && inside.is_subset(&whole), "{inside:?}");
+
+    // What has begun ends where it is; the next kernel runs on the new share.
+    let flag = client.allocate(4);
+    let waits = client.launch(client.stream(), &module, "until", 1, 32, Args::new().u64(flag));
+    setup.device.set_share(1, 8).unwrap();
+    let small = seen(&client, &module, client.stream());
+    assert_eq!((small.len(), seen(&client, &module, part).len()), (8, 8), "partitions shrink with it");
+    client.write(flag, &[1]);
+    client.done(waits);
+    setup.device.close_partition(1, 9);
+    setup.device.set_share(1, 0).unwrap();
+    assert_eq!(seen(&client, &module, client.stream()).len(), 132);
+    assert!(setup.device.set_share(77, 8).is_err());
+}
+
+#[test]
+fn a_client_below_normal_gets_what_normal_ones_leave() {
+    let setup = Setup::new(one_thread);
+    let (low, normal) = (setup.client_with(1, &ClientSpec { priority: 1, ..ClientSpec::default() }), setup.client(2));
+    let (low_kernels, normal_kernels) = (low.kernels(), normal.kernels());
+    let (flag, p, q) = (normal.allocate(4), low.allocate(4 * 64), normal.allocate(4 * 64));
+    // The normal client has work for the only worker all the time.
+    let spins = normal.launch(normal.stream(), &normal_kernels, "until", 1, 32, Args::new().u64(flag));
+    let waits = low.launch(low.stream_with(-5), &low_kernels, "add_one", 1, 64, Args::new().u64(p).u32(64));
+    for _ in 0..20 {
+        normal.done(normal.launch(normal.stream(), &normal_kernels, "add_one", 1, 64, Args::new().u64(q).u32(64)));
+    }
+    assert_eq!(low.reports(), []);
+    normal.write(flag, &[1]);
+    normal.done(spins);
+    low.done(waits);
 }

@@ -194,6 +194,8 @@ pub enum Interrupted {
 pub struct ClientSpec {
     /// SMs the client's kernels may use; 0 = all.
     pub multiprocessors: u32,
+    /// 0 normal, 1 below normal: whatever priorities its streams have, its work gives way to that of normal clients.
+    pub priority: u32,
 }
 
 /// One card. See the module documentation for the rules.
@@ -216,6 +218,30 @@ pub trait Device: Send + Sync {
 
     /// Stops the client's work with this error: everything running and queued is reported as that fault. Later submissions fail the same way.
     fn stop_client(&self, client: ClientId, fault: Fault);
+
+    /// Gives the client another share (SMs, 0 = all). Kernels that begin later run on it; what has begun ends where it is. Partitions of the client that are
+    /// larger shrink to it. Does not wait.
+    ///
+    /// # Errors
+    /// [`DeviceError::NotSupported`] where shares cannot be changed, [`DeviceError::Invalid`] for an unknown client.
+    fn set_share(&self, client: ClientId, multiprocessors: u32) -> Result<(), DeviceError> {
+        let _ = (client, multiprocessors);
+        Err(DeviceError::NotSupported("the share of a running client cannot be changed".into()))
+    }
+
+    /// A part of the client's share, for streams made in it: `partition` (not 0) is minted by the client, `multiprocessors` at most its share.
+    ///
+    /// # Errors
+    /// [`DeviceError::NotSupported`] where a share cannot be divided, [`DeviceError::Invalid`] for a number in use.
+    fn open_partition(&self, client: ClientId, partition: u32, multiprocessors: u32) -> Result<(), DeviceError> {
+        let _ = (client, partition, multiprocessors);
+        Err(DeviceError::NotSupported("the share of a client cannot be divided".into()))
+    }
+
+    /// Its streams are destroyed.
+    fn close_partition(&self, client: ClientId, partition: u32) {
+        let _ = (client, partition);
+    }
 
     // ---- memory
 
@@ -309,6 +335,17 @@ pub trait Device: Send + Sync {
     /// # Errors
     /// [`DeviceError::OutOfMemory`] when there are too many.
     fn create_stream(&self, client: ClientId, priority: i32) -> Result<StreamId, DeviceError>;
+
+    /// [`Device::create_stream`] whose kernels run on a partition of the client's share (0 = the whole share).
+    ///
+    /// # Errors
+    /// As [`Device::create_stream`], and [`DeviceError::Invalid`] for an unknown partition.
+    fn create_stream_in(&self, client: ClientId, partition: u32, priority: i32) -> Result<StreamId, DeviceError> {
+        match partition {
+            0 => self.create_stream(client, priority),
+            _ => Err(DeviceError::NotSupported("the share of a client cannot be divided".into())),
+        }
+    }
 
     /// The stream has drained.
     fn destroy_stream(&self, stream: StreamId);

@@ -2,7 +2,7 @@
 
 use crate::drive::Caller;
 use crate::module;
-use crate::objects::{Change, Objects};
+use crate::objects::{Change, Objects, StreamSpec};
 use crate::session::{Barrier, Inner, Session};
 use crate::shared::{answer, answer_with};
 use cumux_device::Fault;
@@ -11,11 +11,40 @@ use cumux_wire::record::{Op, Record};
 use cumux_wire::result;
 use std::sync::Arc;
 
+/// Parts that a client may divide its share into.
+const PARTITIONS: usize = 256;
+
 impl Session {
     pub(crate) fn control(self: &Arc<Self>, inner: &mut Inner, end: u64, bytes: &[u8], record: Record) {
         let header = record.header;
         match record.op {
-            Op::StreamCreate { index, device, priority } => self.stream_create(inner, end, index, device, priority),
+            Op::StreamCreate { index, device, priority, partition } => self.stream_create(inner, end, index, StreamSpec { device, priority, partition }),
+            Op::PartitionOpen { partition, device, multiprocessors } => {
+                let wrong = device != 0 || inner.objects.partitions.contains_key(&partition) || inner.objects.partitions.len() >= PARTITIONS;
+                inner.busy = !wrong && module::open_partition(self.clone(), header, end, partition, device, multiprocessors);
+                if !inner.busy {
+                    let code = if wrong { result::INVALID_VALUE } else { result::OUT_OF_MEMORY };
+                    self.commit(inner, Change::Nothing, end, Some((&header, answer(code))));
+                }
+            }
+            Op::PartitionClose { partition } => {
+                let known = inner.objects.partitions.contains_key(&partition);
+                if known {
+                    self.shared.device.close_partition(self.client(), partition);
+                }
+                self.commit(inner, if known { Change::PartitionGone { number: partition } } else { Change::Nothing }, end, None);
+            }
+            Op::Charge { device, address, bytes: length } => {
+                let (change, code) = self.charge_window(inner, device, address, length);
+                self.commit(inner, change, end, Some((&header, answer(code))));
+            }
+            Op::Refund { address } => {
+                let known = inner.objects.charges.get(&address).copied();
+                if let Some((_, length)) = known {
+                    self.shared.refund(self.sheet.id, length);
+                }
+                self.commit(inner, if known.is_some() { Change::Refund { address } } else { Change::Nothing }, end, None);
+            }
             Op::ModuleLoad { module, device, image, image_bytes, info, info_bytes } => {
                 if device != 0 || inner.objects.modules.contains_key(&module) {
                     return self.commit(inner, Change::Nothing, end, Some((&header, answer(result::INVALID_VALUE))));
@@ -43,7 +72,7 @@ impl Session {
                 self.commit(inner, change, end, Some((&header, reply)));
             }
             Op::MemInfo { device } => {
-                let (free, total) = self.shared.memory_info(self.sheet.id, self.sheet.memory_limit);
+                let (free, total) = self.shared.memory_info(self.sheet.id, self.limit());
                 let code = if device == 0 { result::SUCCESS } else { result::INVALID_VALUE };
                 self.answer(&header, &answer_with(code, free, total));
                 self.taken(inner, end);
@@ -115,16 +144,28 @@ impl Session {
         }
     }
 
-    fn stream_create(self: &Arc<Self>, inner: &mut Inner, end: u64, index: u32, device: u32, priority: i32) {
+    /// Memory of the window that the client uses as memory of the device.
+    fn charge_window(&self, inner: &Inner, device: u32, address: u64, bytes: u64) -> (Change, u32) {
+        if device != 0 || bytes == 0 || !self.in_window(address, bytes) || inner.objects.charges.contains_key(&address) {
+            return (Change::Nothing, result::INVALID_VALUE);
+        }
+        match self.shared.charge(self.sheet.id, bytes, self.limit()) {
+            Ok(()) => (Change::Charge { address, device, bytes }, result::SUCCESS),
+            Err(code) => (Change::Nothing, code),
+        }
+    }
+
+    fn stream_create(self: &Arc<Self>, inner: &mut Inner, end: u64, index: u32, spec: StreamSpec) {
         if inner.streams.contains_key(&index) {
             // The client may mint an index again as soon as it sees the old stream drained, a moment before its end has been carried out.
             self.pass_barriers(inner);
         }
-        if device != 0 || inner.streams.contains_key(&index) {
-            return self.violation(inner, &format!("stream {index} made twice or for device {device}"));
+        let partition = spec.partition == 0 || inner.objects.partitions.contains_key(&spec.partition);
+        if spec.device != 0 || !partition || inner.streams.contains_key(&index) {
+            return self.violation(inner, &format!("stream {index} made twice, or for device {} or partition {}", spec.device, spec.partition));
         }
-        match self.open_stream(inner, index, priority) {
-            Ok(()) => self.commit(inner, Change::Stream { index, priority }, end, None),
+        match self.open_stream(inner, index, spec) {
+            Ok(()) => self.commit(inner, Change::Stream { index, spec }, end, None),
             Err(error) => {
                 let fault = Fault { result: error.result(), text: format!("no more streams can be made: {error}") };
                 self.fault(inner, &fault);
@@ -189,7 +230,7 @@ impl Session {
     }
 
     fn reset(&self, inner: &mut Inner) {
-        let Objects { modules, allocations, mappings, physical, reservations, aliases, .. } = inner.objects.clone();
+        let Objects { modules, allocations, mappings, physical, reservations, aliases, partitions, charges, .. } = inner.objects.clone();
         for (module, spec) in modules {
             self.shared.device.unload_module(self.client(), module);
             for (_, address, bytes) in spec.variables {
@@ -214,14 +255,20 @@ impl Session {
         for (_, stream) in inner.streams.drain() {
             self.shared.device.destroy_stream(stream.device);
         }
+        for number in partitions.keys() {
+            self.shared.device.close_partition(self.client(), *number);
+        }
+        for (_, bytes) in charges.values() {
+            self.shared.refund(self.sheet.id, *bytes);
+        }
         inner.by_device.clear();
         inner.watchers.clear();
         inner.parked.clear();
     }
 
     /// A device stream for a client stream; its work up to what the journal says is over.
-    pub(crate) fn open_stream(&self, inner: &mut Inner, index: u32, priority: i32) -> Result<(), cumux_device::DeviceError> {
-        let device = self.shared.device.create_stream(self.client(), priority)?;
+    pub(crate) fn open_stream(&self, inner: &mut Inner, index: u32, spec: StreamSpec) -> Result<(), cumux_device::DeviceError> {
+        let device = self.shared.device.create_stream_in(self.client(), spec.partition, spec.priority)?;
         let done = inner.journal.completed(index);
         inner.streams.insert(index, crate::stream::Stream::new(device, done));
         inner.by_device.insert(device, index);

@@ -30,7 +30,7 @@ use cumux_device::Open;
 use cumux_keeper::client::Keeper;
 use cumux_link::{Connection, LinkError};
 use cumux_wire::VERSION;
-use cumux_wire::message::{FromExecutor, Hello, Session as Sheet, ToExecutor};
+use cumux_wire::message::{FromExecutor, Hello, Part, Session as Sheet, ToExecutor};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
 use std::os::fd::OwnedFd;
@@ -152,6 +152,7 @@ impl Executor {
                 ToExecutor::Detach { session } => self.detach(session),
                 ToExecutor::Terminate { session, result } => self.terminate(session, result),
                 ToExecutor::Activate { generation } => self.activate(generation),
+                ToExecutor::Share { request, session, parts } => self.share(request, session, parts),
                 ToExecutor::Metrics { request } => {
                     let clients = self.intake_sessions().iter().map(|s| s.status()).collect();
                     self.shared.report(FromExecutor::Metrics { request, clients });
@@ -221,6 +222,16 @@ impl Executor {
             let fault = cumux_device::Fault { result, text: "the client was terminated by the administrator".into() };
             session.fault(&mut session.lock(), &fault);
         }
+    }
+
+    fn share(&mut self, request: u64, id: u32, parts: Vec<Part>) {
+        if let Some((sheet, _)) = self.waiting.get_mut(&id) {
+            sheet.parts = parts;
+            return;
+        }
+        let Some(session) = self.intake_sessions().into_iter().find(|s| s.client() == id) else { return };
+        let error = session.set_parts(&parts).err().map(|e| e.to_string()).unwrap_or_default();
+        self.shared.report(FromExecutor::Shared { request, session: id, error });
     }
 
     fn activate(&mut self, generation: u32) {

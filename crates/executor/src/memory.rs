@@ -39,7 +39,7 @@ impl Session {
             return Err(result::INVALID_VALUE);
         }
         let rounded = Heap::rounded(bytes).ok_or(result::OUT_OF_MEMORY)?;
-        self.shared.charge(self.sheet.id, rounded, self.sheet.memory_limit)?;
+        self.shared.charge(self.sheet.id, rounded, self.limit())?;
         let address = match inner.heap.allocate(bytes, align) {
             Some(address) => address,
             None => match self.extend(inner, rounded, align).map(|()| inner.heap.allocate(bytes, align)) {
@@ -146,7 +146,7 @@ impl Session {
         if device != 0 || bytes == 0 || !bytes.is_multiple_of(GRANULE) || inner.objects.physical.contains_key(&handle) {
             return (Change::Nothing, result::INVALID_VALUE);
         }
-        if let Err(code) = self.shared.charge(self.sheet.id, bytes, self.sheet.memory_limit) {
+        if let Err(code) = self.shared.charge(self.sheet.id, bytes, self.limit()) {
             return (Change::Nothing, code);
         }
         let made = self.shared.device.create_extent(bytes).map_err(ExecutorError::from).and_then(|file| {

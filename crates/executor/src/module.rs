@@ -84,6 +84,22 @@ pub fn create(session: Arc<Session>, header: Header, end: u64, handle: u32, devi
     std::thread::Builder::new().name("memory".into()).spawn(work).is_ok()
 }
 
+/// Makes a part of the client's share, in the background: on a card that waits for what runs. False when the system has no thread for it.
+#[must_use]
+pub fn open_partition(session: Arc<Session>, header: Header, end: u64, number: u32, device: u32, multiprocessors: u32) -> bool {
+    let work = move || {
+        let (change, code) = match session.shared.device.open_partition(session.client(), number, multiprocessors) {
+            Ok(()) => (Change::Partition { number, device, multiprocessors }, result::SUCCESS),
+            Err(error) => {
+                tracing::warn!("session {}: a partition of {multiprocessors} multiprocessors: {error}", session.sheet.id);
+                (Change::Nothing, error.result())
+            }
+        };
+        session.finish(&header, end, change, answer(code));
+    };
+    std::thread::Builder::new().name("partition".into()).spawn(work).is_ok()
+}
+
 /// Where a new module's variables go.
 struct New<'a> {
     session: &'a Session,
@@ -121,11 +137,15 @@ impl Session {
         let full = || DeviceError::OutOfMemory("managed variables take more than their part of the window".into());
         let at = inner.managed.checked_next_multiple_of(align.max(16)).ok_or_else(full)?;
         let end = at.checked_add(bytes).filter(|end| *end <= layout::WINDOW_MANAGED_BYTES).ok_or_else(full)?;
+        // It is never given back before the client ends: charged once and for all.
+        self.shared
+            .charge(self.sheet.id, end - inner.managed, self.limit())
+            .map_err(|_| DeviceError::OutOfMemory(format!("{bytes} bytes for a managed variable")))?;
         inner.managed = end;
         Ok(layout::window_address(self.sheet.window_slot) + layout::WINDOW_BYTES - layout::WINDOW_MANAGED_BYTES + at)
     }
 
-    fn in_window(&self, address: u64, bytes: u64) -> bool {
+    pub(crate) fn in_window(&self, address: u64, bytes: u64) -> bool {
         let base = layout::window_address(self.sheet.window_slot);
         address >= base && address.checked_add(bytes).is_some_and(|end| end <= base + layout::WINDOW_BYTES)
     }
@@ -214,7 +234,9 @@ impl Session {
     pub(crate) fn restore_range(&self, inner: &mut Inner, address: u64, bytes: u64) -> bool {
         if self.in_window(address, bytes) {
             let base = layout::window_address(self.sheet.window_slot) + layout::WINDOW_BYTES - layout::WINDOW_MANAGED_BYTES;
-            inner.managed = inner.managed.max((address + bytes).saturating_sub(base));
+            let end = inner.managed.max((address + bytes).saturating_sub(base));
+            let _ = self.shared.charge(self.sheet.id, end - inner.managed, 0);
+            inner.managed = end;
             return true;
         }
         if !inner.heap.place(address, bytes.max(1)) {

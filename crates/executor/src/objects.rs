@@ -27,15 +27,41 @@ pub struct Mapped {
     pub access: u32,
 }
 
+/// What a stream is made as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StreamSpec {
+    pub device: u32,
+    pub priority: i32,
+    /// 0 = the client's whole share.
+    pub partition: u32,
+}
+
 /// One change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Change {
     Stream {
         index: u32,
-        priority: i32,
+        spec: StreamSpec,
     },
     StreamGone {
         index: u32,
+    },
+    Partition {
+        number: u32,
+        device: u32,
+        multiprocessors: u32,
+    },
+    PartitionGone {
+        number: u32,
+    },
+    /// Memory of the window that counts against the client's limit.
+    Charge {
+        address: u64,
+        device: u32,
+        bytes: u64,
+    },
+    Refund {
+        address: u64,
     },
     Module {
         id: u32,
@@ -145,8 +171,11 @@ impl Logged {
 /// All objects of a client.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Objects {
-    /// Index to priority.
-    pub streams: BTreeMap<u32, i32>,
+    pub streams: BTreeMap<u32, StreamSpec>,
+    /// Number to device and multiprocessors.
+    pub partitions: BTreeMap<u32, (u32, u32)>,
+    /// Address to device and bytes.
+    pub charges: BTreeMap<u64, (u32, u64)>,
     pub modules: BTreeMap<u32, ModuleSpec>,
     /// Address to bytes as asked for.
     pub allocations: BTreeMap<u64, u64>,
@@ -164,8 +193,20 @@ pub struct Objects {
 impl Objects {
     pub fn apply(&mut self, change: &Change) {
         match change {
-            Change::Stream { index, priority } => {
-                self.streams.insert(*index, *priority);
+            Change::Stream { index, spec } => {
+                self.streams.insert(*index, *spec);
+            }
+            Change::Partition { number, device, multiprocessors } => {
+                self.partitions.insert(*number, (*device, *multiprocessors));
+            }
+            Change::PartitionGone { number } => {
+                self.partitions.remove(number);
+            }
+            Change::Charge { address, device, bytes } => {
+                self.charges.insert(*address, (*device, *bytes));
+            }
+            Change::Refund { address } => {
+                self.charges.remove(address);
             }
             Change::StreamGone { index } => {
                 self.streams.remove(index);
@@ -233,7 +274,10 @@ impl Objects {
     #[must_use]
     pub fn snapshot(&self) -> Vec<Change> {
         let mut out = Vec::new();
-        out.extend(self.streams.iter().map(|(index, priority)| Change::Stream { index: *index, priority: *priority }));
+        let partition = |(number, (device, count)): (&u32, &(u32, u32))| Change::Partition { number: *number, device: *device, multiprocessors: *count };
+        out.extend(self.partitions.iter().map(partition));
+        out.extend(self.streams.iter().map(|(index, spec)| Change::Stream { index: *index, spec: *spec }));
+        out.extend(self.charges.iter().map(|(address, (device, bytes))| Change::Charge { address: *address, device: *device, bytes: *bytes }));
         out.extend(self.allocations.iter().map(|(address, bytes)| Change::Alloc { address: *address, bytes: *bytes }));
         out.extend(self.reservations.iter().map(|(address, bytes)| Change::Reserve { address: *address, bytes: *bytes }));
         out.extend(self.physical.iter().map(|(handle, bytes)| Change::Physical { handle: *handle, bytes: *bytes }));
@@ -256,7 +300,12 @@ mod tests {
         let small = 0_u32..4;
         let address = (0_u64..6).prop_map(|n| n * 4096);
         prop_oneof![
-            (small.clone(), -5..1_i32).prop_map(|(index, priority)| Change::Stream { index, priority }),
+            (small.clone(), -5..1_i32, small.clone())
+                .prop_map(|(index, priority, partition)| Change::Stream { index, spec: StreamSpec { device: 0, priority, partition } }),
+            (small.clone(), 8_u32..99).prop_map(|(number, multiprocessors)| Change::Partition { number, device: 0, multiprocessors }),
+            small.clone().prop_map(|number| Change::PartitionGone { number }),
+            (address.clone(), 1_u64..99).prop_map(|(address, bytes)| Change::Charge { address, device: 0, bytes }),
+            address.clone().prop_map(|address| Change::Refund { address }),
             small.clone().prop_map(|index| Change::StreamGone { index }),
             (small.clone(), "[a-f]{3}")
                 .prop_map(|(id, image)| Change::Module { id, spec: ModuleSpec { image, variables: vec![("v".into(), 1, 2)], settings: vec![] } }),

@@ -60,7 +60,7 @@ pub fn open(
     let journal = Journal::map(&files.journal)?;
     file::check(&files.marks, layout::MARKS_BYTES)?;
     let marks = (device.marks_bytes() > 0).then(|| files.marks.as_fd());
-    device.open_client(client, &ClientSpec { multiprocessors: sheet.multiprocessors }, marks)?;
+    device.open_client(client, &ClientSpec { multiprocessors: sheet.parts.first().map_or(0, |part| part.multiprocessors), priority: sheet.priority }, marks)?;
     let opened = restore(shared, intake, sheet, service, journal, files, generation, images);
     if opened.is_err() {
         intake.remove(client);
@@ -94,6 +94,9 @@ fn restore(
     taken = work.iter().fold(taken, |t, entry| t.max(entry.ring_end));
     let resumed = taken > 0;
     service.set_generation(generation);
+    for (ordinal, part) in (0..).zip(&sheet.parts) {
+        service.set_share(ordinal, part.multiprocessors);
+    }
     let session = Arc::new(Session::new(sheet, shared.clone(), Parts { service, journal, doorbell: files.doorbell, taken }));
     {
         let mut inner = session.lock();
@@ -101,8 +104,11 @@ fn restore(
         intake.add(&session)?;
         inner.objects = objects;
         session.restore_memory(&mut inner)?;
-        for (index, priority) in inner.objects.streams.clone() {
-            session.open_stream(&mut inner, index, priority)?;
+        for (number, (_, multiprocessors)) in inner.objects.partitions.clone() {
+            shared.device.open_partition(client, number, multiprocessors)?;
+        }
+        for (index, spec) in inner.objects.streams.clone() {
+            session.open_stream(&mut inner, index, spec)?;
         }
         let limits = inner.objects.limits.clone();
         for (limit, value) in limits {
@@ -185,6 +191,9 @@ impl Session {
                     self.shared.drop_kept(self.sheet.id, &physical_key(handle));
                 }
             }
+        }
+        for (_, bytes) in inner.objects.charges.values() {
+            let _ = self.shared.charge(self.sheet.id, *bytes, 0);
         }
         let damaged = |what: &str, address: u64| ExecutorError::Damaged(format!("{what} at {address:#x} cannot be restored"));
         for (address, bytes) in inner.objects.allocations.clone() {

@@ -18,7 +18,7 @@ use cumux_ring::journal::Journal;
 use cumux_ring::page::Answer;
 use cumux_ring::queue::{Consumer, Next};
 use cumux_ring::service::Service;
-use cumux_wire::message::{ClientStatus, FromExecutor, Session as Sheet};
+use cumux_wire::message::{ClientStatus, FromExecutor, Part, Session as Sheet};
 use cumux_wire::record::{self, Header, NO_ANSWER, Op};
 use cumux_wire::result;
 use parking_lot::{Mutex, MutexGuard};
@@ -153,7 +153,7 @@ impl Inner {
 impl Session {
     #[must_use]
     pub fn new(sheet: Sheet, shared: Arc<Shared>, parts: Parts) -> Self {
-        shared.turns.lock().add(sheet.id, 0, cumux_scheduler::WHOLE);
+        shared.turns.lock().add(sheet.id, sheet.priority, shared.percent(sheet.parts.first().map_or(0, |part| part.multiprocessors)));
         let status = ClientStatus { session: sheet.id, pid: sheet.pid, program: sheet.program.clone(), state: "running".into(), ..ClientStatus::default() };
         Self {
             service: parts.service,
@@ -202,6 +202,25 @@ impl Session {
     #[must_use]
     pub fn client(&self) -> u32 {
         self.sheet.id
+    }
+
+    /// Bytes of device memory the client may have; 0 = no limit.
+    #[must_use]
+    pub fn limit(&self) -> u64 {
+        self.sheet.parts.first().map_or(0, |part| part.memory_limit)
+    }
+
+    /// Work that begins from now on runs on these parts.
+    ///
+    /// # Errors
+    /// When the device cannot change a share.
+    pub fn set_parts(&self, parts: &[Part]) -> Result<(), ExecutorError> {
+        for (ordinal, part) in (0..).zip(parts) {
+            self.shared.device.set_share(self.client(), part.multiprocessors)?;
+            self.shared.turns.lock().set_share(self.client(), self.shared.percent(part.multiprocessors));
+            self.service.set_share(ordinal, part.multiprocessors);
+        }
+        Ok(())
     }
 
     /// Takes up to one turn of records. Returns whether it should be called again soon: something moved, or somebody else held the lock.

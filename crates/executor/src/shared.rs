@@ -158,6 +158,13 @@ impl Shared {
         Ok(())
     }
 
+    /// A count of multiprocessors (0 = all) in percent of the device, as the scheduler counts.
+    #[must_use]
+    pub fn percent(&self, multiprocessors: u32) -> u32 {
+        let all = self.device.facts().attribute(16).max(1).cast_unsigned();
+        if multiprocessors == 0 { cumux_scheduler::WHOLE } else { (multiprocessors * cumux_scheduler::WHOLE / all).max(1) }
+    }
+
     /// Charges `bytes` to a session if its limit (0 = none) and the card allow.
     ///
     /// # Errors

@@ -124,6 +124,12 @@ impl Client {
         page::server(&self.page)
     }
 
+    /// Multiprocessors of the client's share of one of its devices, 0 = all.
+    #[must_use]
+    pub fn share(&self, device: u32) -> u32 {
+        page::share(&self.page, device)
+    }
+
     #[must_use]
     pub fn memory_used(&self) -> u64 {
         page::memory_used(&self.page)

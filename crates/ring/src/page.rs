@@ -2,9 +2,9 @@
 
 use crate::memory::{Memory, Ordering, fence};
 use cumux_wire::layout::page::{
-    ACTIVITY, ANSWER, ANSWER_BYTES, ANSWER_WORDS, COMPLETED, EVENT, GENERATION, MEMORY_USED, SERVER, SLEEPING, STICKY, TEXT, TEXT_BYTES, TEXT_HEAD,
+    ACTIVITY, ANSWER, ANSWER_BYTES, ANSWER_WORDS, COMPLETED, EVENT, GENERATION, MEMORY_USED, SERVER, SHARES, SLEEPING, STICKY, TEXT, TEXT_BYTES, TEXT_HEAD,
 };
-use cumux_wire::layout::{ANSWERS, EVENTS, STREAMS, ring};
+use cumux_wire::layout::{ANSWERS, DEVICES, EVENTS, STREAMS, ring};
 
 /// An answer to one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,6 +65,15 @@ pub fn memory_used(page: &impl Memory) -> u64 {
 
 pub fn set_memory_used(page: &impl Memory, bytes: u64) {
     page.store64(MEMORY_USED, bytes, Ordering::Release);
+}
+
+/// Multiprocessors that the client may use of one of its devices, 0 = all.
+pub fn share(page: &impl Memory, device: u32) -> u32 {
+    page.load32(SHARES + (device as usize % DEVICES) * 4, Ordering::Relaxed)
+}
+
+pub fn set_share(page: &impl Memory, device: u32, multiprocessors: u32) {
+    page.store32(SHARES + (device as usize % DEVICES) * 4, multiprocessors, Ordering::Relaxed);
 }
 
 /// Nanoseconds (CLOCK_MONOTONIC) at which the event was reached, 0 if not yet.

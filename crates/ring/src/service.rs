@@ -86,6 +86,10 @@ impl Service {
         page::set_server(&self.page, pid);
     }
 
+    pub fn set_share(&self, device: u32, multiprocessors: u32) {
+        page::set_share(&self.page, device, multiprocessors);
+    }
+
     pub fn set_memory_used(&self, bytes: u64) {
         page::set_memory_used(&self.page, bytes);
     }

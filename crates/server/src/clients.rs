@@ -2,11 +2,11 @@
 
 use crate::core::{Arrival, Core, Ending, Question, Subject, refuse};
 use crate::host::{Fate, Host};
-use crate::session::{Files, Session, multiprocessors, shortened};
+use crate::session::{Files, Session, parts, shortened};
 use cumux_link::connection::exactly;
 use cumux_wire::VERSION;
 use cumux_wire::layout::WINDOWS;
-use cumux_wire::message::{self, ClientStatus, DeviceFacts, FromServer, Hello, Reply, ServerStatus, ToExecutor};
+use cumux_wire::message::{self, ClientStatus, DeviceFacts, FromServer, Grant, Hello, Reply, ServerStatus, ToExecutor};
 use cumux_wire::result;
 use rustix::event::{PollFd, PollFlags, poll};
 use std::collections::BTreeSet;
@@ -20,7 +20,7 @@ const WELCOME: Duration = Duration::from_millis(100);
 
 impl<H: Host> Core<H> {
     /// The daemon hands a client over.
-    pub(crate) fn arrive(&mut self, descriptors: Vec<OwnedFd>, hello: Hello, pid: u32, uid: u32, memory_limit: u64, percentage: u32) {
+    pub(crate) fn arrive(&mut self, descriptors: Vec<OwnedFd>, hello: Hello, pid: u32, uid: u32, grant: Grant) {
         let Ok([socket]) = exactly::<1>(descriptors) else {
             return self.log.line("A client came without its socket; it will try again");
         };
@@ -47,7 +47,7 @@ impl<H: Host> Core<H> {
             self.log.line(&format!("Client process {pid} was refused: {why}"));
             return refuse(&connection, result, &why);
         }
-        self.arrivals.push_back(Arrival { connection, pid, uid, program: shortened(&program), memory_limit, percentage });
+        self.arrivals.push_back(Arrival { connection, pid, uid, program: shortened(&program), grant });
     }
 
     pub(crate) fn refuse_arrivals(&mut self, result: u32, why: &str) {
@@ -65,11 +65,15 @@ impl<H: Host> Core<H> {
     }
 
     fn admit(&mut self, arrival: Arrival) {
-        let Arrival { connection, pid, uid, program, memory_limit, percentage } = arrival;
+        let Arrival { connection, pid, uid, program, grant } = arrival;
         // One process has one session: an older one is left from a hello that was given up, or from before an exec.
         let older: Vec<u32> = self.sessions.values().filter(|s| s.about.pid == pid && !s.leaving).map(|s| s.about.id).collect();
         for session in older {
             self.leave(session, Fate::Exited);
+        }
+        let parts = parts(&self.devices, &grant);
+        if parts.is_empty() {
+            return refuse(&connection, result::NO_DEVICE, "none of the devices that this program sees is served");
         }
         let taken: BTreeSet<u32> = self.sessions.values().map(|s| s.about.window_slot).collect();
         let slot = (0..WINDOWS).find(|slot| !taken.contains(slot));
@@ -100,7 +104,7 @@ impl<H: Host> Core<H> {
             }
         };
         self.next_session = self.next_session.wrapping_add(1).max(1);
-        let about = message::Session { id, pid, uid, program, window_slot, memory_limit, multiprocessors: multiprocessors(&self.devices, percentage) };
+        let about = message::Session { id, pid, uid, program, window_slot, priority: grant.priority, parts };
         let mut session = Session::new(about, files, token);
         session.greeting = Some(connection);
         self.log.line(&format!("Client {} connected", session.name()));
@@ -135,20 +139,20 @@ impl<H: Host> Core<H> {
             return;
         }
         let Some(connection) = session.greeting.take() else { return };
+        let seen: Vec<&DeviceFacts> = session.about.parts.iter().filter_map(|part| self.devices.get(part.device as usize)).collect();
         let reply = Reply::Welcome {
             version: VERSION,
             session: id,
             window_slot: session.about.window_slot,
-            devices: self.devices.iter().map(shared).collect(),
-            multiprocessors: session.about.multiprocessors,
-            memory_limit: session.about.memory_limit,
+            devices: seen.iter().map(|facts| shared(facts)).collect(),
+            parts: session.about.parts.clone(),
         };
         let files = &session.files;
         let descriptors = [files.ring.as_fd(), files.page.as_fd(), files.window.as_fd(), files.doorbell.as_fd(), self.own.as_fd(), keeper.as_fd()];
         // A client that has gone meanwhile is noticed by its process handle.
         let _ = connection.set_timeout(Some(WELCOME)).and_then(|()| connection.send(&reply, &descriptors));
         let name = session.name();
-        for device in &self.devices {
+        for device in seen {
             self.log.line(&format!("Device {} (uuid {}) is associated", device.name, uuid(device.uuid)));
         }
         self.log.line(&format!("Status of client {name} is ACTIVE"));

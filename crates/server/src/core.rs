@@ -14,7 +14,7 @@ use crate::watch::Watcher;
 use crate::{Limits, Options};
 use cumux_link::{Connection, Process};
 use cumux_wire::VERSION;
-use cumux_wire::message::{ClientStatus, DeviceFacts, FromServer, Hello, Reply, ToServer};
+use cumux_wire::message::{ClientStatus, DeviceFacts, FromServer, Grant, Hello, Reply, ToServer};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
@@ -50,8 +50,15 @@ pub(crate) struct Arrival {
     pub(crate) pid: u32,
     pub(crate) uid: u32,
     pub(crate) program: String,
-    pub(crate) memory_limit: u64,
-    pub(crate) percentage: u32,
+    pub(crate) grant: Grant,
+}
+
+/// A share that the executor was told of and has not yet given.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Resharing {
+    pub(crate) request: u64,
+    pub(crate) before: u32,
+    pub(crate) now: u32,
 }
 
 /// A status that the daemon has asked for and the executor has not yet added to.
@@ -104,6 +111,7 @@ pub(crate) struct Core<H: Host> {
     pub(crate) gone: VecDeque<ClientStatus>,
     pub(crate) questions: BTreeMap<u64, Question>,
     pub(crate) next_question: u64,
+    pub(crate) resharings: BTreeMap<u64, Resharing>,
     pub(crate) rebuild: Option<Rebuild>,
     pub(crate) ending: Ending,
     /// As last written.
@@ -151,6 +159,7 @@ impl<H: Host> Core<H> {
             gone: VecDeque::new(),
             questions: BTreeMap::new(),
             next_question: 1,
+            resharings: BTreeMap::new(),
             rebuild: None,
             ending: Ending::No,
             state: StateFile::default(),
@@ -215,7 +224,8 @@ impl<H: Host> Core<H> {
                 self.log.line("The control daemon has gone; clients go on, and a new daemon is awaited");
             }
             Event::Daemon { message, descriptors } => match message {
-                ToServer::Client { hello, pid, uid, memory_limit, percentage } => self.arrive(descriptors, hello, pid, uid, memory_limit, percentage),
+                ToServer::Client { hello, pid, uid, grant } => self.arrive(descriptors, hello, pid, uid, grant),
+                ToServer::SetShare { request, pid, share } => self.set_share(request, pid, share),
                 ToServer::Status { request } => self.ask_status(request),
                 ToServer::Terminate { request, pid } => self.terminate(request, pid),
                 ToServer::Shutdown { force } => {

@@ -136,10 +136,15 @@ impl<H: Host> Core<H> {
             FromExecutor::Detached { status } if is_active => self.finish(status.session, Some(status)),
             FromExecutor::Active { generation, resumed, lost } if is_active && generation == self.generation => self.now_active(worker, resumed, &lost),
             FromExecutor::Metrics { request, clients } if is_active => self.answer_status(request, clients),
+            FromExecutor::Shared { request, error, .. } if is_active => self.reshared(request, error),
             FromExecutor::Fault { session, result, text } => self.fault(session, result, &text),
             FromExecutor::Failed { why } => self.cannot_serve(worker, &why),
             // Late words of one that does not serve.
-            FromExecutor::Attached { .. } | FromExecutor::Detached { .. } | FromExecutor::Active { .. } | FromExecutor::Metrics { .. } => {}
+            FromExecutor::Attached { .. }
+            | FromExecutor::Detached { .. }
+            | FromExecutor::Active { .. }
+            | FromExecutor::Metrics { .. }
+            | FromExecutor::Shared { .. } => {}
         }
     }
 
@@ -268,6 +273,7 @@ impl<H: Host> Core<H> {
                 self.finish(session, None);
             }
             self.answer_questions_now();
+            self.resharings_are_over();
             if self.ending == Ending::No || self.ending == Ending::Draining {
                 let clients = self.sessions.len();
                 self.note(&format!("Executor {} has ended{how}; {clients} clients wait for its successor", worker.pid));

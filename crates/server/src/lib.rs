@@ -19,6 +19,7 @@ mod log;
 mod outbox;
 mod rebuild;
 mod session;
+mod shares;
 mod state_file;
 mod watch;
 

@@ -4,18 +4,14 @@ use cumux_link::Connection;
 use cumux_ring::FileError;
 use cumux_ring::service::Service;
 use cumux_wire::layout;
-use cumux_wire::message::{self, ClientStatus, DeviceFacts};
+use cumux_wire::message::{self, ClientStatus, DeviceFacts, Grant, Part};
+use cumux_wire::share::{Grain, Share};
 use rustix::event::{EventfdFlags, eventfd};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 /// The keeper's key of [`Files`]; the note beside it is the session as JSON.
 pub(crate) const KEY: &str = "session";
-
-/// `CUdevice_attribute` of the number of multiprocessors.
-const MULTIPROCESSOR_COUNT: u32 = 16;
-/// Fewest multiprocessors a client gets.
-const LEAST_MULTIPROCESSORS: u32 = 8;
 
 /// Everything of a session that is a descriptor, in the order in which the keeper has it.
 #[derive(Debug, Clone)]
@@ -101,7 +97,17 @@ pub(crate) struct Session {
 
 impl Session {
     pub(crate) fn new(about: message::Session, files: Files, token: u64) -> Self {
-        let status = ClientStatus { session: about.id, pid: about.pid, program: about.program.clone(), state: "running".to_owned(), ..ClientStatus::default() };
+        let first = about.parts.first();
+        let status = ClientStatus {
+            session: about.id,
+            pid: about.pid,
+            program: about.program.clone(),
+            state: "running".to_owned(),
+            multiprocessors: first.map_or(0, |part| part.multiprocessors),
+            memory_limit: first.map_or(0, |part| part.memory_limit),
+            priority: about.priority,
+            ..ClientStatus::default()
+        };
         Self { about, files, token, greeting: None, kept: false, attached: false, leaving: false, failed: false, terminated: false, status }
     }
 
@@ -111,7 +117,19 @@ impl Session {
         let error = if told.error == 0 { old.error } else { told.error };
         let fault = if told.fault.is_empty() { old.fault } else { shortened(&told.fault) };
         let takeovers = told.takeovers.max(old.takeovers);
-        self.status = ClientStatus { session: old.session, pid: old.pid, program: old.program, state: old.state, error, fault, takeovers, ..told };
+        self.status = ClientStatus {
+            session: old.session,
+            pid: old.pid,
+            program: old.program,
+            state: old.state,
+            multiprocessors: old.multiprocessors,
+            memory_limit: old.memory_limit,
+            priority: old.priority,
+            error,
+            fault,
+            takeovers,
+            ..told
+        };
     }
 
     /// As the log names a client.
@@ -125,13 +143,22 @@ pub(crate) fn shortened(text: &str) -> String {
     text.chars().filter(|c| !c.is_control()).take(120).collect()
 }
 
-/// Multiprocessors of a share, as MPS reports them: down to an even number, eight at least. 0 and everything from 100 is all.
-pub(crate) fn multiprocessors(devices: &[DeviceFacts], percentage: u32) -> u32 {
-    let all = devices.iter().map(|device| device.attribute(MULTIPROCESSOR_COUNT)).max().unwrap_or(0).max(0).cast_unsigned();
-    if percentage == 0 || percentage >= 100 {
-        return all;
-    }
-    (all * percentage / 100 / 2 * 2).max(LEAST_MULTIPROCESSORS).min(all)
+/// What a session gets of its devices: the share of each as multiprocessors. Devices that the server does not have are left out.
+pub(crate) fn parts(devices: &[DeviceFacts], grant: &Grant) -> Vec<Part> {
+    let part = |(device, memory_limit): &(u32, u64)| {
+        let facts = devices.get(*device as usize)?;
+        Some(Part { device: *device, multiprocessors: grant.share.multiprocessors(Grain::of(facts)), memory_limit: *memory_limit })
+    };
+    grant.devices.iter().filter_map(part).collect()
+}
+
+/// The same parts with another share.
+pub(crate) fn shared_anew(devices: &[DeviceFacts], parts: &[Part], share: Share) -> Vec<Part> {
+    let part = |part: &Part| {
+        let multiprocessors = devices.get(part.device as usize).map_or(part.multiprocessors, |facts| share.multiprocessors(Grain::of(facts)));
+        Part { multiprocessors, ..*part }
+    };
+    parts.iter().map(part).collect()
 }
 
 #[cfg(test)]
@@ -139,19 +166,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shares_are_those_recorded_on_an_h200() {
-        let h200 =
-            [DeviceFacts { id: String::new(), name: String::new(), uuid: [0; 16], pci: [0; 3], memory: 0, attributes: vec![(MULTIPROCESSOR_COUNT, 132)] }];
-        for (percentage, expected) in [(1, 8), (7, 8), (10, 12), (12, 14), (15, 18), (20, 26), (25, 32), (33, 42), (40, 52), (50, 66), (66, 86), (99, 130)] {
-            assert_eq!(multiprocessors(&h200, percentage), expected, "{percentage} %");
-        }
-        assert_eq!([0, 100, 150].map(|all| multiprocessors(&h200, all)), [132; 3]);
-        assert_eq!(multiprocessors(&[], 10), 0, "no device, no share");
+    fn every_device_gives_its_own_count() {
+        let card = |multiprocessors| DeviceFacts {
+            id: String::new(),
+            name: String::new(),
+            uuid: [0; 16],
+            pci: [0; 3],
+            memory: 0,
+            attributes: vec![(16, multiprocessors), (75, 9)],
+        };
+        let cards = [card(132), card(78)];
+        let share = Share::parse("12.5").unwrap();
+        let grant = Grant { share, priority: 0, devices: vec![(1, 7), (0, 0), (5, 0)] };
+        let got = parts(&cards, &grant);
+        let expected = [Part { device: 1, multiprocessors: 8, memory_limit: 7 }, Part { device: 0, multiprocessors: 16, memory_limit: 0 }];
+        assert_eq!(got, expected);
+        assert_eq!(shared_anew(&cards, &got, Share::ALL).iter().map(|p| p.multiprocessors).collect::<Vec<_>>(), [78, 132]);
     }
 
     #[test]
     fn a_status_keeps_who_it_is_and_its_first_fault() {
-        let about = message::Session { id: 3, pid: 44, uid: 0, program: "p".into(), window_slot: 0, memory_limit: 0, multiprocessors: 8 };
+        let about = message::Session { id: 3, pid: 44, uid: 0, program: "p".into(), window_slot: 0, priority: 0, parts: Vec::new() };
         let client = eventfd(0, EventfdFlags::empty()).unwrap();
         let mut session = Session::new(about, Files::create(client).unwrap(), 1);
         session.status.error = 700;

@@ -253,6 +253,32 @@ fn one_client_is_terminated_on_request() {
 }
 
 #[test]
+fn a_share_is_changed_while_the_client_runs_and_outlives_executor_and_server() {
+    let mut world = World::new("");
+    let client = world.client();
+    let set = |world: &World, pid: u32, percent: &str| {
+        let share = cumux_wire::share::Share::parse(percent).unwrap();
+        world.tell(&ToServer::SetShare { request: 77, pid, share }, &[]);
+        match world.expect(|m| matches!(m, FromServer::Shared { request: 77, .. })) {
+            FromServer::Shared { before, now, error, .. } => (before, now, error),
+            other => unreachable!("{other:?}"),
+        }
+    };
+    let pid = client.program.id();
+    assert_eq!(set(&world, pid, "12.5"), (66, 16, String::new()));
+    assert!(set(&world, 1, "50").2.contains("no client"));
+    let before = world.status_when(|s| s.standby != 0);
+    kill(before.executor);
+    assert_eq!(set(&world, pid, "25").1, 32, "also while nobody serves");
+    world.status_when(|s| s.takeovers == 1);
+    world.kill_server();
+    world.start_server();
+    world.expect(|m| matches!(m, FromServer::Ready { .. }));
+    assert_eq!(set(&world, pid, "100"), (32, 132, String::new()), "the next server knows it");
+    assert_eq!(world.status().clients[0].multiprocessors, 132);
+}
+
+#[test]
 fn an_executor_that_does_not_answer_delays_the_status_only_so_long() {
     let mut world = World::new("mute");
     let a = world.client();

@@ -10,8 +10,12 @@ use crate::default_stream;
 use crate::ffi::{Try, error, get, put, put_if};
 use crate::stream::Stream;
 use core::ffi::{c_int, c_uint, c_ulonglong};
-use cumux_abi::{CUcontext, CUctxCreateParams, CUdevice, CUevent, CUexecAffinityParam, CUexecAffinityType, CUfunc_cache, CUlimit, CUsharedconfig, CUstream};
+use cumux_abi::{
+    CUcontext, CUctxCreateParams, CUdevice, CUevent, CUexecAffinityParam, CUexecAffinitySmCount, CUexecAffinityType, CUfunc_cache, CUlimit, CUresult,
+    CUsharedconfig, CUstream,
+};
 use cumux_wire::record::Op;
+use cumux_wire::share::Share;
 use std::cell::RefCell;
 use std::sync::{Arc, Mutex, OnceLock};
 
@@ -40,6 +44,17 @@ const LIMITS: usize = 8;
 /// shared memory. As driver 580 answers on an H200.
 const DEFAULT_LIMITS: [usize; LIMITS] = [1024, 8_650_752, 8 << 20, 0, 2048, 64, 11_796_480, 232_448];
 
+/// Multiprocessors that a context has for its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Own {
+    /// All of the program's share.
+    None,
+    /// As the program's environment said when it was made.
+    Percentage(u32),
+    /// As the program asked for it.
+    Affinity(u32),
+}
+
 /// A context.
 #[derive(Debug)]
 pub struct Context {
@@ -47,6 +62,12 @@ pub struct Context {
     pub id: u64,
     pub device: u32,
     pub group: u32,
+    /// The part of the client's share on which its streams run, 0 = all of it.
+    partition: u32,
+    /// Multiprocessors of its own share; 0 = it has none of its own.
+    multiprocessors: u32,
+    /// That share was asked for as an execution affinity.
+    affine: bool,
     primary: bool,
     life: Mutex<Life>,
     legacy: OnceLock<Arc<Stream>>,
@@ -62,13 +83,33 @@ impl Context {
     /// A new context; a primary one starts inactive.
     ///
     /// # Errors
-    /// OUT_OF_MEMORY when there are too many.
-    pub fn new(session: &Session, device: u32, primary: bool, flags: c_uint) -> Try<Arc<Self>> {
+    /// OUT_OF_MEMORY when there are too many; when the device cannot be divided, for one with a share of its own.
+    pub fn new(session: &Session, device: u32, primary: bool, flags: c_uint, own: Own) -> Try<Arc<Self>> {
         let life = Life { active: !primary, uses: u32::from(!primary), flags, cache: CUfunc_cache::CU_FUNC_CACHE_PREFER_NONE, limits: DEFAULT_LIMITS };
-        let (id, group) = (session.number(), session.new_group());
-        let make =
-            |handle| Arc::new(Self { handle, id, device, group, primary, life: Mutex::new(life), legacy: OnceLock::new(), per_thread: Mutex::new(Vec::new()) });
+        let (multiprocessors, affine) = match own {
+            Own::None => (0, false),
+            Own::Percentage(count) => (count, false),
+            Own::Affinity(count) => (count, true),
+        };
+        // All of the share needs no part of its own.
+        let partition = if multiprocessors == 0 || multiprocessors >= session.share(device) {
+            0
+        } else {
+            let partition = u32::try_from(session.number()).map_err(|_| error::OUT_OF_MEMORY)?;
+            session.call(&Op::PartitionOpen { partition, device, multiprocessors })?;
+            partition
+        };
+        let (id, group) = (session.number(), session.new_group(partition));
+        let (life, legacy, per_thread) = (Mutex::new(life), OnceLock::new(), Mutex::new(Vec::new()));
+        let make = |handle| Arc::new(Self { handle, id, device, group, partition, multiprocessors, affine, primary, life, legacy, per_thread });
         session.contexts.insert(make).map(|(_, context)| context).ok_or(error::OUT_OF_MEMORY)
+    }
+
+    /// Multiprocessors on which its kernels run.
+    #[must_use]
+    pub fn multiprocessors(&self, session: &Session) -> u32 {
+        let share = session.share(self.device);
+        if self.multiprocessors == 0 { share } else { self.multiprocessors.min(share) }
     }
 
     #[must_use]
@@ -129,6 +170,10 @@ impl Context {
         if !self.primary {
             for stream in lock(&self.per_thread).drain(..).chain(self.legacy.get().cloned()) {
                 session.free_lane(stream.lane);
+            }
+            if self.partition != 0 {
+                // A session that is lost has no parts.
+                let _ = session.control(&Op::PartitionClose { partition: self.partition });
             }
         }
     }
@@ -237,42 +282,89 @@ pub unsafe fn cuDevicePrimaryCtxSetFlags_v2(device: CUdevice, flags: c_uint) -> 
 
 // ---- explicit contexts
 
-fn create(out: *mut CUcontext, flags: c_uint, device: CUdevice) -> Try {
+/// What a new context gets because the program's environment says so at this moment.
+pub(crate) fn own_share(session: &Session, ordinal: u32) -> Own {
+    if session.per_context { Own::Percentage(stated_share(session, ordinal)) } else { Own::None }
+}
+
+fn stated_share(session: &Session, ordinal: u32) -> u32 {
+    let Some(device) = session.devices.get(ordinal as usize) else { return 0 };
+    let share = std::env::var("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE").ok().and_then(|text| Share::parse(&text)).unwrap_or(Share::ALL);
+    share.multiprocessors(device.grain()).min(session.share(ordinal))
+}
+
+/// What `CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT` says: the program's share, or, where contexts have shares of their own, that of the current context
+/// (without one, what the next would get). An execution affinity is asked for with `cuCtxGetExecAffinity` and does not show here, as recorded.
+pub(crate) fn seen_multiprocessors(session: &Session, ordinal: u32) -> u32 {
+    if !session.per_context {
+        return session.share(ordinal);
+    }
+    match top().filter(|context| context.device == ordinal && !context.affine) {
+        Some(context) => context.multiprocessors(session),
+        None => stated_share(session, ordinal),
+    }
+}
+
+/// Multiprocessors on which kernels of the current context run.
+pub(crate) fn multiprocessors(session: &Session) -> u32 {
+    top().map_or_else(|| session.share(0), |context| context.multiprocessors(session))
+}
+
+/// The execution affinity of a new context: multiprocessors, 0 = none was asked for.
+fn affinity(session: &Session, params: *const CUexecAffinityParam, count: c_int, device: CUdevice) -> Try<u32> {
+    let card = session.device(device)?;
+    match (count, params.is_null()) {
+        (0, _) => return Ok(0),
+        (1, false) => {}
+        _ => return Err(error::INVALID_VALUE),
+    }
+    let asked = get!(params);
+    if asked.type_ != CUexecAffinityType::CU_EXEC_AFFINITY_TYPE_SM_COUNT {
+        return Err(CUresult::CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY);
+    }
+    // SAFETY: the union has this one member.
+    let wanted = unsafe { asked.param.smCount.val };
+    if wanted == 0 {
+        return Err(error::INVALID_VALUE);
+    }
+    let granted = card.grain().up(wanted).filter(|granted| *granted <= session.share(device.cast_unsigned()));
+    granted.ok_or(CUresult::CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY)
+}
+
+fn create(out: *mut CUcontext, flags: c_uint, device: CUdevice, params: *const CUexecAffinityParam, count: c_int) -> Try {
     let session = client::enter()?;
     session.device(device)?;
     if out.is_null() || flags & !KNOWN_FLAGS != 0 {
         return Err(error::INVALID_VALUE);
     }
     let ordinal = u32::try_from(device).map_err(|_| error::INVALID_DEVICE)?;
-    let context = Context::new(session, ordinal, false, flags)?;
+    let own = match affinity(session, params, count, device)? {
+        0 => own_share(session, ordinal),
+        granted => Own::Affinity(granted),
+    };
+    let context = Context::new(session, ordinal, false, flags, own)?;
     put!(out, context.as_c());
     let _ = STACK.try_with(|stack| stack.borrow_mut().push(context));
     Ok(())
 }
 
 pub unsafe fn cuCtxCreate_v2(out: *mut CUcontext, flags: c_uint, device: CUdevice) -> Try {
-    create(out, flags, device)
+    create(out, flags, device, core::ptr::null(), 0)
 }
 
 pub unsafe fn cuCtxCreate_v3(out: *mut CUcontext, params: *mut CUexecAffinityParam, count: c_int, flags: c_uint, device: CUdevice) -> Try {
-    // The share of multiprocessors belongs to the client, not to one of its contexts.
-    if count != 0 || !params.is_null() {
-        return Err(cumux_abi::CUresult::CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY);
-    }
-    create(out, flags, device)
+    create(out, flags, device, params, count)
 }
 
 pub unsafe fn cuCtxCreate_v4(out: *mut CUcontext, params: *mut CUctxCreateParams, flags: c_uint, device: CUdevice) -> Try {
-    if !params.is_null() {
-        let params = get!(params);
-        if params.numExecAffinityParams != 0 || !params.execAffinityParams.is_null() {
-            return Err(cumux_abi::CUresult::CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY);
-        }
-        if !params.cigParams.is_null() {
-            return Err(error::NOT_SUPPORTED);
-        }
+    if params.is_null() {
+        return create(out, flags, device, core::ptr::null(), 0);
     }
-    create(out, flags, device)
+    let params = get!(params);
+    if !params.cigParams.is_null() {
+        return Err(error::NOT_SUPPORTED);
+    }
+    create(out, flags, device, params.execAffinityParams, params.numExecAffinityParams)
 }
 
 fn destroy(session: &'static Session, context: &Arc<Context>) {
@@ -427,10 +519,16 @@ pub unsafe fn cuCtxSetSharedMemConfig(_config: CUsharedconfig) -> Try {
     current().map(drop)
 }
 
-pub unsafe fn cuCtxGetExecAffinity(_out: *mut CUexecAffinityParam, _kind: CUexecAffinityType) -> Try {
-    client::look()?;
-    current()?;
-    Err(cumux_abi::CUresult::CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY)
+pub unsafe fn cuCtxGetExecAffinity(out: *mut CUexecAffinityParam, kind: CUexecAffinityType) -> Try {
+    let session = client::look()?;
+    let context = current()?;
+    if kind != CUexecAffinityType::CU_EXEC_AFFINITY_TYPE_SM_COUNT {
+        return Err(CUresult::CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY);
+    }
+    let mut answer = CUexecAffinityParam { type_: kind, ..CUexecAffinityParam::default() };
+    answer.param.smCount = CUexecAffinitySmCount { val: context.multiprocessors(session) };
+    put!(out, answer);
+    Ok(())
 }
 
 pub unsafe fn cuCtxResetPersistingL2Cache() -> Try {

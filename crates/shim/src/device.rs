@@ -1,12 +1,13 @@
 //! Devices: every query is answered from the facts that came with the welcome, without asking anybody.
 
 use crate::client::{self, Session};
-use crate::context::Context;
+use crate::context::{self, Context};
 use crate::ffi::{Try, error, fill_text, name, put};
 use crate::limits::Limits;
 use core::ffi::{c_char, c_int, c_uint};
 use cumux_abi::{CUarray_format, CUdevice, CUdevice_attribute, CUdevprop, CUexecAffinityType, CUuuid};
 use cumux_wire::message::DeviceFacts;
+use cumux_wire::share::Grain;
 use std::sync::{Arc, OnceLock};
 
 const MULTIPROCESSORS: u32 = CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT.0;
@@ -22,9 +23,8 @@ pub struct Device {
 }
 
 impl Device {
-    /// `multiprocessors` is the client's share (0 = all of them).
     #[must_use]
-    pub fn new(facts: DeviceFacts, multiprocessors: u32) -> Self {
+    pub fn new(facts: DeviceFacts) -> Self {
         let highest = facts.attributes.iter().map(|(number, _)| *number).max().unwrap_or(0).min(4096);
         let mut attributes = vec![None; highest as usize + 1];
         for (number, value) in &facts.attributes {
@@ -32,13 +32,13 @@ impl Device {
                 *cell = Some(*value);
             }
         }
-        if multiprocessors != 0
-            && let Some(Some(cell)) = attributes.get_mut(MULTIPROCESSORS as usize)
-        {
-            *cell = (*cell).min(i32::try_from(multiprocessors).unwrap_or(i32::MAX));
-        }
         let limits = Limits::from_attributes(|number| attributes.get(number as usize).copied().flatten());
         Self { facts, attributes, limits, primary: OnceLock::new() }
+    }
+
+    #[must_use]
+    pub fn grain(&self) -> Grain {
+        Grain::of(&self.facts)
     }
 
     #[must_use]
@@ -54,7 +54,7 @@ impl Device {
         if let Some(context) = self.primary.get() {
             return Ok(context);
         }
-        let made = Context::new(session, ordinal, true, 0)?;
+        let made = Context::new(session, ordinal, true, 0, context::own_share(session, ordinal))?;
         if let Err(late) = self.primary.set(made) {
             session.contexts.remove(late.handle);
         }
@@ -75,8 +75,10 @@ pub unsafe fn cuDeviceGet(device: *mut CUdevice, ordinal: c_int) -> Try {
 }
 
 pub unsafe fn cuDeviceGetAttribute(value: *mut c_int, attribute: CUdevice_attribute, device: CUdevice) -> Try {
-    let known = client::look()?.device(device)?.attribute(attribute.0).ok_or(error::INVALID_VALUE)?;
-    put!(value, known);
+    let session = client::look()?;
+    let known = session.device(device)?.attribute(attribute.0).ok_or(error::INVALID_VALUE)?;
+    // Of the multiprocessors a program sees its share.
+    put!(value, if attribute.0 == MULTIPROCESSORS { context::seen_multiprocessors(session, device.cast_unsigned()).cast_signed() } else { known });
     Ok(())
 }
 
@@ -173,9 +175,9 @@ pub unsafe fn cuDeviceGetByPCIBusId(device: *mut CUdevice, text: *const c_char) 
     Ok(())
 }
 
-pub unsafe fn cuDeviceGetExecAffinitySupport(supported: *mut c_int, _kind: CUexecAffinityType, device: CUdevice) -> Try {
+pub unsafe fn cuDeviceGetExecAffinitySupport(supported: *mut c_int, kind: CUexecAffinityType, device: CUdevice) -> Try {
     client::look()?.device(device)?;
-    put!(supported, 0);
+    put!(supported, c_int::from(kind == CUexecAffinityType::CU_EXEC_AFFINITY_TYPE_SM_COUNT));
     Ok(())
 }
 
@@ -219,12 +221,11 @@ mod tests {
     }
 
     #[test]
-    fn the_share_of_multiprocessors_is_what_the_program_sees() {
-        assert_eq!(Device::new(facts(), 0).attribute(16), Some(132));
-        let half = Device::new(facts(), 66);
-        assert_eq!((half.attribute(16), half.limits.multiprocessors), (Some(66), 66));
-        assert_eq!(half.attribute(2), None);
-        assert_eq!(half.attribute(100_000), None);
+    fn attributes_are_those_of_the_facts() {
+        let device = Device::new(facts());
+        assert_eq!((device.attribute(16), device.limits.multiprocessors), (Some(132), 132));
+        assert_eq!(device.attribute(2), None);
+        assert_eq!(device.attribute(100_000), None);
     }
 
     #[test]

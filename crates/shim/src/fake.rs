@@ -58,18 +58,7 @@ pub(crate) fn files(window_slot: u32) -> (Files, Service) {
     let doorbell = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).unwrap();
     let service = Service::map(&ring, &page).unwrap();
     service.set_server(std::process::id());
-    let files = Files {
-        session: 1,
-        window_slot,
-        devices: vec![facts()],
-        multiprocessors: 0,
-        ring,
-        page,
-        window,
-        doorbell,
-        server: own_process(),
-        keeper: own_process(),
-    };
+    let files = Files { session: 1, window_slot, devices: vec![facts()], ring, page, window, doorbell, server: own_process(), keeper: own_process() };
     (files, service)
 }
 
@@ -176,7 +165,9 @@ impl Fake {
                 self.next = address + bytes;
                 self.answer(&record, 0, [address, 0]);
             }
-            Op::VmmCreate { .. } | Op::VmmMap { .. } | Op::VmmUnmap { .. } | Op::VmmAccess { .. } => self.answer(&record, 0, [0, 0]),
+            Op::Charge { .. } | Op::PartitionOpen { .. } | Op::VmmCreate { .. } | Op::VmmMap { .. } | Op::VmmUnmap { .. } | Op::VmmAccess { .. } => {
+                self.answer(&record, 0, [0, 0])
+            }
             ref op if op.in_stream() => {
                 let lane = self.streams.get_mut(&record.header.stream).expect("a stream that was created");
                 let last = lane.queue.back().map_or(lane.done, |(seq, _)| *seq);

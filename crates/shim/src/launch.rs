@@ -96,7 +96,7 @@ unsafe fn gather(info: &FunctionInfo, from: Parameters, out: &mut Vec<u8>) {
 /// The pointers are what a C caller passed as kernel parameters.
 pub(crate) unsafe fn prepare(session: &'static Session, function: &Function, config: &Config, each: *mut *mut c_void, extra: *mut *mut c_void) -> Try<Launch> {
     let limits = function::limits(session);
-    check(&function.info, function.max_dynamic(limits), limits, config)?;
+    check(&function.info, function.max_dynamic(limits), limits, crate::context::multiprocessors(session), config)?;
     let mut launch = Launch::default();
     // SAFETY: the caller's promise.
     unsafe {
@@ -141,7 +141,7 @@ unsafe fn launch(
     let limits = &device.limits;
     // The setting is only needed by launches that use dynamic shared memory.
     let dynamic = if config.shared == 0 { 0 } else { function.max_dynamic(limits) };
-    check(&function.info, dynamic, limits, config)?;
+    check(&function.info, dynamic, limits, crate::context::multiprocessors(session), config)?;
     // SAFETY: the caller's promise.
     let from = unsafe { parameters(&function.info, each, extra)? };
     // SAFETY: found for this function just now.

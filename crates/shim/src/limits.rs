@@ -64,10 +64,10 @@ impl Limits {
 
     /// Clusters of this shape that the device holds at a time. How multiprocessors are grouped is not known here: the driver may count a few less.
     #[must_use]
-    pub fn active_clusters(&self, function: &FunctionInfo, threads: u32, dynamic: u32, cluster: [u32; 3]) -> u32 {
+    pub fn active_clusters(&self, function: &FunctionInfo, threads: u32, dynamic: u32, cluster: [u32; 3], multiprocessors: u32) -> u32 {
         match size(cluster) {
-            1 => self.blocks_per_sm(function, threads, dynamic) * self.multiprocessors,
-            blocks if self.clusters && blocks <= LARGEST_CLUSTER => self.blocks_per_sm(function, threads, dynamic) * self.multiprocessors / blocks,
+            1 => self.blocks_per_sm(function, threads, dynamic) * multiprocessors,
+            blocks if self.clusters && blocks <= LARGEST_CLUSTER => self.blocks_per_sm(function, threads, dynamic) * multiprocessors / blocks,
             _ => 0,
         }
     }
@@ -131,12 +131,12 @@ fn size(cluster: [u32; 3]) -> u32 {
 
 /// Whether a launch may be sent: exactly what would fail at once on the device fails at once here.
 ///
-/// `dynamic_limit` is the function's `MAX_DYNAMIC_SHARED_SIZE_BYTES`.
+/// `dynamic_limit` is the function's `MAX_DYNAMIC_SHARED_SIZE_BYTES`, `multiprocessors` what the launch may run on.
 ///
 /// # Errors
 /// INVALID_VALUE for impossible dimensions, LAUNCH_OUT_OF_RESOURCES for too many registers, COOPERATIVE_LAUNCH_TOO_LARGE, INVALID_CLUSTER_SIZE; NOT_SUPPORTED for clusters
 /// where the device has none.
-pub fn check(function: &FunctionInfo, dynamic_limit: u32, limits: &Limits, config: &Config) -> Try {
+pub fn check(function: &FunctionInfo, dynamic_limit: u32, limits: &Limits, multiprocessors: u32, config: &Config) -> Try {
     let within = |values: [u32; 3], most: [u32; 3]| values.iter().zip(most).all(|(value, most)| (1..=most).contains(value));
     if !within(config.grid, limits.grid) || !within(config.block, limits.block) {
         return Err(error::INVALID_VALUE);
@@ -170,7 +170,7 @@ pub fn check(function: &FunctionInfo, dynamic_limit: u32, limits: &Limits, confi
     }
     if config.cooperative {
         let blocks = config.grid.iter().fold(1_u64, |product, n| product.saturating_mul(u64::from(*n)));
-        let resident = u64::from(limits.blocks_per_sm(function, threads, config.shared)) * u64::from(limits.multiprocessors);
+        let resident = u64::from(limits.blocks_per_sm(function, threads, config.shared)) * u64::from(multiprocessors);
         if blocks > resident {
             return Err(error::COOPERATIVE_LAUNCH_TOO_LARGE);
         }
@@ -215,7 +215,7 @@ mod tests {
 
     #[test]
     fn dimensions_are_checked_one_by_one_and_as_a_product() {
-        let verdict = |grid, block| check(&kernel(), 49152, &h200(), &config(grid, block));
+        let verdict = |grid, block| check(&kernel(), 49152, &h200(), 132, &config(grid, block));
         assert_eq!(verdict([1, 1, 1], [1024, 1, 1]), Ok(()));
         assert_eq!(verdict([i32::MAX as u32, 65535, 65535], [1, 1, 64]), Ok(()));
         for (grid, block) in [
@@ -233,7 +233,7 @@ mod tests {
 
     #[test]
     fn shared_memory_beyond_the_default_must_be_asked_for() {
-        let ask = |shared, limit| check(&kernel(), limit, &h200(), &Config { shared, ..config([1; 3], [32, 1, 1]) });
+        let ask = |shared, limit| check(&kernel(), limit, &h200(), 132, &Config { shared, ..config([1; 3], [32, 1, 1]) });
         assert_eq!(ask(49152, 49152), Ok(()));
         assert_eq!(ask(49153, 49152), Err(error::INVALID_VALUE));
         assert_eq!(ask(232_448, 232_448), Ok(()));
@@ -243,21 +243,21 @@ mod tests {
     #[test]
     fn registers_required_blocks_and_clusters() {
         let greedy = FunctionInfo { registers: 255, ..kernel() };
-        assert_eq!(check(&greedy, 0, &h200(), &config([1; 3], [256, 1, 1])), Ok(()));
-        assert_eq!(check(&greedy, 0, &h200(), &config([1; 3], [1024, 1, 1])), Err(error::LAUNCH_OUT_OF_RESOURCES));
+        assert_eq!(check(&greedy, 0, &h200(), 132, &config([1; 3], [256, 1, 1])), Ok(()));
+        assert_eq!(check(&greedy, 0, &h200(), 132, &config([1; 3], [1024, 1, 1])), Err(error::LAUNCH_OUT_OF_RESOURCES));
         let bounded = FunctionInfo { max_threads: 128, ..kernel() };
-        assert_eq!(check(&bounded, 0, &h200(), &config([1; 3], [129, 1, 1])), Err(error::INVALID_VALUE));
+        assert_eq!(check(&bounded, 0, &h200(), 132, &config([1; 3], [129, 1, 1])), Err(error::INVALID_VALUE));
         let fixed = FunctionInfo { required_block: [64, 2, 1], ..kernel() };
-        assert_eq!(check(&fixed, 0, &h200(), &config([1; 3], [64, 2, 1])), Ok(()));
-        assert_eq!(check(&fixed, 0, &h200(), &config([1; 3], [128, 1, 1])), Err(error::INVALID_VALUE));
+        assert_eq!(check(&fixed, 0, &h200(), 132, &config([1; 3], [64, 2, 1])), Ok(()));
+        assert_eq!(check(&fixed, 0, &h200(), 132, &config([1; 3], [128, 1, 1])), Err(error::INVALID_VALUE));
         let clustered = Config { cluster: [2, 1, 1], ..config([2, 1, 1], [32, 1, 1]) };
-        assert_eq!(check(&kernel(), 0, &h200(), &clustered), Err(error::NOT_SUPPORTED));
+        assert_eq!(check(&kernel(), 0, &h200(), 132, &clustered), Err(error::NOT_SUPPORTED));
         let able = Limits { clusters: true, ..h200() };
-        assert_eq!(check(&kernel(), 0, &able, &clustered), Ok(()));
+        assert_eq!(check(&kernel(), 0, &able, 132, &clustered), Ok(()));
         let odd = Config { grid: [3, 1, 1], ..clustered.clone() };
-        assert_eq!(check(&kernel(), 0, &able, &odd), Err(error::INVALID_CLUSTER_SIZE), "no whole number of clusters");
-        assert_eq!(able.active_clusters(&kernel(), 1024, 0, [4, 1, 1]), 66);
-        assert_eq!(h200().active_clusters(&kernel(), 1024, 0, [4, 1, 1]), 0);
+        assert_eq!(check(&kernel(), 0, &able, 132, &odd), Err(error::INVALID_CLUSTER_SIZE), "no whole number of clusters");
+        assert_eq!(able.active_clusters(&kernel(), 1024, 0, [4, 1, 1], 132), 66);
+        assert_eq!(h200().active_clusters(&kernel(), 1024, 0, [4, 1, 1], 132), 0);
     }
 
     #[test]
@@ -290,7 +290,7 @@ mod tests {
 
     #[test]
     fn a_cooperative_grid_must_be_resident_at_once() {
-        let ask = |blocks| check(&kernel(), 49152, &h200(), &Config { cooperative: true, ..config([blocks, 1, 1], [1024, 1, 1]) });
+        let ask = |blocks| check(&kernel(), 49152, &h200(), 132, &Config { cooperative: true, ..config([blocks, 1, 1], [1024, 1, 1]) });
         assert_eq!(ask(264), Ok(()));
         assert_eq!(ask(265), Err(error::COOPERATIVE_LAUNCH_TOO_LARGE));
     }

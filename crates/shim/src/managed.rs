@@ -8,10 +8,13 @@ use crate::host;
 use crate::memory::{self, Sort};
 use core::ffi::{c_uint, c_ulonglong, c_void};
 use cumux_abi::{CU_DEVICE_CPU, CUdevice, CUdeviceptr, CUmem_advise, CUmem_range_attribute as R, CUmemLocation, CUmemLocationType, CUstream};
+use cumux_wire::record::Op;
 
 /// `CU_MEM_ATTACH_GLOBAL`, `CU_MEM_ATTACH_HOST`.
 const ATTACH: [c_uint; 2] = [1, 2];
 const SINGLE: c_uint = 4;
+/// What is charged is a multiple of this, as for device memory.
+const GRAIN: u64 = 512;
 
 pub unsafe fn cuMemAllocManaged(out: *mut CUdeviceptr, bytes: usize, flags: c_uint) -> Try {
     let session = client::enter()?;
@@ -19,7 +22,15 @@ pub unsafe fn cuMemAllocManaged(out: *mut CUdeviceptr, bytes: usize, flags: c_ui
     if out.is_null() || bytes == 0 || !ATTACH.contains(&flags) {
         return Err(error::INVALID_VALUE);
     }
-    put!(out, host::allocate(session, bytes as u64, Sort::Managed(flags), context.id, context.device)?);
+    let (address, device) = (host::allocate(session, bytes as u64, Sort::Managed(flags), context.id, context.device)?, context.device);
+    // It lies in host memory and counts as the device's: a limit means all memory that kernels can have.
+    let charged = memory::ask(session, &Op::Charge { device, address, bytes: (bytes as u64).next_multiple_of(GRAIN) });
+    if let Err(code) = charged {
+        memory::write(session).remove(address);
+        session.give_window(address);
+        return Err(code);
+    }
+    put!(out, address);
     Ok(())
 }
 

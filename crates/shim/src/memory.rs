@@ -168,9 +168,15 @@ pub(crate) fn release(session: &Session, allocation: &Allocation) -> Try {
             crate::pool::forget(session, pool, allocation.start);
             Ok(())
         }
-        Sort::Host(_) | Sort::Managed(_) => {
+        Sort::Host(_) => {
             session.give_window(allocation.start);
             Ok(())
+        }
+        Sort::Managed(_) => {
+            // Before the place can get a new owner, who is charged for it.
+            let refunded = session.control(&Op::Refund { address: allocation.start });
+            session.give_window(allocation.start);
+            refunded
         }
         Sort::Registered { window, .. } => crate::host::unregister(session, allocation.start, allocation.bytes, window),
         Sort::Global(_) | Sort::Mapped => Ok(()),
@@ -184,12 +190,25 @@ pub(crate) fn end_context(session: &Session, context: u64) {
         // A session that is lost has nothing left to give back.
         let _ = release(session, &allocation);
     }
-    crate::pool::forget_cached(session);
+    let _ = crate::pool::forget_cached(session);
+}
+
+/// Asks for device memory; what pools keep for later is given up first where there is too little.
+pub(crate) fn ask(session: &Session, op: &Op) -> Try<u64> {
+    let answer = match session.call(op) {
+        Err(error::OUT_OF_MEMORY) if crate::pool::forget_cached(session) => {
+            // A free takes effect when everything before it is done.
+            session.drain_all()?;
+            session.call(op)
+        }
+        other => other,
+    };
+    answer.map(|[first, ..]| first)
 }
 
 /// Allocates device memory for a context.
 pub(crate) fn allocate(session: &Session, context: &Context, bytes: u64) -> Try<u64> {
-    let [address, ..] = session.call(&Op::MemAlloc { device: context.device, bytes, align: ALIGN })?;
+    let address = ask(session, &Op::MemAlloc { device: context.device, bytes, align: ALIGN })?;
     let id = session.number();
     let allocation = Allocation { start: address, bytes, sort: Sort::Device, context: context.id, device: context.device, id, sync_memops: false };
     write(session).insert(allocation);

@@ -1,6 +1,7 @@
 //! Occupancy: answered by arithmetic from the function's needs and the device's limits.
 
 use crate::client;
+use crate::context;
 use crate::ffi::{Try, error, put, put_if};
 use crate::function::{self, Function};
 use crate::limits::Limits;
@@ -74,7 +75,7 @@ fn potential(grid: *mut c_int, block: *mut c_int, wanted: CUfunction, callback: 
     };
     let (size, count) = best(&function, limits, most, of).unwrap_or((0, 0));
     put!(block, size.cast_signed());
-    put!(grid, (count * limits.multiprocessors).cast_signed());
+    put!(grid, (count * context::multiprocessors(session)).cast_signed());
     Ok(())
 }
 
@@ -110,7 +111,7 @@ pub unsafe fn cuOccupancyMaxActiveClusters(out: *mut c_int, wanted: CUfunction, 
     let threads = config.block.iter().fold(1_u32, |product, n| product.saturating_mul(*n));
     let cluster = if config.cluster == [0; 3] { function.info.cluster } else { config.cluster };
     let fits = config.shared <= function.max_dynamic(limits);
-    let count = if fits { limits.active_clusters(&function.info, threads, config.shared, cluster) } else { 0 };
+    let count = if fits { limits.active_clusters(&function.info, threads, config.shared, cluster, context::multiprocessors(session)) } else { 0 };
     put!(out, count.cast_signed());
     Ok(())
 }

@@ -102,7 +102,22 @@ impl Pool {
                     return Ok(state.give(block));
                 }
                 state.release(session, 0, |_| true)?;
-                fresh(session)
+                // A free takes effect when everything before it is done.
+                session.drain_all()?;
+                match fresh(session) {
+                    Err(error::OUT_OF_MEMORY) => {
+                        drop(state);
+                        let others = forget_cached(session);
+                        state = lock(&self.state);
+                        if others {
+                            session.drain_all()?;
+                            fresh(session)
+                        } else {
+                            Err(error::OUT_OF_MEMORY)
+                        }
+                    }
+                    other => other,
+                }
             }
             other => other,
         };
@@ -190,11 +205,16 @@ pub(crate) fn forget(session: &Session, pool: u64, address: u64) {
     }
 }
 
-/// Gives all cached blocks of a device back.
-pub(crate) fn forget_cached(session: &Session) {
+/// Gives all cached blocks back to the device; whether there were any.
+pub(crate) fn forget_cached(session: &Session) -> bool {
+    let mut any = false;
     for pool in session.pools.all(|_| true) {
-        let _ = pool.trim(session, 0, |_| true);
+        let mut state = lock(&pool.state);
+        any |= !state.cached.is_empty();
+        // A session in trouble reports it by itself.
+        let _ = state.release(session, 0, |_| true);
     }
+    any
 }
 
 fn default_pool(session: &Session, device: CUdevice) -> Try<Arc<Pool>> {

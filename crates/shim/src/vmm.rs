@@ -135,7 +135,7 @@ pub unsafe fn cuMemCreate(out: *mut CUmemGenericAllocationHandle, bytes: usize, 
         return Err(error::NOT_SUPPORTED);
     }
     let number = u32::try_from(session.number()).map_err(|_| error::OUT_OF_MEMORY)?;
-    session.call(&Op::VmmCreate { handle: number, device: properties.location.id.cast_unsigned(), bytes })?;
+    memory::ask(session, &Op::VmmCreate { handle: number, device: properties.location.id.cast_unsigned(), bytes })?;
     let make = |handle| Arc::new(Physical { handle, number, bytes, device: properties.location.id, held: Mutex::new(1) });
     let (handle, _) = session.physical.insert(make).ok_or(error::OUT_OF_MEMORY)?;
     put!(out, handle);

@@ -6,6 +6,8 @@
 pub const STREAMS: usize = 4096;
 /// Answer slots: calls of one client that may wait for an answer at the same time.
 pub const ANSWERS: usize = 64;
+/// Devices a client may see.
+pub const DEVICES: usize = 16;
 /// Timed events a client may have at once.
 pub const EVENTS: usize = 1 << 20;
 
@@ -45,6 +47,8 @@ pub mod page {
     pub const MEMORY_USED: usize = 32;
     /// u64: bytes ever written to the text ring.
     pub const TEXT_HEAD: usize = 40;
+    /// [u32; DEVICES]: multiprocessors that the client may use of each of its devices, 0 = all; changes when its share is changed.
+    pub const SHARES: usize = 64;
     /// [u64; STREAMS]: sequence up to which the stream's work is done.
     pub const COMPLETED: usize = 4096;
     pub const ANSWER: usize = COMPLETED + STREAMS * 8;
@@ -103,7 +107,7 @@ mod tests {
     fn regions_follow_one_another_without_overlap() {
         const { assert!(ring::HOST_DONE > ring::TEXT_TAIL && ring::DATA.is_multiple_of(4096)) };
         const { assert!(ring::DATA_BYTES.is_power_of_two() && journal::WORK_BYTES.is_power_of_two()) };
-        const { assert!(page::COMPLETED > page::TEXT_HEAD && page::ANSWER >= page::COMPLETED + STREAMS * 8) };
+        const { assert!(page::SHARES > page::TEXT_HEAD && page::COMPLETED >= page::SHARES + DEVICES * 4 && page::ANSWER >= page::COMPLETED + STREAMS * 8) };
         const { assert!(page::TEXT >= page::ANSWER + ANSWERS * page::ANSWER_BYTES && page::EVENT >= page::TEXT + page::TEXT_BYTES) };
         const { assert!(ARENA_BASE + ARENA_BYTES <= WINDOW_BASE) };
         assert!(window_address(WINDOWS - 1) + WINDOW_BYTES <= 0x5000_0000_0000, "below where programs are mapped");

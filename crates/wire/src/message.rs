@@ -2,6 +2,7 @@
 //!
 //! Compatibility: the first packet of every connection carries [`crate::VERSION`]; another version is answered with `Refused` and a sentence.
 
+use crate::share::Share;
 use serde::{Deserialize, Serialize};
 
 /// Largest packet in bytes.
@@ -60,11 +61,10 @@ pub enum Reply {
         version: u32,
         session: u32,
         window_slot: u32,
+        /// What the client sees, by its own ordinals.
         devices: Vec<DeviceFacts>,
-        /// SMs the client may use, as it should be reported.
-        multiprocessors: u32,
-        /// Bytes of device memory the client may use; 0 = no limit.
-        memory_limit: u64,
+        /// What it may use of each.
+        parts: Vec<Part>,
     },
     /// Nobody serves this client; `result` is the CUresult for cuInit, `why` says what to do.
     Refused { result: u32, why: String },
@@ -78,8 +78,31 @@ pub struct Session {
     pub uid: u32,
     pub program: String,
     pub window_slot: u32,
-    pub memory_limit: u64,
+    /// 0 normal, 1 below normal (`CUDA_MPS_CLIENT_PRIORITY`).
+    pub priority: u32,
+    /// Its devices, by its own ordinals.
+    pub parts: Vec<Part>,
+}
+
+/// What a session may use of one device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Part {
+    /// The device's place in the server's list.
+    pub device: u32,
+    /// Multiprocessors it may run on; 0 = all of them.
     pub multiprocessors: u32,
+    /// Bytes of device memory it may have; 0 = no limit.
+    pub memory_limit: u64,
+}
+
+/// What the daemon allows a client: the tighter of what it asks and what daemon and server were told.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Grant {
+    pub share: Share,
+    /// 0 normal, 1 below normal.
+    pub priority: u32,
+    /// The devices it sees, by its own ordinals: place in the server's list, and bytes of memory (0 = no limit).
+    pub devices: Vec<(u32, u64)>,
 }
 
 /// Daemon to server.
@@ -87,11 +110,13 @@ pub struct Session {
 #[serde(tag = "to_server", rename_all = "snake_case")]
 pub enum ToServer {
     /// Descriptor: the client's socket. The hello is repeated as it came, with the pid and uid that the kernel vouches for.
-    Client { hello: Hello, pid: u32, uid: u32, memory_limit: u64, percentage: u32 },
+    Client { hello: Hello, pid: u32, uid: u32, grant: Grant },
     /// Asks for [`FromServer::Status`] with the same number.
     Status { request: u64 },
     /// Ends one client: its calls return MPS_CLIENT_TERMINATED.
     Terminate { request: u64, pid: u32 },
+    /// Gives a running client another share of its devices. Answered with [`FromServer::Shared`] when it holds.
+    SetShare { request: u64, pid: u32, share: Share },
     /// Ends the server when its clients are gone, or now if `force`.
     Shutdown { force: bool },
 }
@@ -115,6 +140,13 @@ pub enum FromServer {
     Terminated {
         request: u64,
         found: bool,
+    },
+    /// The share of a client was changed: multiprocessors before and now, on its first device. `error` says why not, empty if all is well.
+    Shared {
+        request: u64,
+        before: u32,
+        now: u32,
+        error: String,
     },
     /// A session began or ended: how many there are now.
     Clients {
@@ -155,6 +187,15 @@ pub struct ClientStatus {
     pub memory_peak: u64,
     /// Work accepted and not done.
     pub in_flight: u64,
+    /// Multiprocessors of its share on its first device, 0 = all of them.
+    #[serde(default)]
+    pub multiprocessors: u32,
+    /// Its memory limit on its first device, 0 = none.
+    #[serde(default)]
+    pub memory_limit: u64,
+    /// 0 normal, 1 below normal.
+    #[serde(default)]
+    pub priority: u32,
     /// CUresult of its sticky error, 0 if healthy.
     pub error: u32,
     /// The error in words, with kernel and address where known.
@@ -191,6 +232,12 @@ pub enum ToExecutor {
     Activate {
         generation: u32,
     },
+    /// A session has these parts from now on: work that begins later runs on them. Answered with `Shared` by the active one.
+    Share {
+        request: u64,
+        session: u32,
+        parts: Vec<Part>,
+    },
     Metrics {
         request: u64,
     },
@@ -222,6 +269,12 @@ pub enum FromExecutor {
     Metrics {
         request: u64,
         clients: Vec<ClientStatus>,
+    },
+    /// Answer to `Share`; `error` is empty if all is well.
+    Shared {
+        request: u64,
+        session: u32,
+        error: String,
     },
     /// A client made a fault. For the log.
     Fault {

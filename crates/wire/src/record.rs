@@ -3,6 +3,8 @@
 //! [`encode`] is used by the shim, [`decode`] by the executor on a private copy. `decode` is the one checked constructor: whatever it returns
 //! has a known operation, sizes that fit the record, a stream index below [`crate::layout::STREAMS`], an answer slot below
 //! [`crate::layout::ANSWERS`] and dimension products that do not overflow. It says nothing about handles and addresses: those the executor looks up.
+//!
+//! Longer than other files because it is a list: one operation after the other, to be read side by side with its encoding and decoding.
 
 use crate::layout::{ANSWERS, EVENTS, STREAMS};
 
@@ -76,10 +78,12 @@ pub enum Op {
     // ---- intake, no stream
     /// A new stream; `index` was minted by the client and must be free. Priority as CUDA's (lower is more urgent).
     /// Sequence numbers of an index never start again: a stream that reuses an index goes on counting where the one before it ended.
+    /// `partition` 0 is the client's whole share, another one was opened on the same device.
     StreamCreate {
         index: u32,
         device: u32,
         priority: i32,
+        partition: u32,
     },
     /// The index may be minted again when this record's stream has drained.
     StreamDestroy {
@@ -178,6 +182,27 @@ pub enum Op {
     },
     /// Answered when everything pushed before is done and all objects of the client are gone.
     Reset,
+    /// A part of the client's share for streams made in it. `partition` is minted by the client: free and not 0. `multiprocessors` is what the card can
+    /// split, at most the share. Answered.
+    PartitionOpen {
+        partition: u32,
+        device: u32,
+        multiprocessors: u32,
+    },
+    /// Its streams are destroyed; what still runs ends where it is.
+    PartitionClose {
+        partition: u32,
+    },
+    /// Memory that is the client's already (a piece of its window, used as managed memory) and counts against its limit: `bytes` at `address`. Answered.
+    Charge {
+        device: u32,
+        address: u64,
+        bytes: u64,
+    },
+    /// Undoes `Charge` for the memory at `address`.
+    Refund {
+        address: u64,
+    },
     // ---- in a stream
     Launch(Launch),
     /// Bytes from `source` to `target`; both are addresses in the arena or in the client's window.
@@ -320,6 +345,10 @@ impl Op {
             Op::LimitSet { .. } => 18,
             Op::Reset => 19,
             Op::WindowUse { .. } => 20,
+            Op::PartitionOpen { .. } => 21,
+            Op::PartitionClose { .. } => 22,
+            Op::Charge { .. } => 23,
+            Op::Refund { .. } => 24,
             Op::Launch(_) => 32,
             Op::Copy { .. } => 33,
             Op::Set { .. } => 34,
@@ -347,8 +376,17 @@ pub fn encode(header: &Header, op: &Op, out: &mut Vec<u8>) {
     w.u32(0).u32(op.code()).u32(header.stream).u32(header.answer).u64(header.seq).u64(header.request);
     match op {
         Op::Pad | Op::Reset | Op::HostCall | Op::Nop => {}
-        Op::StreamCreate { index, device, priority } => {
-            w.words32(&[*index, *device, priority.cast_unsigned()]);
+        Op::StreamCreate { index, device, priority, partition } => {
+            w.words32(&[*index, *device, priority.cast_unsigned(), *partition]);
+        }
+        Op::PartitionOpen { partition, device, multiprocessors } => {
+            w.words32(&[*partition, *device, *multiprocessors]);
+        }
+        Op::PartitionClose { partition } => {
+            w.u32(*partition);
+        }
+        Op::Charge { device, address, bytes } => {
+            w.words64(&[u64::from(*device), *address, *bytes]);
         }
         Op::StreamDestroy { index } => {
             w.u32(*index);
@@ -365,7 +403,7 @@ pub fn encode(header: &Header, op: &Op, out: &mut Vec<u8>) {
         Op::MemAlloc { device, bytes, align } => {
             w.u64(u64::from(*device)).words64(&[*bytes, *align]);
         }
-        Op::MemFree { address } | Op::HostUnregister { user: address } | Op::FreeInStream { address } => {
+        Op::MemFree { address } | Op::HostUnregister { user: address } | Op::FreeInStream { address } | Op::Refund { address } => {
             w.u64(*address);
         }
         Op::MemInfo { device } => {
@@ -464,7 +502,7 @@ pub fn decode(bytes: &[u8]) -> Result<Record, DecodeError> {
     let stream = |index: u32, name: &'static str| if (index as usize) < STREAMS { Ok(index) } else { Err(DecodeError::Field(name)) };
     let op = match code {
         0 => Op::Pad,
-        1 => Op::StreamCreate { index: stream(r.u32()?, "stream index")?, device: r.u32()?, priority: r.u32()?.cast_signed() },
+        1 => Op::StreamCreate { index: stream(r.u32()?, "stream index")?, device: r.u32()?, priority: r.u32()?.cast_signed(), partition: r.u32()? },
         2 => Op::StreamDestroy { index: stream(r.u32()?, "stream index")? },
         3 => Op::ModuleLoad { module: r.u32()?, device: r.u32()?, image: r.u64()?, image_bytes: r.u64()?, info: r.u64()?, info_bytes: r.u64()? },
         4 => Op::ModuleUnload { module: r.u32()? },
@@ -500,6 +538,19 @@ pub fn decode(bytes: &[u8]) -> Result<Record, DecodeError> {
         18 => Op::LimitSet { limit: u32::try_from(r.u64()?).map_err(|_| DecodeError::Field("limit"))?, value: r.u64()? },
         19 => Op::Reset,
         20 => Op::WindowUse { address: r.u64()?, bytes: r.u64()? },
+        21 => {
+            let (partition, device, multiprocessors) = (r.u32()?, r.u32()?, r.u32()?);
+            if partition == 0 || multiprocessors == 0 {
+                return Err(DecodeError::Field("partition"));
+            }
+            Op::PartitionOpen { partition, device, multiprocessors }
+        }
+        22 => Op::PartitionClose { partition: r.u32()? },
+        23 => {
+            let device = u32::try_from(r.u64()?).map_err(|_| DecodeError::Field("device"))?;
+            Op::Charge { device, address: r.u64()?, bytes: r.u64()? }
+        }
+        24 => Op::Refund { address: r.u64()? },
         32 => {
             let (module, function) = (r.u32()?, r.u32()?);
             let (grid, block, cluster) = (r.dims()?, r.dims()?, r.dims()?);

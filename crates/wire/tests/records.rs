@@ -10,7 +10,11 @@ fn op() -> impl Strategy<Value = Op> {
     let stream = 0..STREAMS as u32;
     let launch = (word, word, [1_u32..65536, 1..65536, 1..65536], [1_u32..8, 1..8, 1..8], any::<bool>(), proptest::collection::vec(any::<u8>(), 0..4096));
     prop_oneof![
-        (stream.clone(), word, any::<i32>()).prop_map(|(index, device, priority)| Op::StreamCreate { index, device, priority }),
+        (stream.clone(), word, any::<i32>(), word).prop_map(|(index, device, priority, partition)| Op::StreamCreate { index, device, priority, partition }),
+        (1_u32..99, word, 1_u32..999).prop_map(|(partition, device, multiprocessors)| Op::PartitionOpen { partition, device, multiprocessors }),
+        word.prop_map(|partition| Op::PartitionClose { partition }),
+        (word, long.clone(), long.clone()).prop_map(|(device, address, bytes)| Op::Charge { device, address, bytes }),
+        long.clone().prop_map(|address| Op::Refund { address }),
         stream.clone().prop_map(|index| Op::StreamDestroy { index }),
         (word, word, long.clone(), long.clone(), long.clone(), long.clone())
             .prop_map(|(module, device, image, image_bytes, info, info_bytes)| Op::ModuleLoad { module, device, image, image_bytes, info, info_bytes }),

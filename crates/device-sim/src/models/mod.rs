@@ -86,10 +86,11 @@ pub(crate) fn facts(id: &str, ordinal: u32) -> Result<DeviceFacts, DeviceError> 
     Ok(DeviceFacts { id: id.to_owned(), name: card.name.to_owned(), uuid: uuid(number, ordinal), pci, memory: card.memory, attributes: values })
 }
 
-/// Version 8 (own layout): readable as "cumuxsim" with the card's number and ordinal, the same in every process.
+/// Version 8 (own layout): readable as "cumuxsim" with the card's number and ordinal, the same in every process. The ordinal is in the first group too,
+/// since people and tables shorten UUIDs.
 fn uuid(card: u8, ordinal: u32) -> [u8; 16] {
     let [a, b, c, d] = ordinal.to_be_bytes();
-    [b'c', b'u', b'm', b'u', b'x', b's', 0x80, b'i', 0x80, b'm', card, 0, a, b, c, d]
+    [b'c', b'u', b'm', b'u'.wrapping_add(d), b'x', b's', 0x80, b'i', 0x80, b'm', card, 0, a, b, c, d]
 }
 
 impl Limits {

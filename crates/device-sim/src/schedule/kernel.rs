@@ -46,6 +46,8 @@ pub(crate) enum Piece {
 /// A kernel at the head of a stream.
 pub(crate) struct KernelRun {
     pub(crate) launch: Arc<Launch>,
+    /// Number of the client's table of SMs on which it runs, from its first block to its last.
+    pub(crate) table: u32,
     pub(crate) need: Capacity,
     pub(crate) blocks: u64,
     /// The first block that has no place yet.
@@ -69,12 +71,13 @@ pub(crate) struct KernelRun {
 }
 
 impl KernelRun {
-    pub(crate) fn new(launch: Launch, need: Capacity, cooperative: bool, slot: Option<Arc<Slot>>, resume: Option<Resume>) -> Self {
+    pub(crate) fn new(launch: Launch, table: u32, need: Capacity, cooperative: bool, slot: Option<Arc<Slot>>, resume: Option<Resume>) -> Self {
         let kernel = &launch.image.program().kernels[launch.kernel];
         let blocks = launch.grid.iter().map(|d| u64::from(*d)).fold(1, u64::saturating_mul);
         KernelRun {
             repeatable: kernel.repeatable,
             launch: Arc::new(launch),
+            table,
             need,
             blocks,
             next: 0,

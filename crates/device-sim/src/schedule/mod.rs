@@ -11,9 +11,10 @@
 //! - Nobody polls: workers sleep on [`Card::work`] and are woken when something becomes runnable.
 //!
 //! Fairness: each client and each task has a virtual time, raised by what it used; the least goes next, clients first. A task's time counts
-//! a quarter for each step of stream priority. Workers are pre-charged a slice, so that several of them spread.
+//! a quarter for each step of stream priority. Clients below normal get what normal ones leave. Workers are pre-charged a slice, so that several of them spread.
 
 pub(crate) mod kernel;
+pub(crate) mod parts;
 pub(crate) mod placement;
 mod state;
 pub(crate) mod worker;

@@ -1,7 +1,7 @@
 //! Which SM a block goes to: by threads, registers, shared memory and block slots, as on the card.
 //!
-//! Pure. Each client has a table of its own over the SMs it may use: clients share the card in time, so one that fills every SM for ever does not keep
-//! another from being placed.
+//! Pure. Each part of a client ([`super::parts`]) has a table of its own over its SMs: clients share the card in time, so one that fills every SM for ever
+//! does not keep another from being placed.
 
 use crate::models::{Capacity, Limits};
 
@@ -11,13 +11,12 @@ struct Sm {
     left: Capacity,
 }
 
-/// The SMs that one client may use.
+/// A set of SMs that kernels of one client may use.
 #[derive(Debug)]
 pub(crate) struct Sms {
     whole: Capacity,
-    /// Number of the first SM; the numbers go round at `card`.
-    first: u32,
-    card: u32,
+    /// Their numbers on the card, beside `sms`.
+    ids: Vec<u32>,
     sms: Vec<Sm>,
     /// Where to look first, so that blocks spread.
     next: usize,
@@ -27,6 +26,8 @@ pub(crate) struct Sms {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Seat {
     pub(crate) multiprocessor: u32,
+    /// Its place in the set.
+    at: u32,
     /// Warps that were on the SM before.
     pub(crate) first_warp: u32,
 }
@@ -42,12 +43,14 @@ fn times(need: Capacity, left: Capacity) -> u32 {
 }
 
 impl Sms {
-    /// `share` SMs (0 = all) of a card; different clients begin at different SMs.
-    pub(crate) fn new(limits: &Limits, share: u32, client: u32) -> Self {
-        let card = limits.multiprocessors.max(1);
-        let count = if share == 0 { card } else { share.min(card) };
-        let first = if count == card { 0 } else { client.wrapping_mul(count) % card };
-        Sms { whole: limits.sm, first, card, sms: vec![Sm { left: limits.sm }; count as usize], next: 0 }
+    /// These SMs of a card.
+    pub(crate) fn new(limits: &Limits, ids: Vec<u32>) -> Self {
+        Self { whole: limits.sm, sms: vec![Sm { left: limits.sm }; ids.len()], ids, next: 0 }
+    }
+
+    /// Their numbers, in order.
+    pub(crate) fn ids(&self) -> &[u32] {
+        &self.ids
     }
 
     /// Finds an SM with room and takes it.
@@ -61,13 +64,12 @@ impl Sms {
         left.blocks -= need.blocks;
         left.registers -= need.registers;
         left.shared -= need.shared;
-        Some(Seat { multiprocessor: (self.first + found as u32) % self.card, first_warp })
+        Some(Seat { multiprocessor: self.ids.get(found).copied().unwrap_or(0), at: found as u32, first_warp })
     }
 
     /// Gives back what [`Sms::place`] took.
     pub(crate) fn release(&mut self, seat: Seat, need: Capacity) {
-        let at = (seat.multiprocessor + self.card - self.first) % self.card;
-        if let Some(Sm { left }) = self.sms.get_mut(at as usize) {
+        if let Some(Sm { left }) = self.sms.get_mut(seat.at as usize) {
             left.threads += need.threads;
             left.blocks += need.blocks;
             left.registers += need.registers;
@@ -107,30 +109,30 @@ mod tests {
     #[test]
     fn occupancy_is_the_cards() {
         let limits = h200();
-        let sms = Sms::new(&limits, 0, 1);
+        let sms = Sms::new(&limits, (0..132).collect());
         assert_eq!(sms.most(need(&limits, 256, 32, 0)), 8 * 132);
         assert_eq!(sms.most(need(&limits, 1024, 64, 0)), 132);
         assert_eq!(sms.most(need(&limits, 32, 16, 0)), 32 * 132);
         assert_eq!(sms.most(need(&limits, 128, 32, 232_448)), 132);
         assert_eq!(sms.most(need(&limits, 128, 32, 100 << 10)), 2 * 132);
-        assert_eq!(Sms::new(&limits, 10, 1).most(need(&limits, 256, 32, 0)), 80);
+        assert_eq!(Sms::new(&limits, (20..30).collect()).most(need(&limits, 256, 32, 0)), 80);
     }
 
     #[test]
-    fn blocks_spread_over_the_share_and_numbers_stay_on_the_card() {
+    fn blocks_spread_over_the_set() {
         let limits = h200();
-        let mut sms = Sms::new(&limits, 100, 3);
+        let mut sms = Sms::new(&limits, (32..132).collect());
         let need = need(&limits, 64, 32, 0);
         let seats: std::collections::HashSet<u32> = (0..100).filter_map(|_| sms.place(need)).map(|seat| seat.multiprocessor).collect();
         assert_eq!(seats.len(), 100);
-        assert!(seats.iter().all(|sm| *sm < 132));
+        assert!(seats.iter().all(|sm| (32..132).contains(sm)));
     }
 
     proptest! {
         #[test]
         fn never_more_on_an_sm_than_it_has(kinds in proptest::collection::vec((1u32..1025, 16u32..64, 0u32..100_000), 1..5), steps in proptest::collection::vec((0usize..5, any::<bool>()), 0..400)) {
             let limits = Limits { multiprocessors: 3, ..h200() };
-            let mut sms = Sms::new(&limits, 0, 0);
+            let mut sms = Sms::new(&limits, vec![0, 1, 2]);
             let needs: Vec<Capacity> = kinds.iter().map(|(t, r, s)| need(&limits, *t, *r, *s)).collect();
             let mut live: Vec<(Seat, Capacity)> = Vec::new();
             for (kind, place) in steps {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use cumux_device::{ClientId, DeviceError, Fault, ModuleId, Outcome, StreamId, Work};
 
 use super::kernel::{KernelRun, Piece};
-use super::placement::Sms;
+use super::parts::{Floor, Parts};
 use super::{Report, outcome_of};
 use crate::exec::interface::Image;
 use crate::launch::{self, Prepared};
@@ -19,6 +19,9 @@ use crate::models::Limits;
 const STREAMS: usize = 1 << 20;
 /// What a worker is expected to use, in nanoseconds; corrected when it comes back.
 pub(crate) const SLICE_NS: u64 = 300_000;
+
+/// Levels of client priority.
+const LEVELS: usize = 2;
 
 /// Per-client state of a function.
 #[derive(Debug, Clone, Copy)]
@@ -60,7 +63,9 @@ pub(crate) struct Client {
     pub(crate) memory: Arc<ClientMemory>,
     pub(crate) marks: Option<Arc<Marks>>,
     pub(crate) modules: HashMap<ModuleId, Module>,
-    pub(crate) sms: Sms,
+    pub(crate) parts: Parts,
+    /// 0 normal, 1 below normal.
+    priority: usize,
     pub(crate) stack_bytes: u32,
     pub(crate) ended: Option<Ended>,
     pub(crate) tasks: BTreeMap<u64, Running>,
@@ -81,12 +86,13 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    pub(crate) fn new(limits: &Limits, id: ClientId, share: u32, marks: Option<Arc<Marks>>) -> Self {
+    fn new(parts: Parts, priority: u32, marks: Option<Arc<Marks>>) -> Self {
         Client {
             memory: Arc::default(),
             marks,
             modules: HashMap::new(),
-            sms: Sms::new(limits, share, id),
+            parts,
+            priority: (priority as usize).min(LEVELS - 1),
             stack_bytes: 1024,
             ended: None,
             tasks: BTreeMap::new(),
@@ -118,6 +124,8 @@ impl Client {
 pub(crate) struct Stream {
     pub(crate) client: ClientId,
     pub(crate) priority: i32,
+    /// The part of the client's share on which its kernels run.
+    part: u32,
     queue: VecDeque<(u64, Work)>,
     /// A task or a report of it is in flight.
     busy: bool,
@@ -145,6 +153,10 @@ pub(crate) enum Job {
     },
 }
 
+fn not_open(client: ClientId) -> DeviceError {
+    DeviceError::Invalid(format!("client {client} is not open"))
+}
+
 pub(crate) struct State {
     pub(crate) limits: Limits,
     pub(crate) clients: HashMap<ClientId, Client>,
@@ -159,7 +171,9 @@ pub(crate) struct State {
     /// How many wait on [`super::Card::settled`].
     pub(crate) waiting: usize,
     pub(crate) shutdown: bool,
-    vclock: u64,
+    /// By client priority.
+    vclock: [u64; LEVELS],
+    pub(crate) floor: Floor,
 }
 
 impl State {
@@ -176,13 +190,49 @@ impl State {
             idle: 0,
             waiting: 0,
             shutdown: false,
-            vclock: 0,
+            vclock: [0; LEVELS],
+            floor: Floor::new(limits.multiprocessors),
         }
     }
 
-    pub(crate) fn create_stream(&mut self, client: ClientId, priority: i32) -> Result<StreamId, DeviceError> {
-        if !self.clients.contains_key(&client) {
-            return Err(DeviceError::Invalid(format!("client {client} is not open")));
+    pub(crate) fn add_client(&mut self, id: ClientId, share: u32, priority: u32, marks: Option<Arc<Marks>>) {
+        let parts = Parts::new(&self.limits, &mut self.floor, share);
+        self.clients.insert(id, Client::new(parts, priority, marks));
+    }
+
+    pub(crate) fn remove_client(&mut self, id: ClientId) -> Option<Client> {
+        let mut gone = self.clients.remove(&id)?;
+        gone.parts.end(&mut self.floor);
+        Some(gone)
+    }
+
+    pub(crate) fn set_share(&mut self, client: ClientId, multiprocessors: u32) -> Result<(), DeviceError> {
+        let owner = self.clients.get_mut(&client).ok_or_else(|| not_open(client))?;
+        owner.parts.set_share(&self.limits, &mut self.floor, multiprocessors);
+        // What waited for room on the old SMs may find it on the new ones.
+        owner.freed += 1;
+        Ok(())
+    }
+
+    pub(crate) fn open_part(&mut self, client: ClientId, part: u32, multiprocessors: u32) -> Result<(), DeviceError> {
+        let owner = self.clients.get_mut(&client).ok_or_else(|| not_open(client))?;
+        if owner.parts.open(&self.limits, &mut self.floor, part, multiprocessors) {
+            Ok(())
+        } else {
+            Err(DeviceError::Invalid(format!("client {client} has a partition {part} already")))
+        }
+    }
+
+    pub(crate) fn close_part(&mut self, client: ClientId, part: u32) {
+        if let Some(owner) = self.clients.get_mut(&client) {
+            owner.parts.close(&mut self.floor, part);
+        }
+    }
+
+    pub(crate) fn create_stream(&mut self, client: ClientId, part: u32, priority: i32) -> Result<StreamId, DeviceError> {
+        let owner = self.clients.get(&client).ok_or_else(|| not_open(client))?;
+        if !owner.parts.knows(part) {
+            return Err(DeviceError::Invalid(format!("client {client} has no partition {part}")));
         }
         if self.streams.len() >= STREAMS {
             return Err(DeviceError::OutOfMemory(format!("the device has {STREAMS} streams already")));
@@ -192,7 +242,7 @@ impl State {
         }
         let id = StreamId(self.next_stream);
         self.next_stream = self.next_stream.wrapping_add(1);
-        self.streams.insert(id, Stream { client, priority, queue: VecDeque::new(), busy: false, destroyed: false });
+        self.streams.insert(id, Stream { client, priority, part, queue: VecDeque::new(), busy: false, destroyed: false });
         Ok(id)
     }
 
@@ -227,7 +277,7 @@ impl State {
             return;
         };
         stream.busy = true;
-        let (client_id, priority) = (stream.client, stream.priority);
+        let (client_id, priority, part) = (stream.client, stream.priority, stream.part);
         let Some(client) = self.clients.get_mut(&client_id) else { return };
         let report = |outcome| Report { client: client_id, stream: id, token, outcome, slot: None };
         if let Some(ended) = &client.ended {
@@ -239,7 +289,7 @@ impl State {
                 self.reports.push_back(report(Outcome::Done { device_ns: 0 }));
                 return;
             }
-            Work::Kernel(kernel) => match launch::prepare(&self.limits, client, client_id, token, kernel) {
+            Work::Kernel(kernel) => match launch::prepare(&self.limits, client, client_id, part, token, kernel) {
                 Prepared::Run(run) => Some(Task::Kernel(run)),
                 Prepared::Later(kernel) => {
                     // Too many kernels in flight: the next report of the client tries again.
@@ -265,7 +315,7 @@ impl State {
             return;
         };
         if client.best().is_none() {
-            client.vtime = client.vtime.max(self.vclock);
+            client.vtime = client.vtime.max(self.vclock[client.priority]);
         }
         let number = self.next_task;
         self.next_task += 1;
@@ -305,8 +355,8 @@ impl State {
             if let Some(report) = self.reports.pop_front() {
                 return Some(Job::Report(report));
             }
-            let best = |(id, c): (&ClientId, &Client)| c.best().map(|task| (c.vtime, *id, task));
-            let (_, client_id, number) = self.clients.iter().filter_map(best).min()?;
+            let best = |(id, c): (&ClientId, &Client)| c.best().map(|task| (c.priority, c.vtime, *id, task));
+            let (.., client_id, number) = self.clients.iter().filter_map(best).min()?;
             if let Some(job) = self.take(client_id, number) {
                 self.slices += 1;
                 self.workers[worker] = Some((client_id, self.slices));
@@ -319,7 +369,8 @@ impl State {
     fn take(&mut self, client_id: ClientId, number: u64) -> Option<Job> {
         let workers = self.workers.len() as u64;
         let client = self.clients.get_mut(&client_id)?;
-        self.vclock = self.vclock.max(client.vtime);
+        let clock = &mut self.vclock[client.priority];
+        *clock = (*clock).max(client.vtime);
         let may_place = client.gathering.is_none_or(|gathering| number <= gathering);
         let freed = client.freed;
         let running = client.tasks.get_mut(&number)?;
@@ -327,7 +378,7 @@ impl State {
         let memory = client.memory.clone();
         let job = match &mut running.task {
             Task::Transfer(transfer) => Job::Transfer { client: client_id, task: number, memory, transfer: transfer.take()?, marks: client.marks.clone() },
-            Task::Kernel(kernel) => match kernel.take(&mut client.sms, freed, workers, may_place) {
+            Task::Kernel(kernel) => match kernel.take(client.parts.table(kernel.table)?, freed, workers, may_place) {
                 Some(piece) => {
                     if client.gathering == Some(number) {
                         client.gathering = None;
@@ -380,7 +431,10 @@ impl State {
             client.gathering = None;
         }
         let (slot, started) = match running.task {
-            Task::Kernel(kernel) => (kernel.slot, kernel.started),
+            Task::Kernel(kernel) => {
+                client.parts.exit(&mut self.floor, kernel.table);
+                (kernel.slot, kernel.started)
+            }
             Task::Transfer(_) => (slot, Some(running.begun)),
         };
         let outcome = match &client.ended {
@@ -402,7 +456,9 @@ impl State {
             match &mut running.task {
                 Task::Kernel(kernel) => {
                     for seat in kernel.abandon() {
-                        client.sms.release(seat, kernel.need);
+                        if let Some(sms) = client.parts.table(kernel.table) {
+                            sms.release(seat, kernel.need);
+                        }
                     }
                     if kernel.finished() {
                         over.push((*number, None));

@@ -247,7 +247,9 @@ fn settle(client: &mut Client, slice: &Slice, result: Result, ns: u64, watchdog:
         client.freed += 1;
     }
     for seat in result.done {
-        client.sms.release(seat, kernel.need);
+        if let Some(sms) = client.parts.table(kernel.table) {
+            sms.release(seat, kernel.need);
+        }
     }
     for fresh in result.left.into_iter().rev() {
         kernel.placed.push_front(fresh);
@@ -262,7 +264,9 @@ fn settle(client: &mut Client, slice: &Slice, result: Result, ns: u64, watchdog:
     }
     if client.ended.is_some() {
         for seat in kernel.abandon() {
-            client.sms.release(seat, kernel.need);
+            if let Some(sms) = client.parts.table(kernel.table) {
+                sms.release(seat, kernel.need);
+            }
         }
         client.freed += 1;
         return None;

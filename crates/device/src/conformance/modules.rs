@@ -84,7 +84,7 @@ pub fn cooperative_grids_synchronise(open: Opener) {
 
 pub fn a_cooperative_grid_that_does_not_fit(open: Opener) {
     let setup = Setup::new(open);
-    let client = setup.client_with(1, &ClientSpec { multiprocessors: 2 });
+    let client = setup.client_with(1, &ClientSpec { multiprocessors: 2, ..ClientSpec::default() });
     let module = client.kernels();
     let (values, out) = (client.allocate(1 << 16), client.allocate(1 << 16));
     let blocks = 2 * setup.device.facts().attribute(39).cast_unsigned() / 1024;
@@ -142,7 +142,7 @@ pub fn function_information_is_complete(open: Opener) {
 
 pub fn blocks_know_their_multiprocessor(open: Opener) {
     let setup = Setup::new(open);
-    let client = setup.client_with(3, &ClientSpec { multiprocessors: 8 });
+    let client = setup.client_with(3, &ClientSpec { multiprocessors: 8, ..ClientSpec::default() });
     let (stream, module) = (client.stream(), client.kernels());
     let blocks = 500;
     let (sms, threads) = (client.allocate(4 * 500), client.allocate(4 * 500));

@@ -107,6 +107,7 @@ impl Executor {
                 ToExecutor::Metrics { request } => {
                     (mode != "mute").then(|| FromExecutor::Metrics { request, clients: self.sessions.values().map(|(status, _)| status.clone()).collect() })
                 }
+                ToExecutor::Share { request, session, .. } => (self.generation > 0).then(|| FromExecutor::Shared { request, session, error: String::new() }),
                 ToExecutor::Server { pid } => {
                     for (_, service) in self.sessions.values() {
                         service.set_server(pid);

@@ -6,7 +6,7 @@ use cumux_link::{Connection, Listener, Process};
 use cumux_ring::service::Service;
 use cumux_wire::VERSION;
 use cumux_wire::layout::page;
-use cumux_wire::message::{FromServer, Hello, Reply, ServerStatus, ToServer};
+use cumux_wire::message::{FromServer, Grant, Hello, Reply, ServerStatus, ToServer};
 use rustix::process::Signal;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt as _;
@@ -148,7 +148,9 @@ impl World {
         ours.set_timeout(Some(PATIENCE)).unwrap();
         let pid = program.id();
         let hello = Hello::Client { version, pid, environment: Vec::new(), program: "sleep".into() };
-        self.tell(&ToServer::Client { hello, pid, uid: 7, memory_limit: 5 << 30, percentage }, &[theirs.as_fd()]);
+        let share = cumux_wire::share::Share::parse(&percentage.to_string()).unwrap_or(cumux_wire::share::Share::ALL);
+        let grant = Grant { share, priority: 0, devices: vec![(0, 5 << 30)] };
+        self.tell(&ToServer::Client { hello, pid, uid: 7, grant }, &[theirs.as_fd()]);
         Client { program, connection: ours, session: 0, slot: 0, multiprocessors: 0, files: None }
     }
 
@@ -203,13 +205,13 @@ pub struct Client {
 impl Client {
     pub fn welcome(&mut self) {
         let (reply, descriptors) = self.connection.receive::<Reply>().unwrap();
-        let Reply::Welcome { version: VERSION, session, window_slot, devices, multiprocessors, memory_limit } = reply else { panic!("{reply:?}") };
+        let Reply::Welcome { version: VERSION, session, window_slot, devices, parts } = reply else { panic!("{reply:?}") };
         // What the executor said, and that the device is shared (CU_DEVICE_ATTRIBUTE_MPS_ENABLED).
         let mut shared = super::executor::device();
         shared.attributes.push((133, 1));
-        assert_eq!((devices, memory_limit), (vec![shared], 5 << 30));
+        assert_eq!((devices, parts.len(), parts[0].memory_limit), (vec![shared], 1, 5 << 30));
         let [ring, page, window, doorbell, server, keeper] = exactly(descriptors).unwrap();
-        (self.session, self.slot, self.multiprocessors) = (session, window_slot, multiprocessors);
+        (self.session, self.slot, self.multiprocessors) = (session, window_slot, parts[0].multiprocessors);
         self.files = Some(Files { ring, page, window, doorbell, server: server.into(), keeper: keeper.into() });
     }
 

@@ -44,7 +44,6 @@ pub struct Files {
     pub session: u32,
     pub window_slot: u32,
     pub devices: Vec<DeviceFacts>,
-    pub multiprocessors: u32,
     pub ring: OwnedFd,
     pub page: OwnedFd,
     pub window: OwnedFd,
@@ -96,6 +95,8 @@ pub struct Session {
     numbers: Mutex<u64>,
     /// Whether the device is a card and not the software GPU.
     real_card: bool,
+    /// Its contexts have shares of their own (`CUDA_MPS_ENABLE_PER_CTX_DEVICE_MULTIPROCESSOR_PARTITIONING`).
+    pub per_context: bool,
     /// End of what the card was told of.
     announced: Mutex<u64>,
     window_end: u64,
@@ -154,7 +155,7 @@ impl Session {
         let address = window_address(files.window_slot);
         let window = Window::map(files.window.as_fd(), address, WINDOW_BYTES).map_err(|error| broken("window", &error))?;
         let staged = staging::BYTES.next_multiple_of(window::GRAIN);
-        let devices: Vec<Device> = files.devices.into_iter().map(|facts| Device::new(facts, files.multiprocessors)).collect();
+        let devices: Vec<Device> = files.devices.into_iter().map(Device::new).collect();
         let real_card = devices.iter().any(|device| device.facts.id.starts_with("cuda:"));
         if devices.is_empty() {
             return Err("the service has no device for this program".to_owned());
@@ -193,6 +194,7 @@ impl Session {
             callbacks: crate::callback::Callbacks::default(),
             numbers: Mutex::new(0),
             real_card,
+            per_context: std::env::var("CUDA_MPS_ENABLE_PER_CTX_DEVICE_MULTIPROCESSOR_PARTITIONING").is_ok_and(|text| text.trim() == "1"),
             announced: Mutex::new(address + WINDOW_FIRST),
             window_end: address + WINDOW_BYTES - WINDOW_MANAGED_BYTES,
             ring,
@@ -368,9 +370,19 @@ impl Session {
         self.ask(op).map_err(|(code, _)| code)
     }
 
-    /// A group of lanes for a new context.
-    pub fn new_group(&self) -> u32 {
-        lock(&self.pipe).new_group()
+    /// A group of lanes for a new context, on a part of this program's share (0 = all of it).
+    pub fn new_group(&self, partition: u32) -> u32 {
+        lock(&self.pipe).new_group(partition)
+    }
+
+    /// Multiprocessors of a device that this program may use: its share, which may change while it runs.
+    #[must_use]
+    pub fn share(&self, ordinal: u32) -> u32 {
+        let all = self.devices.get(ordinal as usize).map_or(0, |device| device.limits.multiprocessors);
+        match self.ring.share(ordinal) {
+            0 => all,
+            share => share.min(all),
+        }
     }
 
     /// A new lane.
@@ -407,6 +419,18 @@ impl Session {
         self.flush_text();
         crate::pool::settle(self);
         self.health()
+    }
+
+    /// Waits until everything pushed so far is done.
+    ///
+    /// # Errors
+    /// As [`Session::wait`].
+    pub fn drain_all(&self) -> Try {
+        let unfinished = lock(&self.pipe).all_unfinished(&self.ring);
+        for (index, seq) in unfinished {
+            self.wait(|| self.ring.completed(index) >= seq)?;
+        }
+        Ok(())
     }
 
     /// Waits until everything pushed so far in a lane (and whatever its rules join it with) is done.

@@ -50,6 +50,8 @@ struct Group {
     legacy: Option<u32>,
     /// Blocking lanes with `fresh` set.
     fresh: Vec<u32>,
+    /// Part of the client's share on which its lanes run.
+    partition: u32,
 }
 
 /// Nobody will take what is pushed, or no slot is free.
@@ -105,9 +107,9 @@ impl Pipe {
         self.lanes.get(id.index as usize).is_some_and(|lane| lane.epoch == id.epoch && lane.role != Role::Free)
     }
 
-    /// A group for a new context.
-    pub fn new_group(&mut self) -> u32 {
-        self.groups.push(Group::default());
+    /// A group for a new context, which runs on a part of the client's share (0 = all of it).
+    pub fn new_group(&mut self, partition: u32) -> u32 {
+        self.groups.push(Group { partition, ..Group::default() });
         u32::try_from(self.groups.len() - 1).unwrap_or(u32::MAX)
     }
 
@@ -125,7 +127,8 @@ impl Pipe {
         {
             group.legacy = Some(index);
         }
-        self.control(ring, NO_ANSWER, 0, &Op::StreamCreate { index, device, priority }, alive)?;
+        let partition = self.groups.get(group as usize).map_or(0, |group| group.partition);
+        self.control(ring, NO_ANSWER, 0, &Op::StreamCreate { index, device, priority, partition }, alive)?;
         Ok(id)
     }
 
@@ -275,6 +278,13 @@ impl Pipe {
         }
         lane.seq = seq;
         Ok(seq)
+    }
+
+    /// Every lane with unfinished work, with the sequence to wait for.
+    #[must_use]
+    pub fn all_unfinished(&self, ring: &Client) -> Vec<(u32, u64)> {
+        let lanes = self.lanes.iter().enumerate().filter(|(_, lane)| lane.epoch != 0);
+        lanes.map(|(index, lane)| (index as u32, lane.seq)).filter(|(index, seq)| ring.completed(*index) < *seq).collect()
     }
 
     /// Every lane of a group with unfinished work, with the sequence to wait for.

@@ -1,0 +1,256 @@
+//! Which SMs belong to whom. Pure bookkeeping under the scheduler's lock.
+//!
+//! - [`Floor`]: the card. Parts are pairs of SMs and are put where the fewest parts are, so they overlap only when their sum is more than the card.
+//! - [`Parts`]: one client. Part 0 is its share, the others lie inside of it. A part that is replaced stays until its last kernel is over.
+
+use std::collections::BTreeMap;
+
+use super::placement::Sms;
+use crate::models::Limits;
+
+/// SMs are given out in pairs, as on the card.
+const PAIR: usize = 2;
+
+/// How many parts each SM of the card belongs to.
+#[derive(Debug)]
+pub(crate) struct Floor {
+    loads: Vec<u32>,
+}
+
+impl Floor {
+    pub(crate) fn new(multiprocessors: u32) -> Self {
+        Floor { loads: vec![0; multiprocessors.max(1) as usize] }
+    }
+
+    fn all(&self) -> Vec<u32> {
+        (0..self.loads.len() as u32).collect()
+    }
+
+    /// `count` SMs (at least one, at most as many as there are) out of `within`, those with the fewest parts; in order.
+    fn take(&mut self, count: u32, within: &[u32]) -> Vec<u32> {
+        let load = |pair: &[u32]| pair.iter().map(|sm| self.loads.get(*sm as usize).copied().unwrap_or(0)).sum::<u32>();
+        let mut pairs: Vec<&[u32]> = within.chunks(PAIR).collect();
+        pairs.sort_by_key(|pair| load(pair));
+        let mut taken: Vec<u32> = pairs.concat();
+        taken.truncate((count.max(1) as usize).min(within.len()));
+        taken.sort_unstable();
+        self.add(&taken, 1);
+        taken
+    }
+
+    pub(crate) fn give(&mut self, sms: &[u32]) {
+        self.add(sms, -1);
+    }
+
+    fn add(&mut self, sms: &[u32], change: i32) {
+        for sm in sms {
+            if let Some(load) = self.loads.get_mut(*sm as usize) {
+                *load = load.saturating_add_signed(change);
+            }
+        }
+    }
+}
+
+/// One set of SMs of a client, and the kernels that run there.
+#[derive(Debug)]
+struct Table {
+    sms: Sms,
+    kernels: u32,
+    /// The part that new kernels use it for.
+    part: Option<u32>,
+}
+
+/// The parts of one client.
+#[derive(Debug, Default)]
+pub(crate) struct Parts {
+    /// By number; kernels keep the number of theirs.
+    tables: BTreeMap<u32, Table>,
+    next: u32,
+    /// What was asked for, by part; 0 = all.
+    wanted: BTreeMap<u32, u32>,
+}
+
+impl Parts {
+    /// A client with a share (0 = the whole card).
+    pub(crate) fn new(limits: &Limits, floor: &mut Floor, share: u32) -> Self {
+        let mut parts = Parts::default();
+        parts.wanted.insert(0, share);
+        parts.place(limits, floor, 0);
+        parts
+    }
+
+    fn place(&mut self, limits: &Limits, floor: &mut Floor, part: u32) {
+        let wanted = self.wanted.get(&part).copied().unwrap_or(0);
+        let within = if part == 0 { floor.all() } else { self.of(0).map(|sms| sms.ids().to_vec()).unwrap_or_default() };
+        let count = if wanted == 0 { within.len() as u32 } else { wanted };
+        let ids = floor.take(count, &within);
+        self.next += 1;
+        self.tables.insert(self.next, Table { sms: Sms::new(limits, ids), kernels: 0, part: Some(part) });
+    }
+
+    /// No new kernel begins on this part's SMs.
+    fn leave(&mut self, floor: &mut Floor, part: u32) {
+        if let Some(number) = self.number(part) {
+            if let Some(table) = self.tables.get_mut(&number) {
+                table.part = None;
+            }
+            self.drop_unused(floor, number);
+        }
+    }
+
+    fn drop_unused(&mut self, floor: &mut Floor, number: u32) {
+        if self.tables.get(&number).is_some_and(|table| table.part.is_none() && table.kernels == 0)
+            && let Some(table) = self.tables.remove(&number)
+        {
+            floor.give(table.sms.ids());
+        }
+    }
+
+    fn number(&self, part: u32) -> Option<u32> {
+        self.tables.iter().find(|(_, table)| table.part == Some(part)).map(|(number, _)| *number)
+    }
+
+    fn of(&self, part: u32) -> Option<&Sms> {
+        self.tables.values().find(|table| table.part == Some(part)).map(|table| &table.sms)
+    }
+
+    /// Another share; the other parts are put inside of it anew.
+    pub(crate) fn set_share(&mut self, limits: &Limits, floor: &mut Floor, share: u32) {
+        self.wanted.insert(0, share);
+        let all: Vec<u32> = self.wanted.keys().copied().collect();
+        for part in &all {
+            self.leave(floor, *part);
+        }
+        for part in all {
+            self.place(limits, floor, part);
+        }
+    }
+
+    /// A part inside of the share; false if the number is in use.
+    pub(crate) fn open(&mut self, limits: &Limits, floor: &mut Floor, part: u32, multiprocessors: u32) -> bool {
+        if self.wanted.contains_key(&part) {
+            return false;
+        }
+        self.wanted.insert(part, multiprocessors);
+        self.place(limits, floor, part);
+        true
+    }
+
+    pub(crate) fn close(&mut self, floor: &mut Floor, part: u32) {
+        if part != 0 && self.wanted.remove(&part).is_some() {
+            self.leave(floor, part);
+        }
+    }
+
+    /// Gives everything back; nothing of the client runs any more.
+    pub(crate) fn end(&mut self, floor: &mut Floor) {
+        for table in std::mem::take(&mut self.tables).into_values() {
+            floor.give(table.sms.ids());
+        }
+    }
+
+    pub(crate) fn knows(&self, part: u32) -> bool {
+        self.wanted.contains_key(&part)
+    }
+
+    /// Where kernels of a part begin now (a part that was closed: the share): the table's number, and the table.
+    pub(crate) fn current(&self, part: u32) -> Option<(u32, &Sms)> {
+        let number = self.number(part).or_else(|| self.number(0))?;
+        self.tables.get(&number).map(|table| (number, &table.sms))
+    }
+
+    pub(crate) fn table(&mut self, number: u32) -> Option<&mut Sms> {
+        self.tables.get_mut(&number).map(|table| &mut table.sms)
+    }
+
+    /// A kernel of this table begins.
+    pub(crate) fn enter(&mut self, number: u32) {
+        if let Some(table) = self.tables.get_mut(&number) {
+            table.kernels += 1;
+        }
+    }
+
+    /// A kernel of this table is over.
+    pub(crate) fn exit(&mut self, floor: &mut Floor, number: u32) {
+        if let Some(table) = self.tables.get_mut(&number) {
+            table.kernels = table.kernels.saturating_sub(1);
+        }
+        self.drop_unused(floor, number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::models;
+    use proptest::prelude::*;
+
+    fn h200() -> Limits {
+        Limits::of(&models::facts("sim:h200", 0).unwrap())
+    }
+
+    fn ids(parts: &Parts, part: u32) -> Vec<u32> {
+        parts.current(part).unwrap().1.ids().to_vec()
+    }
+
+    #[test]
+    fn a_share_is_changed_under_running_kernels() {
+        let (limits, mut floor) = (h200(), Floor::new(132));
+        let mut parts = Parts::new(&limits, &mut floor, 32);
+        let (old, _) = parts.current(0).unwrap();
+        parts.enter(old);
+        parts.set_share(&limits, &mut floor, 8);
+        let (new, sms) = parts.current(0).unwrap();
+        assert!(new != old && sms.ids().len() == 8);
+        assert!(parts.table(old).is_some(), "what has begun ends where it is");
+        assert_eq!(floor.loads.iter().sum::<u32>(), 40);
+        parts.exit(&mut floor, old);
+        assert!(parts.table(old).is_none());
+        assert_eq!(floor.loads.iter().sum::<u32>(), 8);
+        parts.end(&mut floor);
+        assert_eq!(floor.loads.iter().sum::<u32>(), 0);
+    }
+
+    #[test]
+    fn parts_of_a_client_lie_inside_its_share_beside_each_other() {
+        let (limits, mut floor) = (h200(), Floor::new(132));
+        let mut parts = Parts::new(&limits, &mut floor, 66);
+        assert!(parts.open(&limits, &mut floor, 1, 16) && parts.open(&limits, &mut floor, 2, 32));
+        assert!(!parts.open(&limits, &mut floor, 2, 8), "in use");
+        let (share, one, two) = (ids(&parts, 0), ids(&parts, 1), ids(&parts, 2));
+        assert!(one.iter().chain(&two).all(|sm| share.contains(sm)));
+        assert!(!one.iter().any(|sm| two.contains(sm)));
+        parts.set_share(&limits, &mut floor, 10);
+        assert_eq!((ids(&parts, 0).len(), ids(&parts, 1).len(), ids(&parts, 2).len()), (10, 10, 10));
+        parts.close(&mut floor, 1);
+        assert_eq!(ids(&parts, 1), ids(&parts, 0));
+    }
+
+    proptest! {
+        /// Whoever comes and goes: a new part touches others only if the card has not enough free SMs, and everything is given back in the end.
+        #[test]
+        fn parts_overlap_as_little_as_the_sum_allows(steps in proptest::collection::vec((1_u32..67, any::<bool>(), any::<prop::sample::Index>()), 1..60)) {
+            let (limits, mut floor) = (h200(), Floor::new(132));
+            let mut live: Vec<Parts> = Vec::new();
+            for (pairs, leave, which) in steps {
+                if leave && !live.is_empty() {
+                    live.swap_remove(which.index(live.len())).end(&mut floor);
+                    continue;
+                }
+                let free = floor.loads.iter().filter(|load| **load == 0).count() as u32;
+                let before = floor.loads.clone();
+                let parts = Parts::new(&limits, &mut floor, pairs * 2);
+                let mine = ids(&parts, 0);
+                prop_assert_eq!(mine.len() as u32, pairs * 2);
+                prop_assert!(mine.is_sorted() && mine.iter().all(|sm| *sm < 132));
+                let overlapping = mine.iter().filter(|sm| before[**sm as usize] > 0).count() as u32;
+                prop_assert_eq!(overlapping, (pairs * 2).saturating_sub(free));
+                live.push(parts);
+            }
+            for mut parts in live {
+                parts.end(&mut floor);
+            }
+            prop_assert!(floor.loads.iter().all(|load| *load == 0));
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! Changing the share of a client that runs.
+//!
+//! The sheet is changed first, in the keeper too, so that whoever serves the client next has the new share; then the executor is told. The daemon is
+//! answered when the executor has said that work which begins from now on runs on the new part.
+
+use crate::core::{Core, Resharing};
+use crate::host::Host;
+use crate::session::shared_anew;
+use cumux_wire::message::{FromServer, ToExecutor};
+use cumux_wire::share::Share;
+
+impl<H: Host> Core<H> {
+    pub(crate) fn set_share(&mut self, request: u64, pid: u32, share: Share) {
+        let Some(session) = self.sessions.values_mut().find(|s| s.about.pid == pid && !s.leaving && !s.failed) else {
+            let error = format!("process {pid} is no client of this server");
+            return self.tell(FromServer::Shared { request, before: 0, now: 0, error });
+        };
+        let parts = shared_anew(&self.devices, &session.about.parts, share);
+        let count = |parts: &[cumux_wire::message::Part]| parts.first().map_or(0, |part| part.multiprocessors);
+        let change = Resharing { request, before: count(&session.about.parts), now: count(&parts) };
+        let (id, name) = (session.about.id, session.name());
+        session.about.parts.clone_from(&parts);
+        session.status.multiprocessors = change.now;
+        self.log.line(&format!("Active Threads Percentage of client {name} set to {}: {} multiprocessors, {} before", share.text(), change.now, change.before));
+        self.keep(id);
+        let number = self.next_question;
+        self.next_question += 1;
+        // A standby only remembers it.
+        for worker in self.workers.values().filter(|worker| worker.briefed) {
+            worker.send(ToExecutor::Share { request: number, session: id, parts: parts.clone() });
+        }
+        if self.serving {
+            self.resharings.insert(number, change);
+        } else {
+            // Between two executors nothing runs: the next one begins with it.
+            self.tell(FromServer::Shared { request, before: change.before, now: change.now, error: String::new() });
+        }
+    }
+
+    /// The executor has given the share, or could not.
+    pub(crate) fn reshared(&mut self, number: u64, error: String) {
+        if let Some(Resharing { request, before, now }) = self.resharings.remove(&number) {
+            self.tell(FromServer::Shared { request, before, now, error });
+        }
+    }
+
+    /// The executor has ended: its successor begins with the new shares.
+    pub(crate) fn resharings_are_over(&mut self) {
+        for (_, Resharing { request, before, now }) in std::mem::take(&mut self.resharings) {
+            self.tell(FromServer::Shared { request, before, now, error: String::new() });
+        }
+    }
+}

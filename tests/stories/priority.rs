@@ -1,0 +1,63 @@
+//! Client priorities: whoever is below normal gives way, whatever priorities its streams have.
+
+use cumux_testkit::Node;
+
+/// How many kernels a client with an urgent stream gets done while another runs one long kernel in its default stream: by what the service says of both
+/// in one answer, first and last while the long one is under way.
+fn kernels_in_the_meantime(node: &Node, hog: &str, long: &str) -> u64 {
+    let variable = "CUDA_MPS_CLIENT_PRIORITY";
+    let hog = node.test_client("priority").args(&["hog", "2", "500", "-3"]).env(variable, hog).start();
+    let mut long = node.test_client("priority").args(&["long", "300", "1000", "1"]).env(variable, long).start();
+    hog.wait_for_line("ready");
+    long.wait_for_line("ready");
+    let (hog_pid, long_pid) = (hog.pid(), long.pid());
+    let look = || {
+        let clients: Vec<_> = node.servers().into_iter().flat_map(|server| server.clients).collect();
+        let of = |pid| clients.iter().find(|client| client.pid == pid).expect("it runs").clone();
+        (of(long_pid).in_flight, of(hog_pid).kernels)
+    };
+    long.tell("");
+    let first = node.wait_for("the long kernel", |_| Some(look()).filter(|(in_flight, _)| *in_flight > 0)).1;
+    let mut last = first;
+    loop {
+        match look() {
+            (0, _) => return last - first,
+            (_, kernels) => last = kernels,
+        }
+    }
+}
+
+/// The document's example: B below normal with streams of priority -3, A normal with its default stream. A's work goes first.
+#[test]
+fn a_normal_client_goes_before_urgent_streams_of_one_below() {
+    let node = Node::start();
+    let equals = kernels_in_the_meantime(&node, "0", "0");
+    let below = kernels_in_the_meantime(&node, "1", "0");
+    // What had begun before still ends.
+    assert!(below <= 4, "one below normal gets what is left: {below}");
+    assert!(equals > 8, "two normal clients share the device: {equals}");
+}
+
+/// Priorities stay the program's own: range and values are what it would see without the service.
+#[test]
+fn a_program_sees_its_own_priorities() {
+    let node = Node::start();
+    for priority in ["0", "1"] {
+        let said = node.test_client("shares").args(&["priorities"]).env("CUDA_MPS_CLIENT_PRIORITY", priority).start().expect_ok();
+        assert_eq!(said, "range 0 -5\nstream 0 0\nstream -3 -3\nstream -5 -5\nstream -9 -5\nstream 4 0");
+    }
+}
+
+/// The daemon's default, and a client's own word.
+#[test]
+fn a_priority_at_every_level() {
+    let node = Node::with().env("CUDA_MPS_CLIENT_PRIORITY", "1").start();
+    let of = |stated: Option<&str>| {
+        let client = node.test_client("idle");
+        let client = if let Some(stated) = stated { client.env("CUDA_MPS_CLIENT_PRIORITY", stated) } else { client }.start();
+        client.wait_for_line("ready");
+        node.client_status(client.pid()).expect("known").priority
+    };
+    assert_eq!(node.control("get_default_client_priority"), "1\n");
+    assert_eq!([of(None), of(Some("0")), of(Some("1")), of(Some("7"))], [1, 0, 1, 1]);
+}
