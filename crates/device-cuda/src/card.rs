@@ -10,7 +10,7 @@ use crate::partition::Partitions;
 use crate::ranges::Ranges;
 use crate::shared::{Counters, Job, Shared};
 use crate::work::Limits;
-use cumux_device::{ClientId, ClientSpec, Device, DeviceError, DeviceFacts, Fault, Interrupted, ModuleId, ModuleInfo, Place, Sink, StreamId, Work};
+use cumux_device::{ClientId, ClientSpec, Device, DeviceError, DeviceFacts, Fault, Interrupted, ModuleId, ModuleInfo, Place, Sink, StreamId, TensorWish, Work};
 use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -364,6 +364,11 @@ impl Device for Card {
 
     fn set_function(&self, client: ClientId, module: ModuleId, function: u32, attribute: u32, value: i32) -> Result<(), DeviceError> {
         self.loaded(client, module)?.set(function, attribute, value)
+    }
+
+    fn encode_tensor(&self, wish: &TensorWish) -> Result<[u8; 128], DeviceError> {
+        let driver = &self.shared.driver;
+        driver.encode_tensor(wish).map_err(|code| DeviceError::Invalid(format!("a tensor of rank {} cannot be described: {}", wish.rank, driver.text(code))))
     }
 
     /// A limit belongs to the context: the largest that any client asked for.

@@ -4,6 +4,7 @@ use crate::coalesce::{self, Chain, Wanted};
 use crate::driver::{Code, Stream};
 use crate::engine::{Engine, Message};
 use crate::locate::is_fatal;
+use crate::module::Kernel;
 use crate::partition::Partition;
 use crate::slots::{Flight, Kind, Place};
 use crate::work::{self, Move, Plan, Planned, Refusal};
@@ -26,9 +27,24 @@ const AHEAD_NS: u64 = 8_000;
 /// Gathers no longer than this, and no more than a chain holds.
 const GATHER_NS: u64 = 100_000;
 
+/// What is known of a kernel that was launched.
+pub(crate) struct Known {
+    /// Expected nanoseconds.
+    pub ns: u64,
+    pub name: Arc<str>,
+    /// It may fail an assertion.
+    pub asserts: bool,
+}
+
+impl Known {
+    fn new(kernel: &Kernel) -> Known {
+        Known { ns: UNKNOWN_NS, name: kernel.name.clone(), asserts: kernel.asserts }
+    }
+}
+
 /// Nanoseconds that a kernel is expected to take.
-fn expected(table: &FxHashMap<u64, (u64, Arc<str>)>, planned: &Planned) -> u64 {
-    table.get(&planned.kernel().id).map_or(UNKNOWN_NS, |(ns, _)| *ns)
+fn expected(table: &FxHashMap<u64, Known>, planned: &Planned) -> u64 {
+    table.get(&planned.kernel().id).map_or(UNKNOWN_NS, |known| known.ns)
 }
 
 impl Engine {
@@ -231,7 +247,7 @@ impl Engine {
     /// A kernel that is launched for the first time gets its place in the table of what kernels cost and are called.
     fn meet(&mut self, planned: &Planned) {
         let kernel = planned.kernel();
-        self.expected.entry(kernel.id).or_insert_with(|| (UNKNOWN_NS, kernel.name.clone()));
+        self.expected.entry(kernel.id).or_insert_with(|| Known::new(kernel));
     }
 
     /// Issues the run of kernels that was collected: as chains where one is free, else one by one.
@@ -281,7 +297,7 @@ impl Engine {
             .iter()
             .map(|planned| {
                 let kernel = planned.kernel();
-                (kernel.id, self.expected.entry(kernel.id).or_insert_with(|| (UNKNOWN_NS, kernel.name.clone())).0)
+                (kernel.id, self.expected.entry(kernel.id).or_insert_with(|| Known::new(kernel)).ns)
             })
             .collect();
         self.tick();

@@ -11,7 +11,7 @@ use crate::locate;
 use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use core::ptr::{null_mut, with_exposed_provenance, with_exposed_provenance_mut};
 use cumux_abi::{functions as f, types as t};
-use cumux_device::DeviceError;
+use cumux_device::{DeviceError, TensorWish};
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 use parking_lot::Mutex;
 use std::cell::Cell;
@@ -57,7 +57,7 @@ table! {
     cuModuleLoadDataEx, cuModuleUnload, cuModuleGetFunctionCount, cuModuleEnumerateFunctions, cuModuleGetGlobal_v2,
     cuFuncLoad, cuFuncGetName, cuFuncGetParamInfo, cuFuncGetAttribute, cuFuncSetAttribute,
     cuGraphCreate, cuGraphDestroy, cuGraphAddKernelNode_v2, cuGraphInstantiateWithFlags, cuGraphExecKernelNodeSetParams_v2, cuGraphLaunch, cuGraphUpload,
-    cuGraphExecDestroy, cuGraphKernelNodeSetAttribute, cuLinkCreate_v2, cuLinkAddData_v2, cuLinkComplete, cuLinkDestroy,
+    cuGraphExecDestroy, cuTensorMapEncodeTiled, cuTensorMapEncodeIm2col, cuGraphKernelNodeSetAttribute, cuLinkCreate_v2, cuLinkAddData_v2, cuLinkComplete, cuLinkDestroy,
     cuDeviceGetDevResource, cuDevSmResourceSplitByCount, cuDevResourceGenerateDesc, cuGreenCtxCreate, cuGreenCtxDestroy, cuGreenCtxStreamCreate,
     cuGreenCtxGetDevResource,
 }
@@ -692,6 +692,64 @@ impl Driver {
         // SAFETY: reads the name, writes two numbers.
         check(unsafe { (self.table().ok()?.cuModuleGetGlobal_v2)(&raw mut address, &raw mut bytes, module.raw(), name.as_ptr()) }).ok()?;
         Some((address, bytes as u64))
+    }
+
+    /// A `CUtensorMap`, as bytes.
+    pub(crate) fn encode_tensor(&self, wish: &TensorWish) -> Call<[u8; 128]> {
+        let table = self.table()?;
+        let mut map = t::CUtensorMap::default();
+        let address = with_exposed_provenance_mut(wish.address as usize);
+        let (kind, interleave) = (t::CUtensorMapDataType(wish.data_type), t::CUtensorMapInterleave(wish.interleave));
+        let (swizzle, l2, fill) = (t::CUtensorMapSwizzle(wish.swizzle), t::CUtensorMapL2promotion(wish.l2), t::CUtensorMapFloatOOBfill(wish.fill));
+        let (dimensions, strides, elements) = (wish.dimensions.as_ptr(), wish.strides.as_ptr(), wish.element_strides.as_ptr());
+        let encoded = if wish.im2col {
+            let lower = wish.first.map(u32::cast_signed);
+            let upper = wish.upper.map(u32::cast_signed);
+            // SAFETY: the arrays hold the most that the rank, checked to be at most 5, can ask for; the address is a number to this call.
+            unsafe {
+                (table.cuTensorMapEncodeIm2col)(
+                    &raw mut map,
+                    kind,
+                    wish.rank,
+                    address,
+                    dimensions,
+                    strides,
+                    lower.as_ptr(),
+                    upper.as_ptr(),
+                    wish.first[3],
+                    wish.first[4],
+                    elements,
+                    interleave,
+                    swizzle,
+                    l2,
+                    fill,
+                )
+            }
+        } else {
+            // SAFETY: as above.
+            unsafe {
+                (table.cuTensorMapEncodeTiled)(
+                    &raw mut map,
+                    kind,
+                    wish.rank,
+                    address,
+                    dimensions,
+                    strides,
+                    wish.first.as_ptr(),
+                    elements,
+                    interleave,
+                    swizzle,
+                    l2,
+                    fill,
+                )
+            }
+        };
+        check(encoded)?;
+        let mut bytes = [0; 128];
+        for (place, word) in bytes.chunks_exact_mut(8).zip(map.opaque) {
+            place.copy_from_slice(&word.to_ne_bytes());
+        }
+        Ok(bytes)
     }
 
     // ---- graphs

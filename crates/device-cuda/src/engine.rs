@@ -6,9 +6,9 @@
 
 use crate::client::ClientStream;
 use crate::coalesce::{Chain, Chains, Wanted};
-use crate::dispatch::LONG_NS;
+use crate::dispatch::{Known, LONG_NS};
 use crate::driver::{Code, Driver, Stream, Words};
-use crate::shared::Shared;
+use crate::shared::{Shared, Suspect};
 use crate::slots::{Flight, Slots};
 use crate::work::Planned;
 use cumux_device::{ClientId, Fault, Outcome, Report, StreamId, Work};
@@ -106,8 +106,8 @@ pub(crate) struct Engine {
     pub stopped: HashMap<ClientId, Fault>,
     pending: Vec<(u64, Work)>,
     closing: Vec<(ClientId, crossbeam_channel::Sender<()>)>,
-    /// Expected nanoseconds of kernels, and their names, by their number.
-    pub expected: FxHashMap<u64, (u64, Arc<str>)>,
+    /// What is known of kernels, by their number.
+    pub expected: FxHashMap<u64, Known>,
     /// Kernels that are about to be issued together, and their tokens.
     pub run: Vec<Planned>,
     pub tokens: Vec<u64>,
@@ -345,8 +345,8 @@ impl Engine {
     }
 
     fn landed(&mut self, flight: Flight, device_ns: u64) {
-        if let Some((known, _)) = self.expected.get_mut(&flight.kernel) {
-            *known = (*known * 7 + device_ns) / 8;
+        if let Some(known) = self.expected.get_mut(&flight.kernel) {
+            known.ns = (known.ns * 7 + device_ns) / 8;
         }
         if let Some(lane) = self.lanes.get_mut(&flight.stream) {
             lane.in_flight -= 1;
@@ -468,25 +468,31 @@ impl Engine {
         self.look();
         self.dead = true;
         self.shared.declare_broken(code, self.number);
-        let mut suspects: HashMap<ClientId, String> = HashMap::new();
+        let mut suspects: HashMap<ClientId, Suspect> = HashMap::new();
         for at in &self.busy {
             for flight in self.slots.slots[*at].flights.iter().filter(|f| f.kernel != 0) {
-                let text = suspects.entry(flight.client).or_default();
-                let name = self.expected.get(&flight.kernel).map_or("a kernel", |(_, name)| name);
-                if text.len() < 200 && !text.contains(name) {
-                    text.push_str(if text.is_empty() { "" } else { ", " });
-                    text.push_str(name);
+                let suspect = suspects.entry(flight.client).or_default();
+                let known = self.expected.get(&flight.kernel);
+                let name = known.map_or("a kernel", |known| &known.name);
+                suspect.able |= code.0 != cumux_wire::result::ASSERT || known.is_none_or(|known| known.asserts);
+                if suspect.kernels.len() < 200 && !suspect.kernels.contains(name) {
+                    suspect.kernels.push_str(if suspect.kernels.is_empty() { "" } else { ", " });
+                    suspect.kernels.push_str(name);
                 }
             }
         }
         let all = self.shared.gather(suspects);
-        let number = all.len();
-        for (client, kernels) in &all {
+        let able = all.values().filter(|suspect| suspect.able).count();
+        for (client, suspect) in &all {
             if !self.lanes.values().any(|lane| lane.stream.client.id == *client) {
                 continue;
             }
-            let doubt = if number > 1 { format!("; {number} clients had kernels under way and the card does not say whose it was") } else { String::new() };
-            let text = format!("{} in one of {kernels}{doubt}", self.driver.text(code));
+            let (what, kernels) = (self.driver.text(code), &suspect.kernels);
+            let text = match (suspect.able || able == 0, able) {
+                (false, _) => format!("another client's kernel ended the context ({what}) while {kernels} was under way; whether it had finished is not known"),
+                (true, 0 | 1) => format!("{what} in one of {kernels}"),
+                (true, several) => format!("{what} in one of {kernels}; {several} clients had kernels under way and the card does not say whose it was"),
+            };
             self.stop(*client, &Fault { result: code.0, text });
         }
         self.close();

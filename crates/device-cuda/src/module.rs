@@ -31,6 +31,8 @@ pub(crate) struct Kernel {
     pub parameter_bytes: u32,
     /// May print.
     pub prints: bool,
+    /// May fail an assertion.
+    pub asserts: bool,
 }
 
 pub(crate) struct Loaded {
@@ -139,7 +141,7 @@ fn symbols_of(shared: &Shared, image: &[u8]) -> Result<(Symbols, Option<Vec<u8>>
             Ok((symbols, None))
         }
         ImageKind::Ptx => Ok((symbols::of_ptx(&String::from_utf8_lossy(&bytes)), Some(bytes.to_vec()))),
-        ImageKind::Other(_) => Ok((Symbols { writable: true, ..Symbols::default() }, None)),
+        ImageKind::Other(_) => Ok((Symbols { writable: true, asserts: true, ..Symbols::default() }, None)),
     }
 }
 
@@ -168,7 +170,7 @@ fn load(shared: &Arc<Shared>, image: &[u8], symbols: &Symbols) -> Result<Loaded,
         let info = describe(driver, handle).map_err(fail)?;
         let id = IDS.fetch_add(1, Ordering::Relaxed);
         let prints = symbols.prints.of(&info.name);
-        loaded.kernels.push(Kernel { handle, id, name: info.name.as_str().into(), parameter_bytes: info.parameter_bytes, prints });
+        loaded.kernels.push(Kernel { handle, id, name: info.name.as_str().into(), parameter_bytes: info.parameter_bytes, prints, asserts: symbols.asserts });
         loaded.info.functions.push(info);
     }
     for (name, constant) in &symbols.variables {

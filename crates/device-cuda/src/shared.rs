@@ -90,11 +90,19 @@ pub struct Counters {
     pub unquiets: AtomicU64,
 }
 
+/// A client that had kernels under way when the context broke.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Suspect {
+    pub kernels: String,
+    /// One of them can have done what was reported.
+    pub able: bool,
+}
+
 #[derive(Default)]
 struct Verdict {
     arrived: usize,
     reported: usize,
-    suspects: BTreeMap<ClientId, String>,
+    suspects: BTreeMap<ClientId, Suspect>,
 }
 
 pub(crate) struct Shared {
@@ -243,7 +251,7 @@ impl Shared {
     }
 
     /// Adds an engine's suspects and returns those of all engines, when all have come (or one does not answer).
-    pub(crate) fn gather(&self, suspects: HashMap<ClientId, String>) -> BTreeMap<ClientId, String> {
+    pub(crate) fn gather(&self, suspects: HashMap<ClientId, Suspect>) -> BTreeMap<ClientId, Suspect> {
         let until = Instant::now() + Duration::from_millis(500);
         let mut verdict = self.verdict.lock();
         verdict.suspects.extend(suspects);

@@ -16,6 +16,8 @@ pub(crate) struct Symbols {
     /// Names of `__managed__` variables.
     pub managed: Vec<String>,
     pub prints: Printing,
+    /// Kernels may fail an assertion: the image mentions the function that says so.
+    pub asserts: bool,
 }
 
 /// Which kernels call the device's printf.
@@ -33,6 +35,7 @@ impl Printing {
 }
 
 const PRINTF: &str = "vprintf";
+const ASSERT: &str = "__assertfail";
 
 /// Text constants that the compiler makes; written by nobody.
 fn is_literal(name: &str) -> bool {
@@ -52,6 +55,7 @@ pub(crate) fn of_elf(image: &[u8]) -> Option<Symbols> {
     for symbol in file.symbols() {
         let Ok(name) = symbol.name() else { continue };
         prints |= name == PRINTF;
+        symbols.asserts |= name == ASSERT;
         if symbol.kind() != SymbolKind::Data || symbol.is_undefined() || name.is_empty() {
             continue;
         }
@@ -99,7 +103,7 @@ fn callers(graph: &[u8], callee: u32) -> BTreeSet<u32> {
 
 /// Of PTX: declarations outside of bodies.
 pub(crate) fn of_ptx(text: &str) -> Symbols {
-    let mut symbols = Symbols::default();
+    let mut symbols = Symbols { asserts: text.contains(ASSERT), ..Symbols::default() };
     let mut depth = 0_u32;
     let mut kernel: Option<&str> = None;
     for statement in statements(text) {

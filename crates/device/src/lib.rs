@@ -23,7 +23,7 @@ use std::sync::Arc;
 
 pub use cumux_wire::message::DeviceFacts;
 pub use cumux_wire::module::{FunctionInfo, GlobalInfo, ModuleInfo};
-pub use cumux_wire::record::{Extent, Launch};
+pub use cumux_wire::record::{Extent, Launch, TensorWish};
 
 #[cfg(feature = "conformance")]
 pub mod conformance;
@@ -321,6 +321,14 @@ pub trait Device: Send + Sync {
     /// # Errors
     /// [`DeviceError::Invalid`] for an unknown function or value.
     fn set_function(&self, client: ClientId, module: ModuleId, function: u32, attribute: u32, value: i32) -> Result<(), DeviceError>;
+
+    /// Encodes a description of a tensor for the copy engine (`CUtensorMap`). A pure function of its argument.
+    ///
+    /// # Errors
+    /// [`DeviceError::NotSupported`] where kernels cannot use one, [`DeviceError::Invalid`] for one that cannot be.
+    fn encode_tensor(&self, wish: &TensorWish) -> Result<[u8; 128], DeviceError> {
+        Err(DeviceError::NotSupported(format!("tensor maps (a tensor of rank {})", wish.rank)))
+    }
 
     /// Sets a `CUlimit` for the client: 0 stack size a thread, 1 printf fifo, 2 malloc heap.
     ///

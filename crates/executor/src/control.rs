@@ -5,7 +5,7 @@ use crate::module;
 use crate::objects::{Change, Objects, StreamSpec};
 use crate::session::{Barrier, Inner, Session};
 use crate::shared::{answer, answer_with};
-use cumux_device::Fault;
+use cumux_device::{DeviceError, Fault};
 use cumux_wire::layout;
 use cumux_wire::record::{Op, Record};
 use cumux_wire::result;
@@ -124,6 +124,13 @@ impl Session {
                 if !inner.busy {
                     self.commit(inner, Change::Nothing, end, Some((&header, answer(result::OUT_OF_MEMORY))));
                 }
+            }
+            Op::TensorMap { device, out, wish } => {
+                let made =
+                    if device == 0 && self.in_window(out, 128) { self.shared.device.encode_tensor(&wish) } else { Err(DeviceError::Invalid(String::new())) };
+                let written = made.and_then(|bytes| self.shared.device.write(out, &bytes));
+                self.answer(&header, &answer(written.map_or_else(|e| e.result(), |()| result::SUCCESS)));
+                self.taken(inner, end);
             }
             Op::LimitSet { limit, value } => {
                 let code = self.shared.device.set_limit(self.client(), limit, value).map_or_else(|e| e.result(), |()| result::SUCCESS);

@@ -39,10 +39,10 @@ struct Life {
     limits: [usize; LIMITS],
 }
 
-const LIMITS: usize = 8;
+const LIMITS: usize = 10;
 /// By `CUlimit`: stack, printf buffer, heap, nested synchronisation (gone since compute capability 9.0), pending launches, L2 fetch, L2 persistence,
-/// shared memory. As driver 580 answers on an H200.
-const DEFAULT_LIMITS: [usize; LIMITS] = [1024, 8_650_752, 8 << 20, 0, 2048, 64, 11_796_480, 232_448];
+/// shared memory; as driver 580 answers on an H200. The last two say that this is no context in graphics (cuBLAS asks).
+const DEFAULT_LIMITS: [usize; LIMITS] = [1024, 8_650_752, 8 << 20, 0, 2048, 64, 11_796_480, 232_448, 0, 0];
 
 /// Multiprocessors that a context has for its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -552,6 +552,9 @@ pub unsafe fn cuCtxSetLimit(limit: CUlimit, value: usize) -> Try {
     let session = client::enter()?;
     let context = current()?;
     let index = limit_index(limit)?;
+    if index >= CUlimit::CU_LIMIT_CIG_ENABLED.0 as usize {
+        return Err(error::UNSUPPORTED_LIMIT);
+    }
     if let Some(cell) = lock(&context.life).limits.get_mut(index) {
         *cell = value;
     }

@@ -67,5 +67,6 @@ mod story_memory;
 mod stream;
 mod stream_value;
 mod table;
+mod tensor;
 mod trampoline;
 mod vmm;

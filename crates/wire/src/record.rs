@@ -70,6 +70,66 @@ pub struct Launch {
     pub parameters: Vec<u8>,
 }
 
+/// The arguments of `cuTensorMapEncodeTiled` and `cuTensorMapEncodeIm2col`, in their order. Dimensions and strides of unused ranks are 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct TensorWish {
+    pub im2col: bool,
+    pub data_type: u32,
+    /// At most 5.
+    pub rank: u32,
+    pub address: u64,
+    pub dimensions: [u64; 5],
+    /// Bytes from element to element of the dimensions after the first.
+    pub strides: [u64; 4],
+    /// Tiled: the box. Im2col: lower corner (3, as two's complement), channels, pixels.
+    pub first: [u32; 5],
+    /// Im2col: upper corner.
+    pub upper: [u32; 3],
+    pub element_strides: [u32; 5],
+    pub interleave: u32,
+    pub swizzle: u32,
+    pub l2: u32,
+    pub fill: u32,
+}
+
+impl TensorWish {
+    const WORDS: usize = 34;
+
+    fn words(&self) -> [u64; Self::WORDS] {
+        let small = |values: &[u32]| values.iter().map(|v| u64::from(*v)).collect::<Vec<_>>();
+        let mut words = vec![u64::from(self.im2col), u64::from(self.data_type), u64::from(self.rank), self.address];
+        words.extend(self.dimensions);
+        words.extend(self.strides);
+        words.extend(small(&self.first));
+        words.extend(small(&self.upper));
+        words.extend(small(&self.element_strides));
+        words.extend(small(&[self.interleave, self.swizzle, self.l2, self.fill]));
+        let mut out = [0; Self::WORDS];
+        out.iter_mut().zip(words).for_each(|(place, word)| *place = word);
+        out
+    }
+
+    fn read(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let bad = |_| DecodeError::Field("tensor");
+        let small = |r: &mut Reader<'_>| r.u64().and_then(|word| u32::try_from(word).map_err(bad));
+        let (im2col, data_type, rank) = (small(r)? != 0, small(r)?, small(r)?);
+        if rank == 0 || rank > 5 {
+            return Err(DecodeError::Field("tensor rank"));
+        }
+        let address = r.u64()?;
+        let (mut dimensions, mut strides) = ([0; 5], [0; 4]);
+        for word in dimensions.iter_mut().chain(&mut strides) {
+            *word = r.u64()?;
+        }
+        let (mut first, mut upper, mut element_strides, mut last) = ([0; 5], [0; 3], [0; 5], [0; 4]);
+        for word in first.iter_mut().chain(&mut upper).chain(&mut element_strides).chain(&mut last) {
+            *word = small(r)?;
+        }
+        let [interleave, swizzle, l2, fill] = last;
+        Ok(Self { im2col, data_type, rank, address, dimensions, strides, first, upper, element_strides, interleave, swizzle, l2, fill })
+    }
+}
+
 /// What a client asks. "Intake" operations take effect when the record is taken, "stream" operations in stream order.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Op {
@@ -179,6 +239,12 @@ pub enum Op {
     WindowUse {
         address: u64,
         bytes: u64,
+    },
+    /// Encodes a description of a tensor for the device's copy engine; the 128 bytes are written at `out`, an address in the client's window. Answered.
+    TensorMap {
+        device: u32,
+        out: u64,
+        wish: TensorWish,
     },
     /// Answered when everything pushed before is done and all objects of the client are gone.
     Reset,
@@ -345,6 +411,7 @@ impl Op {
             Op::LimitSet { .. } => 18,
             Op::Reset => 19,
             Op::WindowUse { .. } => 20,
+            Op::TensorMap { .. } => 30,
             Op::PartitionOpen { .. } => 21,
             Op::PartitionClose { .. } => 22,
             Op::Charge { .. } => 23,
@@ -432,6 +499,9 @@ pub fn encode(header: &Header, op: &Op, out: &mut Vec<u8>) {
         }
         Op::LimitSet { limit, value } => {
             w.words64(&[u64::from(*limit), *value]);
+        }
+        Op::TensorMap { device, out, wish } => {
+            w.words64(&[u64::from(*device), *out]).words64(&wish.words());
         }
         Op::Launch(launch) => {
             w.words32(&[launch.module, launch.function]).words32(&launch.grid).words32(&launch.block).words32(&launch.cluster);
@@ -537,6 +607,7 @@ pub fn decode(bytes: &[u8]) -> Result<Record, DecodeError> {
         17 => Op::HostUnregister { user: r.u64()? },
         18 => Op::LimitSet { limit: u32::try_from(r.u64()?).map_err(|_| DecodeError::Field("limit"))?, value: r.u64()? },
         19 => Op::Reset,
+        30 => Op::TensorMap { device: u32::try_from(r.u64()?).map_err(|_| DecodeError::Field("device"))?, out: r.u64()?, wish: TensorWish::read(&mut r)? },
         20 => Op::WindowUse { address: r.u64()?, bytes: r.u64()? },
         21 => {
             let (partition, device, multiprocessors) = (r.u32()?, r.u32()?, r.u32()?);
