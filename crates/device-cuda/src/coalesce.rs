@@ -23,6 +23,8 @@ const SETTING_NS: u64 = 500;
 const WORTH: u64 = 10;
 /// From so many nodes on it pays to give a node another function.
 const RETARGETED: usize = 4;
+/// A chain that was passed over for so many launches may give way to another.
+const OLD: u64 = 512;
 /// Runs that are remembered before counting starts anew.
 const REMEMBERED: usize = 4096;
 
@@ -150,6 +152,8 @@ pub(crate) struct Chains {
     seen: FxHashMap<u64, u8>,
     /// Words that belong to no chain.
     words: Vec<usize>,
+    /// Chains that gave way to others, for the helper to destroy.
+    retired: Vec<Chain>,
     clock: u64,
 }
 
@@ -158,7 +162,7 @@ impl Chains {
     pub(crate) fn new(words: impl Iterator<Item = usize>) -> Chains {
         let mut chains = Vec::new();
         chains.resize_with(LONGEST + 1, Vec::new);
-        Chains { chains, ordered: Vec::new(), seen: FxHashMap::default(), words: words.collect(), clock: 0 }
+        Chains { chains, ordered: Vec::new(), seen: FxHashMap::default(), words: words.collect(), retired: Vec::new(), clock: 0 }
     }
 
     /// A free chain for the beginning of `run`, set to run it, and perhaps one that should be made. `over` says whether a mark was reached; the run is expected to
@@ -176,7 +180,7 @@ impl Chains {
             }
             let often = if length == general { OFTEN } else { VERY_OFTEN };
             if wanted.is_none() && short && self.comes_often(exact, often) {
-                wanted = self.want(length);
+                wanted = self.want(length, &mut over);
             }
             if whole == general {
                 break;
@@ -195,7 +199,7 @@ impl Chains {
                 }
             },
             _ => {
-                let wanted = wanted.or_else(|| self.want(general));
+                let wanted = wanted.or_else(|| self.want(general, &mut over));
                 (None, wanted)
             }
         }
@@ -221,13 +225,41 @@ impl Chains {
     }
 
     /// Room for one more chain of this length. One is made at a time: making them costs the others' launches.
-    fn want(&mut self, length: usize) -> Option<Wanted> {
-        if !self.ordered.is_empty() || self.chains[length].len() >= most(length) {
+    fn want(&mut self, length: usize, over: &mut impl FnMut(usize, u64) -> bool) -> Option<Wanted> {
+        if !self.ordered.is_empty() {
             return None;
+        }
+        if self.chains[length].len() >= most(length) || self.words.is_empty() {
+            self.make_room(length, over)?;
         }
         let word = self.words.pop()?;
         self.ordered.push(length);
         Some(Wanted { length, word })
+    }
+
+    /// Takes out the chain that was not used for the longest time: of this length if there are many, else of any. `None` if all are in use.
+    fn make_room(&mut self, length: usize, over: &mut impl FnMut(usize, u64) -> bool) -> Option<()> {
+        let old = self.clock.checked_sub(OLD)?;
+        let lengths = if self.chains[length].len() >= most(length) { length..length + 1 } else { 1..LONGEST + 1 };
+        let mut oldest: Option<(u64, usize, usize)> = None;
+        for at in lengths {
+            for (place, chain) in self.chains[at].iter_mut().enumerate() {
+                let used = chain.used;
+                if used < old && oldest.is_none_or(|(least, ..)| used < least) && chain.is_free(over) {
+                    oldest = Some((used, at, place));
+                }
+            }
+        }
+        let (_, at, place) = oldest?;
+        let chain = self.chains[at].swap_remove(place);
+        self.words.push(chain.word);
+        self.retired.push(chain);
+        Some(())
+    }
+
+    /// Chains to destroy, elsewhere.
+    pub(crate) fn retired(&mut self) -> Option<Vec<Chain>> {
+        (!self.retired.is_empty()).then(|| std::mem::take(&mut self.retired))
     }
 
     /// The helper has made one, or could not.

@@ -277,6 +277,9 @@ impl Engine {
         let (slots, words) = (&mut self.slots.slots, &self.words);
         let expected_ns = run.iter().map(|planned| expected(&self.expected, planned)).sum();
         let (picked, wanted) = self.chains.pick(run, expected_ns, |slot, mark| slots[slot].look(words.load(slot), |word| words.load(word)) >= mark);
+        if let Some(retired) = self.chains.retired() {
+            self.shared.help(move || drop(retired));
+        }
         if let Some(wanted) = wanted {
             self.order(run[..wanted.length].to_vec(), wanted);
         }

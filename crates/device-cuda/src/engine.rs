@@ -25,7 +25,7 @@ const NAP: Duration = Duration::from_micros(20);
 const DOUBT_NS: u64 = 1_000_000;
 /// Most driver streams of an engine, and words for the ends of its chains.
 pub(crate) const SLOTS: usize = 1024;
-const CHAIN_WORDS: usize = 4096;
+const CHAIN_WORDS: usize = 1024;
 
 pub(crate) enum Message {
     /// There is something pending in this stream.
