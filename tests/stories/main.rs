@@ -5,6 +5,7 @@
 
 mod commands;
 mod crowd;
+mod devices;
 mod faults;
 mod images;
 mod liar;

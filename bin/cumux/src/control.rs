@@ -102,12 +102,12 @@ fn serve(pipe: &Path, arguments: &Arguments) -> anyhow::Result<u8> {
         // A session of its own: closing the terminal must not end the daemon. It fails only if we lead one already.
         let _ = rustix::process::setsid();
     }
-    let device = device::for_control(arguments.device.as_deref())?.to_string();
+    let devices: Vec<String> = device::list_for_control(arguments.device.as_deref())?.iter().map(ToString::to_string).collect();
     let options = Options {
         pipe: absolute(pipe)?,
         log: log_directory(std::env::var(LOG_VARIABLE).ok().as_deref(), pipe).map_err(cumux_control::DaemonError::from)?,
-        devices: processes::facts(&device),
-        device,
+        devices: processes::facts_of_all(&devices),
+        device: devices.join(","),
         settings: Settings::from_environment(|name| std::env::var(name).ok()),
         program: std::env::current_exe().context("cannot find the own program file: is /proc mounted?")?,
         echo: arguments.foreground,

@@ -21,7 +21,16 @@ pub enum DeviceError {
     Unknown(String),
     #[error("{0} cannot be used: this machine has no NVIDIA GPU (no /dev/nvidia*). For the software GPU say --device sim:h200 or set {VARIABLE}=sim:h200")]
     NoGpu(DeviceName),
+    #[error(
+        "{0} devices in one daemon: several are possible with the software GPU only (sim:h200,sim:h200); start a daemon with its own CUDA_MPS_PIPE_DIRECTORY for each real GPU"
+    )]
+    SeveralGpus(usize),
+    #[error("{0} devices in one daemon: at most {MOST} are possible")]
+    TooMany(usize),
 }
+
+/// Devices of one daemon.
+const MOST: usize = cumux_wire::layout::DEVICES;
 
 impl fmt::Display for DeviceName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -58,6 +67,18 @@ pub fn for_control(asked: Option<&str>) -> Result<DeviceName, DeviceError> {
     match wish(asked) {
         Some(text) => DeviceName::parse(&text)?.check(),
         None => DeviceName::Cuda(0).check(),
+    }
+}
+
+/// The devices for `control`: names with commas between them, seen by programs in this order.
+pub fn list_for_control(asked: Option<&str>) -> Result<Vec<DeviceName>, DeviceError> {
+    let Some(text) = wish(asked).filter(|text| text.contains(',')) else { return Ok(vec![for_control(asked)?]) };
+    let names: Vec<DeviceName> = text.split(',').map(|name| DeviceName::parse(name.trim())).collect::<Result<_, _>>()?;
+    match names.len() {
+        many if many > MOST => Err(DeviceError::TooMany(many)),
+        // One process with several real cards has not been tried.
+        many if names.iter().any(|name| matches!(name, DeviceName::Cuda(_))) => Err(DeviceError::SeveralGpus(many)),
+        _ => Ok(names),
     }
 }
 
@@ -98,6 +119,16 @@ mod tests {
             let text = DeviceName::parse(name).unwrap_err().to_string();
             assert!(text.contains("sim:h200") && text.contains(&format!("\"{name}\"")), "{text}");
         }
+    }
+
+    #[test]
+    fn lists_of_devices() {
+        let names = |text: &str| list_for_control(Some(text)).map(|all| all.iter().map(ToString::to_string).collect::<Vec<_>>());
+        assert_eq!(names("sim:l4").unwrap(), ["sim:l4"]);
+        assert_eq!(names("sim:h200,sim:l4, sim:h200").unwrap(), ["sim:h200", "sim:l4", "sim:h200"]);
+        assert_eq!(names("cuda:0,cuda:1"), Err(DeviceError::SeveralGpus(2)));
+        assert_eq!(names("sim:h200,"), Err(DeviceError::Unknown(String::new())));
+        assert_eq!(names(&vec!["sim:l4"; 17].join(",")), Err(DeviceError::TooMany(17)));
     }
 
     #[test]

@@ -27,6 +27,20 @@ pub fn facts(device: &str) -> Vec<DeviceFacts> {
     if device.starts_with("sim:") { cumux_device_sim::facts(device).into_iter().collect() } else { Vec::new() }
 }
 
+/// [`facts`] of a list of devices: several of one name are different cards.
+pub fn facts_of_all(devices: &[String]) -> Vec<DeviceFacts> {
+    let mut all = Vec::new();
+    for (place, device) in devices.iter().enumerate() {
+        let before = devices[..place].iter().filter(|other| *other == device).count();
+        if device.starts_with("sim:")
+            && let Ok(facts) = cumux_device_sim::facts_of(device, u32::try_from(before).unwrap_or(0))
+        {
+            all.push(facts);
+        }
+    }
+    all
+}
+
 /// `nvidia-cuda-mps-server` as a person might call it: only its version.
 pub fn drop_in_server(arguments: Vec<OsString>) -> anyhow::Result<u8> {
     if arguments.first().is_some_and(|argument| argument == "-v" || argument == "--version") {

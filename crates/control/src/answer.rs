@@ -175,7 +175,11 @@ fn ps(daemon: &Daemon, only: Option<u32>) -> String {
     let lines: Vec<PsLine<'_>> = with_devices
         .iter()
         .flat_map(|(status, devices)| {
-            status.clients.iter().map(|client| PsLine { client, server: status.pid, device: devices.first(), namespace: pid_namespace(client.pid) })
+            // A line for each device that a client sees.
+            status.clients.iter().flat_map(move |client| {
+                let namespace = pid_namespace(client.pid);
+                client.devices.iter().map(move |place| PsLine { client, server: status.pid, device: devices.get(*place as usize), namespace })
+            })
         })
         .collect();
     text.push_str(&report::ps(&lines));

@@ -40,7 +40,7 @@ const ANSWER: Duration = Duration::from_secs(5);
 pub struct Options {
     pub pipe: PathBuf,
     pub log: PathBuf,
-    /// Device name for servers: `cuda:0`, `sim:h200`.
+    /// Device names for servers, with commas between them: `cuda:0`, `sim:h200,sim:h200`.
     pub device: String,
     /// What `device_query` shows before any server runs.
     pub devices: Vec<DeviceFacts>,
@@ -298,7 +298,7 @@ impl Daemon {
         };
         let mut command = Command::new(&self.options.program);
         command.arg("server").arg("--pipe").arg(&pipe).arg("--log").arg(&self.options.log);
-        command.arg("--device").arg(&self.options.device).arg("--uid").arg(uid.to_string());
+        command.args(self.options.device.split(',').flat_map(|name| ["--device", name])).arg("--uid").arg(uid.to_string());
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(self.server_errors());
         // A group of its own: Ctrl-C in the daemon's terminal is for the daemon.
         command.process_group(0);

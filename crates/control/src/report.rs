@@ -58,7 +58,8 @@ pub fn device_query(title: &str, devices: &[DeviceFacts], csv: bool) -> String {
 pub fn device_clients(devices: &[DeviceFacts], servers: &[ServerStatus]) -> String {
     let mut text = String::new();
     for (ordinal, facts) in devices.iter().enumerate() {
-        let clients: Vec<&ClientStatus> = servers.iter().flat_map(|server| &server.clients).collect();
+        let sees = |client: &&ClientStatus| client.devices.iter().any(|device| *device as usize == ordinal);
+        let clients: Vec<&ClientStatus> = servers.iter().flat_map(|server| &server.clients).filter(sees).collect();
         if clients.is_empty() {
             continue;
         }
@@ -87,7 +88,7 @@ mod tests {
     }
 
     fn client(pid: u32, session: u32) -> ClientStatus {
-        ClientStatus { pid, session, program: "./bench".into(), ..ClientStatus::default() }
+        ClientStatus { pid, session, program: "./bench".into(), devices: vec![0], ..ClientStatus::default() }
     }
 
     #[test]

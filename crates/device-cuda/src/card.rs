@@ -221,8 +221,16 @@ impl Device for Card {
             return Err(DeviceError::Invalid(format!("client {client} is open already")));
         }
         let engine = client as usize % self.shared.inboxes.len();
-        let fresh =
-            Client { id: client, engine, share, parts: RwLock::default(), ranges: RwLock::default(), window: RwLock::default(), modules: RwLock::default() };
+        let fresh = Client {
+            id: client,
+            engine,
+            gives_way: spec.priority > 0,
+            share,
+            parts: RwLock::default(),
+            ranges: RwLock::default(),
+            window: RwLock::default(),
+            modules: RwLock::default(),
+        };
         clients.insert(client, Arc::new(fresh));
         Ok(())
     }
@@ -429,6 +437,7 @@ impl Device for Card {
         let client = self.client(client)?;
         let (least, greatest) = self.shared.driver.priorities();
         let id = StreamId(self.next_stream.fetch_add(1, Ordering::Relaxed));
+        let priority = if client.gives_way { 0 } else { priority };
         let stream = ClientStream::new(id, client, partition, priority.clamp(greatest.min(least), least.max(greatest)));
         self.streams.write().insert(id, Arc::new(stream));
         Ok(id)

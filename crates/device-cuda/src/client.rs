@@ -15,6 +15,8 @@ pub(crate) struct Client {
     pub id: ClientId,
     /// Which engine runs its work: all of it, so that a client's order is one thread's order.
     pub engine: usize,
+    /// Below normal: its streams are the least urgent, whatever it asks for.
+    pub gives_way: bool,
     /// The part of the card that is its share; none: all of it.
     pub share: RwLock<Option<Arc<Partition>>>,
     /// Parts of its share by the numbers the client gave them.
@@ -92,6 +94,7 @@ mod tests {
         let client = Client {
             id: 1,
             engine: 0,
+            gives_way: false,
             share: RwLock::default(),
             parts: RwLock::default(),
             ranges: RwLock::default(),

@@ -31,3 +31,11 @@ pub use card::{Settings, Simulator, SoftwareGpu, open, open_with};
 pub fn facts(id: &str) -> Result<cumux_device::DeviceFacts, cumux_device::DeviceError> {
     models::facts(id, 0)
 }
+
+/// [`facts`] of the card that is the `ordinal`-th of its name in a process.
+///
+/// # Errors
+/// As [`facts`].
+pub fn facts_of(id: &str, ordinal: u32) -> Result<cumux_device::DeviceFacts, cumux_device::DeviceError> {
+    models::facts(id, ordinal)
+}

@@ -4,6 +4,7 @@
 
 use cumux_wire::layout::{ARENA_BASE, ARENA_BYTES};
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 /// Everything in the arena is a multiple of this (2 MiB, the granularity of CUDA's virtual memory).
 pub const GRANULE: u64 = 2 << 20;
@@ -23,11 +24,16 @@ impl Default for Arena {
 impl Arena {
     /// The lowest free range of `bytes` (rounded up to granules) at a multiple of `align`.
     pub fn allocate(&mut self, bytes: u64, align: u64) -> Option<u64> {
+        self.allocate_in(bytes, align, &(ARENA_BASE..ARENA_BASE + ARENA_BYTES))
+    }
+
+    /// The same in a part of the arena.
+    pub fn allocate_in(&mut self, bytes: u64, align: u64, part: &Range<u64>) -> Option<u64> {
         let bytes = bytes.checked_next_multiple_of(GRANULE)?;
         let align = align.max(GRANULE);
         let found = self.free.iter().find_map(|(start, length)| {
-            let at = start.checked_next_multiple_of(align)?;
-            (at.checked_add(bytes)? <= start + length).then_some(at)
+            let at = (*start).max(part.start).checked_next_multiple_of(align)?;
+            (at.checked_add(bytes)? <= (start + length).min(part.end)).then_some(at)
         })?;
         self.claim(found, bytes).then_some(found)
     }

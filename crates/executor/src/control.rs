@@ -20,7 +20,7 @@ impl Session {
         match record.op {
             Op::StreamCreate { index, device, priority, partition } => self.stream_create(inner, end, index, StreamSpec { device, priority, partition }),
             Op::PartitionOpen { partition, device, multiprocessors } => {
-                let wrong = device != 0 || inner.objects.partitions.contains_key(&partition) || inner.objects.partitions.len() >= PARTITIONS;
+                let wrong = self.place(device).is_none() || inner.objects.partitions.contains_key(&partition) || inner.objects.partitions.len() >= PARTITIONS;
                 inner.busy = !wrong && module::open_partition(self.clone(), header, end, partition, device, multiprocessors);
                 if !inner.busy {
                     let code = if wrong { result::INVALID_VALUE } else { result::OUT_OF_MEMORY };
@@ -30,7 +30,7 @@ impl Session {
             Op::PartitionClose { partition } => {
                 let known = inner.objects.partitions.contains_key(&partition);
                 if known {
-                    self.shared.device.close_partition(self.client(), partition);
+                    self.shared.cards.close_partition(self.client(), partition);
                 }
                 self.commit(inner, if known { Change::PartitionGone { number: partition } } else { Change::Nothing }, end, None);
             }
@@ -40,28 +40,29 @@ impl Session {
             }
             Op::Refund { address } => {
                 let known = inner.objects.charges.get(&address).copied();
-                if let Some((_, length)) = known {
-                    self.shared.refund(self.sheet.id, length);
+                if let Some((device, length)) = known {
+                    self.refund(device, length);
                 }
                 self.commit(inner, if known.is_some() { Change::Refund { address } } else { Change::Nothing }, end, None);
             }
             Op::ModuleLoad { module, device, image, image_bytes, info, info_bytes } => {
-                if device != 0 || inner.objects.modules.contains_key(&module) {
+                if self.place(device).is_none() || inner.objects.modules.contains_key(&module) {
                     return self.commit(inner, Change::Nothing, end, Some((&header, answer(result::INVALID_VALUE))));
                 }
-                inner.busy = module::load(self.clone(), module::Request { header, end, module, image, image_bytes, info, info_bytes });
+                inner.busy = module::load(self.clone(), module::Request { header, end, module, device, image, image_bytes, info, info_bytes });
                 if !inner.busy {
                     self.commit(inner, Change::Nothing, end, Some((&header, answer(result::OUT_OF_MEMORY))));
                 }
             }
             Op::FunctionSet { module, function, attribute, value } => {
-                let outcome = self.shared.device.set_function(self.client(), module, function, attribute, value);
+                let outcome = self.shared.cards.set_function(self.client(), module, function, attribute, value);
                 let change = if outcome.is_ok() { Change::Function { module, function, attribute, value } } else { Change::Nothing };
                 self.commit(inner, change, end, Some((&header, answer(outcome.map_or_else(|e| e.result(), |()| result::SUCCESS)))));
             }
             Op::MemAlloc { device, bytes: wanted, align } => {
                 // Where an extent has to be made, that is not the intake thread's time: it belongs to all clients.
-                if !inner.heap.fits(wanted, align) && module::allocate(self.clone(), header, end, device, wanted, align) {
+                let room = self.place(device).is_none_or(|place| inner.heap.fits(wanted, align, &layout::arena_window(place)));
+                if !room && module::allocate(self.clone(), header, end, device, wanted, align) {
                     inner.busy = true;
                     return;
                 }
@@ -72,9 +73,14 @@ impl Session {
                 self.commit(inner, change, end, Some((&header, reply)));
             }
             Op::MemInfo { device } => {
-                let (free, total) = self.shared.memory_info(self.sheet.id, self.limit());
-                let code = if device == 0 { result::SUCCESS } else { result::INVALID_VALUE };
-                self.answer(&header, &answer_with(code, free, total));
+                let reply = match self.place(device) {
+                    Some(place) => {
+                        let (free, total) = self.shared.memory_info(self.sheet.id, place, self.limit(device));
+                        answer_with(result::SUCCESS, free, total)
+                    }
+                    None => answer(result::INVALID_VALUE),
+                };
+                self.answer(&header, &reply);
                 self.taken(inner, end);
             }
             Op::VmmReserve { bytes: wanted, align, fixed } => {
@@ -115,7 +121,7 @@ impl Session {
             Op::HostRegister { user, window, bytes: length } => {
                 let base = layout::window_address(self.sheet.window_slot);
                 let inside = window >= base && window.checked_add(length).is_some_and(|e| e <= base + layout::WINDOW_BYTES);
-                let done = inside && self.shared.device.alias(self.client(), user, window, length).is_ok();
+                let done = inside && self.shared.cards.alias(self.client(), user, window, length).is_ok();
                 let change = if done { Change::Alias { user, window, bytes: length } } else { Change::Nothing };
                 self.commit(inner, change, end, Some((&header, answer(if done { result::SUCCESS } else { result::INVALID_VALUE }))));
             }
@@ -133,7 +139,7 @@ impl Session {
                 self.taken(inner, end);
             }
             Op::LimitSet { limit, value } => {
-                let code = self.shared.device.set_limit(self.client(), limit, value).map_or_else(|e| e.result(), |()| result::SUCCESS);
+                let code = self.shared.cards.set_limit(self.client(), limit, value).map_or_else(|e| e.result(), |()| result::SUCCESS);
                 let change = if code == result::SUCCESS { Change::Limit { limit, value } } else { Change::Nothing };
                 self.commit(inner, change, end, Some((&header, answer(code))));
             }
@@ -153,10 +159,10 @@ impl Session {
 
     /// Memory of the window that the client uses as memory of the device.
     fn charge_window(&self, inner: &Inner, device: u32, address: u64, bytes: u64) -> (Change, u32) {
-        if device != 0 || bytes == 0 || !self.in_window(address, bytes) || inner.objects.charges.contains_key(&address) {
+        if bytes == 0 || !self.in_window(address, bytes) || inner.objects.charges.contains_key(&address) {
             return (Change::Nothing, result::INVALID_VALUE);
         }
-        match self.shared.charge(self.sheet.id, bytes, self.limit()) {
+        match self.charge(device, bytes) {
             Ok(()) => (Change::Charge { address, device, bytes }, result::SUCCESS),
             Err(code) => (Change::Nothing, code),
         }
@@ -167,8 +173,8 @@ impl Session {
             // The client may mint an index again as soon as it sees the old stream drained, a moment before its end has been carried out.
             self.pass_barriers(inner);
         }
-        let partition = spec.partition == 0 || inner.objects.partitions.contains_key(&spec.partition);
-        if spec.device != 0 || !partition || inner.streams.contains_key(&index) {
+        let partition = spec.partition == 0 || inner.objects.partitions.get(&spec.partition).is_some_and(|(device, _)| *device == spec.device);
+        if self.place(spec.device).is_none() || !partition || inner.streams.contains_key(&index) {
             return self.violation(inner, &format!("stream {index} made twice, or for device {} or partition {}", spec.device, spec.partition));
         }
         match self.open_stream(inner, index, spec) {
@@ -203,7 +209,7 @@ impl Session {
             Op::StreamDestroy { index } => {
                 if let Some(stream) = inner.streams.remove(&index) {
                     inner.by_device.remove(&stream.device);
-                    self.shared.device.destroy_stream(stream.device);
+                    self.shared.cards.destroy_stream(stream.device);
                     self.commit(inner, Change::StreamGone { index }, 0, None);
                     // Whoever waited for a sequence it never reached is let go.
                     let mut waiting = inner.watchers.remove(&index).unwrap_or_default();
@@ -212,7 +218,7 @@ impl Session {
             }
             Op::ModuleUnload { module } => {
                 if let Some(spec) = inner.objects.modules.get(&module).cloned() {
-                    self.shared.device.unload_module(self.client(), module);
+                    self.shared.cards.unload_module(self.client(), module);
                     for (_, address, bytes) in spec.variables {
                         self.give_back(inner, address, bytes);
                     }
@@ -225,7 +231,7 @@ impl Session {
                 self.commit(inner, Change::Nothing, 0, reply(code));
             }
             Op::HostUnregister { user } => {
-                self.shared.device.unalias(self.client(), user);
+                self.shared.cards.unalias(self.client(), user);
                 self.commit(inner, Change::AliasGone { user }, 0, reply(result::SUCCESS));
             }
             Op::Reset => {
@@ -239,7 +245,7 @@ impl Session {
     fn reset(&self, inner: &mut Inner) {
         let Objects { modules, allocations, mappings, physical, reservations, aliases, partitions, charges, .. } = inner.objects.clone();
         for (module, spec) in modules {
-            self.shared.device.unload_module(self.client(), module);
+            self.shared.cards.unload_module(self.client(), module);
             for (_, address, bytes) in spec.variables {
                 self.give_back(inner, address, bytes);
             }
@@ -257,16 +263,16 @@ impl Session {
             self.shared.arena.lock().release(address, bytes);
         }
         for user in aliases.keys() {
-            self.shared.device.unalias(self.client(), *user);
+            self.shared.cards.unalias(self.client(), *user);
         }
         for (_, stream) in inner.streams.drain() {
-            self.shared.device.destroy_stream(stream.device);
+            self.shared.cards.destroy_stream(stream.device);
         }
         for number in partitions.keys() {
-            self.shared.device.close_partition(self.client(), *number);
+            self.shared.cards.close_partition(self.client(), *number);
         }
-        for (_, bytes) in charges.values() {
-            self.shared.refund(self.sheet.id, *bytes);
+        for (device, bytes) in charges.values() {
+            self.refund(*device, *bytes);
         }
         inner.by_device.clear();
         inner.watchers.clear();
@@ -275,7 +281,8 @@ impl Session {
 
     /// A device stream for a client stream; its work up to what the journal says is over.
     pub(crate) fn open_stream(&self, inner: &mut Inner, index: u32, spec: StreamSpec) -> Result<(), cumux_device::DeviceError> {
-        let device = self.shared.device.create_stream_in(self.client(), spec.partition, spec.priority)?;
+        let place = self.place(spec.device).unwrap_or(u32::MAX);
+        let device = self.shared.cards.create_stream(self.client(), place, spec.partition, spec.priority)?;
         let done = inner.journal.completed(index);
         inner.streams.insert(index, crate::stream::Stream::new(device, done));
         inner.by_device.insert(device, index);

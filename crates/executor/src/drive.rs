@@ -108,7 +108,7 @@ impl Session {
             && let Some(stream) = inner.streams.get(&index)
         {
             self.shared.turns.lock().submitted_all(self.client(), batch.len() as u32, expected);
-            match self.shared.device.submit_all(stream.device, &mut batch) {
+            match self.shared.cards.submit_all(stream.device, &mut batch) {
                 // The work stays in the journal: a successor does it. This process is about to end.
                 Ok(()) | Err(DeviceError::Lost(_)) => {}
                 Err(error) => {
@@ -206,7 +206,7 @@ impl Session {
             let text = format!("a stream waits for a value at {address:#x}, which is no memory of this client");
             return Step::Broken(Fault { result: cumux_wire::result::ILLEGAL_ADDRESS, text });
         }
-        if let Err(error) = self.shared.device.read(address, &mut raw[..width]) {
+        if let Err(error) = self.shared.cards.read(self.client(), address, &mut raw[..width]) {
             return Step::Broken(Fault { result: cumux_wire::result::ILLEGAL_ADDRESS, text: error.to_string() });
         }
         let found = u64::from_le_bytes(raw);

@@ -3,6 +3,7 @@
 //! Invariants: allocations never overlap and never cross an extent; free ranges of one extent are merged; sizes are multiples of [`SLICE`].
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 /// Alignment and rounding of allocations in bytes (what `cuMemAlloc` gives).
 pub const SLICE: u64 = 512;
@@ -42,22 +43,22 @@ impl Heap {
         bytes.max(1).checked_next_multiple_of(SLICE)
     }
 
-    /// First fit. `None` when no extent has room: add one.
-    pub fn allocate(&mut self, bytes: u64, align: u64) -> Option<u64> {
-        let at = self.find(bytes, align)?;
+    /// First fit in the extents of a part of the arena. `None` when none has room: add one.
+    pub fn allocate(&mut self, bytes: u64, align: u64, part: &Range<u64>) -> Option<u64> {
+        let at = self.find(bytes, align, part)?;
         self.place(at, bytes).then_some(at)
     }
 
     /// Whether an allocation needs no new extent.
     #[must_use]
-    pub fn fits(&self, bytes: u64, align: u64) -> bool {
-        self.find(bytes, align).is_some()
+    pub fn fits(&self, bytes: u64, align: u64, part: &Range<u64>) -> bool {
+        self.find(bytes, align, part).is_some()
     }
 
-    fn find(&self, bytes: u64, align: u64) -> Option<u64> {
+    fn find(&self, bytes: u64, align: u64, part: &Range<u64>) -> Option<u64> {
         let bytes = Self::rounded(bytes)?;
         let align = align.max(SLICE);
-        self.free.iter().find_map(|(start, length)| {
+        self.free.range(part.clone()).find_map(|(start, length)| {
             let at = start.checked_next_multiple_of(align)?;
             (at.checked_add(bytes)? <= start + length).then_some(at)
         })
@@ -132,7 +133,7 @@ mod tests {
                     let (address, rounded) = held.swap_remove(bytes as usize % held.len());
                     prop_assert_eq!(heap.release(address), Some(rounded));
                     prop_assert_eq!(heap.release(address), None, "freed once");
-                } else if let Some(address) = heap.allocate(bytes, 1 << shift) {
+                } else if let Some(address) = heap.allocate(bytes, 1 << shift, &(0..u64::MAX)) {
                     let rounded = bytes.next_multiple_of(SLICE);
                     prop_assert!(address.is_multiple_of(1 << shift));
                     prop_assert!(held.iter().all(|(a, b)| address + rounded <= *a || a + b <= address));
@@ -145,7 +146,7 @@ mod tests {
             for (address, _) in held {
                 heap.release(address);
             }
-            prop_assert!(heap.allocate(1 << 16, 512).is_some(), "a whole extent is free again");
+            prop_assert!(heap.allocate(1 << 16, 512, &(0..u64::MAX)).is_some(), "a whole extent is free again");
         }
     }
 }

@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 pub mod arena;
+pub mod cards;
 mod control;
 mod drive;
 pub mod error;
@@ -21,6 +22,7 @@ mod shared;
 mod sink;
 pub mod stream;
 
+use crate::cards::Cards;
 use crate::error::ExecutorError;
 use crate::intake::{Intake, Sessions};
 use crate::open::Files;
@@ -43,7 +45,7 @@ use std::time::{Duration, Instant};
 pub struct Options {
     /// The server's socket.
     pub server: PathBuf,
-    /// Device names; the first is served.
+    /// Device names, in the order in which clients see them.
     pub devices: Vec<String>,
 }
 
@@ -65,19 +67,18 @@ struct Executor {
 /// # Errors
 /// [`ExecutorError`] when the device cannot be opened or the server never answers.
 pub fn run(options: &Options, opener: &dyn Open) -> Result<(), ExecutorError> {
-    let name = options.devices.first().cloned().unwrap_or_default();
     let sessions = Sessions::default();
-    let sink = Arc::new(Reports::new(sessions.clone()));
-    let device = match opener.open(&name, sink) {
-        Ok(device) => device,
+    let reports = Arc::new(Reports::new(sessions.clone()));
+    let cards = match Cards::open(&options.devices, opener, &reports) {
+        Ok(cards) => cards,
         Err(error) => {
             report_failure(&options.server, &error.to_string());
             return Err(error.into());
         }
     };
-    let facts = device.facts().clone();
-    let (reports, outbox) = mpsc::channel();
-    let shared = Arc::new(Shared::new(device, reports)?);
+    let facts = cards.all_facts();
+    let (outgoing, outbox) = mpsc::channel();
+    let shared = Arc::new(Shared::new(cards, outgoing)?);
     let intake = Intake::new(sessions, shared.clone())?;
     intake.start()?;
     let mut executor = Executor { shared, intake, waiting: BTreeMap::new(), generation: 0 };
@@ -93,7 +94,7 @@ pub fn run(options: &Options, opener: &dyn Open) -> Result<(), ExecutorError> {
             pid: std::process::id(),
             generation: executor.generation,
             serving: executor.generation > 0,
-            devices: vec![facts.clone()],
+            devices: facts.clone(),
         };
         if connection.send(&hello, &[]).is_err() {
             // That server has just gone, too.

@@ -35,28 +35,27 @@ impl Session {
     /// # Errors
     /// A result code.
     pub(crate) fn allocate(&self, inner: &mut Inner, device: u32, bytes: u64, align: u64) -> Result<u64, u32> {
-        if device != 0 || bytes == 0 {
-            return Err(result::INVALID_VALUE);
-        }
+        let place = self.place(device).filter(|_| bytes != 0).ok_or(result::INVALID_VALUE)?;
+        let part = layout::arena_window(place);
         let rounded = Heap::rounded(bytes).ok_or(result::OUT_OF_MEMORY)?;
-        self.shared.charge(self.sheet.id, rounded, self.limit())?;
-        let address = match inner.heap.allocate(bytes, align) {
+        self.charge(device, rounded)?;
+        let address = match inner.heap.allocate(bytes, align, &part) {
             Some(address) => address,
-            None => match self.extend(inner, rounded, align).map(|()| inner.heap.allocate(bytes, align)) {
+            None => match self.extend(inner, place, rounded, align).map(|()| inner.heap.allocate(bytes, align, &part)) {
                 Ok(Some(address)) => address,
                 Ok(None) => {
-                    self.shared.refund(self.sheet.id, rounded);
+                    self.refund(device, rounded);
                     return Err(result::OUT_OF_MEMORY);
                 }
                 Err(error) => {
                     tracing::warn!("session {}: no memory for {bytes} bytes: {error}", self.sheet.id);
-                    self.shared.refund(self.sheet.id, rounded);
+                    self.refund(device, rounded);
                     return Err(result_of(&error));
                 }
             },
         };
         self.unspare(inner, address);
-        self.shared.device.allow(self.client(), address, bytes, true);
+        self.shared.cards.allow(self.client(), address, bytes, true);
         Ok(address)
     }
 
@@ -68,29 +67,33 @@ impl Session {
     }
 
     /// A new extent with room for `bytes` at `align`.
-    fn extend(&self, inner: &mut Inner, bytes: u64, align: u64) -> Result<(), ExecutorError> {
+    fn extend(&self, inner: &mut Inner, place: u32, bytes: u64, align: u64) -> Result<(), ExecutorError> {
         let exact = bytes.checked_add(if align > GRANULE { align } else { 0 }).and_then(|b| b.checked_next_multiple_of(GRANULE));
         let exact = exact.ok_or_else(|| cumux_device::DeviceError::OutOfMemory("more than there are addresses".into()))?;
         let wanted = match exact {
             e if e > OWN_EXTENT => e,
-            e if e <= FIRST_EXTENT && inner.heap.extents().is_empty() => FIRST_EXTENT,
+            e if e <= FIRST_EXTENT && !inner.heap.extents().iter().any(|(at, _)| layout::arena_place(*at) == place) => FIRST_EXTENT,
             _ => EXTENT,
         };
-        match self.extent(inner, wanted, align) {
-            Err(error) if is_memory(&error) && wanted > exact => self.extent(inner, exact, align),
+        match self.extent(inner, place, wanted, align) {
+            Err(error) if is_memory(&error) && wanted > exact => self.extent(inner, place, exact, align),
             other => other,
         }
     }
 
-    fn extent(&self, inner: &mut Inner, bytes: u64, align: u64) -> Result<(), ExecutorError> {
-        let device = &self.shared.device;
-        let file = device.create_extent(bytes)?;
-        let address =
-            self.shared.arena.lock().allocate(bytes, align).ok_or_else(|| cumux_device::DeviceError::OutOfMemory("no address range is free".into()))?;
+    fn extent(&self, inner: &mut Inner, place: u32, bytes: u64, align: u64) -> Result<(), ExecutorError> {
+        let cards = &self.shared.cards;
+        let file = cards.create_extent(place, bytes)?;
+        let address = self
+            .shared
+            .arena
+            .lock()
+            .allocate_in(bytes, align, &layout::arena_window(place))
+            .ok_or_else(|| cumux_device::DeviceError::OutOfMemory("no address range is free".into()))?;
         let made = self
             .shared
             .keep(self.sheet.id, &extent_key(address), &bytes.to_string(), &[file.as_fd()])
-            .and_then(|()| Ok(device.map(address, file.as_fd(), 0, bytes)?));
+            .and_then(|()| Ok(cards.map(place, address, file.as_fd(), 0, bytes)?));
         if let Err(error) = made {
             self.shared.arena.lock().release(address, bytes);
             self.shared.drop_kept(self.sheet.id, &extent_key(address));
@@ -111,16 +114,16 @@ impl Session {
 
     /// Takes memory back from the client's use; whole large extents go back to the card, but for one that is kept for the next allocation.
     pub(crate) fn give_back(&self, inner: &mut Inner, address: u64, _bytes: u64) {
-        self.shared.device.revoke(self.client(), address);
+        self.shared.cards.revoke(self.client(), address);
         let Some(rounded) = inner.heap.release(address) else { return };
-        self.shared.refund(self.sheet.id, rounded);
+        self.shared.refund(self.sheet.id, layout::arena_place(address), rounded);
         while let Some((extent, bytes)) = inner.heap.idle_extent(FIRST_EXTENT, inner.spare.map(|(address, _)| address)) {
             if inner.spare.is_none() && bytes <= EXTENT && self.shared.spare(bytes) {
                 inner.heap.add_extent(extent, bytes);
                 inner.spare = Some((extent, bytes));
                 continue;
             }
-            if let Err(error) = self.shared.device.unmap(extent, bytes) {
+            if let Err(error) = self.shared.cards.unmap(extent, bytes) {
                 tracing::warn!("session {}: an extent could not be unmapped: {error}", self.sheet.id);
             }
             inner.extents.remove(&extent);
@@ -143,23 +146,24 @@ impl Session {
     }
 
     pub(crate) fn physical_create(&self, inner: &mut Inner, handle: u32, device: u32, bytes: u64) -> (Change, u32) {
-        if device != 0 || bytes == 0 || !bytes.is_multiple_of(GRANULE) || inner.objects.physical.contains_key(&handle) {
+        let Some(place) = self.place(device) else { return (Change::Nothing, result::INVALID_VALUE) };
+        if bytes == 0 || !bytes.is_multiple_of(GRANULE) || inner.objects.physical.contains_key(&handle) {
             return (Change::Nothing, result::INVALID_VALUE);
         }
-        if let Err(code) = self.shared.charge(self.sheet.id, bytes, self.limit()) {
+        if let Err(code) = self.charge(device, bytes) {
             return (Change::Nothing, code);
         }
-        let made = self.shared.device.create_extent(bytes).map_err(ExecutorError::from).and_then(|file| {
+        let made = self.shared.cards.create_extent(place, bytes).map_err(ExecutorError::from).and_then(|file| {
             self.shared.keep(self.sheet.id, &physical_key(handle), &bytes.to_string(), &[file.as_fd()])?;
             Ok(file)
         });
         match made {
             Ok(file) => {
                 inner.physical.insert(handle, file);
-                (Change::Physical { handle, bytes }, result::SUCCESS)
+                (Change::Physical { handle, device, bytes }, result::SUCCESS)
             }
             Err(error) => {
-                self.shared.refund(self.sheet.id, bytes);
+                self.refund(device, bytes);
                 (Change::Nothing, result_of(&error))
             }
         }
@@ -167,10 +171,10 @@ impl Session {
 
     pub(crate) fn physical_gone(&self, inner: &mut Inner, handle: u32) {
         inner.released.remove(&handle);
-        if let Some(bytes) = inner.objects.physical.get(&handle).copied() {
+        if let Some((device, bytes)) = inner.objects.physical.get(&handle).copied() {
             inner.physical.remove(&handle);
             self.shared.drop_kept(self.sheet.id, &physical_key(handle));
-            self.shared.refund(self.sheet.id, bytes);
+            self.refund(device, bytes);
             self.commit(inner, Change::PhysicalGone { handle }, 0, None);
         }
     }
@@ -179,13 +183,14 @@ impl Session {
         let Some(end) = address.checked_add(bytes) else { return (Change::Nothing, result::INVALID_VALUE) };
         let reserved = inner.objects.reservations.range(..=address).next_back().is_some_and(|(a, b)| end <= a + b);
         let before = inner.objects.mappings.range(..end).next_back().is_none_or(|(a, m)| a + m.bytes <= address);
-        let whole = offset.checked_add(bytes).is_some_and(|e| inner.objects.physical.get(&handle).is_some_and(|have| e <= *have));
+        let whole = offset.checked_add(bytes).is_some_and(|e| inner.objects.physical.get(&handle).is_some_and(|(_, have)| e <= *have));
         let aligned = bytes != 0 && address.is_multiple_of(GRANULE) && bytes.is_multiple_of(GRANULE) && offset.is_multiple_of(GRANULE);
         if !(reserved && before && whole && aligned) || inner.released.contains(&handle) {
             return (Change::Nothing, result::INVALID_VALUE);
         }
         let Some(file) = inner.physical.get(&handle) else { return (Change::Nothing, result::INVALID_VALUE) };
-        match self.shared.device.map(address, file.as_fd(), offset, bytes) {
+        let place = inner.objects.physical.get(&handle).and_then(|(device, _)| self.place(*device)).unwrap_or(0);
+        match self.shared.cards.map(place, address, file.as_fd(), offset, bytes) {
             Ok(()) => (Change::Map { address, mapped: Mapped { bytes, handle, offset, access: 0 } }, result::SUCCESS),
             Err(error) => (Change::Nothing, error.result()),
         }
@@ -203,10 +208,10 @@ impl Session {
         }
         for (at, mapped) in covered {
             if mapped.access != 0 {
-                self.shared.device.revoke(self.client(), at);
+                self.shared.cards.revoke(self.client(), at);
             }
             if access != 0 {
-                self.shared.device.allow(self.client(), at, mapped.bytes, access == 3);
+                self.shared.cards.allow(self.client(), at, mapped.bytes, access == 3);
             }
             self.commit(inner, Change::Access { address: at, access }, 0, None);
         }
@@ -222,9 +227,9 @@ impl Session {
         }
         for (at, mapped) in covered {
             if mapped.access != 0 {
-                self.shared.device.revoke(self.client(), at);
+                self.shared.cards.revoke(self.client(), at);
             }
-            if let Err(error) = self.shared.device.unmap(at, mapped.bytes) {
+            if let Err(error) = self.shared.cards.unmap(at, mapped.bytes) {
                 tracing::warn!("session {}: unmapping {at:#x} failed: {error}", self.sheet.id);
                 return error.result();
             }

@@ -20,6 +20,7 @@ pub struct Request {
     pub header: Header,
     pub end: u64,
     pub module: u32,
+    pub device: u32,
     pub image: u64,
     pub image_bytes: u64,
     pub info: u64,
@@ -37,7 +38,7 @@ pub fn load(session: Arc<Session>, request: Request) -> bool {
 pub fn use_window(session: Arc<Session>, header: Header, end: u64, address: u64, bytes: u64) -> bool {
     let work = move || {
         let outcome = if session.in_window(address, bytes) {
-            session.shared.device.use_window(session.client(), address, bytes).map_err(|e| e.result())
+            session.shared.cards.use_window(session.client(), address, bytes).map_err(|e| e.result())
         } else {
             Err(result::INVALID_VALUE)
         };
@@ -88,7 +89,8 @@ pub fn create(session: Arc<Session>, header: Header, end: u64, handle: u32, devi
 #[must_use]
 pub fn open_partition(session: Arc<Session>, header: Header, end: u64, number: u32, device: u32, multiprocessors: u32) -> bool {
     let work = move || {
-        let (change, code) = match session.shared.device.open_partition(session.client(), number, multiprocessors) {
+        let place = session.place(device).unwrap_or(0);
+        let (change, code) = match session.shared.cards.open_partition(session.client(), place, number, multiprocessors) {
             Ok(()) => (Change::Partition { number, device, multiprocessors }, result::SUCCESS),
             Err(error) => {
                 tracing::warn!("session {}: a partition of {multiprocessors} multiprocessors: {error}", session.sheet.id);
@@ -103,6 +105,7 @@ pub fn open_partition(session: Arc<Session>, header: Header, end: u64, number: u
 /// Where a new module's variables go.
 struct New<'a> {
     session: &'a Session,
+    device: u32,
     placed: Vec<(String, u64, u64)>,
 }
 
@@ -110,10 +113,10 @@ impl Place for New<'_> {
     fn variable(&mut self, name: &str, bytes: u64, align: u64, managed: bool) -> Result<(u64, bool), DeviceError> {
         let mut inner = self.session.lock();
         let address = if managed {
-            self.session.managed(&mut inner, bytes, align)?
+            self.session.managed(&mut inner, self.device, bytes, align)?
         } else {
             self.session
-                .allocate(&mut inner, 0, bytes.max(1), align.max(1))
+                .allocate(&mut inner, self.device, bytes.max(1), align.max(1))
                 .map_err(|_| DeviceError::OutOfMemory(format!("{bytes} bytes for variable {name}")))?
         };
         self.placed.push((name.to_owned(), address, bytes));
@@ -133,14 +136,12 @@ impl Place for Restored<'_> {
 
 impl Session {
     /// Managed variables live at the end of the client's window, where both sides see them.
-    pub(crate) fn managed(&self, inner: &mut Inner, bytes: u64, align: u64) -> Result<u64, DeviceError> {
+    pub(crate) fn managed(&self, inner: &mut Inner, device: u32, bytes: u64, align: u64) -> Result<u64, DeviceError> {
         let full = || DeviceError::OutOfMemory("managed variables take more than their part of the window".into());
         let at = inner.managed.checked_next_multiple_of(align.max(16)).ok_or_else(full)?;
         let end = at.checked_add(bytes).filter(|end| *end <= layout::WINDOW_MANAGED_BYTES).ok_or_else(full)?;
         // It is never given back before the client ends: charged once and for all.
-        self.shared
-            .charge(self.sheet.id, end - inner.managed, self.limit())
-            .map_err(|_| DeviceError::OutOfMemory(format!("{bytes} bytes for a managed variable")))?;
+        self.charge(device, end - inner.managed).map_err(|_| DeviceError::OutOfMemory(format!("{bytes} bytes for a managed variable")))?;
         inner.managed = end;
         Ok(layout::window_address(self.sheet.window_slot) + layout::WINDOW_BYTES - layout::WINDOW_MANAGED_BYTES + at)
     }
@@ -179,11 +180,12 @@ impl Session {
         }
         // A private copy: the client may change its window while we parse.
         let mut image = vec![0; usize::try_from(request.image_bytes).unwrap_or(0)];
-        if let Err(error) = self.shared.device.read(request.image, &mut image) {
+        if let Err(error) = self.shared.cards.read(self.client(), request.image, &mut image) {
             return (Change::Nothing, self.explain(request, error.result(), &error.to_string()));
         }
-        let mut place = New { session: self, placed: Vec::new() };
-        let loaded = self.shared.device.load_module(self.client(), request.module, &image, &mut place);
+        let mut place = New { session: self, device: request.device, placed: Vec::new() };
+        let at = self.place(request.device).unwrap_or(0);
+        let loaded = self.shared.cards.load_module(self.client(), at, request.module, &image, &mut place);
         let placed = place.placed;
         let loaded = loaded.map_err(|e| (e.result(), e.to_string())).and_then(|info| self.deliver(request, &info));
         let stored = loaded.and_then(|written| {
@@ -192,11 +194,11 @@ impl Session {
         });
         match stored {
             Ok((written, image)) => {
-                let spec = ModuleSpec { image, variables: placed, settings: Vec::new() };
+                let spec = ModuleSpec { image, device: request.device, variables: placed, settings: Vec::new() };
                 (Change::Module { id: request.module, spec }, answer_with(result::SUCCESS, written, 0))
             }
             Err((code, text)) => {
-                self.shared.device.unload_module(self.client(), request.module);
+                self.shared.cards.unload_module(self.client(), request.module);
                 let mut inner = self.lock();
                 for (_, address, bytes) in placed {
                     self.give_back(&mut inner, address, bytes);
@@ -217,7 +219,7 @@ impl Session {
         if encoded.len() as u64 > request.info_bytes {
             return Err((result::INVALID_VALUE, format!("needs {}", encoded.len())));
         }
-        self.shared.device.write(request.info, &encoded).map_err(|e| (e.result(), e.to_string()))?;
+        self.shared.cards.write(self.client(), request.info, &encoded).map_err(|e| (e.result(), e.to_string()))?;
         Ok(encoded.len() as u64)
     }
 
@@ -226,7 +228,7 @@ impl Session {
         tracing::info!("session {}: a module was refused: {text}", self.sheet.id);
         let room = usize::try_from(request.info_bytes).unwrap_or(0).min(text.len());
         let text = &text.as_bytes()[..room];
-        let written = if self.shared.device.write(request.info, text).is_ok() { room as u64 } else { 0 };
+        let written = if self.shared.cards.write(self.client(), request.info, text).is_ok() { room as u64 } else { 0 };
         answer_with(code, written, 0)
     }
 
@@ -235,15 +237,15 @@ impl Session {
         if self.in_window(address, bytes) {
             let base = layout::window_address(self.sheet.window_slot) + layout::WINDOW_BYTES - layout::WINDOW_MANAGED_BYTES;
             let end = inner.managed.max((address + bytes).saturating_sub(base));
-            let _ = self.shared.charge(self.sheet.id, end - inner.managed, 0);
+            self.charge_again(self.place(0).unwrap_or(0), end - inner.managed);
             inner.managed = end;
             return true;
         }
         if !inner.heap.place(address, bytes.max(1)) {
             return false;
         }
-        let _ = self.shared.charge(self.sheet.id, Heap::rounded(bytes).unwrap_or(0), 0);
-        self.shared.device.allow(self.client(), address, bytes.max(1), true);
+        self.charge_again(layout::arena_place(address), Heap::rounded(bytes).unwrap_or(0));
+        self.shared.cards.allow(self.client(), address, bytes.max(1), true);
         true
     }
 }

@@ -12,6 +12,8 @@ use std::collections::BTreeMap;
 pub struct ModuleSpec {
     /// Content hash of the image, its name in the keeper.
     pub image: String,
+    /// By the client's ordinals.
+    pub device: u32,
     /// Name, address and bytes of its variables.
     pub variables: Vec<(String, u64, u64)>,
     /// Function, attribute, value.
@@ -92,6 +94,7 @@ pub enum Change {
     },
     Physical {
         handle: u32,
+        device: u32,
         bytes: u64,
     },
     PhysicalGone {
@@ -180,7 +183,8 @@ pub struct Objects {
     /// Address to bytes as asked for.
     pub allocations: BTreeMap<u64, u64>,
     pub reservations: BTreeMap<u64, u64>,
-    pub physical: BTreeMap<u32, u64>,
+    /// Handle to device and bytes.
+    pub physical: BTreeMap<u32, (u32, u64)>,
     pub mappings: BTreeMap<u64, Mapped>,
     /// Private address to window address and bytes.
     pub aliases: BTreeMap<u64, (u64, u64)>,
@@ -235,8 +239,8 @@ impl Objects {
             Change::Unreserve { address } => {
                 self.reservations.remove(address);
             }
-            Change::Physical { handle, bytes } => {
-                self.physical.insert(*handle, *bytes);
+            Change::Physical { handle, device, bytes } => {
+                self.physical.insert(*handle, (*device, *bytes));
             }
             Change::PhysicalGone { handle } => {
                 self.physical.remove(handle);
@@ -280,7 +284,7 @@ impl Objects {
         out.extend(self.charges.iter().map(|(address, (device, bytes))| Change::Charge { address: *address, device: *device, bytes: *bytes }));
         out.extend(self.allocations.iter().map(|(address, bytes)| Change::Alloc { address: *address, bytes: *bytes }));
         out.extend(self.reservations.iter().map(|(address, bytes)| Change::Reserve { address: *address, bytes: *bytes }));
-        out.extend(self.physical.iter().map(|(handle, bytes)| Change::Physical { handle: *handle, bytes: *bytes }));
+        out.extend(self.physical.iter().map(|(handle, (device, bytes))| Change::Physical { handle: *handle, device: *device, bytes: *bytes }));
         out.extend(self.mappings.iter().map(|(address, mapped)| Change::Map { address: *address, mapped: *mapped }));
         out.extend(self.aliases.iter().map(|(user, (window, bytes))| Change::Alias { user: *user, window: *window, bytes: *bytes }));
         out.extend(self.modules.iter().map(|(id, spec)| Change::Module { id: *id, spec: spec.clone() }));
@@ -308,7 +312,7 @@ mod tests {
             address.clone().prop_map(|address| Change::Refund { address }),
             small.clone().prop_map(|index| Change::StreamGone { index }),
             (small.clone(), "[a-f]{3}")
-                .prop_map(|(id, image)| Change::Module { id, spec: ModuleSpec { image, variables: vec![("v".into(), 1, 2)], settings: vec![] } }),
+                .prop_map(|(id, image)| Change::Module { id, spec: ModuleSpec { image, device: 0, variables: vec![("v".into(), 1, 2)], settings: vec![] } }),
             small.clone().prop_map(|id| Change::ModuleGone { id }),
             (small.clone(), small.clone(), any::<i32>()).prop_map(|(module, function, value)| Change::Function { module, function, attribute: 8, value }),
             (address.clone(), 1_u64..100).prop_map(|(address, bytes)| Change::Alloc { address, bytes }),

@@ -9,7 +9,7 @@ use crate::objects::{Logged, Objects};
 use crate::session::{Barrier, Inner, Parts, Session};
 use crate::shared::Shared;
 use crate::stream::Stream;
-use cumux_device::{ClientSpec, Fault, Interrupted};
+use cumux_device::{Fault, Interrupted};
 use cumux_keeper::client::Item;
 use cumux_link::connection::exactly;
 use cumux_ring::file;
@@ -54,17 +54,15 @@ pub fn open(
     generation: u32,
     images: &HashMap<String, Vec<u8>>,
 ) -> Result<(), ExecutorError> {
-    let device = shared.device.clone();
     let client = sheet.id;
     let service = Service::map(&files.ring, &files.page)?;
     let journal = Journal::map(&files.journal)?;
     file::check(&files.marks, layout::MARKS_BYTES)?;
-    let marks = (device.marks_bytes() > 0).then(|| files.marks.as_fd());
-    device.open_client(client, &ClientSpec { multiprocessors: sheet.parts.first().map_or(0, |part| part.multiprocessors), priority: sheet.priority }, marks)?;
+    shared.cards.open_client(client, sheet.priority, &sheet.parts, files.marks.as_fd())?;
     let opened = restore(shared, intake, sheet, service, journal, files, generation, images);
     if opened.is_err() {
         intake.remove(client);
-        device.close_client(client);
+        shared.cards.close_client(client);
     }
     opened
 }
@@ -81,7 +79,7 @@ fn restore(
     images: &HashMap<String, Vec<u8>>,
 ) -> Result<(), ExecutorError> {
     let client = sheet.id;
-    shared.device.map_window(client, files.window.as_fd(), layout::window_address(sheet.window_slot), layout::WINDOW_BYTES)?;
+    shared.cards.map_window(client, files.window.as_fd(), layout::window_address(sheet.window_slot), layout::WINDOW_BYTES)?;
     let mut objects = Objects::default();
     let (mut taken, mut last_answer) = (journal.taken(), None);
     for bytes in journal.objects()? {
@@ -104,28 +102,28 @@ fn restore(
         intake.add(&session)?;
         inner.objects = objects;
         session.restore_memory(&mut inner)?;
-        for (number, (_, multiprocessors)) in inner.objects.partitions.clone() {
-            shared.device.open_partition(client, number, multiprocessors)?;
+        for (number, (device, multiprocessors)) in inner.objects.partitions.clone() {
+            shared.cards.open_partition(client, session.place(device).unwrap_or(0), number, multiprocessors)?;
         }
         for (index, spec) in inner.objects.streams.clone() {
             session.open_stream(&mut inner, index, spec)?;
         }
         let limits = inner.objects.limits.clone();
         for (limit, value) in limits {
-            let _ = shared.device.set_limit(client, limit, value);
+            let _ = shared.cards.set_limit(client, limit, value);
         }
         for (address, bytes) in inner.objects.windows.clone() {
-            shared.device.use_window(client, address, bytes)?;
+            shared.cards.use_window(client, address, bytes)?;
         }
         for (user, (window, bytes)) in inner.objects.aliases.clone() {
-            shared.device.alias(client, user, window, bytes)?;
+            shared.cards.alias(client, user, window, bytes)?;
         }
         let modules = inner.objects.modules.clone();
         for (id, spec) in modules {
             let image = images.get(&spec.image).ok_or_else(|| ExecutorError::Damaged(format!("the image of module {id} is not in the keeper")))?;
-            shared.device.load_module(client, id, image, &mut Restored(&spec.variables))?;
+            shared.cards.load_module(client, session.place(spec.device).unwrap_or(0), id, image, &mut Restored(&spec.variables))?;
             for (function, attribute, value) in spec.settings {
-                let _ = shared.device.set_function(client, id, function, attribute, value);
+                let _ = shared.cards.set_function(client, id, function, attribute, value);
             }
         }
         if resumed {
@@ -142,8 +140,13 @@ fn restore(
             session.service.set_sticky(code);
             inner.status.error = code;
             inner.status.fault = text;
+        } else if inner.is_busy_beyond_the_first_device() {
+            // Marks are kept for the first device: what of this work was begun is not known.
+            let text =
+                "the service was interrupted while work was under way on another device than the client's first, which cannot be repeated safely".to_owned();
+            session.fault(&mut inner, &Fault { result: result::LAUNCH_FAILED, text });
         } else {
-            for interrupted in shared.device.recover(client) {
+            for interrupted in shared.cards.recover(client) {
                 match interrupted {
                     Interrupted::Resume { stream_token, resume } => {
                         inner.resumes.insert(stream_token, resume);
@@ -177,14 +180,14 @@ impl Session {
                 if !self.shared.arena.lock().claim(address, bytes) {
                     return Err(ExecutorError::Damaged(format!("{} overlaps another", item.key)));
                 }
-                self.shared.device.map(address, file.as_fd(), 0, bytes)?;
+                self.shared.cards.map(layout::arena_place(address), address, file.as_fd(), 0, bytes)?;
                 inner.heap.add_extent(address, bytes);
                 inner.extents.insert(address, file);
             } else if let Some(handle) = item.key.strip_prefix("physical-").and_then(|h| h.parse::<u32>().ok())
                 && let Some(file) = item.descriptors.into_iter().next()
             {
-                if inner.objects.physical.contains_key(&handle) {
-                    let _ = self.shared.charge(self.sheet.id, bytes, 0);
+                if let Some((device, _)) = inner.objects.physical.get(&handle) {
+                    self.charge_again(self.place(*device).unwrap_or(0), bytes);
                     inner.physical.insert(handle, file);
                 } else {
                     // Made by the predecessor, never committed.
@@ -192,8 +195,8 @@ impl Session {
                 }
             }
         }
-        for (_, bytes) in inner.objects.charges.values() {
-            let _ = self.shared.charge(self.sheet.id, *bytes, 0);
+        for (device, bytes) in inner.objects.charges.values() {
+            self.charge_again(self.place(*device).unwrap_or(0), *bytes);
         }
         let damaged = |what: &str, address: u64| ExecutorError::Damaged(format!("{what} at {address:#x} cannot be restored"));
         for (address, bytes) in inner.objects.allocations.clone() {
@@ -214,9 +217,10 @@ impl Session {
         }
         for (address, mapped) in &inner.objects.mappings {
             let file = inner.physical.get(&mapped.handle).ok_or_else(|| damaged("the mapping", *address))?;
-            self.shared.device.map(*address, file.as_fd(), mapped.offset, mapped.bytes)?;
+            let place = inner.objects.physical.get(&mapped.handle).and_then(|(device, _)| self.place(*device)).unwrap_or(0);
+            self.shared.cards.map(place, *address, file.as_fd(), mapped.offset, mapped.bytes)?;
             if mapped.access != 0 {
-                self.shared.device.allow(self.client(), *address, mapped.bytes, mapped.access == 3);
+                self.shared.cards.allow(self.client(), *address, mapped.bytes, mapped.access == 3);
             }
         }
         Ok(())

@@ -140,6 +140,12 @@ pub struct Parts {
 }
 
 impl Inner {
+    /// Whether a stream of another device than the client's first has work.
+    pub fn is_busy_beyond_the_first_device(&self) -> bool {
+        let beyond = |index: &u32| self.objects.streams.get(index).is_some_and(|spec| spec.device != 0);
+        self.streams.iter().any(|(index, stream)| !stream.is_idle() && beyond(index))
+    }
+
     /// Whether the time of some barrier has come.
     pub fn barrier_ready(&self) -> bool {
         self.barriers.iter().any(|b| self.is_passed(b))
@@ -153,7 +159,7 @@ impl Inner {
 impl Session {
     #[must_use]
     pub fn new(sheet: Sheet, shared: Arc<Shared>, parts: Parts) -> Self {
-        shared.turns.lock().add(sheet.id, sheet.priority, shared.percent(sheet.parts.first().map_or(0, |part| part.multiprocessors)));
+        shared.turns.lock().add(sheet.id, sheet.priority, sheet.parts.first().map_or(cumux_scheduler::WHOLE, |part| shared.percent(part)));
         let status = ClientStatus { session: sheet.id, pid: sheet.pid, program: sheet.program.clone(), state: "running".into(), ..ClientStatus::default() };
         Self {
             service: parts.service,
@@ -204,10 +210,36 @@ impl Session {
         self.sheet.id
     }
 
-    /// Bytes of device memory the client may have; 0 = no limit.
+    /// The place of one of the client's devices in the executor's list.
     #[must_use]
-    pub fn limit(&self) -> u64 {
-        self.sheet.parts.first().map_or(0, |part| part.memory_limit)
+    pub fn place(&self, device: u32) -> Option<u32> {
+        self.sheet.parts.get(device as usize).map(|part| part.device)
+    }
+
+    /// Bytes of a device's memory the client may have; 0 = no limit.
+    #[must_use]
+    pub fn limit(&self, device: u32) -> u64 {
+        self.sheet.parts.get(device as usize).map_or(0, |part| part.memory_limit)
+    }
+
+    /// Charges bytes of one of the client's devices.
+    ///
+    /// # Errors
+    /// A result code.
+    pub fn charge(&self, device: u32, bytes: u64) -> Result<(), u32> {
+        let place = self.place(device).ok_or(result::INVALID_VALUE)?;
+        self.shared.charge(self.sheet.id, place, bytes, self.limit(device))
+    }
+
+    /// Charges what a predecessor has charged, whatever the limit.
+    pub fn charge_again(&self, place: u32, bytes: u64) {
+        let _ = self.shared.charge(self.sheet.id, place, bytes, 0);
+    }
+
+    pub fn refund(&self, device: u32, bytes: u64) {
+        if let Some(place) = self.place(device) {
+            self.shared.refund(self.sheet.id, place, bytes);
+        }
     }
 
     /// Work that begins from now on runs on these parts.
@@ -216,8 +248,10 @@ impl Session {
     /// When the device cannot change a share.
     pub fn set_parts(&self, parts: &[Part]) -> Result<(), ExecutorError> {
         for (ordinal, part) in (0..).zip(parts) {
-            self.shared.device.set_share(self.client(), part.multiprocessors)?;
-            self.shared.turns.lock().set_share(self.client(), self.shared.percent(part.multiprocessors));
+            self.shared.cards.set_share(self.client(), part.device, part.multiprocessors)?;
+            if ordinal == 0 {
+                self.shared.turns.lock().set_share(self.client(), self.shared.percent(part));
+            }
             self.service.set_share(ordinal, part.multiprocessors);
         }
         Ok(())
@@ -517,7 +551,7 @@ impl Session {
         self.flush_text(inner);
         self.service.notify();
         self.shared.report(FromExecutor::Fault { session: self.sheet.id, result: fault.result, text: fault.text.clone() });
-        self.shared.device.stop_client(self.client(), fault.clone());
+        self.shared.cards.stop_client(self.client(), fault);
         // Intake may have been stalled or parked; it answers everything from now on.
         inner.stalled = false;
         self.shared.wake_intake(self.client());
@@ -536,14 +570,14 @@ impl Session {
     /// When the device does not give the memory back.
     pub fn close(&self) -> Result<ClientStatus, ExecutorError> {
         self.lock().closing = true;
-        self.shared.device.close_client(self.client());
+        self.shared.cards.close_client(self.client());
         let mut inner = self.lock();
         let mappings: Vec<(u64, u64)> = inner.objects.mappings.iter().map(|(a, m)| (*a, m.bytes)).collect();
         for (address, bytes) in mappings {
-            self.shared.device.unmap(address, bytes)?;
+            self.shared.cards.unmap(address, bytes)?;
         }
         for (address, bytes) in inner.heap.extents() {
-            self.shared.device.unmap(address, bytes)?;
+            self.shared.cards.unmap(address, bytes)?;
             self.shared.arena.lock().release(address, bytes);
         }
         for (address, bytes) in &inner.objects.reservations {
@@ -574,7 +608,7 @@ impl Session {
             }
         }
         for (handle, file) in &inner.physical {
-            let bytes = inner.objects.physical.get(handle).copied().unwrap_or(0);
+            let bytes = inner.objects.physical.get(handle).map_or(0, |(_, bytes)| *bytes);
             self.shared.keep(self.sheet.id, &crate::memory::physical_key(*handle), &bytes.to_string(), &[file.as_fd()])?;
         }
         Ok(())

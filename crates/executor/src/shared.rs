@@ -1,13 +1,14 @@
 //! What all sessions of an executor share: the device, the arena, the keeper, the store of images, and the way to report.
 
 use crate::arena::Arena;
+use crate::cards::Cards;
 use crate::error::ExecutorError;
-use cumux_device::{Device, DeviceError};
+use cumux_device::DeviceError;
 use cumux_keeper::client::Keeper;
 use cumux_ring::awake::Awake;
 use cumux_ring::page::Answer;
 use cumux_scheduler::Turns;
-use cumux_wire::message::FromExecutor;
+use cumux_wire::message::{FromExecutor, Part};
 use cumux_wire::result;
 use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
@@ -22,13 +23,13 @@ pub const IMAGES: u32 = u32::MAX;
 const SPARE_PART: u64 = 128;
 
 pub struct Shared {
-    pub device: Arc<dyn Device>,
+    pub cards: Cards,
     pub arena: Mutex<Arena>,
     keeper: RwLock<Option<Arc<Keeper>>>,
     /// Stored images by content hash; the keeper has them too.
     images: Mutex<HashMap<String, OwnedFd>>,
-    /// Bytes charged to each session.
-    charges: Mutex<HashMap<u32, u64>>,
+    /// Bytes charged to each session, by the place of the device.
+    charges: Mutex<HashMap<(u32, u32), u64>>,
     /// Bytes of extents that sessions keep with nothing in them.
     spares: Mutex<u64>,
     /// Who goes next. Taken last: nothing is locked while it is held.
@@ -42,10 +43,10 @@ pub struct Shared {
 impl Shared {
     /// # Errors
     /// [`ExecutorError::System`] when no eventfd can be made.
-    pub fn new(device: Arc<dyn Device>, reports: Sender<FromExecutor>) -> Result<Self, ExecutorError> {
+    pub fn new(cards: Cards, reports: Sender<FromExecutor>) -> Result<Self, ExecutorError> {
         use rustix::event::{EventfdFlags, eventfd};
         Ok(Self {
-            device,
+            cards,
             arena: Mutex::default(),
             keeper: RwLock::new(None),
             images: Mutex::default(),
@@ -158,10 +159,11 @@ impl Shared {
         Ok(())
     }
 
-    /// A count of multiprocessors (0 = all) in percent of the device, as the scheduler counts.
+    /// A part of a device in percent of it, as the scheduler counts.
     #[must_use]
-    pub fn percent(&self, multiprocessors: u32) -> u32 {
-        let all = self.device.facts().attribute(16).max(1).cast_unsigned();
+    pub fn percent(&self, part: &Part) -> u32 {
+        let all = self.cards.facts(part.device).attribute(16).max(1).cast_unsigned();
+        let multiprocessors = part.multiprocessors;
         if multiprocessors == 0 { cumux_scheduler::WHOLE } else { (multiprocessors * cumux_scheduler::WHOLE / all).max(1) }
     }
 
@@ -169,20 +171,20 @@ impl Shared {
     ///
     /// # Errors
     /// OUT_OF_MEMORY as a result code.
-    pub fn charge(&self, session: u32, bytes: u64, limit: u64) -> Result<(), u32> {
+    pub fn charge(&self, session: u32, place: u32, bytes: u64, limit: u64) -> Result<(), u32> {
         let mut charges = self.charges.lock();
-        let total: u64 = charges.values().sum();
-        let own = charges.get(&session).copied().unwrap_or(0);
+        let total: u64 = charges.iter().filter(|((_, at), _)| *at == place).map(|(_, bytes)| bytes).sum();
+        let own = charges.get(&(session, place)).copied().unwrap_or(0);
         let within = |used: u64, cap: u64| used.checked_add(bytes).is_some_and(|sum| sum <= cap);
-        if !within(total, self.device.facts().memory) || (limit != 0 && !within(own, limit)) {
+        if !within(total, self.cards.facts(place).memory) || (limit != 0 && !within(own, limit)) {
             return Err(result::OUT_OF_MEMORY);
         }
-        charges.insert(session, own + bytes);
+        charges.insert((session, place), own + bytes);
         Ok(())
     }
 
-    pub fn refund(&self, session: u32, bytes: u64) {
-        if let Some(own) = self.charges.lock().get_mut(&session) {
+    pub fn refund(&self, session: u32, place: u32, bytes: u64) {
+        if let Some(own) = self.charges.lock().get_mut(&(session, place)) {
             *own = own.saturating_sub(bytes);
         }
     }
@@ -190,7 +192,7 @@ impl Shared {
     /// Whether an empty extent of this size may be kept: all of them together take little of the card.
     pub fn spare(&self, bytes: u64) -> bool {
         let mut spares = self.spares.lock();
-        let fits = *spares + bytes <= self.device.facts().memory / SPARE_PART;
+        let fits = *spares + bytes <= self.cards.facts(0).memory / SPARE_PART;
         if fits {
             *spares += bytes;
         }
@@ -203,21 +205,21 @@ impl Shared {
     }
 
     pub fn forget_charges(&self, session: u32) {
-        self.charges.lock().remove(&session);
+        self.charges.lock().retain(|(owner, _), _| *owner != session);
     }
 
     #[must_use]
     pub fn charged(&self, session: u32) -> u64 {
-        self.charges.lock().get(&session).copied().unwrap_or(0)
+        self.charges.lock().iter().filter(|((owner, _), _)| *owner == session).map(|(_, bytes)| bytes).sum()
     }
 
     /// Free bytes within a session's limit, and the card's whole memory: a limit shows only in what is free, as NVIDIA's MPS does it.
     #[must_use]
-    pub fn memory_info(&self, session: u32, limit: u64) -> (u64, u64) {
+    pub fn memory_info(&self, session: u32, place: u32, limit: u64) -> (u64, u64) {
         let charges = self.charges.lock();
-        let card = self.device.facts().memory;
-        let card_free = card.saturating_sub(charges.values().sum());
-        let own = charges.get(&session).copied().unwrap_or(0);
+        let card = self.cards.facts(place).memory;
+        let card_free = card.saturating_sub(charges.iter().filter(|((_, at), _)| *at == place).map(|(_, bytes)| bytes).sum());
+        let own = charges.get(&(session, place)).copied().unwrap_or(0);
         if limit == 0 || limit >= card { (card_free, card) } else { (limit.saturating_sub(own).min(card_free), card) }
     }
 }

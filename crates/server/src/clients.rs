@@ -247,7 +247,15 @@ impl<H: Host> Core<H> {
         session.status.error = result;
         session.status.fault = shortened(text);
         let pid = session.about.pid;
+        let parts = session.about.parts.clone();
         self.log.line(&format!("Client {{PID: {pid}, Context: {id}}} encountered a fatal GPU error."));
+        self.log.line("Server is handling a fatal GPU error.");
+        for part in parts {
+            self.log.line(&format!("Client {{PID: {pid}, Context ID: {id}}} on device {} to be torn down", part.device));
+        }
+        // No device is reset, and nobody else is told: the fault is its maker's alone.
+        self.log.line("The following client process have a sticky error set:");
+        self.log.line(&pid.to_string());
         self.note(&format!("Client process {pid}: error {result}: {text}"));
     }
 

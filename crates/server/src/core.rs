@@ -14,7 +14,7 @@ use crate::watch::Watcher;
 use crate::{Limits, Options};
 use cumux_link::{Connection, Process};
 use cumux_wire::VERSION;
-use cumux_wire::message::{ClientStatus, DeviceFacts, FromServer, Grant, Hello, Reply, ToServer};
+use cumux_wire::message::{ClientStatus, DeviceFacts, FromServer, Grant, Hello, Part, Reply, ToServer};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
@@ -54,11 +54,14 @@ pub(crate) struct Arrival {
 }
 
 /// A share that the executor was told of and has not yet given.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct Resharing {
     pub(crate) request: u64,
+    pub(crate) session: u32,
     pub(crate) before: u32,
     pub(crate) now: u32,
+    /// What the session had.
+    pub(crate) old: Vec<Part>,
 }
 
 /// A status that the daemon has asked for and the executor has not yet added to.

@@ -106,6 +106,7 @@ impl Session {
             multiprocessors: first.map_or(0, |part| part.multiprocessors),
             memory_limit: first.map_or(0, |part| part.memory_limit),
             priority: about.priority,
+            devices: about.parts.iter().map(|part| part.device).collect(),
             ..ClientStatus::default()
         };
         Self { about, files, token, greeting: None, kept: false, attached: false, leaving: false, failed: false, terminated: false, status }
@@ -125,6 +126,7 @@ impl Session {
             multiprocessors: old.multiprocessors,
             memory_limit: old.memory_limit,
             priority: old.priority,
+            devices: old.devices,
             error,
             fault,
             takeovers,

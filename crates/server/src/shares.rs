@@ -17,8 +17,9 @@ impl<H: Host> Core<H> {
         };
         let parts = shared_anew(&self.devices, &session.about.parts, share);
         let count = |parts: &[cumux_wire::message::Part]| parts.first().map_or(0, |part| part.multiprocessors);
-        let change = Resharing { request, before: count(&session.about.parts), now: count(&parts) };
         let (id, name) = (session.about.id, session.name());
+        let old = session.about.parts.clone();
+        let change = Resharing { request, session: id, before: count(&old), now: count(&parts), old };
         session.about.parts.clone_from(&parts);
         session.status.multiprocessors = change.now;
         self.log.line(&format!("Active Threads Percentage of client {name} set to {}: {} multiprocessors, {} before", share.text(), change.now, change.before));
@@ -39,14 +40,23 @@ impl<H: Host> Core<H> {
 
     /// The executor has given the share, or could not.
     pub(crate) fn reshared(&mut self, number: u64, error: String) {
-        if let Some(Resharing { request, before, now }) = self.resharings.remove(&number) {
+        if let Some(Resharing { request, session, before, now, old }) = self.resharings.remove(&number) {
+            if !error.is_empty()
+                && let Some(known) = self.sessions.get_mut(&session)
+            {
+                // Nobody was told of it but executors, and the one that serves has kept the old share.
+                self.log.line(&format!("The share of client {} could not be changed: {error}", known.name()));
+                known.about.parts = old;
+                known.status.multiprocessors = before;
+                self.keep(session);
+            }
             self.tell(FromServer::Shared { request, before, now, error });
         }
     }
 
     /// The executor has ended: its successor begins with the new shares.
     pub(crate) fn resharings_are_over(&mut self) {
-        for (_, Resharing { request, before, now }) in std::mem::take(&mut self.resharings) {
+        for (_, Resharing { request, before, now, .. }) in std::mem::take(&mut self.resharings) {
             self.tell(FromServer::Shared { request, before, now, error: String::new() });
         }
     }

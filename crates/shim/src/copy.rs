@@ -65,12 +65,12 @@ fn side(session: &Session, claim: Claim, address: u64, pitch: u64, slice: u64, e
 
 /// A rectangle of rows that fits one slice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Band {
+pub(crate) struct Band {
     x: u64,
     y: u64,
     z: u64,
-    width: u64,
-    rows: u64,
+    pub width: u64,
+    pub rows: u64,
 }
 
 impl Band {
@@ -78,13 +78,13 @@ impl Band {
         side.address + self.z * side.slice + self.y * side.pitch + self.x
     }
 
-    fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         self.width * self.rows
     }
 }
 
 /// Cuts an extent into bands, row by row.
-fn bands(extent: Extent) -> impl Iterator<Item = Band> {
+pub(crate) fn bands(extent: Extent) -> impl Iterator<Item = Band> {
     let width = extent.width.clamp(1, BAND);
     let rows = if extent.width > BAND { 1 } else { BAND / width };
     (0..extent.depth).flat_map(move |z| {
@@ -111,7 +111,7 @@ impl Transfer {
         self.extent.width == 0 || self.extent.height == 0 || self.extent.depth == 0
     }
 
-    fn record(target: Side, source: Side, extent: Extent) -> Op {
+    pub(crate) fn record(target: Side, source: Side, extent: Extent) -> Op {
         Op::Copy {
             target: target.address,
             target_pitch: target.pitch,
@@ -193,11 +193,11 @@ impl Transfer {
     }
 }
 
-fn part(side: &Side, band: Band) -> Side {
+pub(crate) fn part(side: &Side, band: Band) -> Side {
     Side { address: band.at(side), slice: 0, ..*side }
 }
 
-fn staged(slice: Taken, band: Band) -> Side {
+pub(crate) fn staged(slice: Taken, band: Band) -> Side {
     Side { address: slice.address, pitch: band.width, slice: 0, private: false }
 }
 
@@ -227,6 +227,11 @@ enum Wait {
 unsafe fn transfer(session: &'static Session, stream: &Arc<Stream>, transfer: &Transfer, wait: Wait) -> Try {
     if transfer.is_empty() {
         return Ok(());
+    }
+    if crate::peer::crosses(session, stream.device, &[&transfer.target, &transfer.source]) {
+        crate::capture::refuse_while_capturing(session, stream)?;
+        // SAFETY: private sides are what the program passed as such.
+        return unsafe { crate::peer::copy(session, stream, transfer) };
     }
     if wait == Wait::Done {
         crate::capture::refuse_while_capturing(session, stream)?;

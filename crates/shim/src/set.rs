@@ -39,6 +39,15 @@ fn fill(target: u64, pitch: usize, value: u32, element: u32, width: usize, heigh
     let session = client::enter()?;
     let stream = context::stream(session, stream)?;
     let Some(op) = plan(session, target, pitch, value, element, width, height)? else { return crate::capture::check(&stream) };
+    let owner = memory::read(session).find(target).map_or(stream.device, |known| known.device);
+    if owner != stream.device && cumux_wire::layout::in_arena(target) {
+        // Memory of another device: there, after everything in this stream, and done when this returns.
+        crate::capture::refuse_while_capturing(session, &stream)?;
+        session.drain_lane(stream.lane)?;
+        let lane = crate::peer::stream_of(session, owner)?.lane;
+        session.push(lane, &op)?;
+        return session.drain_lane(lane);
+    }
     if crate::capture::op(session, &stream, &op)? {
         return Ok(());
     }

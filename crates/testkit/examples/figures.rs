@@ -1,4 +1,5 @@
-//! Figures of SPECIFICATION.md: how long a client takes to start, and what the service's processes weigh with 64 idle clients.
+//! Figures of SPECIFICATION.md: how long a client takes to start, what the service's processes weigh with 64 idle clients, how long a change of a share
+//! takes, and how long a normal client waits beside one that streams kernels of half a millisecond. The machine should have nothing else to do.
 //!
 //! `cargo run --release -p cumux-testkit --example figures`, after `cargo xtask test` has built everything.
 #![forbid(unsafe_code)]
@@ -32,6 +33,37 @@ fn main() {
         println!("{name} with {} clients: {size} KiB", clients.len());
     }
     println!("together: {sum} KiB; executor {} KiB, standby {} KiB", proportional_kib(server.executor), proportional_kib(server.standby));
+    drop(clients);
+    changes_of_a_share(&node);
+    waits_of_a_normal_client(&node);
+}
+
+/// From the command to the executor's word that what begins now runs on the new share.
+fn changes_of_a_share(node: &Node) {
+    let client = node.test_client("shares").start();
+    client.wait_for_line("ready 0");
+    let pid = client.pid().to_string();
+    let change = |percent: &str| {
+        let output = node.cumux(&["set-share", &pid, percent, "--json"]).output().expect("cumux starts");
+        let answer: serde_json::Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
+        answer["milliseconds"].as_f64().expect("a number")
+    };
+    let mut times: Vec<f64> = (0..100).map(|turn| change(if turn % 2 == 0 { "12.5" } else { "50" })).collect();
+    times.sort_by(f64::total_cmp);
+    println!("set-share: median {:.2} ms, p99 {:.2} ms", times[50], times[98]);
+    client.expect_ok();
+}
+
+/// Waits of a normal client for a kernel of 50 µs.
+fn waits_of_a_normal_client(node: &Node) {
+    let wait = || node.test_client("priority").args(&["wait", "1000", "50"]).start().expect_ok();
+    println!("alone: {}", wait());
+    for (name, level) in [("a normal client", "0"), ("one below normal", "1")] {
+        let hog = node.test_client("priority").args(&["hog", "2", "500", "-3"]).env("CUDA_MPS_CLIENT_PRIORITY", level).start();
+        hog.wait_for_line("ready");
+        println!("beside {name} with 0.5 ms kernels in streams of priority -3: {}", wait());
+    }
+    println!("load of the machine: {}", std::fs::read_to_string("/proc/loadavg").unwrap_or_default().trim());
 }
 
 /// Memory of a process, shared pages divided among those who share them.

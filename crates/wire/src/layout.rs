@@ -93,6 +93,19 @@ pub const fn window_address(slot: u32) -> u64 {
     WINDOW_BASE + slot as u64 * WINDOW_BYTES
 }
 
+/// Device memory of the device at this place of the executor's list lies here, in the arena.
+#[must_use]
+pub const fn arena_window(place: u32) -> core::ops::Range<u64> {
+    let start = ARENA_BASE + place as u64 * (ARENA_BYTES / DEVICES as u64);
+    start..start + ARENA_BYTES / DEVICES as u64
+}
+
+/// Whose part of the arena an address lies in; 0 for addresses outside.
+#[must_use]
+pub const fn arena_place(address: u64) -> u32 {
+    if in_arena(address) { ((address - ARENA_BASE) / (ARENA_BYTES / DEVICES as u64)) as u32 } else { 0 }
+}
+
 /// Whether an address lies in the device memory arena.
 #[must_use]
 pub const fn in_arena(address: u64) -> bool {
@@ -110,6 +123,10 @@ mod tests {
         const { assert!(page::SHARES > page::TEXT_HEAD && page::COMPLETED >= page::SHARES + DEVICES * 4 && page::ANSWER >= page::COMPLETED + STREAMS * 8) };
         const { assert!(page::TEXT >= page::ANSWER + ANSWERS * page::ANSWER_BYTES && page::EVENT >= page::TEXT + page::TEXT_BYTES) };
         const { assert!(ARENA_BASE + ARENA_BYTES <= WINDOW_BASE) };
+        for place in 0..DEVICES as u32 {
+            let part = arena_window(place);
+            assert_eq!((arena_place(part.start), arena_place(part.end - 1), in_arena(part.end - 1)), (place, place, true));
+        }
         assert!(window_address(WINDOWS - 1) + WINDOW_BYTES <= 0x5000_0000_0000, "below where programs are mapped");
     }
 }

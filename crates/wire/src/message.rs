@@ -196,6 +196,9 @@ pub struct ClientStatus {
     /// 0 normal, 1 below normal.
     #[serde(default)]
     pub priority: u32,
+    /// Its devices, as places in the server's list.
+    #[serde(default)]
+    pub devices: Vec<u32>,
     /// CUresult of its sticky error, 0 if healthy.
     pub error: u32,
     /// The error in words, with kernel and address where known.

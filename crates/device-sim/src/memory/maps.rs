@@ -5,8 +5,10 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Weak};
 
 use cumux_device::DeviceError;
+use parking_lot::Mutex;
 
 use super::files::{self, Identity};
 use super::raw::Mapping;
@@ -23,9 +25,12 @@ struct Counted {
 
 #[derive(Debug)]
 struct Mapped {
-    mapping: Mapping,
+    mapping: Arc<Mapping>,
     extent: Option<Identity>,
 }
+
+/// Windows that some card of this process has mapped, by address: a client of several cards has one window.
+static WINDOWS: Mutex<BTreeMap<u64, (Identity, Weak<Mapping>)>> = Mutex::new(BTreeMap::new());
 
 /// The card's memory as this process has it.
 #[derive(Debug)]
@@ -74,15 +79,29 @@ impl Maps {
     }
 
     pub(crate) fn map_window(&mut self, address: u64, window: BorrowedFd<'_>, bytes: u64) -> Result<(), DeviceError> {
-        files::check(window, 0, bytes)?;
-        self.insert(address, window, 0, bytes, None)
+        let (identity, _) = files::check(window, 0, bytes)?;
+        let mut windows = WINDOWS.lock();
+        windows.retain(|_, (_, mapping)| mapping.strong_count() > 0);
+        let known = windows.get(&address).filter(|(file, _)| *file == identity).and_then(|(_, mapping)| mapping.upgrade());
+        match known.filter(|mapping| mapping.bytes() == bytes && !self.mapped.contains_key(&address)) {
+            Some(mapping) => {
+                self.mapped.insert(address, Mapped { mapping, extent: None });
+            }
+            None => {
+                self.insert(address, window, 0, bytes, None)?;
+                if let Some(mapped) = self.mapped.get(&address) {
+                    windows.insert(address, (identity, Arc::downgrade(&mapped.mapping)));
+                }
+            }
+        }
+        Ok(())
     }
 
     fn insert(&mut self, address: u64, file: BorrowedFd<'_>, offset: u64, bytes: u64, extent: Option<Identity>) -> Result<(), DeviceError> {
         if address == 0 || address.checked_add(bytes).is_none() || !address.is_multiple_of(4096) || bytes == 0 || !bytes.is_multiple_of(4096) {
             return Err(DeviceError::Invalid(format!("{bytes} bytes cannot be mapped at {address:#x}")));
         }
-        let mapping = Mapping::file(address, file, offset, bytes)?;
+        let mapping = Arc::new(Mapping::file(address, file, offset, bytes)?);
         self.mapped.insert(address, Mapped { mapping, extent });
         Ok(())
     }
@@ -113,7 +132,7 @@ impl Maps {
         let mut done = 0;
         while done < bytes {
             let at = address.wrapping_add(done);
-            let found = self.mapped.range(..=at).next_back().map(|(_, mapped)| &mapped.mapping).filter(|m| at - m.address() < m.bytes());
+            let found = self.mapped.range(..=at).next_back().map(|(_, mapped)| &*mapped.mapping).filter(|m| at - m.address() < m.bytes());
             let Some(mapping) = found else {
                 return Err(DeviceError::Invalid(format!("address {at:#x} is not mapped")));
             };
@@ -144,6 +163,21 @@ mod tests {
         assert!(maps.create(2 * GRANULE).is_err());
         maps.unmap(BASE + 4 * GRANULE, GRANULE).unwrap();
         assert!(maps.create(4 * GRANULE).is_ok());
+    }
+
+    #[test]
+    fn cards_of_one_process_share_a_clients_window() {
+        let (mut first, mut second) = (Maps::new(GRANULE), Maps::new(GRANULE));
+        let (window, other) = (files::create("window", GRANULE).unwrap(), files::create("window", GRANULE).unwrap());
+        let at = BASE + 0x8000_0000;
+        first.map_window(at, window.as_fd(), GRANULE).unwrap();
+        second.map_window(at, window.as_fd(), GRANULE).unwrap();
+        assert!(first.map_window(at, window.as_fd(), GRANULE).is_err(), "once a card");
+        assert!(Maps::new(GRANULE).map_window(at, other.as_fd(), GRANULE).is_err(), "another file is no such window");
+        first.unmap(at, GRANULE).unwrap();
+        second.walk(at, 8, |mapping, offset, _| assert!(mapping.write(offset, &[1; 8]))).unwrap();
+        second.unmap(at, GRANULE).unwrap();
+        Maps::new(GRANULE).map_window(at, other.as_fd(), GRANULE).unwrap();
     }
 
     #[test]

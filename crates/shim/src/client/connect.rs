@@ -6,7 +6,7 @@ use cumux_link::connection::exactly;
 use cumux_link::{Connection, LinkError};
 use cumux_ring::window;
 use cumux_wire::VERSION;
-use cumux_wire::layout::ARENA_BASE;
+use cumux_wire::layout::arena_window;
 use cumux_wire::message::{Hello, Reply};
 use rustix::io::Errno;
 use std::ffi::OsString;
@@ -60,9 +60,11 @@ pub fn connect() -> Verdict {
         Err(error) => return refused(format!("cannot reach {}: {error}", path.display())),
     };
     match greet(&connection) {
-        Ok(Greeting::Served(files)) => match Session::new(*files) {
+        Ok(Greeting::Served { files, arenas }) => match Session::new(*files) {
             Ok(session) => {
-                let _ = window::reserve(ARENA_BASE, RESERVED);
+                for start in arenas {
+                    let _ = window::reserve(start, RESERVED);
+                }
                 let session = SESSION.get_or_init(|| session);
                 crate::log::line(format_args!("served as session {} by {}", session.id, path.display()));
                 Verdict::Served
@@ -89,8 +91,15 @@ fn directory(variable: Option<OsString>) -> Result<PathBuf, String> {
 
 /// The answer, understood.
 enum Greeting {
-    Served(Box<Files>),
-    Refused { result: u32, why: String },
+    /// With the beginnings of the device memory of each device.
+    Served {
+        files: Box<Files>,
+        arenas: Vec<u64>,
+    },
+    Refused {
+        result: u32,
+        why: String,
+    },
 }
 
 fn greet(connection: &Connection) -> Result<Greeting, LinkError> {
@@ -102,9 +111,10 @@ fn greet(connection: &Connection) -> Result<Greeting, LinkError> {
             result: CUresult::CUDA_ERROR_SYSTEM_DRIVER_MISMATCH.0,
             why: format!("the service speaks version {version}, this libcuda.so.1 version {VERSION}: install both from the same cumux release"),
         },
-        Reply::Welcome { session, window_slot, devices, .. } => {
+        Reply::Welcome { session, window_slot, devices, parts, .. } => {
+            let arenas = parts.iter().map(|part| arena_window(part.device).start).collect();
             let [ring, page, window, doorbell, server, keeper] = exactly(descriptors)?;
-            Greeting::Served(Box::new(Files { session, window_slot, devices, ring, page, window, doorbell, server, keeper }))
+            Greeting::Served { files: Box::new(Files { session, window_slot, devices, ring, page, window, doorbell, server, keeper }), arenas }
         }
         Reply::Refused { result, why } => Greeting::Refused { result, why },
     })

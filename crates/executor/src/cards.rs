@@ -1,0 +1,346 @@
+//! The devices of an executor as one: what belongs to a device already (an address, a stream, a module) is sent to it, what concerns a client goes to each
+//! of its devices. With one device every call is that device's.
+//!
+//! Devices are known by their place in the server's list. Device memory of place `n` lies in the `n`-th part of the arena
+//! ([`layout::arena_window`]), so an address says whose it is; only mappings that a client put elsewhere are remembered. Stream numbers carry the place
+//! in their upper bits: the reports of a device pass through [`Tagged`].
+
+use crate::sink::Reports;
+use cumux_device::{
+    ClientId, ClientSpec, Device, DeviceError, DeviceFacts, Fault, Interrupted, ModuleId, ModuleInfo, Open, Outcome, Place, Report, Sink, StreamId, Work,
+};
+use cumux_wire::layout;
+use cumux_wire::message::Part;
+use parking_lot::RwLock;
+use std::collections::{BTreeMap, HashMap};
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+/// Bits of a stream number that are the device's own.
+const OWN_BITS: u32 = 28;
+const OWN: u32 = (1 << OWN_BITS) - 1;
+
+fn tag(place: u32, stream: StreamId) -> StreamId {
+    StreamId(place << OWN_BITS | stream.0 & OWN)
+}
+
+/// Tells the executor from which device a report comes.
+struct Tagged {
+    place: u32,
+    reports: Arc<Reports>,
+}
+
+impl Sink for Tagged {
+    fn retired(&self, client: ClientId, stream: StreamId, token: u64, outcome: Outcome) {
+        self.reports.retired(client, tag(self.place, stream), token, outcome);
+    }
+
+    fn retired_all(&self, reports: &mut Vec<Report>) {
+        for report in &mut *reports {
+            report.stream = tag(self.place, report.stream);
+        }
+        self.reports.retired_all(reports);
+    }
+
+    fn text(&self, client: ClientId, text: &[u8]) {
+        self.reports.text(client, text);
+    }
+
+    fn lost(&self, why: &str) {
+        self.reports.lost(why);
+    }
+}
+
+/// All devices of an executor.
+pub struct Cards {
+    all: Vec<Arc<dyn Device>>,
+    /// Places of each client's devices, by its own ordinals.
+    clients: RwLock<HashMap<ClientId, Vec<u32>>>,
+    /// Where modules and partitions are, for executors with several devices.
+    modules: RwLock<HashMap<(ClientId, ModuleId), u32>>,
+    partitions: RwLock<HashMap<(ClientId, u32), u32>>,
+    /// Mappings that lie in the part of another device: bytes and place by address.
+    elsewhere: RwLock<BTreeMap<u64, (u64, u32)>>,
+}
+
+impl Cards {
+    /// Opens the devices in this order.
+    ///
+    /// # Errors
+    /// The first that cannot be opened.
+    pub fn open(names: &[String], opener: &dyn Open, reports: &Arc<Reports>) -> Result<Self, DeviceError> {
+        if names.is_empty() || names.len() > layout::DEVICES {
+            return Err(DeviceError::Invalid(format!("{} devices: an executor has 1 to {}", names.len(), layout::DEVICES)));
+        }
+        let mut all = Vec::new();
+        for (place, name) in (0..).zip(names) {
+            let sink: Arc<dyn Sink> = if names.len() == 1 { reports.clone() } else { Arc::new(Tagged { place, reports: reports.clone() }) };
+            all.push(opener.open(name, sink)?);
+        }
+        Ok(Self::new(all))
+    }
+
+    /// These devices; if there are several, their sinks must tell them apart as [`Cards::open`] does it.
+    #[must_use]
+    pub fn new(all: Vec<Arc<dyn Device>>) -> Self {
+        Self { all, clients: RwLock::default(), modules: RwLock::default(), partitions: RwLock::default(), elsewhere: RwLock::default() }
+    }
+
+    fn card(&self, place: u32) -> Result<&Arc<dyn Device>, DeviceError> {
+        self.all.get(place as usize).ok_or_else(|| DeviceError::Invalid(format!("there is no device {place}")))
+    }
+
+    fn single(&self) -> bool {
+        self.all.len() == 1
+    }
+
+    /// The device of an address.
+    #[must_use]
+    pub fn place_of(&self, address: u64) -> u32 {
+        if self.single() {
+            return 0;
+        }
+        let elsewhere = self.elsewhere.read();
+        match elsewhere.range(..=address).next_back() {
+            Some((start, (bytes, place))) if address - start < *bytes => *place,
+            _ => layout::arena_place(address).min(self.all.len() as u32 - 1),
+        }
+    }
+
+    fn at(&self, address: u64) -> Result<&Arc<dyn Device>, DeviceError> {
+        self.card(self.place_of(address))
+    }
+
+    fn of(&self, client: ClientId) -> Vec<&Arc<dyn Device>> {
+        let places = self.clients.read().get(&client).cloned().unwrap_or_default();
+        places.iter().filter_map(|place| self.all.get(*place as usize)).collect()
+    }
+
+    fn with_module(&self, client: ClientId, module: ModuleId) -> Result<&Arc<dyn Device>, DeviceError> {
+        let place = if self.single() { 0 } else { self.modules.read().get(&(client, module)).copied().unwrap_or(0) };
+        self.card(place)
+    }
+
+    #[must_use]
+    pub fn all_facts(&self) -> Vec<DeviceFacts> {
+        self.all.iter().map(|device| device.facts().clone()).collect()
+    }
+
+    /// Facts of one device, the first's for a place that is not there.
+    #[must_use]
+    pub fn facts(&self, place: u32) -> &DeviceFacts {
+        self.all.get(place as usize).unwrap_or(&self.all[0]).facts()
+    }
+
+    /// Opens a client on each of its devices. Marks are one device's: those of its first.
+    ///
+    /// # Errors
+    /// As [`Device::open_client`].
+    pub fn open_client(&self, client: ClientId, priority: u32, parts: &[Part], marks: BorrowedFd<'_>) -> Result<(), DeviceError> {
+        let mut opened: Vec<&Arc<dyn Device>> = Vec::new();
+        for (ordinal, part) in parts.iter().enumerate() {
+            let spec = ClientSpec { multiprocessors: part.multiprocessors, priority };
+            let done = self.card(part.device).and_then(|device| {
+                let marks = Some(marks).filter(|_| ordinal == 0 && device.marks_bytes() > 0);
+                device.open_client(client, &spec, marks).map(|()| opened.push(device))
+            });
+            if let Err(error) = done {
+                opened.iter().for_each(|device| device.close_client(client));
+                return Err(error);
+            }
+        }
+        self.clients.write().insert(client, parts.iter().map(|part| part.device).collect());
+        Ok(())
+    }
+
+    pub fn close_client(&self, client: ClientId) {
+        for device in self.of(client) {
+            device.close_client(client);
+        }
+        self.clients.write().remove(&client);
+        self.modules.write().retain(|(owner, _), _| *owner != client);
+        self.partitions.write().retain(|(owner, _), _| *owner != client);
+    }
+
+    pub fn stop_client(&self, client: ClientId, fault: &Fault) {
+        for device in self.of(client) {
+            device.stop_client(client, fault.clone());
+        }
+    }
+
+    /// # Errors
+    /// As [`Device::set_share`].
+    pub fn set_share(&self, client: ClientId, place: u32, multiprocessors: u32) -> Result<(), DeviceError> {
+        self.card(place)?.set_share(client, multiprocessors)
+    }
+
+    /// # Errors
+    /// As [`Device::open_partition`].
+    pub fn open_partition(&self, client: ClientId, place: u32, partition: u32, multiprocessors: u32) -> Result<(), DeviceError> {
+        self.card(place)?.open_partition(client, partition, multiprocessors)?;
+        self.partitions.write().insert((client, partition), place);
+        Ok(())
+    }
+
+    pub fn close_partition(&self, client: ClientId, partition: u32) {
+        let place = self.partitions.write().remove(&(client, partition));
+        if let Some(device) = place.and_then(|place| self.all.get(place as usize)) {
+            device.close_partition(client, partition);
+        }
+    }
+
+    // ---- memory
+
+    /// # Errors
+    /// As [`Device::create_extent`].
+    pub fn create_extent(&self, place: u32, bytes: u64) -> Result<OwnedFd, DeviceError> {
+        self.card(place)?.create_extent(bytes)
+    }
+
+    /// # Errors
+    /// As [`Device::map`].
+    pub fn map(&self, place: u32, address: u64, extent: BorrowedFd<'_>, offset: u64, bytes: u64) -> Result<(), DeviceError> {
+        self.card(place)?.map(address, extent, offset, bytes)?;
+        if !self.single() && layout::arena_place(address) != place {
+            self.elsewhere.write().insert(address, (bytes, place));
+        }
+        Ok(())
+    }
+
+    /// # Errors
+    /// As [`Device::unmap`].
+    pub fn unmap(&self, address: u64, bytes: u64) -> Result<(), DeviceError> {
+        self.at(address)?.unmap(address, bytes)?;
+        if !self.single() {
+            self.elsewhere.write().remove(&address);
+        }
+        Ok(())
+    }
+
+    /// # Errors
+    /// As [`Device::map_window`].
+    pub fn map_window(&self, client: ClientId, window: BorrowedFd<'_>, address: u64, bytes: u64) -> Result<(), DeviceError> {
+        self.of(client).into_iter().try_for_each(|device| device.map_window(client, window, address, bytes))
+    }
+
+    /// # Errors
+    /// As [`Device::use_window`].
+    pub fn use_window(&self, client: ClientId, address: u64, bytes: u64) -> Result<(), DeviceError> {
+        self.of(client).into_iter().try_for_each(|device| device.use_window(client, address, bytes))
+    }
+
+    /// # Errors
+    /// As [`Device::alias`].
+    pub fn alias(&self, client: ClientId, user: u64, window: u64, bytes: u64) -> Result<(), DeviceError> {
+        self.of(client).into_iter().try_for_each(|device| device.alias(client, user, window, bytes))
+    }
+
+    pub fn unalias(&self, client: ClientId, user: u64) {
+        self.of(client).into_iter().for_each(|device| device.unalias(client, user));
+    }
+
+    pub fn allow(&self, client: ClientId, address: u64, bytes: u64, writable: bool) {
+        if let Ok(device) = self.at(address) {
+            device.allow(client, address, bytes, writable);
+        }
+    }
+
+    pub fn revoke(&self, client: ClientId, address: u64) {
+        if let Ok(device) = self.at(address) {
+            device.revoke(client, address);
+        }
+    }
+
+    /// The device that reads and writes an address: its own, or for the client's window any of the client's.
+    fn reaching(&self, client: ClientId, address: u64) -> Result<&Arc<dyn Device>, DeviceError> {
+        if self.single() || layout::in_arena(address) {
+            return self.at(address);
+        }
+        self.of(client).first().copied().ok_or_else(|| DeviceError::Invalid(format!("client {client} is not open")))
+    }
+
+    /// # Errors
+    /// As [`Device::write`].
+    pub fn write(&self, client: ClientId, address: u64, bytes: &[u8]) -> Result<(), DeviceError> {
+        self.reaching(client, address)?.write(address, bytes)
+    }
+
+    /// # Errors
+    /// As [`Device::read`].
+    pub fn read(&self, client: ClientId, address: u64, into: &mut [u8]) -> Result<(), DeviceError> {
+        self.reaching(client, address)?.read(address, into)
+    }
+
+    // ---- modules
+
+    /// # Errors
+    /// As [`Device::load_module`].
+    pub fn load_module(&self, client: ClientId, place: u32, module: ModuleId, image: &[u8], variables: &mut dyn Place) -> Result<ModuleInfo, DeviceError> {
+        if !self.single() {
+            self.modules.write().insert((client, module), place);
+        }
+        self.card(place)?.load_module(client, module, image, variables)
+    }
+
+    pub fn unload_module(&self, client: ClientId, module: ModuleId) {
+        if let Ok(device) = self.with_module(client, module) {
+            device.unload_module(client, module);
+        }
+        if !self.single() {
+            self.modules.write().remove(&(client, module));
+        }
+    }
+
+    /// # Errors
+    /// As [`Device::set_function`].
+    pub fn set_function(&self, client: ClientId, module: ModuleId, function: u32, attribute: u32, value: i32) -> Result<(), DeviceError> {
+        self.with_module(client, module)?.set_function(client, module, function, attribute, value)
+    }
+
+    /// # Errors
+    /// As [`Device::set_limit`].
+    pub fn set_limit(&self, client: ClientId, limit: u32, value: u64) -> Result<(), DeviceError> {
+        self.of(client).into_iter().try_for_each(|device| device.set_limit(client, limit, value))
+    }
+
+    // ---- work
+
+    /// # Errors
+    /// As [`Device::create_stream_in`].
+    pub fn create_stream(&self, client: ClientId, place: u32, partition: u32, priority: i32) -> Result<StreamId, DeviceError> {
+        let stream = self.card(place)?.create_stream_in(client, partition, priority)?;
+        if self.single() {
+            return Ok(stream);
+        }
+        if stream.0 > OWN {
+            self.card(place)?.destroy_stream(stream);
+            return Err(DeviceError::OutOfMemory(format!("device {place} has made {OWN} streams")));
+        }
+        Ok(tag(place, stream))
+    }
+
+    fn stream(&self, stream: StreamId) -> Result<(&Arc<dyn Device>, StreamId), DeviceError> {
+        if self.single() { Ok((&self.all[0], stream)) } else { Ok((self.card(stream.0 >> OWN_BITS)?, StreamId(stream.0 & OWN))) }
+    }
+
+    pub fn destroy_stream(&self, stream: StreamId) {
+        if let Ok((device, own)) = self.stream(stream) {
+            device.destroy_stream(own);
+        }
+    }
+
+    /// # Errors
+    /// As [`Device::submit_all`].
+    pub fn submit_all(&self, stream: StreamId, work: &mut Vec<(u64, Work)>) -> Result<(), DeviceError> {
+        let (device, own) = self.stream(stream)?;
+        device.submit_all(own, work)
+    }
+
+    // ---- takeover
+
+    /// What the marks of a client's first device say. Of what had begun on its other devices nothing is known.
+    #[must_use]
+    pub fn recover(&self, client: ClientId) -> Vec<Interrupted> {
+        self.of(client).first().map_or_else(Vec::new, |device| device.recover(client))
+    }
+}
