@@ -40,7 +40,7 @@ fn results_do_not_depend_on_the_neighbours() {
 #[test]
 fn every_example_runs() {
     let node = Node::start();
-    let names = ["vector_add", "matrix_multiply", "reduction", "histogram", "nbody", "monte_carlo_pi", "mandelbrot", "scan"];
+    let names = ["vector_add", "matrix_multiply", "reduction", "histogram", "nbody", "monte_carlo_pi", "mandelbrot", "scan", "conjugate_gradient"];
     let clients: Vec<Client<'_>> = names.iter().map(|name| node.client(name).args(&["1"]).start()).collect();
     for client in clients {
         let said = client.expect_ok();

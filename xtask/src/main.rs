@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod compatibility;
+mod deny;
 mod examples;
 mod layers;
 mod suite;
@@ -31,7 +32,7 @@ enum Task {
     Lint,
     /// Checks the dependencies between crates against ARCHITECTURE.md
     Layers,
-    /// Licences, advisories and duplicate crates, by cargo-deny
+    /// Licences, sources, duplicate crates and advisories, by a pinned cargo-deny that is installed into target/tools if missing
     Deny,
     /// Installs the pinned CUDA compiler wheels into .cuda if missing
     Wheels,
@@ -54,7 +55,7 @@ fn main() -> anyhow::Result<()> {
         Task::Check => suite::check(&root),
         Task::Lint => suite::lint(&root),
         Task::Layers => layers::check(&root),
-        Task::Deny => suite::deny(&root),
+        Task::Deny => deny::check(&root),
         Task::Wheels => wheels::install(&root).map(|cuda| println!("{}", cuda.bin().display())),
         Task::Examples => examples::build(&root),
         Task::PtxHost => examples::build_ptx_host(&root),

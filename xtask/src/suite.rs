@@ -1,6 +1,6 @@
 //! What CI runs, and the order it runs it in.
 
-use crate::{compatibility, examples, layers};
+use crate::{compatibility, deny, examples, layers};
 use anyhow::{Context as _, bail};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -9,7 +9,7 @@ use std::time::Instant;
 /// Everything: a change that passes here passes in CI.
 pub fn check(root: &Path) -> anyhow::Result<()> {
     lint(root)?;
-    deny(root)?;
+    deny::check(root)?;
     test(root, None)
 }
 
@@ -19,15 +19,6 @@ pub fn lint(root: &Path) -> anyhow::Result<()> {
     cargo(root, &["clippy", "--quiet", "--workspace", "--all-targets", "--", "--deny", "warnings"], "clippy's messages are above")?;
     layers::check(root)?;
     compatibility::check()
-}
-
-/// Licences, advisories, sources. Says so if the tool is not there.
-pub fn deny(root: &Path) -> anyhow::Result<()> {
-    if !has("cargo", &["deny", "--version"]) {
-        println!("NOTE: cargo-deny is not installed, so licences and advisories were NOT checked (cargo install --locked cargo-deny)");
-        return Ok(());
-    }
-    cargo(root, &["deny", "--workspace", "check"], "see deny.toml")
 }
 
 /// The whole suite from whatever is there: wheels, CUDA programs, binaries, tests.
@@ -61,7 +52,8 @@ fn model(root: &Path) -> anyhow::Result<()> {
     run(command, "the model checker found a way to break the ring")
 }
 
-fn command(root: &Path, arguments: &[&str]) -> Command {
+/// cargo in the workspace.
+pub(crate) fn command(root: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(root).args(arguments);
     // Variables of the run that started us are not meant for the cargo we start.
@@ -75,16 +67,19 @@ fn cargo(root: &Path, arguments: &[&str], hint: &str) -> anyhow::Result<()> {
     run(command(root, arguments), hint)
 }
 
-fn run(mut command: Command, hint: &str) -> anyhow::Result<()> {
+/// Runs a command and shows what it says; fails with `hint` if it fails.
+pub(crate) fn run(mut command: Command, hint: &str) -> anyhow::Result<()> {
     let shown = command.get_args().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ");
-    println!("== cargo {shown}");
-    let status = command.status().context("cannot start cargo")?;
+    let program = command.get_program().to_string_lossy();
+    let program = program.rsplit('/').next().unwrap_or_default().to_owned();
+    println!("== {program} {shown}");
+    let status = command.status().with_context(|| format!("cannot start {program}"))?;
     if !status.success() {
-        bail!("cargo {shown}: {hint}");
+        bail!("{program} {shown}: {hint}");
     }
     Ok(())
 }
 
-fn has(program: &str, arguments: &[&str]) -> bool {
+pub(crate) fn has(program: &str, arguments: &[&str]) -> bool {
     Command::new(program).args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|status| status.success())
 }

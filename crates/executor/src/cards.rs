@@ -7,7 +7,8 @@
 
 use crate::sink::Reports;
 use cumux_device::{
-    ClientId, ClientSpec, Device, DeviceError, DeviceFacts, Fault, Interrupted, ModuleId, ModuleInfo, Open, Outcome, Place, Report, Sink, StreamId, Work,
+    ClientId, ClientSpec, Device, DeviceError, DeviceFacts, Fault, Interrupted, ModuleId, ModuleInfo, Open, Outcome, Place, Report, Sink, StreamId, TensorWish,
+    Work,
 };
 use cumux_wire::layout;
 use cumux_wire::message::Part;
@@ -295,6 +296,12 @@ impl Cards {
     /// As [`Device::set_function`].
     pub fn set_function(&self, client: ClientId, module: ModuleId, function: u32, attribute: u32, value: i32) -> Result<(), DeviceError> {
         self.with_module(client, module)?.set_function(client, module, function, attribute, value)
+    }
+
+    /// # Errors
+    /// As [`Device::encode_tensor`].
+    pub fn encode_tensor(&self, place: u32, wish: &TensorWish) -> Result<[u8; 128], DeviceError> {
+        self.card(place)?.encode_tensor(wish)
     }
 
     /// # Errors

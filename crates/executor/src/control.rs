@@ -132,9 +132,9 @@ impl Session {
                 }
             }
             Op::TensorMap { device, out, wish } => {
-                let made =
-                    if device == 0 && self.in_window(out, 128) { self.shared.device.encode_tensor(&wish) } else { Err(DeviceError::Invalid(String::new())) };
-                let written = made.and_then(|bytes| self.shared.device.write(out, &bytes));
+                let place = self.place(device).filter(|_| self.in_window(out, 128));
+                let made = place.map_or_else(|| Err(DeviceError::Invalid(String::new())), |place| self.shared.cards.encode_tensor(place, &wish));
+                let written = made.and_then(|bytes| self.shared.cards.write(self.client(), out, &bytes));
                 self.answer(&header, &answer(written.map_or_else(|e| e.result(), |()| result::SUCCESS)));
                 self.taken(inner, end);
             }

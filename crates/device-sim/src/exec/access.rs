@@ -1,7 +1,7 @@
 //! Loads and stores of a warp in all spaces.
 //!
-//! Global accesses ask the memory once for the whole span of the warp where that is one allocation, else lane by lane. Generic addresses are
-//! sorted into the windows first.
+//! An access is found and checked once for the whole warp (`served`) where all its lanes lie in one allocation, else lane by lane. Generic
+//! addresses are sorted into the windows first.
 
 // Elements of a vector access are numbered: registers and offsets are found by the same number.
 #![allow(clippy::needless_range_loop)]
@@ -10,9 +10,10 @@ use super::fault::{Checked, Wrong, each, try_each};
 use super::interface::{
     Access, FaultKind, GlobalMemory, LOCAL_WINDOW, LOCAL_WINDOW_BYTES, PARAM_WINDOW, PARAM_WINDOW_BYTES, SHARED_WINDOW, SHARED_WINDOW_BYTES,
 };
-use super::lanes::{LANES, Lanes, V32, V64};
-use super::level::{self, Span};
+use super::lanes::{LANES, Lanes, V, V32, V64};
+use super::level::{Body, quickly};
 use super::raw::Range;
+use super::served::{Kind, Served, Shape};
 use crate::lower::code::{Base, MemoryOp, Order, Space};
 
 /// Memory that belongs to the block or the thread, and the kernel's parameters.
@@ -25,9 +26,6 @@ pub(super) struct Near<'a> {
     pub frame: u32,
     pub parameters: &'a [u8],
 }
-
-/// Spans wider than this are not asked for as a whole.
-const WIDEST_SPAN: u64 = 1 << 30;
 
 #[inline(always)]
 pub(super) fn addresses(lanes: &Lanes<'_>, base: Base, offset: i64) -> V64 {
@@ -69,48 +67,66 @@ pub(super) fn sort(addresses: &mut V64, mask: u32) -> [(Space, u32); 4] {
     [(Space::Global, masks[0]), (Space::Shared, masks[1]), (Space::Local, masks[2]), (Space::Param, masks[3])]
 }
 
-/// Whether all addresses are multiples of `bytes`.
-pub(super) fn aligned(addresses: &V64, mask: u32, bytes: u64, window: u64) -> Checked<Span> {
-    let span = level::span(addresses, mask, bytes);
-    if span.any & (bytes - 1) == 0 {
-        return Ok(span);
-    }
-    try_each(mask, |lane| {
-        let address = addresses.0[lane];
-        if address & (bytes - 1) == 0 { Ok(()) } else { Err(Wrong::access(FaultKind::Misaligned, lane, address + window, bytes as u32)) }
-    })?;
-    Ok(span)
+/// The shape of an access without its addresses, as far as that can be had: none if they wrap around or their alignment is not that of the base.
+#[inline(always)]
+fn shape(lanes: &Lanes<'_>, base: Base, offset: i64, mask: u32, bytes: u64) -> Option<Shape> {
+    let plain = match base {
+        Base::None => return Some(Shape::one(offset as u64)),
+        Base::Wide(slot) => Shape::of(lanes.get64(slot), mask, bytes),
+        Base::Narrow(slot) => Shape::of_short(lanes.get32(slot), mask, bytes),
+    };
+    let add =
+        |at: u64| if matches!(base, Base::Wide(_)) { at.checked_add_signed(offset) } else { (at as u32).checked_add_signed(offset as i32).map(u64::from) };
+    // Without a common alignment the sum's is not known from the parts'.
+    if offset as u64 & (bytes - 1) != 0 { None } else { Some(Shape { low: add(plain.low)?, high: add(plain.high)?, ..plain }) }
 }
 
-/// Calls `f(range, offset in it, lane)` for each lane's `bytes` bytes of global memory.
+/// The shape of addresses that had to be put together. Rare, therefore not part of every access.
+#[inline(never)]
+fn shape_of(at: &V64, mask: u32, bytes: u64) -> Shape {
+    Shape::of(at, mask, bytes)
+}
+
+/// Whether the access can do with its shape; `row`: a row of global memory can.
 #[inline(always)]
-pub(super) fn global<M: GlobalMemory>(
+fn enough(shape: &Shape, space: Space, row: bool) -> bool {
+    match space {
+        _ if shape.kind == Kind::One => true,
+        _ if shape.kind == Kind::Any => false,
+        Space::Global | Space::Generic => row,
+        Space::Shared | Space::Param => true,
+        Space::Local | Space::Frame => false,
+    }
+}
+
+/// Stands for the addresses of an access that can do with its shape.
+static NOWHERE: V64 = V([0; LANES]);
+
+/// The fault of the first lane whose address is not a multiple of `bytes`.
+#[cold]
+pub(super) fn misaligned(addresses: &V64, mask: u32, bytes: u64, space: Space) -> Wrong {
+    let lane = (0..LANES).find(|lane| mask >> lane & 1 != 0 && addresses.0[*lane] & (bytes - 1) != 0).unwrap_or(0);
+    Wrong::access(FaultKind::Misaligned, lane, addresses.0[lane].wrapping_add(window(space)), bytes as u32)
+}
+
+/// Calls `f(range, lane)` for each lane's bytes of global memory: the slow way, for lanes in several allocations and for those that fault.
+pub(super) fn one_by_one<M: GlobalMemory>(
     memory: &mut M,
     addresses: &V64,
     mask: u32,
-    span: Span,
     bytes: u64,
     access: Access,
-    mut f: impl FnMut(&mut M, Range, u64, usize),
+    mut f: impl FnMut(&mut M, Range, usize),
 ) -> Checked<()> {
-    let Span { low, high, .. } = span;
-    if high - low < WIDEST_SPAN
-        && let Ok(range) = Range::of(memory, low, high - low + bytes, access)
-    {
-        each(mask, |lane| f(memory, range, addresses.0[lane] - low, lane));
-        return Ok(());
-    }
+    let find = |memory: &mut M, lane: usize| {
+        Range::of(memory, addresses.0[lane], bytes, access).map_err(|fault| Wrong::memory(fault, lane, addresses.0[lane], bytes as u32))
+    };
     // All lanes are checked before any is served: a fault leaves no half of an instruction behind.
-    try_each(mask, |lane| match Range::of(memory, addresses.0[lane], bytes, access) {
-        Ok(_) => Ok(()),
-        Err(fault) => Err(Wrong::memory(fault, lane, addresses.0[lane], bytes as u32)),
-    })?;
-    try_each(mask, |lane| match Range::of(memory, addresses.0[lane], bytes, access) {
-        Ok(range) => {
-            f(memory, range, 0, lane);
-            Ok(())
-        }
-        Err(fault) => Err(Wrong::memory(fault, lane, addresses.0[lane], bytes as u32)),
+    try_each(mask, |lane| find(memory, lane).map(|_| ()))?;
+    try_each(mask, |lane| {
+        let range = find(memory, lane)?;
+        f(memory, range, lane);
+        Ok(())
     })
 }
 
@@ -138,13 +154,6 @@ fn overflow(wrong: Wrong) -> Wrong {
     Wrong { kind: FaultKind::StackOverflow, address: 0, bytes: 0, ..wrong }
 }
 
-fn little(bytes: &[u8]) -> u64 {
-    let mut all = [0; 8];
-    let count = bytes.len().min(8);
-    all[..count].copy_from_slice(&bytes[..count]);
-    u64::from_le_bytes(all)
-}
-
 #[inline(always)]
 fn extended(value: u64, bytes: u8, sign: u8) -> u64 {
     if sign == 0 {
@@ -165,108 +174,348 @@ fn window(space: Space) -> u64 {
     }
 }
 
-pub(super) fn load<M: GlobalMemory>(lanes: &mut Lanes<'_>, op: &MemoryOp, mask: u32, near: &mut Near<'_>, memory: &mut M) -> Checked<()> {
-    let mut at = addresses(lanes, op.base, op.offset);
-    if op.space == Space::Generic {
-        for (space, part) in sort(&mut at, mask) {
-            if part != 0 {
-                load_in(lanes, op, space, &at, part, near, memory)?;
-            }
-        }
-        return Ok(());
+/// Offsets of the lanes of a local access in the memory of all lanes, and their shape. `at` is not read if all lanes name the same place.
+#[inline(always)]
+fn local(near: &Near<'_>, at: &V64, mask: u32, shape: &Shape, bytes: u64, space: Space) -> Checked<(V64, Shape)> {
+    let limit = u64::from(near.local_bytes);
+    let frame = if space == Space::Frame { u64::from(near.frame) } else { 0 };
+    let one = V64::splat(shape.low);
+    let at = if shape.kind == Kind::One { &one } else { at };
+    if bytes > limit || frame > limit - bytes || shape.high > limit - bytes - frame {
+        let lane = (0..LANES).find(|lane| mask >> lane & 1 != 0 && at.0[*lane].saturating_add(frame).saturating_add(bytes) > limit).unwrap_or(0);
+        let wrong = Wrong::access(FaultKind::LocalOutOfBounds, lane, LOCAL_WINDOW.wrapping_add(at.0[lane]), bytes as u32);
+        return Err(if space == Space::Frame { overflow(wrong) } else { wrong });
     }
-    load_in(lanes, op, op.space, &at, mask, near, memory)
+    let mut out = V64::splat(0);
+    for lane in 0..LANES {
+        out.0[lane] = at.0[lane].wrapping_add(frame + lane as u64 * limit);
+    }
+    // One frame after the other: never the same bytes, and a bound is enough.
+    Ok((out, Shape { high: shape.high + frame + (LANES as u64 - 1) * limit, kind: Kind::Any, ..*shape }))
 }
 
-fn load_in<M: GlobalMemory>(
-    lanes: &mut Lanes<'_>,
-    op: &MemoryOp,
-    space: Space,
-    at: &V64,
+/// The fault of lanes that access the block's or the kernel's own memory beyond its end.
+#[cold]
+fn outside(at: &V64, mask: u32, bytes: u64, length: usize, space: Space) -> Wrong {
+    let lane = (0..LANES).find(|lane| mask >> lane & 1 != 0 && at.0[*lane].saturating_add(bytes) > length as u64).unwrap_or(0);
+    let kind = match space {
+        Space::Param => FaultKind::ParamOutOfBounds,
+        Space::Shared => FaultKind::SharedOutOfBounds,
+        _ => FaultKind::LocalOutOfBounds,
+    };
+    Wrong::access(kind, lane, window(space).wrapping_add(at.0[lane]), bytes as u32)
+}
+
+/// A load or store, to be compiled for the fast processor too.
+struct Loading<'x, 'a, 'b, M> {
+    lanes: &'x mut Lanes<'a>,
+    op: &'x MemoryOp,
     mask: u32,
-    near_memory: &mut Near<'_>,
-    memory: &mut M,
-) -> Checked<()> {
-    let each_bytes = u64::from(op.bytes);
-    let total = each_bytes * u64::from(op.count);
-    let span = aligned(at, mask, total, window(space))?;
-    match space {
-        Space::Global | Space::Generic => {
-            let data = op.data;
-            match (op.bytes, op.wide) {
-                // Words in a row, or one word for all: the usual cases.
-                (4, false)
-                    if span.straight
-                        && op.count == 1
-                        && let Ok(range) = Range::of(memory, span.low, 4 * LANES as u64, Access::Load) =>
-                {
-                    range.load_words(&mut lanes.r32[data[0] as usize].0);
+    near: &'x mut Near<'b>,
+    memory: &'x mut M,
+    /// Addresses that were sorted into a space already.
+    given: Option<(&'x V64, Space)>,
+}
+
+struct Storing<'x, 'a, 'b, M> {
+    lanes: &'x Lanes<'a>,
+    op: &'x MemoryOp,
+    mask: u32,
+    near: &'x mut Near<'b>,
+    memory: &'x mut M,
+    given: Option<(&'x V64, Space)>,
+}
+
+pub(super) fn load<M: GlobalMemory>(lanes: &mut Lanes<'_>, op: &MemoryOp, mask: u32, near: &mut Near<'_>, memory: &mut M) -> Checked<()> {
+    quickly(Loading { lanes, op, mask, near, memory, given: None })
+}
+
+pub(super) fn store<M: GlobalMemory>(lanes: &Lanes<'_>, op: &MemoryOp, mask: u32, near: &mut Near<'_>, memory: &mut M) -> Checked<()> {
+    quickly(Storing { lanes, op, mask, near, memory, given: None })
+}
+
+impl<M: GlobalMemory> Body for Loading<'_, '_, '_, M> {
+    type Out = Checked<()>;
+
+    #[inline(always)]
+    fn run(self) -> Checked<()> {
+        let Loading { lanes, op, mask, near, memory, given } = self;
+        let bytes = u64::from(op.bytes) * u64::from(op.count);
+        let own;
+        let (mut at, mut shape, mut space) = match given {
+            Some((at, space)) => (at, shape_of(at, mask, bytes), space),
+            None => match shape(lanes, op.base, op.offset, mask, bytes) {
+                Some(shape) if enough(&shape, op.space, true) => (&NOWHERE, shape, op.space),
+                Some(shape) => {
+                    own = addresses(lanes, op.base, op.offset);
+                    (&own, shape, op.space)
                 }
-                (4, false)
-                    if span.low == span.high
-                        && op.count == 1
-                        && let Ok(range) = Range::of(memory, span.low, 4, Access::Load) =>
-                {
-                    let word = range.load32(0, op.order);
-                    lanes.set32(data[0], &V32::splat(word), mask);
+                None => {
+                    own = addresses(lanes, op.base, op.offset);
+                    (&own, shape_of(&own, mask, bytes), op.space)
                 }
-                (4, false) => global(memory, at, mask, span, total, Access::Load, |_, range, offset, lane| {
-                    for n in 0..op.count as usize {
-                        lanes.r32[data[n] as usize].0[lane] = range.load32(offset + 4 * n as u64, op.order);
-                    }
-                })?,
-                (8, true) => global(memory, at, mask, span, total, Access::Load, |_, range, offset, lane| {
-                    for n in 0..op.count as usize {
-                        lanes.r64[data[n] as usize].0[lane] = range.load64(offset + 8 * n as u64, op.order);
-                    }
-                })?,
-                (16, _) => global(memory, at, mask, span, total, Access::Load, |_, range, offset, lane| {
-                    for n in 0..2 * op.count as usize {
-                        lanes.r64[data[n] as usize].0[lane] = range.load64(offset + 8 * n as u64, op.order);
-                    }
-                })?,
-                _ => global(memory, at, mask, span, total, Access::Load, |_, range, offset, lane| {
-                    for n in 0..op.count as usize {
-                        let offset = offset + each_bytes * n as u64;
-                        let value = match op.bytes {
-                            1 => range.load8(offset).into(),
-                            2 => range.load16(offset, op.order).into(),
-                            4 => range.load32(offset, op.order).into(),
-                            _ => range.load64(offset, op.order),
-                        };
-                        put(lanes, op, n, lane, extended(value, op.bytes, op.sign));
-                    }
-                })?,
+            },
+        };
+        if space == Space::Generic {
+            if shape.high >= SHARED_WINDOW {
+                return sorted(all_of(lanes, op, given), mask, |at, space, part| {
+                    quickly(Loading { lanes, op, mask: part, near, memory, given: Some((at, space)) })
+                });
+            }
+            space = Space::Global;
+        }
+        if shape.any & (bytes - 1) != 0 {
+            return Err(misaligned(&all_of(lanes, op, given), mask, bytes, space));
+        }
+        if space == Space::Global {
+            match Served::global(memory, at, mask, &shape, bytes, Access::Load) {
+                Some(served) => take(lanes, op, mask, &served),
+                None => load_slowly(lanes, op, &all_of(lanes, op, given), mask, memory)?,
             }
             if op.order == Order::Acquire {
                 std::sync::atomic::fence(std::sync::atomic::Ordering::Acquire);
             }
-            Ok(())
+            return Ok(());
         }
-        Space::Param => try_each(mask, |lane| {
-            let offset = at.0[lane];
-            let end = offset.checked_add(total).filter(|end| *end <= near_memory.parameters.len() as u64);
-            if end.is_none() {
-                return Err(Wrong::access(FaultKind::ParamOutOfBounds, lane, PARAM_WINDOW.wrapping_add(offset), total as u32));
+        let offsets;
+        let slice = match space {
+            Space::Param => near.parameters,
+            Space::Shared => &*near.shared,
+            _ => {
+                (offsets, shape) = local(near, at, mask, &shape, bytes, space)?;
+                at = &offsets;
+                &*near.local
             }
-            let bytes = &near_memory.parameters[offset as usize..(offset + total) as usize];
-            scatter(lanes, op, lane, bytes);
-            Ok(())
-        }),
-        Space::Shared if op.bytes == 4 && op.count == 1 && !op.wide && span.high.checked_add(4).is_some_and(|end| end <= near_memory.shared.len() as u64) => {
-            let into = &mut lanes.r32[op.data[0] as usize].0;
-            let (words, _) = near_memory.shared.as_chunks::<4>();
-            each(mask, |lane| into[lane] = u32::from_le_bytes(words[(at.0[lane] / 4) as usize]));
-            Ok(())
+        };
+        match Served::reading(slice, at, mask, &shape, bytes) {
+            Some(served) => take(lanes, op, mask, &served),
+            None => return Err(outside(&all_of(lanes, op, given), mask, bytes, slice.len(), space)),
         }
-        Space::Shared | Space::Local | Space::Frame => try_each(mask, |lane| {
-            let frame = if space == Space::Frame { u64::from(near_memory.frame) } else { 0 };
-            let place = if space == Space::Frame { Space::Local } else { space };
-            let bytes =
-                near(near_memory, place, at.0[lane] + frame, total, lane).map_err(|wrong| if space == Space::Frame { overflow(wrong) } else { wrong })?;
-            scatter(lanes, op, lane, bytes);
-            Ok(())
-        }),
+        Ok(())
+    }
+}
+
+impl<M: GlobalMemory> Body for Storing<'_, '_, '_, M> {
+    type Out = Checked<()>;
+
+    #[inline(always)]
+    fn run(self) -> Checked<()> {
+        let Storing { lanes, op, mask, near, memory, given } = self;
+        let bytes = u64::from(op.bytes) * u64::from(op.count);
+        let own;
+        let (mut at, mut shape, mut space) = match given {
+            Some((at, space)) => (at, shape_of(at, mask, bytes), space),
+            None => match shape(lanes, op.base, op.offset, mask, bytes) {
+                Some(shape) if enough(&shape, op.space, mask == u32::MAX) => (&NOWHERE, shape, op.space),
+                Some(shape) => {
+                    own = addresses(lanes, op.base, op.offset);
+                    (&own, shape, op.space)
+                }
+                None => {
+                    own = addresses(lanes, op.base, op.offset);
+                    (&own, shape_of(&own, mask, bytes), op.space)
+                }
+            },
+        };
+        if space == Space::Generic {
+            if shape.high >= SHARED_WINDOW {
+                return sorted(all_of(lanes, op, given), mask, |at, space, part| {
+                    quickly(Storing { lanes, op, mask: part, near, memory, given: Some((at, space)) })
+                });
+            }
+            space = Space::Global;
+        }
+        if shape.any & (bytes - 1) != 0 {
+            return Err(misaligned(&all_of(lanes, op, given), mask, bytes, space));
+        }
+        if space == Space::Global {
+            if op.order == Order::Release {
+                std::sync::atomic::fence(std::sync::atomic::Ordering::Release);
+            }
+            match Served::global(memory, at, mask, &shape, bytes, Access::Store) {
+                Some(served) => give(lanes, op, &served),
+                None => store_slowly(lanes, op, &all_of(lanes, op, given), mask, memory)?,
+            }
+            return Ok(());
+        }
+        let offsets;
+        let slice = match space {
+            Space::Param => {
+                let lane = mask.trailing_zeros() as usize & 31;
+                let at = all_of(lanes, op, given).0[lane];
+                return Err(Wrong::access(FaultKind::ParamOutOfBounds, lane, PARAM_WINDOW.wrapping_add(at), bytes as u32));
+            }
+            Space::Shared => &mut *near.shared,
+            _ => {
+                (offsets, shape) = local(near, at, mask, &shape, bytes, space)?;
+                at = &offsets;
+                &mut *near.local
+            }
+        };
+        let length = slice.len();
+        match Served::writing(slice, at, mask, &shape, bytes) {
+            Some(served) => give(lanes, op, &served),
+            None => return Err(outside(&all_of(lanes, op, given), mask, bytes, length, space)),
+        }
+        Ok(())
+    }
+}
+
+/// All addresses of an access, for its rare ways.
+#[cold]
+fn all_of(lanes: &Lanes<'_>, op: &MemoryOp, given: Option<(&V64, Space)>) -> V64 {
+    given.map_or_else(|| addresses(lanes, op.base, op.offset), |(at, _)| *at)
+}
+
+/// A generic access that touches other spaces than global memory, space by space.
+#[inline(never)]
+fn sorted(mut at: V64, mask: u32, mut access: impl FnMut(&V64, Space, u32) -> Checked<()>) -> Checked<()> {
+    for (space, part) in sort(&mut at, mask) {
+        if part != 0 {
+            access(&at, space, part)?;
+        }
+    }
+    Ok(())
+}
+
+/// What `f` makes of each lane's value.
+#[inline(always)]
+fn spread<A, B: Copy>(from: &[A; LANES], f: impl Fn(&A) -> B) -> V<B> {
+    let mut out = V([f(&from[0]); LANES]);
+    for lane in 1..LANES {
+        out.0[lane] = f(&from[lane]);
+    }
+    out
+}
+
+/// Registers side by side for each lane.
+#[inline(always)]
+fn gathered<W: Copy, const N: usize>(from: [&[W; LANES]; N]) -> [[W; N]; LANES] {
+    let mut out = [[from[0][0]; N]; LANES];
+    for lane in 0..LANES {
+        for n in 0..N {
+            out[lane][n] = from[n][lane];
+        }
+    }
+    out
+}
+
+/// Memory to registers.
+#[inline(always)]
+fn take<const OWN: bool>(lanes: &mut Lanes<'_>, op: &MemoryOp, mask: u32, served: &Served<'_, OWN>) {
+    let data = op.data.map(usize::from);
+    let count = op.count as usize;
+    match (op.bytes, op.wide, served.kind) {
+        (4, false, Kind::Row) if count == 1 && mask == u32::MAX => served.row_into(&mut lanes.r32[data[0]].0),
+        (8, true, Kind::Row) if count == 1 && mask == u32::MAX => served.row_into(&mut lanes.r64[data[0]].0),
+        (4, false, Kind::Row) if count == 1 => lanes.set32(op.data[0], &spread(&served.row::<u32, 1>(), |[word]| *word), mask),
+        (8, true, Kind::Row) if count == 1 => lanes.set64(op.data[0], &spread(&served.row::<u64, 1>(), |[word]| *word), mask),
+        (4, false, Kind::Row) if count == 2 => {
+            let row = served.row::<u32, 2>();
+            for n in 0..2 {
+                lanes.set32(op.data[n], &spread(&row, |words| words[n]), mask);
+            }
+        }
+        (4, false, Kind::Row) if count == 4 => {
+            let row = served.row::<u32, 4>();
+            for n in 0..4 {
+                lanes.set32(op.data[n], &spread(&row, |words| words[n]), mask);
+            }
+        }
+        (8, true, Kind::Row) if count == 2 => {
+            let row = served.row::<u64, 2>();
+            for n in 0..2 {
+                lanes.set64(op.data[n], &spread(&row, |words| words[n]), mask);
+            }
+        }
+        (1, false, Kind::Row) if count == 1 => {
+            lanes.set32(op.data[0], &spread(&served.row::<u8, 1>(), |[byte]| extended((*byte).into(), 1, op.sign) as u32), mask);
+        }
+        (2, false, Kind::Row) if count == 1 => {
+            lanes.set32(op.data[0], &spread(&served.row::<u16, 1>(), |[word]| extended((*word).into(), 2, op.sign) as u32), mask);
+        }
+        (4, false, Kind::One) => {
+            for n in 0..count {
+                lanes.set32(op.data[n], &V32::splat(served.one(4 * n)), mask);
+            }
+        }
+        (8, true, Kind::One) | (16, _, Kind::One) => {
+            for n in 0..count * op.bytes as usize / 8 {
+                lanes.set64(op.data[n], &V64::splat(served.one(8 * n)), mask);
+            }
+        }
+        _ => {
+            let (pieces, step) = pieces(op);
+            for n in 0..pieces {
+                take_piece(lanes, op, n, step, served);
+            }
+        }
+    }
+}
+
+/// One register of an access whose lanes lie anywhere.
+#[inline(always)]
+fn take_piece<const OWN: bool>(lanes: &mut Lanes<'_>, op: &MemoryOp, n: usize, step: u64, served: &Served<'_, OWN>) {
+    let (slot, offset) = (op.data[n] as usize, step as usize * n);
+    if op.wide || op.bytes == 16 {
+        let mut got = lanes.r64[slot].0;
+        match step {
+            1 => served.gather(offset, &mut got, |word: u8| u64::from(word)),
+            2 => served.gather(offset, &mut got, |word: u16| u64::from(word)),
+            4 => served.gather(offset, &mut got, |word: u32| u64::from(word)),
+            _ => return served.gather(offset, &mut lanes.r64[slot].0, |word| word),
+        }
+        lanes.set64(op.data[n], &spread(&got, |value| extended(*value, step as u8, op.sign)), served.mask);
+        return;
+    }
+    let into = &mut lanes.r32[slot].0;
+    match step {
+        1 => served.gather(offset, into, |word: u8| u32::from(word)),
+        2 => served.gather(offset, into, |word: u16| u32::from(word)),
+        4 => served.gather(offset, into, |word| word),
+        _ => served.gather(offset, into, |word: u64| word as u32),
+    }
+    if op.sign != 0 {
+        let got = *lanes.get32(op.data[n]);
+        lanes.set32(op.data[n], &spread(&got.0, |value| extended((*value).into(), step as u8, op.sign) as u32), served.mask);
+    }
+}
+
+/// Registers to memory.
+#[inline(always)]
+fn give<const OWN: bool>(lanes: &Lanes<'_>, op: &MemoryOp, served: &Served<'_, OWN>) {
+    let count = op.count as usize;
+    match (op.bytes, op.wide, served.kind) {
+        (4, false, Kind::Row) if count == 1 => served.put_row(&spread(&lanes.get32(op.data[0]).0, |word| [*word]).0),
+        (8, true, Kind::Row) if count == 1 => served.put_row(&spread(&lanes.get64(op.data[0]).0, |word| [*word]).0),
+        (4, false, Kind::Row) if count == 2 => served.put_row(&gathered([0, 1].map(|n| &lanes.get32(op.data[n]).0))),
+        (4, false, Kind::Row) if count == 4 => served.put_row(&gathered([0, 1, 2, 3].map(|n| &lanes.get32(op.data[n]).0))),
+        (8, true, Kind::Row) if count == 2 => served.put_row(&gathered([0, 1].map(|n| &lanes.get64(op.data[n]).0))),
+        (1, false, Kind::Row) if count == 1 => served.put_row(&spread(&lanes.get32(op.data[0]).0, |word| [*word as u8]).0),
+        (2, false, Kind::Row) if count == 1 => served.put_row(&spread(&lanes.get32(op.data[0]).0, |word| [*word as u16]).0),
+        _ => {
+            let (pieces, step) = pieces(op);
+            for n in 0..pieces {
+                let offset = step as usize * n;
+                if op.wide || op.bytes == 16 {
+                    let from = &lanes.get64(op.data[n]).0;
+                    match step {
+                        1 => served.scatter(offset, from, |word| word as u8),
+                        2 => served.scatter(offset, from, |word| word as u16),
+                        4 => served.scatter(offset, from, |word| word as u32),
+                        _ => served.scatter(offset, from, |word| word),
+                    }
+                } else {
+                    let from = &lanes.get32(op.data[n]).0;
+                    match step {
+                        1 => served.scatter(offset, from, |word| word as u8),
+                        2 => served.scatter(offset, from, |word| word as u16),
+                        4 => served.scatter(offset, from, |word| word),
+                        _ => served.scatter(offset, from, u64::from),
+                    }
+                }
+            }
+        }
     }
 }
 
@@ -280,100 +529,46 @@ fn put(lanes: &mut Lanes<'_>, op: &MemoryOp, n: usize, lane: usize, value: u64) 
 }
 
 #[inline(always)]
-fn scatter(lanes: &mut Lanes<'_>, op: &MemoryOp, lane: usize, bytes: &[u8]) {
-    if op.bytes == 16 {
-        for n in 0..2 * op.count as usize {
-            lanes.r64[op.data[n] as usize].0[lane] = little(&bytes[8 * n..8 * n + 8]);
-        }
-        return;
-    }
-    if op.bytes == 4 && !op.wide {
-        for (n, word) in bytes.as_chunks::<4>().0.iter().enumerate() {
-            lanes.r32[op.data[n] as usize].0[lane] = u32::from_le_bytes(*word);
-        }
-        return;
-    }
-    let each = op.bytes as usize;
-    for n in 0..op.count as usize {
-        let value = little(&bytes[each * n..each * (n + 1)]);
-        put(lanes, op, n, lane, extended(value, op.bytes, op.sign));
-    }
-}
-
-#[inline(always)]
 fn get(lanes: &Lanes<'_>, op: &MemoryOp, n: usize, lane: usize) -> u64 {
     if op.wide { lanes.get64(op.data[n]).0[lane] } else { lanes.get32(op.data[n]).0[lane].into() }
 }
 
-pub(super) fn store<M: GlobalMemory>(lanes: &Lanes<'_>, op: &MemoryOp, mask: u32, near: &mut Near<'_>, memory: &mut M) -> Checked<()> {
-    let mut at = addresses(lanes, op.base, op.offset);
-    if op.space == Space::Generic {
-        for (space, part) in sort(&mut at, mask) {
-            if part != 0 {
-                store_in(lanes, op, space, &at, part, near, memory)?;
-            }
-        }
-        return Ok(());
-    }
-    store_in(lanes, op, op.space, &at, mask, near, memory)
+/// Number of pieces of an access and bytes of each: registers, or halves of 16-byte elements.
+fn pieces(op: &MemoryOp) -> (usize, u64) {
+    if op.bytes == 16 { (2 * op.count as usize, 8) } else { (op.count.into(), op.bytes.into()) }
 }
 
-fn store_in<M: GlobalMemory>(lanes: &Lanes<'_>, op: &MemoryOp, space: Space, at: &V64, mask: u32, near_memory: &mut Near<'_>, memory: &mut M) -> Checked<()> {
-    let each_bytes = u64::from(op.bytes);
-    let total = each_bytes * u64::from(op.count);
-    let span = aligned(at, mask, total, window(space))?;
-    match space {
-        Space::Global | Space::Generic => {
-            if op.order == Order::Release {
-                std::sync::atomic::fence(std::sync::atomic::Ordering::Release);
-            }
-            if op.bytes == 4
-                && op.count == 1
-                && !op.wide
-                && span.straight
-                && let Ok(range) = Range::of(memory, span.low, 4 * LANES as u64, Access::Store)
-            {
-                memory.before_store(span.low, range.pointer(0), 4 * LANES as u32);
-                range.store_words(&lanes.get32(op.data[0]).0);
-                return Ok(());
-            }
-            global(memory, at, mask, span, total, Access::Store, |memory, range, offset, lane| {
-                memory.before_store(at.0[lane], range.pointer(offset), total as u32);
-                let words = if op.bytes == 16 { 2 * op.count as usize } else { op.count as usize };
-                let step = each_bytes.min(8);
-                for n in 0..words {
-                    let value = get(lanes, op, n, lane);
-                    let offset = offset + step * n as u64;
-                    match step {
-                        1 => range.store8(offset, value as u8),
-                        2 => range.store16(offset, value as u16, op.order),
-                        4 => range.store32(offset, value as u32, op.order),
-                        _ => range.store64(offset, value, op.order),
-                    }
-                }
-            })
+#[inline(never)]
+fn load_slowly<M: GlobalMemory>(lanes: &mut Lanes<'_>, op: &MemoryOp, at: &V64, mask: u32, memory: &mut M) -> Checked<()> {
+    let (count, step) = pieces(op);
+    one_by_one(memory, at, mask, step * count as u64, Access::Load, |_, range, lane| {
+        for n in 0..count {
+            let offset = step * n as u64;
+            let value = match step {
+                1 => range.load8(offset).into(),
+                2 => range.load16(offset, op.order).into(),
+                4 => range.load32(offset, op.order).into(),
+                _ => range.load64(offset, op.order),
+            };
+            put(lanes, op, n, lane, extended(value, step as u8, op.sign));
         }
-        Space::Param => {
-            let lane = mask.trailing_zeros() as usize;
-            Err(Wrong::access(FaultKind::ParamOutOfBounds, lane, PARAM_WINDOW.wrapping_add(at.0[lane]), total as u32))
-        }
-        Space::Shared if op.bytes == 4 && op.count == 1 && !op.wide && span.high.checked_add(4).is_some_and(|end| end <= near_memory.shared.len() as u64) => {
-            let from = &lanes.get32(op.data[0]).0;
-            let (words, _) = near_memory.shared.as_chunks_mut::<4>();
-            each(mask, |lane| words[(at.0[lane] / 4) as usize] = from[lane].to_le_bytes());
-            Ok(())
-        }
-        Space::Shared | Space::Local | Space::Frame => try_each(mask, |lane| {
-            let frame = if space == Space::Frame { u64::from(near_memory.frame) } else { 0 };
-            let place = if space == Space::Frame { Space::Local } else { space };
-            let bytes =
-                near(near_memory, place, at.0[lane] + frame, total, lane).map_err(|wrong| if space == Space::Frame { overflow(wrong) } else { wrong })?;
-            let step = each_bytes.min(8) as usize;
-            for (n, chunk) in bytes.chunks_exact_mut(step).enumerate() {
-                let value = get(lanes, op, n, lane).to_le_bytes();
-                chunk.copy_from_slice(&value[..step]);
+    })
+}
+
+#[inline(never)]
+fn store_slowly<M: GlobalMemory>(lanes: &Lanes<'_>, op: &MemoryOp, at: &V64, mask: u32, memory: &mut M) -> Checked<()> {
+    let (count, step) = pieces(op);
+    let bytes = step * count as u64;
+    one_by_one(memory, at, mask, bytes, Access::Store, |memory, range, lane| {
+        memory.before_store(at.0[lane], range.pointer(0), bytes as u32);
+        for n in 0..count {
+            let (value, offset) = (get(lanes, op, n, lane), step * n as u64);
+            match step {
+                1 => range.store8(offset, value as u8),
+                2 => range.store16(offset, value as u16, op.order),
+                4 => range.store32(offset, value as u32, op.order),
+                _ => range.store64(offset, value, op.order),
             }
-            Ok(())
-        }),
-    }
+        }
+    })
 }

@@ -1,13 +1,14 @@
 //! Atomic operations and reductions of a warp, lane after lane.
 
-use super::access::{Near, addresses, aligned, global, near, sort};
-use super::fault::{Checked, try_each};
+use super::access::{Near, addresses, misaligned, near, one_by_one, sort};
+use super::fault::{Checked, each, try_each};
 use super::interface::{Access, GlobalMemory};
-use super::lanes::{Lanes, NO_SLOT, V64};
+use super::lanes::{LANES, Lanes, NO_SLOT, V64};
 use super::level::Op2;
 use super::ops::float::Add32;
 use super::ops::half::{AddH, B, H, MinMaxH, Two};
 use super::ops::round::RN;
+use super::served::{Kind, Served, Shape};
 use crate::lower::code::{AtomicHow, AtomicOp, Space};
 
 /// The new value of a memory cell, given the old one and the operands.
@@ -130,20 +131,66 @@ fn atomic_in<M: GlobalMemory>(
     near_memory: &mut Near<'_>,
     memory: &mut M,
 ) -> Checked<()> {
-    let span = aligned(at, mask, op.bytes.into(), 0)?;
-    if matches!(space, Space::Global | Space::Generic) {
-        return global(memory, at, mask, span, op.bytes.into(), Access::Atomic, |_, range, offset, lane| {
-            let (a, b) = (operand(lanes, op, op.a, lane), operand(lanes, op, op.b, lane));
-            let old = match (op.bytes, op.how) {
-                (4, AtomicHow::Add) => range.add32(offset, a as u32).into(),
-                (8, AtomicHow::Add) => range.add64(offset, a),
-                (2, _) => range.update16(offset, |old| combine(op.how, 2, old.into(), a, b) as u16).into(),
-                (4, _) => range.update32(offset, |old| combine(op.how, 4, old.into(), a, b) as u32).into(),
-                _ => range.update64(offset, |old| combine(op.how, 8, old, a, b)),
-            };
-            result(lanes, op, lane, old);
-        });
+    let shape = Shape::of(at, mask, op.bytes.into());
+    if shape.any & u64::from(op.bytes - 1) != 0 {
+        return Err(misaligned(at, mask, op.bytes.into(), space));
     }
+    if matches!(space, Space::Global | Space::Generic) {
+        let Some(served) = Served::global(memory, at, mask, &shape, op.bytes.into(), Access::Atomic) else {
+            return one_by_one(memory, at, mask, op.bytes.into(), Access::Atomic, |_, range, lane| {
+                let (a, b) = (operand(lanes, op, op.a, lane), operand(lanes, op, op.b, lane));
+                let old = match op.bytes {
+                    2 => range.update16(0, |old| combine(op.how, 2, old.into(), a, b) as u16).into(),
+                    4 => range.update32(0, |old| combine(op.how, 4, old.into(), a, b) as u32).into(),
+                    _ => range.update64(0, |old| combine(op.how, 8, old, a, b)),
+                };
+                result(lanes, op, lane, old);
+            });
+        };
+        match (op.bytes, op.how) {
+            (4 | 8, AtomicHow::Add) if shape.kind == Kind::One => add_together(lanes, op, mask, &served),
+            (4, AtomicHow::Add) => each(mask, |lane| {
+                let old = served.add32(lane, operand(lanes, op, op.a, lane) as u32);
+                result(lanes, op, lane, old.into());
+            }),
+            (8, AtomicHow::Add) => each(mask, |lane| {
+                let old = served.add64(lane, operand(lanes, op, op.a, lane));
+                result(lanes, op, lane, old);
+            }),
+            _ => each(mask, |lane| {
+                let (a, b) = (operand(lanes, op, op.a, lane), operand(lanes, op, op.b, lane));
+                let old = match op.bytes {
+                    2 => served.update16(lane, |old| combine(op.how, 2, old.into(), a, b) as u16).into(),
+                    4 => served.update32(lane, |old| combine(op.how, 4, old.into(), a, b) as u32).into(),
+                    _ => served.update64(lane, |old| combine(op.how, 8, old, a, b)),
+                };
+                result(lanes, op, lane, old);
+            }),
+        }
+        return Ok(());
+    }
+    if space == Space::Shared
+        && let Some(served) = Served::writing(near_memory.shared, at, mask, &shape, op.bytes.into())
+    {
+        match (op.bytes, op.how) {
+            (4, AtomicHow::Add) => each(mask, |lane| {
+                let a = operand(lanes, op, op.a, lane) as u32;
+                let old = served.replace(lane, |old: u32| old.wrapping_add(a));
+                result(lanes, op, lane, old.into());
+            }),
+            _ => each(mask, |lane| {
+                let (a, b) = (operand(lanes, op, op.a, lane), operand(lanes, op, op.b, lane));
+                let old = match op.bytes {
+                    2 => served.replace(lane, |old: u16| combine(op.how, 2, old.into(), a, b) as u16).into(),
+                    4 => served.replace(lane, |old: u32| combine(op.how, 4, old.into(), a, b) as u32).into(),
+                    _ => served.replace(lane, |old: u64| combine(op.how, 8, old, a, b)),
+                };
+                result(lanes, op, lane, old);
+            }),
+        }
+        return Ok(());
+    }
+    // Local memory, and the fault of whoever is outside.
     try_each(mask, |lane| {
         let (a, b) = (operand(lanes, op, op.a, lane), operand(lanes, op, op.b, lane));
         let bytes = near(near_memory, space, at.0[lane], op.bytes.into(), lane)?;
@@ -156,4 +203,17 @@ fn atomic_in<M: GlobalMemory>(
         result(lanes, op, lane, old);
         Ok(())
     })
+}
+
+/// All lanes add to one cell: one addition, and each lane's old value as if they had come in their order.
+fn add_together(lanes: &mut Lanes<'_>, op: &AtomicOp, mask: u32, served: &Served<'_, false>) {
+    let mut sum = 0u64;
+    let mut before = [0; LANES];
+    each(mask, |lane| {
+        before[lane] = sum;
+        sum = sum.wrapping_add(operand(lanes, op, op.a, lane));
+    });
+    let first = mask.trailing_zeros() as usize & 31;
+    let old = if op.bytes == 8 { served.add64(first, sum) } else { served.add32(first, sum as u32).into() };
+    each(mask, |lane| result(lanes, op, lane, old.wrapping_add(before[lane])));
 }

@@ -8,6 +8,8 @@ pub(super) struct Barrier {
     /// Lanes that have arrived, by warp.
     arrived: Vec<u32>,
     any: bool,
+    /// Warps all of whose lanes that lived then have arrived.
+    whole: usize,
     /// Threads to wait for; 0 = the whole block.
     threads: u32,
     /// Reduction of the predicates of those who arrived.
@@ -17,20 +19,29 @@ pub(super) struct Barrier {
 }
 
 impl Barrier {
-    pub fn arrive(&mut self, warps: usize, warp: usize, lanes: u32, threads: u32, votes: u32) {
+    /// `lanes` of a warp of which `alive` live arrive.
+    pub fn arrive(&mut self, warps: usize, warp: usize, lanes: u32, alive: u32, threads: u32, votes: u32) {
         if !self.any {
             self.arrived.clear();
             self.arrived.resize(warps, 0);
             self.any = true;
+            self.whole = 0;
             self.threads = threads;
             self.count = 0;
             self.all = true;
             self.some = false;
         }
+        let before = self.arrived[warp];
         self.arrived[warp] |= lanes;
+        self.whole += usize::from(alive & !before != 0 && alive & !self.arrived[warp] == 0);
         self.count += (votes & lanes).count_ones();
         self.all &= votes & lanes == lanes;
         self.some |= votes & lanes != 0;
+    }
+
+    /// Whether it is worth asking for [`complete`](Self::complete) after an arrival, with so many warps alive.
+    pub fn due(&self, living: usize) -> bool {
+        self.threads != 0 || self.whole >= living
     }
 
     /// Whether all that must come have come; `alive` gives the living lanes of each warp.

@@ -23,6 +23,8 @@ pub struct Block {
     shared: Vec<u8>,
     barriers: Vec<Barrier>,
     turn: usize,
+    /// Warps with threads that have not exited.
+    living: usize,
     executed: u64,
     ended: Option<Status>,
 }
@@ -37,6 +39,7 @@ impl Block {
             shared: Vec::new(),
             barriers: vec![Barrier::default(); BARRIERS],
             turn: 0,
+            living: 0,
             executed: 0,
             ended: None,
         };
@@ -54,6 +57,7 @@ impl Block {
         let program = launch.image.program().clone();
         let Some(kernel) = program.kernels.get(launch.kernel) else {
             self.warps.clear();
+            self.living = 0;
             self.launch = launch;
             return;
         };
@@ -70,6 +74,7 @@ impl Block {
         for (index, warp) in self.warps.iter_mut().enumerate() {
             warp.start(index as u32, launch.block, code, function, local);
         }
+        self.living = warps;
         self.launch = launch;
     }
 
@@ -101,7 +106,7 @@ impl Block {
         let end = self.executed.saturating_add(budget);
         let mut idle = 0;
         while self.executed < end {
-            if self.warps.iter().all(|warp| warp.alive == 0) {
+            if self.living == 0 {
                 return Status::Done;
             }
             let count = self.warps.len();
@@ -123,13 +128,19 @@ impl Block {
                 }
                 Ok(Stop::Waiting) => self.turn += 1,
                 Ok(Stop::Exited) => {
-                    self.release_barriers(&launch.image);
+                    self.living -= usize::from(self.warps[at].alive == 0);
+                    for id in 0..BARRIERS {
+                        self.release_barrier(&launch.image, id);
+                    }
                     self.turn += usize::from(self.warps[at].fragments.is_empty());
                     idle = 0;
                 }
                 Ok(Stop::Barrier { id, lanes, threads, votes }) => {
-                    self.barriers[id].arrive(count, at, lanes, threads, votes);
-                    self.release_barriers(&launch.image);
+                    self.barriers[id].arrive(count, at, lanes, self.warps[at].alive, threads, votes);
+                    if self.barriers[id].due(self.living) {
+                        self.release_barrier(&launch.image, id);
+                    }
+                    self.turn += usize::from(!self.warps[at].ready());
                     idle = 0;
                 }
                 Err((wrong, pc)) => return Status::Fault(Box::new(self.fault(wrong, pc, at))),
@@ -146,15 +157,12 @@ impl Block {
                 return Status::Fault(Box::new(self.fault(Wrong::plain(FaultKind::Deadlock, lanes), pc, at)));
             }
         }
-        if self.warps.iter().all(|warp| warp.alive == 0) { Status::Done } else { Status::Running }
+        if self.living == 0 { Status::Done } else { Status::Running }
     }
 
-    /// Lets go on whoever waits at a barrier that is complete.
-    fn release_barriers(&mut self, image: &Image) {
-        for id in 0..BARRIERS {
-            if !self.barriers[id].complete(self.warps.iter().map(|warp| warp.alive)) {
-                continue;
-            }
+    /// Lets go on whoever waits at a barrier if it is complete.
+    fn release_barrier(&mut self, image: &Image, id: usize) {
+        if self.barriers[id].complete(self.warps.iter().map(|warp| warp.alive)) {
             for warp in &mut self.warps {
                 warp.release(image, id as u8, &self.barriers[id]);
             }

@@ -32,7 +32,10 @@ pub(super) type Checked<T> = Result<T, Wrong>;
 #[inline(always)]
 pub(super) fn each(mut mask: u32, mut f: impl FnMut(usize)) {
     if mask == u32::MAX {
-        (0..LANES).for_each(f);
+        // A plain loop: the adapter's function would not be compiled for the fast processor.
+        for lane in 0..LANES {
+            f(lane);
+        }
         return;
     }
     while mask != 0 {

@@ -62,6 +62,16 @@ pub unsafe trait GlobalMemory {
     fn before_store(&mut self, address: u64, at: *mut u8, bytes: u32) {
         let _ = (address, at, bytes);
     }
+
+    /// The same for a store of `bytes` bytes at each address whose bit is set in `mask`; the bytes of address `a` lie at `to + a` (wrapping).
+    #[inline(always)]
+    fn before_stores(&mut self, addresses: &[u64; 32], mask: u32, to: *mut u8, bytes: u32) {
+        for (lane, address) in addresses.iter().enumerate() {
+            if mask >> lane & 1 != 0 {
+                self.before_store(*address, to.wrapping_add(*address as usize), bytes);
+            }
+        }
+    }
 }
 
 /// What kernels ask for besides memory.

@@ -14,6 +14,7 @@ pub(crate) mod ops;
 mod printf;
 mod raw;
 mod run;
+mod served;
 mod special;
 mod sync;
 mod warp;

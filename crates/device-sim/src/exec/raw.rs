@@ -1,4 +1,4 @@
-//! The only place that touches memory through raw pointers: typed loads, stores and atomics on what [`GlobalMemory`] hands out.
+//! Single accesses through raw pointers: typed loads, stores and atomics on what [`GlobalMemory`] hands out. (Those of whole warps: `served`.)
 //!
 //! Programs under execution may race with each other as on the card. Accesses are therefore atomic (relaxed) wherever their size allows, so
 //! that a race gives some value and never undefined behaviour of this process.
@@ -7,7 +7,6 @@
 #![allow(unsafe_code)]
 
 use super::interface::{Access, GlobalMemory, MemoryFault};
-use super::lanes::LANES;
 use crate::lower::code::Order;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
@@ -64,28 +63,6 @@ impl Range {
         unsafe { AtomicU64::from_ptr(self.place(offset, 8, false).cast()) }.load(load_order(order))
     }
 
-    /// The 32 words at the range's beginning.
-    #[inline(always)]
-    pub fn load_words(&self, into: &mut [u32; LANES]) {
-        let first = self.place(0, 4, false);
-        assert!(self.bytes >= 4 * LANES as u64);
-        for (lane, word) in into.iter_mut().enumerate() {
-            // SAFETY: the words lie in the range, whose length and alignment were just checked.
-            *word = unsafe { AtomicU32::from_ptr(first.cast::<u32>().add(lane)) }.load(Ordering::Relaxed);
-        }
-    }
-
-    /// Writes 32 words at the range's beginning.
-    #[inline(always)]
-    pub fn store_words(&self, from: &[u32; LANES]) {
-        let first = self.place(0, 4, true);
-        assert!(self.bytes >= 4 * LANES as u64);
-        for (lane, word) in from.iter().enumerate() {
-            // SAFETY: as in `load_words`; `place` also checked that the range may be written.
-            unsafe { AtomicU32::from_ptr(first.cast::<u32>().add(lane)) }.store(*word, Ordering::Relaxed);
-        }
-    }
-
     #[inline(always)]
     pub fn store8(&self, offset: u64, value: u8) {
         // SAFETY: as in `load8`; `place` also checked that the range may be written.
@@ -108,18 +85,6 @@ impl Range {
     pub fn store64(&self, offset: u64, value: u64, order: Order) {
         // SAFETY: as in `store8`.
         unsafe { AtomicU64::from_ptr(self.place(offset, 8, true).cast()) }.store(value, store_order(order));
-    }
-
-    #[inline(always)]
-    pub fn add32(&self, offset: u64, value: u32) -> u32 {
-        // SAFETY: as in `store8`.
-        unsafe { AtomicU32::from_ptr(self.place(offset, 4, true).cast()) }.fetch_add(value, Ordering::SeqCst)
-    }
-
-    #[inline(always)]
-    pub fn add64(&self, offset: u64, value: u64) -> u64 {
-        // SAFETY: as in `store8`.
-        unsafe { AtomicU64::from_ptr(self.place(offset, 8, true).cast()) }.fetch_add(value, Ordering::SeqCst)
     }
 
     /// Replaces a value by a function of it, at once. Gives the old value.

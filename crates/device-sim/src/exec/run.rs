@@ -233,6 +233,17 @@ impl Warp {
     /// A barrier of the block is complete.
     pub fn release(&mut self, image: &Image, id: u8, barrier: &Barrier) {
         let program = image.program();
+        if let [fragment] = &mut self.fragments[..]
+            && fragment.state == State::Barrier(id)
+            && let Op::Barrier(op) = &program.code[fragment.pc as usize].op
+            && matches!(op.kind, BarrierKind::Sync | BarrierKind::Arrive)
+        {
+            // Nearly always: the warp is together and there is no result.
+            fragment.pc += 1;
+            fragment.state = State::Ready;
+            fragment.waits = 0;
+            return;
+        }
         let mut released = Vec::new();
         self.fragments.retain(|fragment| {
             let here = fragment.state == State::Barrier(id);

@@ -67,6 +67,8 @@ pub(super) struct Warp {
     /// Index in the block.
     pub index: u32,
     pub tid: [V32; 3],
+    /// What `tid` was made for: the block's size and the first thread. Nothing at first.
+    shape: ([u32; 3], u32),
     /// Local memory of each lane, one after the other.
     pub local: Vec<u8>,
     pub local_bytes: u32,
@@ -88,7 +90,24 @@ impl Warp {
         let count = threads.saturating_sub(first).min(32);
         self.alive = if count == 32 { u32::MAX } else { (1 << count) - 1 };
         self.index = index;
-        // Counted up rather than divided for each lane.
+        if self.shape != (block, first) {
+            self.shape = (block, first);
+            self.number(block, first);
+        }
+        self.frames.clear();
+        self.free_frames.clear();
+        self.fragments.clear();
+        self.yields = 0;
+        self.local_bytes = local_bytes;
+        self.local.clear();
+        self.local.resize(local_bytes as usize * 32, 0);
+        self.frames.push(Frame { function, caller: NO_FRAME, return_to: 0, depth: 0, base32: 0, base64: 0, base_p: 0, local: 0, users: 1 });
+        self.reserve(0, code);
+        self.fragments.push(Fragment { pc: code.entry, lanes: self.alive, frame: 0, depth: 0, state: State::Ready, waits: 0, patience: PATIENCE });
+    }
+
+    /// Fills in the threads' indices, counted up rather than divided for each lane.
+    fn number(&mut self, block: [u32; 3], first: u32) {
         let mut at = [first % block[0], first / block[0] % block[1], first / block[0] / block[1]];
         for lane in 0..LANES {
             for (axis, tid) in self.tid.iter_mut().enumerate() {
@@ -102,16 +121,11 @@ impl Warp {
                 }
             }
         }
-        self.frames.clear();
-        self.free_frames.clear();
-        self.fragments.clear();
-        self.yields = 0;
-        self.local_bytes = local_bytes;
-        self.local.clear();
-        self.local.resize(local_bytes as usize * 32, 0);
-        self.frames.push(Frame { function, caller: NO_FRAME, return_to: 0, depth: 0, base32: 0, base64: 0, base_p: 0, local: 0, users: 1 });
-        self.reserve(0, code);
-        self.fragments.push(Fragment { pc: code.entry, lanes: self.alive, frame: 0, depth: 0, state: State::Ready, waits: 0, patience: PATIENCE });
+    }
+
+    /// Whether some fragment can run.
+    pub fn ready(&self) -> bool {
+        self.fragments.iter().any(|fragment| fragment.state == State::Ready)
     }
 
     /// Makes the banks large enough for a frame.
@@ -220,6 +234,9 @@ impl Warp {
 
     /// Takes out the fragment to run next.
     pub fn next(&mut self) -> Option<Fragment> {
+        if let [one] = &self.fragments[..] {
+            return if one.state == State::Ready { self.fragments.pop() } else { None };
+        }
         let (at, _) = self.fragments.iter().enumerate().filter(|(_, f)| f.state == State::Ready).min_by_key(|(_, f)| (f.waits, u32::MAX - f.depth, f.pc))?;
         Some(self.fragments.swap_remove(at))
     }

@@ -61,7 +61,7 @@ pub(super) const C_SEQUENCE: u64 = 16;
 const C_ENTRIES: u64 = 24;
 
 /// Bytes of memory that one entry covers.
-pub(super) const LINE: u64 = 64;
+pub(crate) const LINE: u64 = 64;
 pub(super) const E_LINE: u64 = 0;
 /// Bit i: byte i was saved.
 pub(super) const E_MASK: u64 = 8;

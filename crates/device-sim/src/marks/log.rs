@@ -67,41 +67,33 @@ impl BlockLog {
         self.stamp += 1;
     }
 
-    /// Saves what a store of `old.bytes()` bytes at `address` will overwrite.
+    /// Saves the bytes of a line that a store will overwrite. [`BlockLog::recorded`] must follow before the store.
     #[inline]
-    pub(crate) fn record(&mut self, address: u64, old: &Overwritten) {
-        let bytes = old.bytes();
-        let mut done = 0;
-        while done < bytes && !self.full {
-            let at = address.wrapping_add(done);
-            let first = at % LINE;
-            let now = (LINE - first).min(bytes - done);
-            self.save(at - first, (u64::MAX >> (64 - now)) << first, first, done, old);
-            done += now;
+    pub(crate) fn record(&mut self, line: u64, old: &Overwritten) {
+        if self.full {
+            return;
         }
-        compiler_fence(Ordering::SeqCst);
-    }
-
-    /// Saves the bytes `bits` of a line; byte `first` of the line is byte `from` of `old`.
-    #[inline]
-    fn save(&mut self, line: u64, bits: u64, first: u64, from: u64, old: &Overwritten) {
-        let known = self.cells[self.last];
-        let at = if known.line == line && known.stamp == self.stamp { self.last } else { self.cell(line, first, from, old) };
+        let known = &self.cells[self.last];
+        let at = if known.line == line && known.stamp == self.stamp { self.last } else { self.cell(line, old) };
         let Some(cell) = self.cells.get_mut(at) else { return };
         self.last = at;
-        let missing = bits & !cell.mask;
+        let missing = old.bits & !cell.mask;
         if missing == 0 {
             return;
         }
-        cell.mask |= bits;
+        cell.mask |= missing;
         let (mask, entry) = (cell.mask, cell.entry);
         let mapping = &self.slot.marks.mapping;
         if !cell.whole {
-            for start in (0..64).filter(|bit| missing & (1 << bit) != 0) {
-                old.save(from + start - first, 1, mapping, entry + E_OLD + start);
-            }
+            old.save(missing, mapping, entry + E_OLD);
         }
         mapping.word(entry + E_MASK).store(mask, Ordering::Release);
+    }
+
+    /// What was recorded is in the log before anything that follows.
+    #[inline(always)]
+    pub(crate) fn recorded(&self) {
+        compiler_fence(Ordering::SeqCst);
     }
 
     #[inline]
@@ -112,7 +104,7 @@ impl BlockLog {
 
     /// Index of the line's cell, with an entry behind it; past the end if the log is full.
     #[inline]
-    fn cell(&mut self, line: u64, first: u64, from: u64, old: &Overwritten) -> usize {
+    fn cell(&mut self, line: u64, old: &Overwritten) -> usize {
         let mut at = self.place(line);
         while self.cells[at].stamp == self.stamp {
             if self.cells[at].line == line {
@@ -120,15 +112,15 @@ impl BlockLog {
             }
             at = (at + 1) & (self.cells.len() - 1);
         }
-        self.add(line, first, from, old).unwrap_or(usize::MAX)
+        self.add(line, old).unwrap_or(usize::MAX)
     }
 
     #[cold]
     #[inline(never)]
-    fn add(&mut self, line: u64, first: u64, from: u64, old: &Overwritten) -> Option<usize> {
+    fn add(&mut self, line: u64, old: &Overwritten) -> Option<usize> {
         let entry = self.new_entry(line)?;
         // The whole line at once: bytes that this block does not write are never undone, and those it will write nobody else writes meanwhile.
-        let whole = old.save_line(from, first, LINE, &self.slot.marks.mapping, entry + E_OLD);
+        let whole = old.save_line(&self.slot.marks.mapping, entry + E_OLD);
         if self.filled * 2 >= self.cells.len() {
             let old = std::mem::take(&mut self.cells);
             self.cells = vec![Cell::default(); old.len() * 2];

@@ -209,6 +209,36 @@ fn blocks_beyond_the_window_have_to_wait() {
 }
 
 #[test]
+fn what_a_warp_overwrites_is_undone_and_nothing_else() {
+    // Addresses of lanes by pattern: a row, strides, backwards, two lines in turns, the same bytes twice; with and without lanes that are off.
+    type Pattern = fn(u64) -> u64;
+    let patterns: [Pattern; 5] = [|lane| lane * 8, |lane| lane * 40, |lane| 1024 - lane * 8, |lane| lane % 2 * 512 + lane / 2 * 8, |lane| lane / 3 * 8];
+    for (skew, bytes, pattern) in [0, 16].into_iter().flat_map(|skew| [1, 2, 4, 8].into_iter().flat_map(move |b| patterns.map(|p| (skew, b, p)))) {
+        for mask in [u32::MAX, 0xffff, 0x8421_1248, 1 << 31] {
+            let world = World::skewed(skew);
+            let slot = world.marks().begin(1, 1, REPEATABLE, None).unwrap();
+            let mut worker = world.worker();
+            slot.begun(0);
+            worker.log = Some(Box::new(BlockLog::new(slot.clone(), 0)));
+            let addresses: [u64; 32] = std::array::from_fn(|lane| BASE + pattern(lane as u64));
+            let to = worker.access(BASE, SIZE, Access::Store).unwrap().wrapping_sub(BASE as usize);
+            let before: Vec<u8> = (0..SIZE).map(|at| (at % 251) as u8).collect();
+            worker.write(BASE, &before).unwrap();
+            worker.before_stores(&addresses, mask, to, bytes);
+            // Everything changes; what the warp did not announce was another's doing and stays.
+            worker.write(BASE, &vec![255; SIZE as usize]).unwrap();
+            assert!(matches!(world.recover().as_slice(), [Interrupted::Resume { .. }]));
+            let mut expected = vec![255; SIZE as usize];
+            for lane in (0..32).filter(|lane| mask >> lane & 1 != 0) {
+                let at = (addresses[lane] - BASE) as usize;
+                expected[at..at + bytes as usize].copy_from_slice(&before[at..at + bytes as usize]);
+            }
+            assert_eq!(world.contents(), expected, "skew {skew}, {bytes} bytes, mask {mask:#x}");
+        }
+    }
+}
+
+#[test]
 fn what_cannot_be_repeated_is_lost_with_a_reason_if_it_had_begun() {
     for (flags, word) in [(0, "atomics"), (COOPERATIVE, "cooperative"), (TRANSFER, "overlapping")] {
         let world = World::new();

@@ -21,6 +21,7 @@ use rustix::mm::{MapFlags, ProtFlags};
 use super::heap::Heap;
 use super::permissions::{Permissions, Range};
 use crate::exec::interface::{Access, GlobalMemory, MemoryFault};
+use crate::marks::layout::LINE;
 use crate::marks::log::BlockLog;
 
 /// A part of the address space that belongs to this value.
@@ -126,35 +127,32 @@ impl Drop for Mapping {
     }
 }
 
-/// Bytes about to be overwritten by a store: what the undo log reads.
+/// The bytes `bits` of one line of 64 bytes are about to be overwritten: what the undo log reads.
 pub(crate) struct Overwritten {
-    at: *const u8,
-    bytes: u32,
+    /// Where the line begins; only its bytes `bits` need be mapped.
+    line: *const u8,
+    pub(crate) bits: u64,
 }
 
 impl Overwritten {
-    pub(crate) fn bytes(&self) -> u64 {
-        u64::from(self.bytes)
+    /// Copies the bytes `bits`, all of them among those to be overwritten, to their places in a line at `offset` of a mapping.
+    pub(crate) fn save(&self, bits: u64, into: &Mapping, offset: u64) {
+        assert!(bits & !self.bits == 0);
+        for at in (0..64).filter(|at| bits >> at & 1 != 0) {
+            // SAFETY: the byte is one that `before_store` was called with (P); the target by M.
+            unsafe { into.at(offset + at, 1).copy_from(self.line.wrapping_add(at as usize), 1) };
+        }
     }
 
-    /// Copies `bytes` bytes from `from` on into a mapping.
+    /// Copies the whole line. False if it does not lie in one line of this process's memory as well.
     #[inline]
-    pub(crate) fn save(&self, from: u64, bytes: u64, into: &Mapping, offset: u64) {
-        assert!(from + bytes <= u64::from(self.bytes));
-        // SAFETY: the source is what `before_store` was called with (P) and the range was checked above; the target by M.
-        unsafe { into.at(offset, bytes).copy_from(self.at.add(from as usize), bytes as usize) };
-    }
-
-    /// Copies the whole line of `line` bytes (a power of two, at most a page) in which byte `from` is byte `first`. False, and nothing done, if lines
-    /// do not lie here as they do at the client's addresses.
-    pub(crate) fn save_line(&self, from: u64, first: u64, line: u64, into: &Mapping, offset: u64) -> bool {
-        assert!(from < u64::from(self.bytes) && line.is_power_of_two() && line <= 4096);
-        let at = self.at.wrapping_add(from as usize);
-        if at.addr() as u64 % line != first {
+    pub(crate) fn save_line(&self, into: &Mapping, offset: u64) -> bool {
+        assert!(self.bits != 0);
+        if !(self.line.addr()).is_multiple_of(64) {
             return false;
         }
-        // SAFETY: byte `from` is mapped (P), so is its page, and by the check above the line is an aligned part of that page; the target by M.
-        unsafe { into.at(offset, line).copy_from(at.sub(first as usize), line as usize) };
+        // SAFETY: a byte of the line is mapped (P), so is its page, and by the check above the line is an aligned part of that page; the target by M.
+        unsafe { into.at(offset, 64).copy_from_nonoverlapping(self.line, 64) };
         true
     }
 }
@@ -410,7 +408,56 @@ unsafe impl GlobalMemory for WorkerMemory {
     #[inline(always)]
     fn before_store(&mut self, address: u64, at: *mut u8, bytes: u32) {
         if let Some(log) = &mut self.log {
-            log.record(address, &Overwritten { at, bytes });
+            before_store(log, address, at, bytes.into());
         }
     }
+
+    #[inline(always)]
+    fn before_stores(&mut self, addresses: &[u64; 32], mask: u32, to: *mut u8, bytes: u32) {
+        if let Some(log) = &mut self.log {
+            before_stores(log, addresses, mask, to, bytes.into());
+        }
+    }
+}
+
+/// Logs the bytes in a row, line by line.
+fn before_store(log: &mut BlockLog, address: u64, at: *mut u8, bytes: u64) {
+    let mut done = 0;
+    while done < bytes {
+        let first = address.wrapping_add(done) % LINE;
+        let now = (LINE - first).min(bytes - done);
+        let line = at.wrapping_add(done as usize).wrapping_sub(first as usize);
+        log.record(address.wrapping_add(done) - first, &Overwritten { line, bits: (u64::MAX >> (LINE - now)) << first });
+        done += now;
+    }
+    log.recorded();
+}
+
+/// Logs what the lanes of a warp overwrite; neighbours in a line are logged together.
+fn before_stores(log: &mut BlockLog, addresses: &[u64; 32], mut mask: u32, to: *mut u8, bytes: u64) {
+    if !bytes.is_power_of_two() || bytes > LINE || addresses.iter().zip(0..).any(|(address, lane)| mask >> lane & 1 != 0 && address & (bytes - 1) != 0) {
+        while mask != 0 {
+            let address = addresses[mask.trailing_zeros() as usize];
+            before_store(log, address, to.wrapping_add(address as usize), bytes);
+            mask &= mask - 1;
+        }
+        return;
+    }
+    let (mut line, mut bits) = (0, 0);
+    while mask != 0 {
+        let address = addresses[mask.trailing_zeros() as usize];
+        mask &= mask - 1;
+        let first = address % LINE;
+        if address - first != line {
+            if bits != 0 {
+                log.record(line, &Overwritten { line: to.wrapping_add(line as usize), bits });
+            }
+            (line, bits) = (address - first, 0);
+        }
+        bits |= (u64::MAX >> (LINE - bytes)) << first;
+    }
+    if bits != 0 {
+        log.record(line, &Overwritten { line: to.wrapping_add(line as usize), bits });
+    }
+    log.recorded();
 }

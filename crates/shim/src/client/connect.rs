@@ -10,7 +10,7 @@ use cumux_wire::layout::arena_window;
 use cumux_wire::message::{Hello, Reply};
 use rustix::io::Errno;
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -30,6 +30,10 @@ pub enum Verdict {
     /// Nobody: every call returns `result`.
     Refused { result: CUresult, why: String },
 }
+
+/// Between one hello and the next, when the other side closed the connection before it had answered.
+const PAUSES: [Duration; 5] =
+    [Duration::from_millis(10), Duration::from_millis(20), Duration::from_millis(50), Duration::from_millis(100), Duration::from_millis(200)];
 
 static SESSION: OnceLock<Session> = OnceLock::new();
 
@@ -52,14 +56,7 @@ pub fn connect() -> Verdict {
         Err(why) => return Verdict::Bypass(why),
     };
     let path = directory.join("cumux");
-    let connection = match Connection::connect(&path) {
-        Ok(connection) => connection,
-        Err(LinkError::System(Errno::NOENT | Errno::CONNREFUSED | Errno::NOTDIR)) => {
-            return Verdict::Bypass(format!("nobody listens at {}", path.display()));
-        }
-        Err(error) => return refused(format!("cannot reach {}: {error}", path.display())),
-    };
-    match greet(&connection) {
+    match hello(&path) {
         Ok(Greeting::Served { files, arenas }) => match Session::new(*files) {
             Ok(session) => {
                 for start in arenas {
@@ -72,7 +69,33 @@ pub fn connect() -> Verdict {
             Err(why) => refused(why),
         },
         Ok(Greeting::Refused { result, why }) => Verdict::Refused { result: CUresult(result), why },
-        Err(error) => refused(format!("the service at {} did not answer: {error}", path.display())),
+        Ok(Greeting::Nobody) => Verdict::Bypass(format!("nobody listens at {}", path.display())),
+        Err(why) => refused(why),
+    }
+}
+
+/// Says hello until it is answered: a server that dies in the middle of it is replaced, and the next hello goes to its successor.
+fn hello(path: &Path) -> Result<Greeting, String> {
+    let mut pauses = PAUSES.iter();
+    let mut asked = false;
+    loop {
+        let failed = match Connection::connect(path) {
+            Ok(connection) => {
+                asked = true;
+                match greet(&connection) {
+                    Ok(greeting) => return Ok(greeting),
+                    Err(error) => error,
+                }
+            }
+            Err(LinkError::System(Errno::NOENT | Errno::CONNREFUSED | Errno::NOTDIR)) if !asked => return Ok(Greeting::Nobody),
+            // Who listened a moment ago may be coming back.
+            Err(LinkError::System(Errno::NOENT | Errno::CONNREFUSED)) => LinkError::Closed,
+            Err(error) => return Err(format!("cannot reach {}: {error}", path.display())),
+        };
+        match (failed, pauses.next()) {
+            (LinkError::Closed, Some(pause)) => std::thread::sleep(*pause),
+            (error, _) => return Err(format!("the service at {} did not answer: {error}", path.display())),
+        }
     }
 }
 
@@ -96,6 +119,8 @@ enum Greeting {
         files: Box<Files>,
         arenas: Vec<u64>,
     },
+    /// There is no service.
+    Nobody,
     Refused {
         result: u32,
         why: String,
@@ -152,5 +177,30 @@ mod tests {
         assert!(matches!(answer(welcome(VERSION + 1)), Ok(Greeting::Refused { result: 803, .. })));
         assert!(matches!(answer(welcome(VERSION)), Err(LinkError::Descriptors { .. })), "no files, no session");
         assert!(matches!(answer(Reply::Refused { result: 807, why: String::new() }), Ok(Greeting::Refused { result: 807, .. })));
+    }
+
+    #[test]
+    fn a_hello_that_nobody_finished_is_said_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("cumux");
+        assert!(matches!(hello(&path), Ok(Greeting::Nobody)));
+        let listener = cumux_link::Listener::bind(&path).unwrap();
+        let service = std::thread::spawn(move || {
+            for _ in 0..2 {
+                // The hello was read, or not even that: the server is gone.
+                let connection = listener.accept().unwrap();
+                let _ = connection.receive_bytes();
+            }
+            let connection = listener.accept().unwrap();
+            connection.receive_bytes().unwrap();
+            connection.send(&Reply::Refused { result: 807, why: String::new() }, &[]).unwrap();
+            listener
+        });
+        assert!(matches!(hello(&path), Ok(Greeting::Refused { result: 807, .. })));
+        // One that never answers is told as such in the end, even when it goes away altogether.
+        let listener = service.join().unwrap();
+        let service = std::thread::spawn(move || drop(listener.accept().unwrap()));
+        assert!(hello(&path).is_err_and(|why| why.contains("did not answer")));
+        service.join().unwrap();
     }
 }
