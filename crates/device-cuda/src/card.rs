@@ -26,6 +26,8 @@ pub struct Settings {
     pub engines: usize,
     /// Whether runs of kernels go as graphs (`CUMUX_COALESCE=0`: they do not).
     pub coalesce: bool,
+    /// Microseconds that an engine with nothing to do looks before it sleeps (`CUMUX_ENGINE_SPIN_US`).
+    pub spin_us: u64,
     /// How long the kernels of a closed client may go on before the device is given up (`CUMUX_DRAIN_SECONDS`): they cannot be stopped alone.
     pub drain: Duration,
 }
@@ -44,15 +46,18 @@ impl Settings {
         };
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         // Threads that look for work must never be more than there are cores to spare, and more of them wait for the context's one lock.
-        let engines = number("CUMUX_DISPATCHERS")?.map_or(if cores >= SPARE { ENGINES } else { 1 }, |n| usize::try_from(n).unwrap_or(1)).clamp(1, 16);
+        let engines = number("CUMUX_DISPATCHERS")?.map_or(ENGINES, |n| usize::try_from(n).unwrap_or(1)).clamp(1, 16);
         let coalesce = number("CUMUX_COALESCE")? != Some(0);
+        let usual = if cores >= SPARE { crate::engine::SPIN_NS } else { crate::engine::SHORT_SPIN_NS } / 1_000;
+        let spin_us = number("CUMUX_ENGINE_SPIN_US")?.unwrap_or(usual).min(1_000_000);
         let drain = Duration::from_secs(number("CUMUX_DRAIN_SECONDS")?.unwrap_or(10));
-        Ok(Settings { engines, coalesce, drain })
+        Ok(Settings { engines, coalesce, spin_us, drain })
     }
 }
 
-/// Engines where there are cores to spare (docs/performance.md has the table), and how many cores those are.
+/// More engines wait for one another (docs/performance.md has the table).
 const ENGINES: usize = 1;
+/// Cores from which on a thread may look for long.
 const SPARE: usize = 8;
 
 /// One GPU.
@@ -84,7 +89,16 @@ impl Card {
         let mark = crate::mark::load(&driver)?;
         let (helper, jobs) = crossbeam_channel::unbounded::<Job>();
         let (printer, prints) = crossbeam_channel::unbounded::<Job>();
-        let shared = Arc::new(Shared::new(driver.clone(), sink, Limits::of(&facts), settings.coalesce, settings.engines, mark, [helper, printer]));
+        let shared = Arc::new(Shared::new(
+            driver.clone(),
+            sink,
+            Limits::of(&facts),
+            settings.coalesce,
+            settings.spin_us * 1_000,
+            settings.engines,
+            mark,
+            [helper, printer],
+        ));
         let mut card = Card {
             shared: shared.clone(),
             facts,

@@ -1,7 +1,7 @@
 //! An engine: one thread that gives its clients' work to the driver and reports what is over. A client belongs to one engine.
 //!
 //! One thread does both, because a wait between two threads costs more than either: it takes new work, issues it stream by stream in turns, looks at the
-//! words that the streams write, and calls the sink, holding no lock. While there is work it looks again and again for [`SPIN_NS`], then naps; with none it sleeps.
+//! words that the streams write, and calls the sink, holding no lock. While there is work it looks again and again for a while, then naps; with none it sleeps.
 //! What is slow (registering memory, making chains, unloading) goes to the helper thread.
 
 use crate::client::ClientStream;
@@ -17,8 +17,9 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Looked for new work and completions without a pause, after the last of either.
-const SPIN_NS: u64 = 80_000;
+/// Looked for new work and completions without a pause, after the last of either: where there are cores to spare, and where not.
+pub(crate) const SPIN_NS: u64 = 1_500_000;
+pub(crate) const SHORT_SPIN_NS: u64 = 80_000;
 /// Pause between looks while work runs for longer.
 const NAP: Duration = Duration::from_micros(20);
 /// Without progress, the context is asked whether it still lives.
@@ -204,7 +205,7 @@ impl Engine {
                     self.lost(code);
                 }
             }
-            if idle < SPIN_NS {
+            if idle < self.shared.spin_ns {
                 std::hint::spin_loop();
             } else {
                 // In flight, a nap; else until somebody comes. A dead device's flights never end.

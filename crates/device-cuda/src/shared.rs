@@ -110,6 +110,8 @@ pub(crate) struct Shared {
     pub sink: Arc<dyn Sink>,
     pub limits: Limits,
     pub coalesces: bool,
+    /// How long an engine looks before it naps or sleeps.
+    pub spin_ns: u64,
     pub inboxes: Vec<Inbox>,
     pub counters: Counters,
     /// The kernel at the end of chains: writes 1 to its parameter.
@@ -132,6 +134,7 @@ impl Shared {
         sink: Arc<dyn Sink>,
         limits: Limits,
         coalesces: bool,
+        spin_ns: u64,
         engines: usize,
         mark: Function,
         [helper, printer]: [crossbeam_channel::Sender<Job>; 2],
@@ -141,6 +144,7 @@ impl Shared {
             sink,
             limits,
             coalesces,
+            spin_ns,
             inboxes: (0..engines).map(|_| Inbox::default()).collect(),
             counters: Counters::default(),
             mark,

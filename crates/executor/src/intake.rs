@@ -19,8 +19,9 @@ pub type Sessions = Arc<RwLock<BTreeMap<u32, Arc<Session>>>>;
 
 /// How often a stream that waits for a value in memory is looked at.
 const VALUE_POLL: Duration = Duration::from_micros(200);
-/// How long a lane looks before it sleeps, where there are cores to spare: a push that comes meanwhile needs no doorbell and no waking.
-const PATIENCE: Duration = Duration::from_micros(15);
+/// How long a lane looks before it sleeps, where there are cores to spare: a push that comes meanwhile needs no doorbell and no waking, which on an idle
+/// virtual core costs 0.1 ms (docs/performance.md).
+const PATIENCE: Duration = Duration::from_micros(1500);
 /// Cores from which on lanes may spin.
 const SPARE_CORES: usize = 8;
 /// One lane takes more than two or four, whose threads are missing elsewhere (docs/performance.md has the table).
