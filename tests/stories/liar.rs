@@ -89,6 +89,23 @@ fn wrong_wishes() -> Vec<(&'static str, Vec<u8>)> {
         ("a stream made twice", [stream.clone(), stream.clone()].concat()),
         ("a stream of another device", control(Op::StreamCreate { index: 3, device: 9, priority: i32::MIN, partition: 0 })),
         ("a stream in nobody's partition", control(Op::StreamCreate { index: 3, device: 0, priority: 0, partition: 77 })),
+        ("a partition of everything and more", control(Op::PartitionOpen { partition: 1, device: 0, multiprocessors: u32::MAX })),
+        ("a partition of another device", control(Op::PartitionOpen { partition: 1, device: 9, multiprocessors: 8 })),
+        (
+            "a partition that closes under its stream",
+            [
+                record(NO_STREAM, NO_ANSWER, 1, &Op::PartitionOpen { partition: 5, device: 0, multiprocessors: 8 }),
+                record(NO_STREAM, NO_ANSWER, 2, &Op::StreamCreate { index: 0, device: 0, priority: 0, partition: 5 }),
+                record(NO_STREAM, NO_ANSWER, 3, &Op::PartitionClose { partition: 5 }),
+                record(0, NO_ANSWER, 1, &launch(1, 1)),
+            ]
+            .concat(),
+        ),
+        ("the end of a partition that never was", control(Op::PartitionClose { partition: 99 })),
+        ("a charge for another's window", control(Op::Charge { device: 0, address: layout::window_address(511), bytes: 512 })),
+        ("a charge of everything", control(Op::Charge { device: 0, address: layout::window_address(0), bytes: u64::MAX })),
+        ("a charge of another device", control(Op::Charge { device: 77, address: layout::window_address(0), bytes: 512 })),
+        ("a refund that was never charged", control(Op::Refund { address: layout::window_address(0) })),
         ("work for no stream", record(77, NO_ANSWER, 1, &Op::Nop)),
         ("a sequence that jumps", [stream.clone(), record(0, NO_ANSWER, 9, &Op::Nop)].concat()),
         ("a module that is not there", streamed(launch(4, 0))),

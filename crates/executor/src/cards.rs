@@ -133,6 +133,12 @@ impl Cards {
         self.all.get(place as usize).unwrap_or(&self.all[0]).facts()
     }
 
+    /// Whether a successor undoes and repeats by the devices' own notes.
+    #[must_use]
+    pub fn keeps_marks(&self) -> bool {
+        self.all.iter().any(|device| device.marks_bytes() > 0)
+    }
+
     /// Opens a client on each of its devices. Marks are one device's: those of its first.
     ///
     /// # Errors

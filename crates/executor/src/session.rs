@@ -409,6 +409,13 @@ impl Session {
 
     /// The device reports pieces of this client that are over, in order for each stream.
     pub fn retired(&self, reports: impl IntoIterator<Item = (StreamId, u64, Outcome)>) {
+        if self.shared.cards.keeps_marks() {
+            // Such a device begins what follows in the stream when this returns: the journal must know by then, or a successor would repeat what was done.
+            let mut inner = self.inner.lock();
+            self.mailbox.lock().extend(reports);
+            self.empty_mailbox(&mut inner);
+            return;
+        }
         let many = {
             let mut mailbox = self.mailbox.lock();
             mailbox.extend(reports);

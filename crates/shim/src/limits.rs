@@ -254,7 +254,7 @@ mod tests {
         assert_eq!(check(&kernel(), 0, &h200(), 132, &clustered), Err(error::NOT_SUPPORTED));
         let able = Limits { clusters: true, ..h200() };
         assert_eq!(check(&kernel(), 0, &able, 132, &clustered), Ok(()));
-        let odd = Config { grid: [3, 1, 1], ..clustered.clone() };
+        let odd = Config { grid: [3, 1, 1], ..clustered };
         assert_eq!(check(&kernel(), 0, &able, 132, &odd), Err(error::INVALID_CLUSTER_SIZE), "no whole number of clusters");
         assert_eq!(able.active_clusters(&kernel(), 1024, 0, [4, 1, 1], 132), 66);
         assert_eq!(h200().active_clusters(&kernel(), 1024, 0, [4, 1, 1], 132), 0);
