@@ -29,16 +29,20 @@ fn page(pipe: &Path, servers: &[ServerStatus]) -> String {
     text.push_str(&format!("{} server{}\n", servers.len(), if servers.len() == 1 { "" } else { "s" }));
     for server in servers {
         text.push_str(&format!(
-            "\nServer {} of user {}: {} on {}; executor {}, standby {}, keeper {}; takeovers {}\n",
+            "\nServer {} of user {}: {} on {}; executor {} (generation {}), standby {}, keeper {}; takeovers {}\n",
             server.pid,
             server.uid,
             server.state,
             server.devices.join(", "),
             server.executor,
+            server.generation,
             server.standby,
             server.keeper,
             server.takeovers
         ));
+        if !server.no_standby.is_empty() {
+            text.push_str(&format!("No standby: {}. A takeover starts from cold.\n", server.no_standby));
+        }
         text.push_str(&clients(server.clients.iter().chain(&server.gone)));
     }
     text
@@ -48,8 +52,26 @@ fn page(pipe: &Path, servers: &[ServerStatus]) -> String {
 pub fn clients<'a>(clients: impl Iterator<Item = &'a ClientStatus>) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
-    table.set_header(["PID", "program", "state", "SMs", "kernels", "GPU time", "memory", "peak", "in flight", "takeovers", "fault"]);
-    for column in 3..10 {
+    table.set_header([
+        "PID",
+        "program",
+        "state",
+        "SMs",
+        "prio",
+        "kernels",
+        "coalesced",
+        "GPU time",
+        "memory",
+        "peak",
+        "limit",
+        "in flight",
+        "waits",
+        "held",
+        "stalls",
+        "takeovers",
+        "fault",
+    ]);
+    for column in 3..16 {
         if let Some(column) = table.column_mut(column) {
             column.set_cell_alignment(CellAlignment::Right);
         }
@@ -62,16 +84,35 @@ pub fn clients<'a>(clients: impl Iterator<Item = &'a ClientStatus>) -> String {
             client.program.clone(),
             client.state.clone(),
             if client.multiprocessors == 0 { "all".to_owned() } else { client.multiprocessors.to_string() },
+            if client.priority == 0 { "normal".to_owned() } else { "below".to_owned() },
             client.kernels.to_string(),
+            percent(client.coalesced, client.kernels),
             duration(client.gpu_ns),
             bytes(client.memory),
             bytes(client.memory_peak),
+            if client.memory_limit == 0 { "-".to_owned() } else { bytes(client.memory_limit) },
             client.in_flight.to_string(),
+            times(client.waits, client.wait_ns),
+            times(client.held, client.held_ns),
+            times(client.stalls + client.quiets, client.stall_ns.saturating_add(client.quiet_ns)),
             client.takeovers.to_string(),
             client.fault.clone(),
         ]);
     }
     if any { format!("{table}\n") } else { "No clients.\n".into() }
+}
+
+/// A part of a whole for people; what is counted a little ahead of the whole is not more than all of it.
+pub fn percent(part: u64, whole: u64) -> String {
+    match whole {
+        0 => "-".to_owned(),
+        whole => format!("{} %", u128::from(part.min(whole)) * 100 / u128::from(whole)),
+    }
+}
+
+/// How often and how long together.
+fn times(count: u64, ns: u64) -> String {
+    if count == 0 { "0".to_owned() } else { format!("{count} ({})", duration(ns)) }
 }
 
 /// Nanoseconds for people.
@@ -107,14 +148,16 @@ mod tests {
         assert_eq!(bytes(12), "12 B");
         assert_eq!(bytes(3 << 20), "3.0 MiB");
         assert_eq!(bytes(5 << 30), "5.00 GiB");
+        assert_eq!([percent(0, 0), percent(1, 3), percent(5, 4)], ["-", "33 %", "100 %"]);
+        assert_eq!([times(0, 0), times(3, 1_500_000)], ["0", "3 (1.5 ms)"]);
     }
 
     #[test]
     fn the_page_names_every_process_and_client() {
         let client = ClientStatus { pid: 4242, program: "./bench".into(), state: "running".into(), kernels: 12, ..ClientStatus::default() };
-        let server = ServerStatus { pid: 690, executor: 691, keeper: 692, state: "ACTIVE".into(), clients: vec![client], ..ServerStatus::default() };
+        let server = ServerStatus { no_standby: "the card is taken".into(), pid: 690, executor: 691, keeper: 692, state: "ACTIVE".into(), clients: vec![client], ..ServerStatus::default() };
         let text = page(Path::new("/p"), &[server]);
-        for word in ["690", "691", "692", "ACTIVE", "4242", "./bench", "running"] {
+        for word in ["690", "691", "692", "ACTIVE", "4242", "./bench", "running", "No standby: the card is taken"] {
             assert!(text.contains(word), "{word} is missing in\n{text}");
         }
         assert!(page(Path::new("/p"), &[]).contains("no server"));

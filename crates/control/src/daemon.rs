@@ -90,6 +90,8 @@ struct Core {
     /// Connections to servers, by their pid.
     links: HashMap<u32, Arc<Connection>>,
     answers: HashMap<u64, FromServer>,
+    /// Statuses of which more will come.
+    parts: HashMap<u64, ServerStatus>,
     next_request: u64,
     /// Set when all servers are gone after `quit`.
     finished: Option<bool>,
@@ -106,6 +108,7 @@ impl Daemon {
             next_token: 1,
             links: HashMap::new(),
             answers: HashMap::new(),
+            parts: HashMap::new(),
             next_request: 1,
             finished: None,
             handshakes: 0,
@@ -504,7 +507,31 @@ impl Daemon {
             FromServer::Clients { count } => self.feed(Event::Clients { pid, count }),
             // The server has written it into server.log already.
             FromServer::Note { text } => self.note(&format!("Server {pid}: {text}")),
-            FromServer::Status { request, .. } | FromServer::Terminated { request, .. } | FromServer::Shared { request, .. } => {
+            FromServer::Status { request, server, more: true } => {
+                let mut core = self.core();
+                match core.parts.get_mut(&request) {
+                    Some(whole) => append(whole, server),
+                    None => {
+                        core.parts.retain(|&kept, _| kept + 64 > request);
+                        core.parts.insert(request, server);
+                    }
+                }
+            }
+            FromServer::Status { request, server, more: false } => {
+                let mut core = self.core();
+                core.answers.retain(|&kept, _| kept + 64 > request);
+                let server = match core.parts.remove(&request) {
+                    Some(mut whole) => {
+                        append(&mut whole, server);
+                        whole
+                    }
+                    None => server,
+                };
+                core.answers.insert(request, FromServer::Status { request, server, more: false });
+                drop(core);
+                self.changed.notify_all();
+            }
+            FromServer::Terminated { request, .. } | FromServer::Shared { request, .. } => {
                 let mut core = self.core();
                 // Answers that nobody waits for any more are not kept.
                 core.answers.retain(|&kept, _| kept + 64 > request);
@@ -514,6 +541,12 @@ impl Daemon {
             }
         }
     }
+}
+
+/// The next piece of a server's status.
+fn append(whole: &mut ServerStatus, mut next: ServerStatus) {
+    whole.clients.append(&mut next.clients);
+    whole.gone.append(&mut next.gone);
 }
 
 fn refuse(client: &Connection, result: u32, why: String) {

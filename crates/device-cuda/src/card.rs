@@ -1,6 +1,6 @@
 //! The card: the device interface over one primary context.
 
-use crate::client::{Client, ClientStream, Own};
+use crate::client::{Client, ClientStream, Counts, Own};
 use crate::driver::Driver;
 use crate::engine::{Engine, Message};
 use crate::host::HostWindow;
@@ -10,7 +10,9 @@ use crate::partition::Partitions;
 use crate::ranges::Ranges;
 use crate::shared::{Counters, Job, Shared};
 use crate::work::Limits;
-use cumux_device::{ClientId, ClientSpec, Device, DeviceError, DeviceFacts, Fault, Interrupted, ModuleId, ModuleInfo, Place, Sink, StreamId, TensorWish, Work};
+use cumux_device::{
+    ClientCounters, ClientId, ClientSpec, Device, DeviceError, DeviceFacts, Fault, Interrupted, ModuleId, ModuleInfo, Place, Sink, StreamId, TensorWish, Work,
+};
 use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -62,6 +64,7 @@ const SPARE: usize = 8;
 
 /// One GPU.
 pub struct Card {
+    ordinal: u32,
     shared: Arc<Shared>,
     facts: DeviceFacts,
     memory: Memory,
@@ -100,6 +103,7 @@ impl Card {
             [helper, printer],
         ));
         let mut card = Card {
+            ordinal,
             shared: shared.clone(),
             facts,
             memory,
@@ -223,6 +227,14 @@ impl Device for Card {
         false
     }
 
+    fn alone(&self) -> Option<String> {
+        crate::locate::alone(self.ordinal, self.shared.driver.mode())
+    }
+
+    fn client_counters(&self, client: ClientId) -> ClientCounters {
+        self.client(client).map_or_else(|_| ClientCounters::default(), |client| client.counts.read())
+    }
+
     fn marks_bytes(&self) -> usize {
         0
     }
@@ -244,6 +256,7 @@ impl Device for Card {
             ranges: RwLock::default(),
             window: RwLock::default(),
             modules: RwLock::default(),
+            counts: Counts::default(),
         };
         clients.insert(client, Arc::new(fresh));
         Ok(())
@@ -359,7 +372,7 @@ impl Device for Card {
     fn load_module(&self, client: ClientId, module: ModuleId, image: &[u8], _place: &mut dyn Place) -> Result<ModuleInfo, DeviceError> {
         self.alive()?;
         let owner = self.client(client)?;
-        let loaded = self.library.load(&self.shared, image)?;
+        let loaded = self.library.load(&self.shared, image, &owner.counts)?;
         for global in &loaded.info.globals {
             owner.ranges.write().add(global.address, global.bytes, true, 0);
             self.variables.write().add(global.address, global.bytes, true, 0);

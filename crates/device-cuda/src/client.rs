@@ -4,12 +4,13 @@ use crate::host::HostWindow;
 use crate::module::Loaded;
 use crate::partition::Partition;
 use crate::ranges::Ranges;
-use cumux_device::{ClientId, ModuleId, StreamId, Work};
+use cumux_device::{ClientCounters, ClientId, ModuleId, StreamId, Work};
 use parking_lot::{Mutex, RwLock};
 use rustc_hash::FxHashMap;
 use std::ops::Deref;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 pub(crate) struct Client {
     pub id: ClientId,
@@ -24,6 +25,30 @@ pub(crate) struct Client {
     pub ranges: RwLock<Ranges>,
     pub window: RwLock<Option<Arc<HostWindow>>>,
     pub modules: RwLock<FxHashMap<ModuleId, Arc<Own>>>,
+    pub counts: Counts,
+}
+
+/// What is counted of one client. Written by its engine (once a chain) and by who does slow things for it.
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    pub coalesced: AtomicU64,
+    pub quiets: AtomicU64,
+    pub quiet_ns: AtomicU64,
+    pub registrations: AtomicU64,
+}
+
+impl Counts {
+    /// Something of the client has waited for a quiet card.
+    pub(crate) fn quiet(&self, waited: Duration) {
+        self.quiets.fetch_add(1, Ordering::Relaxed);
+        self.quiet_ns.fetch_add(u64::try_from(waited.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
+    pub(crate) fn read(&self) -> ClientCounters {
+        let [coalesced, quiets, quiet_ns, registrations] =
+            [&self.coalesced, &self.quiets, &self.quiet_ns, &self.registrations].map(|count| count.load(Ordering::Relaxed));
+        ClientCounters { coalesced, quiets, quiet_ns, registrations }
+    }
 }
 
 /// A stream of a client: virtual, bound to a driver stream while it has work in flight.
@@ -90,6 +115,15 @@ mod tests {
     use super::*;
 
     #[test]
+    fn what_is_counted_adds_up() {
+        let counts = Counts::default();
+        counts.quiet(Duration::from_micros(3));
+        counts.quiet(Duration::from_micros(4));
+        counts.coalesced.fetch_add(17, Ordering::Relaxed);
+        assert_eq!(counts.read(), ClientCounters { coalesced: 17, quiets: 2, quiet_ns: 7000, registrations: 0 });
+    }
+
+    #[test]
     fn work_is_announced_once_until_it_is_taken() {
         let client = Client {
             id: 1,
@@ -100,6 +134,7 @@ mod tests {
             ranges: RwLock::default(),
             window: RwLock::default(),
             modules: RwLock::default(),
+            counts: Counts::default(),
         };
         let stream = ClientStream::new(StreamId(1), Arc::new(client), 0, 0);
         assert!(stream.push(1, Work::Mark));

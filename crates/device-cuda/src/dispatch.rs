@@ -314,6 +314,12 @@ impl Engine {
         counters.coalesced.fetch_add(picked.length as u64, Ordering::Relaxed);
         counters.chains.fetch_add(1, Ordering::Relaxed);
         counters.nodes_set.fetch_add(picked.nodes_set as u64, Ordering::Relaxed);
+        // A chain of one shares its call with nobody.
+        if picked.length > 1
+            && let Some(lane) = self.lanes.get(&id)
+        {
+            lane.stream.client.counts.coalesced.fetch_add(picked.length as u64, Ordering::Relaxed);
+        }
         Ok(picked.length)
     }
 

@@ -206,6 +206,8 @@ pub(crate) struct Driver {
     instance: u64,
     /// Least and most urgent stream priority.
     priorities: (i32, i32),
+    /// The card's compute mode when it was opened.
+    mode: i32,
 }
 
 impl Drop for Driver {
@@ -231,8 +233,9 @@ impl Driver {
         let mut device = 0;
         // SAFETY: writes one integer.
         check(unsafe { (table.cuDeviceGet)(&raw mut device, ordinal.cast_signed()) }).map_err(|code| DeviceError::System(locate::cannot_start(code)))?;
-        let mut driver = Driver { api, device, context: 0, instance: INSTANCES.fetch_add(1, Ordering::Relaxed), priorities: (0, 0) };
+        let mut driver = Driver { api, device, context: 0, instance: INSTANCES.fetch_add(1, Ordering::Relaxed), priorities: (0, 0), mode: 0 };
         let mode = driver.attribute(20).unwrap_or(0);
+        driver.mode = mode;
         let name = driver.name();
         let usable = locate::usable(ordinal, &name, mode);
         let retained = usable.and_then(|()| {
@@ -304,6 +307,11 @@ impl Driver {
         let mut value = 0;
         // SAFETY: writes one number.
         check(unsafe { (self.api.table.cuDeviceGetAttribute)(&raw mut value, t::CUdevice_attribute(number), self.device) }).ok().map(|()| value)
+    }
+
+    /// `CUcomputemode`: 0 default, 2 prohibited, 3 one process alone.
+    pub(crate) fn mode(&self) -> i32 {
+        self.mode
     }
 
     /// Least and most urgent stream priority.

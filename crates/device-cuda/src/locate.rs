@@ -124,6 +124,15 @@ pub(crate) fn usable(ordinal: u32, name: &str, mode: i32) -> Result<(), DeviceEr
     Ok(())
 }
 
+/// In this mode a second process gets no context: no standby can wait beside the one that serves.
+pub(crate) fn alone(ordinal: u32, mode: i32) -> Option<String> {
+    (mode == 3).then(|| {
+        format!(
+            "cuda:{ordinal} is in EXCLUSIVE_PROCESS mode, in which one process alone may use it; `nvidia-smi -i {ordinal} -c DEFAULT` lets a standby be kept ready"
+        )
+    })
+}
+
 pub(crate) fn no_context(ordinal: u32, mode: i32, code: Code) -> String {
     match (code.0, mode) {
         (46 | 101, 3) => format!(

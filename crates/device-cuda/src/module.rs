@@ -4,6 +4,7 @@
 //! PTX is compiled apart, where it stops nobody, and only the machine code is loaded, at a moment when nothing long runs (decision 0107). Variables lie where the driver puts them,
 //! not in the client's extents: they do not outlive the executor, so a client that has writable ones cannot be taken over.
 
+use crate::client::Counts;
 use crate::driver::{Function, Module};
 use crate::shared::Shared;
 use crate::symbols::{self, Symbols};
@@ -65,7 +66,7 @@ pub(crate) struct Library(Mutex<Vec<(blake3::Hash, usize, Arc<Loaded>)>>);
 static IDS: AtomicU64 = AtomicU64::new(1);
 
 impl Library {
-    pub(crate) fn load(&self, shared: &Arc<Shared>, image: &[u8]) -> Result<Arc<Loaded>, DeviceError> {
+    pub(crate) fn load(&self, shared: &Arc<Shared>, image: &[u8], counts: &Counts) -> Result<Arc<Loaded>, DeviceError> {
         let hash = blake3::hash(image);
         {
             let mut known = self.0.lock();
@@ -90,7 +91,7 @@ impl Library {
                 None
             }
         });
-        let loaded = Arc::new(shared.quietly(|| load(shared, compiled.as_deref().unwrap_or(image), &symbols))?);
+        let loaded = Arc::new(shared.quietly(Some(counts), || load(shared, compiled.as_deref().unwrap_or(image), &symbols))?);
         if !symbols.writable {
             self.0.lock().push((hash, image.len(), loaded.clone()));
         }

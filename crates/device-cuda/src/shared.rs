@@ -1,6 +1,6 @@
 //! What the card, its engines and the helper thread share: mailboxes, counters, and the verdict on a broken context.
 
-use crate::client::Client;
+use crate::client::{Client, Counts};
 use crate::driver::{Code, Driver, Function, Module};
 use crate::engine::Message;
 use crate::work::Limits;
@@ -177,7 +177,9 @@ impl Shared {
 
     /// Does something for which the driver waits until running kernels have ended, holding the lock that launches need: at a moment when nothing long runs,
     /// and nothing long begins meanwhile. Not for an engine's thread. Modules that nobody uses are unloaded on the same occasion.
-    pub(crate) fn quietly<T>(&self, act: impl FnOnce() -> T) -> T {
+    /// The wait is counted for the client whose `counts` are given.
+    pub(crate) fn quietly<T>(&self, counts: Option<&Counts>, act: impl FnOnce() -> T) -> T {
+        let begun = Instant::now();
         let _turn = self.quiet.lock();
         let (asker, answers) = crossbeam_channel::bounded(self.inboxes.len());
         for inbox in &self.inboxes {
@@ -188,6 +190,9 @@ impl Shared {
         if !self.inboxes.iter().all(|_| answers.recv_deadline(until).is_ok()) {
             self.counters.unquiets.fetch_add(1, Ordering::Relaxed);
             tracing::warn!("a kernel runs for longer than {} ms: loading a module stops all clients until it ends", QUIET_PATIENCE.as_millis());
+        }
+        if let Some(counts) = counts {
+            counts.quiet(begun.elapsed());
         }
         let unused = std::mem::take(&mut *self.unused.lock());
         for module in unused {
@@ -206,13 +211,14 @@ impl Shared {
         unused.push(module);
         if unused.len() == UNUSED {
             let shared = self.clone();
-            self.help(move || shared.quietly(|| ()));
+            self.help(move || shared.quietly(None, || ()));
         }
     }
 
     /// Registers memory of the client's window and tells its engine.
     pub(crate) fn register(self: &Arc<Self>, client: &Arc<Client>, address: u64, bytes: u64) {
         self.counters.registrations.fetch_add(1, Ordering::Relaxed);
+        client.counts.registrations.fetch_add(1, Ordering::Relaxed);
         let (shared, client) = (self.clone(), client.clone());
         self.help(move || {
             let window = client.window.read().clone();

@@ -198,12 +198,48 @@ pub struct ClientSpec {
     pub priority: u32,
 }
 
+/// What a device has counted of a client since it was opened.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ClientCounters {
+    /// Kernels that went to the card together with others, in one call of the driver.
+    pub coalesced: u64,
+    /// Times something of the client waited for a moment when nothing long ran, and nanoseconds it waited.
+    pub quiets: u64,
+    pub quiet_ns: u64,
+    /// Times its work waited until memory of its window was pinned.
+    pub registrations: u64,
+}
+
+impl ClientCounters {
+    /// Both together.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        Self {
+            coalesced: self.coalesced.saturating_add(other.coalesced),
+            quiets: self.quiets.saturating_add(other.quiets),
+            quiet_ns: self.quiet_ns.saturating_add(other.quiet_ns),
+            registrations: self.registrations.saturating_add(other.registrations),
+        }
+    }
+}
+
 /// One card. See the module documentation for the rules.
 pub trait Device: Send + Sync {
     fn facts(&self) -> &DeviceFacts;
 
     /// Whether a fault of one client leaves the device usable for the others.
     fn contains_faults(&self) -> bool;
+
+    /// Why no other process can have this card while this one has it, and what to do; `None` where it can.
+    fn alone(&self) -> Option<String> {
+        None
+    }
+
+    /// What was counted of the client; zeros for a client it does not know, and from devices that count nothing. Takes no lock that work needs.
+    fn client_counters(&self, client: ClientId) -> ClientCounters {
+        let _ = client;
+        ClientCounters::default()
+    }
 
     /// Bytes a client's marks file must have; 0 if the device keeps none. The file is the executor's, lives in the keeper, and only the device writes it.
     fn marks_bytes(&self) -> usize;

@@ -7,7 +7,7 @@
 
 use crate::sink::Reports;
 use cumux_device::{
-    ClientId, ClientSpec, Device, DeviceError, DeviceFacts, Fault, Interrupted, ModuleId, ModuleInfo, Open, Outcome, Place, Report, Sink, StreamId, TensorWish,
+    ClientCounters, ClientId, ClientSpec, Device, DeviceError, DeviceFacts, Fault, Interrupted, ModuleId, ModuleInfo, Open, Outcome, Place, Report, Sink, StreamId, TensorWish,
     Work,
 };
 use cumux_wire::layout;
@@ -125,6 +125,21 @@ impl Cards {
     #[must_use]
     pub fn all_facts(&self) -> Vec<DeviceFacts> {
         self.all.iter().map(|device| device.facts().clone()).collect()
+    }
+
+    /// Why no other executor can have the devices while this one has them; empty where one can.
+    #[must_use]
+    pub fn alone(&self) -> String {
+        self.all.iter().filter_map(|device| device.alone()).collect::<Vec<_>>().join("; ")
+    }
+
+    /// What all its devices have counted of a client.
+    #[must_use]
+    pub fn client_counters(&self, client: ClientId) -> ClientCounters {
+        if self.single() {
+            return self.all[0].client_counters(client);
+        }
+        self.of(client).iter().fold(ClientCounters::default(), |sum, device| sum.plus(device.client_counters(client)))
     }
 
     /// Facts of one device, the first's for a place that is not there.

@@ -135,6 +135,7 @@ impl Session {
             }
             Some(Step::Hold) => {
                 inner.held.insert(index);
+                inner.meter.held.begin(now_ns);
             }
             Some(Step::Broken(fault)) => self.fault(inner, &fault),
             None | Some(Step::Later | Step::Submit(..) | Step::Pass) => {}

@@ -14,6 +14,7 @@ pub mod error;
 pub mod heap;
 mod intake;
 mod memory;
+mod meter;
 mod module;
 pub mod objects;
 mod open;
@@ -32,7 +33,7 @@ use cumux_device::Open;
 use cumux_keeper::client::Keeper;
 use cumux_link::{Connection, LinkError};
 use cumux_wire::VERSION;
-use cumux_wire::message::{FromExecutor, Hello, Part, Session as Sheet, ToExecutor};
+use cumux_wire::message::{CLIENTS_A_PACKET, FromExecutor, Hello, Part, Session as Sheet, ToExecutor};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
 use std::os::fd::OwnedFd;
@@ -76,7 +77,7 @@ pub fn run(options: &Options, opener: &dyn Open) -> Result<(), ExecutorError> {
             return Err(error.into());
         }
     };
-    let facts = cards.all_facts();
+    let (facts, alone) = (cards.all_facts(), cards.alone());
     let (outgoing, outbox) = mpsc::channel();
     let shared = Arc::new(Shared::new(cards, outgoing)?);
     let intake = Intake::new(sessions, shared.clone())?;
@@ -95,6 +96,7 @@ pub fn run(options: &Options, opener: &dyn Open) -> Result<(), ExecutorError> {
             generation: executor.generation,
             serving: executor.generation > 0,
             devices: facts.clone(),
+            alone: alone.clone(),
         };
         if connection.send(&hello, &[]).is_err() {
             // That server has just gone, too.
@@ -111,7 +113,7 @@ pub fn run(options: &Options, opener: &dyn Open) -> Result<(), ExecutorError> {
 
 /// Tells the server why this process ends, so that its clients hear more than that nobody serves them.
 fn report_failure(server: &Path, why: &str) {
-    let hello = Hello::Executor { version: VERSION, pid: std::process::id(), generation: 0, serving: false, devices: Vec::new() };
+    let hello = Hello::Executor { version: VERSION, pid: std::process::id(), generation: 0, serving: false, devices: Vec::new(), alone: String::new() };
     if let Ok(connection) = connect(server, false)
         && connection.send(&hello, &[]).is_ok()
     {
@@ -154,10 +156,7 @@ impl Executor {
                 ToExecutor::Terminate { session, result } => self.terminate(session, result),
                 ToExecutor::Activate { generation } => self.activate(generation),
                 ToExecutor::Share { request, session, parts } => self.share(request, session, parts),
-                ToExecutor::Metrics { request } => {
-                    let clients = self.intake_sessions().iter().map(|s| s.status()).collect();
-                    self.shared.report(FromExecutor::Metrics { request, clients });
-                }
+                ToExecutor::Metrics { request } => self.metrics(request),
                 ToExecutor::Server { pid } => {
                     for session in self.intake_sessions() {
                         session.service.set_server(pid);
@@ -167,6 +166,17 @@ impl Executor {
                 ToExecutor::Quit => return Ok(()),
             }
         }
+    }
+
+    /// In packets of a size that a socket takes.
+    fn metrics(&self, request: u64) {
+        let mut clients: Vec<_> = self.intake_sessions().iter().map(|s| s.status()).collect();
+        while clients.len() > CLIENTS_A_PACKET {
+            let rest = clients.split_off(CLIENTS_A_PACKET);
+            self.shared.report(FromExecutor::Metrics { request, clients, more: true });
+            clients = rest;
+        }
+        self.shared.report(FromExecutor::Metrics { request, clients, more: false });
     }
 
     fn intake_sessions(&self) -> Vec<Arc<session::Session>> {

@@ -2,7 +2,7 @@
 
 use crate::heap::Heap;
 use crate::objects::{Change, ModuleSpec};
-use crate::session::{Inner, Session};
+use crate::session::{Inner, Session, now_ns};
 use crate::shared::{answer, answer_with, result_of};
 use cumux_device::{DeviceError, ModuleInfo, Place};
 use cumux_ring::page::Answer;
@@ -160,6 +160,8 @@ impl Session {
     fn finish(self: &Arc<Self>, header: &Header, end: u64, change: Change, reply: Answer) {
         let mut inner = self.lock();
         inner.busy = false;
+        inner.meter.request.end(now_ns);
+        self.save_counters(&mut inner);
         if inner.closing {
             return;
         }

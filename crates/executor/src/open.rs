@@ -101,6 +101,7 @@ fn restore(
         // Known before anything is submitted, so that no report gets lost; intake and reports wait for the lock.
         intake.add(&session)?;
         inner.objects = objects;
+        session.restore_counters(&mut inner);
         session.restore_memory(&mut inner)?;
         for (number, (device, multiprocessors)) in inner.objects.partitions.clone() {
             shared.cards.open_partition(client, session.place(device).unwrap_or(0), number, multiprocessors)?;

@@ -10,6 +10,7 @@
 use crate::drive::Caller;
 use crate::error::ExecutorError;
 use crate::heap::Heap;
+use crate::meter::Meter;
 use crate::objects::{Change, Logged, Objects};
 use crate::shared::Shared;
 use crate::stream::Stream;
@@ -118,6 +119,7 @@ pub struct Inner {
     pub deaf: bool,
     pub text: VecDeque<u8>,
     pub status: ClientStatus,
+    pub meter: Meter,
     /// Lists that are filled and emptied again and again.
     pub lists: Lists,
 }
@@ -189,6 +191,7 @@ impl Session {
                 deaf: false,
                 text: VecDeque::new(),
                 status,
+                meter: Meter::default(),
                 lists: Lists::default(),
             }),
             mailbox: Mutex::default(),
@@ -275,6 +278,7 @@ impl Session {
             }
             if !inner.journal.has_room() {
                 inner.stalled = true;
+                inner.meter.stall.begin(now_ns);
                 break;
             }
             match self.service.peek(&mut inner.consumer, &mut record) {
@@ -282,6 +286,9 @@ impl Session {
                 Ok(Next::Record { end }) => {
                     self.one(&mut inner, end, &record);
                     moved = true;
+                    if inner.busy {
+                        inner.meter.request.begin(now_ns);
+                    }
                 }
                 Err(error) => self.violation(&mut inner, &error.to_string()),
             }
@@ -338,6 +345,7 @@ impl Session {
             return;
         }
         if !record.op.in_stream() {
+            inner.meter.requests += u64::from(record.header.answer != NO_ANSWER);
             return self.control(inner, end, bytes, record);
         }
         let index = record.header.stream;
@@ -481,7 +489,12 @@ impl Session {
         let unstalled = inner.stalled && inner.journal.has_room();
         if unstalled {
             inner.stalled = false;
+            inner.meter.stall.end(now_ns);
         }
+        if inner.held.is_empty() {
+            inner.meter.held.end(now_ns);
+        }
+        self.save_counters(inner);
         if unstalled || !inner.chores.is_empty() || inner.barrier_ready() {
             self.shared.wake_intake(self.client());
         }
@@ -550,6 +563,8 @@ impl Session {
         inner.parked.clear();
         inner.chores.clear();
         inner.held.clear();
+        inner.meter.held.end(now_ns);
+        inner.meter.stall.end(now_ns);
         self.shared.turns.lock().abandoned(self.sheet.id);
         inner.watchers.clear();
         inner.status.in_flight = 0;
@@ -577,6 +592,7 @@ impl Session {
     /// When the device does not give the memory back.
     pub fn close(&self) -> Result<ClientStatus, ExecutorError> {
         self.lock().closing = true;
+        let counted = self.shared.cards.client_counters(self.client());
         self.shared.cards.close_client(self.client());
         let mut inner = self.lock();
         let mappings: Vec<(u64, u64)> = inner.objects.mappings.iter().map(|(a, m)| (*a, m.bytes)).collect();
@@ -596,7 +612,7 @@ impl Session {
         }
         self.shared.forget_charges(self.sheet.id);
         self.shared.turns.lock().remove(self.sheet.id);
-        let mut status = inner.status.clone();
+        let mut status = self.status_of(&mut inner, counted);
         status.memory = 0;
         // What was not done is not in flight any more: the device has cancelled it.
         status.in_flight = 0;
@@ -621,10 +637,6 @@ impl Session {
         Ok(())
     }
 
-    #[must_use]
-    pub fn status(&self) -> ClientStatus {
-        self.lock().status.clone()
-    }
 }
 
 /// CLOCK_MONOTONIC in nanoseconds.

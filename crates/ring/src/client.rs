@@ -41,13 +41,17 @@ impl Client {
 
     /// Pushes one encoded record, waiting while the ring is full. False when `alive` said that nobody will ever take it (asked about every 100 ms).
     pub fn push(&self, producer: &mut Producer, record: &[u8], mut alive: impl FnMut() -> bool) -> bool {
+        let mut slept = None;
         while !producer.try_push(&self.ring, &self.page, record) {
             self.ring_doorbell();
             let taken = self.page.load64(page_layout::TAKEN, Ordering::Acquire);
             let moved = || self.page.load64(page_layout::TAKEN, Ordering::Acquire) != taken;
-            if !self.wait(Some(Instant::now() + Duration::from_millis(100)), moved) && !alive() {
+            if !self.wait_counting(Some(Instant::now() + Duration::from_millis(100)), moved, slept.get_or_insert(Duration::ZERO)) && !alive() {
                 return false;
             }
+        }
+        if let Some(slept) = slept {
+            self.waited(slept);
         }
         self.ring_doorbell();
         true
@@ -60,13 +64,34 @@ impl Client {
     }
 
     /// Waits until `condition` holds or the deadline passes; returns whether it holds. The condition is checked after every change the executor announces.
-    pub fn wait(&self, deadline: Option<Instant>, mut condition: impl FnMut() -> bool) -> bool {
+    pub fn wait(&self, deadline: Option<Instant>, condition: impl FnMut() -> bool) -> bool {
+        let mut uncounted = Duration::ZERO;
+        self.wait_counting(deadline, condition, &mut uncounted)
+    }
+
+    /// A wait is over that is worth counting, and the thread slept so long for it (spinning does not count: nobody reads the clock for it).
+    pub fn waited(&self, slept: Duration) {
+        self.ring.count(ring_layout::WAITS, 1);
+        if !slept.is_zero() {
+            self.ring.count(ring_layout::WAIT_NS, u64::try_from(slept.as_nanos()).unwrap_or(u64::MAX));
+        }
+    }
+
+    /// As [`Client::wait`]; adds the time that the thread slept to `slept`.
+    pub fn wait_counting(&self, deadline: Option<Instant>, mut condition: impl FnMut() -> bool, slept: &mut Duration) -> bool {
         for _ in 0..self.spins {
             if condition() {
                 return true;
             }
             std::hint::spin_loop();
         }
+        let begun = Instant::now();
+        let reached = self.sleep(deadline, condition);
+        *slept += begun.elapsed();
+        reached
+    }
+
+    fn sleep(&self, deadline: Option<Instant>, mut condition: impl FnMut() -> bool) -> bool {
         loop {
             let activity = page::enter(&self.page, &self.ring);
             if condition() {

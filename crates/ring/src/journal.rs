@@ -9,7 +9,7 @@
 use crate::file::{FileError, Mapping};
 use crate::memory::{Memory, Ordering};
 use cumux_wire::layout::STREAMS;
-use cumux_wire::layout::journal::{BYTES, COMPLETED, HEADER_BYTES, OBJECT_BYTES, WORK_BYTES};
+use cumux_wire::layout::journal::{BYTES, COMPLETED, COUNTER, COUNTERS, HEADER_BYTES, OBJECT_BYTES, WORK_BYTES};
 use cumux_wire::record::MAX_BYTES;
 use std::os::fd::AsFd;
 
@@ -88,6 +88,18 @@ impl Journal {
     #[must_use]
     pub fn completed(&self, stream: u32) -> u64 {
         self.map.load64(COMPLETED + (stream as usize % STREAMS) * 8, Ordering::Acquire)
+    }
+
+    /// Leaves what was counted of the client for its next executor. May be a batch behind when this one dies.
+    pub fn set_counters(&self, counters: &[u64; COUNTERS]) {
+        for (at, value) in counters.iter().enumerate() {
+            self.map.store64(COUNTER + at * 8, *value, Ordering::Relaxed);
+        }
+    }
+
+    #[must_use]
+    pub fn counters(&self) -> [u64; COUNTERS] {
+        std::array::from_fn(|at| self.map.load64(COUNTER + at * 8, Ordering::Relaxed))
     }
 
     fn half(&self) -> (usize, usize) {

@@ -37,6 +37,11 @@ impl Mapping {
         unsafe { AtomicU64::from_ptr(self.address().add(offset).cast()) }
     }
 
+    /// Adds to a counter that nobody orders anything by.
+    pub(crate) fn count(&self, offset: usize, value: u64) {
+        self.word64(offset).fetch_add(value, std::sync::atomic::Ordering::Relaxed);
+    }
+
     /// The futex word at `offset`.
     #[must_use]
     pub fn futex(&self, offset: usize) -> &AtomicU32 {

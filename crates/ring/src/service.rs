@@ -1,6 +1,7 @@
 //! The executor's end of a session.
 
 use crate::file::{FileError, Mapping};
+use crate::memory::{Memory as _, Ordering};
 use crate::page::{self, Answer};
 use crate::queue::{Consumer, Next, Shape};
 use cumux_wire::layout::{page as page_layout, ring as ring_layout};
@@ -97,6 +98,12 @@ impl Service {
     /// Appends device text; returns how many bytes had room.
     pub fn put_text(&self, text: &[u8]) -> usize {
         page::put_text(&self.page, &self.ring, text)
+    }
+
+    /// Times the client says that a thread of it waited, and nanoseconds it slept for that: allegations, for its own line of the status only.
+    #[must_use]
+    pub fn waits(&self) -> (u64, u64) {
+        (self.ring.load64(ring_layout::WAITS, Ordering::Relaxed), self.ring.load64(ring_layout::WAIT_NS, Ordering::Relaxed))
     }
 
     #[must_use]

@@ -6,7 +6,7 @@ use crate::session::{Files, Session, parts, shortened};
 use cumux_link::connection::exactly;
 use cumux_wire::VERSION;
 use cumux_wire::layout::WINDOWS;
-use cumux_wire::message::{self, ClientStatus, DeviceFacts, FromServer, Grant, Hello, Reply, ServerStatus, ToExecutor};
+use cumux_wire::message::{self, CLIENTS_A_PACKET, Card, ClientStatus, DeviceFacts, FromServer, Grant, Hello, Reply, ServerStatus, ToExecutor};
 use cumux_wire::result;
 use rustix::event::{PollFd, PollFlags, poll};
 use std::collections::BTreeSet;
@@ -290,13 +290,13 @@ impl<H: Host> Core<H> {
         }
     }
 
-    pub(crate) fn answer_status(&mut self, number: u64, clients: Vec<ClientStatus>) {
+    pub(crate) fn answer_status(&mut self, number: u64, clients: Vec<ClientStatus>, more: bool) {
         for told in clients {
             if let Some(session) = self.sessions.get_mut(&told.session) {
                 session.update(told);
             }
         }
-        if let Some(question) = self.questions.remove(&number) {
+        if !more && let Some(question) = self.questions.remove(&number) {
             self.send_status(question.request);
         }
     }
@@ -304,7 +304,7 @@ impl<H: Host> Core<H> {
     pub(crate) fn answer_late_questions(&mut self, now: Instant) {
         let late: Vec<u64> = self.questions.iter().filter(|(_, question)| question.until <= now).map(|(number, _)| *number).collect();
         for number in late {
-            self.answer_status(number, Vec::new());
+            self.answer_status(number, Vec::new(), false);
         }
     }
 
@@ -316,7 +316,7 @@ impl<H: Host> Core<H> {
     }
 
     fn send_status(&self, request: u64) {
-        let server = ServerStatus {
+        let mut server = ServerStatus {
             pid: self.pid,
             uid: self.options.uid,
             state: self.state_word().to_owned(),
@@ -324,12 +324,33 @@ impl<H: Host> Core<H> {
             standby: self.standby_pid(),
             keeper: self.keeper.pid(),
             takeovers: self.takeovers,
+            generation: self.generation,
+            no_standby: self.no_standby.clone().unwrap_or_default(),
             devices: self.options.devices.clone(),
+            cards: self.devices.iter().map(card).collect(),
             clients: self.sessions.values().filter(|s| !s.leaving).map(|s| s.status.clone()).collect(),
-            gone: self.gone.iter().cloned().collect(),
+            gone: Vec::new(),
         };
-        self.tell(FromServer::Status { request, server });
+        // Those that have gone come last, and as many in a packet as of those that run.
+        while server.clients.len() > CLIENTS_A_PACKET {
+            let rest = server.clients.split_off(CLIENTS_A_PACKET);
+            self.tell(FromServer::Status { request, server: server.clone(), more: true });
+            server.clients = rest;
+        }
+        let gone: Vec<ClientStatus> = self.gone.iter().cloned().collect();
+        if server.clients.len() + gone.len() > CLIENTS_A_PACKET {
+            self.tell(FromServer::Status { request, server: server.clone(), more: true });
+            server.clients.clear();
+        }
+        server.gone = gone;
+        self.tell(FromServer::Status { request, server, more: false });
     }
+}
+
+/// A device as a status tells it.
+fn card(facts: &DeviceFacts) -> Card {
+    let multiprocessors = u32::try_from(facts.attribute(cumux_wire::share::MULTIPROCESSOR_COUNT)).unwrap_or(0);
+    Card { id: facts.id.clone(), name: facts.name.clone(), multiprocessors, memory: facts.memory }
 }
 
 /// A device as a client of the service sees it: attribute 133 (`CU_DEVICE_ATTRIBUTE_MPS_ENABLED`) says that its context is shared.

@@ -101,8 +101,8 @@ pub(crate) struct Core<H: Host> {
     pub(crate) deaths: VecDeque<Instant>,
     /// No executor is started before.
     pub(crate) start_after: Instant,
-    /// The device cannot be opened twice: no standby.
-    pub(crate) no_standby: bool,
+    /// Why there is no standby: the device cannot be opened twice.
+    pub(crate) no_standby: Option<String>,
     /// What the last executor that could not serve has said.
     pub(crate) last_failure: String,
     /// Why nobody can be served; this server is about to end.
@@ -152,7 +152,7 @@ impl<H: Host> Core<H> {
             takeovers: old.takeovers,
             deaths: VecDeque::new(),
             start_after: now,
-            no_standby: false,
+            no_standby: None,
             last_failure: String::new(),
             broken: None,
             devices: Vec::new(),
@@ -268,7 +268,7 @@ impl<H: Host> Core<H> {
         }
         match hello {
             Hello::Keeper { .. } => self.keeper_hello(connection, pid),
-            Hello::Executor { generation, serving, devices, .. } => self.executor_hello(connection, pid, generation, serving, devices),
+            Hello::Executor { generation, serving, devices, alone, .. } => self.executor_hello(connection, pid, generation, serving, devices, alone),
             Hello::Client { .. } | Hello::Server { .. } => {}
         }
     }

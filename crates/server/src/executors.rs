@@ -20,6 +20,8 @@ pub(crate) struct Worker {
     pub(crate) process: Process,
     pub(crate) link: Option<Outbox<ToExecutor>>,
     devices: Vec<DeviceFacts>,
+    /// Why no other can work beside it; empty where one can.
+    alone: String,
     started: Instant,
     serving_since: Option<Instant>,
     /// Its connection has ended and with it everything it will ever say.
@@ -76,6 +78,7 @@ impl<H: Host> Core<H> {
             process,
             link: None,
             devices: Vec::new(),
+            alone: String::new(),
             started: Instant::now(),
             serving_since: None,
             lost_at: None,
@@ -89,7 +92,7 @@ impl<H: Host> Core<H> {
         Ok(id)
     }
 
-    pub(crate) fn executor_hello(&mut self, connection: Connection, pid: u32, generation: u32, serving: bool, devices: Vec<DeviceFacts>) {
+    pub(crate) fn executor_hello(&mut self, connection: Connection, pid: u32, generation: u32, serving: bool, devices: Vec<DeviceFacts>, alone: String) {
         let Some(id) = self.workers.iter().find(|(_, w)| w.pid == pid && w.link.is_none() && !w.dismissed).map(|(id, _)| *id) else {
             // It would serve sessions that this server does not know.
             self.log.line(&format!("Executor {pid} is not one of this server's; it is ended"));
@@ -107,6 +110,7 @@ impl<H: Host> Core<H> {
         let Some(worker) = self.workers.get_mut(&id) else { return };
         worker.link = Some(link);
         worker.devices = devices;
+        worker.alone = alone;
         if serving && self.active.is_none() && self.rebuild.is_some() {
             // It has its keeper connection and all sessions; only our number is new.
             worker.has_keeper = true;
@@ -135,7 +139,7 @@ impl<H: Host> Core<H> {
             FromExecutor::Attached { session, error } if is_active => self.attached(session, &error),
             FromExecutor::Detached { status } if is_active => self.finish(status.session, Some(status)),
             FromExecutor::Active { generation, resumed, lost } if is_active && generation == self.generation => self.now_active(worker, resumed, &lost),
-            FromExecutor::Metrics { request, clients } if is_active => self.answer_status(request, clients),
+            FromExecutor::Metrics { request, clients, more } if is_active => self.answer_status(request, clients, more),
             FromExecutor::Shared { request, error, .. } if is_active => self.reshared(request, error),
             FromExecutor::Fault { session, result, text } => self.fault(session, result, &text),
             FromExecutor::Failed { why } => self.cannot_serve(worker, &why),
@@ -219,7 +223,7 @@ impl<H: Host> Core<H> {
         worker.dismissed = true;
         let pid = worker.pid;
         if self.serving && self.active != Some(id) {
-            self.no_standby = true;
+            self.no_standby = Some(why.to_owned());
             self.note(&format!("No standby: executor {pid} cannot work beside the active one ({why}). A takeover will start from cold"));
         } else if self.generation == 0 {
             self.break_down(why.to_owned());
@@ -263,7 +267,7 @@ impl<H: Host> Core<H> {
                 self.lost_at = Some(now);
             }
             self.serving = false;
-            self.no_standby = false;
+            self.no_standby = None;
             for session in self.sessions.values_mut() {
                 session.attached = false;
             }
@@ -321,8 +325,9 @@ impl<H: Host> Core<H> {
     /// Moves towards: one executor serves, one stands by.
     pub(crate) fn mend_workers(&mut self, now: Instant) {
         self.end_overdue_workers(now);
+        self.forgo_standby();
         // The standby is started when the active one serves: it must not take its processor time.
-        let wanted = if self.serving && !self.no_standby { 2 } else { 1 };
+        let wanted = if self.serving && self.no_standby.is_none() { 2 } else { 1 };
         if self.workers.len() < wanted
             && now >= self.start_after
             && let Err(error) = self.host.start(Role::Executor).and_then(|pid| self.adopt_worker(pid))
@@ -336,6 +341,17 @@ impl<H: Host> Core<H> {
             self.brief_workers();
             self.activate(now);
         }
+    }
+
+    /// Where the device is one process's alone, none is started beside the one that has it.
+    fn forgo_standby(&mut self) {
+        if !self.serving || self.no_standby.is_some() {
+            return;
+        }
+        let Some(worker) = self.active.and_then(|id| self.workers.get(&id)).filter(|worker| !worker.alone.is_empty()) else { return };
+        let why = worker.alone.clone();
+        self.note(&format!("No standby: {why}. A takeover will start from cold"));
+        self.no_standby = Some(why);
     }
 
     fn end_overdue_workers(&mut self, now: Instant) {

@@ -148,6 +148,47 @@ fn without_a_standby_an_executor_is_started_from_cold() {
 }
 
 #[test]
+fn a_device_for_one_process_alone_gets_no_standby_and_a_cold_start() {
+    let mut world = World::new("alone");
+    let a = world.client();
+    let before = world.status_when(|s| !s.no_standby.is_empty());
+    assert!(before.no_standby.contains("one process alone") && before.state == "ACTIVE", "{before:?}");
+    for generation in 2..4 {
+        let old = world.status();
+        assert_eq!((old.standby, old.generation), (0, generation - 1), "none is started");
+        kill(old.executor);
+        world.expect_note("1 clients go on, 0 do not");
+        assert_eq!((a.generation(), a.sticky()), (generation, 0));
+        world.status_when(|s| s.takeovers == generation - 1 && s.standby == 0 && !s.no_standby.is_empty());
+    }
+    // A new server hears it from nobody again and leaves the one executor alone, too.
+    world.kill_server();
+    world.start_server();
+    world.expect(|m| matches!(m, FromServer::Ready { .. }));
+    world.status_when(|s| s.standby == 0 && !s.no_standby.is_empty());
+}
+
+#[test]
+fn a_status_of_very_many_clients_comes_in_pieces() {
+    let mut world = World::new("");
+    let mut clients: Vec<_> = (0..70).map(|_| world.knock_as(VERSION, 0)).collect();
+    clients.iter_mut().for_each(parts::world::Client::welcome);
+    world.tell(&ToServer::Status { request: 9000 }, &[]);
+    let (mut found, mut packets) = (Vec::new(), 0);
+    loop {
+        let FromServer::Status { server, more, .. } = world.expect(|m| matches!(m, FromServer::Status { request: 9000, .. })) else { unreachable!() };
+        packets += 1;
+        found.extend(server.clients.iter().map(|c| (c.session, c.kernels)));
+        if !more {
+            break;
+        }
+    }
+    let mut expected: Vec<_> = clients.iter().map(|c| (c.session, u64::from(c.session) + 10)).collect();
+    expected.sort_unstable();
+    assert_eq!((packets, found), (2, expected));
+}
+
+#[test]
 fn a_killed_server_is_made_again_from_the_keeper() {
     let mut world = World::new("");
     let (a, mut b) = (world.client(), world.client());

@@ -20,6 +20,9 @@ pub mod ring {
     pub const WAITERS: usize = 8;
     /// u64: bytes of the text ring the client has printed.
     pub const TEXT_TAIL: usize = 16;
+    /// u64, u64: times a thread of the client waited, and nanoseconds it slept for that. On a line of their own: the executor looks at the first all the time.
+    pub const WAITS: usize = 64;
+    pub const WAIT_NS: usize = 72;
     /// [u64; STREAMS]: sequence of the last host callback of the stream that has run.
     pub const HOST_DONE: usize = 4096;
     pub const DATA: usize = HOST_DONE + STREAMS * 8;
@@ -69,6 +72,9 @@ pub mod journal {
     pub const OBJECT_BYTES: usize = 16 << 20;
     /// Accepted stream work that has not retired, circular; a power of two.
     pub const WORK_BYTES: usize = 4 << 20;
+    /// [u64; COUNTERS]: what was counted of the client, for its status under the next executor. Not needed for going on.
+    pub const COUNTER: usize = 64;
+    pub const COUNTERS: usize = 16;
     /// [u64; STREAMS]: sequence up to which the stream's work is done: the one store that commits a completion.
     pub const COMPLETED: usize = 4096;
     pub const HEADER_BYTES: usize = COMPLETED + super::STREAMS * 8;
@@ -118,7 +124,7 @@ mod tests {
 
     #[test]
     fn regions_follow_one_another_without_overlap() {
-        const { assert!(ring::HOST_DONE > ring::TEXT_TAIL && ring::DATA.is_multiple_of(4096)) };
+        const { assert!(ring::HOST_DONE > ring::WAIT_NS && ring::WAITS >= ring::TEXT_TAIL + 8 && journal::COMPLETED >= journal::COUNTER + journal::COUNTERS * 8 && ring::DATA.is_multiple_of(4096)) };
         const { assert!(ring::DATA_BYTES.is_power_of_two() && journal::WORK_BYTES.is_power_of_two()) };
         const { assert!(page::SHARES > page::TEXT_HEAD && page::COMPLETED >= page::SHARES + DEVICES * 4 && page::ANSWER >= page::COMPLETED + STREAMS * 8) };
         const { assert!(page::TEXT >= page::ANSWER + ANSWERS * page::ANSWER_BYTES && page::EVENT >= page::TEXT + page::TEXT_BYTES) };

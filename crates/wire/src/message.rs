@@ -7,6 +7,8 @@ use serde::{Deserialize, Serialize};
 
 /// Largest packet in bytes.
 pub const MAX_PACKET: usize = 256 * 1024;
+/// Clients in one packet of metrics or status: with their longest texts they fit into what a socket takes at once (208 KiB by default).
+pub const CLIENTS_A_PACKET: usize = 64;
 
 /// What a device is, for answering queries in the shim without asking anybody.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -49,7 +51,16 @@ pub enum Hello {
     /// The keeper of this server.
     Keeper { version: u32, pid: u32 },
     /// An executor or standby; `serving` is true if it already runs sessions (the server was rebuilt).
-    Executor { version: u32, pid: u32, generation: u32, serving: bool, devices: Vec<DeviceFacts> },
+    /// `alone` says why no second executor can work beside it (the card's compute mode, for example), and what to do; empty where one can.
+    Executor {
+        version: u32,
+        pid: u32,
+        generation: u32,
+        serving: bool,
+        devices: Vec<DeviceFacts>,
+        #[serde(default)]
+        alone: String,
+    },
 }
 
 /// Answer to a client's hello.
@@ -133,9 +144,12 @@ pub enum FromServer {
     Failed {
         why: String,
     },
+    /// A status that does not fit into one packet comes in several: `more` of the same request follow, with the rest of the clients.
     Status {
         request: u64,
         server: ServerStatus,
+        #[serde(default)]
+        more: bool,
     },
     Terminated {
         request: u64,
@@ -168,25 +182,79 @@ pub struct ServerStatus {
     pub standby: u32,
     pub keeper: u32,
     pub takeovers: u32,
+    /// Number of the executor that serves: 1 for the first, one more after each takeover.
+    #[serde(default)]
+    pub generation: u32,
+    /// Why there is no standby and will be none; empty where there is one or it is on its way.
+    #[serde(default)]
+    pub no_standby: String,
     pub devices: Vec<String>,
+    /// The same devices with what is known of them; empty until an executor has opened them.
+    #[serde(default)]
+    pub cards: Vec<Card>,
     pub clients: Vec<ClientStatus>,
     /// Clients that have gone, newest last (bounded).
     pub gone: Vec<ClientStatus>,
 }
 
-/// What one client did. Times in nanoseconds, memory in bytes.
+/// A device that a server serves.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
+pub struct Card {
+    /// As in `--device`.
+    pub id: String,
+    pub name: String,
+    pub multiprocessors: u32,
+    /// Bytes it has.
+    pub memory: u64,
+}
+
+/// What one client did since it connected. Times in nanoseconds, memory in bytes, counts only grow (also over takeovers).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 pub struct ClientStatus {
     pub session: u32,
     pub pid: u32,
     pub program: String,
+    /// Kernels that are done.
     pub kernels: u64,
+    /// Kernels that went to the card together with others, in one call of the driver; a little ahead of `kernels`.
+    #[serde(default)]
+    pub coalesced: u64,
+    /// Copies, sets and other stream work that is done.
     pub copies: u64,
+    /// Time its kernels had the device, as the device measures it; kernels that run at the same time add up.
     pub gpu_ns: u64,
     pub memory: u64,
     pub memory_peak: u64,
     /// Work accepted and not done.
     pub in_flight: u64,
+    /// Times a thread of the client waited for work, an answer or room in its ring, and how long it slept for that. The client's own count.
+    #[serde(default)]
+    pub waits: u64,
+    #[serde(default)]
+    pub wait_ns: u64,
+    /// Calls that the executor answered, and the time of those that were slow (modules, memory that had to be made).
+    #[serde(default)]
+    pub requests: u64,
+    #[serde(default)]
+    pub request_ns: u64,
+    /// Times it came to the bound on work in flight, and how long its work was held back there.
+    #[serde(default)]
+    pub held: u64,
+    #[serde(default)]
+    pub held_ns: u64,
+    /// Times its journal was full so that its records had to wait, and for how long.
+    #[serde(default)]
+    pub stalls: u64,
+    #[serde(default)]
+    pub stall_ns: u64,
+    /// Times it waited for a moment when nothing long ran on the card (for loading a module), and for how long.
+    #[serde(default)]
+    pub quiets: u64,
+    #[serde(default)]
+    pub quiet_ns: u64,
+    /// Times its work waited until host memory was pinned.
+    #[serde(default)]
+    pub registrations: u64,
     /// Multiprocessors of its share on its first device, 0 = all of them.
     #[serde(default)]
     pub multiprocessors: u32,
@@ -269,9 +337,12 @@ pub enum FromExecutor {
         resumed: Vec<u32>,
         lost: Vec<(u32, String)>,
     },
+    /// In several packets where there are many clients: `more` of the same request follow.
     Metrics {
         request: u64,
         clients: Vec<ClientStatus>,
+        #[serde(default)]
+        more: bool,
     },
     /// Answer to `Share`; `error` is empty if all is well.
     Shared {

@@ -8,7 +8,7 @@ use crate::message::DeviceFacts;
 use serde::{Deserialize, Serialize};
 
 /// `CUdevice_attribute` numbers.
-const MULTIPROCESSOR_COUNT: u32 = 16;
+pub const MULTIPROCESSOR_COUNT: u32 = 16;
 const CAPABILITY_MAJOR: u32 = 75;
 
 /// A part of a card, in millionths of a percent: above 0 and at most all. Integers, so that what is written in one process is the same in another.

@@ -34,7 +34,8 @@ pub fn play(socket: &Path) -> Result<(), String> {
                 // The new server tells a standby everything anew.
                 executor.sessions.clear();
             }
-            let hello = Hello::Executor { version: VERSION, pid: std::process::id(), generation: executor.generation, serving, devices };
+            let alone = if mode == "alone" { "one process alone may use this device".to_owned() } else { String::new() };
+            let hello = Hello::Executor { version: VERSION, pid: std::process::id(), generation: executor.generation, serving, devices, alone };
             if connection.send(&hello, &[]).is_err() {
                 continue;
             }
@@ -104,8 +105,17 @@ impl Executor {
                     self.mark_pages();
                     Some(FromExecutor::Active { generation, resumed: self.sessions.keys().copied().collect(), lost: Vec::new() })
                 }
+                ToExecutor::Metrics { request } if mode == "mute" => {
+                    let _ = request;
+                    None
+                }
                 ToExecutor::Metrics { request } => {
-                    (mode != "mute").then(|| FromExecutor::Metrics { request, clients: self.sessions.values().map(|(status, _)| status.clone()).collect() })
+                    let clients: Vec<ClientStatus> = self.sessions.values().map(|(status, _)| status.clone()).collect();
+                    // In two packets, as when there are many.
+                    let (first, rest) = clients.split_at(clients.len() / 2);
+                    let piece = FromExecutor::Metrics { request, clients: first.to_vec(), more: true };
+                    connection.send(&piece, &[]).map_err(|e| e.to_string())?;
+                    Some(FromExecutor::Metrics { request, clients: rest.to_vec(), more: false })
                 }
                 ToExecutor::Share { request, session, .. } => (self.generation > 0).then(|| FromExecutor::Shared { request, session, error: String::new() }),
                 ToExecutor::Server { pid } => {

@@ -115,7 +115,7 @@ impl World {
         self.request += 1;
         let asked = self.request;
         self.tell(&ToServer::Status { request: asked }, &[]);
-        match self.expect(|m| matches!(m, FromServer::Status { request, .. } if *request == asked)) {
+        match self.expect(|m| matches!(m, FromServer::Status { request, more: false, .. } if *request == asked)) {
             FromServer::Status { server, .. } => server,
             other => unreachable!("{other:?}"),
         }

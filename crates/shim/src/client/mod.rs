@@ -255,15 +255,14 @@ impl Session {
     /// # Errors
     /// The sticky error or MPS_RPC_FAILURE, when that comes first.
     pub fn wait(&self, mut condition: impl FnMut() -> bool) -> Try {
-        loop {
-            let troubled = || self.ring.sticky() != 0 || self.lost.get().is_some();
-            if self.ring.wait(Some(Instant::now() + LOOK), || condition() || troubled()) {
-                return if condition() { Ok(()) } else { self.health() };
-            }
-            if !self.alive() {
-                return if condition() { Ok(()) } else { self.health() };
-            }
+        let troubled = || self.ring.sticky() != 0 || self.lost.get().is_some();
+        if condition() {
+            return Ok(());
         }
+        let mut slept = Duration::ZERO;
+        while !self.ring.wait_counting(Some(Instant::now() + LOOK), || condition() || troubled(), &mut slept) && self.alive() {}
+        self.ring.waited(slept);
+        if condition() { Ok(()) } else { self.health() }
     }
 
     /// Like [`Session::wait`], but gives up at `deadline`; returns whether the condition holds.
