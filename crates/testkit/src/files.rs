@@ -53,6 +53,10 @@ fn profile() -> PathBuf {
     test.ancestors().nth(2).expect("a test lies in target/<profile>/deps").to_owned()
 }
 
+/// `CUMUX_TEST_ROOT` where the tests were carried to another machine.
 fn root() -> PathBuf {
+    if let Some(root) = std::env::var_os("CUMUX_TEST_ROOT") {
+        return root.into();
+    }
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }

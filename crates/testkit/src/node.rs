@@ -90,10 +90,11 @@ impl Node {
         Self::with().start()
     }
 
-    /// A node that differs from the usual.
+    /// A node that differs from the usual. `CUMUX_TEST_DEVICE` names another device than the software H200 (`tests/gpu`).
     #[must_use]
     pub fn with() -> NodeBuilder {
-        NodeBuilder { device: "sim:h200".into(), environment: Vec::new(), patience: PATIENCE, prepare: |_| () }
+        let device = std::env::var("CUMUX_TEST_DEVICE").unwrap_or_else(|_| "sim:h200".into());
+        NodeBuilder { device, environment: Vec::new(), patience: PATIENCE, prepare: |_| () }
     }
 
     /// Its folder: pipe directory `pipe`, logs `log`, library `lib`.

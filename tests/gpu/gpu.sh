@@ -1,0 +1,56 @@
+#!/bin/sh
+# What only a machine with a GPU can test: the device contract on the card, and the stories that make sense there, through the whole stack.
+# tests/gpu/gpu.sh pack FOLDER        takes along what `cargo xtask test` has built
+# tests/gpu/gpu.sh run FOLDER OUT     on the card: one process a test, result to OUT; exit status 0 if all passed
+set -eu
+here=$(cd "$(dirname "$0")" && pwd)
+root=$(cd "$here/../.." && pwd)
+case ${1:-} in
+pack)
+  to=$2
+  release=${CARGO_TARGET_DIR:-$root/target}/release
+  mkdir -p "$to/release/deps" "$to/root/.build"
+  newest() { ls -t "$release"/deps/"$1"-* | grep -v '\.d$' | head -1; }
+  cargo test --release --no-run --package stories --package cumux-device-cuda --manifest-path "$root/Cargo.toml"
+  # Two packages have a test called card: the one for real cards names its variable.
+  for test in $(ls -t "$release"/deps/card-* | grep -v '\.d$'); do
+    if grep -q CUMUX_TEST_CUDA "$test"; then cp "$test" "$to/release/deps/card" && break; fi
+  done
+  cp "$(newest stories)" "$to/release/deps/stories"
+  cp "$release/cumux" "$to/release/cumux"
+  cp "$release/libcuda.so" "$to/release/libcuda.so"
+  strip "$to"/release/cumux "$to"/release/deps/*
+  strip --strip-unneeded "$to/release/libcuda.so"
+  cp -r "$root/.build/examples" "$root/.build/tests" "$to/root/.build/"
+  cp "$0" "$to/gpu.sh"
+  git -C "$root" rev-parse --short HEAD > "$to/commit"
+  ;;
+run)
+  folder=$(cd "$2" && pwd)
+  out=$3
+  log=$(mktemp)
+  export CUMUX_TEST_ROOT="$folder/root"
+  passed=0 failed=0
+  { date -u +%F; cat "$folder/commit"; nvidia-smi --query-gpu=name,driver_version --format=csv,noheader; } | tr '\n' ' ' > "$out"
+  echo >> "$out"
+  one() {
+    if timeout 90 "$@" > "$log" 2>&1; then passed=$((passed + 1)); echo "passed  $name" >> "$out"; else
+      failed=$((failed + 1)); echo "FAILED  $name" >> "$out"; grep -v '^$' "$log" | grep -v '^running\|^failures\|^test result\|RUST_BACKTRACE' | head -12 | cut -c1-220 | sed 's/^/          /' >> "$out"
+    fi
+  }
+  for name in $("$folder/release/deps/card" --list | sed -n 's/: test$//p'); do
+    one env CUMUX_TEST_CUDA=cuda:0 "$folder/release/deps/card" --exact "$name" --nocapture
+  done
+  # Not here: what needs models of the software GPU, its faults told block by block, or its number of devices.
+  for name in $("$folder/release/deps/stories" --list | sed -n 's/: test$//p' | grep -E "^(crowd|faults|images|liar|loss|running|limits|shares|commands)::"); do
+    one env CUMUX_TEST_DEVICE=cuda:0 "$folder/release/deps/stories" --exact "$name" --nocapture
+  done
+  echo "$passed passed, $failed failed" >> "$out"
+  cat "$out"
+  [ "$failed" = 0 ]
+  ;;
+*)
+  sed -n 2,4p "$0"
+  exit 2
+  ;;
+esac
