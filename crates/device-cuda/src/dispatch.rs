@@ -290,25 +290,26 @@ impl Engine {
             self.mark_if_due(slot)?;
             return Ok(1);
         };
-        let chain = self.chains.chain(&picked);
-        self.words.clear(chain.word);
-        chain.launch(stream)?;
-        let word = chain.word;
-        chain.runs(slot, self.slots.slots[slot].issued + 1);
-        let kernels: Vec<(u64, u64)> = chain
-            .kernels()
-            .iter()
-            .map(|planned| {
-                let kernel = planned.kernel();
-                (kernel.id, self.expected.entry(kernel.id).or_insert_with(|| Known::new(kernel)).ns)
-            })
-            .collect();
-        self.tick();
         let now = self.now();
-        for ((kernel, weight), token) in kernels.into_iter().zip(tokens) {
-            self.board(id, slot, now, *token, weight, (kernel, false));
+        let Engine { chains, words, slots, lanes, busy, expected, .. } = self;
+        let chain = chains.chain(&picked);
+        words.clear(chain.word);
+        chain.launch(stream)?;
+        let at = &mut slots.slots[slot];
+        chain.runs(slot, at.issued + 1);
+        if at.flights.is_empty() {
+            busy.push(slot);
         }
-        self.slots.slots[slot].marked(Some(word));
+        if let Some(lane) = lanes.get_mut(&id) {
+            lane.in_flight += picked.length;
+            let client = lane.stream.client.id;
+            for (planned, token) in chain.kernels().iter().zip(tokens) {
+                let kernel = planned.kernel();
+                let weight = expected.entry(kernel.id).or_insert_with(|| Known::new(kernel)).ns;
+                at.push(Flight { client, stream: id, token: *token, mark: 0, weight, kernel: kernel.id, prints: false, reported: false }, now);
+            }
+        }
+        at.marked(Some(chain.word));
         let counters = &self.shared.counters;
         counters.kernels.fetch_add(picked.length as u64, Ordering::Relaxed);
         counters.coalesced.fetch_add(picked.length as u64, Ordering::Relaxed);

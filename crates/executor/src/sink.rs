@@ -28,13 +28,16 @@ impl Sink for Reports {
     /// One lock and one wake for each client, however many reports there are.
     fn retired_all(&self, reports: &mut Vec<Report>) {
         // Stable: the order within a stream stays.
-        reports.sort_by_key(|report| report.client);
+        if !reports.is_sorted_by_key(|report| report.client) {
+            reports.sort_by_key(|report| report.client);
+        }
         let mut reports = reports.drain(..).peekable();
         while let Some(client) = reports.peek().map(|report| report.client) {
             let session = self.sessions.read().get(&client).cloned();
-            let own: Vec<_> = std::iter::from_fn(|| reports.next_if(|r| r.client == client)).map(|r| (r.stream, r.token, r.outcome)).collect();
-            if let Some(session) = session {
-                session.retired(own);
+            let own = std::iter::from_fn(|| reports.next_if(|r| r.client == client)).map(|r| (r.stream, r.token, r.outcome));
+            match session {
+                Some(session) => session.retired(own),
+                None => own.for_each(drop),
             }
         }
     }
