@@ -145,3 +145,59 @@ fn another_user_waits_for_its_turn() {
     third.expect_ok();
     assert_eq!(node.server().uid, 0);
 }
+
+/// In multi-user mode nobody waits, and different users have servers, and so executors, of their own.
+#[test]
+fn users_at_the_same_time() {
+    if !geteuid().is_root() {
+        eprintln!("NOTE: not tested: two users need root");
+        return;
+    }
+    const OTHER: u32 = 65534;
+    let node = Node::with().prepare(|folder| std::fs::set_permissions(folder, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap()).start();
+    assert!(node.control_output("quit").status.success());
+    assert!(node.daemon_command().arg("-multiuser-server").status().unwrap().success());
+    let (first, other) = (node.test_client("idle").start(), node.test_client("idle").user(OTHER).start());
+    first.wait_for_line("ready");
+    other.wait_for_line("ready");
+    let servers = node.servers();
+    let users: std::collections::BTreeSet<u32> = servers.iter().map(|server| server.uid).collect();
+    assert_eq!(users, [0, OTHER].into());
+    assert!(servers[0].executor != servers[1].executor && servers.iter().all(|server| server.clients.len() == 1), "{servers:?}");
+    assert_eq!(node.control("ps").lines().count(), 3);
+    first.expect_ok();
+    other.expect_ok();
+}
+
+/// Taken or passed over in silence towards the program, as recorded; the log and the doctor tell.
+#[test]
+fn what_is_swallowed_is_told_elsewhere() {
+    let node = Node::start();
+    assert_eq!(node.control("set_default_device_pinned_mem_limit 0 zz"), "");
+    assert_eq!(node.control("set_default_device_pinned_mem_limit 7 2G"), "");
+    let client = node.test_client("view").env("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", "0=1048576K").env("CUDA_MPS_CLIENT_PRIORITY", "high");
+    client.start().expect_ok();
+    let log = std::fs::read_to_string(node.folder().join("log/control.log")).unwrap();
+    let output = node.cumux(&["doctor"]).output().unwrap();
+    let doctor = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "a warning is no problem: {doctor}");
+    for word in ["set_default_device_pinned_mem_limit 0 zz", "there is no device 7", "0=1048576K", "CUDA_MPS_CLIENT_PRIORITY=high"] {
+        assert!(log.contains(word) && doctor.contains(word), "{word}\n{log}\n{doctor}");
+    }
+}
+
+/// The limit of clients is CUMUX_MAX_CLIENTS; one more gets CUDA_ERROR_MPS_MAX_CLIENTS_REACHED, and a place that is free again is given out.
+#[test]
+fn one_client_too_many() {
+    let node = Node::with().env("CUMUX_MAX_CLIENTS", "2").start();
+    let all: Vec<_> = (0..2).map(|_| node.test_client("idle").start()).collect();
+    all.iter().for_each(|client| client.wait_for_line("ready"));
+    let outcome = node.test_client("view").start().wait();
+    assert_eq!((outcome.status.code(), outcome.out.as_str()), (Some(3), "count: cudaErrorMpsMaxClientsReached"), "{outcome:?}");
+    let log = std::fs::read_to_string(node.folder().join("log/server.log")).unwrap();
+    assert!(log.contains("Context ID: 0} with status 808"), "{log}");
+    for client in all {
+        client.expect_ok();
+    }
+    node.test_client("view").start().expect_ok();
+}

@@ -3,15 +3,19 @@
 //! Each story starts its own daemon in its own folder. They need what `cargo xtask test` builds first.
 #![forbid(unsafe_code)]
 
+mod callers;
 mod commands;
 mod crowd;
 mod devices;
 mod faults;
+mod hostile;
 mod images;
 mod liar;
 mod limits;
 mod loss;
+mod partitions;
 mod priority;
 mod refusals;
+mod replay;
 mod running;
 mod shares;

@@ -7,11 +7,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 const LIST: &str = "crates/abi/surface/surface.txt";
+const SESSION: &str = "tests/replay/session-580.txt";
 const PAGE: &str = "COMPATIBILITY.md";
 
 const HEAD: &str = "# Compatibility
 
-Made by `cargo xtask compatibility` from `crates/abi/surface/surface.txt`, the list that `libcuda.so.1` is built from. Do not edit.
+Made by `cargo xtask compatibility` from `crates/abi/surface/surface.txt`, the list that `libcuda.so.1` is built from, and from
+`tests/replay/session-580.txt`, a session with NVIDIA's control daemon. Do not edit.
 
 The surface is that of NVIDIA's driver 580 (CUDA 13.0): every name it exports is exported, and `cuGetProcAddress` answers every name, flag
 and version as it does. What is refused returns `CUDA_ERROR_NOT_SUPPORTED` (801) and is logged once when `CUMUX_LOG` is set. Programs that
@@ -47,7 +49,37 @@ fn repository_root() -> Result<PathBuf> {
 
 fn page(root: &Path) -> Result<String> {
     let list = fs::read_to_string(root.join(LIST)).with_context(|| format!("cannot read {LIST}"))?;
-    render(&list)
+    let session = fs::read_to_string(root.join(SESSION)).with_context(|| format!("cannot read {SESSION}"))?;
+    Ok(render(&list)? + &commands(&session)?)
+}
+
+/// The section on commands: where our answers are not the recorded ones, and why. The story `replay` keeps it true.
+fn commands(session: &str) -> Result<String> {
+    let mut rows = String::new();
+    let (mut asked, mut command, mut recorded, mut ours) = (0, "", Vec::new(), None::<Vec<&str>>);
+    for (number, line) in session.lines().enumerate() {
+        if let Some(input) = line.strip_prefix(">>> ") {
+            (command, recorded, ours) = (input, Vec::new(), None);
+            asked += 1;
+        } else if let Some(also) = line.strip_prefix("also: ") {
+            let [theirs, ours, why] = also.split(" | ").collect::<Vec<_>>()[..] else { bail!("{SESSION}:{}: expected three parts", number + 1) };
+            writeln!(rows, "| | {theirs} | {ours} | {why} |")?;
+        } else if line == "differs:" {
+            ours = Some(Vec::new());
+        } else if let Some(why) = line.strip_prefix("because: ") {
+            let ours = ours.take().with_context(|| format!("{SESSION}:{}: no answer of ours before the reason", number + 1))?;
+            writeln!(rows, "| `{command}` | `{}` | `{}` | {why} |", recorded.join(" "), ours.join(" "))?;
+        } else if let Some(ours) = ours.as_mut() {
+            ours.push(line);
+        } else if !line.starts_with(['#', '!', '[']) {
+            recorded.push(line);
+        }
+    }
+    Ok(format!(
+        "\n# Commands, files and logs\n\nThe {asked} commands of a session that was recorded from driver 580 are put to our daemon again by the story `replay`, output and exit status for \
+         output and exit status. This is all that differs; the first column is empty for what no command shows.\n\n\
+         | command | NVIDIA's daemon | cumux | why |\n|---|---|---|---|\n{rows}"
+    ))
 }
 
 /// How a name is answered in the end, aliases and variants followed.
@@ -171,6 +203,14 @@ cudbgWord data 8
         assert!(page.contains("- served: `cuThing_v2`\n- refused (not yet): `cuOther`\n"), "{page}");
         assert!(!page.contains("## Words"), "{page}");
         assert!(page.contains("The 1 exported variables"), "{page}");
+    }
+
+    #[test]
+    fn differences_become_a_table() {
+        let session = "# head\nalso: a | b | c\n>>> x 1\nsame\n[rc=0]\n>>> y\none\ntwo\n[rc=0]\ndiffers:\nthree\nbecause: of it\n";
+        let page = commands(session).expect("well formed");
+        assert!(page.contains("The 2 commands") && page.contains("| | a | b | c |\n| `y` | `one two` | `three` | of it |\n"), "{page}");
+        assert!(commands("also: a | b\n").is_err() && commands(">>> x\nbecause: z\n").is_err());
     }
 
     #[test]

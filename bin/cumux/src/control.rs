@@ -3,7 +3,7 @@
 use crate::{device, processes};
 use anyhow::{Context as _, bail};
 use cumux_control::directory::{LOG_VARIABLE, PIPE_VARIABLE, log_directory, pipe_directory};
-use cumux_control::settings::Settings;
+use cumux_control::settings::{Settings, VISIBLE_VARIABLE, visible};
 use cumux_control::{Frontend, HELP, Options, PipeDirectory};
 use std::ffi::OsString;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -24,6 +24,8 @@ struct Arguments {
     /// Hidden: ends with the process that started it.
     with_parent: bool,
     device: Option<String>,
+    multiuser: bool,
+    static_partitions: bool,
     /// A command in place of standard input.
     command: Vec<String>,
 }
@@ -50,10 +52,9 @@ impl Arguments {
                     Some("2") => {}
                     _ => bail!("only protocol version 2 is available in this version of cumux: leave out -p"),
                 },
-                "-S" | "--static-partitioning" => bail!("static SM partitioning (-S) is not available in this version of cumux"),
-                "-M" | "--multiuser-server" | "-multiuser-server" => {
-                    bail!("the multi-user server (-M) is not available in this version of cumux: users are served one after the other")
-                }
+                "-S" | "--static-partitioning" => parsed.static_partitions = true,
+                // The documents write it with one dash.
+                "-M" | "--multiuser-server" | "-multiuser-server" => parsed.multiuser = true,
                 // Devices are always known here.
                 "-q" | "--ready-devices" => {}
                 option if option.starts_with('-') => match option.split_once('=') {
@@ -103,14 +104,18 @@ fn serve(pipe: &Path, arguments: &Arguments) -> anyhow::Result<u8> {
         let _ = rustix::process::setsid();
     }
     let devices: Vec<String> = device::list_for_control(arguments.device.as_deref())?.iter().map(ToString::to_string).collect();
+    let devices = visible_devices(devices, std::env::var(VISIBLE_VARIABLE).ok().as_deref())?;
     let options = Options {
         pipe: absolute(pipe)?,
         log: log_directory(std::env::var(LOG_VARIABLE).ok().as_deref(), pipe).map_err(cumux_control::DaemonError::from)?,
         devices: processes::facts_of_all(&devices),
+        localities: processes::localities(&devices),
         device: devices.join(","),
         settings: Settings::from_environment(|name| std::env::var(name).ok()),
         program: std::env::current_exe().context("cannot find the own program file: is /proc mounted?")?,
         echo: arguments.foreground,
+        multiuser: arguments.multiuser,
+        static_partitions: arguments.static_partitions,
     };
     let background = arguments.background;
     let clean = cumux_control::run(options, move || {
@@ -121,6 +126,22 @@ fn serve(pipe: &Path, arguments: &Arguments) -> anyhow::Result<u8> {
         }
     })?;
     Ok(u8::from(!clean))
+}
+
+/// The software GPUs that the daemon's own `CUDA_VISIBLE_DEVICES` leaves, in its order; real ones are left to their driver, which reads it too.
+fn visible_devices(devices: Vec<String>, variable: Option<&str>) -> anyhow::Result<Vec<String>> {
+    let facts = processes::facts_of_all(&devices);
+    let Some(list) = variable.filter(|_| facts.len() == devices.len()) else { return Ok(devices) };
+    let places = visible(Some(list), &facts);
+    let chosen: Vec<String> = places.iter().map(|place| devices[*place].clone()).collect();
+    if chosen.is_empty() {
+        bail!("Invalid {VISIBLE_VARIABLE}: \"{list}\" names none of the {} devices of this daemon ({})", devices.len(), devices.join(","));
+    }
+    let same = processes::facts_of_all(&chosen).iter().zip(&places).all(|(now, place)| now.uuid == facts[*place].uuid);
+    if !same {
+        bail!("{VISIBLE_VARIABLE}={list} cannot choose among several software GPUs of one kind: take the others out of --device instead");
+    }
+    Ok(chosen)
 }
 
 fn absolute(pipe: &Path) -> anyhow::Result<std::path::PathBuf> {
@@ -135,6 +156,7 @@ fn daemonize(pipe: &Path, arguments: &Arguments) -> anyhow::Result<u8> {
     }
     let mut command = Command::new(std::env::current_exe().context("cannot find the own program file: is /proc mounted?")?);
     command.args(["control", "--background"]);
+    command.args([(arguments.multiuser, "-M"), (arguments.static_partitions, "-S")].iter().filter(|(wanted, _)| *wanted).map(|(_, option)| option));
     if let Some(device) = &arguments.device {
         command.args(["--device", device]);
     }
@@ -170,12 +192,29 @@ mod tests {
         assert!(parse(&["--forground"]).unwrap().foreground);
         assert_eq!(parse(&["-d", "--device", "sim:l4"]).unwrap().device.as_deref(), Some("sim:l4"));
         assert_eq!(parse(&["--device=sim:l4", "-f"]).unwrap().device.as_deref(), Some("sim:l4"));
+        for option in ["-M", "--multiuser-server", "-multiuser-server"] {
+            assert!(parse(&["-d", option]).unwrap().multiuser);
+        }
+        assert!(parse(&["-d", "-S"]).unwrap().static_partitions && parse(&["-f", "--static-partitioning"]).unwrap().static_partitions);
+        assert!(parse(&["-d", "-q"]).unwrap().daemon);
         assert_eq!(parse(&["ps", "-p", "7"]).unwrap().command, ["ps", "-p", "7"]);
     }
 
     #[test]
+    fn the_daemons_own_visible_devices() {
+        let devices = || vec!["sim:h200".to_owned(), "sim:l4".to_owned()];
+        let see = |variable| visible_devices(devices(), variable).map_err(|error| error.to_string());
+        assert_eq!(see(None), Ok(devices()));
+        assert_eq!(see(Some("1")), Ok(vec!["sim:l4".to_owned()]));
+        assert_eq!(see(Some("1,0")), Ok(vec!["sim:l4".to_owned(), "sim:h200".to_owned()]));
+        assert!(see(Some("7")).unwrap_err().contains("Invalid CUDA_VISIBLE_DEVICES"));
+        assert!(visible_devices(vec!["sim:l4".into(), "sim:l4".into()], Some("1")).is_err(), "it would be another card");
+        assert_eq!(visible_devices(vec!["cuda:0".into()], Some("3")).unwrap(), ["cuda:0"]);
+    }
+
+    #[test]
     fn what_is_not_there_is_refused_by_name() {
-        for (option, word) in [("-S", "-S"), ("-M", "-M"), ("--what", "--what"), ("--device", "needs a name")] {
+        for (option, word) in [("--what", "--what"), ("--device", "needs a name")] {
             let text = parse(&[option]).unwrap_err().to_string();
             assert!(text.contains(word), "{text}");
         }

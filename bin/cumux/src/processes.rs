@@ -41,6 +41,16 @@ pub fn facts_of_all(devices: &[String]) -> Vec<DeviceFacts> {
     all
 }
 
+/// Names of the devices of a server with memory-locality partitions, in place of these; none if no device has such parts.
+pub fn localities(devices: &[String]) -> Vec<String> {
+    let names: Vec<(Vec<String>, &String)> = devices.iter().map(|device| (cumux_device_sim::localities(device), device)).collect();
+    if names.iter().all(|(parts, _)| parts.is_empty()) {
+        return Vec::new();
+    }
+    // Devices that have no such parts are whole, as the document says.
+    names.into_iter().flat_map(|(parts, whole)| if parts.is_empty() { vec![whole.clone()] } else { parts }).collect()
+}
+
 /// `nvidia-cuda-mps-server` as a person might call it: only its version.
 pub fn drop_in_server(arguments: Vec<OsString>) -> anyhow::Result<u8> {
     if arguments.first().is_some_and(|argument| argument == "-v" || argument == "--version") {

@@ -2,6 +2,7 @@
 
 use crate::command::Command;
 use crate::daemon::Daemon;
+use crate::partitions::{Board, PartitionError};
 use crate::registry::{Event, Server};
 use crate::report::{self, PsLine};
 use crate::settings::{MemoryLimit, Percentage, names};
@@ -41,8 +42,7 @@ fn text(daemon: &Arc<Daemon>, command: Command) -> String {
         Command::GetServerList => servers(daemon).iter().map(|pid| format!("{pid}\n")).collect(),
         Command::GetServerStatus { server } => daemon.status(server).map_or_else(|| not_found(server), |status| format!("{}\n", status.state)),
         Command::StartServer { uid: None, .. } => "A user id (UID) is required to start a new server\n".into(),
-        Command::StartServer { mlopart: true, .. } => "MLOPart devices are not available in this version of cumux: leave out -mlopart\n".into(),
-        Command::StartServer { uid: Some(uid), .. } => start_server(daemon, uid),
+        Command::StartServer { uid: Some(uid), mlopart } => start_server(daemon, uid, mlopart),
         Command::ShutdownServer { server, force } => with_server(daemon, server, |_| ()).map_or_else(
             || not_found(server),
             |()| {
@@ -55,9 +55,23 @@ fn text(daemon: &Arc<Daemon>, command: Command) -> String {
         }
         Command::GetDeviceClientList { server } => device_clients(daemon, server),
         Command::Ps { server } => ps(daemon, server),
-        Command::SetDefaultPercentage { value } => daemon.registry(|registry| set_percentage(&mut registry.defaults.percentage, &value)),
+        Command::SetDefaultPercentage { value } => {
+            unreadable(
+                daemon,
+                Percentage::parse(&value).is_none(),
+                &format!("set_default_active_thread_percentage {value}"),
+                "a number above 0 and at most 100",
+            );
+            daemon.registry(|registry| set_percentage(&mut registry.defaults.percentage, &value))
+        }
         Command::GetDefaultPercentage => daemon.registry(|registry| format!("{}\n", registry.defaults.percentage.text())),
         Command::SetPercentage { server, value } => {
+            unreadable(
+                daemon,
+                Percentage::parse(&value).is_none(),
+                &format!("set_active_thread_percentage {server} {value}"),
+                "a number above 0 and at most 100",
+            );
             with_server(daemon, server, |s| set_percentage(&mut s.settings.percentage, &value)).unwrap_or_else(|| not_found(server))
         }
         Command::GetPercentage { server } => {
@@ -65,15 +79,20 @@ fn text(daemon: &Arc<Daemon>, command: Command) -> String {
         }
         Command::SetDefaultMemoryLimit { device, value } => {
             // Any name is taken, as documented: which device it means is decided when a server starts.
-            daemon.registry(|registry| registry.defaults.memory.set(&device, &value));
+            let set = daemon.registry(|registry| registry.defaults.memory.set(&device, &value));
+            unreadable(daemon, !set, &format!("set_default_device_pinned_mem_limit {device} {value}"), LIMIT_FORM);
+            unknown_device(daemon, set, &device, &format!("set_default_device_pinned_mem_limit {device} {value}"));
             String::new()
         }
         Command::GetDefaultMemoryLimit { device } => daemon.registry(|registry| limit_line(registry.defaults.memory.get(&device))),
-        Command::SetMemoryLimit { server, device, value } => with_server(daemon, server, |s| {
-            s.settings.memory.set(&device, &value);
-            String::new()
-        })
-        .unwrap_or_else(|| not_found(server)),
+        Command::SetMemoryLimit { server, device, value } => match with_server(daemon, server, |s| s.settings.memory.set(&device, &value)) {
+            Some(set) => {
+                unreadable(daemon, !set, &format!("set_device_pinned_mem_limit {server} {device} {value}"), LIMIT_FORM);
+                unknown_device(daemon, set, &device, &format!("set_device_pinned_mem_limit {server} {device} {value}"));
+                String::new()
+            }
+            None => not_found(server),
+        },
         Command::GetMemoryLimit { server, device } => with_server(daemon, server, |s| {
             let found = s.devices.iter().enumerate().find(|(ordinal, facts)| names(&device, *ordinal, facts));
             limit_line(found.and_then(|(ordinal, facts)| s.settings.memory.of(ordinal, facts)))
@@ -92,10 +111,40 @@ fn text(daemon: &Arc<Daemon>, command: Command) -> String {
         Command::SetShare { client, value } => set_share(daemon, client, &value),
         Command::StatusJson => status_json(daemon),
         Command::ProtocolVersion => format!("{}\n", cumux_wire::VERSION),
-        Command::NotBuilt { name } => {
-            format!("{name}: static SM partitioning is not available in this version of cumux; use set_active_thread_percentage to share SMs\n")
+        Command::AddPartition { chunks: None, .. } | Command::PartitionUsage => PARTITION_USAGE.into(),
+        Command::AddPartition { device, chunks: Some(chunks) } => partitions(daemon, |board| board.add(&device, chunks).map(|name| format!("{name}\n"))),
+        Command::RemovePartition { device, id } => partitions(daemon, |board| board.remove(&device, &id).map(|name| format!("Partition {name} removed\n"))),
+        Command::ListPartitions => partitions(daemon, |board| Ok(board.text())),
+        Command::Complaints => {
+            let all = daemon.registry(|registry| registry.complaints.clone());
+            serde_json::to_string(&all).map_or_else(|error| format!("{error}\n"), |text| text + "\n")
         }
         Command::Unknown { name } => format!("Unknown command \"{name}\"\n"),
+    }
+}
+
+const LIMIT_FORM: &str = "<device> and an integer with G or M, as in 0 2G";
+const PARTITION_USAGE: &str = "sm_partition needs more words: sm_partition add <device UUID> <chunks>, sm_partition rm <device UUID>/<partition ID>\n";
+
+/// What could not be read is not answered, as in NVIDIA's daemon, but told elsewhere.
+fn unreadable(daemon: &Daemon, is: bool, command: &str, form: &str) {
+    if is {
+        daemon.complain(&format!("Command \"{}\" changed nothing: it takes {form}", command.trim_end()));
+    }
+}
+
+fn unknown_device(daemon: &Daemon, set: bool, device: &str, command: &str) {
+    let devices = daemon.devices();
+    if set && !devices.is_empty() && !devices.iter().enumerate().any(|(ordinal, facts)| names(device, ordinal, facts)) {
+        daemon.complain(&format!("Command \"{command}\" limits nothing: there is no device {device}; device_query lists the devices"));
+    }
+}
+
+fn partitions(daemon: &Daemon, act: impl FnOnce(&mut Board) -> Result<String, PartitionError>) -> String {
+    match daemon.partitions(act) {
+        Some(Ok(text)) => text,
+        Some(Err(error)) => format!("{error}\n"),
+        None => "Static SM partitioning is not enabled: start the control daemon with -S\n".into(),
     }
 }
 
@@ -123,7 +172,23 @@ fn limit_line(limit: Option<MemoryLimit>) -> String {
     limit.map_or_else(String::new, |limit| format!("{}\n", limit.text()))
 }
 
-fn start_server(daemon: &Arc<Daemon>, uid: u32) -> String {
+fn start_server(daemon: &Arc<Daemon>, uid: u32, mlopart: bool) -> String {
+    if mlopart && !daemon.options.static_partitions {
+        let name = daemon.devices().first().map_or_else(|| daemon.options.device.clone(), |facts| facts.name.clone());
+        if daemon.options.localities.is_empty() {
+            return format!("MLOPart devices are not available on {name}: they need a Blackwell GPU or newer with two memory localities; leave out -mlopart\n");
+        }
+        let running = daemon.registry(|registry| {
+            let other = registry.servers().iter().find(|server| server.uid == uid && !registry.mlopart.contains(&uid)).map(|server| server.pid);
+            if other.is_none() {
+                registry.mlopart.insert(uid);
+            }
+            other
+        });
+        if let Some(pid) = running {
+            return format!("Server {pid} of user {uid} runs without MLOPart devices: end it first (shutdown_server {pid})\n");
+        }
+    }
     daemon.feed(Event::Wanted { uid });
     daemon.wait_started(uid);
     daemon.registry(|registry| registry.failure(uid).map_or_else(String::new, |why| format!("Failed to start a server for user {uid}: {why}\n")))
@@ -169,6 +234,7 @@ fn ps(daemon: &Daemon, only: Option<u32>) -> String {
         None => all,
     };
     let statuses: Vec<ServerStatus> = chosen.iter().filter_map(|pid| daemon.status(*pid)).collect();
+    let divided = |uid| daemon.registry(|registry| registry.mlopart.contains(&uid));
     let devices = |pid| with_server(daemon, pid, |s| s.devices.clone()).unwrap_or_default();
     let mut text = String::new();
     let with_devices: Vec<_> = statuses.iter().map(|status| (status, devices(status.pid))).collect();
@@ -177,13 +243,26 @@ fn ps(daemon: &Daemon, only: Option<u32>) -> String {
         .flat_map(|(status, devices)| {
             // A line for each device that a client sees.
             status.clients.iter().flat_map(move |client| {
-                let namespace = pid_namespace(client.pid);
-                client.devices.iter().map(move |place| PsLine { client, server: status.pid, device: devices.get(*place as usize), namespace })
+                let (namespace, command) = (pid_namespace(client.pid), command_of(client.pid));
+                client.devices.iter().map(move |place| PsLine {
+                    client,
+                    server: status.pid,
+                    device: devices.get(*place as usize),
+                    namespace,
+                    command: command.clone(),
+                })
             })
         })
         .collect();
-    text.push_str(&report::ps(&lines));
+    text.push_str(&report::ps(&lines, statuses.iter().any(|status| divided(status.uid))));
     text
+}
+
+/// How a process was called: the first word of its command line.
+fn command_of(pid: u32) -> Option<String> {
+    let line = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+    let word = line.split(|byte| *byte == 0).next().filter(|word| !word.is_empty())?;
+    Some(String::from_utf8_lossy(word).chars().filter(|c| !c.is_control()).collect())
 }
 
 fn pid_namespace(pid: u32) -> Option<u64> {
@@ -198,7 +277,7 @@ fn device_clients(daemon: &Daemon, only: Option<u32>) -> String {
     }
     let chosen = all.into_iter().filter(|pid| only.is_none_or(|wanted| wanted == *pid));
     let statuses: Vec<ServerStatus> = chosen.filter_map(|pid| daemon.status(pid)).collect();
-    report::device_clients(&daemon.options.devices, &statuses)
+    report::device_clients(&daemon.devices(), &statuses)
 }
 
 fn device_query(daemon: &Daemon, only: Option<u32>, csv: bool) -> String {
@@ -208,10 +287,10 @@ fn device_query(daemon: &Daemon, only: Option<u32>, csv: bool) -> String {
     }
     let mut sections = Vec::new();
     if only.is_none() {
-        sections.push(report::device_query("Default", &daemon.options.devices, csv));
+        sections.push(report::device_query("Default", &daemon.devices(), &[], csv));
     }
     for (pid, devices) in running.iter().filter(|(pid, _)| only.is_none_or(|wanted| wanted == *pid)) {
-        sections.push(report::device_query(&format!("Server {pid}"), devices, csv));
+        sections.push(report::device_query(&format!("Server {pid}"), devices, &daemon.devices(), csv));
     }
     sections.join("\n")
 }

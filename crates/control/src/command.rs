@@ -77,10 +77,21 @@ pub enum Command {
     StatusJson,
     /// Our own: the number of the protocol between programs, daemon and servers.
     ProtocolVersion,
-    /// A command of later MPS releases that this version of cumux does not have.
-    NotBuilt {
-        name: String,
+    /// `sm_partition add`.
+    AddPartition {
+        device: String,
+        chunks: Option<u64>,
     },
+    /// `sm_partition rm`, by `<UUID>/<id>` or by both words.
+    RemovePartition {
+        device: String,
+        id: String,
+    },
+    /// `sm_partition` and nothing that can be understood.
+    PartitionUsage,
+    ListPartitions,
+    /// Our own: settings that were passed over in silence towards the program.
+    Complaints,
     Unknown {
         name: String,
     },
@@ -106,7 +117,9 @@ impl Command {
                 | Command::DeviceQuery { .. }
                 | Command::StatusJson
                 | Command::ProtocolVersion
-                | Command::NotBuilt { .. }
+                | Command::PartitionUsage
+                | Command::ListPartitions
+                | Command::Complaints
                 | Command::Unknown { .. }
         )
     }
@@ -149,9 +162,23 @@ impl Command {
             "set_share" => Command::SetShare { client: number(0), value: word(1).into() },
             "status" if words == ["--json"] => Command::StatusJson,
             "protocol_version" => Command::ProtocolVersion,
-            "sm_partition" | "lspart" => Command::NotBuilt { name: name.into() },
+            "sm_partition" => partition(&words),
+            "lspart" => Command::ListPartitions,
+            "complaints" => Command::Complaints,
             _ => Command::Unknown { name: name.into() },
         }
+    }
+}
+
+fn partition(words: &[&str]) -> Command {
+    match *words {
+        ["add", device, chunks] => Command::AddPartition { device: device.into(), chunks: chunks.parse().ok() },
+        ["rm", device, id] => Command::RemovePartition { device: device.into(), id: id.into() },
+        ["rm", name] => match name.split_once('/') {
+            Some((device, id)) => Command::RemovePartition { device: device.into(), id: id.into() },
+            None => Command::PartitionUsage,
+        },
+        _ => Command::PartitionUsage,
     }
 }
 
@@ -192,6 +219,14 @@ mod tests {
             ("get_client_list 99999999999999", Command::GetClientList { server: 0 }),
             ("get_server_status 12é", Command::GetServerStatus { server: 12 }),
             ("status --json", Command::StatusJson),
+            ("sm_partition add GPU-1 7", Command::AddPartition { device: "GPU-1".into(), chunks: Some(7) }),
+            ("sm_partition add GPU-1 -7", Command::AddPartition { device: "GPU-1".into(), chunks: None }),
+            ("sm_partition rm GPU-1/x", Command::RemovePartition { device: "GPU-1".into(), id: "x".into() }),
+            ("sm_partition rm GPU-1 x", Command::RemovePartition { device: "GPU-1".into(), id: "x".into() }),
+            ("sm_partition rm GPU-1", Command::PartitionUsage),
+            ("sm_partition add GPU-1", Command::PartitionUsage),
+            ("sm_partition", Command::PartitionUsage),
+            ("lspart", Command::ListPartitions),
         ];
         for (line, expected) in cases {
             assert_eq!(Command::parse(line), expected, "{line:?}");
@@ -231,6 +266,8 @@ mod tests {
             "set_default_client_priority 1",
             "set_active_thread_percentage 1 2",
             "set_share 1 5",
+            "sm_partition add GPU-1 7",
+            "sm_partition rm GPU-1/x",
         ] {
             assert!(Command::parse(line).changes(), "{line}");
         }

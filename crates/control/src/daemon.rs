@@ -5,9 +5,11 @@
 //! received while it is held, and sending waits a second at most.
 
 use crate::directory::{Claim, DirectoryError, PipeDirectory};
+use crate::holders::Holders;
 use crate::log::Log;
+use crate::partitions::Board;
 use crate::registry::{Effect, Event, Registry, Token};
-use crate::settings::Settings;
+use crate::settings::{self, Settings};
 use crate::ui;
 use cumux_link::{Connection, LinkError, Listener, Process};
 use cumux_wire::VERSION;
@@ -29,7 +31,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// Connections that are served at the same time, of each kind.
-const MOST_CONNECTIONS: u32 = 512;
+const MOST_CONNECTIONS: u32 = 1024;
 /// How long a client or server may take for its hello.
 const HELLO: Duration = Duration::from_secs(5);
 /// How long a server may take to answer a question.
@@ -49,6 +51,12 @@ pub struct Options {
     pub program: PathBuf,
     /// Log lines also to standard output.
     pub echo: bool,
+    /// `-M`: users are served at the same time.
+    pub multiuser: bool,
+    /// `-S`: clients run on static partitions.
+    pub static_partitions: bool,
+    /// Device names of a server with memory-locality partitions; empty where no device has them.
+    pub localities: Vec<String>,
 }
 
 /// Why a daemon could not start.
@@ -58,6 +66,8 @@ pub enum DaemonError {
     Directory(#[from] DirectoryError),
     #[error("cannot listen on {}: {cause}. The pipe directory must be on a file system with sockets, writable for this user", path.display())]
     Listen { path: PathBuf, cause: io::Error },
+    #[error("multi-user mode (-M) needs a control daemon of root: this user can serve nobody else")]
+    NotRoot,
     #[error("cannot watch for signals: {0}")]
     Signals(io::Error),
 }
@@ -67,6 +77,9 @@ pub enum DaemonError {
 /// # Errors
 /// The directory is another daemon's or unusable. Nothing has been left behind then.
 pub fn run(options: Options, ready: impl FnOnce()) -> Result<bool, DaemonError> {
+    if options.multiuser && !rustix::process::geteuid().is_root() {
+        return Err(DaemonError::NotRoot);
+    }
     let claim = PipeDirectory::at(&options.pipe).claim()?;
     let daemon = Daemon::new(options);
     let result = daemon.serve(&claim, ready);
@@ -95,6 +108,9 @@ struct Core {
     next_request: u64,
     /// Set when all servers are gone after `quit`.
     finished: Option<bool>,
+    holders: Holders,
+    /// As the first server said them.
+    devices: Vec<DeviceFacts>,
     /// Handshakes and text connections that are open.
     handshakes: u32,
     texts: u32,
@@ -102,8 +118,19 @@ struct Core {
 
 impl Daemon {
     fn new(options: Options) -> Arc<Self> {
+        let mut registry = Registry::new(options.settings.clone());
+        registry.multiuser = options.multiuser;
+        let holders = Holders::new(options.pipe.join("partitions.json"));
+        if options.static_partitions {
+            let left = holders.left_behind().filter(|board| board.fits(&options.devices));
+            registry.board = Some(left.unwrap_or_else(|| Board::new(&options.devices)));
+        } else {
+            holders.forget();
+        }
         let core = Core {
-            registry: Registry::new(options.settings.clone()),
+            registry,
+            holders,
+            devices: options.devices.clone(),
             clients: HashMap::new(),
             next_token: 1,
             links: HashMap::new(),
@@ -115,6 +142,8 @@ impl Daemon {
             texts: 0,
         };
         let log = Log::open(&options.log.join("control.log"), options.echo);
+        // It exists from the beginning, as NVIDIA's; a log that cannot be made costs lines, not service.
+        let _ = fs::OpenOptions::new().append(true).create(true).open(options.log.join("server.log"));
         Arc::new(Self { core: Mutex::new(core), changed: Condvar::new(), log, options })
     }
 
@@ -128,6 +157,7 @@ impl Daemon {
             fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).map_err(listen(path))?;
         }
         self.watch_signals()?;
+        self.note_environment();
         self.note(&format!("Starting control daemon using socket {}", directory.control().display()));
         self.note(&format!("To connect CUDA applications to this daemon, set env CUDA_MPS_PIPE_DIRECTORY={}", self.options.pipe.display()));
         self.note("CUDA MPS Control binary version: 13000");
@@ -137,6 +167,7 @@ impl Daemon {
         thread::spawn(move || daemon.accept_packets(&packets));
         ready();
         let clean = self.keep_time();
+        self.core().holders.forget();
         self.note(&format!("Exit with status {}", i32::from(!clean)));
         Ok(clean)
     }
@@ -167,16 +198,64 @@ impl Daemon {
     fn feed_locked(self: &Arc<Self>, core: &mut Core, event: Event) {
         let mut events = VecDeque::from([event]);
         while let Some(event) = events.pop_front() {
+            let arrival = matches!(event, Event::Client { .. } | Event::Ready { .. });
+            if arrival {
+                self.sweep(core);
+            }
             for effect in core.registry.handle(Instant::now(), event) {
                 self.perform(core, effect, &mut events);
             }
+            if arrival {
+                self.sweep(core);
+            }
+        }
+    }
+
+    /// Static partitions of processes that have ended are free.
+    fn sweep(&self, core: &mut Core) {
+        let Core { registry, holders, .. } = core;
+        if let Some(why) = registry.board.as_mut().and_then(|board| holders.sweep(board)) {
+            self.note(&why);
+        }
+    }
+
+    /// Reads or changes the static partitions; nothing without `-S`.
+    pub(crate) fn partitions<T>(&self, use_them: impl FnOnce(&mut Board) -> T) -> Option<T> {
+        let mut core = self.core();
+        self.sweep(&mut core);
+        let done = core.registry.board.as_mut().map(use_them);
+        self.sweep(&mut core);
+        done
+    }
+
+    /// The devices, as far as they are known: real ones from the first server on.
+    pub(crate) fn devices(&self) -> Vec<DeviceFacts> {
+        self.core().devices.clone()
+    }
+
+    /// Keeps what is passed over in silence for the log and for `cumux doctor`.
+    pub(crate) fn complain(&self, text: &str) {
+        if self.registry(|registry| registry.complain(text.to_owned())) {
+            self.note(text);
+        }
+    }
+
+    fn note_environment(&self) {
+        let names = [settings::PERCENTAGE_VARIABLE, settings::PINNED_VARIABLE, settings::PRIORITY_VARIABLE];
+        let own: Vec<(String, String)> = names.iter().filter_map(|name| Some(((*name).to_owned(), std::env::var(name).ok()?))).collect();
+        for text in settings::complaints(&own, &self.options.devices) {
+            self.complain(&format!("Control daemon: {text}"));
         }
     }
 
     fn perform(self: &Arc<Self>, core: &mut Core, effect: Effect, events: &mut VecDeque<Event>) {
         match effect {
             Effect::Log(text) => self.note(&text),
-            Effect::Launch { uid } => events.push_back(self.launch(uid)),
+            Effect::Launched { pid, text } => self.log.line_of(pid, &text),
+            Effect::Launch { uid } => {
+                let (settings, mlopart) = (core.registry.defaults.clone(), core.registry.mlopart.contains(&uid));
+                events.push_back(self.launch(uid, &settings, mlopart));
+            }
             Effect::Refuse { token, result, why } => {
                 self.note(&format!("Client refused: {why}"));
                 if let Some(client) = core.clients.remove(&token) {
@@ -284,7 +363,7 @@ impl Daemon {
 
     // Processes ------------------------------------------------------------------------------------------------------
 
-    fn launch(self: &Arc<Self>, uid: u32) -> Event {
+    fn launch(self: &Arc<Self>, uid: u32, settings: &Settings, mlopart: bool) -> Event {
         let own = rustix::process::geteuid().as_raw();
         if uid != own && own != 0 {
             let why = format!(
@@ -301,8 +380,13 @@ impl Daemon {
         };
         let mut command = Command::new(&self.options.program);
         command.arg("server").arg("--pipe").arg(&pipe).arg("--log").arg(&self.options.log);
-        command.args(self.options.device.split(',').flat_map(|name| ["--device", name])).arg("--uid").arg(uid.to_string());
+        let devices: Vec<&str> = if mlopart { self.options.localities.iter().map(String::as_str).collect() } else { self.options.device.split(',').collect() };
+        command.args(devices.iter().flat_map(|name| ["--device", name])).arg("--uid").arg(uid.to_string());
+        command.env("CUMUX_SERVER_SETTINGS", settings.lines(if mlopart { &[] } else { &self.options.devices }).join("\n"));
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(self.server_errors());
+        if self.options.echo {
+            command.env("CUMUX_ECHO_LOG", "1").stdout(Stdio::inherit());
+        }
         // A group of its own: Ctrl-C in the daemon's terminal is for the daemon.
         command.process_group(0);
         if uid != own {
@@ -377,6 +461,9 @@ impl Daemon {
                 Ok((stream, _)) => {
                     self.note("Accepting connection...");
                     if !self.enter(|core| &mut core.texts) {
+                        // It fits into the socket's buffer, or is not said.
+                        let _ = stream.set_nonblocking(true);
+                        ui::say(&stream, ui::TOO_MANY, 1, false);
                         continue;
                     }
                     let daemon = Arc::clone(self);
@@ -502,7 +589,17 @@ impl Daemon {
 
     fn hear(self: &Arc<Self>, pid: u32, message: FromServer) {
         match message {
-            FromServer::Ready { devices } => self.feed(Event::Ready { pid, devices }),
+            FromServer::Ready { devices } => {
+                let mut core = self.core();
+                if core.devices.is_empty() {
+                    core.devices.clone_from(&devices);
+                    if core.registry.board.is_some() {
+                        core.registry.board = Some(Board::new(&devices));
+                    }
+                }
+                drop(core);
+                self.feed(Event::Ready { pid, devices });
+            }
             FromServer::Failed { why } => self.feed(Event::Failed { pid, why }),
             FromServer::Clients { count } => self.feed(Event::Clients { pid, count }),
             // The server has written it into server.log already.

@@ -73,6 +73,12 @@ impl PipeDirectory {
         self.path.join("nvidia-cuda-mps-control.pid")
     }
 
+    /// Held by the daemon. NVIDIA's file of that name may be written by everybody; nobody else could take the lock of this one.
+    #[must_use]
+    pub fn lock_file(&self) -> PathBuf {
+        self.path.join("control_lock")
+    }
+
     /// Where the server of a user listens for its keeper and executors.
     #[must_use]
     pub fn server(&self, uid: u32) -> PathBuf {
@@ -105,7 +111,7 @@ impl PipeDirectory {
             let _ = fs::set_permissions(&self.path, fs::Permissions::from_mode(0o755));
         }
         let cannot = |cause| DirectoryError::CannotUse { path: self.path.clone(), uid: rustix::process::geteuid().as_raw(), cause };
-        let lock = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(self.path.join("lock")).map_err(cannot)?;
+        let lock = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(self.lock_file()).map_err(cannot)?;
         if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
             return Err(DirectoryError::AlreadyRunning);
         }
@@ -115,7 +121,8 @@ impl PipeDirectory {
                 _ => {}
             }
         }
-        fs::write(self.pid_file(), format!("{}\n", std::process::id())).map_err(cannot)?;
+        // Without a line end, as NVIDIA's.
+        fs::write(self.pid_file(), std::process::id().to_string()).map_err(cannot)?;
         let _ = fs::set_permissions(self.pid_file(), fs::Permissions::from_mode(0o644));
         Ok(Claim { directory: self.clone(), _lock: lock })
     }

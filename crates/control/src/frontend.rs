@@ -2,8 +2,13 @@
 
 use crate::directory::PipeDirectory;
 use crate::ui::{END, GREETING};
+use cumux_link::Process;
 use std::io::{self, BufRead, BufReader, Read as _, Write};
 use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+/// How long a daemon that has answered `quit` may take to be gone.
+const END_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Why a conversation ended early.
 #[derive(Debug, thiserror::Error)]
@@ -47,6 +52,16 @@ impl Frontend {
         Ok((String::from_utf8_lossy(&text).into_owned(), status[0]))
     }
 
+    /// Waits until the daemon's process has ended: whoever starts the next one in the same directory right after `quit` must find it free. A daemon that
+    /// cannot be seen from here (another process namespace) is not waited for.
+    fn wait_for_the_end(&self) {
+        let peer = rustix::net::sockopt::socket_peercred(self.stream.get_ref());
+        let daemon = peer.ok().and_then(|peer| Process::open(peer.pid.as_raw_nonzero().get().cast_unsigned()).ok());
+        if let Some(daemon) = daemon {
+            let _ = daemon.ended(Some(END_PATIENCE));
+        }
+    }
+
     /// Every line of `input` in turn, its answer to `output`; the status of the last.
     ///
     /// # Errors
@@ -70,6 +85,7 @@ impl Frontend {
                 return Ok(status);
             }
             if command.split_whitespace().next() == Some("quit") && text.is_empty() {
+                self.wait_for_the_end();
                 return Ok(status);
             }
         }

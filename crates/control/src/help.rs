@@ -12,12 +12,15 @@ OPTIONS:
   -d,--daemon              Setup the daemon in the background
   -f,--foreground          Setup the daemon in the foreground, with its log on standard output
   -v,--version             Print the version
+  -M,--multiuser-server    Serve all users at the same time, each with a server of its own (root only)
+  -S,--static-partitioning Clients run on static SM partitions only (sm_partition, CUDA_MPS_SM_PARTITION)
+  -q,--ready-devices       Nothing: devices are always ready here
   --device <name>          Device of the daemon's servers: cuda:0, sim:h200, sim:a100-80, sim:l4
                            (otherwise CUMUX_DEVICE, otherwise cuda:0)
 
 COMMAND:
-  start_server -uid <user id>
-                       Start a server for the given user
+  start_server -uid <user id> [-mlopart]
+                       Start a server for the given user, with -mlopart on memory-locality partitions of its devices
   shutdown_server <PID> [-f]
                        End a server when its clients are gone, with -f at once
   quit [-t <seconds>]
@@ -56,6 +59,12 @@ COMMAND:
                        End the GPU work of a client; prints 0 when done
   device_query [<PID>] [--csv]
                        Print the devices
+  sm_partition add <device UUID> <chunks>
+                       Make a static SM partition and print its name for CUDA_MPS_SM_PARTITION (-S)
+  sm_partition rm <device UUID>/<partition ID>
+                       Remove a static SM partition that has no clients
+  lspart
+                       Print the table of static SM partitions
   status --json
                        Print everything about servers and clients as JSON (cumux only)
 ";

@@ -1,7 +1,8 @@
 //! Which server serves whom: the registry of servers and the queue of users.
 //!
 //! A pure state machine: events in, effects out, time as an argument. As in MPS, at most one user's server is active; a client of another
-//! user waits until the active server's clients are gone.
+//! user waits until the active server's clients are gone. In multi-user mode every user has a server of its own and nobody waits: NVIDIA's puts all
+//! users into one server, and here different users never share an executor.
 //!
 //! ```text
 //!            launched ──hello──▶ registered ──ready──▶ ready ──no clients, wanted away──▶ leaving ──▶ (gone)
@@ -13,10 +14,12 @@
 //! Invariants: a waiting client is handed over or refused, never forgotten; a server that was not asked to leave is launched again when it
 //! ends; after `Quit` nothing is launched.
 
-use crate::settings::Settings;
+pub use crate::event::{Effect, Event, Token};
+use crate::partitions::{Board, PARTITION_VARIABLE};
+use crate::settings::{self, Percentage, Settings};
 use cumux_wire::message::{DeviceFacts, Grant, Hello};
 use cumux_wire::result;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
 /// Starts of a server in a row before its clients are refused.
@@ -28,102 +31,8 @@ const FORCED: Duration = Duration::from_secs(5);
 /// How long a server may take from its launch to its hello.
 const LAUNCH: Duration = Duration::from_secs(30);
 
-/// A client's connection, kept by the caller.
-pub type Token = u64;
-
-/// What happened.
-#[derive(Debug)]
-pub enum Event {
-    Client {
-        token: Token,
-        pid: u32,
-        uid: u32,
-        hello: Hello,
-    },
-    /// The command `start_server`.
-    Wanted {
-        uid: u32,
-    },
-    /// `again`: whether another attempt may go better.
-    LaunchFailed {
-        uid: u32,
-        why: String,
-        again: bool,
-    },
-    Launched {
-        pid: u32,
-        uid: u32,
-    },
-    /// A server's hello; one we did not launch is adopted.
-    Registered {
-        pid: u32,
-        uid: u32,
-    },
-    Ready {
-        pid: u32,
-        devices: Vec<DeviceFacts>,
-    },
-    Failed {
-        pid: u32,
-        why: String,
-    },
-    /// Its connection broke. It ends, or connects again.
-    Disconnected {
-        pid: u32,
-    },
-    Clients {
-        pid: u32,
-        count: u32,
-    },
-    /// The process is gone; its exit status where we are the parent.
-    Exited {
-        pid: u32,
-        status: Option<i32>,
-    },
-    Shutdown {
-        pid: u32,
-        force: bool,
-    },
-    Quit {
-        timeout: Option<Duration>,
-    },
-    /// A deadline of [`Registry::deadline`] has come.
-    Tick,
-}
-
-/// What the caller has to do, in this order.
-#[derive(Debug, PartialEq)]
-pub enum Effect {
-    /// Answer with `Launched` or `LaunchFailed`.
-    Launch {
-        uid: u32,
-    },
-    Hand {
-        token: Token,
-        server: u32,
-        pid: u32,
-        uid: u32,
-        hello: Hello,
-        grant: Grant,
-    },
-    Refuse {
-        token: Token,
-        result: u32,
-        why: String,
-    },
-    Shutdown {
-        server: u32,
-        force: bool,
-    },
-    Kill {
-        server: u32,
-    },
-    Log(String),
-    /// All servers are gone after `Quit`; `clean` if each of them ended with status 0.
-    Finished {
-        clean: bool,
-    },
-}
+/// Complaints that are kept.
+const COMPLAINTS: usize = 32;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
@@ -182,6 +91,14 @@ struct Waiting {
 #[derive(Debug)]
 pub struct Registry {
     pub defaults: Settings,
+    /// Users are served at the same time (`-M`).
+    pub multiuser: bool,
+    /// Static SM partitioning (`-S`).
+    pub board: Option<Board>,
+    /// Users whose servers have memory-locality partitions.
+    pub mlopart: BTreeSet<u32>,
+    /// Settings that were passed over in silence, newest last.
+    pub complaints: VecDeque<String>,
     servers: Vec<Server>,
     waiting: VecDeque<Waiting>,
     /// A server wanted for this user though nobody waits: `start_server`, or one that died.
@@ -204,7 +121,20 @@ struct Quitting {
 impl Registry {
     #[must_use]
     pub fn new(defaults: Settings) -> Self {
-        Self { defaults, servers: Vec::new(), waiting: VecDeque::new(), wanted: None, failures: 0, retry_at: None, quitting: None, last_failure: None }
+        Self {
+            defaults,
+            multiuser: false,
+            board: None,
+            mlopart: BTreeSet::new(),
+            complaints: VecDeque::new(),
+            servers: Vec::new(),
+            waiting: VecDeque::new(),
+            wanted: None,
+            failures: 0,
+            retry_at: None,
+            quitting: None,
+            last_failure: None,
+        }
     }
 
     #[must_use]
@@ -226,6 +156,18 @@ impl Registry {
     pub fn is_starting(&self, uid: u32) -> bool {
         self.quitting.is_none()
             && (self.wanted == Some(uid) || self.servers.iter().any(|s| s.uid == uid && matches!(s.phase, Phase::Launched | Phase::Registered)))
+    }
+
+    /// Keeps a complaint for `cumux doctor`, each text once; false if it is known.
+    pub fn complain(&mut self, text: String) -> bool {
+        if self.complaints.contains(&text) {
+            return false;
+        }
+        if self.complaints.len() >= COMPLAINTS {
+            self.complaints.pop_front();
+        }
+        self.complaints.push_back(text);
+        true
     }
 
     /// Why the last attempt to serve this user came to nothing.
@@ -264,7 +206,7 @@ impl Registry {
                 }
             }
             Event::Launched { pid, uid } => {
-                effects.push(Effect::Log(format!("Starting new server {pid} for user {uid}")));
+                effects.push(Effect::Launched { pid, text: format!("Starting new server {pid} for user {uid}") });
                 self.add(now, pid, uid, Phase::Launched);
             }
             Event::Registered { pid, uid } => match self.server_mut(pid) {
@@ -312,7 +254,7 @@ impl Registry {
                     server.away = Some(Away::Command);
                     effects.push(Effect::Log(format!("Try shutting down server {pid}, backoff is disabled")));
                     if server.clients > 0 {
-                        effects.push(Effect::Log(format!("Server {pid} has {} active clients. Server will not shutdown.", server.clients)));
+                        effects.push(Effect::Log(format!("Server {pid} has {} active worker threads. Server will not shutdown.", 2 * server.clients)));
                     }
                     if force {
                         Self::force(now, server, &mut effects);
@@ -432,7 +374,7 @@ impl Registry {
             server.away = Some(Away::Quit);
             effects.push(Effect::Log(format!("Try shutting down server {}, backoff is disabled", server.pid)));
             if server.clients > 0 {
-                effects.push(Effect::Log(format!("Server {} has {} active clients. Server will not shutdown.", server.pid, server.clients)));
+                effects.push(Effect::Log(format!("Server {} has {} active worker threads. Server will not shutdown.", server.pid, 2 * server.clients)));
             }
         }
         self.tick(now, effects);
@@ -476,9 +418,11 @@ impl Registry {
         self.hand_over(effects);
         self.make_room(effects);
         self.send_away(now, effects);
-        let next = self.wanted.or_else(|| self.waiting.front().map(|client| client.uid));
-        if let Some(uid) = next.filter(|_| self.servers.is_empty() && self.quitting.is_none() && self.retry_at.is_none()) {
-            self.wanted = None;
+        let mut next = self.wanted.into_iter().chain(self.waiting.iter().map(|client| client.uid));
+        // One at a time also where several may be: the next follows from the event that this one was launched.
+        let next = if self.multiuser { next.find(|uid| !self.servers.iter().any(|s| s.uid == *uid)) } else { next.next().filter(|_| self.servers.is_empty()) };
+        if let Some(uid) = next.filter(|_| self.quitting.is_none() && self.retry_at.is_none()) {
+            self.wanted = self.wanted.filter(|wanted| *wanted != uid);
             effects.push(Effect::Launch { uid });
         }
         if let Some(quitting) = self.quitting.as_mut().filter(|q| self.servers.is_empty() && !q.finished) {
@@ -499,7 +443,27 @@ impl Registry {
             };
             // The default priority is for every client that comes, also of a server that runs.
             server.settings.priority = self.defaults.priority;
-            let grant = server.settings.for_client(environment, &server.devices);
+            for text in settings::complaints(environment, &server.devices) {
+                let text = format!("Process {}: {text}", client.pid);
+                effects.push(Effect::Log(text.clone()));
+                self.complaints.retain(|known| *known != text);
+                self.complaints.push_back(text);
+            }
+            while self.complaints.len() > COMPLAINTS {
+                self.complaints.pop_front();
+            }
+            let mut grant = server.settings.for_client(environment, &server.devices);
+            if let Some(board) = &mut self.board {
+                let named = environment.iter().find(|(name, _)| name == PARTITION_VARIABLE).map(|(_, value)| value.as_str());
+                match board.assign(named, client.pid) {
+                    Ok(parts) => confine(&mut grant, parts),
+                    Err(error) => {
+                        let why = error.to_string();
+                        effects.push(Effect::Refuse { token: client.token, result: result::INVALID_RESOURCE_CONFIGURATION, why });
+                        continue;
+                    }
+                }
+            }
             if grant.devices.is_empty() && !server.devices.is_empty() {
                 let why = format!("CUDA_VISIBLE_DEVICES of process {} names none of the {} devices that are served", client.pid, server.devices.len());
                 effects.push(Effect::Refuse { token: client.token, result: result::NO_DEVICE, why });
@@ -512,12 +476,15 @@ impl Registry {
 
     /// A user who waits behind another user's server: that one goes when its clients have.
     fn make_room(&mut self, effects: &mut Vec<Effect>) {
+        if self.multiuser {
+            return;
+        }
         let Some(uid) = self.wanted.or_else(|| self.waiting.front().map(|client| client.uid)) else { return };
         for server in self.servers.iter_mut().filter(|s| s.uid != uid && s.away.is_none()) {
             server.away = Some(Away::OtherUser);
             effects.push(Effect::Log(format!("Try shutting down server {}, backoff is enabled", server.pid)));
             if server.clients > 0 {
-                effects.push(Effect::Log(format!("Server {} has {} active clients. Server will not shutdown.", server.pid, server.clients)));
+                effects.push(Effect::Log(format!("Server {} has {} active worker threads. Server will not shutdown.", server.pid, 2 * server.clients)));
             }
         }
     }
@@ -539,6 +506,14 @@ impl Registry {
             }
         }
     }
+}
+
+/// Static partitioning: the client has its partitions and nothing else, and percentages mean nothing. It sees the devices it has a partition of.
+fn confine(grant: &mut Grant, parts: Vec<(usize, Vec<u32>)>) {
+    grant.share = Percentage::ALL;
+    let of = |place: u32| parts.iter().find(|(at, _)| u32::try_from(*at) == Ok(place)).map(|(_, sms)| sms.clone());
+    grant.devices.retain(|(place, _)| of(*place).is_some());
+    grant.sms = grant.devices.iter().filter_map(|(place, _)| of(*place)).collect();
 }
 
 #[cfg(test)]

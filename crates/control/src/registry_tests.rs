@@ -20,7 +20,7 @@ impl Story {
     /// Effects without log lines.
     fn event(&mut self, event: Event) -> Vec<Effect> {
         let effects = self.registry.handle(self.now, event);
-        effects.into_iter().filter(|effect| !matches!(effect, Effect::Log(_))).collect()
+        effects.into_iter().filter(|effect| !matches!(effect, Effect::Log(_) | Effect::Launched { .. })).collect()
     }
 
     fn client(&mut self, uid: u32) -> (Token, Vec<Effect>) {
@@ -277,10 +277,51 @@ fn no_client_is_forgotten() {
                         alive.clear();
                         pending.extend(story.event(Event::Exited { pid: server, status: Some(137) }));
                     }
-                    Effect::Shutdown { .. } | Effect::Finished { .. } | Effect::Log(_) => {}
+                    Effect::Shutdown { .. } | Effect::Finished { .. } | Effect::Log(_) | Effect::Launched { .. } => {}
                 }
             }
         }
         assert!(open.is_empty(), "clients {open:?} were forgotten");
     }
+}
+
+#[test]
+fn in_multi_user_mode_nobody_waits_for_another_user() {
+    let mut story = Story::begin();
+    story.registry.multiuser = true;
+    let (first, effects) = story.client(1000);
+    assert_eq!(effects, [Effect::Launch { uid: 1000 }]);
+    assert_eq!(story.event(Event::Launched { pid: 50, uid: 1000 }), []);
+    let (second, effects) = story.client(1001);
+    assert_eq!(effects, [Effect::Launch { uid: 1001 }]);
+    assert_eq!(story.event(Event::Launched { pid: 51, uid: 1001 }), []);
+    let mut effects = story.event(Event::Registered { pid: 50, uid: 1000 });
+    effects.extend(story.event(Event::Ready { pid: 50, devices: Vec::new() }));
+    effects.extend(story.event(Event::Registered { pid: 51, uid: 1001 }));
+    effects.extend(story.event(Event::Ready { pid: 51, devices: Vec::new() }));
+    assert_eq!(handed(&effects), [(first, 50), (second, 51)]);
+    assert_eq!(story.registry.servers().len(), 2);
+    assert_eq!(story.event(Event::Clients { pid: 50, count: 0 }), [], "an idle server stays");
+    assert_eq!(story.event(Event::Exited { pid: 51, status: Some(1) }).len(), 0);
+}
+
+#[test]
+fn static_partitions_are_given_to_clients_and_percentages_are_not() {
+    let mut story = Story::begin();
+    let device = DeviceFacts { id: "sim".into(), name: "card".into(), uuid: [0x18; 16], pci: [0; 3], memory: 0, attributes: vec![(16, 132), (75, 9)] };
+    let mut board = Board::new(std::slice::from_ref(&device));
+    let name = board.add("GPU-18", 2).unwrap();
+    story.registry.board = Some(board);
+    story.event(Event::Wanted { uid: 1000 });
+    story.event(Event::Launched { pid: 50, uid: 1000 });
+    story.event(Event::Registered { pid: 50, uid: 1000 });
+    story.event(Event::Ready { pid: 50, devices: vec![device] });
+    let (token, effects) = story.client(1000);
+    assert_eq!(refused(&effects), [(token, result::INVALID_RESOURCE_CONFIGURATION)]);
+    let environment = vec![("CUDA_MPS_SM_PARTITION".to_owned(), name), ("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE".to_owned(), "10".to_owned())];
+    let hello = Hello::Client { version: VERSION, pid: 7, environment, program: "./x".into() };
+    let effects = story.event(Event::Client { token: 99, pid: 7, uid: 1000, hello });
+    let Some(Effect::Hand { grant, .. }) = effects.first() else { panic!("{effects:?}") };
+    assert_eq!((grant.share, &grant.sms, &grant.devices), (Percentage::ALL, &vec![(0..16).collect::<Vec<u32>>()], &vec![(0, 0)]));
+    assert!(story.registry.board.as_ref().is_some_and(|board| board.clients().contains(&7)));
 }

@@ -11,31 +11,42 @@ pub struct PsLine<'a> {
     pub device: Option<&'a DeviceFacts>,
     /// Inode of the client's process-id namespace, if it can be read.
     pub namespace: Option<u64>,
+    /// As the client was called; its program file where that cannot be known.
+    pub command: Option<String>,
 }
 
-/// The table of `ps`; nothing at all without clients.
+/// Whether a device is a memory-locality partition of another.
+fn is_part(facts: &DeviceFacts) -> bool {
+    facts.name.contains(" MLOPart ")
+}
+
+/// The table of `ps`; nothing at all without clients. `attributes` adds the column of newer releases, where memory-locality partitions show.
 #[must_use]
-pub fn ps(lines: &[PsLine<'_>]) -> String {
+pub fn ps(lines: &[PsLine<'_>], attributes: bool) -> String {
     let mut text = String::new();
     if lines.is_empty() {
         return text;
     }
-    let mut row = |cells: [&str; 6]| {
+    let mut row = |cells: [&str; 6], last: &str| {
         let [pid, id, server, device, namespace, command] = cells;
-        let _ = writeln!(text, "{pid:<10}{id:<10}{server:<15}{device:<26}{namespace:<15}{command:<15}");
+        let _ = write!(text, "{pid:<10}{id:<10}{server:<15}{device:<26}{namespace:<15}{command:<15}");
+        let gap = if command.len() < 15 { "" } else { " " };
+        let _ = if attributes { writeln!(text, "{gap}{last:<10}") } else { writeln!(text) };
     };
-    row(["PID", "ID", "SERVER", "DEVICE", "NAMESPACE", "COMMAND"]);
+    row(["PID", "ID", "SERVER", "DEVICE", "NAMESPACE", "COMMAND"], "ATTRIBUTES");
     for line in lines {
         let device = line.device.map_or_else(|| "-".to_owned(), |facts| uuid_text(facts.uuid)[..22].to_owned());
         let namespace = line.namespace.map_or_else(|| "-".to_owned(), |inode| inode.to_string());
-        row([&line.client.pid.to_string(), &line.client.session.to_string(), &line.server.to_string(), &device, &namespace, &line.client.program]);
+        let (pid, id, server) = (line.client.pid.to_string(), line.client.session.to_string(), line.server.to_string());
+        let command = line.command.as_deref().unwrap_or(&line.client.program);
+        row([&pid, &id, &server, &device, &namespace, command], if line.device.is_some_and(is_part) { "MD" } else { "" });
     }
     text
 }
 
-/// One section of `device_query`.
+/// One section of `device_query`. Memory-locality partitions (`MD`) come after the GPU they are part of (`M`), which is one of `whole`.
 #[must_use]
-pub fn device_query(title: &str, devices: &[DeviceFacts], csv: bool) -> String {
+pub fn device_query(title: &str, devices: &[DeviceFacts], whole: &[DeviceFacts], csv: bool) -> String {
     let mut text = format!("{title}\n");
     let mut row = |cells: [&str; 5]| {
         let [ordinal, pci, uuid, name, attributes] = cells;
@@ -46,9 +57,20 @@ pub fn device_query(title: &str, devices: &[DeviceFacts], csv: bool) -> String {
         };
     };
     row(["Device Ordinal", "PCI IDs", "UUID", "Name", "Attributes"]);
-    for (ordinal, facts) in devices.iter().enumerate() {
+    let mut line = |ordinal: &str, facts: &DeviceFacts, attributes: &str| {
         let [domain, bus, device] = facts.pci;
-        row([&ordinal.to_string(), &format!("{domain:04x}:{bus:02x}.{device:02x}.00"), &uuid_text(facts.uuid), &facts.name, "N/A"]);
+        row([ordinal, &format!("{domain:04x}:{bus:02x}.{device:02x}.00"), &uuid_text(facts.uuid), &facts.name, attributes]);
+    };
+    let mut last = None;
+    for (ordinal, facts) in devices.iter().enumerate() {
+        if is_part(facts)
+            && last != Some(facts.pci)
+            && let Some(gpu) = whole.iter().find(|gpu| gpu.pci == facts.pci)
+        {
+            line("N/A", gpu, "M");
+        }
+        last = Some(facts.pci);
+        line(&ordinal.to_string(), facts, if is_part(facts) { "MD" } else { "N/A" });
     }
     text
 }
@@ -94,27 +116,46 @@ mod tests {
     #[test]
     fn ps_as_recorded() {
         let client = client(1376, 129);
-        let line = PsLine { client: &client, server: 690, device: Some(&facts()), namespace: Some(4_026_531_836) };
+        let line = PsLine { client: &client, server: 690, device: Some(&facts()), namespace: Some(4_026_531_836), command: None };
         assert_eq!(
-            ps(&[line]),
+            ps(&[line], false),
             "PID       ID        SERVER         DEVICE                    NAMESPACE      COMMAND        \n\
              1376      129       690            GPU-fb1811f5-c08f-9654    4026531836     ./bench        \n"
         );
-        assert_eq!(ps(&[]), "");
+        assert_eq!(ps(&[], true), "");
     }
 
     #[test]
     fn device_query_as_recorded() {
         assert_eq!(
-            device_query("Default", &[facts()], false),
+            device_query("Default", &[facts()], &[], false),
             "Default\n\
              Device Ordinal  PCI IDs        UUID                                      Name                              Attributes\n\
              0               0000:00.06.00  GPU-fb1811f5-c08f-9654-f7be-16483392e3ca  NVIDIA H200                       N/A\n"
         );
         assert_eq!(
-            device_query("Server 1098", &[facts()], true),
+            device_query("Server 1098", &[facts()], &[], true),
             "Server 1098\nDevice Ordinal,PCI IDs,UUID,Name,Attributes\n0,0000:00.06.00,GPU-fb1811f5-c08f-9654-f7be-16483392e3ca,NVIDIA H200,N/A\n"
         );
+    }
+
+    /// The document's example: the GPU without an ordinal, its parts with ordinals of their own; `ps` says which they are.
+    #[test]
+    fn memory_locality_partitions() {
+        let part = |number: u8| DeviceFacts { name: format!("NVIDIA B300 MLOPart {number}"), uuid: [number; 16], ..facts() };
+        let text = device_query("Server 7", &[part(0), part(1)], &[facts()], true);
+        let expected = [
+            "N/A,0000:00.06.00,GPU-fb1811f5-c08f-9654-f7be-16483392e3ca,NVIDIA H200,M",
+            "0,0000:00.06.00,GPU-00000000-0000-0000-0000-000000000000,NVIDIA B300 MLOPart 0,MD",
+            "1,0000:00.06.00,GPU-01010101-0101-0101-0101-010101010101,NVIDIA B300 MLOPart 1,MD",
+        ];
+        assert_eq!(text.lines().skip(2).collect::<Vec<_>>(), expected);
+        let client = client(52845, 1);
+        let line = PsLine { client: &client, server: 52837, device: Some(&part(1)), namespace: None, command: Some("while1".into()) };
+        let table = ps(&[line], true);
+        let rows: Vec<Vec<&str>> = table.lines().map(|line| line.split_whitespace().collect()).collect();
+        assert_eq!(rows[0][6], "ATTRIBUTES");
+        assert_eq!((rows[1][5], rows[1][6]), ("while1", "MD"));
     }
 
     #[test]

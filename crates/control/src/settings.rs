@@ -126,6 +126,19 @@ impl Settings {
         }
     }
 
+    /// What a server with these settings writes into its log as it starts. `devices` may be empty where they are not known yet.
+    #[must_use]
+    pub fn lines(&self, devices: &[DeviceFacts]) -> Vec<String> {
+        let mut lines = vec![format!("Active Threads Percentage set to {}", self.percentage.text())];
+        for (ordinal, facts) in devices.iter().enumerate() {
+            if let Some(limit) = self.memory.of(ordinal, facts) {
+                lines.push(format!("Device pinned memory limit for device {ordinal} set to {:#x} bytes", limit.bytes()));
+            }
+        }
+        lines.push(format!("Server Priority set to {}", self.priority));
+        lines
+    }
+
     /// What a client gets whose environment is `environment`: the tighter of each, and its own priority if it states one. No devices if it sees none.
     #[must_use]
     pub fn for_client(&self, environment: &[(String, String)], devices: &[DeviceFacts]) -> Grant {
@@ -146,9 +159,46 @@ impl Settings {
                 Some("1") => 1,
                 _ => u32::from(self.priority),
             },
+            sms: Vec::new(),
             devices: seen.iter().enumerate().map(|(own, place)| (u32::try_from(*place).unwrap_or(u32::MAX), limit((own, *place), &devices[*place]))).collect(),
         }
     }
+}
+
+/// What a program or a daemon has in its environment and what is passed over in silence, as NVIDIA's daemon does it: a sentence each, for the log and
+/// for `cumux doctor`. `devices` may be empty where they are not known.
+#[must_use]
+pub fn complaints(environment: &[(String, String)], devices: &[DeviceFacts]) -> Vec<String> {
+    let mut all = Vec::new();
+    for (name, value) in environment {
+        match name.as_str() {
+            PERCENTAGE_VARIABLE if Percentage::parse(value).is_none() => {
+                all.push(format!("{name}={value} is no percentage and limits nothing: write a number above 0 and at most 100"));
+            }
+            PINNED_VARIABLE => all.extend(value.split(',').filter_map(|piece| limit_complaint(piece, devices)).map(|why| format!("{name}={value}: {why}"))),
+            PRIORITY_VARIABLE if !matches!(value.trim(), "0" | "1") => {
+                all.push(format!("{name}={value} is no priority and is passed over: write 0 (normal) or 1 (below normal)"));
+            }
+            _ => {}
+        }
+    }
+    all
+}
+
+/// What is wrong with one piece `device=limit`.
+fn limit_complaint(piece: &str, devices: &[DeviceFacts]) -> Option<String> {
+    let Some((device, value)) = piece.split_once('=') else {
+        return Some(format!("\"{piece}\" sets no limit: write <device>=<integer>G or M, as in 0=2G"));
+    };
+    let device = device.trim();
+    if MemoryLimit::parse(value).is_none() {
+        return Some(format!("\"{value}\" is no limit, so device {device} has none: write an integer with G or M, as in {device}=2G"));
+    }
+    if !devices.is_empty() && !devices.iter().enumerate().any(|(ordinal, facts)| names(device, ordinal, facts)) {
+        return Some(format!("there is no device {device}, so its limit holds nowhere: device_query lists the devices"));
+    }
+    let odd = value.trim().ends_with(['b', 'B']);
+    odd.then(|| format!("\"{value}\" is read as {}: the documented form has no B", MemoryLimit::parse(value).map_or_else(String::new, MemoryLimit::text)))
 }
 
 /// The devices that a program sees with this value of `CUDA_VISIBLE_DEVICES`, as places in `devices`: a list of ordinals and UUIDs (the beginning of
@@ -207,6 +257,19 @@ mod tests {
         for (text, expected) in cases {
             assert_eq!(MemoryLimits::parse(text).of(0, &facts()).map(MemoryLimit::bytes), expected, "{text}");
         }
+    }
+
+    #[test]
+    fn what_is_passed_over_in_silence_is_told_elsewhere() {
+        let told = |name: &str, value: &str| complaints(&[(name.into(), value.into())], &[facts()]).join("; ");
+        for (value, word) in
+            [("0=1GB", "read as 1G"), ("0=1048576K", "integer with G or M"), ("abc", "sets no limit"), ("0=", "is no limit"), ("3=1G", "no device 3")]
+        {
+            assert!(told(PINNED_VARIABLE, value).contains(word), "{value}: {}", told(PINNED_VARIABLE, value));
+        }
+        assert_eq!(told(PINNED_VARIABLE, "0=1G,GPU-fb18=2048M"), "");
+        assert!(told(PERCENTAGE_VARIABLE, "150").contains("at most 100") && told(PERCENTAGE_VARIABLE, "33.3").is_empty());
+        assert!(told(PRIORITY_VARIABLE, "2").contains("below normal") && told(PRIORITY_VARIABLE, "1").is_empty());
     }
 
     #[test]

@@ -18,10 +18,25 @@ pub(crate) const GREETING: &str = "cumux-ui 1";
 /// After an answer; the front end's status byte follows.
 pub(crate) const END: u8 = 4;
 
-/// How long a visitor may take for the first byte.
+/// How long a visitor may take for the first byte, and for the rest of a line that has begun.
 const SILENCE: Duration = Duration::from_secs(2);
 /// Longest line of a command.
 const LONGEST_LINE: u64 = 4096;
+
+/// What came in place of a command.
+enum Input {
+    Line(String),
+    /// Nothing more comes.
+    End,
+    /// A sentence for the visitor, who is then left.
+    Wrong(&'static str),
+}
+
+const TOO_LONG: &str = "A command has at most 4096 bytes: one command a line";
+const NO_TEXT: &str = "A command is printable text";
+const HALF: &str = "A command came without its end within 2 seconds: end it with a new line";
+/// For connections that find no place.
+pub(crate) const TOO_MANY: &str = "Too many programs talk to the control daemon at the same time: try again\n";
 
 /// Serves one visitor to the end.
 pub(crate) fn serve(daemon: &Arc<Daemon>, stream: &UnixStream) {
@@ -29,21 +44,41 @@ pub(crate) fn serve(daemon: &Arc<Daemon>, stream: &UnixStream) {
     let user = peer.uid.as_raw();
     let privileged = user == 0 || user == rustix::process::geteuid().as_raw();
     let mut input = BufReader::new(stream);
-    let Some(first) = first_line(stream, &mut input) else { return daemon.note("User did not send valid credentials") };
+    if !begins_as_text(stream, &mut input) {
+        return daemon.note("User did not send valid credentials");
+    }
     daemon.note("NEW UI");
-    let framed = first == GREETING;
-    let mut next = if framed { read_line(&mut input) } else { Some(first) };
-    while let Some(line) = next {
-        if !reply(daemon, stream, &line, privileged, framed) {
-            break;
+    let mut framed = false;
+    loop {
+        match read_line(stream, &mut input) {
+            Input::Line(line) if line == GREETING && !framed => framed = true,
+            Input::Line(line) => {
+                if !reply(daemon, stream, &line, privileged, framed) {
+                    break;
+                }
+            }
+            Input::End => break,
+            Input::Wrong(why) => {
+                daemon.note(why);
+                say(stream, &format!("{why}\n"), 1, framed);
+                break;
+            }
         }
-        next = read_line(&mut input);
     }
     daemon.note("UI closed");
 }
 
+/// False when the visitor has gone. One that sends and never reads is not waited for.
+pub(crate) fn say(mut stream: &UnixStream, text: &str, status: u8, framed: bool) -> bool {
+    let mut bytes = text.as_bytes().to_vec();
+    if framed {
+        bytes.extend([END, status]);
+    }
+    stream.set_write_timeout(Some(SILENCE)).is_ok() && stream.write_all(&bytes).is_ok()
+}
+
 /// Answers one line; false when the visitor has gone or the daemon ends.
-fn reply(daemon: &Arc<Daemon>, mut stream: &UnixStream, line: &str, privileged: bool, framed: bool) -> bool {
+fn reply(daemon: &Arc<Daemon>, stream: &UnixStream, line: &str, privileged: bool, framed: bool) -> bool {
     let command = Command::parse(line);
     if command != Command::Nothing {
         daemon.note(&format!("Cmd:{}", line.trim()));
@@ -56,35 +91,29 @@ fn reply(daemon: &Arc<Daemon>, mut stream: &UnixStream, line: &str, privileged: 
             daemon.note(line);
         }
     }
-    let mut bytes = answer.text.into_bytes();
-    if framed {
-        bytes.extend([END, answer.status]);
-    }
-    stream.write_all(&bytes).is_ok() && !ends
+    say(stream, &answer.text, answer.status, framed) && !ends
 }
 
-/// The first line, if it is text and comes in time.
-fn first_line(stream: &UnixStream, input: &mut BufReader<&UnixStream>) -> Option<String> {
-    stream.set_read_timeout(Some(SILENCE)).ok()?;
-    let begins_as_text = input.fill_buf().ok()?.first().is_some_and(|byte| byte.is_ascii_graphic() || byte.is_ascii_whitespace());
-    if !begins_as_text {
-        return None;
-    }
-    let line = read_line(input);
-    // People type slowly; only the beginning is hurried.
-    stream.set_read_timeout(None).ok()?;
-    line
+/// Whether the first byte comes in time and is text.
+fn begins_as_text(stream: &UnixStream, input: &mut BufReader<&UnixStream>) -> bool {
+    let timely = stream.set_read_timeout(Some(SILENCE)).is_ok();
+    timely && input.fill_buf().is_ok_and(|bytes| bytes.first().is_some_and(|byte| byte.is_ascii_graphic() || byte.is_ascii_whitespace()))
 }
 
-/// One line of text without its end; nothing at the end of input or for what is no text.
-fn read_line(input: &mut BufReader<&UnixStream>) -> Option<String> {
+/// One line of text without its end. People think slowly between two lines; a line that has begun is hurried.
+fn read_line(stream: &UnixStream, input: &mut BufReader<&UnixStream>) -> Input {
+    let begun = stream.set_read_timeout(None).is_ok() && input.fill_buf().is_ok_and(|bytes| !bytes.is_empty());
+    if !begun || stream.set_read_timeout(Some(SILENCE)).is_err() {
+        return Input::End;
+    }
     let mut line = Vec::new();
-    let read = io::Read::by_ref(input).take(LONGEST_LINE).read_until(b'\n', &mut line).ok()?;
-    let whole = line.last() == Some(&b'\n') || (read as u64) < LONGEST_LINE;
-    if read == 0 || !whole {
-        return None;
+    match io::Read::by_ref(input).take(LONGEST_LINE).read_until(b'\n', &mut line) {
+        Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => return Input::Wrong(HALF),
+        Err(_) => return Input::End,
+        Ok(_) if line.last() != Some(&b'\n') && line.len() as u64 == LONGEST_LINE => return Input::Wrong(TOO_LONG),
+        Ok(_) => {}
     }
-    let text = String::from_utf8(line).ok()?;
+    let Ok(text) = String::from_utf8(line) else { return Input::Wrong(NO_TEXT) };
     let text = text.trim_end_matches(['\n', '\r']);
-    (!text.chars().any(|c| c.is_control() && c != '\t')).then(|| text.to_owned())
+    if text.chars().any(|c| c.is_control() && c != '\t') { Input::Wrong(NO_TEXT) } else { Input::Line(text.to_owned()) }
 }

@@ -241,6 +241,10 @@ impl Device for Card {
 
     fn open_client(&self, client: ClientId, spec: &ClientSpec, _marks: Option<BorrowedFd<'_>>) -> Result<(), DeviceError> {
         self.alive()?;
+        if !spec.sms.is_empty() {
+            let why = "static SM partitions of a real card are not built in this version of cumux: start the control daemon without -S";
+            return Err(DeviceError::NotSupported(why.into()));
+        }
         let share = RwLock::new(self.part(None, spec.multiprocessors)?);
         let mut clients = self.clients.write();
         if clients.contains_key(&client) {

@@ -175,7 +175,10 @@ impl Device for SoftwareGpu {
         if state.clients.contains_key(&client) {
             return Err(DeviceError::Invalid(format!("client {client} is open already")));
         }
-        state.add_client(client, spec.multiprocessors, spec.priority, marks);
+        if let Some(wrong) = spec.sms.iter().find(|sm| **sm >= self.card.limits.multiprocessors) {
+            return Err(DeviceError::Invalid(format!("the card has no SM {wrong}")));
+        }
+        state.add_client(client, spec, marks);
         Ok(())
     }
 

@@ -39,3 +39,9 @@ pub fn facts(id: &str) -> Result<cumux_device::DeviceFacts, cumux_device::Device
 pub fn facts_of(id: &str, ordinal: u32) -> Result<cumux_device::DeviceFacts, cumux_device::DeviceError> {
     models::facts(id, ordinal)
 }
+
+/// Names of the memory-locality partitions of a card; none where the card has only one locality.
+#[must_use]
+pub fn localities(id: &str) -> Vec<String> {
+    models::localities(id)
+}

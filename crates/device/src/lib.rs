@@ -196,6 +196,8 @@ pub struct ClientSpec {
     pub multiprocessors: u32,
     /// 0 normal, 1 below normal: whatever priorities its streams have, its work gives way to that of normal clients.
     pub priority: u32,
+    /// Static partitioning: exactly these SMs, in place of a count. Empty otherwise.
+    pub sms: Vec<u32>,
 }
 
 /// What a device has counted of a client since it was opened.

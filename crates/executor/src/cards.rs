@@ -11,7 +11,7 @@ use cumux_device::{
     StreamId, TensorWish, Work,
 };
 use cumux_wire::layout;
-use cumux_wire::message::Part;
+use cumux_wire::message::Session as Sheet;
 use parking_lot::RwLock;
 use std::collections::{BTreeMap, HashMap};
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -158,10 +158,11 @@ impl Cards {
     ///
     /// # Errors
     /// As [`Device::open_client`].
-    pub fn open_client(&self, client: ClientId, priority: u32, parts: &[Part], marks: BorrowedFd<'_>) -> Result<(), DeviceError> {
+    pub fn open_client(&self, client: ClientId, sheet: &Sheet, marks: BorrowedFd<'_>) -> Result<(), DeviceError> {
         let mut opened: Vec<&Arc<dyn Device>> = Vec::new();
-        for (ordinal, part) in parts.iter().enumerate() {
-            let spec = ClientSpec { multiprocessors: part.multiprocessors, priority };
+        for (ordinal, part) in sheet.parts.iter().enumerate() {
+            let sms = sheet.sms.get(ordinal).cloned().unwrap_or_default();
+            let spec = ClientSpec { multiprocessors: part.multiprocessors, priority: sheet.priority, sms };
             let done = self.card(part.device).and_then(|device| {
                 let marks = Some(marks).filter(|_| ordinal == 0 && device.marks_bytes() > 0);
                 device.open_client(client, &spec, marks).map(|()| opened.push(device))
@@ -171,7 +172,7 @@ impl Cards {
                 return Err(error);
             }
         }
-        self.clients.write().insert(client, parts.iter().map(|part| part.device).collect());
+        self.clients.write().insert(client, sheet.parts.iter().map(|part| part.device).collect());
         Ok(())
     }
 

@@ -58,7 +58,7 @@ pub fn open(
     let service = Service::map(&files.ring, &files.page)?;
     let journal = Journal::map(&files.journal)?;
     file::check(&files.marks, layout::MARKS_BYTES)?;
-    shared.cards.open_client(client, sheet.priority, &sheet.parts, files.marks.as_fd())?;
+    shared.cards.open_client(client, &sheet, files.marks.as_fd())?;
     let opened = restore(shared, intake, sheet, service, journal, files, generation, images);
     if opened.is_err() {
         intake.remove(client);

@@ -28,7 +28,7 @@ impl<H: Host> Core<H> {
         let Hello::Client { version, program, .. } = hello else {
             return refuse(&connection, result::MPS_CONNECTION_FAILED, "this is no client's hello");
         };
-        self.log.line(&format!("Received new client request for {{PID: {pid}, Context ID: {}}}", self.next_session));
+        self.log.line(&format!("Received new client request for {{PID: {pid}, Context ID: 0}}"));
         let refusal = if version != VERSION {
             Some((
                 result::SYSTEM_DRIVER_MISMATCH,
@@ -44,10 +44,16 @@ impl<H: Host> Core<H> {
             None
         };
         if let Some((result, why)) = refusal {
-            self.log.line(&format!("Client process {pid} was refused: {why}"));
+            self.turned_away(pid, result, &why);
             return refuse(&connection, result, &why);
         }
         self.arrivals.push_back(Arrival { connection, pid, uid, program: shortened(&program), grant });
+    }
+
+    /// A client that cannot be served, as NVIDIA's server writes it and with the reason.
+    fn turned_away(&mut self, pid: u32, result: u32, why: &str) {
+        self.log.line(&format!("Failed to accept client {{PID: {pid}, Context ID: 0}} with status {result}"));
+        self.log.line(&format!("Client process {pid} was refused: {why}"));
     }
 
     pub(crate) fn refuse_arrivals(&mut self, result: u32, why: &str) {
@@ -80,7 +86,7 @@ impl<H: Host> Core<H> {
         let (Some(window_slot), true) = (slot, taken.len() < self.limits.clients) else {
             let why =
                 format!("{} clients are connected already; end some, or start the daemon with a larger CUMUX_MAX_CLIENTS (at most {WINDOWS})", taken.len());
-            self.log.line(&format!("Client process {pid} was refused: {why}"));
+            self.turned_away(pid, result::MPS_MAX_CLIENTS_REACHED, &why);
             return refuse(&connection, result::MPS_MAX_CLIENTS_REACHED, &why);
         };
         // The number could have got a new owner since the hello; while its socket is open it has not.
@@ -104,10 +110,11 @@ impl<H: Host> Core<H> {
             }
         };
         self.next_session = self.next_session.wrapping_add(1).max(1);
-        let about = message::Session { id, pid, uid, program, window_slot, priority: grant.priority, parts };
+        let about = message::Session { id, pid, uid, program, window_slot, priority: grant.priority, parts, sms: grant.sms };
         let mut session = Session::new(about, files, token);
         session.greeting = Some(connection);
-        self.log.line(&format!("Client {} connected", session.name()));
+        // The process has the number 0 in NVIDIA's log, its context 1.
+        self.log.line(&format!("Client {{PID: {pid}, Context ID: 0}} connected"));
         self.subjects.insert(token, Subject::Client(id));
         self.sessions.insert(id, session);
         self.keep(id);
@@ -146,12 +153,14 @@ impl<H: Host> Core<H> {
             window_slot: session.about.window_slot,
             devices: seen.iter().map(|facts| shared(facts)).collect(),
             parts: session.about.parts.clone(),
+            fixed: !session.about.sms.is_empty(),
         };
         let files = &session.files;
         let descriptors = [files.ring.as_fd(), files.page.as_fd(), files.window.as_fd(), files.doorbell.as_fd(), self.own.as_fd(), keeper.as_fd()];
         // A client that has gone meanwhile is noticed by its process handle.
         let _ = connection.set_timeout(Some(WELCOME)).and_then(|()| connection.send(&reply, &descriptors));
         let name = session.name();
+        self.log.line(&format!("Client {name} connected"));
         for device in seen {
             self.log.line(&format!("Device {} (uuid {}) is associated", device.name, uuid(device.uuid)));
         }
@@ -187,6 +196,8 @@ impl<H: Host> Core<H> {
         session.status.state = word.to_owned();
         let (name, failed) = (session.name(), session.failed);
         let left = self.sessions.values().filter(|s| !s.leaving).count();
+        // NVIDIA's spelling, which log readers look for.
+        self.log.line(&format!("Server failed to recevie command with status 806, assuming client {name} exit"));
         self.log.line(&format!("Client {name} exiting. Number of active client contexts is {left}."));
         for worker in self.workers.values().filter(|worker| worker.briefed) {
             worker.send(ToExecutor::Detach { session: id });
@@ -248,10 +259,10 @@ impl<H: Host> Core<H> {
         session.status.fault = shortened(text);
         let pid = session.about.pid;
         let parts = session.about.parts.clone();
-        self.log.line(&format!("Client {{PID: {pid}, Context: {id}}} encountered a fatal GPU error."));
+        self.log.line(&format!("Client {{PID: {pid}, Context: 1}} encountered a fatal GPU error."));
         self.log.line("Server is handling a fatal GPU error.");
         for part in parts {
-            self.log.line(&format!("Client {{PID: {pid}, Context ID: {id}}} on device {} to be torn down", part.device));
+            self.log.line(&format!("Client {{PID: {pid}, Context ID: 1}} on device {} to be torn down", part.device));
         }
         // No device is reset, and nobody else is told: the fault is its maker's alone.
         self.log.line("The following client process have a sticky error set:");
@@ -264,6 +275,7 @@ impl<H: Host> Core<H> {
         for session in self.sessions.values_mut().filter(|s| s.about.pid == pid && !s.leaving) {
             found = true;
             session.terminated = true;
+            self.log.line(&format!("MPS server requesting client {} to exit", session.name()));
             session.status.state = "terminated".to_owned();
             session.status.error = result::MPS_CLIENT_TERMINATED;
             // A successor is told when it is active.
@@ -271,10 +283,16 @@ impl<H: Host> Core<H> {
                 worker.send(ToExecutor::Terminate { session: session.about.id, result: result::MPS_CLIENT_TERMINATED });
             }
         }
-        if found {
-            self.log.line(&format!("Client process {pid} is terminated on request"));
+        let number = self.next_question;
+        self.next_question += 1;
+        match self.active.filter(|_| self.serving && found).and_then(|id| self.workers.get(&id)) {
+            // What the executor answers after the request it has carried out before.
+            Some(worker) => {
+                worker.send(ToExecutor::Metrics { request: number });
+                self.questions.insert(number, Question { request, until: Instant::now() + self.limits.metrics, terminated: Some(pid) });
+            }
+            None => self.tell(FromServer::Terminated { request, found }),
         }
-        self.tell(FromServer::Terminated { request, found });
     }
 
     /// The executor adds its figures if it answers in time.
@@ -283,7 +301,7 @@ impl<H: Host> Core<H> {
         self.next_question += 1;
         match self.active.filter(|_| self.serving).and_then(|id| self.workers.get(&id)) {
             Some(worker) => {
-                self.questions.insert(number, Question { request, until: Instant::now() + self.limits.metrics });
+                self.questions.insert(number, Question { request, until: Instant::now() + self.limits.metrics, terminated: None });
                 worker.send(ToExecutor::Metrics { request: number });
             }
             None => self.send_status(request),
@@ -297,7 +315,7 @@ impl<H: Host> Core<H> {
             }
         }
         if !more && let Some(question) = self.questions.remove(&number) {
-            self.send_status(question.request);
+            self.answer_question(&question);
         }
     }
 
@@ -311,6 +329,15 @@ impl<H: Host> Core<H> {
     /// Nobody is left who could add anything.
     pub(crate) fn answer_questions_now(&mut self) {
         for (_, question) in std::mem::take(&mut self.questions) {
+            self.answer_question(&question);
+        }
+    }
+
+    fn answer_question(&mut self, question: &Question) {
+        if question.terminated.is_some() {
+            self.log.line("Client termination succeeded.");
+            self.tell(FromServer::Terminated { request: question.request, found: true });
+        } else {
             self.send_status(question.request);
         }
     }

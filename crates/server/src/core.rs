@@ -64,11 +64,13 @@ pub(crate) struct Resharing {
     pub(crate) old: Vec<Part>,
 }
 
-/// A status that the daemon has asked for and the executor has not yet added to.
+/// What the daemon has asked for and the executor has not yet answered.
 #[derive(Debug)]
 pub(crate) struct Question {
     pub(crate) request: u64,
     pub(crate) until: Instant,
+    /// Not the status: the end of the work of this process.
+    pub(crate) terminated: Option<u32>,
 }
 
 pub(crate) struct Core<H: Host> {
@@ -167,7 +169,9 @@ impl<H: Host> Core<H> {
             ending: Ending::No,
             state: StateFile::default(),
         };
-        core.log.line("Initializing server process");
+        core.log.other("Startup");
+        core.log.other(&format!("Connecting to control daemon on socket: {}", core.options.pipe.join("cumux").display()));
+        core.log.other("Initializing server process");
         core.begin_rebuild(&old, now);
         Ok(core)
     }

@@ -169,10 +169,7 @@ impl<H: Host> Core<H> {
             );
             self.note(&text);
         } else {
-            for device in self.devices.clone() {
-                self.log.line(&format!("Creating server context on device {} ({})", device.id, device.name));
-            }
-            self.log.line("Server has started");
+            self.log.start(&self.devices);
         }
         if let Some(worker) = self.workers.get(&id) {
             // A standby could not write it into pages.

@@ -134,9 +134,9 @@ impl Session {
         };
     }
 
-    /// As the log names a client.
+    /// As the log names a client: a process has one session, which stands for the context that NVIDIA numbers 1.
     pub(crate) fn name(&self) -> String {
-        format!("{{PID: {}, Context ID: {}}}", self.about.pid, self.about.id)
+        format!("{{PID: {}, Context ID: 1}}", self.about.pid)
     }
 }
 
@@ -147,11 +147,15 @@ pub(crate) fn shortened(text: &str) -> String {
 
 /// What a session gets of its devices: the share of each as multiprocessors. Devices that the server does not have are left out.
 pub(crate) fn parts(devices: &[DeviceFacts], grant: &Grant) -> Vec<Part> {
-    let part = |(device, memory_limit): &(u32, u64)| {
+    let part = |(own, (device, memory_limit)): (usize, &(u32, u64))| {
         let facts = devices.get(*device as usize)?;
-        Some(Part { device: *device, multiprocessors: grant.share.multiprocessors(Grain::of(facts)), memory_limit: *memory_limit })
+        let multiprocessors = match grant.sms.get(own) {
+            Some(sms) => u32::try_from(sms.len()).unwrap_or(u32::MAX),
+            None => grant.share.multiprocessors(Grain::of(facts)),
+        };
+        Some(Part { device: *device, multiprocessors, memory_limit: *memory_limit })
     };
-    grant.devices.iter().filter_map(part).collect()
+    grant.devices.iter().enumerate().filter_map(part).collect()
 }
 
 /// The same parts with another share.
@@ -179,7 +183,7 @@ mod tests {
         };
         let cards = [card(132), card(78)];
         let share = Share::parse("12.5").unwrap();
-        let grant = Grant { share, priority: 0, devices: vec![(1, 7), (0, 0), (5, 0)] };
+        let grant = Grant { share, priority: 0, devices: vec![(1, 7), (0, 0), (5, 0)], sms: Vec::new() };
         let got = parts(&cards, &grant);
         let expected = [Part { device: 1, multiprocessors: 8, memory_limit: 7 }, Part { device: 0, multiprocessors: 16, memory_limit: 0 }];
         assert_eq!(got, expected);
@@ -188,7 +192,7 @@ mod tests {
 
     #[test]
     fn a_status_keeps_who_it_is_and_its_first_fault() {
-        let about = message::Session { id: 3, pid: 44, uid: 0, program: "p".into(), window_slot: 0, priority: 0, parts: Vec::new() };
+        let about = message::Session { id: 3, pid: 44, uid: 0, program: "p".into(), window_slot: 0, priority: 0, parts: Vec::new(), sms: Vec::new() };
         let client = eventfd(0, EventfdFlags::empty()).unwrap();
         let mut session = Session::new(about, Files::create(client).unwrap(), 1);
         session.status.error = 700;

@@ -15,6 +15,10 @@ impl<H: Host> Core<H> {
             let error = format!("process {pid} is no client of this server");
             return self.tell(FromServer::Shared { request, before: 0, now: 0, error });
         };
+        if !session.about.sms.is_empty() {
+            let error = format!("process {pid} has a static partition: the control daemon runs with -S, and shares mean nothing there");
+            return self.tell(FromServer::Shared { request, before: u32::MAX, now: 0, error });
+        }
         let parts = shared_anew(&self.devices, &session.about.parts, share);
         let count = |parts: &[cumux_wire::message::Part]| parts.first().map_or(0, |part| part.multiprocessors);
         let (id, name) = (session.about.id, session.name());

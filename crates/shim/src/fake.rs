@@ -58,7 +58,8 @@ pub(crate) fn files(window_slot: u32) -> (Files, Service) {
     let doorbell = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).unwrap();
     let service = Service::map(&ring, &page).unwrap();
     service.set_server(std::process::id());
-    let files = Files { session: 1, window_slot, devices: vec![facts()], ring, page, window, doorbell, server: own_process(), keeper: own_process() };
+    let files =
+        Files { session: 1, window_slot, devices: vec![facts()], fixed: false, ring, page, window, doorbell, server: own_process(), keeper: own_process() };
     (files, service)
 }
 

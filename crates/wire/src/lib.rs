@@ -45,5 +45,6 @@ pub mod result {
     pub const MPS_SERVER_NOT_READY: u32 = 807;
     pub const MPS_MAX_CLIENTS_REACHED: u32 = 808;
     pub const MPS_CLIENT_TERMINATED: u32 = 810;
+    pub const INVALID_RESOURCE_CONFIGURATION: u32 = 915;
     pub const UNKNOWN: u32 = 999;
 }

@@ -76,6 +76,9 @@ pub enum Reply {
         devices: Vec<DeviceFacts>,
         /// What it may use of each.
         parts: Vec<Part>,
+        /// Its parts are static partitions: percentages of its own mean nothing.
+        #[serde(default)]
+        fixed: bool,
     },
     /// Nobody serves this client; `result` is the CUresult for cuInit, `why` says what to do.
     Refused { result: u32, why: String },
@@ -93,6 +96,9 @@ pub struct Session {
     pub priority: u32,
     /// Its devices, by its own ordinals.
     pub parts: Vec<Part>,
+    /// Static partitioning: the very SMs it runs on, for each of its devices. Empty where shares are counts.
+    #[serde(default)]
+    pub sms: Vec<Vec<u32>>,
 }
 
 /// What a session may use of one device.
@@ -114,6 +120,9 @@ pub struct Grant {
     pub priority: u32,
     /// The devices it sees, by its own ordinals: place in the server's list, and bytes of memory (0 = no limit).
     pub devices: Vec<(u32, u64)>,
+    /// Static partitioning: the SMs of its partition on each of these devices, beside `devices`. Empty otherwise.
+    #[serde(default)]
+    pub sms: Vec<Vec<u32>>,
 }
 
 /// Daemon to server.

@@ -15,6 +15,7 @@ const DAEMON: &str = "daemon";
 const USER: &str = "user";
 const VERSION: &str = "version";
 const SERVER: &str = "server";
+const SETTINGS: &str = "settings";
 
 /// In the order in which a program meets them; after the first that stops it, the rest cannot be seen.
 pub fn findings() -> Vec<Finding> {
@@ -117,7 +118,20 @@ fn state(directory: &PipeDirectory) -> Vec<Finding> {
         Ok(Ok(servers)) => servers_of(&servers, directory.path()),
         _ => Finding::problem(SERVER, "the daemon does not tell its servers", restart),
     };
-    vec![version, server]
+    let mut findings = vec![version, server];
+    findings.extend(settings(directory));
+    findings
+}
+
+/// Settings that the daemon has passed over in silence, as NVIDIA's does.
+fn settings(directory: &PipeDirectory) -> Vec<Finding> {
+    let told = Frontend::connect(directory).and_then(|mut daemon| daemon.ask("complaints"));
+    let all: Vec<String> = told.ok().and_then(|(text, _)| serde_json::from_str(&text).ok()).unwrap_or_default();
+    if all.is_empty() {
+        return vec![Finding::ok(SETTINGS, "every limit and priority that was set is in force")];
+    }
+    // The newest few say enough; all of them are in control.log.
+    all.iter().rev().take(5).map(|text| Finding::warning(SETTINGS, text.clone(), "set it again in the form that the sentence gives")).collect()
 }
 
 fn servers_of(servers: &[ServerStatus], pipe: &Path) -> Finding {

@@ -127,3 +127,6 @@ pub(super) const T4: &[(u32, i32)] = &[
     (139, 0x1eb8_10de),
     (140, 0x12a2_10de),
 ];
+
+/// What a B300 answers differently from an H200 before the departures: from published data sheets, not read from a card.
+pub(super) const B300: &[(u32, i32)] = &[(13, 1_920_000), (16, 148), (37, 8192), (38, 132_120_576), (75, 10), (76, 3), (139, 0x3182_10de), (140, 0x20e6_10de)];

@@ -6,7 +6,7 @@ mod attributes;
 
 use cumux_device::{DeviceError, DeviceFacts};
 
-use attributes::{A100, A100_40, DEPARTURES, H200, L4, T4};
+use attributes::{A100, A100_40, B300, DEPARTURES, H200, L4, T4};
 
 /// One card by name. Sizes in bytes.
 struct Card {
@@ -15,17 +15,20 @@ struct Card {
     memory: u64,
     /// Attributes that differ from the H200's, later lists win.
     differs: &'static [&'static [(u32, i32)]],
+    /// Dies with memory of their own, which can be devices of their own (MLOPart).
+    localities: u32,
 }
 
 const MIB: u64 = 1 << 20;
 
 /// Memory as the driver reports it: what the board has, less what the driver keeps for itself.
-const CARDS: [Card; 5] = [
-    Card { id: "sim:h200", name: "NVIDIA H200", memory: 143_155 * MIB, differs: &[] },
-    Card { id: "sim:a100-80", name: "NVIDIA A100-SXM4-80GB", memory: 81_251 * MIB, differs: &[A100] },
-    Card { id: "sim:a100", name: "NVIDIA A100-SXM4-40GB", memory: 40_536 * MIB, differs: &[A100, A100_40] },
-    Card { id: "sim:l4", name: "NVIDIA L4", memory: 22_491 * MIB, differs: &[L4] },
-    Card { id: "sim:t4", name: "Tesla T4", memory: 15_102 * MIB, differs: &[T4] },
+const CARDS: [Card; 6] = [
+    Card { id: "sim:h200", name: "NVIDIA H200", memory: 143_155 * MIB, differs: &[], localities: 1 },
+    Card { id: "sim:a100-80", name: "NVIDIA A100-SXM4-80GB", memory: 81_251 * MIB, differs: &[A100], localities: 1 },
+    Card { id: "sim:a100", name: "NVIDIA A100-SXM4-40GB", memory: 40_536 * MIB, differs: &[A100, A100_40], localities: 1 },
+    Card { id: "sim:l4", name: "NVIDIA L4", memory: 22_491 * MIB, differs: &[L4], localities: 1 },
+    Card { id: "sim:t4", name: "Tesla T4", memory: 15_102 * MIB, differs: &[T4], localities: 1 },
+    Card { id: "sim:b300", name: "NVIDIA B300", memory: 275_040 * MIB, differs: &[B300], localities: 2 },
 ];
 
 /// What one SM and one block can have. Shared memory in bytes.
@@ -61,7 +64,9 @@ pub(crate) struct Capacity {
 /// # Errors
 /// A sentence that lists the cards there are.
 pub(crate) fn facts(id: &str, ordinal: u32) -> Result<DeviceFacts, DeviceError> {
-    let Some((number, card)) = (0u8..).zip(&CARDS).find(|(_, card)| card.id == id) else {
+    let (whole, part) = split(id);
+    let Some((number, card)) = (0u8..).zip(&CARDS).find(|(_, card)| card.id == whole && part.is_none_or(|part| card.localities > 1 && part < card.localities))
+    else {
         let known = CARDS.map(|card| card.id).join(", ");
         return Err(DeviceError::Invalid(format!("there is no software GPU named {id:?}; choose one of {known}")));
     };
@@ -83,7 +88,34 @@ pub(crate) fn facts(id: &str, ordinal: u32) -> Result<DeviceFacts, DeviceError> 
             _ => {}
         }
     }
-    Ok(DeviceFacts { id: id.to_owned(), name: card.name.to_owned(), uuid: uuid(number, ordinal), pci, memory: card.memory, attributes: values })
+    let (mut name, mut uuid, mut memory) = (card.name.to_owned(), uuid(number, ordinal), card.memory);
+    if let Some(part) = part {
+        name = format!("{name} MLOPart {part}");
+        // Byte 11 is 0 for a whole card.
+        uuid[11] = part as u8 + 1;
+        memory /= u64::from(card.localities);
+        for (attribute, value) in &mut values {
+            // Multiprocessors, memory bus and L2 cache are divided.
+            if matches!(*attribute, 16 | 37 | 38) {
+                *value /= card.localities.cast_signed();
+            }
+        }
+    }
+    Ok(DeviceFacts { id: id.to_owned(), name, uuid, pci, memory, attributes: values })
+}
+
+/// The name of a card and the number of the locality: `sim:b300.m1` is the second one of `sim:b300`.
+fn split(id: &str) -> (&str, Option<u32>) {
+    match id.rsplit_once(".m") {
+        Some((whole, number)) if number.len() == 1 => (whole, number.parse().ok().or(Some(u32::MAX))),
+        _ => (id, None),
+    }
+}
+
+/// Names of a card's memory-locality partitions; none where it has only one locality.
+pub(crate) fn localities(id: &str) -> Vec<String> {
+    let count = CARDS.iter().find(|card| card.id == id).map_or(1, |card| card.localities);
+    if count < 2 { Vec::new() } else { (0..count).map(|part| format!("{id}.m{part}")).collect() }
 }
 
 /// Version 8 (own layout): readable as "cumuxsim" with the card's number and ordinal, the same in every process. The ordinal is in the first group too,
@@ -146,6 +178,16 @@ mod tests {
     }
 
     #[test]
+    fn localities_are_devices_of_their_own_on_one_card() {
+        assert!(localities("sim:h200").is_empty());
+        let parts: Vec<DeviceFacts> = localities("sim:b300").iter().map(|id| facts(id, 1).unwrap()).collect();
+        let whole = facts("sim:b300", 1).unwrap();
+        assert_eq!(parts.iter().map(|part| part.name.as_str()).collect::<Vec<_>>(), ["NVIDIA B300 MLOPart 0", "NVIDIA B300 MLOPart 1"]);
+        assert!(parts.iter().all(|part| part.pci == whole.pci && part.attribute(16) == 74 && part.memory * 2 == whole.memory));
+        assert!(parts[0].uuid != parts[1].uuid && parts.iter().all(|part| part.uuid != whole.uuid));
+    }
+
+    #[test]
     fn two_of_a_kind_are_told_apart_and_each_is_stable() {
         let (first, second) = (facts("sim:h200", 0).unwrap(), facts("sim:h200", 1).unwrap());
         assert_ne!(first.uuid, second.uuid);
@@ -156,6 +198,9 @@ mod tests {
     #[test]
     fn an_unknown_card_is_answered_with_the_list() {
         let text = facts("sim:h100", 0).unwrap_err().to_string();
-        assert!(text.contains("sim:h100") && text.contains("sim:h200, sim:a100-80, sim:a100, sim:l4, sim:t4"), "{text}");
+        assert!(text.contains("sim:h100") && text.contains("sim:h200, sim:a100-80, sim:a100, sim:l4, sim:t4, sim:b300"), "{text}");
+        for id in ["sim:b300.m2", "sim:h200.m0", "sim:b300.mx", "sim:b300.m"] {
+            assert!(facts(id, 0).is_err(), "{id}");
+        }
     }
 }

@@ -79,6 +79,17 @@ impl Parts {
         parts
     }
 
+    /// A client of a static partition: these SMs, each once.
+    pub(crate) fn exactly(limits: &Limits, floor: &mut Floor, sms: &[u32]) -> Self {
+        let mut parts = Parts::default();
+        let ids: Vec<u32> = sms.iter().copied().collect::<std::collections::BTreeSet<_>>().into_iter().collect();
+        floor.add(&ids, 1);
+        parts.wanted.insert(0, ids.len() as u32);
+        parts.next = 1;
+        parts.tables.insert(1, Table { sms: Sms::new(limits, ids), kernels: 0, part: Some(0) });
+        parts
+    }
+
     fn place(&mut self, limits: &Limits, floor: &mut Floor, part: u32) {
         let wanted = self.wanted.get(&part).copied().unwrap_or(0);
         let within = if part == 0 { floor.all() } else { self.of(0).map(|sms| sms.ids().to_vec()).unwrap_or_default() };

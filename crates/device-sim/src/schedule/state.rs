@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
-use cumux_device::{ClientId, DeviceError, Fault, ModuleId, Outcome, StreamId, Work};
+use cumux_device::{ClientId, ClientSpec, DeviceError, Fault, ModuleId, Outcome, StreamId, Work};
 
 use super::kernel::{KernelRun, Piece};
 use super::parts::{Floor, Parts};
@@ -195,9 +195,13 @@ impl State {
         }
     }
 
-    pub(crate) fn add_client(&mut self, id: ClientId, share: u32, priority: u32, marks: Option<Arc<Marks>>) {
-        let parts = Parts::new(&self.limits, &mut self.floor, share);
-        self.clients.insert(id, Client::new(parts, priority, marks));
+    pub(crate) fn add_client(&mut self, id: ClientId, spec: &ClientSpec, marks: Option<Arc<Marks>>) {
+        let parts = if spec.sms.is_empty() {
+            Parts::new(&self.limits, &mut self.floor, spec.multiprocessors)
+        } else {
+            Parts::exactly(&self.limits, &mut self.floor, &spec.sms)
+        };
+        self.clients.insert(id, Client::new(parts, spec.priority, marks));
     }
 
     pub(crate) fn remove_client(&mut self, id: ClientId) -> Option<Client> {

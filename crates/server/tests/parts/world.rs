@@ -149,7 +149,7 @@ impl World {
         let pid = program.id();
         let hello = Hello::Client { version, pid, environment: Vec::new(), program: "sleep".into() };
         let share = cumux_wire::share::Share::parse(&percentage.to_string()).unwrap_or(cumux_wire::share::Share::ALL);
-        let grant = Grant { share, priority: 0, devices: vec![(0, 5 << 30)] };
+        let grant = Grant { share, priority: 0, devices: vec![(0, 5 << 30)], sms: Vec::new() };
         self.tell(&ToServer::Client { hello, pid, uid: 7, grant }, &[theirs.as_fd()]);
         Client { program, connection: ours, session: 0, slot: 0, multiprocessors: 0, files: None }
     }
@@ -205,7 +205,7 @@ pub struct Client {
 impl Client {
     pub fn welcome(&mut self) {
         let (reply, descriptors) = self.connection.receive::<Reply>().unwrap();
-        let Reply::Welcome { version: VERSION, session, window_slot, devices, parts } = reply else { panic!("{reply:?}") };
+        let Reply::Welcome { version: VERSION, session, window_slot, devices, parts, fixed: false } = reply else { panic!("{reply:?}") };
         // What the executor said, and that the device is shared (CU_DEVICE_ATTRIBUTE_MPS_ENABLED).
         let mut shared = super::executor::device();
         shared.attributes.push((133, 1));

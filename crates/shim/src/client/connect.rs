@@ -136,10 +136,10 @@ fn greet(connection: &Connection) -> Result<Greeting, LinkError> {
             result: CUresult::CUDA_ERROR_SYSTEM_DRIVER_MISMATCH.0,
             why: format!("the service speaks version {version}, this libcuda.so.1 version {VERSION}: install both from the same cumux release"),
         },
-        Reply::Welcome { session, window_slot, devices, parts, .. } => {
+        Reply::Welcome { session, window_slot, devices, parts, fixed, .. } => {
             let arenas = parts.iter().map(|part| arena_window(part.device).start).collect();
             let [ring, page, window, doorbell, server, keeper] = exactly(descriptors)?;
-            Greeting::Served { files: Box::new(Files { session, window_slot, devices, ring, page, window, doorbell, server, keeper }), arenas }
+            Greeting::Served { files: Box::new(Files { session, window_slot, devices, fixed, ring, page, window, doorbell, server, keeper }), arenas }
         }
         Reply::Refused { result, why } => Greeting::Refused { result, why },
     })
@@ -173,7 +173,7 @@ mod tests {
             service.send(&reply, &[]).unwrap();
             greet(&client)
         };
-        let welcome = |version| Reply::Welcome { version, session: 1, window_slot: 0, devices: Vec::new(), parts: Vec::new() };
+        let welcome = |version| Reply::Welcome { version, session: 1, window_slot: 0, devices: Vec::new(), parts: Vec::new(), fixed: false };
         assert!(matches!(answer(welcome(VERSION + 1)), Ok(Greeting::Refused { result: 803, .. })));
         assert!(matches!(answer(welcome(VERSION)), Err(LinkError::Descriptors { .. })), "no files, no session");
         assert!(matches!(answer(Reply::Refused { result: 807, why: String::new() }), Ok(Greeting::Refused { result: 807, .. })));

@@ -44,6 +44,8 @@ pub struct Files {
     pub session: u32,
     pub window_slot: u32,
     pub devices: Vec<DeviceFacts>,
+    /// Its parts are static partitions.
+    pub fixed: bool,
     pub ring: OwnedFd,
     pub page: OwnedFd,
     pub window: OwnedFd,
@@ -194,7 +196,7 @@ impl Session {
             callbacks: crate::callback::Callbacks::default(),
             numbers: Mutex::new(0),
             real_card,
-            per_context: std::env::var("CUDA_MPS_ENABLE_PER_CTX_DEVICE_MULTIPROCESSOR_PARTITIONING").is_ok_and(|text| text.trim() == "1"),
+            per_context: !files.fixed && std::env::var("CUDA_MPS_ENABLE_PER_CTX_DEVICE_MULTIPROCESSOR_PARTITIONING").is_ok_and(|text| text.trim() == "1"),
             announced: Mutex::new(address + WINDOW_FIRST),
             window_end: address + WINDOW_BYTES - WINDOW_MANAGED_BYTES,
             ring,

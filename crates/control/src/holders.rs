@@ -1,0 +1,82 @@
+//! Who holds a static partition: handles of processes, so that what an ended client had is free again, and a file from which a daemon that starts after
+//! a crash knows the partitions.
+
+use crate::partitions::Board;
+use cumux_link::Process;
+use std::collections::HashMap;
+use std::fs;
+use std::path::PathBuf;
+
+pub(crate) struct Holders {
+    handles: HashMap<u32, Process>,
+    file: PathBuf,
+    saved: Option<Board>,
+}
+
+impl Holders {
+    pub(crate) fn new(file: PathBuf) -> Self {
+        Self { handles: HashMap::new(), file, saved: None }
+    }
+
+    /// What a daemon that died has left.
+    pub(crate) fn left_behind(&self) -> Option<Board> {
+        serde_json::from_slice(&fs::read(&self.file).ok()?).ok()
+    }
+
+    /// Lets go of processes that have ended, and writes down what is new. Returns why that cannot be done.
+    pub(crate) fn sweep(&mut self, board: &mut Board) -> Option<String> {
+        let clients = board.clients();
+        self.handles.retain(|pid, _| clients.contains(pid));
+        for pid in clients {
+            if !self.handles.contains_key(&pid)
+                && let Ok(process) = Process::open(pid)
+            {
+                self.handles.insert(pid, process);
+            }
+            if !self.handles.get(&pid).is_some_and(Process::is_alive) {
+                self.handles.remove(&pid);
+                board.release(pid);
+            }
+        }
+        if self.saved.as_ref() == Some(board) {
+            return None;
+        }
+        self.saved = Some(board.clone());
+        let written = serde_json::to_vec(board).map_err(std::io::Error::from).and_then(|bytes| fs::write(&self.file, bytes));
+        written.err().map(|error| format!("cannot write {} ({error}): after a crash of this daemon its partitions are not known", self.file.display()))
+    }
+
+    /// The partitions end with the daemon.
+    pub(crate) fn forget(&self) {
+        let _ = fs::remove_file(&self.file);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cumux_wire::message::DeviceFacts;
+
+    #[test]
+    fn partitions_of_ended_processes_are_free_and_the_next_daemon_knows_the_rest() {
+        let folder = tempfile::tempdir().unwrap();
+        let facts = DeviceFacts { id: String::new(), name: String::new(), uuid: [0x18; 16], pci: [0; 3], memory: 0, attributes: vec![(16, 132), (75, 9)] };
+        let mut board = Board::new(&[facts]);
+        let name = board.add("GPU-18", 2).unwrap();
+        let mut holders = Holders::new(folder.path().join("partitions.json"));
+        let mut child = std::process::Command::new("sleep").arg("600").spawn().unwrap();
+        board.assign(Some(&name), child.id()).unwrap();
+        board.assign(Some(&name), u32::MAX).unwrap();
+        assert_eq!(holders.sweep(&mut board), None);
+        assert_eq!(board.clients().into_iter().collect::<Vec<_>>(), [child.id()], "a process that never was holds nothing");
+        assert_eq!(holders.left_behind().as_ref(), Some(&board));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        holders.sweep(&mut board);
+        assert!(board.clients().is_empty());
+        holders.forget();
+        assert_eq!(holders.left_behind(), None);
+        let mut nowhere = Holders::new("/nonexistent/partitions.json".into());
+        assert!(nowhere.sweep(&mut board).is_some_and(|why| why.contains("/nonexistent")));
+    }
+}

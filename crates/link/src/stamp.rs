@@ -1,0 +1,56 @@
+//! The line format that readers of MPS logs expect: `[2026-11-21 00:08:11.353 Control  1093] text`, in local time (`TZ`, `/etc/localtime`) as
+//! NVIDIA's daemon writes it.
+
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+use std::time::SystemTime;
+
+/// One line of a log by process `pid` in `role` (`Control`, `Server`, `Other`), with the time of now. Foreign text cannot forge lines.
+#[must_use]
+pub fn line(role: &str, pid: u32, text: &str) -> String {
+    line_at(SystemTime::now(), &TimeZone::system(), role, pid, text)
+}
+
+fn line_at(time: SystemTime, zone: &TimeZone, role: &str, pid: u32, text: &str) -> String {
+    let text: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    format!("[{} {role} {pid:>5}] {text}\n", stamp(time, zone))
+}
+
+/// `YYYY-MM-DD HH:MM:SS.mmm`.
+fn stamp(time: SystemTime, zone: &TimeZone) -> String {
+    let time = Timestamp::try_from(time).unwrap_or(Timestamp::UNIX_EPOCH).to_zoned(zone.clone());
+    let (date, clock) = (time.date(), time.time());
+    format!(
+        "{:04}-{:02}-{:02} {:02}:{:02}:{:02}.{:03}",
+        date.year(),
+        date.month(),
+        date.day(),
+        clock.hour(),
+        clock.minute(),
+        clock.second(),
+        clock.millisecond()
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::{Duration, UNIX_EPOCH};
+
+    #[test]
+    fn lines_look_as_recorded() {
+        let time = UNIX_EPOCH + Duration::from_millis(1_795_219_691_353);
+        let at = |role, pid, text| line_at(time, &TimeZone::UTC, role, pid, text);
+        assert_eq!(at("Control", 1093, "NEW UI"), "[2026-11-21 00:08:11.353 Control  1093] NEW UI\n");
+        assert_eq!(at("Server", 690, "a\nb"), "[2026-11-21 00:08:11.353 Server   690] a b\n", "no line can be forged");
+    }
+
+    #[test]
+    fn local_time_with_its_summer() {
+        let zone = TimeZone::posix("CET-1CEST,M3.5.0,M10.5.0/3").unwrap();
+        let at = |seconds| stamp(UNIX_EPOCH + Duration::from_secs(seconds), &zone);
+        assert_eq!(at(0), "1970-01-01 01:00:00.000");
+        assert_eq!(at(1_795_219_691), "2026-11-21 01:08:11.000");
+        assert_eq!(at(1_785_542_400), "2026-08-01 02:00:00.000");
+    }
+}
