@@ -262,7 +262,9 @@ impl Session {
 
     /// Takes up to one turn of records. Returns whether it should be called again soon: something moved, or somebody else held the lock.
     pub fn intake(self: &Arc<Self>) -> bool {
-        let Some(mut inner) = self.inner.try_lock() else { return true };
+        // The software GPU's threads need the processors that looking again and again would take from them.
+        let inner = if self.shared.cards.keeps_marks() { Some(self.inner.lock()) } else { self.inner.try_lock() };
+        let Some(mut inner) = inner else { return true };
         let mut moved = self.empty_mailbox(&mut inner);
         let mut inner = Held { session: self, inner: Some(inner) };
         let mut again: Vec<u32> = std::mem::take(&mut inner.chores).into_iter().collect();
