@@ -629,7 +629,6 @@ impl Session {
         }
         Ok(())
     }
-
 }
 
 /// CLOCK_MONOTONIC in nanoseconds.

@@ -170,7 +170,7 @@ fn a_device_for_one_process_alone_gets_no_standby_and_a_cold_start() {
 
 #[test]
 fn a_status_of_very_many_clients_comes_in_pieces() {
-    let mut world = World::new("");
+    let world = World::new("");
     let mut clients: Vec<_> = (0..70).map(|_| world.knock_as(VERSION, 0)).collect();
     clients.iter_mut().for_each(parts::world::Client::welcome);
     world.tell(&ToServer::Status { request: 9000 }, &[]);
