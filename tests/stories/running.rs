@@ -116,3 +116,72 @@ fn an_installed_cumux_works_under_every_name() {
     assert!(output.status.success() && out(&output).contains("PASS"), "{output:?}");
     assert!(quit.success());
 }
+
+#[test]
+fn top_shows_growing_kernels_and_who_is_there() {
+    let node = Node::start();
+    let top = || node.cumux(&["top", "--once", "--interval", "0.1"]).output().unwrap();
+    let output = top();
+    assert!(output.status.success() && out(&output).contains("No server is running"), "{output:?}");
+    let mut client = node.test_client("idle").start();
+    client.wait_for_line("ready");
+    let kernels = |page: &str| -> u64 {
+        let row = page.lines().find(|line| line.trim_start().starts_with(&client_pid(page))).unwrap_or_else(|| panic!("no client in\n{page}"));
+        row.split_whitespace().rev().nth(1).and_then(|word| word.parse().ok()).unwrap_or_else(|| panic!("{page}"))
+    };
+    let first = out(&top());
+    assert!(first.contains(&client.pid().to_string()) && first.contains("sim:h200") && first.contains("132 SMs") && first.contains("generation 1"), "{first}");
+    let before = kernels(&first);
+    client.tell("");
+    client.wait_for_line("round 1 right");
+    let second = out(&top());
+    assert!(kernels(&second) > before, "{first}\n{second}");
+    // What was counted goes on under the next executor.
+    node.kill(node.server().executor);
+    client.tell("");
+    client.wait_for_line("round 2 right");
+    let third = out(&top());
+    assert!(kernels(&third) > kernels(&second) && third.contains("generation 2"), "{second}\n{third}");
+    node.kill(node.daemon_pid());
+    let output = top();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(out(&output).contains("No daemon in"), "{output:?}");
+}
+
+/// The process number in the first line after the titles of `cumux top`.
+fn client_pid(page: &str) -> String {
+    let titles = page.lines().position(|line| line.trim_start().starts_with("PID")).unwrap_or_else(|| panic!("no titles in\n{page}"));
+    page.lines().nth(titles + 1).and_then(|line| line.split_whitespace().next()).unwrap_or_default().to_owned()
+}
+
+#[test]
+fn top_in_a_pipe_survives_the_daemon() {
+    let node = Node::start();
+    let mut top = node.cumux(&["top", "--interval", "0.05"]).spawn().unwrap();
+    let mut lines = BufReader::new(top.stdout.take().unwrap()).lines();
+    let mut until = |what: &str| while !lines.next().expect("it goes on").unwrap().contains(what) {};
+    until("No server is running");
+    node.kill(node.daemon_pid());
+    until("No daemon in");
+    node.start_daemon();
+    until("No server is running");
+    let client = node.test_client("idle").start();
+    client.wait_for_line("ready");
+    until(&client.pid().to_string());
+    Process::open(top.id()).unwrap().signal(Signal::TERM).unwrap();
+    top.wait().unwrap();
+}
+
+#[test]
+fn what_a_client_waited_for_is_counted() {
+    let node = Node::start();
+    let client = node.test_client("idle").start();
+    client.wait_for_line("ready");
+    let output = node.cumux(&["status", "--json"]).output().unwrap();
+    let servers: Vec<ServerStatus> = serde_json::from_slice(&output.stdout).unwrap();
+    let (server, status) = (&servers[0], &servers[0].clients[0]);
+    assert!(status.waits >= 1 && status.requests >= 2, "it allocated, loaded and copied: {status:?}");
+    assert!(status.request_ns > 0 && status.request_ns < 60_000_000_000, "loading a module takes some time: {status:?}");
+    assert_eq!((status.coalesced, status.quiets, status.stalls), (0, 0, 0), "the software GPU has none of it: {status:?}");
+    assert_eq!((server.generation, server.cards[0].multiprocessors, server.cards[0].id.as_str()), (1, 132, "sim:h200"), "{server:?}");
+}

@@ -1,6 +1,6 @@
 //! The command line: one definition gives parsing, help, man page and completions.
 
-use crate::{control, demo, doctor, install, processes, run, share, status};
+use crate::{control, demo, doctor, install, processes, run, share, status, top};
 use clap::{CommandFactory as _, Parser, Subcommand};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -34,6 +34,18 @@ enum Command {
     Status {
         #[arg(long)]
         json: bool,
+    },
+    /// Shows what the clients do at the moment: a screen in a terminal, a table per interval anywhere else
+    Top {
+        /// One table after one interval, then ends; exit status 1 if there is no daemon
+        #[arg(long)]
+        once: bool,
+        /// Seconds between two looks
+        #[arg(long, default_value_t = 1.0, value_name = "SECONDS")]
+        interval: f64,
+        /// What comes first
+        #[arg(long, value_enum, default_value_t = top::Sort::Gpu)]
+        sort: top::Sort,
     },
     /// Gives a running client another share of the multiprocessors; what it launches from then on runs on the new part
     SetShare {
@@ -94,6 +106,7 @@ pub fn dispatch(cli: Cli) -> anyhow::Result<u8> {
         Command::Control { arguments } => control::main(arguments),
         Command::Run { device, command } => run::main(device.as_deref(), &command),
         Command::Status { json } => status::main(json),
+        Command::Top { once, interval, sort } => top::main(once, interval, sort),
         Command::SetShare { client, percent, json } => share::main(client, &percent, json),
         Command::Doctor { json, program } => doctor::main(json, program.as_deref()),
         Command::Demo { json, device } => demo::main(json, device.as_deref()),
@@ -162,9 +175,12 @@ mod tests {
     #[test]
     fn man_page_and_completions_name_every_command() {
         let page = String::from_utf8(man_page().unwrap()).unwrap().replace("\\-", "-");
-        for name in ["run", "status", "set-share", "doctor", "demo", "install"] {
+        for name in ["run", "status", "top", "set-share", "doctor", "demo", "install"] {
             assert!(page.contains(name), "{name} is not in the man page");
         }
-        assert!(String::from_utf8(completions(clap_complete::Shell::Bash)).unwrap().contains("doctor"));
+        for shell in [clap_complete::Shell::Bash, clap_complete::Shell::Zsh, clap_complete::Shell::Fish] {
+            let text = String::from_utf8(completions(shell)).unwrap();
+            assert!(text.contains("doctor") && text.contains("top") && text.contains("interval"), "{shell}");
+        }
     }
 }

@@ -16,6 +16,7 @@ mod processes;
 mod run;
 mod share;
 mod status;
+mod top;
 
 use clap::Parser as _;
 use std::ffi::OsString;

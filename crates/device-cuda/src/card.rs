@@ -128,8 +128,7 @@ impl Card {
             card.helpers.push(std::thread::Builder::new().name(format!("cuda-{ordinal}-{name}")).spawn(run).map_err(system)?);
         }
         for number in 0..settings.engines {
-            let engine = Engine::new(&shared, number)
-                .map_err(|code| DeviceError::System(format!("cuda:{ordinal} cannot be prepared: {} (CUDA error {})", driver.text(code), code.0)))?;
+            let engine = Engine::new(&shared, number).map_err(|code| DeviceError::System(crate::locate::unprepared(ordinal, &driver.text(code), code)))?;
             let thread = std::thread::Builder::new().name(format!("cuda-{ordinal}-{number}")).spawn(move || engine.work()).map_err(system)?;
             card.engines.push(thread);
         }

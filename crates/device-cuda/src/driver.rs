@@ -8,6 +8,7 @@
 //!   or pinned memory that lives until [`Words`] is dropped. Addresses for the GPU are numbers, checked by the caller, and never ours.
 
 use crate::locate;
+use crate::survey::Seen;
 use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use core::ptr::{null_mut, with_exposed_provenance, with_exposed_provenance_mut};
 use cumux_abi::{functions as f, types as t};
@@ -260,6 +261,29 @@ impl Driver {
             }
         }
         Ok(Arc::new(driver))
+    }
+
+    /// All cards, without a context on any.
+    pub(crate) fn survey() -> Result<Vec<Seen>, DeviceError> {
+        let api = load()?;
+        let table = &api.table;
+        let start = |code| DeviceError::System(locate::cannot_start(code));
+        // SAFETY: no pointers.
+        check(unsafe { (table.cuInit)(0) }).map_err(start)?;
+        let mut count = 0;
+        // SAFETY: writes one integer.
+        check(unsafe { (table.cuDeviceGetCount)(&raw mut count) }).map_err(start)?;
+        let mut cards = Vec::new();
+        for ordinal in 0..count {
+            let mut device = 0;
+            // SAFETY: writes one integer.
+            check(unsafe { (table.cuDeviceGet)(&raw mut device, ordinal) }).map_err(start)?;
+            // Never dropped: there is no context that it could give back.
+            let card = std::mem::ManuallyDrop::new(Driver { api, device, context: 0, instance: 0, priorities: (0, 0), mode: 0 });
+            let mode = card.attribute(20).unwrap_or(0);
+            cards.push(Seen { ordinal: ordinal.cast_unsigned(), name: card.name(), mode, memory: card.memory() });
+        }
+        Ok(cards)
     }
 
     /// The table, with our context current in this thread.

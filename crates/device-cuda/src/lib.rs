@@ -29,6 +29,7 @@ mod partition;
 mod ranges;
 mod shared;
 mod slots;
+pub mod survey;
 mod symbols;
 mod work;
 

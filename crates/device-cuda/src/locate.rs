@@ -136,12 +136,20 @@ pub(crate) fn alone(ordinal: u32, mode: i32) -> Option<String> {
 pub(crate) fn no_context(ordinal: u32, mode: i32, code: Code) -> String {
     match (code.0, mode) {
         (46 | 101, 3) => format!(
-            "cuda:{ordinal} is in EXCLUSIVE_PROCESS mode and another process has it: end that process, or run `nvidia-smi -i {ordinal} -c DEFAULT` (which also lets a standby be kept ready)"
+            "cuda:{ordinal} is in EXCLUSIVE_PROCESS mode and another process has it: end that process (if it is NVIDIA's own MPS: `echo quit | nvidia-cuda-mps-control`), or run `nvidia-smi -i {ordinal} -c DEFAULT` (which also lets a standby be kept ready)"
         ),
         (46, _) => format!("another process holds cuda:{ordinal} for itself: end it, or run `nvidia-smi -i {ordinal} -c DEFAULT`"),
         (2, _) => format!("cuda:{ordinal} has no memory left for a context (about 0.5 GiB): end a process that `nvidia-smi` shows on it"),
         (805..=808, _) => cannot_start(code),
         (other, _) => format!("no context can be made on cuda:{ordinal} (CUDA error {other}): check `nvidia-smi` and the kernel's log for Xid messages"),
+    }
+}
+
+/// The context is there, what belongs to it is not.
+pub(crate) fn unprepared(ordinal: u32, text: &str, code: Code) -> String {
+    match code.0 {
+        2 => format!("cuda:{ordinal} has no memory left for what serving needs: end a process that `nvidia-smi` shows on it"),
+        other => format!("cuda:{ordinal} cannot be prepared: {text} (CUDA error {other}): check `nvidia-smi` and the kernel's log for Xid messages"),
     }
 }
 
@@ -198,7 +206,13 @@ mod tests {
         assert!(usable(0, "NVIDIA H100 MIG 1g.10gb", 0).is_err_and(|e| e.to_string().contains("-mig 0")));
         assert!(usable(0, "NVIDIA H200", 3).is_ok(), "one process may have it");
         assert!(no_context(0, 3, Code(46)).contains("EXCLUSIVE_PROCESS"));
+        assert!(no_context(0, 3, Code(101)).contains("quit | nvidia-cuda-mps-control"));
         assert!(no_context(0, 0, Code(2)).contains("memory"));
+        assert!(unprepared(0, "out of memory", Code(2)).contains("nvidia-smi"));
+        assert!(alone(1, 3).is_some_and(|text| text.contains("-i 1 -c DEFAULT")) && alone(0, 0).is_none());
+        for code in [803, 805, 807] {
+            assert!(cannot_start(Code(code)).contains(": "), "{code}");
+        }
         assert!(no_such_card(3, 2).contains("cuda:1") && no_such_card(0, 0).contains("no GPU"));
         assert!(none_found(&[], &[]).contains("CUMUX_REAL_LIBCUDA"));
     }

@@ -1,7 +1,8 @@
 //! What the machine and this shell's limits allow.
 
 use super::Finding;
-use crate::device;
+use crate::device::{self, DeviceName};
+use cumux_device_cuda::survey::{self, Verdict};
 use rustix::process::{Resource, getrlimit};
 use std::fs;
 
@@ -11,7 +12,15 @@ const RESERVED: u64 = 33 << 40;
 const DESCRIPTORS: u64 = 64;
 
 pub fn findings() -> Vec<Finding> {
-    vec![gpu(), address_space(), descriptors(), overcommit(fs::read_to_string("/proc/sys/vm/overcommit_memory").ok().as_deref()), mappings(), proc()]
+    vec![
+        gpu(),
+        other_mps(),
+        address_space(),
+        descriptors(),
+        overcommit(fs::read_to_string("/proc/sys/vm/overcommit_memory").ok().as_deref()),
+        mappings(),
+        proc(),
+    ]
 }
 
 fn gpu() -> Finding {
@@ -19,15 +28,53 @@ fn gpu() -> Finding {
     let asked = std::env::var(device::VARIABLE).ok().filter(|text| !text.is_empty());
     match (asked.as_deref().map(|text| device::DeviceName::parse(text).and_then(device::DeviceName::check)), device::has_gpu()) {
         (Some(Err(error)), _) => Finding::problem(check, format!("{}: {error}", device::VARIABLE), "set it to a device of this machine, or unset it"),
+        (Some(Ok(DeviceName::Cuda(ordinal))), _) => card(ordinal),
         (Some(Ok(device)), _) => Finding::ok(check, format!("{device}, by {}", device::VARIABLE)),
         (None, false) => {
             Finding::warning(check, "no NVIDIA GPU (no /dev/nvidia*)", "cumux run and demo use the software GPU; for the daemon say --device sim:h200")
         }
         (None, true) => match device::for_control(None) {
+            Ok(DeviceName::Cuda(ordinal)) => card(ordinal),
             Ok(device) => Finding::ok(check, device.to_string()),
             Err(error) => Finding::warning(check, error.to_string(), "cumux run and demo use the software GPU; for the daemon say --device sim:h200"),
         },
     }
+}
+
+/// A real card, as far as it can be judged without using it.
+fn card(ordinal: u32) -> Finding {
+    let check = "device";
+    match survey::judge(ordinal, &survey::cards()) {
+        Verdict::Good(found) => Finding::ok(check, found),
+        Verdict::Limited(found, remedy) => Finding::warning(check, found, remedy),
+        Verdict::Unusable(found, remedy) => Finding::problem(check, found, remedy),
+    }
+}
+
+/// NVIDIA's own MPS beside us: harmless in another directory, but on a card for one process alone it has the card.
+fn other_mps() -> Finding {
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let found: Vec<u32> = processes.filter(|pid| fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| is_nvidias_server(&line))).collect();
+    other_mps_of(&found)
+}
+
+fn other_mps_of(found: &[u32]) -> Finding {
+    let check = "other MPS";
+    match found {
+        [] => Finding::ok(check, "none runs"),
+        [pid, ..] => Finding::warning(
+            check,
+            format!("NVIDIA's own MPS server runs (pid {pid}): programs that find its daemon go there, and a card in EXCLUSIVE_PROCESS mode is its alone"),
+            "end it: echo quit | nvidia-cuda-mps-control, with NVIDIA's program and its CUDA_MPS_PIPE_DIRECTORY",
+        ),
+    }
+}
+
+/// A command line of NVIDIA's server. Ours under that name has `--pipe` or our own word behind it.
+fn is_nvidias_server(command_line: &[u8]) -> bool {
+    let mut words = command_line.split(|byte| *byte == 0);
+    let name = words.next().and_then(|path| path.rsplit(|byte| *byte == b'/').next());
+    name == Some(b"nvidia-cuda-mps-server") && !words.any(|word| word == b"--pipe" || word == b"server")
 }
 
 fn address_space() -> Finding {
@@ -87,6 +134,17 @@ fn proc() -> Finding {
 mod tests {
     use super::*;
     use crate::doctor::Outcome;
+
+    #[test]
+    fn nvidias_server_is_told_from_ours() {
+        assert!(is_nvidias_server(b"nvidia-cuda-mps-server\0"));
+        assert!(is_nvidias_server(b"/usr/bin/nvidia-cuda-mps-server\0-force-tegra\0"));
+        assert!(!is_nvidias_server(b"/opt/bin/nvidia-cuda-mps-server\0--pipe\0/p\0"));
+        assert!(!is_nvidias_server(b"/opt/bin/nvidia-cuda-mps-control\0server\0--pipe\0/p\0"));
+        assert!(!is_nvidias_server(b""));
+        assert_eq!(other_mps_of(&[]).outcome, Outcome::Ok);
+        assert!(other_mps_of(&[77]).found.contains("77"));
+    }
 
     #[test]
     fn strict_overcommit_is_pointed_out() {

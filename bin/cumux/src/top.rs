@@ -1,0 +1,102 @@
+//! `cumux top`: who uses the card at the moment. A screen in a terminal, one table per interval anywhere else.
+//!
+//! A thread asks the daemon for its status and sends what it heard; everything shown is a pure function of the last two answers ([`view`]), so that screen
+//! and tables say the same. A daemon that goes is said in a line, and its successor is asked as soon as it is there.
+
+mod screen;
+mod table;
+mod view;
+
+use anyhow::bail;
+use cumux_control::directory::{PIPE_VARIABLE, pipe_directory};
+use cumux_control::{Frontend, PipeDirectory};
+use cumux_wire::message::ServerStatus;
+use std::io::{IsTerminal as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+pub use view::Sort;
+use view::{Sample, View};
+
+/// Most often and least often that is of use.
+const SHORTEST: f64 = 0.05;
+const LONGEST: f64 = 3600.0;
+/// Width of the tables that do not go to a terminal.
+const PLAIN_WIDTH: usize = 140;
+
+/// The exit status.
+pub fn main(once: bool, interval: f64, sort: Sort) -> anyhow::Result<u8> {
+    if !(SHORTEST..=LONGEST).contains(&interval) {
+        bail!("an interval of {interval} seconds is of no use: choose one between {SHORTEST} and {LONGEST}");
+    }
+    let interval = Duration::from_secs_f64(interval);
+    let pipe = pipe_directory(std::env::var(PIPE_VARIABLE).ok().as_deref());
+    if once {
+        return once_only(&pipe, interval, sort);
+    }
+    let samples = sampling(pipe.clone(), interval)?;
+    if std::io::stdout().is_terminal() && std::io::stdin().is_terminal() { screen::run(&pipe, &samples, sort) } else { Ok(tables(&pipe, &samples, sort)) }
+}
+
+/// Two looks, one interval apart, and one table.
+fn once_only(pipe: &Path, interval: Duration, sort: Sort) -> anyhow::Result<u8> {
+    let first = look(pipe);
+    let quick = !matches!(&first.servers, Ok(servers) if !servers.is_empty());
+    let (before, now) = if quick {
+        (None, first)
+    } else {
+        thread::sleep(interval);
+        (Some(first), look(pipe))
+    };
+    let view = View::of(pipe, before.as_ref(), &now, sort);
+    print_or_stop(&table::page(&view, PLAIN_WIDTH));
+    Ok(u8::from(now.servers.is_err()))
+}
+
+/// A table for each answer, until nobody reads any more.
+fn tables(pipe: &Path, samples: &Receiver<Sample>, sort: Sort) -> u8 {
+    let mut before = None;
+    for now in samples {
+        // The first answer has no rates.
+        if before.is_some() || !matches!(&now.servers, Ok(servers) if !servers.is_empty()) {
+            let view = View::of(pipe, before.as_ref(), &now, sort);
+            if !print_or_stop(&format!("{}\n", table::page(&view, PLAIN_WIDTH))) {
+                break;
+            }
+        }
+        before = Some(now);
+    }
+    0
+}
+
+/// False when nobody reads any more.
+fn print_or_stop(text: &str) -> bool {
+    let mut out = std::io::stdout().lock();
+    out.write_all(text.as_bytes()).and_then(|()| out.flush()).is_ok()
+}
+
+/// Asks again and again on a thread of its own: a daemon that hangs must not stop the keys.
+fn sampling(pipe: PathBuf, interval: Duration) -> anyhow::Result<Receiver<Sample>> {
+    let (sender, samples): (Sender<Sample>, _) = channel();
+    let ask = move || {
+        while sender.send(look(&pipe)).is_ok() {
+            thread::sleep(interval);
+        }
+    };
+    thread::Builder::new().name("top".into()).spawn(ask)?;
+    Ok(samples)
+}
+
+fn look(pipe: &Path) -> Sample {
+    let servers = ask(pipe);
+    Sample { at: Instant::now(), servers }
+}
+
+fn ask(pipe: &Path) -> Result<Vec<ServerStatus>, String> {
+    let shown = pipe.display();
+    let none = |_| format!("No daemon in {shown}: start one (cumux control -d), or set {PIPE_VARIABLE} to the directory of one.");
+    let mut daemon = Frontend::connect(&PipeDirectory::at(pipe)).map_err(none)?;
+    let (text, _) = daemon.ask("status --json").map_err(|_| format!("The daemon in {shown} went away while it was asked."))?;
+    serde_json::from_str(&text).map_err(|_| format!("The daemon in {shown} is not cumux, or another version: restart it (echo quit | cumux control)."))
+}

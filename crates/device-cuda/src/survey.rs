@@ -1,0 +1,90 @@
+//! What can be said of the real cards without using one: for `cumux doctor`. No context is made, and nothing is changed.
+
+use crate::driver::Driver;
+use cumux_device::DeviceError;
+
+/// A card as it is found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Seen {
+    pub ordinal: u32,
+    pub name: String,
+    /// `CUcomputemode`: 0 default, 2 prohibited, 3 one process alone.
+    pub mode: i32,
+    /// Bytes.
+    pub memory: u64,
+}
+
+/// How a card stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// It can be served.
+    Good(String),
+    /// It can, with something missing: what, and what to do.
+    Limited(String, String),
+    /// It cannot: why, and what to do.
+    Unusable(String, String),
+}
+
+/// All cards that the driver shows.
+///
+/// # Errors
+/// A sentence with its remedy: no driver, too old, or it does not start.
+pub fn cards() -> Result<Vec<Seen>, DeviceError> {
+    Driver::survey()
+}
+
+/// What the cards that were found mean for serving `cuda:ordinal`. Pure.
+#[must_use]
+pub fn judge(ordinal: u32, found: &Result<Vec<Seen>, DeviceError>) -> Verdict {
+    let software = "for the software GPU: --device sim:h200";
+    let cards = match found {
+        Ok(cards) => cards,
+        Err(error) => return Verdict::Unusable(error.to_string(), software.into()),
+    };
+    let Some(card) = cards.iter().find(|card| card.ordinal == ordinal) else {
+        let count = u32::try_from(cards.len()).unwrap_or(u32::MAX);
+        return Verdict::Unusable(crate::locate::no_such_card(ordinal, count), software.into());
+    };
+    let shown = format!("cuda:{ordinal}, {}, {} GiB", card.name, card.memory >> 30);
+    if let Err(error) = crate::locate::usable(ordinal, &card.name, card.mode) {
+        return Verdict::Unusable(shown, error.to_string());
+    }
+    match crate::locate::alone(ordinal, card.mode) {
+        Some(why) => {
+            Verdict::Limited(format!("{shown}: there will be no standby, a takeover starts from cold"), format!("{why}. NVIDIA's own MPS must not run on it"))
+        }
+        None => Verdict::Good(shown),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn card(name: &str, mode: i32) -> Result<Vec<Seen>, DeviceError> {
+        Ok(vec![Seen { ordinal: 0, name: name.into(), mode, memory: 141 << 30 }])
+    }
+
+    #[test]
+    fn every_state_of_a_card_has_its_sentence() {
+        assert_eq!(judge(0, &card("NVIDIA H200", 0)), Verdict::Good("cuda:0, NVIDIA H200, 141 GiB".into()));
+        let Verdict::Limited(found, remedy) = judge(0, &card("NVIDIA H200", 3)) else { panic!("one process may have it") };
+        assert!(found.contains("no standby") && remedy.contains("EXCLUSIVE_PROCESS") && remedy.contains("-c DEFAULT"), "{found} {remedy}");
+        let Verdict::Unusable(_, remedy) = judge(0, &card("NVIDIA H200", 2)) else { panic!("prohibited") };
+        assert!(remedy.contains("PROHIBITED") && remedy.contains("-c DEFAULT"), "{remedy}");
+        let Verdict::Unusable(found, remedy) = judge(0, &card("NVIDIA H100 80GB HBM3 MIG 1g.10gb", 0)) else { panic!("MIG") };
+        assert!(found.contains("MIG") && remedy.contains("-mig 0"), "{found} {remedy}");
+        let Verdict::Unusable(found, _) = judge(3, &card("NVIDIA H200", 0)) else { panic!("no such card") };
+        assert!(found.contains("cuda:3") && found.contains("only one is cuda:0"), "{found}");
+        let Verdict::Unusable(found, _) = judge(0, &Ok(Vec::new())) else { panic!("no card") };
+        assert!(found.contains("nvidia-smi") && found.contains("MIG"), "no instance of a MIG card looks like this: {found}");
+    }
+
+    #[test]
+    fn a_driver_that_is_missing_or_old_is_said_as_the_executor_says_it() {
+        for why in [crate::locate::none_found(&[], &[]), crate::locate::new_enough(12_080).unwrap_err()] {
+            let Verdict::Unusable(found, remedy) = judge(0, &Err(DeviceError::System(why.clone()))) else { panic!("{why}") };
+            assert!(found.contains("580") && remedy.contains("sim:h200"), "{found} {remedy}");
+        }
+    }
+}
