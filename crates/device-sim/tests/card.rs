@@ -86,6 +86,70 @@ fn more_kernels_in_flight_than_the_marks_have_slots() {
     assert_eq!(client.read(p, 89), vec![1; 89]);
 }
 
+/// Even blocks write vectors whose parts agree, odd blocks read them and count those that do not.
+const PAIRS: &str = "
+.version 9.0
+.target sm_75
+.address_size 64
+.visible .entry pairs(.param .u64 values, .param .u64 wrong, .param .u32 stride, .param .u32 rounds)
+{
+    .reg .b32 %r<16>;
+    .reg .b64 %rd<6>;
+    .reg .pred %p<6>;
+    ld.param.u64 %rd1, [values];
+    ld.param.u64 %rd2, [wrong];
+    ld.param.u32 %r1, [stride];
+    ld.param.u32 %r2, [rounds];
+    mov.u32 %r3, %tid.x;
+    mov.u32 %r4, %ctaid.x;
+    and.b32 %r5, %r4, 1;
+    setp.ne.u32 %p1, %r5, 0;
+    mul.lo.u32 %r6, %r3, %r1;
+    cvt.u64.u32 %rd3, %r6;
+    add.u64 %rd3, %rd1, %rd3;
+AGAIN:
+    @%p1 bra READ;
+    st.volatile.global.v2.u32 [%rd3], {%r2, %r2};
+    st.volatile.global.v4.u32 [%rd3+16], {%r2, %r2, %r2, %r2};
+    bra NEXT;
+READ:
+    ld.volatile.global.v2.u32 {%r7, %r8}, [%rd3];
+    ld.volatile.global.v4.u32 {%r9, %r10, %r11, %r12}, [%rd3+16];
+    setp.ne.u32 %p2, %r7, %r8;
+    setp.ne.or.u32 %p2, %r9, %r10, %p2;
+    setp.ne.or.u32 %p2, %r9, %r11, %p2;
+    setp.ne.or.u32 %p2, %r9, %r12, %p2;
+    @%p2 red.global.add.u32 [%rd2], 1;
+NEXT:
+    sub.u32 %r2, %r2, 1;
+    setp.ne.u32 %p3, %r2, 0;
+    @%p3 bra AGAIN;
+    ret;
+}
+";
+
+#[test]
+fn a_vector_is_read_and_written_at_once() {
+    // A status and a value in one vector: how the scans of CUB hand their sums from block to block.
+    let setup = Setup::new(watched_not);
+    let client = setup.client(1);
+    let kernels = client.load(PAIRS.as_bytes(), &mut NoVariables).expect("loads");
+    let (values, wrong) = (client.allocate(64 * 64), client.allocate(4));
+    // Each lane alone, or in rows with gaps of all kinds.
+    for stride in [32, 48, 64] {
+        client.done(client.launch(client.stream(), &kernels, "pairs", 8, 32, Args::new().u64(values).u64(wrong).u32(stride).u32(8000)));
+    }
+    assert_eq!(client.read(wrong, 1), vec![0]);
+}
+
+struct NoVariables;
+
+impl cumux_device::Place for NoVariables {
+    fn variable(&mut self, name: &str, _: u64, _: u64, _: bool) -> Result<(u64, bool), cumux_device::DeviceError> {
+        Err(cumux_device::DeviceError::Invalid(format!("no variable {name} expected")))
+    }
+}
+
 struct Deaf;
 
 impl Sink for Deaf {

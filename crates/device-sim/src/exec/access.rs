@@ -434,50 +434,60 @@ fn take<const OWN: bool>(lanes: &mut Lanes<'_>, op: &MemoryOp, mask: u32, served
         (2, false, Kind::Row) if count == 1 => {
             lanes.set32(op.data[0], &spread(&served.row::<u16, 1>(), |[word]| extended((*word).into(), 2, op.sign) as u32), mask);
         }
-        (4, false, Kind::One) => {
-            for n in 0..count {
-                lanes.set32(op.data[n], &V32::splat(served.one(4 * n)), mask);
-            }
-        }
-        (8, true, Kind::One) | (16, _, Kind::One) => {
-            for n in 0..count * op.bytes as usize / 8 {
-                lanes.set64(op.data[n], &V64::splat(served.one(8 * n)), mask);
-            }
-        }
-        _ => {
-            let (pieces, step) = pieces(op);
-            for n in 0..pieces {
-                take_piece(lanes, op, n, step, served);
-            }
-        }
+        (4, false, Kind::One) if count == 1 => lanes.set32(op.data[0], &V32::splat(served.one(0)), mask),
+        (8, true, Kind::One) if count == 1 => lanes.set64(op.data[0], &V64::splat(served.one(0)), mask),
+        _ if count == 1 && op.bytes <= 8 => take_single(lanes, op, served),
+        _ => take_vector(lanes, op, served),
     }
 }
 
-/// One register of an access whose lanes lie anywhere.
+/// The registers of an access whose lanes lie anywhere, one element each.
 #[inline(always)]
-fn take_piece<const OWN: bool>(lanes: &mut Lanes<'_>, op: &MemoryOp, n: usize, step: u64, served: &Served<'_, OWN>) {
-    let (slot, offset) = (op.data[n] as usize, step as usize * n);
-    if op.wide || op.bytes == 16 {
+fn take_single<const OWN: bool>(lanes: &mut Lanes<'_>, op: &MemoryOp, served: &Served<'_, OWN>) {
+    let slot = op.data[0] as usize;
+    if op.wide {
         let mut got = lanes.r64[slot].0;
-        match step {
-            1 => served.gather(offset, &mut got, |word: u8| u64::from(word)),
-            2 => served.gather(offset, &mut got, |word: u16| u64::from(word)),
-            4 => served.gather(offset, &mut got, |word: u32| u64::from(word)),
-            _ => return served.gather(offset, &mut lanes.r64[slot].0, |word| word),
+        match op.bytes {
+            1 => served.gather(0, &mut got, |word: u8| u64::from(word)),
+            2 => served.gather(0, &mut got, |word: u16| u64::from(word)),
+            4 => served.gather(0, &mut got, |word: u32| u64::from(word)),
+            _ => return served.gather(0, &mut lanes.r64[slot].0, |word| word),
         }
-        lanes.set64(op.data[n], &spread(&got, |value| extended(*value, step as u8, op.sign)), served.mask);
+        lanes.set64(op.data[0], &spread(&got, |value| extended(*value, op.bytes, op.sign)), served.mask);
         return;
     }
     let into = &mut lanes.r32[slot].0;
-    match step {
-        1 => served.gather(offset, into, |word: u8| u32::from(word)),
-        2 => served.gather(offset, into, |word: u16| u32::from(word)),
-        4 => served.gather(offset, into, |word| word),
-        _ => served.gather(offset, into, |word: u64| word as u32),
+    match op.bytes {
+        1 => served.gather(0, into, |word: u8| u32::from(word)),
+        2 => served.gather(0, into, |word: u16| u32::from(word)),
+        4 => served.gather(0, into, |word| word),
+        _ => served.gather(0, into, |word: u64| word as u32),
     }
     if op.sign != 0 {
-        let got = *lanes.get32(op.data[n]);
-        lanes.set32(op.data[n], &spread(&got.0, |value| extended((*value).into(), step as u8, op.sign) as u32), served.mask);
+        let got = *lanes.get32(op.data[0]);
+        lanes.set32(op.data[0], &spread(&got.0, |value| extended((*value).into(), op.bytes, op.sign) as u32), served.mask);
+    }
+}
+
+/// The same for several elements of a lane. Up to 16 bytes are read at once: programs rely on a status and a value in one vector being of one time.
+#[inline(never)]
+fn take_vector<const OWN: bool>(lanes: &mut Lanes<'_>, op: &MemoryOp, served: &Served<'_, OWN>) {
+    let (pieces, step) = pieces(op);
+    let whole = (step as usize * pieces).min(16);
+    let mut got = [0u128; LANES];
+    for n in 0..pieces {
+        let at = step as usize * n;
+        if at.is_multiple_of(whole) {
+            match whole {
+                2 => served.gather(at, &mut got, |word: u16| u128::from(word)),
+                4 => served.gather(at, &mut got, |word: u32| u128::from(word)),
+                8 => served.gather(at, &mut got, |word: u64| u128::from(word)),
+                _ => served.gather(at, &mut got, |word: u128| word),
+            }
+        }
+        let shift = 8 * (at % whole);
+        let mask = if step == 8 { u64::MAX } else { (1 << (8 * step)) - 1 };
+        each(served.mask, |lane| put(lanes, op, n, lane, extended((got[lane] >> shift) as u64 & mask, step as u8, op.sign)));
     }
 }
 
@@ -493,35 +503,49 @@ fn give<const OWN: bool>(lanes: &Lanes<'_>, op: &MemoryOp, served: &Served<'_, O
         (8, true, Kind::Row) if count == 2 => served.put_row(&gathered([0, 1].map(|n| &lanes.get64(op.data[n]).0))),
         (1, false, Kind::Row) if count == 1 => served.put_row(&spread(&lanes.get32(op.data[0]).0, |word| [*word as u8]).0),
         (2, false, Kind::Row) if count == 1 => served.put_row(&spread(&lanes.get32(op.data[0]).0, |word| [*word as u16]).0),
-        _ => {
-            let (pieces, step) = pieces(op);
-            for n in 0..pieces {
-                let offset = step as usize * n;
-                if op.wide || op.bytes == 16 {
-                    let from = &lanes.get64(op.data[n]).0;
-                    match step {
-                        1 => served.scatter(offset, from, |word| word as u8),
-                        2 => served.scatter(offset, from, |word| word as u16),
-                        4 => served.scatter(offset, from, |word| word as u32),
-                        _ => served.scatter(offset, from, |word| word),
-                    }
-                } else {
-                    let from = &lanes.get32(op.data[n]).0;
-                    match step {
-                        1 => served.scatter(offset, from, |word| word as u8),
-                        2 => served.scatter(offset, from, |word| word as u16),
-                        4 => served.scatter(offset, from, |word| word),
-                        _ => served.scatter(offset, from, u64::from),
-                    }
-                }
+        _ if count == 1 && op.wide => {
+            let from = &lanes.get64(op.data[0]).0;
+            match op.bytes {
+                1 => served.scatter(0, from, |word| word as u8),
+                2 => served.scatter(0, from, |word| word as u16),
+                4 => served.scatter(0, from, |word| word as u32),
+                8 => served.scatter(0, from, |word| word),
+                _ => give_vector(lanes, op, served),
             }
+        }
+        (1, false, _) if count == 1 => served.scatter(0, &lanes.get32(op.data[0]).0, |word| word as u8),
+        (2, false, _) if count == 1 => served.scatter(0, &lanes.get32(op.data[0]).0, |word| word as u16),
+        (4, false, _) if count == 1 => served.scatter(0, &lanes.get32(op.data[0]).0, |word| word),
+        _ => give_vector(lanes, op, served),
+    }
+}
+
+/// Several elements of each lane, up to 16 bytes written at once.
+#[inline(never)]
+fn give_vector<const OWN: bool>(lanes: &Lanes<'_>, op: &MemoryOp, served: &Served<'_, OWN>) {
+    let (pieces, step) = pieces(op);
+    let whole = (step as usize * pieces).min(16);
+    let mut gathered = [0u128; LANES];
+    for n in 0..pieces {
+        let shift = 8 * (step as usize * n % whole);
+        let mask = if step == 8 { u64::MAX } else { (1 << (8 * step)) - 1 };
+        each(served.mask, |lane| gathered[lane] |= u128::from(get(lanes, op, n, lane) & mask) << shift);
+        let end = step as usize * (n + 1);
+        if end.is_multiple_of(whole) {
+            match whole {
+                2 => served.scatter(end - whole, &gathered, |word| word as u16),
+                4 => served.scatter(end - whole, &gathered, |word| word as u32),
+                8 => served.scatter(end - whole, &gathered, |word| word as u64),
+                _ => served.scatter(end - whole, &gathered, |word| word),
+            }
+            gathered = [0; LANES];
         }
     }
 }
 
 #[inline(always)]
 fn put(lanes: &mut Lanes<'_>, op: &MemoryOp, n: usize, lane: usize, value: u64) {
-    if op.wide {
+    if op.wide || op.bytes == 16 {
         lanes.r64[op.data[n] as usize].0[lane] = value;
     } else {
         lanes.r32[op.data[n] as usize].0[lane] = value as u32;
@@ -530,7 +554,7 @@ fn put(lanes: &mut Lanes<'_>, op: &MemoryOp, n: usize, lane: usize, value: u64) 
 
 #[inline(always)]
 fn get(lanes: &Lanes<'_>, op: &MemoryOp, n: usize, lane: usize) -> u64 {
-    if op.wide { lanes.get64(op.data[n]).0[lane] } else { lanes.get32(op.data[n]).0[lane].into() }
+    if op.wide || op.bytes == 16 { lanes.get64(op.data[n]).0[lane] } else { lanes.get32(op.data[n]).0[lane].into() }
 }
 
 /// Number of pieces of an access and bytes of each: registers, or halves of 16-byte elements.

@@ -175,6 +175,40 @@ word! {
     u64: AtomicU64;
 }
 
+impl Word for u128 {
+    /// One access, where the processor has such: aligned 16 bytes are read and written whole by every x86-64 with AVX.
+    #[inline(always)]
+    unsafe fn read<const OWN: bool>(at: *mut u8) -> Self {
+        // SAFETY: the caller's promise; the size is right.
+        unsafe {
+            if OWN {
+                return at.cast::<u128>().read_unaligned();
+            }
+            #[cfg(target_arch = "x86_64")]
+            return std::mem::transmute::<std::arch::x86_64::__m128i, u128>(at.cast::<std::arch::x86_64::__m128i>().read_volatile());
+            #[cfg(not(target_arch = "x86_64"))]
+            return u128::from(u64::read::<false>(at)) | u128::from(u64::read::<false>(at.add(8))) << 64;
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn write<const OWN: bool>(at: *mut u8, value: Self) {
+        // SAFETY: as in `read`.
+        unsafe {
+            if OWN {
+                return at.cast::<u128>().write_unaligned(value);
+            }
+            #[cfg(target_arch = "x86_64")]
+            at.cast::<std::arch::x86_64::__m128i>().write_volatile(std::mem::transmute::<u128, std::arch::x86_64::__m128i>(value));
+            #[cfg(not(target_arch = "x86_64"))]
+            {
+                u64::write::<false>(at, value as u64);
+                u64::write::<false>(at.add(8), (value >> 64) as u64);
+            }
+        }
+    }
+}
+
 /// See the module. `OWN`: the memory is a slice, else global memory that others may touch at the same time.
 pub(super) struct Served<'a, const OWN: bool> {
     pub mask: u32,
@@ -343,13 +377,29 @@ impl<const OWN: bool> Served<'_, OWN> {
         unsafe { W::read::<OWN>(self.place::<W>((self.mask.trailing_zeros() & 31) as usize, offset)) }
     }
 
-    /// All lanes' bytes of a row: `N` words of each of 32 lanes.
+    /// All lanes' bytes of a row: `N` words of each of 32 lanes. A lane's bytes are read at once, up to 16 of them: programs rely on a status and
+    /// a value in one vector being of one time.
     #[inline(always)]
     pub fn row<W: Word + Default, const N: usize>(&self) -> [[W; N]; LANES] {
         let mut out = [[W::default(); N]; LANES];
-        assert!(self.kind == Kind::Row && self.bytes == (N * size_of::<W>()) as u64);
-        // SAFETY: the invariant of rows and the check above; integers may have any bytes.
-        unsafe { out.as_mut_ptr().cast::<u8>().copy_from_nonoverlapping(self.start, size_of_val(&out)) };
+        assert!(self.kind == Kind::Row && self.bytes == size_of::<[W; N]>() as u64);
+        let into = out.as_mut_ptr().cast::<u8>();
+        // SAFETY: the invariant of rows and the check above; `into` has the size of 32 lanes, and integers may have any bytes.
+        unsafe {
+            match size_of::<[W; N]>() {
+                8 if N > 1 => {
+                    for lane in 0..LANES {
+                        into.add(8 * lane).cast::<u64>().write_unaligned(u64::read::<OWN>(self.start.add(8 * lane)));
+                    }
+                }
+                16 => {
+                    for lane in 0..LANES {
+                        into.add(16 * lane).cast::<u128>().write_unaligned(u128::read::<OWN>(self.start.add(16 * lane)));
+                    }
+                }
+                _ => into.copy_from_nonoverlapping(self.start, size_of_val(&out)),
+            }
+        }
         out
     }
 
@@ -361,11 +411,26 @@ impl<const OWN: bool> Served<'_, OWN> {
         unsafe { into.as_mut_ptr().cast::<u8>().copy_from_nonoverlapping(self.start, size_of_val(into)) };
     }
 
-    /// Writes all lanes' bytes of a row.
+    /// Writes all lanes' bytes of a row, as [`row`](Self::row) reads them.
     #[inline(always)]
     pub fn put_row<W: Word, const N: usize>(&self, from: &[[W; N]; LANES]) {
-        assert!(self.kind == Kind::Row && self.bytes == (N * size_of::<W>()) as u64 && self.writable);
+        assert!(self.kind == Kind::Row && self.bytes == size_of::<[W; N]>() as u64 && self.writable);
+        let bytes = from.as_ptr().cast::<u8>();
         // SAFETY: the invariant of rows and the check above.
-        unsafe { self.start.copy_from_nonoverlapping(from.as_ptr().cast::<u8>(), size_of_val(from)) };
+        unsafe {
+            match size_of::<[W; N]>() {
+                8 if N > 1 => {
+                    for lane in 0..LANES {
+                        u64::write::<OWN>(self.start.add(8 * lane), bytes.add(8 * lane).cast::<u64>().read_unaligned());
+                    }
+                }
+                16 => {
+                    for lane in 0..LANES {
+                        u128::write::<OWN>(self.start.add(16 * lane), bytes.add(16 * lane).cast::<u128>().read_unaligned());
+                    }
+                }
+                _ => self.start.copy_from_nonoverlapping(bytes, size_of_val(from)),
+            }
+        }
     }
 }
