@@ -13,6 +13,7 @@ mod event;
 mod frontend;
 mod help;
 mod holders;
+mod launch;
 mod log;
 pub mod partitions;
 pub mod registry;
