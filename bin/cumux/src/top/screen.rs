@@ -160,11 +160,11 @@ mod tests {
         let expected = "\
 cuda:0  NVIDIA H200  132 SMs  memory 3.06 GiB of 140.00 GiB
 server 690 ACTIVE  executor 691 generation 2  clients 4  kernels/s 24k
-     PID PROGRAM         STATE  KERN/S  GPU %     MEMORY COAL %  WAIT/S
-    4242 train       held back     24k     60   3.00 GiB     75     100
-    4300 infer            idle       0      0   64.0 MiB      0       0
-    4400 broken      error 700       0      0        0 B      -       0
-    5000 fresh            idle       -      -    1.0 MiB      0       -
+     PID PROGRAM              STATE  KERN/S  GPU %     MEMORY COAL %  WAIT/S
+    4242 train            held back     24k     60   3.00 GiB     75     100
+    4300 infer                 idle       0      0   64.0 MiB      0       0
+    4400 broken           error 700       0      0        0 B      -       0
+    5000 fresh                 idle       -      -    1.0 MiB      0       -
 
 q quit  p pause  sort: g GPU  k kernels  m memory  c coalesced  (by GPU)
 ";

@@ -121,7 +121,7 @@ server 690 ACTIVE  executor 691 generation 2  clients 4  kernels/s 24k
     4400 broken      error 700       0      0        0 B          -      -       0       0            0  all
     5000 fresh            idle       -      -    1.0 MiB          -      0       -       0            3  all
 ";
-        assert_eq!(page(&view, 100), expected);
+        assert_eq!(page(&view, 108), expected);
     }
 
     #[test]
@@ -131,7 +131,7 @@ server 690 ACTIVE  executor 691 generation 2  clients 4  kernels/s 24k
         for width in 1..200 {
             assert!(lines(&view, width).iter().all(|(line, _)| line.chars().count() <= width), "{width}");
         }
-        let narrow: Vec<String> = lines(&view, 46).into_iter().map(|(line, _)| line).collect();
+        let narrow: Vec<String> = lines(&view, 45).into_iter().map(|(line, _)| line).collect();
         assert_eq!(narrow[0], "     PID PROGRAM         STATE  KERN/S  GPU %");
         assert_eq!(narrow[1], "    4242 train       held back     24k     60");
     }
