@@ -155,7 +155,15 @@ mod tests {
     #[test]
     fn the_page_names_every_process_and_client() {
         let client = ClientStatus { pid: 4242, program: "./bench".into(), state: "running".into(), kernels: 12, ..ClientStatus::default() };
-        let server = ServerStatus { no_standby: "the card is taken".into(), pid: 690, executor: 691, keeper: 692, state: "ACTIVE".into(), clients: vec![client], ..ServerStatus::default() };
+        let server = ServerStatus {
+            no_standby: "the card is taken".into(),
+            pid: 690,
+            executor: 691,
+            keeper: 692,
+            state: "ACTIVE".into(),
+            clients: vec![client],
+            ..ServerStatus::default()
+        };
         let text = page(Path::new("/p"), &[server]);
         for word in ["690", "691", "692", "ACTIVE", "4242", "./bench", "running", "No standby: the card is taken"] {
             assert!(text.contains(word), "{word} is missing in\n{text}");

@@ -7,8 +7,8 @@
 
 use crate::sink::Reports;
 use cumux_device::{
-    ClientCounters, ClientId, ClientSpec, Device, DeviceError, DeviceFacts, Fault, Interrupted, ModuleId, ModuleInfo, Open, Outcome, Place, Report, Sink, StreamId, TensorWish,
-    Work,
+    ClientCounters, ClientId, ClientSpec, Device, DeviceError, DeviceFacts, Fault, Interrupted, ModuleId, ModuleInfo, Open, Outcome, Place, Report, Sink,
+    StreamId, TensorWish, Work,
 };
 use cumux_wire::layout;
 use cumux_wire::message::Part;

@@ -636,7 +636,6 @@ impl Session {
         }
         Ok(())
     }
-
 }
 
 /// CLOCK_MONOTONIC in nanoseconds.

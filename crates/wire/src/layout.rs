@@ -124,7 +124,14 @@ mod tests {
 
     #[test]
     fn regions_follow_one_another_without_overlap() {
-        const { assert!(ring::HOST_DONE > ring::WAIT_NS && ring::WAITS >= ring::TEXT_TAIL + 8 && journal::COMPLETED >= journal::COUNTER + journal::COUNTERS * 8 && ring::DATA.is_multiple_of(4096)) };
+        const {
+            assert!(
+                ring::HOST_DONE > ring::WAIT_NS
+                    && ring::WAITS >= ring::TEXT_TAIL + 8
+                    && journal::COMPLETED >= journal::COUNTER + journal::COUNTERS * 8
+                    && ring::DATA.is_multiple_of(4096)
+            )
+        };
         const { assert!(ring::DATA_BYTES.is_power_of_two() && journal::WORK_BYTES.is_power_of_two()) };
         const { assert!(page::SHARES > page::TEXT_HEAD && page::COMPLETED >= page::SHARES + DEVICES * 4 && page::ANSWER >= page::COMPLETED + STREAMS * 8) };
         const { assert!(page::TEXT >= page::ANSWER + ANSWERS * page::ANSWER_BYTES && page::EVENT >= page::TEXT + page::TEXT_BYTES) };
