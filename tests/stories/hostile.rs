@@ -27,7 +27,7 @@ fn still_serves(node: &Node) {
 fn ten_megabytes_of_garbage() {
     let node = Node::start();
     // Bytes that are no text, text without a line end, forty thousand lines of nonsense.
-    let noise: Vec<u8> = (0..10_usize << 20).map(|at| (at * 7919 >> 5) as u8).collect();
+    let noise: Vec<u8> = (0..10_usize << 20).map(|at| ((at * 7919) >> 5) as u8).collect();
     for garbage in [noise, vec![b'x'; 10 << 20], b"nonsense of some length\n".repeat(40_000)] {
         let stream = connect(&node);
         let reader = stream.try_clone().expect("a descriptor");

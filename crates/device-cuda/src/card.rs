@@ -92,16 +92,7 @@ impl Card {
         let mark = crate::mark::load(&driver)?;
         let (helper, jobs) = crossbeam_channel::unbounded::<Job>();
         let (printer, prints) = crossbeam_channel::unbounded::<Job>();
-        let shared = Arc::new(Shared::new(
-            driver.clone(),
-            sink,
-            Limits::of(&facts),
-            settings.coalesce,
-            settings.spin_us * 1_000,
-            settings.engines,
-            mark,
-            [helper, printer],
-        ));
+        let shared = Arc::new(Shared::new(driver.clone(), sink, Limits::of(&facts), settings, mark, [helper, printer]));
         let mut card = Card {
             ordinal,
             shared: shared.clone(),

@@ -1,5 +1,6 @@
 //! What the card, its engines and the helper thread share: mailboxes, counters, and the verdict on a broken context.
 
+use crate::Settings;
 use crate::client::{Client, Counts};
 use crate::driver::{Code, Driver, Function, Module};
 use crate::engine::Message;
@@ -133,18 +134,17 @@ impl Shared {
         driver: Arc<Driver>,
         sink: Arc<dyn Sink>,
         limits: Limits,
-        coalesces: bool,
-        spin_ns: u64,
-        engines: usize,
+        settings: Settings,
         mark: Function,
         [helper, printer]: [crossbeam_channel::Sender<Job>; 2],
     ) -> Shared {
+        let Settings { engines, coalesce: coalesces, spin_us, .. } = settings;
         Shared {
             driver,
             sink,
             limits,
             coalesces,
-            spin_ns,
+            spin_ns: spin_us * 1_000,
             inboxes: (0..engines).map(|_| Inbox::default()).collect(),
             counters: Counters::default(),
             mark,

@@ -217,14 +217,14 @@ impl Executor {
         self.waiting.remove(&id);
         if let Some(session) = self.intake.remove(id) {
             match session.close() {
-                Ok(status) => self.shared.report(FromExecutor::Detached { status }),
+                Ok(status) => self.shared.report(FromExecutor::Detached { status: Box::new(status) }),
                 Err(error) => {
                     tracing::error!("session {id} did not close cleanly: {error}");
-                    self.shared.report(FromExecutor::Detached { status: session.status() });
+                    self.shared.report(FromExecutor::Detached { status: Box::new(session.status()) });
                 }
             }
         } else if self.generation > 0 {
-            self.shared.report(FromExecutor::Detached { status: cumux_wire::message::ClientStatus { session: id, ..Default::default() } });
+            self.shared.report(FromExecutor::Detached { status: Box::new(cumux_wire::message::ClientStatus { session: id, ..Default::default() }) });
         }
     }
 

@@ -137,7 +137,7 @@ impl<H: Host> Core<H> {
         let is_active = self.active == Some(worker);
         match message {
             FromExecutor::Attached { session, error } if is_active => self.attached(session, &error),
-            FromExecutor::Detached { status } if is_active => self.finish(status.session, Some(status)),
+            FromExecutor::Detached { status } if is_active => self.finish(status.session, Some(*status)),
             FromExecutor::Active { generation, resumed, lost } if is_active && generation == self.generation => self.now_active(worker, resumed, &lost),
             FromExecutor::Metrics { request, clients, more } if is_active => self.answer_status(request, clients, more),
             FromExecutor::Shared { request, error, .. } if is_active => self.reshared(request, error),

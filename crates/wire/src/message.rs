@@ -338,7 +338,7 @@ pub enum FromExecutor {
         error: String,
     },
     Detached {
-        status: ClientStatus,
+        status: Box<ClientStatus>,
     },
     /// Takeover done: sessions that went on and those that could not, with reasons.
     Active {

@@ -87,7 +87,7 @@ impl Executor {
                 }
                 ToExecutor::Detach { session } => {
                     let status = self.sessions.remove(&session).map_or_else(|| ClientStatus { session, ..ClientStatus::default() }, |(status, _)| status);
-                    (self.generation > 0).then_some(FromExecutor::Detached { status })
+                    (self.generation > 0).then_some(FromExecutor::Detached { status: Box::new(status) })
                 }
                 ToExecutor::Terminate { session, result } => {
                     if let Some((_, service)) = self.sessions.get(&session) {
