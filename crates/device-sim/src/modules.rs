@@ -124,6 +124,21 @@ fn why_none(stored: &[Stored<'_>], capability: u32) -> String {
     }
 }
 
+/// Kernels of a module that are told by name in the log; of more the number.
+const TOLD: usize = 8;
+
+/// Says when a module is first loaded which of its kernels will be refused when they are launched, by instruction and line.
+fn tell_refused(program: &Program) {
+    let mut refused = program.kernels.iter().filter_map(|kernel| Some((&kernel.name, kernel.refused.as_ref()?)));
+    for (name, refusal) in refused.by_ref().take(TOLD) {
+        tracing::warn!("kernel {name} will be refused when it is launched: {refusal}");
+    }
+    let more = refused.count();
+    if more > 0 {
+        tracing::warn!("{more} more kernels of the module will be refused");
+    }
+}
+
 fn compile(text: &str) -> Result<Arc<Program>, DeviceError> {
     let hash: [u8; 32] = blake3::hash(text.as_bytes()).into();
     let entry = {
@@ -139,7 +154,10 @@ fn compile(text: &str) -> Result<Arc<Program>, DeviceError> {
         *used = now;
         entry.clone()
     };
-    entry.get_or_init(|| Program::compile(text)).clone().map_err(|error| refuse(result::INVALID_PTX, error.to_string()))
+    entry
+        .get_or_init(|| Program::compile(text).inspect(|program| tell_refused(program)))
+        .clone()
+        .map_err(|error| refuse(result::INVALID_PTX, error.to_string()))
 }
 
 #[cfg(test)]
