@@ -18,6 +18,9 @@ const LENGTHS: [usize; 10] = [1, 2, 4, 8, 16, 24, 32, 48, 64, 128];
 /// What came so often gets a chain of its own: pieces of the usual lengths soon, whole runs of other lengths when they really repeat themselves.
 const OFTEN: u8 = 3;
 const VERY_OFTEN: u8 = 24;
+/// The same functions, whatever their parameters; counted beside the exact runs.
+const AGAIN: u8 = 2;
+const SHAPES: u64 = 0x5eed;
 /// Setting a node costs about this much of the lock's time; a chain of its own pays only where that is a part worth mentioning of what the kernels take.
 const SETTING_NS: u64 = 500;
 const WORTH: u64 = 10;
@@ -199,7 +202,9 @@ impl Chains {
                 }
             },
             _ => {
-                let wanted = wanted.or_else(|| self.want(general, &mut over));
+                // What is launched once is not worth a graph.
+                let again = wanted.is_none() && self.comes_often(shape ^ SHAPES, AGAIN);
+                let wanted = if again { self.want(general, &mut over) } else { wanted };
                 (None, wanted)
             }
         }

@@ -194,8 +194,9 @@ impl Shared {
         if let Some(counts) = counts {
             counts.quiet(begun.elapsed());
         }
-        let unused = std::mem::take(&mut *self.unused.lock());
-        for module in unused {
+        // Many at once: each alone would delay somebody's launch.
+        let unused = Some(self.unused.lock()).filter(|unused| unused.len() >= UNUSED / 2).map(|mut unused| std::mem::take(&mut *unused));
+        for module in unused.into_iter().flatten() {
             self.driver.unload_module(module);
         }
         let done = act();
