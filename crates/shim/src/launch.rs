@@ -141,7 +141,9 @@ unsafe fn launch(
     let limits = &device.limits;
     // The setting is only needed by launches that use dynamic shared memory.
     let dynamic = if config.shared == 0 { 0 } else { function.max_dynamic(limits) };
-    check(&function.info, dynamic, limits, crate::context::multiprocessors(session), config)?;
+    // What the launch may run on only matters to those that must fit on it.
+    let multiprocessors = if config.cooperative { crate::context::multiprocessors(session) } else { 0 };
+    check(&function.info, dynamic, limits, multiprocessors, config)?;
     // SAFETY: the caller's promise.
     let from = unsafe { parameters(&function.info, each, extra)? };
     // SAFETY: found for this function just now.
