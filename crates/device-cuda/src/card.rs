@@ -6,7 +6,7 @@ use crate::engine::{Engine, Message};
 use crate::host::HostWindow;
 use crate::memory::Memory;
 use crate::module::{Library, Loaded};
-use crate::partition::Partitions;
+use crate::partition::{Partition, Partitions};
 use crate::ranges::Ranges;
 use crate::shared::{Counters, Job, Shared};
 use crate::work::Limits;
@@ -89,17 +89,18 @@ impl Card {
         let driver = Driver::open(ordinal)?;
         let facts = crate::facts::read(&driver, ordinal);
         let memory = Memory::new(&driver)?;
-        let mark = crate::mark::load(&driver)?;
+        let own = crate::mark::load(&driver)?;
+        let partitions = Partitions::find(&driver, own.place);
         let (helper, jobs) = crossbeam_channel::unbounded::<Job>();
         let (printer, prints) = crossbeam_channel::unbounded::<Job>();
-        let shared = Arc::new(Shared::new(driver.clone(), sink, Limits::of(&facts), settings, mark, [helper, printer]));
+        let shared = Arc::new(Shared::new(driver.clone(), sink, Limits::of(&facts), settings, own.mark, [helper, printer]));
         let mut card = Card {
             ordinal,
             shared: shared.clone(),
             facts,
             memory,
             library: Library::default(),
-            partitions: Partitions::default(),
+            partitions,
             clients: RwLock::default(),
             streams: RwLock::default(),
             variables: RwLock::default(),
@@ -199,12 +200,12 @@ impl Drop for Card {
 
 impl Card {
     /// A part of the card, or of `inside`; none where that is all of the card.
-    fn part(&self, inside: Option<&crate::partition::Partition>, multiprocessors: u32) -> Result<Option<Arc<crate::partition::Partition>>, DeviceError> {
+    fn part(&self, inside: Option<&Partition>, leaves: Option<&Partition>, multiprocessors: u32) -> Result<Option<Arc<Partition>>, DeviceError> {
         let all = self.facts.attribute(16).cast_unsigned();
         if inside.is_none() && (multiprocessors == 0 || multiprocessors >= all) {
             return Ok(None);
         }
-        self.partitions.choose(&self.shared.driver, inside, multiprocessors).map(Some)
+        self.partitions.choose(&self.shared.driver, inside, leaves, multiprocessors).map(Some)
     }
 }
 
@@ -231,11 +232,13 @@ impl Device for Card {
 
     fn open_client(&self, client: ClientId, spec: &ClientSpec, _marks: Option<BorrowedFd<'_>>) -> Result<(), DeviceError> {
         self.alive()?;
-        if !spec.sms.is_empty() {
-            let why = "static SM partitions of a real card are not built in this version of cumux: start the control daemon without -S";
-            return Err(DeviceError::NotSupported(why.into()));
-        }
-        let share = RwLock::new(self.part(None, spec.multiprocessors)?);
+        let all = self.facts.attribute(16).cast_unsigned();
+        let share = match spec.sms.as_slice() {
+            [] => self.part(None, None, spec.multiprocessors)?,
+            sms if sms.len() >= all as usize => None,
+            sms => Some(self.partitions.exactly(&self.shared.driver, sms)?),
+        };
+        let share = RwLock::new(share);
         let mut clients = self.clients.write();
         if clients.contains_key(&client) {
             return Err(DeviceError::Invalid(format!("client {client} is open already")));
@@ -425,7 +428,8 @@ impl Device for Card {
             // Its parts lie in the old share and cannot be made again inside of another while their streams live.
             return Err(DeviceError::NotSupported("this client's contexts have shares of their own, which cannot be changed while they live".into()));
         }
-        let share = self.part(None, multiprocessors)?;
+        let old = client.share.read().clone();
+        let share = self.part(None, old.as_deref(), multiprocessors)?;
         *client.share.write() = share;
         Ok(())
     }
@@ -434,7 +438,7 @@ impl Device for Card {
         self.alive()?;
         let client = self.client(client)?;
         let share = client.share.read().clone();
-        let Some(part) = self.part(share.as_deref(), multiprocessors)? else { return Ok(()) };
+        let Some(part) = self.part(share.as_deref(), None, multiprocessors)? else { return Ok(()) };
         match client.parts.write().entry(partition) {
             std::collections::hash_map::Entry::Occupied(_) => Err(DeviceError::Invalid(format!("partition {partition} exists already"))),
             std::collections::hash_map::Entry::Vacant(place) => {

@@ -98,7 +98,7 @@ impl Engine {
         let stream = lane.stream.clone();
         let client = stream.client.clone();
         let partition = stream.partition();
-        if let Some(slot) = lane.slot.filter(|slot| self.slots.partition(*slot) != partition.as_ref().map_or(0, |p| p.id)) {
+        if let Some(slot) = lane.slot.filter(|slot| self.slots.partition(*slot) != partition.as_ref().map_or(0, |p| p.id())) {
             // The client has another share now: what was issued ends where it is, then the stream moves.
             lane.moving = lane.in_flight > 0;
             if lane.moving {
@@ -180,7 +180,7 @@ impl Engine {
             return Ok(slot);
         }
         let priority = lane.stream.priority;
-        let kind: Kind = (partition.as_ref().map_or(0, |p| p.id), priority);
+        let kind: Kind = (partition.as_ref().map_or(0, |p| p.id()), priority);
         let at = match self.slots.place(kind, self.slots.slots.len() < crate::engine::SLOTS) {
             Place::At(at) => at,
             Place::New => {

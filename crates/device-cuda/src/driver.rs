@@ -60,7 +60,6 @@ table! {
     cuGraphCreate, cuGraphDestroy, cuGraphAddKernelNode_v2, cuGraphInstantiateWithFlags, cuGraphExecKernelNodeSetParams_v2, cuGraphLaunch, cuGraphUpload,
     cuGraphExecDestroy, cuTensorMapEncodeTiled, cuTensorMapEncodeIm2col, cuGraphKernelNodeSetAttribute, cuLinkCreate_v2, cuLinkAddData_v2, cuLinkComplete, cuLinkDestroy,
     cuDeviceGetDevResource, cuDevSmResourceSplitByCount, cuDevResourceGenerateDesc, cuGreenCtxCreate, cuGreenCtxDestroy, cuGreenCtxStreamCreate,
-    cuGreenCtxGetDevResource,
 }
 
 macro_rules! handles {
@@ -123,9 +122,16 @@ pub(crate) struct Box3 {
     pub depth: u64,
 }
 
-/// SMs for a partition.
+/// A piece of the card: some SMs, one result of a split.
 #[derive(Clone, Copy)]
 pub(crate) struct Multiprocessors(t::CUdevResource);
+
+impl Multiprocessors {
+    pub(crate) fn count(&self) -> usize {
+        // SAFETY: only made of resources whose kind says that this field of the union is the live one.
+        unsafe { self.0.__bindgen_anon_1.sm }.smCount as usize
+    }
+}
 
 fn check(result: t::CUresult) -> Call<()> {
     if result.0 == 0 { Ok(()) } else { Err(Code(result.0)) }
@@ -860,32 +866,30 @@ impl Driver {
 
     // ---- partitions
 
-    /// Splits the card, or a part of it, into groups of `each` SMs.
-    pub(crate) fn split(&self, of: Option<Green>, each: u32, together: bool) -> Call<Vec<Multiprocessors>> {
+    /// Splits the card into groups of `each` SMs, and what is left. `together`: groups whose SMs are scheduled together, so that clusters fit in.
+    pub(crate) fn split(&self, each: u32, together: bool) -> Call<Vec<Multiprocessors>> {
         let table = self.table()?;
         let kind = t::CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM;
         let mut all = t::CUdevResource::default();
-        match of {
-            // SAFETY: writes one resource.
-            None => check(unsafe { (table.cuDeviceGetDevResource)(self.device, &raw mut all, kind) })?,
-            // SAFETY: a part that is alive, since its owner is; writes one resource.
-            Some(part) => check(unsafe { (table.cuGreenCtxGetDevResource)(part.raw(), &raw mut all, kind) })?,
-        }
+        // SAFETY: writes one resource.
+        check(unsafe { (table.cuDeviceGetDevResource)(self.device, &raw mut all, kind) })?;
         let mut groups = [t::CUdevResource::default(); 128];
         let mut rest = t::CUdevResource::default();
         let mut count = groups.len() as c_uint;
         let flags = if together { 0 } else { t::CUdevSmResourceSplit_flags::CU_DEV_SM_RESOURCE_SPLIT_IGNORE_SM_COSCHEDULING.0 };
         // SAFETY: writes at most `count` resources and one more.
         check(unsafe { (table.cuDevSmResourceSplitByCount)(groups.as_mut_ptr(), &raw mut count, &raw const all, &raw mut rest, flags, each) })?;
-        Ok(groups.iter().take(count as usize).map(|group| Multiprocessors(*group)).collect())
+        let rest = (rest.type_ == kind).then_some(rest);
+        Ok(groups.iter().take(count as usize).copied().chain(rest).filter(|piece| piece.type_ == kind).map(Multiprocessors).collect())
     }
 
-    pub(crate) fn create_green(&self, part: &Multiprocessors) -> Call<Green> {
+    /// A part of the card made of pieces of one split.
+    pub(crate) fn create_green(&self, pieces: &[Multiprocessors]) -> Call<Green> {
         let table = self.table()?;
-        let mut resource = part.0;
+        let mut resources: Vec<t::CUdevResource> = pieces.iter().map(|piece| piece.0).collect();
         let (mut description, mut green) = (null_mut(), null_mut());
-        // SAFETY: reads one resource, writes one handle.
-        check(unsafe { (table.cuDevResourceGenerateDesc)(&raw mut description, &raw mut resource, 1) })?;
+        // SAFETY: reads as many resources as there are, writes one handle.
+        check(unsafe { (table.cuDevResourceGenerateDesc)(&raw mut description, resources.as_mut_ptr(), resources.len() as c_uint) })?;
         let flags = t::CUgreenCtxCreate_flags::CU_GREEN_CTX_DEFAULT_STREAM.0;
         // SAFETY: the description just made; writes one handle.
         check(unsafe { (table.cuGreenCtxCreate)(&raw mut green, description, self.device, flags) })?;

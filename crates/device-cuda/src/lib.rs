@@ -21,6 +21,7 @@ mod driver;
 mod engine;
 mod facts;
 mod host;
+mod layout;
 mod locate;
 mod mark;
 mod memory;

@@ -1,13 +1,15 @@
-//! The kernel at the end of a chain: it says that the chain is over, by writing 1 to a word that a thread of ours looks at.
+//! Our own kernels on the card, in one module for as long as the context lives.
 //!
-//! Started with its chain it costs the context's lock nothing, where a written value costs a call of its own. What the chain's kernels wrote, into
-//! the card's memory or the host's, is visible to who has seen the word: the store releases at system scope, and the kernels ended before it began.
+//! - The kernel at the end of a chain says that the chain is over, by writing 1 to a word that a thread of ours looks at. Started with its chain it costs the
+//!   context's lock nothing, where a written value costs a call of its own. What the chain's kernels wrote, into the card's memory or the host's, is visible
+//!   to who has seen the word: the store releases at system scope, and the kernels ended before it began.
+//! - Another says on which SMs it runs: each of its blocks writes 1 to the word of its SM, and stays long enough for the next block to go elsewhere.
 
 use crate::driver::{Driver, Function};
 use cumux_device::DeviceError;
 use std::sync::Arc;
 
-const MARK: &str = "
+const KERNELS: &str = "
 .version 7.0
 .target sm_75
 .address_size 64
@@ -19,14 +21,49 @@ const MARK: &str = "
     st.release.sys.u64 [%rd1], %rd2;
     ret;
 }
+.visible .entry cumux_where(.param .u64 words, .param .u32 count, .param .u32 stride)
+{
+    .reg .b64 %rd<4>;
+    .reg .b32 %r<6>;
+    .reg .pred %p<3>;
+    ld.param.u64 %rd1, [words];
+    ld.param.u32 %r1, [count];
+    ld.param.u32 %r2, [stride];
+    mov.u32 %r3, %smid;
+    setp.ge.u32 %p1, %r3, %r1;
+    @%p1 bra over;
+    mul.wide.u32 %rd2, %r3, %r2;
+    add.u64 %rd1, %rd1, %rd2;
+    mov.u64 %rd3, 1;
+    st.release.sys.u64 [%rd1], %rd3;
+    mov.u32 %r4, 0;
+again:
+    nanosleep.u32 200;
+    add.u32 %r4, %r4, 1;
+    setp.lt.u32 %p2, %r4, 100;
+    @%p2 bra again;
+over:
+    ret;
+}
 ";
 
-/// Loads it, for as long as the context lives.
-pub(crate) fn load(driver: &Arc<Driver>) -> Result<Function, DeviceError> {
-    let failed = |what: String| DeviceError::System(format!("the kernel that marks ends cannot be loaded: {what}"));
-    let module = driver.load_module(MARK.as_bytes()).map_err(|(code, log)| failed(format!("{} {log}", driver.text(code))))?;
+/// The kernels, by what they do.
+pub(crate) struct Kernels {
+    /// Writes 1 to its parameter.
+    pub mark: Function,
+    /// Takes the address of the words, their number, and the bytes from one to the next.
+    pub place: Function,
+}
+
+pub(crate) fn load(driver: &Arc<Driver>) -> Result<Kernels, DeviceError> {
+    let failed = |what: String| DeviceError::System(format!("the kernels that cumux itself runs on the card cannot be loaded: {what}"));
+    let module = driver.load_module(KERNELS.as_bytes()).map_err(|(code, log)| failed(format!("{} {log}", driver.text(code))))?;
     let functions = driver.functions(module).map_err(|code| failed(driver.text(code)))?;
-    let [mark] = functions.as_slice() else { return Err(failed(format!("{} kernels where one was expected", functions.len()))) };
-    driver.load_function(*mark).map_err(|code| failed(driver.text(code)))?;
-    Ok(*mark)
+    let named = |name: &str| {
+        let found = functions.iter().copied().find(|function| driver.function_name(*function).is_ok_and(|n| n == name));
+        let function = found.ok_or_else(|| failed(format!("{name} is missing")))?;
+        driver.load_function(function).map_err(|code| failed(driver.text(code)))?;
+        Ok(function)
+    };
+    Ok(Kernels { mark: named("cumux_mark")?, place: named("cumux_where")? })
 }

@@ -1,66 +1,141 @@
 //! Parts of the card for clients with a share: green contexts of the one primary context. Kernels loaded once run in all of them.
+//!
+//! Which SMs a part gets is decided by [`Floor`], as on the software GPU: side by side as long as there is room. A green context for a set of SMs is made when
+//! the set is first used and kept until the device is closed: making one takes a millisecond, some 5 MiB of the card, and waits for running kernels.
 
-use crate::driver::{Driver, Green, Stream};
+use crate::driver::{Driver, Function, Green, Stream};
+use crate::layout::Layout;
 use cumux_device::DeviceError;
+use cumux_device::floor::Floor;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// A fixed set of SMs. Kept until the device is closed: making one waits for running kernels.
-pub(crate) struct Partition {
+/// Sets of SMs for which a green context is kept. With so many, who comes shares one that is there.
+const SETS: usize = 48;
+
+/// A set of SMs as the driver knows it.
+struct Made {
     driver: Arc<Driver>,
     green: Green,
-    /// 0 is the whole card.
-    pub id: u32,
+    id: u32,
 }
 
-impl Partition {
-    pub(crate) fn create_stream(&self, priority: i32) -> Result<Stream, crate::driver::Code> {
-        self.driver.create_green_stream(self.green, priority)
-    }
-}
-
-impl Drop for Partition {
+impl Drop for Made {
     fn drop(&mut self) {
         self.driver.destroy_green(self.green);
     }
 }
 
-/// By what they are part of (0 = the card) and size.
-type BySize = HashMap<(u32, u32), Vec<Arc<Partition>>>;
-
-/// The partitions made so far.
-#[derive(Default)]
-pub(crate) struct Partitions {
-    by_size: Mutex<BySize>,
+/// Somebody's part of the card. Its SMs count as taken until it is dropped.
+pub(crate) struct Partition {
+    made: Arc<Made>,
+    /// By our numbers, in order.
+    sms: Vec<u32>,
+    floor: Arc<Mutex<Floor>>,
 }
 
-/// Clusters need whole groups of SMs that are scheduled together; other sizes give that up.
-fn keeps_clusters(multiprocessors: u32) -> bool {
-    multiprocessors.is_multiple_of(8)
+impl Partition {
+    /// Parts with the same number are the same SMs. 0 is the whole card.
+    pub(crate) fn id(&self) -> u32 {
+        self.made.id
+    }
+
+    pub(crate) fn create_stream(&self, priority: i32) -> Result<Stream, crate::driver::Code> {
+        self.made.driver.create_green_stream(self.made.green, priority)
+    }
+}
+
+impl Drop for Partition {
+    fn drop(&mut self) {
+        self.floor.lock().give(&self.sms);
+    }
+}
+
+/// The card's parts.
+pub(crate) struct Partitions {
+    /// Or why the card cannot be divided.
+    layout: Result<Layout, String>,
+    floor: Arc<Mutex<Floor>>,
+    made: Mutex<HashMap<Vec<u32>, Arc<Made>>>,
 }
 
 impl Partitions {
-    /// The part of this size with the fewest clients, of the card or of another part.
-    pub(crate) fn choose(&self, driver: &Arc<Driver>, inside: Option<&Partition>, multiprocessors: u32) -> Result<Arc<Partition>, DeviceError> {
-        let fail = |code: crate::driver::Code| {
-            DeviceError::NotSupported(format!("a share of {multiprocessors} SMs cannot be made: {} (CUDA error {})", driver.text(code), code.0))
-        };
-        let mut by_size = self.by_size.lock();
-        let made: u32 = by_size.values().map(|parts| parts.len() as u32).sum();
-        let parts = match by_size.entry((inside.map_or(0, |part| part.id), multiprocessors)) {
-            std::collections::hash_map::Entry::Occupied(entry) => entry.into_mut(),
-            std::collections::hash_map::Entry::Vacant(entry) => {
-                let groups = driver.split(inside.map(|part| part.green), multiprocessors, keeps_clusters(multiprocessors)).map_err(fail)?;
-                let mut parts = Vec::with_capacity(groups.len());
-                for (number, group) in (1..).zip(&groups) {
-                    let green = driver.create_green(group).map_err(fail)?;
-                    parts.push(Arc::new(Partition { driver: driver.clone(), green, id: made + number }));
-                }
-                entry.insert(parts)
+    /// Looks at the card, before anything runs on it.
+    pub(crate) fn find(driver: &Arc<Driver>, place: Function) -> Partitions {
+        let layout = Layout::find(driver, place).map_err(|code| {
+            let why = format!("{} (CUDA error {})", driver.text(code), code.0);
+            tracing::warn!("this card cannot be divided among clients: {why}");
+            why
+        });
+        let floor = layout.as_ref().map_or_else(|_| Floor::default(), |layout| Floor::with_groups(layout.all(), layout.groups()));
+        Partitions { layout, floor: Arc::new(Mutex::new(floor)), made: Mutex::default() }
+    }
+
+    /// A part of this size where the fewest others are, of the card or of another part. Who leaves another for it is not in its way.
+    pub(crate) fn choose(
+        &self,
+        driver: &Arc<Driver>,
+        inside: Option<&Partition>,
+        leaves: Option<&Partition>,
+        multiprocessors: u32,
+    ) -> Result<Arc<Partition>, DeviceError> {
+        let mut made = self.made.lock();
+        let sms = {
+            let mut floor = self.floor.lock();
+            let within = inside.map_or_else(|| floor.all(), |part| part.sms.clone());
+            let count = if multiprocessors == 0 { within.len() as u32 } else { multiprocessors.next_multiple_of(2) };
+            let left = leaves.map_or(&[] as &[u32], |part| &part.sms);
+            floor.give(left);
+            let sms = floor.take(count, &within);
+            floor.hold(left);
+            if made.len() < SETS || made.contains_key(&sms) {
+                sms
+            } else {
+                let alike = made.keys().filter(|set| set.len() == sms.len() && set.iter().all(|sm| within.contains(sm)));
+                let shared = alike.min_by_key(|set| floor.parts(set)).cloned();
+                shared.map_or_else(
+                    || sms.clone(),
+                    |set| {
+                        floor.give(&sms);
+                        floor.hold(&set);
+                        set
+                    },
+                )
             }
         };
-        let fewest = parts.iter().min_by_key(|part| Arc::strong_count(part));
-        fewest.cloned().ok_or_else(|| DeviceError::NotSupported(format!("the card has no {multiprocessors} SMs")))
+        self.make(&mut made, driver, sms)
+    }
+
+    /// A static partition: exactly these SMs.
+    pub(crate) fn exactly(&self, driver: &Arc<Driver>, sms: &[u32]) -> Result<Arc<Partition>, DeviceError> {
+        let mut sms = sms.to_vec();
+        sms.sort_unstable();
+        sms.dedup();
+        self.floor.lock().hold(&sms);
+        self.make(&mut self.made.lock(), driver, sms)
+    }
+
+    /// The part of these SMs, which are held already.
+    fn make(&self, made: &mut HashMap<Vec<u32>, Arc<Made>>, driver: &Arc<Driver>, sms: Vec<u32>) -> Result<Arc<Partition>, DeviceError> {
+        let part = |made: &Arc<Made>, sms: Vec<u32>| Arc::new(Partition { made: made.clone(), sms, floor: self.floor.clone() });
+        if let Some(there) = made.get(&sms) {
+            return Ok(part(there, sms));
+        }
+        let fresh = self.layout.as_ref().map_err(Clone::clone).and_then(|layout| {
+            let pieces = layout.pieces(&sms).ok_or_else(|| "the card has no such set of SMs".to_owned())?;
+            driver.create_green(&pieces).map_err(|code| format!("{} (CUDA error {})", driver.text(code), code.0))
+        });
+        match fresh {
+            Ok(green) => {
+                let fresh = Arc::new(Made { driver: driver.clone(), green, id: made.len() as u32 + 1 });
+                made.insert(sms.clone(), fresh.clone());
+                Ok(part(&fresh, sms))
+            }
+            Err(why) => {
+                self.floor.lock().give(&sms);
+                Err(DeviceError::NotSupported(format!("a share of {} SMs cannot be made: {why}", sms.len())))
+            }
+        }
     }
 }

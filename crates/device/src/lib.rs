@@ -27,6 +27,7 @@ pub use cumux_wire::record::{Extent, Launch, TensorWish};
 
 #[cfg(feature = "conformance")]
 pub mod conformance;
+pub mod floor;
 
 /// A client of the device: the session number.
 pub type ClientId = u32;

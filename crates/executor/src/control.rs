@@ -21,7 +21,7 @@ impl Session {
             Op::StreamCreate { index, device, priority, partition } => self.stream_create(inner, end, index, StreamSpec { device, priority, partition }),
             Op::PartitionOpen { partition, device, multiprocessors } => {
                 let wrong = self.place(device).is_none() || inner.objects.partitions.contains_key(&partition) || inner.objects.partitions.len() >= PARTITIONS;
-                inner.busy = !wrong && module::open_partition(self.clone(), header, end, partition, device, multiprocessors);
+                inner.busy = !wrong && module::open_partition(self, header, end, partition, device, multiprocessors);
                 if !inner.busy {
                     let code = if wrong { result::INVALID_VALUE } else { result::OUT_OF_MEMORY };
                     self.commit(inner, Change::Nothing, end, Some((&header, answer(code))));
@@ -49,7 +49,7 @@ impl Session {
                 if self.place(device).is_none() || inner.objects.modules.contains_key(&module) {
                     return self.commit(inner, Change::Nothing, end, Some((&header, answer(result::INVALID_VALUE))));
                 }
-                inner.busy = module::load(self.clone(), module::Request { header, end, module, device, image, image_bytes, info, info_bytes });
+                inner.busy = module::load(self, module::Request { header, end, module, device, image, image_bytes, info, info_bytes });
                 if !inner.busy {
                     self.commit(inner, Change::Nothing, end, Some((&header, answer(result::OUT_OF_MEMORY))));
                 }
@@ -62,7 +62,7 @@ impl Session {
             Op::MemAlloc { device, bytes: wanted, align } => {
                 // Where an extent has to be made, that is not the intake thread's time: it belongs to all clients.
                 let room = self.place(device).is_none_or(|place| inner.heap.fits(wanted, align, &layout::arena_window(place)));
-                if !room && module::allocate(self.clone(), header, end, device, wanted, align) {
+                if !room && module::allocate(self, header, end, device, wanted, align) {
                     inner.busy = true;
                     return;
                 }
@@ -97,7 +97,7 @@ impl Session {
                 self.commit(inner, change, end, Some((&header, answer(if known { result::SUCCESS } else { result::INVALID_VALUE }))));
             }
             Op::VmmCreate { handle, device, bytes: wanted } => {
-                inner.busy = module::create(self.clone(), header, end, handle, device, wanted);
+                inner.busy = module::create(self, header, end, handle, device, wanted);
                 if !inner.busy {
                     let (change, code) = self.physical_create(inner, handle, device, wanted);
                     self.commit(inner, change, end, Some((&header, answer(code))));
@@ -126,7 +126,7 @@ impl Session {
                 self.commit(inner, change, end, Some((&header, answer(if done { result::SUCCESS } else { result::INVALID_VALUE }))));
             }
             Op::WindowUse { address, bytes: length } => {
-                inner.busy = module::use_window(self.clone(), header, end, address, length);
+                inner.busy = module::use_window(self, header, end, address, length);
                 if !inner.busy {
                     self.commit(inner, Change::Nothing, end, Some((&header, answer(result::OUT_OF_MEMORY))));
                 }

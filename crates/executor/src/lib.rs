@@ -22,6 +22,7 @@ mod session;
 mod shared;
 mod sink;
 pub mod stream;
+mod workers;
 
 use crate::cards::Cards;
 use crate::error::ExecutorError;

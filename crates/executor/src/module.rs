@@ -1,4 +1,4 @@
-//! What is slow (loading modules, pinning memory, making extents) is done on a thread of its own. The client's ring waits meanwhile; other clients do not.
+//! What is slow (loading modules, pinning memory, making extents) is done on [other threads](crate::workers). The client's ring waits meanwhile; other clients do not.
 
 use crate::heap::Heap;
 use crate::objects::{Change, ModuleSpec};
@@ -27,79 +27,76 @@ pub struct Request {
     pub info_bytes: u64,
 }
 
-/// Loads in the background; the session is `busy` until it is committed. False when the system has no thread for it: nothing happens then.
-#[must_use]
-pub fn load(session: Arc<Session>, request: Request) -> bool {
-    std::thread::Builder::new().name("module".into()).spawn(move || session.finish_load(request)).is_ok()
+/// Does it on a thread of its own and commits what comes of it; the session is `busy` until then. False when the system has no thread for it: nothing happens.
+fn in_background(session: &Arc<Session>, header: Header, end: u64, work: impl FnOnce(&Arc<Session>) -> (Change, Answer) + Send + 'static) -> bool {
+    let own = session.clone();
+    session.shared.workers.give(move || {
+        let (change, reply) = work(&own);
+        own.finish(&header, end, change, reply);
+    })
 }
 
-/// Makes a piece of the window reachable, in the background like a module. False when the system has no thread for it.
+/// Loads in the background.
 #[must_use]
-pub fn use_window(session: Arc<Session>, header: Header, end: u64, address: u64, bytes: u64) -> bool {
-    let work = move || {
-        let outcome = if session.in_window(address, bytes) {
-            session.shared.cards.use_window(session.client(), address, bytes).map_err(|e| e.result())
-        } else {
-            Err(result::INVALID_VALUE)
-        };
-        let (change, code) = match outcome {
-            Ok(()) => (Change::Window { address, bytes }, result::SUCCESS),
-            Err(code) => (Change::Nothing, code),
-        };
-        session.finish(&header, end, change, answer(code));
-    };
-    std::thread::Builder::new().name("window".into()).spawn(work).is_ok()
+pub fn load(session: &Arc<Session>, request: Request) -> bool {
+    in_background(session, request.header, request.end, move |session| session.try_load(&request))
 }
 
-/// Allocates memory for which an extent has to be made, in the background like a module. False when the system has no thread for it.
+/// Makes a piece of the window reachable, in the background like a module.
 #[must_use]
-pub fn allocate(session: Arc<Session>, header: Header, end: u64, device: u32, bytes: u64, align: u64) -> bool {
-    let work = move || {
+pub fn use_window(session: &Arc<Session>, header: Header, end: u64, address: u64, bytes: u64) -> bool {
+    in_background(session, header, end, move |session| {
+        if !session.in_window(address, bytes) {
+            return (Change::Nothing, answer(result::INVALID_VALUE));
+        }
+        match session.shared.cards.use_window(session.client(), address, bytes) {
+            Ok(()) => (Change::Window { address, bytes }, answer(result::SUCCESS)),
+            Err(error) => (Change::Nothing, answer(error.result())),
+        }
+    })
+}
+
+/// Allocates memory for which an extent has to be made, in the background like a module.
+#[must_use]
+pub fn allocate(session: &Arc<Session>, header: Header, end: u64, device: u32, bytes: u64, align: u64) -> bool {
+    in_background(session, header, end, move |session| {
         let mut inner = session.lock();
         if inner.closing {
-            return;
+            return (Change::Nothing, answer(result::NOT_INITIALIZED));
         }
-        let made = session.allocate(&mut inner, device, bytes, align);
-        drop(inner);
-        let (change, reply) = match made {
+        match session.allocate(&mut inner, device, bytes, align) {
             Ok(address) => (Change::Alloc { address, bytes }, answer_with(result::SUCCESS, address, 0)),
             Err(code) => (Change::Nothing, answer(code)),
-        };
-        session.finish(&header, end, change, reply);
-    };
-    std::thread::Builder::new().name("memory".into()).spawn(work).is_ok()
+        }
+    })
 }
 
-/// Makes physical memory, in the background like a module. False when the system has no thread for it.
+/// Makes physical memory, in the background like a module.
 #[must_use]
-pub fn create(session: Arc<Session>, header: Header, end: u64, handle: u32, device: u32, bytes: u64) -> bool {
-    let work = move || {
+pub fn create(session: &Arc<Session>, header: Header, end: u64, handle: u32, device: u32, bytes: u64) -> bool {
+    in_background(session, header, end, move |session| {
         let mut inner = session.lock();
         if inner.closing {
-            return;
+            return (Change::Nothing, answer(result::NOT_INITIALIZED));
         }
         let (change, code) = session.physical_create(&mut inner, handle, device, bytes);
-        drop(inner);
-        session.finish(&header, end, change, answer(code));
-    };
-    std::thread::Builder::new().name("memory".into()).spawn(work).is_ok()
+        (change, answer(code))
+    })
 }
 
-/// Makes a part of the client's share, in the background: on a card that waits for what runs. False when the system has no thread for it.
+/// Makes a part of the client's share, in the background: on a card that waits for what runs.
 #[must_use]
-pub fn open_partition(session: Arc<Session>, header: Header, end: u64, number: u32, device: u32, multiprocessors: u32) -> bool {
-    let work = move || {
+pub fn open_partition(session: &Arc<Session>, header: Header, end: u64, number: u32, device: u32, multiprocessors: u32) -> bool {
+    in_background(session, header, end, move |session| {
         let place = session.place(device).unwrap_or(0);
-        let (change, code) = match session.shared.cards.open_partition(session.client(), place, number, multiprocessors) {
-            Ok(()) => (Change::Partition { number, device, multiprocessors }, result::SUCCESS),
+        match session.shared.cards.open_partition(session.client(), place, number, multiprocessors) {
+            Ok(()) => (Change::Partition { number, device, multiprocessors }, answer(result::SUCCESS)),
             Err(error) => {
                 tracing::warn!("session {}: a partition of {multiprocessors} multiprocessors: {error}", session.sheet.id);
-                (Change::Nothing, error.result())
+                (Change::Nothing, answer(error.result()))
             }
-        };
-        session.finish(&header, end, change, answer(code));
-    };
-    std::thread::Builder::new().name("partition".into()).spawn(work).is_ok()
+        }
+    })
 }
 
 /// Where a new module's variables go.
@@ -149,11 +146,6 @@ impl Session {
     pub(crate) fn in_window(&self, address: u64, bytes: u64) -> bool {
         let base = layout::window_address(self.sheet.window_slot);
         address >= base && address.checked_add(bytes).is_some_and(|end| end <= base + layout::WINDOW_BYTES)
-    }
-
-    fn finish_load(self: &Arc<Self>, request: Request) {
-        let (change, reply) = self.try_load(&request);
-        self.finish(&request.header, request.end, change, reply);
     }
 
     /// Commits what was done in the background and lets the ring go on.

@@ -3,6 +3,7 @@
 use crate::arena::Arena;
 use crate::cards::Cards;
 use crate::error::ExecutorError;
+use crate::workers::Workers;
 use cumux_device::DeviceError;
 use cumux_keeper::client::Keeper;
 use cumux_ring::awake::Awake;
@@ -34,6 +35,8 @@ pub struct Shared {
     spares: Mutex<u64>,
     /// Who goes next. Taken last: nothing is locked while it is held.
     pub turns: Mutex<Turns>,
+    /// For what is slow.
+    pub workers: Workers,
     reports: Mutex<Sender<FromExecutor>>,
     /// Wake the lanes of the intake, and whether they look by themselves.
     bells: Vec<OwnedFd>,
@@ -53,6 +56,7 @@ impl Shared {
             charges: Mutex::default(),
             spares: Mutex::default(),
             turns: Mutex::default(),
+            workers: Workers::default(),
             reports: Mutex::new(reports),
             awake: (0..crate::intake::lanes()).map(|_| Awake::default()).collect(),
             bells: (0..crate::intake::lanes()).map(|_| eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)).collect::<Result<_, _>>()?,

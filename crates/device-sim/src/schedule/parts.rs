@@ -1,55 +1,13 @@
 //! Which SMs belong to whom. Pure bookkeeping under the scheduler's lock.
 //!
-//! - [`Floor`]: the card. Parts are pairs of SMs and are put where the fewest parts are, so they overlap only when their sum is more than the card.
-//! - [`Parts`]: one client. Part 0 is its share, the others lie inside of it. A part that is replaced stays until its last kernel is over.
+//! The card's side of it is [`Floor`]. [`Parts`] is one client's: part 0 is its share, the others lie inside of it. A part that is
+//! replaced stays until its last kernel is over.
 
 use std::collections::BTreeMap;
 
 use super::placement::Sms;
 use crate::models::Limits;
-
-/// SMs are given out in pairs, as on the card.
-const PAIR: usize = 2;
-
-/// How many parts each SM of the card belongs to.
-#[derive(Debug)]
-pub(crate) struct Floor {
-    loads: Vec<u32>,
-}
-
-impl Floor {
-    pub(crate) fn new(multiprocessors: u32) -> Self {
-        Floor { loads: vec![0; multiprocessors.max(1) as usize] }
-    }
-
-    fn all(&self) -> Vec<u32> {
-        (0..self.loads.len() as u32).collect()
-    }
-
-    /// `count` SMs (at least one, at most as many as there are) out of `within`, those with the fewest parts; in order.
-    fn take(&mut self, count: u32, within: &[u32]) -> Vec<u32> {
-        let load = |pair: &[u32]| pair.iter().map(|sm| self.loads.get(*sm as usize).copied().unwrap_or(0)).sum::<u32>();
-        let mut pairs: Vec<&[u32]> = within.chunks(PAIR).collect();
-        pairs.sort_by_key(|pair| load(pair));
-        let mut taken: Vec<u32> = pairs.concat();
-        taken.truncate((count.max(1) as usize).min(within.len()));
-        taken.sort_unstable();
-        self.add(&taken, 1);
-        taken
-    }
-
-    pub(crate) fn give(&mut self, sms: &[u32]) {
-        self.add(sms, -1);
-    }
-
-    fn add(&mut self, sms: &[u32], change: i32) {
-        for sm in sms {
-            if let Some(load) = self.loads.get_mut(*sm as usize) {
-                *load = load.saturating_add_signed(change);
-            }
-        }
-    }
-}
+use cumux_device::floor::Floor;
 
 /// One set of SMs of a client, and the kernels that run there.
 #[derive(Debug)]
@@ -83,7 +41,7 @@ impl Parts {
     pub(crate) fn exactly(limits: &Limits, floor: &mut Floor, sms: &[u32]) -> Self {
         let mut parts = Parts::default();
         let ids: Vec<u32> = sms.iter().copied().collect::<std::collections::BTreeSet<_>>().into_iter().collect();
-        floor.add(&ids, 1);
+        floor.hold(&ids);
         parts.wanted.insert(0, ids.len() as u32);
         parts.next = 1;
         parts.tables.insert(1, Table { sms: Sms::new(limits, ids), kernels: 0, part: Some(0) });
@@ -214,12 +172,12 @@ mod tests {
         let (new, sms) = parts.current(0).unwrap();
         assert!(new != old && sms.ids().len() == 8);
         assert!(parts.table(old).is_some(), "what has begun ends where it is");
-        assert_eq!(floor.loads.iter().sum::<u32>(), 40);
+        assert_eq!(floor.loads().iter().sum::<u32>(), 40);
         parts.exit(&mut floor, old);
         assert!(parts.table(old).is_none());
-        assert_eq!(floor.loads.iter().sum::<u32>(), 8);
+        assert_eq!(floor.loads().iter().sum::<u32>(), 8);
         parts.end(&mut floor);
-        assert_eq!(floor.loads.iter().sum::<u32>(), 0);
+        assert_eq!(floor.loads().iter().sum::<u32>(), 0);
     }
 
     #[test]
@@ -248,8 +206,8 @@ mod tests {
                     live.swap_remove(which.index(live.len())).end(&mut floor);
                     continue;
                 }
-                let free = floor.loads.iter().filter(|load| **load == 0).count() as u32;
-                let before = floor.loads.clone();
+                let free = floor.loads().iter().filter(|load| **load == 0).count() as u32;
+                let before = floor.loads().to_vec();
                 let parts = Parts::new(&limits, &mut floor, pairs * 2);
                 let mine = ids(&parts, 0);
                 prop_assert_eq!(mine.len() as u32, pairs * 2);
@@ -261,7 +219,7 @@ mod tests {
             for mut parts in live {
                 parts.end(&mut floor);
             }
-            prop_assert!(floor.loads.iter().all(|load| *load == 0));
+            prop_assert!(floor.loads().iter().all(|load| *load == 0));
         }
     }
 }

@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
+use cumux_device::floor::Floor;
 use cumux_device::{ClientId, ClientSpec, DeviceError, Fault, ModuleId, Outcome, StreamId, Work};
 
 use super::kernel::{KernelRun, Piece};
-use super::parts::{Floor, Parts};
+use super::parts::Parts;
 use super::{Report, outcome_of};
 use crate::exec::interface::Image;
 use crate::launch::{self, Prepared};
