@@ -29,13 +29,15 @@ run)
   folder=$(cd "$2" && pwd)
   out=$3
   log=$(mktemp)
+  # Where this machine keeps things is nobody's business.
+  neutral="s|$folder/root/||g; s|$folder/||g; s|/tmp/cx[^/ ]*|NODE|g"
   export CUMUX_TEST_ROOT="$folder/root"
   passed=0 failed=0
   { date -u +%F; cat "$folder/commit"; nvidia-smi --query-gpu=name,driver_version --format=csv,noheader; } | tr '\n' ' ' > "$out"
   echo >> "$out"
   one() {
     if timeout 90 "$@" > "$log" 2>&1; then passed=$((passed + 1)); echo "passed  $name" >> "$out"; else
-      failed=$((failed + 1)); echo "FAILED  $name" >> "$out"; grep -v '^$' "$log" | grep -v '^running\|^failures\|^test result\|RUST_BACKTRACE' | head -12 | cut -c1-220 | sed 's/^/          /' >> "$out"
+      failed=$((failed + 1)); echo "FAILED  $name" >> "$out"; grep -v '^$' "$log" | grep -v '^running\|^failures\|^test result\|RUST_BACKTRACE' | head -12 | sed "$neutral" | cut -c1-220 | sed 's/^/          /' >> "$out"
     fi
   }
   for name in $("$folder/release/deps/card" --list | sed -n 's/: test$//p'); do

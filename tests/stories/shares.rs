@@ -1,42 +1,11 @@
 //! Shares of the multiprocessors: what a client sees of its share, and where its kernels really run (`%smid` of a thousand blocks).
 
 use cumux_testkit::{Client, Node};
+use cumux_wire::share::RECORDED;
 use std::collections::{BTreeMap, BTreeSet};
 
 const PERCENTAGE: &str = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE";
 const PER_CONTEXT: &str = "CUDA_MPS_ENABLE_PER_CTX_DEVICE_MULTIPROCESSOR_PARTITIONING";
-
-/// Percentages and SM counts recorded from NVIDIA's daemon on an H200.
-const RECORDED: [(&str, usize); 28] = [
-    ("1", 8),
-    ("2", 8),
-    ("3", 8),
-    ("5", 8),
-    ("7", 8),
-    ("10", 12),
-    ("12", 14),
-    ("12.5", 16),
-    ("15", 18),
-    ("20", 26),
-    ("25", 32),
-    ("30", 38),
-    ("33", 42),
-    ("33.3", 42),
-    ("40", 52),
-    ("50", 66),
-    ("60", 78),
-    ("66", 86),
-    ("70", 92),
-    ("75", 98),
-    ("80", 104),
-    ("90", 118),
-    ("99", 130),
-    ("100", 132),
-    ("0", 132),
-    ("-5", 132),
-    ("150", 132),
-    ("abc", 132),
-];
 
 /// The values of the last line that begins with this word.
 fn values(said: &str, word: &str) -> Vec<String> {
@@ -49,11 +18,11 @@ fn set(said: &str, word: &str) -> BTreeSet<u32> {
 }
 
 /// What a program with this environment sees, and how many multiprocessors it ran on.
-fn share(node: &Node, environment: &[(&str, &str)]) -> (usize, usize) {
+fn share(node: &Node, environment: &[(&str, &str)]) -> (u32, u32) {
     let client = environment.iter().fold(node.test_client("shares"), |client, (name, value)| client.env(name, value));
     let said = client.start().expect_ok();
     assert_eq!(values(&said, "mps"), ["1"]);
-    (values(&said, "multiprocessors")[0].parse().expect("a number"), set(&said, "used").len())
+    (values(&said, "multiprocessors")[0].parse().expect("a number"), set(&said, "used").len() as u32)
 }
 
 #[test]

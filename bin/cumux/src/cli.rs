@@ -1,6 +1,6 @@
 //! The command line: one definition gives parsing, help, man page and completions.
 
-use crate::{control, demo, doctor, install, processes, run, share, status, top};
+use crate::{control, demo, device, doctor, install, processes, run, share, status, top};
 use clap::{CommandFactory as _, Parser, Subcommand};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -23,8 +23,7 @@ enum Command {
     },
     /// Runs a CUDA program through cumux; starts a private daemon if none serves the pipe directory
     Run {
-        /// Device of a private daemon of this run: cuda:0, sim:h200, sim:a100-80, sim:l4
-        #[arg(long)]
+        #[arg(long, help = format!("Device of a private daemon of this run: {}", device::names()))]
         device: Option<String>,
         /// The program and its arguments
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true, value_name = "CMD")]
@@ -67,8 +66,7 @@ enum Command {
     Demo {
         #[arg(long)]
         json: bool,
-        /// cuda:0, sim:h200, sim:a100-80, sim:l4
-        #[arg(long)]
+        #[arg(long, help = format!("One of {}", device::names()))]
         device: Option<String>,
     },
     /// Copies cumux and its libcuda.so.1 to a folder of programs

@@ -47,7 +47,7 @@ impl Arguments {
                 "-f" | "--foreground" | "--forground" => parsed.foreground = true,
                 "--background" => parsed.background = true,
                 "--with-parent" => parsed.with_parent = true,
-                "--device" => parsed.device = Some(words.next().context("--device needs a name: cuda:0, sim:h200, sim:a100-80 or sim:l4")?),
+                "--device" => parsed.device = Some(words.next().with_context(|| format!("--device needs a name, one of {}", device::names()))?),
                 "-p" | "--protocol" => match words.next().as_deref() {
                     Some("2") => {}
                     _ => bail!("only protocol version 2 is available in this version of cumux: leave out -p"),

@@ -17,7 +17,7 @@ pub enum DeviceName {
 /// A name that means nothing, or a device that is not there.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum DeviceError {
-    #[error("unknown device \"{0}\": write cuda:0 (or cuda:1 …), sim:h200, sim:a100-80 or sim:l4")]
+    #[error("unknown device \"{0}\": write one of {names}, or the number of another GPU after cuda:", names = names())]
     Unknown(String),
     #[error("{0} cannot be used: this machine has no NVIDIA GPU (no /dev/nvidia*). For the software GPU say --device sim:h200 or set {VARIABLE}=sim:h200")]
     NoGpu(DeviceName),
@@ -27,6 +27,11 @@ pub enum DeviceError {
     SeveralGpus(usize),
     #[error("{0} devices in one daemon: at most {MOST} are possible")]
     TooMany(usize),
+}
+
+/// The devices there are, for help and errors.
+pub fn names() -> String {
+    ["cuda:0"].into_iter().chain(cumux_device_sim::names()).collect::<Vec<_>>().join(", ")
 }
 
 /// Devices of one daemon.
@@ -112,12 +117,21 @@ mod tests {
 
     #[test]
     fn names_are_read_or_refused_with_the_list() {
-        for name in ["cuda:0", "cuda:3", "sim:h200", "sim:a100-80", "sim:l4"] {
+        for name in names().split(", ").chain(["cuda:3"]) {
             assert_eq!(DeviceName::parse(name).unwrap().to_string(), name);
         }
         for name in ["", "h200", "sim:h2000", "sim:", "cuda:", "cuda:x", "cuda:-1", "SIM:h200"] {
             let text = DeviceName::parse(name).unwrap_err().to_string();
             assert!(text.contains("sim:h200") && text.contains(&format!("\"{name}\"")), "{text}");
+        }
+    }
+
+    #[test]
+    fn help_and_readme_name_every_device() {
+        let readme = include_str!("../../../README.md");
+        for name in names().split(", ") {
+            assert!(cumux_control::HELP.split([' ', ',', '\n']).any(|word| word == name), "cumux control --help lacks {name}");
+            assert!(readme.contains(&format!("`{name}`")), "the list of devices in README.md lacks {name}");
         }
     }
 

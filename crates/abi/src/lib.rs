@@ -7,6 +7,7 @@
 //! - [`functions`] holds one function-pointer type per exported name, of the same name.
 //! - [`result`] names and explains result codes; [`attribute`] names device attributes.
 //! - [`surface`] is the list of exported names and how the shim answers each.
+//! - [`locate`] says where the real driver lies.
 
 #![deny(unsafe_code)]
 #![no_std]
@@ -16,6 +17,7 @@
 extern crate std;
 
 pub mod attribute;
+pub mod locate;
 pub mod result;
 pub mod surface;
 

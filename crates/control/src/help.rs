@@ -15,8 +15,8 @@ OPTIONS:
   -M,--multiuser-server    Serve all users at the same time, each with a server of its own (root only)
   -S,--static-partitioning Clients run on static SM partitions only (sm_partition, CUDA_MPS_SM_PARTITION)
   -q,--ready-devices       Nothing: devices are always ready here
-  --device <name>          Device of the daemon's servers: cuda:0, sim:h200, sim:a100-80, sim:l4
-                           (otherwise CUMUX_DEVICE, otherwise cuda:0)
+  --device <name>          Device of the daemon's servers: cuda:0 or, on the CPU, sim:h200, sim:a100-80,
+                           sim:a100, sim:l4, sim:t4, sim:b300 (otherwise CUMUX_DEVICE, otherwise cuda:0)
 
 COMMAND:
   start_server -uid <user id> [-mlopart]

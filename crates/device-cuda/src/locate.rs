@@ -1,28 +1,14 @@
 //! Where the real driver lies, and the sentences for what is wrong with it. Pure but for reading the dynamic linker's cache.
-//!
-//! Always an absolute path and never a search: where clients run, a search would find our own `libcuda.so.1`.
 
 use crate::driver::Code;
+use cumux_abi::locate;
 use cumux_device::DeviceError;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-const NAME: &str = "libcuda.so.1";
 /// Major * 1000 + minor * 10, as the driver counts.
 const OLDEST: i32 = 13_000;
-
-/// Looked into after the dynamic linker's cache, in this order.
-const FOLDERS: [&str; 8] = [
-    "/usr/lib/x86_64-linux-gnu",
-    "/usr/lib/aarch64-linux-gnu",
-    "/usr/lib64",
-    "/usr/lib",
-    "/usr/local/nvidia/lib64",
-    "/run/opengl-driver/lib",
-    "/usr/lib/wsl/lib",
-    "/usr/lib/x86_64-linux-gnu/nvidia/current",
-];
 
 /// The paths worth trying, best first: the one in `CUMUX_REAL_LIBCUDA` alone, or what the dynamic linker knows and the usual folders.
 pub(crate) fn candidates() -> Result<Vec<PathBuf>, DeviceError> {
@@ -36,45 +22,11 @@ pub(crate) fn candidates() -> Result<Vec<PathBuf>, DeviceError> {
         }
     }
     let cache = std::fs::read("/etc/ld.so.cache").unwrap_or_default();
-    Ok(paths(chosen.as_deref(), &cache).into_iter().filter(|path| path.exists()).collect())
-}
-
-fn paths(chosen: Option<&OsStr>, cache: &[u8]) -> Vec<PathBuf> {
-    if let Some(path) = chosen {
-        return vec![PathBuf::from(path)];
-    }
-    let mut known: Vec<PathBuf> = Vec::new();
-    for path in cached(cache).into_iter().chain(FOLDERS.iter().map(|folder| Path::new(folder).join(NAME))) {
-        if path.is_absolute() && !known.contains(&path) {
-            known.push(path);
-        }
-    }
-    known
-}
-
-/// The paths that the dynamic linker's cache holds for this processor.
-///
-/// Format (glibc 2.2 and later): magic `glibc-ld.so.cache1.1`, number of entries, length of strings, 20 bytes, then entries of
-/// 24 bytes {flags, offset of name, offset of path, version, capabilities}; offsets count from the magic. Anything else gives nothing.
-fn cached(cache: &[u8]) -> Vec<PathBuf> {
-    const MAGIC: &[u8] = b"glibc-ld.so.cache1.1";
-    const HEAD: usize = 48;
-    const ENTRY: usize = 24;
-    const FLAGS: u32 = if cfg!(target_arch = "aarch64") { 0x0a03 } else { 0x0303 };
-
-    let Some(start) = cache.windows(MAGIC.len()).position(|window| window == MAGIC) else { return Vec::new() };
-    let cache = &cache[start..];
-    let word = |at: usize| Some(u32::from_ne_bytes(*cache.get(at..)?.first_chunk()?));
-    let text = |at: usize| cache.get(at..)?.split(|byte| *byte == 0).next();
-    let entry = |index: usize| {
-        let at = HEAD + index * ENTRY;
-        if word(at)? != FLAGS || text(word(at + 4)? as usize)? != NAME.as_bytes() {
-            return None;
-        }
-        Some(PathBuf::from(OsString::from(OsStr::from_bytes(text(word(at + 8)? as usize)?))))
+    let paths = match chosen {
+        Some(path) => vec![PathBuf::from(path)],
+        None => locate::paths(&cache).map(|path| PathBuf::from(OsStr::from_bytes(path))).collect(),
     };
-    let count = word(MAGIC.len()).unwrap_or(0) as usize;
-    (0..count.min(cache.len().saturating_sub(HEAD) / ENTRY)).filter_map(entry).collect()
+    Ok(paths.into_iter().filter(|path| path.exists()).collect())
 }
 
 // ---- what to do about it
@@ -82,7 +34,8 @@ fn cached(cache: &[u8]) -> Vec<PathBuf> {
 pub(crate) fn none_found(tried: &[PathBuf], why: &[String]) -> String {
     if tried.is_empty() {
         return format!(
-            "no NVIDIA driver here: {NAME} is in none of the usual places; install driver 580 or newer, or name it in CUMUX_REAL_LIBCUDA, or use a software GPU (--device sim:h200)"
+            "no NVIDIA driver here: {} is in none of the usual places; install driver 580 or newer, or name it in CUMUX_REAL_LIBCUDA, or use a software GPU (--device sim:h200)",
+            locate::NAME
         );
     }
     format!("no usable NVIDIA driver: {}", why.join("; "))
@@ -162,41 +115,6 @@ pub(crate) fn is_fatal(code: Code) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn cache(entries: &[(u32, &str, &str)]) -> Vec<u8> {
-        let mut bytes = b"old cache before it\0glibc-ld.so.cache1.1".to_vec();
-        bytes.extend((entries.len() as u32).to_ne_bytes());
-        bytes.extend([0; 24]);
-        let (mut strings, base) = (Vec::new(), 48 + entries.len() * 24);
-        for (flags, name, path) in entries {
-            let mut place = |text: &str| {
-                let at = (base + strings.len()) as u32;
-                strings.extend(text.bytes().chain([0]));
-                at
-            };
-            for word in [*flags, place(name), place(path), 0, 0, 0] {
-                bytes.extend(word.to_ne_bytes());
-            }
-        }
-        bytes.extend(strings);
-        bytes
-    }
-
-    #[test]
-    fn the_linkers_cache_is_read_and_a_broken_one_gives_nothing() {
-        let flags = if cfg!(target_arch = "aarch64") { 0x0a03 } else { 0x0303 };
-        let whole = cache(&[(0x0803, NAME, "/usr/lib32/libcuda.so.1"), (flags, "libcudart.so.13", "/opt/x"), (flags, NAME, "/opt/driver/libcuda.so.1")]);
-        assert_eq!(cached(&whole), [PathBuf::from("/opt/driver/libcuda.so.1")]);
-        for length in 0..whole.len() {
-            cached(&whole[..length]);
-        }
-    }
-
-    #[test]
-    fn a_path_named_by_the_user_is_the_only_one() {
-        assert_eq!(paths(Some(OsStr::new("/x/libcuda.so.1")), &[]), [PathBuf::from("/x/libcuda.so.1")]);
-        assert!(paths(None, &[]).iter().all(|path| path.is_absolute() && path.ends_with(NAME)));
-    }
 
     #[test]
     fn what_is_wrong_comes_with_a_remedy() {

@@ -3,12 +3,15 @@
 //! Prints the time from a launch to its report (idle device, one empty block), launches a second in a full stream, and what marks cost a kernel that only
 //! stores.
 
-use std::os::fd::{AsFd, OwnedFd};
+mod card;
+
+use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
-use cumux_device::{ClientId, ClientSpec, DeviceError, Kernel, Launch, Outcome, Place, Sink, StreamId, Work};
+use card::{Nowhere, Waker, marks};
+use cumux_device::{ClientSpec, Kernel, Launch, Work};
 
 const KERNELS: &str = "
 .version 8.0
@@ -33,32 +36,6 @@ const KERNELS: &str = "
 ";
 const ADDRESS: u64 = 0x1000_0000_0000;
 const WORDS: u64 = 1 << 22;
-
-struct Waker(Sender<Outcome>);
-
-impl Sink for Waker {
-    fn retired(&self, _: ClientId, _: StreamId, _: u64, outcome: Outcome) {
-        // Nobody listens any more when the figures are printed.
-        let _ = self.0.send(outcome);
-    }
-    fn text(&self, _: ClientId, _: &[u8]) {}
-}
-
-struct Nowhere;
-
-impl Place for Nowhere {
-    fn variable(&mut self, name: &str, _: u64, _: u64, _: bool) -> Result<(u64, bool), DeviceError> {
-        Err(DeviceError::Invalid(format!("no variable {name} expected")))
-    }
-}
-
-fn marks(bytes: usize) -> Result<OwnedFd, rustix::io::Errno> {
-    use rustix::fs::{MemfdFlags, SealFlags};
-    let file = rustix::fs::memfd_create("marks", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
-    rustix::fs::ftruncate(&file, bytes as u64)?;
-    rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK)?;
-    Ok(file)
-}
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (sender, reports) = channel();

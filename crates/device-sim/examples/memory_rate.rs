@@ -3,12 +3,15 @@
 //! For each pattern, processor time (user and system, all workers) for one access of a whole warp, and for each instruction of the loop
 //! around it. Processor time, because the machines that this runs on are often shared. All kernels run with marks, as clients' do.
 
-use std::os::fd::{AsFd, OwnedFd};
+mod card;
+
+use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::channel;
 use std::time::Duration;
 
-use cumux_device::{ClientId, ClientSpec, DeviceError, Kernel, Launch, Outcome, Place, Sink, StreamId, Work};
+use card::{Nowhere, Waker, marks};
+use cumux_device::{ClientSpec, Kernel, Launch, Outcome, Work};
 
 const ADDRESS: u64 = 0x1000_0000_0000;
 const BYTES: u64 = 64 << 20;
@@ -222,32 +225,6 @@ AGAIN:
 ",
         pattern.start, pattern.body
     )
-}
-
-struct Waker(Sender<Outcome>);
-
-impl Sink for Waker {
-    fn retired(&self, _: ClientId, _: StreamId, _: u64, outcome: Outcome) {
-        // Nobody listens any more when the figures are printed.
-        let _ = self.0.send(outcome);
-    }
-    fn text(&self, _: ClientId, _: &[u8]) {}
-}
-
-struct Nowhere;
-
-impl Place for Nowhere {
-    fn variable(&mut self, name: &str, _: u64, _: u64, _: bool) -> Result<(u64, bool), DeviceError> {
-        Err(DeviceError::Invalid(format!("no variable {name} expected")))
-    }
-}
-
-fn marks(bytes: usize) -> Result<OwnedFd, rustix::io::Errno> {
-    use rustix::fs::{MemfdFlags, SealFlags};
-    let file = rustix::fs::memfd_create("marks", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
-    rustix::fs::ftruncate(&file, bytes as u64)?;
-    rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK)?;
-    Ok(file)
 }
 
 /// Processor time of this process so far, in nanoseconds.

@@ -24,6 +24,11 @@ mod schedule;
 
 pub use card::{Settings, Simulator, SoftwareGpu, open, open_with};
 
+/// The names of all cards there are, as [`facts`] takes them.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    models::names()
+}
+
 /// Facts of the card `id` as ordinal 0, without opening it.
 ///
 /// # Errors

@@ -1,11 +1,13 @@
 //! One client: its files, its objects, its streams. Everything about it happens under one lock.
 //!
 //! Two threads of the executor come here: the intake thread with records ([`Session::intake`]) and the device's threads with reports
-//! ([`Session::retired`]). Both end in [`drive`](crate::drive), which starts whatever can start. Neither waits for the other: intake comes again later, reports
+//! ([`Session::retired`], in [`reports`]). Both end in [`drive`](crate::drive), which starts whatever can start. Neither waits for the other: intake comes again later, reports
 //! stay in a mailbox, and whoever lets go of the lock looks into it ([`Held`]).
 //!
 //! Order of writes, so that a successor can go on after a death at any point: effect → journal → `taken` → answer for control records;
 //! journal → `taken` → device for stream work; device → `journal.completed` → `page.completed` for completions.
+
+mod reports;
 
 use crate::drive::Caller;
 use crate::error::ExecutorError;
@@ -29,8 +31,6 @@ use std::ops::{Deref, DerefMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-/// Reports that wait for the intake thread where it is awake; with more, the device's thread shares the work.
-const FEW: usize = 8;
 /// Records taken from one client before the next one has its turn.
 const TURN: usize = 64;
 
@@ -415,128 +415,6 @@ impl Session {
         inner.status.memory = used;
         inner.status.memory_peak = inner.status.memory_peak.max(used);
         self.service.set_memory_used(used);
-    }
-
-    /// The device reports pieces of this client that are over, in order for each stream.
-    pub fn retired(&self, reports: impl IntoIterator<Item = (StreamId, u64, Outcome)>) {
-        if self.shared.cards.keeps_marks() {
-            // Such a device begins what follows in the stream when this returns: the journal must know by then, or a successor would repeat what was done.
-            let mut inner = self.inner.lock();
-            self.mailbox.lock().extend(reports);
-            self.empty_mailbox(&mut inner);
-            return;
-        }
-        let many = {
-            let mut mailbox = self.mailbox.lock();
-            mailbox.extend(reports);
-            mailbox.len() > FEW
-        };
-        // A few are taken in faster by a thread that looks after this session anyway.
-        if many || !self.shared.awake(self.client()).will_see() {
-            self.collect();
-        }
-    }
-
-    /// Takes in what is in the mailbox, unless somebody holds the lock: who lets go of it comes here.
-    fn collect(&self) {
-        while !self.mailbox.lock().is_empty() {
-            let Some(mut inner) = self.inner.try_lock() else { return };
-            self.empty_mailbox(&mut inner);
-        }
-    }
-
-    /// Whether there was anything in it.
-    fn empty_mailbox(&self, inner: &mut Inner) -> bool {
-        let mut reports = std::mem::take(&mut inner.lists.reports);
-        std::mem::swap(&mut reports, &mut *self.mailbox.lock());
-        let any = !reports.is_empty();
-        self.take_in(inner, &reports);
-        reports.clear();
-        inner.lists.reports = reports;
-        any
-    }
-
-    fn take_in(&self, inner: &mut Inner, reports: &[(StreamId, u64, Outcome)]) {
-        if reports.is_empty() {
-            return;
-        }
-        let mut work: Vec<u32> = Vec::new();
-        let (mut pieces, mut expected, mut spent) = (0, 0_u64, 0_u64);
-        for (device, token, outcome) in reports {
-            let Some(index) = inner.by_device.get(device).copied() else { continue };
-            if inner.objects.fault.is_some() || inner.closing {
-                return;
-            }
-            match outcome {
-                Outcome::Cancelled => {}
-                Outcome::Fault(fault) => return self.fault(inner, fault),
-                Outcome::Done { device_ns } => {
-                    if let Some(estimate) = self.one_retired(inner, index, *token, *device_ns) {
-                        (pieces, expected, spent) = (pieces + 1, expected.saturating_add(estimate), spent.saturating_add(*device_ns));
-                    }
-                    if work.last() != Some(&index) {
-                        work.push(index);
-                    }
-                }
-            }
-        }
-        if work.is_empty() {
-            return;
-        }
-        self.shared.turns.lock().retired_all(self.sheet.id, pieces, expected, spent);
-        work.extend(std::mem::take(&mut inner.held));
-        self.drive(inner, &mut work, Caller::Device);
-        self.flush_text(inner);
-        self.service.notify();
-        let unstalled = inner.stalled && inner.journal.has_room();
-        if unstalled {
-            inner.stalled = false;
-            inner.meter.stall.end(now_ns);
-        }
-        if inner.held.is_empty() {
-            inner.meter.held.end(now_ns);
-        }
-        self.save_counters(inner);
-        if unstalled || !inner.chores.is_empty() || inner.barrier_ready() {
-            self.shared.wake_intake(self.client());
-        }
-    }
-
-    /// What was expected of it, in nanoseconds, if it is one of ours.
-    fn one_retired(&self, inner: &mut Inner, index: u32, token: u64, device_ns: u64) -> Option<u64> {
-        let pending = inner.streams.get_mut(&index).and_then(|stream| stream.finished(token))?;
-        let estimate = pending.estimate;
-        match &pending.op {
-            Op::EventTime { event } => self.service.set_event_ns(*event, now_ns()),
-            Op::Launch(launch) => {
-                let known = inner.estimates.entry((launch.module, launch.function));
-                known.and_modify(|known| *known = cumux_scheduler::estimate(Some(*known), device_ns)).or_insert(device_ns);
-                inner.status.kernels += 1;
-                inner.status.gpu_ns += device_ns;
-            }
-            _ => inner.status.copies += 1,
-        }
-        Some(estimate)
-    }
-
-    /// Device printf text; kept until the client's ring has room, up to 1 MiB.
-    pub fn text(&self, text: &[u8]) {
-        let mut inner = self.lock();
-        inner.text.extend(text);
-        while inner.text.len() > 1 << 20 {
-            inner.text.pop_front();
-        }
-        self.flush_text(&mut inner);
-    }
-
-    fn flush_text(&self, inner: &mut Inner) {
-        while !inner.text.is_empty() {
-            let put = self.service.put_text(inner.text.as_slices().0);
-            if put == 0 {
-                break;
-            }
-            inner.text.drain(..put);
-        }
     }
 
     /// The client is in error from now on: everything it waits for is over, everything it asks is answered with the code.

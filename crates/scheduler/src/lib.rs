@@ -3,7 +3,7 @@
 //! - **Turns** ([`Turns::order`]): the more urgent priority first; among equals the client that has used the least of the device. Use is
 //!   counted as device time × share of the SMs: a kernel that keeps half of the card busy costs half.
 //! - **No credit for idleness**: a client that comes back starts level with those that are busy, so it cannot shut them out with what it has saved.
-//! - **A bound on work in flight** ([`Turns::may_submit`]): a client always gets one piece; more only while the estimate of what the device has of it
+//! - **A bound on work in flight** ([`Turns::room`]): a client always gets one piece; more only while the estimate of what the device has of it
 //!   stays under [`BOUND_NS`]. The bound limits a neighbour's wait and the time until a fault is reported.
 //! - **Below normal** the bound is [`LOW_BOUND_NS`] while a more urgent client is there at all: whoever comes waits for one kernel, not for a queue.
 #![forbid(unsafe_code)]
@@ -99,23 +99,12 @@ impl Turns {
         order.into_iter().map(|(_, _, client)| client).collect()
     }
 
-    /// Whether the device may get one more piece of this client.
-    #[must_use]
-    pub fn may_submit(&self, client: u32) -> bool {
-        self.room(client).has()
-    }
-
-    /// How much more of this client the device may get: the answer of [`Turns::may_submit`] for as long as nobody else counts for it.
+    /// How much more of this client the device may get, for as long as nobody else submits for it.
     #[must_use]
     pub fn room(&self, client: u32) -> Room {
         let Some(account) = self.accounts.get(&client) else { return Room { in_flight: BOUND_PIECES, in_flight_ns: BOUND_NS, bound_ns: BOUND_NS } };
         let bound_ns = if self.urgent < account.priority { LOW_BOUND_NS } else { BOUND_NS };
         Room { in_flight: account.in_flight, in_flight_ns: account.in_flight_ns, bound_ns }
-    }
-
-    /// The device has one more piece of this client, of about this length.
-    pub fn submitted(&mut self, client: u32, estimate_ns: u64) {
-        self.submitted_all(client, 1, estimate_ns);
     }
 
     /// The device has so many more pieces of this client, of about this length together.
@@ -130,12 +119,7 @@ impl Turns {
         }
     }
 
-    /// A piece is over: what was estimated, and what it really took.
-    pub fn retired(&mut self, client: u32, estimate_ns: u64, device_ns: u64) {
-        self.retired_all(client, 1, estimate_ns, device_ns);
-    }
-
-    /// Several pieces are over: what was estimated, and what they really took, together.
+    /// Pieces are over: what was estimated, and what they really took, together.
     pub fn retired_all(&mut self, client: u32, pieces: u32, estimate_ns: u64, device_ns: u64) {
         if let Some(account) = self.accounts.get_mut(&client) {
             account.in_flight = account.in_flight.saturating_sub(pieces);
@@ -172,14 +156,14 @@ mod tests {
         }
         // All are always busy.
         for i in 0..clients.len() {
-            turns.submitted(i as u32, 1);
+            turns.submitted_all(i as u32, 1, 1);
         }
         let mut time = BTreeMap::new();
         for _ in 0..pieces {
             let next = turns.order()[0];
             let ns = clients[next as usize].2;
-            turns.submitted(next, ns);
-            turns.retired(next, ns, ns);
+            turns.submitted_all(next, 1, ns);
+            turns.retired_all(next, 1, ns, ns);
             *time.entry(next).or_default() += ns;
         }
         time
@@ -209,16 +193,16 @@ mod tests {
     fn who_gives_way_has_little_in_flight() {
         let mut turns = Turns::default();
         turns.add(7, 1, 100);
-        turns.submitted(7, 500_000);
-        assert!(turns.may_submit(7), "alone it fills the device");
-        turns.retired(7, 500_000, 500_000);
+        turns.submitted_all(7, 1, 500_000);
+        assert!(turns.room(7).has(), "alone it fills the device");
+        turns.retired_all(7, 1, 500_000, 500_000);
         turns.add(8, 0, 100);
-        turns.submitted(7, 500_000);
-        assert!(!turns.may_submit(7));
-        turns.submitted(8, 500_000);
-        assert!(turns.may_submit(8));
+        turns.submitted_all(7, 1, 500_000);
+        assert!(!turns.room(7).has());
+        turns.submitted_all(8, 1, 500_000);
+        assert!(turns.room(8).has());
         turns.remove(8);
-        assert!(turns.may_submit(7));
+        assert!(turns.room(7).has());
     }
 
     #[test]
@@ -227,14 +211,14 @@ mod tests {
         turns.add(1, 0, 100);
         turns.add(2, 0, 100);
         for _ in 0..1000 {
-            turns.submitted(1, 100);
-            turns.submitted(1, 100);
-            turns.retired(1, 100, 100);
-            turns.retired(1, 100, 100);
+            turns.submitted_all(1, 1, 100);
+            turns.submitted_all(1, 1, 100);
+            turns.retired_all(1, 1, 100, 100);
+            turns.retired_all(1, 1, 100, 100);
         }
-        turns.submitted(1, 100);
-        turns.submitted(2, 100);
-        turns.retired(2, 100, 101);
+        turns.submitted_all(1, 1, 100);
+        turns.submitted_all(2, 1, 100);
+        turns.retired_all(2, 1, 100, 101);
         assert_eq!(turns.order()[0], 1, "one piece later it is the other's turn again");
     }
 
@@ -248,16 +232,16 @@ mod tests {
             }
             for (client, submit, ns) in steps {
                 let mine = flying.entry(client).or_default();
-                prop_assert!(!mine.is_empty() || turns.may_submit(client), "one piece is always allowed");
+                prop_assert!(!mine.is_empty() || turns.room(client).has(), "one piece is always allowed");
                 if submit {
-                    if turns.may_submit(client) {
+                    if turns.room(client).has() {
                         let bound = if client % 2 == 0 { BOUND_NS } else { LOW_BOUND_NS };
                         prop_assert!(mine.is_empty() || mine.iter().sum::<u64>() < bound);
-                        turns.submitted(client, ns);
+                        turns.submitted_all(client, 1, ns);
                         mine.push(ns);
                     }
                 } else if let Some(estimate) = mine.pop() {
-                    turns.retired(client, estimate, ns);
+                    turns.retired_all(client, 1, estimate, ns);
                 }
                 let mut order = turns.order();
                 prop_assert!(order.is_sorted_by_key(|c| c % 2), "urgent first");

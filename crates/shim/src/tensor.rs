@@ -70,15 +70,49 @@ unsafe fn list<T: Copy, const N: usize>(from: *const T, count: usize, zero: T) -
     Ok(values)
 }
 
-fn rank(rank: u32) -> Try<usize> {
-    if (1..=5).contains(&rank) { Ok(rank as usize) } else { Err(error::INVALID_VALUE) }
+/// What both kinds of map have in common.
+///
+/// # Safety
+/// As the manual says: `dimensions` and `element_strides` have a value for each dimension, `strides` one less.
+#[expect(clippy::too_many_arguments, reason = "the driver's own list")]
+unsafe fn common(
+    data_type: t::CUtensorMapDataType,
+    rank: u32,
+    address: *mut c_void,
+    dimensions: *const u64,
+    strides: *const u64,
+    element_strides: *const u32,
+    interleave: t::CUtensorMapInterleave,
+    swizzle: t::CUtensorMapSwizzle,
+    l2: t::CUtensorMapL2promotion,
+    fill: t::CUtensorMapFloatOOBfill,
+) -> Try<TensorWish> {
+    if !(1..=5).contains(&rank) {
+        return Err(error::INVALID_VALUE);
+    }
+    let count = rank as usize;
+    // SAFETY: as the caller promises.
+    let (dimensions, strides, element_strides) = unsafe { (list(dimensions, count, 0)?, list(strides, count - 1, 0)?, list(element_strides, count, 0)?) };
+    Ok(TensorWish {
+        data_type: data_type.0,
+        rank,
+        address: address.addr() as u64,
+        dimensions,
+        strides,
+        element_strides,
+        interleave: interleave.0,
+        swizzle: swizzle.0,
+        l2: l2.0,
+        fill: fill.0,
+        ..TensorWish::default()
+    })
 }
 
 #[expect(clippy::too_many_arguments, reason = "the driver's own list")]
 pub unsafe fn cuTensorMapEncodeTiled(
     out: *mut t::CUtensorMap,
     data_type: t::CUtensorMapDataType,
-    rank_of: u32,
+    rank: u32,
     address: *mut c_void,
     dimensions: *const u64,
     strides: *const u64,
@@ -89,33 +123,19 @@ pub unsafe fn cuTensorMapEncodeTiled(
     l2: t::CUtensorMapL2promotion,
     fill: t::CUtensorMapFloatOOBfill,
 ) -> Try {
-    let rank = rank(rank_of)?;
-    // SAFETY: the manual's lengths: one value a dimension, one stride less.
-    let wish = unsafe {
-        TensorWish {
-            im2col: false,
-            data_type: data_type.0,
-            rank: rank_of,
-            address: address.addr() as u64,
-            dimensions: list(dimensions, rank, 0)?,
-            strides: list(strides, rank - 1, 0)?,
-            first: list(tile, rank, 0)?,
-            upper: [0; 3],
-            element_strides: list(element_strides, rank, 0)?,
-            interleave: interleave.0,
-            swizzle: swizzle.0,
-            l2: l2.0,
-            fill: fill.0,
-        }
+    // SAFETY: the manual's lengths.
+    let (wish, first) = unsafe {
+        let wish = common(data_type, rank, address, dimensions, strides, element_strides, interleave, swizzle, l2, fill)?;
+        (wish, list(tile, rank as usize, 0)?)
     };
-    encode(out, wish)
+    encode(out, TensorWish { first, ..wish })
 }
 
 #[expect(clippy::too_many_arguments, reason = "the driver's own list")]
 pub unsafe fn cuTensorMapEncodeIm2col(
     out: *mut t::CUtensorMap,
     data_type: t::CUtensorMapDataType,
-    rank_of: u32,
+    rank: u32,
     address: *mut c_void,
     dimensions: *const u64,
     strides: *const u64,
@@ -129,28 +149,14 @@ pub unsafe fn cuTensorMapEncodeIm2col(
     l2: t::CUtensorMapL2promotion,
     fill: t::CUtensorMapFloatOOBfill,
 ) -> Try {
-    let rank = rank(rank_of)?;
-    let corner = rank.checked_sub(2).filter(|corner| *corner > 0).ok_or(error::INVALID_VALUE)?;
-    // SAFETY: the manual's lengths: corners have two values less than there are dimensions.
-    let wish = unsafe {
-        let [x, y, z] = list(lower, corner, 0)?.map(c_int::cast_unsigned);
-        TensorWish {
-            im2col: true,
-            data_type: data_type.0,
-            rank: rank_of,
-            address: address.addr() as u64,
-            dimensions: list(dimensions, rank, 0)?,
-            strides: list(strides, rank - 1, 0)?,
-            first: [x, y, z, channels, pixels],
-            upper: list(upper, corner, 0)?.map(c_int::cast_unsigned),
-            element_strides: list(element_strides, rank, 0)?,
-            interleave: interleave.0,
-            swizzle: swizzle.0,
-            l2: l2.0,
-            fill: fill.0,
-        }
+    // SAFETY: the manual's lengths; corners have two values less than there are dimensions.
+    let (wish, lower, upper) = unsafe {
+        let wish = common(data_type, rank, address, dimensions, strides, element_strides, interleave, swizzle, l2, fill)?;
+        let corner = (rank as usize).checked_sub(2).filter(|corner| *corner > 0).ok_or(error::INVALID_VALUE)?;
+        (wish, list(lower, corner, 0)?, list(upper, corner, 0)?)
     };
-    encode(out, wish)
+    let [x, y, z] = lower.map(c_int::cast_unsigned);
+    encode(out, TensorWish { im2col: true, first: [x, y, z, channels, pixels], upper: upper.map(c_int::cast_unsigned), ..wish })
 }
 
 /// A map that this process encoded, for another address.

@@ -3,10 +3,14 @@
 //! [`encode`] is used by the shim, [`decode`] by the executor on a private copy. `decode` is the one checked constructor: whatever it returns
 //! has a known operation, sizes that fit the record, a stream index below [`crate::layout::STREAMS`], an answer slot below
 //! [`crate::layout::ANSWERS`] and dimension products that do not overflow. It says nothing about handles and addresses: those the executor looks up.
-//!
-//! Longer than other files because it is a list: one operation after the other, to be read side by side with its encoding and decoding.
+
+mod fields;
+mod tensor;
+
+pub use tensor::TensorWish;
 
 use crate::layout::{ANSWERS, EVENTS, STREAMS};
+use fields::{Reader, Writer};
 
 /// Stream field of a record that belongs to no stream.
 pub const NO_STREAM: u32 = u32::MAX;
@@ -68,66 +72,6 @@ pub struct Launch {
     /// All blocks must be resident together (grid-wide barrier).
     pub cooperative: bool,
     pub parameters: Vec<u8>,
-}
-
-/// The arguments of `cuTensorMapEncodeTiled` and `cuTensorMapEncodeIm2col`, in their order. Dimensions and strides of unused ranks are 0.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub struct TensorWish {
-    pub im2col: bool,
-    pub data_type: u32,
-    /// At most 5.
-    pub rank: u32,
-    pub address: u64,
-    pub dimensions: [u64; 5],
-    /// Bytes from element to element of the dimensions after the first.
-    pub strides: [u64; 4],
-    /// Tiled: the box. Im2col: lower corner (3, as two's complement), channels, pixels.
-    pub first: [u32; 5],
-    /// Im2col: upper corner.
-    pub upper: [u32; 3],
-    pub element_strides: [u32; 5],
-    pub interleave: u32,
-    pub swizzle: u32,
-    pub l2: u32,
-    pub fill: u32,
-}
-
-impl TensorWish {
-    const WORDS: usize = 34;
-
-    fn words(&self) -> [u64; Self::WORDS] {
-        let small = |values: &[u32]| values.iter().map(|v| u64::from(*v)).collect::<Vec<_>>();
-        let mut words = vec![u64::from(self.im2col), u64::from(self.data_type), u64::from(self.rank), self.address];
-        words.extend(self.dimensions);
-        words.extend(self.strides);
-        words.extend(small(&self.first));
-        words.extend(small(&self.upper));
-        words.extend(small(&self.element_strides));
-        words.extend(small(&[self.interleave, self.swizzle, self.l2, self.fill]));
-        let mut out = [0; Self::WORDS];
-        out.iter_mut().zip(words).for_each(|(place, word)| *place = word);
-        out
-    }
-
-    fn read(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        let bad = |_| DecodeError::Field("tensor");
-        let small = |r: &mut Reader<'_>| r.u64().and_then(|word| u32::try_from(word).map_err(bad));
-        let (im2col, data_type, rank) = (small(r)? != 0, small(r)?, small(r)?);
-        if rank == 0 || rank > 5 {
-            return Err(DecodeError::Field("tensor rank"));
-        }
-        let address = r.u64()?;
-        let (mut dimensions, mut strides) = ([0; 5], [0; 4]);
-        for word in dimensions.iter_mut().chain(&mut strides) {
-            *word = r.u64()?;
-        }
-        let (mut first, mut upper, mut element_strides, mut last) = ([0; 5], [0; 3], [0; 5], [0; 4]);
-        for word in first.iter_mut().chain(&mut upper).chain(&mut element_strides).chain(&mut last) {
-            *word = small(r)?;
-        }
-        let [interleave, swizzle, l2, fill] = last;
-        Ok(Self { im2col, data_type, rank, address, dimensions, strides, first, upper, element_strides, interleave, swizzle, l2, fill })
-    }
 }
 
 /// What a client asks. "Intake" operations take effect when the record is taken, "stream" operations in stream order.
@@ -334,59 +278,6 @@ pub enum DecodeError {
     Field(&'static str),
 }
 
-struct Writer<'a>(&'a mut Vec<u8>);
-
-impl Writer<'_> {
-    fn u32(&mut self, value: u32) -> &mut Self {
-        self.0.extend_from_slice(&value.to_le_bytes());
-        self
-    }
-    fn u64(&mut self, value: u64) -> &mut Self {
-        self.0.extend_from_slice(&value.to_le_bytes());
-        self
-    }
-    fn words32(&mut self, values: &[u32]) -> &mut Self {
-        for value in values {
-            self.u32(*value);
-        }
-        self
-    }
-    fn words64(&mut self, values: &[u64]) -> &mut Self {
-        for value in values {
-            self.u64(*value);
-        }
-        self
-    }
-}
-
-struct Reader<'a> {
-    bytes: &'a [u8],
-    whole: usize,
-}
-
-impl<'a> Reader<'a> {
-    fn take<const N: usize>(&mut self) -> Result<[u8; N], DecodeError> {
-        let (head, rest) =
-            self.bytes.split_first_chunk::<N>().ok_or(DecodeError::Length { claimed: self.whole, available: self.whole - self.bytes.len() + N })?;
-        self.bytes = rest;
-        Ok(*head)
-    }
-    fn u32(&mut self) -> Result<u32, DecodeError> {
-        Ok(u32::from_le_bytes(self.take()?))
-    }
-    fn u64(&mut self) -> Result<u64, DecodeError> {
-        Ok(u64::from_le_bytes(self.take()?))
-    }
-    fn dims(&mut self) -> Result<[u32; 3], DecodeError> {
-        Ok([self.u32()?, self.u32()?, self.u32()?])
-    }
-    fn rest(&mut self, len: usize) -> Result<&'a [u8], DecodeError> {
-        let (head, rest) = self.bytes.split_at_checked(len).ok_or(DecodeError::Field("parameter bytes"))?;
-        self.bytes = rest;
-        Ok(head)
-    }
-}
-
 impl Op {
     const fn code(&self) -> u32 {
         match self {
@@ -534,13 +425,6 @@ pub fn encode(header: &Header, op: &Op, out: &mut Vec<u8>) {
     out[start..start + 4].copy_from_slice(&bytes.to_le_bytes());
 }
 
-/// Appends a pad record of exactly `bytes` bytes (a multiple of 8, at least 8: a short pad has only length and operation).
-pub fn encode_pad(bytes: usize, out: &mut Vec<u8>) {
-    let start = out.len();
-    out.resize(start + bytes, 0);
-    out[start..start + 4].copy_from_slice(&(bytes as u32).to_le_bytes());
-}
-
 /// Length in bytes that the first eight bytes of a record claim, and whether it is a pad. Checked to be a multiple of 8, at least 8, at most `available`,
 /// and for anything but a pad between [`HEADER_BYTES`] and [`MAX_BYTES`].
 ///
@@ -559,7 +443,7 @@ pub fn length(first: [u8; 8], available: usize) -> Result<(usize, bool), DecodeE
 /// # Errors
 /// [`DecodeError`] when the bytes are not a record that may be acted upon.
 pub fn decode(bytes: &[u8]) -> Result<Record, DecodeError> {
-    let mut r = Reader { bytes, whole: bytes.len() };
+    let mut r = Reader::new(bytes);
     let claimed = r.u32()? as usize;
     if claimed != bytes.len() {
         return Err(DecodeError::Length { claimed, available: bytes.len() });

@@ -106,6 +106,15 @@ impl Grain {
     }
 }
 
+/// What NVIDIA's MPS makes of a percentage as written: multiprocessors of an H200 (driver 580.159.04, recorded; `benches/h200_mps.sh` asks again).
+#[rustfmt::skip]
+pub const RECORDED: [(&str, u32); 28] = [
+    ("1", 8), ("2", 8), ("3", 8), ("5", 8), ("7", 8), ("10", 12), ("12", 14), ("12.5", 16), ("15", 18),
+    ("20", 26), ("25", 32), ("30", 38), ("33", 42), ("33.3", 42), ("40", 52), ("50", 66), ("60", 78),
+    ("66", 86), ("70", 92), ("75", 98), ("80", 104), ("90", 118), ("99", 130), ("100", 132), ("0", 132),
+    ("-5", 132), ("150", 132), ("abc", 132),
+];
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -113,40 +122,10 @@ mod tests {
 
     const H200: Grain = Grain { all: 132, step: 2, least: 8 };
 
-    /// Every line of the recorded table (driver 580.159.04, one H200); a percentage that cannot be read is no limit.
+    /// A percentage that cannot be read is no limit.
     #[test]
     fn the_recorded_table() {
-        let table = [
-            ("1", 8),
-            ("2", 8),
-            ("3", 8),
-            ("5", 8),
-            ("7", 8),
-            ("10", 12),
-            ("12", 14),
-            ("12.5", 16),
-            ("15", 18),
-            ("20", 26),
-            ("25", 32),
-            ("30", 38),
-            ("33", 42),
-            ("33.3", 42),
-            ("40", 52),
-            ("50", 66),
-            ("60", 78),
-            ("66", 86),
-            ("70", 92),
-            ("75", 98),
-            ("80", 104),
-            ("90", 118),
-            ("99", 130),
-            ("100", 132),
-            ("0", 132),
-            ("-5", 132),
-            ("150", 132),
-            ("abc", 132),
-        ];
-        for (text, expected) in table {
+        for (text, expected) in RECORDED {
             assert_eq!(Share::parse(text).unwrap_or(Share::ALL).multiprocessors(H200), expected, "{text} %");
         }
     }

@@ -241,28 +241,12 @@ impl<M: GlobalMemory> Body for Loading<'_, '_, '_, M> {
     fn run(self) -> Checked<()> {
         let Loading { lanes, op, mask, near, memory, given } = self;
         let bytes = u64::from(op.bytes) * u64::from(op.count);
-        let own;
-        let (mut at, mut shape, mut space) = match given {
-            Some((at, space)) => (at, shape_of(at, mask, bytes), space),
-            None => match shape(lanes, op.base, op.offset, mask, bytes) {
-                Some(shape) if enough(&shape, op.space, true) => (&NOWHERE, shape, op.space),
-                Some(shape) => {
-                    own = addresses(lanes, op.base, op.offset);
-                    (&own, shape, op.space)
-                }
-                None => {
-                    own = addresses(lanes, op.base, op.offset);
-                    (&own, shape_of(&own, mask, bytes), op.space)
-                }
-            },
-        };
+        let mut own = V64::splat(0);
+        let (mut at, mut shape, space) = found(lanes, op, mask, bytes, given, true, &mut own);
         if space == Space::Generic {
-            if shape.high >= SHARED_WINDOW {
-                return sorted(all_of(lanes, op, given), mask, |at, space, part| {
-                    quickly(Loading { lanes, op, mask: part, near, memory, given: Some((at, space)) })
-                });
-            }
-            space = Space::Global;
+            return sorted(all_of(lanes, op, given), mask, |at, space, part| {
+                quickly(Loading { lanes, op, mask: part, near, memory, given: Some((at, space)) })
+            });
         }
         if shape.any & (bytes - 1) != 0 {
             return Err(misaligned(&all_of(lanes, op, given), mask, bytes, space));
@@ -302,28 +286,12 @@ impl<M: GlobalMemory> Body for Storing<'_, '_, '_, M> {
     fn run(self) -> Checked<()> {
         let Storing { lanes, op, mask, near, memory, given } = self;
         let bytes = u64::from(op.bytes) * u64::from(op.count);
-        let own;
-        let (mut at, mut shape, mut space) = match given {
-            Some((at, space)) => (at, shape_of(at, mask, bytes), space),
-            None => match shape(lanes, op.base, op.offset, mask, bytes) {
-                Some(shape) if enough(&shape, op.space, mask == u32::MAX) => (&NOWHERE, shape, op.space),
-                Some(shape) => {
-                    own = addresses(lanes, op.base, op.offset);
-                    (&own, shape, op.space)
-                }
-                None => {
-                    own = addresses(lanes, op.base, op.offset);
-                    (&own, shape_of(&own, mask, bytes), op.space)
-                }
-            },
-        };
+        let mut own = V64::splat(0);
+        let (mut at, mut shape, space) = found(lanes, op, mask, bytes, given, mask == u32::MAX, &mut own);
         if space == Space::Generic {
-            if shape.high >= SHARED_WINDOW {
-                return sorted(all_of(lanes, op, given), mask, |at, space, part| {
-                    quickly(Storing { lanes, op, mask: part, near, memory, given: Some((at, space)) })
-                });
-            }
-            space = Space::Global;
+            return sorted(all_of(lanes, op, given), mask, |at, space, part| {
+                quickly(Storing { lanes, op, mask: part, near, memory, given: Some((at, space)) })
+            });
         }
         if shape.any & (bytes - 1) != 0 {
             return Err(misaligned(&all_of(lanes, op, given), mask, bytes, space));
@@ -359,6 +327,28 @@ impl<M: GlobalMemory> Body for Storing<'_, '_, '_, M> {
         }
         Ok(())
     }
+}
+
+/// Where an access goes: its addresses (put together in `own` if need be, and not to be read where the shape is enough), shape and space. The space is generic
+/// only where the access must be sorted by window. `row`: a row of global memory is served by its shape.
+#[inline(always)]
+fn found<'a>(lanes: &Lanes<'_>, op: &MemoryOp, mask: u32, bytes: u64, given: Option<(&'a V64, Space)>, row: bool, own: &'a mut V64) -> (&'a V64, Shape, Space) {
+    let (at, shape, space) = match given {
+        Some((at, space)) => (at, shape_of(at, mask, bytes), space),
+        None => match shape(lanes, op.base, op.offset, mask, bytes) {
+            Some(shape) if enough(&shape, op.space, row) => (&NOWHERE, shape, op.space),
+            Some(shape) => {
+                *own = addresses(lanes, op.base, op.offset);
+                (&*own, shape, op.space)
+            }
+            None => {
+                *own = addresses(lanes, op.base, op.offset);
+                (&*own, shape_of(own, mask, bytes), op.space)
+            }
+        },
+    };
+    let space = if space == Space::Generic && shape.high < SHARED_WINDOW { Space::Global } else { space };
+    (at, shape, space)
 }
 
 /// All addresses of an access, for its rare ways.

@@ -59,6 +59,11 @@ pub(crate) struct Capacity {
     pub(crate) shared: u32,
 }
 
+/// The names of all cards.
+pub(crate) fn names() -> impl Iterator<Item = &'static str> {
+    CARDS.iter().map(|card| card.id)
+}
+
 /// The facts of card `id` as number `ordinal` of its kind in this process.
 ///
 /// # Errors
@@ -67,7 +72,7 @@ pub(crate) fn facts(id: &str, ordinal: u32) -> Result<DeviceFacts, DeviceError> 
     let (whole, part) = split(id);
     let Some((number, card)) = (0u8..).zip(&CARDS).find(|(_, card)| card.id == whole && part.is_none_or(|part| card.localities > 1 && part < card.localities))
     else {
-        let known = CARDS.map(|card| card.id).join(", ");
+        let known = names().collect::<Vec<_>>().join(", ");
         return Err(DeviceError::Invalid(format!("there is no software GPU named {id:?}; choose one of {known}")));
     };
     let mut values: Vec<(u32, i32)> = H200.to_vec();

@@ -1,0 +1,37 @@
+//! What the examples that drive a whole card have in common.
+
+use cumux_device::{ClientId, DeviceError, Outcome, Place, Sink, StreamId};
+use std::os::fd::OwnedFd;
+use std::sync::mpsc::Sender;
+
+/// Passes each report on.
+pub struct Waker(pub Sender<Outcome>);
+
+impl Sink for Waker {
+    fn retired(&self, _: ClientId, _: StreamId, _: u64, outcome: Outcome) {
+        // Nobody listens any more when the figures are printed.
+        let _ = self.0.send(outcome);
+    }
+    fn text(&self, _: ClientId, _: &[u8]) {}
+}
+
+/// For images without variables.
+pub struct Nowhere;
+
+impl Place for Nowhere {
+    fn variable(&mut self, name: &str, _: u64, _: u64, _: bool) -> Result<(u64, bool), DeviceError> {
+        Err(DeviceError::Invalid(format!("no variable {name} expected")))
+    }
+}
+
+/// A marks file of this many bytes, as a server makes it.
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn marks(bytes: usize) -> Result<OwnedFd, rustix::io::Errno> {
+    use rustix::fs::{MemfdFlags, SealFlags};
+    let file = rustix::fs::memfd_create("marks", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+    rustix::fs::ftruncate(&file, bytes as u64)?;
+    rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK)?;
+    Ok(file)
+}
