@@ -140,6 +140,13 @@ impl Card {
         self.shared.lost().map_or(Ok(()), |why| Err(DeviceError::Lost(why)))
     }
 
+    /// The engine that runs a stream's work.
+    fn engine(&self, stream: StreamId) -> Result<usize, DeviceError> {
+        self.alive()?;
+        let engine = self.streams.read().get(&stream).map(|stream| stream.client.engine);
+        engine.ok_or_else(|| DeviceError::Invalid(format!("there is no stream {}", stream.0)))
+    }
+
     fn loaded(&self, client: ClientId, module: ModuleId) -> Result<Arc<Own>, DeviceError> {
         let found = self.client(client)?.modules.read().get(&module).cloned();
         found.ok_or_else(|| DeviceError::Invalid(format!("client {client} has no module {module}")))
@@ -464,7 +471,9 @@ impl Device for Card {
         let id = StreamId(self.next_stream.fetch_add(1, Ordering::Relaxed));
         let priority = if client.gives_way { 0 } else { priority };
         let stream = ClientStream::new(id, client, partition, priority.clamp(greatest.min(least), least.max(greatest)));
-        self.streams.write().insert(id, Arc::new(stream));
+        let stream = Arc::new(stream);
+        self.shared.inboxes[stream.client.engine].send(Message::Stream(stream.clone()));
+        self.streams.write().insert(id, stream);
         Ok(id)
     }
 
@@ -476,22 +485,18 @@ impl Device for Card {
     }
 
     fn submit_all(&self, stream: StreamId, work: &mut Vec<(u64, Work)>) -> Result<(), DeviceError> {
-        self.alive()?;
-        let found = self.streams.read().get(&stream).cloned();
-        let Some(found) = found else { return Err(DeviceError::Invalid(format!("there is no stream {}", stream.0))) };
-        if found.push_all(work) {
-            self.shared.inboxes[found.client.engine].send(Message::Work(found));
-        }
+        let engine = self.engine(stream)?;
+        let message = match work.len() {
+            0 => return Ok(()),
+            1 => work.pop().map(|(token, work)| Message::One(stream, token, work)),
+            many => Some(Message::Many(stream, std::mem::replace(work, Vec::with_capacity(many)))),
+        };
+        message.into_iter().for_each(|message| self.shared.inboxes[engine].send(message));
         Ok(())
     }
 
     fn submit(&self, stream: StreamId, token: u64, work: Work) -> Result<(), DeviceError> {
-        self.alive()?;
-        let found = self.streams.read().get(&stream).cloned();
-        let Some(found) = found else { return Err(DeviceError::Invalid(format!("there is no stream {}", stream.0))) };
-        if found.push(token, work) {
-            self.shared.inboxes[found.client.engine].send(Message::Work(found));
-        }
+        self.shared.inboxes[self.engine(stream)?].send(Message::One(stream, token, work));
         Ok(())
     }
 

@@ -29,8 +29,11 @@ pub(crate) const SLOTS: usize = 1024;
 const CHAIN_WORDS: usize = 1024;
 
 pub(crate) enum Message {
-    /// There is something pending in this stream.
-    Work(Arc<ClientStream>),
+    /// A stream more.
+    Stream(Arc<ClientStream>),
+    /// Work for a stream: one piece as it is, so that a launch costs one lock and no memory of its own.
+    One(StreamId, u64, Work),
+    Many(StreamId, Vec<(u64, Work)>),
     /// Everything of the client ends with this fault, now and later.
     Stop(ClientId, Fault),
     /// Everything of the client is cancelled; the answer comes when nothing of it runs any more.
@@ -105,7 +108,6 @@ pub(crate) struct Engine {
     /// For making chains; used on the helper thread.
     pub upload: Stream,
     pub stopped: HashMap<ClientId, Fault>,
-    pending: Vec<(u64, Work)>,
     closing: Vec<(ClientId, crossbeam_channel::Sender<()>)>,
     /// What is known of kernels, by their number.
     pub expected: FxHashMap<u64, Known>,
@@ -147,7 +149,6 @@ impl Engine {
             chains: Chains::new(SLOTS..SLOTS + CHAIN_WORDS),
             upload,
             stopped: HashMap::new(),
-            pending: Vec::new(),
             closing: Vec::new(),
             expected: FxHashMap::default(),
             run: Vec::new(),
@@ -217,14 +218,11 @@ impl Engine {
 
     fn take(&mut self, message: Message) {
         match message {
-            Message::Work(stream) => {
-                let mut pending = std::mem::take(&mut self.pending);
-                stream.take(&mut pending);
-                for (token, work) in pending.drain(..) {
-                    self.accept(&stream, token, work);
-                }
-                self.pending = pending;
+            Message::Stream(stream) => {
+                self.lanes.insert(stream.id, Lane::new(stream));
             }
+            Message::One(stream, token, work) => self.accept(stream, token, work),
+            Message::Many(stream, work) => work.into_iter().for_each(|(token, work)| self.accept(stream, token, work)),
             Message::Printed(stream, text) => self.printed(stream, &text),
             Message::Stop(client, fault) => self.stop(client, &fault),
             Message::Close(client, done) => {
@@ -293,20 +291,21 @@ impl Engine {
         }
     }
 
-    fn accept(&mut self, stream: &Arc<ClientStream>, token: u64, work: Work) {
-        let (id, client) = (stream.id, stream.client.id);
+    fn accept(&mut self, id: StreamId, token: u64, work: Work) {
+        // Of a client that is closed; it waits for nothing any more.
+        let Some(lane) = self.lanes.get_mut(&id) else { return };
+        let client = lane.stream.client.id;
         if let Some(fault) = self.stopped.get(&client) {
             self.shared.sink.retired(client, id, token, Outcome::Fault(fault.clone()));
             return;
         }
-        let lane = self.lanes.entry(id).or_insert_with(|| Lane::new(stream.clone()));
         if self.dead {
             // Kept for `close`: the successor runs it.
             lane.queue.push_back((token, work));
             return;
         }
         if matches!(work, Work::Mark) && lane.in_flight == 0 && lane.queue.is_empty() && lane.held.is_empty() {
-            self.shared.sink.retired(client, id, token, Outcome::Done { device_ns: 0 });
+            self.reports.push(Report { client, stream: id, token, outcome: Outcome::Done { device_ns: 0 } });
             return;
         }
         lane.queue.push_back((token, work));

@@ -124,10 +124,12 @@ impl Intake {
     fn run(&self, lane: usize) {
         let mut events = Vec::with_capacity(64);
         let patience = patience();
-        let awake = self.shared.lane_awake(lane);
+        let mailboxes = &*self.shared.mailboxes;
+        let awake = mailboxes.lane_awake(lane);
         awake.set(true);
         let mut moved_at = Instant::now();
         let (mut sessions, mut round, mut known) = (Vec::new(), 0_u32, u64::MAX);
+        let (mut reports, mut seen) = (Vec::new(), 0);
         loop {
             // Whose turn it is changes slowly beside a look at the rings.
             let changed = self.changes.get();
@@ -136,7 +138,8 @@ impl Intake {
                 self.in_order(lane, &mut sessions);
             }
             round = round.wrapping_add(1);
-            let mut moved = false;
+            let mut moved = mailboxes.take(lane, &mut seen, &mut reports);
+            crate::sink::deliver(&self.sessions, &mut reports);
             for session in &sessions {
                 moved |= session.intake();
             }
@@ -153,7 +156,7 @@ impl Intake {
             for session in &sessions {
                 session.service.set_sleeping(true);
             }
-            if !sessions.iter().any(|s| s.has_more()) {
+            if !mailboxes.has(lane) && !sessions.iter().any(|s| s.has_more()) {
                 let timeout = sessions.iter().any(|s| s.polls()).then_some(VALUE_POLL);
                 let timeout = timeout.and_then(|t| rustix::fs::Timespec::try_from(t).ok());
                 events.clear();

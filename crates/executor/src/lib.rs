@@ -13,6 +13,7 @@ mod drive;
 pub mod error;
 pub mod heap;
 mod intake;
+mod mailbox;
 mod memory;
 mod meter;
 mod module;
@@ -27,6 +28,7 @@ mod workers;
 use crate::cards::Cards;
 use crate::error::ExecutorError;
 use crate::intake::{Intake, Sessions};
+use crate::mailbox::{Mailboxes, Outbox};
 use crate::open::Files;
 use crate::shared::Shared;
 use crate::sink::Reports;
@@ -70,7 +72,9 @@ struct Executor {
 /// [`ExecutorError`] when the device cannot be opened or the server never answers.
 pub fn run(options: &Options, opener: &dyn Open) -> Result<(), ExecutorError> {
     let sessions = Sessions::default();
-    let reports = Arc::new(Reports::new(sessions.clone()));
+    let (outbox, outgoing) = Outbox::new();
+    let (outbox, mailboxes) = (Arc::new(outbox), Arc::new(Mailboxes::new(intake::lanes())));
+    let reports = Arc::new(Reports::new(sessions.clone(), mailboxes.clone(), outbox.clone()));
     let cards = match Cards::open(&options.devices, opener, &reports) {
         Ok(cards) => cards,
         Err(error) => {
@@ -79,14 +83,13 @@ pub fn run(options: &Options, opener: &dyn Open) -> Result<(), ExecutorError> {
         }
     };
     let (facts, alone) = (cards.all_facts(), cards.alone());
-    let (outgoing, outbox) = mpsc::channel();
-    let shared = Arc::new(Shared::new(cards, outgoing)?);
+    let shared = Arc::new(Shared::new(cards, mailboxes, outbox.clone())?);
     let intake = Intake::new(sessions, shared.clone())?;
     intake.start()?;
     let mut executor = Executor { shared, intake, waiting: BTreeMap::new(), generation: 0 };
     let line: Arc<Mutex<Option<Connection>>> = Arc::default();
     let sender = line.clone();
-    std::thread::Builder::new().name("reports".into()).spawn(move || send_reports(&outbox, &sender)).map_err(|_| rustix::io::Errno::AGAIN)?;
+    std::thread::Builder::new().name("reports".into()).spawn(move || send_reports(&outgoing, &outbox, &sender)).map_err(|_| rustix::io::Errno::AGAIN)?;
     loop {
         // What a standby remembers is the server's to say; the next server says it all again.
         executor.waiting.clear();
@@ -123,8 +126,8 @@ fn report_failure(server: &Path, why: &str) {
 }
 
 /// Reports go out as long as there is a server; without one the newest of each kind matters little and they wait for the next.
-fn send_reports(outbox: &mpsc::Receiver<FromExecutor>, line: &Mutex<Option<Connection>>) {
-    for message in outbox {
+fn send_reports(outgoing: &mpsc::Receiver<FromExecutor>, outbox: &Outbox, line: &Mutex<Option<Connection>>) {
+    for message in outgoing {
         loop {
             let sent = line.lock().as_ref().map(|connection| connection.send(&message, &[]));
             match sent {
@@ -132,6 +135,7 @@ fn send_reports(outbox: &mpsc::Receiver<FromExecutor>, line: &Mutex<Option<Conne
                 _ => std::thread::sleep(RETRY),
             }
         }
+        outbox.sent();
     }
 }
 

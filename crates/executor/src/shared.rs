@@ -3,10 +3,10 @@
 use crate::arena::Arena;
 use crate::cards::Cards;
 use crate::error::ExecutorError;
+use crate::mailbox::{Mailboxes, Outbox};
 use crate::workers::Workers;
 use cumux_device::DeviceError;
 use cumux_keeper::client::Keeper;
-use cumux_ring::awake::Awake;
 use cumux_ring::page::Answer;
 use cumux_scheduler::Turns;
 use cumux_wire::message::{FromExecutor, Part};
@@ -15,7 +15,6 @@ use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::mpsc::Sender;
 
 /// Session number under which images are kept: they belong to nobody.
 pub const IMAGES: u32 = u32::MAX;
@@ -37,16 +36,16 @@ pub struct Shared {
     pub turns: Mutex<Turns>,
     /// For what is slow.
     pub workers: Workers,
-    reports: Mutex<Sender<FromExecutor>>,
-    /// Wake the lanes of the intake, and whether they look by themselves.
+    outbox: Arc<Outbox>,
+    pub mailboxes: Arc<Mailboxes>,
+    /// Wake the lanes of the intake.
     bells: Vec<OwnedFd>,
-    awake: Vec<Awake>,
 }
 
 impl Shared {
     /// # Errors
     /// [`ExecutorError::System`] when no eventfd can be made.
-    pub fn new(cards: Cards, reports: Sender<FromExecutor>) -> Result<Self, ExecutorError> {
+    pub fn new(cards: Cards, mailboxes: Arc<Mailboxes>, outbox: Arc<Outbox>) -> Result<Self, ExecutorError> {
         use rustix::event::{EventfdFlags, eventfd};
         Ok(Self {
             cards,
@@ -57,8 +56,8 @@ impl Shared {
             spares: Mutex::default(),
             turns: Mutex::default(),
             workers: Workers::default(),
-            reports: Mutex::new(reports),
-            awake: (0..crate::intake::lanes()).map(|_| Awake::default()).collect(),
+            outbox,
+            mailboxes,
             bells: (0..crate::intake::lanes()).map(|_| eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)).collect::<Result<_, _>>()?,
         })
     }
@@ -67,23 +66,13 @@ impl Shared {
         self.bells.iter().map(AsFd::as_fd)
     }
 
-    /// Whether the lane that looks after this client is looking.
-    pub fn awake(&self, client: u32) -> &Awake {
-        &self.awake[client as usize % self.awake.len()]
-    }
-
-    pub fn lane_awake(&self, lane: usize) -> &Awake {
-        &self.awake[lane]
-    }
-
     /// Wakes the lane that looks after this client.
     pub fn wake_intake(&self, client: u32) {
         let _ = rustix::io::write(&self.bells[client as usize % self.bells.len()], &1_u64.to_ne_bytes());
     }
 
     pub fn report(&self, message: FromExecutor) {
-        // The receiver lives as long as the process.
-        let _ = self.reports.lock().send(message);
+        self.outbox.put(message);
     }
 
     pub fn set_keeper(&self, keeper: Keeper) {

@@ -1,19 +1,40 @@
 //! Where the device reports: finds the session and passes the report on.
 
 use crate::intake::Sessions;
+use crate::mailbox::{Mailboxes, Outbox};
 use cumux_device::{ClientId, Outcome, Report, Sink, StreamId};
+use std::sync::Arc;
+use std::time::Duration;
 
 /// Exit status of an executor whose device is lost.
 const DEVICE_LOST: i32 = 70;
 
+/// How long a session's last reports wait for who holds its lock, and the server for the last messages, when the process ends.
+const PATIENCE: Duration = Duration::from_millis(100);
+
 pub struct Reports {
     sessions: Sessions,
+    mailboxes: Arc<Mailboxes>,
+    outbox: Arc<Outbox>,
 }
 
 impl Reports {
     #[must_use]
-    pub fn new(sessions: Sessions) -> Self {
-        Self { sessions }
+    pub fn new(sessions: Sessions, mailboxes: Arc<Mailboxes>, outbox: Arc<Outbox>) -> Self {
+        Self { sessions, mailboxes, outbox }
+    }
+}
+
+/// Gives reports to their sessions: one lock for those of one client that follow each other.
+pub fn deliver(sessions: &Sessions, reports: &mut Vec<Report>) {
+    let mut reports = reports.drain(..).peekable();
+    while let Some(client) = reports.peek().map(|report| report.client) {
+        let session = sessions.read().get(&client).cloned();
+        let own = std::iter::from_fn(|| reports.next_if(|r| r.client == client)).map(|r| (r.stream, r.token, r.outcome));
+        match session {
+            Some(session) => session.retired(own),
+            None => own.for_each(drop),
+        }
     }
 }
 
@@ -25,26 +46,26 @@ impl Sink for Reports {
         }
     }
 
-    /// One lock and one wake for each client, however many reports there are.
+    /// A few are left to the intake thread where it is awake: one lock for all of them, and nothing that it touches all the time. With more, one lock and one
+    /// wake for each client.
     fn retired_all(&self, reports: &mut Vec<Report>) {
-        // Stable: the order within a stream stays.
-        if !reports.is_sorted_by_key(|report| report.client) {
+        if !self.mailboxes.leave(reports) {
+            // Stable: the order within a stream stays.
             reports.sort_by_key(|report| report.client);
-        }
-        let mut reports = reports.drain(..).peekable();
-        while let Some(client) = reports.peek().map(|report| report.client) {
-            let session = self.sessions.read().get(&client).cloned();
-            let own = std::iter::from_fn(|| reports.next_if(|r| r.client == client)).map(|r| (r.stream, r.token, r.outcome));
-            match session {
-                Some(session) => session.retired(own),
-                None => own.for_each(drop),
-            }
+            deliver(&self.sessions, reports);
         }
     }
 
     /// A lost device cannot be mended in this process. What was accepted is in the journals; the server starts a successor.
     fn lost(&self, why: &str) {
         tracing::error!("the device is lost: {why}; this executor ends and another takes over");
+        // What was over counts, and the culprit's error is the server's to know, too.
+        deliver(&self.sessions, &mut self.mailboxes.rest());
+        let sessions: Vec<_> = self.sessions.read().values().cloned().collect();
+        for session in sessions {
+            session.last_reports(PATIENCE);
+        }
+        self.outbox.flush(PATIENCE);
         std::process::exit(DEVICE_LOST);
     }
 

@@ -5,9 +5,7 @@ use super::{Inner, Session, now_ns};
 use crate::drive::Caller;
 use cumux_device::{Outcome, StreamId};
 use cumux_wire::record::Op;
-
-/// Reports that wait for the intake thread where it is awake; with more, the device's thread shares the work.
-const FEW: usize = 8;
+use std::time::Duration;
 
 impl Session {
     /// The device reports pieces of this client that are over, in order for each stream.
@@ -19,14 +17,14 @@ impl Session {
             self.empty_mailbox(&mut inner);
             return;
         }
-        let many = {
-            let mut mailbox = self.mailbox.lock();
-            mailbox.extend(reports);
-            mailbox.len() > FEW
-        };
-        // A few are taken in faster by a thread that looks after this session anyway.
-        if many || !self.shared.awake(self.client()).will_see() {
-            self.collect();
+        self.mailbox.lock().extend(reports);
+        self.collect();
+    }
+
+    /// Takes in what was reported last, before the process ends. Gives up on who holds the lock for longer than this.
+    pub fn last_reports(&self, patience: Duration) {
+        if let Some(mut inner) = self.inner.try_lock_for(patience) {
+            self.empty_mailbox(&mut inner);
         }
     }
 

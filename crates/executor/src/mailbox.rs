@@ -1,0 +1,165 @@
+//! What goes from the device's threads to the intake thread, and from all threads to the server, without anybody waiting.
+
+use cumux_device::Report;
+use cumux_ring::awake::{Awake, Count};
+use cumux_wire::message::FromExecutor;
+use parking_lot::{Condvar, Mutex};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+/// Reports at once that are left to the intake thread; with more, the device's thread shares the work.
+pub const FEW: usize = 8;
+
+/// For each lane of the intake, whether its thread looks for work, and reports that it takes in with its next look.
+pub struct Mailboxes {
+    lanes: Vec<Lane>,
+}
+
+#[derive(Default)]
+struct Lane {
+    awake: Awake,
+    /// Grows with what is put into `reports`, so that looking costs no lock.
+    arrived: Count,
+    reports: Mutex<Vec<Report>>,
+}
+
+impl Mailboxes {
+    #[must_use]
+    pub fn new(lanes: usize) -> Self {
+        Self { lanes: (0..lanes.max(1)).map(|_| Lane::default()).collect() }
+    }
+
+    /// Whether the lane that looks after this client is looking.
+    #[must_use]
+    pub fn awake(&self, client: u32) -> &Awake {
+        &self.lanes[client as usize % self.lanes.len()].awake
+    }
+
+    #[must_use]
+    pub fn lane_awake(&self, lane: usize) -> &Awake {
+        &self.lanes[lane].awake
+    }
+
+    /// Leaves a few reports to the lane's thread. False where that is asleep, or they are many: then the caller has them still, and perhaps more.
+    pub fn leave(&self, reports: &mut Vec<Report>) -> bool {
+        let [lane] = self.lanes.as_slice() else { return false };
+        if reports.len() > FEW {
+            return false;
+        }
+        lane.reports.lock().append(reports);
+        lane.arrived.add();
+        if lane.awake.will_see() {
+            return true;
+        }
+        reports.append(&mut lane.reports.lock());
+        false
+    }
+
+    /// Takes what was left for a lane since `seen`, into an empty list. Whether there was anything.
+    pub fn take(&self, lane: usize, seen: &mut u64, into: &mut Vec<Report>) -> bool {
+        let lane = &self.lanes[lane];
+        let arrived = lane.arrived.get();
+        if arrived == *seen {
+            return false;
+        }
+        *seen = arrived;
+        std::mem::swap(into, &mut lane.reports.lock());
+        !into.is_empty()
+    }
+
+    /// Whether something was left for a lane; for the moment between announcing sleep and sleeping.
+    #[must_use]
+    pub fn has(&self, lane: usize) -> bool {
+        !self.lanes[lane].reports.lock().is_empty()
+    }
+
+    /// Everything that was left, when nobody will look any more.
+    #[must_use]
+    pub fn rest(&self) -> Vec<Report> {
+        self.lanes.iter().flat_map(|lane| std::mem::take(&mut *lane.reports.lock())).collect()
+    }
+}
+
+/// Messages for the server.
+pub struct Outbox {
+    sender: Mutex<mpsc::Sender<FromExecutor>>,
+    waiting: Mutex<u64>,
+    sent: Condvar,
+}
+
+impl Outbox {
+    #[must_use]
+    pub fn new() -> (Self, mpsc::Receiver<FromExecutor>) {
+        let (sender, receiver) = mpsc::channel();
+        (Self { sender: Mutex::new(sender), waiting: Mutex::new(0), sent: Condvar::new() }, receiver)
+    }
+
+    pub fn put(&self, message: FromExecutor) {
+        *self.waiting.lock() += 1;
+        // The receiver lives as long as the process.
+        let _ = self.sender.lock().send(message);
+    }
+
+    /// The receiver has sent one more.
+    pub fn sent(&self) {
+        let mut waiting = self.waiting.lock();
+        *waiting = waiting.saturating_sub(1);
+        if *waiting == 0 {
+            self.sent.notify_all();
+        }
+    }
+
+    /// Waits until everything is sent, but no longer than this.
+    pub fn flush(&self, patience: Duration) {
+        let until = Instant::now() + patience;
+        let mut waiting = self.waiting.lock();
+        while *waiting > 0 && !self.sent.wait_until(&mut waiting, until).timed_out() {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cumux_device::{Outcome, StreamId};
+
+    fn report(token: u64) -> Report {
+        Report { client: 1, stream: StreamId(1), token, outcome: Outcome::Done { device_ns: 0 } }
+    }
+
+    #[test]
+    fn reports_are_left_only_to_who_looks() {
+        let boxes = Mailboxes::new(1);
+        let (mut seen, mut taken) = (0, Vec::new());
+        let mut reports = vec![report(1)];
+        assert!(!boxes.leave(&mut reports) && reports.len() == 1, "nobody looks: the caller has them");
+        boxes.lane_awake(0).set(true);
+        assert!(boxes.leave(&mut reports) && reports.is_empty() && boxes.has(0));
+        reports.push(report(2));
+        assert!(boxes.leave(&mut reports));
+        assert!(boxes.take(0, &mut seen, &mut taken));
+        assert_eq!(taken.iter().map(|r| r.token).collect::<Vec<_>>(), [1, 2]);
+        taken.clear();
+        assert!(!boxes.take(0, &mut seen, &mut taken) && !boxes.has(0));
+        reports.extend((0..=FEW as u64).map(report));
+        assert!(!boxes.leave(&mut reports), "many");
+        boxes.lane_awake(0).set(true);
+        reports.truncate(1);
+        assert!(boxes.leave(&mut reports));
+        assert_eq!(boxes.rest().len(), 1);
+    }
+
+    #[test]
+    fn flushing_waits_for_what_was_put() {
+        let (outbox, receiver) = Outbox::new();
+        outbox.flush(Duration::from_secs(60));
+        outbox.put(FromExecutor::Failed { why: "one".into() });
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                assert!(receiver.recv().is_ok());
+                outbox.sent();
+            });
+            outbox.flush(Duration::from_secs(60));
+        });
+        assert_eq!(*outbox.waiting.lock(), 0);
+    }
+}
