@@ -80,7 +80,7 @@ fn wrong_wishes() -> Vec<(&'static str, Vec<u8>)> {
             cluster: [9; 3],
             shared: u32::MAX,
             cooperative: true,
-            parameters: vec![0xff; 4096],
+            parameters: vec![0xff; 4096].into(),
         })
     };
     let control = |op: Op| record(NO_STREAM, 0, 1, &op);

@@ -116,7 +116,7 @@ fn client(card: &Card, pages: &Pages, id: ClientId, memory: u64, burst: u64, mix
             let mut parameters = memory.to_le_bytes().to_vec();
             parameters.extend((token as u32).to_le_bytes());
             let which = if mixed { (token.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize & 1 } else { 0 };
-            let launch = Launch { module: 1, function: functions[which], grid: [1; 3], block: [32, 1, 1], parameters, ..Launch::default() };
+            let launch = Launch { module: 1, function: functions[which], grid: [1; 3], block: [32, 1, 1], parameters: parameters.into(), ..Launch::default() };
             card.submit(stream, token, Work::Kernel(Kernel { launch, resume: None })).expect("accepted");
             let _ = i;
         }

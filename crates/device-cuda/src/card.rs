@@ -140,6 +140,18 @@ impl Card {
         self.shared.lost().map_or(Ok(()), |why| Err(DeviceError::Lost(why)))
     }
 
+    /// An error that says that the card is lost is looked into: the engines may not know yet; or it was only that call's.
+    fn doubt<T>(&self, outcome: Result<T, DeviceError>) -> Result<T, DeviceError> {
+        let Err(DeviceError::Lost(text)) = outcome else { return outcome };
+        if self.shared.lost().is_none() && self.memory.works() {
+            return Err(DeviceError::System(text));
+        }
+        for inbox in &self.shared.inboxes {
+            inbox.send(Message::Look);
+        }
+        Err(DeviceError::Lost(text))
+    }
+
     /// The engine that runs a stream's work.
     fn engine(&self, stream: StreamId) -> Result<usize, DeviceError> {
         self.alive()?;
@@ -212,7 +224,7 @@ impl Card {
         if inside.is_none() && (multiprocessors == 0 || multiprocessors >= all) {
             return Ok(None);
         }
-        self.partitions.choose(&self.shared.driver, inside, leaves, multiprocessors).map(Some)
+        self.doubt(self.partitions.choose(&self.shared.driver, inside, leaves, multiprocessors)).map(Some)
     }
 }
 
@@ -243,7 +255,7 @@ impl Device for Card {
         let share = match spec.sms.as_slice() {
             [] => self.part(None, None, spec.multiprocessors)?,
             sms if sms.len() >= all as usize => None,
-            sms => Some(self.partitions.exactly(&self.shared.driver, sms)?),
+            sms => Some(self.doubt(self.partitions.exactly(&self.shared.driver, sms))?),
         };
         let share = RwLock::new(share);
         let mut clients = self.clients.write();
@@ -297,15 +309,15 @@ impl Device for Card {
     }
 
     fn create_extent(&self, bytes: u64) -> Result<OwnedFd, DeviceError> {
-        self.memory.create(bytes)
+        self.doubt(self.memory.create(bytes))
     }
 
     fn map(&self, address: u64, extent: BorrowedFd<'_>, offset: u64, bytes: u64) -> Result<(), DeviceError> {
-        self.memory.map(address, extent, offset, bytes)
+        self.doubt(self.memory.map(address, extent, offset, bytes))
     }
 
     fn unmap(&self, address: u64, bytes: u64) -> Result<(), DeviceError> {
-        self.memory.unmap(address, bytes)
+        self.doubt(self.memory.unmap(address, bytes))
     }
 
     fn map_window(&self, client: ClientId, window: BorrowedFd<'_>, address: u64, bytes: u64) -> Result<(), DeviceError> {
@@ -314,7 +326,7 @@ impl Device for Card {
         if place.is_some() {
             return Err(DeviceError::Invalid(format!("client {} has a window already", client.id)));
         }
-        let mapped = HostWindow::map(&self.shared.driver, window, address, bytes)?;
+        let mapped = self.doubt(HostWindow::map(&self.shared.driver, window, address, bytes))?;
         if !client.ranges.write().add(address, bytes, true, 0) {
             return Err(DeviceError::Invalid(format!("the window at {address:#x} overlaps memory of client {}", client.id)));
         }
@@ -324,7 +336,8 @@ impl Device for Card {
 
     fn use_window(&self, client: ClientId, address: u64, bytes: u64) -> Result<(), DeviceError> {
         let window = self.client(client)?.window.read().clone();
-        window.ok_or_else(|| DeviceError::Invalid(format!("client {client} has no window")))?.use_bytes(address, bytes)
+        let window = window.ok_or_else(|| DeviceError::Invalid(format!("client {client} has no window")))?;
+        self.doubt(window.use_bytes(address, bytes))
     }
 
     fn alias(&self, client: ClientId, user: u64, window: u64, bytes: u64) -> Result<(), DeviceError> {
@@ -361,14 +374,14 @@ impl Device for Card {
     fn write(&self, address: u64, bytes: &[u8]) -> Result<(), DeviceError> {
         match self.window(address, bytes.len() as u64) {
             Some(window) if window.write(address, bytes) => Ok(()),
-            _ => self.memory.write(address, bytes, self.is_variable(address, bytes.len() as u64)),
+            _ => self.doubt(self.memory.write(address, bytes, self.is_variable(address, bytes.len() as u64))),
         }
     }
 
     fn read(&self, address: u64, into: &mut [u8]) -> Result<(), DeviceError> {
         match self.window(address, into.len() as u64) {
             Some(window) if window.read(address, into) => Ok(()),
-            _ => self.memory.read(address, into, self.is_variable(address, into.len() as u64)),
+            _ => self.doubt(self.memory.read(address, into, self.is_variable(address, into.len() as u64))),
         }
     }
 
@@ -376,7 +389,7 @@ impl Device for Card {
     fn load_module(&self, client: ClientId, module: ModuleId, image: &[u8], _place: &mut dyn Place) -> Result<ModuleInfo, DeviceError> {
         self.alive()?;
         let owner = self.client(client)?;
-        let loaded = self.library.load(&self.shared, image, &owner.counts)?;
+        let loaded = self.doubt(self.library.load(&self.shared, image, &owner.counts))?;
         for global in &loaded.info.globals {
             owner.ranges.write().add(global.address, global.bytes, true, 0);
             self.variables.write().add(global.address, global.bytes, true, 0);
@@ -402,7 +415,7 @@ impl Device for Card {
     }
 
     fn set_function(&self, client: ClientId, module: ModuleId, function: u32, attribute: u32, value: i32) -> Result<(), DeviceError> {
-        self.loaded(client, module)?.set(function, attribute, value)
+        self.doubt(self.loaded(client, module)?.set(function, attribute, value))
     }
 
     fn encode_tensor(&self, wish: &TensorWish) -> Result<[u8; 128], DeviceError> {
@@ -423,7 +436,11 @@ impl Device for Card {
             return Ok(());
         }
         let set = driver.set_limit(limit, value);
-        set.map_err(|code| DeviceError::Invalid(format!("limit {limit} cannot be raised to {value}: {}", driver.text(code))))?;
+        let raised = set.map_err(|code| {
+            let text = format!("limit {limit} cannot be raised to {value}: {}", driver.text(code));
+            crate::locate::refused(code, text, DeviceError::Invalid)
+        });
+        self.doubt(raised)?;
         limits.insert(limit, value);
         Ok(())
     }
@@ -485,18 +502,12 @@ impl Device for Card {
     }
 
     fn submit_all(&self, stream: StreamId, work: &mut Vec<(u64, Work)>) -> Result<(), DeviceError> {
-        let engine = self.engine(stream)?;
-        let message = match work.len() {
-            0 => return Ok(()),
-            1 => work.pop().map(|(token, work)| Message::One(stream, token, work)),
-            many => Some(Message::Many(stream, std::mem::replace(work, Vec::with_capacity(many)))),
-        };
-        message.into_iter().for_each(|message| self.shared.inboxes[engine].send(message));
+        self.shared.inboxes[self.engine(stream)?].send_all(work.drain(..).map(|(token, work)| Message::Work(stream, token, work)));
         Ok(())
     }
 
     fn submit(&self, stream: StreamId, token: u64, work: Work) -> Result<(), DeviceError> {
-        self.shared.inboxes[self.engine(stream)?].send(Message::One(stream, token, work));
+        self.shared.inboxes[self.engine(stream)?].send(Message::Work(stream, token, work));
         Ok(())
     }
 

@@ -31,9 +31,8 @@ const CHAIN_WORDS: usize = 1024;
 pub(crate) enum Message {
     /// A stream more.
     Stream(Arc<ClientStream>),
-    /// Work for a stream: one piece as it is, so that a launch costs one lock and no memory of its own.
-    One(StreamId, u64, Work),
-    Many(StreamId, Vec<(u64, Work)>),
+    /// A piece of work for a stream, as it is: a launch takes no memory that one thread would take and another give back.
+    Work(StreamId, u64, Work),
     /// Everything of the client ends with this fault, now and later.
     Stop(ClientId, Fault),
     /// Everything of the client is cancelled; the answer comes when nothing of it runs any more.
@@ -49,7 +48,7 @@ pub(crate) enum Message {
     /// Begin nothing long until [`Message::Go`], and answer when nothing long runs.
     Quiet(crossbeam_channel::Sender<()>),
     Go,
-    /// Another engine has found the context broken.
+    /// Somebody has found the context broken.
     Look,
     End,
 }
@@ -221,8 +220,7 @@ impl Engine {
             Message::Stream(stream) => {
                 self.lanes.insert(stream.id, Lane::new(stream));
             }
-            Message::One(stream, token, work) => self.accept(stream, token, work),
-            Message::Many(stream, work) => work.into_iter().for_each(|(token, work)| self.accept(stream, token, work)),
+            Message::Work(stream, token, work) => self.accept(stream, token, work),
             Message::Printed(stream, text) => self.printed(stream, &text),
             Message::Stop(client, fault) => self.stop(client, &fault),
             Message::Close(client, done) => {
@@ -268,7 +266,8 @@ impl Engine {
                 self.quiet = None;
             }
             Message::Look => {
-                if let (false, Some(code)) = (self.dead, self.shared.broken()) {
+                let broken = self.shared.broken().or_else(|| self.driver.query(self.upload).err());
+                if let (false, Some(code)) = (self.dead, broken) {
                     self.lost(code);
                 }
             }

@@ -71,11 +71,8 @@ impl HostWindow {
         for (from, to) in registered.missing(address, address + bytes) {
             self.driver.register(from, to - from).map_err(|code| {
                 let why = self.driver.text(code);
-                DeviceError::System(format!(
-                    "{} bytes of host memory at {from:#x} cannot be pinned: {why} (CUDA error {}); is there enough memory?",
-                    to - from,
-                    code.0
-                ))
+                let text = format!("{} bytes of host memory at {from:#x} cannot be pinned: {why} (CUDA error {}); is there enough memory?", to - from, code.0);
+                crate::locate::refused(code, text, DeviceError::System)
             })?;
             registered.add(from, to);
         }

@@ -112,6 +112,11 @@ pub(crate) fn is_fatal(code: Code) -> bool {
     matches!(code.0, 4 | 214 | 219..=221 | 226 | 700 | 702 | 709 | 710 | 713..=719 | 721 | 805..=810 | 999)
 }
 
+/// What is said of a refused call: the loss of the card where that is the reason.
+pub(crate) fn refused(code: Code, text: String, otherwise: impl FnOnce(String) -> DeviceError) -> DeviceError {
+    if is_fatal(code) { DeviceError::Lost(text) } else { otherwise(text) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

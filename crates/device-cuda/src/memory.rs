@@ -34,8 +34,7 @@ fn sentence(driver: &Driver, what: &str, code: Code) -> DeviceError {
         2 => DeviceError::OutOfMemory(text),
         1 => DeviceError::Invalid(text),
         801 => DeviceError::NotSupported(text),
-        _ if crate::locate::is_fatal(code) => DeviceError::Lost(text),
-        _ => DeviceError::System(text),
+        _ => crate::locate::refused(code, text, DeviceError::System),
     }
 }
 
@@ -44,6 +43,11 @@ impl Memory {
         let granule = driver.granule().map_err(|code| sentence(driver, "the granularity of device memory", code))?;
         let side = driver.create_stream(0).map_err(|code| sentence(driver, "a stream", code))?;
         Ok(Memory { driver: driver.clone(), granule, maps: Mutex::default(), side: Mutex::new(side) })
+    }
+
+    /// Whether the context still works.
+    pub(crate) fn works(&self) -> bool {
+        !self.driver.query(*self.side.lock()).is_err_and(crate::locate::is_fatal)
     }
 
     pub(crate) fn granule(&self) -> u64 {

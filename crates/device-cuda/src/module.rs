@@ -217,7 +217,8 @@ impl Loaded {
             return Ok(());
         }
         self.shared.driver.set_function_attribute(kernel.handle, attribute, value).map_err(|code| {
-            DeviceError::Invalid(format!("attribute {attribute} of {} cannot be set to {value}: {}", kernel.name, self.shared.driver.text(code)))
+            let text = format!("attribute {attribute} of {} cannot be set to {value}: {}", kernel.name, self.shared.driver.text(code));
+            crate::locate::refused(code, text, DeviceError::Invalid)
         })?;
         if attribute == MAX_DYNAMIC_SHARED {
             most.insert(function, value);

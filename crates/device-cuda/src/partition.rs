@@ -122,9 +122,13 @@ impl Partitions {
         if let Some(there) = made.get(&sms) {
             return Ok(part(there, sms));
         }
-        let fresh = self.layout.as_ref().map_err(Clone::clone).and_then(|layout| {
-            let pieces = layout.pieces(&sms).ok_or_else(|| "the card has no such set of SMs".to_owned())?;
-            driver.create_green(&pieces).map_err(|code| format!("{} (CUDA error {})", driver.text(code), code.0))
+        let cannot = |why: &str| format!("a share of {} SMs cannot be made: {why}", sms.len());
+        let fresh = self.layout.as_ref().map_err(|why| DeviceError::NotSupported(cannot(why))).and_then(|layout| {
+            let pieces = layout.pieces(&sms).ok_or_else(|| DeviceError::NotSupported(cannot("the card has no such set of SMs")))?;
+            driver.create_green(&pieces).map_err(|code| {
+                let why = cannot(&format!("{} (CUDA error {})", driver.text(code), code.0));
+                crate::locate::refused(code, why, DeviceError::NotSupported)
+            })
         });
         match fresh {
             Ok(green) => {
@@ -132,9 +136,9 @@ impl Partitions {
                 made.insert(sms.clone(), fresh.clone());
                 Ok(part(&fresh, sms))
             }
-            Err(why) => {
+            Err(error) => {
                 self.floor.lock().give(&sms);
-                Err(DeviceError::NotSupported(format!("a share of {} SMs cannot be made: {why}", sms.len())))
+                Err(error)
             }
         }
     }

@@ -33,9 +33,13 @@ impl Inbox {
     }
 
     pub(crate) fn send(&self, message: Message) {
+        self.send_all([message]);
+    }
+
+    pub(crate) fn send_all(&self, messages: impl IntoIterator<Item = Message>) {
         {
             let mut queue = self.queue.lock();
-            queue.push(message);
+            queue.extend(messages);
             self.waiting.store(queue.len(), Ordering::Release);
         }
         if self.sleeping.swap(false, Ordering::SeqCst)

@@ -3,7 +3,7 @@
 use crate::client::{Client, Own};
 use crate::driver::{Box3, Shape};
 use crate::module::Kernel;
-use cumux_device::{DeviceFacts, Extent, Fault, Launch, Rows, Work};
+use cumux_device::{DeviceFacts, Extent, Fault, Launch, Parameters, Rows, Work};
 use cumux_wire::result;
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ pub(crate) struct Planned {
     pub module: Arc<Own>,
     pub function: usize,
     pub shape: Shape,
-    pub parameters: Vec<u8>,
+    pub parameters: Parameters,
 }
 
 impl Planned {

@@ -263,7 +263,7 @@ fn a_fault_is_told_to_its_client_and_ends_the_device() {
         let function = info.functions.iter().position(|f| f.name == "store").expect("the kernel") as u32;
         let mut bytes = address.to_le_bytes().to_vec();
         bytes.extend(5_u32.to_le_bytes());
-        let launch = cumux_device::Launch { module: 1, function, grid: [1; 3], block: [1; 3], parameters: bytes, ..Default::default() };
+        let launch = cumux_device::Launch { module: 1, function, grid: [1; 3], block: [1; 3], parameters: bytes.into(), ..Default::default() };
         Work::Kernel(cumux_device::Kernel { launch, resume: None })
     };
     let (good, bad) = (device.create_stream(2, 0).expect("a stream"), device.create_stream(1, 0).expect("a stream"));

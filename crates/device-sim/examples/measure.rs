@@ -52,7 +52,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let launch = |token: u64, name: &str, blocks: u32, value: u32| {
             let mut parameters = ADDRESS.to_le_bytes().to_vec();
             parameters.extend_from_slice(&value.to_le_bytes());
-            let launch = Launch { module: 1, function: function(name), grid: [blocks, 1, 1], block: [256, 1, 1], parameters, ..Launch::default() };
+            let launch =
+                Launch { module: 1, function: function(name), grid: [blocks, 1, 1], block: [256, 1, 1], parameters: parameters.into(), ..Launch::default() };
             device.submit(stream, token, Work::Kernel(Kernel { launch, resume: None }))
         };
         let wait = || reports.recv_timeout(Duration::from_secs(60));

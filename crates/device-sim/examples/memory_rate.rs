@@ -253,8 +253,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let mut best = u64::MAX;
         for _ in 0..16 {
             token += 1;
-            let launch =
-                Launch { module, function: 0, grid: [BLOCKS, 1, 1], block: [BLOCK, 1, 1], parameters: ADDRESS.to_le_bytes().to_vec(), ..Launch::default() };
+            let launch = Launch {
+                module,
+                function: 0,
+                grid: [BLOCKS, 1, 1],
+                block: [BLOCK, 1, 1],
+                parameters: ADDRESS.to_le_bytes().to_vec().into(),
+                ..Launch::default()
+            };
             let begun = processor_time();
             device.submit(stream, token, Work::Kernel(Kernel { launch, resume: None }))?;
             match reports.recv_timeout(Duration::from_secs(100))? {

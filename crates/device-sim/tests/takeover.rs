@@ -158,8 +158,8 @@ fn executor() {
     }
     let function = |name: &str| info.functions.iter().position(|f| f.name == name).unwrap() as u32;
     let launch = match workload.as_str() {
-        "mixed" => Launch { function: function("grind"), parameters: Args::new().u64(DATA).u32(WORDS).u32(ROUNDS).bytes(), ..shape(BLOCKS) },
-        "atomics" => Launch { function: function("add_atomically"), parameters: Args::new().u64(DATA).u32(u32::MAX).bytes(), ..shape(4) },
+        "mixed" => Launch { function: function("grind"), parameters: Args::new().u64(DATA).u32(WORDS).u32(ROUNDS).bytes().into(), ..shape(BLOCKS) },
+        "atomics" => Launch { function: function("add_atomically"), parameters: Args::new().u64(DATA).u32(u32::MAX).bytes().into(), ..shape(4) },
         other => panic!("no workload {other}"),
     };
     let stream = device.create_stream(CLIENT, 0).unwrap();

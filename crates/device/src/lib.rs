@@ -23,7 +23,7 @@ use std::sync::Arc;
 
 pub use cumux_wire::message::DeviceFacts;
 pub use cumux_wire::module::{FunctionInfo, GlobalInfo, ModuleInfo};
-pub use cumux_wire::record::{Extent, Launch, TensorWish};
+pub use cumux_wire::record::{Extent, Launch, Parameters, TensorWish};
 
 #[cfg(feature = "conformance")]
 pub mod conformance;
@@ -160,7 +160,8 @@ impl DeviceError {
             DeviceError::Invalid(_) => result::INVALID_VALUE,
             DeviceError::Image { result, .. } => *result,
             DeviceError::NotSupported(_) => result::NOT_SUPPORTED,
-            DeviceError::System(_) | DeviceError::Lost(_) => result::UNKNOWN,
+            DeviceError::System(_) => result::UNKNOWN,
+            DeviceError::Lost(_) => result::LOST,
         }
     }
 }

@@ -135,8 +135,8 @@ impl Session {
                 let place = self.place(device).filter(|_| self.in_window(out, 128));
                 let made = place.map_or_else(|| Err(DeviceError::Invalid(String::new())), |place| self.shared.cards.encode_tensor(place, &wish));
                 let written = made.and_then(|bytes| self.shared.cards.write(self.client(), out, &bytes));
-                self.answer(&header, &answer(written.map_or_else(|e| e.result(), |()| result::SUCCESS)));
-                self.taken(inner, end);
+                let reply = answer(written.map_or_else(|e| e.result(), |()| result::SUCCESS));
+                self.commit(inner, Change::Nothing, end, Some((&header, reply)));
             }
             Op::LimitSet { limit, value } => {
                 let code = self.shared.cards.set_limit(self.client(), limit, value).map_or_else(|e| e.result(), |()| result::SUCCESS);
@@ -182,7 +182,9 @@ impl Session {
             Err(error) => {
                 let fault = Fault { result: error.result(), text: format!("no more streams can be made: {error}") };
                 self.fault(inner, &fault);
-                self.taken(inner, end);
+                if !inner.left {
+                    self.taken(inner, end);
+                }
             }
         }
     }

@@ -7,7 +7,7 @@ use parking_lot::{Condvar, Mutex};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-/// Reports at once that are left to the intake thread; with more, the device's thread shares the work.
+/// Reports of one client that are left to the intake thread; with more, the device's thread shares the work.
 pub const FEW: usize = 8;
 
 /// For each lane of the intake, whether its thread looks for work, and reports that it takes in with its next look.
@@ -43,7 +43,7 @@ impl Mailboxes {
     /// Leaves a few reports to the lane's thread. False where that is asleep, or they are many: then the caller has them still, and perhaps more.
     pub fn leave(&self, reports: &mut Vec<Report>) -> bool {
         let [lane] = self.lanes.as_slice() else { return false };
-        if reports.len() > FEW {
+        if reports.chunk_by(|a, b| a.client == b.client).any(|own| own.len() > FEW) {
             return false;
         }
         lane.reports.lock().append(reports);
@@ -154,7 +154,8 @@ mod tests {
         outbox.flush(Duration::from_secs(60));
         outbox.put(FromExecutor::Failed { why: "one".into() });
         std::thread::scope(|scope| {
-            scope.spawn(|| {
+            let outbox = &outbox;
+            scope.spawn(move || {
                 assert!(receiver.recv().is_ok());
                 outbox.sent();
             });

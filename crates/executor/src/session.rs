@@ -117,6 +117,8 @@ pub struct Inner {
     pub closing: bool,
     /// The ring cannot be believed any more.
     pub deaf: bool,
+    /// The device is lost and this process about to end: what the client asks is its successor's to do, and nothing is answered.
+    pub left: bool,
     pub text: VecDeque<u8>,
     pub status: ClientStatus,
     pub meter: Meter,
@@ -129,6 +131,7 @@ pub struct Lists {
     record: Vec<u8>,
     touched: Vec<u32>,
     reports: Vec<(StreamId, u64, Outcome)>,
+    work: Vec<u32>,
     pub tokens: Vec<u64>,
     pub batch: Vec<(u64, Work)>,
 }
@@ -189,6 +192,7 @@ impl Session {
                 stalled: false,
                 closing: false,
                 deaf: false,
+                left: false,
                 text: VecDeque::new(),
                 status,
                 meter: Meter::default(),
@@ -267,15 +271,19 @@ impl Session {
         let Some(mut inner) = inner else { return true };
         let mut moved = self.empty_mailbox(&mut inner);
         let mut inner = Held { session: self, inner: Some(inner) };
-        let mut again: Vec<u32> = std::mem::take(&mut inner.chores).into_iter().collect();
-        again.extend(&inner.parked);
-        moved |= !again.is_empty() && self.drive(&mut inner, &mut again, Caller::Intake);
+        if !inner.chores.is_empty() || !inner.parked.is_empty() {
+            let mut again: Vec<u32> = std::mem::take(&mut inner.chores).into_iter().collect();
+            again.extend(&inner.parked);
+            moved |= self.drive(&mut inner, &mut again, Caller::Intake);
+        }
         if !inner.barriers.is_empty() {
             moved |= self.pass_barriers(&mut inner);
         }
+        // Whether the client may wait for any of this. That its work was taken matters to it only where it may wait for room.
+        let mut tell = moved;
         let mut record = std::mem::take(&mut inner.lists.record);
         for _ in 0..TURN {
-            if inner.busy || inner.deaf || inner.closing {
+            if inner.busy || inner.deaf || inner.left || inner.closing {
                 break;
             }
             if !inner.journal.has_room() {
@@ -286,7 +294,8 @@ impl Session {
             match self.service.peek(&mut inner.consumer, &mut record) {
                 Ok(Next::Empty) => break,
                 Ok(Next::Record { end }) => {
-                    self.one(&mut inner, end, &record);
+                    tell |= inner.consumer.is_crowded();
+                    tell |= self.one(&mut inner, end, &record);
                     moved = true;
                     if inner.busy {
                         inner.meter.request.begin(now_ns);
@@ -296,8 +305,8 @@ impl Session {
             }
         }
         inner.lists.record = record;
-        self.settle(&mut inner);
-        if moved {
+        tell |= self.settle(&mut inner);
+        if tell {
             self.service.notify();
         }
         moved
@@ -310,7 +319,7 @@ impl Session {
             return true;
         }
         let mut inner = self.lock();
-        if inner.busy || inner.deaf || inner.closing || !inner.journal.has_room() {
+        if inner.busy || inner.deaf || inner.left || inner.closing || !inner.journal.has_room() {
             return false;
         }
         let mut record = std::mem::take(&mut inner.lists.record);
@@ -326,12 +335,14 @@ impl Session {
         !self.lock().parked.is_empty()
     }
 
-    fn one(self: &Arc<Self>, inner: &mut Inner, end: u64, bytes: &[u8]) {
+    /// Whether more came of it than work that waits in its stream.
+    fn one(self: &Arc<Self>, inner: &mut Inner, end: u64, bytes: &[u8]) -> bool {
         let record = match record::decode(bytes) {
             Ok(record) => record,
             Err(error) => {
                 self.settle(inner);
-                return self.violation(inner, &error.to_string());
+                self.violation(inner, &error.to_string());
+                return true;
             }
         };
         if !record.op.in_stream() || inner.objects.fault.is_some() {
@@ -344,21 +355,24 @@ impl Session {
                 self.service.set_completed(record.header.stream, record.header.seq);
             }
             self.taken(inner, end);
-            return;
+            return true;
         }
         if !record.op.in_stream() {
             inner.meter.requests += u64::from(record.header.answer != NO_ANSWER);
-            return self.control(inner, end, bytes, record);
+            self.control(inner, end, bytes, record);
+            return true;
         }
         let index = record.header.stream;
         let Some(stream) = inner.streams.get_mut(&index) else {
             self.settle(inner);
-            return self.violation(inner, &format!("work for stream {index}, which does not exist"));
+            self.violation(inner, &format!("work for stream {index}, which does not exist"));
+            return true;
         };
         if record.header.seq != stream.last() + 1 {
             let last = stream.last();
             self.settle(inner);
-            return self.violation(inner, &format!("stream {index} jumps from {last} to {}", record.header.seq));
+            self.violation(inner, &format!("stream {index} jumps from {last} to {}", record.header.seq));
+            return true;
         }
         let token = inner.journal.accept(end, bytes);
         stream.push(token, record.header.seq, record.op);
@@ -367,19 +381,21 @@ impl Session {
         if inner.lists.touched.last() != Some(&index) {
             inner.lists.touched.push(index);
         }
+        false
     }
 
-    /// Commits the stream work that was accepted, and starts what can start. Done once for many records.
-    fn settle(&self, inner: &mut Inner) {
+    /// Commits the stream work that was accepted, and starts what can start. Done once for many records. Whether anything is over already.
+    fn settle(&self, inner: &mut Inner) -> bool {
         if inner.lists.touched.is_empty() {
-            return;
+            return false;
         }
         let end = inner.consumer.taken();
         self.taken(inner, end);
         let mut touched = std::mem::take(&mut inner.lists.touched);
-        self.drive(inner, &mut touched, Caller::Intake);
+        let moved = self.drive(inner, &mut touched, Caller::Intake);
         touched.clear();
         inner.lists.touched = touched;
+        moved
     }
 
     pub fn taken(&self, inner: &mut Inner, end: u64) {
@@ -396,6 +412,10 @@ impl Session {
 
     /// Commits a change: journal, `taken` (if a record at `end` caused it), answer.
     pub fn commit(&self, inner: &mut Inner, change: Change, end: u64, reply: Option<(&Header, Answer)>) {
+        if reply.as_ref().is_some_and(|(_, answer)| answer.result == result::LOST) {
+            inner.left = true;
+            return;
+        }
         let answer = reply.and_then(|(header, a)| (header.answer != NO_ANSWER).then_some((header.answer, header.request_number(), a.result, a.words)));
         let logged = Logged { change, end, answer };
         let Inner { journal, objects, .. } = inner;
@@ -419,7 +439,8 @@ impl Session {
 
     /// The client is in error from now on: everything it waits for is over, everything it asks is answered with the code.
     pub fn fault(&self, inner: &mut Inner, fault: &Fault) {
-        if inner.objects.fault.is_some() {
+        inner.left |= fault.result == result::LOST;
+        if inner.left || inner.objects.fault.is_some() {
             return;
         }
         tracing::info!("session {} (pid {}): {}", self.sheet.id, self.sheet.pid, fault.text);

@@ -63,6 +63,8 @@ impl Producer {
 pub struct Consumer {
     shape: Shape,
     taken: u64,
+    /// Bytes in the ring at the last look.
+    filled: u64,
 }
 
 /// What is next in the ring.
@@ -79,7 +81,7 @@ impl Consumer {
     /// Goes on at ring position `taken` (0 for a new session).
     #[must_use]
     pub fn new(shape: Shape, taken: u64) -> Self {
-        Self { shape, taken }
+        Self { shape, taken, filled: 0 }
     }
 
     #[must_use]
@@ -95,6 +97,7 @@ impl Consumer {
         loop {
             let head = ring.load64(layout::ring::HEAD, Ordering::Acquire);
             let filled = head.wrapping_sub(self.taken);
+            self.filled = filled;
             if filled == 0 {
                 return Ok(Next::Empty);
             }
@@ -120,6 +123,12 @@ impl Consumer {
             buffer[..8].copy_from_slice(&first);
             return Ok(Next::Record { end: self.taken + length as u64 });
         }
+    }
+
+    /// Whether the ring was more than half full at the last look: only then may the client wait for room, for no record is longer than the other half.
+    #[must_use]
+    pub fn is_crowded(&self) -> bool {
+        self.filled > self.shape.data_bytes as u64 / 2
     }
 
     /// The next look is behind `end`; the client gets the space back with [`Consumer::take`].

@@ -31,7 +31,7 @@ fn pair() -> Pair {
 
 fn launch(seq: u64, parameters: usize) -> Vec<u8> {
     let mut bytes = Vec::new();
-    let op = Op::Launch(Launch { grid: [1; 3], block: [1; 3], parameters: vec![seq as u8; parameters], ..Launch::default() });
+    let op = Op::Launch(Launch { grid: [1; 3], block: [1; 3], parameters: vec![seq as u8; parameters].into(), ..Launch::default() });
     encode(&Header { stream: 0, answer: NO_ANSWER, seq, request: 0 }, &op, &mut bytes);
     bytes
 }
@@ -61,7 +61,7 @@ fn records_arrive_in_order_around_the_ring() {
                 seq += 1;
                 assert_eq!(record.header.seq, seq);
                 let Op::Launch(launch) = record.op else { panic!("a launch") };
-                assert_eq!(launch.parameters, vec![seq as u8; lengths[seq as usize - 1]]);
+                assert_eq!(launch.parameters.as_slice(), vec![seq as u8; lengths[seq as usize - 1]]);
                 service.take(&mut consumer, end);
             }
         }

@@ -65,7 +65,7 @@ unsafe fn packed(info: &FunctionInfo, extra: *mut *mut c_void) -> Try<Parameters
 ///
 /// # Safety
 /// `from` came from [`parameters`] with the same function.
-unsafe fn gather(info: &FunctionInfo, from: Parameters, out: &mut Vec<u8>) {
+unsafe fn gather(info: &FunctionInfo, from: Parameters, out: &mut cumux_wire::record::Parameters) {
     out.clear();
     match from {
         Parameters::None => {}
@@ -278,7 +278,7 @@ mod tests {
     fn parameters_land_at_their_offsets() {
         let (mut a, mut b, mut c) = (0x1122_3344_5566_7788_u64, 0xABCD_u16, 7_u32);
         let mut each: [*mut c_void; 3] = [(&raw mut a).cast(), (&raw mut b).cast(), (&raw mut c).cast()];
-        let mut out = vec![0xFF; 3];
+        let mut out = vec![0xFF; 3].into();
         // SAFETY: three pointers to the three values.
         unsafe {
             let from = parameters(&info(), each.as_mut_ptr(), null_mut()).unwrap();
@@ -286,7 +286,7 @@ mod tests {
         }
         let mut expected = a.to_le_bytes().to_vec();
         expected.extend([0xCD, 0xAB, 0, 0, 7, 0, 0, 0]);
-        assert_eq!(out, expected);
+        assert_eq!(out.as_slice(), expected);
     }
 
     #[test]
@@ -295,11 +295,11 @@ mod tests {
         let ask = |mut size: usize| {
             let pointer = buffer.as_ptr().cast_mut().cast::<c_void>();
             let mut extra: [*mut c_void; 5] = [without_provenance_mut(1), pointer, without_provenance_mut(2), (&raw mut size).cast(), null_mut()];
-            let mut out = Vec::new();
+            let mut out = cumux_wire::record::Parameters::new();
             // SAFETY: a list as the manual describes it.
             unsafe { parameters(&info(), null_mut(), extra.as_mut_ptr()).map(|from| gather(&info(), from, &mut out)) }.map(|()| out)
         };
-        assert_eq!(ask(16), Ok(buffer.clone()));
+        assert_eq!(ask(16), Ok(buffer.clone().into()));
         assert_eq!(ask(15), Err(error::INVALID_VALUE));
         assert_eq!(ask(1 << 20), Err(error::INVALID_VALUE));
         let mut unknown: [*mut c_void; 1] = [without_provenance_mut(9)];

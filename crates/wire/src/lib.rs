@@ -47,4 +47,6 @@ pub mod result {
     pub const MPS_CLIENT_TERMINATED: u32 = 810;
     pub const INVALID_RESOURCE_CONFIGURATION: u32 = 915;
     pub const UNKNOWN: u32 = 999;
+    /// No result of CUDA's and never told to anybody: the device is lost, and what was asked is left for the executor's successor.
+    pub const LOST: u32 = u32::MAX;
 }

@@ -59,6 +59,10 @@ pub struct Extent {
     pub depth: u64,
 }
 
+/// A kernel's parameters. Those of most kernels need no memory of their own: they go from thread to thread, and giving memory back elsewhere than where it
+/// was taken costs both sides.
+pub type Parameters = smallvec::SmallVec<[u8; 64]>;
+
 /// How a launch is to be run. Blocks and threads in x, y, z; shared memory is the dynamic part in bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Launch {
@@ -71,7 +75,7 @@ pub struct Launch {
     pub shared: u32,
     /// All blocks must be resident together (grid-wide barrier).
     pub cooperative: bool,
-    pub parameters: Vec<u8>,
+    pub parameters: Parameters,
 }
 
 /// What a client asks. "Intake" operations take effect when the record is taken, "stream" operations in stream order.
@@ -517,7 +521,7 @@ pub fn decode(bytes: &[u8]) -> Result<Record, DecodeError> {
             if threads == 0 || threads > 1024 || grid.contains(&0) {
                 return Err(DecodeError::Field("launch dimensions"));
             }
-            let parameters = r.rest(len)?.to_vec();
+            let parameters = Parameters::from_slice(r.rest(len)?);
             Op::Launch(Launch { module, function, grid, block, cluster, shared, cooperative, parameters })
         }
         33 => {

@@ -36,7 +36,7 @@ fn op() -> impl Strategy<Value = Op> {
         Just(Op::Reset),
         (long.clone(), long.clone()).prop_map(|(address, bytes)| Op::WindowUse { address, bytes }),
         launch.prop_map(|(module, function, grid, block, cooperative, parameters)| {
-            Op::Launch(Launch { module, function, grid, block, cluster: [0; 3], shared: 48, cooperative, parameters })
+            Op::Launch(Launch { module, function, grid, block, cluster: [0; 3], shared: 48, cooperative, parameters: parameters.into() })
         }),
         (long.clone(), long.clone(), 1_u64..5000, 1_u64..50, 1_u64..9).prop_map(|(target, source, width, height, depth)| Op::Copy {
             target,

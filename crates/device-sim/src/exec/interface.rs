@@ -100,7 +100,7 @@ pub struct Launch {
     pub cluster: [u32; 3],
     pub dynamic_shared: u32,
     /// At least [`Kernel::parameter_bytes`] bytes; missing ones read as zero.
-    pub parameters: Vec<u8>,
+    pub parameters: cumux_device::Parameters,
     /// `%gridid`.
     pub grid_id: u64,
     /// `cudaLimitStackSize`: bytes of stack that calls may use besides the kernel's own frame.

@@ -144,7 +144,7 @@ impl Loaded {
             block,
             cluster: [1; 3],
             dynamic_shared: shared,
-            parameters,
+            parameters: parameters.into(),
             grid_id: 7,
             stack_bytes: 1024,
             multiprocessors: 132,

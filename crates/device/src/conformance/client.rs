@@ -296,7 +296,7 @@ impl Actor<'_> {
     }
 
     pub fn launch_with(&self, stream: StreamId, module: &Loaded, name: &str, shape: Launch, args: Args) -> u64 {
-        let launch = Launch { module: module.id, function: module.function(name), parameters: args.0, ..shape };
+        let launch = Launch { module: module.id, function: module.function(name), parameters: args.0.into(), ..shape };
         self.submit(stream, Work::Kernel(Kernel { launch, resume: None }))
     }
 

@@ -17,7 +17,17 @@ impl Session {
             self.empty_mailbox(&mut inner);
             return;
         }
-        self.mailbox.lock().extend(reports);
+        match self.inner.try_lock() {
+            Some(mut inner) => {
+                let mut list = std::mem::take(&mut inner.lists.reports);
+                std::mem::swap(&mut list, &mut *self.mailbox.lock());
+                list.extend(reports);
+                self.take_in(&mut inner, &list);
+                list.clear();
+                inner.lists.reports = list;
+            }
+            None => self.mailbox.lock().extend(reports),
+        }
         self.collect();
     }
 
@@ -51,7 +61,7 @@ impl Session {
         if reports.is_empty() {
             return;
         }
-        let mut work: Vec<u32> = Vec::new();
+        let mut work = std::mem::take(&mut inner.lists.work);
         let (mut pieces, mut expected, mut spent) = (0, 0_u64, 0_u64);
         for (device, token, outcome) in reports {
             let Some(index) = inner.by_device.get(device).copied() else { continue };
@@ -75,8 +85,12 @@ impl Session {
             return;
         }
         self.shared.turns.lock().retired_all(self.sheet.id, pieces, expected, spent);
-        work.extend(std::mem::take(&mut inner.held));
+        if !inner.held.is_empty() {
+            work.extend(std::mem::take(&mut inner.held));
+        }
         self.drive(inner, &mut work, Caller::Device);
+        work.clear();
+        inner.lists.work = work;
         self.flush_text(inner);
         self.service.notify();
         let unstalled = inner.stalled && inner.journal.has_room();
