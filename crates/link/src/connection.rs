@@ -29,7 +29,7 @@ pub enum LinkError {
     System(rustix::io::Errno),
     #[error("a packet could not be understood ({0}); both sides must be of the same cumux version")]
     Format(#[from] serde_json::Error),
-    #[error("a packet of {0} bytes is too long (at most {MAX_PACKET})")]
+    #[error("a packet of {0} bytes is too long (at most {MAX_PACKET}, or what the system lets a socket buffer: net.core.wmem_default)")]
     TooLong(usize),
     #[error("a packet came with {found} descriptors where {wanted} belong to it; both sides must be of the same cumux version")]
     Descriptors { found: usize, wanted: usize },
@@ -145,8 +145,12 @@ impl Connection {
         if !descriptors.is_empty() && !control.push(SendAncillaryMessage::ScmRights(descriptors)) {
             return Err(LinkError::Descriptors { found: descriptors.len(), wanted: MAX_DESCRIPTORS });
         }
-        rustix::io::retry_on_intr(|| rustix::net::sendmsg(&self.socket, &[IoSlice::new(&bytes)], &mut control, SendFlags::NOSIGNAL))?;
-        Ok(())
+        match rustix::io::retry_on_intr(|| rustix::net::sendmsg(&self.socket, &[IoSlice::new(&bytes)], &mut control, SendFlags::NOSIGNAL)) {
+            Ok(_) => Ok(()),
+            // More than the socket's buffer takes at once.
+            Err(rustix::io::Errno::MSGSIZE) => Err(LinkError::TooLong(bytes.len())),
+            Err(errno) => Err(errno.into()),
+        }
     }
 
     /// Receives one message and its descriptors.
