@@ -11,6 +11,7 @@ pub mod cards;
 mod control;
 mod drive;
 pub mod error;
+pub mod free;
 pub mod heap;
 mod intake;
 mod mailbox;
@@ -22,6 +23,8 @@ mod open;
 mod session;
 mod shared;
 mod sink;
+#[cfg(test)]
+mod stories;
 pub mod stream;
 mod workers;
 

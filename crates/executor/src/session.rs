@@ -34,6 +34,9 @@ use std::sync::Arc;
 /// Records taken from one client before the next one has its turn.
 const TURN: usize = 64;
 
+/// Characters of a fault's text. It has names out of the client's image, which may be as long as it likes, and goes into packets with those of many clients.
+const LONGEST_TEXT: usize = 1000;
+
 /// An operation that waits until everything its client pushed before is over.
 #[derive(Debug)]
 pub struct Barrier {
@@ -91,8 +94,6 @@ pub struct Inner {
     /// An extent with nothing in it, kept because programs that free often allocate again.
     pub spare: Option<(u64, u64)>,
     pub physical: HashMap<u32, OwnedFd>,
-    /// Released by the client but still mapped.
-    pub released: BTreeSet<u32>,
     pub streams: FxHashMap<u32, Stream>,
     pub by_device: FxHashMap<StreamId, u32>,
     /// Streams that wait for another: by the awaited one.
@@ -174,7 +175,6 @@ impl Session {
                 extents: HashMap::new(),
                 spare: None,
                 physical: HashMap::new(),
-                released: BTreeSet::new(),
                 streams: FxHashMap::default(),
                 by_device: FxHashMap::default(),
                 watchers: FxHashMap::default(),
@@ -422,6 +422,7 @@ impl Session {
         if inner.objects.fault.is_some() {
             return;
         }
+        let fault = &Fault { result: fault.result, text: fault.text.chars().take(LONGEST_TEXT).collect() };
         tracing::info!("session {} (pid {}): {}", self.sheet.id, self.sheet.pid, fault.text);
         self.service.set_sticky(fault.result);
         self.commit(inner, Change::Fault { result: fault.result, text: fault.text.clone() }, 0, None);
@@ -466,7 +467,7 @@ impl Session {
         inner.deaf = true;
     }
 
-    /// Ends the session: nothing of it runs any more when this returns. Its memory is gone.
+    /// Ends the session: nothing of it runs any more when this returns, and its memory is gone.
     ///
     /// # Errors
     /// When the device does not give the memory back.
@@ -475,18 +476,26 @@ impl Session {
         let counted = self.shared.cards.client_counters(self.client());
         self.shared.cards.close_client(self.client());
         let mut inner = self.lock();
-        let mappings: Vec<(u64, u64)> = inner.objects.mappings.iter().map(|(a, m)| (*a, m.bytes)).collect();
-        for (address, bytes) in mappings {
-            self.shared.cards.unmap(address, bytes)?;
+        // What cannot be unmapped keeps its addresses; all the rest is given back whatever happens.
+        let mut outcome = Ok(());
+        for (address, mapped) in &inner.objects.mappings {
+            outcome = outcome.and(self.shared.cards.unmap(*address, mapped.bytes));
         }
         for (address, bytes) in inner.heap.extents() {
-            self.shared.cards.unmap(address, bytes)?;
-            self.shared.arena.lock().release(address, bytes);
+            match self.shared.cards.unmap(address, bytes) {
+                Ok(()) => self.shared.arena.lock().release(address, bytes),
+                Err(error) => outcome = outcome.and(Err(error)),
+            }
         }
         for (address, bytes) in &inner.objects.reservations {
             self.shared.arena.lock().release(*address, *bytes);
         }
-        inner.physical.clear();
+        let Inner { physical, objects, .. } = &mut *inner;
+        for (handle, file) in physical.drain() {
+            if let Some(place) = objects.physical.get(&handle).and_then(|(device, _)| self.place(*device)) {
+                self.shared.cards.forget_extent(place, file.as_fd());
+            }
+        }
         if let Some((_, bytes)) = inner.spare.take() {
             self.shared.unspare(bytes);
         }
@@ -496,6 +505,7 @@ impl Session {
         status.memory = 0;
         // What was not done is not in flight any more: the device has cancelled it.
         status.in_flight = 0;
+        outcome?;
         Ok(status)
     }
 
