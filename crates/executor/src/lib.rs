@@ -128,7 +128,7 @@ fn report_failure(server: &Path, why: &str) {
     }
 }
 
-/// Reports go out as long as there is a server; without one the newest of each kind matters little and they wait for the next.
+/// Reports go out in order, and wait for the next server where there is none.
 fn send_reports(outgoing: &mpsc::Receiver<FromExecutor>, outbox: &Outbox, line: &Mutex<Option<Connection>>) {
     for message in outgoing {
         loop {

@@ -25,6 +25,10 @@ pub enum LinkError {
     Timeout,
     #[error("the socket path {0} is too long: unix sockets allow 107 bytes; choose a shorter CUDA_MPS_PIPE_DIRECTORY")]
     PathTooLong(String),
+    #[error(
+        "the kernel does not say which process is at the other end: both must see each other's processes (in containers: one PID namespace, --pid=host or hostPID: true)"
+    )]
+    Unseen,
     #[error("the socket failed: {0}")]
     System(rustix::io::Errno),
     #[error("a packet could not be understood ({0}); both sides must be of the same cumux version")]
@@ -114,9 +118,10 @@ impl Connection {
     /// The peer's credentials at the time it connected.
     ///
     /// # Errors
-    /// [`LinkError::System`] when the kernel refuses.
+    /// [`LinkError::Unseen`] for a process of a PID namespace that ours does not contain: it has no number here.
     pub fn peer(&self) -> Result<Peer, LinkError> {
-        let cred = rustix::net::sockopt::socket_peercred(&self.socket)?;
+        // On a unix socket the call itself does not fail.
+        let cred = rustix::net::sockopt::socket_peercred(&self.socket).map_err(|_| LinkError::Unseen)?;
         Ok(Peer { pid: cred.pid.as_raw_nonzero().get().cast_unsigned(), uid: cred.uid.as_raw(), gid: cred.gid.as_raw() })
     }
 
