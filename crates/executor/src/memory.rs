@@ -39,7 +39,7 @@ impl Session {
     /// A result code.
     pub(crate) fn allocate(&self, inner: &mut Inner, device: u32, bytes: u64, align: u64) -> Result<u64, u32> {
         // An alignment beyond the extents' own would need more memory than is charged.
-        let place = self.place(device).filter(|_| bytes != 0 && align <= GRANULE).ok_or(result::INVALID_VALUE)?;
+        let place = self.place(device).filter(|_| bytes != 0 && align <= GRANULE && !inner.closing).ok_or(result::INVALID_VALUE)?;
         let part = layout::arena_window(place);
         let rounded = Heap::rounded(bytes).ok_or(result::OUT_OF_MEMORY)?;
         self.charge(device, rounded)?;

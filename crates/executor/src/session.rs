@@ -162,6 +162,7 @@ impl Inner {
 impl Session {
     #[must_use]
     pub fn new(sheet: Sheet, shared: Arc<Shared>, parts: Parts) -> Self {
+        shared.open_account(sheet.id);
         shared.turns.lock().add(sheet.id, sheet.priority, sheet.parts.first().map_or(cumux_scheduler::WHOLE, |part| shared.percent(part)));
         let status = ClientStatus { session: sheet.id, pid: sheet.pid, program: sheet.program.clone(), state: "running".into(), ..ClientStatus::default() };
         Self {
@@ -478,20 +479,22 @@ impl Session {
         let mut inner = self.lock();
         // What cannot be unmapped keeps its addresses; all the rest is given back whatever happens.
         let mut outcome = Ok(());
-        for (address, mapped) in &inner.objects.mappings {
+        // A module that is being loaded may still want to give back its variables: it finds nothing of the client's any more.
+        let (heap, objects) = (std::mem::take(&mut inner.heap), std::mem::take(&mut inner.objects));
+        for (address, mapped) in &objects.mappings {
             outcome = outcome.and(self.shared.cards.unmap(*address, mapped.bytes));
         }
-        for (address, bytes) in inner.heap.extents() {
+        for (address, bytes) in heap.extents() {
             match self.shared.cards.unmap(address, bytes) {
                 Ok(()) => self.shared.arena.lock().release(address, bytes),
                 Err(error) => outcome = outcome.and(Err(error)),
             }
         }
-        for (address, bytes) in &inner.objects.reservations {
+        for (address, bytes) in &objects.reservations {
             self.shared.arena.lock().release(*address, *bytes);
         }
-        let Inner { physical, objects, .. } = &mut *inner;
-        for (handle, file) in physical.drain() {
+        inner.extents.clear();
+        for (handle, file) in inner.physical.drain() {
             if let Some(place) = objects.physical.get(&handle).and_then(|(device, _)| self.place(*device)) {
                 self.shared.cards.forget_extent(place, file.as_fd());
             }
@@ -499,7 +502,7 @@ impl Session {
         if let Some((_, bytes)) = inner.spare.take() {
             self.shared.unspare(bytes);
         }
-        self.shared.forget_charges(self.sheet.id);
+        self.shared.close_account(self.sheet.id);
         self.shared.turns.lock().remove(self.sheet.id);
         let mut status = self.status_of(&mut inner, counted);
         status.memory = 0;

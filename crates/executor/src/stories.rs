@@ -186,6 +186,26 @@ fn a_session_that_cannot_be_restored_leaves_nothing_behind() {
     assert!(world.shared.arena.lock().claim(arena::ALL.start, arena::ALL.end - arena::ALL.start), "{address:#x} and {reserved:#x} are free again");
 }
 
+/// A module that was being loaded when its client went asks for memory of its variables, or gives it back, when everything is gone already.
+#[test]
+fn what_comes_after_the_end_of_a_session_changes_nothing() {
+    let world = World::new();
+    let mut gone = Guest::new(&world, 8);
+    let address = gone.ask_ok(&allocate(100 << 20, 256));
+    let session = world.session(8);
+    gone.close();
+    let mut other = Guest::new(&world, 9);
+    assert_eq!(other.ask_ok(&allocate(100 << 20, 256)), address, "the same place");
+    session.give_back(&mut session.lock(), address, 100 << 20);
+    assert!(session.allocate(&mut session.lock(), 0, 4096, 256).is_err() && session.charge(0, 4096).is_err());
+    let mut third = Guest::new(&world, 10);
+    let next = third.ask_ok(&allocate(100 << 20, 256));
+    assert!(next.abs_diff(address) >= 100 << 20, "{next:#x} is not another's {address:#x}");
+    assert_eq!(world.shared.memory_info(9, 0, 0).0, world.shared.cards.facts(0).memory - other.charged() - third.charged());
+    other.close();
+    third.close();
+}
+
 /// 12 of 22 GiB, again and again.
 #[test]
 fn physical_memory_that_was_never_mapped_is_the_cards_again() {
