@@ -138,6 +138,8 @@ pub enum Change {
     },
     /// Everything is gone but the announced pieces of the window (device reset).
     Reset,
+    /// There is more than the log can hold: what follows is not in it.
+    Unlogged,
     /// Nothing changed; carries an answer.
     Nothing,
 }
@@ -281,7 +283,7 @@ impl Objects {
             Change::Fault { result, text } => self.fault = Some((*result, text.clone())),
             // What was announced of the window stays with the device, and the client does not announce it again.
             Change::Reset => *self = Self { windows: std::mem::take(&mut self.windows), ..Self::default() },
-            Change::Nothing => {}
+            Change::Nothing | Change::Unlogged => {}
         }
     }
 

@@ -5,7 +5,7 @@ use crate::error::ExecutorError;
 use crate::intake::Intake;
 use crate::memory::physical_key;
 use crate::module::Restored;
-use crate::objects::{Logged, Objects};
+use crate::objects::{Change, Logged, Objects};
 use crate::session::{Barrier, Inner, Parts, Session};
 use crate::shared::Shared;
 use crate::stream::Stream;
@@ -58,6 +58,9 @@ impl Left {
         let mut left = Self { objects: Objects::default(), taken: journal.taken(), last_answer: None, work: journal.work()? };
         for bytes in journal.objects()? {
             let logged = Logged::decode(&bytes).map_err(ExecutorError::Damaged)?;
+            if logged.change == Change::Unlogged {
+                return Err(ExecutorError::Unlogged);
+            }
             left.taken = left.taken.max(logged.end);
             left.last_answer = logged.answer().or(left.last_answer);
             left.objects.apply(&logged.change);

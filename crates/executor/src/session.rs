@@ -116,6 +116,8 @@ pub struct Inner {
     /// The journal was full when intake last looked.
     pub stalled: bool,
     pub closing: bool,
+    /// It had too many objects for its journal.
+    pub unlogged: bool,
     /// The ring cannot be believed any more.
     pub deaf: bool,
     pub text: VecDeque<u8>,
@@ -189,6 +191,7 @@ impl Session {
                 busy: false,
                 stalled: false,
                 closing: false,
+                unlogged: false,
                 deaf: false,
                 text: VecDeque::new(),
                 status,
@@ -400,12 +403,15 @@ impl Session {
         let answer = reply.and_then(|(header, a)| (header.answer != NO_ANSWER).then_some((header.answer, header.request_number(), a.result, a.words)));
         let logged = Logged { change, end, answer };
         let Inner { journal, objects, .. } = inner;
-        let written = journal.append_object(&logged.encode(), || objects.snapshot().into_iter().map(|c| Logged::plain(c).encode()).collect());
-        inner.objects.apply(&logged.change);
-        if let Err(error) = written {
-            // Too many objects for the journal: the client goes on, a takeover would not find all of it.
-            tracing::error!("session {}: {error}", self.sheet.id);
+        if !inner.unlogged {
+            let snapshot = || objects.snapshot().into_iter().map(|c| Logged::plain(c).encode()).collect();
+            if let Err(error) = journal.append_object(&logged.encode(), snapshot) {
+                // The client goes on, but a successor must not take a part for the whole. Not tried again: each time would write the whole log anew.
+                tracing::error!("session {}: {error}; this client would not outlive its executor", self.sheet.id);
+                inner.unlogged = journal.append_object(&Logged::plain(Change::Unlogged).encode(), Vec::new).is_ok();
+            }
         }
+        inner.objects.apply(&logged.change);
         if end != 0 {
             self.taken(inner, end);
         }

@@ -6,6 +6,7 @@ use crate::arena::{self, GRANULE};
 use crate::cards::Cards;
 use crate::error::ExecutorError;
 use crate::intake::{Intake, Sessions};
+use crate::objects::{Change, ModuleSpec};
 use crate::open::{self, Files};
 use crate::session::Session;
 use crate::shared::Shared;
@@ -184,6 +185,22 @@ fn a_session_that_cannot_be_restored_leaves_nothing_behind() {
     assert!(error.contains("the mapping at"), "{error}");
     assert_eq!((guest.charged(), world.intake.has(2), world.shared.turns.lock().order()), (0, false, vec![]));
     assert!(world.shared.arena.lock().claim(arena::ALL.start, arena::ALL.end - arena::ALL.start), "{address:#x} and {reserved:#x} are free again");
+}
+
+/// A successor that found a part of what the client had would give its memory out again.
+#[test]
+fn a_client_with_more_objects_than_its_journal_holds_is_not_restored_in_part() {
+    let world = World::new();
+    let mut guest = Guest::new(&world, 11);
+    guest.ask_ok(&allocate(512, 256));
+    let spec = ModuleSpec { image: "x".repeat(journal::OBJECT_BYTES), device: 0, variables: Vec::new(), settings: Vec::new() };
+    let session = world.session(11);
+    session.commit(&mut session.lock(), Change::Module { id: 1, spec }, 0, None);
+    guest.ask_ok(&allocate(512, 256));
+    drop(session);
+    guest.close();
+    assert!(matches!(guest.open(2), Err(ExecutorError::Unlogged)));
+    assert!(!world.intake.has(11));
 }
 
 /// A module that was being loaded when its client went asks for memory of its variables, or gives it back, when everything is gone already.

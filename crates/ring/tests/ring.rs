@@ -235,7 +235,7 @@ fn the_work_log_goes_round() {
 fn a_full_object_log_keeps_only_what_is_true() {
     let file = create("journal", layout::journal::BYTES as u64).expect("memory");
     let mut journal = Journal::map(&file).expect("journal");
-    let big = vec![7; 1 << 20];
+    let big = vec![7; layout::journal::OBJECT_BYTES / 16];
     for _ in 0..20 {
         journal.append_object(&big, || vec![vec![1; 10]]).expect("compaction makes room");
     }
