@@ -65,7 +65,8 @@ impl Journal {
         let objects = map.load64(OBJECTS, Ordering::Acquire);
         let head = map.load64(WORK_HEAD, Ordering::Acquire);
         let tail = map.load64(WORK_TAIL, Ordering::Acquire);
-        if (objects & !(1 << 63)) > OBJECT_BYTES as u64 || head < tail || head - tail > WORK_BYTES as u64 {
+        let apart = head.checked_sub(tail).is_some_and(|bytes| bytes <= WORK_BYTES as u64);
+        if (objects & !(1 << 63)) > OBJECT_BYTES as u64 || !apart || !head.is_multiple_of(8) || !tail.is_multiple_of(8) {
             return Err(JournalError::Damaged("positions"));
         }
         Ok(Self { map, objects, head, tail })

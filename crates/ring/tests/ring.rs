@@ -200,6 +200,26 @@ proptest! {
             let _ = journal.objects();
         }
     }
+
+    /// The same with positions that are possible but for one thing.
+    #[test]
+    fn damaged_positions_are_survived(tail in 0_u64..64, length in 0_u64..64, objects in 0_u64..64, noise in proptest::collection::vec(any::<u64>(), 16)) {
+        let file = create("journal", layout::journal::BYTES as u64).expect("memory");
+        let map = Mapping::of(&file, layout::journal::BYTES).expect("map");
+        for (word, value) in [(1, objects), (2, tail + length), (3, tail)] {
+            map.store64(word * 8, value, Ordering::Relaxed);
+        }
+        for (word, value) in noise.into_iter().enumerate() {
+            map.store64(layout::journal::HEADER_BYTES + word * 8, value % 64, Ordering::Relaxed);
+            map.store64(layout::journal::HEADER_BYTES + 2 * layout::journal::OBJECT_BYTES + word * 8, value % 64, Ordering::Relaxed);
+        }
+        if let Ok(mut journal) = Journal::map(&file) {
+            let _ = journal.objects();
+            for entry in journal.work().unwrap_or_default() {
+                journal.retire(entry.token);
+            }
+        }
+    }
 }
 
 /// Many times around the work log, with a few records always open: a successor finds them at any moment.
