@@ -6,6 +6,7 @@ use crate::arena::{self, GRANULE};
 use crate::cards::Cards;
 use crate::error::ExecutorError;
 use crate::intake::{Intake, Sessions};
+use crate::mailbox::{Mailboxes, Outbox};
 use crate::objects::{Change, ModuleSpec};
 use crate::open::{self, Files};
 use crate::session::Session;
@@ -26,7 +27,7 @@ use cumux_wire::result;
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::Receiver;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -60,9 +61,11 @@ impl World {
     fn new() -> Self {
         let alone = ALONE.lock();
         let sessions = Sessions::default();
-        let cards = Cards::open(&["sim:l4".to_owned()], &Simulator, &Arc::new(Reports::new(sessions.clone()))).unwrap();
-        let (sender, reports) = channel();
-        let shared = Arc::new(Shared::new(cards, sender).unwrap());
+        let (outbox, reports) = Outbox::new();
+        let (outbox, mailboxes) = (Arc::new(outbox), Arc::new(Mailboxes::new(1)));
+        let sink = Arc::new(Reports::new(sessions.clone(), mailboxes.clone(), outbox.clone()));
+        let cards = Cards::open(&["sim:l4".to_owned()], &Simulator, &sink).unwrap();
+        let shared = Arc::new(Shared::new(cards, mailboxes, outbox).unwrap());
         shared.set_keeper(keeper());
         let intake = Intake::new(sessions, shared.clone()).unwrap();
         Self { _alone: alone, shared, intake, reports }
