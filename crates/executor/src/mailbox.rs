@@ -154,7 +154,8 @@ mod tests {
         outbox.flush(Duration::from_secs(60));
         outbox.put(FromExecutor::Failed { why: "one".into() });
         std::thread::scope(|scope| {
-            scope.spawn(|| {
+            let outbox = &outbox;
+            scope.spawn(move || {
                 assert!(receiver.recv().is_ok());
                 outbox.sent();
             });
