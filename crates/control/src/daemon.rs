@@ -453,6 +453,11 @@ impl Daemon {
                 refuse(&connection, result::MPS_CONNECTION_FAILED, other_version(None));
                 return;
             }
+            (Ok((Hello::Client { .. }, _)), Err(unseen), Ok(())) => {
+                self.note("User did not send valid credentials");
+                refuse(&connection, result::MPS_CONNECTION_FAILED, unseen.to_string());
+                return;
+            }
             _ => return self.note("User did not send valid credentials"),
         };
         match hello {

@@ -233,6 +233,10 @@ impl Device for SoftwareGpu {
         self.card.maps.write().create(bytes)
     }
 
+    fn forget_extent(&self, extent: BorrowedFd<'_>) {
+        self.card.maps.write().forget(extent);
+    }
+
     fn map(&self, address: u64, extent: BorrowedFd<'_>, offset: u64, bytes: u64) -> Result<(), DeviceError> {
         self.card.maps.write().map(address, extent, offset, bytes)
     }

@@ -294,6 +294,12 @@ pub trait Device: Send + Sync {
     /// [`DeviceError::OutOfMemory`] when the card is full, [`DeviceError::System`] when the file cannot be made.
     fn create_extent(&self, bytes: u64) -> Result<OwnedFd, DeviceError>;
 
+    /// The extent is given up: its descriptors are closed next. For devices that count what they gave out and cannot see that a descriptor is closed;
+    /// what is mapped counts on until it is unmapped.
+    fn forget_extent(&self, extent: BorrowedFd<'_>) {
+        let _ = extent;
+    }
+
     /// Maps `bytes` of an extent from `offset` at `address` (in the arena), readable and writable by the device. Nobody may touch it before [`Device::allow`].
     ///
     /// # Errors

@@ -2,37 +2,36 @@
 //!
 //! Invariant: ranges handed out never overlap, are multiples of [`GRANULE`], and lie inside the arena.
 
+use crate::free::Free;
 use cumux_wire::layout::{ARENA_BASE, ARENA_BYTES};
-use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// Everything in the arena is a multiple of this (2 MiB, the granularity of CUDA's virtual memory).
 pub const GRANULE: u64 = 2 << 20;
 
-/// Free ranges by address.
+/// All of it.
+pub const ALL: Range<u64> = ARENA_BASE..ARENA_BASE + ARENA_BYTES;
+
 #[derive(Debug)]
 pub struct Arena {
-    free: BTreeMap<u64, u64>,
+    free: Free,
 }
 
 impl Default for Arena {
     fn default() -> Self {
-        Self { free: BTreeMap::from([(ARENA_BASE, ARENA_BYTES)]) }
+        let mut free = Free::default();
+        free.add(ARENA_BASE, ARENA_BYTES);
+        Self { free }
     }
 }
 
 impl Arena {
-    /// The lowest free range of `bytes` (rounded up to granules) at a multiple of `align`.
-    pub fn allocate(&mut self, bytes: u64, align: u64) -> Option<u64> {
-        self.allocate_in(bytes, align, &(ARENA_BASE..ARENA_BASE + ARENA_BYTES))
-    }
-
-    /// The same in a part of the arena.
-    pub fn allocate_in(&mut self, bytes: u64, align: u64, part: &Range<u64>) -> Option<u64> {
+    /// The lowest free range of `bytes` (rounded up to granules) at a multiple of `align`, in a part of the arena.
+    pub fn allocate(&mut self, bytes: u64, align: u64, part: &Range<u64>) -> Option<u64> {
         let bytes = bytes.checked_next_multiple_of(GRANULE)?;
         let align = align.max(GRANULE);
         let found = self.free.iter().find_map(|(start, length)| {
-            let at = (*start).max(part.start).checked_next_multiple_of(align)?;
+            let at = start.max(part.start).checked_next_multiple_of(align)?;
             (at.checked_add(bytes)? <= (start + length).min(part.end)).then_some(at)
         })?;
         self.claim(found, bytes).then_some(found)
@@ -40,39 +39,14 @@ impl Arena {
 
     /// Takes exactly this range; false if any of it is taken or outside.
     pub fn claim(&mut self, address: u64, bytes: u64) -> bool {
-        let Some(bytes) = bytes.checked_next_multiple_of(GRANULE) else { return false };
-        let Some(end) = address.checked_add(bytes) else { return false };
-        if bytes == 0 || !address.is_multiple_of(GRANULE) {
-            return false;
-        }
-        let Some((start, length)) = self.free.range(..=address).next_back().map(|(s, l)| (*s, *l)) else { return false };
-        if end > start + length {
-            return false;
-        }
-        self.free.remove(&start);
-        if address > start {
-            self.free.insert(start, address - start);
-        }
-        if start + length > end {
-            self.free.insert(end, start + length - end);
-        }
-        true
+        address.is_multiple_of(GRANULE) && bytes.checked_next_multiple_of(GRANULE).is_some_and(|bytes| self.free.take(address, bytes))
     }
 
     /// Gives a range back.
     pub fn release(&mut self, address: u64, bytes: u64) {
-        let Some(bytes) = bytes.checked_next_multiple_of(GRANULE) else { return };
-        let (mut start, mut end) = (address, address + bytes);
-        if let Some((before, length)) = self.free.range(..start).next_back().map(|(s, l)| (*s, *l))
-            && before + length == start
-        {
-            self.free.remove(&before);
-            start = before;
+        if let Some(bytes) = bytes.checked_next_multiple_of(GRANULE) {
+            self.free.give(address, bytes, &ALL);
         }
-        if let Some(length) = self.free.remove(&end) {
-            end += length;
-        }
-        self.free.insert(start, end - start);
     }
 }
 
@@ -91,7 +65,7 @@ mod tests {
                     let (address, bytes) = held.swap_remove((bytes % held.len() as u64) as usize);
                     arena.release(address, bytes);
                 } else {
-                    let address = arena.allocate(bytes, 1 << 21).expect("32 TiB are enough");
+                    let address = arena.allocate(bytes, 1 << 21, &ALL).expect("32 TiB are enough");
                     let bytes = bytes.next_multiple_of(GRANULE);
                     prop_assert!(held.iter().all(|(a, b)| address + bytes <= *a || a + b <= address));
                     prop_assert!(!arena.claim(address, GRANULE), "a held range cannot be claimed again");

@@ -122,6 +122,12 @@ impl Cards {
         self.card(place)
     }
 
+    /// How many there are.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.all.len()
+    }
+
     #[must_use]
     pub fn all_facts(&self) -> Vec<DeviceFacts> {
         self.all.iter().map(|device| device.facts().clone()).collect()
@@ -218,6 +224,12 @@ impl Cards {
     /// As [`Device::create_extent`].
     pub fn create_extent(&self, place: u32, bytes: u64) -> Result<OwnedFd, DeviceError> {
         self.card(place)?.create_extent(bytes)
+    }
+
+    pub fn forget_extent(&self, place: u32, extent: BorrowedFd<'_>) {
+        if let Ok(device) = self.card(place) {
+            device.forget_extent(extent);
+        }
     }
 
     /// # Errors

@@ -84,7 +84,7 @@ impl Session {
                 self.taken(inner, end);
             }
             Op::VmmReserve { bytes: wanted, align, fixed } => {
-                let (change, code, address) = self.reserve(wanted, align, fixed);
+                let (change, code, address) = self.reserve(&inner.objects, wanted, align, fixed);
                 self.commit(inner, change, end, Some((&header, answer_with(code, address, 0))));
             }
             Op::VmmUnreserve { address, bytes: length } => {
@@ -104,10 +104,8 @@ impl Session {
                 }
             }
             Op::VmmRelease { handle } => {
-                let mapped = inner.objects.mappings.values().any(|m| m.handle == handle);
-                if mapped {
-                    inner.released.insert(handle);
-                    self.taken(inner, end);
+                if inner.objects.mappings.values().any(|m| m.handle == handle) {
+                    self.commit(inner, Change::Released { handle }, end, None);
                 } else {
                     self.physical_gone(inner, handle);
                     self.taken(inner, end);
@@ -119,9 +117,7 @@ impl Session {
             }
             Op::VmmAccess { address, bytes: length, access } => self.access(inner, end, &header, address, length, access),
             Op::HostRegister { user, window, bytes: length } => {
-                let base = layout::window_address(self.sheet.window_slot);
-                let inside = window >= base && window.checked_add(length).is_some_and(|e| e <= base + layout::WINDOW_BYTES);
-                let done = inside && self.shared.cards.alias(self.client(), user, window, length).is_ok();
+                let done = self.in_window(window, length) && self.shared.cards.alias(self.client(), user, window, length).is_ok();
                 let change = if done { Change::Alias { user, window, bytes: length } } else { Change::Nothing };
                 self.commit(inner, change, end, Some((&header, answer(if done { result::SUCCESS } else { result::INVALID_VALUE }))));
             }

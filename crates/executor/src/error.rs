@@ -15,6 +15,8 @@ pub enum ExecutorError {
     Keeper(String),
     #[error("{0}")]
     Damaged(String),
+    #[error("the client had more objects than its journal holds, so that no successor can know them all")]
+    Unlogged,
     #[error("the operating system refused: {0}")]
     System(#[from] rustix::io::Errno),
 }

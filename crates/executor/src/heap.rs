@@ -2,6 +2,7 @@
 //!
 //! Invariants: allocations never overlap and never cross an extent; free ranges of one extent are merged; sizes are multiples of [`SLICE`].
 
+use crate::free::Free;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -12,8 +13,7 @@ pub const SLICE: u64 = 512;
 pub struct Heap {
     /// Address and length of every extent.
     extents: BTreeMap<u64, u64>,
-    /// Free ranges by address.
-    free: BTreeMap<u64, u64>,
+    free: Free,
     /// Allocations by address, rounded length.
     taken: BTreeMap<u64, u64>,
     used: u64,
@@ -23,7 +23,7 @@ impl Heap {
     /// A new extent, all free.
     pub fn add_extent(&mut self, address: u64, bytes: u64) {
         self.extents.insert(address, bytes);
-        self.free.insert(address, bytes);
+        self.free.add(address, bytes);
     }
 
     /// Bytes in allocations, rounded.
@@ -58,7 +58,7 @@ impl Heap {
     fn find(&self, bytes: u64, align: u64, part: &Range<u64>) -> Option<u64> {
         let bytes = Self::rounded(bytes)?;
         let align = align.max(SLICE);
-        self.free.range(part.clone()).find_map(|(start, length)| {
+        self.free.iter().filter(|(start, _)| part.contains(start)).find_map(|(start, length)| {
             let at = start.checked_next_multiple_of(align)?;
             (at.checked_add(bytes)? <= start + length).then_some(at)
         })
@@ -67,17 +67,8 @@ impl Heap {
     /// Takes exactly this range (a restored allocation); false if it is not free.
     pub fn place(&mut self, address: u64, bytes: u64) -> bool {
         let Some(bytes) = Self::rounded(bytes) else { return false };
-        let Some((start, length)) = self.free.range(..=address).next_back().map(|(s, l)| (*s, *l)) else { return false };
-        let Some(end) = address.checked_add(bytes) else { return false };
-        if end > start + length {
+        if !self.free.take(address, bytes) {
             return false;
-        }
-        self.free.remove(&start);
-        if address > start {
-            self.free.insert(start, address - start);
-        }
-        if start + length > end {
-            self.free.insert(end, start + length - end);
         }
         self.taken.insert(address, bytes);
         self.used += bytes;
@@ -89,29 +80,16 @@ impl Heap {
         let bytes = self.taken.remove(&address)?;
         self.used -= bytes;
         let (extent, extent_bytes) = self.extents.range(..=address).next_back().map(|(a, b)| (*a, *b))?;
-        let (mut start, mut end) = (address, address + bytes);
-        if let Some((before, length)) = self.free.range(..start).next_back().map(|(s, l)| (*s, *l))
-            && before >= extent
-            && before + length == start
-        {
-            self.free.remove(&before);
-            start = before;
-        }
-        if end < extent + extent_bytes
-            && let Some(length) = self.free.remove(&end)
-        {
-            end += length;
-        }
-        self.free.insert(start, end - start);
+        self.free.give(address, bytes, &(extent..extent + extent_bytes));
         Some(bytes)
     }
 
     /// An extent larger than `keep` bytes that is entirely free is taken out and returned, unless it is the one at `spare`.
     pub fn idle_extent(&mut self, keep: u64, spare: Option<u64>) -> Option<(u64, u64)> {
-        let idle = |(a, b): &(&u64, &u64)| **b > keep && self.free.get(a) == Some(b) && spare != Some(**a);
+        let idle = |(a, b): &(&u64, &u64)| **b > keep && self.free.is_whole(**a, **b) && spare != Some(**a);
         let (address, bytes) = self.extents.iter().find(idle).map(|(a, b)| (*a, *b))?;
         self.extents.remove(&address);
-        self.free.remove(&address);
+        self.free.remove(address);
         Some((address, bytes))
     }
 }

@@ -11,6 +11,7 @@ pub mod cards;
 mod control;
 mod drive;
 pub mod error;
+pub mod free;
 pub mod heap;
 mod intake;
 mod mailbox;
@@ -22,6 +23,8 @@ mod open;
 mod session;
 mod shared;
 mod sink;
+#[cfg(test)]
+mod stories;
 pub mod stream;
 mod workers;
 
@@ -125,7 +128,7 @@ fn report_failure(server: &Path, why: &str) {
     }
 }
 
-/// Reports go out as long as there is a server; without one the newest of each kind matters little and they wait for the next.
+/// Reports go out in order, and wait for the next server where there is none.
 fn send_reports(outgoing: &mpsc::Receiver<FromExecutor>, outbox: &Outbox, line: &Mutex<Option<Connection>>) {
     for message in outgoing {
         loop {

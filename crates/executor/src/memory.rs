@@ -2,7 +2,7 @@
 //!
 //! Charging comes first: nothing is made before the client's limit allows it.
 
-use crate::arena::GRANULE;
+use crate::arena::{self, GRANULE};
 use crate::error::ExecutorError;
 use crate::heap::Heap;
 use crate::objects::{Change, Mapped, Objects};
@@ -20,6 +20,9 @@ const EXTENT: u64 = 64 << 20;
 /// An allocation this large gets an extent of its own.
 const OWN_EXTENT: u64 = 32 << 20;
 
+/// A client may reserve one part of so many.
+const RESERVABLE: u64 = 4;
+
 /// Name of an extent in the keeper.
 pub(crate) fn extent_key(address: u64) -> String {
     format!("extent-{address:x}")
@@ -35,13 +38,14 @@ impl Session {
     /// # Errors
     /// A result code.
     pub(crate) fn allocate(&self, inner: &mut Inner, device: u32, bytes: u64, align: u64) -> Result<u64, u32> {
-        let place = self.place(device).filter(|_| bytes != 0).ok_or(result::INVALID_VALUE)?;
+        // An alignment beyond the extents' own would need more memory than is charged.
+        let place = self.place(device).filter(|_| bytes != 0 && align <= GRANULE && !inner.closing).ok_or(result::INVALID_VALUE)?;
         let part = layout::arena_window(place);
         let rounded = Heap::rounded(bytes).ok_or(result::OUT_OF_MEMORY)?;
         self.charge(device, rounded)?;
         let address = match inner.heap.allocate(bytes, align, &part) {
             Some(address) => address,
-            None => match self.extend(inner, place, rounded, align).map(|()| inner.heap.allocate(bytes, align, &part)) {
+            None => match self.extend(inner, place, rounded).map(|()| inner.heap.allocate(bytes, align, &part)) {
                 Ok(Some(address)) => address,
                 Ok(None) => {
                     self.refund(device, rounded);
@@ -66,30 +70,28 @@ impl Session {
         }
     }
 
-    /// A new extent with room for `bytes` at `align`.
-    fn extend(&self, inner: &mut Inner, place: u32, bytes: u64, align: u64) -> Result<(), ExecutorError> {
-        let exact = bytes.checked_add(if align > GRANULE { align } else { 0 }).and_then(|b| b.checked_next_multiple_of(GRANULE));
+    /// A new extent with room for `bytes`.
+    fn extend(&self, inner: &mut Inner, place: u32, bytes: u64) -> Result<(), ExecutorError> {
+        let exact = bytes.checked_next_multiple_of(GRANULE);
         let exact = exact.ok_or_else(|| cumux_device::DeviceError::OutOfMemory("more than there are addresses".into()))?;
         let wanted = match exact {
             e if e > OWN_EXTENT => e,
             e if e <= FIRST_EXTENT && !inner.heap.extents().iter().any(|(at, _)| layout::arena_place(*at) == place) => FIRST_EXTENT,
             _ => EXTENT,
         };
-        match self.extent(inner, place, wanted, align) {
-            Err(error) if is_memory(&error) && wanted > exact => self.extent(inner, place, exact, align),
+        match self.extent(inner, place, wanted) {
+            Err(error) if is_memory(&error) && wanted > exact => self.extent(inner, place, exact),
             other => other,
         }
     }
 
-    fn extent(&self, inner: &mut Inner, place: u32, bytes: u64, align: u64) -> Result<(), ExecutorError> {
+    fn extent(&self, inner: &mut Inner, place: u32, bytes: u64) -> Result<(), ExecutorError> {
         let cards = &self.shared.cards;
         let file = cards.create_extent(place, bytes)?;
-        let address = self
-            .shared
-            .arena
-            .lock()
-            .allocate_in(bytes, align, &layout::arena_window(place))
-            .ok_or_else(|| cumux_device::DeviceError::OutOfMemory("no address range is free".into()))?;
+        let Some(address) = self.shared.arena.lock().allocate(bytes, GRANULE, &layout::arena_window(place)) else {
+            cards.forget_extent(place, file.as_fd());
+            return Err(cumux_device::DeviceError::OutOfMemory("no address range is free".into()).into());
+        };
         let made = self
             .shared
             .keep(self.sheet.id, &extent_key(address), &bytes.to_string(), &[file.as_fd()])
@@ -97,6 +99,7 @@ impl Session {
         if let Err(error) = made {
             self.shared.arena.lock().release(address, bytes);
             self.shared.drop_kept(self.sheet.id, &extent_key(address));
+            cards.forget_extent(place, file.as_fd());
             return Err(error);
         }
         inner.heap.add_extent(address, bytes);
@@ -132,13 +135,21 @@ impl Session {
         }
     }
 
-    pub(crate) fn reserve(&self, bytes: u64, align: u64, fixed: u64) -> (Change, u32, u64) {
+    /// Addresses without memory. They lie behind the parts of the arena in which the executor's devices have their extents, and a client gets a
+    /// [`RESERVABLE`]th of them at most: whatever one client reserves, others can allocate and reserve.
+    pub(crate) fn reserve(&self, objects: &Objects, bytes: u64, align: u64, fixed: u64) -> (Change, u32, u64) {
         if bytes == 0 || !bytes.is_multiple_of(GRANULE) {
             return (Change::Nothing, result::INVALID_VALUE, 0);
         }
+        let first = self.shared.cards.count().min(layout::DEVICES - 1) as u32;
+        let part = layout::arena_window(first).start..arena::ALL.end;
+        let own: u64 = objects.reservations.values().sum();
+        if own.checked_add(bytes).is_none_or(|sum| sum > (part.end - part.start) / RESERVABLE) {
+            return (Change::Nothing, result::OUT_OF_MEMORY, 0);
+        }
         let mut arena = self.shared.arena.lock();
-        let wished = fixed != 0 && fixed.is_multiple_of(GRANULE) && layout::in_arena(fixed) && arena.claim(fixed, bytes);
-        let address = if wished { Some(fixed) } else { arena.allocate(bytes, align.max(GRANULE)) };
+        let wished = fixed >= part.start && arena.claim(fixed, bytes);
+        let address = if wished { Some(fixed) } else { arena.allocate(bytes, align, &part) };
         match address {
             Some(address) => (Change::Reserve { address, bytes }, result::SUCCESS, address),
             None => (Change::Nothing, result::OUT_OF_MEMORY, 0),
@@ -154,7 +165,8 @@ impl Session {
             return (Change::Nothing, code);
         }
         let made = self.shared.cards.create_extent(place, bytes).map_err(ExecutorError::from).and_then(|file| {
-            self.shared.keep(self.sheet.id, &physical_key(handle), &bytes.to_string(), &[file.as_fd()])?;
+            let kept = self.shared.keep(self.sheet.id, &physical_key(handle), &bytes.to_string(), &[file.as_fd()]);
+            kept.inspect_err(|_| self.shared.cards.forget_extent(place, file.as_fd()))?;
             Ok(file)
         });
         match made {
@@ -170,9 +182,10 @@ impl Session {
     }
 
     pub(crate) fn physical_gone(&self, inner: &mut Inner, handle: u32) {
-        inner.released.remove(&handle);
         if let Some((device, bytes)) = inner.objects.physical.get(&handle).copied() {
-            inner.physical.remove(&handle);
+            if let (Some(file), Some(place)) = (inner.physical.remove(&handle), self.place(device)) {
+                self.shared.cards.forget_extent(place, file.as_fd());
+            }
             self.shared.drop_kept(self.sheet.id, &physical_key(handle));
             self.refund(device, bytes);
             self.commit(inner, Change::PhysicalGone { handle }, 0, None);
@@ -185,7 +198,7 @@ impl Session {
         let before = inner.objects.mappings.range(..end).next_back().is_none_or(|(a, m)| a + m.bytes <= address);
         let whole = offset.checked_add(bytes).is_some_and(|e| inner.objects.physical.get(&handle).is_some_and(|(_, have)| e <= *have));
         let aligned = bytes != 0 && address.is_multiple_of(GRANULE) && bytes.is_multiple_of(GRANULE) && offset.is_multiple_of(GRANULE);
-        if !(reserved && before && whole && aligned) || inner.released.contains(&handle) {
+        if !(reserved && before && whole && aligned) || inner.objects.released.contains(&handle) {
             return (Change::Nothing, result::INVALID_VALUE);
         }
         let Some(file) = inner.physical.get(&handle) else { return (Change::Nothing, result::INVALID_VALUE) };
@@ -235,7 +248,7 @@ impl Session {
             }
             self.commit(inner, Change::Unmap { address: at }, 0, None);
             let unused = !inner.objects.mappings.values().any(|m| m.handle == mapped.handle);
-            if unused && inner.released.contains(&mapped.handle) {
+            if unused && inner.objects.released.contains(&mapped.handle) {
                 self.physical_gone(inner, mapped.handle);
             }
         }

@@ -5,7 +5,7 @@
 
 use cumux_ring::page::Answer;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A module as it can be loaded again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -97,6 +97,10 @@ pub enum Change {
         device: u32,
         bytes: u64,
     },
+    /// The client has let go of it; it goes with its last mapping.
+    Released {
+        handle: u32,
+    },
     PhysicalGone {
         handle: u32,
     },
@@ -132,8 +136,10 @@ pub enum Change {
         result: u32,
         text: String,
     },
-    /// Everything is gone (device reset).
+    /// Everything is gone but the announced pieces of the window (device reset).
     Reset,
+    /// There is more than the log can hold: what follows is not in it.
+    Unlogged,
     /// Nothing changed; carries an answer.
     Nothing,
 }
@@ -185,6 +191,8 @@ pub struct Objects {
     pub reservations: BTreeMap<u64, u64>,
     /// Handle to device and bytes.
     pub physical: BTreeMap<u32, (u32, u64)>,
+    /// Those that the client has let go of while they were mapped.
+    pub released: BTreeSet<u32>,
     pub mappings: BTreeMap<u64, Mapped>,
     /// Private address to window address and bytes.
     pub aliases: BTreeMap<u64, (u64, u64)>,
@@ -242,8 +250,12 @@ impl Objects {
             Change::Physical { handle, device, bytes } => {
                 self.physical.insert(*handle, (*device, *bytes));
             }
+            Change::Released { handle } => {
+                self.released.insert(*handle);
+            }
             Change::PhysicalGone { handle } => {
                 self.physical.remove(handle);
+                self.released.remove(handle);
             }
             Change::Map { address, mapped } => {
                 self.mappings.insert(*address, *mapped);
@@ -269,8 +281,9 @@ impl Objects {
                 self.windows.insert(*address, *bytes);
             }
             Change::Fault { result, text } => self.fault = Some((*result, text.clone())),
-            Change::Reset => *self = Self::default(),
-            Change::Nothing => {}
+            // What was announced of the window stays with the device, and the client does not announce it again.
+            Change::Reset => *self = Self { windows: std::mem::take(&mut self.windows), ..Self::default() },
+            Change::Nothing | Change::Unlogged => {}
         }
     }
 
@@ -285,6 +298,7 @@ impl Objects {
         out.extend(self.allocations.iter().map(|(address, bytes)| Change::Alloc { address: *address, bytes: *bytes }));
         out.extend(self.reservations.iter().map(|(address, bytes)| Change::Reserve { address: *address, bytes: *bytes }));
         out.extend(self.physical.iter().map(|(handle, (device, bytes))| Change::Physical { handle: *handle, device: *device, bytes: *bytes }));
+        out.extend(self.released.iter().map(|handle| Change::Released { handle: *handle }));
         out.extend(self.mappings.iter().map(|(address, mapped)| Change::Map { address: *address, mapped: *mapped }));
         out.extend(self.aliases.iter().map(|(user, (window, bytes))| Change::Alias { user: *user, window: *window, bytes: *bytes }));
         out.extend(self.modules.iter().map(|(id, spec)| Change::Module { id: *id, spec: spec.clone() }));
@@ -317,6 +331,12 @@ mod tests {
             (small.clone(), small.clone(), any::<i32>()).prop_map(|(module, function, value)| Change::Function { module, function, attribute: 8, value }),
             (address.clone(), 1_u64..100).prop_map(|(address, bytes)| Change::Alloc { address, bytes }),
             address.clone().prop_map(|address| Change::Free { address }),
+            (address.clone(), 1_u64..9).prop_map(|(address, bytes)| Change::Reserve { address, bytes }),
+            address.clone().prop_map(|address| Change::Unreserve { address }),
+            (small.clone(), 1_u64..9).prop_map(|(handle, bytes)| Change::Physical { handle, device: 0, bytes }),
+            small.clone().prop_map(|handle| Change::Released { handle }),
+            small.clone().prop_map(|handle| Change::PhysicalGone { handle }),
+            address.clone().prop_map(|user| Change::AliasGone { user }),
             (address.clone(), small.clone())
                 .prop_map(|(address, handle)| Change::Map { address, mapped: Mapped { bytes: 4096, handle, offset: 0, access: 0 } }),
             (address.clone(), 0_u32..4).prop_map(|(address, access)| Change::Access { address, access }),

@@ -5,7 +5,7 @@ use crate::error::ExecutorError;
 use crate::intake::Intake;
 use crate::memory::physical_key;
 use crate::module::Restored;
-use crate::objects::{Logged, Objects};
+use crate::objects::{Change, Logged, Objects};
 use crate::session::{Barrier, Inner, Parts, Session};
 use crate::shared::Shared;
 use crate::stream::Stream;
@@ -14,6 +14,7 @@ use cumux_keeper::client::Item;
 use cumux_link::connection::exactly;
 use cumux_ring::file;
 use cumux_ring::journal::{Journal, WorkEntry};
+use cumux_ring::page::Answer;
 use cumux_ring::service::Service;
 use cumux_wire::layout;
 use cumux_wire::message::Session as Sheet;
@@ -42,10 +43,37 @@ impl Files {
     }
 }
 
+/// What a predecessor left of a client; nothing for a new one.
+struct Left {
+    objects: Objects,
+    /// Ring position up to which records were taken.
+    taken: u64,
+    /// It may have died between commit and answer.
+    last_answer: Option<(u32, u64, Answer)>,
+    work: Vec<WorkEntry>,
+}
+
+impl Left {
+    fn read(journal: &Journal) -> Result<Self, ExecutorError> {
+        let mut left = Self { objects: Objects::default(), taken: journal.taken(), last_answer: None, work: journal.work()? };
+        for bytes in journal.objects()? {
+            let logged = Logged::decode(&bytes).map_err(ExecutorError::Damaged)?;
+            if logged.change == Change::Unlogged {
+                return Err(ExecutorError::Unlogged);
+            }
+            left.taken = left.taken.max(logged.end);
+            left.last_answer = logged.answer().or(left.last_answer);
+            left.objects.apply(&logged.change);
+        }
+        left.taken = left.work.iter().fold(left.taken, |taken, entry| taken.max(entry.ring_end));
+        Ok(left)
+    }
+}
+
 /// Opens a session as generation `generation` and adds it to the intake. `images` holds the stored images by content name.
 ///
 /// # Errors
-/// When a file is damaged or the device refuses: this client cannot be served.
+/// When a file is damaged or the device refuses: this client cannot be served, and nothing of it is left here.
 pub fn open(
     shared: &Arc<Shared>,
     intake: &Intake,
@@ -57,122 +85,111 @@ pub fn open(
     let client = sheet.id;
     let service = Service::map(&files.ring, &files.page)?;
     let journal = Journal::map(&files.journal)?;
+    let left = Left::read(&journal)?;
     file::check(&files.marks, layout::MARKS_BYTES)?;
     shared.cards.open_client(client, &sheet, files.marks.as_fd())?;
-    let opened = restore(shared, intake, sheet, service, journal, files, generation, images);
-    if opened.is_err() {
-        intake.remove(client);
+    let window = shared.cards.map_window(client, files.window.as_fd(), layout::window_address(sheet.window_slot), layout::WINDOW_BYTES);
+    if let Err(error) = window {
         shared.cards.close_client(client);
+        return Err(error.into());
     }
-    opened
-}
-
-#[expect(clippy::too_many_arguments, reason = "one caller; the pieces have just been taken apart there")]
-fn restore(
-    shared: &Arc<Shared>,
-    intake: &Intake,
-    sheet: Sheet,
-    service: Service,
-    journal: Journal,
-    files: Files,
-    generation: u32,
-    images: &HashMap<String, Vec<u8>>,
-) -> Result<(), ExecutorError> {
-    let client = sheet.id;
-    shared.cards.map_window(client, files.window.as_fd(), layout::window_address(sheet.window_slot), layout::WINDOW_BYTES)?;
-    let mut objects = Objects::default();
-    let (mut taken, mut last_answer) = (journal.taken(), None);
-    for bytes in journal.objects()? {
-        let logged = Logged::decode(&bytes).map_err(ExecutorError::Damaged)?;
-        taken = taken.max(logged.end);
-        last_answer = logged.answer().or(last_answer);
-        objects.apply(&logged.change);
-    }
-    let work = journal.work()?;
-    taken = work.iter().fold(taken, |t, entry| t.max(entry.ring_end));
-    let resumed = taken > 0;
     service.set_generation(generation);
     for (ordinal, part) in (0..).zip(&sheet.parts) {
         service.set_share(ordinal, part.multiprocessors);
     }
-    let session = Arc::new(Session::new(sheet, shared.clone(), Parts { service, journal, doorbell: files.doorbell, taken }));
-    {
+    let session = Arc::new(Session::new(sheet, shared.clone(), Parts { service, journal, doorbell: files.doorbell, taken: left.taken }));
+    let restored = {
         let mut inner = session.lock();
         // Known before anything is submitted, so that no report gets lost; intake and reports wait for the lock.
-        intake.add(&session)?;
-        inner.objects = objects;
-        session.restore_counters(&mut inner);
-        session.restore_memory(&mut inner)?;
+        let restored = intake.add(&session).and_then(|()| session.restore(&mut inner, left, generation, images));
+        // Intake that waits for the lock must not go on with half of a session.
+        inner.closing = restored.is_err();
+        restored
+    };
+    if restored.is_err() {
+        intake.remove(client);
+        if let Err(error) = session.close() {
+            tracing::error!("session {client} was not restored, and did not close cleanly: {error}");
+        }
+    }
+    session.service.notify();
+    restored
+}
+
+impl Session {
+    /// Makes everything that a predecessor left anew at the device.
+    fn restore(self: &Arc<Self>, inner: &mut Inner, left: Left, generation: u32, images: &HashMap<String, Vec<u8>>) -> Result<(), ExecutorError> {
+        inner.objects = left.objects;
+        self.restore_counters(inner);
+        self.restore_memory(inner)?;
         for (number, (device, multiprocessors)) in inner.objects.partitions.clone() {
-            shared.cards.open_partition(client, session.place(device).unwrap_or(0), number, multiprocessors)?;
+            self.shared.cards.open_partition(self.client(), self.place(device).unwrap_or(0), number, multiprocessors)?;
         }
         for (index, spec) in inner.objects.streams.clone() {
-            session.open_stream(&mut inner, index, spec)?;
+            self.open_stream(inner, index, spec)?;
         }
         let limits = inner.objects.limits.clone();
         for (limit, value) in limits {
-            let _ = shared.cards.set_limit(client, limit, value);
+            let _ = self.shared.cards.set_limit(self.client(), limit, value);
         }
         for (address, bytes) in inner.objects.windows.clone() {
-            shared.cards.use_window(client, address, bytes)?;
+            self.shared.cards.use_window(self.client(), address, bytes)?;
         }
         for (user, (window, bytes)) in inner.objects.aliases.clone() {
-            shared.cards.alias(client, user, window, bytes)?;
+            self.shared.cards.alias(self.client(), user, window, bytes)?;
         }
         let modules = inner.objects.modules.clone();
         for (id, spec) in modules {
             let image = images.get(&spec.image).ok_or_else(|| ExecutorError::Damaged(format!("the image of module {id} is not in the keeper")))?;
-            shared.cards.load_module(client, session.place(spec.device).unwrap_or(0), id, image, &mut Restored(&spec.variables))?;
+            self.shared.cards.load_module(self.client(), self.place(spec.device).unwrap_or(0), id, image, &mut Restored(&spec.variables))?;
             for (function, attribute, value) in spec.settings {
-                let _ = shared.cards.set_function(client, id, function, attribute, value);
+                let _ = self.shared.cards.set_function(self.client(), id, function, attribute, value);
             }
         }
-        if resumed {
+        if left.taken > 0 {
             inner.status.takeovers = generation.saturating_sub(1);
         }
-        session.service.take(&mut inner.consumer, taken);
-        inner.journal.set_taken(taken);
-        session.restore_work(&mut inner, &work)?;
-        // The predecessor may have died between commit and answer; answering twice is harmless, requests have numbers.
-        if let Some((slot, request, answer)) = last_answer {
-            session.service.answer(slot, request, &answer);
+        self.service.take(&mut inner.consumer, left.taken);
+        inner.journal.set_taken(left.taken);
+        self.restore_work(inner, &left.work)?;
+        // Answering twice is harmless, requests have numbers.
+        if let Some((slot, request, answer)) = left.last_answer {
+            self.service.answer(slot, request, &answer);
         }
         if let Some((code, text)) = inner.objects.fault.clone() {
-            session.service.set_sticky(code);
+            self.service.set_sticky(code);
             inner.status.error = code;
             inner.status.fault = text;
         } else if inner.is_busy_beyond_the_first_device() {
             // Marks are kept for the first device: what of this work was begun is not known.
             let text =
                 "the service was interrupted while work was under way on another device than the client's first, which cannot be repeated safely".to_owned();
-            session.fault(&mut inner, &Fault { result: result::LAUNCH_FAILED, text });
+            self.fault(inner, &Fault { result: result::LAUNCH_FAILED, text });
         } else {
-            for interrupted in shared.cards.recover(client) {
+            for interrupted in self.shared.cards.recover(self.client()) {
                 match interrupted {
                     Interrupted::Resume { stream_token, resume } => {
                         inner.resumes.insert(stream_token, resume);
                     }
                     Interrupted::Lost { stream_token, why } => {
                         // What is no longer pending was done and reported.
-                        if work.iter().any(|entry| entry.token == stream_token) {
+                        if left.work.iter().any(|entry| entry.token == stream_token) {
                             let text = format!("the service was interrupted and this client's work cannot be repeated safely: {why}");
-                            session.fault(&mut inner, &Fault { result: result::LAUNCH_FAILED, text });
+                            self.fault(inner, &Fault { result: result::LAUNCH_FAILED, text });
                         }
                     }
                 }
             }
         }
         let mut all: Vec<u32> = inner.streams.keys().copied().collect();
-        session.drive(&mut inner, &mut all, Caller::Intake);
-        session.pass_barriers(&mut inner);
+        self.drive(inner, &mut all, Caller::Intake);
+        self.pass_barriers(inner);
+        Ok(())
     }
-    session.service.notify();
-    Ok(())
-}
 
-impl Session {
-    /// Maps what the keeper has of this session and permits what the objects say.
+    /// Maps what the keeper has of this session and permits what the objects say. Where it fails, what could not be had is not among the objects.
     fn restore_memory(&self, inner: &mut Inner) -> Result<(), ExecutorError> {
+        let (reservations, mappings) = (std::mem::take(&mut inner.objects.reservations), std::mem::take(&mut inner.objects.mappings));
         let items: Vec<Item> = self.shared.keeper()?.list(self.sheet.id).map_err(|e| ExecutorError::Keeper(e.to_string()))?;
         for item in items {
             let bytes = item.note.parse::<u64>().unwrap_or(0);
@@ -181,7 +198,10 @@ impl Session {
                 if !self.shared.arena.lock().claim(address, bytes) {
                     return Err(ExecutorError::Damaged(format!("{} overlaps another", item.key)));
                 }
-                self.shared.cards.map(layout::arena_place(address), address, file.as_fd(), 0, bytes)?;
+                if let Err(error) = self.shared.cards.map(layout::arena_place(address), address, file.as_fd(), 0, bytes) {
+                    self.shared.arena.lock().release(address, bytes);
+                    return Err(error.into());
+                }
                 inner.heap.add_extent(address, bytes);
                 inner.extents.insert(address, file);
             } else if let Some(handle) = item.key.strip_prefix("physical-").and_then(|h| h.parse::<u32>().ok())
@@ -211,17 +231,19 @@ impl Session {
                 return Err(damaged("the variable", address));
             }
         }
-        for (address, bytes) in &inner.objects.reservations {
-            if !self.shared.arena.lock().claim(*address, *bytes) {
-                return Err(damaged("the reservation", *address));
+        for (address, bytes) in reservations {
+            if !self.shared.arena.lock().claim(address, bytes) {
+                return Err(damaged("the reservation", address));
             }
+            inner.objects.reservations.insert(address, bytes);
         }
-        for (address, mapped) in &inner.objects.mappings {
-            let file = inner.physical.get(&mapped.handle).ok_or_else(|| damaged("the mapping", *address))?;
+        for (address, mapped) in mappings {
+            let file = inner.physical.get(&mapped.handle).ok_or_else(|| damaged("the mapping", address))?;
             let place = inner.objects.physical.get(&mapped.handle).and_then(|(device, _)| self.place(*device)).unwrap_or(0);
-            self.shared.cards.map(place, *address, file.as_fd(), mapped.offset, mapped.bytes)?;
+            self.shared.cards.map(place, address, file.as_fd(), mapped.offset, mapped.bytes)?;
+            inner.objects.mappings.insert(address, mapped);
             if mapped.access != 0 {
-                self.shared.cards.allow(self.client(), *address, mapped.bytes, mapped.access == 3);
+                self.shared.cards.allow(self.client(), address, mapped.bytes, mapped.access == 3);
             }
         }
         Ok(())

@@ -34,6 +34,9 @@ use std::sync::Arc;
 /// Records taken from one client before the next one has its turn.
 const TURN: usize = 64;
 
+/// Characters of a fault's text. It has names out of the client's image, which may be as long as it likes, and goes into packets with those of many clients.
+const LONGEST_TEXT: usize = 1000;
+
 /// An operation that waits until everything its client pushed before is over.
 #[derive(Debug)]
 pub struct Barrier {
@@ -91,8 +94,6 @@ pub struct Inner {
     /// An extent with nothing in it, kept because programs that free often allocate again.
     pub spare: Option<(u64, u64)>,
     pub physical: HashMap<u32, OwnedFd>,
-    /// Released by the client but still mapped.
-    pub released: BTreeSet<u32>,
     pub streams: FxHashMap<u32, Stream>,
     pub by_device: FxHashMap<StreamId, u32>,
     /// Streams that wait for another: by the awaited one.
@@ -115,6 +116,8 @@ pub struct Inner {
     /// The journal was full when intake last looked.
     pub stalled: bool,
     pub closing: bool,
+    /// It had too many objects for its journal.
+    pub unlogged: bool,
     /// The ring cannot be believed any more.
     pub deaf: bool,
     /// The device is lost and this process about to end: what the client asks is its successor's to do, and nothing is answered.
@@ -164,6 +167,7 @@ impl Inner {
 impl Session {
     #[must_use]
     pub fn new(sheet: Sheet, shared: Arc<Shared>, parts: Parts) -> Self {
+        shared.open_account(sheet.id);
         shared.turns.lock().add(sheet.id, sheet.priority, sheet.parts.first().map_or(cumux_scheduler::WHOLE, |part| shared.percent(part)));
         let status = ClientStatus { session: sheet.id, pid: sheet.pid, program: sheet.program.clone(), state: "running".into(), ..ClientStatus::default() };
         Self {
@@ -177,7 +181,6 @@ impl Session {
                 extents: HashMap::new(),
                 spare: None,
                 physical: HashMap::new(),
-                released: BTreeSet::new(),
                 streams: FxHashMap::default(),
                 by_device: FxHashMap::default(),
                 watchers: FxHashMap::default(),
@@ -191,6 +194,7 @@ impl Session {
                 busy: false,
                 stalled: false,
                 closing: false,
+                unlogged: false,
                 deaf: false,
                 left: false,
                 text: VecDeque::new(),
@@ -419,12 +423,15 @@ impl Session {
         let answer = reply.and_then(|(header, a)| (header.answer != NO_ANSWER).then_some((header.answer, header.request_number(), a.result, a.words)));
         let logged = Logged { change, end, answer };
         let Inner { journal, objects, .. } = inner;
-        let written = journal.append_object(&logged.encode(), || objects.snapshot().into_iter().map(|c| Logged::plain(c).encode()).collect());
-        inner.objects.apply(&logged.change);
-        if let Err(error) = written {
-            // Too many objects for the journal: the client goes on, a takeover would not find all of it.
-            tracing::error!("session {}: {error}", self.sheet.id);
+        if !inner.unlogged {
+            let snapshot = || objects.snapshot().into_iter().map(|c| Logged::plain(c).encode()).collect();
+            if let Err(error) = journal.append_object(&logged.encode(), snapshot) {
+                // The client goes on, but a successor must not take a part for the whole. Not tried again: each time would write the whole log anew.
+                tracing::error!("session {}: {error}; this client would not outlive its executor", self.sheet.id);
+                inner.unlogged = journal.append_object(&Logged::plain(Change::Unlogged).encode(), Vec::new).is_ok();
+            }
         }
+        inner.objects.apply(&logged.change);
         if end != 0 {
             self.taken(inner, end);
         }
@@ -443,6 +450,7 @@ impl Session {
         if inner.left || inner.objects.fault.is_some() {
             return;
         }
+        let fault = &Fault { result: fault.result, text: fault.text.chars().take(LONGEST_TEXT).collect() };
         tracing::info!("session {} (pid {}): {}", self.sheet.id, self.sheet.pid, fault.text);
         self.service.set_sticky(fault.result);
         self.commit(inner, Change::Fault { result: fault.result, text: fault.text.clone() }, 0, None);
@@ -487,7 +495,7 @@ impl Session {
         inner.deaf = true;
     }
 
-    /// Ends the session: nothing of it runs any more when this returns. Its memory is gone.
+    /// Ends the session: nothing of it runs any more when this returns, and its memory is gone.
     ///
     /// # Errors
     /// When the device does not give the memory back.
@@ -496,27 +504,38 @@ impl Session {
         let counted = self.shared.cards.client_counters(self.client());
         self.shared.cards.close_client(self.client());
         let mut inner = self.lock();
-        let mappings: Vec<(u64, u64)> = inner.objects.mappings.iter().map(|(a, m)| (*a, m.bytes)).collect();
-        for (address, bytes) in mappings {
-            self.shared.cards.unmap(address, bytes)?;
+        // What cannot be unmapped keeps its addresses; all the rest is given back whatever happens.
+        let mut outcome = Ok(());
+        // A module that is being loaded may still want to give back its variables: it finds nothing of the client's any more.
+        let (heap, objects) = (std::mem::take(&mut inner.heap), std::mem::take(&mut inner.objects));
+        for (address, mapped) in &objects.mappings {
+            outcome = outcome.and(self.shared.cards.unmap(*address, mapped.bytes));
         }
-        for (address, bytes) in inner.heap.extents() {
-            self.shared.cards.unmap(address, bytes)?;
-            self.shared.arena.lock().release(address, bytes);
+        for (address, bytes) in heap.extents() {
+            match self.shared.cards.unmap(address, bytes) {
+                Ok(()) => self.shared.arena.lock().release(address, bytes),
+                Err(error) => outcome = outcome.and(Err(error)),
+            }
         }
-        for (address, bytes) in &inner.objects.reservations {
+        for (address, bytes) in &objects.reservations {
             self.shared.arena.lock().release(*address, *bytes);
         }
-        inner.physical.clear();
+        inner.extents.clear();
+        for (handle, file) in inner.physical.drain() {
+            if let Some(place) = objects.physical.get(&handle).and_then(|(device, _)| self.place(*device)) {
+                self.shared.cards.forget_extent(place, file.as_fd());
+            }
+        }
         if let Some((_, bytes)) = inner.spare.take() {
             self.shared.unspare(bytes);
         }
-        self.shared.forget_charges(self.sheet.id);
+        self.shared.close_account(self.sheet.id);
         self.shared.turns.lock().remove(self.sheet.id);
         let mut status = self.status_of(&mut inner, counted);
         status.memory = 0;
         // What was not done is not in flight any more: the device has cancelled it.
         status.in_flight = 0;
+        outcome?;
         Ok(status)
     }
 

@@ -12,7 +12,7 @@ use cumux_scheduler::Turns;
 use cumux_wire::message::{FromExecutor, Part};
 use cumux_wire::result;
 use parking_lot::{Mutex, RwLock};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
@@ -22,14 +22,17 @@ pub const IMAGES: u32 = u32::MAX;
 /// Empty extents may take this part of the card.
 const SPARE_PART: u64 = 128;
 
+/// Bytes by the place of a device.
+type Account = BTreeMap<u32, u64>;
+
 pub struct Shared {
     pub cards: Cards,
     pub arena: Mutex<Arena>,
     keeper: RwLock<Option<Arc<Keeper>>>,
     /// Stored images by content hash; the keeper has them too.
     images: Mutex<HashMap<String, OwnedFd>>,
-    /// Bytes charged to each session, by the place of the device.
-    charges: Mutex<HashMap<(u32, u32), u64>>,
+    /// Bytes charged to each open session, by the place of the device.
+    charges: Mutex<HashMap<u32, Account>>,
     /// Bytes of extents that sessions keep with nothing in them.
     spares: Mutex<u64>,
     /// Who goes next. Taken last: nothing is locked while it is held.
@@ -160,24 +163,34 @@ impl Shared {
         if multiprocessors == 0 { cumux_scheduler::WHOLE } else { (multiprocessors * cumux_scheduler::WHOLE / all).max(1) }
     }
 
+    /// From now on a session can be charged.
+    pub fn open_account(&self, session: u32) {
+        self.charges.lock().entry(session).or_default();
+    }
+
+    /// The session has nothing any more, and cannot be charged again.
+    pub fn close_account(&self, session: u32) {
+        self.charges.lock().remove(&session);
+    }
+
     /// Charges `bytes` to a session if its limit (0 = none) and the card allow.
     ///
     /// # Errors
     /// OUT_OF_MEMORY as a result code.
     pub fn charge(&self, session: u32, place: u32, bytes: u64, limit: u64) -> Result<(), u32> {
         let mut charges = self.charges.lock();
-        let total: u64 = charges.iter().filter(|((_, at), _)| *at == place).map(|(_, bytes)| bytes).sum();
-        let own = charges.get(&(session, place)).copied().unwrap_or(0);
+        let total = on(&charges, place);
+        let own = charges.get_mut(&session).ok_or(result::OUT_OF_MEMORY)?.entry(place).or_default();
         let within = |used: u64, cap: u64| used.checked_add(bytes).is_some_and(|sum| sum <= cap);
-        if !within(total, self.cards.facts(place).memory) || (limit != 0 && !within(own, limit)) {
+        if !within(total, self.cards.facts(place).memory) || (limit != 0 && !within(*own, limit)) {
             return Err(result::OUT_OF_MEMORY);
         }
-        charges.insert((session, place), own + bytes);
+        *own += bytes;
         Ok(())
     }
 
     pub fn refund(&self, session: u32, place: u32, bytes: u64) {
-        if let Some(own) = self.charges.lock().get_mut(&(session, place)) {
+        if let Some(own) = self.charges.lock().get_mut(&session).and_then(|account| account.get_mut(&place)) {
             *own = own.saturating_sub(bytes);
         }
     }
@@ -197,13 +210,9 @@ impl Shared {
         *spares = spares.saturating_sub(bytes);
     }
 
-    pub fn forget_charges(&self, session: u32) {
-        self.charges.lock().retain(|(owner, _), _| *owner != session);
-    }
-
     #[must_use]
     pub fn charged(&self, session: u32) -> u64 {
-        self.charges.lock().iter().filter(|((owner, _), _)| *owner == session).map(|(_, bytes)| bytes).sum()
+        self.charges.lock().get(&session).map_or(0, |account| account.values().sum())
     }
 
     /// Free bytes within a session's limit, and the card's whole memory: a limit shows only in what is free, as NVIDIA's MPS does it.
@@ -211,10 +220,15 @@ impl Shared {
     pub fn memory_info(&self, session: u32, place: u32, limit: u64) -> (u64, u64) {
         let charges = self.charges.lock();
         let card = self.cards.facts(place).memory;
-        let card_free = card.saturating_sub(charges.iter().filter(|((_, at), _)| *at == place).map(|(_, bytes)| bytes).sum());
-        let own = charges.get(&(session, place)).copied().unwrap_or(0);
+        let card_free = card.saturating_sub(on(&charges, place));
+        let own = charges.get(&session).and_then(|account| account.get(&place)).copied().unwrap_or(0);
         if limit == 0 || limit >= card { (card_free, card) } else { (limit.saturating_sub(own).min(card_free), card) }
     }
+}
+
+/// What all sessions have on a device.
+fn on(charges: &HashMap<u32, Account>, place: u32) -> u64 {
+    charges.values().filter_map(|account| account.get(&place)).sum()
 }
 
 /// An answer without words.

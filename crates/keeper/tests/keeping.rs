@@ -6,7 +6,7 @@ use cumux_link::{Connection, Listener};
 use cumux_wire::message::Hello;
 use rustix::event::{EventfdFlags, eventfd};
 use std::fs;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::thread::JoinHandle;
 
@@ -117,10 +117,8 @@ fn nonsense_and_empty_hands_change_nothing() {
     stranger.send(&"what is this", &[]).unwrap();
     let stranger = Keeper::over(stranger).unwrap();
     stranger.keep(1, "a", "", &[counter(4).as_fd()]).unwrap();
-    let error = stranger.keep(1, "a", "", &[]);
-    assert!(error.is_ok(), "nothing sent, nothing kept");
+    stranger.keep(1, "a", "", &[]).unwrap();
     let items = server.list(1).unwrap();
     assert_eq!(value(&items[0].descriptors[0]), 4, "an empty packet replaces nothing");
-    assert!(items[0].descriptors[0].as_raw_fd() >= 0);
     running.end(&server);
 }

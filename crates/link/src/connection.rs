@@ -25,11 +25,15 @@ pub enum LinkError {
     Timeout,
     #[error("the socket path {0} is too long: unix sockets allow 107 bytes; choose a shorter CUDA_MPS_PIPE_DIRECTORY")]
     PathTooLong(String),
+    #[error(
+        "the kernel does not say which process is at the other end: both must see each other's processes (in containers: one PID namespace, --pid=host or hostPID: true)"
+    )]
+    Unseen,
     #[error("the socket failed: {0}")]
     System(rustix::io::Errno),
     #[error("a packet could not be understood ({0}); both sides must be of the same cumux version")]
     Format(#[from] serde_json::Error),
-    #[error("a packet of {0} bytes is too long (at most {MAX_PACKET})")]
+    #[error("a packet of {0} bytes is too long (at most {MAX_PACKET}, or what the system lets a socket buffer: net.core.wmem_default)")]
     TooLong(usize),
     #[error("a packet came with {found} descriptors where {wanted} belong to it; both sides must be of the same cumux version")]
     Descriptors { found: usize, wanted: usize },
@@ -114,9 +118,10 @@ impl Connection {
     /// The peer's credentials at the time it connected.
     ///
     /// # Errors
-    /// [`LinkError::System`] when the kernel refuses.
+    /// [`LinkError::Unseen`] for a process of a PID namespace that ours does not contain: it has no number here.
     pub fn peer(&self) -> Result<Peer, LinkError> {
-        let cred = rustix::net::sockopt::socket_peercred(&self.socket)?;
+        // On a unix socket the call itself does not fail.
+        let cred = rustix::net::sockopt::socket_peercred(&self.socket).map_err(|_| LinkError::Unseen)?;
         Ok(Peer { pid: cred.pid.as_raw_nonzero().get().cast_unsigned(), uid: cred.uid.as_raw(), gid: cred.gid.as_raw() })
     }
 
@@ -145,8 +150,12 @@ impl Connection {
         if !descriptors.is_empty() && !control.push(SendAncillaryMessage::ScmRights(descriptors)) {
             return Err(LinkError::Descriptors { found: descriptors.len(), wanted: MAX_DESCRIPTORS });
         }
-        rustix::io::retry_on_intr(|| rustix::net::sendmsg(&self.socket, &[IoSlice::new(&bytes)], &mut control, SendFlags::NOSIGNAL))?;
-        Ok(())
+        match rustix::io::retry_on_intr(|| rustix::net::sendmsg(&self.socket, &[IoSlice::new(&bytes)], &mut control, SendFlags::NOSIGNAL)) {
+            Ok(_) => Ok(()),
+            // More than the socket's buffer takes at once.
+            Err(rustix::io::Errno::MSGSIZE) => Err(LinkError::TooLong(bytes.len())),
+            Err(errno) => Err(errno.into()),
+        }
     }
 
     /// Receives one message and its descriptors.

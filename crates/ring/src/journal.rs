@@ -3,7 +3,8 @@
 //! Written by one executor at a time, read by the next after the writer's death was confirmed. Every append is published by one store, so a writer that dies at
 //! any instruction leaves a valid prefix. The client never has this file, but the reader checks lengths all the same: a damaged journal is an error, not a crash.
 //!
-//! Object log: two halves; `compact` writes the whole state into the other half and switches over with the one store that also holds the length.
+//! Object log: two halves; when one is full, [`Journal::append_object`] writes the whole state into the other and switches over with the one store that also
+//! holds the length.
 //! Work log: circular. An entry's position (bytes ever written before it) is its token; tokens grow. The tail moves over done entries.
 
 use crate::file::{FileError, Mapping};
@@ -64,7 +65,8 @@ impl Journal {
         let objects = map.load64(OBJECTS, Ordering::Acquire);
         let head = map.load64(WORK_HEAD, Ordering::Acquire);
         let tail = map.load64(WORK_TAIL, Ordering::Acquire);
-        if (objects & !(1 << 63)) > OBJECT_BYTES as u64 || head < tail || head - tail > WORK_BYTES as u64 {
+        let apart = head.checked_sub(tail).is_some_and(|bytes| bytes <= WORK_BYTES as u64);
+        if (objects & !(1 << 63)) > OBJECT_BYTES as u64 || !apart || !head.is_multiple_of(8) || !tail.is_multiple_of(8) {
             return Err(JournalError::Damaged("positions"));
         }
         Ok(Self { map, objects, head, tail })

@@ -1,6 +1,6 @@
 //! Shared memory between a client and its executor: the ring, the page, the window and the journal.
 //!
-//! The only home of atomics and of shared mappings. Invariants:
+//! The only home of what two processes read and write at the same time. Invariants:
 //!
 //! - **One writer a file** (the window excepted): the client writes the ring file, the executor page and journal. A word another process writes is
 //!   read once into a private copy, then checked; it is never read twice for one decision.

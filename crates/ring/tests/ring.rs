@@ -200,13 +200,62 @@ proptest! {
             let _ = journal.objects();
         }
     }
+
+    /// The same with positions that are possible but for one thing.
+    #[test]
+    fn damaged_positions_are_survived(tail in 0_u64..64, length in 0_u64..64, objects in 0_u64..64, noise in proptest::collection::vec(any::<u64>(), 16)) {
+        let file = create("journal", layout::journal::BYTES as u64).expect("memory");
+        let map = Mapping::of(&file, layout::journal::BYTES).expect("map");
+        for (word, value) in [(1, objects), (2, tail + length), (3, tail)] {
+            map.store64(word * 8, value, Ordering::Relaxed);
+        }
+        for (word, value) in noise.into_iter().enumerate() {
+            map.store64(layout::journal::HEADER_BYTES + word * 8, value % 64, Ordering::Relaxed);
+            map.store64(layout::journal::HEADER_BYTES + 2 * layout::journal::OBJECT_BYTES + word * 8, value % 64, Ordering::Relaxed);
+        }
+        if let Ok(mut journal) = Journal::map(&file) {
+            let _ = journal.objects();
+            for entry in journal.work().unwrap_or_default() {
+                journal.retire(entry.token);
+            }
+        }
+    }
+}
+
+/// Many times around the work log, with a few records always open: a successor finds them at any moment.
+#[test]
+fn the_work_log_goes_round() {
+    let file = create("journal", layout::journal::BYTES as u64).expect("memory");
+    let mut journal = Journal::map(&file).expect("journal");
+    let mut open = std::collections::VecDeque::new();
+    for seq in 1..=1500_u64 {
+        assert!(journal.has_room());
+        let record = launch(seq, (seq as usize * 7919) % 30_000);
+        open.push_back((journal.accept(seq * 8, &record), seq * 8, record));
+        journal.publish();
+        // The one before the last is over before the oldest.
+        if open.len() > 9 {
+            let (token, ..) = open.remove(open.len() - 2).expect("ten");
+            journal.retire(token);
+        }
+        if seq % 5 == 0 {
+            let (token, ..) = open.pop_front().expect("some");
+            journal.retire(token);
+        }
+        if seq % 10 == 0 {
+            let found: Vec<_> = Journal::map(&file).expect("journal").work().expect("sound").into_iter().map(|e| (e.token, e.ring_end, e.record)).collect();
+            assert!(found.iter().eq(&open), "after {seq} records");
+        }
+    }
+    let last = open.back().expect("some").0;
+    assert!(last > 4 * layout::journal::WORK_BYTES as u64, "it went around several times: {last}");
 }
 
 #[test]
 fn a_full_object_log_keeps_only_what_is_true() {
     let file = create("journal", layout::journal::BYTES as u64).expect("memory");
     let mut journal = Journal::map(&file).expect("journal");
-    let big = vec![7; 1 << 20];
+    let big = vec![7; layout::journal::OBJECT_BYTES / 16];
     for _ in 0..20 {
         journal.append_object(&big, || vec![vec![1; 10]]).expect("compaction makes room");
     }

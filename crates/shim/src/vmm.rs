@@ -105,6 +105,8 @@ pub unsafe fn cuMemAddressReserve(out: *mut CUdeviceptr, bytes: usize, alignment
         other => other,
     };
     let [address, ..] = answer?;
+    // The program's own mappings keep away from it, as from the other places of device memory. Something there already is no reason to fail.
+    let _ = cumux_ring::window::reserve(address, bytes);
     lock(&session.ranges).reserved.insert(address, bytes);
     put!(out, address);
     Ok(())

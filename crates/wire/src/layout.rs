@@ -68,8 +68,8 @@ pub mod page {
 
 /// The executor-written journal file.
 pub mod journal {
-    /// Two halves of object log; the live one is named in the header.
-    pub const OBJECT_BYTES: usize = 16 << 20;
+    /// Two halves of object log; the live one is named in the header. Pages are taken when written: room for some 300 thousand allocations costs who has few nothing.
+    pub const OBJECT_BYTES: usize = 64 << 20;
     /// Accepted stream work that has not retired, circular; a power of two.
     pub const WORK_BYTES: usize = 4 << 20;
     /// [u64; COUNTERS]: what was counted of the client, for its status under the next executor. Not needed for going on.

@@ -98,7 +98,11 @@ fn user(directory: &PipeDirectory) -> Finding {
             format!("the daemon belongs to user {} and serves nobody else; this is user {own}", peer.uid),
             format!("start your own daemon with another {PIPE_VARIABLE}, or have root start one for everybody"),
         ),
-        Err(error) => Finding::problem(USER, format!("the daemon does not say whose it is: {error}"), "start the daemon again"),
+        Err(error) => Finding::problem(
+            USER,
+            format!("it cannot be told whose the daemon is: {error}"),
+            "run daemon and programs where they see each other, or start the daemon again",
+        ),
     }
 }
 

@@ -1,7 +1,7 @@
 //! What of the card's memory exists and where it is mapped.
 //!
-//! An extent counts against the card from [`Memory::create`] or its first mapping (a takeover maps what a predecessor created) until its last
-//! mapping is undone. Only sizes are counted: pages appear when they are touched.
+//! An extent counts against the card from [`Maps::create`] or its first mapping (a takeover maps what a predecessor created) until its last
+//! mapping is undone, or, if it was never mapped, until [`Maps::forget`]. Only sizes are counted: pages appear when they are touched.
 
 use std::collections::{BTreeMap, HashMap};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -62,6 +62,16 @@ impl Maps {
             self.used -= gone.bytes;
         }
         Ok(file)
+    }
+
+    /// Whoever has the extent closes it. If it is mapped it counts until it is not.
+    pub(crate) fn forget(&mut self, extent: BorrowedFd<'_>) {
+        if let Ok((identity, _)) = files::check(extent, 0, 0)
+            && let Some(counted) = self.extents.get(&identity).filter(|counted| counted.mappings == 0)
+        {
+            self.used -= counted.bytes;
+            self.extents.remove(&identity);
+        }
     }
 
     pub(crate) fn map(&mut self, address: u64, extent: BorrowedFd<'_>, offset: u64, bytes: u64) -> Result<(), DeviceError> {
@@ -162,6 +172,21 @@ mod tests {
         maps.unmap(BASE, GRANULE).unwrap();
         assert!(maps.create(2 * GRANULE).is_err());
         maps.unmap(BASE + 4 * GRANULE, GRANULE).unwrap();
+        assert!(maps.create(4 * GRANULE).is_ok());
+    }
+
+    #[test]
+    fn an_extent_that_was_never_mapped_counts_until_it_is_forgotten() {
+        let mut maps = Maps::new(4 * GRANULE);
+        let file = maps.create(4 * GRANULE).unwrap();
+        assert!(maps.create(GRANULE).is_err());
+        maps.forget(file.as_fd());
+        maps.forget(file.as_fd());
+        let file = maps.create(4 * GRANULE).unwrap();
+        maps.map(BASE + 0x6000_0000, file.as_fd(), 0, GRANULE).unwrap();
+        maps.forget(file.as_fd());
+        assert!(maps.create(GRANULE).is_err(), "it is mapped");
+        maps.unmap(BASE + 0x6000_0000, GRANULE).unwrap();
         assert!(maps.create(4 * GRANULE).is_ok());
     }
 

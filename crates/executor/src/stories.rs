@@ -1,0 +1,286 @@
+//! Sessions on the software GPU with a real keeper and no other process: what a client asks through its ring, and what a successor finds.
+//!
+//! A takeover is played by closing a session and opening it again from its files: closing writes nothing into the journal and drops nothing from the keeper.
+
+use crate::arena::{self, GRANULE};
+use crate::cards::Cards;
+use crate::error::ExecutorError;
+use crate::intake::{Intake, Sessions};
+use crate::mailbox::{Mailboxes, Outbox};
+use crate::objects::{Change, ModuleSpec};
+use crate::open::{self, Files};
+use crate::session::Session;
+use crate::shared::Shared;
+use crate::sink::Reports;
+use cumux_device::Fault;
+use cumux_device_sim::Simulator;
+use cumux_keeper::client::Keeper;
+use cumux_link::{Connection, Listener};
+use cumux_ring::client::Client;
+use cumux_ring::create;
+use cumux_ring::page::Answer;
+use cumux_ring::queue::Producer;
+use cumux_wire::layout::{MARKS_BYTES, WINDOW_BYTES, journal, page, ring};
+use cumux_wire::message::{ClientStatus, FromExecutor, Hello, Part, Session as Sheet};
+use cumux_wire::record::{self, Header, NO_ANSWER, NO_STREAM, Op};
+use cumux_wire::result;
+use parking_lot::{Mutex, MutexGuard};
+use std::collections::HashMap;
+use std::os::fd::OwnedFd;
+use std::sync::mpsc::Receiver;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+/// Device memory lies at the same addresses in every test: one at a time.
+static ALONE: Mutex<()> = Mutex::new(());
+
+/// A keeper for all tests of a process; it ends with it.
+fn keeper() -> Keeper {
+    static SERVER: OnceLock<Keeper> = OnceLock::new();
+    let server = SERVER.get_or_init(|| {
+        let path = std::env::temp_dir().join(format!("cumux-executor-{}.sock", std::process::id()));
+        let listener = Listener::bind(&path).unwrap();
+        let socket = path.clone();
+        std::thread::spawn(move || cumux_keeper::run(&socket));
+        let connection = listener.accept().unwrap();
+        std::fs::remove_file(&path).unwrap();
+        connection.receive::<Hello>().unwrap();
+        Keeper::over(connection).unwrap()
+    });
+    Keeper::over(server.connect().unwrap()).unwrap()
+}
+
+struct World {
+    _alone: MutexGuard<'static, ()>,
+    shared: Arc<Shared>,
+    intake: Arc<Intake>,
+    reports: Receiver<FromExecutor>,
+}
+
+impl World {
+    fn new() -> Self {
+        let alone = ALONE.lock();
+        let sessions = Sessions::default();
+        let (outbox, reports) = Outbox::new();
+        let (outbox, mailboxes) = (Arc::new(outbox), Arc::new(Mailboxes::new(1)));
+        let sink = Arc::new(Reports::new(sessions.clone(), mailboxes.clone(), outbox.clone()));
+        let cards = Cards::open(&["sim:l4".to_owned()], &Simulator, &sink).unwrap();
+        let shared = Arc::new(Shared::new(cards, mailboxes, outbox).unwrap());
+        shared.set_keeper(keeper());
+        let intake = Intake::new(sessions, shared.clone()).unwrap();
+        Self { _alone: alone, shared, intake, reports }
+    }
+
+    fn session(&self, client: u32) -> Arc<Session> {
+        self.intake.sessions().into_iter().find(|session| session.client() == client).expect("an open session")
+    }
+}
+
+/// A client and its files.
+struct Guest<'w> {
+    world: &'w World,
+    sheet: Sheet,
+    files: [OwnedFd; 6],
+    client: Client,
+    producer: Producer,
+    requests: u64,
+}
+
+impl<'w> Guest<'w> {
+    fn new(world: &'w World, id: u32) -> Self {
+        let doorbell = || rustix::event::eventfd(0, rustix::event::EventfdFlags::NONBLOCK).unwrap();
+        let files = [
+            create("ring", ring::BYTES as u64).unwrap(),
+            create("page", page::BYTES as u64).unwrap(),
+            create("window", WINDOW_BYTES).unwrap(),
+            create("journal", journal::BYTES as u64).unwrap(),
+            doorbell(),
+            create("marks", MARKS_BYTES).unwrap(),
+        ];
+        let client = Client::map(&files[0], &files[1], doorbell()).unwrap();
+        let parts = vec![Part { device: 0, multiprocessors: 0, memory_limit: 0 }];
+        let sheet = Sheet { id, pid: 1, uid: 0, program: "guest".into(), window_slot: id, priority: 0, parts, sms: Vec::new() };
+        let producer = client.producer();
+        let guest = Self { world, sheet, files, client, producer, requests: 0 };
+        guest.open(1).unwrap();
+        guest
+    }
+
+    fn open(&self, generation: u32) -> Result<(), ExecutorError> {
+        let files = self.files.iter().map(|file| file.try_clone().unwrap()).collect();
+        open::open(&self.world.shared, &self.world.intake, self.sheet.clone(), Files::new(files)?, generation, &HashMap::new())
+    }
+
+    fn close(&self) -> ClientStatus {
+        self.world.intake.remove(self.sheet.id).expect("an open session").close().unwrap()
+    }
+
+    fn push(&mut self, op: &Op, answer: u32) {
+        self.requests += 1;
+        let mut bytes = Vec::new();
+        record::encode(&Header { stream: NO_STREAM, answer, seq: self.requests, request: 0 }, op, &mut bytes);
+        assert!(self.client.push(&mut self.producer, &bytes, || true));
+        self.world.session(self.sheet.id).intake();
+    }
+
+    /// The answer to a request; slow ones are done on a thread of their own.
+    fn ask(&mut self, op: &Op) -> Answer {
+        self.push(op, 0);
+        let begun = Instant::now();
+        loop {
+            if let Some(answer) = self.client.answer(0, self.requests) {
+                return answer;
+            }
+            assert!(begun.elapsed() < Duration::from_secs(60), "no answer to {op:?}");
+            self.world.session(self.sheet.id).intake();
+            std::thread::yield_now();
+        }
+    }
+
+    fn ask_ok(&mut self, op: &Op) -> u64 {
+        let answer = self.ask(op);
+        assert_eq!(answer.result, result::SUCCESS, "{op:?}");
+        answer.words[0]
+    }
+
+    fn tell(&mut self, op: &Op) {
+        self.push(op, NO_ANSWER);
+    }
+
+    fn charged(&self) -> u64 {
+        self.world.shared.charged(self.sheet.id)
+    }
+}
+
+fn allocate(bytes: u64, align: u64) -> Op {
+    Op::MemAlloc { device: 0, bytes, align }
+}
+
+#[test]
+fn what_was_released_while_it_was_mapped_goes_with_its_mapping_also_under_a_successor() {
+    let world = World::new();
+    let mut guest = Guest::new(&world, 1);
+    let address = guest.ask_ok(&Op::VmmReserve { bytes: GRANULE, align: 0, fixed: 0 });
+    guest.ask_ok(&Op::VmmCreate { handle: 7, device: 0, bytes: GRANULE });
+    guest.ask_ok(&Op::VmmMap { address, bytes: GRANULE, handle: 7, offset: 0 });
+    guest.tell(&Op::VmmRelease { handle: 7 });
+    assert_eq!(guest.charged(), GRANULE, "it is still mapped");
+    guest.close();
+    guest.open(2).unwrap();
+    assert_eq!(guest.charged(), GRANULE);
+    assert_eq!(guest.ask(&Op::VmmMap { address, bytes: GRANULE, handle: 7, offset: 0 }).result, result::INVALID_VALUE, "the client has let go of it");
+    guest.ask_ok(&Op::VmmUnmap { address, bytes: GRANULE });
+    assert_eq!(guest.charged(), 0);
+    guest.close();
+}
+
+#[test]
+fn a_session_that_cannot_be_restored_leaves_nothing_behind() {
+    let world = World::new();
+    let mut guest = Guest::new(&world, 2);
+    let address = guest.ask_ok(&allocate(4096, 256));
+    let reserved = guest.ask_ok(&Op::VmmReserve { bytes: GRANULE, align: 0, fixed: 0 });
+    guest.ask_ok(&Op::VmmCreate { handle: 1, device: 0, bytes: GRANULE });
+    guest.ask_ok(&Op::VmmMap { address: reserved, bytes: GRANULE, handle: 1, offset: 0 });
+    guest.close();
+    keeper().drop_key(2, "physical-1").unwrap();
+    let error = guest.open(2).unwrap_err().to_string();
+    assert!(error.contains("the mapping at"), "{error}");
+    assert_eq!((guest.charged(), world.intake.has(2), world.shared.turns.lock().order()), (0, false, vec![]));
+    assert!(world.shared.arena.lock().claim(arena::ALL.start, arena::ALL.end - arena::ALL.start), "{address:#x} and {reserved:#x} are free again");
+}
+
+/// A successor that found a part of what the client had would give its memory out again.
+#[test]
+fn a_client_with_more_objects_than_its_journal_holds_is_not_restored_in_part() {
+    let world = World::new();
+    let mut guest = Guest::new(&world, 11);
+    guest.ask_ok(&allocate(512, 256));
+    let spec = ModuleSpec { image: "x".repeat(journal::OBJECT_BYTES), device: 0, variables: Vec::new(), settings: Vec::new() };
+    let session = world.session(11);
+    session.commit(&mut session.lock(), Change::Module { id: 1, spec }, 0, None);
+    guest.ask_ok(&allocate(512, 256));
+    drop(session);
+    guest.close();
+    assert!(matches!(guest.open(2), Err(ExecutorError::Unlogged)));
+    assert!(!world.intake.has(11));
+}
+
+/// A module that was being loaded when its client went asks for memory of its variables, or gives it back, when everything is gone already.
+#[test]
+fn what_comes_after_the_end_of_a_session_changes_nothing() {
+    let world = World::new();
+    let mut gone = Guest::new(&world, 8);
+    let address = gone.ask_ok(&allocate(100 << 20, 256));
+    let session = world.session(8);
+    gone.close();
+    let mut other = Guest::new(&world, 9);
+    assert_eq!(other.ask_ok(&allocate(100 << 20, 256)), address, "the same place");
+    session.give_back(&mut session.lock(), address, 100 << 20);
+    assert!(session.allocate(&mut session.lock(), 0, 4096, 256).is_err() && session.charge(0, 4096).is_err());
+    let mut third = Guest::new(&world, 10);
+    let next = third.ask_ok(&allocate(100 << 20, 256));
+    assert!(next.abs_diff(address) >= 100 << 20, "{next:#x} is not another's {address:#x}");
+    assert_eq!(world.shared.memory_info(9, 0, 0).0, world.shared.cards.facts(0).memory - other.charged() - third.charged());
+    other.close();
+    third.close();
+}
+
+/// 12 of 22 GiB, again and again.
+#[test]
+fn physical_memory_that_was_never_mapped_is_the_cards_again() {
+    let world = World::new();
+    let mut guest = Guest::new(&world, 7);
+    for handle in 0..4 {
+        guest.ask_ok(&Op::VmmCreate { handle, device: 0, bytes: 12 << 30 });
+        if handle % 2 == 0 {
+            guest.tell(&Op::VmmRelease { handle });
+        } else {
+            guest.close();
+            keeper().drop_session(7).unwrap();
+            guest = Guest::new(&world, 7);
+        }
+    }
+    guest.close();
+}
+
+/// An extent has no more than its granule's alignment: more would take more memory than is charged.
+#[test]
+fn an_alignment_beyond_that_of_extents_is_refused() {
+    let world = World::new();
+    let mut guest = Guest::new(&world, 3);
+    assert_eq!(guest.ask(&allocate(512, 2 * GRANULE)).result, result::INVALID_VALUE);
+    assert_eq!(guest.charged(), 0);
+    assert!(guest.ask_ok(&allocate(512, GRANULE)).is_multiple_of(GRANULE));
+    guest.close();
+}
+
+#[test]
+fn a_client_that_reserves_all_it_can_takes_no_addresses_from_others() {
+    let world = World::new();
+    let (mut greedy, mut other) = (Guest::new(&world, 4), Guest::new(&world, 5));
+    let tebibyte = Op::VmmReserve { bytes: 1 << 40, align: 0, fixed: arena::ALL.start };
+    let had = (0..40).take_while(|_| greedy.ask(&tebibyte).result == result::SUCCESS).count();
+    assert!((2..40).contains(&had), "{had} TiB");
+    other.ask_ok(&tebibyte);
+    other.ask_ok(&allocate(1 << 30, 256));
+    assert_eq!(other.ask(&Op::VmmReserve { bytes: !(GRANULE - 1), align: 0, fixed: 0 }).result, result::OUT_OF_MEMORY);
+    greedy.close();
+    other.close();
+}
+
+/// A kernel's name is the client's to choose, and comes back in the text of its faults.
+#[test]
+fn the_longest_fault_fits_into_packets_with_those_of_others() {
+    let world = World::new();
+    let guest = Guest::new(&world, 6);
+    let session = world.session(6);
+    session.fault(&mut session.lock(), &Fault { result: result::LAUNCH_FAILED, text: format!("kernel {}", "x".repeat(1 << 20)) });
+    let (ours, theirs) = Connection::pair().unwrap();
+    let clients = vec![session.status(); cumux_wire::message::CLIENTS_A_PACKET];
+    for report in [world.reports.recv().unwrap(), FromExecutor::Metrics { request: 1, clients, more: false }] {
+        ours.send(&report, &[]).unwrap();
+        assert_eq!(theirs.receive::<FromExecutor>().unwrap().0, report);
+    }
+    guest.close();
+}
