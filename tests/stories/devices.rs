@@ -39,10 +39,11 @@ fn a_fault_on_one_of_three_devices_is_its_makers_alone() {
     let first = told.iter().position(|line| line.ends_with("encountered a fatal GPU error.")).expect("the fault in the log");
     let id = a_context(told[first], pid);
     assert_eq!(
-        told[first + 1..first + 5],
+        told[first + 1..first + 6],
         [
             "Server is handling a fatal GPU error.".to_owned(),
             format!("Client {{PID: {pid}, Context ID: {id}}} on device 0 to be torn down"),
+            format!("All clients belonging to error trigging process {pid} will be torn down"),
             "The following client process have a sticky error set:".to_owned(),
             pid.to_string(),
         ]

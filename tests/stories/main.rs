@@ -7,6 +7,7 @@ mod callers;
 mod commands;
 mod crowd;
 mod devices;
+mod errors;
 mod faults;
 mod hostile;
 mod images;

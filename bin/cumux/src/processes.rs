@@ -31,7 +31,7 @@ pub fn facts(device: &str) -> Vec<DeviceFacts> {
 pub fn facts_of_all(devices: &[String]) -> Vec<DeviceFacts> {
     let mut all = Vec::new();
     for (place, device) in devices.iter().enumerate() {
-        let before = devices[..place].iter().filter(|other| *other == device).count();
+        let before = devices[..place].iter().filter(|other| cumux_device_sim::kind(other) == cumux_device_sim::kind(device)).count();
         if device.starts_with("sim:")
             && let Ok(facts) = cumux_device_sim::facts_of(device, u32::try_from(before).unwrap_or(0))
         {

@@ -14,7 +14,7 @@ use crate::marks::{Marks, layout, recover};
 use crate::memory::maps::{GRANULE, Maps};
 use crate::memory::permissions::Range;
 use crate::memory::raw::{ClientMemory, WorkerMemory};
-use crate::models::{self, Limits};
+use crate::models::{self, Limits, Mode};
 use crate::modules;
 use crate::schedule::{Card, Client, Ended, State, worker};
 
@@ -80,10 +80,13 @@ static ORDINALS: Mutex<Option<HashMap<String, BTreeSet<u32>>>> = Mutex::new(None
 /// # Errors
 /// As [`open`].
 pub fn open_with(id: &str, sink: Arc<dyn Sink>, settings: Settings) -> Result<Arc<SoftwareGpu>, DeviceError> {
-    models::facts(id, 0)?;
+    if Mode::of(&models::facts(id, 0)?) == Mode::Prohibited {
+        let kind = models::kind(id);
+        return Err(DeviceError::System(format!("{kind} is in PROHIBITED compute mode: start the daemon with --device {kind}")));
+    }
     let ordinal = {
         let mut ordinals = ORDINALS.lock();
-        let used = ordinals.get_or_insert_default().entry(id.to_owned()).or_default();
+        let used = ordinals.get_or_insert_default().entry(models::kind(id).to_owned()).or_default();
         let free = (0..).find(|n| !used.contains(n)).unwrap_or(0);
         used.insert(free);
         free
@@ -130,7 +133,7 @@ impl Drop for SoftwareGpu {
                 tracing::error!("a worker of the software GPU had panicked");
             }
         }
-        if let Some(used) = ORDINALS.lock().as_mut().and_then(|all| all.get_mut(&self.card.facts.id)) {
+        if let Some(used) = ORDINALS.lock().as_mut().and_then(|all| all.get_mut(models::kind(&self.card.facts.id))) {
             used.remove(&self.ordinal);
         }
     }
@@ -163,6 +166,12 @@ impl Device for SoftwareGpu {
 
     fn contains_faults(&self) -> bool {
         true
+    }
+
+    fn alone(&self) -> Option<String> {
+        let id = models::kind(&self.card.facts.id);
+        (Mode::of(&self.card.facts) == Mode::ExclusiveProcess)
+            .then(|| format!("{id} is in EXCLUSIVE_PROCESS mode, in which one process alone may use it; --device {id} lets a standby be kept ready"))
     }
 
     fn marks_bytes(&self) -> usize {

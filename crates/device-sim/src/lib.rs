@@ -50,3 +50,9 @@ pub fn facts_of(id: &str, ordinal: u32) -> Result<cumux_device::DeviceFacts, cum
 pub fn localities(id: &str) -> Vec<String> {
     models::localities(id)
 }
+
+/// The name of a card without the compute mode that may stand behind it (`sim:h200:prohibited`): cards of one kind are counted by it.
+#[must_use]
+pub fn kind(id: &str) -> &str {
+    models::kind(id)
+}

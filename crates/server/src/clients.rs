@@ -264,7 +264,8 @@ impl<H: Host> Core<H> {
         for part in parts {
             self.log.line(&format!("Client {{PID: {pid}, Context ID: 1}} on device {} to be torn down", part.device));
         }
-        // No device is reset, and nobody else is told: the fault is its maker's alone.
+        // NVIDIA's spelling. No device is reset, and nobody else is told: the fault is its maker's alone.
+        self.log.line(&format!("All clients belonging to error trigging process {pid} will be torn down"));
         self.log.line("The following client process have a sticky error set:");
         self.log.line(&pid.to_string());
         self.note(&format!("Client process {pid}: error {result}: {text}"));
@@ -380,12 +381,14 @@ fn card(facts: &DeviceFacts) -> Card {
     Card { id: facts.id.clone(), name: facts.name.clone(), multiprocessors, memory: facts.memory }
 }
 
-/// A device as a client of the service sees it: attribute 133 (`CU_DEVICE_ATTRIBUTE_MPS_ENABLED`) says that its context is shared.
+/// A device as a client of the service sees it: attribute 133 (`CU_DEVICE_ATTRIBUTE_MPS_ENABLED`) says that its context is shared, and 20
+/// (`CU_DEVICE_ATTRIBUTE_COMPUTE_MODE`) that everybody may use it: the card's own mode is between the card and its executor.
 fn shared(facts: &DeviceFacts) -> DeviceFacts {
-    const MPS_ENABLED: u32 = 133;
     let mut facts = facts.clone();
-    facts.attributes.retain(|(number, _)| *number != MPS_ENABLED);
-    facts.attributes.push((MPS_ENABLED, 1));
+    for (number, value) in [(20, 0), (133, 1)] {
+        facts.attributes.retain(|(known, _)| *known != number);
+        facts.attributes.push((number, value));
+    }
     facts
 }
 

@@ -237,6 +237,9 @@ impl<H: Host> Core<H> {
                 ToServer::Terminate { request, pid } => self.terminate(request, pid),
                 ToServer::Shutdown { force } => {
                     self.log.line("Server has been notified to shutdown");
+                    if !force {
+                        self.log.line("Waiting for current clients to finish");
+                    }
                     self.end(force);
                 }
             },

@@ -160,6 +160,7 @@ impl<H: Host> Core<H> {
         self.serving = true;
         if let Some(lost_at) = self.lost_at.take() {
             self.takeovers += 1;
+            self.log.contexts("Creating", &self.devices);
             let ms = lost_at.elapsed().as_secs_f64() * 1e3;
             let text = format!(
                 "Executor {pid} has taken over as generation {} after {ms:.1} ms: {} clients go on, {} do not",
@@ -278,6 +279,7 @@ impl<H: Host> Core<H> {
             if self.ending == Ending::No || self.ending == Ending::Draining {
                 let clients = self.sessions.len();
                 self.note(&format!("Executor {} has ended{how}; {clients} clients wait for its successor", worker.pid));
+                self.log.contexts("Destroy", &self.devices);
             }
         } else {
             self.log.line(&format!("Executor {} has ended{how}", worker.pid));

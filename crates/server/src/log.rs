@@ -41,15 +41,20 @@ impl Log {
 
     /// The first lines of a server that serves, as NVIDIA's writes them. What was set for it comes from the daemon.
     pub(crate) fn start(&mut self, devices: &[DeviceFacts]) {
-        for (ordinal, device) in devices.iter().enumerate() {
-            self.line(&format!("Creating server context on device {ordinal} ({})", device.name));
-        }
+        self.contexts("Creating", devices);
         self.line("CUDA MPS Server for Linux/Unix. Binary version: 13000");
         self.line(&format!("cumux {}, protocol version {}", env!("CARGO_PKG_VERSION"), cumux_wire::VERSION));
         for line in std::env::var(SETTINGS_VARIABLE).unwrap_or_default().lines() {
             self.line(line);
         }
         self.line("Server has started");
+    }
+
+    /// An executor's contexts come (`Creating`) or have gone with it (`Destroy`).
+    pub(crate) fn contexts(&mut self, what: &str, devices: &[DeviceFacts]) {
+        for (ordinal, device) in devices.iter().enumerate() {
+            self.line(&format!("{what} server context on device {ordinal} ({})", device.name));
+        }
     }
 
     fn write(&mut self, role: &str, text: &str) {

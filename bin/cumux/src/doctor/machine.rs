@@ -29,7 +29,7 @@ fn gpu() -> Finding {
     match (asked.as_deref().map(|text| device::DeviceName::parse(text).and_then(device::DeviceName::check)), device::has_gpu()) {
         (Some(Err(error)), _) => Finding::problem(check, format!("{}: {error}", device::VARIABLE), "set it to a device of this machine, or unset it"),
         (Some(Ok(DeviceName::Cuda(ordinal))), _) => card(ordinal),
-        (Some(Ok(device)), _) => Finding::ok(check, format!("{device}, by {}", device::VARIABLE)),
+        (Some(Ok(device)), _) => software(&device.to_string()),
         (None, false) => {
             Finding::warning(check, "no NVIDIA GPU (no /dev/nvidia*)", "cumux run and demo use the software GPU; for the daemon say --device sim:h200")
         }
@@ -38,6 +38,22 @@ fn gpu() -> Finding {
             Ok(device) => Finding::ok(check, device.to_string()),
             Err(error) => Finding::warning(check, error.to_string(), "cumux run and demo use the software GPU; for the daemon say --device sim:h200"),
         },
+    }
+}
+
+/// A software GPU; it may have been given a compute mode.
+fn software(name: &str) -> Finding {
+    const COMPUTE_MODE: u32 = 20;
+    let check = "device";
+    let (shown, plain) = (format!("{name}, by {}", device::VARIABLE), cumux_device_sim::kind(name));
+    match crate::processes::facts(name).first().map_or(0, |facts| facts.attribute(COMPUTE_MODE)) {
+        2 => Finding::problem(check, format!("{shown}: in PROHIBITED compute mode nobody may use it"), format!("{}={plain}", device::VARIABLE)),
+        3 => Finding::warning(
+            check,
+            format!("{shown}: there will be no standby, a takeover starts from cold"),
+            format!("in EXCLUSIVE_PROCESS mode one process alone may use it; {}={plain} lets a standby be kept ready", device::VARIABLE),
+        ),
+        _ => Finding::ok(check, shown),
     }
 }
 
@@ -144,6 +160,16 @@ mod tests {
         assert!(!is_nvidias_server(b""));
         assert_eq!(other_mps_of(&[]).outcome, Outcome::Ok);
         assert!(other_mps_of(&[77]).found.contains("77"));
+    }
+
+    #[test]
+    fn the_compute_mode_of_a_software_gpu_has_its_sentence() {
+        let of = |name| software(name);
+        assert_eq!((of("sim:l4").outcome, of("sim:l4:default").outcome), (Outcome::Ok, Outcome::Ok));
+        let exclusive = of("sim:l4:exclusive_process");
+        assert!(exclusive.outcome == Outcome::Warning && exclusive.found.contains("no standby"), "{}", exclusive.found);
+        let prohibited = of("sim:l4:prohibited");
+        assert!(prohibited.outcome == Outcome::Problem && prohibited.found.contains("PROHIBITED"), "{}", prohibited.found);
     }
 
     #[test]

@@ -128,5 +128,9 @@ pub(super) const T4: &[(u32, i32)] = &[
     (140, 0x12a2_10de),
 ];
 
-/// What a B300 answers differently from an H200 before the departures: from published data sheets, not read from a card.
-pub(super) const B300: &[(u32, i32)] = &[(13, 1_920_000), (16, 148), (37, 8192), (38, 132_120_576), (75, 10), (76, 3), (139, 0x3182_10de), (140, 0x20e6_10de)];
+/// What a B300 answers differently from an H200 before the departures. No card was read. From sources: NVIDIA's list of compute capabilities has 10.3 for
+/// it, and its tuning guide for Blackwell gives an SM of 10.0 the same shared memory (228 KB, 227 for a block), registers and threads as one of 9.0; the
+/// number of SMs and the L2 cache are those that a B200 was seen to answer (github.com/pytorch/ao/pull/4002), which is built of the same two dies; vendors give
+/// eight stacks of memory, 1024 bits each. Assumed: that a B300 has as many SMs and as much L2 as a B200, the clock, the ids on the bus, the memory that is
+/// left of 288 GB, and, since the document of memory-locality partitions gives no figures, that each of the two has half of everything.
+pub(super) const B300: &[(u32, i32)] = &[(13, 1_920_000), (16, 148), (37, 8192), (38, 132_644_864), (75, 10), (76, 3), (139, 0x3182_10de), (140, 0x20e6_10de)];

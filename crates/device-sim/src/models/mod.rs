@@ -59,6 +59,50 @@ pub(crate) struct Capacity {
     pub(crate) shared: u32,
 }
 
+/// `CU_DEVICE_ATTRIBUTE_COMPUTE_MODE`, and what can stand behind a card's name for it, as `nvidia-smi -c` calls it in capitals.
+const COMPUTE_MODE: u32 = 20;
+const MODES: [(&str, Mode); 3] = [("default", Mode::Default), ("prohibited", Mode::Prohibited), ("exclusive_process", Mode::ExclusiveProcess)];
+
+/// Who may make contexts on a card.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mode {
+    Default,
+    /// Nobody.
+    Prohibited,
+    /// One process at a time: here one executor, without a standby beside it.
+    ExclusiveProcess,
+}
+
+impl Mode {
+    pub(crate) fn of(facts: &DeviceFacts) -> Self {
+        match facts.attribute(COMPUTE_MODE) {
+            2 => Mode::Prohibited,
+            3 => Mode::ExclusiveProcess,
+            _ => Mode::Default,
+        }
+    }
+
+    /// `CUcomputemode`.
+    fn number(self) -> i32 {
+        match self {
+            Mode::Default => 0,
+            Mode::Prohibited => 2,
+            Mode::ExclusiveProcess => 3,
+        }
+    }
+}
+
+/// A name without the compute mode behind it, and that: `sim:h200:prohibited`. A word that is no mode stays in the name, which is unknown then.
+fn split_mode(id: &str) -> (&str, Option<Mode>) {
+    let found = id.rsplit_once(':').and_then(|(name, word)| Some((name, MODES.iter().find(|(known, _)| *known == word)?.1)));
+    found.map_or((id, None), |(name, mode)| (name, Some(mode)))
+}
+
+/// The name of the card itself, whatever mode it is in: cards of one kind are counted by it.
+pub(crate) fn kind(id: &str) -> &str {
+    split_mode(id).0
+}
+
 /// The names of all cards.
 pub(crate) fn names() -> impl Iterator<Item = &'static str> {
     CARDS.iter().map(|card| card.id)
@@ -69,11 +113,14 @@ pub(crate) fn names() -> impl Iterator<Item = &'static str> {
 /// # Errors
 /// A sentence that lists the cards there are.
 pub(crate) fn facts(id: &str, ordinal: u32) -> Result<DeviceFacts, DeviceError> {
-    let (whole, part) = split(id);
+    let (named, mode) = split_mode(id);
+    let (whole, part) = split(named);
     let Some((number, card)) = (0u8..).zip(&CARDS).find(|(_, card)| card.id == whole && part.is_none_or(|part| card.localities > 1 && part < card.localities))
     else {
         let known = names().collect::<Vec<_>>().join(", ");
-        return Err(DeviceError::Invalid(format!("there is no software GPU named {id:?}; choose one of {known}")));
+        return Err(DeviceError::Invalid(format!(
+            "there is no software GPU named {id:?}; choose one of {known}, with :exclusive_process or :prohibited behind it for that compute mode"
+        )));
     };
     let mut values: Vec<(u32, i32)> = H200.to_vec();
     for (attribute, value) in &mut values {
@@ -90,6 +137,7 @@ pub(crate) fn facts(id: &str, ordinal: u32) -> Result<DeviceFacts, DeviceError> 
             33 => *value = pci[1].cast_signed(),
             34 => *value = pci[2].cast_signed(),
             50 => *value = pci[0].cast_signed(),
+            COMPUTE_MODE => *value = mode.unwrap_or(Mode::Default).number(),
             _ => {}
         }
     }
@@ -119,8 +167,10 @@ fn split(id: &str) -> (&str, Option<u32>) {
 
 /// Names of a card's memory-locality partitions; none where it has only one locality.
 pub(crate) fn localities(id: &str) -> Vec<String> {
-    let count = CARDS.iter().find(|card| card.id == id).map_or(1, |card| card.localities);
-    if count < 2 { Vec::new() } else { (0..count).map(|part| format!("{id}.m{part}")).collect() }
+    let whole = kind(id);
+    let mode = &id[whole.len()..];
+    let count = CARDS.iter().find(|card| card.id == whole).map_or(1, |card| card.localities);
+    if count < 2 { Vec::new() } else { (0..count).map(|part| format!("{whole}.m{part}{mode}")).collect() }
 }
 
 /// Version 8 (own layout): readable as "cumuxsim" with the card's number and ordinal, the same in every process. The ordinal is in the first group too,
@@ -190,6 +240,26 @@ mod tests {
         assert_eq!(parts.iter().map(|part| part.name.as_str()).collect::<Vec<_>>(), ["NVIDIA B300 MLOPart 0", "NVIDIA B300 MLOPart 1"]);
         assert!(parts.iter().all(|part| part.pci == whole.pci && part.attribute(16) == 74 && part.memory * 2 == whole.memory));
         assert!(parts[0].uuid != parts[1].uuid && parts.iter().all(|part| part.uuid != whole.uuid));
+    }
+
+    #[test]
+    fn a_card_in_a_compute_mode_is_the_same_card() {
+        let plain = facts("sim:h200", 1).unwrap();
+        for (id, mode, number) in [
+            ("sim:h200:default", Mode::Default, 0),
+            ("sim:h200:prohibited", Mode::Prohibited, 2),
+            ("sim:h200:exclusive_process", Mode::ExclusiveProcess, 3),
+            ("sim:b300.m1:exclusive_process", Mode::ExclusiveProcess, 3),
+        ] {
+            let facts = facts(id, 1).unwrap();
+            assert_eq!((Mode::of(&facts), facts.attribute(COMPUTE_MODE)), (mode, number), "{id}");
+            assert!(kind(id) != "sim:h200" || facts.uuid == plain.uuid, "{id}");
+        }
+        assert_eq!(Mode::of(&plain), Mode::Default);
+        assert_eq!(localities("sim:b300:exclusive_process"), ["sim:b300.m0:exclusive_process", "sim:b300.m1:exclusive_process"]);
+        for id in ["sim:h200:", "sim:h200:exclusive", "sim:h200:prohibited:prohibited", "sim:default", ":default"] {
+            assert!(facts(id, 0).is_err(), "{id}");
+        }
     }
 
     #[test]

@@ -12,7 +12,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 pub fn device() -> DeviceFacts {
-    DeviceFacts { id: "sim:h200".into(), name: "NVIDIA H200".into(), uuid: [0xab; 16], pci: [0, 6, 0], memory: 141 << 30, attributes: vec![(16, 132)] }
+    DeviceFacts { id: "sim:h200".into(), name: "NVIDIA H200".into(), uuid: [0xab; 16], pci: [0, 6, 0], memory: 141 << 30, attributes: vec![(16, 132), (20, 3)] }
 }
 
 #[derive(Default)]

@@ -208,7 +208,9 @@ impl Client {
         let Reply::Welcome { version: VERSION, session, window_slot, devices, parts, fixed: false } = reply else { panic!("{reply:?}") };
         // What the executor said, and that the device is shared (CU_DEVICE_ATTRIBUTE_MPS_ENABLED).
         let mut shared = super::executor::device();
-        shared.attributes.push((133, 1));
+        // In DEFAULT mode for its clients, and shared.
+        shared.attributes.retain(|(number, _)| *number != 20);
+        shared.attributes.extend([(20, 0), (133, 1)]);
         assert_eq!((devices, parts.len(), parts[0].memory_limit), (vec![shared], 1, 5 << 30));
         let [ring, page, window, doorbell, server, keeper] = exactly(descriptors).unwrap();
         (self.session, self.slot, self.multiprocessors) = (session, window_slot, parts[0].multiprocessors);
