@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod callers;
+mod cards;
 mod commands;
 mod crowd;
 mod devices;

@@ -106,9 +106,9 @@ fn wish(asked: Option<&str>) -> Option<String> {
     asked.map(str::to_owned).or_else(|| std::env::var(VARIABLE).ok()).filter(|text| !text.is_empty())
 }
 
-/// Whether the kernel driver shows a card.
+/// Whether the kernel driver shows a card, or somebody has named a driver to use.
 pub fn has_gpu() -> bool {
-    (0..16).any(|n| Path::new(&format!("/dev/nvidia{n}")).exists())
+    std::env::var_os("CUMUX_REAL_LIBCUDA").is_some_and(|path| !path.is_empty()) || (0..16).any(|n| Path::new(&format!("/dev/nvidia{n}")).exists())
 }
 
 #[cfg(test)]
