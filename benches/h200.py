@@ -71,8 +71,8 @@ class Service:
 
 
 def share(service, clients, *work):
-    """One run of share_bench: kernels/s of all, latency of a batch, initialisation."""
-    text = service.run("share_bench", "procs", clients, *work)
+    """One run of `clients`: kernels/s of all, latency of a batch, initialisation."""
+    text = service.run("clients", clients, *work)
     found = re.search(r"agg (\d+) kernels/s.*p50 ([\d.]+) us p99max ([\d.]+) us\s+init (\d+) ms", text)
     if not found:
         return {"failed": text[-300:]}
@@ -153,7 +153,7 @@ def main():
                     single[mode]["MiB per idle client"] = idle_memory(service)
                     if mode == "cumux":
                         single[mode]["neighbours"] = neighbours(service)
-                        pair = [service.start("share_bench", "procs", 64, 16, 256, 20000, 10, 2) for _ in range(2)]
+                        pair = [service.start("clients", 64, 16, 256, 20000, 10, 2) for _ in range(2)]
                         texts = [process.communicate()[0] for process in pair]
                         rates = [float(x) for text in texts for x in re.findall(r"agg (\d+)", text)]
                         single[mode]["128 clients"] = {"rate": sum(rates), "all served": len(rates) == 2 and "child status" not in "".join(texts)}

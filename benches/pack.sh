@@ -1,15 +1,16 @@
 #!/bin/sh
 # Puts what benches/h200.sh takes along into a folder: binaries of this commit and the measuring programs, built with the wheels' compiler.
-# benches/pack.sh FOLDER SHARE_BENCH.cu     (after `cargo build --release`)
+# benches/pack.sh FOLDER     (after `cargo build --release`; CARGO_TARGET_DIR is honoured)
 set -eu
 root=$(cd "$(dirname "$0")/.." && pwd)
 to=$1
 cuda=${CUMUX_CUDA:-$root/.cuda}/nvidia/cu13
+target=${CARGO_TARGET_DIR:-$root/target}/release
 mkdir -p "$to/lib"
-cp "$root/target/release/cumux" "$to/cumux" && strip "$to/cumux"
-cp "$root/target/release/libcuda.so" "$to/lib/libcuda.so.1" && strip --strip-unneeded "$to/lib/libcuda.so.1"
-for source in "$root/benches/cu/first_kernel.cu" "$root/benches/cu/neighbour.cu" "$2"; do
+cp "$target/cumux" "$to/cumux" && strip "$to/cumux"
+cp "$target/libcuda.so" "$to/lib/libcuda.so.1" && strip --strip-unneeded "$to/lib/libcuda.so.1"
+for source in "$root"/benches/cu/*.cu; do
   "$cuda/bin/nvcc" -cudart static -std=c++17 -gencode arch=compute_90,code=sm_90 -gencode arch=compute_75,code=compute_75 \
-    -o "$to/$(basename "$source" .cu)" "$source" -L"$cuda/lib" -L"$root/target/release" -lcuda
+    -o "$to/$(basename "$source" .cu)" "$source" -L"$cuda/lib" -L"$target" -lcuda
 done
 git -C "$root" rev-parse --short HEAD > "$to/commit"

@@ -156,3 +156,16 @@ fn a_stale_directory_is_taken_over() {
     node.start_daemon();
     node.client("vector_add").args(&["1"]).start().expect_ok();
 }
+
+/// The program was copied out of a build folder: it neither finds its library nor begins to build one where it lies.
+#[test]
+fn a_copy_without_its_library() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = folder.path().join("copied");
+    std::fs::create_dir(&place).unwrap();
+    std::fs::copy(cumux(), place.join("cumux")).unwrap();
+    let output = Command::new(place.join("cumux")).args(["run", "--device", "sim:l4", "--", "true"]).output().unwrap();
+    assert!(!output.status.success() && text(&output).contains("cumux install --prefix"), "{}", text(&output));
+    let files = |folder: &std::path::Path| std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name()).collect::<Vec<_>>();
+    assert_eq!((files(folder.path()), files(&place)), (vec!["copied".into()], vec!["cumux".into()]));
+}

@@ -26,7 +26,8 @@ pub fn folder() -> anyhow::Result<PathBuf> {
     if let Some(folder) = of_build(here)? {
         return Ok(folder);
     }
-    if let (Some(root), Some(target)) = (checkout(), here.parent()) {
+    // Only in a build folder: a copy of this program somewhere else has no business building there.
+    if let (Some(root), Some(target), true) = (checkout(), here.parent(), here.join("deps").is_dir()) {
         build(&root, target, here)?;
         if let Some(folder) = of_build(here)? {
             return Ok(folder);
