@@ -87,6 +87,11 @@ enum Command {
         arguments: Vec<OsString>,
     },
     #[command(hide = true)]
+    Survey {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<OsString>,
+    },
+    #[command(hide = true)]
     Keeper {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<OsString>,
@@ -118,6 +123,7 @@ pub fn dispatch(cli: Cli) -> anyhow::Result<u8> {
             Ok(0)
         }
         Command::Server { arguments } => processes::server(arguments),
+        Command::Survey { arguments } => processes::survey(arguments),
         Command::Keeper { arguments } => processes::keeper(arguments),
         Command::Executor { arguments } => processes::executor(arguments),
     }

@@ -26,6 +26,7 @@ struct Arguments {
     device: Option<String>,
     multiuser: bool,
     static_partitions: bool,
+    ready_devices: bool,
     /// A command in place of standard input.
     command: Vec<String>,
 }
@@ -55,8 +56,7 @@ impl Arguments {
                 "-S" | "--static-partitioning" => parsed.static_partitions = true,
                 // The documents write it with one dash.
                 "-M" | "--multiuser-server" | "-multiuser-server" => parsed.multiuser = true,
-                // Devices are always known here.
-                "-q" | "--ready-devices" => {}
+                "-q" | "--ready-devices" => parsed.ready_devices = true,
                 option if option.starts_with('-') => match option.split_once('=') {
                     Some(("--device", name)) => parsed.device = Some(name.to_owned()),
                     _ => bail!("unknown option {option}: see --help"),
@@ -116,6 +116,7 @@ fn serve(pipe: &Path, arguments: &Arguments) -> anyhow::Result<u8> {
         echo: arguments.foreground,
         multiuser: arguments.multiuser,
         static_partitions: arguments.static_partitions,
+        ready_devices: arguments.ready_devices,
     };
     let background = arguments.background;
     let clean = cumux_control::run(options, move || {
@@ -156,7 +157,12 @@ fn daemonize(pipe: &Path, arguments: &Arguments) -> anyhow::Result<u8> {
     }
     let mut command = Command::new(std::env::current_exe().context("cannot find the own program file: is /proc mounted?")?);
     command.args(["control", "--background"]);
-    command.args([(arguments.multiuser, "-M"), (arguments.static_partitions, "-S")].iter().filter(|(wanted, _)| *wanted).map(|(_, option)| option));
+    command.args(
+        [(arguments.multiuser, "-M"), (arguments.static_partitions, "-S"), (arguments.ready_devices, "-q")]
+            .iter()
+            .filter(|(wanted, _)| *wanted)
+            .map(|(_, option)| option),
+    );
     if let Some(device) = &arguments.device {
         command.args(["--device", device]);
     }
@@ -196,7 +202,7 @@ mod tests {
             assert!(parse(&["-d", option]).unwrap().multiuser);
         }
         assert!(parse(&["-d", "-S"]).unwrap().static_partitions && parse(&["-f", "--static-partitioning"]).unwrap().static_partitions);
-        assert!(parse(&["-d", "-q"]).unwrap().daemon);
+        assert!(parse(&["-d", "-q"]).unwrap().ready_devices && parse(&["-f", "--ready-devices"]).unwrap().ready_devices);
         assert_eq!(parse(&["ps", "-p", "7"]).unwrap().command, ["ps", "-p", "7"]);
     }
 

@@ -42,7 +42,7 @@ fn main() -> ExitCode {
 
 /// `control`, `server` and the like are no words of NVIDIA's program.
 fn is_own_word(arguments: &[OsString]) -> bool {
-    arguments.get(1).and_then(|word| word.to_str()).is_some_and(|word| ["control", "server", "keeper", "executor", "standby"].contains(&word))
+    arguments.get(1).and_then(|word| word.to_str()).is_some_and(|word| ["control", "server", "keeper", "executor", "standby", "survey"].contains(&word))
 }
 
 fn called_as(arguments: &[OsString]) -> Option<String> {

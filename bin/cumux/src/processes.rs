@@ -8,6 +8,7 @@ use cumux_device_cuda::Cuda;
 use cumux_device_sim::Simulator;
 use cumux_wire::message::DeviceFacts;
 use std::ffi::OsString;
+use std::io::Write as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 use tracing_subscriber::EnvFilter;
@@ -71,6 +72,24 @@ struct ServerOptions {
     device: Vec<String>,
     #[arg(long)]
     uid: u32,
+}
+
+#[derive(Parser)]
+#[command(name = "cumux survey", no_binary_name = true)]
+struct SurveyOptions {
+    #[arg(long, required = true)]
+    device: Vec<String>,
+}
+
+/// Facts of devices as JSON, for a daemon that has no server yet. Nothing is opened, but the driver is loaded: hence a process of its own.
+pub fn survey(arguments: Vec<OsString>) -> anyhow::Result<u8> {
+    let SurveyOptions { device: devices } = SurveyOptions::try_parse_from(arguments)?;
+    let mut all = facts_of_all(&devices);
+    if all.is_empty() {
+        all = devices.iter().map(|device| cumux_device_cuda::facts(device)).collect::<Result<_, _>>()?;
+    }
+    writeln!(std::io::stdout(), "{}", serde_json::to_string(&all)?)?;
+    Ok(0)
 }
 
 #[derive(Parser)]

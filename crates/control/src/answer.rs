@@ -141,6 +141,11 @@ fn unknown_device(daemon: &Daemon, set: bool, device: &str, command: &str) {
 }
 
 fn partitions(daemon: &Daemon, act: impl FnOnce(&mut Board) -> Result<String, PartitionError>) -> String {
+    if daemon.options.static_partitions
+        && let Err(why) = daemon.known_devices()
+    {
+        return format!("The devices are not known: {why}\n");
+    }
     match daemon.partitions(act) {
         Some(Ok(text)) => text,
         Some(Err(error)) => format!("{error}\n"),
@@ -287,7 +292,9 @@ fn device_query(daemon: &Daemon, only: Option<u32>, csv: bool) -> String {
     }
     let mut sections = Vec::new();
     if only.is_none() {
-        sections.push(report::device_query("Default", &daemon.devices(), &[], csv));
+        let known = daemon.known_devices();
+        let table = report::device_query("Default", known.as_deref().unwrap_or_default(), &[], csv);
+        sections.push(table + &known.err().map_or_else(String::new, |why| format!("The devices are not known: {why}\n")));
     }
     for (pid, devices) in running.iter().filter(|(pid, _)| only.is_none_or(|wanted| wanted == *pid)) {
         sections.push(report::device_query(&format!("Server {pid}"), devices, &daemon.devices(), csv));

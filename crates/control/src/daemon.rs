@@ -9,7 +9,7 @@ use crate::holders::Holders;
 use crate::log::Log;
 use crate::partitions::Board;
 use crate::registry::{Effect, Event, Registry, Token};
-use crate::settings::{self, Settings};
+use crate::settings::Settings;
 use crate::ui;
 use cumux_link::{Connection, LinkError, Listener, Process};
 use cumux_wire::VERSION;
@@ -42,8 +42,10 @@ pub struct Options {
     pub log: PathBuf,
     /// Device names for servers, with commas between them: `cuda:0`, `sim:h200,sim:h200`.
     pub device: String,
-    /// What `device_query` shows before any server runs.
+    /// What `device_query` shows before any server runs; empty where only a driver can tell, who is asked when somebody wants to know.
     pub devices: Vec<DeviceFacts>,
+    /// `-q`: ask at once.
+    pub ready_devices: bool,
     pub settings: Settings,
     /// The program that is the server when called with `server`.
     pub program: PathBuf,
@@ -93,7 +95,7 @@ pub(crate) struct Daemon {
     log: Log,
 }
 
-struct Core {
+pub(crate) struct Core {
     registry: Registry,
     /// Sockets of clients that wait.
     clients: HashMap<Token, Connection>,
@@ -107,21 +109,32 @@ struct Core {
     /// Set when all servers are gone after `quit`.
     finished: Option<bool>,
     holders: Holders,
-    /// As the first server said them.
+    /// As the options, a survey or the first server said them.
     devices: Vec<DeviceFacts>,
     /// Handshakes and text connections that are open.
     handshakes: u32,
     texts: u32,
 }
 
+impl Core {
+    /// The devices, from the first who says them; static partitions of a daemon before are those of the same cards.
+    pub(crate) fn learn(&mut self, devices: &[DeviceFacts]) {
+        if self.devices.is_empty() && !devices.is_empty() {
+            self.devices = devices.to_vec();
+            if self.registry.board.is_some() {
+                self.registry.board = Some(self.holders.board(devices));
+            }
+        }
+    }
+}
+
 impl Daemon {
-    fn new(options: Options) -> Arc<Self> {
+    pub(crate) fn new(options: Options) -> Arc<Self> {
         let mut registry = Registry::new(options.settings.clone());
         registry.multiuser = options.multiuser;
         let holders = Holders::new(options.pipe.join("partitions.json"));
         if options.static_partitions {
-            let left = holders.left_behind().filter(|board| board.fits(&options.devices));
-            registry.board = Some(left.unwrap_or_else(|| Board::new(&options.devices)));
+            registry.board = Some(holders.board(&options.devices));
         } else {
             holders.forget();
         }
@@ -159,6 +172,10 @@ impl Daemon {
         self.note(&format!("Starting control daemon using socket {}", directory.control().display()));
         self.note(&format!("To connect CUDA applications to this daemon, set env CUDA_MPS_PIPE_DIRECTORY={}", self.options.pipe.display()));
         self.note("CUDA MPS Control binary version: 13000");
+        if self.options.ready_devices || self.options.static_partitions {
+            // Why not is in the log and told to who asks; the daemon can still serve when the reason has gone.
+            let _ = self.known_devices();
+        }
         let daemon = Arc::clone(self);
         thread::spawn(move || daemon.accept_text(&text));
         let daemon = Arc::clone(self);
@@ -175,7 +192,7 @@ impl Daemon {
         self.log.line(text);
     }
 
-    fn core(&self) -> MutexGuard<'_, Core> {
+    pub(crate) fn core(&self) -> MutexGuard<'_, Core> {
         // A panic of another thread under the lock leaves maps that are still maps.
         self.core.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -229,21 +246,6 @@ impl Daemon {
     /// The devices, as far as they are known: real ones from the first server on.
     pub(crate) fn devices(&self) -> Vec<DeviceFacts> {
         self.core().devices.clone()
-    }
-
-    /// Keeps what is passed over in silence for the log and for `cumux doctor`.
-    pub(crate) fn complain(&self, text: &str) {
-        if self.registry(|registry| registry.complain(text.to_owned())) {
-            self.note(text);
-        }
-    }
-
-    fn note_environment(&self) {
-        let names = [settings::PERCENTAGE_VARIABLE, settings::PINNED_VARIABLE, settings::PRIORITY_VARIABLE];
-        let own: Vec<(String, String)> = names.iter().filter_map(|name| Some(((*name).to_owned(), std::env::var(name).ok()?))).collect();
-        for text in settings::complaints(&own, &self.options.devices) {
-            self.complain(&format!("Control daemon: {text}"));
-        }
     }
 
     fn perform(self: &Arc<Self>, core: &mut Core, effect: Effect, events: &mut VecDeque<Event>) {
@@ -522,12 +524,7 @@ impl Daemon {
         match message {
             FromServer::Ready { devices } => {
                 let mut core = self.core();
-                if core.devices.is_empty() {
-                    core.devices.clone_from(&devices);
-                    if core.registry.board.is_some() {
-                        core.registry.board = Some(Board::new(&devices));
-                    }
-                }
+                core.learn(&devices);
                 drop(core);
                 self.feed(Event::Ready { pid, devices });
             }

@@ -14,7 +14,7 @@ OPTIONS:
   -v,--version             Print the version
   -M,--multiuser-server    Serve all users at the same time, each with a server of its own (root only)
   -S,--static-partitioning Clients run on static SM partitions only (sm_partition, CUDA_MPS_SM_PARTITION)
-  -q,--ready-devices       Nothing: devices are always ready here
+  -q,--ready-devices       Ask the driver for its devices at once, not at the first question
   --device <name>          Device of the daemon's servers: cuda:0 or, on the CPU, sim:h200, sim:a100-80,
                            sim:a100, sim:l4, sim:t4, sim:b300 (otherwise CUMUX_DEVICE, otherwise cuda:0)
 

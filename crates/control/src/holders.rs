@@ -3,6 +3,7 @@
 
 use crate::partitions::Board;
 use cumux_link::Process;
+use cumux_wire::message::DeviceFacts;
 use std::collections::HashMap;
 use std::fs;
 use std::path::PathBuf;
@@ -19,8 +20,13 @@ impl Holders {
     }
 
     /// What a daemon that died has left.
-    pub(crate) fn left_behind(&self) -> Option<Board> {
+    fn left_behind(&self) -> Option<Board> {
         serde_json::from_slice(&fs::read(&self.file).ok()?).ok()
+    }
+
+    /// The partitions of these cards: a dead daemon's, if they were the same cards.
+    pub(crate) fn board(&self, devices: &[DeviceFacts]) -> Board {
+        self.left_behind().filter(|board| board.fits(devices)).unwrap_or_else(|| Board::new(devices))
     }
 
     /// Lets go of processes that have ended, and writes down what is new. Returns why that cannot be done.
@@ -38,7 +44,8 @@ impl Holders {
                 board.release(pid);
             }
         }
-        if self.saved.as_ref() == Some(board) {
+        // Before the cards are known nothing is written over what a dead daemon has left.
+        if self.saved.as_ref() == Some(board) || board.fits(&[]) {
             return None;
         }
         self.saved = Some(board.clone());
@@ -55,13 +62,13 @@ impl Holders {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cumux_wire::message::DeviceFacts;
 
     #[test]
     fn partitions_of_ended_processes_are_free_and_the_next_daemon_knows_the_rest() {
         let folder = tempfile::tempdir().unwrap();
         let facts = DeviceFacts { id: String::new(), name: String::new(), uuid: [0x18; 16], pci: [0; 3], memory: 0, attributes: vec![(16, 132), (75, 9)] };
-        let mut board = Board::new(&[facts]);
+        let cards = [facts];
+        let mut board = Board::new(&cards);
         let name = board.add("GPU-18", 2).unwrap();
         let mut holders = Holders::new(folder.path().join("partitions.json"));
         let mut child = std::process::Command::new("sleep").arg("600").spawn().unwrap();
@@ -70,6 +77,9 @@ mod tests {
         assert_eq!(holders.sweep(&mut board), None);
         assert_eq!(board.clients().into_iter().collect::<Vec<_>>(), [child.id()], "a process that never was holds nothing");
         assert_eq!(holders.left_behind().as_ref(), Some(&board));
+        let mut unknown = holders.board(&[]);
+        Holders::new(folder.path().join("partitions.json")).sweep(&mut unknown);
+        assert_eq!(holders.board(&cards), board, "cards that are known later have their partitions still");
         child.kill().unwrap();
         child.wait().unwrap();
         holders.sweep(&mut board);

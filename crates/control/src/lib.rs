@@ -7,6 +7,7 @@
 
 mod answer;
 pub mod command;
+mod complaints;
 mod daemon;
 pub mod directory;
 mod event;
@@ -19,6 +20,7 @@ pub mod partitions;
 pub mod registry;
 pub mod report;
 pub mod settings;
+mod survey;
 mod ui;
 
 pub use daemon::{DaemonError, Options, run};

@@ -8,7 +8,6 @@
 //!   or pinned memory that lives until [`Words`] is dropped. Addresses for the GPU are numbers, checked by the caller, and never ours.
 
 use crate::locate;
-use crate::survey::Seen;
 use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use core::ptr::{null_mut, with_exposed_provenance, with_exposed_provenance_mut};
 use cumux_abi::{functions as f, types as t};
@@ -269,8 +268,8 @@ impl Driver {
         Ok(Arc::new(driver))
     }
 
-    /// All cards, without a context on any.
-    pub(crate) fn survey() -> Result<Vec<Seen>, DeviceError> {
+    /// Looks at all cards, without a context on any: only what needs none may be asked.
+    pub(crate) fn survey<T>(look: impl Fn(u32, &Driver) -> T) -> Result<Vec<T>, DeviceError> {
         let api = load()?;
         let table = &api.table;
         let start = |code| DeviceError::System(locate::cannot_start(code));
@@ -286,8 +285,7 @@ impl Driver {
             check(unsafe { (table.cuDeviceGet)(&raw mut device, ordinal) }).map_err(start)?;
             // Never dropped: there is no context that it could give back.
             let card = std::mem::ManuallyDrop::new(Driver { api, device, context: 0, instance: 0, priorities: (0, 0), mode: 0 });
-            let mode = card.attribute(20).unwrap_or(0);
-            cards.push(Seen { ordinal: ordinal.cast_unsigned(), name: card.name(), mode, memory: card.memory() });
+            cards.push(look(ordinal.cast_unsigned(), &card));
         }
         Ok(cards)
     }

@@ -56,13 +56,12 @@ pub fn open(id: &str, sink: Arc<dyn Sink>) -> Result<Arc<dyn Device>, DeviceErro
     Card::open(ordinal(id)?, sink, Settings::from_environment()?).map(|card| card as Arc<dyn Device>)
 }
 
-/// Facts of a card without keeping it open.
+/// Facts of a card without a context on it. It loads the driver into this process.
 ///
 /// # Errors
-/// As [`open`].
+/// As [`open`], but for what only a context shows.
 pub fn facts(id: &str) -> Result<DeviceFacts, DeviceError> {
-    let ordinal = ordinal(id)?;
-    driver::Driver::open(ordinal).map(|driver| facts::read(&driver, ordinal))
+    survey::facts(ordinal(id)?)
 }
 
 fn ordinal(id: &str) -> Result<u32, DeviceError> {

@@ -1,7 +1,7 @@
 //! What can be said of the real cards without using one: for `cumux doctor`. No context is made, and nothing is changed.
 
 use crate::driver::Driver;
-use cumux_device::DeviceError;
+use cumux_device::{DeviceError, DeviceFacts};
 
 /// A card as it is found.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,7 +30,20 @@ pub enum Verdict {
 /// # Errors
 /// A sentence with its remedy: no driver, too old, or it does not start.
 pub fn cards() -> Result<Vec<Seen>, DeviceError> {
-    Driver::survey()
+    Driver::survey(|ordinal, card| Seen { ordinal, name: card.name(), mode: card.attribute(20).unwrap_or(0), memory: card.memory() })
+}
+
+/// Facts of one card, as a server says them.
+///
+/// # Errors
+/// As [`cards`], and where there is no such card or it cannot be shared.
+pub(crate) fn facts(ordinal: u32) -> Result<DeviceFacts, DeviceError> {
+    let all = Driver::survey(|ordinal, card| (card.attribute(20).unwrap_or(0), crate::facts::read(card, ordinal)))?;
+    let count = u32::try_from(all.len()).unwrap_or(u32::MAX);
+    let Some((mode, facts)) = all.into_iter().nth(ordinal as usize) else {
+        return Err(DeviceError::System(crate::locate::no_such_card(ordinal, count)));
+    };
+    crate::locate::usable(ordinal, &facts.name, mode).map(|()| facts)
 }
 
 /// What the cards that were found mean for serving `cuda:ordinal`. Pure.
