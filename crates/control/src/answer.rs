@@ -119,6 +119,7 @@ fn text(daemon: &Arc<Daemon>, command: Command) -> String {
             let all = daemon.registry(|registry| registry.complaints.clone());
             serde_json::to_string(&all).map_or_else(|error| format!("{error}\n"), |text| text + "\n")
         }
+        Command::Usage(form) => format!("It is written: {form}\n"),
         Command::Unknown { name } => format!("Unknown command \"{name}\"\n"),
     }
 }
