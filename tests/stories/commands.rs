@@ -144,6 +144,8 @@ fn another_user_waits_for_its_turn() {
     other.expect_ok();
     third.expect_ok();
     assert_eq!(node.server().uid, 0);
+    assert!(node.control_output("quit").status.success());
+    assert!(!node.pipe().join("user-65534").exists(), "nothing is left of the other user");
 }
 
 /// In multi-user mode nobody waits, and different users have servers, and so executors, of their own.

@@ -122,6 +122,9 @@ fn every_command_with_missing_extra_and_absurd_arguments() {
     assert!(output.status.success(), "{output:?}");
     assert!(output.stdout.len() > 1000);
     assert_eq!(node.control("set_default_active_thread_percentage 100"), "100.0\n");
+    for wrong in ["quit -t", "quit -t x", "quit -t -1"] {
+        assert_eq!(node.control(wrong), "It is written: quit, or quit -t <seconds>\n", "and nothing is ended");
+    }
     assert_eq!(node.control("quit now"), "", "quit takes no notice of what follows it");
     node.start_daemon();
     still_serves(&node);

@@ -86,6 +86,7 @@ fn a_client_without_its_partition_is_refused() {
     let client = in_partition(&node, &one.replace(&uuid, &uuid[..10]));
     assert_eq!(ran(&client.expect_ok()).1, 16);
     assert!(node.control("start_server -uid 0 -mlopart").is_empty(), "-mlopart is ignored under -S");
+    assert!(node.control("complaints").contains("without MLOPart devices"), "and the doctor says so");
 }
 
 /// A daemon that was killed: its successor knows partitions and who holds them; after quit nobody does.
@@ -132,7 +133,9 @@ fn memory_locality_partitions() {
     client.wait_for_line("name NVIDIA B300 MLOPart 0");
     client.wait_for_line("multiprocessors 74");
     let table = node.control("ps");
-    let rows: Vec<&str> = table.lines().collect();
+    let lines: Vec<&str> = table.lines().collect();
+    assert!(lines[1].contains(&rows[1][2][..22]) && !whole.starts_with(&rows[1][2][..22]), "its own device: {table}");
+    let rows = lines;
     assert!(rows[0].trim_end().ends_with("ATTRIBUTES") && rows[1].trim_end().ends_with(" MD"), "{table}");
     client.expect_ok();
     let text = node.control(&format!("start_server -uid {uid} -mlopart"));

@@ -119,12 +119,13 @@ fn text(daemon: &Arc<Daemon>, command: Command) -> String {
             let all = daemon.registry(|registry| registry.complaints.clone());
             serde_json::to_string(&all).map_or_else(|error| format!("{error}\n"), |text| text + "\n")
         }
+        Command::Usage(form) => format!("It is written: {form}\n"),
         Command::Unknown { name } => format!("Unknown command \"{name}\"\n"),
     }
 }
 
 const LIMIT_FORM: &str = "<device> and an integer with G or M, as in 0 2G";
-const PARTITION_USAGE: &str = "sm_partition needs more words: sm_partition add <device UUID> <chunks>, sm_partition rm <device UUID>/<partition ID>\n";
+const PARTITION_USAGE: &str = "It is written: sm_partition add <device UUID> <chunks>, or sm_partition rm <device UUID>/<partition ID>\n";
 
 /// What could not be read is not answered, as in NVIDIA's daemon, but told elsewhere.
 fn unreadable(daemon: &Daemon, is: bool, command: &str, form: &str) {
@@ -193,6 +194,10 @@ fn start_server(daemon: &Arc<Daemon>, uid: u32, mlopart: bool) -> String {
         if let Some(pid) = running {
             return format!("Server {pid} of user {uid} runs without MLOPart devices: end it first (shutdown_server {pid})\n");
         }
+    }
+    if mlopart && daemon.options.static_partitions {
+        daemon
+            .complain("Command \"start_server -mlopart\" started a server without MLOPart devices: with static SM partitioning (-S) the option means nothing");
     }
     daemon.feed(Event::Wanted { uid });
     daemon.wait_started(uid);

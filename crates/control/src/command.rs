@@ -1,5 +1,5 @@
 //! One line of text to one command. Pure; never fails: what is no command is [`Command::Unknown`], what is no number is 0, as in NVIDIA's
-//! daemon (`get_client_list` alone answers `Server 0 not found`).
+//! daemon (`get_client_list` alone answers `Server 0 not found`), but where that would do harm ([`Command::Usage`]).
 
 /// What an administrator asks.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -92,10 +92,16 @@ pub enum Command {
     ListPartitions,
     /// Our own: settings that were passed over in silence towards the program.
     Complaints,
+    /// Words are missing or mean nothing where guessing would do harm, or nothing at all: how it is written.
+    Usage(&'static str),
     Unknown {
         name: String,
     },
 }
+
+const QUIT: &str = "quit, or quit -t <seconds>";
+const DEFAULT_LIMIT: &str = "set_default_device_pinned_mem_limit <device> <integer with G or M>";
+const GET_DEFAULT_LIMIT: &str = "get_default_device_pinned_mem_limit <device>";
 
 impl Command {
     /// Whether it changes anything: only root and the daemon's own user may.
@@ -120,6 +126,7 @@ impl Command {
                 | Command::PartitionUsage
                 | Command::ListPartitions
                 | Command::Complaints
+                | Command::Usage(_)
                 | Command::Unknown { .. }
         )
     }
@@ -136,7 +143,7 @@ impl Command {
         match name {
             "get_server_list" => Command::GetServerList,
             "get_server_status" => Command::GetServerStatus { server: number(0) },
-            "start_server" => Command::StartServer { uid: after("-uid").and_then(|text| text.parse().ok()), mlopart: words.contains(&"-mlopart") },
+            "start_server" => Command::StartServer { uid: after("-uid").and_then(user), mlopart: words.contains(&"-mlopart") },
             "shutdown_server" => {
                 let server = words.iter().find(|w| !w.starts_with('-')).map_or(0, |w| leading_number(w));
                 Command::ShutdownServer { server, force: words.contains(&"-f") }
@@ -144,11 +151,18 @@ impl Command {
             "get_client_list" => Command::GetClientList { server: number(0) },
             "get_device_client_list" => Command::GetDeviceClientList { server: words.first().map(|w| leading_number(w)) },
             "ps" => Command::Ps { server: after("-p").map(leading_number) },
-            "quit" => Command::Quit { timeout_s: after("-t").map(|text| u64::from(leading_number(text))) },
+            "quit" => match after("-t").map(seconds) {
+                None => Command::Quit { timeout_s: None },
+                Some(Some(timeout)) => Command::Quit { timeout_s: Some(timeout) },
+                // Taken for 0 it would end everybody's work at once.
+                Some(None) => Command::Usage(QUIT),
+            },
             "set_default_active_thread_percentage" => Command::SetDefaultPercentage { value: word(0).into() },
             "get_default_active_thread_percentage" => Command::GetDefaultPercentage,
             "set_active_thread_percentage" => Command::SetPercentage { server: number(0), value: word(1).into() },
             "get_active_thread_percentage" => Command::GetPercentage { server: number(0) },
+            "set_default_device_pinned_mem_limit" if words.len() < 2 => Command::Usage(DEFAULT_LIMIT),
+            "get_default_device_pinned_mem_limit" if words.is_empty() => Command::Usage(GET_DEFAULT_LIMIT),
             "set_default_device_pinned_mem_limit" => Command::SetDefaultMemoryLimit { device: word(0).into(), value: word(1).into() },
             "get_default_device_pinned_mem_limit" => Command::GetDefaultMemoryLimit { device: word(0).into() },
             "set_device_pinned_mem_limit" => Command::SetMemoryLimit { server: number(0), device: word(1).into(), value: word(2).into() },
@@ -182,6 +196,17 @@ fn partition(words: &[&str]) -> Command {
     }
 }
 
+/// A user's number; the greatest stands for nobody.
+fn user(word: &str) -> Option<u32> {
+    word.parse().ok().filter(|uid| *uid != u32::MAX)
+}
+
+/// Whole seconds; more than fit are as good as for ever.
+fn seconds(word: &str) -> Option<u64> {
+    let digits = !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_digit());
+    digits.then(|| word.parse().unwrap_or(u64::MAX).min(u64::from(u32::MAX)))
+}
+
 /// The number a word begins with, 0 if it begins with none or is too large.
 fn leading_number(word: &str) -> u32 {
     let end = word.find(|c: char| !c.is_ascii_digit()).unwrap_or(word.len());
@@ -203,12 +228,19 @@ mod tests {
             ("status", Command::Unknown { name: "status".into() }),
             ("quit", Command::Quit { timeout_s: None }),
             ("quit -t 5", Command::Quit { timeout_s: Some(5) }),
-            ("quit -t", Command::Quit { timeout_s: Some(0) }),
+            ("quit -t 0", Command::Quit { timeout_s: Some(0) }),
+            ("quit -t 99999999999999999999", Command::Quit { timeout_s: Some(u64::from(u32::MAX)) }),
+            ("quit -t", Command::Usage(QUIT)),
+            ("quit -t -1", Command::Usage(QUIT)),
+            ("quit -t 5s", Command::Usage(QUIT)),
+            ("set_default_device_pinned_mem_limit 0", Command::Usage(DEFAULT_LIMIT)),
+            ("get_default_device_pinned_mem_limit", Command::Usage(GET_DEFAULT_LIMIT)),
             ("ps", Command::Ps { server: None }),
             ("ps -p", Command::Ps { server: Some(0) }),
             ("ps -p 1098", Command::Ps { server: Some(1098) }),
             ("start_server", Command::StartServer { uid: None, mlopart: false }),
             ("start_server -uid x", Command::StartServer { uid: None, mlopart: false }),
+            ("start_server -uid 4294967295", Command::StartServer { uid: None, mlopart: false }),
             ("start_server -uid 0 -mlopart", Command::StartServer { uid: Some(0), mlopart: true }),
             ("shutdown_server 488 -f", Command::ShutdownServer { server: 488, force: true }),
             ("shutdown_server -f 488", Command::ShutdownServer { server: 488, force: true }),

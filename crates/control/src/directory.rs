@@ -3,7 +3,7 @@
 //! Invariant: whoever holds the lock file's lock is the one daemon of the directory. Everything else found in it may be left over from a
 //! daemon that died, and is reclaimed under the lock.
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
@@ -153,6 +153,30 @@ impl Drop for Claim {
     fn drop(&mut self) {
         for path in [self.directory.control(), self.directory.cumux(), self.directory.pid_file()] {
             let _ = fs::remove_file(path);
+        }
+        tidy(self.directory.path());
+    }
+}
+
+/// Takes away the locks of servers that have ended, and the folders of other users that are empty then. A server that still runs holds its lock.
+fn tidy(folder: &Path) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let (path, name) = (entry.path(), entry.file_name());
+        let name = name.to_string_lossy();
+        let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
+        if is_folder && name.starts_with("user-") {
+            tidy(&path);
+            let running = fs::read_dir(&path).map_or(true, |entries| entries.flatten().any(|entry| entry.file_name() != "cumux"));
+            if !running {
+                let _ = fs::remove_file(path.join("cumux"));
+                let _ = fs::remove_dir(&path);
+            }
+        } else if name.starts_with("server-") && name.ends_with(".lock") {
+            // The folder may be another user's: what lies there under this name must neither lead elsewhere nor make us wait.
+            let lock = rustix::fs::open(&path, OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty());
+            if lock.is_ok_and(|lock| flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok()) {
+                let _ = fs::remove_file(&path);
+            }
         }
     }
 }

@@ -144,8 +144,9 @@ pub(crate) fn facts(id: &str, ordinal: u32) -> Result<DeviceFacts, DeviceError> 
     let (mut name, mut uuid, mut memory) = (card.name.to_owned(), uuid(number, ordinal), card.memory);
     if let Some(part) = part {
         name = format!("{name} MLOPart {part}");
-        // Byte 11 is 0 for a whole card.
+        // Byte 11 is 0 for a whole card. The first group differs too, since `ps` and people show no more than the beginning.
         uuid[11] = part as u8 + 1;
+        uuid[1] += part as u8 + 1;
         memory /= u64::from(card.localities);
         for (attribute, value) in &mut values {
             // Multiprocessors, memory bus and L2 cache are divided.
@@ -239,7 +240,8 @@ mod tests {
         let whole = facts("sim:b300", 1).unwrap();
         assert_eq!(parts.iter().map(|part| part.name.as_str()).collect::<Vec<_>>(), ["NVIDIA B300 MLOPart 0", "NVIDIA B300 MLOPart 1"]);
         assert!(parts.iter().all(|part| part.pci == whole.pci && part.attribute(16) == 74 && part.memory * 2 == whole.memory));
-        assert!(parts[0].uuid != parts[1].uuid && parts.iter().all(|part| part.uuid != whole.uuid));
+        let beginnings: std::collections::BTreeSet<_> = parts.iter().chain([&whole]).map(|facts| &facts.uuid[..4]).collect();
+        assert_eq!(beginnings.len(), 3, "`ps` shows the beginning of a UUID");
     }
 
     #[test]
