@@ -31,8 +31,12 @@ fn results_do_not_depend_on_the_neighbours() {
     for _ in 0..3 {
         let faulty = node.client("illegal_access").start();
         let clients: Vec<Client<'_>> = seeds.iter().map(|seed| node.test_client("busy").args(&["3", seed]).start()).collect();
-        let together: Vec<String> = clients.into_iter().map(Client::expect_ok).collect();
-        assert_eq!(together, alone);
+        for (client, alone) in clients.into_iter().zip(&alone) {
+            let outcome = client.wait();
+            // One whose kernel was under way when a real card's context broke is told so; it never gets wrong results.
+            let told = !node.is_software() && [&outcome.out, &outcome.err].iter().any(|text| text.contains("illegal memory access"));
+            assert!(told || outcome.status.success() && outcome.out == *alone, "{outcome:?}, alone: {alone}\n{}", node.logs());
+        }
         faulty.expect_ok();
     }
 }

@@ -10,7 +10,8 @@ fn broken_images_are_refused_with_reasons() {
     assert!(line("truncated fatbin").contains("CUDA_ERROR_INVALID_IMAGE"), "{said}");
     let syntax = line("syntax error");
     assert!(syntax.contains("CUDA_ERROR_INVALID_PTX"), "{said}");
-    assert!(syntax.contains("line 7, column 17"), "the place is told: {syntax}");
+    // On a real card the driver's assembler says it, in its words.
+    assert!(syntax.contains(if node.is_software() { "line 7, column 17" } else { "line 7" }), "the place is told: {syntax}");
     let unknown = line("unknown instruction");
     assert!(unknown.contains("frobnicate") && unknown.contains("line 6"), "{unknown}");
     assert!(!line("no image").contains("CUDA_SUCCESS"), "{said}");

@@ -130,7 +130,10 @@ fn top_shows_growing_kernels_and_who_is_there() {
         row.split_whitespace().rev().nth(1).and_then(|word| word.parse().ok()).unwrap_or_else(|| panic!("{page}"))
     };
     let first = out(&top());
-    assert!(first.contains(&client.pid().to_string()) && first.contains("sim:h200") && first.contains("132 SMs") && first.contains("generation 1"), "{first}");
+    assert!(
+        first.contains(&client.pid().to_string()) && first.contains(node.device()) && first.contains("132 SMs") && first.contains("generation 1"),
+        "{first}"
+    );
     let before = kernels(&first);
     client.tell("");
     client.wait_for_line("round 1 right");
@@ -182,6 +185,8 @@ fn what_a_client_waited_for_is_counted() {
     let (server, status) = (&servers[0], &servers[0].clients[0]);
     assert!(status.requests >= 2, "it allocated and loaded: {status:?}");
     assert!(status.request_ns > 0 && status.request_ns < 60_000_000_000, "loading a module takes some time: {status:?}");
-    assert_eq!((status.coalesced, status.quiets, status.stalls), (0, 0, 0), "the software GPU has none of it: {status:?}");
-    assert_eq!((server.generation, server.cards[0].multiprocessors, server.cards[0].id.as_str()), (1, 132, "sim:h200"), "{server:?}");
+    // On a real card loading waits for a quiet moment.
+    let quiets = if node.is_software() { 0..=0 } else { 1..=2 };
+    assert!(status.coalesced == 0 && status.stalls == 0 && quiets.contains(&status.quiets), "{status:?}");
+    assert_eq!((server.generation, server.cards[0].multiprocessors, server.cards[0].id.as_str()), (1, 132, node.device()), "{server:?}");
 }

@@ -97,6 +97,18 @@ impl Node {
         NodeBuilder { device, environment: Vec::new(), patience: PATIENCE, prepare: |_| () }
     }
 
+    /// The daemon's `--device`.
+    #[must_use]
+    pub fn device(&self) -> &str {
+        &self.device
+    }
+
+    /// Whether a fault of one client is its own alone, and what runs can be seen into: not so on a real card.
+    #[must_use]
+    pub fn is_software(&self) -> bool {
+        self.device.starts_with("sim:")
+    }
+
     /// Its folder: pipe directory `pipe`, logs `log`, library `lib`.
     #[must_use]
     pub fn folder(&self) -> &Path {
