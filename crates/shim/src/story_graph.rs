@@ -181,7 +181,9 @@ fn branches_run_side_by_side_and_the_stream_waits_for_all() {
         // What the kernel was given can be read back.
         let mut told = CUDA_KERNEL_NODE_PARAMS::default();
         graph::cuGraphKernelNodeGetParams_v2(held, &raw mut told).unwrap();
-        assert_eq!((told.func, told.kernelParams.read().cast::<u64>().read()), (gate, number));
+        let parameter = told.kernelParams.read();
+        assert!(parameter.addr().abs_diff((&raw const told).addr()) > 1 << 16, "it leads into the node, not to a stack that is gone");
+        assert_eq!((told.func, parameter.cast::<u64>().read()), (gate, number));
         graph::cuGraphExecDestroy(exec).unwrap();
         graph::cuGraphDestroy(graph).unwrap();
     }

@@ -23,7 +23,7 @@ use crate::function::Function;
 use crate::memory;
 use cumux_abi::CUgraphNodeType as Type;
 use cumux_wire::record::{Launch, Op};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// A kernel with everything its launch needs.
 #[derive(Debug)]
@@ -32,16 +32,22 @@ pub struct Kernel {
     /// The handle by which the program named it.
     pub name: u64,
     pub launch: Launch,
-    /// Addresses of the parameters inside `launch`, for telling the program.
-    pub pointers: Vec<usize>,
+    /// Addresses of the parameters inside `launch`, for telling the program; made when it asks, because by then the launch lies where it stays.
+    pointers: OnceLock<Vec<usize>>,
 }
 
 impl Kernel {
     #[must_use]
     pub fn new(function: Arc<Function>, name: u64, launch: Launch) -> Arc<Self> {
-        let base = launch.parameters.as_ptr().expose_provenance();
-        let pointers = function.info.parameters.iter().map(|parameter| base + parameter.offset as usize).collect();
-        Arc::new(Self { function, name, launch, pointers })
+        Arc::new(Self { function, name, launch, pointers: OnceLock::new() })
+    }
+
+    /// Where each parameter lies, as long as this kernel lives.
+    pub fn pointers(self: &Arc<Self>) -> &[usize] {
+        self.pointers.get_or_init(|| {
+            let base = self.launch.parameters.as_ptr().expose_provenance();
+            self.function.info.parameters.iter().map(|parameter| base + parameter.offset as usize).collect()
+        })
     }
 }
 

@@ -366,7 +366,7 @@ fn tell_kernel(handle: CUgraphNode) -> Try<CUDA_KERNEL_NODE_PARAMS> {
         blockDimY: launch.block[1],
         blockDimZ: launch.block[2],
         sharedMemBytes: launch.shared,
-        kernelParams: core::ptr::with_exposed_provenance_mut(kernel.pointers.as_ptr().expose_provenance()),
+        kernelParams: core::ptr::with_exposed_provenance_mut(kernel.pointers().as_ptr().expose_provenance()),
         extra: core::ptr::null_mut(),
         kern: if is_kernel { name.cast() } else { core::ptr::null_mut() },
         ctx: core::ptr::null_mut(),
