@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -103,6 +103,7 @@ pub fn open_with(id: &str, sink: Arc<dyn Sink>, settings: Settings) -> Result<Ar
         settled: Condvar::new(),
         watchdog: settings.watchdog,
         started: Instant::now(),
+        reports: AtomicU64::new(0),
     });
     let mut gpu = SoftwareGpu { card, ordinal, workers: Vec::new() };
     for number in 0..settings.threads {

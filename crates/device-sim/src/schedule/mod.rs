@@ -8,6 +8,7 @@
 //! - A stream has at most one task or one report in flight: order and "exactly one report" follow.
 //! - The next work of a stream begins only after the sink has returned from the report of the one before.
 //! - What a worker runs for a client is noted in [`State::workers`] under the lock, so revoking and closing can wait for it.
+//! - After a report each worker yields once to the system at its next slice: whoever was woken must not wait for the system's next tick.
 //! - Nobody polls: workers sleep on [`Card::work`] and are woken when something becomes runnable.
 //!
 //! Fairness: each client and each task has a virtual time, raised by what it used; the least goes next, clients first. A task's time counts
@@ -20,6 +21,7 @@ mod state;
 pub(crate) mod worker;
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
 use cumux_device::{ClientId, DeviceFacts, Fault, Outcome, Sink, StreamId};
@@ -44,6 +46,8 @@ pub(crate) struct Card {
     /// A kernel that runs longer is faulted.
     pub(crate) watchdog: Option<Duration>,
     pub(crate) started: Instant,
+    /// Reports that have been delivered.
+    pub(crate) reports: AtomicU64,
 }
 
 /// A submission that is over.

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime};
 
 use cumux_device::{ClientId, Fault};
@@ -42,7 +43,7 @@ pub(crate) fn run(card: &Card, number: usize) {
     if let Ok(now) = rustix::process::getpriority_process(None) {
         let _ = rustix::process::setpriority_process(None, (now + NICER).min(NICEST));
     }
-    let mut worker = Worker { card, number, memory: WorkerMemory::default(), spare: Vec::new(), spare_logs: Vec::new() };
+    let mut worker = Worker { card, number, memory: WorkerMemory::default(), reports: 0, spare: Vec::new(), spare_logs: Vec::new() };
     while let Some(job) = worker.next() {
         match job {
             Job::Report(report) => worker.report(report),
@@ -86,6 +87,8 @@ struct Worker<'a> {
     card: &'a Card,
     number: usize,
     memory: WorkerMemory,
+    /// Those it has made way for.
+    reports: u64,
     spare: Vec<Block>,
     #[expect(clippy::vec_box, reason = "they move in and out of blocks by pointer")]
     spare_logs: Vec<Box<BlockLog>>,
@@ -115,6 +118,12 @@ struct Result {
 impl Worker<'_> {
     /// The next job; sleeps while there is none. `None` when the device closes.
     fn next(&mut self) -> Option<Job> {
+        let reports = self.card.reports.load(Ordering::Relaxed);
+        if reports != self.reports {
+            // Somebody has been woken by a report. On a full machine the system may leave them behind us until its next tick, milliseconds away.
+            self.reports = reports;
+            rustix::thread::sched_yield();
+        }
         let mut state = self.card.state.lock();
         loop {
             if state.shutdown {
@@ -132,6 +141,7 @@ impl Worker<'_> {
 
     fn report(&mut self, report: Report) {
         self.card.sink.retired(report.client, report.stream, report.token, report.outcome);
+        self.card.reports.fetch_add(1, Ordering::Relaxed);
         if let Some(slot) = report.slot {
             slot.free();
         }
