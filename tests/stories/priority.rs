@@ -33,9 +33,10 @@ fn a_normal_client_goes_before_urgent_streams_of_one_below() {
     let node = Node::start();
     let equals = kernels_in_the_meantime(&node, "0", "0");
     let below = kernels_in_the_meantime(&node, "1", "0");
-    // What had begun before still ends.
-    assert!(below <= 4, "one below normal gets what is left: {below}");
-    assert!(equals > 8, "two normal clients share the device: {equals}");
+    println!("kernels beside the long one: {below} below normal, {equals} as equals");
+    // What was queued before the long kernel came to the device (sixteen at most, where its way there is slow) may still end.
+    assert!(below <= 20, "one below normal gets what is left: {below}");
+    assert!(equals > 2 * below.max(20), "two normal clients share the device: {equals}");
 }
 
 /// Priorities stay the program's own: range and values are what it would see without the service.
