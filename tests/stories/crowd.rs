@@ -41,6 +41,24 @@ fn results_do_not_depend_on_the_neighbours() {
     }
 }
 
+/// Guests come and go, each with many kernels of its own whose parameters have many sizes: nobody's kernels run with another's.
+#[test]
+fn guests_with_kernels_of_their_own() {
+    let node = Node::start();
+    let rounds = if node.is_software() { "20" } else { "400" };
+    let start = |seed: u32| node.test_client("guests").args(&[rounds, &seed.to_string()]).start();
+    let mut here: Vec<Client<'_>> = (0..8).map(start).collect();
+    for seed in 8..24 {
+        let first = here.remove(0).expect_ok();
+        assert!(first.contains("PASS"), "{first}");
+        here.push(start(seed));
+    }
+    for guest in here {
+        guest.expect_ok();
+    }
+    assert_eq!(node.server().takeovers, 0, "{}", node.logs());
+}
+
 #[test]
 fn every_example_runs() {
     let node = Node::start();

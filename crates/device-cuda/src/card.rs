@@ -284,8 +284,11 @@ impl Device for Card {
         self.shared.inboxes[gone.engine].send(Message::Close(client, done));
         let patient = self.shared.lost().is_none();
         if wait.recv_timeout(if patient { self.drain } else { Duration::from_secs(1) }).is_err() && patient {
-            self.shared
-                .give_up(format!("a kernel of client {client} runs on {} s after the client was closed, and cannot be stopped alone", self.drain.as_secs()));
+            let (asker, answer) = crossbeam_channel::bounded(1);
+            self.shared.inboxes[gone.engine].send(Message::Tell(client, asker));
+            let what = answer.recv_timeout(Duration::from_secs(1)).unwrap_or_else(|_| "the driver does not come back from a call".into());
+            let drain = self.drain.as_secs();
+            self.shared.give_up(format!("work of client {client} runs on {drain} s after the client was closed, and cannot be stopped alone: {what}"));
         }
         self.clients.write().remove(&client);
         self.streams.write().retain(|_, stream| stream.client.id != client);
@@ -396,6 +399,13 @@ impl Device for Card {
         }
         let info = loaded.info.clone();
         owner.modules.write().insert(module, Own::new(loaded));
+        if self.client(client).is_err() {
+            // Closed meanwhile: nobody else would let go of it.
+            if let Some(module) = owner.modules.write().remove(&module) {
+                self.drop_module(&owner, module);
+            }
+            return Err(DeviceError::Invalid(format!("client {client} was closed while its module was loaded")));
+        }
         for gone in self.library.evict() {
             for global in &gone.info.globals {
                 self.variables.write().remove(global.address);

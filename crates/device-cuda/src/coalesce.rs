@@ -4,7 +4,9 @@
 //! context's lock, a launch and a written value 2.4 to 3.3 µs. A chain belongs to one engine and runs at most once at a time. What each node ran the last time is
 //! remembered: a step that repeats itself sets nothing; setting parameters costs about 0.5 µs a node, another function about 1.5 µs.
 //! Chains are made on the helper thread, never here: until one is there, kernels are launched one by one.
+//! A node never gets more bytes of parameters than it was made with: the driver takes them and runs the kernels with wrong ones (decision 0110).
 
+use crate::client::Own;
 use crate::driver::{Code, Driver, Executable, Function, Graph, Node, Stream};
 use crate::work::Planned;
 use rustc_hash::{FxHashMap, FxHasher};
@@ -62,7 +64,9 @@ fn numbers(run: &[Planned]) -> (u64, u64) {
 pub(crate) fn fits(planned: &Planned) -> bool {
     let plain = planned.shape.cluster == [0; 3] || planned.shape.cluster == [1; 3];
     let info = &planned.module.info.functions[planned.function];
-    plain && !planned.shape.cooperative && !planned.kernel().prints && info.cluster == [0; 3]
+    // Drivers have ended the process when they were given a node with more (openxla/xla, pull request 19252).
+    let small = info.parameter_bytes <= 4096;
+    plain && small && !planned.shape.cooperative && !planned.kernel().prints && info.cluster == [0; 3]
 }
 
 fn same(a: &Planned, b: &Planned) -> bool {
@@ -76,6 +80,10 @@ pub(crate) struct Chain {
     nodes: Vec<Node>,
     /// What each node runs now. Holds the modules: they are not unloaded under a chain.
     content: Vec<Planned>,
+    /// Bytes of parameters that each node was made with.
+    rooms: Vec<u32>,
+    /// What each node of the graph was made with, and kernels' numbers: the driver looks there whenever a node of the executable is set.
+    origin: Vec<(Arc<Own>, u64)>,
     shape: u64,
     exact: u64,
     /// The word that its last node sets to 1.
@@ -97,11 +105,25 @@ impl Chain {
         let kernels: Vec<_> = content.iter().map(|p| (p.kernel().handle, p.shape, p.parameters.as_slice())).collect();
         let (graph, executable, nodes) = driver.chain(&kernels, mark, address, stream)?;
         let (shape, exact) = numbers(&content);
-        Ok(Chain { driver: driver.clone(), graph, executable, nodes, content, shape, exact, word, busy: None, used: 0 })
+        let rooms = content.iter().map(|planned| planned.kernel().parameter_bytes).collect();
+        let mut origin: Vec<(Arc<Own>, u64)> = content.iter().map(|planned| (planned.module.clone(), planned.kernel().id)).collect();
+        origin.sort_unstable_by_key(|(_, id)| *id);
+        origin.dedup_by_key(|(_, id)| *id);
+        Ok(Chain { driver: driver.clone(), graph, executable, nodes, content, rooms, origin, shape, exact, word, busy: None, used: 0 })
     }
 
     pub(crate) fn kernels(&self) -> &[Planned] {
         &self.content
+    }
+
+    /// Whether any of these kernels is, or was at first, in a node.
+    fn mentions(&self, gone: &impl Fn(u64) -> bool) -> bool {
+        self.origin.iter().map(|(_, id)| *id).chain(self.content.iter().map(|planned| planned.kernel().id)).any(gone)
+    }
+
+    /// Whether the nodes have room for these kernels.
+    fn takes(&self, run: &[Planned]) -> bool {
+        self.rooms.iter().zip(run).all(|(room, planned)| planned.kernel().parameter_bytes <= *room)
     }
 
     fn is(&self, run: &[Planned]) -> bool {
@@ -138,11 +160,17 @@ pub(crate) struct Picked {
     pub nodes_set: usize,
 }
 
-/// A chain that should be made: the run begins with so many kernels for it.
+/// Where a chain that is being made belongs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Wanted {
     pub length: usize,
     pub word: usize,
+}
+
+/// A chain that should be made, of these kernels.
+pub(crate) struct Order {
+    pub wanted: Wanted,
+    pub content: Vec<Planned>,
 }
 
 /// The chains of one engine.
@@ -157,6 +185,8 @@ pub(crate) struct Chains {
     words: Vec<usize>,
     /// Chains that gave way to others, for the helper to destroy.
     retired: Vec<Chain>,
+    /// Chains that are forgotten but still run: their words are not free yet.
+    leaving: Vec<Chain>,
     clock: u64,
 }
 
@@ -165,12 +195,13 @@ impl Chains {
     pub(crate) fn new(words: impl Iterator<Item = usize>) -> Chains {
         let mut chains = Vec::new();
         chains.resize_with(LONGEST + 1, Vec::new);
-        Chains { chains, ordered: Vec::new(), seen: FxHashMap::default(), words: words.collect(), retired: Vec::new(), clock: 0 }
+        Chains { chains, ordered: Vec::new(), seen: FxHashMap::default(), words: words.collect(), retired: Vec::new(), leaving: Vec::new(), clock: 0 }
     }
 
     /// A free chain for the beginning of `run`, set to run it, and perhaps one that should be made. `over` says whether a mark was reached; the run is expected to
-    /// take `expected_ns`.
-    pub(crate) fn pick(&mut self, run: &mut [Planned], expected_ns: u64, mut over: impl FnMut(usize, u64) -> bool) -> (Option<Picked>, Option<Wanted>) {
+    /// take `expected_ns`. Where a chain is picked, `run` holds afterwards what that chain ran before.
+    pub(crate) fn pick(&mut self, run: &mut [Planned], expected_ns: u64, mut over: impl FnMut(usize, u64) -> bool) -> (Option<Picked>, Option<Order>) {
+        self.let_go(&mut over);
         let short = expected_ns < run.len() as u64 * SETTING_NS * WORTH;
         let whole = run.len().min(LONGEST);
         let general = cut(whole);
@@ -183,17 +214,18 @@ impl Chains {
             }
             let often = if length == general { OFTEN } else { VERY_OFTEN };
             if wanted.is_none() && short && self.comes_often(exact, often) {
-                wanted = self.want(length, &mut over);
+                wanted = self.want(&run[..length], &mut over);
             }
             if whole == general {
                 break;
             }
         }
         let (shape, _) = numbers(&run[..general]);
-        let chains = &mut self.chains[general];
-        let free = chains.iter_mut().enumerate().filter_map(|(place, chain)| chain.is_free(&mut over).then_some((chain.shape != shape, chain.used, place)));
+        let chains = self.chains[general].iter_mut().enumerate();
+        let fitting = chains.filter(|(_, chain)| (chain.shape == shape || general >= RETARGETED) && chain.takes(&run[..general]));
+        let free = fitting.filter_map(|(place, chain)| chain.is_free(&mut over).then_some((chain.shape != shape, chain.used, place)));
         match free.min() {
-            Some((other, _, place)) if !other || general >= RETARGETED => match self.chains[general][place].set(&mut run[..general]) {
+            Some((.., place)) => match self.chains[general][place].set(&mut run[..general]) {
                 Some(nodes_set) => (Some(self.take(general, place, nodes_set)), wanted),
                 None => {
                     let chain = self.chains[general].swap_remove(place);
@@ -201,10 +233,10 @@ impl Chains {
                     (None, wanted)
                 }
             },
-            _ => {
+            None => {
                 // What is launched once is not worth a graph.
                 let again = wanted.is_none() && self.comes_often(shape ^ SHAPES, AGAIN);
-                let wanted = if again { self.want(general, &mut over) } else { wanted };
+                let wanted = if again { self.want(&run[..general], &mut over) } else { wanted };
                 (None, wanted)
             }
         }
@@ -229,8 +261,9 @@ impl Chains {
         *times >= often
     }
 
-    /// Room for one more chain of this length. One is made at a time: making them costs the others' launches.
-    fn want(&mut self, length: usize, over: &mut impl FnMut(usize, u64) -> bool) -> Option<Wanted> {
+    /// Room for one more chain, of these kernels. One is made at a time: making them costs the others' launches.
+    fn want(&mut self, run: &[Planned], over: &mut impl FnMut(usize, u64) -> bool) -> Option<Order> {
+        let length = run.len();
         if !self.ordered.is_empty() {
             return None;
         }
@@ -239,7 +272,7 @@ impl Chains {
         }
         let word = self.words.pop()?;
         self.ordered.push(length);
-        Some(Wanted { length, word })
+        Some(Order { wanted: Wanted { length, word }, content: run.to_vec() })
     }
 
     /// Takes out the chain that was not used for the longest time: of this length if there are many, else of any. `None` if all are in use.
@@ -276,11 +309,20 @@ impl Chains {
         }
     }
 
-    /// Takes out the chains that mention kernels for which `gone` is true. Their words come back by [`Chains::built`]'s cousin, [`Chains::give`].
-    pub(crate) fn forget(&mut self, gone: impl Fn(&Planned) -> bool) -> Vec<Chain> {
-        let gone: Vec<Chain> = self.chains.iter_mut().flat_map(|chains| chains.extract_if(.., |chain| chain.content.iter().any(&gone))).collect();
-        self.words.extend(gone.iter().map(|chain| chain.word));
-        gone
+    /// Takes out the chains that mention kernels with these numbers; they are [`Chains::retired`] when they do not run any more.
+    pub(crate) fn forget(&mut self, gone: impl Fn(u64) -> bool) {
+        self.leaving.extend(self.chains.iter_mut().flat_map(|chains| chains.extract_if(.., |chain| chain.mentions(&gone))));
+    }
+
+    /// Frees the words of forgotten chains that do not run any more: before, their marks are looked for there.
+    pub(crate) fn let_go(&mut self, over: &mut impl FnMut(usize, u64) -> bool) {
+        if self.leaving.is_empty() {
+            return;
+        }
+        for chain in self.leaving.extract_if(.., |chain| chain.is_free(over)) {
+            self.words.push(chain.word);
+            self.retired.push(chain);
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Giving work to the driver: streams take turns, kernels go as chains with their marks in them, and other work gets a mark where somebody may wait.
 
-use crate::coalesce::{self, Chain, Wanted};
+use crate::coalesce::{self, Chain, Order};
 use crate::driver::{Code, Stream};
 use crate::engine::{Engine, Message};
 use crate::locate::is_fatal;
@@ -88,8 +88,16 @@ impl Engine {
         lane.queue.len() < coalesce::LONGEST && now.saturating_sub(lane.since) < GATHER_NS && self.slots.slots[slot].remaining(now) > AHEAD_NS
     }
 
-    /// On an error, what was not issued is back in the queue, for the caller to end.
+    /// On an error, what was not issued is back in the queue, for the caller to end. What was issued has its mark in any case: somebody waits for its end.
     fn turn(&mut self, id: StreamId) -> Result<(), Code> {
+        let done = self.give(id);
+        match self.lanes.get(&id).and_then(|lane| lane.slot) {
+            Some(slot) if self.slots.slots[slot].unmarked > 0 => done.and(self.mark(slot)),
+            _ => done,
+        }
+    }
+
+    fn give(&mut self, id: StreamId) -> Result<(), Code> {
         let Some(lane) = self.lanes.get_mut(&id) else { return Ok(()) };
         lane.long_next = false;
         if lane.queue.is_empty() || lane.parked {
@@ -160,8 +168,6 @@ impl Engine {
         }
         if lane.in_flight == 0 && lane.queue.is_empty() && lane.slot.take().is_some() {
             self.slots.unbind(slot);
-        } else if self.slots.slots[slot].unmarked > 0 {
-            self.mark(slot)?;
         }
         Ok(())
     }
@@ -190,6 +196,7 @@ impl Engine {
                 };
                 self.slots.add(kind, stream)
             }
+            Place::Full => return Err(Code(cumux_wire::result::OUT_OF_MEMORY)),
         };
         self.slots.bind(at);
         lane.slot = Some(at);
@@ -209,15 +216,23 @@ impl Engine {
                 kernel = (planned.kernel().id, planned.kernel().prints);
             }
             Plan::Moves(moves) => {
-                for m in &moves {
+                for (begun, m) in moves.iter().enumerate() {
                     weight += match m {
                         // At about 2 TB/s inside the card.
                         Move::Flat { bytes, .. } => bytes / 2_000,
                         Move::Box(b) => b.width * b.height * b.depth / 2_000,
                     };
-                    match m {
-                        Move::Flat { target, source, bytes } => self.driver.copy(*target, *source, *bytes, stream)?,
-                        Move::Box(b) => self.driver.copy_box(b, stream)?,
+                    let issued = match m {
+                        Move::Flat { target, source, bytes } => self.driver.copy(*target, *source, *bytes, stream),
+                        Move::Box(b) => self.driver.copy_box(b, stream),
+                    };
+                    if let Err(code) = issued {
+                        // What the driver has of it is in flight like anything else, and reported with what was refused.
+                        if begun > 0 {
+                            self.board(id, slot, self.now(), token, weight, kernel);
+                            self.slots.slots[slot].flights.back_mut().into_iter().for_each(|flight| flight.reported = true);
+                        }
+                        return Err(code);
                     }
                 }
             }
@@ -274,15 +289,10 @@ impl Engine {
     /// Issues the beginning of a run, as one chain or as one kernel. Returns how many kernels that were.
     fn some(&mut self, id: StreamId, slot: usize, run: &mut [Planned], tokens: &[u64]) -> Result<usize, Code> {
         let stream = self.slots.slots[slot].stream;
-        let (slots, words) = (&mut self.slots.slots, &self.words);
-        let expected_ns = run.iter().map(|planned| expected(&self.expected, planned)).sum();
-        let (picked, wanted) = self.chains.pick(run, expected_ns, |slot, mark| slots[slot].look(words.load(slot), |word| words.load(word)) >= mark);
-        if let Some(retired) = self.chains.retired() {
-            self.shared.help(move || drop(retired));
-        }
-        if let Some(wanted) = wanted {
-            self.order(run[..wanted.length].to_vec(), wanted);
-        }
+        // The mark at a chain's end is a kernel, and needs a place on the card: where long kernels fill it, whoever waits for a single kernel would wait for
+        // theirs as well. A written value needs none.
+        let alone = run.len() == 1 && self.long_in_flight > 0;
+        let picked = if alone { None } else { self.pick(run) };
         let Some(picked) = picked else {
             self.single(&run[0], stream)?;
             let (weight, kernel, now) = (expected(&self.expected, &run[0]), (run[0].kernel().id, false), self.now());
@@ -291,7 +301,7 @@ impl Engine {
             return Ok(1);
         };
         let now = self.now();
-        let Engine { chains, words, slots, lanes, busy, expected, .. } = self;
+        let Engine { chains, words, slots, lanes, busy, expected, long_in_flight, .. } = self;
         let chain = chains.chain(&picked);
         words.clear(chain.word);
         chain.launch(stream)?;
@@ -306,7 +316,9 @@ impl Engine {
             for (planned, token) in chain.kernels().iter().zip(tokens) {
                 let kernel = planned.kernel();
                 let weight = expected.entry(kernel.id).or_insert_with(|| Known::new(kernel)).ns;
-                at.push(Flight { client, stream: id, token: *token, mark: 0, weight, kernel: kernel.id, prints: false, reported: false }, now);
+                let flight = Flight { client, stream: id, token: *token, mark: 0, weight, kernel: kernel.id, prints: false, reported: false };
+                *long_in_flight += usize::from(flight.is_long());
+                at.push(flight, now);
             }
         }
         at.marked(Some(chain.word));
@@ -324,8 +336,22 @@ impl Engine {
         Ok(picked.length)
     }
 
+    /// A chain for the beginning of the run, and what follows from looking for one.
+    fn pick(&mut self, run: &mut [Planned]) -> Option<coalesce::Picked> {
+        let (slots, words) = (&mut self.slots.slots, &self.words);
+        let expected_ns = run.iter().map(|planned| expected(&self.expected, planned)).sum();
+        let (picked, order) = self.chains.pick(run, expected_ns, |slot, mark| slots[slot].look(words.load(slot), |word| words.load(word)) >= mark);
+        if let Some(retired) = self.chains.retired() {
+            self.shared.help(move || drop(retired));
+        }
+        if let Some(order) = order {
+            self.order(order);
+        }
+        picked
+    }
+
     /// Has a chain made.
-    fn order(&mut self, content: Vec<Planned>, wanted: Wanted) {
+    fn order(&mut self, Order { wanted, content }: Order) {
         let (shared, driver, stream, number) = (self.shared.clone(), self.driver.clone(), self.upload, self.number);
         let (mark, address) = (self.shared.mark, self.words.address(wanted.word));
         self.shared.help(move || {
@@ -345,7 +371,9 @@ impl Engine {
             self.busy.push(slot);
         }
         let client = lane.stream.client.id;
-        at.push(Flight { client, stream: id, token, mark: 0, weight, kernel, prints, reported: false }, now);
+        let flight = Flight { client, stream: id, token, mark: 0, weight, kernel, prints, reported: false };
+        self.long_in_flight += usize::from(flight.is_long());
+        at.push(flight, now);
     }
 
     fn mark_if_due(&mut self, slot: usize) -> Result<(), Code> {

@@ -6,7 +6,7 @@
 
 use crate::client::ClientStream;
 use crate::coalesce::{Chain, Chains, Wanted};
-use crate::dispatch::{Known, LONG_NS};
+use crate::dispatch::Known;
 use crate::driver::{Code, Driver, Stream, Words};
 use crate::shared::{Shared, Suspect};
 use crate::slots::{Flight, Slots};
@@ -24,6 +24,8 @@ pub(crate) const SHORT_SPIN_NS: u64 = 80_000;
 const NAP: Duration = Duration::from_micros(20);
 /// Without progress, the context is asked whether it still lives.
 const DOUBT_NS: u64 = 1_000_000;
+/// What a kernel may take beyond what is known of it, for what is learnt from once.
+const SURPRISE_NS: u64 = 20_000;
 /// Most driver streams of an engine, and words for the ends of its chains.
 pub(crate) const SLOTS: usize = 1024;
 const CHAIN_WORDS: usize = 1024;
@@ -37,6 +39,8 @@ pub(crate) enum Message {
     Stop(ClientId, Fault),
     /// Everything of the client is cancelled; the answer comes when nothing of it runs any more.
     Close(ClientId, crossbeam_channel::Sender<()>),
+    /// What of the client runs, in words.
+    Tell(ClientId, crossbeam_channel::Sender<String>),
     Destroy(StreamId),
     /// Memory of the client's window was registered; an error is its end.
     Registered(ClientId, Option<Fault>),
@@ -115,8 +119,12 @@ pub(crate) struct Engine {
     pub tokens: Vec<u64>,
     /// Nothing long begins: somebody waits for the card to be quiet.
     pub holds_long: bool,
+    /// Who wants that from the next round on.
+    asked_quiet: Option<crossbeam_channel::Sender<()>>,
     /// Who waits until nothing long runs.
     quiet: Option<crossbeam_channel::Sender<()>>,
+    /// Long kernels under way.
+    pub long_in_flight: usize,
     /// The kernel whose launch failed.
     pub blame: Option<Arc<str>>,
     over: Vec<(Flight, u64)>,
@@ -153,7 +161,9 @@ impl Engine {
             run: Vec::new(),
             tokens: Vec::new(),
             holds_long: false,
+            asked_quiet: None,
             quiet: None,
+            long_in_flight: 0,
             blame: None,
             over: Vec::new(),
             reports: Vec::new(),
@@ -189,6 +199,11 @@ impl Engine {
                 self.take(message);
             }
             progress |= self.issue();
+            // Only now: what was held back for one that wanted quiet goes before the next one has it.
+            if let Some(asker) = self.asked_quiet.take() {
+                self.holds_long = true;
+                self.quiet = Some(asker);
+            }
             progress |= self.look();
             self.quieten();
             if progress {
@@ -200,9 +215,10 @@ impl Engine {
                 asked = self.clock;
                 turn += 1;
                 let slot = self.busy[turn % self.busy.len()];
-                let stream = self.slots.slots[slot].stream;
-                if let Err(code) = self.driver.query(stream) {
-                    self.lost(code);
+                match self.driver.query(self.slots.slots[slot].stream) {
+                    Ok(false) => {}
+                    Ok(true) => self.is_empty(slot),
+                    Err(code) => self.lost(code),
                 }
             }
             if idle < self.shared.spin_ns {
@@ -228,6 +244,9 @@ impl Engine {
                 self.closing.push((client, done));
                 self.close();
             }
+            Message::Tell(client, asker) => {
+                let _ = asker.send(self.running(client));
+            }
             Message::Destroy(stream) => {
                 if let Some(lane) = self.lanes.remove(&stream)
                     && let Some(slot) = lane.slot
@@ -249,19 +268,15 @@ impl Engine {
             }
             Message::Chain(wanted, chain) => self.chains.built(wanted, chain),
             Message::Forget(kernels) => {
-                let gone = self.chains.forget(|planned| kernels.contains(&planned.kernel().id));
-                if !gone.is_empty() {
-                    self.shared.help(move || drop(gone));
-                }
+                self.chains.forget(|kernel| kernels.contains(&kernel));
+                self.let_go();
                 for kernel in kernels {
                     self.expected.remove(&kernel);
                 }
             }
-            Message::Quiet(asker) => {
-                self.holds_long = true;
-                self.quiet = Some(asker);
-            }
+            Message::Quiet(asker) => self.asked_quiet = Some(asker),
             Message::Go => {
+                self.asked_quiet = None;
                 self.holds_long = false;
                 self.quiet = None;
             }
@@ -275,16 +290,37 @@ impl Engine {
         }
     }
 
+    /// The driver says that nothing of this slot's stream runs any more. Then its words say so, too, or a mark is lost; nobody waits for that for ever.
+    fn is_empty(&mut self, slot: usize) {
+        let (words, at) = (&self.words, &mut self.slots.slots[slot]);
+        at.look(words.load(slot), |word| words.load(word));
+        if at.retires_all() {
+            return;
+        }
+        tracing::error!(
+            issued = at.issued,
+            reached = at.reached,
+            unmarked = at.unmarked,
+            "a stream of the card is empty and its mark was not seen: taken as over"
+        );
+        at.give_up_marks();
+    }
+
+    /// Forgotten chains go when they do not run any more.
+    fn let_go(&mut self) {
+        let (slots, words) = (&mut self.slots.slots, &self.words);
+        self.chains.let_go(&mut |slot: usize, mark| slots[slot].look(words.load(slot), |word| words.load(word)) >= mark);
+        if let Some(retired) = self.chains.retired() {
+            self.shared.help(move || drop(retired));
+        }
+    }
+
     /// Tells who waits for it that nothing long runs: nothing that was expected to be, nothing that turned out to be.
     fn quieten(&mut self) {
         let Some(asker) = &self.quiet else { return };
         let now = self.now();
         let slots = &self.slots.slots;
-        let long = |at: &usize| {
-            let slot = &slots[*at];
-            now.saturating_sub(slot.since) > LONG_NS || slot.flights.iter().any(|flight| flight.weight >= LONG_NS)
-        };
-        if self.dead || !self.busy.iter().any(long) {
+        if self.dead || !self.busy.iter().any(|at| slots[*at].is_long(now)) {
             let _ = asker.send(());
             self.quiet = None;
         }
@@ -296,6 +332,10 @@ impl Engine {
         let client = lane.stream.client.id;
         if let Some(fault) = self.stopped.get(&client) {
             self.shared.sink.retired(client, id, token, Outcome::Fault(fault.clone()));
+            return;
+        }
+        if self.closing.iter().any(|(closing, _)| *closing == client) {
+            // Taken before the client was closed; nobody waits for it.
             return;
         }
         if self.dead {
@@ -344,8 +384,10 @@ impl Engine {
     }
 
     fn landed(&mut self, flight: Flight, device_ns: u64) {
+        self.long_in_flight -= usize::from(flight.is_long());
         if let Some(known) = self.expected.get_mut(&flight.kernel) {
-            known.ns = (known.ns * 7 + device_ns) / 8;
+            // Once it has waited for something: a wait says nothing of the kernel, a longer kernel shows again and again.
+            known.ns = (known.ns * 7 + device_ns.min(known.ns * 4 + SURPRISE_NS)) / 8;
         }
         if let Some(lane) = self.lanes.get_mut(&flight.stream) {
             lane.in_flight -= 1;
@@ -456,6 +498,24 @@ impl Engine {
             running
         });
         self.closing = closing;
+    }
+
+    /// What the client has in flight, and what else its streams wait for.
+    fn running(&self, client: ClientId) -> String {
+        let slots = self.busy.iter().map(|at| &self.slots.slots[*at]);
+        let flights = slots.flat_map(|slot| slot.flights.iter().map(move |flight| (slot, flight))).filter(|(_, flight)| flight.client == client);
+        let (mut names, mut count) = (Vec::new(), 0);
+        for (slot, flight) in flights {
+            count += 1;
+            let name = if flight.kernel == 0 { "a copy, a set or an event" } else { self.expected.get(&flight.kernel).map_or("a kernel", |known| &known.name) };
+            let name = format!("{name} (mark {} of {}, {} reached)", flight.mark, slot.issued, slot.reached);
+            if names.len() < 4 && !names.contains(&name) {
+                names.push(name);
+            }
+        }
+        let lanes = self.lanes.values().filter(|lane| lane.stream.client.id == client);
+        let (in_flight, queued) = lanes.fold((0, 0), |(flights, queue), lane| (flights + lane.in_flight, queue + lane.queue.len()));
+        format!("{count} pieces of work with the card ({in_flight} counted, {queued} queued): {}", names.join(", "))
     }
 
     /// The context is broken: says who may have done it, and is of no more use.

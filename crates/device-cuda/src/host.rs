@@ -22,12 +22,14 @@ pub(crate) struct HostWindow {
     driver: Arc<Driver>,
     window: Window,
     registered: Mutex<Covered>,
+    /// One registers at a time: two that want the same piece register it once.
+    turn: Mutex<()>,
 }
 
 impl HostWindow {
     pub(crate) fn map(driver: &Arc<Driver>, file: BorrowedFd<'_>, address: u64, bytes: u64) -> Result<HostWindow, DeviceError> {
         let window = Window::map(file, address, bytes).map_err(|error| DeviceError::System(format!("the window cannot be mapped at {address:#x}: {error}")))?;
-        let mapped = HostWindow { driver: driver.clone(), window, registered: Mutex::new(Covered::default()) };
+        let mapped = HostWindow { driver: driver.clone(), window, registered: Mutex::default(), turn: Mutex::default() };
         mapped.register(address, bytes.min(FIRST))?;
         Ok(mapped)
     }
@@ -66,15 +68,16 @@ impl HostWindow {
     }
 
     fn register(&self, address: u64, bytes: u64) -> Result<(), DeviceError> {
-        // Held throughout: two that want the same piece register it once.
-        let mut registered = self.registered.lock();
-        for (from, to) in registered.missing(address, address + bytes) {
+        let _turn = self.turn.lock();
+        // Not held while the driver works: the engine looks here.
+        let missing = self.registered.lock().missing(address, address + bytes);
+        for (from, to) in missing {
             self.driver.register(from, to - from).map_err(|code| {
                 let why = self.driver.text(code);
                 let text = format!("{} bytes of host memory at {from:#x} cannot be pinned: {why} (CUDA error {}); is there enough memory?", to - from, code.0);
                 crate::locate::refused(code, text, DeviceError::System)
             })?;
-            registered.add(from, to);
+            self.registered.lock().add(from, to);
         }
         Ok(())
     }

@@ -61,27 +61,47 @@ const KEPT_BYTES: usize = 256 << 20;
 
 /// Modules that may be shared, by content. The one used last is at the end.
 #[derive(Default)]
-pub(crate) struct Library(Mutex<Vec<(blake3::Hash, usize, Arc<Loaded>)>>);
+pub(crate) struct Library {
+    known: Mutex<Vec<(blake3::Hash, usize, Arc<Loaded>)>>,
+    /// Images that are being loaded: who brings the same meanwhile waits for the outcome.
+    loading: Mutex<HashMap<blake3::Hash, Arc<Mutex<()>>>>,
+}
 
 static IDS: AtomicU64 = AtomicU64::new(1);
 
 impl Library {
     pub(crate) fn load(&self, shared: &Arc<Shared>, image: &[u8], counts: &Counts) -> Result<Arc<Loaded>, DeviceError> {
         let hash = blake3::hash(image);
-        {
-            let mut known = self.0.lock();
-            if let Some(at) = known.iter().position(|(have, ..)| *have == hash) {
-                let found = known.remove(at);
-                let module = found.2.clone();
-                module.users.fetch_add(1, Ordering::AcqRel);
-                known.push(found);
-                return Ok(module);
-            }
+        let turn = self.loading.lock().entry(hash).or_default().clone();
+        let loaded = self.load_once(shared, image, hash, counts, &turn);
+        // Whoever still waits has the same turn in hand.
+        self.loading.lock().retain(|_, turn| Arc::strong_count(turn) > 1);
+        loaded
+    }
+
+    fn find(&self, hash: blake3::Hash) -> Option<Arc<Loaded>> {
+        let mut known = self.known.lock();
+        let at = known.iter().position(|(have, ..)| *have == hash)?;
+        let found = known.remove(at);
+        let module = found.2.clone();
+        module.users.fetch_add(1, Ordering::AcqRel);
+        known.push(found);
+        Some(module)
+    }
+
+    fn load_once(&self, shared: &Arc<Shared>, image: &[u8], hash: blake3::Hash, counts: &Counts, turn: &Mutex<()>) -> Result<Arc<Loaded>, DeviceError> {
+        if let Some(module) = self.find(hash) {
+            return Ok(module);
         }
         let (symbols, ptx) = symbols_of(shared, image)?;
         if let Some(name) = symbols.managed.first() {
             let text = format!("the module has the __managed__ variable {name}: managed memory belongs to one process and cannot be shared with the client");
             return Err(DeviceError::Image { result: result::NOT_SUPPORTED, text });
+        }
+        // One with writable variables is each client's own: nothing to wait for.
+        let _turn = if symbols.writable { None } else { Some(turn.lock()) };
+        if let Some(module) = self.find(hash) {
+            return Ok(module);
         }
         let compiled = ptx.and_then(|ptx| match shared.driver.compile(&ptx) {
             Ok(code) => Some(code),
@@ -93,14 +113,14 @@ impl Library {
         });
         let loaded = Arc::new(shared.quietly(Some(counts), || load(shared, compiled.as_deref().unwrap_or(image), &symbols))?);
         if !symbols.writable {
-            self.0.lock().push((hash, image.len(), loaded.clone()));
+            self.known.lock().push((hash, image.len(), loaded.clone()));
         }
         Ok(loaded)
     }
 
     /// Takes out the oldest modules that nobody uses, when there are too many.
     pub(crate) fn evict(&self) -> Vec<Arc<Loaded>> {
-        let mut known = self.0.lock();
+        let mut known = self.known.lock();
         let mut bytes: usize = known.iter().map(|(_, bytes, _)| bytes).sum();
         let mut over = known.len().saturating_sub(KEPT);
         let gone = known.extract_if(.., |(_, size, module)| {

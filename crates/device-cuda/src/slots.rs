@@ -4,6 +4,7 @@
 //! the stream has written its number into the slot's word, or, behind a chain, when the chain's own word is set. Invariant: marks of a slot's flights grow from
 //! front to back, and no chain is launched again before the slot has seen its word.
 
+use crate::dispatch::LONG_NS;
 use crate::driver::Stream;
 use cumux_device::{ClientId, StreamId};
 use rustc_hash::FxHashMap;
@@ -28,6 +29,13 @@ pub(crate) struct Flight {
     pub prints: bool,
     /// The client was stopped or closed and has been told.
     pub reported: bool,
+}
+
+impl Flight {
+    /// A kernel that is expected to take long.
+    pub(crate) fn is_long(&self) -> bool {
+        self.kernel != 0 && self.weight >= LONG_NS
+    }
 }
 
 /// Partition and priority: streams of one kind are alike.
@@ -85,6 +93,27 @@ impl Slot {
         self.reached
     }
 
+    /// Whether the marks that were reached end everything in flight.
+    pub(crate) fn retires_all(&self) -> bool {
+        self.flights.back().is_none_or(|flight| flight.mark <= self.reached)
+    }
+
+    /// Everything is over, whatever the words say. The next mark is another one in any case.
+    pub(crate) fn give_up_marks(&mut self) {
+        if self.unmarked > 0 {
+            self.marked(None);
+        }
+        self.marks.clear();
+        self.reached = self.issued;
+    }
+
+    /// Whether something runs that was expected to take long, or that turns out to: longer than what has one mark with it was expected to.
+    pub(crate) fn is_long(&self, now: u64) -> bool {
+        let Some(front) = self.flights.front() else { return false };
+        let together: u64 = self.flights.iter().take_while(|flight| flight.mark == front.mark).map(|flight| flight.weight).sum();
+        now.saturating_sub(self.since) > together + LONG_NS || self.flights.iter().any(Flight::is_long)
+    }
+
     /// Expected nanoseconds until everything is over.
     pub(crate) fn remaining(&self, now: u64) -> u64 {
         self.weight.saturating_sub(now.saturating_sub(self.since))
@@ -119,6 +148,8 @@ pub(crate) enum Place {
     At(usize),
     /// A new driver stream of this kind should be made and given to [`Slots::add`].
     New,
+    /// There are too many already, and none of this kind.
+    Full,
 }
 
 impl Slots {
@@ -130,7 +161,8 @@ impl Slots {
         let alike = || self.slots.iter().enumerate().filter(|(_, s)| s.kind == kind);
         match alike().min_by_key(|(_, s)| s.bound) {
             Some((at, _)) if alike().count() >= EACH || !room => Place::At(at),
-            _ => Place::New,
+            _ if room => Place::New,
+            _ => Place::Full,
         }
     }
 
@@ -228,6 +260,7 @@ mod tests {
         slots.bind(shared);
         assert!(matches!(slots.place((0, -1), true), Place::New), "another priority");
         assert!(matches!(slots.place((7, 0), true), Place::New), "another partition");
+        assert!(matches!(slots.place((7, 0), false), Place::Full), "no room for its first");
         slots.unbind(used[3]);
         let Place::At(free) = slots.place((0, 0), true) else { panic!("one is free") };
         assert_eq!(free == used[3], shared != used[3]);

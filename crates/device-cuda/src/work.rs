@@ -7,6 +7,8 @@ use cumux_device::{DeviceFacts, Extent, Fault, Launch, Parameters, Rows, Work};
 use cumux_wire::result;
 use std::sync::Arc;
 
+/// Rows or pieces of one copy that are looked at one by one. Far beyond what programs ask for, and little enough that nobody waits long for who asks for more.
+const MOST_PIECES: u64 = 1 << 20;
 /// Taken for in use behind a pointer into the window that nobody announced.
 const AHEAD: u64 = 64 << 20;
 
@@ -148,6 +150,9 @@ fn locate(client: &Client, rows: &Rows, extent: Extent, write: bool, what: &str)
     let found = match ranges.translate(rows.address, whole, write) {
         Ok(found) => found,
         Err(_) => {
+            if extent.height.saturating_mul(extent.depth) > MOST_PIECES {
+                return Err(too_many(what));
+            }
             // What lies between the rows may belong to somebody else.
             let first = ranges.translate(rows.address, extent.width, write).map_err(bad)?;
             for z in 0..extent.depth {
@@ -171,6 +176,13 @@ fn locate(client: &Client, rows: &Rows, extent: Extent, write: bool, what: &str)
     Ok(found)
 }
 
+fn too_many(what: &str) -> Refusal {
+    fault(
+        result::INVALID_VALUE,
+        format!("{what} falls into more than {MOST_PIECES} pieces (rows apart from one another, or sides that overlap): copy less at once"),
+    )
+}
+
 fn copy(client: &Client, target: &Rows, source: &Rows, extent: Extent) -> Result<Vec<Move>, Refusal> {
     if extent.width == 0 || extent.height == 0 || extent.depth == 0 {
         return Ok(Vec::new());
@@ -178,6 +190,11 @@ fn copy(client: &Client, target: &Rows, source: &Rows, extent: Extent) -> Result
     let from = locate(client, source, extent, false, "a copy")?;
     let to = locate(client, target, extent, true, "a copy")?;
     let mut moves = Vec::new();
+    let rows = extent.height.saturating_mul(extent.depth);
+    let apart = to.abs_diff(from);
+    if rows == 1 && apart != 0 && extent.width / apart > MOST_PIECES {
+        return Err(too_many("a copy"));
+    }
     let window = client.window.read();
     // How far a copy may go at an address of the window: registered pieces are separate for the driver.
     let run = |at: u64| window.as_ref().filter(|w| w.contains(at, 1)).and_then(|w| w.run(at)).unwrap_or(u64::MAX);
@@ -188,6 +205,10 @@ fn copy(client: &Client, target: &Rows, source: &Rows, extent: Extent) -> Result
     }
     let span = |rows: &Rows| cumux_wire::record::span(rows.address, rows.pitch, rows.slice, extent).unwrap_or(u64::MAX);
     let whole = span(&target) <= run(to) && span(&source) <= run(from);
+    let pieces = rows.saturating_mul(extent.width.checked_div(apart).unwrap_or(0).max(1));
+    if (!whole || target.pitch < extent.width || source.pitch < extent.width) && pieces > MOST_PIECES {
+        return Err(too_many("a copy"));
+    }
     boxes(&target, &source, extent, whole, &run, &mut moves);
     Ok(moves)
 }

@@ -263,9 +263,17 @@ impl Session {
         for user in aliases.keys() {
             self.shared.cards.unalias(self.client(), *user);
         }
-        for (_, stream) in inner.streams.drain() {
+        for (index, mut stream) in std::mem::take(&mut inner.streams) {
             self.shared.cards.destroy_stream(stream.device);
+            // Pushed after the reset: nobody waits for it, but its room is another's.
+            let tokens = stream.abandon();
+            inner.journal.set_completed(index, stream.done());
+            for token in tokens {
+                inner.journal.retire(token);
+            }
+            self.service.set_completed(index, stream.done());
         }
+        self.shared.turns.lock().abandoned(self.client());
         for number in partitions.keys() {
             self.shared.cards.close_partition(self.client(), *number);
         }

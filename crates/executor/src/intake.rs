@@ -97,14 +97,23 @@ impl Intake {
         let client = session.client();
         epoll::add(self.poll_of(client), session.doorbell(), epoll::EventData::new_u64(u64::from(client)), epoll::EventFlags::IN)?;
         self.sessions.write().insert(client, session.clone());
+        self.tell();
         self.changes.add();
         self.shared.wake_intake(client);
         Ok(())
     }
 
+    /// Tells everybody how many there are.
+    fn tell(&self) {
+        let sessions = self.sessions.read();
+        let count = u32::try_from(sessions.len()).unwrap_or(u32::MAX);
+        sessions.values().for_each(|session| session.service.set_company(count));
+    }
+
     /// The session is no longer looked at.
     pub fn remove(&self, client: u32) -> Option<Arc<Session>> {
         let session = self.sessions.write().remove(&client)?;
+        self.tell();
         self.changes.add();
         let _ = epoll::delete(self.poll_of(client), session.doorbell());
         Some(session)

@@ -275,6 +275,9 @@ impl Session {
         let Some(mut inner) = inner else { return true };
         let mut moved = self.empty_mailbox(&mut inner);
         let mut inner = Held { session: self, inner: Some(inner) };
+        if inner.closing {
+            return moved;
+        }
         if !inner.chores.is_empty() || !inner.parked.is_empty() {
             let mut again: Vec<u32> = std::mem::take(&mut inner.chores).into_iter().collect();
             again.extend(&inner.parked);
@@ -322,7 +325,10 @@ impl Session {
         if !self.mailbox.lock().is_empty() {
             return true;
         }
-        let mut inner = self.lock();
+        // Somebody has it who may be at it for long: it is looked at again.
+        let inner = if self.shared.cards.keeps_marks() { Some(self.inner.lock()) } else { self.inner.try_lock() };
+        let Some(inner) = inner else { return true };
+        let mut inner = Held { session: self, inner: Some(inner) };
         if inner.busy || inner.deaf || inner.left || inner.closing || !inner.journal.has_room() {
             return false;
         }

@@ -70,7 +70,9 @@ impl Pool {
             queue.free += usize::from(last);
             drop(queue);
             if last && !self.start() {
-                self.queue.lock().free -= 1;
+                // Somebody may have counted on that thread: the job is done when one of the others is free.
+                let mut queue = self.queue.lock();
+                queue.free = queue.free.saturating_sub(1);
             }
             job();
             let mut queue = self.queue.lock();

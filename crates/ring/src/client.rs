@@ -10,7 +10,29 @@ use cumux_wire::layout::{page as page_layout, ring as ring_layout};
 use rustix::thread::futex;
 use std::num::NonZeroU32;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::AtomicU8;
 use std::time::{Duration, Instant};
+
+/// What a waiting thread does, as `CU_CTX_SCHED_*` have it (CUDA driver API, context management).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Scheduling {
+    /// Looks for a while where there is a core for it, then sleeps.
+    Auto = 0,
+    /// Looks until it is over.
+    Spin = 1,
+    /// Looks for a while and lets others have the core in between, then sleeps.
+    Yield = 2,
+    /// Sleeps after a few looks.
+    Block = 4,
+}
+
+/// How long a thread looks before it sleeps. To wake one on an idle virtual core costs 0.25 ms (docs/performance.md).
+const PATIENCE: Duration = Duration::from_millis(1);
+/// Looks between two looks at the clock.
+const LOOKS: u32 = 64;
+/// Threads of executor and server that want cores, too.
+const SERVANTS: usize = 3;
 
 /// Mapped files of a session, client side.
 #[derive(Debug)]
@@ -18,7 +40,8 @@ pub struct Client {
     ring: Mapping,
     page: Mapping,
     doorbell: OwnedFd,
-    spins: u32,
+    cores: usize,
+    scheduling: AtomicU8,
 }
 
 impl Client {
@@ -27,10 +50,44 @@ impl Client {
     /// # Errors
     /// [`FileError`] when a file is not what the layout says.
     pub fn map(ring: impl AsFd, page: impl AsFd, doorbell: OwnedFd) -> Result<Self, FileError> {
-        // Spinning only pays where a core is free for it.
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let spins = if cores > 4 { 2000 } else { 50 };
-        Ok(Self { ring: Mapping::of(ring, ring_layout::BYTES)?, page: Mapping::of(page, page_layout::BYTES)?, doorbell, spins })
+        let (ring, page) = (Mapping::of(ring, ring_layout::BYTES)?, Mapping::of(page, page_layout::BYTES)?);
+        Ok(Self { ring, page, doorbell, cores, scheduling: AtomicU8::new(Scheduling::Auto as u8) })
+    }
+
+    /// How threads wait from now on.
+    pub fn set_scheduling(&self, scheduling: Scheduling) {
+        self.scheduling.store(scheduling as u8, Ordering::Relaxed);
+    }
+
+    /// Looks without sleeping, as long as it was asked for or pays; returns whether the condition came to hold.
+    fn look(&self, deadline: Option<Instant>, condition: &mut impl FnMut() -> bool) -> bool {
+        const AUTO: u8 = Scheduling::Auto as u8;
+        const SPIN: u8 = Scheduling::Spin as u8;
+        const YIELD: u8 = Scheduling::Yield as u8;
+        const BLOCK: u8 = Scheduling::Block as u8;
+        let scheduling = self.scheduling.load(Ordering::Relaxed);
+        let company = page::company(&self.page) as usize;
+        let room = company > 0 && company + SERVANTS <= self.cores;
+        let few = if self.cores > 4 { 2000 } else { 50 };
+        let (mut looks, mut until) = (0_u32, None);
+        loop {
+            if condition() {
+                return true;
+            }
+            looks += 1;
+            if looks >= few && (scheduling == BLOCK || scheduling == AUTO && !room) {
+                return false;
+            }
+            if looks.is_multiple_of(LOOKS) {
+                let now = Instant::now();
+                let until = *until.get_or_insert(now + PATIENCE);
+                if deadline.is_some_and(|deadline| now >= deadline) || (scheduling != SPIN && now >= until) {
+                    return false;
+                }
+            }
+            if scheduling == YIELD { std::thread::yield_now() } else { std::hint::spin_loop() }
+        }
     }
 
     /// A producer for a session nobody has pushed to yet.
@@ -79,11 +136,8 @@ impl Client {
 
     /// As [`Client::wait`]; adds the time that the thread slept to `slept`.
     pub fn wait_counting(&self, deadline: Option<Instant>, mut condition: impl FnMut() -> bool, slept: &mut Duration) -> bool {
-        for _ in 0..self.spins {
-            if condition() {
-                return true;
-            }
-            std::hint::spin_loop();
+        if self.look(deadline, &mut condition) {
+            return true;
         }
         let begun = Instant::now();
         let reached = self.sleep(deadline, condition);

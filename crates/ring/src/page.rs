@@ -2,7 +2,8 @@
 
 use crate::memory::{Memory, Ordering, fence};
 use cumux_wire::layout::page::{
-    ACTIVITY, ANSWER, ANSWER_BYTES, ANSWER_WORDS, COMPLETED, EVENT, GENERATION, MEMORY_USED, SERVER, SHARES, SLEEPING, STICKY, TEXT, TEXT_BYTES, TEXT_HEAD,
+    ACTIVITY, ANSWER, ANSWER_BYTES, ANSWER_WORDS, COMPANY, COMPLETED, EVENT, GENERATION, MEMORY_USED, SERVER, SHARES, SLEEPING, STICKY, TEXT, TEXT_BYTES,
+    TEXT_HEAD,
 };
 use cumux_wire::layout::{ANSWERS, DEVICES, EVENTS, STREAMS, ring};
 
@@ -57,6 +58,15 @@ pub fn server(page: &impl Memory) -> u32 {
 
 pub fn set_server(page: &impl Memory, pid: u32) {
     page.store32(SERVER, pid, Ordering::Release);
+}
+
+/// Sessions that the executor serves; 0 = not said.
+pub fn company(page: &impl Memory) -> u32 {
+    page.load32(COMPANY, Ordering::Relaxed)
+}
+
+pub fn set_company(page: &impl Memory, sessions: u32) {
+    page.store32(COMPANY, sessions, Ordering::Relaxed);
 }
 
 pub fn memory_used(page: &impl Memory) -> u64 {

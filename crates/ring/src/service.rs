@@ -83,6 +83,11 @@ impl Service {
         page::set_generation(&self.page, generation);
     }
 
+    /// How many sessions the executor serves.
+    pub fn set_company(&self, sessions: u32) {
+        page::set_company(&self.page, sessions);
+    }
+
     pub fn set_server(&self, pid: u32) {
         page::set_server(&self.page, pid);
     }

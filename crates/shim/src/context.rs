@@ -277,6 +277,7 @@ pub unsafe fn cuDevicePrimaryCtxSetFlags_v2(device: CUdevice, flags: c_uint) -> 
         return Err(error::INVALID_VALUE);
     }
     lock(&primary(session, device)?.life).flags = flags;
+    session.set_scheduling(flags);
     Ok(())
 }
 
@@ -343,6 +344,7 @@ fn create(out: *mut CUcontext, flags: c_uint, device: CUdevice, params: *const C
         granted => Own::Affinity(granted),
     };
     let context = Context::new(session, ordinal, false, flags, own)?;
+    session.set_scheduling(flags);
     put!(out, context.as_c());
     let _ = STACK.try_with(|stack| stack.borrow_mut().push(context));
     Ok(())
@@ -463,11 +465,12 @@ pub unsafe fn cuCtxGetFlags(out: *mut c_uint) -> Try {
 }
 
 pub unsafe fn cuCtxSetFlags(flags: c_uint) -> Try {
-    client::look()?;
+    let session = client::look()?;
     if flags & !KNOWN_FLAGS != 0 {
         return Err(error::INVALID_VALUE);
     }
     lock(&current()?.life).flags = flags;
+    session.set_scheduling(flags);
     Ok(())
 }
 

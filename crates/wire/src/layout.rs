@@ -46,6 +46,8 @@ pub mod page {
     pub const GENERATION: usize = 20;
     /// u32: process id of the server that looks after the session; changes when the server was rebuilt.
     pub const SERVER: usize = 24;
+    /// u32: sessions that the executor serves, so that a client knows whether there is a core for a thread of it that looks instead of sleeping; 0 = not said.
+    pub const COMPANY: usize = 28;
     /// u64: bytes of device memory that the client has in use (allocations, rounded as charged).
     pub const MEMORY_USED: usize = 32;
     /// u64: bytes ever written to the text ring.

@@ -22,7 +22,7 @@ use crate::ffi::{Try, error};
 use crate::handle::{Kind, Table};
 use crate::memory::Allocations;
 use cumux_abi::CUresult;
-use cumux_ring::client::Client;
+use cumux_ring::client::{Client, Scheduling};
 use cumux_ring::window::Window;
 use cumux_wire::layout::{WINDOW_BYTES, WINDOW_MANAGED_BYTES, page, window_address};
 use cumux_wire::message::DeviceFacts;
@@ -265,6 +265,16 @@ impl Session {
         while !self.ring.wait_counting(Some(Instant::now() + LOOK), || condition() || troubled(), &mut slept) && self.alive() {}
         self.ring.waited(slept);
         if condition() { Ok(()) } else { self.health() }
+    }
+
+    /// How threads wait from now on; `flags` are a context's (`CU_CTX_SCHED_MASK`, which [`crate::context`] has checked). All contexts of a process wait alike.
+    pub fn set_scheduling(&self, flags: u32) {
+        self.ring.set_scheduling(match flags & 7 {
+            1 => Scheduling::Spin,
+            2 => Scheduling::Yield,
+            4 => Scheduling::Block,
+            _ => Scheduling::Auto,
+        });
     }
 
     /// Like [`Session::wait`], but gives up at `deadline`; returns whether the condition holds.
