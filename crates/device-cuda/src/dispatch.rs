@@ -27,6 +27,16 @@ const AHEAD_NS: u64 = 8_000;
 /// Gathers no longer than this, and no more than a chain holds.
 const GATHER_NS: u64 = 100_000;
 
+/// A piece of work that was given alone.
+#[derive(Clone, Copy, Default)]
+struct Ran {
+    /// The kernel's number; 0 if it is none.
+    kernel: u64,
+    prints: bool,
+    /// It has a block for every multiprocessor.
+    wide: bool,
+}
+
 /// What is known of a kernel that was launched.
 pub(crate) struct Known {
     /// Expected nanoseconds.
@@ -207,13 +217,13 @@ impl Engine {
     fn one(&mut self, id: StreamId, slot: usize, token: u64, plan: Plan) -> Result<(), Code> {
         let stream = self.slots.slots[slot].stream;
         let mut weight = 2_000;
-        let mut kernel = (0, false);
+        let mut kernel = Ran::default();
         match plan {
             Plan::Nothing => weight = 0,
             Plan::Kernel(planned) => {
                 self.single(&planned, stream)?;
                 weight = expected(&self.expected, &planned);
-                kernel = (planned.kernel().id, planned.kernel().prints);
+                kernel = self.ran(&planned);
             }
             Plan::Moves(moves) => {
                 for (begun, m) in moves.iter().enumerate() {
@@ -291,17 +301,17 @@ impl Engine {
         let stream = self.slots.slots[slot].stream;
         // The mark at a chain's end is a kernel, and needs a place on the card: where long kernels fill it, whoever waits for a single kernel would wait for
         // theirs as well. A written value needs none.
-        let alone = run.len() == 1 && self.long_in_flight > 0;
+        let alone = run.len() == 1 && self.filling > 0;
         let picked = if alone { None } else { self.pick(run) };
         let Some(picked) = picked else {
             self.single(&run[0], stream)?;
-            let (weight, kernel, now) = (expected(&self.expected, &run[0]), (run[0].kernel().id, false), self.now());
+            let (weight, kernel, now) = (expected(&self.expected, &run[0]), self.ran(&run[0]), self.now());
             self.board(id, slot, now, tokens[0], weight, kernel);
             self.mark_if_due(slot)?;
             return Ok(1);
         };
         let now = self.now();
-        let Engine { chains, words, slots, lanes, busy, expected, long_in_flight, .. } = self;
+        let Engine { chains, words, slots, lanes, busy, expected, .. } = self;
         let chain = chains.chain(&picked);
         words.clear(chain.word);
         chain.launch(stream)?;
@@ -316,9 +326,7 @@ impl Engine {
             for (planned, token) in chain.kernels().iter().zip(tokens) {
                 let kernel = planned.kernel();
                 let weight = expected.entry(kernel.id).or_insert_with(|| Known::new(kernel)).ns;
-                let flight = Flight { client, stream: id, token: *token, mark: 0, weight, kernel: kernel.id, prints: false, reported: false };
-                *long_in_flight += usize::from(flight.is_long());
-                at.push(flight, now);
+                at.push(Flight { client, stream: id, token: *token, mark: 0, weight, kernel: kernel.id, prints: false, fills: false, reported: false }, now);
             }
         }
         at.marked(Some(chain.word));
@@ -362,8 +370,14 @@ impl Engine {
         });
     }
 
-    /// Work that the driver has now. The kernel's number is 0 if it is none.
-    fn board(&mut self, id: StreamId, slot: usize, now: u64, token: u64, weight: u64, (kernel, prints): (u64, bool)) {
+    /// What is to be known of a kernel that was launched alone.
+    fn ran(&self, planned: &Planned) -> Ran {
+        let blocks: u64 = planned.shape.grid.iter().map(|blocks| u64::from(*blocks)).product();
+        Ran { kernel: planned.kernel().id, prints: planned.kernel().prints, wide: blocks >= self.shared.limits.multiprocessors() }
+    }
+
+    /// Work that the driver has now.
+    fn board(&mut self, id: StreamId, slot: usize, now: u64, token: u64, weight: u64, Ran { kernel, prints, wide }: Ran) {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         lane.in_flight += 1;
         let at = &mut self.slots.slots[slot];
@@ -371,9 +385,9 @@ impl Engine {
             self.busy.push(slot);
         }
         let client = lane.stream.client.id;
-        let flight = Flight { client, stream: id, token, mark: 0, weight, kernel, prints, reported: false };
-        self.long_in_flight += usize::from(flight.is_long());
-        at.push(flight, now);
+        let fills = wide && weight >= LONG_NS;
+        self.filling += usize::from(fills);
+        at.push(Flight { client, stream: id, token, mark: 0, weight, kernel, prints, fills, reported: false }, now);
     }
 
     fn mark_if_due(&mut self, slot: usize) -> Result<(), Code> {

@@ -123,8 +123,8 @@ pub(crate) struct Engine {
     asked_quiet: Option<crossbeam_channel::Sender<()>>,
     /// Who waits until nothing long runs.
     quiet: Option<crossbeam_channel::Sender<()>>,
-    /// Long kernels under way.
-    pub long_in_flight: usize,
+    /// Long kernels under way that fill the card.
+    pub filling: usize,
     /// The kernel whose launch failed.
     pub blame: Option<Arc<str>>,
     over: Vec<(Flight, u64)>,
@@ -163,7 +163,7 @@ impl Engine {
             holds_long: false,
             asked_quiet: None,
             quiet: None,
-            long_in_flight: 0,
+            filling: 0,
             blame: None,
             over: Vec::new(),
             reports: Vec::new(),
@@ -384,7 +384,7 @@ impl Engine {
     }
 
     fn landed(&mut self, flight: Flight, device_ns: u64) {
-        self.long_in_flight -= usize::from(flight.is_long());
+        self.filling -= usize::from(flight.fills);
         if let Some(known) = self.expected.get_mut(&flight.kernel) {
             // Once it has waited for something: a wait says nothing of the kernel, a longer kernel shows again and again.
             known.ns = (known.ns * 7 + device_ns.min(known.ns * 4 + SURPRISE_NS)) / 8;

@@ -27,6 +27,8 @@ pub(crate) struct Flight {
     /// Kernel's number, for learning how long it takes; 0 if it is none.
     pub kernel: u64,
     pub prints: bool,
+    /// It has a block for every multiprocessor, and takes long: whatever comes meanwhile may have to wait for a place.
+    pub fills: bool,
     /// The client was stopped or closed and has been told.
     pub reported: bool,
 }
@@ -219,7 +221,7 @@ mod tests {
     }
 
     fn flight(token: u64, weight: u64) -> Flight {
-        Flight { client: 1, stream: StreamId(1), token, mark: 0, weight, kernel: 0, prints: false, reported: false }
+        Flight { client: 1, stream: StreamId(1), token, mark: 0, weight, kernel: 0, prints: false, fills: false, reported: false }
     }
 
     #[test]

@@ -58,12 +58,17 @@ pub(crate) struct Limits {
     block: [u32; 3],
     grid: [u32; 3],
     shared: u32,
+    multiprocessors: u32,
 }
 
 impl Limits {
+    pub(crate) fn multiprocessors(&self) -> u64 {
+        u64::from(self.multiprocessors)
+    }
+
     pub(crate) fn of(facts: &DeviceFacts) -> Limits {
         let get = |n| facts.attribute(n).cast_unsigned();
-        Limits { threads: get(1), block: [get(2), get(3), get(4)], grid: [get(5), get(6), get(7)], shared: get(97) }
+        Limits { threads: get(1), block: [get(2), get(3), get(4)], grid: [get(5), get(6), get(7)], shared: get(97), multiprocessors: get(16) }
     }
 
     fn check(&self, launch: &Launch, static_shared: u32) -> Result<(), String> {
@@ -330,7 +335,7 @@ mod tests {
 
     #[test]
     fn launches_beyond_the_card_are_refused_in_words() {
-        let limits = Limits { threads: 1024, block: [1024, 1024, 64], grid: [i32::MAX.cast_unsigned(), 65_535, 65_535], shared: 1000 };
+        let limits = Limits { threads: 1024, block: [1024, 1024, 64], grid: [i32::MAX.cast_unsigned(), 65_535, 65_535], shared: 1000, multiprocessors: 132 };
         let launch = |grid, block, shared| Launch { grid, block, shared, ..Launch::default() };
         assert!(limits.check(&launch([1, 65_535, 1], [1024, 1, 1], 900), 100).is_ok());
         assert!(limits.check(&launch([1, 1, 1], [1024, 2, 1], 0), 0).is_err_and(|t| t.contains("threads")));
