@@ -1,7 +1,7 @@
 //! Ring, page and journal over real memory files, with a client that may lie and a writer that may die anywhere.
 #![cfg(not(loom))]
 
-use cumux_ring::client::Client;
+use cumux_ring::client::{Client, Scheduling};
 use cumux_ring::create;
 use cumux_ring::file::{FileError, Mapping};
 use cumux_ring::journal::Journal;
@@ -15,6 +15,7 @@ use proptest::prelude::*;
 use rustix::event::{EventfdFlags, eventfd};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 struct Pair {
     ring: OwnedFd,
@@ -92,6 +93,27 @@ fn a_waiter_wakes_for_completion_answer_and_error() {
     service.notify();
     assert_eq!(waiter.join().expect("the waiter is well"), (Some(answer), 700));
     assert_eq!(client.answer(2, 78), None, "an answer to another request is none");
+}
+
+/// However a thread is told to wait and whether or not there seems to be a core for it: it learns of a completion, and a deadline ends it.
+#[test]
+fn a_thread_waits_as_it_was_told() {
+    for scheduling in [Scheduling::Auto, Scheduling::Spin, Scheduling::Yield, Scheduling::Block] {
+        for company in [0, 1, 10_000] {
+            let Pair { client, service, .. } = pair();
+            client.set_scheduling(scheduling);
+            service.set_company(company);
+            let over = Instant::now() + Duration::from_millis(3);
+            assert!(!client.wait(Some(over), || client.completed(5) >= 3), "{scheduling:?}");
+            assert!(Instant::now() >= over, "{scheduling:?}: not before its time");
+            std::thread::scope(|scope| {
+                let waiter = scope.spawn(|| client.wait(None, || client.completed(5) >= 3));
+                service.set_completed(5, 3);
+                service.notify();
+                assert!(waiter.join().expect("the waiter is well"), "{scheduling:?}");
+            });
+        }
+    }
 }
 
 #[test]
