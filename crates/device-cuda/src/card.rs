@@ -296,9 +296,10 @@ impl Device for Card {
         for module in modules.into_values() {
             self.drop_module(&gone, module);
         }
-        // Here and not later: another client may get the window's address.
         let window = gone.window.write().take();
-        drop(window);
+        if let Some(window) = window {
+            HostWindow::close(window);
+        }
     }
 
     fn stop_client(&self, client: ClientId, fault: Fault) {

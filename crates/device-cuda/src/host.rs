@@ -82,6 +82,15 @@ impl HostWindow {
         Ok(())
     }
 
+    /// Unregisters and unmaps it now: another client may get its address. Who registers a piece of it at the moment is waited for.
+    pub(crate) fn close(mut window: Arc<HostWindow>) {
+        while let Err(held) = Arc::try_unwrap(window) {
+            drop(held.turn.lock());
+            std::thread::yield_now();
+            window = held;
+        }
+    }
+
     pub(crate) fn read(&self, address: u64, into: &mut [u8]) -> bool {
         let found = self.window.read(address, into.len() as u64);
         found.map(|bytes| into.copy_from_slice(&bytes)).is_some()

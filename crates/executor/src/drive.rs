@@ -32,6 +32,8 @@ enum Step {
     Hold,
     /// Free this allocation, then it is over.
     Free(u64),
+    /// For the intake thread.
+    Chore,
     Broken(Fault),
 }
 
@@ -79,7 +81,7 @@ impl Session {
         let mut batch = std::mem::take(&mut inner.lists.batch);
         let (mut room, mut expected) = (None, 0_u64);
         let stopped = loop {
-            match self.step(inner, index, &mut room) {
+            match self.step(inner, index, &mut room, caller) {
                 Some(Step::Submit(work, estimate)) => {
                     let Some(stream) = inner.streams.get_mut(&index) else { break None };
                     batch.push((stream.upcoming().map_or(0, |(p, _)| p.token), work));
@@ -130,7 +132,7 @@ impl Session {
             Some(Step::Park) => {
                 inner.parked.insert(index);
             }
-            Some(Step::Free(_)) => {
+            Some(Step::Free(_) | Step::Chore) => {
                 inner.chores.insert(index);
             }
             Some(Step::Hold) => {
@@ -143,7 +145,7 @@ impl Session {
     }
 
     /// `room` is what the device may still get of this client; looked up when first needed.
-    fn step(&self, inner: &mut Inner, index: u32, room: &mut Option<Room>) -> Option<Step> {
+    fn step(&self, inner: &mut Inner, index: u32, room: &mut Option<Room>, caller: Caller) -> Option<Step> {
         let stream = inner.streams.get_mut(&index)?;
         let full = stream.in_flight >= DEPTH;
         let (pending, alone) = stream.upcoming()?;
@@ -167,6 +169,8 @@ impl Session {
                     Step::Park
                 }
             }
+            // To look there may wait for the device: not on its own thread.
+            Op::ValueWait { .. } if alone && caller != Caller::Intake => Step::Chore,
             Op::ValueWait { address, value, bytes, condition } if alone => self.value(&inner.objects, *address, *value, *bytes, *condition),
             Op::FreeInStream { address } if alone => Step::Free(*address),
             Op::HostCall | Op::ValueWait { .. } | Op::FreeInStream { .. } => Step::Later,
