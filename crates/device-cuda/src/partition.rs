@@ -10,7 +10,10 @@ use cumux_device::floor::Floor;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
+/// Longer than this, making a part is told in the log: somebody's change of share is late.
+const SLOW: Duration = Duration::from_millis(10);
 /// Sets of SMs for which a green context is kept. With so many, who comes shares one that is there.
 const SETS: usize = 48;
 
@@ -125,7 +128,13 @@ impl Partitions {
         let cannot = |why: &str| format!("a share of {} SMs cannot be made: {why}", sms.len());
         let fresh = self.layout.as_ref().map_err(|why| DeviceError::NotSupported(cannot(why))).and_then(|layout| {
             let pieces = layout.pieces(&sms).ok_or_else(|| DeviceError::NotSupported(cannot("the card has no such set of SMs")))?;
-            driver.create_green(&pieces).map_err(|code| {
+            let begun = Instant::now();
+            let green = driver.create_green(&pieces);
+            let took = begun.elapsed();
+            if took > SLOW {
+                tracing::warn!("the driver took {} ms for a share of {} SMs in {} pieces", took.as_millis(), sms.len(), pieces.len());
+            }
+            green.map_err(|code| {
                 let why = cannot(&format!("{} (CUDA error {})", driver.text(code), code.0));
                 crate::locate::refused(code, why, DeviceError::NotSupported)
             })

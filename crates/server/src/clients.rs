@@ -349,7 +349,7 @@ impl<H: Host> Core<H> {
             uid: self.options.uid,
             state: self.state_word().to_owned(),
             executor: self.active_pid(),
-            standby: self.standby_pid(),
+            standby: self.ready_standby_pid(),
             keeper: self.keeper.pid(),
             takeovers: self.takeovers,
             generation: self.generation,

@@ -363,6 +363,11 @@ impl<H: Host> Core<H> {
         self.workers.iter().find(|(id, _)| Some(**id) != self.active).map_or(0, |(_, worker)| worker.pid)
     }
 
+    /// The same, once it is ready to: 0 while it still comes up.
+    pub(crate) fn ready_standby_pid(&self) -> u32 {
+        self.workers.iter().find(|(id, worker)| Some(**id) != self.active && worker.can_serve()).map_or(0, |(_, worker)| worker.pid)
+    }
+
     pub(crate) fn active_pid(&self) -> u32 {
         self.active.and_then(|id| self.workers.get(&id)).map_or(0, |worker| worker.pid)
     }

@@ -61,7 +61,7 @@ impl Worker {
     }
 
     /// It said hello with its device, knows what there is to know, and is not on its way out.
-    fn can_serve(&self) -> bool {
+    pub(crate) fn can_serve(&self) -> bool {
         self.link.is_some() && self.lost_at.is_none() && !self.ended && !self.dismissed && self.has_keeper && self.briefed && !self.devices.is_empty()
     }
 }
