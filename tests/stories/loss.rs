@@ -17,8 +17,14 @@ fn alone(count: usize) -> Vec<String> {
     (0..count).map(|seed| node.test_client("busy").args(&["12", &seed.to_string()]).start().expect_ok()).collect()
 }
 
-fn finish(clients: Vec<Client<'_>>) -> Vec<String> {
-    clients.into_iter().map(Client::expect_ok).collect()
+/// All end with the results of a run alone. Where it is not known what had run (on real cards), one may be told so instead; nobody has wrong results.
+fn finish(clients: Vec<Client<'_>>, expected: &[String], all_is_known: bool) {
+    assert_eq!(clients.len(), expected.len());
+    for (client, expected) in clients.into_iter().zip(expected) {
+        let outcome = client.wait();
+        let told = !all_is_known && outcome.out.contains("unspecified launch failure") && !outcome.out.contains("verified");
+        assert!(told || outcome.status.success() && outcome.out == *expected, "{outcome:?}, alone: {expected}");
+    }
 }
 
 #[test]
@@ -31,11 +37,28 @@ fn the_executor_is_killed_while_eight_are_busy() {
     };
     let clients = busy(&node, EIGHT);
     node.kill(before.executor);
-    assert_eq!(finish(clients), expected, "same results as alone");
+    finish(clients, &expected, node.is_software());
     let after = node.server();
     assert_eq!((after.pid, after.takeovers), (before.pid, 1));
     assert_eq!(after.executor, before.standby, "the standby took over");
     assert_ne!(after.standby, before.standby, "and there is a new one");
+}
+
+/// As on a real card: what was with the device when its executor was killed is not repeated blindly.
+#[test]
+fn the_executor_is_killed_and_there_are_no_marks() {
+    let expected = alone(EIGHT);
+    let node = Node::with().env("CUMUX_SIM_MARKS", "0").start();
+    node.client("vector_add").args(&["1"]).start().expect_ok();
+    let mut idle = node.test_client("idle").start();
+    idle.wait_for_line("ready");
+    let clients = busy(&node, EIGHT);
+    node.kill(node.server().executor);
+    finish(clients, &expected, false);
+    idle.tell("");
+    idle.wait_for_line("round 1 right");
+    idle.expect_ok();
+    assert_eq!(node.server().takeovers, 1);
 }
 
 #[test]
@@ -49,7 +72,7 @@ fn the_executor_is_killed_again_and_again() {
         });
         node.kill(server.executor);
     }
-    assert_eq!(finish(clients), expected);
+    finish(clients, &expected, node.is_software());
 }
 
 #[test]
@@ -92,7 +115,7 @@ fn the_server_is_killed() {
     idle.tell("");
     idle.wait_for_line("round 1 right");
     node.client("vector_add").args(&["1"]).start().expect_ok();
-    assert_eq!(finish(clients), expected);
+    finish(clients, &expected, node.is_software());
     idle.expect_ok();
 }
 
@@ -112,7 +135,7 @@ fn the_daemon_is_killed_and_started_again() {
     assert_eq!((after.pid, after.executor), (before.pid, before.executor), "the running server is adopted");
     node.client("vector_add").args(&["1"]).start().expect_ok();
     assert_eq!(node.control("get_server_list"), format!("{}\n", before.pid));
-    assert_eq!(finish(clients), expected);
+    finish(clients, &expected, node.is_software());
     idle.expect_ok();
 }
 

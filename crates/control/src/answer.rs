@@ -135,8 +135,11 @@ fn unreadable(daemon: &Daemon, is: bool, command: &str, form: &str) {
 }
 
 fn unknown_device(daemon: &Daemon, set: bool, device: &str, command: &str) {
-    let devices = daemon.devices();
-    if set && !devices.is_empty() && !devices.iter().enumerate().any(|(ordinal, facts)| names(device, ordinal, facts)) {
+    if !set {
+        return;
+    }
+    let Ok(devices) = daemon.known_devices() else { return };
+    if !devices.iter().enumerate().any(|(ordinal, facts)| names(device, ordinal, facts)) {
         daemon.complain(&format!("Command \"{command}\" limits nothing: there is no device {device}; device_query lists the devices"));
     }
 }

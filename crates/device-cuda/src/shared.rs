@@ -287,7 +287,7 @@ impl Shared {
         if verdict.reported == self.inboxes.len() {
             drop(verdict);
             let why = self.lost().unwrap_or_default();
-            self.sink.lost(&why);
+            self.sink.lost(&why, true);
         }
     }
 
@@ -299,7 +299,8 @@ impl Shared {
             *broken = Some((Code(result::LAUNCH_TIMEOUT), why.clone()));
             drop(broken);
             self.is_lost.store(true, Ordering::Release);
-            self.sink.lost(&why);
+            // Whose kernels run at this moment nobody has asked.
+            self.sink.lost(&why, false);
         }
     }
 }

@@ -233,8 +233,8 @@ impl Sink for Listener {
     fn text(&self, client: ClientId, text: &[u8]) {
         Sink::text(&self.recorder, client, text);
     }
-    fn lost(&self, why: &str) {
-        assert!(!why.is_empty());
+    fn lost(&self, why: &str, told: bool) {
+        assert!(!why.is_empty() && told);
         self.lost.store(true, Ordering::Release);
     }
 }

@@ -51,6 +51,8 @@ pub struct Settings {
     pub threads: usize,
     /// A kernel that runs longer is faulted (`CUMUX_SIM_WATCHDOG_MS`, 0 or unset: never).
     pub watchdog: Option<Duration>,
+    /// Keeps the notes by which a successor goes on in the middle of kernels. Without them (`CUMUX_SIM_MARKS=0`) it is as with a real card.
+    pub marks: bool,
 }
 
 impl Settings {
@@ -68,7 +70,8 @@ impl Settings {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let threads = number("CUMUX_SIM_THREADS")?.map_or(cores, |n| usize::try_from(n).unwrap_or(cores)).clamp(1, 1024);
         let watchdog = number("CUMUX_SIM_WATCHDOG_MS")?.filter(|ms| *ms > 0).map(Duration::from_millis);
-        Ok(Settings { threads, watchdog })
+        let marks = number("CUMUX_SIM_MARKS")?.is_none_or(|n| n != 0);
+        Ok(Settings { threads, watchdog, marks })
     }
 }
 
@@ -105,7 +108,7 @@ pub fn open_with(id: &str, sink: Arc<dyn Sink>, settings: Settings) -> Result<Ar
         started: Instant::now(),
         reports: AtomicU64::new(0),
     });
-    let mut gpu = SoftwareGpu { card, ordinal, workers: Vec::new() };
+    let mut gpu = SoftwareGpu { card, marks: settings.marks, ordinal, workers: Vec::new() };
     for number in 0..settings.threads {
         let card = gpu.card.clone();
         let worker = std::thread::Builder::new()
@@ -120,6 +123,7 @@ pub fn open_with(id: &str, sink: Arc<dyn Sink>, settings: Settings) -> Result<Ar
 /// One software GPU. Dropping it stops all work without further reports.
 pub struct SoftwareGpu {
     card: Arc<Card>,
+    marks: bool,
     ordinal: u32,
     workers: Vec<JoinHandle<()>>,
 }
@@ -176,7 +180,7 @@ impl Device for SoftwareGpu {
     }
 
     fn marks_bytes(&self) -> usize {
-        usize::try_from(layout::BYTES).unwrap_or(0)
+        if self.marks { usize::try_from(layout::BYTES).unwrap_or(0) } else { 0 }
     }
 
     fn open_client(&self, client: ClientId, spec: &ClientSpec, marks: Option<BorrowedFd<'_>>) -> Result<(), DeviceError> {

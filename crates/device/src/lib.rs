@@ -126,8 +126,9 @@ pub trait Sink: Send + Sync {
     /// The client's kernels printed this (device printf, assertion messages), complete lines or pieces in order.
     fn text(&self, client: ClientId, text: &[u8]);
     /// The device can do no more, and everything it has to report about it is reported. What was accepted and not reported is for a successor.
-    fn lost(&self, why: &str) {
-        let _ = why;
+    /// `told`: whose kernels were under way has been told, so that all the rest can be done again.
+    fn lost(&self, why: &str, told: bool) {
+        let _ = (why, told);
     }
 }
 

@@ -47,8 +47,8 @@ impl Sink for Tagged {
         self.reports.text(client, text);
     }
 
-    fn lost(&self, why: &str) {
-        self.reports.lost(why);
+    fn lost(&self, why: &str, told: bool) {
+        self.reports.lost(why, told);
     }
 }
 

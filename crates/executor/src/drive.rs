@@ -79,12 +79,14 @@ impl Session {
 
     fn start(&self, inner: &mut Inner, index: u32, caller: Caller) {
         let mut batch = std::mem::take(&mut inner.lists.batch);
-        let (mut room, mut expected) = (None, 0_u64);
+        let (mut room, mut expected, mut last) = (None, 0_u64, 0);
         let stopped = loop {
             match self.step(inner, index, &mut room, caller) {
                 Some(Step::Submit(work, estimate)) => {
                     let Some(stream) = inner.streams.get_mut(&index) else { break None };
-                    batch.push((stream.upcoming().map_or(0, |(p, _)| p.token), work));
+                    let (token, seq) = stream.upcoming().map_or((0, 0), |(p, _)| (p.token, p.seq));
+                    batch.push((token, work));
+                    last = seq;
                     stream.started(estimate);
                     expected = expected.saturating_add(estimate);
                     if let Some(room) = &mut room {
@@ -109,10 +111,15 @@ impl Session {
         if !batch.is_empty()
             && let Some(stream) = inner.streams.get(&index)
         {
+            let before = inner.journal.submitted(index);
+            if !self.shared.cards.keeps_marks() && !inner.told {
+                inner.journal.set_submitted(index, last);
+            }
             self.shared.turns.lock().submitted_all(self.client(), batch.len() as u32, expected);
             match self.shared.cards.submit_all(stream.device, &mut batch) {
                 // The work stays in the journal: a successor does it. This process is about to end.
-                Ok(()) | Err(DeviceError::Lost(_)) => {}
+                Ok(()) => {}
+                Err(DeviceError::Lost(_)) => inner.journal.set_submitted(index, before),
                 Err(error) => {
                     batch.clear();
                     inner.lists.batch = batch;

@@ -9,6 +9,7 @@
 pub mod arena;
 pub mod cards;
 mod control;
+mod doubt;
 mod drive;
 pub mod error;
 pub mod free;

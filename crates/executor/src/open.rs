@@ -165,6 +165,9 @@ impl Session {
             let text =
                 "the service was interrupted while work was under way on another device than the client's first, which cannot be repeated safely".to_owned();
             self.fault(inner, &Fault { result: result::LAUNCH_FAILED, text });
+        } else if let Some(why) = self.in_doubt(inner, &left.work)? {
+            let text = format!("the service was interrupted and this client's work cannot be repeated safely: {why}");
+            self.fault(inner, &Fault { result: result::LAUNCH_FAILED, text });
         } else {
             for interrupted in self.shared.cards.recover(self.client()) {
                 match interrupted {
@@ -185,6 +188,22 @@ impl Session {
         self.drive(inner, &mut all, Caller::Intake);
         self.pass_barriers(inner);
         Ok(())
+    }
+
+    /// Why work that was with a device without marks cannot be done again.
+    fn in_doubt(&self, inner: &Inner, work: &[WorkEntry]) -> Result<Option<String>, ExecutorError> {
+        if self.shared.cards.keeps_marks() {
+            return Ok(None);
+        }
+        let mut doubtful = Vec::new();
+        for entry in work {
+            let record = record::decode(&entry.record).map_err(|e| ExecutorError::Damaged(e.to_string()))?;
+            let (stream, seq) = (record.header.stream, record.header.seq);
+            if record.op.in_stream() && seq > inner.journal.completed(stream) && seq <= inner.journal.submitted(stream) {
+                doubtful.push(record.op);
+            }
+        }
+        Ok(crate::doubt::why_not(doubtful.iter()))
     }
 
     /// Maps what the keeper has of this session and permits what the objects say. Where it fails, what could not be had is not among the objects.

@@ -116,6 +116,8 @@ pub struct Inner {
     /// The journal was full when intake last looked.
     pub stalled: bool,
     pub closing: bool,
+    /// The device is lost, and whose kernels it had been given has been told: what is given to it now is never begun.
+    pub told: bool,
     /// It had too many objects for its journal.
     pub unlogged: bool,
     /// The ring cannot be believed any more.
@@ -194,6 +196,7 @@ impl Session {
                 busy: false,
                 stalled: false,
                 closing: false,
+                told: false,
                 unlogged: false,
                 deaf: false,
                 left: false,

@@ -57,13 +57,13 @@ impl Sink for Reports {
     }
 
     /// A lost device cannot be mended in this process. What was accepted is in the journals; the server starts a successor.
-    fn lost(&self, why: &str) {
+    fn lost(&self, why: &str, told: bool) {
         tracing::error!("the device is lost: {why}; this executor ends and another takes over");
         // What was over counts, and the culprit's error is the server's to know, too.
         deliver(&self.sessions, &mut self.mailboxes.rest());
         let sessions: Vec<_> = self.sessions.read().values().cloned().collect();
         for session in sessions {
-            session.last_reports(PATIENCE);
+            session.last_reports(PATIENCE, told);
         }
         self.outbox.flush(PATIENCE);
         std::process::exit(DEVICE_LOST);

@@ -10,7 +10,7 @@
 use crate::file::{FileError, Mapping};
 use crate::memory::{Memory, Ordering};
 use cumux_wire::layout::STREAMS;
-use cumux_wire::layout::journal::{BYTES, COMPLETED, COUNTER, COUNTERS, HEADER_BYTES, OBJECT_BYTES, WORK_BYTES};
+use cumux_wire::layout::journal::{BYTES, COMPLETED, COUNTER, COUNTERS, HEADER_BYTES, OBJECT_BYTES, SUBMITTED, WORK_BYTES};
 use cumux_wire::record::MAX_BYTES;
 use std::os::fd::AsFd;
 
@@ -90,6 +90,16 @@ impl Journal {
     #[must_use]
     pub fn completed(&self, stream: u32) -> u64 {
         self.map.load64(COMPLETED + (stream as usize % STREAMS) * 8, Ordering::Acquire)
+    }
+
+    /// Says before it is given to the device that the stream's work up to `seq` is with it; 0: nothing is in doubt.
+    pub fn set_submitted(&self, stream: u32, seq: u64) {
+        self.map.store64(SUBMITTED + (stream as usize % STREAMS) * 8, seq, Ordering::Release);
+    }
+
+    #[must_use]
+    pub fn submitted(&self, stream: u32) -> u64 {
+        self.map.load64(SUBMITTED + (stream as usize % STREAMS) * 8, Ordering::Acquire)
     }
 
     /// Leaves what was counted of the client for its next executor. May be a batch behind when this one dies.

@@ -79,7 +79,9 @@ pub mod journal {
     pub const COUNTERS: usize = 16;
     /// [u64; STREAMS]: sequence up to which the stream's work is done: the one store that commits a completion.
     pub const COMPLETED: usize = 4096;
-    pub const HEADER_BYTES: usize = COMPLETED + super::STREAMS * 8;
+    /// [u64; STREAMS]: sequence up to which the stream's work was given to a device that keeps no marks. What lies between is in doubt for a successor.
+    pub const SUBMITTED: usize = COMPLETED + super::STREAMS * 8;
+    pub const HEADER_BYTES: usize = SUBMITTED + super::STREAMS * 8;
     pub const BYTES: usize = HEADER_BYTES + 2 * OBJECT_BYTES + WORK_BYTES;
 }
 

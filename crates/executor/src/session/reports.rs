@@ -32,9 +32,14 @@ impl Session {
     }
 
     /// Takes in what was reported last, before the process ends. Gives up on who holds the lock for longer than this.
-    pub fn last_reports(&self, patience: Duration) {
+    /// `told`: what is left can be done again.
+    pub fn last_reports(&self, patience: Duration, told: bool) {
         if let Some(mut inner) = self.inner.try_lock_for(patience) {
             self.empty_mailbox(&mut inner);
+            if told {
+                inner.told = true;
+                inner.streams.keys().for_each(|index| inner.journal.set_submitted(*index, 0));
+            }
         }
     }
 
