@@ -103,8 +103,11 @@ impl Intake {
         Ok(())
     }
 
-    /// Tells everybody how many there are.
+    /// Tells everybody how many there are. Not beside a software GPU, whose threads need every processor that waiting clients would look on.
     fn tell(&self) {
+        if self.shared.cards.keeps_marks() {
+            return;
+        }
         let sessions = self.sessions.read();
         let count = u32::try_from(sessions.len()).unwrap_or(u32::MAX);
         sessions.values().for_each(|session| session.service.set_company(count));
