@@ -11,7 +11,8 @@ fn touched(op: &Op) -> Option<(Range<u64>, Range<u64>)> {
     let none = 0..0;
     let range = |address: u64, bytes: u64| Some(address..address.checked_add(bytes)?);
     match op {
-        Op::Nop | Op::EventTime { .. } => Some((none.clone(), none)),
+        // Marks, and what never was with the device: it has its turn alone.
+        Op::Nop | Op::EventTime { .. } | Op::Wait { .. } | Op::HostCall | Op::ValueWait { .. } | Op::FreeInStream { .. } => Some((none.clone(), none)),
         Op::Copy { target, target_pitch, target_slice, source, source_pitch, source_slice, extent } => Some((
             range(*source, span(*source, *source_pitch, *source_slice, *extent)?)?,
             range(*target, span(*target, *target_pitch, *target_slice, *extent)?)?,

@@ -12,8 +12,8 @@ use crate::open::{self, Files};
 use crate::session::Session;
 use crate::shared::Shared;
 use crate::sink::Reports;
-use cumux_device::Fault;
-use cumux_device_sim::Simulator;
+use cumux_device::{Device, DeviceError, Fault, Open, Sink};
+use cumux_device_sim::{Settings, Simulator};
 use cumux_keeper::client::Keeper;
 use cumux_link::{Connection, Listener};
 use cumux_ring::client::Client;
@@ -22,7 +22,7 @@ use cumux_ring::page::Answer;
 use cumux_ring::queue::Producer;
 use cumux_wire::layout::{MARKS_BYTES, WINDOW_BYTES, journal, page, ring};
 use cumux_wire::message::{ClientStatus, FromExecutor, Hello, Part, Session as Sheet};
-use cumux_wire::record::{self, Header, NO_ANSWER, NO_STREAM, Op};
+use cumux_wire::record::{self, Extent, Header, Launch, NO_ANSWER, NO_STREAM, Op};
 use cumux_wire::result;
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
@@ -57,14 +57,27 @@ struct World {
     reports: Receiver<FromExecutor>,
 }
 
+/// Software GPUs that keep no marks, as real cards do not.
+struct Markless;
+
+impl Open for Markless {
+    fn open(&self, id: &str, sink: Arc<dyn Sink>) -> Result<Arc<dyn Device>, DeviceError> {
+        Ok(cumux_device_sim::open_with(id, sink, Settings { threads: 1, watchdog: None, marks: false })?)
+    }
+}
+
 impl World {
     fn new() -> Self {
+        Self::with(&Simulator)
+    }
+
+    fn with(opener: &dyn Open) -> Self {
         let alone = ALONE.lock();
         let sessions = Sessions::default();
         let (outbox, reports) = Outbox::new();
         let (outbox, mailboxes) = (Arc::new(outbox), Arc::new(Mailboxes::new(1)));
         let sink = Arc::new(Reports::new(sessions.clone(), mailboxes.clone(), outbox.clone()));
-        let cards = Cards::open(&["sim:l4".to_owned()], &Simulator, &sink).unwrap();
+        let cards = Cards::open(&["sim:l4".to_owned()], opener, &sink).unwrap();
         let shared = Arc::new(Shared::new(cards, mailboxes, outbox).unwrap());
         shared.set_keeper(keeper());
         let intake = Intake::new(sessions, shared.clone()).unwrap();
@@ -117,8 +130,12 @@ impl<'w> Guest<'w> {
 
     fn push(&mut self, op: &Op, answer: u32) {
         self.requests += 1;
+        self.push_in(NO_STREAM, self.requests, op, answer);
+    }
+
+    fn push_in(&mut self, stream: u32, seq: u64, op: &Op, answer: u32) {
         let mut bytes = Vec::new();
-        record::encode(&Header { stream: NO_STREAM, answer, seq: self.requests, request: 0 }, op, &mut bytes);
+        record::encode(&Header { stream, answer, seq, request: 0 }, op, &mut bytes);
         assert!(self.client.push(&mut self.producer, &bytes, || true));
         self.world.session(self.sheet.id).intake();
     }
@@ -224,6 +241,48 @@ fn what_comes_after_the_end_of_a_session_changes_nothing() {
     assert_eq!(world.shared.memory_info(9, 0, 0).0, world.shared.cards.facts(0).memory - other.charged() - third.charged());
     other.close();
     third.close();
+}
+
+/// What was with a device that keeps no marks when its executor was killed: a kernel is not done again, unless the executor had told whose were under way.
+#[test]
+fn what_is_in_doubt_is_not_done_again() {
+    let world = World::with(&Markless);
+    let copy = Op::Copy {
+        target: 0x10,
+        target_pitch: 0,
+        target_slice: 0,
+        source: 0x20,
+        source_pitch: 0,
+        source_slice: 0,
+        extent: Extent { width: 4, height: 1, depth: 1 },
+    };
+    let kernel = || Op::Launch(Launch { grid: [1; 3], block: [1; 3], ..Launch::default() });
+    for (number, op, given, told, goes_on) in
+        [(12, kernel(), true, false, false), (13, kernel(), false, false, true), (14, kernel(), true, true, true), (15, copy, true, false, true)]
+    {
+        let mut guest = Guest::new(&world, number);
+        guest.tell(&Op::StreamCreate { index: 1, device: 0, priority: 0, partition: 0 });
+        // The callback is never called, so nothing of this ever reaches the device.
+        guest.push_in(1, 1, &Op::HostCall, NO_ANSWER);
+        guest.push_in(1, 2, &op, NO_ANSWER);
+        let session = world.session(number);
+        if given {
+            session.lock().journal.set_submitted(1, 2);
+        }
+        if told {
+            session.last_reports(Duration::from_secs(60), true);
+        }
+        drop(session);
+        guest.close();
+        guest.open(2).unwrap();
+        let sticky = guest.client.sticky();
+        let said = world.session(number).status().fault;
+        assert_eq!(sticky == 0, goes_on, "{op:?}, given {given}, told {told}: {sticky} {said}");
+        if !goes_on {
+            assert!(sticky == result::LAUNCH_FAILED && said.contains("a kernel among them"), "{sticky} {said}");
+        }
+        guest.close();
+    }
 }
 
 /// 12 of 22 GiB, again and again.
