@@ -96,6 +96,27 @@ pub(crate) fn bands(extent: Extent) -> impl Iterator<Item = Band> {
     })
 }
 
+/// Rows of one record: a device may have to look at each, and others wait meanwhile.
+const ROWS: u64 = 1 << 18;
+
+/// Cuts an extent into pieces of so many rows at most: first slice, first row, extent.
+fn pieces(extent: Extent) -> impl Iterator<Item = (u64, u64, Extent)> {
+    let rows = ROWS.min(extent.height).max(1);
+    let slices = if rows < extent.height { 1 } else { (ROWS / rows).max(1) };
+    let step = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
+    (0..extent.depth).step_by(step(slices)).flat_map(move |z| {
+        let depth = slices.min(extent.depth - z);
+        (0..extent.height).step_by(step(rows)).map(move |y| (z, y, Extent { width: extent.width, height: rows.min(extent.height - y), depth }))
+    })
+}
+
+impl Side {
+    /// The same side from this slice and row on.
+    fn at(&self, z: u64, y: u64) -> Side {
+        Side { address: self.address + z * self.slice + y * self.pitch, ..*self }
+    }
+}
+
 impl Transfer {
     /// Rows that follow one another without a gap are one row.
     fn flattened(mut self) -> Self {
@@ -133,7 +154,8 @@ impl Transfer {
     pub unsafe fn run(&self, session: &Session, lane: LaneId) -> Try {
         let this = self.flattened();
         match (this.source.private, this.target.private) {
-            (false, false) => session.push(lane, &Self::record(this.target, this.source, this.extent)).map(drop),
+            (false, false) => pieces(this.extent)
+                .try_for_each(|(z, y, extent)| session.push(lane, &Self::record(this.target.at(z, y), this.source.at(z, y), extent)).map(drop)),
             // SAFETY: the caller's promise.
             (true, false) => unsafe { this.send(session, lane) },
             // SAFETY: the caller's promise.
@@ -570,6 +592,22 @@ mod tests {
                 total += band.bytes();
             }
             assert_eq!(total, extent.width * extent.height * extent.depth);
+        }
+    }
+
+    #[test]
+    fn pieces_cover_every_row_once_and_are_few() {
+        for (height, depth, expected) in [(1, 1, 1), (ROWS, 1, 1), (ROWS + 1, 1, 2), (1000, 262, 1), (1000, 263, 2), (ROWS * 2 + 3, 2, 6), (1, ROWS * 2, 2)] {
+            let extent = Extent { width: 7, height, depth };
+            let (mut rows, mut count, mut last) = (0, 0, None);
+            for (z, y, piece) in pieces(extent) {
+                assert!(piece.height * piece.depth <= ROWS && z + piece.depth <= depth && y + piece.height <= height && piece.width == 7);
+                assert!(last < Some((z, y)), "in order");
+                last = Some((z, y));
+                rows += piece.height * piece.depth;
+                count += 1;
+            }
+            assert_eq!((rows, count), (height * depth, expected));
         }
     }
 
