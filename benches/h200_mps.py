@@ -188,7 +188,7 @@ def priority(service):
 def set_share(service):
     client = service.start("shares", "where")
     pieces = []
-    for percent in (None, "12.5", "50", "100"):
+    for percent in (None, *"12.5 50 100 25 50 12.5 66 33 40 75 80 90 20".split()):
         answer = ""
         if percent:
             done = subprocess.run([str(FOLDER / "cumux"), "set-share", str(client.pid), percent, "--json"], env=service.env, text=True, capture_output=True, timeout=30)

@@ -181,6 +181,12 @@ fn locate(client: &Client, rows: &Rows, extent: Extent, write: bool, what: &str)
     Ok(found)
 }
 
+/// Pieces of a copy row by row, whose sides are so far from one another: a row that overlaps itself goes in pieces of that distance.
+fn most_pieces(extent: Extent, apart: u64) -> u64 {
+    let of_a_row = if apart == 0 { 1 } else { extent.width.div_ceil(apart) };
+    extent.height.saturating_mul(extent.depth).saturating_mul(of_a_row.max(1))
+}
+
 fn too_many(what: &str) -> Refusal {
     fault(
         result::INVALID_VALUE,
@@ -195,22 +201,20 @@ fn copy(client: &Client, target: &Rows, source: &Rows, extent: Extent) -> Result
     let from = locate(client, source, extent, false, "a copy")?;
     let to = locate(client, target, extent, true, "a copy")?;
     let mut moves = Vec::new();
-    let rows = extent.height.saturating_mul(extent.depth);
-    let apart = to.abs_diff(from);
-    if rows == 1 && apart != 0 && extent.width / apart > MOST_PIECES {
-        return Err(too_many("a copy"));
-    }
     let window = client.window.read();
     // How far a copy may go at an address of the window: registered pieces are separate for the driver.
     let run = |at: u64| window.as_ref().filter(|w| w.contains(at, 1)).and_then(|w| w.run(at)).unwrap_or(u64::MAX);
     let (target, source) = (Rows { address: to, ..*target }, Rows { address: from, ..*source });
+    let pieces = most_pieces(extent, to.abs_diff(from));
     if extent.height == 1 && extent.depth == 1 {
+        if pieces > MOST_PIECES {
+            return Err(too_many("a copy"));
+        }
         flat(to, from, extent.width, &run, &mut moves);
         return Ok(moves);
     }
     let span = |rows: &Rows| cumux_wire::record::span(rows.address, rows.pitch, rows.slice, extent).unwrap_or(u64::MAX);
     let whole = span(&target) <= run(to) && span(&source) <= run(from);
-    let pieces = rows.saturating_mul(extent.width.checked_div(apart).unwrap_or(0).max(1));
     if (!whole || target.pitch < extent.width || source.pitch < extent.width) && pieces > MOST_PIECES {
         return Err(too_many("a copy"));
     }
@@ -331,6 +335,14 @@ mod tests {
             apply(&mut memory, &moves);
             prop_assert_eq!(memory, expected);
         }
+    }
+
+    /// A copy of one client takes the engine's time from all: what falls into endless pieces is seen before they are made.
+    #[test]
+    fn endless_copies_are_seen() {
+        let of = |width, height, depth, apart| most_pieces(Extent { width, height, depth }, apart);
+        assert_eq!((of(64 << 20, 1, 1, 1 << 40), of(100, 1, 1, 0), of(100, 1, 1, 30), of(8, 5, 3, 1 << 20)), (1, 1, 4, 15));
+        assert!(of(64 << 20, 1, 1, 4) > MOST_PIECES && of(1, 1 << 40, 1, 1 << 20) > MOST_PIECES && of(1, u64::MAX, u64::MAX, 5) > MOST_PIECES);
     }
 
     #[test]

@@ -19,6 +19,7 @@
 #![allow(clippy::missing_safety_doc)] // The contract of an exported function is the CUDA manual's.
 #![allow(non_snake_case)] // Implementations bear the driver's names.
 
+mod bands;
 pub mod border;
 mod callback;
 mod capture;

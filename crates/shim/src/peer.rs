@@ -1,6 +1,7 @@
 //! Peers: devices that reach each other's memory. A session has one address space, but each device reaches only its own part of it: kernels never,
 //! copies by way of the window, done when the call returns.
 
+use crate::bands::bands;
 use crate::client::{self, Session};
 use crate::context;
 use crate::copy::{self, Side, Transfer};
@@ -49,7 +50,7 @@ pub(crate) unsafe fn copy(session: &'static Session, stream: &Stream, transfer: 
         return session.drain_lane(lane);
     };
     let (from, to) = (stream_of(session, from)?.lane, stream_of(session, to)?.lane);
-    for band in copy::bands(transfer.extent) {
+    for band in bands(transfer.extent) {
         let slice = session.take_slice(band.bytes())?;
         let (between, extent) = (copy::staged(slice, band), Extent { width: band.width, height: band.rows, depth: 1 });
         let done = session

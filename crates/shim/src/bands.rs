@@ -1,0 +1,99 @@
+//! Cutting copies: into bands that fit a staging slice, and into records of not too many rows. Pure.
+
+use crate::copy::Side;
+use cumux_wire::record::Extent;
+
+/// Bytes of a large staging slice: no band is larger.
+const BAND: u64 = 1 << 20;
+
+/// A rectangle of rows that fits one slice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Band {
+    pub x: u64,
+    pub y: u64,
+    pub z: u64,
+    pub width: u64,
+    pub rows: u64,
+}
+
+impl Band {
+    pub(crate) fn at(&self, side: &Side) -> u64 {
+        side.address + self.z * side.slice + self.y * side.pitch + self.x
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.width * self.rows
+    }
+}
+
+/// Cuts an extent into bands, row by row.
+pub(crate) fn bands(extent: Extent) -> impl Iterator<Item = Band> {
+    let width = extent.width.clamp(1, BAND);
+    let rows = if extent.width > BAND { 1 } else { BAND / width };
+    (0..extent.depth).flat_map(move |z| {
+        (0..extent.height).step_by(usize::try_from(rows).unwrap_or(usize::MAX)).flat_map(move |y| {
+            let rows = rows.min(extent.height - y);
+            let step = usize::try_from(width).unwrap_or(usize::MAX);
+            (0..extent.width).step_by(step).map(move |x| Band { x, y, z, width: width.min(extent.width - x), rows })
+        })
+    })
+}
+
+/// Rows of one record: a device may have to look at each, and others wait meanwhile.
+const ROWS: u64 = 1 << 18;
+
+/// Cuts an extent into pieces of so many rows at most: first slice, first row, extent.
+pub(crate) fn pieces(extent: Extent) -> impl Iterator<Item = (u64, u64, Extent)> {
+    let rows = ROWS.min(extent.height).max(1);
+    let slices = if rows < extent.height { 1 } else { (ROWS / rows).max(1) };
+    let step = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
+    (0..extent.depth).step_by(step(slices)).flat_map(move |z| {
+        let depth = slices.min(extent.depth - z);
+        (0..extent.height).step_by(step(rows)).map(move |y| (z, y, Extent { width: extent.width, height: rows.min(extent.height - y), depth }))
+    })
+}
+
+impl Side {
+    /// The same side from this slice and row on.
+    pub(crate) fn at(&self, z: u64, y: u64) -> Side {
+        Side { address: self.address + z * self.slice + y * self.pitch, ..*self }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bands_cover_every_byte_once_and_fit_a_slice() {
+        for extent in [(1, 1, 1), (BAND * 3 + 5, 1, 1), (1000, 5000, 3), (BAND + 1, 2, 2), (7, 1, 2)] {
+            let extent = Extent { width: extent.0, height: extent.1, depth: extent.2 };
+            let mut total = 0;
+            let mut last = None;
+            for band in bands(extent) {
+                assert!(band.bytes() <= BAND && band.bytes() > 0);
+                assert!(band.x + band.width <= extent.width && band.y + band.rows <= extent.height && band.z < extent.depth);
+                assert!(last < Some((band.z, band.y, band.x)), "in order");
+                last = Some((band.z, band.y, band.x));
+                total += band.bytes();
+            }
+            assert_eq!(total, extent.width * extent.height * extent.depth);
+        }
+    }
+
+    #[test]
+    fn pieces_cover_every_row_once_and_are_few() {
+        for (height, depth, expected) in [(1, 1, 1), (ROWS, 1, 1), (ROWS + 1, 1, 2), (1000, 262, 1), (1000, 263, 2), (ROWS * 2 + 3, 2, 6), (1, ROWS * 2, 2)] {
+            let extent = Extent { width: 7, height, depth };
+            let (mut rows, mut count, mut last) = (0, 0, None);
+            for (z, y, piece) in pieces(extent) {
+                assert!(piece.height * piece.depth <= ROWS && z + piece.depth <= depth && y + piece.height <= height && piece.width == 7);
+                assert!(last < Some((z, y)), "in order");
+                last = Some((z, y));
+                rows += piece.height * piece.depth;
+                count += 1;
+            }
+            assert_eq!((rows, count), (height * depth, expected));
+        }
+    }
+}
