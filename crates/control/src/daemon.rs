@@ -5,7 +5,9 @@
 //! received while it is held, and sending waits a second at most.
 
 use crate::directory::{Claim, DirectoryError, PipeDirectory};
+use crate::heartbeat;
 use crate::holders::Holders;
+use crate::leftovers;
 use crate::log::Log;
 use crate::partitions::Board;
 use crate::registry::{Effect, Event, Registry, Token};
@@ -103,6 +105,8 @@ pub(crate) struct Core {
     /// Connections to servers, by their pid.
     links: HashMap<u32, Arc<Connection>>,
     answers: HashMap<u64, FromServer>,
+    /// Messages that each server has sent.
+    words: HashMap<u32, u64>,
     /// Statuses of which more will come.
     parts: HashMap<u64, ServerStatus>,
     next_request: u64,
@@ -146,6 +150,7 @@ impl Daemon {
             next_token: 1,
             links: HashMap::new(),
             answers: HashMap::new(),
+            words: HashMap::new(),
             parts: HashMap::new(),
             next_request: 1,
             finished: None,
@@ -181,7 +186,11 @@ impl Daemon {
         let daemon = Arc::clone(self);
         thread::spawn(move || daemon.accept_packets(&packets));
         ready();
+        heartbeat::watch(self);
         let clean = self.keep_time();
+        for pid in leftovers::end(&self.options.pipe) {
+            self.note(&format!("Process {pid} of a server that had ended before was ended"));
+        }
         self.core().holders.forget();
         self.note(&format!("Exit with status {}", i32::from(!clean)));
         Ok(clean)
@@ -352,6 +361,21 @@ impl Daemon {
         }
     }
 
+    /// Sends a numbered message to a server; nobody waits for what it answers.
+    pub(crate) fn tell(&self, server: u32, message: impl FnOnce(u64) -> ToServer) {
+        let mut core = self.core();
+        let Some(link) = core.links.get(&server).map(Arc::clone) else { return };
+        let request = core.next_request;
+        core.next_request += 1;
+        drop(core);
+        let _ = link.send(&message(request), &[]);
+    }
+
+    /// How many messages have come from a server.
+    pub(crate) fn words_of(&self, server: u32) -> u64 {
+        self.core().words.get(&server).copied().unwrap_or(0)
+    }
+
     /// Status of one server; what the daemon itself knows if the server does not answer.
     pub(crate) fn status(&self, server: u32) -> Option<ServerStatus> {
         let (uid, state) = self.registry(|registry| registry.server(server).map(|s| (s.uid, if s.is_ready() { "UNRESPONSIVE" } else { "INITIALIZING" })))?;
@@ -364,7 +388,11 @@ impl Daemon {
     // Processes ------------------------------------------------------------------------------------------------------
 
     pub(crate) fn forget(self: &Arc<Self>, pid: u32, status: Option<i32>) {
-        self.core().links.remove(&pid);
+        {
+            let mut core = self.core();
+            core.links.remove(&pid);
+            core.words.remove(&pid);
+        }
         self.feed(Event::Exited { pid, status });
     }
 
@@ -521,7 +549,9 @@ impl Daemon {
     }
 
     fn hear(self: &Arc<Self>, pid: u32, message: FromServer) {
+        *self.core().words.entry(pid).or_default() += 1;
         match message {
+            FromServer::Pong { .. } => {}
             FromServer::Ready { devices } => {
                 let mut core = self.core();
                 core.learn(&devices);

@@ -50,6 +50,11 @@ pub enum Event {
         pid: u32,
         count: u32,
     },
+    /// It lives and stands still; `why` says how.
+    Unresponsive {
+        pid: u32,
+        why: String,
+    },
     /// The process is gone; its exit status where we are the parent.
     Exited {
         pid: u32,

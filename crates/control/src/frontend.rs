@@ -3,10 +3,16 @@
 use crate::directory::PipeDirectory;
 use crate::ui::{END, GREETING};
 use cumux_link::Process;
+use cumux_link::pulse::{self, Pulse, STUCK, Standstill, Verdict};
+use rustix::io::Errno;
+use rustix::net::sockopt::{Timeout, set_socket_timeout, socket_peercred};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use std::io::{self, BufRead, BufReader, Read as _, Write};
 use std::os::unix::net::UnixStream;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+/// How long a daemon that runs may take for an answer, at least: it asks servers, which may have to be given up one after the other.
+const ANSWER: Duration = Duration::from_secs(60);
 /// How long a daemon that has answered `quit` may take to be gone.
 const END_PATIENCE: Duration = Duration::from_secs(5);
 
@@ -17,6 +23,14 @@ pub enum FrontendError {
     NoDaemon,
     #[error("The control daemon closed the connection; see control.log in the log directory")]
     Broken,
+    /// It lives and stands still.
+    #[error(
+        "The control daemon does not answer: process {pid} {how}. Let it go on (kill -CONT {pid}), or end it (kill -KILL {pid}) and start it again; programs that run go on meanwhile"
+    )]
+    Still { pid: u32, how: Standstill },
+    /// Its queue of connections is full.
+    #[error("The control daemon does not answer: see control.log in the log directory, end its process and start it again; programs that run go on meanwhile")]
+    Busy,
     #[error("Cannot read commands: {0}")]
     Input(io::Error),
 }
@@ -24,15 +38,20 @@ pub enum FrontendError {
 /// A connection to a daemon.
 pub struct Frontend {
     stream: BufReader<UnixStream>,
+    /// The daemon's process, and how long it may stand still.
+    watched: Option<(u32, Duration)>,
 }
 
 impl Frontend {
     /// # Errors
     /// [`FrontendError::NoDaemon`] when nobody listens.
     pub fn connect(directory: &PipeDirectory) -> Result<Self, FrontendError> {
-        let mut stream = UnixStream::connect(directory.control()).map_err(|_| FrontendError::NoDaemon)?;
+        let limit = pulse::limit();
+        let mut stream = connect(directory, limit)?;
+        let peer = socket_peercred(&stream).ok().map(|peer| peer.pid.as_raw_nonzero().get().cast_unsigned());
         stream.write_all(format!("{GREETING}\n").as_bytes()).map_err(|_| FrontendError::Broken)?;
-        Ok(Self { stream: BufReader::new(stream) })
+        let watched = limit.zip(peer).map(|(limit, pid)| (pid, limit));
+        Ok(Self { stream: BufReader::new(stream), watched })
     }
 
     /// Sends one command and returns its answer and the status to exit with.
@@ -42,20 +61,41 @@ impl Frontend {
     pub fn ask(&mut self, command: &str) -> Result<(String, u8), FrontendError> {
         let line: String = command.chars().filter(|c| *c != '\n').collect();
         self.stream.get_mut().write_all(format!("{line}\n").as_bytes()).map_err(|_| FrontendError::Broken)?;
-        let mut text = Vec::new();
-        self.stream.read_until(END, &mut text).map_err(|_| FrontendError::Broken)?;
+        let patient = ["quit", "start_server"].contains(&line.split_whitespace().next().unwrap_or_default());
+        let (mut text, mut status) = (Vec::new(), [0]);
+        self.in_time(patient, |stream| stream.read_until(END, &mut text).map(|_| ()))?;
         if text.pop() != Some(END) {
             return Err(FrontendError::Broken);
         }
-        let mut status = [0];
-        self.stream.read_exact(&mut status).map_err(|_| FrontendError::Broken)?;
+        self.in_time(patient, |stream| stream.read_exact(&mut status))?;
         Ok((String::from_utf8_lossy(&text).into_owned(), status[0]))
+    }
+
+    /// Reads; gives up on a daemon that stands still. `patient`: the answer may take as long as it likes.
+    fn in_time(&mut self, patient: bool, mut read: impl FnMut(&mut BufReader<UnixStream>) -> io::Result<()>) -> Result<(), FrontendError> {
+        let Some((pid, limit)) = self.watched else { return read(&mut self.stream).map_err(|_| FrontendError::Broken) };
+        let asked = Instant::now();
+        let mut pulse = Pulse::new(limit, asked);
+        self.stream.get_ref().set_read_timeout(Some(pulse::interval(limit))).map_err(|_| FrontendError::Broken)?;
+        loop {
+            match read(&mut self.stream) {
+                Ok(()) => return Ok(()),
+                Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {}
+                Err(_) => return Err(FrontendError::Broken),
+            }
+            if let Verdict::Dead(how) = pulse.look(Instant::now(), pulse::motion(pid), &[]) {
+                return Err(FrontendError::Still { pid, how });
+            }
+            if !patient && asked.elapsed() >= (limit * STUCK).max(ANSWER) {
+                return Err(FrontendError::Still { pid, how: Standstill::Stuck });
+            }
+        }
     }
 
     /// Waits until the daemon's process has ended: whoever starts the next one in the same directory right after `quit` must find it free. A daemon that
     /// cannot be seen from here (another process namespace) is not waited for.
     fn wait_for_the_end(&self) {
-        let peer = rustix::net::sockopt::socket_peercred(self.stream.get_ref());
+        let peer = socket_peercred(self.stream.get_ref());
         let daemon = peer.ok().and_then(|peer| Process::open(peer.pid.as_raw_nonzero().get().cast_unsigned()).ok());
         if let Some(daemon) = daemon {
             let _ = daemon.ended(Some(END_PATIENCE));
@@ -89,5 +129,18 @@ impl Frontend {
                 return Ok(status);
             }
         }
+    }
+}
+
+/// A connection to the daemon. One that does not take it, because so many wait already, is not waited for longer than it may stand still.
+fn connect(directory: &PipeDirectory, limit: Option<Duration>) -> Result<UnixStream, FrontendError> {
+    let address = SocketAddrUnix::new(directory.control()).map_err(|_| FrontendError::NoDaemon)?;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).map_err(|_| FrontendError::NoDaemon)?;
+    // Connecting counts as sending.
+    let _ = set_socket_timeout(&socket, Timeout::Send, limit);
+    match rustix::io::retry_on_intr(|| rustix::net::connect(&socket, &address)) {
+        Ok(()) => Ok(socket.into()),
+        Err(Errno::AGAIN) => Err(FrontendError::Busy),
+        Err(_) => Err(FrontendError::NoDaemon),
     }
 }

@@ -248,6 +248,12 @@ impl Registry {
                     server.clients = count;
                 }
             }
+            Event::Unresponsive { pid, why } => {
+                if self.server(pid).is_some() {
+                    effects.push(Effect::Log(format!("Server {pid} {why}; it is killed, and the next one goes on with its clients")));
+                    effects.push(Effect::Kill { server: pid });
+                }
+            }
             Event::Exited { pid, status } => self.exited(now, pid, status, &mut effects),
             Event::Shutdown { pid, force } => {
                 if let Some(server) = self.server_mut(pid) {

@@ -8,9 +8,11 @@
 #![forbid(unsafe_code)]
 
 pub mod client;
+mod hope;
 pub mod limit;
 mod serve;
 mod store;
 
 pub use client::{ClientError, Item, Keeper};
+pub use hope::Hope;
 pub use serve::{KeeperError, run};

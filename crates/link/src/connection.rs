@@ -98,6 +98,20 @@ impl Connection {
         Ok(Self { socket })
     }
 
+    /// As [`Connection::connect`], but waits no longer than this for a listener whose queue is full. Sending waits as long.
+    ///
+    /// # Errors
+    /// As [`Connection::connect`], and [`LinkError::Timeout`].
+    pub fn connect_within(path: &Path, timeout: Duration) -> Result<Self, LinkError> {
+        use rustix::net::sockopt::{Timeout, set_socket_timeout};
+        let address = address(path)?;
+        let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+        // Connecting counts as sending.
+        set_socket_timeout(&socket, Timeout::Send, Some(timeout))?;
+        rustix::io::retry_on_intr(|| rustix::net::connect(&socket, &address))?;
+        Ok(Self { socket })
+    }
+
     /// Two ends of a new connection.
     ///
     /// # Errors

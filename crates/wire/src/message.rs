@@ -135,6 +135,8 @@ pub enum ToServer {
     Status { request: u64 },
     /// Ends one client: its calls return MPS_CLIENT_TERMINATED.
     Terminate { request: u64, pid: u32 },
+    /// Asks for [`FromServer::Pong`] with the same number: whether the server still comes round.
+    Ping { request: u64 },
     /// Gives a running client another share of its devices. Answered with [`FromServer::Shared`] when it holds.
     SetShare { request: u64, pid: u32, share: Share },
     /// Ends the server when its clients are gone, or now if `force`.
@@ -160,9 +162,16 @@ pub enum FromServer {
         #[serde(default)]
         more: bool,
     },
+    /// `error` says why the client could not be ended, empty if it was.
     Terminated {
         request: u64,
         found: bool,
+        #[serde(default)]
+        error: String,
+    },
+    /// Answer to `Ping`.
+    Pong {
+        request: u64,
     },
     /// The share of a client was changed: multiprocessors before and now, on its first device. `error` says why not, empty if all is well.
     Shared {
@@ -185,7 +194,7 @@ pub enum FromServer {
 pub struct ServerStatus {
     pub pid: u32,
     pub uid: u32,
-    /// INITIALIZING, ACTIVE or FAULT.
+    /// INITIALIZING, ACTIVE, UNRESPONSIVE (the executor stands still) or FAULT.
     pub state: String,
     pub executor: u32,
     pub standby: u32,
@@ -290,10 +299,12 @@ pub struct ClientStatus {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "to_executor", rename_all = "snake_case")]
 pub enum ToExecutor {
-    /// Descriptor: a socket to the keeper. First message.
-    Keeper,
-    /// Descriptors: ring, page, window, journal, doorbell, marks. Answered with `Attached` by the active one; a standby only remembers, and
-    /// forgets everything when it has to connect again: the new server tells it all.
+    /// Descriptor: a socket to the keeper. `number` counts the server's keepers. Every executor gets one before any session, and a new one with each keeper.
+    Keeper {
+        number: u64,
+    },
+    /// Descriptors: ring, page, window, journal, doorbell, marks, handle of the client's process. Answered with `Attached` by the active one; a standby only
+    /// remembers.
     /// May come twice for one session (when a takeover or a rebuilt server makes it doubtful that the first one counted): again `Attached`, else nothing.
     Attach {
         session: Session,
@@ -308,9 +319,15 @@ pub enum ToExecutor {
         session: u32,
         result: u32,
     },
-    /// The old executor is reaped: serve every session from here, as generation `generation`.
+    /// A rebuilt server asks which sessions this executor serves, or had been told of as a standby. Answered with one `Serves` each, then `ServesEnd`.
+    Sessions {
+        request: u64,
+    },
+    /// The old executor is reaped: serve every session from here, as generation `generation`. `lived_ms`: how long the old one had served.
     Activate {
         generation: u32,
+        #[serde(default)]
+        lived_ms: u64,
     },
     /// A session has these parts from now on: work that begins later runs on them. Answered with `Shared` by the active one.
     Share {
@@ -340,11 +357,30 @@ pub enum FromExecutor {
     Detached {
         status: Box<ClientStatus>,
     },
-    /// Takeover done: sessions that went on and those that could not, with reasons.
+    /// Takeover done: sessions that went on and those that could not, with reasons. `suspects` are those of the ones that went on whose work may have been
+    /// the end of the executors before.
     Active {
         generation: u32,
         resumed: Vec<u32>,
         lost: Vec<(u32, String)>,
+        #[serde(default)]
+        suspects: Vec<u32>,
+    },
+    /// Answer to `Sessions`. Descriptors as in `Attach`.
+    Serves {
+        request: u64,
+        session: Box<Session>,
+    },
+    ServesEnd {
+        request: u64,
+    },
+    /// Counters of the threads that take clients' records: each grows while its thread comes round. Sent several times within the time of a heartbeat.
+    Beat {
+        lanes: Vec<u64>,
+    },
+    /// This keeper does not answer: another one is wanted.
+    KeeperLost {
+        number: u64,
     },
     /// In several packets where there are many clients: `more` of the same request follow.
     Metrics {

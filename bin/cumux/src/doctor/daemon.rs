@@ -2,7 +2,7 @@
 
 use super::Finding;
 use cumux_control::directory::{LONGEST_SOCKET_PATH, PIPE_VARIABLE, pipe_directory};
-use cumux_control::{Frontend, PipeDirectory};
+use cumux_control::{Frontend, FrontendError, PipeDirectory};
 use cumux_link::Connection;
 use cumux_wire::message::ServerStatus;
 use rustix::fs::{Access, access};
@@ -112,6 +112,11 @@ fn state(directory: &PipeDirectory) -> Vec<Finding> {
     let version = match version.as_ref().map(|(text, _)| text.trim()) {
         Ok(text) if text == cumux_wire::VERSION.to_string() => Finding::ok(VERSION, format!("daemon and this program both speak version {text}")),
         Ok(text) => Finding::problem(VERSION, format!("the daemon speaks version \"{text}\", this program {}", cumux_wire::VERSION), restart),
+        Err(FrontendError::Still { pid, how }) => Finding::problem(
+            VERSION,
+            format!("the daemon does not answer: process {pid} {how}"),
+            format!("let it go on (kill -CONT {pid}), or end it (kill -KILL {pid}) and start it again: programs that run go on meanwhile"),
+        ),
         Err(error) => Finding::problem(VERSION, format!("the daemon does not answer: {error}"), restart),
     };
     if !is_ok(&version) {
