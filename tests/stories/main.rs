@@ -8,6 +8,7 @@ mod cards;
 mod commands;
 mod crowd;
 mod devices;
+mod ends;
 mod errors;
 mod faults;
 mod hostile;

@@ -11,6 +11,7 @@ use cumux_device::{ClientId, ClientSpec, Device, DeviceError, DeviceFacts, Fault
 use parking_lot::{Condvar, Mutex, RwLock};
 
 use crate::marks::{Marks, layout, recover};
+use crate::memory::machine::{self, Budget};
 use crate::memory::maps::{GRANULE, Maps};
 use crate::memory::permissions::Range;
 use crate::memory::raw::{ClientMemory, WorkerMemory};
@@ -53,6 +54,16 @@ pub struct Settings {
     pub watchdog: Option<Duration>,
     /// Keeps the notes by which a successor goes on in the middle of kernels. Without them (`CUMUX_SIM_MARKS=0`) it is as with a real card.
     pub marks: bool,
+    pub memory: Memory,
+}
+
+/// How much of the machine's memory is device memory, at most.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Memory {
+    /// All cards of this process share so many bytes (`CUMUX_SIM_MEMORY_BYTES`, 0 = as many as the cards have), or else what the machine has.
+    Shared(Option<u64>),
+    /// So many for this card alone.
+    Own(u64),
 }
 
 impl Settings {
@@ -71,7 +82,8 @@ impl Settings {
         let threads = number("CUMUX_SIM_THREADS")?.map_or(cores, |n| usize::try_from(n).unwrap_or(cores)).clamp(1, 1024);
         let watchdog = number("CUMUX_SIM_WATCHDOG_MS")?.filter(|ms| *ms > 0).map(Duration::from_millis);
         let marks = number("CUMUX_SIM_MARKS")?.is_none_or(|n| n != 0);
-        Ok(Settings { threads, watchdog, marks })
+        let memory = Memory::Shared(number(machine::VARIABLE)?.map(|bytes| if bytes == 0 { u64::MAX } else { bytes }));
+        Ok(Settings { threads, watchdog, marks, memory })
     }
 }
 
@@ -96,8 +108,12 @@ pub fn open_with(id: &str, sink: Arc<dyn Sink>, settings: Settings) -> Result<Ar
     };
     let facts = models::facts(id, ordinal)?;
     let limits = Limits::of(&facts);
+    let machine = match settings.memory {
+        Memory::Shared(bytes) => Budget::of_process(bytes),
+        Memory::Own(bytes) => Budget::new(Some(bytes)),
+    };
     let card = Arc::new(Card {
-        maps: RwLock::new(Maps::new(facts.memory)),
+        maps: RwLock::new(Maps::new(facts.memory, machine)),
         facts,
         limits,
         sink,
@@ -171,6 +187,10 @@ impl Device for SoftwareGpu {
 
     fn contains_faults(&self) -> bool {
         true
+    }
+
+    fn capacity(&self) -> u64 {
+        self.card.maps.read().capacity()
     }
 
     fn alone(&self) -> Option<String> {

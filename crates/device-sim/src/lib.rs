@@ -22,7 +22,7 @@ mod models;
 mod modules;
 mod schedule;
 
-pub use card::{Settings, Simulator, SoftwareGpu, open, open_with};
+pub use card::{Memory, Settings, Simulator, SoftwareGpu, open, open_with};
 
 /// The names of all cards there are, as [`facts`] takes them.
 pub fn names() -> impl Iterator<Item = &'static str> {

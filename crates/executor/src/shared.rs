@@ -15,7 +15,7 @@ use cumux_wire::result;
 use parking_lot::{Condvar, Mutex};
 use std::collections::{BTreeMap, HashMap};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 use std::time::{Duration, Instant};
 
 /// Session number under which images are kept: they belong to nobody.
@@ -40,6 +40,8 @@ pub struct Shared {
     images: Mutex<HashMap<String, OwnedFd>>,
     /// Bytes charged to each open session, by the place of the device.
     charges: Mutex<HashMap<u32, Account>>,
+    /// The log knows that the machine has less memory than the card.
+    told_of_the_machine: Once,
     /// Bytes of extents that sessions keep with nothing in them.
     spares: Mutex<u64>,
     /// Who goes next. Taken last: nothing is locked while it is held.
@@ -67,6 +69,7 @@ impl Shared {
             trials: Mutex::default(),
             images: Mutex::default(),
             charges: Mutex::default(),
+            told_of_the_machine: Once::new(),
             spares: Mutex::default(),
             turns: Mutex::default(),
             workers: Workers::default(),
@@ -239,11 +242,25 @@ impl Shared {
     /// # Errors
     /// OUT_OF_MEMORY as a result code.
     pub fn charge(&self, session: u32, place: u32, bytes: u64, limit: u64) -> Result<(), u32> {
+        let capacity = self.cards.capacity(place);
         let mut charges = self.charges.lock();
         let total = on(&charges, place);
         let own = charges.get_mut(&session).ok_or(result::OUT_OF_MEMORY)?.entry(place).or_default();
         let within = |used: u64, cap: u64| used.checked_add(bytes).is_some_and(|sum| sum <= cap);
-        if !within(total, self.cards.facts(place).memory) || (limit != 0 && !within(*own, limit)) {
+        if limit != 0 && !within(*own, limit) {
+            return Err(result::OUT_OF_MEMORY);
+        }
+        if !within(total, capacity) {
+            let card = self.cards.facts(place).memory;
+            if capacity < card {
+                // Once: a program may try smaller and smaller pieces.
+                self.told_of_the_machine.call_once(|| {
+                    tracing::warn!(
+                        "session {session} wants {bytes} bytes: the card has {card}, but this machine {capacity} for it, and {total} are taken \
+                         (CUMUX_SIM_MEMORY_BYTES sets another number)"
+                    );
+                });
+            }
             return Err(result::OUT_OF_MEMORY);
         }
         *own += bytes;
@@ -259,7 +276,7 @@ impl Shared {
     /// Whether an empty extent of this size may be kept: all of them together take little of the card.
     pub fn spare(&self, bytes: u64) -> bool {
         let mut spares = self.spares.lock();
-        let fits = *spares + bytes <= self.cards.facts(0).memory / SPARE_PART;
+        let fits = *spares + bytes <= self.cards.capacity(0) / SPARE_PART;
         if fits {
             *spares += bytes;
         }
@@ -276,12 +293,13 @@ impl Shared {
         self.charges.lock().get(&session).map_or(0, |account| account.values().sum())
     }
 
-    /// Free bytes within a session's limit, and the card's whole memory: a limit shows only in what is free, as NVIDIA's MPS does it.
+    /// Free bytes within a session's limit, and the card's whole memory: a limit shows only in what is free, as NVIDIA's MPS does it. So does a machine that
+    /// has less than the card.
     #[must_use]
     pub fn memory_info(&self, session: u32, place: u32, limit: u64) -> (u64, u64) {
+        let (card, capacity) = (self.cards.facts(place).memory, self.cards.capacity(place));
         let charges = self.charges.lock();
-        let card = self.cards.facts(place).memory;
-        let card_free = card.saturating_sub(on(&charges, place));
+        let card_free = capacity.saturating_sub(on(&charges, place));
         let own = charges.get(&session).and_then(|account| account.get(&place)).copied().unwrap_or(0);
         if limit == 0 || limit >= card { (card_free, card) } else { (limit.saturating_sub(own).min(card_free), card) }
     }

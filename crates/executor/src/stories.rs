@@ -14,7 +14,7 @@ use crate::shared::Shared;
 use crate::sink::Reports;
 use crate::suspicion::{self, Case, Ruling};
 use cumux_device::{Device, DeviceError, Fault, Open, Sink};
-use cumux_device_sim::{Settings, Simulator};
+use cumux_device_sim::{Memory, Settings};
 use cumux_keeper::client::Keeper;
 use cumux_link::{Connection, Listener};
 use cumux_ring::client::Client;
@@ -58,18 +58,27 @@ struct World {
     reports: Receiver<Letter>,
 }
 
+/// Software GPUs on a machine with enough memory.
+struct Roomy;
+
+impl Open for Roomy {
+    fn open(&self, id: &str, sink: Arc<dyn Sink>) -> Result<Arc<dyn Device>, DeviceError> {
+        Ok(cumux_device_sim::open_with(id, sink, Settings { threads: 1, watchdog: None, marks: true, memory: Memory::Own(u64::MAX) })?)
+    }
+}
+
 /// Software GPUs that keep no marks, as real cards do not.
 struct Markless;
 
 impl Open for Markless {
     fn open(&self, id: &str, sink: Arc<dyn Sink>) -> Result<Arc<dyn Device>, DeviceError> {
-        Ok(cumux_device_sim::open_with(id, sink, Settings { threads: 1, watchdog: None, marks: false })?)
+        Ok(cumux_device_sim::open_with(id, sink, Settings { threads: 1, watchdog: None, marks: false, memory: Memory::Own(u64::MAX) })?)
     }
 }
 
 impl World {
     fn new() -> Self {
-        Self::with(&Simulator)
+        Self::with(&Roomy)
     }
 
     fn with(opener: &dyn Open) -> Self {
@@ -418,4 +427,31 @@ fn a_trial_ends_with_its_lead_or_its_time() {
     assert!(!session.is_tried(false) && session.is_tried(true) && session.is_tried(false));
     drop(session);
     guest.close();
+}
+
+/// What the machine has not is refused, and not counted as free.
+#[test]
+fn memory_that_the_machine_has_not_is_refused() {
+    struct Small;
+    impl Open for Small {
+        fn open(&self, id: &str, sink: Arc<dyn Sink>) -> Result<Arc<dyn Device>, DeviceError> {
+            Ok(cumux_device_sim::open_with(id, sink, Settings { threads: 1, watchdog: None, marks: true, memory: Memory::Own(96 << 20) })?)
+        }
+    }
+    let world = World::with(&Small);
+    let (mut one, mut two) = (Guest::new(&world, 19), Guest::new(&world, 20));
+    let info = |guest: &mut Guest<'_>| guest.ask(&Op::MemInfo { device: 0 }).words;
+    let total = world.shared.cards.facts(0).memory;
+    assert_eq!(info(&mut one)[..2], [96 << 20, total]);
+    assert_eq!(one.ask(&allocate(97 << 20, 256)).result, result::OUT_OF_MEMORY);
+    let address = one.ask_ok(&allocate(64 << 20, 256));
+    assert_eq!(info(&mut two)[..2], [32 << 20, total]);
+    assert_eq!(two.ask(&allocate(33 << 20, 256)).result, result::OUT_OF_MEMORY);
+    two.ask_ok(&allocate(32 << 20, 256));
+    one.tell(&Op::MemFree { address });
+    let freed = info(&mut one)[0];
+    assert_eq!(freed, 64 << 20);
+    one.ask_ok(&allocate(64 << 20, 256));
+    one.close();
+    two.close();
 }

@@ -1,7 +1,8 @@
 //! What of the card's memory exists and where it is mapped.
 //!
 //! An extent counts against the card from [`Maps::create`] or its first mapping (a takeover maps what a predecessor created) until its last
-//! mapping is undone, or, if it was never mapped, until [`Maps::forget`]. Only sizes are counted: pages appear when they are touched.
+//! mapping is undone, or, if it was never mapped, until [`Maps::forget`]. Only sizes are counted: pages appear when they are touched. What counts against the
+//! card counts against the machine's memory, too ([`super::machine`]).
 
 use std::collections::{BTreeMap, HashMap};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -11,6 +12,7 @@ use cumux_device::DeviceError;
 use parking_lot::Mutex;
 
 use super::files::{self, Identity};
+use super::machine::Budget;
 use super::raw::Mapping;
 
 /// Granularity of extents and mappings.
@@ -36,6 +38,7 @@ static WINDOWS: Mutex<BTreeMap<u64, (Identity, Weak<Mapping>)>> = Mutex::new(BTr
 #[derive(Debug)]
 pub(crate) struct Maps {
     total: u64,
+    machine: Arc<Budget>,
     used: u64,
     extents: HashMap<Identity, Counted>,
     /// By address. Windows are here too, without an extent.
@@ -43,8 +46,18 @@ pub(crate) struct Maps {
 }
 
 impl Maps {
-    pub(crate) fn new(total: u64) -> Self {
-        Maps { total, used: 0, extents: HashMap::new(), mapped: BTreeMap::new() }
+    pub(crate) fn new(total: u64, machine: Arc<Budget>) -> Self {
+        Maps { total, machine, used: 0, extents: HashMap::new(), mapped: BTreeMap::new() }
+    }
+
+    /// Bytes of extents that can be had at most, beside what other cards of this process have.
+    pub(crate) fn capacity(&self) -> u64 {
+        self.total.min(self.machine.within_reach(self.used))
+    }
+
+    fn uncount(&mut self, bytes: u64) {
+        self.used -= bytes;
+        self.machine.give_back(bytes);
     }
 
     pub(crate) fn create(&mut self, bytes: u64) -> Result<OwnedFd, DeviceError> {
@@ -54,12 +67,13 @@ impl Maps {
         if bytes > self.total - self.used.min(self.total) {
             return Err(DeviceError::OutOfMemory(format!("{bytes} bytes wanted, {} of {} in use", self.used, self.total)));
         }
-        let file = files::create("cumux-extent", bytes)?;
-        let (identity, _) = files::check(file.as_fd(), 0, bytes)?;
+        self.machine.take(bytes)?;
+        let made = files::create("cumux-extent", bytes).and_then(|file| files::check(file.as_fd(), 0, bytes).map(|(identity, _)| (file, identity)));
+        let (file, identity) = made.inspect_err(|_| self.machine.give_back(bytes))?;
         self.used += bytes;
         // The number of a file that was never mapped and is gone may be given to a new file.
         if let Some(gone) = self.extents.insert(identity, Counted { bytes, mappings: 0 }) {
-            self.used -= gone.bytes;
+            self.uncount(gone.bytes);
         }
         Ok(file)
     }
@@ -67,10 +81,10 @@ impl Maps {
     /// Whoever has the extent closes it. If it is mapped it counts until it is not.
     pub(crate) fn forget(&mut self, extent: BorrowedFd<'_>) {
         if let Ok((identity, _)) = files::check(extent, 0, 0)
-            && let Some(counted) = self.extents.get(&identity).filter(|counted| counted.mappings == 0)
+            && self.extents.get(&identity).is_some_and(|counted| counted.mappings == 0)
+            && let Some(counted) = self.extents.remove(&identity)
         {
-            self.used -= counted.bytes;
-            self.extents.remove(&identity);
+            self.uncount(counted.bytes);
         }
     }
 
@@ -82,6 +96,7 @@ impl Maps {
         self.insert(address, extent, offset, bytes, Some(identity))?;
         let counted = self.extents.entry(identity).or_insert_with(|| {
             self.used += size;
+            self.machine.inherit(size, files::resident(extent));
             Counted { bytes: size, mappings: 0 }
         });
         counted.mappings += 1;
@@ -126,9 +141,10 @@ impl Maps {
             && let Some(counted) = self.extents.get_mut(&identity)
         {
             counted.mappings -= 1;
-            if counted.mappings == 0 {
-                self.used -= counted.bytes;
-                self.extents.remove(&identity);
+            if counted.mappings == 0
+                && let Some(counted) = self.extents.remove(&identity)
+            {
+                self.uncount(counted.bytes);
             }
         }
         Ok(())
@@ -155,16 +171,27 @@ impl Maps {
     }
 }
 
+impl Drop for Maps {
+    fn drop(&mut self) {
+        self.machine.give_back(self.used);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Memory of a card on a machine that has enough.
+    fn maps(total: u64) -> Maps {
+        Maps::new(total, Budget::new(Some(u64::MAX)))
+    }
 
     // Tests of one process share the address space: each takes a place of its own.
     const BASE: u64 = 0x0800_0000_0000;
 
     #[test]
     fn an_extent_counts_until_its_last_mapping_is_undone() {
-        let mut maps = Maps::new(4 * GRANULE);
+        let mut maps = maps(4 * GRANULE);
         let file = maps.create(3 * GRANULE).unwrap();
         assert!(matches!(maps.create(2 * GRANULE), Err(DeviceError::OutOfMemory(_))));
         maps.map(BASE, file.as_fd(), 0, GRANULE).unwrap();
@@ -177,7 +204,7 @@ mod tests {
 
     #[test]
     fn an_extent_that_was_never_mapped_counts_until_it_is_forgotten() {
-        let mut maps = Maps::new(4 * GRANULE);
+        let mut maps = maps(4 * GRANULE);
         let file = maps.create(4 * GRANULE).unwrap();
         assert!(maps.create(GRANULE).is_err());
         maps.forget(file.as_fd());
@@ -192,22 +219,22 @@ mod tests {
 
     #[test]
     fn cards_of_one_process_share_a_clients_window() {
-        let (mut first, mut second) = (Maps::new(GRANULE), Maps::new(GRANULE));
+        let (mut first, mut second) = (maps(GRANULE), maps(GRANULE));
         let (window, other) = (files::create("window", GRANULE).unwrap(), files::create("window", GRANULE).unwrap());
         let at = BASE + 0x8000_0000;
         first.map_window(at, window.as_fd(), GRANULE).unwrap();
         second.map_window(at, window.as_fd(), GRANULE).unwrap();
         assert!(first.map_window(at, window.as_fd(), GRANULE).is_err(), "once a card");
-        assert!(Maps::new(GRANULE).map_window(at, other.as_fd(), GRANULE).is_err(), "another file is no such window");
+        assert!(maps(GRANULE).map_window(at, other.as_fd(), GRANULE).is_err(), "another file is no such window");
         first.unmap(at, GRANULE).unwrap();
         second.walk(at, 8, |mapping, offset, _| assert!(mapping.write(offset, &[1; 8]))).unwrap();
         second.unmap(at, GRANULE).unwrap();
-        Maps::new(GRANULE).map_window(at, other.as_fd(), GRANULE).unwrap();
+        maps(GRANULE).map_window(at, other.as_fd(), GRANULE).unwrap();
     }
 
     #[test]
     fn a_predecessors_extent_counts_from_its_first_mapping() {
-        let (mut first, mut second) = (Maps::new(8 * GRANULE), Maps::new(8 * GRANULE));
+        let (mut first, mut second) = (maps(8 * GRANULE), maps(8 * GRANULE));
         let file = first.create(6 * GRANULE).unwrap();
         second.map(BASE + 0x1000_0000, file.as_fd(), 0, GRANULE).unwrap();
         assert!(second.create(3 * GRANULE).is_err());
@@ -216,7 +243,7 @@ mod tests {
 
     #[test]
     fn mappings_exclude_each_other_and_are_undone_exactly() {
-        let mut maps = Maps::new(8 * GRANULE);
+        let mut maps = maps(8 * GRANULE);
         let file = maps.create(2 * GRANULE).unwrap();
         let at = BASE + 0x2000_0000;
         maps.map(at, file.as_fd(), 0, 2 * GRANULE).unwrap();
@@ -230,7 +257,7 @@ mod tests {
 
     #[test]
     fn walking_crosses_mappings_and_stops_at_holes() {
-        let mut maps = Maps::new(8 * GRANULE);
+        let mut maps = maps(8 * GRANULE);
         let file = maps.create(3 * GRANULE).unwrap();
         let at = BASE + 0x4000_0000;
         maps.map(at, file.as_fd(), 0, GRANULE).unwrap();
@@ -239,5 +266,22 @@ mod tests {
         maps.walk(at + GRANULE - 8, 24, |mapping, offset, part| parts.push((mapping.address(), offset, part))).unwrap();
         assert_eq!(parts, vec![(at, GRANULE - 8, 0..8), (at + GRANULE, 0, 8..24)]);
         assert!(maps.walk(at + 2 * GRANULE - 8, 24, |_, _, _| {}).is_err());
+    }
+
+    #[test]
+    fn cards_of_one_machine_share_its_memory() {
+        let machine = Budget::new(Some(5 * GRANULE));
+        let (mut first, mut second) = (Maps::new(4 * GRANULE, machine.clone()), Maps::new(4 * GRANULE, machine.clone()));
+        let file = first.create(3 * GRANULE).unwrap();
+        assert_eq!((first.capacity(), second.capacity()), (4 * GRANULE, 2 * GRANULE));
+        let refused = second.create(3 * GRANULE).unwrap_err();
+        assert!(matches!(&refused, DeviceError::OutOfMemory(text) if text.contains("CUMUX_SIM_MEMORY_BYTES")), "{refused}");
+        // A successor takes over what there is, and no more can be had.
+        second.map(BASE + 0xa000_0000, file.as_fd(), 0, 3 * GRANULE).unwrap();
+        assert!(second.create(GRANULE).is_err());
+        drop(first);
+        second.create(GRANULE).unwrap();
+        second.unmap(BASE + 0xa000_0000, 3 * GRANULE).unwrap();
+        assert_eq!(second.capacity(), 4 * GRANULE);
     }
 }

@@ -8,6 +8,7 @@
 
 pub(crate) mod files;
 pub(crate) mod heap;
+pub(crate) mod machine;
 pub(crate) mod maps;
 pub(crate) mod permissions;
 pub(crate) mod raw;
