@@ -251,6 +251,10 @@ impl Session {
 
     /// Maps what the keeper has of this session and permits what the objects say. Where it fails, what could not be had is not among the objects.
     fn restore_memory(&self, inner: &mut Inner) -> Result<(), ExecutorError> {
+        if inner.journal.taken() == 0 && inner.objects == Objects::default() {
+            // Nobody has served it before: nothing of it is kept, and it need not wait for a keeper that is being replaced.
+            return Ok(());
+        }
         let (reservations, mappings) = (std::mem::take(&mut inner.objects.reservations), std::mem::take(&mut inner.objects.mappings));
         let items: Vec<Item> = self.shared.ask_keeper(|keeper| keeper.list(self.sheet.id))?;
         for item in items {

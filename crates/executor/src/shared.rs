@@ -118,7 +118,9 @@ impl Shared {
         answer.map_err(|error| ExecutorError::Keeper(error.to_string()))
     }
 
-    fn lacks_keeper(&self) -> bool {
+    /// Whether the keeper is lost and the next one has not come.
+    #[must_use]
+    pub fn lacks_keeper(&self) -> bool {
         self.keeper.lock().is_none()
     }
 

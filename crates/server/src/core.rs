@@ -151,7 +151,7 @@ impl<H: Host> Core<H> {
             daemon: None,
             announced: false,
             lonely_since: None,
-            keeper: KeeperSlot::empty(now),
+            keeper: KeeperSlot::empty(now, pid),
             workers: BTreeMap::new(),
             next_worker: 1,
             active: None,
