@@ -59,7 +59,9 @@ enum Command {
     Doctor {
         #[arg(long)]
         json: bool,
-        /// A program to look at as well
+        #[arg(long, help = format!("Judge the program's device code for this device: {}", device::names()))]
+        device: Option<String>,
+        /// A program to look at as well: will it be served, and what of its device code will run?
         program: Option<PathBuf>,
     },
     /// Runs ordinary CUDA programs together, lets two of them fail, and shows that the others finish
@@ -111,7 +113,7 @@ pub fn dispatch(cli: Cli) -> anyhow::Result<u8> {
         Command::Status { json } => status::main(json),
         Command::Top { once, interval, sort } => top::main(once, interval, sort),
         Command::SetShare { client, percent, json } => share::main(client, &percent, json),
-        Command::Doctor { json, program } => doctor::main(json, program.as_deref()),
+        Command::Doctor { json, device, program } => doctor::main(json, device.as_deref(), program.as_deref()),
         Command::Demo { json, device } => demo::main(json, device.as_deref()),
         Command::Install { prefix, drop_in } => install::main(&prefix, drop_in),
         Command::Completions { shell } => {

@@ -98,7 +98,7 @@ pub fn with_fallback(asked: Option<&str>) -> Result<(DeviceName, Option<String>)
     }
 }
 
-fn software() -> DeviceName {
+pub fn software() -> DeviceName {
     DeviceName::Sim("h200".into())
 }
 

@@ -14,6 +14,9 @@ use std::io::IsTerminal as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Command, ExitStatus};
 
+/// Has our library say on the program's standard error why something fails, one line a failure.
+const VERBOSE: &str = "CUMUX_VERBOSE";
+
 /// The exit status of the program.
 pub fn main(device: Option<&str>, command: &[OsString]) -> anyhow::Result<u8> {
     let (program, arguments) = command.split_first().context("no program to run")?;
@@ -21,6 +24,10 @@ pub fn main(device: Option<&str>, command: &[OsString]) -> anyhow::Result<u8> {
     let daemon = private_daemon(device)?;
     let mut child = Command::new(program);
     child.args(arguments).env(library::VARIABLE, library::path_with(&library));
+    // Who started it by hand wants to know why something fails. CUMUX_QUIET is looked at by the library itself.
+    if std::env::var_os(VERBOSE).is_none() {
+        child.env(VERBOSE, "1");
+    }
     if let Some(daemon) = &daemon {
         child.env(PIPE_VARIABLE, daemon.pipe());
     }

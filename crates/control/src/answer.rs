@@ -119,6 +119,10 @@ fn text(daemon: &Arc<Daemon>, command: Command) -> String {
             let all = daemon.registry(|registry| registry.complaints.clone());
             serde_json::to_string(&all).map_or_else(|error| format!("{error}\n"), |text| text + "\n")
         }
+        Command::Devices => {
+            let names: Vec<String> = daemon.devices().into_iter().map(|facts| facts.id).collect();
+            serde_json::to_string(&names).map_or_else(|error| format!("{error}\n"), |text| text + "\n")
+        }
         Command::Usage(form) => format!("It is written: {form}\n"),
         Command::Unknown { name } => format!("Unknown command \"{name}\"\n"),
     }

@@ -246,7 +246,7 @@ impl<H: Host> Core<H> {
             session.failed = true;
             session.status.error = result;
             session.status.fault = shortened(&why);
-            if let Err(error) = session.files.fail(result) {
+            if let Err(error) = session.files.fail(result, &why) {
                 let text = format!("Client {} cannot be told of its end: {error}", session.name());
                 self.log.line(&text);
             }

@@ -63,11 +63,11 @@ impl Files {
     }
 
     /// Ends a session whose executor is gone for good, so that nobody waits for it. Only while no executor lives: the page has one writer.
-    pub(crate) fn fail(&self, result: u32) -> Result<(), FileError> {
+    pub(crate) fn fail(&self, result: u32, why: &str) -> Result<(), FileError> {
         let service = Service::map(&self.ring, &self.page)?;
         // The first error stays.
         if service.sticky() == 0 {
-            service.set_sticky(result);
+            service.set_fault(result, why);
         }
         service.notify();
         Ok(())
@@ -200,8 +200,8 @@ mod tests {
         session.update(ClientStatus { session: 99, pid: 98, kernels: 5, state: "odd".into(), ..ClientStatus::default() });
         assert_eq!((session.status.session, session.status.pid, session.status.kernels), (3, 44, 5));
         assert_eq!((session.status.error, session.status.fault.as_str(), session.status.state.as_str()), (700, "illegal address", "running"));
-        session.files.fail(806).unwrap();
-        session.files.fail(999).unwrap();
+        session.files.fail(806, "first").unwrap();
+        session.files.fail(999, "second").unwrap();
         assert_eq!(Service::map(&session.files.ring, &session.files.page).unwrap().sticky(), 806);
     }
 }

@@ -127,6 +127,16 @@ fn state(directory: &PipeDirectory) -> Vec<Finding> {
     findings
 }
 
+/// The devices of the daemon of this shell, as `--device` names them; none where there is no daemon, or where it knows none yet.
+pub fn devices() -> Vec<String> {
+    let variable = std::env::var(PIPE_VARIABLE).ok();
+    if variable.as_deref() == Some("") {
+        return Vec::new();
+    }
+    let told = Frontend::connect(&PipeDirectory::at(&pipe_directory(variable.as_deref()))).and_then(|mut daemon| daemon.ask("devices"));
+    told.ok().and_then(|(text, _)| serde_json::from_str(&text).ok()).unwrap_or_default()
+}
+
 /// Settings that the daemon has passed over in silence, as NVIDIA's does.
 fn settings(directory: &PipeDirectory) -> Vec<Finding> {
     let told = Frontend::connect(directory).and_then(|mut daemon| daemon.ask("complaints"));

@@ -138,8 +138,9 @@ fn greet(connection: &Connection) -> Result<Greeting, LinkError> {
         },
         Reply::Welcome { session, window_slot, devices, parts, fixed, .. } => {
             let arenas = parts.iter().map(|part| arena_window(part.device).start).collect();
+            let limits = parts.iter().map(|part| part.memory_limit).collect();
             let [ring, page, window, doorbell, server, keeper] = exactly(descriptors)?;
-            Greeting::Served { files: Box::new(Files { session, window_slot, devices, fixed, ring, page, window, doorbell, server, keeper }), arenas }
+            Greeting::Served { files: Box::new(Files { session, window_slot, devices, fixed, limits, ring, page, window, doorbell, server, keeper }), arenas }
         }
         Reply::Refused { result, why } => Greeting::Refused { result, why },
     })
