@@ -6,6 +6,7 @@ mod daemon;
 mod machine;
 mod program;
 
+use crate::say;
 use anyhow::Context as _;
 use serde::Serialize;
 use std::path::Path;
@@ -58,9 +59,9 @@ pub fn main(json: bool, program: Option<&Path>) -> anyhow::Result<u8> {
     }
     findings.extend(machine::findings());
     if json {
-        println!("{}", serde_json::to_string_pretty(&findings).context("cannot write JSON")?);
+        say::line(serde_json::to_string_pretty(&findings).context("cannot write JSON")?)?;
     } else {
-        print!("{}", page(&findings));
+        say::text(&page(&findings))?;
     }
     Ok(u8::from(findings.iter().any(|finding| finding.outcome == Outcome::Problem)))
 }
