@@ -8,6 +8,7 @@ mod machine;
 mod program;
 
 use crate::device::{self, DeviceName};
+use crate::say;
 use anyhow::Context as _;
 use serde::Serialize;
 use std::path::Path;
@@ -72,9 +73,9 @@ pub fn main(json: bool, device: Option<&str>, program: Option<&Path>) -> anyhow:
     }
     findings.extend(machine::findings());
     if json {
-        println!("{}", serde_json::to_string_pretty(&findings).context("cannot write JSON")?);
+        say::line(serde_json::to_string_pretty(&findings).context("cannot write JSON")?)?;
     } else {
-        print!("{}", page(&findings));
+        say::text(&page(&findings))?;
     }
     Ok(u8::from(findings.iter().any(|finding| finding.outcome == Outcome::Problem)))
 }

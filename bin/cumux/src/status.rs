@@ -1,5 +1,6 @@
 //! `cumux status`: servers and clients, as a table or as JSON.
 
+use crate::say;
 use anyhow::Context as _;
 use comfy_table::{CellAlignment, Table, presets};
 use cumux_control::directory::{PIPE_VARIABLE, pipe_directory};
@@ -12,11 +13,11 @@ pub fn main(json: bool) -> anyhow::Result<u8> {
     let pipe = pipe_directory(std::env::var(PIPE_VARIABLE).ok().as_deref());
     let text = Frontend::connect(&PipeDirectory::at(&pipe))?.ask("status --json")?.0;
     if json {
-        print!("{text}");
+        say::text(&text)?;
         return Ok(0);
     }
     let servers: Vec<ServerStatus> = serde_json::from_str(&text).context("the daemon is of another version: restart it (echo quit | cumux control)")?;
-    print!("{}", page(&pipe, &servers));
+    say::text(&page(&pipe, &servers))?;
     Ok(0)
 }
 

@@ -19,6 +19,8 @@ pub enum FrontendError {
     Broken,
     #[error("Cannot read commands: {0}")]
     Input(io::Error),
+    #[error("Cannot write answers: {0}")]
+    Output(io::Error),
 }
 
 /// A connection to a daemon.
@@ -65,7 +67,7 @@ impl Frontend {
     /// Every line of `input` in turn, its answer to `output`; the status of the last.
     ///
     /// # Errors
-    /// The input cannot be read, or the daemon goes away. A closed output ends the conversation quietly.
+    /// The input cannot be read, an answer cannot be written, or the daemon goes away. Nothing that follows is sent then.
     pub fn converse(&mut self, mut input: impl BufRead, mut output: impl Write) -> Result<u8, FrontendError> {
         let mut status = 0;
         let mut line = Vec::new();
@@ -81,9 +83,7 @@ impl Frontend {
             }
             let (text, answered) = self.ask(command)?;
             status = answered;
-            if output.write_all(text.as_bytes()).and_then(|()| output.flush()).is_err() {
-                return Ok(status);
-            }
+            output.write_all(text.as_bytes()).and_then(|()| output.flush()).map_err(FrontendError::Output)?;
             if command.split_whitespace().next() == Some("quit") && text.is_empty() {
                 self.wait_for_the_end();
                 return Ok(status);

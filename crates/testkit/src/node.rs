@@ -300,7 +300,8 @@ fn kill_quietly(pid: u32) {
 }
 
 /// Processes whose command line or environment names the folder.
-fn processes_of(folder: &Path) -> Vec<u32> {
+#[must_use]
+pub fn processes_of(folder: &Path) -> Vec<u32> {
     let needle = folder.as_os_str().as_encoded_bytes();
     let names = |pid: u32| {
         ["cmdline", "environ"].iter().any(|file| {
