@@ -275,7 +275,7 @@ fn ps(daemon: &Daemon, only: Option<u32>) -> String {
 fn command_of(pid: u32) -> Option<String> {
     let line = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
     let word = line.split(|byte| *byte == 0).next().filter(|word| !word.is_empty())?;
-    Some(String::from_utf8_lossy(word).chars().filter(|c| !c.is_control()).collect())
+    Some(cumux_link::escape_foreign(&String::from_utf8_lossy(word), 256))
 }
 
 fn pid_namespace(pid: u32) -> Option<u64> {
