@@ -17,6 +17,7 @@ mod limits;
 mod loss;
 mod partitions;
 mod priority;
+mod queue;
 mod refusals;
 mod replay;
 mod running;

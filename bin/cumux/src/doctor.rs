@@ -7,6 +7,7 @@ mod machine;
 mod program;
 
 use anyhow::Context as _;
+use cumux_link::escape_foreign;
 use serde::Serialize;
 use std::path::Path;
 
@@ -57,6 +58,11 @@ pub fn main(json: bool, program: Option<&Path>) -> anyhow::Result<u8> {
         findings.extend(program::findings(program));
     }
     findings.extend(machine::findings());
+    for finding in &mut findings {
+        // Names of programs and folders, and what a daemon said: others may have chosen them.
+        finding.found = escape_foreign(&finding.found, usize::MAX);
+        finding.remedy = escape_foreign(&finding.remedy, usize::MAX);
+    }
     if json {
         println!("{}", serde_json::to_string_pretty(&findings).context("cannot write JSON")?);
     } else {

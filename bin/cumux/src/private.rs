@@ -1,6 +1,6 @@
 //! A daemon for one command: its own pipe directory, gone with it.
 
-use crate::control::READY;
+use crate::control::{PROTOCOL_VARIABLE, READY};
 use crate::device::DeviceName;
 use anyhow::{Context as _, bail};
 use cumux_control::directory::{LOG_VARIABLE, PIPE_VARIABLE};
@@ -25,6 +25,8 @@ impl PrivateDaemon {
         let mut command = Command::new(program);
         command.args(["control", "--background", "--with-parent", "--device", &device.to_string()]);
         command.env(PIPE_VARIABLE, folder.path()).env(LOG_VARIABLE, folder.path().join("log"));
+        // Nobody but us commands it.
+        command.env_remove(PROTOCOL_VARIABLE);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().context("cannot start a private daemon")?;
         let mut line = String::new();
