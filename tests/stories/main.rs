@@ -19,6 +19,7 @@ mod loss;
 mod partitions;
 mod priority;
 mod programs;
+mod queue;
 mod refusals;
 mod replay;
 mod running;

@@ -13,6 +13,8 @@ use std::process::{Command, Stdio};
 
 /// What a background daemon writes to its standard output when clients can connect.
 pub const READY: &str = "ready";
+/// Which protocol NVIDIA's daemon speaks, in place of `-p`.
+pub const PROTOCOL_VARIABLE: &str = "CUDA_MPS_PROTOCOL_VERSION";
 
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Arguments {
@@ -28,6 +30,7 @@ struct Arguments {
     multiuser: bool,
     static_partitions: bool,
     ready_devices: bool,
+    protocol: Option<String>,
     /// A command in place of standard input.
     command: Vec<String>,
 }
@@ -50,16 +53,14 @@ impl Arguments {
                 "--background" => parsed.background = true,
                 "--private" => parsed.private = true,
                 "--device" => parsed.device = Some(words.next().with_context(|| format!("--device needs a name, one of {}", device::names()))?),
-                "-p" | "--protocol" => match words.next().as_deref() {
-                    Some("2") => {}
-                    _ => bail!("only protocol version 2 is available in this version of cumux: leave out -p"),
-                },
+                "-p" | "--protocol" => parsed.protocol = Some(words.next().context("-p needs a protocol version: 2")?),
                 "-S" | "--static-partitioning" => parsed.static_partitions = true,
                 // The documents write it with one dash.
                 "-M" | "--multiuser-server" | "-multiuser-server" => parsed.multiuser = true,
                 "-q" | "--ready-devices" => parsed.ready_devices = true,
                 option if option.starts_with('-') => match option.split_once('=') {
                     Some(("--device", name)) => parsed.device = Some(name.to_owned()),
+                    Some(("--protocol", version)) => parsed.protocol = Some(version.to_owned()),
                     _ => bail!("unknown option {option}: see --help"),
                 },
                 _ => parsed.command.push(word),
@@ -81,6 +82,10 @@ pub fn main(arguments: Vec<OsString>) -> anyhow::Result<u8> {
         return Ok(0);
     }
     let pipe = pipe_directory(std::env::var(PIPE_VARIABLE).ok().as_deref());
+    if arguments.daemon || arguments.foreground || arguments.background {
+        // The front end speaks whatever the daemon does.
+        check_protocol(arguments.protocol.as_deref(), std::env::var(PROTOCOL_VARIABLE).ok().as_deref())?;
+    }
     if arguments.daemon {
         return daemonize(&pipe, &arguments);
     }
@@ -88,6 +93,16 @@ pub fn main(arguments: Vec<OsString>) -> anyhow::Result<u8> {
         return serve(&pipe, &arguments);
     }
     front_end(&pipe, &arguments.command)
+}
+
+/// Which protocol a daemon is to speak: the variable's word counts before the option's, as in NVIDIA's daemon.
+fn check_protocol(option: Option<&str>, variable: Option<&str>) -> anyhow::Result<()> {
+    let lacks = "this version of cumux has protocol version 2 only (no named servers, namespaces or TOML files)";
+    match (variable.filter(|text| !text.is_empty()), option) {
+        (Some("2"), _) | (None, None | Some("2")) => Ok(()),
+        (Some(version), _) => bail!("{PROTOCOL_VARIABLE}={version}: {lacks}: unset the variable, or set it to 2"),
+        (None, Some(version)) => bail!("-p {version}: {lacks}: leave out -p"),
+    }
 }
 
 fn front_end(pipe: &Path, command: &[String]) -> anyhow::Result<u8> {
@@ -218,6 +233,22 @@ mod tests {
         assert!(parse(&["-d", "-S"]).unwrap().static_partitions && parse(&["-f", "--static-partitioning"]).unwrap().static_partitions);
         assert!(parse(&["-d", "-q"]).unwrap().ready_devices && parse(&["-f", "--ready-devices"]).unwrap().ready_devices);
         assert_eq!(parse(&["ps", "-p", "7"]).unwrap().command, ["ps", "-p", "7"]);
+    }
+
+    #[test]
+    fn protocol_three_is_refused_by_name() {
+        let check = |option, variable| check_protocol(option, variable).map_err(|error| error.to_string());
+        for (option, variable) in [(None, None), (Some("2"), None), (None, Some("")), (None, Some("2")), (Some("3"), Some("2"))] {
+            assert_eq!(check(option, variable), Ok(()));
+        }
+        assert!(check(Some("3"), None).unwrap_err().starts_with("-p 3: "));
+        for option in [None, Some("2")] {
+            let text = check(option, Some("3")).unwrap_err();
+            assert!(text.starts_with("CUDA_MPS_PROTOCOL_VERSION=3: ") && text.ends_with("set it to 2"), "{text}");
+        }
+        assert_eq!(parse(&["-d", "-p", "3"]).unwrap().protocol.as_deref(), Some("3"));
+        assert_eq!(parse(&["-d", "--protocol=2"]).unwrap().protocol.as_deref(), Some("2"));
+        assert!(parse(&["-p"]).is_err());
     }
 
     #[test]

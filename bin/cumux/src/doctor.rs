@@ -10,6 +10,7 @@ mod program;
 use crate::device::{self, DeviceName};
 use crate::say;
 use anyhow::Context as _;
+use cumux_link::escape_foreign;
 use serde::Serialize;
 use std::path::Path;
 
@@ -72,6 +73,11 @@ pub fn main(json: bool, device: Option<&str>, program: Option<&Path>) -> anyhow:
         findings.extend(program::findings(program, &device.map_or_else(chosen_device, |device| vec![device])));
     }
     findings.extend(machine::findings());
+    for finding in &mut findings {
+        // Names of programs and folders, and what a daemon said: others may have chosen them.
+        finding.found = escape_foreign(&finding.found, usize::MAX);
+        finding.remedy = escape_foreign(&finding.remedy, usize::MAX);
+    }
     if json {
         say::line(serde_json::to_string_pretty(&findings).context("cannot write JSON")?)?;
     } else {

@@ -5,7 +5,7 @@
 
 mod folder;
 
-use crate::control::READY;
+use crate::control::{PROTOCOL_VARIABLE, READY};
 use crate::device::{self, DeviceName};
 use anyhow::{Context as _, bail};
 use cumux_control::directory::{LOG_VARIABLE, PIPE_VARIABLE};
@@ -40,6 +40,8 @@ impl PrivateDaemon {
         let mut command = Command::new(program);
         command.args(["control", "--background", "--private", "--device", &device::list(devices)]);
         command.env(PIPE_VARIABLE, folder.path()).env(LOG_VARIABLE, folder.path().join("log"));
+        // Nobody but us commands it.
+        command.env_remove(PROTOCOL_VARIABLE);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().context("cannot start a private daemon")?;
         let lifeline = child.stdin.take();

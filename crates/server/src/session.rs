@@ -1,6 +1,6 @@
 //! One client and its files.
 
-use cumux_link::Connection;
+use cumux_link::{Connection, escape_foreign};
 use cumux_ring::FileError;
 use cumux_ring::service::Service;
 use cumux_wire::layout;
@@ -142,7 +142,7 @@ impl Session {
 
 /// Words of others, short enough that a status of all clients fits into a packet.
 pub(crate) fn shortened(text: &str) -> String {
-    text.chars().filter(|c| !c.is_control()).take(120).collect()
+    escape_foreign(text, 120)
 }
 
 /// What a session gets of its devices: the share of each as multiprocessors. Devices that the server does not have are left out.
