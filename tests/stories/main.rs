@@ -8,6 +8,7 @@ mod cards;
 mod commands;
 mod crowd;
 mod devices;
+mod doors;
 mod errors;
 mod faults;
 mod hostile;

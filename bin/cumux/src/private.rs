@@ -5,6 +5,7 @@ use crate::device::DeviceName;
 use anyhow::{Context as _, bail};
 use cumux_control::directory::{LOG_VARIABLE, PIPE_VARIABLE};
 use cumux_control::{Frontend, PipeDirectory};
+use cumux_link::Folder;
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::{Path, PathBuf};
@@ -20,7 +21,7 @@ pub struct PrivateDaemon {
 impl PrivateDaemon {
     /// Starts a daemon and waits until it is ready. Call from the main thread: it ends when the thread that started it does.
     pub fn start(device: &DeviceName) -> anyhow::Result<Self> {
-        let folder = tempfile::Builder::new().prefix("cumux-").tempdir().context("cannot make a temporary folder (TMPDIR)")?;
+        let folder = safe_folder()?;
         let program = std::env::current_exe().context("cannot find the own program file: is /proc mounted?")?;
         let mut command = Command::new(program);
         command.args(["control", "--background", "--with-parent", "--device", &device.to_string()]);
@@ -65,6 +66,23 @@ impl PrivateDaemon {
     fn log(&self, name: &str) -> PathBuf {
         self.folder.path().join("log").join(name)
     }
+}
+
+/// A new folder where nobody else can exchange it: in the usual place for temporary files, or in another where that is not safe.
+fn safe_folder() -> anyhow::Result<tempfile::TempDir> {
+    let usual = std::env::temp_dir();
+    let runtime = std::env::var_os("XDG_RUNTIME_DIR").filter(|folder| !folder.is_empty()).map(PathBuf::from);
+    let places = [Some(usual.clone()), runtime, Some(PathBuf::from("/tmp")), Some(PathBuf::from("/dev/shm"))];
+    let mut why = None;
+    for place in places.into_iter().flatten() {
+        let made = tempfile::Builder::new().prefix("cumux-").tempdir_in(&place).map_err(anyhow::Error::from);
+        match made.and_then(|folder| Ok(Folder::open(folder.path()).map(|_| folder)?)) {
+            Ok(folder) => return Ok(folder),
+            Err(error) => why = why.or(Some(error)),
+        }
+    }
+    let why = why.map_or_else(String::new, |error| error.to_string());
+    bail!("cannot make a temporary folder in {}: {why}; set TMPDIR to a directory that only you can write", usual.display())
 }
 
 impl Drop for PrivateDaemon {

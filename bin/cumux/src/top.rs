@@ -9,7 +9,7 @@ mod view;
 
 use anyhow::bail;
 use cumux_control::directory::{PIPE_VARIABLE, pipe_directory};
-use cumux_control::{Frontend, PipeDirectory};
+use cumux_control::{Frontend, FrontendError, PipeDirectory};
 use cumux_wire::message::ServerStatus;
 use std::io::{IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
@@ -95,7 +95,10 @@ fn look(pipe: &Path) -> Sample {
 
 fn ask(pipe: &Path) -> Result<Vec<ServerStatus>, String> {
     let shown = pipe.display();
-    let none = |_| format!("No daemon in {shown}: start one (cumux control -d), or set {PIPE_VARIABLE} to the directory of one.");
+    let none = |error| match error {
+        FrontendError::Foreign(stranger) => format!("No daemon for this user: {stranger}."),
+        _ => format!("No daemon in {shown}: start one (cumux control -d), or set {PIPE_VARIABLE} to the directory of one."),
+    };
     let mut daemon = Frontend::connect(&PipeDirectory::at(pipe)).map_err(none)?;
     let (text, _) = daemon.ask("status --json").map_err(|_| format!("The daemon in {shown} went away while it was asked."))?;
     serde_json::from_str(&text).map_err(|_| format!("The daemon in {shown} is not cumux, or another version: restart it (echo quit | cumux control)."))

@@ -6,22 +6,20 @@
 
 use crate::directory::{Claim, DirectoryError, PipeDirectory};
 use crate::holders::Holders;
-use crate::log::Log;
+use crate::log::{self, Log, OnAccount, on_account_of};
 use crate::partitions::Board;
 use crate::registry::{Effect, Event, Registry, Token};
 use crate::settings::Settings;
 use crate::ui;
-use cumux_link::{Connection, LinkError, Listener, Process};
+use cumux_link::{Connection, FolderError, LinkError, Listener, Process, reach};
 use cumux_wire::VERSION;
 use cumux_wire::message::{DeviceFacts, FromServer, Hello, Reply, ServerStatus, ToServer};
 use cumux_wire::result;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::process::Signal;
 use std::collections::{HashMap, VecDeque};
-use std::fs;
 use std::io;
-use std::os::fd::AsFd as _;
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -81,6 +79,7 @@ pub fn run(options: Options, ready: impl FnOnce()) -> Result<bool, DaemonError> 
         return Err(DaemonError::NotRoot);
     }
     let claim = PipeDirectory::at(&options.pipe).claim()?;
+    log::check(&options.log)?;
     let daemon = Daemon::new(options);
     let result = daemon.serve(&claim, ready);
     drop(claim);
@@ -92,7 +91,7 @@ pub(crate) struct Daemon {
     pub(crate) options: Options,
     core: Mutex<Core>,
     changed: Condvar,
-    log: Log,
+    pub(crate) log: Log,
 }
 
 pub(crate) struct Core {
@@ -152,9 +151,7 @@ impl Daemon {
             handshakes: 0,
             texts: 0,
         };
-        let log = Log::open(&options.log.join("control.log"), options.echo);
-        // It exists from the beginning, as NVIDIA's; a log that cannot be made costs lines, not service.
-        let _ = fs::OpenOptions::new().append(true).create(true).open(options.log.join("server.log"));
+        let log = Log::open(&options.log, options.echo);
         Arc::new(Self { core: Mutex::new(core), changed: Condvar::new(), log, options })
     }
 
@@ -163,10 +160,7 @@ impl Daemon {
         let listen = |path: PathBuf| move |cause| DaemonError::Listen { path, cause };
         let text = UnixListener::bind(directory.control()).map_err(listen(directory.control()))?;
         let packets = Listener::bind(&directory.cumux()).map_err(io::Error::other).map_err(listen(directory.cumux()))?;
-        for path in [directory.control(), directory.cumux()] {
-            // Everybody may connect: who they are is asked of the kernel.
-            fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).map_err(listen(path))?;
-        }
+        claim.open_to_all().map_err(FolderError::into_io).map_err(listen(self.options.pipe.clone()))?;
         self.watch_signals()?;
         self.note_environment();
         self.note(&format!("Starting control daemon using socket {}", directory.control().display()));
@@ -183,6 +177,7 @@ impl Daemon {
         ready();
         let clean = self.keep_time();
         self.core().holders.forget();
+        self.log.finish();
         self.note(&format!("Exit with status {}", i32::from(!clean)));
         Ok(clean)
     }
@@ -387,6 +382,7 @@ impl Daemon {
         loop {
             match listener.accept() {
                 Ok((stream, _)) => {
+                    let _account = account_of(&stream);
                     self.note("Accepting connection...");
                     if !self.enter(|core| &mut core.texts) {
                         // It fits into the socket's buffer, or is not said.
@@ -409,6 +405,7 @@ impl Daemon {
         loop {
             match listener.accept() {
                 Ok(connection) => {
+                    let _account = account_of(&connection);
                     self.note("Accepting connection...");
                     if !self.enter(|core| &mut core.handshakes) {
                         refuse(&connection, result::MPS_MAX_CLIENTS_REACHED, "Too many programs are connecting at the same time: try again".into());
@@ -443,13 +440,14 @@ impl Daemon {
 
     /// The first packet of somebody on the `cumux` socket.
     fn meet(self: &Arc<Self>, connection: Connection) {
+        let _account = account_of(&connection);
         let hello = connection.set_timeout(Some(HELLO)).and_then(|()| connection.receive::<Hello>());
         let peer = connection.peer();
         // The timeout is the socket's, and the socket goes to the server.
         let cleared = connection.set_timeout(None);
         self.leave(|core| &mut core.handshakes);
-        let (hello, peer) = match (hello, peer, cleared) {
-            (Ok((hello, _)), Ok(peer), Ok(())) => (hello, peer),
+        let (hello, mut descriptors, peer) = match (hello, peer, cleared) {
+            (Ok((hello, descriptors)), Ok(peer), Ok(())) => (hello, descriptors, peer),
             (Err(LinkError::Format(_)), ..) => {
                 self.note("User did not send a hello of this version");
                 refuse(&connection, result::MPS_CONNECTION_FAILED, other_version(None));
@@ -482,13 +480,14 @@ impl Daemon {
                     self.note(&format!("Process {} of user {} says it serves user {uid}: refused", peer.pid, peer.uid));
                     return;
                 }
-                self.listen_to_server(peer.pid, uid, connection);
+                self.listen_to_server(peer.pid, uid, connection, descriptors.pop());
             }
             Hello::Keeper { .. } | Hello::Executor { .. } => self.note("A keeper or executor connected here instead of to its server: refused"),
         }
     }
 
-    fn listen_to_server(self: &Arc<Self>, pid: u32, uid: u32, connection: Connection) {
+    /// `words`: what it writes to standard error, if it is another user's.
+    fn listen_to_server(self: &Arc<Self>, pid: u32, uid: u32, connection: Connection, words: Option<OwnedFd>) {
         // A server that does not read must not stop the daemon.
         let _ = set_socket_timeout(connection.as_fd(), Timeout::Send, Some(Duration::from_secs(1)));
         let link = Arc::new(connection);
@@ -496,6 +495,9 @@ impl Daemon {
         self.core().links.insert(pid, Arc::clone(&link));
         self.feed(Event::Registered { pid, uid });
         if !known {
+            if let Some(words) = words {
+                self.write_down(pid, uid, words);
+            }
             let daemon = Arc::clone(self);
             thread::spawn(move || {
                 if let Ok(process) = Process::open(pid) {
@@ -566,6 +568,11 @@ impl Daemon {
             }
         }
     }
+}
+
+/// Lines about a visitor are on the account of the visitor's user.
+fn account_of(socket: &impl AsFd) -> Option<OnAccount> {
+    reach::other_end(socket).ok().map(|peer| on_account_of(peer.uid))
 }
 
 /// The next piece of a server's status.

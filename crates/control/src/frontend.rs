@@ -2,7 +2,8 @@
 
 use crate::directory::PipeDirectory;
 use crate::ui::{END, GREETING};
-use cumux_link::Process;
+use cumux_link::trust::Foreign;
+use cumux_link::{LinkError, Process, reach};
 use std::io::{self, BufRead, BufReader, Read as _, Write};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
@@ -15,6 +16,8 @@ const END_PATIENCE: Duration = Duration::from_secs(5);
 pub enum FrontendError {
     #[error("Cannot find MPS control daemon process")]
     NoDaemon,
+    #[error(transparent)]
+    Foreign(Foreign),
     #[error("The control daemon closed the connection; see control.log in the log directory")]
     Broken,
     #[error("Cannot read commands: {0}")]
@@ -28,9 +31,12 @@ pub struct Frontend {
 
 impl Frontend {
     /// # Errors
-    /// [`FrontendError::NoDaemon`] when nobody listens.
+    /// [`FrontendError::NoDaemon`] when nobody listens, [`FrontendError::Foreign`] when somebody does whom we do not trust.
     pub fn connect(directory: &PipeDirectory) -> Result<Self, FrontendError> {
-        let mut stream = UnixStream::connect(directory.control()).map_err(|_| FrontendError::NoDaemon)?;
+        let mut stream = reach::stream(&directory.control()).map_err(|error| match error {
+            LinkError::Foreign(foreign) => FrontendError::Foreign(foreign),
+            _ => FrontendError::NoDaemon,
+        })?;
         stream.write_all(format!("{GREETING}\n").as_bytes()).map_err(|_| FrontendError::Broken)?;
         Ok(Self { stream: BufReader::new(stream) })
     }
@@ -55,9 +61,8 @@ impl Frontend {
     /// Waits until the daemon's process has ended: whoever starts the next one in the same directory right after `quit` must find it free. A daemon that
     /// cannot be seen from here (another process namespace) is not waited for.
     fn wait_for_the_end(&self) {
-        let peer = rustix::net::sockopt::socket_peercred(self.stream.get_ref());
-        let daemon = peer.ok().and_then(|peer| Process::open(peer.pid.as_raw_nonzero().get().cast_unsigned()).ok());
-        if let Some(daemon) = daemon {
+        let pid = reach::other_end(self.stream.get_ref()).ok().and_then(|listener| listener.pid);
+        if let Some(daemon) = pid.and_then(|pid| Process::open(pid).ok()) {
             let _ = daemon.ended(Some(END_PATIENCE));
         }
     }

@@ -1,16 +1,29 @@
 //! Starting a server: as which user, in which folder, with which settings.
+//!
+//! A server of another user gets nothing that is the daemon's: its folder is that user's alone, its standard error is a pipe which the daemon reads (and not the log), and
+//! of the daemon's environment it has what concerns CUDA.
 
 use crate::daemon::Daemon;
+use crate::directory::CUMUX;
 use crate::event::Event;
+use crate::log::on_account_of;
 use crate::settings::Settings;
+use cumux_link::{Folder, FolderError};
+use rustix::fs::OFlags;
+use rustix::pipe::PipeFlags;
 use std::fs;
 use std::io;
-use std::os::unix::fs::{PermissionsExt as _, chown, symlink};
+use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::thread;
+
+/// What a pipe holds while no daemon reads it: some ten thousand lines.
+const PIPE_BYTES: usize = 1 << 20;
+/// Variables, by their beginnings, that a server of another user has from the daemon.
+const HANDED_ON: [&str; 9] = ["CUMUX_", "CUDA_", "NVIDIA_", "LD_LIBRARY_PATH", "PATH", "TZ", "LANG", "LC_", "RUST_"];
 
 impl Daemon {
     pub(crate) fn launch(self: &Arc<Self>, uid: u32, settings: &Settings, mlopart: bool) -> Event {
@@ -24,29 +37,43 @@ impl Daemon {
         let pipe = match self.prepare_for(uid) {
             Ok(pipe) => pipe,
             Err(error) => {
-                let why = format!("cannot give user {uid} a folder in {}: {error}", self.options.pipe.display());
+                let remedy = error.remedy();
+                let why = format!("cannot give user {uid} a folder: {error}{}{remedy}", if remedy.is_empty() { "" } else { ". What to do: " });
                 return Event::LaunchFailed { uid, why, again: false };
             }
         };
         let mut command = Command::new(&self.options.program);
-        command.arg("server").arg("--pipe").arg(&pipe).arg("--log").arg(&self.options.log);
+        command.arg("server").arg("--pipe").arg(&pipe);
+        let mut words = None;
+        if uid == own {
+            // A group of its own: Ctrl-C in the daemon's terminal is for the daemon.
+            command.arg("--log").arg(&self.options.log).stdin(Stdio::null()).stderr(self.log.for_own_server()).process_group(0);
+        } else {
+            let (read, write) = match pipe_for_words() {
+                Ok(both) => both,
+                Err(error) => return Event::LaunchFailed { uid, why: format!("the system gives no pipe: {error}"), again: true },
+            };
+            words = read.try_clone().ok();
+            command.env_clear().envs(std::env::vars_os().filter(|(name, _)| is_handed_on(name.to_str())));
+            // It keeps the other end as its standard input, for the next daemon. It makes a session of its own, away from the daemon's terminal.
+            command.stdin(read).stderr(write).uid(uid).gid(primary_group(uid));
+        }
         let devices: Vec<&str> = if mlopart { self.options.localities.iter().map(String::as_str).collect() } else { self.options.device.split(',').collect() };
         command.args(devices.iter().flat_map(|name| ["--device", name])).arg("--uid").arg(uid.to_string());
         command.env("CUMUX_SERVER_SETTINGS", settings.lines(if mlopart { &[] } else { &self.options.devices }).join("\n"));
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(self.server_errors());
-        if self.options.echo {
+        command.stdout(Stdio::null());
+        if self.options.echo && uid == own {
             command.env("CUMUX_ECHO_LOG", "1").stdout(Stdio::inherit());
-        }
-        // A group of its own: Ctrl-C in the daemon's terminal is for the daemon.
-        command.process_group(0);
-        if uid != own {
-            command.uid(uid).gid(primary_group(uid));
         }
         match command.spawn() {
             Ok(mut child) => {
                 let pid = child.id();
+                if let Some(words) = words {
+                    self.write_down(pid, uid, words);
+                }
                 let daemon = Arc::clone(self);
                 thread::spawn(move || {
+                    let _account = on_account_of(uid);
                     let status = child.wait().map_or(-1, exit_number);
                     daemon.forget(pid, Some(status));
                 });
@@ -56,34 +83,41 @@ impl Daemon {
         }
     }
 
-    /// The pipe directory of a user's server. The daemon's own user works in the daemon's; another gets a folder in it that nobody else may enter,
-    /// with a link to the daemon's socket, and may write the servers' log.
-    fn prepare_for(&self, uid: u32) -> io::Result<PathBuf> {
+    /// The pipe directory of a user's server. The daemon's own user works in the daemon's; another gets a folder in it that nobody else may enter, with a link to
+    /// the daemon's socket.
+    fn prepare_for(&self, uid: u32) -> Result<PathBuf, FolderError> {
         if uid == rustix::process::geteuid().as_raw() {
             return Ok(self.options.pipe.clone());
         }
-        let folder = self.options.pipe.join(format!("user-{uid}"));
-        match fs::create_dir(&folder) {
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-            _ => {}
-        }
-        fs::set_permissions(&folder, fs::Permissions::from_mode(0o700))?;
-        match symlink("../cumux", folder.join("cumux")) {
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-            _ => {}
-        }
-        chown(&folder, Some(uid), Some(primary_group(uid)))?;
-        let log = self.options.log.join("server.log");
-        // A log that cannot be given away costs lines, not service.
-        let _ = fs::OpenOptions::new().append(true).create(true).open(&log).and_then(|_| chown(&log, Some(uid), None));
-        Ok(folder)
+        let name = format!("user-{uid}");
+        Folder::open(&self.options.pipe)?.give(&name, uid, primary_group(uid), (CUMUX, "../cumux"))?;
+        Ok(self.options.pipe.join(name))
     }
 
-    /// What a server writes to standard error (a panic, mostly) belongs into its log.
-    fn server_errors(&self) -> Stdio {
-        let path = self.options.log.join("server.log");
-        fs::OpenOptions::new().append(true).create(true).open(path).map_or_else(|_| Stdio::null(), Stdio::from)
+    /// Reads what a server of another user says, on a thread of its own.
+    pub(crate) fn write_down(self: &Arc<Self>, pid: u32, uid: u32, words: OwnedFd) {
+        let daemon = Arc::clone(self);
+        thread::spawn(move || {
+            let words = fs::File::from(words);
+            // A server is believed nothing, not even that it has sent a pipe.
+            if rustix::fs::fstat(&words).is_ok_and(|stat| rustix::fs::FileType::from_raw_mode(stat.st_mode) == rustix::fs::FileType::Fifo) {
+                daemon.log.write_down(pid, uid, words);
+            }
+        });
     }
+}
+
+/// Both ends. Whoever writes does not wait: a server must not stop because its daemon does not read.
+fn pipe_for_words() -> io::Result<(OwnedFd, OwnedFd)> {
+    let (read, write) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
+    rustix::fs::fcntl_setfl(&write, OFlags::NONBLOCK)?;
+    // The usual size does as well, for a shorter time.
+    let _ = rustix::pipe::fcntl_setpipe_size(&write, PIPE_BYTES);
+    Ok((read, write))
+}
+
+fn is_handed_on(name: Option<&str>) -> bool {
+    name.is_some_and(|name| HANDED_ON.iter().any(|beginning| name.starts_with(beginning)))
 }
 
 fn exit_number(status: ExitStatus) -> i32 {

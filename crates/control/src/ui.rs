@@ -7,6 +7,7 @@
 use crate::answer::answer;
 use crate::command::Command;
 use crate::daemon::Daemon;
+use crate::log::on_account_of;
 use rustix::net::sockopt::socket_peercred;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
@@ -42,6 +43,7 @@ pub(crate) const TOO_MANY: &str = "Too many programs talk to the control daemon 
 pub(crate) fn serve(daemon: &Arc<Daemon>, stream: &UnixStream) {
     let Ok(peer) = socket_peercred(stream) else { return daemon.note("User did not send valid credentials") };
     let user = peer.uid.as_raw();
+    let _account = on_account_of(user);
     let privileged = user == 0 || user == rustix::process::geteuid().as_raw();
     let mut input = BufReader::new(stream);
     if !begins_as_text(stream, &mut input) {
