@@ -26,13 +26,13 @@ pub fn main(prefix: &Path, drop_in: bool) -> anyhow::Result<u8> {
         files.push((path, cli::completions(shell), 0o644));
     }
     for (path, bytes, mode) in files {
-        into(&prefix.join(path), |folder, name| folder.replace(name, &bytes, mode))?;
+        into(&prefix.join(path), |folder, name| folder.install(name, &bytes, mode))?;
         println!("{}", prefix.join(path).display());
     }
     if drop_in {
         for name in DROP_IN {
             let path = prefix.join("bin").join(name);
-            into(&path, |folder, name| folder.link(name, Path::new("cumux")))?;
+            into(&path, |folder, name| folder.install_link(name, Path::new("cumux")))?;
             println!("{}", path.display());
         }
     }

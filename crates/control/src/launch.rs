@@ -8,8 +8,9 @@ use crate::directory::CUMUX;
 use crate::event::Event;
 use crate::log::on_account_of;
 use crate::settings::Settings;
-use cumux_link::{Folder, FolderError};
-use rustix::fs::OFlags;
+use cumux_link::{Folder, FolderError, Process};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::{FileType, OFlags, Timespec};
 use rustix::pipe::PipeFlags;
 use std::fs;
 use std::io;
@@ -19,9 +20,12 @@ use std::path::PathBuf;
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::thread;
+use std::time::{Duration, Instant};
 
 /// What a pipe holds while no daemon reads it: some ten thousand lines.
 const PIPE_BYTES: usize = 1 << 20;
+/// How long the processes of a server that has ended are listened to.
+const LAST_WORDS: Duration = Duration::from_secs(5);
 /// Variables, by their beginnings, that a server of another user has from the daemon.
 const HANDED_ON: [&str; 9] = ["CUMUX_", "CUDA_", "NVIDIA_", "LD_LIBRARY_PATH", "PATH", "TZ", "LANG", "LC_", "RUST_"];
 
@@ -98,12 +102,56 @@ impl Daemon {
     pub(crate) fn write_down(self: &Arc<Self>, pid: u32, uid: u32, words: OwnedFd) {
         let daemon = Arc::clone(self);
         thread::spawn(move || {
-            let words = fs::File::from(words);
             // A server is believed nothing, not even that it has sent a pipe.
-            if rustix::fs::fstat(&words).is_ok_and(|stat| rustix::fs::FileType::from_raw_mode(stat.st_mode) == rustix::fs::FileType::Fifo) {
-                daemon.log.write_down(pid, uid, words);
+            let is_pipe = rustix::fs::fstat(&words).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Fifo);
+            let Ok(ours) = words.try_clone().map(fs::File::from) else { return };
+            if is_pipe && rustix::fs::fcntl_setfl(&words, OFlags::NONBLOCK).is_ok() {
+                let mut listener = Listening { words, server: Process::open(pid).ok(), until: None };
+                daemon.log.write_down(pid, uid, ours, || listener.wait());
             }
         });
+    }
+}
+
+/// Waits for words of a server and of what it has started.
+struct Listening {
+    words: OwnedFd,
+    /// While it is not known to have ended.
+    server: Option<Process>,
+    /// A while after its end. Its processes could keep the pipe for ever, and with every server that it has there would be one more to read.
+    until: Option<Instant>,
+}
+
+impl Listening {
+    /// False when nothing more is read.
+    fn wait(&mut self) -> bool {
+        loop {
+            let rest = match (&self.server, self.until) {
+                (Some(_), _) => None,
+                (None, None) => Some(LAST_WORDS),
+                (None, Some(until)) => match until.checked_duration_since(Instant::now()) {
+                    Some(rest) => Some(rest),
+                    None => return false,
+                },
+            };
+            self.until = self.until.or_else(|| rest.map(|rest| Instant::now() + rest));
+            let timeout = rest.and_then(|rest| Timespec::try_from(rest).ok());
+            let mut watched = vec![PollFd::new(&self.words, PollFlags::IN)];
+            watched.extend(self.server.as_ref().map(|server| PollFd::new(server, PollFlags::IN)));
+            match poll(&mut watched, timeout.as_ref()) {
+                Ok(_) => {}
+                Err(rustix::io::Errno::INTR) => continue,
+                Err(_) => return false,
+            }
+            let [words, server @ ..] = watched.as_slice() else { return false };
+            let (has_words, has_ended) = (!words.revents().is_empty(), server.iter().any(|server| !server.revents().is_empty()));
+            if has_ended {
+                self.server = None;
+            }
+            if has_words {
+                return true;
+            }
+        }
     }
 }
 
@@ -133,4 +181,35 @@ fn primary_group(uid: u32) -> u32 {
     };
     let text = fs::read_to_string("/etc/passwd").unwrap_or_default();
     text.lines().filter_map(fields).find(|(user, _)| *user == uid).map_or(uid, |(_, group)| group)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write as _;
+
+    /// A process of the server keeps the pipe, and does not keep us.
+    #[test]
+    fn nobody_is_listened_to_for_ever() {
+        let (words, write) = pipe_for_words().unwrap();
+        fs::File::from(write.try_clone().unwrap()).write_all(b"one\n").unwrap();
+        let mut server = Command::new("sleep").arg("600").spawn().unwrap();
+        let mut listening = Listening { words, server: Process::open(server.id()).ok(), until: None };
+        assert!(listening.wait() && listening.server.is_some());
+        server.kill().unwrap();
+        server.wait().unwrap();
+        assert!(listening.wait() && listening.server.is_none(), "what was said before is read");
+        rustix::io::read(&listening.words, &mut [0; 100]).unwrap();
+        // As if the time were over.
+        listening.until = Some(Instant::now());
+        assert!(!listening.wait());
+    }
+
+    #[test]
+    fn of_the_daemons_environment_a_user_gets_what_concerns_cuda() {
+        for (name, goes) in [("CUDA_VISIBLE_DEVICES", true), ("CUMUX_LOG_BYTES", true), ("PATH", true), ("AWS_SECRET_ACCESS_KEY", false), ("HOME", false)] {
+            assert_eq!(is_handed_on(Some(name)), goes, "{name}");
+        }
+        assert!(!is_handed_on(None));
+    }
 }

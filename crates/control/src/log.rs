@@ -104,22 +104,18 @@ impl Log {
         lock(&self.server_file).share().map_or_else(|_| Stdio::null(), Stdio::from)
     }
 
-    /// Writes into `server.log` what the server `pid` of another user says, until it and all that it has started have ended. That user gets no descriptor of
-    /// the log: with one he could empty it, or write lines in others' names.
-    pub(crate) fn write_down(&self, pid: u32, uid: u32, mut words: impl Read) {
+    /// Writes into `server.log` what the server `pid` of another user says. That user gets no descriptor of the log: with one he could empty it, or write lines in
+    /// others' names. `wait` waits for words and says whether to go on.
+    pub(crate) fn write_down(&self, pid: u32, uid: u32, mut words: impl Read, mut wait: impl FnMut() -> bool) {
         let _reading = Reading::begin(self);
         let mut rest = Vec::new();
         let mut piece = [0; LONGEST_LINE];
-        loop {
+        while wait() {
             match words.read(&mut piece) {
                 Ok(0) => break,
                 Ok(count) => rest.extend_from_slice(piece.get(..count).unwrap_or_default()),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                // The server has the same pipe and may have changed how it is read.
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    std::thread::sleep(SLOWLY * 100);
-                    continue;
-                }
+                // Somebody else has read it: the server has the same end.
+                Err(error) if matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock) => continue,
                 Err(_) => break,
             }
             let mut from = 0;
@@ -205,7 +201,7 @@ mod tests {
         let others = stamp::line("Server", 78, "forged");
         let control = stamp::line("Control", 77, "forged");
         let words = format!("{own}{others}{control}a panic\n[2026-11-21 00:08:11.353 Server    77] two\x1b[2Jlines\n\n{}", "x".repeat(10_000));
-        log.write_down(77, 65534, words.as_bytes());
+        log.write_down(77, 65534, words.as_bytes(), || true);
         let text = read(&folder, SERVER);
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines.len(), 8, "{text}");
@@ -229,7 +225,7 @@ mod tests {
         log.line("of the daemon itself");
         let _account = on_account_of(1000);
         log.line("of another user");
-        log.write_down(77, 65534, format!("{}\n", "x".repeat(1000)).repeat(1000).as_bytes());
+        log.write_down(77, 65534, format!("{}\n", "x".repeat(1000)).repeat(1000).as_bytes(), || true);
         log.finish();
         let text = read(&folder, CONTROL);
         assert!(text.len() < 1 << 20, "{}", text.len());

@@ -283,12 +283,11 @@ impl Folder {
         Ok(bytes)
     }
 
-    /// Puts a file in place in one step; what was there under that name, be it a link, is gone afterwards.
+    /// Puts a file in place in one step; what was there under that name, be it a link, is gone afterwards. One process at a time does this for a name.
     ///
     /// # Errors
     /// [`FolderError::System`]; what was there is there still.
     pub fn replace(&self, name: impl AsRef<OsStr>, bytes: &[u8], mode: u32) -> Result<(), FolderError> {
-        let name = name.as_ref();
         self.replace_with(name, mode, |file| file.write_all(bytes))
     }
 
@@ -297,34 +296,42 @@ impl Folder {
     /// # Errors
     /// As there.
     pub fn replace_with(&self, name: impl AsRef<OsStr>, mode: u32, write: impl FnOnce(&mut File) -> io::Result<()>) -> Result<(), FolderError> {
-        let name = name.as_ref();
-        self.beside(name, |fresh| {
-            let mut file = self.open_plain(fresh, OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL, 0o600)?;
-            let finished = write(&mut file).and_then(|()| Ok(rustix::fs::fchmod(&file, Mode::from_raw_mode(mode))?));
-            finished.map_err(|cause: io::Error| FolderError::system(&self.shown(name), cause))
-        })
+        // Always the same, so that a process which dies in the middle leaves one file at most.
+        self.put_in_place(name.as_ref(), "new", |fresh| self.write_fresh(fresh, mode, write))
     }
 
-    /// Puts a link in place in one step.
+    /// [`Folder::replace`] where several processes may do it at the same time: the last one stays.
     ///
     /// # Errors
-    /// As [`Folder::replace`].
-    pub fn link(&self, name: impl AsRef<OsStr>, target: &Path) -> Result<(), FolderError> {
-        let name = name.as_ref();
-        self.beside(name, |fresh| rustix::fs::symlinkat(target, &self.handle, fresh).map_err(|errno| FolderError::system(&self.shown(name), errno)))
+    /// As there.
+    pub fn install(&self, name: impl AsRef<OsStr>, bytes: &[u8], mode: u32) -> Result<(), FolderError> {
+        self.put_in_place(name.as_ref(), &std::process::id().to_string(), |fresh| self.write_fresh(fresh, mode, |file| file.write_all(bytes)))
     }
 
-    /// Makes something under a name of its own and moves it into place.
-    fn beside(&self, name: &OsStr, make: impl FnOnce(&OsStr) -> Result<(), FolderError>) -> Result<(), FolderError> {
-        let fresh = beside(name);
-        let failed = |cause: io::Error| FolderError::system(&self.shown(name), cause);
-        // Left by a process of our number that died in the middle of this.
-        self.remove(&fresh).map_err(failed)?;
-        let outcome = make(&fresh).and_then(|()| rustix::fs::renameat(&self.handle, &fresh, &self.handle, name).map_err(|errno| failed(errno.into())));
+    /// The same with a link.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn install_link(&self, name: impl AsRef<OsStr>, target: &Path) -> Result<(), FolderError> {
+        self.put_in_place(name.as_ref(), &std::process::id().to_string(), |fresh| Ok(rustix::fs::symlinkat(target, &self.handle, fresh)?))
+    }
+
+    fn write_fresh(&self, fresh: &OsStr, mode: u32, write: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<()> {
+        let mut file = self.open_plain(fresh, OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL, 0o600).map_err(FolderError::into_io)?;
+        write(&mut file)?;
+        Ok(rustix::fs::fchmod(&file, Mode::from_raw_mode(mode))?)
+    }
+
+    /// Makes something under another name and moves it into place.
+    fn put_in_place(&self, name: &OsStr, ending: &str, make: impl FnOnce(&OsStr) -> io::Result<()>) -> Result<(), FolderError> {
+        let fresh = beside(name, ending);
+        // Left by a process that died in the middle of this.
+        let made = self.remove(&fresh).and_then(|()| make(&fresh));
+        let outcome = made.and_then(|()| Ok(rustix::fs::renameat(&self.handle, &fresh, &self.handle, name)?));
         if outcome.is_err() {
             let _ = self.remove(&fresh);
         }
-        outcome
+        outcome.map_err(|cause| FolderError::system(&self.shown(name), cause))
     }
 
     /// Takes a name away, whatever it names; a missing one is no error.
@@ -486,11 +493,12 @@ pub fn by_descriptor(handle: &impl AsFd) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}", handle.as_fd().as_raw_fd()))
 }
 
-/// A name beside another, of this process alone.
-fn beside(name: &OsStr) -> OsString {
+/// A name beside another.
+fn beside(name: &OsStr, ending: &str) -> OsString {
     let mut fresh = OsString::from(".");
     fresh.push(name);
-    fresh.push(format!(".{}", std::process::id()));
+    fresh.push(".");
+    fresh.push(ending);
     fresh
 }
 

@@ -128,14 +128,16 @@ fn what_is_replaced_is_gone_and_nothing_is_written_through_it() {
     let folder = Folder::open(base.path()).unwrap();
     fs::write(base.path().join("victim"), "mine").unwrap();
     symlink("victim", base.path().join("state")).unwrap();
-    // Left over from a process with this number.
-    symlink("victim", base.path().join(beside(OsStr::new("state")))).unwrap();
+    // Left over from a process that died.
+    symlink("victim", base.path().join(beside(OsStr::new("state"), "new"))).unwrap();
     folder.replace("state", b"new", 0o600).unwrap();
     assert_eq!(fs::read_to_string(base.path().join("victim")).unwrap(), "mine");
     let state = fs::symlink_metadata(base.path().join("state")).unwrap();
     assert!(state.is_file() && state.mode() & 0o777 == 0o600);
-    folder.link("state", Path::new("victim")).unwrap();
+    folder.install_link("state", Path::new("victim")).unwrap();
     assert!(fs::symlink_metadata(base.path().join("state")).unwrap().is_symlink());
+    folder.install("state", b"newer", 0o755).unwrap();
+    assert_eq!((folder.read("state", 100).unwrap(), fs::read(base.path().join("victim")).unwrap()), (b"newer".to_vec(), b"mine".to_vec()));
     folder.remove("state").unwrap();
     folder.remove("state").unwrap();
     assert_eq!(folder.names(10).unwrap(), ["victim"]);
