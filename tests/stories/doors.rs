@@ -218,9 +218,10 @@ fn a_race_for_the_directory() {
     let secret = secret(node.folder());
     let shared = made(node.folder().join("shared"), 0o1777);
     let script = "cd \"$0\"; mkdir a; ln -s \"$1\" a/server.log; ln -s \"$1\" a/control.log; ln -s \"$1\" a/nvidia-cuda-mps-control.pid; \
-                  while :; do mv -T a mps; mv -T mps a; ln -s / mps; rm mps; done";
+                  while :; do mv -T a mps; mv -T mps a; ln -s \"$2\" mps; rm mps; done";
+    let roots = made(node.folder().join("roots"), 0o755);
     let mut adversary = Command::new("sh");
-    adversary.args(["-c", script]).arg(&shared).arg(&secret).uid(OTHER).gid(OTHER).stdout(Stdio::null()).stderr(Stdio::null());
+    adversary.args(["-c", script]).arg(&shared).arg(&secret).arg(&roots).uid(OTHER).gid(OTHER).stdout(Stdio::null()).stderr(Stdio::null());
     let mut adversary = Reaped(adversary.spawn().unwrap());
     node.wait_for("the adversary", |_| shared.join("a").exists().then_some(()));
     let (mut refused, mut started) = (0, 0);
@@ -240,7 +241,7 @@ fn a_race_for_the_directory() {
     println!("{refused} refused, {started} started");
     adversary.0.kill().unwrap();
     is_untouched(&secret);
-    assert_eq!(fs::read_dir("/").unwrap().flatten().filter(|entry| entry.file_name() == "control.log" || entry.file_name() == "control").count(), 0);
+    assert_eq!(fs::read_dir(&roots).unwrap().count(), 0, "no link was followed");
 }
 
 /// Killed when the test ends, however it does.
@@ -447,6 +448,48 @@ fn a_stranger_who_takes_nobody() {
     let output = node.cumux(&["run", "--"]).arg(cumux_testkit::test_program("view")).env(PIPE, &pipe).output().unwrap();
     assert!(output.status.success(), "{}", text(&output));
     assert!(stranger.0.try_wait().unwrap().is_none(), "it listened all the time");
+}
+
+/// A program of root's that everybody may start: its caller chooses neither its daemon nor its log, and no code for it.
+#[test]
+fn a_program_with_rights_of_its_own() {
+    if !is_root() {
+        return;
+    }
+    let node = open_node();
+    let pipe = daemon_of_the_other(&node);
+    let compile = |name: &str, source: &str, arguments: &[&str]| {
+        let (from, to) = (node.folder().join(format!("{name}.c")), node.folder().join(name));
+        fs::write(&from, source).unwrap();
+        assert!(Command::new("gcc").args(arguments).arg("-o").arg(&to).arg(&from).arg("-ldl").status().unwrap().success());
+        to
+    };
+    let program = "#include <dlfcn.h>\n#include <stdio.h>\n#include <unistd.h>\nint main(int n, char **words) {\n\
+                   int (*init)(unsigned) = dlsym(dlopen(words[1], RTLD_NOW), \"cuInit\"); printf(\"user %d\\n\", geteuid()); return init(0) > 254; }";
+    let program = compile("setuid", program, &[]);
+    let (evil, log) = (node.folder().join("evil"), node.folder().join("their.log"));
+    let code = format!("#include <stdio.h>\n__attribute__((constructor)) static void run(void) {{ fopen(\"{}\", \"w\"); }}", evil.display());
+    let library = compile("libevil.so", &code, &["-shared", "-fPIC"]);
+    let ours = node.folder().join("libcuda.so.1");
+    fs::copy(cumux_testkit::library(), &ours).unwrap();
+    let heard = || fs::read_to_string(pipe.join("log/control.log")).unwrap();
+    let start = |user: u32| {
+        let mut command = Command::new(&program);
+        command.arg(&ours).env(PIPE, &pipe).env("CUMUX_LOG", &log).env("CUMUX_REAL_LIBCUDA", &library).env("CUMUX_TRUST_UID", OTHER.to_string());
+        text(&command.uid(user).gid(user).output().unwrap())
+    };
+    // For comparison: root itself is believed what it says.
+    assert_eq!(start(0), "user 0\n");
+    assert!(log.exists() && heard().contains("NEW CLIENT"), "{}", heard());
+    fs::remove_file(&log).unwrap();
+    let before = heard();
+    set_mode(&program, 0o4755);
+    if start(OTHER) != "user 0\n" {
+        eprintln!("NOTE: not tested: programs here get no rights of their own");
+        return;
+    }
+    assert!(!log.exists() && !evil.exists());
+    assert_eq!(heard(), before, "the caller's daemon was not even looked for");
 }
 
 const PART: &str = "CUMUX_TEST_STRANGER";
