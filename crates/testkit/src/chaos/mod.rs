@@ -109,6 +109,8 @@ fn line(played: &Played) -> String {
         plan::Moment::Settled => "settled".to_owned(),
         plan::Moment::Arriving(ago) => format!("{} ms after the first start", ago.as_millis()),
         plan::Moment::Changing(ago) => format!("{} ms after the first user's end", ago.as_millis()),
+        plan::Moment::Empty { server: true } => "nobody else there".to_owned(),
+        plan::Moment::Empty { server: false } => "nobody there before".to_owned(),
     };
     let count = |wanted: fn(&Fate) -> bool| played.seen.iter().filter(|client| wanted(&client.fate)).count();
     let (went_on, told) = (count(|fate| *fate == Fate::WentOn), count(|fate| matches!(fate, Fate::Told(_))));

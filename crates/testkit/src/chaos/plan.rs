@@ -137,6 +137,8 @@ pub enum Moment {
     Arriving(Duration),
     /// The first user's last client ended so long ago: the server of the next user takes its place. Only with two users.
     Changing(Duration),
+    /// Nobody but the victim: no server was started yet, or there is one whose last client has gone.
+    Empty { server: bool },
 }
 
 /// Whom an act means.
@@ -211,7 +213,7 @@ impl Plan {
         let rng = &mut Rng::with_seed(seed);
         let (two_users, moment) = setting(rng, scenario, two_users_can_be);
         let (victim, script) = script(rng, scenario, two_users, moment);
-        let starting = if scenario == Scenario::ClientThenQuit { 0 } else { rng.usize(1..=3) };
+        let starting = if scenario == Scenario::ClientThenQuit || matches!(moment, Moment::Empty { .. }) { 0 } else { rng.usize(1..=3) };
         // From long enough before the first blow that they are served, until well after the last.
         let mut starts: Vec<Duration> = (0..starting).map(|_| micros(rng, 30_000)).collect();
         starts.sort();
@@ -240,27 +242,36 @@ fn setting(rng: &mut Rng, scenario: Scenario, two_users_can_be: bool) -> (bool, 
     let draw = rng.u8(0..10);
     let (arriving, changing) = (micros(rng, 60_000), micros(rng, 60_000));
     let moment = match scenario {
-        // These need somebody to take over from, or somebody in particular.
-        Scenario::TwoTakeovers | Scenario::QuitInTakeover | Scenario::DaemonInTakeover | Scenario::Welcome => Moment::Settled,
+        // These need somebody to take over from.
+        Scenario::TwoTakeovers | Scenario::QuitInTakeover | Scenario::DaemonInTakeover => Moment::Settled,
+        // Whoever else comes or goes makes a client that was counted wrongly good again.
+        Scenario::ClientThenQuit | Scenario::Welcome if draw < 6 => Moment::Empty { server: draw < 3 },
+        Scenario::ClientThenQuit | Scenario::Welcome => Moment::Settled,
         _ => match draw {
             0 | 1 => Moment::Arriving(arriving),
-            2 | 3 if two_users && !matches!(scenario, Scenario::ClientThenQuit) => Moment::Changing(changing),
+            2 | 3 if two_users => Moment::Changing(changing),
             _ => Moment::Settled,
         },
     };
-    (two_users, moment)
+    (two_users && !matches!(moment, Moment::Empty { .. }), moment)
 }
 
-/// The victim and the blows.
-fn script(rng: &mut Rng, scenario: Scenario, two_users: bool, moment: Moment) -> (Option<Kind>, Vec<(Due, Act)>) {
+/// Who is the victim, where a client is one.
+fn victim(rng: &mut Rng, two_users: bool, moment: Moment) -> Kind {
     let mut kinds = match moment {
-        Moment::Changing(_) => Vec::new(),
-        Moment::Settled | Moment::Arriving(_) => vec![Kind::Working, Kind::Waiting, Kind::Idle],
+        Moment::Changing(_) | Moment::Empty { .. } => vec![Kind::Starting],
+        Moment::Settled | Moment::Arriving(_) => vec![Kind::Working, Kind::Waiting, Kind::Idle, Kind::Starting],
     };
     if two_users {
         kinds.push(Kind::Queueing);
     }
-    let victim = kinds[rng.usize(0..kinds.len())];
+    kinds[rng.usize(0..kinds.len())]
+}
+
+/// The victim and the blows.
+fn script(rng: &mut Rng, scenario: Scenario, two_users: bool, moment: Moment) -> (Option<Kind>, Vec<(Due, Act)>) {
+    let victim = victim(rng, two_users, moment);
+    let start_of_victim = Due::At(LEAD - micros(rng, 10_000));
     let at = |later: Duration| Due::At(LEAD + later);
     let restart = |rng: &mut Rng| (Due::Next(micros(rng, 60_000)), Act::StartDaemon);
     match scenario {
@@ -268,6 +279,9 @@ fn script(rng: &mut Rng, scenario: Scenario, two_users: bool, moment: Moment) ->
             let mut pair = [one, other];
             rng.shuffle(&mut pair);
             let mut acts = vec![(at(Duration::ZERO), kill(pair[0])), (at(gap(rng)), kill(pair[1]))];
+            if pair.contains(&Role::Client) && victim == Kind::Starting {
+                acts.insert(0, (start_of_victim, Act::StartVictim));
+            }
             if pair.contains(&Role::Daemon) {
                 acts.push(restart(rng));
             }
@@ -275,12 +289,21 @@ fn script(rng: &mut Rng, scenario: Scenario, two_users: bool, moment: Moment) ->
         }
         Scenario::Kill(role) => {
             let mut acts = vec![(at(Duration::ZERO), kill(role))];
+            if role == Role::Client && victim == Kind::Starting {
+                acts.insert(0, (start_of_victim, Act::StartVictim));
+            }
             if role == Role::Daemon {
                 acts.push(restart(rng));
             }
             ((role == Role::Client).then_some(victim), acts)
         }
-        Scenario::Stop(role) => ((role == Role::Client).then_some(victim), stop(rng, role)),
+        Scenario::Stop(role) => {
+            let mut acts = stop(rng, role);
+            if role == Role::Client && victim == Kind::Starting {
+                acts.insert(0, (start_of_victim, Act::StartVictim));
+            }
+            ((role == Role::Client).then_some(victim), acts)
+        }
         Scenario::DaemonAgain => {
             let again = (Due::Next(micros(rng, 100_000)), kill(Role::Daemon));
             (None, vec![(at(Duration::ZERO), kill(Role::Daemon)), restart(rng), again, restart(rng)])
@@ -366,7 +389,8 @@ mod tests {
             let plans: Vec<Plan> = (0..64).map(|seed| Plan::new(scenario, seed, true)).collect();
             let again: Vec<Plan> = (0..64).map(|seed| Plan::new(scenario, seed, true)).collect();
             assert_eq!(plans, again);
-            assert!(plans.iter().any(|plan| plan.script != plans[0].script), "{scenario}: seeds differ");
+            let differs = |plan: &Plan| (&plan.script, &plan.starts, plan.moment) != (&plans[0].script, &plans[0].starts, plans[0].moment);
+            assert!(plans.iter().any(differs), "{scenario}: seeds give different plans");
         }
     }
 

@@ -154,16 +154,18 @@ impl<'a> Round<'a> {
     fn set_the_scene(&mut self) -> bool {
         let own = self.own();
         let arriving = matches!(self.plan.moment, Moment::Arriving(_));
-        if matches!(self.plan.moment, Moment::Changing(_)) {
-            self.start(Kind::Idle, own, VISIT);
-        } else {
-            for part in WORK {
-                self.start(Kind::Working, own, part);
+        match self.plan.moment {
+            Moment::Empty { server: false } => {}
+            Moment::Empty { server: true } | Moment::Changing(_) => self.start(Kind::Idle, own, VISIT),
+            Moment::Settled | Moment::Arriving(_) => {
+                for part in WORK {
+                    self.start(Kind::Working, own, part);
+                }
+                self.start(Kind::Waiting, own, WAIT);
+                self.start(Kind::Idle, own, IDLE);
             }
-            self.start(Kind::Waiting, own, WAIT);
-            self.start(Kind::Idle, own, IDLE);
         }
-        if !arriving && !self.is_settled() {
+        if !arriving && !self.cast.is_empty() && !self.is_settled() {
             return false;
         }
         if self.plan.two_users {
@@ -173,24 +175,33 @@ impl<'a> Round<'a> {
                 return false;
             }
         }
+        // One that starts comes with the script.
         if let Some(kind) = self.plan.victim
             && let Some(actor) = self.cast.iter_mut().find(|actor| actor.kind == kind)
         {
             actor.victim = true;
         }
         match self.plan.moment {
-            Moment::Settled => {}
+            Moment::Settled | Moment::Empty { server: false } => {}
             Moment::Arriving(ago) => thread::sleep(ago),
             Moment::Changing(ago) => {
-                self.cast[0].finish();
-                if self.clock.wait(PATIENCE, || self.cast[0].has_ended().then_some(())).is_none() {
-                    self.complain("the first user's client does not end");
+                if !self.end_first() {
                     return false;
                 }
                 thread::sleep(ago);
             }
+            Moment::Empty { server: true } => return self.end_first(),
         }
         true
+    }
+
+    fn end_first(&mut self) -> bool {
+        self.cast[0].finish();
+        let ended = self.clock.wait(PATIENCE, || self.cast[0].has_ended().then_some(())).is_some();
+        if !ended {
+            self.complain("the first client does not end");
+        }
+        ended
     }
 
     fn start(&mut self, kind: Kind, uid: u32, part: crate::chaos::cast::Part) {
@@ -425,6 +436,9 @@ impl<'a> Round<'a> {
     fn afterwards(&mut self) {
         let own = self.own();
         let quitting = self.quit.is_some();
+        if matches!(self.plan.moment, Moment::Empty { .. }) {
+            return self.await_ends();
+        }
         self.start(if quitting { Kind::Starting } else { Kind::Newcomer }, own, VISIT);
         self.await_ends();
         if !quitting {
