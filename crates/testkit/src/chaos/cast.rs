@@ -70,9 +70,12 @@ pub struct Actor<'a> {
 }
 
 impl<'a> Actor<'a> {
-    /// Starts it.
-    pub fn start(node: &'a Node, kind: Kind, uid: u32, part: Part) -> Self {
-        let builder = node.test_client("chaos").args(part.arguments);
+    /// Starts it, with one more variable if there is one.
+    pub fn start(node: &'a Node, kind: Kind, uid: u32, part: Part, variable: Option<&(&str, String)>) -> Self {
+        let mut builder = node.test_client("chaos").args(part.arguments);
+        if let Some((name, value)) = variable {
+            builder = builder.env(name, value);
+        }
         let own = rustix::process::geteuid().as_raw();
         let client = if uid == own { builder } else { builder.user(uid) }.start();
         Self { kind, uid, part, pid: client.pid(), client, victim: false, killed: false, paused: false, end: None }

@@ -5,6 +5,7 @@
 //! - A client prints what it prints alone, or ends with a CUDA error. Where nothing that it needs was lost it must succeed; which losses may cost whom is
 //!   the table in [`rules`].
 //! - No client waits for an answer or an error for more than 5 s, and a newcomer is served within 5 s.
+//! - When all clients have ended, no process of the service holds a file or device memory of theirs.
 //! - `quit` returns within 5 s of the last client's end, and leaves no process, no socket and no file but the lock.
 //!
 //! The seconds are fair ones ([`clock`]): time in which the machine ran nobody counts for nobody. Where processes are stopped, a heartbeat of 500 ms

@@ -163,7 +163,9 @@ pub enum Act {
     /// A front end asks the stopped daemon something: it must not wait for ever.
     Ask,
     /// `quit`, with a time after which clients are not waited for.
-    Quit { seconds: Option<u32> },
+    Quit {
+        seconds: Option<u32>,
+    },
 }
 
 /// When an act is due.
@@ -220,9 +222,10 @@ impl Plan {
         Self { seed, scenario, moment, two_users, victim, script, starts }
     }
 
-    /// Whether stopped processes are to be noticed quickly.
-    pub fn needs_heartbeat(&self) -> bool {
-        self.script.iter().any(|(_, act)| matches!(act, Act::Stop(_)))
+    /// The variable with which stopped processes are noticed quickly, for all processes of a round that stops some.
+    pub fn heartbeat(&self) -> Option<(&'static str, String)> {
+        let stops = self.script.iter().any(|(_, act)| matches!(act, Act::Stop(_)));
+        stops.then(|| ("CUMUX_HEARTBEAT_MS", HEARTBEAT.as_millis().to_string()))
     }
 }
 

@@ -3,7 +3,7 @@
 //! Nothing here waits without a bound, and a round's failure is a sentence in [`Played::complaints`], so that the next round can be played.
 
 use crate::Node;
-use crate::chaos::cast::{Actor, Alone, IDLE, START, Seen, VISIT, WAIT, WORK};
+use crate::chaos::cast::{Actor, Alone, IDLE, Part, START, Seen, VISIT, WAIT, WORK};
 use crate::chaos::clock::{Clock, Instant};
 use crate::chaos::plan::{Act, Due, HEARTBEAT, Kind, Moment, Plan, Role, Target};
 use crate::chaos::rules::{self, Fate, Loss};
@@ -78,8 +78,8 @@ fn play_on_a_node(plan: &Plan, clock: &Clock, alone: &Alone, played: &mut Played
     // Other users must come in.
     let open: fn(&Path) = |folder| fs::set_permissions(folder, fs::Permissions::from_mode(0o755)).expect("our folder");
     let mut node = Node::with().patience(WATCHDOG).prepare(open).keep_folder();
-    if plan.needs_heartbeat() {
-        node = node.env("CUMUX_HEARTBEAT_MS", &HEARTBEAT.as_millis().to_string());
+    if let Some((name, value)) = plan.heartbeat() {
+        node = node.env(name, &value);
     }
     let node = node.start();
     let folder = node.folder().to_owned();
@@ -88,7 +88,7 @@ fn play_on_a_node(plan: &Plan, clock: &Clock, alone: &Alone, played: &mut Played
         node: &node,
         plan,
         clock,
-        bound: if plan.needs_heartbeat() { BOUND + HEARTBEAT } else { BOUND },
+        bound: if plan.heartbeat().is_some() { BOUND + HEARTBEAT } else { BOUND },
         cast: Vec::new(),
         losses: Vec::new(),
         first_blow: None,
@@ -97,14 +97,13 @@ fn play_on_a_node(plan: &Plan, clock: &Clock, alone: &Alone, played: &mut Played
         quit: None,
         played,
     };
-    if round.set_the_scene() && round.strike() {
-        round.afterwards();
+    if round.set_the_scene() && round.strike() && round.afterwards() {
         round.leave();
     }
     round.judge(alone);
     let is_right = round.played.complaints.is_empty();
     if !is_right {
-        round.played.evidence = format!("{}{}", processes(&node), node.logs());
+        round.witness();
     }
     drop(round);
     drop(node);
@@ -141,7 +140,15 @@ struct State {
 
 impl<'a> Round<'a> {
     fn complain(&mut self, text: impl Into<String>) {
+        self.witness();
         self.played.complaints.push(text.into());
+    }
+
+    /// Notes how things stand at the first complaint.
+    fn witness(&mut self) {
+        if self.played.evidence.is_empty() {
+            self.played.evidence = format!("{}{}", processes(self.node), self.node.logs());
+        }
     }
 
     fn own(&self) -> u32 {
@@ -204,8 +211,8 @@ impl<'a> Round<'a> {
         ended
     }
 
-    fn start(&mut self, kind: Kind, uid: u32, part: crate::chaos::cast::Part) {
-        self.cast.push(Actor::start(self.node, kind, uid, part));
+    fn start(&mut self, kind: Kind, uid: u32, part: Part) {
+        self.cast.push(Actor::start(self.node, kind, uid, part, self.plan.heartbeat().as_ref()));
     }
 
     /// Every client is served, and the service complete.
@@ -237,12 +244,12 @@ impl<'a> Round<'a> {
     fn strike(&mut self) -> bool {
         let begin = Instant::now();
         let (node, own) = (self.node, self.own());
-        let starts = self.plan.starts.clone();
+        let (starts, heartbeat) = (self.plan.starts.clone(), self.plan.heartbeat());
         thread::scope(|scope| {
             let starter = scope.spawn(move || {
                 let start = |at: Duration| {
                     thread::sleep(Instant::now().until(begin.plus(at)));
-                    Actor::start(node, Kind::Starting, own, START)
+                    Actor::start(node, Kind::Starting, own, START, heartbeat.as_ref())
                 };
                 starts.into_iter().map(start).collect::<Vec<_>>()
             });
@@ -282,12 +289,12 @@ impl<'a> Round<'a> {
         if self.first_blow.is_none() {
             self.first_blow = Some(Instant::now());
             self.first_executor = self.state(self.own()).unwrap_or_default().executor;
+            // Who waited in the queue may be served at any moment then.
+            let may_be_served = matches!(self.plan.moment, Moment::Changing(_) | Moment::Arriving(_));
             for actor in &mut self.cast {
                 // Who is not served yet is still starting, whatever it will do then.
-                let is_late = actor.kind != Kind::Queueing && !actor.is_ready();
-                // And who waited in the queue may be served at any moment.
-                let may_be_served = matches!(self.plan.moment, Moment::Changing(_) | Moment::Arriving(_));
-                if is_late || may_be_served && !actor.has_ended() {
+                let is_late = if actor.kind == Kind::Queueing { may_be_served } else { !actor.is_ready() };
+                if is_late {
                     actor.kind = Kind::Starting;
                 }
             }
@@ -407,7 +414,9 @@ impl<'a> Round<'a> {
 
     /// A front end of a stopped daemon.
     fn ask(&mut self) {
-        let output = self.run(self.node.cumux(&["control", "get_server_list"]));
+        let mut command = self.node.cumux(&["control", "get_server_list"]);
+        command.envs(self.plan.heartbeat());
+        let output = self.run(command);
         self.note("asked");
         match output {
             None => self.complain("a front end of a stopped daemon waits without end"),
@@ -432,32 +441,43 @@ impl<'a> Round<'a> {
 
     // After the blows ------------------------------------------------------------------------------------------------
 
-    /// A newcomer, more work for the idle, everybody's end, and another newcomer.
-    fn afterwards(&mut self) {
+    /// A newcomer, more work for the idle, everybody's end, and another newcomer. False where it goes no further.
+    fn afterwards(&mut self) -> bool {
         let own = self.own();
         let quitting = self.quit.is_some();
         if matches!(self.plan.moment, Moment::Empty { .. }) {
             return self.await_ends();
         }
         self.start(if quitting { Kind::Starting } else { Kind::Newcomer }, own, VISIT);
-        self.await_ends();
-        if !quitting {
-            self.start(Kind::Newcomer, own, VISIT);
-            self.await_ends();
+        if quitting {
+            return self.await_ends();
         }
+        if !self.await_ends() {
+            return false;
+        }
+        self.start(Kind::Newcomer, own, VISIT);
+        if !self.await_ends() {
+            return false;
+        }
+        if self.clock.wait(self.bound, || holdings(self.node).is_empty().then_some(())).is_none() {
+            let held = holdings(self.node).join("\n    ");
+            self.complain(format!("what clients had is still held though all of them have ended:\n    {held}"));
+        }
+        true
     }
 
-    fn await_ends(&mut self) {
+    fn await_ends(&mut self) -> bool {
         for actor in &mut self.cast {
             actor.finish();
         }
         let (clock, bound) = (self.clock, self.bound + WORKING);
         // All are looked at each time, so that each one's end is known when it comes.
         let running = |cast: &mut [Actor<'_>]| cast.iter_mut().map(|actor| usize::from(!actor.has_ended())).sum::<usize>();
-        if clock.wait(bound, || (running(&mut self.cast) == 0).then_some(())).is_none() {
-            let evidence = processes(self.node);
-            self.complain(format!("clients wait without end\n{evidence}"));
+        let all_ended = clock.wait(bound, || (running(&mut self.cast) == 0).then_some(())).is_some();
+        if !all_ended {
+            self.complain("clients wait without end");
         }
+        all_ended
     }
 
     /// `quit`, and nothing is left.
@@ -481,8 +501,7 @@ impl<'a> Round<'a> {
             Some(_) => self.played.quit = Some(begun.elapsed()),
         }
         if self.clock.wait(self.bound, || self.node.processes().is_empty().then_some(())).is_none() {
-            let evidence = processes(self.node);
-            self.complain(format!("processes are left after `quit`\n{evidence}"));
+            self.complain("processes are left after `quit`");
         }
         let entries = fs::read_dir(self.node.pipe()).into_iter().flatten().flatten();
         let left: Vec<String> = entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).filter(|name| name != "control_lock").collect();
@@ -556,6 +575,23 @@ impl<'a> Round<'a> {
         };
         pids.into_iter().filter(|pid| *pid != 0 && self.node.owns(*pid)).find_map(|pid| Process::open(pid).ok())
     }
+}
+
+/// What the service holds of clients: their files, and device memory. Images are for everybody and stay.
+fn holdings(node: &Node) -> Vec<String> {
+    let mut held = Vec::new();
+    for pid in node.processes() {
+        let entries = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+        let open = entries.filter_map(|entry| Some(fs::read_link(entry.path()).ok()?.to_string_lossy().into_owned()));
+        let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
+        // An executor has the small files of its last client mapped until the next one comes.
+        let mapped = maps.lines().filter(|line| ["memfd:cumux-window", "memfd:cumux-extent"].iter().any(|name| line.contains(name)));
+        let of_clients = |name: &str| name.contains("memfd:cumux-") && !name.contains("memfd:cumux-image");
+        let names = open.filter(|name| of_clients(name)).chain(mapped.map(str::to_owned));
+        let command = fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default().replace('\0', " ");
+        held.extend(names.map(|name| format!("{name} by {pid} ({})", command.split(" --").next().unwrap_or_default())));
+    }
+    held
 }
 
 /// The node's processes with what each thread does, for somebody who looks for a cause.

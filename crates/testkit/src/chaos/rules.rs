@@ -36,9 +36,9 @@ pub enum Fate {
 /// What a row of the table allows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum May {
-    BeTold,
-    BeTurnedAway,
-    BeEither,
+    Told,
+    TurnedAway,
+    Either,
 }
 
 struct Rule {
@@ -63,40 +63,35 @@ const RULES: &[Rule] = &[
     Rule {
         losses: &[KEEPER, EXECUTOR],
         who: SERVED,
-        may: May::BeTold,
+        may: May::Told,
         why: "device memory is mapped in the executor and kept by the keeper, and nobody else has its descriptors",
     },
     Rule {
         losses: &[KEEPER, SERVER],
         who: SERVED,
-        may: May::BeTold,
+        may: May::Told,
         why: "who is served is known to the server and kept by the keeper: the next server cannot find the clients of this one",
     },
     Rule {
         losses: &[DAEMON],
         who: COMING,
-        may: May::BeTurnedAway,
+        may: May::TurnedAway,
         why: "a hello that the daemon has not handed over is lost with it, and is said again for 0.4 s only: nobody else would start a daemon",
     },
-    Rule {
-        losses: &[Loss::Quit],
-        who: COMING,
-        may: May::BeTurnedAway,
-        why: "after `quit` the daemon serves those whom it serves, and nobody else",
-    },
-    Rule { losses: &[Loss::QuitNow], who: SERVED, may: May::BeEither, why: "`quit -t` says for how long clients are waited for" },
+    Rule { losses: &[Loss::Quit], who: COMING, may: May::TurnedAway, why: "after `quit` the daemon serves those whom it serves, and nobody else" },
+    Rule { losses: &[Loss::QuitNow], who: SERVED, may: May::Either, why: "`quit -t` says for how long clients are waited for" },
 ];
 
 /// Why a client should not have fared so; nothing if it may.
 pub fn complaint(losses: &[Loss], kind: Kind, fate: &Fate) -> Option<String> {
     let allowed = |wanted: May| {
         let fits = |rule: &&Rule| rule.losses.iter().all(|loss| losses.contains(loss)) && rule.who.contains(&kind);
-        RULES.iter().filter(fits).any(|rule| rule.may == wanted || rule.may == May::BeEither)
+        RULES.iter().filter(fits).any(|rule| rule.may == wanted || rule.may == May::Either)
     };
     match fate {
         Fate::WentOn | Fate::Killed => None,
-        Fate::Told(_) if allowed(May::BeTold) => None,
-        Fate::TurnedAway(_) if allowed(May::BeTurnedAway) => None,
+        Fate::Told(_) if allowed(May::Told) => None,
+        Fate::TurnedAway(_) if allowed(May::TurnedAway) => None,
         Fate::Told(error) => Some(format!("was told {error} though nothing that it needs was lost")),
         Fate::TurnedAway(error) => Some(format!("was turned away with {error} though the service was there")),
         Fate::Wrong(how) => Some(how.clone()),
@@ -114,9 +109,9 @@ pub fn table() -> String {
         let lost: Vec<&str> = rule.losses.iter().map(name).collect();
         let who: Vec<String> = rule.who.iter().map(|kind| format!("{kind:?}").to_lowercase()).collect();
         let may = match rule.may {
-            May::BeTold => "be told",
-            May::BeTurnedAway => "be turned away",
-            May::BeEither => "be told or turned away",
+            May::Told => "be told",
+            May::TurnedAway => "be turned away",
+            May::Either => "be told or turned away",
         };
         format!("  {:<17} {} may {may}: {}\n", lost.join("+"), who.join(", "), rule.why)
     };
