@@ -1,14 +1,14 @@
 // A client of the crash matrix (crates/testkit/src/chaos). It times every CUDA call it makes and prints, one a line:
 //
-//   ready             its first results are there, or its long kernel is under way
+//   ready             its first results are there, or its first long kernel is under way
 //   first AT TOOK     its first call: nanoseconds of CLOCK_MONOTONIC, and how long it took
 //   round N           idle: the kernel for the line that it read is done
 //   longest AT TOOK   the longest of all other calls
 //   told NAME by CALL a call failed with this CUDA error; the program ends with status 3
 //   digest X          of all results: the same for every run of the same arguments
 //
-// Modes: "work ROUNDS SEED" runs kernels in two streams that wait for each other; "wait TURNS" waits for one long kernel; "idle" runs a kernel
-// for each line that it reads.
+// Modes: "work ROUNDS SEED" runs kernels in two streams that wait for each other; "wait COUNT TURNS" waits for one long kernel after the other;
+// "idle" runs a kernel for each line that it reads.
 #include "../../examples/example.cuh"
 
 #include <cstring>
@@ -116,19 +116,23 @@ static int work(int count, unsigned seed) {
     return done();
 }
 
-static int wait(int turns) {
-    const int n = 64;
+static int wait(int count, int turns) {
+    const int n = 32;
     unsigned *values;
     std::vector<unsigned> found(n);
-    CALL(cudaMalloc(&values, n * sizeof(unsigned)));
-    fill<<<1, n>>>(values, n, 7);
+    CALL(cudaMalloc(&values, 2 * n * sizeof(unsigned)));
+    fill<<<1, 2 * n>>>(values, 2 * n, 7);
     CALL(cudaGetLastError());
     CALL(cudaDeviceSynchronize());
-    mix<<<1, n / 2>>>(values, values + n / 2, n / 2, 3, turns);
-    CALL(cudaGetLastError());
-    std::puts("ready");
-    std::fflush(stdout);
-    CALL(cudaDeviceSynchronize());
+    for (int kernel = 0; kernel < count; ++kernel) {
+        mix<<<1, n>>>(values, values + n, n, kernel, turns);
+        CALL(cudaGetLastError());
+        if (kernel == 0) {
+            std::puts("ready");
+            std::fflush(stdout);
+        }
+        CALL(cudaDeviceSynchronize());
+    }
     CALL(cudaMemcpy(found.data(), values, n * sizeof(unsigned), cudaMemcpyDeviceToHost));
     take(found);
     return done();
@@ -159,8 +163,8 @@ static int idle() {
 int main(int argc, char **argv) {
     const char *mode = argc > 1 ? argv[1] : "";
     if (!std::strcmp(mode, "work") && argc > 3) return work(std::atoi(argv[2]), std::atoi(argv[3]));
-    if (!std::strcmp(mode, "wait") && argc > 2) return wait(std::atoi(argv[2]));
+    if (!std::strcmp(mode, "wait") && argc > 3) return wait(std::atoi(argv[2]), std::atoi(argv[3]));
     if (!std::strcmp(mode, "idle")) return idle();
-    std::puts("usage: chaos work ROUNDS SEED | wait TURNS | idle");
+    std::puts("usage: chaos work ROUNDS SEED | wait COUNT TURNS | idle");
     return 2;
 }

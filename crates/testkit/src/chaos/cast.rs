@@ -27,7 +27,7 @@ pub struct Part {
 
 /// Each takes some 0.2 s alone, so that it outlasts the blows.
 pub const WORK: [Part; 2] = [Part { arguments: &["work", "400", "1"], lines: 0 }, Part { arguments: &["work", "250", "2"], lines: 0 }];
-pub const WAIT: Part = Part { arguments: &["wait", "5000000"], lines: 0 };
+pub const WAIT: Part = Part { arguments: &["wait", "6", "1000000"], lines: 0 };
 /// One kernel after the blows.
 pub const IDLE: Part = Part { arguments: &["idle"], lines: 1 };
 /// Ends with its first results.

@@ -116,7 +116,7 @@ impl FromStr for Scenario {
 pub enum Kind {
     /// Launches, copies, waits.
     Working,
-    /// Waits for one long kernel.
+    /// Waits for one long kernel after the other.
     Waiting,
     /// Has memory and nothing to do.
     Idle,
