@@ -6,6 +6,7 @@
 mod callers;
 mod cards;
 mod chaos;
+mod cli;
 mod commands;
 mod crowd;
 mod devices;
@@ -18,6 +19,8 @@ mod limits;
 mod loss;
 mod partitions;
 mod priority;
+mod programs;
+mod queue;
 mod refusals;
 mod replay;
 mod running;

@@ -6,6 +6,7 @@ mod compatibility;
 mod deny;
 mod examples;
 mod layers;
+mod rooms;
 mod suite;
 mod surface;
 mod wheels;
@@ -40,6 +41,8 @@ enum Task {
     Lint,
     /// Checks the dependencies between crates against ARCHITECTURE.md
     Layers,
+    /// Checks that the files of each crate use each other downward only
+    Rooms,
     /// Licences, sources, duplicate crates and advisories, by a pinned cargo-deny that is installed into target/tools if missing
     Deny,
     /// Installs the pinned CUDA compiler wheels into .cuda if missing
@@ -64,6 +67,7 @@ fn main() -> anyhow::Result<()> {
         Task::Check => suite::check(&root),
         Task::Lint => suite::lint(&root),
         Task::Layers => layers::check(&root),
+        Task::Rooms => rooms::check(&root),
         Task::Deny => deny::check(&root),
         Task::Wheels => wheels::install(&root).map(|cuda| println!("{}", cuda.bin().display())),
         Task::Examples => examples::build(&root),

@@ -1,6 +1,6 @@
-//! `cumux install --prefix DIR`: the program, the library, man page and completions, and with `--drop-in` NVIDIA's names.
+//! `cumux install --prefix DIR`: the program, the library, man pages and completions, and with `--drop-in` NVIDIA's names.
 
-use crate::{cli, library};
+use crate::{cli, library, say};
 use anyhow::Context as _;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -15,25 +15,30 @@ pub fn main(prefix: &Path, drop_in: bool) -> anyhow::Result<u8> {
     let library = library::folder()?.join(library::LIBRARY);
     let library = fs::read(&library).with_context(|| format!("cannot read {}", library.display()))?;
     let program = fs::read(&program).with_context(|| format!("cannot read {}", program.display()))?;
-    let mut files = vec![("bin/cumux", program, 0o755), ("lib/cumux/libcuda.so.1", library, 0o755), ("share/man/man1/cumux.1", cli::man_page()?, 0o644)];
+    let mut files = vec![("bin/cumux".to_owned(), program, 0o755), ("lib/cumux/libcuda.so.1".to_owned(), library, 0o755)];
+    files.extend(cli::man_pages()?.into_iter().map(|(name, page)| (format!("share/man/man1/{name}"), page, 0o644)));
     for (path, shell) in [
         ("share/bash-completion/completions/cumux", clap_complete::Shell::Bash),
         ("share/zsh/site-functions/_cumux", clap_complete::Shell::Zsh),
         ("share/fish/vendor_completions.d/cumux.fish", clap_complete::Shell::Fish),
     ] {
-        files.push((path, cli::completions(shell), 0o644));
+        files.push((path.to_owned(), cli::completions(shell), 0o644));
     }
+    let mut installed = String::new();
     for (path, bytes, mode) in files {
-        put(&prefix.join(path), &bytes, mode)?;
-        println!("{}", prefix.join(path).display());
+        let path = prefix.join(path);
+        put(&path, &bytes, mode)?;
+        installed.push_str(&format!("{}\n", path.display()));
     }
     if drop_in {
         for name in DROP_IN {
             let path = prefix.join("bin").join(name);
             replace(&path, |fresh| symlink("cumux", fresh))?;
-            println!("{}", path.display());
+            installed.push_str(&format!("{}\n", path.display()));
         }
     }
+    // Only now: a reader that has seen enough (`| head`) must not leave half an installation.
+    say::text(&installed)?;
     Ok(0)
 }
 
@@ -51,5 +56,10 @@ fn put(path: &Path, bytes: &[u8], mode: u32) -> anyhow::Result<()> {
 fn replace(path: &Path, make: impl FnOnce(&Path) -> std::io::Result<()>) -> anyhow::Result<()> {
     let fresh = path.with_extension(format!("new{}", std::process::id()));
     let _ = fs::remove_file(&fresh);
-    make(&fresh).and_then(|()| fs::rename(&fresh, path)).with_context(|| format!("cannot write {}: choose a --prefix you may write", path.display()))
+    let made = make(&fresh).and_then(|()| fs::rename(&fresh, path));
+    if made.is_err() {
+        // A full disk, mostly: what is half written is of no use.
+        let _ = fs::remove_file(&fresh);
+    }
+    made.with_context(|| format!("cannot write {}: choose a --prefix you may write", path.display()))
 }

@@ -2,13 +2,13 @@
 //!
 //! They are started by the daemon and by each other, not by people; their options are not part of what we promise.
 
+use crate::say;
 use clap::Parser;
 use cumux_device::{Device, DeviceError, Open, Sink};
 use cumux_device_cuda::Cuda;
 use cumux_device_sim::Simulator;
 use cumux_wire::message::DeviceFacts;
 use std::ffi::OsString;
-use std::io::Write as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 use tracing_subscriber::EnvFilter;
@@ -55,7 +55,7 @@ pub fn localities(devices: &[String]) -> Vec<String> {
 /// `nvidia-cuda-mps-server` as a person might call it: only its version.
 pub fn drop_in_server(arguments: Vec<OsString>) -> anyhow::Result<u8> {
     if arguments.first().is_some_and(|argument| argument == "-v" || argument == "--version") {
-        println!("cumux {}", env!("CARGO_PKG_VERSION"));
+        say::line(format_args!("cumux {}", env!("CARGO_PKG_VERSION")))?;
         return Ok(0);
     }
     server(arguments)
@@ -88,7 +88,7 @@ pub fn survey(arguments: Vec<OsString>) -> anyhow::Result<u8> {
     if all.is_empty() {
         all = devices.iter().map(|device| cumux_device_cuda::facts(device)).collect::<Result<_, _>>()?;
     }
-    writeln!(std::io::stdout(), "{}", serde_json::to_string(&all)?)?;
+    say::line(serde_json::to_string(&all)?)?;
     Ok(0)
 }
 

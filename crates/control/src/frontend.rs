@@ -1,8 +1,10 @@
 //! The other end of the `control` socket: lines from standard input to the daemon, answers to standard output.
 
+use crate::clean;
 use crate::directory::PipeDirectory;
 use crate::ui::{END, GREETING};
-use cumux_link::Process;
+use cumux_link::{Peer, Process, escape_foreign, peer};
+use cumux_wire::message::ServerStatus;
 use std::io::{self, BufRead, BufReader, Read as _, Write};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
@@ -17,8 +19,19 @@ pub enum FrontendError {
     NoDaemon,
     #[error("The control daemon closed the connection; see control.log in the log directory")]
     Broken,
+    #[error("the daemon is of another version: restart it (echo quit | cumux control)")]
+    OtherVersion,
     #[error("Cannot read commands: {0}")]
     Input(io::Error),
+    #[error("Cannot write answers: {0}")]
+    Output(io::Error),
+}
+
+/// A line of an answer; tables have no tabs, people's plain tools may.
+fn escape_line(line: &str) -> String {
+    let (text, end) = line.strip_suffix('\n').map_or((line, ""), |text| (text, "\n"));
+    let cells: Vec<String> = text.split('\t').map(|cell| escape_foreign(cell, usize::MAX)).collect();
+    cells.join("\t") + end
 }
 
 /// A connection to a daemon.
@@ -49,15 +62,29 @@ impl Frontend {
         }
         let mut status = [0];
         self.stream.read_exact(&mut status).map_err(|_| FrontendError::Broken)?;
-        Ok((String::from_utf8_lossy(&text).into_owned(), status[0]))
+        // Whoever listens in a directory that anybody can name is not allowed to command this terminal.
+        let text = String::from_utf8_lossy(&text);
+        let harmless: String = text.split_inclusive('\n').map(escape_line).collect();
+        Ok((harmless, status[0]))
     }
 
-    /// Waits until the daemon's process has ended: whoever starts the next one in the same directory right after `quit` must find it free. A daemon that
-    /// cannot be seen from here (another process namespace) is not waited for.
+    /// All servers with their clients, ready to be shown.
+    ///
+    /// # Errors
+    /// [`FrontendError::Broken`], and [`FrontendError::OtherVersion`] for an answer that is none.
+    pub fn servers(&mut self) -> Result<Vec<ServerStatus>, FrontendError> {
+        let (text, _) = self.ask("status --json")?;
+        let servers: Vec<ServerStatus> = serde_json::from_str(&text).map_err(|_| FrontendError::OtherVersion)?;
+        // What was escaped for JSON is a command again when it has been read.
+        Ok(servers.into_iter().map(clean::status).collect())
+    }
+
+    /// Waits until the daemon's process has ended: whoever starts the next one in the same directory right after `quit` must find it free. Where the kernel gives no
+    /// handle of it (before Linux 6.5, in another PID namespace), it is not waited for.
     fn wait_for_the_end(&self) {
-        let peer = rustix::net::sockopt::socket_peercred(self.stream.get_ref());
-        let daemon = peer.ok().and_then(|peer| Process::open(peer.pid.as_raw_nonzero().get().cast_unsigned()).ok());
-        if let Some(daemon) = daemon {
+        let stream = self.stream.get_ref();
+        let by_number = || Process::open(Peer::of(stream).ok()?.pid?).ok();
+        if let Some(daemon) = peer::process_of(stream).or_else(by_number) {
             let _ = daemon.ended(Some(END_PATIENCE));
         }
     }
@@ -65,7 +92,7 @@ impl Frontend {
     /// Every line of `input` in turn, its answer to `output`; the status of the last.
     ///
     /// # Errors
-    /// The input cannot be read, or the daemon goes away. A closed output ends the conversation quietly.
+    /// The input cannot be read, an answer cannot be written, or the daemon goes away. Nothing that follows is sent then.
     pub fn converse(&mut self, mut input: impl BufRead, mut output: impl Write) -> Result<u8, FrontendError> {
         let mut status = 0;
         let mut line = Vec::new();
@@ -81,9 +108,7 @@ impl Frontend {
             }
             let (text, answered) = self.ask(command)?;
             status = answered;
-            if output.write_all(text.as_bytes()).and_then(|()| output.flush()).is_err() {
-                return Ok(status);
-            }
+            output.write_all(text.as_bytes()).and_then(|()| output.flush()).map_err(FrontendError::Output)?;
             if command.split_whitespace().next() == Some("quit") && text.is_empty() {
                 self.wait_for_the_end();
                 return Ok(status);

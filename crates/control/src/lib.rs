@@ -6,19 +6,24 @@
 #![forbid(unsafe_code)]
 
 mod answer;
+mod clean;
 pub mod command;
 mod complaints;
 mod daemon;
 pub mod directory;
+mod doors;
 mod event;
 mod frontend;
 mod help;
 mod holders;
 mod launch;
+mod ledger;
+mod lobby;
 mod log;
 pub mod partitions;
 pub mod registry;
 pub mod report;
+mod servers;
 pub mod settings;
 mod survey;
 mod ui;

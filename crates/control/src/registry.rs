@@ -11,8 +11,9 @@
 //!                                                        └───────────── forced ──────────────┘
 //! ```
 //!
-//! Invariants: a waiting client is handed over or refused, never forgotten; a server that was not asked to leave is launched again when it
-//! ends; after `Quit` nothing is launched.
+//! Invariants: a waiting client is handed over, refused, or has gone, never forgotten; a server that was not asked to leave is launched again when
+//! it ends; after `Quit` nothing is launched. How many clients a server has is the server's word alone: the registry adds those that it has handed over and
+//! the server has not yet taken.
 
 pub use crate::event::{Effect, Event, Token};
 use crate::partitions::{Board, PARTITION_VARIABLE};
@@ -46,6 +47,8 @@ enum Phase {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Away {
     OtherUser,
+    /// It serves other devices than this daemon was started with. The only reason for which it gets no more clients.
+    OtherDevices,
     Command,
     Quit,
 }
@@ -57,9 +60,15 @@ pub struct Server {
     pub uid: u32,
     pub settings: Settings,
     pub devices: Vec<DeviceFacts>,
+    /// As in `--device`.
+    device_names: Vec<String>,
     phase: Phase,
     away: Option<Away>,
-    clients: u32,
+    /// As it last said on this connection.
+    counted: Option<u32>,
+    /// Clients handed over on this connection, and those of them that the server has taken.
+    handed: u64,
+    taken: u64,
     /// When it last came up, and when it is killed.
     since: Instant,
     kill_at: Option<Instant>,
@@ -76,6 +85,41 @@ impl Server {
     #[must_use]
     pub fn is_connected(&self) -> bool {
         self.phase != Phase::Launched
+    }
+
+    /// Whether it serves on for its clients only, since this daemon was started with other devices: their names.
+    #[must_use]
+    pub fn outdated(&self) -> Option<String> {
+        (self.away == Some(Away::OtherDevices)).then(|| self.device_names.join(", "))
+    }
+
+    /// Until its clients have gone, also one that was told to go, as recorded.
+    fn takes_clients(&self) -> bool {
+        self.phase == Phase::Ready && self.away != Some(Away::OtherDevices)
+    }
+
+    /// Its clients, with those that are on their way to it.
+    fn clients(&self) -> u64 {
+        u64::from(self.counted.unwrap_or(0)).saturating_add(self.handed.saturating_sub(self.taken))
+    }
+
+    /// Nobody is lost when it goes. A server that has just connected may have clients that it has not told of yet.
+    fn is_empty(&self) -> bool {
+        (self.counted.is_some() || self.phase == Phase::Launched) && self.clients() == 0
+    }
+
+    /// On a new connection everything is counted anew.
+    fn forget_counts(&mut self) {
+        (self.counted, self.handed, self.taken) = (None, 0, 0);
+    }
+
+    fn log_shutdown(&self, backoff: &str, effects: &mut Vec<Effect>) {
+        effects.push(Effect::Log(format!("Try shutting down server {}, backoff is {backoff}", self.pid)));
+        let clients = self.clients();
+        if clients > 0 {
+            // NVIDIA's server has two threads for a client.
+            effects.push(Effect::Log(format!("Server {} has {} active worker threads. Server will not shutdown.", self.pid, clients.saturating_mul(2))));
+        }
     }
 }
 
@@ -97,6 +141,9 @@ pub struct Registry {
     pub board: Option<Board>,
     /// Users whose servers have memory-locality partitions.
     pub mlopart: BTreeSet<u32>,
+    /// What a server is started with, as in `--device`: the daemon's devices, and their memory-locality partitions.
+    pub devices: Vec<String>,
+    pub localities: Vec<String>,
     /// Settings that were passed over in silence, newest last.
     pub complaints: VecDeque<String>,
     servers: Vec<Server>,
@@ -126,6 +173,8 @@ impl Registry {
             multiuser: false,
             board: None,
             mlopart: BTreeSet::new(),
+            devices: Vec::new(),
+            localities: Vec::new(),
             complaints: VecDeque::new(),
             servers: Vec::new(),
             waiting: VecDeque::new(),
@@ -176,6 +225,19 @@ impl Registry {
         self.last_failure.as_ref().filter(|(user, _)| *user == uid).map(|(_, why)| why.as_str())
     }
 
+    /// Why a server goes when its clients have gone, for people; empty where it stays.
+    #[must_use]
+    pub fn leaving(&self, pid: u32) -> String {
+        let Some(server) = self.server(pid) else { return String::new() };
+        match server.away {
+            None => String::new(),
+            Some(Away::OtherUser) => "another user waits".into(),
+            Some(Away::OtherDevices) => other_devices(&server.device_names, &self.devices),
+            Some(Away::Command) => "it was told to (shutdown_server)".into(),
+            Some(Away::Quit) => "the control daemon ends then (quit)".into(),
+        }
+    }
+
     /// When `Tick` is due at the latest.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
@@ -189,6 +251,13 @@ impl Registry {
         let mut effects = Vec::new();
         match event {
             Event::Client { token, pid, uid, hello } => self.client(Waiting { token, pid, uid, hello }, &mut effects),
+            Event::ClientGone { token } => {
+                if let Some(at) = self.waiting.iter().position(|client| client.token == token)
+                    && let Some(client) = self.waiting.remove(at)
+                {
+                    effects.push(Effect::Log(format!("Client {} of user {} has gone while it waited", client.pid, client.uid)));
+                }
+            }
             Event::Wanted { uid } => {
                 self.last_failure = None;
                 self.failures = 0;
@@ -209,21 +278,11 @@ impl Registry {
                 effects.push(Effect::Launched { pid, text: format!("Starting new server {pid} for user {uid}") });
                 self.add(now, pid, uid, Phase::Launched);
             }
-            Event::Registered { pid, uid } => match self.server_mut(pid) {
-                Some(server) => {
-                    server.kill_at = None;
-                    if server.phase == Phase::Launched {
-                        server.phase = Phase::Registered;
-                    }
-                }
-                None => {
-                    effects.push(Effect::Log(format!("Server {pid} of user {uid} is adopted")));
-                    self.add(now, pid, uid, Phase::Registered);
-                }
-            },
+            Event::Registered { pid, uid, devices } => self.registered(now, pid, uid, devices, &mut effects),
             Event::Ready { pid, devices } => {
                 if let Some(server) = self.server_mut(pid) {
                     server.devices = devices;
+                    server.counted.get_or_insert(0);
                     if matches!(server.phase, Phase::Launched | Phase::Registered) {
                         server.phase = Phase::Ready;
                         server.since = now;
@@ -243,19 +302,17 @@ impl Registry {
                     self.give_up(uid, &why, &mut effects);
                 }
             }
-            Event::Clients { pid, count } => {
+            Event::Clients { pid, count, taken } => {
                 if let Some(server) = self.server_mut(pid) {
-                    server.clients = count;
+                    server.counted = Some(count);
+                    server.taken = taken;
                 }
             }
             Event::Exited { pid, status } => self.exited(now, pid, status, &mut effects),
             Event::Shutdown { pid, force } => {
                 if let Some(server) = self.server_mut(pid) {
-                    server.away = Some(Away::Command);
-                    effects.push(Effect::Log(format!("Try shutting down server {pid}, backoff is disabled")));
-                    if server.clients > 0 {
-                        effects.push(Effect::Log(format!("Server {pid} has {} active worker threads. Server will not shutdown.", 2 * server.clients)));
-                    }
+                    server.away = server.away.filter(|away| *away == Away::OtherDevices).or(Some(Away::Command));
+                    server.log_shutdown("disabled", &mut effects);
                     if force {
                         Self::force(now, server, &mut effects);
                     }
@@ -268,11 +325,51 @@ impl Registry {
         effects
     }
 
+    /// A server has connected: one that we launched, one that connects again, or one of an earlier daemon.
+    fn registered(&mut self, now: Instant, pid: u32, uid: u32, devices: Vec<String>, effects: &mut Vec<Effect>) {
+        if let Some(server) = self.server_mut(pid) {
+            server.kill_at = None;
+            server.device_names = devices;
+            server.forget_counts();
+            if server.phase == Phase::Launched {
+                server.phase = Phase::Registered;
+            }
+            return;
+        }
+        effects.push(Effect::Log(format!("Server {pid} of user {uid} is adopted")));
+        self.add(now, pid, uid, Phase::Registered);
+        let parts = !self.localities.is_empty() && devices == self.localities;
+        if parts {
+            self.mlopart.insert(uid);
+        }
+        let other = !parts && devices != self.devices;
+        let why = other.then(|| other_devices(&devices, &self.devices));
+        let Some(server) = self.server_mut(pid) else { return };
+        server.device_names = devices;
+        if let Some(why) = why {
+            server.away = server.away.or(Some(Away::OtherDevices));
+            effects.push(Effect::Log(format!("Server {pid} of user {uid} goes when its clients have gone: {why}")));
+        }
+    }
+
     fn add(&mut self, now: Instant, pid: u32, uid: u32, phase: Phase) {
         let away = self.quitting.as_ref().map(|_| Away::Quit);
         let kill_at = (phase == Phase::Launched).then(|| now + LAUNCH);
         let settings = self.defaults.clone();
-        self.servers.push(Server { pid, uid, settings, devices: Vec::new(), phase, away, clients: 0, since: now, kill_at });
+        self.servers.push(Server {
+            pid,
+            uid,
+            settings,
+            devices: Vec::new(),
+            device_names: Vec::new(),
+            phase,
+            away,
+            counted: None,
+            handed: 0,
+            taken: 0,
+            since: now,
+            kill_at,
+        });
     }
 
     fn client(&mut self, client: Waiting, effects: &mut Vec<Effect>) {
@@ -282,7 +379,7 @@ impl Registry {
             effects.push(Effect::Refuse { token: client.token, result: result::MPS_SERVER_NOT_READY, why });
             return;
         }
-        let state = if self.servers.iter().any(|s| s.uid == uid && s.phase == Phase::Ready) {
+        let state = if self.servers.iter().any(|s| s.uid == uid && s.takes_clients()) {
             "Server already exists"
         } else {
             "Server is not ready, push client to pending list"
@@ -372,10 +469,7 @@ impl Registry {
         }
         for server in &mut self.servers {
             server.away = Some(Away::Quit);
-            effects.push(Effect::Log(format!("Try shutting down server {}, backoff is disabled", server.pid)));
-            if server.clients > 0 {
-                effects.push(Effect::Log(format!("Server {} has {} active worker threads. Server will not shutdown.", server.pid, 2 * server.clients)));
-            }
+            server.log_shutdown("disabled", effects);
         }
         self.tick(now, effects);
     }
@@ -433,7 +527,7 @@ impl Registry {
 
     fn hand_over(&mut self, effects: &mut Vec<Effect>) {
         for client in std::mem::take(&mut self.waiting) {
-            let Some(server) = self.servers.iter_mut().find(|s| s.uid == client.uid && s.phase == Phase::Ready) else {
+            let Some(server) = self.servers.iter_mut().find(|s| s.uid == client.uid && s.takes_clients()) else {
                 self.waiting.push_back(client);
                 continue;
             };
@@ -469,7 +563,7 @@ impl Registry {
                 effects.push(Effect::Refuse { token: client.token, result: result::NO_DEVICE, why });
                 continue;
             }
-            server.clients += 1;
+            server.handed += 1;
             effects.push(Effect::Hand { token: client.token, server: server.pid, pid: client.pid, uid: client.uid, hello: client.hello, grant });
         }
     }
@@ -479,18 +573,21 @@ impl Registry {
         if self.multiuser {
             return;
         }
+        let Self { servers, waiting, wanted, .. } = self;
+        let awaited = |own: u32| wanted.iter().copied().chain(waiting.iter().map(|client| client.uid)).any(|uid| uid != own);
+        for server in servers.iter_mut().filter(|s| s.away == Some(Away::OtherUser) && s.phase != Phase::Leaving && !awaited(s.uid)) {
+            // Whoever waited has gone.
+            server.away = None;
+        }
         let Some(uid) = self.wanted.or_else(|| self.waiting.front().map(|client| client.uid)) else { return };
         for server in self.servers.iter_mut().filter(|s| s.uid != uid && s.away.is_none()) {
             server.away = Some(Away::OtherUser);
-            effects.push(Effect::Log(format!("Try shutting down server {}, backoff is enabled", server.pid)));
-            if server.clients > 0 {
-                effects.push(Effect::Log(format!("Server {} has {} active worker threads. Server will not shutdown.", server.pid, 2 * server.clients)));
-            }
+            server.log_shutdown("enabled", effects);
         }
     }
 
     fn send_away(&mut self, now: Instant, effects: &mut Vec<Effect>) {
-        for server in self.servers.iter_mut().filter(|s| s.away.is_some() && s.clients == 0) {
+        for server in self.servers.iter_mut().filter(|s| s.away.is_some() && s.is_empty()) {
             match server.phase {
                 Phase::Ready | Phase::Registered => {
                     effects.push(Effect::Shutdown { server: server.pid, force: false });
@@ -506,6 +603,11 @@ impl Registry {
             }
         }
     }
+}
+
+/// Why a server of an earlier daemon gets no more clients.
+fn other_devices(its: &[String], ours: &[String]) -> String {
+    format!("it serves {}, this daemon was started with {}, and programs that come now wait for a server on that", its.join(", "), ours.join(", "))
 }
 
 /// Static partitioning: the client has its partitions and nothing else, and percentages mean nothing. It sees the devices it has a partition of.

@@ -390,10 +390,16 @@ impl Device for Card {
     }
 
     /// Variables stay where the driver puts them: `place` is not asked.
-    fn load_module(&self, client: ClientId, module: ModuleId, image: &[u8], _place: &mut dyn Place) -> Result<ModuleInfo, DeviceError> {
+    fn load_module(&self, client: ClientId, module: ModuleId, image: &[u8], place: &mut dyn Place) -> Result<ModuleInfo, DeviceError> {
         self.alive()?;
         let owner = self.client(client)?;
         let loaded = self.doubt(self.library.load(&self.shared, image, &owner.counts))?;
+        if loaded.writable && place.is_restoring() {
+            let names: Vec<&str> = loaded.info.globals.iter().map(|global| global.name.as_str()).take(3).collect();
+            let text = format!("what its module had in variables on the card ({}) has gone with the executor before", names.join(", "));
+            loaded.left();
+            return Err(DeviceError::Invalid(text));
+        }
         for global in &loaded.info.globals {
             owner.ranges.write().add(global.address, global.bytes, true, 0);
             self.variables.write().add(global.address, global.bytes, true, 0);

@@ -219,6 +219,7 @@ fn describe(driver: &crate::driver::Driver, function: Function) -> Result<Functi
         binary_version: number(6)?,
         cluster: [number(11).unwrap_or(0), number(12).unwrap_or(0), number(13).unwrap_or(0)],
         required_block: [0; 3],
+        refused: None,
     })
 }
 

@@ -8,7 +8,7 @@ use cumux_fatbin::{Image as Stored, ImageKind, best_ptx, images};
 use cumux_wire::{module, result};
 use parking_lot::{Mutex, RwLock};
 
-use crate::exec::interface::{CompileError, Image, Program};
+use crate::exec::interface::{CompileError, Image, Kernel, Program};
 use crate::launch;
 use crate::memory::maps::Maps;
 use crate::models::Limits;
@@ -30,16 +30,34 @@ fn refuse(result: u32, text: impl Into<String>) -> DeviceError {
     DeviceError::Image { result, text: text.into() }
 }
 
-/// Loads an image for a client: the module and what it offers.
-pub(crate) fn load(limits: &Limits, maps: &RwLock<Maps>, bytes: &[u8], place: &mut dyn Place) -> Result<(Module, ModuleInfo), DeviceError> {
-    let text = ptx(bytes, limits.capability)?;
-    let program = compile(&text)?;
+/// The compiled program out of an image.
+fn program(limits: &Limits, bytes: &[u8]) -> Result<Arc<Program>, DeviceError> {
+    let program = compile(&ptx(bytes, limits.capability)?)?;
     if program.target > limits.capability {
         return Err(refuse(
             result::NO_BINARY_FOR_GPU,
             format!("the PTX is for sm_{} and later, this card is sm_{}; build with an earlier -gencode arch", program.target, limits.capability),
         ));
     }
+    Ok(program)
+}
+
+/// A kernel of an image, and why it would not run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Judged {
+    pub name: String,
+    pub refused: Option<String>,
+}
+
+/// What would become of an image's kernels.
+pub(crate) fn judge(limits: &Limits, bytes: &[u8]) -> Result<Vec<Judged>, DeviceError> {
+    let program = program(limits, bytes)?;
+    Ok(program.kernels.iter().map(|kernel| Judged { name: kernel.name.clone(), refused: refusal(kernel) }).collect())
+}
+
+/// Loads an image for a client: the module and what it offers.
+pub(crate) fn load(limits: &Limits, maps: &RwLock<Maps>, bytes: &[u8], place: &mut dyn Place) -> Result<(Module, ModuleInfo), DeviceError> {
+    let program = program(limits, bytes)?;
     let mut addresses = Vec::with_capacity(program.variables.len());
     let mut fresh = Vec::new();
     for variable in &program.variables {
@@ -76,6 +94,12 @@ pub(crate) fn write(maps: &RwLock<Maps>, address: u64, bytes: &[u8]) -> Result<(
     })
 }
 
+/// Why no launch of a kernel can run here, as far as its code alone says it.
+fn refusal(kernel: &Kernel) -> Option<String> {
+    let clusters = || kernel.cluster.iter().any(|d| *d > 1).then(|| "the software GPU has no thread block clusters, which this kernel requires".to_owned());
+    kernel.refused.as_ref().map(ToString::to_string).or_else(clusters)
+}
+
 fn function(limits: &Limits, program: &Program, index: usize) -> FunctionInfo {
     let kernel = &program.kernels[index];
     FunctionInfo {
@@ -91,6 +115,7 @@ fn function(limits: &Limits, program: &Program, index: usize) -> FunctionInfo {
         binary_version: limits.capability,
         cluster: kernel.cluster,
         required_block: kernel.required_block,
+        refused: refusal(kernel),
     }
 }
 
@@ -129,7 +154,7 @@ const TOLD: usize = 8;
 
 /// Says when a module is first loaded which of its kernels will be refused when they are launched, by instruction and line.
 fn tell_refused(program: &Program) {
-    let mut refused = program.kernels.iter().filter_map(|kernel| Some((&kernel.name, kernel.refused.as_ref()?)));
+    let mut refused = program.kernels.iter().filter_map(|kernel| Some((&kernel.name, refusal(kernel)?)));
     for (name, refusal) in refused.by_ref().take(TOLD) {
         tracing::warn!("kernel {name} will be refused when it is launched: {refusal}");
     }

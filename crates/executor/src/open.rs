@@ -157,7 +157,7 @@ impl Session {
             self.service.answer(slot, request, &answer);
         }
         if let Some((code, text)) = inner.objects.fault.clone() {
-            self.service.set_sticky(code);
+            self.service.set_fault(code, &text);
             inner.status.error = code;
             inner.status.fault = text;
         } else if inner.is_busy_beyond_the_first_device() {

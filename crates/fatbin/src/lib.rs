@@ -14,11 +14,13 @@ mod container;
 mod embedded;
 mod image;
 mod length;
+mod relocatable;
 mod unpack;
 
 pub use embedded::{EmbeddedSection, sections};
 pub use image::{Compression, Image, ImageKind, Variant, best_compiled, best_ptx};
 pub use length::{Length, total_len};
+pub use relocatable::Relocatable;
 
 use std::fmt;
 

@@ -8,7 +8,6 @@
 #![forbid(unsafe_code)]
 
 pub mod client;
-pub mod limit;
 mod serve;
 mod store;
 

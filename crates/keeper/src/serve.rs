@@ -1,6 +1,5 @@
 //! The process: one connection to the server, made again whenever the server was, and any number that were handed over.
 
-use crate::limit;
 use crate::store::{Entry, Store};
 use cumux_link::{Connection, LinkError};
 use cumux_wire::VERSION;
@@ -40,7 +39,7 @@ enum End {
 /// # Errors
 /// [`KeeperError::Abandoned`] when there was no server for a minute, [`KeeperError::Link`] for a path that can be no socket's.
 pub fn run(server_socket: &Path) -> Result<(), KeeperError> {
-    limit::raise();
+    cumux_link::limit::raise();
     let store = Arc::new(Store::default());
     let mut lost_since = Instant::now();
     loop {

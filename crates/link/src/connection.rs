@@ -1,5 +1,6 @@
 //! One connection: JSON packets with descriptors.
 
+use crate::peer::Peer;
 use cumux_wire::message::MAX_PACKET;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags,
@@ -25,10 +26,6 @@ pub enum LinkError {
     Timeout,
     #[error("the socket path {0} is too long: unix sockets allow 107 bytes; choose a shorter CUDA_MPS_PIPE_DIRECTORY")]
     PathTooLong(String),
-    #[error(
-        "the kernel does not say which process is at the other end: both must see each other's processes (in containers: one PID namespace, --pid=host or hostPID: true)"
-    )]
-    Unseen,
     #[error("the socket failed: {0}")]
     System(rustix::io::Errno),
     #[error("a packet could not be understood ({0}); both sides must be of the same cumux version")]
@@ -48,14 +45,6 @@ impl From<rustix::io::Errno> for LinkError {
             other => LinkError::System(other),
         }
     }
-}
-
-/// Who is at the other end, as the kernel knows it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Peer {
-    pub pid: u32,
-    pub uid: u32,
-    pub gid: u32,
 }
 
 /// A connected sequenced-packet socket.
@@ -118,11 +107,9 @@ impl Connection {
     /// The peer's credentials at the time it connected.
     ///
     /// # Errors
-    /// [`LinkError::Unseen`] for a process of a PID namespace that ours does not contain: it has no number here.
+    /// [`LinkError::System`]; on a unix socket the call itself does not fail.
     pub fn peer(&self) -> Result<Peer, LinkError> {
-        // On a unix socket the call itself does not fail.
-        let cred = rustix::net::sockopt::socket_peercred(&self.socket).map_err(|_| LinkError::Unseen)?;
-        Ok(Peer { pid: cred.pid.as_raw_nonzero().get().cast_unsigned(), uid: cred.uid.as_raw(), gid: cred.gid.as_raw() })
+        Ok(Peer::of(&self.socket)?)
     }
 
     /// How long [`Connection::receive`] waits; `None` for ever. Sending to somebody who does not read waits as long.

@@ -1,9 +1,13 @@
 //! The line format that readers of MPS logs expect: `[2026-11-21 00:08:11.353 Control  1093] text`, in local time (`TZ`, `/etc/localtime`) as
 //! NVIDIA's daemon writes it.
 
+use crate::foreign::escape_foreign;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use std::time::SystemTime;
+
+/// Characters of a line: longer words of others are cut.
+const LONGEST: usize = 8192;
 
 /// One line of a log by process `pid` in `role` (`Control`, `Server`, `Other`), with the time of now. Foreign text cannot forge lines.
 #[must_use]
@@ -12,7 +16,7 @@ pub fn line(role: &str, pid: u32, text: &str) -> String {
 }
 
 fn line_at(time: SystemTime, zone: &TimeZone, role: &str, pid: u32, text: &str) -> String {
-    let text: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    let text = escape_foreign(text, LONGEST);
     format!("[{} {role} {pid:>5}] {text}\n", stamp(time, zone))
 }
 
@@ -42,7 +46,7 @@ mod tests {
         let time = UNIX_EPOCH + Duration::from_millis(1_795_219_691_353);
         let at = |role, pid, text| line_at(time, &TimeZone::UTC, role, pid, text);
         assert_eq!(at("Control", 1093, "NEW UI"), "[2026-11-21 00:08:11.353 Control  1093] NEW UI\n");
-        assert_eq!(at("Server", 690, "a\nb"), "[2026-11-21 00:08:11.353 Server   690] a b\n", "no line can be forged");
+        assert_eq!(at("Server", 690, "a\nb"), "[2026-11-21 00:08:11.353 Server   690] a\\nb\n", "no line can be forged");
     }
 
     #[test]

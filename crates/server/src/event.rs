@@ -85,13 +85,13 @@ pub(crate) fn listen_to(connection: Arc<Connection>, worker: u64, events: Sender
 }
 
 /// Keeps a connection to the daemon, for ever: clients that run do not need it, new ones do.
-pub(crate) fn meet_daemon(socket: PathBuf, pid: u32, uid: u32, events: Sender<Event>) -> std::io::Result<()> {
+pub(crate) fn meet_daemon(socket: PathBuf, pid: u32, uid: u32, devices: Vec<String>, events: Sender<Event>) -> std::io::Result<()> {
     thread::Builder::new().name("daemon".into()).spawn(move || {
         loop {
             if let Ok(connection) = Connection::connect(&socket)
                 // A daemon that does not read must not keep this server from ending.
                 && set_socket_timeout(&connection, Timeout::Send, Some(HELLO)).is_ok()
-                && connection.send(&Hello::Server { version: VERSION, pid, uid }, &[]).is_ok()
+                && connection.send(&Hello::Server { version: VERSION, pid, uid, devices: devices.clone() }, &[]).is_ok()
             {
                 let connection = Arc::new(connection);
                 let Ok(outbox) = Outbox::over(Arc::clone(&connection)) else { continue };

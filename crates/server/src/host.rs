@@ -128,7 +128,7 @@ impl Host for System {
     }
 
     fn vouches(&self, connection: &Connection, pid: u32) -> bool {
-        connection.peer().is_ok_and(|peer| peer.pid == pid)
+        connection.peer().is_ok_and(|peer| peer.pid == Some(pid))
     }
 
     fn is_ours(&self, pid: u32) -> bool {

@@ -153,7 +153,7 @@ impl Stopper {
 /// # Errors
 /// [`ServerError`].
 pub fn run_on<H: Host>(options: Options, limits: Limits, host: H, with: impl FnOnce(Stopper) -> std::io::Result<()>) -> Result<(), ServerError> {
-    cumux_keeper::limit::raise();
+    cumux_link::limit::raise();
     let lock_path = options.pipe.join(format!("server-{}.lock", options.uid));
     let lock = rustix::fs::open(&lock_path, OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC, Mode::from_raw_mode(0o600))
         .map_err(|errno| ServerError::Directory { path: lock_path, cause: errno.into() })?;
@@ -165,7 +165,7 @@ pub fn run_on<H: Host>(options: Options, limits: Limits, host: H, with: impl FnO
     let (events, inbox) = channel();
     with(Stopper { events: events.clone() })?;
     let mut core = core::Core::new(options, limits, host.clone(), events.clone())?;
-    event::meet_daemon(core.options.pipe.join("cumux"), core.pid, core.options.uid, events.clone())?;
+    event::meet_daemon(core.options.pipe.join("cumux"), core.pid, core.options.uid, core.options.devices.clone(), events.clone())?;
     {
         let listener = Arc::clone(&listener);
         std::thread::Builder::new().name("accept".into()).spawn(move || event::accept(&listener, &host, &events))?;

@@ -77,6 +77,7 @@ impl<H: Host> Core<H> {
             self.active = None;
             self.serving = false;
             self.note("The earlier server's keeper did not come; its clients are lost");
+            self.count_clients();
             return true;
         }
         if !missing.is_empty() {
@@ -86,6 +87,7 @@ impl<H: Host> Core<H> {
             self.lost_at = Some(now);
         }
         self.note(&format!("Server {} goes on with {} clients", self.pid, self.sessions.len()));
+        self.count_clients();
         true
     }
 

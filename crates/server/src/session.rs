@@ -1,6 +1,6 @@
 //! One client and its files.
 
-use cumux_link::Connection;
+use cumux_link::{Connection, escape_foreign};
 use cumux_ring::FileError;
 use cumux_ring::service::Service;
 use cumux_wire::layout;
@@ -63,11 +63,11 @@ impl Files {
     }
 
     /// Ends a session whose executor is gone for good, so that nobody waits for it. Only while no executor lives: the page has one writer.
-    pub(crate) fn fail(&self, result: u32) -> Result<(), FileError> {
+    pub(crate) fn fail(&self, result: u32, why: &str) -> Result<(), FileError> {
         let service = Service::map(&self.ring, &self.page)?;
         // The first error stays.
         if service.sticky() == 0 {
-            service.set_sticky(result);
+            service.set_fault(result, why);
         }
         service.notify();
         Ok(())
@@ -142,7 +142,7 @@ impl Session {
 
 /// Words of others, short enough that a status of all clients fits into a packet.
 pub(crate) fn shortened(text: &str) -> String {
-    text.chars().filter(|c| !c.is_control()).take(120).collect()
+    escape_foreign(text, 120)
 }
 
 /// What a session gets of its devices: the share of each as multiprocessors. Devices that the server does not have are left out.
@@ -200,8 +200,8 @@ mod tests {
         session.update(ClientStatus { session: 99, pid: 98, kernels: 5, state: "odd".into(), ..ClientStatus::default() });
         assert_eq!((session.status.session, session.status.pid, session.status.kernels), (3, 44, 5));
         assert_eq!((session.status.error, session.status.fault.as_str(), session.status.state.as_str()), (700, "illegal address", "running"));
-        session.files.fail(806).unwrap();
-        session.files.fail(999).unwrap();
+        session.files.fail(806, "first").unwrap();
+        session.files.fail(999, "second").unwrap();
         assert_eq!(Service::map(&session.files.ring, &session.files.page).unwrap().sticky(), 806);
     }
 }

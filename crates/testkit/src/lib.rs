@@ -25,5 +25,5 @@ mod watchdog;
 
 pub use client::{Client, ClientBuilder, Outcome};
 pub use files::{cumux, example, library, test_program};
-pub use node::{Node, NodeBuilder};
+pub use node::{Node, NodeBuilder, processes_of};
 pub use watchdog::Watchdog;

@@ -287,7 +287,9 @@ impl Drop for Node {
         if std::thread::panicking() {
             eprintln!("{}", self.logs());
         }
-        if let Ok(pid) = fs::read_to_string(self.pipe().join("nvidia-cuda-mps-control.pid")).unwrap_or_default().trim().parse::<u32>() {
+        // The daemon first, so that it starts nobody again. Its number may be one of another PID namespace, and somebody else's here.
+        let told = fs::read_to_string(self.pipe().join("nvidia-cuda-mps-control.pid")).unwrap_or_default().trim().parse::<u32>();
+        if let Some(pid) = told.ok().filter(|pid| self.processes().contains(pid)) {
             kill_quietly(pid);
         }
         end_processes_of(self.folder());
@@ -315,7 +317,8 @@ fn kill_quietly(pid: u32) {
 }
 
 /// Processes whose command line or environment names the folder.
-fn processes_of(folder: &Path) -> Vec<u32> {
+#[must_use]
+pub fn processes_of(folder: &Path) -> Vec<u32> {
     let own = std::process::id();
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());

@@ -38,7 +38,7 @@ impl DeviceFacts {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "hello", rename_all = "snake_case")]
 pub enum Hello {
-    /// A CUDA program. Answered with [`Reply`].
+    /// A CUDA program. Answered with [`Reply`]. Descriptor: a handle of its own process, for daemons whose kernel does not give them one; or none.
     Client {
         version: u32,
         pid: u32,
@@ -46,8 +46,8 @@ pub enum Hello {
         environment: Vec<(String, String)>,
         program: String,
     },
-    /// A server that serves this daemon's pipe directory. Descriptors: none.
-    Server { version: u32, pid: u32, uid: u32 },
+    /// A server that serves this daemon's pipe directory, with its devices as in `--device`. Descriptors: none.
+    Server { version: u32, pid: u32, uid: u32, devices: Vec<String> },
     /// The keeper of this server.
     Keeper { version: u32, pid: u32 },
     /// An executor or standby; `serving` is true if it already runs sessions (the server was rebuilt).
@@ -129,7 +129,8 @@ pub struct Grant {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "to_server", rename_all = "snake_case")]
 pub enum ToServer {
-    /// Descriptor: the client's socket. The hello is repeated as it came, with the pid and uid that the kernel vouches for.
+    /// Descriptors: the client's socket, and a handle of its process. The hello is repeated as it came, with the uid that the kernel vouches for. So is
+    /// the pid; for a process that has none in the daemon's PID namespace it is a number that the daemon has given it.
     Client { hello: Hello, pid: u32, uid: u32, grant: Grant },
     /// Asks for [`FromServer::Status`] with the same number.
     Status { request: u64 },
@@ -171,9 +172,11 @@ pub enum FromServer {
         now: u32,
         error: String,
     },
-    /// A session began or ended: how many there are now.
+    /// How many clients there are now, with those that wait for their session, and how many have been handed over on this connection: those that are
+    /// still on their way can so be told from those that have gone. Sent after every client that comes, goes or is turned away.
     Clients {
         count: u32,
+        taken: u64,
     },
     /// A line for server.log that the daemon's log should repeat.
     Note {
@@ -197,6 +200,9 @@ pub struct ServerStatus {
     /// Why there is no standby and will be none; empty where there is one or it is on its way.
     #[serde(default)]
     pub no_standby: String,
+    /// Why it goes when its clients have gone, as the daemon knows it; empty where it stays.
+    #[serde(default)]
+    pub leaving: String,
     pub devices: Vec<String>,
     /// The same devices with what is known of them; empty until an executor has opened them.
     #[serde(default)]

@@ -117,14 +117,23 @@ fn state(directory: &PipeDirectory) -> Vec<Finding> {
     if !is_ok(&version) {
         return vec![version];
     }
-    let servers = Frontend::connect(directory).and_then(|mut daemon| daemon.ask("status --json"));
-    let server = match servers.map(|(text, _)| serde_json::from_str::<Vec<ServerStatus>>(&text)) {
-        Ok(Ok(servers)) => servers_of(&servers, directory.path()),
-        _ => Finding::problem(SERVER, "the daemon does not tell its servers", restart),
+    let server = match Frontend::connect(directory).and_then(|mut daemon| daemon.servers()) {
+        Ok(servers) => servers_of(&servers, directory.path()),
+        Err(_) => Finding::problem(SERVER, "the daemon does not tell its servers", restart),
     };
     let mut findings = vec![version, server];
     findings.extend(settings(directory));
     findings
+}
+
+/// The devices of the daemon of this shell, as `--device` names them; none where there is no daemon, or where it knows none yet.
+pub fn devices() -> Vec<String> {
+    let variable = std::env::var(PIPE_VARIABLE).ok();
+    if variable.as_deref() == Some("") {
+        return Vec::new();
+    }
+    let told = Frontend::connect(&PipeDirectory::at(&pipe_directory(variable.as_deref()))).and_then(|mut daemon| daemon.ask("devices"));
+    told.ok().and_then(|(text, _)| serde_json::from_str(&text).ok()).unwrap_or_default()
 }
 
 /// Settings that the daemon has passed over in silence, as NVIDIA's does.
@@ -146,6 +155,11 @@ fn servers_of(servers: &[ServerStatus], pipe: &Path) -> Finding {
             SERVER,
             format!("server {} is user {}'s, with {} clients: this user waits until they have gone", server.pid, server.uid, server.clients.len()),
             format!("wait, or start a daemon of your own in another directory than {}", pipe.display()),
+        ),
+        [server, ..] if !server.leaving.is_empty() => Finding::warning(
+            SERVER,
+            format!("server {} has {} clients and goes when they have gone: {}", server.pid, server.clients.len(), server.leaving),
+            format!("wait, or end them; echo shutdown_server {} -f | cumux control ends the server at once and leaves them with an error", server.pid),
         ),
         [server, ..] if server.state == "ACTIVE" => Finding::ok(SERVER, format!("server {} is ACTIVE with {} clients", server.pid, server.clients.len())),
         [server, ..] => Finding::problem(

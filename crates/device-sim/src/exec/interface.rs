@@ -156,6 +156,15 @@ pub enum FaultKind {
 }
 
 impl FaultKind {
+    /// How CUDA calls an access that went wrong; `None` for faults without an address.
+    fn headline(self) -> Option<&'static str> {
+        match self {
+            FaultKind::Global(_) | FaultKind::SharedOutOfBounds | FaultKind::LocalOutOfBounds | FaultKind::ParamOutOfBounds => Some("illegal address"),
+            FaultKind::Misaligned => Some("misaligned address"),
+            _ => None,
+        }
+    }
+
     /// In words, as part of a sentence.
     #[must_use]
     pub fn describe(self) -> &'static str {
@@ -166,7 +175,7 @@ impl FaultKind {
             FaultKind::SharedOutOfBounds => "access outside the block's shared memory",
             FaultKind::LocalOutOfBounds => "access outside the thread's local memory",
             FaultKind::ParamOutOfBounds => "access outside the parameters",
-            FaultKind::Misaligned => "misaligned address",
+            FaultKind::Misaligned => "address that is no multiple of the access",
             FaultKind::Trap => "trap",
             FaultKind::Breakpoint => "breakpoint",
             FaultKind::Assertion => "assertion failed",
@@ -176,6 +185,17 @@ impl FaultKind {
             FaultKind::BadFree => "free of something that is not an allocation",
             FaultKind::Deadlock => "all threads wait at barriers that cannot complete",
         }
+    }
+}
+
+/// Characters of a kernel's name in a message.
+const LONGEST_NAME: usize = 200;
+
+/// The beginning of a name that is too long for a message.
+pub(crate) fn shortened(name: &str) -> String {
+    match name.char_indices().nth(LONGEST_NAME) {
+        Some((end, _)) => format!("{}…", &name[..end]),
+        None => name.to_owned(),
     }
 }
 
@@ -199,9 +219,14 @@ impl std::fmt::Display for Fault {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let [bx, by, bz] = self.ctaid;
         let [tx, ty, tz] = self.thread;
-        write!(f, "{} in kernel {} by block ({bx},{by},{bz}) thread ({tx},{ty},{tz})", self.kind.describe(), self.kernel)?;
-        if self.bytes != 0 {
-            write!(f, ", {} bytes at {:#x}", self.bytes, self.address)?;
+        // What matters most comes first: texts are cut where they travel, and names of templates are as long as they like.
+        let kernel = shortened(&self.kernel);
+        let place = format!("(block {bx},{by},{bz} thread {tx},{ty},{tz})");
+        match self.kind.headline() {
+            Some(headline) => {
+                write!(f, "kernel {kernel}: {headline} {:#x} {place}: {}, {} bytes", self.address, self.kind.describe(), self.bytes)?;
+            }
+            None => write!(f, "kernel {kernel}: {} {place}", self.kind.describe())?,
         }
         write!(f, ", PTX line {}: {}", self.line, self.instruction)
     }

@@ -75,6 +75,11 @@ fn epilogue(lowerer: &mut Lowerer<'_>) -> Lowered {
     Ok(())
 }
 
+/// Functions of the device runtime by which a kernel starts another. An error code in place of what they return would be taken for a buffer's address.
+fn starts_kernels(name: &str) -> bool {
+    name.contains("cuda") && ["LaunchDevice", "GetParameterBuffer"].iter().any(|part| name.contains(part))
+}
+
 /// What the device provides under a name.
 fn intrinsic(name: &str) -> Option<IntrinsicKind> {
     Some(match name {
@@ -119,7 +124,12 @@ fn call(lowerer: &mut Lowerer<'_>, call: &Call) -> Lowered {
             if function.body.is_some() {
                 lowerer.emit(Op::Call(id.0));
             } else {
-                let Some(kind) = intrinsic(&function.name) else { return Err(Trouble::Named(format!("a call of {}", function.name))) };
+                if starts_kernels(&function.name) {
+                    return Err(Trouble::Named(format!("{}: kernels that start kernels (dynamic parallelism)", function.name)));
+                }
+                let Some(kind) = intrinsic(&function.name) else {
+                    return Err(Trouble::Named(format!("a call of {}, which is in another module: device code is not linked (nvcc -rdc=true)", function.name)));
+                };
                 let call = Intrinsic {
                     kind,
                     arguments: params.iter().map(|at| frame + at).collect(),

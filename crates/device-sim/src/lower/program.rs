@@ -14,7 +14,7 @@ pub struct CompileError {
     pub text: String,
 }
 
-/// An instruction that this device does not execute. The module loads; kernels that can reach it are refused (NOT_SUPPORTED) when fetched or launched.
+/// An instruction that this device does not execute. The module loads; kernels that can reach it are refused (NOT_SUPPORTED) when launched.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the software GPU does not execute {instruction} (PTX line {line})")]
 pub struct Refusal {

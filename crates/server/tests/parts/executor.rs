@@ -91,7 +91,7 @@ impl Executor {
                 }
                 ToExecutor::Terminate { session, result } => {
                     if let Some((_, service)) = self.sessions.get(&session) {
-                        service.set_sticky(result);
+                        service.set_fault(result, "the stand-in was told so");
                         service.notify();
                     }
                     None

@@ -104,7 +104,7 @@ impl World {
     }
 
     pub fn expect_clients(&self, wanted: u32) {
-        self.expect(|m| matches!(m, FromServer::Clients { count } if *count == wanted));
+        self.expect(|m| matches!(m, FromServer::Clients { count, .. } if *count == wanted));
     }
 
     pub fn tell(&self, message: &ToServer, descriptors: &[std::os::fd::BorrowedFd<'_>]) {
@@ -150,7 +150,8 @@ impl World {
         let hello = Hello::Client { version, pid, environment: Vec::new(), program: "sleep".into() };
         let share = cumux_wire::share::Share::parse(&percentage.to_string()).unwrap_or(cumux_wire::share::Share::ALL);
         let grant = Grant { share, priority: 0, devices: vec![(0, 5 << 30)], sms: Vec::new() };
-        self.tell(&ToServer::Client { hello, pid, uid: 7, grant }, &[theirs.as_fd()]);
+        let process = Process::open(pid).unwrap();
+        self.tell(&ToServer::Client { hello, pid, uid: 7, grant }, &[theirs.as_fd(), process.as_fd()]);
         Client { program, connection: ours, session: 0, slot: 0, multiprocessors: 0, files: None }
     }
 

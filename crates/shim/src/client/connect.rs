@@ -3,13 +3,14 @@
 use super::{Files, Session};
 use cumux_abi::CUresult;
 use cumux_link::connection::exactly;
-use cumux_link::{Connection, LinkError};
+use cumux_link::{Connection, LinkError, Process, escape_foreign};
 use cumux_ring::window;
 use cumux_wire::VERSION;
 use cumux_wire::layout::arena_window;
 use cumux_wire::message::{Hello, Reply};
 use rustix::io::Errno;
 use std::ffi::OsString;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -129,8 +130,20 @@ enum Greeting {
 
 fn greet(connection: &Connection) -> Result<Greeting, LinkError> {
     connection.set_timeout(Some(TIMEOUT))?;
-    connection.send(&Hello::Client { version: VERSION, pid: std::process::id(), environment: environment(), program: program() }, &[])?;
-    let (reply, descriptors) = connection.receive::<Reply>()?;
+    let hello = Hello::Client { version: VERSION, pid: std::process::id(), environment: environment(), program: program() };
+    // For a daemon that does not see this process and whose kernel gives it no handle. Without it others are served still.
+    let own = Process::open(std::process::id()).ok();
+    let handles: Vec<_> = own.iter().map(AsFd::as_fd).collect();
+    let sent = connection.send(&hello, &handles);
+    let mut answer = connection.receive::<Reply>();
+    if matches!(answer, Err(LinkError::Closed)) {
+        // Whoever refuses without reading the hello resets the connection; the refusal lies behind that.
+        answer = connection.receive();
+    }
+    let (reply, descriptors) = match (answer, sent) {
+        (Ok(answer), _) => answer,
+        (Err(_), Err(error)) | (Err(error), Ok(())) => return Err(error),
+    };
     Ok(match reply {
         Reply::Welcome { version, .. } if version != VERSION => Greeting::Refused {
             result: CUresult::CUDA_ERROR_SYSTEM_DRIVER_MISMATCH.0,
@@ -138,10 +151,11 @@ fn greet(connection: &Connection) -> Result<Greeting, LinkError> {
         },
         Reply::Welcome { session, window_slot, devices, parts, fixed, .. } => {
             let arenas = parts.iter().map(|part| arena_window(part.device).start).collect();
+            let limits = parts.iter().map(|part| part.memory_limit).collect();
             let [ring, page, window, doorbell, server, keeper] = exactly(descriptors)?;
-            Greeting::Served { files: Box::new(Files { session, window_slot, devices, fixed, ring, page, window, doorbell, server, keeper }), arenas }
+            Greeting::Served { files: Box::new(Files { session, window_slot, devices, fixed, limits, ring, page, window, doorbell, server, keeper }), arenas }
         }
-        Reply::Refused { result, why } => Greeting::Refused { result, why },
+        Reply::Refused { result, why } => Greeting::Refused { result, why: escape_foreign(&why, 1024) },
     })
 }
 
@@ -177,6 +191,26 @@ mod tests {
         assert!(matches!(answer(welcome(VERSION + 1)), Ok(Greeting::Refused { result: 803, .. })));
         assert!(matches!(answer(welcome(VERSION)), Err(LinkError::Descriptors { .. })), "no files, no session");
         assert!(matches!(answer(Reply::Refused { result: 807, why: String::new() }), Ok(Greeting::Refused { result: 807, .. })));
+    }
+
+    #[test]
+    fn a_refusal_before_the_hello_was_read_is_heard() {
+        let refuse = |read: bool| {
+            let (client, service) = Connection::pair().unwrap();
+            let greeting = std::thread::spawn(move || greet(&client));
+            if read {
+                // The hello is there, and nobody reads it.
+                let mut there = [rustix::event::PollFd::new(&service, rustix::event::PollFlags::IN)];
+                rustix::event::poll(&mut there, None).unwrap();
+            }
+            service.send(&Reply::Refused { result: 808, why: "no \u{1b}[2Jplace".into() }, &[]).unwrap();
+            drop(service);
+            greeting.join().unwrap()
+        };
+        for read in [true, false] {
+            let greeting = refuse(read);
+            assert!(matches!(&greeting, Ok(Greeting::Refused { result: 808, why }) if why == "no \\u{1b}[2Jplace"));
+        }
     }
 
     #[test]
