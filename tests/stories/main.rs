@@ -5,6 +5,7 @@
 
 mod callers;
 mod cards;
+mod chaos;
 mod cli;
 mod commands;
 mod crowd;

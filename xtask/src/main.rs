@@ -1,6 +1,7 @@
 //! The developer's tools that need code: `cargo xtask test` from a fresh clone, `cargo xtask check` as CI does it.
 #![forbid(unsafe_code)]
 
+mod chaos;
 mod compatibility;
 mod deny;
 mod examples;
@@ -26,6 +27,13 @@ enum Task {
     Test {
         /// Only tests whose name contains this
         filter: Option<String>,
+    },
+    /// Kills and stops everybody in every combination; `cargo xtask chaos --help` lists the options
+    #[command(disable_help_flag = true)]
+    Chaos {
+        /// For the harness, crates/testkit/examples/chaos.rs
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<std::ffi::OsString>,
     },
     /// Everything CI does: format, lints, layers, licences and advisories, then `test`
     Check,
@@ -55,6 +63,7 @@ fn main() -> anyhow::Result<()> {
     let root = root();
     match Cli::parse().task {
         Task::Test { filter } => suite::test(&root, filter.as_deref()),
+        Task::Chaos { arguments } => chaos::run(&root, &arguments),
         Task::Check => suite::check(&root),
         Task::Lint => suite::lint(&root),
         Task::Layers => layers::check(&root),

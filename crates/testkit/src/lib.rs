@@ -17,6 +17,7 @@
 //! Everything here panics on failure, as tests do.
 #![forbid(unsafe_code)]
 
+pub mod chaos;
 mod client;
 mod files;
 mod node;
