@@ -3,6 +3,7 @@
 use crate::client::{Client, ClientStream, Counts, Own};
 use crate::driver::Driver;
 use crate::engine::{Engine, Message};
+use crate::fault::remedy;
 use crate::host::HostWindow;
 use crate::memory::Memory;
 use crate::module::{Library, Loaded};
@@ -10,6 +11,7 @@ use crate::partition::{Partition, Partitions};
 use crate::ranges::Ranges;
 use crate::shared::{Counters, Job, Shared};
 use crate::work::Limits;
+use cumux_abi::{CUdevice_attribute, CUlimit};
 use cumux_device::{
     ClientCounters, ClientId, ClientSpec, Device, DeviceError, DeviceFacts, Fault, Interrupted, ModuleId, ModuleInfo, Place, Sink, StreamId, TensorWish, Work,
 };
@@ -87,7 +89,7 @@ impl Card {
     /// A sentence with a remedy: no driver, too old, card taken or full.
     pub fn open(ordinal: u32, sink: Arc<dyn Sink>, settings: Settings) -> Result<Arc<Card>, DeviceError> {
         let driver = Driver::open(ordinal)?;
-        let facts = crate::facts::read(&driver, ordinal);
+        let facts = crate::facts::read(driver.device(), ordinal);
         let memory = Memory::new(&driver)?;
         let own = crate::mark::load(&driver)?;
         let partitions = Partitions::find(&driver, own.place);
@@ -120,7 +122,7 @@ impl Card {
             card.helpers.push(std::thread::Builder::new().name(format!("cuda-{ordinal}-{name}")).spawn(run).map_err(system)?);
         }
         for number in 0..settings.engines {
-            let engine = Engine::new(&shared, number).map_err(|code| DeviceError::System(crate::locate::unprepared(ordinal, &driver.text(code), code)))?;
+            let engine = Engine::new(&shared, number).map_err(|code| DeviceError::System(remedy::cannot_prepare(ordinal, &driver.describe(code), code)))?;
             let thread = std::thread::Builder::new().name(format!("cuda-{ordinal}-{number}")).spawn(move || engine.work()).map_err(system)?;
             card.engines.push(thread);
         }
@@ -220,7 +222,7 @@ impl Drop for Card {
 impl Card {
     /// A part of the card, or of `inside`; none where that is all of the card.
     fn part(&self, inside: Option<&Partition>, leaves: Option<&Partition>, multiprocessors: u32) -> Result<Option<Arc<Partition>>, DeviceError> {
-        let all = self.facts.attribute(16).cast_unsigned();
+        let all = self.facts.attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT.0).cast_unsigned();
         if inside.is_none() && (multiprocessors == 0 || multiprocessors >= all) {
             return Ok(None);
         }
@@ -238,7 +240,7 @@ impl Device for Card {
     }
 
     fn alone(&self) -> Option<String> {
-        crate::locate::alone(self.ordinal, self.shared.driver.mode())
+        remedy::exclusive_card(self.ordinal, self.shared.driver.compute_mode())
     }
 
     fn client_counters(&self, client: ClientId) -> ClientCounters {
@@ -251,7 +253,7 @@ impl Device for Card {
 
     fn open_client(&self, client: ClientId, spec: &ClientSpec, _marks: Option<BorrowedFd<'_>>) -> Result<(), DeviceError> {
         self.alive()?;
-        let all = self.facts.attribute(16).cast_unsigned();
+        let all = self.facts.attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT.0).cast_unsigned();
         let share = match spec.sms.as_slice() {
             [] => self.part(None, None, spec.multiprocessors)?,
             sms if sms.len() >= all as usize => None,
@@ -431,25 +433,27 @@ impl Device for Card {
 
     fn encode_tensor(&self, wish: &TensorWish) -> Result<[u8; 128], DeviceError> {
         let driver = &self.shared.driver;
-        driver.encode_tensor(wish).map_err(|code| DeviceError::Invalid(format!("a tensor of rank {} cannot be described: {}", wish.rank, driver.text(code))))
+        driver
+            .encode_tensor(wish)
+            .map_err(|code| DeviceError::Invalid(format!("a tensor of rank {} cannot be described: {}", wish.rank, driver.describe(code))))
     }
 
     /// A limit belongs to the context: the largest that any client asked for.
     fn set_limit(&self, client: ClientId, limit: u32, value: u64) -> Result<(), DeviceError> {
         self.client(client)?;
-        if limit > 2 {
+        if ![CUlimit::CU_LIMIT_STACK_SIZE, CUlimit::CU_LIMIT_PRINTF_FIFO_SIZE, CUlimit::CU_LIMIT_MALLOC_HEAP_SIZE].contains(&CUlimit(limit)) {
             return Err(DeviceError::NotSupported(format!("limit {limit}")));
         }
         let driver = &self.shared.driver;
         let mut limits = self.limits.lock();
-        let now = limits.get(&limit).copied().or_else(|| driver.limit(limit).ok()).unwrap_or(0);
+        let now = limits.get(&limit).copied().or_else(|| driver.limit(CUlimit(limit)).ok()).unwrap_or(0);
         if value <= now {
             return Ok(());
         }
-        let set = driver.set_limit(limit, value);
+        let set = driver.set_limit(CUlimit(limit), value);
         let raised = set.map_err(|code| {
-            let text = format!("limit {limit} cannot be raised to {value}: {}", driver.text(code));
-            crate::locate::refused(code, text, DeviceError::Invalid)
+            let text = format!("limit {limit} cannot be raised to {value}: {}", driver.describe(code));
+            remedy::refused_call(code, text, DeviceError::Invalid)
         });
         self.doubt(raised)?;
         limits.insert(limit, value);

@@ -7,7 +7,8 @@
 //! A node never gets more bytes of parameters than it was made with: the driver takes them and runs the kernels with wrong ones (decision 0110).
 
 use crate::client::Own;
-use crate::driver::{Code, Driver, Executable, Function, Graph, Node, Stream};
+use crate::driver::{ChainGraph, Driver, Function, GraphKernel, Stream};
+use crate::fault::CudaError;
 use crate::work::Planned;
 use rustc_hash::{FxHashMap, FxHasher};
 use std::hash::{Hash as _, Hasher as _};
@@ -62,7 +63,7 @@ fn numbers(run: &[Planned]) -> (u64, u64) {
 
 /// Whether a kernel can be a node of a chain.
 pub(crate) fn fits(planned: &Planned) -> bool {
-    let plain = planned.shape.cluster == [0; 3] || planned.shape.cluster == [1; 3];
+    let plain = planned.shape.has_no_clusters();
     let info = &planned.module.info.functions[planned.function];
     // Drivers have ended the process when they were given a node with more (openxla/xla, pull request 19252).
     let small = info.parameter_bytes <= 4096;
@@ -75,9 +76,7 @@ fn same(a: &Planned, b: &Planned) -> bool {
 
 pub(crate) struct Chain {
     driver: Arc<Driver>,
-    graph: Graph,
-    executable: Executable,
-    nodes: Vec<Node>,
+    graph: ChainGraph,
     /// What each node runs now. Holds the modules: they are not unloaded under a chain.
     content: Vec<Planned>,
     /// Bytes of parameters that each node was made with.
@@ -95,21 +94,21 @@ pub(crate) struct Chain {
 
 impl Drop for Chain {
     fn drop(&mut self) {
-        self.driver.destroy_chain(self.graph, self.executable);
+        self.driver.destroy_chain(&self.graph);
     }
 }
 
 impl Chain {
     /// Slow: not for a dispatch thread. `mark` is the kernel that writes 1 to `address`, the word number `word`.
-    pub(crate) fn build(driver: &Arc<Driver>, content: Vec<Planned>, mark: Function, word: usize, address: u64, stream: Stream) -> Result<Chain, Code> {
-        let kernels: Vec<_> = content.iter().map(|p| (p.kernel().handle, p.shape, p.parameters.as_slice())).collect();
-        let (graph, executable, nodes) = driver.chain(&kernels, mark, address, stream)?;
+    pub(crate) fn build(driver: &Arc<Driver>, content: Vec<Planned>, mark: Function, word: usize, address: u64, stream: Stream) -> Result<Chain, CudaError> {
+        let kernels: Vec<GraphKernel<'_>> = content.iter().map(Planned::graph_kernel).collect();
+        let graph = driver.create_chain(&kernels, mark, address, stream)?;
         let (shape, exact) = numbers(&content);
         let rooms = content.iter().map(|planned| planned.kernel().parameter_bytes).collect();
         let mut origin: Vec<(Arc<Own>, u64)> = content.iter().map(|planned| (planned.module.clone(), planned.kernel().id)).collect();
         origin.sort_unstable_by_key(|(_, id)| *id);
         origin.dedup_by_key(|(_, id)| *id);
-        Ok(Chain { driver: driver.clone(), graph, executable, nodes, content, rooms, origin, shape, exact, word, busy: None, used: 0 })
+        Ok(Chain { driver: driver.clone(), graph, content, rooms, origin, shape, exact, word, busy: None, used: 0 })
     }
 
     pub(crate) fn kernels(&self) -> &[Planned] {
@@ -139,7 +138,7 @@ impl Chain {
                 continue;
             }
             let next = &run[at];
-            if self.driver.change(self.executable, self.nodes[at], next.kernel().handle, &next.shape, &next.parameters).is_err() {
+            if self.driver.set_node(&self.graph, self.graph.nodes[at], &next.graph_kernel()).is_err() {
                 for place in set {
                     std::mem::swap::<Planned>(&mut self.content[place], &mut run[place]);
                 }
@@ -181,7 +180,7 @@ pub(crate) struct Chains {
     ordered: Vec<usize>,
     /// How often runs came that no chain ran the last time.
     seen: FxHashMap<u64, u8>,
-    /// Words that belong to no chain.
+    /// PinnedWords that belong to no chain.
     words: Vec<usize>,
     /// Chains that gave way to others, for the helper to destroy.
     retired: Vec<Chain>,
@@ -340,8 +339,8 @@ impl Chain {
         self.busy = Some((slot, mark));
     }
 
-    pub(crate) fn launch(&self, stream: Stream) -> Result<(), Code> {
-        self.driver.launch_chain(self.executable, stream)
+    pub(crate) fn launch(&self, stream: Stream) -> Result<(), CudaError> {
+        self.driver.launch_chain(&self.graph, stream)
     }
 }
 

@@ -1,9 +1,9 @@
 //! Giving work to the driver: streams take turns, kernels go as chains with their marks in them, and other work gets a mark where somebody may wait.
 
 use crate::coalesce::{self, Chain, Order};
-use crate::driver::{Code, Stream};
+use crate::driver::Stream;
 use crate::engine::{Engine, Message};
-use crate::locate::is_fatal;
+use crate::fault::CudaError;
 use crate::module::Kernel;
 use crate::partition::Partition;
 use crate::slots::{Flight, Kind, Place};
@@ -72,15 +72,15 @@ impl Engine {
             let Some(lane) = self.lanes.get_mut(&id) else { continue };
             lane.ready = false;
             if let Err(code) = self.turn(id) {
-                if is_fatal(code) {
+                if code.is_fatal() {
                     self.lost(code);
                     return true;
                 }
                 let client = self.lanes.get(&id).map(|lane| lane.stream.client.id);
                 if let Some(client) = client {
                     let what = self.blame.take().map_or_else(String::new, |name| format!("launching {name}: "));
-                    let text = format!("{what}{}", self.driver.text(code));
-                    self.stop(client, &Fault { result: code.0, text });
+                    let text = format!("{what}{}", self.driver.describe(code));
+                    self.stop(client, &Fault { result: code.number(), text });
                 }
             }
         }
@@ -99,7 +99,7 @@ impl Engine {
     }
 
     /// On an error, what was not issued is back in the queue, for the caller to end. What was issued has its mark in any case: somebody waits for its end.
-    fn turn(&mut self, id: StreamId) -> Result<(), Code> {
+    fn turn(&mut self, id: StreamId) -> Result<(), CudaError> {
         let done = self.give(id);
         match self.lanes.get(&id).and_then(|lane| lane.slot) {
             Some(slot) if self.slots.slots[slot].unmarked > 0 => done.and(self.mark(slot)),
@@ -107,7 +107,7 @@ impl Engine {
         }
     }
 
-    fn give(&mut self, id: StreamId) -> Result<(), Code> {
+    fn give(&mut self, id: StreamId) -> Result<(), CudaError> {
         let Some(lane) = self.lanes.get_mut(&id) else { return Ok(()) };
         lane.long_next = false;
         if lane.queue.is_empty() || lane.parked {
@@ -190,8 +190,8 @@ impl Engine {
     }
 
     /// The stream's slot; a driver stream is made when there are too few.
-    fn bind(&mut self, id: StreamId, partition: Option<Arc<Partition>>) -> Result<usize, Code> {
-        let Some(lane) = self.lanes.get_mut(&id) else { return Err(Code(400)) };
+    fn bind(&mut self, id: StreamId, partition: Option<Arc<Partition>>) -> Result<usize, CudaError> {
+        let Some(lane) = self.lanes.get_mut(&id) else { return Err(CudaError::INVALID_HANDLE) };
         if let Some(slot) = lane.slot {
             return Ok(slot);
         }
@@ -206,7 +206,7 @@ impl Engine {
                 };
                 self.slots.add(kind, stream)
             }
-            Place::Full => return Err(Code(cumux_wire::result::OUT_OF_MEMORY)),
+            Place::Full => return Err(CudaError::OUT_OF_MEMORY),
         };
         self.slots.bind(at);
         lane.slot = Some(at);
@@ -214,7 +214,7 @@ impl Engine {
     }
 
     /// Issues one piece of work that is no part of a run.
-    fn one(&mut self, id: StreamId, slot: usize, token: u64, plan: Plan) -> Result<(), Code> {
+    fn one(&mut self, id: StreamId, slot: usize, token: u64, plan: Plan) -> Result<(), CudaError> {
         let stream = self.slots.slots[slot].stream;
         let mut weight = 2_000;
         let mut kernel = Ran::default();
@@ -233,8 +233,8 @@ impl Engine {
                         Move::Box(b) => b.width * b.height * b.depth / 2_000,
                     };
                     let issued = match m {
-                        Move::Flat { target, source, bytes } => self.driver.copy(*target, *source, *bytes, stream),
-                        Move::Box(b) => self.driver.copy_box(b, stream),
+                        Move::Flat { target, source, bytes } => self.driver.copy_row(*target, *source, *bytes, stream),
+                        Move::Box(b) => self.driver.copy_rectangle(b, stream),
                     };
                     if let Err(code) = issued {
                         // What the driver has of it is in flight like anything else, and reported with what was refused.
@@ -246,9 +246,9 @@ impl Engine {
                     }
                 }
             }
-            Plan::Set { target, pitch, value, element, width, height } => {
-                weight += width * u64::from(element) * height / 2_000;
-                self.driver.set(target, pitch, value, element, width, height, stream)?;
+            Plan::Set(set) => {
+                weight += set.width * u64::from(set.element) * set.height / 2_000;
+                self.driver.set_memory(&set, stream)?;
             }
             Plan::Value { address, value, bytes } => self.driver.write_value(address, value, bytes, stream)?,
         }
@@ -259,13 +259,13 @@ impl Engine {
     }
 
     /// Launches one kernel.
-    fn single(&mut self, planned: &Planned, stream: Stream) -> Result<(), Code> {
+    fn single(&mut self, planned: &Planned, stream: Stream) -> Result<(), CudaError> {
         self.meet(planned);
         self.shared.counters.kernels.fetch_add(1, Ordering::Relaxed);
         self.driver.launch(planned.kernel().handle, &planned.shape, &planned.parameters, stream).map_err(|code| {
             self.blame = Some(planned.kernel().name.clone());
-            // 1 is what the driver says of a launch that asks for more than its function allows.
-            if code.0 == 1 { Code(cumux_wire::result::LAUNCH_OUT_OF_RESOURCES) } else { code }
+            // This is what the driver says of a launch that asks for more than its function allows.
+            if code == CudaError::INVALID_VALUE { CudaError::LAUNCH_OUT_OF_RESOURCES } else { code }
         })
     }
 
@@ -276,7 +276,7 @@ impl Engine {
     }
 
     /// Issues the run of kernels that was collected: as chains where one is free, else one by one.
-    fn flush(&mut self, id: StreamId, slot: usize) -> Result<(), Code> {
+    fn flush(&mut self, id: StreamId, slot: usize) -> Result<(), CudaError> {
         if self.run.is_empty() {
             return Ok(());
         }
@@ -297,7 +297,7 @@ impl Engine {
     }
 
     /// Issues the beginning of a run, as one chain or as one kernel. Returns how many kernels that were.
-    fn some(&mut self, id: StreamId, slot: usize, run: &mut [Planned], tokens: &[u64]) -> Result<usize, Code> {
+    fn some(&mut self, id: StreamId, slot: usize, run: &mut [Planned], tokens: &[u64]) -> Result<usize, CudaError> {
         let stream = self.slots.slots[slot].stream;
         // The mark at a chain's end is a kernel, and needs a place on the card: where long kernels fill it, whoever waits for a single kernel would wait for
         // theirs as well. A written value needs none.
@@ -365,7 +365,7 @@ impl Engine {
         self.shared.help(move || {
             let length = content.len();
             let chain = Chain::build(&driver, content, mark, wanted.word, address, stream)
-                .inspect_err(|code| tracing::warn!(length, code = code.0, "no graph can be made of a run of kernels"));
+                .inspect_err(|code| tracing::warn!(length, code = code.number(), "no graph can be made of a run of kernels"));
             shared.inboxes[number].send(Message::Chain(wanted, chain.ok()));
         });
     }
@@ -390,12 +390,12 @@ impl Engine {
         at.push(Flight { client, stream: id, token, mark: 0, weight, kernel, prints, fills, reported: false }, now);
     }
 
-    fn mark_if_due(&mut self, slot: usize) -> Result<(), Code> {
+    fn mark_if_due(&mut self, slot: usize) -> Result<(), CudaError> {
         let at = &self.slots.slots[slot];
         if at.unmarked >= MARK_EVERY || at.unmarked_ns >= MARK_NS { self.mark(slot) } else { Ok(()) }
     }
 
-    fn mark(&mut self, slot: usize) -> Result<(), Code> {
+    fn mark(&mut self, slot: usize) -> Result<(), CudaError> {
         let at = &mut self.slots.slots[slot];
         self.driver.write_value(self.words.address(slot), at.issued + 1, 8, at.stream)?;
         at.marked(None);

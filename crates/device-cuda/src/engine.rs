@@ -7,7 +7,8 @@
 use crate::client::ClientStream;
 use crate::coalesce::{Chain, Chains, Wanted};
 use crate::dispatch::Known;
-use crate::driver::{Code, Driver, Stream, Words};
+use crate::driver::{Driver, PinnedWords, Stream, capture_output};
+use crate::fault::CudaError;
 use crate::shared::{Shared, Suspect};
 use crate::slots::{Flight, Slots};
 use crate::work::Planned;
@@ -101,7 +102,7 @@ pub(crate) struct Engine {
     pub number: usize,
     pub shared: Arc<Shared>,
     pub driver: Arc<Driver>,
-    pub words: Words,
+    pub words: PinnedWords,
     pub slots: Slots,
     pub lanes: FxHashMap<StreamId, Lane>,
     pub ready: VecDeque<StreamId>,
@@ -135,9 +136,9 @@ pub(crate) struct Engine {
 }
 
 impl Engine {
-    pub(crate) fn new(shared: &Arc<Shared>, number: usize) -> Result<Engine, Code> {
+    pub(crate) fn new(shared: &Arc<Shared>, number: usize) -> Result<Engine, CudaError> {
         let driver = shared.driver.clone();
-        let words = Words::new(&driver, SLOTS + CHAIN_WORDS)?;
+        let words = PinnedWords::new(&driver, SLOTS + CHAIN_WORDS)?;
         let upload = driver.create_stream(0)?;
         let mut slots = Slots::default();
         // Made ahead: making a stream later costs the neighbours' launches.
@@ -183,7 +184,7 @@ impl Engine {
     }
 
     pub(crate) fn work(mut self) {
-        crate::driver::sleep_precisely();
+        crate::driver::allow_short_sleeps();
         self.shared.inboxes[self.number].mine();
         let mut messages = Vec::new();
         let (mut moved, mut asked, mut turn) = (0, 0, 0);
@@ -215,7 +216,7 @@ impl Engine {
                 asked = self.clock;
                 turn += 1;
                 let slot = self.busy[turn % self.busy.len()];
-                match self.driver.query(self.slots.slots[slot].stream) {
+                match self.driver.is_idle(self.slots.slots[slot].stream) {
                     Ok(false) => {}
                     Ok(true) => self.is_empty(slot),
                     Err(code) => self.lost(code),
@@ -281,7 +282,7 @@ impl Engine {
                 self.quiet = None;
             }
             Message::Look => {
-                let broken = self.shared.broken().or_else(|| self.driver.query(self.upload).err());
+                let broken = self.shared.broken().or_else(|| self.driver.is_idle(self.upload).err());
                 if let (false, Some(code)) = (self.dead, broken) {
                     self.lost(code);
                 }
@@ -425,7 +426,7 @@ impl Engine {
         lane.fetching = Some(lane.held.len());
         let (shared, stream, number) = (self.shared.clone(), self.upload, self.number);
         self.shared.print(move || {
-            let (_, text) = shared.driver.captured(|| shared.driver.synchronize(stream));
+            let (_, text) = capture_output(|| shared.driver.synchronize(stream));
             shared.inboxes[number].send(Message::Printed(id, text));
         });
     }
@@ -519,7 +520,7 @@ impl Engine {
     }
 
     /// The context is broken: says who may have done it, and is of no more use.
-    pub(crate) fn lost(&mut self, code: Code) {
+    pub(crate) fn lost(&mut self, code: CudaError) {
         if self.dead {
             return;
         }
@@ -533,7 +534,7 @@ impl Engine {
                 let suspect = suspects.entry(flight.client).or_default();
                 let known = self.expected.get(&flight.kernel);
                 let name = known.map_or("a kernel", |known| &known.name);
-                suspect.able |= code.0 != cumux_wire::result::ASSERT || known.is_none_or(|known| known.asserts);
+                suspect.able |= code != CudaError::ASSERT || known.is_none_or(|known| known.asserts);
                 if suspect.kernels.len() < 200 && !suspect.kernels.contains(name) {
                     suspect.kernels.push_str(if suspect.kernels.is_empty() { "" } else { ", " });
                     suspect.kernels.push_str(name);
@@ -546,13 +547,13 @@ impl Engine {
             if !self.lanes.values().any(|lane| lane.stream.client.id == *client) {
                 continue;
             }
-            let (what, kernels) = (self.driver.text(code), &suspect.kernels);
+            let (what, kernels) = (self.driver.describe(code), &suspect.kernels);
             let text = match (suspect.able || able == 0, able) {
                 (false, _) => format!("another client's kernel ended the context ({what}) while {kernels} was under way; whether it had finished is not known"),
                 (true, 0 | 1) => format!("{what} in one of {kernels}"),
                 (true, several) => format!("{what} in one of {kernels}; {several} clients had kernels under way and the card does not say whose it was"),
             };
-            self.stop(*client, &Fault { result: code.0, text });
+            self.stop(*client, &Fault { result: code.number(), text });
         }
         self.close();
         self.shared.reported();

@@ -6,6 +6,7 @@
 //! **whoever punches holes into the file under it makes client and card see different memory.**
 
 use crate::driver::Driver;
+use crate::fault::remedy;
 use crate::ranges::Covered;
 use cumux_device::DeviceError;
 use cumux_ring::window::Window;
@@ -72,10 +73,10 @@ impl HostWindow {
         // Not held while the driver works: the engine looks here.
         let missing = self.registered.lock().missing(address, address + bytes);
         for (from, to) in missing {
-            self.driver.register(from, to - from).map_err(|code| {
-                let why = self.driver.text(code);
-                let text = format!("{} bytes of host memory at {from:#x} cannot be pinned: {why} (CUDA error {}); is there enough memory?", to - from, code.0);
-                crate::locate::refused(code, text, DeviceError::System)
+            self.driver.register_host(from, to - from).map_err(|code| {
+                let why = self.driver.describe_numbered(code);
+                let text = format!("{} bytes of host memory at {from:#x} cannot be pinned: {why}; is there enough memory?", to - from);
+                remedy::refused_call(code, text, DeviceError::System)
             })?;
             self.registered.lock().add(from, to);
         }
@@ -104,7 +105,7 @@ impl HostWindow {
 impl Drop for HostWindow {
     fn drop(&mut self) {
         for (start, _) in self.registered.get_mut().all() {
-            self.driver.unregister(start);
+            self.driver.unregister_host(start);
         }
     }
 }

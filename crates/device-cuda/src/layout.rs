@@ -8,7 +8,8 @@
 //! SMs get numbers of ours in the order of the groups, so that a chunk of 8 of the static partitions is a group. Here, and in what comes from the server, SMs are
 //! these numbers; `%smid` shows the card's own.
 
-use crate::driver::{Code, Driver, Function, Multiprocessors, Shape, Words};
+use crate::driver::{Coscheduling, Driver, Function, LaunchShape, PinnedWords, SmResource};
+use crate::fault::CudaError;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -24,7 +25,7 @@ const ATTEMPTS: usize = 3;
 /// A piece of a split with the SMs it has, by our numbers.
 struct Piece {
     sms: Vec<u32>,
-    resource: Multiprocessors,
+    resource: SmResource,
 }
 
 pub(crate) struct Layout {
@@ -35,15 +36,15 @@ pub(crate) struct Layout {
 
 impl Layout {
     /// Looks at the card. Not while kernels run: the driver waits for them.
-    pub(crate) fn find(driver: &Arc<Driver>, place: Function) -> Result<Layout, Code> {
-        let words = Words::new(driver, MOST)?;
-        let pairs = driver.split(PAIR, false)?;
+    pub(crate) fn find(driver: &Arc<Driver>, place: Function) -> Result<Layout, CudaError> {
+        let words = PinnedWords::new(driver, MOST)?;
+        let pairs = driver.split_sms(PAIR, Coscheduling::Ignored)?;
         let pairs_at = whereabouts(driver, place, &words, &pairs)?;
         // Without groups there are no big clusters in parts, and nothing else is lost.
-        let groups = driver.split(GROUP, true).unwrap_or_default();
+        let groups = driver.split_sms(GROUP, Coscheduling::Required).unwrap_or_default();
         let groups_at = whereabouts(driver, place, &words, &groups).unwrap_or_default();
         let numbers = number(&pairs_at, &groups_at);
-        let ours = |at: Vec<Vec<u32>>, resources: Vec<Multiprocessors>| {
+        let ours = |at: Vec<Vec<u32>>, resources: Vec<SmResource>| {
             let own = |sms: Vec<u32>| {
                 let mut sms: Vec<u32> = sms.iter().filter_map(|sm| numbers.get(sm).copied()).collect();
                 sms.sort_unstable();
@@ -70,7 +71,7 @@ impl Layout {
     }
 
     /// The pieces that are exactly these SMs: groups where that is possible.
-    pub(crate) fn pieces(&self, sms: &[u32]) -> Option<Vec<Multiprocessors>> {
+    pub(crate) fn pieces(&self, sms: &[u32]) -> Option<Vec<SmResource>> {
         [&self.groups, &self.pairs].into_iter().find_map(|split| {
             let inside: Vec<&Piece> = split.iter().filter(|piece| piece.sms.iter().all(|sm| sms.contains(sm))).collect();
             let covered: usize = inside.iter().map(|piece| piece.sms.len()).sum();
@@ -80,13 +81,13 @@ impl Layout {
 }
 
 /// The card's numbers of the SMs of each piece.
-fn whereabouts(driver: &Arc<Driver>, place: Function, words: &Words, pieces: &[Multiprocessors]) -> Result<Vec<Vec<u32>>, Code> {
-    let sizes: Vec<usize> = pieces.iter().map(Multiprocessors::count).collect();
+fn whereabouts(driver: &Arc<Driver>, place: Function, words: &PinnedWords, pieces: &[SmResource]) -> Result<Vec<Vec<u32>>, CudaError> {
+    let sizes: Vec<usize> = pieces.iter().map(SmResource::count).collect();
     for _ in 0..ATTEMPTS {
         let digits = usize::BITS - pieces.len().leading_zeros();
         let seen: Vec<Vec<bool>> = (0..digits)
             .map(|digit| {
-                let part: Vec<Multiprocessors> = pieces.iter().enumerate().filter(|(at, _)| (at + 1) >> digit & 1 == 1).map(|(_, piece)| *piece).collect();
+                let part: Vec<SmResource> = pieces.iter().enumerate().filter(|(at, _)| (at + 1) >> digit & 1 == 1).map(|(_, piece)| *piece).collect();
                 look(driver, place, words, &part)
             })
             .collect::<Result<_, _>>()?;
@@ -95,27 +96,27 @@ fn whereabouts(driver: &Arc<Driver>, place: Function, words: &Words, pieces: &[M
         }
     }
     tracing::warn!("where the SMs of {} pieces of the card lie cannot be found out", pieces.len());
-    Err(Code(cumux_wire::result::NOT_SUPPORTED))
+    Err(CudaError::NOT_SUPPORTED)
 }
 
 /// The SMs that a part made of these pieces has.
-fn look(driver: &Arc<Driver>, place: Function, words: &Words, part: &[Multiprocessors]) -> Result<Vec<bool>, Code> {
+fn look(driver: &Arc<Driver>, place: Function, words: &PinnedWords, part: &[SmResource]) -> Result<Vec<bool>, CudaError> {
     (0..MOST).for_each(|sm| words.clear(sm));
-    let green = driver.create_green(part)?;
+    let green = driver.create_green_context(part)?;
     let run = || {
         let stream = driver.create_green_stream(green, 0)?;
-        let sms: usize = part.iter().map(Multiprocessors::count).sum();
+        let sms: usize = part.iter().map(SmResource::count).sum();
         let mut parameters = words.address(0).to_le_bytes().to_vec();
         parameters.extend(u32::try_from(MOST).unwrap_or(0).to_le_bytes());
-        parameters.extend(u32::try_from(words.address(1) - words.address(0)).unwrap_or(0).to_le_bytes());
+        parameters.extend(words.stride().to_le_bytes());
         // Full blocks, so that few fit on an SM, and more of them than fit at once.
-        let shape = Shape { grid: [sms as u32 * 4, 1, 1], block: [1024, 1, 1], ..Shape::default() };
+        let shape = LaunchShape { grid: [sms as u32 * 4, 1, 1], block: [1024, 1, 1], ..LaunchShape::default() };
         let ran = driver.launch(place, &shape, &parameters, stream).and_then(|()| driver.synchronize(stream));
         driver.destroy_stream(stream);
         ran
     };
     let ran = run();
-    driver.destroy_green(green);
+    driver.destroy_green_context(green);
     ran.map(|()| (0..MOST).map(|sm| words.load(sm) != 0).collect())
 }
 

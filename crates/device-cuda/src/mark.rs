@@ -57,12 +57,12 @@ pub(crate) struct Kernels {
 
 pub(crate) fn load(driver: &Arc<Driver>) -> Result<Kernels, DeviceError> {
     let failed = |what: String| DeviceError::System(format!("the kernels that cumux itself runs on the card cannot be loaded: {what}"));
-    let module = driver.load_module(KERNELS.as_bytes()).map_err(|(code, log)| failed(format!("{} {log}", driver.text(code))))?;
-    let functions = driver.functions(module).map_err(|code| failed(driver.text(code)))?;
+    let module = driver.load_module(KERNELS.as_bytes()).map_err(|why| failed(format!("{} {}", driver.describe(why.error), why.log)))?;
+    let functions = driver.functions(module).map_err(|code| failed(driver.describe(code)))?;
     let named = |name: &str| {
         let found = functions.iter().copied().find(|function| driver.function_name(*function).is_ok_and(|n| n == name));
         let function = found.ok_or_else(|| failed(format!("{name} is missing")))?;
-        driver.load_function(function).map_err(|code| failed(driver.text(code)))?;
+        driver.load_function(function).map_err(|code| failed(driver.describe(code)))?;
         Ok(function)
     };
     Ok(Kernels { mark: named("cumux_mark")?, place: named("cumux_where")? })

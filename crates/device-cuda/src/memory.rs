@@ -2,7 +2,8 @@
 //!
 //! Address space is reserved from the driver in pieces of [`PIECE`] when something is first mapped there, and must land exactly where it was asked for.
 
-use crate::driver::{Code, Driver, Stream};
+use crate::driver::{Driver, MemorySet, Stream};
+use crate::fault::{CudaError, remedy};
 use cumux_device::DeviceError;
 use cumux_wire::layout::{ARENA_BASE, ARENA_BYTES};
 use parking_lot::Mutex;
@@ -28,13 +29,13 @@ pub(crate) struct Memory {
     side: Mutex<Stream>,
 }
 
-fn sentence(driver: &Driver, what: &str, code: Code) -> DeviceError {
-    let text = format!("{what}: {} (CUDA error {})", driver.text(code), code.0);
-    match code.0 {
-        2 => DeviceError::OutOfMemory(text),
-        1 => DeviceError::Invalid(text),
-        801 => DeviceError::NotSupported(text),
-        _ => crate::locate::refused(code, text, DeviceError::System),
+fn sentence(driver: &Driver, what: &str, code: CudaError) -> DeviceError {
+    let text = format!("{what}: {}", driver.describe_numbered(code));
+    match code {
+        CudaError::OUT_OF_MEMORY => DeviceError::OutOfMemory(text),
+        CudaError::INVALID_VALUE => DeviceError::Invalid(text),
+        CudaError::NOT_SUPPORTED => DeviceError::NotSupported(text),
+        _ => remedy::refused_call(code, text, DeviceError::System),
     }
 }
 
@@ -47,7 +48,7 @@ impl Memory {
 
     /// Whether the context still works.
     pub(crate) fn works(&self) -> bool {
-        !self.driver.query(*self.side.lock()).is_err_and(crate::locate::is_fatal)
+        !self.driver.is_idle(*self.side.lock()).is_err_and(CudaError::is_fatal)
     }
 
     pub(crate) fn granule(&self) -> u64 {
@@ -62,15 +63,15 @@ impl Memory {
         }
         let fail = |code| sentence(&self.driver, &format!("{bytes} bytes of device memory"), code);
         let memory = self.driver.create_memory(bytes).map_err(fail)?;
-        let scratch = self.driver.reserve(0, bytes).map_err(fail)?;
+        let scratch = self.driver.reserve_addresses(0, bytes).map_err(fail)?;
         let scrubbed = self.driver.map(scratch, memory.as_fd(), 0, bytes).and_then(|()| {
             let stream = self.side.lock();
-            let set = self.driver.set(scratch, 0, 0, 4, bytes / 4, 1, *stream);
+            let set = self.driver.set_memory(&MemorySet { target: scratch, pitch: 0, value: 0, element: 4, width: bytes / 4, height: 1 }, *stream);
             let done = self.driver.synchronize(*stream);
             let unmapped = self.driver.unmap(scratch, bytes);
             set.and(done).and(unmapped)
         });
-        self.driver.free_address(scratch, bytes);
+        self.driver.free_addresses(scratch, bytes);
         scrubbed.map_err(fail)?;
         Ok(memory)
     }
@@ -79,9 +80,9 @@ impl Memory {
         let mut piece = address / PIECE * PIECE;
         while piece < address + bytes {
             if !maps.reserved.contains(&piece) {
-                let got = self.driver.reserve(piece, PIECE).map_err(|code| sentence(&self.driver, &format!("address space at {piece:#x}"), code))?;
+                let got = self.driver.reserve_addresses(piece, PIECE).map_err(|code| sentence(&self.driver, &format!("address space at {piece:#x}"), code))?;
                 if got != piece {
-                    self.driver.free_address(got, PIECE);
+                    self.driver.free_addresses(got, PIECE);
                     return Err(DeviceError::System(format!(
                         "the address space at {piece:#x} is taken in this process: nothing else may be mapped in the arena"
                     )));
@@ -166,7 +167,7 @@ impl Drop for Memory {
             let _ = self.driver.unmap(*address, *bytes);
         }
         for piece in &maps.reserved {
-            self.driver.free_address(*piece, PIECE);
+            self.driver.free_addresses(*piece, PIECE);
         }
         self.driver.destroy_stream(*self.side.get_mut());
     }

@@ -5,9 +5,11 @@
 //! not in the client's extents: they do not outlive the executor, so a client that has writable ones cannot be taken over.
 
 use crate::client::Counts;
-use crate::driver::{Function, Module};
+use crate::driver::{CompileError, Function, Module};
+use crate::fault::{CudaError, remedy};
 use crate::shared::Shared;
 use crate::symbols::{self, Symbols};
+use cumux_abi::CUfunction_attribute as Attribute;
 use cumux_device::{DeviceError, FunctionInfo, GlobalInfo, ModuleInfo};
 use cumux_fatbin::ImageKind;
 use cumux_wire::module::Parameter;
@@ -20,7 +22,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// Largest image that is unpacked to read its names.
 const MOST: u64 = 1 << 30;
-const MAX_DYNAMIC_SHARED: u32 = 8;
+const MAX_DYNAMIC_SHARED: u32 = Attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES.0;
 
 /// One kernel.
 #[derive(Debug)]
@@ -106,8 +108,8 @@ impl Library {
         let compiled = ptx.and_then(|ptx| match shared.driver.compile(&ptx) {
             Ok(code) => Some(code),
             // The driver says the same, or better, when it is given the image itself.
-            Err((code, log)) => {
-                tracing::debug!(code = code.0, "PTX does not compile on its own: {log}");
+            Err(CompileError { error, log }) => {
+                tracing::debug!(code = error.number(), "PTX does not compile on its own: {log}");
                 None
             }
         });
@@ -144,8 +146,7 @@ fn symbols_of(shared: &Shared, image: &[u8]) -> Result<(Symbols, Option<Vec<u8>>
     let driver = &shared.driver;
     let invalid = |error: cumux_fatbin::Error| image_error(result::INVALID_IMAGE, error.to_string());
     let images = cumux_fatbin::images(image).map_err(invalid)?;
-    let capability = driver.attribute(75).unwrap_or(0) * 10 + driver.attribute(76).unwrap_or(0);
-    let capability = capability.cast_unsigned();
+    let capability = driver.device().compute_capability();
     let chosen = cumux_fatbin::best_compiled(&images, capability).or_else(|| cumux_fatbin::best_ptx(&images, capability)).or(match images.as_slice() {
         // A bare image that does not say for what it is: the driver judges.
         [only] => Some(only),
@@ -168,12 +169,12 @@ fn symbols_of(shared: &Shared, image: &[u8]) -> Result<(Symbols, Option<Vec<u8>>
 
 fn load(shared: &Arc<Shared>, image: &[u8], symbols: &Symbols) -> Result<Loaded, DeviceError> {
     let driver = &shared.driver;
-    let module = driver.load_module(image).map_err(|(code, log)| {
-        let text = driver.text(code);
-        match code.0 {
-            2 => DeviceError::OutOfMemory(format!("no room for the module: {text}")),
-            other if crate::locate::is_fatal(code) => DeviceError::Lost(format!("loading a module: {text} (CUDA error {other})")),
-            other => image_error(other, if log.is_empty() { text } else { format!("{text}: {log}") }),
+    let module = driver.load_module(image).map_err(|CompileError { error, log }| {
+        let text = driver.describe(error);
+        match error {
+            CudaError::OUT_OF_MEMORY => DeviceError::OutOfMemory(format!("no room for the module: {text}")),
+            fatal if fatal.is_fatal() => DeviceError::Lost(format!("loading a module: {text} (CUDA error {})", fatal.number())),
+            other => image_error(other.number(), if log.is_empty() { text } else { format!("{text}: {log}") }),
         }
     })?;
     let mut loaded = Loaded {
@@ -185,7 +186,8 @@ fn load(shared: &Arc<Shared>, image: &[u8], symbols: &Symbols) -> Result<Loaded,
         writable: symbols.writable,
         shared_most: Mutex::default(),
     };
-    let fail = |code: crate::driver::Code| image_error(code.0, format!("a kernel of the module cannot be put on the card: {}", driver.text(code)));
+    let fail =
+        |code: crate::fault::CudaError| image_error(code.number(), format!("a kernel of the module cannot be put on the card: {}", driver.describe(code)));
     for handle in driver.functions(module).map_err(fail)? {
         driver.load_function(handle).map_err(fail)?;
         let info = describe(driver, handle).map_err(fail)?;
@@ -196,28 +198,32 @@ fn load(shared: &Arc<Shared>, image: &[u8], symbols: &Symbols) -> Result<Loaded,
     }
     for (name, constant) in &symbols.variables {
         let Ok(text) = CString::new(name.as_str()) else { continue };
-        if let Some((address, bytes)) = driver.global(module, &text) {
+        if let Some((address, bytes)) = driver.variable(module, &text) {
             loaded.info.globals.push(GlobalInfo { name: name.clone(), address, bytes, constant: *constant, managed: false });
         }
     }
     Ok(loaded)
 }
 
-fn describe(driver: &crate::driver::Driver, function: Function) -> Result<FunctionInfo, crate::driver::Code> {
-    let number = |n: u32| driver.function_attribute(function, n).map(|v| u32::try_from(v).unwrap_or(0));
+fn describe(driver: &crate::driver::Driver, function: Function) -> Result<FunctionInfo, CudaError> {
+    let number = |attribute| driver.function_attribute(function, attribute).map(|v| u32::try_from(v).unwrap_or(0));
     let parameters: Vec<Parameter> = (0..).map_while(|i| driver.parameter(function, i)).map(|(offset, bytes)| Parameter { offset, bytes }).collect();
     Ok(FunctionInfo {
         name: driver.function_name(function)?,
         parameter_bytes: parameters.iter().map(|p| p.offset + p.bytes).max().unwrap_or(0),
         parameters,
-        static_shared: number(1)?,
-        constant: number(2)?,
-        local: number(3)?,
-        registers: number(4)?,
-        max_threads: number(0)?,
-        ptx_version: number(5)?,
-        binary_version: number(6)?,
-        cluster: [number(11).unwrap_or(0), number(12).unwrap_or(0), number(13).unwrap_or(0)],
+        static_shared: number(Attribute::CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES)?,
+        constant: number(Attribute::CU_FUNC_ATTRIBUTE_CONST_SIZE_BYTES)?,
+        local: number(Attribute::CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES)?,
+        registers: number(Attribute::CU_FUNC_ATTRIBUTE_NUM_REGS)?,
+        max_threads: number(Attribute::CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?,
+        ptx_version: number(Attribute::CU_FUNC_ATTRIBUTE_PTX_VERSION)?,
+        binary_version: number(Attribute::CU_FUNC_ATTRIBUTE_BINARY_VERSION)?,
+        cluster: [
+            number(Attribute::CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH).unwrap_or(0),
+            number(Attribute::CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_HEIGHT).unwrap_or(0),
+            number(Attribute::CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH).unwrap_or(0),
+        ],
         required_block: [0; 3],
     })
 }
@@ -236,9 +242,9 @@ impl Loaded {
         if attribute == MAX_DYNAMIC_SHARED && most.get(&function).is_some_and(|known| *known >= value && value >= 0) {
             return Ok(());
         }
-        self.shared.driver.set_function_attribute(kernel.handle, attribute, value).map_err(|code| {
-            let text = format!("attribute {attribute} of {} cannot be set to {value}: {}", kernel.name, self.shared.driver.text(code));
-            crate::locate::refused(code, text, DeviceError::Invalid)
+        self.shared.driver.set_function_attribute(kernel.handle, Attribute(attribute), value).map_err(|code| {
+            let text = format!("attribute {attribute} of {} cannot be set to {value}: {}", kernel.name, self.shared.driver.describe(code));
+            remedy::refused_call(code, text, DeviceError::Invalid)
         })?;
         if attribute == MAX_DYNAMIC_SHARED {
             most.insert(function, value);

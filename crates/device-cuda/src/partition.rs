@@ -3,7 +3,8 @@
 //! Which SMs a part gets is decided by [`Floor`], as on the software GPU: side by side as long as there is room. A green context for a set of SMs is made when
 //! the set is first used and kept until the device is closed: making one takes a millisecond, some 5 MiB of the card, and waits for running kernels.
 
-use crate::driver::{Driver, Function, Green, Stream};
+use crate::driver::{Driver, Function, GreenContext, Stream};
+use crate::fault::remedy;
 use crate::layout::Layout;
 use cumux_device::DeviceError;
 use cumux_device::floor::Floor;
@@ -20,13 +21,13 @@ const SETS: usize = 48;
 /// A set of SMs as the driver knows it.
 struct Made {
     driver: Arc<Driver>,
-    green: Green,
+    green: GreenContext,
     id: u32,
 }
 
 impl Drop for Made {
     fn drop(&mut self) {
-        self.driver.destroy_green(self.green);
+        self.driver.destroy_green_context(self.green);
     }
 }
 
@@ -44,7 +45,7 @@ impl Partition {
         self.made.id
     }
 
-    pub(crate) fn create_stream(&self, priority: i32) -> Result<Stream, crate::driver::Code> {
+    pub(crate) fn create_stream(&self, priority: i32) -> Result<Stream, crate::fault::CudaError> {
         self.made.driver.create_green_stream(self.made.green, priority)
     }
 }
@@ -67,7 +68,7 @@ impl Partitions {
     /// Looks at the card, before anything runs on it.
     pub(crate) fn find(driver: &Arc<Driver>, place: Function) -> Partitions {
         let layout = Layout::find(driver, place).map_err(|code| {
-            let why = format!("{} (CUDA error {})", driver.text(code), code.0);
+            let why = driver.describe_numbered(code);
             tracing::warn!("this card cannot be divided among clients: {why}");
             why
         });
@@ -129,14 +130,14 @@ impl Partitions {
         let fresh = self.layout.as_ref().map_err(|why| DeviceError::NotSupported(cannot(why))).and_then(|layout| {
             let pieces = layout.pieces(&sms).ok_or_else(|| DeviceError::NotSupported(cannot("the card has no such set of SMs")))?;
             let begun = Instant::now();
-            let green = driver.create_green(&pieces);
+            let green = driver.create_green_context(&pieces);
             let took = begun.elapsed();
             if took > SLOW {
                 tracing::warn!("the driver took {} ms for a share of {} SMs in {} pieces", took.as_millis(), sms.len(), pieces.len());
             }
             green.map_err(|code| {
-                let why = cannot(&format!("{} (CUDA error {})", driver.text(code), code.0));
-                crate::locate::refused(code, why, DeviceError::NotSupported)
+                let why = cannot(&driver.describe_numbered(code));
+                remedy::refused_call(code, why, DeviceError::NotSupported)
             })
         });
         match fresh {

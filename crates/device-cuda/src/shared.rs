@@ -2,8 +2,9 @@
 
 use crate::Settings;
 use crate::client::{Client, Counts};
-use crate::driver::{Code, Driver, Function, Module};
+use crate::driver::{Driver, Function, Module};
 use crate::engine::Message;
+use crate::fault::CudaError;
 use crate::work::Limits;
 use cumux_device::{ClientId, Fault, Sink};
 use cumux_wire::result;
@@ -127,7 +128,7 @@ pub(crate) struct Shared {
     quiet: Mutex<()>,
     helper: crossbeam_channel::Sender<Job>,
     printer: crossbeam_channel::Sender<Job>,
-    broken: Mutex<Option<(Code, String)>>,
+    broken: Mutex<Option<(CudaError, String)>>,
     is_lost: AtomicBool,
     verdict: Mutex<Verdict>,
     changed: Condvar,
@@ -243,17 +244,17 @@ impl Shared {
         self.broken.lock().as_ref().map(|(_, text)| text.clone())
     }
 
-    pub(crate) fn broken(&self) -> Option<Code> {
+    pub(crate) fn broken(&self) -> Option<CudaError> {
         self.broken.lock().as_ref().map(|(code, _)| *code)
     }
 
     /// The driver has reported an error of the whole context. The other engines are told.
-    pub(crate) fn declare_broken(&self, code: Code, engine: usize) {
+    pub(crate) fn declare_broken(&self, code: CudaError, engine: usize) {
         let mut broken = self.broken.lock();
         if broken.is_some() {
             return;
         }
-        let text = format!("{} (CUDA error {})", self.driver.text(code), code.0);
+        let text = self.driver.describe_numbered(code);
         tracing::error!("the context is broken: {text}");
         *broken = Some((code, text));
         drop(broken);
@@ -296,7 +297,7 @@ impl Shared {
         tracing::error!("the device is given up: {why}");
         let mut broken = self.broken.lock();
         if broken.is_none() {
-            *broken = Some((Code(result::LAUNCH_TIMEOUT), why.clone()));
+            *broken = Some((CudaError::LAUNCH_TIMEOUT, why.clone()));
             drop(broken);
             self.is_lost.store(true, Ordering::Release);
             // Whose kernels run at this moment nobody has asked.

@@ -1,8 +1,9 @@
 //! From a piece of work to calls of the driver: addresses checked and translated, rectangles and overlaps taken apart. No calls are made here.
 
 use crate::client::{Client, Own};
-use crate::driver::{Box3, Shape};
+use crate::driver::{GraphKernel, LaunchShape, MemorySet, RectangleCopy};
 use crate::module::Kernel;
+use cumux_abi::CUdevice_attribute as Attribute;
 use cumux_device::{DeviceFacts, Extent, Fault, Launch, Parameters, Rows, Work};
 use cumux_wire::result;
 use std::sync::Arc;
@@ -17,7 +18,7 @@ const AHEAD: u64 = 64 << 20;
 pub(crate) struct Planned {
     pub module: Arc<Own>,
     pub function: usize,
-    pub shape: Shape,
+    pub shape: LaunchShape,
     pub parameters: Parameters,
 }
 
@@ -25,19 +26,24 @@ impl Planned {
     pub(crate) fn kernel(&self) -> &Kernel {
         &self.module.kernels[self.function]
     }
+
+    /// As a node of a chain.
+    pub(crate) fn graph_kernel(&self) -> GraphKernel<'_> {
+        GraphKernel { function: self.kernel().handle, shape: self.shape, parameters: &self.parameters }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Move {
     Flat { target: u64, source: u64, bytes: u64 },
-    Box(Box3),
+    Box(RectangleCopy),
 }
 
 pub(crate) enum Plan {
     Nothing,
     Kernel(Planned),
     Moves(Vec<Move>),
-    Set { target: u64, pitch: u64, value: u32, element: u32, width: u64, height: u64 },
+    Set(MemorySet),
     Value { address: u64, value: u64, bytes: u32 },
 }
 
@@ -67,8 +73,22 @@ impl Limits {
     }
 
     pub(crate) fn of(facts: &DeviceFacts) -> Limits {
-        let get = |n| facts.attribute(n).cast_unsigned();
-        Limits { threads: get(1), block: [get(2), get(3), get(4)], grid: [get(5), get(6), get(7)], shared: get(97), multiprocessors: get(16) }
+        let get = |attribute: Attribute| facts.attribute(attribute.0).cast_unsigned();
+        Limits {
+            threads: get(Attribute::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK),
+            block: [
+                get(Attribute::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X),
+                get(Attribute::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y),
+                get(Attribute::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z),
+            ],
+            grid: [
+                get(Attribute::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X),
+                get(Attribute::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y),
+                get(Attribute::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z),
+            ],
+            shared: get(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN),
+            multiprocessors: get(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT),
+        }
     }
 
     fn check(&self, launch: &Launch, static_shared: u32) -> Result<(), String> {
@@ -108,7 +128,7 @@ pub(crate) fn plan(client: &Client, limits: &Limits, work: &mut Work) -> Result<
             let rows = Rows { address: *target, pitch: *pitch, slice: 0 };
             let extent = Extent { width: row, height: *height, depth: 1 };
             let target = locate(client, &rows, extent, true, "a set")?;
-            Ok(Plan::Set { target, pitch: *pitch, value: *value, element: *element, width: *width, height: *height })
+            Ok(Plan::Set(MemorySet { target, pitch: *pitch, value: *value, element: *element, width: *width, height: *height }))
         }
         Work::WriteValue { address, value, bytes } => {
             let rows = Rows { address: *address, pitch: 0, slice: 0 };
@@ -137,7 +157,7 @@ fn launch(client: &Client, limits: &Limits, launch: &mut Launch) -> Result<Plann
         }
     }
     parameters.resize(kernel.parameter_bytes as usize, 0);
-    let shape = Shape { grid: launch.grid, block: launch.block, cluster: launch.cluster, shared: launch.shared, cooperative: launch.cooperative };
+    let shape = LaunchShape { grid: launch.grid, block: launch.block, cluster: launch.cluster, shared: launch.shared, cooperative: launch.cooperative };
     Ok(Planned { function: index, shape, parameters, module })
 }
 
@@ -250,7 +270,7 @@ fn boxes(target: &Rows, source: &Rows, extent: Extent, whole: bool, run: &dyn Fn
     let pitch = |rows: &Rows| if rows.pitch < width { width } else { rows.pitch };
     if whole && pitched(target) && pitched(source) {
         let part = |z: u64, rows: u64, source_rows: u64, depth: u64| {
-            Move::Box(Box3 {
+            Move::Box(RectangleCopy {
                 target: target.address + z * target.slice,
                 target_pitch: pitch(target),
                 target_rows: rows,
