@@ -1,15 +1,20 @@
 //! The card: the device interface over one primary context.
 
-use crate::client::{Client, ClientStream, Counts, Own};
+use crate::client::{Client, ClientStream, Own};
+use crate::counters::{ClientCounts, Counters};
 use crate::driver::Driver;
-use crate::engine::{Engine, Message};
-use crate::fault::remedy;
+use crate::engine::{Engine, Mailboxes, Message};
+use crate::fault::{Loss, remedy};
+use crate::helpers::Helpers;
 use crate::host::HostWindow;
 use crate::memory::Memory;
 use crate::module::{Library, Loaded};
 use crate::partition::{Partition, Partitions};
+use crate::polling::PollPolicy;
+use crate::quiet::Gate;
 use crate::ranges::Ranges;
-use crate::shared::{Counters, Job, Shared};
+use crate::settings::Settings;
+use crate::shared::Shared;
 use crate::work::Limits;
 use cumux_abi::{CUdevice_attribute, CUlimit};
 use cumux_device::{
@@ -22,47 +27,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
-
-/// What the environment can change.
-#[derive(Debug, Clone, Copy)]
-pub struct Settings {
-    /// Threads that dispatch (`CUMUX_DISPATCHERS`).
-    pub engines: usize,
-    /// Whether runs of kernels go as graphs (`CUMUX_COALESCE=0`: they do not).
-    pub coalesce: bool,
-    /// Microseconds that an engine with nothing to do looks before it sleeps (`CUMUX_ENGINE_SPIN_US`).
-    pub spin_us: u64,
-    /// How long the kernels of a closed client may go on before the device is given up (`CUMUX_DRAIN_SECONDS`): they cannot be stopped alone.
-    pub drain: Duration,
-}
-
-impl Settings {
-    /// # Errors
-    /// A sentence naming the variable that is not a number.
-    pub fn from_environment() -> Result<Self, DeviceError> {
-        let number = |name: &str| match std::env::var(name) {
-            Ok(text) => text
-                .trim()
-                .parse::<u64>()
-                .map(Some)
-                .map_err(|_| DeviceError::Invalid(format!("{name}={text:?} is not a number; unset it or give a whole number"))),
-            Err(_) => Ok(None),
-        };
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        // Threads that look for work must never be more than there are cores to spare, and more of them wait for the context's one lock.
-        let engines = number("CUMUX_DISPATCHERS")?.map_or(ENGINES, |n| usize::try_from(n).unwrap_or(1)).clamp(1, 16);
-        let coalesce = number("CUMUX_COALESCE")? != Some(0);
-        let usual = if cores >= SPARE { crate::engine::SPIN_NS } else { crate::engine::SHORT_SPIN_NS } / 1_000;
-        let spin_us = number("CUMUX_ENGINE_SPIN_US")?.unwrap_or(usual).min(1_000_000);
-        let drain = Duration::from_secs(number("CUMUX_DRAIN_SECONDS")?.unwrap_or(10));
-        Ok(Settings { engines, coalesce, spin_us, drain })
-    }
-}
-
-/// More engines wait for one another (docs/performance.md has the table).
-const ENGINES: usize = 1;
-/// Cores from which on a thread may look for long.
-const SPARE: usize = 8;
 
 /// One GPU.
 pub struct Card {
@@ -93,9 +57,23 @@ impl Card {
         let memory = Memory::new(&driver)?;
         let own = crate::mark::load(&driver)?;
         let partitions = Partitions::find(&driver, own.place);
-        let (helper, jobs) = crossbeam_channel::unbounded::<Job>();
-        let (printer, prints) = crossbeam_channel::unbounded::<Job>();
-        let shared = Arc::new(Shared::new(driver.clone(), sink, Limits::of(&facts), settings, own.mark, [helper, printer]));
+        let system = |error: std::io::Error| DeviceError::System(format!("a thread of cuda:{ordinal} cannot be started: {error}"));
+        let (helpers, helper_threads) = Helpers::start(ordinal).map_err(system)?;
+        let (helpers, counters, mailboxes) = (Arc::new(helpers), Arc::new(Counters::default()), Arc::new(Mailboxes::new(settings.engines)));
+        let gate = Arc::new(Gate::new(driver.clone(), mailboxes.clone(), helpers.clone(), counters.clone()));
+        let shared = Arc::new(Shared {
+            driver: driver.clone(),
+            sink,
+            limits: Limits::of(&facts),
+            coalesces: settings.coalesce,
+            polling: PollPolicy::new(settings.spin_us),
+            mailboxes,
+            counters,
+            mark: own.mark,
+            gate,
+            helpers,
+            loss: Loss::default(),
+        });
         let mut card = Card {
             ordinal,
             shared: shared.clone(),
@@ -110,17 +88,8 @@ impl Card {
             next_stream: AtomicU32::new(1),
             drain: settings.drain,
             engines: Vec::new(),
-            helpers: Vec::new(),
+            helpers: helper_threads,
         };
-        let system = |error: std::io::Error| DeviceError::System(format!("a thread of cuda:{ordinal} cannot be started: {error}"));
-        for (name, jobs) in [("help", jobs), ("print", prints)] {
-            let run = move || {
-                while let Ok(Some(job)) = jobs.recv() {
-                    job();
-                }
-            };
-            card.helpers.push(std::thread::Builder::new().name(format!("cuda-{ordinal}-{name}")).spawn(run).map_err(system)?);
-        }
         for number in 0..settings.engines {
             let engine = Engine::new(&shared, number).map_err(|code| DeviceError::System(remedy::cannot_prepare(ordinal, &driver.describe(code), code)))?;
             let thread = std::thread::Builder::new().name(format!("cuda-{ordinal}-{number}")).spawn(move || engine.work()).map_err(system)?;
@@ -139,16 +108,16 @@ impl Card {
     }
 
     fn alive(&self) -> Result<(), DeviceError> {
-        self.shared.lost().map_or(Ok(()), |why| Err(DeviceError::Lost(why)))
+        self.shared.loss.why().map_or(Ok(()), |why| Err(DeviceError::Lost(why.to_owned())))
     }
 
     /// An error that says that the card is lost is looked into: the engines may not know yet; or it was only that call's.
     fn doubt<T>(&self, outcome: Result<T, DeviceError>) -> Result<T, DeviceError> {
         let Err(DeviceError::Lost(text)) = outcome else { return outcome };
-        if self.shared.lost().is_none() && self.memory.works() {
+        if self.shared.loss.why().is_none() && self.memory.works() {
             return Err(DeviceError::System(text));
         }
-        for inbox in &self.shared.inboxes {
+        for inbox in self.shared.mailboxes.iter() {
             inbox.send(Message::Look);
         }
         Err(DeviceError::Lost(text))
@@ -186,13 +155,13 @@ impl Card {
         module.left();
         if module.writable {
             self.forget(&module);
-            self.shared.help(move || drop(module));
+            self.shared.helpers.run(move || drop(module));
         }
     }
 
     /// The engines let go of the module's kernels.
     fn forget(&self, module: &Loaded) {
-        for inbox in &self.shared.inboxes {
+        for inbox in self.shared.mailboxes.iter() {
             inbox.send(Message::Forget(module.kernels.iter().map(|k| k.id).collect()));
         }
     }
@@ -201,13 +170,13 @@ impl Card {
 impl Drop for Card {
     fn drop(&mut self) {
         // First the helpers, who use what belongs to the engines.
-        self.shared.close_helpers();
+        self.shared.helpers.stop();
         for helper in self.helpers.drain(..) {
             if helper.join().is_err() {
                 tracing::error!("a helper of the card had panicked");
             }
         }
-        for inbox in &self.shared.inboxes {
+        for inbox in self.shared.mailboxes.iter() {
             inbox.send(Message::End);
         }
         for thread in self.engines.drain(..) {
@@ -264,7 +233,7 @@ impl Device for Card {
         if clients.contains_key(&client) {
             return Err(DeviceError::Invalid(format!("client {client} is open already")));
         }
-        let engine = client as usize % self.shared.inboxes.len();
+        let engine = client as usize % self.shared.mailboxes.len();
         let fresh = Client {
             id: client,
             engine,
@@ -274,7 +243,7 @@ impl Device for Card {
             ranges: RwLock::default(),
             window: RwLock::default(),
             modules: RwLock::default(),
-            counts: Counts::default(),
+            counts: ClientCounts::default(),
         };
         clients.insert(client, Arc::new(fresh));
         Ok(())
@@ -283,11 +252,11 @@ impl Device for Card {
     fn close_client(&self, client: ClientId) {
         let Ok(gone) = self.client(client) else { return };
         let (done, wait) = crossbeam_channel::bounded(1);
-        self.shared.inboxes[gone.engine].send(Message::Close(client, done));
-        let patient = self.shared.lost().is_none();
+        self.shared.mailboxes.of(gone.engine).send(Message::Close(client, done));
+        let patient = self.shared.loss.why().is_none();
         if wait.recv_timeout(if patient { self.drain } else { Duration::from_secs(1) }).is_err() && patient {
             let (asker, answer) = crossbeam_channel::bounded(1);
-            self.shared.inboxes[gone.engine].send(Message::Tell(client, asker));
+            self.shared.mailboxes.of(gone.engine).send(Message::Tell(client, asker));
             let what = answer.recv_timeout(Duration::from_secs(1)).unwrap_or_else(|_| "the driver does not come back from a call".into());
             let drain = self.drain.as_secs();
             self.shared.give_up(format!("work of client {client} runs on {drain} s after the client was closed, and cannot be stopped alone: {what}"));
@@ -306,7 +275,7 @@ impl Device for Card {
 
     fn stop_client(&self, client: ClientId, fault: Fault) {
         if let Ok(client) = self.client(client) {
-            self.shared.inboxes[client.engine].send(Message::Stop(client.id, fault));
+            self.shared.mailboxes.of(client.engine).send(Message::Stop(client.id, fault));
         }
     }
 
@@ -395,7 +364,7 @@ impl Device for Card {
     fn load_module(&self, client: ClientId, module: ModuleId, image: &[u8], _place: &mut dyn Place) -> Result<ModuleInfo, DeviceError> {
         self.alive()?;
         let owner = self.client(client)?;
-        let loaded = self.doubt(self.library.load(&self.shared, image, &owner.counts))?;
+        let loaded = self.doubt(self.library.load(&self.shared.gate, image, &owner.counts))?;
         for global in &loaded.info.globals {
             owner.ranges.write().add(global.address, global.bytes, true, 0);
             self.variables.write().add(global.address, global.bytes, true, 0);
@@ -414,7 +383,7 @@ impl Device for Card {
                 self.variables.write().remove(global.address);
             }
             self.forget(&gone);
-            self.shared.help(move || drop(gone));
+            self.shared.helpers.run(move || drop(gone));
         }
         Ok(info)
     }
@@ -504,7 +473,7 @@ impl Device for Card {
         let priority = if client.gives_way { 0 } else { priority };
         let stream = ClientStream::new(id, client, partition, priority.clamp(greatest.min(least), least.max(greatest)));
         let stream = Arc::new(stream);
-        self.shared.inboxes[stream.client.engine].send(Message::Stream(stream.clone()));
+        self.shared.mailboxes.of(stream.client.engine).send(Message::Stream(stream.clone()));
         self.streams.write().insert(id, stream);
         Ok(id)
     }
@@ -512,17 +481,17 @@ impl Device for Card {
     fn destroy_stream(&self, stream: StreamId) {
         let gone = self.streams.write().remove(&stream);
         if let Some(gone) = gone {
-            self.shared.inboxes[gone.client.engine].send(Message::Destroy(stream));
+            self.shared.mailboxes.of(gone.client.engine).send(Message::Destroy(stream));
         }
     }
 
     fn submit_all(&self, stream: StreamId, work: &mut Vec<(u64, Work)>) -> Result<(), DeviceError> {
-        self.shared.inboxes[self.engine(stream)?].send_all(work.drain(..).map(|(token, work)| Message::Work(stream, token, work)));
+        self.shared.mailboxes.of(self.engine(stream)?).send_all(work.drain(..).map(|(token, work)| Message::Work(stream, token, work)));
         Ok(())
     }
 
     fn submit(&self, stream: StreamId, token: u64, work: Work) -> Result<(), DeviceError> {
-        self.shared.inboxes[self.engine(stream)?].send(Message::Work(stream, token, work));
+        self.shared.mailboxes.of(self.engine(stream)?).send(Message::Work(stream, token, work));
         Ok(())
     }
 

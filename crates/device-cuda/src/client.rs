@@ -1,16 +1,15 @@
 //! What the device knows of a client. Shared between the threads that change it and the engine that runs its work.
 
+use crate::counters::ClientCounts;
 use crate::host::HostWindow;
 use crate::module::Loaded;
 use crate::partition::Partition;
 use crate::ranges::Ranges;
-use cumux_device::{ClientCounters, ClientId, ModuleId, StreamId};
+use cumux_device::{ClientId, ModuleId, StreamId};
 use parking_lot::RwLock;
 use rustc_hash::FxHashMap;
 use std::ops::Deref;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 pub(crate) struct Client {
     pub id: ClientId,
@@ -25,30 +24,7 @@ pub(crate) struct Client {
     pub ranges: RwLock<Ranges>,
     pub window: RwLock<Option<Arc<HostWindow>>>,
     pub modules: RwLock<FxHashMap<ModuleId, Arc<Own>>>,
-    pub counts: Counts,
-}
-
-/// What is counted of one client. Written by its engine (once a chain) and by who does slow things for it.
-#[derive(Debug, Default)]
-pub(crate) struct Counts {
-    pub coalesced: AtomicU64,
-    pub quiets: AtomicU64,
-    pub quiet_ns: AtomicU64,
-    pub registrations: AtomicU64,
-}
-
-impl Counts {
-    /// Something of the client has waited for a quiet card.
-    pub(crate) fn quiet(&self, waited: Duration) {
-        self.quiets.fetch_add(1, Ordering::Relaxed);
-        self.quiet_ns.fetch_add(u64::try_from(waited.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
-    }
-
-    pub(crate) fn read(&self) -> ClientCounters {
-        let [coalesced, quiets, quiet_ns, registrations] =
-            [&self.coalesced, &self.quiets, &self.quiet_ns, &self.registrations].map(|count| count.load(Ordering::Relaxed));
-        ClientCounters { coalesced, quiets, quiet_ns, registrations }
-    }
+    pub counts: ClientCounts,
 }
 
 /// A stream of a client: virtual, bound to a driver stream while it has work in flight.
@@ -85,19 +61,5 @@ impl Deref for Own {
     type Target = Loaded;
     fn deref(&self) -> &Loaded {
         &self.0
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_counted_adds_up() {
-        let counts = Counts::default();
-        counts.quiet(Duration::from_micros(3));
-        counts.quiet(Duration::from_micros(4));
-        counts.coalesced.fetch_add(17, Ordering::Relaxed);
-        assert_eq!(counts.read(), ClientCounters { coalesced: 17, quiets: 2, quiet_ns: 7000, registrations: 0 });
     }
 }

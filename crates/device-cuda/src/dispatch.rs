@@ -91,7 +91,7 @@ impl Engine {
     fn gathers(&mut self, id: StreamId) -> bool {
         let now = self.now();
         let Some(lane) = self.lanes.get(&id) else { return false };
-        if self.holds_long && lane.long_next {
+        if self.long_work.is_held() && lane.long_next {
             return true;
         }
         let Some(slot) = lane.slot.filter(|_| lane.in_flight > 0 && self.shared.coalesces) else { return false };
@@ -131,7 +131,7 @@ impl Engine {
             let Some(lane) = self.lanes.get_mut(&id) else { break };
             let Some((token, mut work)) = lane.queue.pop_front() else { break };
             match work::plan(&client, &self.shared.limits, &mut work) {
-                Ok(Plan::Kernel(planned)) if self.holds_long && expected(&self.expected, &planned) >= LONG_NS => {
+                Ok(Plan::Kernel(planned)) if self.long_work.is_held() && expected(&self.expected, &planned) >= LONG_NS => {
                     // Somebody's module is being loaded, which waits for all that runs: nothing long begins before it is in.
                     work::put_back(&mut work, planned);
                     self.flush(id, slot)?;
@@ -350,7 +350,7 @@ impl Engine {
         let expected_ns = run.iter().map(|planned| expected(&self.expected, planned)).sum();
         let (picked, order) = self.chains.pick(run, expected_ns, |slot, mark| slots[slot].look(words.load(slot), |word| words.load(word)) >= mark);
         if let Some(retired) = self.chains.retired() {
-            self.shared.help(move || drop(retired));
+            self.shared.helpers.run(move || drop(retired));
         }
         if let Some(order) = order {
             self.order(order);
@@ -362,11 +362,11 @@ impl Engine {
     fn order(&mut self, Order { wanted, content }: Order) {
         let (shared, driver, stream, number) = (self.shared.clone(), self.driver.clone(), self.upload, self.number);
         let (mark, address) = (self.shared.mark, self.words.address(wanted.word));
-        self.shared.help(move || {
+        self.shared.helpers.run(move || {
             let length = content.len();
             let chain = Chain::build(&driver, content, mark, wanted.word, address, stream)
                 .inspect_err(|code| tracing::warn!(length, code = code.number(), "no graph can be made of a run of kernels"));
-            shared.inboxes[number].send(Message::Chain(wanted, chain.ok()));
+            shared.mailboxes.of(number).send(Message::Chain(wanted, chain.ok()));
         });
     }
 

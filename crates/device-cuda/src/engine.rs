@@ -8,21 +8,19 @@ use crate::client::ClientStream;
 use crate::coalesce::{Chain, Chains, Wanted};
 use crate::dispatch::Known;
 use crate::driver::{Driver, PinnedWords, Stream, capture_output};
-use crate::fault::CudaError;
-use crate::shared::{Shared, Suspect};
+use crate::fault::{Blame, CudaError, Suspects, accusation};
+use crate::mailbox::Mailbox;
+use crate::polling::Pause;
+use crate::quiet::{LongWork, LongWorkHolders};
+use crate::shared::Shared;
 use crate::slots::{Flight, Slots};
 use crate::work::Planned;
 use cumux_device::{ClientId, Fault, Outcome, Report, StreamId, Work};
 use rustc_hash::FxHashMap;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-/// Looked for new work and completions without a pause, after the last of either: where there are cores to spare, and where not.
-pub(crate) const SPIN_NS: u64 = 1_500_000;
-pub(crate) const SHORT_SPIN_NS: u64 = 80_000;
-/// Pause between looks while work runs for longer.
-const NAP: Duration = Duration::from_micros(20);
 /// Without progress, the context is asked whether it still lives.
 const DOUBT_NS: u64 = 1_000_000;
 /// What a kernel may take beyond what is known of it, for what is learnt from once.
@@ -56,6 +54,41 @@ pub(crate) enum Message {
     /// Somebody has found the context broken.
     Look,
     End,
+}
+
+/// The engines' mailboxes.
+pub(crate) struct Mailboxes(Vec<Mailbox<Message>>);
+
+impl Mailboxes {
+    pub(crate) fn new(engines: usize) -> Mailboxes {
+        Mailboxes((0..engines).map(|_| Mailbox::default()).collect())
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(crate) fn of(&self, engine: usize) -> &Mailbox<Message> {
+        &self.0[engine]
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Mailbox<Message>> {
+        self.0.iter()
+    }
+}
+
+impl LongWorkHolders for Mailboxes {
+    fn count(&self) -> usize {
+        self.len()
+    }
+
+    fn hold_long_work(&self, ready: &crossbeam_channel::Sender<()>) {
+        self.iter().for_each(|mailbox| mailbox.send(Message::Quiet(ready.clone())));
+    }
+
+    fn resume_long_work(&self) {
+        self.iter().for_each(|mailbox| mailbox.send(Message::Go));
+    }
 }
 
 /// A client's stream.
@@ -118,12 +151,7 @@ pub(crate) struct Engine {
     /// Kernels that are about to be issued together, and their tokens.
     pub run: Vec<Planned>,
     pub tokens: Vec<u64>,
-    /// Nothing long begins: somebody waits for the card to be quiet.
-    pub holds_long: bool,
-    /// Who wants that from the next round on.
-    asked_quiet: Option<crossbeam_channel::Sender<()>>,
-    /// Who waits until nothing long runs.
-    quiet: Option<crossbeam_channel::Sender<()>>,
+    pub long_work: LongWork,
     /// Long kernels under way that fill the card.
     pub filling: usize,
     /// The kernel whose launch failed.
@@ -161,9 +189,7 @@ impl Engine {
             expected: FxHashMap::default(),
             run: Vec::new(),
             tokens: Vec::new(),
-            holds_long: false,
-            asked_quiet: None,
-            quiet: None,
+            long_work: LongWork::default(),
             filling: 0,
             blame: None,
             over: Vec::new(),
@@ -185,13 +211,13 @@ impl Engine {
 
     pub(crate) fn work(mut self) {
         crate::driver::allow_short_sleeps();
-        self.shared.inboxes[self.number].mine();
+        self.shared.mailboxes.of(self.number).set_reader();
         let mut messages = Vec::new();
         let (mut moved, mut asked, mut turn) = (0, 0, 0);
         loop {
             self.tick();
             let mut progress = false;
-            self.shared.inboxes[self.number].take(&mut messages);
+            self.shared.mailboxes.of(self.number).take_all(&mut messages);
             for message in messages.drain(..) {
                 progress = true;
                 if matches!(message, Message::End) {
@@ -200,11 +226,7 @@ impl Engine {
                 self.take(message);
             }
             progress |= self.issue();
-            // Only now: what was held back for one that wanted quiet goes before the next one has it.
-            if let Some(asker) = self.asked_quiet.take() {
-                self.holds_long = true;
-                self.quiet = Some(asker);
-            }
+            self.long_work.begin_hold();
             progress |= self.look();
             self.quieten();
             if progress {
@@ -222,12 +244,11 @@ impl Engine {
                     Err(code) => self.lost(code),
                 }
             }
-            if idle < self.shared.spin_ns {
-                std::hint::spin_loop();
-            } else {
-                // In flight, a nap; else until somebody comes. A dead device's flights never end.
-                let wait = !self.busy.is_empty() && !self.dead;
-                self.shared.inboxes[self.number].sleep(wait.then_some(NAP));
+            // A dead device's flights never end.
+            match self.shared.polling.pause(idle, !self.busy.is_empty() && !self.dead) {
+                Pause::Spin => std::hint::spin_loop(),
+                Pause::Nap(nap) => self.shared.mailboxes.of(self.number).sleep(Some(nap)),
+                Pause::Sleep => self.shared.mailboxes.of(self.number).sleep(None),
             }
         }
     }
@@ -275,14 +296,10 @@ impl Engine {
                     self.expected.remove(&kernel);
                 }
             }
-            Message::Quiet(asker) => self.asked_quiet = Some(asker),
-            Message::Go => {
-                self.asked_quiet = None;
-                self.holds_long = false;
-                self.quiet = None;
-            }
+            Message::Quiet(ready) => self.long_work.request(ready),
+            Message::Go => self.long_work.resume(),
             Message::Look => {
-                let broken = self.shared.broken().or_else(|| self.driver.is_idle(self.upload).err());
+                let broken = self.shared.loss.error().or_else(|| self.driver.is_idle(self.upload).err());
                 if let (false, Some(code)) = (self.dead, broken) {
                     self.lost(code);
                 }
@@ -312,19 +329,14 @@ impl Engine {
         let (slots, words) = (&mut self.slots.slots, &self.words);
         self.chains.let_go(&mut |slot: usize, mark| slots[slot].look(words.load(slot), |word| words.load(word)) >= mark);
         if let Some(retired) = self.chains.retired() {
-            self.shared.help(move || drop(retired));
+            self.shared.helpers.run(move || drop(retired));
         }
     }
 
     /// Tells who waits for it that nothing long runs: nothing that was expected to be, nothing that turned out to be.
     fn quieten(&mut self) {
-        let Some(asker) = &self.quiet else { return };
-        let now = self.now();
-        let slots = &self.slots.slots;
-        if self.dead || !self.busy.iter().any(|at| slots[*at].is_long(now)) {
-            let _ = asker.send(());
-            self.quiet = None;
-        }
+        let (now, dead, busy, slots) = (self.clock, self.dead, &self.busy, &self.slots.slots);
+        self.long_work.answer_unless(|| !dead && busy.iter().any(|at| slots[*at].is_long(now)));
     }
 
     fn accept(&mut self, id: StreamId, token: u64, work: Work) {
@@ -425,9 +437,9 @@ impl Engine {
         }
         lane.fetching = Some(lane.held.len());
         let (shared, stream, number) = (self.shared.clone(), self.upload, self.number);
-        self.shared.print(move || {
+        self.shared.helpers.run_printer(move || {
             let (_, text) = capture_output(|| shared.driver.synchronize(stream));
-            shared.inboxes[number].send(Message::Printed(id, text));
+            shared.mailboxes.of(number).send(Message::Printed(id, text));
         });
     }
 
@@ -528,32 +540,21 @@ impl Engine {
         self.look();
         self.dead = true;
         self.shared.declare_broken(code, self.number);
-        let mut suspects: HashMap<ClientId, Suspect> = HashMap::new();
+        let mut suspects = Suspects::default();
         for at in &self.busy {
             for flight in self.slots.slots[*at].flights.iter().filter(|f| f.kernel != 0) {
-                let suspect = suspects.entry(flight.client).or_default();
                 let known = self.expected.get(&flight.kernel);
-                let name = known.map_or("a kernel", |known| &known.name);
-                suspect.able |= code != CudaError::ASSERT || known.is_none_or(|known| known.asserts);
-                if suspect.kernels.len() < 200 && !suspect.kernels.contains(name) {
-                    suspect.kernels.push_str(if suspect.kernels.is_empty() { "" } else { ", " });
-                    suspect.kernels.push_str(name);
-                }
+                let able = code != CudaError::ASSERT || known.is_none_or(|known| known.asserts);
+                let blame = if able { Blame::Possible } else { Blame::RuledOut };
+                suspects.entry(flight.client).or_default().add_kernel(known.map_or("a kernel", |known| &known.name), blame);
             }
         }
-        let all = self.shared.gather(suspects);
-        let able = all.values().filter(|suspect| suspect.able).count();
+        let all = self.shared.loss.gather_suspects(suspects, self.shared.mailboxes.len());
+        let what = self.driver.describe(code);
         for (client, suspect) in &all {
-            if !self.lanes.values().any(|lane| lane.stream.client.id == *client) {
-                continue;
+            if self.lanes.values().any(|lane| lane.stream.client.id == *client) {
+                self.stop(*client, &Fault { result: code.number(), text: accusation(&all, suspect, &what) });
             }
-            let (what, kernels) = (self.driver.describe(code), &suspect.kernels);
-            let text = match (suspect.able || able == 0, able) {
-                (false, _) => format!("another client's kernel ended the context ({what}) while {kernels} was under way; whether it had finished is not known"),
-                (true, 0 | 1) => format!("{what} in one of {kernels}"),
-                (true, several) => format!("{what} in one of {kernels}; {several} clients had kernels under way and the card does not say whose it was"),
-            };
-            self.stop(*client, &Fault { result: code.number(), text });
         }
         self.close();
         self.shared.reported();
@@ -563,7 +564,7 @@ impl Engine {
         let Engine { slots, driver, upload, words, chains, shared, number, .. } = self;
         // What was built and not taken holds on to what is about to go.
         let mut last = Vec::new();
-        shared.inboxes[number].take(&mut last);
+        shared.mailboxes.of(number).take_all(&mut last);
         drop((chains, last));
         for slot in slots.slots {
             driver.destroy_stream(slot.stream);

@@ -15,27 +15,34 @@
 mod card;
 mod client;
 mod coalesce;
+mod counters;
 mod dispatch;
 #[allow(unsafe_code)]
 mod driver;
 mod engine;
 mod facts;
 mod fault;
+mod helpers;
 mod host;
 mod layout;
+mod mailbox;
 mod mark;
 mod memory;
 mod module;
 mod partition;
+mod polling;
+mod quiet;
 mod ranges;
+mod settings;
 mod shared;
 mod slots;
 pub mod survey;
 mod symbols;
 mod work;
 
-pub use card::{Card, Settings};
-pub use shared::Counters;
+pub use card::Card;
+pub use counters::Counters;
+pub use settings::Settings;
 
 use cumux_device::{Device, DeviceError, DeviceFacts, Open, Sink};
 use std::sync::Arc;

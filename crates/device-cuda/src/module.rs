@@ -4,10 +4,10 @@
 //! PTX is compiled apart, where it stops nobody, and only the machine code is loaded, at a moment when nothing long runs (decision 0107). Variables lie where the driver puts them,
 //! not in the client's extents: they do not outlive the executor, so a client that has writable ones cannot be taken over.
 
-use crate::client::Counts;
+use crate::counters::ClientCounts;
 use crate::driver::{CompileError, Function, Module};
 use crate::fault::{CudaError, remedy};
-use crate::shared::Shared;
+use crate::quiet::Gate;
 use crate::symbols::{self, Symbols};
 use cumux_abi::CUfunction_attribute as Attribute;
 use cumux_device::{DeviceError, FunctionInfo, GlobalInfo, ModuleInfo};
@@ -39,7 +39,7 @@ pub(crate) struct Kernel {
 }
 
 pub(crate) struct Loaded {
-    shared: Arc<Shared>,
+    gate: Arc<Gate>,
     module: Module,
     pub kernels: Vec<Kernel>,
     pub info: ModuleInfo,
@@ -53,7 +53,7 @@ pub(crate) struct Loaded {
 
 impl Drop for Loaded {
     fn drop(&mut self) {
-        self.shared.unload(self.module);
+        self.gate.unload(self.module);
     }
 }
 
@@ -72,10 +72,10 @@ pub(crate) struct Library {
 static IDS: AtomicU64 = AtomicU64::new(1);
 
 impl Library {
-    pub(crate) fn load(&self, shared: &Arc<Shared>, image: &[u8], counts: &Counts) -> Result<Arc<Loaded>, DeviceError> {
+    pub(crate) fn load(&self, gate: &Arc<Gate>, image: &[u8], counts: &ClientCounts) -> Result<Arc<Loaded>, DeviceError> {
         let hash = blake3::hash(image);
         let turn = self.loading.lock().entry(hash).or_default().clone();
-        let loaded = self.load_once(shared, image, hash, counts, &turn);
+        let loaded = self.load_once(gate, image, hash, counts, &turn);
         // Whoever still waits has the same turn in hand.
         self.loading.lock().retain(|_, turn| Arc::strong_count(turn) > 1);
         loaded
@@ -91,11 +91,11 @@ impl Library {
         Some(module)
     }
 
-    fn load_once(&self, shared: &Arc<Shared>, image: &[u8], hash: blake3::Hash, counts: &Counts, turn: &Mutex<()>) -> Result<Arc<Loaded>, DeviceError> {
+    fn load_once(&self, gate: &Arc<Gate>, image: &[u8], hash: blake3::Hash, counts: &ClientCounts, turn: &Mutex<()>) -> Result<Arc<Loaded>, DeviceError> {
         if let Some(module) = self.find(hash) {
             return Ok(module);
         }
-        let (symbols, ptx) = symbols_of(shared, image)?;
+        let (symbols, ptx) = symbols_of(gate, image)?;
         if let Some(name) = symbols.managed.first() {
             let text = format!("the module has the __managed__ variable {name}: managed memory belongs to one process and cannot be shared with the client");
             return Err(DeviceError::Image { result: result::NOT_SUPPORTED, text });
@@ -105,7 +105,7 @@ impl Library {
         if let Some(module) = self.find(hash) {
             return Ok(module);
         }
-        let compiled = ptx.and_then(|ptx| match shared.driver.compile(&ptx) {
+        let compiled = ptx.and_then(|ptx| match gate.driver().compile(&ptx) {
             Ok(code) => Some(code),
             // The driver says the same, or better, when it is given the image itself.
             Err(CompileError { error, log }) => {
@@ -113,7 +113,7 @@ impl Library {
                 None
             }
         });
-        let loaded = Arc::new(shared.quietly(Some(counts), || load(shared, compiled.as_deref().unwrap_or(image), &symbols))?);
+        let loaded = Arc::new(gate.run_quietly(Some(counts), || load(gate, compiled.as_deref().unwrap_or(image), &symbols))?);
         if !symbols.writable {
             self.known.lock().push((hash, image.len(), loaded.clone()));
         }
@@ -142,8 +142,8 @@ fn image_error(code: u32, text: String) -> DeviceError {
 }
 
 /// Names in the image that the driver will choose, and its text if it is PTX.
-fn symbols_of(shared: &Shared, image: &[u8]) -> Result<(Symbols, Option<Vec<u8>>), DeviceError> {
-    let driver = &shared.driver;
+fn symbols_of(gate: &Gate, image: &[u8]) -> Result<(Symbols, Option<Vec<u8>>), DeviceError> {
+    let driver = gate.driver();
     let invalid = |error: cumux_fatbin::Error| image_error(result::INVALID_IMAGE, error.to_string());
     let images = cumux_fatbin::images(image).map_err(invalid)?;
     let capability = driver.device().compute_capability();
@@ -167,8 +167,8 @@ fn symbols_of(shared: &Shared, image: &[u8]) -> Result<(Symbols, Option<Vec<u8>>
     }
 }
 
-fn load(shared: &Arc<Shared>, image: &[u8], symbols: &Symbols) -> Result<Loaded, DeviceError> {
-    let driver = &shared.driver;
+fn load(gate: &Arc<Gate>, image: &[u8], symbols: &Symbols) -> Result<Loaded, DeviceError> {
+    let driver = gate.driver();
     let module = driver.load_module(image).map_err(|CompileError { error, log }| {
         let text = driver.describe(error);
         match error {
@@ -178,7 +178,7 @@ fn load(shared: &Arc<Shared>, image: &[u8], symbols: &Symbols) -> Result<Loaded,
         }
     })?;
     let mut loaded = Loaded {
-        shared: shared.clone(),
+        gate: gate.clone(),
         module,
         kernels: Vec::new(),
         info: ModuleInfo::default(),
@@ -242,8 +242,8 @@ impl Loaded {
         if attribute == MAX_DYNAMIC_SHARED && most.get(&function).is_some_and(|known| *known >= value && value >= 0) {
             return Ok(());
         }
-        self.shared.driver.set_function_attribute(kernel.handle, Attribute(attribute), value).map_err(|code| {
-            let text = format!("attribute {attribute} of {} cannot be set to {value}: {}", kernel.name, self.shared.driver.describe(code));
+        self.gate.driver().set_function_attribute(kernel.handle, Attribute(attribute), value).map_err(|code| {
+            let text = format!("attribute {attribute} of {} cannot be set to {value}: {}", kernel.name, self.gate.driver().describe(code));
             remedy::refused_call(code, text, DeviceError::Invalid)
         })?;
         if attribute == MAX_DYNAMIC_SHARED {
