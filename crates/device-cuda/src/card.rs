@@ -1,18 +1,16 @@
 //! The card: the device interface over one primary context.
 
-use crate::client::{Client, ClientStream, Own};
-use crate::counters::{ClientCounts, Counters};
+use crate::context::{
+    Access, Client, ClientModule, ClientStream, Extents, LoadedModule, MemoryKind, ModuleLibrary, OwnKernels, Partition, Partitions, Permission, Permissions,
+    PinnedWindow, Sharing, Urgency, read_facts,
+};
+use crate::counters::Counters;
 use crate::driver::Driver;
 use crate::engine::{Engine, Mailboxes, Message};
 use crate::fault::{Loss, remedy};
 use crate::helpers::Helpers;
-use crate::host::HostWindow;
-use crate::memory::Memory;
-use crate::module::{Library, Loaded};
-use crate::partition::{Partition, Partitions};
 use crate::polling::PollPolicy;
 use crate::quiet::Gate;
-use crate::ranges::Ranges;
 use crate::settings::Settings;
 use crate::shared::Shared;
 use crate::work::Limits;
@@ -33,13 +31,13 @@ pub struct Card {
     ordinal: u32,
     shared: Arc<Shared>,
     facts: DeviceFacts,
-    memory: Memory,
-    library: Library,
+    memory: Extents,
+    library: ModuleLibrary,
     partitions: Partitions,
     clients: RwLock<HashMap<ClientId, Arc<Client>>>,
     streams: RwLock<HashMap<StreamId, Arc<ClientStream>>>,
     /// Variables of modules: they lie outside the arena.
-    variables: RwLock<Ranges>,
+    variables: RwLock<Permissions>,
     /// Largest value of each limit so far: they belong to the context.
     limits: Mutex<HashMap<u32, u64>>,
     next_stream: AtomicU32,
@@ -53,10 +51,10 @@ impl Card {
     /// A sentence with a remedy: no driver, too old, card taken or full.
     pub fn open(ordinal: u32, sink: Arc<dyn Sink>, settings: Settings) -> Result<Arc<Card>, DeviceError> {
         let driver = Driver::open(ordinal)?;
-        let facts = crate::facts::read(driver.device(), ordinal);
-        let memory = Memory::new(&driver)?;
-        let own = crate::mark::load(&driver)?;
-        let partitions = Partitions::find(&driver, own.place);
+        let facts = read_facts(driver.device(), ordinal);
+        let memory = Extents::new(&driver)?;
+        let own = OwnKernels::load(&driver)?;
+        let partitions = Partitions::probe(&driver, own.sm_probe);
         let system = |error: std::io::Error| DeviceError::System(format!("a thread of cuda:{ordinal} cannot be started: {error}"));
         let (helpers, helper_threads) = Helpers::start(ordinal).map_err(system)?;
         let (helpers, counters, mailboxes) = (Arc::new(helpers), Arc::new(Counters::default()), Arc::new(Mailboxes::new(settings.engines)));
@@ -69,7 +67,7 @@ impl Card {
             polling: PollPolicy::new(settings.spin_us),
             mailboxes,
             counters,
-            mark: own.mark,
+            mark: own.fence,
             gate,
             helpers,
             loss: Loss::default(),
@@ -79,7 +77,7 @@ impl Card {
             shared: shared.clone(),
             facts,
             memory,
-            library: Library::default(),
+            library: ModuleLibrary::default(),
             partitions,
             clients: RwLock::default(),
             streams: RwLock::default(),
@@ -114,7 +112,7 @@ impl Card {
     /// An error that says that the card is lost is looked into: the engines may not know yet; or it was only that call's.
     fn doubt<T>(&self, outcome: Result<T, DeviceError>) -> Result<T, DeviceError> {
         let Err(DeviceError::Lost(text)) = outcome else { return outcome };
-        if self.shared.loss.why().is_none() && self.memory.works() {
+        if self.shared.loss.why().is_none() && self.memory.context_works() {
             return Err(DeviceError::System(text));
         }
         for inbox in self.shared.mailboxes.iter() {
@@ -130,37 +128,38 @@ impl Card {
         engine.ok_or_else(|| DeviceError::Invalid(format!("there is no stream {}", stream.0)))
     }
 
-    fn loaded(&self, client: ClientId, module: ModuleId) -> Result<Arc<Own>, DeviceError> {
+    fn loaded(&self, client: ClientId, module: ModuleId) -> Result<Arc<ClientModule>, DeviceError> {
         let found = self.client(client)?.modules.read().get(&module).cloned();
         found.ok_or_else(|| DeviceError::Invalid(format!("client {client} has no module {module}")))
     }
 
     /// The window that holds these bytes.
-    fn window(&self, address: u64, bytes: u64) -> Option<Arc<HostWindow>> {
+    fn window(&self, address: u64, bytes: u64) -> Option<Arc<PinnedWindow>> {
         self.clients.read().values().find_map(|client| client.window.read().clone().filter(|window| window.contains(address, bytes)))
     }
 
-    fn is_variable(&self, address: u64, bytes: u64) -> bool {
-        self.variables.read().translate(address, bytes, false).is_ok()
+    fn kind_of(&self, address: u64, bytes: u64) -> MemoryKind {
+        let variable = self.variables.read().translate(address, bytes, Access::Read).is_ok();
+        if variable { MemoryKind::Variable } else { MemoryKind::Extent }
     }
 
     /// A client has the module no longer. One that others may share stays for its next use.
-    fn drop_module(&self, client: &Client, module: Arc<Own>) {
+    fn drop_module(&self, client: &Client, module: Arc<ClientModule>) {
         for global in &module.info.globals {
-            client.ranges.write().remove(global.address);
-            if module.writable {
-                self.variables.write().remove(global.address);
+            client.permissions.write().revoke(global.address);
+            if module.sharing == Sharing::OneClient {
+                self.variables.write().revoke(global.address);
             }
         }
-        module.left();
-        if module.writable {
+        module.remove_user();
+        if module.sharing == Sharing::OneClient {
             self.forget(&module);
             self.shared.helpers.run(move || drop(module));
         }
     }
 
     /// The engines let go of the module's kernels.
-    fn forget(&self, module: &Loaded) {
+    fn forget(&self, module: &LoadedModule) {
         for inbox in self.shared.mailboxes.iter() {
             inbox.send(Message::Forget(module.kernels.iter().map(|k| k.id).collect()));
         }
@@ -228,23 +227,12 @@ impl Device for Card {
             sms if sms.len() >= all as usize => None,
             sms => Some(self.doubt(self.partitions.exactly(&self.shared.driver, sms))?),
         };
-        let share = RwLock::new(share);
         let mut clients = self.clients.write();
         if clients.contains_key(&client) {
             return Err(DeviceError::Invalid(format!("client {client} is open already")));
         }
         let engine = client as usize % self.shared.mailboxes.len();
-        let fresh = Client {
-            id: client,
-            engine,
-            gives_way: spec.priority > 0,
-            share,
-            parts: RwLock::default(),
-            ranges: RwLock::default(),
-            window: RwLock::default(),
-            modules: RwLock::default(),
-            counts: ClientCounts::default(),
-        };
+        let fresh = Client::new(client, engine, Urgency::of(spec.priority), share);
         clients.insert(client, Arc::new(fresh));
         Ok(())
     }
@@ -269,7 +257,7 @@ impl Device for Card {
         }
         let window = gone.window.write().take();
         if let Some(window) = window {
-            HostWindow::close(window);
+            PinnedWindow::close(window);
         }
     }
 
@@ -301,8 +289,8 @@ impl Device for Card {
         if place.is_some() {
             return Err(DeviceError::Invalid(format!("client {} has a window already", client.id)));
         }
-        let mapped = self.doubt(HostWindow::map(&self.shared.driver, window, address, bytes))?;
-        if !client.ranges.write().add(address, bytes, true, 0) {
+        let mapped = self.doubt(PinnedWindow::map(&self.shared.driver, window, address, bytes))?;
+        if !client.permissions.write().allow(address, bytes, Permission::ReadWrite, 0) {
             return Err(DeviceError::Invalid(format!("the window at {address:#x} overlaps memory of client {}", client.id)));
         }
         *place = Some(Arc::new(mapped));
@@ -312,7 +300,7 @@ impl Device for Card {
     fn use_window(&self, client: ClientId, address: u64, bytes: u64) -> Result<(), DeviceError> {
         let window = self.client(client)?.window.read().clone();
         let window = window.ok_or_else(|| DeviceError::Invalid(format!("client {client} has no window")))?;
-        self.doubt(window.use_bytes(address, bytes))
+        self.doubt(window.register(address, bytes))
     }
 
     fn alias(&self, client: ClientId, user: u64, window: u64, bytes: u64) -> Result<(), DeviceError> {
@@ -321,7 +309,7 @@ impl Device for Card {
         if !inside {
             return Err(DeviceError::Invalid(format!("{bytes} bytes at {window:#x} are not in the window of client {client}")));
         }
-        if !owner.ranges.write().add(user, bytes, true, window.wrapping_sub(user)) {
+        if !owner.permissions.write().allow(user, bytes, Permission::ReadWrite, window.wrapping_sub(user)) {
             return Err(DeviceError::Invalid(format!("{bytes} bytes at {user:#x} overlap other memory of client {client}")));
         }
         Ok(())
@@ -333,7 +321,8 @@ impl Device for Card {
 
     fn allow(&self, client: ClientId, address: u64, bytes: u64, writable: bool) {
         let Ok(owner) = self.client(client) else { return };
-        if !owner.ranges.write().add(address, bytes, writable, 0) {
+        let permission = if writable { Permission::ReadWrite } else { Permission::ReadOnly };
+        if !owner.permissions.write().allow(address, bytes, permission, 0) {
             tracing::error!(client, address, bytes, "an allocation cannot be allowed: it overlaps another");
         }
     }
@@ -341,7 +330,7 @@ impl Device for Card {
     /// Copies and sets are refused from now on. Kernels are not isolated here: that no running one uses the memory is the caller's knowledge.
     fn revoke(&self, client: ClientId, address: u64) {
         let Ok(owner) = self.client(client) else { return };
-        if !owner.ranges.write().remove(address) {
+        if !owner.permissions.write().revoke(address) {
             tracing::warn!(client, address, "nothing to revoke");
         }
     }
@@ -349,14 +338,14 @@ impl Device for Card {
     fn write(&self, address: u64, bytes: &[u8]) -> Result<(), DeviceError> {
         match self.window(address, bytes.len() as u64) {
             Some(window) if window.write(address, bytes) => Ok(()),
-            _ => self.doubt(self.memory.write(address, bytes, self.is_variable(address, bytes.len() as u64))),
+            _ => self.doubt(self.memory.write(address, bytes, self.kind_of(address, bytes.len() as u64))),
         }
     }
 
     fn read(&self, address: u64, into: &mut [u8]) -> Result<(), DeviceError> {
         match self.window(address, into.len() as u64) {
             Some(window) if window.read(address, into) => Ok(()),
-            _ => self.doubt(self.memory.read(address, into, self.is_variable(address, into.len() as u64))),
+            _ => self.doubt(self.memory.read(address, into, self.kind_of(address, into.len() as u64))),
         }
     }
 
@@ -366,11 +355,11 @@ impl Device for Card {
         let owner = self.client(client)?;
         let loaded = self.doubt(self.library.load(&self.shared.gate, image, &owner.counts))?;
         for global in &loaded.info.globals {
-            owner.ranges.write().add(global.address, global.bytes, true, 0);
-            self.variables.write().add(global.address, global.bytes, true, 0);
+            owner.permissions.write().allow(global.address, global.bytes, Permission::ReadWrite, 0);
+            self.variables.write().allow(global.address, global.bytes, Permission::ReadWrite, 0);
         }
         let info = loaded.info.clone();
-        owner.modules.write().insert(module, Own::new(loaded));
+        owner.modules.write().insert(module, ClientModule::new(loaded));
         if self.client(client).is_err() {
             // Closed meanwhile: nobody else would let go of it.
             if let Some(module) = owner.modules.write().remove(&module) {
@@ -378,9 +367,9 @@ impl Device for Card {
             }
             return Err(DeviceError::Invalid(format!("client {client} was closed while its module was loaded")));
         }
-        for gone in self.library.evict() {
+        for gone in self.library.evict_unused() {
             for global in &gone.info.globals {
-                self.variables.write().remove(global.address);
+                self.variables.write().revoke(global.address);
             }
             self.forget(&gone);
             self.shared.helpers.run(move || drop(gone));
@@ -397,7 +386,7 @@ impl Device for Card {
     }
 
     fn set_function(&self, client: ClientId, module: ModuleId, function: u32, attribute: u32, value: i32) -> Result<(), DeviceError> {
-        self.doubt(self.loaded(client, module)?.set(function, attribute, value))
+        self.doubt(self.loaded(client, module)?.set_attribute(function, attribute, value))
     }
 
     fn encode_tensor(&self, wish: &TensorWish) -> Result<[u8; 128], DeviceError> {
@@ -432,7 +421,7 @@ impl Device for Card {
     fn set_share(&self, client: ClientId, multiprocessors: u32) -> Result<(), DeviceError> {
         self.alive()?;
         let client = self.client(client)?;
-        if !client.parts.read().is_empty() {
+        if !client.partitions.read().is_empty() {
             // Its parts lie in the old share and cannot be made again inside of another while their streams live.
             return Err(DeviceError::NotSupported("this client's contexts have shares of their own, which cannot be changed while they live".into()));
         }
@@ -447,7 +436,7 @@ impl Device for Card {
         let client = self.client(client)?;
         let share = client.share.read().clone();
         let Some(part) = self.part(share.as_deref(), None, multiprocessors)? else { return Ok(()) };
-        match client.parts.write().entry(partition) {
+        match client.partitions.write().entry(partition) {
             std::collections::hash_map::Entry::Occupied(_) => Err(DeviceError::Invalid(format!("partition {partition} exists already"))),
             std::collections::hash_map::Entry::Vacant(place) => {
                 place.insert(part);
@@ -458,7 +447,7 @@ impl Device for Card {
 
     fn close_partition(&self, client: ClientId, partition: u32) {
         if let Ok(client) = self.client(client) {
-            client.parts.write().remove(&partition);
+            client.partitions.write().remove(&partition);
         }
     }
 
@@ -470,7 +459,7 @@ impl Device for Card {
         let client = self.client(client)?;
         let (least, greatest) = self.shared.driver.priorities();
         let id = StreamId(self.next_stream.fetch_add(1, Ordering::Relaxed));
-        let priority = if client.gives_way { 0 } else { priority };
+        let priority = if client.urgency == Urgency::BelowNormal { 0 } else { priority };
         let stream = ClientStream::new(id, client, partition, priority.clamp(greatest.min(least), least.max(greatest)));
         let stream = Arc::new(stream);
         self.shared.mailboxes.of(stream.client.engine).send(Message::Stream(stream.clone()));

@@ -6,7 +6,7 @@
 //! Chains are made on the helper thread, never here: until one is there, kernels are launched one by one.
 //! A node never gets more bytes of parameters than it was made with: the driver takes them and runs the kernels with wrong ones (decision 0110).
 
-use crate::client::Own;
+use crate::context::ClientModule;
 use crate::driver::{ChainGraph, Driver, Function, GraphKernel, Stream};
 use crate::fault::CudaError;
 use crate::work::Planned;
@@ -82,7 +82,7 @@ pub(crate) struct Chain {
     /// Bytes of parameters that each node was made with.
     rooms: Vec<u32>,
     /// What each node of the graph was made with, and kernels' numbers: the driver looks there whenever a node of the executable is set.
-    origin: Vec<(Arc<Own>, u64)>,
+    origin: Vec<(Arc<ClientModule>, u64)>,
     shape: u64,
     exact: u64,
     /// The word that its last node sets to 1.
@@ -105,7 +105,7 @@ impl Chain {
         let graph = driver.create_chain(&kernels, mark, address, stream)?;
         let (shape, exact) = numbers(&content);
         let rooms = content.iter().map(|planned| planned.kernel().parameter_bytes).collect();
-        let mut origin: Vec<(Arc<Own>, u64)> = content.iter().map(|planned| (planned.module.clone(), planned.kernel().id)).collect();
+        let mut origin: Vec<(Arc<ClientModule>, u64)> = content.iter().map(|planned| (planned.module.clone(), planned.kernel().id)).collect();
         origin.sort_unstable_by_key(|(_, id)| *id);
         origin.dedup_by_key(|(_, id)| *id);
         Ok(Chain { driver: driver.clone(), graph, content, rooms, origin, shape, exact, word, busy: None, used: 0 })

@@ -1,11 +1,10 @@
 //! Giving work to the driver: streams take turns, kernels go as chains with their marks in them, and other work gets a mark where somebody may wait.
 
 use crate::coalesce::{self, Chain, Order};
+use crate::context::{Kernel, Partition, PartitionId};
 use crate::driver::Stream;
 use crate::engine::{Engine, Message};
 use crate::fault::CudaError;
-use crate::module::Kernel;
-use crate::partition::Partition;
 use crate::slots::{Flight, Kind, Place};
 use crate::work::{self, Move, Plan, Planned, Refusal};
 use cumux_device::{Fault, StreamId, Work};
@@ -116,7 +115,7 @@ impl Engine {
         let stream = lane.stream.clone();
         let client = stream.client.clone();
         let partition = stream.partition();
-        if let Some(slot) = lane.slot.filter(|slot| self.slots.partition(*slot) != partition.as_ref().map_or(0, |p| p.id())) {
+        if let Some(slot) = lane.slot.filter(|slot| self.slots.partition(*slot) != PartitionId::of(partition.as_deref())) {
             // The client has another share now: what was issued ends where it is, then the stream moves.
             lane.moving = lane.in_flight > 0;
             if lane.moving {
@@ -196,7 +195,7 @@ impl Engine {
             return Ok(slot);
         }
         let priority = lane.stream.priority;
-        let kind: Kind = (partition.as_ref().map_or(0, |p| p.id()), priority);
+        let kind: Kind = (PartitionId::of(partition.as_deref()), priority);
         let at = match self.slots.place(kind, self.slots.slots.len() < crate::engine::SLOTS) {
             Place::At(at) => at,
             Place::New => {

@@ -4,8 +4,8 @@
 //! words that the streams write, and calls the sink, holding no lock. While there is work it looks again and again for a while, then naps; with none it sleeps.
 //! What is slow (registering memory, making chains, unloading) goes to the helper thread.
 
-use crate::client::ClientStream;
 use crate::coalesce::{Chain, Chains, Wanted};
+use crate::context::{ClientStream, PartitionId};
 use crate::dispatch::Known;
 use crate::driver::{Driver, PinnedWords, Stream, capture_output};
 use crate::fault::{Blame, CudaError, Suspects, accusation};
@@ -171,7 +171,7 @@ impl Engine {
         let mut slots = Slots::default();
         // Made ahead: making a stream later costs the neighbours' launches.
         for _ in 0..8 {
-            slots.add((0, 0), driver.create_stream(0)?);
+            slots.add((PartitionId::WHOLE_CARD, 0), driver.create_stream(0)?);
         }
         Ok(Engine {
             number,

@@ -13,31 +13,22 @@
 #![deny(unsafe_code)]
 
 mod card;
-mod client;
 mod coalesce;
+mod context;
 mod counters;
 mod dispatch;
 #[allow(unsafe_code)]
 mod driver;
 mod engine;
-mod facts;
 mod fault;
 mod helpers;
-mod host;
-mod layout;
 mod mailbox;
-mod mark;
-mod memory;
-mod module;
-mod partition;
 mod polling;
 mod quiet;
-mod ranges;
 mod settings;
 mod shared;
 mod slots;
 pub mod survey;
-mod symbols;
 mod work;
 
 pub use card::Card;

@@ -1,6 +1,6 @@
 //! What the card and its engines share.
 
-use crate::client::Client;
+use crate::context::Client;
 use crate::counters::Counters;
 use crate::driver::{Driver, Function};
 use crate::engine::{Mailboxes, Message};
@@ -37,7 +37,7 @@ impl Shared {
         let (shared, client) = (self.clone(), client.clone());
         self.helpers.run(move || {
             let window = client.window.read().clone();
-            let done = window.map_or(Ok(()), |window| window.use_bytes(address, bytes));
+            let done = window.map_or(Ok(()), |window| window.register(address, bytes));
             let fault = done.err().map(|error| Fault { result: result::OUT_OF_MEMORY, text: error.to_string() });
             shared.mailboxes.of(client.engine).send(Message::Registered(client.id, fault));
         });

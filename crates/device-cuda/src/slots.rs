@@ -4,6 +4,7 @@
 //! the stream has written its number into the slot's word, or, behind a chain, when the chain's own word is set. Invariant: marks of a slot's flights grow from
 //! front to back, and no chain is launched again before the slot has seen its word.
 
+use crate::context::PartitionId;
 use crate::dispatch::LONG_NS;
 use crate::driver::Stream;
 use cumux_device::{ClientId, StreamId};
@@ -41,7 +42,7 @@ impl Flight {
 }
 
 /// Partition and priority: streams of one kind are alike.
-pub(crate) type Kind = (u32, i32);
+pub(crate) type Kind = (PartitionId, i32);
 
 pub(crate) struct Slot {
     pub stream: Stream,
@@ -169,8 +170,8 @@ impl Slots {
     }
 
     /// The partition of a slot's stream.
-    pub(crate) fn partition(&self, slot: usize) -> u32 {
-        self.slots.get(slot).map_or(0, |slot| slot.kind.0)
+    pub(crate) fn partition(&self, slot: usize) -> PartitionId {
+        self.slots.get(slot).map_or(PartitionId::WHOLE_CARD, |slot| slot.kind.0)
     }
 
     pub(crate) fn add(&mut self, kind: Kind, stream: Stream) -> usize {
@@ -216,6 +217,8 @@ impl Slots {
 mod tests {
     use super::*;
 
+    const WHOLE: Kind = (PartitionId::WHOLE_CARD, 0);
+
     fn stream() -> Stream {
         Stream::none()
     }
@@ -227,7 +230,7 @@ mod tests {
     #[test]
     fn work_retires_in_order_when_its_mark_is_reached() {
         let mut slots = Slots::default();
-        let at = slots.add((0, 0), stream());
+        let at = slots.add(WHOLE, stream());
         let slot = &mut slots.slots[at];
         slot.push(flight(1, 100), 1000);
         slot.push(flight(2, 300), 1500);
@@ -253,18 +256,18 @@ mod tests {
         let mut slots = Slots::default();
         let mut used = Vec::new();
         for _ in 0..EACH {
-            assert!(matches!(slots.place((0, 0), true), Place::New));
-            let at = slots.add((0, 0), stream());
+            assert!(matches!(slots.place(WHOLE, true), Place::New));
+            let at = slots.add(WHOLE, stream());
             slots.bind(at);
             used.push(at);
         }
-        let Place::At(shared) = slots.place((0, 0), true) else { panic!("enough streams") };
+        let Place::At(shared) = slots.place(WHOLE, true) else { panic!("enough streams") };
         slots.bind(shared);
-        assert!(matches!(slots.place((0, -1), true), Place::New), "another priority");
-        assert!(matches!(slots.place((7, 0), true), Place::New), "another partition");
-        assert!(matches!(slots.place((7, 0), false), Place::Full), "no room for its first");
+        assert!(matches!(slots.place((PartitionId::WHOLE_CARD, -1), true), Place::New), "another priority");
+        assert!(matches!(slots.place((PartitionId::other(), 0), true), Place::New), "another partition");
+        assert!(matches!(slots.place((PartitionId::other(), 0), false), Place::Full), "no room for its first");
         slots.unbind(used[3]);
-        let Place::At(free) = slots.place((0, 0), true) else { panic!("one is free") };
+        let Place::At(free) = slots.place(WHOLE, true) else { panic!("one is free") };
         assert_eq!(free == used[3], shared != used[3]);
     }
 }

@@ -46,7 +46,7 @@ pub(crate) fn facts(ordinal: u32) -> Result<DeviceFacts, DeviceError> {
     let Some(card) = all.get(ordinal as usize) else {
         return Err(DeviceError::System(remedy::no_such_card(ordinal, count)));
     };
-    let facts = crate::facts::read(card, ordinal);
+    let facts = crate::context::read_facts(card, ordinal);
     remedy::require_shareable(ordinal, &facts.name, card.compute_mode()).map(|()| facts)
 }
 

@@ -1,8 +1,7 @@
 //! From a piece of work to calls of the driver: addresses checked and translated, rectangles and overlaps taken apart. No calls are made here.
 
-use crate::client::{Client, Own};
+use crate::context::{Access, Client, ClientModule, Kernel};
 use crate::driver::{GraphKernel, LaunchShape, MemorySet, RectangleCopy};
-use crate::module::Kernel;
 use cumux_abi::CUdevice_attribute as Attribute;
 use cumux_device::{DeviceFacts, Extent, Fault, Launch, Parameters, Rows, Work};
 use cumux_wire::result;
@@ -16,7 +15,7 @@ const AHEAD: u64 = 64 << 20;
 /// A kernel with what its launch needs.
 #[derive(Clone)]
 pub(crate) struct Planned {
-    pub module: Arc<Own>,
+    pub module: Arc<ClientModule>,
     pub function: usize,
     pub shape: LaunchShape,
     pub parameters: Parameters,
@@ -127,12 +126,12 @@ pub(crate) fn plan(client: &Client, limits: &Limits, work: &mut Work) -> Result<
             }
             let rows = Rows { address: *target, pitch: *pitch, slice: 0 };
             let extent = Extent { width: row, height: *height, depth: 1 };
-            let target = locate(client, &rows, extent, true, "a set")?;
+            let target = locate(client, &rows, extent, Access::Write, "a set")?;
             Ok(Plan::Set(MemorySet { target, pitch: *pitch, value: *value, element: *element, width: *width, height: *height }))
         }
         Work::WriteValue { address, value, bytes } => {
             let rows = Rows { address: *address, pitch: 0, slice: 0 };
-            let address = locate(client, &rows, Extent { width: u64::from(*bytes), height: 1, depth: 1 }, true, "a value write")?;
+            let address = locate(client, &rows, Extent { width: u64::from(*bytes), height: 1, depth: 1 }, Access::Write, "a value write")?;
             Ok(Plan::Value { address, value: *value, bytes: *bytes })
         }
     }
@@ -150,7 +149,7 @@ fn launch(client: &Client, limits: &Limits, launch: &mut Launch) -> Result<Plann
     if let Some(window) = &*client.window.read() {
         for word in parameters.chunks_exact(8) {
             let address = word.first_chunk().map_or(0, |w| u64::from_le_bytes(*w));
-            if window.contains(address, 1) && !window.ready(address, 1) {
+            if window.contains(address, 1) && !window.is_registered(address, 1) {
                 launch.parameters = parameters;
                 return Err(Refusal::Register(address, AHEAD.min(window.address() + window.bytes() - address)));
             }
@@ -162,28 +161,28 @@ fn launch(client: &Client, limits: &Limits, launch: &mut Launch) -> Result<Plann
 }
 
 /// The card's address of the first byte of a rectangle, each row of which must be allowed and, in the window, registered.
-fn locate(client: &Client, rows: &Rows, extent: Extent, write: bool, what: &str) -> Result<u64, Refusal> {
+fn locate(client: &Client, rows: &Rows, extent: Extent, access: Access, what: &str) -> Result<u64, Refusal> {
     let whole = cumux_wire::record::span(rows.address, rows.pitch, rows.slice, extent);
     let bad = |at: u64| {
         fault(
             result::ILLEGAL_ADDRESS,
-            format!("{what} touches {at:#x}, which is no memory of this client that it may {}", if write { "write" } else { "read" }),
+            format!("{what} touches {at:#x}, which is no memory of this client that it may {}", if access == Access::Write { "write" } else { "read" }),
         )
     };
     let whole = whole.ok_or_else(|| bad(rows.address))?;
-    let ranges = client.ranges.read();
-    let found = match ranges.translate(rows.address, whole, write) {
+    let ranges = client.permissions.read();
+    let found = match ranges.translate(rows.address, whole, access) {
         Ok(found) => found,
         Err(_) => {
             if extent.height.saturating_mul(extent.depth) > MOST_PIECES {
                 return Err(too_many(what));
             }
             // What lies between the rows may belong to somebody else.
-            let first = ranges.translate(rows.address, extent.width, write).map_err(bad)?;
+            let first = ranges.translate(rows.address, extent.width, access).map_err(bad)?;
             for z in 0..extent.depth {
                 for y in 0..extent.height {
                     let row = rows.address + z * rows.slice + y * rows.pitch;
-                    let at = ranges.translate(row, extent.width, write).map_err(bad)?;
+                    let at = ranges.translate(row, extent.width, access).map_err(bad)?;
                     if at.wrapping_sub(row) != first.wrapping_sub(rows.address) {
                         return Err(bad(row));
                     }
@@ -194,7 +193,7 @@ fn locate(client: &Client, rows: &Rows, extent: Extent, write: bool, what: &str)
     };
     if let Some(window) = &*client.window.read()
         && window.contains(found, whole)
-        && !window.ready(found, whole)
+        && !window.is_registered(found, whole)
     {
         return Err(Refusal::Register(found, whole));
     }
@@ -218,12 +217,12 @@ fn copy(client: &Client, target: &Rows, source: &Rows, extent: Extent) -> Result
     if extent.width == 0 || extent.height == 0 || extent.depth == 0 {
         return Ok(Vec::new());
     }
-    let from = locate(client, source, extent, false, "a copy")?;
-    let to = locate(client, target, extent, true, "a copy")?;
+    let from = locate(client, source, extent, Access::Read, "a copy")?;
+    let to = locate(client, target, extent, Access::Write, "a copy")?;
     let mut moves = Vec::new();
     let window = client.window.read();
     // How far a copy may go at an address of the window: registered pieces are separate for the driver.
-    let run = |at: u64| window.as_ref().filter(|w| w.contains(at, 1)).and_then(|w| w.run(at)).unwrap_or(u64::MAX);
+    let run = |at: u64| window.as_ref().filter(|w| w.contains(at, 1)).and_then(|w| w.bytes_to_piece_end(at)).unwrap_or(u64::MAX);
     let (target, source) = (Rows { address: to, ..*target }, Rows { address: from, ..*source });
     let pieces = most_pieces(extent, to.abs_diff(from));
     if extent.height == 1 && extent.depth == 1 {

@@ -1,43 +1,76 @@
-//! The variables of an image, by name: the driver finds a variable only by its name and lists none. Pure.
+//! The variables of an image, by name, and what its kernels may do. Pure.
 //!
-//! Names are candidates: what the driver does not know under a name is left out by the caller.
+//! The driver finds a variable by its name and lists none, so the names are read from the image.
+//! They are candidates: the caller leaves out what the driver does not know.
 
 use object::read::elf::ElfFile64;
 use object::{Object as _, ObjectSection as _, ObjectSymbol as _, SymbolKind};
 use std::collections::BTreeSet;
 
-/// What an image says about its variables.
+/// A variable of an image.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Variable {
+    /// As the image has it (mangled, for C++).
+    pub name: String,
+    /// True if it lies in constant memory.
+    pub constant: bool,
+}
+
+/// What an image says about itself.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub(crate) struct Symbols {
-    /// Name, and whether it is constant memory.
-    pub variables: Vec<(String, bool)>,
-    /// Kernels or copies can change something that outlives them (constants too: copies may), so the module cannot be shared between clients.
+pub(super) struct Symbols {
+    /// Its variables, but for text constants of the compiler's.
+    pub variables: Vec<Variable>,
+    /// True if kernels or copies can change something that outlives them, so that the module cannot
+    /// be shared between clients. Constants count: copies may change them.
     pub writable: bool,
     /// Names of `__managed__` variables.
     pub managed: Vec<String>,
+    /// Which kernels may call device printf.
     pub prints: Printing,
-    /// Kernels may fail an assertion: the image mentions the function that says so.
+    /// True if kernels may fail an assertion: the image names the function that reports one.
     pub asserts: bool,
 }
 
-/// Which kernels call the device's printf.
-#[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub(crate) struct Printing {
-    kernels: BTreeSet<String>,
-    /// A function that any kernel may call does, or it cannot be known.
-    all: bool,
+/// Which kernels may call device printf.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Printing {
+    /// These, by name.
+    Some(BTreeSet<String>),
+    /// Any: a function that any kernel may call does, or it cannot be known.
+    Any,
 }
 
-impl Printing {
-    pub(crate) fn of(&self, kernel: &str) -> bool {
-        self.all || self.kernels.contains(kernel)
+impl Default for Printing {
+    fn default() -> Self {
+        Printing::Some(BTreeSet::new())
     }
 }
 
-const PRINTF: &str = "vprintf";
-const ASSERT: &str = "__assertfail";
+impl Printing {
+    /// True if this kernel may.
+    pub(super) fn may_print(&self, kernel: &str) -> bool {
+        match self {
+            Printing::Some(kernels) => kernels.contains(kernel),
+            Printing::Any => true,
+        }
+    }
 
-/// Text constants that the compiler makes; written by nobody.
+    fn add(&mut self, kernel: &str) {
+        if let Printing::Some(kernels) = self {
+            kernels.insert(kernel.to_owned());
+        }
+    }
+}
+
+/// The function that device printf calls.
+const PRINTF: &str = "vprintf";
+/// The function that a failed assertion calls.
+const ASSERT: &str = "__assertfail";
+/// The bit of an ELF symbol's `st_other` that marks a `__managed__` variable.
+const MANAGED: u8 = 4;
+
+/// True for a text constant that the compiler makes; nobody writes it.
 fn is_literal(name: &str) -> bool {
     name.starts_with("$str")
         || name.starts_with("__unnamed_")
@@ -46,9 +79,8 @@ fn is_literal(name: &str) -> bool {
         || name.starts_with("_$_str")
 }
 
-/// Of compiled code.
-pub(crate) fn of_elf(image: &[u8]) -> Option<Symbols> {
-    const MANAGED: u8 = 4;
+/// What compiled code says; `None` if it is damaged.
+pub(super) fn of_elf(image: &[u8]) -> Option<Symbols> {
     let file = ElfFile64::<object::Endianness>::parse(image).ok()?;
     let mut symbols = Symbols::default();
     let mut prints = false;
@@ -60,37 +92,38 @@ pub(crate) fn of_elf(image: &[u8]) -> Option<Symbols> {
             continue;
         }
         let section = symbol.section_index().and_then(|index| file.section_by_index(index).ok());
-        let place = section.as_ref().and_then(|s| s.name().ok()).unwrap_or("");
-        if !place.starts_with(".nv.global") && !place.starts_with(".nv.constant") {
+        let section = section.as_ref().and_then(|s| s.name().ok()).unwrap_or("");
+        let constant = section.starts_with(".nv.constant");
+        if !constant && !section.starts_with(".nv.global") {
             continue;
         }
-        let constant = place.starts_with(".nv.constant");
         let elf_symbol = symbol.elf_symbol();
         if elf_symbol.st_other.0 & MANAGED != 0 {
             symbols.managed.push(name.to_owned());
         }
-        symbols.writable |= !is_literal(name);
         if !is_literal(name) {
-            symbols.variables.push((name.to_owned(), constant));
+            symbols.writable = true;
+            symbols.variables.push(Variable { name: name.to_owned(), constant });
         }
     }
     if prints {
-        symbols.prints = printing(&file);
+        symbols.prints = find_printing(&file);
     }
     Some(symbols)
 }
 
-/// Who reaches printf by calls: the compiler leaves pairs of symbol numbers, caller and callee.
-fn printing(file: &ElfFile64<'_, object::Endianness>) -> Printing {
+/// The kernels that reach printf by calls. The compiler leaves pairs of symbol numbers, caller and
+/// callee.
+fn find_printing(file: &ElfFile64<'_, object::Endianness>) -> Printing {
     let graph = file.section_by_name(".nv.callgraph").and_then(|section| section.data().ok()).unwrap_or(&[]);
     let printf = file.symbols().find(|symbol| symbol.name() == Ok(PRINTF)).map_or(0, |symbol| symbol.index().0);
     let name = |index: u32| file.symbol_by_index(object::SymbolIndex(index as usize)).and_then(|s| s.name()).ok().map(str::to_owned);
-    let kernels: BTreeSet<String> = callers(graph, u32::try_from(printf).unwrap_or(0)).into_iter().filter_map(name).collect();
-    Printing { all: kernels.is_empty(), kernels }
+    let kernels: BTreeSet<String> = callers_of(graph, u32::try_from(printf).unwrap_or(0)).into_iter().filter_map(name).collect();
+    if kernels.is_empty() { Printing::Any } else { Printing::Some(kernels) }
 }
 
 /// Everything that calls `callee`, also through others.
-fn callers(graph: &[u8], callee: u32) -> BTreeSet<u32> {
+fn callers_of(graph: &[u8], callee: u32) -> BTreeSet<u32> {
     let word = |pair: &[u8], at: usize| pair.get(at..).and_then(<[u8]>::first_chunk).map_or(0, |w| u32::from_le_bytes(*w));
     let pairs: Vec<(u32, u32)> = graph.chunks_exact(8).map(|pair| (word(pair, 0), word(pair, 4))).collect();
     let mut found = BTreeSet::new();
@@ -101,8 +134,8 @@ fn callers(graph: &[u8], callee: u32) -> BTreeSet<u32> {
     found
 }
 
-/// Of PTX: declarations outside of bodies.
-pub(crate) fn of_ptx(text: &str) -> Symbols {
+/// What PTX says: its declarations outside of bodies, and the calls in them.
+pub(super) fn of_ptx(text: &str) -> Symbols {
     let mut symbols = Symbols { asserts: text.contains(ASSERT), ..Symbols::default() };
     let mut depth = 0_u32;
     let mut kernel: Option<&str> = None;
@@ -114,13 +147,11 @@ pub(crate) fn of_ptx(text: &str) -> Symbols {
                 if depth == 0 {
                     let name = text.split_once(".entry").map(|(_, rest)| rest.trim_start());
                     kernel = name.and_then(|rest| rest.split(|c: char| c == '(' || c.is_whitespace()).next());
-                    declaration(text, &mut symbols);
+                    add_declaration(text, &mut symbols);
                 } else if text.contains(PRINTF) {
                     match kernel {
-                        Some(kernel) => {
-                            symbols.prints.kernels.insert(kernel.to_owned());
-                        }
-                        None => symbols.prints.all = true,
+                        Some(kernel) => symbols.prints.add(kernel),
+                        None => symbols.prints = Printing::Any,
                     }
                 }
             }
@@ -129,7 +160,8 @@ pub(crate) fn of_ptx(text: &str) -> Symbols {
     symbols
 }
 
-fn declaration(text: &str, symbols: &mut Symbols) {
+/// Adds the variable that this text declares, if it does.
+fn add_declaration(text: &str, symbols: &mut Symbols) {
     let head = text.split('=').next().unwrap_or(text);
     let words: Vec<&str> = head.split(|c: char| c.is_whitespace() || c == '[').filter(|w| !w.is_empty()).collect();
     let has = |word: &str| words.contains(&word);
@@ -142,16 +174,17 @@ fn declaration(text: &str, symbols: &mut Symbols) {
         symbols.managed.push((*name).to_owned());
     }
     symbols.writable |= !is_literal(name);
-    symbols.variables.push(((*name).to_owned(), constant));
+    symbols.variables.push(Variable { name: (*name).to_owned(), constant });
 }
 
+/// What PTX is cut into.
 enum Piece<'a> {
     Text(&'a str),
     Open,
     Close,
 }
 
-/// Cuts PTX at `;` and at the braces of bodies (not those of initialisers), without comments.
+/// Cuts PTX at `;` and at the braces of bodies (not those of initialisers), and leaves comments out.
 fn statements(text: &str) -> impl Iterator<Item = Piece<'_>> {
     let mut pieces = Vec::new();
     let (mut start, mut at) = (0, 0);
@@ -203,11 +236,11 @@ mod tests {
     #[test]
     fn variables_of_ptx_are_found_and_told_apart() {
         let symbols = of_ptx(cumux_device::conformance::KERNELS);
-        let mut names: Vec<(&str, bool)> = symbols.variables.iter().map(|(n, c)| (n.as_str(), *c)).filter(|(n, _)| !is_literal(n)).collect();
+        let mut names: Vec<(&str, bool)> = symbols.variables.iter().map(|v| (v.name.as_str(), v.constant)).filter(|(n, _)| !is_literal(n)).collect();
         names.sort_unstable();
         assert_eq!(names, [("counter", false), ("into_table", false), ("offset", true), ("table", false)]);
         assert!(symbols.writable && symbols.managed.is_empty());
-        let printing: Vec<&str> = ["say", "fill", "assert_small"].into_iter().filter(|k| symbols.prints.of(k)).collect();
+        let printing: Vec<&str> = ["say", "fill", "assert_small"].into_iter().filter(|k| symbols.prints.may_print(k)).collect();
         assert_eq!(printing, ["say"]);
     }
 
@@ -218,20 +251,20 @@ mod tests {
         let symbols = of_ptx(text);
         assert!(!symbols.writable && symbols.prints == Printing::default(), "{symbols:?}");
         let called = of_ptx(".func f()\n{\ncall.uni (r), vprintf, (a, b);\nret;\n}\n.visible .entry k()\n{\nret;\n}\n");
-        assert!(called.prints.of("k"), "through a function");
+        assert!(called.prints.may_print("k"), "through a function");
         let constant = of_ptx(".const .align 4 .u32 k[2] = {1, 2};");
-        assert_eq!((constant.variables, constant.writable), (vec![("k".to_owned(), true)], true));
+        assert_eq!((constant.variables, constant.writable), (vec![Variable { name: "k".into(), constant: true }], true));
         let managed = of_ptx(".visible .global .attribute(.managed) .align 4 .u32 m;");
         assert_eq!((managed.managed, managed.writable), (vec!["m".to_owned()], true));
-        assert!(of_ptx(".extern .global .u32 elsewhere;\n.global .u32 own").variables == [("own".to_owned(), false)]);
+        assert!(of_ptx(".extern .global .u32 elsewhere;\n.global .u32 own").variables == [Variable { name: "own".into(), constant: false }]);
     }
 
     #[test]
     fn who_calls_printf_through_others_prints() {
         let pairs: Vec<u8> =
             [(0, u32::MAX), (49, 50), (7, 49), (8, 9), (9, 8)].iter().flat_map(|(a, b): &(u32, u32)| [a.to_le_bytes(), b.to_le_bytes()].concat()).collect();
-        assert_eq!(callers(&pairs, 50), BTreeSet::from([49, 7]));
-        assert!(callers(&pairs[..11], 50).is_empty());
+        assert_eq!(callers_of(&pairs, 50), BTreeSet::from([49, 7]));
+        assert!(callers_of(&pairs[..11], 50).is_empty());
     }
 
     #[test]
