@@ -4,7 +4,8 @@ use cumux_device::ClientCounters;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// What is counted of a card since it was opened. Numbers for people and benchmarks; they only grow.
+/// What is counted of a card since it was opened. Numbers for people and benchmarks; they only
+/// grow.
 #[derive(Debug, Default)]
 pub struct Counters {
     /// Kernels given to the driver.

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 /// The messages for one thread.
 ///
-/// `waiting` mirrors the queue's length, so that a reader that polls takes the lock only where there
-/// is something. `sleeping` is set by the reader before it looks a last time and sleeps, and taken
-/// by the sender who wakes it.
+/// `waiting` mirrors the queue's length, so that a reader that polls takes the lock only where
+/// there is something. `sleeping` is set by the reader before it looks a last time and sleeps, and
+/// taken by the sender who wakes it.
 pub(crate) struct Mailbox<M> {
     /// The innermost lock: nobody takes another while holding it.
     queue: Mutex<Vec<M>>,

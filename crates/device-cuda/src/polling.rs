@@ -47,8 +47,8 @@ impl PollPolicy {
         PollPolicy { spin_ns: spin_us * 1_000 }
     }
 
-    /// What to do `idle_ns` nanoseconds after the last progress. `in_flight`: the card has work that
-    /// will end.
+    /// What to do `idle_ns` nanoseconds after the last progress. `in_flight`: the card has work
+    /// that will end.
     pub(crate) fn pause(self, idle_ns: u64, in_flight: bool) -> Pause {
         match (idle_ns < self.spin_ns, in_flight) {
             (true, _) => Pause::Spin,

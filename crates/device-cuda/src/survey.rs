@@ -1,42 +1,46 @@
-//! What can be said of the real cards without using one: for `cumux doctor`. No context is made, and nothing is changed.
+//! What can be said of the real cards without using one: for `cumux doctor`. No context is made,
+//! and nothing is changed.
 
+use crate::context::read_facts;
 use crate::driver::DeviceHandle;
 use crate::fault::remedy;
 use cumux_abi::CUcomputemode;
 use cumux_device::{DeviceError, DeviceFacts};
 
-/// A card as it is found.
+/// A card as the driver shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Seen {
+    /// Its number, as in `cuda:<ordinal>`.
     pub ordinal: u32,
+    /// As the driver names it.
     pub name: String,
     /// Who may use it: anybody, nobody, or one process alone.
     pub mode: CUcomputemode,
-    /// Bytes.
+    /// Its memory in bytes.
     pub memory: u64,
 }
 
-/// How a card stands.
+/// Whether a card can be served.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// It can be served.
+    /// It can: what was found.
     Good(String),
-    /// It can, with something missing: what, and what to do.
+    /// It can, with something missing: what was found, and what to do.
     Limited(String, String),
     /// It cannot: why, and what to do.
     Unusable(String, String),
 }
 
-/// All cards that the driver shows.
+/// All cards that the driver shows, in its order.
 ///
 /// # Errors
-/// A sentence with its remedy: no driver, too old, or it does not start.
+/// A sentence with its remedy: there is no driver, it is too old, or it does not start.
 pub fn cards() -> Result<Vec<Seen>, DeviceError> {
-    let seen = |(ordinal, card): (u32, DeviceHandle)| Seen { ordinal, name: card.name(), mode: card.compute_mode(), memory: card.memory() };
-    Ok((0..).zip(DeviceHandle::all()?).map(seen).collect())
+    let see = |(ordinal, card): (u32, DeviceHandle)| Seen { ordinal, name: card.name(), mode: card.compute_mode(), memory: card.memory() };
+    Ok((0..).zip(DeviceHandle::all()?).map(see).collect())
 }
 
-/// Facts of one card, as a server says them.
+/// Facts of one card, as a server states them.
 ///
 /// # Errors
 /// As [`cards`], and where there is no such card or it cannot be shared.
@@ -46,7 +50,7 @@ pub(crate) fn facts(ordinal: u32) -> Result<DeviceFacts, DeviceError> {
     let Some(card) = all.get(ordinal as usize) else {
         return Err(DeviceError::System(remedy::no_such_card(ordinal, count)));
     };
-    let facts = crate::context::read_facts(card, ordinal);
+    let facts = read_facts(card, ordinal);
     remedy::require_shareable(ordinal, &facts.name, card.compute_mode()).map(|()| facts)
 }
 

@@ -29,9 +29,9 @@ impl Urgency {
 
 /// One client.
 ///
-/// Lock order among a client's locks: `window`, then `permissions`, and every other one alone. Under
-/// `window` a [`PinnedWindow`]'s locks may be taken; under `share` and `partitions` the lock of the
-/// card's floor (a partition that goes gives its SMs back).
+/// Lock order among a client's locks: `window`, then `permissions`, and every other one alone.
+/// Under `window` a [`PinnedWindow`]'s locks may be taken; under `share` and `partitions` the lock
+/// of the card's floor (a partition that goes gives its SMs back).
 pub(crate) struct Client {
     /// The session number.
     pub id: ClientId,

@@ -1,8 +1,8 @@
 //! The modules of a card, by content, and how an image becomes one.
 //!
 //! An image without writable variables is loaded once and shared by all clients that bring the same
-//! bytes; those used last stay when nobody uses them. PTX is compiled apart, where that stops nobody;
-//! only machine code is loaded, at a moment when nothing long runs (decision 0107).
+//! bytes; those used last stay when nobody uses them. PTX is compiled apart, where that stops
+//! nobody; only machine code is loaded, at a moment when nothing long runs (decision 0107).
 
 use super::module::{LoadedModule, Sharing};
 use super::symbols::{self, Symbols};

@@ -139,8 +139,8 @@ impl LoadedModule {
         self.users.load(Ordering::Acquire) > 0
     }
 
-    /// Sets a kernel's attribute (a `CUfunction_attribute`). Where the module is shared, the limit of
-    /// dynamic shared memory is the most that anybody asked for.
+    /// Sets a kernel's attribute (a `CUfunction_attribute`). Where the module is shared, the limit
+    /// of dynamic shared memory is the most that anybody asked for.
     ///
     /// # Errors
     /// A sentence: no such function, or a value that the driver refuses.

@@ -2,10 +2,11 @@
 //!
 //! - **The fence kernel** ends a chain: it writes 1 to a word that a thread of ours polls. Launched
 //!   with its chain, it costs the context's lock nothing, where a written value costs a call of its
-//!   own. Whoever has seen the word also sees what the chain's kernels wrote, into the card's memory
-//!   or the host's: the store releases at system scope, and the kernels ended before it began.
-//! - **The SM probe** shows on which SMs it runs: each of its blocks writes 1 to the word of its SM,
-//!   and stays long enough for the next block to go elsewhere.
+//!   own. Whoever has seen the word also sees what the chain's kernels wrote, into the card's
+//!   memory or the host's: the store releases at system scope, and the kernels ended before it
+//!   began.
+//! - **The SM probe** shows on which SMs it runs: each of its blocks writes 1 to the word of its
+//!   SM, and stays long enough for the next block to go elsewhere.
 
 use crate::driver::{Driver, Function};
 use cumux_device::DeviceError;

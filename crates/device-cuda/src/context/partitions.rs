@@ -2,9 +2,9 @@
 //! Kernels loaded once run in all of them.
 //!
 //! [`Floor`] decides which SMs a partition gets, as on the software GPU: side by side as long as
-//! there is room. A green context for a set of SMs is made when the set is first used and kept until
-//! the device is closed: making one takes a millisecond and some 5 MiB of the card, and waits for
-//! running kernels.
+//! there is room. A green context for a set of SMs is made when the set is first used and kept
+//! until the device is closed: making one takes a millisecond and some 5 MiB of the card, and waits
+//! for running kernels.
 
 use super::sm_layout::SmLayout;
 use crate::driver::{Driver, Function, GreenContext, Stream};
@@ -105,9 +105,9 @@ impl Partitions {
         Partitions { layout, floor: Arc::new(Mutex::new(floor)), contexts: Mutex::default() }
     }
 
-    /// A partition of so many SMs (0: as many as there are) where the fewest others are, of the card
-    /// or of the partition `inside`. A client that leaves the partition `leaves` for it is not in
-    /// its own way.
+    /// A partition of so many SMs (0: as many as there are) where the fewest others are, of the
+    /// card or of the partition `inside`. A client that leaves the partition `leaves` for it is not
+    /// in its own way.
     ///
     /// # Errors
     /// A sentence: the card cannot be divided, or not so.

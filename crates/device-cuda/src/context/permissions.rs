@@ -42,7 +42,8 @@ pub(crate) struct Permissions(RangeMap<Allowed>);
 
 impl Permissions {
     /// Allows `bytes` from `start`, which the card has at `start + shift` (wrapping). False, and
-    /// nothing changes, if something is allowed there already, or the range is empty or wraps around.
+    /// nothing changes, if something is allowed there already, or the range is empty or wraps
+    /// around.
     pub(crate) fn allow(&mut self, start: u64, bytes: u64, permission: Permission, shift: u64) -> bool {
         self.0.insert(start, bytes, Allowed { permission, shift })
     }

@@ -67,8 +67,8 @@ impl PinnedWindow {
         self.registered.lock().covers(address, bytes)
     }
 
-    /// Bytes from `address` to the end of its registered piece, if it is in one: the driver takes no
-    /// copy across that end.
+    /// Bytes from `address` to the end of its registered piece, if it is in one: the driver takes
+    /// no copy across that end.
     pub(crate) fn bytes_to_piece_end(&self, address: CardAddress) -> Option<u64> {
         self.registered.lock().contiguous_from(address).next().map(|(end, ())| end - address)
     }

@@ -20,7 +20,8 @@ impl<T> Default for RangeMap<T> {
 }
 
 impl<T> RangeMap<T> {
-    /// Adds a range. False, and nothing is added, if it is empty, wraps around, or overlaps another.
+    /// Adds a range. False, and nothing is added, if it is empty, wraps around, or overlaps
+    /// another.
     pub(super) fn insert(&mut self, start: u64, bytes: u64, value: T) -> bool {
         let Some(end) = start.checked_add(bytes).filter(|_| bytes > 0) else { return false };
         if self.overlapping(start, end).is_some() {

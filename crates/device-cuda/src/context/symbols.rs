@@ -184,7 +184,8 @@ enum Piece<'a> {
     Close,
 }
 
-/// Cuts PTX at `;` and at the braces of bodies (not those of initialisers), and leaves comments out.
+/// Cuts PTX at `;` and at the braces of bodies (not those of initialisers), and leaves comments
+/// out.
 fn statements(text: &str) -> impl Iterator<Item = Piece<'_>> {
     let mut pieces = Vec::new();
     let (mut start, mut at) = (0, 0);

@@ -7,7 +7,8 @@ use core::ffi::{c_uint, c_void};
 use core::ptr::null_mut;
 use cumux_abi::types as t;
 
-/// A launch but for its function and parameters. Blocks, threads and blocks of a cluster in x, y, z.
+/// A launch but for its function and parameters. Blocks, threads and blocks of a cluster in x, y,
+/// z.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct LaunchShape {
     /// Blocks of the grid.

@@ -10,8 +10,8 @@ use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 use parking_lot::Mutex;
 use std::path::Path;
 
-/// The loaded driver's functions. The lock is held while the library is loaded, and no other lock is
-/// taken meanwhile.
+/// The loaded driver's functions. The lock is held while the library is loaded, and no other lock
+/// is taken meanwhile.
 static LOADED: Mutex<Option<&'static Table>> = Mutex::new(None);
 
 /// What the driver must find in its environment when it is loaded.

@@ -91,8 +91,8 @@ impl Driver {
         CudaError::check(unsafe { (self.table()?.cuMemUnmap)(address, bytes as usize) })
     }
 
-    /// Reserves address space, at `wanted` if that is free (0: anywhere). The caller checks where it
-    /// lies.
+    /// Reserves address space, at `wanted` if that is free (0: anywhere). The caller checks where
+    /// it lies.
     ///
     /// # Errors
     /// The driver's.
@@ -117,8 +117,8 @@ impl Driver {
     /// The driver's, above all that there is not enough memory to pin.
     pub(crate) fn register_host(&self, address: CardAddress, bytes: u64) -> Call<()> {
         let flags = t::CU_MEMHOSTREGISTER_PORTABLE | t::CU_MEMHOSTREGISTER_DEVICEMAP;
-        // SAFETY: the range belongs to a window that stays mapped until `unregister_host`. Its bytes
-        // are shared with another process, so Rust code never holds references to them.
+        // SAFETY: the range belongs to a window that stays mapped until `unregister_host`. Its
+        // bytes are shared with another process, so Rust code never holds references to them.
         CudaError::check(unsafe { (self.table()?.cuMemHostRegister_v2)(with_exposed_provenance_mut(address as usize), bytes as usize, flags) })
     }
 

@@ -10,8 +10,8 @@ use cumux_abi::types as t;
 
 /// Bytes of what the compiler may say about its errors.
 const LOG_BYTES: usize = 8192;
-/// Zeros behind an image: PTX ends at the first, and nothing in a damaged image leads the driver far
-/// past the image's end.
+/// Zeros behind an image: PTX ends at the first, and nothing in a damaged image leads the driver
+/// far past the image's end.
 const IMAGE_PADDING: usize = 64;
 
 /// Why an image was not compiled or loaded.

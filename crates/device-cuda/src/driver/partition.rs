@@ -22,7 +22,8 @@ impl SmResource {
 
     /// How many SMs there are.
     pub(crate) fn count(&self) -> usize {
-        // SAFETY: `of` has checked the kind, which says that this field of the union is the live one.
+        // SAFETY: `of` has checked the kind, which says that this field of the union is the live
+        // one.
         unsafe { self.0.__bindgen_anon_1.sm }.smCount as usize
     }
 }

@@ -27,9 +27,9 @@ impl Driver {
         // Of the pixel box's words, im2col reads three as signed corners and two as counts.
         let (lower, upper) = (wish.first.map(u32::cast_signed), wish.upper.map(u32::cast_signed));
         let [.., channels, pixels] = wish.first;
-        // SAFETY: either call reads at most as many entries of each array as the rank says, which is
-        // no more than the arrays have (checked above), and writes one map, a local. The tensor's
-        // address is a number to both.
+        // SAFETY: either call reads at most as many entries of each array as the rank says, which
+        // is no more than the arrays have (checked above), and writes one map, a local. The
+        // tensor's address is a number to both.
         let encoded = unsafe {
             if wish.im2col {
                 (table.cuTensorMapEncodeIm2col)(

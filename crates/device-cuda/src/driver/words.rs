@@ -13,8 +13,8 @@ const STRIDE: usize = 64;
 
 /// Words of pinned memory, one cache line each, 0 at first.
 ///
-/// Once made, the words are touched through atomics alone, here and (in whole words) by the card, so
-/// no access is a data race.
+/// Once made, the words are touched through atomics alone, here and (in whole words) by the card,
+/// so no access is a data race.
 pub(crate) struct PinnedWords {
     driver: Arc<Driver>,
     base: usize,
