@@ -20,7 +20,9 @@ mod marks;
 mod memory;
 mod models;
 mod modules;
+pub mod program;
 mod schedule;
+mod simd;
 
 pub use card::{Settings, Simulator, SoftwareGpu, open, open_with};
 

@@ -8,10 +8,11 @@ use cumux_fatbin::{Image as Stored, ImageKind, best_ptx, images};
 use cumux_wire::{module, result};
 use parking_lot::{Mutex, RwLock};
 
-use crate::exec::interface::{CompileError, Image, Program};
 use crate::launch;
+use crate::lower::{self, CompileError};
 use crate::memory::maps::Maps;
 use crate::models::Limits;
+use crate::program::{Image, Program};
 use crate::schedule::{Function, Module};
 
 /// Largest PTX text that is unpacked.
@@ -154,10 +155,7 @@ fn compile(text: &str) -> Result<Arc<Program>, DeviceError> {
         *used = now;
         entry.clone()
     };
-    entry
-        .get_or_init(|| Program::compile(text).inspect(|program| tell_refused(program)))
-        .clone()
-        .map_err(|error| refuse(result::INVALID_PTX, error.to_string()))
+    entry.get_or_init(|| lower::compile(text).inspect(|program| tell_refused(program))).clone().map_err(|error| refuse(result::INVALID_PTX, error.to_string()))
 }
 
 #[cfg(test)]

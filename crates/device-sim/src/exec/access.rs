@@ -7,14 +7,13 @@
 #![allow(clippy::needless_range_loop)]
 
 use super::fault::{Checked, Wrong, each, try_each};
-use super::interface::{
-    Access, FaultKind, GlobalMemory, LOCAL_WINDOW, LOCAL_WINDOW_BYTES, PARAM_WINDOW, PARAM_WINDOW_BYTES, SHARED_WINDOW, SHARED_WINDOW_BYTES,
-};
-use super::lanes::{LANES, Lanes, V, V32, V64};
-use super::level::{Body, quickly};
+use super::interface::{Access, FaultKind, GlobalMemory};
 use super::raw::Range;
 use super::served::{Kind, Served, Shape};
-use crate::lower::code::{Base, MemoryOp, Order, Space};
+use crate::program::code::{Base, MemoryOp, Order, Space};
+use crate::program::window;
+use crate::simd::lanes::{LANES, Lanes, V, V32, V64};
+use crate::simd::processor::{VectorCode, run_fastest};
 
 /// Memory that belongs to the block or the thread, and the kernel's parameters.
 pub(super) struct Near<'a> {
@@ -56,9 +55,9 @@ pub(super) fn sort(addresses: &mut V64, mask: u32) -> [(Space, u32); 4] {
     each(mask, |lane| {
         let address = addresses.0[lane];
         let (kind, start) = match address {
-            SHARED_WINDOW.. if address - SHARED_WINDOW < SHARED_WINDOW_BYTES => (1, SHARED_WINDOW),
-            LOCAL_WINDOW.. if address - LOCAL_WINDOW < LOCAL_WINDOW_BYTES => (2, LOCAL_WINDOW),
-            PARAM_WINDOW.. if address - PARAM_WINDOW < PARAM_WINDOW_BYTES => (3, PARAM_WINDOW),
+            _ if window::SHARED.contains(address) => (1, window::SHARED.start),
+            _ if window::LOCAL.contains(address) => (2, window::LOCAL.start),
+            _ if window::PARAM.contains(address) => (3, window::PARAM.start),
             _ => (0, 0),
         };
         masks[kind] |= 1 << lane;
@@ -106,7 +105,7 @@ static NOWHERE: V64 = V([0; LANES]);
 #[cold]
 pub(super) fn misaligned(addresses: &V64, mask: u32, bytes: u64, space: Space) -> Wrong {
     let lane = (0..LANES).find(|lane| mask >> lane & 1 != 0 && addresses.0[*lane] & (bytes - 1) != 0).unwrap_or(0);
-    Wrong::access(FaultKind::Misaligned, lane, addresses.0[lane].wrapping_add(window(space)), bytes as u32)
+    Wrong::access(FaultKind::Misaligned, lane, addresses.0[lane].wrapping_add(window_start(space)), bytes as u32)
 }
 
 /// Calls `f(range, lane)` for each lane's bytes of global memory: the slow way, for lanes in several allocations and for those that fault.
@@ -132,18 +131,18 @@ pub(super) fn one_by_one<M: GlobalMemory>(
 
 /// The bytes of a near access of one lane.
 pub(super) fn near<'a>(near: &'a mut Near<'_>, space: Space, offset: u64, bytes: u64, lane: usize) -> Checked<&'a mut [u8]> {
-    let (memory, start, limit, kind, window) = match space {
+    let (memory, start, limit, kind, origin) = match space {
         Space::Shared => {
             let limit = near.shared.len() as u64;
-            (&mut *near.shared, 0, limit, FaultKind::SharedOutOfBounds, SHARED_WINDOW)
+            (&mut *near.shared, 0, limit, FaultKind::SharedOutOfBounds, window::SHARED.start)
         }
         _ => {
             let limit = u64::from(near.local_bytes);
-            (&mut *near.local, lane as u64 * limit, limit, FaultKind::LocalOutOfBounds, LOCAL_WINDOW)
+            (&mut *near.local, lane as u64 * limit, limit, FaultKind::LocalOutOfBounds, window::LOCAL.start)
         }
     };
     if offset > limit || bytes > limit - offset {
-        return Err(Wrong::access(kind, lane, window.wrapping_add(offset), bytes as u32));
+        return Err(Wrong::access(kind, lane, origin.wrapping_add(offset), bytes as u32));
     }
     let from = (start + offset) as usize;
     Ok(&mut memory[from..from + bytes as usize])
@@ -165,11 +164,11 @@ fn extended(value: u64, bytes: u8, sign: u8) -> u64 {
 }
 
 /// Space of the addresses in generic form: what to add for messages.
-fn window(space: Space) -> u64 {
+fn window_start(space: Space) -> u64 {
     match space {
-        Space::Shared => SHARED_WINDOW,
-        Space::Local | Space::Frame => LOCAL_WINDOW,
-        Space::Param => PARAM_WINDOW,
+        Space::Shared => window::SHARED.start,
+        Space::Local | Space::Frame => window::LOCAL.start,
+        Space::Param => window::PARAM.start,
         Space::Global | Space::Generic => 0,
     }
 }
@@ -183,7 +182,7 @@ fn local(near: &Near<'_>, at: &V64, mask: u32, shape: &Shape, bytes: u64, space:
     let at = if shape.kind == Kind::One { &one } else { at };
     if bytes > limit || frame > limit - bytes || shape.high > limit - bytes - frame {
         let lane = (0..LANES).find(|lane| mask >> lane & 1 != 0 && at.0[*lane].saturating_add(frame).saturating_add(bytes) > limit).unwrap_or(0);
-        let wrong = Wrong::access(FaultKind::LocalOutOfBounds, lane, LOCAL_WINDOW.wrapping_add(at.0[lane]), bytes as u32);
+        let wrong = Wrong::access(FaultKind::LocalOutOfBounds, lane, window::LOCAL.start.wrapping_add(at.0[lane]), bytes as u32);
         return Err(if space == Space::Frame { overflow(wrong) } else { wrong });
     }
     let mut out = V64::splat(0);
@@ -203,7 +202,7 @@ fn outside(at: &V64, mask: u32, bytes: u64, length: usize, space: Space) -> Wron
         Space::Shared => FaultKind::SharedOutOfBounds,
         _ => FaultKind::LocalOutOfBounds,
     };
-    Wrong::access(kind, lane, window(space).wrapping_add(at.0[lane]), bytes as u32)
+    Wrong::access(kind, lane, window_start(space).wrapping_add(at.0[lane]), bytes as u32)
 }
 
 /// A load or store, to be compiled for the fast processor too.
@@ -227,14 +226,14 @@ struct Storing<'x, 'a, 'b, M> {
 }
 
 pub(super) fn load<M: GlobalMemory>(lanes: &mut Lanes<'_>, op: &MemoryOp, mask: u32, near: &mut Near<'_>, memory: &mut M) -> Checked<()> {
-    quickly(Loading { lanes, op, mask, near, memory, given: None })
+    run_fastest(Loading { lanes, op, mask, near, memory, given: None })
 }
 
 pub(super) fn store<M: GlobalMemory>(lanes: &Lanes<'_>, op: &MemoryOp, mask: u32, near: &mut Near<'_>, memory: &mut M) -> Checked<()> {
-    quickly(Storing { lanes, op, mask, near, memory, given: None })
+    run_fastest(Storing { lanes, op, mask, near, memory, given: None })
 }
 
-impl<M: GlobalMemory> Body for Loading<'_, '_, '_, M> {
+impl<M: GlobalMemory> VectorCode for Loading<'_, '_, '_, M> {
     type Out = Checked<()>;
 
     #[inline(always)]
@@ -245,7 +244,7 @@ impl<M: GlobalMemory> Body for Loading<'_, '_, '_, M> {
         let (mut at, mut shape, space) = found(lanes, op, mask, bytes, given, true, &mut own);
         if space == Space::Generic {
             return sorted(all_of(lanes, op, given), mask, |at, space, part| {
-                quickly(Loading { lanes, op, mask: part, near, memory, given: Some((at, space)) })
+                run_fastest(Loading { lanes, op, mask: part, near, memory, given: Some((at, space)) })
             });
         }
         if shape.any & (bytes - 1) != 0 {
@@ -279,7 +278,7 @@ impl<M: GlobalMemory> Body for Loading<'_, '_, '_, M> {
     }
 }
 
-impl<M: GlobalMemory> Body for Storing<'_, '_, '_, M> {
+impl<M: GlobalMemory> VectorCode for Storing<'_, '_, '_, M> {
     type Out = Checked<()>;
 
     #[inline(always)]
@@ -290,7 +289,7 @@ impl<M: GlobalMemory> Body for Storing<'_, '_, '_, M> {
         let (mut at, mut shape, space) = found(lanes, op, mask, bytes, given, mask == u32::MAX, &mut own);
         if space == Space::Generic {
             return sorted(all_of(lanes, op, given), mask, |at, space, part| {
-                quickly(Storing { lanes, op, mask: part, near, memory, given: Some((at, space)) })
+                run_fastest(Storing { lanes, op, mask: part, near, memory, given: Some((at, space)) })
             });
         }
         if shape.any & (bytes - 1) != 0 {
@@ -311,7 +310,7 @@ impl<M: GlobalMemory> Body for Storing<'_, '_, '_, M> {
             Space::Param => {
                 let lane = mask.trailing_zeros() as usize & 31;
                 let at = all_of(lanes, op, given).0[lane];
-                return Err(Wrong::access(FaultKind::ParamOutOfBounds, lane, PARAM_WINDOW.wrapping_add(at), bytes as u32));
+                return Err(Wrong::access(FaultKind::ParamOutOfBounds, lane, window::PARAM.start.wrapping_add(at), bytes as u32));
             }
             Space::Shared => &mut *near.shared,
             _ => {
@@ -347,7 +346,7 @@ fn found<'a>(lanes: &Lanes<'_>, op: &MemoryOp, mask: u32, bytes: u64, given: Opt
             }
         },
     };
-    let space = if space == Space::Generic && shape.high < SHARED_WINDOW { Space::Global } else { space };
+    let space = if space == Space::Generic && shape.high < window::SHARED.start { Space::Global } else { space };
     (at, shape, space)
 }
 

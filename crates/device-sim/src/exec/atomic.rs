@@ -3,13 +3,13 @@
 use super::access::{Near, addresses, misaligned, near, one_by_one, sort};
 use super::fault::{Checked, each, try_each};
 use super::interface::{Access, GlobalMemory};
-use super::lanes::{LANES, Lanes, NO_SLOT, V64};
-use super::level::Op2;
-use super::ops::float::Add32;
-use super::ops::half::{AddH, B, H, MinMaxH, Two};
-use super::ops::round::RN;
 use super::served::{Kind, Served, Shape};
-use crate::lower::code::{AtomicHow, AtomicOp, Space};
+use crate::program::code::{AtomicHow, AtomicOp, Space};
+use crate::simd::alu::Op2;
+use crate::simd::lanes::{LANES, Lanes, NO_SLOT, V64};
+use crate::simd::ops::float::Add32;
+use crate::simd::ops::half::{AddH, B, H, MinMaxH, Two};
+use crate::simd::ops::round::RN;
 
 /// The new value of a memory cell, given the old one and the operands.
 #[inline(always)]

@@ -5,8 +5,8 @@ use super::fault::Wrong;
 use super::interface::{Fault, FaultKind, GlobalMemory, Launch, Place, Services, Status};
 use super::run::{Outside, Stop};
 use super::warp::Warp;
-use crate::lower::code::Code;
-use crate::lower::program::Image;
+use crate::program::Image;
+use crate::program::code::Code;
 use std::sync::Arc;
 
 /// Barriers of a block.

@@ -1,7 +1,7 @@
 //! Faults while they travel from the lane that made them to the block.
 
 use super::interface::{FaultKind, MemoryFault};
-use super::lanes::LANES;
+use crate::simd::lanes::LANES;
 
 /// What went wrong in which lane. The rest of a [`Fault`](super::interface::Fault) is added by the block.
 #[derive(Debug, Clone, Copy)]

@@ -3,10 +3,10 @@
 use super::access::{Near, near, sort};
 use super::fault::{Checked, Wrong, try_each};
 use super::interface::{Access, FaultKind, GlobalMemory, Services};
-use super::lanes::{V32, V64};
 use super::printf::{self, Source};
 use super::raw::Range;
-use crate::lower::code::{Intrinsic, IntrinsicKind, Space};
+use crate::program::code::{Intrinsic, IntrinsicKind, Space};
+use crate::simd::lanes::{V32, V64};
 
 /// Who calls.
 pub(super) struct Context<'a> {

@@ -5,8 +5,8 @@
 use super::access::{Near, addresses, near, sort};
 use super::fault::{Checked, Wrong, try_each};
 use super::interface::FaultKind;
-use super::lanes::{Lanes, NO_SLOT};
-use crate::lower::code::{MbarrierKind, MbarrierOp, Space};
+use crate::program::code::{MbarrierKind, MbarrierOp, Space};
+use crate::simd::lanes::{Lanes, NO_SLOT};
 
 const COUNT: u64 = (1 << 20) - 1;
 const PHASE: u64 = 1 << 63;

@@ -7,7 +7,7 @@
 #![allow(unsafe_code)]
 
 use super::interface::{Access, GlobalMemory, MemoryFault};
-use crate::lower::code::Order;
+use crate::program::code::Order;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 /// A checked range of device memory, valid for the current slice.

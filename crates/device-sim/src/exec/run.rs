@@ -3,15 +3,12 @@
 use super::access::{self, Near};
 use super::barrier::Barrier;
 use super::fault::{Wrong, each};
-use super::interface::{
-    FUNCTION_WINDOW, FaultKind, GlobalMemory, LOCAL_WINDOW, LOCAL_WINDOW_BYTES, Launch, Place, SHARED_WINDOW, SHARED_WINDOW_BYTES, Services,
-};
-use super::interface::{PARAM_WINDOW, PARAM_WINDOW_BYTES};
-use super::lanes::{Lanes, NO_SLOT, V, V32, V64};
+use super::interface::{FaultKind, GlobalMemory, Launch, Place, Services};
 use super::warp::{Fragment, NO_FRAME, PATIENCE, State, Warp};
 use super::{atomic, intrinsic, mbarrier, special, sync};
-use crate::lower::code::{BarrierKind, Op, PredicateHow, PredicateOp, Space};
-use crate::lower::program::Image;
+use crate::program::code::{BarrierKind, Op, PredicateHow, PredicateOp, Space};
+use crate::program::{Image, window};
+use crate::simd::lanes::{Lanes, NO_SLOT, V, V32, V64};
 
 /// What is around a warp while it runs.
 pub(super) struct Outside<'a, M, S> {
@@ -128,13 +125,12 @@ impl Warp {
                         let mut part = 0;
                         each(rest, |lane| part |= u32::from(targets.0[lane] == target) << lane);
                         rest &= !part;
-                        let index = target.wrapping_sub(FUNCTION_WINDOW) / 16;
-                        let known = target > FUNCTION_WINDOW && target.is_multiple_of(16) && index <= functions.len() as u64;
-                        if !known || functions[index as usize - 1].entry == u32::MAX {
+                        let function = window::function_at(target).filter(|at| functions.get(*at as usize).is_some_and(|code| code.entry != u32::MAX));
+                        let Some(function) = function else {
                             return Err((Wrong::access(FaultKind::BadCall, first, target, 0), fragment.pc));
-                        }
+                        };
                         self.enter(fragment.frame);
-                        self.enter_function(Fragment { lanes: part, ..fragment }, index as u32 - 1, return_to, outside)?;
+                        self.enter_function(Fragment { lanes: part, ..fragment }, function as u32, return_to, outside)?;
                     }
                     self.leave(fragment.frame);
                 }
@@ -339,7 +335,7 @@ impl Warp {
                     Op::Predicate(op) => predicate(&mut lanes, *op, active),
                     Op::Load(op) => {
                         checked!(access::load(&mut lanes, op, active, &mut near, *memory));
-                        if op.order != crate::lower::code::Order::Weak && !alone {
+                        if op.order != crate::program::code::Order::Weak && !alone {
                             patience = patience.saturating_sub(ORDERED_STEP);
                             if patience == 0 {
                                 pc += 1;
@@ -494,10 +490,7 @@ fn predicate(lanes: &mut Lanes<'_>, op: PredicateOp, mask: u32) {
 }
 
 fn is_space(address: u64, space: Space) -> bool {
-    let within = |start: u64, bytes: u64| address >= start && address - start < bytes;
-    let shared = within(SHARED_WINDOW, SHARED_WINDOW_BYTES);
-    let local = within(LOCAL_WINDOW, LOCAL_WINDOW_BYTES);
-    let param = within(PARAM_WINDOW, PARAM_WINDOW_BYTES);
+    let (shared, local, param) = (window::SHARED.contains(address), window::LOCAL.contains(address), window::PARAM.contains(address));
     match space {
         Space::Shared => shared,
         Space::Local | Space::Frame => local,

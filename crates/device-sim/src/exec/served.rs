@@ -12,7 +12,7 @@
 
 use super::fault::each;
 use super::interface::{Access, GlobalMemory};
-use super::lanes::{LANES, V, V64};
+use crate::simd::lanes::{LANES, V, V64};
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 

@@ -1,8 +1,8 @@
 //! Values of the special registers.
 
 use super::interface::{Launch, Place, Services};
-use super::lanes::{LANES, V32};
-use crate::lower::code::Special;
+use crate::program::code::Special;
+use crate::simd::lanes::{LANES, V32};
 
 fn lanes(f: impl Fn(u32) -> u32) -> V32 {
     let mut out = V32::splat(0);

@@ -3,8 +3,8 @@
 //! Membership is per lane: one fragment may hold several groups (tiles) at once, each with its own result.
 
 use super::fault::each;
-use super::lanes::{LANES, Lanes, NO_SLOT, V32};
-use crate::lower::code::{ReduceKind, ShuffleKind, WarpKind, WarpOp};
+use crate::program::code::{ReduceKind, ShuffleKind, WarpKind, WarpOp};
+use crate::simd::lanes::{LANES, Lanes, NO_SLOT, V32};
 
 /// The lanes of `here` that may go on: all living members of their group are here.
 pub(super) fn ready(lanes: &Lanes<'_>, op: &WarpOp, here: u32, alive: u32) -> u32 {

@@ -6,8 +6,8 @@
 //!
 //! Registers of a frame begin where its caller's end. Fragments in different frames may use the same slots: they write their own lanes only.
 
-use super::lanes::{LANES, Lanes, V32, V64};
-use crate::lower::code::Code;
+use crate::program::code::Code;
+use crate::simd::lanes::{LANES, Lanes, V32, V64};
 
 /// Registers of one call and where to return.
 #[derive(Debug, Clone, Copy)]

@@ -11,7 +11,7 @@
 //!   only after the report has returned, and nothing later in the stream begins before that.
 //! - *while undoing*: undoing again writes the same bytes.
 //!
-//! Why undoing in this way is right: a repeatable kernel ([`crate::exec::interface::Kernel::repeatable`]) has no atomics, no ordered or volatile accesses and no
+//! Why undoing in this way is right: a repeatable kernel ([`crate::program::Kernel::repeatable`]) has no atomics, no ordered or volatile accesses and no
 //! visible side effects but stores, so a program without data races has no other thread that reads or writes a byte which a running block
 //! writes. Logs of several half-done blocks are undone last chunk first, which also restores most races on one flag.
 //! Kernels that are not repeatable are lost if one of their blocks was half done; cooperative ones if any had begun.

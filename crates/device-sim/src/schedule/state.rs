@@ -9,12 +9,12 @@ use cumux_device::{ClientId, ClientSpec, DeviceError, Fault, ModuleId, Outcome, 
 use super::kernel::{KernelRun, Piece};
 use super::parts::Parts;
 use super::{Report, outcome_of};
-use crate::exec::interface::Image;
 use crate::launch::{self, Prepared};
 use crate::marks::Marks;
 use crate::memory::raw::{ClientMemory, Mapping};
 use crate::memory::transfer::Transfer;
 use crate::models::Limits;
+use crate::program::Image;
 
 /// Streams that all clients together may have.
 const STREAMS: usize = 1 << 20;

@@ -7,13 +7,12 @@
 #![allow(clippy::needless_range_loop)]
 
 use super::lanes::{LANES, Lane, Lanes, NO_SLOT, Slot, V};
-use super::ops::convert::Whole;
-use std::sync::OnceLock;
+use super::processor;
 
 /// An arithmetic instruction: no memory, no control flow, no faults.
 #[derive(Debug, Clone, Copy)]
 pub struct Alu {
-    pub(crate) function: Function,
+    pub(crate) function: AluFunction,
     pub d: Slot,
     pub a: Slot,
     pub b: Slot,
@@ -24,61 +23,44 @@ pub struct Alu {
     pub x: u16,
 }
 
-/// How to execute an instruction: registers, operands, lanes. Made only by the constructors below.
-pub type Raw = for<'a, 'b> unsafe fn(&'a mut Lanes<'b>, &'a Alu, u32);
+/// Registers, operands, lanes.
+type Raw = for<'a, 'b> unsafe fn(&'a mut Lanes<'b>, &'a Alu, u32);
 
+/// How to execute an instruction. Made only by the constructors below, so the function may run on this processor.
 #[derive(Debug, Clone, Copy)]
-pub struct Function(Raw);
+pub struct AluFunction(Raw);
+
+impl AluFunction {
+    /// A function that needs nothing of the processor.
+    #[must_use]
+    pub fn portable(function: for<'a, 'b> fn(&'a mut Lanes<'b>, &'a Alu, u32)) -> Self {
+        AluFunction(function)
+    }
+}
 
 impl Alu {
     #[must_use]
-    pub fn new(function: Function) -> Self {
+    pub fn new(function: AluFunction) -> Self {
         Alu { function, d: NO_SLOT, a: NO_SLOT, b: NO_SLOT, c: NO_SLOT, e: NO_SLOT, x: 0 }
     }
 
     #[inline(always)]
     pub fn execute(&self, lanes: &mut Lanes<'_>, mask: u32) {
-        // SAFETY: a `Function` is made by `choose` alone, which gives the version with target features only where the processor has them;
+        // SAFETY: a `AluFunction` is made by `choose` alone, which gives the version with target features only where the processor has them;
         // the functions are otherwise safe.
         unsafe { (self.function.0)(lanes, self, mask) }
     }
 }
 
-/// Whether the fast versions may run here.
-pub fn fast() -> bool {
-    static FAST: OnceLock<bool> = OnceLock::new();
-    *FAST.get_or_init(detect)
-}
-
-#[cfg(target_arch = "x86_64")]
-fn detect() -> bool {
-    // For tests and measurements of the other version.
-    if std::env::var_os("CUMUX_SIM_BASELINE").is_some() {
-        return false;
-    }
-    std::is_x86_feature_detected!("avx2")
-        && std::is_x86_feature_detected!("fma")
-        && std::is_x86_feature_detected!("bmi1")
-        && std::is_x86_feature_detected!("bmi2")
-        && std::is_x86_feature_detected!("lzcnt")
-        && std::is_x86_feature_detected!("popcnt")
-        && std::is_x86_feature_detected!("f16c")
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-fn detect() -> bool {
-    false
-}
-
-fn choose(fast_version: Raw, plain: Raw) -> Function {
-    Function(if fast() { fast_version } else { plain })
+fn choose(fast_version: Raw, plain: Raw) -> AluFunction {
+    AluFunction(if processor::is_fast() { fast_version } else { plain })
 }
 
 macro_rules! shapes {
     ($($(#[$doc:meta])* $name:ident: $trait:ident => $body:ident;)*) => {$(
         $(#[$doc])*
         #[must_use]
-        pub fn $name<O: $trait>() -> Function {
+        pub fn $name<O: $trait>() -> AluFunction {
             #[cfg(target_arch = "x86_64")]
             #[target_feature(enable = "avx2,fma,bmi1,bmi2,lzcnt,popcnt,f16c")]
             fn quick<O: $trait>(lanes: &mut Lanes<'_>, alu: &Alu, mask: u32) {
@@ -326,95 +308,8 @@ fn body_mul_carry<O: MulCarry, const WHOLE: bool>(lanes: &mut Lanes<'_>, alu: &A
     }
 }
 
-/// Work that gains from the fast processor's instructions. `run` should be `#[inline(always)]`.
-pub trait Body {
-    type Out;
-    fn run(self) -> Self::Out;
-}
-
-/// Does the work, in a version for this processor.
-#[inline(always)]
-pub fn quickly<B: Body>(body: B) -> B::Out {
-    #[cfg(target_arch = "x86_64")]
-    {
-        #[target_feature(enable = "avx2,fma,bmi1,bmi2,lzcnt,popcnt,f16c")]
-        fn quick<B: Body>(body: B) -> B::Out {
-            body.run()
-        }
-        if fast() {
-            // SAFETY: `fast` says that the processor has the features.
-            return unsafe { quick(body) };
-        }
-    }
-    #[inline(never)]
-    fn plain<B: Body>(body: B) -> B::Out {
-        body.run()
-    }
-    plain(body)
-}
-
 /// Rare operations have one version: three sources and the immediate.
 #[must_use]
-pub fn rare3x<O: Op3x>() -> Function {
-    Function(body3x::<O, false>)
-}
-
-/// A conversion described by `x`; whether source and result are in 64-bit slots.
-#[must_use]
-pub fn convert(from_wide: bool, to_wide: bool) -> Function {
-    let raw: Raw = match (from_wide, to_wide) {
-        (false, false) => convert_body::<u32, u32> as Raw,
-        (false, true) => convert_body::<u32, u64> as Raw,
-        (true, false) => convert_body::<u64, u32> as Raw,
-        (true, true) => convert_body::<u64, u64> as Raw,
-    };
-    Function(raw)
-}
-
-fn convert_body<A: Whole, R: Whole>(lanes: &mut Lanes<'_>, alu: &Alu, mask: u32) {
-    let a = A::read(lanes, alu.a);
-    let mut out = V([R::ZERO; LANES]);
-    for lane in 0..LANES {
-        if mask >> lane & 1 != 0 {
-            out.0[lane] = R::cut(super::ops::convert::any(A::from_raw(a.0[lane]).extended() as u64, alu.x) as i64).raw();
-        }
-    }
-    R::write(lanes, alu.d, &out, mask);
-}
-
-/// A comparison of halves; `x` as `ops::half::test` says, plus 32 for bfloat16.
-#[must_use]
-pub fn compare_half() -> Function {
-    Function(compare_half_body)
-}
-
-fn compare_half_body(lanes: &mut Lanes<'_>, alu: &Alu, mask: u32) {
-    use super::ops::half::{B, H, test};
-    let (a, b) = (lanes.get32(alu.a), lanes.get32(alu.b));
-    let mut result = 0;
-    for lane in 0..LANES {
-        let (a, b) = (a.0[lane], b.0[lane]);
-        let holds = if alu.x & 32 != 0 { test::<B>(a, b, alu.x) } else { test::<H>(a, b, alu.x) };
-        result |= u32::from(holds) << lane;
-    }
-    lanes.set_predicate(alu.d, result, mask);
-}
-
-/// `lop3`: common tables as one operation, others by the truth table in `x`.
-#[must_use]
-pub fn lop3(table: u16) -> Function {
-    use super::ops::bits::{Lop3, Lop3Fixed};
-    match table {
-        0xc0 => op3::<Lop3Fixed<0xc0>>(),
-        0xfc => op3::<Lop3Fixed<0xfc>>(),
-        0x3c => op3::<Lop3Fixed<0x3c>>(),
-        0x80 => op3::<Lop3Fixed<0x80>>(),
-        0xfe => op3::<Lop3Fixed<0xfe>>(),
-        0x96 => op3::<Lop3Fixed<0x96>>(),
-        0x78 => op3::<Lop3Fixed<0x78>>(),
-        0xf8 => op3::<Lop3Fixed<0xf8>>(),
-        0xca => op3::<Lop3Fixed<0xca>>(),
-        0xe8 => op3::<Lop3Fixed<0xe8>>(),
-        _ => op3x::<Lop3>(),
-    }
+pub fn rare3x<O: Op3x>() -> AluFunction {
+    AluFunction::portable(body3x::<O, false>)
 }

@@ -6,8 +6,8 @@
 use super::float::{NAN32, flush};
 use super::half::{B, H, Small};
 use super::round::{RM, RN, RNA, RP, RZ, direct, integral, odd_sum, to_f32, to_odd};
-use crate::exec::lanes::Lane;
-use crate::exec::level::{Op1, Op3x};
+use crate::simd::alu::{Alu, AluFunction, Op1, Op3x};
+use crate::simd::lanes::{LANES, Lane, Lanes, V};
 use std::marker::PhantomData;
 
 /// Integers, 8-bit ones included.
@@ -365,6 +365,28 @@ pub fn any(bits: u64, x: u16) -> u64 {
     } else {
         result
     }
+}
+
+/// A conversion described by `x`; whether source and result are in 64-bit slots.
+#[must_use]
+pub fn described(from_wide: bool, to_wide: bool) -> AluFunction {
+    match (from_wide, to_wide) {
+        (false, false) => AluFunction::portable(convert_lanes::<u32, u32>),
+        (false, true) => AluFunction::portable(convert_lanes::<u32, u64>),
+        (true, false) => AluFunction::portable(convert_lanes::<u64, u32>),
+        (true, true) => AluFunction::portable(convert_lanes::<u64, u64>),
+    }
+}
+
+fn convert_lanes<A: Whole, R: Whole>(lanes: &mut Lanes<'_>, alu: &Alu, mask: u32) {
+    let a = A::read(lanes, alu.a);
+    let mut out = V([R::ZERO; LANES]);
+    for lane in 0..LANES {
+        if mask >> lane & 1 != 0 {
+            out.0[lane] = R::cut(any(A::from_raw(a.0[lane]).extended() as u64, alu.x) as i64).raw();
+        }
+    }
+    R::write(lanes, alu.d, &out, mask);
 }
 
 /// Two singles into one register, `a` above `b`; `x`: bit 0 bfloat16, bit 1 relu, mode from bit 4.

@@ -2,12 +2,10 @@
 //!
 //! Operands are widened to doubles, where sums and products are exact or rounded to odd; one rounding to the format follows.
 
-// NaN makes the negated comparisons true: that is what the unordered ones are.
-#![allow(clippy::neg_cmp_op_on_partial_ord)]
-
+use super::comparison::Comparison;
 use super::round::{RN, odd_sum, to_format};
-use crate::exec::lanes::{Lane, Lanes, Slot, V};
-use crate::exec::level::{Op1, Op2, Op3, Op3x};
+use crate::simd::alu::{Alu, AluFunction, Op1, Op2, Op3, Op3x};
+use crate::simd::lanes::{LANES, Lane, Lanes, Slot, V};
 use std::marker::PhantomData;
 
 /// A half in the low 16 bits of a 32-bit slot.
@@ -185,7 +183,7 @@ fn one<T: Small>(a: T, b: T, c: T, x: u16) -> T {
         TANH => f64::from(<super::float::Tanh as Op1>::f(a.wide() as f32)),
         _ => {
             let yes = if x & ONES != 0 { T::ONE } else { 0xffff };
-            return T::of(if holds((x >> CODE & 15) as u8, a.wide(), b.wide()) { yes } else { 0 });
+            return T::of(if Comparison::decode(x >> CODE).holds(a.wide(), b.wide()) { yes } else { 0 });
         }
     };
     let exact = if flags & SAT != 0 { if exact > 0.0 { exact.min(1.0) } else { 0.0 } } else { exact };
@@ -203,35 +201,34 @@ impl<T: Small> Op3x for Any<T> {
     }
 }
 
-/// A comparison chosen at run time: `x` is its code, plus 16 for the high half.
-pub fn test<T: Small>(a: u32, b: u32, x: u16) -> bool {
-    let part = |bits: u32| if x & 16 != 0 { high::<T>(bits).wide() } else { low::<T>(bits).wide() };
-    holds((x & 15) as u8, part(a), part(b))
+/// In the immediate of [`compare`]: the operands are the high halves.
+pub const COMPARE_HIGH: u16 = 1 << 4;
+/// In the immediate of [`compare`]: the operands are bfloat16.
+pub const COMPARE_BRAIN: u16 = 1 << 5;
+
+/// A comparison chosen at run time, into a predicate: its code, [`COMPARE_HIGH`], [`COMPARE_BRAIN`].
+#[must_use]
+pub fn compare() -> AluFunction {
+    AluFunction::portable(compare_lanes)
 }
 
-/// 0 eq, 1 ne, 2 lt, 3 le, 4 gt, 5 ge, the same plus 8 with NaN counting as true, 6 num, 7 nan.
-#[inline(always)]
-#[allow(clippy::nonminimal_bool)]
-pub fn holds(code: u8, a: f64, b: f64) -> bool {
-    match code {
-        0 => a == b,
-        1 => (a < b) | (a > b),
-        2 => a < b,
-        3 => a <= b,
-        4 => a > b,
-        5 => a >= b,
-        6 => !(a.is_nan() | b.is_nan()),
-        7 => a.is_nan() | b.is_nan(),
-        8 => !((a < b) | (a > b)),
-        9 => a != b,
-        10 => !(a >= b),
-        11 => !(a > b),
-        12 => !(a <= b),
-        _ => !(a < b),
+fn compare_lanes(lanes: &mut Lanes<'_>, alu: &Alu, mask: u32) {
+    let (a, b) = (lanes.get32(alu.a), lanes.get32(alu.b));
+    let mut result = 0;
+    for lane in 0..LANES {
+        let (a, b) = (a.0[lane], b.0[lane]);
+        let holds = if alu.x & COMPARE_BRAIN != 0 { test::<B>(a, b, alu.x) } else { test::<H>(a, b, alu.x) };
+        result |= u32::from(holds) << lane;
     }
+    lanes.set_predicate(alu.d, result, mask);
 }
 
-/// The same on both halves of a 32-bit register.
+fn test<T: Small>(a: u32, b: u32, x: u16) -> bool {
+    let part = |bits: u32| if x & COMPARE_HIGH != 0 { high::<T>(bits).wide() } else { low::<T>(bits).wide() };
+    Comparison::decode(x).holds(part(a), part(b))
+}
+
+/// An operation on both halves of a 32-bit register.
 pub struct Two<O>(PhantomData<O>);
 
 #[inline(always)]

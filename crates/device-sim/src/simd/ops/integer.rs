@@ -3,8 +3,8 @@
 //! Total functions: what PTX leaves undefined (division by zero) gives what the card gives.
 
 use super::ops;
-use crate::exec::lanes::Lane;
-use crate::exec::level::{Carry, MulCarry, Test2};
+use crate::simd::alu::{Carry, MulCarry, Test2};
+use crate::simd::lanes::Lane;
 use std::marker::PhantomData;
 
 /// Integers of registers.
@@ -168,7 +168,7 @@ fn dp4(a: u32, b: u32, c: u32, fa: impl Fn(u32, u32) -> i32, fb: impl Fn(u32, u3
 
 /// dp2a; `x`: bit 0 signed a, bit 1 signed b, bit 2 the high half of b.
 pub struct Dp2a;
-impl crate::exec::level::Op3x for Dp2a {
+impl crate::simd::alu::Op3x for Dp2a {
     type T = u32;
     #[inline(always)]
     fn f(a: u32, b: u32, c: u32, x: u16) -> u32 {

@@ -3,8 +3,8 @@
 //! Invariants: every slot is in range of its function's banks or constants; every target is in range of the code; a function's last
 //! instruction never falls through.
 
-use crate::exec::lanes::{Slot, V32, V64};
-use crate::exec::level::Alu;
+use crate::simd::alu::Alu;
+use crate::simd::lanes::{Slot, V32, V64};
 
 /// One warp instruction.
 #[derive(Debug, Clone)]
