@@ -10,12 +10,13 @@ use std::time::{Duration, Instant};
 use cumux_device::{ClientId, ClientSpec, Device, DeviceError, DeviceFacts, Fault, Interrupted, ModuleId, ModuleInfo, Open, Place, Sink, StreamId, Work};
 use parking_lot::{Condvar, Mutex, RwLock};
 
-use crate::marks::{Marks, layout, recover};
+use crate::memory::client::ClientMemory;
 use crate::memory::maps::{GRANULE, Maps};
 use crate::memory::permissions::Range;
-use crate::memory::raw::{ClientMemory, WorkerMemory};
+use crate::memory::worker::WorkerMemory;
 use crate::models::{self, Limits, Mode};
 use crate::modules;
+use crate::progress::{Marks, layout, recover};
 use crate::schedule::{Card, Client, Ended, State, worker};
 
 /// `CUfunction_attribute`: bytes of dynamic shared memory, and the preferred carve-out, which makes no difference here.
@@ -411,6 +412,6 @@ impl Device for SoftwareGpu {
         let _maps = self.card.maps.read();
         let mut worker = WorkerMemory::default();
         worker.begin(&memory, false);
-        recover::recover(&marks, &mut worker)
+        recover::recover(&marks, &mut |address, bytes| worker.write(address, bytes).map_err(|(address, _)| address))
     }
 }

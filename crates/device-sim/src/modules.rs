@@ -8,12 +8,10 @@ use cumux_fatbin::{Image as Stored, ImageKind, best_ptx, images};
 use cumux_wire::{module, result};
 use parking_lot::{Mutex, RwLock};
 
-use crate::launch;
 use crate::lower::{self, CompileError};
 use crate::memory::maps::Maps;
 use crate::models::Limits;
 use crate::program::{Image, Program};
-use crate::schedule::{Function, Module};
 
 /// Largest PTX text that is unpacked.
 const PTX_BYTES: u64 = 256 << 20;
@@ -29,6 +27,19 @@ static PROGRAMS: Mutex<Option<Programs>> = Mutex::new(None);
 
 fn refuse(result: u32, text: impl Into<String>) -> DeviceError {
     DeviceError::Image { result, text: text.into() }
+}
+
+/// Per-client state of a function.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Function {
+    /// Bytes of dynamic shared memory a launch may ask for.
+    pub(crate) max_dynamic_shared: u32,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Module {
+    pub(crate) image: Arc<Image>,
+    pub(crate) functions: Vec<Function>,
 }
 
 /// Loads an image for a client: the module and what it offers.
@@ -86,7 +97,7 @@ fn function(limits: &Limits, program: &Program, index: usize) -> FunctionInfo {
         static_shared: kernel.static_shared,
         constant: kernel.constant_bytes,
         local: kernel.local_bytes,
-        registers: launch::registers(limits, kernel.registers, kernel.max_threads),
+        registers: limits.registers_of_thread(kernel.registers, kernel.max_threads),
         max_threads: kernel.max_threads.min(limits.threads_per_block),
         ptx_version: program.target,
         binary_version: limits.capability,

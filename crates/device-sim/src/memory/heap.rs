@@ -9,7 +9,7 @@ use cumux_device::DeviceError;
 use parking_lot::RwLock;
 
 use super::permissions::{Permissions, Range};
-use super::raw::Mapping;
+use crate::mapping::Mapping;
 
 /// As `cudaLimitMallocHeapSize` begins.
 const LIMIT: u64 = 8 << 20;

@@ -10,8 +10,8 @@ use std::sync::{Arc, Weak};
 use cumux_device::DeviceError;
 use parking_lot::Mutex;
 
-use super::files::{self, Identity};
-use super::raw::Mapping;
+use crate::mapping::Mapping;
+use crate::mapping::files::{self, Identity};
 
 /// Granularity of extents and mappings.
 pub(crate) const GRANULE: u64 = 2 << 20;

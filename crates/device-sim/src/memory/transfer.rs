@@ -8,9 +8,9 @@ use std::sync::Arc;
 use cumux_device::{Extent, Rows, Work};
 use cumux_wire::record::span;
 
-use super::raw::{Refused, WorkerMemory};
+use super::worker::{Refused, WorkerMemory};
 use crate::exec::interface::{Access, MemoryFault};
-use crate::marks::{Marks, Slot, layout::TRANSFER};
+use crate::progress::{Marks, Slot, layout::TRANSFER};
 
 /// Bytes moved in one step: some tenths of a millisecond.
 const STEP: u64 = 2 << 20;
@@ -209,15 +209,16 @@ fn flatten(mut a: Rows, mut b: Rows, mut extent: Extent) -> (Rows, Rows, Extent)
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mapping::Mapping;
+    use crate::memory::client::ClientMemory;
     use crate::memory::permissions::Range;
-    use crate::memory::raw::{ClientMemory, Mapping};
     use proptest::prelude::*;
 
     const SIZE: usize = 4096;
 
     /// A client with one page of memory, at an address that is not where the page lies.
     fn page() -> (Mapping, Arc<ClientMemory>, u64) {
-        let file = crate::memory::files::create("t", SIZE as u64).unwrap();
+        let file = crate::mapping::files::create("t", SIZE as u64).unwrap();
         let mapping = Mapping::file(0, std::os::fd::AsFd::as_fd(&file), 0, SIZE as u64).unwrap();
         let memory = Arc::new(ClientMemory::default());
         let base = 0x10_0000;

@@ -197,6 +197,13 @@ impl Limits {
             capability: value(75) * 10 + value(76),
         }
     }
+
+    /// Registers of a thread as the scheduler counts them: never so many that the largest block the kernel declares would not fit, since a compiler for the
+    /// card would have spilled the rest.
+    pub(crate) fn registers_of_thread(&self, registers: u32, max_threads: u32) -> u32 {
+        let most = self.registers_per_block / max_threads.clamp(1, self.threads_per_block).next_multiple_of(32);
+        registers.clamp(16, 255).min(most / 8 * 8)
+    }
 }
 
 #[cfg(test)]

@@ -9,9 +9,9 @@ use cumux_device::Resume;
 use super::placement::{Seat, Sms};
 use crate::exec::Block;
 use crate::exec::interface::{Launch, Place};
-use crate::marks::Slot;
-use crate::marks::log::BlockLog;
 use crate::models::Capacity;
+use crate::progress::Slot;
+use crate::progress::undo::BlockLog;
 
 /// Most fresh blocks that a worker takes at once.
 const BATCH: u64 = 64;

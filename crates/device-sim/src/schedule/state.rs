@@ -1,126 +1,26 @@
 //! Everything the scheduler knows, behind one lock held for short moments.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use cumux_device::floor::Floor;
-use cumux_device::{ClientId, ClientSpec, DeviceError, Fault, ModuleId, Outcome, StreamId, Work};
+use cumux_device::{ClientId, ClientSpec, DeviceError, Fault, Outcome, StreamId, Work};
 
-use super::kernel::{KernelRun, Piece};
+use super::client::{Client, Ended, LEVELS, Running, Task, not_open};
+use super::kernel::Piece;
+use super::launch::{self, Prepared};
 use super::parts::Parts;
-use super::{Report, outcome_of};
-use crate::launch::{self, Prepared};
-use crate::marks::Marks;
-use crate::memory::raw::{ClientMemory, Mapping};
+use super::report::{Report, outcome_of};
+use crate::exec::interface::Launch;
+use crate::memory::client::ClientMemory;
 use crate::memory::transfer::Transfer;
 use crate::models::Limits;
-use crate::program::Image;
+use crate::progress::{Marks, Slot};
 
 /// Streams that all clients together may have.
 const STREAMS: usize = 1 << 20;
 /// What a worker is expected to use, in nanoseconds; corrected when it comes back.
 pub(crate) const SLICE_NS: u64 = 300_000;
-
-/// Levels of client priority.
-const LEVELS: usize = 2;
-
-/// Per-client state of a function.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Function {
-    /// Bytes of dynamic shared memory a launch may ask for.
-    pub(crate) max_dynamic_shared: u32,
-}
-
-#[derive(Debug, Clone)]
-pub(crate) struct Module {
-    pub(crate) image: Arc<Image>,
-    pub(crate) functions: Vec<Function>,
-}
-
-/// Why a client's work is over.
-#[derive(Debug, Clone)]
-pub(crate) enum Ended {
-    Fault(Fault),
-    Cancelled,
-}
-
-pub(crate) enum Task {
-    Kernel(Box<KernelRun>),
-    /// `None` while a worker has it.
-    Transfer(Option<Box<Transfer>>),
-}
-
-pub(crate) struct Running {
-    pub(crate) task: Task,
-    pub(crate) stream: StreamId,
-    pub(crate) token: u64,
-    pub(crate) begun: std::time::Instant,
-    vtime: u64,
-    /// Each step halves what a slice counts twice: more urgent streams run more.
-    urgency: u32,
-}
-
-pub(crate) struct Client {
-    pub(crate) memory: Arc<ClientMemory>,
-    pub(crate) marks: Option<Arc<Marks>>,
-    pub(crate) modules: HashMap<ModuleId, Module>,
-    pub(crate) parts: Parts,
-    /// 0 normal, 1 below normal.
-    priority: usize,
-    pub(crate) stack_bytes: u32,
-    pub(crate) ended: Option<Ended>,
-    pub(crate) tasks: BTreeMap<u64, Running>,
-    /// Submissions not reported yet.
-    pub(crate) outstanding: u64,
-    /// Times that a place on an SM became free.
-    pub(crate) freed: u64,
-    /// A stream waits for a free slot in the marks.
-    waiting_for_slot: bool,
-    /// A cooperative kernel that waits for room: later kernels place no blocks meanwhile.
-    gathering: Option<u64>,
-    vtime: u64,
-    vclock: u64,
-    pub(crate) window: Option<(u64, u64)>,
-    /// Device memory of the client that only this process has: barrier words of cooperative grids.
-    pub(crate) scratch: Option<Mapping>,
-    pub(crate) scratch_next: u64,
-}
-
-impl Client {
-    fn new(parts: Parts, priority: u32, marks: Option<Arc<Marks>>) -> Self {
-        Client {
-            memory: Arc::default(),
-            marks,
-            modules: HashMap::new(),
-            parts,
-            priority: (priority as usize).min(LEVELS - 1),
-            stack_bytes: 1024,
-            ended: None,
-            tasks: BTreeMap::new(),
-            outstanding: 0,
-            freed: 0,
-            waiting_for_slot: false,
-            gathering: None,
-            vtime: 0,
-            vclock: 0,
-            window: None,
-            scratch: None,
-            scratch_next: 0,
-        }
-    }
-
-    fn runnable(&self, running: &Running) -> bool {
-        match &running.task {
-            Task::Kernel(kernel) => kernel.runnable(self.freed),
-            Task::Transfer(transfer) => transfer.is_some(),
-        }
-    }
-
-    /// The runnable task with the least time.
-    fn best(&self) -> Option<u64> {
-        self.tasks.iter().filter(|(_, r)| self.runnable(r)).min_by_key(|(id, r)| (r.vtime, **id)).map(|(id, _)| *id)
-    }
-}
 
 pub(crate) struct Stream {
     pub(crate) client: ClientId,
@@ -136,26 +36,8 @@ pub(crate) struct Stream {
 /// What a worker does next.
 pub(crate) enum Job {
     Report(Report),
-    Piece {
-        client: ClientId,
-        task: u64,
-        memory: Arc<ClientMemory>,
-        piece: Piece,
-        launch: Arc<crate::exec::interface::Launch>,
-        slot: Option<Arc<crate::marks::Slot>>,
-        repeatable: bool,
-    },
-    Transfer {
-        client: ClientId,
-        task: u64,
-        memory: Arc<ClientMemory>,
-        transfer: Box<Transfer>,
-        marks: Option<Arc<Marks>>,
-    },
-}
-
-fn not_open(client: ClientId) -> DeviceError {
-    DeviceError::Invalid(format!("client {client} is not open"))
+    Piece { client: ClientId, task: u64, memory: Arc<ClientMemory>, piece: Piece, launch: Arc<Launch>, slot: Option<Arc<Slot>>, repeatable: bool },
+    Transfer { client: ClientId, task: u64, memory: Arc<ClientMemory>, transfer: Box<Transfer>, marks: Option<Arc<Marks>> },
 }
 
 pub(crate) struct State {
@@ -169,7 +51,7 @@ pub(crate) struct State {
     pub(crate) workers: Vec<Option<(ClientId, u64)>>,
     slices: u64,
     pub(crate) idle: usize,
-    /// How many wait on [`super::Card::settled`].
+    /// How many wait on [`super::card::Card::settled`].
     pub(crate) waiting: usize,
     pub(crate) shutdown: bool,
     /// By client priority.
@@ -429,7 +311,7 @@ impl State {
     }
 
     /// Ends a task: its outcome is the client's end if there is one.
-    pub(crate) fn finish(&mut self, client_id: ClientId, number: u64, slot: Option<Arc<crate::marks::Slot>>) {
+    pub(crate) fn finish(&mut self, client_id: ClientId, number: u64, slot: Option<Arc<Slot>>) {
         let Some(client) = self.clients.get_mut(&client_id) else { return };
         let Some(running) = client.tasks.remove(&number) else { return };
         if client.gathering == Some(number) {

@@ -9,17 +9,20 @@ use std::time::{Duration, Instant, SystemTime};
 use cumux_device::{ClientId, Fault};
 use cumux_wire::result;
 
+use super::card::Card;
+use super::client::{Client, Ended, Task};
 use super::kernel::{Active, Fresh, Piece, place_of};
 use super::placement::Seat;
-use super::state::{Client, Job, Task};
-use super::{Card, Ended, Report};
+use super::report::Report;
+use super::state::Job;
 use crate::exec::Block;
 use crate::exec::interface::{Launch, Services, Status};
 use crate::faults;
-use crate::marks::Slot;
-use crate::marks::log::BlockLog;
-use crate::memory::raw::{ClientMemory, WorkerMemory};
+use crate::memory::client::ClientMemory;
 use crate::memory::transfer::Step;
+use crate::memory::worker::WorkerMemory;
+use crate::progress::Slot;
+use crate::progress::undo::BlockLog;
 
 /// Warp instructions of a slice: some tenths of a millisecond.
 const BUDGET: u64 = 4096;

@@ -5,13 +5,14 @@
 use cumux_device::{ClientId, Fault, Kernel};
 use cumux_wire::result;
 
+use super::client::Client;
+use super::kernel::KernelRun;
+use super::placement;
 use crate::exec::interface::Launch;
-use crate::marks::layout::{COOPERATIVE, REPEATABLE};
 use crate::memory::heap::private;
 use crate::memory::permissions::Range;
 use crate::models::Limits;
-use crate::schedule::kernel::KernelRun;
-use crate::schedule::{Client, placement};
+use crate::progress::layout::{COOPERATIVE, REPEATABLE};
 
 /// What became of a launch.
 pub(crate) enum Prepared {
@@ -24,13 +25,6 @@ pub(crate) enum Prepared {
 /// Words of device memory for grid-wide barriers, for each cooperative launch in flight.
 const WORKSPACE: u64 = 64;
 const SCRATCH: u64 = 64 << 10;
-
-/// Registers of a thread as the scheduler counts them: never so many that the largest block the kernel declares would not fit, since a compiler for the
-/// card would have spilled the rest.
-pub(crate) fn registers(limits: &Limits, registers: u32, max_threads: u32) -> u32 {
-    let most = limits.registers_per_block / max_threads.clamp(1, limits.threads_per_block).next_multiple_of(32);
-    registers.clamp(16, 255).min(most / 8 * 8)
-}
 
 pub(crate) fn prepare(limits: &Limits, client: &mut Client, client_id: ClientId, part: u32, token: u64, kernel: Kernel) -> Prepared {
     let fault = |result, text: String| Prepared::Fault(Fault { result, text });
@@ -47,7 +41,7 @@ pub(crate) fn prepare(limits: &Limits, client: &mut Client, client_id: ClientId,
         return fault(result::NOT_SUPPORTED, format!("kernel {}: {refused}", code.name));
     }
     let threads = asked.block.iter().map(|d| u64::from(*d)).product::<u64>();
-    let registers = registers(limits, code.registers, code.max_threads);
+    let registers = limits.registers_of_thread(code.registers, code.max_threads);
     let wrong = if asked.grid.contains(&0) || threads == 0 {
         Some("an empty grid or block".to_owned())
     } else if (0..3).any(|d| asked.grid[d] > limits.grid[d] || asked.block[d] > limits.block[d]) {

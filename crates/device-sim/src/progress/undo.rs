@@ -10,7 +10,7 @@ use std::sync::atomic::{Ordering, compiler_fence};
 
 use super::layout::{E_LINE, E_MASK, E_OLD, ENTRIES, LINE, OVERFLOWED};
 use super::{Slot, layout};
-use crate::memory::raw::Overwritten;
+use crate::mapping::line::Overwritten;
 
 /// A line of memory that was seen: where its entry is and which bytes it has.
 #[derive(Debug, Clone, Copy, Default)]

@@ -9,162 +9,16 @@
 //!   ranges are checked against the mappings when allowed, and revoking one returns only after all slices that began before have ended.
 #![allow(unsafe_code)]
 
-use std::os::fd::BorrowedFd;
 use std::ptr::with_exposed_provenance_mut;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use cumux_device::DeviceError;
-use parking_lot::{Mutex, RwLock};
-use rustix::mm::{MapFlags, ProtFlags};
-
-use super::heap::Heap;
-use super::permissions::{Permissions, Range};
+use super::client::ClientMemory;
+use super::permissions::Range;
 use crate::exec::interface::{Access, GlobalMemory, MemoryFault};
-use crate::marks::layout::LINE;
-use crate::marks::log::BlockLog;
-
-/// A part of the address space that belongs to this value.
-#[derive(Debug)]
-pub(crate) struct Mapping {
-    address: u64,
-    bytes: u64,
-}
-
-impl Mapping {
-    /// Maps a file at a fixed free address, or anywhere if `address` is 0. The caller has checked size and seals.
-    ///
-    /// # Errors
-    /// [`DeviceError::Invalid`] if something is mapped there, [`DeviceError::System`] otherwise.
-    pub(crate) fn file(address: u64, file: BorrowedFd<'_>, offset: u64, bytes: u64) -> Result<Mapping, DeviceError> {
-        let fixed = if address == 0 { MapFlags::empty() } else { MapFlags::FIXED_NOREPLACE };
-        let flags = MapFlags::SHARED | MapFlags::NORESERVE | fixed;
-        // SAFETY: without MAP_FIXED the kernel never replaces an existing mapping, so no memory of anybody changes; the new range belongs to the value.
-        let made =
-            unsafe { rustix::mm::mmap(with_exposed_provenance_mut(address as usize), bytes as usize, ProtFlags::READ | ProtFlags::WRITE, flags, file, offset) };
-        Mapping::checked(address, bytes, made)
-    }
-
-    /// Zeroed memory of this process alone at a fixed free address.
-    ///
-    /// # Errors
-    /// As [`Mapping::file`].
-    pub(crate) fn private(address: u64, bytes: u64) -> Result<Mapping, DeviceError> {
-        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED_NOREPLACE;
-        // SAFETY: as in `file`.
-        let made =
-            unsafe { rustix::mm::mmap_anonymous(with_exposed_provenance_mut(address as usize), bytes as usize, ProtFlags::READ | ProtFlags::WRITE, flags) };
-        Mapping::checked(address, bytes, made)
-    }
-
-    fn checked(wanted: u64, bytes: u64, made: rustix::io::Result<*mut std::ffi::c_void>) -> Result<Mapping, DeviceError> {
-        let at = made.map_err(|error| match error {
-            rustix::io::Errno::EXIST => DeviceError::Invalid(format!("something is mapped in the {bytes} bytes at {wanted:#x} already")),
-            error => DeviceError::System(format!("{bytes} bytes cannot be mapped at {wanted:#x}: {error}")),
-        })?;
-        let mapping = Mapping { address: at.expose_provenance() as u64, bytes };
-        if wanted != 0 && mapping.address != wanted {
-            return Err(DeviceError::Invalid(format!("the {bytes} bytes at {wanted:#x} are not free in the executor")));
-        }
-        Ok(mapping)
-    }
-
-    pub(crate) fn address(&self) -> u64 {
-        self.address
-    }
-
-    pub(crate) fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
-    /// Whether `[offset, offset + bytes)` is inside.
-    fn holds(&self, offset: u64, bytes: u64) -> bool {
-        offset <= self.bytes && bytes <= self.bytes - offset
-    }
-
-    fn at(&self, offset: u64, bytes: u64) -> *mut u8 {
-        assert!(self.holds(offset, bytes), "offset {offset} + {bytes} of a mapping of {}", self.bytes);
-        with_exposed_provenance_mut((self.address + offset) as usize)
-    }
-
-    /// The word at a multiple of 8.
-    #[inline]
-    pub(crate) fn word(&self, offset: u64) -> &AtomicU64 {
-        assert!(offset.is_multiple_of(8));
-        // SAFETY: M; aligned because mappings are page-aligned; all other accesses to words of such files are atomic too, or copies of bytes
-        // that the protocol of the file keeps apart.
-        unsafe { AtomicU64::from_ptr(self.at(offset, 8).cast()) }
-    }
-
-    /// Copies into the mapping; false if it does not fit.
-    pub(crate) fn write(&self, offset: u64, bytes: &[u8]) -> bool {
-        let fits = self.holds(offset, bytes.len() as u64);
-        if fits {
-            // SAFETY: M, checked in this function; the source is a slice.
-            unsafe { self.at(offset, bytes.len() as u64).copy_from(bytes.as_ptr(), bytes.len()) };
-        }
-        fits
-    }
-
-    /// Copies out of the mapping; false if the range is not inside.
-    pub(crate) fn read(&self, offset: u64, into: &mut [u8]) -> bool {
-        let fits = self.holds(offset, into.len() as u64);
-        if fits {
-            // SAFETY: as in `write`.
-            unsafe { self.at(offset, into.len() as u64).copy_to(into.as_mut_ptr(), into.len()) };
-        }
-        fits
-    }
-}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: the range is this value's, and by M and P nobody uses it any more.
-        let undone = unsafe { rustix::mm::munmap(with_exposed_provenance_mut(self.address as usize), self.bytes as usize) };
-        if let Err(error) = undone {
-            tracing::error!(address = self.address, bytes = self.bytes, %error, "a mapping cannot be undone");
-        }
-    }
-}
-
-/// The bytes `bits` of one line of 64 bytes are about to be overwritten: what the undo log reads.
-pub(crate) struct Overwritten {
-    /// Where the line begins; only its bytes `bits` need be mapped.
-    line: *const u8,
-    pub(crate) bits: u64,
-}
-
-impl Overwritten {
-    /// Copies the bytes `bits`, all of them among those to be overwritten, to their places in a line at `offset` of a mapping.
-    pub(crate) fn save(&self, bits: u64, into: &Mapping, offset: u64) {
-        assert!(bits & !self.bits == 0);
-        for at in (0..64).filter(|at| bits >> at & 1 != 0) {
-            // SAFETY: the byte is one that `before_store` was called with (P); the target by M.
-            unsafe { into.at(offset + at, 1).copy_from(self.line.wrapping_add(at as usize), 1) };
-        }
-    }
-
-    /// Copies the whole line. False if it does not lie in one line of this process's memory as well.
-    #[inline]
-    pub(crate) fn save_line(&self, into: &Mapping, offset: u64) -> bool {
-        assert!(self.bits != 0);
-        if !(self.line.addr()).is_multiple_of(64) {
-            return false;
-        }
-        // SAFETY: a byte of the line is mapped (P), so is its page, and by the check above the line is an aligned part of that page; the target by M.
-        unsafe { into.at(offset, 64).copy_from_nonoverlapping(self.line, 64) };
-        true
-    }
-}
-
-/// The permissions of one client, shared by the workers. `version` changes whenever something was taken away or replaced.
-#[derive(Debug, Default)]
-pub(crate) struct ClientMemory {
-    pub(crate) table: RwLock<Permissions>,
-    pub(crate) version: AtomicU64,
-    /// What `malloc` in kernels hands out. Its mapping lives as long as this value.
-    pub(crate) heap: Mutex<Heap>,
-}
+use crate::mapping::line::Overwritten;
+use crate::progress::layout::LINE;
+use crate::progress::undo::BlockLog;
 
 /// A refused access: the address and why.
 pub(crate) type Refused = (u64, MemoryFault);

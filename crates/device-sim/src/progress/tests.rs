@@ -7,12 +7,14 @@ use cumux_device::Interrupted;
 use proptest::prelude::*;
 
 use super::layout::{COOPERATIVE, REPEATABLE, TRANSFER, WINDOW};
-use super::log::BlockLog;
+use super::undo::BlockLog;
 use super::{Marks, Slot, layout, recover};
 use crate::exec::interface::{Access, GlobalMemory};
-use crate::memory::files;
+use crate::mapping::Mapping;
+use crate::mapping::files;
+use crate::memory::client::ClientMemory;
 use crate::memory::permissions::Range;
-use crate::memory::raw::{ClientMemory, Mapping, WorkerMemory};
+use crate::memory::worker::WorkerMemory;
 
 const BASE: u64 = 0x40_0000;
 const SIZE: u64 = 8192;
@@ -58,7 +60,8 @@ impl World {
     }
 
     fn recover(&self) -> Vec<Interrupted> {
-        recover::recover(&self.marks(), &mut self.worker())
+        let mut worker = self.worker();
+        recover::recover(&self.marks(), &mut |address, bytes| worker.write(address, bytes).map_err(|(address, _)| address))
     }
 
     /// A logged store, or only its log entry.

@@ -1,7 +1,7 @@
 //! Marks: a file in which a client's running kernels leave behind what a successor needs to go on with them.
 //!
 //! For each kernel in flight the file says which blocks have begun and which are done, and for each running block of a repeatable kernel what its
-//! stores overwrote ([`log`]). After a SIGKILL the successor maps the same file, undoes the half-done blocks ([`recover`]) and runs only what is not done.
+//! stores overwrote ([`undo`]). After a SIGKILL the successor maps the same file, undoes the half-done blocks ([`recover`]) and runs only what is not done.
 //!
 //! Crash points and what a successor makes of them:
 //! - *before the begun bit*: the block has touched nothing; it is run.
@@ -17,10 +17,10 @@
 //! Kernels that are not repeatable are lost if one of their blocks was half done; cooperative ones if any had begun.
 
 pub(crate) mod layout;
-pub(crate) mod log;
 pub(crate) mod recover;
 #[cfg(test)]
 mod tests;
+pub(crate) mod undo;
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -29,8 +29,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use cumux_device::{DeviceError, Resume};
 use parking_lot::Mutex;
 
-use crate::memory::files;
-use crate::memory::raw::Mapping;
+use crate::mapping::Mapping;
+use crate::mapping::files;
 use layout::{
     C_BLOCK, C_OWNER, C_SEQUENCE, CHUNKS, FREE, H_CHUNKS, H_MAGIC, H_SLOTS, H_VERSION, MAGIC, S_BLOCKS, S_FLAGS, S_LOW, S_STATE, S_TOKEN, SLOTS, USED, VERSION,
     WINDOW,

@@ -7,7 +7,6 @@ use super::layout::{
     S_TOKEN, TRANSFER, WINDOW,
 };
 use super::{Marks, Ordering};
-use crate::memory::raw::WorkerMemory;
 
 /// One slot as the file has it.
 struct Found {
@@ -31,8 +30,11 @@ struct Chunk {
     slot: u32,
 }
 
-/// Undoes what was half done and reports on every kernel that had been in flight. `memory` is inside a slice of the client.
-pub(crate) fn recover(marks: &Marks, memory: &mut WorkerMemory) -> Vec<Interrupted> {
+/// Writes bytes at an address of the client. The error is the address that the client may not write.
+pub(crate) type Write<'a> = &'a mut dyn FnMut(u64, &[u8]) -> Result<(), u64>;
+
+/// Undoes what was half done and reports on every kernel that had been in flight. `write` changes the client's memory.
+pub(crate) fn recover(marks: &Marks, write: Write<'_>) -> Vec<Interrupted> {
     let inherited = marks.inherited.lock().clone();
     let mut found: Vec<Found> = inherited.iter().map(|slot| read_slot(marks, *slot)).collect();
     found.sort_by_key(|f| f.token);
@@ -52,7 +54,7 @@ pub(crate) fn recover(marks: &Marks, memory: &mut WorkerMemory) -> Vec<Interrupt
     }
     to_undo.sort_by_key(|chunk| std::cmp::Reverse(chunk.sequence));
     for chunk in &to_undo {
-        if let Err(why) = undo(marks, chunk, memory)
+        if let Err(why) = undo(marks, chunk, write)
             && let Some(kernel) = found.iter_mut().find(|f| f.slot == chunk.slot)
         {
             kernel.why_lost = Some(why);
@@ -124,7 +126,7 @@ impl Found {
 }
 
 /// Puts back what one chunk saved.
-fn undo(marks: &Marks, chunk: &Chunk, memory: &mut WorkerMemory) -> Result<(), String> {
+fn undo(marks: &Marks, chunk: &Chunk, write: Write<'_>) -> Result<(), String> {
     for index in (0..chunk.used).rev() {
         let at = layout::entry(chunk.index, index);
         let (line, mask) = (marks.load(at + E_LINE), marks.load(at + E_MASK));
@@ -136,9 +138,8 @@ fn undo(marks: &Marks, chunk: &Chunk, memory: &mut WorkerMemory) -> Result<(), S
         while rest != 0 {
             let start = rest.trailing_zeros() as usize;
             let run = (rest >> start).trailing_ones() as usize;
-            memory
-                .write(line + start as u64, &old[start..start + run])
-                .map_err(|(address, _)| format!("memory it had written at {address:#x} is not the client's any more"))?;
+            write(line + start as u64, &old[start..start + run])
+                .map_err(|address| format!("memory it had written at {address:#x} is not the client's any more"))?;
             rest &= !((u64::MAX >> (64 - run)) << start);
         }
     }
