@@ -11,13 +11,13 @@ use cumux_device::{ClientId, ClientSpec, Device, DeviceError, DeviceFacts, Fault
 use parking_lot::{Condvar, Mutex, RwLock};
 
 use crate::memory::client::ClientMemory;
-use crate::memory::maps::{GRANULE, Maps};
-use crate::memory::permissions::Range;
+use crate::memory::maps::{GRANULE, Mappings};
+use crate::memory::permissions::AllowedRange;
 use crate::memory::worker::WorkerMemory;
-use crate::models::{self, Limits, Mode};
+use crate::models::{self, ComputeMode, Limits};
 use crate::modules;
-use crate::progress::{Marks, layout, recover};
-use crate::schedule::{Card, Client, Ended, State, worker};
+use crate::progress::{ProgressLog, layout, recover};
+use crate::schedule::{Card, Client, ClientEnd, Scheduler, worker};
 
 /// `CUfunction_attribute`: bytes of dynamic shared memory, and the preferred carve-out, which makes no difference here.
 const MAX_DYNAMIC_SHARED: u32 = 8;
@@ -84,7 +84,7 @@ static ORDINALS: Mutex<Option<HashMap<String, BTreeSet<u32>>>> = Mutex::new(None
 /// # Errors
 /// As [`open`].
 pub fn open_with(id: &str, sink: Arc<dyn Sink>, settings: Settings) -> Result<Arc<SoftwareGpu>, DeviceError> {
-    if Mode::of(&models::facts(id, 0)?) == Mode::Prohibited {
+    if ComputeMode::of(&models::facts(id, 0)?) == ComputeMode::Prohibited {
         let kind = models::kind(id);
         return Err(DeviceError::System(format!("{kind} is in PROHIBITED compute mode: start the daemon with --device {kind}")));
     }
@@ -98,11 +98,11 @@ pub fn open_with(id: &str, sink: Arc<dyn Sink>, settings: Settings) -> Result<Ar
     let facts = models::facts(id, ordinal)?;
     let limits = Limits::of(&facts);
     let card = Arc::new(Card {
-        maps: RwLock::new(Maps::new(facts.memory)),
+        maps: RwLock::new(Mappings::new(facts.memory)),
         facts,
         limits,
         sink,
-        state: Mutex::new(State::new(limits, settings.threads)),
+        state: Mutex::new(Scheduler::new(limits, settings.threads)),
         work: Condvar::new(),
         settled: Condvar::new(),
         watchdog: settings.watchdog,
@@ -154,7 +154,7 @@ impl SoftwareGpu {
         self.card.state.lock().clients.get(&client).map(|c| c.memory.clone())
     }
 
-    fn forbid(&self, client: ClientId, address: u64) {
+    fn revoke_range(&self, client: ClientId, address: u64) {
         let Some(memory) = self.client_memory(client) else { return };
         if memory.table.write().revoke(address).is_none() {
             tracing::warn!(client, address, "nothing to revoke");
@@ -176,16 +176,16 @@ impl Device for SoftwareGpu {
 
     fn alone(&self) -> Option<String> {
         let id = models::kind(&self.card.facts.id);
-        (Mode::of(&self.card.facts) == Mode::ExclusiveProcess)
+        (ComputeMode::of(&self.card.facts) == ComputeMode::ExclusiveProcess)
             .then(|| format!("{id} is in EXCLUSIVE_PROCESS mode, in which one process alone may use it; --device {id} lets a standby be kept ready"))
     }
 
     fn marks_bytes(&self) -> usize {
-        if self.marks { usize::try_from(layout::BYTES).unwrap_or(0) } else { 0 }
+        if self.marks { usize::try_from(layout::FILE_BYTES).unwrap_or(0) } else { 0 }
     }
 
     fn open_client(&self, client: ClientId, spec: &ClientSpec, marks: Option<BorrowedFd<'_>>) -> Result<(), DeviceError> {
-        let marks = marks.map(Marks::open).transpose()?;
+        let log = marks.map(ProgressLog::open).transpose()?;
         let mut state = self.card.state.lock();
         if state.clients.contains_key(&client) {
             return Err(DeviceError::Invalid(format!("client {client} is open already")));
@@ -193,14 +193,14 @@ impl Device for SoftwareGpu {
         if let Some(wrong) = spec.sms.iter().find(|sm| **sm >= self.card.limits.multiprocessors) {
             return Err(DeviceError::Invalid(format!("the card has no SM {wrong}")));
         }
-        state.add_client(client, spec, marks);
+        state.add_client(client, spec, log);
         Ok(())
     }
 
     fn set_share(&self, client: ClientId, multiprocessors: u32) -> Result<(), DeviceError> {
         let mut state = self.card.state.lock();
         state.set_share(client, multiprocessors)?;
-        self.card.kick(&state);
+        self.card.wake_worker(&state);
         Ok(())
     }
 
@@ -218,10 +218,10 @@ impl Device for SoftwareGpu {
             if !state.clients.contains_key(&client) {
                 return;
             }
-            self.card.end_client(&mut state, client, Ended::Cancelled);
+            self.card.end_client(&mut state, client, ClientEnd::Cancelled);
             state.waiting += 1;
             while state.clients.get(&client).is_some_and(|c| c.outstanding > 0) || state.workers.iter().flatten().any(|(c, _)| *c == client) {
-                self.card.kick(&state);
+                self.card.wake_worker(&state);
                 self.card.settled.wait(&mut state);
             }
             state.waiting -= 1;
@@ -237,7 +237,7 @@ impl Device for SoftwareGpu {
 
     fn stop_client(&self, client: ClientId, fault: Fault) {
         let mut state = self.card.state.lock();
-        self.card.end_client(&mut state, client, Ended::Fault(fault));
+        self.card.end_client(&mut state, client, ClientEnd::Fault(fault));
     }
 
     fn granule(&self) -> u64 {
@@ -273,7 +273,7 @@ impl Device for SoftwareGpu {
         }
         self.card.maps.write().map_window(address, window, bytes)?;
         owner.window = Some((address, bytes));
-        let range = Range { start: address, end: address + bytes, writable: true, shift: 0 };
+        let range = AllowedRange { start: address, end: address + bytes, writable: true, shift: 0 };
         owner.memory.table.write().allow(range).map_err(|error| DeviceError::Invalid(format!("the window at {address:#x}: {error}")))
     }
 
@@ -293,19 +293,21 @@ impl Device for SoftwareGpu {
         if table.find(user).is_some() {
             return Err(DeviceError::Invalid(format!("{user:#x} belongs to another range of client {client}")));
         }
-        table.allow(Range { start: user, end, writable: true, shift }).map_err(|error| DeviceError::Invalid(format!("host memory at {user:#x}: {error}")))
+        table
+            .allow(AllowedRange { start: user, end, writable: true, shift })
+            .map_err(|error| DeviceError::Invalid(format!("host memory at {user:#x}: {error}")))
     }
 
     fn unalias(&self, client: ClientId, user: u64) {
-        self.forbid(client, user);
+        self.revoke_range(client, user);
     }
 
     fn allow(&self, client: ClientId, address: u64, bytes: u64, writable: bool) {
         let Some(memory) = self.client_memory(client) else { return };
         // Under the lock of the mappings, so that none of them goes away in between.
         let maps = self.card.maps.read();
-        let allowed = maps.walk(address, bytes, |_, _, _| {}).map_err(|error| error.to_string()).and_then(|()| {
-            let range = Range { start: address, end: address.saturating_add(bytes), writable, shift: 0 };
+        let allowed = maps.for_each_mapping(address, bytes, |_, _, _| {}).map_err(|error| error.to_string()).and_then(|()| {
+            let range = AllowedRange { start: address, end: address.saturating_add(bytes), writable, shift: 0 };
             memory.table.write().allow(range).map_err(|error| error.to_string())
         });
         memory.version.fetch_add(1, Ordering::Release);
@@ -315,7 +317,7 @@ impl Device for SoftwareGpu {
     }
 
     fn revoke(&self, client: ClientId, address: u64) {
-        self.forbid(client, address);
+        self.revoke_range(client, address);
     }
 
     fn write(&self, address: u64, bytes: &[u8]) -> Result<(), DeviceError> {
@@ -323,7 +325,7 @@ impl Device for SoftwareGpu {
     }
 
     fn read(&self, address: u64, into: &mut [u8]) -> Result<(), DeviceError> {
-        self.card.maps.read().walk(address, into.len() as u64, |mapping, offset, part| {
+        self.card.maps.read().for_each_mapping(address, into.len() as u64, |mapping, offset, part| {
             mapping.read(offset, &mut into[part]);
         })
     }
@@ -396,22 +398,22 @@ impl Device for SoftwareGpu {
     fn submit(&self, stream: StreamId, token: u64, work: Work) -> Result<(), DeviceError> {
         let mut state = self.card.state.lock();
         state.submit(stream, token, work)?;
-        self.card.kick(&state);
+        self.card.wake_worker(&state);
         Ok(())
     }
 
     fn recover(&self, client: ClientId) -> Vec<Interrupted> {
-        let (marks, memory) = {
+        let (log, memory) = {
             let state = self.card.state.lock();
             match state.clients.get(&client) {
-                Some(Client { marks: Some(marks), memory, .. }) => (marks.clone(), memory.clone()),
+                Some(Client { log: Some(log), memory, .. }) => (log.clone(), memory.clone()),
                 _ => return Vec::new(),
             }
         };
         // Nothing of the client runs yet; this keeps its memory mapped meanwhile.
         let _maps = self.card.maps.read();
         let mut worker = WorkerMemory::default();
-        worker.begin(&memory, false);
-        recover::recover(&marks, &mut |address, bytes| worker.write(address, bytes).map_err(|(address, _)| address))
+        worker.begin_slice(&memory, false);
+        recover::undo_half_done_blocks(&log, &mut |address, bytes| worker.write(address, bytes).map_err(|(address, _)| address))
     }
 }

@@ -9,14 +9,14 @@ use cumux_wire::{module, result};
 use parking_lot::{Mutex, RwLock};
 
 use crate::lower::{self, CompileError};
-use crate::memory::maps::Maps;
+use crate::memory::maps::Mappings;
 use crate::models::Limits;
 use crate::program::{Image, Program};
 
 /// Largest PTX text that is unpacked.
 const PTX_BYTES: u64 = 256 << 20;
 /// Compiled programs that are kept although no client uses them at the moment.
-const KEPT: usize = 128;
+const CACHED_PROGRAMS: usize = 128;
 
 type Compiled = Arc<OnceLock<Result<Arc<Program>, CompileError>>>;
 
@@ -31,19 +31,19 @@ fn refuse(result: u32, text: impl Into<String>) -> DeviceError {
 
 /// Per-client state of a function.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Function {
+pub(crate) struct LoadedFunction {
     /// Bytes of dynamic shared memory a launch may ask for.
     pub(crate) max_dynamic_shared: u32,
 }
 
 #[derive(Debug, Clone)]
-pub(crate) struct Module {
+pub(crate) struct LoadedModule {
     pub(crate) image: Arc<Image>,
-    pub(crate) functions: Vec<Function>,
+    pub(crate) functions: Vec<LoadedFunction>,
 }
 
 /// Loads an image for a client: the module and what it offers.
-pub(crate) fn load(limits: &Limits, maps: &RwLock<Maps>, bytes: &[u8], place: &mut dyn Place) -> Result<(Module, ModuleInfo), DeviceError> {
+pub(crate) fn load(limits: &Limits, maps: &RwLock<Mappings>, bytes: &[u8], place: &mut dyn Place) -> Result<(LoadedModule, ModuleInfo), DeviceError> {
     let text = ptx(bytes, limits.capability)?;
     let program = compile(&text)?;
     if program.target > limits.capability {
@@ -77,13 +77,13 @@ pub(crate) fn load(limits: &Limits, maps: &RwLock<Maps>, bytes: &[u8], place: &m
             .collect(),
     };
     let functions =
-        program.kernels.iter().map(|kernel| Function { max_dynamic_shared: limits.shared_per_block.saturating_sub(kernel.static_shared) }).collect();
-    Ok((Module { image, functions }, info))
+        program.kernels.iter().map(|kernel| LoadedFunction { max_dynamic_shared: limits.shared_per_block.saturating_sub(kernel.static_shared) }).collect();
+    Ok((LoadedModule { image, functions }, info))
 }
 
 /// Writes through the card's mappings.
-pub(crate) fn write(maps: &RwLock<Maps>, address: u64, bytes: &[u8]) -> Result<(), DeviceError> {
-    maps.read().walk(address, bytes.len() as u64, |mapping, offset, part| {
+pub(crate) fn write(maps: &RwLock<Mappings>, address: u64, bytes: &[u8]) -> Result<(), DeviceError> {
+    maps.read().for_each_mapping(address, bytes.len() as u64, |mapping, offset, part| {
         mapping.write(offset, &bytes[part]);
     })
 }
@@ -137,12 +137,12 @@ fn why_none(stored: &[Stored<'_>], capability: u32) -> String {
 }
 
 /// Kernels of a module that are told by name in the log; of more the number.
-const TOLD: usize = 8;
+const NAMED_IN_LOG: usize = 8;
 
 /// Says when a module is first loaded which of its kernels will be refused when they are launched, by instruction and line.
 fn tell_refused(program: &Program) {
     let mut refused = program.kernels.iter().filter_map(|kernel| Some((&kernel.name, kernel.refused.as_ref()?)));
-    for (name, refusal) in refused.by_ref().take(TOLD) {
+    for (name, refusal) in refused.by_ref().take(NAMED_IN_LOG) {
         tracing::warn!("kernel {name} will be refused when it is launched: {refusal}");
     }
     let more = refused.count();
@@ -157,7 +157,7 @@ fn compile(text: &str) -> Result<Arc<Program>, DeviceError> {
         let mut programs = PROGRAMS.lock();
         let programs = programs.get_or_insert_default();
         let now = programs.values().map(|(_, used)| *used).max().unwrap_or(0) + 1;
-        if programs.len() >= KEPT && !programs.contains_key(&hash) {
+        if programs.len() >= CACHED_PROGRAMS && !programs.contains_key(&hash) {
             let unused = |entry: &Compiled| entry.get().is_some_and(|made| made.as_ref().map_or(true, |program| Arc::strong_count(program) == 1));
             let oldest = programs.iter().filter(|(_, (entry, _))| unused(entry)).min_by_key(|(_, (_, used))| *used).map(|(hash, _)| *hash);
             oldest.map(|hash| programs.remove(&hash));

@@ -105,7 +105,7 @@ pub struct Launch {
 
 /// Where one block is in its grid and on the card.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Place {
+pub struct BlockCoordinates {
     pub ctaid: [u32; 3],
     /// `%smid`.
     pub multiprocessor: u32,

@@ -8,7 +8,7 @@ use super::registers::{self, Class};
 use crate::program::code::{Code, Inst, Op, Origin, PredicateHow, PredicateOp, Special};
 use crate::program::window;
 use crate::simd::alu::{Alu, AluFunction};
-use crate::simd::lanes::{CONSTANT, NO_SLOT, Slot, V32, V64};
+use crate::simd::lanes::{CONSTANT, NO_SLOT, PerLane32, PerLane64, Slot};
 use crate::simd::{alu, ops};
 use cumux_ptx::ast::{Body as Tree, FuncId, Instruction, LabelId, Modifier, Operand, RegId, ScalarType, SpecialReg, SymbolRef, Word};
 use std::collections::HashMap;
@@ -163,7 +163,7 @@ impl<'a> Lowerer<'a> {
     pub fn constant32(&mut self, value: u32) -> Slot {
         let constants = &mut self.out.constants32;
         *self.constants32.entry(value).or_insert_with(|| {
-            constants.push(V32::splat(value));
+            constants.push(PerLane32::splat(value));
             CONSTANT | (constants.len() - 1) as Slot
         })
     }
@@ -171,7 +171,7 @@ impl<'a> Lowerer<'a> {
     pub fn constant64(&mut self, value: u64) -> Slot {
         let constants = &mut self.out.constants64;
         *self.constants64.entry(value).or_insert_with(|| {
-            constants.push(V64::splat(value));
+            constants.push(PerLane64::splat(value));
             CONSTANT | (constants.len() - 1) as Slot
         })
     }
@@ -180,7 +180,7 @@ impl<'a> Lowerer<'a> {
     pub fn variable(&mut self, variable: u32, addend: i64) -> Slot {
         let out = &mut self.out;
         *self.symbols.entry((variable, addend)).or_insert_with(|| {
-            out.constants64.push(V64::splat(0));
+            out.constants64.push(PerLane64::splat(0));
             let at = (out.constants64.len() - 1) as u32;
             out.symbols.push((at, variable, addend));
             CONSTANT | at as Slot

@@ -22,7 +22,7 @@ pub(crate) struct Mapping {
 }
 
 impl Mapping {
-    /// Maps a file at a fixed free address, or anywhere if `address` is 0. The caller has checked size and seals.
+    /// Mappings a file at a fixed free address, or anywhere if `address` is 0. The caller has checked size and seals.
     ///
     /// # Errors
     /// [`DeviceError::Invalid`] if something is mapped there, [`DeviceError::System`] otherwise.

@@ -5,7 +5,7 @@
 //!
 //! Invariants that the `SAFETY` comments name:
 //! - **M (mapped).** A [`Mapping`] is alive as long as the value; offsets are checked against its length.
-//! - **P (permitted).** A [`Range`] found in a [`ClientMemory`] lies in a live mapping until the current slice of the worker ends:
+//! - **P (permitted).** A [`AllowedRange`] found in a [`ClientMemory`] lies in a live mapping until the current slice of the worker ends:
 //!   ranges are checked against the mappings when allowed, and revoking one returns only after all slices that began before have ended.
 #![allow(unsafe_code)]
 
@@ -14,32 +14,32 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use super::client::ClientMemory;
-use super::permissions::Range;
+use super::permissions::AllowedRange;
 use crate::exec::interface::{Access, GlobalMemory, MemoryFault};
 use crate::mapping::line::Overwritten;
-use crate::progress::layout::LINE;
-use crate::progress::undo::BlockLog;
+use crate::progress::layout::LINE_BYTES;
+use crate::progress::undo::UndoLog;
 
 /// A refused access: the address and why.
-pub(crate) type Refused = (u64, MemoryFault);
+pub(crate) type RefusedAddress = (u64, MemoryFault);
 
 const CACHED: usize = 4;
 
 /// What a slice did, to tell a block that waits for others from one that works.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Trace {
+pub(crate) struct AccessTrace {
     accesses: u32,
     /// Accesses elsewhere than at the last two addresses.
     elsewhere: u32,
     recent: [u64; 2],
 }
 
-impl Trace {
+impl AccessTrace {
     /// Accesses from which on a slice that stays at one or two addresses counts as waiting.
     const ENOUGH: u32 = 4;
 
     #[inline(always)]
-    fn note(&mut self, address: u64) {
+    fn note_access(&mut self, address: u64) {
         self.accesses += 1;
         if self.recent[0] != address && self.recent[1] != address {
             self.elsewhere += 1;
@@ -48,48 +48,48 @@ impl Trace {
     }
 
     /// Whether the slice looked at the same one or two addresses all the time.
-    pub(crate) fn waits(&self) -> bool {
-        self.accesses >= Trace::ENOUGH && self.elsewhere <= 2
+    pub(crate) fn looks_like_waiting(&self) -> bool {
+        self.accesses >= AccessTrace::ENOUGH && self.elsewhere <= 2
     }
 }
 
-/// One worker's view of the memory of the client it works for. Used only between [`WorkerMemory::begin`] and the end of that slice, which the
+/// One worker's view of the memory of the client it works for. Used only between [`WorkerMemory::begin_slice`] and the end of that slice, which the
 /// scheduler knows about (P).
 #[derive(Debug, Default)]
 pub(crate) struct WorkerMemory {
     client: Option<Arc<ClientMemory>>,
     version: u64,
-    cache: [Range; CACHED],
-    pub(crate) trace: Trace,
+    cache: [AllowedRange; CACHED],
+    pub(crate) trace: AccessTrace,
     tracing: bool,
     /// The undo log of the block that runs, if its stores are to be logged.
-    pub(crate) log: Option<Box<BlockLog>>,
+    pub(crate) log: Option<Box<UndoLog>>,
 }
 
 impl WorkerMemory {
     /// Starts a slice for a client. The caller has told the scheduler before, under its lock.
-    pub(crate) fn begin(&mut self, client: &Arc<ClientMemory>, tracing: bool) {
+    pub(crate) fn begin_slice(&mut self, client: &Arc<ClientMemory>, tracing: bool) {
         let version = client.version.load(Ordering::Acquire);
         if self.version != version || self.client.as_ref().is_none_or(|known| !Arc::ptr_eq(known, client)) {
             self.client = Some(client.clone());
             self.version = version;
-            self.cache = [Range::default(); CACHED];
+            self.cache = [AllowedRange::default(); CACHED];
         }
-        self.trace = Trace::default();
+        self.trace = AccessTrace::default();
         self.tracing = tracing;
     }
 
     #[inline(always)]
-    fn find(&mut self, address: u64, bytes: u64, access: Access) -> Result<Range, MemoryFault> {
+    fn find(&mut self, address: u64, bytes: u64, access: Access) -> Result<AllowedRange, MemoryFault> {
         let first = self.cache[0];
         if first.covers(address, bytes) && (first.writable || access == Access::Load) {
             return Ok(first);
         }
-        self.find_slowly(address, bytes, access)
+        self.find_uncached(address, bytes, access)
     }
 
     #[inline(never)]
-    fn find_slowly(&mut self, address: u64, bytes: u64, access: Access) -> Result<Range, MemoryFault> {
+    fn find_uncached(&mut self, address: u64, bytes: u64, access: Access) -> Result<AllowedRange, MemoryFault> {
         let cached = self.cache.iter().position(|r| r.covers(address, bytes) && (r.writable || access == Access::Load));
         let range = if let Some(at) = cached {
             self.cache[..=at].rotate_right(1);
@@ -108,13 +108,13 @@ impl WorkerMemory {
     ///
     /// # Errors
     /// The address, if nothing may be accessed there.
-    pub(crate) fn piece(&mut self, address: u64, bytes: u64, access: Access) -> Result<(u64, u64), Refused> {
+    pub(crate) fn contiguous_bytes(&mut self, address: u64, bytes: u64, access: Access) -> Result<(u64, u64), RefusedAddress> {
         let range = self.find(address, 1, access).map_err(|fault| (address, fault))?;
         Ok((address.wrapping_add(range.shift), bytes.min(range.end - address)))
     }
 
-    /// As [`WorkerMemory::piece`], for the bytes that end before `end`.
-    fn piece_before(&mut self, end: u64, bytes: u64, access: Access) -> Result<(u64, u64), Refused> {
+    /// As [`WorkerMemory::contiguous_bytes`], for the bytes that end before `end`.
+    fn contiguous_bytes_before(&mut self, end: u64, bytes: u64, access: Access) -> Result<(u64, u64), RefusedAddress> {
         let last = end.wrapping_sub(1);
         let range = self.find(last, 1, access).map_err(|fault| (last, fault))?;
         let now = bytes.min(end.wrapping_sub(range.start));
@@ -125,28 +125,28 @@ impl WorkerMemory {
     ///
     /// # Errors
     /// An address that may not be accessed. Pieces before it may have been copied.
-    pub(crate) fn copy(&mut self, target: u64, source: u64, bytes: u64, backwards: bool) -> Result<(), Refused> {
+    pub(crate) fn copy(&mut self, target: u64, source: u64, bytes: u64, backwards: bool) -> Result<(), RefusedAddress> {
         let mut done = 0;
         while done < bytes {
             let left = bytes - done;
             if backwards {
-                let (from, readable) = self.piece_before(source.wrapping_add(left), left, Access::Load)?;
-                let (to, writable) = self.piece_before(target.wrapping_add(left), left, Access::Store)?;
+                let (from, readable) = self.contiguous_bytes_before(source.wrapping_add(left), left, Access::Load)?;
+                let (to, writable) = self.contiguous_bytes_before(target.wrapping_add(left), left, Access::Store)?;
                 let now = readable.min(writable);
-                self.copy_piece(to + (writable - now), from + (readable - now), now);
+                self.copy_contiguous(to + (writable - now), from + (readable - now), now);
                 done += now;
             } else {
-                let (from, readable) = self.piece(source.wrapping_add(done), left, Access::Load)?;
-                let (to, writable) = self.piece(target.wrapping_add(done), left, Access::Store)?;
+                let (from, readable) = self.contiguous_bytes(source.wrapping_add(done), left, Access::Load)?;
+                let (to, writable) = self.contiguous_bytes(target.wrapping_add(done), left, Access::Store)?;
                 let now = readable.min(writable);
-                self.copy_piece(to, from, now);
+                self.copy_contiguous(to, from, now);
                 done += now;
             }
         }
         Ok(())
     }
 
-    fn copy_piece(&mut self, to: u64, from: u64, bytes: u64) {
+    fn copy_contiguous(&mut self, to: u64, from: u64, bytes: u64) {
         let (to, from): (*mut u8, *mut u8) = (with_exposed_provenance_mut(to as usize), with_exposed_provenance_mut(from as usize));
         // SAFETY: P for both sides; `copy` allows overlap.
         unsafe { to.copy_from(from, bytes as usize) };
@@ -156,7 +156,7 @@ impl WorkerMemory {
     ///
     /// # Errors
     /// As [`WorkerMemory::copy`].
-    pub(crate) fn fill(&mut self, target: u64, value: u32, element: u32, bytes: u64) -> Result<(), Refused> {
+    pub(crate) fn fill(&mut self, target: u64, value: u32, element: u32, bytes: u64) -> Result<(), RefusedAddress> {
         let pattern = match element {
             1 => u32::from_ne_bytes([value as u8; 4]),
             2 => (value & 0xffff) | (value << 16),
@@ -166,7 +166,7 @@ impl WorkerMemory {
         let uniform = rest.iter().all(|byte| *byte == first);
         let (mut target, mut left) = (target, bytes);
         while left > 0 {
-            let (to, now) = self.piece(target, left, Access::Store)?;
+            let (to, now) = self.contiguous_bytes(target, left, Access::Store)?;
             let to: *mut u8 = with_exposed_provenance_mut(to as usize);
             let step = u64::from(element);
             let now = now - now % step;
@@ -199,7 +199,7 @@ impl WorkerMemory {
     ///
     /// # Errors
     /// The address may not be written.
-    pub(crate) fn store_value(&mut self, address: u64, value: u64, bytes: u32) -> Result<(), Refused> {
+    pub(crate) fn store_value(&mut self, address: u64, value: u64, bytes: u32) -> Result<(), RefusedAddress> {
         let range = self.find(address, u64::from(bytes), Access::Atomic).map_err(|fault| (address, fault))?;
         let at: *mut u8 = with_exposed_provenance_mut(address.wrapping_add(range.shift) as usize);
         if bytes == 8 {
@@ -216,10 +216,10 @@ impl WorkerMemory {
     ///
     /// # Errors
     /// As [`WorkerMemory::copy`].
-    pub(crate) fn write(&mut self, target: u64, bytes: &[u8]) -> Result<(), Refused> {
+    pub(crate) fn write(&mut self, target: u64, bytes: &[u8]) -> Result<(), RefusedAddress> {
         let mut done = 0usize;
         while done < bytes.len() {
-            let (to, now) = self.piece(target.wrapping_add(done as u64), (bytes.len() - done) as u64, Access::Store)?;
+            let (to, now) = self.contiguous_bytes(target.wrapping_add(done as u64), (bytes.len() - done) as u64, Access::Store)?;
             let to: *mut u8 = with_exposed_provenance_mut(to as usize);
             let part = &bytes[done..done + now as usize];
             // SAFETY: P; the source is a slice of `now` bytes.
@@ -233,10 +233,10 @@ impl WorkerMemory {
     ///
     /// # Errors
     /// As [`WorkerMemory::copy`].
-    pub(crate) fn read(&mut self, source: u64, into: &mut [u8]) -> Result<(), Refused> {
+    pub(crate) fn read(&mut self, source: u64, into: &mut [u8]) -> Result<(), RefusedAddress> {
         let mut done = 0usize;
         while done < into.len() {
-            let (from, now) = self.piece(source.wrapping_add(done as u64), (into.len() - done) as u64, Access::Load)?;
+            let (from, now) = self.contiguous_bytes(source.wrapping_add(done as u64), (into.len() - done) as u64, Access::Load)?;
             let from: *mut u8 = with_exposed_provenance_mut(from as usize);
             let part = &mut into[done..done + now as usize];
             // SAFETY: P; the target is a slice of `now` bytes.
@@ -253,7 +253,7 @@ unsafe impl GlobalMemory for WorkerMemory {
     #[inline(always)]
     fn access(&mut self, address: u64, bytes: u64, access: Access) -> Result<*mut u8, MemoryFault> {
         if self.tracing {
-            self.trace.note(address);
+            self.trace.note_access(address);
         }
         let range = self.find(address, bytes, access)?;
         Ok(with_exposed_provenance_mut(address.wrapping_add(range.shift) as usize))
@@ -275,21 +275,21 @@ unsafe impl GlobalMemory for WorkerMemory {
 }
 
 /// Logs the bytes in a row, line by line.
-fn before_store(log: &mut BlockLog, address: u64, at: *mut u8, bytes: u64) {
+fn before_store(log: &mut UndoLog, address: u64, at: *mut u8, bytes: u64) {
     let mut done = 0;
     while done < bytes {
-        let first = address.wrapping_add(done) % LINE;
-        let now = (LINE - first).min(bytes - done);
+        let first = address.wrapping_add(done) % LINE_BYTES;
+        let now = (LINE_BYTES - first).min(bytes - done);
         let line = at.wrapping_add(done as usize).wrapping_sub(first as usize);
-        log.record(address.wrapping_add(done) - first, &Overwritten { line, bits: (u64::MAX >> (LINE - now)) << first });
+        log.save_before_store(address.wrapping_add(done) - first, &Overwritten { line, bits: (u64::MAX >> (LINE_BYTES - now)) << first });
         done += now;
     }
-    log.recorded();
+    log.order_before_store();
 }
 
 /// Logs what the lanes of a warp overwrite; neighbours in a line are logged together.
-fn before_stores(log: &mut BlockLog, addresses: &[u64; 32], mut mask: u32, to: *mut u8, bytes: u64) {
-    if !bytes.is_power_of_two() || bytes > LINE || addresses.iter().zip(0..).any(|(address, lane)| mask >> lane & 1 != 0 && address & (bytes - 1) != 0) {
+fn before_stores(log: &mut UndoLog, addresses: &[u64; 32], mut mask: u32, to: *mut u8, bytes: u64) {
+    if !bytes.is_power_of_two() || bytes > LINE_BYTES || addresses.iter().zip(0..).any(|(address, lane)| mask >> lane & 1 != 0 && address & (bytes - 1) != 0) {
         while mask != 0 {
             let address = addresses[mask.trailing_zeros() as usize];
             before_store(log, address, to.wrapping_add(address as usize), bytes);
@@ -301,17 +301,17 @@ fn before_stores(log: &mut BlockLog, addresses: &[u64; 32], mut mask: u32, to: *
     while mask != 0 {
         let address = addresses[mask.trailing_zeros() as usize];
         mask &= mask - 1;
-        let first = address % LINE;
+        let first = address % LINE_BYTES;
         if address - first != line {
             if bits != 0 {
-                log.record(line, &Overwritten { line: to.wrapping_add(line as usize), bits });
+                log.save_before_store(line, &Overwritten { line: to.wrapping_add(line as usize), bits });
             }
             (line, bits) = (address - first, 0);
         }
-        bits |= (u64::MAX >> (LINE - bytes)) << first;
+        bits |= (u64::MAX >> (LINE_BYTES - bytes)) << first;
     }
     if bits != 0 {
-        log.record(line, &Overwritten { line: to.wrapping_add(line as usize), bits });
+        log.save_before_store(line, &Overwritten { line: to.wrapping_add(line as usize), bits });
     }
-    log.recorded();
+    log.order_before_store();
 }

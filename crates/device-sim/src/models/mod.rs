@@ -9,7 +9,7 @@ use cumux_device::{DeviceError, DeviceFacts};
 use attributes::{A100, A100_40, B300, DEPARTURES, H200, L4, T4};
 
 /// One card by name. Sizes in bytes.
-struct Card {
+struct Model {
     id: &'static str,
     name: &'static str,
     memory: u64,
@@ -22,13 +22,13 @@ struct Card {
 const MIB: u64 = 1 << 20;
 
 /// Memory as the driver reports it: what the board has, less what the driver keeps for itself.
-const CARDS: [Card; 6] = [
-    Card { id: "sim:h200", name: "NVIDIA H200", memory: 143_155 * MIB, differs: &[], localities: 1 },
-    Card { id: "sim:a100-80", name: "NVIDIA A100-SXM4-80GB", memory: 81_251 * MIB, differs: &[A100], localities: 1 },
-    Card { id: "sim:a100", name: "NVIDIA A100-SXM4-40GB", memory: 40_536 * MIB, differs: &[A100, A100_40], localities: 1 },
-    Card { id: "sim:l4", name: "NVIDIA L4", memory: 22_491 * MIB, differs: &[L4], localities: 1 },
-    Card { id: "sim:t4", name: "Tesla T4", memory: 15_102 * MIB, differs: &[T4], localities: 1 },
-    Card { id: "sim:b300", name: "NVIDIA B300", memory: 275_040 * MIB, differs: &[B300], localities: 2 },
+const MODELS: [Model; 6] = [
+    Model { id: "sim:h200", name: "NVIDIA H200", memory: 143_155 * MIB, differs: &[], localities: 1 },
+    Model { id: "sim:a100-80", name: "NVIDIA A100-SXM4-80GB", memory: 81_251 * MIB, differs: &[A100], localities: 1 },
+    Model { id: "sim:a100", name: "NVIDIA A100-SXM4-40GB", memory: 40_536 * MIB, differs: &[A100, A100_40], localities: 1 },
+    Model { id: "sim:l4", name: "NVIDIA L4", memory: 22_491 * MIB, differs: &[L4], localities: 1 },
+    Model { id: "sim:t4", name: "Tesla T4", memory: 15_102 * MIB, differs: &[T4], localities: 1 },
+    Model { id: "sim:b300", name: "NVIDIA B300", memory: 275_040 * MIB, differs: &[B300], localities: 2 },
 ];
 
 /// What one SM and one block can have. Shared memory in bytes.
@@ -61,11 +61,12 @@ pub(crate) struct Capacity {
 
 /// `CU_DEVICE_ATTRIBUTE_COMPUTE_MODE`, and what can stand behind a card's name for it, as `nvidia-smi -c` calls it in capitals.
 const COMPUTE_MODE: u32 = 20;
-const MODES: [(&str, Mode); 3] = [("default", Mode::Default), ("prohibited", Mode::Prohibited), ("exclusive_process", Mode::ExclusiveProcess)];
+const COMPUTE_MODES: [(&str, ComputeMode); 3] =
+    [("default", ComputeMode::Default), ("prohibited", ComputeMode::Prohibited), ("exclusive_process", ComputeMode::ExclusiveProcess)];
 
 /// Who may make contexts on a card.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Mode {
+pub(crate) enum ComputeMode {
     Default,
     /// Nobody.
     Prohibited,
@@ -73,28 +74,28 @@ pub(crate) enum Mode {
     ExclusiveProcess,
 }
 
-impl Mode {
+impl ComputeMode {
     pub(crate) fn of(facts: &DeviceFacts) -> Self {
         match facts.attribute(COMPUTE_MODE) {
-            2 => Mode::Prohibited,
-            3 => Mode::ExclusiveProcess,
-            _ => Mode::Default,
+            2 => ComputeMode::Prohibited,
+            3 => ComputeMode::ExclusiveProcess,
+            _ => ComputeMode::Default,
         }
     }
 
     /// `CUcomputemode`.
     fn number(self) -> i32 {
         match self {
-            Mode::Default => 0,
-            Mode::Prohibited => 2,
-            Mode::ExclusiveProcess => 3,
+            ComputeMode::Default => 0,
+            ComputeMode::Prohibited => 2,
+            ComputeMode::ExclusiveProcess => 3,
         }
     }
 }
 
 /// A name without the compute mode behind it, and that: `sim:h200:prohibited`. A word that is no mode stays in the name, which is unknown then.
-fn split_mode(id: &str) -> (&str, Option<Mode>) {
-    let found = id.rsplit_once(':').and_then(|(name, word)| Some((name, MODES.iter().find(|(known, _)| *known == word)?.1)));
+fn split_mode(id: &str) -> (&str, Option<ComputeMode>) {
+    let found = id.rsplit_once(':').and_then(|(name, word)| Some((name, COMPUTE_MODES.iter().find(|(known, _)| *known == word)?.1)));
     found.map_or((id, None), |(name, mode)| (name, Some(mode)))
 }
 
@@ -105,7 +106,7 @@ pub(crate) fn kind(id: &str) -> &str {
 
 /// The names of all cards.
 pub(crate) fn names() -> impl Iterator<Item = &'static str> {
-    CARDS.iter().map(|card| card.id)
+    MODELS.iter().map(|card| card.id)
 }
 
 /// The facts of card `id` as number `ordinal` of its kind in this process.
@@ -115,7 +116,7 @@ pub(crate) fn names() -> impl Iterator<Item = &'static str> {
 pub(crate) fn facts(id: &str, ordinal: u32) -> Result<DeviceFacts, DeviceError> {
     let (named, mode) = split_mode(id);
     let (whole, part) = split(named);
-    let Some((number, card)) = (0u8..).zip(&CARDS).find(|(_, card)| card.id == whole && part.is_none_or(|part| card.localities > 1 && part < card.localities))
+    let Some((number, card)) = (0u8..).zip(&MODELS).find(|(_, card)| card.id == whole && part.is_none_or(|part| card.localities > 1 && part < card.localities))
     else {
         let known = names().collect::<Vec<_>>().join(", ");
         return Err(DeviceError::Invalid(format!(
@@ -137,7 +138,7 @@ pub(crate) fn facts(id: &str, ordinal: u32) -> Result<DeviceFacts, DeviceError> 
             33 => *value = pci[1].cast_signed(),
             34 => *value = pci[2].cast_signed(),
             50 => *value = pci[0].cast_signed(),
-            COMPUTE_MODE => *value = mode.unwrap_or(Mode::Default).number(),
+            COMPUTE_MODE => *value = mode.unwrap_or(ComputeMode::Default).number(),
             _ => {}
         }
     }
@@ -170,7 +171,7 @@ fn split(id: &str) -> (&str, Option<u32>) {
 pub(crate) fn localities(id: &str) -> Vec<String> {
     let whole = kind(id);
     let mode = &id[whole.len()..];
-    let count = CARDS.iter().find(|card| card.id == whole).map_or(1, |card| card.localities);
+    let count = MODELS.iter().find(|card| card.id == whole).map_or(1, |card| card.localities);
     if count < 2 { Vec::new() } else { (0..count).map(|part| format!("{whole}.m{part}{mode}")).collect() }
 }
 
@@ -255,16 +256,16 @@ mod tests {
     fn a_card_in_a_compute_mode_is_the_same_card() {
         let plain = facts("sim:h200", 1).unwrap();
         for (id, mode, number) in [
-            ("sim:h200:default", Mode::Default, 0),
-            ("sim:h200:prohibited", Mode::Prohibited, 2),
-            ("sim:h200:exclusive_process", Mode::ExclusiveProcess, 3),
-            ("sim:b300.m1:exclusive_process", Mode::ExclusiveProcess, 3),
+            ("sim:h200:default", ComputeMode::Default, 0),
+            ("sim:h200:prohibited", ComputeMode::Prohibited, 2),
+            ("sim:h200:exclusive_process", ComputeMode::ExclusiveProcess, 3),
+            ("sim:b300.m1:exclusive_process", ComputeMode::ExclusiveProcess, 3),
         ] {
             let facts = facts(id, 1).unwrap();
-            assert_eq!((Mode::of(&facts), facts.attribute(COMPUTE_MODE)), (mode, number), "{id}");
+            assert_eq!((ComputeMode::of(&facts), facts.attribute(COMPUTE_MODE)), (mode, number), "{id}");
             assert!(kind(id) != "sim:h200" || facts.uuid == plain.uuid, "{id}");
         }
-        assert_eq!(Mode::of(&plain), Mode::Default);
+        assert_eq!(ComputeMode::of(&plain), ComputeMode::Default);
         assert_eq!(localities("sim:b300:exclusive_process"), ["sim:b300.m0:exclusive_process", "sim:b300.m1:exclusive_process"]);
         for id in ["sim:h200:", "sim:h200:exclusive", "sim:h200:prohibited:prohibited", "sim:default", ":default"] {
             assert!(facts(id, 0).is_err(), "{id}");

@@ -3,7 +3,7 @@
 pub(crate) mod code;
 pub mod window;
 
-use crate::simd::lanes::V64;
+use crate::simd::lanes::PerLane64;
 use code::{Code, Inst, Origin};
 use std::sync::Arc;
 
@@ -121,7 +121,7 @@ pub struct Image {
     program: Arc<Program>,
     addresses: Vec<u64>,
     /// For each function whose constants contain addresses: the constants with the addresses in.
-    patched: Vec<Option<Vec<V64>>>,
+    patched: Vec<Option<Vec<PerLane64>>>,
 }
 
 impl Image {
@@ -138,7 +138,7 @@ impl Image {
                 let mut constants = code.constants64.clone();
                 for (at, variable, addend) in &code.symbols {
                     let address = addresses.get(*variable as usize).copied().unwrap_or(0);
-                    constants[*at as usize] = V64::splat(address.wrapping_add_signed(*addend));
+                    constants[*at as usize] = PerLane64::splat(address.wrapping_add_signed(*addend));
                 }
                 Some(constants)
             })
@@ -156,7 +156,7 @@ impl Image {
         &self.addresses
     }
 
-    pub(crate) fn constants64(&self, function: u32) -> &[V64] {
+    pub(crate) fn constants64(&self, function: u32) -> &[PerLane64] {
         let function = function as usize;
         self.patched[function].as_deref().unwrap_or(&self.program.functions[function].constants64)
     }

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use cumux_device::{ClientId, DeviceFacts, Sink};
 use parking_lot::{Condvar, Mutex, RwLock};
 
-use super::client::Ended;
-use super::state::State;
-use crate::memory::maps::Maps;
+use super::client::ClientEnd;
+use super::state::Scheduler;
+use crate::memory::maps::Mappings;
 use crate::models::Limits;
 
 /// What the device and its workers share.
@@ -17,8 +17,8 @@ pub(crate) struct Card {
     pub(crate) facts: DeviceFacts,
     pub(crate) limits: Limits,
     pub(crate) sink: Arc<dyn Sink>,
-    pub(crate) maps: RwLock<Maps>,
-    pub(crate) state: Mutex<State>,
+    pub(crate) maps: RwLock<Mappings>,
+    pub(crate) state: Mutex<Scheduler>,
     /// Idle workers.
     pub(crate) work: Condvar,
     /// Those who wait for slices or clients to end.
@@ -32,14 +32,14 @@ pub(crate) struct Card {
 
 impl Card {
     /// Wakes a worker if there is something to do and one is asleep.
-    pub(crate) fn kick(&self, state: &State) {
+    pub(crate) fn wake_worker(&self, state: &Scheduler) {
         if state.idle > 0 && state.has_work() {
             self.work.notify_one();
         }
     }
 
     /// Ends a client's work with a fault or by cancelling it.
-    pub(crate) fn end_client(&self, state: &mut State, client: ClientId, ended: Ended) {
+    pub(crate) fn end_client(&self, state: &mut Scheduler, client: ClientId, ended: ClientEnd) {
         state.end_client(client, ended);
         for _ in 0..state.idle.min(state.reports.len()) {
             self.work.notify_one();

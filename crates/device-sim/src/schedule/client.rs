@@ -5,31 +5,31 @@ use std::sync::Arc;
 
 use cumux_device::{ClientId, DeviceError, Fault, ModuleId, StreamId};
 
-use super::kernel::KernelRun;
-use super::parts::Parts;
+use super::kernel::RunningKernel;
+use super::parts::ClientPartitions;
 use crate::mapping::Mapping;
 use crate::memory::client::ClientMemory;
 use crate::memory::transfer::Transfer;
-use crate::modules::Module;
-use crate::progress::Marks;
+use crate::modules::LoadedModule;
+use crate::progress::ProgressLog;
 
 /// Levels of client priority.
 pub(super) const LEVELS: usize = 2;
 
 /// Why a client's work is over.
 #[derive(Debug, Clone)]
-pub(crate) enum Ended {
+pub(crate) enum ClientEnd {
     Fault(Fault),
     Cancelled,
 }
 
 pub(crate) enum Task {
-    Kernel(Box<KernelRun>),
+    Kernel(Box<RunningKernel>),
     /// `None` while a worker has it.
     Transfer(Option<Box<Transfer>>),
 }
 
-pub(crate) struct Running {
+pub(crate) struct RunningTask {
     pub(crate) task: Task,
     pub(crate) stream: StreamId,
     pub(crate) token: u64,
@@ -41,20 +41,20 @@ pub(crate) struct Running {
 
 pub(crate) struct Client {
     pub(crate) memory: Arc<ClientMemory>,
-    pub(crate) marks: Option<Arc<Marks>>,
-    pub(crate) modules: HashMap<ModuleId, Module>,
-    pub(crate) parts: Parts,
+    pub(crate) log: Option<Arc<ProgressLog>>,
+    pub(crate) modules: HashMap<ModuleId, LoadedModule>,
+    pub(crate) parts: ClientPartitions,
     /// 0 normal, 1 below normal.
     pub(super) priority: usize,
     pub(crate) stack_bytes: u32,
-    pub(crate) ended: Option<Ended>,
-    pub(crate) tasks: BTreeMap<u64, Running>,
+    pub(crate) ended: Option<ClientEnd>,
+    pub(crate) tasks: BTreeMap<u64, RunningTask>,
     /// Submissions not reported yet.
     pub(crate) outstanding: u64,
     /// Times that a place on an SM became free.
     pub(crate) freed: u64,
     /// A stream waits for a free slot in the marks.
-    pub(super) waiting_for_slot: bool,
+    pub(super) waiting_for_record: bool,
     /// A cooperative kernel that waits for room: later kernels place no blocks meanwhile.
     pub(super) gathering: Option<u64>,
     pub(super) vtime: u64,
@@ -66,10 +66,10 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    pub(super) fn new(parts: Parts, priority: u32, marks: Option<Arc<Marks>>) -> Self {
+    pub(super) fn new(parts: ClientPartitions, priority: u32, log: Option<Arc<ProgressLog>>) -> Self {
         Client {
             memory: Arc::default(),
-            marks,
+            log,
             modules: HashMap::new(),
             parts,
             priority: (priority as usize).min(LEVELS - 1),
@@ -78,7 +78,7 @@ impl Client {
             tasks: BTreeMap::new(),
             outstanding: 0,
             freed: 0,
-            waiting_for_slot: false,
+            waiting_for_record: false,
             gathering: None,
             vtime: 0,
             vclock: 0,
@@ -88,16 +88,16 @@ impl Client {
         }
     }
 
-    pub(super) fn runnable(&self, running: &Running) -> bool {
+    pub(super) fn is_runnable(&self, running: &RunningTask) -> bool {
         match &running.task {
-            Task::Kernel(kernel) => kernel.runnable(self.freed),
+            Task::Kernel(kernel) => kernel.is_runnable(self.freed),
             Task::Transfer(transfer) => transfer.is_some(),
         }
     }
 
     /// The runnable task with the least time.
-    pub(super) fn best(&self) -> Option<u64> {
-        self.tasks.iter().filter(|(_, r)| self.runnable(r)).min_by_key(|(id, r)| (r.vtime, **id)).map(|(id, _)| *id)
+    pub(super) fn task_to_run(&self) -> Option<u64> {
+        self.tasks.iter().filter(|(_, r)| self.is_runnable(r)).min_by_key(|(id, r)| (r.vtime, **id)).map(|(id, _)| *id)
     }
 }
 

@@ -7,7 +7,7 @@
 //! Invariants:
 //! - A stream has at most one task or one report in flight: order and "exactly one report" follow.
 //! - The next work of a stream begins only after the sink has returned from the report of the one before.
-//! - What a worker runs for a client is noted in [`State::workers`] under the lock, so revoking and closing can wait for it.
+//! - What a worker runs for a client is noted in [`Scheduler::workers`] under the lock, so revoking and closing can wait for it.
 //! - After a report each worker yields once to the system at its next slice: whoever was woken must not wait for the system's next tick.
 //! - Nobody polls: workers sleep on [`Card::work`] and are woken when something becomes runnable.
 //!
@@ -25,5 +25,5 @@ mod state;
 pub(crate) mod worker;
 
 pub(crate) use card::Card;
-pub(crate) use client::{Client, Ended};
-pub(crate) use state::State;
+pub(crate) use client::{Client, ClientEnd};
+pub(crate) use state::Scheduler;

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use cumux_device::{ClientId, Fault, Outcome, StreamId};
 
-use super::client::Ended;
-use crate::progress::Slot;
+use super::client::ClientEnd;
+use crate::progress::KernelProgress;
 
 /// A submission that is over.
 pub(crate) struct Report {
@@ -14,13 +14,13 @@ pub(crate) struct Report {
     pub(crate) token: u64,
     pub(crate) outcome: Outcome,
     /// Freed when the sink has taken the report.
-    pub(crate) slot: Option<Arc<Slot>>,
+    pub(crate) progress: Option<Arc<KernelProgress>>,
 }
 
 /// The outcome that everything of an ended client gets.
-pub(crate) fn outcome_of(ended: &Ended) -> Outcome {
+pub(crate) fn outcome_of(ended: &ClientEnd) -> Outcome {
     match ended {
-        Ended::Fault(fault) => Outcome::Fault(Fault { result: fault.result, text: fault.text.clone() }),
-        Ended::Cancelled => Outcome::Cancelled,
+        ClientEnd::Fault(fault) => Outcome::Fault(Fault { result: fault.result, text: fault.text.clone() }),
+        ClientEnd::Cancelled => Outcome::Cancelled,
     }
 }

@@ -3,10 +3,10 @@
 //! The shape of an instruction (how many sources, predicate result, …) is a generic body; what it computes is a type that implements one of
 //! the traits here. `lower` picks pointers when it lowers; they are called from one place, [`Alu::execute`].
 #![allow(unsafe_code)]
-// Lanes are numbered: several arrays and masks are indexed with the same lane.
+// WarpRegisters are numbered: several arrays and masks are indexed with the same lane.
 #![allow(clippy::needless_range_loop)]
 
-use super::lanes::{LANES, Lane, Lanes, NO_SLOT, Slot, V};
+use super::lanes::{LANES, NO_SLOT, PerLane, RegisterType, Slot, WarpRegisters};
 use super::processor;
 
 /// An arithmetic instruction: no memory, no control flow, no faults.
@@ -24,7 +24,7 @@ pub struct Alu {
 }
 
 /// Registers, operands, lanes.
-type Raw = for<'a, 'b> unsafe fn(&'a mut Lanes<'b>, &'a Alu, u32);
+type Raw = for<'a, 'b> unsafe fn(&'a mut WarpRegisters<'b>, &'a Alu, u32);
 
 /// How to execute an instruction. Made only by the constructors below, so the function may run on this processor.
 #[derive(Debug, Clone, Copy)]
@@ -33,7 +33,7 @@ pub struct AluFunction(Raw);
 impl AluFunction {
     /// A function that needs nothing of the processor.
     #[must_use]
-    pub fn portable(function: for<'a, 'b> fn(&'a mut Lanes<'b>, &'a Alu, u32)) -> Self {
+    pub fn portable(function: for<'a, 'b> fn(&'a mut WarpRegisters<'b>, &'a Alu, u32)) -> Self {
         AluFunction(function)
     }
 }
@@ -45,10 +45,10 @@ impl Alu {
     }
 
     #[inline(always)]
-    pub fn execute(&self, lanes: &mut Lanes<'_>, mask: u32) {
+    pub fn execute(&self, registers: &mut WarpRegisters<'_>, mask: u32) {
         // SAFETY: a `AluFunction` is made by `choose` alone, which gives the version with target features only where the processor has them;
         // the functions are otherwise safe.
-        unsafe { (self.function.0)(lanes, self, mask) }
+        unsafe { (self.function.0)(registers, self, mask) }
     }
 }
 
@@ -63,11 +63,11 @@ macro_rules! shapes {
         pub fn $name<O: $trait>() -> AluFunction {
             #[cfg(target_arch = "x86_64")]
             #[target_feature(enable = "avx2,fma,bmi1,bmi2,lzcnt,popcnt,f16c")]
-            fn quick<O: $trait>(lanes: &mut Lanes<'_>, alu: &Alu, mask: u32) {
-                $body::<O, true>(lanes, alu, mask);
+            fn quick<O: $trait>(registers: &mut WarpRegisters<'_>, alu: &Alu, mask: u32) {
+                $body::<O, true>(registers, alu, mask);
             }
-            fn plain<O: $trait>(lanes: &mut Lanes<'_>, alu: &Alu, mask: u32) {
-                $body::<O, { cfg!(not(target_arch = "x86_64")) }>(lanes, alu, mask);
+            fn plain<O: $trait>(registers: &mut WarpRegisters<'_>, alu: &Alu, mask: u32) {
+                $body::<O, { cfg!(not(target_arch = "x86_64")) }>(registers, alu, mask);
             }
             #[cfg(not(target_arch = "x86_64"))]
             use plain as quick;
@@ -78,62 +78,62 @@ macro_rules! shapes {
 
 /// One source.
 pub trait Op1 {
-    type A: Lane;
-    type R: Lane;
+    type A: RegisterType;
+    type R: RegisterType;
     fn f(a: Self::A) -> Self::R;
 }
 
 pub trait Op2 {
-    type A: Lane;
-    type B: Lane;
-    type R: Lane;
+    type A: RegisterType;
+    type B: RegisterType;
+    type R: RegisterType;
     fn f(a: Self::A, b: Self::B) -> Self::R;
 }
 
 pub trait Op3 {
-    type A: Lane;
-    type B: Lane;
-    type C: Lane;
-    type R: Lane;
+    type A: RegisterType;
+    type B: RegisterType;
+    type C: RegisterType;
+    type R: RegisterType;
     fn f(a: Self::A, b: Self::B, c: Self::C) -> Self::R;
 }
 
 pub trait Op4 {
-    type A: Lane;
-    type B: Lane;
-    type C: Lane;
-    type E: Lane;
-    type R: Lane;
+    type A: RegisterType;
+    type B: RegisterType;
+    type C: RegisterType;
+    type E: RegisterType;
+    type R: RegisterType;
     fn f(a: Self::A, b: Self::B, c: Self::C, e: Self::E) -> Self::R;
 }
 
 /// Three sources and the immediate.
 pub trait Op3x {
-    type T: Lane;
+    type T: RegisterType;
     fn f(a: Self::T, b: Self::T, c: Self::T, x: u16) -> Self::T;
 }
 
 /// A test of one value.
 pub trait Test1 {
-    type A: Lane;
+    type A: RegisterType;
     fn f(a: Self::A) -> bool;
 }
 
 /// A comparison.
 pub trait Test2 {
-    type A: Lane;
+    type A: RegisterType;
     fn f(a: Self::A, b: Self::A) -> bool;
 }
 
 /// Sum of two values and a carry, with the carry out.
 pub trait Carry {
-    type T: Lane;
+    type T: RegisterType;
     fn f(a: Self::T, b: Self::T, carry: bool) -> (Self::T, bool);
 }
 
 /// A product and a sum with carry in and out.
 pub trait MulCarry {
-    type T: Lane;
+    type T: RegisterType;
     fn f(a: Self::T, b: Self::T, c: Self::T, carry: bool) -> (Self::T, bool);
 }
 
@@ -156,9 +156,9 @@ shapes! {
 
 /// A type only.
 pub trait Op0 {
-    type T: Lane;
+    type T: RegisterType;
 }
-impl<T: Lane> Op0 for T {
+impl<T: RegisterType> Op0 for T {
     type T = T;
 }
 
@@ -169,63 +169,63 @@ fn count<const WHOLE: bool>() -> usize {
 }
 
 #[inline(always)]
-fn body1<O: Op1, const WHOLE: bool>(lanes: &mut Lanes<'_>, alu: &Alu, mask: u32) {
-    let a = O::A::read(lanes, alu.a);
-    let mut out = V([O::R::ZERO; LANES]);
+fn body1<O: Op1, const WHOLE: bool>(registers: &mut WarpRegisters<'_>, alu: &Alu, mask: u32) {
+    let a = O::A::read(registers, alu.a);
+    let mut out = PerLane([O::R::ZERO; LANES]);
     for lane in 0..count::<WHOLE>() {
         out.0[lane] = O::f(O::A::from_raw(a.0[lane])).raw();
     }
-    O::R::write(lanes, alu.d, &out, mask);
+    O::R::write(registers, alu.d, &out, mask);
 }
 
 #[inline(always)]
-fn body2<O: Op2, const WHOLE: bool>(lanes: &mut Lanes<'_>, alu: &Alu, mask: u32) {
-    let a = O::A::read(lanes, alu.a);
-    let b = O::B::read(lanes, alu.b);
-    let mut out = V([O::R::ZERO; LANES]);
+fn body2<O: Op2, const WHOLE: bool>(registers: &mut WarpRegisters<'_>, alu: &Alu, mask: u32) {
+    let a = O::A::read(registers, alu.a);
+    let b = O::B::read(registers, alu.b);
+    let mut out = PerLane([O::R::ZERO; LANES]);
     for lane in 0..count::<WHOLE>() {
         out.0[lane] = O::f(O::A::from_raw(a.0[lane]), O::B::from_raw(b.0[lane])).raw();
     }
-    O::R::write(lanes, alu.d, &out, mask);
+    O::R::write(registers, alu.d, &out, mask);
 }
 
 #[inline(always)]
-fn body3<O: Op3, const WHOLE: bool>(lanes: &mut Lanes<'_>, alu: &Alu, mask: u32) {
-    let a = O::A::read(lanes, alu.a);
-    let b = O::B::read(lanes, alu.b);
-    let c = O::C::read(lanes, alu.c);
-    let mut out = V([O::R::ZERO; LANES]);
+fn body3<O: Op3, const WHOLE: bool>(registers: &mut WarpRegisters<'_>, alu: &Alu, mask: u32) {
+    let a = O::A::read(registers, alu.a);
+    let b = O::B::read(registers, alu.b);
+    let c = O::C::read(registers, alu.c);
+    let mut out = PerLane([O::R::ZERO; LANES]);
     for lane in 0..count::<WHOLE>() {
         out.0[lane] = O::f(O::A::from_raw(a.0[lane]), O::B::from_raw(b.0[lane]), O::C::from_raw(c.0[lane])).raw();
     }
-    O::R::write(lanes, alu.d, &out, mask);
+    O::R::write(registers, alu.d, &out, mask);
 }
 
 #[inline(always)]
-fn body4<O: Op4, const WHOLE: bool>(lanes: &mut Lanes<'_>, alu: &Alu, mask: u32) {
-    let a = O::A::read(lanes, alu.a);
-    let b = O::B::read(lanes, alu.b);
-    let c = O::C::read(lanes, alu.c);
-    let e = O::E::read(lanes, alu.e);
-    let mut out = V([O::R::ZERO; LANES]);
+fn body4<O: Op4, const WHOLE: bool>(registers: &mut WarpRegisters<'_>, alu: &Alu, mask: u32) {
+    let a = O::A::read(registers, alu.a);
+    let b = O::B::read(registers, alu.b);
+    let c = O::C::read(registers, alu.c);
+    let e = O::E::read(registers, alu.e);
+    let mut out = PerLane([O::R::ZERO; LANES]);
     for lane in 0..count::<WHOLE>() {
         let (a, b) = (O::A::from_raw(a.0[lane]), O::B::from_raw(b.0[lane]));
         out.0[lane] = O::f(a, b, O::C::from_raw(c.0[lane]), O::E::from_raw(e.0[lane])).raw();
     }
-    O::R::write(lanes, alu.d, &out, mask);
+    O::R::write(registers, alu.d, &out, mask);
 }
 
 #[inline(always)]
-fn body3x<O: Op3x, const WHOLE: bool>(lanes: &mut Lanes<'_>, alu: &Alu, mask: u32) {
-    let a = O::T::read(lanes, alu.a);
-    let b = O::T::read(lanes, alu.b);
-    let c = O::T::read(lanes, alu.c);
-    let mut out = V([O::T::ZERO; LANES]);
+fn body3x<O: Op3x, const WHOLE: bool>(registers: &mut WarpRegisters<'_>, alu: &Alu, mask: u32) {
+    let a = O::T::read(registers, alu.a);
+    let b = O::T::read(registers, alu.b);
+    let c = O::T::read(registers, alu.c);
+    let mut out = PerLane([O::T::ZERO; LANES]);
     for lane in 0..count::<WHOLE>() {
         let (a, b, c) = (O::T::from_raw(a.0[lane]), O::T::from_raw(b.0[lane]), O::T::from_raw(c.0[lane]));
         out.0[lane] = O::f(a, b, c, alu.x).raw();
     }
-    O::T::write(lanes, alu.d, &out, mask);
+    O::T::write(registers, alu.d, &out, mask);
 }
 
 /// Packs one byte for each lane (0 or 1) into a mask; a shape that the compiler turns into one instruction. (Multiplying eight bytes at a time
@@ -240,61 +240,61 @@ fn pack(bits: [u8; LANES]) -> u32 {
 }
 
 #[inline(always)]
-fn body_test1<O: Test1, const WHOLE: bool>(lanes: &mut Lanes<'_>, alu: &Alu, mask: u32) {
-    let a = O::A::read(lanes, alu.a);
+fn body_test1<O: Test1, const WHOLE: bool>(registers: &mut WarpRegisters<'_>, alu: &Alu, mask: u32) {
+    let a = O::A::read(registers, alu.a);
     let mut bits = [0; LANES];
     for lane in 0..count::<WHOLE>() {
         bits[lane] = u8::from(O::f(O::A::from_raw(a.0[lane])));
     }
-    lanes.set_predicate(alu.d, pack(bits), mask);
+    registers.set_predicate(alu.d, pack(bits), mask);
 }
 
 #[inline(always)]
-fn body_test2<O: Test2, const WHOLE: bool>(lanes: &mut Lanes<'_>, alu: &Alu, mask: u32) {
-    let a = O::A::read(lanes, alu.a);
-    let b = O::A::read(lanes, alu.b);
+fn body_test2<O: Test2, const WHOLE: bool>(registers: &mut WarpRegisters<'_>, alu: &Alu, mask: u32) {
+    let a = O::A::read(registers, alu.a);
+    let b = O::A::read(registers, alu.b);
     let mut bits = [0; LANES];
     for lane in 0..count::<WHOLE>() {
         bits[lane] = u8::from(O::f(O::A::from_raw(a.0[lane]), O::A::from_raw(b.0[lane])));
     }
-    lanes.set_predicate(alu.d, pack(bits), mask);
+    registers.set_predicate(alu.d, pack(bits), mask);
 }
 
 #[inline(always)]
-fn body_select<O: Op0, const WHOLE: bool>(lanes: &mut Lanes<'_>, alu: &Alu, mask: u32) {
-    let chosen = lanes.predicate(alu.c);
-    let a = O::T::read(lanes, alu.a);
-    let b = O::T::read(lanes, alu.b);
-    let mut out = V([O::T::ZERO; LANES]);
+fn body_select<O: Op0, const WHOLE: bool>(registers: &mut WarpRegisters<'_>, alu: &Alu, mask: u32) {
+    let chosen = registers.predicate(alu.c);
+    let a = O::T::read(registers, alu.a);
+    let b = O::T::read(registers, alu.b);
+    let mut out = PerLane([O::T::ZERO; LANES]);
     for lane in 0..count::<WHOLE>() {
         out.0[lane] = if chosen >> lane & 1 != 0 { a.0[lane] } else { b.0[lane] };
     }
-    O::T::write(lanes, alu.d, &out, mask);
+    O::T::write(registers, alu.d, &out, mask);
 }
 
 #[inline(always)]
-fn body_carry<O: Carry, const WHOLE: bool>(lanes: &mut Lanes<'_>, alu: &Alu, mask: u32) {
-    let carry = if alu.c == NO_SLOT { 0 } else { lanes.predicate(alu.c) };
-    let a = O::T::read(lanes, alu.a);
-    let b = O::T::read(lanes, alu.b);
-    let mut out = V([O::T::ZERO; LANES]);
+fn body_carry<O: Carry, const WHOLE: bool>(registers: &mut WarpRegisters<'_>, alu: &Alu, mask: u32) {
+    let carry = if alu.c == NO_SLOT { 0 } else { registers.predicate(alu.c) };
+    let a = O::T::read(registers, alu.a);
+    let b = O::T::read(registers, alu.b);
+    let mut out = PerLane([O::T::ZERO; LANES]);
     let mut bits = [0; LANES];
     for lane in 0..count::<WHOLE>() {
         let (sum, overflow) = O::f(O::T::from_raw(a.0[lane]), O::T::from_raw(b.0[lane]), carry >> lane & 1 != 0);
         out.0[lane] = sum.raw();
         bits[lane] = u8::from(overflow);
     }
-    O::T::write(lanes, alu.d, &out, mask);
-    lanes.set_predicate(alu.e, pack(bits), mask);
+    O::T::write(registers, alu.d, &out, mask);
+    registers.set_predicate(alu.e, pack(bits), mask);
 }
 
 #[inline(always)]
-fn body_mul_carry<O: MulCarry, const WHOLE: bool>(lanes: &mut Lanes<'_>, alu: &Alu, mask: u32) {
-    let carry = if alu.x & 1 == 0 { 0 } else { lanes.predicate(alu.e) };
-    let a = O::T::read(lanes, alu.a);
-    let b = O::T::read(lanes, alu.b);
-    let c = O::T::read(lanes, alu.c);
-    let mut out = V([O::T::ZERO; LANES]);
+fn body_mul_carry<O: MulCarry, const WHOLE: bool>(registers: &mut WarpRegisters<'_>, alu: &Alu, mask: u32) {
+    let carry = if alu.x & 1 == 0 { 0 } else { registers.predicate(alu.e) };
+    let a = O::T::read(registers, alu.a);
+    let b = O::T::read(registers, alu.b);
+    let c = O::T::read(registers, alu.c);
+    let mut out = PerLane([O::T::ZERO; LANES]);
     let mut bits = [0; LANES];
     for lane in 0..count::<WHOLE>() {
         let (a, b, c) = (O::T::from_raw(a.0[lane]), O::T::from_raw(b.0[lane]), O::T::from_raw(c.0[lane]));
@@ -302,9 +302,9 @@ fn body_mul_carry<O: MulCarry, const WHOLE: bool>(lanes: &mut Lanes<'_>, alu: &A
         out.0[lane] = sum.raw();
         bits[lane] = u8::from(overflow);
     }
-    O::T::write(lanes, alu.d, &out, mask);
+    O::T::write(registers, alu.d, &out, mask);
     if alu.x & 2 != 0 {
-        lanes.set_predicate(alu.e, pack(bits), mask);
+        registers.set_predicate(alu.e, pack(bits), mask);
     }
 }
 

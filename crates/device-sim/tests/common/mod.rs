@@ -2,7 +2,7 @@
 #![allow(dead_code)]
 
 use cumux_device_sim::exec::Block;
-use cumux_device_sim::exec::interface::{Access, Fault, GlobalMemory, Launch, MemoryFault, Place, Services, Status};
+use cumux_device_sim::exec::interface::{Access, BlockCoordinates, Fault, GlobalMemory, Launch, MemoryFault, Services, Status};
 use cumux_device_sim::lower::compile;
 use cumux_device_sim::program::Image;
 use std::sync::Arc;
@@ -157,7 +157,7 @@ impl Loaded {
         for z in 0..grid[2] {
             for y in 0..grid[1] {
                 for x in 0..grid[0] {
-                    blocks.push(Block::new(launch.clone(), Place { ctaid: [x, y, z], multiprocessor: x % 132, first_warp: 0 }));
+                    blocks.push(Block::new(launch.clone(), BlockCoordinates { ctaid: [x, y, z], multiprocessor: x % 132, first_warp: 0 }));
                 }
             }
         }

@@ -7,11 +7,11 @@ use super::float::{NAN32, flush};
 use super::half::{B, H, Small};
 use super::round::{RM, RN, RNA, RP, RZ, direct, integral, odd_sum, to_f32, to_odd};
 use crate::simd::alu::{Alu, AluFunction, Op1, Op3x};
-use crate::simd::lanes::{LANES, Lane, Lanes, V};
+use crate::simd::lanes::{LANES, PerLane, RegisterType, WarpRegisters};
 use std::marker::PhantomData;
 
 /// Integers, 8-bit ones included.
-pub trait Whole: Lane {
+pub trait Whole: RegisterType {
     const BITS: u32;
     fn cut(x: i64) -> Self;
     fn extended(self) -> i64;
@@ -41,7 +41,7 @@ macro_rules! whole {
 whole! { u8 i8 u16 i16 u32 i32 u64 i64 }
 
 /// Floats of all widths.
-pub trait Real: Lane {
+pub trait Real: RegisterType {
     const DOUBLE: bool;
     fn wide(self) -> f64;
     /// From a double in a rounding mode.
@@ -378,15 +378,15 @@ pub fn described(from_wide: bool, to_wide: bool) -> AluFunction {
     }
 }
 
-fn convert_lanes<A: Whole, R: Whole>(lanes: &mut Lanes<'_>, alu: &Alu, mask: u32) {
-    let a = A::read(lanes, alu.a);
-    let mut out = V([R::ZERO; LANES]);
+fn convert_lanes<A: Whole, R: Whole>(registers: &mut WarpRegisters<'_>, alu: &Alu, mask: u32) {
+    let a = A::read(registers, alu.a);
+    let mut out = PerLane([R::ZERO; LANES]);
     for lane in 0..LANES {
         if mask >> lane & 1 != 0 {
             out.0[lane] = R::cut(any(A::from_raw(a.0[lane]).extended() as u64, alu.x) as i64).raw();
         }
     }
-    R::write(lanes, alu.d, &out, mask);
+    R::write(registers, alu.d, &out, mask);
 }
 
 /// Two singles into one register, `a` above `b`; `x`: bit 0 bfloat16, bit 1 relu, mode from bit 4.

@@ -5,7 +5,7 @@
 use super::comparison::Comparison;
 use super::round::{RN, odd_sum, to_format};
 use crate::simd::alu::{Alu, AluFunction, Op1, Op2, Op3, Op3x};
-use crate::simd::lanes::{LANES, Lane, Lanes, Slot, V};
+use crate::simd::lanes::{LANES, PerLane, RegisterType, Slot, WarpRegisters};
 use std::marker::PhantomData;
 
 /// A half in the low 16 bits of a 32-bit slot.
@@ -16,7 +16,7 @@ pub struct H(pub u16);
 pub struct B(pub u16);
 
 /// The two formats.
-pub trait Small: Lane {
+pub trait Small: RegisterType {
     const ONE: u16;
     fn of(bits: u16) -> Self;
     fn bits(self) -> u16;
@@ -28,7 +28,7 @@ pub trait Small: Lane {
 
 macro_rules! small {
     ($ty:ident, $e:literal, $m:literal) => {
-        impl Lane for $ty {
+        impl RegisterType for $ty {
             type Raw = u32;
             const ZERO: u32 = 0;
             #[inline(always)]
@@ -40,12 +40,12 @@ macro_rules! small {
                 u32::from(self.0)
             }
             #[inline(always)]
-            fn read<'x>(lanes: &'x Lanes<'_>, slot: Slot) -> &'x V<u32> {
-                lanes.get32(slot)
+            fn read<'x>(registers: &'x WarpRegisters<'_>, slot: Slot) -> &'x PerLane<u32> {
+                registers.get32(slot)
             }
             #[inline(always)]
-            fn write(lanes: &mut Lanes<'_>, slot: Slot, value: &V<u32>, mask: u32) {
-                lanes.set32(slot, value, mask);
+            fn write(registers: &mut WarpRegisters<'_>, slot: Slot, value: &PerLane<u32>, mask: u32) {
+                registers.set32(slot, value, mask);
             }
         }
         impl Small for $ty {
@@ -212,15 +212,15 @@ pub fn compare() -> AluFunction {
     AluFunction::portable(compare_lanes)
 }
 
-fn compare_lanes(lanes: &mut Lanes<'_>, alu: &Alu, mask: u32) {
-    let (a, b) = (lanes.get32(alu.a), lanes.get32(alu.b));
+fn compare_lanes(registers: &mut WarpRegisters<'_>, alu: &Alu, mask: u32) {
+    let (a, b) = (registers.get32(alu.a), registers.get32(alu.b));
     let mut result = 0;
     for lane in 0..LANES {
         let (a, b) = (a.0[lane], b.0[lane]);
         let holds = if alu.x & COMPARE_BRAIN != 0 { test::<B>(a, b, alu.x) } else { test::<H>(a, b, alu.x) };
         result |= u32::from(holds) << lane;
     }
-    lanes.set_predicate(alu.d, result, mask);
+    registers.set_predicate(alu.d, result, mask);
 }
 
 fn test<T: Small>(a: u32, b: u32, x: u16) -> bool {

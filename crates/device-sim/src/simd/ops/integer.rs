@@ -4,12 +4,12 @@
 
 use super::ops;
 use crate::simd::alu::{Carry, MulCarry, Test2};
-use crate::simd::lanes::Lane;
+use crate::simd::lanes::RegisterType;
 use std::marker::PhantomData;
 
 /// Integers of registers.
-pub trait Int: Lane + Ord {
-    type Wide: Lane;
+pub trait Int: RegisterType + Ord {
+    type Wide: RegisterType;
     fn add(a: Self, b: Self) -> Self;
     fn sub(a: Self, b: Self) -> Self;
     fn mul(a: Self, b: Self) -> Self;
@@ -114,7 +114,7 @@ ops! {
     Xor<T: Int>(a: T, b: T) -> T { T::xor(a, b) }
     Shl<T: Int>(a: T, n: u32) -> T { T::shl(a, n) }
     Shr<T: Int>(a: T, n: u32) -> T { T::shr(a, n) }
-    Move<T: Lane>(a: T) -> T { a }
+    Move<T: RegisterType>(a: T) -> T { a }
     Sad<T: Int>(a: T, b: T, c: T) -> T { T::add(c, if a < b { T::sub(b, a) } else { T::sub(a, b) }) }
 
     AddSat(a: i32, b: i32) -> i32 { a.saturating_add(b) }
@@ -137,9 +137,9 @@ ops! {
     Dp4aSS(a: u32, b: u32, c: u32) -> u32 { dp4(a, b, c, i8_of, i8_of) }
 
     // slct: the sign of the last source chooses.
-    Slct<T: Lane>(a: T, b: T, c: i32) -> T { if c >= 0 { a } else { b } }
-    SlctF<T: Lane>(a: T, b: T, c: f32) -> T { if c >= 0.0 { a } else { b } }
-    SlctFtz<T: Lane>(a: T, b: T, c: f32) -> T { if super::float::flush(c) >= 0.0 { a } else { b } }
+    Slct<T: RegisterType>(a: T, b: T, c: i32) -> T { if c >= 0 { a } else { b } }
+    SlctF<T: RegisterType>(a: T, b: T, c: f32) -> T { if c >= 0.0 { a } else { b } }
+    SlctFtz<T: RegisterType>(a: T, b: T, c: f32) -> T { if super::float::flush(c) >= 0.0 { a } else { b } }
 }
 
 #[inline(always)]
