@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use cumux_abi::{CUfunction_attribute, CUlimit};
 use cumux_device::{ClientId, ClientSpec, Device, DeviceError, DeviceFacts, Fault, Interrupted, ModuleId, ModuleInfo, Open, Place, Sink, StreamId, Work};
 use parking_lot::{Condvar, Mutex, RwLock};
 
@@ -19,9 +20,6 @@ use crate::modules;
 use crate::progress::{ProgressLog, layout, recover};
 use crate::schedule::{Card, Client, ClientEnd, Scheduler, worker};
 
-/// `CUfunction_attribute`: bytes of dynamic shared memory, and the preferred carve-out, which makes no difference here.
-const MAX_DYNAMIC_SHARED: u32 = 8;
-const PREFERRED_CARVEOUT: u32 = 9;
 /// Largest stack a thread may have.
 const STACK: u64 = 512 << 10;
 
@@ -354,15 +352,16 @@ impl Device for SoftwareGpu {
         let kernel = loaded.image.program().kernels.get(function as usize).ok_or_else(unknown)?;
         let most = self.card.limits.shared_per_block_optin.saturating_sub(kernel.static_shared);
         let own = loaded.functions.get_mut(function as usize).ok_or_else(unknown)?;
-        match (attribute, u32::try_from(value)) {
-            (MAX_DYNAMIC_SHARED, Ok(bytes)) if bytes <= most => {
+        match (CUfunction_attribute(attribute), u32::try_from(value)) {
+            (CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, Ok(bytes)) if bytes <= most => {
                 own.max_dynamic_shared = bytes;
                 Ok(())
             }
-            (MAX_DYNAMIC_SHARED, _) => {
+            (CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, _) => {
                 Err(DeviceError::Invalid(format!("kernel {} can have at most {most} bytes of dynamic shared memory, not {value}", kernel.name)))
             }
-            (PREFERRED_CARVEOUT, _) if (-1..=100).contains(&value) => Ok(()),
+            // A preference in percent, -1 for none: makes no difference here.
+            (CUfunction_attribute::CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, _) if (-1..=100).contains(&value) => Ok(()),
             _ => Err(DeviceError::Invalid(format!("function attribute {attribute} cannot be set to {value}"))),
         }
     }
@@ -370,15 +369,15 @@ impl Device for SoftwareGpu {
     fn set_limit(&self, client: ClientId, limit: u32, value: u64) -> Result<(), DeviceError> {
         let mut state = self.card.state.lock();
         let owner = state.clients.get_mut(&client).ok_or_else(|| not_open(client))?;
-        match limit {
-            0 if value <= STACK => {
+        match CUlimit(limit) {
+            CUlimit::CU_LIMIT_STACK_SIZE if value <= STACK => {
                 owner.stack_bytes = value as u32;
                 Ok(())
             }
-            0 => Err(DeviceError::Invalid(format!("a stack of {value} bytes a thread; at most {STACK} are possible"))),
+            CUlimit::CU_LIMIT_STACK_SIZE => Err(DeviceError::Invalid(format!("a stack of {value} bytes a thread; at most {STACK} are possible"))),
             // Text is passed on as it comes: nothing to reserve.
-            1 => Ok(()),
-            2 => owner.memory.heap.lock().set_limit(value).map_err(DeviceError::Invalid),
+            CUlimit::CU_LIMIT_PRINTF_FIFO_SIZE => Ok(()),
+            CUlimit::CU_LIMIT_MALLOC_HEAP_SIZE => owner.memory.heap.lock().set_limit(value).map_err(DeviceError::Invalid),
             _ => Err(DeviceError::NotSupported(format!("limit {limit}"))),
         }
     }

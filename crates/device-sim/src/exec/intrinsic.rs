@@ -7,6 +7,7 @@ use super::printf::{self, Source};
 use super::raw::DeviceBytes;
 use crate::program::code::{Intrinsic, IntrinsicKind, Space};
 use crate::simd::lanes::{PerLane32, PerLane64};
+use cumux_wire::result;
 
 /// Who calls.
 pub(super) struct Caller<'a> {
@@ -14,8 +15,6 @@ pub(super) struct Caller<'a> {
     pub tid: &'a [PerLane32; 3],
 }
 
-/// cudaErrorNotSupported.
-const NOT_SUPPORTED: u32 = 801;
 /// Longest string that printf reads from device memory.
 const LONGEST_STRING: usize = 1 << 16;
 
@@ -153,7 +152,8 @@ pub(super) fn perform<M: GlobalMemory, S: Services>(
             let address = load_argument(near_memory, call, 0, 8, lane)?;
             if address == 0 || services.free(address) { Ok(()) } else { Err(LaneFault::access(FaultKind::BadFree, lane, address, 0)) }
         }
-        IntrinsicKind::NotSupported => store_result(near_memory, call, NOT_SUPPORTED.into(), lane),
+        // cudaErrorNotSupported has the number of the driver's code.
+        IntrinsicKind::NotSupported => store_result(near_memory, call, result::NOT_SUPPORTED.into(), lane),
     })?;
     if call.kind == IntrinsicKind::AssertFail { Err(LaneFault::plain(FaultKind::Assertion, mask)) } else { Ok(()) }
 }

@@ -230,7 +230,7 @@ fn mad_carry(lowerer: &mut Lowerer<'_>, i: &Instruction, ty: T) -> Lowered {
         b: lowerer.source(b, ty)?,
         c: lowerer.source(c, ty)?,
         e: lowerer.carry,
-        x: u16::from(i.opcode == O::Madc) | u16::from(i.has(Word::Cc)) << 1,
+        x: if i.opcode == O::Madc { alu::CARRY_IN } else { 0 } | if i.has(Word::Cc) { alu::CARRY_OUT } else { 0 },
         d: lowerer.target(d, ty)?,
         ..Alu::new(f)
     };
@@ -263,7 +263,8 @@ fn dot(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
         (_, true, false) => alu::op3::<integer::Dp4aSU>(),
         (_, true, true) => alu::op3::<integer::Dp4aSS>(),
     };
-    let x = u16::from(ta.is_signed()) | u16::from(tb.is_signed()) << 1 | u16::from(i.has(Word::Hi)) << 2;
+    let flags = [(ta.is_signed(), integer::DP2A_SIGNED_A), (tb.is_signed(), integer::DP2A_SIGNED_B), (i.has(Word::Hi), integer::DP2A_HIGH)];
+    let x = flags.iter().filter(|(on, _)| *on).fold(0, |all, (_, bit)| all | bit);
     let alu =
         Alu { a: lowerer.source32(a, T::B32)?, b: lowerer.source32(b, T::B32)?, c: lowerer.source32(c, T::S32)?, d: lowerer.target32(d)?, x, ..Alu::new(f) };
     lowerer.alu(alu);

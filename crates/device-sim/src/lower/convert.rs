@@ -9,7 +9,7 @@ use crate::program::code::Op;
 use crate::program::window;
 use crate::simd::alu::{self, Alu, AluFunction};
 use crate::simd::lanes::Slot;
-use crate::simd::ops::convert::{Cut, FromInt, Integral, Kind, PackTwo, Resize, Spec, ToInt, described};
+use crate::simd::ops::convert::{Cut, FromInt, Integral, Kind, PACK_BRAIN, PACK_MODE, PACK_RELU, PackTwo, Resize, Spec, ToInt, described};
 use crate::simd::ops::half::{B, H};
 use crate::simd::ops::round::{RM, RN, RNA, RP, RZ};
 use crate::simd::ops::{bits, integer};
@@ -163,7 +163,7 @@ fn pack(lowerer: &mut Lowerer<'_>, i: &Instruction, to: T) -> Lowered {
     if i.has(Word::Satfinite) {
         return Err(Trouble::Refused);
     }
-    let x = u16::from(to == T::Bf16x2) | u16::from(i.has(Word::Relu)) << 1 | u16::from(mode(i)?) << 4;
+    let x = if to == T::Bf16x2 { PACK_BRAIN } else { 0 } | if i.has(Word::Relu) { PACK_RELU } else { 0 } | u16::from(mode(i)?) << PACK_MODE;
     let (a, b) = (lowerer.source32(a, T::F32)?, lowerer.source32(b, T::F32)?);
     let d = lowerer.target32(d)?;
     lowerer.alu(Alu { d, a, b, c: a, x, ..Alu::new(alu::rare3x::<PackTwo>()) });

@@ -4,9 +4,10 @@
 
 mod attributes;
 
+use cumux_abi::{CUcomputemode, CUdevice_attribute as A};
 use cumux_device::{DeviceError, DeviceFacts};
 
-use attributes::{A100, A100_40, B300, DEPARTURES, H200, L4, T4};
+use attributes::{A100, A100_40, Attribute, B300, DEPARTURES, H200, L4, T4};
 
 /// One card by name. Sizes in bytes.
 struct Model {
@@ -14,7 +15,7 @@ struct Model {
     name: &'static str,
     memory: u64,
     /// Attributes that differ from the H200's, later lists win.
-    differs: &'static [&'static [(u32, i32)]],
+    differs: &'static [&'static [Attribute]],
     /// Dies with memory of their own, which can be devices of their own (MLOPart).
     localities: u32,
 }
@@ -59,8 +60,7 @@ pub(crate) struct Capacity {
     pub(crate) shared: u32,
 }
 
-/// `CU_DEVICE_ATTRIBUTE_COMPUTE_MODE`, and what can stand behind a card's name for it, as `nvidia-smi -c` calls it in capitals.
-const COMPUTE_MODE: u32 = 20;
+/// What can stand behind a card's name for its compute mode, as `nvidia-smi -c` calls it in capitals.
 const COMPUTE_MODES: [(&str, ComputeMode); 3] =
     [("default", ComputeMode::Default), ("prohibited", ComputeMode::Prohibited), ("exclusive_process", ComputeMode::ExclusiveProcess)];
 
@@ -76,20 +76,18 @@ pub(crate) enum ComputeMode {
 
 impl ComputeMode {
     pub(crate) fn of(facts: &DeviceFacts) -> Self {
-        match facts.attribute(COMPUTE_MODE) {
-            2 => ComputeMode::Prohibited,
-            3 => ComputeMode::ExclusiveProcess,
-            _ => ComputeMode::Default,
-        }
+        let answer = facts.attribute(A::CU_DEVICE_ATTRIBUTE_COMPUTE_MODE.0);
+        [ComputeMode::Prohibited, ComputeMode::ExclusiveProcess].into_iter().find(|mode| mode.number() == answer).unwrap_or(ComputeMode::Default)
     }
 
     /// `CUcomputemode`.
     fn number(self) -> i32 {
-        match self {
-            ComputeMode::Default => 0,
-            ComputeMode::Prohibited => 2,
-            ComputeMode::ExclusiveProcess => 3,
-        }
+        let mode = match self {
+            ComputeMode::Default => CUcomputemode::CU_COMPUTEMODE_DEFAULT,
+            ComputeMode::Prohibited => CUcomputemode::CU_COMPUTEMODE_PROHIBITED,
+            ComputeMode::ExclusiveProcess => CUcomputemode::CU_COMPUTEMODE_EXCLUSIVE_PROCESS,
+        };
+        mode.0.cast_signed()
     }
 }
 
@@ -123,22 +121,22 @@ pub(crate) fn facts(id: &str, ordinal: u32) -> Result<DeviceFacts, DeviceError> 
             "there is no software GPU named {id:?}; choose one of {known}, with :exclusive_process or :prohibited behind it for that compute mode"
         )));
     };
-    let mut values: Vec<(u32, i32)> = H200.to_vec();
+    let mut values: Vec<Attribute> = H200.to_vec();
     for (attribute, value) in &mut values {
         if let Some((_, other)) = card.differs.iter().flat_map(|list| list.iter()).rev().find(|(n, _)| n == attribute) {
             *value = *other;
         }
-        if let Some(departure) = DEPARTURES.iter().find(|d| (d.first..=d.last).contains(attribute)) {
+        if let Some(departure) = DEPARTURES.iter().find(|departure| departure.covers(*attribute)) {
             *value = departure.value;
         }
     }
     let pci = [0, 0x10 + (ordinal & 0x7f) + u32::from(number) * 0x20, 0];
     for (attribute, value) in &mut values {
         match *attribute {
-            33 => *value = pci[1].cast_signed(),
-            34 => *value = pci[2].cast_signed(),
-            50 => *value = pci[0].cast_signed(),
-            COMPUTE_MODE => *value = mode.unwrap_or(ComputeMode::Default).number(),
+            A::CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID => *value = pci[0].cast_signed(),
+            A::CU_DEVICE_ATTRIBUTE_PCI_BUS_ID => *value = pci[1].cast_signed(),
+            A::CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID => *value = pci[2].cast_signed(),
+            A::CU_DEVICE_ATTRIBUTE_COMPUTE_MODE => *value = mode.unwrap_or(ComputeMode::Default).number(),
             _ => {}
         }
     }
@@ -150,14 +148,17 @@ pub(crate) fn facts(id: &str, ordinal: u32) -> Result<DeviceFacts, DeviceError> 
         uuid[1] += part as u8 + 1;
         memory /= u64::from(card.localities);
         for (attribute, value) in &mut values {
-            // Multiprocessors, memory bus and L2 cache are divided.
-            if matches!(*attribute, 16 | 37 | 38) {
+            if DIVIDED.contains(attribute) {
                 *value /= card.localities.cast_signed();
             }
         }
     }
-    Ok(DeviceFacts { id: id.to_owned(), name, uuid, pci, memory, attributes: values })
+    let attributes = values.into_iter().map(|(attribute, value)| (attribute.0, value)).collect();
+    Ok(DeviceFacts { id: id.to_owned(), name, uuid, pci, memory, attributes })
 }
+
+/// What the memory-locality partitions of a card share out among them.
+const DIVIDED: [A; 3] = [A::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, A::CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH, A::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE];
 
 /// The name of a card and the number of the locality: `sim:b300.m1` is the second one of `sim:b300`.
 fn split(id: &str) -> (&str, Option<u32>) {
@@ -184,18 +185,23 @@ fn uuid(card: u8, ordinal: u32) -> [u8; 16] {
 
 impl Limits {
     pub(crate) fn of(facts: &DeviceFacts) -> Self {
-        let value = |number| facts.attribute(number).max(0).cast_unsigned();
+        let value = |attribute: A| facts.attribute(attribute.0).max(0).cast_unsigned();
         Limits {
-            multiprocessors: value(16),
-            threads_per_block: value(1),
-            block: [value(2), value(3), value(4)],
-            grid: [value(5), value(6), value(7)],
-            registers_per_block: value(12),
-            shared_per_block: value(8),
-            shared_per_block_optin: value(97),
-            shared_reserved: value(111),
-            sm: Capacity { threads: value(39), blocks: value(106), registers: value(82), shared: value(81) },
-            capability: value(75) * 10 + value(76),
+            multiprocessors: value(A::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT),
+            threads_per_block: value(A::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK),
+            block: [A::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X, A::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y, A::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z].map(value),
+            grid: [A::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X, A::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y, A::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z].map(value),
+            registers_per_block: value(A::CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK),
+            shared_per_block: value(A::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK),
+            shared_per_block_optin: value(A::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN),
+            shared_reserved: value(A::CU_DEVICE_ATTRIBUTE_RESERVED_SHARED_MEMORY_PER_BLOCK),
+            sm: Capacity {
+                threads: value(A::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR),
+                blocks: value(A::CU_DEVICE_ATTRIBUTE_MAX_BLOCKS_PER_MULTIPROCESSOR),
+                registers: value(A::CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_MULTIPROCESSOR),
+                shared: value(A::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR),
+            },
+            capability: value(A::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR) * 10 + value(A::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR),
         }
     }
 
@@ -215,18 +221,22 @@ mod tests {
     fn h200_is_as_recorded_except_for_the_listed_departures() {
         let facts = facts("sim:h200", 0).unwrap();
         assert_eq!(facts.name, "NVIDIA H200");
-        for (number, recorded) in H200 {
-            let departs = DEPARTURES.iter().any(|d| (d.first..=d.last).contains(&number)) || matches!(number, 33 | 34 | 50);
-            assert!(departs || facts.attribute(number) == recorded, "attribute {number}");
+        let on_the_bus = [A::CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID, A::CU_DEVICE_ATTRIBUTE_PCI_BUS_ID, A::CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID];
+        for (attribute, recorded) in H200 {
+            let departs = DEPARTURES.iter().any(|departure| departure.covers(attribute)) || on_the_bus.contains(&attribute);
+            assert!(departs || facts.attribute(attribute.0) == recorded, "{attribute:?}");
         }
-        assert_eq!((facts.attribute(16), facts.attribute(97), facts.attribute(120), facts.attribute(127)), (132, 232_448, 0, 0));
+        assert_eq!(facts.attribute(A::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT.0), 132);
+        assert_eq!(facts.attribute(A::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN.0), 232_448);
+        assert_eq!(facts.attribute(A::CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH.0), 0);
+        assert_eq!(facts.attribute(A::CU_DEVICE_ATTRIBUTE_TENSOR_MAP_ACCESS_SUPPORTED.0), 0);
     }
 
     #[test]
     fn every_departure_has_a_reason_and_no_attribute_two() {
         for (at, departure) in DEPARTURES.iter().enumerate() {
-            assert!(departure.first <= departure.last && !departure.why.is_empty());
-            assert!(DEPARTURES[at + 1..].iter().all(|later| later.first > departure.last), "sorted, no overlap");
+            assert!(departure.first.0 <= departure.last.0 && !departure.why.is_empty());
+            assert!(DEPARTURES[at + 1..].iter().all(|later| later.first.0 > departure.last.0), "sorted, no overlap");
         }
     }
 
@@ -237,8 +247,8 @@ mod tests {
         assert_eq!((of("sim:a100").multiprocessors, of("sim:a100").sm.shared, of("sim:a100").capability), (108, 167_936, 80));
         assert_eq!((of("sim:l4").sm.threads, of("sim:l4").sm.blocks), (1536, 24));
         assert_eq!((of("sim:t4").sm.threads, of("sim:t4").shared_reserved), (1024, 0));
-        assert_eq!(facts("sim:a100", 0).unwrap().attribute(36), 1_215_000);
-        assert_eq!(facts("sim:a100-80", 0).unwrap().attribute(36), 1_593_000);
+        let memory_clock = |id| facts(id, 0).unwrap().attribute(A::CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE.0);
+        assert_eq!((memory_clock("sim:a100"), memory_clock("sim:a100-80")), (1_215_000, 1_593_000));
     }
 
     #[test]
@@ -247,7 +257,11 @@ mod tests {
         let parts: Vec<DeviceFacts> = localities("sim:b300").iter().map(|id| facts(id, 1).unwrap()).collect();
         let whole = facts("sim:b300", 1).unwrap();
         assert_eq!(parts.iter().map(|part| part.name.as_str()).collect::<Vec<_>>(), ["NVIDIA B300 MLOPart 0", "NVIDIA B300 MLOPart 1"]);
-        assert!(parts.iter().all(|part| part.pci == whole.pci && part.attribute(16) == 74 && part.memory * 2 == whole.memory));
+        assert!(
+            parts
+                .iter()
+                .all(|part| part.pci == whole.pci && part.attribute(A::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT.0) == 74 && part.memory * 2 == whole.memory)
+        );
         let beginnings: std::collections::BTreeSet<_> = parts.iter().chain([&whole]).map(|facts| &facts.uuid[..4]).collect();
         assert_eq!(beginnings.len(), 3, "`ps` shows the beginning of a UUID");
     }
@@ -262,7 +276,7 @@ mod tests {
             ("sim:b300.m1:exclusive_process", ComputeMode::ExclusiveProcess, 3),
         ] {
             let facts = facts(id, 1).unwrap();
-            assert_eq!((ComputeMode::of(&facts), facts.attribute(COMPUTE_MODE)), (mode, number), "{id}");
+            assert_eq!((ComputeMode::of(&facts), facts.attribute(A::CU_DEVICE_ATTRIBUTE_COMPUTE_MODE.0)), (mode, number), "{id}");
             assert!(kind(id) != "sim:h200" || facts.uuid == plain.uuid, "{id}");
         }
         assert_eq!(ComputeMode::of(&plain), ComputeMode::Default);

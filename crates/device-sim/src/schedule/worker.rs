@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime};
 
+use cumux_abi::CUdevice_attribute;
 use cumux_device::{ClientId, Fault};
 use cumux_wire::result;
 
@@ -345,7 +346,7 @@ impl Services for SliceServices<'_> {
     }
 
     fn clock(&mut self) -> u64 {
-        let khz = u128::from(self.card.facts.attribute(13).max(1).cast_unsigned());
+        let khz = u128::from(self.card.facts.attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_CLOCK_RATE.0).max(1).cast_unsigned());
         u64::try_from(self.card.started.elapsed().as_nanos() * khz / 1_000_000).unwrap_or(u64::MAX)
     }
 }

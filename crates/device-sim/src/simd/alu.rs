@@ -131,6 +131,11 @@ pub trait Carry {
     fn f(a: Self::T, b: Self::T, carry: bool) -> (Self::T, bool);
 }
 
+/// In the immediate of a [`mul_carry`]: adds the carry in predicate `e`.
+pub const CARRY_IN: u16 = 1;
+/// In the immediate of a [`mul_carry`]: writes the carry to predicate `e`.
+pub const CARRY_OUT: u16 = 2;
+
 /// A product and a sum with carry in and out.
 pub trait MulCarry {
     type T: RegisterType;
@@ -150,7 +155,7 @@ shapes! {
     select: Op0 => body_select;
     /// Carry in: predicate `c` (or none), carry out: predicate `e` (or none).
     carry: Carry => body_carry;
-    /// `x` bit 0: use the carry in predicate `e`; bit 1: write it.
+    /// [`CARRY_IN`] and [`CARRY_OUT`] in the immediate.
     mul_carry: MulCarry => body_mul_carry;
 }
 
@@ -290,7 +295,7 @@ fn body_carry<O: Carry, const WHOLE: bool>(registers: &mut WarpRegisters<'_>, al
 
 #[inline(always)]
 fn body_mul_carry<O: MulCarry, const WHOLE: bool>(registers: &mut WarpRegisters<'_>, alu: &Alu, mask: u32) {
-    let carry = if alu.x & 1 == 0 { 0 } else { registers.predicate(alu.e) };
+    let carry = if alu.x & CARRY_IN == 0 { 0 } else { registers.predicate(alu.e) };
     let a = O::T::read(registers, alu.a);
     let b = O::T::read(registers, alu.b);
     let c = O::T::read(registers, alu.c);
@@ -303,7 +308,7 @@ fn body_mul_carry<O: MulCarry, const WHOLE: bool>(registers: &mut WarpRegisters<
         bits[lane] = u8::from(overflow);
     }
     O::T::write(registers, alu.d, &out, mask);
-    if alu.x & 2 != 0 {
+    if alu.x & CARRY_OUT != 0 {
         registers.set_predicate(alu.e, pack(bits), mask);
     }
 }

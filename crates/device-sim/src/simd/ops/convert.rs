@@ -389,13 +389,20 @@ fn convert_lanes<A: Whole, R: Whole>(registers: &mut WarpRegisters<'_>, alu: &Al
     R::write(registers, alu.d, &out, mask);
 }
 
-/// Two singles into one register, `a` above `b`; `x`: bit 0 bfloat16, bit 1 relu, mode from bit 4.
-pub fn pack_two(a: u32, b: u32, x: u16) -> u32 {
-    let to = if x & 1 != 0 { Kind::Brain } else { Kind::Half };
+/// In the immediate of [`PackTwo`]: to bfloat16 instead of half precision.
+pub const PACK_BRAIN: u16 = 1;
+/// In the immediate of [`PackTwo`]: negative values become 0.
+pub const PACK_RELU: u16 = 2;
+/// Where the rounding mode begins in the immediate of [`PackTwo`].
+pub const PACK_MODE: u16 = 4;
+
+/// Two singles into one register, `a` above `b`.
+fn pack_two(a: u32, b: u32, x: u16) -> u32 {
+    let to = if x & PACK_BRAIN != 0 { Kind::Brain } else { Kind::Half };
     let part = |bits: u32| {
         let value = f64::from(f32::from_bits(bits));
-        let value = if x & 2 != 0 && value <= 0.0 { 0.0 } else { value };
-        rounded_to(to, (x >> 4 & 7) as u8, value) as u32
+        let value = if x & PACK_RELU != 0 && value <= 0.0 { 0.0 } else { value };
+        rounded_to(to, (x >> PACK_MODE & 7) as u8, value) as u32
     };
     part(b) | part(a) << 16
 }

@@ -90,6 +90,9 @@ small!(B, 8, 7);
 pub const SAT: u8 = 1;
 pub const RELU: u8 = 2;
 pub const FTZ: u8 = 4;
+/// min and max have these instead: NaN wins, and the result's sign is the product's.
+pub const NAN: u8 = 1;
+pub const XORSIGN: u8 = 2;
 
 macro_rules! arithmetic {
     ($($name:ident $trait:ident($($arg:ident $assoc:ident),*) $body:expr;)*) => {$(
@@ -157,7 +160,7 @@ pub const EX2: u16 = 8;
 pub const TANH: u16 = 9;
 /// 10: `set` (comparison in bits 8 to 11, bit 12: the result is 1.0).
 pub const SET: u16 = 10;
-/// Bits 4 to 6: as [`SAT`], [`RELU`], [`FTZ`]; for min and max bit 4 is `.NaN`, bit 5 `.xorsign.abs`.
+/// Bits 4 to 6: [`SAT`], [`RELU`], [`FTZ`]; for min and max [`NAN`], [`XORSIGN`].
 pub const HOW: u16 = 4;
 pub const CODE: u16 = 8;
 pub const ONES: u16 = 1 << 12;
@@ -175,8 +178,8 @@ fn one<T: Small>(a: T, b: T, c: T, x: u16) -> T {
         SUB => odd_sum(wide(a), -wide(b)),
         MUL => wide(a) * wide(b),
         FMA => odd_sum(wide(a) * wide(b), wide(c)),
-        MIN => return extreme(a, b, false, flags & 1 != 0, flags & 2 != 0),
-        MAX => return extreme(a, b, true, flags & 1 != 0, flags & 2 != 0),
+        MIN => return extreme(a, b, false, flags & NAN != 0, flags & XORSIGN != 0),
+        MAX => return extreme(a, b, true, flags & NAN != 0, flags & XORSIGN != 0),
         NEG => return T::of(a.bits() ^ 0x8000),
         ABS => return T::of(a.bits() & 0x7fff),
         EX2 => f64::from(<super::float::Ex2<false> as Op1>::f(a.wide() as f32)),

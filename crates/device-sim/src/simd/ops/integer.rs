@@ -166,7 +166,14 @@ fn dp4(a: u32, b: u32, c: u32, fa: impl Fn(u32, u32) -> i32, fb: impl Fn(u32, u3
     sum
 }
 
-/// dp2a; `x`: bit 0 signed a, bit 1 signed b, bit 2 the high half of b.
+/// In the immediate of [`Dp2a`]: the halves of `a` are signed.
+pub const DP2A_SIGNED_A: u16 = 1;
+/// In the immediate of [`Dp2a`]: the bytes of `b` are signed.
+pub const DP2A_SIGNED_B: u16 = 2;
+/// In the immediate of [`Dp2a`]: the upper two bytes of `b` instead of the lower.
+pub const DP2A_HIGH: u16 = 4;
+
+/// dp2a, described by its immediate.
 pub struct Dp2a;
 impl crate::simd::alu::Op3x for Dp2a {
     type T = u32;
@@ -175,9 +182,9 @@ impl crate::simd::alu::Op3x for Dp2a {
         let mut sum = c;
         for half in 0..2 {
             let raw = (a >> (16 * half)) as u16;
-            let left = if x & 1 != 0 { i32::from(raw as i16) } else { i32::from(raw) };
-            let byte = half + if x & 4 != 0 { 2 } else { 0 };
-            let right = if x & 2 != 0 { i8_of(b, byte) } else { u8_of(b, byte) };
+            let left = if x & DP2A_SIGNED_A != 0 { i32::from(raw as i16) } else { i32::from(raw) };
+            let byte = half + if x & DP2A_HIGH != 0 { 2 } else { 0 };
+            let right = if x & DP2A_SIGNED_B != 0 { i8_of(b, byte) } else { u8_of(b, byte) };
             sum = sum.wrapping_add(left.wrapping_mul(right) as u32);
         }
         sum
