@@ -7,20 +7,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use cumux_abi::{CUfunction_attribute, CUlimit};
 use cumux_device::{ClientId, ClientSpec, Device, DeviceError, DeviceFacts, Fault, Interrupted, ModuleId, ModuleInfo, Open, Place, Sink, StreamId, Work};
 use parking_lot::{Condvar, Mutex, RwLock};
 
-use crate::marks::{Marks, layout, recover};
-use crate::memory::maps::{GRANULE, Maps};
-use crate::memory::permissions::Range;
-use crate::memory::raw::{ClientMemory, WorkerMemory};
-use crate::models::{self, Limits, Mode};
+use crate::memory::client::ClientMemory;
+use crate::memory::maps::{GRANULE, Mappings};
+use crate::memory::permissions::AllowedRange;
+use crate::memory::worker::WorkerMemory;
+use crate::models::{self, ComputeMode, Limits};
 use crate::modules;
-use crate::schedule::{Card, Client, Ended, State, worker};
+use crate::progress::{ProgressLog, layout, recover};
+use crate::schedule::{Card, Client, ClientEnd, Scheduler, worker};
 
-/// `CUfunction_attribute`: bytes of dynamic shared memory, and the preferred carve-out, which makes no difference here.
-const MAX_DYNAMIC_SHARED: u32 = 8;
-const PREFERRED_CARVEOUT: u32 = 9;
 /// Largest stack a thread may have.
 const STACK: u64 = 512 << 10;
 
@@ -83,7 +82,7 @@ static ORDINALS: Mutex<Option<HashMap<String, BTreeSet<u32>>>> = Mutex::new(None
 /// # Errors
 /// As [`open`].
 pub fn open_with(id: &str, sink: Arc<dyn Sink>, settings: Settings) -> Result<Arc<SoftwareGpu>, DeviceError> {
-    if Mode::of(&models::facts(id, 0)?) == Mode::Prohibited {
+    if ComputeMode::of(&models::facts(id, 0)?) == ComputeMode::Prohibited {
         let kind = models::kind(id);
         return Err(DeviceError::System(format!("{kind} is in PROHIBITED compute mode: start the daemon with --device {kind}")));
     }
@@ -97,11 +96,11 @@ pub fn open_with(id: &str, sink: Arc<dyn Sink>, settings: Settings) -> Result<Ar
     let facts = models::facts(id, ordinal)?;
     let limits = Limits::of(&facts);
     let card = Arc::new(Card {
-        maps: RwLock::new(Maps::new(facts.memory)),
+        maps: RwLock::new(Mappings::new(facts.memory)),
         facts,
         limits,
         sink,
-        state: Mutex::new(State::new(limits, settings.threads)),
+        state: Mutex::new(Scheduler::new(limits, settings.threads)),
         work: Condvar::new(),
         settled: Condvar::new(),
         watchdog: settings.watchdog,
@@ -153,7 +152,7 @@ impl SoftwareGpu {
         self.card.state.lock().clients.get(&client).map(|c| c.memory.clone())
     }
 
-    fn forbid(&self, client: ClientId, address: u64) {
+    fn revoke_range(&self, client: ClientId, address: u64) {
         let Some(memory) = self.client_memory(client) else { return };
         if memory.table.write().revoke(address).is_none() {
             tracing::warn!(client, address, "nothing to revoke");
@@ -175,16 +174,16 @@ impl Device for SoftwareGpu {
 
     fn alone(&self) -> Option<String> {
         let id = models::kind(&self.card.facts.id);
-        (Mode::of(&self.card.facts) == Mode::ExclusiveProcess)
+        (ComputeMode::of(&self.card.facts) == ComputeMode::ExclusiveProcess)
             .then(|| format!("{id} is in EXCLUSIVE_PROCESS mode, in which one process alone may use it; --device {id} lets a standby be kept ready"))
     }
 
     fn marks_bytes(&self) -> usize {
-        if self.marks { usize::try_from(layout::BYTES).unwrap_or(0) } else { 0 }
+        if self.marks { usize::try_from(layout::FILE_BYTES).unwrap_or(0) } else { 0 }
     }
 
     fn open_client(&self, client: ClientId, spec: &ClientSpec, marks: Option<BorrowedFd<'_>>) -> Result<(), DeviceError> {
-        let marks = marks.map(Marks::open).transpose()?;
+        let log = marks.map(ProgressLog::open).transpose()?;
         let mut state = self.card.state.lock();
         if state.clients.contains_key(&client) {
             return Err(DeviceError::Invalid(format!("client {client} is open already")));
@@ -192,14 +191,14 @@ impl Device for SoftwareGpu {
         if let Some(wrong) = spec.sms.iter().find(|sm| **sm >= self.card.limits.multiprocessors) {
             return Err(DeviceError::Invalid(format!("the card has no SM {wrong}")));
         }
-        state.add_client(client, spec, marks);
+        state.add_client(client, spec, log);
         Ok(())
     }
 
     fn set_share(&self, client: ClientId, multiprocessors: u32) -> Result<(), DeviceError> {
         let mut state = self.card.state.lock();
         state.set_share(client, multiprocessors)?;
-        self.card.kick(&state);
+        self.card.wake_worker(&state);
         Ok(())
     }
 
@@ -217,10 +216,10 @@ impl Device for SoftwareGpu {
             if !state.clients.contains_key(&client) {
                 return;
             }
-            self.card.end_client(&mut state, client, Ended::Cancelled);
+            self.card.end_client(&mut state, client, ClientEnd::Cancelled);
             state.waiting += 1;
             while state.clients.get(&client).is_some_and(|c| c.outstanding > 0) || state.workers.iter().flatten().any(|(c, _)| *c == client) {
-                self.card.kick(&state);
+                self.card.wake_worker(&state);
                 self.card.settled.wait(&mut state);
             }
             state.waiting -= 1;
@@ -236,7 +235,7 @@ impl Device for SoftwareGpu {
 
     fn stop_client(&self, client: ClientId, fault: Fault) {
         let mut state = self.card.state.lock();
-        self.card.end_client(&mut state, client, Ended::Fault(fault));
+        self.card.end_client(&mut state, client, ClientEnd::Fault(fault));
     }
 
     fn granule(&self) -> u64 {
@@ -272,7 +271,7 @@ impl Device for SoftwareGpu {
         }
         self.card.maps.write().map_window(address, window, bytes)?;
         owner.window = Some((address, bytes));
-        let range = Range { start: address, end: address + bytes, writable: true, shift: 0 };
+        let range = AllowedRange { start: address, end: address + bytes, writable: true, shift: 0 };
         owner.memory.table.write().allow(range).map_err(|error| DeviceError::Invalid(format!("the window at {address:#x}: {error}")))
     }
 
@@ -292,19 +291,21 @@ impl Device for SoftwareGpu {
         if table.find(user).is_some() {
             return Err(DeviceError::Invalid(format!("{user:#x} belongs to another range of client {client}")));
         }
-        table.allow(Range { start: user, end, writable: true, shift }).map_err(|error| DeviceError::Invalid(format!("host memory at {user:#x}: {error}")))
+        table
+            .allow(AllowedRange { start: user, end, writable: true, shift })
+            .map_err(|error| DeviceError::Invalid(format!("host memory at {user:#x}: {error}")))
     }
 
     fn unalias(&self, client: ClientId, user: u64) {
-        self.forbid(client, user);
+        self.revoke_range(client, user);
     }
 
     fn allow(&self, client: ClientId, address: u64, bytes: u64, writable: bool) {
         let Some(memory) = self.client_memory(client) else { return };
         // Under the lock of the mappings, so that none of them goes away in between.
         let maps = self.card.maps.read();
-        let allowed = maps.walk(address, bytes, |_, _, _| {}).map_err(|error| error.to_string()).and_then(|()| {
-            let range = Range { start: address, end: address.saturating_add(bytes), writable, shift: 0 };
+        let allowed = maps.for_each_mapping(address, bytes, |_, _, _| {}).map_err(|error| error.to_string()).and_then(|()| {
+            let range = AllowedRange { start: address, end: address.saturating_add(bytes), writable, shift: 0 };
             memory.table.write().allow(range).map_err(|error| error.to_string())
         });
         memory.version.fetch_add(1, Ordering::Release);
@@ -314,7 +315,7 @@ impl Device for SoftwareGpu {
     }
 
     fn revoke(&self, client: ClientId, address: u64) {
-        self.forbid(client, address);
+        self.revoke_range(client, address);
     }
 
     fn write(&self, address: u64, bytes: &[u8]) -> Result<(), DeviceError> {
@@ -322,7 +323,7 @@ impl Device for SoftwareGpu {
     }
 
     fn read(&self, address: u64, into: &mut [u8]) -> Result<(), DeviceError> {
-        self.card.maps.read().walk(address, into.len() as u64, |mapping, offset, part| {
+        self.card.maps.read().for_each_mapping(address, into.len() as u64, |mapping, offset, part| {
             mapping.read(offset, &mut into[part]);
         })
     }
@@ -351,15 +352,16 @@ impl Device for SoftwareGpu {
         let kernel = loaded.image.program().kernels.get(function as usize).ok_or_else(unknown)?;
         let most = self.card.limits.shared_per_block_optin.saturating_sub(kernel.static_shared);
         let own = loaded.functions.get_mut(function as usize).ok_or_else(unknown)?;
-        match (attribute, u32::try_from(value)) {
-            (MAX_DYNAMIC_SHARED, Ok(bytes)) if bytes <= most => {
+        match (CUfunction_attribute(attribute), u32::try_from(value)) {
+            (CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, Ok(bytes)) if bytes <= most => {
                 own.max_dynamic_shared = bytes;
                 Ok(())
             }
-            (MAX_DYNAMIC_SHARED, _) => {
+            (CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, _) => {
                 Err(DeviceError::Invalid(format!("kernel {} can have at most {most} bytes of dynamic shared memory, not {value}", kernel.name)))
             }
-            (PREFERRED_CARVEOUT, _) if (-1..=100).contains(&value) => Ok(()),
+            // A preference in percent, -1 for none: makes no difference here.
+            (CUfunction_attribute::CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, _) if (-1..=100).contains(&value) => Ok(()),
             _ => Err(DeviceError::Invalid(format!("function attribute {attribute} cannot be set to {value}"))),
         }
     }
@@ -367,15 +369,15 @@ impl Device for SoftwareGpu {
     fn set_limit(&self, client: ClientId, limit: u32, value: u64) -> Result<(), DeviceError> {
         let mut state = self.card.state.lock();
         let owner = state.clients.get_mut(&client).ok_or_else(|| not_open(client))?;
-        match limit {
-            0 if value <= STACK => {
+        match CUlimit(limit) {
+            CUlimit::CU_LIMIT_STACK_SIZE if value <= STACK => {
                 owner.stack_bytes = value as u32;
                 Ok(())
             }
-            0 => Err(DeviceError::Invalid(format!("a stack of {value} bytes a thread; at most {STACK} are possible"))),
+            CUlimit::CU_LIMIT_STACK_SIZE => Err(DeviceError::Invalid(format!("a stack of {value} bytes a thread; at most {STACK} are possible"))),
             // Text is passed on as it comes: nothing to reserve.
-            1 => Ok(()),
-            2 => owner.memory.heap.lock().set_limit(value).map_err(DeviceError::Invalid),
+            CUlimit::CU_LIMIT_PRINTF_FIFO_SIZE => Ok(()),
+            CUlimit::CU_LIMIT_MALLOC_HEAP_SIZE => owner.memory.heap.lock().set_limit(value).map_err(DeviceError::Invalid),
             _ => Err(DeviceError::NotSupported(format!("limit {limit}"))),
         }
     }
@@ -395,22 +397,22 @@ impl Device for SoftwareGpu {
     fn submit(&self, stream: StreamId, token: u64, work: Work) -> Result<(), DeviceError> {
         let mut state = self.card.state.lock();
         state.submit(stream, token, work)?;
-        self.card.kick(&state);
+        self.card.wake_worker(&state);
         Ok(())
     }
 
     fn recover(&self, client: ClientId) -> Vec<Interrupted> {
-        let (marks, memory) = {
+        let (log, memory) = {
             let state = self.card.state.lock();
             match state.clients.get(&client) {
-                Some(Client { marks: Some(marks), memory, .. }) => (marks.clone(), memory.clone()),
+                Some(Client { log: Some(log), memory, .. }) => (log.clone(), memory.clone()),
                 _ => return Vec::new(),
             }
         };
         // Nothing of the client runs yet; this keeps its memory mapped meanwhile.
         let _maps = self.card.maps.read();
         let mut worker = WorkerMemory::default();
-        worker.begin(&memory, false);
-        recover::recover(&marks, &mut worker)
+        worker.begin_slice(&memory, false);
+        recover::undo_half_done_blocks(&log, &mut |address, bytes| worker.write(address, bytes).map_err(|(address, _)| address))
     }
 }

@@ -14,13 +14,15 @@
 mod card;
 pub mod exec;
 mod faults;
-mod launch;
 pub mod lower;
-mod marks;
+mod mapping;
 mod memory;
 mod models;
 mod modules;
+pub mod program;
+mod progress;
 mod schedule;
+mod simd;
 
 pub use card::{Settings, Simulator, SoftwareGpu, open, open_with};
 pub use modules::Judged;

@@ -1,8 +1,7 @@
 //! The device interface of a card.
 
 use super::Card;
-use crate::context::module::Sharing;
-use crate::context::{Client, ClientStream, Permission, PinnedWindow, Urgency};
+use crate::context::{Client, ClientStream, Permission, PinnedWindow, Sharing, Urgency};
 use crate::engine::Message;
 use crate::fault::remedy;
 use cumux_abi::CUlimit;

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use cumux_device::DeviceError;
 use parking_lot::RwLock;
 
-use super::permissions::{Permissions, Range};
-use super::raw::Mapping;
+use super::permissions::{AllowedRange, Permissions};
+use crate::mapping::Mapping;
 
 /// As `cudaLimitMallocHeapSize` begins.
 const LIMIT: u64 = 8 << 20;
@@ -23,7 +23,7 @@ const PRIVATE_BASE: u64 = 0x0c00_0000_0000;
 ///
 /// # Errors
 /// [`DeviceError::System`] when there is none.
-pub(crate) fn private(bytes: u64) -> Result<Mapping, DeviceError> {
+pub(crate) fn map_private(bytes: u64) -> Result<Mapping, DeviceError> {
     static NEXT: AtomicU64 = AtomicU64::new(PRIVATE_BASE);
     Mapping::private(NEXT.fetch_add(bytes.next_multiple_of(1 << 21) + (1 << 21), Ordering::Relaxed), bytes)
 }
@@ -65,7 +65,7 @@ impl Heap {
             return 0;
         }
         if self.mapping.is_none() {
-            match private(self.limit) {
+            match map_private(self.limit) {
                 Ok(mapping) => {
                     self.free.insert(mapping.address(), mapping.bytes());
                     self.mapping = Some(mapping);
@@ -78,7 +78,7 @@ impl Heap {
         }
         let whole = bytes.next_multiple_of(ALIGN);
         let Some((start, length)) = self.free.iter().find(|(_, length)| **length >= whole).map(|(s, l)| (*s, *l)) else { return 0 };
-        if table.write().allow(Range { start, end: start + bytes, writable: true, shift: 0 }).is_err() {
+        if table.write().allow(AllowedRange { start, end: start + bytes, writable: true, shift: 0 }).is_err() {
             return 0;
         }
         self.free.remove(&start);

@@ -8,16 +8,16 @@ use std::sync::Arc;
 use cumux_device::{Extent, Rows, Work};
 use cumux_wire::record::span;
 
-use super::raw::{Refused, WorkerMemory};
+use super::worker::{RefusedAddress, WorkerMemory};
 use crate::exec::interface::{Access, MemoryFault};
-use crate::marks::{Marks, Slot, layout::TRANSFER};
+use crate::progress::{KernelProgress, ProgressLog, layout::TRANSFER};
 
 /// Bytes moved in one step: some tenths of a millisecond.
 const STEP: u64 = 2 << 20;
 
 /// How a step ended.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Step {
+pub(crate) enum StepEnd {
     More,
     Done,
     /// Nothing may be accessed at this address.
@@ -27,7 +27,7 @@ pub(crate) enum Step {
 }
 
 #[derive(Debug)]
-enum Kind {
+enum TransferKind {
     Copy {
         target: Rows,
         source: Rows,
@@ -54,12 +54,12 @@ enum Kind {
 /// A transfer at the head of a stream.
 #[derive(Debug)]
 pub(crate) struct Transfer {
-    kind: Kind,
+    kind: TransferKind,
     extent: Extent,
     /// Bytes done, counted row by row.
     done: u64,
     token: u64,
-    pub(crate) slot: Option<Arc<Slot>>,
+    pub(crate) progress: Option<Arc<KernelProgress>>,
 }
 
 impl Transfer {
@@ -68,81 +68,81 @@ impl Transfer {
         let (kind, extent) = match *work {
             Work::Copy { target, source, extent } => {
                 let (target, source, extent) = flatten(target, source, extent);
-                (Kind::Copy { target, source, backwards: false, checked: false }, extent)
+                (TransferKind::Copy { target, source, backwards: false, checked: false }, extent)
             }
             Work::Set { target, pitch, value, element, width, height } => {
                 let extent = Extent { width: width.checked_mul(u64::from(element))?, height, depth: 1 };
                 let rows = Rows { address: target, pitch, slice: 0 };
                 let (rows, _, extent) = flatten(rows, rows, extent);
-                (Kind::Set { target: rows, value, element }, extent)
+                (TransferKind::Set { target: rows, value, element }, extent)
             }
-            Work::WriteValue { address, value, bytes } => (Kind::Value { address, value, bytes }, Extent { width: 1, height: 1, depth: 1 }),
+            Work::WriteValue { address, value, bytes } => (TransferKind::Value { address, value, bytes }, Extent { width: 1, height: 1, depth: 1 }),
             Work::Kernel(_) | Work::Mark => return None,
         };
-        Some(Transfer { kind, extent, done: 0, token, slot: None })
+        Some(Transfer { kind, extent, done: 0, token, progress: None })
     }
 
     /// Does some of it.
-    pub(crate) fn step(&mut self, memory: &mut WorkerMemory, marks: Option<&Arc<Marks>>) -> Step {
-        match self.try_step(memory, marks) {
+    pub(crate) fn step(&mut self, memory: &mut WorkerMemory, log: Option<&Arc<ProgressLog>>) -> StepEnd {
+        match self.try_step(memory, log) {
             Ok(step) => step,
-            Err((address, fault)) => Step::Refused(address, fault),
+            Err((address, fault)) => StepEnd::Refused(address, fault),
         }
     }
 
-    fn try_step(&mut self, memory: &mut WorkerMemory, marks: Option<&Arc<Marks>>) -> Result<Step, Refused> {
+    fn try_step(&mut self, memory: &mut WorkerMemory, log: Option<&Arc<ProgressLog>>) -> Result<StepEnd, RefusedAddress> {
         let total = self.total();
         if total == 0 {
-            return Ok(Step::Done);
+            return Ok(StepEnd::Done);
         }
-        if let Kind::Value { address, value, bytes } = self.kind {
+        if let TransferKind::Value { address, value, bytes } = self.kind {
             if !address.is_multiple_of(u64::from(bytes)) {
-                return Ok(Step::Misaligned(address));
+                return Ok(StepEnd::Misaligned(address));
             }
             memory.store_value(address, value, bytes)?;
-            return Ok(Step::Done);
+            return Ok(StepEnd::Done);
         }
-        if let Kind::Set { target, element, .. } = self.kind
+        if let TransferKind::Set { target, element, .. } = self.kind
             && !(target.address | (target.pitch * u64::from(self.extent.height > 1))).is_multiple_of(u64::from(element))
         {
-            return Ok(Step::Misaligned(target.address));
+            return Ok(StepEnd::Misaligned(target.address));
         }
-        if !self.prepare(memory, marks)? {
-            return Ok(Step::More);
+        if !self.examine_overlap(memory, log)? {
+            return Ok(StepEnd::More);
         }
         let end = (self.done + STEP).min(total);
         while self.done < end {
-            let (at, now) = self.piece(end - self.done);
+            let (at, now) = self.next_piece(end - self.done);
             match &self.kind {
-                Kind::Copy { target, source, backwards, .. } => {
+                TransferKind::Copy { target, source, backwards, .. } => {
                     memory.copy(self.address(*target, at), self.address(*source, at), now, *backwards)?;
                 }
-                Kind::Staged { target, bytes } => memory.write(self.address(*target, at), &bytes[at as usize..(at + now) as usize])?,
-                Kind::Set { target, value, element } => memory.fill(self.address(*target, at), *value, *element, now)?,
-                Kind::Value { .. } => {}
+                TransferKind::Staged { target, bytes } => memory.write(self.address(*target, at), &bytes[at as usize..(at + now) as usize])?,
+                TransferKind::Set { target, value, element } => memory.fill(self.address(*target, at), *value, *element, now)?,
+                TransferKind::Value { .. } => {}
             }
             self.done += now;
         }
         if self.done < total {
-            return Ok(Step::More);
+            return Ok(StepEnd::More);
         }
-        if let Some(slot) = &self.slot {
-            slot.done(0);
+        if let Some(progress) = &self.progress {
+            progress.mark_done(0);
         }
-        Ok(Step::Done)
+        Ok(StepEnd::Done)
     }
 
     /// Looks, before the first byte moves, whether the sides overlap. False if it must be tried again later.
-    fn prepare(&mut self, memory: &mut WorkerMemory, marks: Option<&Arc<Marks>>) -> Result<bool, Refused> {
-        let Kind::Copy { target, source, checked: false, .. } = self.kind else { return Ok(true) };
-        let (to, _) = memory.piece(target.address, 1, Access::Store)?;
-        let (from, _) = memory.piece(source.address, 1, Access::Load)?;
+    fn examine_overlap(&mut self, memory: &mut WorkerMemory, log: Option<&Arc<ProgressLog>>) -> Result<bool, RefusedAddress> {
+        let TransferKind::Copy { target, source, checked: false, .. } = self.kind else { return Ok(true) };
+        let (to, _) = memory.contiguous_bytes(target.address, 1, Access::Store)?;
+        let (from, _) = memory.contiguous_bytes(source.address, 1, Access::Load)?;
         let length = |rows: Rows| span(rows.address, rows.pitch, rows.slice, self.extent).unwrap_or(u64::MAX);
         let overlap = to < from.saturating_add(length(source)) && from < to.saturating_add(length(target)) && to != from;
-        if overlap && let (Some(marks), None) = (marks, &self.slot) {
-            let Some(slot) = marks.begin(self.token, 1, TRANSFER, None) else { return Ok(false) };
-            slot.begun(0);
-            self.slot = Some(slot);
+        if overlap && let (Some(log), None) = (log, &self.progress) {
+            let Some(progress) = log.start_kernel(self.token, 1, TRANSFER, None) else { return Ok(false) };
+            progress.mark_begun(0);
+            self.progress = Some(progress);
         }
         let same = (target.pitch == source.pitch || self.extent.height == 1) && (target.slice == source.slice || self.extent.depth == 1);
         if overlap && !same {
@@ -153,9 +153,9 @@ impl Transfer {
             for (row, part) in (0u64..).zip(bytes.chunks_mut(self.extent.width as usize)) {
                 memory.read(self.address(source, row * self.extent.width), part)?;
             }
-            self.kind = Kind::Staged { target, bytes };
+            self.kind = TransferKind::Staged { target, bytes };
         } else {
-            self.kind = Kind::Copy { target, source, backwards: overlap && to > from, checked: true };
+            self.kind = TransferKind::Copy { target, source, backwards: overlap && to > from, checked: true };
         }
         Ok(true)
     }
@@ -166,9 +166,9 @@ impl Transfer {
     }
 
     /// The next piece inside one row: its position in the bytes counted row by row, and its length.
-    fn piece(&self, most: u64) -> (u64, u64) {
+    fn next_piece(&self, most: u64) -> (u64, u64) {
         let width = self.extent.width;
-        let backwards = matches!(self.kind, Kind::Copy { backwards: true, .. });
+        let backwards = matches!(self.kind, TransferKind::Copy { backwards: true, .. });
         if backwards {
             let end = self.total() - self.done;
             let in_row = (end - 1) % width + 1;
@@ -209,30 +209,31 @@ fn flatten(mut a: Rows, mut b: Rows, mut extent: Extent) -> (Rows, Rows, Extent)
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::permissions::Range;
-    use crate::memory::raw::{ClientMemory, Mapping};
+    use crate::mapping::Mapping;
+    use crate::memory::client::ClientMemory;
+    use crate::memory::permissions::AllowedRange;
     use proptest::prelude::*;
 
     const SIZE: usize = 4096;
 
     /// A client with one page of memory, at an address that is not where the page lies.
     fn page() -> (Mapping, Arc<ClientMemory>, u64) {
-        let file = crate::memory::files::create("t", SIZE as u64).unwrap();
+        let file = crate::mapping::files::create("t", SIZE as u64).unwrap();
         let mapping = Mapping::file(0, std::os::fd::AsFd::as_fd(&file), 0, SIZE as u64).unwrap();
         let memory = Arc::new(ClientMemory::default());
         let base = 0x10_0000;
-        let range = Range { start: base, end: base + SIZE as u64, writable: true, shift: mapping.address().wrapping_sub(base) };
+        let range = AllowedRange { start: base, end: base + SIZE as u64, writable: true, shift: mapping.address().wrapping_sub(base) };
         memory.table.write().allow(range).unwrap();
         (mapping, memory, base)
     }
 
-    fn run(work: &Work, memory: &Arc<ClientMemory>) -> Step {
+    fn run(work: &Work, memory: &Arc<ClientMemory>) -> StepEnd {
         let mut worker = WorkerMemory::default();
-        worker.begin(memory, false);
+        worker.begin_slice(memory, false);
         let mut transfer = Transfer::new(work, 1).unwrap();
         loop {
             match transfer.step(&mut worker, None) {
-                Step::More => {}
+                StepEnd::More => {}
                 end => return end,
             }
         }
@@ -260,7 +261,7 @@ mod tests {
                 source: Rows { address: base + from, pitch: sp, slice: ss },
                 extent: Extent { width: w, height: h, depth: d },
             };
-            prop_assert_eq!(run(&work, &memory), Step::Done);
+            prop_assert_eq!(run(&work, &memory), StepEnd::Done);
             let mut got = vec![0; SIZE];
             prop_assert!(mapping.read(0, &mut got));
             prop_assert_eq!(got, model);
@@ -277,7 +278,7 @@ mod tests {
                 model[(at + y * pitch + x * e + b) as usize] = value.to_le_bytes()[b as usize];
             }}}
             let work = Work::Set { target: base + at, pitch, value, element, width: w, height: h };
-            prop_assert_eq!(run(&work, &memory), Step::Done);
+            prop_assert_eq!(run(&work, &memory), StepEnd::Done);
             let mut got = vec![0; SIZE];
             prop_assert!(mapping.read(0, &mut got));
             prop_assert_eq!(got, model);
@@ -291,13 +292,13 @@ mod tests {
         let rows = |address| Rows { address, pitch: 0, slice: 0 };
         let extent = Extent { width: 16, height: 1, depth: 1 };
         let over = Work::Copy { target: rows(end - 15), source: rows(base), extent };
-        assert_eq!(run(&over, &memory), Step::Refused(end, MemoryFault::OutOfBounds));
+        assert_eq!(run(&over, &memory), StepEnd::Refused(end, MemoryFault::OutOfBounds));
         let exact = Work::Copy { target: rows(end - 16), source: rows(base), extent };
-        assert_eq!(run(&exact, &memory), Step::Done);
+        assert_eq!(run(&exact, &memory), StepEnd::Done);
         let set = Work::Set { target: end - 4, pitch: 0, value: 1, element: 4, width: 2, height: 1 };
-        assert_eq!(run(&set, &memory), Step::Refused(end, MemoryFault::OutOfBounds));
+        assert_eq!(run(&set, &memory), StepEnd::Refused(end, MemoryFault::OutOfBounds));
         let odd = Work::Set { target: base + 2, pitch: 0, value: 1, element: 4, width: 1, height: 1 };
-        assert_eq!(run(&odd, &memory), Step::Misaligned(base + 2));
-        assert_eq!(run(&Work::WriteValue { address: base + 4, value: 1, bytes: 8 }, &memory), Step::Misaligned(base + 4));
+        assert_eq!(run(&odd, &memory), StepEnd::Misaligned(base + 2));
+        assert_eq!(run(&Work::WriteValue { address: base + 4, value: 1, bytes: 8 }, &memory), StepEnd::Misaligned(base + 4));
     }
 }

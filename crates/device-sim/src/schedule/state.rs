@@ -1,126 +1,26 @@
 //! Everything the scheduler knows, behind one lock held for short moments.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use cumux_device::floor::Floor;
-use cumux_device::{ClientId, ClientSpec, DeviceError, Fault, ModuleId, Outcome, StreamId, Work};
+use cumux_device::{ClientId, ClientSpec, DeviceError, Fault, Outcome, StreamId, Work};
 
-use super::kernel::{KernelRun, Piece};
-use super::parts::Parts;
-use super::{Report, outcome_of};
-use crate::exec::interface::Image;
-use crate::launch::{self, Prepared};
-use crate::marks::Marks;
-use crate::memory::raw::{ClientMemory, Mapping};
+use super::client::{Client, ClientEnd, LEVELS, RunningTask, Task, not_open};
+use super::kernel::Piece;
+use super::launch::{self, Prepared};
+use super::parts::ClientPartitions;
+use super::report::{Report, outcome_of};
+use crate::exec::interface::Launch;
+use crate::memory::client::ClientMemory;
 use crate::memory::transfer::Transfer;
 use crate::models::Limits;
+use crate::progress::{KernelProgress, ProgressLog};
 
 /// Streams that all clients together may have.
 const STREAMS: usize = 1 << 20;
 /// What a worker is expected to use, in nanoseconds; corrected when it comes back.
 pub(crate) const SLICE_NS: u64 = 300_000;
-
-/// Levels of client priority.
-const LEVELS: usize = 2;
-
-/// Per-client state of a function.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Function {
-    /// Bytes of dynamic shared memory a launch may ask for.
-    pub(crate) max_dynamic_shared: u32,
-}
-
-#[derive(Debug, Clone)]
-pub(crate) struct Module {
-    pub(crate) image: Arc<Image>,
-    pub(crate) functions: Vec<Function>,
-}
-
-/// Why a client's work is over.
-#[derive(Debug, Clone)]
-pub(crate) enum Ended {
-    Fault(Fault),
-    Cancelled,
-}
-
-pub(crate) enum Task {
-    Kernel(Box<KernelRun>),
-    /// `None` while a worker has it.
-    Transfer(Option<Box<Transfer>>),
-}
-
-pub(crate) struct Running {
-    pub(crate) task: Task,
-    pub(crate) stream: StreamId,
-    pub(crate) token: u64,
-    pub(crate) begun: std::time::Instant,
-    vtime: u64,
-    /// Each step halves what a slice counts twice: more urgent streams run more.
-    urgency: u32,
-}
-
-pub(crate) struct Client {
-    pub(crate) memory: Arc<ClientMemory>,
-    pub(crate) marks: Option<Arc<Marks>>,
-    pub(crate) modules: HashMap<ModuleId, Module>,
-    pub(crate) parts: Parts,
-    /// 0 normal, 1 below normal.
-    priority: usize,
-    pub(crate) stack_bytes: u32,
-    pub(crate) ended: Option<Ended>,
-    pub(crate) tasks: BTreeMap<u64, Running>,
-    /// Submissions not reported yet.
-    pub(crate) outstanding: u64,
-    /// Times that a place on an SM became free.
-    pub(crate) freed: u64,
-    /// A stream waits for a free slot in the marks.
-    waiting_for_slot: bool,
-    /// A cooperative kernel that waits for room: later kernels place no blocks meanwhile.
-    gathering: Option<u64>,
-    vtime: u64,
-    vclock: u64,
-    pub(crate) window: Option<(u64, u64)>,
-    /// Device memory of the client that only this process has: barrier words of cooperative grids.
-    pub(crate) scratch: Option<Mapping>,
-    pub(crate) scratch_next: u64,
-}
-
-impl Client {
-    fn new(parts: Parts, priority: u32, marks: Option<Arc<Marks>>) -> Self {
-        Client {
-            memory: Arc::default(),
-            marks,
-            modules: HashMap::new(),
-            parts,
-            priority: (priority as usize).min(LEVELS - 1),
-            stack_bytes: 1024,
-            ended: None,
-            tasks: BTreeMap::new(),
-            outstanding: 0,
-            freed: 0,
-            waiting_for_slot: false,
-            gathering: None,
-            vtime: 0,
-            vclock: 0,
-            window: None,
-            scratch: None,
-            scratch_next: 0,
-        }
-    }
-
-    fn runnable(&self, running: &Running) -> bool {
-        match &running.task {
-            Task::Kernel(kernel) => kernel.runnable(self.freed),
-            Task::Transfer(transfer) => transfer.is_some(),
-        }
-    }
-
-    /// The runnable task with the least time.
-    fn best(&self) -> Option<u64> {
-        self.tasks.iter().filter(|(_, r)| self.runnable(r)).min_by_key(|(id, r)| (r.vtime, **id)).map(|(id, _)| *id)
-    }
-}
 
 pub(crate) struct Stream {
     pub(crate) client: ClientId,
@@ -136,29 +36,11 @@ pub(crate) struct Stream {
 /// What a worker does next.
 pub(crate) enum Job {
     Report(Report),
-    Piece {
-        client: ClientId,
-        task: u64,
-        memory: Arc<ClientMemory>,
-        piece: Piece,
-        launch: Arc<crate::exec::interface::Launch>,
-        slot: Option<Arc<crate::marks::Slot>>,
-        repeatable: bool,
-    },
-    Transfer {
-        client: ClientId,
-        task: u64,
-        memory: Arc<ClientMemory>,
-        transfer: Box<Transfer>,
-        marks: Option<Arc<Marks>>,
-    },
+    Piece { client: ClientId, task: u64, memory: Arc<ClientMemory>, piece: Piece, launch: Arc<Launch>, progress: Option<Arc<KernelProgress>>, repeatable: bool },
+    Transfer { client: ClientId, task: u64, memory: Arc<ClientMemory>, transfer: Box<Transfer>, log: Option<Arc<ProgressLog>> },
 }
 
-fn not_open(client: ClientId) -> DeviceError {
-    DeviceError::Invalid(format!("client {client} is not open"))
-}
-
-pub(crate) struct State {
+pub(crate) struct Scheduler {
     pub(crate) limits: Limits,
     pub(crate) clients: HashMap<ClientId, Client>,
     pub(crate) streams: HashMap<StreamId, Stream>,
@@ -169,7 +51,7 @@ pub(crate) struct State {
     pub(crate) workers: Vec<Option<(ClientId, u64)>>,
     slices: u64,
     pub(crate) idle: usize,
-    /// How many wait on [`super::Card::settled`].
+    /// How many wait on [`super::card::Card::settled`].
     pub(crate) waiting: usize,
     pub(crate) shutdown: bool,
     /// By client priority.
@@ -177,9 +59,9 @@ pub(crate) struct State {
     pub(crate) floor: Floor,
 }
 
-impl State {
+impl Scheduler {
     pub(crate) fn new(limits: Limits, workers: usize) -> Self {
-        State {
+        Scheduler {
             limits,
             clients: HashMap::new(),
             streams: HashMap::new(),
@@ -196,18 +78,18 @@ impl State {
         }
     }
 
-    pub(crate) fn add_client(&mut self, id: ClientId, spec: &ClientSpec, marks: Option<Arc<Marks>>) {
+    pub(crate) fn add_client(&mut self, id: ClientId, spec: &ClientSpec, log: Option<Arc<ProgressLog>>) {
         let parts = if spec.sms.is_empty() {
-            Parts::new(&self.limits, &mut self.floor, spec.multiprocessors)
+            ClientPartitions::new(&self.limits, &mut self.floor, spec.multiprocessors)
         } else {
-            Parts::exactly(&self.limits, &mut self.floor, &spec.sms)
+            ClientPartitions::with_sms(&self.limits, &mut self.floor, &spec.sms)
         };
-        self.clients.insert(id, Client::new(parts, spec.priority, marks));
+        self.clients.insert(id, Client::new(parts, spec.priority, log));
     }
 
     pub(crate) fn remove_client(&mut self, id: ClientId) -> Option<Client> {
         let mut gone = self.clients.remove(&id)?;
-        gone.parts.end(&mut self.floor);
+        gone.parts.release_all(&mut self.floor);
         Some(gone)
     }
 
@@ -221,7 +103,7 @@ impl State {
 
     pub(crate) fn open_part(&mut self, client: ClientId, part: u32, multiprocessors: u32) -> Result<(), DeviceError> {
         let owner = self.clients.get_mut(&client).ok_or_else(|| not_open(client))?;
-        if owner.parts.open(&self.limits, &mut self.floor, part, multiprocessors) {
+        if owner.parts.open_partition(&self.limits, &mut self.floor, part, multiprocessors) {
             Ok(())
         } else {
             Err(DeviceError::Invalid(format!("client {client} has a partition {part} already")))
@@ -230,13 +112,13 @@ impl State {
 
     pub(crate) fn close_part(&mut self, client: ClientId, part: u32) {
         if let Some(owner) = self.clients.get_mut(&client) {
-            owner.parts.close(&mut self.floor, part);
+            owner.parts.close_partition(&mut self.floor, part);
         }
     }
 
     pub(crate) fn create_stream(&mut self, client: ClientId, part: u32, priority: i32) -> Result<StreamId, DeviceError> {
         let owner = self.clients.get(&client).ok_or_else(|| not_open(client))?;
-        if !owner.parts.knows(part) {
+        if !owner.parts.has_partition(part) {
             return Err(DeviceError::Invalid(format!("client {client} has no partition {part}")));
         }
         if self.streams.len() >= STREAMS {
@@ -267,13 +149,13 @@ impl State {
         client.outstanding += 1;
         stream.queue.push_back((token, work));
         if !stream.busy {
-            self.activate(id);
+            self.start_next_work(id);
         }
         Ok(())
     }
 
     /// Makes the first work of an idle stream a task, or reports it.
-    fn activate(&mut self, id: StreamId) {
+    fn start_next_work(&mut self, id: StreamId) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
         let Some((token, work)) = stream.queue.pop_front() else {
             if stream.destroyed {
@@ -284,7 +166,7 @@ impl State {
         stream.busy = true;
         let (client_id, priority, part) = (stream.client, stream.priority, stream.part);
         let Some(client) = self.clients.get_mut(&client_id) else { return };
-        let report = |outcome| Report { client: client_id, stream: id, token, outcome, slot: None };
+        let report = |outcome| Report { client: client_id, stream: id, token, outcome, progress: None };
         if let Some(ended) = &client.ended {
             self.reports.push_back(report(outcome_of(ended)));
             return;
@@ -298,7 +180,7 @@ impl State {
                 Prepared::Run(run) => Some(Task::Kernel(run)),
                 Prepared::Later(kernel) => {
                     // Too many kernels in flight: the next report of the client tries again.
-                    client.waiting_for_slot = true;
+                    client.waiting_for_record = true;
                     if let Some(stream) = self.streams.get_mut(&id) {
                         stream.queue.push_front((token, Work::Kernel(kernel)));
                         stream.busy = false;
@@ -307,7 +189,7 @@ impl State {
                 }
                 Prepared::Fault(fault) => {
                     self.reports.push_back(report(Outcome::Fault(fault.clone())));
-                    self.end_client(client_id, Ended::Fault(fault));
+                    self.end_client(client_id, ClientEnd::Fault(fault));
                     return;
                 }
             },
@@ -316,53 +198,53 @@ impl State {
         let Some(task) = task else {
             let fault = Fault { result: cumux_wire::result::INVALID_VALUE, text: "the extent of a set does not fit in 64 bits".into() };
             self.reports.push_back(report(Outcome::Fault(fault.clone())));
-            self.end_client(client_id, Ended::Fault(fault));
+            self.end_client(client_id, ClientEnd::Fault(fault));
             return;
         };
-        if client.best().is_none() {
+        if client.task_to_run().is_none() {
             client.vtime = client.vtime.max(self.vclock[client.priority]);
         }
         let number = self.next_task;
         self.next_task += 1;
         let urgency = priority.saturating_neg().clamp(0, 5).cast_unsigned();
-        client.tasks.insert(number, Running { task, stream: id, token, begun: std::time::Instant::now(), vtime: client.vclock, urgency });
+        client.tasks.insert(number, RunningTask { task, stream: id, token, begun: std::time::Instant::now(), vtime: client.vclock, urgency });
     }
 
     /// The sink has taken a report: the stream goes on.
-    pub(crate) fn reported(&mut self, client_id: ClientId, stream: StreamId) {
+    pub(crate) fn report_delivered(&mut self, client_id: ClientId, stream: StreamId) {
         if let Some(stream) = self.streams.get_mut(&stream) {
             stream.busy = false;
         }
-        self.activate(stream);
+        self.start_next_work(stream);
         if let Some(client) = self.clients.get_mut(&client_id) {
             client.outstanding -= 1;
-            if std::mem::take(&mut client.waiting_for_slot) {
-                self.activate_waiting(client_id);
+            if std::mem::take(&mut client.waiting_for_record) {
+                self.retry_waiting_streams(client_id);
             }
         }
     }
 
     /// Streams of a client that have work and neither a task nor a report.
-    fn activate_waiting(&mut self, client: ClientId) {
+    fn retry_waiting_streams(&mut self, client: ClientId) {
         let waiting: Vec<StreamId> = self.streams.iter().filter(|(_, s)| s.client == client && !s.busy && !s.queue.is_empty()).map(|(id, _)| *id).collect();
         for id in waiting {
-            self.activate(id);
+            self.start_next_work(id);
         }
     }
 
     pub(crate) fn has_work(&self) -> bool {
-        !self.reports.is_empty() || self.clients.values().any(|client| client.best().is_some())
+        !self.reports.is_empty() || self.clients.values().any(|client| client.task_to_run().is_some())
     }
 
     /// The next job for a worker, noted as its slice.
-    pub(crate) fn pick(&mut self, worker: usize) -> Option<Job> {
+    pub(crate) fn next_job(&mut self, worker: usize) -> Option<Job> {
         loop {
             if let Some(report) = self.reports.pop_front() {
                 return Some(Job::Report(report));
             }
-            let best = |(id, c): (&ClientId, &Client)| c.best().map(|task| (c.priority, c.vtime, *id, task));
+            let best = |(id, c): (&ClientId, &Client)| c.task_to_run().map(|task| (c.priority, c.vtime, *id, task));
             let (.., client_id, number) = self.clients.iter().filter_map(best).min()?;
-            if let Some(job) = self.take(client_id, number) {
+            if let Some(job) = self.take_piece(client_id, number) {
                 self.slices += 1;
                 self.workers[worker] = Some((client_id, self.slices));
                 return Some(job);
@@ -371,7 +253,7 @@ impl State {
     }
 
     /// A piece of this task, or `None` if it had none after all (there was no room, or it is finished).
-    fn take(&mut self, client_id: ClientId, number: u64) -> Option<Job> {
+    fn take_piece(&mut self, client_id: ClientId, number: u64) -> Option<Job> {
         let workers = self.workers.len() as u64;
         let client = self.clients.get_mut(&client_id)?;
         let clock = &mut self.vclock[client.priority];
@@ -382,22 +264,22 @@ impl State {
         client.vclock = client.vclock.max(running.vtime);
         let memory = client.memory.clone();
         let job = match &mut running.task {
-            Task::Transfer(transfer) => Job::Transfer { client: client_id, task: number, memory, transfer: transfer.take()?, marks: client.marks.clone() },
-            Task::Kernel(kernel) => match kernel.take(client.parts.table(kernel.table)?, freed, workers, may_place) {
+            Task::Transfer(transfer) => Job::Transfer { client: client_id, task: number, memory, transfer: transfer.take()?, log: client.log.clone() },
+            Task::Kernel(kernel) => match kernel.next_piece(client.parts.set(kernel.sm_set)?, freed, workers, may_place) {
                 Some(piece) => {
                     if client.gathering == Some(number) {
                         client.gathering = None;
                     }
-                    let (launch, slot) = (kernel.launch.clone(), kernel.slot.clone());
-                    Job::Piece { client: client_id, task: number, memory, piece, launch, slot, repeatable: kernel.repeatable }
+                    let (launch, progress) = (kernel.launch.clone(), kernel.progress.clone());
+                    Job::Piece { client: client_id, task: number, memory, piece, launch, progress, repeatable: kernel.repeatable }
                 }
                 None => {
                     if !may_place {
-                        kernel.hold(freed);
+                        kernel.wait_for_freed(freed);
                     } else if kernel.waits_for_all() {
                         client.gathering = Some(number);
                     }
-                    self.finish_if_over(client_id, number);
+                    self.finish_if_done(client_id, number);
                     return None;
                 }
             },
@@ -408,7 +290,7 @@ impl State {
     }
 
     /// A worker's slice for a client is over and used this time.
-    pub(crate) fn slice_over(&mut self, worker: usize, client_id: ClientId, task: u64, ns: u64) {
+    pub(crate) fn end_slice(&mut self, worker: usize, client_id: ClientId, task: u64, ns: u64) {
         self.workers[worker] = None;
         if let Some(client) = self.clients.get_mut(&client_id) {
             client.vtime = (client.vtime + ns).saturating_sub(SLICE_NS);
@@ -420,37 +302,37 @@ impl State {
     }
 
     /// Reports a task all of whose pieces are over.
-    pub(crate) fn finish_if_over(&mut self, client_id: ClientId, number: u64) {
+    pub(crate) fn finish_if_done(&mut self, client_id: ClientId, number: u64) {
         let Some(client) = self.clients.get_mut(&client_id) else { return };
-        let over = client.tasks.get(&number).is_some_and(|running| matches!(&running.task, Task::Kernel(kernel) if kernel.finished()));
+        let over = client.tasks.get(&number).is_some_and(|running| matches!(&running.task, Task::Kernel(kernel) if kernel.is_finished()));
         if over {
-            self.finish(client_id, number, None);
+            self.finish_task(client_id, number, None);
         }
     }
 
     /// Ends a task: its outcome is the client's end if there is one.
-    pub(crate) fn finish(&mut self, client_id: ClientId, number: u64, slot: Option<Arc<crate::marks::Slot>>) {
+    pub(crate) fn finish_task(&mut self, client_id: ClientId, number: u64, progress: Option<Arc<KernelProgress>>) {
         let Some(client) = self.clients.get_mut(&client_id) else { return };
         let Some(running) = client.tasks.remove(&number) else { return };
         if client.gathering == Some(number) {
             client.gathering = None;
         }
-        let (slot, started) = match running.task {
+        let (progress, started) = match running.task {
             Task::Kernel(kernel) => {
-                client.parts.exit(&mut self.floor, kernel.table);
-                (kernel.slot, kernel.started)
+                client.parts.end_kernel(&mut self.floor, kernel.sm_set);
+                (kernel.progress, kernel.started)
             }
-            Task::Transfer(_) => (slot, Some(running.begun)),
+            Task::Transfer(_) => (progress, Some(running.begun)),
         };
         let outcome = match &client.ended {
             Some(ended) => outcome_of(ended),
             None => Outcome::Done { device_ns: started.map_or(0, |s| u64::try_from(s.elapsed().as_nanos()).unwrap_or(u64::MAX)) },
         };
-        self.reports.push_back(Report { client: client_id, stream: running.stream, token: running.token, outcome, slot });
+        self.reports.push_back(Report { client: client_id, stream: running.stream, token: running.token, outcome, progress });
     }
 
     /// Ends all work of a client: what no worker has is reported now, the rest when its slice is over.
-    pub(crate) fn end_client(&mut self, client_id: ClientId, ended: Ended) {
+    pub(crate) fn end_client(&mut self, client_id: ClientId, ended: ClientEnd) {
         let Some(client) = self.clients.get_mut(&client_id) else { return };
         if client.ended.is_some() {
             return;
@@ -460,26 +342,26 @@ impl State {
         for (number, running) in &mut client.tasks {
             match &mut running.task {
                 Task::Kernel(kernel) => {
-                    for seat in kernel.abandon() {
-                        if let Some(sms) = client.parts.table(kernel.table) {
-                            sms.release(seat, kernel.need);
+                    for seat in kernel.abandon_blocks() {
+                        if let Some(sms) = client.parts.set(kernel.sm_set) {
+                            sms.release_block(seat, kernel.need);
                         }
                     }
-                    if kernel.finished() {
+                    if kernel.is_finished() {
                         over.push((*number, None));
                     }
                 }
                 Task::Transfer(transfer) => {
                     if let Some(transfer) = transfer.take() {
-                        over.push((*number, transfer.slot));
+                        over.push((*number, transfer.progress));
                     }
                 }
             }
         }
         client.freed += 1;
-        for (number, slot) in over {
-            self.finish(client_id, number, slot);
+        for (number, progress) in over {
+            self.finish_task(client_id, number, progress);
         }
-        self.activate_waiting(client_id);
+        self.retry_waiting_streams(client_id);
     }
 }

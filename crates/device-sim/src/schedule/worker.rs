@@ -6,20 +6,24 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime};
 
+use cumux_abi::CUdevice_attribute;
 use cumux_device::{ClientId, Fault};
 use cumux_wire::result;
 
-use super::kernel::{Active, Fresh, Piece, place_of};
-use super::placement::Seat;
-use super::state::{Client, Job, Task};
-use super::{Card, Ended, Report};
+use super::card::Card;
+use super::client::{Client, ClientEnd, Task};
+use super::kernel::{ActiveBlock, Piece, PlacedBlock, coordinates_of};
+use super::placement::Placement;
+use super::report::Report;
+use super::state::Job;
 use crate::exec::Block;
 use crate::exec::interface::{Launch, Services, Status};
 use crate::faults;
-use crate::marks::Slot;
-use crate::marks::log::BlockLog;
-use crate::memory::raw::{ClientMemory, WorkerMemory};
-use crate::memory::transfer::Step;
+use crate::memory::client::ClientMemory;
+use crate::memory::transfer::StepEnd;
+use crate::memory::worker::WorkerMemory;
+use crate::progress::KernelProgress;
+use crate::progress::undo::UndoLog;
 
 /// Warp instructions of a slice: some tenths of a millisecond.
 const BUDGET: u64 = 4096;
@@ -44,40 +48,40 @@ pub(crate) fn run(card: &Card, number: usize) {
         let _ = rustix::process::setpriority_process(None, (now + NICER).min(NICEST));
     }
     let mut worker = Worker { card, number, memory: WorkerMemory::default(), reports: 0, spare: Vec::new(), spare_logs: Vec::new() };
-    while let Some(job) = worker.next() {
+    while let Some(job) = worker.next_job() {
         match job {
-            Job::Report(report) => worker.report(report),
-            Job::Transfer { client, task, memory, mut transfer, marks } => {
+            Job::Report(report) => worker.deliver_report(report),
+            Job::Transfer { client, task, memory, mut transfer, log } => {
                 let begun = Instant::now();
-                worker.memory.begin(&memory, false);
-                let step = transfer.step(&mut worker.memory, marks.as_ref());
+                worker.memory.begin_slice(&memory, false);
+                let step = transfer.step(&mut worker.memory, log.as_ref());
                 let mut state = card.state.lock();
-                state.slice_over(number, client, task, nanoseconds(begun));
+                state.end_slice(number, client, task, nanoseconds(begun));
                 let fault = match step {
-                    Step::More | Step::Done => None,
-                    Step::Refused(address, fault) => Some(faults::of_transfer(address, fault)),
-                    Step::Misaligned(address) => Some(faults::misaligned_transfer(address)),
+                    StepEnd::More | StepEnd::Done => None,
+                    StepEnd::Refused(address, fault) => Some(faults::of_transfer(address, fault)),
+                    StepEnd::Misaligned(address) => Some(faults::misaligned_transfer(address)),
                 };
                 if let Some(fault) = fault {
-                    card.end_client(&mut state, client, Ended::Fault(fault));
+                    card.end_client(&mut state, client, ClientEnd::Fault(fault));
                 }
                 let ended = state.clients.get(&client).is_some_and(|c| c.ended.is_some());
-                if step == Step::More && !ended {
+                if step == StepEnd::More && !ended {
                     let running = state.clients.get_mut(&client).and_then(|c| c.tasks.get_mut(&task));
                     if let Some(Task::Transfer(place)) = running.map(|r| &mut r.task) {
                         *place = Some(transfer);
                     }
                 } else {
-                    state.finish(client, task, transfer.slot.take());
+                    state.finish_task(client, task, transfer.progress.take());
                 }
                 if state.waiting > 0 {
                     card.settled.notify_all();
                 }
             }
-            Job::Piece { client, task, memory, piece, launch, slot, repeatable } => {
-                worker.memory.begin(&memory, !repeatable);
-                let slice = Slice { client, task, launch, slot, repeatable, memory };
-                worker.piece(&slice, piece);
+            Job::Piece { client, task, memory, piece, launch, progress, repeatable } => {
+                worker.memory.begin_slice(&memory, !repeatable);
+                let slice = SliceContext { client, task, launch, progress, repeatable, memory };
+                worker.run_piece(&slice, piece);
             }
         }
     }
@@ -91,33 +95,33 @@ struct Worker<'a> {
     reports: u64,
     spare: Vec<Block>,
     #[expect(clippy::vec_box, reason = "they move in and out of blocks by pointer")]
-    spare_logs: Vec<Box<BlockLog>>,
+    spare_logs: Vec<Box<UndoLog>>,
 }
 
 /// What a worker runs pieces of.
-struct Slice {
+struct SliceContext {
     client: ClientId,
     task: u64,
     launch: Arc<Launch>,
-    slot: Option<Arc<Slot>>,
+    progress: Option<Arc<KernelProgress>>,
     repeatable: bool,
     memory: Arc<ClientMemory>,
 }
 
 /// What came of a piece.
 #[derive(Default)]
-struct Result {
-    done: Vec<Seat>,
+struct PieceResult {
+    done: Vec<Placement>,
     /// The block goes on later.
-    running: Option<Box<Active>>,
+    running: Option<Box<ActiveBlock>>,
     /// Not begun.
-    left: VecDeque<Fresh>,
+    left: VecDeque<PlacedBlock>,
     fault: Option<Fault>,
 }
 
 impl Worker<'_> {
     /// The next job; sleeps while there is none. `None` when the device closes.
-    fn next(&mut self) -> Option<Job> {
+    fn next_job(&mut self) -> Option<Job> {
         let reports = self.card.reports.load(Ordering::Relaxed);
         if reports != self.reports {
             // Somebody has been woken by a report. On a full machine the system may leave them behind us until its next tick, milliseconds away.
@@ -129,8 +133,8 @@ impl Worker<'_> {
             if state.shutdown {
                 return None;
             }
-            if let Some(job) = state.pick(self.number) {
-                self.card.kick(&state);
+            if let Some(job) = state.next_job(self.number) {
+                self.card.wake_worker(&state);
                 return Some(job);
             }
             state.idle += 1;
@@ -139,29 +143,29 @@ impl Worker<'_> {
         }
     }
 
-    fn report(&mut self, report: Report) {
+    fn deliver_report(&mut self, report: Report) {
         self.card.sink.retired(report.client, report.stream, report.token, report.outcome);
         self.card.reports.fetch_add(1, Ordering::Relaxed);
-        if let Some(slot) = report.slot {
-            slot.free();
+        if let Some(progress) = report.progress {
+            progress.release();
         }
         let mut state = self.card.state.lock();
-        state.reported(report.client, report.stream);
+        state.report_delivered(report.client, report.stream);
         if state.waiting > 0 {
             self.card.settled.notify_all();
         }
     }
 
-    fn piece(&mut self, slice: &Slice, piece: Piece) {
+    fn run_piece(&mut self, slice: &SliceContext, piece: Piece) {
         let begun = Instant::now();
-        let mut services = Printer { card: self.card, client: slice.client, memory: &slice.memory, text: Vec::new() };
-        let mut result = Result::default();
+        let mut services = SliceServices { card: self.card, client: slice.client, memory: &slice.memory, text: Vec::new() };
+        let mut result = PieceResult::default();
         match piece {
-            Piece::Go(active) => self.go(slice, active, &mut services, &mut result),
+            Piece::Continue(active) => self.run_block(slice, active, &mut services, &mut result),
             Piece::Begin(mut fresh) => {
                 while let Some(next) = fresh.pop_front() {
-                    let active = self.begin(slice, next);
-                    self.go(slice, active, &mut services, &mut result);
+                    let active = self.begin_block(slice, next);
+                    self.run_block(slice, active, &mut services, &mut result);
                     if result.running.is_some() || result.fault.is_some() || begun.elapsed() > BATCH_TIME {
                         break;
                     }
@@ -170,12 +174,12 @@ impl Worker<'_> {
             }
         }
         services.flush();
-        self.over(slice, result, nanoseconds(begun));
+        self.return_piece(slice, result, nanoseconds(begun));
     }
 
     /// Makes a block out of a place, with old buffers if there are any.
-    fn begin(&mut self, slice: &Slice, fresh: Fresh) -> Box<Active> {
-        let place = place_of(&slice.launch, fresh);
+    fn begin_block(&mut self, slice: &SliceContext, fresh: PlacedBlock) -> Box<ActiveBlock> {
+        let place = coordinates_of(&slice.launch, fresh);
         let block = match self.spare.pop() {
             Some(mut block) => {
                 block.restart(slice.launch.clone(), place);
@@ -183,21 +187,21 @@ impl Worker<'_> {
             }
             None => Block::new(slice.launch.clone(), place),
         };
-        let log = slice.slot.as_ref().filter(|_| slice.repeatable).map(|slot| match self.spare_logs.pop() {
+        let log = slice.progress.as_ref().filter(|_| slice.repeatable).map(|progress| match self.spare_logs.pop() {
             Some(mut log) => {
-                log.restart(slot.clone(), fresh.index);
+                log.restart(progress.clone(), fresh.index);
                 log
             }
-            None => Box::new(BlockLog::new(slot.clone(), fresh.index)),
+            None => Box::new(UndoLog::new(progress.clone(), fresh.index)),
         });
-        if let Some(slot) = &slice.slot {
-            slot.begun(fresh.index);
+        if let Some(progress) = &slice.progress {
+            progress.mark_begun(fresh.index);
         }
-        Box::new(Active { index: fresh.index, seat: fresh.seat, block, log, waits: false })
+        Box::new(ActiveBlock { index: fresh.index, seat: fresh.seat, block, log, waits: false })
     }
 
     /// Runs a block for one slice.
-    fn go(&mut self, slice: &Slice, mut active: Box<Active>, services: &mut Printer<'_>, result: &mut Result) {
+    fn run_block(&mut self, slice: &SliceContext, mut active: Box<ActiveBlock>, services: &mut SliceServices<'_>, result: &mut PieceResult) {
         let budget = if active.waits { WAITING_BUDGET } else { BUDGET };
         self.memory.log = active.log.take();
         let memory = &mut self.memory;
@@ -207,13 +211,13 @@ impl Worker<'_> {
         active.log = self.memory.log.take();
         match status {
             Ok(Status::Running) => {
-                active.waits = !slice.repeatable && self.memory.trace.waits();
+                active.waits = !slice.repeatable && self.memory.trace.looks_like_waiting();
                 result.running = Some(active);
                 return;
             }
             Ok(Status::Done) => {
-                if let Some(slot) = &slice.slot {
-                    slot.done(active.index);
+                if let Some(progress) = &slice.progress {
+                    progress.mark_done(active.index);
                 }
             }
             Ok(Status::Fault(fault)) => result.fault = Some(faults::of_thread(&fault)),
@@ -225,7 +229,7 @@ impl Worker<'_> {
             }
         }
         result.done.push(active.seat);
-        let Active { block, log, .. } = *active;
+        let ActiveBlock { block, log, .. } = *active;
         if let Some(mut log) = log {
             log.discard();
             if self.spare_logs.len() < SPARE {
@@ -238,18 +242,18 @@ impl Worker<'_> {
     }
 
     /// Hands the result back to the scheduler.
-    fn over(&mut self, slice: &Slice, result: Result, ns: u64) {
+    fn return_piece(&mut self, slice: &SliceContext, result: PieceResult, ns: u64) {
         let mut state = self.card.state.lock();
-        state.slice_over(self.number, slice.client, slice.task, ns);
+        state.end_slice(self.number, slice.client, slice.task, ns);
         if let Some(fault) = result.fault.clone() {
-            self.card.end_client(&mut state, slice.client, Ended::Fault(fault));
+            self.card.end_client(&mut state, slice.client, ClientEnd::Fault(fault));
         }
         if let Some(client) = state.clients.get_mut(&slice.client)
-            && let Some(late) = settle(client, slice, result, ns, self.card.watchdog)
+            && let Some(late) = settle_piece(client, slice, result, ns, self.card.watchdog)
         {
-            self.card.end_client(&mut state, slice.client, Ended::Fault(late));
+            self.card.end_client(&mut state, slice.client, ClientEnd::Fault(late));
         }
-        state.finish_if_over(slice.client, slice.task);
+        state.finish_if_done(slice.client, slice.task);
         if state.waiting > 0 {
             self.card.settled.notify_all();
         }
@@ -257,17 +261,17 @@ impl Worker<'_> {
 }
 
 /// Puts back into the kernel what a worker returns. The fault if it has run for too long.
-fn settle(client: &mut Client, slice: &Slice, result: Result, ns: u64, watchdog: Option<Duration>) -> Option<Fault> {
+fn settle_piece(client: &mut Client, slice: &SliceContext, result: PieceResult, ns: u64, watchdog: Option<Duration>) -> Option<Fault> {
     let running = client.tasks.get_mut(&slice.task)?;
     let Task::Kernel(kernel) = &mut running.task else { return None };
     kernel.running -= 1;
-    kernel.learn(result.done.len() as u64, ns);
+    kernel.note_block_time(result.done.len() as u64, ns);
     if !result.done.is_empty() {
         client.freed += 1;
     }
     for seat in result.done {
-        if let Some(sms) = client.parts.table(kernel.table) {
-            sms.release(seat, kernel.need);
+        if let Some(sms) = client.parts.set(kernel.sm_set) {
+            sms.release_block(seat, kernel.need);
         }
     }
     for fresh in result.left.into_iter().rev() {
@@ -282,16 +286,16 @@ fn settle(client: &mut Client, slice: &Slice, result: Result, ns: u64, watchdog:
         }
     }
     if client.ended.is_some() {
-        for seat in kernel.abandon() {
-            if let Some(sms) = client.parts.table(kernel.table) {
-                sms.release(seat, kernel.need);
+        for seat in kernel.abandon_blocks() {
+            if let Some(sms) = client.parts.set(kernel.sm_set) {
+                sms.release_block(seat, kernel.need);
             }
         }
         client.freed += 1;
         return None;
     }
     let ran = kernel.started?.elapsed();
-    watchdog.filter(|limit| ran > *limit && !kernel.finished()).map(|limit| Fault {
+    watchdog.filter(|limit| ran > *limit && !kernel.is_finished()).map(|limit| Fault {
         result: result::LAUNCH_TIMEOUT,
         text: format!(
             "kernel {} ran for {} ms; CUMUX_SIM_WATCHDOG_MS allows {}",
@@ -303,14 +307,14 @@ fn settle(client: &mut Client, slice: &Slice, result: Result, ns: u64, watchdog:
 }
 
 /// What kernels ask for besides memory; text is gathered for a slice.
-struct Printer<'a> {
+struct SliceServices<'a> {
     card: &'a Card,
     client: ClientId,
     memory: &'a ClientMemory,
     text: Vec<u8>,
 }
 
-impl Printer<'_> {
+impl SliceServices<'_> {
     fn flush(&mut self) {
         if !self.text.is_empty() {
             self.card.sink.text(self.client, &self.text);
@@ -319,7 +323,7 @@ impl Printer<'_> {
     }
 }
 
-impl Services for Printer<'_> {
+impl Services for SliceServices<'_> {
     fn print(&mut self, text: &[u8]) {
         self.text.extend_from_slice(text);
         if self.text.len() > TEXT {
@@ -342,7 +346,7 @@ impl Services for Printer<'_> {
     }
 
     fn clock(&mut self) -> u64 {
-        let khz = u128::from(self.card.facts.attribute(13).max(1).cast_unsigned());
+        let khz = u128::from(self.card.facts.attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_CLOCK_RATE.0).max(1).cast_unsigned());
         u64::try_from(self.card.started.elapsed().as_nanos() * khz / 1_000_000).unwrap_or(u64::MAX)
     }
 }

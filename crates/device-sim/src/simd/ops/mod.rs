@@ -1,6 +1,7 @@
 //! What each arithmetic instruction computes for one lane. Shapes and dispatch are in `level`.
 
 pub mod bits;
+pub mod comparison;
 pub mod convert;
 pub mod float;
 pub mod half;
@@ -16,7 +17,7 @@ macro_rules! ops {
     () => {};
     ($name:ident $(<$($t:ident: $bound:path),*>)? ($a:ident: $ta:ty) -> $r:ty { $($body:tt)* } $($rest:tt)*) => {
         pub struct $name $(<$($t),*>(std::marker::PhantomData<($($t,)*)>))?;
-        impl $(<$($t: $bound),*>)? $crate::exec::level::Op1 for $name $(<$($t),*>)? {
+        impl $(<$($t: $bound),*>)? $crate::simd::alu::Op1 for $name $(<$($t),*>)? {
             type A = $ta;
             type R = $r;
             #[inline(always)]
@@ -26,7 +27,7 @@ macro_rules! ops {
     };
     ($name:ident $(<$($t:ident: $bound:path),*>)? ($a:ident: $ta:ty, $b:ident: $tb:ty) -> $r:ty { $($body:tt)* } $($rest:tt)*) => {
         pub struct $name $(<$($t),*>(std::marker::PhantomData<($($t,)*)>))?;
-        impl $(<$($t: $bound),*>)? $crate::exec::level::Op2 for $name $(<$($t),*>)? {
+        impl $(<$($t: $bound),*>)? $crate::simd::alu::Op2 for $name $(<$($t),*>)? {
             type A = $ta;
             type B = $tb;
             type R = $r;
@@ -37,7 +38,7 @@ macro_rules! ops {
     };
     ($name:ident $(<$($t:ident: $bound:path),*>)? ($a:ident: $ta:ty, $b:ident: $tb:ty, $c:ident: $tc:ty) -> $r:ty { $($body:tt)* } $($rest:tt)*) => {
         pub struct $name $(<$($t),*>(std::marker::PhantomData<($($t,)*)>))?;
-        impl $(<$($t: $bound),*>)? $crate::exec::level::Op3 for $name $(<$($t),*>)? {
+        impl $(<$($t: $bound),*>)? $crate::simd::alu::Op3 for $name $(<$($t),*>)? {
             type A = $ta;
             type B = $tb;
             type C = $tc;
@@ -50,7 +51,7 @@ macro_rules! ops {
     ($name:ident $(<$($t:ident: $bound:path),*>)?
         ($a:ident: $ta:ty, $b:ident: $tb:ty, $c:ident: $tc:ty, $e:ident: $te:ty) -> $r:ty { $($body:tt)* } $($rest:tt)*) => {
         pub struct $name $(<$($t),*>(std::marker::PhantomData<($($t,)*)>))?;
-        impl $(<$($t: $bound),*>)? $crate::exec::level::Op4 for $name $(<$($t),*>)? {
+        impl $(<$($t: $bound),*>)? $crate::simd::alu::Op4 for $name $(<$($t),*>)? {
             type A = $ta;
             type B = $tb;
             type C = $tc;

@@ -3,15 +3,15 @@
 //! Invariants: every slot is in range of its function's banks or constants; every target is in range of the code; a function's last
 //! instruction never falls through.
 
-use crate::exec::lanes::{Slot, V32, V64};
-use crate::exec::level::Alu;
+use crate::simd::alu::Alu;
+use crate::simd::lanes::{PerLane32, PerLane64, Slot};
 
 /// One warp instruction.
 #[derive(Debug, Clone)]
 pub struct Inst {
     /// Predicate that switches lanes on, `NO_SLOT` for none.
     pub guard: Slot,
-    /// Lanes whose guard is false run instead.
+    /// WarpRegisters whose guard is false run instead.
     pub negated: bool,
     pub op: Op,
 }
@@ -354,8 +354,8 @@ pub struct Code {
     pub predicates: u32,
     /// Bytes of the frame in local memory, a multiple of 16.
     pub frame: u32,
-    pub constants32: Vec<V32>,
-    pub constants64: Vec<V64>,
+    pub constants32: Vec<PerLane32>,
+    pub constants64: Vec<PerLane64>,
     /// Entries of `constants64` that are addresses: index, variable, addend.
     pub symbols: Vec<(u32, u32, i64)>,
 }

@@ -5,11 +5,11 @@
 //!
 //! Invariant: a write with mask `u32::MAX` may overwrite lanes that no live thread owns; any other mask is exact.
 
-/// Lanes of a warp.
+/// WarpRegisters of a warp.
 pub const LANES: usize = 32;
 /// A register, relative to the frame, in the bank its type says.
 pub type Slot = u16;
-/// Marks a slot as an index into the constants.
+/// ProgressLog a slot as an index into the constants.
 pub const CONSTANT: Slot = 0x8000;
 /// "No register".
 pub const NO_SLOT: Slot = 0xffff;
@@ -17,46 +17,46 @@ pub const NO_SLOT: Slot = 0xffff;
 /// One value for each lane.
 #[derive(Debug, Clone, Copy)]
 #[repr(align(64))]
-pub struct V<T>(pub [T; LANES]);
+pub struct PerLane<T>(pub [T; LANES]);
 
-impl<T: Copy> V<T> {
+impl<T: Copy> PerLane<T> {
     #[inline(always)]
     pub fn splat(value: T) -> Self {
-        V([value; LANES])
+        PerLane([value; LANES])
     }
 }
 
-pub type V32 = V<u32>;
-pub type V64 = V<u64>;
+pub type PerLane32 = PerLane<u32>;
+pub type PerLane64 = PerLane<u64>;
 
 /// The registers and constants of the running frame.
 #[derive(Debug)]
-pub struct Lanes<'a> {
-    pub r32: &'a mut [V32],
-    pub r64: &'a mut [V64],
+pub struct WarpRegisters<'a> {
+    pub r32: &'a mut [PerLane32],
+    pub r64: &'a mut [PerLane64],
     pub p: &'a mut [u32],
-    pub c32: &'a [V32],
-    pub c64: &'a [V64],
+    pub c32: &'a [PerLane32],
+    pub c64: &'a [PerLane64],
 }
 
-impl Lanes<'_> {
+impl WarpRegisters<'_> {
     #[inline(always)]
-    pub fn get32(&self, slot: Slot) -> &V32 {
+    pub fn get32(&self, slot: Slot) -> &PerLane32 {
         if slot & CONSTANT != 0 { &self.c32[(slot & !CONSTANT) as usize] } else { &self.r32[slot as usize] }
     }
 
     #[inline(always)]
-    pub fn get64(&self, slot: Slot) -> &V64 {
+    pub fn get64(&self, slot: Slot) -> &PerLane64 {
         if slot & CONSTANT != 0 { &self.c64[(slot & !CONSTANT) as usize] } else { &self.r64[slot as usize] }
     }
 
     #[inline(always)]
-    pub fn set32(&mut self, slot: Slot, value: &V32, mask: u32) {
+    pub fn set32(&mut self, slot: Slot, value: &PerLane32, mask: u32) {
         blend(&mut self.r32[slot as usize], value, mask);
     }
 
     #[inline(always)]
-    pub fn set64(&mut self, slot: Slot, value: &V64, mask: u32) {
+    pub fn set64(&mut self, slot: Slot, value: &PerLane64, mask: u32) {
         blend(&mut self.r64[slot as usize], value, mask);
     }
 
@@ -76,7 +76,7 @@ impl Lanes<'_> {
 }
 
 #[inline(always)]
-fn blend<T: Copy>(into: &mut V<T>, value: &V<T>, mask: u32) {
+fn blend<T: Copy>(into: &mut PerLane<T>, value: &PerLane<T>, mask: u32) {
     if mask == u32::MAX {
         *into = *value;
     } else {
@@ -87,18 +87,18 @@ fn blend<T: Copy>(into: &mut V<T>, value: &V<T>, mask: u32) {
 }
 
 /// A type that a register can hold.
-pub trait Lane: Copy {
+pub trait RegisterType: Copy {
     type Raw: Copy;
     const ZERO: Self::Raw;
     fn from_raw(raw: Self::Raw) -> Self;
     fn raw(self) -> Self::Raw;
-    fn read<'x>(lanes: &'x Lanes<'_>, slot: Slot) -> &'x V<Self::Raw>;
-    fn write(lanes: &mut Lanes<'_>, slot: Slot, value: &V<Self::Raw>, mask: u32);
+    fn read<'x>(registers: &'x WarpRegisters<'_>, slot: Slot) -> &'x PerLane<Self::Raw>;
+    fn write(registers: &mut WarpRegisters<'_>, slot: Slot, value: &PerLane<Self::Raw>, mask: u32);
 }
 
 macro_rules! lane {
     ($($ty:ty: $raw:ty, $get:ident, $set:ident, $from:expr, $to:expr;)*) => {$(
-        impl Lane for $ty {
+        impl RegisterType for $ty {
             type Raw = $raw;
             const ZERO: $raw = 0;
             #[inline(always)]
@@ -112,12 +112,12 @@ macro_rules! lane {
                 to(self)
             }
             #[inline(always)]
-            fn read<'x>(lanes: &'x Lanes<'_>, slot: Slot) -> &'x V<$raw> {
-                lanes.$get(slot)
+            fn read<'x>(registers: &'x WarpRegisters<'_>, slot: Slot) -> &'x PerLane<$raw> {
+                registers.$get(slot)
             }
             #[inline(always)]
-            fn write(lanes: &mut Lanes<'_>, slot: Slot, value: &V<$raw>, mask: u32) {
-                lanes.$set(slot, value, mask);
+            fn write(registers: &mut WarpRegisters<'_>, slot: Slot, value: &PerLane<$raw>, mask: u32) {
+                registers.$set(slot, value, mask);
             }
         }
     )*};

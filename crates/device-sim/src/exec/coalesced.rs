@@ -1,45 +1,45 @@
 //! The bytes of one access of a warp: where its lanes' addresses lie, found and checked once, then read or written at full speed.
 //!
-//! Together with `raw` the only place that touches memory through raw pointers. Invariant of [`Served`], made by its constructors and relied on by
-//! every `SAFETY` comment here: for each lane of `mask`, the `bytes` bytes at `to + at[lane]` are valid for the current slice (for writes too
-//! if made for a store); global memory is aligned as the access demands; for [`Kind::Row`] this holds for all 32 lanes.
+//! Together with `raw` the only place that touches memory through raw pointers. Invariant of [`CoalescedAccess`], made by its constructors and relied on by
+//! every `SAFETY` comment here: for for_each_lane lane of `mask`, the `bytes` bytes at `to + at[lane]` are valid for the current slice (for writes too
+//! if made for a store); global memory is aligned as the access demands; for [`Pattern::Contiguous`] this holds for all 32 lanes.
 //!
-//! Programs under execution may race with each other as on the card: single lanes are read and written as relaxed atomics, whole rows are copied
+//! Programs under execution may race with for_each_lane other as on the card: single lanes are read and written as relaxed atomics, whole rows are copied
 //! as the device's own copies are. Orders stronger than that are fences around the access.
 #![allow(unsafe_code)]
-// Lanes are numbered: several arrays and masks are indexed with the same lane.
+// WarpRegisters are numbered: several arrays and masks are indexed with the same lane.
 #![allow(clippy::needless_range_loop)]
 
-use super::fault::each;
+use super::fault::for_each_lane;
 use super::interface::{Access, GlobalMemory};
-use super::lanes::{LANES, V, V64};
+use crate::simd::lanes::{LANES, PerLane, PerLane64};
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 /// How the addresses of an access lie.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum Pattern {
     /// All lanes name the same bytes.
-    One,
-    /// Lane after lane without gaps, and all 32 lanes' bytes may be touched.
-    Row,
+    Broadcast,
+    /// RegisterType after lane without gaps, and all 32 lanes' bytes may be touched.
+    Contiguous,
     /// The same, but only lanes of the mask may be touched.
-    Part,
-    Any,
+    ContiguousMasked,
+    Scattered,
 }
 
 /// What the addresses of an access have in common.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Shape {
+pub(super) struct AddressShape {
     pub low: u64,
     pub high: u64,
     /// Has the bits that keep the addresses from being aligned.
     pub any: u64,
-    /// Never [`Kind::Part`].
-    pub kind: Kind,
+    /// Never [`Pattern::ContiguousMasked`].
+    pub pattern: Pattern,
 }
 
-/// Lane numbers times 0, 1, 2, 4, 8, 16 and 32.
+/// RegisterType numbers times 0, 1, 2, 4, 8, 16 and 32.
 static RAMPS: [[u64; LANES]; 7] = {
     let mut ramps = [[0; LANES]; 7];
     let mut power = 0;
@@ -80,7 +80,7 @@ macro_rules! shape_of {
     ($(#[$doc:meta])* $name:ident, $ty:ty, $ramps:expr) => {
         $(#[$doc])*
         #[inline(always)]
-        pub fn $name(at: &V<$ty>, mask: u32, step: u64) -> Shape {
+        pub fn $name(at: &PerLane<$ty>, mask: u32, step: u64) -> AddressShape {
             let (first, last) = ((mask.trailing_zeros() & 31) as usize, (31 - mask.leading_zeros()) as usize & 31);
             let (start, end) = (at.0[first], at.0[last]);
             let power = (step.trailing_zeros() as usize + 1).min($ramps.len() - 1);
@@ -100,8 +100,8 @@ macro_rules! shape_of {
                     bent[lane] = (at.0[lane].wrapping_sub(base) ^ ramp[lane]) & on[lane];
                 }
                 if fold(bent, |a, b| a | b) == 0 {
-                    let kind = if power == 0 { Kind::One } else { Kind::Row };
-                    return Shape { low: start.into(), high: end.into(), any: start.into(), kind };
+                    let pattern = if power == 0 { Pattern::Broadcast } else { Pattern::Contiguous };
+                    return AddressShape { low: start.into(), high: end.into(), any: start.into(), pattern };
                 }
             }
             let mut set = at.0;
@@ -113,25 +113,25 @@ macro_rules! shape_of {
                 }
             }
             let (low, high, any) = (fold(low, |a, b| a.min(b)), fold(set, |a, b| a.max(b)), fold(set, |a, b| a | b));
-            Shape { low: low.into(), high: high.into(), any: any.into(), kind: Kind::Any }
+            AddressShape { low: low.into(), high: high.into(), any: any.into(), pattern: Pattern::Scattered }
         }
     };
 }
 
-impl Shape {
+impl AddressShape {
     shape_of! {
-        /// The shape of the lanes of `mask` (not zero), each with `step` bytes, a power of two of at most 32.
-        of, u64, RAMPS
+        /// The shape of the lanes of `mask` (not zero), for_each_lane with `step` bytes, a power of two of at most 32.
+        of_addresses, u64, RAMPS
     }
     shape_of! {
         /// The same for short addresses.
-        of_short, u32, SHORT_RAMPS
+        of_short_addresses, u32, SHORT_RAMPS
     }
 
     /// All lanes at one address.
     #[inline(always)]
-    pub fn one(at: u64) -> Shape {
-        Shape { low: at, high: at, any: at, kind: Kind::One }
+    pub fn broadcast(at: u64) -> AddressShape {
+        AddressShape { low: at, high: at, any: at, pattern: Pattern::Broadcast }
     }
 }
 
@@ -210,15 +210,15 @@ impl Word for u128 {
 }
 
 /// See the module. `OWN`: the memory is a slice, else global memory that others may touch at the same time.
-pub(super) struct Served<'a, const OWN: bool> {
+pub(super) struct CoalescedAccess<'a, const OWN: bool> {
     pub mask: u32,
     bytes: u64,
-    /// The bytes of [`Kind::One`]; those of lane 0 of a row.
+    /// The bytes of [`Pattern::Broadcast`]; those of lane 0 of a row.
     start: *mut u8,
-    pub kind: Kind,
+    pub pattern: Pattern,
     writable: bool,
-    /// For [`Kind::Any`]: addresses, and the place of address 0.
-    at: &'a V64,
+    /// For [`Pattern::Scattered`]: addresses, and the place of address 0.
+    at: &'a PerLane64,
     to: *mut u8,
     /// The memory may be a slice that is borrowed.
     memory: PhantomData<&'a mut [u8]>,
@@ -227,39 +227,39 @@ pub(super) struct Served<'a, const OWN: bool> {
 /// Spans wider than this are not asked for as a whole.
 const WIDEST_SPAN: u64 = 1 << 30;
 
-impl<'a> Served<'a, false> {
+impl<'a> CoalescedAccess<'a, false> {
     /// Finds the bytes in global memory. `None` if they do not lie in one allocation, or must not be accessed, or are not aligned. `at` gives
     /// the addresses (of which `shape` is the shape) and is asked only if they are needed. Before a store the memory is told what will be overwritten.
     #[inline(always)]
-    pub fn global<M: GlobalMemory>(memory: &mut M, at: &'a V64, mask: u32, shape: &Shape, bytes: u64, access: Access) -> Option<Self> {
-        let Shape { low, high, any, mut kind } = *shape;
+    pub fn in_global<M: GlobalMemory>(memory: &mut M, at: &'a PerLane64, mask: u32, shape: &AddressShape, bytes: u64, access: Access) -> Option<Self> {
+        let AddressShape { low, high, any, mut pattern } = *shape;
         if high - low >= WIDEST_SPAN || any & (bytes - 1) != 0 {
             return None;
         }
         let found = memory.access(low, high - low + bytes, access).ok()?;
         let to = found.wrapping_sub(low as usize);
-        let ahead = if kind == Kind::Row { u64::from(mask.trailing_zeros()) * bytes } else { 0 };
-        if kind == Kind::Row && mask != u32::MAX {
-            // Lanes that are off may lie outside.
+        let ahead = if pattern == Pattern::Contiguous { u64::from(mask.trailing_zeros()) * bytes } else { 0 };
+        if pattern == Pattern::Contiguous && mask != u32::MAX {
+            // WarpRegisters that are off may lie outside.
             if access != Access::Load || memory.access(low.wrapping_sub(ahead), LANES as u64 * bytes, access).is_err() {
-                kind = Kind::Part;
+                pattern = Pattern::ContiguousMasked;
             }
         }
         if access == Access::Store {
-            match kind {
-                Kind::Row => memory.before_store(low, found, LANES as u32 * bytes as u32),
-                Kind::One => memory.before_store(low, found, bytes as u32),
-                Kind::Part | Kind::Any => memory.before_stores(&at.0, mask, to, bytes as u32),
+            match pattern {
+                Pattern::Contiguous => memory.before_store(low, found, LANES as u32 * bytes as u32),
+                Pattern::Broadcast => memory.before_store(low, found, bytes as u32),
+                Pattern::ContiguousMasked | Pattern::Scattered => memory.before_stores(&at.0, mask, to, bytes as u32),
             }
         }
-        Some(Served { mask, bytes, start: found.wrapping_sub(ahead as usize), kind, writable: access != Access::Load, at, to, memory: PhantomData })
+        Some(CoalescedAccess { mask, bytes, start: found.wrapping_sub(ahead as usize), pattern, writable: access != Access::Load, at, to, memory: PhantomData })
     }
 }
 
 macro_rules! cells {
     ($($update:ident $($add:ident)?: $ty:ty, $atomic:ty;)*) => {
         /// Atomic operations on the cell of a lane of the mask.
-        impl Served<'_, false> {$(
+        impl CoalescedAccess<'_, false> {$(
             /// Replaces the value by a function of it, at once. Gives the old value.
             #[inline(always)]
             pub fn $update(&self, lane: usize, f: impl Fn($ty) -> $ty) -> $ty {
@@ -285,10 +285,10 @@ cells! {
     update64 add64: u64, AtomicU64;
 }
 
-impl<'a> Served<'a, true> {
+impl<'a> CoalescedAccess<'a, true> {
     /// Replaces a lane's value by a function of it. Gives the old value.
     #[inline(always)]
-    pub fn replace<W: Word>(&self, lane: usize, f: impl Fn(W) -> W) -> W {
+    pub fn replace_value<W: Word>(&self, lane: usize, f: impl Fn(W) -> W) -> W {
         let cell = self.cell::<W>(lane);
         // SAFETY: the invariant; the slice is borrowed for writing.
         unsafe {
@@ -300,30 +300,30 @@ impl<'a> Served<'a, true> {
 
     /// The addresses are offsets into a slice. `None` if they do not lie in it.
     #[inline(always)]
-    fn slice(from: *mut u8, length: usize, at: &'a V64, mask: u32, shape: &Shape, bytes: u64, writable: bool) -> Option<Self> {
+    fn in_bytes(from: *mut u8, length: usize, at: &'a PerLane64, mask: u32, shape: &AddressShape, bytes: u64, writable: bool) -> Option<Self> {
         let length = length as u64;
         if bytes > length || shape.high > length - bytes {
             return None;
         }
-        let row = shape.kind == Kind::Row;
+        let row = shape.pattern == Pattern::Contiguous;
         let first = shape.low.wrapping_sub(if row { u64::from(mask.trailing_zeros()) * bytes } else { 0 });
         let whole = mask == u32::MAX || (!writable && first <= length && LANES as u64 * bytes <= length - first);
-        let kind = if row && !whole { Kind::Part } else { shape.kind };
-        Some(Served { mask, bytes, start: from.wrapping_add(first as usize), kind, writable, at, to: from, memory: PhantomData })
+        let pattern = if row && !whole { Pattern::ContiguousMasked } else { shape.pattern };
+        Some(CoalescedAccess { mask, bytes, start: from.wrapping_add(first as usize), pattern, writable, at, to: from, memory: PhantomData })
     }
 
     #[inline(always)]
-    pub fn reading(slice: &'a [u8], at: &'a V64, mask: u32, shape: &Shape, bytes: u64) -> Option<Self> {
-        Served::slice(slice.as_ptr().cast_mut(), slice.len(), at, mask, shape, bytes, false)
+    pub fn in_slice(slice: &'a [u8], at: &'a PerLane64, mask: u32, shape: &AddressShape, bytes: u64) -> Option<Self> {
+        CoalescedAccess::in_bytes(slice.as_ptr().cast_mut(), slice.len(), at, mask, shape, bytes, false)
     }
 
     #[inline(always)]
-    pub fn writing(slice: &'a mut [u8], at: &'a V64, mask: u32, shape: &Shape, bytes: u64) -> Option<Self> {
-        Served::slice(slice.as_mut_ptr(), slice.len(), at, mask, shape, bytes, true)
+    pub fn in_slice_mut(slice: &'a mut [u8], at: &'a PerLane64, mask: u32, shape: &AddressShape, bytes: u64) -> Option<Self> {
+        CoalescedAccess::in_bytes(slice.as_mut_ptr(), slice.len(), at, mask, shape, bytes, true)
     }
 }
 
-impl<const OWN: bool> Served<'_, OWN> {
+impl<const OWN: bool> CoalescedAccess<'_, OWN> {
     /// The place that a lane of the mask writes to.
     #[inline(always)]
     fn cell<W>(&self, lane: usize) -> *mut W {
@@ -334,10 +334,10 @@ impl<const OWN: bool> Served<'_, OWN> {
     #[inline(always)]
     fn place<W>(&self, lane: usize, offset: usize) -> *mut u8 {
         assert!((offset + size_of::<W>()) as u64 <= self.bytes);
-        let at = match self.kind {
-            Kind::One => self.start,
-            Kind::Row | Kind::Part => self.start.wrapping_add(lane * self.bytes as usize),
-            Kind::Any => self.to.wrapping_add(self.at.0[lane] as usize),
+        let at = match self.pattern {
+            Pattern::Broadcast => self.start,
+            Pattern::Contiguous | Pattern::ContiguousMasked => self.start.wrapping_add(lane * self.bytes as usize),
+            Pattern::Scattered => self.to.wrapping_add(self.at.0[lane] as usize),
         };
         at.wrapping_add(offset)
     }
@@ -345,44 +345,44 @@ impl<const OWN: bool> Served<'_, OWN> {
     /// Each lane's value `offset` bytes behind its address. A function of its own: there are many cases of it, and the loop is what costs.
     #[inline(never)]
     pub fn gather<W: Word, T>(&self, offset: usize, into: &mut [T; LANES], widen: impl Fn(W) -> T) {
-        if self.kind == Kind::Any {
+        if self.pattern == Pattern::Scattered {
             // Said twice so that the usual case is a loop without branches.
             let to = self.to.wrapping_add(offset);
             assert!((offset + size_of::<W>()) as u64 <= self.bytes);
             // SAFETY: the invariant; lanes are those of the mask and the offset is inside the access.
-            return each(self.mask, |lane| into[lane] = widen(unsafe { W::read::<OWN>(to.wrapping_add(self.at.0[lane] as usize)) }));
+            return for_each_lane(self.mask, |lane| into[lane] = widen(unsafe { W::read::<OWN>(to.wrapping_add(self.at.0[lane] as usize)) }));
         }
         // SAFETY: as above (`place`).
-        each(self.mask, |lane| into[lane] = widen(unsafe { W::read::<OWN>(self.place::<W>(lane, offset)) }));
+        for_each_lane(self.mask, |lane| into[lane] = widen(unsafe { W::read::<OWN>(self.place::<W>(lane, offset)) }));
     }
 
-    /// Writes each lane's value.
+    /// Writes for_each_lane lane's value.
     #[inline(never)]
     pub fn scatter<W: Word, T: Copy>(&self, offset: usize, from: &[T; LANES], cut: impl Fn(T) -> W) {
         assert!(self.writable);
-        if self.kind == Kind::Any {
+        if self.pattern == Pattern::Scattered {
             let to = self.to.wrapping_add(offset);
             assert!((offset + size_of::<W>()) as u64 <= self.bytes);
             // SAFETY: as in `gather`; the memory may be written.
-            return each(self.mask, |lane| unsafe { W::write::<OWN>(to.wrapping_add(self.at.0[lane] as usize), cut(from[lane])) });
+            return for_each_lane(self.mask, |lane| unsafe { W::write::<OWN>(to.wrapping_add(self.at.0[lane] as usize), cut(from[lane])) });
         }
         // SAFETY: as above.
-        each(self.mask, |lane| unsafe { W::write::<OWN>(self.place::<W>(lane, offset), cut(from[lane])) });
+        for_each_lane(self.mask, |lane| unsafe { W::write::<OWN>(self.place::<W>(lane, offset), cut(from[lane])) });
     }
 
     /// The value that all lanes name.
     #[inline(always)]
-    pub fn one<W: Word>(&self, offset: usize) -> W {
+    pub fn read_broadcast<W: Word>(&self, offset: usize) -> W {
         // SAFETY: as in `gather`, for the first lane of the mask.
         unsafe { W::read::<OWN>(self.place::<W>((self.mask.trailing_zeros() & 31) as usize, offset)) }
     }
 
-    /// All lanes' bytes of a row: `N` words of each of 32 lanes. A lane's bytes are read at once, up to 16 of them: programs rely on a status and
+    /// All lanes' bytes of a row: `N` words of for_each_lane of 32 lanes. A lane's bytes are read at once, up to 16 of them: programs rely on a status and
     /// a value in one vector being of one time.
     #[inline(always)]
-    pub fn row<W: Word + Default, const N: usize>(&self) -> [[W; N]; LANES] {
+    pub fn read_row<W: Word + Default, const N: usize>(&self) -> [[W; N]; LANES] {
         let mut out = [[W::default(); N]; LANES];
-        assert!(self.kind == Kind::Row && self.bytes == size_of::<[W; N]>() as u64);
+        assert!(self.pattern == Pattern::Contiguous && self.bytes == size_of::<[W; N]>() as u64);
         let into = out.as_mut_ptr().cast::<u8>();
         // SAFETY: the invariant of rows and the check above; `into` has the size of 32 lanes, and integers may have any bytes.
         unsafe {
@@ -403,18 +403,18 @@ impl<const OWN: bool> Served<'_, OWN> {
         out
     }
 
-    /// One word of each lane of a row.
+    /// One word of for_each_lane lane of a row.
     #[inline(always)]
-    pub fn row_into<W: Word>(&self, into: &mut [W; LANES]) {
-        assert!(self.kind == Kind::Row && self.bytes == size_of::<W>() as u64);
+    pub fn read_row_into<W: Word>(&self, into: &mut [W; LANES]) {
+        assert!(self.pattern == Pattern::Contiguous && self.bytes == size_of::<W>() as u64);
         // SAFETY: as in `row`; registers are not memory of programs.
         unsafe { into.as_mut_ptr().cast::<u8>().copy_from_nonoverlapping(self.start, size_of_val(into)) };
     }
 
-    /// Writes all lanes' bytes of a row, as [`row`](Self::row) reads them.
+    /// Writes all lanes' bytes of a row, as [`read_row`](Self::read_row) reads them.
     #[inline(always)]
-    pub fn put_row<W: Word, const N: usize>(&self, from: &[[W; N]; LANES]) {
-        assert!(self.kind == Kind::Row && self.bytes == size_of::<[W; N]>() as u64 && self.writable);
+    pub fn write_row<W: Word, const N: usize>(&self, from: &[[W; N]; LANES]) {
+        assert!(self.pattern == Pattern::Contiguous && self.bytes == size_of::<[W; N]>() as u64 && self.writable);
         let bytes = from.as_ptr().cast::<u8>();
         // SAFETY: the invariant of rows and the check above.
         unsafe {

@@ -3,13 +3,13 @@
 //! Total functions: what PTX leaves undefined (division by zero) gives what the card gives.
 
 use super::ops;
-use crate::exec::lanes::Lane;
-use crate::exec::level::{Carry, MulCarry, Test2};
+use crate::simd::alu::{Carry, MulCarry, Test2};
+use crate::simd::lanes::RegisterType;
 use std::marker::PhantomData;
 
 /// Integers of registers.
-pub trait Int: Lane + Ord {
-    type Wide: Lane;
+pub trait Int: RegisterType + Ord {
+    type Wide: RegisterType;
     fn add(a: Self, b: Self) -> Self;
     fn sub(a: Self, b: Self) -> Self;
     fn mul(a: Self, b: Self) -> Self;
@@ -114,7 +114,7 @@ ops! {
     Xor<T: Int>(a: T, b: T) -> T { T::xor(a, b) }
     Shl<T: Int>(a: T, n: u32) -> T { T::shl(a, n) }
     Shr<T: Int>(a: T, n: u32) -> T { T::shr(a, n) }
-    Move<T: Lane>(a: T) -> T { a }
+    Move<T: RegisterType>(a: T) -> T { a }
     Sad<T: Int>(a: T, b: T, c: T) -> T { T::add(c, if a < b { T::sub(b, a) } else { T::sub(a, b) }) }
 
     AddSat(a: i32, b: i32) -> i32 { a.saturating_add(b) }
@@ -137,9 +137,9 @@ ops! {
     Dp4aSS(a: u32, b: u32, c: u32) -> u32 { dp4(a, b, c, i8_of, i8_of) }
 
     // slct: the sign of the last source chooses.
-    Slct<T: Lane>(a: T, b: T, c: i32) -> T { if c >= 0 { a } else { b } }
-    SlctF<T: Lane>(a: T, b: T, c: f32) -> T { if c >= 0.0 { a } else { b } }
-    SlctFtz<T: Lane>(a: T, b: T, c: f32) -> T { if super::float::flush(c) >= 0.0 { a } else { b } }
+    Slct<T: RegisterType>(a: T, b: T, c: i32) -> T { if c >= 0 { a } else { b } }
+    SlctF<T: RegisterType>(a: T, b: T, c: f32) -> T { if c >= 0.0 { a } else { b } }
+    SlctFtz<T: RegisterType>(a: T, b: T, c: f32) -> T { if super::float::flush(c) >= 0.0 { a } else { b } }
 }
 
 #[inline(always)]
@@ -166,18 +166,25 @@ fn dp4(a: u32, b: u32, c: u32, fa: impl Fn(u32, u32) -> i32, fb: impl Fn(u32, u3
     sum
 }
 
-/// dp2a; `x`: bit 0 signed a, bit 1 signed b, bit 2 the high half of b.
+/// In the immediate of [`Dp2a`]: the halves of `a` are signed.
+pub const DP2A_SIGNED_A: u16 = 1;
+/// In the immediate of [`Dp2a`]: the bytes of `b` are signed.
+pub const DP2A_SIGNED_B: u16 = 2;
+/// In the immediate of [`Dp2a`]: the upper two bytes of `b` instead of the lower.
+pub const DP2A_HIGH: u16 = 4;
+
+/// dp2a, described by its immediate.
 pub struct Dp2a;
-impl crate::exec::level::Op3x for Dp2a {
+impl crate::simd::alu::Op3x for Dp2a {
     type T = u32;
     #[inline(always)]
     fn f(a: u32, b: u32, c: u32, x: u16) -> u32 {
         let mut sum = c;
         for half in 0..2 {
             let raw = (a >> (16 * half)) as u16;
-            let left = if x & 1 != 0 { i32::from(raw as i16) } else { i32::from(raw) };
-            let byte = half + if x & 4 != 0 { 2 } else { 0 };
-            let right = if x & 2 != 0 { i8_of(b, byte) } else { u8_of(b, byte) };
+            let left = if x & DP2A_SIGNED_A != 0 { i32::from(raw as i16) } else { i32::from(raw) };
+            let byte = half + if x & DP2A_HIGH != 0 { 2 } else { 0 };
+            let right = if x & DP2A_SIGNED_B != 0 { i8_of(b, byte) } else { u8_of(b, byte) };
             sum = sum.wrapping_add(left.wrapping_mul(right) as u32);
         }
         sum

@@ -1,18 +1,11 @@
 //! A lowered module: what it offers, and its code.
 
-use super::code::{Code, Inst, Origin};
-use crate::exec::interface::FUNCTION_WINDOW;
-use crate::exec::lanes::V64;
-use std::sync::Arc;
+pub(crate) mod code;
+pub mod window;
 
-/// Why a text cannot be loaded.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("line {line}, column {column}: {text}")]
-pub struct CompileError {
-    pub line: u32,
-    pub column: u32,
-    pub text: String,
-}
+use crate::simd::lanes::PerLane64;
+use code::{Code, Inst, Origin};
+use std::sync::Arc;
 
 /// An instruction that this device does not execute. The module loads; kernels that can reach it are refused (NOT_SUPPORTED) when launched.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -116,14 +109,6 @@ pub struct Program {
 }
 
 impl Program {
-    /// Lowers a PTX text. The caller caches by content.
-    ///
-    /// # Errors
-    /// With line and column, when the text is not PTX or names what does not exist.
-    pub fn compile(text: &str) -> Result<Arc<Program>, CompileError> {
-        super::module::lower(text).map(Arc::new)
-    }
-
     #[must_use]
     pub fn kernel(&self, name: &str) -> Option<usize> {
         self.kernels.iter().position(|kernel| kernel.name == name)
@@ -136,7 +121,7 @@ pub struct Image {
     program: Arc<Program>,
     addresses: Vec<u64>,
     /// For each function whose constants contain addresses: the constants with the addresses in.
-    patched: Vec<Option<Vec<V64>>>,
+    patched: Vec<Option<Vec<PerLane64>>>,
 }
 
 impl Image {
@@ -153,7 +138,7 @@ impl Image {
                 let mut constants = code.constants64.clone();
                 for (at, variable, addend) in &code.symbols {
                     let address = addresses.get(*variable as usize).copied().unwrap_or(0);
-                    constants[*at as usize] = V64::splat(address.wrapping_add_signed(*addend));
+                    constants[*at as usize] = PerLane64::splat(address.wrapping_add_signed(*addend));
                 }
                 Some(constants)
             })
@@ -171,7 +156,7 @@ impl Image {
         &self.addresses
     }
 
-    pub(crate) fn constants64(&self, function: u32) -> &[V64] {
+    pub(crate) fn constants64(&self, function: u32) -> &[PerLane64] {
         let function = function as usize;
         self.patched[function].as_deref().unwrap_or(&self.program.functions[function].constants64)
     }
@@ -184,7 +169,7 @@ impl Image {
         for relocation in &variable.relocations {
             let base = match relocation.target {
                 RelocationTarget::Variable(index) => self.addresses.get(index).copied().unwrap_or(0),
-                RelocationTarget::Function(index) => FUNCTION_WINDOW + 16 * (index as u64 + 1),
+                RelocationTarget::Function(index) => window::function_pointer(index as u64),
             };
             let mut value = base.wrapping_add_signed(relocation.addend);
             if let Some(mask) = relocation.mask.filter(|mask| *mask != 0) {

@@ -1,7 +1,7 @@
 //! Bit fields, counting, permutation, logic tables and funnel shifts.
 
 use super::ops;
-use crate::exec::level::Op3x;
+use crate::simd::alu::{self, AluFunction, Op3x};
 
 ops! {
     Popc32(a: u32) -> u32 { a.count_ones() }
@@ -153,7 +153,7 @@ impl Op3x for Lop3 {
 
 /// The same with a known table.
 pub struct Lop3Fixed<const TABLE: u16>;
-impl<const TABLE: u16> crate::exec::level::Op3 for Lop3Fixed<TABLE> {
+impl<const TABLE: u16> alu::Op3 for Lop3Fixed<TABLE> {
     type A = u32;
     type B = u32;
     type C = u32;
@@ -161,5 +161,23 @@ impl<const TABLE: u16> crate::exec::level::Op3 for Lop3Fixed<TABLE> {
     #[inline(always)]
     fn f(a: u32, b: u32, c: u32) -> u32 {
         Lop3::f(a, b, c, TABLE)
+    }
+}
+
+/// `lop3`: common tables as one operation, others by the truth table in `x`.
+#[must_use]
+pub fn lop3(table: u16) -> AluFunction {
+    match table {
+        0xc0 => alu::op3::<Lop3Fixed<0xc0>>(),
+        0xfc => alu::op3::<Lop3Fixed<0xfc>>(),
+        0x3c => alu::op3::<Lop3Fixed<0x3c>>(),
+        0x80 => alu::op3::<Lop3Fixed<0x80>>(),
+        0xfe => alu::op3::<Lop3Fixed<0xfe>>(),
+        0x96 => alu::op3::<Lop3Fixed<0x96>>(),
+        0x78 => alu::op3::<Lop3Fixed<0x78>>(),
+        0xf8 => alu::op3::<Lop3Fixed<0xf8>>(),
+        0xca => alu::op3::<Lop3Fixed<0xca>>(),
+        0xe8 => alu::op3::<Lop3Fixed<0xe8>>(),
+        _ => alu::op3x::<Lop3>(),
     }
 }

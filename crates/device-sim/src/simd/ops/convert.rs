@@ -6,12 +6,12 @@
 use super::float::{NAN32, flush};
 use super::half::{B, H, Small};
 use super::round::{RM, RN, RNA, RP, RZ, direct, integral, odd_sum, to_f32, to_odd};
-use crate::exec::lanes::Lane;
-use crate::exec::level::{Op1, Op3x};
+use crate::simd::alu::{Alu, AluFunction, Op1, Op3x};
+use crate::simd::lanes::{LANES, PerLane, RegisterType, WarpRegisters};
 use std::marker::PhantomData;
 
 /// Integers, 8-bit ones included.
-pub trait Whole: Lane {
+pub trait Whole: RegisterType {
     const BITS: u32;
     fn cut(x: i64) -> Self;
     fn extended(self) -> i64;
@@ -41,7 +41,7 @@ macro_rules! whole {
 whole! { u8 i8 u16 i16 u32 i32 u64 i64 }
 
 /// Floats of all widths.
-pub trait Real: Lane {
+pub trait Real: RegisterType {
     const DOUBLE: bool;
     fn wide(self) -> f64;
     /// From a double in a rounding mode.
@@ -367,13 +367,42 @@ pub fn any(bits: u64, x: u16) -> u64 {
     }
 }
 
-/// Two singles into one register, `a` above `b`; `x`: bit 0 bfloat16, bit 1 relu, mode from bit 4.
-pub fn pack_two(a: u32, b: u32, x: u16) -> u32 {
-    let to = if x & 1 != 0 { Kind::Brain } else { Kind::Half };
+/// A conversion described by `x`; whether source and result are in 64-bit slots.
+#[must_use]
+pub fn described(from_wide: bool, to_wide: bool) -> AluFunction {
+    match (from_wide, to_wide) {
+        (false, false) => AluFunction::portable(convert_lanes::<u32, u32>),
+        (false, true) => AluFunction::portable(convert_lanes::<u32, u64>),
+        (true, false) => AluFunction::portable(convert_lanes::<u64, u32>),
+        (true, true) => AluFunction::portable(convert_lanes::<u64, u64>),
+    }
+}
+
+fn convert_lanes<A: Whole, R: Whole>(registers: &mut WarpRegisters<'_>, alu: &Alu, mask: u32) {
+    let a = A::read(registers, alu.a);
+    let mut out = PerLane([R::ZERO; LANES]);
+    for lane in 0..LANES {
+        if mask >> lane & 1 != 0 {
+            out.0[lane] = R::cut(any(A::from_raw(a.0[lane]).extended() as u64, alu.x) as i64).raw();
+        }
+    }
+    R::write(registers, alu.d, &out, mask);
+}
+
+/// In the immediate of [`PackTwo`]: to bfloat16 instead of half precision.
+pub const PACK_BRAIN: u16 = 1;
+/// In the immediate of [`PackTwo`]: negative values become 0.
+pub const PACK_RELU: u16 = 2;
+/// Where the rounding mode begins in the immediate of [`PackTwo`].
+pub const PACK_MODE: u16 = 4;
+
+/// Two singles into one register, `a` above `b`.
+fn pack_two(a: u32, b: u32, x: u16) -> u32 {
+    let to = if x & PACK_BRAIN != 0 { Kind::Brain } else { Kind::Half };
     let part = |bits: u32| {
         let value = f64::from(f32::from_bits(bits));
-        let value = if x & 2 != 0 && value <= 0.0 { 0.0 } else { value };
-        rounded_to(to, (x >> 4 & 7) as u8, value) as u32
+        let value = if x & PACK_RELU != 0 && value <= 0.0 { 0.0 } else { value };
+        rounded_to(to, (x >> PACK_MODE & 7) as u8, value) as u32
     };
     part(b) | part(a) << 16
 }

@@ -5,17 +5,18 @@
 use cumux_device::{ClientId, Fault, Kernel};
 use cumux_wire::result;
 
+use super::client::Client;
+use super::kernel::RunningKernel;
+use super::placement;
 use crate::exec::interface::Launch;
-use crate::marks::layout::{COOPERATIVE, REPEATABLE};
-use crate::memory::heap::private;
-use crate::memory::permissions::Range;
+use crate::memory::heap::map_private;
+use crate::memory::permissions::AllowedRange;
 use crate::models::Limits;
-use crate::schedule::kernel::KernelRun;
-use crate::schedule::{Client, placement};
+use crate::progress::layout::{COOPERATIVE, REPEATABLE};
 
 /// What became of a launch.
 pub(crate) enum Prepared {
-    Run(Box<KernelRun>),
+    Run(Box<RunningKernel>),
     /// Too many kernels of the client are in flight.
     Later(Kernel),
     Fault(Fault),
@@ -24,13 +25,6 @@ pub(crate) enum Prepared {
 /// Words of device memory for grid-wide barriers, for each cooperative launch in flight.
 const WORKSPACE: u64 = 64;
 const SCRATCH: u64 = 64 << 10;
-
-/// Registers of a thread as the scheduler counts them: never so many that the largest block the kernel declares would not fit, since a compiler for the
-/// card would have spilled the rest.
-pub(crate) fn registers(limits: &Limits, registers: u32, max_threads: u32) -> u32 {
-    let most = limits.registers_per_block / max_threads.clamp(1, limits.threads_per_block).next_multiple_of(32);
-    registers.clamp(16, 255).min(most / 8 * 8)
-}
 
 pub(crate) fn prepare(limits: &Limits, client: &mut Client, client_id: ClientId, part: u32, token: u64, kernel: Kernel) -> Prepared {
     let fault = |result, text: String| Prepared::Fault(Fault { result, text });
@@ -47,7 +41,7 @@ pub(crate) fn prepare(limits: &Limits, client: &mut Client, client_id: ClientId,
         return fault(result::NOT_SUPPORTED, format!("kernel {}: {refused}", code.name));
     }
     let threads = asked.block.iter().map(|d| u64::from(*d)).product::<u64>();
-    let registers = registers(limits, code.registers, code.max_threads);
+    let registers = limits.registers_of_thread(code.registers, code.max_threads);
     let wrong = if asked.grid.contains(&0) || threads == 0 {
         Some("an empty grid or block".to_owned())
     } else if (0..3).any(|d| asked.grid[d] > limits.grid[d] || asked.block[d] > limits.block[d]) {
@@ -69,12 +63,12 @@ pub(crate) fn prepare(limits: &Limits, client: &mut Client, client_id: ClientId,
     if asked.cluster.iter().any(|d| *d > 1) || code.cluster.iter().any(|d| *d > 1) {
         return fault(result::NOT_SUPPORTED, format!("kernel {}: the software GPU has no thread block clusters", code.name));
     }
-    let need = placement::need(limits, threads as u32, registers, code.static_shared.saturating_add(asked.shared));
+    let need = placement::block_needs(limits, threads as u32, registers, code.static_shared.saturating_add(asked.shared));
     let blocks = asked.grid.iter().map(|d| u64::from(*d)).fold(1, u64::saturating_mul);
-    let Some((table, sms)) = client.parts.current(part) else {
+    let Some((sm_set, sms)) = client.parts.current_set(part) else {
         return fault(result::UNKNOWN, format!("client {client_id} has no SMs"));
     };
-    let most = sms.most(need);
+    let most = sms.capacity(need);
     if most == 0 {
         return fault(result::LAUNCH_OUT_OF_RESOURCES, format!("kernel {} cannot be launched: a block does not fit on an SM", code.name));
     }
@@ -82,9 +76,9 @@ pub(crate) fn prepare(limits: &Limits, client: &mut Client, client_id: ClientId,
         return fault(result::COOPERATIVE_LAUNCH_TOO_LARGE, format!("cooperative kernel {}: {blocks} blocks, {most} can be resident at once", code.name));
     }
     let flags = if asked.cooperative { COOPERATIVE } else { 0 } | if code.repeatable && !asked.cooperative { REPEATABLE } else { 0 };
-    let slot = match &client.marks {
-        Some(marks) => match marks.begin(token, blocks, flags, kernel.resume.as_ref()) {
-            Some(slot) => Some(slot),
+    let progress = match &client.log {
+        Some(log) => match log.start_kernel(token, blocks, flags, kernel.resume.as_ref()) {
+            Some(progress) => Some(progress),
             None => return Prepared::Later(kernel),
         },
         None => None,
@@ -112,15 +106,15 @@ pub(crate) fn prepare(limits: &Limits, client: &mut Client, client_id: ClientId,
         warps_per_multiprocessor: limits.sm.threads / 32,
         grid_workspace: workspace,
     };
-    client.parts.enter(table);
-    Prepared::Run(Box::new(KernelRun::new(launch, table, need, asked.cooperative, slot, resume)))
+    client.parts.begin_kernel(sm_set);
+    Prepared::Run(Box::new(RunningKernel::new(launch, sm_set, need, asked.cooperative, progress, resume)))
 }
 
 /// Zeroed words that one cooperative grid may use for its barrier.
 fn workspace(client: &mut Client, id: ClientId) -> Result<u64, String> {
     if client.scratch.is_none() {
-        let mapping = private(SCRATCH).map_err(|error| format!("no memory for the grid barriers of client {id}: {error}"))?;
-        let range = Range { start: mapping.address(), end: mapping.address() + SCRATCH, writable: true, shift: 0 };
+        let mapping = map_private(SCRATCH).map_err(|error| format!("no memory for the grid barriers of client {id}: {error}"))?;
+        let range = AllowedRange { start: mapping.address(), end: mapping.address() + SCRATCH, writable: true, shift: 0 };
         client.memory.table.write().allow(range).map_err(|error| format!("no memory for the grid barriers of client {id}: {error}"))?;
         client.scratch = Some(mapping);
     }

@@ -1,6 +1,7 @@
 //! The scalar and SIMD video instructions, by integers of 64 bits. Rare, so one body interprets a description packed in the immediate.
 
-use crate::exec::level::Op3x;
+use super::comparison::Comparison;
+use crate::simd::alu::Op3x;
 
 /// Parts two and four of a register at a time: `x` = operation | signed a << 4 | signed b << 5 | signed d << 6 | saturate << 7 | add c << 8.
 pub struct Simd<const PARTS: u32>;
@@ -11,8 +12,10 @@ pub const AVRG: u16 = 2;
 pub const ABSDIFF: u16 = 3;
 pub const MIN: u16 = 4;
 pub const MAX: u16 = 5;
-/// Comparisons: 6 eq, 7 ne, 8 lt, 9 le, 10 gt, 11 ge.
+/// Plus the code of one of the first six comparisons: 1 where it holds, else 0.
 pub const COMPARE: u16 = 6;
+/// Bits of the operation in the immediate.
+const OPERATION: u16 = 0xf;
 pub const SIGNED_A: u16 = 1 << 4;
 pub const SIGNED_B: u16 = 1 << 5;
 pub const SIGNED_D: u16 = 1 << 6;
@@ -39,12 +42,14 @@ fn compute(operation: u16, a: i64, b: i64) -> i64 {
         ABSDIFF => (a - b).abs(),
         MIN => a.min(b),
         MAX => a.max(b),
-        6 => i64::from(a == b),
-        7 => i64::from(a != b),
-        8 => i64::from(a < b),
-        9 => i64::from(a <= b),
-        10 => i64::from(a > b),
-        _ => i64::from(a >= b),
+        _ => i64::from(match Comparison::decode(operation - COMPARE) {
+            Comparison::Equal => a == b,
+            Comparison::NotEqual => a != b,
+            Comparison::Less => a < b,
+            Comparison::LessOrEqual => a <= b,
+            Comparison::Greater => a > b,
+            _ => a >= b,
+        }),
     }
 }
 
@@ -62,7 +67,7 @@ impl<const PARTS: u32> Op3x for Simd<PARTS> {
         let mut out = if x & SUM != 0 { c } else { 0 };
         let mut at = 0;
         while at < PARTS {
-            let value = compute(x & 15, part(a, at, width, x & SIGNED_A != 0), part(b, at, width, x & SIGNED_B != 0));
+            let value = compute(x & OPERATION, part(a, at, width, x & SIGNED_A != 0), part(b, at, width, x & SIGNED_B != 0));
             let value = if x & SATURATE != 0 { saturate(value, width, x & SIGNED_D != 0) } else { value };
             if x & SUM != 0 {
                 out = out.wrapping_add(value as u32);

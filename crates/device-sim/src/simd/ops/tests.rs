@@ -4,7 +4,7 @@ use super::float::{Any32, Fma32};
 use super::half::{AddH, B, FmaH, H, Small};
 use super::round::{RM, RN, RP, RZ, to_format};
 use super::{convert, float, soft};
-use crate::exec::level::{Op2, Op3, Op3x};
+use crate::simd::alu::{Op2, Op3, Op3x};
 
 /// A repeatable sequence of bits, one in four of them special.
 struct Values(u64);

@@ -6,20 +6,22 @@ use std::sync::Arc;
 use cumux_device::Interrupted;
 use proptest::prelude::*;
 
-use super::layout::{COOPERATIVE, REPEATABLE, TRANSFER, WINDOW};
-use super::log::BlockLog;
-use super::{Marks, Slot, layout, recover};
+use super::layout::{BLOCK_WINDOW, COOPERATIVE, REPEATABLE, TRANSFER};
+use super::undo::UndoLog;
+use super::{KernelProgress, ProgressLog, layout, recover};
 use crate::exec::interface::{Access, GlobalMemory};
-use crate::memory::files;
-use crate::memory::permissions::Range;
-use crate::memory::raw::{ClientMemory, Mapping, WorkerMemory};
+use crate::mapping::Mapping;
+use crate::mapping::files;
+use crate::memory::client::ClientMemory;
+use crate::memory::permissions::AllowedRange;
+use crate::memory::worker::WorkerMemory;
 
 const BASE: u64 = 0x40_0000;
 const SIZE: u64 = 8192;
 /// Where the client's memory begins in its page: lines may lie as in the client's addresses, or not.
 const SKEWS: [u64; 2] = [0, 16];
 
-/// A client's memory, seen at [`BASE`], and its marks file.
+/// A client's memory, seen at [`BASE`], and its log file.
 struct World {
     mapping: Mapping,
     memory: Arc<ClientMemory>,
@@ -36,18 +38,18 @@ impl World {
         let file = files::create("t", SIZE + 4096).unwrap();
         let mapping = Mapping::file(0, file.as_fd(), 0, SIZE + 4096).unwrap();
         let memory = Arc::new(ClientMemory::default());
-        let range = Range { start: BASE, end: BASE + SIZE, writable: true, shift: (mapping.address() + skew).wrapping_sub(BASE) };
+        let range = AllowedRange { start: BASE, end: BASE + SIZE, writable: true, shift: (mapping.address() + skew).wrapping_sub(BASE) };
         memory.table.write().allow(range).unwrap();
-        World { mapping, memory, file: files::create("m", layout::BYTES).unwrap(), skew }
+        World { mapping, memory, file: files::create("m", layout::FILE_BYTES).unwrap(), skew }
     }
 
-    fn marks(&self) -> Arc<Marks> {
-        Marks::open(self.file.as_fd()).unwrap()
+    fn log(&self) -> Arc<ProgressLog> {
+        ProgressLog::open(self.file.as_fd()).unwrap()
     }
 
     fn worker(&self) -> WorkerMemory {
         let mut worker = WorkerMemory::default();
-        worker.begin(&self.memory, false);
+        worker.begin_slice(&self.memory, false);
         worker
     }
 
@@ -58,7 +60,8 @@ impl World {
     }
 
     fn recover(&self) -> Vec<Interrupted> {
-        recover::recover(&self.marks(), &mut self.worker())
+        let mut worker = self.worker();
+        recover::undo_half_done_blocks(&self.log(), &mut |address, bytes| worker.write(address, bytes).map_err(|(address, _)| address))
     }
 
     /// A logged store, or only its log entry.
@@ -84,10 +87,10 @@ fn lives() -> impl Strategy<Value = Vec<Life>> {
 }
 
 /// Runs all blocks in turns and dies after `steps` steps. Returns which were done.
-fn live_and_die(world: &World, slot: &Arc<Slot>, lives: &[Life], turns: &[usize], steps: usize) -> Vec<bool> {
+fn live_and_die(world: &World, kernel: &Arc<KernelProgress>, lives: &[Life], turns: &[usize], steps: usize) -> Vec<bool> {
     let mut worker = world.worker();
     let mut at = vec![0usize; lives.len()];
-    let mut logs: Vec<Option<Box<BlockLog>>> = lives.iter().map(|_| None).collect();
+    let mut logs: Vec<Option<Box<UndoLog>>> = lives.iter().map(|_| None).collect();
     let mut done = vec![false; lives.len()];
     let mut steps = steps;
     for turn in turns {
@@ -104,8 +107,8 @@ fn live_and_die(world: &World, slot: &Arc<Slot>, lives: &[Life], turns: &[usize]
         steps -= 1;
         match at[block] {
             0 => {
-                slot.begun(block as u64);
-                logs[block] = Some(Box::new(BlockLog::new(slot.clone(), block as u64)));
+                kernel.mark_begun(block as u64);
+                logs[block] = Some(Box::new(UndoLog::new(kernel.clone(), block as u64)));
             }
             now if now < last => {
                 let (offset, bytes) = &life.stores[(now - 1) / 2];
@@ -114,7 +117,7 @@ fn live_and_die(world: &World, slot: &Arc<Slot>, lives: &[Life], turns: &[usize]
                 logs[block] = worker.log.take();
             }
             now if now == last => {
-                slot.done(block as u64);
+                kernel.mark_done(block as u64);
                 done[block] = true;
             }
             _ => logs[block].as_mut().unwrap().discard(),
@@ -134,8 +137,8 @@ proptest! {
         let world = World::skewed(SKEWS[skew]);
         let old: Vec<u8> = (0..SIZE).map(|i| (i * 13 + i / 97) as u8).collect();
         prop_assert!(world.mapping.write(world.skew, &old));
-        let slot = world.marks().begin(5, 8, REPEATABLE, None).unwrap();
-        let done = live_and_die(&world, &slot, &lives, &turns, steps);
+        let kernel = world.log().start_kernel(5, 8, REPEATABLE, None).unwrap();
+        let done = live_and_die(&world, &kernel, &lives, &turns, steps);
         let mut expected = old.clone();
         for (block, life) in lives.iter().enumerate().filter(|(block, _)| done[*block]) {
             for (offset, bytes) in &life.stores {
@@ -153,14 +156,14 @@ proptest! {
             prop_assert_eq!(world.recover(), found.clone());
             prop_assert_eq!(world.contents(), expected);
         }
-        // Going on: the same slot, and what it then leaves behind includes what was done before.
-        let again = world.marks().begin(5, 8, REPEATABLE, Some(resume)).unwrap();
+        // Going on: the same kernel, and what it then leaves behind includes what was done before.
+        let again = world.log().start_kernel(5, 8, REPEATABLE, Some(resume)).unwrap();
         for block in (0..8).filter(|b| !done[*b as usize]) {
-            again.begun(block);
-            again.done(block);
+            again.mark_begun(block);
+            again.mark_done(block);
         }
         prop_assert_eq!(world.recover(), vec![Interrupted::Resume { stream_token: 5, resume: cumux_device::Resume { done: vec![0xff] } }]);
-        again.free();
+        again.release();
         prop_assert!(world.recover().is_empty());
     }
 
@@ -168,24 +171,24 @@ proptest! {
     fn the_window_moves_over_done_blocks(order in proptest::collection::vec(0u64..40, 0..400)) {
         // Blocks are done in a slightly shuffled order, far beyond the ring.
         let world = World::new();
-        let blocks = WINDOW * 2 + 1000;
-        let slot = world.marks().begin(1, blocks, REPEATABLE, None).unwrap();
+        let blocks = BLOCK_WINDOW * 2 + 1000;
+        let kernel = world.log().start_kernel(1, blocks, REPEATABLE, None).unwrap();
         let mut next = 0;
         let mut waiting: Vec<u64> = Vec::new();
         let mut done = 0;
         for gap in order.iter().cycle().take(if order.is_empty() { 0 } else { 70_000 }) {
-            while next < blocks && waiting.len() as u64 <= *gap && slot.may_begin(next) {
-                slot.begun(next);
+            while next < blocks && waiting.len() as u64 <= *gap && kernel.may_begin(next) {
+                kernel.mark_begun(next);
                 waiting.push(next);
                 next += 1;
             }
             if let Some(at) = waiting.len().checked_sub(1) {
-                slot.done(waiting.swap_remove((*gap as usize).min(at)));
+                kernel.mark_done(waiting.swap_remove((*gap as usize).min(at)));
                 done += 1;
             }
         }
         for block in waiting {
-            slot.done(block);
+            kernel.mark_done(block);
             done += 1;
         }
         let found = world.recover();
@@ -198,14 +201,14 @@ proptest! {
 #[test]
 fn blocks_beyond_the_window_have_to_wait() {
     let world = World::new();
-    let slot = world.marks().begin(1, 10 * WINDOW, REPEATABLE, None).unwrap();
-    assert!(slot.may_begin(WINDOW - 65) && !slot.may_begin(WINDOW - 64));
+    let kernel = world.log().start_kernel(1, 10 * BLOCK_WINDOW, REPEATABLE, None).unwrap();
+    assert!(kernel.may_begin(BLOCK_WINDOW - 65) && !kernel.may_begin(BLOCK_WINDOW - 64));
     for block in (0..64).rev() {
-        assert!(!slot.may_begin(WINDOW - 64));
-        slot.begun(block);
-        slot.done(block);
+        assert!(!kernel.may_begin(BLOCK_WINDOW - 64));
+        kernel.mark_begun(block);
+        kernel.mark_done(block);
     }
-    assert!(slot.may_begin(WINDOW - 1) && !slot.may_begin(WINDOW));
+    assert!(kernel.may_begin(BLOCK_WINDOW - 1) && !kernel.may_begin(BLOCK_WINDOW));
 }
 
 #[test]
@@ -216,10 +219,10 @@ fn what_a_warp_overwrites_is_undone_and_nothing_else() {
     for (skew, bytes, pattern) in [0, 16].into_iter().flat_map(|skew| [1, 2, 4, 8].into_iter().flat_map(move |b| patterns.map(|p| (skew, b, p)))) {
         for mask in [u32::MAX, 0xffff, 0x8421_1248, 1 << 31] {
             let world = World::skewed(skew);
-            let slot = world.marks().begin(1, 1, REPEATABLE, None).unwrap();
+            let kernel = world.log().start_kernel(1, 1, REPEATABLE, None).unwrap();
             let mut worker = world.worker();
-            slot.begun(0);
-            worker.log = Some(Box::new(BlockLog::new(slot.clone(), 0)));
+            kernel.mark_begun(0);
+            worker.log = Some(Box::new(UndoLog::new(kernel.clone(), 0)));
             let addresses: [u64; 32] = std::array::from_fn(|lane| BASE + pattern(lane as u64));
             let to = worker.access(BASE, SIZE, Access::Store).unwrap().wrapping_sub(BASE as usize);
             let before: Vec<u8> = (0..SIZE).map(|at| (at % 251) as u8).collect();
@@ -242,12 +245,12 @@ fn what_a_warp_overwrites_is_undone_and_nothing_else() {
 fn what_cannot_be_repeated_is_lost_with_a_reason_if_it_had_begun() {
     for (flags, word) in [(0, "atomics"), (COOPERATIVE, "cooperative"), (TRANSFER, "overlapping")] {
         let world = World::new();
-        let slot = world.marks().begin(9, 4, flags, None).unwrap();
+        let kernel = world.log().start_kernel(9, 4, flags, None).unwrap();
         assert!(matches!(world.recover().as_slice(), [Interrupted::Resume { resume, .. }] if resume.done == [0]), "nothing had begun");
-        slot.begun(0);
+        kernel.mark_begun(0);
         let found = world.recover();
         assert!(matches!(found.as_slice(), [Interrupted::Lost { stream_token: 9, why }] if why.contains(word)), "{found:?}");
-        slot.done(0);
+        kernel.mark_done(0);
         let found = world.recover();
         let lost = matches!(found.as_slice(), [Interrupted::Lost { .. }]);
         assert_eq!(lost, flags == COOPERATIVE, "one of four blocks done: {found:?}");
@@ -257,57 +260,57 @@ fn what_cannot_be_repeated_is_lost_with_a_reason_if_it_had_begun() {
 #[test]
 fn a_full_log_makes_the_kernel_lost_and_not_wrong() {
     let world = World::new();
-    let marks = world.marks();
-    let slot = marks.begin(1, 2, REPEATABLE, None).unwrap();
+    let log = world.log();
+    let kernel = log.start_kernel(1, 2, REPEATABLE, None).unwrap();
     let mut all = Vec::new();
-    while let Some(chunk) = marks.take_chunk(slot.index, 1) {
+    while let Some(chunk) = log.reserve_chunk(kernel.record, 1) {
         all.push(chunk);
     }
     let mut worker = world.worker();
-    slot.begun(0);
-    worker.log = Some(Box::new(BlockLog::new(slot.clone(), 0)));
+    kernel.mark_begun(0);
+    worker.log = Some(Box::new(UndoLog::new(kernel.clone(), 0)));
     world.store(&mut worker, BASE, &[1, 2, 3], true);
     let found = world.recover();
     assert!(matches!(found.as_slice(), [Interrupted::Lost { why, .. }] if why.contains("undo log")), "{found:?}");
     assert_eq!(world.contents()[..3], [1, 2, 3]);
-    marks.give_chunks(&mut all);
+    log.release_chunks(&mut all);
 }
 
 #[test]
 fn several_kernels_and_stale_slots_are_kept_apart() {
     let world = World::new();
-    let marks = world.marks();
-    let (first, second) = (marks.begin(1, 1, REPEATABLE, None).unwrap(), marks.begin(2, 1, REPEATABLE, None).unwrap());
+    let log = world.log();
+    let (first, second) = (log.start_kernel(1, 1, REPEATABLE, None).unwrap(), log.start_kernel(2, 1, REPEATABLE, None).unwrap());
     let mut worker = world.worker();
-    for (slot, at) in [(&first, 0u64), (&second, 64)] {
-        slot.begun(0);
-        let mut log = Box::new(BlockLog::new(slot.clone(), 0));
+    for (kernel, at) in [(&first, 0u64), (&second, 64)] {
+        kernel.mark_begun(0);
+        let mut log = Box::new(UndoLog::new(kernel.clone(), 0));
         worker.log = Some(log);
         world.store(&mut worker, BASE + at, &[7; 8], true);
         log = worker.log.take().unwrap();
         drop(log);
     }
-    second.done(0);
+    second.mark_done(0);
     let found = world.recover();
     assert_eq!(found.len(), 2);
     assert_eq!((world.contents()[0], world.contents()[64]), (0, 7));
-    // The successor submits the second token afresh: its old marks do not count.
-    let next = world.marks();
-    let fresh = next.begin(2, 1, REPEATABLE, None).unwrap();
+    // The successor submits the second token afresh: its old log do not count.
+    let next = world.log();
+    let fresh = next.start_kernel(2, 1, REPEATABLE, None).unwrap();
     assert!(matches!(world.recover().as_slice(), [_, Interrupted::Resume { stream_token: 2, resume }] if resume.done == [0]));
-    fresh.free();
+    fresh.release();
 }
 
 #[test]
 fn damaged_marks_are_reported_and_nothing_is_written() {
     let world = World::new();
-    let slot = world.marks().begin(3, 64, REPEATABLE, None).unwrap();
-    slot.begun(1);
-    let raw = Mapping::file(0, world.file.as_fd(), 0, layout::BYTES).unwrap();
-    assert!(raw.write(layout::slot(slot.index) + layout::S_LOW, &7u64.to_le_bytes()));
+    let kernel = world.log().start_kernel(3, 64, REPEATABLE, None).unwrap();
+    kernel.mark_begun(1);
+    let raw = Mapping::file(0, world.file.as_fd(), 0, layout::FILE_BYTES).unwrap();
+    assert!(raw.write(layout::record(kernel.record) + layout::R_LOW, &7u64.to_le_bytes()));
     let found = world.recover();
     assert!(matches!(found.as_slice(), [Interrupted::Lost { why, .. }] if why.contains("damaged")), "{found:?}");
     assert!(raw.write(layout::H_VERSION, &9u64.to_le_bytes()));
-    assert!(Marks::open(world.file.as_fd()).unwrap_err().to_string().contains("version"));
-    assert!(Marks::open(files::create("s", 4096).unwrap().as_fd()).is_err(), "too small");
+    assert!(ProgressLog::open(world.file.as_fd()).unwrap_err().to_string().contains("version"));
+    assert!(ProgressLog::open(files::create("s", 4096).unwrap().as_fd()).is_err(), "too small");
 }

@@ -8,13 +8,13 @@
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, compiler_fence};
 
-use super::layout::{E_LINE, E_MASK, E_OLD, ENTRIES, LINE, OVERFLOWED};
-use super::{Slot, layout};
-use crate::memory::raw::Overwritten;
+use super::layout::{E_LINE, E_MASK, E_OLD, ENTRIES, LINE_BYTES, OVERFLOWED};
+use super::{KernelProgress, layout};
+use crate::mapping::line::Overwritten;
 
 /// A line of memory that was seen: where its entry is and which bytes it has.
 #[derive(Debug, Clone, Copy, Default)]
-struct Cell {
+struct LineCell {
     line: u64,
     mask: u64,
     /// Offset of the entry in the marks file.
@@ -27,14 +27,14 @@ struct Cell {
 
 /// Log of one block at a time; the buffers are used again for the next.
 #[derive(Debug)]
-pub(crate) struct BlockLog {
-    slot: Arc<Slot>,
+pub(crate) struct UndoLog {
+    kernel: Arc<KernelProgress>,
     block: u64,
     chunks: Vec<u32>,
     /// Entries used in the last chunk.
     used: u64,
     /// Open addressing, a power of two.
-    cells: Vec<Cell>,
+    cells: Vec<LineCell>,
     filled: usize,
     stamp: u64,
     /// The cell used last.
@@ -43,15 +43,15 @@ pub(crate) struct BlockLog {
     full: bool,
 }
 
-impl BlockLog {
-    pub(crate) fn new(slot: Arc<Slot>, block: u64) -> Self {
-        BlockLog { slot, block, chunks: Vec::new(), used: ENTRIES, cells: vec![Cell::default(); 256], filled: 0, stamp: 1, last: 0, full: false }
+impl UndoLog {
+    pub(crate) fn new(kernel: Arc<KernelProgress>, block: u64) -> Self {
+        UndoLog { kernel, block, chunks: Vec::new(), used: ENTRIES, cells: vec![LineCell::default(); 256], filled: 0, stamp: 1, last: 0, full: false }
     }
 
     /// Begins the log of another block. The last one was discarded.
-    pub(crate) fn restart(&mut self, slot: Arc<Slot>, block: u64) {
+    pub(crate) fn restart(&mut self, kernel: Arc<KernelProgress>, block: u64) {
         debug_assert!(self.chunks.is_empty());
-        self.slot = slot;
+        self.kernel = kernel;
         self.block = block;
         self.used = ENTRIES;
         self.filled = 0;
@@ -61,20 +61,20 @@ impl BlockLog {
 
     /// The block is done (and marked so) or will never be repeated.
     pub(crate) fn discard(&mut self) {
-        self.slot.marks.give_chunks(&mut self.chunks);
+        self.kernel.log.release_chunks(&mut self.chunks);
         self.used = ENTRIES;
         self.filled = 0;
         self.stamp += 1;
     }
 
-    /// Saves the bytes of a line that a store will overwrite. [`BlockLog::recorded`] must follow before the store.
+    /// Saves the bytes of a line that a store will overwrite. [`UndoLog::order_before_store`] must follow before the store.
     #[inline]
-    pub(crate) fn record(&mut self, line: u64, old: &Overwritten) {
+    pub(crate) fn save_before_store(&mut self, line: u64, old: &Overwritten) {
         if self.full {
             return;
         }
         let known = &self.cells[self.last];
-        let at = if known.line == line && known.stamp == self.stamp { self.last } else { self.cell(line, old) };
+        let at = if known.line == line && known.stamp == self.stamp { self.last } else { self.find_cell(line, old) };
         let Some(cell) = self.cells.get_mut(at) else { return };
         self.last = at;
         let missing = old.bits & !cell.mask;
@@ -83,7 +83,7 @@ impl BlockLog {
         }
         cell.mask |= missing;
         let (mask, entry) = (cell.mask, cell.entry);
-        let mapping = &self.slot.marks.mapping;
+        let mapping = &self.kernel.log.mapping;
         if !cell.whole {
             old.save(missing, mapping, entry + E_OLD);
         }
@@ -92,51 +92,51 @@ impl BlockLog {
 
     /// What was recorded is in the log before anything that follows.
     #[inline(always)]
-    pub(crate) fn recorded(&self) {
+    pub(crate) fn order_before_store(&self) {
         compiler_fence(Ordering::SeqCst);
     }
 
     #[inline]
-    fn place(&self, line: u64) -> usize {
-        let hash = (line / LINE).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    fn first_cell(&self, line: u64) -> usize {
+        let hash = (line / LINE_BYTES).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         (hash >> 32) as usize & (self.cells.len() - 1)
     }
 
     /// Index of the line's cell, with an entry behind it; past the end if the log is full.
     #[inline]
-    fn cell(&mut self, line: u64, old: &Overwritten) -> usize {
-        let mut at = self.place(line);
+    fn find_cell(&mut self, line: u64, old: &Overwritten) -> usize {
+        let mut at = self.first_cell(line);
         while self.cells[at].stamp == self.stamp {
             if self.cells[at].line == line {
                 return at;
             }
             at = (at + 1) & (self.cells.len() - 1);
         }
-        self.add(line, old).unwrap_or(usize::MAX)
+        self.add_cell(line, old).unwrap_or(usize::MAX)
     }
 
     #[cold]
     #[inline(never)]
-    fn add(&mut self, line: u64, old: &Overwritten) -> Option<usize> {
-        let entry = self.new_entry(line)?;
+    fn add_cell(&mut self, line: u64, old: &Overwritten) -> Option<usize> {
+        let entry = self.reserve_entry(line)?;
         // The whole line at once: bytes that this block does not write are never undone, and those it will write nobody else writes meanwhile.
-        let whole = old.save_line(&self.slot.marks.mapping, entry + E_OLD);
+        let whole = old.save_line(&self.kernel.log.mapping, entry + E_OLD);
         if self.filled * 2 >= self.cells.len() {
             let old = std::mem::take(&mut self.cells);
-            self.cells = vec![Cell::default(); old.len() * 2];
+            self.cells = vec![LineCell::default(); old.len() * 2];
             for cell in old.into_iter().filter(|cell| cell.stamp == self.stamp) {
-                let at = self.free_place(cell.line);
+                let at = self.free_cell(cell.line);
                 self.cells[at] = cell;
             }
         }
-        let at = self.free_place(line);
-        self.cells[at] = Cell { line, mask: 0, entry, stamp: self.stamp, whole };
+        let at = self.free_cell(line);
+        self.cells[at] = LineCell { line, mask: 0, entry, stamp: self.stamp, whole };
         self.filled += 1;
         Some(at)
     }
 
-    fn free_place(&self, line: u64) -> usize {
-        let mut at = self.place(line);
+    fn free_cell(&self, line: u64) -> usize {
+        let mut at = self.first_cell(line);
         while self.cells[at].stamp == self.stamp {
             at = (at + 1) & (self.cells.len() - 1);
         }
@@ -144,11 +144,11 @@ impl BlockLog {
     }
 
     /// A fresh entry with an empty mask, counted in its chunk.
-    fn new_entry(&mut self, line: u64) -> Option<u64> {
-        let marks = &*self.slot.marks;
+    fn reserve_entry(&mut self, line: u64) -> Option<u64> {
+        let log = &*self.kernel.log;
         if self.used == ENTRIES {
-            let Some(chunk) = marks.take_chunk(self.slot.index, self.block) else {
-                self.slot.add_flag(OVERFLOWED);
+            let Some(chunk) = log.reserve_chunk(self.kernel.record, self.block) else {
+                self.kernel.add_flag(OVERFLOWED);
                 compiler_fence(Ordering::SeqCst);
                 self.full = true;
                 return None;
@@ -158,10 +158,10 @@ impl BlockLog {
         }
         let chunk = *self.chunks.last()?;
         let entry = layout::entry(chunk, self.used);
-        marks.mapping.word(entry + E_MASK).store(0, Ordering::Relaxed);
-        marks.mapping.word(entry + E_LINE).store(line, Ordering::Release);
+        log.mapping.word(entry + E_MASK).store(0, Ordering::Relaxed);
+        log.mapping.word(entry + E_LINE).store(line, Ordering::Release);
         self.used += 1;
-        marks.set_owner(chunk, self.slot.index, self.used);
+        log.set_owner(chunk, self.kernel.record, self.used);
         Some(entry)
     }
 }

@@ -2,12 +2,10 @@
 //!
 //! Operands are widened to doubles, where sums and products are exact or rounded to odd; one rounding to the format follows.
 
-// NaN makes the negated comparisons true: that is what the unordered ones are.
-#![allow(clippy::neg_cmp_op_on_partial_ord)]
-
+use super::comparison::Comparison;
 use super::round::{RN, odd_sum, to_format};
-use crate::exec::lanes::{Lane, Lanes, Slot, V};
-use crate::exec::level::{Op1, Op2, Op3, Op3x};
+use crate::simd::alu::{Alu, AluFunction, Op1, Op2, Op3, Op3x};
+use crate::simd::lanes::{LANES, PerLane, RegisterType, Slot, WarpRegisters};
 use std::marker::PhantomData;
 
 /// A half in the low 16 bits of a 32-bit slot.
@@ -18,7 +16,7 @@ pub struct H(pub u16);
 pub struct B(pub u16);
 
 /// The two formats.
-pub trait Small: Lane {
+pub trait Small: RegisterType {
     const ONE: u16;
     fn of(bits: u16) -> Self;
     fn bits(self) -> u16;
@@ -30,7 +28,7 @@ pub trait Small: Lane {
 
 macro_rules! small {
     ($ty:ident, $e:literal, $m:literal) => {
-        impl Lane for $ty {
+        impl RegisterType for $ty {
             type Raw = u32;
             const ZERO: u32 = 0;
             #[inline(always)]
@@ -42,12 +40,12 @@ macro_rules! small {
                 u32::from(self.0)
             }
             #[inline(always)]
-            fn read<'x>(lanes: &'x Lanes<'_>, slot: Slot) -> &'x V<u32> {
-                lanes.get32(slot)
+            fn read<'x>(registers: &'x WarpRegisters<'_>, slot: Slot) -> &'x PerLane<u32> {
+                registers.get32(slot)
             }
             #[inline(always)]
-            fn write(lanes: &mut Lanes<'_>, slot: Slot, value: &V<u32>, mask: u32) {
-                lanes.set32(slot, value, mask);
+            fn write(registers: &mut WarpRegisters<'_>, slot: Slot, value: &PerLane<u32>, mask: u32) {
+                registers.set32(slot, value, mask);
             }
         }
         impl Small for $ty {
@@ -92,6 +90,9 @@ small!(B, 8, 7);
 pub const SAT: u8 = 1;
 pub const RELU: u8 = 2;
 pub const FTZ: u8 = 4;
+/// min and max have these instead: NaN wins, and the result's sign is the product's.
+pub const NAN: u8 = 1;
+pub const XORSIGN: u8 = 2;
 
 macro_rules! arithmetic {
     ($($name:ident $trait:ident($($arg:ident $assoc:ident),*) $body:expr;)*) => {$(
@@ -159,7 +160,7 @@ pub const EX2: u16 = 8;
 pub const TANH: u16 = 9;
 /// 10: `set` (comparison in bits 8 to 11, bit 12: the result is 1.0).
 pub const SET: u16 = 10;
-/// Bits 4 to 6: as [`SAT`], [`RELU`], [`FTZ`]; for min and max bit 4 is `.NaN`, bit 5 `.xorsign.abs`.
+/// Bits 4 to 6: [`SAT`], [`RELU`], [`FTZ`]; for min and max [`NAN`], [`XORSIGN`].
 pub const HOW: u16 = 4;
 pub const CODE: u16 = 8;
 pub const ONES: u16 = 1 << 12;
@@ -177,15 +178,15 @@ fn one<T: Small>(a: T, b: T, c: T, x: u16) -> T {
         SUB => odd_sum(wide(a), -wide(b)),
         MUL => wide(a) * wide(b),
         FMA => odd_sum(wide(a) * wide(b), wide(c)),
-        MIN => return extreme(a, b, false, flags & 1 != 0, flags & 2 != 0),
-        MAX => return extreme(a, b, true, flags & 1 != 0, flags & 2 != 0),
+        MIN => return extreme(a, b, false, flags & NAN != 0, flags & XORSIGN != 0),
+        MAX => return extreme(a, b, true, flags & NAN != 0, flags & XORSIGN != 0),
         NEG => return T::of(a.bits() ^ 0x8000),
         ABS => return T::of(a.bits() & 0x7fff),
         EX2 => f64::from(<super::float::Ex2<false> as Op1>::f(a.wide() as f32)),
         TANH => f64::from(<super::float::Tanh as Op1>::f(a.wide() as f32)),
         _ => {
             let yes = if x & ONES != 0 { T::ONE } else { 0xffff };
-            return T::of(if holds((x >> CODE & 15) as u8, a.wide(), b.wide()) { yes } else { 0 });
+            return T::of(if Comparison::decode(x >> CODE).holds(a.wide(), b.wide()) { yes } else { 0 });
         }
     };
     let exact = if flags & SAT != 0 { if exact > 0.0 { exact.min(1.0) } else { 0.0 } } else { exact };
@@ -203,35 +204,34 @@ impl<T: Small> Op3x for Any<T> {
     }
 }
 
-/// A comparison chosen at run time: `x` is its code, plus 16 for the high half.
-pub fn test<T: Small>(a: u32, b: u32, x: u16) -> bool {
-    let part = |bits: u32| if x & 16 != 0 { high::<T>(bits).wide() } else { low::<T>(bits).wide() };
-    holds((x & 15) as u8, part(a), part(b))
+/// In the immediate of [`compare`]: the operands are the high halves.
+pub const COMPARE_HIGH: u16 = 1 << 4;
+/// In the immediate of [`compare`]: the operands are bfloat16.
+pub const COMPARE_BRAIN: u16 = 1 << 5;
+
+/// A comparison chosen at run time, into a predicate: its code, [`COMPARE_HIGH`], [`COMPARE_BRAIN`].
+#[must_use]
+pub fn compare() -> AluFunction {
+    AluFunction::portable(compare_lanes)
 }
 
-/// 0 eq, 1 ne, 2 lt, 3 le, 4 gt, 5 ge, the same plus 8 with NaN counting as true, 6 num, 7 nan.
-#[inline(always)]
-#[allow(clippy::nonminimal_bool)]
-pub fn holds(code: u8, a: f64, b: f64) -> bool {
-    match code {
-        0 => a == b,
-        1 => (a < b) | (a > b),
-        2 => a < b,
-        3 => a <= b,
-        4 => a > b,
-        5 => a >= b,
-        6 => !(a.is_nan() | b.is_nan()),
-        7 => a.is_nan() | b.is_nan(),
-        8 => !((a < b) | (a > b)),
-        9 => a != b,
-        10 => !(a >= b),
-        11 => !(a > b),
-        12 => !(a <= b),
-        _ => !(a < b),
+fn compare_lanes(registers: &mut WarpRegisters<'_>, alu: &Alu, mask: u32) {
+    let (a, b) = (registers.get32(alu.a), registers.get32(alu.b));
+    let mut result = 0;
+    for lane in 0..LANES {
+        let (a, b) = (a.0[lane], b.0[lane]);
+        let holds = if alu.x & COMPARE_BRAIN != 0 { test::<B>(a, b, alu.x) } else { test::<H>(a, b, alu.x) };
+        result |= u32::from(holds) << lane;
     }
+    registers.set_predicate(alu.d, result, mask);
 }
 
-/// The same on both halves of a 32-bit register.
+fn test<T: Small>(a: u32, b: u32, x: u16) -> bool {
+    let part = |bits: u32| if x & COMPARE_HIGH != 0 { high::<T>(bits).wide() } else { low::<T>(bits).wide() };
+    Comparison::decode(x).holds(part(a), part(b))
+}
+
+/// An operation on both halves of a 32-bit register.
 pub struct Two<O>(PhantomData<O>);
 
 #[inline(always)]

@@ -8,7 +8,7 @@
 
 use super::round::{RM, RN, RP, RZ, odd_sum, to_f32, to_odd, zero_sign};
 use super::{ops, soft};
-use crate::exec::level::{Op1, Op2, Op3, Op3x, Test1, Test2};
+use crate::simd::alu::{Op1, Op2, Op3, Op3x, Test1, Test2};
 
 /// The NaN that the card makes.
 pub const NAN32: u32 = 0x7fff_ffff;
