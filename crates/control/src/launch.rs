@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::thread;
 
 impl Daemon {
-    pub(crate) fn launch(self: &Arc<Self>, uid: u32, settings: &Settings, mlopart: bool) -> Event {
+    pub(crate) fn launch(self: &Arc<Self>, uid: u32, settings: &Settings, devices: &[String]) -> Event {
         let own = rustix::process::geteuid().as_raw();
         if uid != own && own != 0 {
             let why = format!(
@@ -30,9 +30,9 @@ impl Daemon {
         };
         let mut command = Command::new(&self.options.program);
         command.arg("server").arg("--pipe").arg(&pipe).arg("--log").arg(&self.options.log);
-        let devices: Vec<&str> = if mlopart { self.options.localities.iter().map(String::as_str).collect() } else { self.options.device.split(',').collect() };
         command.args(devices.iter().flat_map(|name| ["--device", name])).arg("--uid").arg(uid.to_string());
-        command.env("CUMUX_SERVER_SETTINGS", settings.lines(if mlopart { &[] } else { &self.options.devices }).join("\n"));
+        let usual = self.options.device.split(',').eq(devices);
+        command.env("CUMUX_SERVER_SETTINGS", settings.lines(if usual { &self.options.devices } else { &[] }).join("\n"));
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(self.server_errors());
         if self.options.echo {
             command.env("CUMUX_ECHO_LOG", "1").stdout(Stdio::inherit());
