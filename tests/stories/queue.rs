@@ -221,10 +221,17 @@ impl Drop for Caller {
 struct Stopped(Process);
 
 impl Stopped {
-    fn at(pid: u32) -> Self {
+    fn at(node: &Node, pid: u32) -> Self {
         let process = Process::open(pid).unwrap();
         process.signal(Signal::STOP).unwrap();
-        Self(process)
+        let stopped = Self(process);
+        // A thread that runs stops a moment later.
+        let stands = |stat: &str| stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'));
+        let threads = || fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten();
+        node.wait_for("all threads to stand still", |_| {
+            threads().all(|thread| fs::read_to_string(thread.path().join("stat")).is_ok_and(|stat| stands(&stat))).then_some(())
+        });
+        stopped
     }
 }
 
@@ -244,7 +251,7 @@ fn served_and_then_quit(node: &Node) {
 fn a_client_dies_before_its_hello_is_read() {
     let node = Node::start();
     node.client("vector_add").args(&["1"]).start().expect_ok();
-    let stopped = Stopped::at(node.daemon_pid());
+    let stopped = Stopped::at(&node, node.daemon_pid());
     drop(Caller::come(&node));
     drop(stopped);
     wait_for_log(&node, "A program has ended before it could be served");
@@ -309,7 +316,7 @@ fn a_client_dies_just_after_the_hand_over() {
     node.client("vector_add").args(&["1"]).start().expect_ok();
     let server = node.server().pid;
     for round in 0..3 {
-        let stopped = Stopped::at(server);
+        let stopped = Stopped::at(&node, server);
         let caller = Caller::come(&node);
         let words = format!("NEW CLIENT {} from user {}: Server already exists", caller.child.id(), geteuid().as_raw());
         wait_for_log(&node, &words);
@@ -326,7 +333,7 @@ fn a_client_dies_before_its_executor_has_it() {
     let node = Node::start();
     node.client("vector_add").args(&["1"]).start().expect_ok();
     let server = node.server();
-    let stopped = Stopped::at(server.executor);
+    let stopped = Stopped::at(&node, server.executor);
     let caller = Caller::come(&node);
     node.wait_for("the session", |node| node.servers().iter().any(|s| s.clients.iter().any(|c| c.pid == caller.child.id())).then_some(()));
     drop(caller);
@@ -471,6 +478,9 @@ fn a_daemon_is_started_again_with_another_device() {
     assert!(node.control(&format!("start_server -uid {}", geteuid().as_raw())).contains("until its clients have gone"));
     let new = node.test_client("view").start();
     wait_for_log(&node, &format!("NEW CLIENT {} from user {}: Server is not ready", new.pid(), geteuid().as_raw()));
+    // Its server dies: the successor takes over where it was.
+    node.kill(server);
+    node.wait_for("the successor", |node| node.servers().iter().any(|s| s.pid != server && s.clients.len() == 1 && s.leaving.contains(why)).then_some(()));
     old.tell("");
     old.wait_for_line("round 1 right");
     old.expect_ok();

@@ -260,8 +260,8 @@ impl Daemon {
             Effect::Log(text) => self.note(&text),
             Effect::Launched { pid, text } => self.log.line_of(pid, &text),
             Effect::Launch { uid } => {
-                let (settings, mlopart) = (core.registry.defaults.clone(), core.registry.mlopart.contains(&uid));
-                let event = self.launch(uid, &settings, mlopart);
+                let (settings, devices) = (core.registry.defaults.clone(), core.registry.devices_for(uid));
+                let event = self.launch(uid, &settings, devices);
                 if let Event::Launched { pid, uid } = event
                     && let Some(why) = core.ledger.add(pid, uid)
                 {

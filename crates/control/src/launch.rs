@@ -30,7 +30,7 @@ const LAST_WORDS: Duration = Duration::from_secs(5);
 const HANDED_ON: [&str; 9] = ["CUMUX_", "CUDA_", "NVIDIA_", "LD_LIBRARY_PATH", "PATH", "TZ", "LANG", "LC_", "RUST_"];
 
 impl Daemon {
-    pub(crate) fn launch(self: &Arc<Self>, uid: u32, settings: &Settings, mlopart: bool) -> Event {
+    pub(crate) fn launch(self: &Arc<Self>, uid: u32, settings: &Settings, devices: &[String]) -> Event {
         let own = rustix::process::geteuid().as_raw();
         if uid != own && own != 0 {
             let why = format!(
@@ -62,9 +62,9 @@ impl Daemon {
             // It keeps the other end as its standard input, for the next daemon. It makes a session of its own, away from the daemon's terminal.
             command.stdin(read).stderr(write).uid(uid).gid(primary_group(uid));
         }
-        let devices: Vec<&str> = if mlopart { self.options.localities.iter().map(String::as_str).collect() } else { self.options.device.split(',').collect() };
         command.args(devices.iter().flat_map(|name| ["--device", name])).arg("--uid").arg(uid.to_string());
-        command.env("CUMUX_SERVER_SETTINGS", settings.lines(if mlopart { &[] } else { &self.options.devices }).join("\n"));
+        let usual = self.options.device.split(',').eq(devices);
+        command.env("CUMUX_SERVER_SETTINGS", settings.lines(if usual { &self.options.devices } else { &[] }).join("\n"));
         command.stdout(Stdio::null());
         if self.options.echo && uid == own {
             command.env("CUMUX_ECHO_LOG", "1").stdout(Stdio::inherit());

@@ -20,7 +20,7 @@ use crate::partitions::{Board, PARTITION_VARIABLE};
 use crate::settings::{self, Percentage, Settings};
 use cumux_wire::message::{DeviceFacts, Grant, Hello};
 use cumux_wire::result;
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
 /// Starts of a server in a row before its clients are refused.
@@ -144,6 +144,8 @@ pub struct Registry {
     /// What a server is started with, as in `--device`: the daemon's devices, and their memory-locality partitions.
     pub devices: Vec<String>,
     pub localities: Vec<String>,
+    /// Users whose server of an earlier daemon died with clients of other devices, and these: its successor takes them over there.
+    inherited: BTreeMap<u32, Vec<String>>,
     /// Settings that were passed over in silence, newest last.
     pub complaints: VecDeque<String>,
     servers: Vec<Server>,
@@ -175,6 +177,7 @@ impl Registry {
             mlopart: BTreeSet::new(),
             devices: Vec::new(),
             localities: Vec::new(),
+            inherited: BTreeMap::new(),
             complaints: VecDeque::new(),
             servers: Vec::new(),
             waiting: VecDeque::new(),
@@ -223,6 +226,16 @@ impl Registry {
     #[must_use]
     pub fn failure(&self, uid: u32) -> Option<&str> {
         self.last_failure.as_ref().filter(|(user, _)| *user == uid).map(|(_, why)| why.as_str())
+    }
+
+    /// What the next server of a user is started with, as in `--device`.
+    #[must_use]
+    pub fn devices_for(&self, uid: u32) -> &[String] {
+        match self.inherited.get(&uid) {
+            Some(devices) => devices,
+            None if self.mlopart.contains(&uid) => &self.localities,
+            None => &self.devices,
+        }
     }
 
     /// Why a server goes when its clients have gone, for people; empty where it stays.
@@ -276,7 +289,14 @@ impl Registry {
             }
             Event::Launched { pid, uid } => {
                 effects.push(Effect::Launched { pid, text: format!("Starting new server {pid} for user {uid}") });
+                let inherited = self.inherited.get(&uid).cloned();
                 self.add(now, pid, uid, Phase::Launched);
+                if let Some(devices) = inherited
+                    && let Some(server) = self.server_mut(pid)
+                {
+                    server.device_names = devices;
+                    server.away = server.away.or(Some(Away::OtherDevices));
+                }
             }
             Event::Registered { pid, uid, devices } => self.registered(now, pid, uid, devices, &mut effects),
             Event::Ready { pid, devices } => {
@@ -408,6 +428,10 @@ impl Registry {
             // A running server of that user met us while we were starting this one, which saw it and gave way.
             return;
         }
+        self.inherited.remove(&server.uid);
+        if server.away == Some(Away::OtherDevices) && server.phase != Phase::Leaving {
+            self.inherited.insert(server.uid, server.device_names);
+        }
         match server.phase {
             Phase::Leaving => {}
             Phase::Ready if now.duration_since(server.since) >= GOOD_START => {
@@ -440,6 +464,7 @@ impl Registry {
     fn give_up(&mut self, uid: u32, why: &str, effects: &mut Vec<Effect>) {
         self.failures = 0;
         self.retry_at = None;
+        self.inherited.remove(&uid);
         self.wanted = self.wanted.filter(|wanted| *wanted != uid);
         self.last_failure = Some((uid, why.to_owned()));
         for client in std::mem::take(&mut self.waiting) {

@@ -334,7 +334,7 @@ fn a_server_with_the_devices_of_an_earlier_daemon_serves_its_clients_and_nobody_
     assert_eq!(story.counts(50, 0), [Effect::Shutdown { server: 50, force: false }]);
     assert_eq!(story.event(Event::Exited { pid: 50, status: None }), [Effect::Launch { uid: 1000 }]);
     assert_eq!(handed(&story.bring_up(51, 1000)), [(new, 51)]);
-    assert_eq!(story.registry.leaving(51), "");
+    assert_eq!((story.registry.leaving(51), story.registry.devices_for(1000)), (String::new(), &["sim:h200".to_owned()][..]));
     // Without clients it goes at once.
     let mut story = Story::begin();
     story.registry.devices = vec!["sim:h200".into()];
@@ -349,6 +349,29 @@ fn a_server_with_the_devices_of_an_earlier_daemon_serves_its_clients_and_nobody_
         assert_eq!(story.counts(50, 0), []);
         assert_eq!(story.registry.leaving(50), "");
     }
+}
+
+#[test]
+fn a_server_with_other_devices_that_dies_has_a_successor_on_these() {
+    let mut story = Story::begin();
+    story.registry.devices = vec!["sim:h200".into()];
+    let old = || vec!["sim:l4".to_owned()];
+    story.event(Event::Registered { pid: 50, uid: 1000, devices: old() });
+    story.counts(50, 1);
+    story.event(Event::Ready { pid: 50, devices: Vec::new() });
+    story.now += 60 * SECOND;
+    assert_eq!(story.event(Event::Exited { pid: 50, status: None }), [Effect::Launch { uid: 1000 }]);
+    assert_eq!(story.registry.devices_for(1000), old());
+    story.event(Event::Launched { pid: 51, uid: 1000 });
+    let (new, effects) = story.client(1000);
+    assert_eq!(effects, []);
+    story.event(Event::Registered { pid: 51, uid: 1000, devices: old() });
+    assert_eq!(story.counts(51, 1), []);
+    assert_eq!(story.event(Event::Ready { pid: 51, devices: Vec::new() }), [], "nobody new for the old device");
+    assert_eq!(story.counts(51, 0), [Effect::Shutdown { server: 51, force: false }]);
+    assert_eq!(story.event(Event::Exited { pid: 51, status: Some(0) }), [Effect::Launch { uid: 1000 }]);
+    assert_eq!(story.registry.devices_for(1000), ["sim:h200"]);
+    assert_eq!(handed(&story.bring_up(52, 1000)), [(new, 52)]);
 }
 
 /// Random histories: no client is handed over twice or forgotten, and nothing is launched while a server lives or after quit.

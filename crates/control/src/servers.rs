@@ -235,6 +235,66 @@ impl Daemon {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::settings::Settings;
+
+    /// A daemon that nobody can connect to, and what it has said.
+    fn daemon() -> (tempfile::TempDir, Arc<Daemon>) {
+        let folder = tempfile::tempdir().unwrap();
+        let options = crate::Options {
+            pipe: folder.path().to_owned(),
+            log: folder.path().to_owned(),
+            device: "cuda:0".into(),
+            devices: Vec::new(),
+            ready_devices: false,
+            settings: Settings::from_environment(|_| None),
+            program: "/nonexistent".into(),
+            echo: false,
+            multiuser: false,
+            static_partitions: false,
+            localities: Vec::new(),
+        };
+        let daemon = Daemon::new(options).unwrap();
+        (folder, daemon)
+    }
+
+    fn status_of(pid: u32, request: u64, more: bool) -> FromServer {
+        FromServer::Status { request, server: ServerStatus { pid, uid: 5, ..ServerStatus::default() }, more }
+    }
+
+    #[test]
+    fn a_server_says_nothing_that_it_was_not_asked_and_nothing_for_another() {
+        let (_folder, daemon) = daemon();
+        let mut lines = Lines::new(Instant::now());
+        for request in (0..1000).chain(u64::MAX - 1000..=u64::MAX) {
+            for message in [status_of(50, request, true), status_of(50, request, false), FromServer::Terminated { request, found: true }] {
+                daemon.hear(50, 5, message, &mut lines);
+            }
+        }
+        assert!(daemon.core().questions.is_empty(), "nothing is kept");
+        let (ours, theirs) = Connection::pair().unwrap();
+        daemon.core().links.insert(50, Arc::new(ours));
+        let asked = Arc::clone(&daemon);
+        let asking = thread::spawn(move || asked.ask(50, |request| ToServer::Status { request }));
+        let Ok((ToServer::Status { request }, _)) = theirs.receive::<ToServer>() else { panic!("no question") };
+        // Another server answers first.
+        daemon.hear(51, 5, status_of(51, request, false), &mut lines);
+        daemon.hear(50, 5, status_of(50, request, true), &mut lines);
+        daemon.hear(50, 5, status_of(50, request, false), &mut lines);
+        assert_eq!(asking.join().unwrap(), Some(status_of(50, request, false)));
+        assert!(daemon.core().questions.is_empty());
+    }
+
+    #[test]
+    fn what_is_true_for_all_is_not_learned_from_a_process_of_another_user() {
+        let (_folder, daemon) = daemon();
+        let own = rustix::process::geteuid().as_raw();
+        let facts = cumux_wire::message::DeviceFacts { id: "cuda:0".into(), name: "\u{1b}[2J".into(), uuid: [0; 16], pci: [0; 3], memory: 0, attributes: Vec::new() };
+        let mut lines = Lines::new(Instant::now());
+        daemon.hear(50, own + 1, FromServer::Ready { devices: vec![facts.clone()] }, &mut lines);
+        assert!(daemon.devices().is_empty());
+        daemon.hear(50, own, FromServer::Ready { devices: vec![facts] }, &mut lines);
+        assert_eq!(daemon.devices()[0].name, "\\u{1b}[2J");
+    }
 
     #[test]
     fn a_server_that_talks_without_end_does_not_fill_the_log() {

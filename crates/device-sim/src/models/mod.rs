@@ -304,7 +304,7 @@ mod tests {
         let first_digit = |id: &str, ordinal| facts(id, ordinal).unwrap().uuid[0] >> 4;
         let of_a_kind: std::collections::BTreeSet<u8> = (0..16).map(|ordinal| first_digit("sim:h200", ordinal)).collect();
         let kinds: std::collections::BTreeSet<u8> = names().map(|id| first_digit(id, 0)).collect();
-        assert_eq!((of_a_kind.len(), kinds.len()), (16, CARDS.len()));
+        assert_eq!((of_a_kind.len(), kinds.len()), (16, MODELS.len()));
         let ids = names().map(str::to_owned).chain(localities("sim:b300"));
         let all: Vec<[u8; 16]> = ids.flat_map(|id| (0..64).map(move |ordinal| facts(&id, ordinal).unwrap().uuid)).collect();
         let groups: std::collections::BTreeSet<&[u8]> = all.iter().map(|uuid| &uuid[..4]).collect();

@@ -147,15 +147,27 @@ impl World {
     }
 
     pub fn knock_for(&self, program: Child, version: u32, percentage: u32) -> Client {
-        let (ours, theirs) = Connection::pair().unwrap();
+        self.knock_with(program, version, percentage, false)
+    }
+
+    fn knock_with(&self, program: Child, version: u32, percentage: u32, hung_up: bool) -> Client {
+        let (mut ours, theirs) = Connection::pair().unwrap();
         ours.set_timeout(Some(PATIENCE)).unwrap();
         let pid = program.id();
         let hello = Hello::Client { version, pid, environment: Vec::new(), program: "sleep".into() };
         let share = cumux_wire::share::Share::parse(&percentage.to_string()).unwrap_or(cumux_wire::share::Share::ALL);
         let grant = Grant { share, priority: 0, devices: vec![(0, 5 << 30)], sms: Vec::new() };
         let process = Process::open(pid).unwrap();
+        if hung_up {
+            ours = Connection::pair().unwrap().0;
+        }
         self.tell(&ToServer::Client { hello, pid, uid: 7, grant }, &[theirs.as_fd(), process.as_fd()]);
         Client { program, connection: ours, session: 0, slot: 0, multiprocessors: 0, files: None }
+    }
+
+    /// A program that lives and has closed its socket.
+    pub fn knock_hung_up(&self) -> Client {
+        self.knock_with(Command::new("sleep").arg("600").spawn().unwrap(), VERSION, 0, true)
     }
 
     /// A program is served.
