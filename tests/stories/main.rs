@@ -10,6 +10,7 @@ mod cli;
 mod commands;
 mod crowd;
 mod devices;
+mod doors;
 mod errors;
 mod faults;
 mod hostile;

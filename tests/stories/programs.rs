@@ -95,7 +95,7 @@ fn what_an_administrator_ends_is_told_who_did_it() {
     let mut client = node.test_client("idle").env("CUMUX_VERBOSE", "1").start();
     client.wait_for_line("ready");
     let (server, pid) = (node.server().pid, client.pid());
-    node.control(&format!("terminate_client {server} {pid}"));
+    let _ = node.control(&format!("terminate_client {server} {pid}"));
     client.tell("");
     let outcome = client.wait();
     assert!(outcome.err.lines().any(|line| line == "cumux: the client was terminated by the administrator"), "{outcome:?}");

@@ -434,7 +434,8 @@ fn names_of_others_command_no_terminal() {
         let output = node.cumux(arguments).output().unwrap();
         String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap()
     };
-    let mut shown = vec![run(&["status"]), run(&["status", "--json"]), run(&["top", "--once", "--interval", "0.1"]), run(&["doctor"]), run(&["doctor", "--json"])];
+    let mut shown =
+        vec![run(&["status"]), run(&["status", "--json"]), run(&["top", "--once", "--interval", "0.1"]), run(&["doctor"]), run(&["doctor", "--json"])];
     shown.extend(["ps", "device_query", "get_device_client_list", "complaints"].map(|command| node.control(command)));
     shown.push(control_log(&node));
     shown.push(fs::read_to_string(node.folder().join("log/server.log")).unwrap());

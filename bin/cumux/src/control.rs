@@ -129,6 +129,7 @@ fn serve_until_the_end(pipe: &Path, arguments: &Arguments) -> anyhow::Result<u8>
         // A session of its own: closing the terminal must not end the daemon. It fails only if we lead one already.
         let _ = rustix::process::setsid();
     }
+    cumux_link::logfile::limit(std::env::var(cumux_link::logfile::VARIABLE).ok().as_deref())?;
     let devices: Vec<String> = device::list_for_control(arguments.device.as_deref())?.iter().map(ToString::to_string).collect();
     let devices = visible_devices(devices, std::env::var(VISIBLE_VARIABLE).ok().as_deref())?;
     let options = Options {

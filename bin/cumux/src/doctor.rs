@@ -92,7 +92,7 @@ fn chosen_device() -> Vec<DeviceName> {
     served.dedup();
     let named: Vec<DeviceName> = served.iter().filter_map(|name| DeviceName::parse(name).ok()).collect();
     match named.is_empty() {
-        true => vec![device::with_fallback(None).map_or_else(|_| device::software(), |(device, _)| device)],
+        true => device::with_fallback(None).map_or_else(|_| vec![device::software()], |(devices, _)| devices),
         false => named,
     }
 }

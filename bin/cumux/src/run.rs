@@ -8,7 +8,7 @@ use crate::say;
 use anyhow::Context as _;
 use cumux_control::PipeDirectory;
 use cumux_control::directory::{PIPE_VARIABLE, pipe_directory};
-use cumux_link::{Connection, Process};
+use cumux_link::{Connection, LinkError, Process};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::exfiltrator::origin::WithOrigin;
@@ -40,11 +40,19 @@ pub fn main(device: Option<&str>, command: &[OsString]) -> anyhow::Result<u8> {
     end_as(status)
 }
 
-/// A daemon of our own, unless one already serves the pipe directory and no particular device is asked for.
+/// A daemon of our own, unless one that we trust already serves the pipe directory and no particular device is asked for.
 fn private_daemon(device: Option<&str>) -> anyhow::Result<Option<PrivateDaemon>> {
     let directory = PipeDirectory::at(&pipe_directory(std::env::var(PIPE_VARIABLE).ok().as_deref()));
-    if device.is_none() && Connection::connect(&directory.cumux()).is_ok() {
-        return Ok(None);
+    if device.is_none() {
+        match Connection::connect(&directory.cumux()) {
+            Ok(_) => return Ok(None),
+            // Said, because whoever knows of that daemon may have expected it.
+            Err(LinkError::Foreign(stranger)) => {
+                let (path, uid) = (&stranger.path, stranger.uid);
+                say::complain(format_args!("cumux: {path} is a daemon of user {uid} and is not used: this program gets a private one"));
+            }
+            Err(_) => {}
+        }
     }
     let (devices, notice) = with_fallback(device)?;
     if let Some(notice) = notice {

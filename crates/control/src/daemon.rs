@@ -5,23 +5,21 @@
 //! meet under one lock in [`Daemon::feed`]; nothing is waited for while it is held, and sending waits a second at most.
 
 use crate::directory::{Claim, DirectoryError, PipeDirectory};
-use crate::holders::Holders;
-use crate::log::Log;
-use crate::partitions::Board;
-use crate::registry::{Effect, Event, Registry, Token};
-use crate::settings::Settings;
 use crate::doors::Room;
+use crate::holders::Holders;
 use crate::ledger::Ledger;
 use crate::lobby::{Guest, Watch, refuse};
+use crate::log::{self, Log};
+use crate::partitions::Board;
+use crate::registry::{Effect, Event, Registry, Token};
 use crate::servers::Question;
-use cumux_link::{Connection, Listener, Process};
+use crate::settings::Settings;
+use cumux_link::{Connection, FolderError, Listener, Process};
 use cumux_wire::message::{DeviceFacts, ToServer};
 use rustix::process::Signal;
 use std::collections::{HashMap, VecDeque};
-use std::fs;
 use std::io;
 use std::os::fd::AsFd as _;
-use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -76,6 +74,7 @@ pub fn run(options: Options, ready: impl FnOnce()) -> Result<bool, DaemonError> 
         return Err(DaemonError::NotRoot);
     }
     let claim = PipeDirectory::at(&options.pipe).claim()?;
+    log::check(&options.log)?;
     let daemon = Daemon::new(options)?;
     let result = daemon.serve(&claim, ready);
     drop(claim);
@@ -87,7 +86,7 @@ pub(crate) struct Daemon {
     pub(crate) options: Options,
     core: Mutex<Core>,
     pub(crate) changed: Condvar,
-    log: Log,
+    pub(crate) log: Log,
     pub(crate) watch: Watch,
     /// Clients that have not said hello or wait, and text connections.
     pub(crate) clients: Arc<Room>,
@@ -153,9 +152,7 @@ impl Daemon {
             strangers: VecDeque::new(),
             finished: None,
         };
-        let log = Log::open(&options.log.join("control.log"), options.echo);
-        // It exists from the beginning, as NVIDIA's; a log that cannot be made costs lines, not service.
-        let _ = fs::OpenOptions::new().append(true).create(true).open(options.log.join("server.log"));
+        let log = Log::open(&options.log, options.echo);
         Ok(Arc::new(Self {
             core: Mutex::new(core),
             changed: Condvar::new(),
@@ -172,10 +169,7 @@ impl Daemon {
         let listen = |path: PathBuf| move |cause| DaemonError::Listen { path, cause };
         let text = UnixListener::bind(directory.control()).map_err(listen(directory.control()))?;
         let packets = Listener::bind(&directory.cumux()).map_err(io::Error::other).map_err(listen(directory.cumux()))?;
-        for path in [directory.control(), directory.cumux()] {
-            // Everybody may connect: who they are is asked of the kernel.
-            fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).map_err(listen(path))?;
-        }
+        claim.open_to_all().map_err(FolderError::into_io).map_err(listen(self.options.pipe.clone()))?;
         self.watch_signals()?;
         self.note_environment();
         self.note(&format!("Starting control daemon using socket {}", directory.control().display()));
@@ -197,6 +191,7 @@ impl Daemon {
         core.holders.forget();
         core.ledger.forget();
         drop(core);
+        self.log.finish();
         self.note(&format!("Exit with status {}", i32::from(!clean)));
         Ok(clean)
     }
@@ -395,7 +390,6 @@ impl Daemon {
         });
         Ok(())
     }
-
 }
 
 fn kill(pid: u32) {

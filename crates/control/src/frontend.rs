@@ -3,7 +3,8 @@
 use crate::clean;
 use crate::directory::PipeDirectory;
 use crate::ui::{END, GREETING};
-use cumux_link::{Peer, Process, escape_foreign, peer};
+use cumux_link::trust::Foreign;
+use cumux_link::{LinkError, Peer, Process, escape_foreign, peer, reach};
 use cumux_wire::message::ServerStatus;
 use std::io::{self, BufRead, BufReader, Read as _, Write};
 use std::os::unix::net::UnixStream;
@@ -17,6 +18,8 @@ const END_PATIENCE: Duration = Duration::from_secs(5);
 pub enum FrontendError {
     #[error("Cannot find MPS control daemon process")]
     NoDaemon,
+    #[error(transparent)]
+    Foreign(Foreign),
     #[error("The control daemon closed the connection; see control.log in the log directory")]
     Broken,
     #[error("the daemon is of another version: restart it (echo quit | cumux control)")]
@@ -41,9 +44,12 @@ pub struct Frontend {
 
 impl Frontend {
     /// # Errors
-    /// [`FrontendError::NoDaemon`] when nobody listens.
+    /// [`FrontendError::NoDaemon`] when nobody listens, [`FrontendError::Foreign`] when somebody does whom we do not trust.
     pub fn connect(directory: &PipeDirectory) -> Result<Self, FrontendError> {
-        let mut stream = UnixStream::connect(directory.control()).map_err(|_| FrontendError::NoDaemon)?;
+        let mut stream = reach::stream(&directory.control()).map_err(|error| match error {
+            LinkError::Foreign(foreign) => FrontendError::Foreign(foreign),
+            _ => FrontendError::NoDaemon,
+        })?;
         stream.write_all(format!("{GREETING}\n").as_bytes()).map_err(|_| FrontendError::Broken)?;
         Ok(Self { stream: BufReader::new(stream) })
     }

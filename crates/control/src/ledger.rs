@@ -3,10 +3,10 @@
 //! A process is known by its number, the time when it was started and the boot. The list is in a file that belongs to the daemon's user, who alone may
 //! write it, so that the next daemon knows the servers of one that was killed.
 
-use rustix::fs::{Mode, OFlags, fstat, open};
+use cumux_link::{Folder, FolderError};
 use serde::{Deserialize, Serialize};
-use std::fs::{self, File};
-use std::io::{self, Read as _, Write as _};
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 /// Bytes that are read of such a file.
@@ -33,7 +33,7 @@ pub(crate) struct Ledger {
 impl Ledger {
     /// With what an earlier daemon has left.
     pub(crate) fn open(path: PathBuf) -> Self {
-        let entries: Vec<Entry> = read(&path).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default();
+        let entries: Vec<Entry> = read(&path).and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default();
         let (entries, ended): (Vec<Entry>, Vec<Entry>) = entries.into_iter().partition(is_alive);
         let boot = boot();
         let mut lost: Vec<u32> = ended.iter().filter(|entry| entry.boot == boot).map(|entry| entry.uid).collect();
@@ -74,12 +74,16 @@ impl Ledger {
 
     /// All servers have ended.
     pub(crate) fn forget(&self) {
-        let _ = fs::remove_file(&self.path);
+        if let Ok((folder, name)) = Folder::of(&self.path) {
+            let _ = folder.remove(name);
+        }
     }
 
     fn write(&self) -> Option<String> {
-        let written = serde_json::to_vec(&self.entries).map_err(io::Error::from).and_then(|bytes| replace(&self.path, &bytes));
-        written.err().map(|error| format!("cannot write {} ({error}): after a crash of this daemon the next one ends its servers when their clients have gone", self.path.display()))
+        let written = serde_json::to_vec(&self.entries).map_err(io::Error::from).and_then(|bytes| replace(&self.path, &bytes).map_err(FolderError::into_io));
+        written.err().map(|error| {
+            format!("cannot write {} ({error}): after a crash of this daemon the next one ends its servers when their clients have gone", self.path.display())
+        })
     }
 }
 
@@ -99,25 +103,14 @@ fn boot() -> String {
 }
 
 /// Only a file of our own that nobody else can have written.
-fn read(path: &Path) -> io::Result<Vec<u8>> {
-    let file = open(path, OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())?;
-    let about = fstat(&file)?;
-    let ours = about.st_uid == rustix::process::geteuid().as_raw() && about.st_mode & 0o022 == 0;
-    if !ours {
-        return Err(io::ErrorKind::PermissionDenied.into());
-    }
-    let mut bytes = Vec::new();
-    File::from(file).take(LONGEST).read_to_end(&mut bytes)?;
-    Ok(bytes)
+fn read(path: &Path) -> Option<Vec<u8>> {
+    let (folder, name) = Folder::of(path).ok()?;
+    folder.read(name, LONGEST).ok()
 }
 
-/// In one step, through a file that nobody has put there.
-fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let fresh = path.with_extension("json.new");
-    let _ = fs::remove_file(&fresh);
-    let file = open(&fresh, OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::from_raw_mode(0o600))?;
-    File::from(file).write_all(bytes)?;
-    fs::rename(&fresh, path)
+fn replace(path: &Path, bytes: &[u8]) -> Result<(), FolderError> {
+    let (folder, name) = Folder::of(path)?;
+    folder.replace(name, bytes, 0o600)
 }
 
 #[cfg(test)]

@@ -32,3 +32,4 @@ pub use daemon::{DaemonError, Options, run};
 pub use directory::PipeDirectory;
 pub use frontend::{Frontend, FrontendError};
 pub use help::HELP;
+pub use log::NAMES as LOG_NAMES;

@@ -5,11 +5,12 @@
 
 use crate::clean;
 use crate::daemon::Daemon;
+use crate::log::on_account_of;
 use crate::registry::Event;
 use cumux_link::{Connection, LinkError, Peer, Process, escape_foreign, peer};
 use cumux_wire::message::{FromServer, ServerStatus, ToServer};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
-use std::os::fd::AsFd as _;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::{Arc, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -98,7 +99,7 @@ impl Daemon {
     }
 
     /// Somebody says that it is a server. Only processes that a daemon of this directory has started are believed.
-    pub(crate) fn meet_server(self: &Arc<Self>, connection: Connection, uid: u32, serves: u32, devices: Vec<String>) {
+    pub(crate) fn meet_server(self: &Arc<Self>, connection: Connection, uid: u32, serves: u32, devices: Vec<String>, words: Option<OwnedFd>) {
         let own = rustix::process::geteuid().as_raw();
         let Ok(Peer { pid: Some(pid), .. }) = connection.peer() else { return self.note("A server of another PID namespace connected: refused") };
         if serves != uid || (own != 0 && uid != own) {
@@ -123,13 +124,15 @@ impl Daemon {
         }
         drop(core);
         let daemon = Arc::clone(self);
-        let listen = move || daemon.listen_to_server(pid, uid, clean::names(devices), connection);
+        let listen = move || daemon.listen_to_server(pid, uid, clean::names(devices), connection, words);
         if let Err(error) = thread::Builder::new().name("server".into()).spawn(listen) {
             self.note(&format!("No thread for server {pid} ({error}); it will connect again"));
         }
     }
 
-    fn listen_to_server(self: &Arc<Self>, pid: u32, uid: u32, devices: Vec<String>, connection: Connection) {
+    /// `words`: what it writes to standard error, if it is another user's.
+    fn listen_to_server(self: &Arc<Self>, pid: u32, uid: u32, devices: Vec<String>, connection: Connection, words: Option<OwnedFd>) {
+        let _account = on_account_of(uid);
         // A server that does not read must not stop the daemon.
         let _ = set_socket_timeout(connection.as_fd(), Timeout::Send, Some(Duration::from_secs(1)));
         let process = peer::process_of(&connection).or_else(|| Process::open(pid).ok());
@@ -138,6 +141,9 @@ impl Daemon {
         self.core().links.insert(pid, Arc::clone(&link));
         self.feed(Event::Registered { pid, uid, devices });
         if !known {
+            if let Some(words) = words {
+                self.write_down(pid, uid, words);
+            }
             let daemon = Arc::clone(self);
             thread::spawn(move || {
                 if let Some(process) = process {

@@ -148,6 +148,7 @@ fn connect(path: &Path, serving: bool) -> Result<Connection, ExecutorError> {
     loop {
         match Connection::connect(path) {
             Ok(connection) => return Ok(connection),
+            Err(error @ LinkError::Foreign(_)) => return Err(error.into()),
             Err(error) if Instant::now() >= until => return Err(error.into()),
             Err(_) => std::thread::sleep(RETRY),
         }

@@ -55,7 +55,7 @@ pub fn run(server_socket: &Path) -> Result<(), KeeperError> {
                     }
                 }
             }
-            Err(error @ LinkError::PathTooLong(_)) => return Err(error.into()),
+            Err(error @ (LinkError::PathTooLong(_) | LinkError::Foreign(_))) => return Err(error.into()),
             Err(_) => {}
         }
         if lost_since.elapsed() > PATIENCE {

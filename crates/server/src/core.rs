@@ -135,7 +135,7 @@ impl<H: Host> Core<H> {
         let old = StateFile::read(&options.state_file());
         let mut core = Self {
             own: host.open(pid)?,
-            log: Log::open(&options.log),
+            log: Log::open(options.log.as_deref()),
             watcher: Watcher::start(events.clone())?,
             options,
             limits,

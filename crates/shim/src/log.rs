@@ -29,6 +29,20 @@ enum Sink {
 
 static SINK: OnceLock<Sink> = OnceLock::new();
 
+/// Not what a caller names who has fewer rights than this program: it would be written with the program's.
+fn sink() -> &'static Sink {
+    SINK.get_or_init(|| open(cumux_link::trust::variable("CUMUX_LOG").as_deref()))
+}
+
+/// Writes one line to standard error, asked for or not, unless `CUMUX_QUIET` is set. Where lines go there anyway ([`line`], [`tell`]) the caller's
+/// own line is the one.
+pub(crate) fn alarm(message: fmt::Arguments<'_>) {
+    let quiet = !wants(Some("1".into()), std::env::var_os("CUMUX_QUIET"));
+    if !matches!(sink(), Sink::Stderr) && !is_verbose() && !quiet {
+        let _ = std::io::stderr().write_all(format!("cumux[{}]: {message}\n", std::process::id()).as_bytes());
+    }
+}
+
 /// Writes one line, if anybody asked for lines.
 pub(crate) fn line(message: fmt::Arguments<'_>) {
     let sink = sink();
@@ -39,10 +53,6 @@ pub(crate) fn line(message: fmt::Arguments<'_>) {
         Sink::Stderr => std::io::stderr().write_all(text().as_bytes()),
         Sink::File(file) => (&mut &*file).write_all(text().as_bytes()),
     };
-}
-
-fn sink() -> &'static Sink {
-    SINK.get_or_init(|| open(std::env::var_os("CUMUX_LOG").as_deref()))
 }
 
 fn open(value: Option<&OsStr>) -> Sink {

@@ -8,6 +8,7 @@ use cumux_wire::message::{ClientStatus, ServerStatus};
 use rustix::process::Signal;
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -81,7 +82,8 @@ impl NodeBuilder {
         let mut folder = tempfile::Builder::new().prefix("cx").tempdir_in("/tmp").expect("a temporary folder");
         folder.disable_cleanup(self.keep);
         for name in ["lib", "log"] {
-            fs::create_dir(folder.path().join(name)).expect("a folder in it");
+            // Whatever the umask: a log directory that a group may write is refused.
+            fs::DirBuilder::new().mode(0o755).create(folder.path().join(name)).expect("a folder in it");
         }
         std::os::unix::fs::symlink(files::library(), folder.path().join("lib/libcuda.so.1")).expect("a link to the library");
         (self.prepare)(folder.path());

@@ -9,6 +9,7 @@
 
 use anyhow::Context as _;
 use cumux_control::PipeDirectory;
+use cumux_control::directory::LOCK;
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, fstat, open, stat};
 use std::fs;
 use std::io;
@@ -32,11 +33,24 @@ pub struct Folder {
 impl Folder {
     /// Makes an empty one that nobody else may write, whatever the umask. A root's programs may be other users', who have to enter it.
     pub fn make() -> anyhow::Result<Self> {
-        let temporary = temporary_directory();
-        sweep(&temporary);
+        let mut why = None;
+        for temporary in temporary_directories() {
+            sweep(&temporary);
+            match Self::make_in(&temporary) {
+                Ok(folder) => return Ok(folder),
+                Err(error) => why = why.or(Some(error)),
+            }
+        }
+        Err(why.unwrap_or_else(|| anyhow::anyhow!("there is no directory for temporary files: set TMPDIR to one")))
+    }
+
+    fn make_in(temporary: &Path) -> anyhow::Result<Self> {
         for _ in 0..TRIES {
-            let folder = tempfile::Builder::new().prefix(PREFIX).permissions(fs::Permissions::from_mode(0o755)).tempdir_in(&temporary);
+            let folder = tempfile::Builder::new().prefix(PREFIX).permissions(fs::Permissions::from_mode(0o755)).tempdir_in(temporary);
             let folder = folder.with_context(|| format!("cannot make a folder in {}: set TMPDIR to a directory you may write", temporary.display()))?;
+            // Nobody else may be able to exchange it.
+            let checked = cumux_link::Folder::open(folder.path());
+            checked.with_context(|| format!("{} is no safe place: set TMPDIR to a directory that only you can write", temporary.display()))?;
             if let Some(lock) = lock_folder(folder.path()) {
                 return Ok(Self { folder, _lock: lock });
             }
@@ -49,11 +63,11 @@ impl Folder {
     }
 }
 
-/// `TMPDIR`, or `/tmp` where sockets in `TMPDIR` would have longer names than the system allows.
-fn temporary_directory() -> PathBuf {
-    let asked = std::env::temp_dir();
-    let example = PipeDirectory::at(&asked.join(format!("{PREFIX}XXXXXX")));
-    if example.check_length().is_ok() { asked } else { PathBuf::from("/tmp") }
+/// Where a folder may be, best first: the usual place for temporary files, and others where that is not safe or its name is too long for sockets.
+fn temporary_directories() -> impl Iterator<Item = PathBuf> {
+    let runtime = std::env::var_os("XDG_RUNTIME_DIR").filter(|folder| !folder.is_empty()).map(PathBuf::from);
+    let places = [Some(std::env::temp_dir()), runtime, Some(PathBuf::from("/tmp")), Some(PathBuf::from("/dev/shm"))];
+    places.into_iter().flatten().filter(|place| PipeDirectory::at(&place.join(format!("{PREFIX}XXXXXX"))).check_length().is_ok())
 }
 
 /// Whether this is a folder of a command of this user; checked before it is removed.
@@ -92,7 +106,7 @@ fn locks_inside(folder: &Path) -> Option<Vec<OwnedFd>> {
         let path = entry.path();
         let name = entry.file_name();
         let name = name.to_string_lossy();
-        if path == PipeDirectory::at(folder).lock_file() || (name.starts_with("server-") && name.ends_with(".lock")) {
+        if name == LOCK || (name.starts_with("server-") && name.ends_with(".lock")) {
             let file = open(&path, OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty()).ok()?;
             flock(&file, FlockOperation::NonBlockingLockExclusive).ok()?;
             locks.push(file);

@@ -46,7 +46,10 @@ impl World {
     }
 
     fn start(folder: &std::path::Path, mode: &str) -> Child {
-        again("server", &folder.join("server-7.sock")).env(FOLDER, folder).env(MODE, mode).stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap()
+        // As the daemon does.
+        let log = std::fs::File::options().create(true).append(true).open(folder.join("server.log")).unwrap();
+        let mut server = again("server", &folder.join("server-7.sock"));
+        server.env(FOLDER, folder).env(MODE, mode).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().unwrap()
     }
 
     fn meet(listener: &Listener) -> Connection {

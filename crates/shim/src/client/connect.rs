@@ -3,7 +3,7 @@
 use super::{Files, Session};
 use cumux_abi::CUresult;
 use cumux_link::connection::exactly;
-use cumux_link::{Connection, LinkError, Process, escape_foreign};
+use cumux_link::{Connection, LinkError, Process, escape_foreign, trust};
 use cumux_ring::window;
 use cumux_wire::VERSION;
 use cumux_wire::layout::arena_window;
@@ -52,7 +52,8 @@ pub(crate) fn adopt(session: Session) -> &'static Session {
 /// Says hello. Called once for the process.
 #[must_use]
 pub fn connect() -> Verdict {
-    let directory = match directory(std::env::var_os("CUDA_MPS_PIPE_DIRECTORY")) {
+    // Not the wish of a caller who has fewer rights than this program.
+    let directory = match directory(trust::variable("CUDA_MPS_PIPE_DIRECTORY")) {
         Ok(directory) => directory,
         Err(why) => return Verdict::Bypass(why),
     };
@@ -91,6 +92,11 @@ fn hello(path: &Path) -> Result<Greeting, String> {
             Err(LinkError::System(Errno::NOENT | Errno::CONNREFUSED | Errno::NOTDIR)) if !asked => return Ok(Greeting::Nobody),
             // Who listened a moment ago may be coming back.
             Err(LinkError::System(Errno::NOENT | Errno::CONNREFUSED)) => LinkError::Closed,
+            Err(LinkError::Foreign(stranger)) => {
+                // Heard without being asked for: the program would look as if its card were broken.
+                crate::log::alarm(format_args!("{stranger}"));
+                return Err(stranger.to_string());
+            }
             Err(error) => return Err(format!("cannot reach {}: {error}", path.display())),
         };
         match (failed, pauses.next()) {
