@@ -179,6 +179,8 @@ impl Daemon {
             // Why not is in the log and told to who asks; the daemon can still serve when the reason has gone.
             let _ = self.known_devices();
         }
+        // Before the first client: it must not get a server beside one that still lives.
+        self.await_earlier_servers();
         let daemon = Arc::clone(self);
         thread::Builder::new().name("texts".into()).spawn(move || daemon.accept_texts(&text))?;
         let daemon = Arc::clone(self);
@@ -355,6 +357,25 @@ impl Daemon {
         core.ledger.remove(pid);
         drop(core);
         self.feed(Event::Exited { pid, status });
+    }
+
+    /// Servers of an earlier daemon will connect; for one that was lost there must be another, or its processes and clients would wait in vain.
+    fn await_earlier_servers(self: &Arc<Self>) {
+        let left = self.core().ledger.left();
+        for (pid, uid) in left {
+            self.feed(Event::Left { pid, uid });
+            let Some(pid) = pid else { continue };
+            let process = Process::open(pid).ok();
+            // Looked at again: the handle is of the process that the ledger means.
+            let process = process.filter(|_| self.core().ledger.knows(pid, uid));
+            let daemon = Arc::clone(self);
+            thread::spawn(move || {
+                if let Some(process) = process {
+                    let _ = process.ended(None);
+                }
+                daemon.forget(pid, None);
+            });
+        }
     }
 
     fn watch_signals(self: &Arc<Self>) -> Result<(), DaemonError> {

@@ -26,15 +26,27 @@ struct Entry {
 pub(crate) struct Ledger {
     path: PathBuf,
     entries: Vec<Entry>,
+    /// Users whose servers ended without any daemon there to see it.
+    lost: Vec<u32>,
 }
 
 impl Ledger {
     /// With what an earlier daemon has left.
     pub(crate) fn open(path: PathBuf) -> Self {
-        let entries = read(&path).and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default();
-        let mut ledger = Self { path, entries };
-        ledger.entries.retain(is_alive);
-        ledger
+        let entries: Vec<Entry> = read(&path).and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default();
+        let (entries, ended): (Vec<Entry>, Vec<Entry>) = entries.into_iter().partition(is_alive);
+        let boot = boot();
+        let mut lost: Vec<u32> = ended.iter().filter(|entry| entry.boot == boot).map(|entry| entry.uid).collect();
+        lost.sort_unstable();
+        lost.dedup();
+        lost.retain(|uid| !entries.iter().any(|entry| entry.uid == *uid));
+        Self { path, entries, lost }
+    }
+
+    /// What an earlier daemon has left: servers that live, and users whose servers do not any more.
+    pub(crate) fn left(&self) -> Vec<(Option<u32>, u32)> {
+        let living = self.entries.iter().map(|entry| (Some(entry.pid), entry.uid));
+        living.chain(self.lost.iter().map(|uid| (None, *uid))).collect()
     }
 
     /// A server was started. Returns what is wrong with the file, if anything.
@@ -117,6 +129,7 @@ mod tests {
         assert_eq!(ledger.add(server.id(), 5), None);
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         let next = Ledger::open(path.clone());
+        assert_eq!(next.left(), [(Some(server.id()), 5)]);
         for known in [&ledger, &next] {
             assert!(known.knows(server.id(), 5));
             assert!(!known.knows(server.id(), 6), "another user's");
@@ -131,6 +144,7 @@ mod tests {
         server.wait().unwrap();
         assert!(!next.knows(server.id(), 5));
         assert!(Ledger::open(path.clone()).entries.is_empty());
+        assert_eq!(Ledger::open(path.clone()).left(), [(None, 5)], "somebody should look after its clients");
         ledger.remove(server.id());
         assert_eq!(fs::read_to_string(&path).unwrap(), "[]");
         ledger.forget();
