@@ -96,11 +96,13 @@ fn ask(pipe: &Path) -> Result<Vec<ServerStatus>, String> {
     let shown = pipe.display();
     let none = |error| match error {
         FrontendError::Foreign(stranger) => format!("No daemon for this user: {stranger}."),
+        FrontendError::Still { .. } | FrontendError::Busy => format!("{error}."),
         _ => format!("No daemon in {shown}: start one (cumux control -d), or set {PIPE_VARIABLE} to the directory of one."),
     };
     let mut daemon = Frontend::connect(&PipeDirectory::at(pipe)).map_err(none)?;
     daemon.servers().map_err(|error| match error {
         FrontendError::OtherVersion => format!("The daemon in {shown} is not cumux, or another version: restart it (echo quit | cumux control)."),
+        FrontendError::Still { .. } => format!("{error}."),
         _ => format!("The daemon in {shown} went away while it was asked."),
     })
 }

@@ -6,8 +6,10 @@
 
 use crate::directory::{Claim, DirectoryError, PipeDirectory};
 use crate::doors::Room;
+use crate::heartbeat;
 use crate::holders::Holders;
 use crate::ledger::Ledger;
+use crate::leftovers;
 use crate::lobby::{Guest, Watch, refuse};
 use crate::log::{self, Log};
 use crate::partitions::Board;
@@ -100,6 +102,8 @@ pub(crate) struct Core {
     /// Connections to servers, by their pid.
     pub(crate) links: HashMap<u32, Arc<Connection>>,
     pub(crate) ledger: Ledger,
+    /// Messages that each server has sent.
+    pub(crate) words: HashMap<u32, u64>,
     /// What servers were asked and somebody waits for.
     pub(crate) questions: HashMap<u64, Question>,
     pub(crate) next_request: u64,
@@ -147,6 +151,7 @@ impl Daemon {
             guests: HashMap::new(),
             links: HashMap::new(),
             ledger: Ledger::open(options.pipe.join("servers.json")),
+            words: HashMap::new(),
             questions: HashMap::new(),
             next_request: 1,
             strangers: VecDeque::new(),
@@ -186,7 +191,11 @@ impl Daemon {
         let daemon = Arc::clone(self);
         thread::Builder::new().name("lobby".into()).spawn(move || daemon.receive_guests(&packets))?;
         ready();
+        heartbeat::watch(self);
         let clean = self.keep_time();
+        for pid in leftovers::end(&self.options.pipe) {
+            self.note(&format!("Process {pid} of a server that had ended before was ended"));
+        }
         let core = self.core();
         core.holders.forget();
         core.ledger.forget();
@@ -354,6 +363,7 @@ impl Daemon {
     pub(crate) fn forget(self: &Arc<Self>, pid: u32, status: Option<i32>) {
         let mut core = self.core();
         core.links.remove(&pid);
+        core.words.remove(&pid);
         core.ledger.remove(pid);
         drop(core);
         self.feed(Event::Exited { pid, status });

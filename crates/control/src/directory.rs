@@ -156,7 +156,7 @@ impl PipeDirectory {
     /// Whether a daemon that we trust listens here: its pid, 0 if it has none in our PID namespace.
     #[must_use]
     pub fn daemon(&self) -> Option<u32> {
-        let stream = reach::stream(&self.control()).ok()?;
+        let stream = reach::stream(&self.control(), None).ok()?;
         Some(Peer::of(&stream).ok().and_then(|listener| listener.pid).unwrap_or(0))
     }
 }

@@ -62,6 +62,11 @@ pub enum Event {
         count: u32,
         taken: u64,
     },
+    /// It lives and stands still; `why` says how.
+    Unresponsive {
+        pid: u32,
+        why: String,
+    },
     /// The process is gone; its exit status where we are the parent.
     Exited {
         pid: u32,

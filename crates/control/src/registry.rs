@@ -352,6 +352,12 @@ impl Registry {
                     server.taken = taken;
                 }
             }
+            Event::Unresponsive { pid, why } => {
+                if self.server(pid).is_some() {
+                    effects.push(Effect::Log(format!("Server {pid} {why}; it is killed, and the next one goes on with its clients")));
+                    effects.push(Effect::Kill { server: pid });
+                }
+            }
             Event::Exited { pid, status } => self.exited(now, pid, status, &mut effects),
             Event::Shutdown { pid, force } => {
                 if let Some(server) = self.server_mut(pid) {
@@ -564,7 +570,9 @@ impl Registry {
             let is_late = server.phase == Phase::Awaited && server.kill_at.is_none() && server.since + AWAITED <= now;
             if is_late {
                 let (pid, seconds) = (server.pid, AWAITED.as_secs());
-                effects.push(Effect::Log(format!("Server {pid} of an earlier control daemon lives, and has not connected within {seconds} s: it is not waited for")));
+                effects.push(Effect::Log(format!(
+                    "Server {pid} of an earlier control daemon lives, and has not connected within {seconds} s: it is not waited for"
+                )));
             }
             !is_late
         });

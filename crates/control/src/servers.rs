@@ -85,6 +85,21 @@ impl Daemon {
         }
     }
 
+    /// Sends a numbered message to a server; nobody waits for what it answers.
+    pub(crate) fn tell(&self, server: u32, message: impl FnOnce(u64) -> ToServer) {
+        let mut core = self.core();
+        let Some(link) = core.links.get(&server).map(Arc::clone) else { return };
+        let request = core.next_request;
+        core.next_request += 1;
+        drop(core);
+        let _ = link.send(&message(request), &[]);
+    }
+
+    /// How many messages have come from a server.
+    pub(crate) fn words_of(&self, server: u32) -> u64 {
+        self.core().words.get(&server).copied().unwrap_or(0)
+    }
+
     /// Status of one server; what the daemon itself knows if the server does not answer.
     pub(crate) fn status(&self, server: u32) -> Option<ServerStatus> {
         let (uid, state, leaving) = self.registry(|registry| {
@@ -183,7 +198,9 @@ impl Daemon {
     }
 
     fn hear(self: &Arc<Self>, pid: u32, uid: u32, message: FromServer, lines: &mut Lines) {
+        *self.core().words.entry(pid).or_default() += 1;
         match message {
+            FromServer::Pong { .. } => {}
             FromServer::Ready { devices } => {
                 let devices = clean::devices(devices);
                 // What is true for everybody is not learned from a process that another user can change.
@@ -213,7 +230,10 @@ impl Daemon {
                     }
                 });
             }
-            FromServer::Terminated { request, .. } => self.answer(pid, request, |question| question.answer = Some(message)),
+            FromServer::Terminated { request, found, error } => {
+                let error = escape_foreign(&error, clean::SENTENCE);
+                self.answer(pid, request, |question| question.answer = Some(FromServer::Terminated { request, found, error }));
+            }
             FromServer::Shared { request, before, now, error } => {
                 let error = escape_foreign(&error, clean::SENTENCE);
                 self.answer(pid, request, |question| question.answer = Some(FromServer::Shared { request, before, now, error }));
@@ -266,7 +286,8 @@ mod tests {
         let (_folder, daemon) = daemon();
         let mut lines = Lines::new(Instant::now());
         for request in (0..1000).chain(u64::MAX - 1000..=u64::MAX) {
-            for message in [status_of(50, request, true), status_of(50, request, false), FromServer::Terminated { request, found: true }] {
+            for message in [status_of(50, request, true), status_of(50, request, false), FromServer::Terminated { request, found: true, error: String::new() }]
+            {
                 daemon.hear(50, 5, message, &mut lines);
             }
         }
@@ -288,7 +309,8 @@ mod tests {
     fn what_is_true_for_all_is_not_learned_from_a_process_of_another_user() {
         let (_folder, daemon) = daemon();
         let own = rustix::process::geteuid().as_raw();
-        let facts = cumux_wire::message::DeviceFacts { id: "cuda:0".into(), name: "\u{1b}[2J".into(), uuid: [0; 16], pci: [0; 3], memory: 0, attributes: Vec::new() };
+        let facts =
+            cumux_wire::message::DeviceFacts { id: "cuda:0".into(), name: "\u{1b}[2J".into(), uuid: [0; 16], pci: [0; 3], memory: 0, attributes: Vec::new() };
         let mut lines = Lines::new(Instant::now());
         daemon.hear(50, own + 1, FromServer::Ready { devices: vec![facts.clone()] }, &mut lines);
         assert!(daemon.devices().is_empty());

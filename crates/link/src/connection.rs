@@ -1,6 +1,7 @@
 //! One connection: JSON packets with descriptors.
 
 use crate::peer::Peer;
+use crate::reach;
 use cumux_wire::message::MAX_PACKET;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
@@ -78,7 +79,15 @@ impl Connection {
     /// # Errors
     /// [`LinkError::System`] with ENOENT or ECONNREFUSED when nobody listens there, [`LinkError::Foreign`] when somebody else does.
     pub fn connect(path: &Path) -> Result<Self, LinkError> {
-        Ok(Self { socket: crate::reach::reach(path, SocketType::SEQPACKET)? })
+        Ok(Self { socket: reach::reach(path, SocketType::SEQPACKET, None)? })
+    }
+
+    /// As [`Connection::connect`], but waits no longer than this for a listener whose queue is full.
+    ///
+    /// # Errors
+    /// As [`Connection::connect`], and [`LinkError::Timeout`].
+    pub fn connect_within(path: &Path, timeout: Duration) -> Result<Self, LinkError> {
+        Ok(Self { socket: reach::reach(path, SocketType::SEQPACKET, Some(timeout))? })
     }
 
     /// Two ends of a new connection.

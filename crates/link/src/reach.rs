@@ -36,15 +36,15 @@ pub(crate) fn address(path: &Path) -> Result<Address, LinkError> {
     Ok(Address { at, _folder: Some(folder) })
 }
 
-/// A connection to whoever listens at `path`.
-pub(crate) fn reach(path: &Path, kind: SocketType) -> Result<OwnedFd, LinkError> {
+/// A connection to whoever listens at `path`. A listener whose queue is full is waited for no longer than `limit`, or a while where none is said.
+pub(crate) fn reach(path: &Path, kind: SocketType, limit: Option<Duration>) -> Result<OwnedFd, LinkError> {
     let address = address(path)?;
     let foreign = |uid| LinkError::Foreign(Foreign::new(path.display().to_string(), uid));
     // Whose the file is decides only how long we wait: a stranger may listen and never take anybody.
     let stranger = rustix::fs::stat(path).ok().map(|stat| stat.st_uid).filter(|uid| !trust::is_trusted(*uid));
     let flags = if stranger.is_some() { SocketFlags::CLOEXEC | SocketFlags::NONBLOCK } else { SocketFlags::CLOEXEC };
     let socket = rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None)?;
-    set_socket_timeout(&socket, Timeout::Send, Some(ROOM))?;
+    set_socket_timeout(&socket, Timeout::Send, Some(limit.unwrap_or(ROOM)))?;
     match (rustix::io::retry_on_intr(|| rustix::net::connect(&socket, &address.at)), stranger) {
         (Err(Errno::AGAIN), Some(uid)) => return Err(foreign(uid)),
         (outcome, _) => outcome?,
@@ -58,12 +58,12 @@ pub(crate) fn reach(path: &Path, kind: SocketType) -> Result<OwnedFd, LinkError>
     Ok(socket)
 }
 
-/// A stream to whoever listens at `path`.
+/// A stream to whoever listens at `path`; `limit` as in [`crate::Connection::connect_within`].
 ///
 /// # Errors
-/// As [`crate::Connection::connect`].
-pub fn stream(path: &Path) -> Result<UnixStream, LinkError> {
-    Ok(reach(path, SocketType::STREAM)?.into())
+/// As [`crate::Connection::connect_within`].
+pub fn stream(path: &Path, limit: Option<Duration>) -> Result<UnixStream, LinkError> {
+    Ok(reach(path, SocketType::STREAM, limit)?.into())
 }
 
 #[cfg(test)]
@@ -87,7 +87,7 @@ mod tests {
         assert_eq!(listener.accept().unwrap().receive::<String>().unwrap().0, "hello");
         assert!(path.exists(), "it lies where it was asked for");
         let text = std::os::unix::net::UnixListener::bind(base.path().join("text")).unwrap();
-        let stream = stream(&base.path().join("text")).unwrap();
+        let stream = stream(&base.path().join("text"), None).unwrap();
         let listener = Peer::of(&stream).unwrap();
         assert_eq!((listener.pid, listener.uid), (Some(std::process::id()), trust::own()));
         drop(text);
@@ -138,7 +138,7 @@ mod tests {
             let mut child = child.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
             let mut said = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
             assert_eq!(said.next().as_deref(), Some("up"));
-            let attempt = || if name.contains("stream") { stream(&path).map(drop) } else { Connection::connect(&path).map(drop) };
+            let attempt = || if name.contains("stream") { stream(&path, None).map(drop) } else { Connection::connect(&path).map(drop) };
             let outcome = attempt();
             let Err(LinkError::Foreign(who)) = outcome else { panic!("{name}: {outcome:?}") };
             assert_eq!(who.uid, 65534);

@@ -1,6 +1,7 @@
 //! What can happen to a server, and the threads that only say so. One thread owns all state and takes these one at a time.
 
 use crate::host::Host;
+use crate::keeper::Told;
 use crate::outbox::{Outbox, read_all};
 use cumux_link::{Connection, Listener};
 use cumux_wire::VERSION;
@@ -29,6 +30,12 @@ pub(crate) enum Event {
     Executor {
         worker: u64,
         message: FromExecutor,
+        descriptors: Vec<OwnedFd>,
+    },
+    /// The keeper with this number has answered.
+    Keeper {
+        number: u64,
+        told: Told,
     },
     /// Nothing more comes from this executor's connection.
     ExecutorLost {
@@ -79,7 +86,7 @@ pub(crate) fn accept<H: Host>(listener: &Listener, host: &H, events: &Sender<Eve
 /// Forwards what an executor says.
 pub(crate) fn listen_to(connection: Arc<Connection>, worker: u64, events: Sender<Event>) -> std::io::Result<()> {
     thread::Builder::new().name("executor".into()).spawn(move || {
-        read_all(&connection, |message, _| events.send(Event::Executor { worker, message }).is_ok());
+        read_all(&connection, |message, descriptors| events.send(Event::Executor { worker, message, descriptors }).is_ok());
         let _ = events.send(Event::ExecutorLost { worker });
     })?;
     Ok(())

@@ -1,5 +1,6 @@
 //! The processes around a server: starting, watching and ending them. A trait, so that tests can put threads in their place.
 
+use cumux_link::pulse::{self, Motion};
 use cumux_link::{Connection, Process};
 use rustix::process::Signal;
 use std::collections::BTreeMap;
@@ -38,6 +39,10 @@ pub trait Host: Send + Clone + 'static {
     fn open(&self, pid: u32) -> rustix::io::Result<Process>;
     /// Ends a process at once.
     fn kill(&self, pid: u32, process: &Process);
+    /// Whether a signal has stopped it.
+    fn motion(&self, pid: u32) -> Motion;
+    /// Lets a stopped process go on.
+    fn set_going(&self, process: &Process);
     /// To be called once a process has ended: frees its entry if it was our child, and says how it ended if that is known.
     fn reap(&self, pid: u32) -> Option<String>;
     /// How a client ended, as far as it can be seen.
@@ -109,6 +114,14 @@ impl Host for System {
 
     fn kill(&self, _pid: u32, process: &Process) {
         let _ = process.signal(Signal::KILL);
+    }
+
+    fn motion(&self, pid: u32) -> Motion {
+        pulse::motion(pid)
+    }
+
+    fn set_going(&self, process: &Process) {
+        let _ = process.signal(Signal::CONT);
     }
 
     fn reap(&self, pid: u32) -> Option<String> {

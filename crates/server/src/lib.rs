@@ -1,12 +1,14 @@
 //! The server of one user: sessions, liveness, and the processes that do the work. It owns no device, so no fault of a device can end it.
 //!
 //! Invariants:
-//! - One thread owns all state ([`core`]); everything else only forwards [`event::Event`]s. It never waits for a client, an executor or the
-//!   daemon. The keeper alone is asked synchronously, and counts as dead when it is slow.
-//! - What a session needs to live on is in the keeper before the client hears of it, so a new server can be made from the keeper ([`rebuild`]).
+//! - One thread owns all state ([`core`]); everything else only forwards [`event::Event`]s. It never waits for a client, an executor, the keeper or the
+//!   daemon.
+//! - What a session needs to live on is in the keeper before the client hears of it, so a new server can be made from the keeper; the executors can name
+//!   their sessions, too ([`rebuild`]).
 //! - A client's process is known by its process handle. A window slot is given out again only when no executor can use it any more.
 //! - An executor is activated only when its predecessor's process has ended: two never serve the same session ([`executors`]).
-//! - Nobody waits for ever: a session that cannot go on gets a sticky error in its page.
+//! - Nobody waits for ever: a session that the executor does not take gets a sticky error in its page at once. Keeper and executors that stand still are
+//!   replaced.
 #![forbid(unsafe_code)]
 
 mod clients;
@@ -67,6 +69,10 @@ pub struct Limits {
     pub rebuild: Duration,
     /// How long an executor may take to answer for its metrics.
     pub metrics: Duration,
+    /// How long the end of a client may take. The daemon waits a little longer.
+    pub terminate: Duration,
+    /// How long a process may stand still; none = for ever. `CUMUX_HEARTBEAT_MS`.
+    pub heartbeat: Option<Duration>,
     /// How long a new process may take to say hello, and an executor to take over.
     pub start: Duration,
     /// How long an executor may live after its connection ended, and processes after they were told to quit.
@@ -83,6 +89,8 @@ impl Default for Limits {
             lonely: Duration::from_secs(10),
             rebuild: Duration::from_secs(5),
             metrics: Duration::from_secs(1),
+            terminate: Duration::from_secs(4),
+            heartbeat: Some(Duration::from_secs(5)),
             start: Duration::from_secs(60),
             quit: Duration::from_secs(2),
             storm: 5,
@@ -97,7 +105,7 @@ impl Limits {
     pub fn from_environment() -> Self {
         let clients = std::env::var("CUMUX_MAX_CLIENTS").ok().and_then(|text| text.trim().parse().ok()).filter(|n| *n > 0);
         let default = Self::default();
-        Self { clients: clients.unwrap_or(default.clients), ..default }
+        Self { clients: clients.unwrap_or(default.clients), heartbeat: cumux_link::pulse::limit(), ..default }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::Finding;
 use cumux_control::directory::{DEFAULT_LOG, LOG_VARIABLE, LONGEST_SOCKET_PATH, PIPE_VARIABLE, advice, pipe_directory};
-use cumux_control::{Frontend, LOG_NAMES, PipeDirectory};
+use cumux_control::{Frontend, FrontendError, LOG_NAMES, PipeDirectory};
 use cumux_link::{Connection, Folder, FolderError, LinkError, Peer};
 use cumux_wire::message::ServerStatus;
 use rustix::fs::{Access, access};
@@ -124,7 +124,7 @@ fn daemon(directory: &PipeDirectory) -> Finding {
         Ok(_) => Finding::ok(DAEMON, format!("listens in {shown}, pid {}", directory.daemon().unwrap_or(0))),
         // Whose it is, is the next question.
         Err(LinkError::Foreign(stranger)) => Finding::ok(DAEMON, format!("one of user {} listens in {shown}", stranger.uid)),
-        Err(_) if !directory.cumux().exists() && cumux_link::reach::stream(&directory.control()).is_ok() => {
+        Err(_) if !directory.cumux().exists() && cumux_link::reach::stream(&directory.control(), None).is_ok() => {
             Finding::problem(DAEMON, format!("the daemon in {shown} is not cumux"), "end it (echo quit | nvidia-cuda-mps-control) and start cumux control -d")
         }
         Err(_) if !directory.cumux().exists() => Finding::problem(DAEMON, format!("no daemon in {shown}"), start),
@@ -166,6 +166,11 @@ fn state(directory: &PipeDirectory) -> Vec<Finding> {
     let version = match version.as_ref().map(|(text, _)| text.trim()) {
         Ok(text) if text == cumux_wire::VERSION.to_string() => Finding::ok(VERSION, format!("daemon and this program both speak version {text}")),
         Ok(text) => Finding::problem(VERSION, format!("the daemon speaks version \"{text}\", this program {}", cumux_wire::VERSION), restart),
+        Err(FrontendError::Still { pid, how }) => Finding::problem(
+            VERSION,
+            format!("the daemon does not answer: process {pid} {how}"),
+            format!("let it go on (kill -CONT {pid}), or end it (kill -KILL {pid}) and start it again: programs that run go on meanwhile"),
+        ),
         Err(error) => Finding::problem(VERSION, format!("the daemon does not answer: {error}"), restart),
     };
     if !is_ok(&version) {

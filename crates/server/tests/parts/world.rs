@@ -2,6 +2,7 @@
 
 use super::{FOLDER, MODE, again};
 use cumux_link::connection::exactly;
+use cumux_link::pulse::{self, Motion};
 use cumux_link::{Connection, Listener, Process};
 use cumux_ring::service::Service;
 use cumux_wire::VERSION;
@@ -136,6 +137,14 @@ impl World {
         }
     }
 
+    pub fn wait_for(&self, wanted: impl Fn(&Self) -> bool) {
+        let start = Instant::now();
+        while !wanted(self) {
+            assert!(start.elapsed() < PATIENCE, "{}", self.log());
+            std::thread::yield_now();
+        }
+    }
+
     pub fn log(&self) -> String {
         std::fs::read_to_string(self.folder.join("server.log")).unwrap_or_default()
     }
@@ -195,8 +204,33 @@ impl Drop for World {
 }
 
 pub fn kill(pid: u32) {
+    signal(pid, Signal::KILL);
+}
+
+/// SIGSTOP; it stands still when this returns.
+pub fn stop(pid: u32) {
+    signal(pid, Signal::STOP);
+    let begun = Instant::now();
+    while pulse::motion(pid) != Motion::Stopped {
+        assert!(begun.elapsed() < PATIENCE, "process {pid} does not stop");
+        std::thread::yield_now();
+    }
+}
+
+/// Whether a process has a file of this name open.
+pub fn has_file(pid: u32, name: &str) -> bool {
+    let files = std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+    files.filter_map(|file| std::fs::read_link(file.path()).ok()).any(|path| path.to_string_lossy().contains(name))
+}
+
+/// SIGCONT.
+pub fn set_going(pid: u32) {
+    signal(pid, Signal::CONT);
+}
+
+fn signal(pid: u32, signal: Signal) {
     if let Ok(process) = Process::open(pid) {
-        let _ = process.signal(Signal::KILL);
+        let _ = process.signal(signal);
     }
 }
 
