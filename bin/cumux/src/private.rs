@@ -68,7 +68,8 @@ impl PrivateDaemon {
     }
 }
 
-/// A new folder where nobody else can exchange it: in the usual place for temporary files, or in another where that is not safe.
+/// A new folder where nobody else can exchange it: in the usual place for temporary files, or in
+/// another where that is not safe.
 fn safe_folder() -> anyhow::Result<tempfile::TempDir> {
     let usual = std::env::temp_dir();
     let runtime = std::env::var_os("XDG_RUNTIME_DIR").filter(|folder| !folder.is_empty()).map(PathBuf::from);

@@ -1,7 +1,9 @@
 //! The pipe directory: where daemon, servers and clients meet.
 //!
-//! Invariants: whoever holds the lock file's lock is the one daemon of the directory. Everything else found in it may be left over from a daemon that died, and
-//! is reclaimed under the lock. Nobody but the daemon's user and root can write it (or it is sticky), nor exchange it: else it is not used ([`Folder`]).
+//! Invariants: whoever holds the lock file's lock is the one daemon of the directory. Everything
+//! else found in it may be left over from a daemon that died, and is reclaimed under the lock.
+//! Nobody but the daemon's user and root can write it (or it is sticky), nor exchange it: else it
+//! is not used ([`Folder`]).
 
 use cumux_link::folder::Rule;
 use cumux_link::{Folder, FolderError, reach, trust};
@@ -21,7 +23,8 @@ const CONTROL: &str = "control";
 /// Clients and servers (packets).
 pub(crate) const CUMUX: &str = "cumux";
 const PID: &str = "nvidia-cuda-mps-control.pid";
-/// Held by the daemon. NVIDIA's file of that name may be written by everybody; nobody else could take the lock of this one.
+/// Held by the daemon. NVIDIA's file of that name may be written by everybody; nobody else could
+/// take the lock of this one.
 const LOCK: &str = "control_lock";
 
 /// Bytes of a socket path that the kernel takes, without the closing zero.
@@ -117,7 +120,8 @@ impl PipeDirectory {
         [PID, LOCK, "partitions.json"]
     }
 
-    /// Fails if programs could not find the daemon's sockets because the path is too long; the longest name is `control`, as in NVIDIA's.
+    /// Fails if programs could not find the daemon's sockets because the path is too long; the
+    /// longest name is `control`, as in NVIDIA's.
     ///
     /// # Errors
     /// [`DirectoryError::PathTooLong`].
@@ -203,7 +207,8 @@ fn tidy(folder: &Folder) {
         if !is_user {
             tidy_lock(folder, &name);
         } else if let Ok(theirs) = folder.given(&name) {
-            // What lies in there is another user's: only names are looked at, and nothing is followed.
+            // What lies in there is another user's: only names are looked at, and nothing is
+            // followed.
             for inner in theirs.names(MOST_NAMES).unwrap_or_default() {
                 tidy_lock(&theirs, &inner);
             }
@@ -221,8 +226,8 @@ fn tidy_lock(folder: &Folder, name: &OsStr) {
     }
 }
 
-/// The log directory: as asked, made if missing. Without a wish the usual one, or the pipe directory where that cannot be used. Root is told of a usual one that
-/// is not safe.
+/// The log directory: as asked, made if missing. Without a wish the usual one, or the pipe
+/// directory where that cannot be used. Root is told of a usual one that is not safe.
 ///
 /// # Errors
 /// A directory that was asked for cannot be made or written, or is not safe.
@@ -334,7 +339,8 @@ mod tests {
         assert_eq!(fs::read_to_string(&victim).unwrap(), "mine");
     }
 
-    /// What another user may put into the folder that is its own: nothing of it is followed, waited for or gone into.
+    /// What another user may put into the folder that is its own: nothing of it is followed, waited
+    /// for or gone into.
     #[test]
     fn tidying_looks_at_names_only() {
         let base = tempfile::tempdir().unwrap();

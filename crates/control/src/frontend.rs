@@ -31,7 +31,8 @@ pub struct Frontend {
 
 impl Frontend {
     /// # Errors
-    /// [`FrontendError::NoDaemon`] when nobody listens, [`FrontendError::Foreign`] when somebody does whom we do not trust.
+    /// [`FrontendError::NoDaemon`] when nobody listens, [`FrontendError::Foreign`] when somebody
+    /// does whom we do not trust.
     pub fn connect(directory: &PipeDirectory) -> Result<Self, FrontendError> {
         let mut stream = reach::stream(&directory.control()).map_err(|error| match error {
             LinkError::Foreign(foreign) => FrontendError::Foreign(foreign),

@@ -1,8 +1,10 @@
-//! Meeting: sequenced-packet unix sockets that carry one JSON object and descriptors a packet, peer credentials, process handles; the directories
-//! in which the service works; and the log files that all processes share.
+//! Meeting: sequenced-packet unix sockets that carry one JSON object and descriptors a packet, peer
+//! credentials, process handles; the directories in which the service works; and the log files that
+//! all processes share.
 //!
-//! A packet arrives whole or not at all; its sender is known to the kernel. Nothing here interprets a message. Who listens at a path and who owns a directory is
-//! looked at before anything is said or written there ([`trust`], [`folder`]).
+//! A packet arrives whole or not at all; its sender is known to the kernel. Nothing here interprets
+//! a message. Who listens at a path and who owns a directory is looked at before anything is said
+//! or written there ([`trust`], [`folder`]).
 #![forbid(unsafe_code)]
 
 pub mod connection;

@@ -17,12 +17,14 @@ enum Sink {
 
 static SINK: OnceLock<Sink> = OnceLock::new();
 
-/// Not what a caller names who has fewer rights than this program: it would be written with the program's.
+/// Not what a caller names who has fewer rights than this program: it would be written with the
+/// program's.
 fn sink() -> &'static Sink {
     SINK.get_or_init(|| open(cumux_link::trust::variable("CUMUX_LOG").as_deref()))
 }
 
-/// Writes one line to standard error, asked for or not; where lines go there anyway, whoever calls this writes it.
+/// Writes one line to standard error, asked for or not; where lines go there anyway, whoever calls
+/// this writes it.
 pub(crate) fn alarm(message: fmt::Arguments<'_>) {
     if !matches!(sink(), Sink::Stderr) {
         let _ = std::io::stderr().write_all(format!("cumux[{}]: {message}\n", std::process::id()).as_bytes());

@@ -46,7 +46,8 @@ pub enum Hello {
         environment: Vec<(String, String)>,
         program: String,
     },
-    /// A server that serves this daemon's pipe directory. Descriptor: where what it writes to standard error can be read, if it is not the daemon's user's.
+    /// A server that serves this daemon's pipe directory. Descriptor: where what it writes to
+    /// standard error can be read, if it is not the daemon's user's.
     Server { version: u32, pid: u32, uid: u32 },
     /// The keeper of this server.
     Keeper { version: u32, pid: u32 },
