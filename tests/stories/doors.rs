@@ -1,4 +1,5 @@
-//! Nobody gets in: what another user of the machine has prepared is not followed, whoever listens first is not believed, logs belong to who writes them.
+//! Nobody gets in: what another user of the machine has prepared is not followed, whoever listens
+//! first is not believed, logs belong to who writes them.
 //!
 //! The other user is uid 65534 and root is oneself, so most of this needs root.
 
@@ -91,7 +92,8 @@ fn daemon_of_the_other(node: &Node) -> PathBuf {
 
 // Directories --------------------------------------------------------------------------------------------------------
 
-/// As README used to say: the log directory is made first by somebody else, with `server.log` as a link to a file of root's.
+/// As README used to say: the log directory is made first by somebody else, with `server.log` as a
+/// link to a file of root's.
 #[test]
 fn a_log_directory_that_another_user_has_made() {
     if !is_root() {
@@ -163,7 +165,8 @@ fn directories_that_others_can_write() {
     }
 }
 
-/// Links, pipes and the like under the names of our files: nothing is written through them, nobody waits for the other end, and the sentence says which it is.
+/// Links, pipes and the like under the names of our files: nothing is written through them, nobody
+/// waits for the other end, and the sentence says which it is.
 #[test]
 fn what_is_no_plain_file() {
     let node = open_node();
@@ -232,7 +235,8 @@ fn a_race_for_the_directory() {
             refused += 1;
             continue;
         }
-        // In a moment when there was nothing of that name: then it is root's, and the adversary cannot move it.
+        // In a moment when there was nothing of that name: then it is root's, and the adversary
+        // cannot move it.
         started += 1;
         assert_eq!(fs::symlink_metadata(&place).unwrap().uid(), 0);
         assert!(node.cumux(&["control", "quit"]).env(PIPE, &place).status().unwrap().success());
@@ -270,7 +274,8 @@ fn a_directory_as_long_as_nvidias_socket_allows() {
     assert!(node.cumux(&["control", "quit"]).env(PIPE, path).status().unwrap().success());
 }
 
-/// Nothing of a user's is written by root's `install`, and nobody else can exchange what is installed.
+/// Nothing of a user's is written by root's `install`, and nobody else can exchange what is
+/// installed.
 #[test]
 fn a_prefix_that_another_user_has_prepared() {
     if !is_root() {
@@ -335,7 +340,8 @@ fn another_users_server_gets_a_folder_and_no_log() {
     assert!(read().lines().all(|line| line.starts_with('[')), "{}", read());
 }
 
-/// What lies under the name of the user's folder and is not that: the user is told, and everybody else is served.
+/// What lies under the name of the user's folder and is not that: the user is told, and everybody
+/// else is served.
 #[test]
 fn a_users_folder_that_is_something_else() {
     if !is_root() {
@@ -361,7 +367,8 @@ fn a_users_folder_that_is_something_else() {
     node.test_client("view").user(OTHER).start().expect_ok();
 }
 
-/// A server that is its user's own program: what it writes is in its own name, and it can fill no log.
+/// A server that is its user's own program: what it writes is in its own name, and it can fill no
+/// log.
 #[test]
 fn words_of_a_server_that_lies() {
     if !is_root() {
@@ -450,7 +457,8 @@ fn a_stranger_who_takes_nobody() {
     assert!(stranger.0.try_wait().unwrap().is_none(), "it listened all the time");
 }
 
-/// A program of root's that everybody may start: its caller chooses neither its daemon nor its log, and no code for it.
+/// A program of root's that everybody may start: its caller chooses neither its daemon nor its log,
+/// and no code for it.
 #[test]
 fn a_program_with_rights_of_its_own() {
     if !is_root() {

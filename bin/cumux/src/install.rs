@@ -43,13 +43,17 @@ pub fn main(prefix: &Path, drop_in: bool) -> anyhow::Result<u8> {
     Ok(0)
 }
 
-/// Made beside and moved into place: a running cumux or a program that uses the old library is not disturbed. What others could exchange on the way is not
-/// followed: root's programs would be theirs.
+/// Made beside and moved into place: a running cumux or a program that uses the old library is not
+/// disturbed. What others could exchange on the way is not followed: root's programs would be
+/// theirs.
 fn into(path: &Path, make: impl FnOnce(&Folder, &OsStr) -> Result<(), FolderError>) -> anyhow::Result<()> {
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { bail!("{} is no name of a file", path.display()) };
     let outcome = Folder::make(parent, 0o755, Rule::Programs).and_then(|folder| make(&folder, name));
     outcome.map_err(|cause| match cause {
-        FolderError::Foreign { .. } => anyhow!("cannot write {}: {cause}; install as that user, or choose another --prefix", path.display()),
+        FolderError::Foreign { owner, .. } => {
+            let trust = cumux_link::trust::VARIABLE;
+            anyhow!("cannot write {}: {cause}; install as that user, choose another --prefix, or set {trust}={owner} if you trust that user", path.display())
+        }
         cause if cause.is_danger() => anyhow!("cannot write {}: {cause}; {}, or choose another --prefix", path.display(), cause.remedy()),
         cause => anyhow!("cannot write {} ({cause}): choose a --prefix you may write", path.display()),
     })

@@ -112,14 +112,16 @@ struct ExecutorOptions {
     device: Vec<String>,
 }
 
-/// What these processes say goes to standard error, which the daemon has made the log. `CUMUX_LOG` chooses how much.
+/// What these processes say goes to standard error, which the daemon has made the log. `CUMUX_LOG`
+/// chooses how much.
 fn log() {
     let filter = EnvFilter::try_from_env("CUMUX_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
     let words = Mutex::new(Words(Log::new(logfile::Sink::StandardError, SHAPE, false)));
     let _ = tracing_subscriber::fmt().with_env_filter(filter).without_time().with_writer(words).with_ansi(false).try_init();
 }
 
-/// Lines of a process that clients can make: of one kind there is a limit, and of all together that of the log. Whoever writes the log puts it aside.
+/// Lines of a process that clients can make: of one kind there is a limit, and of all together that
+/// of the log. Whoever writes the log puts it aside.
 struct Words(Log<String>);
 
 impl Write for Words {
@@ -139,7 +141,8 @@ impl Write for Words {
 }
 
 pub fn server(arguments: Vec<OsString>) -> anyhow::Result<u8> {
-    // Away from the terminal of a daemon in the foreground, which may be another user's. It fails where we lead a group already: then it is our own.
+    // Away from the terminal of a daemon in the foreground, which may be another user's. It fails
+    // where we lead a group already: then it is our own.
     let _ = rustix::process::setsid();
     log();
     let ServerOptions { pipe, log, device: devices, uid } = ServerOptions::try_parse_from(arguments)?;

@@ -40,7 +40,8 @@ pub fn main(device: Option<&str>, command: &[OsString]) -> anyhow::Result<u8> {
     end_as(status)
 }
 
-/// A daemon of our own, unless one that we trust already serves the pipe directory and no particular device is asked for.
+/// A daemon of our own, unless one that we trust already serves the pipe directory and no
+/// particular device is asked for.
 fn private_daemon(device: Option<&str>) -> anyhow::Result<Option<PrivateDaemon>> {
     let directory = PipeDirectory::at(&pipe_directory(std::env::var(PIPE_VARIABLE).ok().as_deref()));
     if device.is_none() {

@@ -1,7 +1,9 @@
 //! The pipe directory: where daemon, servers and clients meet.
 //!
-//! Invariants: whoever holds the lock file's lock is the one daemon of the directory. Everything else found in it may be left over from a daemon that died, and
-//! is reclaimed under the lock. Nobody but the daemon's user and root can write it (or it is sticky), nor exchange it: else it is not used ([`Folder`]).
+//! Invariants: whoever holds the lock file's lock is the one daemon of the directory. Everything
+//! else found in it may be left over from a daemon that died, and is reclaimed under the lock.
+//! Nobody but the daemon's user and root can write it (or it is sticky), nor exchange it: else it
+//! is not used ([`Folder`]).
 
 use cumux_link::folder::Rule;
 use cumux_link::{Folder, FolderError, Peer, reach, trust};
@@ -117,7 +119,8 @@ impl PipeDirectory {
         [PID, LOCK, "partitions.json", "servers.json"]
     }
 
-    /// Fails if programs could not find the daemon's sockets because the path is too long; the longest name is `control`, as in NVIDIA's.
+    /// Fails if programs could not find the daemon's sockets because the path is too long; the
+    /// longest name is `control`, as in NVIDIA's.
     ///
     /// # Errors
     /// [`DirectoryError::PathTooLong`].
@@ -203,7 +206,8 @@ fn tidy(folder: &Folder) {
         if !is_user {
             tidy_lock(folder, &name);
         } else if let Ok(theirs) = folder.given(&name) {
-            // What lies in there is another user's: only names are looked at, and nothing is followed.
+            // What lies in there is another user's: only names are looked at, and nothing is
+            // followed.
             for inner in theirs.names(MOST_NAMES).unwrap_or_default() {
                 tidy_lock(&theirs, &inner);
             }
@@ -221,8 +225,8 @@ fn tidy_lock(folder: &Folder, name: &OsStr) {
     }
 }
 
-/// The log directory: as asked, made if missing. Without a wish the usual one, or the pipe directory where that cannot be used. Root is told of a usual one that
-/// is not safe.
+/// The log directory: as asked, made if missing. Without a wish the usual one, or the pipe
+/// directory where that cannot be used. Root is told of a usual one that is not safe.
 ///
 /// # Errors
 /// A directory that was asked for cannot be made or written, or is not safe.
@@ -326,7 +330,6 @@ mod tests {
         let directory = PipeDirectory::at(&path);
         symlink(&victim, directory.pid_file()).unwrap();
         drop(directory.claim().unwrap());
-        symlink(&victim, path.join(LOCK).with_extension("x")).unwrap();
         fs::remove_file(path.join(LOCK)).unwrap();
         symlink(&victim, path.join(LOCK)).unwrap();
         let error = directory.claim().unwrap_err().to_string();
@@ -334,7 +337,8 @@ mod tests {
         assert_eq!(fs::read_to_string(&victim).unwrap(), "mine");
     }
 
-    /// What another user may put into the folder that is its own: nothing of it is followed, waited for or gone into.
+    /// What another user may put into the folder that is its own: nothing of it is followed, waited
+    /// for or gone into.
     #[test]
     fn tidying_looks_at_names_only() {
         let base = tempfile::tempdir().unwrap();

@@ -57,7 +57,8 @@ pub struct Frontend {
 
 impl Frontend {
     /// # Errors
-    /// [`FrontendError::NoDaemon`] when nobody listens, [`FrontendError::Foreign`] when somebody does whom we do not trust.
+    /// [`FrontendError::NoDaemon`] when nobody listens, [`FrontendError::Foreign`] when somebody
+    /// does whom we do not trust.
     pub fn connect(directory: &PipeDirectory) -> Result<Self, FrontendError> {
         let limit = pulse::limit();
         let mut stream = reach::stream(&directory.control(), limit).map_err(|error| match error {

@@ -1,7 +1,8 @@
 //! Starting a server: as which user, in which folder, with which settings.
 //!
-//! A server of another user gets nothing that is the daemon's: its folder is that user's alone, its standard error is a pipe which the daemon reads (and not the log), and
-//! of the daemon's environment it has what concerns CUDA.
+//! A server of another user gets nothing that is the daemon's: its folder is that user's alone, its
+//! standard error is a pipe which the daemon reads (and not the log), and of the daemon's
+//! environment it has what concerns CUDA.
 
 use crate::daemon::Daemon;
 use crate::directory::CUMUX;
@@ -59,7 +60,8 @@ impl Daemon {
             };
             words = read.try_clone().ok();
             command.env_clear().envs(std::env::vars_os().filter(|(name, _)| is_handed_on(name.to_str())));
-            // It keeps the other end as its standard input, for the next daemon. It makes a session of its own, away from the daemon's terminal.
+            // It keeps the other end as its standard input, for the next daemon. It makes a session
+            // of its own, away from the daemon's terminal.
             command.stdin(read).stderr(write).uid(uid).gid(primary_group(uid));
         }
         command.args(devices.iter().flat_map(|name| ["--device", name])).arg("--uid").arg(uid.to_string());
@@ -87,8 +89,8 @@ impl Daemon {
         }
     }
 
-    /// The pipe directory of a user's server. The daemon's own user works in the daemon's; another gets a folder in it that nobody else may enter, with a link to
-    /// the daemon's socket.
+    /// The pipe directory of a user's server. The daemon's own user works in the daemon's; another
+    /// gets a folder in it that nobody else may enter, with a link to the daemon's socket.
     fn prepare_for(&self, uid: u32) -> Result<PathBuf, FolderError> {
         if uid == rustix::process::geteuid().as_raw() {
             return Ok(self.options.pipe.clone());
@@ -118,7 +120,8 @@ struct Listening {
     words: OwnedFd,
     /// While it is not known to have ended.
     server: Option<Process>,
-    /// A while after its end. Its processes could keep the pipe for ever, and with every server that it has there would be one more to read.
+    /// A while after its end. Its processes could keep the pipe for ever, and with every server
+    /// that it has there would be one more to read.
     until: Option<Instant>,
 }
 
@@ -155,7 +158,8 @@ impl Listening {
     }
 }
 
-/// Both ends. Whoever writes does not wait: a server must not stop because its daemon does not read.
+/// Both ends. Whoever writes does not wait: a server must not stop because its daemon does not
+/// read.
 fn pipe_for_words() -> io::Result<(OwnedFd, OwnedFd)> {
     let (read, write) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
     rustix::fs::fcntl_setfl(&write, OFlags::NONBLOCK)?;

@@ -1,8 +1,8 @@
-//! `control.log`, and `server.log` as far as the daemon writes it, in the format that log readers of MPS expect:
-//! `[2026-11-21 00:08:11.353 Control  1093] text`.
+//! `control.log`, and `server.log` as far as the daemon writes it, in the format that log readers
+//! of MPS expect: `[2026-11-21 00:08:11.353 Control  1093] text`.
 //!
-//! Lines that a visitor causes are on that user's account: who makes too many loses his own ([`cumux_link::flood`]). The account is the thread's, because a thread
-//! serves one visitor.
+//! Lines that a visitor causes are on that user's account: who makes too many loses his own
+//! ([`cumux_link::flood`]). The account is the thread's, because a thread serves one visitor.
 
 use crate::directory::DirectoryError;
 use cumux_link::flood::USER;
@@ -68,7 +68,8 @@ pub(crate) struct Log {
 /// Makes both files if they are not there.
 ///
 /// # Errors
-/// One of them is a link, somebody else's or the like. That it cannot be written is no error: it costs lines, not service.
+/// One of them is a link, somebody else's or the like. That it cannot be written is no error: it
+/// costs lines, not service.
 pub(crate) fn check(folder: &Path) -> Result<(), DirectoryError> {
     for name in NAMES {
         if let Err(cause) = LogFile::at(folder.join(name), own_limit()).prepare()
@@ -81,7 +82,8 @@ pub(crate) fn check(folder: &Path) -> Result<(), DirectoryError> {
 }
 
 impl Log {
-    /// A file that cannot be opened is tried again with every line. With `echo` lines go to standard output, too.
+    /// A file that cannot be opened is tried again with every line. With `echo` lines go to
+    /// standard output, too.
     #[must_use]
     pub(crate) fn open(folder: &Path, echo: bool) -> Self {
         let file = |name| LogFile::at(folder.join(name), own_limit());
@@ -104,8 +106,9 @@ impl Log {
         lock(&self.server_file).share().map_or_else(|_| Stdio::null(), Stdio::from)
     }
 
-    /// Writes into `server.log` what the server `pid` of another user says. That user gets no descriptor of the log: with one he could empty it, or write lines in
-    /// others' names. `wait` waits for words and says whether to go on.
+    /// Writes into `server.log` what the server `pid` of another user says. That user gets no
+    /// descriptor of the log: with one he could empty it, or write lines in others' names. `wait`
+    /// waits for words and says whether to go on.
     pub(crate) fn write_down(&self, pid: u32, uid: u32, mut words: impl Read, mut wait: impl FnMut() -> bool) {
         let _reading = Reading::begin(self);
         let mut rest = Vec::new();
@@ -157,7 +160,8 @@ impl Log {
     }
 }
 
-/// Bytes of the first line, with its end; of a piece where it is too long. Nothing while it has no end.
+/// Bytes of the first line, with its end; of a piece where it is too long. Nothing while it has no
+/// end.
 fn line_end(bytes: &[u8]) -> Option<usize> {
     let end = bytes.iter().take(LONGEST_LINE).position(|byte| *byte == b'\n').map(|at| at + 1);
     end.or_else(|| (bytes.len() >= LONGEST_LINE).then_some(LONGEST_LINE))

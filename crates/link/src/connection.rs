@@ -74,10 +74,12 @@ impl AsFd for Connection {
 }
 
 impl Connection {
-    /// Connects to a listener's path; only root, our own user and a user who was named may listen there.
+    /// Connects to a listener's path; only root, our own user and a user who was named may listen
+    /// there.
     ///
     /// # Errors
-    /// [`LinkError::System`] with ENOENT or ECONNREFUSED when nobody listens there, [`LinkError::Foreign`] when somebody else does.
+    /// [`LinkError::System`] with ENOENT or ECONNREFUSED when nobody listens there,
+    /// [`LinkError::Foreign`] when somebody else does.
     pub fn connect(path: &Path) -> Result<Self, LinkError> {
         Ok(Self { socket: reach::reach(path, SocketType::SEQPACKET, None)? })
     }

@@ -1,5 +1,6 @@
-//! How much somebody may write into a log: so much at once, and so much in a second. What is more is left out and counted, so that a client that makes lines
-//! without end neither fills a disk nor pushes everybody else's lines out of the log.
+//! How much somebody may write into a log: so much at once, and so much in a second. What is more
+//! is left out and counted, so that a client that makes lines without end neither fills a disk nor
+//! pushes everybody else's lines out of the log.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -37,7 +38,8 @@ impl Account {
         self.left.saturating_add(past.saturating_mul(allowance.a_second) / 1000).min(allowance.burst)
     }
 
-    /// Whoever has used it up waits for some of it to come back: else every second line would tell of one that was left out.
+    /// Whoever has used it up waits for some of it to come back: else every second line would tell
+    /// of one that was left out.
     fn may_go_on(&self, allowance: Allowance, now: Instant) -> bool {
         self.left_out == 0 || self.has(allowance, now) >= allowance.burst / 16
     }

@@ -1,11 +1,13 @@
 //! Directories and files that other users of the machine might bend.
 //!
-//! A [`Folder`] is checked when it is opened and held by its descriptor from then on. It is root's, our own or a trusted user's ([`crate::trust`]), and so is every
-//! directory and every link on the way to it, so nobody else can put another in its place. Everything in it is opened relative to the descriptor, without
-//! following links and without waiting for the other end of a pipe; what is opened must be a plain file of ours with one name. Ownership is given away by
-//! descriptor only.
+//! A [`Folder`] is checked when it is opened and held by its descriptor from then on. It is root's,
+//! our own or a trusted user's ([`crate::trust`]), and so is every directory and every link on the
+//! way to it, so nobody else can put another in its place. Everything in it is opened relative to
+//! the descriptor, without following links and without waiting for the other end of a pipe; what is
+//! opened must be a plain file of ours with one name. Ownership is given away by descriptor only.
 //!
-//! A group that may write a directory *above* is let pass: its owner has trusted that group with it (`/var/log` is the group syslog's on some systems).
+//! A group that may write a directory *above* is let pass: its owner has trusted that group with it
+//! (`/var/log` is the group syslog's on some systems).
 
 use crate::trust;
 use rustix::fs::{AtFlags, FileType, FlockOperation, Gid, Mode, OFlags, RawMode, ResolveFlags, Stat, Uid};
@@ -20,13 +22,15 @@ use std::path::{Component, Path, PathBuf};
 
 /// Links on one way, as the kernel has it.
 const MOST_LINKS: u32 = 40;
-/// Flags for everything that is opened in a folder: no link is followed, nobody is waited for, no terminal becomes ours.
+/// Flags for everything that is opened in a folder: no link is followed, nobody is waited for, no
+/// terminal becomes ours.
 const CAREFULLY: OFlags = OFlags::NOFOLLOW.union(OFlags::NONBLOCK).union(OFlags::NOCTTY).union(OFlags::CLOEXEC);
 const WRITABLE_BY_GROUP: RawMode = 0o020;
 const WRITABLE_BY_ALL: RawMode = 0o002;
 const STICKY: RawMode = 0o1000;
 
-/// Why a directory or a file in it is not used. Each is a sentence without its end, so that a remedy can follow.
+/// Why a directory or a file in it is not used. Each is a sentence without its end, so that a
+/// remedy can follow.
 #[derive(Debug, thiserror::Error)]
 pub enum FolderError {
     #[error("{} belongs to user {owner}, who could put something else in its place", path.display())]
@@ -52,7 +56,8 @@ impl FolderError {
         Self::System { path: path.to_owned(), cause: cause.into() }
     }
 
-    /// Whether somebody could do harm here, in contrast to a system that cannot (a full disk, a missing right).
+    /// Whether somebody could do harm here, in contrast to a system that cannot (a full disk, a
+    /// missing right).
     #[must_use]
     pub fn is_danger(&self) -> bool {
         !matches!(self, Self::System { .. } | Self::NoDirectory { .. })
@@ -68,7 +73,10 @@ impl FolderError {
     #[must_use]
     pub fn remedy(&self) -> String {
         match self {
-            Self::Foreign { path, .. } => format!("have root look at it (ls -ld {0}), then remove it or chown it", path.display()),
+            Self::Foreign { path, owner } => {
+                let trust = trust::VARIABLE;
+                format!("look at it (ls -ld {}), then remove it or chown it; or set {trust}={owner} if you trust that user", path.display())
+            }
             Self::Open { path, everybody } => format!("chmod {} {}", if *everybody { "go-w" } else { "g-w" }, path.display()),
             Self::ForeignLink { path, .. } | Self::NotPlain { path, .. } | Self::Linked { path, .. } | Self::NotTheirs { path, .. } => {
                 format!("look at it (ls -ld {0}) and remove it", path.display())
@@ -118,7 +126,8 @@ impl Folder {
         Self::reach(path, None, Rule::Service)
     }
 
-    /// Opens a directory and makes what is missing of it, with these rights whatever the umask says.
+    /// Opens a directory and makes what is missing of it, with these rights whatever the umask
+    /// says.
     ///
     /// # Errors
     /// As [`Folder::open`], or it cannot be made.
@@ -283,7 +292,8 @@ impl Folder {
         Ok(bytes)
     }
 
-    /// Puts a file in place in one step; what was there under that name, be it a link, is gone afterwards. One process at a time does this for a name.
+    /// Puts a file in place in one step; what was there under that name, be it a link, is gone
+    /// afterwards. One process at a time does this for a name.
     ///
     /// # Errors
     /// [`FolderError::System`]; what was there is there still.
@@ -406,7 +416,8 @@ impl Folder {
             return Err(FolderError::NotPlain { path: shown, what: "not the socket that was just made there" });
         }
         match rustix::fs::chmod(by_descriptor(&socket), mode) {
-            // Without /proc, by its name: in this directory nobody else could have changed what that means.
+            // Without /proc, by its name: in this directory nobody else could have changed what
+            // that means.
             Err(Errno::NOENT) => rustix::fs::chmodat(&self.handle, name, mode, AtFlags::empty()).map_err(failed),
             other => other.map_err(failed),
         }
@@ -414,8 +425,8 @@ impl Folder {
 
     // Folders of other users -----------------------------------------------------------------------------------------
 
-    /// A folder in this one that belongs to `uid` alone. It is made, filled with a link (name and target) and given away; one that is there must be that
-    /// already.
+    /// A folder in this one that belongs to `uid` alone. It is made, filled with a link (name and
+    /// target) and given away; one that is there must be that already.
     ///
     /// # Errors
     /// [`FolderError::NotTheirs`] for anything else under that name, or the system cannot.
@@ -452,7 +463,8 @@ impl Folder {
         Ok(folder)
     }
 
-    /// A real directory in this one, on the same file system; whose it is, is the caller's question.
+    /// A real directory in this one, on the same file system; whose it is, is the caller's
+    /// question.
     ///
     /// # Errors
     /// ENOENT, ELOOP or ENOTDIR for what is no directory, EXDEV for a mount.
@@ -539,7 +551,8 @@ fn parent_of(path: &Path) -> PathBuf {
     path.parent().map_or_else(|| PathBuf::from("/"), Path::to_owned)
 }
 
-/// Whether a user may own what lies above. A user namespace shows root's directories outside of it as those of a user it does not know.
+/// Whether a user may own what lies above. A user namespace shows root's directories outside of it
+/// as those of a user it does not know.
 fn is_trusted_above(uid: u32) -> bool {
     trust::is_trusted(uid) || trust::is_unmapped(uid)
 }
@@ -560,7 +573,7 @@ fn check_writers(stat: &Stat, path: &Path, also_group: bool) -> Result<(), Folde
     Ok(())
 }
 
-/// A plain file of ours (or root's, for us) with one name.
+/// A plain file with one name, of ours or of somebody whom we trust.
 fn check_plain(stat: &Stat, path: &Path) -> Result<(), FolderError> {
     let what = match FileType::from_raw_mode(stat.st_mode) {
         FileType::RegularFile => "",
@@ -573,7 +586,7 @@ fn check_plain(stat: &Stat, path: &Path) -> Result<(), FolderError> {
     if !what.is_empty() {
         return Err(FolderError::NotPlain { path: path.to_owned(), what });
     }
-    if stat.st_uid != trust::own() && stat.st_uid != 0 {
+    if !trust::is_trusted(stat.st_uid) {
         return Err(FolderError::Foreign { path: path.to_owned(), owner: stat.st_uid });
     }
     if stat.st_nlink > 1 {

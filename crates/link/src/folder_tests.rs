@@ -44,7 +44,8 @@ fn who_may_write_it_decides() {
         let path = made(base.path().join(format!("{mode:o}")), mode);
         assert_eq!(Folder::open(&path).is_ok(), service, "{mode:o}");
         assert_eq!(Folder::make(&path, 0o755, Rule::Programs).is_ok(), programs, "{mode:o}");
-        // And what lies in it: a group that may write above is trusted by the owner, everybody is not.
+        // And what lies in it: a group that may write above is trusted by the owner, everybody is
+        // not.
         let inner = made(path.join("inner"), 0o755);
         assert_eq!(Folder::open(&inner).is_ok(), mode != 0o777, "inside {mode:o}");
     }

@@ -6,8 +6,9 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-/// Listens for sequenced-packet connections. Whoever binds owns the path: an old socket there is replaced (the caller has made sure that it is stale, and
-/// that nobody else can write the directory).
+/// Listens for sequenced-packet connections. Whoever binds owns the path: an old socket there is
+/// replaced (the caller has made sure that it is stale, and that nobody else can write the
+/// directory).
 #[derive(Debug)]
 pub struct Listener {
     socket: OwnedFd,

@@ -1,11 +1,14 @@
 //! A log file that several processes append to and that does not grow without bound.
 //!
-//! Writing never stops the service: a line that cannot be written (full disk, file taken away) is dropped and counted, and the next line that can be written says
-//! how many are missing. What clients cause in masses is left out and counted ([`crate::flood`]).
+//! Writing never stops the service: a line that cannot be written (full disk, file taken away) is
+//! dropped and counted, and the next line that can be written says how many are missing. What
+//! clients cause in masses is left out and counted ([`crate::flood`]).
 //!
-//! A file that would become longer than its limit is copied to `NAME.1` and emptied. It is the same file afterwards: who reads its end as it grows, and a
-//! process that has it as standard error, need not open it again. Writers hold a shared lock while they write and the exclusive one while they do that, so no line is lost in
-//! between. The lock is a file of its own that only its owner can open: readers of the log cannot hold it.
+//! A file that would become longer than its limit is copied to `NAME.1` and emptied. It is the same
+//! file afterwards: who reads its end as it grows, and a process that has it as standard error,
+//! need not open it again. Writers hold a shared lock while they write and the exclusive one while
+//! they do that, so no line is lost in between. The lock is a file of its own that only its owner
+//! can open: readers of the log cannot hold it.
 //!
 //! The folder is checked, and what is opened in it is a plain file of ours ([`crate::folder`]).
 
@@ -80,7 +83,8 @@ impl LogFile {
         Self { path, limit, open: None }
     }
 
-    /// Makes the file, and says whether it can be trusted; that it cannot be made (a full disk) is no danger.
+    /// Makes the file, and says whether it can be trusted; that it cannot be made (a full disk) is
+    /// no danger.
     ///
     /// # Errors
     /// [`FolderError`].
@@ -138,7 +142,8 @@ impl Opened {
         if !is_within(self.file.metadata()?.len(), text.len(), limit) {
             drop(held);
             held = self.hold(FlockOperation::NonBlockingLockExclusive);
-            // Somebody else may have done it meanwhile; who cannot have the lock leaves it to who has it, unless nobody seems to do it.
+            // Somebody else may have done it meanwhile; who cannot have the lock leaves it to who
+            // has it, unless nobody seems to do it.
             let length = self.file.metadata()?.len();
             if !is_within(length, text.len(), limit) && (held.is_some() || length > limit.saturating_mul(2)) {
                 lost = self.put_aside(path, limit)?;
@@ -150,7 +155,8 @@ impl Opened {
         outcome
     }
 
-    /// Copies the file to `NAME.1` and empties it; a line for it if that could not be done and the old lines are gone.
+    /// Copies the file to `NAME.1` and empties it; a line for it if that could not be done and the
+    /// old lines are gone.
     fn put_aside(&self, path: &Path, limit: u64) -> io::Result<String> {
         let Some(name) = path.file_name() else { return Ok(String::new()) };
         let mut aside = name.to_owned();

@@ -1,4 +1,5 @@
-//! Going to a socket at a path: however long the path is, without waiting for ever, and to nobody who is not trusted.
+//! Going to a socket at a path: however long the path is, without waiting for ever, and to nobody
+//! who is not trusted.
 //!
 //! Nothing is sent before the kernel has said whose the listener is ([`crate::trust`]).
 
@@ -40,7 +41,8 @@ pub(crate) fn address(path: &Path) -> Result<Address, LinkError> {
 pub(crate) fn reach(path: &Path, kind: SocketType, limit: Option<Duration>) -> Result<OwnedFd, LinkError> {
     let address = address(path)?;
     let foreign = |uid| LinkError::Foreign(Foreign::new(path.display().to_string(), uid));
-    // Whose the file is decides only how long we wait: a stranger may listen and never take anybody.
+    // Whose the file is decides only how long we wait: a stranger may listen and never take
+    // anybody.
     let stranger = rustix::fs::stat(path).ok().map(|stat| stat.st_uid).filter(|uid| !trust::is_trusted(*uid));
     let flags = if stranger.is_some() { SocketFlags::CLOEXEC | SocketFlags::NONBLOCK } else { SocketFlags::CLOEXEC };
     let socket = rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None)?;
@@ -95,7 +97,8 @@ mod tests {
 
     const PART: &str = "CUMUX_TEST_STRANGER";
 
-    /// The stranger's part: listens at a path, with room for nobody if so asked, and tells what the first who comes has sent.
+    /// The stranger's part: listens at a path, with room for nobody if so asked, and tells what the
+    /// first who comes has sent.
     fn play_stranger(path: &str) -> ! {
         let kind = if path.contains("packet") { SocketType::SEQPACKET } else { SocketType::STREAM };
         let new = || rustix::net::socket_with(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None).unwrap();

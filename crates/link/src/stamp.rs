@@ -15,8 +15,9 @@ pub fn line(role: &str, pid: u32, text: &str) -> String {
     line_at(SystemTime::now(), &TimeZone::system(), role, pid, text)
 }
 
-/// A line that a process has stamped itself, made harmless as [`line`] makes it: its role, and the line with the time that it gave. Nothing if the line is in
-/// the name of another process, in another role, or no such line.
+/// A line that a process has stamped itself, made harmless as [`line`] makes it: its role, and the
+/// line with the time that it gave. Nothing if the line is in the name of another process, in
+/// another role, or no such line.
 #[must_use]
 pub fn of_process<'a>(text: &str, roles: &[&'a str], pid: u32) -> Option<(&'a str, String)> {
     let time = text.strip_prefix('[')?.get(..STAMP.len())?;

@@ -1,10 +1,12 @@
-//! Who may be at the other end: root, the user of this process, or a user that somebody who knows better has named.
+//! Who may be at the other end: root, the user of this process, or a user that somebody who knows
+//! better has named.
 //!
-//! A pipe directory can be made by anybody, so whoever listens there is a stranger until the kernel has said whose process it is. The same users are trusted
-//! with the directories in which the service works ([`crate::folder`]).
+//! A pipe directory can be made by anybody, so whoever listens there is a stranger until the kernel
+//! has said whose process it is. The same users are trusted with the directories in which the
+//! service works ([`crate::folder`]).
 //!
-//! A program that was given more rights than its caller has (setuid, setgid, file capabilities) trusts its caller with nothing: neither his daemon nor his
-//! environment.
+//! A program that was given more rights than its caller has (setuid, setgid, file capabilities)
+//! trusts its caller with nothing: neither his daemon nor his environment.
 
 use std::sync::OnceLock;
 
@@ -58,7 +60,8 @@ pub fn is_trusted(uid: u32) -> bool {
     Circle { effective: own(), real: rustix::process::getuid().as_raw(), elevated: is_elevated(), named }.has(uid)
 }
 
-/// Whether this process has more rights than whoever started it: then its environment is that caller's, and not to be followed.
+/// Whether this process has more rights than whoever started it: then its environment is that
+/// caller's, and not to be followed.
 #[must_use]
 pub fn is_elevated() -> bool {
     static ELEVATED: OnceLock<bool> = OnceLock::new();
@@ -68,7 +71,8 @@ pub fn is_elevated() -> bool {
     })
 }
 
-/// What the kernel has told the program of its own rights (AT_SECURE). The file is closed to a program with rights of its own.
+/// What the kernel has told the program of its own rights (AT_SECURE). The file is closed to a
+/// program with rights of its own.
 fn is_secure(vector: std::io::Result<Vec<u8>>) -> bool {
     const SECURE: u64 = 23;
     let word = |bytes: &[u8]| bytes.first_chunk::<8>().map_or(0, |bytes| u64::from_ne_bytes(*bytes));
@@ -90,7 +94,8 @@ pub fn own() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-/// Whether a user number stands for users that this user namespace does not know: outside of it everything is in root's hands, also its own `/tmp`.
+/// Whether a user number stands for users that this user namespace does not know: outside of it
+/// everything is in root's hands, also its own `/tmp`.
 #[must_use]
 pub fn is_unmapped(uid: u32) -> bool {
     let number = |path: &str| std::fs::read_to_string(path).ok();

@@ -92,7 +92,8 @@ pub(crate) fn listen_to(connection: Arc<Connection>, worker: u64, events: Sender
     Ok(())
 }
 
-/// Whether what this server and its processes write to standard error can be read from its standard input: a daemon has made it so.
+/// Whether what this server and its processes write to standard error can be read from its standard
+/// input: a daemon has made it so.
 fn has_words(input: &impl AsFd) -> bool {
     rustix::fs::fstat(input).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Fifo)
 }

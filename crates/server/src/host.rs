@@ -68,7 +68,8 @@ struct Inner {
 }
 
 impl System {
-    /// Processes for the server that listens at `socket`; what they write to standard error goes where this server's does: the daemon has seen to it.
+    /// Processes for the server that listens at `socket`; what they write to standard error goes
+    /// where this server's does: the daemon has seen to it.
     #[must_use]
     pub fn new(socket: PathBuf, devices: Vec<String>) -> Self {
         // The link itself still names the program when the file was replaced by a newer one.

@@ -1,7 +1,9 @@
-//! `server.log`: `[2026-11-21 00:03:32.853 Server   690] text`, the format that log readers of MPS expect.
+//! `server.log`: `[2026-11-21 00:03:32.853 Server   690] text`, the format that log readers of MPS
+//! expect.
 //!
-//! A server of the daemon's own user writes the file itself. One of another user has no right to it: it writes the same lines to standard error, which the daemon
-//! reads. How the file is kept from growing, and what happens on a full disk: [`cumux_link::logfile`].
+//! A server of the daemon's own user writes the file itself. One of another user has no right to
+//! it: it writes the same lines to standard error, which the daemon reads. How the file is kept
+//! from growing, and what happens on a full disk: [`cumux_link::logfile`].
 
 use cumux_link::flood::{SHAPE, shape};
 use cumux_link::logfile::{self, LogFile, Sink, own_limit};

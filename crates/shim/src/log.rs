@@ -29,7 +29,8 @@ enum Sink {
 
 static SINK: OnceLock<Sink> = OnceLock::new();
 
-/// Not what a caller names who has fewer rights than this program: it would be written with the program's.
+/// Not what a caller names who has fewer rights than this program: it would be written with the
+/// program's.
 fn sink() -> &'static Sink {
     SINK.get_or_init(|| open(cumux_link::trust::variable("CUMUX_LOG").as_deref()))
 }
