@@ -11,21 +11,24 @@
 // Sizes and addresses are 64 bits wide here; the software GPU does not build for narrower machines.
 #![allow(clippy::cast_possible_truncation)]
 
-mod card;
 pub mod exec;
 mod faults;
+mod gpu;
 pub mod lower;
 mod mapping;
 mod memory;
 mod models;
 mod modules;
+mod open;
+mod ordinals;
 pub mod program;
 mod progress;
 mod schedule;
 mod simd;
 
-pub use card::{Settings, Simulator, SoftwareGpu, open, open_with};
+pub use gpu::SoftwareGpu;
 pub use modules::Judged;
+pub use open::{Settings, Simulator, open, open_with};
 
 /// The names of all cards there are, as [`facts`] takes them.
 pub fn names() -> impl Iterator<Item = &'static str> {

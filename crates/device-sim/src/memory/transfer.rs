@@ -1,7 +1,19 @@
-//! Copies, sets and value writes, in steps: a long one lets kernels run in between.
+//! Copies, sets and value writes, in steps: kernels run between the steps of a long one.
 //!
-//! Overlapping copies give the same result as a copy through a buffer. Where both sides have the same strides it is enough to go in the right
-//! direction; otherwise the source is read into a buffer first. An overlapping copy cannot be repeated after it has begun, so it has marks.
+//! An overlapping copy gives the same result as a copy through a buffer. Where both sides have the same
+//! strides it is enough to copy in the right direction; otherwise the source is read into a buffer
+//! first. An overlapping copy cannot be repeated after it has begun, so it has a record in the progress
+//! log.
+//!
+//! ```text
+//!                 no overlap, or target below source
+//!  UnexaminedCopy ──────────────────────────────────▶ Copy forwards
+//!    │  ▲      │  target above source, same strides
+//!    │  │      ├───────────────────────────────────▶ Copy backwards
+//!    └──┘      │  overlap, other strides
+//!  no free     └───────────────────────────────────▶ Staged
+//!  record: at the next step again
+//! ```
 
 use std::sync::Arc;
 
@@ -13,7 +25,7 @@ use crate::exec::interface::{Access, MemoryFault};
 use crate::progress::{KernelProgress, ProgressLog, layout::TRANSFER};
 
 /// Bytes moved in one step: some tenths of a millisecond.
-const STEP: u64 = 2 << 20;
+const STEP_BYTES: u64 = 2 << 20;
 
 /// How a step ended.
 #[derive(Debug, PartialEq, Eq)]
@@ -26,24 +38,37 @@ pub(crate) enum StepEnd {
     Misaligned(u64),
 }
 
+/// In which order the bytes of overlapping sides are copied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Direction {
+    Forwards,
+    Backwards,
+}
+
 #[derive(Debug)]
 enum TransferKind {
+    /// A copy before its first byte: whether its sides overlap is not known.
+    UnexaminedCopy {
+        target: Rows,
+        source: Rows,
+    },
     Copy {
         target: Rows,
         source: Rows,
-        backwards: bool,
-        checked: bool,
+        direction: Direction,
     },
-    /// What was read of a source that overlaps the target; `None` until then.
+    /// A copy whose source has been read.
     Staged {
         target: Rows,
         bytes: Vec<u8>,
     },
+    /// `element`: bytes of the repeated value.
     Set {
         target: Rows,
         value: u32,
         element: u32,
     },
+    /// The low `bytes` bytes of a value, stored at once.
     Value {
         address: u64,
         value: u64,
@@ -55,6 +80,7 @@ enum TransferKind {
 #[derive(Debug)]
 pub(crate) struct Transfer {
     kind: TransferKind,
+    /// Bytes of a row, rows, and slices.
     extent: Extent,
     /// Bytes done, counted row by row.
     done: u64,
@@ -63,12 +89,13 @@ pub(crate) struct Transfer {
 }
 
 impl Transfer {
-    /// The transfer that `work` asks for; `None` for work that is none.
+    /// The transfer that `work` asks for; `None` for work that is none, or a set whose extent does not
+    /// fit in 64 bits.
     pub(crate) fn new(work: &Work, token: u64) -> Option<Transfer> {
         let (kind, extent) = match *work {
             Work::Copy { target, source, extent } => {
                 let (target, source, extent) = flatten(target, source, extent);
-                (TransferKind::Copy { target, source, backwards: false, checked: false }, extent)
+                (TransferKind::UnexaminedCopy { target, source }, extent)
             }
             Work::Set { target, pitch, value, element, width, height } => {
                 let extent = Extent { width: width.checked_mul(u64::from(element))?, height, depth: 1 };
@@ -82,7 +109,7 @@ impl Transfer {
         Some(Transfer { kind, extent, done: 0, token, progress: None })
     }
 
-    /// Does some of it.
+    /// Does the next step.
     pub(crate) fn step(&mut self, memory: &mut WorkerMemory, log: Option<&Arc<ProgressLog>>) -> StepEnd {
         match self.try_step(memory, log) {
             Ok(step) => step,
@@ -91,35 +118,41 @@ impl Transfer {
     }
 
     fn try_step(&mut self, memory: &mut WorkerMemory, log: Option<&Arc<ProgressLog>>) -> Result<StepEnd, RefusedAddress> {
-        let total = self.total();
+        let total = self.total_bytes();
         if total == 0 {
             return Ok(StepEnd::Done);
         }
-        if let TransferKind::Value { address, value, bytes } = self.kind {
-            if !address.is_multiple_of(u64::from(bytes)) {
-                return Ok(StepEnd::Misaligned(address));
+        match self.kind {
+            TransferKind::Value { address, bytes, .. } if !address.is_multiple_of(u64::from(bytes)) => return Ok(StepEnd::Misaligned(address)),
+            TransferKind::Value { address, value, bytes } => {
+                memory.store_value(address, value, bytes)?;
+                return Ok(StepEnd::Done);
             }
-            memory.store_value(address, value, bytes)?;
-            return Ok(StepEnd::Done);
+            TransferKind::Set { target, element, .. } => {
+                let pitch = if self.extent.height > 1 { target.pitch } else { 0 };
+                if !(target.address | pitch).is_multiple_of(u64::from(element)) {
+                    return Ok(StepEnd::Misaligned(target.address));
+                }
+            }
+            TransferKind::UnexaminedCopy { target, source } => match self.examine_copy(target, source, memory, log)? {
+                Some(kind) => self.kind = kind,
+                None => return Ok(StepEnd::More),
+            },
+            TransferKind::Copy { .. } | TransferKind::Staged { .. } => {}
         }
-        if let TransferKind::Set { target, element, .. } = self.kind
-            && !(target.address | (target.pitch * u64::from(self.extent.height > 1))).is_multiple_of(u64::from(element))
-        {
-            return Ok(StepEnd::Misaligned(target.address));
-        }
-        if !self.examine_overlap(memory, log)? {
-            return Ok(StepEnd::More);
-        }
-        let end = (self.done + STEP).min(total);
+        let end = (self.done + STEP_BYTES).min(total);
         while self.done < end {
             let (at, now) = self.next_piece(end - self.done);
             match &self.kind {
-                TransferKind::Copy { target, source, backwards, .. } => {
-                    memory.copy(self.address(*target, at), self.address(*source, at), now, *backwards)?;
+                TransferKind::Copy { target, source, direction: Direction::Forwards } => {
+                    memory.copy_forwards(self.address(*target, at), self.address(*source, at), now)?;
+                }
+                TransferKind::Copy { target, source, direction: Direction::Backwards } => {
+                    memory.copy_backwards(self.address(*target, at), self.address(*source, at), now)?;
                 }
                 TransferKind::Staged { target, bytes } => memory.write(self.address(*target, at), &bytes[at as usize..(at + now) as usize])?,
                 TransferKind::Set { target, value, element } => memory.fill(self.address(*target, at), *value, *element, now)?,
-                TransferKind::Value { .. } => {}
+                TransferKind::UnexaminedCopy { .. } | TransferKind::Value { .. } => {}
             }
             self.done += now;
         }
@@ -132,45 +165,54 @@ impl Transfer {
         Ok(StepEnd::Done)
     }
 
-    /// Looks, before the first byte moves, whether the sides overlap. False if it must be tried again later.
-    fn examine_overlap(&mut self, memory: &mut WorkerMemory, log: Option<&Arc<ProgressLog>>) -> Result<bool, RefusedAddress> {
-        let TransferKind::Copy { target, source, checked: false, .. } = self.kind else { return Ok(true) };
-        let (to, _) = memory.contiguous_bytes(target.address, 1, Access::Store)?;
-        let (from, _) = memory.contiguous_bytes(source.address, 1, Access::Load)?;
+    /// Says, before the first byte moves, how the copy must be done. `None` if the progress log has no
+    /// free record for it: then it must be asked again later.
+    fn examine_copy(
+        &mut self,
+        target: Rows,
+        source: Rows,
+        memory: &mut WorkerMemory,
+        log: Option<&Arc<ProgressLog>>,
+    ) -> Result<Option<TransferKind>, RefusedAddress> {
+        let to = memory.address_here(target.address, Access::Store)?;
+        let from = memory.address_here(source.address, Access::Load)?;
         let length = |rows: Rows| span(rows.address, rows.pitch, rows.slice, self.extent).unwrap_or(u64::MAX);
         let overlap = to < from.saturating_add(length(source)) && from < to.saturating_add(length(target)) && to != from;
-        if overlap && let (Some(log), None) = (log, &self.progress) {
-            let Some(progress) = log.start_kernel(self.token, 1, TRANSFER, None) else { return Ok(false) };
+        if !overlap {
+            return Ok(Some(TransferKind::Copy { target, source, direction: Direction::Forwards }));
+        }
+        if let (Some(log), None) = (log, &self.progress) {
+            let Some(progress) = log.start_kernel(self.token, 1, TRANSFER, None) else { return Ok(None) };
             progress.mark_begun(0);
             self.progress = Some(progress);
         }
-        let same = (target.pitch == source.pitch || self.extent.height == 1) && (target.slice == source.slice || self.extent.depth == 1);
-        if overlap && !same {
-            let mut bytes = Vec::new();
-            let total = usize::try_from(self.total()).unwrap_or(usize::MAX);
-            bytes.try_reserve_exact(total).map_err(|_| (source.address, MemoryFault::OutOfBounds))?;
-            bytes.resize(total, 0);
-            for (row, part) in (0u64..).zip(bytes.chunks_mut(self.extent.width as usize)) {
-                memory.read(self.address(source, row * self.extent.width), part)?;
-            }
-            self.kind = TransferKind::Staged { target, bytes };
-        } else {
-            self.kind = TransferKind::Copy { target, source, backwards: overlap && to > from, checked: true };
+        let same_strides = (target.pitch == source.pitch || self.extent.height == 1) && (target.slice == source.slice || self.extent.depth == 1);
+        if same_strides {
+            let direction = if to > from { Direction::Backwards } else { Direction::Forwards };
+            return Ok(Some(TransferKind::Copy { target, source, direction }));
         }
-        Ok(true)
+        let mut bytes = Vec::new();
+        let total = usize::try_from(self.total_bytes()).unwrap_or(usize::MAX);
+        bytes.try_reserve_exact(total).map_err(|_| (source.address, MemoryFault::OutOfBounds))?;
+        bytes.resize(total, 0);
+        for (row, part) in (0u64..).zip(bytes.chunks_mut(self.extent.width as usize)) {
+            memory.read(self.address(source, row * self.extent.width), part)?;
+        }
+        Ok(Some(TransferKind::Staged { target, bytes }))
     }
 
-    fn total(&self) -> u64 {
-        // The executor checked that the extent spans an address range, so this is less than 2^64; a wrong one ends as a refused address.
+    /// The executor checked that the extent spans an address range, so this is less than 2^64. A wrong
+    /// extent ends as a refused address.
+    fn total_bytes(&self) -> u64 {
         self.extent.width.saturating_mul(self.extent.height).saturating_mul(self.extent.depth)
     }
 
-    /// The next piece inside one row: its position in the bytes counted row by row, and its length.
+    /// The next piece inside one row, at most `most` bytes: its position in the bytes counted row by
+    /// row, and its length.
     fn next_piece(&self, most: u64) -> (u64, u64) {
         let width = self.extent.width;
-        let backwards = matches!(self.kind, TransferKind::Copy { backwards: true, .. });
-        if backwards {
-            let end = self.total() - self.done;
+        if matches!(self.kind, TransferKind::Copy { direction: Direction::Backwards, .. }) {
+            let end = self.total_bytes() - self.done;
             let in_row = (end - 1) % width + 1;
             let now = in_row.min(most);
             (end - now, now)
@@ -179,6 +221,7 @@ impl Transfer {
         }
     }
 
+    /// The address of a position in the bytes counted row by row.
     fn address(&self, rows: Rows, position: u64) -> u64 {
         let (row, column) = (position / self.extent.width, position % self.extent.width);
         let (slice, row) = (row / self.extent.height, row % self.extent.height);

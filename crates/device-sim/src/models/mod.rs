@@ -51,13 +51,51 @@ pub(crate) struct Limits {
     pub(crate) capability: u32,
 }
 
+/// Threads of a warp.
+pub(crate) const WARP: u32 = 32;
+
 /// What one SM has, or what one block takes of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Capacity {
     pub(crate) threads: u32,
+    /// Resident blocks.
     pub(crate) blocks: u32,
+    /// 32-bit registers.
     pub(crate) registers: u32,
+    /// Bytes of shared memory.
     pub(crate) shared: u32,
+}
+
+impl Capacity {
+    fn zip(self, other: Self, f: impl Fn(u32, u32) -> u32) -> Self {
+        Capacity {
+            threads: f(self.threads, other.threads),
+            blocks: f(self.blocks, other.blocks),
+            registers: f(self.registers, other.registers),
+            shared: f(self.shared, other.shared),
+        }
+    }
+
+    /// Both together.
+    pub(crate) fn plus(self, other: Self) -> Self {
+        self.zip(other, |a, b| a + b)
+    }
+
+    /// Without the other, which fits into this.
+    pub(crate) fn minus(self, other: Self) -> Self {
+        self.zip(other, |a, b| a - b)
+    }
+
+    /// Whether `room` has at least as much of everything.
+    pub(crate) fn fits_into(self, room: Self) -> bool {
+        self.threads <= room.threads && self.blocks <= room.blocks && self.registers <= room.registers && self.shared <= room.shared
+    }
+
+    /// How often this fits into `room`.
+    pub(crate) fn times_in(self, room: Self) -> u32 {
+        let times = room.zip(self, |room, need| room.checked_div(need).unwrap_or(u32::MAX));
+        times.threads.min(times.blocks).min(times.registers).min(times.shared)
+    }
 }
 
 /// What can stand behind a card's name for its compute mode, as `nvidia-smi -c` calls it in capitals.

@@ -13,6 +13,8 @@
 //! The bitmaps are rings over the blocks `[low, low + BLOCK_WINDOW - 64)`; every block before `low` is done. No block at or past the end of that
 //! range begins. The ring's last word is the one being cleared when `low` moves, so a reader never trusts it.
 
+use crate::mapping::line::LINE_BYTES;
+
 pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"cumuxmrk");
 /// Raised with every change of this layout.
 pub(super) const VERSION: u64 = 1;
@@ -60,8 +62,6 @@ pub(super) const C_OWNER: u64 = 8;
 pub(super) const C_SEQUENCE: u64 = 16;
 const C_ENTRIES: u64 = 24;
 
-/// Bytes of memory that one entry covers.
-pub(crate) const LINE_BYTES: u64 = 64;
 pub(super) const E_LINE: u64 = 0;
 /// Bit i: byte i was saved.
 pub(super) const E_MASK: u64 = 8;

@@ -3,10 +3,11 @@
 use cumux_device::{Interrupted, Resume};
 
 use super::layout::{
-    self, BLOCK_WINDOW, C_BLOCK, C_OWNER, C_SEQUENCE, CHUNKS, COOPERATIVE, E_LINE, E_MASK, E_OLD, ENTRIES, H_CHUNKS, LINE_BYTES, OVERFLOWED, R_BLOCKS, R_FLAGS,
-    R_LOW, R_TOKEN, REPEATABLE, TRANSFER,
+    self, BLOCK_WINDOW, C_BLOCK, C_OWNER, C_SEQUENCE, CHUNKS, COOPERATIVE, E_LINE, E_MASK, E_OLD, ENTRIES, H_CHUNKS, OVERFLOWED, R_BLOCKS, R_FLAGS, R_LOW,
+    R_TOKEN, REPEATABLE, TRANSFER,
 };
 use super::{Ordering, ProgressLog};
+use crate::mapping::line::LINE_BYTES;
 
 /// One record as the file has it.
 struct FoundKernel {

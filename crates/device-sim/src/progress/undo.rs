@@ -8,9 +8,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, compiler_fence};
 
-use super::layout::{E_LINE, E_MASK, E_OLD, ENTRIES, LINE_BYTES, OVERFLOWED};
+use super::layout::{E_LINE, E_MASK, E_OLD, ENTRIES, OVERFLOWED};
 use super::{KernelProgress, layout};
-use crate::mapping::line::Overwritten;
+use crate::mapping::line::{LINE_BYTES, OverwrittenLine};
 
 /// A line of memory that was seen: where its entry is and which bytes it has.
 #[derive(Debug, Clone, Copy, Default)]
@@ -69,7 +69,7 @@ impl UndoLog {
 
     /// Saves the bytes of a line that a store will overwrite. [`UndoLog::order_before_store`] must follow before the store.
     #[inline]
-    pub(crate) fn save_before_store(&mut self, line: u64, old: &Overwritten) {
+    pub(crate) fn save_before_store(&mut self, line: u64, old: &OverwrittenLine) {
         if self.full {
             return;
         }
@@ -77,7 +77,7 @@ impl UndoLog {
         let at = if known.line == line && known.stamp == self.stamp { self.last } else { self.find_cell(line, old) };
         let Some(cell) = self.cells.get_mut(at) else { return };
         self.last = at;
-        let missing = old.bits & !cell.mask;
+        let missing = old.bits() & !cell.mask;
         if missing == 0 {
             return;
         }
@@ -85,7 +85,7 @@ impl UndoLog {
         let (mask, entry) = (cell.mask, cell.entry);
         let mapping = &self.kernel.log.mapping;
         if !cell.whole {
-            old.save(missing, mapping, entry + E_OLD);
+            old.save_bytes(missing, mapping, entry + E_OLD);
         }
         mapping.word(entry + E_MASK).store(mask, Ordering::Release);
     }
@@ -104,7 +104,7 @@ impl UndoLog {
 
     /// Index of the line's cell, with an entry behind it; past the end if the log is full.
     #[inline]
-    fn find_cell(&mut self, line: u64, old: &Overwritten) -> usize {
+    fn find_cell(&mut self, line: u64, old: &OverwrittenLine) -> usize {
         let mut at = self.first_cell(line);
         while self.cells[at].stamp == self.stamp {
             if self.cells[at].line == line {
@@ -117,7 +117,7 @@ impl UndoLog {
 
     #[cold]
     #[inline(never)]
-    fn add_cell(&mut self, line: u64, old: &Overwritten) -> Option<usize> {
+    fn add_cell(&mut self, line: u64, old: &OverwrittenLine) -> Option<usize> {
         let entry = self.reserve_entry(line)?;
         // The whole line at once: bytes that this block does not write are never undone, and those it will write nobody else writes meanwhile.
         let whole = old.save_line(&self.kernel.log.mapping, entry + E_OLD);

@@ -1,32 +1,36 @@
-//! A launch is checked against the card and made into something that runs.
+//! Checks a launch against the card and makes it something that runs.
 //!
-//! The shim has checked it before; what is wrong here is a lie of the client, so it ends as a fault.
+//! The shim has checked the launch before. What is wrong here is a false statement of the client, so
+//! it ends as a fault.
 
 use cumux_device::{ClientId, Fault, Kernel};
 use cumux_wire::result;
 
-use super::client::Client;
-use super::kernel::RunningKernel;
+use super::client::{Client, GridBarriers};
+use super::kernel::{Coupling, RunningKernel};
 use super::placement;
 use crate::exec::interface::Launch;
-use crate::memory::heap::map_private;
+use crate::mapping::Mapping;
 use crate::memory::permissions::AllowedRange;
-use crate::models::Limits;
-use crate::progress::layout::{COOPERATIVE, REPEATABLE};
+use crate::models::{Limits, WARP};
 
 /// What became of a launch.
-pub(crate) enum Prepared {
+pub(super) enum Prepared {
     Run(Box<RunningKernel>),
-    /// Too many kernels of the client are in flight.
-    Later(Kernel),
+    /// The client has as many kernels in flight as its progress log has records.
+    AwaitsRecord(Kernel),
     Fault(Fault),
 }
 
-/// Words of device memory for grid-wide barriers, for each cooperative launch in flight.
-const WORKSPACE: u64 = 64;
-const SCRATCH: u64 = 64 << 10;
+/// Bytes of device memory that the barrier of one cooperative grid gets
+/// ([`Launch::grid_workspace`]).
+const WORKSPACE_BYTES: u64 = 64;
+/// Bytes for the barriers of all cooperative grids of a client. The workspaces are used in rotation.
+/// There are 1,024 of them, and a progress log admits 512 kernels of a client at a time.
+const WORKSPACES_BYTES: u64 = 64 << 10;
 
-pub(crate) fn prepare(limits: &Limits, client: &mut Client, client_id: ClientId, part: u32, token: u64, kernel: Kernel) -> Prepared {
+/// Checks a launch and makes a running kernel out of it. `partition`: where in the client's share.
+pub(super) fn prepare(limits: &Limits, client: &mut Client, client_id: ClientId, partition: u32, token: u64, kernel: Kernel) -> Prepared {
     let fault = |result, text: String| Prepared::Fault(Fault { result, text });
     let asked = &kernel.launch;
     let Some(module) = client.modules.get(&asked.module) else {
@@ -63,28 +67,32 @@ pub(crate) fn prepare(limits: &Limits, client: &mut Client, client_id: ClientId,
     if asked.cluster.iter().any(|d| *d > 1) || code.cluster.iter().any(|d| *d > 1) {
         return fault(result::NOT_SUPPORTED, format!("kernel {}: the software GPU has no thread block clusters", code.name));
     }
-    let need = placement::block_needs(limits, threads as u32, registers, code.static_shared.saturating_add(asked.shared));
+    let needs = placement::block_needs(limits, threads as u32, registers, code.static_shared.saturating_add(asked.shared));
     let blocks = asked.grid.iter().map(|d| u64::from(*d)).fold(1, u64::saturating_mul);
-    let Some((sm_set, sms)) = client.parts.current_set(part) else {
+    let Some((sm_set, sms)) = client.partitions.current_set(partition) else {
         return fault(result::UNKNOWN, format!("client {client_id} has no SMs"));
     };
-    let most = sms.capacity(need);
+    let most = sms.capacity(needs);
     if most == 0 {
         return fault(result::LAUNCH_OUT_OF_RESOURCES, format!("kernel {} cannot be launched: a block does not fit on an SM", code.name));
     }
     if asked.cooperative && blocks > most {
         return fault(result::COOPERATIVE_LAUNCH_TOO_LARGE, format!("cooperative kernel {}: {blocks} blocks, {most} can be resident at once", code.name));
     }
-    let flags = if asked.cooperative { COOPERATIVE } else { 0 } | if code.repeatable && !asked.cooperative { REPEATABLE } else { 0 };
+    let coupling = match (asked.cooperative, code.repeatable) {
+        (true, _) => Coupling::Cooperative,
+        (false, true) => Coupling::Independent,
+        (false, false) => Coupling::MayWait,
+    };
     let progress = match &client.log {
-        Some(log) => match log.start_kernel(token, blocks, flags, kernel.resume.as_ref()) {
+        Some(log) => match log.start_kernel(token, blocks, coupling.flags(), kernel.resume.as_ref()) {
             Some(progress) => Some(progress),
-            None => return Prepared::Later(kernel),
+            None => return Prepared::AwaitsRecord(kernel),
         },
         None => None,
     };
-    let workspace = if asked.cooperative {
-        match workspace(client, client_id) {
+    let grid_workspace = if asked.cooperative {
+        match grid_workspace(client, client_id) {
             Ok(address) => address,
             Err(text) => return fault(result::OUT_OF_MEMORY, text),
         }
@@ -103,24 +111,30 @@ pub(crate) fn prepare(limits: &Limits, client: &mut Client, client_id: ClientId,
         grid_id: token,
         stack_bytes: client.stack_bytes,
         multiprocessors: limits.multiprocessors,
-        warps_per_multiprocessor: limits.sm.threads / 32,
-        grid_workspace: workspace,
+        warps_per_multiprocessor: limits.sm.threads / WARP,
+        grid_workspace,
     };
-    client.parts.begin_kernel(sm_set);
-    Prepared::Run(Box::new(RunningKernel::new(launch, sm_set, need, asked.cooperative, progress, resume)))
+    client.partitions.begin_kernel(sm_set);
+    Prepared::Run(Box::new(RunningKernel::new(launch, sm_set, needs, coupling, progress, resume)))
 }
 
-/// Zeroed words that one cooperative grid may use for its barrier.
-fn workspace(client: &mut Client, id: ClientId) -> Result<u64, String> {
-    if client.scratch.is_none() {
-        let mapping = map_private(SCRATCH).map_err(|error| format!("no memory for the grid barriers of client {id}: {error}"))?;
-        let range = AllowedRange { start: mapping.address(), end: mapping.address() + SCRATCH, writable: true, shift: 0 };
-        client.memory.table.write().allow(range).map_err(|error| format!("no memory for the grid barriers of client {id}: {error}"))?;
-        client.scratch = Some(mapping);
-    }
-    let mapping = client.scratch.as_ref().ok_or("no memory for grid barriers")?;
-    let offset = client.scratch_next;
-    client.scratch_next = (offset + WORKSPACE) % SCRATCH;
-    mapping.write(offset, &[0; WORKSPACE as usize]);
-    Ok(mapping.address() + offset)
+/// The address of zeroed words for the barrier of one cooperative grid.
+///
+/// # Errors
+/// A sentence, if there is no memory for them.
+fn grid_workspace(client: &mut Client, id: ClientId) -> Result<u64, String> {
+    let barriers = match &mut client.grid_barriers {
+        Some(barriers) => barriers,
+        none => {
+            let failed = |error: &dyn std::fmt::Display| format!("no memory for the grid barriers of client {id}: {error}");
+            let mapping = Mapping::private(WORKSPACES_BYTES).map_err(|error| failed(&error))?;
+            let range = AllowedRange { start: mapping.address(), end: mapping.address() + WORKSPACES_BYTES, writable: true, shift: 0 };
+            client.memory.table.write().allow(range).map_err(|error| failed(&error))?;
+            none.insert(GridBarriers { mapping, next: 0 })
+        }
+    };
+    let offset = barriers.next;
+    barriers.next = (offset + WORKSPACE_BYTES) % WORKSPACES_BYTES;
+    barriers.mapping.write(offset, &[0; WORKSPACE_BYTES as usize]);
+    Ok(barriers.mapping.address() + offset)
 }

@@ -1,29 +1,38 @@
 //! Streams, SMs and workers: what runs next.
 //!
 //! ```text
-//! submit ─▶ stream queue ─▶ head becomes a task ─▶ pieces run by workers ─▶ report ─▶ next head
+//! submit ─▶ stream queue ─▶ its head becomes a task ─▶ workers run pieces of it ─▶ report ─▶ next head
 //! ```
 //!
 //! Invariants:
-//! - A stream has at most one task or one report in flight: order and "exactly one report" follow.
-//! - The next work of a stream begins only after the sink has returned from the report of the one before.
-//! - What a worker runs for a client is noted in [`Scheduler::workers`] under the lock, so revoking and closing can wait for it.
-//! - After a report each worker yields once to the system at its next slice: whoever was woken must not wait for the system's next tick.
-//! - Nobody polls: workers sleep on [`Card::work`] and are woken when something becomes runnable.
+//! - A stream has at most one task or one report in flight. Its order, and exactly one report for
+//!   each submission, follow from that.
+//! - The next work of a stream begins only after the sink has returned from the report of the work
+//!   before it.
+//! - What a worker runs for a client is noted in [`Scheduler::workers`] under the lock, so revoking
+//!   memory and closing a client can wait for it.
+//! - After a report each worker yields once to the operating system before its next slice: a thread
+//!   that the report woke need not wait for the system's next tick.
+//! - Nobody polls: workers sleep on [`Card::work`] and are notified when something becomes runnable.
 //!
-//! Fairness: each client and each task has a virtual time, raised by what it used; the least goes next, clients first. A task's time counts
-//! a quarter for each step of stream priority. Clients below normal get what normal ones leave. Workers are pre-charged a slice, so that several of them spread.
+//! Fairness: each client and each task has a virtual time, raised by the time it used. The least
+//! virtual time goes next, among clients first, then among the client's tasks. A task's time counts a
+//! quarter for each step of stream priority. Clients below normal priority get what normal ones leave.
+//! A client is charged for an expected slice when a worker takes a piece, so that several workers
+//! spread over the clients.
 
 mod card;
 mod client;
 mod kernel;
 mod launch;
-mod parts;
+mod partitions;
 mod placement;
 mod report;
-mod state;
+mod scheduler;
+mod stream;
 pub(crate) mod worker;
 
 pub(crate) use card::Card;
-pub(crate) use client::{Client, ClientEnd};
-pub(crate) use state::Scheduler;
+pub(crate) use client::{Client, ClientEnd, HostWindow, not_open};
+pub(crate) use partitions::SHARE;
+pub(crate) use scheduler::{Phase, Scheduler};

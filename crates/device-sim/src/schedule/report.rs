@@ -13,13 +13,13 @@ pub(crate) struct Report {
     pub(crate) stream: StreamId,
     pub(crate) token: u64,
     pub(crate) outcome: Outcome,
-    /// Freed when the sink has taken the report.
+    /// Its record in the progress log, released when the sink has taken the report.
     pub(crate) progress: Option<Arc<KernelProgress>>,
 }
 
-/// The outcome that everything of an ended client gets.
-pub(crate) fn outcome_of(ended: &ClientEnd) -> Outcome {
-    match ended {
+/// The outcome of all work that an ended client still had.
+pub(crate) fn outcome_of(end: &ClientEnd) -> Outcome {
+    match end {
         ClientEnd::Fault(fault) => Outcome::Fault(Fault { result: fault.result, text: fault.text.clone() }),
         ClientEnd::Cancelled => Outcome::Cancelled,
     }

@@ -1,135 +1,46 @@
-//! The device contract, word by word, on top of memory, marks and schedule.
+//! The device contract, method by method, on top of memory, progress log and scheduler.
 
-use std::collections::{BTreeSet, HashMap};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
 
 use cumux_abi::{CUfunction_attribute, CUlimit};
-use cumux_device::{ClientId, ClientSpec, Device, DeviceError, DeviceFacts, Fault, Interrupted, ModuleId, ModuleInfo, Open, Place, Sink, StreamId, Work};
-use parking_lot::{Condvar, Mutex, RwLock};
+use cumux_device::{ClientId, ClientSpec, Device, DeviceError, DeviceFacts, Fault, Interrupted, ModuleId, ModuleInfo, Place, StreamId, Work};
 
 use crate::memory::client::ClientMemory;
-use crate::memory::maps::{GRANULE, Mappings};
+use crate::memory::maps::GRANULE;
 use crate::memory::permissions::AllowedRange;
 use crate::memory::worker::WorkerMemory;
-use crate::models::{self, ComputeMode, Limits};
+use crate::models::{self, ComputeMode};
 use crate::modules;
+use crate::ordinals::Ordinal;
 use crate::progress::{ProgressLog, layout, recover};
-use crate::schedule::{Card, Client, ClientEnd, Scheduler, worker};
+use crate::schedule::{Card, Client, ClientEnd, HostWindow, Phase, SHARE, not_open};
 
-/// Largest stack a thread may have.
-const STACK: u64 = 512 << 10;
-
-/// Opens software GPUs by name.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Simulator;
-
-impl Open for Simulator {
-    fn open(&self, id: &str, sink: Arc<dyn Sink>) -> Result<Arc<dyn Device>, DeviceError> {
-        open(id, sink)
-    }
-}
-
-/// Opens the card `id` (`sim:h200` and so on; an unknown name is answered with the list). The same name may be opened several times: each is a card of its own,
-/// with the lowest ordinal that is free in this process.
-///
-/// # Errors
-/// [`DeviceError::Invalid`] for an unknown name, [`DeviceError::System`] if threads cannot be made.
-pub fn open(id: &str, sink: Arc<dyn Sink>) -> Result<Arc<dyn Device>, DeviceError> {
-    let settings = Settings::from_environment()?;
-    open_with(id, sink, settings).map(|card| card as Arc<dyn Device>)
-}
-
-/// What the environment can change.
-#[derive(Debug, Clone, Copy)]
-pub struct Settings {
-    /// Worker threads (`CUMUX_SIM_THREADS`).
-    pub threads: usize,
-    /// A kernel that runs longer is faulted (`CUMUX_SIM_WATCHDOG_MS`, 0 or unset: never).
-    pub watchdog: Option<Duration>,
-    /// Keeps the notes by which a successor goes on in the middle of kernels. Without them (`CUMUX_SIM_MARKS=0`) it is as with a real card.
-    pub marks: bool,
-}
-
-impl Settings {
-    /// # Errors
-    /// A sentence naming the variable that is not a number.
-    pub fn from_environment() -> Result<Self, DeviceError> {
-        let number = |name: &str| match std::env::var(name) {
-            Ok(text) => text
-                .trim()
-                .parse::<u64>()
-                .map(Some)
-                .map_err(|_| DeviceError::Invalid(format!("{name}={text:?} is not a number; unset it or give a whole number"))),
-            Err(_) => Ok(None),
-        };
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let threads = number("CUMUX_SIM_THREADS")?.map_or(cores, |n| usize::try_from(n).unwrap_or(cores)).clamp(1, 1024);
-        let watchdog = number("CUMUX_SIM_WATCHDOG_MS")?.filter(|ms| *ms > 0).map(Duration::from_millis);
-        let marks = number("CUMUX_SIM_MARKS")?.is_none_or(|n| n != 0);
-        Ok(Settings { threads, watchdog, marks })
-    }
-}
-
-/// Ordinals in use, by card name.
-static ORDINALS: Mutex<Option<HashMap<String, BTreeSet<u32>>>> = Mutex::new(None);
-
-/// Opens a card with settings of the caller's instead of the environment's.
-///
-/// # Errors
-/// As [`open`].
-pub fn open_with(id: &str, sink: Arc<dyn Sink>, settings: Settings) -> Result<Arc<SoftwareGpu>, DeviceError> {
-    if ComputeMode::of(&models::facts(id, 0)?) == ComputeMode::Prohibited {
-        let kind = models::kind(id);
-        return Err(DeviceError::System(format!("{kind} is in PROHIBITED compute mode: start the daemon with --device {kind}")));
-    }
-    let ordinal = {
-        let mut ordinals = ORDINALS.lock();
-        let used = ordinals.get_or_insert_default().entry(models::kind(id).to_owned()).or_default();
-        let free = (0..).find(|n| !used.contains(n)).unwrap_or(0);
-        used.insert(free);
-        free
-    };
-    let facts = models::facts(id, ordinal)?;
-    let limits = Limits::of(&facts);
-    let card = Arc::new(Card {
-        maps: RwLock::new(Mappings::new(facts.memory)),
-        facts,
-        limits,
-        sink,
-        state: Mutex::new(Scheduler::new(limits, settings.threads)),
-        work: Condvar::new(),
-        settled: Condvar::new(),
-        watchdog: settings.watchdog,
-        started: Instant::now(),
-        reports: AtomicU64::new(0),
-    });
-    let mut gpu = SoftwareGpu { card, marks: settings.marks, ordinal, workers: Vec::new() };
-    for number in 0..settings.threads {
-        let card = gpu.card.clone();
-        let worker = std::thread::Builder::new()
-            .name(format!("sim-{ordinal}-{number}"))
-            .spawn(move || worker::run(&card, number))
-            .map_err(|error| DeviceError::System(format!("a worker thread cannot be started: {error}")))?;
-        gpu.workers.push(worker);
-    }
-    Ok(Arc::new(gpu))
-}
+/// Bytes of the largest stack that a thread may have.
+const MOST_STACK_BYTES: u64 = 512 << 10;
+/// Host memory and the window that it stands for are aligned alike, to this many bytes, so that
+/// aligned accesses stay aligned.
+const ALIAS_ALIGN: u64 = 16;
 
 /// One software GPU. Dropping it stops all work without further reports.
 pub struct SoftwareGpu {
     card: Arc<Card>,
-    marks: bool,
-    ordinal: u32,
+    /// Held for its drop: the number is free again then.
+    _ordinal: Ordinal,
+    keeps_progress: bool,
     workers: Vec<JoinHandle<()>>,
+}
+
+impl std::fmt::Debug for SoftwareGpu {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SoftwareGpu").field("id", &self.card.facts.id).field("workers", &self.workers.len()).finish_non_exhaustive()
+    }
 }
 
 impl Drop for SoftwareGpu {
     fn drop(&mut self) {
-        self.card.state.lock().shutdown = true;
+        self.card.scheduler.lock().phase = Phase::ShuttingDown;
         self.card.work.notify_all();
         for worker in self.workers.drain(..) {
             // The last reference may have been held by a sink that a worker was calling.
@@ -137,19 +48,21 @@ impl Drop for SoftwareGpu {
                 tracing::error!("a worker of the software GPU had panicked");
             }
         }
-        if let Some(used) = ORDINALS.lock().as_mut().and_then(|all| all.get_mut(models::kind(&self.card.facts.id))) {
-            used.remove(&self.ordinal);
-        }
     }
 }
 
-fn not_open(client: ClientId) -> DeviceError {
-    DeviceError::Invalid(format!("client {client} is not open"))
-}
-
 impl SoftwareGpu {
+    pub(crate) fn new(card: Arc<Card>, ordinal: Ordinal, keeps_progress: bool) -> Self {
+        SoftwareGpu { card, _ordinal: ordinal, keeps_progress, workers: Vec::new() }
+    }
+
+    /// Notes a worker thread, which ends when the device is dropped.
+    pub(crate) fn add_worker(&mut self, worker: JoinHandle<()>) {
+        self.workers.push(worker);
+    }
+
     fn client_memory(&self, client: ClientId) -> Option<Arc<ClientMemory>> {
-        self.card.state.lock().clients.get(&client).map(|c| c.memory.clone())
+        self.card.scheduler.lock().clients.get(&client).map(|c| c.memory.clone())
     }
 
     fn revoke_range(&self, client: ClientId, address: u64) {
@@ -158,7 +71,7 @@ impl SoftwareGpu {
             tracing::warn!(client, address, "nothing to revoke");
             return;
         }
-        memory.version.fetch_add(1, Ordering::Release);
+        memory.note_change();
         self.card.wait_for_slices(client);
     }
 }
@@ -179,63 +92,57 @@ impl Device for SoftwareGpu {
     }
 
     fn marks_bytes(&self) -> usize {
-        if self.marks { usize::try_from(layout::FILE_BYTES).unwrap_or(0) } else { 0 }
+        if self.keeps_progress { usize::try_from(layout::FILE_BYTES).unwrap_or(0) } else { 0 }
     }
 
     fn open_client(&self, client: ClientId, spec: &ClientSpec, marks: Option<BorrowedFd<'_>>) -> Result<(), DeviceError> {
         let log = marks.map(ProgressLog::open).transpose()?;
-        let mut state = self.card.state.lock();
-        if state.clients.contains_key(&client) {
+        let mut scheduler = self.card.scheduler.lock();
+        if scheduler.clients.contains_key(&client) {
             return Err(DeviceError::Invalid(format!("client {client} is open already")));
         }
         if let Some(wrong) = spec.sms.iter().find(|sm| **sm >= self.card.limits.multiprocessors) {
             return Err(DeviceError::Invalid(format!("the card has no SM {wrong}")));
         }
-        state.add_client(client, spec, log);
+        scheduler.add_client(client, spec, log);
         Ok(())
     }
 
     fn set_share(&self, client: ClientId, multiprocessors: u32) -> Result<(), DeviceError> {
-        let mut state = self.card.state.lock();
-        state.set_share(client, multiprocessors)?;
-        self.card.wake_worker(&state);
+        let mut scheduler = self.card.scheduler.lock();
+        scheduler.set_share(client, multiprocessors)?;
+        self.card.wake_worker(&scheduler);
         Ok(())
     }
 
     fn open_partition(&self, client: ClientId, partition: u32, multiprocessors: u32) -> Result<(), DeviceError> {
-        self.card.state.lock().open_part(client, partition, multiprocessors)
+        self.card.scheduler.lock().open_partition(client, partition, multiprocessors)
     }
 
     fn close_partition(&self, client: ClientId, partition: u32) {
-        self.card.state.lock().close_part(client, partition);
+        self.card.scheduler.lock().close_partition(client, partition);
     }
 
     fn close_client(&self, client: ClientId) {
         let window = {
-            let mut state = self.card.state.lock();
-            if !state.clients.contains_key(&client) {
+            let mut scheduler = self.card.scheduler.lock();
+            if !scheduler.clients.contains_key(&client) {
                 return;
             }
-            self.card.end_client(&mut state, client, ClientEnd::Cancelled);
-            state.waiting += 1;
-            while state.clients.get(&client).is_some_and(|c| c.outstanding > 0) || state.workers.iter().flatten().any(|(c, _)| *c == client) {
-                self.card.wake_worker(&state);
-                self.card.settled.wait(&mut state);
-            }
-            state.waiting -= 1;
-            state.streams.retain(|_, stream| stream.client != client);
-            state.remove_client(client).and_then(|c| c.window)
+            self.card.end_client(&mut scheduler, client, ClientEnd::Cancelled);
+            self.card.wait_for_client(&mut scheduler, client);
+            scheduler.remove_client(client).and_then(|gone| gone.window)
         };
-        if let Some((address, bytes)) = window
-            && let Err(error) = self.card.maps.write().unmap(address, bytes)
+        if let Some(window) = window
+            && let Err(error) = self.card.maps.write().unmap(window.address, window.bytes)
         {
-            tracing::error!(client, %error, "the window of a closed client");
+            tracing::error!(client, %error, "the window of a closed client cannot be unmapped");
         }
     }
 
     fn stop_client(&self, client: ClientId, fault: Fault) {
-        let mut state = self.card.state.lock();
-        self.card.end_client(&mut state, client, ClientEnd::Fault(fault));
+        let mut scheduler = self.card.scheduler.lock();
+        self.card.end_client(&mut scheduler, client, ClientEnd::Fault(fault));
     }
 
     fn granule(&self) -> u64 {
@@ -255,36 +162,35 @@ impl Device for SoftwareGpu {
     }
 
     fn unmap(&self, address: u64, bytes: u64) -> Result<(), DeviceError> {
-        let state = self.card.state.lock();
+        let scheduler = self.card.scheduler.lock();
         let mut maps = self.card.maps.write();
-        if let Some((client, _)) = state.clients.iter().find(|(_, c)| c.memory.table.read().touches(address, bytes)) {
+        if let Some((client, _)) = scheduler.clients.iter().find(|(_, c)| c.memory.table.read().touches(address, bytes)) {
             return Err(DeviceError::Invalid(format!("client {client} may still touch the {bytes} bytes at {address:#x}; revoke its allocations first")));
         }
         maps.unmap(address, bytes)
     }
 
     fn map_window(&self, client: ClientId, window: BorrowedFd<'_>, address: u64, bytes: u64) -> Result<(), DeviceError> {
-        let mut state = self.card.state.lock();
-        let owner = state.clients.get_mut(&client).ok_or_else(|| not_open(client))?;
+        let mut scheduler = self.card.scheduler.lock();
+        let owner = scheduler.clients.get_mut(&client).ok_or_else(|| not_open(client))?;
         if owner.window.is_some() {
             return Err(DeviceError::Invalid(format!("client {client} has a window already")));
         }
         self.card.maps.write().map_window(address, window, bytes)?;
-        owner.window = Some((address, bytes));
+        owner.window = Some(HostWindow { address, bytes });
         let range = AllowedRange { start: address, end: address + bytes, writable: true, shift: 0 };
         owner.memory.table.write().allow(range).map_err(|error| DeviceError::Invalid(format!("the window at {address:#x}: {error}")))
     }
 
     fn alias(&self, client: ClientId, user: u64, window: u64, bytes: u64) -> Result<(), DeviceError> {
-        let state = self.card.state.lock();
-        let owner = state.clients.get(&client).ok_or_else(|| not_open(client))?;
-        let inside = owner.window.is_some_and(|(start, length)| window >= start && bytes <= length && window - start <= length - bytes);
-        if !inside {
+        let scheduler = self.card.scheduler.lock();
+        let owner = scheduler.clients.get(&client).ok_or_else(|| not_open(client))?;
+        if !owner.window.is_some_and(|mapped| mapped.contains(window, bytes)) {
             return Err(DeviceError::Invalid(format!("{bytes} bytes at {window:#x} are not in the window of client {client}")));
         }
         let shift = window.wrapping_sub(user);
-        if !shift.is_multiple_of(16) {
-            return Err(DeviceError::Invalid(format!("{user:#x} and {window:#x} must be equally aligned (to 16 bytes)")));
+        if !shift.is_multiple_of(ALIAS_ALIGN) {
+            return Err(DeviceError::Invalid(format!("{user:#x} and {window:#x} must be equally aligned (to {ALIAS_ALIGN} bytes)")));
         }
         let end = user.checked_add(bytes).ok_or_else(|| DeviceError::Invalid(format!("{bytes} bytes at {user:#x} wrap around")))?;
         let mut table = owner.memory.table.write();
@@ -308,7 +214,7 @@ impl Device for SoftwareGpu {
             let range = AllowedRange { start: address, end: address.saturating_add(bytes), writable, shift: 0 };
             memory.table.write().allow(range).map_err(|error| error.to_string())
         });
-        memory.version.fetch_add(1, Ordering::Release);
+        memory.note_change();
         if let Err(why) = allowed {
             tracing::error!(client, address, bytes, why, "an allocation cannot be allowed");
         }
@@ -333,20 +239,20 @@ impl Device for SoftwareGpu {
             return Err(not_open(client));
         }
         let (loaded, info) = modules::load(&self.card.limits, &self.card.maps, image, place)?;
-        let mut state = self.card.state.lock();
-        let owner = state.clients.get_mut(&client).ok_or_else(|| not_open(client))?;
+        let mut scheduler = self.card.scheduler.lock();
+        let owner = scheduler.clients.get_mut(&client).ok_or_else(|| not_open(client))?;
         owner.modules.insert(module, loaded);
         Ok(info)
     }
 
     fn unload_module(&self, client: ClientId, module: ModuleId) {
-        let gone = self.card.state.lock().clients.get_mut(&client).and_then(|c| c.modules.remove(&module));
+        let gone = self.card.scheduler.lock().clients.get_mut(&client).and_then(|c| c.modules.remove(&module));
         drop(gone);
     }
 
     fn set_function(&self, client: ClientId, module: ModuleId, function: u32, attribute: u32, value: i32) -> Result<(), DeviceError> {
-        let mut state = self.card.state.lock();
-        let owner = state.clients.get_mut(&client).ok_or_else(|| not_open(client))?;
+        let mut scheduler = self.card.scheduler.lock();
+        let owner = scheduler.clients.get_mut(&client).ok_or_else(|| not_open(client))?;
         let unknown = || DeviceError::Invalid(format!("client {client} has no function {function} in module {module}"));
         let loaded = owner.modules.get_mut(&module).ok_or_else(unknown)?;
         let kernel = loaded.image.program().kernels.get(function as usize).ok_or_else(unknown)?;
@@ -367,14 +273,14 @@ impl Device for SoftwareGpu {
     }
 
     fn set_limit(&self, client: ClientId, limit: u32, value: u64) -> Result<(), DeviceError> {
-        let mut state = self.card.state.lock();
-        let owner = state.clients.get_mut(&client).ok_or_else(|| not_open(client))?;
+        let mut scheduler = self.card.scheduler.lock();
+        let owner = scheduler.clients.get_mut(&client).ok_or_else(|| not_open(client))?;
         match CUlimit(limit) {
-            CUlimit::CU_LIMIT_STACK_SIZE if value <= STACK => {
+            CUlimit::CU_LIMIT_STACK_SIZE if value <= MOST_STACK_BYTES => {
                 owner.stack_bytes = value as u32;
                 Ok(())
             }
-            CUlimit::CU_LIMIT_STACK_SIZE => Err(DeviceError::Invalid(format!("a stack of {value} bytes a thread; at most {STACK} are possible"))),
+            CUlimit::CU_LIMIT_STACK_SIZE => Err(DeviceError::Invalid(format!("a stack of {value} bytes a thread; at most {MOST_STACK_BYTES} are possible"))),
             // Text is passed on as it comes: nothing to reserve.
             CUlimit::CU_LIMIT_PRINTF_FIFO_SIZE => Ok(()),
             CUlimit::CU_LIMIT_MALLOC_HEAP_SIZE => owner.memory.heap.lock().set_limit(value).map_err(DeviceError::Invalid),
@@ -383,28 +289,28 @@ impl Device for SoftwareGpu {
     }
 
     fn create_stream(&self, client: ClientId, priority: i32) -> Result<StreamId, DeviceError> {
-        self.create_stream_in(client, 0, priority)
+        self.create_stream_in(client, SHARE, priority)
     }
 
     fn create_stream_in(&self, client: ClientId, partition: u32, priority: i32) -> Result<StreamId, DeviceError> {
-        self.card.state.lock().create_stream(client, partition, priority)
+        self.card.scheduler.lock().create_stream(client, partition, priority)
     }
 
     fn destroy_stream(&self, stream: StreamId) {
-        self.card.state.lock().destroy_stream(stream);
+        self.card.scheduler.lock().destroy_stream(stream);
     }
 
     fn submit(&self, stream: StreamId, token: u64, work: Work) -> Result<(), DeviceError> {
-        let mut state = self.card.state.lock();
-        state.submit(stream, token, work)?;
-        self.card.wake_worker(&state);
+        let mut scheduler = self.card.scheduler.lock();
+        scheduler.submit(stream, token, work)?;
+        self.card.wake_worker(&scheduler);
         Ok(())
     }
 
     fn recover(&self, client: ClientId) -> Vec<Interrupted> {
         let (log, memory) = {
-            let state = self.card.state.lock();
-            match state.clients.get(&client) {
+            let scheduler = self.card.scheduler.lock();
+            match scheduler.clients.get(&client) {
                 Some(Client { log: Some(log), memory, .. }) => (log.clone(), memory.clone()),
                 _ => return Vec::new(),
             }
