@@ -257,12 +257,13 @@ fn a_long_temporary_directory() {
     let alone = Alone::new();
     let long = alone.temporary().join("x".repeat(90));
     fs::create_dir(&long).unwrap();
-    let output = alone.cumux(&["run", "sh", "-c", "echo $CUDA_MPS_PIPE_DIRECTORY"]).env("TMPDIR", &long).output().unwrap();
+    let output = alone.cumux(&["run", "sh", "-c", "echo $CUDA_MPS_PIPE_DIRECTORY"]).env("TMPDIR", &long).env_remove("XDG_RUNTIME_DIR").output().unwrap();
     let folder = String::from_utf8_lossy(&output.stdout).trim().to_owned();
     assert!(output.status.success() && folder.starts_with("/tmp/cumux-run-"), "{folder}{}", text(&output));
     assert!(!Path::new(&folder).exists(), "{folder} is left");
+    // One that is no directory at all: another place is as good.
     let output = alone.cumux(&["run", "true"]).env("TMPDIR", "/nonexistent").output().unwrap();
-    assert!(output.status.code() == Some(1) && text(&output).contains("TMPDIR"), "{}", text(&output));
+    assert!(output.status.success(), "{}", text(&output));
 }
 
 /// Somebody sends a signal to `cumux run` alone, while its input is a terminal. (A terminal's own Ctrl-C reaches the program without help.)

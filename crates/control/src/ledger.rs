@@ -6,7 +6,8 @@
 use cumux_link::{Folder, FolderError};
 use serde::{Deserialize, Serialize};
 use std::fs;
-use std::io;
+use std::io::{self, Read as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 /// Bytes that are read of such a file.
@@ -105,7 +106,13 @@ fn boot() -> String {
 /// Only a file of our own that nobody else can have written.
 fn read(path: &Path) -> Option<Vec<u8>> {
     let (folder, name) = Folder::of(path).ok()?;
-    folder.read(name, LONGEST).ok()
+    let file = folder.open_to_read(name).ok()?;
+    if file.metadata().ok()?.mode() & 0o022 != 0 {
+        return None;
+    }
+    let mut bytes = Vec::new();
+    file.take(LONGEST).read_to_end(&mut bytes).ok()?;
+    Some(bytes)
 }
 
 fn replace(path: &Path, bytes: &[u8]) -> Result<(), FolderError> {

@@ -208,6 +208,10 @@ impl Executor {
                 ToExecutor::Share { request, session, parts } => self.share(request, session, parts),
                 ToExecutor::Metrics { request } => self.metrics(request),
                 ToExecutor::Server { pid } => {
+                    // The server has told a standby of every session that it knows.
+                    if self.generation == 0 {
+                        self.remembered.clear();
+                    }
                     for session in self.intake_sessions() {
                         session.service.set_server(pid);
                         session.service.notify();
@@ -273,9 +277,10 @@ impl Executor {
             let terms = Terms { generation: self.generation, lived: Duration::ZERO, on_hold: false, images: &images };
             open::open(&self.shared, &self.intake, sheet, files, &terms).map(|_| ())
         });
+        let again = matches!(outcome, Err(ExecutorError::Keeper(_)));
         let error = outcome.err().map(|e| e.to_string()).unwrap_or_default();
         if self.generation > 0 || !error.is_empty() {
-            self.shared.report(FromExecutor::Attached { session: id, error });
+            self.shared.report(FromExecutor::Attached { session: id, error, again });
         }
     }
 

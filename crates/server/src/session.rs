@@ -103,6 +103,8 @@ pub(crate) struct Session {
     pub(crate) greeting: Option<Connection>,
     pub(crate) keeping: Keeping,
     pub(crate) seat: Seat,
+    /// How often the executor could not take it because it had no keeper.
+    pub(crate) seat_attempts: u32,
     /// The client has gone; executors are letting go of it.
     pub(crate) leaving: bool,
     /// It got a sticky error because nobody could go on with it; no executor is given it any more.
@@ -135,6 +137,7 @@ impl Session {
             greeting: None,
             keeping: Keeping::No,
             seat: Seat::No,
+            seat_attempts: 0,
             leaving: false,
             failed: false,
             terminated: false,

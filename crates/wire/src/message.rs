@@ -344,6 +344,9 @@ pub enum FromExecutor {
         session: u32,
         /// Empty if all is well.
         error: String,
+        /// There was no keeper at that moment: asked again when there is one, it may go well.
+        #[serde(default)]
+        again: bool,
     },
     Detached {
         status: Box<ClientStatus>,

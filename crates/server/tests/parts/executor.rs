@@ -95,7 +95,7 @@ impl Executor {
                         self.mark_pages();
                     }
                     let silent = mode == "first attaches nothing" && self.generation == 1;
-                    (active && !silent).then_some(FromExecutor::Attached { session: id, error: String::new() })
+                    (active && !silent).then_some(FromExecutor::Attached { session: id, error: String::new(), again: false })
                 }
                 ToExecutor::Detach { session } => {
                     let status = self.sessions.remove(&session).map_or_else(|| ClientStatus { session, ..ClientStatus::default() }, |held| held.status);

@@ -3,7 +3,7 @@
 use super::{FOLDER, MODE, again};
 use cumux_link::connection::exactly;
 use cumux_link::pulse::{self, Motion};
-use cumux_link::{Connection, Listener, Process};
+use cumux_link::{Connection, LinkError, Listener, Process};
 use cumux_ring::service::Service;
 use cumux_wire::VERSION;
 use cumux_wire::layout::page;
@@ -268,9 +268,15 @@ impl Client {
     }
 
     pub fn refused(&self) -> (u32, String) {
-        match self.connection.receive::<Reply>().unwrap().0 {
-            Reply::Refused { result, why } => (result, why),
-            other @ Reply::Welcome { .. } => panic!("{other:?}"),
+        self.refused_or_left().expect("an answer")
+    }
+
+    /// The refusal; `None` where the connection ends without an answer.
+    pub fn refused_or_left(&self) -> Option<(u32, String)> {
+        match self.connection.receive::<Reply>() {
+            Ok((Reply::Refused { result, why }, _)) => Some((result, why)),
+            Err(LinkError::Closed) => None,
+            other => panic!("{other:?}"),
         }
     }
 

@@ -111,6 +111,7 @@ mod tests {
         let now = Instant::now();
         assert!(liveness.hopeful_at(now, u32::MAX), "the executors can still name their sessions");
         assert!(!liveness.hopeful_at(now + SHORT_PATIENCE, u32::MAX));
+        assert!(liveness.hopeful_at(now + SHORT_PATIENCE, theirs), "announced again");
         assert!(!liveness.hopeful_at(now + 2 * SHORT_PATIENCE, theirs), "a living process of that number is not the server");
     }
 }
