@@ -377,6 +377,10 @@ impl<'a> Round<'a> {
                     let _ = process.signal(signal);
                 }
                 self.note(&format!("{verb} all {}", everybody.len()));
+                // They stand still for longer than the heartbeat: programs that say hello meanwhile are told that the daemon does.
+                if signal == Signal::STOP {
+                    self.losses.push(Loss::Process(Role::Daemon));
+                }
             }
         }
     }
