@@ -38,8 +38,8 @@ use crate::open::{Files, Images, Terms};
 use crate::shared::Shared;
 use crate::sink::Reports;
 use crate::suspicion::{Case, Ruling, Trials};
-use cumux_device::Open;
 use cumux_device::Fault;
+use cumux_device::Open;
 use cumux_keeper::Hope;
 use cumux_keeper::client::Keeper;
 use cumux_link::{Connection, LinkError};
@@ -72,8 +72,6 @@ struct Executor {
     intake: Arc<Intake>,
     /// Attached while standby: opened when activated.
     waiting: BTreeMap<u32, (Sheet, Files)>,
-    /// To be opened when the next keeper has come: without it their memory cannot be had.
-    later: BTreeMap<u32, (Sheet, Files)>,
     /// What an earlier server had told the standby, for a server that was made again and knows of nobody.
     remembered: BTreeMap<u32, (Sheet, Files)>,
     /// 0 = standby.
@@ -107,7 +105,7 @@ pub fn run(options: &Options, opener: &dyn Open) -> Result<(), ExecutorError> {
         .name("reports".into())
         .spawn(move || send_reports(&outgoing, &outbox, &sender, &beating))
         .map_err(|_| rustix::io::Errno::AGAIN)?;
-    let mut executor = Executor { shared, intake, waiting: BTreeMap::new(), later: BTreeMap::new(), remembered: BTreeMap::new(), generation: 0 };
+    let mut executor = Executor { shared, intake, waiting: BTreeMap::new(), remembered: BTreeMap::new(), generation: 0 };
     loop {
         // What a standby has to open is the server's to say; the next server says it all again.
         executor.remembered.append(&mut executor.waiting);
@@ -181,6 +179,7 @@ fn connect(path: &Path, hope: &mut Hope, serving: bool) -> Result<Connection, Ex
     loop {
         match Connection::connect(path) {
             Ok(connection) => return Ok(connection),
+            Err(error @ LinkError::Foreign(_)) => return Err(error.into()),
             Err(error) if Instant::now() >= until || hope.is_lost(Instant::now()) => return Err(error.into()),
             Err(_) => std::thread::sleep(RETRY),
         }
@@ -209,6 +208,10 @@ impl Executor {
                 ToExecutor::Share { request, session, parts } => self.share(request, session, parts),
                 ToExecutor::Metrics { request } => self.metrics(request),
                 ToExecutor::Server { pid } => {
+                    // The server has told a standby of every session that it knows.
+                    if self.generation == 0 {
+                        self.remembered.clear();
+                    }
                     for session in self.intake_sessions() {
                         session.service.set_server(pid);
                         session.service.notify();
@@ -240,13 +243,13 @@ impl Executor {
         for session in self.intake_sessions() {
             name(session.present_sheet(), &session.files);
         }
-        for (sheet, files) in self.remembered.values().chain(self.later.values()) {
+        for (sheet, files) in self.remembered.values() {
             name(sheet.clone(), files);
         }
         self.shared.report(FromExecutor::ServesEnd { request });
     }
 
-    fn keeper(&mut self, number: u64, descriptors: Vec<OwnedFd>) -> Result<(), ExecutorError> {
+    fn keeper(&self, number: u64, descriptors: Vec<OwnedFd>) -> Result<(), ExecutorError> {
         let [socket] = cumux_link::connection::exactly(descriptors)?;
         self.shared.set_keeper(number, Keeper::over(socket).map_err(|e| ExecutorError::Keeper(e.to_string()))?);
         // A keeper that was replaced knows nothing yet. Should it go too, the server sends the next one.
@@ -254,49 +257,35 @@ impl Executor {
         if let Err(error) = kept {
             tracing::warn!("the new keeper did not take everything: {error}");
         }
-        for (sheet, files) in std::mem::take(&mut self.later).into_values() {
-            self.seat(sheet, files);
-        }
         Ok(())
     }
 
     fn attach(&mut self, sheet: Sheet, descriptors: Vec<OwnedFd>) {
         let id = sheet.id;
         self.remembered.remove(&id);
-        self.later.remove(&id);
-        match Files::new(descriptors) {
-            Ok(files) if self.generation == 0 => {
+        let outcome = Files::new(descriptors).and_then(|files| {
+            if self.generation == 0 {
                 self.waiting.insert(id, (sheet, files));
+                return Ok(());
             }
-            Ok(files) => self.seat(sheet, files),
-            Err(error) => self.shared.report(FromExecutor::Attached { session: id, error: error.to_string() }),
-        }
-    }
-
-    /// Opens one more session, and says so, or why not.
-    fn seat(&mut self, sheet: Sheet, files: Files) {
-        let id = sheet.id;
-        // The server repeats Attach to whoever it is not sure about.
-        let error = if self.intake.has(id) {
-            String::new()
-        } else {
+            // The server repeats Attach to whoever it is not sure about.
+            if self.intake.has(id) {
+                return Ok(());
+            }
             // Nobody has died over it: what it had under way is begun again at once.
             let images = || self.shared.restore_images().map(Arc::new);
             let terms = Terms { generation: self.generation, lived: Duration::ZERO, on_hold: false, images: &images };
-            match open::open(&self.shared, &self.intake, sheet.clone(), files.clone(), &terms) {
-                Err(_) if self.shared.lacks_keeper() => {
-                    self.later.insert(id, (sheet, files));
-                    return;
-                }
-                outcome => outcome.err().map(|error| error.to_string()).unwrap_or_default(),
-            }
-        };
-        self.shared.report(FromExecutor::Attached { session: id, error });
+            open::open(&self.shared, &self.intake, sheet, files, &terms).map(|_| ())
+        });
+        let again = matches!(outcome, Err(ExecutorError::Keeper(_)));
+        let error = outcome.err().map(|e| e.to_string()).unwrap_or_default();
+        if self.generation > 0 || !error.is_empty() {
+            self.shared.report(FromExecutor::Attached { session: id, error, again });
+        }
     }
 
     fn detach(&mut self, id: u32) {
         self.waiting.remove(&id);
-        self.later.remove(&id);
         self.remembered.remove(&id);
         if let Some(session) = self.intake.remove(id) {
             match session.close() {
@@ -311,11 +300,7 @@ impl Executor {
         }
     }
 
-    fn terminate(&mut self, id: u32, result: u32) {
-        if self.later.remove(&id).is_some() {
-            // It was not open yet: the server tells its client.
-            return self.shared.report(FromExecutor::Attached { session: id, error: "the client was terminated by the administrator".into() });
-        }
+    fn terminate(&self, id: u32, result: u32) {
         if let Some(session) = self.intake_sessions().into_iter().find(|s| s.client() == id) {
             let fault = cumux_device::Fault { result, text: "the client was terminated by the administrator".into() };
             session.fault(&mut session.lock(), &fault);
@@ -327,15 +312,10 @@ impl Executor {
             sheet.parts = parts;
             return;
         }
-        let error = if let Some((sheet, _)) = self.later.get_mut(&id) {
-            sheet.parts = parts;
-            String::new()
-        } else if let Some(session) = self.intake_sessions().into_iter().find(|s| s.client() == id) {
-            session.set_parts(&parts).err().map(|e| e.to_string()).unwrap_or_default()
-        } else if self.generation > 0 {
-            "its executor does not have it at the moment; try again".to_owned()
-        } else {
-            return;
+        let error = match self.intake_sessions().into_iter().find(|s| s.client() == id) {
+            Some(session) => session.set_parts(&parts).err().map(|e| e.to_string()).unwrap_or_default(),
+            None if self.generation > 0 => "its executor does not have it at the moment; try again".to_owned(),
+            None => return,
         };
         self.shared.report(FromExecutor::Shared { request, session: id, error });
     }
@@ -352,13 +332,9 @@ impl Executor {
         let terms = Terms { generation, lived, on_hold: true, images: &images };
         let (mut cases, mut lost) = (BTreeMap::new(), Vec::new());
         for (id, (sheet, files)) in std::mem::take(&mut self.waiting) {
-            match open::open(&self.shared, &self.intake, sheet.clone(), files.clone(), &terms) {
+            match open::open(&self.shared, &self.intake, sheet, files, &terms) {
                 Ok(case) => {
                     cases.insert(id, case);
-                }
-                // Said when the next keeper has come: this one's process may live, and have its memory.
-                Err(_) if self.shared.lacks_keeper() => {
-                    self.later.insert(id, (sheet, files));
                 }
                 Err(error) => lost.push((id, error.to_string())),
             }

@@ -134,6 +134,10 @@ impl Place for Restored<'_> {
         let found = self.0.iter().find(|(n, _, b)| n == name && *b == bytes);
         found.map(|(_, address, _)| (*address, true)).ok_or_else(|| DeviceError::Invalid(format!("variable {name} was not there before")))
     }
+
+    fn is_restoring(&self) -> bool {
+        true
+    }
 }
 
 impl Session {

@@ -181,7 +181,7 @@ impl Session {
         }
         let mut oldest = self.oldest_under_way(inner);
         if let Some((code, text)) = inner.objects.fault.clone() {
-            self.service.set_sticky(code);
+            self.service.set_fault(code, &text);
             inner.status.error = code;
             inner.status.fault = text;
         } else if inner.is_busy_beyond_the_first_device() {
@@ -251,12 +251,18 @@ impl Session {
 
     /// Maps what the keeper has of this session and permits what the objects say. Where it fails, what could not be had is not among the objects.
     fn restore_memory(&self, inner: &mut Inner) -> Result<(), ExecutorError> {
-        if inner.journal.taken() == 0 && inner.objects == Objects::default() {
-            // Nobody has served it before: nothing of it is kept, and it need not wait for a keeper that is being replaced.
+        let needs_nothing = inner.objects.need_no_memory();
+        if needs_nothing && inner.journal.taken() == 0 {
+            // Nobody has served it before: nothing of it is kept, and it need not wait for a keeper.
             return Ok(());
         }
         let (reservations, mappings) = (std::mem::take(&mut inner.objects.reservations), std::mem::take(&mut inner.objects.mappings));
-        let items: Vec<Item> = self.shared.ask_keeper(|keeper| keeper.list(self.sheet.id))?;
+        let items: Vec<Item> = match self.shared.ask_keeper(|keeper| keeper.list(self.sheet.id)) {
+            Ok(items) => items,
+            // The keeper has died, too. A client without device memory has lost nothing by that.
+            Err(_) if needs_nothing => Vec::new(),
+            Err(error) => return Err(error),
+        };
         for item in items {
             let bytes = item.note.parse::<u64>().unwrap_or(0);
             if let Some(address) = item.key.strip_prefix("extent-").and_then(|a| u64::from_str_radix(a, 16).ok()) {

@@ -518,7 +518,7 @@ impl Session {
         }
         let fault = &Fault { result: fault.result, text: fault.text.chars().take(LONGEST_TEXT).collect() };
         tracing::info!("session {} (pid {}): {}", self.sheet.id, self.sheet.pid, fault.text);
-        self.service.set_sticky(fault.result);
+        self.service.set_fault(fault.result, &fault.text);
         self.commit(inner, Change::Fault { result: fault.result, text: fault.text.clone() }, 0, None);
         let indices: Vec<u32> = inner.streams.keys().copied().collect();
         for index in indices {

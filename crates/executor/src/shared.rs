@@ -4,9 +4,9 @@ use crate::arena::Arena;
 use crate::cards::Cards;
 use crate::error::ExecutorError;
 use crate::mailbox::{Mailboxes, Outbox};
+use crate::suspicion::Trials;
 use crate::workers::Workers;
 use cumux_device::DeviceError;
-use crate::suspicion::Trials;
 use cumux_keeper::client::{ClientError, Keeper};
 use cumux_ring::page::Answer;
 use cumux_scheduler::Turns;
@@ -118,9 +118,7 @@ impl Shared {
         answer.map_err(|error| ExecutorError::Keeper(error.to_string()))
     }
 
-    /// Whether the keeper is lost and the next one has not come.
-    #[must_use]
-    pub fn lacks_keeper(&self) -> bool {
+    fn lacks_keeper(&self) -> bool {
         self.keeper.lock().is_none()
     }
 

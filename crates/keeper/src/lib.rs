@@ -9,7 +9,6 @@
 
 pub mod client;
 mod hope;
-pub mod limit;
 mod serve;
 mod store;
 

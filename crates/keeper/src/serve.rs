@@ -1,7 +1,6 @@
 //! The process: one connection to the server, made again whenever the server was, and any number that were handed over.
 
 use crate::hope::Hope;
-use crate::limit;
 use crate::store::{Entry, Store};
 use cumux_link::{Connection, LinkError};
 use cumux_wire::VERSION;
@@ -41,7 +40,7 @@ enum End {
 /// # Errors
 /// [`KeeperError::Abandoned`] when there was no server for a minute, [`KeeperError::Link`] for a path that can be no socket's.
 pub fn run(server_socket: &Path) -> Result<(), KeeperError> {
-    limit::raise();
+    cumux_link::limit::raise();
     let store = Arc::new(Store::default());
     let mut lost_since = Instant::now();
     let mut hope = Hope::of(server_socket);
@@ -58,7 +57,7 @@ pub fn run(server_socket: &Path) -> Result<(), KeeperError> {
                     }
                 }
             }
-            Err(error @ LinkError::PathTooLong(_)) => return Err(error.into()),
+            Err(error @ (LinkError::PathTooLong(_) | LinkError::Foreign(_))) => return Err(error.into()),
             Err(_) => {}
         }
         if lost_since.elapsed() > PATIENCE || hope.is_lost(Instant::now()) {

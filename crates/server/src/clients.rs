@@ -21,8 +21,8 @@ const WELCOME: Duration = Duration::from_millis(100);
 impl<H: Host> Core<H> {
     /// The daemon hands a client over.
     pub(crate) fn arrive(&mut self, descriptors: Vec<OwnedFd>, hello: Hello, pid: u32, uid: u32, grant: Grant) {
-        let Ok([socket]) = exactly::<1>(descriptors) else {
-            return self.log.line("A client came without its socket; it will try again");
+        let Ok([socket, process]) = exactly::<2>(descriptors) else {
+            return self.log.line("A client came without its socket and the handle of its process; it will try again");
         };
         let connection = socket.into();
         let Hello::Client { version, program, .. } = hello else {
@@ -47,7 +47,7 @@ impl<H: Host> Core<H> {
             self.turned_away(pid, result, &why);
             return refuse(&connection, result, &why);
         }
-        self.arrivals.push_back(Arrival { connection, pid, uid, program: shortened(&program), grant });
+        self.arrivals.push_back(Arrival { connection, process: process.into(), pid, uid, program: shortened(&program), grant });
     }
 
     /// A client that cannot be served, as NVIDIA's server writes it and with the reason.
@@ -57,8 +57,12 @@ impl<H: Host> Core<H> {
     }
 
     pub(crate) fn refuse_arrivals(&mut self, result: u32, why: &str) {
+        let waited = !self.arrivals.is_empty();
         for arrival in self.arrivals.drain(..) {
             refuse(&arrival.connection, result, why);
+        }
+        if waited {
+            self.count_clients();
         }
     }
 
@@ -67,11 +71,13 @@ impl<H: Host> Core<H> {
         while !self.devices.is_empty() && self.keeper.is_up() {
             let Some(arrival) = self.arrivals.pop_front() else { return };
             self.admit(arrival);
+            // Also of one that did not become a client: the daemon has counted it.
+            self.count_clients();
         }
     }
 
     fn admit(&mut self, arrival: Arrival) {
-        let Arrival { connection, pid, uid, program, grant } = arrival;
+        let Arrival { connection, process: client, pid, uid, program, grant } = arrival;
         // One process has one session: an older one is left from a hello that was given up, or from before an exec.
         let older: Vec<u32> = self.sessions.values().filter(|s| s.about.pid == pid && !s.leaving).map(|s| s.about.id).collect();
         for session in older {
@@ -84,18 +90,15 @@ impl<H: Host> Core<H> {
         // Nobody has anything of one that has failed, but for the client itself.
         let taken: BTreeSet<u32> = self.sessions.values().filter(|s| !s.failed).map(|s| s.about.window_slot).collect();
         let slot = (0..WINDOWS).find(|slot| !taken.contains(slot));
-        let (Some(window_slot), true) = (slot, taken.len() < self.limits.clients) else {
-            let why =
-                format!("{} clients are connected already; end some, or start the daemon with a larger CUMUX_MAX_CLIENTS (at most {WINDOWS})", taken.len());
+        // An executor may take long to let go of one that has gone: it keeps its window, and nobody out.
+        let served = self.sessions.values().filter(|s| !s.failed && !s.leaving).count();
+        let (Some(window_slot), true) = (slot, served < self.limits.clients) else {
+            let why = format!("{} clients are connected already; end some, or start the daemon with a larger CUMUX_MAX_CLIENTS (at most {WINDOWS})", served);
             self.turned_away(pid, result::MPS_MAX_CLIENTS_REACHED, &why);
             return refuse(&connection, result::MPS_MAX_CLIENTS_REACHED, &why);
         };
-        // The number could have got a new owner since the hello; while its socket is open it has not.
-        let Ok(client) = self.host.open(pid) else {
+        if !client.is_alive() || has_hung_up(&connection) {
             return self.log.line(&format!("Client process {pid} was gone before it could be served"));
-        };
-        if !self.host.vouches(&connection, pid) || has_hung_up(&connection) {
-            return self.log.line(&format!("Client process {pid} is gone, or is not the one that connected"));
         }
         let id = self.next_session;
         let made = Files::create(client.into())
@@ -128,7 +131,6 @@ impl<H: Host> Core<H> {
                 }
             }
         }
-        self.count_clients();
     }
 
     /// The active executor has a session, or could not take it.
@@ -163,9 +165,13 @@ impl<H: Host> Core<H> {
             fixed: !session.about.sms.is_empty(),
         };
         let descriptors = [files.ring.as_fd(), files.page.as_fd(), files.window.as_fd(), files.doorbell.as_fd(), self.own.as_fd(), keeper.as_fd()];
-        // A client that has gone meanwhile is noticed by its process handle.
-        let _ = connection.set_timeout(Some(WELCOME)).and_then(|()| connection.send(&reply, &descriptors));
+        let welcomed = connection.set_timeout(Some(WELCOME)).and_then(|()| connection.send(&reply, &descriptors));
         let name = session.name();
+        if let Err(error) = welcomed {
+            // The program may live on, not served: its process handle alone would keep the session.
+            self.log.line(&format!("Client {name} could not be welcomed: {error}"));
+            return self.leave(id, Fate::Exited);
+        }
         self.log.line(&format!("Client {name} connected"));
         for device in seen {
             self.log.line(&format!("Device {} (uuid {}) is associated", device.name, uuid(device.uuid)));
@@ -235,8 +241,8 @@ impl<H: Host> Core<H> {
     }
 
     pub(crate) fn count_clients(&self) {
-        let count = self.sessions.values().filter(|s| !s.leaving).count();
-        self.tell(FromServer::Clients { count: u32::try_from(count).unwrap_or(u32::MAX) });
+        let count = self.sessions.values().filter(|s| !s.leaving).count() + self.arrivals.len();
+        self.tell(FromServer::Clients { count: u32::try_from(count).unwrap_or(u32::MAX), taken: self.taken });
     }
 
     /// Only while no executor lives: gives everybody who waits for work an error instead.
@@ -257,7 +263,7 @@ impl<H: Host> Core<H> {
         session.seat = Seat::No;
         session.status.error = result;
         session.status.fault = shortened(why);
-        if let Some(Err(error)) = session.files.take().map(|files| files.fail(result)) {
+        if let Some(Err(error)) = session.files.take().map(|files| files.fail(result, why)) {
             let text = format!("Client {} cannot be told of its end: {error}", session.name());
             self.log.line(&text);
         }
@@ -392,6 +398,7 @@ impl<H: Host> Core<H> {
             takeovers: self.takeovers,
             generation: self.generation,
             no_standby: self.no_standby.clone().unwrap_or_default(),
+            leaving: String::new(),
             devices: self.options.devices.clone(),
             cards: self.devices.iter().map(card).collect(),
             clients: self.sessions.values().filter(|s| !s.leaving).map(|s| s.status.clone()).collect(),

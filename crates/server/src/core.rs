@@ -47,6 +47,7 @@ pub(crate) enum Ending {
 #[derive(Debug)]
 pub(crate) struct Arrival {
     pub(crate) connection: Connection,
+    pub(crate) process: Process,
     pub(crate) pid: u32,
     pub(crate) uid: u32,
     pub(crate) program: String,
@@ -92,6 +93,8 @@ pub(crate) struct Core<H: Host> {
     pub(crate) watcher: Watcher,
     pub(crate) subjects: BTreeMap<u64, Subject>,
     pub(crate) daemon: Option<Outbox<FromServer>>,
+    /// Clients that this daemon has handed over, however it went on with them.
+    pub(crate) taken: u64,
     /// The daemon knows that we are ready.
     pub(crate) announced: bool,
     pub(crate) lonely_since: Option<Instant>,
@@ -140,7 +143,7 @@ impl<H: Host> Core<H> {
         let old = StateFile::read(&options.state_file());
         let mut core = Self {
             own: host.open(pid)?,
-            log: Log::open(&options.log),
+            log: Log::open(options.log.as_deref()),
             watcher: Watcher::start(events.clone())?,
             options,
             limits,
@@ -149,6 +152,7 @@ impl<H: Host> Core<H> {
             events,
             subjects: BTreeMap::new(),
             daemon: None,
+            taken: 0,
             announced: false,
             lonely_since: None,
             keeper: KeeperSlot::empty(now, pid),
@@ -230,18 +234,26 @@ impl<H: Host> Core<H> {
             },
             Event::DaemonUp(outbox) => {
                 self.daemon = Some(outbox);
+                self.taken = 0;
                 self.announced = false;
                 if let Some(why) = &self.broken {
                     self.tell(FromServer::Failed { why: why.clone() });
                 }
-                self.count_clients();
+                // What an earlier server left is counted when it is known.
+                if self.rebuild.is_none() {
+                    self.count_clients();
+                }
             }
             Event::DaemonDown => {
                 self.daemon = None;
                 self.log.line("The control daemon has gone; clients go on, and a new daemon is awaited");
             }
             Event::Daemon { message, descriptors } => match message {
-                ToServer::Client { hello, pid, uid, grant } => self.arrive(descriptors, hello, pid, uid, grant),
+                ToServer::Client { hello, pid, uid, grant } => {
+                    self.taken += 1;
+                    self.arrive(descriptors, hello, pid, uid, grant);
+                    self.count_clients();
+                }
                 ToServer::SetShare { request, pid, share } => self.set_share(request, pid, share),
                 ToServer::Status { request } => self.ask_status(request),
                 ToServer::Terminate { request, pid } => self.terminate(request, pid),
@@ -297,7 +309,7 @@ impl<H: Host> Core<H> {
             self.end_step(now);
             return;
         }
-        if self.ending == Ending::Draining && self.sessions.is_empty() {
+        if self.ending == Ending::Draining && self.sessions.is_empty() && self.rebuild.is_none() {
             self.end(true);
             self.end_step(now);
             return;

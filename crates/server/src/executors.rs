@@ -15,6 +15,8 @@ use std::time::{Duration, Instant};
 
 /// An executor that has served so long was a good one.
 const LASTING: Duration = Duration::from_secs(1);
+/// How often an executor without a keeper is asked to take a client.
+const SEAT_ATTEMPTS: u32 = 20;
 
 /// An executor's connection to the present keeper.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -167,7 +169,8 @@ impl<H: Host> Core<H> {
     pub(crate) fn hear(&mut self, worker: u64, message: FromExecutor, descriptors: Vec<OwnedFd>) {
         let is_active = self.active == Some(worker);
         match message {
-            FromExecutor::Attached { session, error } if is_active => self.attached(session, &error),
+            FromExecutor::Attached { session, again: true, .. } if is_active && self.seat_again(session) => {}
+            FromExecutor::Attached { session, error, .. } if is_active => self.attached(session, &error),
             FromExecutor::Detached { status } if is_active => self.finish(status.session, Some(*status)),
             FromExecutor::Active { generation, resumed, lost, suspects } if is_active && generation == self.generation => {
                 self.now_active(worker, resumed, &lost, &suspects);
@@ -268,9 +271,26 @@ impl<H: Host> Core<H> {
         }
     }
 
+    /// The executor could not take a session because it had no keeper at that moment. A client that still waits for its welcome is taken when
+    /// the executor has a new connection to the keeper; false where that was tried too often, or the client has been welcomed.
+    fn seat_again(&mut self, id: u32) -> bool {
+        let Some(session) = self.sessions.get_mut(&id) else { return false };
+        if session.greeting.is_none() || session.leaving || session.seat_attempts >= SEAT_ATTEMPTS {
+            return false;
+        }
+        session.seat_attempts += 1;
+        session.seat = Seat::No;
+        if let Some(worker) = self.active.and_then(|id| self.workers.get_mut(&id)).filter(|worker| worker.keeper == Line::Has) {
+            worker.keeper = Line::No;
+        }
+        true
+    }
+
     /// Whatever a takeover or a rebuilt server left open: the active executor is told of it, and answers.
     fn seat_missing(&mut self) {
-        let Some(worker) = self.active.filter(|_| self.serving).and_then(|id| self.workers.get(&id)).filter(|worker| worker.keeper == Line::Has) else { return };
+        let Some(worker) = self.active.filter(|_| self.serving).and_then(|id| self.workers.get(&id)).filter(|worker| worker.keeper == Line::Has) else {
+            return;
+        };
         let Some(link) = &worker.link else { return };
         for session in self.sessions.values_mut().filter(|s| s.seat == Seat::No && !s.failed && !s.leaving) {
             if let Some(files) = &session.files {
@@ -449,7 +469,10 @@ impl<H: Host> Core<H> {
                 Verdict::Silent if !worker.silent => notes.push(format!("Executor {pid} stands still")),
                 Verdict::Well if worker.silent => notes.push(format!("Executor {pid} goes on")),
                 Verdict::Dead(standstill) => {
-                    notes.push(format!("Executor {pid} {standstill}; it is ended, and another takes its place ({} sets how long one is waited for)", pulse::VARIABLE));
+                    notes.push(format!(
+                        "Executor {pid} {standstill}; it is ended, and another takes its place ({} sets how long one is waited for)",
+                        pulse::VARIABLE
+                    ));
                     worker.end(&self.host);
                 }
                 Verdict::Well | Verdict::Silent => {}
@@ -490,12 +513,13 @@ impl<H: Host> Core<H> {
                 worker.keeper = Line::Asked;
             }
             if worker.keeper == Line::Has && !worker.briefed {
-                link.send(ToExecutor::Server { pid: self.pid }, Vec::new());
                 for session in self.sessions.values().filter(|s| !s.leaving && !s.failed) {
                     if let Some(files) = &session.files {
                         link.send(ToExecutor::Attach { session: session.about.clone() }, files.share());
                     }
                 }
+                // After the sessions: what a standby remembers beside them is nobody's any more.
+                link.send(ToExecutor::Server { pid: self.pid }, Vec::new());
                 worker.briefed = true;
             }
         }

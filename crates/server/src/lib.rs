@@ -25,10 +25,9 @@ mod shares;
 mod state_file;
 mod watch;
 
-use cumux_link::{LinkError, Listener};
+use cumux_link::{Folder, FolderError, LinkError, Listener};
 use event::Event;
 use host::{Host, System};
-use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
@@ -39,8 +38,8 @@ use std::time::Duration;
 pub struct Options {
     /// The pipe directory.
     pub pipe: PathBuf,
-    /// The log directory.
-    pub log: PathBuf,
+    /// The log directory; without one, lines go to standard error.
+    pub log: Option<PathBuf>,
     /// As in `--device`, in order: `sim:h200`.
     pub devices: Vec<String>,
     /// Whose programs it serves.
@@ -115,8 +114,8 @@ impl Limits {
 pub enum ServerError {
     #[error("another server of user {uid} already serves {}; it will meet the daemon by itself", pipe.display())]
     AlreadyRunning { uid: u32, pipe: PathBuf },
-    #[error("cannot use {}: {cause}. The pipe directory must be writable for the user whose programs are served", path.display())]
-    Directory { path: PathBuf, cause: std::io::Error },
+    #[error("cannot use the pipe directory: {cause}. It must belong to the user whose programs are served, and be closed to others")]
+    Directory { cause: FolderError },
     #[error("cannot listen at {}: {cause}", path.display())]
     Listen { path: PathBuf, cause: LinkError },
     #[error("the system gives no threads or descriptors ({0}); look at the limits of this user (ulimit -u, ulimit -n)")]
@@ -128,7 +127,7 @@ pub enum ServerError {
 /// # Errors
 /// [`ServerError`].
 pub fn run(options: Options) -> Result<(), ServerError> {
-    let host = System::new(options.socket(), options.log.join("server.log"), options.devices.clone());
+    let host = System::new(options.socket(), options.devices.clone());
     run_on(options, Limits::from_environment(), host, |events| {
         let mut signals = signal_hook::iterator::Signals::new([signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT])?;
         std::thread::Builder::new().name("signals".into()).spawn(move || {
@@ -161,27 +160,25 @@ impl Stopper {
 /// # Errors
 /// [`ServerError`].
 pub fn run_on<H: Host>(options: Options, limits: Limits, host: H, with: impl FnOnce(Stopper) -> std::io::Result<()>) -> Result<(), ServerError> {
-    cumux_keeper::limit::raise();
-    let lock_path = options.pipe.join(format!("server-{}.lock", options.uid));
-    let lock = rustix::fs::open(&lock_path, OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC, Mode::from_raw_mode(0o600))
-        .map_err(|errno| ServerError::Directory { path: lock_path, cause: errno.into() })?;
-    if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
-        return Err(ServerError::AlreadyRunning { uid: options.uid, pipe: options.pipe });
-    }
+    cumux_link::limit::raise();
+    let folder = Folder::open(&options.pipe).map_err(|cause| ServerError::Directory { cause })?;
+    let lock = folder.lock(format!("server-{}.lock", options.uid)).map_err(|cause| ServerError::Directory { cause })?;
+    let Some(lock) = lock else { return Err(ServerError::AlreadyRunning { uid: options.uid, pipe: options.pipe }) };
     let socket = options.socket();
     let listener = Arc::new(Listener::bind(&socket).map_err(|cause| ServerError::Listen { path: socket, cause })?);
     let (events, inbox) = channel();
     with(Stopper { events: events.clone() })?;
     let mut core = core::Core::new(options, limits, host.clone(), events.clone())?;
-    event::meet_daemon(core.options.pipe.join("cumux"), core.pid, core.options.uid, events.clone())?;
+    event::meet_daemon(core.options.pipe.join("cumux"), core.pid, core.options.uid, core.options.devices.clone(), events.clone())?;
     {
         let listener = Arc::clone(&listener);
         std::thread::Builder::new().name("accept".into()).spawn(move || event::accept(&listener, &host, &events))?;
     }
     core.serve(&inbox);
     let _ = rustix::net::shutdown(&*listener, rustix::net::Shutdown::Both);
-    let _ = std::fs::remove_file(listener.path());
-    let _ = std::fs::remove_file(core.options.state_file());
+    for path in [listener.path(), &core.options.state_file()] {
+        let _ = path.file_name().map(|name| folder.remove(name));
+    }
     drop(lock);
     Ok(())
 }

@@ -91,6 +91,7 @@ impl<H: Host> Core<H> {
             }
         }
         self.note(&format!("Server {} goes on with {} clients", self.pid, self.sessions.len()));
+        self.count_clients();
         true
     }
 

@@ -1,6 +1,6 @@
 //! One client and its files.
 
-use cumux_link::Connection;
+use cumux_link::{Connection, escape_foreign};
 use cumux_ring::FileError;
 use cumux_ring::service::Service;
 use cumux_wire::layout;
@@ -59,11 +59,11 @@ impl Files {
     }
 
     /// Ends a session, so that nobody waits for it. Only while no executor has it: the page has one writer.
-    pub(crate) fn fail(&self, result: u32) -> Result<(), FileError> {
+    pub(crate) fn fail(&self, result: u32, why: &str) -> Result<(), FileError> {
         let service = Service::map(&self.ring, &self.page)?;
         // The first error stays.
         if service.sticky() == 0 {
-            service.set_sticky(result);
+            service.set_fault(result, why);
         }
         service.notify();
         Ok(())
@@ -103,6 +103,8 @@ pub(crate) struct Session {
     pub(crate) greeting: Option<Connection>,
     pub(crate) keeping: Keeping,
     pub(crate) seat: Seat,
+    /// How often the executor could not take it because it had no keeper.
+    pub(crate) seat_attempts: u32,
     /// The client has gone; executors are letting go of it.
     pub(crate) leaving: bool,
     /// It got a sticky error because nobody could go on with it; no executor is given it any more.
@@ -135,6 +137,7 @@ impl Session {
             greeting: None,
             keeping: Keeping::No,
             seat: Seat::No,
+            seat_attempts: 0,
             leaving: false,
             failed: false,
             terminated: false,
@@ -172,7 +175,7 @@ impl Session {
 
 /// Words of others, short enough that a status of all clients fits into a packet.
 pub(crate) fn shortened(text: &str) -> String {
-    text.chars().filter(|c| !c.is_control()).take(120).collect()
+    escape_foreign(text, 120)
 }
 
 /// What a session gets of its devices: the share of each as multiprocessors. Devices that the server does not have are left out.
@@ -231,8 +234,8 @@ mod tests {
         assert_eq!((session.status.session, session.status.pid, session.status.kernels), (3, 44, 5));
         assert_eq!((session.status.error, session.status.fault.as_str(), session.status.state.as_str()), (700, "illegal address", "running"));
         let files = session.files.unwrap();
-        files.fail(806).unwrap();
-        files.fail(999).unwrap();
+        files.fail(806, "first").unwrap();
+        files.fail(999, "second").unwrap();
         assert_eq!(Service::map(&files.ring, &files.page).unwrap().sticky(), 806);
     }
 }

@@ -54,6 +54,11 @@ pub mod page {
     pub const TEXT_HEAD: usize = 40;
     /// [u32; DEVICES]: multiprocessors that the client may use of each of its devices, 0 = all; changes when its share is changed.
     pub const SHARES: usize = 64;
+    /// u32: bytes of text at [`FAULT`], what is known of the sticky error. Written before [`STICKY`] and not changed afterwards.
+    pub const FAULT_LENGTH: usize = 1024;
+    /// UTF-8, cut at [`FAULT_BYTES`].
+    pub const FAULT: usize = 1032;
+    pub const FAULT_BYTES: usize = 2048;
     /// [u64; STREAMS]: sequence up to which the stream's work is done.
     pub const COMPLETED: usize = 4096;
     pub const ANSWER: usize = COMPLETED + STREAMS * 8;
@@ -142,7 +147,14 @@ mod tests {
             )
         };
         const { assert!(ring::DATA_BYTES.is_power_of_two() && journal::WORK_BYTES.is_power_of_two()) };
-        const { assert!(page::SHARES > page::TEXT_HEAD && page::COMPLETED >= page::SHARES + DEVICES * 4 && page::ANSWER >= page::COMPLETED + STREAMS * 8) };
+        const {
+            assert!(
+                page::SHARES > page::TEXT_HEAD
+                    && page::FAULT_LENGTH >= page::SHARES + DEVICES * 4
+                    && page::COMPLETED >= page::FAULT + page::FAULT_BYTES
+                    && page::ANSWER >= page::COMPLETED + STREAMS * 8
+            )
+        };
         const { assert!(page::TEXT >= page::ANSWER + ANSWERS * page::ANSWER_BYTES && page::EVENT >= page::TEXT + page::TEXT_BYTES) };
         const { assert!(ARENA_BASE + ARENA_BYTES <= WINDOW_BASE) };
         for place in 0..DEVICES as u32 {

@@ -38,7 +38,7 @@ impl DeviceFacts {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "hello", rename_all = "snake_case")]
 pub enum Hello {
-    /// A CUDA program. Answered with [`Reply`].
+    /// A CUDA program. Answered with [`Reply`]. Descriptor: a handle of its own process, for daemons whose kernel does not give them one; or none.
     Client {
         version: u32,
         pid: u32,
@@ -46,8 +46,9 @@ pub enum Hello {
         environment: Vec<(String, String)>,
         program: String,
     },
-    /// A server that serves this daemon's pipe directory. Descriptors: none.
-    Server { version: u32, pid: u32, uid: u32 },
+    /// A server that serves this daemon's pipe directory, with its devices as in `--device`. Descriptor: where what it writes to standard error can be
+    /// read, if it is not the daemon's user's.
+    Server { version: u32, pid: u32, uid: u32, devices: Vec<String> },
     /// The keeper of this server.
     Keeper { version: u32, pid: u32 },
     /// An executor or standby; `serving` is true if it already runs sessions (the server was rebuilt).
@@ -129,7 +130,8 @@ pub struct Grant {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "to_server", rename_all = "snake_case")]
 pub enum ToServer {
-    /// Descriptor: the client's socket. The hello is repeated as it came, with the pid and uid that the kernel vouches for.
+    /// Descriptors: the client's socket, and a handle of its process. The hello is repeated as it came, with the uid that the kernel vouches for. So is
+    /// the pid; for a process that has none in the daemon's PID namespace it is a number that the daemon has given it.
     Client { hello: Hello, pid: u32, uid: u32, grant: Grant },
     /// Asks for [`FromServer::Status`] with the same number.
     Status { request: u64 },
@@ -148,13 +150,9 @@ pub enum ToServer {
 #[serde(tag = "from_server", rename_all = "snake_case")]
 pub enum FromServer {
     /// Executor and keeper are up: clients can be handed over.
-    Ready {
-        devices: Vec<DeviceFacts>,
-    },
+    Ready { devices: Vec<DeviceFacts> },
     /// Cannot serve; `why` says what to do.
-    Failed {
-        why: String,
-    },
+    Failed { why: String },
     /// A status that does not fit into one packet comes in several: `more` of the same request follow, with the rest of the clients.
     Status {
         request: u64,
@@ -170,24 +168,14 @@ pub enum FromServer {
         error: String,
     },
     /// Answer to `Ping`.
-    Pong {
-        request: u64,
-    },
+    Pong { request: u64 },
     /// The share of a client was changed: multiprocessors before and now, on its first device. `error` says why not, empty if all is well.
-    Shared {
-        request: u64,
-        before: u32,
-        now: u32,
-        error: String,
-    },
-    /// A session began or ended: how many there are now.
-    Clients {
-        count: u32,
-    },
+    Shared { request: u64, before: u32, now: u32, error: String },
+    /// How many clients there are now, with those that wait for their session, and how many have been handed over on this connection: those that are
+    /// still on their way can so be told from those that have gone. Sent after every client that comes, goes or is turned away.
+    Clients { count: u32, taken: u64 },
     /// A line for server.log that the daemon's log should repeat.
-    Note {
-        text: String,
-    },
+    Note { text: String },
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
@@ -206,6 +194,9 @@ pub struct ServerStatus {
     /// Why there is no standby and will be none; empty where there is one or it is on its way.
     #[serde(default)]
     pub no_standby: String,
+    /// Why it goes when its clients have gone, as the daemon knows it; empty where it stays.
+    #[serde(default)]
+    pub leaving: String,
     pub devices: Vec<String>,
     /// The same devices with what is known of them; empty until an executor has opened them.
     #[serde(default)]
@@ -353,6 +344,9 @@ pub enum FromExecutor {
         session: u32,
         /// Empty if all is well.
         error: String,
+        /// There was no keeper at that moment: asked again when there is one, it may go well.
+        #[serde(default)]
+        again: bool,
     },
     Detached {
         status: Box<ClientStatus>,

@@ -1,8 +1,8 @@
 //! What of the card's memory exists and where it is mapped.
 //!
-//! An extent counts against the card from [`Maps::create`] or its first mapping (a takeover maps what a predecessor created) until its last
-//! mapping is undone, or, if it was never mapped, until [`Maps::forget`]. Only sizes are counted: pages appear when they are touched. What counts against the
-//! card counts against the machine's memory, too ([`super::machine`]).
+//! An extent counts against the card from [`Mappings::create`] or its first mapping (a takeover maps what a predecessor created) until its last
+//! mapping is undone, or, if it was never mapped, until [`Mappings::forget`]. Only sizes are counted: pages appear when they are touched. What counts
+//! against the card counts against the machine's memory, too ([`super::machine`]).
 
 use std::collections::{BTreeMap, HashMap};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -11,22 +11,22 @@ use std::sync::{Arc, Weak};
 use cumux_device::DeviceError;
 use parking_lot::Mutex;
 
-use super::files::{self, Identity};
 use super::machine::Budget;
-use super::raw::Mapping;
+use crate::mapping::Mapping;
+use crate::mapping::files::{self, Identity};
 
 /// Granularity of extents and mappings.
 pub(crate) const GRANULE: u64 = 2 << 20;
 
 /// One extent that counts: its size, and how many mappings of it there are.
 #[derive(Debug)]
-struct Counted {
+struct CountedExtent {
     bytes: u64,
     mappings: u32,
 }
 
 #[derive(Debug)]
-struct Mapped {
+struct MappedPart {
     mapping: Arc<Mapping>,
     extent: Option<Identity>,
 }
@@ -36,18 +36,18 @@ static WINDOWS: Mutex<BTreeMap<u64, (Identity, Weak<Mapping>)>> = Mutex::new(BTr
 
 /// The card's memory as this process has it.
 #[derive(Debug)]
-pub(crate) struct Maps {
+pub(crate) struct Mappings {
     total: u64,
     machine: Arc<Budget>,
     used: u64,
-    extents: HashMap<Identity, Counted>,
+    extents: HashMap<Identity, CountedExtent>,
     /// By address. Windows are here too, without an extent.
-    mapped: BTreeMap<u64, Mapped>,
+    mapped: BTreeMap<u64, MappedPart>,
 }
 
-impl Maps {
+impl Mappings {
     pub(crate) fn new(total: u64, machine: Arc<Budget>) -> Self {
-        Maps { total, machine, used: 0, extents: HashMap::new(), mapped: BTreeMap::new() }
+        Mappings { total, machine, used: 0, extents: HashMap::new(), mapped: BTreeMap::new() }
     }
 
     /// Bytes of extents that can be had at most, beside what other cards of this process have.
@@ -72,7 +72,7 @@ impl Maps {
         let (file, identity) = made.inspect_err(|_| self.machine.give_back(bytes))?;
         self.used += bytes;
         // The number of a file that was never mapped and is gone may be given to a new file.
-        if let Some(gone) = self.extents.insert(identity, Counted { bytes, mappings: 0 }) {
+        if let Some(gone) = self.extents.insert(identity, CountedExtent { bytes, mappings: 0 }) {
             self.uncount(gone.bytes);
         }
         Ok(file)
@@ -97,7 +97,7 @@ impl Maps {
         let counted = self.extents.entry(identity).or_insert_with(|| {
             self.used += size;
             self.machine.inherit(size, files::resident(extent));
-            Counted { bytes: size, mappings: 0 }
+            CountedExtent { bytes: size, mappings: 0 }
         });
         counted.mappings += 1;
         Ok(())
@@ -110,7 +110,7 @@ impl Maps {
         let known = windows.get(&address).filter(|(file, _)| *file == identity).and_then(|(_, mapping)| mapping.upgrade());
         match known.filter(|mapping| mapping.bytes() == bytes && !self.mapped.contains_key(&address)) {
             Some(mapping) => {
-                self.mapped.insert(address, Mapped { mapping, extent: None });
+                self.mapped.insert(address, MappedPart { mapping, extent: None });
             }
             None => {
                 self.insert(address, window, 0, bytes, None)?;
@@ -127,7 +127,7 @@ impl Maps {
             return Err(DeviceError::Invalid(format!("{bytes} bytes cannot be mapped at {address:#x}")));
         }
         let mapping = Arc::new(Mapping::file(address, file, offset, bytes)?);
-        self.mapped.insert(address, Mapped { mapping, extent });
+        self.mapped.insert(address, MappedPart { mapping, extent });
         Ok(())
     }
 
@@ -154,7 +154,7 @@ impl Maps {
     ///
     /// # Errors
     /// [`DeviceError::Invalid`] if a byte of the range is not mapped.
-    pub(crate) fn walk(&self, address: u64, bytes: u64, mut each: impl FnMut(&Mapping, u64, std::ops::Range<usize>)) -> Result<(), DeviceError> {
+    pub(crate) fn for_each_mapping(&self, address: u64, bytes: u64, mut each: impl FnMut(&Mapping, u64, std::ops::Range<usize>)) -> Result<(), DeviceError> {
         let mut done = 0;
         while done < bytes {
             let at = address.wrapping_add(done);
@@ -171,7 +171,7 @@ impl Maps {
     }
 }
 
-impl Drop for Maps {
+impl Drop for Mappings {
     fn drop(&mut self) {
         self.machine.give_back(self.used);
     }
@@ -182,8 +182,8 @@ mod tests {
     use super::*;
 
     /// Memory of a card on a machine that has enough.
-    fn maps(total: u64) -> Maps {
-        Maps::new(total, Budget::new(Some(u64::MAX)))
+    fn maps(total: u64) -> Mappings {
+        Mappings::new(total, Budget::new(Some(u64::MAX)))
     }
 
     // Tests of one process share the address space: each takes a place of its own.
@@ -227,7 +227,7 @@ mod tests {
         assert!(first.map_window(at, window.as_fd(), GRANULE).is_err(), "once a card");
         assert!(maps(GRANULE).map_window(at, other.as_fd(), GRANULE).is_err(), "another file is no such window");
         first.unmap(at, GRANULE).unwrap();
-        second.walk(at, 8, |mapping, offset, _| assert!(mapping.write(offset, &[1; 8]))).unwrap();
+        second.for_each_mapping(at, 8, |mapping, offset, _| assert!(mapping.write(offset, &[1; 8]))).unwrap();
         second.unmap(at, GRANULE).unwrap();
         maps(GRANULE).map_window(at, other.as_fd(), GRANULE).unwrap();
     }
@@ -263,15 +263,15 @@ mod tests {
         maps.map(at, file.as_fd(), 0, GRANULE).unwrap();
         maps.map(at + GRANULE, file.as_fd(), 2 * GRANULE, GRANULE).unwrap();
         let mut parts = Vec::new();
-        maps.walk(at + GRANULE - 8, 24, |mapping, offset, part| parts.push((mapping.address(), offset, part))).unwrap();
+        maps.for_each_mapping(at + GRANULE - 8, 24, |mapping, offset, part| parts.push((mapping.address(), offset, part))).unwrap();
         assert_eq!(parts, vec![(at, GRANULE - 8, 0..8), (at + GRANULE, 0, 8..24)]);
-        assert!(maps.walk(at + 2 * GRANULE - 8, 24, |_, _, _| {}).is_err());
+        assert!(maps.for_each_mapping(at + 2 * GRANULE - 8, 24, |_, _, _| {}).is_err());
     }
 
     #[test]
     fn cards_of_one_machine_share_its_memory() {
         let machine = Budget::new(Some(5 * GRANULE));
-        let (mut first, mut second) = (Maps::new(4 * GRANULE, machine.clone()), Maps::new(4 * GRANULE, machine.clone()));
+        let (mut first, mut second) = (Mappings::new(4 * GRANULE, machine.clone()), Maps::new(4 * GRANULE, machine.clone()));
         let file = first.create(3 * GRANULE).unwrap();
         assert_eq!((first.capacity(), second.capacity()), (4 * GRANULE, 2 * GRANULE));
         let refused = second.create(3 * GRANULE).unwrap_err();

@@ -95,7 +95,7 @@ impl Executor {
                         self.mark_pages();
                     }
                     let silent = mode == "first attaches nothing" && self.generation == 1;
-                    (active && !silent).then_some(FromExecutor::Attached { session: id, error: String::new() })
+                    (active && !silent).then_some(FromExecutor::Attached { session: id, error: String::new(), again: false })
                 }
                 ToExecutor::Detach { session } => {
                     let status = self.sessions.remove(&session).map_or_else(|| ClientStatus { session, ..ClientStatus::default() }, |held| held.status);
@@ -103,7 +103,7 @@ impl Executor {
                 }
                 ToExecutor::Terminate { session, result } => {
                     if let Some(held) = self.sessions.get(&session) {
-                        held.service.set_sticky(result);
+                        held.service.set_fault(result, "the stand-in was told so");
                         held.service.notify();
                     }
                     None

@@ -43,7 +43,7 @@ pub fn play() {
 fn serve() -> Result<(), String> {
     let folder = PathBuf::from(std::env::var_os(FOLDER).unwrap());
     let mode = std::env::var(MODE).unwrap_or_default();
-    let options = Options { pipe: folder.clone(), log: folder, devices: vec!["sim:h200".into()], uid: 7 };
+    let options = Options { pipe: folder.clone(), log: Some(folder), devices: vec!["sim:h200".into()], uid: 7 };
     let mut limits = Limits { metrics: Duration::from_millis(50), heartbeat: None, ..Limits::default() };
     match mode.as_str() {
         "crowded" => limits.clients = 2,
@@ -54,7 +54,7 @@ fn serve() -> Result<(), String> {
         _ => {}
     }
     let socket = options.socket();
-    let system = System::starting(socket.clone(), options.log.join("server.log"), move |role| match role {
+    let system = System::starting(socket.clone(), move |role| match role {
         Role::Keeper => again("keeper", &socket),
         Role::Executor => again("executor", &socket),
     });
