@@ -19,7 +19,7 @@ use crate::settings::Settings;
 use cumux_link::{Connection, FolderError, Listener, Process};
 use cumux_wire::message::{DeviceFacts, ToServer};
 use rustix::process::Signal;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
 use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixListener;
@@ -104,6 +104,8 @@ pub(crate) struct Core {
     pub(crate) ledger: Ledger,
     /// Messages that each server has sent.
     pub(crate) words: HashMap<u32, u64>,
+    /// Servers of other users whose words are read.
+    pub(crate) read: HashSet<u32>,
     /// What servers were asked and somebody waits for.
     pub(crate) questions: HashMap<u64, Question>,
     pub(crate) next_request: u64,
@@ -152,6 +154,7 @@ impl Daemon {
             links: HashMap::new(),
             ledger: Ledger::open(options.pipe.join("servers.json")),
             words: HashMap::new(),
+            read: HashSet::new(),
             questions: HashMap::new(),
             next_request: 1,
             strangers: VecDeque::new(),
@@ -200,8 +203,7 @@ impl Daemon {
         core.holders.forget();
         core.ledger.forget();
         drop(core);
-        self.log.finish();
-        self.note(&format!("Exit with status {}", i32::from(!clean)));
+        self.log.finish(&format!("Exit with status {}", i32::from(!clean)));
         Ok(clean)
     }
 
@@ -364,6 +366,7 @@ impl Daemon {
         let mut core = self.core();
         core.links.remove(&pid);
         core.words.remove(&pid);
+        core.read.remove(&pid);
         core.ledger.remove(pid);
         drop(core);
         self.feed(Event::Exited { pid, status });

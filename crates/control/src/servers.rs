@@ -155,10 +155,10 @@ impl Daemon {
         let known = self.registry(|registry| registry.server(pid).is_some());
         self.core().links.insert(pid, Arc::clone(&link));
         self.feed(Event::Registered { pid, uid, devices });
+        if let Some(words) = words {
+            self.write_down(pid, uid, words);
+        }
         if !known {
-            if let Some(words) = words {
-                self.write_down(pid, uid, words);
-            }
             let daemon = Arc::clone(self);
             thread::spawn(move || {
                 if let Some(process) = process {
