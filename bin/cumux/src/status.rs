@@ -167,7 +167,9 @@ mod tests {
             ..ServerStatus::default()
         };
         let text = page(Path::new("/p"), &[server]);
-        for word in ["690", "691", "692", "ACTIVE", "4242", "./bench", "running", "No standby: the card is taken", "when its clients have gone: another user waits."] {
+        for word in
+            ["690", "691", "692", "ACTIVE", "4242", "./bench", "running", "No standby: the card is taken", "when its clients have gone: another user waits."]
+        {
             assert!(text.contains(word), "{word} is missing in\n{text}");
         }
         assert!(page(Path::new("/p"), &[]).contains("no server"));

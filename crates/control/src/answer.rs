@@ -204,7 +204,11 @@ fn start_server(daemon: &Arc<Daemon>, uid: u32, mlopart: bool) -> String {
     }
     let old = daemon.registry(|registry| {
         let server = registry.servers().iter().find(|server| server.uid == uid)?;
-        Some(format!("Server {} of user {uid} serves {} until its clients have gone; then the first program starts a server on ", server.pid, server.outdated()?))
+        Some(format!(
+            "Server {} of user {uid} serves {} until its clients have gone; then the first program starts a server on ",
+            server.pid,
+            server.outdated()?
+        ))
     });
     if let Some(text) = old {
         return format!("{text}{}\n", daemon.options.device);

@@ -67,7 +67,9 @@ impl Ledger {
 
     fn write(&self) -> Option<String> {
         let written = serde_json::to_vec(&self.entries).map_err(io::Error::from).and_then(|bytes| replace(&self.path, &bytes));
-        written.err().map(|error| format!("cannot write {} ({error}): after a crash of this daemon the next one ends its servers when their clients have gone", self.path.display()))
+        written.err().map(|error| {
+            format!("cannot write {} ({error}): after a crash of this daemon the next one ends its servers when their clients have gone", self.path.display())
+        })
     }
 }
 

@@ -6,6 +6,7 @@
 use crate::clean;
 use crate::daemon::{Core, Daemon};
 use crate::doors::{Full, Place};
+use crate::guests::{DOOR, Guest, refuse};
 use crate::registry::{Event, Token};
 use crate::ui;
 use cumux_link::{Caller, Connection, LinkError, Listener, Peer, PeerError, Process};
@@ -44,50 +45,6 @@ struct Newcomer {
     place: Place,
     uid: u32,
     until: Instant,
-}
-
-/// A client that waits.
-#[derive(Debug)]
-pub(crate) struct Guest {
-    pub(crate) connection: Connection,
-    pub(crate) process: Process,
-    /// Given back when it is served, refused or gone.
-    _place: Place,
-}
-
-/// Everything that the lobby's thread waits for. A number is a token twice, with one more for the handle of a process.
-pub(crate) struct Watch {
-    set: OwnedFd,
-}
-
-/// The number of the listening socket; tokens begin with 1.
-const DOOR: u64 = 0;
-
-impl Watch {
-    pub(crate) fn new() -> io::Result<Self> {
-        Ok(Self { set: epoll::create(epoll::CreateFlags::CLOEXEC)? })
-    }
-
-    fn newcomer(&self, connection: &Connection, token: Token) -> rustix::io::Result<()> {
-        epoll::add(&self.set, connection, epoll::EventData::new_u64(token * 2), epoll::EventFlags::IN)
-    }
-
-    /// From here on only its end counts, which needs no asking for.
-    fn guest(&self, guest: &Guest, token: Token) -> rustix::io::Result<()> {
-        epoll::modify(&self.set, &guest.connection, epoll::EventData::new_u64(token * 2), epoll::EventFlags::empty())?;
-        epoll::add(&self.set, &guest.process, epoll::EventData::new_u64(token * 2 + 1), epoll::EventFlags::IN)
-    }
-
-    /// To be called before the descriptors are closed: copies of them live in the server, so closing alone does not end the watch.
-    fn forget(&self, guest: &Guest) {
-        let _ = epoll::delete(&self.set, &guest.connection);
-        let _ = epoll::delete(&self.set, &guest.process);
-    }
-
-    fn door(&self, listener: &Listener, open: bool) -> rustix::io::Result<()> {
-        let wanted = if open { epoll::EventFlags::IN } else { epoll::EventFlags::empty() };
-        epoll::modify(&self.set, listener, epoll::EventData::new_u64(DOOR), wanted)
-    }
 }
 
 /// A descriptor in reserve: with it the next connection can be accepted and told that there is none for it.
@@ -273,7 +230,8 @@ impl Lobby {
             Ok(place) => place,
             Err(full) => {
                 self.daemon.note_full("programs that wait", uid, &full);
-                let why = format!("{} programs of user {uid} wait to be served already, and there is no place for another: try again when some have ended", full.has);
+                let why =
+                    format!("{} programs of user {uid} wait to be served already, and there is no place for another: try again when some have ended", full.has);
                 return refuse(&connection, result::MPS_MAX_CLIENTS_REACHED, why);
             }
         };
@@ -360,13 +318,6 @@ impl Lobby {
 /// This process or the system has no more.
 fn lacks_descriptors(errno: Option<i32>) -> bool {
     [Errno::MFILE, Errno::NFILE].iter().any(|lack| errno == Some(lack.raw_os_error()))
-}
-
-/// Answers a hello with a sentence.
-pub(crate) fn refuse(client: &Connection, result: u32, why: String) {
-    let _ = client.set_timeout(Some(Duration::from_millis(200)));
-    // A client that has gone need not hear it.
-    let _ = client.send(&Reply::Refused { result, why }, &[]);
 }
 
 fn other_version(version: Option<u32>) -> String {

@@ -4,7 +4,7 @@
 //! harmless, and it can say nothing for another server or another user.
 
 use crate::clean;
-use crate::daemon::Daemon;
+use crate::daemon::{Daemon, Question};
 use crate::registry::Event;
 use cumux_link::{Connection, LinkError, Peer, Process, escape_foreign, peer};
 use cumux_wire::message::{FromServer, ServerStatus, ToServer};
@@ -21,14 +21,6 @@ const LINES: u32 = 100;
 const LINE: Duration = Duration::from_millis(100);
 /// Strangers whose refusal the log does not tell again.
 const STRANGERS: usize = 64;
-
-/// Something that a server was asked.
-pub(crate) struct Question {
-    server: u32,
-    /// A status of which more will come.
-    whole: Option<ServerStatus>,
-    answer: Option<FromServer>,
-}
 
 /// How much a server may still write into our log.
 struct Lines {
@@ -282,7 +274,8 @@ mod tests {
     fn what_is_true_for_all_is_not_learned_from_a_process_of_another_user() {
         let (_folder, daemon) = daemon();
         let own = rustix::process::geteuid().as_raw();
-        let facts = cumux_wire::message::DeviceFacts { id: "cuda:0".into(), name: "\u{1b}[2J".into(), uuid: [0; 16], pci: [0; 3], memory: 0, attributes: Vec::new() };
+        let facts =
+            cumux_wire::message::DeviceFacts { id: "cuda:0".into(), name: "\u{1b}[2J".into(), uuid: [0; 16], pci: [0; 3], memory: 0, attributes: Vec::new() };
         let mut lines = Lines::new(Instant::now());
         daemon.hear(50, own + 1, FromServer::Ready { devices: vec![facts.clone()] }, &mut lines);
         assert!(daemon.devices().is_empty());

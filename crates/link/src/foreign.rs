@@ -18,7 +18,11 @@ pub fn escape_foreign(text: &str, most: usize) -> String {
             shown.extend((most > 0).then_some('…'));
             return shown;
         }
-        if plain { shown.push(c) } else { shown.extend(piece) }
+        if plain {
+            shown.push(c)
+        } else {
+            shown.extend(piece)
+        }
         if length < most {
             end = shown.len();
         }
