@@ -20,7 +20,7 @@ use crate::partitions::{Board, PARTITION_VARIABLE};
 pub use crate::server::Server;
 use crate::server::{Away, Phase};
 use crate::settings::{self, Percentage, Settings};
-use cumux_wire::message::{DeviceFacts, Grant, Hello};
+use cumux_wire::message::{Grant, Hello};
 use cumux_wire::result;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
