@@ -1,10 +1,11 @@
 //! `cumux control`: the daemon with `-d` or `-f`, otherwise the front end that sends commands. Options are NVIDIA's, so they are read by hand.
 
-use crate::{device, processes};
+use crate::say::SayError;
+use crate::{device, private, processes, say};
 use anyhow::{Context as _, bail};
 use cumux_control::directory::{LOG_VARIABLE, PIPE_VARIABLE, log_directory, pipe_directory};
 use cumux_control::settings::{Settings, VISIBLE_VARIABLE, visible};
-use cumux_control::{Frontend, HELP, Options, PipeDirectory};
+use cumux_control::{Frontend, FrontendError, HELP, Options, PipeDirectory};
 use std::ffi::OsString;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::path::Path;
@@ -23,8 +24,8 @@ struct Arguments {
     foreground: bool,
     /// Hidden: the second half of `-d`: says [`READY`], then nothing more.
     background: bool,
-    /// Hidden: ends with the process that started it.
-    with_parent: bool,
+    /// Hidden: a daemon of one command. It ends when its standard input does, and takes its pipe directory with it.
+    private: bool,
     device: Option<String>,
     multiuser: bool,
     static_partitions: bool,
@@ -50,7 +51,7 @@ impl Arguments {
                 // NVIDIA's program spells it so.
                 "-f" | "--foreground" | "--forground" => parsed.foreground = true,
                 "--background" => parsed.background = true,
-                "--with-parent" => parsed.with_parent = true,
+                "--private" => parsed.private = true,
                 "--device" => parsed.device = Some(words.next().with_context(|| format!("--device needs a name, one of {}", device::names()))?),
                 "-p" | "--protocol" => parsed.protocol = Some(words.next().context("-p needs a protocol version: 2")?),
                 "-S" | "--static-partitioning" => parsed.static_partitions = true,
@@ -73,11 +74,11 @@ impl Arguments {
 pub fn main(arguments: Vec<OsString>) -> anyhow::Result<u8> {
     let arguments = Arguments::parse(arguments)?;
     if arguments.help {
-        print!("{HELP}");
+        say::text(HELP)?;
         return Ok(0);
     }
     if arguments.version {
-        println!("CUDA MPS Control binary version: 13000 (cumux {})", env!("CARGO_PKG_VERSION"));
+        say::line(format_args!("CUDA MPS Control binary version: 13000 (cumux {})", env!("CARGO_PKG_VERSION")))?;
         return Ok(0);
     }
     let pipe = pipe_directory(std::env::var(PIPE_VARIABLE).ok().as_deref());
@@ -107,17 +108,28 @@ fn check_protocol(option: Option<&str>, variable: Option<&str>) -> anyhow::Resul
 fn front_end(pipe: &Path, command: &[String]) -> anyhow::Result<u8> {
     let mut daemon = Frontend::connect(&PipeDirectory::at(pipe))?;
     let stdout = std::io::stdout().lock();
-    if command.is_empty() { Ok(daemon.converse(std::io::stdin().lock(), stdout)?) } else { Ok(daemon.converse(command.join(" ").as_bytes(), stdout)?) }
+    let status = if command.is_empty() { daemon.converse(std::io::stdin().lock(), stdout) } else { daemon.converse(command.join(" ").as_bytes(), stdout) };
+    status.map_err(|error| match error {
+        FrontendError::Output(cause) => SayError::from(cause).into(),
+        other => other.into(),
+    })
 }
 
 fn serve(pipe: &Path, arguments: &Arguments) -> anyhow::Result<u8> {
-    if arguments.with_parent {
-        rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM))?;
+    let outcome = serve_until_the_end(pipe, arguments);
+    if arguments.private {
+        private::remove_own(pipe);
     }
+    outcome
+}
+
+fn serve_until_the_end(pipe: &Path, arguments: &Arguments) -> anyhow::Result<u8> {
+    let parent = if arguments.private { Some(private::Parent::watch().context("cannot watch for the end of the command")?) } else { None };
     if arguments.background {
         // A session of its own: closing the terminal must not end the daemon. It fails only if we lead one already.
         let _ = rustix::process::setsid();
     }
+    cumux_link::logfile::limit(std::env::var(cumux_link::logfile::VARIABLE).ok().as_deref())?;
     let devices: Vec<String> = device::list_for_control(arguments.device.as_deref())?.iter().map(ToString::to_string).collect();
     let devices = visible_devices(devices, std::env::var(VISIBLE_VARIABLE).ok().as_deref())?;
     let options = Options {
@@ -135,6 +147,9 @@ fn serve(pipe: &Path, arguments: &Arguments) -> anyhow::Result<u8> {
     };
     let background = arguments.background;
     let clean = cumux_control::run(options, move || {
+        if let Some(parent) = parent {
+            parent.begin();
+        }
         if background {
             let mut out = std::io::stdout();
             // Whoever started us may have gone already; the daemon stays.
@@ -195,7 +210,7 @@ fn daemonize(pipe: &Path, arguments: &Arguments) -> anyhow::Result<u8> {
         let _ = stderr.read_to_string(&mut why);
     }
     let status = child.wait().context("cannot hear from the daemon")?;
-    eprint!("{why}");
+    say::complain_text(&why);
     Ok(status.code().and_then(|code| u8::try_from(code).ok()).filter(|code| *code != 0).unwrap_or(1))
 }
 

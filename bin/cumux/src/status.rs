@@ -1,5 +1,6 @@
 //! `cumux status`: servers and clients, as a table or as JSON.
 
+use crate::say;
 use comfy_table::{CellAlignment, Table, presets};
 use cumux_control::directory::{PIPE_VARIABLE, pipe_directory};
 use cumux_control::{Frontend, PipeDirectory};
@@ -11,10 +12,10 @@ pub fn main(json: bool) -> anyhow::Result<u8> {
     let pipe = pipe_directory(std::env::var(PIPE_VARIABLE).ok().as_deref());
     let mut daemon = Frontend::connect(&PipeDirectory::at(&pipe))?;
     if json {
-        print!("{}", daemon.ask("status --json")?.0);
+        say::text(&daemon.ask("status --json")?.0)?;
         return Ok(0);
     }
-    print!("{}", page(&pipe, &daemon.servers()?));
+    say::text(&page(&pipe, &daemon.servers()?))?;
     Ok(0)
 }
 

@@ -119,6 +119,10 @@ fn text(daemon: &Arc<Daemon>, command: Command) -> String {
             let all = daemon.registry(|registry| registry.complaints.clone());
             serde_json::to_string(&all).map_or_else(|error| format!("{error}\n"), |text| text + "\n")
         }
+        Command::Devices => {
+            let names: Vec<String> = daemon.devices().into_iter().map(|facts| facts.id).collect();
+            serde_json::to_string(&names).map_or_else(|error| format!("{error}\n"), |text| text + "\n")
+        }
         Command::Usage(form) => format!("It is written: {form}\n"),
         Command::Unknown { name } => format!("Unknown command \"{name}\"\n"),
     }
@@ -223,7 +227,8 @@ fn terminate(daemon: &Daemon, server: u32, client: u32) -> String {
         return not_found(server);
     }
     match daemon.ask(server, |request| ToServer::Terminate { request, pid: client }) {
-        Some(FromServer::Terminated { found: true, .. }) => "0\n".into(),
+        Some(FromServer::Terminated { found: true, error, .. }) if error.is_empty() => "0\n".into(),
+        Some(FromServer::Terminated { found: true, error, .. }) => format!("Process {client} is not terminated yet: {error}\n1\n"),
         Some(_) => format!("Invalid process {client}!\n1\n"),
         None => format!("Server {server} does not answer: shutdown_server {server} -f ends it\n1\n"),
     }

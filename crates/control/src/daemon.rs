@@ -8,20 +8,20 @@ use crate::clean;
 use crate::directory::{Claim, DirectoryError, PipeDirectory};
 use crate::doors::Room;
 use crate::guests::{Guest, Watch, refuse};
+use crate::heartbeat;
 use crate::holders::Holders;
 use crate::ledger::Ledger;
-use crate::log::Log;
+use crate::leftovers;
+use crate::log::{self, Log};
 use crate::partitions::Board;
 use crate::registry::{Effect, Event, Registry, Token};
 use crate::settings::Settings;
-use cumux_link::{Connection, Listener, Process};
+use cumux_link::{Connection, FolderError, Listener, Process};
 use cumux_wire::message::{DeviceFacts, FromServer, ServerStatus, ToServer};
 use rustix::process::Signal;
 use std::collections::{HashMap, VecDeque};
-use std::fs;
 use std::io;
 use std::os::fd::AsFd as _;
-use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -76,6 +76,7 @@ pub fn run(options: Options, ready: impl FnOnce()) -> Result<bool, DaemonError> 
         return Err(DaemonError::NotRoot);
     }
     let claim = PipeDirectory::at(&options.pipe).claim()?;
+    log::check(&options.log)?;
     let daemon = Daemon::new(options)?;
     let result = daemon.serve(&claim, ready);
     drop(claim);
@@ -87,7 +88,7 @@ pub(crate) struct Daemon {
     pub(crate) options: Options,
     core: Mutex<Core>,
     pub(crate) changed: Condvar,
-    log: Log,
+    pub(crate) log: Log,
     pub(crate) watch: Watch,
     /// Clients that have not said hello or wait, and text connections.
     pub(crate) clients: Arc<Room>,
@@ -109,6 +110,8 @@ pub(crate) struct Core {
     /// Connections to servers, by their pid.
     pub(crate) links: HashMap<u32, Arc<Connection>>,
     pub(crate) ledger: Ledger,
+    /// Messages that each server has sent.
+    pub(crate) words: HashMap<u32, u64>,
     /// What servers were asked and somebody waits for.
     pub(crate) questions: HashMap<u64, Question>,
     pub(crate) next_request: u64,
@@ -156,14 +159,13 @@ impl Daemon {
             guests: HashMap::new(),
             links: HashMap::new(),
             ledger: Ledger::open(options.pipe.join("servers.json")),
+            words: HashMap::new(),
             questions: HashMap::new(),
             next_request: 1,
             strangers: VecDeque::new(),
             finished: None,
         };
-        let log = Log::open(&options.log.join("control.log"), options.echo);
-        // It exists from the beginning, as NVIDIA's; a log that cannot be made costs lines, not service.
-        let _ = fs::OpenOptions::new().append(true).create(true).open(options.log.join("server.log"));
+        let log = Log::open(&options.log, options.echo);
         Ok(Arc::new(Self {
             core: Mutex::new(core),
             changed: Condvar::new(),
@@ -180,10 +182,7 @@ impl Daemon {
         let listen = |path: PathBuf| move |cause| DaemonError::Listen { path, cause };
         let text = UnixListener::bind(directory.control()).map_err(listen(directory.control()))?;
         let packets = Listener::bind(&directory.cumux()).map_err(io::Error::other).map_err(listen(directory.cumux()))?;
-        for path in [directory.control(), directory.cumux()] {
-            // Everybody may connect: who they are is asked of the kernel.
-            fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).map_err(listen(path))?;
-        }
+        claim.open_to_all().map_err(FolderError::into_io).map_err(listen(self.options.pipe.clone()))?;
         self.watch_signals()?;
         self.note_environment();
         self.note(&format!("Starting control daemon using socket {}", directory.control().display()));
@@ -193,16 +192,23 @@ impl Daemon {
             // Why not is in the log and told to who asks; the daemon can still serve when the reason has gone.
             let _ = self.known_devices();
         }
+        // Before the first client: it must not get a server beside one that still lives.
+        self.await_earlier_servers();
         let daemon = Arc::clone(self);
         thread::Builder::new().name("texts".into()).spawn(move || daemon.accept_texts(&text))?;
         let daemon = Arc::clone(self);
         thread::Builder::new().name("lobby".into()).spawn(move || daemon.receive_guests(&packets))?;
         ready();
+        heartbeat::watch(self);
         let clean = self.keep_time();
+        for pid in leftovers::end(&self.options.pipe) {
+            self.note(&format!("Process {pid} of a server that had ended before was ended"));
+        }
         let core = self.core();
         core.holders.forget();
         core.ledger.forget();
         drop(core);
+        self.log.finish();
         self.note(&format!("Exit with status {}", i32::from(!clean)));
         Ok(clean)
     }
@@ -365,9 +371,29 @@ impl Daemon {
     pub(crate) fn forget(self: &Arc<Self>, pid: u32, status: Option<i32>) {
         let mut core = self.core();
         core.links.remove(&pid);
+        core.words.remove(&pid);
         core.ledger.remove(pid);
         drop(core);
         self.feed(Event::Exited { pid, status });
+    }
+
+    /// Servers of an earlier daemon will connect; for one that was lost there must be another, or its processes and clients would wait in vain.
+    fn await_earlier_servers(self: &Arc<Self>) {
+        let left = self.core().ledger.left();
+        for (pid, uid) in left {
+            self.feed(Event::Left { pid, uid });
+            let Some(pid) = pid else { continue };
+            let process = Process::open(pid).ok();
+            // Looked at again: the handle is of the process that the ledger means.
+            let process = process.filter(|_| self.core().ledger.knows(pid, uid));
+            let daemon = Arc::clone(self);
+            thread::spawn(move || {
+                if let Some(process) = process {
+                    let _ = process.ended(None);
+                }
+                daemon.forget(pid, None);
+            });
+        }
     }
 
     fn watch_signals(self: &Arc<Self>) -> Result<(), DaemonError> {

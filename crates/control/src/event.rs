@@ -15,6 +15,11 @@ pub enum Event {
         uid: u32,
         hello: Hello,
     },
+    /// An earlier daemon has left a server that lives, and will connect; or, without a number, one that is lost, and perhaps its clients.
+    Left {
+        pid: Option<u32>,
+        uid: u32,
+    },
     /// The command `start_server`.
     Wanted {
         uid: u32,
@@ -56,6 +61,11 @@ pub enum Event {
         pid: u32,
         count: u32,
         taken: u64,
+    },
+    /// It lives and stands still; `why` says how.
+    Unresponsive {
+        pid: u32,
+        why: String,
     },
     /// The process is gone; its exit status where we are the parent.
     Exited {

@@ -3,10 +3,11 @@
 //! A process is known by its number, the time when it was started and the boot. The list is in a file that belongs to the daemon's user, who alone may
 //! write it, so that the next daemon knows the servers of one that was killed.
 
-use rustix::fs::{Mode, OFlags, fstat, open};
+use cumux_link::{Folder, FolderError};
 use serde::{Deserialize, Serialize};
-use std::fs::{self, File};
-use std::io::{self, Read as _, Write as _};
+use std::fs;
+use std::io::{self, Read as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 /// Bytes that are read of such a file.
@@ -26,15 +27,27 @@ struct Entry {
 pub(crate) struct Ledger {
     path: PathBuf,
     entries: Vec<Entry>,
+    /// Users whose servers ended without any daemon there to see it.
+    lost: Vec<u32>,
 }
 
 impl Ledger {
     /// With what an earlier daemon has left.
     pub(crate) fn open(path: PathBuf) -> Self {
-        let entries = read(&path).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default();
-        let mut ledger = Self { path, entries };
-        ledger.entries.retain(is_alive);
-        ledger
+        let entries: Vec<Entry> = read(&path).and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default();
+        let (entries, ended): (Vec<Entry>, Vec<Entry>) = entries.into_iter().partition(is_alive);
+        let boot = boot();
+        let mut lost: Vec<u32> = ended.iter().filter(|entry| entry.boot == boot).map(|entry| entry.uid).collect();
+        lost.sort_unstable();
+        lost.dedup();
+        lost.retain(|uid| !entries.iter().any(|entry| entry.uid == *uid));
+        Self { path, entries, lost }
+    }
+
+    /// What an earlier daemon has left: servers that live, and users whose servers do not any more.
+    pub(crate) fn left(&self) -> Vec<(Option<u32>, u32)> {
+        let living = self.entries.iter().map(|entry| (Some(entry.pid), entry.uid));
+        living.chain(self.lost.iter().map(|uid| (None, *uid))).collect()
     }
 
     /// A server was started. Returns what is wrong with the file, if anything.
@@ -62,11 +75,13 @@ impl Ledger {
 
     /// All servers have ended.
     pub(crate) fn forget(&self) {
-        let _ = fs::remove_file(&self.path);
+        if let Ok((folder, name)) = Folder::of(&self.path) {
+            let _ = folder.remove(name);
+        }
     }
 
     fn write(&self) -> Option<String> {
-        let written = serde_json::to_vec(&self.entries).map_err(io::Error::from).and_then(|bytes| replace(&self.path, &bytes));
+        let written = serde_json::to_vec(&self.entries).map_err(io::Error::from).and_then(|bytes| replace(&self.path, &bytes).map_err(FolderError::into_io));
         written.err().map(|error| {
             format!("cannot write {} ({error}): after a crash of this daemon the next one ends its servers when their clients have gone", self.path.display())
         })
@@ -89,25 +104,20 @@ fn boot() -> String {
 }
 
 /// Only a file of our own that nobody else can have written.
-fn read(path: &Path) -> io::Result<Vec<u8>> {
-    let file = open(path, OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())?;
-    let about = fstat(&file)?;
-    let ours = about.st_uid == rustix::process::geteuid().as_raw() && about.st_mode & 0o022 == 0;
-    if !ours {
-        return Err(io::ErrorKind::PermissionDenied.into());
+fn read(path: &Path) -> Option<Vec<u8>> {
+    let (folder, name) = Folder::of(path).ok()?;
+    let file = folder.open_to_read(name).ok()?;
+    if file.metadata().ok()?.mode() & 0o022 != 0 {
+        return None;
     }
     let mut bytes = Vec::new();
-    File::from(file).take(LONGEST).read_to_end(&mut bytes)?;
-    Ok(bytes)
+    file.take(LONGEST).read_to_end(&mut bytes).ok()?;
+    Some(bytes)
 }
 
-/// In one step, through a file that nobody has put there.
-fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let fresh = path.with_extension("json.new");
-    let _ = fs::remove_file(&fresh);
-    let file = open(&fresh, OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::from_raw_mode(0o600))?;
-    File::from(file).write_all(bytes)?;
-    fs::rename(&fresh, path)
+fn replace(path: &Path, bytes: &[u8]) -> Result<(), FolderError> {
+    let (folder, name) = Folder::of(path)?;
+    folder.replace(name, bytes, 0o600)
 }
 
 #[cfg(test)]
@@ -126,6 +136,7 @@ mod tests {
         assert_eq!(ledger.add(server.id(), 5), None);
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         let next = Ledger::open(path.clone());
+        assert_eq!(next.left(), [(Some(server.id()), 5)]);
         for known in [&ledger, &next] {
             assert!(known.knows(server.id(), 5));
             assert!(!known.knows(server.id(), 6), "another user's");
@@ -140,6 +151,7 @@ mod tests {
         server.wait().unwrap();
         assert!(!next.knows(server.id(), 5));
         assert!(Ledger::open(path.clone()).entries.is_empty());
+        assert_eq!(Ledger::open(path.clone()).left(), [(None, 5)], "somebody should look after its clients");
         ledger.remove(server.id());
         assert_eq!(fs::read_to_string(&path).unwrap(), "[]");
         ledger.forget();

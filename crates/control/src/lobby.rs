@@ -7,6 +7,7 @@ use crate::clean;
 use crate::daemon::{Core, Daemon};
 use crate::doors::{Full, Place};
 use crate::guests::{DOOR, Guest, refuse};
+use crate::log::on_account_of;
 use crate::registry::{Event, Token};
 use crate::ui;
 use cumux_link::{Caller, Connection, LinkError, Listener, Peer, PeerError};
@@ -114,6 +115,7 @@ impl Daemon {
             let error = match listener.accept() {
                 Ok((stream, _)) => {
                     let Ok(peer) = Peer::of(&stream) else { continue };
+                    let _account = on_account_of(peer.uid);
                     let place = match self.texts.enter(peer.uid) {
                         Ok(place) => place,
                         Err(full) => {
@@ -224,6 +226,7 @@ impl Lobby {
 
     fn let_in(&mut self, connection: Connection) {
         let Ok(Peer { uid, .. }) = connection.peer() else { return };
+        let _account = on_account_of(uid);
         let place = match self.daemon.clients.enter(uid) {
             Ok(place) => place,
             Err(full) => {
@@ -259,6 +262,7 @@ impl Lobby {
     /// The first packet of somebody, or its end.
     fn greet(&self, newcomer: Newcomer, token: Token) {
         let Newcomer { connection, place, uid, .. } = newcomer;
+        let _account = on_account_of(uid);
         let daemon = &self.daemon;
         let hello = connection.set_timeout(Some(READ)).and_then(|()| connection.receive::<Hello>());
         // The timeout is the socket's, and the socket goes to the server.
@@ -284,7 +288,7 @@ impl Lobby {
                     refuse(&connection, result::MPS_CONNECTION_FAILED, error.to_string());
                 }
             },
-            Hello::Server { uid: serves, devices, .. } => daemon.meet_server(connection, uid, serves, devices),
+            Hello::Server { uid: serves, devices, .. } => daemon.meet_server(connection, uid, serves, devices, descriptors.into_iter().next()),
             Hello::Keeper { .. } | Hello::Executor { .. } => daemon.note("A keeper or executor connected here instead of to its server: refused"),
         }
     }

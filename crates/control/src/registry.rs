@@ -5,6 +5,9 @@
 //! users into one server, and here different users never share an executor.
 //!
 //! ```text
+//!            awaited (of an earlier daemon)
+//!               │  ╲── not there within 5 s: forgotten
+//!               ▼
 //!            launched ──hello──▶ registered ──ready──▶ ready ──no clients, wanted away──▶ leaving ──▶ (gone)
 //!               │                    │                   │                                   ▲
 //!               └──────── exited: launched again, six times in all ◀────┘                    │
@@ -13,7 +16,9 @@
 //!
 //! Invariants: a waiting client is handed over, refused, or has gone, never forgotten; a server that was not asked to leave is launched again when
 //! it ends; after `Quit` nothing is launched. How many clients a server has is the server's word alone: the registry adds those that it has handed over and
-//! the server has not yet taken.
+//! the server has not yet taken. What an earlier daemon has left is known here before the first client is: nobody gets a server beside one that still lives.
+//!
+//! One file, because the state and what follows from each event are to be read together.
 
 pub use crate::event::{Effect, Event, Token};
 use crate::partitions::{Board, PARTITION_VARIABLE};
@@ -33,6 +38,8 @@ const GOOD_START: Duration = Duration::from_secs(10);
 const FORCED: Duration = Duration::from_secs(5);
 /// How long a server may take from its launch to its hello.
 const LAUNCH: Duration = Duration::from_secs(30);
+/// How long a server of an earlier daemon is waited for. One that lives looks for a daemon ten times a second.
+const AWAITED: Duration = Duration::from_secs(5);
 
 /// Complaints that are kept.
 const COMPLAINTS: usize = 32;
@@ -64,8 +71,10 @@ pub struct Registry {
     pub complaints: VecDeque<String>,
     servers: Vec<Server>,
     waiting: VecDeque<Waiting>,
-    /// A server wanted for this user though nobody waits: `start_server`, or one that died.
-    wanted: Option<u32>,
+    /// Servers wanted for these users though nobody waits: `start_server`, or one that died.
+    wanted: VecDeque<u32>,
+    /// Of these users an earlier daemon's server was lost.
+    orphaned: BTreeSet<u32>,
     /// Starts in a row that came to nothing, and when to try again.
     failures: u32,
     retry_at: Option<Instant>,
@@ -95,7 +104,8 @@ impl Registry {
             complaints: VecDeque::new(),
             servers: Vec::new(),
             waiting: VecDeque::new(),
-            wanted: None,
+            wanted: VecDeque::new(),
+            orphaned: BTreeSet::new(),
             failures: 0,
             retry_at: None,
             quitting: None,
@@ -121,7 +131,8 @@ impl Registry {
     #[must_use]
     pub fn is_starting(&self, uid: u32) -> bool {
         self.quitting.is_none()
-            && (self.wanted == Some(uid) || self.servers.iter().any(|s| s.uid == uid && matches!(s.phase, Phase::Launched | Phase::Registered)))
+            && (self.wanted.contains(&uid)
+                || self.servers.iter().any(|s| s.uid == uid && matches!(s.phase, Phase::Awaited | Phase::Launched | Phase::Registered)))
     }
 
     /// Keeps a complaint for `cumux doctor`, each text once; false if it is known.
@@ -157,7 +168,7 @@ impl Registry {
     pub fn leaving(&self, pid: u32) -> String {
         let Some(server) = self.server(pid) else { return String::new() };
         match server.away {
-            None => String::new(),
+            None | Some(Away::Heir) => String::new(),
             Some(Away::OtherUser) => "another user waits".into(),
             Some(Away::OtherDevices) => other_devices(&server.device_names, &self.devices),
             Some(Away::Command) => "it was told to (shutdown_server)".into(),
@@ -168,7 +179,7 @@ impl Registry {
     /// When `Tick` is due at the latest.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
-        let kills = self.servers.iter().filter_map(|server| server.kill_at);
+        let kills = self.servers.iter().filter_map(|server| server.kill_at.or((server.phase == Phase::Awaited).then(|| server.since + AWAITED)));
         let quit = self.quitting.as_ref().and_then(|q| q.force_at);
         kills.chain(quit).chain(self.retry_at).min()
     }
@@ -190,8 +201,14 @@ impl Registry {
                 self.failures = 0;
                 self.retry_at = None;
                 if !self.servers.iter().any(|s| s.uid == uid && s.phase != Phase::Leaving) {
-                    self.wanted = Some(uid);
+                    self.want(uid);
                 }
+            }
+            Event::Left { pid: Some(pid), uid } => self.add(now, pid, uid, Phase::Awaited),
+            Event::Left { pid: None, uid } => {
+                effects.push(Effect::Log(format!("The server of user {uid} was lost with an earlier control daemon: a new one looks after its clients")));
+                self.orphaned.insert(uid);
+                self.want(uid);
             }
             Event::LaunchFailed { uid, why, again: true } => self.failed_start(now, uid, &why, &mut effects),
             Event::LaunchFailed { uid, why, again: false } => self.give_up(uid, &why, &mut effects),
@@ -205,11 +222,14 @@ impl Registry {
                 effects.push(Effect::Launched { pid, text: format!("Starting new server {pid} for user {uid}") });
                 let inherited = self.inherited.get(&uid).cloned();
                 self.add(now, pid, uid, Phase::Launched);
-                if let Some(devices) = inherited
-                    && let Some(server) = self.server_mut(pid)
-                {
-                    server.device_names = devices;
-                    server.away = server.away.or(Some(Away::OtherDevices));
+                let served_again = self.orphaned.remove(&uid) && !self.waiting.iter().any(|client| client.uid == uid);
+                if let Some(server) = self.server_mut(pid) {
+                    if let Some(devices) = inherited {
+                        server.device_names = devices;
+                        server.away = server.away.or(Some(Away::OtherDevices));
+                    } else if served_again {
+                        server.away = server.away.or(Some(Away::Heir));
+                    }
                 }
             }
             Event::Registered { pid, uid, devices } => self.registered(now, pid, uid, devices, &mut effects),
@@ -222,7 +242,7 @@ impl Registry {
                         server.since = now;
                         let uid = server.uid;
                         effects.push(Effect::Log(format!("NEW SERVER {pid}: Ready")));
-                        self.wanted = self.wanted.filter(|wanted| *wanted != uid);
+                        self.wanted.retain(|wanted| *wanted != uid);
                         self.last_failure = None;
                     }
                 }
@@ -240,6 +260,12 @@ impl Registry {
                 if let Some(server) = self.server_mut(pid) {
                     server.counted = Some(count);
                     server.taken = taken;
+                }
+            }
+            Event::Unresponsive { pid, why } => {
+                if self.server(pid).is_some() {
+                    effects.push(Effect::Log(format!("Server {pid} {why}; it is killed, and the next one goes on with its clients")));
+                    effects.push(Effect::Kill { server: pid });
                 }
             }
             Event::Exited { pid, status } => self.exited(now, pid, status, &mut effects),
@@ -261,17 +287,27 @@ impl Registry {
 
     /// A server has connected: one that we launched, one that connects again, or one of an earlier daemon.
     fn registered(&mut self, now: Instant, pid: u32, uid: u32, devices: Vec<String>, effects: &mut Vec<Effect>) {
-        if let Some(server) = self.server_mut(pid) {
-            server.kill_at = None;
-            server.device_names = devices;
-            server.forget_counts();
-            if server.phase == Phase::Launched {
-                server.phase = Phase::Registered;
+        match self.server_mut(pid) {
+            Some(server) if server.phase == Phase::Leaving => {
+                // It was not there when it was told.
+                effects.push(Effect::Shutdown { server: pid, force: server.kill_at.is_some() });
+                return;
             }
-            return;
+            Some(server) => {
+                let phase = server.phase;
+                server.kill_at = None;
+                server.device_names.clone_from(&devices);
+                server.forget_counts();
+                if matches!(phase, Phase::Awaited | Phase::Launched) {
+                    server.phase = Phase::Registered;
+                }
+                if phase != Phase::Awaited {
+                    return;
+                }
+            }
+            None => self.add(now, pid, uid, Phase::Registered),
         }
         effects.push(Effect::Log(format!("Server {pid} of user {uid} is adopted")));
-        self.add(now, pid, uid, Phase::Registered);
         let parts = !self.localities.is_empty() && devices == self.localities;
         if parts {
             self.mlopart.insert(uid);
@@ -324,6 +360,9 @@ impl Registry {
             self.failures = 0;
             self.retry_at = None;
         }
+        for server in self.servers.iter_mut().filter(|server| server.uid == uid && server.away == Some(Away::Heir)) {
+            server.away = None;
+        }
         self.waiting.push_back(client);
     }
 
@@ -350,13 +389,18 @@ impl Registry {
             Phase::Leaving => {}
             Phase::Ready if now.duration_since(server.since) >= GOOD_START => {
                 self.failures = 0;
-                self.wanted = Some(server.uid);
+                self.want(server.uid);
+            }
+            // Its clients may still be there.
+            Phase::Awaited => {
+                self.orphaned.insert(server.uid);
+                self.want(server.uid);
             }
             Phase::Launched | Phase::Registered | Phase::Ready => {
                 let why = "the server ended while starting; see server.log in the log directory";
                 self.failed_start(now, server.uid, why, effects);
                 if self.retry_at.is_some() {
-                    self.wanted = Some(server.uid);
+                    self.want(server.uid);
                 }
             }
         }
@@ -371,7 +415,13 @@ impl Registry {
         // 0, 50, 100, 200, 400 ms: a single crash costs no time, a loop does not burn a core.
         let wait = if self.failures == 1 { Duration::ZERO } else { Duration::from_millis(25 << (self.failures - 1)) };
         self.retry_at = Some(now + wait);
-        self.wanted = Some(uid);
+        self.want(uid);
+    }
+
+    fn want(&mut self, uid: u32) {
+        if !self.wanted.contains(&uid) {
+            self.wanted.push_back(uid);
+        }
     }
 
     /// No server for this user: everybody who waits for one is told why.
@@ -379,7 +429,7 @@ impl Registry {
         self.failures = 0;
         self.retry_at = None;
         self.inherited.remove(&uid);
-        self.wanted = self.wanted.filter(|wanted| *wanted != uid);
+        self.wanted.retain(|wanted| *wanted != uid);
         self.last_failure = Some((uid, why.to_owned()));
         for client in std::mem::take(&mut self.waiting) {
             if client.uid == uid {
@@ -400,7 +450,7 @@ impl Registry {
             Some(quitting) => quitting.force_at = quitting.force_at.into_iter().chain(force_at).min(),
             None => self.quitting = Some(Quitting { force_at, clean: true, finished: false }),
         }
-        self.wanted = None;
+        self.wanted.clear();
         self.retry_at = None;
         for client in self.waiting.drain(..) {
             let why = "The control daemon is shutting down: start it again (cumux control -d)".to_owned();
@@ -426,6 +476,16 @@ impl Registry {
                 Self::force(now, server, effects);
             }
         }
+        self.servers.retain(|server| {
+            let is_late = server.phase == Phase::Awaited && server.kill_at.is_none() && server.since + AWAITED <= now;
+            if is_late {
+                let (pid, seconds) = (server.pid, AWAITED.as_secs());
+                effects.push(Effect::Log(format!(
+                    "Server {pid} of an earlier control daemon lives, and has not connected within {seconds} s: it is not waited for"
+                )));
+            }
+            !is_late
+        });
         for server in &mut self.servers {
             if server.kill_at.is_some_and(|at| at <= now) {
                 server.kill_at = None;
@@ -439,10 +499,9 @@ impl Registry {
         effects.push(Effect::Log(format!("Force shutting down server {}", server.pid)));
         if server.is_connected() {
             effects.push(Effect::Shutdown { server: server.pid, force: true });
-            server.kill_at = Some(now + FORCED);
-        } else {
-            effects.push(Effect::Kill { server: server.pid });
         }
+        // One that is not connected is told when it comes: killed, it would leave its keeper and executors.
+        server.kill_at = Some(now + FORCED);
         server.phase = Phase::Leaving;
     }
 
@@ -451,11 +510,11 @@ impl Registry {
         self.hand_over(effects);
         self.make_room(effects);
         self.send_away(now, effects);
-        let mut next = self.wanted.into_iter().chain(self.waiting.iter().map(|client| client.uid));
+        let mut next = self.wanted.iter().copied().chain(self.waiting.iter().map(|client| client.uid));
         // One at a time also where several may be: the next follows from the event that this one was launched.
         let next = if self.multiuser { next.find(|uid| !self.servers.iter().any(|s| s.uid == *uid)) } else { next.next().filter(|_| self.servers.is_empty()) };
         if let Some(uid) = next.filter(|_| self.quitting.is_none() && self.retry_at.is_none()) {
-            self.wanted = self.wanted.filter(|wanted| *wanted != uid);
+            self.wanted.retain(|wanted| *wanted != uid);
             effects.push(Effect::Launch { uid });
         }
         if let Some(quitting) = self.quitting.as_mut().filter(|q| self.servers.is_empty() && !q.finished) {
@@ -518,8 +577,8 @@ impl Registry {
             // Whoever waited has gone.
             server.away = None;
         }
-        let Some(uid) = self.wanted.or_else(|| self.waiting.front().map(|client| client.uid)) else { return };
-        for server in self.servers.iter_mut().filter(|s| s.uid != uid && s.away.is_none()) {
+        let Some(uid) = self.wanted.front().copied().or_else(|| self.waiting.front().map(|client| client.uid)) else { return };
+        for server in self.servers.iter_mut().filter(|s| s.uid != uid && matches!(s.away, None | Some(Away::Heir))) {
             server.away = Some(Away::OtherUser);
             server.log_shutdown("enabled", effects);
         }
@@ -533,12 +592,9 @@ impl Registry {
                     server.phase = Phase::Leaving;
                     // Between this message and its end it may take one more client that was on its way: no deadline.
                 }
-                Phase::Launched if server.away == Some(Away::Quit) => {
-                    effects.push(Effect::Kill { server: server.pid });
-                    server.phase = Phase::Leaving;
-                    server.kill_at = Some(now + FORCED);
-                }
-                Phase::Launched | Phase::Leaving => {}
+                // It is told when it comes: killed, it would leave its keeper and executors.
+                Phase::Launched if server.away == Some(Away::Quit) => server.kill_at = server.kill_at.into_iter().chain([now + FORCED]).min(),
+                Phase::Awaited | Phase::Launched | Phase::Leaving => {}
             }
         }
     }

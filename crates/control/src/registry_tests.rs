@@ -375,6 +375,84 @@ fn a_server_with_other_devices_that_dies_has_a_successor_on_these() {
     assert_eq!(handed(&story.bring_up(52, 1000)), [(new, 52)]);
 }
 
+#[test]
+fn a_server_of_an_earlier_daemon_is_waited_for() {
+    let mut story = Story::begin();
+    story.event(Event::Left { pid: Some(50), uid: 1000 });
+    assert!(story.registry.is_starting(1000) && !story.registry.server(50).unwrap().is_connected());
+    let (own, effects) = story.client(1000);
+    assert_eq!(effects, [], "no second server for its user");
+    let (other, effects) = story.client(1001);
+    assert_eq!(effects, [], "and none for another user beside it");
+    story.event(Event::Registered { pid: 50, uid: 1000, devices: Vec::new() });
+    assert_eq!(story.counts(50, 1), [], "it has a client that the earlier daemon gave it");
+    assert_eq!(handed(&story.event(Event::Ready { pid: 50, devices: Vec::new() })), [(own, 50)]);
+    assert_eq!(story.counts(50, 0), [Effect::Shutdown { server: 50, force: false }], "the other user's turn");
+    assert_eq!(story.event(Event::Exited { pid: 50, status: None }), [Effect::Launch { uid: 1001 }]);
+    assert_eq!(handed(&story.bring_up(51, 1001)), [(other, 51)]);
+    // One that never comes back.
+    let mut story = Story::begin();
+    story.event(Event::Left { pid: Some(50), uid: 1000 });
+    story.client(1000);
+    assert_eq!(story.registry.deadline(), Some(story.now + 5 * SECOND));
+    story.now += 5 * SECOND;
+    assert_eq!(story.event(Event::Tick), [Effect::Launch { uid: 1000 }]);
+    // One that ends before it comes: its clients may still be there.
+    let mut story = Story::begin();
+    story.event(Event::Left { pid: Some(50), uid: 1000 });
+    assert_eq!(story.event(Event::Exited { pid: 50, status: None }), [Effect::Launch { uid: 1000 }]);
+}
+
+#[test]
+fn what_an_earlier_daemon_has_lost_gets_a_server_as_long_as_somebody_needs_it() {
+    let mut story = Story::begin();
+    assert_eq!(story.event(Event::Left { pid: None, uid: 1000 }), [Effect::Launch { uid: 1000 }]);
+    story.event(Event::Launched { pid: 50, uid: 1000 });
+    assert_eq!(story.event(Event::Left { pid: None, uid: 1001 }), [], "one after the other");
+    story.event(Event::Registered { pid: 50, uid: 1000, devices: Vec::new() });
+    assert_eq!(story.counts(50, 2), []);
+    story.event(Event::Ready { pid: 50, devices: Vec::new() });
+    assert_eq!(story.counts(50, 0), [Effect::Shutdown { server: 50, force: false }]);
+    assert_eq!(story.event(Event::Exited { pid: 50, status: Some(0) }), [Effect::Launch { uid: 1001 }]);
+    // Whoever comes makes it a server like others.
+    let (client, _) = story.client(1001);
+    assert_eq!(handed(&story.bring_up(51, 1001)), [(client, 51)]);
+    assert_eq!(story.counts(51, 0), [], "an idle server stays");
+    let mut story = Story::begin();
+    story.event(Event::Left { pid: None, uid: 1000 });
+    story.event(Event::Launched { pid: 50, uid: 1000 });
+    story.client(1000);
+    story.event(Event::Registered { pid: 50, uid: 1000, devices: Vec::new() });
+    assert_eq!(handed(&story.event(Event::Ready { pid: 50, devices: Vec::new() })).len(), 1);
+    assert_eq!(story.counts(50, 0), []);
+}
+
+/// Killed at once, a server would leave its keeper and executors to themselves.
+#[test]
+fn a_server_that_starts_when_the_daemon_ends_is_told_to_go_when_it_comes() {
+    for (timeout, force) in [(None, false), (Some(Duration::ZERO), true)] {
+        for earlier in [false, true] {
+            let begin = || {
+                let mut story = Story::begin();
+                story.event(if earlier { Event::Left { pid: Some(50), uid: 0 } } else { Event::Launched { pid: 50, uid: 0 } });
+                assert_eq!(story.event(Event::Quit { timeout }), []);
+                story
+            };
+            let mut story = begin();
+            let mut effects = story.event(Event::Registered { pid: 50, uid: 0, devices: Vec::new() });
+            effects.extend(story.counts(50, 0));
+            assert_eq!(effects, [Effect::Shutdown { server: 50, force }], "{timeout:?} {earlier}");
+            assert_eq!(story.event(Event::Exited { pid: 50, status: Some(0) }), [Effect::Finished { clean: true }]);
+            // One that does not come keeps nobody waiting.
+            let mut story = begin();
+            story.now = story.registry.deadline().expect("a deadline");
+            let effects = story.event(Event::Tick);
+            let ended = if earlier && !force { Effect::Finished { clean: true } } else { Effect::Kill { server: 50 } };
+            assert_eq!(effects, [ended], "{timeout:?} {earlier}");
+        }
+    }
+}
+
 /// Random histories: no client is handed over twice or forgotten, and nothing is launched while a server lives or after quit.
 #[test]
 fn no_client_is_forgotten() {

@@ -7,6 +7,8 @@ use std::time::Instant;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Phase {
+    /// An earlier daemon has launched it, and it lives.
+    Awaited,
     Launched,
     Registered,
     Ready,
@@ -16,6 +18,9 @@ pub(crate) enum Phase {
 /// Why a server should go when it has no clients any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Away {
+    /// It was launched for the clients that a lost server has left, and stays as soon as another one
+    /// comes.
+    Heir,
     OtherUser,
     /// It serves other devices than this daemon was started with. The only reason for which it gets no more clients.
     OtherDevices,
@@ -45,7 +50,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Whether it serves, and so whether it is in `get_server_list`.
+    /// Whether clients are handed to it, and so whether it is in `get_server_list`.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         self.phase == Phase::Ready
@@ -54,7 +59,7 @@ impl Server {
     /// Whether messages reach it.
     #[must_use]
     pub fn is_connected(&self) -> bool {
-        self.phase != Phase::Launched
+        !matches!(self.phase, Phase::Awaited | Phase::Launched)
     }
 
     /// Whether it serves on for its clients only, since this daemon was started with other devices: their names.

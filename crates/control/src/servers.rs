@@ -5,11 +5,12 @@
 
 use crate::clean;
 use crate::daemon::{Daemon, Question};
+use crate::log::on_account_of;
 use crate::registry::Event;
 use cumux_link::{Connection, LinkError, Peer, Process, escape_foreign, peer};
 use cumux_wire::message::{FromServer, ServerStatus, ToServer};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
-use std::os::fd::AsFd as _;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::{Arc, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -76,6 +77,21 @@ impl Daemon {
         }
     }
 
+    /// Sends a numbered message to a server; nobody waits for what it answers.
+    pub(crate) fn tell(&self, server: u32, message: impl FnOnce(u64) -> ToServer) {
+        let mut core = self.core();
+        let Some(link) = core.links.get(&server).map(Arc::clone) else { return };
+        let request = core.next_request;
+        core.next_request += 1;
+        drop(core);
+        let _ = link.send(&message(request), &[]);
+    }
+
+    /// How many messages have come from a server.
+    pub(crate) fn words_of(&self, server: u32) -> u64 {
+        self.core().words.get(&server).copied().unwrap_or(0)
+    }
+
     /// Status of one server; what the daemon itself knows if the server does not answer.
     pub(crate) fn status(&self, server: u32) -> Option<ServerStatus> {
         let (uid, state, leaving) = self.registry(|registry| {
@@ -90,7 +106,7 @@ impl Daemon {
     }
 
     /// Somebody says that it is a server. Only processes that a daemon of this directory has started are believed.
-    pub(crate) fn meet_server(self: &Arc<Self>, connection: Connection, uid: u32, serves: u32, devices: Vec<String>) {
+    pub(crate) fn meet_server(self: &Arc<Self>, connection: Connection, uid: u32, serves: u32, devices: Vec<String>, words: Option<OwnedFd>) {
         let own = rustix::process::geteuid().as_raw();
         let Ok(Peer { pid: Some(pid), .. }) = connection.peer() else { return self.note("A server of another PID namespace connected: refused") };
         if serves != uid || (own != 0 && uid != own) {
@@ -115,13 +131,15 @@ impl Daemon {
         }
         drop(core);
         let daemon = Arc::clone(self);
-        let listen = move || daemon.listen_to_server(pid, uid, clean::names(devices), connection);
+        let listen = move || daemon.listen_to_server(pid, uid, clean::names(devices), connection, words);
         if let Err(error) = thread::Builder::new().name("server".into()).spawn(listen) {
             self.note(&format!("No thread for server {pid} ({error}); it will connect again"));
         }
     }
 
-    fn listen_to_server(self: &Arc<Self>, pid: u32, uid: u32, devices: Vec<String>, connection: Connection) {
+    /// `words`: what it writes to standard error, if it is another user's.
+    fn listen_to_server(self: &Arc<Self>, pid: u32, uid: u32, devices: Vec<String>, connection: Connection, words: Option<OwnedFd>) {
+        let _account = on_account_of(uid);
         // A server that does not read must not stop the daemon.
         let _ = set_socket_timeout(connection.as_fd(), Timeout::Send, Some(Duration::from_secs(1)));
         let process = peer::process_of(&connection).or_else(|| Process::open(pid).ok());
@@ -130,6 +148,9 @@ impl Daemon {
         self.core().links.insert(pid, Arc::clone(&link));
         self.feed(Event::Registered { pid, uid, devices });
         if !known {
+            if let Some(words) = words {
+                self.write_down(pid, uid, words);
+            }
             let daemon = Arc::clone(self);
             thread::spawn(move || {
                 if let Some(process) = process {
@@ -169,7 +190,9 @@ impl Daemon {
     }
 
     fn hear(self: &Arc<Self>, pid: u32, uid: u32, message: FromServer, lines: &mut Lines) {
+        *self.core().words.entry(pid).or_default() += 1;
         match message {
+            FromServer::Pong { .. } => {}
             FromServer::Ready { devices } => {
                 let devices = clean::devices(devices);
                 // What is true for everybody is not learned from a process that another user can change.
@@ -199,7 +222,10 @@ impl Daemon {
                     }
                 });
             }
-            FromServer::Terminated { request, .. } => self.answer(pid, request, |question| question.answer = Some(message)),
+            FromServer::Terminated { request, found, error } => {
+                let error = escape_foreign(&error, clean::SENTENCE);
+                self.answer(pid, request, |question| question.answer = Some(FromServer::Terminated { request, found, error }));
+            }
             FromServer::Shared { request, before, now, error } => {
                 let error = escape_foreign(&error, clean::SENTENCE);
                 self.answer(pid, request, |question| question.answer = Some(FromServer::Shared { request, before, now, error }));
@@ -252,7 +278,8 @@ mod tests {
         let (_folder, daemon) = daemon();
         let mut lines = Lines::new(Instant::now());
         for request in (0..1000).chain(u64::MAX - 1000..=u64::MAX) {
-            for message in [status_of(50, request, true), status_of(50, request, false), FromServer::Terminated { request, found: true }] {
+            for message in [status_of(50, request, true), status_of(50, request, false), FromServer::Terminated { request, found: true, error: String::new() }]
+            {
                 daemon.hear(50, 5, message, &mut lines);
             }
         }

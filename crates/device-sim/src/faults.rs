@@ -25,9 +25,9 @@ pub(crate) fn of_thread(fault: &interface::Fault) -> Fault {
 
 /// A copy, set or value write that was refused an address.
 pub(crate) fn of_transfer(address: u64, fault: MemoryFault) -> Fault {
-    Fault { result: result::ILLEGAL_ADDRESS, text: format!("{} by a copy or set at {address:#x}", FaultKind::Global(fault).describe()) }
+    Fault { result: result::ILLEGAL_ADDRESS, text: format!("illegal address {address:#x} of a copy or set: {}", FaultKind::Global(fault).describe()) }
 }
 
 pub(crate) fn misaligned_transfer(address: u64) -> Fault {
-    Fault { result: result::MISALIGNED_ADDRESS, text: format!("{} {address:#x} of a set or value write", FaultKind::Misaligned.describe()) }
+    Fault { result: result::MISALIGNED_ADDRESS, text: format!("misaligned address {address:#x} of a set or value write") }
 }

@@ -11,18 +11,24 @@
 // Sizes and addresses are 64 bits wide here; the software GPU does not build for narrower machines.
 #![allow(clippy::cast_possible_truncation)]
 
-mod card;
 pub mod exec;
 mod faults;
-mod launch;
+mod gpu;
 pub mod lower;
-mod marks;
+mod mapping;
 mod memory;
 mod models;
 mod modules;
+mod open;
+mod ordinals;
+pub mod program;
+mod progress;
 mod schedule;
+mod simd;
 
-pub use card::{Settings, Simulator, SoftwareGpu, open, open_with};
+pub use gpu::SoftwareGpu;
+pub use modules::Judged;
+pub use open::{Settings, Simulator, open, open_with};
 
 /// The names of all cards there are, as [`facts`] takes them.
 pub fn names() -> impl Iterator<Item = &'static str> {
@@ -43,6 +49,14 @@ pub fn facts(id: &str) -> Result<cumux_device::DeviceFacts, cumux_device::Device
 /// As [`facts`].
 pub fn facts_of(id: &str, ordinal: u32) -> Result<cumux_device::DeviceFacts, cumux_device::DeviceError> {
     models::facts(id, ordinal)
+}
+
+/// What would become of the kernels of an image (a fatbin, PTX text or cubin) on the card `id`, without loading it.
+///
+/// # Errors
+/// [`cumux_device::DeviceError::Image`] when it could not be loaded at all, with the text that a program would be told, and as [`facts`].
+pub fn judge(id: &str, image: &[u8]) -> Result<Vec<Judged>, cumux_device::DeviceError> {
+    modules::judge(&models::Limits::of(&models::facts(id, 0)?), image)
 }
 
 /// Names of the memory-locality partitions of a card; none where the card has only one locality.

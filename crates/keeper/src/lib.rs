@@ -8,8 +8,10 @@
 #![forbid(unsafe_code)]
 
 pub mod client;
+mod hope;
 mod serve;
 mod store;
 
 pub use client::{ClientError, Item, Keeper};
+pub use hope::Hope;
 pub use serve::{KeeperError, run};

@@ -1,10 +1,10 @@
 //! One connection: JSON packets with descriptors.
 
 use crate::peer::Peer;
+use crate::reach;
 use cumux_wire::message::MAX_PACKET;
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags,
-    SocketType,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -24,6 +24,8 @@ pub enum LinkError {
     Closed,
     #[error("no packet came in time")]
     Timeout,
+    #[error(transparent)]
+    Foreign(#[from] crate::trust::Foreign),
     #[error("the socket path {0} is too long: unix sockets allow 107 bytes; choose a shorter CUDA_MPS_PIPE_DIRECTORY")]
     PathTooLong(String),
     #[error("the socket failed: {0}")]
@@ -71,20 +73,23 @@ impl AsFd for Connection {
     }
 }
 
-pub(crate) fn address(path: &Path) -> Result<SocketAddrUnix, LinkError> {
-    SocketAddrUnix::new(path).map_err(|_| LinkError::PathTooLong(path.display().to_string()))
-}
-
 impl Connection {
-    /// Connects to a listener's path.
+    /// Connects to a listener's path; only root, our own user and a user who was named may listen
+    /// there.
     ///
     /// # Errors
-    /// [`LinkError::System`] with ENOENT or ECONNREFUSED when nobody listens there, [`LinkError::PathTooLong`].
+    /// [`LinkError::System`] with ENOENT or ECONNREFUSED when nobody listens there,
+    /// [`LinkError::Foreign`] when somebody else does.
     pub fn connect(path: &Path) -> Result<Self, LinkError> {
-        let address = address(path)?;
-        let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
-        rustix::net::connect(&socket, &address)?;
-        Ok(Self { socket })
+        Ok(Self { socket: reach::reach(path, SocketType::SEQPACKET, None)? })
+    }
+
+    /// As [`Connection::connect`], but waits no longer than this for a listener whose queue is full.
+    ///
+    /// # Errors
+    /// As [`Connection::connect`], and [`LinkError::Timeout`].
+    pub fn connect_within(path: &Path, timeout: Duration) -> Result<Self, LinkError> {
+        Ok(Self { socket: reach::reach(path, SocketType::SEQPACKET, Some(timeout))? })
     }
 
     /// Two ends of a new connection.

@@ -1,8 +1,12 @@
 //! Is anybody still there? Asked about every 100 ms while waiting, so that no call hangs when server and keeper are gone.
 //!
-//! A dead server is rebuilt from the keeper and writes its new process number into the page; that is given some time. Without the keeper
-//! nothing can be rebuilt. In another PID namespace than the server's its numbers say nothing, or name other processes: there a new number is taken
-//! for the new server, and the keeper, which is known by its handle, for the sign that it lives.
+//! A dead server is made again from what its keeper and its executors have, and its new process
+//! number is in the page then; that is given some time. Where the keeper of the welcome has ended, too,
+//! it may have been replaced long ago, or only the executors are left: that is given less.
+//!
+//! In another PID namespace than the server's its numbers say nothing, or name other processes. There a
+//! new number is taken for the new server, and the keeper, which is known by its handle, for the sign
+//! that it lives.
 
 use cumux_link::{Process, peer};
 use std::os::fd::OwnedFd;
@@ -10,6 +14,7 @@ use std::time::{Duration, Instant};
 
 /// How long a dead server may take to come back.
 const PATIENCE: Duration = Duration::from_secs(10);
+const SHORT_PATIENCE: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
 pub struct Liveness {
@@ -33,6 +38,10 @@ impl Liveness {
 
     /// Whether waiting may still lead anywhere; `page_server` is the server's process number as the page says it now.
     pub fn hopeful(&mut self, page_server: u32) -> bool {
+        self.hopeful_at(Instant::now(), page_server)
+    }
+
+    fn hopeful_at(&mut self, now: Instant, page_server: u32) -> bool {
         if page_server != self.server_pid {
             let server = if self.seen { Process::open(page_server).ok() } else { None };
             if server.is_some() || !self.seen {
@@ -45,8 +54,9 @@ impl Liveness {
             self.gone_since = None;
             return true;
         }
-        let since = *self.gone_since.get_or_insert_with(Instant::now);
-        self.keeper.is_alive() && since.elapsed() < PATIENCE
+        let since = *self.gone_since.get_or_insert(now);
+        let patience = if self.keeper.is_alive() { PATIENCE } else { SHORT_PATIENCE };
+        now.saturating_duration_since(since) < patience
     }
 }
 
@@ -61,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn without_server_there_is_hope_only_while_the_keeper_lives() {
+    fn without_server_there_is_hope_for_a_while_and_longer_while_the_keeper_lives() {
         let (mut server, server_fd) = process("sleep");
         let (mut keeper, keeper_fd) = process("sleep");
         let number = server.id();
@@ -69,14 +79,18 @@ mod tests {
         assert!(liveness.hopeful(number));
         server.kill().unwrap();
         server.wait().unwrap();
-        assert!(liveness.hopeful(number), "the keeper can still rebuild it");
+        let now = Instant::now();
+        assert!(liveness.hopeful_at(now, number), "it can be made again");
+        assert!(liveness.hopeful_at(now + SHORT_PATIENCE, number) && !liveness.hopeful_at(now + PATIENCE, number));
         let (mut next, _) = process("sleep");
         assert!(liveness.hopeful(next.id()) && liveness.gone_since.is_none(), "a new server was announced");
         next.kill().unwrap();
         next.wait().unwrap();
         keeper.kill().unwrap();
         keeper.wait().unwrap();
-        assert!(!liveness.hopeful(next.id()));
+        let now = Instant::now();
+        assert!(liveness.hopeful_at(now, next.id()), "the executors can still name their sessions");
+        assert!(!liveness.hopeful_at(now + SHORT_PATIENCE, next.id()));
     }
 
     /// The page's numbers are those of another PID namespace.
@@ -94,7 +108,10 @@ mod tests {
         assert!(liveness.hopeful(u32::MAX) && liveness.gone_since.is_none(), "a new server was announced, and has no number here");
         keeper.kill().unwrap();
         keeper.wait().unwrap();
-        assert!(!liveness.hopeful(u32::MAX));
-        assert!(!liveness.hopeful(theirs), "a living process of that number is not the server");
+        let now = Instant::now();
+        assert!(liveness.hopeful_at(now, u32::MAX), "the executors can still name their sessions");
+        assert!(!liveness.hopeful_at(now + SHORT_PATIENCE, u32::MAX));
+        assert!(liveness.hopeful_at(now + SHORT_PATIENCE, theirs), "announced again");
+        assert!(!liveness.hopeful_at(now + 2 * SHORT_PATIENCE, theirs), "a living process of that number is not the server");
     }
 }
