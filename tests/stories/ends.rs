@@ -1,7 +1,10 @@
 //! Several processes of the service end together, or stand still: nobody waits for ever, newcomers are served, and what a client is told is true.
 
 use cumux_testkit::{Client, Node};
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
+use std::time::Duration;
 
 /// A process that stands still is given up after so many milliseconds in these stories.
 const HEARTBEAT: (&str, &str) = ("CUMUX_HEARTBEAT_MS", "600");
@@ -42,7 +45,7 @@ fn keeper_and_executor_end_together_and_the_clients_are_told() {
     assert_eq!((after.pid, after.executor), (before.pid, before.standby));
     let gone = node.wait_for("its end", |node| node.client_status(pid).filter(|client| client.state == "exited"));
     assert!(gone.error == 806 && !gone.fault.is_empty(), "{gone:?}");
-    let log = std::fs::read_to_string(node.folder().join("log/server.log")).unwrap();
+    let log = server_log(&node);
     assert!(log.contains("could not go on: "), "{log}");
     goes_on(idle(&node));
 }
@@ -95,10 +98,33 @@ fn keeper_and_server_end_together_and_nobody_is_lost() {
     }
 }
 
+/// The keeper dies, and the server a little later: in the middle of what it does about that.
+#[test]
+fn the_server_ends_while_it_replaces_the_keeper() {
+    let node = Node::start();
+    let mut old = vec![idle(&node)];
+    for after_ms in [1, 2, 3, 1, 2, 3] {
+        let before = node.wait_for("a standby", |node| node.servers().into_iter().find(|s| s.state == "ACTIVE" && s.standby != 0 && s.keeper != 0));
+        node.kill(before.keeper);
+        // Not to wait for anything: the moment is what is tried.
+        std::thread::sleep(Duration::from_millis(after_ms));
+        node.kill(before.pid);
+        old.push(idle(&node));
+        let known = old.len();
+        let after = node.wait_for("a server that knows all of them", |node| {
+            node.servers().into_iter().find(|s| s.pid != before.pid && s.state == "ACTIVE" && s.clients.len() == known)
+        });
+        assert_eq!(after.executor, before.executor, "it has served all the time");
+    }
+    old.into_iter().for_each(goes_on);
+    let log = server_log(&node);
+    assert!(!log.contains("cannot be served") && !log.contains("could not go on"), "{log}");
+}
+
 /// Pieces of device memory that a process of the software GPU's service holds.
 fn extents_of(pid: u32) -> usize {
-    let files = std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
-    files.filter_map(|file| std::fs::read_link(file.path()).ok()).filter(|path| path.to_string_lossy().contains("cumux-extent")).count()
+    let files = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+    files.filter_map(|file| fs::read_link(file.path()).ok()).filter(|path| path.to_string_lossy().contains("cumux-extent")).count()
 }
 
 /// Server, keeper and executor: the standby alone has been told of the clients, and so the next server can tell them their end.
@@ -131,7 +157,7 @@ fn a_stopped_executor_is_replaced() {
     goes_on(client);
     let after = node.server();
     assert_eq!((after.pid, after.executor, after.takeovers), (before.pid, before.standby, 1));
-    let log = std::fs::read_to_string(node.folder().join("log/control.log")).unwrap();
+    let log = fs::read_to_string(node.folder().join("log/control.log")).unwrap();
     assert!(log.contains(&format!("Executor {} was stopped by a signal", before.executor)) && log.contains("CUMUX_HEARTBEAT_MS"), "{log}");
     goes_on(idle(&node));
 }
@@ -171,7 +197,7 @@ fn a_stopped_server_is_replaced_and_its_clients_go_on() {
     assert_ne!(after.pid, before.pid);
     assert_eq!((after.executor, after.keeper), (before.executor, before.keeper), "they have not been hurt");
     goes_on(client);
-    let log = std::fs::read_to_string(node.folder().join("log/control.log")).unwrap();
+    let log = fs::read_to_string(node.folder().join("log/control.log")).unwrap();
     assert!(log.contains(&format!("Server {} was stopped by a signal", before.pid)), "{log}");
 }
 
@@ -295,7 +321,7 @@ fn a_client_whose_work_ends_executors_is_ended_alone() {
     other.wait_for_line("round 1 right");
     other.expect_ok();
     goes_on(idle(&node));
-    let log = std::fs::read_to_string(node.folder().join("log/server.log")).unwrap();
+    let log = server_log(&node);
     assert!(!log.contains("executors ended within"), "{log}");
 }
 
@@ -325,6 +351,84 @@ fn memory_that_the_machine_has_not_is_refused() {
     let rest = view("250");
     rest.wait_for_line("alloc cudaSuccess");
     rest.expect_ok();
-    let log = std::fs::read_to_string(node.folder().join("log/server.log")).unwrap();
-    assert!(log.contains("CUMUX_SIM_MEMORY_BYTES"), "{log}");
+    let log = server_log(&node);
+    assert!(log.contains("wants 300 MiB") && log.contains("have 256 MiB for software GPUs, of which 0 are taken"), "{log}");
+    assert!(log.contains("of which 200 are taken (the card has 143155)") && log.contains("set CUMUX_SIM_MEMORY_BYTES"), "{log}");
+}
+
+fn server_log(node: &Node) -> String {
+    fs::read_to_string(node.folder().join("log/server.log")).unwrap()
+}
+
+/// Without the variable it is the machine itself that is counted.
+#[test]
+fn more_than_the_machine_has_is_refused() {
+    let meminfo = fs::read_to_string("/proc/meminfo").unwrap();
+    let mib = |field: &str| meminfo.lines().find_map(|line| line.strip_prefix(field)?.split_whitespace().next()?.parse::<u64>().ok()).unwrap() >> 10;
+    let machine = mib("MemTotal:");
+    if machine >= 140_000 {
+        println!("NOTE: this machine has more memory than a card: nothing is refused here");
+        return;
+    }
+    let node = Node::start();
+    let too_much = node.test_client("view").args(&[&machine.to_string()]).env("CUMUX_VERBOSE", "1").start();
+    too_much.wait_for_line("total 143155");
+    too_much.wait_for_line("alloc cudaErrorMemoryAllocation");
+    let outcome = too_much.wait();
+    assert!(outcome.err.contains("that the machine has for its software GPUs (CUMUX_SIM_MEMORY_BYTES"), "{outcome:?}");
+    let server = node.server();
+    goes_on(idle(&node));
+    assert_eq!(node.server().takeovers, server.takeovers);
+}
+
+/// A control group with its own memory limit, for processes of this test.
+struct Group(PathBuf);
+
+impl Group {
+    /// Nothing where groups cannot be made.
+    fn with_memory(bytes: u64) -> Option<Self> {
+        let [split, unified] = ["/sys/fs/cgroup/memory", "/sys/fs/cgroup"].map(|mount| Path::new(mount).join(format!("cumux-ends-{}", std::process::id())));
+        let (path, limit) = if Path::new("/sys/fs/cgroup/memory").is_dir() { (split, "memory.limit_in_bytes") } else { (unified, "memory.max") };
+        fs::create_dir(&path).ok()?;
+        let group = Self(path);
+        fs::write(group.0.join(limit), bytes.to_string()).ok().map(|()| group)
+    }
+
+    fn take(&self, pid: u32) {
+        fs::write(self.0.join("cgroup.procs"), pid.to_string()).unwrap();
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        // The last process may be a moment from its end.
+        let _ = (0..100).any(|_| fs::remove_dir(&self.0).inspect_err(|_| std::thread::sleep(Duration::from_millis(10))).is_ok());
+    }
+}
+
+/// A control group is a machine with so much memory: what two clients want together beyond it is refused, and what
+/// is promised can be touched.
+#[test]
+fn memory_that_the_control_group_has_not_is_refused() {
+    let Some(group) = Group::with_memory(1 << 30) else {
+        println!("NOTE: control groups cannot be made here; nothing was tested");
+        return;
+    };
+    let node = Node::start();
+    group.take(node.daemon_pid());
+    let first = node.test_client("view").args(&["450", "touch"]).start();
+    first.wait_for_line("alloc cudaSuccess");
+    first.wait_for_line("touch cudaSuccess");
+    let before = node.server();
+    let second = node.test_client("view").args(&["450"]).start();
+    second.wait_for_line("alloc cudaErrorMemoryAllocation");
+    second.expect_ok();
+    let after = node.server();
+    assert_eq!((after.executor, after.takeovers), (before.executor, before.takeovers));
+    first.expect_ok();
+    // What one gives back the other can have.
+    let third = node.test_client("view").args(&["450", "touch"]).start();
+    third.wait_for_line("touch cudaSuccess");
+    third.expect_ok();
+    assert!(server_log(&node).contains("set CUMUX_SIM_MEMORY_BYTES"), "{}", node.logs());
 }

@@ -271,7 +271,7 @@ mod tests {
     #[test]
     fn cards_of_one_machine_share_its_memory() {
         let machine = Budget::new(Some(5 * GRANULE));
-        let (mut first, mut second) = (Mappings::new(4 * GRANULE, machine.clone()), Maps::new(4 * GRANULE, machine.clone()));
+        let (mut first, mut second) = (Mappings::new(4 * GRANULE, machine.clone()), Mappings::new(4 * GRANULE, machine.clone()));
         let file = first.create(3 * GRANULE).unwrap();
         assert_eq!((first.capacity(), second.capacity()), (4 * GRANULE, 2 * GRANULE));
         let refused = second.create(3 * GRANULE).unwrap_err();
