@@ -7,7 +7,8 @@ use std::process::Command;
 
 pub fn run(root: &Path, arguments: &[OsString]) -> anyhow::Result<()> {
     examples::build(root)?;
-    // All packages are named, so that dependencies are built as for the suite and not a second time.
+    // All packages are named, so that dependencies are built as for the suite and not a second
+    // time.
     for what in [&["--workspace"][..], &["--workspace", "--example", "chaos"]] {
         let words: Vec<&str> = ["build", "--release"].iter().chain(what).copied().collect();
         suite::run(suite::command(root, &words), "the compiler's messages are above")?;

@@ -1,4 +1,5 @@
-//! `cargo xtask compatibility`: writes COMPATIBILITY.md from `crates/abi/surface/surface.txt`, the list that the shim itself is built from.
+//! `cargo xtask compatibility`: writes COMPATIBILITY.md from `crates/abi/surface/surface.txt`, the
+//! list that the shim itself is built from.
 
 use anyhow::{Context, Result, bail, ensure};
 use std::collections::HashMap;
@@ -56,7 +57,8 @@ fn page(root: &Path) -> Result<String> {
     Ok(render(&list)? + &commands(&session)?)
 }
 
-/// The section on commands: where our answers are not the recorded ones, and why. The story `replay` keeps it true.
+/// The section on commands: where our answers are not the recorded ones, and why. The story
+/// `replay` keeps it true.
 fn commands(session: &str) -> Result<String> {
     let mut rows = String::new();
     let (mut asked, mut command, mut recorded, mut ours) = (0, "", Vec::new(), None::<Vec<&str>>);
@@ -169,7 +171,8 @@ fn section(text: &mut String, title: &str, named: &[Vec<&Line<'_>>; 3]) -> Resul
     Ok(())
 }
 
-/// Names that have the same words behind them, in the order of their first; those without any come first.
+/// Names that have the same words behind them, in the order of their first; those without any come
+/// first.
 fn by_reason<'a>(lines: &[&'a Line<'_>]) -> Vec<(&'a str, String)> {
     let mut reasons: Vec<(&str, String)> = Vec::new();
     for line in lines.iter().filter(|line| line.why.is_empty()).chain(lines.iter().filter(|line| !line.why.is_empty())) {

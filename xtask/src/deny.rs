@@ -1,7 +1,9 @@
-//! cargo-deny: may we ship what we link? Licences, sources and bans are always checked; advisories if their database can be fetched.
+//! cargo-deny: may we ship what we link? Licences, sources and bans are always checked; advisories
+//! if their database can be fetched.
 //!
-//! The tool has one exact version, so that a new one cannot break a change that has nothing to do with it. It is installed once, into a folder
-//! that git ignores; a matching one on the path is used as it is.
+//! The tool has one exact version, so that a new one cannot break a change that has nothing to do
+//! with it. It is installed once, into a folder that git ignores; a matching one on the path is
+//! used as it is.
 
 use crate::suite::{command, has, run};
 use anyhow::{Context as _, bail};
@@ -12,7 +14,8 @@ use std::time::Instant;
 /// The version, with the toolchain that `rust-version` names.
 const VERSION: &str = "0.20.2";
 
-/// Checks the workspace against deny.toml. (The fuzz targets are a workspace of their own that ships nothing.)
+/// Checks the workspace against deny.toml. (The fuzz targets are a workspace of their own that
+/// ships nothing.)
 pub fn check(root: &Path) -> anyhow::Result<()> {
     let tool = tool(root)?;
     let mut command = deny(root, &tool);
@@ -21,7 +24,8 @@ pub fn check(root: &Path) -> anyhow::Result<()> {
     advisories(root, &tool)
 }
 
-/// Known vulnerabilities and yanked crates. The database comes over the network: without it that is said, and nothing else fails.
+/// Known vulnerabilities and yanked crates. The database comes over the network: without it that is
+/// said, and nothing else fails.
 fn advisories(root: &Path, tool: &Path) -> anyhow::Result<()> {
     let mut command = deny(root, tool);
     let output = command.args(["check", "advisories"]).output().context("cannot start cargo-deny")?;

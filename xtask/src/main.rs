@@ -1,4 +1,5 @@
-//! The developer's tools that need code: `cargo xtask test` from a fresh clone, `cargo xtask check` as CI does it.
+//! The developer's tools that need code: `cargo xtask test` from a fresh clone, `cargo xtask check`
+//! as CI does it.
 #![forbid(unsafe_code)]
 
 mod chaos;
@@ -23,7 +24,8 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Task {
-    /// Installs the compiler wheels if missing, builds the CUDA programs and the binaries, and runs the whole suite
+    /// Installs the compiler wheels if missing, builds the CUDA programs and the binaries, and runs
+    /// the whole suite
     Test {
         /// Only tests whose name contains this
         filter: Option<String>,
@@ -43,7 +45,8 @@ enum Task {
     Layers,
     /// Checks that the files of each crate use each other downward only
     Rooms,
-    /// Licences, sources, duplicate crates and advisories, by a pinned cargo-deny that is installed into target/tools if missing
+    /// Licences, sources, duplicate crates and advisories, by a pinned cargo-deny that is installed
+    /// into target/tools if missing
     Deny,
     /// Installs the pinned CUDA compiler wheels into .cuda if missing
     Wheels,

@@ -1,9 +1,10 @@
-//! Files of a crate use each other downward only: no circles, but between a file and its own submodules.
+//! Files of a crate use each other downward only: no circles, but between a file and its own
+//! submodules.
 //!
-//! Every `crate::…`, `self::…`, `super::…` path and every path that begins with a submodule counts as a use of the
-//! file that defines the named item; a re-export is followed to where it leads. Code under `#[cfg(test)]` does not
-//! count: a test may look from above. What one file adds to another's type (`impl Session` in several files) is
-//! not seen here.
+//! Every `crate::…`, `self::…`, `super::…` path and every path that begins with a submodule counts
+//! as a use of the file that defines the named item; a re-export is followed to where it leads.
+//! Code under `#[cfg(test)]` does not count: a test may look from above. What one file adds to
+//! another's type (`impl Session` in several files) is not seen here.
 
 use anyhow::{Context as _, bail};
 use std::collections::{BTreeMap, BTreeSet};
@@ -250,7 +251,8 @@ fn step_up(at: &mut Room, depth: &mut usize) -> Option<()> {
     at.pop().map(|_| ())
 }
 
-/// Groups of files that reach each other, each in the order of the tree. A file and its own submodules may.
+/// Groups of files that reach each other, each in the order of the tree. A file and its own
+/// submodules may.
 fn circles(files: &BTreeMap<Room, File>) -> Vec<Vec<Room>> {
     let is_family = |a: &Room, b: &Room| a.starts_with(b) || b.starts_with(a);
     let mut uses: BTreeMap<&Room, BTreeSet<Room>> = BTreeMap::new();

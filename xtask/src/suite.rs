@@ -45,7 +45,8 @@ pub fn test(root: &Path, filter: Option<&str>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The ring's protocol under the model checker. A build folder of its own: other flags would throw the usual one away.
+/// The ring's protocol under the model checker. A build folder of its own: other flags would throw
+/// the usual one away.
 fn model(root: &Path) -> anyhow::Result<()> {
     let mut command = command(root, &["test", "--quiet", "--release", "--package", "cumux-ring", "--test", "model"]);
     command.env("RUSTFLAGS", "--cfg loom").env("CARGO_TARGET_DIR", root.join("target/loom"));

@@ -1,4 +1,5 @@
-//! The CUDA compiler as Python wheels, for development and tests only: installed into an ignored folder, never committed, never shipped.
+//! The CUDA compiler as Python wheels, for development and tests only: installed into an ignored
+//! folder, never committed, never shipped.
 
 use anyhow::{Context as _, bail};
 use std::fs;

@@ -18,7 +18,8 @@ pub struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Starts the daemon (-d, -f), or sends commands from standard input to it, as nvidia-cuda-mps-control does
+    /// Starts the daemon (-d, -f), or sends commands from standard input to it, as
+    /// nvidia-cuda-mps-control does
     #[command(disable_help_flag = true, after_help = cumux_control::HELP)]
     Control {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "OPTIONS")]
@@ -37,7 +38,8 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Shows what the clients do at the moment: a screen in a terminal, a table per interval anywhere else
+    /// Shows what the clients do at the moment: a screen in a terminal, a table per interval
+    /// anywhere else
     Top {
         /// One table after one interval, then ends; exit status 1 if there is no daemon
         #[arg(long)]
@@ -49,7 +51,8 @@ enum Command {
         #[arg(long, value_enum, default_value_t = top::Sort::Gpu)]
         sort: top::Sort,
     },
-    /// Gives a running client another share of the multiprocessors; what it launches from then on runs on the new part
+    /// Gives a running client another share of the multiprocessors; what it launches from then on
+    /// runs on the new part
     SetShare {
         /// Its process number, as `cumux status` and `ps` show it
         client: u32,
@@ -67,7 +70,8 @@ enum Command {
         /// A program to look at as well: will it be served, and what of its device code will run?
         program: Option<PathBuf>,
     },
-    /// Runs ordinary CUDA programs together, lets two of them fail, and shows that the others finish
+    /// Runs ordinary CUDA programs together, lets two of them fail, and shows that the others
+    /// finish
     Demo {
         #[arg(long)]
         json: bool,
@@ -156,7 +160,8 @@ pub fn completions(shell: clap_complete::Shell) -> Vec<u8> {
     out
 }
 
-/// Every man page in roff, with the name of its file: that of the program, which names the others, first.
+/// Every man page in roff, with the name of its file: that of the program, which names the others,
+/// first.
 pub fn man_pages() -> io::Result<Vec<(String, Vec<u8>)>> {
     // `help` has no page of its own.
     let mut whole = Cli::command().disable_help_subcommand(true);

@@ -1,4 +1,5 @@
-//! `cumux control`: the daemon with `-d` or `-f`, otherwise the front end that sends commands. Options are NVIDIA's, so they are read by hand.
+//! `cumux control`: the daemon with `-d` or `-f`, otherwise the front end that sends commands.
+//! Options are NVIDIA's, so they are read by hand.
 
 use crate::say::SayError;
 use crate::{device, private, processes, say};
@@ -24,7 +25,8 @@ struct Arguments {
     foreground: bool,
     /// Hidden: the second half of `-d`: says [`READY`], then nothing more.
     background: bool,
-    /// Hidden: a daemon of one command. It ends when its standard input does, and takes its pipe directory with it.
+    /// Hidden: a daemon of one command. It ends when its standard input does, and takes its pipe
+    /// directory with it.
     private: bool,
     device: Option<String>,
     multiuser: bool,
@@ -95,7 +97,8 @@ pub fn main(arguments: Vec<OsString>) -> anyhow::Result<u8> {
     front_end(&pipe, &arguments.command)
 }
 
-/// Which protocol a daemon is to speak: the variable's word counts before the option's, as in NVIDIA's daemon.
+/// Which protocol a daemon is to speak: the variable's word counts before the option's, as in
+/// NVIDIA's daemon.
 fn check_protocol(option: Option<&str>, variable: Option<&str>) -> anyhow::Result<()> {
     let lacks = "this version of cumux has protocol version 2 only (no named servers, namespaces or TOML files)";
     match (variable.filter(|text| !text.is_empty()), option) {
@@ -126,7 +129,8 @@ fn serve(pipe: &Path, arguments: &Arguments) -> anyhow::Result<u8> {
 fn serve_until_the_end(pipe: &Path, arguments: &Arguments) -> anyhow::Result<u8> {
     let parent = if arguments.private { Some(private::Parent::watch().context("cannot watch for the end of the command")?) } else { None };
     if arguments.background {
-        // A session of its own: closing the terminal must not end the daemon. It fails only if we lead one already.
+        // A session of its own: closing the terminal must not end the daemon. It fails only if we
+        // lead one already.
         let _ = rustix::process::setsid();
     }
     cumux_link::logfile::limit(std::env::var(cumux_link::logfile::VARIABLE).ok().as_deref())?;
@@ -159,7 +163,8 @@ fn serve_until_the_end(pipe: &Path, arguments: &Arguments) -> anyhow::Result<u8>
     Ok(u8::from(!clean))
 }
 
-/// The software GPUs that the daemon's own `CUDA_VISIBLE_DEVICES` leaves, in its order; real ones are left to their driver, which reads it too.
+/// The software GPUs that the daemon's own `CUDA_VISIBLE_DEVICES` leaves, in its order; real ones
+/// are left to their driver, which reads it too.
 fn visible_devices(devices: Vec<String>, variable: Option<&str>) -> anyhow::Result<Vec<String>> {
     let facts = processes::facts_of_all(&devices);
     let Some(list) = variable.filter(|_| facts.len() == devices.len()) else { return Ok(devices) };
@@ -181,7 +186,8 @@ fn absolute(pipe: &Path) -> anyhow::Result<std::path::PathBuf> {
 
 /// Starts this program again as the daemon and returns when it is ready.
 fn daemonize(pipe: &Path, arguments: &Arguments) -> anyhow::Result<u8> {
-    // Said before anything is started, so that the text is ours and not that of a process that ended.
+    // Said before anything is started, so that the text is ours and not that of a process that
+    // ended.
     if PipeDirectory::at(pipe).daemon().is_some() {
         return Err(cumux_control::DaemonError::from(cumux_control::directory::DirectoryError::AlreadyRunning).into());
     }

@@ -1,7 +1,8 @@
-//! `cumux demo`: ordinary CUDA programs share one device at the same time; one is killed in the middle of a kernel, one makes an illegal access,
-//! and all the others finish with right results.
+//! `cumux demo`: ordinary CUDA programs share one device at the same time; one is killed in the
+//! middle of a kernel, one makes an illegal access, and all the others finish with right results.
 //!
-//! Exit status 0 only if every innocent finished with verified results and the two others failed as they were meant to.
+//! Exit status 0 only if every innocent finished with verified results and the two others failed as
+//! they were meant to.
 
 mod cast;
 mod client;
@@ -36,7 +37,8 @@ pub fn main(json: bool, device: Option<&str>) -> anyhow::Result<u8> {
     let library = library::folder()?;
     let cast = cast::prepare(&mut progress, &interrupt)?;
     progress.say(&format!("starting a private daemon on {device}"));
-    // What follows is dropped in the opposite order, whatever happens: first the programs end, then the daemon.
+    // What follows is dropped in the opposite order, whatever happens: first the programs end, then
+    // the daemon.
     let daemon = PrivateDaemon::start(&devices)?;
     let begun = Instant::now();
     let mut clients = Vec::new();
@@ -61,7 +63,8 @@ pub fn main(json: bool, device: Option<&str>) -> anyhow::Result<u8> {
     Ok(u8::from(!report.passed))
 }
 
-/// Watches until every program has ended and the server has counted it; the last status of the servers.
+/// Watches until every program has ended and the server has counted it; the last status of the
+/// servers.
 fn watch(clients: &mut [Client], daemon: &PrivateDaemon, progress: &mut Progress, interrupt: &Interrupt) -> anyhow::Result<Vec<ServerStatus>> {
     let until = Instant::now() + PATIENCE;
     let mut last_servers = Vec::new();

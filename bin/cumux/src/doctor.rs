@@ -86,7 +86,8 @@ pub fn main(json: bool, device: Option<&str>, program: Option<&Path>) -> anyhow:
     Ok(u8::from(findings.iter().any(|finding| finding.outcome == Outcome::Problem)))
 }
 
-/// The devices that a program started here would have: the one that was named, those of the daemon, else what `cumux run` would take.
+/// The devices that a program started here would have: the one that was named, those of the daemon,
+/// else what `cumux run` would take.
 fn chosen_device() -> Vec<DeviceName> {
     let mut served = daemon::devices();
     served.dedup();

@@ -18,7 +18,8 @@ pub struct CannotRun {
 #[error("ended by signal {0}")]
 pub struct Interrupted(pub i32);
 
-/// The signal that ends this process in place of an exit status: whoever waits for it sees the same as of any other tool.
+/// The signal that ends this process in place of an exit status: whoever waits for it sees the same
+/// as of any other tool.
 pub fn signal(error: &anyhow::Error) -> Option<i32> {
     match (error.downcast_ref::<SayError>(), error.downcast_ref::<Interrupted>()) {
         (Some(SayError::Closed), _) => Some(SIGPIPE),
@@ -27,7 +28,8 @@ pub fn signal(error: &anyhow::Error) -> Option<i32> {
     }
 }
 
-/// Statuses: 1 for what the user can set right, 126 and 127 as shells use them for programs that cannot be started.
+/// Statuses: 1 for what the user can set right, 126 and 127 as shells use them for programs that
+/// cannot be started.
 pub fn exit_status(error: &anyhow::Error) -> u8 {
     match error.downcast_ref::<CannotRun>() {
         Some(CannotRun { cause, .. }) if cause.kind() == io::ErrorKind::NotFound => 127,

@@ -1,4 +1,5 @@
-//! `cumux install --prefix DIR`: the program, the library, man pages and completions, and with `--drop-in` NVIDIA's names.
+//! `cumux install --prefix DIR`: the program, the library, man pages and completions, and with
+//! `--drop-in` NVIDIA's names.
 
 use crate::{cli, library, say};
 use anyhow::{Context as _, anyhow, bail};

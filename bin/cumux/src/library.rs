@@ -51,7 +51,8 @@ pub fn folder() -> anyhow::Result<PathBuf> {
 
 /// A build folder holds the library as `libcuda.so`; programs look for `libcuda.so.1`.
 fn of_build(profile: &Path) -> anyhow::Result<Option<PathBuf>> {
-    // The one in deps is made anew with every build of this program; the other only when somebody builds the library itself.
+    // The one in deps is made anew with every build of this program; the other only when somebody
+    // builds the library itself.
     let candidates = ["deps/libcuda.so", "libcuda.so"];
     let newest = candidates.iter().filter_map(|name| Some((fs::metadata(profile.join(name)).and_then(|m| m.modified()).ok()?, *name))).max();
     let Some((_, name)) = newest else { return Ok(None) };

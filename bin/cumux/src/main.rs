@@ -1,6 +1,7 @@
 //! `cumux`: one binary, many names. This file only chooses; each command is a module.
 //!
-//! Called as `nvidia-cuda-mps-control` it is `cumux control`, called as `nvidia-cuda-mps-server` it is the server.
+//! Called as `nvidia-cuda-mps-control` it is `cumux control`, called as `nvidia-cuda-mps-server` it
+//! is the server.
 #![forbid(unsafe_code)]
 
 mod cli;

@@ -1,7 +1,8 @@
 //! A daemon for one command: its own pipe directory, gone with it.
 //!
-//! Nothing of it outlives the command, however that ends: the daemon's standard input is a pipe whose other end the command alone holds. When
-//! it closes, the daemon ends its servers, takes its folder away and ends ([`Parent`], [`remove_own`]).
+//! Nothing of it outlives the command, however that ends: the daemon's standard input is a pipe
+//! whose other end the command alone holds. When it closes, the daemon ends its servers, takes its
+//! folder away and ends ([`Parent`], [`remove_own`]).
 
 mod folder;
 
@@ -27,7 +28,8 @@ const PATIENCE: Duration = Duration::from_secs(15);
 /// Ends with this value, and with this process in any case.
 pub struct PrivateDaemon {
     child: Child,
-    /// Never written to. Closes with this process; programs that are started meanwhile do not inherit it.
+    /// Never written to. Closes with this process; programs that are started meanwhile do not
+    /// inherit it.
     _lifeline: Option<ChildStdin>,
     folder: Folder,
 }

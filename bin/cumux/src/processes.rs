@@ -1,6 +1,8 @@
-//! The wiring of the other processes: server, keeper, executor, standby. Each is one function of its own crate.
+//! The wiring of the other processes: server, keeper, executor, standby. Each is one function of
+//! its own crate.
 //!
-//! They are started by the daemon and by each other, not by people; their options are not part of what we promise.
+//! They are started by the daemon and by each other, not by people; their options are not part of
+//! what we promise.
 
 use crate::say;
 use clap::Parser;
@@ -25,9 +27,11 @@ impl Open for Devices {
     }
 }
 
-/// Facts of a device without opening it, for `device_query` before any server runs; empty if they cannot be known.
+/// Facts of a device without opening it, for `device_query` before any server runs; empty if they
+/// cannot be known.
 pub fn facts(device: &str) -> Vec<DeviceFacts> {
-    // A real card is asked by the server it gets; opening it here would put a context into the daemon.
+    // A real card is asked by the server it gets; opening it here would put a context into the
+    // daemon.
     if device.starts_with("sim:") { cumux_device_sim::facts(device).into_iter().collect() } else { Vec::new() }
 }
 
@@ -45,7 +49,8 @@ pub fn facts_of_all(devices: &[String]) -> Vec<DeviceFacts> {
     all
 }
 
-/// Names of the devices of a server with memory-locality partitions, in place of these; none if no device has such parts.
+/// Names of the devices of a server with memory-locality partitions, in place of these; none if no
+/// device has such parts.
 pub fn localities(devices: &[String]) -> Vec<String> {
     let names: Vec<(Vec<String>, &String)> = devices.iter().map(|device| (cumux_device_sim::localities(device), device)).collect();
     if names.iter().all(|(parts, _)| parts.is_empty()) {
@@ -85,7 +90,8 @@ struct SurveyOptions {
     device: Vec<String>,
 }
 
-/// Facts of devices as JSON, for a daemon that has no server yet. Nothing is opened, but the driver is loaded: hence a process of its own.
+/// Facts of devices as JSON, for a daemon that has no server yet. Nothing is opened, but the driver
+/// is loaded: hence a process of its own.
 pub fn survey(arguments: Vec<OsString>) -> anyhow::Result<u8> {
     let SurveyOptions { device: devices } = SurveyOptions::try_parse_from(arguments)?;
     let mut all = facts_of_all(&devices);

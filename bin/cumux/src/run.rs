@@ -1,4 +1,5 @@
-//! `cumux run -- CMD…`: the program sees our `libcuda.so.1` first, and a daemon; its exit status is ours.
+//! `cumux run -- CMD…`: the program sees our `libcuda.so.1` first, and a daemon; its exit status is
+//! ours.
 
 use crate::device::with_fallback;
 use crate::error::CannotRun;
@@ -27,7 +28,8 @@ pub fn main(device: Option<&str>, command: &[OsString]) -> anyhow::Result<u8> {
     let daemon = private_daemon(device)?;
     let mut child = Command::new(program);
     child.args(arguments).env(library::VARIABLE, library::path_with(&library));
-    // Who started it by hand wants to know why something fails. CUMUX_QUIET is looked at by the library itself.
+    // Who started it by hand wants to know why something fails. CUMUX_QUIET is looked at by the
+    // library itself.
     if std::env::var_os(VERBOSE).is_none() {
         child.env(VERBOSE, "1");
     }
@@ -68,7 +70,8 @@ fn forward(command: &mut Command) -> std::io::Result<ExitStatus> {
     let mut signals = SignalsInfo::<WithOrigin>::new([SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2])?;
     let mut child = command.spawn()?;
     let handle = signals.handle();
-    // A terminal sends these to the whole group, so the program has its own already. What somebody sends to this process alone it has not.
+    // A terminal sends these to the whole group, so the program has its own already. What somebody
+    // sends to this process alone it has not.
     let from_terminal = |origin: &Origin| matches!(origin.signal, SIGINT | SIGQUIT) && matches!(origin.cause, Cause::Kernel);
     let process = Process::open(child.id());
     let forwarder = std::thread::spawn(move || {

@@ -1,7 +1,9 @@
-//! What commands print: the one place where this program writes to its standard output and its standard error.
+//! What commands print: the one place where this program writes to its standard output and its
+//! standard error.
 //!
 //! A reader may go at any time (`| head`), and a disk may be full. Neither is a reason to panic:
-//! - [`SayError::Closed`]: nobody reads any more. The command ends as other tools do, by SIGPIPE and without a word.
+//! - [`SayError::Closed`]: nobody reads any more. The command ends as other tools do, by SIGPIPE
+//!   and without a word.
 //! - [`SayError::Cannot`]: what was to be written is lost. The command fails with a sentence.
 //! - What cannot be written to standard error is dropped: there is nobody left to tell.
 

@@ -104,7 +104,8 @@ pub fn clients<'a>(clients: impl Iterator<Item = &'a ClientStatus>) -> String {
     if any { format!("{table}\n") } else { "No clients.\n".into() }
 }
 
-/// A part of a whole for people; what is counted a little ahead of the whole is not more than all of it.
+/// A part of a whole for people; what is counted a little ahead of the whole is not more than all
+/// of it.
 pub fn percent(part: u64, whole: u64) -> String {
     match whole {
         0 => "-".to_owned(),

@@ -1,7 +1,9 @@
-//! `cumux top`: who uses the card at the moment. A screen in a terminal, one table per interval anywhere else.
+//! `cumux top`: who uses the card at the moment. A screen in a terminal, one table per interval
+//! anywhere else.
 //!
-//! A thread asks the daemon for its status and sends what it heard; everything shown is a pure function of the last two answers ([`view`]), so that screen
-//! and tables say the same. A daemon that goes is said in a line, and its successor is asked as soon as it is there.
+//! A thread asks the daemon for its status and sends what it heard; everything shown is a pure
+//! function of the last two answers ([`view`]), so that screen and tables say the same. A daemon
+//! that goes is said in a line, and its successor is asked as soon as it is there.
 
 mod screen;
 mod table;

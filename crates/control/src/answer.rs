@@ -1,4 +1,5 @@
-//! What each text command answers, letter for letter as recorded from driver 580 where that has the command.
+//! What each text command answers, letter for letter as recorded from driver 580 where that has the
+//! command.
 
 use crate::command::Command;
 use crate::daemon::Daemon;
@@ -10,7 +11,8 @@ use cumux_wire::message::{FromServer, ServerStatus, ToServer};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Text for standard output, and the status the front end ends with (only `quit` has another than 0).
+/// Text for standard output, and the status the front end ends with (only `quit` has another than
+/// 0).
 pub(crate) struct Answer {
     pub(crate) text: String,
     pub(crate) status: u8,
@@ -78,7 +80,8 @@ fn text(daemon: &Arc<Daemon>, command: Command) -> String {
             with_server(daemon, server, |s| format!("{}\n", s.settings.percentage.text())).unwrap_or_else(|| not_found(server))
         }
         Command::SetDefaultMemoryLimit { device, value } => {
-            // Any name is taken, as documented: which device it means is decided when a server starts.
+            // Any name is taken, as documented: which device it means is decided when a server
+            // starts.
             let set = daemon.registry(|registry| registry.defaults.memory.set(&device, &value));
             unreadable(daemon, !set, &format!("set_default_device_pinned_mem_limit {device} {value}"), LIMIT_FORM);
             unknown_device(daemon, set, &device, &format!("set_default_device_pinned_mem_limit {device} {value}"));

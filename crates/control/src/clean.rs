@@ -1,4 +1,5 @@
-//! What others say, made harmless where it enters: words are escaped, lists and words are bounded. Nothing here is a check of truth.
+//! What others say, made harmless where it enters: words are escaped, lists and words are bounded.
+//! Nothing here is a check of truth.
 
 use cumux_link::escape_foreign;
 use cumux_wire::message::{ClientStatus, DeviceFacts, Hello, ServerStatus};
@@ -33,7 +34,8 @@ pub(crate) fn hello(mut hello: Hello) -> Hello {
     hello
 }
 
-/// What a server needs of a hello: what the environment says is in the grant, and with it the packet might be too long.
+/// What a server needs of a hello: what the environment says is in the grant, and with it the
+/// packet might be too long.
 pub(crate) fn without_environment(hello: &Hello) -> Hello {
     match hello {
         Hello::Client { version, pid, program, .. } => Hello::Client { version: *version, pid: *pid, environment: Vec::new(), program: program.clone() },

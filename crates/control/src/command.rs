@@ -1,5 +1,6 @@
-//! One line of text to one command. Pure; never fails: what is no command is [`Command::Unknown`], what is no number is 0, as in NVIDIA's
-//! daemon (`get_client_list` alone answers `Server 0 not found`), but where that would do harm ([`Command::Usage`]).
+//! One line of text to one command. Pure; never fails: what is no command is [`Command::Unknown`],
+//! what is no number is 0, as in NVIDIA's daemon (`get_client_list` alone answers
+//! `Server 0 not found`), but where that would do harm ([`Command::Usage`]).
 
 /// What an administrator asks.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -94,7 +95,8 @@ pub enum Command {
     Complaints,
     /// Our own: the names of the devices, as in `--device`.
     Devices,
-    /// Words are missing or mean nothing where guessing would do harm, or nothing at all: how it is written.
+    /// Words are missing or mean nothing where guessing would do harm, or nothing at all: how it is
+    /// written.
     Usage(&'static str),
     Unknown {
         name: String,

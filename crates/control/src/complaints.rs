@@ -1,4 +1,5 @@
-//! What is passed over in silence towards the program, as in NVIDIA's daemon, is told elsewhere: in control.log and by `cumux doctor`.
+//! What is passed over in silence towards the program, as in NVIDIA's daemon, is told elsewhere: in
+//! control.log and by `cumux doctor`.
 
 use crate::daemon::Daemon;
 use crate::settings;

@@ -1,8 +1,10 @@
 //! The daemon: sockets, processes and threads around the pure [`Registry`].
 //!
-//! Threads: one has the clients that connect, say hello and wait (`lobby.rs`), one accepts text connections, one serves each of these and each server
-//! connection (`servers.rs`), all bounded (`doors.rs`); one waits for each server process, one for signals; the caller's thread keeps the time. All of them
-//! meet under one lock in [`Daemon::feed`]; nothing is waited for while it is held, and sending waits a second at most.
+//! Threads: one has the clients that connect, say hello and wait (`lobby.rs`), one accepts text
+//! connections, one serves each of these and each server connection (`servers.rs`), all bounded
+//! (`doors.rs`); one waits for each server process, one for signals; the caller's thread keeps the
+//! time. All of them meet under one lock in [`Daemon::feed`]; nothing is waited for while it is
+//! held, and sending waits a second at most.
 
 use crate::clean;
 use crate::directory::{Claim, DirectoryError, PipeDirectory};
@@ -35,7 +37,8 @@ pub struct Options {
     pub log: PathBuf,
     /// Device names for servers, with commas between them: `cuda:0`, `sim:h200,sim:h200`.
     pub device: String,
-    /// What `device_query` shows before any server runs; empty where only a driver can tell, who is asked when somebody wants to know.
+    /// What `device_query` shows before any server runs; empty where only a driver can tell, who is
+    /// asked when somebody wants to know.
     pub devices: Vec<DeviceFacts>,
     /// `-q`: ask at once.
     pub ready_devices: bool,
@@ -67,7 +70,8 @@ pub enum DaemonError {
     System(#[from] io::Error),
 }
 
-/// Serves one pipe directory until `quit` or a signal; `ready` is called when clients can connect. True if every server ended well.
+/// Serves one pipe directory until `quit` or a signal; `ready` is called when clients can connect.
+/// True if every server ended well.
 ///
 /// # Errors
 /// The directory is another daemon's or unusable. Nothing has been left behind then.
@@ -118,7 +122,8 @@ pub(crate) struct Core {
     /// What servers were asked and somebody waits for.
     pub(crate) questions: HashMap<u64, Question>,
     pub(crate) next_request: u64,
-    /// Processes that said they are servers and were not believed, newest last: each is in the log once.
+    /// Processes that said they are servers and were not believed, newest last: each is in the log
+    /// once.
     pub(crate) strangers: VecDeque<u32>,
     /// Set when all servers are gone after `quit`.
     finished: Option<bool>,
@@ -128,7 +133,8 @@ pub(crate) struct Core {
 }
 
 impl Core {
-    /// The devices, from the first who says them; static partitions of a daemon before are those of the same cards.
+    /// The devices, from the first who says them; static partitions of a daemon before are those of
+    /// the same cards.
     pub(crate) fn learn(&mut self, devices: &[DeviceFacts]) {
         if self.devices.is_empty() && !devices.is_empty() {
             self.devices = devices.to_vec();
@@ -193,7 +199,8 @@ impl Daemon {
         self.note(&format!("To connect CUDA applications to this daemon, set env CUDA_MPS_PIPE_DIRECTORY={}", self.options.pipe.display()));
         self.note("CUDA MPS Control binary version: 13000");
         if self.options.ready_devices || self.options.static_partitions {
-            // Why not is in the log and told to who asks; the daemon can still serve when the reason has gone.
+            // Why not is in the log and told to who asks; the daemon can still serve when the
+            // reason has gone.
             let _ = self.known_devices();
         }
         // Before the first client: it must not get a server beside one that still lives.
@@ -311,7 +318,8 @@ impl Daemon {
                 if sent {
                     self.see_off(core, token);
                 } else {
-                    // The server just died or hangs: the client waits for it to come back, or for the next.
+                    // The server just died or hangs: the client waits for it to come back, or for
+                    // the next.
                     core.links.remove(&server);
                     events.push_back(Event::Disconnected { pid: server });
                     events.push_back(Event::Client { token, pid, uid, hello });
@@ -328,7 +336,8 @@ impl Daemon {
         }
     }
 
-    /// Waits for the registry's deadlines until the daemon is done, then until the last text answer is out.
+    /// Waits for the registry's deadlines until the daemon is done, then until the last text answer
+    /// is out.
     fn keep_time(self: &Arc<Self>) -> bool {
         let mut core = self.core();
         let clean = loop {
@@ -372,7 +381,7 @@ impl Daemon {
         }
     }
 
-    // Processes ------------------------------------------------------------------------------------------------------
+    // Processes -----------------------------------------------------------------------------------
 
     pub(crate) fn forget(self: &Arc<Self>, pid: u32, status: Option<i32>) {
         let mut core = self.core();
@@ -384,7 +393,8 @@ impl Daemon {
         self.feed(Event::Exited { pid, status });
     }
 
-    /// Servers of an earlier daemon will connect; for one that was lost there must be another, or its processes and clients would wait in vain.
+    /// Servers of an earlier daemon will connect; for one that was lost there must be another, or
+    /// its processes and clients would wait in vain.
     fn await_earlier_servers(self: &Arc<Self>) {
         let left = self.core().ledger.left();
         for (pid, uid) in left {

@@ -23,7 +23,8 @@ const CONTROL: &str = "control";
 /// Clients and servers (packets).
 pub(crate) const CUMUX: &str = "cumux";
 const PID: &str = "nvidia-cuda-mps-control.pid";
-/// Held by the daemon. NVIDIA's file of that name may be written by everybody; nobody else could take the lock of this one.
+/// Held by the daemon. NVIDIA's file of that name may be written by everybody; nobody else could
+/// take the lock of this one.
 pub const LOCK: &str = "control_lock";
 
 /// Bytes of a socket path that the kernel takes, without the closing zero.
@@ -130,7 +131,8 @@ impl PipeDirectory {
         if length > LONGEST_SOCKET_PATH { Err(DirectoryError::PathTooLong { path, length }) } else { Ok(()) }
     }
 
-    /// Makes the directory if missing, takes the lock, reclaims what a dead daemon left, and writes the pid file.
+    /// Makes the directory if missing, takes the lock, reclaims what a dead daemon left, and writes
+    /// the pid file.
     ///
     /// # Errors
     /// Another daemon serves it, it is not safe, or the system does not let us.
@@ -199,7 +201,8 @@ impl Drop for Claim {
 /// Names that are looked at in one folder.
 const MOST_NAMES: usize = 10_000;
 
-/// Takes away the locks of servers that have ended, and the folders of other users that are empty then. A server that still runs holds its lock.
+/// Takes away the locks of servers that have ended, and the folders of other users that are empty
+/// then. A server that still runs holds its lock.
 fn tidy(folder: &Folder) {
     for name in folder.names(MOST_NAMES).unwrap_or_default() {
         let is_user = name.to_str().and_then(|name| name.strip_prefix("user-")).is_some_and(|uid| uid.parse::<u32>().is_ok());

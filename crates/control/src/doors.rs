@@ -1,7 +1,9 @@
-//! Who may come in: how many connections each user may hold open, so that nobody's keep the others out.
+//! Who may come in: how many connections each user may hold open, so that nobody's keep the others
+//! out.
 //!
-//! Invariants: the daemon's limit of descriptors is never reached by clients and visitors; places are kept back for root and the daemon's own user; of
-//! the others each user may have as many places as are still free, so that there is always one for somebody who has none.
+//! Invariants: the daemon's limit of descriptors is never reached by clients and visitors; places
+//! are kept back for root and the daemon's own user; of the others each user may have as many
+//! places as are still free, so that there is always one for somebody who has none.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,7 +11,8 @@ use std::time::{Duration, Instant};
 
 /// What everything else needs: standard streams, logs, sockets, the servers' connections.
 const KEPT: u64 = 32;
-/// Most clients of one user that wait: so many windows there are, and a server would turn the next away.
+/// Most clients of one user that wait: so many windows there are, and a server would turn the next
+/// away.
 const CLIENTS_A_USER: u32 = 512;
 const CLIENTS: u64 = 4096;
 /// Text connections have a thread each.

@@ -15,7 +15,8 @@ pub enum Event {
         uid: u32,
         hello: Hello,
     },
-    /// An earlier daemon has left a server that lives, and will connect; or, without a number, one that is lost, and perhaps its clients.
+    /// An earlier daemon has left a server that lives, and will connect; or, without a number, one
+    /// that is lost, and perhaps its clients.
     Left {
         pid: Option<u32>,
         uid: u32,
@@ -38,7 +39,8 @@ pub enum Event {
     ClientGone {
         token: Token,
     },
-    /// A server's hello, with its devices as in `--device`; one that an earlier daemon launched is adopted.
+    /// A server's hello, with its devices as in `--device`; one that an earlier daemon launched is
+    /// adopted.
     Registered {
         pid: u32,
         uid: u32,

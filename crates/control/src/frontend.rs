@@ -1,4 +1,5 @@
-//! The other end of the `control` socket: lines from standard input to the daemon, answers to standard output.
+//! The other end of the `control` socket: lines from standard input to the daemon, answers to
+//! standard output.
 
 use crate::clean;
 use crate::directory::PipeDirectory;
@@ -11,7 +12,8 @@ use std::io::{self, BufRead, BufReader, Read as _, Write};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-/// How long a daemon that runs may take for an answer, at least: it asks servers, which may have to be given up one after the other.
+/// How long a daemon that runs may take for an answer, at least: it asks servers, which may have to
+/// be given up one after the other.
 const ANSWER: Duration = Duration::from_secs(60);
 /// How long a daemon that has answered `quit` may take to be gone.
 const END_PATIENCE: Duration = Duration::from_secs(5);
@@ -86,7 +88,8 @@ impl Frontend {
             return Err(FrontendError::Broken);
         }
         self.in_time(patient, |stream| stream.read_exact(&mut status))?;
-        // Whoever listens in a directory that anybody can name is not allowed to command this terminal.
+        // Whoever listens in a directory that anybody can name is not allowed to command this
+        // terminal.
         let text = String::from_utf8_lossy(&text);
         let harmless: String = text.split_inclusive('\n').map(escape_line).collect();
         Ok((harmless, status[0]))
@@ -103,7 +106,8 @@ impl Frontend {
         Ok(servers.into_iter().map(clean::status).collect())
     }
 
-    /// Reads; gives up on a daemon that stands still. `patient`: the answer may take as long as it likes.
+    /// Reads; gives up on a daemon that stands still. `patient`: the answer may take as long as it
+    /// likes.
     fn in_time(&mut self, patient: bool, mut read: impl FnMut(&mut BufReader<UnixStream>) -> io::Result<()>) -> Result<(), FrontendError> {
         let Some((pid, limit)) = self.watched else { return read(&mut self.stream).map_err(|_| FrontendError::Broken) };
         let asked = Instant::now();
@@ -124,8 +128,9 @@ impl Frontend {
         }
     }
 
-    /// Waits until the daemon's process has ended: whoever starts the next one in the same directory right after `quit` must find it free. Where the kernel gives no
-    /// handle of it (before Linux 6.5, in another PID namespace), it is not waited for.
+    /// Waits until the daemon's process has ended: whoever starts the next one in the same
+    /// directory right after `quit` must find it free. Where the kernel gives no handle of it
+    /// (before Linux 6.5, in another PID namespace), it is not waited for.
     fn wait_for_the_end(&self) {
         let stream = self.stream.get_ref();
         let by_number = || Process::open(Peer::of(stream).ok()?.pid?).ok();
@@ -137,7 +142,8 @@ impl Frontend {
     /// Every line of `input` in turn, its answer to `output`; the status of the last.
     ///
     /// # Errors
-    /// The input cannot be read, an answer cannot be written, or the daemon goes away. Nothing that follows is sent then.
+    /// The input cannot be read, an answer cannot be written, or the daemon goes away. Nothing that
+    /// follows is sent then.
     pub fn converse(&mut self, mut input: impl BufRead, mut output: impl Write) -> Result<u8, FrontendError> {
         let mut status = 0;
         let mut line = Vec::new();

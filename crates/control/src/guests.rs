@@ -18,7 +18,8 @@ pub(crate) struct Guest {
     pub(crate) _place: Place,
 }
 
-/// Everything that the lobby's thread waits for. A number is a token twice, with one more for the handle of a process.
+/// Everything that the lobby's thread waits for. A number is a token twice, with one more for the
+/// handle of a process.
 pub(crate) struct Watch {
     pub(crate) set: OwnedFd,
 }
@@ -41,7 +42,8 @@ impl Watch {
         epoll::add(&self.set, &guest.process, epoll::EventData::new_u64(token * 2 + 1), epoll::EventFlags::IN)
     }
 
-    /// To be called before the descriptors are closed: copies of them live in the server, so closing alone does not end the watch.
+    /// To be called before the descriptors are closed: copies of them live in the server, so
+    /// closing alone does not end the watch.
     pub(crate) fn forget(&self, guest: &Guest) {
         let _ = epoll::delete(&self.set, &guest.connection);
         let _ = epoll::delete(&self.set, &guest.process);

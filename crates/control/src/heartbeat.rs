@@ -1,5 +1,6 @@
-//! Servers that live and do not answer: one that was stopped by a signal, or whose thread hangs, is ended and started again. Its clients go on: executor and keeper
-//! are processes of their own, and the next server knows them.
+//! Servers that live and do not answer: one that was stopped by a signal, or whose thread hangs, is
+//! ended and started again. Its clients go on: executor and keeper are processes of their own, and
+//! the next server knows them.
 
 use crate::daemon::Daemon;
 use crate::event::Event;
@@ -10,7 +11,8 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Looks at all servers again and again, on a thread of its own: a question to a server that does not read can take a second.
+/// Looks at all servers again and again, on a thread of its own: a question to a server that does
+/// not read can take a second.
 pub(crate) fn watch(daemon: &Arc<Daemon>) {
     let Some(limit) = pulse::limit() else { return };
     let daemon = Arc::clone(daemon);

@@ -1,5 +1,5 @@
-//! Who holds a static partition: handles of processes, so that what an ended client had is free again, and a file from which a daemon that starts after
-//! a crash knows the partitions.
+//! Who holds a static partition: handles of processes, so that what an ended client had is free
+//! again, and a file from which a daemon that starts after a crash knows the partitions.
 
 use crate::partitions::Board;
 use cumux_link::{Folder, FolderError, Process};
@@ -32,14 +32,16 @@ impl Holders {
         self.left_behind().filter(|board| board.fits(devices)).unwrap_or_else(|| Board::new(devices))
     }
 
-    /// A client that is about to get its partition: one of another PID namespace cannot be found by its number.
+    /// A client that is about to get its partition: one of another PID namespace cannot be found by
+    /// its number.
     pub(crate) fn know(&mut self, pid: u32, process: &Process) {
         if let Ok(process) = process.try_clone() {
             self.handles.insert(pid, process);
         }
     }
 
-    /// Lets go of processes that have ended, and writes down what is new. Returns why that cannot be done.
+    /// Lets go of processes that have ended, and writes down what is new. Returns why that cannot
+    /// be done.
     pub(crate) fn sweep(&mut self, board: &mut Board) -> Option<String> {
         let clients = board.clients();
         self.handles.retain(|pid, _| clients.contains(pid));

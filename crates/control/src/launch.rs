@@ -177,7 +177,8 @@ fn exit_number(status: ExitStatus) -> i32 {
     status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0))
 }
 
-/// The group of a user in `/etc/passwd`, or the one with the same number: a server needs no group, but must not keep root's.
+/// The group of a user in `/etc/passwd`, or the one with the same number: a server needs no group,
+/// but must not keep root's.
 fn primary_group(uid: u32) -> u32 {
     let fields = |line: &str| -> Option<(u32, u32)> {
         let mut fields = line.split(':').skip(2);

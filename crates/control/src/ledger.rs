@@ -1,7 +1,9 @@
-//! Which servers the daemons of this directory have started: nobody else's word that it is one is believed.
+//! Which servers the daemons of this directory have started: nobody else's word that it is one is
+//! believed.
 //!
-//! A process is known by its number, the time when it was started and the boot. The list is in a file that belongs to the daemon's user, who alone may
-//! write it, so that the next daemon knows the servers of one that was killed.
+//! A process is known by its number, the time when it was started and the boot. The list is in a
+//! file that belongs to the daemon's user, who alone may write it, so that the next daemon knows
+//! the servers of one that was killed.
 
 use cumux_link::{Folder, FolderError};
 use serde::{Deserialize, Serialize};

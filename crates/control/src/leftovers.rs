@@ -1,6 +1,8 @@
-//! What a server that did not end by itself has left behind: its keeper and its executors, which wait for the next server. When the daemon ends there is none.
+//! What a server that did not end by itself has left behind: its keeper and its executors, which
+//! wait for the next server. When the daemon ends there is none.
 //!
-//! A user's own folder is not believed: a process is ended only if it belongs to that user and was started for the socket in that folder.
+//! A user's own folder is not believed: a process is ended only if it belongs to that user and was
+//! started for the socket in that folder.
 
 use cumux_link::Process;
 use rustix::fs::{FlockOperation, Mode, OFlags, flock};
@@ -17,7 +19,8 @@ const END: Duration = Duration::from_secs(2);
 /// Bytes of a state file, at most.
 const LONGEST: u64 = 64 * 1024;
 
-/// Ends the processes of servers that have ended, in a pipe directory and in the users' folders there, and takes their files away. Returns whom it ended.
+/// Ends the processes of servers that have ended, in a pipe directory and in the users' folders
+/// there, and takes their files away. Returns whom it ended.
 pub(crate) fn end(pipe: &Path) -> Vec<u32> {
     let own = rustix::process::geteuid().as_raw();
     let mut ended = end_of(pipe, own);

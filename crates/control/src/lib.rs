@@ -1,8 +1,10 @@
-//! The control daemon: the MPS text commands, the registry of servers, the queue of users. It never touches a GPU.
+//! The control daemon: the MPS text commands, the registry of servers, the queue of users. It never
+//! touches a GPU.
 //!
-//! The text side answers as NVIDIA's daemon of driver 580 does. Clients and servers meet it on the socket `cumux` of the pipe directory: a
-//! client says hello, the daemon finds or starts the server of that user and hands the client's own socket over; from then on it is out of the way.
-//! Running servers outlive a daemon and register with the next.
+//! The text side answers as NVIDIA's daemon of driver 580 does. Clients and servers meet it on the
+//! socket `cumux` of the pipe directory: a client says hello, the daemon finds or starts the server
+//! of that user and hands the client's own socket over; from then on it is out of the way. Running
+//! servers outlive a daemon and register with the next.
 #![forbid(unsafe_code)]
 
 mod answer;

@@ -1,7 +1,9 @@
-//! The sockets that everybody may connect to. Clients connect, say hello and wait here until they are handed over, are refused, or go.
+//! The sockets that everybody may connect to. Clients connect, say hello and wait here until they
+//! are handed over, are refused, or go.
 //!
-//! One thread has them all: nobody's silence keeps anybody else waiting. A client that waits is watched by its socket and by the handle of its
-//! process, so that nothing is done for one that has gone.
+//! One thread has them all: nobody's silence keeps anybody else waiting. A client that waits is
+//! watched by its socket and by the handle of its process, so that nothing is done for one that has
+//! gone.
 
 use crate::clean;
 use crate::daemon::{Core, Daemon};
@@ -46,7 +48,8 @@ struct Newcomer {
     until: Instant,
 }
 
-/// A descriptor in reserve: with it the next connection can be accepted and told that there is none for it.
+/// A descriptor in reserve: with it the next connection can be accepted and told that there is none
+/// for it.
 struct Spare {
     file: Option<File>,
     told: Option<Instant>,
@@ -128,7 +131,8 @@ impl Daemon {
                     let daemon = Arc::clone(self);
                     let serve = move || {
                         ui::serve(&daemon, &stream, peer.uid);
-                        // Under the lock, so that whoever waits for the last one does not look just before and sleep just after.
+                        // Under the lock, so that whoever waits for the last one does not look just
+                        // before and sleep just after.
                         let core = daemon.core();
                         drop((stream, place));
                         drop(core);

@@ -1,8 +1,10 @@
-//! Static SM partitions (`-S`, `sm_partition`, `lspart`, `CUDA_MPS_SM_PARTITION`): exclusive chunks of a card's SMs.
+//! Static SM partitions (`-S`, `sm_partition`, `lspart`, `CUDA_MPS_SM_PARTITION`): exclusive chunks
+//! of a card's SMs.
 //!
-//! Pure. Invariants: a chunk belongs to one partition at most; identifiers follow from the chunks alone, so the same commands from the same state give
-//! the same identifiers on the same card; a partition with clients is not removed, and its SMs do not change while it has any. Texts and rules are those
-//! of NVIDIA's document on static SM partitioning.
+//! Pure. Invariants: a chunk belongs to one partition at most; identifiers follow from the chunks
+//! alone, so the same commands from the same state give the same identifiers on the same card; a
+//! partition with clients is not removed, and its SMs do not change while it has any. Texts and
+//! rules are those of NVIDIA's document on static SM partitioning.
 
 use crate::settings::uuid_text;
 use cumux_wire::message::DeviceFacts;
@@ -121,7 +123,8 @@ impl Board {
     /// A client connects with this value of [`PARTITION_VARIABLE`].
     ///
     /// # Errors
-    /// Nothing named, something unknown, or two partitions of one device: the client gets `CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION`.
+    /// Nothing named, something unknown, or two partitions of one device: the client gets
+    /// `CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION`.
     pub fn assign(&mut self, variable: Option<&str>, pid: u32) -> Result<Assigned, PartitionError> {
         let text = variable.map(str::trim).filter(|text| !text.is_empty()).ok_or(PartitionError::NotNamed)?;
         let mut chosen: Vec<(usize, usize)> = Vec::new();
@@ -228,7 +231,8 @@ impl Card {
         if partition.remainder { whole.chain(rest).collect() } else { whole.collect() }
     }
 
-    /// The first client of the card, and no chunk is free: SMs that are no whole chunk go to the oldest partition.
+    /// The first client of the card, and no chunk is free: SMs that are no whole chunk go to the
+    /// oldest partition.
     fn give_remainder(&mut self) {
         let quiet = self.partitions.iter().all(|partition| partition.clients.is_empty());
         let given = self.partitions.iter().any(|partition| partition.remainder);
@@ -241,7 +245,8 @@ impl Card {
     }
 }
 
-/// 36 characters as NVIDIA's identifiers have, without `/`: the number of chunks and which they are.
+/// 36 characters as NVIDIA's identifiers have, without `/`: the number of chunks and which they
+/// are.
 fn identifier(chunks: &BTreeSet<u32>) -> String {
     const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
     let mut bytes = [0_u8; MASK + 1];
@@ -342,7 +347,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is done: no chunk has two owners, the same commands give the same answers, clients keep their SMs, and what is in use stays.
+        /// Whatever is done: no chunk has two owners, the same commands give the same answers,
+        /// clients keep their SMs, and what is in use stays.
         #[test]
         fn partitions_stay_apart(steps in proptest::collection::vec((0_u8..4, 0_u64..18, 0_usize..6, 1_u32..8), 0..80), sms in 8_i32..200, major in 8_i32..13) {
             let mut board = Board::new(&[card(0x11, sms, major)]);

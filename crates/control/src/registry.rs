@@ -1,8 +1,9 @@
 //! Which server serves whom: the registry of servers and the queue of users.
 //!
-//! A pure state machine: events in, effects out, time as an argument. As in MPS, at most one user's server is active; a client of another
-//! user waits until the active server's clients are gone. In multi-user mode every user has a server of its own and nobody waits: NVIDIA's puts all
-//! users into one server, and here different users never share an executor.
+//! A pure state machine: events in, effects out, time as an argument. As in MPS, at most one user's
+//! server is active; a client of another user waits until the active server's clients are gone. In
+//! multi-user mode every user has a server of its own and nobody waits: NVIDIA's puts all users
+//! into one server, and here different users never share an executor.
 //!
 //! ```text
 //!            awaited (of an earlier daemon)
@@ -14,9 +15,11 @@
 //!                                                        └───────────── forced ──────────────┘
 //! ```
 //!
-//! Invariants: a waiting client is handed over, refused, or has gone, never forgotten; a server that was not asked to leave is launched again when
-//! it ends; after `Quit` nothing is launched. How many clients a server has is the server's word alone: the registry adds those that it has handed over and
-//! the server has not yet taken. What an earlier daemon has left is known here before the first client is: nobody gets a server beside one that still lives.
+//! Invariants: a waiting client is handed over, refused, or has gone, never forgotten; a server
+//! that was not asked to leave is launched again when it ends; after `Quit` nothing is launched.
+//! How many clients a server has is the server's word alone: the registry adds those that it has
+//! handed over and the server has not yet taken. What an earlier daemon has left is known here
+//! before the first client is: nobody gets a server beside one that still lives.
 //!
 //! One file, because the state and what follows from each event are to be read together.
 
@@ -38,7 +41,8 @@ const GOOD_START: Duration = Duration::from_secs(10);
 const FORCED: Duration = Duration::from_secs(5);
 /// How long a server may take from its launch to its hello.
 const LAUNCH: Duration = Duration::from_secs(30);
-/// How long a server of an earlier daemon is waited for. One that lives looks for a daemon ten times a second.
+/// How long a server of an earlier daemon is waited for. One that lives looks for a daemon ten
+/// times a second.
 const AWAITED: Duration = Duration::from_secs(5);
 
 /// Complaints that are kept.
@@ -62,10 +66,12 @@ pub struct Registry {
     pub board: Option<Board>,
     /// Users whose servers have memory-locality partitions.
     pub mlopart: BTreeSet<u32>,
-    /// What a server is started with, as in `--device`: the daemon's devices, and their memory-locality partitions.
+    /// What a server is started with, as in `--device`: the daemon's devices, and their
+    /// memory-locality partitions.
     pub devices: Vec<String>,
     pub localities: Vec<String>,
-    /// Users whose server of an earlier daemon died with clients of other devices, and these: its successor takes them over there.
+    /// Users whose server of an earlier daemon died with clients of other devices, and these: its
+    /// successor takes them over there.
     inherited: BTreeMap<u32, Vec<String>>,
     /// Settings that were passed over in silence, newest last.
     pub complaints: VecDeque<String>,
@@ -285,7 +291,8 @@ impl Registry {
         effects
     }
 
-    /// A server has connected: one that we launched, one that connects again, or one of an earlier daemon.
+    /// A server has connected: one that we launched, one that connects again, or one of an earlier
+    /// daemon.
     fn registered(&mut self, now: Instant, pid: u32, uid: u32, devices: Vec<String>, effects: &mut Vec<Effect>) {
         match self.server_mut(pid) {
             Some(server) if server.phase == Phase::Leaving => {
@@ -378,7 +385,8 @@ impl Registry {
             return;
         }
         if self.servers.iter().any(|other| other.uid == server.uid) {
-            // A running server of that user met us while we were starting this one, which saw it and gave way.
+            // A running server of that user met us while we were starting this one, which saw it
+            // and gave way.
             return;
         }
         self.inherited.remove(&server.uid);
@@ -500,7 +508,8 @@ impl Registry {
         if server.is_connected() {
             effects.push(Effect::Shutdown { server: server.pid, force: true });
         }
-        // One that is not connected is told when it comes: killed, it would leave its keeper and executors.
+        // One that is not connected is told when it comes: killed, it would leave its keeper and
+        // executors.
         server.kill_at = Some(now + FORCED);
         server.phase = Phase::Leaving;
     }
@@ -511,7 +520,8 @@ impl Registry {
         self.make_room(effects);
         self.send_away(now, effects);
         let mut next = self.wanted.iter().copied().chain(self.waiting.iter().map(|client| client.uid));
-        // One at a time also where several may be: the next follows from the event that this one was launched.
+        // One at a time also where several may be: the next follows from the event that this one
+        // was launched.
         let next = if self.multiuser { next.find(|uid| !self.servers.iter().any(|s| s.uid == *uid)) } else { next.next().filter(|_| self.servers.is_empty()) };
         if let Some(uid) = next.filter(|_| self.quitting.is_none() && self.retry_at.is_none()) {
             self.wanted.retain(|wanted| *wanted != uid);
@@ -590,7 +600,8 @@ impl Registry {
                 Phase::Ready | Phase::Registered => {
                     effects.push(Effect::Shutdown { server: server.pid, force: false });
                     server.phase = Phase::Leaving;
-                    // Between this message and its end it may take one more client that was on its way: no deadline.
+                    // Between this message and its end it may take one more client that was on its
+                    // way: no deadline.
                 }
                 // It is told when it comes: killed, it would leave its keeper and executors.
                 Phase::Launched if server.away == Some(Away::Quit) => server.kill_at = server.kill_at.into_iter().chain([now + FORCED]).min(),
@@ -605,7 +616,8 @@ fn other_devices(its: &[String], ours: &[String]) -> String {
     format!("it serves {}, this daemon was started with {}, and programs that come now wait for a server on that", its.join(", "), ours.join(", "))
 }
 
-/// Static partitioning: the client has its partitions and nothing else, and percentages mean nothing. It sees the devices it has a partition of.
+/// Static partitioning: the client has its partitions and nothing else, and percentages mean
+/// nothing. It sees the devices it has a partition of.
 fn confine(grant: &mut Grant, parts: Vec<(usize, Vec<u32>)>) {
     grant.share = Percentage::ALL;
     let of = |place: u32| parts.iter().find(|(at, _)| u32::try_from(*at) == Ok(place)).map(|(_, sms)| sms.clone());

@@ -20,7 +20,8 @@ fn is_part(facts: &DeviceFacts) -> bool {
     facts.name.contains(" MLOPart ")
 }
 
-/// The table of `ps`; nothing at all without clients. `attributes` adds the column of newer releases, where memory-locality partitions show.
+/// The table of `ps`; nothing at all without clients. `attributes` adds the column of newer
+/// releases, where memory-locality partitions show.
 #[must_use]
 pub fn ps(lines: &[PsLine<'_>], attributes: bool) -> String {
     let mut text = String::new();
@@ -44,7 +45,8 @@ pub fn ps(lines: &[PsLine<'_>], attributes: bool) -> String {
     text
 }
 
-/// One section of `device_query`. Memory-locality partitions (`MD`) come after the GPU they are part of (`M`), which is one of `whole`.
+/// One section of `device_query`. Memory-locality partitions (`MD`) come after the GPU they are
+/// part of (`M`), which is one of `whole`.
 #[must_use]
 pub fn device_query(title: &str, devices: &[DeviceFacts], whole: &[DeviceFacts], csv: bool) -> String {
     let mut text = format!("{title}\n");
@@ -85,7 +87,8 @@ pub fn device_clients(devices: &[DeviceFacts], servers: &[ServerStatus]) -> Stri
         if clients.is_empty() {
             continue;
         }
-        // The recording shows 00:00.0 for a card at 0000:00.06: the numbers are not the card's, and scripts see them so.
+        // The recording shows 00:00.0 for a card at 0000:00.06: the numbers are not the card's, and
+        // scripts see them so.
         let _ = writeln!(text, "[{ordinal}] 00:00.0, {}", facts.name);
         for client in clients.iter().rev() {
             let _ = writeln!(text, "{}.1", client.pid);
@@ -139,7 +142,8 @@ mod tests {
         );
     }
 
-    /// The document's example: the GPU without an ordinal, its parts with ordinals of their own; `ps` says which they are.
+    /// The document's example: the GPU without an ordinal, its parts with ordinals of their own;
+    /// `ps` says which they are.
     #[test]
     fn memory_locality_partitions() {
         let part = |number: u8| DeviceFacts { name: format!("NVIDIA B300 MLOPart {number}"), uuid: [number; 16], ..facts() };

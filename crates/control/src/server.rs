@@ -18,11 +18,12 @@ pub(crate) enum Phase {
 /// Why a server should go when it has no clients any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Away {
-    /// It was launched for the clients that a lost server has left, and stays as soon as another one
-    /// comes.
+    /// It was launched for the clients that a lost server has left, and stays as soon as another
+    /// one comes.
     Heir,
     OtherUser,
-    /// It serves other devices than this daemon was started with. The only reason for which it gets no more clients.
+    /// It serves other devices than this daemon was started with. The only reason for which it gets
+    /// no more clients.
     OtherDevices,
     Command,
     Quit,
@@ -62,7 +63,8 @@ impl Server {
         !matches!(self.phase, Phase::Awaited | Phase::Launched)
     }
 
-    /// Whether it serves on for its clients only, since this daemon was started with other devices: their names.
+    /// Whether it serves on for its clients only, since this daemon was started with other devices:
+    /// their names.
     #[must_use]
     pub fn outdated(&self) -> Option<String> {
         (self.away == Some(Away::OtherDevices)).then(|| self.device_names.join(", "))
@@ -78,7 +80,8 @@ impl Server {
         u64::from(self.counted.unwrap_or(0)).saturating_add(self.handed.saturating_sub(self.taken))
     }
 
-    /// Nobody is lost when it goes. A server that has just connected may have clients that it has not told of yet.
+    /// Nobody is lost when it goes. A server that has just connected may have clients that it has
+    /// not told of yet.
     pub(crate) fn is_empty(&self) -> bool {
         (self.counted.is_some() || self.phase == Phase::Launched) && self.clients() == 0
     }

@@ -1,7 +1,8 @@
 //! The connections to servers: who is believed to be one, what they are asked, what they say.
 //!
-//! A server runs as the user whom it serves, who can do with it as with any process of his: nothing that it says is shown or kept before it was made
-//! harmless, and it can say nothing for another server or another user.
+//! A server runs as the user whom it serves, who can do with it as with any process of his: nothing
+//! that it says is shown or kept before it was made harmless, and it can say nothing for another
+//! server or another user.
 
 use crate::clean;
 use crate::daemon::{Daemon, Question};
@@ -17,7 +18,8 @@ use std::time::{Duration, Instant};
 
 /// How long a server may take to answer a question.
 const ANSWER: Duration = Duration::from_secs(5);
-/// Lines that a server may have in the log at once, and how long it takes until it may have another one.
+/// Lines that a server may have in the log at once, and how long it takes until it may have another
+/// one.
 const LINES: u32 = 100;
 const LINE: Duration = Duration::from_millis(100);
 /// Strangers whose refusal the log does not tell again.
@@ -105,7 +107,8 @@ impl Daemon {
         Some(ServerStatus { pid: server, uid, leaving, ..told })
     }
 
-    /// Somebody says that it is a server. Only processes that a daemon of this directory has started are believed.
+    /// Somebody says that it is a server. Only processes that a daemon of this directory has
+    /// started are believed.
     pub(crate) fn meet_server(self: &Arc<Self>, connection: Connection, uid: u32, serves: u32, devices: Vec<String>, words: Option<OwnedFd>) {
         let own = rustix::process::geteuid().as_raw();
         let Ok(Peer { pid: Some(pid), .. }) = connection.peer() else { return self.note("A server of another PID namespace connected: refused") };
@@ -125,7 +128,8 @@ impl Daemon {
             if new {
                 self.note(&format!("Process {pid} of user {uid} says it is a server, and no control daemon of this directory has started it: refused"));
             }
-            // If it is one whose entry is lost: it ends when its clients have gone, and a new one can start.
+            // If it is one whose entry is lost: it ends when its clients have gone, and a new one
+            // can start.
             let _ = connection.set_timeout(Some(Duration::from_millis(200))).and_then(|()| connection.send(&ToServer::Shutdown { force: false }, &[]));
             return;
         }
@@ -197,7 +201,8 @@ impl Daemon {
             FromServer::Pong { .. } => {}
             FromServer::Ready { devices } => {
                 let devices = clean::devices(devices);
-                // What is true for everybody is not learned from a process that another user can change.
+                // What is true for everybody is not learned from a process that another user can
+                // change.
                 if uid == rustix::process::geteuid().as_raw() {
                     self.core().learn(&devices);
                 }

@@ -1,7 +1,8 @@
-//! Limits and priorities that administrators set: the daemon's defaults, a server's own values, and what a client may have of them.
+//! Limits and priorities that administrators set: the daemon's defaults, a server's own values, and
+//! what a client may have of them.
 //!
-//! Pure. Invariants: a percentage is above 0 and at most 100; a client can only tighten what daemon and server allow; a value that cannot be
-//! read changes nothing, as NVIDIA's daemon does it.
+//! Pure. Invariants: a percentage is above 0 and at most 100; a client can only tighten what daemon
+//! and server allow; a value that cannot be read changes nothing, as NVIDIA's daemon does it.
 
 use cumux_wire::message::{DeviceFacts, Grant};
 /// Share of the device's SMs, above 0 and at most 100 percent.
@@ -11,7 +12,8 @@ pub use cumux_wire::share::Share as Percentage;
 pub const PERCENTAGE_VARIABLE: &str = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE";
 pub const PINNED_VARIABLE: &str = "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT";
 pub const PRIORITY_VARIABLE: &str = "CUDA_MPS_CLIENT_PRIORITY";
-/// Set in a client's environment: its contexts have shares of their own, and its percentage is read when a context is made.
+/// Set in a client's environment: its contexts have shares of their own, and its percentage is read
+/// when a context is made.
 pub const PER_CONTEXT_VARIABLE: &str = "CUDA_MPS_ENABLE_PER_CTX_DEVICE_MULTIPROCESSOR_PARTITIONING";
 pub const VISIBLE_VARIABLE: &str = "CUDA_VISIBLE_DEVICES";
 
@@ -50,7 +52,8 @@ impl MemoryLimit {
 pub struct MemoryLimits(Vec<(String, MemoryLimit)>);
 
 impl MemoryLimits {
-    /// The syntax of the environment variable: `0=1G,GPU-…=512M`. Pieces that cannot be read are passed over.
+    /// The syntax of the environment variable: `0=1G,GPU-…=512M`. Pieces that cannot be read are
+    /// passed over.
     #[must_use]
     pub fn parse(text: &str) -> Self {
         let mut limits = Self::default();
@@ -126,7 +129,8 @@ impl Settings {
         }
     }
 
-    /// What a server with these settings writes into its log as it starts. `devices` may be empty where they are not known yet.
+    /// What a server with these settings writes into its log as it starts. `devices` may be empty
+    /// where they are not known yet.
     #[must_use]
     pub fn lines(&self, devices: &[DeviceFacts]) -> Vec<String> {
         let mut lines = vec![format!("Active Threads Percentage set to {}", self.percentage.text())];
@@ -139,7 +143,8 @@ impl Settings {
         lines
     }
 
-    /// What a client gets whose environment is `environment`: the tighter of each, and its own priority if it states one. No devices if it sees none.
+    /// What a client gets whose environment is `environment`: the tighter of each, and its own
+    /// priority if it states one. No devices if it sees none.
     #[must_use]
     pub fn for_client(&self, environment: &[(String, String)], devices: &[DeviceFacts]) -> Grant {
         let value = |name: &str| environment.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str());
@@ -165,8 +170,9 @@ impl Settings {
     }
 }
 
-/// What a program or a daemon has in its environment and what is passed over in silence, as NVIDIA's daemon does it: a sentence each, for the log and
-/// for `cumux doctor`. `devices` may be empty where they are not known.
+/// What a program or a daemon has in its environment and what is passed over in silence, as
+/// NVIDIA's daemon does it: a sentence each, for the log and for `cumux doctor`. `devices` may be
+/// empty where they are not known.
 #[must_use]
 pub fn complaints(environment: &[(String, String)], devices: &[DeviceFacts]) -> Vec<String> {
     let mut all = Vec::new();
@@ -201,8 +207,10 @@ fn limit_complaint(piece: &str, devices: &[DeviceFacts]) -> Option<String> {
     odd.then(|| format!("\"{value}\" is read as {}: the documented form has no B", MemoryLimit::parse(value).map_or_else(String::new, MemoryLimit::text)))
 }
 
-/// The devices that a program sees with this value of `CUDA_VISIBLE_DEVICES`, as places in `devices`: a list of ordinals and UUIDs (the beginning of
-/// one is enough if it is the only one that begins so). What follows a name that means nothing is not seen; a device named twice makes all invisible.
+/// The devices that a program sees with this value of `CUDA_VISIBLE_DEVICES`, as places in
+/// `devices`: a list of ordinals and UUIDs (the beginning of one is enough if it is the only one
+/// that begins so). What follows a name that means nothing is not seen; a device named twice makes
+/// all invisible.
 #[must_use]
 pub fn visible(variable: Option<&str>, devices: &[DeviceFacts]) -> Vec<usize> {
     let Some(list) = variable else { return (0..devices.len()).collect() };

@@ -1,5 +1,6 @@
-//! What the cards are before any server has said it: the program is started once more as `survey`, asks the driver and ends. So no driver is ever
-//! loaded into the daemon, and a driver that hangs or crashes costs an answer.
+//! What the cards are before any server has said it: the program is started once more as `survey`,
+//! asks the driver and ends. So no driver is ever loaded into the daemon, and a driver that hangs
+//! or crashes costs an answer.
 //!
 //! Software cards are known without (`Options::devices`).
 
@@ -48,7 +49,8 @@ pub(crate) fn ask(program: &Path, devices: &str, patience: Duration) -> Result<V
     command.arg("survey").args(names.iter().flat_map(|name| ["--device", name]));
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().map_err(|error| format!("cannot start {}: {error}", program.display()))?;
-    // Whoever waits for its end need not read meanwhile: facts fit into a pipe, and what does not is ended with the rest.
+    // Whoever waits for its end need not read meanwhile: facts fit into a pipe, and what does not
+    // is ended with the rest.
     let process = Process::open(child.id());
     if !process.as_ref().is_ok_and(|process| process.ended(Some(patience))) {
         if let Ok(process) = process {

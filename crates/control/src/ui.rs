@@ -1,8 +1,9 @@
 //! The text side of the `control` socket.
 //!
-//! Two kinds of visitors: our front end, which greets with [`GREETING`] and gets each answer closed by [`END`] and a status byte; and people
-//! with a plain tool (`socat`), who get the text alone. Whoever sends anything but printable text, or nothing at all, is refused at once: NVIDIA's
-//! own libraries look for their daemon under the same name and must not be left hanging.
+//! Two kinds of visitors: our front end, which greets with [`GREETING`] and gets each answer closed
+//! by [`END`] and a status byte; and people with a plain tool (`socat`), who get the text alone.
+//! Whoever sends anything but printable text, or nothing at all, is refused at once: NVIDIA's own
+//! libraries look for their daemon under the same name and must not be left hanging.
 
 use crate::answer::answer;
 use crate::command::Command;
@@ -38,7 +39,8 @@ const HALF: &str = "A command came without its end within 2 seconds: end it with
 /// For connections that find no place.
 pub(crate) const TOO_MANY: &str = "Too many programs talk to the control daemon at the same time: try again\n";
 
-/// Serves one visitor, of whom the kernel says that it is `user`'s, to the end. Its process need not have a number here.
+/// Serves one visitor, of whom the kernel says that it is `user`'s, to the end. Its process need
+/// not have a number here.
 pub(crate) fn serve(daemon: &Arc<Daemon>, stream: &UnixStream, user: u32) {
     let _account = on_account_of(user);
     let privileged = user == 0 || user == rustix::process::geteuid().as_raw();
@@ -99,7 +101,8 @@ fn begins_as_text(stream: &UnixStream, input: &mut BufReader<&UnixStream>) -> bo
     timely && input.fill_buf().is_ok_and(|bytes| bytes.first().is_some_and(|byte| byte.is_ascii_graphic() || byte.is_ascii_whitespace()))
 }
 
-/// One line of text without its end. People think slowly between two lines; a line that has begun is hurried.
+/// One line of text without its end. People think slowly between two lines; a line that has begun
+/// is hurried.
 fn read_line(stream: &UnixStream, input: &mut BufReader<&UnixStream>) -> Input {
     let begun = stream.set_read_timeout(None).is_ok() && input.fill_buf().is_ok_and(|bytes| !bytes.is_empty());
     if !begun || stream.set_read_timeout(Some(SILENCE)).is_err() {

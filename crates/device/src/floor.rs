@@ -1,7 +1,10 @@
-//! Which SMs of a card belong to how many parts, and which ones the next part gets. Pure bookkeeping, the same for every device.
+//! Which SMs of a card belong to how many parts, and which ones the next part gets. Pure
+//! bookkeeping, the same for every device.
 //!
-//! Parts are pairs of SMs (the smallest piece that Hopper gives out) and are put where the fewest parts are, so they overlap only when their sum is more than
-//! the card. Where SMs are scheduled together in groups, a part of as many SMs as some groups have gets whole groups: thread block clusters need that.
+//! Parts are pairs of SMs (the smallest piece that Hopper gives out) and are put where the fewest
+//! parts are, so they overlap only when their sum is more than the card. Where SMs are scheduled
+//! together in groups, a part of as many SMs as some groups have gets whole groups: thread block
+//! clusters need that.
 
 use std::ops::Range;
 
@@ -23,7 +26,8 @@ impl Floor {
         Self::with_groups(multiprocessors, Vec::new())
     }
 
-    /// A card with groups of SMs, each beginning with an even number; SMs in none of them are alike.
+    /// A card with groups of SMs, each beginning with an even number; SMs in none of them are
+    /// alike.
     #[must_use]
     pub fn with_groups(multiprocessors: u32, groups: Vec<Range<u32>>) -> Self {
         Floor { loads: vec![0; multiprocessors.max(1) as usize], groups }
@@ -50,7 +54,8 @@ impl Floor {
         self.load(sms.iter().copied())
     }
 
-    /// `count` SMs (at least one, at most as many as there are) out of `within`, those with the fewest parts; in order.
+    /// `count` SMs (at least one, at most as many as there are) out of `within`, those with the
+    /// fewest parts; in order.
     pub fn take(&mut self, count: u32, within: &[u32]) -> Vec<u32> {
         let mut taken = self.groups_of(count, within).unwrap_or_else(|| self.pairs_of(count, within));
         taken.sort_unstable();

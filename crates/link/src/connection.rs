@@ -84,7 +84,8 @@ impl Connection {
         Ok(Self { socket: reach::reach(path, SocketType::SEQPACKET, None)? })
     }
 
-    /// As [`Connection::connect`], but waits no longer than this for a listener whose queue is full.
+    /// As [`Connection::connect`], but waits no longer than this for a listener whose queue is
+    /// full.
     ///
     /// # Errors
     /// As [`Connection::connect`], and [`LinkError::Timeout`].
@@ -117,7 +118,8 @@ impl Connection {
         Ok(Peer::of(&self.socket)?)
     }
 
-    /// How long [`Connection::receive`] waits; `None` for ever. Sending to somebody who does not read waits as long.
+    /// How long [`Connection::receive`] waits; `None` for ever. Sending to somebody who does not
+    /// read waits as long.
     ///
     /// # Errors
     /// [`LinkError::System`] when the kernel refuses.
@@ -153,7 +155,8 @@ impl Connection {
     /// Receives one message and its descriptors.
     ///
     /// # Errors
-    /// [`LinkError::Closed`] when the other side is gone, [`LinkError::Timeout`], [`LinkError::Format`] for bytes that are no such message.
+    /// [`LinkError::Closed`] when the other side is gone, [`LinkError::Timeout`],
+    /// [`LinkError::Format`] for bytes that are no such message.
     pub fn receive<M: DeserializeOwned>(&self) -> Result<(M, Vec<OwnedFd>), LinkError> {
         let (bytes, descriptors) = self.receive_bytes()?;
         Ok((serde_json::from_slice(&bytes)?, descriptors))

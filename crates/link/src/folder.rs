@@ -423,7 +423,7 @@ impl Folder {
         }
     }
 
-    // Folders of other users -----------------------------------------------------------------------------------------
+    // Folders of other users ----------------------------------------------------------------------
 
     /// A folder in this one that belongs to `uid` alone. It is made, filled with a link (name and
     /// target) and given away; one that is there must be that already.

@@ -1,7 +1,10 @@
-//! Words of others: names of programs and devices, faults, notes, settings. Whoever wrote them may want a terminal to do things.
+//! Words of others: names of programs and devices, faults, notes, settings. Whoever wrote them may
+//! want a terminal to do things.
 
-/// Such words as they may be shown and logged: one line of at most `most` characters. What a terminal could take for a command, what is not seen, and
-/// what changes the order of reading is written as in source text (`\u{1b}`); what is missing at the end is marked. Escaping twice changes nothing.
+/// Such words as they may be shown and logged: one line of at most `most` characters. What a
+/// terminal could take for a command, what is not seen, and what changes the order of reading is
+/// written as in source text (`\u{1b}`); what is missing at the end is marked. Escaping twice
+/// changes nothing.
 #[must_use]
 pub fn escape_foreign(text: &str, most: usize) -> String {
     let mut shown = String::with_capacity(text.len().min(most));

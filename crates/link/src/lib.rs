@@ -1,6 +1,6 @@
 //! Meeting: sequenced-packet unix sockets that carry one JSON object and descriptors a packet, peer
-//! credentials, process handles; whether a process stands still; the directories in which the service
-//! works; the log files that all processes share; and the words of others made harmless.
+//! credentials, process handles; whether a process stands still; the directories in which the
+//! service works; the log files that all processes share; and the words of others made harmless.
 //!
 //! A packet arrives whole or not at all; its sender is known to the kernel. Nothing here interprets
 //! a message. Who listens at a path and who owns a directory is looked at before anything is said

@@ -1,7 +1,9 @@
-//! Who is at the other end of a unix socket. Everything here is the kernel's word, not the other side's.
+//! Who is at the other end of a unix socket. Everything here is the kernel's word, not the other
+//! side's.
 //!
-//! A process of a PID namespace that ours does not contain (another container's, or the host's where we are in a container) has no number here. It
-//! is known by its handle, and gets a number of ours that no process can have.
+//! A process of a PID namespace that ours does not contain (another container's, or the host's
+//! where we are in a container) has no number here. It is known by its handle, and gets a number of
+//! ours that no process can have.
 
 use crate::process::Process;
 use nix::errno::Errno;
@@ -33,14 +35,16 @@ pub enum PeerError {
     System(#[from] rustix::io::Errno),
 }
 
-/// The process that connected: its number in our logs and lists, and a handle that tells when it has ended.
+/// The process that connected: its number in our logs and lists, and a handle that tells when it
+/// has ended.
 #[derive(Debug)]
 pub struct Caller {
     pub number: u32,
     pub process: Process,
 }
 
-/// Numbers of processes that have none here: no process of Linux has one above 4,194,304, and nine digits fit into every table.
+/// Numbers of processes that have none here: no process of Linux has one above 4,194,304, and nine
+/// digits fit into every table.
 const UNSEEN: std::ops::Range<u32> = 500_000_000..1_000_000_000;
 /// The file system of process handles since Linux 6.9, where every process has an inode of its own.
 const PIDFS: FsWord = 0x5049_4446;
@@ -67,8 +71,10 @@ pub fn process_of(socket: &impl AsFd) -> Option<Process> {
 }
 
 impl Caller {
-    /// The process at the other end of `socket`. `offered` is a handle that it has sent of itself: used only where the kernel can neither give a handle
-    /// nor a number. A liar among such callers can name another process as itself, which decides when its own session ends and nothing else.
+    /// The process at the other end of `socket`. `offered` is a handle that it has sent of itself:
+    /// used only where the kernel can neither give a handle nor a number. A liar among such callers
+    /// can name another process as itself, which decides when its own session ends and nothing
+    /// else.
     ///
     /// # Errors
     /// [`PeerError`].
@@ -98,7 +104,8 @@ impl Caller {
     }
 }
 
-/// The number of a process that has none here: the same each time where the kernel tells processes apart by their handles.
+/// The number of a process that has none here: the same each time where the kernel tells processes
+/// apart by their handles.
 fn number_for(process: &Process) -> u32 {
     let span = u64::from(UNSEEN.end - UNSEEN.start);
     let inode = match (fstatfs(process), fstat(process)) {
@@ -113,8 +120,9 @@ fn is_process(handle: &OwnedFd) -> bool {
     told(handle).is_some()
 }
 
-/// The number that `/proc` tells of a handle's process: 0 for one that it does not show, `None` for one that has ended and where there is no `/proc`. Two
-/// handles of which it tells the same number, and not 0, are of one process.
+/// The number that `/proc` tells of a handle's process: 0 for one that it does not show, `None` for
+/// one that has ended and where there is no `/proc`. Two handles of which it tells the same number,
+/// and not 0, are of one process.
 #[must_use]
 pub fn told_number(process: &impl AsFd) -> Option<u32> {
     told(process)?.parse().ok()

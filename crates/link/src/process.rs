@@ -1,4 +1,5 @@
-//! Process handles (pidfds): liveness that cannot be fooled by inherited sockets or reused process numbers.
+//! Process handles (pidfds): liveness that cannot be fooled by inherited sockets or reused process
+//! numbers.
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
@@ -45,7 +46,8 @@ impl Process {
         Ok(Self { handle: self.handle.try_clone()? })
     }
 
-    /// Waits until the process has ended (it may still be a zombie); true if it has, false if `timeout` passed first. `None` waits for ever.
+    /// Waits until the process has ended (it may still be a zombie); true if it has, false if
+    /// `timeout` passed first. `None` waits for ever.
     #[must_use]
     pub fn ended(&self, timeout: Option<Duration>) -> bool {
         let timeout = timeout.and_then(|t| rustix::fs::Timespec::try_from(t).ok());

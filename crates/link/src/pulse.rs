@@ -1,9 +1,13 @@
-//! Whether a process that lives still does its work. Each process of the service watches those it depends on with a [`Pulse`].
+//! Whether a process that lives still does its work. Each process of the service watches those it
+//! depends on with a [`Pulse`].
 //!
-//! - A process that a signal has stopped (SIGSTOP, ctrl-Z) counts as dead after the time of `CUMUX_HEARTBEAT_MS`: `/proc/PID/stat` says so for certain.
-//! - A process that runs and whose threads do not come round counts as dead only after [`STUCK`] times as long: it may be a machine under heavy load.
+//! - A process that a signal has stopped (SIGSTOP, ctrl-Z) counts as dead after the time of
+//!   `CUMUX_HEARTBEAT_MS`: `/proc/PID/stat` says so for certain.
+//! - A process that runs and whose threads do not come round counts as dead only after [`STUCK`]
+//!   times as long: it may be a machine under heavy load.
 //! - A process under a debugger is left alone: whoever stopped it there means to look at it.
-//! - A watcher that did not run itself (the machine was suspended, a container was frozen) begins to count anew.
+//! - A watcher that did not run itself (the machine was suspended, a container was frozen) begins
+//!   to count anew.
 //!
 //! [`Pulse`] is pure: time and what was seen are arguments.
 
@@ -20,7 +24,8 @@ pub const STUCK: u32 = 6;
 /// Looks within the time.
 const LOOKS: u32 = 4;
 
-/// How long a process may stand still, as the environment says; none = for ever. What is no number counts as not set.
+/// How long a process may stand still, as the environment says; none = for ever. What is no number
+/// counts as not set.
 #[must_use]
 pub fn limit() -> Option<Duration> {
     limit_of(std::env::var(VARIABLE).ok().as_deref())
@@ -111,7 +116,8 @@ impl Pulse {
         Self { limit, looked_at: now, stopped_since: None, beats: Vec::new() }
     }
 
-    /// One look. `beats` are counters of the process's threads: each grows while its thread comes round. None of them where the process has none.
+    /// One look. `beats` are counters of the process's threads: each grows while its thread comes
+    /// round. None of them where the process has none.
     pub fn look(&mut self, now: Instant, motion: Motion, beats: &[u64]) -> Verdict {
         let absent = now.saturating_duration_since(self.looked_at) > self.limit;
         self.looked_at = now;

@@ -37,7 +37,8 @@ pub(crate) fn address(path: &Path) -> Result<Address, LinkError> {
     Ok(Address { at, _folder: Some(folder) })
 }
 
-/// A connection to whoever listens at `path`. A listener whose queue is full is waited for no longer than `limit`, or a while where none is said.
+/// A connection to whoever listens at `path`. A listener whose queue is full is waited for no
+/// longer than `limit`, or a while where none is said.
 pub(crate) fn reach(path: &Path, kind: SocketType, limit: Option<Duration>) -> Result<OwnedFd, LinkError> {
     let address = address(path)?;
     let foreign = |uid| LinkError::Foreign(Foreign::new(path.display().to_string(), uid));

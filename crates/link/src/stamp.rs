@@ -1,5 +1,5 @@
-//! The line format that readers of MPS logs expect: `[2026-11-21 00:08:11.353 Control  1093] text`, in local time (`TZ`, `/etc/localtime`) as
-//! NVIDIA's daemon writes it.
+//! The line format that readers of MPS logs expect: `[2026-11-21 00:08:11.353 Control  1093] text`,
+//! in local time (`TZ`, `/etc/localtime`) as NVIDIA's daemon writes it.
 
 use crate::foreign::escape_foreign;
 use jiff::Timestamp;
@@ -9,7 +9,8 @@ use std::time::SystemTime;
 /// Characters of a line: longer words of others are cut.
 const LONGEST: usize = 8192;
 
-/// One line of a log by process `pid` in `role` (`Control`, `Server`, `Other`), with the time of now. Foreign text cannot forge lines.
+/// One line of a log by process `pid` in `role` (`Control`, `Server`, `Other`), with the time of
+/// now. Foreign text cannot forge lines.
 #[must_use]
 pub fn line(role: &str, pid: u32, text: &str) -> String {
     line_at(SystemTime::now(), &TimeZone::system(), role, pid, text)

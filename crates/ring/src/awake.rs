@@ -1,6 +1,8 @@
-//! Whether a thread looks for work by itself at the moment, so that whoever has some for it need not do it in its place.
+//! Whether a thread looks for work by itself at the moment, so that whoever has some for it need
+//! not do it in its place.
 //!
-//! The rule that loses nothing: the looker says that it stops, then looks once more, then sleeps. Whoever brings work puts it down first and asks afterwards.
+//! The rule that loses nothing: the looker says that it stops, then looks once more, then sleeps.
+//! Whoever brings work puts it down first and asks afterwards.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 

@@ -1,6 +1,7 @@
 //! The client's end of a session: push, wait, look.
 //!
-//! [`Client::push`] must be called under the client's own lock (it takes `&mut Producer`); everything else from any thread.
+//! [`Client::push`] must be called under the client's own lock (it takes `&mut Producer`);
+//! everything else from any thread.
 
 use crate::file::{FileError, Mapping};
 use crate::memory::{Memory, Ordering};
@@ -27,7 +28,8 @@ pub enum Scheduling {
     Block = 4,
 }
 
-/// How long a thread looks before it sleeps. To wake one on an idle virtual core costs 0.25 ms (docs/performance.md).
+/// How long a thread looks before it sleeps. To wake one on an idle virtual core costs 0.25 ms
+/// (docs/performance.md).
 const PATIENCE: Duration = Duration::from_millis(1);
 /// Looks between two looks at the clock.
 const LOOKS: u32 = 64;
@@ -60,7 +62,8 @@ impl Client {
         self.scheduling.store(scheduling as u8, Ordering::Relaxed);
     }
 
-    /// Looks without sleeping, as long as it was asked for or pays; returns whether the condition came to hold.
+    /// Looks without sleeping, as long as it was asked for or pays; returns whether the condition
+    /// came to hold.
     fn look(&self, deadline: Option<Instant>, condition: &mut impl FnMut() -> bool) -> bool {
         const AUTO: u8 = Scheduling::Auto as u8;
         const SPIN: u8 = Scheduling::Spin as u8;
@@ -96,7 +99,8 @@ impl Client {
         Producer::new(Shape::SESSION)
     }
 
-    /// Pushes one encoded record, waiting while the ring is full. False when `alive` said that nobody will ever take it (asked about every 100 ms).
+    /// Pushes one encoded record, waiting while the ring is full. False when `alive` said that
+    /// nobody will ever take it (asked about every 100 ms).
     pub fn push(&self, producer: &mut Producer, record: &[u8], mut alive: impl FnMut() -> bool) -> bool {
         let mut slept = None;
         while !producer.try_push(&self.ring, &self.page, record) {
@@ -120,13 +124,15 @@ impl Client {
         }
     }
 
-    /// Waits until `condition` holds or the deadline passes; returns whether it holds. The condition is checked after every change the executor announces.
+    /// Waits until `condition` holds or the deadline passes; returns whether it holds. The
+    /// condition is checked after every change the executor announces.
     pub fn wait(&self, deadline: Option<Instant>, condition: impl FnMut() -> bool) -> bool {
         let mut uncounted = Duration::ZERO;
         self.wait_counting(deadline, condition, &mut uncounted)
     }
 
-    /// A wait is over that is worth counting, and the thread slept so long for it (spinning does not count: nobody reads the clock for it).
+    /// A wait is over that is worth counting, and the thread slept so long for it (spinning does
+    /// not count: nobody reads the clock for it).
     pub fn waited(&self, slept: Duration) {
         self.ring.count(ring_layout::WAITS, 1);
         if !slept.is_zero() {
@@ -167,7 +173,8 @@ impl Client {
         }
     }
 
-    /// Wakes every waiting thread of this process (to let it look at something that is not in the page).
+    /// Wakes every waiting thread of this process (to let it look at something that is not in the
+    /// page).
     pub fn wake(&self) {
         page::bump(&self.page, &self.ring);
         let _ = futex::wake(self.page.futex(page_layout::ACTIVITY), futex::Flags::empty(), NonZeroU32::MAX.get());

@@ -15,7 +15,8 @@ pub enum FileError {
     Unsealed,
 }
 
-/// A new zeroed memory file of `bytes` bytes, sealed against growing, shrinking and further seals. Pages are taken when touched.
+/// A new zeroed memory file of `bytes` bytes, sealed against growing, shrinking and further seals.
+/// Pages are taken when touched.
 ///
 /// # Errors
 /// [`FileError::System`] when the kernel refuses.
@@ -48,7 +49,8 @@ pub struct Mapping {
     bytes: usize,
 }
 
-// SAFETY: the mapping is shared memory that is only accessed through atomics and through copies whose results are not trusted; no thread owns it.
+// SAFETY: the mapping is shared memory that is only accessed through atomics and through copies
+// whose results are not trusted; no thread owns it.
 unsafe impl Send for Mapping {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for Mapping {}
@@ -60,7 +62,8 @@ impl Mapping {
     /// [`FileError`] when it is not such a file or the kernel refuses.
     pub fn of(file: impl AsFd, bytes: usize) -> Result<Self, FileError> {
         check(&file, bytes as u64)?;
-        // SAFETY: a fresh shared mapping at an address the kernel chooses; the file cannot shrink (checked), so no access raises SIGBUS.
+        // SAFETY: a fresh shared mapping at an address the kernel chooses; the file cannot shrink
+        // (checked), so no access raises SIGBUS.
         let address =
             unsafe { rustix::mm::mmap(std::ptr::null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::NORESERVE, &file, 0)? };
         Ok(Self { address: address.cast(), bytes })

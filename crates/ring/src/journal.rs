@@ -1,11 +1,15 @@
-//! What a successor needs to go on for a client: the log of its objects, and its accepted work that has not retired.
+//! What a successor needs to go on for a client: the log of its objects, and its accepted work that
+//! has not retired.
 //!
-//! Written by one executor at a time, read by the next after the writer's death was confirmed. Every append is published by one store, so a writer that dies at
-//! any instruction leaves a valid prefix. The client never has this file, but the reader checks lengths all the same: a damaged journal is an error, not a crash.
+//! Written by one executor at a time, read by the next after the writer's death was confirmed.
+//! Every append is published by one store, so a writer that dies at any instruction leaves a valid
+//! prefix. The client never has this file, but the reader checks lengths all the same: a damaged
+//! journal is an error, not a crash.
 //!
-//! Object log: two halves; when one is full, [`Journal::append_object`] writes the whole state into the other and switches over with the one store that also
-//! holds the length.
-//! Work log: circular. An entry's position (bytes ever written before it) is its token; tokens grow. The tail moves over done entries.
+//! Object log: two halves; when one is full, [`Journal::append_object`] writes the whole state into
+//! the other and switches over with the one store that also holds the length.
+//! Work log: circular. An entry's position (bytes ever written before it) is its token; tokens
+//! grow. The tail moves over done entries.
 
 use crate::file::{FileError, Mapping};
 use crate::memory::{Memory, Ordering};
@@ -92,7 +96,8 @@ impl Journal {
         self.map.load64(COMPLETED + (stream as usize % STREAMS) * 8, Ordering::Acquire)
     }
 
-    /// Says before it is given to the device that the stream's work up to `seq` is with it; 0: nothing is.
+    /// Says before it is given to the device that the stream's work up to `seq` is with it; 0:
+    /// nothing is.
     pub fn set_submitted(&self, stream: u32, seq: u64) {
         self.map.store64(SUBMITTED + (stream as usize % STREAMS) * 8, seq, Ordering::Release);
     }
@@ -102,7 +107,8 @@ impl Journal {
         self.map.load64(SUBMITTED + (stream as usize % STREAMS) * 8, Ordering::Acquire)
     }
 
-    /// Leaves what was counted of the client for its next executor. May be a batch behind when this one dies.
+    /// Leaves what was counted of the client for its next executor. May be a batch behind when this
+    /// one dies.
     pub fn set_counters(&self, counters: &[u64; COUNTERS]) {
         for (at, value) in counters.iter().enumerate() {
             self.map.store64(COUNTER + at * 8, *value, Ordering::Relaxed);
@@ -130,10 +136,12 @@ impl Journal {
         (HEADER_BYTES + half * OBJECT_BYTES, used)
     }
 
-    /// Appends one object entry. `snapshot` is called when the half is full and gives all entries that are still true (without the new one).
+    /// Appends one object entry. `snapshot` is called when the half is full and gives all entries
+    /// that are still true (without the new one).
     ///
     /// # Errors
-    /// [`JournalError::ObjectsFull`] when even the snapshot and the entry do not fit; nothing has changed then.
+    /// [`JournalError::ObjectsFull`] when even the snapshot and the entry do not fit; nothing has
+    /// changed then.
     pub fn append_object(&mut self, entry: &[u8], snapshot: impl FnOnce() -> Vec<Vec<u8>>) -> Result<(), JournalError> {
         let (base, used) = self.half();
         let needed = object_bytes(entry);
@@ -196,7 +204,8 @@ impl Journal {
         WORK_BYTES as u64 - (self.head - self.tail) >= 2 * (ENTRY_HEADER + MAX_BYTES) as u64
     }
 
-    /// Accepts a record; the token names it from now on. Call only when [`Journal::has_room`]. A successor sees it after [`Journal::publish`].
+    /// Accepts a record; the token names it from now on. Call only when [`Journal::has_room`]. A
+    /// successor sees it after [`Journal::publish`].
     pub fn accept(&mut self, ring_end: u64, record: &[u8]) -> u64 {
         let needed = (ENTRY_HEADER + record.len()).next_multiple_of(8);
         let offset = offset(self.head);

@@ -40,7 +40,8 @@ pub fn sticky(page: &impl Memory) -> u32 {
     page.load32(STICKY, Ordering::Acquire)
 }
 
-/// The client is in error: `text` is what is known of it, and is there for everybody who sees the error. Only the first error of a session is told.
+/// The client is in error: `text` is what is known of it, and is there for everybody who sees the
+/// error. Only the first error of a session is told.
 pub fn set_fault(page: &impl Memory, result: u32, text: &str) {
     let text = &text[..text.floor_char_boundary(FAULT_BYTES)];
     page.write(FAULT, text.as_bytes());
@@ -168,14 +169,16 @@ pub fn take_text(page: &impl Memory, client_ring: &impl Memory, out: &mut Vec<u8
     client_ring.store64(ring::TEXT_TAIL, head, Ordering::Release);
 }
 
-/// Says that something changed. Returns whether somebody sleeps and must be woken by the futex `activity`.
+/// Says that something changed. Returns whether somebody sleeps and must be woken by the futex
+/// `activity`.
 pub fn bump(page: &impl Memory, client_ring: &impl Memory) -> bool {
     page.add32(ACTIVITY, 1, Ordering::SeqCst);
     fence(Ordering::SeqCst);
     client_ring.load32(ring::WAITERS, Ordering::SeqCst) != 0
 }
 
-/// Announces a sleeper and returns the `activity` to sleep on; the caller looks at its condition once more before it sleeps, and calls [`leave`] after.
+/// Announces a sleeper and returns the `activity` to sleep on; the caller looks at its condition
+/// once more before it sleeps, and calls [`leave`] after.
 pub fn enter(page: &impl Memory, client_ring: &impl Memory) -> u32 {
     client_ring.add32(ring::WAITERS, 1, Ordering::SeqCst);
     fence(Ordering::SeqCst);
@@ -198,7 +201,8 @@ pub fn must_ring(page: &impl Memory) -> bool {
     page.load32(SLEEPING, Ordering::SeqCst) != 0
 }
 
-/// Sequence of the last host callback of the stream that has run (an allegation of the client about itself).
+/// Sequence of the last host callback of the stream that has run (an allegation of the client about
+/// itself).
 pub fn host_done(client_ring: &impl Memory, stream: u32) -> u64 {
     client_ring.load64(ring::HOST_DONE + (stream as usize % STREAMS) * 8, Ordering::Acquire)
 }

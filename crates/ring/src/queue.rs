@@ -1,13 +1,15 @@
 //! The ring itself: one producer, one consumer, records of whole 8-byte words that never wrap.
 //!
-//! `head` is in the ring file (client-written), `taken` in the page (executor-written). Both count bytes for ever; modulo the data size they are offsets.
-//! The producer fills the rest of the data area with a pad record when a record does not fit before its end.
+//! `head` is in the ring file (client-written), `taken` in the page (executor-written). Both count
+//! bytes for ever; modulo the data size they are offsets. The producer fills the rest of the data
+//! area with a pad record when a record does not fit before its end.
 
 use crate::memory::{Memory, Ordering};
 use cumux_wire::layout;
 use cumux_wire::record::{self, DecodeError};
 
-/// Where the data area lies and how long it is (a power of two). The shipped one is [`Shape::SESSION`]; models use small ones.
+/// Where the data area lies and how long it is (a power of two). The shipped one is
+/// [`Shape::SESSION`]; models use small ones.
 #[derive(Debug, Clone, Copy)]
 pub struct Shape {
     pub data: usize,
@@ -92,7 +94,8 @@ impl Consumer {
     /// Copies the next record into `buffer`, skipping pads.
     ///
     /// # Errors
-    /// [`DecodeError`] when positions or lengths are impossible: the client lies or its memory is damaged.
+    /// [`DecodeError`] when positions or lengths are impossible: the client lies or its memory is
+    /// damaged.
     pub fn peek(&mut self, ring: &impl Memory, buffer: &mut Vec<u8>) -> Result<Next, DecodeError> {
         loop {
             let head = ring.load64(layout::ring::HEAD, Ordering::Acquire);
@@ -125,7 +128,8 @@ impl Consumer {
         }
     }
 
-    /// Whether the ring was more than half full at the last look: only then may the client wait for room, for no record is longer than the other half.
+    /// Whether the ring was more than half full at the last look: only then may the client wait for
+    /// room, for no record is longer than the other half.
     #[must_use]
     pub fn is_crowded(&self) -> bool {
         self.filled > self.shape.data_bytes as u64 / 2

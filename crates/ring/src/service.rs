@@ -9,7 +9,8 @@ use cumux_wire::record::DecodeError;
 use rustix::thread::futex;
 use std::os::fd::AsFd;
 
-/// Mapped ring and page of a session, executor side. Everything read from the ring file is an allegation.
+/// Mapped ring and page of a session, executor side. Everything read from the ring file is an
+/// allegation.
 #[derive(Debug)]
 pub struct Service {
     ring: Mapping,
@@ -106,7 +107,8 @@ impl Service {
         page::put_text(&self.page, &self.ring, text)
     }
 
-    /// Times the client says that a thread of it waited, and nanoseconds it slept for that: allegations, for its own line of the status only.
+    /// Times the client says that a thread of it waited, and nanoseconds it slept for that:
+    /// allegations, for its own line of the status only.
     #[must_use]
     pub fn waits(&self) -> (u64, u64) {
         (self.ring.load64(ring_layout::WAITS, Ordering::Relaxed), self.ring.load64(ring_layout::WAIT_NS, Ordering::Relaxed))

@@ -1,6 +1,8 @@
-//! The window: one sparse file a client, mapped at the same address in client and executor; and the address ranges a client keeps free for device memory.
+//! The window: one sparse file a client, mapped at the same address in client and executor; and the
+//! address ranges a client keeps free for device memory.
 //!
-//! Both sides may read and write all of it at any time: the executor treats its contents as the client's private business and copies before it checks.
+//! Both sides may read and write all of it at any time: the executor treats its contents as the
+//! client's private business and copies before it checks.
 
 use crate::file::{FileError, check};
 use rustix::mm::{MapFlags, ProtFlags};
@@ -17,7 +19,8 @@ impl Window {
     /// Maps all of `file` at exactly `address`.
     ///
     /// # Errors
-    /// [`FileError::System`] with EEXIST when something else is mapped there; other [`FileError`]s when it is not a window file.
+    /// [`FileError::System`] with EEXIST when something else is mapped there; other [`FileError`]s
+    /// when it is not a window file.
     pub fn map(file: BorrowedFd<'_>, address: u64, bytes: u64) -> Result<Self, FileError> {
         check(file, bytes)?;
         let length = usize::try_from(bytes).map_err(|_| rustix::io::Errno::INVAL)?;
@@ -66,7 +69,8 @@ impl Window {
             return None;
         }
         let mut out = vec![0; length];
-        // SAFETY: the range is inside the mapping (checked), which cannot shrink; a peer may write meanwhile, the copy is an allegation.
+        // SAFETY: the range is inside the mapping (checked), which cannot shrink; a peer may write
+        // meanwhile, the copy is an allegation.
         unsafe { std::ptr::copy_nonoverlapping(std::ptr::without_provenance::<u8>(address as usize), out.as_mut_ptr(), length) };
         Some(out)
     }
@@ -90,7 +94,8 @@ impl Drop for Window {
     }
 }
 
-/// Keeps `[address, address + bytes)` free of other mappings for the life of the process (no access, no memory). False when something is there already.
+/// Keeps `[address, address + bytes)` free of other mappings for the life of the process (no
+/// access, no memory). False when something is there already.
 #[must_use]
 pub fn reserve(address: u64, bytes: u64) -> bool {
     let Ok(length) = usize::try_from(bytes) else { return false };

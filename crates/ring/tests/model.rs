@@ -1,4 +1,5 @@
-//! Model checking of the protocol that ships, on small memory: `RUSTFLAGS="--cfg loom" cargo test -p cumux-ring --test model --release`.
+//! Model checking of the protocol that ships, on small memory:
+//! `RUSTFLAGS="--cfg loom" cargo test -p cumux-ring --test model --release`.
 #![cfg(loom)]
 
 use cumux_ring::memory::{Memory, Ordering};
@@ -15,7 +16,8 @@ const DATA: usize = 1 << 16;
 /// Room for two records and a pad.
 const SHAPE: Shape = Shape { data: DATA, data_bytes: 128 };
 
-/// Words as loom atomics; data bytes as plain cells, so that an access without the right ordering is reported as a race.
+/// Words as loom atomics; data bytes as plain cells, so that an access without the right ordering
+/// is reported as a race.
 struct Model {
     narrow: BTreeMap<usize, AtomicU32>,
     wide: BTreeMap<usize, AtomicU64>,
@@ -137,7 +139,8 @@ fn no_push_is_slept_through() {
     });
 }
 
-/// Either the waiter sees the completion or the activity it would sleep on has changed, or the executor sees that it must wake.
+/// Either the waiter sees the completion or the activity it would sleep on has changed, or the
+/// executor sees that it must wake.
 #[test]
 fn no_completion_is_slept_through() {
     loom::model(|| {

@@ -1,11 +1,16 @@
-//! Who goes next, and how much of a client's work the device may have at once. Pure policy: no clock, no threads, no I/O.
+//! Who goes next, and how much of a client's work the device may have at once. Pure policy: no
+//! clock, no threads, no I/O.
 //!
-//! - **Turns** ([`Turns::order`]): the more urgent priority first; among equals the client that has used the least of the device. Use is
-//!   counted as device time × share of the SMs: a kernel that keeps half of the card busy costs half.
-//! - **No credit for idleness**: a client that comes back starts level with those that are busy, so it cannot shut them out with what it has saved.
-//! - **A bound on work in flight** ([`Turns::room`]): a client always gets one piece; more only while the estimate of what the device has of it
-//!   stays under [`BOUND_NS`]. The bound limits a neighbour's wait and the time until a fault is reported.
-//! - **Below normal** the bound is [`LOW_BOUND_NS`] while a more urgent client is there at all: whoever comes waits for one kernel, not for a queue.
+//! - **Turns** ([`Turns::order`]): the more urgent priority first; among equals the client that has
+//!   used the least of the device. Use is counted as device time × share of the SMs: a kernel that
+//!   keeps half of the card busy costs half.
+//! - **No credit for idleness**: a client that comes back starts level with those that are busy, so
+//!   it cannot shut them out with what it has saved.
+//! - **A bound on work in flight** ([`Turns::room`]): a client always gets one piece; more only
+//!   while the estimate of what the device has of it stays under [`BOUND_NS`]. The bound limits a
+//!   neighbour's wait and the time until a fault is reported.
+//! - **Below normal** the bound is [`LOW_BOUND_NS`] while a more urgent client is there at all:
+//!   whoever comes waits for one kernel, not for a queue.
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
@@ -188,7 +193,8 @@ mod tests {
         assert_eq!(time.get(&0), None);
     }
 
-    /// However long it has streamed: what a normal client finds before it is one kernel of the other, or little ones of a quarter of a millisecond.
+    /// However long it has streamed: what a normal client finds before it is one kernel of the
+    /// other, or little ones of a quarter of a millisecond.
     #[test]
     fn who_gives_way_has_little_in_flight() {
         let mut turns = Turns::default();

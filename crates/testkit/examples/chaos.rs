@@ -19,7 +19,8 @@ struct Arguments {
     /// Only this scenario: server+keeper, kill:server, stop:executor, all-five, two-takeovers …
     #[arg(long)]
     only: Option<Scenario>,
-    /// Every round has the same seed: the same plan again and again, since the timing within it is the system's
+    /// Every round has the same seed: the same plan again and again, since the timing within it is
+    /// the system's
     #[arg(long)]
     same: bool,
     /// Rounds at the same time; twice the processors if not given

@@ -1,9 +1,10 @@
-//! Figures of SPECIFICATION.md: how long a client takes to start, what the service's processes weigh with 64 idle clients, how long a change of a share
-//! takes, how long a normal client waits beside one that streams kernels of half a millisecond, and how soon a user who waits behind another user's
-//! server is served. The machine should have nothing else to do.
+//! Figures of SPECIFICATION.md: how long a client takes to start, what the service's processes
+//! weigh with 64 idle clients, how long a change of a share takes, how long a normal client waits
+//! beside one that streams kernels of half a millisecond, and how soon a user who waits behind
+//! another user's server is served. The machine should have nothing else to do.
 //!
-//! `cargo run --release -p cumux-testkit --example figures`, after `cargo xtask test` has built everything; with `-- start`, `share`, `priority` or
-//! `users` only that part.
+//! `cargo run --release -p cumux-testkit --example figures`, after `cargo xtask test` has built
+//! everything; with `-- start`, `share`, `priority` or `users` only that part.
 #![forbid(unsafe_code)]
 
 use cumux_testkit::{Client, Node};
@@ -86,8 +87,9 @@ fn waits_of_a_normal_client() {
     }
 }
 
-/// From the end of the last client of one user (its process is gone) to the first results of the other user's program, which has waited in the
-/// daemon's queue: the old server's end, the new one's start with its executor and standby, and the program's first kernel.
+/// From the end of the last client of one user (its process is gone) to the first results of the
+/// other user's program, which has waited in the daemon's queue: the old server's end, the new
+/// one's start with its executor and standby, and the program's first kernel.
 fn turns_of_two_users() {
     const TURNS: usize = 20;
     if !rustix::process::geteuid().is_root() {

@@ -13,7 +13,8 @@ pub fn cumux() -> PathBuf {
     existing(profile().join("cumux"))
 }
 
-/// The `libcuda.so` of the same build as this test: the newer of the two places where cargo puts it.
+/// The `libcuda.so` of the same build as this test: the newer of the two places where cargo puts
+/// it.
 ///
 /// # Panics
 /// It has not been built.
@@ -47,7 +48,8 @@ fn existing(path: PathBuf) -> PathBuf {
     path
 }
 
-/// `target/release/deps/story-1234` and `target/release/examples/figures` belong to `target/release`.
+/// `target/release/deps/story-1234` and `target/release/examples/figures` belong to
+/// `target/release`.
 fn profile() -> PathBuf {
     let test = std::env::current_exe().expect("a test has a program file");
     test.ancestors().nth(2).expect("a test lies in target/<profile>/deps").to_owned()

@@ -11,8 +11,9 @@
 //! innocent.expect_ok();
 //! ```
 //!
-//! A node is a private daemon with everything it starts, in a folder of its own; all of it is gone when the node is dropped. Nothing here waits
-//! by sleeping for a guessed time: every wait is for a condition, and [`Node`]'s watchdog ends a test that waits too long, with the logs.
+//! A node is a private daemon with everything it starts, in a folder of its own; all of it is gone
+//! when the node is dropped. Nothing here waits by sleeping for a guessed time: every wait is for a
+//! condition, and [`Node`]'s watchdog ends a test that waits too long, with the logs.
 //!
 //! Everything here panics on failure, as tests do.
 #![forbid(unsafe_code)]

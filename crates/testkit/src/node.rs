@@ -101,7 +101,8 @@ impl Node {
         Self::with().start()
     }
 
-    /// A node that differs from the usual. `CUMUX_TEST_DEVICE` names another device than the software H200 (`tests/gpu`).
+    /// A node that differs from the usual. `CUMUX_TEST_DEVICE` names another device than the
+    /// software H200 (`tests/gpu`).
     #[must_use]
     pub fn with() -> NodeBuilder {
         let device = std::env::var("CUMUX_TEST_DEVICE").unwrap_or_else(|_| "sim:h200".into());
@@ -114,7 +115,8 @@ impl Node {
         &self.device
     }
 
-    /// Whether a fault of one client is its own alone, and what runs can be seen into: not so on a real card.
+    /// Whether a fault of one client is its own alone, and what runs can be seen into: not so on a
+    /// real card.
     #[must_use]
     pub fn is_software(&self) -> bool {
         self.device.starts_with("sim:")
@@ -137,7 +139,7 @@ impl Node {
         logs(self.folder())
     }
 
-    // Programs -------------------------------------------------------------------------------------------------------
+    // Programs ------------------------------------------------------------------------------------
 
     /// A program of `examples/`, not yet started.
     #[must_use]
@@ -166,7 +168,7 @@ impl Node {
         command
     }
 
-    // Daemon ---------------------------------------------------------------------------------------------------------
+    // Daemon --------------------------------------------------------------------------------------
 
     /// Starts the daemon of this node (again, after it was killed).
     ///
@@ -220,7 +222,7 @@ impl Node {
         String::from_utf8(output.stdout).expect("text")
     }
 
-    // What is going on -----------------------------------------------------------------------------------------------
+    // What is going on ----------------------------------------------------------------------------
 
     /// All servers; none while the daemon is away.
     #[must_use]
@@ -271,7 +273,8 @@ impl Node {
         assert!(process.ended(Some(PATIENCE)), "process {pid} does not end");
     }
 
-    /// Processes that belong to this node (daemon, servers, keepers, executors), by their command lines.
+    /// Processes that belong to this node (daemon, servers, keepers, executors), by their command
+    /// lines.
     #[must_use]
     pub fn processes(&self) -> Vec<u32> {
         processes_of(self.folder())
@@ -289,7 +292,8 @@ impl Drop for Node {
         if std::thread::panicking() {
             eprintln!("{}", self.logs());
         }
-        // The daemon first, so that it starts nobody again. Its number may be one of another PID namespace, and somebody else's here.
+        // The daemon first, so that it starts nobody again. Its number may be one of another PID
+        // namespace, and somebody else's here.
         let told = fs::read_to_string(self.pipe().join("nvidia-cuda-mps-control.pid")).unwrap_or_default().trim().parse::<u32>();
         if let Some(pid) = told.ok().filter(|pid| self.processes().contains(pid)) {
             kill_quietly(pid);

@@ -1,8 +1,11 @@
-//! Sizes and offsets of a session's memory files and of the address ranges that all processes share.
+//! Sizes and offsets of a session's memory files and of the address ranges that all processes
+//! share.
 //!
-//! Invariant: offsets are multiples of 8, regions of one file do not overlap (checked by the tests below). All words are little-endian.
+//! Invariant: offsets are multiples of 8, regions of one file do not overlap (checked by the tests
+//! below). All words are little-endian.
 
-/// Streams a client may have at once; index 0 is its NULL stream, 1 its per-thread default of the first thread, and so on as the shim mints them.
+/// Streams a client may have at once; index 0 is its NULL stream, 1 its per-thread default of the
+/// first thread, and so on as the shim mints them.
 pub const STREAMS: usize = 4096;
 /// Answer slots: calls of one client that may wait for an answer at the same time.
 pub const ANSWERS: usize = 64;
@@ -20,7 +23,8 @@ pub mod ring {
     pub const WAITERS: usize = 8;
     /// u64: bytes of the text ring the client has printed.
     pub const TEXT_TAIL: usize = 16;
-    /// u64, u64: times a thread of the client waited, and nanoseconds it slept for that. On a line of their own: the executor looks at the first all the time.
+    /// u64, u64: times a thread of the client waited, and nanoseconds it slept for that. On a line
+    /// of their own: the executor looks at the first all the time.
     pub const WAITS: usize = 64;
     pub const WAIT_NS: usize = 72;
     /// [u64; STREAMS]: sequence of the last host callback of the stream that has run.
@@ -44,17 +48,21 @@ pub mod page {
     pub const STICKY: usize = 16;
     /// u32: number of the executor that serves the session; raised by every takeover.
     pub const GENERATION: usize = 20;
-    /// u32: process id of the server that looks after the session; changes when the server was rebuilt.
+    /// u32: process id of the server that looks after the session; changes when the server was
+    /// rebuilt.
     pub const SERVER: usize = 24;
-    /// u32: sessions that the executor serves, so that a client knows whether there is a core for a thread of it that looks instead of sleeping; 0 = not said.
+    /// u32: sessions that the executor serves, so that a client knows whether there is a core for a
+    /// thread of it that looks instead of sleeping; 0 = not said.
     pub const COMPANY: usize = 28;
     /// u64: bytes of device memory that the client has in use (allocations, rounded as charged).
     pub const MEMORY_USED: usize = 32;
     /// u64: bytes ever written to the text ring.
     pub const TEXT_HEAD: usize = 40;
-    /// [u32; DEVICES]: multiprocessors that the client may use of each of its devices, 0 = all; changes when its share is changed.
+    /// [u32; DEVICES]: multiprocessors that the client may use of each of its devices, 0 = all;
+    /// changes when its share is changed.
     pub const SHARES: usize = 64;
-    /// u32: bytes of text at [`FAULT`], what is known of the sticky error. Written before [`STICKY`] and not changed afterwards.
+    /// u32: bytes of text at [`FAULT`], what is known of the sticky error. Written before
+    /// [`STICKY`] and not changed afterwards.
     pub const FAULT_LENGTH: usize = 1024;
     /// UTF-8, cut at [`FAULT_BYTES`].
     pub const FAULT: usize = 1032;
@@ -68,40 +76,48 @@ pub mod page {
     /// Device printf and assertion text, circular.
     pub const TEXT: usize = (ANSWER + ANSWERS * ANSWER_BYTES).next_multiple_of(4096);
     pub const TEXT_BYTES: usize = 1 << 18;
-    /// [u64; EVENTS]: when the event was reached, nanoseconds of the executor's monotonic clock (CLOCK_MONOTONIC), 0 = not yet.
+    /// [u64; EVENTS]: when the event was reached, nanoseconds of the executor's monotonic clock
+    /// (CLOCK_MONOTONIC), 0 = not yet.
     pub const EVENT: usize = TEXT + TEXT_BYTES;
     pub const BYTES: usize = EVENT + EVENTS * 8;
 }
 
 /// The executor-written journal file.
 pub mod journal {
-    /// Two halves of object log; the live one is named in the header. Pages are taken when written: room for some 300 thousand allocations costs who has few nothing.
+    /// Two halves of object log; the live one is named in the header. Pages are taken when written:
+    /// room for some 300 thousand allocations costs who has few nothing.
     pub const OBJECT_BYTES: usize = 64 << 20;
     /// Accepted stream work that has not retired, circular; a power of two.
     pub const WORK_BYTES: usize = 4 << 20;
-    /// [u64; COUNTERS]: what was counted of the client, for its status under the next executor. Not needed for going on.
+    /// [u64; COUNTERS]: what was counted of the client, for its status under the next executor. Not
+    /// needed for going on.
     pub const COUNTER: usize = 64;
     pub const COUNTERS: usize = 16;
-    /// [u64; CASES]: what speaks for this client being the end of its executors (`crates/executor/src/suspicion.rs`).
+    /// [u64; CASES]: what speaks for this client being the end of its executors
+    /// (`crates/executor/src/suspicion.rs`).
     pub const CASE: usize = 256;
     pub const CASES: usize = 16;
-    /// [u64; STREAMS]: sequence up to which the stream's work is done: the one store that commits a completion.
+    /// [u64; STREAMS]: sequence up to which the stream's work is done: the one store that commits a
+    /// completion.
     pub const COMPLETED: usize = 4096;
-    /// [u64; STREAMS]: sequence up to which the stream's work was given to the device. What lies between was under way when an executor died; where the
-    /// device keeps no marks it is in doubt for a successor.
+    /// [u64; STREAMS]: sequence up to which the stream's work was given to the device. What lies
+    /// between was under way when an executor died; where the device keeps no marks it is in doubt
+    /// for a successor.
     pub const SUBMITTED: usize = COMPLETED + super::STREAMS * 8;
     pub const HEADER_BYTES: usize = SUBMITTED + super::STREAMS * 8;
     pub const BYTES: usize = HEADER_BYTES + 2 * OBJECT_BYTES + WORK_BYTES;
 }
 
-/// Device memory of all clients of an executor lies here, at the same address in every executor generation; clients reserve it without access.
+/// Device memory of all clients of an executor lies here, at the same address in every executor
+/// generation; clients reserve it without access.
 pub const ARENA_BASE: u64 = 0x1000_0000_0000;
 pub const ARENA_BYTES: u64 = 32 << 40;
 /// Windows (host memory shared by a client and its executor).
 pub const WINDOW_BASE: u64 = 0x3000_0000_0000;
 pub const WINDOW_BYTES: u64 = 64 << 30;
 pub const WINDOWS: u32 = 512;
-/// The last bytes of every window belong to the executor (`__managed__` variables); the shim's own allocator stays below.
+/// The last bytes of every window belong to the executor (`__managed__` variables); the shim's own
+/// allocator stays below.
 pub const WINDOW_MANAGED_BYTES: u64 = 8 << 30;
 /// Size of a session's marks file (the device's notes for a successor); sparse.
 pub const MARKS_BYTES: u64 = 256 << 20;

@@ -1,8 +1,10 @@
-//! What crosses process borders: records in the ring, the layout of the shared files, and the messages on the sockets.
+//! What crosses process borders: records in the ring, the layout of the shared files, and the
+//! messages on the sockets.
 //!
-//! Layout, encoding and checked decoding only: no I/O, no memory mapping, no policy. Everything here is versioned together by
-//! [`VERSION`]; a peer of another version is refused at the hello. Whatever was written by another process is an allegation until one of the
-//! `decode` functions of [`record`] or [`module`] has accepted a private copy of it.
+//! Layout, encoding and checked decoding only: no I/O, no memory mapping, no policy. Everything
+//! here is versioned together by [`VERSION`]; a peer of another version is refused at the hello.
+//! Whatever was written by another process is an allegation until one of the `decode` functions of
+//! [`record`] or [`module`] has accepted a private copy of it.
 #![forbid(unsafe_code)]
 
 pub mod layout;
@@ -47,6 +49,7 @@ pub mod result {
     pub const MPS_CLIENT_TERMINATED: u32 = 810;
     pub const INVALID_RESOURCE_CONFIGURATION: u32 = 915;
     pub const UNKNOWN: u32 = 999;
-    /// No result of CUDA's and never told to anybody: the device is lost, and what was asked is left for the executor's successor.
+    /// No result of CUDA's and never told to anybody: the device is lost, and what was asked is
+    /// left for the executor's successor.
     pub const LOST: u32 = u32::MAX;
 }

@@ -1,13 +1,16 @@
-//! Messages on the sockets: one JSON object a packet, descriptors beside it in the order each message names.
+//! Messages on the sockets: one JSON object a packet, descriptors beside it in the order each
+//! message names.
 //!
-//! Compatibility: the first packet of every connection carries [`crate::VERSION`]; another version is answered with `Refused` and a sentence.
+//! Compatibility: the first packet of every connection carries [`crate::VERSION`]; another version
+//! is answered with `Refused` and a sentence.
 
 use crate::share::Share;
 use serde::{Deserialize, Serialize};
 
 /// Largest packet in bytes.
 pub const MAX_PACKET: usize = 256 * 1024;
-/// Clients in one packet of metrics or status: with their longest texts they fit into what a socket takes at once (208 KiB by default).
+/// Clients in one packet of metrics or status: with their longest texts they fit into what a socket
+/// takes at once (208 KiB by default).
 pub const CLIENTS_A_PACKET: usize = 64;
 
 /// What a device is, for answering queries in the shim without asking anybody.
@@ -38,7 +41,8 @@ impl DeviceFacts {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "hello", rename_all = "snake_case")]
 pub enum Hello {
-    /// A CUDA program. Answered with [`Reply`]. Descriptor: a handle of its own process, for daemons whose kernel does not give them one; or none.
+    /// A CUDA program. Answered with [`Reply`]. Descriptor: a handle of its own process, for
+    /// daemons whose kernel does not give them one; or none.
     Client {
         version: u32,
         pid: u32,
@@ -46,13 +50,15 @@ pub enum Hello {
         environment: Vec<(String, String)>,
         program: String,
     },
-    /// A server that serves this daemon's pipe directory, with its devices as in `--device`. Descriptor: where what it writes to standard error can be
-    /// read, if it is not the daemon's user's.
+    /// A server that serves this daemon's pipe directory, with its devices as in `--device`.
+    /// Descriptor: where what it writes to standard error can be read, if it is not the daemon's
+    /// user's.
     Server { version: u32, pid: u32, uid: u32, devices: Vec<String> },
     /// The keeper of this server.
     Keeper { version: u32, pid: u32 },
-    /// An executor or standby; `serving` is true if it already runs sessions (the server was rebuilt).
-    /// `alone` says why no second executor can work beside it (the card's compute mode, for example), and what to do; empty where one can.
+    /// An executor or standby; `serving` is true if it already runs sessions (the server was
+    /// rebuilt). `alone` says why no second executor can work beside it (the card's compute mode,
+    /// for example), and what to do; empty where one can.
     Executor {
         version: u32,
         pid: u32,
@@ -68,7 +74,8 @@ pub enum Hello {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "reply", rename_all = "snake_case")]
 pub enum Reply {
-    /// Descriptors: ring, page, window, doorbell (eventfd), pidfd of the server, pidfd of the keeper.
+    /// Descriptors: ring, page, window, doorbell (eventfd), pidfd of the server, pidfd of the
+    /// keeper.
     Welcome {
         version: u32,
         session: u32,
@@ -97,7 +104,8 @@ pub struct Session {
     pub priority: u32,
     /// Its devices, by its own ordinals.
     pub parts: Vec<Part>,
-    /// Static partitioning: the very SMs it runs on, for each of its devices. Empty where shares are counts.
+    /// Static partitioning: the very SMs it runs on, for each of its devices. Empty where shares
+    /// are counts.
     #[serde(default)]
     pub sms: Vec<Vec<u32>>,
 }
@@ -113,15 +121,18 @@ pub struct Part {
     pub memory_limit: u64,
 }
 
-/// What the daemon allows a client: the tighter of what it asks and what daemon and server were told.
+/// What the daemon allows a client: the tighter of what it asks and what daemon and server were
+/// told.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Grant {
     pub share: Share,
     /// 0 normal, 1 below normal.
     pub priority: u32,
-    /// The devices it sees, by its own ordinals: place in the server's list, and bytes of memory (0 = no limit).
+    /// The devices it sees, by its own ordinals: place in the server's list, and bytes of memory
+    /// (0 = no limit).
     pub devices: Vec<(u32, u64)>,
-    /// Static partitioning: the SMs of its partition on each of these devices, beside `devices`. Empty otherwise.
+    /// Static partitioning: the SMs of its partition on each of these devices, beside `devices`.
+    /// Empty otherwise.
     #[serde(default)]
     pub sms: Vec<Vec<u32>>,
 }
@@ -130,8 +141,10 @@ pub struct Grant {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "to_server", rename_all = "snake_case")]
 pub enum ToServer {
-    /// Descriptors: the client's socket, and a handle of its process. The hello is repeated without its environment, which is in the grant; the uid
-    /// is the kernel's word. So is the pid; for a process that has none in the daemon's PID namespace it is a number that the daemon has given it.
+    /// Descriptors: the client's socket, and a handle of its process. The hello is repeated without
+    /// its environment, which is in the grant; the uid is the kernel's word. So is the pid; for a
+    /// process that has none in the daemon's PID namespace it is a number that the daemon has given
+    /// it.
     Client { hello: Hello, pid: u32, uid: u32, grant: Grant },
     /// Asks for [`FromServer::Status`] with the same number.
     Status { request: u64 },
@@ -139,7 +152,8 @@ pub enum ToServer {
     Terminate { request: u64, pid: u32 },
     /// Asks for [`FromServer::Pong`] with the same number: whether the server still comes round.
     Ping { request: u64 },
-    /// Gives a running client another share of its devices. Answered with [`FromServer::Shared`] when it holds.
+    /// Gives a running client another share of its devices. Answered with [`FromServer::Shared`]
+    /// when it holds.
     SetShare { request: u64, pid: u32, share: Share },
     /// Ends the server when its clients are gone, or now if `force`.
     Shutdown { force: bool },
@@ -153,7 +167,8 @@ pub enum FromServer {
     Ready { devices: Vec<DeviceFacts> },
     /// Cannot serve; `why` says what to do.
     Failed { why: String },
-    /// A status that does not fit into one packet comes in several: `more` of the same request follow, with the rest of the clients.
+    /// A status that does not fit into one packet comes in several: `more` of the same request
+    /// follow, with the rest of the clients.
     Status {
         request: u64,
         server: ServerStatus,
@@ -169,10 +184,12 @@ pub enum FromServer {
     },
     /// Answer to `Ping`.
     Pong { request: u64 },
-    /// The share of a client was changed: multiprocessors before and now, on its first device. `error` says why not, empty if all is well.
+    /// The share of a client was changed: multiprocessors before and now, on its first device.
+    /// `error` says why not, empty if all is well.
     Shared { request: u64, before: u32, now: u32, error: String },
-    /// How many clients there are now, with those that wait for their session, and how many have been handed over on this connection: those that are
-    /// still on their way can so be told from those that have gone. Sent after every client that comes, goes or is turned away.
+    /// How many clients there are now, with those that wait for their session, and how many have
+    /// been handed over on this connection: those that are still on their way can so be told from
+    /// those that have gone. Sent after every client that comes, goes or is turned away.
     Clients { count: u32, taken: u64 },
     /// A line for server.log that the daemon's log should repeat.
     Note { text: String },
@@ -217,7 +234,8 @@ pub struct Card {
     pub memory: u64,
 }
 
-/// What one client did since it connected. Times in nanoseconds, memory in bytes, counts only grow (also over takeovers).
+/// What one client did since it connected. Times in nanoseconds, memory in bytes, counts only grow
+/// (also over takeovers).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 pub struct ClientStatus {
     pub session: u32,
@@ -225,23 +243,27 @@ pub struct ClientStatus {
     pub program: String,
     /// Kernels that are done.
     pub kernels: u64,
-    /// Kernels that went to the card together with others, in one call of the driver; a little ahead of `kernels`.
+    /// Kernels that went to the card together with others, in one call of the driver; a little
+    /// ahead of `kernels`.
     #[serde(default)]
     pub coalesced: u64,
     /// Copies, sets and other stream work that is done.
     pub copies: u64,
-    /// Time its kernels had the device, as the device measures it; kernels that run at the same time add up.
+    /// Time its kernels had the device, as the device measures it; kernels that run at the same
+    /// time add up.
     pub gpu_ns: u64,
     pub memory: u64,
     pub memory_peak: u64,
     /// Work accepted and not done.
     pub in_flight: u64,
-    /// Times a thread of the client waited for work, an answer or room in its ring, and how long it slept for that. The client's own count.
+    /// Times a thread of the client waited for work, an answer or room in its ring, and how long it
+    /// slept for that. The client's own count.
     #[serde(default)]
     pub waits: u64,
     #[serde(default)]
     pub wait_ns: u64,
-    /// Calls that the executor answered, and the time of those that were slow (modules, memory that had to be made).
+    /// Calls that the executor answered, and the time of those that were slow (modules, memory that
+    /// had to be made).
     #[serde(default)]
     pub requests: u64,
     #[serde(default)]
@@ -256,7 +278,8 @@ pub struct ClientStatus {
     pub stalls: u64,
     #[serde(default)]
     pub stall_ns: u64,
-    /// Times it waited for a moment when nothing long ran on the card (for loading a module), and for how long.
+    /// Times it waited for a moment when nothing long ran on the card (for loading a module), and
+    /// for how long.
     #[serde(default)]
     pub quiets: u64,
     #[serde(default)]
@@ -290,18 +313,21 @@ pub struct ClientStatus {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "to_executor", rename_all = "snake_case")]
 pub enum ToExecutor {
-    /// Descriptor: a socket to the keeper. `number` counts the server's keepers. Every executor gets one before any session, and a new one with each keeper.
+    /// Descriptor: a socket to the keeper. `number` counts the server's keepers. Every executor
+    /// gets one before any session, and a new one with each keeper.
     Keeper {
         number: u64,
     },
-    /// Descriptors: ring, page, window, journal, doorbell, marks, handle of the client's process. Answered with `Attached` by the active one; a standby only
-    /// remembers.
-    /// May come twice for one session (when a takeover or a rebuilt server makes it doubtful that the first one counted): again `Attached`, else nothing.
+    /// Descriptors: ring, page, window, journal, doorbell, marks, handle of the client's process.
+    /// Answered with `Attached` by the active one; a standby only remembers.
+    /// May come twice for one session (when a takeover or a rebuilt server makes it doubtful that
+    /// the first one counted): again `Attached`, else nothing.
     Attach {
         session: Session,
     },
-    /// The client has gone: stop its work, free everything. Always answered with `Detached` by the active one, also for a session it does not know:
-    /// until then the session's window slot is not given to anybody else.
+    /// The client has gone: stop its work, free everything. Always answered with `Detached` by the
+    /// active one, also for a session it does not know: until then the session's window slot is not
+    /// given to anybody else.
     Detach {
         session: u32,
     },
@@ -310,17 +336,20 @@ pub enum ToExecutor {
         session: u32,
         result: u32,
     },
-    /// A rebuilt server asks which sessions this executor serves, or had been told of as a standby. Answered with one `Serves` each, then `ServesEnd`.
+    /// A rebuilt server asks which sessions this executor serves, or had been told of as a standby.
+    /// Answered with one `Serves` each, then `ServesEnd`.
     Sessions {
         request: u64,
     },
-    /// The old executor is reaped: serve every session from here, as generation `generation`. `lived_ms`: how long the old one had served.
+    /// The old executor is reaped: serve every session from here, as generation `generation`.
+    /// `lived_ms`: how long the old one had served.
     Activate {
         generation: u32,
         #[serde(default)]
         lived_ms: u64,
     },
-    /// A session has these parts from now on: work that begins later runs on them. Answered with `Shared` by the active one.
+    /// A session has these parts from now on: work that begins later runs on them. Answered with
+    /// `Shared` by the active one.
     Share {
         request: u64,
         session: u32,
@@ -351,8 +380,8 @@ pub enum FromExecutor {
     Detached {
         status: Box<ClientStatus>,
     },
-    /// Takeover done: sessions that went on and those that could not, with reasons. `suspects` are those of the ones that went on whose work may have been
-    /// the end of the executors before.
+    /// Takeover done: sessions that went on and those that could not, with reasons. `suspects` are
+    /// those of the ones that went on whose work may have been the end of the executors before.
     Active {
         generation: u32,
         resumed: Vec<u32>,
@@ -368,7 +397,8 @@ pub enum FromExecutor {
     ServesEnd {
         request: u64,
     },
-    /// Counters of the threads that take clients' records: each grows while its thread comes round. Sent several times within the time of a heartbeat.
+    /// Counters of the threads that take clients' records: each grows while its thread comes round.
+    /// Sent several times within the time of a heartbeat.
     Beat {
         lanes: Vec<u64>,
     },
@@ -395,7 +425,8 @@ pub enum FromExecutor {
         result: u32,
         text: String,
     },
-    /// Cannot serve, `why` says what to do (the device cannot be opened, for example). Sent after a hello without devices; the process then ends.
+    /// Cannot serve, `why` says what to do (the device cannot be opened, for example). Sent after a
+    /// hello without devices; the process then ends.
     Failed {
         why: String,
     },
@@ -405,7 +436,8 @@ pub enum FromExecutor {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "to_keeper", rename_all = "snake_case")]
 pub enum ToKeeper {
-    /// Descriptors: one or more, kept until dropped. Replaces what has the same session and key. Answered with `Kept`.
+    /// Descriptors: one or more, kept until dropped. Replaces what has the same session and key.
+    /// Answered with `Kept`.
     Keep {
         request: u64,
         session: u32,
@@ -422,7 +454,8 @@ pub enum ToKeeper {
         request: u64,
         session: u32,
     },
-    /// Answered with one `Item` per entry, then `End`. `session` = 0 for all. The sender reads while it waits.
+    /// Answered with one `Item` per entry, then `End`. `session` = 0 for all. The sender reads
+    /// while it waits.
     List {
         request: u64,
         session: u32,
@@ -437,7 +470,8 @@ pub enum ToKeeper {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "from_keeper", rename_all = "snake_case")]
 pub enum FromKeeper {
-    /// How many descriptors are kept under the key now: fewer than were sent when the keeper had no room for more.
+    /// How many descriptors are kept under the key now: fewer than were sent when the keeper had no
+    /// room for more.
     Kept {
         request: u64,
         descriptors: u32,

@@ -1,4 +1,5 @@
-//! What a loaded module offers, as the executor tells the shim: functions with their parameter layout and attributes, global variables with their addresses.
+//! What a loaded module offers, as the executor tells the shim: functions with their parameter
+//! layout and attributes, global variables with their addresses.
 //!
 //! Encoded as JSON: it crosses once per module and is read by humans when something is wrong.
 
@@ -31,7 +32,8 @@ pub struct FunctionInfo {
     pub cluster: [u32; 3],
     /// Required block size (`.reqntid`), all zero if none.
     pub required_block: [u32; 3],
-    /// Why the device will not run this kernel, as far as that is known from its code. Its launches are refused, and nothing else.
+    /// Why the device will not run this kernel, as far as that is known from its code. Its launches
+    /// are refused, and nothing else.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
 }

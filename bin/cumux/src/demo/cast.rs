@@ -1,4 +1,5 @@
-//! Which programs appear, in which role, and where their files come from: built by nvcc, or the prebuilt PTX with a small host program.
+//! Which programs appear, in which role, and where their files come from: built by nvcc, or the
+//! prebuilt PTX with a small host program.
 
 use super::GLANCE;
 use super::interrupt::Interrupt;
@@ -103,7 +104,8 @@ fn cuda(folder: &Path, note: Option<String>) -> Cast {
     Cast { roles: ROLES.iter().map(role).collect(), note }
 }
 
-/// Runs a task of the developer's tools. The outer error is that of the demo (somebody wants it to end), the inner one says why the task failed.
+/// Runs a task of the developer's tools. The outer error is that of the demo (somebody wants it to
+/// end), the inner one says why the task failed.
 fn build(root: &Path, task: &str, interrupt: &Interrupt) -> anyhow::Result<anyhow::Result<()>> {
     if let Some(why) = cannot_write(root) {
         return Ok(Err(why));

@@ -1,4 +1,5 @@
-//! Ctrl-C and its like while the demo runs: they are noticed between two steps, so that everything begun is cleaned up. A second one ends at once.
+//! Ctrl-C and its like while the demo runs: they are noticed between two steps, so that everything
+//! begun is cleaned up. A second one ends at once.
 
 use crate::error::Interrupted;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};

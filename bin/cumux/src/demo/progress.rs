@@ -1,4 +1,5 @@
-//! What is shown while the demo runs: one moving line a program on a terminal, plain lines of news elsewhere. All of it on standard error.
+//! What is shown while the demo runs: one moving line a program on a terminal, plain lines of news
+//! elsewhere. All of it on standard error.
 
 use super::client::Client;
 use crate::say;

@@ -17,7 +17,8 @@ const VERSION: &str = "version";
 const SERVER: &str = "server";
 const SETTINGS: &str = "settings";
 
-/// In the order in which a program meets them; after the first that stops it, the rest cannot be seen.
+/// In the order in which a program meets them; after the first that stops it, the rest cannot be
+/// seen.
 pub fn findings() -> Vec<Finding> {
     let variable = std::env::var(PIPE_VARIABLE).ok();
     if variable.as_deref() == Some("") {
@@ -185,7 +186,8 @@ fn state(directory: &PipeDirectory) -> Vec<Finding> {
     findings
 }
 
-/// The devices of the daemon of this shell, as `--device` names them; none where there is no daemon, or where it knows none yet.
+/// The devices of the daemon of this shell, as `--device` names them; none where there is no
+/// daemon, or where it knows none yet.
 pub fn devices() -> Vec<String> {
     let variable = std::env::var(PIPE_VARIABLE).ok();
     if variable.as_deref() == Some("") {

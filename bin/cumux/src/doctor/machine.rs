@@ -75,7 +75,8 @@ fn card(ordinal: u32) -> Finding {
     }
 }
 
-/// NVIDIA's own MPS beside us: harmless in another directory, but on a card for one process alone it has the card.
+/// NVIDIA's own MPS beside us: harmless in another directory, but on a card for one process alone
+/// it has the card.
 fn other_mps() -> Finding {
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     let found: Vec<u32> = processes.filter(|pid| fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| is_nvidias_server(&line))).collect();

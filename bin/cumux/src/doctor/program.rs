@@ -1,4 +1,5 @@
-//! Does a program find our library? By the same search as the dynamic linker, as far as that can be told from outside.
+//! Does a program find our library? By the same search as the dynamic linker, as far as that can be
+//! told from outside.
 
 use super::{Finding, Outcome};
 use crate::device::DeviceName;

@@ -1,11 +1,14 @@
-//! Folders of single commands: `cumux-run-XXXXXX` in the temporary directory, with the sockets and logs of a private daemon.
+//! Folders of single commands: `cumux-run-XXXXXX` in the temporary directory, with the sockets and
+//! logs of a private daemon.
 //!
-//! A folder goes with its command, or with its daemon where the command was killed. Where both were killed it stays until the next command
-//! makes one of its own and sweeps ([`sweep`]).
+//! A folder goes with its command, or with its daemon where the command was killed. Where both were
+//! killed it stays until the next command makes one of its own and sweeps ([`sweep`]).
 //!
 //! Invariants:
-//! - A command holds a lock on its folder as long as it lives; a daemon and its servers hold locks on files in it.
-//! - Only a real folder of this very user is ever removed, and only while all of these locks are ours.
+//! - A command holds a lock on its folder as long as it lives; a daemon and its servers hold locks
+//!   on files in it.
+//! - Only a real folder of this very user is ever removed, and only while all of these locks are
+//!   ours.
 
 use anyhow::Context as _;
 use cumux_control::PipeDirectory;
@@ -31,7 +34,8 @@ pub struct Folder {
 }
 
 impl Folder {
-    /// Makes an empty one that nobody else may write, whatever the umask. A root's programs may be other users', who have to enter it.
+    /// Makes an empty one that nobody else may write, whatever the umask. A root's programs may be
+    /// other users', who have to enter it.
     pub fn make() -> anyhow::Result<Self> {
         let mut why = None;
         for temporary in temporary_directories() {
@@ -63,7 +67,8 @@ impl Folder {
     }
 }
 
-/// Where a folder may be, best first: the usual place for temporary files, and others where that is not safe or its name is too long for sockets.
+/// Where a folder may be, best first: the usual place for temporary files, and others where that is
+/// not safe or its name is too long for sockets.
 fn temporary_directories() -> impl Iterator<Item = PathBuf> {
     let runtime = std::env::var_os("XDG_RUNTIME_DIR").filter(|folder| !folder.is_empty()).map(PathBuf::from);
     let places = [Some(std::env::temp_dir()), runtime, Some(PathBuf::from("/tmp")), Some(PathBuf::from("/dev/shm"))];

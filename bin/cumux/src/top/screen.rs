@@ -1,7 +1,8 @@
 //! The terminal: keys, and a drawing that is a pure function of what is shown ([`draw`]).
 //!
-//! Whatever happens to the terminal, this ends: keys and signals are read on threads of their own, because a terminal that has gone or that
-//! was stopped (Ctrl-S) keeps its readers and writers for ever. The main thread looks by itself whether the terminal is still there.
+//! Whatever happens to the terminal, this ends: keys and signals are read on threads of their own,
+//! because a terminal that has gone or that was stopped (Ctrl-S) keeps its readers and writers for
+//! ever. The main thread looks by itself whether the terminal is still there.
 
 use super::table;
 use super::view::{Sample, Sort, Tone, View};
@@ -80,7 +81,8 @@ enum News {
     NoKeyboard(io::Error),
 }
 
-/// Forwards signals. Should the main thread hang in a terminal that was stopped, the signal does what it usually does.
+/// Forwards signals. Should the main thread hang in a terminal that was stopped, the signal does
+/// what it usually does.
 fn watch_signals(news: Sender<News>) -> io::Result<()> {
     let mut signals = Signals::new([SIGHUP, SIGINT, SIGQUIT, SIGTERM])?;
     thread::Builder::new().name("signals".into()).spawn(move || {
@@ -95,7 +97,8 @@ fn watch_signals(news: Sender<News>) -> io::Result<()> {
     Ok(())
 }
 
-/// Forwards keys. Ends with the process only: while the terminal is gone, the library underneath tries to read from it for ever.
+/// Forwards keys. Ends with the process only: while the terminal is gone, the library underneath
+/// tries to read from it for ever.
 fn watch_keyboard(news: Sender<News>) -> io::Result<()> {
     thread::Builder::new().name("keys".into()).spawn(move || {
         loop {

@@ -1,4 +1,5 @@
-//! Lines of text from a [`View`]: the same for the screen and for pipes. Columns that do not fit are left out, the least needed first. Pure.
+//! Lines of text from a [`View`]: the same for the screen and for pipes. Columns that do not fit
+//! are left out, the least needed first. Pure.
 
 use super::view::{Row, Tone, View, number};
 use crate::status::bytes;

@@ -1,4 +1,5 @@
-//! What the tests are written with: a device with a sink that remembers, clients that allocate and launch, and a time limit on every wait.
+//! What the tests are written with: a device with a sink that remembers, clients that allocate and
+//! launch, and a time limit on every wait.
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};

@@ -1,7 +1,9 @@
-//! The suite every device must pass: the rules of this crate's documentation, each as a test that fails where a device breaks it.
+//! The suite every device must pass: the rules of this crate's documentation, each as a test that
+//! fails where a device breaks it.
 //!
-//! A test is a function that takes an [`Opener`]. [`conformance_tests!`](crate::conformance_tests) makes a `#[test]` of each; a device crate names its opener there.
-//! Tests may run at the same time in one process: each [`Setup`] has addresses of its own.
+//! A test is a function that takes an [`Opener`]. [`conformance_tests!`](crate::conformance_tests)
+//! makes a `#[test]` of each; a device crate names its opener there. Tests may run at the same time
+//! in one process: each [`Setup`] has addresses of its own.
 
 mod client;
 pub mod copies;

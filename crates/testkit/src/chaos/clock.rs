@@ -1,8 +1,10 @@
 //! Fair time: a bound of five seconds must not fail because the machine had no time for anybody.
 //!
-//! A thread beats every 10 ms. The fair time between two instants is the number of beats between them, ten milliseconds each. While the machine stands still
-//! (a virtual machine that is not scheduled, a laptop that sleeps) the thread does not beat, and while others crowd it out it beats late: that time
-//! counts for nobody. Instants are nanoseconds of CLOCK_MONOTONIC, which all processes share, so a client's own measurements are judged by the same beats.
+//! A thread beats every 10 ms. The fair time between two instants is the number of beats between
+//! them, ten milliseconds each. While the machine stands still (a virtual machine that is not
+//! scheduled, a laptop that sleeps) the thread does not beat, and while others crowd it out it
+//! beats late: that time counts for nobody. Instants are nanoseconds of CLOCK_MONOTONIC, which all
+//! processes share, so a client's own measurements are judged by the same beats.
 
 use rustix::time::{ClockId, clock_gettime};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -62,7 +64,8 @@ impl Clock {
     pub fn fair(&self, from: Instant, to: Instant) -> Duration {
         let beats = self.beats.lock().unwrap_or_else(PoisonError::into_inner);
         let count = beats.partition_point(|beat| *beat < to).saturating_sub(beats.partition_point(|beat| *beat < from));
-        // A beat is never early, and two instants within one beat are not further apart than they are.
+        // A beat is never early, and two instants within one beat are not further apart than they
+        // are.
         (BEAT * u32::try_from(count).unwrap_or(u32::MAX)).min(from.until(to))
     }
 

@@ -1,18 +1,25 @@
-//! The crash matrix: processes of the service and clients are killed and stopped in every combination, in rounds that a seed chooses.
+//! The crash matrix: processes of the service and clients are killed and stopped in every
+//! combination, in rounds that a seed chooses.
 //!
 //! Promised, and checked after each round:
 //!
-//! - A client prints what it prints alone, or ends with a CUDA error. Where nothing that it needs was lost it must succeed; which losses may cost whom is
-//!   the table in [`rules`].
-//! - No client waits for an answer or an error for more than 5 s, and a newcomer is served within 5 s.
-//! - When all clients have ended, no process of the service holds a file or device memory of theirs.
-//! - `quit` returns within 5 s of the last client's end, and leaves no process, no socket and no file but the lock.
+//! - A client prints what it prints alone, or ends with a CUDA error. Where nothing that it needs
+//!   was lost it must succeed; which losses may cost whom is the table in [`rules`].
+//! - No client waits for an answer or an error for more than 5 s, and a newcomer is served within 5
+//!   s.
+//! - When all clients have ended, no process of the service holds a file or device memory of
+//!   theirs.
+//! - `quit` returns within 5 s of the last client's end, and leaves no process, no socket and no
+//!   file but the lock.
 //!
-//! The seconds are fair ones ([`clock`]): time in which the machine ran nobody counts for nobody. Where processes are stopped, a heartbeat of 500 ms
-//! (`CUMUX_HEARTBEAT_MS`) is added. Each round has a node of its own, and several are played at a time. The scenario and all choices in it follow from the
-//! round's seed ([`plan`]); how the system interleaves the processes does not, so a failing seed fails again often and not always.
+//! The seconds are fair ones ([`clock`]): time in which the machine ran nobody counts for nobody.
+//! Where processes are stopped, a heartbeat of 500 ms (`CUMUX_HEARTBEAT_MS`) is added. Each round
+//! has a node of its own, and several are played at a time. The scenario and all choices in it
+//! follow from the round's seed ([`plan`]); how the system interleaves the processes does not, so a
+//! failing seed fails again often and not always.
 //!
-//! Parts: [`plan`] chooses, [`cast`] has the clients, [`round`] plays and judges by [`rules`], [`figures`] counts.
+//! Parts: [`plan`] chooses, [`cast`] has the clients, [`round`] plays and judges by [`rules`],
+//! [`figures`] counts.
 
 mod cast;
 mod clock;

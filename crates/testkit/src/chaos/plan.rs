@@ -58,7 +58,8 @@ pub enum Scenario {
     QuitInTakeover,
     /// The daemon is killed and started again in the middle of a takeover.
     DaemonInTakeover,
-    /// Everybody is stopped for longer than a heartbeat and goes on, as when a virtual machine or a container is paused.
+    /// Everybody is stopped for longer than a heartbeat and goes on, as when a virtual machine or a
+    /// container is paused.
     Freeze,
 }
 
@@ -135,9 +136,11 @@ pub enum Moment {
     Settled,
     /// The first clients were started so long ago: the service comes up.
     Arriving(Duration),
-    /// The first user's last client ended so long ago: the server of the next user takes its place. Only with two users.
+    /// The first user's last client ended so long ago: the server of the next user takes its place.
+    /// Only with two users.
     Changing(Duration),
-    /// Nobody but the victim: no server was started yet, or there is one whose last client has gone.
+    /// Nobody but the victim: no server was started yet, or there is one whose last client has
+    /// gone.
     Empty { server: bool },
 }
 
@@ -198,7 +201,8 @@ pub struct Plan {
 
 /// From the script's begin to the first blow, so that clients can be in the middle of their start.
 const LEAD: Duration = Duration::from_millis(12);
-/// What the service takes for dead in rounds with stopped processes: it is told so by `CUMUX_HEARTBEAT_MS`.
+/// What the service takes for dead in rounds with stopped processes: it is told so by
+/// `CUMUX_HEARTBEAT_MS`.
 pub const HEARTBEAT: Duration = Duration::from_millis(500);
 
 fn kill(role: Role) -> Act {
@@ -222,7 +226,8 @@ impl Plan {
         Self { seed, scenario, moment, two_users, victim, script, starts }
     }
 
-    /// The variable with which stopped processes are noticed quickly, for all processes of a round that stops some.
+    /// The variable with which stopped processes are noticed quickly, for all processes of a round
+    /// that stops some.
     pub fn heartbeat(&self) -> Option<(&'static str, String)> {
         let stops = self.script.iter().any(|(_, act)| matches!(act, Act::Stop(_)));
         stops.then(|| ("CUMUX_HEARTBEAT_MS", HEARTBEAT.as_millis().to_string()))
@@ -349,7 +354,8 @@ fn script(rng: &mut Rng, scenario: Scenario, two_users: bool, moment: Moment) ->
     }
 }
 
-/// One is stopped. Who is of the service and does not come back by itself is replaced by the others, but for the daemon and for clients.
+/// One is stopped. Who is of the service and does not come back by itself is replaced by the
+/// others, but for the daemon and for clients.
 fn stop(rng: &mut Rng, role: Role) -> Vec<(Due, Act)> {
     let first = (Due::At(LEAD), Act::Stop(target(role)));
     let short = rng.u8(0..4) == 0;

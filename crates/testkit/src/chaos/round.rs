@@ -1,6 +1,7 @@
 //! One round: a node, its clients, the blows, and what is expected afterwards.
 //!
-//! Nothing here waits without a bound, and a round's failure is a sentence in [`Played::complaints`], so that the next round can be played.
+//! Nothing here waits without a bound, and a round's failure is a sentence in
+//! [`Played::complaints`], so that the next round can be played.
 
 use crate::Node;
 use crate::chaos::cast::{Actor, Alone, IDLE, Part, START, Seen, VISIT, WAIT, WORK};
@@ -20,7 +21,8 @@ use std::time::Duration;
 
 /// The second user.
 pub const OTHER: u32 = 65534;
-/// Nobody waits longer, in fair time: not for an answer or an error, not to be served, not for `quit`.
+/// Nobody waits longer, in fair time: not for an answer or an error, not to be served, not for
+/// `quit`.
 const BOUND: Duration = Duration::from_secs(5);
 /// What a client may work in addition. Alone it takes less than half a second.
 const WORKING: Duration = Duration::from_secs(10);
@@ -155,7 +157,7 @@ impl<'a> Round<'a> {
         rustix::process::geteuid().as_raw()
     }
 
-    // Before the blows -----------------------------------------------------------------------------------------------
+    // Before the blows ----------------------------------------------------------------------------
 
     /// Starts the clients that are there when the first blow falls; false where it goes no further.
     fn set_the_scene(&mut self) -> bool {
@@ -238,7 +240,7 @@ impl<'a> Round<'a> {
         queued
     }
 
-    // The blows ------------------------------------------------------------------------------------------------------
+    // The blows -----------------------------------------------------------------------------------
 
     /// Plays the script while clients start; false where it goes no further.
     fn strike(&mut self) -> bool {
@@ -363,7 +365,8 @@ impl<'a> Round<'a> {
                 let _ = process.signal(signal);
                 self.note(&format!("{verb} {}", role.name()));
                 let goes_on = self.plan.script.iter().any(|(_, act)| *act == Act::Continue(target));
-                // Nobody replaces a daemon that stands still, but whoever says hello meanwhile is told so and goes.
+                // Nobody replaces a daemon that stands still, but whoever says hello meanwhile is
+                // told so and goes.
                 if signal == Signal::KILL || (signal == Signal::STOP && (role == Role::Daemon || !goes_on)) {
                     self.losses.push(Loss::Process(role));
                 }
@@ -378,7 +381,8 @@ impl<'a> Round<'a> {
                     let _ = process.signal(signal);
                 }
                 self.note(&format!("{verb} all {}", everybody.len()));
-                // They stand still for longer than the heartbeat: programs that say hello meanwhile are told that the daemon does.
+                // They stand still for longer than the heartbeat: programs that say hello meanwhile
+                // are told that the daemon does.
                 if signal == Signal::STOP {
                     self.losses.push(Loss::Process(Role::Daemon));
                 }
@@ -444,9 +448,10 @@ impl<'a> Round<'a> {
         self.note(&words[1..].join(" "));
     }
 
-    // After the blows ------------------------------------------------------------------------------------------------
+    // After the blows -----------------------------------------------------------------------------
 
-    /// A newcomer, more work for the idle, everybody's end, and another newcomer. False where it goes no further.
+    /// A newcomer, more work for the idle, everybody's end, and another newcomer. False where it
+    /// goes no further.
     fn afterwards(&mut self) -> bool {
         let own = self.own();
         let quitting = self.quit.is_some();
@@ -547,7 +552,7 @@ impl<'a> Round<'a> {
         self.played.seen = seen;
     }
 
-    // Who is there ---------------------------------------------------------------------------------------------------
+    // Who is there --------------------------------------------------------------------------------
 
     /// What the server of a user has written about its processes.
     fn state(&self, uid: u32) -> Option<State> {
@@ -582,7 +587,8 @@ impl<'a> Round<'a> {
     }
 }
 
-/// What the service holds of clients: their files, and device memory. Images are for everybody and stay.
+/// What the service holds of clients: their files, and device memory. Images are for everybody and
+/// stay.
 fn holdings(node: &Node) -> Vec<String> {
     let mut held = Vec::new();
     for pid in node.processes() {

@@ -1,6 +1,8 @@
-//! Which losses may cost which clients: the table, with its reasons. What is not in it must go on with right results.
+//! Which losses may cost which clients: the table, with its reasons. What is not in it must go on
+//! with right results.
 //!
-//! The table is for the software GPU, whose marks tell what of a kernel has run. On a real card an executor alone may cost who had work with it.
+//! The table is for the software GPU, whose marks tell what of a kernel has run. On a real card an
+//! executor alone may cost who had work with it.
 
 use crate::chaos::plan::{Kind, Role};
 use serde::Serialize;

@@ -3,7 +3,8 @@
 use super::DecodeError;
 use super::fields::{Field, Reader};
 
-/// The arguments of `cuTensorMapEncodeTiled` and `cuTensorMapEncodeIm2col`, in their order. Dimensions and strides of unused ranks are 0.
+/// The arguments of `cuTensorMapEncodeTiled` and `cuTensorMapEncodeIm2col`, in their order.
+/// Dimensions and strides of unused ranks are 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct TensorWish {
     pub im2col: bool,
