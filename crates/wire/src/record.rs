@@ -56,16 +56,21 @@ impl Header {
 /// A decoded record.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Record {
+    /// Where the record belongs and how it is answered.
     pub header: Header,
+    /// What it asks for.
     pub op: Op,
 }
 
-/// A rectangle of bytes: `depth` slices of `height` rows of `width` bytes. Strides in bytes; all
-/// zero strides are allowed where the count is 1.
+/// A rectangle of bytes: `depth` slices of `height` rows of `width` bytes. The strides beside it
+/// are in bytes; a stride may be 0 where its count is 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Extent {
+    /// Bytes of a row.
     pub width: u64,
+    /// Rows of a slice.
     pub height: u64,
+    /// Slices.
     pub depth: u64,
 }
 
@@ -83,11 +88,18 @@ impl Field for Extent {
 /// Why bytes are not a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
-    /// The record says it is longer or shorter than what is there.
+    /// The record's length field does not fit the bytes.
     #[error("a record claims {claimed} bytes where {available} are there")]
-    Length { claimed: usize, available: usize },
+    Length {
+        /// Bytes that the record says it has.
+        claimed: usize,
+        /// Bytes that there are.
+        available: usize,
+    },
+    /// No operation of this version has this number.
     #[error("unknown operation {0}; client and service must be of the same cumux version")]
     Operation(u32),
+    /// The field of this name has a value that it may not have.
     #[error("field {0} is out of range")]
     Field(&'static str),
 }

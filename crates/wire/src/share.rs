@@ -6,10 +6,10 @@
 //! affinities are rounded up (recorded: 1 gives 8, 17 gives 18). The least part is what the CUDA
 //! documents give for green contexts by compute capability; on the H200 that is what was recorded.
 
-use crate::message::DeviceFacts;
+use crate::facts::DeviceFacts;
 use serde::{Deserialize, Serialize};
 
-/// `CUdevice_attribute` numbers.
+/// `CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT`, a `CUdevice_attribute` number.
 pub const MULTIPROCESSOR_COUNT: u32 = 16;
 const CAPABILITY_MAJOR: u32 = 75;
 
@@ -24,8 +24,8 @@ impl Share {
     /// The whole card.
     pub const ALL: Self = Self(100 * Self::UNITS);
 
-    /// Reads a percentage: a number above 0 and at most 100. Nothing for anything else, as NVIDIA's
-    /// daemon and driver take it.
+    /// Reads a percentage: a number above 0 and at most 100. `None` for any other text: NVIDIA's
+    /// daemon and driver then act as if nothing was set.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let value: f64 = text.trim().parse().ok()?;
@@ -94,14 +94,14 @@ impl Grain {
         Self { all, step, least: least.min(all) }
     }
 
+    /// The grain of a device with these attributes.
     #[must_use]
     pub fn of(facts: &DeviceFacts) -> Self {
         let value = |number| facts.attribute(number).max(0).cast_unsigned();
         Self::new(value(MULTIPROCESSOR_COUNT), value(CAPABILITY_MAJOR))
     }
 
-    /// The smallest part with at least `wanted` multiprocessors; nothing if the card has not so
-    /// many.
+    /// The smallest part with at least `wanted` multiprocessors; `None` if the card has fewer.
     #[must_use]
     pub fn up(self, wanted: u32) -> Option<u32> {
         if wanted == self.all {

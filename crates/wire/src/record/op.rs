@@ -21,8 +21,8 @@ macro_rules! operations {
         $(($payload:ident: $payload_type:ty))?
         $(where $whole:expr)?
     ),* $(,)?) => {
-        /// What a client asks. Operations at intake take effect when the record is taken, those in
-        /// a stream when the stream reaches them.
+        /// What a client asks for. Operations at intake take effect when the executor reads the
+        /// record; those in a stream when the stream reaches them.
         #[derive(Debug, Clone, PartialEq)]
         pub enum Op {
             $(
