@@ -31,6 +31,8 @@ impl AsFd for Process {
 }
 
 impl Process {
+    /// Opens the process with this id.
+    ///
     /// # Errors
     /// ESRCH when there is no such process.
     pub fn open(pid: u32) -> rustix::io::Result<Self> {
@@ -58,13 +60,16 @@ impl Process {
         }
     }
 
+    /// False once the process has ended, even while it is a zombie.
     #[must_use]
     pub fn is_alive(&self) -> bool {
         !self.ended(Some(Duration::ZERO))
     }
 
+    /// Sends a signal.
+    ///
     /// # Errors
-    /// ESRCH when it is gone, EPERM when it belongs to somebody else.
+    /// ESRCH when the process is gone, EPERM when it belongs to another user.
     pub fn signal(&self, signal: Signal) -> rustix::io::Result<()> {
         pidfd_send_signal(&self.handle, signal)
     }

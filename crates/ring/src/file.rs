@@ -7,16 +7,24 @@ use std::os::fd::{AsFd, OwnedFd};
 /// Why a memory file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
+    /// The kernel refuses.
     #[error("cannot make or map shared memory ({0}); check the memory limit of this process or container")]
     System(#[from] rustix::io::Errno),
+    /// The file has another size than the layout says.
     #[error("a shared memory file has {found} bytes where {wanted} are needed; client and service must be of the same cumux version")]
-    Size { found: u64, wanted: u64 },
+    Size {
+        /// Bytes that it has.
+        found: u64,
+        /// Bytes that it should have.
+        wanted: u64,
+    },
+    /// The file could shrink under a mapping.
     #[error("a shared memory file is not sealed against shrinking; it did not come from a cumux server")]
     Unsealed,
 }
 
-/// A new zeroed memory file of `bytes` bytes, sealed against growing, shrinking and further seals.
-/// Pages are taken when touched.
+/// Makes a zeroed memory file of `bytes` bytes, sealed against growing, shrinking and further
+/// seals. It uses memory only where it is touched. `name` is for `/proc` alone.
 ///
 /// # Errors
 /// [`FileError::System`] when the kernel refuses.
@@ -30,7 +38,7 @@ pub fn create(name: &str, bytes: u64) -> Result<OwnedFd, FileError> {
 /// Checks that a file has exactly `bytes` bytes and can no longer shrink.
 ///
 /// # Errors
-/// [`FileError`] saying which of it is not so.
+/// [`FileError`] says which of the two does not hold.
 pub fn check(file: impl AsFd, bytes: u64) -> Result<(), FileError> {
     let found = u64::try_from(rustix::fs::fstat(&file)?.st_size).unwrap_or(0);
     if found != bytes {
@@ -69,6 +77,7 @@ impl Mapping {
         Ok(Self { address: address.cast(), bytes })
     }
 
+    /// Size in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes

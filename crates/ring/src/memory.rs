@@ -13,15 +13,19 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 
 /// A shared file as words and bytes.
 pub trait Memory {
+    /// Loads the u32 at `offset`.
     fn load32(&self, offset: usize, order: Ordering) -> u32;
+    /// Stores a u32 at `offset`.
     fn store32(&self, offset: usize, value: u32, order: Ordering);
-    /// Adds and returns the value before.
+    /// Adds to the u32 at `offset`, wrapping, and returns the value before.
     fn add32(&self, offset: usize, value: u32, order: Ordering) -> u32;
+    /// Loads the u64 at `offset`.
     fn load64(&self, offset: usize, order: Ordering) -> u64;
+    /// Stores a u64 at `offset`.
     fn store64(&self, offset: usize, value: u64, order: Ordering);
     /// Copies bytes in. No ordering: publish with a store afterwards.
     fn write(&self, offset: usize, bytes: &[u8]);
-    /// Copies bytes out. The peer may be changing them: what arrives is an allegation.
+    /// Copies bytes out. A peer may change them meanwhile: the copy is an allegation.
     fn read(&self, offset: usize, into: &mut [u8]);
 }
 
@@ -39,7 +43,7 @@ impl Mapping {
         unsafe { AtomicU64::from_ptr(self.address().add(offset).cast()) }
     }
 
-    /// Adds to a counter that nobody orders anything by.
+    /// Adds to a counter that orders no other access.
     pub(crate) fn count(&self, offset: usize, value: u64) {
         self.word64(offset).fetch_add(value, std::sync::atomic::Ordering::Relaxed);
     }

@@ -84,7 +84,8 @@ fn files() -> (Arc<Model>, Arc<Model>) {
     (Arc::new(Model::new(&[r::WAITERS], &[r::HEAD])), Arc::new(Model::new(&[p::ACTIVITY, p::SLEEPING], &[p::TAKEN, p::COMPLETED])))
 }
 
-/// Records arrive whole and in order while the producer reuses space the consumer has given back.
+/// Records arrive whole and in order while the producer reuses space that the consumer has
+/// released.
 #[test]
 fn no_record_is_torn() {
     loom::model(|| {
@@ -107,14 +108,14 @@ fn no_record_is_torn() {
             if let Next::Record { end } = consumer.peek(&*ring, &mut buffer).expect("an honest client") {
                 seen += 1;
                 assert_eq!(record::decode(&buffer).expect("whole").header.seq, seen);
-                consumer.take(&*page, end);
+                consumer.release(&*page, end);
             }
         }
         let pushed = pusher.join().expect("joined");
         while let Next::Record { end } = consumer.peek(&*ring, &mut buffer).expect("an honest client") {
             seen += 1;
             assert_eq!(record::decode(&buffer).expect("whole").header.seq, seen);
-            consumer.take(&*page, end);
+            consumer.release(&*page, end);
         }
         assert_eq!(seen, pushed);
     });

@@ -65,7 +65,7 @@ fn records_arrive_in_order_around_the_ring() {
                 assert_eq!(record.header.seq, seq);
                 let Op::Launch(launch) = record.op else { panic!("a launch") };
                 assert_eq!(launch.parameters.as_slice(), vec![seq as u8; lengths[seq as usize - 1]]);
-                service.take(&mut consumer, end);
+                service.release(&mut consumer, end);
             }
         }
     }
@@ -98,8 +98,8 @@ fn a_waiter_wakes_for_completion_answer_and_error() {
     assert_eq!(client.answer(2, 78), None, "an answer to another request is none");
 }
 
-/// However a thread is told to wait and whether or not there seems to be a core for it: it learns
-/// of a completion, and a deadline ends it.
+/// However a thread waits, and whether or not there seems to be a core for it: it notices a
+/// completion, and a deadline ends the wait.
 #[test]
 fn a_thread_waits_as_it_was_told() {
     for scheduling in [Scheduling::Auto, Scheduling::Spin, Scheduling::Yield, Scheduling::Block] {
@@ -163,7 +163,7 @@ proptest! {
                 Ok(Next::Record { end }) => {
                     let _ = decode(&buffer);
                     prop_assert!(end > consumer.taken());
-                    service.take(&mut consumer, end);
+                    service.release(&mut consumer, end);
                 }
                 Ok(Next::Empty) | Err(_) => break,
             }
