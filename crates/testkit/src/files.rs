@@ -1,4 +1,4 @@
-//! Where the built things are: `cargo xtask test` has put them there.
+//! Where the built programs and libraries are. `cargo xtask test` builds them.
 
 use std::path::{Path, PathBuf};
 
@@ -55,7 +55,7 @@ fn profile() -> PathBuf {
     test.ancestors().nth(2).expect("a test lies in target/<profile>/deps").to_owned()
 }
 
-/// `CUMUX_TEST_ROOT` where the tests were carried to another machine.
+/// The repository, or `CUMUX_TEST_ROOT` where the tests were carried to another machine.
 fn root() -> PathBuf {
     if let Some(root) = std::env::var_os("CUMUX_TEST_ROOT") {
         return root.into();

@@ -17,14 +17,17 @@
 //!
 //! Everything here panics on failure, as tests do.
 #![forbid(unsafe_code)]
+#![warn(missing_docs, missing_debug_implementations)]
 
 pub mod chaos;
 mod client;
 mod files;
 mod node;
+mod processes;
 mod watchdog;
 
 pub use client::{Client, ClientBuilder, Outcome};
 pub use files::{cumux, example, library, test_program};
-pub use node::{Node, NodeBuilder, processes_of};
+pub use node::{Node, NodeBuilder};
+pub use processes::processes_of;
 pub use watchdog::Watchdog;
