@@ -1,8 +1,8 @@
-//! What of a program's device code will run: its own images and those of the libraries it is linked
+//! Whether a program's device code will run: its own images and those of the libraries it is linked
 //! with, judged as the device would judge them.
 //!
-//! Device code that a program gets when it runs (from a compiler in it, from a file, from a library
-//! that it opens itself) is not seen here.
+//! Device code that a program obtains while it runs (from a compiler in it, from a file, from a
+//! library that it opens itself) is not seen here.
 
 use super::Finding;
 use crate::device::DeviceName;
@@ -15,7 +15,7 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 const CHECK: &str = "device code";
-/// Where linked code lies, and code that is to be linked yet.
+/// The section of linked code, and that of code still to be linked.
 const LINKED: &str = ".nv_fatbin";
 const PARTS: &str = "__nv_relfatbin";
 /// Images of one file that are judged: libraries can have thousands.
@@ -24,7 +24,7 @@ const MOST: usize = 512;
 const MOST_FILES: usize = 512;
 const ADVICE: &str = "build it with PTX that every device takes: nvcc -gencode arch=compute_75,code=compute_75";
 
-/// What of the program at `path` runs on a device.
+/// Judges the device code of the program at `path` for a device.
 pub fn findings(path: &Path, device: &DeviceName) -> Vec<Finding> {
     let mut found: Vec<Finding> = Vec::new();
     for file in files(path) {
@@ -42,7 +42,7 @@ pub fn findings(path: &Path, device: &DeviceName) -> Vec<Finding> {
     found
 }
 
-// ---- which files
+// ---- Which files
 
 /// The program and the libraries it is linked with that have device code.
 fn files(program: &Path) -> Vec<PathBuf> {
@@ -56,7 +56,7 @@ fn files(program: &Path) -> Vec<PathBuf> {
             continue;
         }
         let Some(links) = Links::of(&path) else { continue };
-        // An RPATH holds for what the library links itself, too; a RUNPATH does not.
+        // An RPATH also applies to the library's own dependencies; a RUNPATH does not.
         let rpath: Vec<PathBuf> = if links.runpath.is_empty() { links.rpath.iter().chain(&inherited).cloned().collect() } else { Vec::new() };
         let order = || rpath.iter().chain(&searched).chain(&links.runpath).cloned().chain(system_folders());
         for name in links.needed.iter().filter(|name| *name != LIBRARY) {
@@ -71,7 +71,7 @@ fn files(program: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Where the dynamic linker looks without being told, and what a distribution tells it.
+/// The dynamic linker's default folders, and those that a distribution adds.
 fn system_folders() -> impl Iterator<Item = PathBuf> {
     let known = ["/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib64", "/usr/lib64", "/lib", "/usr/lib", "/usr/local/lib"].map(PathBuf::from);
     let mut configured = Vec::new();
@@ -83,7 +83,7 @@ fn system_folders() -> impl Iterator<Item = PathBuf> {
     configured.into_iter().chain(known)
 }
 
-/// What a file wants from the dynamic linker.
+/// What a file tells the dynamic linker.
 struct Links {
     needed: Vec<String>,
     rpath: Vec<PathBuf>,
@@ -129,7 +129,7 @@ impl Links {
     }
 }
 
-// ---- what is in them
+// ---- Images in a file
 
 fn judge_file(path: &Path, bytes: &[u8], device: &DeviceName) -> Result<Vec<Finding>, String> {
     let shown = path.display();
@@ -142,7 +142,7 @@ fn judge_file(path: &Path, bytes: &[u8], device: &DeviceName) -> Result<Vec<Find
         findings.push(judge_relocatable(&shown.to_string(), relocatable, &linked, device));
     }
     let mut tally = Tally::default();
-    // What was linked out of the parts is spoken of already.
+    // Code that was linked out of the parts is judged already.
     for container in linked.iter().filter(|_| relocatable.is_none()).take(MOST) {
         tally.add(container, device);
     }
@@ -151,7 +151,7 @@ fn judge_file(path: &Path, bytes: &[u8], device: &DeviceName) -> Result<Vec<Find
     Ok(findings)
 }
 
-/// Each container of a section; what is damaged ends the list, and is judged as what it is.
+/// Each container of a section. A damaged one ends the list, and is judged as damaged.
 fn containers(mut section: &[u8]) -> Vec<&[u8]> {
     let mut found = Vec::new();
     while !section.is_empty() {
@@ -186,7 +186,7 @@ fn capability(device: &DeviceName) -> Option<u32> {
 /// The images of one file, taken together.
 #[derive(Default)]
 struct Tally {
-    /// As the compiler's options name them, `compute_75` for PTX, with the version of PTX.
+    /// Named as in the compiler's options, `compute_75` for PTX, with the version of PTX.
     architectures: BTreeSet<String>,
     kernels: usize,
     /// Kernels and why they will not run.
@@ -204,7 +204,7 @@ impl Tally {
             Err(error) => return self.unloadable.push(error.to_string()),
         };
         if !known.iter().any(has_code) {
-            // What the compiler's own linker leaves in every program.
+            // An empty image, which the compiler's own linker leaves in every program.
             return;
         }
         for image in &known {
@@ -223,7 +223,7 @@ impl Tally {
                 }
                 Err(error) => self.unloadable.push(error.to_string()),
             },
-            // What its instructions are is the driver's business.
+            // Its instructions are the driver's business.
             DeviceName::Cuda(_) => match capability(device) {
                 Some(card) if best_compiled(&known, card).or(best_ptx(&known, card)).is_none() => {
                     self.unloadable.push(format!("nothing in it is for sm_{card}"))
@@ -233,7 +233,7 @@ impl Tally {
         }
     }
 
-    /// `None` where there is no code at all.
+    /// `None` if the file has no device code at all.
     fn finding(mut self, shown: &str, device: &DeviceName) -> Option<Finding> {
         if self.loadable == 0 && self.unloadable.is_empty() {
             return None;
