@@ -13,6 +13,7 @@
 #![deny(unsafe_code)]
 #![no_std]
 #![allow(non_camel_case_types)]
+#![warn(missing_docs, missing_debug_implementations)]
 
 #[cfg(test)]
 extern crate std;
@@ -24,11 +25,13 @@ pub mod surface;
 
 mod generated {
     #[allow(non_snake_case)]
+    #[allow(missing_docs, reason = "each type is the signature of the CUDA function of its name")]
     pub mod functions;
     pub(crate) mod names;
     // The only unsafe code is bindgen's `Default` of structs with unions or padding: all bytes
-    // zero.
+    // zero. The items are CUDA's; its header and manual explain them.
     #[allow(unsafe_code, clippy::undocumented_unsafe_blocks)]
+    #[allow(missing_docs, missing_debug_implementations, reason = "generated; the names are CUDA's")]
     #[allow(non_upper_case_globals, non_snake_case, clippy::all)]
     pub mod types;
 }

@@ -4,7 +4,7 @@
 /// File name of the driver's library.
 pub const NAME: &str = "libcuda.so.1";
 
-/// Looked into after the dynamic linker's cache, in this order.
+/// The usual paths, tried after the dynamic linker's cache, in this order.
 const USUAL: [&str; 8] = [
     "/usr/lib/x86_64-linux-gnu/libcuda.so.1",
     "/usr/lib/aarch64-linux-gnu/libcuda.so.1",
@@ -23,9 +23,9 @@ pub fn paths(cache: &[u8]) -> impl Iterator<Item = &[u8]> {
     cached(cache).chain(usual)
 }
 
-/// Format (glibc 2.2 and later): magic `glibc-ld.so.cache1.1`, number of entries, length of
-/// strings, 20 bytes, then entries of 24 bytes {flags, offset of name, offset of path, version,
-/// capabilities}; offsets count from the magic. Anything else gives nothing.
+/// Reads the cache. Its format (glibc 2.2 and later): magic `glibc-ld.so.cache1.1`, number of
+/// entries, length of strings, 20 bytes, then entries of 24 bytes {flags, offset of name, offset of
+/// path, version, capabilities}; offsets count from the magic. Any other format yields nothing.
 fn cached(cache: &[u8]) -> impl Iterator<Item = &[u8]> {
     const MAGIC: &[u8] = b"glibc-ld.so.cache1.1";
     const HEAD: usize = 48;

@@ -1,7 +1,7 @@
-//! Result codes: their names, and the texts that `cuGetErrorString` of driver 580 gives for them.
+//! Result codes: their names, and the texts that `cuGetErrorString` of driver 580 returns for them.
 //!
 //! Programs print these texts and tests compare them, so they are part of the interface. Every code
-//! that has a name has a text; a test holds the two lists together.
+//! that has a name has a text; a test checks that.
 
 use crate::generated::names::RESULT_NAMES;
 use core::ffi::CStr;
