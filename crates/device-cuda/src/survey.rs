@@ -8,6 +8,8 @@ use cumux_device::{DeviceError, DeviceFacts};
 pub struct Seen {
     pub ordinal: u32,
     pub name: String,
+    /// Compute capability as major * 10 + minor; 0 if the driver does not say.
+    pub capability: u32,
     /// `CUcomputemode`: 0 default, 2 prohibited, 3 one process alone.
     pub mode: i32,
     /// Bytes.
@@ -30,7 +32,10 @@ pub enum Verdict {
 /// # Errors
 /// A sentence with its remedy: no driver, too old, or it does not start.
 pub fn cards() -> Result<Vec<Seen>, DeviceError> {
-    Driver::survey(|ordinal, card| Seen { ordinal, name: card.name(), mode: card.attribute(20).unwrap_or(0), memory: card.memory() })
+    Driver::survey(|ordinal, card| {
+        let [major, minor] = [75, 76].map(|number| card.attribute(number).and_then(|value| u32::try_from(value).ok()).unwrap_or(0));
+        Seen { ordinal, name: card.name(), capability: major * 10 + minor, mode: card.attribute(20).unwrap_or(0), memory: card.memory() }
+    })
 }
 
 /// Facts of one card, as a server says them.
@@ -75,7 +80,7 @@ mod tests {
     use super::*;
 
     fn card(name: &str, mode: i32) -> Result<Vec<Seen>, DeviceError> {
-        Ok(vec![Seen { ordinal: 0, name: name.into(), mode, memory: 141 << 30 }])
+        Ok(vec![Seen { ordinal: 0, name: name.into(), capability: 90, mode, memory: 141 << 30 }])
     }
 
     #[test]

@@ -212,6 +212,31 @@ mod tests {
     }
 
     #[test]
+    fn kernels_are_judged_one_by_one_without_being_loaded() {
+        let text = "\
+.version 8.0
+.target sm_80
+.address_size 64
+.visible .entry plain() { ret; }
+.visible .entry matrix() {
+    .reg .b32 %r<3>;
+    ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r1}, [%r2];
+    ret;
+}
+.visible .entry clustered() .reqnctapercluster 2, 1, 1 { ret; }
+";
+        let judged = crate::judge("sim:h200", text.as_bytes()).unwrap();
+        let refused: Vec<(&str, Option<&str>)> = judged.iter().map(|kernel| (kernel.name.as_str(), kernel.refused.as_deref())).collect();
+        let [("plain", None), ("matrix", Some(matrix)), ("clustered", Some(clustered))] = refused[..] else { panic!("{refused:?}") };
+        assert!(matrix.contains("ldmatrix.sync.aligned.m8n8.x1.shared.b16 (PTX line 7)"), "{matrix}");
+        assert!(clustered.contains("clusters"), "{clustered}");
+        // What could not be loaded says why, as a program would be told.
+        let old = crate::judge("sim:t4", text.as_bytes()).unwrap_err();
+        assert!(matches!(old, DeviceError::Image { result: result::NO_BINARY_FOR_GPU, .. }) && old.to_string().contains("sm_75"), "{old}");
+        assert!(crate::judge("sim:nothing", text.as_bytes()).is_err());
+    }
+
+    #[test]
     fn what_is_no_image_is_refused_in_a_sentence() {
         assert!(matches!(ptx(b"\0\0\0\0", 90), Err(DeviceError::Image { result: result::INVALID_IMAGE, .. })));
         assert!(matches!(ptx(b"", 90), Err(DeviceError::Image { result: result::INVALID_IMAGE, .. })));

@@ -5,12 +5,14 @@
 use super::Finding;
 use crate::device::DeviceName;
 use crate::library::{LIBRARY, VARIABLE};
+use cumux_device_cuda::survey::{self, Seen};
 use cumux_fatbin::{Image, ImageKind, Relocatable, best_compiled, best_ptx, images, sections};
 use object::read::elf::{Dyn as _, ElfFile64, FileHeader as _, ProgramHeader as _, SectionHeader as _};
 use object::{Endianness, ReadCache, ReadRef, elf};
 use std::collections::{BTreeSet, VecDeque};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 const CHECK: &str = "device code";
 /// Where linked code lies, and code that is to be linked yet.
@@ -132,18 +134,16 @@ fn judge_file(path: &Path, bytes: &[u8], device: &DeviceName) -> Result<Vec<Find
     let shown = path.display();
     let all = sections(bytes).map_err(|error| error.to_string())?;
     let of = |name: &str| all.iter().filter(|section| section.name == name).flat_map(|section| containers(section.data)).collect::<Vec<_>>();
-    let (linked, parts) = (of(LINKED), of(PARTS));
+    let parts = of(PARTS);
+    // Beside parts lies what the compiler has linked of them: machine code, never PTX.
+    let is_joined = |container: &&[u8]| !parts.is_empty() && images(container).is_ok_and(|known| known.iter().all(|image| image.kind != ImageKind::Ptx));
+    let (joined, ordinary): (Vec<&[u8]>, Vec<&[u8]>) = of(LINKED).into_iter().partition(is_joined);
     let mut findings = Vec::new();
-    let relocatable = Relocatable::of(&linked.concat(), &parts);
-    if let Some(relocatable) = &relocatable {
-        findings.push(judge_relocatable(&shown.to_string(), relocatable, &linked, device));
+    if let Some(relocatable) = Relocatable::of(&joined.concat(), &parts) {
+        findings.push(judge_relocatable(&shown.to_string(), &relocatable, &joined, device));
     }
-    let mut tally = Tally::default();
-    // What was linked out of the parts is spoken of already.
-    for container in linked.iter().filter(|_| relocatable.is_none()).take(MOST) {
-        tally.add(container, device);
-    }
-    tally.left_out = linked.len().saturating_sub(MOST);
+    let mut tally = Tally { left_out: ordinary.len().saturating_sub(MOST), ..Tally::default() };
+    ordinary.iter().take(MOST).for_each(|container| tally.add(container, device));
     findings.extend(tally.finding(&shown.to_string(), device));
     Ok(findings)
 }
@@ -164,20 +164,29 @@ fn containers(mut section: &[u8]) -> Vec<&[u8]> {
 }
 
 fn judge_relocatable(shown: &str, relocatable: &Relocatable, linked: &[&[u8]], device: &DeviceName) -> Finding {
-    let runs = capability(device).is_some_and(|card| {
-        let known: Vec<Image<'_>> = linked.iter().flat_map(|container| images(container).unwrap_or_default()).collect();
-        matches!(device, DeviceName::Cuda(_)) && best_compiled(&known, card).is_some()
-    });
-    if runs {
-        return Finding::ok(CHECK, format!("{shown}: built with nvcc -rdc=true, linked for {}", relocatable.linked.join(", ")));
+    let has = relocatable.linked.join(", ");
+    let known: Vec<Image<'_>> = linked.iter().flat_map(|container| images(container).unwrap_or_default()).collect();
+    match device {
+        DeviceName::Cuda(_) if relocatable.linked.is_empty() => {}
+        DeviceName::Cuda(ordinal) => match capability(*ordinal) {
+            Some(card) if best_compiled(&known, card).is_none() => {}
+            Some(_) => return Finding::ok(CHECK, format!("{shown}: built with nvcc -rdc=true, linked for {has}")),
+            None => return unknown_card(shown, device, &has),
+        },
+        DeviceName::Sim(_) => {}
     }
     Finding::problem(CHECK, format!("{shown}: {}", relocatable.why()), relocatable.remedy())
 }
 
-/// Compute capability of a device, where it is known.
-fn capability(device: &DeviceName) -> Option<u32> {
-    let facts = crate::processes::facts(&device.to_string()).into_iter().next()?;
-    u32::try_from(facts.attribute(75) * 10 + facts.attribute(76)).ok()
+fn unknown_card(shown: &str, device: &DeviceName, has: &str) -> Finding {
+    Finding::not_tested(CHECK, format!("{shown} has {has}: whether {device} takes that is not known here"))
+}
+
+/// Compute capability of a real card, where its driver says it.
+fn capability(ordinal: u32) -> Option<u32> {
+    static CARDS: OnceLock<Vec<Seen>> = OnceLock::new();
+    let cards = CARDS.get_or_init(|| survey::cards().unwrap_or_default());
+    cards.iter().find(|card| card.ordinal == ordinal).map(|card| card.capability).filter(|capability| *capability != 0)
 }
 
 /// The images of one file, taken together.
@@ -221,7 +230,7 @@ impl Tally {
                 Err(error) => self.unloadable.push(error.to_string()),
             },
             // What its instructions are is the driver's business.
-            DeviceName::Cuda(_) => match capability(device) {
+            DeviceName::Cuda(ordinal) => match capability(*ordinal) {
                 Some(card) if best_compiled(&known, card).or(best_ptx(&known, card)).is_none() => {
                     self.unloadable.push(format!("nothing in it is for sm_{card}"))
                 }
@@ -236,6 +245,11 @@ impl Tally {
             return None;
         }
         let has = self.architectures.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
+        if let DeviceName::Cuda(ordinal) = device
+            && capability(*ordinal).is_none()
+        {
+            return Some(unknown_card(shown, device, &has));
+        }
         self.unloadable.sort();
         self.unloadable.dedup();
         let more = if self.left_out == 0 { String::new() } else { format!("; {} more images were not looked at", self.left_out) };
@@ -243,6 +257,7 @@ impl Tally {
         let runs = self.kernels - self.refused.len();
         let kernels = match (device, self.refused.len(), runs) {
             (DeviceName::Cuda(_), ..) => "images".to_owned(),
+            (_, 0, 0) => "no kernels".to_owned(),
             (_, 0, 1) => "1 kernel".to_owned(),
             (_, 0, _) => format!("{runs} kernels"),
             (_, _, _) => format!("{runs} of {} kernels", self.kernels),
@@ -278,4 +293,52 @@ fn has_code(image: &Image<'_>) -> bool {
         Ok(sections.iter().any(|section| sections.section_name(endian, section).is_ok_and(|name| name.starts_with(b".text"))))
     });
     named.unwrap_or(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doctor::Outcome;
+
+    fn container(payload: &[u8]) -> Vec<u8> {
+        let mut all = cumux_fatbin::CONTAINER_MAGIC.to_le_bytes().to_vec();
+        all.extend([1, 0, 16, 0]);
+        all.extend((payload.len() as u64).to_le_bytes());
+        all.extend(payload);
+        all
+    }
+
+    #[test]
+    fn a_section_is_cut_into_its_containers_whatever_it_holds() {
+        let (one, two) = (container(b""), container(&[7; 24]));
+        let section = [&one[..], &[0; 8], &two, &[0; 24]].concat();
+        assert_eq!(containers(&section), [&one[..], &two]);
+        assert_eq!(containers(&two[..20]), [&two[..20]], "one that is cut off is judged as what it is");
+        assert_eq!(containers(&[9; 100]), [&[9; 100]]);
+        assert!(containers(b"").is_empty());
+    }
+
+    #[test]
+    fn images_are_counted_and_the_worst_is_told() {
+        let device = DeviceName::Sim("t4".into());
+        let text = |target: &str, body: &str| format!(".version 8.0\n.target {target}\n.address_size 64\n.visible .entry k() {{ {body} ret; }}\n").into_bytes();
+        let found = |texts: &[Vec<u8>]| {
+            let mut tally = Tally::default();
+            texts.iter().for_each(|text| tally.add(text, &device));
+            tally.finding("p", &device)
+        };
+        assert_eq!(found(&[]), None);
+        let good = text("sm_75", "");
+        let refused = text("sm_75", ".reg .b32 %r<3>; ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r1}, [%r2];");
+        let late = text("sm_90", "");
+        let one = found(std::slice::from_ref(&good)).unwrap();
+        assert!(one.outcome == Outcome::Ok && one.found.starts_with("p: 1 kernel for sim:t4"), "{one:?}");
+        let some = found(&[good.clone(), refused.clone()]).unwrap();
+        assert!(some.outcome == Outcome::Warning && some.found.contains("1 of 2 kernels") && some.details[0].contains("kernel k: "), "{some:?}");
+        let none = found(&[refused]).unwrap();
+        assert!(none.outcome == Outcome::Problem && none.found.contains("no kernel of it runs"), "{none:?}");
+        let part = found(&[good, late.clone(), b"rubbish".to_vec()]).unwrap();
+        assert!(part.outcome == Outcome::Warning && part.details.len() == 2, "{part:?}");
+        assert_eq!(found(&[late]).unwrap().outcome, Outcome::Problem);
+    }
 }
