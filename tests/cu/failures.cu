@@ -1,4 +1,5 @@
-// Goes wrong in the way that its argument names, says what the calls answer, and shows what goes on afterwards.
+// Goes wrong in the way that its argument names, says what the calls answer, and shows what goes on
+// afterwards.
 #include "driver.cuh"
 
 #include <cstring>

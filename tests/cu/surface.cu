@@ -1,5 +1,6 @@
-// Calls every exported function whose name comes in on standard input, each with nothing but zeros, and then every function that is refused for some
-// arguments with such arguments. Prints each name and what it answered.
+// Calls every exported function whose name comes in on standard input, each with nothing but zeros,
+// and then every function that is refused for some arguments with such arguments. Prints each name
+// and what it answered.
 #include <cuda.h>
 #include <dlfcn.h>
 

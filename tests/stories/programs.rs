@@ -1,4 +1,5 @@
-//! What stands in a program's way is said by its true name: kernels that a device does not run, device code that nobody links, functions that are refused.
+//! What stands in a program's way is said by its true name: kernels that a device does not run,
+//! device code that nobody links, functions that are refused.
 
 use cumux_abi::surface::{self, Answer};
 use cumux_testkit::{Client, Node, cumux, example, test_program};

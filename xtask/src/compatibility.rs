@@ -169,7 +169,8 @@ fn section(text: &mut String, title: &str, named: &[Vec<&Line<'_>>; 3]) -> Resul
     Ok(())
 }
 
-/// Names that have the same words behind them, in the order of their first; those without any come first.
+/// Names that have the same words behind them, in the order of their first; those without any come
+/// first.
 fn by_reason<'a>(lines: &[&'a Line<'_>]) -> Vec<(&'a str, String)> {
     let mut reasons: Vec<(&str, String)> = Vec::new();
     for line in lines.iter().filter(|line| line.why.is_empty()).chain(lines.iter().filter(|line| !line.why.is_empty())) {

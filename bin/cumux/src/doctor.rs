@@ -8,7 +8,9 @@ mod machine;
 mod program;
 
 use crate::device::{self, DeviceName};
+use crate::say;
 use anyhow::Context as _;
+use cumux_link::escape_foreign;
 use serde::Serialize;
 use std::path::Path;
 
@@ -71,21 +73,30 @@ pub fn main(json: bool, device: Option<&str>, program: Option<&Path>) -> anyhow:
         findings.extend(program::findings(program, &device.map_or_else(chosen_device, |device| vec![device])));
     }
     findings.extend(machine::findings());
+    for finding in &mut findings {
+        // Names of programs and folders, and what a daemon said: others may have chosen them.
+        finding.found = escape_foreign(&finding.found, usize::MAX);
+        finding.remedy = escape_foreign(&finding.remedy, usize::MAX);
+        for detail in &mut finding.details {
+            *detail = escape_foreign(detail, usize::MAX);
+        }
+    }
     if json {
-        println!("{}", serde_json::to_string_pretty(&findings).context("cannot write JSON")?);
+        say::line(serde_json::to_string_pretty(&findings).context("cannot write JSON")?)?;
     } else {
-        print!("{}", page(&findings));
+        say::text(&page(&findings))?;
     }
     Ok(u8::from(findings.iter().any(|finding| finding.outcome == Outcome::Problem)))
 }
 
-/// The devices that a program started here would have: the one that was named, those of the daemon, else what `cumux run` would take.
+/// The devices that a program started here would have: the one that was named, those of the daemon,
+/// else what `cumux run` would take.
 fn chosen_device() -> Vec<DeviceName> {
     let mut served = daemon::devices();
     served.dedup();
     let named: Vec<DeviceName> = served.iter().filter_map(|name| DeviceName::parse(name).ok()).collect();
     match named.is_empty() {
-        true => vec![device::with_fallback(None).map_or_else(|_| device::software(), |(device, _)| device)],
+        true => device::with_fallback(None).map_or_else(|_| vec![device::software()], |(devices, _)| devices),
         false => named,
     }
 }

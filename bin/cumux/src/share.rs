@@ -1,5 +1,6 @@
 //! `cumux set-share`: another share for a client that runs.
 
+use crate::say;
 use anyhow::{Context as _, bail};
 use cumux_control::directory::{PIPE_VARIABLE, pipe_directory};
 use cumux_control::{Frontend, PipeDirectory};
@@ -24,9 +25,10 @@ pub fn main(client: u32, percent: &str, json: bool) -> anyhow::Result<u8> {
     }
     if json {
         answer["milliseconds"] = ms.into();
-        println!("{answer}");
+        say::line(answer)?;
     } else {
-        println!("client {client}: {} multiprocessors, {} before; in force after {ms:.1} ms", answer["now"], answer["before"]);
+        let (now, before) = (&answer["now"], &answer["before"]);
+        say::line(format_args!("client {client}: {now} multiprocessors, {before} before; in force after {ms:.1} ms"))?;
     }
     Ok(0)
 }

@@ -192,6 +192,18 @@ fn identical_images_without_variables_are_loaded_once() {
     }
 }
 
+/// A program that copied into a `__constant__` array before a takeover must not go on with zeros.
+#[test]
+fn variables_that_have_gone_are_not_taken_for_fresh_ones() {
+    let Some(_) = card() else { return };
+    let setup = Setup::new(open);
+    let client = setup.client(1);
+    let restored = [("counter".to_owned(), client.allocate(4))].into();
+    let mut place = conformance::Variables { actor: &client, restored };
+    let refused = client.load(conformance::KERNELS.as_bytes(), &mut place).err().expect("a module with variables is not restored");
+    assert!(refused.to_string().contains("variables on the card"), "{refused}");
+}
+
 /// `CUMUX_TEST_IMAGE` names the suite's kernels compiled by nvcc (`-fatbin` or `-cubin`).
 #[test]
 fn a_compiled_image_offers_what_its_source_does() {

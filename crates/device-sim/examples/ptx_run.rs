@@ -45,7 +45,7 @@ fn list(file: &str) -> ExitCode {
         }
     };
     let started = std::time::Instant::now();
-    match cumux_device_sim::exec::interface::Program::compile(&text) {
+    match cumux_device_sim::lower::compile(&text) {
         Ok(program) => {
             println!("lowered in {:?}", started.elapsed());
             for kernel in &program.kernels {

@@ -11,19 +11,24 @@
 // Sizes and addresses are 64 bits wide here; the software GPU does not build for narrower machines.
 #![allow(clippy::cast_possible_truncation)]
 
-mod card;
 pub mod exec;
 mod faults;
-mod launch;
+mod gpu;
 pub mod lower;
-mod marks;
+mod mapping;
 mod memory;
 mod models;
 mod modules;
+mod open;
+mod ordinals;
+pub mod program;
+mod progress;
 mod schedule;
+mod simd;
 
-pub use card::{Settings, Simulator, SoftwareGpu, open, open_with};
+pub use gpu::SoftwareGpu;
 pub use modules::Judged;
+pub use open::{Settings, Simulator, open, open_with};
 
 /// The names of all cards there are, as [`facts`] takes them.
 pub fn names() -> impl Iterator<Item = &'static str> {
@@ -46,7 +51,8 @@ pub fn facts_of(id: &str, ordinal: u32) -> Result<cumux_device::DeviceFacts, cum
     models::facts(id, ordinal)
 }
 
-/// What would become of the kernels of an image (a fatbin, PTX text or cubin) on the card `id`, without loading it.
+/// What would become of the kernels of an image (a fatbin, PTX text or cubin) on the card `id`,
+/// without loading it.
 ///
 /// # Errors
 /// [`cumux_device::DeviceError::Image`] when it could not be loaded at all, with the text that a program would be told, and as [`facts`].

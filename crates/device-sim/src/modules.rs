@@ -8,16 +8,15 @@ use cumux_fatbin::{Image as Stored, ImageKind, best_ptx, images};
 use cumux_wire::{module, result};
 use parking_lot::{Mutex, RwLock};
 
-use crate::exec::interface::{CompileError, Image, Kernel, Program};
-use crate::launch;
-use crate::memory::maps::Maps;
+use crate::lower::{self, CompileError};
+use crate::memory::maps::Mappings;
 use crate::models::Limits;
-use crate::schedule::{Function, Module};
+use crate::program::{Image, Kernel, Program};
 
 /// Largest PTX text that is unpacked.
 const PTX_BYTES: u64 = 256 << 20;
 /// Compiled programs that are kept although no client uses them at the moment.
-const KEPT: usize = 128;
+const CACHED_PROGRAMS: usize = 128;
 
 type Compiled = Arc<OnceLock<Result<Arc<Program>, CompileError>>>;
 
@@ -28,6 +27,19 @@ static PROGRAMS: Mutex<Option<Programs>> = Mutex::new(None);
 
 fn refuse(result: u32, text: impl Into<String>) -> DeviceError {
     DeviceError::Image { result, text: text.into() }
+}
+
+/// Per-client state of a function.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct LoadedFunction {
+    /// Bytes of dynamic shared memory a launch may ask for.
+    pub(crate) max_dynamic_shared: u32,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct LoadedModule {
+    pub(crate) image: Arc<Image>,
+    pub(crate) functions: Vec<LoadedFunction>,
 }
 
 /// The compiled program out of an image.
@@ -56,7 +68,7 @@ pub(crate) fn judge(limits: &Limits, bytes: &[u8]) -> Result<Vec<Judged>, Device
 }
 
 /// Loads an image for a client: the module and what it offers.
-pub(crate) fn load(limits: &Limits, maps: &RwLock<Maps>, bytes: &[u8], place: &mut dyn Place) -> Result<(Module, ModuleInfo), DeviceError> {
+pub(crate) fn load(limits: &Limits, maps: &RwLock<Mappings>, bytes: &[u8], place: &mut dyn Place) -> Result<(LoadedModule, ModuleInfo), DeviceError> {
     let program = program(limits, bytes)?;
     let mut addresses = Vec::with_capacity(program.variables.len());
     let mut fresh = Vec::new();
@@ -83,13 +95,13 @@ pub(crate) fn load(limits: &Limits, maps: &RwLock<Maps>, bytes: &[u8], place: &m
             .collect(),
     };
     let functions =
-        program.kernels.iter().map(|kernel| Function { max_dynamic_shared: limits.shared_per_block.saturating_sub(kernel.static_shared) }).collect();
-    Ok((Module { image, functions }, info))
+        program.kernels.iter().map(|kernel| LoadedFunction { max_dynamic_shared: limits.shared_per_block.saturating_sub(kernel.static_shared) }).collect();
+    Ok((LoadedModule { image, functions }, info))
 }
 
 /// Writes through the card's mappings.
-pub(crate) fn write(maps: &RwLock<Maps>, address: u64, bytes: &[u8]) -> Result<(), DeviceError> {
-    maps.read().walk(address, bytes.len() as u64, |mapping, offset, part| {
+pub(crate) fn write(maps: &RwLock<Mappings>, address: u64, bytes: &[u8]) -> Result<(), DeviceError> {
+    maps.read().for_each_mapping(address, bytes.len() as u64, |mapping, offset, part| {
         mapping.write(offset, &bytes[part]);
     })
 }
@@ -109,7 +121,7 @@ fn function(limits: &Limits, program: &Program, index: usize) -> FunctionInfo {
         static_shared: kernel.static_shared,
         constant: kernel.constant_bytes,
         local: kernel.local_bytes,
-        registers: launch::registers(limits, kernel.registers, kernel.max_threads),
+        registers: limits.registers_of_thread(kernel.registers, kernel.max_threads),
         max_threads: kernel.max_threads.min(limits.threads_per_block),
         ptx_version: program.target,
         binary_version: limits.capability,
@@ -150,12 +162,12 @@ fn why_none(stored: &[Stored<'_>], capability: u32) -> String {
 }
 
 /// Kernels of a module that are told by name in the log; of more the number.
-const TOLD: usize = 8;
+const NAMED_IN_LOG: usize = 8;
 
 /// Says when a module is first loaded which of its kernels will be refused when they are launched, by instruction and line.
 fn tell_refused(program: &Program) {
     let mut refused = program.kernels.iter().filter_map(|kernel| Some((&kernel.name, refusal(kernel)?)));
-    for (name, refusal) in refused.by_ref().take(TOLD) {
+    for (name, refusal) in refused.by_ref().take(NAMED_IN_LOG) {
         tracing::warn!("kernel {name} will be refused when it is launched: {refusal}");
     }
     let more = refused.count();
@@ -170,7 +182,7 @@ fn compile(text: &str) -> Result<Arc<Program>, DeviceError> {
         let mut programs = PROGRAMS.lock();
         let programs = programs.get_or_insert_default();
         let now = programs.values().map(|(_, used)| *used).max().unwrap_or(0) + 1;
-        if programs.len() >= KEPT && !programs.contains_key(&hash) {
+        if programs.len() >= CACHED_PROGRAMS && !programs.contains_key(&hash) {
             let unused = |entry: &Compiled| entry.get().is_some_and(|made| made.as_ref().map_or(true, |program| Arc::strong_count(program) == 1));
             let oldest = programs.iter().filter(|(_, (entry, _))| unused(entry)).min_by_key(|(_, (_, used))| *used).map(|(hash, _)| *hash);
             oldest.map(|hash| programs.remove(&hash));
@@ -179,10 +191,7 @@ fn compile(text: &str) -> Result<Arc<Program>, DeviceError> {
         *used = now;
         entry.clone()
     };
-    entry
-        .get_or_init(|| Program::compile(text).inspect(|program| tell_refused(program)))
-        .clone()
-        .map_err(|error| refuse(result::INVALID_PTX, error.to_string()))
+    entry.get_or_init(|| lower::compile(text).inspect(|program| tell_refused(program))).clone().map_err(|error| refuse(result::INVALID_PTX, error.to_string()))
 }
 
 #[cfg(test)]

@@ -4,8 +4,10 @@
 //! each a header of at least 64 bytes and its data. Header lengths are in the headers, so that
 //! newer compilers can add to them; we read what we know and step over the rest.
 
-use crate::image::{Compression, Image, ImageKind, Variant};
-use crate::{CONTAINER_MAGIC, Error, Result};
+use crate::error::{Error, Result};
+use crate::format::CONTAINER_MAGIC;
+use crate::image::{Image, ImageKind, Variant};
+use crate::unpack::Compression;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, KnownLayout};
 
@@ -38,6 +40,9 @@ struct EntryHeader {
     reserved: U64,
     uncompressed_size: U64,
 }
+
+/// Bytes of the header as it is today; the header itself says how long it is.
+pub(crate) const HEADER_SIZE: usize = size_of::<ContainerHeader>();
 
 const FLAG_LZ4: u64 = 0x2000;
 const FLAG_ZSTD: u64 = 0x8000;

@@ -1,6 +1,8 @@
 //! One image: PTX text or compiled code for one architecture.
 
-use crate::{Result, length, unpack};
+use crate::elf;
+use crate::error::Result;
+use crate::unpack::{self, Compression};
 use std::borrow::Cow;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -20,13 +22,6 @@ impl ImageKind {
             other => Self::Other(other),
         }
     }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Compression {
-    None,
-    Lz4,
-    Zstd,
 }
 
 /// How far an architecture's code reaches.
@@ -64,7 +59,7 @@ pub struct Image<'a> {
 impl<'a> Image<'a> {
     /// The unpacked bytes, at most `limit`. PTX comes without the zeros that pad it.
     pub fn bytes(&self, limit: u64) -> Result<Cow<'a, [u8]>> {
-        let mut bytes = unpack::unpack(self, limit)?;
+        let mut bytes = unpack::unpack(&unpack::Packed { at: self.at, compression: self.compression, stored: self.stored, size: self.size }, limit)?;
         if self.kind == ImageKind::Ptx {
             let end = trimmed(&bytes);
             match &mut bytes {
@@ -144,7 +139,7 @@ pub(crate) fn bare_ptx(bytes: &[u8]) -> Image<'_> {
 
 pub(crate) fn bare_elf(bytes: &[u8]) -> Result<Image<'_>> {
     let mut image = bare(bytes, ImageKind::Elf);
-    image.arch = length::elf_arch(bytes)?;
+    image.arch = elf::arch(bytes)?;
     Ok(image)
 }
 

@@ -9,6 +9,7 @@
 pub mod ast;
 mod check;
 mod diagnostic;
+mod fail;
 mod lexer;
 mod parser;
 

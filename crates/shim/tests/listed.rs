@@ -1,7 +1,9 @@
-//! The list of the surface against the code that answers: what always refuses is listed as refused, and who can come to a refusal says so.
+//! The list of the surface against the code that answers: what always refuses is listed as refused,
+//! and who can come to a refusal says so.
 //!
-//! Read from the sources, since no call with harmless arguments reaches every refusal. That the parts that are listed are refused in truth is what the
-//! story `programs::every_exported_function_answers_as_it_is_listed` shows.
+//! Read from the sources, since no call with harmless arguments reaches every refusal. That the
+//! parts that are listed are refused in truth is what the story
+//! `programs::every_exported_function_answers_as_it_is_listed` shows.
 
 use cumux_abi::surface::{self, Answer};
 use std::collections::{BTreeMap, BTreeSet};

@@ -54,7 +54,8 @@ pub mod page {
     pub const TEXT_HEAD: usize = 40;
     /// [u32; DEVICES]: multiprocessors that the client may use of each of its devices, 0 = all; changes when its share is changed.
     pub const SHARES: usize = 64;
-    /// u32: bytes of text at [`FAULT`], what is known of the sticky error. Written before [`STICKY`] and not changed afterwards.
+    /// u32: bytes of text at [`FAULT`], what is known of the sticky error. Written before
+    /// [`STICKY`] and not changed afterwards.
     pub const FAULT_LENGTH: usize = 1024;
     /// UTF-8, cut at [`FAULT_BYTES`].
     pub const FAULT: usize = 1032;
@@ -82,9 +83,13 @@ pub mod journal {
     /// [u64; COUNTERS]: what was counted of the client, for its status under the next executor. Not needed for going on.
     pub const COUNTER: usize = 64;
     pub const COUNTERS: usize = 16;
+    /// [u64; CASES]: what speaks for this client being the end of its executors (`crates/executor/src/suspicion.rs`).
+    pub const CASE: usize = 256;
+    pub const CASES: usize = 16;
     /// [u64; STREAMS]: sequence up to which the stream's work is done: the one store that commits a completion.
     pub const COMPLETED: usize = 4096;
-    /// [u64; STREAMS]: sequence up to which the stream's work was given to a device that keeps no marks. What lies between is in doubt for a successor.
+    /// [u64; STREAMS]: sequence up to which the stream's work was given to the device. What lies between was under way when an executor died; where the
+    /// device keeps no marks it is in doubt for a successor.
     pub const SUBMITTED: usize = COMPLETED + super::STREAMS * 8;
     pub const HEADER_BYTES: usize = SUBMITTED + super::STREAMS * 8;
     pub const BYTES: usize = HEADER_BYTES + 2 * OBJECT_BYTES + WORK_BYTES;
@@ -137,7 +142,8 @@ mod tests {
             assert!(
                 ring::HOST_DONE > ring::WAIT_NS
                     && ring::WAITS >= ring::TEXT_TAIL + 8
-                    && journal::COMPLETED >= journal::COUNTER + journal::COUNTERS * 8
+                    && journal::CASE >= journal::COUNTER + journal::COUNTERS * 8
+                    && journal::COMPLETED >= journal::CASE + journal::CASES * 8
                     && ring::DATA.is_multiple_of(4096)
             )
         };

@@ -1,6 +1,8 @@
-//! What of a program's device code will run: its own images and those of the libraries it is linked with, judged as the device would judge them.
+//! What of a program's device code will run: its own images and those of the libraries it is linked
+//! with, judged as the device would judge them.
 //!
-//! Device code that a program gets when it runs (from a compiler in it, from a file, from a library that it opens itself) is not seen here.
+//! Device code that a program gets when it runs (from a compiler in it, from a file, from a library
+//! that it opens itself) is not seen here.
 
 use super::Finding;
 use crate::device::DeviceName;
@@ -92,7 +94,8 @@ struct Links {
 }
 
 impl Links {
-    /// `None` for what is no 64-bit ELF file. Reads its tables only: libraries can be larger than the memory.
+    /// `None` for what is no 64-bit ELF file. Reads its tables only: libraries can be larger than
+    /// the memory.
     fn of(path: &Path) -> Option<Self> {
         let cache = ReadCache::new(File::open(path).ok()?);
         let file = ElfFile64::<Endianness, _>::parse(&cache).ok()?;
@@ -281,7 +284,8 @@ impl Tally {
     }
 }
 
-/// Whether there is anything to run in an image. The compiler's linker leaves machine code without a function in programs that have nothing to link.
+/// Whether there is anything to run in an image. The compiler's linker leaves machine code without
+/// a function in programs that have nothing to link.
 fn has_code(image: &Image<'_>) -> bool {
     if image.kind != ImageKind::Elf {
         return true;

@@ -1,15 +1,15 @@
 //! Atomic operations and reductions of a warp, lane after lane.
 
-use super::access::{Near, addresses, misaligned, near, one_by_one, sort};
-use super::fault::{Checked, each, try_each};
+use super::access::{NearMemory, addresses, for_each_range, misaligned, near_bytes, split_by_space};
+use super::coalesced::{AddressShape, CoalescedAccess, Pattern};
+use super::fault::{LaneResult, for_each_lane, try_for_each_lane};
 use super::interface::{Access, GlobalMemory};
-use super::lanes::{LANES, Lanes, NO_SLOT, V64};
-use super::level::Op2;
-use super::ops::float::Add32;
-use super::ops::half::{AddH, B, H, MinMaxH, Two};
-use super::ops::round::RN;
-use super::served::{Kind, Served, Shape};
-use crate::lower::code::{AtomicHow, AtomicOp, Space};
+use crate::program::code::{AtomicHow, AtomicOp, Space};
+use crate::simd::alu::Op2;
+use crate::simd::lanes::{LANES, NO_SLOT, PerLane64, WarpRegisters};
+use crate::simd::ops::float::Add32;
+use crate::simd::ops::half::{AddH, B, H, MinMaxH, Two};
+use crate::simd::ops::round::RN;
 
 /// The new value of a memory cell, given the old one and the operands.
 #[inline(always)]
@@ -72,148 +72,154 @@ fn combine(how: AtomicHow, bytes: u8, old: u64, a: u64, b: u64) -> u64 {
         AtomicHow::MaxHalf => <MinMaxH<H, true> as Op2>::f(H(old as u16), H(a as u16)).0.into(),
         AtomicHow::MinBrain => <MinMaxH<B, false> as Op2>::f(B(old as u16), B(a as u16)).0.into(),
         AtomicHow::MaxBrain => <MinMaxH<B, true> as Op2>::f(B(old as u16), B(a as u16)).0.into(),
-        AtomicHow::AddHalfTwo => two::<AddH<H>>(old, a),
-        AtomicHow::AddBrainTwo => two::<AddH<B>>(old, a),
-        AtomicHow::MinHalfTwo => two::<MinMaxH<H, false>>(old, a),
-        AtomicHow::MaxHalfTwo => two::<MinMaxH<H, true>>(old, a),
-        AtomicHow::MinBrainTwo => two::<MinMaxH<B, false>>(old, a),
-        AtomicHow::MaxBrainTwo => two::<MinMaxH<B, true>>(old, a),
+        AtomicHow::AddHalfTwo => combine_halves::<AddH<H>>(old, a),
+        AtomicHow::AddBrainTwo => combine_halves::<AddH<B>>(old, a),
+        AtomicHow::MinHalfTwo => combine_halves::<MinMaxH<H, false>>(old, a),
+        AtomicHow::MaxHalfTwo => combine_halves::<MinMaxH<H, true>>(old, a),
+        AtomicHow::MinBrainTwo => combine_halves::<MinMaxH<B, false>>(old, a),
+        AtomicHow::MaxBrainTwo => combine_halves::<MinMaxH<B, true>>(old, a),
     }
 }
 
 #[inline(always)]
-fn two<O>(old: u64, a: u64) -> u64
+fn combine_halves<O>(old: u64, a: u64) -> u64
 where
     Two<O>: Op2<A = u32, B = u32, R = u32>,
 {
     <Two<O> as Op2>::f(old as u32, a as u32).into()
 }
 
-pub(super) fn atomic<M: GlobalMemory>(lanes: &mut Lanes<'_>, op: &AtomicOp, mask: u32, near: &mut Near<'_>, memory: &mut M) -> Checked<()> {
-    let mut at = addresses(lanes, op.base, op.offset);
+pub(super) fn perform<M: GlobalMemory>(
+    registers: &mut WarpRegisters<'_>,
+    op: &AtomicOp,
+    mask: u32,
+    near: &mut NearMemory<'_>,
+    memory: &mut M,
+) -> LaneResult<()> {
+    let mut at = addresses(registers, op.base, op.offset);
     if op.space == Space::Generic {
-        for (space, part) in sort(&mut at, mask) {
+        for (space, part) in split_by_space(&mut at, mask) {
             if part != 0 {
-                atomic_in(lanes, op, space, &at, part, near, memory)?;
+                perform_in_space(registers, op, space, &at, part, near, memory)?;
             }
         }
         return Ok(());
     }
-    atomic_in(lanes, op, op.space, &at, mask, near, memory)
+    perform_in_space(registers, op, op.space, &at, mask, near, memory)
 }
 
-fn operand(lanes: &Lanes<'_>, op: &AtomicOp, slot: u16, lane: usize) -> u64 {
+fn read_operand(registers: &WarpRegisters<'_>, op: &AtomicOp, slot: u16, lane: usize) -> u64 {
     if slot == NO_SLOT {
         0
     } else if op.bytes == 8 {
-        lanes.get64(slot).0[lane]
+        registers.get64(slot).0[lane]
     } else {
-        let value = lanes.get32(slot).0[lane];
+        let value = registers.get32(slot).0[lane];
         u64::from(if op.bytes == 2 { value & 0xffff } else { value })
     }
 }
 
-fn result(lanes: &mut Lanes<'_>, op: &AtomicOp, lane: usize, old: u64) {
+fn write_result(registers: &mut WarpRegisters<'_>, op: &AtomicOp, lane: usize, old: u64) {
     if op.d == NO_SLOT {
     } else if op.bytes == 8 {
-        lanes.r64[op.d as usize].0[lane] = old;
+        registers.r64[op.d as usize].0[lane] = old;
     } else {
-        lanes.r32[op.d as usize].0[lane] = old as u32;
+        registers.r32[op.d as usize].0[lane] = old as u32;
     }
 }
 
-fn atomic_in<M: GlobalMemory>(
-    lanes: &mut Lanes<'_>,
+fn perform_in_space<M: GlobalMemory>(
+    registers: &mut WarpRegisters<'_>,
     op: &AtomicOp,
     space: Space,
-    at: &V64,
+    at: &PerLane64,
     mask: u32,
-    near_memory: &mut Near<'_>,
+    near_memory: &mut NearMemory<'_>,
     memory: &mut M,
-) -> Checked<()> {
-    let shape = Shape::of(at, mask, op.bytes.into());
+) -> LaneResult<()> {
+    let shape = AddressShape::of_addresses(at, mask, op.bytes.into());
     if shape.any & u64::from(op.bytes - 1) != 0 {
         return Err(misaligned(at, mask, op.bytes.into(), space));
     }
     if matches!(space, Space::Global | Space::Generic) {
-        let Some(served) = Served::global(memory, at, mask, &shape, op.bytes.into(), Access::Atomic) else {
-            return one_by_one(memory, at, mask, op.bytes.into(), Access::Atomic, |_, range, lane| {
-                let (a, b) = (operand(lanes, op, op.a, lane), operand(lanes, op, op.b, lane));
+        let Some(coalesced) = CoalescedAccess::in_global(memory, at, mask, &shape, op.bytes.into(), Access::Atomic) else {
+            return for_each_range(memory, at, mask, op.bytes.into(), Access::Atomic, |_, range, lane| {
+                let (a, b) = (read_operand(registers, op, op.a, lane), read_operand(registers, op, op.b, lane));
                 let old = match op.bytes {
                     2 => range.update16(0, |old| combine(op.how, 2, old.into(), a, b) as u16).into(),
                     4 => range.update32(0, |old| combine(op.how, 4, old.into(), a, b) as u32).into(),
                     _ => range.update64(0, |old| combine(op.how, 8, old, a, b)),
                 };
-                result(lanes, op, lane, old);
+                write_result(registers, op, lane, old);
             });
         };
         match (op.bytes, op.how) {
-            (4 | 8, AtomicHow::Add) if shape.kind == Kind::One => add_together(lanes, op, mask, &served),
-            (4, AtomicHow::Add) => each(mask, |lane| {
-                let old = served.add32(lane, operand(lanes, op, op.a, lane) as u32);
-                result(lanes, op, lane, old.into());
+            (4 | 8, AtomicHow::Add) if shape.pattern == Pattern::Broadcast => add_combined(registers, op, mask, &coalesced),
+            (4, AtomicHow::Add) => for_each_lane(mask, |lane| {
+                let old = coalesced.add32(lane, read_operand(registers, op, op.a, lane) as u32);
+                write_result(registers, op, lane, old.into());
             }),
-            (8, AtomicHow::Add) => each(mask, |lane| {
-                let old = served.add64(lane, operand(lanes, op, op.a, lane));
-                result(lanes, op, lane, old);
+            (8, AtomicHow::Add) => for_each_lane(mask, |lane| {
+                let old = coalesced.add64(lane, read_operand(registers, op, op.a, lane));
+                write_result(registers, op, lane, old);
             }),
-            _ => each(mask, |lane| {
-                let (a, b) = (operand(lanes, op, op.a, lane), operand(lanes, op, op.b, lane));
+            _ => for_each_lane(mask, |lane| {
+                let (a, b) = (read_operand(registers, op, op.a, lane), read_operand(registers, op, op.b, lane));
                 let old = match op.bytes {
-                    2 => served.update16(lane, |old| combine(op.how, 2, old.into(), a, b) as u16).into(),
-                    4 => served.update32(lane, |old| combine(op.how, 4, old.into(), a, b) as u32).into(),
-                    _ => served.update64(lane, |old| combine(op.how, 8, old, a, b)),
+                    2 => coalesced.update16(lane, |old| combine(op.how, 2, old.into(), a, b) as u16).into(),
+                    4 => coalesced.update32(lane, |old| combine(op.how, 4, old.into(), a, b) as u32).into(),
+                    _ => coalesced.update64(lane, |old| combine(op.how, 8, old, a, b)),
                 };
-                result(lanes, op, lane, old);
+                write_result(registers, op, lane, old);
             }),
         }
         return Ok(());
     }
     if space == Space::Shared
-        && let Some(served) = Served::writing(near_memory.shared, at, mask, &shape, op.bytes.into())
+        && let Some(coalesced) = CoalescedAccess::in_slice_mut(near_memory.shared, at, mask, &shape, op.bytes.into())
     {
         match (op.bytes, op.how) {
-            (4, AtomicHow::Add) => each(mask, |lane| {
-                let a = operand(lanes, op, op.a, lane) as u32;
-                let old = served.replace(lane, |old: u32| old.wrapping_add(a));
-                result(lanes, op, lane, old.into());
+            (4, AtomicHow::Add) => for_each_lane(mask, |lane| {
+                let a = read_operand(registers, op, op.a, lane) as u32;
+                let old = coalesced.replace_value(lane, |old: u32| old.wrapping_add(a));
+                write_result(registers, op, lane, old.into());
             }),
-            _ => each(mask, |lane| {
-                let (a, b) = (operand(lanes, op, op.a, lane), operand(lanes, op, op.b, lane));
+            _ => for_each_lane(mask, |lane| {
+                let (a, b) = (read_operand(registers, op, op.a, lane), read_operand(registers, op, op.b, lane));
                 let old = match op.bytes {
-                    2 => served.replace(lane, |old: u16| combine(op.how, 2, old.into(), a, b) as u16).into(),
-                    4 => served.replace(lane, |old: u32| combine(op.how, 4, old.into(), a, b) as u32).into(),
-                    _ => served.replace(lane, |old: u64| combine(op.how, 8, old, a, b)),
+                    2 => coalesced.replace_value(lane, |old: u16| combine(op.how, 2, old.into(), a, b) as u16).into(),
+                    4 => coalesced.replace_value(lane, |old: u32| combine(op.how, 4, old.into(), a, b) as u32).into(),
+                    _ => coalesced.replace_value(lane, |old: u64| combine(op.how, 8, old, a, b)),
                 };
-                result(lanes, op, lane, old);
+                write_result(registers, op, lane, old);
             }),
         }
         return Ok(());
     }
     // Local memory, and the fault of whoever is outside.
-    try_each(mask, |lane| {
-        let (a, b) = (operand(lanes, op, op.a, lane), operand(lanes, op, op.b, lane));
-        let bytes = near(near_memory, space, at.0[lane], op.bytes.into(), lane)?;
+    try_for_each_lane(mask, |lane| {
+        let (a, b) = (read_operand(registers, op, op.a, lane), read_operand(registers, op, op.b, lane));
+        let bytes = near_bytes(near_memory, space, at.0[lane], op.bytes.into(), lane)?;
         let mut all = [0; 8];
         all[..bytes.len()].copy_from_slice(bytes);
         let old = u64::from_le_bytes(all);
         let new = combine(op.how, op.bytes, old, a, b).to_le_bytes();
         let count = bytes.len();
         bytes.copy_from_slice(&new[..count]);
-        result(lanes, op, lane, old);
+        write_result(registers, op, lane, old);
         Ok(())
     })
 }
 
-/// All lanes add to one cell: one addition, and each lane's old value as if they had come in their order.
-fn add_together(lanes: &mut Lanes<'_>, op: &AtomicOp, mask: u32, served: &Served<'_, false>) {
+/// All lanes add to one cell: one addition, and for_each_lane lane's old value as if they had come in their order.
+fn add_combined(registers: &mut WarpRegisters<'_>, op: &AtomicOp, mask: u32, coalesced: &CoalescedAccess<'_, false>) {
     let mut sum = 0u64;
     let mut before = [0; LANES];
-    each(mask, |lane| {
+    for_each_lane(mask, |lane| {
         before[lane] = sum;
-        sum = sum.wrapping_add(operand(lanes, op, op.a, lane));
+        sum = sum.wrapping_add(read_operand(registers, op, op.a, lane));
     });
     let first = mask.trailing_zeros() as usize & 31;
-    let old = if op.bytes == 8 { served.add64(first, sum) } else { served.add32(first, sum as u32).into() };
-    each(mask, |lane| result(lanes, op, lane, old.wrapping_add(before[lane])));
+    let old = if op.bytes == 8 { coalesced.add64(first, sum) } else { coalesced.add32(first, sum as u32).into() };
+    for_each_lane(mask, |lane| write_result(registers, op, lane, old.wrapping_add(before[lane])));
 }

@@ -5,7 +5,7 @@
 /// One barrier.
 #[derive(Debug, Default, Clone)]
 pub(super) struct Barrier {
-    /// Lanes that have arrived, by warp.
+    /// WarpRegisters that have arrived, by warp.
     arrived: Vec<u32>,
     any: bool,
     /// Warps all of whose lanes that lived then have arrived.
@@ -39,13 +39,13 @@ impl Barrier {
         self.some |= votes & lanes != 0;
     }
 
-    /// Whether it is worth asking for [`complete`](Self::complete) after an arrival, with so many warps alive.
-    pub fn due(&self, living: usize) -> bool {
+    /// Whether it is worth asking for [`is_complete`](Self::is_complete) after an arrival, with so many warps alive.
+    pub fn may_be_complete(&self, living: usize) -> bool {
         self.threads != 0 || self.whole >= living
     }
 
     /// Whether all that must come have come; `alive` gives the living lanes of each warp.
-    pub fn complete(&self, alive: impl Iterator<Item = u32>) -> bool {
+    pub fn is_complete(&self, alive: impl Iterator<Item = u32>) -> bool {
         if !self.any {
             return false;
         }

@@ -1,28 +1,28 @@
 //! One block of a grid: its warps, shared memory and barriers, run in slices.
 
 use super::barrier::Barrier;
-use super::fault::Wrong;
-use super::interface::{Fault, FaultKind, GlobalMemory, Launch, Place, Services, Status};
-use super::run::{Outside, Stop};
+use super::fault::LaneFault;
+use super::interface::{BlockCoordinates, Fault, FaultKind, GlobalMemory, Launch, Services, Status};
+use super::run::{StopReason, WarpContext};
 use super::warp::Warp;
-use crate::lower::code::Code;
-use crate::lower::program::Image;
+use crate::program::Image;
+use crate::program::code::Code;
 use std::sync::Arc;
 
 /// Barriers of a block.
 const BARRIERS: usize = 16;
 /// Warp instructions a warp runs before the next one gets its turn.
-const TURN: u64 = 2048;
+const WARP_BUDGET: u64 = 2048;
 
 /// A block between its first and its last instruction. All its state is here.
 #[derive(Debug)]
 pub struct Block {
     launch: Arc<Launch>,
-    place: Place,
+    coordinates: BlockCoordinates,
     warps: Vec<Warp>,
     shared: Vec<u8>,
     barriers: Vec<Barrier>,
-    turn: usize,
+    next_warp: usize,
     /// Warps with threads that have not exited.
     living: usize,
     executed: u64,
@@ -31,26 +31,26 @@ pub struct Block {
 
 impl Block {
     #[must_use]
-    pub fn new(launch: Arc<Launch>, place: Place) -> Self {
+    pub fn new(launch: Arc<Launch>, coordinates: BlockCoordinates) -> Self {
         let mut block = Block {
             launch: launch.clone(),
-            place,
+            coordinates,
             warps: Vec::new(),
             shared: Vec::new(),
             barriers: vec![Barrier::default(); BARRIERS],
-            turn: 0,
+            next_warp: 0,
             living: 0,
             executed: 0,
             ended: None,
         };
-        block.restart(launch, place);
+        block.restart(launch, coordinates);
         block
     }
 
     /// Makes this value another block of the same or another launch, keeping its buffers.
-    pub fn restart(&mut self, launch: Arc<Launch>, place: Place) {
-        self.place = place;
-        self.turn = 0;
+    pub fn restart(&mut self, launch: Arc<Launch>, coordinates: BlockCoordinates) {
+        self.coordinates = coordinates;
+        self.next_warp = 0;
         self.executed = 0;
         self.ended = None;
         self.barriers.iter_mut().for_each(Barrier::reset);
@@ -79,8 +79,8 @@ impl Block {
     }
 
     #[must_use]
-    pub fn place(&self) -> Place {
-        self.place
+    pub fn coordinates(&self) -> BlockCoordinates {
+        self.coordinates
     }
 
     /// Warp instructions executed since the start.
@@ -94,14 +94,14 @@ impl Block {
         if let Some(ended) = &self.ended {
             return ended.clone();
         }
-        let status = self.slice(budget, memory, services);
+        let status = self.run_slice(budget, memory, services);
         if status != Status::Running {
             self.ended = Some(status.clone());
         }
         status
     }
 
-    fn slice<M: GlobalMemory, S: Services>(&mut self, budget: u64, memory: &mut M, services: &mut S) -> Status {
+    fn run_slice<M: GlobalMemory, S: Services>(&mut self, budget: u64, memory: &mut M, services: &mut S) -> Status {
         let launch = self.launch.clone();
         let end = self.executed.saturating_add(budget);
         let mut idle = 0;
@@ -110,43 +110,44 @@ impl Block {
                 return Status::Done;
             }
             let count = self.warps.len();
-            if self.turn >= count {
-                self.turn = 0;
+            if self.next_warp >= count {
+                self.next_warp = 0;
             }
-            let at = self.turn;
-            let mut left = TURN.min(end - self.executed);
+            let at = self.next_warp;
+            let mut left = WARP_BUDGET.min(end - self.executed);
             let before = left;
-            let mut outside = Outside { launch: &launch, place: self.place, shared: &mut self.shared, memory: &mut *memory, services: &mut *services };
-            let stop = self.warps[at].run(&mut outside, &mut left);
+            let mut context =
+                WarpContext { launch: &launch, coordinates: self.coordinates, shared: &mut self.shared, memory: &mut *memory, services: &mut *services };
+            let stop = self.warps[at].run(&mut context, &mut left);
             self.executed += before - left;
             idle = if before == left { idle + 1 } else { 0 };
             match stop {
-                Ok(Stop::Turn) => {
+                Ok(StopReason::BudgetUsed) => {
                     // Others get their turn, but a warp alone goes on.
-                    self.turn += 1;
+                    self.next_warp += 1;
                     idle = 0;
                 }
-                Ok(Stop::Waiting) => self.turn += 1,
-                Ok(Stop::Exited) => {
+                Ok(StopReason::Waiting) => self.next_warp += 1,
+                Ok(StopReason::Exited) => {
                     self.living -= usize::from(self.warps[at].alive == 0);
                     for id in 0..BARRIERS {
                         self.release_barrier(&launch.image, id);
                     }
-                    self.turn += usize::from(self.warps[at].fragments.is_empty());
+                    self.next_warp += usize::from(self.warps[at].fragments.is_empty());
                     idle = 0;
                 }
-                Ok(Stop::Barrier { id, lanes, threads, votes }) => {
+                Ok(StopReason::Barrier { id, lanes, threads, votes }) => {
                     self.barriers[id].arrive(count, at, lanes, self.warps[at].alive, threads, votes);
-                    if self.barriers[id].due(self.living) {
+                    if self.barriers[id].may_be_complete(self.living) {
                         self.release_barrier(&launch.image, id);
                     }
-                    self.turn += usize::from(!self.warps[at].ready());
+                    self.next_warp += usize::from(!self.warps[at].has_ready_fragment());
                     idle = 0;
                 }
-                Err((wrong, pc)) => return Status::Fault(Box::new(self.fault(wrong, pc, at))),
+                Err((wrong, pc)) => return Status::Fault(Box::new(self.describe_fault(wrong, pc, at))),
             }
             if idle > count {
-                if self.warps.iter_mut().any(|warp| warp.force_meeting(true)) {
+                if self.warps.iter_mut().any(|warp| warp.force_convergence(true)) {
                     idle = 0;
                     continue;
                 }
@@ -154,7 +155,7 @@ impl Block {
                     return Status::Done;
                 };
                 let lanes = self.warps[at].fragments[0].lanes;
-                return Status::Fault(Box::new(self.fault(Wrong::plain(FaultKind::Deadlock, lanes), pc, at)));
+                return Status::Fault(Box::new(self.describe_fault(LaneFault::plain(FaultKind::Deadlock, lanes), pc, at)));
             }
         }
         if self.living == 0 { Status::Done } else { Status::Running }
@@ -162,15 +163,15 @@ impl Block {
 
     /// Lets go on whoever waits at a barrier if it is complete.
     fn release_barrier(&mut self, image: &Image, id: usize) {
-        if self.barriers[id].complete(self.warps.iter().map(|warp| warp.alive)) {
+        if self.barriers[id].is_complete(self.warps.iter().map(|warp| warp.alive)) {
             for warp in &mut self.warps {
-                warp.release(image, id as u8, &self.barriers[id]);
+                warp.release_from_barrier(image, id as u8, &self.barriers[id]);
             }
             self.barriers[id].reset();
         }
     }
 
-    fn fault(&self, wrong: Wrong, pc: u32, warp: usize) -> Fault {
+    fn describe_fault(&self, wrong: LaneFault, pc: u32, warp: usize) -> Fault {
         let program = self.launch.image.program();
         let origin = program.origins.get(pc as usize).copied().unwrap_or_default();
         let lane = wrong.lane as usize & 31;
@@ -181,7 +182,7 @@ impl Block {
             line: origin.line,
             instruction: program.mnemonics.get(origin.mnemonic as usize).cloned().unwrap_or_default(),
             kernel: program.kernels.get(self.launch.kernel).map(|k| k.name.clone()).unwrap_or_default(),
-            ctaid: self.place.ctaid,
+            ctaid: self.coordinates.ctaid,
             thread: self.warps[warp].tid.map(|axis| axis.0[lane]),
         }
     }

@@ -1,6 +1,6 @@
 //! What the execution core offers to the device around it, and what it needs from it.
 //!
-//! The device compiles a module once ([`Program`], shared by all clients), binds it to one client's variable addresses ([`Image`]),
+//! The device compiles a module once ([`Program`](crate::program::Program), shared by all clients), binds it to one client's variable addresses ([`Image`]),
 //! describes a launch ([`Launch`]) and then makes one [`Block`](super::Block) for each block of the grid, which it runs in slices:
 //! [`Block::run`](super::Block::run) does a bounded number of warp instructions and returns. All state of a block is in the value, so
 //! any worker thread may go on with any block.
@@ -10,17 +10,7 @@
 
 use std::sync::Arc;
 
-pub use crate::lower::program::{CompileError, Image, Kernel, Parameter, Program, Refusal, Relocation, RelocationTarget, Variable};
-
-/// Generic addresses of the windows. Chosen outside what a process can map, so that they cannot collide with a client's pointers.
-pub const SHARED_WINDOW: u64 = 0x0001_0100_0000_0000;
-pub const SHARED_WINDOW_BYTES: u64 = 16 << 20;
-pub const LOCAL_WINDOW: u64 = 0x0001_0200_0000_0000;
-pub const LOCAL_WINDOW_BYTES: u64 = 1 << 30;
-pub const PARAM_WINDOW: u64 = 0x0001_0300_0000_0000;
-pub const PARAM_WINDOW_BYTES: u64 = 1 << 16;
-/// Values of device function pointers: `FUNCTION_WINDOW + 16 * (function + 1)`.
-pub const FUNCTION_WINDOW: u64 = 0x0001_0400_0000_0000;
+use crate::program::Image;
 
 /// What an access wants to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,7 +47,7 @@ pub unsafe trait GlobalMemory {
     fn access(&mut self, address: u64, bytes: u64, access: Access) -> Result<*mut u8, MemoryFault>;
 
     /// Called before each ordinary store with exactly the bytes it will overwrite (the undo log reads the old contents at `at`).
-    /// Not called for atomics and reductions: a kernel with those is not [`Kernel::repeatable`].
+    /// Not called for atomics and reductions: a kernel with those is not [`Kernel::repeatable`](crate::program::Kernel::repeatable).
     #[inline(always)]
     fn before_store(&mut self, address: u64, at: *mut u8, bytes: u32) {
         let _ = (address, at, bytes);
@@ -92,14 +82,14 @@ pub trait Services {
 #[derive(Debug)]
 pub struct Launch {
     pub image: Arc<Image>,
-    /// Index into [`Program::kernels`].
+    /// Index into [`Program::kernels`](crate::program::Program::kernels).
     pub kernel: usize,
     pub grid: [u32; 3],
     pub block: [u32; 3],
     /// Blocks of a cluster; all ones if there are none.
     pub cluster: [u32; 3],
     pub dynamic_shared: u32,
-    /// At least [`Kernel::parameter_bytes`] bytes; missing ones read as zero.
+    /// At least [`Kernel::parameter_bytes`](crate::program::Kernel::parameter_bytes) bytes; missing ones read as zero.
     pub parameters: cumux_device::Parameters,
     /// `%gridid`.
     pub grid_id: u64,
@@ -115,7 +105,7 @@ pub struct Launch {
 
 /// Where one block is in its grid and on the card.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Place {
+pub struct BlockCoordinates {
     pub ctaid: [u32; 3],
     /// `%smid`.
     pub multiprocessor: u32,
@@ -219,7 +209,8 @@ impl std::fmt::Display for Fault {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let [bx, by, bz] = self.ctaid;
         let [tx, ty, tz] = self.thread;
-        // What matters most comes first: texts are cut where they travel, and names of templates are as long as they like.
+        // What matters most comes first: texts are cut where they travel, and names of templates
+        // are as long as they like.
         let kernel = shortened(&self.kernel);
         let place = format!("(block {bx},{by},{bz} thread {tx},{ty},{tz})");
         match self.kind.headline() {

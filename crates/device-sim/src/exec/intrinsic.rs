@@ -1,57 +1,56 @@
 //! Functions that the device provides: printf, assertions, the heap.
 
-use super::access::{Near, near, sort};
-use super::fault::{Checked, Wrong, try_each};
+use super::access::{NearMemory, near_bytes, split_by_space};
+use super::fault::{LaneFault, LaneResult, try_for_each_lane};
 use super::interface::{Access, FaultKind, GlobalMemory, Services};
-use super::lanes::{V32, V64};
 use super::printf::{self, Source};
-use super::raw::Range;
-use crate::lower::code::{Intrinsic, IntrinsicKind, Space};
+use super::raw::DeviceBytes;
+use crate::program::code::{Intrinsic, IntrinsicKind, Space};
+use crate::simd::lanes::{PerLane32, PerLane64};
+use cumux_wire::result;
 
 /// Who calls.
-pub(super) struct Context<'a> {
+pub(super) struct Caller<'a> {
     pub block: [u32; 3],
-    pub tid: &'a [V32; 3],
+    pub tid: &'a [PerLane32; 3],
 }
 
-/// cudaErrorNotSupported.
-const NOT_SUPPORTED: u32 = 801;
 /// Longest string that printf reads from device memory.
 const LONGEST_STRING: usize = 1 << 16;
 
 /// Reads generic memory for one lane.
 struct Reader<'a, 'b, M> {
-    near: &'a mut Near<'b>,
+    near: &'a mut NearMemory<'b>,
     memory: &'a mut M,
     lane: usize,
 }
 
 impl<M: GlobalMemory> Reader<'_, '_, M> {
-    fn byte(&mut self, address: u64) -> Checked<u8> {
-        let mut at = V64::splat(address);
+    fn read_byte(&mut self, address: u64) -> LaneResult<u8> {
+        let mut at = PerLane64::splat(address);
         let mask = 1 << self.lane;
-        let space = sort(&mut at, mask).into_iter().find(|(_, part)| *part != 0).map_or(Space::Global, |(space, _)| space);
+        let space = split_by_space(&mut at, mask).into_iter().find(|(_, part)| *part != 0).map_or(Space::Global, |(space, _)| space);
         let offset = at.0[self.lane];
         match space {
-            Space::Shared | Space::Local => Ok(near(self.near, space, offset, 1, self.lane)?[0]),
+            Space::Shared | Space::Local => Ok(near_bytes(self.near, space, offset, 1, self.lane)?[0]),
             Space::Param => {
                 let byte = self.near.parameters.get(offset as usize).copied();
-                byte.ok_or_else(|| Wrong::access(FaultKind::ParamOutOfBounds, self.lane, address, 1))
+                byte.ok_or_else(|| LaneFault::access(FaultKind::ParamOutOfBounds, self.lane, address, 1))
             }
-            _ => match Range::of(self.memory, address, 1, Access::Load) {
+            _ => match DeviceBytes::find(self.memory, address, 1, Access::Load) {
                 Ok(range) => Ok(range.load8(0)),
-                Err(fault) => Err(Wrong::memory(fault, self.lane, address, 1)),
+                Err(fault) => Err(LaneFault::memory(fault, self.lane, address, 1)),
             },
         }
     }
 
-    fn string(&mut self, address: u64) -> Checked<Vec<u8>> {
+    fn string(&mut self, address: u64) -> LaneResult<Vec<u8>> {
         let mut text = Vec::new();
         if address == 0 {
             return Ok(b"(null)".to_vec());
         }
         while text.len() < LONGEST_STRING {
-            match self.byte(address + text.len() as u64)? {
+            match self.read_byte(address + text.len() as u64)? {
                 0 => break,
                 byte => text.push(byte),
             }
@@ -64,7 +63,7 @@ impl<M: GlobalMemory> Reader<'_, '_, M> {
 struct Arguments<'a, 'b, 'c, M> {
     reader: &'c mut Reader<'a, 'b, M>,
     next: u64,
-    wrong: Option<Wrong>,
+    wrong: Option<LaneFault>,
 }
 
 impl<M: GlobalMemory> Source for Arguments<'_, '_, '_, M> {
@@ -72,7 +71,7 @@ impl<M: GlobalMemory> Source for Arguments<'_, '_, '_, M> {
         self.next = self.next.next_multiple_of(bytes.into());
         let mut value = 0;
         for n in 0..u64::from(bytes) {
-            match self.reader.byte(self.next + n) {
+            match self.reader.read_byte(self.next + n) {
                 Ok(byte) => value |= u64::from(byte) << (8 * n),
                 Err(wrong) => self.wrong = self.wrong.or(Some(wrong)),
             }
@@ -90,33 +89,33 @@ impl<M: GlobalMemory> Source for Arguments<'_, '_, '_, M> {
     }
 }
 
-fn argument(near_memory: &mut Near<'_>, call: &Intrinsic, n: usize, bytes: u64, lane: usize) -> Checked<u64> {
+fn load_argument(near_memory: &mut NearMemory<'_>, call: &Intrinsic, n: usize, bytes: u64, lane: usize) -> LaneResult<u64> {
     let Some(offset) = call.arguments.get(n) else { return Ok(0) };
     let offset = u64::from(near_memory.frame + offset);
     let mut all = [0; 8];
-    all[..bytes as usize].copy_from_slice(near(near_memory, Space::Local, offset, bytes, lane)?);
+    all[..bytes as usize].copy_from_slice(near_bytes(near_memory, Space::Local, offset, bytes, lane)?);
     Ok(u64::from_le_bytes(all))
 }
 
-fn give(near_memory: &mut Near<'_>, call: &Intrinsic, value: u64, lane: usize) -> Checked<()> {
+fn store_result(near_memory: &mut NearMemory<'_>, call: &Intrinsic, value: u64, lane: usize) -> LaneResult<()> {
     let offset = u64::from(near_memory.frame + call.result);
     let count = call.result_bytes.min(8) as usize;
-    near(near_memory, Space::Local, offset, count as u64, lane)?.copy_from_slice(&value.to_le_bytes()[..count]);
+    near_bytes(near_memory, Space::Local, offset, count as u64, lane)?.copy_from_slice(&value.to_le_bytes()[..count]);
     Ok(())
 }
 
 pub(super) fn perform<M: GlobalMemory, S: Services>(
     call: &Intrinsic,
     mask: u32,
-    near_memory: &mut Near<'_>,
+    near_memory: &mut NearMemory<'_>,
     memory: &mut M,
     services: &mut S,
-    context: &Context<'_>,
-) -> Checked<()> {
-    try_each(mask, |lane| match call.kind {
+    context: &Caller<'_>,
+) -> LaneResult<()> {
+    try_for_each_lane(mask, |lane| match call.kind {
         IntrinsicKind::Printf => {
-            let format = argument(near_memory, call, 0, 8, lane)?;
-            let arguments = argument(near_memory, call, 1, 8, lane)?;
+            let format = load_argument(near_memory, call, 0, 8, lane)?;
+            let arguments = load_argument(near_memory, call, 1, 8, lane)?;
             let mut reader = Reader { near: &mut *near_memory, memory: &mut *memory, lane };
             let format = reader.string(format)?;
             let mut source = Arguments { reader: &mut reader, next: arguments, wrong: None };
@@ -125,10 +124,10 @@ pub(super) fn perform<M: GlobalMemory, S: Services>(
                 return Err(wrong);
             }
             services.print(&text);
-            give(near_memory, call, used.into(), lane)
+            store_result(near_memory, call, used.into(), lane)
         }
         IntrinsicKind::AssertFail => {
-            let [message, file, line, function] = [(0, 8), (1, 8), (2, 4), (3, 8)].map(|(n, bytes)| argument(near_memory, call, n, bytes, lane));
+            let [message, file, line, function] = [(0, 8), (1, 8), (2, 4), (3, 8)].map(|(n, bytes)| load_argument(near_memory, call, n, bytes, lane));
             let (message, file, line, function) = (message?, file?, line?, function?);
             let mut reader = Reader { near: &mut *near_memory, memory: &mut *memory, lane };
             let mut text = |address| reader.string(address).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
@@ -145,15 +144,16 @@ pub(super) fn perform<M: GlobalMemory, S: Services>(
             Ok(())
         }
         IntrinsicKind::Malloc => {
-            let bytes = argument(near_memory, call, 0, 8, lane)?;
+            let bytes = load_argument(near_memory, call, 0, 8, lane)?;
             let address = services.malloc(bytes);
-            give(near_memory, call, address, lane)
+            store_result(near_memory, call, address, lane)
         }
         IntrinsicKind::Free => {
-            let address = argument(near_memory, call, 0, 8, lane)?;
-            if address == 0 || services.free(address) { Ok(()) } else { Err(Wrong::access(FaultKind::BadFree, lane, address, 0)) }
+            let address = load_argument(near_memory, call, 0, 8, lane)?;
+            if address == 0 || services.free(address) { Ok(()) } else { Err(LaneFault::access(FaultKind::BadFree, lane, address, 0)) }
         }
-        IntrinsicKind::NotSupported => give(near_memory, call, NOT_SUPPORTED.into(), lane),
+        // cudaErrorNotSupported has the number of the driver's code.
+        IntrinsicKind::NotSupported => store_result(near_memory, call, result::NOT_SUPPORTED.into(), lane),
     })?;
-    if call.kind == IntrinsicKind::AssertFail { Err(Wrong::plain(FaultKind::Assertion, mask)) } else { Ok(()) }
+    if call.kind == IntrinsicKind::AssertFail { Err(LaneFault::plain(FaultKind::Assertion, mask)) } else { Ok(()) }
 }

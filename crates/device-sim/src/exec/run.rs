@@ -1,34 +1,31 @@
 //! The loop that executes a warp's instructions.
 
-use super::access::{self, Near};
+use super::access::{self, NearMemory};
 use super::barrier::Barrier;
-use super::fault::{Wrong, each};
-use super::interface::{
-    FUNCTION_WINDOW, FaultKind, GlobalMemory, LOCAL_WINDOW, LOCAL_WINDOW_BYTES, Launch, Place, SHARED_WINDOW, SHARED_WINDOW_BYTES, Services,
-};
-use super::interface::{PARAM_WINDOW, PARAM_WINDOW_BYTES};
-use super::lanes::{Lanes, NO_SLOT, V, V32, V64};
-use super::warp::{Fragment, NO_FRAME, PATIENCE, State, Warp};
+use super::fault::{LaneFault, for_each_lane};
+use super::interface::{BlockCoordinates, FaultKind, GlobalMemory, Launch, Services};
+use super::warp::{Fragment, FragmentState, NO_FRAME, STEPS_BEFORE_YIELD, Warp};
 use super::{atomic, intrinsic, mbarrier, special, sync};
-use crate::lower::code::{BarrierKind, Op, PredicateHow, PredicateOp, Space};
-use crate::lower::program::Image;
+use crate::program::code::{BarrierKind, Op, PredicateHow, PredicateOp, Space};
+use crate::program::{Image, window};
+use crate::simd::lanes::{NO_SLOT, PerLane, PerLane32, PerLane64, WarpRegisters};
 
 /// What is around a warp while it runs.
-pub(super) struct Outside<'a, M, S> {
+pub(super) struct WarpContext<'a, M, S> {
     pub launch: &'a Launch,
-    pub place: Place,
+    pub coordinates: BlockCoordinates,
     pub shared: &'a mut Vec<u8>,
     pub memory: &'a mut M,
     pub services: &'a mut S,
 }
 
 /// Why a warp stopped without a fault.
-pub(super) enum Stop {
+pub(super) enum StopReason {
     /// Its instructions are used up.
-    Turn,
+    BudgetUsed,
     /// Nothing in it can run.
     Waiting,
-    /// Lanes have exited.
+    /// WarpRegisters have exited.
     Exited,
     Barrier {
         id: usize,
@@ -38,15 +35,15 @@ pub(super) enum Stop {
     },
 }
 
-/// What an ordered access takes from a fragment's patience.
-const ORDERED_STEP: u32 = 128;
+/// What an ordered access takes from a fragment's steps_left.
+const ORDERED_ACCESS_STEPS: u32 = 128;
 
 /// How a burst of one fragment ended.
-enum Burst {
+enum BurstEnd {
     /// Put back as it is.
     Again,
     /// Put back to wait longer than its siblings.
-    StepBack,
+    Yield,
     Split {
         pc: u32,
         lanes: u32,
@@ -58,7 +55,7 @@ enum Burst {
         return_to: u32,
     },
     CallIndirect {
-        targets: Box<V64>,
+        targets: Box<PerLane64>,
         return_to: u32,
     },
     Return {
@@ -67,7 +64,7 @@ enum Burst {
     Exit {
         lanes: u32,
     },
-    Meet {
+    AwaitLanes {
         ready: u32,
     },
     Barrier {
@@ -79,174 +76,173 @@ enum Burst {
     },
 }
 
-type Failed = (Wrong, u32);
+type Failed = (LaneFault, u32);
 
 impl Warp {
     /// Runs until `left` is used up or nothing can run.
-    pub fn run<M: GlobalMemory, S: Services>(&mut self, outside: &mut Outside<'_, M, S>, left: &mut u64) -> Result<Stop, Failed> {
+    pub fn run<M: GlobalMemory, S: Services>(&mut self, context: &mut WarpContext<'_, M, S>, left: &mut u64) -> Result<StopReason, Failed> {
         loop {
             if *left == 0 {
-                return Ok(Stop::Turn);
+                return Ok(StopReason::BudgetUsed);
             }
-            let Some(mut fragment) = self.next() else {
-                if self.force_meeting(false) {
+            let Some(mut fragment) = self.take_next_fragment() else {
+                if self.force_convergence(false) {
                     continue;
                 }
-                return Ok(Stop::Waiting);
+                return Ok(StopReason::Waiting);
             };
-            let limit = self.limit(&fragment);
+            let limit = self.convergence_limit(&fragment);
             let alone = self.fragments.is_empty();
-            match self.burst(&mut fragment, limit, alone, outside, left)? {
-                Burst::Again => self.add(fragment),
-                Burst::StepBack => {
+            match self.burst(&mut fragment, limit, alone, context, left)? {
+                BurstEnd::Again => self.add_fragment(fragment),
+                BurstEnd::Yield => {
                     self.yields += 1;
                     fragment.waits = self.yields;
-                    fragment.patience = PATIENCE;
-                    self.add(fragment);
+                    fragment.steps_left = STEPS_BEFORE_YIELD;
+                    self.add_fragment(fragment);
                 }
-                Burst::Split { pc, lanes } => {
+                BurstEnd::Split { pc, lanes } => {
                     let other = Fragment { pc, lanes, ..fragment };
                     fragment.lanes &= !lanes;
-                    self.enter(fragment.frame);
-                    self.add(fragment);
-                    self.add(other);
+                    self.retain_frame(fragment.frame);
+                    self.add_fragment(fragment);
+                    self.add_fragment(other);
                 }
-                Burst::Scatter(parts) => {
+                BurstEnd::Scatter(parts) => {
                     for (pc, lanes) in parts {
-                        self.enter(fragment.frame);
-                        self.add(Fragment { pc, lanes, ..fragment });
+                        self.retain_frame(fragment.frame);
+                        self.add_fragment(Fragment { pc, lanes, ..fragment });
                     }
-                    self.leave(fragment.frame);
+                    self.release_frame(fragment.frame);
                 }
-                Burst::Call { function, return_to } => self.enter_function(fragment, function, return_to, outside)?,
-                Burst::CallIndirect { targets, return_to } => {
+                BurstEnd::Call { function, return_to } => self.enter_function(fragment, function, return_to, context)?,
+                BurstEnd::CallIndirect { targets, return_to } => {
                     let mut rest = fragment.lanes;
-                    let functions = &outside.launch.image.program().functions;
+                    let functions = &context.launch.image.program().functions;
                     while rest != 0 {
                         let first = rest.trailing_zeros() as usize;
                         let target = targets.0[first];
                         let mut part = 0;
-                        each(rest, |lane| part |= u32::from(targets.0[lane] == target) << lane);
+                        for_each_lane(rest, |lane| part |= u32::from(targets.0[lane] == target) << lane);
                         rest &= !part;
-                        let index = target.wrapping_sub(FUNCTION_WINDOW) / 16;
-                        let known = target > FUNCTION_WINDOW && target.is_multiple_of(16) && index <= functions.len() as u64;
-                        if !known || functions[index as usize - 1].entry == u32::MAX {
-                            return Err((Wrong::access(FaultKind::BadCall, first, target, 0), fragment.pc));
-                        }
-                        self.enter(fragment.frame);
-                        self.enter_function(Fragment { lanes: part, ..fragment }, index as u32 - 1, return_to, outside)?;
+                        let function = window::function_at(target).filter(|at| functions.get(*at as usize).is_some_and(|code| code.entry != u32::MAX));
+                        let Some(function) = function else {
+                            return Err((LaneFault::access(FaultKind::BadCall, first, target, 0), fragment.pc));
+                        };
+                        self.retain_frame(fragment.frame);
+                        self.enter_function(Fragment { lanes: part, ..fragment }, function as u32, return_to, context)?;
                     }
-                    self.leave(fragment.frame);
+                    self.release_frame(fragment.frame);
                 }
-                Burst::Return { lanes } => {
+                BurstEnd::Return { lanes } => {
                     let frame = *self.frame(fragment.frame);
                     if frame.caller == NO_FRAME {
-                        self.quit(fragment, lanes);
-                        return Ok(Stop::Exited);
+                        self.exit_lanes(fragment, lanes);
+                        return Ok(StopReason::Exited);
                     }
                     if lanes != fragment.lanes {
-                        self.enter(fragment.frame);
-                        self.add(Fragment { lanes: fragment.lanes & !lanes, pc: fragment.pc + 1, ..fragment });
+                        self.retain_frame(fragment.frame);
+                        self.add_fragment(Fragment { lanes: fragment.lanes & !lanes, pc: fragment.pc + 1, ..fragment });
                     }
-                    self.enter(frame.caller);
-                    self.leave(fragment.frame);
-                    self.add(Fragment { pc: frame.return_to, lanes, frame: frame.caller, depth: frame.depth - 1, ..fragment });
+                    self.retain_frame(frame.caller);
+                    self.release_frame(fragment.frame);
+                    self.add_fragment(Fragment { pc: frame.return_to, lanes, frame: frame.caller, depth: frame.depth - 1, ..fragment });
                 }
-                Burst::Exit { lanes } => {
-                    self.quit(fragment, lanes);
-                    return Ok(Stop::Exited);
+                BurstEnd::Exit { lanes } => {
+                    self.exit_lanes(fragment, lanes);
+                    return Ok(StopReason::Exited);
                 }
-                Burst::Meet { ready } => {
+                BurstEnd::AwaitLanes { ready } => {
                     if ready != 0 {
-                        self.enter(fragment.frame);
-                        self.add(Fragment { lanes: fragment.lanes & !ready, state: State::Meeting, ..fragment });
+                        self.retain_frame(fragment.frame);
+                        self.add_fragment(Fragment { lanes: fragment.lanes & !ready, state: FragmentState::AwaitsLanes, ..fragment });
                         // Those who are complete go on by themselves; `run_ready` has done their instruction.
-                        self.add(Fragment { lanes: ready, pc: fragment.pc + 1, ..fragment });
+                        self.add_fragment(Fragment { lanes: ready, pc: fragment.pc + 1, ..fragment });
                     } else {
-                        self.add(Fragment { state: State::Meeting, ..fragment });
+                        self.add_fragment(Fragment { state: FragmentState::AwaitsLanes, ..fragment });
                     }
                 }
-                Burst::Barrier { id, threads, votes, waits, lanes } => {
+                BurstEnd::Barrier { id, threads, votes, waits, lanes } => {
                     if waits {
                         if lanes != fragment.lanes {
-                            self.enter(fragment.frame);
-                            self.add(Fragment { lanes: fragment.lanes & !lanes, pc: fragment.pc + 1, ..fragment });
+                            self.retain_frame(fragment.frame);
+                            self.add_fragment(Fragment { lanes: fragment.lanes & !lanes, pc: fragment.pc + 1, ..fragment });
                         }
                         fragment.lanes = lanes;
-                        fragment.state = State::Barrier(id as u8);
+                        fragment.state = FragmentState::Barrier(id as u8);
                         self.fragments.push(fragment);
                     } else {
                         fragment.pc += 1;
-                        self.add(fragment);
+                        self.add_fragment(fragment);
                     }
-                    return Ok(Stop::Barrier { id, lanes, threads, votes });
+                    return Ok(StopReason::Barrier { id, lanes, threads, votes });
                 }
             }
         }
     }
 
-    /// Lanes of a fragment exit; the others go on behind the instruction.
-    fn quit(&mut self, fragment: Fragment, lanes: u32) {
-        self.exit(lanes);
+    /// WarpRegisters of a fragment exit; the others go on behind the instruction.
+    fn exit_lanes(&mut self, fragment: Fragment, lanes: u32) {
+        self.retire_lanes(lanes);
         let rest = fragment.lanes & !lanes;
         if rest == 0 {
-            self.leave(fragment.frame);
+            self.release_frame(fragment.frame);
         } else {
-            self.add(Fragment { pc: fragment.pc + 1, lanes: rest, ..fragment });
+            self.add_fragment(Fragment { pc: fragment.pc + 1, lanes: rest, ..fragment });
         }
         // Who waits for lanes that are gone looks again.
         for other in &mut self.fragments {
-            if other.state == State::Meeting {
-                other.state = State::Ready;
+            if other.state == FragmentState::AwaitsLanes {
+                other.state = FragmentState::Ready;
             }
         }
     }
 
-    fn enter_function<M, S>(&mut self, fragment: Fragment, function: u32, return_to: u32, outside: &Outside<'_, M, S>) -> Result<(), Failed> {
-        let functions = &outside.launch.image.program().functions;
+    fn enter_function<M, S>(&mut self, fragment: Fragment, function: u32, return_to: u32, context: &WarpContext<'_, M, S>) -> Result<(), Failed> {
+        let functions = &context.launch.image.program().functions;
         let caller = self.frame(fragment.frame).function;
         let (caller_code, code) = (&functions[caller as usize], &functions[function as usize]);
         let needed = u64::from(self.frame(fragment.frame).local) + u64::from(caller_code.frame) + u64::from(code.frame);
         if needed > u64::from(self.local_bytes) || code.entry == u32::MAX {
-            return Err((Wrong::plain(FaultKind::StackOverflow, fragment.lanes), fragment.pc));
+            return Err((LaneFault::plain(FaultKind::StackOverflow, fragment.lanes), fragment.pc));
         }
-        let frame = self.call(fragment.frame, function, return_to, caller_code, code);
+        let frame = self.open_frame(fragment.frame, function, return_to, caller_code, code);
         let depth = self.frame(frame).depth;
         // The fragment has left the caller, which its new frame keeps.
-        self.leave(fragment.frame);
-        self.add(Fragment { pc: code.entry, frame, depth, ..fragment });
+        self.release_frame(fragment.frame);
+        self.add_fragment(Fragment { pc: code.entry, frame, depth, ..fragment });
         Ok(())
     }
 
-    /// All that is left waits for lanes that will not come: go on with those who are here. True if there was such a fragment. Lanes at a
+    /// All that is left waits for lanes that will not come: go on with those who are here. True if there was such a fragment. WarpRegisters at a
     /// barrier of the block may still come, unless the whole block is stuck (`stuck`).
-    pub fn force_meeting(&mut self, stuck: bool) -> bool {
-        let Some(at) = self.fragments.iter().position(|f| f.state == State::Meeting) else { return false };
-        if !stuck && self.fragments.iter().any(|f| matches!(f.state, State::Barrier(_))) {
+    pub fn force_convergence(&mut self, stuck: bool) -> bool {
+        let Some(at) = self.fragments.iter().position(|f| f.state == FragmentState::AwaitsLanes) else { return false };
+        if !stuck && self.fragments.iter().any(|f| matches!(f.state, FragmentState::Barrier(_))) {
             return false;
         }
-        self.fragments[at].state = State::Ready;
+        self.fragments[at].state = FragmentState::Ready;
         self.fragments[at].waits = u32::MAX;
         true
     }
 
     /// A barrier of the block is complete.
-    pub fn release(&mut self, image: &Image, id: u8, barrier: &Barrier) {
+    pub fn release_from_barrier(&mut self, image: &Image, id: u8, barrier: &Barrier) {
         let program = image.program();
         if let [fragment] = &mut self.fragments[..]
-            && fragment.state == State::Barrier(id)
+            && fragment.state == FragmentState::Barrier(id)
             && let Op::Barrier(op) = &program.code[fragment.pc as usize].op
             && matches!(op.kind, BarrierKind::Sync | BarrierKind::Arrive)
         {
             // Nearly always: the warp is together and there is no result.
             fragment.pc += 1;
-            fragment.state = State::Ready;
+            fragment.state = FragmentState::Ready;
             fragment.waits = 0;
             return;
         }
         let mut released = Vec::new();
         self.fragments.retain(|fragment| {
-            let here = fragment.state == State::Barrier(id);
+            let here = fragment.state == FragmentState::Barrier(id);
             if here {
                 released.push(*fragment);
             }
@@ -256,15 +252,15 @@ impl Warp {
             let frame = *self.frame(fragment.frame);
             let code = &program.functions[frame.function as usize];
             if let Op::Barrier(op) = &program.code[fragment.pc as usize].op {
-                let mut lanes = Warp::lanes(&mut self.r32, &mut self.r64, &mut self.p, &frame, code, &[], &[]);
+                let mut registers = Warp::registers_of(&mut self.r32, &mut self.r64, &mut self.p, &frame, code, &[], &[]);
                 match op.kind {
-                    BarrierKind::Count => lanes.set32(op.d, &V32::splat(barrier.count), fragment.lanes),
-                    BarrierKind::And => lanes.set_predicate(op.d, if barrier.all { u32::MAX } else { 0 }, fragment.lanes),
-                    BarrierKind::Or => lanes.set_predicate(op.d, if barrier.some { u32::MAX } else { 0 }, fragment.lanes),
+                    BarrierKind::Count => registers.set32(op.d, &PerLane32::splat(barrier.count), fragment.lanes),
+                    BarrierKind::And => registers.set_predicate(op.d, if barrier.all { u32::MAX } else { 0 }, fragment.lanes),
+                    BarrierKind::Or => registers.set_predicate(op.d, if barrier.some { u32::MAX } else { 0 }, fragment.lanes),
                     BarrierKind::Sync | BarrierKind::Arrive => {}
                 }
             }
-            self.add(Fragment { pc: fragment.pc + 1, state: State::Ready, waits: 0, ..fragment });
+            self.add_fragment(Fragment { pc: fragment.pc + 1, state: FragmentState::Ready, waits: 0, ..fragment });
         }
     }
 
@@ -274,10 +270,10 @@ impl Warp {
         fragment: &mut Fragment,
         limit: u32,
         alone: bool,
-        outside: &mut Outside<'_, M, S>,
+        context: &mut WarpContext<'_, M, S>,
         left: &mut u64,
-    ) -> Result<Burst, Failed> {
-        let Outside { launch, place, shared, memory, services } = outside;
+    ) -> Result<BurstEnd, Failed> {
+        let WarpContext { launch, coordinates, shared, memory, services } = context;
         let image: &Image = &launch.image;
         let index = self.index;
         let program = image.program();
@@ -285,17 +281,17 @@ impl Warp {
         let code = &program.functions[frame.function as usize];
         let forced = fragment.waits == u32::MAX;
         let tid = &self.tid;
-        let mut lanes = Warp::lanes(&mut self.r32, &mut self.r64, &mut self.p, &frame, code, image.constants64(frame.function), &code.constants32);
+        let mut registers = Warp::registers_of(&mut self.r32, &mut self.r64, &mut self.p, &frame, code, image.constants64(frame.function), &code.constants32);
         let alive = self.alive;
         let here = fragment.lanes;
-        let mut near = Near { shared, local: &mut self.local, local_bytes: self.local_bytes, frame: frame.local, parameters: &launch.parameters };
-        let mut patience = fragment.patience;
+        let mut near = NearMemory { shared, local: &mut self.local, local_bytes: self.local_bytes, frame: frame.local, parameters: &launch.parameters };
+        let mut steps_left = fragment.steps_left;
         let mut pc = fragment.pc;
         let instructions = &program.code[..];
         macro_rules! stop {
             ($burst:expr) => {{
                 fragment.pc = pc;
-                fragment.patience = patience;
+                fragment.steps_left = steps_left;
                 return Ok($burst);
             }};
         }
@@ -310,7 +306,7 @@ impl Warp {
             let inst = &instructions[pc as usize];
             let mut active = here;
             if inst.guard != NO_SLOT {
-                let guard = lanes.p[inst.guard as usize];
+                let guard = registers.p[inst.guard as usize];
                 active &= if inst.negated { !guard } else { guard };
             }
             *left -= 1;
@@ -319,84 +315,84 @@ impl Warp {
             } else {
                 let full = if active == alive { u32::MAX } else { active };
                 match &inst.op {
-                    Op::Alu(alu) => alu.execute(&mut lanes, full),
+                    Op::Alu(alu) => alu.execute(&mut registers, full),
                     Op::Branch(target) => {
                         let target = *target;
                         if active != here {
                             pc += 1;
-                            stop!(Burst::Split { pc: target, lanes: active });
+                            stop!(BurstEnd::Split { pc: target, lanes: active });
                         }
                         if target <= pc && !alone {
-                            patience = patience.saturating_sub(1);
-                            if patience == 0 {
+                            steps_left = steps_left.saturating_sub(1);
+                            if steps_left == 0 {
                                 pc = target;
-                                stop!(Burst::StepBack);
+                                stop!(BurstEnd::Yield);
                             }
                         }
                         // The increment below brings it to the target.
                         pc = target.wrapping_sub(1);
                     }
-                    Op::Predicate(op) => predicate(&mut lanes, *op, active),
+                    Op::Predicate(op) => combine_predicates(&mut registers, *op, active),
                     Op::Load(op) => {
-                        checked!(access::load(&mut lanes, op, active, &mut near, *memory));
-                        if op.order != crate::lower::code::Order::Weak && !alone {
-                            patience = patience.saturating_sub(ORDERED_STEP);
-                            if patience == 0 {
+                        checked!(access::load(&mut registers, op, active, &mut near, *memory));
+                        if op.order != crate::program::code::Order::Weak && !alone {
+                            steps_left = steps_left.saturating_sub(ORDERED_ACCESS_STEPS);
+                            if steps_left == 0 {
                                 pc += 1;
-                                stop!(Burst::StepBack);
+                                stop!(BurstEnd::Yield);
                             }
                         }
                     }
-                    Op::Store(op) => checked!(access::store(&lanes, op, active, &mut near, *memory)),
+                    Op::Store(op) => checked!(access::store(&registers, op, active, &mut near, *memory)),
                     Op::Special { d, what } => {
                         if what.is_wide() {
-                            lanes.set64(*d, &V64::splat(special::wide(*what, launch, *services)), full);
+                            registers.set64(*d, &PerLane64::splat(special::read_wide(*what, launch, *services)), full);
                         } else {
-                            lanes.set32(*d, &special::narrow(*what, launch, *place, *services, tid, index), full);
+                            registers.set32(*d, &special::read_narrow(*what, launch, *coordinates, *services, tid, index), full);
                         }
                     }
                     Op::Frame { d, offset, wide } => {
                         let at = frame.local + offset;
                         if *wide {
-                            lanes.set64(*d, &V64::splat(at.into()), full);
+                            registers.set64(*d, &PerLane64::splat(at.into()), full);
                         } else {
-                            lanes.set32(*d, &V32::splat(at), full);
+                            registers.set32(*d, &PerLane32::splat(at), full);
                         }
                     }
                     Op::Atomic(op) => {
-                        checked!(atomic::atomic(&mut lanes, op, active, &mut near, *memory));
+                        checked!(atomic::perform(&mut registers, op, active, &mut near, *memory));
                         if !alone {
-                            patience = patience.saturating_sub(ORDERED_STEP);
-                            if patience == 0 {
+                            steps_left = steps_left.saturating_sub(ORDERED_ACCESS_STEPS);
+                            if steps_left == 0 {
                                 pc += 1;
-                                stop!(Burst::StepBack);
+                                stop!(BurstEnd::Yield);
                             }
                         }
                     }
                     Op::Warp(op) => {
-                        let ready = if forced { active } else { sync::ready(&lanes, op, active, alive) };
+                        let ready = if forced { active } else { sync::complete_lanes(&registers, op, active, alive) };
                         if ready != 0 {
-                            sync::perform(&mut lanes, op, ready);
+                            sync::perform(&mut registers, op, ready);
                         }
                         if ready != active {
                             if active != here {
-                                // Lanes that the guard switches off do not wait.
-                                return Ok(guarded_meeting(fragment, pc, here, active, ready));
+                                // WarpRegisters that the guard switches off do not wait.
+                                return Ok(split_guarded_wait(fragment, pc, here, active, ready));
                             }
-                            stop!(Burst::Meet { ready });
+                            stop!(BurstEnd::AwaitLanes { ready });
                         }
                         if forced {
                             fragment.waits = 0;
                             pc += 1;
-                            stop!(Burst::Again);
+                            stop!(BurstEnd::Again);
                         }
                     }
-                    Op::Activemask { d } => lanes.set32(*d, &V32::splat(active), active),
+                    Op::Activemask { d } => registers.set32(*d, &PerLane32::splat(active), active),
                     Op::IsSpace { d, a, wide, space } => {
-                        let address = if *wide { *lanes.get64(*a) } else { V(lanes.get32(*a).0.map(u64::from)) };
+                        let address = if *wide { *registers.get64(*a) } else { PerLane(registers.get32(*a).0.map(u64::from)) };
                         let mut inside = 0;
-                        each(active, |lane| inside |= u32::from(is_space(address.0[lane], *space)) << lane);
-                        lanes.set_predicate(*d, inside, active);
+                        for_each_lane(active, |lane| inside |= u32::from(is_in_space(address.0[lane], *space)) << lane);
+                        registers.set_predicate(*d, inside, active);
                     }
                     Op::Fence => std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst),
                     Op::Nothing => {}
@@ -405,16 +401,16 @@ impl Warp {
                         if alone {
                             // The rest of the turn belongs to others.
                             *left = (*left).min(1);
-                            stop!(Burst::Again);
+                            stop!(BurstEnd::Again);
                         }
-                        stop!(Burst::StepBack);
+                        stop!(BurstEnd::Yield);
                     }
-                    Op::Mbarrier(op) => checked!(mbarrier::perform(&mut lanes, op, active, &mut near)),
+                    Op::Mbarrier(op) => checked!(mbarrier::perform(&mut registers, op, active, &mut near)),
                     Op::BranchTable { index, table } => {
                         let targets = &program.tables[*table as usize];
-                        let index = *lanes.get32(*index);
+                        let index = *registers.get32(*index);
                         let mut parts: Vec<(u32, u32)> = Vec::new();
-                        each(active, |lane| {
+                        for_each_lane(active, |lane| {
                             let target = targets.get(index.0[lane] as usize).copied().unwrap_or(pc + 1);
                             match parts.iter_mut().find(|part| part.0 == target) {
                                 Some(part) => part.1 |= 1 << lane,
@@ -424,80 +420,77 @@ impl Warp {
                         if here != active {
                             parts.push((pc + 1, here & !active));
                         }
-                        stop!(Burst::Scatter(parts));
+                        stop!(BurstEnd::Scatter(parts));
                     }
                     Op::Call(function) => {
                         if active != here {
-                            stop!(guarded(pc, here & !active));
+                            stop!(split_guarded(pc, here & !active));
                         }
-                        stop!(Burst::Call { function: *function, return_to: pc + 1 });
+                        stop!(BurstEnd::Call { function: *function, return_to: pc + 1 });
                     }
                     Op::CallIndirect { target, returns_to } => {
                         if active != here {
-                            stop!(guarded(pc, here & !active));
+                            stop!(split_guarded(pc, here & !active));
                         }
-                        stop!(Burst::CallIndirect { targets: Box::new(*lanes.get64(*target)), return_to: *returns_to });
+                        stop!(BurstEnd::CallIndirect { targets: Box::new(*registers.get64(*target)), return_to: *returns_to });
                     }
                     Op::Intrinsic(call) => {
-                        let program_name = intrinsic::Context { block: place.ctaid, tid };
-                        checked!(intrinsic::perform(call, active, &mut near, *memory, *services, &program_name));
+                        let caller = intrinsic::Caller { block: coordinates.ctaid, tid };
+                        checked!(intrinsic::perform(call, active, &mut near, *memory, *services, &caller));
                     }
-                    Op::Return => stop!(Burst::Return { lanes: active }),
-                    Op::Exit => stop!(Burst::Exit { lanes: active }),
-                    Op::Trap => return Err((Wrong::plain(FaultKind::Trap, active), pc)),
-                    Op::Breakpoint => return Err((Wrong::plain(FaultKind::Breakpoint, active), pc)),
-                    Op::Refused => return Err((Wrong::plain(FaultKind::IllegalInstruction, active), pc)),
+                    Op::Return => stop!(BurstEnd::Return { lanes: active }),
+                    Op::Exit => stop!(BurstEnd::Exit { lanes: active }),
+                    Op::Trap => return Err((LaneFault::plain(FaultKind::Trap, active), pc)),
+                    Op::Breakpoint => return Err((LaneFault::plain(FaultKind::Breakpoint, active), pc)),
+                    Op::Refused => return Err((LaneFault::plain(FaultKind::IllegalInstruction, active), pc)),
                     Op::Barrier(op) => {
                         let first = active.trailing_zeros() as usize;
-                        let id = lanes.get32(op.id).0[first] as usize & 15;
-                        let threads = if op.threads == NO_SLOT { 0 } else { lanes.get32(op.threads).0[first] };
-                        let votes = if op.source == NO_SLOT { 0 } else { lanes.predicate(op.source) ^ if op.source_negated { u32::MAX } else { 0 } };
+                        let id = registers.get32(op.id).0[first] as usize & 15;
+                        let threads = if op.threads == NO_SLOT { 0 } else { registers.get32(op.threads).0[first] };
+                        let votes = if op.source == NO_SLOT { 0 } else { registers.predicate(op.source) ^ if op.source_negated { u32::MAX } else { 0 } };
                         let waits = op.kind != BarrierKind::Arrive;
-                        stop!(Burst::Barrier { id, threads, votes, waits, lanes: active });
+                        stop!(BurstEnd::Barrier { id, threads, votes, waits, lanes: active });
                     }
                 }
                 pc = pc.wrapping_add(1);
             }
             if pc >= limit || *left == 0 {
-                stop!(Burst::Again);
+                stop!(BurstEnd::Again);
             }
         }
     }
 }
 
-/// Lanes whose guard is off skip the instruction; the rest come back to it.
-fn guarded(pc: u32, off: u32) -> Burst {
-    Burst::Split { pc: pc + 1, lanes: off }
+/// WarpRegisters whose guard is off skip the instruction; the rest come back to it.
+fn split_guarded(pc: u32, off: u32) -> BurstEnd {
+    BurstEnd::Split { pc: pc + 1, lanes: off }
 }
 
-fn guarded_meeting(fragment: &mut Fragment, pc: u32, here: u32, active: u32, ready: u32) -> Burst {
+fn split_guarded_wait(fragment: &mut Fragment, pc: u32, here: u32, active: u32, ready: u32) -> BurstEnd {
     fragment.pc = pc;
     // Off lanes and those that are done go on; the others come back and wait with their guard on.
-    Burst::Split { pc: pc + 1, lanes: (here & !active) | ready }
+    BurstEnd::Split { pc: pc + 1, lanes: (here & !active) | ready }
 }
 
-fn predicate(lanes: &mut Lanes<'_>, op: PredicateOp, mask: u32) {
+fn combine_predicates(registers: &mut WarpRegisters<'_>, op: PredicateOp, mask: u32) {
     let value = match op.how {
-        PredicateHow::And => lanes.predicate(op.a) & lanes.predicate(op.b),
-        PredicateHow::Or => lanes.predicate(op.a) | lanes.predicate(op.b),
-        PredicateHow::Xor => lanes.predicate(op.a) ^ lanes.predicate(op.b),
-        PredicateHow::Move => lanes.predicate(op.a),
-        PredicateHow::Not => !lanes.predicate(op.a),
+        PredicateHow::And => registers.predicate(op.a) & registers.predicate(op.b),
+        PredicateHow::Or => registers.predicate(op.a) | registers.predicate(op.b),
+        PredicateHow::Xor => registers.predicate(op.a) ^ registers.predicate(op.b),
+        PredicateHow::Move => registers.predicate(op.a),
+        PredicateHow::Not => !registers.predicate(op.a),
         PredicateHow::False => 0,
         PredicateHow::True => u32::MAX,
         PredicateHow::Select(c) => {
-            let c = lanes.predicate(c);
-            (lanes.predicate(op.a) & c) | (lanes.predicate(op.b) & !c)
+            let c = registers.predicate(c);
+            (registers.predicate(op.a) & c) | (registers.predicate(op.b) & !c)
         }
     };
-    lanes.set_predicate(op.d, value, mask);
+    registers.set_predicate(op.d, value, mask);
 }
 
-fn is_space(address: u64, space: Space) -> bool {
-    let within = |start: u64, bytes: u64| address >= start && address - start < bytes;
-    let shared = within(SHARED_WINDOW, SHARED_WINDOW_BYTES);
-    let local = within(LOCAL_WINDOW, LOCAL_WINDOW_BYTES);
-    let param = within(PARAM_WINDOW, PARAM_WINDOW_BYTES);
+fn is_in_space(address: u64, space: Space) -> bool {
+    let (shared, local, param) = (window::SHARED.contains(address), window::LOCAL.contains(address), window::PARAM.contains(address));
     match space {
         Space::Shared => shared,
         Space::Local | Space::Frame => local,

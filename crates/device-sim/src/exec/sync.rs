@@ -1,19 +1,19 @@
 //! What lanes of one warp do together: votes, shuffles, matches, reductions.
 //!
-//! Membership is per lane: one fragment may hold several groups (tiles) at once, each with its own result.
+//! Membership is per lane: one fragment may hold several groups (tiles) at once, for_each_lane with its own result.
 
-use super::fault::each;
-use super::lanes::{LANES, Lanes, NO_SLOT, V32};
-use crate::lower::code::{ReduceKind, ShuffleKind, WarpKind, WarpOp};
+use super::fault::for_each_lane;
+use crate::program::code::{ReduceKind, ShuffleKind, WarpKind, WarpOp};
+use crate::simd::lanes::{LANES, NO_SLOT, PerLane32, WarpRegisters};
 
 /// The lanes of `here` that may go on: all living members of their group are here.
-pub(super) fn ready(lanes: &Lanes<'_>, op: &WarpOp, here: u32, alive: u32) -> u32 {
+pub(super) fn complete_lanes(registers: &WarpRegisters<'_>, op: &WarpOp, here: u32, alive: u32) -> u32 {
     if op.members == NO_SLOT {
         return here;
     }
-    let members = lanes.get32(op.members);
+    let members = registers.get32(op.members);
     let mut ready = 0;
-    each(here, |lane| {
+    for_each_lane(here, |lane| {
         if members.0[lane] & alive & !here == 0 {
             ready |= 1 << lane;
         }
@@ -22,9 +22,9 @@ pub(super) fn ready(lanes: &Lanes<'_>, op: &WarpOp, here: u32, alive: u32) -> u3
 }
 
 /// Does the operation for the lanes of `here`.
-pub(super) fn perform(lanes: &mut Lanes<'_>, op: &WarpOp, here: u32) {
+pub(super) fn perform(registers: &mut WarpRegisters<'_>, op: &WarpOp, here: u32) {
     if let WarpKind::Shuffle(kind) = op.kind {
-        return shuffle(lanes, op, kind, here);
+        return shuffle(registers, op, kind, here);
     }
     if op.kind == WarpKind::Sync {
         return;
@@ -32,59 +32,59 @@ pub(super) fn perform(lanes: &mut Lanes<'_>, op: &WarpOp, here: u32) {
     let mut left = here;
     while left != 0 {
         let first = left.trailing_zeros() as usize;
-        let members = if op.members == NO_SLOT { here } else { lanes.get32(op.members).0[first] };
+        let members = if op.members == NO_SLOT { here } else { registers.get32(op.members).0[first] };
         let mut group = 0;
-        each(left, |lane| {
-            if op.members == NO_SLOT || lanes.get32(op.members).0[lane] == members {
+        for_each_lane(left, |lane| {
+            if op.members == NO_SLOT || registers.get32(op.members).0[lane] == members {
                 group |= 1 << lane;
             }
         });
         left &= !group;
-        one_group(lanes, op, group, members);
+        perform_for_group(registers, op, group, members);
     }
 }
 
-fn one_group(lanes: &mut Lanes<'_>, op: &WarpOp, group: u32, members: u32) {
-    // Lanes that take part although they did not name themselves do so alone.
+fn perform_for_group(registers: &mut WarpRegisters<'_>, op: &WarpOp, group: u32, members: u32) {
+    // WarpRegisters that take part although they did not name themselves do so alone.
     let counted = if group & members != 0 { group & members } else { group };
-    let source = |lanes: &Lanes<'_>| lanes.predicate(op.a) ^ if op.negated { u32::MAX } else { 0 };
+    let source = |registers: &WarpRegisters<'_>| registers.predicate(op.a) ^ if op.negated { u32::MAX } else { 0 };
     match op.kind {
         WarpKind::VoteAll => {
-            let yes = source(lanes) & counted == counted;
-            lanes.set_predicate(op.d, if yes { u32::MAX } else { 0 }, group);
+            let yes = source(registers) & counted == counted;
+            registers.set_predicate(op.d, if yes { u32::MAX } else { 0 }, group);
         }
         WarpKind::VoteAny => {
-            let yes = source(lanes) & counted != 0;
-            lanes.set_predicate(op.d, if yes { u32::MAX } else { 0 }, group);
+            let yes = source(registers) & counted != 0;
+            registers.set_predicate(op.d, if yes { u32::MAX } else { 0 }, group);
         }
         WarpKind::VoteUniform => {
-            let votes = source(lanes) & counted;
-            lanes.set_predicate(op.d, if votes == 0 || votes == counted { u32::MAX } else { 0 }, group);
+            let votes = source(registers) & counted;
+            registers.set_predicate(op.d, if votes == 0 || votes == counted { u32::MAX } else { 0 }, group);
         }
         WarpKind::Ballot => {
-            let votes = source(lanes) & counted;
-            lanes.set32(op.d, &V32::splat(votes), group);
+            let votes = source(registers) & counted;
+            registers.set32(op.d, &PerLane32::splat(votes), group);
         }
         WarpKind::MatchAny { wide } => {
-            let values = values(lanes, op, wide);
-            each(group, |lane| {
+            let values = source_values(registers, op, wide);
+            for_each_lane(group, |lane| {
                 let mut same = 0;
-                each(counted, |other| same |= u32::from(values[other] == values[lane]) << other);
-                lanes.r32[op.d as usize].0[lane] = same;
+                for_each_lane(counted, |other| same |= u32::from(values[other] == values[lane]) << other);
+                registers.r32[op.d as usize].0[lane] = same;
             });
         }
         WarpKind::MatchAll { wide } => {
-            let values = values(lanes, op, wide);
+            let values = source_values(registers, op, wide);
             let first = counted.trailing_zeros() as usize;
             let mut all = true;
-            each(counted, |lane| all &= values[lane] == values[first]);
-            lanes.set32(op.d, &V32::splat(if all { counted } else { 0 }), group);
-            lanes.set_predicate(op.p, if all { u32::MAX } else { 0 }, group);
+            for_each_lane(counted, |lane| all &= values[lane] == values[first]);
+            registers.set32(op.d, &PerLane32::splat(if all { counted } else { 0 }), group);
+            registers.set_predicate(op.p, if all { u32::MAX } else { 0 }, group);
         }
         WarpKind::Reduce(kind) => {
-            let from = *lanes.get32(op.a);
+            let from = *registers.get32(op.a);
             let mut result = None;
-            each(counted, |lane| {
+            for_each_lane(counted, |lane| {
                 let x = from.0[lane];
                 result = Some(match (result, kind) {
                     (None, _) => x,
@@ -98,25 +98,25 @@ fn one_group(lanes: &mut Lanes<'_>, op: &WarpOp, group: u32, members: u32) {
                     (Some(r), ReduceKind::Xor) => r ^ x,
                 });
             });
-            lanes.set32(op.d, &V32::splat(result.unwrap_or(0)), group);
+            registers.set32(op.d, &PerLane32::splat(result.unwrap_or(0)), group);
         }
         WarpKind::Elect => {
             let leader = counted.trailing_zeros();
             if op.d != NO_SLOT {
-                lanes.set32(op.d, &V32::splat(leader), group);
+                registers.set32(op.d, &PerLane32::splat(leader), group);
             }
-            lanes.set_predicate(op.p, 1 << leader, group);
+            registers.set_predicate(op.p, 1 << leader, group);
         }
         WarpKind::Sync | WarpKind::Shuffle(_) => {}
     }
 }
 
-fn values(lanes: &Lanes<'_>, op: &WarpOp, wide: bool) -> [u64; LANES] {
-    if wide { lanes.get64(op.a).0 } else { lanes.get32(op.a).0.map(u64::from) }
+fn source_values(registers: &WarpRegisters<'_>, op: &WarpOp, wide: bool) -> [u64; LANES] {
+    if wide { registers.get64(op.a).0 } else { registers.get32(op.a).0.map(u64::from) }
 }
 
-fn shuffle(lanes: &mut Lanes<'_>, op: &WarpOp, kind: ShuffleKind, here: u32) {
-    let (a, b, c) = (*lanes.get32(op.a), *lanes.get32(op.b), *lanes.get32(op.c));
+fn shuffle(registers: &mut WarpRegisters<'_>, op: &WarpOp, kind: ShuffleKind, here: u32) {
+    let (a, b, c) = (*registers.get32(op.a), *registers.get32(op.b), *registers.get32(op.c));
     let mut out = a;
     let mut valid = 0;
     for lane in 0..LANES as u32 {
@@ -143,6 +143,6 @@ fn shuffle(lanes: &mut Lanes<'_>, op: &WarpOp, kind: ShuffleKind, here: u32) {
             out.0[lane as usize] = if here >> (from & 31) & 1 != 0 { a.0[(from & 31) as usize] } else { 0 };
         }
     }
-    lanes.set32(op.d, &out, here);
-    lanes.set_predicate(op.p, valid, here);
+    registers.set32(op.d, &out, here);
+    registers.set_predicate(op.p, valid, here);
 }

@@ -6,8 +6,8 @@
 //!
 //! Registers of a frame begin where its caller's end. Fragments in different frames may use the same slots: they write their own lanes only.
 
-use super::lanes::{LANES, Lanes, V32, V64};
-use crate::lower::code::Code;
+use crate::program::code::Code;
+use crate::simd::lanes::{LANES, PerLane32, PerLane64, WarpRegisters};
 
 /// Registers of one call and where to return.
 #[derive(Debug, Clone, Copy)]
@@ -28,17 +28,17 @@ pub(super) struct Frame {
 
 /// Steps of a fragment after which its waiting siblings get a turn: backward branches count one, ordered accesses more. Kept across calls and
 /// divergence, so that no shape of a spin loop starves those it waits for.
-pub(super) const PATIENCE: u32 = 4096;
+pub(super) const STEPS_BEFORE_YIELD: u32 = 4096;
 
 pub(super) const NO_FRAME: u32 = u32::MAX;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum FragmentState {
     Ready,
     /// At barrier `0` of the block (at the instruction itself).
     Barrier(u8),
     /// At an instruction that needs other lanes of the warp.
-    Meeting,
+    AwaitsLanes,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -47,11 +47,11 @@ pub(super) struct Fragment {
     pub lanes: u32,
     pub frame: u32,
     pub depth: u32,
-    pub state: State,
+    pub state: FragmentState,
     /// When it last stepped back, in the warp's count of such steps; larger waits longer.
     pub waits: u32,
-    /// Steps until it steps back again, see [`PATIENCE`].
-    pub patience: u32,
+    /// Steps until it steps back again, see [`STEPS_BEFORE_YIELD`].
+    pub steps_left: u32,
 }
 
 #[derive(Debug, Default)]
@@ -59,14 +59,14 @@ pub(super) struct Warp {
     pub fragments: Vec<Fragment>,
     frames: Vec<Frame>,
     free_frames: Vec<u32>,
-    pub r32: Vec<V32>,
-    pub r64: Vec<V64>,
+    pub r32: Vec<PerLane32>,
+    pub r64: Vec<PerLane64>,
     pub p: Vec<u32>,
-    /// Lanes that have not exited.
+    /// WarpRegisters that have not exited.
     pub alive: u32,
     /// Index in the block.
     pub index: u32,
-    pub tid: [V32; 3],
+    pub tid: [PerLane32; 3],
     /// What `tid` was made for: the block's size and the first thread. Nothing at first.
     shape: ([u32; 3], u32),
     /// Local memory of each lane, one after the other.
@@ -76,9 +76,9 @@ pub(super) struct Warp {
     pub yields: u32,
 }
 
-impl Default for V32 {
+impl Default for PerLane32 {
     fn default() -> Self {
-        V32::splat(0)
+        PerLane32::splat(0)
     }
 }
 
@@ -92,7 +92,7 @@ impl Warp {
         self.index = index;
         if self.shape != (block, first) {
             self.shape = (block, first);
-            self.number(block, first);
+            self.number_threads(block, first);
         }
         self.frames.clear();
         self.free_frames.clear();
@@ -102,12 +102,20 @@ impl Warp {
         self.local.clear();
         self.local.resize(local_bytes as usize * 32, 0);
         self.frames.push(Frame { function, caller: NO_FRAME, return_to: 0, depth: 0, base32: 0, base64: 0, base_p: 0, local: 0, users: 1 });
-        self.reserve(0, code);
-        self.fragments.push(Fragment { pc: code.entry, lanes: self.alive, frame: 0, depth: 0, state: State::Ready, waits: 0, patience: PATIENCE });
+        self.reserve_registers(0, code);
+        self.fragments.push(Fragment {
+            pc: code.entry,
+            lanes: self.alive,
+            frame: 0,
+            depth: 0,
+            state: FragmentState::Ready,
+            waits: 0,
+            steps_left: STEPS_BEFORE_YIELD,
+        });
     }
 
     /// Fills in the threads' indices, counted up rather than divided for each lane.
-    fn number(&mut self, block: [u32; 3], first: u32) {
+    fn number_threads(&mut self, block: [u32; 3], first: u32) {
         let mut at = [first % block[0], first / block[0] % block[1], first / block[0] / block[1]];
         for lane in 0..LANES {
             for (axis, tid) in self.tid.iter_mut().enumerate() {
@@ -124,20 +132,20 @@ impl Warp {
     }
 
     /// Whether some fragment can run.
-    pub fn ready(&self) -> bool {
-        self.fragments.iter().any(|fragment| fragment.state == State::Ready)
+    pub fn has_ready_fragment(&self) -> bool {
+        self.fragments.iter().any(|fragment| fragment.state == FragmentState::Ready)
     }
 
     /// Makes the banks large enough for a frame.
-    fn reserve(&mut self, frame: u32, code: &Code) {
+    fn reserve_registers(&mut self, frame: u32, code: &Code) {
         let frame = self.frames[frame as usize];
         let (need32, need64) = ((frame.base32 + code.slots32) as usize, (frame.base64 + code.slots64) as usize);
         let need_p = (frame.base_p + code.predicates) as usize;
         if self.r32.len() < need32 {
-            self.r32.resize(need32, V32::splat(0));
+            self.r32.resize(need32, PerLane32::splat(0));
         }
         if self.r64.len() < need64 {
-            self.r64.resize(need64, V64::splat(0));
+            self.r64.resize(need64, PerLane64::splat(0));
         }
         if self.p.len() < need_p {
             self.p.resize(need_p, 0);
@@ -149,7 +157,7 @@ impl Warp {
     }
 
     /// The frame of a call of `function` from `caller`; the same one if other lanes are in the same call.
-    pub fn call(&mut self, caller: u32, function: u32, return_to: u32, caller_code: &Code, code: &Code) -> u32 {
+    pub fn open_frame(&mut self, caller: u32, function: u32, return_to: u32, caller_code: &Code, code: &Code) -> u32 {
         for index in 0..self.frames.len() {
             let frame = &mut self.frames[index];
             if frame.users > 0 && frame.caller == caller && frame.function == function && frame.return_to == return_to {
@@ -181,17 +189,17 @@ impl Warp {
                 (self.frames.len() - 1) as u32
             }
         };
-        self.reserve(index, code);
+        self.reserve_registers(index, code);
         index
     }
 
     /// One fragment more in this frame.
-    pub fn enter(&mut self, frame: u32) {
+    pub fn retain_frame(&mut self, frame: u32) {
         self.frames[frame as usize].users += 1;
     }
 
     /// A fragment has left this frame.
-    pub fn leave(&mut self, mut frame: u32) {
+    pub fn release_frame(&mut self, mut frame: u32) {
         while frame != NO_FRAME {
             let it = &mut self.frames[frame as usize];
             it.users -= 1;
@@ -204,9 +212,17 @@ impl Warp {
     }
 
     /// Registers of a frame.
-    pub fn lanes<'a>(r32: &'a mut [V32], r64: &'a mut [V64], p: &'a mut [u32], frame: &Frame, code: &Code, c64: &'a [V64], c32: &'a [V32]) -> Lanes<'a> {
+    pub fn registers_of<'a>(
+        r32: &'a mut [PerLane32],
+        r64: &'a mut [PerLane64],
+        p: &'a mut [u32],
+        frame: &Frame,
+        code: &Code,
+        c64: &'a [PerLane64],
+        c32: &'a [PerLane32],
+    ) -> WarpRegisters<'a> {
         let (b32, b64, bp) = (frame.base32 as usize, frame.base64 as usize, frame.base_p as usize);
-        Lanes {
+        WarpRegisters {
             r32: &mut r32[b32..b32 + code.slots32 as usize],
             r64: &mut r64[b64..b64 + code.slots64 as usize],
             p: &mut p[bp..bp + code.predicates as usize],
@@ -216,16 +232,16 @@ impl Warp {
     }
 
     /// Adds a fragment, merging it with one at the same place.
-    pub fn add(&mut self, fragment: Fragment) {
+    pub fn add_fragment(&mut self, fragment: Fragment) {
         for other in &mut self.fragments {
             let same = other.pc == fragment.pc && other.frame == fragment.frame;
-            if same && !matches!(other.state, State::Barrier(_)) && !matches!(fragment.state, State::Barrier(_)) {
+            if same && !matches!(other.state, FragmentState::Barrier(_)) && !matches!(fragment.state, FragmentState::Barrier(_)) {
                 other.lanes |= fragment.lanes;
                 other.waits = other.waits.min(fragment.waits);
-                other.patience = other.patience.min(fragment.patience);
+                other.steps_left = other.steps_left.min(fragment.steps_left);
                 // Whoever waited there looks again with the newcomers.
-                other.state = if fragment.state == State::Ready { State::Ready } else { other.state };
-                self.leave(fragment.frame);
+                other.state = if fragment.state == FragmentState::Ready { FragmentState::Ready } else { other.state };
+                self.release_frame(fragment.frame);
                 return;
             }
         }
@@ -233,26 +249,27 @@ impl Warp {
     }
 
     /// Takes out the fragment to run next.
-    pub fn next(&mut self) -> Option<Fragment> {
+    pub fn take_next_fragment(&mut self) -> Option<Fragment> {
         if let [one] = &self.fragments[..] {
-            return if one.state == State::Ready { self.fragments.pop() } else { None };
+            return if one.state == FragmentState::Ready { self.fragments.pop() } else { None };
         }
-        let (at, _) = self.fragments.iter().enumerate().filter(|(_, f)| f.state == State::Ready).min_by_key(|(_, f)| (f.waits, u32::MAX - f.depth, f.pc))?;
+        let (at, _) =
+            self.fragments.iter().enumerate().filter(|(_, f)| f.state == FragmentState::Ready).min_by_key(|(_, f)| (f.waits, u32::MAX - f.depth, f.pc))?;
         Some(self.fragments.swap_remove(at))
     }
 
     /// Where a fragment must stop because another may wait for it there.
-    pub fn limit(&self, running: &Fragment) -> u32 {
+    pub fn convergence_limit(&self, running: &Fragment) -> u32 {
         self.fragments
             .iter()
-            .filter(|f| f.depth == running.depth && f.pc > running.pc && !matches!(f.state, State::Barrier(_)))
+            .filter(|f| f.depth == running.depth && f.pc > running.pc && !matches!(f.state, FragmentState::Barrier(_)))
             .map(|f| f.pc)
             .min()
             .unwrap_or(u32::MAX)
     }
 
-    /// Lanes stop for good.
-    pub fn exit(&mut self, lanes: u32) {
+    /// WarpRegisters stop for good.
+    pub fn retire_lanes(&mut self, lanes: u32) {
         self.alive &= !lanes;
     }
 }

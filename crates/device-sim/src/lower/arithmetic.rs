@@ -1,67 +1,13 @@
 //! Integer, logic, shift and bit instructions.
 
-use super::body::{Lowered, Lowerer, Trouble, exactly, first_type, wrong};
-use super::code::{Op, PredicateHow, PredicateOp};
-use crate::exec::lanes::NO_SLOT;
-use crate::exec::level::{self, Alu, Function};
-use crate::exec::ops::{bits, integer, video};
-use cumux_ptx::ast::{Instruction, Opcode as O, Operand, ReduceOp, ScalarType as T, Selector, Word};
-
-/// `$make` for the Rust type of an integer type; bit types count as unsigned.
-macro_rules! by_integer {
-    ($ty:expr, $t:ident => $make:expr) => {
-        match $ty {
-            T::U16 | T::B16 => {
-                type $t = u16;
-                $make
-            }
-            T::S16 => {
-                type $t = i16;
-                $make
-            }
-            T::U32 | T::B32 => {
-                type $t = u32;
-                $make
-            }
-            T::S32 => {
-                type $t = i32;
-                $make
-            }
-            T::U64 | T::B64 => {
-                type $t = u64;
-                $make
-            }
-            T::S64 => {
-                type $t = i64;
-                $make
-            }
-            _ => return Err(Trouble::Refused),
-        }
-    };
-}
-pub(super) use by_integer;
-
-/// The same where the sign makes no difference.
-macro_rules! by_width {
-    ($ty:expr, $t:ident => $make:expr) => {
-        match $ty {
-            T::U16 | T::B16 | T::S16 => {
-                type $t = u16;
-                $make
-            }
-            T::U32 | T::B32 | T::S32 => {
-                type $t = u32;
-                $make
-            }
-            T::U64 | T::B64 | T::S64 => {
-                type $t = u64;
-                $make
-            }
-            _ => return Err(Trouble::Refused),
-        }
-    };
-}
-pub(super) use by_width;
+use super::body::{Lowerer, exactly, first_type};
+use super::by_type::{by_integer, by_width};
+use super::error::{Lowered, Trouble, wrong};
+use crate::program::code::{Op, PredicateHow, PredicateOp};
+use crate::simd::alu::{self, Alu, AluFunction};
+use crate::simd::lanes::NO_SLOT;
+use crate::simd::ops::{bits, integer, video};
+use cumux_ptx::ast::{Instruction, Opcode as O, Operand, ScalarType as T, Word};
 
 pub(super) fn lower(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
     let ty = first_type(i)?;
@@ -73,33 +19,33 @@ pub(super) fn lower(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
         O::Min | O::Max if matches!(ty, T::U16x2 | T::S16x2) => return two_halves(lowerer, i, ty),
         O::Add | O::Addc | O::Sub | O::Subc if i.has(Word::Cc) || matches!(i.opcode, O::Addc | O::Subc) => return carry(lowerer, i, ty),
         O::Mad | O::Madc if i.has(Word::Cc) || i.opcode == O::Madc => return mad_carry(lowerer, i, ty),
-        O::Add if i.has(Word::Sat) => level::op2::<integer::AddSat>(),
-        O::Sub if i.has(Word::Sat) => level::op2::<integer::SubSat>(),
-        O::Add => by_width!(ty, I => level::op2::<integer::Add<I>>()),
-        O::Sub => by_width!(ty, I => level::op2::<integer::Sub<I>>()),
+        O::Add if i.has(Word::Sat) => alu::op2::<integer::AddSat>(),
+        O::Sub if i.has(Word::Sat) => alu::op2::<integer::SubSat>(),
+        O::Add => by_width!(ty, I => alu::op2::<integer::Add<I>>()),
+        O::Sub => by_width!(ty, I => alu::op2::<integer::Sub<I>>()),
         O::Mul if i.has(Word::Wide) => return wide(lowerer, i, ty),
         O::Mad if i.has(Word::Wide) => return wide(lowerer, i, ty),
-        O::Mul if i.has(Word::Hi) => by_integer!(ty, I => level::op2::<integer::MulHi<I>>()),
-        O::Mul => by_width!(ty, I => level::op2::<integer::Mul<I>>()),
-        O::Mad if i.has(Word::Hi) && i.has(Word::Sat) => level::op3::<integer::MadHiSat>(),
-        O::Mad if i.has(Word::Hi) => by_integer!(ty, I => level::op3::<integer::MadHi<I>>()),
-        O::Mad => by_width!(ty, I => level::op3::<integer::Mad<I>>()),
-        O::Div => by_integer!(ty, I => level::op2::<integer::Div<I>>()),
-        O::Rem => by_integer!(ty, I => level::op2::<integer::Rem<I>>()),
+        O::Mul if i.has(Word::Hi) => by_integer!(ty, I => alu::op2::<integer::MulHi<I>>()),
+        O::Mul => by_width!(ty, I => alu::op2::<integer::Mul<I>>()),
+        O::Mad if i.has(Word::Hi) && i.has(Word::Sat) => alu::op3::<integer::MadHiSat>(),
+        O::Mad if i.has(Word::Hi) => by_integer!(ty, I => alu::op3::<integer::MadHi<I>>()),
+        O::Mad => by_width!(ty, I => alu::op3::<integer::Mad<I>>()),
+        O::Div => by_integer!(ty, I => alu::op2::<integer::Div<I>>()),
+        O::Rem => by_integer!(ty, I => alu::op2::<integer::Rem<I>>()),
         O::Min | O::Max => return min_max(lowerer, i, ty),
-        O::Abs => by_integer!(ty, I => level::op1::<integer::Abs<I>>()),
-        O::Neg => by_width!(ty, I => level::op1::<integer::Neg<I>>()),
-        O::Sad => by_integer!(ty, I => level::op3::<integer::Sad<I>>()),
+        O::Abs => by_integer!(ty, I => alu::op1::<integer::Abs<I>>()),
+        O::Neg => by_width!(ty, I => alu::op1::<integer::Neg<I>>()),
+        O::Sad => by_integer!(ty, I => alu::op3::<integer::Sad<I>>()),
         O::Mul24 | O::Mad24 => mul24(i, ty)?,
         O::Dp4a | O::Dp2a => return dot(lowerer, i),
-        O::And => by_width!(ty, I => level::op2::<integer::And<I>>()),
-        O::Or => by_width!(ty, I => level::op2::<integer::Or<I>>()),
-        O::Xor => by_width!(ty, I => level::op2::<integer::Xor<I>>()),
-        O::Not => by_width!(ty, I => level::op1::<integer::Not<I>>()),
+        O::And => by_width!(ty, I => alu::op2::<integer::And<I>>()),
+        O::Or => by_width!(ty, I => alu::op2::<integer::Or<I>>()),
+        O::Xor => by_width!(ty, I => alu::op2::<integer::Xor<I>>()),
+        O::Not => by_width!(ty, I => alu::op1::<integer::Not<I>>()),
         O::Cnot => match ty.bits() {
-            16 => level::op1::<bits::Cnot16>(),
-            32 => level::op1::<bits::Cnot32>(),
-            _ => level::op1::<bits::Cnot64>(),
+            16 => alu::op1::<bits::Cnot16>(),
+            32 => alu::op1::<bits::Cnot32>(),
+            _ => alu::op1::<bits::Cnot64>(),
         },
         O::Shl | O::Shr => return shift(lowerer, i, ty),
         O::Shf => return funnel(lowerer, i),
@@ -107,28 +53,28 @@ pub(super) fn lower(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
         O::Prmt => return permute(lowerer, i),
         O::Bfe | O::Bfi => return field(lowerer, i, ty),
         O::Bfind => return narrow_result(lowerer, i, ty, bfind(i, ty)?),
-        O::Popc => return narrow_result(lowerer, i, ty, if ty.bits() == 64 { level::op1::<bits::Popc64>() } else { level::op1::<bits::Popc32>() }),
-        O::Clz => return narrow_result(lowerer, i, ty, if ty.bits() == 64 { level::op1::<bits::Clz64>() } else { level::op1::<bits::Clz32>() }),
+        O::Popc => return narrow_result(lowerer, i, ty, if ty.bits() == 64 { alu::op1::<bits::Popc64>() } else { alu::op1::<bits::Popc32>() }),
+        O::Clz => return narrow_result(lowerer, i, ty, if ty.bits() == 64 { alu::op1::<bits::Clz64>() } else { alu::op1::<bits::Clz32>() }),
         O::Brev => {
             if ty.bits() == 64 {
-                level::op1::<bits::Brev64>()
+                alu::op1::<bits::Brev64>()
             } else {
-                level::op1::<bits::Brev32>()
+                alu::op1::<bits::Brev32>()
             }
         }
-        O::Fns => level::op3::<bits::Fns>(),
+        O::Fns => alu::op3::<bits::Fns>(),
         O::Bmsk => {
             if i.has(Word::Wrap) {
-                level::op2::<bits::BmskWrap>()
+                alu::op2::<bits::BmskWrap>()
             } else {
-                level::op2::<bits::BmskClamp>()
+                alu::op2::<bits::BmskClamp>()
             }
         }
         O::Szext => match (i.has(Word::Wrap), ty.is_signed()) {
-            (false, false) => level::op2::<bits::SzextClampU>(),
-            (false, true) => level::op2::<bits::SzextClampS>(),
-            (true, false) => level::op2::<bits::SzextWrapU>(),
-            (true, true) => level::op2::<bits::SzextWrapS>(),
+            (false, false) => alu::op2::<bits::SzextClampU>(),
+            (false, true) => alu::op2::<bits::SzextClampS>(),
+            (true, false) => alu::op2::<bits::SzextWrapU>(),
+            (true, true) => alu::op2::<bits::SzextWrapS>(),
         },
         _ => return Err(Trouble::Refused),
     };
@@ -162,7 +108,7 @@ pub(super) fn move_predicate(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowe
     predicate(lowerer, i)
 }
 
-fn narrow_result(lowerer: &mut Lowerer<'_>, i: &Instruction, ty: T, f: Function) -> Lowered {
+fn narrow_result(lowerer: &mut Lowerer<'_>, i: &Instruction, ty: T, f: AluFunction) -> Lowered {
     let [d, a] = exactly::<2>(i)?;
     let alu = Alu { a: lowerer.source(a, ty)?, d: lowerer.target32(d)?, ..Alu::new(f) };
     lowerer.alu(alu);
@@ -179,14 +125,14 @@ fn wide(lowerer: &mut Lowerer<'_>, i: &Instruction, ty: T) -> Lowered {
     };
     let add = i.opcode == O::Mad;
     let f = match (ty, add) {
-        (T::U16, false) => level::op2::<integer::MulWide<u16>>(),
-        (T::S16, false) => level::op2::<integer::MulWide<i16>>(),
-        (T::U32, false) => level::op2::<integer::MulWide<u32>>(),
-        (T::S32, false) => level::op2::<integer::MulWide<i32>>(),
-        (T::U16, true) => level::op3::<integer::MadWide<u16>>(),
-        (T::S16, true) => level::op3::<integer::MadWide<i16>>(),
-        (T::U32, true) => level::op3::<integer::MadWide<u32>>(),
-        _ => level::op3::<integer::MadWide<i32>>(),
+        (T::U16, false) => alu::op2::<integer::MulWide<u16>>(),
+        (T::S16, false) => alu::op2::<integer::MulWide<i16>>(),
+        (T::U32, false) => alu::op2::<integer::MulWide<u32>>(),
+        (T::S32, false) => alu::op2::<integer::MulWide<i32>>(),
+        (T::U16, true) => alu::op3::<integer::MadWide<u16>>(),
+        (T::S16, true) => alu::op3::<integer::MadWide<i16>>(),
+        (T::U32, true) => alu::op3::<integer::MadWide<u32>>(),
+        _ => alu::op3::<integer::MadWide<i32>>(),
     };
     let mut alu = Alu::new(f);
     let (d, a, b, c) = match i.operands.as_slice() {
@@ -207,13 +153,13 @@ fn wide(lowerer: &mut Lowerer<'_>, i: &Instruction, ty: T) -> Lowered {
 fn min_max(lowerer: &mut Lowerer<'_>, i: &Instruction, ty: T) -> Lowered {
     let max = i.opcode == O::Max;
     let relu = i.has(Word::Relu);
-    let f = if max { by_integer!(ty, I => level::op2::<integer::Max<I>>()) } else { by_integer!(ty, I => level::op2::<integer::Min<I>>()) };
+    let f = if max { by_integer!(ty, I => alu::op2::<integer::Max<I>>()) } else { by_integer!(ty, I => alu::op2::<integer::Min<I>>()) };
     lowerer.same(f, &i.operands, ty)?;
     if relu {
         let Some(d) = i.operands.first() else { return wrong("operands are missing") };
         let d = lowerer.target32(d)?;
         let zero = lowerer.constant32(0);
-        lowerer.alu(Alu { d, a: d, b: zero, ..Alu::new(level::op2::<integer::Max<i32>>()) });
+        lowerer.alu(Alu { d, a: d, b: zero, ..Alu::new(alu::op2::<integer::Max<i32>>()) });
     }
     Ok(())
 }
@@ -237,7 +183,7 @@ fn two_halves(lowerer: &mut Lowerer<'_>, i: &Instruction, ty: T) -> Lowered {
         c: zero,
         d: lowerer.target32(d)?,
         x: operation | signed,
-        ..Alu::new(level::op3x::<video::Simd<2>>())
+        ..Alu::new(alu::op3x::<video::Simd<2>>())
     };
     lowerer.alu(alu);
     Ok(())
@@ -247,10 +193,10 @@ fn carry(lowerer: &mut Lowerer<'_>, i: &Instruction, ty: T) -> Lowered {
     let [d, a, b] = exactly::<3>(i)?;
     let subtract = matches!(i.opcode, O::Sub | O::Subc);
     let f = match (ty.bits(), subtract) {
-        (32, false) => level::carry::<integer::AddCarry<u32>>(),
-        (32, true) => level::carry::<integer::SubBorrow<u32>>(),
-        (64, false) => level::carry::<integer::AddCarry<u64>>(),
-        (64, true) => level::carry::<integer::SubBorrow<u64>>(),
+        (32, false) => alu::carry::<integer::AddCarry<u32>>(),
+        (32, true) => alu::carry::<integer::SubBorrow<u32>>(),
+        (64, false) => alu::carry::<integer::AddCarry<u64>>(),
+        (64, true) => alu::carry::<integer::SubBorrow<u64>>(),
         _ => return Err(Trouble::Refused),
     };
     let alu = Alu {
@@ -269,14 +215,14 @@ fn mad_carry(lowerer: &mut Lowerer<'_>, i: &Instruction, ty: T) -> Lowered {
     let [d, a, b, c] = exactly::<4>(i)?;
     let high = i.has(Word::Hi);
     let f = match (ty, high) {
-        (T::U32, false) => level::mul_carry::<integer::MadLoCarry<u32>>(),
-        (T::S32, false) => level::mul_carry::<integer::MadLoCarry<i32>>(),
-        (T::U64, false) => level::mul_carry::<integer::MadLoCarry<u64>>(),
-        (T::S64, false) => level::mul_carry::<integer::MadLoCarry<i64>>(),
-        (T::U32, true) => level::mul_carry::<integer::MadHiCarry<u32>>(),
-        (T::S32, true) => level::mul_carry::<integer::MadHiCarry<i32>>(),
-        (T::U64, true) => level::mul_carry::<integer::MadHiCarry<u64>>(),
-        (T::S64, true) => level::mul_carry::<integer::MadHiCarry<i64>>(),
+        (T::U32, false) => alu::mul_carry::<integer::MadLoCarry<u32>>(),
+        (T::S32, false) => alu::mul_carry::<integer::MadLoCarry<i32>>(),
+        (T::U64, false) => alu::mul_carry::<integer::MadLoCarry<u64>>(),
+        (T::S64, false) => alu::mul_carry::<integer::MadLoCarry<i64>>(),
+        (T::U32, true) => alu::mul_carry::<integer::MadHiCarry<u32>>(),
+        (T::S32, true) => alu::mul_carry::<integer::MadHiCarry<i32>>(),
+        (T::U64, true) => alu::mul_carry::<integer::MadHiCarry<u64>>(),
+        (T::S64, true) => alu::mul_carry::<integer::MadHiCarry<i64>>(),
         _ => return Err(Trouble::Refused),
     };
     let alu = Alu {
@@ -284,7 +230,7 @@ fn mad_carry(lowerer: &mut Lowerer<'_>, i: &Instruction, ty: T) -> Lowered {
         b: lowerer.source(b, ty)?,
         c: lowerer.source(c, ty)?,
         e: lowerer.carry,
-        x: u16::from(i.opcode == O::Madc) | u16::from(i.has(Word::Cc)) << 1,
+        x: if i.opcode == O::Madc { alu::CARRY_IN } else { 0 } | if i.has(Word::Cc) { alu::CARRY_OUT } else { 0 },
         d: lowerer.target(d, ty)?,
         ..Alu::new(f)
     };
@@ -292,18 +238,18 @@ fn mad_carry(lowerer: &mut Lowerer<'_>, i: &Instruction, ty: T) -> Lowered {
     Ok(())
 }
 
-fn mul24(i: &Instruction, ty: T) -> Lowered<Function> {
+fn mul24(i: &Instruction, ty: T) -> Lowered<AluFunction> {
     let signed = ty.is_signed();
     Ok(match (i.opcode, i.has(Word::Hi), signed) {
-        (O::Mul24, false, false) => level::op2::<integer::Mul24LoU>(),
-        (O::Mul24, false, true) => level::op2::<integer::Mul24LoS>(),
-        (O::Mul24, true, false) => level::op2::<integer::Mul24HiU>(),
-        (O::Mul24, true, true) => level::op2::<integer::Mul24HiS>(),
-        (_, true, true) if i.has(Word::Sat) => level::op3::<integer::Mad24HiSat>(),
-        (_, false, false) => level::op3::<integer::Mad24LoU>(),
-        (_, false, true) => level::op3::<integer::Mad24LoS>(),
-        (_, true, false) => level::op3::<integer::Mad24HiU>(),
-        (_, true, true) => level::op3::<integer::Mad24HiS>(),
+        (O::Mul24, false, false) => alu::op2::<integer::Mul24LoU>(),
+        (O::Mul24, false, true) => alu::op2::<integer::Mul24LoS>(),
+        (O::Mul24, true, false) => alu::op2::<integer::Mul24HiU>(),
+        (O::Mul24, true, true) => alu::op2::<integer::Mul24HiS>(),
+        (_, true, true) if i.has(Word::Sat) => alu::op3::<integer::Mad24HiSat>(),
+        (_, false, false) => alu::op3::<integer::Mad24LoU>(),
+        (_, false, true) => alu::op3::<integer::Mad24LoS>(),
+        (_, true, false) => alu::op3::<integer::Mad24HiU>(),
+        (_, true, true) => alu::op3::<integer::Mad24HiS>(),
     })
 }
 
@@ -311,13 +257,14 @@ fn dot(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
     let [d, a, b, c] = exactly::<4>(i)?;
     let (Some(ta), Some(tb)) = (i.ty(0), i.ty(1)) else { return wrong("two types are needed") };
     let f = match (i.opcode, ta.is_signed(), tb.is_signed()) {
-        (O::Dp2a, _, _) => level::op3x::<integer::Dp2a>(),
-        (_, false, false) => level::op3::<integer::Dp4aUU>(),
-        (_, false, true) => level::op3::<integer::Dp4aUS>(),
-        (_, true, false) => level::op3::<integer::Dp4aSU>(),
-        (_, true, true) => level::op3::<integer::Dp4aSS>(),
+        (O::Dp2a, _, _) => alu::op3x::<integer::Dp2a>(),
+        (_, false, false) => alu::op3::<integer::Dp4aUU>(),
+        (_, false, true) => alu::op3::<integer::Dp4aUS>(),
+        (_, true, false) => alu::op3::<integer::Dp4aSU>(),
+        (_, true, true) => alu::op3::<integer::Dp4aSS>(),
     };
-    let x = u16::from(ta.is_signed()) | u16::from(tb.is_signed()) << 1 | u16::from(i.has(Word::Hi)) << 2;
+    let flags = [(ta.is_signed(), integer::DP2A_SIGNED_A), (tb.is_signed(), integer::DP2A_SIGNED_B), (i.has(Word::Hi), integer::DP2A_HIGH)];
+    let x = flags.iter().filter(|(on, _)| *on).fold(0, |all, (_, bit)| all | bit);
     let alu =
         Alu { a: lowerer.source32(a, T::B32)?, b: lowerer.source32(b, T::B32)?, c: lowerer.source32(c, T::S32)?, d: lowerer.target32(d)?, x, ..Alu::new(f) };
     lowerer.alu(alu);
@@ -326,7 +273,7 @@ fn dot(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
 
 fn shift(lowerer: &mut Lowerer<'_>, i: &Instruction, ty: T) -> Lowered {
     let [d, a, n] = exactly::<3>(i)?;
-    let f = if i.opcode == O::Shl { by_width!(ty, I => level::op2::<integer::Shl<I>>()) } else { by_integer!(ty, I => level::op2::<integer::Shr<I>>()) };
+    let f = if i.opcode == O::Shl { by_width!(ty, I => alu::op2::<integer::Shl<I>>()) } else { by_integer!(ty, I => alu::op2::<integer::Shr<I>>()) };
     let alu = Alu { a: lowerer.source(a, ty)?, b: lowerer.source32(n, T::U32)?, d: lowerer.target(d, ty)?, ..Alu::new(f) };
     lowerer.alu(alu);
     Ok(())
@@ -334,10 +281,10 @@ fn shift(lowerer: &mut Lowerer<'_>, i: &Instruction, ty: T) -> Lowered {
 
 fn funnel(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
     let f = match (i.has(Word::Left), i.has(Word::Wrap)) {
-        (true, false) => level::op3::<bits::ShfLeftClamp>(),
-        (true, true) => level::op3::<bits::ShfLeftWrap>(),
-        (false, false) => level::op3::<bits::ShfRightClamp>(),
-        (false, true) => level::op3::<bits::ShfRightWrap>(),
+        (true, false) => alu::op3::<bits::ShfLeftClamp>(),
+        (true, true) => alu::op3::<bits::ShfLeftWrap>(),
+        (false, false) => alu::op3::<bits::ShfRightClamp>(),
+        (false, true) => alu::op3::<bits::ShfRightWrap>(),
     };
     lowerer.same(f, &i.operands, T::B32)
 }
@@ -348,25 +295,25 @@ fn lop3(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
     let table = table.bits(T::U32) as u16 & 0xff;
     let (a, b, c) = (lowerer.source32(a, T::B32)?, lowerer.source32(b, T::B32)?, lowerer.source32(c, T::B32)?);
     let d = lowerer.target32(d)?;
-    lowerer.alu(Alu { d, a, b, c, x: table, ..Alu::new(level::lop3(table)) });
+    lowerer.alu(Alu { d, a, b, c, x: table, ..Alu::new(bits::lop3(table)) });
     Ok(())
 }
 
 fn permute(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
     let f = if i.has(Word::F4e) {
-        level::op3::<bits::PrmtF4e>()
+        alu::op3::<bits::PrmtF4e>()
     } else if i.has(Word::B4e) {
-        level::op3::<bits::PrmtB4e>()
+        alu::op3::<bits::PrmtB4e>()
     } else if i.has(Word::Rc8) {
-        level::op3::<bits::PrmtRc8>()
+        alu::op3::<bits::PrmtRc8>()
     } else if i.has(Word::Ecl) {
-        level::op3::<bits::PrmtEcl>()
+        alu::op3::<bits::PrmtEcl>()
     } else if i.has(Word::Ecr) {
-        level::op3::<bits::PrmtEcr>()
+        alu::op3::<bits::PrmtEcr>()
     } else if i.has(Word::Rc16) {
-        level::op3::<bits::PrmtRc16>()
+        alu::op3::<bits::PrmtRc16>()
     } else {
-        level::op3::<bits::Prmt>()
+        alu::op3::<bits::Prmt>()
     };
     lowerer.same(f, &i.operands, T::B32)
 }
@@ -374,12 +321,12 @@ fn permute(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
 fn field(lowerer: &mut Lowerer<'_>, i: &Instruction, ty: T) -> Lowered {
     let [d, values @ .., pos, len] = i.operands.as_slice() else { return wrong("operands are missing") };
     let f = match (i.opcode, ty) {
-        (O::Bfe, T::U32) => level::op3::<bits::BfeU32>(),
-        (O::Bfe, T::S32) => level::op3::<bits::BfeS32>(),
-        (O::Bfe, T::U64) => level::op3::<bits::BfeU64>(),
-        (O::Bfe, T::S64) => level::op3::<bits::BfeS64>(),
-        (O::Bfi, T::B32) => level::op4::<bits::Bfi32>(),
-        (O::Bfi, T::B64) => level::op4::<bits::Bfi64>(),
+        (O::Bfe, T::U32) => alu::op3::<bits::BfeU32>(),
+        (O::Bfe, T::S32) => alu::op3::<bits::BfeS32>(),
+        (O::Bfe, T::U64) => alu::op3::<bits::BfeU64>(),
+        (O::Bfe, T::S64) => alu::op3::<bits::BfeS64>(),
+        (O::Bfi, T::B32) => alu::op4::<bits::Bfi32>(),
+        (O::Bfi, T::B64) => alu::op4::<bits::Bfi64>(),
         _ => return Err(Trouble::Refused),
     };
     let mut alu = Alu::new(f);
@@ -394,99 +341,16 @@ fn field(lowerer: &mut Lowerer<'_>, i: &Instruction, ty: T) -> Lowered {
     Ok(())
 }
 
-fn bfind(i: &Instruction, ty: T) -> Lowered<Function> {
+fn bfind(i: &Instruction, ty: T) -> Lowered<AluFunction> {
     Ok(match (ty, i.has(Word::Shiftamt)) {
-        (T::U32, false) => level::op1::<bits::BfindU32>(),
-        (T::S32, false) => level::op1::<bits::BfindS32>(),
-        (T::U64, false) => level::op1::<bits::BfindU64>(),
-        (T::S64, false) => level::op1::<bits::BfindS64>(),
-        (T::U32, true) => level::op1::<bits::BfindShiftU32>(),
-        (T::S32, true) => level::op1::<bits::BfindShiftS32>(),
-        (T::U64, true) => level::op1::<bits::BfindShiftU64>(),
-        (T::S64, true) => level::op1::<bits::BfindShiftS64>(),
+        (T::U32, false) => alu::op1::<bits::BfindU32>(),
+        (T::S32, false) => alu::op1::<bits::BfindS32>(),
+        (T::U64, false) => alu::op1::<bits::BfindU64>(),
+        (T::S64, false) => alu::op1::<bits::BfindS64>(),
+        (T::U32, true) => alu::op1::<bits::BfindShiftU32>(),
+        (T::S32, true) => alu::op1::<bits::BfindShiftS32>(),
+        (T::U64, true) => alu::op1::<bits::BfindShiftU64>(),
+        (T::S64, true) => alu::op1::<bits::BfindShiftS64>(),
         _ => return Err(Trouble::Refused),
     })
-}
-
-/// The SIMD video instructions on whole registers, and the scalar ones without a second operation.
-pub(super) fn video(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
-    let (operation, parts) = match i.opcode {
-        O::Vadd => (video::ADD, 1),
-        O::Vsub => (video::SUB, 1),
-        O::Vabsdiff => (video::ABSDIFF, 1),
-        O::Vmin => (video::MIN, 1),
-        O::Vmax => (video::MAX, 1),
-        O::Vadd2 => (video::ADD, 2),
-        O::Vsub2 => (video::SUB, 2),
-        O::Vavrg2 => (video::AVRG, 2),
-        O::Vabsdiff2 => (video::ABSDIFF, 2),
-        O::Vmin2 => (video::MIN, 2),
-        O::Vmax2 => (video::MAX, 2),
-        O::Vadd4 => (video::ADD, 4),
-        O::Vsub4 => (video::SUB, 4),
-        O::Vavrg4 => (video::AVRG, 4),
-        O::Vabsdiff4 => (video::ABSDIFF, 4),
-        O::Vmin4 => (video::MIN, 4),
-        O::Vmax4 => (video::MAX, 4),
-        O::Vset2 | O::Vset4 => {
-            let comparison = match i.cmp() {
-                Some(cmp) => super::compare::code(cmp, T::S32)?,
-                None => return wrong("a comparison is needed"),
-            };
-            (video::COMPARE + u16::from(comparison), if i.opcode == O::Vset2 { 2 } else { 4 })
-        }
-        _ => return Err(Trouble::Refused),
-    };
-    let types: Vec<T> = i.types().collect();
-    let (td, ta, tb) = match types.as_slice() {
-        [d, a, b] => (*d, *a, *b),
-        [a, b] => (T::U32, *a, *b),
-        _ => return wrong("three types are needed"),
-    };
-    let sum = match i.reduce() {
-        None => false,
-        Some(ReduceOp::Add) if parts > 1 => true,
-        Some(_) => return Err(Trouble::Refused),
-    };
-    let [d, a, b, rest @ ..] = i.operands.as_slice() else { return wrong("operands are missing") };
-    // Without a sum a third source only fills parts that are not written; whole registers are.
-    let c = match rest {
-        [c] if parts > 1 => lowerer.source32(c, T::B32)?,
-        [] => lowerer.constant32(0),
-        _ => return Err(Trouble::Refused),
-    };
-    let mut x = operation;
-    x |= if ta.is_signed() { video::SIGNED_A } else { 0 };
-    x |= if tb.is_signed() { video::SIGNED_B } else { 0 };
-    x |= if td.is_signed() { video::SIGNED_D } else { 0 };
-    x |= if i.has(Word::Sat) { video::SATURATE } else { 0 };
-    x |= if sum { video::SUM } else { 0 };
-    let a = video_source(lowerer, a, ta, parts)?;
-    let b = video_source(lowerer, b, tb, parts)?;
-    let f = match parts {
-        1 => level::op3x::<video::Simd<1>>(),
-        2 => level::op3x::<video::Simd<2>>(),
-        _ => level::op3x::<video::Simd<4>>(),
-    };
-    let d = lowerer.target32(d)?;
-    lowerer.alu(Alu { d, a, b, c, x, ..Alu::new(f) });
-    Ok(())
-}
-
-fn video_source(lowerer: &mut Lowerer<'_>, operand: &Operand, ty: T, parts: u32) -> Lowered<u16> {
-    let Operand::Selected { register, selector, negated: false } = operand else { return lowerer.source32(operand, T::B32) };
-    let whole = Operand::Reg(*register);
-    let a = lowerer.source32(&whole, T::B32)?;
-    let (pos, len) = match selector {
-        None => return Ok(a),
-        Some(Selector::Byte(n)) if parts == 1 => (8 * u32::from(*n), 8),
-        Some(Selector::Half(n)) if parts == 1 => (16 * u32::from(*n), 16),
-        Some(Selector::Halves([1, 0]) | Selector::Bytes([3, 2, 1, 0])) => return Ok(a),
-        Some(_) => return Err(Trouble::Refused),
-    };
-    let d = lowerer.temporary32();
-    let (b, c) = (lowerer.constant32(pos), lowerer.constant32(len));
-    let f = if ty.is_signed() { level::op3::<bits::BfeS32>() } else { level::op3::<bits::BfeU32>() };
-    lowerer.emit_always(Op::Alu(Alu { d, a, b, c, ..Alu::new(f) }));
-    Ok(d)
 }

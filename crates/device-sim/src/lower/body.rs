@@ -2,32 +2,16 @@
 //!
 //! What an instruction means is in the sibling files; this one holds what they share.
 
-use super::code::{Code, Inst, Op, Origin, PredicateHow, PredicateOp, Special};
-use super::module::{FunctionPlan, ModulePlan};
+use super::error::{Lowered, Trouble, wrong};
+use super::plan::{FunctionPlan, ModulePlan};
 use super::registers::{self, Class};
-use crate::exec::interface::FUNCTION_WINDOW;
-use crate::exec::lanes::{CONSTANT, NO_SLOT, Slot, V32, V64};
-use crate::exec::level::{Alu, Function as AluFunction};
-use crate::exec::{level, ops};
+use crate::program::code::{Code, Inst, Op, Origin, PredicateHow, PredicateOp, Special};
+use crate::program::window;
+use crate::simd::alu::{Alu, AluFunction};
+use crate::simd::lanes::{CONSTANT, NO_SLOT, PerLane32, PerLane64, Slot};
+use crate::simd::{alu, ops};
 use cumux_ptx::ast::{Body as Tree, FuncId, Instruction, LabelId, Modifier, Operand, RegId, ScalarType, SpecialReg, SymbolRef, Word};
 use std::collections::HashMap;
-
-/// Why an instruction has no executable form.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Trouble {
-    /// Not executed by this device.
-    Refused,
-    /// The same, with a better name than the mnemonic.
-    Named(String),
-    /// Not PTX.
-    Wrong(String),
-}
-
-pub(super) type Lowered<T = ()> = Result<T, Trouble>;
-
-pub(super) fn wrong<T>(text: impl Into<String>) -> Lowered<T> {
-    Err(Trouble::Wrong(text.into()))
-}
 
 /// A function whose branches still have to be pointed to their targets: instruction and label.
 pub(super) struct Finished {
@@ -179,7 +163,7 @@ impl<'a> Lowerer<'a> {
     pub fn constant32(&mut self, value: u32) -> Slot {
         let constants = &mut self.out.constants32;
         *self.constants32.entry(value).or_insert_with(|| {
-            constants.push(V32::splat(value));
+            constants.push(PerLane32::splat(value));
             CONSTANT | (constants.len() - 1) as Slot
         })
     }
@@ -187,7 +171,7 @@ impl<'a> Lowerer<'a> {
     pub fn constant64(&mut self, value: u64) -> Slot {
         let constants = &mut self.out.constants64;
         *self.constants64.entry(value).or_insert_with(|| {
-            constants.push(V64::splat(value));
+            constants.push(PerLane64::splat(value));
             CONSTANT | (constants.len() - 1) as Slot
         })
     }
@@ -196,7 +180,7 @@ impl<'a> Lowerer<'a> {
     pub fn variable(&mut self, variable: u32, addend: i64) -> Slot {
         let out = &mut self.out;
         *self.symbols.entry((variable, addend)).or_insert_with(|| {
-            out.constants64.push(V64::splat(0));
+            out.constants64.push(PerLane64::splat(0));
             let at = (out.constants64.len() - 1) as u32;
             out.symbols.push((at, variable, addend));
             CONSTANT | at as Slot
@@ -214,7 +198,7 @@ impl<'a> Lowerer<'a> {
                 (Class::Wide | Class::Double, slot) => {
                     let d = self.temporary32();
                     let zero = self.constant32(0);
-                    self.emit_always(Op::Alu(Alu { d, a: slot, b: zero, ..Alu::new(level::op2::<ops::bits::Part32>()) }));
+                    self.emit_always(Op::Alu(Alu { d, a: slot, b: zero, ..Alu::new(alu::op2::<ops::bits::Part32>()) }));
                     Ok(d)
                 }
                 (Class::Predicate, _) => wrong("a predicate cannot be an operand here"),
@@ -231,7 +215,7 @@ impl<'a> Lowerer<'a> {
                     let wide = self.temporary64();
                     self.emit_always(Op::Special { d: wide, what });
                     let zero = self.constant32(0);
-                    self.emit_always(Op::Alu(Alu { d, a: wide, b: zero, ..Alu::new(level::op2::<ops::bits::Part32>()) }));
+                    self.emit_always(Op::Alu(Alu { d, a: wide, b: zero, ..Alu::new(alu::op2::<ops::bits::Part32>()) }));
                 } else {
                     self.emit_always(Op::Special { d, what });
                 }
@@ -243,7 +227,7 @@ impl<'a> Lowerer<'a> {
                     let d = self.temporary32();
                     self.emit_always(Op::Special { d, what: Special::DynamicBase });
                     let offset = self.constant32(*offset as u32);
-                    self.emit_always(Op::Alu(Alu { d, a: d, b: offset, ..Alu::new(level::op2::<ops::integer::Add<u32>>()) }));
+                    self.emit_always(Op::Alu(Alu { d, a: d, b: offset, ..Alu::new(alu::op2::<ops::integer::Add<u32>>()) }));
                     Ok(d)
                 }
                 None => match self.frame_offset(*symbol) {
@@ -275,7 +259,7 @@ impl<'a> Lowerer<'a> {
                 } else {
                     let narrow = self.temporary32();
                     self.emit_always(Op::Special { d: narrow, what });
-                    self.emit_always(Op::Alu(Alu { d, a: narrow, ..Alu::new(level::op1::<ops::convert::Cut<u32, u64>>()) }));
+                    self.emit_always(Op::Alu(Alu { d, a: narrow, ..Alu::new(alu::op1::<ops::convert::Cut<u32, u64>>()) }));
                 }
                 Ok(d)
             }
@@ -293,7 +277,7 @@ impl<'a> Lowerer<'a> {
                     let d = self.temporary64();
                     self.emit_always(Op::Special { d, what: Special::DynamicBase64 });
                     let offset = self.constant64(offset as u64);
-                    self.emit_always(Op::Alu(Alu { d, a: d, b: offset, ..Alu::new(level::op2::<ops::integer::Add<u64>>()) }));
+                    self.emit_always(Op::Alu(Alu { d, a: d, b: offset, ..Alu::new(alu::op2::<ops::integer::Add<u64>>()) }));
                     d
                 }
             });
@@ -308,7 +292,7 @@ impl<'a> Lowerer<'a> {
                 Some(variable) => Ok(self.variable(variable, offset)),
                 None => Err(Trouble::Refused),
             },
-            SymbolRef::Function(id) => Ok(self.constant64(FUNCTION_WINDOW + 16 * (u64::from(self.plan.target(id).0) + 1))),
+            SymbolRef::Function(id) => Ok(self.constant64(window::function_pointer(self.plan.target(id).0.into()))),
             // A kernel's parameter: its place in the parameter space.
             SymbolRef::Param(n) => {
                 let at = self.plan.module.function(self.function).params.get(n as usize).map_or(0, |p| p.offset);

@@ -1,51 +1,53 @@
 //! set, setp, selp, slct.
 
-use super::arithmetic::{by_integer, by_width};
-use super::body::{Lowered, Lowerer, Trouble, exactly, first_type, wrong};
-use super::code::{Op, PredicateHow, PredicateOp};
-use crate::exec::lanes::NO_SLOT;
-use crate::exec::level::{self, Alu, Function};
-use crate::exec::ops::{float, half, integer};
+use super::body::{Lowerer, exactly, first_type};
+use super::by_type::{by_integer, by_width};
+use super::error::{Lowered, Trouble, wrong};
+use crate::program::code::{Op, PredicateHow, PredicateOp};
+use crate::simd::alu::{self, Alu, AluFunction};
+use crate::simd::lanes::NO_SLOT;
+use crate::simd::ops::comparison::Comparison as C;
+use crate::simd::ops::{float, half, integer};
 use cumux_ptx::ast::{BoolOp, CmpOp, Instruction, Opcode as O, Operand, ScalarType as T, Word};
 
-/// 0 eq … 5 ge, 6 num, 7 nan, 8 to 13 the unordered ones; as in `ops::half::holds`.
-pub(super) fn code(cmp: CmpOp, ty: T) -> Lowered<u8> {
+/// The comparison that an instruction names.
+pub(super) fn comparison_of(cmp: CmpOp, ty: T) -> Lowered<C> {
     let float = ty.is_float();
     Ok(match cmp {
-        CmpOp::Eq => 0,
-        CmpOp::Ne => 1,
-        CmpOp::Lt | CmpOp::Lo => 2,
-        CmpOp::Le | CmpOp::Ls => 3,
-        CmpOp::Gt | CmpOp::Hi => 4,
-        CmpOp::Ge | CmpOp::Hs => 5,
-        CmpOp::Num if float => 6,
-        CmpOp::Nan if float => 7,
-        CmpOp::Equ if float => 8,
-        CmpOp::Neu if float => 9,
-        CmpOp::Ltu if float => 10,
-        CmpOp::Leu if float => 11,
-        CmpOp::Gtu if float => 12,
-        CmpOp::Geu if float => 13,
+        CmpOp::Eq => C::Equal,
+        CmpOp::Ne => C::NotEqual,
+        CmpOp::Lt | CmpOp::Lo => C::Less,
+        CmpOp::Le | CmpOp::Ls => C::LessOrEqual,
+        CmpOp::Gt | CmpOp::Hi => C::Greater,
+        CmpOp::Ge | CmpOp::Hs => C::GreaterOrEqual,
+        CmpOp::Num if float => C::Numbers,
+        CmpOp::Nan if float => C::Nan,
+        CmpOp::Equ if float => C::EqualUnordered,
+        CmpOp::Neu if float => C::NotEqualUnordered,
+        CmpOp::Ltu if float => C::LessUnordered,
+        CmpOp::Leu if float => C::LessOrEqualUnordered,
+        CmpOp::Gtu if float => C::GreaterUnordered,
+        CmpOp::Geu if float => C::GreaterOrEqualUnordered,
         _ => return wrong("this comparison is for floating-point types"),
     })
 }
 
-macro_rules! float_codes {
-    ($code:expr, $ftz:expr; $($n:literal $single:ident $double:ident),*) => {
-        match ($code, $ftz) {
+/// The test of two singles (flushed or not) or doubles.
+macro_rules! float_tests {
+    ($comparison:expr, $ty:expr, $ftz:expr; $($name:ident $single:ident $double:ident,)*) => {
+        match $comparison {
             $(
-                ($n, 0) => level::test2::<float::$single<false>>(),
-                ($n, 1) => level::test2::<float::$single<true>>(),
-                ($n, _) => level::test2::<float::$double>(),
+                C::$name if $ty == T::F64 => alu::test2::<float::$double>(),
+                C::$name if $ftz => alu::test2::<float::$single<true>>(),
+                C::$name => alu::test2::<float::$single<false>>(),
             )*
-            _ => return Err(Trouble::Refused),
         }
     };
 }
 
 /// A comparison into a predicate, and the immediate it needs.
-fn comparison(cmp: CmpOp, ty: T, ftz: bool) -> Lowered<(Function, u16)> {
-    let code = code(cmp, ty)?;
+fn comparison(cmp: CmpOp, ty: T, ftz: bool) -> Lowered<(AluFunction, u16)> {
+    let comparison = comparison_of(cmp, ty)?;
     // lo, ls, hi and hs compare as unsigned whatever the type says.
     let ty = match (cmp, ty) {
         (CmpOp::Lo | CmpOp::Ls | CmpOp::Hi | CmpOp::Hs, T::S16) => T::U16,
@@ -54,21 +56,21 @@ fn comparison(cmp: CmpOp, ty: T, ftz: bool) -> Lowered<(Function, u16)> {
         _ => ty,
     };
     let f = match ty {
-        T::F16 | T::F16x2 => return Ok((level::compare_half(), u16::from(code))),
-        T::Bf16 | T::Bf16x2 => return Ok((level::compare_half(), u16::from(code) | 32)),
-        T::F32 | T::F64 => {
-            let which = if ty == T::F64 { 2 } else { u8::from(ftz) };
-            float_codes!(code, which;
-                0 Eq32 Eq64, 1 Ne32 Ne64, 2 Lt32 Lt64, 3 Le32 Le64, 4 Gt32 Gt64, 5 Ge32 Ge64, 6 Num32 Num64, 7 Nan32 Nan64,
-                8 Equ32 Equ64, 9 Neu32 Neu64, 10 Ltu32 Ltu64, 11 Leu32 Leu64, 12 Gtu32 Gtu64, 13 Geu32 Geu64)
-        }
-        _ => match code {
-            0 => by_width!(ty, I => level::test2::<integer::Eq<I>>()),
-            1 => by_width!(ty, I => level::test2::<integer::Ne<I>>()),
-            2 => by_integer!(ty, I => level::test2::<integer::Lt<I>>()),
-            3 => by_integer!(ty, I => level::test2::<integer::Le<I>>()),
-            4 => by_integer!(ty, I => level::test2::<integer::Gt<I>>()),
-            _ => by_integer!(ty, I => level::test2::<integer::Ge<I>>()),
+        T::F16 | T::F16x2 => return Ok((half::compare(), comparison.encode())),
+        T::Bf16 | T::Bf16x2 => return Ok((half::compare(), comparison.encode() | half::COMPARE_BRAIN)),
+        T::F32 | T::F64 => float_tests! { comparison, ty, ftz;
+            Equal Eq32 Eq64, NotEqual Ne32 Ne64, Less Lt32 Lt64, LessOrEqual Le32 Le64, Greater Gt32 Gt64, GreaterOrEqual Ge32 Ge64,
+            Numbers Num32 Num64, Nan Nan32 Nan64,
+            EqualUnordered Equ32 Equ64, NotEqualUnordered Neu32 Neu64, LessUnordered Ltu32 Ltu64, LessOrEqualUnordered Leu32 Leu64,
+            GreaterUnordered Gtu32 Gtu64, GreaterOrEqualUnordered Geu32 Geu64,
+        },
+        _ => match comparison {
+            C::Equal => by_width!(ty, I => alu::test2::<integer::Eq<I>>()),
+            C::NotEqual => by_width!(ty, I => alu::test2::<integer::Ne<I>>()),
+            C::Less => by_integer!(ty, I => alu::test2::<integer::Lt<I>>()),
+            C::LessOrEqual => by_integer!(ty, I => alu::test2::<integer::Le<I>>()),
+            C::Greater => by_integer!(ty, I => alu::test2::<integer::Gt<I>>()),
+            _ => by_integer!(ty, I => alu::test2::<integer::Ge<I>>()),
         },
     };
     Ok((f, 0))
@@ -106,7 +108,7 @@ fn setp(lowerer: &mut Lowerer<'_>, i: &Instruction, cmp: CmpOp) -> Lowered {
     let (first, second) = (lowerer.temporary_p(), lowerer.temporary_p());
     lowerer.emit_always(Op::Alu(Alu { d: first, a, b, x, ..Alu::new(f) }));
     if two {
-        lowerer.emit_always(Op::Alu(Alu { d: second, a, b, x: x | 16, ..Alu::new(f) }));
+        lowerer.emit_always(Op::Alu(Alu { d: second, a, b, x: x | half::COMPARE_HIGH, ..Alu::new(f) }));
     } else {
         lowerer.emit_always(Op::Predicate(PredicateOp { how: PredicateHow::Not, d: second, a: first, b: NO_SLOT }));
     }
@@ -135,8 +137,8 @@ fn set(lowerer: &mut Lowerer<'_>, i: &Instruction, cmp: CmpOp) -> Lowered {
         if !rest.is_empty() {
             return Err(Trouble::Refused);
         }
-        let x = half::SET | u16::from(code(cmp, from)?) << half::CODE | half::TWO | if to.is_float() { half::ONES } else { 0 };
-        let f = if from == T::F16x2 { level::rare3x::<half::Any<half::H>>() } else { level::rare3x::<half::Any<half::B>>() };
+        let x = half::SET | comparison_of(cmp, from)?.encode() << half::CODE | half::TWO | if to.is_float() { half::ONES } else { 0 };
+        let f = if from == T::F16x2 { alu::rare3x::<half::Any<half::H>>() } else { alu::rare3x::<half::Any<half::B>>() };
         let (a, b) = (lowerer.source32(a, T::B32)?, lowerer.source32(b, T::B32)?);
         let d = lowerer.target32(d)?;
         lowerer.alu(Alu { d, a, b, c: a, x, ..Alu::new(f) });
@@ -161,7 +163,7 @@ fn set(lowerer: &mut Lowerer<'_>, i: &Instruction, cmp: CmpOp) -> Lowered {
     };
     let (yes, no) = (lowerer.constant32(yes), lowerer.constant32(0));
     let d = lowerer.target32(d)?;
-    lowerer.alu(Alu { d, a: yes, b: no, c: joined, ..Alu::new(level::select::<u32>()) });
+    lowerer.alu(Alu { d, a: yes, b: no, c: joined, ..Alu::new(alu::select::<u32>()) });
     Ok(())
 }
 
@@ -178,7 +180,7 @@ pub(super) fn lower(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
                 lowerer.emit(Op::Predicate(PredicateOp { how: PredicateHow::Select(c), d, a, b }));
                 return Ok(());
             }
-            let f = if ty.bits() > 32 { level::select::<u64>() } else { level::select::<u32>() };
+            let f = if ty.bits() > 32 { alu::select::<u64>() } else { alu::select::<u32>() };
             let alu = Alu { a: lowerer.source(a, ty)?, b: lowerer.source(b, ty)?, c: lowerer.plain_predicate(c)?, d: lowerer.target(d, ty)?, ..Alu::new(f) };
             lowerer.alu(alu);
             Ok(())
@@ -188,12 +190,12 @@ pub(super) fn lower(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
             let [d, a, b, c] = exactly::<4>(i)?;
             let wide = ty.bits() > 32;
             let f = match (sign, wide, i.has(Word::Ftz)) {
-                (T::S32, false, _) => level::op3::<integer::Slct<u32>>(),
-                (T::S32, true, _) => level::op3::<integer::Slct<u64>>(),
-                (T::F32, false, false) => level::op3::<integer::SlctF<u32>>(),
-                (T::F32, true, false) => level::op3::<integer::SlctF<u64>>(),
-                (T::F32, false, true) => level::op3::<integer::SlctFtz<u32>>(),
-                (T::F32, true, true) => level::op3::<integer::SlctFtz<u64>>(),
+                (T::S32, false, _) => alu::op3::<integer::Slct<u32>>(),
+                (T::S32, true, _) => alu::op3::<integer::Slct<u64>>(),
+                (T::F32, false, false) => alu::op3::<integer::SlctF<u32>>(),
+                (T::F32, true, false) => alu::op3::<integer::SlctF<u64>>(),
+                (T::F32, false, true) => alu::op3::<integer::SlctFtz<u32>>(),
+                (T::F32, true, true) => alu::op3::<integer::SlctFtz<u64>>(),
                 _ => return Err(Trouble::Refused),
             };
             let alu = Alu { a: lowerer.source(a, ty)?, b: lowerer.source(b, ty)?, c: lowerer.source32(c, sign)?, d: lowerer.target(d, ty)?, ..Alu::new(f) };

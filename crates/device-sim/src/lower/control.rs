@@ -1,10 +1,11 @@
 //! Branches, calls, ends of threads.
 
-use super::body::{Lowered, Lowerer, Trouble, wrong};
-use super::code::{Base, Intrinsic, IntrinsicKind, MemoryOp, Op, Order, Space};
-use super::module;
+use super::body::Lowerer;
+use super::error::{Lowered, Trouble, wrong};
+use super::plan;
 use super::registers::Class;
-use crate::exec::lanes::NO_SLOT;
+use crate::program::code::{Base, Intrinsic, IntrinsicKind, MemoryOp, Op, Order, Space};
+use crate::simd::lanes::NO_SLOT;
 use cumux_ptx::ast::{Call, CallTarget, Function, FunctionKind, Instruction, Opcode as O, Operand, Param, ScalarType as T};
 
 pub(super) fn lower(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
@@ -75,7 +76,8 @@ fn epilogue(lowerer: &mut Lowerer<'_>) -> Lowered {
     Ok(())
 }
 
-/// Functions of the device runtime by which a kernel starts another. An error code in place of what they return would be taken for a buffer's address.
+/// Functions of the device runtime by which a kernel starts another. An error code in place of what
+/// they return would be taken for a buffer's address.
 fn starts_kernels(name: &str) -> bool {
     name.contains("cuda") && ["LaunchDevice", "GetParameterBuffer"].iter().any(|part| name.contains(part))
 }
@@ -94,7 +96,7 @@ fn intrinsic(name: &str) -> Option<IntrinsicKind> {
 
 fn call(lowerer: &mut Lowerer<'_>, call: &Call) -> Lowered {
     let module = lowerer.plan.module;
-    let (params, returns, _) = module::callee_offsets(module, lowerer.tree, call);
+    let (params, returns, _) = plan::callee_offsets(module, lowerer.tree, call);
     let (param_list, return_list): (&[Param], &[Param]) = match (&call.target, &call.via) {
         (CallTarget::Function(id), _) => (&module.function(*id).params, &module.function(*id).returns),
         (_, Some(cumux_ptx::ast::CallVia::Prototype(id))) => {

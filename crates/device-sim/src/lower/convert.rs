@@ -1,17 +1,18 @@
 //! cvt, cvta and mov.
 
 use super::arithmetic;
-use super::body::{Lowered, Lowerer, Trouble, exactly, first_type, wrong};
-use super::code::Op;
+use super::body::{Lowerer, exactly, first_type};
+use super::error::{Lowered, Trouble, wrong};
 use super::floating::mode;
 use super::registers::Class;
-use crate::exec::interface::{LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW};
-use crate::exec::lanes::Slot;
-use crate::exec::level::{self, Alu, Function};
-use crate::exec::ops::convert::{Cut, FromInt, Integral, Kind, PackTwo, Resize, Spec, ToInt};
-use crate::exec::ops::half::{B, H};
-use crate::exec::ops::round::{RM, RN, RNA, RP, RZ};
-use crate::exec::ops::{bits, integer};
+use crate::program::code::Op;
+use crate::program::window;
+use crate::simd::alu::{self, Alu, AluFunction};
+use crate::simd::lanes::Slot;
+use crate::simd::ops::convert::{Cut, FromInt, Integral, Kind, PACK_BRAIN, PACK_MODE, PACK_RELU, PackTwo, Resize, Spec, ToInt, described};
+use crate::simd::ops::half::{B, H};
+use crate::simd::ops::round::{RM, RN, RNA, RP, RZ};
+use crate::simd::ops::{bits, integer};
 use cumux_ptx::ast::{Instruction, Opcode as O, Operand, Rounding, ScalarType as T, StateSpace, SymbolRef, Word};
 
 fn kind(ty: T) -> Lowered<Kind> {
@@ -33,14 +34,14 @@ fn kind(ty: T) -> Lowered<Kind> {
 }
 
 /// Cut or extend by the sign of the source; signed destinations have the bits of unsigned ones.
-fn cut(from: Kind, to: Kind) -> Function {
+fn cut(from: Kind, to: Kind) -> AluFunction {
     macro_rules! to {
         ($s:ty) => {
             match to {
-                Kind::U8 | Kind::S8 => level::op1::<Cut<$s, u8>>(),
-                Kind::U16 | Kind::S16 => level::op1::<Cut<$s, u16>>(),
-                Kind::U32 | Kind::S32 => level::op1::<Cut<$s, u32>>(),
-                _ => level::op1::<Cut<$s, u64>>(),
+                Kind::U8 | Kind::S8 => alu::op1::<Cut<$s, u8>>(),
+                Kind::U16 | Kind::S16 => alu::op1::<Cut<$s, u16>>(),
+                Kind::U32 | Kind::S32 => alu::op1::<Cut<$s, u32>>(),
+                _ => alu::op1::<Cut<$s, u64>>(),
             }
         };
     }
@@ -56,7 +57,7 @@ fn cut(from: Kind, to: Kind) -> Function {
 }
 
 /// Conversions that ordinary programs are full of have code of their own.
-fn common(spec: Spec) -> Option<Function> {
+fn common(spec: Spec) -> Option<AluFunction> {
     use Kind as K;
     let whole = |kind: K| matches!(kind, K::U8 | K::S8 | K::U16 | K::S16 | K::U32 | K::S32 | K::U64 | K::S64);
     if spec.ftz || spec.sat || spec.relu {
@@ -66,35 +67,35 @@ fn common(spec: Spec) -> Option<Function> {
         return Some(cut(spec.from, spec.to));
     }
     Some(match (spec.from, spec.to, spec.mode) {
-        (K::Single, K::S32, RZ) => level::op1::<ToInt<f32, i32, RZ, false>>(),
-        (K::Single, K::U32, RZ) => level::op1::<ToInt<f32, u32, RZ, false>>(),
-        (K::Single, K::S32, RN) => level::op1::<ToInt<f32, i32, RN, false>>(),
-        (K::Single, K::S64, RZ) => level::op1::<ToInt<f32, i64, RZ, false>>(),
-        (K::Double, K::S32, RZ) => level::op1::<ToInt<f64, i32, RZ, false>>(),
-        (K::Double, K::U32, RZ) => level::op1::<ToInt<f64, u32, RZ, false>>(),
-        (K::Double, K::S64, RZ) => level::op1::<ToInt<f64, i64, RZ, false>>(),
-        (K::S32, K::Single, RN) => level::op1::<FromInt<i32, f32, RN, false>>(),
-        (K::U32, K::Single, RN) => level::op1::<FromInt<u32, f32, RN, false>>(),
-        (K::S64, K::Single, RN) => level::op1::<FromInt<i64, f32, RN, false>>(),
-        (K::U64, K::Single, RN) => level::op1::<FromInt<u64, f32, RN, false>>(),
-        (K::S32, K::Double, RN) => level::op1::<FromInt<i32, f64, RN, false>>(),
-        (K::U32, K::Double, RN) => level::op1::<FromInt<u32, f64, RN, false>>(),
-        (K::S64, K::Double, RN) => level::op1::<FromInt<i64, f64, RN, false>>(),
-        (K::U64, K::Double, RN) => level::op1::<FromInt<u64, f64, RN, false>>(),
-        (K::Single, K::Single, RN) if spec.integral => level::op1::<Integral<f32, RN, false, false>>(),
-        (K::Single, K::Single, RZ) if spec.integral => level::op1::<Integral<f32, RZ, false, false>>(),
-        (K::Single, K::Single, RM) if spec.integral => level::op1::<Integral<f32, RM, false, false>>(),
-        (K::Single, K::Single, RP) if spec.integral => level::op1::<Integral<f32, RP, false, false>>(),
-        (K::Double, K::Double, RN) if spec.integral => level::op1::<Integral<f64, RN, false, false>>(),
-        (K::Double, K::Double, RZ) if spec.integral => level::op1::<Integral<f64, RZ, false, false>>(),
-        (K::Double, K::Double, RM) if spec.integral => level::op1::<Integral<f64, RM, false, false>>(),
-        (K::Double, K::Double, RP) if spec.integral => level::op1::<Integral<f64, RP, false, false>>(),
-        (K::Single, K::Double, _) => level::op1::<Resize<f32, f64, RN, false, false>>(),
-        (K::Double, K::Single, RN) => level::op1::<Resize<f64, f32, RN, false, false>>(),
-        (K::Half, K::Single, _) => level::op1::<Resize<H, f32, RN, false, false>>(),
-        (K::Brain, K::Single, _) => level::op1::<Resize<B, f32, RN, false, false>>(),
-        (K::Single, K::Half, RN) => level::op1::<Resize<f32, H, RN, false, false>>(),
-        (K::Single, K::Brain, RN) => level::op1::<Resize<f32, B, RN, false, false>>(),
+        (K::Single, K::S32, RZ) => alu::op1::<ToInt<f32, i32, RZ, false>>(),
+        (K::Single, K::U32, RZ) => alu::op1::<ToInt<f32, u32, RZ, false>>(),
+        (K::Single, K::S32, RN) => alu::op1::<ToInt<f32, i32, RN, false>>(),
+        (K::Single, K::S64, RZ) => alu::op1::<ToInt<f32, i64, RZ, false>>(),
+        (K::Double, K::S32, RZ) => alu::op1::<ToInt<f64, i32, RZ, false>>(),
+        (K::Double, K::U32, RZ) => alu::op1::<ToInt<f64, u32, RZ, false>>(),
+        (K::Double, K::S64, RZ) => alu::op1::<ToInt<f64, i64, RZ, false>>(),
+        (K::S32, K::Single, RN) => alu::op1::<FromInt<i32, f32, RN, false>>(),
+        (K::U32, K::Single, RN) => alu::op1::<FromInt<u32, f32, RN, false>>(),
+        (K::S64, K::Single, RN) => alu::op1::<FromInt<i64, f32, RN, false>>(),
+        (K::U64, K::Single, RN) => alu::op1::<FromInt<u64, f32, RN, false>>(),
+        (K::S32, K::Double, RN) => alu::op1::<FromInt<i32, f64, RN, false>>(),
+        (K::U32, K::Double, RN) => alu::op1::<FromInt<u32, f64, RN, false>>(),
+        (K::S64, K::Double, RN) => alu::op1::<FromInt<i64, f64, RN, false>>(),
+        (K::U64, K::Double, RN) => alu::op1::<FromInt<u64, f64, RN, false>>(),
+        (K::Single, K::Single, RN) if spec.integral => alu::op1::<Integral<f32, RN, false, false>>(),
+        (K::Single, K::Single, RZ) if spec.integral => alu::op1::<Integral<f32, RZ, false, false>>(),
+        (K::Single, K::Single, RM) if spec.integral => alu::op1::<Integral<f32, RM, false, false>>(),
+        (K::Single, K::Single, RP) if spec.integral => alu::op1::<Integral<f32, RP, false, false>>(),
+        (K::Double, K::Double, RN) if spec.integral => alu::op1::<Integral<f64, RN, false, false>>(),
+        (K::Double, K::Double, RZ) if spec.integral => alu::op1::<Integral<f64, RZ, false, false>>(),
+        (K::Double, K::Double, RM) if spec.integral => alu::op1::<Integral<f64, RM, false, false>>(),
+        (K::Double, K::Double, RP) if spec.integral => alu::op1::<Integral<f64, RP, false, false>>(),
+        (K::Single, K::Double, _) => alu::op1::<Resize<f32, f64, RN, false, false>>(),
+        (K::Double, K::Single, RN) => alu::op1::<Resize<f64, f32, RN, false, false>>(),
+        (K::Half, K::Single, _) => alu::op1::<Resize<H, f32, RN, false, false>>(),
+        (K::Brain, K::Single, _) => alu::op1::<Resize<B, f32, RN, false, false>>(),
+        (K::Single, K::Half, RN) => alu::op1::<Resize<f32, H, RN, false, false>>(),
+        (K::Single, K::Brain, RN) => alu::op1::<Resize<f32, B, RN, false, false>>(),
         _ => return None,
     })
 }
@@ -144,7 +145,7 @@ pub(super) fn lower(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
 }
 
 /// The function and its immediate.
-fn conversion(i: &Instruction, to: T, from: T) -> Lowered<(Function, u16)> {
+fn conversion(i: &Instruction, to: T, from: T) -> Lowered<(AluFunction, u16)> {
     if i.has(Word::Satfinite) || i.has(Word::Scaled) {
         return Err(Trouble::Refused);
     }
@@ -153,7 +154,7 @@ fn conversion(i: &Instruction, to: T, from: T) -> Lowered<(Function, u16)> {
     let spec = Spec { from: kind(from)?, to: kind(to)?, mode, ftz: i.has(Word::Ftz), sat: i.has(Word::Sat), relu: i.has(Word::Relu), integral };
     Ok(match common(spec) {
         Some(f) => (f, 0),
-        None => (level::convert(from.bits() > 32, to.bits() > 32), spec.encode()),
+        None => (described(from.bits() > 32, to.bits() > 32), spec.encode()),
     })
 }
 
@@ -162,10 +163,10 @@ fn pack(lowerer: &mut Lowerer<'_>, i: &Instruction, to: T) -> Lowered {
     if i.has(Word::Satfinite) {
         return Err(Trouble::Refused);
     }
-    let x = u16::from(to == T::Bf16x2) | u16::from(i.has(Word::Relu)) << 1 | u16::from(mode(i)?) << 4;
+    let x = if to == T::Bf16x2 { PACK_BRAIN } else { 0 } | if i.has(Word::Relu) { PACK_RELU } else { 0 } | u16::from(mode(i)?) << PACK_MODE;
     let (a, b) = (lowerer.source32(a, T::F32)?, lowerer.source32(b, T::F32)?);
     let d = lowerer.target32(d)?;
-    lowerer.alu(Alu { d, a, b, c: a, x, ..Alu::new(level::rare3x::<PackTwo>()) });
+    lowerer.alu(Alu { d, a, b, c: a, x, ..Alu::new(alu::rare3x::<PackTwo>()) });
     Ok(())
 }
 
@@ -173,14 +174,14 @@ fn cvta(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
     let [d, a] = exactly::<2>(i)?;
     let ty = first_type(i)?;
     let kernel = lowerer.plan.module.function(lowerer.function).kind == cumux_ptx::ast::FunctionKind::Entry;
-    let window = match i.space() {
-        Some(space) if space.is_shared() => SHARED_WINDOW,
-        Some(StateSpace::Local) => LOCAL_WINDOW,
+    let start = match i.space() {
+        Some(space) if space.is_shared() => window::SHARED.start,
+        Some(StateSpace::Local) => window::LOCAL.start,
         Some(space) if space.is_param() => {
             if kernel {
-                PARAM_WINDOW
+                window::PARAM.start
             } else {
-                LOCAL_WINDOW
+                window::LOCAL.start
             }
         }
         _ => 0,
@@ -191,12 +192,12 @@ fn cvta(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
         // 32-bit generic addresses do not exist on 64-bit machines.
         return Err(Trouble::Refused);
     }
-    if window == 0 {
-        lowerer.alu(Alu { d, a, ..Alu::new(level::op1::<integer::Move<u64>>()) });
+    if start == 0 {
+        lowerer.alu(Alu { d, a, ..Alu::new(alu::op1::<integer::Move<u64>>()) });
         return Ok(());
     }
-    let b = lowerer.constant64(window);
-    let f = if i.has(Word::To) { level::op2::<integer::Sub<u64>>() } else { level::op2::<integer::Add<u64>>() };
+    let b = lowerer.constant64(start);
+    let f = if i.has(Word::To) { alu::op2::<integer::Sub<u64>>() } else { alu::op2::<integer::Add<u64>>() };
     lowerer.alu(Alu { d, a, b, ..Alu::new(f) });
     Ok(())
 }
@@ -260,7 +261,7 @@ pub(super) fn mov(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
 }
 
 pub(super) fn move_slot(lowerer: &mut Lowerer<'_>, d: Slot, a: Slot, wide: bool) {
-    let f = if wide { level::op1::<integer::Move<u64>>() } else { level::op1::<integer::Move<u32>>() };
+    let f = if wide { alu::op1::<integer::Move<u64>>() } else { alu::op1::<integer::Move<u32>>() };
     lowerer.alu(Alu { d, a, ..Alu::new(f) });
 }
 
@@ -281,11 +282,11 @@ fn join(lowerer: &mut Lowerer<'_>, d: &Operand, values: &[Operand], ty: T) -> Lo
         return Ok(());
     }
     let (f, part) = match (ty.bits(), values.len()) {
-        (16, 2) => (level::op2::<bits::Join8>(), T::B8),
-        (32, 2) => (level::op2::<bits::Join16>(), T::B16),
-        (32, 4) => (level::op4::<bits::Join8x4>(), T::B8),
-        (64, 2) => (level::op2::<bits::Join32>(), T::B32),
-        (64, 4) => (level::op4::<bits::Join16x4>(), T::B16),
+        (16, 2) => (alu::op2::<bits::Join8>(), T::B8),
+        (32, 2) => (alu::op2::<bits::Join16>(), T::B16),
+        (32, 4) => (alu::op4::<bits::Join8x4>(), T::B8),
+        (64, 2) => (alu::op2::<bits::Join32>(), T::B32),
+        (64, 4) => (alu::op4::<bits::Join16x4>(), T::B16),
         _ => return wrong("these parts do not make up the whole"),
     };
     let mut alu = Alu::new(f);
@@ -313,10 +314,10 @@ fn unpack(lowerer: &mut Lowerer<'_>, parts: &[Operand], a: &Operand, ty: T) -> L
         return Ok(());
     }
     let f = match (ty.bits(), parts.len()) {
-        (16, 2) | (32, 4) => level::op2::<bits::Part8>(),
-        (32, 2) => level::op2::<bits::Part16>(),
-        (64, 2) => level::op2::<bits::Part32>(),
-        (64, 4) => level::op2::<bits::Part16of64>(),
+        (16, 2) | (32, 4) => alu::op2::<bits::Part8>(),
+        (32, 2) => alu::op2::<bits::Part16>(),
+        (64, 2) => alu::op2::<bits::Part32>(),
+        (64, 4) => alu::op2::<bits::Part16of64>(),
         _ => return wrong("these parts do not make up the whole"),
     };
     let source = lowerer.source(a, ty)?;

@@ -1,11 +1,13 @@
 //! Floating-point arithmetic of all widths.
 
-use super::body::{Lowered, Lowerer, Trouble, exactly, first_type, wrong};
-use crate::exec::lanes::NO_SLOT;
-use crate::exec::level::{self, Alu, Function};
-use crate::exec::ops::float::{self, *};
-use crate::exec::ops::half::{AddH, B, FmaH, H, MulH, SubH, Two};
-use crate::exec::ops::round::{RM, RN, RP, RZ};
+use super::body::{Lowerer, exactly, first_type};
+use super::error::{Lowered, Trouble, wrong};
+use crate::simd::alu::{self, Alu, AluFunction};
+use crate::simd::lanes::NO_SLOT;
+use crate::simd::ops::float::{self, *};
+use crate::simd::ops::half::{AddH, B, FmaH, H, MulH, SubH, Two};
+use crate::simd::ops::round::{RM, RN, RP, RZ};
+use crate::simd::processor;
 use cumux_ptx::ast::{Instruction, Opcode as O, Rounding, ScalarType as T, Word};
 
 /// `$make` with the rounding mode or a flag of an instruction as a constant.
@@ -61,7 +63,7 @@ pub(super) fn lower(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
         T::F32 => single(i)?,
         T::F64 => (double(i)?, 0),
         T::F16 | T::Bf16 | T::F16x2 | T::Bf16x2 => half(i, ty)?,
-        T::B32 if i.opcode == O::Copysign => (level::op2::<CopySign32>(), 0),
+        T::B32 if i.opcode == O::Copysign => (alu::op2::<CopySign32>(), 0),
         T::F32x2 => return Err(Trouble::Refused),
         _ => return wrong(format!("{} is not for this type", i.mnemonic())),
     };
@@ -108,53 +110,53 @@ macro_rules! flags {
 }
 
 /// The function and its immediate.
-fn single(i: &Instruction) -> Lowered<(Function, u16)> {
+fn single(i: &Instruction) -> Lowered<(AluFunction, u16)> {
     let mode = mode(i)?;
     let (ftz, sat, nan, xorsign) = (i.has(Word::Ftz), i.has(Word::Sat), i.has(Word::Nan), i.has(Word::Xorsign));
     let any = |operation: u16| {
         let flags = [(ftz, float::FTZ), (sat, float::SAT), (nan, float::NAN), (xorsign, float::XORSIGN)];
         let flags = flags.iter().filter(|(on, _)| *on).fold(0, |all, (_, bit)| all | bit);
-        Ok((level::rare3x::<Any32>(), operation | u16::from(mode) << float::MODE | flags))
+        Ok((alu::rare3x::<Any32>(), operation | u16::from(mode) << float::MODE | flags))
     };
     let nearest = mode == RN;
     let f = match i.opcode {
-        O::Add if nearest => flags!(ftz, sat, F S => level::op2::<Add32<RN, F, S>>()),
-        O::Sub if nearest => flags!(ftz, sat, F S => level::op2::<Sub32<RN, F, S>>()),
-        O::Mul if nearest => flags!(ftz, sat, F S => level::op2::<Mul32<RN, F, S>>()),
-        O::Fma | O::Mad if nearest && level::fast() => flags!(ftz, sat, F S => level::op3::<Fma32<RN, F, S, true>>()),
+        O::Add if nearest => flags!(ftz, sat, F S => alu::op2::<Add32<RN, F, S>>()),
+        O::Sub if nearest => flags!(ftz, sat, F S => alu::op2::<Sub32<RN, F, S>>()),
+        O::Mul if nearest => flags!(ftz, sat, F S => alu::op2::<Mul32<RN, F, S>>()),
+        O::Fma | O::Mad if nearest && processor::is_fast() => flags!(ftz, sat, F S => alu::op3::<Fma32<RN, F, S, true>>()),
         // Without the instruction: in double precision.
-        O::Fma | O::Mad if nearest && !ftz && !sat => level::op3::<Fma32<RN, false, false, false>>(),
+        O::Fma | O::Mad if nearest && !ftz && !sat => alu::op3::<Fma32<RN, false, false, false>>(),
         // The fast exponential rounds down once.
-        O::Fma | O::Mad if mode == RM && !sat => modes!(@flag ftz, F => level::op3::<Fma32<RM, F, false, false>>()),
+        O::Fma | O::Mad if mode == RM && !sat => modes!(@flag ftz, F => alu::op3::<Fma32<RM, F, false, false>>()),
         O::Add => return any(float::ADD),
         O::Sub => return any(float::SUB),
         O::Mul => return any(float::MUL),
         O::Fma | O::Mad => return any(float::FMA),
         // Approximate divisions are done exactly.
-        O::Div | O::Rcp if nearest => modes!(@flag ftz, F => level::op2::<Div32<RN, F>>()),
+        O::Div | O::Rcp if nearest => modes!(@flag ftz, F => alu::op2::<Div32<RN, F>>()),
         O::Div | O::Rcp => return any(float::DIV),
-        O::Sqrt if nearest => modes!(@flag ftz, F => level::op1::<Sqrt32<RN, F>>()),
+        O::Sqrt if nearest => modes!(@flag ftz, F => alu::op1::<Sqrt32<RN, F>>()),
         O::Sqrt => return any(float::SQRT),
-        O::Rsqrt => modes!(@flag ftz, F => level::op1::<Rsqrt<F>>()),
-        O::Sin => modes!(@flag ftz, F => level::op1::<Sin<F>>()),
-        O::Cos => modes!(@flag ftz, F => level::op1::<Cos<F>>()),
-        O::Ex2 => modes!(@flag ftz, F => level::op1::<Ex2<F>>()),
-        O::Lg2 => modes!(@flag ftz, F => level::op1::<Lg2<F>>()),
-        O::Tanh => level::op1::<Tanh>(),
-        O::Abs => modes!(@flag ftz, F => level::op1::<Abs32<F>>()),
-        O::Neg => modes!(@flag ftz, F => level::op1::<Neg32<F>>()),
-        O::Copysign => level::op2::<CopySign32>(),
+        O::Rsqrt => modes!(@flag ftz, F => alu::op1::<Rsqrt<F>>()),
+        O::Sin => modes!(@flag ftz, F => alu::op1::<Sin<F>>()),
+        O::Cos => modes!(@flag ftz, F => alu::op1::<Cos<F>>()),
+        O::Ex2 => modes!(@flag ftz, F => alu::op1::<Ex2<F>>()),
+        O::Lg2 => modes!(@flag ftz, F => alu::op1::<Lg2<F>>()),
+        O::Tanh => alu::op1::<Tanh>(),
+        O::Abs => modes!(@flag ftz, F => alu::op1::<Abs32<F>>()),
+        O::Neg => modes!(@flag ftz, F => alu::op1::<Neg32<F>>()),
+        O::Copysign => alu::op2::<CopySign32>(),
         O::Min if nan || xorsign => return any(float::MIN),
         O::Max if nan || xorsign => return any(float::MAX),
-        O::Min => modes!(@flag ftz, F => level::op2::<MinMax32<false, F>>()),
-        O::Max => modes!(@flag ftz, F => level::op2::<MinMax32<true, F>>()),
+        O::Min => modes!(@flag ftz, F => alu::op2::<MinMax32<false, F>>()),
+        O::Max => modes!(@flag ftz, F => alu::op2::<MinMax32<true, F>>()),
         O::Testp => match class(i)? {
-            Word::Finite => level::test1::<Finite32>(),
-            Word::Infinite => level::test1::<Infinite32>(),
-            Word::Number => level::test1::<Number32>(),
-            Word::Notanumber => level::test1::<NotNumber32>(),
-            Word::Normal => level::test1::<Normal32>(),
-            _ => level::test1::<Subnormal32>(),
+            Word::Finite => alu::test1::<Finite32>(),
+            Word::Infinite => alu::test1::<Infinite32>(),
+            Word::Number => alu::test1::<Number32>(),
+            Word::Notanumber => alu::test1::<NotNumber32>(),
+            Word::Normal => alu::test1::<Normal32>(),
+            _ => alu::test1::<Subnormal32>(),
         },
         _ => return Err(Trouble::Refused),
     };
@@ -169,30 +171,30 @@ fn class(i: &Instruction) -> Lowered<Word> {
     }
 }
 
-fn double(i: &Instruction) -> Lowered<Function> {
+fn double(i: &Instruction) -> Lowered<AluFunction> {
     let mode = mode(i)?;
     Ok(match i.opcode {
-        O::Add => modes!(@mode mode, M => level::op2::<Add64<M>>()),
-        O::Sub => modes!(@mode mode, M => level::op2::<Sub64<M>>()),
-        O::Mul => modes!(@mode mode, M => level::op2::<Mul64<M>>()),
-        O::Fma | O::Mad => modes!(@mode mode, M => level::op3::<Fma64<M>>()),
-        O::Rcp if i.has(Word::Approx) => level::op1::<RcpHighD>(),
-        O::Div | O::Rcp => modes!(@mode mode, M => level::op2::<Div64<M>>()),
-        O::Sqrt => modes!(@mode mode, M => level::op1::<Sqrt64<M>>()),
-        O::Rsqrt if i.has(Word::Ftz) => level::op1::<RsqrtHighD>(),
-        O::Rsqrt => level::op1::<RsqrtD>(),
-        O::Abs => level::op1::<Abs64>(),
-        O::Neg => level::op1::<Neg64>(),
-        O::Copysign => level::op2::<CopySign64>(),
-        O::Min => level::op2::<Min64>(),
-        O::Max => level::op2::<Max64>(),
+        O::Add => modes!(@mode mode, M => alu::op2::<Add64<M>>()),
+        O::Sub => modes!(@mode mode, M => alu::op2::<Sub64<M>>()),
+        O::Mul => modes!(@mode mode, M => alu::op2::<Mul64<M>>()),
+        O::Fma | O::Mad => modes!(@mode mode, M => alu::op3::<Fma64<M>>()),
+        O::Rcp if i.has(Word::Approx) => alu::op1::<RcpHighD>(),
+        O::Div | O::Rcp => modes!(@mode mode, M => alu::op2::<Div64<M>>()),
+        O::Sqrt => modes!(@mode mode, M => alu::op1::<Sqrt64<M>>()),
+        O::Rsqrt if i.has(Word::Ftz) => alu::op1::<RsqrtHighD>(),
+        O::Rsqrt => alu::op1::<RsqrtD>(),
+        O::Abs => alu::op1::<Abs64>(),
+        O::Neg => alu::op1::<Neg64>(),
+        O::Copysign => alu::op2::<CopySign64>(),
+        O::Min => alu::op2::<Min64>(),
+        O::Max => alu::op2::<Max64>(),
         O::Testp => match class(i)? {
-            Word::Finite => level::test1::<Finite64>(),
-            Word::Infinite => level::test1::<Infinite64>(),
-            Word::Number => level::test1::<Number64>(),
-            Word::Notanumber => level::test1::<NotNumber64>(),
-            Word::Normal => level::test1::<Normal64>(),
-            _ => level::test1::<Subnormal64>(),
+            Word::Finite => alu::test1::<Finite64>(),
+            Word::Infinite => alu::test1::<Infinite64>(),
+            Word::Number => alu::test1::<Number64>(),
+            Word::Notanumber => alu::test1::<NotNumber64>(),
+            Word::Normal => alu::test1::<Normal64>(),
+            _ => alu::test1::<Subnormal64>(),
         },
         _ => return Err(Trouble::Refused),
     })
@@ -202,23 +204,23 @@ fn double(i: &Instruction) -> Lowered<Function> {
 macro_rules! one_or_two {
     ($ty:expr, $op:ident, $name:ident) => {
         match $ty {
-            T::F16 => level::$op::<$name<H>>(),
-            T::Bf16 => level::$op::<$name<B>>(),
-            T::F16x2 => level::$op::<Two<$name<H>>>(),
-            _ => level::$op::<Two<$name<B>>>(),
+            T::F16 => alu::$op::<$name<H>>(),
+            T::Bf16 => alu::$op::<$name<B>>(),
+            T::F16x2 => alu::$op::<Two<$name<H>>>(),
+            _ => alu::$op::<Two<$name<B>>>(),
         }
     };
 }
 
-fn half(i: &Instruction, ty: T) -> Lowered<(Function, u16)> {
-    use crate::exec::ops::half as h;
+fn half(i: &Instruction, ty: T) -> Lowered<(AluFunction, u16)> {
+    use crate::simd::ops::half as h;
     if mode(i)? != RN {
         return Err(Trouble::Refused);
     }
     let extreme = matches!(i.opcode, O::Min | O::Max);
     let bit = |word: Word, value: u16| if i.has(word) { value } else { 0 };
     let how = if extreme {
-        bit(Word::Nan, 1) | bit(Word::Xorsign, 2)
+        bit(Word::Nan, h::NAN.into()) | bit(Word::Xorsign, h::XORSIGN.into())
     } else {
         bit(Word::Sat, h::SAT.into()) | bit(Word::Relu, h::RELU.into()) | bit(Word::Ftz, h::FTZ.into())
     };
@@ -245,7 +247,7 @@ fn half(i: &Instruction, ty: T) -> Lowered<(Function, u16)> {
                 _ => return Err(Trouble::Refused),
             };
             let two = if matches!(ty, T::F16x2 | T::Bf16x2) { h::TWO } else { 0 };
-            let f = if matches!(ty, T::F16 | T::F16x2) { level::rare3x::<h::Any<H>>() } else { level::rare3x::<h::Any<B>>() };
+            let f = if matches!(ty, T::F16 | T::F16x2) { alu::rare3x::<h::Any<H>>() } else { alu::rare3x::<h::Any<B>>() };
             return Ok((f, operation | how << h::HOW | two));
         }
     };

@@ -1,7 +1,8 @@
 //! Which file lowers which opcode.
 
-use super::body::{Lowered, Lowerer, Trouble, no_others};
-use super::{arithmetic, compare, control, convert, floating, memory, warp};
+use super::body::{Lowerer, no_others};
+use super::error::{Lowered, Trouble};
+use super::{arithmetic, compare, control, convert, floating, memory, video, warp};
 use cumux_ptx::ast::{Instruction, Opcode as O};
 
 pub(super) fn lower(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
@@ -25,7 +26,7 @@ pub(super) fn lower(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
         O::Addc | O::Subc | O::Madc | O::Mul24 | O::Mad24 | O::Sad | O::Dp4a | O::Dp2a => arithmetic::lower(lowerer, i),
         O::And | O::Or | O::Xor | O::Not | O::Cnot | O::Shl | O::Shr | O::Shf | O::Lop3 | O::Prmt => arithmetic::lower(lowerer, i),
         O::Bfe | O::Bfi | O::Bfind | O::Brev | O::Popc | O::Clz | O::Fns | O::Bmsk | O::Szext => arithmetic::lower(lowerer, i),
-        opcode if opcode.is_video() => arithmetic::video(lowerer, i),
+        opcode if opcode.is_video() => video::lower(lowerer, i),
         _ => Err(Trouble::Refused),
     }
 }

@@ -1,9 +1,10 @@
 //! Loads, stores, atomics, fences and what prefetches.
 
-use super::body::{Lowered, Lowerer, Trouble, exactly, first_type, wrong};
-use super::code::{AtomicHow, AtomicOp, Base, MbarrierKind, MbarrierOp, MemoryOp, Op, Order, Space};
+use super::body::{Lowerer, exactly, first_type};
+use super::error::{Lowered, Trouble, wrong};
 use super::registers::Class;
-use crate::exec::lanes::{NO_SLOT, Slot};
+use crate::program::code::{AtomicHow, AtomicOp, Base, MbarrierKind, MbarrierOp, MemoryOp, Op, Order, Space};
+use crate::simd::lanes::{NO_SLOT, Slot};
 use cumux_ptx::ast::{
     AddressBase, FunctionKind, Instruction, MemoryOrder, Modifier, Opcode as O, Operand, ReduceOp, ScalarType as T, StateSpace, SymbolRef, Word,
 };

@@ -2,14 +2,28 @@
 
 mod arithmetic;
 mod body;
-pub(crate) mod code;
+mod by_type;
 mod compare;
 mod control;
 mod convert;
+mod error;
 mod floating;
 mod instruction;
 mod memory;
 mod module;
-pub mod program;
+mod plan;
 mod registers;
+mod video;
 mod warp;
+
+use crate::program::Program;
+pub use error::CompileError;
+use std::sync::Arc;
+
+/// Lowers a PTX text. The caller caches by content.
+///
+/// # Errors
+/// With line and column, when the text is not PTX or names what does not exist.
+pub fn compile(text: &str) -> Result<Arc<Program>, CompileError> {
+    module::lower(text).map(Arc::new)
+}

@@ -4,7 +4,7 @@
 //! the control flow graph, and slots are per lane, so liveness along those paths is all that counts, diverged or not. A register that an
 //! instruction reads and one that it writes never share a slot: an instruction may become several, which read after the first has written.
 
-use crate::exec::lanes::Slot;
+use crate::simd::lanes::Slot;
 use cumux_ptx::ast::{AddressBase, Body, CallTarget, Function, Instruction, Modifier, Opcode as O, Operand, RegId, ScalarType, Word};
 
 /// The bank of a register.

@@ -1,8 +1,9 @@
 //! Barriers, votes, shuffles and other instructions of several lanes.
 
-use super::body::{Lowered, Lowerer, Trouble, exactly, wrong};
-use super::code::{BarrierKind, BarrierOp, Op, ReduceKind, ShuffleKind, WarpKind, WarpOp};
-use crate::exec::lanes::NO_SLOT;
+use super::body::{Lowerer, exactly};
+use super::error::{Lowered, Trouble, wrong};
+use crate::program::code::{BarrierKind, BarrierOp, Op, ReduceKind, ShuffleKind, WarpKind, WarpOp};
+use crate::simd::lanes::NO_SLOT;
 use cumux_ptx::ast::{BoolOp, Instruction, Modifier, Opcode as O, Operand, ReduceOp, ScalarType as T, Scope, Word};
 
 fn blank(kind: WarpKind) -> WarpOp {

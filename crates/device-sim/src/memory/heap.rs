@@ -1,71 +1,67 @@
-//! Device-side `malloc`: memory of this process alone, byte-exact like any allocation.
+//! The heap of device-side `malloc`: memory of this process alone, byte-exact like any allocation
+//! (CUDA C Programming Guide, "Dynamic Global Memory Allocation and Operations").
 //!
-//! It does not survive the executor: a kernel that uses what an earlier one had allocated faults after a takeover, and says so.
+//! The heap does not survive the executor: after a takeover a kernel that uses what an earlier kernel
+//! had allocated faults, and the message says so.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
 
-use cumux_device::DeviceError;
 use parking_lot::RwLock;
 
-use super::permissions::{Permissions, Range};
-use super::raw::Mapping;
+use super::permissions::{AllowedRange, Permissions};
+use crate::mapping::Mapping;
 
-/// As `cudaLimitMallocHeapSize` begins.
-const LIMIT: u64 = 8 << 20;
-/// Largest heap of a client.
-const MOST: u64 = 64 << 30;
+/// Bytes of the heap until the client sets `cudaLimitMallocHeapSize`.
+const DEFAULT_BYTES: u64 = 8 << 20;
+/// Bytes of the largest heap that a client may have.
+const MOST_BYTES: u64 = 64 << 30;
+/// Allocations are aligned to this many bytes.
 const ALIGN: u64 = 16;
-/// Where memory lies that only this process has. Below the arena, where neither clients nor executors map anything by themselves.
-const PRIVATE_BASE: u64 = 0x0c00_0000_0000;
-
-/// Memory of this process alone at an address that no client uses.
-///
-/// # Errors
-/// [`DeviceError::System`] when there is none.
-pub(crate) fn private(bytes: u64) -> Result<Mapping, DeviceError> {
-    static NEXT: AtomicU64 = AtomicU64::new(PRIVATE_BASE);
-    Mapping::private(NEXT.fetch_add(bytes.next_multiple_of(1 << 21) + (1 << 21), Ordering::Relaxed), bytes)
-}
-
+/// The heap's size is a multiple of this.
+const PAGE: u64 = 4096;
 /// The heap of one client.
 #[derive(Debug)]
 pub(crate) struct Heap {
+    /// Bytes that the heap has, or will have.
     limit: u64,
+    /// Made at the first allocation.
     mapping: Option<Mapping>,
-    /// Start and length, no two adjacent.
+    /// Free pieces: start and length, no two adjacent.
     free: BTreeMap<u64, u64>,
-    /// Start and whole length of what was handed out.
+    /// Allocations: start and length with alignment.
     live: BTreeMap<u64, u64>,
 }
 
 impl Default for Heap {
     fn default() -> Self {
-        Heap { limit: LIMIT, mapping: None, free: BTreeMap::new(), live: BTreeMap::new() }
+        Heap { limit: DEFAULT_BYTES, mapping: None, free: BTreeMap::new(), live: BTreeMap::new() }
     }
 }
 
 impl Heap {
+    /// Sets the heap's size.
+    ///
     /// # Errors
     /// A sentence, if the heap is in use already or would be too large.
     pub(crate) fn set_limit(&mut self, bytes: u64) -> Result<(), String> {
         if self.mapping.is_some() && bytes != self.limit {
             return Err("the malloc heap is in use; its size can be set only before the first kernel that allocates".into());
         }
-        if bytes > MOST {
-            return Err(format!("a malloc heap of {bytes} bytes; at most {MOST} are possible"));
+        if bytes > MOST_BYTES {
+            return Err(format!("a malloc heap of {bytes} bytes; at most {MOST_BYTES} are possible"));
         }
-        self.limit = bytes.next_multiple_of(4096);
+        self.limit = bytes.next_multiple_of(PAGE);
         Ok(())
     }
 
-    /// An address, or 0 if there is no room.
+    /// Allocates from the first free piece that is long enough and lets the client touch it. The address,
+    /// or 0 if there is no such piece.
     pub(crate) fn allocate(&mut self, bytes: u64, table: &RwLock<Permissions>) -> u64 {
         if bytes == 0 || bytes > self.limit {
             return 0;
         }
         if self.mapping.is_none() {
-            match private(self.limit) {
+            match Mapping::private(self.limit) {
                 Ok(mapping) => {
                     self.free.insert(mapping.address(), mapping.bytes());
                     self.mapping = Some(mapping);
@@ -78,7 +74,7 @@ impl Heap {
         }
         let whole = bytes.next_multiple_of(ALIGN);
         let Some((start, length)) = self.free.iter().find(|(_, length)| **length >= whole).map(|(s, l)| (*s, *l)) else { return 0 };
-        if table.write().allow(Range { start, end: start + bytes, writable: true, shift: 0 }).is_err() {
+        if table.write().allow(AllowedRange { start, end: start + bytes, writable: true, shift: 0 }).is_err() {
             return 0;
         }
         self.free.remove(&start);
@@ -89,7 +85,8 @@ impl Heap {
         start
     }
 
-    /// False if `address` is not the start of an allocation.
+    /// Frees an allocation and joins it with the free pieces beside it. False if `address` is neither 0
+    /// nor the start of an allocation.
     pub(crate) fn free(&mut self, address: u64, table: &RwLock<Permissions>) -> bool {
         let Some(mut length) = self.live.remove(&address) else { return address == 0 };
         table.write().revoke(address);

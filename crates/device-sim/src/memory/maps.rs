@@ -1,7 +1,7 @@
 //! What of the card's memory exists and where it is mapped.
 //!
-//! An extent counts against the card from [`Maps::create`] or its first mapping (a takeover maps what a predecessor created) until its last
-//! mapping is undone, or, if it was never mapped, until [`Maps::forget`]. Only sizes are counted: pages appear when they are touched.
+//! An extent counts against the card from [`Mappings::create`] or its first mapping (a takeover maps what a predecessor created) until its last
+//! mapping is undone, or, if it was never mapped, until [`Mappings::forget`]. Only sizes are counted: pages appear when they are touched.
 
 use std::collections::{BTreeMap, HashMap};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -10,21 +10,21 @@ use std::sync::{Arc, Weak};
 use cumux_device::DeviceError;
 use parking_lot::Mutex;
 
-use super::files::{self, Identity};
-use super::raw::Mapping;
+use crate::mapping::Mapping;
+use crate::mapping::files::{self, Identity};
 
 /// Granularity of extents and mappings.
 pub(crate) const GRANULE: u64 = 2 << 20;
 
 /// One extent that counts: its size, and how many mappings of it there are.
 #[derive(Debug)]
-struct Counted {
+struct CountedExtent {
     bytes: u64,
     mappings: u32,
 }
 
 #[derive(Debug)]
-struct Mapped {
+struct MappedPart {
     mapping: Arc<Mapping>,
     extent: Option<Identity>,
 }
@@ -34,17 +34,17 @@ static WINDOWS: Mutex<BTreeMap<u64, (Identity, Weak<Mapping>)>> = Mutex::new(BTr
 
 /// The card's memory as this process has it.
 #[derive(Debug)]
-pub(crate) struct Maps {
+pub(crate) struct Mappings {
     total: u64,
     used: u64,
-    extents: HashMap<Identity, Counted>,
+    extents: HashMap<Identity, CountedExtent>,
     /// By address. Windows are here too, without an extent.
-    mapped: BTreeMap<u64, Mapped>,
+    mapped: BTreeMap<u64, MappedPart>,
 }
 
-impl Maps {
+impl Mappings {
     pub(crate) fn new(total: u64) -> Self {
-        Maps { total, used: 0, extents: HashMap::new(), mapped: BTreeMap::new() }
+        Mappings { total, used: 0, extents: HashMap::new(), mapped: BTreeMap::new() }
     }
 
     pub(crate) fn create(&mut self, bytes: u64) -> Result<OwnedFd, DeviceError> {
@@ -58,7 +58,7 @@ impl Maps {
         let (identity, _) = files::check(file.as_fd(), 0, bytes)?;
         self.used += bytes;
         // The number of a file that was never mapped and is gone may be given to a new file.
-        if let Some(gone) = self.extents.insert(identity, Counted { bytes, mappings: 0 }) {
+        if let Some(gone) = self.extents.insert(identity, CountedExtent { bytes, mappings: 0 }) {
             self.used -= gone.bytes;
         }
         Ok(file)
@@ -82,7 +82,7 @@ impl Maps {
         self.insert(address, extent, offset, bytes, Some(identity))?;
         let counted = self.extents.entry(identity).or_insert_with(|| {
             self.used += size;
-            Counted { bytes: size, mappings: 0 }
+            CountedExtent { bytes: size, mappings: 0 }
         });
         counted.mappings += 1;
         Ok(())
@@ -95,7 +95,7 @@ impl Maps {
         let known = windows.get(&address).filter(|(file, _)| *file == identity).and_then(|(_, mapping)| mapping.upgrade());
         match known.filter(|mapping| mapping.bytes() == bytes && !self.mapped.contains_key(&address)) {
             Some(mapping) => {
-                self.mapped.insert(address, Mapped { mapping, extent: None });
+                self.mapped.insert(address, MappedPart { mapping, extent: None });
             }
             None => {
                 self.insert(address, window, 0, bytes, None)?;
@@ -112,7 +112,7 @@ impl Maps {
             return Err(DeviceError::Invalid(format!("{bytes} bytes cannot be mapped at {address:#x}")));
         }
         let mapping = Arc::new(Mapping::file(address, file, offset, bytes)?);
-        self.mapped.insert(address, Mapped { mapping, extent });
+        self.mapped.insert(address, MappedPart { mapping, extent });
         Ok(())
     }
 
@@ -138,7 +138,7 @@ impl Maps {
     ///
     /// # Errors
     /// [`DeviceError::Invalid`] if a byte of the range is not mapped.
-    pub(crate) fn walk(&self, address: u64, bytes: u64, mut each: impl FnMut(&Mapping, u64, std::ops::Range<usize>)) -> Result<(), DeviceError> {
+    pub(crate) fn for_each_mapping(&self, address: u64, bytes: u64, mut each: impl FnMut(&Mapping, u64, std::ops::Range<usize>)) -> Result<(), DeviceError> {
         let mut done = 0;
         while done < bytes {
             let at = address.wrapping_add(done);
@@ -164,7 +164,7 @@ mod tests {
 
     #[test]
     fn an_extent_counts_until_its_last_mapping_is_undone() {
-        let mut maps = Maps::new(4 * GRANULE);
+        let mut maps = Mappings::new(4 * GRANULE);
         let file = maps.create(3 * GRANULE).unwrap();
         assert!(matches!(maps.create(2 * GRANULE), Err(DeviceError::OutOfMemory(_))));
         maps.map(BASE, file.as_fd(), 0, GRANULE).unwrap();
@@ -177,7 +177,7 @@ mod tests {
 
     #[test]
     fn an_extent_that_was_never_mapped_counts_until_it_is_forgotten() {
-        let mut maps = Maps::new(4 * GRANULE);
+        let mut maps = Mappings::new(4 * GRANULE);
         let file = maps.create(4 * GRANULE).unwrap();
         assert!(maps.create(GRANULE).is_err());
         maps.forget(file.as_fd());
@@ -192,22 +192,22 @@ mod tests {
 
     #[test]
     fn cards_of_one_process_share_a_clients_window() {
-        let (mut first, mut second) = (Maps::new(GRANULE), Maps::new(GRANULE));
+        let (mut first, mut second) = (Mappings::new(GRANULE), Mappings::new(GRANULE));
         let (window, other) = (files::create("window", GRANULE).unwrap(), files::create("window", GRANULE).unwrap());
         let at = BASE + 0x8000_0000;
         first.map_window(at, window.as_fd(), GRANULE).unwrap();
         second.map_window(at, window.as_fd(), GRANULE).unwrap();
         assert!(first.map_window(at, window.as_fd(), GRANULE).is_err(), "once a card");
-        assert!(Maps::new(GRANULE).map_window(at, other.as_fd(), GRANULE).is_err(), "another file is no such window");
+        assert!(Mappings::new(GRANULE).map_window(at, other.as_fd(), GRANULE).is_err(), "another file is no such window");
         first.unmap(at, GRANULE).unwrap();
-        second.walk(at, 8, |mapping, offset, _| assert!(mapping.write(offset, &[1; 8]))).unwrap();
+        second.for_each_mapping(at, 8, |mapping, offset, _| assert!(mapping.write(offset, &[1; 8]))).unwrap();
         second.unmap(at, GRANULE).unwrap();
-        Maps::new(GRANULE).map_window(at, other.as_fd(), GRANULE).unwrap();
+        Mappings::new(GRANULE).map_window(at, other.as_fd(), GRANULE).unwrap();
     }
 
     #[test]
     fn a_predecessors_extent_counts_from_its_first_mapping() {
-        let (mut first, mut second) = (Maps::new(8 * GRANULE), Maps::new(8 * GRANULE));
+        let (mut first, mut second) = (Mappings::new(8 * GRANULE), Mappings::new(8 * GRANULE));
         let file = first.create(6 * GRANULE).unwrap();
         second.map(BASE + 0x1000_0000, file.as_fd(), 0, GRANULE).unwrap();
         assert!(second.create(3 * GRANULE).is_err());
@@ -216,7 +216,7 @@ mod tests {
 
     #[test]
     fn mappings_exclude_each_other_and_are_undone_exactly() {
-        let mut maps = Maps::new(8 * GRANULE);
+        let mut maps = Mappings::new(8 * GRANULE);
         let file = maps.create(2 * GRANULE).unwrap();
         let at = BASE + 0x2000_0000;
         maps.map(at, file.as_fd(), 0, 2 * GRANULE).unwrap();
@@ -230,14 +230,14 @@ mod tests {
 
     #[test]
     fn walking_crosses_mappings_and_stops_at_holes() {
-        let mut maps = Maps::new(8 * GRANULE);
+        let mut maps = Mappings::new(8 * GRANULE);
         let file = maps.create(3 * GRANULE).unwrap();
         let at = BASE + 0x4000_0000;
         maps.map(at, file.as_fd(), 0, GRANULE).unwrap();
         maps.map(at + GRANULE, file.as_fd(), 2 * GRANULE, GRANULE).unwrap();
         let mut parts = Vec::new();
-        maps.walk(at + GRANULE - 8, 24, |mapping, offset, part| parts.push((mapping.address(), offset, part))).unwrap();
+        maps.for_each_mapping(at + GRANULE - 8, 24, |mapping, offset, part| parts.push((mapping.address(), offset, part))).unwrap();
         assert_eq!(parts, vec![(at, GRANULE - 8, 0..8), (at + GRANULE, 0, 8..24)]);
-        assert!(maps.walk(at + 2 * GRANULE - 8, 24, |_, _, _| {}).is_err());
+        assert!(maps.for_each_mapping(at + 2 * GRANULE - 8, 24, |_, _, _| {}).is_err());
     }
 }

@@ -12,7 +12,7 @@ const FREED: usize = 1024;
 
 /// An allocation or a window. `end` is the first byte behind it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Range {
+pub(crate) struct AllowedRange {
     pub(crate) start: u64,
     pub(crate) end: u64,
     pub(crate) writable: bool,
@@ -20,7 +20,7 @@ pub(crate) struct Range {
     pub(crate) shift: u64,
 }
 
-impl Range {
+impl AllowedRange {
     /// Whether all of `[address, address + bytes)` is inside.
     #[inline(always)]
     pub(crate) fn covers(&self, address: u64, bytes: u64) -> bool {
@@ -40,13 +40,13 @@ pub(crate) enum AllowError {
 /// The table of one client.
 #[derive(Debug, Default)]
 pub(crate) struct Permissions {
-    ranges: BTreeMap<u64, Range>,
+    ranges: BTreeMap<u64, AllowedRange>,
     freed: VecDeque<(u64, u64)>,
 }
 
 impl Permissions {
     /// Adds a range. A range with the same start is replaced.
-    pub(crate) fn allow(&mut self, range: Range) -> Result<(), AllowError> {
+    pub(crate) fn allow(&mut self, range: AllowedRange) -> Result<(), AllowError> {
         if range.end <= range.start {
             return Err(AllowError::Shape);
         }
@@ -60,7 +60,7 @@ impl Permissions {
     }
 
     /// Removes the range that begins at `start`.
-    pub(crate) fn revoke(&mut self, start: u64) -> Option<Range> {
+    pub(crate) fn revoke(&mut self, start: u64) -> Option<AllowedRange> {
         let range = self.ranges.remove(&start)?;
         if self.freed.len() == FREED {
             self.freed.pop_front();
@@ -70,7 +70,7 @@ impl Permissions {
     }
 
     /// The range that holds the byte at `address`.
-    pub(crate) fn find(&self, address: u64) -> Option<Range> {
+    pub(crate) fn find(&self, address: u64) -> Option<AllowedRange> {
         self.ranges.range(..=address).next_back().map(|(_, range)| *range).filter(|range| address < range.end)
     }
 
@@ -78,7 +78,7 @@ impl Permissions {
     ///
     /// # Errors
     /// Why there is none.
-    pub(crate) fn look_up(&self, address: u64, bytes: u64, access: Access) -> Result<Range, MemoryFault> {
+    pub(crate) fn look_up(&self, address: u64, bytes: u64, access: Access) -> Result<AllowedRange, MemoryFault> {
         match self.find(address) {
             Some(range) if !range.covers(address, bytes) => Err(MemoryFault::OutOfBounds),
             Some(range) if access != Access::Load && !range.writable => Err(MemoryFault::ReadOnly),
@@ -174,7 +174,7 @@ mod tests {
             for step in &steps {
                 let expected = model.apply(step);
                 let got = match *step {
-                    Step::Allow { start, bytes, writable } => table.allow(Range { start, end: start + bytes, writable, shift: 0 }).is_ok(),
+                    Step::Allow { start, bytes, writable } => table.allow(AllowedRange { start, end: start + bytes, writable, shift: 0 }).is_ok(),
                     Step::Revoke { start } => table.revoke(start).is_some(),
                 };
                 prop_assert_eq!(got, expected, "{:?}", step);
@@ -193,7 +193,7 @@ mod tests {
     #[test]
     fn one_byte_past_the_end_is_outside_and_lengths_do_not_wrap() {
         let mut table = Permissions::default();
-        table.allow(Range { start: 0x1000, end: 0x1003, writable: true, shift: 0 }).unwrap();
+        table.allow(AllowedRange { start: 0x1000, end: 0x1003, writable: true, shift: 0 }).unwrap();
         assert!(table.look_up(0x1002, 1, Access::Store).is_ok());
         assert_eq!(table.look_up(0x1002, 2, Access::Load), Err(MemoryFault::OutOfBounds));
         assert_eq!(table.look_up(0x1000, u64::MAX, Access::Load), Err(MemoryFault::OutOfBounds));
@@ -203,7 +203,7 @@ mod tests {
     #[test]
     fn touches_speaks_of_addresses_in_this_process() {
         let mut table = Permissions::default();
-        table.allow(Range { start: 0x7000, end: 0x8000, writable: true, shift: 0x1000u64.wrapping_sub(0x7000) }).unwrap();
+        table.allow(AllowedRange { start: 0x7000, end: 0x8000, writable: true, shift: 0x1000u64.wrapping_sub(0x7000) }).unwrap();
         assert!(table.touches(0x1fff, 1) && table.touches(0, 0x1001));
         assert!(!table.touches(0x2000, 0x1000) && !table.touches(0x7000, 0x1000));
     }

@@ -1,23 +1,35 @@
-//! Copies, sets and value writes, in steps: a long one lets kernels run in between.
+//! Copies, sets and value writes, in steps: kernels run between the steps of a long one.
 //!
-//! Overlapping copies give the same result as a copy through a buffer. Where both sides have the same strides it is enough to go in the right
-//! direction; otherwise the source is read into a buffer first. An overlapping copy cannot be repeated after it has begun, so it has marks.
+//! An overlapping copy gives the same result as a copy through a buffer. Where both sides have the same
+//! strides it is enough to copy in the right direction; otherwise the source is read into a buffer
+//! first. An overlapping copy cannot be repeated after it has begun, so it has a record in the progress
+//! log.
+//!
+//! ```text
+//!                 no overlap, or target below source
+//!  UnexaminedCopy ──────────────────────────────────▶ Copy forwards
+//!    │  ▲      │  target above source, same strides
+//!    │  │      ├───────────────────────────────────▶ Copy backwards
+//!    └──┘      │  overlap, other strides
+//!  no free     └───────────────────────────────────▶ Staged
+//!  record: at the next step again
+//! ```
 
 use std::sync::Arc;
 
 use cumux_device::{Extent, Rows, Work};
 use cumux_wire::record::span;
 
-use super::raw::{Refused, WorkerMemory};
+use super::worker::{RefusedAddress, WorkerMemory};
 use crate::exec::interface::{Access, MemoryFault};
-use crate::marks::{Marks, Slot, layout::TRANSFER};
+use crate::progress::{KernelProgress, ProgressLog, layout::TRANSFER};
 
 /// Bytes moved in one step: some tenths of a millisecond.
-const STEP: u64 = 2 << 20;
+const STEP_BYTES: u64 = 2 << 20;
 
 /// How a step ended.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Step {
+pub(crate) enum StepEnd {
     More,
     Done,
     /// Nothing may be accessed at this address.
@@ -26,24 +38,37 @@ pub(crate) enum Step {
     Misaligned(u64),
 }
 
+/// In which order the bytes of overlapping sides are copied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Direction {
+    Forwards,
+    Backwards,
+}
+
 #[derive(Debug)]
-enum Kind {
+enum TransferKind {
+    /// A copy before its first byte: whether its sides overlap is not known.
+    UnexaminedCopy {
+        target: Rows,
+        source: Rows,
+    },
     Copy {
         target: Rows,
         source: Rows,
-        backwards: bool,
-        checked: bool,
+        direction: Direction,
     },
-    /// What was read of a source that overlaps the target; `None` until then.
+    /// A copy whose source has been read.
     Staged {
         target: Rows,
         bytes: Vec<u8>,
     },
+    /// `element`: bytes of the repeated value.
     Set {
         target: Rows,
         value: u32,
         element: u32,
     },
+    /// The low `bytes` bytes of a value, stored at once.
     Value {
         address: u64,
         value: u64,
@@ -54,123 +79,142 @@ enum Kind {
 /// A transfer at the head of a stream.
 #[derive(Debug)]
 pub(crate) struct Transfer {
-    kind: Kind,
+    kind: TransferKind,
+    /// Bytes of a row, rows, and slices.
     extent: Extent,
     /// Bytes done, counted row by row.
     done: u64,
     token: u64,
-    pub(crate) slot: Option<Arc<Slot>>,
+    pub(crate) progress: Option<Arc<KernelProgress>>,
 }
 
 impl Transfer {
-    /// The transfer that `work` asks for; `None` for work that is none.
+    /// The transfer that `work` asks for; `None` for work that is none, or a set whose extent does not
+    /// fit in 64 bits.
     pub(crate) fn new(work: &Work, token: u64) -> Option<Transfer> {
         let (kind, extent) = match *work {
             Work::Copy { target, source, extent } => {
                 let (target, source, extent) = flatten(target, source, extent);
-                (Kind::Copy { target, source, backwards: false, checked: false }, extent)
+                (TransferKind::UnexaminedCopy { target, source }, extent)
             }
             Work::Set { target, pitch, value, element, width, height } => {
                 let extent = Extent { width: width.checked_mul(u64::from(element))?, height, depth: 1 };
                 let rows = Rows { address: target, pitch, slice: 0 };
                 let (rows, _, extent) = flatten(rows, rows, extent);
-                (Kind::Set { target: rows, value, element }, extent)
+                (TransferKind::Set { target: rows, value, element }, extent)
             }
-            Work::WriteValue { address, value, bytes } => (Kind::Value { address, value, bytes }, Extent { width: 1, height: 1, depth: 1 }),
+            Work::WriteValue { address, value, bytes } => (TransferKind::Value { address, value, bytes }, Extent { width: 1, height: 1, depth: 1 }),
             Work::Kernel(_) | Work::Mark => return None,
         };
-        Some(Transfer { kind, extent, done: 0, token, slot: None })
+        Some(Transfer { kind, extent, done: 0, token, progress: None })
     }
 
-    /// Does some of it.
-    pub(crate) fn step(&mut self, memory: &mut WorkerMemory, marks: Option<&Arc<Marks>>) -> Step {
-        match self.try_step(memory, marks) {
+    /// Does the next step.
+    pub(crate) fn step(&mut self, memory: &mut WorkerMemory, log: Option<&Arc<ProgressLog>>) -> StepEnd {
+        match self.try_step(memory, log) {
             Ok(step) => step,
-            Err((address, fault)) => Step::Refused(address, fault),
+            Err((address, fault)) => StepEnd::Refused(address, fault),
         }
     }
 
-    fn try_step(&mut self, memory: &mut WorkerMemory, marks: Option<&Arc<Marks>>) -> Result<Step, Refused> {
-        let total = self.total();
+    fn try_step(&mut self, memory: &mut WorkerMemory, log: Option<&Arc<ProgressLog>>) -> Result<StepEnd, RefusedAddress> {
+        let total = self.total_bytes();
         if total == 0 {
-            return Ok(Step::Done);
+            return Ok(StepEnd::Done);
         }
-        if let Kind::Value { address, value, bytes } = self.kind {
-            if !address.is_multiple_of(u64::from(bytes)) {
-                return Ok(Step::Misaligned(address));
+        match self.kind {
+            TransferKind::Value { address, bytes, .. } if !address.is_multiple_of(u64::from(bytes)) => return Ok(StepEnd::Misaligned(address)),
+            TransferKind::Value { address, value, bytes } => {
+                memory.store_value(address, value, bytes)?;
+                return Ok(StepEnd::Done);
             }
-            memory.store_value(address, value, bytes)?;
-            return Ok(Step::Done);
-        }
-        if let Kind::Set { target, element, .. } = self.kind
-            && !(target.address | (target.pitch * u64::from(self.extent.height > 1))).is_multiple_of(u64::from(element))
-        {
-            return Ok(Step::Misaligned(target.address));
-        }
-        if !self.prepare(memory, marks)? {
-            return Ok(Step::More);
-        }
-        let end = (self.done + STEP).min(total);
-        while self.done < end {
-            let (at, now) = self.piece(end - self.done);
-            match &self.kind {
-                Kind::Copy { target, source, backwards, .. } => {
-                    memory.copy(self.address(*target, at), self.address(*source, at), now, *backwards)?;
+            TransferKind::Set { target, element, .. } => {
+                let pitch = if self.extent.height > 1 { target.pitch } else { 0 };
+                if !(target.address | pitch).is_multiple_of(u64::from(element)) {
+                    return Ok(StepEnd::Misaligned(target.address));
                 }
-                Kind::Staged { target, bytes } => memory.write(self.address(*target, at), &bytes[at as usize..(at + now) as usize])?,
-                Kind::Set { target, value, element } => memory.fill(self.address(*target, at), *value, *element, now)?,
-                Kind::Value { .. } => {}
+            }
+            TransferKind::UnexaminedCopy { target, source } => match self.examine_copy(target, source, memory, log)? {
+                Some(kind) => self.kind = kind,
+                None => return Ok(StepEnd::More),
+            },
+            TransferKind::Copy { .. } | TransferKind::Staged { .. } => {}
+        }
+        let end = (self.done + STEP_BYTES).min(total);
+        while self.done < end {
+            let (at, now) = self.next_piece(end - self.done);
+            match &self.kind {
+                TransferKind::Copy { target, source, direction: Direction::Forwards } => {
+                    memory.copy_forwards(self.address(*target, at), self.address(*source, at), now)?;
+                }
+                TransferKind::Copy { target, source, direction: Direction::Backwards } => {
+                    memory.copy_backwards(self.address(*target, at), self.address(*source, at), now)?;
+                }
+                TransferKind::Staged { target, bytes } => memory.write(self.address(*target, at), &bytes[at as usize..(at + now) as usize])?,
+                TransferKind::Set { target, value, element } => memory.fill(self.address(*target, at), *value, *element, now)?,
+                TransferKind::UnexaminedCopy { .. } | TransferKind::Value { .. } => {}
             }
             self.done += now;
         }
         if self.done < total {
-            return Ok(Step::More);
+            return Ok(StepEnd::More);
         }
-        if let Some(slot) = &self.slot {
-            slot.done(0);
+        if let Some(progress) = &self.progress {
+            progress.mark_done(0);
         }
-        Ok(Step::Done)
+        Ok(StepEnd::Done)
     }
 
-    /// Looks, before the first byte moves, whether the sides overlap. False if it must be tried again later.
-    fn prepare(&mut self, memory: &mut WorkerMemory, marks: Option<&Arc<Marks>>) -> Result<bool, Refused> {
-        let Kind::Copy { target, source, checked: false, .. } = self.kind else { return Ok(true) };
-        let (to, _) = memory.piece(target.address, 1, Access::Store)?;
-        let (from, _) = memory.piece(source.address, 1, Access::Load)?;
+    /// Says, before the first byte moves, how the copy must be done. `None` if the progress log has no
+    /// free record for it: then it must be asked again later.
+    fn examine_copy(
+        &mut self,
+        target: Rows,
+        source: Rows,
+        memory: &mut WorkerMemory,
+        log: Option<&Arc<ProgressLog>>,
+    ) -> Result<Option<TransferKind>, RefusedAddress> {
+        let to = memory.address_here(target.address, Access::Store)?;
+        let from = memory.address_here(source.address, Access::Load)?;
         let length = |rows: Rows| span(rows.address, rows.pitch, rows.slice, self.extent).unwrap_or(u64::MAX);
-        let overlap = to < from.saturating_add(length(source)) && from < to.saturating_add(length(target)) && to != from;
-        if overlap && let (Some(marks), None) = (marks, &self.slot) {
-            let Some(slot) = marks.begin(self.token, 1, TRANSFER, None) else { return Ok(false) };
-            slot.begun(0);
-            self.slot = Some(slot);
+        let same_strides = (target.pitch == source.pitch || self.extent.height == 1) && (target.slice == source.slice || self.extent.depth == 1);
+        // Every byte of a copy onto itself stays where it is.
+        let in_place = to == from && same_strides;
+        let overlap = to < from.saturating_add(length(source)) && from < to.saturating_add(length(target)) && !in_place;
+        if !overlap {
+            return Ok(Some(TransferKind::Copy { target, source, direction: Direction::Forwards }));
         }
-        let same = (target.pitch == source.pitch || self.extent.height == 1) && (target.slice == source.slice || self.extent.depth == 1);
-        if overlap && !same {
-            let mut bytes = Vec::new();
-            let total = usize::try_from(self.total()).unwrap_or(usize::MAX);
-            bytes.try_reserve_exact(total).map_err(|_| (source.address, MemoryFault::OutOfBounds))?;
-            bytes.resize(total, 0);
-            for (row, part) in (0u64..).zip(bytes.chunks_mut(self.extent.width as usize)) {
-                memory.read(self.address(source, row * self.extent.width), part)?;
-            }
-            self.kind = Kind::Staged { target, bytes };
-        } else {
-            self.kind = Kind::Copy { target, source, backwards: overlap && to > from, checked: true };
+        if let (Some(log), None) = (log, &self.progress) {
+            let Some(progress) = log.start_kernel(self.token, 1, TRANSFER, None) else { return Ok(None) };
+            progress.mark_begun(0);
+            self.progress = Some(progress);
         }
-        Ok(true)
+        if same_strides {
+            let direction = if to > from { Direction::Backwards } else { Direction::Forwards };
+            return Ok(Some(TransferKind::Copy { target, source, direction }));
+        }
+        let mut bytes = Vec::new();
+        let total = usize::try_from(self.total_bytes()).unwrap_or(usize::MAX);
+        bytes.try_reserve_exact(total).map_err(|_| (source.address, MemoryFault::OutOfBounds))?;
+        bytes.resize(total, 0);
+        for (row, part) in (0u64..).zip(bytes.chunks_mut(self.extent.width as usize)) {
+            memory.read(self.address(source, row * self.extent.width), part)?;
+        }
+        Ok(Some(TransferKind::Staged { target, bytes }))
     }
 
-    fn total(&self) -> u64 {
-        // The executor checked that the extent spans an address range, so this is less than 2^64; a wrong one ends as a refused address.
+    /// The executor checked that the extent spans an address range, so this is less than 2^64. A wrong
+    /// extent ends as a refused address.
+    fn total_bytes(&self) -> u64 {
         self.extent.width.saturating_mul(self.extent.height).saturating_mul(self.extent.depth)
     }
 
-    /// The next piece inside one row: its position in the bytes counted row by row, and its length.
-    fn piece(&self, most: u64) -> (u64, u64) {
+    /// The next piece inside one row, at most `most` bytes: its position in the bytes counted row by
+    /// row, and its length.
+    fn next_piece(&self, most: u64) -> (u64, u64) {
         let width = self.extent.width;
-        let backwards = matches!(self.kind, Kind::Copy { backwards: true, .. });
-        if backwards {
-            let end = self.total() - self.done;
+        if matches!(self.kind, TransferKind::Copy { direction: Direction::Backwards, .. }) {
+            let end = self.total_bytes() - self.done;
             let in_row = (end - 1) % width + 1;
             let now = in_row.min(most);
             (end - now, now)
@@ -179,6 +223,7 @@ impl Transfer {
         }
     }
 
+    /// The address of a position in the bytes counted row by row.
     fn address(&self, rows: Rows, position: u64) -> u64 {
         let (row, column) = (position / self.extent.width, position % self.extent.width);
         let (slice, row) = (row / self.extent.height, row % self.extent.height);
@@ -209,30 +254,31 @@ fn flatten(mut a: Rows, mut b: Rows, mut extent: Extent) -> (Rows, Rows, Extent)
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::permissions::Range;
-    use crate::memory::raw::{ClientMemory, Mapping};
+    use crate::mapping::Mapping;
+    use crate::memory::client::ClientMemory;
+    use crate::memory::permissions::AllowedRange;
     use proptest::prelude::*;
 
     const SIZE: usize = 4096;
 
     /// A client with one page of memory, at an address that is not where the page lies.
     fn page() -> (Mapping, Arc<ClientMemory>, u64) {
-        let file = crate::memory::files::create("t", SIZE as u64).unwrap();
+        let file = crate::mapping::files::create("t", SIZE as u64).unwrap();
         let mapping = Mapping::file(0, std::os::fd::AsFd::as_fd(&file), 0, SIZE as u64).unwrap();
         let memory = Arc::new(ClientMemory::default());
         let base = 0x10_0000;
-        let range = Range { start: base, end: base + SIZE as u64, writable: true, shift: mapping.address().wrapping_sub(base) };
+        let range = AllowedRange { start: base, end: base + SIZE as u64, writable: true, shift: mapping.address().wrapping_sub(base) };
         memory.table.write().allow(range).unwrap();
         (mapping, memory, base)
     }
 
-    fn run(work: &Work, memory: &Arc<ClientMemory>) -> Step {
+    fn run(work: &Work, memory: &Arc<ClientMemory>) -> StepEnd {
         let mut worker = WorkerMemory::default();
-        worker.begin(memory, false);
+        worker.begin_slice(memory, false);
         let mut transfer = Transfer::new(work, 1).unwrap();
         loop {
             match transfer.step(&mut worker, None) {
-                Step::More => {}
+                StepEnd::More => {}
                 end => return end,
             }
         }
@@ -260,7 +306,7 @@ mod tests {
                 source: Rows { address: base + from, pitch: sp, slice: ss },
                 extent: Extent { width: w, height: h, depth: d },
             };
-            prop_assert_eq!(run(&work, &memory), Step::Done);
+            prop_assert_eq!(run(&work, &memory), StepEnd::Done);
             let mut got = vec![0; SIZE];
             prop_assert!(mapping.read(0, &mut got));
             prop_assert_eq!(got, model);
@@ -277,7 +323,7 @@ mod tests {
                 model[(at + y * pitch + x * e + b) as usize] = value.to_le_bytes()[b as usize];
             }}}
             let work = Work::Set { target: base + at, pitch, value, element, width: w, height: h };
-            prop_assert_eq!(run(&work, &memory), Step::Done);
+            prop_assert_eq!(run(&work, &memory), StepEnd::Done);
             let mut got = vec![0; SIZE];
             prop_assert!(mapping.read(0, &mut got));
             prop_assert_eq!(got, model);
@@ -291,13 +337,13 @@ mod tests {
         let rows = |address| Rows { address, pitch: 0, slice: 0 };
         let extent = Extent { width: 16, height: 1, depth: 1 };
         let over = Work::Copy { target: rows(end - 15), source: rows(base), extent };
-        assert_eq!(run(&over, &memory), Step::Refused(end, MemoryFault::OutOfBounds));
+        assert_eq!(run(&over, &memory), StepEnd::Refused(end, MemoryFault::OutOfBounds));
         let exact = Work::Copy { target: rows(end - 16), source: rows(base), extent };
-        assert_eq!(run(&exact, &memory), Step::Done);
+        assert_eq!(run(&exact, &memory), StepEnd::Done);
         let set = Work::Set { target: end - 4, pitch: 0, value: 1, element: 4, width: 2, height: 1 };
-        assert_eq!(run(&set, &memory), Step::Refused(end, MemoryFault::OutOfBounds));
+        assert_eq!(run(&set, &memory), StepEnd::Refused(end, MemoryFault::OutOfBounds));
         let odd = Work::Set { target: base + 2, pitch: 0, value: 1, element: 4, width: 1, height: 1 };
-        assert_eq!(run(&odd, &memory), Step::Misaligned(base + 2));
-        assert_eq!(run(&Work::WriteValue { address: base + 4, value: 1, bytes: 8 }, &memory), Step::Misaligned(base + 4));
+        assert_eq!(run(&odd, &memory), StepEnd::Misaligned(base + 2));
+        assert_eq!(run(&Work::WriteValue { address: base + 4, value: 1, bytes: 8 }, &memory), StepEnd::Misaligned(base + 4));
     }
 }

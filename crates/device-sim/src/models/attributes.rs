@@ -1,136 +1,342 @@
-//! Attribute values by `CUdevice_attribute` number: what real cards answer, and where the software GPU answers otherwise.
+//! Attribute values by `CUdevice_attribute` (CUDA Driver API, "Device Management"): what real cards
+//! answer, and where the software GPU answers otherwise.
 //!
-//! [`H200`] was read from one NVIDIA H200 with driver 580.159.04. [`DEPARTURES`] is applied to every card and is the one list of
-//! features that a card has and the software GPU does not.
+//! [`H200`] was read from one NVIDIA H200 with driver 580.159.04. [`DEPARTURES`] is applied to every
+//! card and is the one list of features that a card has and the software GPU does not.
+
+use cumux_abi::CUdevice_attribute as A;
+
+/// An attribute and its value. Clock rates in kHz, sizes in bytes, a bus width in bits.
+pub(super) type Attribute = (A, i32);
 
 /// All attributes of an H200.
-#[rustfmt::skip]
-pub(super) const H200: [(u32, i32); 147] = [
-    (1, 1024), (2, 1024), (3, 1024), (4, 64), (5, 2147483647), (6, 65535), (7, 65535), (8, 49152), (9, 65536),
-    (10, 32), (11, 2147483647), (12, 65536), (13, 1980000), (14, 512), (15, 1), (16, 132), (17, 0), (18, 0),
-    (19, 1), (20, 0), (21, 131072), (22, 131072), (23, 65536), (24, 16384), (25, 16384), (26, 16384),
-    (27, 32768), (28, 32768), (29, 2048), (30, 512), (31, 1), (32, 1), (33, 0), (34, 6), (35, 0),
-    (36, 3201000), (37, 6016), (38, 62914560), (39, 2048), (40, 3), (41, 1), (42, 32768), (43, 2048), (44, 1),
-    (45, 32768), (46, 32768), (47, 8192), (48, 8192), (49, 32768), (50, 0), (51, 32), (52, 32768),
-    (53, 32768), (54, 2046), (55, 32768), (56, 131072), (57, 65536), (58, 16384), (59, 16384), (60, 16384),
-    (61, 32768), (62, 2048), (63, 32768), (64, 32768), (65, 2048), (66, 32768), (67, 32768), (68, 2046),
-    (69, 268435456), (70, 131072), (71, 65000), (72, 2097120), (73, 32768), (74, 32768), (75, 9), (76, 0),
-    (77, 32768), (78, 1), (79, 1), (80, 1), (81, 233472), (82, 65536), (83, 1), (84, 0), (85, 0), (86, 0),
-    (87, 2), (88, 0), (89, 1), (90, 1), (91, 1), (92, 0), (93, 0), (94, 0), (95, 1), (96, 1), (97, 232448),
-    (98, 0), (99, 1), (100, 0), (101, 0), (102, 1), (103, 1), (104, 0), (105, 0), (106, 32), (107, 1),
-    (108, 39321600), (109, 134217728), (110, 1), (111, 1024), (112, 1), (113, 1), (114, 1), (115, 1),
-    (116, 1), (117, 1), (118, 100), (119, 9), (120, 1), (121, 1), (122, 1), (123, 1), (124, 1), (125, 1),
-    (126, 4), (127, 1), (128, 1), (129, 1), (130, 0), (131, -1), (132, 0), (133, 0), (134, 0), (135, 0),
-    (136, 0), (137, 0), (138, 0), (139, 590680286), (140, 415174878), (141, 1), (142, 1), (143, 0), (144, 1),
-    (145, 1), (146, 0), (147, 0),
+pub(super) const H200: [Attribute; 147] = [
+    (A::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK, 1024),
+    (A::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X, 1024),
+    (A::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y, 1024),
+    (A::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z, 64),
+    (A::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X, 2_147_483_647),
+    (A::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y, 65_535),
+    (A::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z, 65_535),
+    (A::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK, 49_152),
+    (A::CU_DEVICE_ATTRIBUTE_TOTAL_CONSTANT_MEMORY, 65_536),
+    (A::CU_DEVICE_ATTRIBUTE_WARP_SIZE, 32),
+    (A::CU_DEVICE_ATTRIBUTE_MAX_PITCH, 2_147_483_647),
+    (A::CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK, 65_536),
+    (A::CU_DEVICE_ATTRIBUTE_CLOCK_RATE, 1_980_000),
+    (A::CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT, 512),
+    (A::CU_DEVICE_ATTRIBUTE_GPU_OVERLAP, 1),
+    (A::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 132),
+    (A::CU_DEVICE_ATTRIBUTE_KERNEL_EXEC_TIMEOUT, 0),
+    (A::CU_DEVICE_ATTRIBUTE_INTEGRATED, 0),
+    (A::CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY, 1),
+    (A::CU_DEVICE_ATTRIBUTE_COMPUTE_MODE, 0),
+    (A::CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE1D_WIDTH, 131_072),
+    (A::CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE2D_WIDTH, 131_072),
+    (A::CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE2D_HEIGHT, 65_536),
+    (A::CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE3D_WIDTH, 16_384),
+    (A::CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE3D_HEIGHT, 16_384),
+    (A::CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE3D_DEPTH, 16_384),
+    (A::CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE2D_LAYERED_WIDTH, 32_768),
+    (A::CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE2D_LAYERED_HEIGHT, 32_768),
+    (A::CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE2D_LAYERED_LAYERS, 2048),
+    (A::CU_DEVICE_ATTRIBUTE_SURFACE_ALIGNMENT, 512),
+    (A::CU_DEVICE_ATTRIBUTE_CONCURRENT_KERNELS, 1),
+    (A::CU_DEVICE_ATTRIBUTE_ECC_ENABLED, 1),
+    (A::CU_DEVICE_ATTRIBUTE_PCI_BUS_ID, 0),
+    (A::CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID, 6),
+    (A::CU_DEVICE_ATTRIBUTE_TCC_DRIVER, 0),
+    (A::CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE, 3_201_000),
+    (A::CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH, 6016),
+    (A::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE, 62_914_560),
+    (A::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR, 2048),
+    (A::CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT, 3),
+    (A::CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING, 1),
+    (A::CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE1D_LAYERED_WIDTH, 32_768),
+    (A::CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE1D_LAYERED_LAYERS, 2048),
+    (A::CU_DEVICE_ATTRIBUTE_CAN_TEX2D_GATHER, 1),
+    (A::CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE2D_GATHER_WIDTH, 32_768),
+    (A::CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE2D_GATHER_HEIGHT, 32_768),
+    (A::CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE3D_WIDTH_ALTERNATE, 8192),
+    (A::CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE3D_HEIGHT_ALTERNATE, 8192),
+    (A::CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE3D_DEPTH_ALTERNATE, 32_768),
+    (A::CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID, 0),
+    (A::CU_DEVICE_ATTRIBUTE_TEXTURE_PITCH_ALIGNMENT, 32),
+    (A::CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURECUBEMAP_WIDTH, 32_768),
+    (A::CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURECUBEMAP_LAYERED_WIDTH, 32_768),
+    (A::CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURECUBEMAP_LAYERED_LAYERS, 2046),
+    (A::CU_DEVICE_ATTRIBUTE_MAXIMUM_SURFACE1D_WIDTH, 32_768),
+    (A::CU_DEVICE_ATTRIBUTE_MAXIMUM_SURFACE2D_WIDTH, 131_072),
+    (A::CU_DEVICE_ATTRIBUTE_MAXIMUM_SURFACE2D_HEIGHT, 65_536),
+    (A::CU_DEVICE_ATTRIBUTE_MAXIMUM_SURFACE3D_WIDTH, 16_384),
+    (A::CU_DEVICE_ATTRIBUTE_MAXIMUM_SURFACE3D_HEIGHT, 16_384),
+    (A::CU_DEVICE_ATTRIBUTE_MAXIMUM_SURFACE3D_DEPTH, 16_384),
+    (A::CU_DEVICE_ATTRIBUTE_MAXIMUM_SURFACE1D_LAYERED_WIDTH, 32_768),
+    (A::CU_DEVICE_ATTRIBUTE_MAXIMUM_SURFACE1D_LAYERED_LAYERS, 2048),
+    (A::CU_DEVICE_ATTRIBUTE_MAXIMUM_SURFACE2D_LAYERED_WIDTH, 32_768),
+    (A::CU_DEVICE_ATTRIBUTE_MAXIMUM_SURFACE2D_LAYERED_HEIGHT, 32_768),
+    (A::CU_DEVICE_ATTRIBUTE_MAXIMUM_SURFACE2D_LAYERED_LAYERS, 2048),
+    (A::CU_DEVICE_ATTRIBUTE_MAXIMUM_SURFACECUBEMAP_WIDTH, 32_768),
+    (A::CU_DEVICE_ATTRIBUTE_MAXIMUM_SURFACECUBEMAP_LAYERED_WIDTH, 32_768),
+    (A::CU_DEVICE_ATTRIBUTE_MAXIMUM_SURFACECUBEMAP_LAYERED_LAYERS, 2046),
+    (A::CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE1D_LINEAR_WIDTH, 268_435_456),
+    (A::CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE2D_LINEAR_WIDTH, 131_072),
+    (A::CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE2D_LINEAR_HEIGHT, 65_000),
+    (A::CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE2D_LINEAR_PITCH, 2_097_120),
+    (A::CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE2D_MIPMAPPED_WIDTH, 32_768),
+    (A::CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE2D_MIPMAPPED_HEIGHT, 32_768),
+    (A::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, 9),
+    (A::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, 0),
+    (A::CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE1D_MIPMAPPED_WIDTH, 32_768),
+    (A::CU_DEVICE_ATTRIBUTE_STREAM_PRIORITIES_SUPPORTED, 1),
+    (A::CU_DEVICE_ATTRIBUTE_GLOBAL_L1_CACHE_SUPPORTED, 1),
+    (A::CU_DEVICE_ATTRIBUTE_LOCAL_L1_CACHE_SUPPORTED, 1),
+    (A::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR, 233_472),
+    (A::CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_MULTIPROCESSOR, 65_536),
+    (A::CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY, 1),
+    (A::CU_DEVICE_ATTRIBUTE_MULTI_GPU_BOARD, 0),
+    (A::CU_DEVICE_ATTRIBUTE_MULTI_GPU_BOARD_GROUP_ID, 0),
+    (A::CU_DEVICE_ATTRIBUTE_HOST_NATIVE_ATOMIC_SUPPORTED, 0),
+    (A::CU_DEVICE_ATTRIBUTE_SINGLE_TO_DOUBLE_PRECISION_PERF_RATIO, 2),
+    (A::CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS, 0),
+    (A::CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS, 1),
+    (A::CU_DEVICE_ATTRIBUTE_COMPUTE_PREEMPTION_SUPPORTED, 1),
+    (A::CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM, 1),
+    (A::CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_MEM_OPS_V1, 0),
+    (A::CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS_V1, 0),
+    (A::CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_WAIT_VALUE_NOR_V1, 0),
+    (A::CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH, 1),
+    (A::CU_DEVICE_ATTRIBUTE_COOPERATIVE_MULTI_DEVICE_LAUNCH, 1),
+    (A::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, 232_448),
+    (A::CU_DEVICE_ATTRIBUTE_CAN_FLUSH_REMOTE_WRITES, 0),
+    (A::CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED, 1),
+    (A::CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES, 0),
+    (A::CU_DEVICE_ATTRIBUTE_DIRECT_MANAGED_MEM_ACCESS_FROM_HOST, 0),
+    (A::CU_DEVICE_ATTRIBUTE_VIRTUAL_ADDRESS_MANAGEMENT_SUPPORTED, 1),
+    (A::CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, 1),
+    (A::CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_WIN32_HANDLE_SUPPORTED, 0),
+    (A::CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_WIN32_KMT_HANDLE_SUPPORTED, 0),
+    (A::CU_DEVICE_ATTRIBUTE_MAX_BLOCKS_PER_MULTIPROCESSOR, 32),
+    (A::CU_DEVICE_ATTRIBUTE_GENERIC_COMPRESSION_SUPPORTED, 1),
+    (A::CU_DEVICE_ATTRIBUTE_MAX_PERSISTING_L2_CACHE_SIZE, 39_321_600),
+    (A::CU_DEVICE_ATTRIBUTE_MAX_ACCESS_POLICY_WINDOW_SIZE, 134_217_728),
+    (A::CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED, 1),
+    (A::CU_DEVICE_ATTRIBUTE_RESERVED_SHARED_MEMORY_PER_BLOCK, 1024),
+    (A::CU_DEVICE_ATTRIBUTE_SPARSE_CUDA_ARRAY_SUPPORTED, 1),
+    (A::CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED, 1),
+    (A::CU_DEVICE_ATTRIBUTE_TIMELINE_SEMAPHORE_INTEROP_SUPPORTED, 1),
+    (A::CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED, 1),
+    (A::CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED, 1),
+    (A::CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS, 1),
+    (A::CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING, 100),
+    (A::CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES, 9),
+    (A::CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH, 1),
+    (A::CU_DEVICE_ATTRIBUTE_DEFERRED_MAPPING_CUDA_ARRAY_SUPPORTED, 1),
+    (A::CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS, 1),
+    (A::CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_WAIT_VALUE_NOR, 1),
+    (A::CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED, 1),
+    (A::CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED, 1),
+    (A::CU_DEVICE_ATTRIBUTE_MEM_SYNC_DOMAIN_COUNT, 4),
+    (A::CU_DEVICE_ATTRIBUTE_TENSOR_MAP_ACCESS_SUPPORTED, 1),
+    (A::CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED, 1),
+    (A::CU_DEVICE_ATTRIBUTE_UNIFIED_FUNCTION_POINTERS, 1),
+    (A::CU_DEVICE_ATTRIBUTE_NUMA_CONFIG, 0),
+    (A::CU_DEVICE_ATTRIBUTE_NUMA_ID, -1),
+    (A::CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED, 0),
+    (A::CU_DEVICE_ATTRIBUTE_MPS_ENABLED, 0),
+    (A::CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID, 0),
+    (A::CU_DEVICE_ATTRIBUTE_D3D12_CIG_SUPPORTED, 0),
+    (A::CU_DEVICE_ATTRIBUTE_MEM_DECOMPRESS_ALGORITHM_MASK, 0),
+    (A::CU_DEVICE_ATTRIBUTE_MEM_DECOMPRESS_MAXIMUM_LENGTH, 0),
+    (A::CU_DEVICE_ATTRIBUTE_VULKAN_CIG_SUPPORTED, 0),
+    (A::CU_DEVICE_ATTRIBUTE_GPU_PCI_DEVICE_ID, 0x2335_10de),
+    (A::CU_DEVICE_ATTRIBUTE_GPU_PCI_SUBSYSTEM_ID, 0x18bf_10de),
+    (A::CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, 1),
+    (A::CU_DEVICE_ATTRIBUTE_HOST_NUMA_MEMORY_POOLS_SUPPORTED, 1),
+    (A::CU_DEVICE_ATTRIBUTE_HOST_NUMA_MULTINODE_IPC_SUPPORTED, 0),
+    (A::CU_DEVICE_ATTRIBUTE_HOST_MEMORY_POOLS_SUPPORTED, 1),
+    (A::CU_DEVICE_ATTRIBUTE_HOST_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, 1),
+    (A::CU_DEVICE_ATTRIBUTE_HOST_ALLOC_DMA_BUF_SUPPORTED, 0),
+    (A::CU_DEVICE_ATTRIBUTE_ONLY_PARTIAL_HOST_NATIVE_ATOMIC_SUPPORTED, 0),
 ];
 
-/// A range of attribute numbers (inclusive), the value that every software GPU answers, and why.
+/// A range of attributes (inclusive, by number), the value that every software GPU answers, and why.
 pub(super) struct Departure {
-    pub(super) first: u32,
-    pub(super) last: u32,
+    pub(super) first: A,
+    pub(super) last: A,
     pub(super) value: i32,
     #[cfg_attr(not(test), expect(dead_code, reason = "read by people and by the test that asks for a reason"))]
     pub(super) why: &'static str,
 }
 
-const fn departure(first: u32, last: u32, value: i32, why: &'static str) -> Departure {
-    Departure { first, last, value, why }
+impl Departure {
+    /// Whether it says what the attribute is.
+    pub(super) fn covers(&self, attribute: A) -> bool {
+        (self.first.0..=self.last.0).contains(&attribute.0)
+    }
 }
 
-/// Features of real cards that the software GPU does not have. A program that asks finds out before it fails.
+/// Every software GPU answers 0.
+const fn lacks(attribute: A, why: &'static str) -> Departure {
+    Departure { first: attribute, last: attribute, value: 0, why }
+}
+
+/// [`lacks`] for a range of attributes, both ends included.
+const fn lacks_all(first: A, last: A, why: &'static str) -> Departure {
+    Departure { first, last, value: 0, why }
+}
+
+/// Features of real cards that the software GPU does not have. A program that asks finds out before
+/// it fails.
 pub(super) const DEPARTURES: &[Departure] = &[
-    departure(17, 17, 0, "no display, so no time limit of its own; a watchdog is configured by CUMUX_SIM_WATCHDOG_MS"),
-    departure(21, 29, 0, "no textures: no texture extent is possible"),
-    departure(42, 49, 0, "no textures and no gather from them"),
-    departure(52, 74, 0, "no cube maps, surfaces, linear or mipmapped textures"),
-    departure(77, 77, 0, "no mipmapped textures"),
-    departure(92, 94, 0, "the first version of stream memory operations is gone, as on driver 580"),
-    departure(96, 96, 0, "a cooperative launch stays on one device"),
-    departure(103, 105, 0, "memory handles cannot be exported to other processes"),
-    departure(107, 107, 0, "no compressible memory"),
-    departure(108, 109, 0, "there is no L2 cache that could be set aside"),
-    departure(110, 110, 0, "no GPUDirect RDMA"),
-    departure(112, 112, 0, "no sparse arrays"),
-    departure(113, 113, 0, "registered host memory is always writable by kernels"),
-    departure(114, 114, 0, "no external semaphores"),
-    departure(116, 118, 0, "no GPUDirect RDMA"),
-    departure(119, 119, 0, "memory pools cannot be exported to other processes"),
-    departure(120, 120, 0, "no thread block clusters"),
-    departure(121, 121, 0, "no arrays with deferred mapping"),
-    departure(124, 124, 0, "no dma-buf export"),
-    departure(125, 125, 0, "no events shared between processes"),
-    departure(126, 126, 1, "one memory synchronisation domain"),
-    departure(127, 127, 0, "no tensor maps"),
-    departure(128, 128, 0, "no fabric handles"),
-    departure(129, 129, 0, "function pointers belong to one module"),
-    departure(132, 132, 0, "no multicast objects"),
-    departure(141, 142, 0, "no virtual memory and no pools on host NUMA nodes"),
-    departure(144, 146, 0, "no host memory pools, no host virtual memory management"),
+    lacks(A::CU_DEVICE_ATTRIBUTE_KERNEL_EXEC_TIMEOUT, "no display, so no time limit of its own; a watchdog is configured by CUMUX_SIM_WATCHDOG_MS"),
+    lacks_all(
+        A::CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE1D_WIDTH,
+        A::CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE2D_LAYERED_LAYERS,
+        "no textures: no texture extent is possible",
+    ),
+    lacks_all(
+        A::CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE1D_LAYERED_WIDTH,
+        A::CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE3D_DEPTH_ALTERNATE,
+        "no textures and no gather from them",
+    ),
+    lacks_all(
+        A::CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURECUBEMAP_WIDTH,
+        A::CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE2D_MIPMAPPED_HEIGHT,
+        "no cube maps, surfaces, linear or mipmapped textures",
+    ),
+    lacks(A::CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE1D_MIPMAPPED_WIDTH, "no mipmapped textures"),
+    lacks_all(
+        A::CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_MEM_OPS_V1,
+        A::CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_WAIT_VALUE_NOR_V1,
+        "the first version of stream memory operations is gone, as on driver 580",
+    ),
+    lacks(A::CU_DEVICE_ATTRIBUTE_COOPERATIVE_MULTI_DEVICE_LAUNCH, "a cooperative launch stays on one device"),
+    lacks_all(
+        A::CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED,
+        A::CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_WIN32_KMT_HANDLE_SUPPORTED,
+        "memory handles cannot be exported to other processes",
+    ),
+    lacks(A::CU_DEVICE_ATTRIBUTE_GENERIC_COMPRESSION_SUPPORTED, "no compressible memory"),
+    lacks_all(
+        A::CU_DEVICE_ATTRIBUTE_MAX_PERSISTING_L2_CACHE_SIZE,
+        A::CU_DEVICE_ATTRIBUTE_MAX_ACCESS_POLICY_WINDOW_SIZE,
+        "there is no L2 cache that could be set aside",
+    ),
+    lacks(A::CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED, "no GPUDirect RDMA"),
+    lacks(A::CU_DEVICE_ATTRIBUTE_SPARSE_CUDA_ARRAY_SUPPORTED, "no sparse arrays"),
+    lacks(A::CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED, "registered host memory is always writable by kernels"),
+    lacks(A::CU_DEVICE_ATTRIBUTE_TIMELINE_SEMAPHORE_INTEROP_SUPPORTED, "no external semaphores"),
+    lacks_all(A::CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED, A::CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING, "no GPUDirect RDMA"),
+    lacks(A::CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES, "memory pools cannot be exported to other processes"),
+    lacks(A::CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH, "no thread block clusters"),
+    lacks(A::CU_DEVICE_ATTRIBUTE_DEFERRED_MAPPING_CUDA_ARRAY_SUPPORTED, "no arrays with deferred mapping"),
+    lacks(A::CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED, "no dma-buf export"),
+    lacks(A::CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED, "no events shared between processes"),
+    Departure {
+        first: A::CU_DEVICE_ATTRIBUTE_MEM_SYNC_DOMAIN_COUNT,
+        last: A::CU_DEVICE_ATTRIBUTE_MEM_SYNC_DOMAIN_COUNT,
+        value: 1,
+        why: "one memory synchronisation domain",
+    },
+    lacks(A::CU_DEVICE_ATTRIBUTE_TENSOR_MAP_ACCESS_SUPPORTED, "no tensor maps"),
+    lacks(A::CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED, "no fabric handles"),
+    lacks(A::CU_DEVICE_ATTRIBUTE_UNIFIED_FUNCTION_POINTERS, "function pointers belong to one module"),
+    lacks(A::CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED, "no multicast objects"),
+    lacks_all(
+        A::CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
+        A::CU_DEVICE_ATTRIBUTE_HOST_NUMA_MEMORY_POOLS_SUPPORTED,
+        "no virtual memory and no pools on host NUMA nodes",
+    ),
+    lacks_all(
+        A::CU_DEVICE_ATTRIBUTE_HOST_MEMORY_POOLS_SUPPORTED,
+        A::CU_DEVICE_ATTRIBUTE_HOST_ALLOC_DMA_BUF_SUPPORTED,
+        "no host memory pools, no host virtual memory management",
+    ),
 ];
 
-/// What an A100 answers differently from an H200 before the departures. Both memory sizes share it; the memory clock differs.
-pub(super) const A100: &[(u32, i32)] = &[
-    (13, 1_410_000),
-    (16, 108),
-    (36, 1_593_000),
-    (37, 5120),
-    (38, 41_943_040),
-    (75, 8),
-    (76, 0),
-    (81, 167_936),
-    (97, 166_912),
-    (126, 1),
-    (139, 0x20b2_10de),
-    (140, 0x1463_10de),
+/// What an A100 answers differently from an H200 before the departures. Both memory sizes share it;
+/// the memory clock differs.
+pub(super) const A100: &[Attribute] = &[
+    (A::CU_DEVICE_ATTRIBUTE_CLOCK_RATE, 1_410_000),
+    (A::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 108),
+    (A::CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE, 1_593_000),
+    (A::CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH, 5120),
+    (A::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE, 41_943_040),
+    (A::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, 8),
+    (A::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, 0),
+    (A::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR, 167_936),
+    (A::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, 166_912),
+    (A::CU_DEVICE_ATTRIBUTE_MEM_SYNC_DOMAIN_COUNT, 1),
+    (A::CU_DEVICE_ATTRIBUTE_GPU_PCI_DEVICE_ID, 0x20b2_10de),
+    (A::CU_DEVICE_ATTRIBUTE_GPU_PCI_SUBSYSTEM_ID, 0x1463_10de),
 ];
 
 /// What the A100 with 40 GB answers differently from the one with 80 GB.
-pub(super) const A100_40: &[(u32, i32)] = &[(36, 1_215_000), (139, 0x20b0_10de), (140, 0x144e_10de)];
+pub(super) const A100_40: &[Attribute] = &[
+    (A::CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE, 1_215_000),
+    (A::CU_DEVICE_ATTRIBUTE_GPU_PCI_DEVICE_ID, 0x20b0_10de),
+    (A::CU_DEVICE_ATTRIBUTE_GPU_PCI_SUBSYSTEM_ID, 0x144e_10de),
+];
 
 /// What an L4 answers differently from an H200 before the departures.
-pub(super) const L4: &[(u32, i32)] = &[
-    (13, 2_040_000),
-    (16, 58),
-    (36, 6_251_000),
-    (37, 192),
-    (38, 50_331_648),
-    (39, 1536),
-    (40, 2),
-    (75, 8),
-    (76, 9),
-    (81, 102_400),
-    (87, 64),
-    (97, 101_376),
-    (106, 24),
-    (126, 1),
-    (139, 0x27b8_10de),
-    (140, 0x16ee_10de),
+pub(super) const L4: &[Attribute] = &[
+    (A::CU_DEVICE_ATTRIBUTE_CLOCK_RATE, 2_040_000),
+    (A::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 58),
+    (A::CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE, 6_251_000),
+    (A::CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH, 192),
+    (A::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE, 50_331_648),
+    (A::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR, 1536),
+    (A::CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT, 2),
+    (A::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, 8),
+    (A::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, 9),
+    (A::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR, 102_400),
+    (A::CU_DEVICE_ATTRIBUTE_SINGLE_TO_DOUBLE_PRECISION_PERF_RATIO, 64),
+    (A::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, 101_376),
+    (A::CU_DEVICE_ATTRIBUTE_MAX_BLOCKS_PER_MULTIPROCESSOR, 24),
+    (A::CU_DEVICE_ATTRIBUTE_MEM_SYNC_DOMAIN_COUNT, 1),
+    (A::CU_DEVICE_ATTRIBUTE_GPU_PCI_DEVICE_ID, 0x27b8_10de),
+    (A::CU_DEVICE_ATTRIBUTE_GPU_PCI_SUBSYSTEM_ID, 0x16ee_10de),
 ];
 
 /// What a T4 answers differently from an H200 before the departures.
-pub(super) const T4: &[(u32, i32)] = &[
-    (13, 1_590_000),
-    (16, 40),
-    (36, 5_001_000),
-    (37, 256),
-    (38, 4_194_304),
-    (39, 1024),
-    (75, 7),
-    (76, 5),
-    (81, 65_536),
-    (87, 32),
-    (97, 65_536),
-    (106, 16),
-    (111, 0),
-    (126, 1),
-    (139, 0x1eb8_10de),
-    (140, 0x12a2_10de),
+pub(super) const T4: &[Attribute] = &[
+    (A::CU_DEVICE_ATTRIBUTE_CLOCK_RATE, 1_590_000),
+    (A::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 40),
+    (A::CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE, 5_001_000),
+    (A::CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH, 256),
+    (A::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE, 4_194_304),
+    (A::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR, 1024),
+    (A::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, 7),
+    (A::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, 5),
+    (A::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR, 65_536),
+    (A::CU_DEVICE_ATTRIBUTE_SINGLE_TO_DOUBLE_PRECISION_PERF_RATIO, 32),
+    (A::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, 65_536),
+    (A::CU_DEVICE_ATTRIBUTE_MAX_BLOCKS_PER_MULTIPROCESSOR, 16),
+    (A::CU_DEVICE_ATTRIBUTE_RESERVED_SHARED_MEMORY_PER_BLOCK, 0),
+    (A::CU_DEVICE_ATTRIBUTE_MEM_SYNC_DOMAIN_COUNT, 1),
+    (A::CU_DEVICE_ATTRIBUTE_GPU_PCI_DEVICE_ID, 0x1eb8_10de),
+    (A::CU_DEVICE_ATTRIBUTE_GPU_PCI_SUBSYSTEM_ID, 0x12a2_10de),
 ];
 
-/// What a B300 answers differently from an H200 before the departures. No card was read. From sources: NVIDIA's list of compute capabilities has 10.3 for
-/// it, and its tuning guide for Blackwell gives an SM of 10.0 the same shared memory (228 KB, 227 for a block), registers and threads as one of 9.0; the
-/// number of SMs and the L2 cache are those that a B200 was seen to answer (github.com/pytorch/ao/pull/4002), which is built of the same two dies; vendors give
-/// eight stacks of memory, 1024 bits each. Assumed: that a B300 has as many SMs and as much L2 as a B200, the clock, the ids on the bus, the memory that is
-/// left of 288 GB, and, since the document of memory-locality partitions gives no figures, that each of the two has half of everything.
-pub(super) const B300: &[(u32, i32)] = &[(13, 1_920_000), (16, 148), (37, 8192), (38, 132_644_864), (75, 10), (76, 3), (139, 0x3182_10de), (140, 0x20e6_10de)];
+/// What a B300 answers differently from an H200 before the departures. No card was read.
+///
+/// From sources: NVIDIA's list of compute capabilities has 10.3 for it. Its tuning guide for Blackwell
+/// gives an SM of 10.0 the same shared memory (228 KB, 227 for a block), registers and threads as one
+/// of 9.0. The number of SMs and the L2 cache are those that a B200 was seen to answer
+/// (github.com/pytorch/ao/pull/4002), which is built of the same two dies. Vendors give eight stacks
+/// of memory, 1024 bits each.
+///
+/// Assumed: that a B300 has as many SMs and as much L2 as a B200, the clock, the ids on the bus, the
+/// memory that is left of 288 GB, and, since the document of memory-locality partitions gives no
+/// figures, that each of the two has half of everything.
+pub(super) const B300: &[Attribute] = &[
+    (A::CU_DEVICE_ATTRIBUTE_CLOCK_RATE, 1_920_000),
+    (A::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 148),
+    (A::CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH, 8192),
+    (A::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE, 132_644_864),
+    (A::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, 10),
+    (A::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, 3),
+    (A::CU_DEVICE_ATTRIBUTE_GPU_PCI_DEVICE_ID, 0x3182_10de),
+    (A::CU_DEVICE_ATTRIBUTE_GPU_PCI_SUBSYSTEM_ID, 0x20e6_10de),
+];

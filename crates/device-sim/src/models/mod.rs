@@ -4,17 +4,18 @@
 
 mod attributes;
 
+use cumux_abi::{CUcomputemode, CUdevice_attribute as A};
 use cumux_device::{DeviceError, DeviceFacts};
 
-use attributes::{A100, A100_40, B300, DEPARTURES, H200, L4, T4};
+use attributes::{A100, A100_40, Attribute, B300, DEPARTURES, H200, L4, T4};
 
 /// One card by name. Sizes in bytes.
-struct Card {
+struct Model {
     id: &'static str,
     name: &'static str,
     memory: u64,
     /// Attributes that differ from the H200's, later lists win.
-    differs: &'static [&'static [(u32, i32)]],
+    differs: &'static [&'static [Attribute]],
     /// Dies with memory of their own, which can be devices of their own (MLOPart).
     localities: u32,
 }
@@ -22,13 +23,13 @@ struct Card {
 const MIB: u64 = 1 << 20;
 
 /// Memory as the driver reports it: what the board has, less what the driver keeps for itself.
-const CARDS: [Card; 6] = [
-    Card { id: "sim:h200", name: "NVIDIA H200", memory: 143_155 * MIB, differs: &[], localities: 1 },
-    Card { id: "sim:a100-80", name: "NVIDIA A100-SXM4-80GB", memory: 81_251 * MIB, differs: &[A100], localities: 1 },
-    Card { id: "sim:a100", name: "NVIDIA A100-SXM4-40GB", memory: 40_536 * MIB, differs: &[A100, A100_40], localities: 1 },
-    Card { id: "sim:l4", name: "NVIDIA L4", memory: 22_491 * MIB, differs: &[L4], localities: 1 },
-    Card { id: "sim:t4", name: "Tesla T4", memory: 15_102 * MIB, differs: &[T4], localities: 1 },
-    Card { id: "sim:b300", name: "NVIDIA B300", memory: 275_040 * MIB, differs: &[B300], localities: 2 },
+const MODELS: [Model; 6] = [
+    Model { id: "sim:h200", name: "NVIDIA H200", memory: 143_155 * MIB, differs: &[], localities: 1 },
+    Model { id: "sim:a100-80", name: "NVIDIA A100-SXM4-80GB", memory: 81_251 * MIB, differs: &[A100], localities: 1 },
+    Model { id: "sim:a100", name: "NVIDIA A100-SXM4-40GB", memory: 40_536 * MIB, differs: &[A100, A100_40], localities: 1 },
+    Model { id: "sim:l4", name: "NVIDIA L4", memory: 22_491 * MIB, differs: &[L4], localities: 1 },
+    Model { id: "sim:t4", name: "Tesla T4", memory: 15_102 * MIB, differs: &[T4], localities: 1 },
+    Model { id: "sim:b300", name: "NVIDIA B300", memory: 275_040 * MIB, differs: &[B300], localities: 2 },
 ];
 
 /// What one SM and one block can have. Shared memory in bytes.
@@ -50,22 +51,60 @@ pub(crate) struct Limits {
     pub(crate) capability: u32,
 }
 
+/// Threads of a warp.
+pub(crate) const WARP: u32 = 32;
+
 /// What one SM has, or what one block takes of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Capacity {
     pub(crate) threads: u32,
+    /// Resident blocks.
     pub(crate) blocks: u32,
+    /// 32-bit registers.
     pub(crate) registers: u32,
+    /// Bytes of shared memory.
     pub(crate) shared: u32,
 }
 
-/// `CU_DEVICE_ATTRIBUTE_COMPUTE_MODE`, and what can stand behind a card's name for it, as `nvidia-smi -c` calls it in capitals.
-const COMPUTE_MODE: u32 = 20;
-const MODES: [(&str, Mode); 3] = [("default", Mode::Default), ("prohibited", Mode::Prohibited), ("exclusive_process", Mode::ExclusiveProcess)];
+impl Capacity {
+    fn zip(self, other: Self, f: impl Fn(u32, u32) -> u32) -> Self {
+        Capacity {
+            threads: f(self.threads, other.threads),
+            blocks: f(self.blocks, other.blocks),
+            registers: f(self.registers, other.registers),
+            shared: f(self.shared, other.shared),
+        }
+    }
+
+    /// Both together.
+    pub(crate) fn plus(self, other: Self) -> Self {
+        self.zip(other, |a, b| a + b)
+    }
+
+    /// Without the other, which fits into this.
+    pub(crate) fn minus(self, other: Self) -> Self {
+        self.zip(other, |a, b| a - b)
+    }
+
+    /// Whether `room` has at least as much of everything.
+    pub(crate) fn fits_into(self, room: Self) -> bool {
+        self.threads <= room.threads && self.blocks <= room.blocks && self.registers <= room.registers && self.shared <= room.shared
+    }
+
+    /// How often this fits into `room`.
+    pub(crate) fn times_in(self, room: Self) -> u32 {
+        let times = room.zip(self, |room, need| room.checked_div(need).unwrap_or(u32::MAX));
+        times.threads.min(times.blocks).min(times.registers).min(times.shared)
+    }
+}
+
+/// What can stand behind a card's name for its compute mode, as `nvidia-smi -c` calls it in capitals.
+const COMPUTE_MODES: [(&str, ComputeMode); 3] =
+    [("default", ComputeMode::Default), ("prohibited", ComputeMode::Prohibited), ("exclusive_process", ComputeMode::ExclusiveProcess)];
 
 /// Who may make contexts on a card.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Mode {
+pub(crate) enum ComputeMode {
     Default,
     /// Nobody.
     Prohibited,
@@ -73,28 +112,26 @@ pub(crate) enum Mode {
     ExclusiveProcess,
 }
 
-impl Mode {
+impl ComputeMode {
     pub(crate) fn of(facts: &DeviceFacts) -> Self {
-        match facts.attribute(COMPUTE_MODE) {
-            2 => Mode::Prohibited,
-            3 => Mode::ExclusiveProcess,
-            _ => Mode::Default,
-        }
+        let answer = facts.attribute(A::CU_DEVICE_ATTRIBUTE_COMPUTE_MODE.0);
+        [ComputeMode::Prohibited, ComputeMode::ExclusiveProcess].into_iter().find(|mode| mode.number() == answer).unwrap_or(ComputeMode::Default)
     }
 
     /// `CUcomputemode`.
     fn number(self) -> i32 {
-        match self {
-            Mode::Default => 0,
-            Mode::Prohibited => 2,
-            Mode::ExclusiveProcess => 3,
-        }
+        let mode = match self {
+            ComputeMode::Default => CUcomputemode::CU_COMPUTEMODE_DEFAULT,
+            ComputeMode::Prohibited => CUcomputemode::CU_COMPUTEMODE_PROHIBITED,
+            ComputeMode::ExclusiveProcess => CUcomputemode::CU_COMPUTEMODE_EXCLUSIVE_PROCESS,
+        };
+        mode.0.cast_signed()
     }
 }
 
 /// A name without the compute mode behind it, and that: `sim:h200:prohibited`. A word that is no mode stays in the name, which is unknown then.
-fn split_mode(id: &str) -> (&str, Option<Mode>) {
-    let found = id.rsplit_once(':').and_then(|(name, word)| Some((name, MODES.iter().find(|(known, _)| *known == word)?.1)));
+fn split_mode(id: &str) -> (&str, Option<ComputeMode>) {
+    let found = id.rsplit_once(':').and_then(|(name, word)| Some((name, COMPUTE_MODES.iter().find(|(known, _)| *known == word)?.1)));
     found.map_or((id, None), |(name, mode)| (name, Some(mode)))
 }
 
@@ -105,7 +142,7 @@ pub(crate) fn kind(id: &str) -> &str {
 
 /// The names of all cards.
 pub(crate) fn names() -> impl Iterator<Item = &'static str> {
-    CARDS.iter().map(|card| card.id)
+    MODELS.iter().map(|card| card.id)
 }
 
 /// The facts of card `id` as number `ordinal` of its kind in this process.
@@ -115,48 +152,49 @@ pub(crate) fn names() -> impl Iterator<Item = &'static str> {
 pub(crate) fn facts(id: &str, ordinal: u32) -> Result<DeviceFacts, DeviceError> {
     let (named, mode) = split_mode(id);
     let (whole, part) = split(named);
-    let Some((number, card)) = (0u8..).zip(&CARDS).find(|(_, card)| card.id == whole && part.is_none_or(|part| card.localities > 1 && part < card.localities))
+    let Some((number, card)) = (0u8..).zip(&MODELS).find(|(_, card)| card.id == whole && part.is_none_or(|part| card.localities > 1 && part < card.localities))
     else {
         let known = names().collect::<Vec<_>>().join(", ");
         return Err(DeviceError::Invalid(format!(
             "there is no software GPU named {id:?}; choose one of {known}, with :exclusive_process or :prohibited behind it for that compute mode"
         )));
     };
-    let mut values: Vec<(u32, i32)> = H200.to_vec();
+    let mut values: Vec<Attribute> = H200.to_vec();
     for (attribute, value) in &mut values {
         if let Some((_, other)) = card.differs.iter().flat_map(|list| list.iter()).rev().find(|(n, _)| n == attribute) {
             *value = *other;
         }
-        if let Some(departure) = DEPARTURES.iter().find(|d| (d.first..=d.last).contains(attribute)) {
+        if let Some(departure) = DEPARTURES.iter().find(|departure| departure.covers(*attribute)) {
             *value = departure.value;
         }
     }
     let pci = [0, 0x10 + (ordinal & 0x7f) + u32::from(number) * 0x20, 0];
     for (attribute, value) in &mut values {
         match *attribute {
-            33 => *value = pci[1].cast_signed(),
-            34 => *value = pci[2].cast_signed(),
-            50 => *value = pci[0].cast_signed(),
-            COMPUTE_MODE => *value = mode.unwrap_or(Mode::Default).number(),
+            A::CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID => *value = pci[0].cast_signed(),
+            A::CU_DEVICE_ATTRIBUTE_PCI_BUS_ID => *value = pci[1].cast_signed(),
+            A::CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID => *value = pci[2].cast_signed(),
+            A::CU_DEVICE_ATTRIBUTE_COMPUTE_MODE => *value = mode.unwrap_or(ComputeMode::Default).number(),
             _ => {}
         }
     }
-    let (mut name, mut uuid, mut memory) = (card.name.to_owned(), uuid(number, ordinal), card.memory);
+    let uuid = uuid(number, part.map_or(0, |part| part as u8 + 1), ordinal);
+    let (mut name, mut memory) = (card.name.to_owned(), card.memory);
     if let Some(part) = part {
         name = format!("{name} MLOPart {part}");
-        // Byte 11 is 0 for a whole card. The first group differs too, since `ps` and people show no more than the beginning.
-        uuid[11] = part as u8 + 1;
-        uuid[1] += part as u8 + 1;
         memory /= u64::from(card.localities);
         for (attribute, value) in &mut values {
-            // Multiprocessors, memory bus and L2 cache are divided.
-            if matches!(*attribute, 16 | 37 | 38) {
+            if DIVIDED.contains(attribute) {
                 *value /= card.localities.cast_signed();
             }
         }
     }
-    Ok(DeviceFacts { id: id.to_owned(), name, uuid, pci, memory, attributes: values })
+    let attributes = values.into_iter().map(|(attribute, value)| (attribute.0, value)).collect();
+    Ok(DeviceFacts { id: id.to_owned(), name, uuid, pci, memory, attributes })
 }
+
+/// What the memory-locality partitions of a card share out among them.
+const DIVIDED: [A; 3] = [A::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, A::CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH, A::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE];
 
 /// The name of a card and the number of the locality: `sim:b300.m1` is the second one of `sim:b300`.
 fn split(id: &str) -> (&str, Option<u32>) {
@@ -170,32 +208,51 @@ fn split(id: &str) -> (&str, Option<u32>) {
 pub(crate) fn localities(id: &str) -> Vec<String> {
     let whole = kind(id);
     let mode = &id[whole.len()..];
-    let count = CARDS.iter().find(|card| card.id == whole).map_or(1, |card| card.localities);
+    let count = MODELS.iter().find(|card| card.id == whole).map_or(1, |card| card.localities);
     if count < 2 { Vec::new() } else { (0..count).map(|part| format!("{whole}.m{part}{mode}")).collect() }
 }
 
-/// Version 8 (own layout): readable as "cumuxsim" with the card's number and ordinal, the same in every process. The ordinal is in the first group too,
-/// since people and tables shorten UUIDs.
-fn uuid(card: u8, ordinal: u32) -> [u8; 16] {
+/// The same in every process, and distinct from the first digits on, since `ps`, people and prefixes shorten UUIDs: the first digit tells up to 16 cards
+/// of a kind apart, and the six kinds; the first two groups are mixed from all there is. Version 8 (own layout); the second half is readable: `m`, the
+/// card's number, 0 or the number of a part, the ordinal.
+fn uuid(card: u8, part: u8, ordinal: u32) -> [u8; 16] {
     let [a, b, c, d] = ordinal.to_be_bytes();
-    [b'c', b'u', b'm', b'u'.wrapping_add(d), b'x', b's', 0x80, b'i', 0x80, b'm', card, 0, a, b, c, d]
+    // The finalizer of SplitMix64: every bit of what goes in changes half of what comes out, and nothing is lost.
+    let mut mixed = u64::from_le_bytes([card, part, a, b, c, d, b's', b'm']);
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    let [m0, m1, m2, m3, m4, m5, m6, m7] = (mixed ^ (mixed >> 31)).to_be_bytes();
+    let first = d.wrapping_add(card.wrapping_mul(5)).wrapping_add(part.wrapping_mul(3)) << 4 | m0 & 0x0f;
+    [first, m1, m2, m3, m4, m5, 0x80 | m6 & 0x0f, m7, 0x80, b'm', card, part, a, b, c, d]
 }
 
 impl Limits {
     pub(crate) fn of(facts: &DeviceFacts) -> Self {
-        let value = |number| facts.attribute(number).max(0).cast_unsigned();
+        let value = |attribute: A| facts.attribute(attribute.0).max(0).cast_unsigned();
         Limits {
-            multiprocessors: value(16),
-            threads_per_block: value(1),
-            block: [value(2), value(3), value(4)],
-            grid: [value(5), value(6), value(7)],
-            registers_per_block: value(12),
-            shared_per_block: value(8),
-            shared_per_block_optin: value(97),
-            shared_reserved: value(111),
-            sm: Capacity { threads: value(39), blocks: value(106), registers: value(82), shared: value(81) },
-            capability: value(75) * 10 + value(76),
+            multiprocessors: value(A::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT),
+            threads_per_block: value(A::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK),
+            block: [A::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X, A::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y, A::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z].map(value),
+            grid: [A::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X, A::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y, A::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z].map(value),
+            registers_per_block: value(A::CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK),
+            shared_per_block: value(A::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK),
+            shared_per_block_optin: value(A::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN),
+            shared_reserved: value(A::CU_DEVICE_ATTRIBUTE_RESERVED_SHARED_MEMORY_PER_BLOCK),
+            sm: Capacity {
+                threads: value(A::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR),
+                blocks: value(A::CU_DEVICE_ATTRIBUTE_MAX_BLOCKS_PER_MULTIPROCESSOR),
+                registers: value(A::CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_MULTIPROCESSOR),
+                shared: value(A::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR),
+            },
+            capability: value(A::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR) * 10 + value(A::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR),
         }
+    }
+
+    /// Registers of a thread as the scheduler counts them: never so many that the largest block the kernel declares would not fit, since a compiler for the
+    /// card would have spilled the rest.
+    pub(crate) fn registers_of_thread(&self, registers: u32, max_threads: u32) -> u32 {
+        let most = self.registers_per_block / max_threads.clamp(1, self.threads_per_block).next_multiple_of(32);
+        registers.clamp(16, 255).min(most / 8 * 8)
     }
 }
 
@@ -207,18 +264,22 @@ mod tests {
     fn h200_is_as_recorded_except_for_the_listed_departures() {
         let facts = facts("sim:h200", 0).unwrap();
         assert_eq!(facts.name, "NVIDIA H200");
-        for (number, recorded) in H200 {
-            let departs = DEPARTURES.iter().any(|d| (d.first..=d.last).contains(&number)) || matches!(number, 33 | 34 | 50);
-            assert!(departs || facts.attribute(number) == recorded, "attribute {number}");
+        let on_the_bus = [A::CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID, A::CU_DEVICE_ATTRIBUTE_PCI_BUS_ID, A::CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID];
+        for (attribute, recorded) in H200 {
+            let departs = DEPARTURES.iter().any(|departure| departure.covers(attribute)) || on_the_bus.contains(&attribute);
+            assert!(departs || facts.attribute(attribute.0) == recorded, "{attribute:?}");
         }
-        assert_eq!((facts.attribute(16), facts.attribute(97), facts.attribute(120), facts.attribute(127)), (132, 232_448, 0, 0));
+        assert_eq!(facts.attribute(A::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT.0), 132);
+        assert_eq!(facts.attribute(A::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN.0), 232_448);
+        assert_eq!(facts.attribute(A::CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH.0), 0);
+        assert_eq!(facts.attribute(A::CU_DEVICE_ATTRIBUTE_TENSOR_MAP_ACCESS_SUPPORTED.0), 0);
     }
 
     #[test]
     fn every_departure_has_a_reason_and_no_attribute_two() {
         for (at, departure) in DEPARTURES.iter().enumerate() {
-            assert!(departure.first <= departure.last && !departure.why.is_empty());
-            assert!(DEPARTURES[at + 1..].iter().all(|later| later.first > departure.last), "sorted, no overlap");
+            assert!(departure.first.0 <= departure.last.0 && !departure.why.is_empty());
+            assert!(DEPARTURES[at + 1..].iter().all(|later| later.first.0 > departure.last.0), "sorted, no overlap");
         }
     }
 
@@ -229,8 +290,8 @@ mod tests {
         assert_eq!((of("sim:a100").multiprocessors, of("sim:a100").sm.shared, of("sim:a100").capability), (108, 167_936, 80));
         assert_eq!((of("sim:l4").sm.threads, of("sim:l4").sm.blocks), (1536, 24));
         assert_eq!((of("sim:t4").sm.threads, of("sim:t4").shared_reserved), (1024, 0));
-        assert_eq!(facts("sim:a100", 0).unwrap().attribute(36), 1_215_000);
-        assert_eq!(facts("sim:a100-80", 0).unwrap().attribute(36), 1_593_000);
+        let memory_clock = |id| facts(id, 0).unwrap().attribute(A::CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE.0);
+        assert_eq!((memory_clock("sim:a100"), memory_clock("sim:a100-80")), (1_215_000, 1_593_000));
     }
 
     #[test]
@@ -239,7 +300,11 @@ mod tests {
         let parts: Vec<DeviceFacts> = localities("sim:b300").iter().map(|id| facts(id, 1).unwrap()).collect();
         let whole = facts("sim:b300", 1).unwrap();
         assert_eq!(parts.iter().map(|part| part.name.as_str()).collect::<Vec<_>>(), ["NVIDIA B300 MLOPart 0", "NVIDIA B300 MLOPart 1"]);
-        assert!(parts.iter().all(|part| part.pci == whole.pci && part.attribute(16) == 74 && part.memory * 2 == whole.memory));
+        assert!(
+            parts
+                .iter()
+                .all(|part| part.pci == whole.pci && part.attribute(A::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT.0) == 74 && part.memory * 2 == whole.memory)
+        );
         let beginnings: std::collections::BTreeSet<_> = parts.iter().chain([&whole]).map(|facts| &facts.uuid[..4]).collect();
         assert_eq!(beginnings.len(), 3, "`ps` shows the beginning of a UUID");
     }
@@ -248,16 +313,16 @@ mod tests {
     fn a_card_in_a_compute_mode_is_the_same_card() {
         let plain = facts("sim:h200", 1).unwrap();
         for (id, mode, number) in [
-            ("sim:h200:default", Mode::Default, 0),
-            ("sim:h200:prohibited", Mode::Prohibited, 2),
-            ("sim:h200:exclusive_process", Mode::ExclusiveProcess, 3),
-            ("sim:b300.m1:exclusive_process", Mode::ExclusiveProcess, 3),
+            ("sim:h200:default", ComputeMode::Default, 0),
+            ("sim:h200:prohibited", ComputeMode::Prohibited, 2),
+            ("sim:h200:exclusive_process", ComputeMode::ExclusiveProcess, 3),
+            ("sim:b300.m1:exclusive_process", ComputeMode::ExclusiveProcess, 3),
         ] {
             let facts = facts(id, 1).unwrap();
-            assert_eq!((Mode::of(&facts), facts.attribute(COMPUTE_MODE)), (mode, number), "{id}");
+            assert_eq!((ComputeMode::of(&facts), facts.attribute(A::CU_DEVICE_ATTRIBUTE_COMPUTE_MODE.0)), (mode, number), "{id}");
             assert!(kind(id) != "sim:h200" || facts.uuid == plain.uuid, "{id}");
         }
-        assert_eq!(Mode::of(&plain), Mode::Default);
+        assert_eq!(ComputeMode::of(&plain), ComputeMode::Default);
         assert_eq!(localities("sim:b300:exclusive_process"), ["sim:b300.m0:exclusive_process", "sim:b300.m1:exclusive_process"]);
         for id in ["sim:h200:", "sim:h200:exclusive", "sim:h200:prohibited:prohibited", "sim:default", ":default"] {
             assert!(facts(id, 0).is_err(), "{id}");
@@ -270,6 +335,22 @@ mod tests {
         assert_ne!(first.uuid, second.uuid);
         assert_ne!(first.pci, second.pci);
         assert_eq!(facts("sim:h200", 1).unwrap(), second);
+    }
+
+    #[test]
+    fn cards_are_told_apart_by_the_beginning_of_their_uuids() {
+        let first_digit = |id: &str, ordinal| facts(id, ordinal).unwrap().uuid[0] >> 4;
+        let of_a_kind: std::collections::BTreeSet<u8> = (0..16).map(|ordinal| first_digit("sim:h200", ordinal)).collect();
+        let kinds: std::collections::BTreeSet<u8> = names().map(|id| first_digit(id, 0)).collect();
+        assert_eq!((of_a_kind.len(), kinds.len()), (16, MODELS.len()));
+        let ids = names().map(str::to_owned).chain(localities("sim:b300"));
+        let all: Vec<[u8; 16]> = ids.flat_map(|id| (0..64).map(move |ordinal| facts(&id, ordinal).unwrap().uuid)).collect();
+        let groups: std::collections::BTreeSet<&[u8]> = all.iter().map(|uuid| &uuid[..4]).collect();
+        assert_eq!(groups.len(), all.len(), "the first group is enough");
+        // Stable: scripts name them.
+        let uuid = facts("sim:h200", 0).unwrap().uuid;
+        assert_eq!(uuid.iter().map(|byte| format!("{byte:02x}")).collect::<String>(), "0248be0ea92b8af7806d000000000000");
+        assert!(all.iter().all(|uuid| uuid[6] >> 4 == 8 && uuid[8] >> 6 == 2), "version 8, variant of RFC 9562");
     }
 
     #[test]

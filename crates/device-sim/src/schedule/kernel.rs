@@ -1,4 +1,11 @@
 //! A kernel between its first and its last block.
+//!
+//! ```text
+//!  not placed ──place──▶ placed ──a worker takes it──▶ running ──budget used──▶ ready ─┐
+//!  (next..blocks)                                       │   ▲                          │
+//!                                                       │   └── a worker takes it ─────┘
+//!                                                       └── last instruction ──▶ done
+//! ```
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -6,202 +13,250 @@ use std::time::Instant;
 
 use cumux_device::Resume;
 
-use super::placement::{Seat, Sms};
+use super::placement::{Placement, SmSet};
 use crate::exec::Block;
-use crate::exec::interface::{Launch, Place};
-use crate::marks::Slot;
-use crate::marks::log::BlockLog;
+use crate::exec::interface::{BlockCoordinates, Launch};
 use crate::models::Capacity;
+use crate::progress::KernelProgress;
+use crate::progress::layout::{COOPERATIVE, REPEATABLE};
+use crate::progress::undo::UndoLog;
 
-/// Most fresh blocks that a worker takes at once.
+/// Most blocks that a worker begins in one piece.
 const BATCH: u64 = 64;
-/// Nanoseconds that a worker's batch should take, at most.
+/// Nanoseconds that a piece of fresh blocks should take, at most.
 const BATCH_NS: u64 = 50_000;
-/// After so many slices in which older blocks made no visible progress one more block is begun all the same.
-const PATIENCE: u32 = 8;
+/// After so many slices of older blocks without a fresh one, one more block is begun even if the
+/// older ones seem to make progress.
+const SLICES_BEFORE_NEXT_BLOCK: u32 = 8;
+
+/// How the blocks of a kernel depend on one another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Coupling {
+    /// No block can see another one work. Blocks run to their end in order, and a half-done block can
+    /// be undone and run again ([`crate::program::Kernel::repeatable`]).
+    Independent,
+    /// Blocks may wait for each other (atomics, volatile accesses): those that have begun take turns.
+    MayWait,
+    /// All blocks are resident at the same time (a cooperative launch), and they take turns.
+    Cooperative,
+}
+
+impl Coupling {
+    /// As a record of the progress log has it.
+    pub(super) fn flags(self) -> u64 {
+        match self {
+            Coupling::Independent => REPEATABLE,
+            Coupling::MayWait => 0,
+            Coupling::Cooperative => COOPERATIVE,
+        }
+    }
+
+    /// Whether stores are saved in the undo log.
+    pub(super) fn is_undoable(self) -> bool {
+        self == Coupling::Independent
+    }
+}
+
+/// What a block did in its last slice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Activity {
+    Working,
+    /// It looked at the same one or two addresses all the time: it seems to wait for another block.
+    Waiting,
+}
 
 /// A block that has begun and is not done.
-pub(crate) struct Active {
-    pub(crate) index: u64,
-    pub(crate) seat: Seat,
-    pub(crate) block: Block,
-    pub(crate) log: Option<Box<BlockLog>>,
-    /// Its last slice looked like waiting for another block.
-    pub(crate) waits: bool,
+pub(super) struct ActiveBlock {
+    /// Its number in the grid, x first.
+    pub(super) index: u64,
+    pub(super) placement: Placement,
+    pub(super) block: Block,
+    pub(super) log: Option<Box<UndoLog>>,
+    pub(super) activity: Activity,
 }
 
-/// A block that has a place and has not begun.
+/// A block that is placed on an SM and has not begun.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Fresh {
-    pub(crate) index: u64,
-    pub(crate) seat: Seat,
+pub(super) struct PlacedBlock {
+    /// Its number in the grid, x first.
+    pub(super) index: u64,
+    pub(super) placement: Placement,
 }
 
-/// What a worker is to run next of a kernel.
-pub(crate) enum Piece {
-    Go(Box<Active>),
-    Begin(VecDeque<Fresh>),
+/// What a worker runs next of a kernel.
+pub(super) enum Piece {
+    Continue(Box<ActiveBlock>),
+    Begin(VecDeque<PlacedBlock>),
 }
 
 /// A kernel at the head of a stream.
-pub(crate) struct KernelRun {
-    pub(crate) launch: Arc<Launch>,
-    /// Number of the client's table of SMs on which it runs, from its first block to its last.
-    pub(crate) table: u32,
-    pub(crate) need: Capacity,
-    pub(crate) blocks: u64,
-    /// The first block that has no place yet.
+pub(super) struct RunningKernel {
+    pub(super) launch: Arc<Launch>,
+    /// The number of the client's set of SMs on which it runs, from its first block to its last.
+    pub(super) sm_set: u32,
+    /// What one block takes of an SM.
+    pub(super) needs: Capacity,
+    blocks: u64,
+    /// The first block that is not placed yet.
     next: u64,
-    pub(crate) ready: VecDeque<Box<Active>>,
-    /// Placed, not begun.
-    pub(crate) placed: VecDeque<Fresh>,
+    /// Blocks that have begun and that no worker has.
+    pub(super) ready: VecDeque<Box<ActiveBlock>>,
+    /// Blocks that are placed and have not begun.
+    pub(super) placed: VecDeque<PlacedBlock>,
     /// Pieces that workers have.
-    pub(crate) running: u32,
-    pub(crate) repeatable: bool,
-    cooperative: bool,
-    pub(crate) slot: Option<Arc<Slot>>,
-    /// What a predecessor has done.
+    pub(super) running: u32,
+    pub(super) coupling: Coupling,
+    pub(super) progress: Option<Arc<KernelProgress>>,
+    /// What a predecessor has done of it.
     resume: Option<Resume>,
-    pub(crate) started: Option<Instant>,
-    /// The client's count of freed places when there was no room; no use trying again before it changes.
+    pub(super) started: Option<Instant>,
+    /// [`super::client::Client::freed`] when no SM had capacity for a block. Until that changes,
+    /// another attempt is useless.
     full_at: Option<u64>,
-    /// Running average of a block's time.
-    block_ns: u64,
-    since_begin: u32,
+    /// Estimated nanoseconds of a block; `None` before the first one is done.
+    block_ns: Option<u64>,
+    slices_since_begin: u32,
 }
 
-impl KernelRun {
-    pub(crate) fn new(launch: Launch, table: u32, need: Capacity, cooperative: bool, slot: Option<Arc<Slot>>, resume: Option<Resume>) -> Self {
-        let kernel = &launch.image.program().kernels[launch.kernel];
+impl RunningKernel {
+    pub(super) fn new(launch: Launch, sm_set: u32, needs: Capacity, coupling: Coupling, progress: Option<Arc<KernelProgress>>, resume: Option<Resume>) -> Self {
         let blocks = launch.grid.iter().map(|d| u64::from(*d)).fold(1, u64::saturating_mul);
-        KernelRun {
-            repeatable: kernel.repeatable,
+        RunningKernel {
             launch: Arc::new(launch),
-            table,
-            need,
+            sm_set,
+            needs,
             blocks,
             next: 0,
             ready: VecDeque::new(),
             placed: VecDeque::new(),
             running: 0,
-            cooperative,
-            slot,
+            coupling,
+            progress,
             resume,
             started: None,
             full_at: None,
-            block_ns: 0,
-            since_begin: 0,
+            block_ns: None,
+            slices_since_begin: 0,
         }
     }
 
-    /// Whether [`KernelRun::take`] may have something.
-    pub(crate) fn runnable(&self, freed: u64) -> bool {
-        !self.ready.is_empty() || !self.placed.is_empty() || (self.next < self.blocks && self.full_at != Some(freed) && self.window_open())
+    /// The kernel's name in its module.
+    pub(super) fn name(&self) -> &str {
+        &self.launch.image.program().kernels[self.launch.kernel].name
     }
 
-    fn window_open(&self) -> bool {
-        self.slot.as_ref().is_none_or(|slot| slot.may_begin(self.next))
+    /// Whether [`RunningKernel::next_piece`] may have something.
+    pub(super) fn is_runnable(&self, freed: u64) -> bool {
+        !self.ready.is_empty() || !self.placed.is_empty() || (self.next < self.blocks && self.full_at != Some(freed) && self.log_has_room())
     }
 
-    pub(crate) fn finished(&self) -> bool {
+    /// Whether the progress log can note that the next block begins.
+    fn log_has_room(&self) -> bool {
+        self.progress.as_ref().is_none_or(|progress| progress.may_begin(self.next))
+    }
+
+    /// Whether all blocks are done.
+    pub(super) fn is_finished(&self) -> bool {
         self.running == 0 && self.ready.is_empty() && self.placed.is_empty() && self.next >= self.blocks
     }
 
-    /// A cooperative kernel that waits until all its blocks fit.
-    pub(crate) fn waits_for_all(&self) -> bool {
-        self.cooperative && self.next == 0
+    /// Whether it is a cooperative kernel that waits until all its blocks fit.
+    pub(super) fn waits_for_all(&self) -> bool {
+        self.coupling == Coupling::Cooperative && self.next == 0
     }
 
-    /// There is no use in trying to place blocks before a place becomes free.
-    pub(crate) fn hold(&mut self, freed: u64) {
+    /// Places no more blocks before capacity becomes free.
+    pub(super) fn wait_for_freed(&mut self, freed: u64) {
         self.full_at = Some(freed);
     }
 
-    /// The next piece, earlier blocks first: blocks that have begun before others begin, unless they wait for others.
-    /// `may_place` is false while a cooperative kernel gathers room.
-    pub(crate) fn take(&mut self, sms: &mut Sms, freed: u64, workers: u64, may_place: bool) -> Option<Piece> {
-        let all_wait = self.ready.front().is_some_and(|active| active.waits) || self.since_begin >= PATIENCE;
-        let begin_first = self.ready.is_empty() || (!self.repeatable && all_wait);
+    /// The next piece. Blocks that have begun go before fresh ones, unless they wait for others;
+    /// among equals the earlier block goes first. `may_place` is false while a cooperative kernel of
+    /// the client waits until all its blocks fit.
+    pub(super) fn next_piece(&mut self, sms: &mut SmSet, freed: u64, workers: u64, may_place: bool) -> Option<Piece> {
+        let waiting = self.ready.front().is_some_and(|active| active.activity == Activity::Waiting);
+        let others_wait = waiting || self.slices_since_begin >= SLICES_BEFORE_NEXT_BLOCK;
+        let begin_first = self.ready.is_empty() || (self.coupling != Coupling::Independent && others_wait);
         if begin_first {
             if may_place {
-                self.fill(sms, freed, workers);
+                self.place_blocks(sms, freed, workers);
             }
-            if let Some(batch) = self.batch(workers) {
-                self.since_begin = 0;
+            if let Some(batch) = self.take_batch(workers) {
+                self.slices_since_begin = 0;
                 self.running += 1;
                 self.started.get_or_insert_with(Instant::now);
                 return Some(Piece::Begin(batch));
             }
         }
         let active = self.ready.pop_front()?;
-        self.since_begin = self.since_begin.saturating_add(1);
+        self.slices_since_begin = self.slices_since_begin.saturating_add(1);
         self.running += 1;
-        Some(Piece::Go(active))
+        Some(Piece::Continue(active))
     }
 
-    /// Places blocks, so many as a worker may take at once.
-    fn fill(&mut self, sms: &mut Sms, freed: u64, workers: u64) {
-        if self.cooperative && self.next == 0 && self.blocks > sms.room(self.need) {
+    /// Places as many blocks as a worker may take in one piece; of a cooperative kernel all or none.
+    fn place_blocks(&mut self, sms: &mut SmSet, freed: u64, workers: u64) {
+        if self.waits_for_all() && self.blocks > sms.free_capacity(self.needs) {
             self.full_at = Some(freed);
             return;
         }
-        let wanted = if self.cooperative { self.blocks } else { self.batch_size(workers) };
-        while (self.placed.len() as u64) < wanted && self.next < self.blocks && self.window_open() {
-            if self.resume.as_ref().is_some_and(|resume| is_set(&resume.done, self.next)) {
+        let wanted = if self.coupling == Coupling::Cooperative { self.blocks } else { self.batch_size(workers) };
+        while (self.placed.len() as u64) < wanted && self.next < self.blocks && self.log_has_room() {
+            if self.resume.as_ref().is_some_and(|resume| bit_is_set(&resume.done, self.next)) {
                 self.next += 1;
                 continue;
             }
-            let Some(seat) = sms.place(self.need) else {
+            let Some(placement) = sms.place_block(self.needs) else {
                 self.full_at = Some(freed);
                 return;
             };
-            self.placed.push_back(Fresh { index: self.next, seat });
+            self.placed.push_back(PlacedBlock { index: self.next, placement });
             self.next += 1;
         }
     }
 
     fn batch_size(&self, workers: u64) -> u64 {
-        if self.block_ns == 0 || !self.repeatable && self.since_begin > 0 {
+        let Some(block_ns) = self.block_ns else { return 1 };
+        if self.coupling != Coupling::Independent && self.slices_since_begin > 0 {
             return 1;
         }
         let left = (self.blocks - self.next) / (2 * workers) + 1;
-        (BATCH_NS / self.block_ns).clamp(1, BATCH).min(left)
+        (BATCH_NS / block_ns).clamp(1, BATCH).min(left)
     }
 
-    fn batch(&mut self, workers: u64) -> Option<VecDeque<Fresh>> {
+    fn take_batch(&mut self, workers: u64) -> Option<VecDeque<PlacedBlock>> {
         let count = (self.batch_size(workers) as usize).min(self.placed.len());
         (count > 0).then(|| self.placed.drain(..count).collect())
     }
 
     /// Notes that `count` blocks were done in this time.
-    pub(crate) fn learn(&mut self, count: u64, ns: u64) {
+    pub(super) fn note_block_time(&mut self, count: u64, ns: u64) {
         if let Some(each) = ns.checked_div(count) {
-            let each = each.max(1);
-            self.block_ns = if self.block_ns == 0 { each } else { (self.block_ns * 3 + each) / 4 };
+            self.block_ns = Some(cumux_scheduler::estimate(self.block_ns, each.max(1)).max(1));
         }
     }
 
-    /// Gives up everything that no worker has. Returns the places that are free now.
-    pub(crate) fn abandon(&mut self) -> Vec<Seat> {
+    /// Gives up every block that no worker has. Returns the placements that are free now.
+    pub(super) fn abandon_blocks(&mut self) -> Vec<Placement> {
         self.next = self.blocks;
-        let mut seats: Vec<Seat> = self.placed.drain(..).map(|fresh| fresh.seat).collect();
+        let mut placements: Vec<Placement> = self.placed.drain(..).map(|placed| placed.placement).collect();
         for mut active in self.ready.drain(..) {
             if let Some(log) = &mut active.log {
                 log.discard();
             }
-            seats.push(active.seat);
+            placements.push(active.placement);
         }
-        seats
+        placements
     }
 }
 
-/// Where block `index` (x first) is in its grid.
-pub(crate) fn place_of(launch: &Launch, fresh: Fresh) -> Place {
+/// Where a block is in its grid and on the card.
+pub(super) fn coordinates_of(launch: &Launch, placed: PlacedBlock) -> BlockCoordinates {
     let [x, y, _] = launch.grid.map(|d| u64::from(d.max(1)));
-    let ctaid = [fresh.index % x, fresh.index / x % y, fresh.index / x / y].map(|d| d as u32);
-    Place { ctaid, multiprocessor: fresh.seat.multiprocessor, first_warp: fresh.seat.first_warp }
+    let ctaid = [placed.index % x, placed.index / x % y, placed.index / x / y].map(|d| d as u32);
+    BlockCoordinates { ctaid, multiprocessor: placed.placement.multiprocessor, first_warp: placed.placement.first_warp }
 }
 
-fn is_set(bits: &[u64], index: u64) -> bool {
+fn bit_is_set(bits: &[u64], index: u64) -> bool {
     usize::try_from(index / 64).ok().and_then(|word| bits.get(word)).is_some_and(|word| word & (1 << (index % 64)) != 0)
 }

@@ -1,99 +1,87 @@
-//! Which SM a block goes to: by threads, registers, shared memory and block slots, as on the card.
+//! Which SM a block goes to: by threads, registers, shared memory and resident blocks, as on the card
+//! (CUDA C Programming Guide, "Compute Capabilities": the limits of a multiprocessor).
 //!
-//! Pure. Each part of a client ([`super::parts`]) has a table of its own over its SMs: clients share the card in time, so one that fills every SM for ever
-//! does not keep another from being placed.
+//! Pure. Each partition of a client ([`super::partitions`]) has a set of its own over its SMs. Clients
+//! share the card in time: a client that fills every SM for ever does not keep another from being
+//! placed.
 
-use crate::models::{Capacity, Limits};
+use crate::models::{Capacity, Limits, WARP};
 
-/// What one SM still has, and how many threads are on it.
-#[derive(Debug, Clone, Copy)]
-struct Sm {
-    left: Capacity,
-}
+/// Registers are allocated to a warp in units of this.
+const REGISTER_UNIT: u32 = 256;
+/// Shared memory is allocated to a block in units of this many bytes.
+const SHARED_UNIT: u32 = 128;
 
-/// A set of SMs that kernels of one client may use.
+/// SMs that kernels of one client may use, and what each of them still has.
 #[derive(Debug)]
-pub(crate) struct Sms {
+pub(super) struct SmSet {
     whole: Capacity,
-    /// Their numbers on the card, beside `sms`.
+    /// Numbers of the SMs on the card.
     ids: Vec<u32>,
-    sms: Vec<Sm>,
-    /// Where to look first, so that blocks spread.
+    /// What each of them has left, in the order of `ids`.
+    left: Vec<Capacity>,
+    /// The SM to try first, so that blocks spread.
     next: usize,
 }
 
-/// Where a block was placed.
+/// The SM on which a block was placed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Seat {
-    pub(crate) multiprocessor: u32,
-    /// Its place in the set.
+pub(super) struct Placement {
+    /// `%smid`.
+    pub(super) multiprocessor: u32,
+    /// Index of the SM in its set.
     at: u32,
-    /// Warps that were on the SM before.
-    pub(crate) first_warp: u32,
+    /// `%warpid` of the block's first warp: warps that were on the SM before.
+    pub(super) first_warp: u32,
 }
 
-const fn fits(need: Capacity, left: Capacity) -> bool {
-    need.threads <= left.threads && need.blocks <= left.blocks && need.registers <= left.registers && need.shared <= left.shared
-}
-
-/// How often `need` fits into `left`.
-fn times(need: Capacity, left: Capacity) -> u32 {
-    let per = |left: u32, need: u32| left.checked_div(need).unwrap_or(u32::MAX);
-    per(left.threads, need.threads).min(per(left.blocks, need.blocks)).min(per(left.registers, need.registers)).min(per(left.shared, need.shared))
-}
-
-impl Sms {
-    /// These SMs of a card.
-    pub(crate) fn new(limits: &Limits, ids: Vec<u32>) -> Self {
-        Self { whole: limits.sm, sms: vec![Sm { left: limits.sm }; ids.len()], ids, next: 0 }
+impl SmSet {
+    /// A set of these SMs of a card, with nothing on them.
+    pub(super) fn new(limits: &Limits, ids: Vec<u32>) -> Self {
+        Self { whole: limits.sm, left: vec![limits.sm; ids.len()], ids, next: 0 }
     }
 
-    /// Their numbers, in order.
-    pub(crate) fn ids(&self) -> &[u32] {
+    /// Numbers of the SMs on the card, in order.
+    pub(super) fn ids(&self) -> &[u32] {
         &self.ids
     }
 
-    /// Finds an SM with room and takes it.
-    pub(crate) fn place(&mut self, need: Capacity) -> Option<Seat> {
-        let count = self.sms.len();
-        let found = (self.next..count).chain(0..self.next).find(|at| self.sms.get(*at).is_some_and(|sm| fits(need, sm.left)))?;
+    /// Places a block on an SM that has capacity for it.
+    pub(super) fn place_block(&mut self, needs: Capacity) -> Option<Placement> {
+        let count = self.left.len();
+        let found = (self.next..count).chain(0..self.next).find(|at| self.left.get(*at).is_some_and(|left| needs.fits_into(*left)))?;
         self.next = (found + 1) % count;
-        let left = &mut self.sms.get_mut(found)?.left;
-        let first_warp = (self.whole.threads - left.threads) / 32;
-        left.threads -= need.threads;
-        left.blocks -= need.blocks;
-        left.registers -= need.registers;
-        left.shared -= need.shared;
-        Some(Seat { multiprocessor: self.ids.get(found).copied().unwrap_or(0), at: found as u32, first_warp })
+        let left = self.left.get_mut(found)?;
+        let first_warp = (self.whole.threads - left.threads) / WARP;
+        *left = left.minus(needs);
+        Some(Placement { multiprocessor: self.ids.get(found).copied().unwrap_or(0), at: found as u32, first_warp })
     }
 
-    /// Gives back what [`Sms::place`] took.
-    pub(crate) fn release(&mut self, seat: Seat, need: Capacity) {
-        if let Some(Sm { left }) = self.sms.get_mut(seat.at as usize) {
-            left.threads += need.threads;
-            left.blocks += need.blocks;
-            left.registers += need.registers;
-            left.shared += need.shared;
+    /// Frees what [`SmSet::place_block`] took.
+    pub(super) fn release_block(&mut self, placement: Placement, needs: Capacity) {
+        if let Some(left) = self.left.get_mut(placement.at as usize) {
+            *left = left.plus(needs);
         }
     }
 
-    /// Blocks of this size that can be resident at once when nothing else is.
-    pub(crate) fn most(&self, need: Capacity) -> u64 {
-        u64::from(times(need, self.whole)) * self.sms.len() as u64
+    /// Blocks of this size that can be resident at once if nothing else is.
+    pub(super) fn capacity(&self, needs: Capacity) -> u64 {
+        u64::from(needs.times_in(self.whole)) * self.left.len() as u64
     }
 
-    /// Blocks of this size for which there is room now.
-    pub(crate) fn room(&self, need: Capacity) -> u64 {
-        self.sms.iter().map(|sm| u64::from(times(need, sm.left))).sum()
+    /// Blocks of this size that can be placed now.
+    pub(super) fn free_capacity(&self, needs: Capacity) -> u64 {
+        self.left.iter().map(|left| u64::from(needs.times_in(*left))).sum()
     }
 }
 
-/// What one block takes of an SM: whole warps, registers in units of 256 a warp, shared memory in units of 128 bytes with the card's reserve.
-pub(crate) fn need(limits: &Limits, threads: u32, registers: u32, shared: u32) -> Capacity {
-    let warps = threads.div_ceil(32);
-    let registers = (registers * 32).next_multiple_of(256) * warps;
-    let shared = shared.saturating_add(limits.shared_reserved).next_multiple_of(128).min(limits.sm.shared.max(shared));
-    Capacity { threads: warps * 32, blocks: 1, registers, shared }
+/// What one block takes of an SM: whole warps, registers for each warp, shared memory with the card's
+/// reserve. `registers` of a thread; `shared` in bytes.
+pub(super) fn block_needs(limits: &Limits, threads: u32, registers: u32, shared: u32) -> Capacity {
+    let warps = threads.div_ceil(WARP);
+    let registers = (registers * WARP).next_multiple_of(REGISTER_UNIT) * warps;
+    let shared = shared.saturating_add(limits.shared_reserved).next_multiple_of(SHARED_UNIT).min(limits.sm.shared.max(shared));
+    Capacity { threads: warps * WARP, blocks: 1, registers, shared }
 }
 
 #[cfg(test)]
@@ -109,54 +97,52 @@ mod tests {
     #[test]
     fn occupancy_is_the_cards() {
         let limits = h200();
-        let sms = Sms::new(&limits, (0..132).collect());
-        assert_eq!(sms.most(need(&limits, 256, 32, 0)), 8 * 132);
-        assert_eq!(sms.most(need(&limits, 1024, 64, 0)), 132);
-        assert_eq!(sms.most(need(&limits, 32, 16, 0)), 32 * 132);
-        assert_eq!(sms.most(need(&limits, 128, 32, 232_448)), 132);
-        assert_eq!(sms.most(need(&limits, 128, 32, 100 << 10)), 2 * 132);
-        assert_eq!(Sms::new(&limits, (20..30).collect()).most(need(&limits, 256, 32, 0)), 80);
+        let sms = SmSet::new(&limits, (0..132).collect());
+        assert_eq!(sms.capacity(block_needs(&limits, 256, 32, 0)), 8 * 132);
+        assert_eq!(sms.capacity(block_needs(&limits, 1024, 64, 0)), 132);
+        assert_eq!(sms.capacity(block_needs(&limits, 32, 16, 0)), 32 * 132);
+        assert_eq!(sms.capacity(block_needs(&limits, 128, 32, 232_448)), 132);
+        assert_eq!(sms.capacity(block_needs(&limits, 128, 32, 100 << 10)), 2 * 132);
+        assert_eq!(SmSet::new(&limits, (20..30).collect()).capacity(block_needs(&limits, 256, 32, 0)), 80);
     }
 
     #[test]
     fn blocks_spread_over_the_set() {
         let limits = h200();
-        let mut sms = Sms::new(&limits, (32..132).collect());
-        let need = need(&limits, 64, 32, 0);
-        let seats: std::collections::HashSet<u32> = (0..100).filter_map(|_| sms.place(need)).map(|seat| seat.multiprocessor).collect();
-        assert_eq!(seats.len(), 100);
-        assert!(seats.iter().all(|sm| (32..132).contains(sm)));
+        let mut sms = SmSet::new(&limits, (32..132).collect());
+        let need = block_needs(&limits, 64, 32, 0);
+        let placements: std::collections::HashSet<u32> = (0..100).filter_map(|_| sms.place_block(need)).map(|placement| placement.multiprocessor).collect();
+        assert_eq!(placements.len(), 100);
+        assert!(placements.iter().all(|sm| (32..132).contains(sm)));
     }
 
     proptest! {
         #[test]
         fn never_more_on_an_sm_than_it_has(kinds in proptest::collection::vec((1u32..1025, 16u32..64, 0u32..100_000), 1..5), steps in proptest::collection::vec((0usize..5, any::<bool>()), 0..400)) {
             let limits = Limits { multiprocessors: 3, ..h200() };
-            let mut sms = Sms::new(&limits, vec![0, 1, 2]);
-            let needs: Vec<Capacity> = kinds.iter().map(|(t, r, s)| need(&limits, *t, *r, *s)).collect();
-            let mut live: Vec<(Seat, Capacity)> = Vec::new();
+            let mut sms = SmSet::new(&limits, vec![0, 1, 2]);
+            let needs: Vec<Capacity> = kinds.iter().map(|(t, r, s)| block_needs(&limits, *t, *r, *s)).collect();
+            let mut live: Vec<(Placement, Capacity)> = Vec::new();
             for (kind, place) in steps {
                 let need = needs[kind % needs.len()];
                 if place {
-                    let room = sms.room(need);
-                    let seat = sms.place(need);
-                    prop_assert_eq!(seat.is_some(), room > 0);
-                    live.extend(seat.map(|seat| (seat, need)));
-                } else if let Some((seat, need)) = live.pop() {
-                    sms.release(seat, need);
+                    let room = sms.free_capacity(need);
+                    let placement = sms.place_block(need);
+                    prop_assert_eq!(placement.is_some(), room > 0);
+                    live.extend(placement.map(|placement| (placement, need)));
+                } else if let Some((placement, need)) = live.pop() {
+                    sms.release_block(placement, need);
                 }
                 for sm in 0..3 {
-                    let on = live.iter().filter(|(seat, _)| seat.multiprocessor == sm);
-                    let sum = on.fold(Capacity::default(), |a, (_, n)| Capacity {
-                        threads: a.threads + n.threads, blocks: a.blocks + n.blocks, registers: a.registers + n.registers, shared: a.shared + n.shared,
-                    });
-                    prop_assert!(fits(sum, limits.sm), "{:?}", sum);
+                    let on = live.iter().filter(|(placement, _)| placement.multiprocessor == sm);
+                    let sum = on.fold(Capacity::default(), |sum, (_, needs)| sum.plus(*needs));
+                    prop_assert!(sum.fits_into(limits.sm), "{:?}", sum);
                 }
             }
-            while let Some((seat, need)) = live.pop() {
-                sms.release(seat, need);
+            while let Some((placement, need)) = live.pop() {
+                sms.release_block(placement, need);
             }
-            prop_assert_eq!(sms.room(needs[0]), sms.most(needs[0]));
+            prop_assert_eq!(sms.free_capacity(needs[0]), sms.capacity(needs[0]));
         }
     }
 }

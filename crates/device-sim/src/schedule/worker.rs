@@ -1,4 +1,4 @@
-//! A worker: one thread that stands for whatever SM its current block was placed on.
+//! A worker: one thread that stands for the SM on which its current block was placed.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -6,79 +6,55 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime};
 
+use cumux_abi::CUdevice_attribute;
 use cumux_device::{ClientId, Fault};
 use cumux_wire::result;
 
-use super::kernel::{Active, Fresh, Piece, place_of};
-use super::placement::Seat;
-use super::state::{Client, Job, Task};
-use super::{Card, Ended, Report};
+use super::card::Card;
+use super::client::{Client, ClientEnd, Task};
+use super::kernel::{ActiveBlock, Activity, Coupling, Piece, PlacedBlock, coordinates_of};
+use super::placement::Placement;
+use super::report::Report;
+use super::scheduler::{Job, Phase, PieceJob, TransferJob};
 use crate::exec::Block;
 use crate::exec::interface::{Launch, Services, Status};
 use crate::faults;
-use crate::marks::Slot;
-use crate::marks::log::BlockLog;
-use crate::memory::raw::{ClientMemory, WorkerMemory};
-use crate::memory::transfer::Step;
+use crate::memory::client::ClientMemory;
+use crate::memory::transfer::StepEnd;
+use crate::memory::worker::WorkerMemory;
+use crate::progress::KernelProgress;
+use crate::progress::undo::UndoLog;
 
 /// Warp instructions of a slice: some tenths of a millisecond.
 const BUDGET: u64 = 4096;
-/// The same for a block that waits for others.
+/// Warp instructions of a slice of a block that waits for others.
 const WAITING_BUDGET: u64 = 192;
-/// A batch of short blocks ends after this.
+/// A piece of short blocks ends after this time.
 const BATCH_TIME: Duration = Duration::from_micros(200);
-/// Text is passed on when this much has gathered, at the latest when the slice ends.
-const TEXT: usize = 16 << 10;
+/// Text is passed on when this many bytes have gathered, at the latest when the slice ends.
+const TEXT_BYTES: usize = 16 << 10;
 /// Finished blocks whose buffers are kept for the next ones.
-const SPARE: usize = 4;
+const SPARE_BLOCKS: usize = 4;
 
-/// How much nicer workers are than the threads that talk to the device: they are always busy, and whoever has just been woken by a push or a report
-/// must not wait for a processor's next turn (each such wait is milliseconds where all cores are the device's).
+/// What is added to the nice value of workers. They are always busy. A thread that a push or a report
+/// has just woken must run before them: where all cores are the device's, each wait for a processor
+/// would take milliseconds.
 const NICER: i32 = 5;
+/// The highest nice value that Linux has.
 const NICEST: i32 = 19;
 
 /// Runs until the device closes.
 pub(crate) fn run(card: &Card, number: usize) {
-    // Without it everything is only slower. The calling thread is meant, not the process: so Linux has it.
+    // On Linux this concerns the calling thread alone. If it fails everything is only slower.
     if let Ok(now) = rustix::process::getpriority_process(None) {
         let _ = rustix::process::setpriority_process(None, (now + NICER).min(NICEST));
     }
-    let mut worker = Worker { card, number, memory: WorkerMemory::default(), reports: 0, spare: Vec::new(), spare_logs: Vec::new() };
-    while let Some(job) = worker.next() {
+    let mut worker = Worker { card, number, memory: WorkerMemory::default(), reports_seen: 0, spare: Vec::new(), spare_logs: Vec::new() };
+    while let Some(job) = worker.next_job() {
         match job {
-            Job::Report(report) => worker.report(report),
-            Job::Transfer { client, task, memory, mut transfer, marks } => {
-                let begun = Instant::now();
-                worker.memory.begin(&memory, false);
-                let step = transfer.step(&mut worker.memory, marks.as_ref());
-                let mut state = card.state.lock();
-                state.slice_over(number, client, task, nanoseconds(begun));
-                let fault = match step {
-                    Step::More | Step::Done => None,
-                    Step::Refused(address, fault) => Some(faults::of_transfer(address, fault)),
-                    Step::Misaligned(address) => Some(faults::misaligned_transfer(address)),
-                };
-                if let Some(fault) = fault {
-                    card.end_client(&mut state, client, Ended::Fault(fault));
-                }
-                let ended = state.clients.get(&client).is_some_and(|c| c.ended.is_some());
-                if step == Step::More && !ended {
-                    let running = state.clients.get_mut(&client).and_then(|c| c.tasks.get_mut(&task));
-                    if let Some(Task::Transfer(place)) = running.map(|r| &mut r.task) {
-                        *place = Some(transfer);
-                    }
-                } else {
-                    state.finish(client, task, transfer.slot.take());
-                }
-                if state.waiting > 0 {
-                    card.settled.notify_all();
-                }
-            }
-            Job::Piece { client, task, memory, piece, launch, slot, repeatable } => {
-                worker.memory.begin(&memory, !repeatable);
-                let slice = Slice { client, task, launch, slot, repeatable, memory };
-                worker.piece(&slice, piece);
-            }
+            Job::Report(report) => worker.deliver_report(report),
+            Job::Transfer(job) => worker.run_transfer(job),
+            Job::Piece(job) => worker.run_piece(job),
         }
     }
 }
@@ -87,133 +63,168 @@ struct Worker<'a> {
     card: &'a Card,
     number: usize,
     memory: WorkerMemory,
-    /// Those it has made way for.
-    reports: u64,
+    /// [`Card::delivered_reports`] when the worker last yielded to the threads that reports woke.
+    reports_seen: u64,
     spare: Vec<Block>,
     #[expect(clippy::vec_box, reason = "they move in and out of blocks by pointer")]
-    spare_logs: Vec<Box<BlockLog>>,
+    spare_logs: Vec<Box<UndoLog>>,
 }
 
-/// What a worker runs pieces of.
-struct Slice {
+/// What all blocks of a piece have in common.
+struct SliceContext {
     client: ClientId,
     task: u64,
     launch: Arc<Launch>,
-    slot: Option<Arc<Slot>>,
-    repeatable: bool,
+    progress: Option<Arc<KernelProgress>>,
+    coupling: Coupling,
     memory: Arc<ClientMemory>,
 }
 
 /// What came of a piece.
 #[derive(Default)]
-struct Result {
-    done: Vec<Seat>,
-    /// The block goes on later.
-    running: Option<Box<Active>>,
-    /// Not begun.
-    left: VecDeque<Fresh>,
+struct PieceResult {
+    /// Placements of the blocks that are over.
+    done: Vec<Placement>,
+    /// The block that goes on later.
+    running: Option<Box<ActiveBlock>>,
+    /// Blocks that were not begun.
+    left: VecDeque<PlacedBlock>,
     fault: Option<Fault>,
 }
 
 impl Worker<'_> {
     /// The next job; sleeps while there is none. `None` when the device closes.
-    fn next(&mut self) -> Option<Job> {
-        let reports = self.card.reports.load(Ordering::Relaxed);
-        if reports != self.reports {
-            // Somebody has been woken by a report. On a full machine the system may leave them behind us until its next tick, milliseconds away.
-            self.reports = reports;
+    fn next_job(&mut self) -> Option<Job> {
+        let reports = self.card.delivered_reports.load(Ordering::Relaxed);
+        if reports != self.reports_seen {
+            // A report has woken a thread. On a full machine the system may leave that thread behind
+            // this one until its next tick, milliseconds away.
+            self.reports_seen = reports;
             rustix::thread::sched_yield();
         }
-        let mut state = self.card.state.lock();
+        let mut scheduler = self.card.scheduler.lock();
         loop {
-            if state.shutdown {
+            if scheduler.phase == Phase::ShuttingDown {
                 return None;
             }
-            if let Some(job) = state.pick(self.number) {
-                self.card.kick(&state);
+            if let Some(job) = scheduler.next_job(self.number) {
+                self.card.wake_worker(&scheduler);
                 return Some(job);
             }
-            state.idle += 1;
-            self.card.work.wait(&mut state);
-            state.idle -= 1;
+            scheduler.idle_workers += 1;
+            self.card.work.wait(&mut scheduler);
+            scheduler.idle_workers -= 1;
         }
     }
 
-    fn report(&mut self, report: Report) {
+    fn deliver_report(&mut self, report: Report) {
         self.card.sink.retired(report.client, report.stream, report.token, report.outcome);
-        self.card.reports.fetch_add(1, Ordering::Relaxed);
-        if let Some(slot) = report.slot {
-            slot.free();
+        self.card.delivered_reports.fetch_add(1, Ordering::Relaxed);
+        if let Some(progress) = report.progress {
+            progress.release();
         }
-        let mut state = self.card.state.lock();
-        state.reported(report.client, report.stream);
-        if state.waiting > 0 {
-            self.card.settled.notify_all();
-        }
+        let mut scheduler = self.card.scheduler.lock();
+        scheduler.report_delivered(report.client, report.stream);
+        self.card.notify_waiting(&scheduler);
     }
 
-    fn piece(&mut self, slice: &Slice, piece: Piece) {
+    /// Does one step of a transfer.
+    fn run_transfer(&mut self, job: TransferJob) {
+        let TransferJob { client, task, memory, mut transfer, log } = job;
         let begun = Instant::now();
-        let mut services = Printer { card: self.card, client: slice.client, memory: &slice.memory, text: Vec::new() };
-        let mut result = Result::default();
+        self.memory.begin_slice(&memory, false);
+        let step = transfer.step(&mut self.memory, log.as_ref());
+        let mut scheduler = self.card.scheduler.lock();
+        scheduler.end_slice(self.number, client, task, nanoseconds(begun));
+        let fault = match step {
+            StepEnd::More | StepEnd::Done => None,
+            StepEnd::Refused(address, fault) => Some(faults::of_transfer(address, fault)),
+            StepEnd::Misaligned(address) => Some(faults::misaligned_transfer(address)),
+        };
+        if let Some(fault) = fault {
+            self.card.end_client(&mut scheduler, client, ClientEnd::Fault(fault));
+        }
+        let ended = scheduler.clients.get(&client).is_some_and(|client| client.end.is_some());
+        if step == StepEnd::More && !ended {
+            let running = scheduler.clients.get_mut(&client).and_then(|client| client.tasks.get_mut(&task));
+            if let Some(Task::Transfer(at_home)) = running.map(|running| &mut running.task) {
+                *at_home = Some(transfer);
+            }
+        } else {
+            scheduler.finish_task(client, task, transfer.progress.take());
+        }
+        self.card.notify_waiting(&scheduler);
+    }
+
+    fn run_piece(&mut self, job: PieceJob) {
+        let PieceJob { client, task, memory, piece, launch, progress, coupling } = job;
+        self.memory.begin_slice(&memory, coupling != Coupling::Independent);
+        let slice = SliceContext { client, task, launch, progress, coupling, memory };
+        let begun = Instant::now();
+        let mut services = SliceServices { card: self.card, client: slice.client, memory: &slice.memory, text: Vec::new() };
+        let mut result = PieceResult::default();
         match piece {
-            Piece::Go(active) => self.go(slice, active, &mut services, &mut result),
-            Piece::Begin(mut fresh) => {
-                while let Some(next) = fresh.pop_front() {
-                    let active = self.begin(slice, next);
-                    self.go(slice, active, &mut services, &mut result);
+            Piece::Continue(active) => self.run_block(&slice, active, &mut services, &mut result),
+            Piece::Begin(mut placed) => {
+                while let Some(next) = placed.pop_front() {
+                    let active = self.begin_block(&slice, next);
+                    self.run_block(&slice, active, &mut services, &mut result);
                     if result.running.is_some() || result.fault.is_some() || begun.elapsed() > BATCH_TIME {
                         break;
                     }
                 }
-                result.left = fresh;
+                result.left = placed;
             }
         }
-        services.flush();
-        self.over(slice, result, nanoseconds(begun));
+        services.flush_text();
+        self.return_piece(&slice, result, nanoseconds(begun));
     }
 
-    /// Makes a block out of a place, with old buffers if there are any.
-    fn begin(&mut self, slice: &Slice, fresh: Fresh) -> Box<Active> {
-        let place = place_of(&slice.launch, fresh);
+    /// Makes a block out of its placement, with old buffers if there are any.
+    fn begin_block(&mut self, slice: &SliceContext, placed: PlacedBlock) -> Box<ActiveBlock> {
+        let coordinates = coordinates_of(&slice.launch, placed);
         let block = match self.spare.pop() {
             Some(mut block) => {
-                block.restart(slice.launch.clone(), place);
+                block.restart(slice.launch.clone(), coordinates);
                 block
             }
-            None => Block::new(slice.launch.clone(), place),
+            None => Block::new(slice.launch.clone(), coordinates),
         };
-        let log = slice.slot.as_ref().filter(|_| slice.repeatable).map(|slot| match self.spare_logs.pop() {
+        let log = slice.progress.as_ref().filter(|_| slice.coupling.is_undoable()).map(|progress| match self.spare_logs.pop() {
             Some(mut log) => {
-                log.restart(slot.clone(), fresh.index);
+                log.restart(progress.clone(), placed.index);
                 log
             }
-            None => Box::new(BlockLog::new(slot.clone(), fresh.index)),
+            None => Box::new(UndoLog::new(progress.clone(), placed.index)),
         });
-        if let Some(slot) = &slice.slot {
-            slot.begun(fresh.index);
+        if let Some(progress) = &slice.progress {
+            progress.mark_begun(placed.index);
         }
-        Box::new(Active { index: fresh.index, seat: fresh.seat, block, log, waits: false })
+        Box::new(ActiveBlock { index: placed.index, placement: placed.placement, block, log, activity: Activity::Working })
     }
 
     /// Runs a block for one slice.
-    fn go(&mut self, slice: &Slice, mut active: Box<Active>, services: &mut Printer<'_>, result: &mut Result) {
-        let budget = if active.waits { WAITING_BUDGET } else { BUDGET };
+    fn run_block(&mut self, slice: &SliceContext, mut active: Box<ActiveBlock>, services: &mut SliceServices<'_>, result: &mut PieceResult) {
+        let budget = match active.activity {
+            Activity::Working => BUDGET,
+            Activity::Waiting => WAITING_BUDGET,
+        };
         self.memory.log = active.log.take();
         let memory = &mut self.memory;
         let block = &mut active.block;
-        // A panic of the execution core must not take the worker and with it every client: it ends the client whose block it was.
+        // A panic of the execution core must not end the worker and with it every client: it ends the
+        // client whose block it was.
         let status = catch_unwind(AssertUnwindSafe(|| block.run(budget, memory, services)));
         active.log = self.memory.log.take();
         match status {
             Ok(Status::Running) => {
-                active.waits = !slice.repeatable && self.memory.trace.waits();
+                active.activity = if self.memory.looks_like_waiting() { Activity::Waiting } else { Activity::Working };
                 result.running = Some(active);
                 return;
             }
             Ok(Status::Done) => {
-                if let Some(slot) = &slice.slot {
-                    slot.done(active.index);
+                if let Some(progress) = &slice.progress {
+                    progress.mark_done(active.index);
                 }
             }
             Ok(Status::Fault(fault)) => result.fault = Some(faults::of_thread(&fault)),
@@ -224,94 +235,83 @@ impl Worker<'_> {
                 result.fault = Some(Fault { result: result::LAUNCH_FAILED, text });
             }
         }
-        result.done.push(active.seat);
-        let Active { block, log, .. } = *active;
+        result.done.push(active.placement);
+        let ActiveBlock { block, log, .. } = *active;
         if let Some(mut log) = log {
             log.discard();
-            if self.spare_logs.len() < SPARE {
+            if self.spare_logs.len() < SPARE_BLOCKS {
                 self.spare_logs.push(log);
             }
         }
-        if self.spare.len() < SPARE && result.fault.is_none() {
+        if self.spare.len() < SPARE_BLOCKS && result.fault.is_none() {
             self.spare.push(block);
         }
     }
 
-    /// Hands the result back to the scheduler.
-    fn over(&mut self, slice: &Slice, result: Result, ns: u64) {
-        let mut state = self.card.state.lock();
-        state.slice_over(self.number, slice.client, slice.task, ns);
+    /// Hands the result of a piece back to the scheduler.
+    fn return_piece(&mut self, slice: &SliceContext, result: PieceResult, ns: u64) {
+        let mut scheduler = self.card.scheduler.lock();
+        scheduler.end_slice(self.number, slice.client, slice.task, ns);
         if let Some(fault) = result.fault.clone() {
-            self.card.end_client(&mut state, slice.client, Ended::Fault(fault));
+            self.card.end_client(&mut scheduler, slice.client, ClientEnd::Fault(fault));
         }
-        if let Some(client) = state.clients.get_mut(&slice.client)
-            && let Some(late) = settle(client, slice, result, ns, self.card.watchdog)
+        if let Some(client) = scheduler.clients.get_mut(&slice.client)
+            && let Some(late) = settle_piece(client, slice, result, ns, self.card.watchdog)
         {
-            self.card.end_client(&mut state, slice.client, Ended::Fault(late));
+            self.card.end_client(&mut scheduler, slice.client, ClientEnd::Fault(late));
         }
-        state.finish_if_over(slice.client, slice.task);
-        if state.waiting > 0 {
-            self.card.settled.notify_all();
-        }
+        scheduler.finish_if_done(slice.client, slice.task);
+        self.card.notify_waiting(&scheduler);
     }
 }
 
-/// Puts back into the kernel what a worker returns. The fault if it has run for too long.
-fn settle(client: &mut Client, slice: &Slice, result: Result, ns: u64, watchdog: Option<Duration>) -> Option<Fault> {
+/// Puts what a worker returns back into the kernel. Gives the watchdog's fault if the kernel has run
+/// for too long.
+fn settle_piece(client: &mut Client, slice: &SliceContext, result: PieceResult, ns: u64, watchdog: Option<Duration>) -> Option<Fault> {
     let running = client.tasks.get_mut(&slice.task)?;
     let Task::Kernel(kernel) = &mut running.task else { return None };
     kernel.running -= 1;
-    kernel.learn(result.done.len() as u64, ns);
+    kernel.note_block_time(result.done.len() as u64, ns);
     if !result.done.is_empty() {
         client.freed += 1;
     }
-    for seat in result.done {
-        if let Some(sms) = client.parts.table(kernel.table) {
-            sms.release(seat, kernel.need);
+    for placement in result.done {
+        if let Some(sms) = client.partitions.set(kernel.sm_set) {
+            sms.release_block(placement, kernel.needs);
         }
     }
-    for fresh in result.left.into_iter().rev() {
-        kernel.placed.push_front(fresh);
+    for placed in result.left.into_iter().rev() {
+        kernel.placed.push_front(placed);
     }
     if let Some(active) = result.running {
-        // Blocks that may wait for others take turns; of the others the earliest goes on.
-        if kernel.repeatable {
-            kernel.ready.push_front(active);
-        } else {
-            kernel.ready.push_back(active);
+        // Blocks that may wait for others take turns; of independent ones the earliest goes on.
+        match kernel.coupling {
+            Coupling::Independent => kernel.ready.push_front(active),
+            Coupling::MayWait | Coupling::Cooperative => kernel.ready.push_back(active),
         }
     }
-    if client.ended.is_some() {
-        for seat in kernel.abandon() {
-            if let Some(sms) = client.parts.table(kernel.table) {
-                sms.release(seat, kernel.need);
-            }
-        }
-        client.freed += 1;
+    let overdue = kernel.started.map(|started| started.elapsed()).zip(watchdog).filter(|(ran, limit)| ran > limit && !kernel.is_finished());
+    let fault = overdue.map(|(ran, limit)| Fault {
+        result: result::LAUNCH_TIMEOUT,
+        text: format!("kernel {} ran for {} ms; CUMUX_SIM_WATCHDOG_MS allows {}", kernel.name(), ran.as_millis(), limit.as_millis()),
+    });
+    if client.end.is_some() {
+        client.abandon_blocks(slice.task);
         return None;
     }
-    let ran = kernel.started?.elapsed();
-    watchdog.filter(|limit| ran > *limit && !kernel.finished()).map(|limit| Fault {
-        result: result::LAUNCH_TIMEOUT,
-        text: format!(
-            "kernel {} ran for {} ms; CUMUX_SIM_WATCHDOG_MS allows {}",
-            kernel.launch.image.program().kernels[kernel.launch.kernel].name,
-            ran.as_millis(),
-            limit.as_millis()
-        ),
-    })
+    fault
 }
 
-/// What kernels ask for besides memory; text is gathered for a slice.
-struct Printer<'a> {
+/// What kernels ask for besides memory. Text is gathered for a slice.
+struct SliceServices<'a> {
     card: &'a Card,
     client: ClientId,
     memory: &'a ClientMemory,
     text: Vec<u8>,
 }
 
-impl Printer<'_> {
-    fn flush(&mut self) {
+impl SliceServices<'_> {
+    fn flush_text(&mut self) {
         if !self.text.is_empty() {
             self.card.sink.text(self.client, &self.text);
             self.text.clear();
@@ -319,11 +319,11 @@ impl Printer<'_> {
     }
 }
 
-impl Services for Printer<'_> {
+impl Services for SliceServices<'_> {
     fn print(&mut self, text: &[u8]) {
         self.text.extend_from_slice(text);
-        if self.text.len() > TEXT {
-            self.flush();
+        if self.text.len() > TEXT_BYTES {
+            self.flush_text();
         }
     }
 
@@ -333,7 +333,7 @@ impl Services for Printer<'_> {
 
     fn free(&mut self, address: u64) -> bool {
         let freed = self.memory.heap.lock().free(address, &self.memory.table);
-        self.memory.version.fetch_add(1, std::sync::atomic::Ordering::Release);
+        self.memory.note_change();
         freed
     }
 
@@ -342,8 +342,8 @@ impl Services for Printer<'_> {
     }
 
     fn clock(&mut self) -> u64 {
-        let khz = u128::from(self.card.facts.attribute(13).max(1).cast_unsigned());
-        u64::try_from(self.card.started.elapsed().as_nanos() * khz / 1_000_000).unwrap_or(u64::MAX)
+        let khz = u128::from(self.card.facts.attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_CLOCK_RATE.0).max(1).cast_unsigned());
+        u64::try_from(self.card.opened.elapsed().as_nanos() * khz / 1_000_000).unwrap_or(u64::MAX)
     }
 }
 

@@ -2,7 +2,9 @@
 #![allow(dead_code)]
 
 use cumux_device_sim::exec::Block;
-use cumux_device_sim::exec::interface::{Access, Fault, GlobalMemory, Image, Launch, MemoryFault, Place, Program, Services, Status};
+use cumux_device_sim::exec::interface::{Access, BlockCoordinates, Fault, GlobalMemory, Launch, MemoryFault, Services, Status};
+use cumux_device_sim::lower::compile;
+use cumux_device_sim::program::Image;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -116,7 +118,7 @@ pub struct Loaded {
 
 impl Loaded {
     pub fn new(text: &str) -> Result<Loaded, String> {
-        let program = Program::compile(text).map_err(|error| error.to_string())?;
+        let program = compile(text).map_err(|error| error.to_string())?;
         let mut memory = Flat::default();
         let addresses: Vec<u64> = program.variables.iter().map(|v| memory.allocate(&vec![0; v.bytes as usize])).collect();
         let image = Image::new(program.clone(), addresses.clone());
@@ -155,7 +157,7 @@ impl Loaded {
         for z in 0..grid[2] {
             for y in 0..grid[1] {
                 for x in 0..grid[0] {
-                    blocks.push(Block::new(launch.clone(), Place { ctaid: [x, y, z], multiprocessor: x % 132, first_warp: 0 }));
+                    blocks.push(Block::new(launch.clone(), BlockCoordinates { ctaid: [x, y, z], multiprocessor: x % 132, first_warp: 0 }));
                 }
             }
         }

@@ -2,7 +2,7 @@
 
 use super::Check;
 use crate::ast::{CallTarget, CallVia, Operand, Param, SymbolRef};
-use crate::parser::Result;
+use crate::fail::Result;
 
 impl Check<'_> {
     pub(super) fn call(&self) -> Result<()> {

@@ -9,7 +9,7 @@ mod shape;
 mod types;
 
 use crate::ast::{AddressBase, Body, Function, Imm, Instruction, Modifier, Opcode, Operand, RegId, Register, ScalarType, SpecialReg, TypeKind, Word};
-use crate::parser::{Fail, Result};
+use crate::fail::{Fail, Result};
 
 /// What an instruction may refer to.
 pub(crate) struct Context<'a> {

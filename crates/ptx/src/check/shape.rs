@@ -17,7 +17,7 @@
 
 use super::Check;
 use crate::ast::{Instruction, Modifier, Opcode, Operand, ReduceOp, ScalarType, Scope, Word};
-use crate::parser::Result;
+use crate::fail::Result;
 
 pub(super) fn needs_type(opcode: Opcode) -> bool {
     use Opcode as O;

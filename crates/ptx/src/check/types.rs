@@ -5,7 +5,7 @@
 
 use super::Check;
 use crate::ast::{Opcode, ReduceOp, ScalarType, TypeKind, Word};
-use crate::parser::Result;
+use crate::fail::Result;
 
 impl Check<'_> {
     pub(super) fn type_allowed(&self) -> Result<()> {

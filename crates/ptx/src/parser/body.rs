@@ -1,14 +1,15 @@
 //! Bodies: scopes, declarations, labels and statements.
 
+use super::Parser;
 use super::labels::Labels;
 use super::names::Meaning;
 use super::variable::{Declared, taken, undeclared};
-use super::{Fail, Parser, Result};
 use crate::ast::{
     Body, BranchTable, BranchTableId, CallPrototypeId, CallTable, CallTableId, FuncId, InitValue, LineMark, Linkage, Pos, RegId, Register, ScalarType,
     SymbolRef, VarId, Variable,
 };
 use crate::check;
+use crate::fail::{Fail, Result};
 use crate::lexer::{Tok, Token};
 use std::collections::HashMap;
 

@@ -1,7 +1,8 @@
 //! Literals and constant expressions.
 
-use super::{Fail, Parser, Result};
+use super::Parser;
 use crate::ast::Imm;
+use crate::fail::{Fail, Result};
 use crate::lexer::{Tok, Token};
 
 /// Parentheses and signs inside one another.

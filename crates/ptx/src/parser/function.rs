@@ -1,9 +1,10 @@
 //! Headers of kernels and functions, and call prototypes.
 
+use super::Parser;
 use super::names::Meaning;
 use super::variable::{TypeHead, checked_product, taken};
-use super::{Fail, Parser, Result};
 use crate::ast::{CallPrototype, Directives, FuncId, Function, FunctionKind, Linkage, Param, RegId, Register, StateSpace, SymbolRef};
+use crate::fail::{Fail, Result};
 use crate::lexer::{Tok, Token};
 
 /// Parameters of one function; far above what any compiler makes.

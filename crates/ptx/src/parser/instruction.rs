@@ -1,9 +1,10 @@
 //! Instructions: guard, mnemonic, operands.
 
+use super::Parser;
 use super::body::Building;
 use super::names::Meaning;
-use super::{Fail, Parser, Result};
 use crate::ast::{Call, CallTarget, CallVia, Guard, Instruction, Modifier, Opcode, Operand, SymbolRef, Word, modifier_from_name};
+use crate::fail::{Fail, Result};
 use crate::lexer::Tok;
 
 /// Operands of one instruction; `wgmma` needs about 130.

@@ -17,25 +17,9 @@ mod variable;
 
 use crate::ast::{Function, Module, Pos, Register, Target, Variable};
 use crate::diagnostic::{Diagnostic, MAX_DIAGNOSTICS, ParseError};
+use crate::fail::{Fail, Result};
 use crate::lexer::{Tok, Token, Tokens};
 use names::Names;
-
-/// A complaint on its way up to the statement that it ends. Boxed: results stay small.
-#[derive(Debug)]
-pub(crate) struct Fail(Box<Diagnostic>);
-
-pub(crate) type Result<T> = std::result::Result<T, Fail>;
-
-impl Fail {
-    pub(crate) fn new(pos: Pos, message: impl Into<String>) -> Self {
-        Self(Box::new(Diagnostic { pos, message: message.into(), help: None }))
-    }
-
-    pub(crate) fn help(mut self, help: impl Into<String>) -> Self {
-        self.0.help = Some(help.into());
-        self
-    }
-}
 
 pub(crate) struct Parser<'s> {
     tokens: Tokens<'s>,
@@ -159,7 +143,7 @@ impl<'s> Parser<'s> {
 
     fn complain(&mut self, fail: Fail) {
         if !self.given_up() {
-            self.diagnostics.push(*fail.0);
+            self.diagnostics.push(fail.into_diagnostic());
         }
     }
 

@@ -1,8 +1,9 @@
 //! The directives at the top of a module.
 
+use super::Parser;
 use super::variable::Declared;
-use super::{Fail, Parser, Result};
 use crate::ast::{FuncId, FunctionKind, Linkage, StateSpace, SymbolRef, Target};
+use crate::fail::{Fail, Result};
 use crate::lexer::Tok;
 
 /// The newest `.version` whose rules we know.

@@ -1,9 +1,10 @@
 //! Operands.
 
+use super::Parser;
 use super::names::Meaning;
 use super::variable::undeclared;
-use super::{Fail, Parser, Result};
 use crate::ast::{AddressBase, Axis, Imm, Opcode, Operand, RegId, Selector, SpecialReg, SymbolRef};
+use crate::fail::{Fail, Result};
 use crate::lexer::{Tok, Token};
 
 /// Braces and brackets inside one another; tensor copies need two.

@@ -1,8 +1,9 @@
 //! Variables and their initialisers, of modules and of bodies.
 
+use super::Parser;
 use super::names::Meaning;
-use super::{Fail, Parser, Result};
 use crate::ast::{GlobalId, Imm, InitEntry, InitValue, Linkage, ScalarType, StateSpace, SymbolRef, Variable};
+use crate::fail::{Fail, Result};
 use crate::lexer::{Tok, Token};
 
 /// Where a declaration stands.

@@ -1,0 +1,74 @@
+//! How an engine waits when it has nothing to do: it polls for a while, then naps or sleeps.
+
+use std::time::Duration;
+
+/// Polling after the last progress, in nanoseconds, where there are cores to spare.
+const SPIN_NS: u64 = 1_500_000;
+/// The same where there are not.
+const SHORT_SPIN_NS: u64 = 80_000;
+/// From so many cores on, one may poll for long without taking time from others.
+const CORES_TO_SPARE: usize = 8;
+/// Longest polling that a user may ask for, in microseconds.
+const SPIN_LIMIT_US: u64 = 1_000_000;
+/// Pause between polls while work of the card runs for longer than the polling.
+const NAP: Duration = Duration::from_micros(20);
+
+/// How long an engine polls before it pauses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct PollPolicy {
+    spin_ns: u64,
+}
+
+/// What an engine without work does next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Pause {
+    /// It polls again at once.
+    Spin,
+    /// It sleeps until a message comes, or for this long.
+    Nap(Duration),
+    /// It sleeps until a message comes.
+    Sleep,
+}
+
+impl PollPolicy {
+    /// Microseconds of polling on a machine with so many cores, unless the user says otherwise.
+    pub(crate) fn default_spin_us(cores: usize) -> u64 {
+        let spin_ns = if cores >= CORES_TO_SPARE { SPIN_NS } else { SHORT_SPIN_NS };
+        spin_ns / 1_000
+    }
+
+    /// The microseconds that a user asks for, cut to what is allowed.
+    pub(crate) fn allowed_spin_us(asked: u64) -> u64 {
+        asked.min(SPIN_LIMIT_US)
+    }
+
+    /// Polling for so many microseconds.
+    pub(crate) fn new(spin_us: u64) -> PollPolicy {
+        PollPolicy { spin_ns: spin_us * 1_000 }
+    }
+
+    /// What to do `idle_ns` nanoseconds after the last progress. `in_flight`: the card has work
+    /// that will end.
+    pub(crate) fn pause(self, idle_ns: u64, in_flight: bool) -> Pause {
+        match (idle_ns < self.spin_ns, in_flight) {
+            (true, _) => Pause::Spin,
+            (false, true) => Pause::Nap(NAP),
+            (false, false) => Pause::Sleep,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn polling_comes_before_napping_and_sleeping() {
+        let policy = PollPolicy::new(80);
+        assert_eq!((policy.pause(79_999, false), policy.pause(79_999, true)), (Pause::Spin, Pause::Spin));
+        assert_eq!((policy.pause(80_000, false), policy.pause(80_000, true)), (Pause::Sleep, Pause::Nap(NAP)));
+        assert_eq!(PollPolicy::new(0).pause(0, false), Pause::Sleep);
+        assert_eq!((PollPolicy::default_spin_us(2), PollPolicy::default_spin_us(8)), (80, 1_500));
+        assert_eq!(PollPolicy::allowed_spin_us(u64::MAX), 1_000_000);
+    }
+}

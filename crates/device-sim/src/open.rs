@@ -1,0 +1,112 @@
+//! Opens software GPUs by name.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::{Duration, Instant};
+
+use cumux_device::{Device, DeviceError, Open, Sink};
+use parking_lot::{Condvar, Mutex, RwLock};
+
+use crate::gpu::SoftwareGpu;
+use crate::memory::maps::Mappings;
+use crate::models::{self, ComputeMode, Limits};
+use crate::ordinals::Ordinal;
+use crate::schedule::{Card, Scheduler, worker};
+
+/// The greatest number of worker threads.
+const MOST_THREADS: usize = 1024;
+
+/// Opens software GPUs by name, with settings from the environment.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Simulator;
+
+impl Open for Simulator {
+    fn open(&self, id: &str, sink: Arc<dyn Sink>) -> Result<Arc<dyn Device>, DeviceError> {
+        open(id, sink)
+    }
+}
+
+/// What the environment can change.
+#[derive(Debug, Clone, Copy)]
+pub struct Settings {
+    /// Worker threads (`CUMUX_SIM_THREADS`).
+    pub threads: usize,
+    /// A kernel that runs longer is faulted (`CUMUX_SIM_WATCHDOG_MS`, 0 or unset: never).
+    pub watchdog: Option<Duration>,
+    /// Keeps the progress log by which a successor goes on in the middle of kernels. Without it
+    /// (`CUMUX_SIM_MARKS=0`) a takeover is like that of a real card.
+    pub marks: bool,
+}
+
+impl Settings {
+    /// Reads the variables named above. Unset ones have defaults: as many threads as processors, no
+    /// watchdog, with a progress log.
+    ///
+    /// # Errors
+    /// [`DeviceError::Invalid`] with the name of a variable that is not a number.
+    pub fn from_environment() -> Result<Self, DeviceError> {
+        let number = |name: &str| match std::env::var(name) {
+            Ok(text) => text
+                .trim()
+                .parse::<u64>()
+                .map(Some)
+                .map_err(|_| DeviceError::Invalid(format!("{name}={text:?} is not a number; unset it or give a whole number"))),
+            Err(_) => Ok(None),
+        };
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let threads = number("CUMUX_SIM_THREADS")?.map_or(cores, |n| usize::try_from(n).unwrap_or(cores)).clamp(1, MOST_THREADS);
+        let watchdog = number("CUMUX_SIM_WATCHDOG_MS")?.filter(|ms| *ms > 0).map(Duration::from_millis);
+        let marks = number("CUMUX_SIM_MARKS")?.is_none_or(|n| n != 0);
+        Ok(Settings { threads, watchdog, marks })
+    }
+}
+
+/// Opens the card `id` (`sim:h200` and so on), with settings from the environment.
+///
+/// The same name may be opened several times: each is a card of its own, with the lowest ordinal that
+/// is free in this process.
+///
+/// # Errors
+/// [`DeviceError::Invalid`] for an unknown name (the text lists the cards) or a variable that is not a
+/// number, [`DeviceError::System`] if threads cannot be made or the card's compute mode prohibits it.
+pub fn open(id: &str, sink: Arc<dyn Sink>) -> Result<Arc<dyn Device>, DeviceError> {
+    let settings = Settings::from_environment()?;
+    open_with(id, sink, settings).map(|card| card as Arc<dyn Device>)
+}
+
+/// Opens a card with the caller's settings instead of the environment's.
+///
+/// # Errors
+/// As [`open`].
+pub fn open_with(id: &str, sink: Arc<dyn Sink>, settings: Settings) -> Result<Arc<SoftwareGpu>, DeviceError> {
+    if ComputeMode::of(&models::facts(id, 0)?) == ComputeMode::Prohibited {
+        let kind = models::kind(id);
+        return Err(DeviceError::System(format!("{kind} is in PROHIBITED compute mode: start the daemon with --device {kind}")));
+    }
+    let ordinal = Ordinal::lowest_free(models::kind(id));
+    let facts = models::facts(id, ordinal.number())?;
+    let limits = Limits::of(&facts);
+    let card = Arc::new(Card {
+        maps: RwLock::new(Mappings::new(facts.memory)),
+        facts,
+        limits,
+        sink,
+        scheduler: Mutex::new(Scheduler::new(limits, settings.threads)),
+        work: Condvar::new(),
+        settled: Condvar::new(),
+        watchdog: settings.watchdog,
+        opened: Instant::now(),
+        delivered_reports: AtomicU64::new(0),
+    });
+    let name = format!("sim-{}", ordinal.number());
+    let mut gpu = SoftwareGpu::new(card.clone(), ordinal, settings.marks);
+    for number in 0..settings.threads {
+        let card = card.clone();
+        let worker = std::thread::Builder::new()
+            .name(format!("{name}-{number}"))
+            .spawn(move || worker::run(&card, number))
+            .map_err(|error| DeviceError::System(format!("a worker thread cannot be started: {error}")))?;
+        gpu.add_worker(worker);
+    }
+    Ok(Arc::new(gpu))
+}

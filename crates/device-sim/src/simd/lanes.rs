@@ -1,0 +1,137 @@
+//! The registers of a warp as an instruction sees them: one array of 32 lanes for each register.
+//!
+//! Registers lie in three banks: 32-bit slots (also for 8 and 16-bit registers, whose upper bits are zero), 64-bit slots and predicates (a
+//! bit for each lane). A slot with [`CONSTANT`] set names an entry of the function's constant table instead, already spread over all lanes.
+//!
+//! Invariant: a write with mask `u32::MAX` may overwrite lanes that no live thread owns; any other mask is exact.
+
+/// WarpRegisters of a warp.
+pub const LANES: usize = 32;
+/// A register, relative to the frame, in the bank its type says.
+pub type Slot = u16;
+/// ProgressLog a slot as an index into the constants.
+pub const CONSTANT: Slot = 0x8000;
+/// "No register".
+pub const NO_SLOT: Slot = 0xffff;
+
+/// One value for each lane.
+#[derive(Debug, Clone, Copy)]
+#[repr(align(64))]
+pub struct PerLane<T>(pub [T; LANES]);
+
+impl<T: Copy> PerLane<T> {
+    #[inline(always)]
+    pub fn splat(value: T) -> Self {
+        PerLane([value; LANES])
+    }
+}
+
+pub type PerLane32 = PerLane<u32>;
+pub type PerLane64 = PerLane<u64>;
+
+/// The registers and constants of the running frame.
+#[derive(Debug)]
+pub struct WarpRegisters<'a> {
+    pub r32: &'a mut [PerLane32],
+    pub r64: &'a mut [PerLane64],
+    pub p: &'a mut [u32],
+    pub c32: &'a [PerLane32],
+    pub c64: &'a [PerLane64],
+}
+
+impl WarpRegisters<'_> {
+    #[inline(always)]
+    pub fn get32(&self, slot: Slot) -> &PerLane32 {
+        if slot & CONSTANT != 0 { &self.c32[(slot & !CONSTANT) as usize] } else { &self.r32[slot as usize] }
+    }
+
+    #[inline(always)]
+    pub fn get64(&self, slot: Slot) -> &PerLane64 {
+        if slot & CONSTANT != 0 { &self.c64[(slot & !CONSTANT) as usize] } else { &self.r64[slot as usize] }
+    }
+
+    #[inline(always)]
+    pub fn set32(&mut self, slot: Slot, value: &PerLane32, mask: u32) {
+        blend(&mut self.r32[slot as usize], value, mask);
+    }
+
+    #[inline(always)]
+    pub fn set64(&mut self, slot: Slot, value: &PerLane64, mask: u32) {
+        blend(&mut self.r64[slot as usize], value, mask);
+    }
+
+    /// A predicate, or all ones without one.
+    #[inline(always)]
+    pub fn predicate(&self, slot: Slot) -> u32 {
+        self.p[slot as usize]
+    }
+
+    #[inline(always)]
+    pub fn set_predicate(&mut self, slot: Slot, value: u32, mask: u32) {
+        if slot != NO_SLOT {
+            let p = &mut self.p[slot as usize];
+            *p = (*p & !mask) | (value & mask);
+        }
+    }
+}
+
+#[inline(always)]
+fn blend<T: Copy>(into: &mut PerLane<T>, value: &PerLane<T>, mask: u32) {
+    if mask == u32::MAX {
+        *into = *value;
+    } else {
+        for lane in 0..LANES {
+            into.0[lane] = if mask >> lane & 1 != 0 { value.0[lane] } else { into.0[lane] };
+        }
+    }
+}
+
+/// A type that a register can hold.
+pub trait RegisterType: Copy {
+    type Raw: Copy;
+    const ZERO: Self::Raw;
+    fn from_raw(raw: Self::Raw) -> Self;
+    fn raw(self) -> Self::Raw;
+    fn read<'x>(registers: &'x WarpRegisters<'_>, slot: Slot) -> &'x PerLane<Self::Raw>;
+    fn write(registers: &mut WarpRegisters<'_>, slot: Slot, value: &PerLane<Self::Raw>, mask: u32);
+}
+
+macro_rules! lane {
+    ($($ty:ty: $raw:ty, $get:ident, $set:ident, $from:expr, $to:expr;)*) => {$(
+        impl RegisterType for $ty {
+            type Raw = $raw;
+            const ZERO: $raw = 0;
+            #[inline(always)]
+            fn from_raw(raw: $raw) -> Self {
+                let from: fn($raw) -> $ty = $from;
+                from(raw)
+            }
+            #[inline(always)]
+            fn raw(self) -> $raw {
+                let to: fn($ty) -> $raw = $to;
+                to(self)
+            }
+            #[inline(always)]
+            fn read<'x>(registers: &'x WarpRegisters<'_>, slot: Slot) -> &'x PerLane<$raw> {
+                registers.$get(slot)
+            }
+            #[inline(always)]
+            fn write(registers: &mut WarpRegisters<'_>, slot: Slot, value: &PerLane<$raw>, mask: u32) {
+                registers.$set(slot, value, mask);
+            }
+        }
+    )*};
+}
+
+lane! {
+    u8: u32, get32, set32, |r| r as u8, |v| u32::from(v);
+    i8: u32, get32, set32, |r| r as i8, |v| u32::from(v as u8);
+    u16: u32, get32, set32, |r| r as u16, |v| u32::from(v);
+    i16: u32, get32, set32, |r| r as i16, |v| u32::from(v as u16);
+    u32: u32, get32, set32, |r| r, |v| v;
+    i32: u32, get32, set32, |r| r as i32, |v| v as u32;
+    f32: u32, get32, set32, f32::from_bits, f32::to_bits;
+    u64: u64, get64, set64, |r| r, |v| v;
+    i64: u64, get64, set64, |r| r as i64, |v| v as u64;
+    f64: u64, get64, set64, f64::from_bits, f64::to_bits;
+}

@@ -1,0 +1,417 @@
+//! Conversions between all integer and floating-point types.
+
+// NaN must fail these comparisons.
+#![allow(clippy::neg_cmp_op_on_partial_ord)]
+
+use super::float::{NAN32, flush};
+use super::half::{B, H, Small};
+use super::round::{RM, RN, RNA, RP, RZ, direct, integral, odd_sum, to_f32, to_odd};
+use crate::simd::alu::{Alu, AluFunction, Op1, Op3x};
+use crate::simd::lanes::{LANES, PerLane, RegisterType, WarpRegisters};
+use std::marker::PhantomData;
+
+/// Integers, 8-bit ones included.
+pub trait Whole: RegisterType {
+    const BITS: u32;
+    fn cut(x: i64) -> Self;
+    fn extended(self) -> i64;
+    fn exact(self) -> i128;
+    /// Saturating, NaN gives 0.
+    fn from_f64(x: f64) -> Self;
+    fn nearest_f64(self) -> f64;
+}
+
+macro_rules! whole {
+    ($($ty:ident)*) => {$(
+        impl Whole for $ty {
+            const BITS: u32 = <$ty>::BITS;
+            #[inline(always)]
+            fn cut(x: i64) -> Self { x as $ty }
+            #[inline(always)]
+            fn extended(self) -> i64 { self as i64 }
+            #[inline(always)]
+            fn exact(self) -> i128 { self as i128 }
+            #[inline(always)]
+            fn from_f64(x: f64) -> Self { x as $ty }
+            #[inline(always)]
+            fn nearest_f64(self) -> f64 { self as f64 }
+        }
+    )*};
+}
+whole! { u8 i8 u16 i16 u32 i32 u64 i64 }
+
+/// Floats of all widths.
+pub trait Real: RegisterType {
+    const DOUBLE: bool;
+    fn wide(self) -> f64;
+    /// From a double in a rounding mode.
+    fn rounded<const MODE: u8>(x: f64) -> Self;
+    /// Subnormal to zero (singles only).
+    fn flushed(self) -> Self;
+}
+
+impl Real for f32 {
+    const DOUBLE: bool = false;
+    #[inline(always)]
+    fn wide(self) -> f64 {
+        self.into()
+    }
+    #[inline(always)]
+    fn rounded<const MODE: u8>(x: f64) -> f32 {
+        let x = to_f32::<MODE>(x);
+        if x.is_nan() { f32::from_bits(NAN32) } else { x }
+    }
+    #[inline(always)]
+    fn flushed(self) -> f32 {
+        flush(self)
+    }
+}
+
+impl Real for f64 {
+    const DOUBLE: bool = true;
+    #[inline(always)]
+    fn wide(self) -> f64 {
+        self
+    }
+    #[inline(always)]
+    fn rounded<const MODE: u8>(x: f64) -> f64 {
+        x
+    }
+    #[inline(always)]
+    fn flushed(self) -> f64 {
+        self
+    }
+}
+
+macro_rules! small_real {
+    ($($ty:ident)*) => {$(
+        impl Real for $ty {
+            const DOUBLE: bool = false;
+            #[inline(always)]
+            fn wide(self) -> f64 { Small::wide(self) }
+            #[inline(always)]
+            fn rounded<const MODE: u8>(x: f64) -> Self { <Self as Small>::rounded::<MODE>(x) }
+            #[inline(always)]
+            fn flushed(self) -> Self { self }
+        }
+    )*};
+}
+small_real! { H B }
+
+/// Cut or extend by the sign of the source.
+pub struct Cut<S, D>(PhantomData<(S, D)>);
+impl<S: Whole, D: Whole> Op1 for Cut<S, D> {
+    type A = S;
+    type R = D;
+    #[inline(always)]
+    fn f(a: S) -> D {
+        D::cut(a.extended())
+    }
+}
+
+pub struct ToInt<S, D, const MODE: u8, const FTZ: bool>(PhantomData<(S, D)>);
+impl<S: Real, D: Whole, const MODE: u8, const FTZ: bool> Op1 for ToInt<S, D, MODE, FTZ> {
+    type A = S;
+    type R = D;
+    #[inline(always)]
+    fn f(a: S) -> D {
+        let x = if FTZ { a.flushed() } else { a }.wide();
+        if (S::DOUBLE || D::BITS == 64) && x.is_nan() {
+            return D::cut(1i64.wrapping_shl(D::BITS - 1));
+        }
+        D::from_f64(integral::<MODE>(x))
+    }
+}
+
+pub struct FromInt<S, D, const MODE: u8, const SAT: bool>(PhantomData<(S, D)>);
+impl<S: Whole, D: Real, const MODE: u8, const SAT: bool> Op1 for FromInt<S, D, MODE, SAT> {
+    type A = S;
+    type R = D;
+    #[inline(always)]
+    fn f(a: S) -> D {
+        let result = if S::BITS <= 32 {
+            D::rounded::<MODE>(a.nearest_f64())
+        } else {
+            let exact = a.exact();
+            let (high, low) = ((exact >> 32) as i64 as f64 * 4_294_967_296.0, (exact & 0xffff_ffff) as i64 as f64);
+            if D::DOUBLE {
+                let sum = high + low;
+                D::rounded::<MODE>(direct::<MODE>(sum, low - (sum - high)))
+            } else {
+                D::rounded::<MODE>(odd_sum(high, low))
+            }
+        };
+        if SAT { saturated(result) } else { result }
+    }
+}
+
+#[inline(always)]
+fn saturated<T: Real>(x: T) -> T {
+    let wide = x.wide();
+    if wide > 0.0 { if wide > 1.0 { T::rounded::<RN>(1.0) } else { x } } else { T::rounded::<RN>(0.0) }
+}
+
+pub struct Resize<S, D, const MODE: u8, const FTZ: bool, const SAT: bool>(PhantomData<(S, D)>);
+impl<S: Real, D: Real, const MODE: u8, const FTZ: bool, const SAT: bool> Op1 for Resize<S, D, MODE, FTZ, SAT> {
+    type A = S;
+    type R = D;
+    #[inline(always)]
+    fn f(a: S) -> D {
+        let x = if FTZ { a.flushed() } else { a }.wide();
+        let result = D::rounded::<MODE>(x);
+        let result = if FTZ { result.flushed() } else { result };
+        if SAT { saturated(result) } else { result }
+    }
+}
+
+/// To an integral value of the same type.
+pub struct Integral<T, const MODE: u8, const FTZ: bool, const SAT: bool>(PhantomData<T>);
+impl<T: Real, const MODE: u8, const FTZ: bool, const SAT: bool> Op1 for Integral<T, MODE, FTZ, SAT> {
+    type A = T;
+    type R = T;
+    #[inline(always)]
+    fn f(a: T) -> T {
+        let x = if FTZ { a.flushed() } else { a };
+        let result = T::rounded::<RN>(integral::<MODE>(x.wide()));
+        if SAT { saturated(result) } else { result }
+    }
+}
+
+/// A conversion described at run time, for combinations that are too rare to have code of their own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Spec {
+    pub from: Kind,
+    pub to: Kind,
+    pub mode: u8,
+    pub ftz: bool,
+    pub sat: bool,
+    pub relu: bool,
+    /// To an integral value.
+    pub integral: bool,
+}
+
+/// Types by number, for [`Spec`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    U8,
+    S8,
+    U16,
+    S16,
+    U32,
+    S32,
+    U64,
+    S64,
+    Half,
+    Brain,
+    Single,
+    Double,
+}
+
+const KINDS: [Kind; 12] =
+    [Kind::U8, Kind::S8, Kind::U16, Kind::S16, Kind::U32, Kind::S32, Kind::U64, Kind::S64, Kind::Half, Kind::Brain, Kind::Single, Kind::Double];
+
+impl Spec {
+    pub fn encode(self) -> u16 {
+        let flags = [self.ftz, self.sat, self.relu, self.integral];
+        let flags = flags.iter().rev().fold(0, |all, flag| all << 1 | u16::from(*flag));
+        self.from as u16 | (self.to as u16) << 4 | u16::from(self.mode) << 8 | flags << 11
+    }
+
+    fn decode(x: u16) -> Spec {
+        let flag = |n: u16| x >> (11 + n) & 1 != 0;
+        Spec {
+            from: KINDS[(x & 15) as usize % 12],
+            to: KINDS[(x >> 4 & 15) as usize % 12],
+            mode: (x >> 8 & 7) as u8,
+            ftz: flag(0),
+            sat: flag(1),
+            relu: flag(2),
+            integral: flag(3),
+        }
+    }
+}
+
+impl Kind {
+    fn is_real(self) -> bool {
+        matches!(self, Kind::Half | Kind::Brain | Kind::Single | Kind::Double)
+    }
+
+    /// Least and greatest value of an integer type.
+    fn range(self) -> (i128, i128) {
+        match self {
+            Kind::U8 => (0, u8::MAX.into()),
+            Kind::S8 => (i8::MIN.into(), i8::MAX.into()),
+            Kind::U16 => (0, u16::MAX.into()),
+            Kind::S16 => (i16::MIN.into(), i16::MAX.into()),
+            Kind::U32 => (0, u32::MAX.into()),
+            Kind::S32 => (i32::MIN.into(), i32::MAX.into()),
+            Kind::U64 => (0, u64::MAX.into()),
+            _ => (i64::MIN.into(), i64::MAX.into()),
+        }
+    }
+
+    fn bits(self) -> u32 {
+        match self {
+            Kind::U8 | Kind::S8 => 8,
+            Kind::U16 | Kind::S16 | Kind::Half | Kind::Brain => 16,
+            Kind::U32 | Kind::S32 | Kind::Single => 32,
+            _ => 64,
+        }
+    }
+
+    fn whole(self, bits: u64) -> i128 {
+        match self {
+            Kind::U8 => i128::from(bits as u8),
+            Kind::S8 => i128::from(bits as i8),
+            Kind::U16 => i128::from(bits as u16),
+            Kind::S16 => i128::from(bits as i16),
+            Kind::U32 => i128::from(bits as u32),
+            Kind::S32 => i128::from(bits as i32),
+            Kind::U64 => i128::from(bits),
+            _ => i128::from(bits as i64),
+        }
+    }
+
+    fn real(self, bits: u64, ftz: bool) -> f64 {
+        match self {
+            Kind::Half => Small::wide(H(bits as u16)),
+            Kind::Brain => Small::wide(B(bits as u16)),
+            Kind::Single => {
+                let x = f32::from_bits(bits as u32);
+                f64::from(if ftz { flush(x) } else { x })
+            }
+            _ => f64::from_bits(bits),
+        }
+    }
+}
+
+fn by_mode(mode: u8, x: f64, f: [fn(f64) -> u64; 5]) -> u64 {
+    f[usize::from(mode).min(4)](x)
+}
+
+fn whole_of(mode: u8, x: f64) -> f64 {
+    match mode {
+        RN => integral::<RN>(x),
+        RZ => integral::<RZ>(x),
+        RM => integral::<RM>(x),
+        RP => integral::<RP>(x),
+        _ => integral::<RNA>(x),
+    }
+}
+
+fn rounded_to(kind: Kind, mode: u8, x: f64) -> u64 {
+    macro_rules! all {
+        ($t:ty) => {{
+            fn one<const MODE: u8>(x: f64) -> u64 {
+                u64::from(<$t as Real>::rounded::<MODE>(x).raw())
+            }
+            by_mode(mode, x, [one::<RN>, one::<RZ>, one::<RM>, one::<RP>, one::<RNA>])
+        }};
+    }
+    match kind {
+        Kind::Half => all!(H),
+        Kind::Brain => all!(B),
+        Kind::Single => all!(f32),
+        _ => x.to_bits(),
+    }
+}
+
+/// The conversion of one value; `bits` may have anything above the source's width.
+pub fn any(bits: u64, x: u16) -> u64 {
+    let spec = Spec::decode(x);
+    let width = spec.to.bits();
+    let cut = |value: u64| if width == 64 { value } else { value & ((1 << width) - 1) };
+    if !spec.from.is_real() && !spec.to.is_real() {
+        let value = spec.from.whole(bits);
+        let (low, high) = spec.to.range();
+        return cut(if spec.sat { value.clamp(low, high) } else { value } as u64);
+    }
+    if !spec.to.is_real() {
+        let value = spec.from.real(bits, spec.ftz);
+        if value.is_nan() {
+            return if spec.from == Kind::Double || width == 64 { 1 << (width - 1) } else { 0 };
+        }
+        let (low, high) = spec.to.range();
+        // A double between the limits converts exactly; beyond them the cast saturates at more than they are.
+        return cut((whole_of(spec.mode, value) as i128).clamp(low, high) as u64);
+    }
+    let (value, error) = if spec.from.is_real() {
+        (spec.from.real(bits, spec.ftz), 0.0)
+    } else {
+        let exact = spec.from.whole(bits);
+        let value = exact as f64;
+        (value, (exact - value as i128) as f64)
+    };
+    let value = if spec.relu && value <= 0.0 { 0.0 } else { value };
+    let value = if spec.integral { whole_of(spec.mode, value) } else { value };
+    let result = if spec.to == Kind::Double {
+        let directed = match spec.mode {
+            RZ => direct::<RZ>(value, error),
+            RM => direct::<RM>(value, error),
+            RP => direct::<RP>(value, error),
+            _ => value,
+        };
+        directed.to_bits()
+    } else {
+        rounded_to(spec.to, spec.mode, to_odd(value, error))
+    };
+    let real = spec.to.real(result, false);
+    if spec.sat && !(real > 0.0) {
+        0
+    } else if spec.sat && real > 1.0 {
+        rounded_to(spec.to, RN, 1.0)
+    } else if spec.ftz && spec.to == Kind::Single {
+        u64::from(flush(f32::from_bits(result as u32)).to_bits())
+    } else {
+        result
+    }
+}
+
+/// A conversion described by `x`; whether source and result are in 64-bit slots.
+#[must_use]
+pub fn described(from_wide: bool, to_wide: bool) -> AluFunction {
+    match (from_wide, to_wide) {
+        (false, false) => AluFunction::portable(convert_lanes::<u32, u32>),
+        (false, true) => AluFunction::portable(convert_lanes::<u32, u64>),
+        (true, false) => AluFunction::portable(convert_lanes::<u64, u32>),
+        (true, true) => AluFunction::portable(convert_lanes::<u64, u64>),
+    }
+}
+
+fn convert_lanes<A: Whole, R: Whole>(registers: &mut WarpRegisters<'_>, alu: &Alu, mask: u32) {
+    let a = A::read(registers, alu.a);
+    let mut out = PerLane([R::ZERO; LANES]);
+    for lane in 0..LANES {
+        if mask >> lane & 1 != 0 {
+            out.0[lane] = R::cut(any(A::from_raw(a.0[lane]).extended() as u64, alu.x) as i64).raw();
+        }
+    }
+    R::write(registers, alu.d, &out, mask);
+}
+
+/// In the immediate of [`PackTwo`]: to bfloat16 instead of half precision.
+pub const PACK_BRAIN: u16 = 1;
+/// In the immediate of [`PackTwo`]: negative values become 0.
+pub const PACK_RELU: u16 = 2;
+/// Where the rounding mode begins in the immediate of [`PackTwo`].
+pub const PACK_MODE: u16 = 4;
+
+/// Two singles into one register, `a` above `b`.
+fn pack_two(a: u32, b: u32, x: u16) -> u32 {
+    let to = if x & PACK_BRAIN != 0 { Kind::Brain } else { Kind::Half };
+    let part = |bits: u32| {
+        let value = f64::from(f32::from_bits(bits));
+        let value = if x & PACK_RELU != 0 && value <= 0.0 { 0.0 } else { value };
+        rounded_to(to, (x >> PACK_MODE & 7) as u8, value) as u32
+    };
+    part(b) | part(a) << 16
+}
+
+pub struct PackTwo;
+impl Op3x for PackTwo {
+    type T = u32;
+    #[inline(always)]
+    fn f(a: u32, b: u32, _: u32, x: u16) -> u32 {
+        pack_two(a, b, x)
+    }
+}

@@ -1,0 +1,59 @@
+//! Which version of the vector code this processor runs: one for AVX2 and FMA, or one for any.
+//!
+//! Vector code is written once and compiled twice. The choice is made once in a process.
+#![allow(unsafe_code)]
+
+use std::sync::OnceLock;
+
+/// Whether the fast versions may run here.
+pub fn is_fast() -> bool {
+    static FAST: OnceLock<bool> = OnceLock::new();
+    *FAST.get_or_init(detect)
+}
+
+#[cfg(target_arch = "x86_64")]
+fn detect() -> bool {
+    // For tests and measurements of the other version.
+    if std::env::var_os("CUMUX_SIM_BASELINE").is_some() {
+        return false;
+    }
+    std::is_x86_feature_detected!("avx2")
+        && std::is_x86_feature_detected!("fma")
+        && std::is_x86_feature_detected!("bmi1")
+        && std::is_x86_feature_detected!("bmi2")
+        && std::is_x86_feature_detected!("lzcnt")
+        && std::is_x86_feature_detected!("popcnt")
+        && std::is_x86_feature_detected!("f16c")
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn detect() -> bool {
+    false
+}
+
+/// Work that gains from the fast processor's instructions. `run` should be `#[inline(always)]`.
+pub trait VectorCode {
+    type Out;
+    fn run(self) -> Self::Out;
+}
+
+/// Does the work, in a version for this processor.
+#[inline(always)]
+pub fn run_fastest<B: VectorCode>(body: B) -> B::Out {
+    #[cfg(target_arch = "x86_64")]
+    {
+        #[target_feature(enable = "avx2,fma,bmi1,bmi2,lzcnt,popcnt,f16c")]
+        fn quick<B: VectorCode>(body: B) -> B::Out {
+            body.run()
+        }
+        if is_fast() {
+            // SAFETY: `fast` says that the processor has the features.
+            return unsafe { quick(body) };
+        }
+    }
+    #[inline(never)]
+    fn plain<B: VectorCode>(body: B) -> B::Out {
+        body.run()
+    }
+    plain(body)
+}
