@@ -24,7 +24,8 @@ and version as it does. What is refused returns `CUDA_ERROR_NOT_SUPPORTED` (801)
 - **but not**: what of a function is refused
 - **refused**: not supported
 
-That every function answers as it stands here is tested: each is called in a served program, and each part that is refused (`stories::programs`).
+That every function answers as it stands here is tested: each is called in a served program, and each part that is refused (`stories::programs`); which
+ones wait for the executor is read from the sources (`listed` of `crates/shim`).
 
 Old names of a function and its forms for per-thread default streams (`_ptsz`, `_ptds`) are answered like the function; they are counted and
 not listed.

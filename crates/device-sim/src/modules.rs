@@ -146,12 +146,12 @@ fn ptx(bytes: &[u8], capability: u32) -> Result<String, DeviceError> {
 }
 
 fn why_none(stored: &[Stored<'_>], capability: u32) -> String {
-    let list = |kind: ImageKind, name: &str| {
-        let mut found: Vec<String> = stored.iter().filter(|i| i.kind == kind).map(|i| format!("{name}_{}", i.arch)).collect();
+    let list = |kind: ImageKind| {
+        let mut found: Vec<String> = stored.iter().filter(|image| image.kind == kind).filter_map(Stored::architecture).collect();
         found.dedup();
         found.join(", ")
     };
-    let (code, text) = (list(ImageKind::Elf, "sm"), list(ImageKind::Ptx, "compute"));
+    let (code, text) = (list(ImageKind::Elf), list(ImageKind::Ptx));
     if !text.is_empty() {
         format!("the image contains PTX for {text} only, which this card (sm_{capability}) cannot run; build with -gencode arch=compute_75,code=compute_75")
     } else if !code.is_empty() {
@@ -218,6 +218,9 @@ mod tests {
             "the image contains only machine code for sm_80, sm_90; the software GPU runs PTX: build with -gencode arch=compute_75,code=compute_75"
         );
         assert!(why_none(&[of(ImageKind::Ptx, 100)], 90).contains("PTX for compute_100 only"));
+        // Without its letter it would run here.
+        let exact = Stored { variant: cumux_fatbin::Variant::Exact, ..of(ImageKind::Ptx, 100) };
+        assert!(why_none(&[exact], 103).contains("PTX for compute_100a only, which this card (sm_103) cannot run"));
     }
 
     #[test]

@@ -1,5 +1,5 @@
 //! The list of the surface against the code that answers: what always refuses is listed as refused,
-//! and who can come to a refusal says so.
+//! who can come to a refusal says so, and what is listed as local waits for nobody.
 //!
 //! Read from the sources, since no call with harmless arguments reaches every refusal. That the
 //! parts that are listed are refused in truth is what the story
@@ -21,6 +21,16 @@ const NEVER: [(&str, &str); 2] = [
     ("cuTensorMapReplaceAddress", "where no map can be made there is none whose address could be replaced"),
 ];
 
+/// Ways to the executor that wait for its answer, and those that only give it work.
+const TRIPS: [&str; 3] = ["ask", "wait", "wait_until"];
+const WORK: [&str; 6] = ["push", "push_launch", "control", "point", "new_lane", "free_lane"];
+
+/// Functions that are local and come by a way that waits, and why.
+const LOCAL: [(&str, &str); 2] = [
+    ("cuDevicePrimaryCtxGetState", "the executor is asked once, if the primary context is new and has a share of its own"),
+    ("cuDevicePrimaryCtxSetFlags_v2", "as above"),
+];
+
 /// Where a function is: its module, the type it belongs to if it does, and its name.
 type Place = (String, Option<String>, String);
 
@@ -40,6 +50,17 @@ enum Call {
     /// With what stands before the name: a module, a type, or nothing.
     Path(Option<String>, String),
     Method(String),
+    /// A method of the session, by what its variable is called everywhere.
+    Session(String),
+}
+
+/// What a call that cannot be followed for sure counts for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Doubt {
+    /// For nothing: what is found is there.
+    Nowhere,
+    /// For every function of its name: what is not found is not there.
+    Everywhere,
 }
 
 /// All functions. Those of one name and type in one file are one here.
@@ -74,8 +95,21 @@ impl Functions {
             Call::Path(Some(before), name) if before.starts_with(char::is_uppercase) => self.only(|place| place.1.as_ref() == Some(before) && place.2 == *name),
             Call::Path(Some(before), name) if !["crate", "super", "self"].contains(&before.as_str()) => free(before, name),
             Call::Path(_, name) => free(module, name).or_else(|| self.only(|place| place.1.is_none() && place.2 == *name)),
-            Call::Method(name) => self.only(|place| place.1.is_some() && place.2 == *name),
+            // The session's `drain` is not a list's.
+            Call::Method(name) => self.only(|place| place.1.is_some() && !is_session(place) && place.2 == *name),
+            Call::Session(name) => self.only(|place| is_session(place) && place.2 == *name),
         }
+    }
+
+    /// Every place that a call can lead to.
+    fn callees(&self, from: &Place, call: &Call, doubt: Doubt) -> Vec<Place> {
+        let known: Vec<Place> = self.callee(from, call).into_iter().collect();
+        if !known.is_empty() || doubt == Doubt::Nowhere {
+            return known;
+        }
+        let (Call::Path(_, name) | Call::Method(name) | Call::Session(name)) = call;
+        // A call on the session is known as one, and is followed.
+        self.0.keys().filter(|place| place.2 == *name && !is_session(place)).cloned().collect()
     }
 
     fn only(&self, wanted: impl Fn(&Place) -> bool) -> Option<Place> {
@@ -84,18 +118,28 @@ impl Functions {
         found.next().is_none().then(|| first.clone())
     }
 
-    /// Whether a call of this function can end in a refusal.
-    fn reaches_a_refusal(&self, start: Place) -> bool {
-        let (mut seen, mut todo) = (BTreeSet::new(), vec![start]);
-        while let Some(next) = todo.pop() {
+    /// The names on the way from a function to the first one that `is_there`.
+    fn way(&self, start: &Place, doubt: Doubt, is_there: impl Fn(&Place, &Function) -> bool) -> Option<String> {
+        let (mut seen, mut todo) = (BTreeSet::new(), vec![(start.clone(), start.2.clone())]);
+        while let Some((next, way)) = todo.pop() {
             let Some(function) = self.0.get(&next).filter(|_| seen.insert(next.clone())) else { continue };
-            if function.refuses {
-                return true;
+            if is_there(&next, function) {
+                return Some(way);
             }
-            todo.extend(function.calls.iter().filter_map(|call| self.callee(&next, call)));
+            let callees = function.calls.iter().flat_map(|call| self.callees(&next, call, doubt));
+            todo.extend(callees.map(|callee| (callee.clone(), format!("{way} > {}", callee.2))));
         }
-        false
+        None
     }
+
+    /// Whether a call of this function can end in a refusal.
+    fn reaches_a_refusal(&self, start: &Place) -> bool {
+        self.way(start, Doubt::Nowhere, |_, function| function.refuses).is_some()
+    }
+}
+
+fn is_session(place: &Place) -> bool {
+    place.1.as_deref() == Some("Session")
 }
 
 /// Goes through the items of a file.
@@ -107,7 +151,7 @@ struct Items<'a> {
 
 impl Items<'_> {
     fn add(&mut self, name: &syn::Ident, block: &syn::Block) {
-        let mut body = Body::default();
+        let mut body = Body { of_session: self.owner.as_deref() == Some("Session"), ..Body::default() };
         body.visit_block(block);
         let last = match block.stmts.last() {
             Some(syn::Stmt::Expr(expression, None)) => is_refusal(expression),
@@ -148,6 +192,8 @@ impl<'ast> Visit<'ast> for Items<'_> {
 /// Goes through one body.
 #[derive(Default)]
 struct Body {
+    /// It is a method of the session.
+    of_session: bool,
     refuses: bool,
     succeeds: bool,
     calls: BTreeSet<Call>,
@@ -178,6 +224,20 @@ fn names_a_refusal(expression: &syn::Expr) -> bool {
     REFUSALS.contains(&last_two(path).1.as_str())
 }
 
+impl Body {
+    /// Whether this is the session, by its name or by where it comes from.
+    fn is_session(&self, expression: &syn::Expr) -> bool {
+        match expression {
+            syn::Expr::Path(path) => path.path.is_ident("session") || (self.of_session && path.path.is_ident("self")),
+            syn::Expr::Field(field) => matches!(&field.member, syn::Member::Named(name) if name == "session"),
+            syn::Expr::Try(inner) => self.is_session(&inner.expr),
+            syn::Expr::Paren(inner) => self.is_session(&inner.expr),
+            syn::Expr::Call(call) => matches!(&*call.func, syn::Expr::Path(path) if ["enter", "look"].contains(&last_two(&path.path).1.as_str())),
+            _ => false,
+        }
+    }
+}
+
 impl<'ast> Visit<'ast> for Body {
     fn visit_expr_call(&mut self, call: &'ast syn::ExprCall) {
         if let syn::Expr::Path(path) = &*call.func {
@@ -190,7 +250,8 @@ impl<'ast> Visit<'ast> for Body {
     }
 
     fn visit_expr_method_call(&mut self, call: &'ast syn::ExprMethodCall) {
-        self.calls.insert(Call::Method(call.method.to_string()));
+        let name = call.method.to_string();
+        self.calls.insert(if self.is_session(&call.receiver) { Call::Session(name) } else { Call::Method(name) });
         visit::visit_expr_method_call(self, call);
     }
 
@@ -198,11 +259,27 @@ impl<'ast> Visit<'ast> for Body {
     fn visit_macro(&mut self, found: &'ast syn::Macro) {
         let expressions = found.parse_body_with(syn::punctuated::Punctuated::<syn::Expr, syn::Token![,]>::parse_terminated);
         for expression in expressions.into_iter().flatten() {
-            let mut inner = Body::default();
+            let mut inner = Body { of_session: self.of_session, ..Self::default() };
             inner.visit_expr(&expression);
             self.refuses |= inner.refuses;
             self.calls.extend(inner.calls);
         }
+    }
+}
+
+/// What the code of a function has against its entry: that it can refuse, or cannot, or does nothing else.
+fn complaint(functions: &Functions, name: &str, but_not: &str) -> Option<String> {
+    let Some(place) = functions.only(|place| place.1.is_none() && place.2 == name) else {
+        return Some(format!("{name} is not among the sources"));
+    };
+    if functions.0[&place].always {
+        return Some(format!("{name} refuses whatever it is given: list it as refused, and take its function out"));
+    }
+    let never = NEVER.iter().any(|(known, _)| *known == name);
+    match (functions.reaches_a_refusal(&place) != never, but_not.is_empty()) {
+        (true, true) => Some(format!("{name} can answer NOT_SUPPORTED: the list must say to what (`but not …`)")),
+        (false, false) => Some(format!("{name} is listed with `but not {but_not}`, and nothing in its code refuses")),
+        _ => None,
     }
 }
 
@@ -216,17 +293,32 @@ fn the_list_says_what_the_code_refuses() {
         if own != name {
             continue;
         }
-        let Some(place) = functions.only(|place| place.1.is_none() && place.2 == name) else {
-            wrong.push(format!("{name} is not among the sources"));
-            continue;
-        };
-        if functions.0[&place].always {
-            wrong.push(format!("{name} refuses whatever it is given: list it as refused, and take its function out"));
-        }
-        let never = NEVER.iter().any(|(known, _)| *known == name);
-        match (functions.reaches_a_refusal(place) != never, but_not.is_empty()) {
-            (true, true) => wrong.push(format!("{name} can answer NOT_SUPPORTED: the list must say to what (`but not …`)")),
-            (false, false) => wrong.push(format!("{name} is listed with `but not {but_not}`, and nothing in its code refuses")),
+        wrong.extend(complaint(&functions, name, but_not));
+        // And the opposite is noticed.
+        let opposite = if but_not.is_empty() { "on Sundays" } else { "" };
+        assert!(complaint(&functions, name, opposite).is_some(), "{name} could as well be listed with {opposite:?}");
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn what_is_local_waits_for_nobody_and_what_is_served_is_given_to_the_executor() {
+    let mut functions = Functions::default();
+    Functions::read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut functions);
+    let is = |names: &[&str], place: &Place| is_session(place) && names.contains(&place.2.as_str());
+    let mut wrong = Vec::new();
+    for line in surface::SURFACE.lines().filter(|line| !line.starts_with('#')) {
+        let mut words = line.split_whitespace();
+        let (Some(name), Some(listed)) = (words.next(), words.next()) else { continue };
+        let Some(place) = functions.only(|place| place.1.is_none() && place.2 == name) else { continue };
+        let (trip, work) = (|place: &Place, _: &Function| is(&TRIPS, place), |place: &Place, _: &Function| is(&TRIPS, place) || is(&WORK, place));
+        match listed {
+            "local" | "always" if !LOCAL.iter().any(|(known, _)| *known == name) => {
+                wrong.extend(functions.way(&place, Doubt::Nowhere, trip).map(|way| format!("{name} is listed as {listed} and waits for the executor: {way}")));
+            }
+            "served" if functions.way(&place, Doubt::Everywhere, work).is_none() => {
+                wrong.push(format!("{name} is listed as served, and its code gives the executor nothing"));
+            }
             _ => {}
         }
     }

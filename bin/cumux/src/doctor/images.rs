@@ -8,7 +8,7 @@ use super::Finding;
 use crate::device::DeviceName;
 use crate::library::{LIBRARY, VARIABLE};
 use cumux_device_cuda::survey::{self, Seen};
-use cumux_fatbin::{Image, ImageKind, Relocatable, best_compiled, best_ptx, images, sections};
+use cumux_fatbin::{Format, Image, ImageKind, Relocatable, best_compiled, best_ptx, images, sections};
 use object::read::elf::{Dyn as _, ElfFile64, FileHeader as _, ProgramHeader as _, SectionHeader as _};
 use object::{Endianness, ReadCache, ReadRef, elf};
 use std::collections::{BTreeSet, VecDeque};
@@ -42,6 +42,28 @@ pub fn findings(path: &Path, device: &DeviceName) -> Vec<Finding> {
         ));
     }
     found
+}
+
+/// What a file is that has device code and nothing else, as programs load it by themselves: PTX
+/// text, a fatbin or a cubin. `None` for every other file.
+pub fn bare(bytes: &[u8]) -> Option<Format> {
+    let format = cumux_fatbin::identify(bytes).ok()?;
+    let is_bare = match format {
+        // Comments begin other texts, too.
+        Format::Ptx => std::str::from_utf8(bytes).is_ok_and(|text| text.lines().any(|line| line.trim_start().starts_with(".version"))),
+        Format::Container => true,
+        // Programs of the host have no architecture of a GPU.
+        Format::Elf => images(bytes).is_ok_and(|known| known.iter().any(|image| image.arch != 0)),
+        Format::Wrapper => false,
+    };
+    is_bare.then_some(format)
+}
+
+/// What of such a file runs on a device.
+pub fn bare_findings(path: &Path, bytes: &[u8], device: &DeviceName) -> Option<Finding> {
+    let mut tally = Tally::default();
+    containers(bytes).into_iter().for_each(|container| tally.add(container, device));
+    tally.finding(&path.display().to_string(), device)
 }
 
 // ---- which files
@@ -217,9 +239,12 @@ impl Tally {
             return;
         }
         for image in &known {
+            let architecture = image.architecture().unwrap_or_default();
             self.architectures.insert(match image.kind {
-                ImageKind::Ptx => format!("PTX {}.{} for compute_{}", image.version.0, image.version.1, image.arch),
-                ImageKind::Elf => format!("machine code for sm_{}", image.arch),
+                // A text by itself has its version inside.
+                ImageKind::Ptx if image.version == (0, 0) => format!("PTX for {architecture}"),
+                ImageKind::Ptx => format!("PTX {}.{} for {architecture}", image.version.0, image.version.1),
+                ImageKind::Elf => format!("machine code for {architecture}"),
                 ImageKind::Other(kind) => format!("an image of type {kind}"),
             });
         }
@@ -323,6 +348,19 @@ mod tests {
     }
 
     #[test]
+    fn files_of_device_code_are_told_from_other_files() {
+        let text = b"// made by nvcc\n.version 8.0\n.target sm_80\n.address_size 64\n.visible .entry k() { ret; }\n";
+        assert_eq!(bare(text), Some(Format::Ptx));
+        assert_eq!(bare(&container(b"")), Some(Format::Container));
+        assert_eq!(bare(b"// a program\nint main() {}\n"), None);
+        assert_eq!(bare(&fs::read(std::env::current_exe().unwrap()).unwrap()), None, "a program of the host");
+        assert_eq!(bare(b"#!/bin/sh\n"), None);
+        let judged = |id: &str| bare_findings(Path::new("k.ptx"), text, &DeviceName::Sim(id.into())).unwrap();
+        assert_eq!(judged("h200").found, "k.ptx: 1 kernel for sim:h200 (PTX for compute_80)");
+        assert_eq!(judged("t4").outcome, Outcome::Problem);
+    }
+
+    #[test]
     fn images_are_counted_and_the_worst_is_told() {
         let device = DeviceName::Sim("t4".into());
         let text = |target: &str, body: &str| format!(".version 8.0\n.target {target}\n.address_size 64\n.visible .entry k() {{ {body} ret; }}\n").into_bytes();
@@ -344,5 +382,7 @@ mod tests {
         let part = found(&[good, late.clone(), b"rubbish".to_vec()]).unwrap();
         assert!(part.outcome == Outcome::Warning && part.details.len() == 2, "{part:?}");
         assert_eq!(found(&[late]).unwrap().outcome, Outcome::Problem);
+        let exact = found(&[text("sm_100a", "")]).unwrap();
+        assert!(exact.found.contains("for compute_100a)") && exact.details[0].contains("PTX for compute_100a only"), "{exact:?}");
     }
 }
