@@ -90,9 +90,10 @@ impl<H: Host> Core<H> {
         // Nobody has anything of one that has failed, but for the client itself.
         let taken: BTreeSet<u32> = self.sessions.values().filter(|s| !s.failed).map(|s| s.about.window_slot).collect();
         let slot = (0..WINDOWS).find(|slot| !taken.contains(slot));
-        let (Some(window_slot), true) = (slot, taken.len() < self.limits.clients) else {
-            let why =
-                format!("{} clients are connected already; end some, or start the daemon with a larger CUMUX_MAX_CLIENTS (at most {WINDOWS})", taken.len());
+        // An executor may take long to let go of one that has gone: it keeps its window, and nobody out.
+        let served = self.sessions.values().filter(|s| !s.failed && !s.leaving).count();
+        let (Some(window_slot), true) = (slot, served < self.limits.clients) else {
+            let why = format!("{} clients are connected already; end some, or start the daemon with a larger CUMUX_MAX_CLIENTS (at most {WINDOWS})", served);
             self.turned_away(pid, result::MPS_MAX_CLIENTS_REACHED, &why);
             return refuse(&connection, result::MPS_MAX_CLIENTS_REACHED, &why);
         };

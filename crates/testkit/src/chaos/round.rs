@@ -363,7 +363,8 @@ impl<'a> Round<'a> {
                 let _ = process.signal(signal);
                 self.note(&format!("{verb} {}", role.name()));
                 let goes_on = self.plan.script.iter().any(|(_, act)| *act == Act::Continue(target));
-                if signal == Signal::KILL || (signal == Signal::STOP && !goes_on && role != Role::Daemon) {
+                // Nobody replaces a daemon that stands still, but whoever says hello meanwhile is told so and goes.
+                if signal == Signal::KILL || (signal == Signal::STOP && (role == Role::Daemon || !goes_on)) {
                     self.losses.push(Loss::Process(role));
                 }
                 if role == Role::Daemon && signal == Signal::KILL {
@@ -377,6 +378,10 @@ impl<'a> Round<'a> {
                     let _ = process.signal(signal);
                 }
                 self.note(&format!("{verb} all {}", everybody.len()));
+                // They stand still for longer than the heartbeat: programs that say hello meanwhile are told that the daemon does.
+                if signal == Signal::STOP {
+                    self.losses.push(Loss::Process(Role::Daemon));
+                }
             }
         }
     }
