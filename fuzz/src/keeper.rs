@@ -3,6 +3,7 @@
 use crate::bytes::Bytes;
 use crate::messages;
 use cumux_link::Connection;
+use cumux_link::connection::MAX_DESCRIPTORS;
 use cumux_wire::message::{FromKeeper, ToKeeper};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -41,7 +42,7 @@ fn converse(bytes: &mut Bytes<'_>, asker: Connection) {
         match understood {
             ToKeeper::Quit => return,
             ToKeeper::Keep { request, session, key, note } => {
-                let count = descriptors.len();
+                let count = descriptors.len().min(MAX_DESCRIPTORS);
                 if count > 0 {
                     model.insert((session, key), (note, count));
                 }

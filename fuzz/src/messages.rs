@@ -1,6 +1,7 @@
 //! Messages of all kinds, nearly right, and the way they take: through a socket, as bytes.
 
 use crate::bytes::Bytes;
+use cumux_link::connection::MAX_DESCRIPTORS;
 use cumux_link::{Connection, LinkError};
 use cumux_wire::VERSION;
 use cumux_wire::message::{ClientStatus, DeviceFacts, FromExecutor, FromServer, Grant, Hello, Part, ServerStatus, Session, ToKeeper, ToServer};
@@ -18,6 +19,8 @@ use std::time::Duration;
 pub const CLIENTS: [u32; 5] = [1, 2, 3, 4, 5];
 /// Users.
 pub const USERS: [u32; 3] = [7, 0, 65534];
+/// More descriptors than a packet of ours may have.
+const MOST_DESCRIPTORS: usize = 40;
 /// Packets are asked for that have come: one that has not, never will.
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -48,7 +51,7 @@ pub fn packet(bytes: &mut Bytes<'_>, message: &impl Serialize) -> Vec<u8> {
 /// The socket does not take them.
 pub fn send(connection: &Connection, packet: &[u8], descriptors: &[OwnedFd]) {
     let descriptors: Vec<_> = descriptors.iter().map(|descriptor| descriptor.as_fd()).collect();
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(16))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_DESCRIPTORS))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     assert!(descriptors.is_empty() || control.push(SendAncillaryMessage::ScmRights(&descriptors)));
     rustix::net::sendmsg(connection, &[IoSlice::new(packet)], &mut control, SendFlags::NOSIGNAL).expect("a socket that is read takes a packet");
@@ -65,7 +68,7 @@ pub fn through<M: DeserializeOwned>(packet: &[u8], descriptors: &[OwnedFd]) -> O
     rustix::net::shutdown(&ours, Shutdown::Write).expect("a socket");
     match theirs.receive::<M>() {
         Ok((message, got)) => {
-            assert_eq!(got.len(), descriptors.len(), "descriptors come with their packet");
+            assert_eq!(got.len(), descriptors.len().min(MAX_DESCRIPTORS), "descriptors come with their packet");
             Some((message, got))
         }
         Err(LinkError::Format(_)) => None,
@@ -73,12 +76,13 @@ pub fn through<M: DeserializeOwned>(packet: &[u8], descriptors: &[OwnedFd]) -> O
     }
 }
 
-/// A few descriptors of no use.
+/// A few descriptors of no use, sometimes more than a packet may have.
 ///
 /// # Panics
 /// The system has none.
 pub fn descriptors(bytes: &mut Bytes<'_>) -> Vec<OwnedFd> {
-    (0..bytes.below(3)).map(|_| eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).expect("a counter")).collect()
+    let count = if bytes.one_in(32) { bytes.pick(&[MAX_DESCRIPTORS, MAX_DESCRIPTORS + 1, MOST_DESCRIPTORS]) } else { bytes.below(3) };
+    (0..count).map(|_| eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).expect("a counter")).collect()
 }
 
 fn version(bytes: &mut Bytes<'_>) -> u32 {
@@ -146,7 +150,14 @@ pub fn to_server(bytes: &mut Bytes<'_>, request: u64) -> ToServer {
 
 fn status(bytes: &mut Bytes<'_>, sessions: &[u32]) -> ClientStatus {
     let session = bytes.mostly(sessions);
-    ClientStatus { session, pid: bytes.mostly(&CLIENTS), takeovers: bytes.mostly(&[0, 1]), error: bytes.mostly(&[0, 700]), kernels: bytes.long(), ..ClientStatus::default() }
+    ClientStatus {
+        session,
+        pid: bytes.mostly(&CLIENTS),
+        takeovers: bytes.mostly(&[0, 1]),
+        error: bytes.mostly(&[0, 700]),
+        kernels: bytes.long(),
+        ..ClientStatus::default()
+    }
 }
 
 fn sheet(bytes: &mut Bytes<'_>, known: &[u32]) -> Session {
@@ -157,7 +168,9 @@ fn sheet(bytes: &mut Bytes<'_>, known: &[u32]) -> Session {
         program: bytes.text(&["./a.out"]),
         window_slot: bytes.mostly(&[0, 1, 2]),
         priority: bytes.mostly(&[0, 1]),
-        parts: (0..bytes.pick(&[1, 1, 0])).map(|_| Part { device: bytes.mostly(&[0]), multiprocessors: bytes.mostly(&[0, 8]), memory_limit: bytes.long() }).collect(),
+        parts: (0..bytes.pick(&[1, 1, 0]))
+            .map(|_| Part { device: bytes.mostly(&[0]), multiprocessors: bytes.mostly(&[0, 8]), memory_limit: bytes.long() })
+            .collect(),
         sms: Vec::new(),
     }
 }

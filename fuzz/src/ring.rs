@@ -114,7 +114,11 @@ impl Scene {
                 return value;
             }
             looks = looks.saturating_add(1);
-            assert!(looks < PATIENT_LOOKS || begun.elapsed() < PATIENCE, "the neighbour is not served any more, its error is {}", self.neighbour.client.sticky());
+            assert!(
+                looks < PATIENT_LOOKS || begun.elapsed() < PATIENCE,
+                "the neighbour is not served any more, its error is {}",
+                self.neighbour.client.sticky()
+            );
             std::thread::yield_now();
         }
     }
@@ -179,8 +183,7 @@ impl<'b, 'd, 's> Hostile<'b, 'd, 's> {
         if formal || !hostile.bytes.one_in(4) {
             // As every honest client begins.
             hostile.push(&Op::StreamCreate { index: 0, device: 0, priority: 0, partition: 0 });
-            let load =
-                Op::ModuleLoad { module: 1, device: 0, image: window, image_bytes: KERNELS.len() as u64, info: window + (1 << 20), info_bytes: 65_536 };
+            let load = Op::ModuleLoad { module: 1, device: 0, image: window, image_bytes: KERNELS.len() as u64, info: window + (1 << 20), info_bytes: 65_536 };
             hostile.push(&load);
             hostile.settle();
             hostile.allocate(4096);
@@ -200,7 +203,7 @@ impl<'b, 'd, 's> Hostile<'b, 'd, 's> {
     }
 
     fn step(&mut self) {
-        match self.bytes.below(24) {
+        match self.bytes.below(25) {
             // All of these break the protocol, and nothing is read any more.
             12..=14 if self.formal => self.settle(),
             0..=11 => {
@@ -242,8 +245,21 @@ impl<'b, 'd, 's> Hostile<'b, 'd, 's> {
                 self.allocate(bytes);
             }
             22 => self.take_over(),
+            23 => self.write_page(),
             _ => self.look(),
         }
+    }
+
+    /// Writes into the page, which is the executor's to write. Not over `TAKEN`: `leave_out_what_is_heavy` goes by it.
+    fn write_page(&mut self) {
+        let cell = match self.bytes.below(4) {
+            0 => self.bytes.pick(&[page::STICKY, page::TEXT_HEAD, page::MEMORY_USED, page::GENERATION, page::SLEEPING]) / 8,
+            1 => 1 + self.bytes.below(255),
+            2 => page::COMPLETED / 8 + self.bytes.below(8),
+            _ => (1 + self.bytes.word() as usize % (page::BYTES / 8)).min(page::BYTES / 8 - 1),
+        };
+        let value = if self.bytes.one_in(2) { self.bytes.pick(&[0, 1, u64::MAX, u64::MAX - 1, 1 << 63]) } else { self.bytes.long() };
+        self.guest.page.store64(cell * 8, value, Ordering::Release);
     }
 
     /// Puts an operation into the ring, sometimes with a lie in it.
@@ -359,6 +375,6 @@ impl<'b, 'd, 's> Hostile<'b, 'd, 's> {
         if let Err(error) = self.guest.open(self.bench, self.generation) {
             panic!("a successor cannot go on with this client: {error}");
         }
-        assert_eq!(self.guest.page.load32(page::GENERATION, Ordering::Relaxed), self.generation);
+        assert_eq!(self.guest.page.load32(page::GENERATION, Ordering::Relaxed), self.generation, "the successor says who it is");
     }
 }

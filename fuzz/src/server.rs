@@ -47,7 +47,8 @@ struct World<'b, 'd> {
 /// The server does not do what it should.
 pub fn run(bytes: &mut Bytes<'_>) {
     let heartbeat = bytes.one_in(2);
-    let mut world = World { bytes, bench: Bench::new(folder(), heartbeat), requests: 0, ends: Vec::new(), clients: Vec::new(), come: BTreeSet::new(), beats: 0 };
+    let mut world =
+        World { bytes, bench: Bench::new(folder(), heartbeat), requests: 0, ends: Vec::new(), clients: Vec::new(), come: BTreeSet::new(), beats: 0 };
     if !world.bytes.one_in(8) {
         // As a server usually begins, so that what follows finds one that serves.
         world.bench.keeper_comes();
@@ -119,7 +120,8 @@ impl World<'_, '_> {
         let (_, executors) = self.bench.running();
         for pid in executors {
             if self.come.insert(pid) {
-                let device = DeviceFacts { id: "sim:h200".into(), name: "H200".into(), uuid: [1; 16], pci: [0; 3], memory: 1 << 37, attributes: vec![(16, 132)] };
+                let device =
+                    DeviceFacts { id: "sim:h200".into(), name: "H200".into(), uuid: [1; 16], pci: [0; 3], memory: 1 << 37, attributes: vec![(16, 132)] };
                 let hello = Hello::Executor { version: VERSION, pid, generation: 0, serving: false, devices: vec![device], alone: String::new() };
                 let connection = self.connection();
                 self.bench.hello(connection, hello);

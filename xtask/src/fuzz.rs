@@ -3,6 +3,8 @@
 //! No nightly toolchain: with `RUSTC_BOOTSTRAP` the compiler that builds everything else takes the sanitizer's flags, too. A target's findings end that target's
 //! turn; the others still have theirs.
 
+pub mod pack;
+
 use crate::suite::{command, run as run_loudly};
 use crate::tools::Tool;
 use anyhow::{Context as _, bail, ensure};
@@ -15,10 +17,8 @@ use std::time::{Duration, Instant};
 const CARGO_FUZZ: Tool = Tool { name: "cargo-fuzz", version: "0.13.2" };
 /// Where cargo-fuzz builds for, whatever the toolchain's own triple.
 const TRIPLE: &str = "x86_64-unknown-linux-gnu";
-/// One input that takes longer hangs.
-const SECONDS_AN_INPUT: u32 = 60;
-/// A target that takes more memory has a finding.
-const MEBIBYTES: u32 = 4096;
+/// How a target runs everywhere. One input that takes a minute hangs; who takes 4 GiB takes memory without end.
+const OPTIONS: [&str; 4] = ["-timeout=60", "-rss_limit_mb=4096", "-detect_leaks=0", "-print_final_stats=1"];
 /// Between two signs of life.
 const NEWS: Duration = Duration::from_secs(60);
 
@@ -40,7 +40,9 @@ struct Outcome {
     /// Edges of the code that were reached, and ways in which they were: libFuzzer's `cov` and `ft`.
     edges: u64,
     features: u64,
+    /// Inputs that are kept, and how many of them came in this turn.
     inputs: u64,
+    new: u64,
     /// The input that shows a finding, if there is one, and what was said of it.
     finding: Option<(PathBuf, String)>,
 }
@@ -63,7 +65,13 @@ pub fn run(root: &Path, minutes: f64, only: &[String]) -> anyhow::Result<()> {
     let findings: Vec<&Outcome> = outcomes.iter().filter(|outcome| outcome.finding.is_some()).collect();
     for outcome in &findings {
         if let Some((input, said)) = &outcome.finding {
-            println!("\n{} found: {said}\n  input:  {}\n  repeat: {} {}", outcome.target, input.display(), program(root, outcome.target).display(), input.display());
+            println!(
+                "\n{} found: {said}\n  input:  {}\n  repeat: {} {}",
+                outcome.target,
+                input.display(),
+                program(root, outcome.target).display(),
+                input.display()
+            );
         }
     }
     ensure!(findings.is_empty(), "{} of {} fuzz targets found something: a test of the crate first, then the mend", findings.len(), outcomes.len());
@@ -84,22 +92,30 @@ fn build(root: &Path) -> anyhow::Result<()> {
     run_loudly(command, "the compiler's messages are above; libFuzzer itself needs a C++ compiler (g++)")
 }
 
+/// Where the inputs of a target are kept.
+fn corpus(root: &Path, target: &str) -> PathBuf {
+    root.join("fuzz/corpus").join(target)
+}
+
+fn count_files(folder: &Path) -> u64 {
+    fs::read_dir(folder).map_or(0, |entries| entries.count() as u64)
+}
+
 fn program(root: &Path, target: &str) -> PathBuf {
     root.join("fuzz/target").join(TRIPLE).join("release").join(target)
 }
 
 /// One target for so many seconds.
 fn turn(root: &Path, target: &'static str, seeds: Option<&str>, seconds: u64) -> anyhow::Result<Outcome> {
-    let (corpus, artifacts) = (root.join("fuzz/corpus").join(target), root.join("fuzz/artifacts").join(target));
+    let (corpus, artifacts) = (corpus(root, target), root.join("fuzz/artifacts").join(target));
     for folder in [&corpus, &artifacts] {
         fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
     }
-    let log = artifacts.join("log.txt");
+    let (log, before) = (artifacts.join("log.txt"), count_files(&corpus));
     let mut command = Command::new(program(root, target));
     // New inputs go into the first folder.
     command.arg(&corpus).args(seeds.map(|seeds| root.join(seeds)));
-    command.arg(format!("-max_total_time={seconds}")).arg(format!("-timeout={SECONDS_AN_INPUT}")).arg(format!("-rss_limit_mb={MEBIBYTES}"));
-    command.arg(format!("-artifact_prefix={}/", artifacts.display())).args(["-print_final_stats=1", "-detect_leaks=0"]);
+    command.arg(format!("-max_total_time={seconds}")).arg(format!("-artifact_prefix={}/", artifacts.display())).args(OPTIONS);
     println!("== {target} for {seconds} s, all it says in {}", log.display());
     let begun = Instant::now();
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().context("cannot start the fuzz target")?;
@@ -112,7 +128,7 @@ fn turn(root: &Path, target: &'static str, seeds: Option<&str>, seconds: u64) ->
         told.hear(&line);
         if news.elapsed() > NEWS {
             news = Instant::now();
-            println!("   {} runs, {} edges, {} features", told.runs, told.edges, told.features);
+            println!("   {} executions, {} edges, {} features", told.runs, told.edges, told.features);
         }
     }
     let status = child.wait().context("cannot hear from the fuzz target")?;
@@ -121,8 +137,10 @@ fn turn(root: &Path, target: &'static str, seeds: Option<&str>, seconds: u64) ->
         (None, false) => bail!("the fuzz target {target} ended with {status} and without a finding: see {}", log.display()),
         (None, true) => None,
     };
-    let Told { runs, edges, features, inputs, .. } = told;
-    Ok(Outcome { target, seconds: begun.elapsed().as_secs(), runs, edges, features, inputs, finding })
+    let Told { runs, edges, features, .. } = told;
+    let inputs = count_files(&corpus);
+    let new = inputs.saturating_sub(before);
+    Ok(Outcome { target, seconds: begun.elapsed().as_secs(), runs, edges, features, inputs, new, finding })
 }
 
 /// What libFuzzer has said so far.
@@ -131,7 +149,6 @@ struct Told {
     runs: u64,
     edges: u64,
     features: u64,
-    inputs: u64,
     /// Where the input of a finding lies.
     artifact: Option<String>,
     /// The first words of a finding: a panic's message, or libFuzzer's or the sanitizer's line.
@@ -151,7 +168,8 @@ impl Told {
         } else if line.contains("ERROR: ") && self.said.is_empty() {
             line.split("ERROR: ").last().unwrap_or(line).clone_into(&mut self.said);
         }
-        if let Some(path) = line.split("Test unit written to ").nth(1) {
+        // A slow input is no finding: the target goes on.
+        if let Some(path) = line.split("Test unit written to ").nth(1).filter(|path| !path.contains("slow-unit-")) {
             self.artifact = Some(path.trim().to_owned());
         }
         let number = |text: &str| text.parse::<u64>().ok();
@@ -163,10 +181,9 @@ impl Told {
             let words: Vec<&str> = rest.split_whitespace().collect();
             self.runs = words.first().and_then(|word| number(word)).unwrap_or(self.runs);
             for pair in words.windows(2) {
-                match (pair[0], number(pair[1].split('/').next().unwrap_or_default())) {
+                match (pair[0], number(pair[1])) {
                     ("cov:", Some(edges)) => self.edges = edges,
                     ("ft:", Some(features)) => self.features = features,
-                    ("corp:", Some(inputs)) => self.inputs = inputs,
                     _ => {}
                 }
             }
@@ -175,11 +192,16 @@ impl Told {
 }
 
 fn table(outcomes: &[Outcome]) -> String {
-    let mut text = format!("{:<10} {:>8} {:>12} {:>8} {:>8} {:>9} {:>7}  finding\n", "target", "seconds", "runs", "runs/s", "edges", "features", "inputs");
-    for Outcome { target, seconds, runs, edges, features, inputs, finding } in outcomes {
+    let line = |columns: [&str; 8], finding: &str| {
+        let [target, seconds, runs, rate, edges, features, inputs, new] = columns;
+        format!("{target:<10} {seconds:>8} {runs:>12} {rate:>9} {edges:>8} {features:>9} {inputs:>8} {new:>8}  {finding}\n")
+    };
+    let mut text = line(["target", "seconds", "executions", "a second", "edges", "features", "inputs", "new"], "finding");
+    for Outcome { target, seconds, runs, edges, features, inputs, new, finding } in outcomes {
         let rate = runs / (*seconds).max(1);
         let finding = finding.as_ref().map_or("none", |(_, said)| said);
-        text.push_str(&format!("{target:<10} {seconds:>8} {runs:>12} {rate:>8} {edges:>8} {features:>9} {inputs:>7}  {finding}\n"));
+        let [seconds, runs, rate, edges, features, inputs, new] = [*seconds, *runs, rate, *edges, *features, *inputs, *new].map(|number| number.to_string());
+        text.push_str(&line([target, &seconds, &runs, &rate, &edges, &features, &inputs, &new], finding));
     }
     text
 }
@@ -205,10 +227,13 @@ mod tests {
             told.hear(line);
         }
         let artifact = Some("/x/crash-1234".to_owned());
-        assert_eq!(told, Told { runs: 5000, edges: 406, features: 470, inputs: 132, artifact, said: "index out of bounds".into(), panic: false });
+        assert_eq!(told, Told { runs: 5000, edges: 406, features: 470, artifact, said: "index out of bounds".into(), panic: false });
         let mut told = Told::default();
         told.hear("==7== ERROR: libFuzzer: timeout after 60 seconds");
         assert_eq!(told.said, "libFuzzer: timeout after 60 seconds");
+        let mut told = Told::default();
+        told.hear("artifact_prefix='/x/'; Test unit written to /x/slow-unit-1234");
+        assert_eq!(told.artifact, None);
     }
 
     /// Whoever adds a target names it here, too.

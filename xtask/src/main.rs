@@ -50,9 +50,13 @@ enum Task {
     /// Fuzzes all targets of fuzz/ in turn, with inputs kept from run to run; fails if one finds something
     Fuzz {
         /// Of all targets together
-        minutes: f64,
+        #[arg(required_unless_present = "pack")]
+        minutes: Option<f64>,
         /// Only these targets
         targets: Vec<String>,
+        /// Runs nothing: puts the targets and their inputs into a folder that can be taken to a machine with many processors
+        #[arg(long, value_name = "DIR", conflicts_with = "minutes")]
+        pack: Option<PathBuf>,
     },
     /// Installs the pinned CUDA compiler wheels into .cuda if missing
     Wheels,
@@ -78,7 +82,8 @@ fn main() -> anyhow::Result<()> {
         Task::Layers => layers::check(&root),
         Task::Rooms => rooms::check(&root),
         Task::Deny => deny::check(&root),
-        Task::Fuzz { minutes, targets } => fuzz::run(&root, minutes, &targets),
+        Task::Fuzz { pack: Some(folder), .. } => fuzz::pack::pack(&root, &folder),
+        Task::Fuzz { minutes, targets, .. } => fuzz::run(&root, minutes.unwrap_or_default(), &targets),
         Task::Wheels => wheels::install(&root).map(|cuda| println!("{}", cuda.bin().display())),
         Task::Examples => examples::build(&root),
         Task::PtxHost => examples::build_ptx_host(&root),

@@ -62,8 +62,16 @@ impl Guest {
     /// The system has no descriptors.
     pub fn open(&self, bench: &Bench, generation: u32) -> Result<(), String> {
         let part = |device| Part { device, multiprocessors: 0, memory_limit: LIMIT };
-        let sheet =
-            Sheet { id: self.id, pid: self.id, uid: 0, program: "guest".into(), window_slot: self.id, priority: 0, parts: vec![part(0), part(1)], sms: Vec::new() };
+        let sheet = Sheet {
+            id: self.id,
+            pid: self.id,
+            uid: 0,
+            program: "guest".into(),
+            window_slot: self.id,
+            priority: 0,
+            parts: vec![part(0), part(1)],
+            sms: Vec::new(),
+        };
         let files = self.files.iter().map(|file| file.try_clone().expect("a descriptor")).collect();
         bench.open(sheet, files, generation)
     }

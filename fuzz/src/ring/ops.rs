@@ -83,7 +83,9 @@ fn launch(bytes: &mut Bytes<'_>, known: &Known) -> Op {
 pub fn op(bytes: &mut Bytes<'_>, known: &Known) -> Op {
     let at = |bytes: &mut Bytes<'_>| known.address(bytes);
     match bytes.below(48) {
-        0..=3 => Op::StreamCreate { index: stream(bytes), device: device(bytes), priority: bytes.mostly(&[0, 1]).cast_signed(), partition: bytes.pick(&[0, 0, 1]) },
+        0..=3 => {
+            Op::StreamCreate { index: stream(bytes), device: device(bytes), priority: bytes.mostly(&[0, 1]).cast_signed(), partition: bytes.pick(&[0, 0, 1]) }
+        }
         4 => Op::StreamDestroy { index: stream(bytes) },
         5..=7 => {
             let (image, image_bytes) = bytes.pick(&known.images);
