@@ -22,14 +22,25 @@ const OPTIONS: [&str; 4] = ["-timeout=60", "-rss_limit_mb=4096", "-detect_leaks=
 /// Between two signs of life.
 const NEWS: Duration = Duration::from_secs(60);
 
-/// Targets, and files in the tree that are good first inputs.
-const TARGETS: [(&str, Option<&str>); 6] = [
-    ("ptx", Some("crates/device-sim/tests/ptx")),
-    ("fatbin", Some("crates/fatbin/tests/data")),
-    ("record", None),
-    ("control", Some("fuzz/seeds/control")),
-    ("packets", None),
-    ("ring", None),
+/// A world takes some ten bytes a step, and is slow: its inputs may be long from the beginning.
+const OF_WORLDS: &[&str] = &["-len_control=0", "-max_len=1024"];
+
+/// One of the programs in `fuzz/fuzz_targets`.
+struct Target {
+    name: &'static str,
+    /// Files in the tree that are good first inputs.
+    seeds: Option<&'static str>,
+    /// Beside [`OPTIONS`].
+    options: &'static [&'static str],
+}
+
+const TARGETS: [Target; 6] = [
+    Target { name: "ptx", seeds: Some("crates/device-sim/tests/ptx"), options: &[] },
+    Target { name: "fatbin", seeds: Some("crates/fatbin/tests/data"), options: &[] },
+    Target { name: "record", seeds: None, options: &[] },
+    Target { name: "control", seeds: Some("fuzz/seeds/control"), options: &[] },
+    Target { name: "packets", seeds: None, options: OF_WORLDS },
+    Target { name: "ring", seeds: None, options: OF_WORLDS },
 ];
 
 /// What came of one target.
@@ -50,16 +61,16 @@ struct Outcome {
 /// Runs the targets named, or all, for so many minutes together.
 pub fn run(root: &Path, minutes: f64, only: &[String]) -> anyhow::Result<()> {
     ensure!(minutes.is_finite() && minutes > 0.0, "give the minutes that all targets have together, like 120");
-    let known = || TARGETS.map(|(name, _)| name).join(", ");
-    if let Some(unknown) = only.iter().find(|name| !TARGETS.iter().any(|(target, _)| target == name)) {
+    let known = || TARGETS.each_ref().map(|target| target.name).join(", ");
+    if let Some(unknown) = only.iter().find(|name| !TARGETS.iter().any(|target| target.name == **name)) {
         bail!("there is no fuzz target \"{unknown}\": write some of {}", known());
     }
-    let targets: Vec<_> = TARGETS.iter().filter(|(name, _)| only.is_empty() || only.iter().any(|wanted| wanted == name)).collect();
+    let targets: Vec<_> = TARGETS.iter().filter(|target| only.is_empty() || only.iter().any(|wanted| wanted == target.name)).collect();
     build(root)?;
     let seconds = (minutes * 60.0 / targets.len() as f64).max(1.0) as u64;
     let mut outcomes = Vec::new();
-    for (target, seeds) in targets {
-        outcomes.push(turn(root, target, *seeds, seconds)?);
+    for target in targets {
+        outcomes.push(turn(root, target, seconds)?);
     }
     print!("{}", table(&outcomes));
     let findings: Vec<&Outcome> = outcomes.iter().filter(|outcome| outcome.finding.is_some()).collect();
@@ -106,7 +117,8 @@ fn program(root: &Path, target: &str) -> PathBuf {
 }
 
 /// One target for so many seconds.
-fn turn(root: &Path, target: &'static str, seeds: Option<&str>, seconds: u64) -> anyhow::Result<Outcome> {
+fn turn(root: &Path, target: &Target, seconds: u64) -> anyhow::Result<Outcome> {
+    let Target { name: target, seeds, options } = *target;
     let (corpus, artifacts) = (corpus(root, target), root.join("fuzz/artifacts").join(target));
     for folder in [&corpus, &artifacts] {
         fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
@@ -115,7 +127,7 @@ fn turn(root: &Path, target: &'static str, seeds: Option<&str>, seconds: u64) ->
     let mut command = Command::new(program(root, target));
     // New inputs go into the first folder.
     command.arg(&corpus).args(seeds.map(|seeds| root.join(seeds)));
-    command.arg(format!("-max_total_time={seconds}")).arg(format!("-artifact_prefix={}/", artifacts.display())).args(OPTIONS);
+    command.arg(format!("-max_total_time={seconds}")).arg(format!("-artifact_prefix={}/", artifacts.display())).args(OPTIONS).args(options);
     println!("== {target} for {seconds} s, all it says in {}", log.display());
     let begun = Instant::now();
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().context("cannot start the fuzz target")?;
@@ -241,9 +253,9 @@ mod tests {
     fn every_target_has_its_turn() {
         let manifest = include_str!("../../fuzz/Cargo.toml");
         let names: Vec<&str> = manifest.lines().filter_map(|line| line.strip_prefix("path = \"fuzz_targets/")?.strip_suffix(".rs\"")).collect();
-        assert_eq!(names, TARGETS.map(|(name, _)| name));
+        assert_eq!(names, TARGETS.each_ref().map(|target| target.name));
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-        for seeds in TARGETS.iter().filter_map(|(_, seeds)| *seeds) {
+        for seeds in TARGETS.iter().filter_map(|target| target.seeds) {
             assert!(root.join(seeds).is_dir(), "{seeds} is missing");
         }
     }

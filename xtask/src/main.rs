@@ -54,8 +54,8 @@ enum Task {
         minutes: Option<f64>,
         /// Only these targets
         targets: Vec<String>,
-        /// Runs nothing: puts the targets and their inputs into a folder that can be taken to a machine with many processors
-        #[arg(long, value_name = "DIR", conflicts_with = "minutes")]
+        /// Runs nothing: puts the targets and their inputs into a file that can be taken to a machine with many processors
+        #[arg(long, value_name = "FILE.tar.gz", conflicts_with = "minutes")]
         pack: Option<PathBuf>,
     },
     /// Installs the pinned CUDA compiler wheels into .cuda if missing
@@ -82,7 +82,7 @@ fn main() -> anyhow::Result<()> {
         Task::Layers => layers::check(&root),
         Task::Rooms => rooms::check(&root),
         Task::Deny => deny::check(&root),
-        Task::Fuzz { pack: Some(folder), .. } => fuzz::pack::pack(&root, &folder),
+        Task::Fuzz { pack: Some(file), .. } => fuzz::pack::pack(&root, &file),
         Task::Fuzz { minutes, targets, .. } => fuzz::run(&root, minutes.unwrap_or_default(), &targets),
         Task::Wheels => wheels::install(&root).map(|cuda| println!("{}", cuda.bin().display())),
         Task::Examples => examples::build(&root),

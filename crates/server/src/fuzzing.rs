@@ -188,8 +188,24 @@ impl Bench {
                 }
             }
             self.core.watcher.forget(&mark);
-            // The keeper is asked by a thread, in order.
-            if self.core.keeper.mark() {
+            if matches!(self.core.ending, Ending::Keeper { .. }) {
+                // A keeper that was told to quit ends, with all that it was asked before answered. It is asked nothing more: it would not answer.
+                let keepers: Vec<u32> = self.stage.lock().keepers.keys().copied().collect();
+                for pid in keepers {
+                    any = true;
+                    let keeper = self.stage.lock().keepers.remove(&pid);
+                    if let Some((connection, thread)) = keeper {
+                        drop(connection);
+                        let _ = thread.join();
+                    }
+                    self.stage.end(pid);
+                }
+                while let Ok(event) = self.inbox.try_recv() {
+                    any = true;
+                    self.handle(event);
+                }
+            } else if self.core.keeper.mark() {
+                // The keeper is asked by a thread, in order.
                 loop {
                     match self.inbox.recv_timeout(PATIENCE).expect("the keeper's thread lives") {
                         Event::Keeper { told: Told::Listed(_), .. } => break,
@@ -203,18 +219,6 @@ impl Bench {
                             self.handle(event);
                         }
                     }
-                }
-            }
-            // A keeper that was told to quit ends.
-            if matches!(self.core.ending, Ending::Keeper { .. }) {
-                let keepers: Vec<u32> = self.stage.lock().keepers.keys().copied().collect();
-                for pid in keepers {
-                    any = true;
-                    if let Some((connection, thread)) = self.stage.lock().keepers.remove(&pid) {
-                        drop(connection);
-                        let _ = thread.join();
-                    }
-                    self.stage.end(pid);
                 }
             }
             // The connection of a process that has ended is closed, which another thread says.

@@ -1,6 +1,7 @@
-//! `cargo xtask fuzz --pack DIR`: the targets and their inputs in one folder that needs nothing else, for a machine with many processors.
+//! `cargo xtask fuzz --pack FILE.tar.gz`: the targets and their inputs in one file that needs nothing else, for a machine with many processors.
 
-use super::{OPTIONS, TARGETS, build, corpus, program};
+use super::{OF_WORLDS, OPTIONS, TARGETS, Target, build, corpus, program};
+use crate::suite::run as run_loudly;
 use anyhow::{Context as _, ensure};
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -8,15 +9,20 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const RUN: &str = include_str!("run.sh");
+/// The folder in the file.
+const NAME: &str = "cumux-fuzz";
 
-/// Builds the targets and puts them, stripped, with all their inputs into a folder that is not there yet or is empty.
-pub fn pack(root: &Path, folder: &Path) -> anyhow::Result<()> {
-    let empty = fs::read_dir(folder).map_or(true, |mut entries| entries.next().is_none());
-    ensure!(empty, "{} is not empty: name a folder that is not there yet", folder.display());
+/// Builds the targets and puts them, stripped, with all their inputs into a new file.
+pub fn pack(root: &Path, file: &Path) -> anyhow::Result<()> {
+    ensure!(!file.exists(), "{} is there already: name a new file", file.display());
     build(root)?;
-    let bin = folder.join("bin");
+    let stage = root.join("fuzz/target/pack");
+    if stage.exists() {
+        fs::remove_dir_all(&stage).with_context(|| format!("cannot remove {}", stage.display()))?;
+    }
+    let (folder, bin) = (stage.join(NAME), stage.join(NAME).join("bin"));
     make(&bin)?;
-    for (target, seeds) in TARGETS {
+    for Target { name: target, seeds, .. } in TARGETS {
         let stripped = bin.join(target);
         let status = Command::new("strip").arg("-o").arg(&stripped).arg(program(root, target)).status().context("cannot start strip: install binutils")?;
         ensure!(status.success(), "strip could not write {}", stripped.display());
@@ -27,12 +33,17 @@ pub fn pack(root: &Path, folder: &Path) -> anyhow::Result<()> {
         }
     }
     let run = folder.join("run");
-    fs::write(&run, RUN.replace("OPTIONS", &OPTIONS.join(" "))).with_context(|| format!("cannot write {}", run.display()))?;
+    fs::write(&run, RUN.replace("OPTIONS", &OPTIONS.join(" ")).replace("OF_WORLDS", &OF_WORLDS.join(" ")))
+        .with_context(|| format!("cannot write {}", run.display()))?;
     fs::set_permissions(&run, fs::Permissions::from_mode(0o755)).with_context(|| format!("cannot make {} executable", run.display()))?;
-    println!("{} MiB in {}", size(folder)?.div_ceil(1 << 20), folder.display());
-    println!("there:          ./run SECONDS [PROCESSES [TARGET...]]");
-    println!("back here:      cp --no-clobber DIR/corpus/TARGET/* fuzz/corpus/TARGET/");
-    println!("a finding here: {} FILE", program(root, "TARGET").display());
+    let mut tar = Command::new("tar");
+    tar.arg("-C").arg(&stage).arg("-czf").arg(file).arg(NAME);
+    run_loudly(tar, "there may be no room")?;
+    let bytes = fs::metadata(file).with_context(|| format!("cannot read {}", file.display()))?.len();
+    println!("{}: {} MiB", file.display(), bytes.div_ceil(1 << 20));
+    println!("there:          tar -xzf FILE && {NAME}/run SECONDS [PROCESSES [TARGET...]]");
+    println!("inputs, here:   cp --no-clobber --recursive {NAME}/corpus fuzz/");
+    println!("findings, here: {} {NAME}/findings/TARGET/INPUT", program(root, "TARGET").display());
     Ok(())
 }
 
@@ -61,15 +72,6 @@ fn copy_files(from: &Path, to: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn size(folder: &Path) -> anyhow::Result<u64> {
-    let mut bytes = 0;
-    for entry in fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))? {
-        let path = entry.with_context(|| format!("cannot read {}", folder.display()))?.path();
-        bytes += if path.is_dir() { size(&path)? } else { fs::metadata(&path).map_or(0, |file| file.len()) };
-    }
-    Ok(bytes)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -78,6 +80,8 @@ mod tests {
     fn the_script_is_one_that_a_shell_reads() {
         let status = Command::new("sh").args(["-n", "-c", RUN]).status().expect("a shell");
         assert!(status.success());
-        assert_eq!(RUN.matches("OPTIONS").count(), 1);
+        assert_eq!((RUN.matches("OPTIONS").count(), RUN.matches("OF_WORLDS").count()), (1, 1));
+        let worlds: Vec<&str> = TARGETS.iter().filter(|target| !target.options.is_empty()).map(|target| target.name).collect();
+        assert!(RUN.contains(&format!("case $1 in {}) echo OF_WORLDS", worlds.join(" | "))));
     }
 }
