@@ -48,10 +48,10 @@ fn a_fault_on_one_of_three_devices_is_its_makers_alone() {
             pid.to_string(),
         ]
     );
-    let after = node.server();
-    assert_eq!((after.state.as_str(), after.executor, after.takeovers), ("ACTIVE", server.executor, 0), "nothing was restarted");
-    assert_eq!(after.clients.iter().filter(|client| client.error != 0).count(), 0, "only A had an error, and A has gone");
     assert_eq!(a.wait().status.code(), Some(4));
+    let after = node.wait_for("the end of A", |node| Some(node.server()).filter(|server| server.clients.iter().all(|client| client.pid != pid)));
+    assert_eq!((after.state.as_str(), after.executor, after.takeovers), ("ACTIVE", server.executor, 0), "nothing was restarted");
+    assert_eq!(after.clients.iter().filter(|client| client.error != 0).count(), 0, "only A had an error");
     for client in [b, c, d, newcomer] {
         client.expect_ok();
     }

@@ -4,6 +4,7 @@ use crate::say;
 use anyhow::{Context as _, bail};
 use cumux_control::directory::{PIPE_VARIABLE, pipe_directory};
 use cumux_control::{Frontend, PipeDirectory};
+use cumux_link::escape_foreign;
 use std::time::Instant;
 
 /// The exit status.
@@ -21,7 +22,7 @@ pub fn main(client: u32, percent: &str, json: bool) -> anyhow::Result<u8> {
     }
     let mut answer: serde_json::Value = serde_json::from_str(&text).context("the daemon is of another version of cumux: start it again")?;
     if let Some(error) = answer["error"].as_str() {
-        bail!("{error}");
+        bail!("{}", escape_foreign(error, 1024));
     }
     if json {
         answer["milliseconds"] = ms.into();

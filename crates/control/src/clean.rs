@@ -33,6 +33,14 @@ pub(crate) fn hello(mut hello: Hello) -> Hello {
     hello
 }
 
+/// What a server needs of a hello: what the environment says is in the grant, and with it the packet might be too long.
+pub(crate) fn without_environment(hello: &Hello) -> Hello {
+    match hello {
+        Hello::Client { version, pid, program, .. } => Hello::Client { version: *version, pid: *pid, environment: Vec::new(), program: program.clone() },
+        other => other.clone(),
+    }
+}
+
 /// Names of devices.
 pub(crate) fn names(mut all: Vec<String>) -> Vec<String> {
     all.truncate(DEVICES);

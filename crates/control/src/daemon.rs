@@ -4,22 +4,22 @@
 //! connection (`servers.rs`), all bounded (`doors.rs`); one waits for each server process, one for signals; the caller's thread keeps the time. All of them
 //! meet under one lock in [`Daemon::feed`]; nothing is waited for while it is held, and sending waits a second at most.
 
+use crate::clean;
 use crate::directory::{Claim, DirectoryError, PipeDirectory};
 use crate::doors::Room;
+use crate::guests::{Guest, Watch, refuse};
 use crate::heartbeat;
 use crate::holders::Holders;
 use crate::ledger::Ledger;
 use crate::leftovers;
-use crate::lobby::{Guest, Watch, refuse};
 use crate::log::{self, Log};
 use crate::partitions::Board;
 use crate::registry::{Effect, Event, Registry, Token};
-use crate::servers::Question;
 use crate::settings::Settings;
 use cumux_link::{Connection, FolderError, Listener, Process};
-use cumux_wire::message::{DeviceFacts, ToServer};
+use cumux_wire::message::{DeviceFacts, FromServer, ServerStatus, ToServer};
 use rustix::process::Signal;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
 use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixListener;
@@ -95,6 +95,14 @@ pub(crate) struct Daemon {
     pub(crate) texts: Arc<Room>,
 }
 
+/// Something that a server was asked.
+pub(crate) struct Question {
+    pub(crate) server: u32,
+    /// A status of which more will come.
+    pub(crate) whole: Option<ServerStatus>,
+    pub(crate) answer: Option<FromServer>,
+}
+
 pub(crate) struct Core {
     pub(crate) registry: Registry,
     /// Clients that wait.
@@ -104,6 +112,9 @@ pub(crate) struct Core {
     pub(crate) ledger: Ledger,
     /// Messages that each server has sent.
     pub(crate) words: HashMap<u32, u64>,
+    /// Servers whose words are read, if they are other users': one thread for each, however often
+    /// it connects.
+    pub(crate) read: HashSet<u32>,
     /// What servers were asked and somebody waits for.
     pub(crate) questions: HashMap<u64, Question>,
     pub(crate) next_request: u64,
@@ -152,6 +163,7 @@ impl Daemon {
             links: HashMap::new(),
             ledger: Ledger::open(options.pipe.join("servers.json")),
             words: HashMap::new(),
+            read: HashSet::new(),
             questions: HashMap::new(),
             next_request: 1,
             strangers: VecDeque::new(),
@@ -200,8 +212,7 @@ impl Daemon {
         core.holders.forget();
         core.ledger.forget();
         drop(core);
-        self.log.finish();
-        self.note(&format!("Exit with status {}", i32::from(!clean)));
+        self.log.finish(&format!("Exit with status {}", i32::from(!clean)));
         Ok(clean)
     }
 
@@ -273,6 +284,9 @@ impl Daemon {
             Effect::Launch { uid } => {
                 let (settings, devices) = (core.registry.defaults.clone(), core.registry.devices_for(uid));
                 let event = self.launch(uid, &settings, devices);
+                if let Event::Launched { pid, .. } = event {
+                    core.read.insert(pid);
+                }
                 if let Event::Launched { pid, uid } = event
                     && let Some(why) = core.ledger.add(pid, uid)
                 {
@@ -292,11 +306,11 @@ impl Daemon {
                 if core.registry.board.is_some() {
                     core.holders.know(pid, &guest.process);
                 }
-                let message = ToServer::Client { hello, pid, uid, grant };
+                let message = ToServer::Client { hello: clean::without_environment(&hello), pid, uid, grant };
                 let sent = core.links.get(&server).is_some_and(|link| link.send(&message, &[guest.connection.as_fd(), guest.process.as_fd()]).is_ok());
                 if sent {
                     self.see_off(core, token);
-                } else if let ToServer::Client { hello, .. } = message {
+                } else {
                     // The server just died or hangs: the client waits for it to come back, or for the next.
                     core.links.remove(&server);
                     events.push_back(Event::Disconnected { pid: server });
@@ -364,6 +378,7 @@ impl Daemon {
         let mut core = self.core();
         core.links.remove(&pid);
         core.words.remove(&pid);
+        core.read.remove(&pid);
         core.ledger.remove(pid);
         drop(core);
         self.feed(Event::Exited { pid, status });

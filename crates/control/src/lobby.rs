@@ -6,20 +6,19 @@
 use crate::clean;
 use crate::daemon::{Core, Daemon};
 use crate::doors::{Full, Place};
+use crate::guests::{DOOR, Guest, refuse};
 use crate::log::on_account_of;
 use crate::registry::{Event, Token};
 use crate::ui;
-use cumux_link::{Caller, Connection, LinkError, Listener, Peer, PeerError, Process};
+use cumux_link::{Caller, Connection, LinkError, Listener, Peer, PeerError};
 use cumux_wire::VERSION;
-use cumux_wire::message::{Hello, Reply};
+use cumux_wire::message::Hello;
 use cumux_wire::result;
 use rustix::event::epoll;
 use rustix::fs::Timespec;
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io;
-use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -45,50 +44,6 @@ struct Newcomer {
     place: Place,
     uid: u32,
     until: Instant,
-}
-
-/// A client that waits.
-#[derive(Debug)]
-pub(crate) struct Guest {
-    pub(crate) connection: Connection,
-    pub(crate) process: Process,
-    /// Given back when it is served, refused or gone.
-    _place: Place,
-}
-
-/// Everything that the lobby's thread waits for. A number is a token twice, with one more for the handle of a process.
-pub(crate) struct Watch {
-    set: OwnedFd,
-}
-
-/// The number of the listening socket; tokens begin with 1.
-const DOOR: u64 = 0;
-
-impl Watch {
-    pub(crate) fn new() -> io::Result<Self> {
-        Ok(Self { set: epoll::create(epoll::CreateFlags::CLOEXEC)? })
-    }
-
-    fn newcomer(&self, connection: &Connection, token: Token) -> rustix::io::Result<()> {
-        epoll::add(&self.set, connection, epoll::EventData::new_u64(token * 2), epoll::EventFlags::IN)
-    }
-
-    /// From here on only its end counts, which needs no asking for.
-    fn guest(&self, guest: &Guest, token: Token) -> rustix::io::Result<()> {
-        epoll::modify(&self.set, &guest.connection, epoll::EventData::new_u64(token * 2), epoll::EventFlags::empty())?;
-        epoll::add(&self.set, &guest.process, epoll::EventData::new_u64(token * 2 + 1), epoll::EventFlags::IN)
-    }
-
-    /// To be called before the descriptors are closed: copies of them live in the server, so closing alone does not end the watch.
-    fn forget(&self, guest: &Guest) {
-        let _ = epoll::delete(&self.set, &guest.connection);
-        let _ = epoll::delete(&self.set, &guest.process);
-    }
-
-    fn door(&self, listener: &Listener, open: bool) -> rustix::io::Result<()> {
-        let wanted = if open { epoll::EventFlags::IN } else { epoll::EventFlags::empty() };
-        epoll::modify(&self.set, listener, epoll::EventData::new_u64(DOOR), wanted)
-    }
 }
 
 /// A descriptor in reserve: with it the next connection can be accepted and told that there is none for it.
@@ -365,13 +320,6 @@ impl Lobby {
 /// This process or the system has no more.
 fn lacks_descriptors(errno: Option<i32>) -> bool {
     [Errno::MFILE, Errno::NFILE].iter().any(|lack| errno == Some(lack.raw_os_error()))
-}
-
-/// Answers a hello with a sentence.
-pub(crate) fn refuse(client: &Connection, result: u32, why: String) {
-    let _ = client.set_timeout(Some(Duration::from_millis(200)));
-    // A client that has gone need not hear it.
-    let _ = client.send(&Reply::Refused { result, why }, &[]);
 }
 
 fn other_version(version: Option<u32>) -> String {

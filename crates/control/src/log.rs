@@ -57,7 +57,9 @@ impl Drop for OnAccount {
 
 /// Both logs, shared by threads.
 pub(crate) struct Log {
-    control: Mutex<logfile::Log<User>>,
+    /// Nothing once its last line is written: a connection that is accepted while the process ends
+    /// adds none.
+    control: Mutex<Option<logfile::Log<User>>>,
     server: Mutex<logfile::Log<User>>,
     server_file: Mutex<LogFile>,
     /// Threads that still read what servers write.
@@ -87,8 +89,8 @@ impl Log {
     #[must_use]
     pub(crate) fn open(folder: &Path, echo: bool) -> Self {
         let file = |name| LogFile::at(folder.join(name), own_limit());
-        let log = |name| Mutex::new(logfile::Log::new(Sink::File(file(name)), USER, echo));
-        Self { control: log(CONTROL), server: log(SERVER), server_file: Mutex::new(file(SERVER)), readers: Mutex::new(0), reader_ended: Condvar::new() }
+        let log = |name| logfile::Log::new(Sink::File(file(name)), USER, echo);
+        Self { control: Mutex::new(Some(log(CONTROL))), server: Mutex::new(log(SERVER)), server_file: Mutex::new(file(SERVER)), readers: Mutex::new(0), reader_ended: Condvar::new() }
     }
 
     /// Writes one line with the time of now.
@@ -98,7 +100,9 @@ impl Log {
 
     /// As [`Log::line`], in the name of another process.
     pub(crate) fn line_of(&self, pid: u32, text: &str) {
-        lock(&self.control).line("Control", pid, text, ACCOUNT.get().as_ref());
+        if let Some(log) = lock(&self.control).as_mut() {
+            log.line("Control", pid, text, ACCOUNT.get().as_ref());
+        }
     }
 
     /// Where a server of our own user writes what it has to say: at the end of `server.log`.
@@ -146,8 +150,8 @@ impl Log {
         }
     }
 
-    /// What is still to be said. The daemon ends.
-    pub(crate) fn finish(&self) {
+    /// What is still to be said, and `last`, the last line of `control.log`. The daemon ends.
+    pub(crate) fn finish(&self, last: &str) {
         let until = Instant::now() + LAST_WORDS;
         let mut readers = lock(&self.readers);
         while *readers > 0 {
@@ -156,7 +160,10 @@ impl Log {
         }
         drop(readers);
         lock(&self.server).finish("Other", std::process::id());
-        lock(&self.control).finish("Control", std::process::id());
+        if let Some(mut log) = lock(&self.control).take() {
+            log.finish("Control", std::process::id());
+            log.line("Control", std::process::id(), last, None);
+        }
     }
 }
 
@@ -230,8 +237,10 @@ mod tests {
         let _account = on_account_of(1000);
         log.line("of another user");
         log.write_down(77, 65534, format!("{}\n", "x".repeat(1000)).repeat(1000).as_bytes(), || true);
-        log.finish();
+        log.finish("Exit with status 0");
+        log.line("of a thread that has not ended yet");
         let text = read(&folder, CONTROL);
+        assert!(text.ends_with("Exit with status 0\n"), "{text}");
         assert!(text.len() < 1 << 20, "{}", text.len());
         assert!(text.contains("of the daemon itself") && text.contains("of another user") && text.contains("more lines about user 65534 were left out"));
         assert!(read(&folder, SERVER).len() < 1 << 20);

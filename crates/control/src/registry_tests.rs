@@ -2,6 +2,7 @@
 
 use super::*;
 use cumux_wire::VERSION;
+use cumux_wire::message::DeviceFacts;
 use std::collections::{BTreeMap, BTreeSet};
 
 const SECOND: Duration = Duration::from_secs(1);

@@ -4,7 +4,7 @@
 //! harmless, and it can say nothing for another server or another user.
 
 use crate::clean;
-use crate::daemon::Daemon;
+use crate::daemon::{Daemon, Question};
 use crate::log::on_account_of;
 use crate::registry::Event;
 use cumux_link::{Connection, LinkError, Peer, Process, escape_foreign, peer};
@@ -22,14 +22,6 @@ const LINES: u32 = 100;
 const LINE: Duration = Duration::from_millis(100);
 /// Strangers whose refusal the log does not tell again.
 const STRANGERS: usize = 64;
-
-/// Something that a server was asked.
-pub(crate) struct Question {
-    server: u32,
-    /// A status of which more will come.
-    whole: Option<ServerStatus>,
-    answer: Option<FromServer>,
-}
 
 /// How much a server may still write into our log.
 struct Lines {
@@ -155,10 +147,12 @@ impl Daemon {
         let known = self.registry(|registry| registry.server(pid).is_some());
         self.core().links.insert(pid, Arc::clone(&link));
         self.feed(Event::Registered { pid, uid, devices });
+        if let Some(words) = words
+            && self.core().read.insert(pid)
+        {
+            self.write_down(pid, uid, words);
+        }
         if !known {
-            if let Some(words) = words {
-                self.write_down(pid, uid, words);
-            }
             let daemon = Arc::clone(self);
             thread::spawn(move || {
                 if let Some(process) = process {

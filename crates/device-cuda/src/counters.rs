@@ -1,49 +1,48 @@
-//! What is counted, of the card and of each client.
+//! Counters of a card and of its clients.
 
 use cumux_device::ClientCounters;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// What is counted of a card since it was opened. Numbers for people and benchmarks; they only
-/// grow.
+/// Counters of a card since it was opened, for people and benchmarks. They only grow.
 #[derive(Debug, Default)]
 pub struct Counters {
-    /// Kernels given to the driver.
+    /// Kernels submitted to the driver.
     pub kernels: AtomicU64,
-    /// Those of them that went in chains.
+    /// Kernels among them that were submitted in chains.
     pub coalesced: AtomicU64,
-    /// Chains given to the driver.
+    /// Chains submitted to the driver.
     pub chains: AtomicU64,
     /// Nodes of chains that had to be set before a launch.
     pub nodes_set: AtomicU64,
     /// Pieces of work that waited until memory was registered.
     pub registrations: AtomicU64,
-    /// Times that something waited for all long kernels to end.
+    /// Requests for a quiet card: times something waited until no long kernel ran.
     pub quiets: AtomicU64,
-    /// Those of them that gave up waiting and went on beside a long kernel.
+    /// Requests among them that timed out and went on beside a long kernel.
     pub quiet_timeouts: AtomicU64,
 }
 
-/// What is counted of one client. Its engine writes once a chain; whoever does slow things for the
-/// client writes the rest.
+/// Counters of one client. Its engine writes them at most once a chain; threads that make slow
+/// calls for the client write the rest.
 #[derive(Debug, Default)]
 pub(crate) struct ClientCounts {
-    /// Kernels that went to the card together with others.
+    /// Kernels that were submitted together with others, in one call of the driver.
     pub coalesced: AtomicU64,
     quiets: AtomicU64,
     quiet_ns: AtomicU64,
-    /// Times its work waited until memory of its window was pinned.
+    /// Times the client's work waited until memory of its window was pinned.
     pub registrations: AtomicU64,
 }
 
 impl ClientCounts {
-    /// Counts that something of the client has waited this long for a quiet card.
+    /// Counts one wait of the client for a quiet card.
     pub(crate) fn count_quiet(&self, waited: Duration) {
         self.quiets.fetch_add(1, Ordering::Relaxed);
         self.quiet_ns.fetch_add(u64::try_from(waited.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
-    /// The counts of this moment.
+    /// The counters' present values.
     pub(crate) fn read(&self) -> ClientCounters {
         let [coalesced, quiets, quiet_ns, registrations] =
             [&self.coalesced, &self.quiets, &self.quiet_ns, &self.registrations].map(|count| count.load(Ordering::Relaxed));

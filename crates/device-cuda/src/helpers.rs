@@ -1,17 +1,17 @@
-//! The card's two helper threads: what is slow is done here, and not by an engine.
+//! The card's two helper threads. They make the slow calls, so that engines need not.
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use std::thread::JoinHandle;
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// What a helper thread is sent.
+/// A message for a helper thread.
 enum Order {
     Run(Job),
     Stop,
 }
 
-/// The way to the helper threads. Sending never waits for them.
+/// Senders to the helper threads. Sending never blocks.
 pub(crate) struct Helpers {
     worker: Sender<Order>,
     printer: Sender<Order>,
@@ -36,19 +36,20 @@ impl Helpers {
         Ok((Helpers { worker, printer }, threads))
     }
 
-    /// Has something slow done: registering memory, making and destroying chains, unloading.
+    /// Runs a slow job on the worker thread: registering memory, making and destroying chains,
+    /// unloading modules.
     pub(crate) fn run(&self, job: impl FnOnce() + Send + 'static) {
-        // Refused only when the card is being closed.
+        // The send fails only while the card is being closed.
         let _ = self.worker.send(Order::Run(Box::new(job)));
     }
 
-    /// Has device printf's text fetched. That may wait until running kernels end, so it has a
-    /// thread of its own.
+    /// Runs a job on the printer thread, which fetches the text of device printf. Fetching may
+    /// block until running kernels end, so it has a thread of its own.
     pub(crate) fn run_printer(&self, job: impl FnOnce() + Send + 'static) {
         let _ = self.printer.send(Order::Run(Box::new(job)));
     }
 
-    /// Ends the threads, after what they were sent before.
+    /// Ends the threads once they have run the jobs sent before.
     pub(crate) fn stop(&self) {
         let _ = (self.worker.send(Order::Stop), self.printer.send(Order::Stop));
     }

@@ -1,55 +1,55 @@
 //! The real GPU: the device interface over NVIDIA's driver, loaded by absolute path.
 //!
 //! - One primary context serves all clients of the process. **A fault of one client breaks it for
-//!   all** ([`cumux_device::Device::contains_faults`] is false): the suspects are told, the
-//!   executor is replaced, and the others go on in its successor with the same memory.
+//!   all** ([`cumux_device::Device::contains_faults`] is false). The clients that had kernels in
+//!   flight get an error, the executor is replaced, and all other clients go on in its successor
+//!   with the same memory.
 //! - Device memory is made of extents behind descriptors, mapped at fixed addresses. Nothing comes
 //!   from the driver's own allocators but the variables of modules.
-//! - Clients' streams are virtual. Engine threads bind them to driver streams while they have work
-//!   in flight. What is slow under the context's lock happens elsewhere.
-//! - Addresses in copies, sets and value writes are checked for every client. Kernels are not
+//! - Clients' streams are virtual. An engine thread binds a client's stream to a driver stream
+//!   while the client has work in flight in it. Slow calls of the driver are made on other threads.
+//! - The addresses in every client's copies, sets and value writes are checked. Kernels are not
 //!   isolated from other clients of the context.
+//! - The driver reads its environment when it is first loaded, and this crate sets some variables
+//!   just before. Open the device before starting threads of C code that read the environment.
 //!
-//! # Rooms
+//! # Modules
 //!
-//! Each uses only those below it.
+//! Each module uses only those below it.
 //!
 //! ```text
-//! card      the device interface; opening and closing
-//! engine    the thread: messages, the loop, ends of work, the loss of the context
-//! issue     giving work to the driver: queues, plans, chains
-//! track     who is done: fences, what is in flight, how long work takes
+//! card      the device interface; opening and closing a card
+//! engine    the thread that serves clients: messages, main loop, reports, loss of the context
+//! issue     submitting work to the driver: queues, plans, chains
+//! track     work in flight: fences, completion, estimates of durations
 //! context   what lives in the context: memory, windows, partitions, modules, clients
-//! quiet     waiting for a card on which no long kernel runs
-//! driver    the driver's calls; the only room with unsafe code
-//! fault     error codes, remedies, the loss, what clients are told of it
+//! quiet     waiting for a moment at which no long kernel runs
+//! driver    calls of the driver; the only module with unsafe code
+//! fault     error codes, remedies, loss of the context, the errors that clients get
 //! ```
 //!
-//! Beside them: `settings` and `polling` (what the environment can change), `counters`, `helpers`
-//! (threads for what is slow), `mailbox` (messages for one thread), and [`survey`].
+//! Any of them may use the small modules beside them: `settings` and `polling` (what the
+//! environment can change), `counters`, `helpers` (threads for slow calls) and `mailbox` (messages
+//! for one thread). [`survey`] examines cards without opening them.
 //!
 //! # Locks
 //!
-//! A thread that holds a lock may take those further down, never those further up; what stands in
-//! one line is never held together.
+//! A thread that holds a lock may take locks with higher numbers, and no others.
 //!
 //! ```text
-//! 1  an image's turn (context/library)      Card::limits
-//! 2  Gate::turn
+//! 1  ModuleLibrary: the lock of one image    Card::limits
+//! 2  Gate::requests
 //! 3  Card::clients
 //! 4  Client::window
-//! 5  Client: permissions, share, partitions, modules      PinnedWindow::turn
-//! 6  Partitions::contexts                                 PinnedWindow::registered
+//! 5  Client: permissions, share, partitions, modules    PinnedWindow::registration
+//! 6  Partitions::contexts                               PinnedWindow::registered
 //! 7  Partitions::floor
 //! 8  Extents: maps, side_stream    ModuleLibrary: known, loading    Card: streams, variables
 //!    LoadedModule::dynamic_shared    Gate::unused    Loss::inquest    driver: LOADED, REDIRECTION
 //! 9  Mailbox::queue
 //! ```
 //!
-//! Engines call the driver and the sink without holding any of them.
-//!
-//! The environment that the driver must find is set when it is first loaded: open the device before
-//! starting threads of C code that read the environment.
+//! An engine thread holds none of them while it calls the driver or the sink.
 #![deny(unsafe_code)]
 #![warn(missing_docs, missing_debug_implementations)]
 
@@ -86,8 +86,8 @@ impl Open for Cuda {
     }
 }
 
-/// Opens the card of this name, with the settings of the environment. Ends of work are reported to
-/// `sink`.
+/// Opens the card of this name, with the settings of the environment. The card reports completed
+/// work to `sink`.
 ///
 /// # Errors
 /// A sentence with a remedy if there is no such card, or it cannot be used.
@@ -98,7 +98,7 @@ pub fn open(id: &str, sink: Arc<dyn Sink>) -> Result<Arc<dyn Device>, DeviceErro
 /// Facts of a card, without a context on it. This loads the driver into the process.
 ///
 /// # Errors
-/// As [`open`], but for what only a context shows.
+/// As [`open`], except for errors that show only when a context is made.
 pub fn facts(id: &str) -> Result<DeviceFacts, DeviceError> {
     survey::facts(parse_id(id)?)
 }

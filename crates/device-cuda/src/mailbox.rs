@@ -1,4 +1,4 @@
-//! Messages for one thread, from many. Sending never waits for the reader.
+//! A queue of messages from many threads for one. Sending never waits for the reader.
 
 use parking_lot::Mutex;
 use std::sync::OnceLock;
@@ -8,11 +8,11 @@ use std::time::Duration;
 
 /// The messages for one thread.
 ///
-/// `waiting` mirrors the queue's length, so that a reader that polls takes the lock only where
-/// there is something. `sleeping` is set by the reader before it looks a last time and sleeps, and
-/// taken by the sender who wakes it.
+/// `waiting` mirrors the queue's length: a reader that polls takes the lock only if there is a
+/// message. The reader sets `sleeping`, checks the queue once more, and sleeps. The sender that
+/// clears the flag wakes the reader.
 pub(crate) struct Mailbox<M> {
-    /// The innermost lock: nobody takes another while holding it.
+    /// Lock 9 of the crate's order, the last: no thread takes another lock while holding it.
     queue: Mutex<Vec<M>>,
     waiting: AtomicUsize,
     sleeping: AtomicBool,
@@ -36,7 +36,7 @@ impl<M> Mailbox<M> {
         self.send_all([message]);
     }
 
-    /// Adds messages, in order and with none of others between.
+    /// Adds messages in order, with no other sender's message between them.
     pub(crate) fn send_all(&self, messages: impl IntoIterator<Item = M>) {
         {
             let mut queue = self.queue.lock();
@@ -50,7 +50,7 @@ impl<M> Mailbox<M> {
         }
     }
 
-    /// Takes all messages into an empty list.
+    /// Moves all messages into an empty list.
     pub(crate) fn take_all(&self, into: &mut Vec<M>) {
         if self.waiting.load(Ordering::Acquire) == 0 {
             return;
@@ -60,7 +60,7 @@ impl<M> Mailbox<M> {
         self.waiting.store(0, Ordering::Release);
     }
 
-    /// Sleeps until a message comes, or for this long.
+    /// Sleeps until a message comes, but no longer than `longest`.
     pub(crate) fn sleep(&self, longest: Option<Duration>) {
         self.sleeping.store(true, Ordering::SeqCst);
         // A sender that did not see the flag has put its message into the queue before this check.

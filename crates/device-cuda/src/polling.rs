@@ -1,16 +1,16 @@
-//! How an engine waits when it has nothing to do: it polls for a while, then naps or sleeps.
+//! How an idle engine waits: it polls for a while, then naps or sleeps.
 
 use std::time::Duration;
 
-/// Polling after the last progress, in nanoseconds, where there are cores to spare.
+/// Nanoseconds of polling after the last progress, on a machine with cores to spare.
 const SPIN_NS: u64 = 1_500_000;
-/// The same where there are not.
+/// Nanoseconds of polling after the last progress, on a machine without cores to spare.
 const SHORT_SPIN_NS: u64 = 80_000;
-/// From so many cores on, one may poll for long without taking time from others.
+/// A machine with at least this many cores has one to spare for an engine that polls.
 const CORES_TO_SPARE: usize = 8;
-/// Longest polling that a user may ask for, in microseconds.
+/// Most microseconds of polling that a user may ask for.
 const SPIN_LIMIT_US: u64 = 1_000_000;
-/// Pause between polls while work of the card runs for longer than the polling.
+/// Pause between polls once the polling time is over and the card still has work in flight.
 const NAP: Duration = Duration::from_micros(20);
 
 /// How long an engine polls before it pauses.
@@ -19,36 +19,36 @@ pub(crate) struct PollPolicy {
     spin_ns: u64,
 }
 
-/// What an engine without work does next.
+/// What an idle engine does next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pause {
-    /// It polls again at once.
+    /// The engine polls again at once.
     Spin,
-    /// It sleeps until a message comes, or for this long.
+    /// The engine sleeps until a message comes, but no longer than this.
     Nap(Duration),
-    /// It sleeps until a message comes.
+    /// The engine sleeps until a message comes.
     Sleep,
 }
 
 impl PollPolicy {
-    /// Microseconds of polling on a machine with so many cores, unless the user says otherwise.
+    /// Microseconds of polling on a machine with this many cores, unless the user asks for others.
     pub(crate) fn default_spin_us(cores: usize) -> u64 {
         let spin_ns = if cores >= CORES_TO_SPARE { SPIN_NS } else { SHORT_SPIN_NS };
         spin_ns / 1_000
     }
 
-    /// The microseconds that a user asks for, cut to what is allowed.
+    /// The microseconds that a user asks for, limited to what is allowed.
     pub(crate) fn allowed_spin_us(asked: u64) -> u64 {
         asked.min(SPIN_LIMIT_US)
     }
 
-    /// Polling for so many microseconds.
+    /// A policy of polling for this many microseconds.
     pub(crate) fn new(spin_us: u64) -> PollPolicy {
         PollPolicy { spin_ns: spin_us * 1_000 }
     }
 
-    /// What to do `idle_ns` nanoseconds after the last progress. `in_flight`: the card has work
-    /// that will end.
+    /// What the engine does `idle_ns` nanoseconds after its last progress. `in_flight` is true if
+    /// the card has work of the engine that will complete.
     pub(crate) fn pause(self, idle_ns: u64, in_flight: bool) -> Pause {
         match (idle_ns < self.spin_ns, in_flight) {
             (true, _) => Pause::Spin,

@@ -1,15 +1,15 @@
-//! What the environment can change of how a card is served.
+//! How a card is served, as far as environment variables can change it.
 
 use crate::polling::PollPolicy;
 use cumux_device::DeviceError;
 use std::time::Duration;
 
-/// Engines of a card. More of them wait for one another: they need the context's one lock
-/// (docs/performance.md has the table).
+/// Engine threads of a card. More threads wait for one another, because every call of the driver
+/// takes the context's one lock (docs/performance.md has the table).
 const DEFAULT_ENGINES: usize = 1;
 /// Most engines that a user may ask for.
 const MOST_ENGINES: usize = 16;
-/// How long a closed client's kernels may go on, in seconds.
+/// Seconds for which the kernels of a closed client may go on.
 const DEFAULT_DRAIN_SECONDS: u64 = 10;
 
 /// How a card is served.
@@ -17,13 +17,13 @@ const DEFAULT_DRAIN_SECONDS: u64 = 10;
 pub struct Settings {
     /// Engine threads, 1 to 16 (`CUMUX_DISPATCHERS`).
     pub engines: usize,
-    /// True if batches of kernels go as graphs (`CUMUX_COALESCE=0`: they do not).
+    /// True if kernels are coalesced: batches of them are launched as graphs (`CUMUX_COALESCE=0`
+    /// turns this off).
     pub coalesce: bool,
-    /// Microseconds that an engine with nothing to do polls before it sleeps
-    /// (`CUMUX_ENGINE_SPIN_US`).
+    /// Microseconds for which an idle engine polls before it sleeps (`CUMUX_ENGINE_SPIN_US`).
     pub spin_us: u64,
     /// How long the kernels of a closed client may go on before the device is given up
-    /// (`CUMUX_DRAIN_SECONDS`): a card cannot stop them alone.
+    /// (`CUMUX_DRAIN_SECONDS`). A card cannot stop the kernels of one client alone.
     pub drain: Duration,
 }
 
@@ -31,7 +31,7 @@ impl Settings {
     /// The defaults for this machine, changed by the variables named above.
     ///
     /// # Errors
-    /// A sentence naming the variable that is not a number.
+    /// A sentence that names the variable whose value is not a number.
     pub fn from_environment() -> Result<Self, DeviceError> {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let engines = number_from_environment("CUMUX_DISPATCHERS")?.map_or(DEFAULT_ENGINES, |n| usize::try_from(n).unwrap_or(1));
@@ -42,7 +42,7 @@ impl Settings {
     }
 }
 
-/// The number in an environment variable; `None` if it is not set.
+/// The number in an environment variable; `None` if the variable is not set.
 fn number_from_environment(name: &str) -> Result<Option<u64>, DeviceError> {
     let Ok(text) = std::env::var(name) else { return Ok(None) };
     let number = text.trim().parse();

@@ -1,61 +1,55 @@
-//! What can be said of the real cards without using one: for `cumux doctor`. No context is made,
-//! and nothing is changed.
+//! Examines the machine's cards without opening one, for `cumux doctor`. No context is made, and
+//! nothing is changed.
 
 use crate::context::read_facts;
 use crate::driver::DeviceHandle;
 use crate::fault::remedy;
-use cumux_abi::{CUcomputemode, CUdevice_attribute as A};
+use cumux_abi::CUcomputemode;
 use cumux_device::{DeviceError, DeviceFacts};
 
 /// A card as the driver shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Seen {
-    /// Its number, as in `cuda:<ordinal>`.
+    /// The card's number, as in `cuda:<ordinal>`.
     pub ordinal: u32,
-    /// As the driver names it.
+    /// The card's name, from the driver.
     pub name: String,
-    /// Its compute capability as major * 10 + minor; 0 where the driver does not say it.
+    /// The compute capability as major * 10 + minor; 0 where the driver does not say it.
     pub capability: u32,
-    /// Who may use it: anybody, nobody, or one process alone.
+    /// The compute mode: any process may use the card, or one alone, or none.
     pub mode: CUcomputemode,
-    /// Its memory in bytes.
+    /// The card's memory in bytes.
     pub memory: u64,
 }
 
 /// Whether a card can be served.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// It can: what was found.
+    /// The card can be served. The text says what was found.
     Good(String),
-    /// It can, with something missing: what was found, and what to do.
+    /// The card can be served, with something missing. The texts say what was found, and what to
+    /// do.
     Limited(String, String),
-    /// It cannot: why, and what to do.
+    /// The card cannot be served. The texts say why, and what to do.
     Unusable(String, String),
 }
 
-/// All cards that the driver shows, in its order.
+/// All cards that the driver shows, in the driver's order.
 ///
 /// # Errors
-/// A sentence with its remedy: there is no driver, it is too old, or it does not start.
+/// A sentence with a remedy: there is no driver, or the driver is too old or does not start.
 pub fn cards() -> Result<Vec<Seen>, DeviceError> {
     let see = |(ordinal, card): (u32, DeviceHandle)| Seen {
         ordinal,
         name: card.name(),
-        capability: capability(&card),
+        capability: card.compute_capability(),
         mode: card.compute_mode(),
         memory: card.memory(),
     };
     Ok((0..).zip(DeviceHandle::all()?).map(see).collect())
 }
 
-/// Major * 10 + minor.
-fn capability(card: &DeviceHandle) -> u32 {
-    let parts = [A::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, A::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR];
-    let [major, minor] = parts.map(|part| card.attribute(part).and_then(|value| u32::try_from(value).ok()).unwrap_or(0));
-    major * 10 + minor
-}
-
-/// Facts of one card, as a server states them.
+/// The facts of one card, as clients see them.
 ///
 /// # Errors
 /// As [`cards`], and where there is no such card or it cannot be shared.
@@ -69,7 +63,7 @@ pub(crate) fn facts(ordinal: u32) -> Result<DeviceFacts, DeviceError> {
     remedy::require_shareable(ordinal, &facts.name, card.compute_mode()).map(|()| facts)
 }
 
-/// What the cards that were found mean for serving `cuda:ordinal`. Pure.
+/// Whether `cuda:<ordinal>` can be served, given the cards that were found. Pure.
 #[must_use]
 pub fn judge(ordinal: u32, found: &Result<Vec<Seen>, DeviceError>) -> Verdict {
     let software = "for the software GPU: --device sim:h200";

@@ -130,8 +130,8 @@ pub struct Grant {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "to_server", rename_all = "snake_case")]
 pub enum ToServer {
-    /// Descriptors: the client's socket, and a handle of its process. The hello is repeated as it came, with the uid that the kernel vouches for. So is
-    /// the pid; for a process that has none in the daemon's PID namespace it is a number that the daemon has given it.
+    /// Descriptors: the client's socket, and a handle of its process. The hello is repeated without its environment, which is in the grant; the uid
+    /// is the kernel's word. So is the pid; for a process that has none in the daemon's PID namespace it is a number that the daemon has given it.
     Client { hello: Hello, pid: u32, uid: u32, grant: Grant },
     /// Asks for [`FromServer::Status`] with the same number.
     Status { request: u64 },

@@ -14,13 +14,15 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// How long a client that is closed on a lost card is waited for: nothing of it ends any more.
+/// How long closing a client waits for its work on a lost card, where no work completes any more.
 const LOST_DRAIN: Duration = Duration::from_secs(1);
-/// How long an engine has to describe what it runs.
+/// How long closing a client waits for the engine's description of the work that does not end.
 const DESCRIPTION_WAIT_LIMIT: Duration = Duration::from_secs(1);
-/// Limits that a client may raise.
+/// The limits of a context that a client may raise.
 const LIMITS: [CUlimit; 3] = [CUlimit::CU_LIMIT_STACK_SIZE, CUlimit::CU_LIMIT_PRINTF_FIFO_SIZE, CUlimit::CU_LIMIT_MALLOC_HEAP_SIZE];
-/// The priority of streams that yield to others: the driver's least urgent.
+/// Most variables that are named in an error.
+const MOST_NAMES: usize = 3;
+/// The priority of streams that yield to others.
 const LEAST_URGENT: i32 = 0;
 
 impl Device for Card {
@@ -40,7 +42,7 @@ impl Device for Card {
         self.client(client).map_or_else(|_| ClientCounters::default(), |client| client.counts.read())
     }
 
-    /// A card keeps no undo log of running blocks.
+    /// A card keeps no marks: it cannot tell which blocks of a kernel are done.
     fn marks_bytes(&self) -> usize {
         0
     }
@@ -100,8 +102,8 @@ impl Device for Card {
         self.require_context()?;
         let client = self.client(client)?;
         if !client.partitions.read().is_empty() {
-            // They lie in the old share and cannot be made again inside of another while their
-            // streams live.
+            // The partitions lie in the old share. They cannot be made again in a new share while
+            // their streams live.
             return Err(DeviceError::NotSupported("this client's contexts have shares of their own, which cannot be changed while they live".into()));
         }
         let old = client.share.read().clone();
@@ -192,8 +194,8 @@ impl Device for Card {
         }
     }
 
-    /// Copies and sets are refused from now on. Kernels are not isolated here: the caller knows
-    /// that no running one uses the memory.
+    /// Copies and sets are refused from now on. Kernels are not isolated on a card, so the caller
+    /// has to know that no running kernel uses the memory.
     fn revoke(&self, client: ClientId, address: u64) {
         let Ok(owner) = self.client(client) else { return };
         if !owner.permissions.write().revoke(address) {
@@ -219,20 +221,21 @@ impl Device for Card {
 
     // ---- modules
 
-    /// Variables stay where the driver puts them: `place` is not asked.
+    /// The driver places the variables, so `place` only says whether the module is restored after a
+    /// takeover. A module with writable variables cannot be: their contents went with the executor.
     fn load_module(&self, client: ClientId, module: ModuleId, image: &[u8], place: &mut dyn Place) -> Result<ModuleInfo, DeviceError> {
         self.require_context()?;
         let owner = self.client(client)?;
         let loaded = self.check_loss(self.library.load(&self.shared.gate, image, &owner.counts))?;
         if loaded.sharing == Sharing::OneClient && place.is_restoring() {
-            let names: Vec<&str> = loaded.info.globals.iter().map(|global| global.name.as_str()).take(3).collect();
+            let names: Vec<&str> = loaded.info.globals.iter().map(|global| global.name.as_str()).take(MOST_NAMES).collect();
             let text = format!("what its module had in variables on the card ({}) has gone with the executor before", names.join(", "));
             loaded.remove_user();
             return Err(DeviceError::Invalid(text));
         }
         let info = self.add_module(&owner, module, loaded);
         if self.client(client).is_err() {
-            // Closed meanwhile: nobody else would let go of it.
+            // The client was closed meanwhile, and nothing else would drop the module.
             self.remove_module(&owner, module);
             return Err(DeviceError::Invalid(format!("client {client} was closed while its module was loaded")));
         }
@@ -257,7 +260,7 @@ impl Device for Card {
             .map_err(|error| DeviceError::Invalid(format!("a tensor of rank {} cannot be described: {}", wish.rank, driver.describe(error))))
     }
 
-    /// A limit belongs to the context: it is the largest that any client asked for.
+    /// Limits belong to the whole context, so each is the largest that any client has set.
     fn set_limit(&self, client: ClientId, limit: u32, value: u64) -> Result<(), DeviceError> {
         self.client(client)?;
         if !LIMITS.contains(&CUlimit(limit)) {
@@ -318,7 +321,7 @@ impl Device for Card {
 
     // ---- takeover
 
-    /// A card knows nothing of a predecessor: what that had not reported is submitted again.
+    /// A card knows nothing of a predecessor's work.
     fn recover(&self, _client: ClientId) -> Vec<Interrupted> {
         Vec::new()
     }

@@ -1,4 +1,4 @@
-//! The card: one GPU, opened, with its engines and helpers.
+//! A card: one GPU, opened, with its engine and helper threads.
 
 mod device;
 
@@ -25,7 +25,7 @@ use std::sync::atomic::AtomicU32;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// One GPU, opened. Its methods are those of [`cumux_device::Device`].
+/// One GPU, opened. Use it through [`cumux_device::Device`].
 pub struct Card {
     ordinal: u32,
     shared: Arc<Shared>,
@@ -33,14 +33,15 @@ pub struct Card {
     extents: Extents,
     library: ModuleLibrary,
     partitions: Partitions,
-    /// Held while a client's window is looked at; see [`Client`] for what follows.
+    /// The open clients. Lock 3 of the crate's order; the locks of [`Client`] follow.
     clients: RwLock<HashMap<ClientId, Arc<Client>>>,
-    /// Held alone.
+    /// The clients' streams. Lock 8 of the crate's order, held alone.
     streams: RwLock<HashMap<StreamId, Arc<ClientStream>>>,
-    /// Variables of modules: they lie outside of the arena. Held alone.
+    /// The variables of modules, which lie outside of the arena. Lock 8 of the crate's order, held
+    /// alone.
     variables: RwLock<Permissions>,
-    /// Largest value of each limit so far: limits belong to the context. The driver is called under
-    /// it, and the lock of the extents' stream may be taken.
+    /// The largest value of each limit that a client has set. Limits belong to the whole context.
+    /// Lock 1 of the crate's order; the driver is called under it.
     limits: Mutex<HashMap<u32, u64>>,
     next_stream: AtomicU32,
     drain: Duration,
@@ -55,10 +56,11 @@ impl fmt::Debug for Card {
 }
 
 impl Card {
-    /// Opens card `ordinal`: makes its context and starts its threads.
+    /// Opens card `ordinal`: makes its context and starts the threads. The card reports completed
+    /// work to `sink`.
     ///
     /// # Errors
-    /// A sentence with a remedy: no driver, too old, card taken or full.
+    /// A sentence with a remedy: there is no driver, it is too old, or the card is in use or full.
     pub fn open(ordinal: u32, sink: Arc<dyn Sink>, settings: Settings) -> Result<Arc<Card>, DeviceError> {
         let thread_failed = |error: std::io::Error| DeviceError::System(format!("a thread of cuda:{ordinal} cannot be started: {error}"));
         let driver = Driver::open(ordinal)?;
@@ -105,13 +107,13 @@ impl Card {
         Ok(Arc::new(card))
     }
 
-    /// What was counted since the card was opened.
+    /// The counters since the card was opened.
     #[must_use]
     pub fn counters(&self) -> &Counters {
         &self.shared.counters
     }
 
-    // ---- looking things up
+    // ---- lookups
 
     fn client(&self, client: ClientId) -> Result<Arc<Client>, DeviceError> {
         self.clients.read().get(&client).cloned().ok_or_else(|| DeviceError::Invalid(format!("client {client} is not open")))
@@ -122,7 +124,7 @@ impl Card {
         found.ok_or_else(|| DeviceError::Invalid(format!("client {client} has no module {module}")))
     }
 
-    /// The engine that runs a stream's work.
+    /// The number of the engine that runs a stream's work.
     fn engine_of(&self, stream: StreamId) -> Result<usize, DeviceError> {
         self.require_context()?;
         let engine = self.streams.read().get(&stream).map(|stream| stream.client.engine);
@@ -145,8 +147,8 @@ impl Card {
         self.shared.loss.why().map_or(Ok(()), |why| Err(DeviceError::Lost(why.to_owned())))
     }
 
-    /// Checks an outcome that says that the card is lost: the engines may not know yet; or only
-    /// that call failed.
+    /// Checks an outcome that says that the card is lost. If the context still works, only this
+    /// call has failed. Else the engines are notified, because they may not know of the loss yet.
     fn check_loss<T>(&self, outcome: Result<T, DeviceError>) -> Result<T, DeviceError> {
         let Err(DeviceError::Lost(text)) = outcome else { return outcome };
         if self.shared.loss.why().is_none() && self.extents.context_works() {
@@ -164,8 +166,9 @@ impl Card {
         self.facts.attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT.0).cast_unsigned()
     }
 
-    /// A partition of so many SMs (0: all), of the card or of `inside`; `None` where that is all of
-    /// the card. A client that leaves the partition `leaves` for it is not in its own way.
+    /// Chooses a partition of this many SMs (0: all), out of the card's or those of `inside`.
+    /// Returns `None` for all SMs of the card. `leaves` is the partition that the client gives up
+    /// for it.
     fn choose_partition(&self, inside: Option<&Partition>, leaves: Option<&Partition>, multiprocessors: u32) -> Result<Option<Arc<Partition>>, DeviceError> {
         if inside.is_none() && (multiprocessors == 0 || multiprocessors >= self.multiprocessors()) {
             return Ok(None);
@@ -175,7 +178,7 @@ impl Card {
 
     // ---- modules
 
-    /// Gives a client a module that was loaded for it.
+    /// Adds a module that was loaded to a client.
     fn add_module(&self, client: &Client, module: ModuleId, loaded: Arc<LoadedModule>) -> ModuleInfo {
         for global in &loaded.info.globals {
             client.permissions.write().allow(global.address, global.bytes, Permission::ReadWrite, 0);
@@ -186,16 +189,16 @@ impl Card {
         info
     }
 
-    /// Takes a module from a client, if it has it.
+    /// Removes a module from a client, if the client has it.
     fn remove_module(&self, client: &Client, module: ModuleId) {
-        // A statement of its own: the lock is released before the module is dropped.
+        // A separate statement, so that the lock is released before the module is dropped.
         let gone = client.modules.write().remove(&module);
         if let Some(gone) = gone {
             self.drop_module(client, gone);
         }
     }
 
-    /// A client has the module no longer. One that others may share stays for its next use.
+    /// Drops a client's reference to a module. A shared module is kept for its next use.
     fn drop_module(&self, client: &Client, module: Arc<ClientModule>) {
         for global in &module.info.globals {
             client.permissions.write().revoke(global.address);
@@ -210,7 +213,7 @@ impl Card {
         }
     }
 
-    /// Lets shared modules go that nobody uses, if there are too many.
+    /// Unloads shared modules that no client uses, if there are too many.
     fn evict_modules(&self) {
         for module in self.library.evict_unused() {
             for global in &module.info.globals {
@@ -221,7 +224,7 @@ impl Card {
         }
     }
 
-    /// Has the engines let go of the module's kernels.
+    /// Has the engines forget the module's kernels.
     fn forget_kernels(&self, module: &LoadedModule) {
         for mailbox in self.shared.mailboxes.iter() {
             mailbox.send(Message::ForgetKernels(module.kernels.iter().map(|kernel| kernel.id).collect()));
@@ -231,7 +234,7 @@ impl Card {
 
 impl Drop for Card {
     fn drop(&mut self) {
-        // First the helpers, who use what belongs to the engines.
+        // The helper threads end first: they use objects of the engines.
         self.shared.helpers.stop();
         for helper in self.helper_threads.drain(..) {
             if helper.join().is_err() {
@@ -242,7 +245,8 @@ impl Drop for Card {
             mailbox.send(Message::End);
         }
         for thread in self.engine_threads.drain(..) {
-            // The last reference may have been held by a sink that an engine was calling.
+            // An engine thread may drop the last reference to the card itself, in a call of the
+            // sink. It cannot join itself.
             if thread.thread().id() != std::thread::current().id() && thread.join().is_err() {
                 tracing::error!("an engine of the card had panicked");
             }

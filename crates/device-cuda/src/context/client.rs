@@ -1,5 +1,5 @@
-//! What the device knows of a client. Shared between the threads that change it and the engine that
-//! runs its work.
+//! What the device knows of a client. The threads that change it share it with the engine that runs
+//! the client's work.
 
 use super::module::ClientModule;
 use super::partitions::Partition;
@@ -11,17 +11,17 @@ use parking_lot::RwLock;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
-/// How a client's work stands to that of others.
+/// A client's priority among all clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Urgency {
-    /// Its streams have the priorities that it asks for.
+    /// Streams of the client have the priorities that it asks for.
     Normal,
-    /// It yields to normal clients: its streams are the least urgent, whatever it asks for.
+    /// The client yields to normal clients: all its streams have the least urgent priority.
     BelowNormal,
 }
 
 impl Urgency {
-    /// Of [`cumux_device::ClientSpec::priority`].
+    /// The urgency for a value of [`cumux_device::ClientSpec::priority`].
     pub(crate) fn of(priority: u32) -> Urgency {
         if priority > 0 { Urgency::BelowNormal } else { Urgency::Normal }
     }
@@ -29,32 +29,34 @@ impl Urgency {
 
 /// One client.
 ///
-/// Lock order among a client's locks: `window`, then `permissions`, and every other one alone.
-/// Under `window` a [`PinnedWindow`]'s locks may be taken; under `share` and `partitions` the lock
-/// of the card's floor (a partition that goes gives its SMs back).
+/// Lock order: `window` (4) comes before `permissions`, `share`, `partitions` and `modules` (5), of
+/// which a thread holds one at a time. Under `window` a thread may take a [`PinnedWindow`]'s locks.
+/// Under `share` and `partitions` it may take the lock of the card's floor, because dropping a
+/// partition frees its SMs there.
 pub(crate) struct Client {
     /// The session number.
     pub id: ClientId,
-    /// Which engine runs its work: all of it, so that a client's order is one thread's order.
+    /// The engine that runs the client's work. One engine runs all of it, so the order of the
+    /// client's work is the order of one thread.
     pub engine: usize,
-    /// How its work stands to that of others.
+    /// The client's priority among all clients.
     pub urgency: Urgency,
-    /// The partition that is its share; `None` is the whole card.
+    /// The client's share of the card; `None` is the whole card.
     pub share: RwLock<Option<Arc<Partition>>>,
-    /// Partitions of its share by the numbers the client gave them.
+    /// Partitions of the share, by the client's numbers for them.
     pub partitions: RwLock<FxHashMap<u32, Arc<Partition>>>,
-    /// What its work may touch.
+    /// The memory that the client's work may access.
     pub permissions: RwLock<Permissions>,
-    /// Its pinned window, once it is mapped.
+    /// The client's pinned window, once it is mapped.
     pub window: RwLock<Option<Arc<PinnedWindow>>>,
-    /// Its modules.
+    /// The client's modules.
     pub modules: RwLock<FxHashMap<ModuleId, Arc<ClientModule>>>,
-    /// What is counted of it.
+    /// Counters.
     pub counts: ClientCounts,
 }
 
 impl Client {
-    /// A client with nothing but its share.
+    /// A client that owns nothing but its share.
     pub(crate) fn new(id: ClientId, engine: usize, urgency: Urgency, share: Option<Arc<Partition>>) -> Client {
         Client {
             id,
@@ -72,25 +74,25 @@ impl Client {
 
 /// A stream of a client: virtual, bound to a driver stream while it has work in flight.
 pub(crate) struct ClientStream {
-    /// Minted by the card.
+    /// The stream's number, minted by the card.
     pub id: StreamId,
-    /// Whose it is.
+    /// The stream's owner.
     pub client: Arc<Client>,
-    /// Lower is more urgent.
+    /// The driver's priority: lower is more urgent.
     pub priority: i32,
-    /// The partition of the client's share on which it runs, by the client's number; `None` is all
-    /// of the share.
+    /// The partition of the client's share on which the stream runs, by the client's number; `None`
+    /// is the whole share.
     partition: Option<u32>,
 }
 
 impl ClientStream {
-    /// A stream in `partition` of the client's share (the client's number; 0 is all of the share).
+    /// A stream in a partition of the client's share, by the client's number; 0 is the whole share.
     pub(crate) fn new(id: StreamId, client: Arc<Client>, partition: u32, priority: i32) -> Self {
         Self { id, client, priority, partition: (partition != 0).then_some(partition) }
     }
 
-    /// Where its next work runs; `None` is the whole card. A stream whose partition was closed runs
-    /// on the client's share.
+    /// The SMs on which the stream's next work runs; `None` is the whole card. A stream whose
+    /// partition was closed runs on the client's share.
     pub(crate) fn partition(&self) -> Option<Arc<Partition>> {
         let own = self.partition.and_then(|number| self.client.partitions.read().get(&number).cloned());
         own.or_else(|| self.client.share.read().clone())

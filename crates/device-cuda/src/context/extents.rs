@@ -1,7 +1,7 @@
 //! Device memory: extents behind descriptors, mapped at fixed addresses of the arena.
 //!
-//! Address space is reserved from the driver in pieces of [`RESERVATION`] bytes when something is
-//! first mapped there, and must land exactly where it was asked for.
+//! Address space is reserved from the driver in pieces of [`RESERVATION`] bytes, when something is
+//! first mapped in a piece. A reservation that does not lie where it was asked for is an error.
 
 use super::ranges::RangeMap;
 use crate::driver::{CardAddress, Driver, MemorySet, Stream};
@@ -13,39 +13,41 @@ use std::collections::BTreeSet;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-/// Address space of one reservation in bytes.
+/// Bytes of address space in one reservation.
 const RESERVATION: u64 = 64 << 30;
-/// Bytes of one element when memory is scrubbed; a granule is a multiple.
+/// Bytes of one element when memory is scrubbed. A granule is a multiple of it.
 const SCRUB_ELEMENT: u32 = 4;
 
 #[derive(Default)]
 struct Maps {
     mapped: RangeMap<()>,
-    /// First addresses of reservations.
+    /// The first address of each reservation.
     reserved: BTreeSet<u64>,
 }
 
-/// What memory an address is in that is read or written outside of streams.
+/// The kind of memory that is read or written outside of streams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MemoryKind {
-    /// An extent: the address must be mapped here.
+    /// An extent. It must be mapped.
     Extent,
-    /// A module's variable, which lies where the driver put it.
+    /// A module's variable. It lies where the driver put it.
     Variable,
 }
 
 /// The extents of a card.
 ///
-/// Lock order: `maps` and `side_stream` are never held together. The driver is called under either.
+/// Lock order: `maps` and `side_stream` (both 8) are never held together. The driver is called
+/// under either.
 pub(crate) struct Extents {
     driver: Arc<Driver>,
     granule: u64,
     maps: Mutex<Maps>,
-    /// For scrubbing, reading and writing outside of clients' streams; one user at a time.
+    /// A stream for scrubbing, reading and writing outside of clients' streams, for one thread at a
+    /// time.
     side_stream: Mutex<Stream>,
 }
 
-/// The error for a call that failed with `error` while doing `what`.
+/// The error for a call of the driver that failed with `error`. `what` names what was attempted.
 fn failure(driver: &Driver, what: &str, error: CudaError) -> DeviceError {
     let text = format!("{what}: {}", driver.describe_numbered(error));
     match error {
@@ -57,10 +59,10 @@ fn failure(driver: &Driver, what: &str, error: CudaError) -> DeviceError {
 }
 
 impl Extents {
-    /// No extents yet.
+    /// A card's memory without extents.
     ///
     /// # Errors
-    /// The driver's, in words.
+    /// The driver's error, as a sentence.
     pub(crate) fn new(driver: &Arc<Driver>) -> Result<Extents, DeviceError> {
         let granule = driver.granule().map_err(|error| failure(driver, "the granularity of device memory", error))?;
         let side_stream = driver.create_stream(0).map_err(|error| failure(driver, "a stream", error))?;
@@ -77,11 +79,11 @@ impl Extents {
         self.granule
     }
 
-    /// A new extent, not mapped. It is scrubbed: what the driver hands out may hold what an earlier
-    /// owner left.
+    /// Creates an extent, not mapped. It is scrubbed, because memory from the driver may still hold
+    /// an earlier owner's data.
     ///
     /// # Errors
-    /// A sentence: not a multiple of the granule, or no memory.
+    /// A sentence: `bytes` is no multiple of the granule, or there is no memory.
     pub(crate) fn create(&self, bytes: u64) -> Result<OwnedFd, DeviceError> {
         if bytes == 0 || !bytes.is_multiple_of(self.granule) {
             return Err(DeviceError::Invalid(format!("an extent of {bytes} bytes: it must be a multiple of {}", self.granule)));
@@ -102,7 +104,7 @@ impl Extents {
         Ok(memory)
     }
 
-    /// Reserves what is not yet of the pieces around these bytes.
+    /// Reserves the pieces around these bytes that are not reserved yet.
     fn reserve(&self, maps: &mut Maps, address: CardAddress, bytes: u64) -> Result<(), DeviceError> {
         let mut piece = address / RESERVATION * RESERVATION;
         while piece < address + bytes {
@@ -125,8 +127,8 @@ impl Extents {
     /// Maps `bytes` of an extent from `offset` at `address`.
     ///
     /// # Errors
-    /// A sentence: outside of the arena, not in granules, something is mapped there, or the driver
-    /// refuses.
+    /// A sentence: the range is not in the arena or not in granules, something is mapped there, or
+    /// the driver refuses.
     pub(crate) fn map(&self, address: CardAddress, extent: BorrowedFd<'_>, offset: u64, bytes: u64) -> Result<(), DeviceError> {
         let aligned = [address, offset, bytes].iter().all(|n| n.is_multiple_of(self.granule)) && bytes > 0;
         let end = address.checked_add(bytes).filter(|end| address >= ARENA_BASE && *end <= ARENA_BASE + ARENA_BYTES && aligned);
@@ -148,7 +150,7 @@ impl Extents {
     /// Undoes [`Extents::map`] for exactly these bytes.
     ///
     /// # Errors
-    /// A sentence: no such mapping, or the driver refuses.
+    /// A sentence: there is no such mapping, or the driver refuses.
     pub(crate) fn unmap(&self, address: CardAddress, bytes: u64) -> Result<(), DeviceError> {
         let mut maps = self.maps.lock();
         if maps.mapped.bytes_at(address) != Some(bytes) {
@@ -169,7 +171,7 @@ impl Extents {
     /// Reads memory outside of clients' streams.
     ///
     /// # Errors
-    /// A sentence: not mapped, or the driver refuses.
+    /// A sentence: the memory is not mapped, or the driver refuses.
     pub(crate) fn read(&self, address: CardAddress, into: &mut [u8], kind: MemoryKind) -> Result<(), DeviceError> {
         self.require_mapped(address, into.len() as u64, kind)?;
         if into.is_empty() {
@@ -182,7 +184,7 @@ impl Extents {
     /// Writes memory outside of clients' streams.
     ///
     /// # Errors
-    /// A sentence: not mapped, or the driver refuses.
+    /// A sentence: the memory is not mapped, or the driver refuses.
     pub(crate) fn write(&self, address: CardAddress, bytes: &[u8], kind: MemoryKind) -> Result<(), DeviceError> {
         self.require_mapped(address, bytes.len() as u64, kind)?;
         if bytes.is_empty() {

@@ -1,4 +1,4 @@
-//! What clients are told of the card: what the driver says of it, but for what sharing changes.
+//! The facts of a card that clients see: those of the driver, except where sharing changes them.
 
 use crate::driver::DeviceHandle;
 use cumux_abi::CUdevice_attribute as Attribute;
@@ -6,11 +6,11 @@ use cumux_device::DeviceFacts;
 
 /// The first attribute that the public header names, and one past the last.
 const ATTRIBUTES: std::ops::Range<u32> = 1..Attribute::CU_DEVICE_ATTRIBUTE_MAX.0;
-/// Where the card sits, in the order of [`DeviceFacts::pci`].
+/// The attributes of the card's PCI address, in the order of [`DeviceFacts::pci`].
 const PCI: [Attribute; 3] =
     [Attribute::CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID, Attribute::CU_DEVICE_ATTRIBUTE_PCI_BUS_ID, Attribute::CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID];
 
-/// The facts of card `ordinal`.
+/// Reads the facts of card `ordinal`.
 pub(crate) fn read_facts(device: &DeviceHandle, ordinal: u32) -> DeviceFacts {
     let seen = |attribute| device.attribute(attribute).map(|value| (attribute.0, as_shared(attribute, value)));
     DeviceFacts {
@@ -23,15 +23,15 @@ pub(crate) fn read_facts(device: &DeviceHandle, ordinal: u32) -> DeviceFacts {
     }
 }
 
-/// The value that a client of a shared card sees.
+/// The value of an attribute that a client of a shared card sees.
 fn as_shared(attribute: Attribute, value: i32) -> i32 {
     match attribute {
-        // Registered host memory has another address on the card: the client's pages are the
-        // window's.
+        // The card has a client's registered memory at the address that the client's pinned window
+        // has, not at the client's own.
         Attribute::CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM => 0,
         // Managed memory belongs to one process.
         Attribute::CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS => 0,
-        // Clients share the card, whatever mode the executor has it in.
+        // The executor uses the card in its compute mode; clients share it.
         Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_MODE => 0,
         _ => value,
     }

@@ -1,8 +1,9 @@
-//! The modules of a card, by content, and how an image becomes one.
+//! The modules of a card, by content, and how an image becomes a module.
 //!
 //! An image without writable variables is loaded once and shared by all clients that bring the same
-//! bytes; those used last stay when nobody uses them. PTX is compiled apart, where that stops
-//! nobody; only machine code is loaded, at a moment when nothing long runs (decision 0107).
+//! bytes. The modules used last are kept when no client uses them. PTX is compiled separately,
+//! which delays no other client; only machine code is loaded, while the card is quiet (decision
+//! 0107).
 
 use super::module::{LoadedModule, Sharing};
 use super::symbols::{self, Symbols};
@@ -16,55 +17,57 @@ use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Largest image, in bytes, that is unpacked to read its names.
+/// Bytes of the largest image that is unpacked to read its names.
 const MOST_IMAGE_BYTES: u64 = 1 << 30;
-/// Modules that are kept for their next use.
+/// Most modules that are kept for their next use.
 const KEPT_MODULES: usize = 64;
-/// Bytes of those modules' images, together.
+/// Most bytes of those modules' images.
 const KEPT_IMAGE_BYTES: usize = 256 << 20;
 
-/// A module that may be shared.
+/// A module that clients may share.
 struct SharedModule {
     hash: blake3::Hash,
     image_bytes: usize,
     module: Arc<LoadedModule>,
 }
 
-/// The modules that may be shared.
+/// The modules that clients may share.
 ///
-/// Lock order: `loading` is held alone, to find an image's turn. The turn, then [`Gate`]'s locks,
-/// then `known`.
+/// Lock order: the lock of one image in `loading` (1), then the locks of [`Gate`], then `known`
+/// (8). The map `loading` (8) is locked alone, to find the lock of an image.
 #[derive(Default)]
 pub(crate) struct ModuleLibrary {
-    /// The one used last is at the end.
+    /// The module used last is at the end.
     known: Mutex<Vec<SharedModule>>,
-    /// Images that are being loaded. A client that brings the same image meanwhile waits for the
-    /// outcome.
+    /// A lock for each image that is being loaded. A thread that loads the same image meanwhile
+    /// waits for it.
     loading: Mutex<HashMap<blake3::Hash, Arc<Mutex<()>>>>,
 }
 
-/// An image as the driver will choose it out of what the client brought.
+/// The image that the driver will choose out of those that the client brought.
 struct ChosenImage {
     symbols: Symbols,
-    /// Its text, if it is PTX.
+    /// The image's text, if it is PTX.
     ptx: Option<Vec<u8>>,
 }
 
 impl ModuleLibrary {
-    /// The module of an image, with the caller counted as a user. Slow: not for an engine's thread.
+    /// Loads the module of an image, and counts the caller as a user. Slow: an engine thread must
+    /// not call this.
     ///
     /// # Errors
-    /// [`DeviceError::Image`] where the image is at fault; the driver's errors in words.
+    /// [`DeviceError::Image`] if the image is at fault, else the driver's error as a sentence.
     pub(crate) fn load(&self, gate: &Arc<Gate>, image: &[u8], counts: &ClientCounts) -> Result<Arc<LoadedModule>, DeviceError> {
         let hash = blake3::hash(image);
-        let turn = self.loading.lock().entry(hash).or_default().clone();
-        let loaded = self.load_in_turn(gate, image, hash, counts, &turn);
-        // Whoever still waits holds the same turn.
-        self.loading.lock().retain(|_, turn| Arc::strong_count(turn) > 1);
+        let image_lock = self.loading.lock().entry(hash).or_default().clone();
+        let loaded = self.load_locked(gate, image, hash, counts, &image_lock);
+        drop(image_lock);
+        // Threads that still wait for the image hold a reference to its lock.
+        self.loading.lock().retain(|_, image_lock| Arc::strong_count(image_lock) > 1);
         loaded
     }
 
-    /// The shared module of this content, with one more user, if there is one.
+    /// Finds the shared module of this content, and counts one more user of it.
     fn find(&self, hash: blake3::Hash) -> Option<Arc<LoadedModule>> {
         let mut known = self.known.lock();
         let at = known.iter().position(|shared| shared.hash == hash)?;
@@ -75,13 +78,13 @@ impl ModuleLibrary {
         Some(module)
     }
 
-    fn load_in_turn(
+    fn load_locked(
         &self,
         gate: &Arc<Gate>,
         image: &[u8],
         hash: blake3::Hash,
         counts: &ClientCounts,
-        turn: &Mutex<()>,
+        image_lock: &Mutex<()>,
     ) -> Result<Arc<LoadedModule>, DeviceError> {
         if let Some(module) = self.find(hash) {
             return Ok(module);
@@ -91,14 +94,14 @@ impl ModuleLibrary {
             let text = format!("the module has the __managed__ variable {name}: managed memory belongs to one process and cannot be shared with the client");
             return Err(image_error(result::NOT_SUPPORTED, text));
         }
-        // A module with writable variables is each client's own: there is nothing to wait for.
-        let _turn = if symbols.writable { None } else { Some(turn.lock()) };
+        // A module with writable variables is not shared: there is nothing to wait for.
+        let _guard = if symbols.writable { None } else { Some(image_lock.lock()) };
         if let Some(module) = self.find(hash) {
             return Ok(module);
         }
         let compiled = ptx.and_then(|ptx| match gate.driver().compile(&ptx) {
             Ok(code) => Some(code),
-            // The driver says the same, or better, when it is given the image itself.
+            // Loading the image itself reports the same error, or a better one.
             Err(CompileError { error, log }) => {
                 tracing::debug!(code = error.number(), "PTX does not compile on its own: {log}");
                 None
@@ -111,7 +114,7 @@ impl ModuleLibrary {
         Ok(module)
     }
 
-    /// Takes out the oldest modules that nobody uses, if there are too many.
+    /// Takes out the oldest modules that no client uses, if there are too many.
     pub(crate) fn evict_unused(&self) -> Vec<Arc<LoadedModule>> {
         let mut known = self.known.lock();
         let mut bytes: usize = known.iter().map(|shared| shared.image_bytes).sum();
@@ -132,13 +135,13 @@ fn image_error(result: u32, text: String) -> DeviceError {
     DeviceError::Image { result, text }
 }
 
-/// The image that a card of this compute capability (major * 10 + minor) takes out of what the
-/// client brought, and the names in it.
+/// Chooses the image for a card of this compute capability (major * 10 + minor) out of those that
+/// the client brought, and reads its names.
 fn choose_image(capability: u32, image: &[u8]) -> Result<ChosenImage, DeviceError> {
     let invalid = |error: cumux_fatbin::Error| image_error(result::INVALID_IMAGE, error.to_string());
     let images = cumux_fatbin::images(image).map_err(invalid)?;
     let chosen = cumux_fatbin::best_compiled(&images, capability).or_else(|| cumux_fatbin::best_ptx(&images, capability)).or(match images.as_slice() {
-        // A bare image that does not say for what card it is: the driver judges.
+        // A bare image does not say which cards it is for: the driver decides.
         [only] => Some(only),
         _ => None,
     });
@@ -153,7 +156,7 @@ fn choose_image(capability: u32, image: &[u8]) -> Result<ChosenImage, DeviceErro
             Ok(ChosenImage { symbols, ptx: None })
         }
         ImageKind::Ptx => Ok(ChosenImage { symbols: symbols::of_ptx(&String::from_utf8_lossy(&bytes)), ptx: Some(bytes.to_vec()) }),
-        // Nothing is known of it, so it may have anything.
+        // Nothing is known of the image, so it may have writable variables and assertions.
         ImageKind::Other(_) => Ok(ChosenImage { symbols: Symbols { writable: true, asserts: true, ..Symbols::default() }, ptx: None }),
     }
 }

@@ -1,5 +1,5 @@
 //! What lives in a card's context: memory, pinned windows, partitions, modules, and the clients
-//! that have them. Nothing here gives clients' work to the driver.
+//! that own them. Nothing here submits clients' work to the driver.
 //!
 //! ```text
 //! client ─▶ module ─▶ (quiet gate)      facts        own_kernels

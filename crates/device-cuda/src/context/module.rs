@@ -1,8 +1,8 @@
-//! A loaded module: its kernels on the card before anybody launches them, their parameter layouts,
-//! and its variables.
+//! A loaded module: its kernels, their parameter layouts, and its variables. The kernels' code is
+//! on the card before a client launches them.
 //!
 //! Variables lie where the driver puts them, not in the client's extents (decision 0103). They do
-//! not outlive the executor, so a client that has writable ones cannot be taken over.
+//! not outlive the executor, so a successor cannot take over a client with writable variables.
 
 use super::symbols::Symbols;
 use crate::driver::{CompileError, Driver, Function, Module};
@@ -20,32 +20,32 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 const MAX_DYNAMIC_SHARED: Attribute = Attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
 
-/// The number of the next kernel; 0 is none.
+/// The number of the next kernel to be loaded.
 static NEXT_KERNEL: AtomicU64 = AtomicU64::new(1);
 
 /// One kernel.
 #[derive(Debug)]
 pub(crate) struct Kernel {
-    /// As the driver names it.
+    /// The driver's handle.
     pub handle: Function,
-    /// Never used twice in this process, unlike handles. Not 0.
+    /// The kernel's number, which this process never uses again, unlike handles.
     pub id: u64,
-    /// As the image has it.
+    /// The name in the image (mangled, for C++).
     pub name: Arc<str>,
-    /// Bytes of its parameter block.
+    /// Bytes of the parameter block.
     pub parameter_bytes: u32,
-    /// True if it may call device printf.
+    /// True if the kernel may call device printf.
     pub prints: bool,
-    /// True if it may fail an assertion.
+    /// True if the kernel may fail an assertion.
     pub asserts: bool,
 }
 
-/// Who may have a loaded module.
+/// Which clients may use a loaded module.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sharing {
-    /// Every client that brings the same image: nothing in it can be changed.
+    /// Every client that brings the same image, because nothing in the module can change.
     AnyClient,
-    /// The one that it was loaded for: it has variables that work may change.
+    /// The client that it was loaded for, because the module has writable variables.
     OneClient,
 }
 
@@ -53,16 +53,16 @@ pub(crate) enum Sharing {
 pub(crate) struct LoadedModule {
     gate: Arc<Gate>,
     module: Module,
-    /// In the order of `info.functions`.
+    /// The kernels, in the order of `info.functions`.
     pub kernels: Vec<Kernel>,
-    /// What clients are told of it.
+    /// The description of the module that clients get.
     pub info: ModuleInfo,
-    /// Who may have it.
+    /// Which clients may use the module.
     pub sharing: Sharing,
-    /// Clients that have it. Chains may hold it, too.
+    /// The number of clients that use the module. Chains may hold it, too.
     users: AtomicUsize,
-    /// The most dynamic shared memory that any client asked for, in bytes, by function. The driver
-    /// is called under this lock; nobody takes another one.
+    /// The largest limit of dynamic shared memory that any client has set, in bytes, by function.
+    /// Lock 8 of the crate's order, held alone. The driver is called under it.
     dynamic_shared: Mutex<HashMap<u32, i32>>,
 }
 
@@ -77,11 +77,11 @@ fn image_error(error: CudaError, text: String) -> DeviceError {
 }
 
 impl LoadedModule {
-    /// Puts an image on the card, for one client. `symbols` are those of the image. Only at a quiet
-    /// moment: the driver waits for running kernels.
+    /// Puts an image on the card, and counts one client as a user. `symbols` are those of the
+    /// image. Call this while the card is quiet, because the driver waits for running kernels.
     ///
     /// # Errors
-    /// What the driver says of the image, and the loss of the card.
+    /// The driver's error, as a sentence.
     pub(super) fn load(gate: &Arc<Gate>, image: &[u8], symbols: &Symbols) -> Result<LoadedModule, DeviceError> {
         let driver = gate.driver();
         let module = driver.load_module(image).map_err(|CompileError { error, log }| {
@@ -124,26 +124,26 @@ impl LoadedModule {
         Ok(loaded)
     }
 
-    /// A client more has the module.
+    /// Counts one more client as a user.
     pub(super) fn add_user(&self) {
         self.users.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// A client has the module no longer.
+    /// Counts one client less as a user.
     pub(crate) fn remove_user(&self) {
         self.users.fetch_sub(1, Ordering::AcqRel);
     }
 
-    /// True if a client has the module.
+    /// True if a client uses the module.
     pub(super) fn is_used(&self) -> bool {
         self.users.load(Ordering::Acquire) > 0
     }
 
-    /// Sets a kernel's attribute (a `CUfunction_attribute`). Where the module is shared, the limit
-    /// of dynamic shared memory is the most that anybody asked for.
+    /// Sets a kernel's attribute (a `CUfunction_attribute`). The limit of dynamic shared memory
+    /// only grows: clients that share the module get the largest that any of them has set.
     ///
     /// # Errors
-    /// A sentence: no such function, or a value that the driver refuses.
+    /// A sentence: there is no such function, or the driver refuses the value.
     pub(crate) fn set_attribute(&self, function: u32, attribute: u32, value: i32) -> Result<(), DeviceError> {
         let unknown = || DeviceError::Invalid(format!("the module has no function {function}"));
         let kernel = self.kernels.get(function as usize).ok_or_else(unknown)?;
@@ -164,7 +164,7 @@ impl LoadedModule {
     }
 }
 
-/// What clients are told of a kernel.
+/// Reads the description of a kernel that clients get.
 fn read_function(driver: &Driver, function: Function) -> Call<FunctionInfo> {
     let read = |attribute| driver.function_attribute(function, attribute).map(|value| u32::try_from(value).unwrap_or(0));
     let parameters: Vec<Parameter> = (0..).map_while(|i| driver.parameter(function, i)).map(|(offset, bytes)| Parameter { offset, bytes }).collect();
@@ -189,12 +189,13 @@ fn read_function(driver: &Driver, function: Function) -> Call<FunctionInfo> {
     })
 }
 
-/// A client's hold on a module that others may share. It is an allocation of its own, so that
-/// counting references (once a launch) does not make engines wait for one another's cache lines.
+/// A client's reference to a module that other clients may share. It is a separate allocation:
+/// references are counted at each launch, and engines that counted in one cache line would wait for
+/// one another.
 pub(crate) struct ClientModule(Arc<LoadedModule>);
 
 impl ClientModule {
-    /// A hold on this module, which counts the client as a user already.
+    /// A client's reference to this module. The client is counted as a user already.
     pub(crate) fn new(module: Arc<LoadedModule>) -> Arc<ClientModule> {
         Arc::new(ClientModule(module))
     }

@@ -1,12 +1,13 @@
-//! Our own kernels on the card, in one module for as long as the context lives.
+//! The kernels that this crate itself runs on the card. They are in one module, which stays loaded
+//! as long as the context lives.
 //!
-//! - **The fence kernel** ends a chain: it writes 1 to a word that a thread of ours polls. Launched
-//!   with its chain, it costs the context's lock nothing, where a written value costs a call of its
-//!   own. Whoever has seen the word also sees what the chain's kernels wrote, into the card's
-//!   memory or the host's: the store releases at system scope, and the kernels ended before it
-//!   began.
-//! - **The SM probe** shows on which SMs it runs: each of its blocks writes 1 to the word of its
-//!   SM, and stays long enough for the next block to go elsewhere.
+//! - **The fence kernel** ends a chain: it writes 1 to a word that an engine polls. It is launched
+//!   with its chain, in one call; a value write after the chain would be a second call under the
+//!   context's lock. A thread that has seen the word also sees what the chain's kernels wrote, in
+//!   the card's memory and in the host's: those kernels ended before the fence kernel began, and
+//!   its store has release semantics at system scope.
+//! - **The SM probe** shows on which SMs it runs. Each of its blocks writes 1 to the word of its
+//!   SM, and stays there long enough that the next block is placed on another SM.
 
 use crate::driver::{Driver, Function};
 use cumux_device::DeviceError;
@@ -50,19 +51,20 @@ over:
 }
 ";
 
-/// The kernels, by what they do.
+/// This crate's kernels.
 pub(crate) struct OwnKernels {
-    /// Writes 1 to the word whose address is its parameter.
+    /// The fence kernel. Its parameter is the address of the word.
     pub fence: Function,
-    /// Takes the address of the words, their number, and the bytes from one to the next.
+    /// The SM probe. Its parameters are the address of the words, their number, and the bytes from
+    /// one word to the next.
     pub sm_probe: Function,
 }
 
 impl OwnKernels {
-    /// Loads them.
+    /// Loads the kernels.
     ///
     /// # Errors
-    /// A sentence with what the driver says.
+    /// A sentence with the driver's error.
     pub(crate) fn load(driver: &Arc<Driver>) -> Result<OwnKernels, DeviceError> {
         let failed = |what: String| DeviceError::System(format!("the kernels that cumux itself runs on the card cannot be loaded: {what}"));
         let module = driver.load_module(PTX.as_bytes()).map_err(|why| failed(format!("{} {}", driver.describe(why.error), why.log)))?;

@@ -1,10 +1,10 @@
-//! Partitions of the card for clients with a share: green contexts within the one primary context.
-//! Kernels loaded once run in all of them.
+//! Partitions of the card's SMs, for clients with a share: green contexts within the one primary
+//! context. Kernels are loaded once and run in all partitions.
 //!
-//! [`Floor`] decides which SMs a partition gets, as on the software GPU: side by side as long as
-//! there is room. A green context for a set of SMs is made when the set is first used and kept
-//! until the device is closed: making one takes a millisecond and some 5 MiB of the card, and waits
-//! for running kernels.
+//! [`Floor`] decides which SMs a partition gets, as on the software GPU: partitions overlap only
+//! when they are together larger than the card. A green context for a set of SMs is made when the
+//! set is first used, and kept until the device is closed. Making one takes a millisecond and about
+//! 5 MiB of the card's memory, and waits for running kernels.
 
 use super::sm_layout::SmLayout;
 use crate::driver::{Driver, Function, GreenContext, Stream};
@@ -16,14 +16,16 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Making a partition that takes longer is told in the log: somebody's change of share is late.
+/// If making a green context takes longer than this, the log says so: a client's change of share is
+/// delayed.
 const SLOW: Duration = Duration::from_millis(10);
-/// Sets of SMs for which a green context is kept. With so many, a newcomer shares one of them.
+/// Most sets of SMs for which a green context is kept. Once there are this many, a new partition
+/// uses one of them.
 const MOST_SETS: usize = 48;
-/// SMs of a share are counted in pairs, the least that Hopper gives out.
+/// SMs of a share come in pairs, the smallest unit that Hopper partitions.
 const SHARE_STEP: u32 = 2;
 
-/// Tells sets of SMs apart. Partitions with the same number have the same SMs.
+/// Identifies a set of SMs. Partitions with the same number have the same SMs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct PartitionId(u32);
 
@@ -36,14 +38,14 @@ impl PartitionId {
         partition.map_or(PartitionId::WHOLE_CARD, |partition| partition.context.id)
     }
 
-    /// Any number but the whole card's, for tests.
+    /// A number other than the whole card's, for tests.
     #[cfg(test)]
     pub(crate) fn other() -> PartitionId {
         PartitionId(7)
     }
 }
 
-/// A green context of ours on one set of SMs.
+/// The green context on one set of SMs.
 struct SetContext {
     driver: Arc<Driver>,
     green: GreenContext,
@@ -56,10 +58,10 @@ impl Drop for SetContext {
     }
 }
 
-/// Somebody's partition of the card. Its SMs count as taken until it is dropped.
+/// A partition that a client uses. The floor counts its SMs as used until it is dropped.
 pub(crate) struct Partition {
     context: Arc<SetContext>,
-    /// By our numbers, in order.
+    /// The SMs, by this crate's numbers, in order.
     sms: Vec<u32>,
     floor: Arc<Mutex<Floor>>,
 }
@@ -80,21 +82,21 @@ impl Drop for Partition {
     }
 }
 
-/// Green contexts by their SMs (our numbers, in order).
+/// Green contexts by their SMs (this crate's numbers, in order).
 type SetContexts = HashMap<Vec<u32>, Arc<SetContext>>;
 
 /// The partitions of a card.
 ///
-/// Lock order: `contexts`, then `floor`. The driver is called under `contexts`.
+/// Lock order: `contexts` (6), then `floor` (7). The driver is called under `contexts`.
 pub(crate) struct Partitions {
-    /// Or why the card cannot be divided.
+    /// The card's SMs, or why the card cannot be partitioned.
     layout: Result<SmLayout, String>,
     floor: Arc<Mutex<Floor>>,
     contexts: Mutex<SetContexts>,
 }
 
 impl Partitions {
-    /// Probes the card, before anything runs on it.
+    /// Finds out the card's SMs, before anything runs on it.
     pub(crate) fn probe(driver: &Arc<Driver>, sm_probe: Function) -> Partitions {
         let layout = SmLayout::probe(driver, sm_probe).map_err(|error| {
             let why = driver.describe_numbered(error);
@@ -105,12 +107,12 @@ impl Partitions {
         Partitions { layout, floor: Arc::new(Mutex::new(floor)), contexts: Mutex::default() }
     }
 
-    /// A partition of so many SMs (0: as many as there are) where the fewest others are, of the
-    /// card or of the partition `inside`. A client that leaves the partition `leaves` for it is not
-    /// in its own way.
+    /// A partition of this many SMs (0: as many as possible), out of the card's or those of the
+    /// partition `inside`. It gets the SMs that the fewest other partitions use; `leaves`, the
+    /// partition that the client gives up for it, is not counted.
     ///
     /// # Errors
-    /// A sentence: the card cannot be divided, or not so.
+    /// A sentence: the card cannot be partitioned, or not in this way.
     pub(crate) fn choose(
         &self,
         driver: &Arc<Driver>,
@@ -135,7 +137,7 @@ impl Partitions {
     /// A static partition: exactly these SMs.
     ///
     /// # Errors
-    /// A sentence: the card cannot be divided, or has no such set.
+    /// A sentence: the card cannot be partitioned, or has no such SMs.
     pub(crate) fn exactly(&self, driver: &Arc<Driver>, sms: &[u32]) -> Result<Arc<Partition>, DeviceError> {
         let mut sms = sms.to_vec();
         sms.sort_unstable();
@@ -144,7 +146,7 @@ impl Partitions {
         self.partition_of_held(&mut self.contexts.lock(), driver, sms)
     }
 
-    /// The partition of these SMs, which the floor counts as taken already.
+    /// The partition of these SMs. The floor counts them as used already.
     fn partition_of_held(&self, contexts: &mut SetContexts, driver: &Arc<Driver>, sms: Vec<u32>) -> Result<Arc<Partition>, DeviceError> {
         let partition = |context: &Arc<SetContext>, sms| Arc::new(Partition { context: context.clone(), sms, floor: self.floor.clone() });
         if let Some(context) = contexts.get(&sms) {
@@ -178,8 +180,8 @@ impl Partitions {
     }
 }
 
-/// A set of as many SMs for which there is a context, the one with the fewest partitions, in place
-/// of `sms`; `sms` itself if there is none. The result is held in the floor, as `sms` was.
+/// Finds an existing set of as many SMs, among them the one that the fewest partitions use. Returns
+/// `sms` if there is none. The floor counts the returned set as used, in place of `sms`.
 fn share_set(contexts: &SetContexts, floor: &mut Floor, sms: Vec<u32>, within: &[u32]) -> Vec<u32> {
     let alike = contexts.keys().filter(|set| set.len() == sms.len() && set.iter().all(|sm| within.contains(sm)));
     let Some(set) = alike.min_by_key(|set| floor.parts(set)).cloned() else { return sms };

@@ -1,24 +1,24 @@
-//! What a client may name in copies, sets and value writes: its allocations, its variables, its
-//! window, and its registered memory under the client's own addresses. Pure.
+//! The memory that a client may name in copies, sets and value writes: its allocations, its
+//! variables, its pinned window, and its registered memory at the client's own addresses. Pure.
 
 use super::ranges::RangeMap;
 use crate::driver::CardAddress;
 
-/// What a piece of work does to memory.
+/// How a piece of work accesses memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Access {
-    /// It reads.
+    /// It reads the memory.
     Read,
-    /// It writes.
+    /// It writes the memory.
     Write,
 }
 
-/// What a client's work may do to memory.
+/// How a client's work may access memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Permission {
-    /// Read it.
+    /// It may read the memory.
     ReadOnly,
-    /// Read and write it.
+    /// It may read and write the memory.
     ReadWrite,
 }
 
@@ -31,32 +31,32 @@ impl Permission {
 #[derive(Debug)]
 struct Allowed {
     permission: Permission,
-    /// Added (wrapping) to a client's address to get the card's.
+    /// The card's address minus the client's, wrapping.
     shift: u64,
 }
 
-/// The memory that a client's work may touch, by the client's addresses. Ranges do not overlap; a
-/// span may cross from one into the next if both have the same shift.
+/// The memory that a client's work may access, by the client's addresses. Ranges do not overlap. An
+/// access may cross from one range into the next if both have the same shift.
 #[derive(Debug, Default)]
 pub(crate) struct Permissions(RangeMap<Allowed>);
 
 impl Permissions {
-    /// Allows `bytes` from `start`, which the card has at `start + shift` (wrapping). False, and
-    /// nothing changes, if something is allowed there already, or the range is empty or wraps
+    /// Allows access to `bytes` from `start`, which the card has at `start + shift` (wrapping).
+    /// Returns false, and changes nothing, if the range overlaps another, is empty, or wraps
     /// around.
     pub(crate) fn allow(&mut self, start: u64, bytes: u64, permission: Permission, shift: u64) -> bool {
         self.0.insert(start, bytes, Allowed { permission, shift })
     }
 
-    /// Undoes [`Permissions::allow`] for the range that begins here; false if none does.
+    /// Undoes [`Permissions::allow`] for the range that begins here. Returns false if none does.
     pub(crate) fn revoke(&mut self, start: u64) -> bool {
         self.0.remove(start)
     }
 
-    /// The card's address for all of `bytes` from `address`.
+    /// The card's address for `bytes` from `address`, all of which may be accessed in this way.
     ///
     /// # Errors
-    /// The first address that may not be accessed so.
+    /// The first address that may not.
     pub(crate) fn translate(&self, address: u64, bytes: u64, access: Access) -> Result<CardAddress, u64> {
         let end = address.checked_add(bytes).ok_or(address)?;
         let mut at = address;
@@ -80,7 +80,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Against a model: one entry a byte.
+        /// Compares with a model that has one entry for each byte.
         #[test]
         fn a_span_is_allowed_where_each_byte_is(adds in proptest::collection::vec((0_u64..200, 0_u64..40, any::<bool>(), 0_u64..2), 0..20), spans in proptest::collection::vec((0_u64..240, 1_u64..60, any::<bool>()), 1..40)) {
             let mut permissions = Permissions::default();

@@ -1,13 +1,14 @@
 //! A client's pinned window: host memory that the card reaches at its host address once it is
 //! registered with the driver.
 //!
-//! Registering pins pages, so the 64 GiB of a window cannot be registered as a whole. It happens in
-//! pieces of [`PIECE`] bytes: the first when the window is mapped, the others when the client says
-//! that it uses them or when its work names them. It always happens on a thread that dispatches
-//! nothing (measured: 0.4 ms for the neighbours' launches, 20 ms while a 20 ms kernel runs).
+//! Registering pins pages, so a window of 64 GiB cannot be registered as a whole. It is registered
+//! in pieces of [`PIECE`] bytes: the first when the window is mapped, any other when the client
+//! announces that it uses it, or when the client's work names it. An engine thread never registers,
+//! because that delays launches (measured: 0.4 ms for the neighbours' launches, 20 ms while a 20 ms
+//! kernel runs).
 //!
-//! A registered page belongs to the card until the window goes: **whoever punches holes into the
-//! file under it makes client and card see different memory.**
+//! A registered page belongs to the card until the window is closed. **If a process punches a hole
+//! into the file under it, client and card see different memory.**
 
 use super::ranges::RangeMap;
 use crate::driver::{CardAddress, Driver};
@@ -18,41 +19,42 @@ use parking_lot::Mutex;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-/// Unit of registration in bytes.
+/// Bytes of one registration.
 const PIECE: u64 = 32 << 20;
-/// Bytes registered from the start: staging, images and small pinned allocations lie there.
+/// Bytes registered when the window is mapped: staging, images and small pinned allocations lie
+/// there.
 const REGISTERED_AT_FIRST: u64 = 16 << 20;
 
 /// A client's pinned window.
 ///
-/// Lock order: `turn`, then `registered`. The driver is called under `turn` alone, because engines
-/// take `registered`.
+/// Lock order: `registration` (5), then `registered` (6). The driver is called under `registration`
+/// alone, because engine threads take `registered`.
 pub(crate) struct PinnedWindow {
     driver: Arc<Driver>,
     window: Window,
     registered: Mutex<RangeMap<()>>,
-    /// One registers at a time: two that want the same piece register it once.
-    turn: Mutex<()>,
+    /// Held by the thread that registers: two threads that need the same piece register it once.
+    registration: Mutex<()>,
 }
 
 impl PinnedWindow {
     /// Maps the window and registers its beginning.
     ///
     /// # Errors
-    /// A sentence: the address is taken, or there is not enough memory to pin.
+    /// A sentence: the address is in use, or there is not enough memory to pin.
     pub(crate) fn map(driver: &Arc<Driver>, file: BorrowedFd<'_>, address: u64, bytes: u64) -> Result<PinnedWindow, DeviceError> {
         let window = Window::map(file, address, bytes).map_err(|error| DeviceError::System(format!("the window cannot be mapped at {address:#x}: {error}")))?;
-        let mapped = PinnedWindow { driver: driver.clone(), window, registered: Mutex::default(), turn: Mutex::default() };
+        let mapped = PinnedWindow { driver: driver.clone(), window, registered: Mutex::default(), registration: Mutex::default() };
         mapped.register_missing(address, bytes.min(REGISTERED_AT_FIRST))?;
         Ok(mapped)
     }
 
-    /// First address, for the host and the card.
+    /// The window's first address, on the host and on the card.
     pub(crate) fn address(&self) -> CardAddress {
         self.window.address()
     }
 
-    /// Bytes of the window, registered or not.
+    /// Bytes of the whole window, registered or not.
     pub(crate) fn bytes(&self) -> u64 {
         self.window.bytes()
     }
@@ -62,22 +64,22 @@ impl PinnedWindow {
         self.window.contains(address, bytes)
     }
 
-    /// True if the card may touch all of these bytes now.
+    /// True if the card can access all of these bytes now.
     pub(crate) fn is_registered(&self, address: CardAddress, bytes: u64) -> bool {
         self.registered.lock().covers(address, bytes)
     }
 
-    /// Bytes from `address` to the end of its registered piece, if it is in one: the driver takes
-    /// no copy across that end.
+    /// Bytes from `address` to the end of its registered piece, if it lies in one. The driver
+    /// refuses a copy that crosses that end.
     pub(crate) fn bytes_to_piece_end(&self, address: CardAddress) -> Option<u64> {
         self.registered.lock().contiguous_from(address).next().map(|(end, ())| end - address)
     }
 
-    /// Registers what is not registered yet of the pieces around these bytes. Slow: not for an
-    /// engine's thread.
+    /// Registers the pieces around these bytes that are not registered yet. Slow: an engine thread
+    /// must not call this.
     ///
     /// # Errors
-    /// A sentence: not in the window, or there is not enough memory to pin.
+    /// A sentence: the bytes are not in the window, or there is not enough memory to pin.
     pub(crate) fn register(&self, address: CardAddress, bytes: u64) -> Result<(), DeviceError> {
         if !self.contains(address, bytes) {
             return Err(DeviceError::Invalid(format!("{bytes} bytes at {address:#x} are not in the window")));
@@ -89,7 +91,7 @@ impl PinnedWindow {
     }
 
     fn register_missing(&self, address: CardAddress, bytes: u64) -> Result<(), DeviceError> {
-        let _turn = self.turn.lock();
+        let _guard = self.registration.lock();
         let missing = self.registered.lock().gaps(address, address + bytes);
         for (from, to) in missing {
             self.driver.register_host(from, to - from).map_err(|error| {
@@ -102,23 +104,23 @@ impl PinnedWindow {
         Ok(())
     }
 
-    /// Unregisters and unmaps the window before it returns: another client may get its address. It
-    /// waits for whoever registers a piece of it at the moment.
+    /// Unregisters and unmaps the window before it returns, because another client may get its
+    /// address next. It waits for a thread that is registering a piece of the window.
     pub(crate) fn close(mut window: Arc<PinnedWindow>) {
         while let Err(held) = Arc::try_unwrap(window) {
-            drop(held.turn.lock());
+            drop(held.registration.lock());
             std::thread::yield_now();
             window = held;
         }
     }
 
-    /// Copies bytes out of the window; false if they do not lie in it.
+    /// Copies bytes out of the window. Returns false if they do not lie in it.
     pub(crate) fn read(&self, address: CardAddress, into: &mut [u8]) -> bool {
         let found = self.window.read(address, into.len() as u64);
         found.map(|bytes| into.copy_from_slice(&bytes)).is_some()
     }
 
-    /// Copies bytes into the window; false if they do not lie in it.
+    /// Copies bytes into the window. Returns false if they do not fit in it.
     pub(crate) fn write(&self, address: CardAddress, bytes: &[u8]) -> bool {
         self.window.write(address, bytes)
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-/// Ranges by their first address. A range holds at least one byte and does not wrap around.
+/// Ranges by their first addresses. A range has at least one byte and does not wrap around.
 #[derive(Debug)]
 pub(super) struct RangeMap<T>(BTreeMap<u64, Range<T>>);
 
@@ -20,8 +20,8 @@ impl<T> Default for RangeMap<T> {
 }
 
 impl<T> RangeMap<T> {
-    /// Adds a range. False, and nothing is added, if it is empty, wraps around, or overlaps
-    /// another.
+    /// Adds a range. Returns false, and adds nothing, if the range is empty, wraps around, or
+    /// overlaps another.
     pub(super) fn insert(&mut self, start: u64, bytes: u64, value: T) -> bool {
         let Some(end) = start.checked_add(bytes).filter(|_| bytes > 0) else { return false };
         if self.overlapping(start, end).is_some() {
@@ -31,12 +31,13 @@ impl<T> RangeMap<T> {
         true
     }
 
-    /// Takes out the range that begins here; false if none does.
+    /// Removes the range that begins here. Returns false if none does.
     pub(super) fn remove(&mut self, start: u64) -> bool {
         self.0.remove(&start).is_some()
     }
 
-    /// The last range that has a byte of `[start, end)`: its first address and its bytes.
+    /// The first address and the bytes of a range that overlaps `[start, end)`: the last such
+    /// range.
     pub(super) fn overlapping(&self, start: u64, end: u64) -> Option<(u64, u64)> {
         let (first, range) = self.0.range(..end).next_back().filter(|(_, range)| range.end > start)?;
         Some((*first, range.end - first))
@@ -47,8 +48,8 @@ impl<T> RangeMap<T> {
         self.0.get(&start).map(|range| range.end - start)
     }
 
-    /// The range that holds `at`, and those that follow it without a gap: the end and the value of
-    /// each.
+    /// The ends and values of the range that contains `at` and of those that follow it without a
+    /// gap.
     pub(super) fn contiguous_from(&self, mut at: u64) -> impl Iterator<Item = (u64, &T)> {
         std::iter::from_fn(move || {
             let (_, range) = self.0.range(..=at).next_back().filter(|(_, range)| range.end > at)?;
@@ -63,7 +64,7 @@ impl<T> RangeMap<T> {
         bytes == 0 || self.contiguous_from(start).any(|(covered, _)| covered >= end)
     }
 
-    /// What of `[start, end)` is in no range, in order: start and end of each gap.
+    /// The gaps in `[start, end)`, in order: the start and the end of each.
     pub(super) fn gaps(&self, start: u64, end: u64) -> Vec<(u64, u64)> {
         let mut gaps = Vec::new();
         let mut at = self.0.range(..=start).next_back().map_or(start, |(_, range)| start.max(range.end));
@@ -91,7 +92,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Against a model: one entry a byte.
+        /// Compares with a model that has one entry for each byte.
         #[test]
         fn gaps_and_ranges_make_the_whole(pieces in proptest::collection::vec((0_u64..20, 0_u64..6), 0..12)) {
             let mut ranges = RangeMap::default();

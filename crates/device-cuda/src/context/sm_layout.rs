@@ -1,16 +1,18 @@
-//! Which SMs of the card the driver's groups are, found out once when the card is opened.
+//! Which SMs the driver's groups of SMs contain. This is found out once, when the card is opened.
 //!
-//! The driver splits the card into groups but does not say which SMs a group has, and makes
-//! partitions only of groups of one split. There are two splits: pairs, of which any partition can
-//! be made, and coscheduled groups, without which thread block clusters of more than two blocks do
-//! not fit (measured on an H200: CUDA error 912). To put partitions side by side whichever split
-//! they come from, one has to know both. So a kernel is run that shows on which SMs it runs: one
-//! pass for each binary digit of the groups' numbers, on all groups whose number has that digit.
-//! That takes 12 passes of a millisecond instead of 82.
+//! The driver splits the card into groups of SMs, but does not say which SMs a group contains. It
+//! makes a partition only of groups of one split. There are two splits. Pairs of SMs can form a
+//! partition of any size. Coscheduled groups are needed for thread block clusters of more than two
+//! blocks (measured on an H200: otherwise such clusters fail with CUDA error 912). Partitions from
+//! both splits must not overlap by accident, so the SMs of all groups have to be known.
 //!
-//! SMs get numbers of ours in the order of the coscheduled groups, so that a chunk of 8 SMs of the
-//! static partitions is a group. Here, and in what comes from the server, SMs are these numbers;
-//! `%smid` shows the card's own.
+//! Therefore a probe kernel is run that shows on which SMs it runs. Groups are numbered, and there
+//! is one pass for each binary digit: it runs on all groups whose number has that digit. That takes
+//! 12 passes of a millisecond, where one pass for each group would take 82.
+//!
+//! This crate numbers the SMs in the order of the coscheduled groups, so that each chunk of 8 SMs
+//! of a static partition is a coscheduled group. The server uses these numbers, too. The card's own
+//! numbers, which `%smid` shows, are used in this file alone.
 
 use crate::driver::{Coscheduling, Driver, Function, LaunchShape, PinnedWords, SmResource};
 use crate::fault::{Call, CudaError};
@@ -18,20 +20,22 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// SMs of a pair as the driver is asked for them. It takes the least it can give.
+/// SMs of a group of the split into pairs. The driver rounds it up to the smallest group it can
+/// make.
 const PAIR: u32 = 2;
-/// SMs of a coscheduled group, likewise.
+/// SMs of a group of the split into coscheduled groups, rounded up likewise.
 const COSCHEDULED: u32 = 8;
-/// More SMs than any card has.
+/// A number larger than the SMs of any card.
 const MOST_SMS: usize = 1024;
-/// A block may find its SM taken by its like; then a pass shows fewer SMs than there are.
+/// Times the probe is repeated. Blocks of a pass may miss an SM; then the pass shows fewer SMs than
+/// there are.
 const ATTEMPTS: usize = 3;
-/// Blocks of the probe for each SM: more than fit at once, so that every SM gets one.
+/// Blocks of the probe for each SM: more than fit at once, so that every SM gets a block.
 const PROBE_BLOCKS_PER_SM: u32 = 4;
-/// Threads of a block of the probe: full blocks, so that few fit on an SM.
+/// Threads of a block of the probe: as many as possible, so that few blocks fit on an SM.
 const PROBE_THREADS: u32 = 1024;
 
-/// A group of a split with the SMs it has, by our numbers.
+/// A group of a split, with its SMs by this crate's numbers.
 struct Group {
     sms: Vec<u32>,
     resource: SmResource,
@@ -45,16 +49,16 @@ pub(super) struct SmLayout {
 }
 
 impl SmLayout {
-    /// Finds the layout out. Not while kernels run: the driver waits for them.
+    /// Finds out the layout. The driver waits for running kernels, so there should be none.
     ///
     /// # Errors
-    /// The driver's, for a card that cannot be split; `NOT_SUPPORTED` where the probe does not show
+    /// The driver's, for a card that cannot be split; `NOT_SUPPORTED` if the probe does not show
     /// the SMs of the pairs.
     pub(super) fn probe(driver: &Arc<Driver>, sm_probe: Function) -> Call<SmLayout> {
         let probe = Probe { driver, kernel: sm_probe, words: PinnedWords::new(driver, MOST_SMS)? };
         let pairs = driver.split_sms(PAIR, Coscheduling::Ignored)?;
         let pair_sms = probe.find_sms(&pairs)?;
-        // Without coscheduled groups there are no big clusters in partitions; nothing else is lost.
+        // Without coscheduled groups, partitions have no large clusters; everything else works.
         let coscheduled = driver.split_sms(COSCHEDULED, Coscheduling::Required).unwrap_or_default();
         let coscheduled_sms = probe.find_sms(&coscheduled).unwrap_or_default();
         let numbers = number_sms(&pair_sms, &coscheduled_sms);
@@ -80,12 +84,13 @@ impl SmLayout {
         self.count
     }
 
-    /// SMs that are scheduled together. What is left over of the split is a group as well.
+    /// The SMs of each coscheduled group. The rest of the split is a group as well.
     pub(super) fn coscheduled(&self) -> Vec<Range<u32>> {
         self.coscheduled.iter().filter_map(|group| Some(*group.sms.first()?..group.sms.last()? + 1)).collect()
     }
 
-    /// The driver's groups that are exactly these SMs: coscheduled ones where that is possible.
+    /// The driver's groups that together are exactly these SMs: coscheduled groups if possible,
+    /// else pairs.
     pub(super) fn resources_for(&self, sms: &[u32]) -> Option<Vec<SmResource>> {
         [&self.coscheduled, &self.pairs].into_iter().find_map(|split| {
             let inside: Vec<&Group> = split.iter().filter(|group| group.sms.iter().all(|sm| sms.contains(sm))).collect();
@@ -139,7 +144,8 @@ impl Probe<'_> {
     }
 }
 
-/// Groups count from 1 in the passes: so each is in one at least.
+/// True if the number of a group has this binary digit. Numbers begin at 1, so each group is in at
+/// least one pass.
 fn has_digit(group: usize, digit: u32) -> bool {
     (group + 1) >> digit & 1 == 1
 }
@@ -148,8 +154,8 @@ fn with_digit(groups: &[SmResource], digit: u32) -> Vec<SmResource> {
     groups.iter().enumerate().filter(|(at, _)| has_digit(*at, digit)).map(|(_, group)| *group).collect()
 }
 
-/// The SMs of each group, from what the passes showed, one for each binary digit. `None` if a group
-/// has not the size it should have.
+/// The SMs of each group, from the passes' results. `None` if a group does not have the size that
+/// the driver states.
 fn decode_passes(passes: &[Vec<bool>], sizes: &[usize]) -> Option<Vec<Vec<u32>>> {
     let mut groups = vec![Vec::new(); sizes.len()];
     for sm in 0..passes.iter().map(Vec::len).max().unwrap_or(0) {
@@ -161,8 +167,8 @@ fn decode_passes(passes: &[Vec<bool>], sizes: &[usize]) -> Option<Vec<Vec<u32>>>
     groups.iter().zip(sizes).all(|(group, size)| group.len() == *size).then_some(groups)
 }
 
-/// Our number of each of the card's SMs: in the order of the coscheduled groups, then what is in
-/// none of them.
+/// This crate's number for each of the card's SMs: first those of the coscheduled groups, in order,
+/// then the others.
 fn number_sms(pairs: &[Vec<u32>], coscheduled: &[Vec<u32>]) -> BTreeMap<u32, u32> {
     let mut numbers = BTreeMap::new();
     for sm in coscheduled.iter().chain(pairs).flatten() {
@@ -177,7 +183,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// What the passes show if group `owner[sm]` has the SM.
+    /// The results of the passes if SM `sm` is in group `owner[sm]`.
     fn passes(owner: &[Option<usize>], groups: usize) -> Vec<Vec<bool>> {
         (0..usize::BITS - groups.leading_zeros()).map(|digit| owner.iter().map(|group| group.is_some_and(|group| has_digit(group, digit))).collect()).collect()
     }
@@ -208,7 +214,7 @@ mod tests {
 
     #[test]
     fn numbers_follow_the_groups() {
-        // As on an H200: a group's SMs lie apart.
+        // As on an H200, where the SMs of a group are not consecutive.
         let groups = [vec![0, 1, 16, 17], vec![2, 3, 18, 19]];
         let pairs = [vec![0, 1], vec![2, 3], vec![120, 121], vec![16, 17], vec![18, 19]];
         let numbers = number_sms(&pairs, &groups);

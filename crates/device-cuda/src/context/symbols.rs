@@ -1,7 +1,8 @@
-//! The variables of an image, by name, and what its kernels may do. Pure.
+//! What an image's symbols say: the names of its variables, and which kernels may print or assert.
+//! Pure.
 //!
-//! The driver finds a variable by its name and lists none, so the names are read from the image.
-//! They are candidates: the caller leaves out what the driver does not know.
+//! The driver finds a variable by its name but lists none, so the names are read from the image.
+//! They are candidates: the caller drops those that the driver does not know.
 
 use object::read::elf::ElfFile64;
 use object::{Object as _, ObjectSection as _, ObjectSymbol as _, SymbolKind};
@@ -10,21 +11,21 @@ use std::collections::BTreeSet;
 /// A variable of an image.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Variable {
-    /// As the image has it (mangled, for C++).
+    /// The name in the image (mangled, for C++).
     pub name: String,
-    /// True if it lies in constant memory.
+    /// True if the variable lies in constant memory.
     pub constant: bool,
 }
 
 /// What an image says about itself.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(super) struct Symbols {
-    /// Its variables, but for text constants of the compiler's.
+    /// The variables, without text constants of the compiler's in compiled code.
     pub variables: Vec<Variable>,
-    /// True if kernels or copies can change something that outlives them, so that the module cannot
-    /// be shared between clients. Constants count: copies may change them.
+    /// True if kernels or copies can change a variable, so that clients cannot share the module.
+    /// Constants count: copies may change them.
     pub writable: bool,
-    /// Names of `__managed__` variables.
+    /// The names of `__managed__` variables.
     pub managed: Vec<String>,
     /// Which kernels may call device printf.
     pub prints: Printing,
@@ -35,9 +36,9 @@ pub(super) struct Symbols {
 /// Which kernels may call device printf.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Printing {
-    /// These, by name.
+    /// These kernels, by name.
     Some(BTreeSet<String>),
-    /// Any: a function that any kernel may call does, or it cannot be known.
+    /// Any kernel: a function that any kernel may call prints, or the image does not say.
     Any,
 }
 
@@ -48,7 +49,7 @@ impl Default for Printing {
 }
 
 impl Printing {
-    /// True if this kernel may.
+    /// True if this kernel may call device printf.
     pub(super) fn may_print(&self, kernel: &str) -> bool {
         match self {
             Printing::Some(kernels) => kernels.contains(kernel),
@@ -70,7 +71,7 @@ const ASSERT: &str = "__assertfail";
 /// The bit of an ELF symbol's `st_other` that marks a `__managed__` variable.
 const MANAGED: u8 = 4;
 
-/// True for a text constant that the compiler makes; nobody writes it.
+/// True for a text constant that the compiler makes. No code writes it.
 fn is_literal(name: &str) -> bool {
     name.starts_with("$str")
         || name.starts_with("__unnamed_")
@@ -112,8 +113,8 @@ pub(super) fn of_elf(image: &[u8]) -> Option<Symbols> {
     Some(symbols)
 }
 
-/// The kernels that reach printf by calls. The compiler leaves pairs of symbol numbers, caller and
-/// callee.
+/// The kernels that call printf, directly or through functions. The compiler leaves the calls as
+/// pairs of symbol numbers: caller, callee.
 fn find_printing(file: &ElfFile64<'_, object::Endianness>) -> Printing {
     let graph = file.section_by_name(".nv.callgraph").and_then(|section| section.data().ok()).unwrap_or(&[]);
     let printf = file.symbols().find(|symbol| symbol.name() == Ok(PRINTF)).map_or(0, |symbol| symbol.index().0);
@@ -122,7 +123,7 @@ fn find_printing(file: &ElfFile64<'_, object::Endianness>) -> Printing {
     if kernels.is_empty() { Printing::Any } else { Printing::Some(kernels) }
 }
 
-/// Everything that calls `callee`, also through others.
+/// The symbols that call `callee`, directly or through others.
 fn callers_of(graph: &[u8], callee: u32) -> BTreeSet<u32> {
     let word = |pair: &[u8], at: usize| pair.get(at..).and_then(<[u8]>::first_chunk).map_or(0, |w| u32::from_le_bytes(*w));
     let pairs: Vec<(u32, u32)> = graph.chunks_exact(8).map(|pair| (word(pair, 0), word(pair, 4))).collect();
@@ -134,7 +135,7 @@ fn callers_of(graph: &[u8], callee: u32) -> BTreeSet<u32> {
     found
 }
 
-/// What PTX says: its declarations outside of bodies, and the calls in them.
+/// What PTX says: its declarations outside of functions, and the calls in them.
 pub(super) fn of_ptx(text: &str) -> Symbols {
     let mut symbols = Symbols { asserts: text.contains(ASSERT), ..Symbols::default() };
     let mut depth = 0_u32;
@@ -160,7 +161,7 @@ pub(super) fn of_ptx(text: &str) -> Symbols {
     symbols
 }
 
-/// Adds the variable that this text declares, if it does.
+/// Adds the variable that this text declares, if it declares one.
 fn add_declaration(text: &str, symbols: &mut Symbols) {
     let head = text.split('=').next().unwrap_or(text);
     let words: Vec<&str> = head.split(|c: char| c.is_whitespace() || c == '[').filter(|w| !w.is_empty()).collect();
@@ -177,7 +178,7 @@ fn add_declaration(text: &str, symbols: &mut Symbols) {
     symbols.variables.push(Variable { name: (*name).to_owned(), constant });
 }
 
-/// What PTX is cut into.
+/// A token of PTX for this file's purposes.
 enum Piece<'a> {
     Text(&'a str),
     Open,
@@ -213,7 +214,7 @@ fn statements(text: &str) -> impl Iterator<Item = Piece<'_>> {
                 pieces.push(if brace == b'{' { Piece::Open } else { Piece::Close });
                 start = at + 1;
             }
-            // Directives of one line have no `;`.
+            // These directives end with their line, without `;`.
             b'\n'
                 if initialiser == 0
                     && [".version", ".target", ".address_size", ".file", ".section"]

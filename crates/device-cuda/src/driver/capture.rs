@@ -1,37 +1,38 @@
-//! Catching what the driver prints: device printf goes to standard output, at a synchronisation.
+//! Capturing what the driver prints. It writes the text of device printf to standard output, when a
+//! stream is synchronised.
 
 use core::ptr::null_mut;
 use parking_lot::Mutex;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::OnceLock;
 
-/// Held while standard output and error are redirected: the process has one of each. No other lock
-/// is taken meanwhile but what `act` takes.
+/// Held while standard output and error are redirected, because a process has only one of each.
+/// Lock 8 of the crate's order, held alone.
 static REDIRECTION: Mutex<()> = Mutex::new(());
 
 /// Standard output and error, in this order.
 const DESCRIPTORS: [libc::c_int; 2] = [libc::STDOUT_FILENO, libc::STDERR_FILENO];
 
-/// Standard output and error, redirected into a file from `new` until this is dropped, by a panic
-/// too.
+/// The redirection of standard output and error into a file. Dropping it ends the redirection,
+/// after a panic too.
 struct Redirection {
-    /// Duplicates of what [`DESCRIPTORS`] were; negative for one that was not open, which is left
-    /// alone.
+    /// Duplicates of the original [`DESCRIPTORS`]. Negative for a descriptor that was not open; it
+    /// is not redirected.
     saved: [libc::c_int; 2],
 }
 
 impl Redirection {
-    /// Output goes to the end of `file`.
+    /// Redirects both descriptors to the end of `file`.
     fn new(file: &OwnedFd) -> Redirection {
         // SAFETY: flushes all of C's streams, which is always allowed.
         unsafe { libc::fflush(null_mut()) };
-        // SAFETY: duplicates descriptors; no memory is touched.
+        // SAFETY: duplicates descriptors, and accesses no memory.
         let saved = DESCRIPTORS.map(|descriptor| unsafe { libc::dup(descriptor) });
-        // SAFETY: moves the offset of a file of ours; no memory is touched.
+        // SAFETY: moves the offset of a file that only this module uses, and accesses no memory.
         unsafe { libc::lseek(file.as_raw_fd(), 0, libc::SEEK_END) };
         for (descriptor, saved) in DESCRIPTORS.into_iter().zip(saved) {
             if saved >= 0 {
-                // SAFETY: replaces a descriptor that `drop` puts back; no memory is touched.
+                // SAFETY: replaces a descriptor, which `drop` restores, and accesses no memory.
                 unsafe { libc::dup2(file.as_raw_fd(), descriptor) };
             }
         }
@@ -45,17 +46,17 @@ impl Drop for Redirection {
         unsafe { libc::fflush(null_mut()) };
         for (descriptor, saved) in DESCRIPTORS.into_iter().zip(self.saved) {
             if saved >= 0 {
-                // SAFETY: puts the descriptor back; no memory is touched.
+                // SAFETY: restores the descriptor, and accesses no memory.
                 unsafe { libc::dup2(saved, descriptor) };
-                // SAFETY: the duplicate that `new` made, its last use.
+                // SAFETY: the duplicate that `new` made; its last use.
                 unsafe { libc::close(saved) };
             }
         }
     }
 }
 
-/// Runs `act` with standard output and error of the whole process going into a file. Returns what
-/// `act` returns, and what came into the file.
+/// Runs `act` while standard output and error of the whole process are redirected. Returns the
+/// result of `act`, and what was written.
 pub(crate) fn capture_output<T>(act: impl FnOnce() -> T) -> (T, Vec<u8>) {
     static FILE: OnceLock<Option<OwnedFd>> = OnceLock::new();
     let file = FILE.get_or_init(|| rustix::fs::memfd_create("cumux-printf", rustix::fs::MemfdFlags::CLOEXEC).ok());
@@ -77,7 +78,7 @@ pub(crate) fn capture_output<T>(act: impl FnOnce() -> T) -> (T, Vec<u8>) {
 mod tests {
     use super::*;
 
-    /// Tells files apart.
+    /// Identifies the file that standard output is.
     fn identity() -> (u64, u64) {
         let status = rustix::fs::fstat(std::io::stdout()).expect("standard output is open");
         (status.st_dev, status.st_ino)

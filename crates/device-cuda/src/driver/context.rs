@@ -1,4 +1,4 @@
-//! The primary context of one card, through which everything else is called.
+//! The primary context of one card. All other calls need it.
 
 use super::device::DeviceHandle;
 use super::table::Table;
@@ -11,7 +11,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Numbers the [`Driver`]s of this process; 0 is none.
+/// The number of the next [`Driver`] of this process. 0 is no [`Driver`]'s.
 static INSTANCES: AtomicU64 = AtomicU64::new(1);
 
 thread_local! {
@@ -19,22 +19,24 @@ thread_local! {
     static CURRENT: Cell<u64> = const { Cell::new(0) };
 }
 
-/// One card with its primary context. The methods for memory, streams, modules and so on are in the
+/// One card with its primary context. Its methods for memory, streams, modules and so on are in the
 /// files of those names.
 pub(crate) struct Driver {
     device: DeviceHandle,
-    /// The context's address; the reference taken in [`Driver::open`] keeps it alive.
+    /// The driver's handle for the context, as a number. [`Driver::open`] took a reference, which
+    /// keeps the context alive.
     context: usize,
+    /// This [`Driver`]'s number.
     instance: u64,
     /// Least and most urgent stream priority.
     priorities: (i32, i32),
-    /// Who may use the card, as it was when the context was made.
+    /// The compute mode when the context was made.
     mode: CUcomputemode,
 }
 
 impl Drop for Driver {
     fn drop(&mut self) {
-        // SAFETY: gives back the reference that `open` took; nobody uses the context after this.
+        // SAFETY: releases the reference that `open` took. No method can be called after this.
         let _ = unsafe { (self.device.table().cuDevicePrimaryCtxRelease_v2)(self.device.raw()) };
     }
 }
@@ -43,12 +45,12 @@ impl Driver {
     /// Opens card `ordinal` and makes its context.
     ///
     /// # Errors
-    /// A sentence with a remedy: no driver, no such card, or a card that cannot be shared.
+    /// A sentence with a remedy: there is no driver or no such card, or the card cannot be shared.
     pub(crate) fn open(ordinal: u32) -> Result<Arc<Driver>, DeviceError> {
         let device = DeviceHandle::open(ordinal)?;
         let (table, mode) = (device.table(), device.compute_mode());
         remedy::require_shareable(ordinal, &device.name(), mode)?;
-        // Local memory once grown is kept: growing it stops the whole context for 0.2 s.
+        // Growing the card's local memory stops the whole context for 0.2 s, so it is not shrunk.
         // SAFETY: the call takes no pointers.
         let _ = unsafe { (table.cuDevicePrimaryCtxSetFlags_v2)(device.raw(), CUctx_flags::CU_CTX_LMEM_RESIZE_TO_MAX.0) };
         let mut context = null_mut();
@@ -75,7 +77,7 @@ impl Driver {
         Ok(table)
     }
 
-    /// The card as the driver names it.
+    /// The driver's handle for the card.
     pub(super) fn raw_device(&self) -> CUdevice {
         self.device.raw()
     }
@@ -97,12 +99,12 @@ impl Driver {
         unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
     }
 
-    /// The driver's sentence for an error, with its number.
+    /// The driver's sentence for an error, with the error's number.
     pub(crate) fn describe_numbered(&self, error: CudaError) -> String {
         format!("{} (CUDA error {})", self.describe(error), error.number())
     }
 
-    /// Who may use the card, as it was when the context was made.
+    /// The compute mode when the context was made.
     pub(crate) fn compute_mode(&self) -> CUcomputemode {
         self.mode
     }
@@ -121,7 +123,7 @@ impl Driver {
         (least, greatest)
     }
 
-    /// A limit of the context.
+    /// The value of a limit of the context.
     ///
     /// # Errors
     /// The driver's, for a limit that it does not have.
@@ -135,7 +137,7 @@ impl Driver {
     /// Sets a limit of the context.
     ///
     /// # Errors
-    /// The driver's, for a limit that it does not have or a value it cannot give.
+    /// The driver's, for a limit that it does not have or a value that is too large.
     pub(crate) fn set_limit(&self, limit: CUlimit, value: u64) -> Call<()> {
         // SAFETY: the call takes no pointers.
         CudaError::check(unsafe { (self.table()?.cuCtxSetLimit)(limit, value as usize) })

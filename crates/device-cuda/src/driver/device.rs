@@ -1,4 +1,4 @@
-//! A card before there is a context on it: what can be asked of it then.
+//! A card without a context, and what the driver says about it.
 
 use super::library;
 use super::table::Table;
@@ -7,7 +7,7 @@ use core::ffi::c_char;
 use cumux_abi::{CUcomputemode, CUdevice, CUdevice_attribute, CUuuid};
 use cumux_device::DeviceError;
 
-/// Bytes for a card's name.
+/// Bytes of the buffer for a card's name.
 const NAME_BYTES: usize = 256;
 
 /// One card of the driver.
@@ -17,7 +17,7 @@ pub(crate) struct DeviceHandle {
     device: CUdevice,
 }
 
-/// Loads and starts the driver and counts its cards.
+/// Loads and starts the driver. Returns its functions and the number of its cards.
 fn start() -> Result<(&'static Table, u32), DeviceError> {
     let table = library::load()?;
     // SAFETY: the call takes no pointers.
@@ -33,10 +33,10 @@ fn cannot_start(error: CudaError) -> DeviceError {
 }
 
 impl DeviceHandle {
-    /// Card `ordinal`, as the driver counts.
+    /// Finds card `ordinal`, as the driver counts.
     ///
     /// # Errors
-    /// A sentence with a remedy: the driver does not start, or has no such card.
+    /// A sentence with a remedy: the driver does not start, or there is no such card.
     pub(crate) fn open(ordinal: u32) -> Result<DeviceHandle, DeviceError> {
         let (table, count) = start()?;
         if ordinal >= count {
@@ -45,7 +45,7 @@ impl DeviceHandle {
         DeviceHandle::get(table, ordinal)
     }
 
-    /// All cards, in the driver's order.
+    /// Finds all cards, in the driver's order.
     ///
     /// # Errors
     /// A sentence with a remedy: the driver does not start.
@@ -61,12 +61,12 @@ impl DeviceHandle {
         Ok(DeviceHandle { table, device })
     }
 
-    /// The driver's functions, whatever context is current in this thread.
+    /// The driver's functions. No context needs to be current for calls on a device.
     pub(super) fn table(&self) -> &'static Table {
         self.table
     }
 
-    /// The card as the driver names it.
+    /// The driver's handle for the card.
     pub(super) fn raw(&self) -> CUdevice {
         self.device
     }
@@ -103,7 +103,7 @@ impl DeviceHandle {
         read.ok().map(|()| value)
     }
 
-    /// Who may use the card; the default where the driver does not say.
+    /// The compute mode; the default one if the driver does not say.
     pub(crate) fn compute_mode(&self) -> CUcomputemode {
         let mode = self.attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_MODE).unwrap_or(0);
         CUcomputemode(mode.cast_unsigned())

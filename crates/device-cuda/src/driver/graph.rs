@@ -1,4 +1,4 @@
-//! Graphs: chains of kernels that one call launches.
+//! Graphs: chains of kernels that one call of the driver launches.
 
 use super::CardAddress;
 use super::context::Driver;
@@ -12,29 +12,29 @@ use cumux_abi::types as t;
 /// A kernel for a node of a chain.
 #[derive(Clone, Copy)]
 pub(crate) struct GraphKernel<'a> {
-    /// The kernel.
+    /// The kernel's function.
     pub function: Function,
-    /// Its launch; no clusters, not cooperative.
+    /// The launch. It has no clusters and is not cooperative.
     pub shape: LaunchShape,
-    /// Its packed parameter block.
+    /// The packed parameter block.
     pub parameters: &'a [u8],
 }
 
-/// A chain of kernels as the driver has it. Its owner destroys it with [`Driver::destroy_chain`].
+/// The driver's objects of a chain. The owner destroys them with [`Driver::destroy_chain`].
 pub(crate) struct ChainGraph {
     graph: Graph,
     executable: GraphExec,
-    /// One for each kernel, in order, but for the fence kernel at the end.
+    /// The nodes of the kernels, in order, without the fence kernel at the end.
     pub nodes: Vec<GraphNode>,
 }
 
 impl Driver {
-    /// Makes a chain of kernels, each after the one before, ready to launch. After them comes
-    /// `fence_kernel`, one thread whose only parameter is `fence_word`. The nodes before it can be
-    /// given other kernels and parameters later. Slow: the driver makes a graph.
+    /// Creates a chain that runs these kernels, one after another, and then `fence_kernel`, with
+    /// one thread and `fence_word` as its only parameter. The kernels' nodes can be set to other
+    /// kernels later. Slow: the driver makes a graph.
     ///
     /// # Errors
-    /// The driver's; then nothing is left behind.
+    /// The driver's. Then nothing is left to destroy.
     pub(crate) fn create_chain(&self, kernels: &[GraphKernel<'_>], fence_kernel: Function, fence_word: CardAddress, stream: Stream) -> Call<ChainGraph> {
         let table = self.table()?;
         let mut graph = null_mut();
@@ -67,8 +67,8 @@ impl Driver {
             nodes.push(node);
         }
         if let Some(fence) = nodes.pop() {
-            // Where other clients' blocks queue for an SM, the fence kernel goes first. A driver
-            // that refuses this costs time, not correctness.
+            // The fence kernel runs before other clients' blocks that queue for an SM. If the
+            // driver refuses the priority, the fence only shows later.
             let mut value = t::CUlaunchAttributeValue::default();
             value.priority = self.priorities().1;
             // SAFETY: a live node; the call reads one local.
@@ -77,16 +77,16 @@ impl Driver {
         let mut executable = null_mut();
         // SAFETY: a live graph; the call writes one handle, a local.
         CudaError::check(unsafe { (table.cuGraphInstantiateWithFlags)(&raw mut executable, graph.raw(), 0) })?;
-        // SAFETY: a live executable and stream. If the upload fails, the first launch does it.
+        // SAFETY: a live executable and stream. If this fails, the first launch uploads the graph.
         let _ = unsafe { (table.cuGraphUpload)(executable, stream.raw()) };
         Ok(ChainGraph { graph, executable: GraphExec::of(executable), nodes: nodes.into_iter().map(GraphNode::of).collect() })
     }
 
-    /// Gives one node of a chain that is not running another kernel. The kernel must have no more
+    /// Sets one node of a chain that does not run to another kernel. The kernel must not have more
     /// bytes of parameters than the node was made with (decision 0110).
     ///
     /// # Errors
-    /// The driver's; then the node is as it was.
+    /// The driver's. Then the node is unchanged.
     pub(crate) fn set_node(&self, chain: &ChainGraph, node: GraphNode, kernel: &GraphKernel<'_>) -> Call<()> {
         let mut packed = PackedParameters::new(kernel.parameters);
         let parameters = node_parameters(kernel.function, &kernel.shape, packed.extra());
@@ -97,13 +97,13 @@ impl Driver {
     /// Queues the whole chain.
     ///
     /// # Errors
-    /// The driver's; then nothing was queued.
+    /// The driver's. Then nothing was queued.
     pub(crate) fn launch_chain(&self, chain: &ChainGraph, stream: Stream) -> Call<()> {
         // SAFETY: a live executable and stream.
         CudaError::check(unsafe { (self.table()?.cuGraphLaunch)(chain.executable.raw(), stream.raw()) })
     }
 
-    /// Destroys a chain; the caller is its owner and does not use it again.
+    /// Destroys a chain. The caller is its owner and does not use it again.
     pub(crate) fn destroy_chain(&self, chain: &ChainGraph) {
         if let Ok(table) = self.table() {
             // SAFETY: the owner's last use of both.

@@ -5,9 +5,9 @@ use cumux_abi::types as t;
 
 /// Declares handle types.
 ///
-/// A handle is live from the call that made it until its owner's call that destroys it, and the
-/// owner makes that call after every use by others. `of` takes what a successful call of the driver
-/// wrote; `raw` gives exactly that back.
+/// A handle is live from the call that made the object until the call that destroys it. The
+/// object's owner makes that call, after the last use by anyone. `of` keeps what a successful call
+/// of the driver has written, and `raw` returns exactly that.
 macro_rules! handles {
     ($($(#[$doc:meta])* $name:ident = $raw:ty;)*) => {$(
         $(#[$doc])*
@@ -15,9 +15,11 @@ macro_rules! handles {
         pub(crate) struct $name(usize);
 
         impl $name {
+            /// Keeps a handle that the driver has written.
             pub(super) fn of(raw: $raw) -> Self {
                 Self(raw.expose_provenance())
             }
+            /// The handle, for a call of the driver.
             pub(super) fn raw(self) -> $raw {
                 with_exposed_provenance_mut(self.0)
             }
@@ -26,13 +28,13 @@ macro_rules! handles {
 }
 
 handles! {
-    /// A driver stream: work in it runs in order.
+    /// A driver stream. Its work runs in order.
     Stream = t::CUstream;
     /// A loaded module.
     Module = t::CUmodule;
     /// A kernel of a module.
     Function = t::CUfunction;
-    /// A context on some SMs of the card, within the primary context.
+    /// A green context: a context on some SMs of the card, within the primary context.
     GreenContext = t::CUgreenCtx;
     /// A graph, from which an executable is made.
     Graph = t::CUgraph;
@@ -44,7 +46,7 @@ handles! {
 
 #[cfg(test)]
 impl Stream {
-    /// No stream at all, for tests of bookkeeping.
+    /// A handle of no stream, for tests that do not call the driver.
     pub(crate) fn none() -> Self {
         Self(0)
     }

@@ -1,4 +1,4 @@
-//! Launching kernels, one at a time.
+//! Launching single kernels.
 
 use super::context::Driver;
 use super::handle::{Function, Stream};
@@ -7,19 +7,18 @@ use core::ffi::{c_uint, c_void};
 use core::ptr::null_mut;
 use cumux_abi::types as t;
 
-/// A launch but for its function and parameters. Blocks, threads and blocks of a cluster in x, y,
-/// z.
+/// A launch without its function and parameters. Arrays have one entry for each of x, y, z.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct LaunchShape {
     /// Blocks of the grid.
     pub grid: [u32; 3],
     /// Threads of a block.
     pub block: [u32; 3],
-    /// Blocks of a cluster; all 0 or all 1 for none.
+    /// Blocks of a cluster. All 0 or all 1: there are no clusters.
     pub cluster: [u32; 3],
     /// Dynamic shared memory of a block in bytes.
     pub shared: u32,
-    /// True if all blocks must be resident together.
+    /// True for a cooperative launch: all blocks must be resident at the same time.
     pub cooperative: bool,
 }
 
@@ -29,7 +28,7 @@ impl LaunchShape {
         self.cluster == [0; 3] || self.cluster == [1; 3]
     }
 
-    /// One block of one thread.
+    /// A launch of one block of one thread.
     pub(crate) fn single_thread() -> LaunchShape {
         LaunchShape { grid: [1; 3], block: [1; 3], ..LaunchShape::default() }
     }
@@ -39,7 +38,7 @@ impl Driver {
     /// Queues a kernel with a packed parameter block.
     ///
     /// # Errors
-    /// The driver's; then nothing was queued.
+    /// The driver's. Then nothing was queued.
     pub(crate) fn launch(&self, function: Function, shape: &LaunchShape, parameters: &[u8], stream: Stream) -> Call<()> {
         let table = self.table()?;
         let mut packed = PackedParameters::new(parameters);
@@ -89,11 +88,12 @@ pub(super) struct PackedParameters<'a> {
 }
 
 impl<'a> PackedParameters<'a> {
+    /// Refers to a packed parameter block.
     pub(super) fn new(parameters: &'a [u8]) -> Self {
         PackedParameters { parameters, size: parameters.len(), list: [null_mut(); 5] }
     }
 
-    /// The list, which points into `self`; null for a kernel without parameters.
+    /// The argument: a list that points into `self`, or null for a kernel without parameters.
     pub(super) fn extra(&mut self) -> *mut *mut c_void {
         if self.size == 0 {
             return null_mut();

@@ -1,4 +1,4 @@
-//! The driver's library, loaded and initialised once for the process.
+//! The driver's library. A process loads it once.
 
 use super::locate::candidate_paths;
 use super::table::Table;
@@ -10,27 +10,27 @@ use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 use parking_lot::Mutex;
 use std::path::Path;
 
-/// The loaded driver's functions. The lock is held while the library is loaded, and no other lock
-/// is taken meanwhile.
+/// The loaded driver's functions. Lock 8 of the crate's order, held alone while the library is
+/// loaded.
 static LOADED: Mutex<Option<&'static Table>> = Mutex::new(None);
 
-/// What the driver must find in its environment when it is loaded.
+/// The environment variables that are set before the driver is loaded, and their values.
 const ENVIRONMENT: [(&str, &str); 3] = [
-    // Clients' streams must not wait for one another in the card's queues.
+    // Streams of different clients must not wait for one another in the card's queues.
     ("CUDA_DEVICE_MAX_CONNECTIONS", "32"),
-    // A kernel loaded at its first launch would stop the whole context for it.
+    // If kernels were loaded at their first launches, each would stop the whole context.
     ("CUDA_MODULE_LOADING", "EAGER"),
     (MPS_DIRECTORY, ""),
 ];
 
-/// Set to nothing, so that this process never becomes a client of NVIDIA's own MPS by accident.
-/// `CUMUX_KEEP_MPS` keeps what the user has set.
+/// Set to the empty string, so that this process does not become a client of NVIDIA's own MPS by
+/// accident. If `CUMUX_KEEP_MPS` is set, the user's value is kept.
 const MPS_DIRECTORY: &str = "CUDA_MPS_PIPE_DIRECTORY";
 
-/// Loads the driver, or returns what an earlier call has loaded.
+/// Loads the driver, unless an earlier call has loaded it.
 ///
 /// # Errors
-/// A sentence with a remedy: there is no driver, it is too old, or it is not NVIDIA's.
+/// A sentence with a remedy: there is no driver, or it is too old or not NVIDIA's.
 pub(super) fn load() -> Result<&'static Table, DeviceError> {
     let mut loaded = LOADED.lock();
     if let Some(table) = *loaded {
@@ -40,8 +40,9 @@ pub(super) fn load() -> Result<&'static Table, DeviceError> {
     for (name, value) in ENVIRONMENT {
         let keep = name == MPS_DIRECTORY && std::env::var_os("CUMUX_KEEP_MPS").is_some();
         if !keep {
-            // SAFETY: this thread holds LOADED, and we have loaded no C code yet that reads the
-            // environment by itself; Rust's own readers take a lock.
+            // SAFETY: no other thread may read the environment without std's lock meanwhile. This
+            // crate has loaded no C code yet that would, and asks its users to start none before
+            // (see the crate's documentation).
             unsafe { std::env::set_var(name, value) };
         }
     }
@@ -59,11 +60,13 @@ pub(super) fn load() -> Result<&'static Table, DeviceError> {
     Err(DeviceError::System(remedy::driver_not_found(&paths, &why)))
 }
 
-/// Loads the library at this path and looks its functions up. On success it stays loaded for ever.
+/// Loads the library at this path and looks up its functions. If it is usable, it stays loaded
+/// until the process ends.
 fn load_path(path: &Path) -> Result<Table, String> {
-    // SAFETY: loading runs the constructors of NVIDIA's driver, as it does in any CUDA program.
+    // SAFETY: loading runs the library's constructors. NVIDIA's driver is made to be loaded in this
+    // way by any CUDA program.
     let library = unsafe { Library::open(Some(path), RTLD_NOW | RTLD_LOCAL) }.map_err(|error| format!("{}: {error}", path.display()))?;
-    // SAFETY: the symbol is only looked up, never used.
+    // SAFETY: the symbol's value is never used, so its type does not matter.
     if unsafe { library.get::<*const c_void>(b"cumux_shim_build_id\0") }.is_ok() {
         return Err(format!("{} is cumux itself, not NVIDIA's driver", path.display()));
     }

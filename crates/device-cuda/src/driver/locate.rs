@@ -1,4 +1,4 @@
-//! Where the real driver lies on this machine.
+//! The paths at which the real driver may lie on this machine.
 
 use cumux_abi::locate;
 use cumux_device::DeviceError;
@@ -6,11 +6,11 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-/// The existing paths worth trying, best first: the one in `CUMUX_REAL_LIBCUDA` alone, or what the
-/// dynamic linker's cache holds and the usual folders.
+/// The paths to try, best first, as far as they exist: the one in `CUMUX_REAL_LIBCUDA` alone, or
+/// those in the dynamic linker's cache and in the usual folders.
 ///
 /// # Errors
-/// A sentence about `CUMUX_REAL_LIBCUDA`, if it is set and names no absolute path of a file.
+/// A sentence, if `CUMUX_REAL_LIBCUDA` is set and is not the absolute path of a file.
 pub(super) fn candidate_paths() -> Result<Vec<PathBuf>, DeviceError> {
     let chosen = std::env::var_os("CUMUX_REAL_LIBCUDA").filter(|path| !path.is_empty());
     if let Some(path) = chosen.as_deref().map(Path::new) {

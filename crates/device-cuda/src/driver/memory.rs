@@ -1,4 +1,4 @@
-//! Memory: extents behind descriptors, address space, mappings, pinned host memory.
+//! Memory: device memory behind descriptors, address space, mappings, and pinned host memory.
 
 use super::CardAddress;
 use super::context::Driver;
@@ -8,11 +8,11 @@ use core::ptr::{null_mut, with_exposed_provenance_mut};
 use cumux_abi::types as t;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
-/// How memory leaves and enters the driver: as a descriptor.
+/// The driver exports and imports memory as file descriptors.
 const AS_DESCRIPTOR: t::CUmemAllocationHandleType = t::CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
 
 impl Driver {
-    /// This card, as a place for memory.
+    /// This card's memory, as a location.
     fn location(&self) -> t::CUmemLocation {
         t::CUmemLocation { type_: t::CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE, id: self.raw_device() }
     }
@@ -39,10 +39,10 @@ impl Driver {
         Ok(bytes as u64)
     }
 
-    /// New device memory as a descriptor, which alone keeps it alive. Its contents are undefined.
+    /// Creates device memory with undefined contents. The returned descriptor alone keeps it alive.
     ///
     /// # Errors
-    /// The driver's, above all that the card is full.
+    /// The driver's, for example because the card is full.
     pub(crate) fn create_memory(&self, bytes: u64) -> Call<OwnedFd> {
         let (mut handle, properties) = (0, self.extent_properties());
         // SAFETY: the call reads a local and writes one handle, a local.
@@ -60,7 +60,7 @@ impl Driver {
     /// Maps memory at an address of a reservation, readable and writable by the card.
     ///
     /// # Errors
-    /// The driver's; then nothing is mapped.
+    /// The driver's. Then nothing is mapped.
     pub(crate) fn map(&self, address: CardAddress, memory: BorrowedFd<'_>, offset: u64, bytes: u64) -> Call<()> {
         let table = self.table()?;
         let mut handle = 0;
@@ -91,8 +91,8 @@ impl Driver {
         CudaError::check(unsafe { (self.table()?.cuMemUnmap)(address, bytes as usize) })
     }
 
-    /// Reserves address space, at `wanted` if that is free (0: anywhere). The caller checks where
-    /// it lies.
+    /// Reserves address space, at `wanted` if that range is free (0: anywhere), else elsewhere.
+    /// Returns its address.
     ///
     /// # Errors
     /// The driver's.
@@ -114,7 +114,7 @@ impl Driver {
     /// Pins host memory of a window and lets the card reach it at its host address.
     ///
     /// # Errors
-    /// The driver's, above all that there is not enough memory to pin.
+    /// The driver's, for example because there is not enough memory to pin.
     pub(crate) fn register_host(&self, address: CardAddress, bytes: u64) -> Call<()> {
         let flags = t::CU_MEMHOSTREGISTER_PORTABLE | t::CU_MEMHOSTREGISTER_DEVICEMAP;
         // SAFETY: the range belongs to a window that stays mapped until `unregister_host`. Its
@@ -130,7 +130,7 @@ impl Driver {
         }
     }
 
-    /// Reads device memory. Returns when the copy is over, whether it succeeds or not.
+    /// Reads device memory. Returns when the copy is complete or has failed.
     ///
     /// # Errors
     /// The driver's.
@@ -141,7 +141,7 @@ impl Driver {
         self.synchronize(stream).and(begun)
     }
 
-    /// Writes device memory. Returns when the copy is over, whether it succeeds or not.
+    /// Writes device memory. Returns when the copy is complete or has failed.
     ///
     /// # Errors
     /// The driver's.

@@ -1,5 +1,5 @@
-//! The real driver: its functions, and one safe method for each use of them. The only room of this
-//! crate with unsafe code; one file for each kind of object.
+//! The real driver: its functions, and one safe method for each use of them. This is the only
+//! module of the crate with unsafe code. There is one file for each kind of object.
 //!
 //! ```text
 //! library ─▶ device ─▶ context ─▶ memory, stream, module, partition, tensor
@@ -12,13 +12,13 @@
 //!
 //! - **Functions.** The library is never unloaded, so the addresses in its table stay valid until
 //!   the process ends.
-//! - **Handles** (`handle.rs`) come from the driver alone. Whoever makes one destroys it, after
-//!   every use by others: a handle that a method is given is live.
-//! - **Memory of this process.** A call reads or writes locals and slices that live until it
-//!   returns, and returns only when it is done with them. [`PinnedWords`] alone are written later;
-//!   they live until that type is dropped.
-//! - **Addresses for the card** are [`CardAddress`]es; that type says why a call with one cannot
-//!   touch what Rust refers to.
+//! - **Handles** (`handle.rs`) come from the driver alone. The owner of an object destroys it after
+//!   its last use, so the handles that a method gets are live.
+//! - **Memory of this process.** A call accesses locals and slices, which live until it returns,
+//!   and it has finished with them when it returns. Only [`PinnedWords`] are written later; they
+//!   live until that type is dropped.
+//! - **Addresses of the card** are [`CardAddress`]es. That type's documentation says why a call
+//!   with one cannot violate Rust's rules for memory.
 
 mod capture;
 mod context;
@@ -52,8 +52,8 @@ pub(crate) use words::PinnedWords;
 /// An address that the card resolves: in device memory, in a pinned window, in a module's variable,
 /// or in [`PinnedWords`].
 ///
-/// This process never dereferences one, so it is a number. Whoever passes one to a method has
-/// checked that all the bytes meant belong to such memory (the client's ranges, for clients' work).
-/// Rust code holds no reference into such memory, so what the card does there breaks no rule of
-/// Rust.
+/// This process never dereferences one, so it is a number. The caller of a method has checked that
+/// all bytes it names belong to such memory; for clients' work, this is what
+/// [`crate::context::Permissions`] are for. Rust code holds no references into such memory, so the
+/// card may access it at any time.
 pub(crate) type CardAddress = u64;

@@ -1,4 +1,4 @@
-//! Modules: compiling, loading, and what is in them.
+//! Modules: compiling and loading them, and reading their kernels and variables.
 
 use super::CardAddress;
 use super::context::Driver;
@@ -8,10 +8,10 @@ use core::ffi::{CStr, c_int, c_void};
 use core::ptr::{null_mut, with_exposed_provenance_mut};
 use cumux_abi::types as t;
 
-/// Bytes of what the compiler may say about its errors.
+/// Bytes of the buffer for the compiler's errors.
 const LOG_BYTES: usize = 8192;
-/// Zeros behind an image: PTX ends at the first, and nothing in a damaged image leads the driver
-/// far past the image's end.
+/// Zero bytes that are appended to an image. The first one ends PTX. The others are read if offsets
+/// in a damaged image point past its end.
 const IMAGE_PADDING: usize = 64;
 
 /// Why an image was not compiled or loaded.
@@ -19,7 +19,7 @@ const IMAGE_PADDING: usize = 64;
 pub(crate) struct CompileError {
     /// The driver's code.
     pub error: CudaError,
-    /// What the compiler says, with line numbers; may be empty.
+    /// The compiler's errors, with line numbers. May be empty.
     pub log: String,
 }
 
@@ -29,7 +29,7 @@ impl From<CudaError> for CompileError {
     }
 }
 
-/// A buffer for the compiler's errors, and the options that announce it to the driver.
+/// A buffer for the compiler's errors, with the options that pass it to the driver.
 struct ErrorLog(Vec<u8>);
 
 impl ErrorLog {
@@ -39,13 +39,13 @@ impl ErrorLog {
         ErrorLog(vec![0; LOG_BYTES])
     }
 
-    /// The options' values: the buffer, and its size with room left for a zero. They point into
-    /// `self`.
+    /// The options' values: the buffer, and its size without the last byte, which stays zero. They
+    /// point into `self`.
     fn values(&mut self) -> [*mut c_void; 2] {
         [self.0.as_mut_ptr().cast(), with_exposed_provenance_mut(LOG_BYTES - 1)]
     }
 
-    /// The error with what the compiler wrote.
+    /// The error, with what the compiler wrote.
     fn explain(&self, error: CudaError) -> CompileError {
         let end = self.0.iter().position(|b| *b == 0).unwrap_or(self.0.len());
         CompileError { error, log: String::from_utf8_lossy(&self.0[..end]).trim().to_owned() }
@@ -64,15 +64,15 @@ impl Driver {
         let mut log = ErrorLog::new();
         let (mut options, mut values) = (ErrorLog::OPTIONS, log.values());
         let (count, mut module) = (options.len() as u32, null_mut());
-        // SAFETY: the image, both arrays and the log live across the call; the log is as long as
-        // announced; the call writes one handle, a local.
+        // SAFETY: the image, both arrays and the log live until the call returns. The log is as
+        // long as the options say. The call writes one handle, a local.
         let loaded =
             CudaError::check(unsafe { (table.cuModuleLoadDataEx)(&raw mut module, padded.as_ptr().cast(), count, options.as_mut_ptr(), values.as_mut_ptr()) });
         loaded.map(|()| Module::of(module)).map_err(|error| log.explain(error))
     }
 
-    /// Compiles PTX to machine code for this card. Unlike loading PTX, this holds no lock of the
-    /// driver that launches need (measured: decision 0107).
+    /// Compiles PTX to machine code for this card. Unlike loading PTX, this does not hold the lock
+    /// that launches need (measured: decision 0107).
     ///
     /// # Errors
     /// The driver's, with what the compiler said.
@@ -108,8 +108,8 @@ impl Driver {
         code.map_err(|error| log.explain(error))
     }
 
-    /// Unloads a module. The caller is its owner, and no graph refers to its kernels any more
-    /// (chains hold the modules of theirs).
+    /// Unloads a module. The caller is its owner. No graph refers to its kernels any more, because
+    /// chains keep the modules of their kernels loaded.
     pub(crate) fn unload_module(&self, module: Module) {
         if let Ok(table) = self.table() {
             // SAFETY: the owner's last use of a live module.
@@ -128,14 +128,14 @@ impl Driver {
         CudaError::check(unsafe { (table.cuModuleGetFunctionCount)(&raw mut count, module.raw()) })?;
         let mut raw: Vec<t::CUfunction> = vec![null_mut(); count as usize];
         if count > 0 {
-            // SAFETY: a live module; the call writes at most `count` handles, as many as there is
-            // room for.
+            // SAFETY: a live module; the call writes at most `count` handles, which is the vector's
+            // length.
             CudaError::check(unsafe { (table.cuModuleEnumerateFunctions)(raw.as_mut_ptr(), count, module.raw()) })?;
         }
         Ok(raw.into_iter().filter(|function| !function.is_null()).map(Function::of).collect())
     }
 
-    /// Puts the kernel's code on the card now rather than at its first launch.
+    /// Loads the kernel's code onto the card now, and not at its first launch.
     ///
     /// # Errors
     /// The driver's.
@@ -159,7 +159,7 @@ impl Driver {
         Ok(unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned())
     }
 
-    /// Offset and size in bytes of the kernel's parameter `index`; `None` behind the last.
+    /// The offset and size in bytes of the kernel's parameter `index`; `None` after the last one.
     pub(crate) fn parameter(&self, function: Function, index: usize) -> Option<(u32, u32)> {
         let (mut offset, mut size) = (0, 0);
         // SAFETY: a live function; the call writes two numbers, locals.
@@ -181,13 +181,13 @@ impl Driver {
     /// Sets a kernel's attribute.
     ///
     /// # Errors
-    /// The driver's, for an attribute that cannot be set or a value that cannot be.
+    /// The driver's, for an attribute that cannot be set or a value that is not allowed.
     pub(crate) fn set_function_attribute(&self, function: Function, attribute: t::CUfunction_attribute, value: i32) -> Call<()> {
         // SAFETY: a live function.
         CudaError::check(unsafe { (self.table()?.cuFuncSetAttribute)(function.raw(), attribute, value) })
     }
 
-    /// Address and bytes of a module's variable; `None` if the driver knows none of this name.
+    /// The address and bytes of a module's variable; `None` if there is no variable of this name.
     pub(crate) fn variable(&self, module: Module, name: &CStr) -> Option<(CardAddress, u64)> {
         let (mut address, mut bytes) = (0, 0);
         // SAFETY: a live module; the call reads the name and writes two numbers, locals.

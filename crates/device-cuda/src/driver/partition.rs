@@ -1,4 +1,4 @@
-//! Partitions of the card: splitting its SMs, and contexts on some of them.
+//! Partitions of the card: splitting its SMs into groups, and green contexts on some groups.
 
 use super::context::Driver;
 use super::handle::{GreenContext, Stream};
@@ -7,20 +7,20 @@ use core::ffi::c_uint;
 use core::ptr::null_mut;
 use cumux_abi::types as t;
 
-/// Most groups that one split may give: more than any card's SMs make in pairs.
+/// Most groups that one split may give. No card has more pairs of SMs.
 const MOST_GROUPS: usize = 128;
 
-/// Some SMs of the card: one result of a split.
+/// A group of SMs: one result of a split of the card.
 #[derive(Clone, Copy)]
 pub(crate) struct SmResource(t::CUdevResource);
 
 impl SmResource {
-    /// `None` if the resource is of another kind than SMs.
+    /// Keeps a resource if it is one of SMs.
     fn of(resource: t::CUdevResource) -> Option<SmResource> {
         (resource.type_ == t::CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM).then_some(SmResource(resource))
     }
 
-    /// How many SMs there are.
+    /// The number of SMs in the group.
     pub(crate) fn count(&self) -> usize {
         // SAFETY: `of` has checked the kind, which says that this field of the union is the live
         // one.
@@ -38,10 +38,10 @@ pub(crate) enum Coscheduling {
 }
 
 impl Driver {
-    /// Splits the card into groups of `each` SMs and what is left over.
+    /// Splits the card into groups of `each` SMs. The rest is a group, too.
     ///
     /// # Errors
-    /// The driver's, for a card that cannot be split so.
+    /// The driver's, for a card that cannot be split in this way.
     pub(crate) fn split_sms(&self, each: u32, coscheduling: Coscheduling) -> Call<Vec<SmResource>> {
         let table = self.table()?;
         let mut all = t::CUdevResource::default();
@@ -60,8 +60,8 @@ impl Driver {
         Ok(groups.into_iter().take(count as usize).chain([rest]).filter_map(SmResource::of).collect())
     }
 
-    /// Makes a context on these SMs, which come from one split. Slow: about a millisecond, and it
-    /// waits for running kernels.
+    /// Creates a context on these groups of SMs, which come from one split. Slow: it takes about a
+    /// millisecond, and waits for running kernels.
     ///
     /// # Errors
     /// The driver's.
@@ -77,7 +77,7 @@ impl Driver {
         Ok(GreenContext::of(green))
     }
 
-    /// Destroys a green context. The caller is its owner, and its streams are destroyed.
+    /// Destroys a green context. The caller is its owner and has destroyed its streams.
     pub(crate) fn destroy_green_context(&self, green: GreenContext) {
         if let Ok(table) = self.table() {
             // SAFETY: the owner's last use of a live context.
@@ -85,7 +85,7 @@ impl Driver {
         }
     }
 
-    /// A stream of this priority on a green context's SMs.
+    /// Creates a driver stream of this priority (lower is more urgent) on a green context's SMs.
     ///
     /// # Errors
     /// The driver's.

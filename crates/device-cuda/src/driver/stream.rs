@@ -1,4 +1,4 @@
-//! Streams, and the work in them other than kernels.
+//! Driver streams, and work in them other than kernels.
 
 use super::CardAddress;
 use super::context::Driver;
@@ -7,19 +7,18 @@ use crate::fault::{Call, CudaError};
 use core::ptr::null_mut;
 use cumux_abi::types as t;
 
-/// A rectangle of bytes to copy, both sides by address. All numbers but `height`, `depth` and the
-/// rows of a slice are bytes.
+/// The copy of a rectangle of bytes, or of several slices of rectangles.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RectangleCopy {
-    /// First byte of the target.
+    /// The address of the target's first byte.
     pub target: CardAddress,
-    /// From row to row of the target.
+    /// Bytes from row to row of the target.
     pub target_pitch: u64,
     /// Rows from slice to slice of the target.
     pub target_rows: u64,
-    /// First byte of the source.
+    /// The address of the source's first byte.
     pub source: CardAddress,
-    /// From row to row of the source.
+    /// Bytes from row to row of the source.
     pub source_pitch: u64,
     /// Rows from slice to slice of the source.
     pub source_rows: u64,
@@ -27,30 +26,29 @@ pub(crate) struct RectangleCopy {
     pub width: u64,
     /// Rows of a slice.
     pub height: u64,
-    /// Slices.
+    /// The number of slices.
     pub depth: u64,
 }
 
-/// Memory to set: `width` elements of `element` bytes (1, 2 or 4) in each of `height` rows, which
-/// are `pitch` bytes apart.
+/// Setting memory: `width` elements of `element` bytes in each of `height` rows to one value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct MemorySet {
-    /// First byte.
+    /// The address of the first byte.
     pub target: CardAddress,
     /// Bytes from row to row.
     pub pitch: u64,
-    /// Each element's value, in the low `element` bytes.
+    /// The value of each element, in the low `element` bytes.
     pub value: u32,
-    /// Bytes of an element.
+    /// Bytes of an element: 1, 2 or 4.
     pub element: u32,
     /// Elements of a row.
     pub width: u64,
-    /// Rows.
+    /// The number of rows.
     pub height: u64,
 }
 
 impl Driver {
-    /// A stream of this priority on the whole card.
+    /// Creates a driver stream of this priority (lower is more urgent) on the whole card.
     ///
     /// # Errors
     /// The driver's.
@@ -62,7 +60,7 @@ impl Driver {
         Ok(Stream::of(stream))
     }
 
-    /// Destroys a stream; the caller is its owner.
+    /// Destroys a driver stream. The caller is its owner.
     pub(crate) fn destroy_stream(&self, stream: Stream) {
         if let Ok(table) = self.table() {
             // SAFETY: the owner's last use of a live stream.
@@ -73,7 +71,7 @@ impl Driver {
     /// True if all work of the stream is done.
     ///
     /// # Errors
-    /// The driver's; errors of the whole context show here.
+    /// The driver's. Errors of the whole context show here, too.
     pub(crate) fn is_idle(&self, stream: Stream) -> Call<bool> {
         // SAFETY: a live stream.
         match CudaError::check(unsafe { (self.table()?.cuStreamQuery)(stream.raw()) }) {
@@ -86,17 +84,16 @@ impl Driver {
     /// Waits until all work of the stream is done.
     ///
     /// # Errors
-    /// The driver's; errors of the whole context show here.
+    /// The driver's. Errors of the whole context show here, too.
     pub(crate) fn synchronize(&self, stream: Stream) -> Call<()> {
         // SAFETY: a live stream.
         CudaError::check(unsafe { (self.table()?.cuStreamSynchronize)(stream.raw()) })
     }
 
-    /// Queues a copy of bytes in one row. The two sides must not overlap: the driver leaves the
-    /// result open then.
+    /// Queues a copy of one row of bytes. If source and target overlap, the result is undefined.
     ///
     /// # Errors
-    /// The driver's; then nothing was queued.
+    /// The driver's. Then nothing was queued.
     pub(crate) fn copy_row(&self, target: CardAddress, source: CardAddress, bytes: u64, stream: Stream) -> Call<()> {
         // SAFETY: card addresses and a live stream.
         CudaError::check(unsafe { (self.table()?.cuMemcpyAsync)(target, source, bytes as usize, stream.raw()) })
@@ -105,7 +102,7 @@ impl Driver {
     /// Queues a copy of a rectangle.
     ///
     /// # Errors
-    /// The driver's; then nothing was queued.
+    /// The driver's. Then nothing was queued.
     pub(crate) fn copy_rectangle(&self, copy: &RectangleCopy, stream: Stream) -> Call<()> {
         let kind = t::CUmemorytype::CU_MEMORYTYPE_UNIFIED;
         if copy.depth == 1 {
@@ -144,7 +141,7 @@ impl Driver {
     /// Queues setting memory.
     ///
     /// # Errors
-    /// The driver's; then nothing was queued.
+    /// The driver's. Then nothing was queued.
     pub(crate) fn set_memory(&self, set: &MemorySet, stream: Stream) -> Call<()> {
         let (table, stream) = (self.table()?, stream.raw());
         let MemorySet { target, value, element, .. } = *set;
@@ -162,11 +159,11 @@ impl Driver {
         })
     }
 
-    /// Queues storing the low `bytes` (4 or 8) bytes of `value`. What the stream did before is
-    /// visible to whoever sees the value.
+    /// Queues storing the low `bytes` (4 or 8) bytes of `value`. A reader that sees the value also
+    /// sees what the stream did before.
     ///
     /// # Errors
-    /// The driver's; then nothing was queued.
+    /// The driver's. Then nothing was queued.
     pub(crate) fn write_value(&self, address: CardAddress, value: u64, bytes: u32, stream: Stream) -> Call<()> {
         let table = self.table()?;
         // SAFETY: a card address and a live stream, in both branches.

@@ -1,17 +1,19 @@
-//! The functions of the driver that are called, looked up by name once.
+//! The functions of the driver that this crate calls. They are looked up by name once.
 
 use cumux_abi::functions as f;
 use libloading::os::unix::Library;
 
-/// Declares the table and its loader: one field for each function, of the type that the public
-/// header gives to its name.
+/// Declares the table and its loader. It has one field for each function, of the type that the
+/// public header gives to that name.
 macro_rules! table {
     ($($name:ident),* $(,)?) => {
-        /// The driver's functions, by their names.
+        /// The driver's functions, by name.
         #[allow(non_snake_case)]
         pub(super) struct Table { $(pub(super) $name: f::$name),* }
 
         impl Table {
+            /// Looks up all functions.
+            ///
             /// # Errors
             /// The name of the first function that the library lacks.
             pub(super) fn load(library: &Library) -> Result<Table, String> {

@@ -1,4 +1,4 @@
-//! Descriptions of tensors for the copy engine.
+//! Tensor maps: descriptions of tensors for the card's copy engine.
 
 use super::context::Driver;
 use crate::fault::{Call, CudaError};
@@ -24,12 +24,12 @@ impl Driver {
         let (kind, interleave) = (t::CUtensorMapDataType(wish.data_type), t::CUtensorMapInterleave(wish.interleave));
         let (swizzle, l2, fill) = (t::CUtensorMapSwizzle(wish.swizzle), t::CUtensorMapL2promotion(wish.l2), t::CUtensorMapFloatOOBfill(wish.fill));
         let (dimensions, strides, elements) = (wish.dimensions.as_ptr(), wish.strides.as_ptr(), wish.element_strides.as_ptr());
-        // Of the pixel box's words, im2col reads three as signed corners and two as counts.
+        // For im2col, the words of `first` are the lower corner (3, signed), channels and pixels.
         let (lower, upper) = (wish.first.map(u32::cast_signed), wish.upper.map(u32::cast_signed));
         let [.., channels, pixels] = wish.first;
-        // SAFETY: either call reads at most as many entries of each array as the rank says, which
-        // is no more than the arrays have (checked above), and writes one map, a local. The
-        // tensor's address is a number to both.
+        // SAFETY: both calls read at most as many entries of each array as the rank says. The rank
+        // is at most the arrays' length, which was checked above. Both write one map, a local, and
+        // treat the tensor's address as a number.
         let encoded = unsafe {
             if wish.im2col {
                 (table.cuTensorMapEncodeIm2col)(

@@ -1,4 +1,4 @@
-//! Words of pinned memory that the card writes and threads of ours read.
+//! Words of pinned memory that the card writes and threads of this process read.
 
 use super::CardAddress;
 use super::context::Driver;
@@ -8,13 +8,13 @@ use cumux_abi::types as t;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Bytes from word to word: no two in a cache line.
+/// Bytes from word to word. No two words share a cache line.
 const STRIDE: usize = 64;
 
-/// Words of pinned memory, one cache line each, 0 at first.
+/// Words of pinned memory, each in a cache line of its own. They are 0 at first.
 ///
-/// Once made, the words are touched through atomics alone, here and (in whole words) by the card,
-/// so no access is a data race.
+/// After [`PinnedWords::new`], this process accesses the words only with atomic operations, and the
+/// card writes whole words. So no access is a data race.
 pub(crate) struct PinnedWords {
     driver: Arc<Driver>,
     base: usize,
@@ -22,8 +22,10 @@ pub(crate) struct PinnedWords {
 }
 
 impl PinnedWords {
+    /// Allocates this many words.
+    ///
     /// # Errors
-    /// The driver's, if there is no memory to pin.
+    /// The driver's, for example because there is not enough memory to pin.
     pub(crate) fn new(driver: &Arc<Driver>, count: usize) -> Call<PinnedWords> {
         let mut base = null_mut();
         let flags = t::CU_MEMHOSTALLOC_PORTABLE | t::CU_MEMHOSTALLOC_DEVICEMAP;
@@ -34,7 +36,7 @@ impl PinnedWords {
         Ok(PinnedWords { driver: driver.clone(), base: base.expose_provenance(), count })
     }
 
-    /// The word's address for the card (addresses are unified).
+    /// The card's address of a word. It is also the host's address.
     pub(crate) fn address(&self, index: usize) -> CardAddress {
         (self.base + index * STRIDE) as CardAddress
     }
@@ -52,12 +54,12 @@ impl PinnedWords {
         unsafe { AtomicU64::from_ptr(word.cast_mut()) }
     }
 
-    /// The word's value. What the card did before it wrote that value is visible then.
+    /// Reads a word. What the card did before it wrote the value is visible to the caller, too.
     pub(crate) fn load(&self, index: usize) -> u64 {
         self.word(index).load(Ordering::Acquire)
     }
 
-    /// Sets a word to 0 that nothing on the card will write any more.
+    /// Sets a word to 0. No work on the card writes the word at this time.
     pub(crate) fn clear(&self, index: usize) {
         self.word(index).store(0, Ordering::Release);
     }

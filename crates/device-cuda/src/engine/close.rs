@@ -1,30 +1,32 @@
-//! How a client's work ends before it is done: by a fault, or because the client is closed.
+//! Stopping and closing clients: their work ends before it is complete.
 
 use super::state::Engine;
 use crate::track::Reporting;
 use crossbeam_channel::Sender;
 use cumux_device::{ClientId, Fault, Outcome};
 
-/// Kinds of work that are named when a client is described.
+/// Most kernels that are named in the description of a client's work.
 const MOST_NAMES: usize = 4;
 
 impl Engine {
-    /// Ends everything of the client with this fault, unless it was ended so before.
+    /// Stops a client: reports all its work with this fault, unless an earlier fault has stopped
+    /// it.
     pub(super) fn stop_client(&mut self, client: ClientId, fault: &Fault) {
         if self.ends.stop(client, fault) {
             self.report_unfinished(client, &Outcome::Fault(fault.clone()));
         }
     }
 
-    /// Cancels everything of the client; `done` is answered when nothing of it runs any more.
+    /// Closes a client: cancels all its work. `done` gets a message when none is in flight any
+    /// more.
     pub(super) fn close_client(&mut self, client: ClientId, done: Sender<()>) {
         self.report_unfinished(client, &Outcome::Cancelled);
         self.ends.close(client, done);
         self.finish_closing();
     }
 
-    /// Reports everything that a client has with this outcome, in the order of its streams, and
-    /// forgets what was not issued. What is in flight goes on unseen.
+    /// Reports all work of a client with this outcome, in the order of its streams, and drops what
+    /// was not submitted to the driver. Work in flight goes on, and its end is not reported again.
     fn report_unfinished(&mut self, client: ClientId, outcome: &Outcome) {
         let mut unfinished = Vec::new();
         for (id, queue) in self.streams.queues_of(client) {
@@ -42,7 +44,8 @@ impl Engine {
         }
     }
 
-    /// Answers those who close a client that has nothing in flight any more.
+    /// Finishes closing the clients that have no work in flight any more, and notifies the threads
+    /// that close them.
     pub(super) fn finish_closing(&mut self) {
         let (works, streams) = (self.context_works(), &mut self.streams);
         self.ends.finish_closing(|client| {
@@ -54,7 +57,7 @@ impl Engine {
         });
     }
 
-    /// What the client has in flight, and what else its streams wait for.
+    /// Describes the client's work in flight and in its queues, for the log.
     pub(super) fn describe_client(&self, client: ClientId) -> String {
         let tracker = &self.streams.tracker;
         let (mut names, mut count) = (Vec::new(), 0);

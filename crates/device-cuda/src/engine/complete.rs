@@ -1,4 +1,4 @@
-//! Ends of work: seen by the fences, reported to the sink.
+//! Completed work: noticed by the fences, reported to the sink.
 
 use super::message::Message;
 use super::state::Engine;
@@ -7,7 +7,7 @@ use crate::track::{Flight, Reporting};
 use cumux_device::{Outcome, Report, StreamId};
 
 impl Engine {
-    /// Reports what the fences say is over. Returns whether anything is.
+    /// Polls the fences and reports completed work. Returns true if there was any.
     pub(super) fn poll_completions(&mut self) -> bool {
         let mut over = std::mem::take(&mut self.over);
         self.streams.tracker.retire(self.streams.clock.now(), &mut over);
@@ -44,7 +44,7 @@ impl Engine {
         }
     }
 
-    /// Has the text of this stream's kernels fetched, unless that is under way.
+    /// Has the printed text of this stream fetched, unless a fetch is under way.
     fn fetch_printed(&mut self, id: StreamId) {
         let Some(queue) = self.streams.queues.get_mut(&id) else { return };
         if !queue.held.begin_fetch() {
@@ -57,7 +57,7 @@ impl Engine {
         });
     }
 
-    /// Gives the client its text, and reports what waited for it.
+    /// Delivers the text that a fetch has brought, and sends the reports that were held for it.
     pub(super) fn deliver_printed(&mut self, id: StreamId, text: &[u8]) {
         let Some(queue) = self.streams.queues.get_mut(&id) else { return };
         let client = queue.stream.client.id;

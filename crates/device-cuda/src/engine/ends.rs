@@ -1,41 +1,42 @@
-//! Clients that are ended, as an engine has them.
+//! The clients of an engine that were stopped or are being closed.
 //!
 //! ```text
-//!          a fault                    the card closes it            nothing in flight
-//! (works) ─────────▶ Stopped(fault) ─────────────────────▶ Closing ──────────────────▶ (gone)
-//!    └───────────────────── the card closes it ───────────────▲
+//!         a fault                    the card closes it            no work in flight
+//! (open) ─────────▶ Stopped(fault) ─────────────────────▶ Closing ──────────────────▶ (removed)
+//!    └──────────────────── the card closes it ───────────────▲
 //! ```
 
 use crossbeam_channel::Sender;
 use cumux_device::{ClientId, Fault};
 use rustc_hash::FxHashMap;
 
-/// How a client is ended.
+/// How a client has ended.
 #[derive(Debug)]
 enum ClientEnd {
-    /// By a fault, with which all its work is reported, now and later.
+    /// A fault has stopped it. All its work is reported with that fault.
     Stopped(Fault),
-    /// The card closes it. Its work is cancelled, or reported with the fault that it had before.
+    /// The card is closing it. Its work is cancelled, or reported with the fault that stopped it.
     Closing { fault: Option<Fault>, waiting: Vec<Sender<()>> },
 }
 
-/// What happens to work that a client submits.
+/// What the engine does with work that a client submits.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Admission<'a> {
-    /// It is done.
+    /// It runs the work.
     Open,
-    /// It is reported with this fault.
+    /// It reports the work with this fault.
     Faulted(&'a Fault),
-    /// Nothing: it was submitted before the client was closed, and nobody waits for it.
+    /// It drops the work, which was submitted before the client was closed. No thread waits for it.
     Closed,
 }
 
-/// The clients that are ended.
+/// The clients of an engine that were stopped or are being closed.
 #[derive(Debug, Default)]
 pub(super) struct ClientEnds(FxHashMap<ClientId, ClientEnd>);
 
 impl ClientEnds {
-    /// What happens to work of this client.
+    /// What the engine does with work of this client.
+    #[inline]
     pub(super) fn admission(&self, client: ClientId) -> Admission<'_> {
         match self.0.get(&client) {
             None => Admission::Open,
@@ -44,12 +45,12 @@ impl ClientEnds {
         }
     }
 
-    /// True if a fault has ended the client.
+    /// True if a fault has stopped the client.
     pub(super) fn is_faulted(&self, client: ClientId) -> bool {
         matches!(self.admission(client), Admission::Faulted(_))
     }
 
-    /// Ends a client with a fault. False if one has ended it before.
+    /// Stops a client with a fault. Returns false if an earlier fault has stopped it.
     pub(super) fn stop(&mut self, client: ClientId, fault: &Fault) -> bool {
         match self.0.get_mut(&client) {
             Some(ClientEnd::Stopped(_) | ClientEnd::Closing { fault: Some(_), .. }) => return false,
@@ -59,7 +60,7 @@ impl ClientEnds {
         true
     }
 
-    /// Begins to close a client; `done` is answered by [`ClientEnds::finish_closing`].
+    /// Begins to close a client. [`ClientEnds::finish_closing`] sends a message to `done`.
     pub(super) fn close(&mut self, client: ClientId, done: Sender<()>) {
         match self.0.remove(&client) {
             None => self.0.insert(client, ClientEnd::Closing { fault: None, waiting: vec![done] }),
@@ -71,13 +72,14 @@ impl ClientEnds {
         };
     }
 
-    /// Forgets the closing clients that `is_over` holds for, and answers those who wait for them.
+    /// Removes the closing clients for which `is_over` holds, and notifies the threads that close
+    /// them.
     pub(super) fn finish_closing(&mut self, mut is_over: impl FnMut(ClientId) -> bool) {
         let over = self.0.extract_if(|client, end| matches!(end, ClientEnd::Closing { .. }) && is_over(*client));
         for (_, end) in over {
             if let ClientEnd::Closing { waiting, .. } = end {
                 for done in waiting {
-                    // Who no longer waits needs no answer.
+                    // The send fails if the thread has stopped waiting.
                     let _ = done.send(());
                 }
             }

@@ -1,4 +1,4 @@
-//! What an engine does with its messages.
+//! Handling messages, and serving the queues that are ready.
 
 use super::ends::Admission;
 use super::message::Message;
@@ -6,14 +6,14 @@ use super::state::{ContextState, Engine};
 use crate::context::Client;
 use crate::driver::CardAddress;
 use crate::fault::CudaError;
-use crate::issue::{Chain, ChainOrder, StreamQueue, Streams, TurnEnd};
+use crate::issue::{Chain, ChainOrder, Served, StreamQueue, Streams};
 use cumux_device::{Fault, Outcome, Report, StreamId, Work};
 use cumux_wire::result;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 impl Engine {
-    /// Acts on a message other than [`Message::End`].
+    /// Handles a message other than [`Message::End`].
     pub(super) fn handle_message(&mut self, message: Message) {
         match message {
             Message::AddStream(stream) => {
@@ -24,7 +24,7 @@ impl Engine {
             Message::StopClient(client, fault) => self.stop_client(client, &fault),
             Message::CloseClient(client, done) => self.close_client(client, done),
             Message::DescribeClient(client, asker) => {
-                // An asker that no longer waits needs no answer.
+                // The send fails if the thread has stopped waiting.
                 let _ = asker.send(self.describe_client(client));
             }
             Message::WindowRegistered(client, fault) => {
@@ -48,10 +48,10 @@ impl Engine {
         }
     }
 
-    /// Queues a piece of work, or reports it at once where it cannot or need not run.
+    /// Queues a piece of work, or reports it at once if it cannot run, or has nothing to wait for.
     fn accept_work(&mut self, id: StreamId, token: u64, work: Work) {
         let Streams { queues, ready, clock, .. } = &mut self.streams;
-        // A stream that is gone is one of a closed client: nobody waits for its work.
+        // A stream that is not there belonged to a closed client. No thread waits for its work.
         let Some(queue) = queues.get_mut(&id) else { return };
         let client = queue.stream.client.id;
         match self.ends.admission(client) {
@@ -60,7 +60,7 @@ impl Engine {
             Admission::Closed => return,
         }
         match self.context {
-            // Kept until its client is closed: the successor runs it.
+            // Kept until the client is closed. The successor runs it.
             ContextState::Broken => queue.work.push_back((token, work)),
             ContextState::Working if matches!(work, Work::Mark) && queue.is_drained() => {
                 self.reports.push(Report { client, stream: id, token, outcome: Outcome::Done { device_ns: 0 } });
@@ -73,7 +73,7 @@ impl Engine {
         }
     }
 
-    /// One turn of each stream that has something to give. Returns whether anything was given.
+    /// Serves the queues that are ready, once each. Returns true if any was served.
     pub(super) fn issue_ready(&mut self) -> bool {
         let mut progress = false;
         for _ in 0..self.streams.ready.len() {
@@ -83,7 +83,7 @@ impl Engine {
                 continue;
             }
             progress = true;
-            let Err(error) = self.issue_turn(id) else { continue };
+            let Err(error) = self.serve_queue(id) else { continue };
             if error.is_fatal() {
                 self.declare_lost(error);
                 return true;
@@ -93,27 +93,27 @@ impl Engine {
         progress
     }
 
-    /// One turn of a stream, and what follows from it.
-    fn issue_turn(&mut self, id: StreamId) -> Result<(), CudaError> {
-        let end = self.issuer.issue_stream(&mut self.streams, id, self.long_work.is_held());
+    /// Serves the queue of one stream, and does what follows from that.
+    fn serve_queue(&mut self, id: StreamId) -> Result<(), CudaError> {
+        let served = self.issuer.issue_stream(&mut self.streams, id, self.long_work.is_held());
         if let Some(order) = self.issuer.take_order() {
             self.order_chain(order);
         }
-        let issued = end.map(|end| match end {
-            TurnEnd::Done => {}
-            TurnEnd::Fault(fault) => {
+        let issued = served.map(|served| match served {
+            Served::Done => {}
+            Served::Fault(fault) => {
                 if let Some(client) = self.streams.queues.get(&id).map(|queue| queue.stream.client.id) {
                     self.stop_client(client, &fault);
                 }
             }
-            TurnEnd::Parked { client, address, bytes } => self.order_registration(client, address, bytes),
+            Served::Parked { client, address, bytes } => self.order_registration(client, address, bytes),
         });
-        // What was issued has its fence in any case: somebody waits for its end.
+        // Work that was submitted gets its fence in any case, because a client may wait for it.
         let fenced = self.issuer.write_due_fence(&mut self.streams, id);
         issued.and(fenced)
     }
 
-    /// The driver has refused a piece of work: ends the stream's client.
+    /// Stops the client of a stream, because the driver has refused a piece of its work.
     fn stop_client_of(&mut self, id: StreamId, error: CudaError) {
         let Some(client) = self.streams.queues.get(&id).map(|queue| queue.stream.client.id) else { return };
         let what = self.issuer.take_failed_kernel().map_or_else(String::new, |name| format!("launching {name}: "));
@@ -121,7 +121,7 @@ impl Engine {
         self.stop_client(client, &Fault { result: error.number(), text });
     }
 
-    /// Has memory of a client's window registered; its queue is parked meanwhile.
+    /// Has memory of a client's pinned window registered. The client's queue is parked meanwhile.
     fn order_registration(&self, client: Arc<Client>, address: CardAddress, bytes: u64) {
         self.shared.counters.registrations.fetch_add(1, Ordering::Relaxed);
         client.counts.registrations.fetch_add(1, Ordering::Relaxed);

@@ -1,18 +1,18 @@
-//! The loss of the context, as an engine meets it.
+//! The loss of the context, on the engine's side.
 
 use super::state::{ContextState, Engine};
 use crate::fault::{Blame, CudaError, Suspects, accusation};
 use cumux_device::Fault;
 
 impl Engine {
-    /// The context is broken: tells its clients whose kernel may have done it. The engine is of no
-    /// more use afterwards.
+    /// Declares that the context is broken, and stops the clients that had kernels in flight. The
+    /// engine submits nothing more.
     pub(super) fn declare_lost(&mut self, error: CudaError) {
         if !self.context_works() {
             return;
         }
-        // Work that was done before, or beside, the culprit counts: the driver reports only after
-        // everything has ended.
+        // The driver reports the error only when all running kernels have ended. Work that
+        // completed before the culprit, or beside it, is reported as complete.
         self.poll_completions();
         self.context = ContextState::Broken;
         self.shared.declare_broken(error, self.number);
@@ -27,7 +27,7 @@ impl Engine {
         self.shared.finish_loss();
     }
 
-    /// Who has kernels in flight, and whether they can have done this.
+    /// The clients with kernels in flight, and whether those can have caused this error.
     fn list_suspects(&self, error: CudaError) -> Suspects {
         let tracker = &self.streams.tracker;
         let mut suspects = Suspects::default();

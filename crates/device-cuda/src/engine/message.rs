@@ -1,4 +1,4 @@
-//! What an engine is told, and the engines' mailboxes.
+//! The messages of engines, and the engines' mailboxes.
 
 use crate::context::ClientStream;
 use crate::issue::{Chain, PendingChain};
@@ -8,36 +8,37 @@ use crossbeam_channel::Sender;
 use cumux_device::{ClientId, Fault, StreamId, Work};
 use std::sync::Arc;
 
-/// What an engine is told.
+/// A message for an engine.
 pub(crate) enum Message {
-    /// There is a stream more.
+    /// A client has a new stream.
     AddStream(Arc<ClientStream>),
-    /// Work for a stream, with its token. The work comes as it is: a launch takes no memory that
-    /// one thread would allocate and another free.
+    /// Work for a stream, with its token. The work is moved in the message itself, so that a launch
+    /// allocates no memory that another thread would have to free.
     Submit(StreamId, u64, Work),
-    /// A stream is gone. It has drained.
+    /// A stream is destroyed. It has no work left.
     RemoveStream(StreamId),
-    /// Everything of the client ends with this fault, now and later.
+    /// Stop the client: report all its work with this fault, now and later.
     StopClient(ClientId, Fault),
-    /// Everything of the client is cancelled. The answer comes when nothing of it runs any more.
+    /// Close the client: cancel all its work, and answer when none is in flight any more.
     CloseClient(ClientId, Sender<()>),
-    /// Answer with what of the client runs, in words.
+    /// Answer with a description of the client's work in flight.
     DescribeClient(ClientId, Sender<String>),
-    /// Memory of the client's window was registered; or it could not be, which ends the client.
+    /// Memory of the client's pinned window was registered. A fault says that it could not be; the
+    /// client is stopped with it.
     WindowRegistered(ClientId, Option<Fault>),
-    /// A chain was made, or could not be.
+    /// A chain was made. `None` if it could not be made.
     ChainBuilt(PendingChain, Option<Chain>),
-    /// What this stream's kernels had printed before it was fetched.
+    /// The text that a fetch for this stream has brought.
     Printed(StreamId, Vec<u8>),
-    /// The kernels with these numbers are about to be unloaded.
+    /// The kernels with these numbers will be unloaded: forget them.
     ForgetKernels(Vec<u64>),
-    /// Begin nothing long until [`Message::ResumeLongWork`], and answer when nothing long runs.
+    /// Begin no long kernel until [`Message::ResumeLongWork`], and answer when none runs.
     HoldLongWork(Sender<()>),
-    /// Long work may begin again.
+    /// Long kernels may begin again.
     ResumeLongWork,
-    /// Somebody has found the context broken: see whether it is.
+    /// A thread has met an error that may be the loss of the context: check whether it is.
     CheckContext,
-    /// The card is closed.
+    /// The card is closed: end the thread.
     End,
 }
 
@@ -45,12 +46,12 @@ pub(crate) enum Message {
 pub(crate) struct Mailboxes(Vec<Mailbox<Message>>);
 
 impl Mailboxes {
-    /// One for each of so many engines.
+    /// Empty mailboxes for this many engines.
     pub(crate) fn new(engines: usize) -> Mailboxes {
         Mailboxes((0..engines).map(|_| Mailbox::default()).collect())
     }
 
-    /// How many engines there are.
+    /// The number of engines.
     pub(crate) fn len(&self) -> usize {
         self.0.len()
     }
@@ -60,7 +61,7 @@ impl Mailboxes {
         &self.0[engine]
     }
 
-    /// All mailboxes, in order.
+    /// All mailboxes, in the order of the engines.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Mailbox<Message>> {
         self.0.iter()
     }

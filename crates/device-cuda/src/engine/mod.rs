@@ -1,10 +1,11 @@
-//! An engine: one thread that gives its clients' work to the driver and reports what is over. A
+//! An engine: a thread that submits its clients' work to the driver and reports what is complete. A
 //! client belongs to one engine.
 //!
-//! One thread does both, because a hop between two threads costs more than either (decision 0104):
-//! it takes new messages, issues work stream by stream in turns, polls the fences, and calls the
-//! sink, holding no lock. While there is work it polls for a while, then naps; with none it sleeps.
-//! What is slow (registering memory, making chains, unloading) goes to the helper threads.
+//! One thread does both, because handing work from thread to thread costs more than either
+//! (decision 0104). In each round it handles its messages, serves the queues that are ready, polls
+//! the fences, and calls the sink while it holds no lock. An idle engine polls for a while, then
+//! naps as long as it has work in flight, else sleeps. Slow calls (registering memory, making
+//! chains, unloading) are made on the helper threads.
 //!
 //! ```text
 //! run ─▶ intake ─▶ lose ─▶ complete ─▶ close ─▶ state ─▶ shared ─▶ message

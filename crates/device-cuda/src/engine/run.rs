@@ -1,32 +1,34 @@
-//! An engine's thread.
+//! The main loop of an engine's thread.
 
 use super::message::Message;
 use super::state::Engine;
 use crate::driver::allow_short_sleeps;
 use crate::polling::Pause;
 
-/// Without progress for so long, in nanoseconds, the driver is asked whether the context still
-/// works.
-const DOUBT_NS: u64 = 1_000_000;
+/// After this many nanoseconds without progress, the engine queries a driver stream, to notice
+/// errors of the context and lost fences.
+const QUERY_AFTER_NS: u64 = 1_000_000;
 
-/// When an engine without progress asks the driver, and of which stream.
+/// When an engine without progress queries a driver stream, and which one.
 #[derive(Default)]
-struct Doubt {
+struct Watch {
+    /// When there was progress last, in nanoseconds.
     last_progress: u64,
-    last_asked: u64,
-    /// Times the driver was asked.
-    asked: usize,
+    /// When a stream was queried last, in nanoseconds.
+    last_query: u64,
+    /// The number of queries so far.
+    queries: usize,
 }
 
-impl Doubt {
-    /// Nanoseconds without progress.
+impl Watch {
+    /// Nanoseconds since the last progress.
     fn idle_ns(&self, now: u64) -> u64 {
         now.saturating_sub(self.last_progress)
     }
 
-    /// True if the driver should be asked now.
-    fn is_due(&self, now: u64) -> bool {
-        self.idle_ns(now) > DOUBT_NS && now.saturating_sub(self.last_asked) > DOUBT_NS
+    /// True if a stream should be queried now.
+    fn is_query_due(&self, now: u64) -> bool {
+        self.idle_ns(now) > QUERY_AFTER_NS && now.saturating_sub(self.last_query) > QUERY_AFTER_NS
     }
 }
 
@@ -36,7 +38,7 @@ impl Engine {
         allow_short_sleeps();
         self.shared.mailboxes.of(self.number).set_reader();
         let mut messages = Vec::new();
-        let mut doubt = Doubt::default();
+        let mut watch = Watch::default();
         loop {
             self.streams.clock.tick();
             let mut progress = false;
@@ -52,32 +54,32 @@ impl Engine {
             self.long_work.begin_hold();
             progress |= self.poll_completions();
             self.answer_quiet();
-            // Calls of the driver have moved the clock on.
+            // The clock may have been read again since the round began.
             let now = self.streams.clock.now();
             if progress {
-                doubt.last_progress = now;
+                watch.last_progress = now;
                 continue;
             }
-            // What a broken context has in flight never ends.
+            // Work in flight in a broken context never completes.
             let in_flight = self.streams.tracker.is_busy() && self.context_works();
-            if in_flight && doubt.is_due(now) {
-                doubt.last_asked = now;
-                doubt.asked += 1;
-                self.ask_driver(doubt.asked);
+            if in_flight && watch.is_query_due(now) {
+                watch.last_query = now;
+                watch.queries += 1;
+                self.query_busy_stream(watch.queries);
             }
-            self.pause(doubt.idle_ns(now));
+            self.pause(watch.idle_ns(now));
         }
     }
 
-    /// Answers whoever waits for a quiet card, if nothing long runs here.
+    /// Notifies the thread that waits for a quiet card, if no long kernel of this engine runs.
     fn answer_quiet(&mut self) {
         let (works, streams) = (self.context_works(), &self.streams);
         self.long_work.answer_unless(|| works && streams.tracker.runs_long(streams.clock.now()));
     }
 
-    /// Asks the driver about one of the busy streams, another one each time: whether it is empty,
-    /// and so, whether the context still works.
-    fn ask_driver(&mut self, round: usize) {
+    /// Queries one of the driver streams with work in flight, another one each time. An error shows
+    /// that the context is lost. If the stream is idle, its fences must have been reached.
+    fn query_busy_stream(&mut self, round: usize) {
         let slot = self.streams.tracker.busy_slot(round);
         match self.shared.driver.is_idle(self.streams.tracker.slot(slot).stream()) {
             Ok(false) => {}
@@ -86,7 +88,7 @@ impl Engine {
         }
     }
 
-    /// Waits for messages and fences, as long as the policy says.
+    /// Pauses before the next round, as the polling policy says.
     fn pause(&self, idle_ns: u64) {
         let in_flight = self.streams.tracker.is_busy() && self.context_works();
         match self.shared.polling.pause(idle_ns, in_flight) {

@@ -1,4 +1,4 @@
-//! What a card and its engines share.
+//! The state that a card shares with its engines.
 
 use super::message::{Mailboxes, Message};
 use crate::counters::Counters;
@@ -11,25 +11,25 @@ use crate::quiet::Gate;
 use cumux_device::Sink;
 use std::sync::Arc;
 
-/// What a card and its engines share.
+/// The state that a card shares with its engines.
 pub(crate) struct Shared {
-    /// The card.
+    /// The driver, with the card's context.
     pub driver: Arc<Driver>,
-    /// Where ends of work are reported. Called without holding a lock.
+    /// Where completed work is reported. Called while holding no lock.
     pub sink: Arc<dyn Sink>,
-    /// What launches may ask for.
+    /// The card's limits for launches.
     pub limits: LaunchLimits,
-    /// True if batches of kernels go as chains.
+    /// True if kernels are submitted as chains.
     pub coalesces: bool,
-    /// How engines wait.
+    /// How idle engines wait.
     pub polling: PollPolicy,
     /// The engines' mailboxes.
     pub mailboxes: Arc<Mailboxes>,
-    /// What is counted.
+    /// The card's counters.
     pub counters: Arc<Counters>,
     /// The kernel at the end of chains.
     pub fence_kernel: Function,
-    /// The way to a quiet card.
+    /// The gate to a quiet card.
     pub gate: Arc<Gate>,
     /// The helper threads.
     pub helpers: Arc<Helpers>,
@@ -38,7 +38,8 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// The driver has told `engine` of an error of the whole context. The other engines are told.
+    /// Declares that the context is broken, as `engine` has learnt from the driver, and notifies
+    /// the other engines.
     pub(super) fn declare_broken(&self, error: CudaError, engine: usize) {
         let why = self.driver.describe_numbered(error);
         if !self.loss.declare(error, why.clone()) {
@@ -52,15 +53,16 @@ impl Shared {
         }
     }
 
-    /// An engine has told its clients of the loss. The last one tells the sink.
+    /// Notes that an engine has notified its clients of the loss. After the last engine, the sink
+    /// is notified.
     pub(super) fn finish_loss(&self) {
         if self.loss.finish_engine(self.mailboxes.len()) {
             self.sink.lost(self.loss.why().unwrap_or_default(), true);
         }
     }
 
-    /// Gives the device up although the driver reports nothing. Nobody knows whose kernels run at
-    /// this moment, so no client is told; the sink hears why.
+    /// Gives the device up although the driver reports no error, and notifies the sink. No client
+    /// is notified, because it is not known whose kernels run at this moment.
     pub(crate) fn give_up(&self, why: String) {
         tracing::error!("the device is given up: {why}");
         if self.loss.declare(CudaError::LAUNCH_TIMEOUT, why.clone()) {

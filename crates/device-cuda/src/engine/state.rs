@@ -10,40 +10,42 @@ use crate::track::Flight;
 use cumux_device::Report;
 use std::sync::Arc;
 
-/// Whether an engine can still give work to the driver.
+/// Whether the context still works, as far as an engine knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ContextState {
-    /// It can.
+    /// The context works.
     Working,
-    /// The context is broken. Work that comes is kept and not begun: a successor runs it. What is
-    /// in flight never ends.
+    /// The context is broken. Work in flight never completes. New work is queued and not begun,
+    /// because a successor will run it.
     Broken,
 }
 
 /// An engine.
 pub(crate) struct Engine {
-    /// Its number among the card's engines.
+    /// The engine's number among the card's engines.
     pub(super) number: usize,
+    /// The state that the card shares with its engines.
     pub(super) shared: Arc<Shared>,
-    /// What gives work to the driver.
+    /// Submits work to the driver.
     pub(super) issuer: Issuer,
-    /// Its clients' streams, and what is in flight in them.
+    /// The clients' streams, with their queues and their work in flight.
     pub(super) streams: Streams,
-    /// Clients that are ended.
+    /// Clients that were stopped or are being closed.
     pub(super) ends: ClientEnds,
-    /// Whether it begins long work.
+    /// Whether long kernels may begin.
     pub(super) long_work: LongWork,
+    /// Whether the context still works, as far as the engine knows.
     pub(super) context: ContextState,
-    /// For making chains and for fetching text, on the helper threads.
+    /// A driver stream for the helper threads, to make chains and to fetch text.
     pub(super) helper_stream: Stream,
-    /// What a poll has found over; empty between polls.
+    /// The flights that a poll has found complete. Empty between polls.
     pub(super) over: Vec<(Flight, u64)>,
-    /// What is to be reported; empty between rounds.
+    /// The reports to send at the end of the round. Empty between rounds.
     pub(super) reports: Vec<Report>,
 }
 
 impl Engine {
-    /// Engine `number` of a card.
+    /// Makes engine `number` of a card.
     ///
     /// # Errors
     /// The driver's.
@@ -71,8 +73,8 @@ impl Engine {
         self.context == ContextState::Working
     }
 
-    /// Gives everything back to the driver that the engine has of it, in the order in which one
-    /// uses the other: chains, what was sent and not taken, streams, words.
+    /// Destroys the engine's objects of the driver, each before those that it uses: chains (also
+    /// those in unread messages), driver streams, words.
     pub(super) fn end(self) {
         let Engine { shared, issuer, streams, helper_stream, number, .. } = self;
         let mut unread = Vec::new();

@@ -1,34 +1,34 @@
-//! Whose kernel broke the context: what each client is told. Pure.
+//! The error that each client gets when the context breaks. Pure.
 //!
-//! The driver says that the context is broken, not by whose kernel. So each client that had kernels
-//! under way is a suspect, and is told what is known.
+//! The driver reports that the context is broken, but not by whose kernel. So each client that had
+//! kernels in flight is a suspect, and its error says what is known.
 
 use cumux_device::ClientId;
 use std::collections::BTreeMap;
 
-/// Kernel names are listed up to about this many bytes.
+/// A client's error lists kernel names up to about this many bytes.
 const NAMES_BYTES: usize = 200;
 
-/// Whether a suspect can have done what the driver reports.
+/// Whether a suspect can have caused the error that the driver reports.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Blame {
-    /// None of its kernels can: none fails assertions, and an assertion failed.
+    /// It cannot: an assertion failed, and none of its kernels has assertions.
     #[default]
     RuledOut,
-    /// One of its kernels can.
+    /// One of its kernels can have caused it.
     Possible,
 }
 
-/// A client that had kernels under way when the context broke.
+/// A client that had kernels in flight when the context broke.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) struct Suspect {
-    /// The kernels' names.
+    /// The kernels' names, separated by commas.
     kernels: String,
     blame: Blame,
 }
 
 impl Suspect {
-    /// Adds a kernel that was under way.
+    /// Adds a kernel that was in flight.
     pub(crate) fn add_kernel(&mut self, name: &str, blame: Blame) {
         if blame == Blame::Possible {
             self.blame = Blame::Possible;
@@ -40,10 +40,10 @@ impl Suspect {
     }
 }
 
-/// All clients that had kernels under way.
+/// All clients that had kernels in flight.
 pub(crate) type Suspects = BTreeMap<ClientId, Suspect>;
 
-/// What `suspect`, one of `all`, is told. `what` is the driver's sentence for the error.
+/// The text of the error for `suspect`, one of `all`. `what` is the driver's sentence for the code.
 pub(crate) fn accusation(all: &Suspects, suspect: &Suspect, what: &str) -> String {
     let kernels = &suspect.kernels;
     let possible = all.values().filter(|suspect| suspect.blame == Blame::Possible).count();

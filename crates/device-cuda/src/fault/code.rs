@@ -9,7 +9,7 @@ pub(crate) struct CudaError(CUresult);
 /// What a call of the driver returns.
 pub(crate) type Call<T> = Result<T, CudaError>;
 
-/// Declares one constant for each code that this crate tells apart.
+/// Declares a constant for each code that this crate distinguishes.
 macro_rules! codes {
     ($($name:ident = $code:ident;)*) => {
         impl CudaError {
@@ -60,12 +60,12 @@ codes! {
 }
 
 impl CudaError {
-    /// `Ok` for success, the code as an error for all else.
+    /// `Ok` for success, and the code as an error for anything else.
     pub(crate) fn check(result: CUresult) -> Call<()> {
         if result == CUresult::CUDA_SUCCESS { Ok(()) } else { Err(CudaError(result)) }
     }
 
-    /// The code as CUDA numbers it, for messages and for what clients are told.
+    /// The code as CUDA numbers it, for messages and for clients' errors.
     pub(crate) fn number(self) -> u32 {
         self.0.0
     }
@@ -80,9 +80,9 @@ impl CudaError {
         matches!(self, CudaError::MPS_CONNECTION_FAILED | CudaError::MPS_RPC_FAILURE | CudaError::MPS_SERVER_NOT_READY | CudaError::MPS_MAX_CLIENTS_REACHED)
     }
 
-    /// True if the whole context is unusable from now on, and with it this process's use of the
-    /// card: the driver was shut down, the hardware failed (ECC, NVLink), a kernel broke the
-    /// context, NVIDIA's MPS ended us, or the driver does not know.
+    /// True if the error ends the whole context, and with it this process's use of the card: the
+    /// driver was shut down, the hardware failed (ECC, NVLink), a kernel broke the context,
+    /// NVIDIA's own MPS ended this process, or the driver does not know.
     pub(crate) fn is_fatal(self) -> bool {
         matches!(
             self,

@@ -1,14 +1,14 @@
-//! The end of a card's context: that it came, why, and who has to be told before the sink is.
+//! The loss of a card's context: that it happened, why, and whether all engines have notified their
+//! clients.
 //!
 //! ```text
-//!           an engine's call fails             the last engine has told its suspects
-//! Working ─────────────────────────▶ Broken ─────────────────────────────────────────▶ told
-//!    │
-//!    │ a closed client's kernel does not end
-//!    └────────────────────────────────────────▶ given up: nobody can be told anything
+//!           an engine's call fails            every engine has notified its clients
+//! Working ─────────────────────────▶ Broken ─────────────────────────────────────▶ sink notified
+//!    │                                                                                   ▲
+//!    └── a closed client's kernel does not end ▶ Given up, no client notified ───────────┘
 //! ```
 //!
-//! The first cause stays; later ones are not heard.
+//! The first cause is kept; later ones are ignored.
 
 use super::CudaError;
 use super::blame::Suspects;
@@ -16,23 +16,23 @@ use parking_lot::{Condvar, Mutex};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// How long an engine waits for the others' suspects; one of them may be held in a call of the
-/// driver.
+/// How long an engine waits for the suspects of the other engines. One of those may be blocked in a
+/// call of the driver.
 const SUSPECTS_WAIT_LIMIT: Duration = Duration::from_millis(500);
 
-/// Why the context is of no more use.
+/// Why the context is lost.
 #[derive(Debug)]
 struct Cause {
     error: CudaError,
     why: String,
 }
 
-/// What the engines have brought together about a broken context.
+/// What the engines have collected about a broken context.
 #[derive(Debug, Default)]
 struct Inquest {
-    /// Engines that have brought their suspects.
+    /// Engines that have added their suspects.
     arrived: usize,
-    /// Engines that have told their clients.
+    /// Engines that have notified their clients.
     finished: usize,
     suspects: Suspects,
 }
@@ -41,13 +41,13 @@ struct Inquest {
 #[derive(Debug, Default)]
 pub(crate) struct Loss {
     cause: OnceLock<Cause>,
-    /// Nobody takes another lock while holding this one.
+    /// Lock 8 of the crate's order, held alone.
     inquest: Mutex<Inquest>,
     arrival: Condvar,
 }
 
 impl Loss {
-    /// Why the context is of no more use; `None` while it works.
+    /// Why the context is lost; `None` while it works.
     pub(crate) fn why(&self) -> Option<&str> {
         self.cause.get().map(|cause| cause.why.as_str())
     }
@@ -57,13 +57,13 @@ impl Loss {
         self.cause.get().map(|cause| cause.error)
     }
 
-    /// Declares the end. Returns true if nobody has before.
+    /// Declares the loss. Returns true for the first declaration.
     pub(crate) fn declare(&self, error: CudaError, why: String) -> bool {
         self.cause.set(Cause { error, why }).is_ok()
     }
 
-    /// Adds an engine's suspects. Returns those of all engines, when all have come or one does not
-    /// answer in time.
+    /// Adds an engine's suspects, and waits until all engines have added theirs or the time is
+    /// over. Returns all suspects that were added.
     pub(crate) fn gather_suspects(&self, suspects: Suspects, engines: usize) -> Suspects {
         let until = Instant::now() + SUSPECTS_WAIT_LIMIT;
         let mut inquest = self.inquest.lock();
@@ -78,7 +78,7 @@ impl Loss {
         inquest.suspects.clone()
     }
 
-    /// Notes that an engine has told its clients. Returns true for the last one.
+    /// Notes that an engine has notified its clients. Returns true for the last engine.
     pub(crate) fn finish_engine(&self, engines: usize) -> bool {
         let mut inquest = self.inquest.lock();
         inquest.finished += 1;

@@ -1,5 +1,5 @@
-//! What can go wrong with a card: the driver's error codes, the sentences for people who can act,
-//! the end of the context, and what clients are told of it. No calls of the driver are made here.
+//! What can go wrong with a card: the driver's error codes, sentences with remedies, the loss of
+//! the context, and the errors that clients get for it. Nothing here calls the driver.
 
 mod blame;
 mod code;

@@ -1,15 +1,15 @@
-//! Sentences for the person who can act: what is wrong with a driver or a card, and what to do
-//! now. Pure: the caller has looked, this file only words what was found.
+//! Sentences with remedies: what is wrong with a driver or a card, and what the user can do now.
+//! Pure: these functions word what the caller has found.
 
 use super::CudaError;
 use cumux_abi::{CUcomputemode, locate};
 use cumux_device::DeviceError;
 use std::path::PathBuf;
 
-/// Oldest CUDA version served, as the driver counts: major * 1000 + minor * 10.
+/// The oldest CUDA version that is served, as the driver counts: major * 1000 + minor * 10.
 const OLDEST_CUDA: i32 = 13_000;
 
-/// No usable driver: `tried` are the paths that exist, `why` what is wrong with each.
+/// No driver is usable. `tried` are the paths that exist, `why` says what is wrong with each.
 pub(crate) fn driver_not_found(tried: &[PathBuf], why: &[String]) -> String {
     if tried.is_empty() {
         return format!(
@@ -23,7 +23,7 @@ pub(crate) fn driver_not_found(tried: &[PathBuf], why: &[String]) -> String {
 /// Checks the version that `cuDriverGetVersion` reported.
 ///
 /// # Errors
-/// The sentence for a driver that is too old.
+/// A sentence, for a driver that is too old.
 pub(crate) fn require_version(version: i32) -> Result<(), String> {
     if version >= OLDEST_CUDA {
         return Ok(());
@@ -42,7 +42,7 @@ pub(crate) fn cannot_start(error: CudaError) -> String {
     }
 }
 
-/// Somebody asked for card `ordinal` of `count`.
+/// The user has asked for card `ordinal`, and there are `count` cards.
 pub(crate) fn no_such_card(ordinal: u32, count: u32) -> String {
     match count {
         0 => cannot_start(CudaError::NO_DEVICE),
@@ -51,10 +51,10 @@ pub(crate) fn no_such_card(ordinal: u32, count: u32) -> String {
     }
 }
 
-/// Checks that a card of this name and compute mode can be shared at all.
+/// Checks that a card of this name and compute mode can be shared.
 ///
 /// # Errors
-/// The sentence for a prohibited card or a MIG instance.
+/// A sentence, for a prohibited card or a MIG instance.
 pub(crate) fn require_shareable(ordinal: u32, name: &str, mode: CUcomputemode) -> Result<(), DeviceError> {
     if mode == CUcomputemode::CU_COMPUTEMODE_PROHIBITED {
         return Err(DeviceError::System(format!("cuda:{ordinal} is in PROHIBITED compute mode: run `nvidia-smi -i {ordinal} -c DEFAULT`")));
@@ -65,8 +65,8 @@ pub(crate) fn require_shareable(ordinal: u32, name: &str, mode: CUcomputemode) -
     Ok(())
 }
 
-/// Why no standby can wait beside the process that serves, if it cannot: in exclusive mode a second
-/// process gets no context.
+/// Why no standby can be kept ready beside the process that serves, or `None` if it can. In
+/// exclusive mode a second process gets no context.
 pub(crate) fn exclusive_card(ordinal: u32, mode: CUcomputemode) -> Option<String> {
     (mode == CUcomputemode::CU_COMPUTEMODE_EXCLUSIVE_PROCESS).then(|| {
         format!(
@@ -75,7 +75,7 @@ pub(crate) fn exclusive_card(ordinal: u32, mode: CUcomputemode) -> Option<String
     })
 }
 
-/// The driver gave no context on the card.
+/// The driver has refused to make a context on the card.
 pub(crate) fn no_context(ordinal: u32, mode: CUcomputemode, error: CudaError) -> String {
     match (error, mode) {
         (CudaError::DEVICE_UNAVAILABLE | CudaError::INVALID_DEVICE, CUcomputemode::CU_COMPUTEMODE_EXCLUSIVE_PROCESS) => format!(
@@ -94,7 +94,8 @@ pub(crate) fn no_context(ordinal: u32, mode: CUcomputemode, error: CudaError) ->
     }
 }
 
-/// The context was made, but something that serving needs in it was not. `text` is the driver's.
+/// The context was made, but the driver has refused something else that serving needs. `text` is
+/// the driver's sentence for `error`.
 pub(crate) fn cannot_prepare(ordinal: u32, text: &str, error: CudaError) -> String {
     match error {
         CudaError::OUT_OF_MEMORY => format!("cuda:{ordinal} has no memory left for what serving needs: end a process that `nvidia-smi` shows on it"),
@@ -104,7 +105,8 @@ pub(crate) fn cannot_prepare(ordinal: u32, text: &str, error: CudaError) -> Stri
     }
 }
 
-/// The error for a refused call: the loss of the card if `error` says so, else `otherwise`.
+/// The error for a call that the driver has refused: [`DeviceError::Lost`] if `error` ends the
+/// context, else `otherwise`.
 pub(crate) fn refused_call(error: CudaError, text: String, otherwise: impl FnOnce(String) -> DeviceError) -> DeviceError {
     if error.is_fatal() { DeviceError::Lost(text) } else { otherwise(text) }
 }

@@ -1,13 +1,14 @@
-//! A chain: kernels in one graph executable, which ends with the fence kernel.
+//! A chain: a graph executable that runs some kernels in order, and then the fence kernel.
 //!
-//! One call of the driver launches a whole chain and its fence. Measured on an H200
-//! (docs/performance.md): a kernel and its fence as one chain cost 1.0 µs of the context's lock, a
-//! launch and a written value 2.4 to 3.3 µs. A chain belongs to one engine and runs at most once at
-//! a time. It remembers what each node ran the last time, so a step that repeats itself sets
-//! nothing: setting parameters costs about 0.5 µs a node, another function about 1.5 µs.
+//! One call of the driver launches a whole chain with its fence. Measured on an H200
+//! (docs/performance.md), one kernel and its fence hold the context's lock for 1.0 µs as a chain,
+//! and for 2.4 to 3.3 µs as a launch and a value write. A chain belongs to one engine, and runs at
+//! most once at a time. It remembers the kernels and parameters of its last launch, so a batch that
+//! repeats needs no node to be set. Setting parameters takes about 0.5 µs a node, and setting
+//! another function about 1.5 µs.
 //!
-//! A node never gets more bytes of parameters than it was made with: the driver takes them and runs
-//! the kernels with wrong ones (decision 0110).
+//! A node is never set to more bytes of parameters than it was made with. The driver would accept
+//! them and run kernels with wrong parameters (decision 0110).
 
 use super::plan::PlannedKernel;
 use crate::context::ClientModule;
@@ -18,21 +19,21 @@ use rustc_hash::FxHasher;
 use std::hash::{Hash as _, Hasher as _};
 use std::sync::Arc;
 
-/// Most bytes of parameters of a node: drivers have ended the process when they were given a node
-/// with more (openxla/xla, pull request 19252).
+/// Most bytes of parameters of a node. Drivers have ended the process when a node had more
+/// (openxla/xla, pull request 19252).
 const MOST_NODE_PARAMETERS: u32 = 4096;
 
-/// Tells batches of kernels apart. Equal fingerprints are no proof that the batches are.
+/// Hashes of a batch of kernels. Batches with equal hashes may still differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Fingerprint {
-    /// Of the functions and their grids.
+    /// The hash of the functions and their grids.
     pub shape: u64,
-    /// Of the parameters, too.
+    /// The hash of the functions, their grids and their parameters.
     pub exact: u64,
 }
 
 impl Fingerprint {
-    /// The fingerprint of these kernels, in order.
+    /// The hashes of these kernels, in order.
     pub(super) fn of(kernels: &[PlannedKernel]) -> Fingerprint {
         let (mut shape, mut exact) = (FxHasher::default(), FxHasher::default());
         for planned in kernels {
@@ -57,12 +58,12 @@ fn is_same_launch(a: &PlannedKernel, b: &PlannedKernel) -> bool {
     a.kernel().id == b.kernel().id && a.shape == b.shape && a.parameters == b.parameters
 }
 
-/// Whether a chain may be changed and launched.
+/// Whether a chain may be set and launched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ChainState {
     /// It may.
     Free,
-    /// Not before this fence of this slot is reached.
+    /// It may not before this fence of this slot is reached.
     Running { slot: SlotIndex, fence: u64 },
 }
 
@@ -70,19 +71,20 @@ enum ChainState {
 pub(crate) struct Chain {
     driver: Arc<Driver>,
     graph: ChainGraph,
-    /// What each node runs now. Holds the modules: they are not unloaded under a chain.
+    /// The kernel to which each node is set. The references keep the modules loaded.
     kernels: Vec<PlannedKernel>,
-    /// Bytes of parameters that each node was made with.
-    parameter_room: Vec<u32>,
-    /// The kernels that the graph was made of, by [`crate::context::Kernel::id`], with their
-    /// modules: the driver looks at them whenever a node of the executable is set.
+    /// The bytes of parameters with which each node was made.
+    parameter_capacity: Vec<u32>,
+    /// The kernels with which the graph was made, by [`crate::context::Kernel::id`], and their
+    /// modules. The driver reads these kernels whenever a node of the executable is set, so the
+    /// modules must stay loaded.
     origin: Vec<(u64, Arc<ClientModule>)>,
-    /// Of what the nodes run now.
+    /// The hashes of `kernels`.
     fingerprint: Fingerprint,
     /// The word that the fence kernel sets to 1.
     word: FenceWord,
     state: ChainState,
-    /// When it was last chosen, in launches of its engine's chains.
+    /// When the chain was last launched: the number of that launch among all chains of the engine.
     pub(super) used: u64,
 }
 
@@ -93,8 +95,8 @@ impl Drop for Chain {
 }
 
 impl Chain {
-    /// Makes a chain of these kernels. Slow: not for an engine's thread. `fence_kernel` writes 1 to
-    /// `word`, which the card has at `address`.
+    /// Makes a chain of these kernels. Slow: an engine thread must not call this. `fence_kernel`
+    /// writes 1 to `word`, which the card has at `address`.
     ///
     /// # Errors
     /// The driver's.
@@ -114,7 +116,7 @@ impl Chain {
         Ok(Chain {
             driver: driver.clone(),
             graph,
-            parameter_room: kernels.iter().map(|planned| planned.kernel().parameter_bytes).collect(),
+            parameter_capacity: kernels.iter().map(|planned| planned.kernel().parameter_bytes).collect(),
             origin,
             fingerprint: Fingerprint::of(&kernels),
             kernels,
@@ -124,40 +126,40 @@ impl Chain {
         })
     }
 
-    /// What the nodes run now.
+    /// The kernels to which the nodes are set.
     pub(super) fn kernels(&self) -> &[PlannedKernel] {
         &self.kernels
     }
 
-    /// The word that shows that the chain is over.
+    /// The word that shows that the chain is complete.
     pub(super) fn word(&self) -> FenceWord {
         self.word
     }
 
-    /// The fingerprint of what the nodes run now.
+    /// The hashes of the kernels to which the nodes are set.
     pub(super) fn fingerprint(&self) -> Fingerprint {
         self.fingerprint
     }
 
-    /// True if one of these kernels is in a node, or was when the chain was made.
+    /// True if `is_one` holds for a kernel to which a node is set, or with which a node was made.
     pub(super) fn mentions(&self, is_one: &impl Fn(u64) -> bool) -> bool {
         let now = self.kernels.iter().map(|planned| planned.kernel().id);
         self.origin.iter().map(|(id, _)| *id).chain(now).any(is_one)
     }
 
-    /// True if the nodes have room for the parameters of these kernels.
-    pub(super) fn has_room_for(&self, kernels: &[PlannedKernel]) -> bool {
-        self.parameter_room.iter().zip(kernels).all(|(room, planned)| planned.kernel().parameter_bytes <= *room)
+    /// True if the parameters of these kernels fit into the nodes.
+    pub(super) fn can_hold(&self, kernels: &[PlannedKernel]) -> bool {
+        self.parameter_capacity.iter().zip(kernels).all(|(room, planned)| planned.kernel().parameter_bytes <= *room)
     }
 
-    /// True if the nodes run exactly these kernels.
-    pub(super) fn runs(&self, kernels: &[PlannedKernel]) -> bool {
+    /// True if the nodes are set to exactly these kernels.
+    pub(super) fn is_set_to(&self, kernels: &[PlannedKernel]) -> bool {
         self.kernels.iter().zip(kernels).all(|(a, b)| is_same_launch(a, b))
     }
 
-    /// Makes the nodes run these kernels; what they ran before is in `kernels` then. Returns how
-    /// many had to be set, or `None` if a kernel cannot be in a node: then the chain is of no more
-    /// use, and `kernels` is as it was.
+    /// Sets the nodes to these kernels, and moves the kernels that they had before into `kernels`.
+    /// Returns how many nodes had to be set. Returns `None` if the driver refuses a kernel; then
+    /// `kernels` is unchanged, and the chain must not be used again.
     pub(super) fn set_kernels(&mut self, kernels: &mut [PlannedKernel]) -> Option<usize> {
         let mut set = Vec::new();
         for at in 0..kernels.len() {
@@ -177,8 +179,8 @@ impl Chain {
         Some(set.len())
     }
 
-    /// True if the chain may be changed and launched. `is_reached` says whether a fence of a slot
-    /// is reached.
+    /// True if the chain may be set and launched. `is_reached` says whether a fence of a slot is
+    /// reached.
     pub(super) fn is_free(&mut self, is_reached: &mut impl FnMut(SlotIndex, u64) -> bool) -> bool {
         if let ChainState::Running { slot, fence } = self.state {
             if !is_reached(slot, fence) {
@@ -189,15 +191,15 @@ impl Chain {
         true
     }
 
-    /// Gives the chain to a stream.
+    /// Submits the chain to a driver stream.
     ///
     /// # Errors
-    /// The driver's; then nothing was given.
+    /// The driver's. Then nothing was submitted.
     pub(super) fn launch(&self, stream: Stream) -> Call<()> {
         self.driver.launch_chain(&self.graph, stream)
     }
 
-    /// The chain was launched and runs until this fence of this slot.
+    /// Notes that the chain was launched. It runs until this fence of this slot is reached.
     pub(super) fn set_running(&mut self, slot: SlotIndex, fence: u64) {
         self.state = ChainState::Running { slot, fence };
     }

@@ -1,39 +1,40 @@
-//! The chains of one engine: which one runs a batch of kernels, and which are worth making.
+//! The chains of one engine: choosing a chain for a batch of kernels, and deciding which chains to
+//! make.
 //!
-//! Chains are made on the helper thread, never here: until one is there, kernels are launched one
-//! by one.
+//! A helper thread makes the chains. Until a chain is made, kernels are launched one by one.
 
 use super::chain::{Chain, Fingerprint};
 use super::plan::PlannedKernel;
 use crate::track::{FenceWord, SlotIndex};
 use rustc_hash::FxHashMap;
 
-/// Kernels of the longest chain.
+/// The number of kernels of the longest chain.
 pub(super) const LONGEST_CHAIN: usize = 128;
-/// Lengths of general chains: any batch is cut into these if there is no chain for just this batch.
+/// The lengths of general chains. A batch that has no chain of its own is cut into these lengths.
 const GENERAL_LENGTHS: [usize; 10] = [1, 2, 4, 8, 16, 24, 32, 48, 64, 128];
-/// A batch of a general length gets a chain of its own when it came so often.
+/// A batch of a general length gets a chain of its own when it has come this often.
 const OFTEN: u8 = 3;
-/// A batch of another length gets a chain of its own when it came so often.
+/// A batch of another length gets a chain of its own when it has come this often.
 const VERY_OFTEN: u8 = 24;
-/// The same functions get a general chain when they came so often, whatever their parameters.
+/// A sequence of functions gets a general chain when it has come this often, with any parameters.
 const AGAIN: u8 = 2;
-/// Set apart, in the counts, from exact batches: the same functions, whatever their parameters.
+/// Distinguishes the hashes of sequences of functions from those of exact batches, in the counts.
 const SHAPE_COUNTS: u64 = 0x5eed;
-/// Setting a node costs about this much of the context's lock, in nanoseconds.
+/// Nanoseconds for which setting a node holds the context's lock, about.
 const SETTING_NS: u64 = 500;
-/// A chain of its own pays only if setting the nodes costs more than this part of what the kernels
-/// take (1/10).
+/// A batch gets a chain of its own only if setting its nodes would take more than one part in this
+/// many of the kernels' time.
 const SETTING_SHARE: u64 = 10;
-/// From so many nodes on it pays to give a node another function.
+/// Chains of at least this length are set to other functions. For shorter ones that takes longer
+/// than it saves.
 const RETARGETED_LENGTH: usize = 4;
-/// A chain that was passed over for so many launches may yield to another.
+/// A chain that was not used for this many launches of chains may be evicted.
 const OLD_LAUNCHES: u64 = 512;
-/// Batches that are counted before counting starts anew.
+/// Most batches that are counted. After that, counting starts again.
 const COUNTED_BATCHES: usize = 4096;
 
-/// Most chains of one length in an engine: one that runs cannot be changed, and short ones are for
-/// many different kernels.
+/// Most chains of one length in an engine. There are several because a chain that runs cannot be
+/// set, and more short ones because they serve many different kernels.
 const fn chain_limit(length: usize) -> usize {
     match length {
         1 => 96,
@@ -42,67 +43,69 @@ const fn chain_limit(length: usize) -> usize {
     }
 }
 
-/// The longest general chain that a batch of so many kernels fills.
+/// The length of the longest general chain that this many kernels fill.
 fn general_length(batch: usize) -> usize {
     GENERAL_LENGTHS.iter().rev().find(|length| **length <= batch).copied().unwrap_or(1)
 }
 
-/// A chain that may be launched now: it runs what was asked for.
+/// A chain that is set to the beginning of a batch and may be launched.
 pub(super) struct ChosenChain {
-    /// Its kernels.
+    /// The number of its kernels.
     pub length: usize,
-    /// Among the chains of its length.
+    /// Its index among the chains of its length.
     index: usize,
-    /// Nodes that had to be set.
+    /// The number of nodes that had to be set.
     pub nodes_set: usize,
 }
 
 /// A chain that is being made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PendingChain {
-    /// Its kernels.
+    /// The number of its kernels.
     pub length: usize,
-    /// The word for its end.
+    /// The word for its fence.
     pub word: FenceWord,
 }
 
-/// A chain that should be made, of these kernels.
+/// A request to make a chain.
 pub(crate) struct ChainOrder {
-    /// The chain.
+    /// The chain to make.
     pub chain: PendingChain,
-    /// What it runs first.
+    /// The kernels with which it is made.
     pub kernels: Vec<PlannedKernel>,
 }
 
 /// The chains of one engine.
 pub(super) struct Chains {
-    /// By length.
+    /// The chains, by length.
     by_length: Vec<Vec<Chain>>,
-    /// The chain that is being made: one at a time, because making them costs the others' launches.
+    /// The chain that is being made. There is one at a time, because making a chain delays other
+    /// clients' launches.
     pending: Option<PendingChain>,
-    /// How often batches came that no chain had run the last time.
+    /// How often batches have come for which no chain was set.
     counts: FxHashMap<u64, u8>,
-    /// Words that belong to no chain.
+    /// Words that no chain uses.
     words: Vec<FenceWord>,
-    /// Chains that yielded to others, for the helper to destroy.
+    /// Evicted and forgotten chains that no longer run, for a helper thread to destroy.
     retired: Vec<Chain>,
-    /// Chains that are forgotten but still run: their words are not free yet.
+    /// Forgotten chains that still run. Their words are still in use.
     leaving: Vec<Chain>,
-    /// Chains chosen so far.
+    /// The number of launches of chains so far.
     launches: u64,
 }
 
 impl Chains {
-    /// No chains; `words` are for the ends of those to come.
+    /// No chains yet. `words` are for the fences of chains to come.
     pub(super) fn new(words: impl Iterator<Item = FenceWord>) -> Chains {
         let mut by_length = Vec::new();
         by_length.resize_with(LONGEST_CHAIN + 1, Vec::new);
         Chains { by_length, pending: None, counts: FxHashMap::default(), words: words.collect(), retired: Vec::new(), leaving: Vec::new(), launches: 0 }
     }
 
-    /// A free chain for the beginning of `batch`, set to run it, and perhaps one that should be
-    /// made. `is_reached` says whether a fence of a slot is reached. The batch is expected to take
-    /// `expected_ns`. Where a chain is chosen, `batch` holds afterwards what that chain ran before.
+    /// Chooses a chain for the beginning of `batch` and sets it, and may return a request to make
+    /// another chain. `expected_ns` is the estimate for the batch. `is_reached` says whether a
+    /// fence of a slot is reached. If a chain is chosen and had to be set, its former kernels are
+    /// in `batch` afterwards.
     pub(super) fn choose(
         &mut self,
         batch: &mut [PlannedKernel],
@@ -116,7 +119,7 @@ impl Chains {
         let mut order = None;
         for length in [whole, general] {
             let exact = Fingerprint::of(&batch[..length]).exact;
-            let is_ready = |chain: &mut Chain| chain.fingerprint().exact == exact && chain.is_free(&mut is_reached) && chain.runs(&batch[..length]);
+            let is_ready = |chain: &mut Chain| chain.fingerprint().exact == exact && chain.is_free(&mut is_reached) && chain.is_set_to(&batch[..length]);
             if let Some(index) = self.by_length[length].iter_mut().position(is_ready) {
                 return (Some(self.use_chain(length, index, 0)), order);
             }
@@ -140,7 +143,7 @@ impl Chains {
                 }
             },
             None => {
-                // What is launched once is not worth a graph.
+                // A batch that comes once is not worth a graph.
                 let again = order.is_none() && self.comes_often(shape ^ SHAPE_COUNTS, AGAIN);
                 let order = if again { self.order_chain(beginning, &mut is_reached) } else { order };
                 (None, order)
@@ -148,11 +151,11 @@ impl Chains {
         }
     }
 
-    /// Among the chains as long as this batch, a free one that can be set to run it: one with the
-    /// same functions first, then the one that was not used for the longest time.
+    /// Finds a free chain that can be set to this batch, among those of its length. A chain with
+    /// the same functions is preferred, then the one that was not used for the longest time.
     fn find_settable(&mut self, batch: &[PlannedKernel], shape: u64, is_reached: &mut impl FnMut(SlotIndex, u64) -> bool) -> Option<usize> {
         let chains = self.by_length[batch.len()].iter_mut().enumerate();
-        let fitting = chains.filter(|(_, chain)| (chain.fingerprint().shape == shape || batch.len() >= RETARGETED_LENGTH) && chain.has_room_for(batch));
+        let fitting = chains.filter(|(_, chain)| (chain.fingerprint().shape == shape || batch.len() >= RETARGETED_LENGTH) && chain.can_hold(batch));
         let free = fitting.filter_map(|(index, chain)| chain.is_free(is_reached).then_some((chain.fingerprint().shape != shape, chain.used, index)));
         free.min().map(|(.., index)| index)
     }
@@ -163,12 +166,12 @@ impl Chains {
         ChosenChain { length, index, nodes_set }
     }
 
-    /// The chain that was chosen.
+    /// The chosen chain itself.
     pub(super) fn chosen(&mut self, chosen: &ChosenChain) -> &mut Chain {
         &mut self.by_length[chosen.length][chosen.index]
     }
 
-    /// Counts a batch; true if it came so often.
+    /// Counts a batch. Returns true if it has come at least `often` times.
     fn comes_often(&mut self, batch: u64, often: u8) -> bool {
         if self.counts.len() >= COUNTED_BATCHES {
             self.counts.clear();
@@ -178,7 +181,7 @@ impl Chains {
         *times >= often
     }
 
-    /// Finds a word for one more chain, of these kernels, and notes that it is being made.
+    /// Requests a chain of these kernels, if there is a free word and no chain is being made.
     fn order_chain(&mut self, kernels: &[PlannedKernel], is_reached: &mut impl FnMut(SlotIndex, u64) -> bool) -> Option<ChainOrder> {
         let length = kernels.len();
         if self.pending.is_some() {
@@ -192,8 +195,8 @@ impl Chains {
         Some(ChainOrder { chain, kernels: kernels.to_vec() })
     }
 
-    /// Takes out the chain that was not used for the longest time: of this length if there are
-    /// many, else of any. `None` if all are in use.
+    /// Evicts the chain that was not used for the longest time: one of this length if there are as
+    /// many as allowed, else one of any length. Returns `None` if all are in use.
     fn evict_oldest(&mut self, length: usize, is_reached: &mut impl FnMut(SlotIndex, u64) -> bool) -> Option<()> {
         let old = self.launches.checked_sub(OLD_LAUNCHES)?;
         let lengths = if self.by_length[length].len() >= chain_limit(length) { length..length + 1 } else { 1..LONGEST_CHAIN + 1 };
@@ -213,12 +216,12 @@ impl Chains {
         Some(())
     }
 
-    /// Takes the chains that nobody needs any more, to be destroyed elsewhere.
+    /// Takes the chains that are to be destroyed.
     pub(super) fn take_retired(&mut self) -> Option<Vec<Chain>> {
         (!self.retired.is_empty()).then(|| std::mem::take(&mut self.retired))
     }
 
-    /// The helper has made a chain, or could not.
+    /// Adds a chain that a helper thread has made. `None` if it could not be made.
     pub(super) fn add_built(&mut self, pending: PendingChain, chain: Option<Chain>) {
         self.pending = None;
         match chain {
@@ -227,14 +230,14 @@ impl Chains {
         }
     }
 
-    /// Takes out the chains that mention these kernels; they are retired when they do not run any
-    /// more.
+    /// Forgets the chains that mention kernels for which `is_gone` holds. They are retired when
+    /// they do not run any more.
     pub(super) fn forget_kernels(&mut self, is_gone: impl Fn(u64) -> bool) {
         self.leaving.extend(self.by_length.iter_mut().flat_map(|chains| chains.extract_if(.., |chain| chain.mentions(&is_gone))));
     }
 
-    /// Retires forgotten chains that do not run any more and frees their words. Not before: their
-    /// fences show there.
+    /// Retires the forgotten chains that do not run any more, and frees their words. While a chain
+    /// runs, its word is needed to show its fence.
     pub(super) fn release_leaving(&mut self, is_reached: &mut impl FnMut(SlotIndex, u64) -> bool) {
         if self.leaving.is_empty() {
             return;

@@ -1,5 +1,5 @@
-//! Giving work to the driver, one turn of a stream at a time: kernels go as chains with their
-//! fences in them, and other work gets a fence where somebody may wait.
+//! Submitting work to the driver, one client stream at a time. Kernels are submitted as chains,
+//! which contain their fences. Other work is followed by a fence, because a client may wait for it.
 
 use super::chain::Chain;
 use super::chain::can_be_node;
@@ -19,60 +19,60 @@ use cumux_device::{Fault, StreamId};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Work that one stream may give before the next one has its turn.
-const TURN: usize = LONGEST_CHAIN;
-/// While a stream has more than this to do, in nanoseconds, its next work may gather into a longer
-/// chain.
+/// Most pieces of work that are taken from one queue before the next queue is served.
+const QUANTUM: usize = LONGEST_CHAIN;
+/// While a stream has more than this many nanoseconds of work in flight, its queue is not served,
+/// so that work gathers there for a longer chain.
 const GATHER_WHILE_BUSY_NS: u64 = 8_000;
-/// Work gathers no longer than this, in nanoseconds, and no more of it than a chain holds.
+/// Most nanoseconds for which work gathers. It also stops when the longest chain is full.
 const GATHER_LIMIT_NS: u64 = 100_000;
 
-/// How a stream's turn ended.
-pub(crate) enum TurnEnd {
-    /// All work that could be given was given.
+/// The outcome of serving a queue.
+pub(crate) enum Served {
+    /// The quantum is used up, or there is no work that may be submitted now.
     Done,
-    /// A piece of work can never be done. It is still in the queue; its client ends with this
-    /// fault.
+    /// A piece of work is invalid. It is still in the queue, and the client must be stopped with
+    /// this fault.
     Fault(Fault),
-    /// The queue is parked until these bytes of the client's window are registered.
+    /// The queue is parked. These bytes of the client's pinned window must be registered.
     Parked {
-        /// Whose window.
+        /// The client whose window it is.
         client: Arc<Client>,
-        /// The first of the bytes.
+        /// The address of the first byte.
         address: CardAddress,
-        /// How many.
+        /// The number of bytes.
         bytes: u64,
     },
 }
 
-/// What an engine needs to give work to the driver.
+/// The part of an engine that submits work to the driver.
 pub(crate) struct Issuer {
     driver: Arc<Driver>,
     limits: LaunchLimits,
-    /// True if batches of kernels go as chains.
+    /// True if kernels are submitted as chains.
     coalesces: bool,
     counters: Arc<Counters>,
     helpers: Arc<Helpers>,
     chains: Chains,
-    /// A chain that should be made, until the engine takes it.
+    /// A request to make a chain, until the engine takes it.
     order: Option<ChainOrder>,
-    /// Kernels that are about to be given together; empty between turns.
+    /// Kernels that will be submitted together. Empty between two queues.
     batch: Vec<PlannedKernel>,
-    /// The tokens of `batch`.
+    /// The tokens of the kernels in `batch`.
     tokens: Vec<u64>,
-    /// The kernel whose launch failed, until the engine takes its name.
+    /// The name of the kernel whose launch failed, until the engine takes it.
     failed_kernel: Option<Arc<str>>,
 }
 
-/// A client stream in its turn.
+/// A client stream that is being served, and the slot to which it is bound.
 #[derive(Clone, Copy)]
-struct Turn {
+struct BoundStream {
     id: StreamId,
     slot: SlotIndex,
 }
 
 impl Issuer {
-    /// Nothing given yet.
+    /// An issuer that has submitted nothing yet.
     pub(crate) fn new(driver: Arc<Driver>, limits: LaunchLimits, coalesces: bool, counters: Arc<Counters>, helpers: Arc<Helpers>) -> Issuer {
         Issuer {
             driver,
@@ -88,8 +88,8 @@ impl Issuer {
         }
     }
 
-    /// True if the stream's turn should come later: it has enough in flight, and its next work had
-    /// better become more first; or its next work is long, and somebody waits for a quiet card.
+    /// True if the stream should not be served now: its work in flight takes long enough that more
+    /// work may gather in the queue; or its next work is a long kernel, which may not begin now.
     pub(crate) fn should_gather(&self, streams: &Streams, id: StreamId, long_work_held: bool) -> bool {
         let now = streams.clock.now();
         let Some(queue) = streams.queues.get(&id) else { return false };
@@ -101,42 +101,44 @@ impl Issuer {
         may_gather && streams.tracker.slot(slot).remaining_ns(now) > GATHER_WHILE_BUSY_NS
     }
 
-    /// Gives one stream's work of a turn to the driver. The caller has taken the stream out of the
-    /// ready list; whatever the result is, it calls [`Issuer::write_due_fence`] next.
+    /// Serves the queue of one stream: submits up to a quantum of its work. The caller has taken
+    /// the stream out of the ready list, and calls [`Issuer::write_due_fence`] next, whatever the
+    /// result is.
     ///
     /// # Errors
-    /// The driver's. Then what was not issued is back in the queue, for the caller to end.
-    pub(crate) fn issue_stream(&mut self, streams: &mut Streams, id: StreamId, long_work_held: bool) -> Call<TurnEnd> {
-        let Some(queue) = streams.queues.get_mut(&id) else { return Ok(TurnEnd::Done) };
+    /// The driver's. Work that was not submitted is back in the queue, and the client must be
+    /// stopped.
+    pub(crate) fn issue_stream(&mut self, streams: &mut Streams, id: StreamId, long_work_held: bool) -> Call<Served> {
+        let Some(queue) = streams.queues.get_mut(&id) else { return Ok(Served::Done) };
         queue.state = QueueState::Idle;
         if queue.work.is_empty() {
-            return Ok(TurnEnd::Done);
+            return Ok(Served::Done);
         }
         let stream = queue.stream.clone();
         let client = stream.client.clone();
         let partition = stream.partition();
         if let Some(slot) = queue.slot.filter(|slot| streams.tracker.partition(*slot) != PartitionId::of(partition.as_deref())) {
-            // The client has another share now: what was issued ends where it is, then the stream
-            // moves.
+            // The client's share has changed. Work in flight completes on the old partition, then
+            // the stream moves to the new one.
             if queue.in_flight > 0 {
                 queue.state = QueueState::Moving;
-                return Ok(TurnEnd::Done);
+                return Ok(Served::Done);
             }
             queue.slot = None;
             streams.tracker.unbind(slot);
         }
         let may_chain = partition.is_none() && stream.priority == 0 && self.coalesces;
-        let turn = Turn { id, slot: self.bind_slot(streams, id, partition)? };
-        let mut end = TurnEnd::Done;
-        for _ in 0..TURN {
+        let bound = BoundStream { id, slot: self.bind_slot(streams, id, partition)? };
+        let mut served = Served::Done;
+        for _ in 0..QUANTUM {
             let Some(queue) = streams.queues.get_mut(&id) else { break };
             let Some((token, mut work)) = queue.work.pop_front() else { break };
             match plan_work(&client, &self.limits, &mut work) {
                 Ok(Plan::Kernel(planned)) if long_work_held && streams.tracker.estimates.kernel_ns(planned.kernel()) >= LONG_KERNEL_NS => {
-                    // Somebody's module is being loaded, which waits for all that runs: nothing
-                    // long begins before it is in.
+                    // A module is being loaded, which waits for all running kernels. No long kernel
+                    // begins before it is loaded.
                     planned.undo(&mut work);
-                    self.issue_batch(streams, turn)?;
+                    self.issue_batch(streams, bound)?;
                     streams.hold_back(id, token, work);
                     break;
                 }
@@ -145,7 +147,7 @@ impl Issuer {
                     self.batch.push(planned);
                 }
                 Ok(plan) => {
-                    let issued = self.issue_batch(streams, turn).and_then(|()| self.issue_piece(streams, turn, token, plan));
+                    let issued = self.issue_batch(streams, bound).and_then(|()| self.issue_piece(streams, bound, token, plan));
                     if let Err(error) = issued {
                         streams.put_back(id, &[token]);
                         return Err(error);
@@ -154,22 +156,22 @@ impl Issuer {
                 Err(Refusal::Unregistered { address, bytes }) => {
                     queue.work.push_front((token, work));
                     queue.state = QueueState::Parked;
-                    end = TurnEnd::Parked { client, address, bytes };
+                    served = Served::Parked { client, address, bytes };
                     break;
                 }
                 Err(Refusal::Fault(fault)) => {
                     queue.work.push_front((token, work));
-                    self.issue_batch(streams, turn)?;
-                    return Ok(TurnEnd::Fault(fault));
+                    self.issue_batch(streams, bound)?;
+                    return Ok(Served::Fault(fault));
                 }
             }
         }
-        self.issue_batch(streams, turn)?;
-        streams.end_turn(id);
-        Ok(end)
+        self.issue_batch(streams, bound)?;
+        streams.end_service(id);
+        Ok(served)
     }
 
-    /// Fences what the stream's turn has left without a fence: somebody waits for its end.
+    /// Submits a fence if the stream has work after its last one. A client may wait for that work.
     ///
     /// # Errors
     /// The driver's.
@@ -180,7 +182,8 @@ impl Issuer {
         }
     }
 
-    /// The stream's slot; a driver stream is made if there are too few.
+    /// Binds the stream to a slot, if it is not bound yet. Makes a driver stream if there are too
+    /// few.
     fn bind_slot(&mut self, streams: &mut Streams, id: StreamId, partition: Option<Arc<Partition>>) -> Call<SlotIndex> {
         let Some(queue) = streams.queues.get_mut(&id) else { return Err(CudaError::INVALID_HANDLE) };
         if let Some(slot) = queue.slot {
@@ -196,9 +199,9 @@ impl Issuer {
         bound.ok_or(CudaError::OUT_OF_MEMORY)
     }
 
-    /// Issues one piece of work that is no part of a batch.
-    fn issue_piece(&mut self, streams: &mut Streams, turn: Turn, token: u64, plan: Plan) -> Call<()> {
-        let stream = streams.tracker.slot(turn.slot).stream();
+    /// Submits one piece of work that is not in a batch.
+    fn issue_piece(&mut self, streams: &mut Streams, bound: BoundStream, token: u64, plan: Plan) -> Call<()> {
+        let stream = streams.tracker.slot(bound.slot).stream();
         let (expected_ns, work) = match plan {
             Plan::Nothing => (0, FlightWork::Transfer),
             Plan::Kernel(planned) => {
@@ -207,13 +210,13 @@ impl Issuer {
             }
             Plan::Copies(pieces) => {
                 let mut expected_ns = TRANSFER_NS;
-                for (given, piece) in pieces.iter().enumerate() {
+                for (submitted, piece) in pieces.iter().enumerate() {
                     expected_ns += piece.bytes() / COPY_BYTES_PER_NS;
                     if let Err(error) = self.copy_piece(piece, stream) {
-                        // What the driver has of the copy is in flight like anything else, and is
-                        // reported with what was refused.
-                        if given > 0 {
-                            self.add_flight(streams, turn, token, expected_ns, FlightWork::Transfer, Reporting::Done);
+                        // The pieces that were submitted are in flight like any other work. The
+                        // end of the whole copy is reported when the client is stopped.
+                        if submitted > 0 {
+                            self.add_flight(streams, bound, token, expected_ns, FlightWork::Transfer, Reporting::Done);
                         }
                         return Err(error);
                     }
@@ -230,8 +233,8 @@ impl Issuer {
             }
         };
         streams.clock.tick();
-        self.add_flight(streams, turn, token, expected_ns, work, Reporting::Due);
-        self.write_fence_if_due(streams, turn.slot)
+        self.add_flight(streams, bound, token, expected_ns, work, Reporting::Due);
+        self.write_fence_if_due(streams, bound.slot)
     }
 
     fn copy_piece(&self, piece: &CopyPiece, stream: Stream) -> Call<()> {
@@ -248,13 +251,13 @@ impl Issuer {
         self.counters.kernels.fetch_add(1, Ordering::Relaxed);
         self.driver.launch(kernel.handle, &planned.shape, &planned.parameters, stream).map_err(|error| {
             self.failed_kernel = Some(kernel.name.clone());
-            // The driver says "invalid value" of a launch that asks for more than its function
-            // allows.
+            // The driver's error for a launch that needs more than its function's attributes allow
+            // is "invalid value".
             if error == CudaError::INVALID_VALUE { CudaError::LAUNCH_OUT_OF_RESOURCES } else { error }
         })
     }
 
-    /// What a kernel that was launched alone is expected to take, and what is to be known of it.
+    /// The estimate and the description of a kernel that was launched alone.
     fn describe_kernel(&self, tracker: &Tracker, planned: &PlannedKernel) -> (u64, FlightWork) {
         let kernel = planned.kernel();
         let expected_ns = tracker.estimates.kernel_ns(kernel);
@@ -264,22 +267,24 @@ impl Issuer {
         (expected_ns, FlightWork::Kernel { id: kernel.id, prints: kernel.prints, footprint })
     }
 
-    /// The driver has this work now.
-    fn add_flight(&self, streams: &mut Streams, turn: Turn, token: u64, expected_ns: u64, work: FlightWork, reporting: Reporting) {
-        let Some(queue) = streams.queues.get_mut(&turn.id) else { return };
+    /// Notes that a piece of work was submitted.
+    fn add_flight(&self, streams: &mut Streams, bound: BoundStream, token: u64, expected_ns: u64, work: FlightWork, reporting: Reporting) {
+        let Some(queue) = streams.queues.get_mut(&bound.id) else { return };
         queue.in_flight += 1;
         let client = queue.stream.client.id;
-        let flight = Flight { client, stream: turn.id, token, fence: 0, expected_ns, work, reporting };
-        streams.tracker.add_flight(turn.slot, flight, streams.clock.now());
+        let flight = Flight { client, stream: bound.id, token, fence: 0, expected_ns, work, reporting };
+        streams.tracker.add_flight(bound.slot, flight, streams.clock.now());
     }
 
     fn write_fence_if_due(&self, streams: &mut Streams, slot: SlotIndex) -> Call<()> {
         if streams.tracker.slot(slot).is_fence_due() { streams.tracker.write_fence(slot) } else { Ok(()) }
     }
 
-    /// Issues the batch that was collected: as chains where one is free, else one by one. On an
-    /// error, what was not issued is back in the queue.
-    fn issue_batch(&mut self, streams: &mut Streams, turn: Turn) -> Call<()> {
+    /// Submits the batch that was collected: as chains where there are free ones, else one by one.
+    ///
+    /// # Errors
+    /// The driver's. Placeholders for the kernels that were not submitted are back in the queue.
+    fn issue_batch(&mut self, streams: &mut Streams, bound: BoundStream) -> Call<()> {
         if self.batch.is_empty() {
             return Ok(());
         }
@@ -287,62 +292,61 @@ impl Issuer {
         let mut at = 0;
         let mut issued = Ok(());
         while at < batch.len() && issued.is_ok() {
-            match self.issue_batch_head(streams, turn, &mut batch[at..], &tokens[at..]) {
+            match self.issue_batch_head(streams, bound, &mut batch[at..], &tokens[at..]) {
                 Ok(count) => at += count,
                 Err(error) => issued = Err(error),
             }
         }
-        streams.put_back(turn.id, &tokens[at..]);
+        streams.put_back(bound.id, &tokens[at..]);
         batch.clear();
         tokens.clear();
         (self.batch, self.tokens) = (batch, tokens);
         issued
     }
 
-    /// Issues the beginning of a batch, as one chain or as one kernel. Returns how many kernels
-    /// that were.
-    fn issue_batch_head(&mut self, streams: &mut Streams, turn: Turn, batch: &mut [PlannedKernel], tokens: &[u64]) -> Call<usize> {
-        // The fence at a chain's end is a kernel, and needs an SM: where long kernels fill the
-        // card, whoever waits for a single kernel would wait for theirs as well. A written value
-        // needs no SM.
+    /// Submits the beginning of a batch, as one chain or as one kernel. Returns the number of
+    /// kernels that were submitted.
+    fn issue_batch_head(&mut self, streams: &mut Streams, bound: BoundStream, batch: &mut [PlannedKernel], tokens: &[u64]) -> Call<usize> {
+        // The fence kernel at a chain's end needs an SM. If a long kernel occupies all SMs, a
+        // client that waits for a single kernel would also wait for that one. A value write needs
+        // no SM.
         let write_fence = batch.len() == 1 && streams.tracker.is_card_filled();
         let chosen = if write_fence { None } else { self.choose_chain(&mut streams.tracker, batch) };
         if let Some(chosen) = chosen {
-            return self.issue_chain(streams, turn, &chosen, tokens);
+            return self.issue_chain(streams, bound, &chosen, tokens);
         }
-        let stream = streams.tracker.slot(turn.slot).stream();
+        let stream = streams.tracker.slot(bound.slot).stream();
         self.launch_kernel(&mut streams.tracker, &batch[0], stream)?;
         let (expected_ns, work) = self.describe_kernel(&streams.tracker, &batch[0]);
-        self.add_flight(streams, turn, tokens[0], expected_ns, work, Reporting::Due);
-        self.write_fence_if_due(streams, turn.slot)?;
+        self.add_flight(streams, bound, tokens[0], expected_ns, work, Reporting::Due);
+        self.write_fence_if_due(streams, bound.slot)?;
         Ok(1)
     }
 
-    /// Launches a chain that was set to run the kernels of these tokens. Returns how many there
-    /// are.
-    fn issue_chain(&mut self, streams: &mut Streams, turn: Turn, chosen: &ChosenChain, tokens: &[u64]) -> Call<usize> {
+    /// Submits a chain that is set to the kernels of these tokens. Returns the number of kernels.
+    fn issue_chain(&mut self, streams: &mut Streams, bound: BoundStream, chosen: &ChosenChain, tokens: &[u64]) -> Call<usize> {
         let Streams { queues, tracker, clock, .. } = streams;
         let now = clock.now();
         let chain = self.chains.chosen(chosen);
         tracker.clear_word(chain.word());
-        chain.launch(tracker.slot(turn.slot).stream())?;
-        chain.set_running(turn.slot, tracker.slot(turn.slot).next_fence());
-        if let Some(queue) = queues.get_mut(&turn.id) {
+        chain.launch(tracker.slot(bound.slot).stream())?;
+        chain.set_running(bound.slot, tracker.slot(bound.slot).next_fence());
+        if let Some(queue) = queues.get_mut(&bound.id) {
             queue.in_flight += chosen.length;
             let client = queue.stream.client.id;
             for (planned, token) in chain.kernels().iter().zip(tokens) {
                 let kernel = planned.kernel();
                 let expected_ns = tracker.estimates.note_launch(kernel);
                 let work = FlightWork::Kernel { id: kernel.id, prints: false, footprint: Footprint::Partial };
-                let flight = Flight { client, stream: turn.id, token: *token, fence: 0, expected_ns, work, reporting: Reporting::Due };
-                tracker.add_flight(turn.slot, flight, now);
+                let flight = Flight { client, stream: bound.id, token: *token, fence: 0, expected_ns, work, reporting: Reporting::Due };
+                tracker.add_flight(bound.slot, flight, now);
             }
-            // A chain of one shares its call with nobody.
+            // One kernel alone was not coalesced with others.
             if chosen.length > 1 {
                 queue.stream.client.counts.coalesced.fetch_add(chosen.length as u64, Ordering::Relaxed);
             }
         }
-        tracker.add_chain_fence(turn.slot, chain.word());
+        tracker.add_chain_fence(bound.slot, chain.word());
         self.counters.kernels.fetch_add(chosen.length as u64, Ordering::Relaxed);
         self.counters.coalesced.fetch_add(chosen.length as u64, Ordering::Relaxed);
         self.counters.chains.fetch_add(1, Ordering::Relaxed);
@@ -350,7 +354,8 @@ impl Issuer {
         Ok(chosen.length)
     }
 
-    /// A chain for the beginning of the batch, and what follows from looking for one.
+    /// Chooses a chain for the beginning of the batch. Keeps a request for another chain, and has
+    /// chains destroyed that are no longer needed.
     fn choose_chain(&mut self, tracker: &mut Tracker, batch: &mut [PlannedKernel]) -> Option<ChosenChain> {
         let expected_ns = batch.iter().map(|planned| tracker.estimates.kernel_ns(planned.kernel())).sum();
         let (chosen, order) = self.chains.choose(batch, expected_ns, |slot, fence| tracker.is_fence_reached(slot, fence));
@@ -369,22 +374,22 @@ impl Issuer {
 
     // ---- for the engine
 
-    /// The chain that should be made, once.
+    /// Takes the request to make a chain, if there is one.
     pub(crate) fn take_order(&mut self) -> Option<ChainOrder> {
         self.order.take()
     }
 
-    /// The name of the kernel whose launch failed, once.
+    /// Takes the name of the kernel whose launch failed, if one has.
     pub(crate) fn take_failed_kernel(&mut self) -> Option<Arc<str>> {
         self.failed_kernel.take()
     }
 
-    /// The helper has made a chain, or could not.
+    /// Adds a chain that a helper thread has made. `None` if it could not be made.
     pub(crate) fn add_built_chain(&mut self, pending: PendingChain, chain: Option<Chain>) {
         self.chains.add_built(pending, chain);
     }
 
-    /// Lets go of kernels that are about to be unloaded.
+    /// Forgets kernels that will be unloaded.
     pub(crate) fn forget_kernels(&mut self, tracker: &mut Tracker, kernels: &[u64]) {
         self.chains.forget_kernels(|kernel| kernels.contains(&kernel));
         self.chains.release_leaving(&mut |slot, fence| tracker.is_fence_reached(slot, fence));

@@ -1,25 +1,25 @@
-//! What a launch may ask for.
+//! The limits of a launch.
 
 use cumux_abi::CUdevice_attribute as Attribute;
 use cumux_device::{DeviceFacts, Launch};
 
-/// A card's limits of launches, from its attributes.
+/// A card's limits for launches, from its attributes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LaunchLimits {
-    /// Threads of a block.
+    /// Most threads of a block.
     threads: u32,
-    /// Threads of a block in x, y, z.
+    /// Most threads of a block in x, y, z.
     block: [u32; 3],
-    /// Blocks of a grid in x, y, z.
+    /// Most blocks of a grid in x, y, z.
     grid: [u32; 3],
-    /// Shared memory of a block in bytes, static and dynamic.
+    /// Most bytes of shared memory of a block, static and dynamic together.
     shared: u32,
-    /// SMs of the card.
+    /// The number of SMs of the card.
     multiprocessors: u32,
 }
 
 impl LaunchLimits {
-    /// The limits of a card with these facts.
+    /// Reads the limits from a card's facts.
     pub(crate) fn of(facts: &DeviceFacts) -> LaunchLimits {
         let read = |attribute: Attribute| facts.attribute(attribute.0).cast_unsigned();
         LaunchLimits {
@@ -39,15 +39,15 @@ impl LaunchLimits {
         }
     }
 
-    /// SMs of the card.
+    /// The number of SMs of the card.
     pub(crate) fn multiprocessors(&self) -> u32 {
         self.multiprocessors
     }
 
-    /// Checks a launch of a kernel with so many bytes of static shared memory.
+    /// Checks the launch of a kernel that has `static_shared` bytes of static shared memory.
     ///
     /// # Errors
-    /// What it asks for and what it may.
+    /// A sentence: what the launch asks for, and the limit.
     pub(super) fn check(&self, launch: &Launch, static_shared: u32) -> Result<(), String> {
         let threads: u64 = launch.block.iter().map(|d| u64::from(*d)).product();
         let exceeds = |asked: &[u32; 3], most: &[u32; 3]| asked.iter().zip(most).any(|(asked, most)| asked > most || *asked == 0);

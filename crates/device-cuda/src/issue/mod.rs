@@ -1,10 +1,11 @@
-//! Giving work to the driver.
+//! Submitting clients' work to the driver.
 //!
-//! One turn of a client's stream, by names: [`Issuer::issue_stream`] takes work from its
-//! [`StreamQueue`], `plan_work` makes calls of it, and what can be a node of a chain is collected
-//! into a batch. `issue_batch` gives the batch to the driver as chains that `Chains::choose` finds,
-//! else one by one; `issue_piece` gives the rest. Each call's work becomes a flight of the
-//! [`crate::track::Tracker`].
+//! The path of a launch: [`Issuer::issue_stream`] takes work from a stream's [`StreamQueue`].
+//! `plan_work` checks it and decides on the calls of the driver. Kernels that can be nodes of a
+//! chain are collected into a batch, which `issue_batch` submits: `Chains::choose` finds a chain
+//! for it and `issue_chain` launches the chain, else `launch_kernel` launches one kernel.
+//! `issue_piece` submits all other work. What was submitted becomes a flight of the
+//! [`crate::track::Tracker`], and a fence follows: in the chain, or by `write_due_fence`.
 //!
 //! ```text
 //! issuer ─▶ chains ─▶ chain ─▶ plan ─▶ pieces
@@ -23,7 +24,7 @@ mod streams;
 
 pub(crate) use chain::Chain;
 pub(crate) use chains::{ChainOrder, PendingChain};
-pub(crate) use issuer::{Issuer, TurnEnd};
+pub(crate) use issuer::{Issuer, Served};
 pub(crate) use limits::LaunchLimits;
 pub(crate) use queue::StreamQueue;
 pub(crate) use streams::Streams;

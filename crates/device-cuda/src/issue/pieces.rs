@@ -1,33 +1,34 @@
-//! Cutting a copy into pieces that the driver takes: rectangles and overlaps taken apart. Pure.
+//! Cutting a copy into pieces that the driver accepts. Pure.
 //!
-//! The driver leaves a copy's result open if its sides overlap, and takes none across the end of a
-//! registered piece of host memory. `reach` says how many bytes from an address a copy may go.
+//! The result of the driver's copy is undefined if source and target overlap, so such copies are
+//! cut into pieces that do not. The driver also refuses a copy that crosses the end of a registered
+//! piece of host memory. A [`Reach`] says how many bytes from an address lie before such an end.
 
 use crate::driver::{CardAddress, RectangleCopy};
 use cumux_device::{Extent, Rows};
 
-/// Most pieces of one copy. Far beyond what programs ask for, and few enough that nobody waits long
-/// while a copy with so many is given to the driver.
+/// Most pieces of one copy. Programs need far fewer, and other clients do not wait long while this
+/// many are submitted.
 pub(super) const MOST_PIECES: u64 = 1 << 20;
 
-/// A copy that the driver takes in one call.
+/// A copy that is one call of the driver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CopyPiece {
-    /// Bytes in one row; the sides do not overlap.
+    /// One row of bytes. Source and target do not overlap.
     Row {
         /// First byte of the target.
         target: CardAddress,
         /// First byte of the source.
         source: CardAddress,
-        /// Bytes.
+        /// The number of bytes.
         bytes: u64,
     },
-    /// A rectangle.
+    /// A rectangle, or a box of slices.
     Rectangle(RectangleCopy),
 }
 
 impl CopyPiece {
-    /// Bytes that are copied.
+    /// The number of bytes that are copied.
     pub(super) fn bytes(&self) -> u64 {
         match self {
             CopyPiece::Row { bytes, .. } => *bytes,
@@ -36,17 +37,17 @@ impl CopyPiece {
     }
 }
 
-/// How many bytes a copy may go from an address.
+/// Says how many bytes from an address one copy may access.
 pub(super) type Reach<'a> = &'a dyn Fn(CardAddress) -> u64;
 
-/// Most pieces of a copy that goes row by row, whose sides are `apart` bytes from one another: a
-/// row that overlaps itself goes in pieces of that distance.
+/// The most pieces into which a copy can be cut. Source and target are `apart` bytes from each
+/// other: a row that overlaps itself is cut into pieces of that length.
 pub(super) fn count_pieces(extent: Extent, apart: u64) -> u64 {
     let of_a_row = if apart == 0 { 1 } else { extent.width.div_ceil(apart) };
     extent.height.saturating_mul(extent.depth).saturating_mul(of_a_row.max(1))
 }
 
-/// Cuts one row. The result is as if the bytes went through a buffer.
+/// Cuts the copy of one row. The pieces have the effect of a copy through a buffer.
 pub(super) fn cut_row(target: CardAddress, source: CardAddress, bytes: u64, reach: Reach<'_>, pieces: &mut Vec<CopyPiece>) {
     let distance = target.abs_diff(source);
     if distance == 0 {
@@ -60,24 +61,24 @@ pub(super) fn cut_row(target: CardAddress, source: CardAddress, bytes: u64, reac
         done += piece;
     }
     if target > source && distance < bytes {
-        // The end goes first, before the beginning is written over it.
+        // The end of the source is copied first, before the target overwrites it.
         pieces[first..].reverse();
     }
 }
 
-/// Whether both sides of a rectangle lie in memory that one copy may reach.
+/// Whether one copy may access all of a rectangle's source and target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Contiguity {
-    /// Each side lies within the reach of its first byte.
+    /// Source and target each lie within the reach of their first byte.
     Whole,
-    /// A side goes on in memory that was registered apart.
+    /// Source or target crosses the end of a registered piece.
     Cut,
 }
 
-/// Cuts a rectangle: into one call, one for each slice, or its rows.
+/// Cuts the copy of a rectangle: into one piece, one for each slice, or one or more for each row.
 pub(super) fn cut_rectangle(target: &Rows, source: &Rows, extent: Extent, contiguity: Contiguity, reach: Reach<'_>, pieces: &mut Vec<CopyPiece>) {
     let Extent { width, height, depth } = extent;
-    // The driver takes slices as whole numbers of rows.
+    // The driver expects the distance of slices as a whole number of rows.
     let rows_of_slice = |rows: &Rows| {
         if depth == 1 { Some(height) } else { rows.slice.checked_div(rows.pitch).filter(|count| count * rows.pitch == rows.slice && *count >= height) }
     };
@@ -116,8 +117,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Makes copies of bytes. A row whose sides overlap is a mistake: the driver leaves its result
-    /// open.
+    /// Applies copies to bytes. It is a mistake if source and target of a row overlap: the driver's
+    /// result would be undefined.
     fn apply(memory: &mut [u8], pieces: &[CopyPiece]) {
         let mut row = |t: u64, s: u64, n: u64| {
             assert!(t.abs_diff(s) >= n, "overlap");
@@ -175,12 +176,12 @@ mod tests {
         }
     }
 
-    /// A copy of one client takes the engine's time from all: what falls into endless pieces is
-    /// seen before they are made.
+    /// A copy with very many pieces would take the engine's time from all clients. It is recognised
+    /// before the pieces are made.
     #[test]
     fn endless_copies_are_seen() {
-        let of = |width, height, depth, apart| count_pieces(Extent { width, height, depth }, apart);
-        assert_eq!((of(64 << 20, 1, 1, 1 << 40), of(100, 1, 1, 0), of(100, 1, 1, 30), of(8, 5, 3, 1 << 20)), (1, 1, 4, 15));
-        assert!(of(64 << 20, 1, 1, 4) > MOST_PIECES && of(1, 1 << 40, 1, 1 << 20) > MOST_PIECES && of(1, u64::MAX, u64::MAX, 5) > MOST_PIECES);
+        let count = |width, height, depth, apart| count_pieces(Extent { width, height, depth }, apart);
+        assert_eq!((count(64 << 20, 1, 1, 1 << 40), count(100, 1, 1, 0), count(100, 1, 1, 30), count(8, 5, 3, 1 << 20)), (1, 1, 4, 15));
+        assert!(count(64 << 20, 1, 1, 4) > MOST_PIECES && count(1, 1 << 40, 1, 1 << 20) > MOST_PIECES && count(1, u64::MAX, u64::MAX, 5) > MOST_PIECES);
     }
 }

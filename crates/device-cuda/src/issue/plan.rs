@@ -1,5 +1,5 @@
-//! From a piece of work to calls of the driver: the client's addresses checked and translated. No
-//! calls are made here.
+//! Planning a piece of work: the client's addresses are checked and translated, and the calls of
+//! the driver are decided. Nothing here calls the driver.
 
 use super::limits::LaunchLimits;
 use super::pieces::{Contiguity, CopyPiece, MOST_PIECES, count_pieces, cut_rectangle, cut_row};
@@ -10,18 +10,18 @@ use cumux_wire::record::span;
 use cumux_wire::result;
 use std::sync::Arc;
 
-/// Bytes of a window that are registered from a kernel's parameter on, if that points to memory
-/// that the client has not announced.
+/// How much of a window is registered if a kernel's parameter points to memory in it that the
+/// client has not announced: this many bytes from that address.
 const UNANNOUNCED_BYTES: u64 = 64 << 20;
 
-/// A kernel with what its launch needs.
+/// A kernel, and everything that its launch needs.
 #[derive(Clone)]
 pub(crate) struct PlannedKernel {
-    /// Holds the module: it is not unloaded before the kernel is over.
+    /// The kernel's module. The reference keeps the module loaded.
     pub module: Arc<ClientModule>,
-    /// Index of the kernel in its module.
+    /// The index of the kernel in its module.
     pub function: usize,
-    /// The launch.
+    /// The grid, the blocks, and so on.
     pub shape: LaunchShape,
     /// The packed parameter block.
     pub parameters: Parameters,
@@ -38,7 +38,7 @@ impl PlannedKernel {
         GraphKernel { function: self.kernel().handle, shape: self.shape, parameters: &self.parameters }
     }
 
-    /// Gives the parameters back to the work that this was planned from.
+    /// Moves the parameters back into the work from which this was planned.
     pub(super) fn undo(self, work: &mut Work) {
         if let Work::Kernel(kernel) = work {
             kernel.launch.parameters = self.parameters;
@@ -46,36 +46,36 @@ impl PlannedKernel {
     }
 }
 
-/// What has to be done for a piece of work.
+/// The calls of the driver for a piece of work.
 pub(crate) enum Plan {
-    /// Nothing but reporting it in its turn.
+    /// No call. The work is reported in the order of its stream.
     Nothing,
-    /// Launch a kernel.
+    /// A kernel launch.
     Kernel(PlannedKernel),
-    /// Copy, in this order.
+    /// Copies, in this order.
     Copies(Vec<CopyPiece>),
-    /// Set memory.
+    /// Setting memory.
     Set(MemorySet),
-    /// Store the low `bytes` (4 or 8) bytes of a value.
+    /// Storing the low `bytes` (4 or 8) bytes of a value.
     Value {
-        /// Where.
+        /// Where the value is stored.
         address: CardAddress,
         /// The value.
         value: u64,
-        /// How many of its bytes.
+        /// How many of its bytes are stored.
         bytes: u32,
     },
 }
 
-/// Why a piece of work cannot be done now.
+/// Why a piece of work cannot be submitted now.
 pub(crate) enum Refusal {
-    /// It never can: its client ends with this fault.
+    /// It is invalid. The client is stopped with this fault.
     Fault(Fault),
-    /// These bytes of the client's window have to be registered first.
+    /// These bytes of the client's pinned window must be registered first.
     Unregistered {
-        /// The first of them.
+        /// The address of the first byte.
         address: CardAddress,
-        /// How many.
+        /// The number of bytes.
         bytes: u64,
     },
 }
@@ -84,7 +84,7 @@ fn fault(result: u32, text: String) -> Refusal {
     Refusal::Fault(Fault { result, text })
 }
 
-/// Plans a piece of work. A kernel's parameters move from `work` into its plan.
+/// Plans a piece of work. The parameters of a kernel move from `work` into the plan.
 pub(crate) fn plan_work(client: &Client, limits: &LaunchLimits, work: &mut Work) -> Result<Plan, Refusal> {
     match work {
         Work::Mark => Ok(Plan::Nothing),
@@ -126,8 +126,9 @@ fn plan_launch(client: &Client, limits: &LaunchLimits, launch: &mut Launch) -> R
     Ok(PlannedKernel { function: index, shape, parameters, module })
 }
 
-/// The first word of a parameter block that points into the client's window where it is not
-/// registered, and the bytes to register there. Any word may be a pointer.
+/// Finds the first word of a parameter block that points to memory of the client's window that is
+/// not registered. Returns the address, and how many bytes to register there. Any word may be a
+/// pointer.
 fn find_unregistered_pointer(client: &Client, parameters: &[u8]) -> Option<(CardAddress, u64)> {
     let window = client.window.read();
     let window = window.as_ref()?;
@@ -136,8 +137,9 @@ fn find_unregistered_pointer(client: &Client, parameters: &[u8]) -> Option<(Card
     Some((address, UNANNOUNCED_BYTES.min(window.address() + window.bytes() - address)))
 }
 
-/// The card's address of the first byte of a rectangle. The client may access each row so, and what
-/// lies in the window is registered. `what` names the work in a fault's text.
+/// Checks a rectangle and returns the card's address of its first byte. The client may access each
+/// row, and rows in the client's window are registered. `what` names the work in the text of a
+/// fault.
 fn translate(client: &Client, rows: &Rows, extent: Extent, access: Access, what: &str) -> Result<CardAddress, Refusal> {
     let forbidden = |at: u64| {
         let verb = if access == Access::Write { "write" } else { "read" };
@@ -152,7 +154,7 @@ fn translate(client: &Client, rows: &Rows, extent: Extent, access: Access, what:
                 if extent.height.saturating_mul(extent.depth) > MOST_PIECES {
                     return Err(too_many_pieces(what));
                 }
-                // What lies between the rows may belong to somebody else.
+                // The memory between the rows may belong to another client: check row by row.
                 let first = permissions.translate(rows.address, extent.width, access).map_err(forbidden)?;
                 for z in 0..extent.depth {
                     for y in 0..extent.height {

@@ -1,4 +1,4 @@
-//! All client streams of an engine: what waits in their queues, and what is in flight.
+//! All client streams of an engine, with their queues and their work in flight.
 
 use super::queue::{QueueState, StreamQueue};
 use crate::driver::Driver;
@@ -11,19 +11,19 @@ use std::sync::Arc;
 
 /// The client streams of an engine.
 pub(crate) struct Streams {
-    /// Every queue, by its stream.
+    /// The queues, by stream.
     pub queues: FxHashMap<StreamId, StreamQueue>,
-    /// Streams whose queues are `Ready` or `HeldBack`, in the order of their turns. May name
-    /// streams that are gone.
+    /// The ready list: the streams whose queues are `Ready` or `HeldBack`, in the order in which
+    /// they are served. It may contain streams that were removed.
     pub ready: VecDeque<StreamId>,
-    /// What is in flight.
+    /// The work in flight.
     pub tracker: Tracker,
-    /// The engine's time.
+    /// The engine's clock.
     pub clock: Clock,
 }
 
 impl Streams {
-    /// No streams.
+    /// An engine's streams before the first one.
     ///
     /// # Errors
     /// The driver's.
@@ -31,13 +31,13 @@ impl Streams {
         Ok(Streams { queues: FxHashMap::default(), ready: VecDeque::new(), tracker: Tracker::new(driver)?, clock: Clock::start() })
     }
 
-    /// The queues of a client.
+    /// The queues of a client, with their streams.
     pub(crate) fn queues_of(&mut self, client: ClientId) -> impl Iterator<Item = (StreamId, &mut StreamQueue)> {
         self.queues.iter_mut().filter(move |(_, queue)| queue.stream.client.id == client).map(|(id, queue)| (*id, queue))
     }
 
-    /// The queue's turn is over: if work is left, it waits for the next one.
-    pub(super) fn end_turn(&mut self, id: StreamId) {
+    /// The queue was served. If work is left, it is ready again.
+    pub(super) fn end_service(&mut self, id: StreamId) {
         let Some(queue) = self.queues.get_mut(&id) else { return };
         if queue.state == QueueState::Idle && !queue.work.is_empty() {
             queue.state = QueueState::Ready;
@@ -47,7 +47,7 @@ impl Streams {
         self.release_slot_if_done(id);
     }
 
-    /// Puts a piece of work back for the time when long work may begin.
+    /// Puts a long kernel back into its queue until long kernels may begin.
     pub(super) fn hold_back(&mut self, id: StreamId, token: u64, work: Work) {
         let Some(queue) = self.queues.get_mut(&id) else { return };
         queue.work.push_front((token, work));
@@ -55,15 +55,15 @@ impl Streams {
         self.ready.push_back(id);
     }
 
-    /// Work that could not be issued goes back where it came from, so that its end is reported in
-    /// its turn. It will not be run.
+    /// Puts placeholders for work that could not be issued back into the queue, so that the end of
+    /// that work is reported in the order of the stream. The work will not run.
     pub(super) fn put_back(&mut self, id: StreamId, tokens: &[u64]) {
         if let Some(queue) = self.queues.get_mut(&id) {
             tokens.iter().rev().for_each(|token| queue.work.push_front((*token, Work::Mark)));
         }
     }
 
-    /// Memory of the client's window was registered: its parked queues go on.
+    /// Memory of the client's pinned window was registered: makes its parked queues ready.
     pub(crate) fn unpark(&mut self, client: ClientId) {
         let Streams { queues, ready, .. } = self;
         for (id, queue) in queues.iter_mut().filter(|(_, queue)| queue.state == QueueState::Parked && queue.stream.client.id == client) {
@@ -71,7 +71,8 @@ impl Streams {
         }
     }
 
-    /// A piece of work of this stream is over.
+    /// A piece of work of this stream is complete.
+    #[inline]
     pub(crate) fn end_flight(&mut self, id: StreamId) {
         let Some(queue) = self.queues.get_mut(&id) else { return };
         queue.in_flight -= 1;
@@ -84,7 +85,7 @@ impl Streams {
         self.release_slot_if_done(id);
     }
 
-    /// Unbinds a stream from its slot if it has nothing queued and nothing in flight.
+    /// Unbinds a stream from its slot, if it has nothing queued and nothing in flight.
     fn release_slot_if_done(&mut self, id: StreamId) {
         let Some(queue) = self.queues.get_mut(&id) else { return };
         if queue.in_flight == 0
@@ -95,8 +96,8 @@ impl Streams {
         }
     }
 
-    /// Empties the client's queues; `cancelled` is called for each piece of work, in the order of
-    /// its stream. What is in flight goes on.
+    /// Empties the client's queues and calls `cancelled` for each piece of work, in the order of
+    /// its stream. Work in flight goes on.
     pub(crate) fn cancel_queued(&mut self, client: ClientId, mut cancelled: impl FnMut(StreamId, u64)) {
         let Streams { queues, tracker, .. } = self;
         for (id, queue) in queues.iter_mut().filter(|(_, queue)| queue.stream.client.id == client) {
@@ -112,7 +113,7 @@ impl Streams {
         }
     }
 
-    /// Forgets a stream.
+    /// Removes a stream.
     pub(crate) fn remove(&mut self, id: StreamId) {
         if let Some(queue) = self.queues.remove(&id)
             && let Some(slot) = queue.slot
@@ -121,7 +122,7 @@ impl Streams {
         }
     }
 
-    /// Forgets all streams of a client.
+    /// Removes all streams of a client.
     pub(crate) fn remove_client(&mut self, client: ClientId) {
         for (_, queue) in self.queues.extract_if(|_, queue| queue.stream.client.id == client) {
             if let Some(slot) = queue.slot {
@@ -136,7 +137,7 @@ impl Streams {
     }
 }
 
-/// A queue that waited for something else goes on: it is ready if it has work.
+/// Ends a queue's waiting for something other than work. The queue is ready if it has work.
 fn resume(id: StreamId, queue: &mut StreamQueue, ready: &mut VecDeque<StreamId>) {
     queue.state = QueueState::Idle;
     if !queue.work.is_empty() {

@@ -1,4 +1,4 @@
-//! The one way to a quiet card, for whoever loads and unloads modules.
+//! The gate that threads pass to make calls on a quiet card.
 
 use crate::counters::{ClientCounts, Counters};
 use crate::driver::{Driver, Module};
@@ -9,40 +9,41 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// How long somebody waits for the card to be quiet before it goes on all the same.
+/// How long a thread waits for a quiet card before it goes on all the same.
 const QUIET_WAIT_LIMIT: Duration = Duration::from_secs(1);
-/// Unused modules that are kept for a quiet moment that comes by itself; with so many, one is made.
+/// Unused modules that wait for another thread's quiet moment. When there are this many, a quiet
+/// moment is requested to unload them.
 const UNUSED_LIMIT: usize = 32;
-/// At a quiet moment, fewer unused modules than this are left for a later one: unloading each alone
-/// would delay somebody's launch every time.
+/// Fewer unused modules than this are left for a later quiet moment: unloading modules one by one
+/// would delay some client's launch each time.
 const UNUSED_WORTH_UNLOADING: usize = UNUSED_LIMIT / 2;
 
-/// The engines, as those who can hold long work back.
+/// The engines, as the gate sees them: they can hold long kernels back.
 pub(crate) trait LongWorkHolders: Send + Sync {
     /// How many engines there are.
     fn count(&self) -> usize;
-    /// Asks each engine to begin nothing long, and to answer when nothing long runs in it.
+    /// Asks each engine to begin no long kernel, and to send a message to `ready` when none of its
+    /// own runs.
     fn hold_long_work(&self, ready: &Sender<()>);
-    /// Lets each engine begin long work again.
+    /// Lets each engine begin long kernels again.
     fn resume_long_work(&self);
 }
 
-/// Makes moments at which no long kernel runs.
+/// The gate of a card.
 ///
-/// Lock order: `turn`, then `unused`. The driver is called under both; an engine's thread must not
-/// come here, because an engine has to answer.
+/// Lock order: `requests` (2), then `unused` (8). The driver is called under `requests`.
 pub(crate) struct Gate {
     driver: Arc<Driver>,
     engines: Arc<dyn LongWorkHolders>,
     helpers: Arc<Helpers>,
     counters: Arc<Counters>,
-    /// One asks for quiet at a time.
-    turn: Mutex<()>,
-    /// Modules that nobody uses, to be unloaded at a quiet moment.
+    /// Held by the thread that has asked for quiet: there is one request at a time.
+    requests: Mutex<()>,
+    /// Modules that no client uses, to be unloaded at a quiet moment.
     unused: Mutex<Vec<Module>>,
 }
 
-/// Lets the engines go on when it is dropped, by a panic too.
+/// Ends a request when it is dropped, after a panic too.
 struct Resume<'a>(&'a dyn LongWorkHolders);
 
 impl Drop for Resume<'_> {
@@ -52,22 +53,24 @@ impl Drop for Resume<'_> {
 }
 
 impl Gate {
-    /// A gate before these engines.
+    /// The gate for these engines' card.
     pub(crate) fn new(driver: Arc<Driver>, engines: Arc<dyn LongWorkHolders>, helpers: Arc<Helpers>, counters: Arc<Counters>) -> Gate {
-        Gate { driver, engines, helpers, counters, turn: Mutex::default(), unused: Mutex::default() }
+        Gate { driver, engines, helpers, counters, requests: Mutex::default(), unused: Mutex::default() }
     }
 
-    /// The driver of the card behind the gate.
+    /// The card's driver.
     pub(crate) fn driver(&self) -> &Arc<Driver> {
         &self.driver
     }
 
-    /// Runs `act` when no long kernel runs, or after [`QUIET_WAIT_LIMIT`]; no long kernel begins
-    /// until it is over. Not for an engine's thread. Modules that nobody uses are unloaded on the
-    /// same occasion. The wait is counted for the client whose `counts` are given.
+    /// Waits until no long kernel runs, at most [`QUIET_WAIT_LIMIT`], and runs `act`. No long
+    /// kernel begins until `act` returns. Unused modules are unloaded on the same occasion. The
+    /// wait is counted in `counts`, those of the client that `act` is for.
+    ///
+    /// An engine thread must not call this: the engines have to answer the request.
     pub(crate) fn run_quietly<T>(&self, counts: Option<&ClientCounts>, act: impl FnOnce() -> T) -> T {
         let begun = Instant::now();
-        let _turn = self.turn.lock();
+        let _request = self.requests.lock();
         let (ready, answers) = crossbeam_channel::bounded(self.engines.count());
         let _resume = Resume(&*self.engines);
         self.engines.hold_long_work(&ready);
@@ -86,13 +89,13 @@ impl Gate {
         act()
     }
 
-    /// The unused modules, if they are worth unloading now.
+    /// The unused modules, if there are enough to unload them now.
     fn take_unused(&self) -> Vec<Module> {
         let mut unused = self.unused.lock();
         if unused.len() >= UNUSED_WORTH_UNLOADING { std::mem::take(&mut *unused) } else { Vec::new() }
     }
 
-    /// Nobody uses the module any more. It goes when the card is quiet.
+    /// Takes a module that no client uses any more. It is unloaded when the card is quiet.
     pub(crate) fn unload(self: &Arc<Self>, module: Module) {
         let mut unused = self.unused.lock();
         unused.push(module);

@@ -1,43 +1,43 @@
-//! Whether an engine begins long work.
+//! Whether an engine may begin long kernels.
 //!
 //! ```text
-//!         request                 what was held is issued               nothing long runs
+//!         request                  the round's work is issued          no long kernel runs
 //! Open ─────────────▶ Requested ──────────────────────────▶ Draining ──────────────────────▶ Quiet
 //!  ▲                      │                                    │                               │
 //!  └──────────────────────┴──────────────── resume ────────────┴───────────────────────────────┘
 //! ```
 //!
-//! Between two requests, what the first one held back is issued: so a client that loads one module
-//! after the other does not stop its neighbours for ever.
+//! Work that one request held back is issued before the next request takes effect. So a client that
+//! loads one module after the other does not stop its neighbours for ever.
 
 use crossbeam_channel::Sender;
 
-/// Whether an engine begins long work, and who waits until none runs.
+/// Whether an engine may begin long kernels, and which thread waits until none runs.
 #[derive(Debug, Default)]
 pub(crate) enum LongWork {
-    /// It does.
+    /// The engine may begin long kernels.
     #[default]
     Open,
-    /// It does until this round's work is issued.
+    /// A thread has asked for quiet. The engine may begin long kernels until the end of this round.
     Requested(Sender<()>),
-    /// It does not; somebody waits until what is long has ended.
+    /// The engine may not begin long kernels. The thread waits until those that run have ended.
     Draining(Sender<()>),
-    /// It does not, and nothing long runs.
+    /// The engine may not begin long kernels, and none runs.
     Quiet,
 }
 
 impl LongWork {
-    /// Somebody asks for quiet; `ready` is answered when there is.
+    /// Asks for quiet. `ready` gets a message when there is.
     pub(crate) fn request(&mut self, ready: Sender<()>) {
         *self = LongWork::Requested(ready);
     }
 
-    /// Nobody needs quiet any more.
+    /// Ends the request: long kernels may begin.
     pub(crate) fn resume(&mut self) {
         *self = LongWork::Open;
     }
 
-    /// This round's work is issued: from now on, a request holds.
+    /// Lets a request take effect, once the round's work is issued.
     pub(crate) fn begin_hold(&mut self) {
         if let LongWork::Requested(_) = self
             && let LongWork::Requested(ready) = std::mem::take(self)
@@ -46,16 +46,17 @@ impl LongWork {
         }
     }
 
-    /// True if long work must not begin.
+    /// True if the engine may not begin long kernels.
     pub(crate) fn is_held(&self) -> bool {
         matches!(self, LongWork::Draining(_) | LongWork::Quiet)
     }
 
-    /// Answers whoever waits, if nothing long runs. `runs_long` is asked only if somebody waits.
+    /// Notifies the waiting thread, if `runs_long` returns false. `runs_long` is called only if a
+    /// thread waits.
     pub(crate) fn answer_unless(&mut self, runs_long: impl FnOnce() -> bool) {
         let LongWork::Draining(ready) = self else { return };
         if !runs_long() {
-            // An asker that no longer waits has gone on without quiet.
+            // The send fails if the thread has stopped waiting and gone on without quiet.
             let _ = ready.send(());
             *self = LongWork::Quiet;
         }
@@ -67,12 +68,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_asks_for_quiet_hears_when_nothing_long_runs() {
+    fn a_thread_that_asks_for_quiet_is_notified_when_no_long_kernel_runs() {
         let (ready, answers) = crossbeam_channel::bounded(1);
         let mut work = LongWork::default();
-        work.answer_unless(|| panic!("nobody waits"));
+        work.answer_unless(|| panic!("no thread waits"));
         work.request(ready);
-        assert!(!work.is_held(), "what an earlier request held back goes first");
+        assert!(!work.is_held(), "work that an earlier request held back is issued first");
         work.begin_hold();
         assert!(work.is_held());
         work.answer_unless(|| true);

@@ -1,8 +1,8 @@
-//! An engine's clock, read once a round and after slow calls of the driver.
+//! An engine's clock. The engine reads the time once a round, and after calls of the driver.
 
 use std::time::Instant;
 
-/// Nanoseconds since an engine's start.
+/// The time since an engine's start, in nanoseconds.
 #[derive(Debug)]
 pub(crate) struct Clock {
     started: Instant,
@@ -10,7 +10,7 @@ pub(crate) struct Clock {
 }
 
 impl Clock {
-    /// A clock that starts now, at 0.
+    /// A clock that starts at 0 now.
     pub(crate) fn start() -> Clock {
         Clock { started: Instant::now(), now: 0 }
     }

@@ -1,56 +1,56 @@
-//! The fences of one driver stream. Pure: the caller reads the words.
+//! The fences of one driver stream. Pure: the caller reads the words of memory.
 
 use std::collections::VecDeque;
 
-/// A word of pinned memory that shows fences, by its number.
+/// The number of a word of pinned memory that shows fences.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FenceWord(pub usize);
 
-/// Where a fence shows that it is reached.
+/// What shows that a fence is reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ShownBy {
-    /// The stream writes the fence's number into its own word.
+    /// The stream's own word: the stream writes the fence's number there.
     Stream,
-    /// The fence kernel at the end of a chain writes 1 into the chain's word.
+    /// A chain's word: the fence kernel at the chain's end writes 1 there.
     Chain(FenceWord),
 }
 
-/// The fences that were given to one driver stream: numbers that grow by 1.
+/// The fences that were submitted to one driver stream. Their numbers grow by 1.
 ///
-/// Invariant: no chain is launched again before this has seen its word, so a chain's word never
-/// shows a later launch.
+/// Invariant: a chain is not launched again before [`Fences::poll`] has seen its word set. So the
+/// word never shows the end of a later launch.
 #[derive(Debug, Default)]
 pub(super) struct Fences {
     issued: u64,
     reached: u64,
-    /// Fences that were not seen yet, in order.
+    /// Fences that were not seen reached yet, in order.
     pending: VecDeque<(u64, ShownBy)>,
 }
 
 impl Fences {
-    /// The last fence that was given to the stream.
+    /// The last fence that was submitted to the stream; 0 if there is none.
     pub(super) fn issued(&self) -> u64 {
         self.issued
     }
 
-    /// The last fence that was seen.
+    /// The last fence that was seen reached; 0 if there is none.
     pub(super) fn reached(&self) -> u64 {
         self.reached
     }
 
-    /// The number of the next fence, which ends all work that was given since the last one.
+    /// The number of the next fence. Work that is submitted now completes with it.
     pub(super) fn next(&self) -> u64 {
         self.issued + 1
     }
 
-    /// The stream was given the next fence.
+    /// Notes that the next fence was submitted to the stream.
     pub(super) fn issue(&mut self, shown_by: ShownBy) {
         self.issued += 1;
         self.pending.push_back((self.issued, shown_by));
     }
 
-    /// Sees what was reached and returns the last such fence. `own` is the stream's word, `load`
-    /// reads those of chains.
+    /// Checks which fences are reached, and returns the last of them. `own` is the value of the
+    /// stream's word, and `load` reads the word of a chain.
     pub(super) fn poll(&mut self, own: u64, load: impl Fn(FenceWord) -> u64) -> u64 {
         while let Some((fence, shown_by)) = self.pending.front()
             && match shown_by {
@@ -64,7 +64,7 @@ impl Fences {
         self.reached
     }
 
-    /// Takes all fences as reached, whatever the words say.
+    /// Treats all fences as reached, whatever the words say.
     pub(super) fn give_up(&mut self) {
         self.pending.clear();
         self.reached = self.issued;

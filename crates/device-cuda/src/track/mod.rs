@@ -1,8 +1,9 @@
-//! Who is done: what the card has in flight, and how its end is learnt.
+//! Work in flight, and how its completion is noticed.
 //!
-//! Work goes to driver streams of a pool. Behind some of it goes a **fence**: a number that grows,
-//! and that the stream, or the fence kernel at the end of a chain, makes visible in a word of
-//! pinned memory. All work before a fence is over when the fence is reached.
+//! Work is submitted to driver streams of a pool, and from time to time a **fence** after it.
+//! Fences of a stream have growing numbers. When the stream reaches a fence, a word of pinned
+//! memory shows it: the stream writes the number there, or the fence kernel at the end of a chain
+//! writes 1 to the chain's word. All work that was submitted before the fence is complete then.
 //!
 //! ```text
 //! tracker ─▶ pool ─▶ slot ─▶ fence

@@ -1,26 +1,27 @@
-//! The pool of driver streams. A client's stream is bound to one while it has work in flight.
+//! The pool of an engine's driver streams. A client's stream is bound to one of them while it has
+//! work in flight.
 
 use super::slot::{StreamKind, StreamSlot};
 use crate::context::PartitionId;
 use crate::driver::Stream;
 use rustc_hash::FxHashMap;
 
-/// Driver streams of one kind before client streams have to share one.
+/// Most driver streams of one kind. If more client streams have work, they share.
 const STREAMS_OF_A_KIND: usize = 48;
 /// Most driver streams of an engine.
 pub(super) const MOST_STREAMS: usize = 1024;
 
-/// A slot of the pool, by its number.
+/// The number of a slot in the pool.
 pub(crate) type SlotIndex = usize;
 
-/// Where a client stream may go.
+/// The slot for a client stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SlotChoice {
-    /// To this slot.
+    /// This slot.
     Existing(SlotIndex),
-    /// To a new driver stream of its kind, which is given to [`StreamPool::add`].
+    /// A new slot: the caller makes a driver stream and calls [`StreamPool::add`].
     New,
-    /// Nowhere: there are too many already, and none of its kind.
+    /// None: the pool is full, and has no driver stream of this kind.
     Full,
 }
 
@@ -28,28 +29,30 @@ pub(crate) enum SlotChoice {
 #[derive(Default)]
 pub(crate) struct StreamPool {
     slots: Vec<StreamSlot>,
-    /// Slots without a client stream.
+    /// Slots to which no client stream is bound.
     free: FxHashMap<StreamKind, Vec<SlotIndex>>,
 }
 
 impl StreamPool {
-    /// A slot.
+    /// The slot with this number.
+    #[inline]
     pub(super) fn slot(&self, at: SlotIndex) -> &StreamSlot {
         &self.slots[at]
     }
 
-    /// A slot.
+    /// The slot with this number.
+    #[inline]
     pub(super) fn slot_mut(&mut self, at: SlotIndex) -> &mut StreamSlot {
         &mut self.slots[at]
     }
 
-    /// The partition of a slot's stream.
+    /// The SMs of a slot's driver stream.
     pub(super) fn partition(&self, at: SlotIndex) -> PartitionId {
         self.slots.get(at).map_or(PartitionId::WHOLE_CARD, |slot| slot.kind.partition)
     }
 
-    /// A slot of this kind with nothing in it, or a new one, or, if there are many, the one with
-    /// the fewest client streams.
+    /// Chooses a slot for a client stream of this kind: one that is free, else a new one, or the
+    /// one with the fewest client streams if there are many already.
     pub(super) fn choose(&self, kind: StreamKind) -> SlotChoice {
         self.choose_of(kind, self.slots.len() < MOST_STREAMS)
     }
@@ -74,7 +77,7 @@ impl StreamPool {
         at
     }
 
-    /// A client stream more goes to this slot.
+    /// Binds one more client stream to a slot.
     pub(super) fn bind(&mut self, at: SlotIndex) {
         let slot = &mut self.slots[at];
         slot.bound += 1;
@@ -86,7 +89,7 @@ impl StreamPool {
         }
     }
 
-    /// A client stream less goes to this slot.
+    /// Unbinds one client stream from a slot.
     pub(super) fn unbind(&mut self, at: SlotIndex) {
         let slot = &mut self.slots[at];
         slot.bound -= 1;
@@ -95,7 +98,7 @@ impl StreamPool {
         }
     }
 
-    /// All driver streams, for whoever destroys them.
+    /// All driver streams.
     pub(super) fn streams(&self) -> impl Iterator<Item = Stream> {
         self.slots.iter().map(StreamSlot::stream)
     }

@@ -1,28 +1,28 @@
-//! Reports that wait until what was printed before them has reached the client.
+//! Reports that are held until the client has the text that was printed before them.
 //!
-//! The driver gives printed text out at a synchronisation, which may take long, so another thread
-//! fetches it. A fetch covers the work that was over when it began; what ends meanwhile and prints
-//! itself needs another one.
+//! The driver writes printed text out when a stream is synchronised. That may take long, so another
+//! thread does it: it fetches the text. A fetch covers the work that was complete when it began.
+//! Work that completes meanwhile, and may have printed, needs another fetch.
 
 use std::collections::VecDeque;
 
-/// Work of one stream that is over, but not reported.
+/// The report of a piece of work that is complete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct HeldReport {
-    /// As it was submitted.
+    /// The client's number for the work.
     pub token: u64,
-    /// Nanoseconds it took.
+    /// How long the work took, in nanoseconds.
     pub device_ns: u64,
-    /// True if it may have printed itself.
+    /// True if the work may have printed.
     pub prints: bool,
 }
 
-/// Whether a stream's text is being fetched.
+/// Whether a fetch for a stream is under way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Fetch {
     #[default]
     None,
-    /// It is, for so many of the held reports.
+    /// A fetch is under way, for this many of the held reports.
     UnderWay { covered: usize },
 }
 
@@ -33,17 +33,17 @@ pub(crate) struct HeldReports {
     fetch: Fetch,
 }
 
-/// What to do with the text that was fetched.
+/// What follows when a fetch is over.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Fetched {
-    /// To be reported after the text, in order.
+    /// The reports to send after the text, in order.
     pub reports: Vec<HeldReport>,
-    /// True if what is still held has printed, too.
+    /// True if work whose report is still held may have printed.
     pub fetch_again: bool,
 }
 
 impl HeldReports {
-    /// True if nothing is held.
+    /// True if no report is held.
     pub(crate) fn is_empty(&self) -> bool {
         self.reports.is_empty()
     }
@@ -53,7 +53,7 @@ impl HeldReports {
         self.reports.push_back(HeldReport { token, device_ns, prints });
     }
 
-    /// Begins a fetch for everything that is held. False if one is under way.
+    /// Begins a fetch for all held reports. Returns false if a fetch is under way already.
     pub(crate) fn begin_fetch(&mut self) -> bool {
         if self.fetch != Fetch::None {
             return false;
@@ -62,11 +62,11 @@ impl HeldReports {
         true
     }
 
-    /// The fetch is over.
+    /// Ends the fetch that is under way.
     pub(crate) fn end_fetch(&mut self) -> Fetched {
         let covered = match std::mem::take(&mut self.fetch) {
             Fetch::None => 0,
-            // Some may have been cancelled meanwhile.
+            // Some reports may have been cancelled meanwhile.
             Fetch::UnderWay { covered } => covered.min(self.reports.len()),
         };
         let fetch_again = self.reports.iter().skip(covered).any(|report| report.prints);
@@ -74,7 +74,7 @@ impl HeldReports {
         Fetched { reports: self.reports.drain(..ready).collect(), fetch_again }
     }
 
-    /// Takes the tokens of all held reports, whose client is ended.
+    /// Removes all held reports and returns their tokens, when the client is stopped or closed.
     pub(crate) fn cancel(&mut self) -> impl Iterator<Item = u64> + '_ {
         self.reports.drain(..).map(|report| report.token)
     }

@@ -1,7 +1,7 @@
-//! A driver stream of the pool, and what is in flight in it. Pure bookkeeping: time and words come
-//! from the caller. Times in nanoseconds.
+//! A slot of the pool: one driver stream, and the work in flight in it. Pure bookkeeping: the
+//! caller reads the time and the words. Times are in nanoseconds.
 //!
-//! Invariant: the fences of a slot's flights grow from front to back.
+//! Invariant: the numbers of the flights' fences grow from front to back.
 
 use super::estimate::LONG_KERNEL_NS;
 use super::fence::{FenceWord, Fences, ShownBy};
@@ -10,43 +10,45 @@ use crate::context::PartitionId;
 use crate::driver::Stream;
 use std::collections::VecDeque;
 
-/// Until a kernel begins on an idle stream, and until we see that it is over: not its own time.
+/// The delay until a kernel begins on an idle stream and until its end is noticed. It does not
+/// count as the kernel's time.
 const LATENCY_NS: u64 = 5_000;
-/// A fence goes behind so many pieces of work at the latest.
+/// Most pieces of work before a fence is submitted.
 const FENCE_PIECES: u32 = 64;
-/// A fence goes behind so much expected work at the latest.
+/// Most expected time of work before a fence is submitted.
 const FENCE_NS: u64 = 100_000;
 
-/// Driver streams of one kind are alike.
+/// What distinguishes driver streams. Client streams of a kind may use any driver stream of that
+/// kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct StreamKind {
-    /// Where their kernels run.
+    /// The SMs on which their kernels run.
     pub partition: PartitionId,
     /// Lower is more urgent.
     pub priority: i32,
 }
 
-/// A driver stream, and what is in flight in it.
+/// A driver stream, and the work in flight in it.
 pub(crate) struct StreamSlot {
     stream: Stream,
     flights: VecDeque<Flight>,
     fences: Fences,
-    /// Expected time of all flights.
+    /// The expected time of all flights.
     expected_ns: u64,
-    /// Flights behind the last fence.
+    /// The number of flights after the last fence.
     unfenced: u32,
-    /// Their expected time.
+    /// The expected time of the flights after the last fence.
     unfenced_ns: u64,
-    /// When the front flight began to run, as far as we know.
+    /// When the front flight began to run, as far as is known.
     began: u64,
-    /// Client streams bound to it.
+    /// The number of client streams bound to the slot.
     pub(super) bound: u32,
-    /// What streams it is for.
+    /// The kind of the driver stream.
     pub(super) kind: StreamKind,
 }
 
 impl StreamSlot {
-    /// A slot with nothing in it.
+    /// A slot without work.
     pub(super) fn new(kind: StreamKind, stream: Stream) -> StreamSlot {
         StreamSlot { stream, flights: VecDeque::new(), fences: Fences::default(), expected_ns: 0, unfenced: 0, unfenced_ns: 0, began: 0, bound: 0, kind }
     }
@@ -56,27 +58,28 @@ impl StreamSlot {
         self.stream
     }
 
-    /// What is in flight, front first.
+    /// The flights, oldest first.
     pub(crate) fn flights(&self) -> impl Iterator<Item = &Flight> {
         self.flights.iter()
     }
 
-    /// What is in flight, front first.
+    /// The flights, oldest first.
     pub(crate) fn flights_mut(&mut self) -> impl Iterator<Item = &mut Flight> {
         self.flights.iter_mut()
     }
 
     /// True if nothing is in flight.
+    #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.flights.is_empty()
     }
 
-    /// The last fence that was given to the stream.
+    /// The last fence that was submitted to the stream.
     pub(crate) fn fence_issued(&self) -> u64 {
         self.fences.issued()
     }
 
-    /// The last fence that was seen.
+    /// The last fence that was seen reached.
     pub(crate) fn fence_reached(&self) -> u64 {
         self.fences.reached()
     }
@@ -86,7 +89,8 @@ impl StreamSlot {
         self.fences.next()
     }
 
-    /// Adds a flight. The next fence will end it.
+    /// Adds work that was submitted to the stream. It completes with the next fence.
+    #[inline]
     pub(super) fn add(&mut self, mut flight: Flight, now: u64) {
         if self.flights.is_empty() {
             self.began = now + LATENCY_NS;
@@ -98,36 +102,36 @@ impl StreamSlot {
         self.flights.push_back(flight);
     }
 
-    /// The stream was given the next fence.
+    /// Notes that the next fence was submitted to the stream.
     pub(crate) fn add_fence(&mut self, shown_by: ShownBy) {
         self.fences.issue(shown_by);
         self.unfenced = 0;
         self.unfenced_ns = 0;
     }
 
-    /// True if some work has no fence behind it yet.
+    /// True if there is work after the last fence.
     pub(crate) fn needs_fence(&self) -> bool {
         self.unfenced > 0
     }
 
-    /// True if so much work has no fence behind it that one must come now.
+    /// True if there is so much work after the last fence that the next one must be submitted now.
     pub(crate) fn is_fence_due(&self) -> bool {
         self.unfenced >= FENCE_PIECES || self.unfenced_ns >= FENCE_NS
     }
 
-    /// Sees what fences were reached and returns the last one. `own` is the slot's word, `load`
-    /// reads those of chains.
+    /// Checks which fences are reached, and returns the last of them. `own` is the value of the
+    /// slot's word, and `load` reads the word of a chain.
     pub(super) fn poll(&mut self, own: u64, load: impl Fn(FenceWord) -> u64) -> u64 {
         self.fences.poll(own, load)
     }
 
-    /// True if the fences that were reached end everything in flight.
+    /// True if all flights are complete by the fences that were seen reached.
     pub(super) fn is_all_reached(&self) -> bool {
         self.flights.back().is_none_or(|flight| flight.fence <= self.fences.reached())
     }
 
-    /// Takes everything in flight as over, whatever the words say. The next fence has another
-    /// number in any case.
+    /// Treats all flights as complete, whatever the words say. The next fence has a new number in
+    /// any case.
     pub(super) fn give_up_fences(&mut self) {
         if self.needs_fence() {
             self.add_fence(ShownBy::Stream);
@@ -135,21 +139,21 @@ impl StreamSlot {
         self.fences.give_up();
     }
 
-    /// True if something runs that was expected to take long, or that turns out to: longer than all
-    /// the work with the same fence was expected to.
+    /// True if a long kernel runs: one that was expected to be long, or work that has run for
+    /// longer than a long kernel beyond what all work up to the same fence was expected to take.
     pub(super) fn runs_long(&self, now: u64) -> bool {
         let Some(front) = self.flights.front() else { return false };
         let together: u64 = self.flights.iter().take_while(|flight| flight.fence == front.fence).map(|flight| flight.expected_ns).sum();
         now.saturating_sub(self.began) > together + LONG_KERNEL_NS || self.flights.iter().any(Flight::is_long)
     }
 
-    /// Expected time until everything is over.
+    /// The expected time until all flights are complete.
     pub(crate) fn remaining_ns(&self, now: u64) -> u64 {
         self.expected_ns.saturating_sub(now.saturating_sub(self.began))
     }
 
-    /// Moves what is over by the fences that were reached into `over`, with the time that each
-    /// took: the time since the last report, divided by what was expected.
+    /// Moves the flights that are complete into `over`, with the time that each took. The time
+    /// since the last such flights is divided among these in proportion to their estimates.
     pub(super) fn retire(&mut self, now: u64, over: &mut Vec<(Flight, u64)>) {
         let reached = self.fences.reached();
         let count = self.flights.iter().take_while(|flight| flight.fence <= reached).count();

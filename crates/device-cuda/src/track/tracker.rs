@@ -1,4 +1,4 @@
-//! What an engine has in flight, in all its driver streams.
+//! All work that an engine has in flight.
 
 use super::estimate::Estimates;
 use super::fence::{FenceWord, ShownBy};
@@ -10,29 +10,30 @@ use crate::driver::{CardAddress, Driver, PinnedWords, Stream};
 use crate::fault::Call;
 use std::sync::Arc;
 
-/// Words for the ends of chains.
+/// The number of words for the fences of chains.
 const CHAIN_WORDS: usize = 1024;
-/// Driver streams made at the start: making one later costs the neighbours' launches.
+/// Driver streams that are made at the start. Making one later would delay the launches of other
+/// clients.
 const STREAMS_AT_START: usize = 8;
-/// Bytes of a fence's number in its word.
+/// Bytes of a fence's number in a stream's word.
 const FENCE_BYTES: u32 = 8;
 
-/// What is in flight in an engine's driver streams.
+/// The work in flight in an engine's driver streams.
 pub(crate) struct Tracker {
     driver: Arc<Driver>,
-    /// First one for each slot of the pool, then those of chains.
+    /// The words that show fences: one for each slot of the pool, then those of chains.
     words: PinnedWords,
     pool: StreamPool,
-    /// Slots with something in flight.
+    /// The slots with work in flight.
     busy: Vec<SlotIndex>,
-    /// Long kernels in flight that fill the card.
+    /// The number of long kernels in flight that occupy every SM.
     filling: usize,
-    /// How long work takes.
+    /// Estimates of how long work takes.
     pub estimates: Estimates,
 }
 
 impl Tracker {
-    /// Nothing in flight, and some driver streams ready.
+    /// A tracker with some driver streams and no work.
     ///
     /// # Errors
     /// The driver's.
@@ -45,18 +46,18 @@ impl Tracker {
         Ok(Tracker { driver: driver.clone(), words, pool, busy: Vec::new(), filling: 0, estimates: Estimates::default() })
     }
 
-    /// The words for the ends of chains.
+    /// The words for the fences of chains.
     pub(crate) fn chain_words() -> impl Iterator<Item = FenceWord> {
         (MOST_STREAMS..MOST_STREAMS + CHAIN_WORDS).map(FenceWord)
     }
 
     // ---- driver streams
 
-    /// Binds a client stream of this kind to a slot. If a driver stream more is needed, `create`
-    /// makes it. `None` if there are too many.
+    /// Binds a client stream of this kind to a slot. `create` makes a driver stream, if a new one
+    /// is needed. Returns `None` if there are too many driver streams.
     ///
     /// # Errors
-    /// What `create` says.
+    /// The error of `create`.
     pub(crate) fn bind(&mut self, kind: StreamKind, create: impl FnOnce() -> Call<Stream>) -> Call<Option<SlotIndex>> {
         let at = match self.pool.choose(kind) {
             SlotChoice::Existing(at) => at,
@@ -67,24 +68,25 @@ impl Tracker {
         Ok(Some(at))
     }
 
-    /// Undoes [`Tracker::bind`]: the client stream has nothing in flight in the slot.
+    /// Undoes [`Tracker::bind`]. The client stream has no work in flight in the slot.
     pub(crate) fn unbind(&mut self, at: SlotIndex) {
         self.pool.unbind(at);
     }
 
-    /// A slot.
+    /// The slot with this number.
     pub(crate) fn slot(&self, at: SlotIndex) -> &StreamSlot {
         self.pool.slot(at)
     }
 
-    /// The partition of a slot's stream.
+    /// The SMs of a slot's driver stream.
     pub(crate) fn partition(&self, at: SlotIndex) -> PartitionId {
         self.pool.partition(at)
     }
 
-    // ---- giving work
+    // ---- submitted work
 
-    /// The driver has this work in this slot now.
+    /// Adds work that was submitted to this slot's driver stream.
+    #[inline]
     pub(crate) fn add_flight(&mut self, at: SlotIndex, flight: Flight, now: u64) {
         let slot = self.pool.slot_mut(at);
         if slot.is_empty() {
@@ -94,10 +96,11 @@ impl Tracker {
         slot.add(flight, now);
     }
 
-    /// Has the slot's stream write its next fence, which ends all work given to it so far.
+    /// Submits the next fence to the slot's driver stream. All work in the slot completes with it
+    /// or before it.
     ///
     /// # Errors
-    /// The driver's; then there is no fence.
+    /// The driver's. Then no fence was submitted.
     pub(crate) fn write_fence(&mut self, at: SlotIndex) -> Call<()> {
         let slot = self.pool.slot_mut(at);
         self.driver.write_value(self.words.address(at), slot.next_fence(), FENCE_BYTES, slot.stream())?;
@@ -105,27 +108,28 @@ impl Tracker {
         Ok(())
     }
 
-    /// A chain was given to the slot's stream, whose fence kernel sets this word.
+    /// Notes that a chain was submitted to the slot's driver stream, and that its fence kernel will
+    /// set this word.
     pub(crate) fn add_chain_fence(&mut self, at: SlotIndex, word: FenceWord) {
         self.pool.slot_mut(at).add_fence(ShownBy::Chain(word));
     }
 
-    /// A chain's word, for the card.
+    /// The card's address of a chain's word.
     pub(crate) fn word_address(&self, word: FenceWord) -> CardAddress {
         self.words.address(word.0)
     }
 
-    /// Makes a chain's word ready for its next launch.
+    /// Clears a chain's word before its next launch.
     pub(crate) fn clear_word(&self, word: FenceWord) {
         self.words.clear(word.0);
     }
 
-    /// True if a long kernel fills the card, as far as this engine knows.
+    /// True if a long kernel occupies every SM, as far as this engine knows.
     pub(crate) fn is_card_filled(&self) -> bool {
         self.filling > 0
     }
 
-    // ---- ends of work
+    // ---- completed work
 
     /// True if this fence of this slot is reached.
     pub(crate) fn is_fence_reached(&mut self, at: SlotIndex, fence: u64) -> bool {
@@ -137,8 +141,8 @@ impl Tracker {
         self.pool.slot_mut(at).poll(words.load(at), |word| words.load(word.0))
     }
 
-    /// Polls all fences, and moves what is over into `over`, an empty list, with the nanoseconds
-    /// that each took.
+    /// Checks all fences. Moves the flights that are complete into `over`, an empty list, with the
+    /// nanoseconds that each took, and updates the estimates.
     pub(crate) fn retire(&mut self, now: u64, over: &mut Vec<(Flight, u64)>) {
         let Tracker { words, pool, busy, filling, estimates, .. } = self;
         busy.retain(|at| {
@@ -155,8 +159,9 @@ impl Tracker {
         }
     }
 
-    /// Notes that the driver says nothing runs in this slot's stream any more. Then its words say
-    /// so, too, or a fence is lost; nobody waits for that for ever.
+    /// The driver has reported that this slot's driver stream is idle. Then the words show all its
+    /// fences, or a fence was lost. In that case the work is treated as complete, so that its
+    /// client does not wait for ever.
     pub(crate) fn note_idle(&mut self, at: SlotIndex) {
         self.poll(at);
         let slot = self.pool.slot_mut(at);
@@ -172,29 +177,32 @@ impl Tracker {
         slot.give_up_fences();
     }
 
-    /// True if something is in flight.
+    /// True if there is work in flight.
     pub(crate) fn is_busy(&self) -> bool {
         !self.busy.is_empty()
     }
 
-    /// One of the slots with something in flight: another one for each `round`. Only if there are
-    /// some.
+    /// A slot with work in flight. Different values of `round` give different slots, if there are
+    /// several.
+    ///
+    /// # Panics
+    /// If there is no work in flight.
     pub(crate) fn busy_slot(&self, round: usize) -> SlotIndex {
         self.busy[round % self.busy.len()]
     }
 
-    /// True if a long kernel runs: one that was expected to be, or turns out to be.
+    /// True if a long kernel runs: one that was expected to be long, or that turns out to be.
     pub(crate) fn runs_long(&self, now: u64) -> bool {
         self.busy.iter().any(|at| self.pool.slot(*at).runs_long(now))
     }
 
-    /// Everything in flight, with its slot.
+    /// All flights, with their slots.
     pub(crate) fn flights(&self) -> impl Iterator<Item = (&StreamSlot, &Flight)> {
         let slots = self.busy.iter().map(|at| self.pool.slot(*at));
         slots.flat_map(|slot| slot.flights().map(move |flight| (slot, flight)))
     }
 
-    /// Calls `visit` for everything in flight.
+    /// Calls `visit` for each flight.
     pub(crate) fn visit_flights(&mut self, mut visit: impl FnMut(&mut Flight)) {
         for at in &self.busy {
             self.pool.slot_mut(*at).flights_mut().for_each(&mut visit);
@@ -204,7 +212,7 @@ impl Tracker {
 
 impl Drop for Tracker {
     fn drop(&mut self) {
-        // Before the words that they write.
+        // The streams are destroyed before the words to which they write.
         for stream in self.pool.streams() {
             self.driver.destroy_stream(stream);
         }
