@@ -9,6 +9,7 @@ use crate::device::DeviceName;
 use crate::library::{LIBRARY, VARIABLE};
 use cumux_device_cuda::survey::{self, Seen};
 use cumux_fatbin::{Format, Image, ImageKind, Relocatable, best_compiled, best_ptx, images, sections};
+use cumux_wire::result::NO_BINARY_FOR_GPU;
 use object::read::elf::{Dyn as _, ElfFile64, FileHeader as _, ProgramHeader as _, SectionHeader as _};
 use object::{Endianness, ReadCache, ReadRef, elf};
 use std::collections::{BTreeSet, VecDeque};
@@ -224,6 +225,8 @@ struct Tally {
     refused: Vec<String>,
     /// Images that cannot be loaded, and why.
     unloadable: Vec<String>,
+    /// One of them could not be loaded on any device.
+    is_damaged: bool,
     loadable: usize,
     left_out: usize,
 }
@@ -232,7 +235,10 @@ impl Tally {
     fn add(&mut self, container: &[u8], device: &DeviceName) {
         let known = match images(container) {
             Ok(known) => known,
-            Err(error) => return self.unloadable.push(error.to_string()),
+            Err(error) => {
+                self.is_damaged = true;
+                return self.unloadable.push(error.to_string());
+            }
         };
         if !known.iter().any(has_code) {
             // What the compiler's own linker leaves in every program.
@@ -255,7 +261,10 @@ impl Tally {
                     self.kernels += kernels.len();
                     self.refused.extend(kernels.into_iter().filter_map(|kernel| Some(format!("kernel {}: {}", kernel.name, kernel.refused?))));
                 }
-                Err(error) => self.unloadable.push(error.to_string()),
+                Err(error) => {
+                    self.is_damaged |= error.result() != NO_BINARY_FOR_GPU;
+                    self.unloadable.push(one_line(&error.to_string()));
+                }
             },
             // What its instructions are is the driver's business.
             DeviceName::Cuda(ordinal) => match capability(*ordinal) {
@@ -290,8 +299,10 @@ impl Tally {
             (_, 0, _) => format!("{runs} kernels"),
             (_, _, _) => format!("{runs} of {} kernels", self.kernels),
         };
+        // Other reasons are not mended by another architecture.
+        let advice = if self.is_damaged { "give what is damaged or is no PTX anew, as nvcc makes it" } else { ADVICE };
         let finding = match (self.loadable, self.unloadable.len(), self.refused.len()) {
-            (0, _, _) => Finding::problem(CHECK, format!("{shown}: nothing of it runs on {device} (there is {has}{more})"), ADVICE),
+            (0, _, _) => Finding::problem(CHECK, format!("{shown}: nothing of it runs on {device} (there is {has}{more})"), advice),
             (_, 0, 0) => Finding::ok(CHECK, format!("{shown}: {kernels} for {device} ({has}{more})")),
             (_, 0, _) if runs == 0 => Finding::problem(
                 CHECK,
@@ -303,10 +314,15 @@ impl Tally {
                 format!("{shown}: {kernels} run on {device} ({has}{more})"),
                 "launches of the others are refused with CUDA_ERROR_NOT_SUPPORTED; everything else goes on",
             ),
-            _ => Finding::warning(CHECK, format!("{shown}: {kernels} run on {device}, and not all images can be loaded ({has}{more})"), ADVICE),
+            _ => Finding::warning(CHECK, format!("{shown}: {kernels} run on {device}, and not all images can be loaded ({has}{more})"), advice),
         };
         Some(finding.with(details))
     }
+}
+
+/// A reason with its source line and a caret below it, on one line.
+fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// Whether there is anything to run in an image. The compiler's linker leaves machine code without
@@ -357,7 +373,11 @@ mod tests {
         assert_eq!(bare(b"#!/bin/sh\n"), None);
         let judged = |id: &str| bare_findings(Path::new("k.ptx"), text, &DeviceName::Sim(id.into())).unwrap();
         assert_eq!(judged("h200").found, "k.ptx: 1 kernel for sim:h200 (PTX for compute_80)");
-        assert_eq!(judged("t4").outcome, Outcome::Problem);
+        assert_eq!((judged("t4").outcome, judged("t4").remedy.as_str()), (Outcome::Problem, ADVICE));
+        let wrong = String::from_utf8_lossy(text).replace("ret;", "mov.u32 %a, %b;").into_bytes();
+        let found = bare_findings(Path::new("k.ptx"), &wrong, &DeviceName::Sim("h200".into())).unwrap();
+        assert!(found.outcome == Outcome::Problem && found.remedy.contains("as nvcc makes it"), "{found:?}");
+        assert!(found.details[0].starts_with("not loaded: line 5, column ") && !found.details[0].contains('\n'), "{found:?}");
     }
 
     #[test]
