@@ -77,6 +77,9 @@ pub fn main(json: bool, device: Option<&str>, program: Option<&Path>) -> anyhow:
         // Names of programs and folders, and what a daemon said: others may have chosen them.
         finding.found = escape_foreign(&finding.found, usize::MAX);
         finding.remedy = escape_foreign(&finding.remedy, usize::MAX);
+        for detail in &mut finding.details {
+            *detail = escape_foreign(detail, usize::MAX);
+        }
     }
     if json {
         say::line(serde_json::to_string_pretty(&findings).context("cannot write JSON")?)?;

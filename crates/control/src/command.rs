@@ -3,8 +3,8 @@
 //! `get_client_list` answers `Server 0 not found`), except where 0 would do harm
 //! ([`Command::Usage`]).
 
-/// A command of an administrator. `server` and `client` are process ids; `device` is an ordinal or a
-/// UUID, and `value` a limit, as the user wrote it.
+/// A command of an administrator. `server` and `client` are process ids; `device` is an ordinal or
+/// a UUID, and `value` a limit, as the user wrote it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the fields are described above")]
 pub enum Command {
@@ -14,7 +14,8 @@ pub enum Command {
     GetServerList,
     /// `get_server_status <server>`.
     GetServerStatus { server: u32 },
-    /// `start_server -uid <uid>`; `mlopart`: with memory-locality partitions. `uid` is `None` if it was missing or no number.
+    /// `start_server -uid <uid>`; `mlopart`: with memory-locality partitions. `uid` is `None` if it
+    /// was missing or no number.
     StartServer { uid: Option<u32>, mlopart: bool },
     /// `shutdown_server <server> [-f]`; `force`: without waiting for its clients.
     ShutdownServer { server: u32, force: bool },
@@ -24,7 +25,8 @@ pub enum Command {
     GetDeviceClientList { server: Option<u32> },
     /// `ps [-p <server>]`.
     Ps { server: Option<u32> },
-    /// `quit [-t <seconds>]`: ends daemon and servers. With a time, the servers are forced to end after so many seconds.
+    /// `quit [-t <seconds>]`: ends daemon and servers. With a time, the servers are forced to end
+    /// after so many seconds.
     Quit { timeout_s: Option<u64> },
     /// `set_default_active_thread_percentage <value>`.
     SetDefaultPercentage { value: String },

@@ -55,7 +55,8 @@ pub enum Effect {
     Launch { uid: u32 },
     /// Hand the client over to the server, with what it may use.
     Hand { token: Token, server: u32, pid: u32, uid: u32, hello: Hello, grant: Grant },
-    /// Refuse the client: `result` is the `CUresult` that its `cuInit` returns, `why` says what to do.
+    /// Refuse the client: `result` is the `CUresult` that its `cuInit` returns, `why` says what to
+    /// do.
     Refuse { token: Token, result: u32, why: String },
     /// Order a server to end when its clients have gone, or at once with `force`.
     Shutdown { server: u32, force: bool },

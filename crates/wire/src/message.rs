@@ -289,7 +289,8 @@ pub struct ServerStatus {
     /// Why there is no standby and will be none. Empty where there is one or one is starting.
     #[serde(default)]
     pub no_standby: String,
-    /// Why the server ends when its clients have gone, as the daemon knows it. Empty where it stays.
+    /// Why the server ends when its clients have gone, as the daemon knows it. Empty where it
+    /// stays.
     #[serde(default)]
     pub leaving: String,
     /// Its devices, named as in `--device`.
