@@ -1,7 +1,7 @@
 //! cargo-deny: may we ship what we link? Licences, sources and bans are always checked; advisories
 //! if their database can be fetched.
 
-use crate::suite::run;
+use crate::process::run;
 use crate::tools::{Tool, text};
 use anyhow::{Context as _, bail};
 use std::path::Path;
@@ -19,8 +19,8 @@ pub fn check(root: &Path) -> anyhow::Result<()> {
     advisories(root, &tool)
 }
 
-/// Known vulnerabilities and yanked crates. The database comes over the network: without it that is
-/// said, and nothing else fails.
+/// Checks for known vulnerabilities and yanked crates. The database comes over the network: without
+/// it the check prints that, and nothing fails.
 fn advisories(root: &Path, tool: &Path) -> anyhow::Result<()> {
     let mut command = deny(root, tool);
     let output = command.args(["check", "advisories"]).output().context("cannot start cargo-deny")?;
@@ -38,7 +38,7 @@ fn advisories(root: &Path, tool: &Path) -> anyhow::Result<()> {
     bail!("cargo-deny finds a crate with an advisory: update it, or name the advisory with its reason under `ignore` in deny.toml");
 }
 
-/// Whether the check failed before it began.
+/// Whether the check failed because it could not fetch the database.
 fn unreachable(said: &str) -> bool {
     // Findings have codes in brackets ("error[vulnerability]"); failures of the tool have none.
     !said.contains("error[") && (said.contains("failed to fetch advisory database") || said.contains("failed to load advisory database"))

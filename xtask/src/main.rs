@@ -8,6 +8,7 @@ mod deny;
 mod examples;
 mod fuzz;
 mod layers;
+mod process;
 mod rooms;
 mod suite;
 mod surface;
@@ -32,7 +33,7 @@ enum Task {
         /// Only tests whose name contains this
         filter: Option<String>,
     },
-    /// Kills and stops everybody in every combination; `cargo xtask chaos --help` lists the options
+    /// Kills and stops processes in every combination; `cargo xtask chaos --help` lists the options
     #[command(disable_help_flag = true)]
     Chaos {
         /// For the harness, crates/testkit/examples/chaos.rs
@@ -53,7 +54,7 @@ enum Task {
     /// Fuzzes all targets of fuzz/ in turn, with inputs kept from run to run; fails if one finds
     /// something
     Fuzz {
-        /// Of all targets together
+        /// For all targets together
         #[arg(required_unless_present = "pack")]
         minutes: Option<f64>,
         /// Only these targets
