@@ -214,7 +214,10 @@ fn of_a_stopped_daemon_everybody_says_so() {
     };
     for arguments in [&["control", "get_server_list"][..], &["status"], &["top", "--once"], &["doctor"]] {
         let (status, said) = says(arguments);
-        assert!(status == Some(1) && said.contains(&format!("process {daemon} was stopped by a signal")) && said.contains("kill -CONT"), "{arguments:?}: {said}");
+        assert!(
+            status == Some(1) && said.contains(&format!("process {daemon} was stopped by a signal")) && said.contains("kill -CONT"),
+            "{arguments:?}: {said}"
+        );
     }
     let newcomer = node.test_client("view").env(HEARTBEAT.0, HEARTBEAT.1).start().wait();
     assert_eq!(newcomer.out, "count: cudaErrorMpsConnectionFailed", "{newcomer:?}");

@@ -147,7 +147,8 @@ struct Layout {
 }
 
 const UNIFIED: Layout = Layout { mount: "sys/fs/cgroup", most: "memory.max", used: "memory.current", reclaimable: "inactive_file" };
-const SPLIT: Layout = Layout { mount: "sys/fs/cgroup/memory", most: "memory.limit_in_bytes", used: "memory.usage_in_bytes", reclaimable: "total_inactive_file" };
+const SPLIT: Layout =
+    Layout { mount: "sys/fs/cgroup/memory", most: "memory.limit_in_bytes", used: "memory.usage_in_bytes", reclaimable: "total_inactive_file" };
 
 impl Layout {
     /// What the tightest of a group and those above it leaves; none where none of them has a limit.
