@@ -1,4 +1,5 @@
-//! From an image to a loaded module: the right PTX is found, compiled once for the whole process, and its variables are placed and filled.
+//! Loads modules: selects the PTX of an image, compiles it once for the whole process, places and
+//! fills its variables.
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
@@ -18,31 +19,35 @@ const PTX_BYTES: u64 = 256 << 20;
 /// Compiled programs that are kept although no client uses them at the moment.
 const CACHED_PROGRAMS: usize = 128;
 
+/// A program, or why it cannot be compiled; empty while a client compiles it.
 type Compiled = Arc<OnceLock<Result<Arc<Program>, CompileError>>>;
 
-/// Programs by the hash of their text, with the turn of their last use. Two clients that load the same text at the same time compile it once.
+/// Programs by the hash of their text, with the time of their last use (a counter). If two clients
+/// load one text at the same time, one of them compiles it.
 type Programs = HashMap<[u8; 32], (Compiled, u64)>;
 
 static PROGRAMS: Mutex<Option<Programs>> = Mutex::new(None);
 
+/// The error for an image that cannot be loaded, with its result code.
 fn refuse(result: u32, text: impl Into<String>) -> DeviceError {
     DeviceError::Image { result, text: text.into() }
 }
 
-/// Per-client state of a function.
+/// What a client has set for a function.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LoadedFunction {
-    /// Bytes of dynamic shared memory a launch may ask for.
+    /// Bytes of dynamic shared memory that a launch may use.
     pub(crate) max_dynamic_shared: u32,
 }
 
+/// A module of one client.
 #[derive(Debug, Clone)]
 pub(crate) struct LoadedModule {
     pub(crate) image: Arc<Image>,
     pub(crate) functions: Vec<LoadedFunction>,
 }
 
-/// Loads an image for a client: the module and what it offers.
+/// Loads an image for a client. Returns the module, and what the client must know about it.
 pub(crate) fn load(limits: &Limits, maps: &RwLock<Mappings>, bytes: &[u8], place: &mut dyn Place) -> Result<(LoadedModule, ModuleInfo), DeviceError> {
     let text = ptx(bytes, limits.capability)?;
     let program = compile(&text)?;
@@ -81,13 +86,14 @@ pub(crate) fn load(limits: &Limits, maps: &RwLock<Mappings>, bytes: &[u8], place
     Ok((LoadedModule { image, functions }, info))
 }
 
-/// Writes through the card's mappings.
+/// Writes bytes through the card's mappings.
 pub(crate) fn write(maps: &RwLock<Mappings>, address: u64, bytes: &[u8]) -> Result<(), DeviceError> {
     maps.read().for_each_mapping(address, bytes.len() as u64, |mapping, offset, part| {
         mapping.write(offset, &bytes[part]);
     })
 }
 
+/// What a client must know about a kernel.
 fn function(limits: &Limits, program: &Program, index: usize) -> FunctionInfo {
     let kernel = &program.kernels[index];
     FunctionInfo {
@@ -120,6 +126,7 @@ fn ptx(bytes: &[u8], capability: u32) -> Result<String, DeviceError> {
     }
 }
 
+/// Why an image has no PTX for this card, and how to build one that has.
 fn why_none(stored: &[Stored<'_>], capability: u32) -> String {
     let list = |kind: ImageKind, name: &str| {
         let mut found: Vec<String> = stored.iter().filter(|i| i.kind == kind).map(|i| format!("{name}_{}", i.arch)).collect();
@@ -136,11 +143,12 @@ fn why_none(stored: &[Stored<'_>], capability: u32) -> String {
     }
 }
 
-/// Kernels of a module that are told by name in the log; of more the number.
+/// Refused kernels of one module that the log names; of the others it gives the number.
 const NAMED_IN_LOG: usize = 8;
 
-/// Says when a module is first loaded which of its kernels will be refused when they are launched, by instruction and line.
-fn tell_refused(program: &Program) {
+/// Logs which kernels of a new module will be refused when they are launched, with instruction and
+/// line.
+fn log_refused(program: &Program) {
     let mut refused = program.kernels.iter().filter_map(|kernel| Some((&kernel.name, kernel.refused.as_ref()?)));
     for (name, refusal) in refused.by_ref().take(NAMED_IN_LOG) {
         tracing::warn!("kernel {name} will be refused when it is launched: {refusal}");
@@ -151,6 +159,7 @@ fn tell_refused(program: &Program) {
     }
 }
 
+/// Compiles a text, unless the process has its program already.
 fn compile(text: &str) -> Result<Arc<Program>, DeviceError> {
     let hash: [u8; 32] = blake3::hash(text.as_bytes()).into();
     let entry = {
@@ -166,7 +175,7 @@ fn compile(text: &str) -> Result<Arc<Program>, DeviceError> {
         *used = now;
         entry.clone()
     };
-    entry.get_or_init(|| lower::compile(text).inspect(|program| tell_refused(program))).clone().map_err(|error| refuse(result::INVALID_PTX, error.to_string()))
+    entry.get_or_init(|| lower::compile(text).inspect(|program| log_refused(program))).clone().map_err(|error| refuse(result::INVALID_PTX, error.to_string()))
 }
 
 #[cfg(test)]

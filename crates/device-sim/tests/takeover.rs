@@ -1,8 +1,9 @@
-//! Executors that are really killed in the middle of kernels, and successors that go on from what they left behind.
+//! Executors that are really killed in the middle of kernels, and successors that continue.
 //!
-//! The "executor" is this test program started again (`executor` below, told by an environment variable). What a keeper would hold, the test holds:
-//! an extent of data, one of variables, the marks, and a journal with the last token that was reported. Nothing waits by sleeping: the test watches the
-//! data until it has changed so and so often, and kills then.
+//! The "executor" is this test program, started again (`executor` below; an environment variable
+//! tells it). The test holds what a keeper would hold: an extent of data, an extent of variables,
+//! the progress log, and a journal with the last token that was reported. The test does not sleep:
+//! it watches the data until it has changed a given number of times, and then kills.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -73,7 +74,8 @@ impl Keeper {
         String::from_utf8_lossy(&text).trim_end_matches('\0').to_owned()
     }
 
-    /// Kills the executor when word `index` has changed `changes` times (or lets it end). Whether it was killed.
+    /// Kills the executor when word `index` has changed `changes` times (or lets it end). Whether
+    /// it was killed.
     fn kill_after(&self, executor: &mut Child, index: u32, changes: u32) -> bool {
         let (mut last, mut seen) = (self.word(index), 0);
         while seen < changes {

@@ -1,4 +1,4 @@
-//! Atomic operations and reductions of a warp, lane after lane.
+//! Atomic operations and reductions of a warp, lane after lane (PTX ISA, "atom" and "red").
 
 use super::access::{NearMemory, addresses, for_each_range, misaligned, near_bytes, split_by_space};
 use super::coalesced::{AddressShape, CoalescedAccess, Pattern};
@@ -89,6 +89,7 @@ where
     <Two<O> as Op2>::f(old as u32, a as u32).into()
 }
 
+/// Performs an atomic operation for the lanes of `mask`.
 pub(super) fn perform<M: GlobalMemory>(
     registers: &mut WarpRegisters<'_>,
     op: &AtomicOp,
@@ -108,6 +109,7 @@ pub(super) fn perform<M: GlobalMemory>(
     perform_in_space(registers, op, op.space, &at, mask, near, memory)
 }
 
+/// An operand of one lane, zero-extended; 0 where the instruction has none.
 fn read_operand(registers: &WarpRegisters<'_>, op: &AtomicOp, slot: u16, lane: usize) -> u64 {
     if slot == NO_SLOT {
         0
@@ -119,6 +121,7 @@ fn read_operand(registers: &WarpRegisters<'_>, op: &AtomicOp, slot: u16, lane: u
     }
 }
 
+/// Gives a lane the old value, unless the instruction is a reduction.
 fn write_result(registers: &mut WarpRegisters<'_>, op: &AtomicOp, lane: usize, old: u64) {
     if op.d == NO_SLOT {
     } else if op.bytes == 8 {
@@ -146,9 +149,9 @@ fn perform_in_space<M: GlobalMemory>(
             return for_each_range(memory, at, mask, op.bytes.into(), Access::Atomic, |_, range, lane| {
                 let (a, b) = (read_operand(registers, op, op.a, lane), read_operand(registers, op, op.b, lane));
                 let old = match op.bytes {
-                    2 => range.update16(0, |old| combine(op.how, 2, old.into(), a, b) as u16).into(),
-                    4 => range.update32(0, |old| combine(op.how, 4, old.into(), a, b) as u32).into(),
-                    _ => range.update64(0, |old| combine(op.how, 8, old, a, b)),
+                    2 => range.update16(|old| combine(op.how, 2, old.into(), a, b) as u16).into(),
+                    4 => range.update32(|old| combine(op.how, 4, old.into(), a, b) as u32).into(),
+                    _ => range.update64(|old| combine(op.how, 8, old, a, b)),
                 };
                 write_result(registers, op, lane, old);
             });
@@ -196,7 +199,7 @@ fn perform_in_space<M: GlobalMemory>(
         }
         return Ok(());
     }
-    // Local memory, and the fault of whoever is outside.
+    // Local memory, and the fault of a lane that is outside.
     try_for_each_lane(mask, |lane| {
         let (a, b) = (read_operand(registers, op, op.a, lane), read_operand(registers, op, op.b, lane));
         let bytes = near_bytes(near_memory, space, at.0[lane], op.bytes.into(), lane)?;
@@ -211,7 +214,8 @@ fn perform_in_space<M: GlobalMemory>(
     })
 }
 
-/// All lanes add to one cell: one addition, and for_each_lane lane's old value as if they had come in their order.
+/// All lanes add to one cell: one addition, and for each lane the old value that it would have seen
+/// if the lanes had come in their order.
 fn add_combined(registers: &mut WarpRegisters<'_>, op: &AtomicOp, mask: u32, coalesced: &CoalescedAccess<'_, false>) {
     let mut sum = 0u64;
     let mut before = [0; LANES];

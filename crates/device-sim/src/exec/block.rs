@@ -9,12 +9,13 @@ use crate::program::Image;
 use crate::program::code::Code;
 use std::sync::Arc;
 
-/// Barriers of a block.
+/// Barriers of a block (PTX ISA, "barrier").
 const BARRIERS: usize = 16;
-/// Warp instructions a warp runs before the next one gets its turn.
+/// Warp instructions that a warp runs before the next warp runs.
 const WARP_BUDGET: u64 = 2048;
 
-/// A block between its first and its last instruction. All its state is here.
+/// A block between its first and its last instruction. All its state is in the value, so any thread
+/// may go on with it.
 #[derive(Debug)]
 pub struct Block {
     launch: Arc<Launch>,
@@ -22,14 +23,18 @@ pub struct Block {
     warps: Vec<Warp>,
     shared: Vec<u8>,
     barriers: Vec<Barrier>,
+    /// The warp that runs next.
     next_warp: usize,
     /// Warps with threads that have not exited.
     living: usize,
+    /// Warp instructions executed since the start.
     executed: u64,
+    /// How the block ended, once it has.
     ended: Option<Status>,
 }
 
 impl Block {
+    /// A block at the kernel's first instruction.
     #[must_use]
     pub fn new(launch: Arc<Launch>, coordinates: BlockCoordinates) -> Self {
         let mut block = Block {
@@ -78,6 +83,7 @@ impl Block {
         self.launch = launch;
     }
 
+    /// Where the block is in its grid and on the card.
     #[must_use]
     pub fn coordinates(&self) -> BlockCoordinates {
         self.coordinates
@@ -89,7 +95,8 @@ impl Block {
         self.executed
     }
 
-    /// Runs about `budget` warp instructions. After anything but [`Status::Running`] the block must not be run again (it answers the same).
+    /// Runs about `budget` warp instructions. Once it has answered anything but [`Status::Running`]
+    /// it does nothing more and answers the same again.
     pub fn run<M: GlobalMemory, S: Services>(&mut self, budget: u64, memory: &mut M, services: &mut S) -> Status {
         if let Some(ended) = &self.ended {
             return ended.clone();
@@ -123,7 +130,7 @@ impl Block {
             idle = if before == left { idle + 1 } else { 0 };
             match stop {
                 Ok(StopReason::BudgetUsed) => {
-                    // Others get their turn, but a warp alone goes on.
+                    // Other warps run now; a warp that is alone goes on.
                     self.next_warp += 1;
                     idle = 0;
                 }
@@ -161,7 +168,7 @@ impl Block {
         if self.living == 0 { Status::Done } else { Status::Running }
     }
 
-    /// Lets go on whoever waits at a barrier if it is complete.
+    /// Lets the lanes that wait at a barrier go on if it is complete.
     fn release_barrier(&mut self, image: &Image, id: usize) {
         if self.barriers[id].is_complete(self.warps.iter().map(|warp| warp.alive)) {
             for warp in &mut self.warps {

@@ -1,24 +1,29 @@
-//! Functions that the device provides: printf, assertions, the heap.
+//! Functions that the device provides: `printf`, failed assertions, `malloc` and `free`.
+//!
+//! A kernel calls them as ordinary functions. Their arguments lie in the caller's frame of local
+//! memory, as the call sequence of PTX puts them there (PTX ISA, *Function declarations*); `printf`
+//! and the heap follow the CUDA C++ Programming Guide (*Formatted output*, *Dynamic global memory
+//! allocation*).
 
 use super::access::{NearMemory, near_bytes, split_by_space};
 use super::fault::{LaneFault, LaneResult, try_for_each_lane};
 use super::interface::{Access, FaultKind, GlobalMemory, Services};
 use super::printf::{self, Source};
 use super::raw::DeviceBytes;
-use crate::program::code::{Intrinsic, IntrinsicKind, Space};
+use crate::program::code::{Intrinsic, IntrinsicKind, Order, Space};
 use crate::simd::lanes::{PerLane32, PerLane64};
 use cumux_wire::result;
 
-/// Who calls.
+/// Which threads call.
 pub(super) struct Caller<'a> {
     pub block: [u32; 3],
     pub tid: &'a [PerLane32; 3],
 }
 
-/// Longest string that printf reads from device memory.
+/// Longest string that is read from device memory, in bytes.
 const LONGEST_STRING: usize = 1 << 16;
 
-/// Reads generic memory for one lane.
+/// Reads generic memory for one lane, byte by byte.
 struct Reader<'a, 'b, M> {
     near: &'a mut NearMemory<'b>,
     memory: &'a mut M,
@@ -38,12 +43,13 @@ impl<M: GlobalMemory> Reader<'_, '_, M> {
                 byte.ok_or_else(|| LaneFault::access(FaultKind::ParamOutOfBounds, self.lane, address, 1))
             }
             _ => match DeviceBytes::find(self.memory, address, 1, Access::Load) {
-                Ok(range) => Ok(range.load8(0)),
+                Ok(range) => Ok(range.load8(0, Order::Weak)),
                 Err(fault) => Err(LaneFault::memory(fault, self.lane, address, 1)),
             },
         }
     }
 
+    /// A string up to its zero byte; "(null)" for a null pointer.
     fn string(&mut self, address: u64) -> LaneResult<Vec<u8>> {
         let mut text = Vec::new();
         if address == 0 {
@@ -59,7 +65,7 @@ impl<M: GlobalMemory> Reader<'_, '_, M> {
     }
 }
 
-/// The arguments of one printf: packed with natural alignment.
+/// The arguments of one `printf`: a buffer in which each lies at a multiple of its size.
 struct Arguments<'a, 'b, 'c, M> {
     reader: &'c mut Reader<'a, 'b, M>,
     next: u64,
@@ -89,6 +95,7 @@ impl<M: GlobalMemory> Source for Arguments<'_, '_, '_, M> {
     }
 }
 
+/// Argument `n` of the call, 0 if the call has fewer. `bytes` is at most 8.
 fn load_argument(near_memory: &mut NearMemory<'_>, call: &Intrinsic, n: usize, bytes: u64, lane: usize) -> LaneResult<u64> {
     let Some(offset) = call.arguments.get(n) else { return Ok(0) };
     let offset = u64::from(near_memory.frame + offset);
@@ -97,6 +104,7 @@ fn load_argument(near_memory: &mut NearMemory<'_>, call: &Intrinsic, n: usize, b
     Ok(u64::from_le_bytes(all))
 }
 
+/// Stores what the function returns.
 fn store_result(near_memory: &mut NearMemory<'_>, call: &Intrinsic, value: u64, lane: usize) -> LaneResult<()> {
     let offset = u64::from(near_memory.frame + call.result);
     let count = call.result_bytes.min(8) as usize;
@@ -104,6 +112,7 @@ fn store_result(near_memory: &mut NearMemory<'_>, call: &Intrinsic, value: u64, 
     Ok(())
 }
 
+/// Performs the call for each lane of `mask`, lowest lane first.
 pub(super) fn perform<M: GlobalMemory, S: Services>(
     call: &Intrinsic,
     mask: u32,
@@ -152,7 +161,7 @@ pub(super) fn perform<M: GlobalMemory, S: Services>(
             let address = load_argument(near_memory, call, 0, 8, lane)?;
             if address == 0 || services.free(address) { Ok(()) } else { Err(LaneFault::access(FaultKind::BadFree, lane, address, 0)) }
         }
-        // cudaErrorNotSupported has the number of the driver's code.
+        // `cudaErrorNotSupported` has the same number as `CUDA_ERROR_NOT_SUPPORTED`.
         IntrinsicKind::NotSupported => store_result(near_memory, call, result::NOT_SUPPORTED.into(), lane),
     })?;
     if call.kind == IntrinsicKind::AssertFail { Err(LaneFault::plain(FaultKind::Assertion, mask)) } else { Ok(()) }

@@ -1,6 +1,6 @@
-//! C's printf as device code uses it.
+//! C's `printf` as kernels use it (CUDA C++ Programming Guide, *Formatted output*).
 
-/// Where the arguments come from, in order.
+/// Where the arguments come from, in their order.
 pub(super) trait Source {
     /// The next argument of 4 or 8 bytes.
     fn integer(&mut self, bytes: u32) -> u64;
@@ -8,11 +8,12 @@ pub(super) trait Source {
     fn string(&mut self) -> Vec<u8>;
 }
 
-/// Arguments that one call may have.
+/// Arguments that one call may have (CUDA C++ Programming Guide).
 const MOST_ARGUMENTS: u32 = 32;
-/// Widths and precisions beyond this are cut.
+/// Largest width and precision; larger ones are cut to it.
 const WIDEST: usize = 4096;
 
+/// What stands between `%` and the conversion's letter.
 #[derive(Default, Clone)]
 struct Spec {
     left: bool,
@@ -22,11 +23,11 @@ struct Spec {
     zero: bool,
     width: usize,
     precision: Option<usize>,
-    /// Bytes of an integer argument: 1, 2, 4 or 8.
+    /// Bytes of an integer argument: 1, 2, 4 or 8. A float is always a double.
     size: u32,
 }
 
-/// The text and the number of arguments used.
+/// The formatted text, and the number of arguments used.
 pub(super) fn format(format: &[u8], arguments: &mut impl Source) -> (Vec<u8>, u32) {
     let mut out = Vec::new();
     let mut used = 0;
@@ -99,6 +100,7 @@ pub(super) fn format(format: &[u8], arguments: &mut impl Source) -> (Vec<u8>, u3
     (out, used)
 }
 
+/// Appends the next argument, formatted.
 fn convert(out: &mut Vec<u8>, spec: &Spec, conversion: u8, arguments: &mut impl Source) {
     let wide = spec.size.max(4);
     match conversion {
@@ -139,7 +141,7 @@ fn convert(out: &mut Vec<u8>, spec: &Spec, conversion: u8, arguments: &mut impl 
             let text = if value == 0 { "(nil)".to_owned() } else { format!("{value:#x}") };
             pad(out, spec, text.as_bytes());
         }
-        // Writing through %n is not done; its argument is skipped.
+        // `%n` writes nothing; its argument is skipped.
         b'n' => {
             arguments.integer(8);
         }
@@ -150,6 +152,7 @@ fn convert(out: &mut Vec<u8>, spec: &Spec, conversion: u8, arguments: &mut impl 
     }
 }
 
+/// The sign before a number.
 fn sign(spec: &Spec, negative: bool) -> &'static str {
     if negative {
         "-"
@@ -162,7 +165,7 @@ fn sign(spec: &Spec, negative: bool) -> &'static str {
     }
 }
 
-/// Pads text with spaces to the width.
+/// Appends text, padded with spaces to the width.
 fn pad(out: &mut Vec<u8>, spec: &Spec, text: &[u8]) {
     let fill = spec.width.saturating_sub(text.len());
     if !spec.left {
@@ -174,14 +177,15 @@ fn pad(out: &mut Vec<u8>, spec: &Spec, text: &[u8]) {
     }
 }
 
-/// Sign, prefix and digits; zeroes between when asked for.
-fn assemble(out: &mut Vec<u8>, spec: &Spec, zeroes: bool, sign: &str, prefix: &str, digits: &str) {
+/// Appends sign, prefix and digits; with `zeros`, zeros between prefix and digits fill the width.
+fn assemble(out: &mut Vec<u8>, spec: &Spec, zeros: bool, sign: &str, prefix: &str, digits: &str) {
     let length = sign.len() + prefix.len() + digits.len();
-    let fill = if zeroes && !spec.left { spec.width.saturating_sub(length) } else { 0 };
+    let fill = if zeros && !spec.left { spec.width.saturating_sub(length) } else { 0 };
     let text = format!("{sign}{prefix}{}{digits}", "0".repeat(fill));
     pad(out, spec, text.as_bytes());
 }
 
+/// Appends an integer, with zeros up to the precision.
 fn integer(out: &mut Vec<u8>, spec: &Spec, sign: &str, prefix: &str, digits: String) {
     let digits = match spec.precision {
         Some(0) if digits == "0" => String::new(),
@@ -191,6 +195,7 @@ fn integer(out: &mut Vec<u8>, spec: &Spec, sign: &str, prefix: &str, digits: Str
     assemble(out, spec, spec.zero && spec.precision.is_none(), sign, prefix, &digits);
 }
 
+/// Appends a floating-point number.
 fn float(out: &mut Vec<u8>, spec: &Spec, conversion: u8, value: f64) {
     let sign = sign(spec, value.is_sign_negative());
     let upper = conversion.is_ascii_uppercase();
@@ -210,12 +215,13 @@ fn float(out: &mut Vec<u8>, spec: &Spec, conversion: u8, value: f64) {
     assemble(out, spec, spec.zero, sign, &prefix, &digits);
 }
 
+/// `%f`.
 fn fixed(value: f64, precision: usize, point: bool) -> String {
     let text = format!("{value:.precision$}");
     if point && precision == 0 { text + "." } else { text }
 }
 
-/// Rust writes `1.5e-7`; C wants a sign and two digits.
+/// `%e`. Rust writes `1.5e-7`; C writes a sign and at least two digits of the exponent.
 fn scientific(value: f64, precision: usize, point: bool) -> String {
     let text = format!("{value:.precision$e}");
     let (mantissa, exponent) = text.split_once('e').unwrap_or((&text, "0"));
@@ -227,6 +233,7 @@ fn scientific(value: f64, precision: usize, point: bool) -> String {
     format!("{mantissa}{point}e{sign}{digits:0>2}")
 }
 
+/// `%g`: the shorter of `%e` and `%f`, without trailing zeros.
 fn general(value: f64, precision: usize, alternate: bool) -> String {
     let rounded = format!("{value:.*e}", precision - 1);
     let exponent: i32 = rounded.split_once('e').and_then(|(_, e)| e.parse().ok()).unwrap_or(0);
@@ -246,7 +253,7 @@ fn general(value: f64, precision: usize, alternate: bool) -> String {
     format!("{number}{tail}")
 }
 
-/// Digits after `0x`.
+/// `%a` behind the `0x`: hexadecimal digits of the fraction, rounded to even as the C library does.
 fn hexadecimal(value: f64, precision: Option<usize>) -> String {
     let bits = value.to_bits();
     let (biased, mut fraction) = ((bits >> 52) as i32, bits & ((1 << 52) - 1));

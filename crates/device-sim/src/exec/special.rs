@@ -1,9 +1,10 @@
-//! Values of the special registers.
+//! Values of the special registers (PTX ISA, *Special registers*).
 
 use super::interface::{BlockCoordinates, Launch, Services};
 use crate::program::code::Special;
 use crate::simd::lanes::{LANES, PerLane32};
 
+/// A value for each lane.
 fn per_lane(f: impl Fn(u32) -> u32) -> PerLane32 {
     let mut out = PerLane32::splat(0);
     for lane in 0..LANES {
@@ -12,18 +13,19 @@ fn per_lane(f: impl Fn(u32) -> u32) -> PerLane32 {
     out
 }
 
+/// Component `n` of `values`; `otherwise` for the fourth component of a vector.
 fn component(values: [u32; 3], n: u8, otherwise: u32) -> u32 {
     values.get(n as usize).copied().unwrap_or(otherwise)
 }
 
-/// Rank of a block in its cluster and the cluster's size.
+/// Rank of a block in its cluster, and the cluster's blocks.
 fn cluster_rank(launch: &Launch, coordinates: BlockCoordinates) -> (u32, u32) {
     let size = launch.cluster.map(|n| n.max(1));
     let [x, y, z] = [0, 1, 2].map(|n| coordinates.ctaid[n] % size[n]);
     (x + size[0] * (y + size[1] * z), size.iter().product())
 }
 
-/// A 32-bit special register.
+/// The lanes' values of a 32-bit special register.
 pub(super) fn read_narrow<S: Services>(
     what: Special,
     launch: &Launch,
@@ -58,7 +60,7 @@ pub(super) fn read_narrow<S: Services>(
         Special::ClockHigh => (services.clock() >> 32) as u32,
         Special::GlobaltimerLow => services.globaltimer() as u32,
         Special::GlobaltimerHigh => (services.globaltimer() >> 32) as u32,
-        // Where a cooperative launch finds its workspace.
+        // The C library's grid barrier finds its words through these two.
         Special::Envreg(1) => (launch.grid_workspace >> 32) as u32,
         Special::Envreg(2) => launch.grid_workspace as u32,
         Special::DynamicShared => launch.dynamic_shared,
@@ -69,7 +71,7 @@ pub(super) fn read_narrow<S: Services>(
     })
 }
 
-/// A 64-bit special register.
+/// The value of a 64-bit special register, the same in all lanes.
 pub(super) fn read_wide<S: Services>(what: Special, launch: &Launch, services: &mut S) -> u64 {
     match what {
         Special::Clock64 => services.clock(),
@@ -80,6 +82,7 @@ pub(super) fn read_wide<S: Services>(what: Special, launch: &Launch, services: &
     }
 }
 
+/// Where the kernel's dynamic shared memory begins, in bytes of shared memory.
 fn dynamic_base(launch: &Launch) -> u32 {
     launch.image.program().kernels.get(launch.kernel).map_or(0, |kernel| kernel.dynamic_base())
 }

@@ -1,6 +1,6 @@
 //! Integer, logic, shift and bit instructions.
 
-use super::body::{Lowerer, exactly, first_type};
+use super::body::{Lowerer, exact_operands, first_type};
 use super::by_type::{by_integer, by_width};
 use super::error::{Lowered, Trouble, wrong};
 use crate::program::code::{Op, PredicateHow, PredicateOp};
@@ -12,19 +12,19 @@ use cumux_ptx::ast::{Instruction, Opcode as O, Operand, ScalarType as T, Word};
 pub(super) fn lower(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
     let ty = first_type(i)?;
     if ty == T::Pred {
-        return predicate(lowerer, i);
+        return lower_predicate(lowerer, i);
     }
     let f = match i.opcode {
-        O::Add | O::Sub if matches!(ty, T::U16x2 | T::S16x2) => return two_halves(lowerer, i, ty),
-        O::Min | O::Max if matches!(ty, T::U16x2 | T::S16x2) => return two_halves(lowerer, i, ty),
-        O::Add | O::Addc | O::Sub | O::Subc if i.has(Word::Cc) || matches!(i.opcode, O::Addc | O::Subc) => return carry(lowerer, i, ty),
-        O::Mad | O::Madc if i.has(Word::Cc) || i.opcode == O::Madc => return mad_carry(lowerer, i, ty),
+        O::Add | O::Sub if matches!(ty, T::U16x2 | T::S16x2) => return lower_two_halves(lowerer, i, ty),
+        O::Min | O::Max if matches!(ty, T::U16x2 | T::S16x2) => return lower_two_halves(lowerer, i, ty),
+        O::Add | O::Addc | O::Sub | O::Subc if i.has(Word::Cc) || matches!(i.opcode, O::Addc | O::Subc) => return lower_carry(lowerer, i, ty),
+        O::Mad | O::Madc if i.has(Word::Cc) || i.opcode == O::Madc => return lower_mad_carry(lowerer, i, ty),
         O::Add if i.has(Word::Sat) => alu::op2::<integer::AddSat>(),
         O::Sub if i.has(Word::Sat) => alu::op2::<integer::SubSat>(),
         O::Add => by_width!(ty, I => alu::op2::<integer::Add<I>>()),
         O::Sub => by_width!(ty, I => alu::op2::<integer::Sub<I>>()),
-        O::Mul if i.has(Word::Wide) => return wide(lowerer, i, ty),
-        O::Mad if i.has(Word::Wide) => return wide(lowerer, i, ty),
+        O::Mul if i.has(Word::Wide) => return lower_wide(lowerer, i, ty),
+        O::Mad if i.has(Word::Wide) => return lower_wide(lowerer, i, ty),
         O::Mul if i.has(Word::Hi) => by_integer!(ty, I => alu::op2::<integer::MulHi<I>>()),
         O::Mul => by_width!(ty, I => alu::op2::<integer::Mul<I>>()),
         O::Mad if i.has(Word::Hi) && i.has(Word::Sat) => alu::op3::<integer::MadHiSat>(),
@@ -32,12 +32,12 @@ pub(super) fn lower(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
         O::Mad => by_width!(ty, I => alu::op3::<integer::Mad<I>>()),
         O::Div => by_integer!(ty, I => alu::op2::<integer::Div<I>>()),
         O::Rem => by_integer!(ty, I => alu::op2::<integer::Rem<I>>()),
-        O::Min | O::Max => return min_max(lowerer, i, ty),
+        O::Min | O::Max => return lower_min_max(lowerer, i, ty),
         O::Abs => by_integer!(ty, I => alu::op1::<integer::Abs<I>>()),
         O::Neg => by_width!(ty, I => alu::op1::<integer::Neg<I>>()),
         O::Sad => by_integer!(ty, I => alu::op3::<integer::Sad<I>>()),
         O::Mul24 | O::Mad24 => mul24(i, ty)?,
-        O::Dp4a | O::Dp2a => return dot(lowerer, i),
+        O::Dp4a | O::Dp2a => return lower_dot(lowerer, i),
         O::And => by_width!(ty, I => alu::op2::<integer::And<I>>()),
         O::Or => by_width!(ty, I => alu::op2::<integer::Or<I>>()),
         O::Xor => by_width!(ty, I => alu::op2::<integer::Xor<I>>()),
@@ -47,14 +47,14 @@ pub(super) fn lower(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
             32 => alu::op1::<bits::Cnot32>(),
             _ => alu::op1::<bits::Cnot64>(),
         },
-        O::Shl | O::Shr => return shift(lowerer, i, ty),
-        O::Shf => return funnel(lowerer, i),
-        O::Lop3 => return lop3(lowerer, i),
-        O::Prmt => return permute(lowerer, i),
-        O::Bfe | O::Bfi => return field(lowerer, i, ty),
-        O::Bfind => return narrow_result(lowerer, i, ty, bfind(i, ty)?),
-        O::Popc => return narrow_result(lowerer, i, ty, if ty.bits() == 64 { alu::op1::<bits::Popc64>() } else { alu::op1::<bits::Popc32>() }),
-        O::Clz => return narrow_result(lowerer, i, ty, if ty.bits() == 64 { alu::op1::<bits::Clz64>() } else { alu::op1::<bits::Clz32>() }),
+        O::Shl | O::Shr => return lower_shift(lowerer, i, ty),
+        O::Shf => return lower_funnel(lowerer, i),
+        O::Lop3 => return lower_lop3(lowerer, i),
+        O::Prmt => return lower_permute(lowerer, i),
+        O::Bfe | O::Bfi => return lower_field(lowerer, i, ty),
+        O::Bfind => return lower_narrow_result(lowerer, i, ty, bfind(i, ty)?),
+        O::Popc => return lower_narrow_result(lowerer, i, ty, if ty.bits() == 64 { alu::op1::<bits::Popc64>() } else { alu::op1::<bits::Popc32>() }),
+        O::Clz => return lower_narrow_result(lowerer, i, ty, if ty.bits() == 64 { alu::op1::<bits::Clz64>() } else { alu::op1::<bits::Clz32>() }),
         O::Brev => {
             if ty.bits() == 64 {
                 alu::op1::<bits::Brev64>()
@@ -78,10 +78,11 @@ pub(super) fn lower(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
         },
         _ => return Err(Trouble::Refused),
     };
-    lowerer.same(f, &i.operands, ty)
+    lowerer.emit_uniform(f, &i.operands, ty)
 }
 
-fn predicate(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
+/// Logic on predicates.
+fn lower_predicate(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
     let [d, rest @ ..] = i.operands.as_slice() else { return wrong("operands are missing") };
     let d = lowerer.predicate_target(d)?;
     let a = match rest.first() {
@@ -104,18 +105,21 @@ fn predicate(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
     Ok(())
 }
 
+/// `mov.pred`.
 pub(super) fn move_predicate(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
-    predicate(lowerer, i)
+    lower_predicate(lowerer, i)
 }
 
-fn narrow_result(lowerer: &mut Lowerer<'_>, i: &Instruction, ty: T, f: AluFunction) -> Lowered {
-    let [d, a] = exactly::<2>(i)?;
+/// An instruction whose result has 32 bits whatever its type.
+fn lower_narrow_result(lowerer: &mut Lowerer<'_>, i: &Instruction, ty: T, f: AluFunction) -> Lowered {
+    let [d, a] = exact_operands::<2>(i)?;
     let alu = Alu { a: lowerer.source(a, ty)?, d: lowerer.target32(d)?, ..Alu::new(f) };
-    lowerer.alu(alu);
+    lowerer.emit_alu(alu);
     Ok(())
 }
 
-fn wide(lowerer: &mut Lowerer<'_>, i: &Instruction, ty: T) -> Lowered {
+/// `mul.wide` and `mad.wide`.
+fn lower_wide(lowerer: &mut Lowerer<'_>, i: &Instruction, ty: T) -> Lowered {
     let big = match ty {
         T::U16 => T::U32,
         T::S16 => T::S32,
@@ -146,25 +150,26 @@ fn wide(lowerer: &mut Lowerer<'_>, i: &Instruction, ty: T) -> Lowered {
         alu.c = lowerer.source(c, big)?;
     }
     alu.d = lowerer.target(d, big)?;
-    lowerer.alu(alu);
+    lowerer.emit_alu(alu);
     Ok(())
 }
 
-fn min_max(lowerer: &mut Lowerer<'_>, i: &Instruction, ty: T) -> Lowered {
+fn lower_min_max(lowerer: &mut Lowerer<'_>, i: &Instruction, ty: T) -> Lowered {
     let max = i.opcode == O::Max;
     let relu = i.has(Word::Relu);
     let f = if max { by_integer!(ty, I => alu::op2::<integer::Max<I>>()) } else { by_integer!(ty, I => alu::op2::<integer::Min<I>>()) };
-    lowerer.same(f, &i.operands, ty)?;
+    lowerer.emit_uniform(f, &i.operands, ty)?;
     if relu {
         let Some(d) = i.operands.first() else { return wrong("operands are missing") };
         let d = lowerer.target32(d)?;
         let zero = lowerer.constant32(0);
-        lowerer.alu(Alu { d, a: d, b: zero, ..Alu::new(alu::op2::<integer::Max<i32>>()) });
+        lowerer.emit_alu(Alu { d, a: d, b: zero, ..Alu::new(alu::op2::<integer::Max<i32>>()) });
     }
     Ok(())
 }
 
-fn two_halves(lowerer: &mut Lowerer<'_>, i: &Instruction, ty: T) -> Lowered {
+/// Instructions on both 16-bit halves of a register.
+fn lower_two_halves(lowerer: &mut Lowerer<'_>, i: &Instruction, ty: T) -> Lowered {
     if i.has(Word::Relu) {
         return Err(Trouble::Refused);
     }
@@ -175,7 +180,7 @@ fn two_halves(lowerer: &mut Lowerer<'_>, i: &Instruction, ty: T) -> Lowered {
         _ => video::MAX,
     };
     let signed = if ty == T::S16x2 { video::SIGNED_A | video::SIGNED_B } else { 0 };
-    let [d, a, b] = exactly::<3>(i)?;
+    let [d, a, b] = exact_operands::<3>(i)?;
     let zero = lowerer.constant32(0);
     let alu = Alu {
         a: lowerer.source32(a, T::B32)?,
@@ -185,12 +190,13 @@ fn two_halves(lowerer: &mut Lowerer<'_>, i: &Instruction, ty: T) -> Lowered {
         x: operation | signed,
         ..Alu::new(alu::op3x::<video::Simd<2>>())
     };
-    lowerer.alu(alu);
+    lowerer.emit_alu(alu);
     Ok(())
 }
 
-fn carry(lowerer: &mut Lowerer<'_>, i: &Instruction, ty: T) -> Lowered {
-    let [d, a, b] = exactly::<3>(i)?;
+/// `add.cc`, `addc`, `sub.cc` and `subc`.
+fn lower_carry(lowerer: &mut Lowerer<'_>, i: &Instruction, ty: T) -> Lowered {
+    let [d, a, b] = exact_operands::<3>(i)?;
     let subtract = matches!(i.opcode, O::Sub | O::Subc);
     let f = match (ty.bits(), subtract) {
         (32, false) => alu::carry::<integer::AddCarry<u32>>(),
@@ -207,12 +213,13 @@ fn carry(lowerer: &mut Lowerer<'_>, i: &Instruction, ty: T) -> Lowered {
         d: lowerer.target(d, ty)?,
         ..Alu::new(f)
     };
-    lowerer.alu(alu);
+    lowerer.emit_alu(alu);
     Ok(())
 }
 
-fn mad_carry(lowerer: &mut Lowerer<'_>, i: &Instruction, ty: T) -> Lowered {
-    let [d, a, b, c] = exactly::<4>(i)?;
+/// `mad.cc` and `madc`.
+fn lower_mad_carry(lowerer: &mut Lowerer<'_>, i: &Instruction, ty: T) -> Lowered {
+    let [d, a, b, c] = exact_operands::<4>(i)?;
     let high = i.has(Word::Hi);
     let f = match (ty, high) {
         (T::U32, false) => alu::mul_carry::<integer::MadLoCarry<u32>>(),
@@ -234,7 +241,7 @@ fn mad_carry(lowerer: &mut Lowerer<'_>, i: &Instruction, ty: T) -> Lowered {
         d: lowerer.target(d, ty)?,
         ..Alu::new(f)
     };
-    lowerer.alu(alu);
+    lowerer.emit_alu(alu);
     Ok(())
 }
 
@@ -253,8 +260,9 @@ fn mul24(i: &Instruction, ty: T) -> Lowered<AluFunction> {
     })
 }
 
-fn dot(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
-    let [d, a, b, c] = exactly::<4>(i)?;
+/// `dp2a` and `dp4a`.
+fn lower_dot(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
+    let [d, a, b, c] = exact_operands::<4>(i)?;
     let (Some(ta), Some(tb)) = (i.ty(0), i.ty(1)) else { return wrong("two types are needed") };
     let f = match (i.opcode, ta.is_signed(), tb.is_signed()) {
         (O::Dp2a, _, _) => alu::op3x::<integer::Dp2a>(),
@@ -267,39 +275,42 @@ fn dot(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
     let x = flags.iter().filter(|(on, _)| *on).fold(0, |all, (_, bit)| all | bit);
     let alu =
         Alu { a: lowerer.source32(a, T::B32)?, b: lowerer.source32(b, T::B32)?, c: lowerer.source32(c, T::S32)?, d: lowerer.target32(d)?, x, ..Alu::new(f) };
-    lowerer.alu(alu);
+    lowerer.emit_alu(alu);
     Ok(())
 }
 
-fn shift(lowerer: &mut Lowerer<'_>, i: &Instruction, ty: T) -> Lowered {
-    let [d, a, n] = exactly::<3>(i)?;
+fn lower_shift(lowerer: &mut Lowerer<'_>, i: &Instruction, ty: T) -> Lowered {
+    let [d, a, n] = exact_operands::<3>(i)?;
     let f = if i.opcode == O::Shl { by_width!(ty, I => alu::op2::<integer::Shl<I>>()) } else { by_integer!(ty, I => alu::op2::<integer::Shr<I>>()) };
     let alu = Alu { a: lowerer.source(a, ty)?, b: lowerer.source32(n, T::U32)?, d: lowerer.target(d, ty)?, ..Alu::new(f) };
-    lowerer.alu(alu);
+    lowerer.emit_alu(alu);
     Ok(())
 }
 
-fn funnel(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
+/// `shf`.
+fn lower_funnel(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
     let f = match (i.has(Word::Left), i.has(Word::Wrap)) {
         (true, false) => alu::op3::<bits::ShfLeftClamp>(),
         (true, true) => alu::op3::<bits::ShfLeftWrap>(),
         (false, false) => alu::op3::<bits::ShfRightClamp>(),
         (false, true) => alu::op3::<bits::ShfRightWrap>(),
     };
-    lowerer.same(f, &i.operands, T::B32)
+    lowerer.emit_uniform(f, &i.operands, T::B32)
 }
 
-/// lop3.b32 d, a, b, c, table; with `.and`/`.or` also a predicate d|p and q.
-fn lop3(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
+/// `lop3.b32 d, a, b, c, table`; with `.and` or `.or` also a predicate `d|p` and a source predicate
+/// `q`.
+fn lower_lop3(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
     let [d, a, b, c, Operand::Imm(table)] = i.operands.as_slice() else { return Err(Trouble::Refused) };
     let table = table.bits(T::U32) as u16 & 0xff;
     let (a, b, c) = (lowerer.source32(a, T::B32)?, lowerer.source32(b, T::B32)?, lowerer.source32(c, T::B32)?);
     let d = lowerer.target32(d)?;
-    lowerer.alu(Alu { d, a, b, c, x: table, ..Alu::new(bits::lop3(table)) });
+    lowerer.emit_alu(Alu { d, a, b, c, x: table, ..Alu::new(bits::lop3(table)) });
     Ok(())
 }
 
-fn permute(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
+/// `prmt`.
+fn lower_permute(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
     let f = if i.has(Word::F4e) {
         alu::op3::<bits::PrmtF4e>()
     } else if i.has(Word::B4e) {
@@ -315,10 +326,11 @@ fn permute(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
     } else {
         alu::op3::<bits::Prmt>()
     };
-    lowerer.same(f, &i.operands, T::B32)
+    lowerer.emit_uniform(f, &i.operands, T::B32)
 }
 
-fn field(lowerer: &mut Lowerer<'_>, i: &Instruction, ty: T) -> Lowered {
+/// `bfe` and `bfi`.
+fn lower_field(lowerer: &mut Lowerer<'_>, i: &Instruction, ty: T) -> Lowered {
     let [d, values @ .., pos, len] = i.operands.as_slice() else { return wrong("operands are missing") };
     let f = match (i.opcode, ty) {
         (O::Bfe, T::U32) => alu::op3::<bits::BfeU32>(),
@@ -337,7 +349,7 @@ fn field(lowerer: &mut Lowerer<'_>, i: &Instruction, ty: T) -> Lowered {
         _ => return wrong("wrong number of operands"),
     }
     alu.d = lowerer.target(d, ty)?;
-    lowerer.alu(alu);
+    lowerer.emit_alu(alu);
     Ok(())
 }
 

@@ -1,6 +1,7 @@
-//! Lowers one function: registers to slots, operands to slots and constants, instructions one after another.
+//! Lowers one function: registers to slots, operands to slots and constants, instructions one after
+//! another.
 //!
-//! What an instruction means is in the sibling files; this one holds what they share.
+//! The files beside this one say what an instruction means. This one holds what they share.
 
 use super::error::{Lowered, Trouble, wrong};
 use super::plan::{FunctionPlan, ModulePlan};
@@ -13,7 +14,8 @@ use crate::simd::{alu, ops};
 use cumux_ptx::ast::{Body as Tree, FuncId, Instruction, LabelId, Modifier, Operand, RegId, ScalarType, SpecialReg, SymbolRef, Word};
 use std::collections::HashMap;
 
-/// A function whose branches still have to be pointed to their targets: instruction and label.
+/// A function whose branches do not have targets yet. A branch is the index of an instruction, and
+/// its label.
 pub(super) struct Finished {
     pub code: Code,
     pub branches: Vec<(usize, LabelId)>,
@@ -41,16 +43,16 @@ pub(super) struct Lowerer<'a> {
     pub insts: &'a mut Vec<Inst>,
     pub origins: &'a mut Vec<Origin>,
     origin: Origin,
-    /// Branches to patch: instruction, label.
+    /// Branches without a target: index of the instruction, and its label.
     pub fixups: Vec<(usize, LabelId)>,
     pub table_fixups: Vec<(usize, Vec<LabelId>)>,
-    /// Condition code of the carry instructions.
+    /// Predicate that holds the condition code of the carry instructions.
     pub carry: Slot,
 }
 
 impl<'a> Lowerer<'a> {
     pub fn new(plan: &'a ModulePlan<'a>, function: FuncId, tree: &'a Tree, insts: &'a mut Vec<Inst>, origins: &'a mut Vec<Origin>) -> Self {
-        let allocation = registers::allocate(plan.module.function(function), tree);
+        let allocation = registers::allocate_registers(plan.module.function(function), tree);
         let mut it = Lowerer {
             plan,
             function,
@@ -75,7 +77,7 @@ impl<'a> Lowerer<'a> {
             table_fixups: Vec::new(),
             carry: NO_SLOT,
         };
-        // The condition code lives across instructions.
+        // The condition code lives from one instruction to another.
         it.carry = it.next_p as Slot;
         it.base[2] += 1;
         it.next_p += 1;
@@ -83,8 +85,9 @@ impl<'a> Lowerer<'a> {
         it
     }
 
-    /// Before each PTX instruction: its guard, its place, and all temporaries free again.
-    pub fn begin(&mut self, instruction: &Instruction, mnemonic: u32) -> Lowered {
+    /// Starts a PTX instruction: notes its guard and where it comes from, and frees all
+    /// temporaries.
+    pub fn begin_instruction(&mut self, instruction: &Instruction, mnemonic: u32) -> Lowered {
         [self.next32, self.next64, self.next_p] = self.base;
         self.origin = Origin { line: instruction.pos.line, mnemonic };
         (self.guard, self.negated) = (NO_SLOT, false);
@@ -95,20 +98,22 @@ impl<'a> Lowerer<'a> {
         Ok(())
     }
 
+    /// Appends an instruction with the guard. Returns its index.
     pub fn emit(&mut self, op: Op) -> usize {
         self.insts.push(Inst { guard: self.guard, negated: self.negated, op });
         self.origins.push(self.origin);
         self.insts.len() - 1
     }
 
-    /// Without the guard: for values that only this instruction uses.
+    /// Appends an instruction without the guard, for values that only this PTX instruction uses.
     pub fn emit_always(&mut self, op: Op) {
         self.insts.push(Inst { guard: NO_SLOT, negated: false, op });
         self.origins.push(self.origin);
     }
 
+    /// Ends the function.
     pub fn finish(mut self, name: &str) -> Lowered<Finished> {
-        // 15 bits name a slot; the last value means "none".
+        // A slot has 15 bits, and the last value means "none".
         if self.most.iter().any(|n| *n >= u32::from(CONSTANT) - 1) || self.out.constants32.len().max(self.out.constants64.len()) >= usize::from(CONSTANT) - 1 {
             return wrong("the function needs more registers or constants than this device has");
         }
@@ -121,19 +126,23 @@ impl<'a> Lowerer<'a> {
 
     // ---- registers
 
+    /// The bank of a register.
     pub fn class_of(&self, register: RegId) -> Class {
         self.slots[register.index()].0
     }
 
+    /// The slot of a register.
     pub fn slot_of(&self, register: RegId) -> Slot {
         self.slots[register.index()].1
     }
 
+    /// The slot of a register, which must be of this bank.
     pub fn register(&self, register: RegId, class: Class) -> Lowered<Slot> {
         let (has, slot) = self.slots[register.index()];
         if has == class { Ok(slot) } else { wrong(format!("register {} has the wrong width here", self.tree.register(register).name)) }
     }
 
+    /// A slot that is free until the next PTX instruction.
     fn temporary(&mut self, class: usize) -> Slot {
         let next = match class {
             0 => &mut self.next32,
@@ -160,6 +169,7 @@ impl<'a> Lowerer<'a> {
 
     // ---- constants
 
+    /// The slot of a constant.
     pub fn constant32(&mut self, value: u32) -> Slot {
         let constants = &mut self.out.constants32;
         *self.constants32.entry(value).or_insert_with(|| {
@@ -168,6 +178,7 @@ impl<'a> Lowerer<'a> {
         })
     }
 
+    /// The slot of a constant.
     pub fn constant64(&mut self, value: u64) -> Slot {
         let constants = &mut self.out.constants64;
         *self.constants64.entry(value).or_insert_with(|| {
@@ -176,7 +187,7 @@ impl<'a> Lowerer<'a> {
         })
     }
 
-    /// The address of a variable of the module, known when the image is bound.
+    /// The slot of the address of a variable of the module, which is known when the image is bound.
     pub fn variable(&mut self, variable: u32, addend: i64) -> Slot {
         let out = &mut self.out;
         *self.symbols.entry((variable, addend)).or_insert_with(|| {
@@ -194,7 +205,7 @@ impl<'a> Lowerer<'a> {
         match operand {
             Operand::Reg(register) => match self.slots[register.index()] {
                 (Class::Narrow, slot) => Ok(slot),
-                // A wider register where a narrow one is meant: its low part.
+                // A wider register stands for its low part.
                 (Class::Wide | Class::Double, slot) => {
                     let d = self.temporary32();
                     let zero = self.constant32(0);
@@ -205,7 +216,7 @@ impl<'a> Lowerer<'a> {
             },
             Operand::Imm(imm) => {
                 let bits = imm.bits(ty) as u32;
-                // Literals of narrow types are zero-extended like registers.
+                // Literals of narrow types are zero-extended, as registers are.
                 Ok(self.constant32(bits))
             }
             Operand::Special(special) => {
@@ -268,7 +279,7 @@ impl<'a> Lowerer<'a> {
         }
     }
 
-    /// The address of a name in its own space, as a 64-bit value.
+    /// The address of a name in its own state space, as a 64-bit value.
     pub fn address_value(&mut self, symbol: SymbolRef, offset: i64) -> Lowered<Slot> {
         if let Some(at) = self.own.shared_offset(self.plan, symbol) {
             return Ok(match at {
@@ -293,7 +304,7 @@ impl<'a> Lowerer<'a> {
                 None => Err(Trouble::Refused),
             },
             SymbolRef::Function(id) => Ok(self.constant64(window::function_pointer(self.plan.target(id).0.into()))),
-            // A kernel's parameter: its place in the parameter space.
+            // A kernel's parameter: its offset in the parameter space.
             SymbolRef::Param(n) => {
                 let at = self.plan.module.function(self.function).params.get(n as usize).map_or(0, |p| p.offset);
                 Ok(self.constant64(at.wrapping_add_signed(offset)))
@@ -302,7 +313,7 @@ impl<'a> Lowerer<'a> {
         }
     }
 
-    /// Where a name lies in the function's frame, if it does.
+    /// Where a name lies in the function's frame; `None` if it does not.
     pub fn frame_offset(&self, symbol: SymbolRef) -> Option<u32> {
         self.own.frame_offset(symbol)
     }
@@ -312,7 +323,7 @@ impl<'a> Lowerer<'a> {
         if ty.bits() > 32 { self.source64(operand, ty) } else { self.source32(operand, ty) }
     }
 
-    /// A predicate source, and whether it is negated.
+    /// A predicate source, and true if it is negated.
     pub fn predicate(&mut self, operand: &Operand) -> Lowered<(Slot, bool)> {
         match operand {
             Operand::Reg(register) => Ok((self.register(*register, Class::Predicate)?, false)),
@@ -327,7 +338,7 @@ impl<'a> Lowerer<'a> {
         }
     }
 
-    /// A predicate source as it is.
+    /// A predicate source that cannot be negated.
     pub fn plain_predicate(&mut self, operand: &Operand) -> Lowered<Slot> {
         let (slot, negated) = self.predicate(operand)?;
         if !negated {
@@ -338,7 +349,7 @@ impl<'a> Lowerer<'a> {
         Ok(d)
     }
 
-    /// A predicate destination; `NO_SLOT` for `_`.
+    /// A predicate destination; [`NO_SLOT`] for `_`.
     pub fn predicate_target(&mut self, operand: &Operand) -> Lowered<Slot> {
         match operand {
             Operand::Reg(register) => self.register(*register, Class::Predicate),
@@ -347,6 +358,7 @@ impl<'a> Lowerer<'a> {
         }
     }
 
+    /// A destination in a 32-bit slot.
     pub fn target32(&mut self, operand: &Operand) -> Lowered<Slot> {
         match operand {
             Operand::Reg(register) => self.register(*register, Class::Narrow),
@@ -355,6 +367,7 @@ impl<'a> Lowerer<'a> {
         }
     }
 
+    /// A destination in a 64-bit slot.
     pub fn target64(&mut self, operand: &Operand) -> Lowered<Slot> {
         match operand {
             Operand::Reg(register) if self.class_of(*register) == Class::Double => Ok(self.slot_of(*register)),
@@ -364,18 +377,20 @@ impl<'a> Lowerer<'a> {
         }
     }
 
+    /// A destination in the bank of its type.
     pub fn target(&mut self, operand: &Operand, ty: ScalarType) -> Lowered<Slot> {
         if ty.bits() > 32 { self.target64(operand) } else { self.target32(operand) }
     }
 
     // ---- instructions of ordinary shape
 
-    pub fn alu(&mut self, alu: Alu) {
+    /// Appends an arithmetic instruction.
+    pub fn emit_alu(&mut self, alu: Alu) {
         self.emit(Op::Alu(alu));
     }
 
-    /// `d = f(a, …)` with all operands of one type.
-    pub fn same(&mut self, function: AluFunction, operands: &[Operand], ty: ScalarType) -> Lowered {
+    /// Appends `d = f(a, …)`, whose operands all have the same type.
+    pub fn emit_uniform(&mut self, function: AluFunction, operands: &[Operand], ty: ScalarType) -> Lowered {
         let mut alu = Alu::new(function);
         for (n, operand) in operands.iter().enumerate().skip(1) {
             let slot = self.source(operand, ty)?;
@@ -388,20 +403,20 @@ impl<'a> Lowerer<'a> {
         }
         let Some(first) = operands.first() else { return wrong("operands are missing") };
         alu.d = self.target(first, ty)?;
-        self.alu(alu);
+        self.emit_alu(alu);
         Ok(())
     }
 }
 
-/// The operands, exactly `N` of them.
-pub(super) fn exactly<const N: usize>(instruction: &Instruction) -> Lowered<&[Operand; N]> {
+/// The operands, of which there must be `N`.
+pub(super) fn exact_operands<const N: usize>(instruction: &Instruction) -> Lowered<&[Operand; N]> {
     match instruction.operands.as_slice().try_into() {
         Ok(operands) => Ok(operands),
         Err(_) => wrong(format!("{} takes {N} operands", instruction.mnemonic())),
     }
 }
 
-/// The first (or only) type.
+/// The instruction's first or only type.
 pub(super) fn first_type(instruction: &Instruction) -> Lowered<ScalarType> {
     match instruction.ty(0) {
         Some(ty) => Ok(ty),
@@ -409,12 +424,13 @@ pub(super) fn first_type(instruction: &Instruction) -> Lowered<ScalarType> {
     }
 }
 
-/// Refuses instructions with modifiers that are not known here.
-pub(super) fn no_others(instruction: &Instruction) -> Lowered {
+/// Refuses an instruction with a modifier that the parser does not know.
+pub(super) fn refuse_other_modifiers(instruction: &Instruction) -> Lowered {
     let unknown = instruction.modifiers.iter().any(|m| matches!(m, Modifier::Other(_)));
     if unknown || instruction.has(Word::Oob) { Err(Trouble::Refused) } else { Ok(()) }
 }
 
+/// A special register, and the bits of its value.
 pub(super) fn special_of(special: SpecialReg) -> Lowered<(Special, u32)> {
     use SpecialReg as S;
     let what = match special {

@@ -1,4 +1,4 @@
-//! Branches, calls, ends of threads.
+//! Branches, calls, and the ends of threads.
 
 use super::body::Lowerer;
 use super::error::{Lowered, Trouble, wrong};
@@ -21,7 +21,7 @@ pub(super) fn lower(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
             lowerer.table_fixups.push((at, lowerer.tree.branch_tables[table.index()].targets.clone()));
             return Ok(());
         }
-        (O::Call, [Operand::Call(target)]) => return call(lowerer, target),
+        (O::Call, [Operand::Call(target)]) => return lower_call(lowerer, target),
         (O::Ret, _) => {
             epilogue(lowerer)?;
             Op::Return
@@ -37,7 +37,7 @@ pub(super) fn lower(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
     Ok(())
 }
 
-/// A load or store of one frame value.
+/// A load or store of one value in the frame.
 fn frame_access(lowerer: &Lowerer<'_>, slot: u16, wide: bool, ty: T, offset: u32) -> MemoryOp {
     let _ = lowerer;
     let mut data = [NO_SLOT; 8];
@@ -45,7 +45,7 @@ fn frame_access(lowerer: &Lowerer<'_>, slot: u16, wide: bool, ty: T, offset: u32
     MemoryOp { space: Space::Frame, base: Base::None, offset: offset.into(), bytes: ty.bytes() as u8, count: 1, data, wide, sign: 0, order: Order::Weak }
 }
 
-/// Parameters declared as registers come out of the frame at the beginning.
+/// Loads parameters that are declared as registers out of the frame, at a function's beginning.
 pub(super) fn prologue(lowerer: &mut Lowerer<'_>, function: &Function) -> Lowered {
     if function.kind == FunctionKind::Entry {
         return Ok(());
@@ -60,7 +60,7 @@ pub(super) fn prologue(lowerer: &mut Lowerer<'_>, function: &Function) -> Lowere
     Ok(())
 }
 
-/// Results declared as registers go into the frame.
+/// Stores results that are declared as registers in the frame, at a function's end.
 fn epilogue(lowerer: &mut Lowerer<'_>) -> Lowered {
     let function = lowerer.plan.module.function(lowerer.function);
     if function.kind == FunctionKind::Entry {
@@ -76,7 +76,7 @@ fn epilogue(lowerer: &mut Lowerer<'_>) -> Lowered {
     Ok(())
 }
 
-/// What the device provides under a name.
+/// The function that the device provides under a name.
 fn intrinsic(name: &str) -> Option<IntrinsicKind> {
     Some(match name {
         "vprintf" => IntrinsicKind::Printf,
@@ -88,7 +88,8 @@ fn intrinsic(name: &str) -> Option<IntrinsicKind> {
     })
 }
 
-fn call(lowerer: &mut Lowerer<'_>, call: &Call) -> Lowered {
+/// `call` (PTX ISA, *call*).
+fn lower_call(lowerer: &mut Lowerer<'_>, call: &Call) -> Lowered {
     let module = lowerer.plan.module;
     let (params, returns, _) = plan::callee_offsets(module, lowerer.tree, call);
     let (param_list, return_list): (&[Param], &[Param]) = match (&call.target, &call.via) {
@@ -103,7 +104,7 @@ fn call(lowerer: &mut Lowerer<'_>, call: &Call) -> Lowered {
         return wrong("more arguments than parameters");
     }
     let frame = lowerer.own.frame;
-    // Arguments in registers or literals are written where the callee looks for them.
+    // Arguments in registers and literals are written where the callee expects them.
     for ((operand, param), at) in call.args.iter().zip(param_list).zip(&params) {
         if matches!(operand, Operand::Symbol { .. }) {
             continue;

@@ -1,6 +1,7 @@
-//! Loads, stores, atomics, fences and what prefetches.
+//! Loads, stores, atomics, fences and prefetches (PTX ISA, *Data Movement and Conversion
+//! Instructions*).
 
-use super::body::{Lowerer, exactly, first_type};
+use super::body::{Lowerer, exact_operands, first_type};
 use super::error::{Lowered, Trouble, wrong};
 use super::registers::Class;
 use crate::program::code::{AtomicHow, AtomicOp, Base, MbarrierKind, MbarrierOp, MemoryOp, Op, Order, Space};
@@ -11,11 +12,11 @@ use cumux_ptx::ast::{
 
 pub(super) fn lower(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
     match i.opcode {
-        O::Ld | O::Ldu => load(lowerer, i),
-        O::St => store(lowerer, i),
-        O::Atom | O::Red => atomic(lowerer, i),
+        O::Ld | O::Ldu => lower_load(lowerer, i),
+        O::St => lower_store(lowerer, i),
+        O::Atom | O::Red => lower_atomic(lowerer, i),
         O::Isspacep => {
-            let [d, a] = exactly::<2>(i)?;
+            let [d, a] = exact_operands::<2>(i)?;
             let space = space_of(lowerer, i.space());
             let wide = !matches!(a, Operand::Reg(r) if lowerer.class_of(*r) == Class::Narrow);
             let a = if wide { lowerer.source64(a, T::B64)? } else { lowerer.source32(a, T::B32)? };
@@ -34,7 +35,7 @@ pub(super) fn lower(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
             super::convert::move_slot(lowerer, d, zero, true);
             Ok(())
         }
-        O::Mbarrier => mbarrier(lowerer, i),
+        O::Mbarrier => lower_mbarrier(lowerer, i),
         O::Prefetch | O::Prefetchu | O::Discard | O::Applypriority => {
             lowerer.emit(Op::Nothing);
             Ok(())
@@ -43,10 +44,12 @@ pub(super) fn lower(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
     }
 }
 
+/// True while a kernel is lowered, not a function.
 fn is_kernel(lowerer: &Lowerer<'_>) -> bool {
     lowerer.plan.module.function(lowerer.function).kind == FunctionKind::Entry
 }
 
+/// Where an access goes.
 fn space_of(lowerer: &Lowerer<'_>, space: Option<StateSpace>) -> Space {
     match space {
         None => Space::Generic,
@@ -65,7 +68,7 @@ fn space_of(lowerer: &Lowerer<'_>, space: Option<StateSpace>) -> Space {
     }
 }
 
-/// Space, base and offset of an address operand.
+/// The space, register and offset of an address operand.
 fn address(lowerer: &mut Lowerer<'_>, space: Option<StateSpace>, operand: &Operand) -> Lowered<(Space, Base, i64)> {
     let (base, offset) = match operand {
         Operand::Address { base, offset } => (*base, *offset),
@@ -112,6 +115,7 @@ fn address(lowerer: &mut Lowerer<'_>, space: Option<StateSpace>, operand: &Opera
     }
 }
 
+/// The memory order of an access.
 fn order(i: &Instruction) -> Order {
     match i.order() {
         None | Some(MemoryOrder::Weak) => Order::Weak,
@@ -121,7 +125,7 @@ fn order(i: &Instruction) -> Order {
     }
 }
 
-/// The operands of a vector, or the one.
+/// The operands of a vector, or the single operand.
 fn elements(operand: &Operand) -> &[Operand] {
     match operand {
         Operand::Vector(parts) => parts,
@@ -129,7 +133,7 @@ fn elements(operand: &Operand) -> &[Operand] {
     }
 }
 
-fn load(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
+fn lower_load(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
     let ty = first_type(i)?;
     let [d, from, ..] = i.operands.as_slice() else { return wrong("operands are missing") };
     let (space, base, offset) = address(lowerer, i.space(), from)?;
@@ -169,7 +173,7 @@ fn load(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
     Ok(())
 }
 
-fn store(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
+fn lower_store(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
     if i.has(Word::Async) {
         return Err(Trouble::Refused);
     }
@@ -180,7 +184,7 @@ fn store(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
     if parts.len() != usize::from(i.vector()) || parts.len() > 8 || ty.bits() < 8 || ty.bits() == 128 && parts.len() > 2 {
         return wrong("the vector does not fit the type");
     }
-    // Registers wider than the type are cut.
+    // Registers wider than the type are cut to it.
     let wide = ty.bits() > 32 || parts.iter().any(|part| matches!(part, Operand::Reg(r) if lowerer.class_of(*r) == Class::Wide));
     let mut op = MemoryOp { space, base, offset, bytes: ty.bytes() as u8, count: parts.len() as u8, data: [NO_SLOT; 8], wide, sign: 0, order: order(i) };
     for (n, part) in parts.iter().enumerate() {
@@ -199,6 +203,7 @@ fn store(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
     Ok(())
 }
 
+/// The operation of an atomic.
 fn atomic_how(op: ReduceOp, ty: T) -> Lowered<AtomicHow> {
     use AtomicHow as A;
     Ok(match (op, ty) {
@@ -233,7 +238,7 @@ fn atomic_how(op: ReduceOp, ty: T) -> Lowered<AtomicHow> {
     })
 }
 
-fn atomic(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
+fn lower_atomic(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
     let ty = first_type(i)?;
     let Some(op) = i.reduce() else { return wrong("an operation is needed") };
     if i.vector() > 1 || i.has(Word::Async) || ty.bits() > 64 || ty.bits() < 16 {
@@ -259,7 +264,7 @@ fn atomic(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
     Ok(())
 }
 
-fn mbarrier(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
+fn lower_mbarrier(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
     let words: Vec<String> = i
         .modifiers
         .iter()
@@ -293,7 +298,7 @@ fn mbarrier(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
     let mut op = MbarrierOp { kind, space: Space::Shared, base: Base::None, offset: 0, d: NO_SLOT, a: NO_SLOT };
     let place = match kind {
         MbarrierKind::PendingCount => {
-            let [d, a] = exactly::<2>(i)?;
+            let [d, a] = exact_operands::<2>(i)?;
             (op.d, op.a) = (lowerer.target32(d)?, lowerer.source64(a, T::B64)?);
             lowerer.emit(Op::Mbarrier(Box::new(op)));
             return Ok(());
@@ -324,7 +329,7 @@ fn mbarrier(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
     (op.space, op.base, op.offset) = address(lowerer, i.space(), place)?;
     lowerer.emit(Op::Mbarrier(Box::new(op)));
     if matches!(kind, MbarrierKind::Test | MbarrierKind::TestParity) {
-        // Others must get their turn to arrive.
+        // Another warp must run to arrive.
         lowerer.emit(Op::Pause);
     }
     Ok(())

@@ -49,7 +49,7 @@ pub(super) fn lower(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
         Some(_) => return Err(Trouble::Refused),
     };
     let [d, a, b, rest @ ..] = i.operands.as_slice() else { return wrong("operands are missing") };
-    // Without a sum a third source only fills parts that are not written; whole registers are.
+    // Without `.add`, the third source only fills parts that are not written; here all parts are.
     let c = match rest {
         [c] if parts > 1 => lowerer.source32(c, T::B32)?,
         [] => lowerer.constant32(0),
@@ -69,10 +69,11 @@ pub(super) fn lower(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
         _ => alu::op3x::<video::Simd<4>>(),
     };
     let d = lowerer.target32(d)?;
-    lowerer.alu(Alu { d, a, b, c, x, ..Alu::new(f) });
+    lowerer.emit_alu(Alu { d, a, b, c, x, ..Alu::new(f) });
     Ok(())
 }
 
+/// A source of a scalar instruction, of which a part may be selected.
 fn source(lowerer: &mut Lowerer<'_>, operand: &Operand, ty: T, parts: u32) -> Lowered<u16> {
     let Operand::Selected { register, selector, negated: false } = operand else { return lowerer.source32(operand, T::B32) };
     let whole = Operand::Reg(*register);

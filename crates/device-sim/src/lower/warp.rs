@@ -1,30 +1,32 @@
-//! Barriers, votes, shuffles and other instructions of several lanes.
+//! Barriers, votes, shuffles and other instructions of several lanes (PTX ISA, *Parallel
+//! Synchronization and Communication Instructions*).
 
-use super::body::{Lowerer, exactly};
+use super::body::{Lowerer, exact_operands};
 use super::error::{Lowered, Trouble, wrong};
 use crate::program::code::{BarrierKind, BarrierOp, Op, ReduceKind, ShuffleKind, WarpKind, WarpOp};
 use crate::simd::lanes::NO_SLOT;
 use cumux_ptx::ast::{BoolOp, Instruction, Modifier, Opcode as O, Operand, ReduceOp, ScalarType as T, Scope, Word};
 
-fn blank(kind: WarpKind) -> WarpOp {
+/// An operation without operands.
+fn empty_op(kind: WarpKind) -> WarpOp {
     WarpOp { kind, members: NO_SLOT, d: NO_SLOT, p: NO_SLOT, a: NO_SLOT, b: NO_SLOT, c: NO_SLOT, negated: false }
 }
 
 pub(super) fn lower(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
     let op = match i.opcode {
         O::Bar | O::Barrier if i.has(Word::Warp) => {
-            let [members] = exactly::<1>(i)?;
-            WarpOp { members: lowerer.source32(members, T::B32)?, ..blank(WarpKind::Sync) }
+            let [members] = exact_operands::<1>(i)?;
+            WarpOp { members: lowerer.source32(members, T::B32)?, ..empty_op(WarpKind::Sync) }
         }
-        O::Bar | O::Barrier => return barrier(lowerer, i),
-        O::Vote => vote(lowerer, i)?,
-        O::Shfl => shuffle(lowerer, i)?,
-        O::Match => matches(lowerer, i)?,
-        O::Redux => reduce(lowerer, i)?,
+        O::Bar | O::Barrier => return lower_barrier(lowerer, i),
+        O::Vote => lower_vote(lowerer, i)?,
+        O::Shfl => lower_shuffle(lowerer, i)?,
+        O::Match => lower_matches(lowerer, i)?,
+        O::Redux => lower_reduce(lowerer, i)?,
         O::Elect => {
-            let [d, members] = exactly::<2>(i)?;
+            let [d, members] = exact_operands::<2>(i)?;
             let Operand::Pair(pair) = d else { return wrong("elect gives a register and a predicate") };
-            let mut op = blank(WarpKind::Elect);
+            let mut op = empty_op(WarpKind::Elect);
             op.members = lowerer.source32(members, T::B32)?;
             if pair.0 != Operand::Sink {
                 op.d = lowerer.target32(&pair.0)?;
@@ -33,7 +35,7 @@ pub(super) fn lower(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
             op
         }
         O::Activemask => {
-            let [d] = exactly::<1>(i)?;
+            let [d] = exact_operands::<1>(i)?;
             let d = lowerer.target32(d)?;
             lowerer.emit(Op::Activemask { d });
             return Ok(());
@@ -44,7 +46,8 @@ pub(super) fn lower(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
     Ok(())
 }
 
-fn barrier(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
+/// `bar` and `barrier`.
+fn lower_barrier(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
     if i.modifiers.iter().any(|m| matches!(m, Modifier::Scope(Scope::Cluster))) {
         return Err(Trouble::Refused);
     }
@@ -79,9 +82,10 @@ fn barrier(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
     Ok(())
 }
 
-fn vote(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered<WarpOp> {
+/// `vote`.
+fn lower_vote(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered<WarpOp> {
     let [d, a, members @ ..] = i.operands.as_slice() else { return wrong("operands are missing") };
-    let mut op = blank(if i.has(Word::Ballot) {
+    let mut op = empty_op(if i.has(Word::Ballot) {
         WarpKind::Ballot
     } else if i.has(Word::All) {
         WarpKind::VoteAll
@@ -98,7 +102,8 @@ fn vote(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered<WarpOp> {
     Ok(op)
 }
 
-fn shuffle(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered<WarpOp> {
+/// `shfl.sync`.
+fn lower_shuffle(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered<WarpOp> {
     let [d, a, b, c, members @ ..] = i.operands.as_slice() else { return wrong("operands are missing") };
     let kind = if i.has(Word::Up) {
         ShuffleKind::Up
@@ -109,7 +114,7 @@ fn shuffle(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered<WarpOp> {
     } else {
         ShuffleKind::Index
     };
-    let mut op = blank(WarpKind::Shuffle(kind));
+    let mut op = empty_op(WarpKind::Shuffle(kind));
     (op.a, op.b, op.c) = (lowerer.source32(a, T::B32)?, lowerer.source32(b, T::U32)?, lowerer.source32(c, T::U32)?);
     if let Operand::Pair(pair) = d {
         (op.d, op.p) = (lowerer.target32(&pair.0)?, lowerer.predicate_target(&pair.1)?);
@@ -122,11 +127,12 @@ fn shuffle(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered<WarpOp> {
     Ok(op)
 }
 
-fn matches(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered<WarpOp> {
-    let [d, a, members] = exactly::<3>(i)?;
+/// `match.sync`.
+fn lower_matches(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered<WarpOp> {
+    let [d, a, members] = exact_operands::<3>(i)?;
     let ty = i.ty(0).unwrap_or(T::B32);
     let wide = ty.bits() > 32;
-    let mut op = blank(if i.has(Word::All) { WarpKind::MatchAll { wide } } else { WarpKind::MatchAny { wide } });
+    let mut op = empty_op(if i.has(Word::All) { WarpKind::MatchAll { wide } } else { WarpKind::MatchAny { wide } });
     op.a = lowerer.source(a, ty)?;
     op.members = lowerer.source32(members, T::B32)?;
     if let Operand::Pair(pair) = d {
@@ -137,8 +143,9 @@ fn matches(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered<WarpOp> {
     Ok(op)
 }
 
-fn reduce(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered<WarpOp> {
-    let [d, a, members] = exactly::<3>(i)?;
+/// `redux.sync`.
+fn lower_reduce(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered<WarpOp> {
+    let [d, a, members] = exact_operands::<3>(i)?;
     let ty = i.ty(0).unwrap_or(T::B32);
     let kind = match (i.reduce(), ty) {
         (_, ty) if ty.is_float() => return Err(Trouble::Refused),
@@ -152,7 +159,7 @@ fn reduce(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered<WarpOp> {
         (Some(ReduceOp::Xor), _) => ReduceKind::Xor,
         _ => return Err(Trouble::Refused),
     };
-    let mut op = blank(WarpKind::Reduce(kind));
+    let mut op = empty_op(WarpKind::Reduce(kind));
     (op.a, op.d, op.members) = (lowerer.source32(a, ty)?, lowerer.target32(d)?, lowerer.source32(members, T::B32)?);
     Ok(op)
 }

@@ -32,10 +32,11 @@ const SLICES_BEFORE_NEXT_BLOCK: u32 = 8;
 /// How the blocks of a kernel depend on one another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Coupling {
-    /// No block can see another one work. Blocks run to their end in order, and a half-done block can
-    /// be undone and run again ([`crate::program::Kernel::repeatable`]).
+    /// No block can see another one work. Blocks run to their end in order, and a half-done block
+    /// can be undone and run again ([`crate::program::Kernel::repeatable`]).
     Independent,
-    /// Blocks may wait for each other (atomics, volatile accesses): those that have begun take turns.
+    /// Blocks may wait for each other (atomics, volatile accesses): those that have begun take
+    /// turns.
     MayWait,
     /// All blocks are resident at the same time (a cooperative launch), and they take turns.
     Cooperative,
@@ -171,8 +172,8 @@ impl RunningKernel {
     }
 
     /// The next piece. Blocks that have begun go before fresh ones, unless they wait for others;
-    /// among equals the earlier block goes first. `may_place` is false while a cooperative kernel of
-    /// the client waits until all its blocks fit.
+    /// among equals the earlier block goes first. `may_place` is false while a cooperative kernel
+    /// of the client waits until all its blocks fit.
     pub(super) fn next_piece(&mut self, sms: &mut SmSet, freed: u64, workers: u64, may_place: bool) -> Option<Piece> {
         let waiting = self.ready.front().is_some_and(|active| active.activity == Activity::Waiting);
         let others_wait = waiting || self.slices_since_begin >= SLICES_BEFORE_NEXT_BLOCK;
@@ -194,7 +195,8 @@ impl RunningKernel {
         Some(Piece::Continue(active))
     }
 
-    /// Places as many blocks as a worker may take in one piece; of a cooperative kernel all or none.
+    /// Places as many blocks as a worker may take in one piece; of a cooperative kernel all or
+    /// none.
     fn place_blocks(&mut self, sms: &mut SmSet, freed: u64, workers: u64) {
         if self.waits_for_all() && self.blocks > sms.free_capacity(self.needs) {
             self.full_at = Some(freed);

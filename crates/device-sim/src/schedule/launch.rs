@@ -1,7 +1,7 @@
 //! Checks a launch against the card and makes it something that runs.
 //!
-//! The shim has checked the launch before. What is wrong here is a false statement of the client, so
-//! it ends as a fault.
+//! The shim has checked the launch before. What is wrong here is a false statement of the client,
+//! so it ends as a fault.
 
 use cumux_device::{ClientId, Fault, Kernel};
 use cumux_wire::result;
@@ -25,8 +25,8 @@ pub(super) enum Prepared {
 /// Bytes of device memory that the barrier of one cooperative grid gets
 /// ([`Launch::grid_workspace`]).
 const WORKSPACE_BYTES: u64 = 64;
-/// Bytes for the barriers of all cooperative grids of a client. The workspaces are used in rotation.
-/// There are 1,024 of them, and a progress log admits 512 kernels of a client at a time.
+/// Bytes for the barriers of all cooperative grids of a client. The workspaces are used in
+/// rotation. There are 1,024 of them, and a progress log admits 512 kernels of a client at a time.
 const WORKSPACES_BYTES: u64 = 64 << 10;
 
 /// Checks a launch and makes a running kernel out of it. `partition`: where in the client's share.

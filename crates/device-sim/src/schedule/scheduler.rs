@@ -22,8 +22,8 @@ use crate::progress::{KernelProgress, ProgressLog};
 
 /// Streams that all clients together may have.
 const STREAMS: usize = 1 << 20;
-/// Nanoseconds that a worker is expected to use for a slice. The charge is corrected when the worker
-/// comes back.
+/// Nanoseconds that a worker is expected to use for a slice. The charge is corrected when the
+/// worker comes back.
 const SLICE_NS: u64 = 300_000;
 /// Most steps of stream priority that count (`cuCtxGetStreamPriorityRange` answers 0 to -5).
 const MOST_URGENT: i32 = 5;
@@ -87,7 +87,8 @@ pub(crate) struct Scheduler {
     /// Threads that sleep on [`super::card::Card::settled`].
     pub(super) waiting_threads: usize,
     pub(crate) phase: Phase,
-    /// Virtual time of the client that ran last, by priority: a client that comes back starts with it.
+    /// Virtual time of the client that ran last, by priority: a client that comes back starts with
+    /// it.
     virtual_clocks: [u64; ClientPriority::COUNT],
     floor: Floor,
 }
@@ -160,7 +161,8 @@ impl Scheduler {
         }
     }
 
-    /// Ends all work of a client. What no worker has is reported now, the rest when its slice is over.
+    /// Ends all work of a client. What no worker has is reported now, the rest when its slice is
+    /// over.
     pub(super) fn end_client(&mut self, client_id: ClientId, end: ClientEnd) {
         let Some(client) = self.clients.get_mut(&client_id) else { return };
         if client.end.is_some() {
@@ -325,7 +327,8 @@ impl Scheduler {
         }
     }
 
-    /// A piece of this task. `None` if it had none after all: no SM had capacity, or it is finished.
+    /// A piece of this task. `None` if it had none after all: no SM had capacity, or it is
+    /// finished.
     fn take_piece(&mut self, client_id: ClientId, number: u64) -> Option<Job> {
         let workers = self.workers.len() as u64;
         let client = self.clients.get_mut(&client_id)?;

@@ -36,9 +36,9 @@ const TEXT_BYTES: usize = 16 << 10;
 /// Finished blocks whose buffers are kept for the next ones.
 const SPARE_BLOCKS: usize = 4;
 
-/// What is added to the nice value of workers. They are always busy. A thread that a push or a report
-/// has just woken must run before them: where all cores are the device's, each wait for a processor
-/// would take milliseconds.
+/// What is added to the nice value of workers. They are always busy. A thread that a push or a
+/// report has just woken must run before them: where all cores are the device's, each wait for a
+/// processor would take milliseconds.
 const NICER: i32 = 5;
 /// The highest nice value that Linux has.
 const NICEST: i32 = 19;
@@ -97,8 +97,8 @@ impl Worker<'_> {
     fn next_job(&mut self) -> Option<Job> {
         let reports = self.card.delivered_reports.load(Ordering::Relaxed);
         if reports != self.reports_seen {
-            // A report has woken a thread. On a full machine the system may leave that thread behind
-            // this one until its next tick, milliseconds away.
+            // A report has woken a thread. On a full machine the system may leave that thread
+            // behind this one until its next tick, milliseconds away.
             self.reports_seen = reports;
             rustix::thread::sched_yield();
         }
@@ -138,8 +138,8 @@ impl Worker<'_> {
         scheduler.end_slice(self.number, client, task, nanoseconds(begun));
         let fault = match step {
             StepEnd::More | StepEnd::Done => None,
-            StepEnd::Refused(address, fault) => Some(faults::of_transfer(address, fault)),
-            StepEnd::Misaligned(address) => Some(faults::misaligned_transfer(address)),
+            StepEnd::Refused(address, fault) => Some(faults::transfer_fault(address, fault)),
+            StepEnd::Misaligned(address) => Some(faults::misaligned_transfer_fault(address)),
         };
         if let Some(fault) = fault {
             self.card.end_client(&mut scheduler, client, ClientEnd::Fault(fault));
@@ -212,8 +212,8 @@ impl Worker<'_> {
         self.memory.log = active.log.take();
         let memory = &mut self.memory;
         let block = &mut active.block;
-        // A panic of the execution core must not end the worker and with it every client: it ends the
-        // client whose block it was.
+        // A panic of the execution core must not end the worker and with it every client: it ends
+        // the client whose block it was.
         let status = catch_unwind(AssertUnwindSafe(|| block.run(budget, memory, services)));
         active.log = self.memory.log.take();
         match status {
@@ -227,7 +227,7 @@ impl Worker<'_> {
                     progress.mark_done(active.index);
                 }
             }
-            Ok(Status::Fault(fault)) => result.fault = Some(faults::of_thread(&fault)),
+            Ok(Status::Fault(fault)) => result.fault = Some(faults::thread_fault(&fault)),
             Err(_) => {
                 let kernel = &slice.launch.image.program().kernels[slice.launch.kernel].name;
                 let text = format!("the software GPU failed in kernel {kernel}, block {}; this is a bug of cumux, please report it", active.index);
@@ -265,8 +265,8 @@ impl Worker<'_> {
     }
 }
 
-/// Puts what a worker returns back into the kernel. Gives the watchdog's fault if the kernel has run
-/// for too long.
+/// Puts what a worker returns back into the kernel. Gives the watchdog's fault if the kernel has
+/// run for too long.
 fn settle_piece(client: &mut Client, slice: &SliceContext, result: PieceResult, ns: u64, watchdog: Option<Duration>) -> Option<Fault> {
     let running = client.tasks.get_mut(&slice.task)?;
     let Task::Kernel(kernel) = &mut running.task else { return None };

@@ -1,9 +1,12 @@
-//! Arithmetic instructions as function pointers, each compiled twice: for any x86-64 (or other) processor, and for one with AVX2 and FMA.
+//! Arithmetic instructions as function pointers. Each is compiled twice: for any processor, and for
+//! one with AVX2 and FMA.
 //!
-//! The shape of an instruction (how many sources, predicate result, …) is a generic body; what it computes is a type that implements one of
-//! the traits here. `lower` picks pointers when it lowers; they are called from one place, [`Alu::execute`].
+//! A generic function is the shape of an instruction: how many sources it has, whether its result
+//! is a predicate, and so on. A type that implements one of the traits here says what the
+//! instruction computes for one lane. `lower` picks the pointers; [`Alu::execute`] is the one place
+//! that calls them.
 #![allow(unsafe_code)]
-// WarpRegisters are numbered: several arrays and masks are indexed with the same lane.
+// Several arrays and masks are indexed by the same lane.
 #![allow(clippy::needless_range_loop)]
 
 use super::lanes::{LANES, NO_SLOT, PerLane, RegisterType, Slot, WarpRegisters};
@@ -12,26 +15,31 @@ use super::processor;
 /// An arithmetic instruction: no memory, no control flow, no faults.
 #[derive(Debug, Clone, Copy)]
 pub struct Alu {
+    /// How to execute it.
     pub(crate) function: AluFunction,
+    /// Destination.
     pub d: Slot,
+    /// First source.
     pub a: Slot,
+    /// Second source.
     pub b: Slot,
+    /// Third source.
     pub c: Slot,
-    /// Fourth source, second result, or the predicate that a comparison joins.
+    /// Fourth source, second result, or the predicate that a comparison combines its result with.
     pub e: Slot,
-    /// Immediate of the instruction (a truth table, modes).
+    /// The instruction's immediate: a truth table, or flags that its function defines.
     pub x: u16,
 }
 
-/// Registers, operands, lanes.
+/// Executes an instruction on a warp's registers, for the lanes of a mask.
 type Raw = for<'a, 'b> unsafe fn(&'a mut WarpRegisters<'b>, &'a Alu, u32);
 
-/// How to execute an instruction. Made only by the constructors below, so the function may run on this processor.
+/// A function that this processor can run. Only the constructors below make values.
 #[derive(Debug, Clone, Copy)]
 pub struct AluFunction(Raw);
 
 impl AluFunction {
-    /// A function that needs nothing of the processor.
+    /// A function that needs no feature of the processor.
     #[must_use]
     pub fn portable(function: for<'a, 'b> fn(&'a mut WarpRegisters<'b>, &'a Alu, u32)) -> Self {
         AluFunction(function)
@@ -39,23 +47,29 @@ impl AluFunction {
 }
 
 impl Alu {
+    /// An instruction without operands.
     #[must_use]
     pub fn new(function: AluFunction) -> Self {
         Alu { function, d: NO_SLOT, a: NO_SLOT, b: NO_SLOT, c: NO_SLOT, e: NO_SLOT, x: 0 }
     }
 
+    /// Executes the instruction for the lanes of `mask`; all ones if other lanes may be
+    /// overwritten.
     #[inline(always)]
     pub fn execute(&self, registers: &mut WarpRegisters<'_>, mask: u32) {
-        // SAFETY: a `AluFunction` is made by `choose` alone, which gives the version with target features only where the processor has them;
-        // the functions are otherwise safe.
+        // SAFETY: calling such a function needs the processor features that it was compiled for.
+        // `choose` takes the version with features only if the processor has them, and `portable`
+        // takes functions without.
         unsafe { (self.function.0)(registers, self, mask) }
     }
 }
 
+/// The version of a function for this processor.
 fn choose(fast_version: Raw, plain: Raw) -> AluFunction {
     AluFunction(if processor::is_fast() { fast_version } else { plain })
 }
 
+/// Functions that return an instruction of a shape, for the type that says what it computes.
 macro_rules! shapes {
     ($($(#[$doc:meta])* $name:ident: $trait:ident => $body:ident;)*) => {$(
         $(#[$doc])*
@@ -83,6 +97,7 @@ pub trait Op1 {
     fn f(a: Self::A) -> Self::R;
 }
 
+/// Two sources.
 pub trait Op2 {
     type A: RegisterType;
     type B: RegisterType;
@@ -90,6 +105,7 @@ pub trait Op2 {
     fn f(a: Self::A, b: Self::B) -> Self::R;
 }
 
+/// Three sources.
 pub trait Op3 {
     type A: RegisterType;
     type B: RegisterType;
@@ -98,6 +114,7 @@ pub trait Op3 {
     fn f(a: Self::A, b: Self::B, c: Self::C) -> Self::R;
 }
 
+/// Four sources.
 pub trait Op4 {
     type A: RegisterType;
     type B: RegisterType;
@@ -131,12 +148,12 @@ pub trait Carry {
     fn f(a: Self::T, b: Self::T, carry: bool) -> (Self::T, bool);
 }
 
-/// In the immediate of a [`mul_carry`]: adds the carry in predicate `e`.
+/// In the immediate of a [`mul_carry`]: add the carry of predicate `e`.
 pub const CARRY_IN: u16 = 1;
-/// In the immediate of a [`mul_carry`]: writes the carry to predicate `e`.
+/// In the immediate of a [`mul_carry`]: write the carry to predicate `e`.
 pub const CARRY_OUT: u16 = 2;
 
-/// A product and a sum with carry in and out.
+/// A product and a sum, with carry in and out.
 pub trait MulCarry {
     type T: RegisterType;
     fn f(a: Self::T, b: Self::T, c: Self::T, carry: bool) -> (Self::T, bool);
@@ -149,7 +166,7 @@ shapes! {
     op4: Op4 => body4;
     op3x: Op3x => body3x;
     test1: Test1 => body_test1;
-    /// Predicate result in `d`.
+    /// The result is predicate `d`.
     test2: Test2 => body_test2;
     /// `d = predicate c ? a : b`.
     select: Op0 => body_select;
@@ -159,7 +176,7 @@ shapes! {
     mul_carry: MulCarry => body_mul_carry;
 }
 
-/// A type only.
+/// Nothing but a type.
 pub trait Op0 {
     type T: RegisterType;
 }
@@ -167,7 +184,8 @@ impl<T: RegisterType> Op0 for T {
     type T = T;
 }
 
-/// The number of lanes. Hidden from the optimiser in the plain versions, so that it makes a short loop instead of 32 copies.
+/// The number of lanes. The plain versions hide it from the optimiser, which then makes a short
+/// loop instead of 32 copies.
 #[inline(always)]
 fn count<const WHOLE: bool>() -> usize {
     if WHOLE { LANES } else { std::hint::black_box(LANES).min(LANES) }
@@ -233,8 +251,8 @@ fn body3x<O: Op3x, const WHOLE: bool>(registers: &mut WarpRegisters<'_>, alu: &A
     O::T::write(registers, alu.d, &out, mask);
 }
 
-/// Packs one byte for each lane (0 or 1) into a mask; a shape that the compiler turns into one instruction. (Multiplying eight bytes at a time
-/// is three times as slow.)
+/// Packs one byte for each lane (0 or 1) into a mask. The compiler turns this shape into one
+/// instruction; multiplying eight bytes at a time takes three times as long.
 #[inline(always)]
 fn pack(bits: [u8; LANES]) -> u32 {
     let mut mask = 0;
@@ -313,7 +331,7 @@ fn body_mul_carry<O: MulCarry, const WHOLE: bool>(registers: &mut WarpRegisters<
     }
 }
 
-/// Rare operations have one version: three sources and the immediate.
+/// Three sources and the immediate, compiled once: for rare instructions.
 #[must_use]
 pub fn rare3x<O: Op3x>() -> AluFunction {
     AluFunction::portable(body3x::<O, false>)

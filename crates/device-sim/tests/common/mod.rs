@@ -59,7 +59,8 @@ impl Flat {
     }
 }
 
-// SAFETY: pointers lie in vectors that live and do not move while a block runs; they are made of atomics, to which no plain reference exists.
+// SAFETY: pointers lie in vectors that live and do not move while a block runs; they are made of
+// atomics, to which no plain reference exists.
 unsafe impl GlobalMemory for Flat {
     fn access(&mut self, address: u64, bytes: u64, _: Access) -> Result<*mut u8, MemoryFault> {
         let index = (address.wrapping_sub(BASE) / STEP) as usize;

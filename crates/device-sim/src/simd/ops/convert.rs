@@ -10,13 +10,13 @@ use crate::simd::alu::{Alu, AluFunction, Op1, Op3x};
 use crate::simd::lanes::{LANES, PerLane, RegisterType, WarpRegisters};
 use std::marker::PhantomData;
 
-/// Integers, 8-bit ones included.
+/// An integer type, 8-bit ones included.
 pub trait Whole: RegisterType {
     const BITS: u32;
     fn cut(x: i64) -> Self;
     fn extended(self) -> i64;
     fn exact(self) -> i128;
-    /// Saturating, NaN gives 0.
+    /// Rounds towards zero and saturates; NaN gives 0.
     fn from_f64(x: f64) -> Self;
     fn nearest_f64(self) -> f64;
 }
@@ -40,13 +40,13 @@ macro_rules! whole {
 }
 whole! { u8 i8 u16 i16 u32 i32 u64 i64 }
 
-/// Floats of all widths.
+/// A floating-point type.
 pub trait Real: RegisterType {
     const DOUBLE: bool;
     fn wide(self) -> f64;
-    /// From a double in a rounding mode.
+    /// Rounds a double in a rounding mode.
     fn rounded<const MODE: u8>(x: f64) -> Self;
-    /// Subnormal to zero (singles only).
+    /// Subnormal singles become zero; other types stay as they are.
     fn flushed(self) -> Self;
 }
 
@@ -98,7 +98,7 @@ macro_rules! small_real {
 }
 small_real! { H B }
 
-/// Cut or extend by the sign of the source.
+/// Integer to integer: cut, or extended by the source's sign.
 pub struct Cut<S, D>(PhantomData<(S, D)>);
 impl<S: Whole, D: Whole> Op1 for Cut<S, D> {
     type A = S;
@@ -164,7 +164,7 @@ impl<S: Real, D: Real, const MODE: u8, const FTZ: bool, const SAT: bool> Op1 for
     }
 }
 
-/// To an integral value of the same type.
+/// Rounds to an integral value of the same type.
 pub struct Integral<T, const MODE: u8, const FTZ: bool, const SAT: bool>(PhantomData<T>);
 impl<T: Real, const MODE: u8, const FTZ: bool, const SAT: bool> Op1 for Integral<T, MODE, FTZ, SAT> {
     type A = T;
@@ -177,7 +177,8 @@ impl<T: Real, const MODE: u8, const FTZ: bool, const SAT: bool> Op1 for Integral
     }
 }
 
-/// A conversion described at run time, for combinations that are too rare to have code of their own.
+/// A conversion described by an immediate, for combinations that are too rare for code of their
+/// own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Spec {
     pub from: Kind,
@@ -186,11 +187,11 @@ pub struct Spec {
     pub ftz: bool,
     pub sat: bool,
     pub relu: bool,
-    /// To an integral value.
+    /// Round to an integral value first.
     pub integral: bool,
 }
 
-/// Types by number, for [`Spec`].
+/// A type, which has a number in the immediate of a [`Spec`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     U8,
@@ -236,7 +237,7 @@ impl Kind {
         matches!(self, Kind::Half | Kind::Brain | Kind::Single | Kind::Double)
     }
 
-    /// Least and greatest value of an integer type.
+    /// The least and the greatest value of an integer type.
     fn range(self) -> (i128, i128) {
         match self {
             Kind::U8 => (0, u8::MAX.into()),
@@ -302,10 +303,10 @@ fn whole_of(mode: u8, x: f64) -> f64 {
 fn rounded_to(kind: Kind, mode: u8, x: f64) -> u64 {
     macro_rules! all {
         ($t:ty) => {{
-            fn one<const MODE: u8>(x: f64) -> u64 {
+            fn rounded_bits<const MODE: u8>(x: f64) -> u64 {
                 u64::from(<$t as Real>::rounded::<MODE>(x).raw())
             }
-            by_mode(mode, x, [one::<RN>, one::<RZ>, one::<RM>, one::<RP>, one::<RNA>])
+            by_mode(mode, x, [rounded_bits::<RN>, rounded_bits::<RZ>, rounded_bits::<RM>, rounded_bits::<RP>, rounded_bits::<RNA>])
         }};
     }
     match kind {
@@ -316,7 +317,8 @@ fn rounded_to(kind: Kind, mode: u8, x: f64) -> u64 {
     }
 }
 
-/// The conversion of one value; `bits` may have anything above the source's width.
+/// Converts one value as the immediate `x` describes. Bits of `bits` above the source's width are
+/// ignored.
 pub fn any(bits: u64, x: u16) -> u64 {
     let spec = Spec::decode(x);
     let width = spec.to.bits();
@@ -332,7 +334,8 @@ pub fn any(bits: u64, x: u16) -> u64 {
             return if spec.from == Kind::Double || width == 64 { 1 << (width - 1) } else { 0 };
         }
         let (low, high) = spec.to.range();
-        // A double between the limits converts exactly; beyond them the cast saturates at more than they are.
+        // The cast to 128 bits is exact between the limits, and beyond them it saturates farther
+        // out.
         return cut((whole_of(spec.mode, value) as i128).clamp(low, high) as u64);
     }
     let (value, error) = if spec.from.is_real() {
@@ -367,7 +370,8 @@ pub fn any(bits: u64, x: u16) -> u64 {
     }
 }
 
-/// A conversion described by `x`; whether source and result are in 64-bit slots.
+/// The conversion that the immediate describes. The arguments say whether source and result are in
+/// 64-bit slots.
 #[must_use]
 pub fn described(from_wide: bool, to_wide: bool) -> AluFunction {
     match (from_wide, to_wide) {
@@ -393,10 +397,10 @@ fn convert_lanes<A: Whole, R: Whole>(registers: &mut WarpRegisters<'_>, alu: &Al
 pub const PACK_BRAIN: u16 = 1;
 /// In the immediate of [`PackTwo`]: negative values become 0.
 pub const PACK_RELU: u16 = 2;
-/// Where the rounding mode begins in the immediate of [`PackTwo`].
+/// In the immediate of [`PackTwo`]: where the rounding mode begins.
 pub const PACK_MODE: u16 = 4;
 
-/// Two singles into one register, `a` above `b`.
+/// Converts two singles into the halves of one register, `a` above `b`.
 fn pack_two(a: u32, b: u32, x: u16) -> u32 {
     let to = if x & PACK_BRAIN != 0 { Kind::Brain } else { Kind::Half };
     let part = |bits: u32| {

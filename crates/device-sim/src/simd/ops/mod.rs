@@ -1,4 +1,4 @@
-//! What each arithmetic instruction computes for one lane. Shapes and dispatch are in `level`.
+//! What each arithmetic instruction computes for one lane. [`super::alu`] makes instructions of it.
 
 pub mod bits;
 pub mod comparison;
@@ -12,7 +12,7 @@ pub mod soft;
 mod tests;
 pub mod video;
 
-/// Defines types that implement one of the `Op` traits of `level` from a function.
+/// Defines types that implement one of the `Op` traits of [`crate::simd::alu`] from a function.
 macro_rules! ops {
     () => {};
     ($name:ident $(<$($t:ident: $bound:path),*>)? ($a:ident: $ta:ty) -> $r:ty { $($body:tt)* } $($rest:tt)*) => {
