@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-use card::{Nowhere, Waker, progress_log};
+use card::{Nowhere, Waker, progress_log_file};
 use cumux_device::{ClientSpec, Kernel, Launch, Outcome, Work};
 
 const ADDRESS: u64 = 0x1000_0000_0000;
@@ -244,7 +244,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let device = cumux_device_sim::open("sim:h200", Arc::new(Waker(sender)))?;
     let extent = device.create_extent(BYTES)?;
     device.map(ADDRESS, extent.as_fd(), 0, BYTES)?;
-    let file = progress_log(device.marks_bytes())?;
+    let file = progress_log_file(device.marks_bytes())?;
     device.open_client(1, &ClientSpec::default(), Some(file.as_fd()))?;
     device.allow(1, ADDRESS, BYTES, true);
     let stream = device.create_stream(1, 0)?;

@@ -11,7 +11,7 @@
 //! | 3 | `faults`, `memory` | faults as a client gets them; extents, windows, permissions, copies |
 //! | 2 | [`lower`], [`exec`] | PTX to executable form; runs blocks, warp by warp |
 //! | 1 | [`program`], `progress` | the executable form; the log from which a successor continues |
-//! | 0 | `mapping`, `models`, `ordinals`, `simd` | mapped files; the cards; their numbers; arithmetic |
+//! | 0 | `mapping`, `models`, `ordinals`, `simd` | mapped files; cards; their numbers; arithmetic |
 #![deny(unsafe_code)]
 #![warn(missing_docs, missing_debug_implementations)]
 // Sizes and addresses have 64 bits; the software GPU does not build for narrower machines.

@@ -7,8 +7,7 @@
 //! - `// args ITEM…`: the arguments, each the name of a buffer or `TYPE:VALUE`.
 //! - `// expect NAME TYPE VALUES`: the contents afterwards, bit by bit (`nan` matches any NaN).
 //! - `// fault TEXT`: the run ends in a fault whose message contains the text.
-//! - `// print TEXT`: all output (with the escapes `
-//! `, `\\`).
+//! - `// print TEXT`: all output (with the escapes `\n`, `\\`).
 //!
 //! Types: u8 u16 u32 u64 s8 s16 s32 s64 f32 f64, and b16 b32 b64 in hexadecimal. Values: numbers,
 //! `V*N` (repeated), `A..B` (counting).

@@ -30,7 +30,7 @@ impl Place for Nowhere {
 /// The system's error.
 pub fn progress_log_file(bytes: usize) -> Result<OwnedFd, rustix::io::Errno> {
     use rustix::fs::{MemfdFlags, SealFlags};
-    let file = rustix::fs::memfd_create("progress_log", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+    let file = rustix::fs::memfd_create("progress", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
     rustix::fs::ftruncate(&file, bytes as u64)?;
     rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK)?;
     Ok(file)

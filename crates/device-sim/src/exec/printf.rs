@@ -274,3 +274,58 @@ fn hexadecimal(value: f64, precision: Option<usize>) -> String {
     let point = if digits.is_empty() { "" } else { "." };
     format!("{lead}{point}{digits}p{exponent:+}")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Arguments that are all floating-point numbers.
+    struct Numbers<'a>(std::slice::Iter<'a, f64>);
+
+    impl Source for Numbers<'_> {
+        fn integer(&mut self, _: u32) -> u64 {
+            self.0.next().map_or(0, |number| number.to_bits())
+        }
+
+        fn string(&mut self) -> Vec<u8> {
+            Vec::new()
+        }
+    }
+
+    fn print(conversion: &str, number: f64) -> String {
+        let (text, used) = format(conversion.as_bytes(), &mut Numbers([number].iter()));
+        assert_eq!(used, 1, "{conversion}");
+        String::from_utf8(text).expect("ASCII")
+    }
+
+    /// What `printf` of glibc 2.36 prints: every digit, then with 0, 1, 2, 12 and 13 digits.
+    #[test]
+    fn hexadecimal_digits_are_rounded_as_the_c_library_rounds() {
+        let table = [
+            (0.0, ["0x0p+0", "0x0p+0", "0x0.0p+0", "0x0.00p+0", "0x0.000000000000p+0", "0x0.0000000000000p+0"]),
+            (1.0, ["0x1p+0", "0x1p+0", "0x1.0p+0", "0x1.00p+0", "0x1.000000000000p+0", "0x1.0000000000000p+0"]),
+            (0.1, ["0x1.999999999999ap-4", "0x2p-4", "0x1.ap-4", "0x1.9ap-4", "0x1.99999999999ap-4", "0x1.999999999999ap-4"]),
+            (1.5, ["0x1.8p+0", "0x2p+0", "0x1.8p+0", "0x1.80p+0", "0x1.800000000000p+0", "0x1.8000000000000p+0"]),
+            (2.5, ["0x1.4p+1", "0x1p+1", "0x1.4p+1", "0x1.40p+1", "0x1.400000000000p+1", "0x1.4000000000000p+1"]),
+            (1.96875, ["0x1.f8p+0", "0x2p+0", "0x2.0p+0", "0x1.f8p+0", "0x1.f80000000000p+0", "0x1.f800000000000p+0"]),
+            (1.03125, ["0x1.08p+0", "0x1p+0", "0x1.0p+0", "0x1.08p+0", "0x1.080000000000p+0", "0x1.0800000000000p+0"]),
+            (1.09375, ["0x1.18p+0", "0x1p+0", "0x1.2p+0", "0x1.18p+0", "0x1.180000000000p+0", "0x1.1800000000000p+0"]),
+            (1.999_999_999, ["0x1.fffffffbb47dp+0", "0x2p+0", "0x2.0p+0", "0x2.00p+0", "0x1.fffffffbb47dp+0", "0x1.fffffffbb47d0p+0"]),
+            (5e-324, ["0x0.0000000000001p-1022", "0x0p-1022", "0x0.0p-1022", "0x0.00p-1022", "0x0.000000000000p-1022", "0x0.0000000000001p-1022"]),
+            (f64::MIN_POSITIVE, ["0x1p-1022", "0x1p-1022", "0x1.0p-1022", "0x1.00p-1022", "0x1.000000000000p-1022", "0x1.0000000000000p-1022"]),
+            (1e-310, ["0x0.012688b70e62bp-1022", "0x0p-1022", "0x0.0p-1022", "0x0.01p-1022", "0x0.012688b70e63p-1022", "0x0.012688b70e62bp-1022"]),
+            (f64::MAX, ["0x1.fffffffffffffp+1023", "0x2p+1023", "0x2.0p+1023", "0x2.00p+1023", "0x2.000000000000p+1023", "0x1.fffffffffffffp+1023"]),
+            (255.5, ["0x1.ffp+7", "0x2p+7", "0x2.0p+7", "0x1.ffp+7", "0x1.ff0000000000p+7", "0x1.ff00000000000p+7"]),
+            (std::f64::consts::PI, ["0x1.921fb54442d18p+1", "0x2p+1", "0x1.9p+1", "0x1.92p+1", "0x1.921fb54442d2p+1", "0x1.921fb54442d18p+1"]),
+        ];
+        for (number, expected) in table {
+            let got = ["%a", "%.0a", "%.1a", "%.2a", "%.12a", "%.13a"].map(|conversion| print(conversion, number));
+            assert_eq!(got, expected, "{number:e}");
+        }
+        assert_eq!(print("%.15a", 0.1), "0x1.999999999999a00p-4");
+        assert_eq!(print("%+.3a", -0.1), "-0x1.99ap-4");
+        assert_eq!(print("%20.2A", 255.5), "           0X1.FFP+7");
+        assert_eq!(print("%012a", 1.0), "0x0000001p+0");
+        assert_eq!(print("%-12a|", 1.0), "0x1p+0      |");
+    }
+}

@@ -24,7 +24,7 @@ pub(super) struct DeviceBytes {
 
 /// Loads, stores and updates of one width.
 macro_rules! width {
-    ($ty:ty, $atomic:ty: $load:ident, $store:ident, $update:ident) => {
+    ($ty:ty, $atomic:ty: $load:ident, $store:ident $(, $update:ident)?) => {
         /// Loads a value at an offset. Panics if it is not inside or not aligned.
         #[inline(always)]
         pub fn $load(&self, offset: u64, order: Order) -> $ty {
@@ -44,16 +44,18 @@ macro_rules! width {
             unsafe { <$atomic>::from_ptr(self.pointer(offset).cast()) }.store(value, store_order(order));
         }
 
-        /// Replaces the first value by a function of it, at once. Gives the old value.
-        #[inline(always)]
-        pub fn $update(&self, f: impl Fn($ty) -> $ty) -> $ty {
-            assert!(self.writable);
-            self.check(0, size_of::<$ty>() as u64);
-            // SAFETY: `check` made sure that the value is inside and aligned; by the invariant it
-            // may be written, and other accesses to it are atomic or raw.
-            let cell = unsafe { <$atomic>::from_ptr(self.at.cast()) };
-            cell.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |old| Some(f(old))).unwrap_or_else(|old| old)
-        }
+        $(
+            /// Replaces the first value by a function of it, at once. Gives the old value.
+            #[inline(always)]
+            pub fn $update(&self, f: impl Fn($ty) -> $ty) -> $ty {
+                assert!(self.writable);
+                self.check(0, size_of::<$ty>() as u64);
+                // SAFETY: `check` made sure that the value is inside and aligned; by the invariant it
+                // may be written, and other accesses to it are atomic or raw.
+                let cell = unsafe { <$atomic>::from_ptr(self.at.cast()) };
+                cell.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |old| Some(f(old))).unwrap_or_else(|old| old)
+            }
+        )?
     };
 }
 
@@ -77,7 +79,7 @@ impl DeviceBytes {
         assert!(offset <= self.bytes && bytes <= self.bytes - offset && self.pointer(offset).addr() as u64 & (bytes - 1) == 0);
     }
 
-    width!(u8, AtomicU8: load8, store8, update8);
+    width!(u8, AtomicU8: load8, store8);
     width!(u16, AtomicU16: load16, store16, update16);
     width!(u32, AtomicU32: load32, store32, update32);
     width!(u64, AtomicU64: load64, store64, update64);

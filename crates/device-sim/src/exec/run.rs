@@ -33,12 +33,7 @@ pub(super) enum StopReason {
     Exited,
     /// Lanes have arrived at barrier `id` of the block with the votes of their guards; `threads`
     /// takes part in it, 0 for the whole block.
-    Barrier {
-        id: usize,
-        lanes: u32,
-        threads: u32,
-        votes: u32,
-    },
+    Barrier { id: usize, lanes: u32, threads: u32, votes: u32 },
 }
 
 /// What an ordered access takes from a fragment's [`steps_left`](Fragment::steps_left).

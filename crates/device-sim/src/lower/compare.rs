@@ -205,3 +205,30 @@ pub(super) fn lower(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
         _ => wrong("a comparison is needed"),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    /// Compiles one comparison of two registers. Returns the error's text.
+    fn compile_comparison(comparison: &str, ty: &str) -> Result<(), String> {
+        let register = format!(".b{}", &ty[1..]);
+        let text = format!(
+            ".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry k() {{\n.reg {register} %a, %b;\n.reg .pred %p;\n\
+             setp.{comparison}.{ty} %p, %a, %b;\nret;\n}}\n"
+        );
+        crate::lower::compile(&text).map(|_| ()).map_err(|error| error.text)
+    }
+
+    /// PTX ISA, *Integer Comparisons* and *Floating Point Comparisons*.
+    #[test]
+    fn unordered_comparisons_are_for_floating_point_types() {
+        for comparison in ["num", "nan", "equ", "neu", "ltu", "leu", "gtu", "geu"] {
+            for ty in ["f16", "f32", "f64"] {
+                assert_eq!(compile_comparison(comparison, ty), Ok(()), "{comparison}.{ty}");
+            }
+            for ty in ["u16", "s16", "u32", "s32", "u64", "s64"] {
+                let error = compile_comparison(comparison, ty).expect_err(comparison);
+                assert_eq!(error, "this comparison is for floating-point types", "{comparison}.{ty}");
+            }
+        }
+    }
+}

@@ -66,7 +66,7 @@ impl FunctionPlan {
 fn visit_symbols(operand: &Operand, found: &mut impl FnMut(SymbolRef)) {
     match operand {
         Operand::Symbol { symbol, .. } | Operand::Address { base: AddressBase::Symbol(symbol), .. } => found(*symbol),
-        Operand::Vector(parts) | Operand::Bracket(parts) => parts.iter().for_each(|part| symbols(part, found)),
+        Operand::Vector(parts) | Operand::Bracket(parts) => parts.iter().for_each(|part| visit_symbols(part, found)),
         Operand::Pair(pair) => {
             visit_symbols(&pair.0, found);
             visit_symbols(&pair.1, found);

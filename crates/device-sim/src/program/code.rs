@@ -25,30 +25,17 @@ pub enum Op {
     /// Logic of predicates.
     Predicate(PredicateOp),
     /// Reads a special register.
-    Special {
-        d: Slot,
-        what: Special,
-    },
+    Special { d: Slot, what: Special },
     /// The address of byte `offset` of the frame in local memory; 64 bits if `wide`.
-    Frame {
-        d: Slot,
-        offset: u32,
-        wide: bool,
-    },
+    Frame { d: Slot, offset: u32, wide: bool },
     /// `bra`: the index of an instruction.
     Branch(u32),
     /// `brx.idx`: the index of a table in [`Program::tables`](super::Program::tables).
-    BranchTable {
-        index: Slot,
-        table: u32,
-    },
+    BranchTable { index: Slot, table: u32 },
     /// Calls the function of this index.
     Call(u32),
     /// Calls through a function pointer.
-    CallIndirect {
-        target: Slot,
-        returns_to: u32,
-    },
+    CallIndirect { target: Slot, returns_to: u32 },
     /// Calls a function that the device provides.
     Intrinsic(Box<Intrinsic>),
     /// `ret`.
@@ -70,16 +57,9 @@ pub enum Op {
     /// What needs other lanes of the warp.
     Warp(Box<WarpOp>),
     /// `activemask`.
-    Activemask {
-        d: Slot,
-    },
+    Activemask { d: Slot },
     /// `isspacep`.
-    IsSpace {
-        d: Slot,
-        a: Slot,
-        wide: bool,
-        space: Space,
-    },
+    IsSpace { d: Slot, a: Slot, wide: bool, space: Space },
     /// `membar` and `fence`.
     Fence,
     /// `nanosleep`: lets other warps run.

@@ -9,7 +9,8 @@
 //! 4096         RECORDS records, one for each kernel (or overlapping copy) in flight:
 //!                state, token, blocks, low, flags | bitmap of begun blocks | bitmap of done blocks
 //! UNDO         CHUNKS chunks of the undo logs; each belongs to one block of one record:
-//!                block, record + 1 and entries used, sequence | entries: line address, mask, 64 old bytes
+//!                block, record + 1 and entries used, sequence
+//!                | entries: line address, mask, 64 old bytes
 //! ```
 //!
 //! `low` is a low-water mark: every block before it is done. The bitmaps are rings over the blocks

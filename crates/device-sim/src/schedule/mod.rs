@@ -1,7 +1,7 @@
 //! Streams, SMs and workers: what runs next.
 //!
 //! ```text
-//! submit ─▶ stream queue ─▶ its head becomes a task ─▶ workers run pieces of it ─▶ report ─▶ next head
+//! submit ─▶ stream queue ─▶ head becomes a task ─▶ workers run pieces of it ─▶ report ─▶ next head
 //! ```
 //!
 //! Invariants:

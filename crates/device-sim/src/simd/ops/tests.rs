@@ -93,7 +93,7 @@ fn directed_singles_enclose_the_exact_value() {
         let (a, b) = (values.single(), values.single());
         // Products of singles are exact in double precision.
         let exact = f64::from(a) * f64::from(b);
-        let at = |mode: u8| Any32::f(a, b, 0.0, float::MUL | u16::from(mode) << float::MODE);
+        let at = |mode: u8| Any32::f(a, b, 0.0, float::MUL | u16::from(mode) << float::MODE_SHIFT);
         if exact.is_finite() {
             let (down, up) = (at(RM), at(RP));
             assert!(f64::from(down) <= exact && exact <= f64::from(up), "{a:e} * {b:e}");
