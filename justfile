@@ -23,6 +23,10 @@ check:
 test *FILTER:
     cargo xtask test {{FILTER}}
 
+# The crash matrix: 500 rounds, or as its options say (--rounds N, --seed S, --only NAME, --json FILE)
+chaos *ARGS:
+    cargo xtask chaos {{ARGS}}
+
 # Format everything
 fmt:
     cargo fmt --all

@@ -43,7 +43,8 @@ enum Answer {
         module: String,
         always: bool,
     },
-    Refused,
+    /// And why.
+    Refused(String),
     Alias(String),
     Variant(String),
     Data(usize),
@@ -69,13 +70,19 @@ fn surface(text: &str) -> Vec<Line> {
         if words.first().is_none_or(|word| word.starts_with('#')) {
             continue;
         }
-        let [name, answer, third, ..] = words[..] else {
+        let [name, answer, third, ref rest @ ..] = words[..] else {
             panic!("{SURFACE}:{}: expected a name, an answer and a third word", number + 1);
         };
         let answer = match answer {
+            "served" | "local" | "always" if !rest.is_empty() && !rest.starts_with(&["but", "not"]) => {
+                panic!("{SURFACE}:{}: behind the module of {name} stands neither nothing nor `but not …`", number + 1)
+            }
             "served" | "local" => Answer::Function { module: third.to_owned(), always: false },
             "always" => Answer::Function { module: third.to_owned(), always: true },
-            "refused" => Answer::Refused,
+            "refused" => {
+                assert!(!rest.is_empty(), "{SURFACE}:{}: {name} is refused without a reason", number + 1);
+                Answer::Refused(rest.join(" "))
+            }
             "alias" => Answer::Alias(third.to_owned()),
             "variant" => Answer::Variant(third.to_owned()),
             "data" => Answer::Data(third.parse().unwrap_or_else(|_| panic!("{SURFACE}:{}: bad size", number + 1))),
@@ -112,7 +119,16 @@ fn implementation<'a>(lines: &'a [Line], name: &str) -> Option<(&'a str, &'a str
     match &line.answer {
         Answer::Function { module, .. } => Some((module, &line.name)),
         Answer::Alias(other) | Answer::Variant(other) => implementation(lines, other),
-        Answer::Refused | Answer::Data(_) => None,
+        Answer::Refused(_) | Answer::Data(_) => None,
+    }
+}
+
+/// Why a name is refused in the end; empty when it is not.
+fn refusal<'a>(lines: &'a [Line], name: &str) -> &'a str {
+    match lines.iter().find(|line| line.name == name).map(|line| &line.answer) {
+        Some(Answer::Alias(other) | Answer::Variant(other)) => refusal(lines, other),
+        Some(Answer::Refused(why)) => why,
+        _ => "",
     }
 }
 
@@ -173,12 +189,13 @@ fn entries(lines: &[Line]) -> String {
     for line in functions(lines) {
         let name = &line.name;
         let always = matches!(line.answer, Answer::Function { always: true, .. });
+        let why = refusal(lines, name);
         let answer = match implementation(lines, name) {
             // The wrapper has the type of the signature, or this does not compile.
             Some(_) => format!("Some(erase!({name}, wrappers::{name}))"),
             None => "None".to_owned(),
         };
-        writeln!(text, "    Entry {{ name: c\"{name}\", export: crate::exports::{name}, implementation: {answer}, always: {always} }},")
+        writeln!(text, "    Entry {{ name: c\"{name}\", export: crate::exports::{name}, implementation: {answer}, always: {always}, why: {why:?} }},")
             .expect("a string takes everything");
     }
     text.push_str("];\n");

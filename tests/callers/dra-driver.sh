@@ -4,7 +4,7 @@ set -eu
 root=$1 client=$2
 export CUDA_MPS_PIPE_DIRECTORY="$root/pipe" CUDA_MPS_LOG_DIRECTORY="$root/log"
 mkdir -p "$root/pipe" "$root/log"
-uuid=GPU-63756d75-7873-8069-806d-000000000000
+uuid=GPU-0248be0e-a92b-8af7-806d-000000000000
 export CUDA_VISIBLE_DEVICES=$uuid
 rm -f "$root/log/startup.log"
 nvidia-cuda-mps-control -d

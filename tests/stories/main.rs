@@ -5,9 +5,12 @@
 
 mod callers;
 mod cards;
+mod chaos;
+mod cli;
 mod commands;
 mod crowd;
 mod devices;
+mod doors;
 mod errors;
 mod faults;
 mod hostile;
@@ -17,6 +20,8 @@ mod limits;
 mod loss;
 mod partitions;
 mod priority;
+mod programs;
+mod queue;
 mod refusals;
 mod replay;
 mod running;

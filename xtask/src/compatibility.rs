@@ -21,7 +21,10 @@ are not served (no daemon, or `CUDA_MPS_PIPE_DIRECTORY` empty) reach the real dr
 
 - **served**: carried out by the executor, in the client's order
 - **local**: answered inside the client, without a round trip
+- **but not**: what of a function is refused, with its reason on the program's standard error under `cumux run`
 - **refused**: not supported
+
+That every function answers as it stands here is tested: each is called in a served program, and each part that is refused (`stories::programs`).
 
 Old names of a function and its forms for per-thread default streams (`_ptsz`, `_ptds`) are answered like the function; they are counted and
 not listed.
@@ -112,6 +115,9 @@ fn render(list: &str) -> Result<String> {
             bail!("{LIST}:{}: expected a name, an answer and a third word", number + 1);
         };
         let section = sections.last_mut().with_context(|| format!("{LIST}:{}: a name before any section", number + 1))?;
+        if matches!(answer, "served" | "local" | "always") && !why.is_empty() && !why.starts_with(&["but", "not"]) {
+            bail!("{LIST}:{}: behind the module of {name} stands neither nothing nor `but not …`", number + 1);
+        }
         section.1.push(Line { name, answer, third, why: why.join(" ") });
     }
     let by_name: HashMap<&str, &Line<'_>> = sections.iter().flat_map(|(_, lines)| lines).map(|line| (line.name, line)).collect();
@@ -150,23 +156,29 @@ fn render(list: &str) -> Result<String> {
 fn section(text: &mut String, title: &str, named: &[Vec<&Line<'_>>; 3]) -> Result<()> {
     writeln!(text, "\n## {title}\n")?;
     for (word, lines) in ["served", "local"].iter().zip(named) {
-        if !lines.is_empty() {
-            let names: Vec<String> = lines.iter().map(|line| format!("`{}`", line.name)).collect();
-            writeln!(text, "- {word}: {}", names.join(", "))?;
+        for (but, names) in by_reason(lines) {
+            match but {
+                "" => writeln!(text, "- {word}: {names}")?,
+                but => writeln!(text, "- {word}, {but}: {names}")?,
+            }
         }
     }
-    let mut reasons: Vec<(&str, Vec<String>)> = Vec::new();
-    for line in &named[Answer::Refused as usize] {
-        let name = format!("`{}`", line.name);
-        match reasons.iter_mut().find(|(why, _)| *why == line.why) {
-            Some((_, names)) => names.push(name),
-            None => reasons.push((&line.why, vec![name])),
-        }
-    }
-    for (why, names) in reasons {
-        writeln!(text, "- refused ({why}): {}", names.join(", "))?;
+    for (why, names) in by_reason(&named[Answer::Refused as usize]) {
+        writeln!(text, "- refused ({why}): {names}")?;
     }
     Ok(())
+}
+
+/// Names that have the same words behind them, in the order of their first; those without any come first.
+fn by_reason<'a>(lines: &[&'a Line<'_>]) -> Vec<(&'a str, String)> {
+    let mut reasons: Vec<(&str, String)> = Vec::new();
+    for line in lines.iter().filter(|line| line.why.is_empty()).chain(lines.iter().filter(|line| !line.why.is_empty())) {
+        match reasons.iter_mut().find(|(why, _)| *why == line.why) {
+            Some((_, names)) => names.push_str(&format!(", `{}`", line.name)),
+            None => reasons.push((&line.why, format!("`{}`", line.name))),
+        }
+    }
+    reasons
 }
 
 /// `None` for a variable.
@@ -192,6 +204,8 @@ cuThing_v2 served thing
 cuThing alias cuThing_v2
 cuThing_v2_ptsz variant cuThing_v2
 cuOther refused thing not yet
+cuPart served thing but not on Sundays
+cuFar served thing
 ## Words
 cudbgWord data 8
 ";
@@ -199,8 +213,8 @@ cudbgWord data 8
     #[test]
     fn aliases_and_variants_count_and_are_not_listed() {
         let page = render(SAMPLE).expect("the sample is well formed");
-        assert!(page.contains("| Things | 3 | 0 | 1 |"), "{page}");
-        assert!(page.contains("- served: `cuThing_v2`\n- refused (not yet): `cuOther`\n"), "{page}");
+        assert!(page.contains("| Things | 5 | 0 | 1 |"), "{page}");
+        assert!(page.contains("- served: `cuThing_v2`, `cuFar`\n- served, but not on Sundays: `cuPart`\n- refused (not yet): `cuOther`\n"), "{page}");
         assert!(!page.contains("## Words"), "{page}");
         assert!(page.contains("The 1 exported variables"), "{page}");
     }
@@ -218,5 +232,6 @@ cudbgWord data 8
         let error = render("## Things\ncuThing served\n").expect_err("a word is missing");
         assert!(error.to_string().contains(":2:"), "{error}");
         assert!(render("## Things\ncuThing alias cuNobody\n").is_err());
+        assert!(render("## Things\ncuThing served thing sometimes\n").is_err());
     }
 }

@@ -8,8 +8,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// As programs are ordinarily built for an H200: its machine code, and the PTX that the software GPU runs.
-const FLAGS: [&str; 5] = ["-cudart", "static", "-arch=sm_90", "-O3", "-std=c++17"];
+const FLAGS: [&str; 4] = ["-cudart", "static", "-O3", "-std=c++17"];
+/// As programs are ordinarily built: machine code for an H200, its PTX, and PTX for every older card that the software GPU can be.
+const ARCHITECTURES: [&str; 4] = ["-gencode", "arch=compute_75,code=compute_75", "-gencode", "arch=compute_90,code=[sm_90,compute_90]"];
+/// Behind this a source says how it is to be built in place of [`ARCHITECTURES`].
+const OWN_FLAGS: &str = "// nvcc: ";
 
 /// One program.
 struct Job {
@@ -65,12 +68,19 @@ fn compile(cuda: &Cuda, job: &Job) -> anyhow::Result<()> {
     // Written beside and moved into place: a program that runs keeps its file.
     let fresh = job.target.with_extension("new");
     let mut command = Command::new(cuda.bin().join("nvcc"));
-    command.args(FLAGS).arg("-o").arg(&fresh).arg(&job.source).arg("-L").arg(cuda.lib());
+    command.args(FLAGS).args(own_flags(&job.source)?).arg("-o").arg(&fresh).arg(&job.source).arg("-L").arg(cuda.lib());
     let output = command.output().context("cannot start nvcc")?;
     if !output.status.success() {
         bail!("{} does not build:\n{}{}", job.source.display(), String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     }
     fs::rename(&fresh, &job.target).and_then(|()| fs::write(&key_file, key)).with_context(|| format!("cannot write {}", job.target.display()))
+}
+
+/// For which architectures, and how else, a program is built.
+fn own_flags(source: &Path) -> anyhow::Result<Vec<String>> {
+    let text = fs::read_to_string(source).with_context(|| format!("cannot read {}", source.display()))?;
+    let own = text.lines().find_map(|line| line.strip_prefix(OWN_FLAGS));
+    Ok(own.map_or_else(|| ARCHITECTURES.map(str::to_owned).to_vec(), |flags| flags.split_whitespace().map(str::to_owned).collect()))
 }
 
 /// Source, the headers beside it, flags and compiler in one number.
@@ -81,6 +91,7 @@ fn key(source: &Path) -> anyhow::Result<String> {
         fs::read(&header).unwrap_or_default().hash(&mut hasher);
     }
     FLAGS.hash(&mut hasher);
+    own_flags(source)?.hash(&mut hasher);
     Cuda::version().hash(&mut hasher);
     Ok(format!("{:016x}", hasher.finish()))
 }

@@ -1,10 +1,12 @@
 //! The developer's tools that need code: `cargo xtask test` from a fresh clone, `cargo xtask check` as CI does it.
 #![forbid(unsafe_code)]
 
+mod chaos;
 mod compatibility;
 mod deny;
 mod examples;
 mod layers;
+mod rooms;
 mod suite;
 mod surface;
 mod wheels;
@@ -26,12 +28,21 @@ enum Task {
         /// Only tests whose name contains this
         filter: Option<String>,
     },
+    /// Kills and stops everybody in every combination; `cargo xtask chaos --help` lists the options
+    #[command(disable_help_flag = true)]
+    Chaos {
+        /// For the harness, crates/testkit/examples/chaos.rs
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<std::ffi::OsString>,
+    },
     /// Everything CI does: format, lints, layers, licences and advisories, then `test`
     Check,
     /// Format, lints, layers, generated pages; no tests
     Lint,
     /// Checks the dependencies between crates against ARCHITECTURE.md
     Layers,
+    /// Checks that the files of each crate use each other downward only
+    Rooms,
     /// Licences, sources, duplicate crates and advisories, by a pinned cargo-deny that is installed into target/tools if missing
     Deny,
     /// Installs the pinned CUDA compiler wheels into .cuda if missing
@@ -52,9 +63,11 @@ fn main() -> anyhow::Result<()> {
     let root = root();
     match Cli::parse().task {
         Task::Test { filter } => suite::test(&root, filter.as_deref()),
+        Task::Chaos { arguments } => chaos::run(&root, &arguments),
         Task::Check => suite::check(&root),
         Task::Lint => suite::lint(&root),
         Task::Layers => layers::check(&root),
+        Task::Rooms => rooms::check(&root),
         Task::Deny => deny::check(&root),
         Task::Wheels => wheels::install(&root).map(|cuda| println!("{}", cuda.bin().display())),
         Task::Examples => examples::build(&root),

@@ -1,8 +1,11 @@
 //! The command line: one definition gives parsing, help, man page and completions.
 
+use crate::say::{self, SayError};
 use crate::{control, demo, device, doctor, install, processes, run, share, status, top};
+use anyhow::bail;
 use clap::{CommandFactory as _, Parser, Subcommand};
 use std::ffi::OsString;
+use std::io::{self, Write as _};
 use std::path::PathBuf;
 
 /// Many CUDA programs share one GPU, and one that crashes takes nobody with it.
@@ -16,14 +19,14 @@ pub struct Cli {
 #[derive(Subcommand)]
 enum Command {
     /// Starts the daemon (-d, -f), or sends commands from standard input to it, as nvidia-cuda-mps-control does
-    #[command(disable_help_flag = true)]
+    #[command(disable_help_flag = true, after_help = cumux_control::HELP)]
     Control {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "OPTIONS")]
         arguments: Vec<OsString>,
     },
     /// Runs a CUDA program through cumux; starts a private daemon if none serves the pipe directory
     Run {
-        #[arg(long, help = format!("Device of a private daemon of this run: {}", device::names()))]
+        #[arg(long, help = format!("Device of a private daemon of this run: {}; several software GPUs with commas between them", device::names()))]
         device: Option<String>,
         /// The program and its arguments
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true, value_name = "CMD")]
@@ -59,14 +62,16 @@ enum Command {
     Doctor {
         #[arg(long)]
         json: bool,
-        /// A program to look at as well
+        #[arg(long, help = format!("Judge the program's device code for this device: {}", device::names()))]
+        device: Option<String>,
+        /// A program to look at as well: will it be served, and what of its device code will run?
         program: Option<PathBuf>,
     },
     /// Runs ordinary CUDA programs together, lets two of them fail, and shows that the others finish
     Demo {
         #[arg(long)]
         json: bool,
-        #[arg(long, help = format!("One of {}", device::names()))]
+        #[arg(long, help = format!("One of {}; several software GPUs with commas between them", device::names()))]
         device: Option<String>,
     },
     /// Copies cumux and its libcuda.so.1 to a folder of programs
@@ -79,8 +84,8 @@ enum Command {
     },
     /// Prints shell completions
     Completions { shell: clap_complete::Shell },
-    /// Prints the man page
-    Man,
+    /// Prints the man page, or that of one command
+    Man { command: Option<String> },
     #[command(hide = true)]
     Server {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
@@ -104,22 +109,37 @@ enum Command {
 }
 
 /// Carries out a command line; the exit status.
-pub fn dispatch(cli: Cli) -> anyhow::Result<u8> {
-    match cli.command {
+pub fn main(arguments: Vec<OsString>) -> anyhow::Result<u8> {
+    match Cli::try_parse_from(arguments) {
+        Ok(cli) => dispatch(cli.command),
+        // Help and version were asked for: they are output like any other.
+        Err(asked) if !asked.use_stderr() => {
+            asked.print().and_then(|()| io::stdout().flush()).map_err(SayError::from)?;
+            Ok(0)
+        }
+        Err(error) => {
+            let _ = error.print();
+            Ok(u8::try_from(error.exit_code()).unwrap_or(2))
+        }
+    }
+}
+
+fn dispatch(command: Command) -> anyhow::Result<u8> {
+    match command {
         Command::Control { arguments } => control::main(arguments),
         Command::Run { device, command } => run::main(device.as_deref(), &command),
         Command::Status { json } => status::main(json),
         Command::Top { once, interval, sort } => top::main(once, interval, sort),
         Command::SetShare { client, percent, json } => share::main(client, &percent, json),
-        Command::Doctor { json, program } => doctor::main(json, program.as_deref()),
+        Command::Doctor { json, device, program } => doctor::main(json, device.as_deref(), program.as_deref()),
         Command::Demo { json, device } => demo::main(json, device.as_deref()),
         Command::Install { prefix, drop_in } => install::main(&prefix, drop_in),
         Command::Completions { shell } => {
-            print_or_stop(&completions(shell));
+            say::bytes(&completions(shell))?;
             Ok(0)
         }
-        Command::Man => {
-            print_or_stop(&man_page()?);
+        Command::Man { command } => {
+            say::bytes(&man_page(command.as_deref())?)?;
             Ok(0)
         }
         Command::Server { arguments } => processes::server(arguments),
@@ -136,22 +156,51 @@ pub fn completions(shell: clap_complete::Shell) -> Vec<u8> {
     out
 }
 
-/// The man page in roff.
-pub fn man_page() -> std::io::Result<Vec<u8>> {
-    let mut out = Vec::new();
-    clap_mangen::Man::new(Cli::command()).render(&mut out)?;
-    Ok(out)
+/// Every man page in roff, with the name of its file: that of the program, which names the others, first.
+pub fn man_pages() -> io::Result<Vec<(String, Vec<u8>)>> {
+    // `help` has no page of its own.
+    let mut whole = Cli::command().disable_help_subcommand(true);
+    whole.build();
+    let commands = whole.get_subcommands().filter(|command| !command.is_hide_set()).cloned().collect::<Vec<_>>();
+    let pages = std::iter::once(whole).chain(commands).map(|command| {
+        let page = clap_mangen::Man::new(command);
+        let mut out = Vec::new();
+        page.render(&mut out)?;
+        Ok((page.get_filename(), out))
+    });
+    pages.collect()
 }
 
-/// A reader that has seen enough (`| head`) is no error.
-fn print_or_stop(bytes: &[u8]) {
-    use std::io::Write as _;
-    let _ = std::io::stdout().lock().write_all(bytes);
+/// The page of the program, or of one command.
+fn man_page(command: Option<&str>) -> anyhow::Result<Vec<u8>> {
+    let pages = man_pages()?;
+    let wanted = command.map_or_else(|| "cumux.1".to_owned(), |command| format!("cumux-{command}.1"));
+    let Some((_, page)) = pages.iter().find(|(name, _)| *name == wanted) else {
+        let known: Vec<&str> = pages.iter().filter_map(|(name, _)| name.strip_prefix("cumux-")?.strip_suffix(".1")).collect();
+        bail!("there is no command \"{}\": write one of {}", command.unwrap_or_default(), known.join(", "));
+    };
+    Ok(page.clone())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// What a page names as another page (`cumux-run(1)`) is a page, too.
+    #[test]
+    fn every_page_that_is_named_is_there() {
+        let pages = man_pages().unwrap();
+        for (name, page) in &pages {
+            let text = String::from_utf8(page.clone()).unwrap().replace('\\', "");
+            for named in text.split_whitespace().filter_map(|word| word.strip_suffix("(1)")) {
+                assert!(pages.iter().any(|(file, _)| *file == format!("{named}.1")), "{name} names {named}(1), which is no page");
+            }
+        }
+        let names: Vec<&str> = pages.iter().map(|(name, _)| name.as_str()).collect();
+        assert!(names.contains(&"cumux.1") && names.contains(&"cumux-run.1") && !names.contains(&"cumux-keeper.1"), "{names:?}");
+        let main = String::from_utf8(pages[0].1.clone()).unwrap();
+        assert!(main.contains("run(1)"), "the test above would find nothing: {main}");
+    }
 
     #[test]
     fn the_definition_is_sound() {
@@ -178,10 +227,14 @@ mod tests {
 
     #[test]
     fn man_page_and_completions_name_every_command() {
-        let page = String::from_utf8(man_page().unwrap()).unwrap().replace("\\-", "-");
+        let page = String::from_utf8(man_page(None).unwrap()).unwrap().replace("\\-", "-");
         for name in ["run", "status", "top", "set-share", "doctor", "demo", "install"] {
             assert!(page.contains(name), "{name} is not in the man page");
         }
+        let page = String::from_utf8(man_page(Some("set-share")).unwrap()).unwrap();
+        assert!(page.contains("above 0") || page.contains("Above 0"), "{page}");
+        let error = man_page(Some("keeper")).unwrap_err().to_string();
+        assert!(error.contains("\"keeper\"") && error.contains("set-share"), "{error}");
         for shell in [clap_complete::Shell::Bash, clap_complete::Shell::Zsh, clap_complete::Shell::Fish] {
             let text = String::from_utf8(completions(shell)).unwrap();
             assert!(text.contains("doctor") && text.contains("top") && text.contains("interval"), "{shell}");

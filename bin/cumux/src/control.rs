@@ -1,10 +1,11 @@
 //! `cumux control`: the daemon with `-d` or `-f`, otherwise the front end that sends commands. Options are NVIDIA's, so they are read by hand.
 
-use crate::{device, processes};
+use crate::say::SayError;
+use crate::{device, private, processes, say};
 use anyhow::{Context as _, bail};
 use cumux_control::directory::{LOG_VARIABLE, PIPE_VARIABLE, log_directory, pipe_directory};
 use cumux_control::settings::{Settings, VISIBLE_VARIABLE, visible};
-use cumux_control::{Frontend, HELP, Options, PipeDirectory};
+use cumux_control::{Frontend, FrontendError, HELP, Options, PipeDirectory};
 use std::ffi::OsString;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::path::Path;
@@ -12,6 +13,8 @@ use std::process::{Command, Stdio};
 
 /// What a background daemon writes to its standard output when clients can connect.
 pub const READY: &str = "ready";
+/// Which protocol NVIDIA's daemon speaks, in place of `-p`.
+pub const PROTOCOL_VARIABLE: &str = "CUDA_MPS_PROTOCOL_VERSION";
 
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Arguments {
@@ -21,12 +24,13 @@ struct Arguments {
     foreground: bool,
     /// Hidden: the second half of `-d`: says [`READY`], then nothing more.
     background: bool,
-    /// Hidden: ends with the process that started it.
-    with_parent: bool,
+    /// Hidden: a daemon of one command. It ends when its standard input does, and takes its pipe directory with it.
+    private: bool,
     device: Option<String>,
     multiuser: bool,
     static_partitions: bool,
     ready_devices: bool,
+    protocol: Option<String>,
     /// A command in place of standard input.
     command: Vec<String>,
 }
@@ -47,18 +51,16 @@ impl Arguments {
                 // NVIDIA's program spells it so.
                 "-f" | "--foreground" | "--forground" => parsed.foreground = true,
                 "--background" => parsed.background = true,
-                "--with-parent" => parsed.with_parent = true,
+                "--private" => parsed.private = true,
                 "--device" => parsed.device = Some(words.next().with_context(|| format!("--device needs a name, one of {}", device::names()))?),
-                "-p" | "--protocol" => match words.next().as_deref() {
-                    Some("2") => {}
-                    _ => bail!("only protocol version 2 is available in this version of cumux: leave out -p"),
-                },
+                "-p" | "--protocol" => parsed.protocol = Some(words.next().context("-p needs a protocol version: 2")?),
                 "-S" | "--static-partitioning" => parsed.static_partitions = true,
                 // The documents write it with one dash.
                 "-M" | "--multiuser-server" | "-multiuser-server" => parsed.multiuser = true,
                 "-q" | "--ready-devices" => parsed.ready_devices = true,
                 option if option.starts_with('-') => match option.split_once('=') {
                     Some(("--device", name)) => parsed.device = Some(name.to_owned()),
+                    Some(("--protocol", version)) => parsed.protocol = Some(version.to_owned()),
                     _ => bail!("unknown option {option}: see --help"),
                 },
                 _ => parsed.command.push(word),
@@ -72,14 +74,18 @@ impl Arguments {
 pub fn main(arguments: Vec<OsString>) -> anyhow::Result<u8> {
     let arguments = Arguments::parse(arguments)?;
     if arguments.help {
-        print!("{HELP}");
+        say::text(HELP)?;
         return Ok(0);
     }
     if arguments.version {
-        println!("CUDA MPS Control binary version: 13000 (cumux {})", env!("CARGO_PKG_VERSION"));
+        say::line(format_args!("CUDA MPS Control binary version: 13000 (cumux {})", env!("CARGO_PKG_VERSION")))?;
         return Ok(0);
     }
     let pipe = pipe_directory(std::env::var(PIPE_VARIABLE).ok().as_deref());
+    if arguments.daemon || arguments.foreground || arguments.background {
+        // The front end speaks whatever the daemon does.
+        check_protocol(arguments.protocol.as_deref(), std::env::var(PROTOCOL_VARIABLE).ok().as_deref())?;
+    }
     if arguments.daemon {
         return daemonize(&pipe, &arguments);
     }
@@ -89,20 +95,41 @@ pub fn main(arguments: Vec<OsString>) -> anyhow::Result<u8> {
     front_end(&pipe, &arguments.command)
 }
 
+/// Which protocol a daemon is to speak: the variable's word counts before the option's, as in NVIDIA's daemon.
+fn check_protocol(option: Option<&str>, variable: Option<&str>) -> anyhow::Result<()> {
+    let lacks = "this version of cumux has protocol version 2 only (no named servers, namespaces or TOML files)";
+    match (variable.filter(|text| !text.is_empty()), option) {
+        (Some("2"), _) | (None, None | Some("2")) => Ok(()),
+        (Some(version), _) => bail!("{PROTOCOL_VARIABLE}={version}: {lacks}: unset the variable, or set it to 2"),
+        (None, Some(version)) => bail!("-p {version}: {lacks}: leave out -p"),
+    }
+}
+
 fn front_end(pipe: &Path, command: &[String]) -> anyhow::Result<u8> {
     let mut daemon = Frontend::connect(&PipeDirectory::at(pipe))?;
     let stdout = std::io::stdout().lock();
-    if command.is_empty() { Ok(daemon.converse(std::io::stdin().lock(), stdout)?) } else { Ok(daemon.converse(command.join(" ").as_bytes(), stdout)?) }
+    let status = if command.is_empty() { daemon.converse(std::io::stdin().lock(), stdout) } else { daemon.converse(command.join(" ").as_bytes(), stdout) };
+    status.map_err(|error| match error {
+        FrontendError::Output(cause) => SayError::from(cause).into(),
+        other => other.into(),
+    })
 }
 
 fn serve(pipe: &Path, arguments: &Arguments) -> anyhow::Result<u8> {
-    if arguments.with_parent {
-        rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM))?;
+    let outcome = serve_until_the_end(pipe, arguments);
+    if arguments.private {
+        private::remove_own(pipe);
     }
+    outcome
+}
+
+fn serve_until_the_end(pipe: &Path, arguments: &Arguments) -> anyhow::Result<u8> {
+    let parent = if arguments.private { Some(private::Parent::watch().context("cannot watch for the end of the command")?) } else { None };
     if arguments.background {
         // A session of its own: closing the terminal must not end the daemon. It fails only if we lead one already.
         let _ = rustix::process::setsid();
     }
+    cumux_link::logfile::limit(std::env::var(cumux_link::logfile::VARIABLE).ok().as_deref())?;
     let devices: Vec<String> = device::list_for_control(arguments.device.as_deref())?.iter().map(ToString::to_string).collect();
     let devices = visible_devices(devices, std::env::var(VISIBLE_VARIABLE).ok().as_deref())?;
     let options = Options {
@@ -120,6 +147,9 @@ fn serve(pipe: &Path, arguments: &Arguments) -> anyhow::Result<u8> {
     };
     let background = arguments.background;
     let clean = cumux_control::run(options, move || {
+        if let Some(parent) = parent {
+            parent.begin();
+        }
         if background {
             let mut out = std::io::stdout();
             // Whoever started us may have gone already; the daemon stays.
@@ -180,7 +210,7 @@ fn daemonize(pipe: &Path, arguments: &Arguments) -> anyhow::Result<u8> {
         let _ = stderr.read_to_string(&mut why);
     }
     let status = child.wait().context("cannot hear from the daemon")?;
-    eprint!("{why}");
+    say::complain_text(&why);
     Ok(status.code().and_then(|code| u8::try_from(code).ok()).filter(|code| *code != 0).unwrap_or(1))
 }
 
@@ -204,6 +234,22 @@ mod tests {
         assert!(parse(&["-d", "-S"]).unwrap().static_partitions && parse(&["-f", "--static-partitioning"]).unwrap().static_partitions);
         assert!(parse(&["-d", "-q"]).unwrap().ready_devices && parse(&["-f", "--ready-devices"]).unwrap().ready_devices);
         assert_eq!(parse(&["ps", "-p", "7"]).unwrap().command, ["ps", "-p", "7"]);
+    }
+
+    #[test]
+    fn protocol_three_is_refused_by_name() {
+        let check = |option, variable| check_protocol(option, variable).map_err(|error| error.to_string());
+        for (option, variable) in [(None, None), (Some("2"), None), (None, Some("")), (None, Some("2")), (Some("3"), Some("2"))] {
+            assert_eq!(check(option, variable), Ok(()));
+        }
+        assert!(check(Some("3"), None).unwrap_err().starts_with("-p 3: "));
+        for option in [None, Some("2")] {
+            let text = check(option, Some("3")).unwrap_err();
+            assert!(text.starts_with("CUDA_MPS_PROTOCOL_VERSION=3: ") && text.ends_with("set it to 2"), "{text}");
+        }
+        assert_eq!(parse(&["-d", "-p", "3"]).unwrap().protocol.as_deref(), Some("3"));
+        assert_eq!(parse(&["-d", "--protocol=2"]).unwrap().protocol.as_deref(), Some("2"));
+        assert!(parse(&["-p"]).is_err());
     }
 
     #[test]

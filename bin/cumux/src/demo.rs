@@ -5,15 +5,17 @@
 
 mod cast;
 mod client;
+mod interrupt;
 mod progress;
 mod report;
 
-use crate::device::with_fallback;
-use crate::library;
+use crate::device::{self, with_fallback};
 use crate::private::PrivateDaemon;
+use crate::{library, say};
 use anyhow::Context as _;
 use client::Client;
 use cumux_wire::message::{ClientStatus, ServerStatus};
+use interrupt::Interrupt;
 use progress::Progress;
 use std::time::{Duration, Instant};
 
@@ -24,43 +26,48 @@ const GLANCE: Duration = Duration::from_millis(100);
 
 /// The exit status.
 pub fn main(json: bool, device: Option<&str>) -> anyhow::Result<u8> {
-    let (device, notice) = with_fallback(device)?;
+    let (devices, notice) = with_fallback(device)?;
+    let device = device::list(&devices);
+    let interrupt = Interrupt::watch().context("cannot watch for signals")?;
     let mut progress = Progress::new(json);
     if let Some(notice) = &notice {
         progress.say(notice);
     }
     let library = library::folder()?;
-    let cast = cast::prepare(&mut progress)?;
+    let cast = cast::prepare(&mut progress, &interrupt)?;
     progress.say(&format!("starting a private daemon on {device}"));
-    let daemon = PrivateDaemon::start(&device)?;
+    // What follows is dropped in the opposite order, whatever happens: first the programs end, then the daemon.
+    let daemon = PrivateDaemon::start(&devices)?;
     let begun = Instant::now();
     let mut clients = Vec::new();
     for role in &cast.roles {
+        interrupt.check()?;
         clients.push(Client::start(role, &library, daemon.pipe())?);
     }
     progress.begin(&clients);
-    let watched = watch(&mut clients, &daemon, &mut progress);
+    let watched = watch(&mut clients, &daemon, &mut progress, &interrupt);
     let seconds = begun.elapsed().as_secs_f64();
-    let servers = watched?;
     progress.end();
-    let report = report::Report::new(&device.to_string(), notice.into_iter().chain(cast.note).collect(), &clients, &servers, seconds);
+    let servers = watched?;
+    let report = report::Report::new(&device, notice.into_iter().chain(cast.note).collect(), &clients, &servers, seconds);
     if json {
-        println!("{}", serde_json::to_string_pretty(&report).context("cannot write JSON")?);
+        say::line(serde_json::to_string_pretty(&report).context("cannot write JSON")?)?;
     } else {
-        println!("{report}");
+        say::line(&report)?;
     }
     if !report.passed && !json {
-        eprint!("{}", daemon.last_words());
+        say::complain_text(&daemon.last_words());
     }
     Ok(u8::from(!report.passed))
 }
 
 /// Watches until every program has ended and the server has counted it; the last status of the servers.
-fn watch(clients: &mut [Client], daemon: &PrivateDaemon, progress: &mut Progress) -> anyhow::Result<Vec<ServerStatus>> {
+fn watch(clients: &mut [Client], daemon: &PrivateDaemon, progress: &mut Progress, interrupt: &Interrupt) -> anyhow::Result<Vec<ServerStatus>> {
     let until = Instant::now() + PATIENCE;
     let mut last_servers = Vec::new();
     let mut ended_at = None;
     loop {
+        interrupt.check()?;
         for client in clients.iter_mut() {
             client.look().context("cannot watch a program")?;
         }
@@ -82,9 +89,6 @@ fn watch(clients: &mut [Client], daemon: &PrivateDaemon, progress: &mut Progress
             }
         }
         if Instant::now() > until {
-            for client in clients.iter_mut() {
-                client.stop();
-            }
             anyhow::bail!("some programs did not end within {} seconds\n{}", PATIENCE.as_secs(), daemon.last_words());
         }
         std::thread::sleep(GLANCE);

@@ -77,28 +77,41 @@ pub fn for_control(asked: Option<&str>) -> Result<DeviceName, DeviceError> {
 
 /// The devices for `control`: names with commas between them, seen by programs in this order.
 pub fn list_for_control(asked: Option<&str>) -> Result<Vec<DeviceName>, DeviceError> {
-    let Some(text) = wish(asked).filter(|text| text.contains(',')) else { return Ok(vec![for_control(asked)?]) };
+    match wish(asked) {
+        Some(text) => parse_list(&text),
+        None => Ok(vec![for_control(None)?]),
+    }
+}
+
+/// Reads names with commas between them, and says why such devices cannot be had.
+pub fn parse_list(text: &str) -> Result<Vec<DeviceName>, DeviceError> {
     let names: Vec<DeviceName> = text.split(',').map(|name| DeviceName::parse(name.trim())).collect::<Result<_, _>>()?;
-    match names.len() {
-        many if many > MOST => Err(DeviceError::TooMany(many)),
+    match names.as_slice() {
+        [one] => Ok(vec![one.clone().check()?]),
+        many if many.len() > MOST => Err(DeviceError::TooMany(many.len())),
         // One process with several real cards has not been tried.
-        many if names.iter().any(|name| matches!(name, DeviceName::Cuda(_))) => Err(DeviceError::SeveralGpus(many)),
+        many if many.iter().any(|name| matches!(name, DeviceName::Cuda(_))) => Err(DeviceError::SeveralGpus(many.len())),
         _ => Ok(names),
     }
 }
 
-/// The device for `run` and `demo`, and a notice if the software GPU steps in.
-pub fn with_fallback(asked: Option<&str>) -> Result<(DeviceName, Option<String>), DeviceError> {
+/// The names with commas between them.
+pub fn list(devices: &[DeviceName]) -> String {
+    devices.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
+}
+
+/// The devices for `run` and `demo`, and a notice if the software GPU steps in.
+pub fn with_fallback(asked: Option<&str>) -> Result<(Vec<DeviceName>, Option<String>), DeviceError> {
     if let Some(text) = wish(asked) {
-        return Ok((DeviceName::parse(&text)?.check()?, None));
+        return Ok((parse_list(&text)?, None));
     }
     match DeviceName::Cuda(0).check() {
-        Ok(device) => Ok((device, None)),
-        Err(_) => Ok((software(), Some("no NVIDIA GPU found: using the software GPU sim:h200".into()))),
+        Ok(device) => Ok((vec![device], None)),
+        Err(_) => Ok((vec![software()], Some("no NVIDIA GPU found: using the software GPU sim:h200".into()))),
     }
 }
 
-fn software() -> DeviceName {
+pub fn software() -> DeviceName {
     DeviceName::Sim("h200".into())
 }
 
@@ -148,6 +161,8 @@ mod tests {
     #[test]
     fn only_run_and_demo_fall_back() {
         assert!(with_fallback(Some("sim:nothing")).is_err());
+        let two = with_fallback(Some("sim:h200,sim:l4")).unwrap();
+        assert_eq!((list(&two.0), two.1), ("sim:h200,sim:l4".to_owned(), None), "what the daemon takes");
         if !has_gpu() {
             assert!(matches!(for_control(Some("cuda:0")), Err(DeviceError::NoGpu(_))));
             assert!(with_fallback(Some("cuda:0")).is_err(), "what is asked for by name is not replaced");

@@ -3,10 +3,14 @@
 //! Exit status 0 if nothing stands in the way, 1 if something does. Warnings do not count.
 
 mod daemon;
+mod images;
 mod machine;
 mod program;
 
+use crate::device::{self, DeviceName};
+use crate::say;
 use anyhow::Context as _;
+use cumux_link::escape_foreign;
 use serde::Serialize;
 use std::path::Path;
 
@@ -29,40 +33,68 @@ pub struct Finding {
     pub found: String,
     /// What to do; empty if all is well.
     pub remedy: String,
+    /// Each single thing, where there are several.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub details: Vec<String>,
 }
+
+/// Single things that a page shows; JSON has them all.
+const SHOWN: usize = 8;
 
 impl Finding {
     pub fn ok(check: &'static str, found: impl Into<String>) -> Self {
-        Self { check, outcome: Outcome::Ok, found: found.into(), remedy: String::new() }
+        Self { check, outcome: Outcome::Ok, found: found.into(), remedy: String::new(), details: Vec::new() }
     }
 
     pub fn warning(check: &'static str, found: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Self { check, outcome: Outcome::Warning, found: found.into(), remedy: remedy.into() }
+        Self { check, outcome: Outcome::Warning, found: found.into(), remedy: remedy.into(), details: Vec::new() }
     }
 
     pub fn problem(check: &'static str, found: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Self { check, outcome: Outcome::Problem, found: found.into(), remedy: remedy.into() }
+        Self { check, outcome: Outcome::Problem, found: found.into(), remedy: remedy.into(), details: Vec::new() }
+    }
+
+    /// The same with its single things.
+    pub fn with(self, details: Vec<String>) -> Self {
+        Self { details, ..self }
     }
 
     pub fn not_tested(check: &'static str, why: impl Into<String>) -> Self {
-        Self { check, outcome: Outcome::NotTested, found: why.into(), remedy: String::new() }
+        Self { check, outcome: Outcome::NotTested, found: why.into(), remedy: String::new(), details: Vec::new() }
     }
 }
 
 /// The exit status.
-pub fn main(json: bool, program: Option<&Path>) -> anyhow::Result<u8> {
+pub fn main(json: bool, device: Option<&str>, program: Option<&Path>) -> anyhow::Result<u8> {
+    let device = device.map(DeviceName::parse).transpose()?;
     let mut findings = daemon::findings();
     findings.extend(program::library_findings());
     if let Some(program) = program {
-        findings.extend(program::findings(program));
+        findings.extend(program::findings(program, &device.map_or_else(chosen_device, |device| vec![device])));
     }
     findings.extend(machine::findings());
+    for finding in &mut findings {
+        // Names of programs and folders, and what a daemon said: others may have chosen them.
+        finding.found = escape_foreign(&finding.found, usize::MAX);
+        finding.remedy = escape_foreign(&finding.remedy, usize::MAX);
+    }
     if json {
-        println!("{}", serde_json::to_string_pretty(&findings).context("cannot write JSON")?);
+        say::line(serde_json::to_string_pretty(&findings).context("cannot write JSON")?)?;
     } else {
-        print!("{}", page(&findings));
+        say::text(&page(&findings))?;
     }
     Ok(u8::from(findings.iter().any(|finding| finding.outcome == Outcome::Problem)))
+}
+
+/// The devices that a program started here would have: the one that was named, those of the daemon, else what `cumux run` would take.
+fn chosen_device() -> Vec<DeviceName> {
+    let mut served = daemon::devices();
+    served.dedup();
+    let named: Vec<DeviceName> = served.iter().filter_map(|name| DeviceName::parse(name).ok()).collect();
+    match named.is_empty() {
+        true => device::with_fallback(None).map_or_else(|_| vec![device::software()], |(devices, _)| devices),
+        false => named,
+    }
 }
 
 fn page(findings: &[Finding]) -> String {
@@ -75,15 +107,23 @@ fn page(findings: &[Finding]) -> String {
             Outcome::NotTested => "-      ",
         };
         text.push_str(&format!("{word}  {:<18} {}\n", finding.check, finding.found));
+        for detail in finding.details.iter().take(SHOWN) {
+            text.push_str(&format!("         {:<18}   {detail}\n", ""));
+        }
+        if finding.details.len() > SHOWN {
+            text.push_str(&format!("         {:<18}   and {} more; --json lists all\n", "", finding.details.len() - SHOWN));
+        }
         if !finding.remedy.is_empty() {
             text.push_str(&format!("         {:<18} → {}\n", "", finding.remedy));
         }
     }
     let problems = findings.iter().filter(|finding| finding.outcome == Outcome::Problem).count();
+    let warnings = findings.iter().filter(|finding| finding.outcome == Outcome::Warning).count();
     text.push_str(&match problems {
-        0 => "\nNothing stands in the way.\n".to_owned(),
-        1 => "\n1 problem: programs here are not served until it is solved.\n".to_owned(),
-        n => format!("\n{n} problems: programs here are not served until they are solved.\n"),
+        0 if warnings == 0 => "\nNothing stands in the way.\n".to_owned(),
+        0 => format!("\nNothing stands in the way; {warnings} {} to know.\n", if warnings == 1 { "thing" } else { "things" }),
+        1 => "\n1 problem stands in the way until it is solved.\n".to_owned(),
+        n => format!("\n{n} problems stand in the way until they are solved.\n"),
     });
     text
 }

@@ -1,6 +1,8 @@
 //! The one place where errors become words and exit statuses.
 
+use crate::say::SayError;
 use cumux_control::{DaemonError, FrontendError};
+use signal_hook::consts::SIGPIPE;
 use std::io;
 
 /// A program that `run` could not start.
@@ -9,6 +11,20 @@ use std::io;
 pub struct CannotRun {
     pub program: String,
     pub cause: io::Error,
+}
+
+/// A signal asked this command to end, and what it had begun is cleaned up.
+#[derive(Debug, thiserror::Error)]
+#[error("ended by signal {0}")]
+pub struct Interrupted(pub i32);
+
+/// The signal that ends this process in place of an exit status: whoever waits for it sees the same as of any other tool.
+pub fn signal(error: &anyhow::Error) -> Option<i32> {
+    match (error.downcast_ref::<SayError>(), error.downcast_ref::<Interrupted>()) {
+        (Some(SayError::Closed), _) => Some(SIGPIPE),
+        (_, Some(Interrupted(signal))) => Some(*signal),
+        _ => None,
+    }
 }
 
 /// Statuses: 1 for what the user can set right, 126 and 127 as shells use them for programs that cannot be started.

@@ -1,9 +1,11 @@
-//! `cumux install --prefix DIR`: the program, the library, man page and completions, and with `--drop-in` NVIDIA's names.
+//! `cumux install --prefix DIR`: the program, the library, man pages and completions, and with `--drop-in` NVIDIA's names.
 
-use crate::{cli, library};
-use anyhow::Context as _;
+use crate::{cli, library, say};
+use anyhow::{Context as _, anyhow, bail};
+use cumux_link::folder::Rule;
+use cumux_link::{Folder, FolderError};
+use std::ffi::OsStr;
 use std::fs;
-use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
 
 /// Names of the drop-in.
@@ -15,41 +17,44 @@ pub fn main(prefix: &Path, drop_in: bool) -> anyhow::Result<u8> {
     let library = library::folder()?.join(library::LIBRARY);
     let library = fs::read(&library).with_context(|| format!("cannot read {}", library.display()))?;
     let program = fs::read(&program).with_context(|| format!("cannot read {}", program.display()))?;
-    let mut files = vec![("bin/cumux", program, 0o755), ("lib/cumux/libcuda.so.1", library, 0o755), ("share/man/man1/cumux.1", cli::man_page()?, 0o644)];
+    let mut files = vec![("bin/cumux".to_owned(), program, 0o755), ("lib/cumux/libcuda.so.1".to_owned(), library, 0o755)];
+    files.extend(cli::man_pages()?.into_iter().map(|(name, page)| (format!("share/man/man1/{name}"), page, 0o644)));
     for (path, shell) in [
         ("share/bash-completion/completions/cumux", clap_complete::Shell::Bash),
         ("share/zsh/site-functions/_cumux", clap_complete::Shell::Zsh),
         ("share/fish/vendor_completions.d/cumux.fish", clap_complete::Shell::Fish),
     ] {
-        files.push((path, cli::completions(shell), 0o644));
+        files.push((path.to_owned(), cli::completions(shell), 0o644));
     }
+    let mut installed = String::new();
     for (path, bytes, mode) in files {
-        put(&prefix.join(path), &bytes, mode)?;
-        println!("{}", prefix.join(path).display());
+        into(&prefix.join(&path), |folder, name| folder.install(name, &bytes, mode))?;
+        installed.push_str(&format!("{}\n", prefix.join(path).display()));
     }
     if drop_in {
         for name in DROP_IN {
             let path = prefix.join("bin").join(name);
-            replace(&path, |fresh| symlink("cumux", fresh))?;
-            println!("{}", path.display());
+            into(&path, |folder, name| folder.install_link(name, Path::new("cumux")))?;
+            installed.push_str(&format!("{}\n", path.display()));
         }
     }
+    // Only now: a reader that has seen enough (`| head`) must not leave half an installation.
+    say::text(&installed)?;
     Ok(0)
 }
 
-fn put(path: &Path, bytes: &[u8], mode: u32) -> anyhow::Result<()> {
-    if let Some(folder) = path.parent() {
-        fs::create_dir_all(folder).with_context(|| format!("cannot make {}: choose a --prefix you may write", folder.display()))?;
-    }
-    replace(path, |fresh| {
-        fs::write(fresh, bytes)?;
-        fs::set_permissions(fresh, fs::Permissions::from_mode(mode))
+/// Made beside and moved into place: a running cumux or a program that uses the old library is not
+/// disturbed. What others could exchange on the way is not followed: root's programs would be
+/// theirs.
+fn into(path: &Path, make: impl FnOnce(&Folder, &OsStr) -> Result<(), FolderError>) -> anyhow::Result<()> {
+    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { bail!("{} is no name of a file", path.display()) };
+    let outcome = Folder::make(parent, 0o755, Rule::Programs).and_then(|folder| make(&folder, name));
+    outcome.map_err(|cause| match cause {
+        FolderError::Foreign { owner, .. } => {
+            let trust = cumux_link::trust::VARIABLE;
+            anyhow!("cannot write {}: {cause}; install as that user, choose another --prefix, or set {trust}={owner} if you trust that user", path.display())
+        }
+        cause if cause.is_danger() => anyhow!("cannot write {}: {cause}; {}, or choose another --prefix", path.display(), cause.remedy()),
+        cause => anyhow!("cannot write {} ({cause}): choose a --prefix you may write", path.display()),
     })
-}
-
-/// Made beside and moved into place: a running cumux or a program that uses the old library is not disturbed.
-fn replace(path: &Path, make: impl FnOnce(&Path) -> std::io::Result<()>) -> anyhow::Result<()> {
-    let fresh = path.with_extension(format!("new{}", std::process::id()));
-    let _ = fs::remove_file(&fresh);
-    make(&fresh).and_then(|()| fs::rename(&fresh, path)).with_context(|| format!("cannot write {}: choose a --prefix you may write", path.display()))
 }

@@ -1,5 +1,6 @@
 //! Where our `libcuda.so.1` is: beside an installed program, or in the build folder of a checkout.
 
+use crate::say;
 use anyhow::{Context as _, bail};
 use std::ffi::OsString;
 use std::fs;
@@ -13,6 +14,18 @@ pub const VARIABLE: &str = "LD_LIBRARY_PATH";
 pub fn checkout() -> Option<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     root.join("crates/shim/Cargo.toml").exists().then(|| root.canonicalize().ok()).flatten()
+}
+
+/// Why there is no [`checkout`], for whoever needs one.
+pub fn no_checkout() -> String {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    match fs::metadata(root.join("crates/shim/Cargo.toml")) {
+        Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
+            let user = rustix::process::geteuid().as_raw();
+            format!("the demo needs the source folder this program was built from, and user {user} may not enter it: build cumux in a folder of your own")
+        }
+        _ => "the demo needs the source folder this program was built from: run it there with cargo run --release -- demo".to_owned(),
+    }
 }
 
 /// The folder to put first into the library path.
@@ -60,7 +73,7 @@ fn of_build(profile: &Path) -> anyhow::Result<Option<PathBuf>> {
 }
 
 fn build(root: &Path, target: &Path, profile: &Path) -> anyhow::Result<()> {
-    eprintln!("cumux: building {LIBRARY} (once) …");
+    say::complain(format_args!("cumux: building {LIBRARY} (once) …"));
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(root).args(["build", "--quiet", "--package", "cumux-shim"]).arg("--target-dir").arg(target);
     if profile.file_name().is_some_and(|name| name == "release") {

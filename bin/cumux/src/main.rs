@@ -14,11 +14,11 @@ mod library;
 mod private;
 mod processes;
 mod run;
+mod say;
 mod share;
 mod status;
 mod top;
 
-use clap::Parser as _;
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
@@ -29,12 +29,16 @@ fn main() -> ExitCode {
         // Its daemon starts this very file again with one of our own words in front.
         Some("nvidia-cuda-mps-control") if !is_own_word(&arguments) => control::main(rest(&arguments)),
         Some("nvidia-cuda-mps-server") => processes::drop_in_server(rest(&arguments)),
-        _ => cli::dispatch(cli::Cli::parse_from(arguments)),
+        _ => cli::main(arguments),
     };
     match result {
         Ok(status) => ExitCode::from(status),
         Err(error) => {
-            eprintln!("{}", error::sentence(&error));
+            if let Some(signal) = error::signal(&error) {
+                // Does not return: the signal ends a process.
+                let _ = signal_hook::low_level::emulate_default_handler(signal);
+            }
+            say::complain(error::sentence(&error));
             ExitCode::from(error::exit_status(&error))
         }
     }

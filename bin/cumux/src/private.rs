@@ -1,32 +1,50 @@
 //! A daemon for one command: its own pipe directory, gone with it.
+//!
+//! Nothing of it outlives the command, however that ends: the daemon's standard input is a pipe whose other end the command alone holds. When
+//! it closes, the daemon ends its servers, takes its folder away and ends ([`Parent`], [`remove_own`]).
 
-use crate::control::READY;
-use crate::device::DeviceName;
+mod folder;
+
+use crate::control::{PROTOCOL_VARIABLE, READY};
+use crate::device::{self, DeviceName};
 use anyhow::{Context as _, bail};
 use cumux_control::directory::{LOG_VARIABLE, PIPE_VARIABLE};
 use cumux_control::{Frontend, PipeDirectory};
+use cumux_link::Process;
+use folder::Folder;
+pub use folder::remove_own;
+use rustix::process::{Signal, getpid, kill_process};
 use std::fs;
-use std::io::{BufRead as _, BufReader, Read as _};
+use std::io::{self, BufRead as _, BufReader, Read as _};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Sender, channel};
+use std::time::Duration;
+
+/// A daemon that has not ended so long after `quit -t 2` does not want to.
+const PATIENCE: Duration = Duration::from_secs(15);
 
 /// Ends with this value, and with this process in any case.
 pub struct PrivateDaemon {
     child: Child,
-    /// Removed with everything in it.
-    folder: tempfile::TempDir,
+    /// Never written to. Closes with this process; programs that are started meanwhile do not inherit it.
+    _lifeline: Option<ChildStdin>,
+    folder: Folder,
 }
 
 impl PrivateDaemon {
-    /// Starts a daemon and waits until it is ready. Call from the main thread: it ends when the thread that started it does.
-    pub fn start(device: &DeviceName) -> anyhow::Result<Self> {
-        let folder = tempfile::Builder::new().prefix("cumux-").tempdir().context("cannot make a temporary folder (TMPDIR)")?;
+    /// Starts a daemon and waits until it is ready.
+    pub fn start(devices: &[DeviceName]) -> anyhow::Result<Self> {
+        let folder = Folder::make()?;
         let program = std::env::current_exe().context("cannot find the own program file: is /proc mounted?")?;
         let mut command = Command::new(program);
-        command.args(["control", "--background", "--with-parent", "--device", &device.to_string()]);
+        command.args(["control", "--background", "--private", "--device", &device::list(devices)]);
         command.env(PIPE_VARIABLE, folder.path()).env(LOG_VARIABLE, folder.path().join("log"));
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        // Nobody but us commands it.
+        command.env_remove(PROTOCOL_VARIABLE);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().context("cannot start a private daemon")?;
+        let lifeline = child.stdin.take();
         let mut line = String::new();
         if let Some(stdout) = child.stdout.take() {
             BufReader::new(stdout).read_line(&mut line).context("cannot hear from the private daemon")?;
@@ -39,7 +57,7 @@ impl PrivateDaemon {
             let _ = child.wait();
             bail!("the private daemon did not start: {}", why.trim().trim_start_matches("cumux: "));
         }
-        Ok(Self { child, folder })
+        Ok(Self { child, _lifeline: lifeline, folder })
     }
 
     /// Its pipe directory.
@@ -70,9 +88,36 @@ impl PrivateDaemon {
 impl Drop for PrivateDaemon {
     fn drop(&mut self) {
         // What is still running after two seconds does not want to end.
-        if self.ask("quit -t 2").is_err() {
+        let told = self.ask("quit -t 2").is_ok();
+        if !told || !Process::open(self.child.id()).is_ok_and(|daemon| daemon.ended(Some(PATIENCE))) {
             let _ = self.child.kill();
         }
         let _ = self.child.wait();
+    }
+}
+
+/// In the daemon: watches for the end of the command that it is there for.
+pub struct Parent {
+    ready: Sender<()>,
+}
+
+impl Parent {
+    /// # Errors
+    /// When the system has no thread for it.
+    pub fn watch() -> io::Result<Self> {
+        let (ready, begin) = channel::<()>();
+        std::thread::Builder::new().name("parent".into()).spawn(move || {
+            // Before the daemon is ready, a signal would end it at once and leave its folder.
+            if begin.recv().is_ok() {
+                let _ = io::copy(&mut io::stdin().lock(), &mut io::sink());
+                let _ = kill_process(getpid(), Signal::TERM);
+            }
+        })?;
+        Ok(Self { ready })
+    }
+
+    /// From now on the daemon shuts down when its parent ends.
+    pub fn begin(self) {
+        let _ = self.ready.send(());
     }
 }

@@ -2,15 +2,18 @@
 //!
 //! They are started by the daemon and by each other, not by people; their options are not part of what we promise.
 
+use crate::say;
 use clap::Parser;
 use cumux_device::{Device, DeviceError, Open, Sink};
 use cumux_device_cuda::Cuda;
 use cumux_device_sim::Simulator;
+use cumux_link::flood::{SHAPE, shape};
+use cumux_link::logfile::{self, Log, own_limit};
 use cumux_wire::message::DeviceFacts;
 use std::ffi::OsString;
-use std::io::Write as _;
+use std::io::Write;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use tracing_subscriber::EnvFilter;
 
 /// All kinds of devices there are, by the prefix of their names.
@@ -55,7 +58,7 @@ pub fn localities(devices: &[String]) -> Vec<String> {
 /// `nvidia-cuda-mps-server` as a person might call it: only its version.
 pub fn drop_in_server(arguments: Vec<OsString>) -> anyhow::Result<u8> {
     if arguments.first().is_some_and(|argument| argument == "-v" || argument == "--version") {
-        println!("cumux {}", env!("CARGO_PKG_VERSION"));
+        say::line(format_args!("cumux {}", env!("CARGO_PKG_VERSION")))?;
         return Ok(0);
     }
     server(arguments)
@@ -66,8 +69,9 @@ pub fn drop_in_server(arguments: Vec<OsString>) -> anyhow::Result<u8> {
 struct ServerOptions {
     #[arg(long)]
     pipe: PathBuf,
+    /// Left out for a server that has no right to the log: its lines go to standard error.
     #[arg(long)]
-    log: PathBuf,
+    log: Option<PathBuf>,
     #[arg(long, required = true)]
     device: Vec<String>,
     #[arg(long)]
@@ -88,7 +92,7 @@ pub fn survey(arguments: Vec<OsString>) -> anyhow::Result<u8> {
     if all.is_empty() {
         all = devices.iter().map(|device| cumux_device_cuda::facts(device)).collect::<Result<_, _>>()?;
     }
-    writeln!(std::io::stdout(), "{}", serde_json::to_string(&all)?)?;
+    say::line(serde_json::to_string(&all)?)?;
     Ok(0)
 }
 
@@ -108,13 +112,38 @@ struct ExecutorOptions {
     device: Vec<String>,
 }
 
-/// What these processes say goes to standard error, which the server sends to its log. `CUMUX_LOG` chooses how much.
+/// What these processes say goes to standard error, which the daemon has made the log. `CUMUX_LOG`
+/// chooses how much.
 fn log() {
     let filter = EnvFilter::try_from_env("CUMUX_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
-    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false).try_init();
+    let words = Mutex::new(Words(Log::new(logfile::Sink::StandardError, SHAPE, false)));
+    let _ = tracing_subscriber::fmt().with_env_filter(filter).without_time().with_writer(words).with_ansi(false).try_init();
+}
+
+/// Lines of a process that clients can make: of one kind there is a limit, and of all together that
+/// of the log. Whoever writes the log puts it aside.
+struct Words(Log<String>);
+
+impl Write for Words {
+    fn write(&mut self, line: &[u8]) -> std::io::Result<usize> {
+        let full = rustix::fs::fstat(std::io::stderr()).is_ok_and(|stat| u64::try_from(stat.st_size).unwrap_or(0) > own_limit().saturating_mul(2));
+        if !full {
+            let text = String::from_utf8_lossy(line);
+            let kind = format!("like \"{}…\"", shape(&text));
+            self.0.line("Other", std::process::id(), text.trim_end(), Some(&kind));
+        }
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
 }
 
 pub fn server(arguments: Vec<OsString>) -> anyhow::Result<u8> {
+    // Away from the terminal of a daemon in the foreground, which may be another user's. It fails
+    // where we lead a group already: then it is our own.
+    let _ = rustix::process::setsid();
     log();
     let ServerOptions { pipe, log, device: devices, uid } = ServerOptions::try_parse_from(arguments)?;
     cumux_server::run(cumux_server::Options { pipe, log, devices, uid })?;

@@ -4,15 +4,21 @@ use crate::device::with_fallback;
 use crate::error::CannotRun;
 use crate::library;
 use crate::private::PrivateDaemon;
+use crate::say;
 use anyhow::Context as _;
 use cumux_control::PipeDirectory;
 use cumux_control::directory::{PIPE_VARIABLE, pipe_directory};
-use cumux_link::{Connection, Process};
+use cumux_link::{Connection, LinkError, Process};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
+use signal_hook::iterator::SignalsInfo;
+use signal_hook::iterator::exfiltrator::origin::WithOrigin;
+use signal_hook::low_level::siginfo::{Cause, Origin};
 use std::ffi::OsString;
-use std::io::IsTerminal as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Command, ExitStatus};
+
+/// Has our library say on the program's standard error why something fails, one line a failure.
+const VERBOSE: &str = "CUMUX_VERBOSE";
 
 /// The exit status of the program.
 pub fn main(device: Option<&str>, command: &[OsString]) -> anyhow::Result<u8> {
@@ -21,6 +27,10 @@ pub fn main(device: Option<&str>, command: &[OsString]) -> anyhow::Result<u8> {
     let daemon = private_daemon(device)?;
     let mut child = Command::new(program);
     child.args(arguments).env(library::VARIABLE, library::path_with(&library));
+    // Who started it by hand wants to know why something fails. CUMUX_QUIET is looked at by the library itself.
+    if std::env::var_os(VERBOSE).is_none() {
+        child.env(VERBOSE, "1");
+    }
     if let Some(daemon) = &daemon {
         child.env(PIPE_VARIABLE, daemon.pipe());
     }
@@ -30,32 +40,41 @@ pub fn main(device: Option<&str>, command: &[OsString]) -> anyhow::Result<u8> {
     end_as(status)
 }
 
-/// A daemon of our own, unless one already serves the pipe directory and no particular device is asked for.
+/// A daemon of our own, unless one that we trust already serves the pipe directory and no
+/// particular device is asked for.
 fn private_daemon(device: Option<&str>) -> anyhow::Result<Option<PrivateDaemon>> {
     let directory = PipeDirectory::at(&pipe_directory(std::env::var(PIPE_VARIABLE).ok().as_deref()));
-    if device.is_none() && Connection::connect(&directory.cumux()).is_ok() {
-        return Ok(None);
+    if device.is_none() {
+        match Connection::connect(&directory.cumux()) {
+            Ok(_) => return Ok(None),
+            // Said, because whoever knows of that daemon may have expected it.
+            Err(LinkError::Foreign(stranger)) => {
+                let (path, uid) = (&stranger.path, stranger.uid);
+                say::complain(format_args!("cumux: {path} is a daemon of user {uid} and is not used: this program gets a private one"));
+            }
+            Err(_) => {}
+        }
     }
-    let (device, notice) = with_fallback(device)?;
+    let (devices, notice) = with_fallback(device)?;
     if let Some(notice) = notice {
-        eprintln!("cumux: {notice}");
+        say::complain(format_args!("cumux: {notice}"));
     }
-    PrivateDaemon::start(&device).map(Some)
+    PrivateDaemon::start(&devices).map(Some)
 }
 
 /// Runs the program and hands signals on to it.
 fn forward(command: &mut Command) -> std::io::Result<ExitStatus> {
     // Registered before the program starts: a signal in between must not end us alone.
-    let mut signals = signal_hook::iterator::Signals::new([SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2])?;
+    let mut signals = SignalsInfo::<WithOrigin>::new([SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2])?;
     let mut child = command.spawn()?;
     let handle = signals.handle();
-    // A terminal sends these to the whole group, so the program has its own already.
-    let from_terminal = |signal| matches!(signal, SIGINT | SIGQUIT) && std::io::stdin().is_terminal();
+    // A terminal sends these to the whole group, so the program has its own already. What somebody sends to this process alone it has not.
+    let from_terminal = |origin: &Origin| matches!(origin.signal, SIGINT | SIGQUIT) && matches!(origin.cause, Cause::Kernel);
     let process = Process::open(child.id());
     let forwarder = std::thread::spawn(move || {
         let Ok(process) = process else { return };
-        for number in signals.forever() {
-            let signal = rustix::process::Signal::from_named_raw(number).filter(|_| !from_terminal(number));
+        for origin in signals.forever() {
+            let signal = rustix::process::Signal::from_named_raw(origin.signal).filter(|_| !from_terminal(&origin));
             if let Some(signal) = signal {
                 let _ = process.signal(signal);
             }

@@ -1,8 +1,10 @@
 //! `cumux set-share`: another share for a client that runs.
 
+use crate::say;
 use anyhow::{Context as _, bail};
 use cumux_control::directory::{PIPE_VARIABLE, pipe_directory};
 use cumux_control::{Frontend, PipeDirectory};
+use cumux_link::escape_foreign;
 use std::time::Instant;
 
 /// The exit status.
@@ -20,13 +22,14 @@ pub fn main(client: u32, percent: &str, json: bool) -> anyhow::Result<u8> {
     }
     let mut answer: serde_json::Value = serde_json::from_str(&text).context("the daemon is of another version of cumux: start it again")?;
     if let Some(error) = answer["error"].as_str() {
-        bail!("{error}");
+        bail!("{}", escape_foreign(error, 1024));
     }
     if json {
         answer["milliseconds"] = ms.into();
-        println!("{answer}");
+        say::line(answer)?;
     } else {
-        println!("client {client}: {} multiprocessors, {} before; in force after {ms:.1} ms", answer["now"], answer["before"]);
+        let (now, before) = (&answer["now"], &answer["before"]);
+        say::line(format_args!("client {client}: {now} multiprocessors, {before} before; in force after {ms:.1} ms"))?;
     }
     Ok(0)
 }

@@ -1,6 +1,6 @@
 //! `cumux status`: servers and clients, as a table or as JSON.
 
-use anyhow::Context as _;
+use crate::say;
 use comfy_table::{CellAlignment, Table, presets};
 use cumux_control::directory::{PIPE_VARIABLE, pipe_directory};
 use cumux_control::{Frontend, PipeDirectory};
@@ -10,13 +10,12 @@ use std::path::Path;
 /// The exit status: 0 if a daemon answered.
 pub fn main(json: bool) -> anyhow::Result<u8> {
     let pipe = pipe_directory(std::env::var(PIPE_VARIABLE).ok().as_deref());
-    let text = Frontend::connect(&PipeDirectory::at(&pipe))?.ask("status --json")?.0;
+    let mut daemon = Frontend::connect(&PipeDirectory::at(&pipe))?;
     if json {
-        print!("{text}");
+        say::text(&daemon.ask("status --json")?.0)?;
         return Ok(0);
     }
-    let servers: Vec<ServerStatus> = serde_json::from_str(&text).context("the daemon is of another version: restart it (echo quit | cumux control)")?;
-    print!("{}", page(&pipe, &servers));
+    say::text(&page(&pipe, &daemon.servers()?))?;
     Ok(0)
 }
 
@@ -42,6 +41,9 @@ fn page(pipe: &Path, servers: &[ServerStatus]) -> String {
         ));
         if !server.no_standby.is_empty() {
             text.push_str(&format!("No standby: {}. A takeover starts from cold.\n", server.no_standby));
+        }
+        if !server.leaving.is_empty() {
+            text.push_str(&format!("It goes when its clients have gone: {}.\n", server.leaving));
         }
         text.push_str(&clients(server.clients.iter().chain(&server.gone)));
     }
@@ -157,6 +159,7 @@ mod tests {
         let client = ClientStatus { pid: 4242, program: "./bench".into(), state: "running".into(), kernels: 12, ..ClientStatus::default() };
         let server = ServerStatus {
             no_standby: "the card is taken".into(),
+            leaving: "another user waits".into(),
             pid: 690,
             executor: 691,
             keeper: 692,
@@ -165,7 +168,9 @@ mod tests {
             ..ServerStatus::default()
         };
         let text = page(Path::new("/p"), &[server]);
-        for word in ["690", "691", "692", "ACTIVE", "4242", "./bench", "running", "No standby: the card is taken"] {
+        for word in
+            ["690", "691", "692", "ACTIVE", "4242", "./bench", "running", "No standby: the card is taken", "when its clients have gone: another user waits."]
+        {
             assert!(text.contains(word), "{word} is missing in\n{text}");
         }
         assert!(page(Path::new("/p"), &[]).contains("no server"));

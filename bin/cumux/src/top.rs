@@ -7,11 +7,12 @@ mod screen;
 mod table;
 mod view;
 
+use crate::say;
 use anyhow::bail;
 use cumux_control::directory::{PIPE_VARIABLE, pipe_directory};
-use cumux_control::{Frontend, PipeDirectory};
+use cumux_control::{Frontend, FrontendError, PipeDirectory};
 use cumux_wire::message::ServerStatus;
-use std::io::{IsTerminal as _, Write as _};
+use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
@@ -25,6 +26,12 @@ const LONGEST: f64 = 3600.0;
 /// Width of the tables that do not go to a terminal.
 const PLAIN_WIDTH: usize = 140;
 
+/// Width of a table that is printed now: a terminal may have been made smaller.
+fn width() -> usize {
+    let terminal = rustix::termios::tcgetwinsize(std::io::stdout()).ok().map(|size| usize::from(size.ws_col));
+    terminal.filter(|width| *width > 0).unwrap_or(PLAIN_WIDTH)
+}
+
 /// The exit status.
 pub fn main(once: bool, interval: f64, sort: Sort) -> anyhow::Result<u8> {
     if !(SHORTEST..=LONGEST).contains(&interval) {
@@ -36,7 +43,7 @@ pub fn main(once: bool, interval: f64, sort: Sort) -> anyhow::Result<u8> {
         return once_only(&pipe, interval, sort);
     }
     let samples = sampling(pipe.clone(), interval)?;
-    if std::io::stdout().is_terminal() && std::io::stdin().is_terminal() { screen::run(&pipe, &samples, sort) } else { Ok(tables(&pipe, &samples, sort)) }
+    if std::io::stdout().is_terminal() && std::io::stdin().is_terminal() { screen::run(&pipe, &samples, sort) } else { tables(&pipe, &samples, sort) }
 }
 
 /// Two looks, one interval apart, and one table.
@@ -50,30 +57,22 @@ fn once_only(pipe: &Path, interval: Duration, sort: Sort) -> anyhow::Result<u8> 
         (Some(first), look(pipe))
     };
     let view = View::of(pipe, before.as_ref(), &now, sort);
-    print_or_stop(&table::page(&view, PLAIN_WIDTH));
+    say::text(&table::page(&view, width()))?;
     Ok(u8::from(now.servers.is_err()))
 }
 
 /// A table for each answer, until nobody reads any more.
-fn tables(pipe: &Path, samples: &Receiver<Sample>, sort: Sort) -> u8 {
+fn tables(pipe: &Path, samples: &Receiver<Sample>, sort: Sort) -> anyhow::Result<u8> {
     let mut before = None;
     for now in samples {
         // The first answer has no rates.
         if before.is_some() || !matches!(&now.servers, Ok(servers) if !servers.is_empty()) {
             let view = View::of(pipe, before.as_ref(), &now, sort);
-            if !print_or_stop(&format!("{}\n", table::page(&view, PLAIN_WIDTH))) {
-                break;
-            }
+            say::line(table::page(&view, width()))?;
         }
         before = Some(now);
     }
-    0
-}
-
-/// False when nobody reads any more.
-fn print_or_stop(text: &str) -> bool {
-    let mut out = std::io::stdout().lock();
-    out.write_all(text.as_bytes()).and_then(|()| out.flush()).is_ok()
+    Ok(0)
 }
 
 /// Asks again and again on a thread of its own: a daemon that hangs must not stop the keys.
@@ -95,8 +94,15 @@ fn look(pipe: &Path) -> Sample {
 
 fn ask(pipe: &Path) -> Result<Vec<ServerStatus>, String> {
     let shown = pipe.display();
-    let none = |_| format!("No daemon in {shown}: start one (cumux control -d), or set {PIPE_VARIABLE} to the directory of one.");
+    let none = |error| match error {
+        FrontendError::Foreign(stranger) => format!("No daemon for this user: {stranger}."),
+        FrontendError::Still { .. } | FrontendError::Busy => format!("{error}."),
+        _ => format!("No daemon in {shown}: start one (cumux control -d), or set {PIPE_VARIABLE} to the directory of one."),
+    };
     let mut daemon = Frontend::connect(&PipeDirectory::at(pipe)).map_err(none)?;
-    let (text, _) = daemon.ask("status --json").map_err(|_| format!("The daemon in {shown} went away while it was asked."))?;
-    serde_json::from_str(&text).map_err(|_| format!("The daemon in {shown} is not cumux, or another version: restart it (echo quit | cumux control)."))
+    daemon.servers().map_err(|error| match error {
+        FrontendError::OtherVersion => format!("The daemon in {shown} is not cumux, or another version: restart it (echo quit | cumux control)."),
+        FrontendError::Still { .. } => format!("{error}."),
+        _ => format!("The daemon in {shown} went away while it was asked."),
+    })
 }

@@ -9,3 +9,56 @@ pub const SURFACE: &str = include_str!("../surface/surface.txt");
 
 /// One line per name that `cuGetProcAddress` knows: see the head of the file for the columns.
 pub const PROC_ADDRESS: &str = include_str!("../surface/procaddress.txt");
+
+/// How a function is answered in the end, older names and variants followed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Answer {
+    /// By this function, whose name is another one's for older names and variants. `but_not` says what of it is not supported; empty where all of it is.
+    Function { name: &'static str, but_not: &'static str },
+    /// With `CUDA_ERROR_NOT_SUPPORTED`, whatever the arguments.
+    Refused { why: &'static str },
+}
+
+/// Every exported function in the order of the list.
+pub fn functions() -> impl Iterator<Item = (&'static str, Answer)> {
+    lines().filter_map(|line| Some((line[0], answer(line)?)))
+}
+
+/// Name, answer, third word and all the rest of each line.
+fn lines() -> impl Iterator<Item = [&'static str; 4]> {
+    SURFACE.lines().filter(|line| !line.starts_with('#')).filter_map(|line| {
+        let mut rest = line.trim();
+        let mut next = || {
+            let (word, behind) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
+            rest = behind.trim_start();
+            (!word.is_empty()).then_some(word)
+        };
+        let (name, answer, third) = (next()?, next()?, next()?);
+        Some([name, answer, third, rest])
+    })
+}
+
+/// `None` for a variable.
+fn answer([name, answered, third, rest]: [&'static str; 4]) -> Option<Answer> {
+    match answered {
+        "refused" => Some(Answer::Refused { why: rest }),
+        "alias" | "variant" => lines().find(|line| line[0] == third).and_then(answer),
+        "data" => None,
+        _ => Some(Answer::Function { name, but_not: rest.strip_prefix("but not ").unwrap_or("") }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn older_names_are_answered_like_the_newest() {
+        let find = |wanted: &str| functions().find(|(name, _)| *name == wanted).map(|(_, answer)| answer);
+        assert_eq!(functions().count(), 682);
+        assert_eq!(find("cuStreamBatchMemOp_ptsz"), find("cuStreamBatchMemOp_v2"));
+        assert!(matches!(find("cuMemCreate"), Some(Answer::Function { name: "cuMemCreate", but_not }) if but_not.starts_with("memory of the host")));
+        assert!(matches!(find("cuIpcGetMemHandle"), Some(Answer::Refused { why: "no memory is shared with other processes" })));
+        assert_eq!(find("cudbgRpcEnabled"), None, "a variable is no function");
+    }
+}

@@ -119,6 +119,10 @@ fn text(daemon: &Arc<Daemon>, command: Command) -> String {
             let all = daemon.registry(|registry| registry.complaints.clone());
             serde_json::to_string(&all).map_or_else(|error| format!("{error}\n"), |text| text + "\n")
         }
+        Command::Devices => {
+            let names: Vec<String> = daemon.devices().into_iter().map(|facts| facts.id).collect();
+            serde_json::to_string(&names).map_or_else(|error| format!("{error}\n"), |text| text + "\n")
+        }
         Command::Usage(form) => format!("It is written: {form}\n"),
         Command::Unknown { name } => format!("Unknown command \"{name}\"\n"),
     }
@@ -202,6 +206,17 @@ fn start_server(daemon: &Arc<Daemon>, uid: u32, mlopart: bool) -> String {
         daemon
             .complain("Command \"start_server -mlopart\" started a server without MLOPart devices: with static SM partitioning (-S) the option means nothing");
     }
+    let old = daemon.registry(|registry| {
+        let server = registry.servers().iter().find(|server| server.uid == uid)?;
+        Some(format!(
+            "Server {} of user {uid} serves {} until its clients have gone; then the first program starts a server on ",
+            server.pid,
+            server.outdated()?
+        ))
+    });
+    if let Some(text) = old {
+        return format!("{text}{}\n", daemon.options.device);
+    }
     daemon.feed(Event::Wanted { uid });
     daemon.wait_started(uid);
     daemon.registry(|registry| registry.failure(uid).map_or_else(String::new, |why| format!("Failed to start a server for user {uid}: {why}\n")))
@@ -212,7 +227,8 @@ fn terminate(daemon: &Daemon, server: u32, client: u32) -> String {
         return not_found(server);
     }
     match daemon.ask(server, |request| ToServer::Terminate { request, pid: client }) {
-        Some(FromServer::Terminated { found: true, .. }) => "0\n".into(),
+        Some(FromServer::Terminated { found: true, error, .. }) if error.is_empty() => "0\n".into(),
+        Some(FromServer::Terminated { found: true, error, .. }) => format!("Process {client} is not terminated yet: {error}\n1\n"),
         Some(_) => format!("Invalid process {client}!\n1\n"),
         None => format!("Server {server} does not answer: shutdown_server {server} -f ends it\n1\n"),
     }
@@ -275,7 +291,7 @@ fn ps(daemon: &Daemon, only: Option<u32>) -> String {
 fn command_of(pid: u32) -> Option<String> {
     let line = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
     let word = line.split(|byte| *byte == 0).next().filter(|word| !word.is_empty())?;
-    Some(String::from_utf8_lossy(word).chars().filter(|c| !c.is_control()).collect())
+    Some(cumux_link::escape_foreign(&String::from_utf8_lossy(word), 256))
 }
 
 fn pid_namespace(pid: u32) -> Option<u64> {

@@ -92,6 +92,8 @@ pub enum Command {
     ListPartitions,
     /// Our own: settings that were passed over in silence towards the program.
     Complaints,
+    /// Our own: the names of the devices, as in `--device`.
+    Devices,
     /// Words are missing or mean nothing where guessing would do harm, or nothing at all: how it is written.
     Usage(&'static str),
     Unknown {
@@ -126,6 +128,7 @@ impl Command {
                 | Command::PartitionUsage
                 | Command::ListPartitions
                 | Command::Complaints
+                | Command::Devices
                 | Command::Usage(_)
                 | Command::Unknown { .. }
         )
@@ -179,6 +182,7 @@ impl Command {
             "sm_partition" => partition(&words),
             "lspart" => Command::ListPartitions,
             "complaints" => Command::Complaints,
+            "devices" => Command::Devices,
             _ => Command::Unknown { name: name.into() },
         }
     }

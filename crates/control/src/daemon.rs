@@ -1,39 +1,32 @@
 //! The daemon: sockets, processes and threads around the pure [`Registry`].
 //!
-//! Threads: one accepts on each socket, one serves each text connection, each server connection and each handshake (all bounded), one waits for
-//! each server process, one for signals; the caller's thread keeps the time. All of them meet under one lock in [`Daemon::feed`]; nothing is
-//! received while it is held, and sending waits a second at most.
+//! Threads: one has the clients that connect, say hello and wait (`lobby.rs`), one accepts text connections, one serves each of these and each server
+//! connection (`servers.rs`), all bounded (`doors.rs`); one waits for each server process, one for signals; the caller's thread keeps the time. All of them
+//! meet under one lock in [`Daemon::feed`]; nothing is waited for while it is held, and sending waits a second at most.
 
+use crate::clean;
 use crate::directory::{Claim, DirectoryError, PipeDirectory};
+use crate::doors::Room;
+use crate::guests::{Guest, Watch, refuse};
+use crate::heartbeat;
 use crate::holders::Holders;
-use crate::log::Log;
+use crate::ledger::Ledger;
+use crate::leftovers;
+use crate::log::{self, Log};
 use crate::partitions::Board;
 use crate::registry::{Effect, Event, Registry, Token};
 use crate::settings::Settings;
-use crate::ui;
-use cumux_link::{Connection, LinkError, Listener, Process};
-use cumux_wire::VERSION;
-use cumux_wire::message::{DeviceFacts, FromServer, Hello, Reply, ServerStatus, ToServer};
-use cumux_wire::result;
-use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use cumux_link::{Connection, FolderError, Listener, Process};
+use cumux_wire::message::{DeviceFacts, FromServer, ServerStatus, ToServer};
 use rustix::process::Signal;
-use std::collections::{HashMap, VecDeque};
-use std::fs;
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
 use std::os::fd::AsFd as _;
-use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
-
-/// Connections that are served at the same time, of each kind.
-const MOST_CONNECTIONS: u32 = 1024;
-/// How long a client or server may take for its hello.
-const HELLO: Duration = Duration::from_secs(5);
-/// How long a server may take to answer a question.
-const ANSWER: Duration = Duration::from_secs(5);
 
 /// What a daemon is started with.
 #[derive(Debug, Clone)]
@@ -70,6 +63,8 @@ pub enum DaemonError {
     NotRoot,
     #[error("cannot watch for signals: {0}")]
     Signals(io::Error),
+    #[error("the system gives no descriptors or threads ({0}); look at the limits of this user (ulimit -n, ulimit -u)")]
+    System(#[from] io::Error),
 }
 
 /// Serves one pipe directory until `quit` or a signal; `ready` is called when clients can connect. True if every server ended well.
@@ -81,7 +76,8 @@ pub fn run(options: Options, ready: impl FnOnce()) -> Result<bool, DaemonError> 
         return Err(DaemonError::NotRoot);
     }
     let claim = PipeDirectory::at(&options.pipe).claim()?;
-    let daemon = Daemon::new(options);
+    log::check(&options.log)?;
+    let daemon = Daemon::new(options)?;
     let result = daemon.serve(&claim, ready);
     drop(claim);
     result
@@ -91,29 +87,43 @@ pub fn run(options: Options, ready: impl FnOnce()) -> Result<bool, DaemonError> 
 pub(crate) struct Daemon {
     pub(crate) options: Options,
     core: Mutex<Core>,
-    changed: Condvar,
-    log: Log,
+    pub(crate) changed: Condvar,
+    pub(crate) log: Log,
+    pub(crate) watch: Watch,
+    /// Clients that have not said hello or wait, and text connections.
+    pub(crate) clients: Arc<Room>,
+    pub(crate) texts: Arc<Room>,
+}
+
+/// Something that a server was asked.
+pub(crate) struct Question {
+    pub(crate) server: u32,
+    /// A status of which more will come.
+    pub(crate) whole: Option<ServerStatus>,
+    pub(crate) answer: Option<FromServer>,
 }
 
 pub(crate) struct Core {
-    registry: Registry,
-    /// Sockets of clients that wait.
-    clients: HashMap<Token, Connection>,
-    next_token: Token,
+    pub(crate) registry: Registry,
+    /// Clients that wait.
+    pub(crate) guests: HashMap<Token, Guest>,
     /// Connections to servers, by their pid.
-    links: HashMap<u32, Arc<Connection>>,
-    answers: HashMap<u64, FromServer>,
-    /// Statuses of which more will come.
-    parts: HashMap<u64, ServerStatus>,
-    next_request: u64,
+    pub(crate) links: HashMap<u32, Arc<Connection>>,
+    pub(crate) ledger: Ledger,
+    /// Messages that each server has sent.
+    pub(crate) words: HashMap<u32, u64>,
+    /// Servers of other users whose words are read.
+    pub(crate) read: HashSet<u32>,
+    /// What servers were asked and somebody waits for.
+    pub(crate) questions: HashMap<u64, Question>,
+    pub(crate) next_request: u64,
+    /// Processes that said they are servers and were not believed, newest last: each is in the log once.
+    pub(crate) strangers: VecDeque<u32>,
     /// Set when all servers are gone after `quit`.
     finished: Option<bool>,
     holders: Holders,
     /// As the options, a survey or the first server said them.
     devices: Vec<DeviceFacts>,
-    /// Handshakes and text connections that are open.
-    handshakes: u32,
-    texts: u32,
 }
 
 impl Core {
@@ -129,9 +139,15 @@ impl Core {
 }
 
 impl Daemon {
-    pub(crate) fn new(options: Options) -> Arc<Self> {
+    /// # Errors
+    /// [`DaemonError::System`].
+    pub(crate) fn new(options: Options) -> Result<Arc<Self>, DaemonError> {
+        let descriptors = cumux_link::limit::raise();
+        let own = rustix::process::geteuid().as_raw();
         let mut registry = Registry::new(options.settings.clone());
         registry.multiuser = options.multiuser;
+        registry.devices = options.device.split(',').map(str::to_owned).collect();
+        registry.localities.clone_from(&options.localities);
         let holders = Holders::new(options.pipe.join("partitions.json"));
         if options.static_partitions {
             registry.board = Some(holders.board(&options.devices));
@@ -142,20 +158,26 @@ impl Daemon {
             registry,
             holders,
             devices: options.devices.clone(),
-            clients: HashMap::new(),
-            next_token: 1,
+            guests: HashMap::new(),
             links: HashMap::new(),
-            answers: HashMap::new(),
-            parts: HashMap::new(),
+            ledger: Ledger::open(options.pipe.join("servers.json")),
+            words: HashMap::new(),
+            read: HashSet::new(),
+            questions: HashMap::new(),
             next_request: 1,
+            strangers: VecDeque::new(),
             finished: None,
-            handshakes: 0,
-            texts: 0,
         };
-        let log = Log::open(&options.log.join("control.log"), options.echo);
-        // It exists from the beginning, as NVIDIA's; a log that cannot be made costs lines, not service.
-        let _ = fs::OpenOptions::new().append(true).create(true).open(options.log.join("server.log"));
-        Arc::new(Self { core: Mutex::new(core), changed: Condvar::new(), log, options })
+        let log = Log::open(&options.log, options.echo);
+        Ok(Arc::new(Self {
+            core: Mutex::new(core),
+            changed: Condvar::new(),
+            log,
+            watch: Watch::new()?,
+            clients: Room::for_clients(descriptors, own),
+            texts: Room::for_texts(descriptors, own),
+            options,
+        }))
     }
 
     fn serve(self: &Arc<Self>, claim: &Claim, ready: impl FnOnce()) -> Result<bool, DaemonError> {
@@ -163,10 +185,7 @@ impl Daemon {
         let listen = |path: PathBuf| move |cause| DaemonError::Listen { path, cause };
         let text = UnixListener::bind(directory.control()).map_err(listen(directory.control()))?;
         let packets = Listener::bind(&directory.cumux()).map_err(io::Error::other).map_err(listen(directory.cumux()))?;
-        for path in [directory.control(), directory.cumux()] {
-            // Everybody may connect: who they are is asked of the kernel.
-            fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).map_err(listen(path))?;
-        }
+        claim.open_to_all().map_err(FolderError::into_io).map_err(listen(self.options.pipe.clone()))?;
         self.watch_signals()?;
         self.note_environment();
         self.note(&format!("Starting control daemon using socket {}", directory.control().display()));
@@ -176,14 +195,23 @@ impl Daemon {
             // Why not is in the log and told to who asks; the daemon can still serve when the reason has gone.
             let _ = self.known_devices();
         }
+        // Before the first client: it must not get a server beside one that still lives.
+        self.await_earlier_servers();
         let daemon = Arc::clone(self);
-        thread::spawn(move || daemon.accept_text(&text));
+        thread::Builder::new().name("texts".into()).spawn(move || daemon.accept_texts(&text))?;
         let daemon = Arc::clone(self);
-        thread::spawn(move || daemon.accept_packets(&packets));
+        thread::Builder::new().name("lobby".into()).spawn(move || daemon.receive_guests(&packets))?;
         ready();
+        heartbeat::watch(self);
         let clean = self.keep_time();
-        self.core().holders.forget();
-        self.note(&format!("Exit with status {}", i32::from(!clean)));
+        for pid in leftovers::end(&self.options.pipe) {
+            self.note(&format!("Process {pid} of a server that had ended before was ended"));
+        }
+        let core = self.core();
+        core.holders.forget();
+        core.ledger.forget();
+        drop(core);
+        self.log.finish(&format!("Exit with status {}", i32::from(!clean)));
         Ok(clean)
     }
 
@@ -210,7 +238,7 @@ impl Daemon {
         self.changed.notify_all();
     }
 
-    fn feed_locked(self: &Arc<Self>, core: &mut Core, event: Event) {
+    pub(crate) fn feed_locked(self: &Arc<Self>, core: &mut Core, event: Event) {
         let mut events = VecDeque::from([event]);
         while let Some(event) = events.pop_front() {
             let arrival = matches!(event, Event::Client { .. } | Event::Ready { .. });
@@ -253,22 +281,32 @@ impl Daemon {
             Effect::Log(text) => self.note(&text),
             Effect::Launched { pid, text } => self.log.line_of(pid, &text),
             Effect::Launch { uid } => {
-                let (settings, mlopart) = (core.registry.defaults.clone(), core.registry.mlopart.contains(&uid));
-                events.push_back(self.launch(uid, &settings, mlopart));
+                let (settings, devices) = (core.registry.defaults.clone(), core.registry.devices_for(uid));
+                let event = self.launch(uid, &settings, devices);
+                if let Event::Launched { pid, uid } = event
+                    && let Some(why) = core.ledger.add(pid, uid)
+                {
+                    self.note(&why);
+                }
+                events.push_back(event);
             }
             Effect::Refuse { token, result, why } => {
                 self.note(&format!("Client refused: {why}"));
-                if let Some(client) = core.clients.remove(&token) {
-                    refuse(&client, result, why);
+                if let Some(guest) = self.see_off(core, token) {
+                    refuse(&guest.connection, result, why);
                 }
             }
             Effect::Hand { token, server, pid, uid, hello, grant } => {
-                let Some(client) = core.clients.get(&token) else { return };
-                let message = ToServer::Client { hello, pid, uid, grant };
-                let sent = core.links.get(&server).is_some_and(|link| link.send(&message, &[client.as_fd()]).is_ok());
+                // Under one lock the registry hands over nobody who is not here.
+                let Some(guest) = core.guests.get(&token) else { return };
+                if core.registry.board.is_some() {
+                    core.holders.know(pid, &guest.process);
+                }
+                let message = ToServer::Client { hello: clean::without_environment(&hello), pid, uid, grant };
+                let sent = core.links.get(&server).is_some_and(|link| link.send(&message, &[guest.connection.as_fd(), guest.process.as_fd()]).is_ok());
                 if sent {
-                    core.clients.remove(&token);
-                } else if let ToServer::Client { hello, .. } = message {
+                    self.see_off(core, token);
+                } else {
                     // The server just died or hangs: the client waits for it to come back, or for the next.
                     core.links.remove(&server);
                     events.push_back(Event::Disconnected { pid: server });
@@ -304,7 +342,7 @@ impl Daemon {
             }
         };
         let until = Instant::now() + Duration::from_secs(1);
-        while core.texts > 0 {
+        while self.texts.taken() > 0 {
             let Some(rest) = until.checked_duration_since(Instant::now()) else { break };
             core = self.changed.wait_timeout(core, rest).unwrap_or_else(PoisonError::into_inner).0;
         }
@@ -330,42 +368,35 @@ impl Daemon {
         }
     }
 
-    /// Sends a numbered question to a server and waits for its answer.
-    pub(crate) fn ask(&self, server: u32, question: impl FnOnce(u64) -> ToServer) -> Option<FromServer> {
-        let mut core = self.core();
-        let link = Arc::clone(core.links.get(&server)?);
-        let request = core.next_request;
-        core.next_request += 1;
-        drop(core);
-        link.send(&question(request), &[]).ok()?;
-        let until = Instant::now() + ANSWER;
-        let mut core = self.core();
-        loop {
-            if let Some(answer) = core.answers.remove(&request) {
-                return Some(answer);
-            }
-            let rest = until.checked_duration_since(Instant::now())?;
-            if !core.links.get(&server).is_some_and(|current| Arc::ptr_eq(current, &link)) {
-                return None;
-            }
-            core = self.changed.wait_timeout(core, rest).unwrap_or_else(PoisonError::into_inner).0;
-        }
-    }
-
-    /// Status of one server; what the daemon itself knows if the server does not answer.
-    pub(crate) fn status(&self, server: u32) -> Option<ServerStatus> {
-        let (uid, state) = self.registry(|registry| registry.server(server).map(|s| (s.uid, if s.is_ready() { "UNRESPONSIVE" } else { "INITIALIZING" })))?;
-        match self.ask(server, |request| ToServer::Status { request }) {
-            Some(FromServer::Status { server, .. }) => Some(server),
-            _ => Some(ServerStatus { pid: server, uid, state: state.to_owned(), ..ServerStatus::default() }),
-        }
-    }
-
     // Processes ------------------------------------------------------------------------------------------------------
 
     pub(crate) fn forget(self: &Arc<Self>, pid: u32, status: Option<i32>) {
-        self.core().links.remove(&pid);
+        let mut core = self.core();
+        core.links.remove(&pid);
+        core.words.remove(&pid);
+        core.read.remove(&pid);
+        core.ledger.remove(pid);
+        drop(core);
         self.feed(Event::Exited { pid, status });
+    }
+
+    /// Servers of an earlier daemon will connect; for one that was lost there must be another, or its processes and clients would wait in vain.
+    fn await_earlier_servers(self: &Arc<Self>) {
+        let left = self.core().ledger.left();
+        for (pid, uid) in left {
+            self.feed(Event::Left { pid, uid });
+            let Some(pid) = pid else { continue };
+            let process = Process::open(pid).ok();
+            // Looked at again: the handle is of the process that the ledger means.
+            let process = process.filter(|_| self.core().ledger.knows(pid, uid));
+            let daemon = Arc::clone(self);
+            thread::spawn(move || {
+                if let Some(process) = process {
+                    let _ = process.ended(None);
+                }
+                daemon.forget(pid, None);
+            });
+        }
     }
 
     fn watch_signals(self: &Arc<Self>) -> Result<(), DaemonError> {
@@ -380,209 +411,6 @@ impl Daemon {
         });
         Ok(())
     }
-
-    // Sockets --------------------------------------------------------------------------------------------------------
-
-    fn accept_text(self: &Arc<Self>, listener: &UnixListener) {
-        loop {
-            match listener.accept() {
-                Ok((stream, _)) => {
-                    self.note("Accepting connection...");
-                    if !self.enter(|core| &mut core.texts) {
-                        // It fits into the socket's buffer, or is not said.
-                        let _ = stream.set_nonblocking(true);
-                        ui::say(&stream, ui::TOO_MANY, 1, false);
-                        continue;
-                    }
-                    let daemon = Arc::clone(self);
-                    thread::spawn(move || {
-                        ui::serve(&daemon, &stream);
-                        daemon.leave(|core| &mut core.texts);
-                    });
-                }
-                Err(error) => self.pause(&error.to_string()),
-            }
-        }
-    }
-
-    fn accept_packets(self: &Arc<Self>, listener: &Listener) {
-        loop {
-            match listener.accept() {
-                Ok(connection) => {
-                    self.note("Accepting connection...");
-                    if !self.enter(|core| &mut core.handshakes) {
-                        refuse(&connection, result::MPS_MAX_CLIENTS_REACHED, "Too many programs are connecting at the same time: try again".into());
-                        continue;
-                    }
-                    let daemon = Arc::clone(self);
-                    thread::spawn(move || daemon.meet(connection));
-                }
-                Err(error) => self.pause(&error.to_string()),
-            }
-        }
-    }
-
-    /// Out of descriptors or memory: others must end first, and a busy loop would not help them.
-    fn pause(&self, why: &str) {
-        self.note(&format!("Cannot accept a connection: {why}"));
-        thread::sleep(Duration::from_millis(100));
-    }
-
-    fn enter(&self, counter: impl Fn(&mut Core) -> &mut u32) -> bool {
-        let mut core = self.core();
-        let count = counter(&mut core);
-        let room = *count < MOST_CONNECTIONS;
-        *count += u32::from(room);
-        room
-    }
-
-    fn leave(&self, counter: impl Fn(&mut Core) -> &mut u32) {
-        *counter(&mut self.core()) -= 1;
-        self.changed.notify_all();
-    }
-
-    /// The first packet of somebody on the `cumux` socket.
-    fn meet(self: &Arc<Self>, connection: Connection) {
-        let hello = connection.set_timeout(Some(HELLO)).and_then(|()| connection.receive::<Hello>());
-        let peer = connection.peer();
-        // The timeout is the socket's, and the socket goes to the server.
-        let cleared = connection.set_timeout(None);
-        self.leave(|core| &mut core.handshakes);
-        let (hello, peer) = match (hello, peer, cleared) {
-            (Ok((hello, _)), Ok(peer), Ok(())) => (hello, peer),
-            (Err(LinkError::Format(_)), ..) => {
-                self.note("User did not send a hello of this version");
-                refuse(&connection, result::MPS_CONNECTION_FAILED, other_version(None));
-                return;
-            }
-            (Ok((Hello::Client { .. }, _)), Err(unseen), Ok(())) => {
-                self.note("User did not send valid credentials");
-                refuse(&connection, result::MPS_CONNECTION_FAILED, unseen.to_string());
-                return;
-            }
-            _ => return self.note("User did not send valid credentials"),
-        };
-        match hello {
-            Hello::Client { version, .. } | Hello::Server { version, .. } if version != VERSION => {
-                let why = other_version(Some(version));
-                self.note(&why);
-                refuse(&connection, result::MPS_CONNECTION_FAILED, why);
-            }
-            Hello::Client { .. } => {
-                let mut core = self.core();
-                let token = core.next_token;
-                core.next_token += 1;
-                core.clients.insert(token, connection);
-                drop(core);
-                self.feed(Event::Client { token, pid: peer.pid, uid: peer.uid, hello });
-            }
-            Hello::Server { uid, .. } => {
-                let own = rustix::process::geteuid().as_raw();
-                if uid != peer.uid || (own != 0 && uid != own) {
-                    self.note(&format!("Process {} of user {} says it serves user {uid}: refused", peer.pid, peer.uid));
-                    return;
-                }
-                self.listen_to_server(peer.pid, uid, connection);
-            }
-            Hello::Keeper { .. } | Hello::Executor { .. } => self.note("A keeper or executor connected here instead of to its server: refused"),
-        }
-    }
-
-    fn listen_to_server(self: &Arc<Self>, pid: u32, uid: u32, connection: Connection) {
-        // A server that does not read must not stop the daemon.
-        let _ = set_socket_timeout(connection.as_fd(), Timeout::Send, Some(Duration::from_secs(1)));
-        let link = Arc::new(connection);
-        let known = self.registry(|registry| registry.server(pid).is_some());
-        self.core().links.insert(pid, Arc::clone(&link));
-        self.feed(Event::Registered { pid, uid });
-        if !known {
-            let daemon = Arc::clone(self);
-            thread::spawn(move || {
-                if let Ok(process) = Process::open(pid) {
-                    let _ = process.ended(None);
-                }
-                daemon.forget(pid, None);
-            });
-        }
-        loop {
-            match link.receive::<FromServer>() {
-                Ok((message, _)) => self.hear(pid, message),
-                Err(LinkError::Format(error)) => self.note(&format!("Server {pid} sent what is no message: {error}")),
-                Err(_) => break,
-            }
-        }
-        let mut core = self.core();
-        if core.links.get(&pid).is_some_and(|current| Arc::ptr_eq(current, &link)) {
-            core.links.remove(&pid);
-            self.feed_locked(&mut core, Event::Disconnected { pid });
-        }
-        drop(core);
-        self.changed.notify_all();
-    }
-
-    fn hear(self: &Arc<Self>, pid: u32, message: FromServer) {
-        match message {
-            FromServer::Ready { devices } => {
-                let mut core = self.core();
-                core.learn(&devices);
-                drop(core);
-                self.feed(Event::Ready { pid, devices });
-            }
-            FromServer::Failed { why } => self.feed(Event::Failed { pid, why }),
-            FromServer::Clients { count } => self.feed(Event::Clients { pid, count }),
-            // The server has written it into server.log already.
-            FromServer::Note { text } => self.note(&format!("Server {pid}: {text}")),
-            FromServer::Status { request, server, more: true } => {
-                let mut core = self.core();
-                match core.parts.get_mut(&request) {
-                    Some(whole) => append(whole, server),
-                    None => {
-                        core.parts.retain(|&kept, _| kept + 64 > request);
-                        core.parts.insert(request, server);
-                    }
-                }
-            }
-            FromServer::Status { request, server, more: false } => {
-                let mut core = self.core();
-                core.answers.retain(|&kept, _| kept + 64 > request);
-                let server = match core.parts.remove(&request) {
-                    Some(mut whole) => {
-                        append(&mut whole, server);
-                        whole
-                    }
-                    None => server,
-                };
-                core.answers.insert(request, FromServer::Status { request, server, more: false });
-                drop(core);
-                self.changed.notify_all();
-            }
-            FromServer::Terminated { request, .. } | FromServer::Shared { request, .. } => {
-                let mut core = self.core();
-                // Answers that nobody waits for any more are not kept.
-                core.answers.retain(|&kept, _| kept + 64 > request);
-                core.answers.insert(request, message);
-                drop(core);
-                self.changed.notify_all();
-            }
-        }
-    }
-}
-
-/// The next piece of a server's status.
-fn append(whole: &mut ServerStatus, mut next: ServerStatus) {
-    whole.clients.append(&mut next.clients);
-    whole.gone.append(&mut next.gone);
-}
-
-fn refuse(client: &Connection, result: u32, why: String) {
-    let _ = client.set_timeout(Some(Duration::from_millis(200)));
-    // A client that has gone need not hear it.
-    let _ = client.send(&Reply::Refused { result, why }, &[]);
-}
-
-fn other_version(version: Option<u32>) -> String {
-    let theirs = version.map_or_else(|| "another version of cumux's protocol".to_owned(), |version| format!("version {version} of cumux's protocol"));
-    format!("The program speaks {theirs}, this control daemon version {VERSION}: use libcuda.so.1 and cumux of the same release")
 }
 
 fn kill(pid: u32) {

@@ -15,6 +15,11 @@ pub enum Event {
         uid: u32,
         hello: Hello,
     },
+    /// An earlier daemon has left a server that lives, and will connect; or, without a number, one that is lost, and perhaps its clients.
+    Left {
+        pid: Option<u32>,
+        uid: u32,
+    },
     /// The command `start_server`.
     Wanted {
         uid: u32,
@@ -29,10 +34,15 @@ pub enum Event {
         pid: u32,
         uid: u32,
     },
-    /// A server's hello; one we did not launch is adopted.
+    /// A client that waited has gone: its process has ended, or it has closed its socket.
+    ClientGone {
+        token: Token,
+    },
+    /// A server's hello, with its devices as in `--device`; one that an earlier daemon launched is adopted.
     Registered {
         pid: u32,
         uid: u32,
+        devices: Vec<String>,
     },
     Ready {
         pid: u32,
@@ -46,9 +56,16 @@ pub enum Event {
     Disconnected {
         pid: u32,
     },
+    /// Clients that a server has, and how many it was handed on this connection.
     Clients {
         pid: u32,
         count: u32,
+        taken: u64,
+    },
+    /// It lives and stands still; `why` says how.
+    Unresponsive {
+        pid: u32,
+        why: String,
     },
     /// The process is gone; its exit status where we are the parent.
     Exited {

@@ -2,11 +2,13 @@
 //! a crash knows the partitions.
 
 use crate::partitions::Board;
-use cumux_link::Process;
+use cumux_link::{Folder, FolderError, Process};
 use cumux_wire::message::DeviceFacts;
 use std::collections::HashMap;
-use std::fs;
 use std::path::PathBuf;
+
+/// Partitions of the most cards that anybody has take less.
+const LONGEST: u64 = 16 << 20;
 
 pub(crate) struct Holders {
     handles: HashMap<u32, Process>,
@@ -21,12 +23,20 @@ impl Holders {
 
     /// What a daemon that died has left.
     fn left_behind(&self) -> Option<Board> {
-        serde_json::from_slice(&fs::read(&self.file).ok()?).ok()
+        let (folder, name) = Folder::of(&self.file).ok()?;
+        serde_json::from_slice(&folder.read(name, LONGEST).ok()?).ok()
     }
 
     /// The partitions of these cards: a dead daemon's, if they were the same cards.
     pub(crate) fn board(&self, devices: &[DeviceFacts]) -> Board {
         self.left_behind().filter(|board| board.fits(devices)).unwrap_or_else(|| Board::new(devices))
+    }
+
+    /// A client that is about to get its partition: one of another PID namespace cannot be found by its number.
+    pub(crate) fn know(&mut self, pid: u32, process: &Process) {
+        if let Ok(process) = process.try_clone() {
+            self.handles.insert(pid, process);
+        }
     }
 
     /// Lets go of processes that have ended, and writes down what is new. Returns why that cannot be done.
@@ -49,13 +59,20 @@ impl Holders {
             return None;
         }
         self.saved = Some(board.clone());
-        let written = serde_json::to_vec(board).map_err(std::io::Error::from).and_then(|bytes| fs::write(&self.file, bytes));
+        let written = serde_json::to_vec(board).map_err(std::io::Error::from).and_then(|bytes| self.write(&bytes).map_err(FolderError::into_io));
         written.err().map(|error| format!("cannot write {} ({error}): after a crash of this daemon its partitions are not known", self.file.display()))
+    }
+
+    fn write(&self, bytes: &[u8]) -> Result<(), FolderError> {
+        let (folder, name) = Folder::of(&self.file)?;
+        folder.replace(name, bytes, 0o644)
     }
 
     /// The partitions end with the daemon.
     pub(crate) fn forget(&self) {
-        let _ = fs::remove_file(&self.file);
+        if let Ok((folder, name)) = Folder::of(&self.file) {
+            let _ = folder.remove(name);
+        }
     }
 }
 

@@ -1,19 +1,37 @@
 //! Starting a server: as which user, in which folder, with which settings.
+//!
+//! A server of another user gets nothing that is the daemon's: its folder is that user's alone, its
+//! standard error is a pipe which the daemon reads (and not the log), and of the daemon's
+//! environment it has what concerns CUDA.
 
 use crate::daemon::Daemon;
+use crate::directory::CUMUX;
 use crate::event::Event;
+use crate::log::on_account_of;
 use crate::settings::Settings;
+use cumux_link::{Folder, FolderError, Process};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::{FileType, OFlags, Timespec};
+use rustix::pipe::PipeFlags;
 use std::fs;
 use std::io;
-use std::os::unix::fs::{PermissionsExt as _, chown, symlink};
+use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::thread;
+use std::time::{Duration, Instant};
+
+/// What a pipe holds while no daemon reads it: some ten thousand lines.
+const PIPE_BYTES: usize = 1 << 20;
+/// How long the processes of a server that has ended are listened to.
+const LAST_WORDS: Duration = Duration::from_secs(5);
+/// Variables, by their beginnings, that a server of another user has from the daemon.
+const HANDED_ON: [&str; 9] = ["CUMUX_", "CUDA_", "NVIDIA_", "LD_LIBRARY_PATH", "PATH", "TZ", "LANG", "LC_", "RUST_"];
 
 impl Daemon {
-    pub(crate) fn launch(self: &Arc<Self>, uid: u32, settings: &Settings, mlopart: bool) -> Event {
+    pub(crate) fn launch(self: &Arc<Self>, uid: u32, settings: &Settings, devices: &[String]) -> Event {
         let own = rustix::process::geteuid().as_raw();
         if uid != own && own != 0 {
             let why = format!(
@@ -24,29 +42,44 @@ impl Daemon {
         let pipe = match self.prepare_for(uid) {
             Ok(pipe) => pipe,
             Err(error) => {
-                let why = format!("cannot give user {uid} a folder in {}: {error}", self.options.pipe.display());
+                let remedy = error.remedy();
+                let why = format!("cannot give user {uid} a folder: {error}{}{remedy}", if remedy.is_empty() { "" } else { ". What to do: " });
                 return Event::LaunchFailed { uid, why, again: false };
             }
         };
         let mut command = Command::new(&self.options.program);
-        command.arg("server").arg("--pipe").arg(&pipe).arg("--log").arg(&self.options.log);
-        let devices: Vec<&str> = if mlopart { self.options.localities.iter().map(String::as_str).collect() } else { self.options.device.split(',').collect() };
-        command.args(devices.iter().flat_map(|name| ["--device", name])).arg("--uid").arg(uid.to_string());
-        command.env("CUMUX_SERVER_SETTINGS", settings.lines(if mlopart { &[] } else { &self.options.devices }).join("\n"));
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(self.server_errors());
-        if self.options.echo {
-            command.env("CUMUX_ECHO_LOG", "1").stdout(Stdio::inherit());
+        command.arg("server").arg("--pipe").arg(&pipe);
+        let mut words = None;
+        if uid == own {
+            // A group of its own: Ctrl-C in the daemon's terminal is for the daemon.
+            command.arg("--log").arg(&self.options.log).stdin(Stdio::null()).stderr(self.log.for_own_server()).process_group(0);
+        } else {
+            let (read, write) = match pipe_for_words() {
+                Ok(both) => both,
+                Err(error) => return Event::LaunchFailed { uid, why: format!("the system gives no pipe: {error}"), again: true },
+            };
+            words = read.try_clone().ok();
+            command.env_clear().envs(std::env::vars_os().filter(|(name, _)| is_handed_on(name.to_str())));
+            // It keeps the other end as its standard input, for the next daemon. It makes a session
+            // of its own, away from the daemon's terminal.
+            command.stdin(read).stderr(write).uid(uid).gid(primary_group(uid));
         }
-        // A group of its own: Ctrl-C in the daemon's terminal is for the daemon.
-        command.process_group(0);
-        if uid != own {
-            command.uid(uid).gid(primary_group(uid));
+        command.args(devices.iter().flat_map(|name| ["--device", name])).arg("--uid").arg(uid.to_string());
+        let usual = self.options.device.split(',').eq(devices);
+        command.env("CUMUX_SERVER_SETTINGS", settings.lines(if usual { &self.options.devices } else { &[] }).join("\n"));
+        command.stdout(Stdio::null());
+        if self.options.echo && uid == own {
+            command.env("CUMUX_ECHO_LOG", "1").stdout(Stdio::inherit());
         }
         match command.spawn() {
             Ok(mut child) => {
                 let pid = child.id();
+                if let Some(words) = words {
+                    self.write_down(pid, uid, words);
+                }
                 let daemon = Arc::clone(self);
                 thread::spawn(move || {
+                    let _account = on_account_of(uid);
                     let status = child.wait().map_or(-1, exit_number);
                     daemon.forget(pid, Some(status));
                 });
@@ -56,34 +89,91 @@ impl Daemon {
         }
     }
 
-    /// The pipe directory of a user's server. The daemon's own user works in the daemon's; another gets a folder in it that nobody else may enter,
-    /// with a link to the daemon's socket, and may write the servers' log.
-    fn prepare_for(&self, uid: u32) -> io::Result<PathBuf> {
+    /// The pipe directory of a user's server. The daemon's own user works in the daemon's; another
+    /// gets a folder in it that nobody else may enter, with a link to the daemon's socket.
+    fn prepare_for(&self, uid: u32) -> Result<PathBuf, FolderError> {
         if uid == rustix::process::geteuid().as_raw() {
             return Ok(self.options.pipe.clone());
         }
-        let folder = self.options.pipe.join(format!("user-{uid}"));
-        match fs::create_dir(&folder) {
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-            _ => {}
-        }
-        fs::set_permissions(&folder, fs::Permissions::from_mode(0o700))?;
-        match symlink("../cumux", folder.join("cumux")) {
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-            _ => {}
-        }
-        chown(&folder, Some(uid), Some(primary_group(uid)))?;
-        let log = self.options.log.join("server.log");
-        // A log that cannot be given away costs lines, not service.
-        let _ = fs::OpenOptions::new().append(true).create(true).open(&log).and_then(|_| chown(&log, Some(uid), None));
-        Ok(folder)
+        let name = format!("user-{uid}");
+        Folder::open(&self.options.pipe)?.give(&name, uid, primary_group(uid), (CUMUX, "../cumux"))?;
+        Ok(self.options.pipe.join(name))
     }
 
-    /// What a server writes to standard error (a panic, mostly) belongs into its log.
-    fn server_errors(&self) -> Stdio {
-        let path = self.options.log.join("server.log");
-        fs::OpenOptions::new().append(true).create(true).open(path).map_or_else(|_| Stdio::null(), Stdio::from)
+    /// Reads what a server of another user says, on a thread of its own: one for each server,
+    /// however often it connects.
+    pub(crate) fn write_down(self: &Arc<Self>, pid: u32, uid: u32, words: OwnedFd) {
+        if !self.core().read.insert(pid) {
+            return;
+        }
+        let daemon = Arc::clone(self);
+        thread::spawn(move || {
+            // A server is believed nothing, not even that it has sent a pipe.
+            let is_pipe = rustix::fs::fstat(&words).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Fifo);
+            let Ok(ours) = words.try_clone().map(fs::File::from) else { return };
+            if is_pipe && rustix::fs::fcntl_setfl(&words, OFlags::NONBLOCK).is_ok() {
+                let mut listener = Listening { words, server: Process::open(pid).ok(), until: None };
+                daemon.log.write_down(pid, uid, ours, || listener.wait());
+            }
+        });
     }
+}
+
+/// Waits for words of a server and of what it has started.
+struct Listening {
+    words: OwnedFd,
+    /// While it is not known to have ended.
+    server: Option<Process>,
+    /// A while after its end. Its processes could keep the pipe for ever, and with every server
+    /// that it has there would be one more to read.
+    until: Option<Instant>,
+}
+
+impl Listening {
+    /// False when nothing more is read.
+    fn wait(&mut self) -> bool {
+        loop {
+            let rest = match (&self.server, self.until) {
+                (Some(_), _) => None,
+                (None, None) => Some(LAST_WORDS),
+                (None, Some(until)) => match until.checked_duration_since(Instant::now()) {
+                    Some(rest) => Some(rest),
+                    None => return false,
+                },
+            };
+            self.until = self.until.or_else(|| rest.map(|rest| Instant::now() + rest));
+            let timeout = rest.and_then(|rest| Timespec::try_from(rest).ok());
+            let mut watched = vec![PollFd::new(&self.words, PollFlags::IN)];
+            watched.extend(self.server.as_ref().map(|server| PollFd::new(server, PollFlags::IN)));
+            match poll(&mut watched, timeout.as_ref()) {
+                Ok(_) => {}
+                Err(rustix::io::Errno::INTR) => continue,
+                Err(_) => return false,
+            }
+            let [words, server @ ..] = watched.as_slice() else { return false };
+            let (has_words, has_ended) = (!words.revents().is_empty(), server.iter().any(|server| !server.revents().is_empty()));
+            if has_ended {
+                self.server = None;
+            }
+            if has_words {
+                return true;
+            }
+        }
+    }
+}
+
+/// Both ends. Whoever writes does not wait: a server must not stop because its daemon does not
+/// read.
+fn pipe_for_words() -> io::Result<(OwnedFd, OwnedFd)> {
+    let (read, write) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
+    rustix::fs::fcntl_setfl(&write, OFlags::NONBLOCK)?;
+    // The usual size does as well, for a shorter time.
+    let _ = rustix::pipe::fcntl_setpipe_size(&write, PIPE_BYTES);
+    Ok((read, write))
+}
+
+fn is_handed_on(name: Option<&str>) -> bool {
+    name.is_some_and(|name| HANDED_ON.iter().any(|beginning| name.starts_with(beginning)))
 }
 
 fn exit_number(status: ExitStatus) -> i32 {
@@ -99,4 +189,35 @@ fn primary_group(uid: u32) -> u32 {
     };
     let text = fs::read_to_string("/etc/passwd").unwrap_or_default();
     text.lines().filter_map(fields).find(|(user, _)| *user == uid).map_or(uid, |(_, group)| group)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write as _;
+
+    /// A process of the server keeps the pipe, and does not keep us.
+    #[test]
+    fn nobody_is_listened_to_for_ever() {
+        let (words, write) = pipe_for_words().unwrap();
+        fs::File::from(write.try_clone().unwrap()).write_all(b"one\n").unwrap();
+        let mut server = Command::new("sleep").arg("600").spawn().unwrap();
+        let mut listening = Listening { words, server: Process::open(server.id()).ok(), until: None };
+        assert!(listening.wait() && listening.server.is_some());
+        server.kill().unwrap();
+        server.wait().unwrap();
+        assert!(listening.wait() && listening.server.is_none(), "what was said before is read");
+        rustix::io::read(&listening.words, &mut [0; 100]).unwrap();
+        // As if the time were over.
+        listening.until = Some(Instant::now());
+        assert!(!listening.wait());
+    }
+
+    #[test]
+    fn of_the_daemons_environment_a_user_gets_what_concerns_cuda() {
+        for (name, goes) in [("CUDA_VISIBLE_DEVICES", true), ("CUMUX_LOG_BYTES", true), ("PATH", true), ("AWS_SECRET_ACCESS_KEY", false), ("HOME", false)] {
+            assert_eq!(is_handed_on(Some(name)), goes, "{name}");
+        }
+        assert!(!is_handed_on(None));
+    }
 }

@@ -6,19 +6,28 @@
 #![forbid(unsafe_code)]
 
 mod answer;
+mod clean;
 pub mod command;
 mod complaints;
 mod daemon;
 pub mod directory;
+mod doors;
 mod event;
 mod frontend;
+mod guests;
+mod heartbeat;
 mod help;
 mod holders;
 mod launch;
+mod ledger;
+mod leftovers;
+mod lobby;
 mod log;
 pub mod partitions;
 pub mod registry;
 pub mod report;
+mod server;
+mod servers;
 pub mod settings;
 mod survey;
 mod ui;
@@ -27,3 +36,4 @@ pub use daemon::{DaemonError, Options, run};
 pub use directory::PipeDirectory;
 pub use frontend::{Frontend, FrontendError};
 pub use help::HELP;
+pub use log::NAMES as LOG_NAMES;

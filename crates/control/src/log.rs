@@ -1,33 +1,96 @@
-//! `control.log` in the format that log readers of MPS expect:
-//! `[2026-11-21 00:08:11.353 Control  1093] text`.
+//! `control.log`, and `server.log` as far as the daemon writes it, in the format that log readers
+//! of MPS expect: `[2026-11-21 00:08:11.353 Control  1093] text`.
 //!
-//! Writing a log never stops the service: a line that cannot be written (full disk, file taken away) is dropped and counted, and the next
-//! line that can be written says how many are missing.
+//! Lines that a visitor causes are on that user's account: who makes too many loses his own
+//! ([`cumux_link::flood`]). The account is the thread's, because a thread serves one visitor.
 
+use crate::directory::DirectoryError;
+use cumux_link::flood::USER;
+use cumux_link::logfile::{self, LogFile, Sink, own_limit};
 use cumux_link::stamp;
-use std::fs::{File, OpenOptions};
-use std::io::Write as _;
-use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::cell::Cell;
+use std::fmt;
+use std::io::{self, Read};
+use std::path::Path;
+use std::process::Stdio;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
-/// One log file, shared by threads.
-pub(crate) struct Log {
-    path: PathBuf,
-    state: Mutex<State>,
-    /// Also to standard output: the daemon in the foreground.
-    echo: bool,
+const CONTROL: &str = "control.log";
+const SERVER: &str = "server.log";
+/// Names of the logs.
+pub const NAMES: [&str; 2] = [CONTROL, SERVER];
+
+/// A longer line of a server is written in pieces.
+const LONGEST_LINE: usize = 4096;
+/// Who writes too much is read slowly.
+const SLOWLY: Duration = Duration::from_millis(1);
+/// How long the last words of servers are waited for.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
+/// Whose lines: an account.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct User(u32);
+
+impl fmt::Display for User {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "about user {}", self.0)
+    }
 }
 
-struct State {
-    file: Option<File>,
-    dropped: u64,
+thread_local! {
+    static ACCOUNT: Cell<Option<User>> = const { Cell::new(None) };
+}
+
+/// While it lives, lines of this thread are on a user's account.
+pub(crate) struct OnAccount(Option<User>);
+
+pub(crate) fn on_account_of(uid: u32) -> OnAccount {
+    OnAccount(ACCOUNT.replace(Some(User(uid))))
+}
+
+impl Drop for OnAccount {
+    fn drop(&mut self) {
+        ACCOUNT.set(self.0);
+    }
+}
+
+/// Both logs, shared by threads.
+pub(crate) struct Log {
+    /// Nothing once its last line is written: a connection that is accepted while the process ends
+    /// adds none.
+    control: Mutex<Option<logfile::Log<User>>>,
+    server: Mutex<logfile::Log<User>>,
+    server_file: Mutex<LogFile>,
+    /// Threads that still read what servers write.
+    readers: Mutex<u32>,
+    reader_ended: Condvar,
+}
+
+/// Makes both files if they are not there.
+///
+/// # Errors
+/// One of them is a link, somebody else's or the like. That it cannot be written is no error: it
+/// costs lines, not service.
+pub(crate) fn check(folder: &Path) -> Result<(), DirectoryError> {
+    for name in NAMES {
+        if let Err(cause) = LogFile::at(folder.join(name), own_limit()).prepare()
+            && cause.is_danger()
+        {
+            return Err(DirectoryError::log(cause));
+        }
+    }
+    Ok(())
 }
 
 impl Log {
-    /// Opens for appending. A file that cannot be opened now is tried again with every line.
+    /// A file that cannot be opened is tried again with every line. With `echo` lines go to
+    /// standard output, too.
     #[must_use]
-    pub(crate) fn open(path: &Path, echo: bool) -> Self {
-        Self { path: path.to_owned(), state: Mutex::new(State { file: append(path), dropped: 0 }), echo }
+    pub(crate) fn open(folder: &Path, echo: bool) -> Self {
+        let file = |name| LogFile::at(folder.join(name), own_limit());
+        let log = |name| logfile::Log::new(Sink::File(file(name)), USER, echo);
+        Self { control: Mutex::new(Some(log(CONTROL))), server: Mutex::new(log(SERVER)), server_file: Mutex::new(file(SERVER)), readers: Mutex::new(0), reader_ended: Condvar::new() }
     }
 
     /// Writes one line with the time of now.
@@ -37,54 +100,161 @@ impl Log {
 
     /// As [`Log::line`], in the name of another process.
     pub(crate) fn line_of(&self, pid: u32, text: &str) {
-        let line = stamp::line("Control", pid, text);
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.echo {
-            // A closed standard output is no reason to stop serving.
-            let _ = std::io::stdout().lock().write_all(line.as_bytes());
+        if let Some(log) = lock(&self.control).as_mut() {
+            log.line("Control", pid, text, ACCOUNT.get().as_ref());
         }
-        if state.file.is_none() {
-            state.file = append(&self.path);
+    }
+
+    /// Where a server of our own user writes what it has to say: at the end of `server.log`.
+    pub(crate) fn for_own_server(&self) -> Stdio {
+        lock(&self.server_file).share().map_or_else(|_| Stdio::null(), Stdio::from)
+    }
+
+    /// Writes into `server.log` what the server `pid` of another user says. That user gets no
+    /// descriptor of the log: with one he could empty it, or write lines in others' names. `wait`
+    /// waits for words and says whether to go on.
+    pub(crate) fn write_down(&self, pid: u32, uid: u32, mut words: impl Read, mut wait: impl FnMut() -> bool) {
+        let _reading = Reading::begin(self);
+        let mut rest = Vec::new();
+        let mut piece = [0; LONGEST_LINE];
+        while wait() {
+            match words.read(&mut piece) {
+                Ok(0) => break,
+                Ok(count) => rest.extend_from_slice(piece.get(..count).unwrap_or_default()),
+                // Somebody else has read it: the server has the same end.
+                Err(error) if matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock) => continue,
+                Err(_) => break,
+            }
+            let mut from = 0;
+            while let Some(end) = line_end(rest.get(from..).unwrap_or_default()) {
+                self.server_line(pid, uid, rest.get(from..from + end).unwrap_or_default());
+                from += end;
+            }
+            rest.drain(..from);
         }
-        let missing = state.dropped;
-        let Some(file) = state.file.as_mut() else {
-            state.dropped += 1;
+        self.server_line(pid, uid, &rest);
+    }
+
+    fn server_line(&self, pid: u32, uid: u32, bytes: &[u8]) {
+        let text = String::from_utf8_lossy(bytes);
+        let text = text.trim_end_matches('\n');
+        if text.is_empty() {
             return;
-        };
-        let mut whole = String::new();
-        if missing > 0 {
-            whole = stamp::line("Control", pid, &format!("{missing} lines could not be written (disk full or log file not writable)"));
         }
-        whole.push_str(&line);
-        if file.write_all(whole.as_bytes()).is_ok() {
-            state.dropped = 0;
-        } else {
-            state.dropped += 1;
-            state.file = None;
+        let (role, line) = match stamp::of_process(text, &["Server", "Other"], pid) {
+            Some((role, line)) => (role, line),
+            None => ("Server", stamp::line("Server", pid, text)),
+        };
+        if lock(&self.server).ready_line(role, pid, &line, Some(&User(uid))) {
+            std::thread::sleep(SLOWLY);
+        }
+    }
+
+    /// What is still to be said, and `last`, the last line of `control.log`. The daemon ends.
+    pub(crate) fn finish(&self, last: &str) {
+        let until = Instant::now() + LAST_WORDS;
+        let mut readers = lock(&self.readers);
+        while *readers > 0 {
+            let Some(rest) = until.checked_duration_since(Instant::now()) else { break };
+            readers = self.reader_ended.wait_timeout(readers, rest).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        drop(readers);
+        lock(&self.server).finish("Other", std::process::id());
+        if let Some(mut log) = lock(&self.control).take() {
+            log.finish("Control", std::process::id());
+            log.line("Control", std::process::id(), last, None);
         }
     }
 }
 
-fn append(path: &Path) -> Option<File> {
-    OpenOptions::new().create(true).append(true).open(path).ok()
+/// Bytes of the first line, with its end; of a piece where it is too long. Nothing while it has no
+/// end.
+fn line_end(bytes: &[u8]) -> Option<usize> {
+    let end = bytes.iter().take(LONGEST_LINE).position(|byte| *byte == b'\n').map(|at| at + 1);
+    end.or_else(|| (bytes.len() >= LONGEST_LINE).then_some(LONGEST_LINE))
+}
+
+/// One who reads, counted.
+struct Reading<'a>(&'a Log);
+
+impl<'a> Reading<'a> {
+    fn begin(log: &'a Log) -> Self {
+        *lock(&log.readers) += 1;
+        Self(log)
+    }
+}
+
+impl Drop for Reading<'_> {
+    fn drop(&mut self) {
+        *lock(&self.0.readers) -= 1;
+        self.0.reader_ended.notify_all();
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
+
+    fn read(folder: &tempfile::TempDir, name: &str) -> String {
+        fs::read_to_string(folder.path().join(name)).unwrap_or_default()
+    }
 
     #[test]
-    fn a_full_disk_is_survived_and_admitted() {
-        let log = Log::open(Path::new("/dev/full"), false);
-        log.line("lost");
-        log.line("lost too");
-        assert_eq!(log.state.lock().unwrap().dropped, 2);
-        let file = std::env::temp_dir().join(format!("cumux-log-test-{}", std::process::id()));
-        let log = Log { path: file.clone(), ..log };
-        log.line("kept");
-        let text = std::fs::read_to_string(&file).unwrap();
-        std::fs::remove_file(&file).unwrap();
-        assert!(text.contains("2 lines could not be written"), "{text}");
-        assert!(text.ends_with("kept\n"), "{text}");
+    fn a_server_of_another_user_speaks_for_itself_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let log = Log::open(folder.path(), false);
+        let own = stamp::line("Server", 77, "Server has started");
+        let others = stamp::line("Server", 78, "forged");
+        let control = stamp::line("Control", 77, "forged");
+        let words = format!("{own}{others}{control}a panic\n[2026-11-21 00:08:11.353 Server    77] two\x1b[2Jlines\n\n{}", "x".repeat(10_000));
+        log.write_down(77, 65534, words.as_bytes(), || true);
+        let text = read(&folder, SERVER);
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines.len(), 8, "{text}");
+        assert_eq!(format!("{}\n", lines[0]), own, "with the time that it gave");
+        assert!(lines.iter().all(|line| line.get(24..).is_some_and(|rest| rest.starts_with(" Server    77] "))), "{text}");
+        assert!(lines[1].ends_with("forged") && lines[1].contains("] [") && lines[3].ends_with("] a panic"));
+        assert!(!text.contains('\x1b'));
+        assert_eq!(text.matches('x').count(), 10_000);
+    }
+
+    #[test]
+    fn who_makes_too_many_lines_loses_his_own() {
+        let folder = tempfile::tempdir().unwrap();
+        let log = Log::open(folder.path(), false);
+        {
+            let _account = on_account_of(65534);
+            for _ in 0..20_000 {
+                log.line("Accepting connection...");
+            }
+        }
+        log.line("of the daemon itself");
+        let _account = on_account_of(1000);
+        log.line("of another user");
+        log.write_down(77, 65534, format!("{}\n", "x".repeat(1000)).repeat(1000).as_bytes(), || true);
+        log.finish("Exit with status 0");
+        log.line("of a thread that has not ended yet");
+        let text = read(&folder, CONTROL);
+        assert!(text.ends_with("Exit with status 0\n"), "{text}");
+        assert!(text.len() < 1 << 20, "{}", text.len());
+        assert!(text.contains("of the daemon itself") && text.contains("of another user") && text.contains("more lines about user 65534 were left out"));
+        assert!(read(&folder, SERVER).len() < 1 << 20);
+    }
+
+    #[test]
+    fn logs_that_are_links_are_refused() {
+        for name in NAMES {
+            let folder = tempfile::tempdir().unwrap();
+            check(folder.path()).unwrap();
+            fs::remove_file(folder.path().join(name)).unwrap();
+            std::os::unix::fs::symlink("/dev/null", folder.path().join(name)).unwrap();
+            let error = check(folder.path()).unwrap_err().to_string();
+            assert!(error.contains(&format!("{name} is a link")) && error.contains("CUDA_MPS_LOG_DIRECTORY"), "{error}");
+        }
     }
 }

@@ -5,21 +5,29 @@
 //! users into one server, and here different users never share an executor.
 //!
 //! ```text
+//!            awaited (of an earlier daemon)
+//!               │  ╲── not there within 5 s: forgotten
+//!               ▼
 //!            launched ──hello──▶ registered ──ready──▶ ready ──no clients, wanted away──▶ leaving ──▶ (gone)
 //!               │                    │                   │                                   ▲
 //!               └──────── exited: launched again, six times in all ◀────┘                    │
 //!                                                        └───────────── forced ──────────────┘
 //! ```
 //!
-//! Invariants: a waiting client is handed over or refused, never forgotten; a server that was not asked to leave is launched again when it
-//! ends; after `Quit` nothing is launched.
+//! Invariants: a waiting client is handed over, refused, or has gone, never forgotten; a server that was not asked to leave is launched again when
+//! it ends; after `Quit` nothing is launched. How many clients a server has is the server's word alone: the registry adds those that it has handed over and
+//! the server has not yet taken. What an earlier daemon has left is known here before the first client is: nobody gets a server beside one that still lives.
+//!
+//! One file, because the state and what follows from each event are to be read together.
 
 pub use crate::event::{Effect, Event, Token};
 use crate::partitions::{Board, PARTITION_VARIABLE};
+pub use crate::server::Server;
+use crate::server::{Away, Phase};
 use crate::settings::{self, Percentage, Settings};
-use cumux_wire::message::{DeviceFacts, Grant, Hello};
+use cumux_wire::message::{Grant, Hello};
 use cumux_wire::result;
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
 /// Starts of a server in a row before its clients are refused.
@@ -30,54 +38,11 @@ const GOOD_START: Duration = Duration::from_secs(10);
 const FORCED: Duration = Duration::from_secs(5);
 /// How long a server may take from its launch to its hello.
 const LAUNCH: Duration = Duration::from_secs(30);
+/// How long a server of an earlier daemon is waited for. One that lives looks for a daemon ten times a second.
+const AWAITED: Duration = Duration::from_secs(5);
 
 /// Complaints that are kept.
 const COMPLAINTS: usize = 32;
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Phase {
-    Launched,
-    Registered,
-    Ready,
-    Leaving,
-}
-
-/// Why a server should go when it has no clients any more.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Away {
-    OtherUser,
-    Command,
-    Quit,
-}
-
-/// One server.
-#[derive(Debug)]
-pub struct Server {
-    pub pid: u32,
-    pub uid: u32,
-    pub settings: Settings,
-    pub devices: Vec<DeviceFacts>,
-    phase: Phase,
-    away: Option<Away>,
-    clients: u32,
-    /// When it last came up, and when it is killed.
-    since: Instant,
-    kill_at: Option<Instant>,
-}
-
-impl Server {
-    /// Whether clients are handed to it, and so whether it is in `get_server_list`.
-    #[must_use]
-    pub fn is_ready(&self) -> bool {
-        self.phase == Phase::Ready
-    }
-
-    /// Whether messages reach it.
-    #[must_use]
-    pub fn is_connected(&self) -> bool {
-        self.phase != Phase::Launched
-    }
-}
 
 #[derive(Debug)]
 struct Waiting {
@@ -97,12 +62,19 @@ pub struct Registry {
     pub board: Option<Board>,
     /// Users whose servers have memory-locality partitions.
     pub mlopart: BTreeSet<u32>,
+    /// What a server is started with, as in `--device`: the daemon's devices, and their memory-locality partitions.
+    pub devices: Vec<String>,
+    pub localities: Vec<String>,
+    /// Users whose server of an earlier daemon died with clients of other devices, and these: its successor takes them over there.
+    inherited: BTreeMap<u32, Vec<String>>,
     /// Settings that were passed over in silence, newest last.
     pub complaints: VecDeque<String>,
     servers: Vec<Server>,
     waiting: VecDeque<Waiting>,
-    /// A server wanted for this user though nobody waits: `start_server`, or one that died.
-    wanted: Option<u32>,
+    /// Servers wanted for these users though nobody waits: `start_server`, or one that died.
+    wanted: VecDeque<u32>,
+    /// Of these users an earlier daemon's server was lost.
+    orphaned: BTreeSet<u32>,
     /// Starts in a row that came to nothing, and when to try again.
     failures: u32,
     retry_at: Option<Instant>,
@@ -126,10 +98,14 @@ impl Registry {
             multiuser: false,
             board: None,
             mlopart: BTreeSet::new(),
+            devices: Vec::new(),
+            localities: Vec::new(),
+            inherited: BTreeMap::new(),
             complaints: VecDeque::new(),
             servers: Vec::new(),
             waiting: VecDeque::new(),
-            wanted: None,
+            wanted: VecDeque::new(),
+            orphaned: BTreeSet::new(),
             failures: 0,
             retry_at: None,
             quitting: None,
@@ -155,7 +131,8 @@ impl Registry {
     #[must_use]
     pub fn is_starting(&self, uid: u32) -> bool {
         self.quitting.is_none()
-            && (self.wanted == Some(uid) || self.servers.iter().any(|s| s.uid == uid && matches!(s.phase, Phase::Launched | Phase::Registered)))
+            && (self.wanted.contains(&uid)
+                || self.servers.iter().any(|s| s.uid == uid && matches!(s.phase, Phase::Awaited | Phase::Launched | Phase::Registered)))
     }
 
     /// Keeps a complaint for `cumux doctor`, each text once; false if it is known.
@@ -176,10 +153,33 @@ impl Registry {
         self.last_failure.as_ref().filter(|(user, _)| *user == uid).map(|(_, why)| why.as_str())
     }
 
+    /// What the next server of a user is started with, as in `--device`.
+    #[must_use]
+    pub fn devices_for(&self, uid: u32) -> &[String] {
+        match self.inherited.get(&uid) {
+            Some(devices) => devices,
+            None if self.mlopart.contains(&uid) => &self.localities,
+            None => &self.devices,
+        }
+    }
+
+    /// Why a server goes when its clients have gone, for people; empty where it stays.
+    #[must_use]
+    pub fn leaving(&self, pid: u32) -> String {
+        let Some(server) = self.server(pid) else { return String::new() };
+        match server.away {
+            None | Some(Away::Heir) => String::new(),
+            Some(Away::OtherUser) => "another user waits".into(),
+            Some(Away::OtherDevices) => other_devices(&server.device_names, &self.devices),
+            Some(Away::Command) => "it was told to (shutdown_server)".into(),
+            Some(Away::Quit) => "the control daemon ends then (quit)".into(),
+        }
+    }
+
     /// When `Tick` is due at the latest.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
-        let kills = self.servers.iter().filter_map(|server| server.kill_at);
+        let kills = self.servers.iter().filter_map(|server| server.kill_at.or((server.phase == Phase::Awaited).then(|| server.since + AWAITED)));
         let quit = self.quitting.as_ref().and_then(|q| q.force_at);
         kills.chain(quit).chain(self.retry_at).min()
     }
@@ -189,13 +189,26 @@ impl Registry {
         let mut effects = Vec::new();
         match event {
             Event::Client { token, pid, uid, hello } => self.client(Waiting { token, pid, uid, hello }, &mut effects),
+            Event::ClientGone { token } => {
+                if let Some(at) = self.waiting.iter().position(|client| client.token == token)
+                    && let Some(client) = self.waiting.remove(at)
+                {
+                    effects.push(Effect::Log(format!("Client {} of user {} has gone while it waited", client.pid, client.uid)));
+                }
+            }
             Event::Wanted { uid } => {
                 self.last_failure = None;
                 self.failures = 0;
                 self.retry_at = None;
                 if !self.servers.iter().any(|s| s.uid == uid && s.phase != Phase::Leaving) {
-                    self.wanted = Some(uid);
+                    self.want(uid);
                 }
+            }
+            Event::Left { pid: Some(pid), uid } => self.add(now, pid, uid, Phase::Awaited),
+            Event::Left { pid: None, uid } => {
+                effects.push(Effect::Log(format!("The server of user {uid} was lost with an earlier control daemon: a new one looks after its clients")));
+                self.orphaned.insert(uid);
+                self.want(uid);
             }
             Event::LaunchFailed { uid, why, again: true } => self.failed_start(now, uid, &why, &mut effects),
             Event::LaunchFailed { uid, why, again: false } => self.give_up(uid, &why, &mut effects),
@@ -207,29 +220,29 @@ impl Registry {
             }
             Event::Launched { pid, uid } => {
                 effects.push(Effect::Launched { pid, text: format!("Starting new server {pid} for user {uid}") });
+                let inherited = self.inherited.get(&uid).cloned();
                 self.add(now, pid, uid, Phase::Launched);
-            }
-            Event::Registered { pid, uid } => match self.server_mut(pid) {
-                Some(server) => {
-                    server.kill_at = None;
-                    if server.phase == Phase::Launched {
-                        server.phase = Phase::Registered;
+                let served_again = self.orphaned.remove(&uid) && !self.waiting.iter().any(|client| client.uid == uid);
+                if let Some(server) = self.server_mut(pid) {
+                    if let Some(devices) = inherited {
+                        server.device_names = devices;
+                        server.away = server.away.or(Some(Away::OtherDevices));
+                    } else if served_again {
+                        server.away = server.away.or(Some(Away::Heir));
                     }
                 }
-                None => {
-                    effects.push(Effect::Log(format!("Server {pid} of user {uid} is adopted")));
-                    self.add(now, pid, uid, Phase::Registered);
-                }
-            },
+            }
+            Event::Registered { pid, uid, devices } => self.registered(now, pid, uid, devices, &mut effects),
             Event::Ready { pid, devices } => {
                 if let Some(server) = self.server_mut(pid) {
                     server.devices = devices;
+                    server.counted.get_or_insert(0);
                     if matches!(server.phase, Phase::Launched | Phase::Registered) {
                         server.phase = Phase::Ready;
                         server.since = now;
                         let uid = server.uid;
                         effects.push(Effect::Log(format!("NEW SERVER {pid}: Ready")));
-                        self.wanted = self.wanted.filter(|wanted| *wanted != uid);
+                        self.wanted.retain(|wanted| *wanted != uid);
                         self.last_failure = None;
                     }
                 }
@@ -243,19 +256,23 @@ impl Registry {
                     self.give_up(uid, &why, &mut effects);
                 }
             }
-            Event::Clients { pid, count } => {
+            Event::Clients { pid, count, taken } => {
                 if let Some(server) = self.server_mut(pid) {
-                    server.clients = count;
+                    server.counted = Some(count);
+                    server.taken = taken;
+                }
+            }
+            Event::Unresponsive { pid, why } => {
+                if self.server(pid).is_some() {
+                    effects.push(Effect::Log(format!("Server {pid} {why}; it is killed, and the next one goes on with its clients")));
+                    effects.push(Effect::Kill { server: pid });
                 }
             }
             Event::Exited { pid, status } => self.exited(now, pid, status, &mut effects),
             Event::Shutdown { pid, force } => {
                 if let Some(server) = self.server_mut(pid) {
-                    server.away = Some(Away::Command);
-                    effects.push(Effect::Log(format!("Try shutting down server {pid}, backoff is disabled")));
-                    if server.clients > 0 {
-                        effects.push(Effect::Log(format!("Server {pid} has {} active worker threads. Server will not shutdown.", 2 * server.clients)));
-                    }
+                    server.away = server.away.filter(|away| *away == Away::OtherDevices).or(Some(Away::Command));
+                    server.log_shutdown("disabled", &mut effects);
                     if force {
                         Self::force(now, server, &mut effects);
                     }
@@ -268,11 +285,61 @@ impl Registry {
         effects
     }
 
+    /// A server has connected: one that we launched, one that connects again, or one of an earlier daemon.
+    fn registered(&mut self, now: Instant, pid: u32, uid: u32, devices: Vec<String>, effects: &mut Vec<Effect>) {
+        match self.server_mut(pid) {
+            Some(server) if server.phase == Phase::Leaving => {
+                // It was not there when it was told.
+                effects.push(Effect::Shutdown { server: pid, force: server.kill_at.is_some() });
+                return;
+            }
+            Some(server) => {
+                let phase = server.phase;
+                server.kill_at = None;
+                server.device_names.clone_from(&devices);
+                server.forget_counts();
+                if matches!(phase, Phase::Awaited | Phase::Launched) {
+                    server.phase = Phase::Registered;
+                }
+                if phase != Phase::Awaited {
+                    return;
+                }
+            }
+            None => self.add(now, pid, uid, Phase::Registered),
+        }
+        effects.push(Effect::Log(format!("Server {pid} of user {uid} is adopted")));
+        let parts = !self.localities.is_empty() && devices == self.localities;
+        if parts {
+            self.mlopart.insert(uid);
+        }
+        let other = !parts && devices != self.devices;
+        let why = other.then(|| other_devices(&devices, &self.devices));
+        let Some(server) = self.server_mut(pid) else { return };
+        server.device_names = devices;
+        if let Some(why) = why {
+            server.away = server.away.or(Some(Away::OtherDevices));
+            effects.push(Effect::Log(format!("Server {pid} of user {uid} goes when its clients have gone: {why}")));
+        }
+    }
+
     fn add(&mut self, now: Instant, pid: u32, uid: u32, phase: Phase) {
         let away = self.quitting.as_ref().map(|_| Away::Quit);
         let kill_at = (phase == Phase::Launched).then(|| now + LAUNCH);
         let settings = self.defaults.clone();
-        self.servers.push(Server { pid, uid, settings, devices: Vec::new(), phase, away, clients: 0, since: now, kill_at });
+        self.servers.push(Server {
+            pid,
+            uid,
+            settings,
+            devices: Vec::new(),
+            device_names: Vec::new(),
+            phase,
+            away,
+            counted: None,
+            handed: 0,
+            taken: 0,
+            since: now,
+            kill_at,
+        });
     }
 
     fn client(&mut self, client: Waiting, effects: &mut Vec<Effect>) {
@@ -282,7 +349,7 @@ impl Registry {
             effects.push(Effect::Refuse { token: client.token, result: result::MPS_SERVER_NOT_READY, why });
             return;
         }
-        let state = if self.servers.iter().any(|s| s.uid == uid && s.phase == Phase::Ready) {
+        let state = if self.servers.iter().any(|s| s.uid == uid && s.takes_clients()) {
             "Server already exists"
         } else {
             "Server is not ready, push client to pending list"
@@ -292,6 +359,9 @@ impl Registry {
             // A new reason to try: what failed for earlier clients is not held against this one.
             self.failures = 0;
             self.retry_at = None;
+        }
+        for server in self.servers.iter_mut().filter(|server| server.uid == uid && server.away == Some(Away::Heir)) {
+            server.away = None;
         }
         self.waiting.push_back(client);
     }
@@ -311,17 +381,26 @@ impl Registry {
             // A running server of that user met us while we were starting this one, which saw it and gave way.
             return;
         }
+        self.inherited.remove(&server.uid);
+        if server.away == Some(Away::OtherDevices) && server.phase != Phase::Leaving {
+            self.inherited.insert(server.uid, server.device_names);
+        }
         match server.phase {
             Phase::Leaving => {}
             Phase::Ready if now.duration_since(server.since) >= GOOD_START => {
                 self.failures = 0;
-                self.wanted = Some(server.uid);
+                self.want(server.uid);
+            }
+            // Its clients may still be there.
+            Phase::Awaited => {
+                self.orphaned.insert(server.uid);
+                self.want(server.uid);
             }
             Phase::Launched | Phase::Registered | Phase::Ready => {
                 let why = "the server ended while starting; see server.log in the log directory";
                 self.failed_start(now, server.uid, why, effects);
                 if self.retry_at.is_some() {
-                    self.wanted = Some(server.uid);
+                    self.want(server.uid);
                 }
             }
         }
@@ -336,14 +415,21 @@ impl Registry {
         // 0, 50, 100, 200, 400 ms: a single crash costs no time, a loop does not burn a core.
         let wait = if self.failures == 1 { Duration::ZERO } else { Duration::from_millis(25 << (self.failures - 1)) };
         self.retry_at = Some(now + wait);
-        self.wanted = Some(uid);
+        self.want(uid);
+    }
+
+    fn want(&mut self, uid: u32) {
+        if !self.wanted.contains(&uid) {
+            self.wanted.push_back(uid);
+        }
     }
 
     /// No server for this user: everybody who waits for one is told why.
     fn give_up(&mut self, uid: u32, why: &str, effects: &mut Vec<Effect>) {
         self.failures = 0;
         self.retry_at = None;
-        self.wanted = self.wanted.filter(|wanted| *wanted != uid);
+        self.inherited.remove(&uid);
+        self.wanted.retain(|wanted| *wanted != uid);
         self.last_failure = Some((uid, why.to_owned()));
         for client in std::mem::take(&mut self.waiting) {
             if client.uid == uid {
@@ -364,7 +450,7 @@ impl Registry {
             Some(quitting) => quitting.force_at = quitting.force_at.into_iter().chain(force_at).min(),
             None => self.quitting = Some(Quitting { force_at, clean: true, finished: false }),
         }
-        self.wanted = None;
+        self.wanted.clear();
         self.retry_at = None;
         for client in self.waiting.drain(..) {
             let why = "The control daemon is shutting down: start it again (cumux control -d)".to_owned();
@@ -372,10 +458,7 @@ impl Registry {
         }
         for server in &mut self.servers {
             server.away = Some(Away::Quit);
-            effects.push(Effect::Log(format!("Try shutting down server {}, backoff is disabled", server.pid)));
-            if server.clients > 0 {
-                effects.push(Effect::Log(format!("Server {} has {} active worker threads. Server will not shutdown.", server.pid, 2 * server.clients)));
-            }
+            server.log_shutdown("disabled", effects);
         }
         self.tick(now, effects);
     }
@@ -393,6 +476,16 @@ impl Registry {
                 Self::force(now, server, effects);
             }
         }
+        self.servers.retain(|server| {
+            let is_late = server.phase == Phase::Awaited && server.kill_at.is_none() && server.since + AWAITED <= now;
+            if is_late {
+                let (pid, seconds) = (server.pid, AWAITED.as_secs());
+                effects.push(Effect::Log(format!(
+                    "Server {pid} of an earlier control daemon lives, and has not connected within {seconds} s: it is not waited for"
+                )));
+            }
+            !is_late
+        });
         for server in &mut self.servers {
             if server.kill_at.is_some_and(|at| at <= now) {
                 server.kill_at = None;
@@ -406,10 +499,9 @@ impl Registry {
         effects.push(Effect::Log(format!("Force shutting down server {}", server.pid)));
         if server.is_connected() {
             effects.push(Effect::Shutdown { server: server.pid, force: true });
-            server.kill_at = Some(now + FORCED);
-        } else {
-            effects.push(Effect::Kill { server: server.pid });
         }
+        // One that is not connected is told when it comes: killed, it would leave its keeper and executors.
+        server.kill_at = Some(now + FORCED);
         server.phase = Phase::Leaving;
     }
 
@@ -418,11 +510,11 @@ impl Registry {
         self.hand_over(effects);
         self.make_room(effects);
         self.send_away(now, effects);
-        let mut next = self.wanted.into_iter().chain(self.waiting.iter().map(|client| client.uid));
+        let mut next = self.wanted.iter().copied().chain(self.waiting.iter().map(|client| client.uid));
         // One at a time also where several may be: the next follows from the event that this one was launched.
         let next = if self.multiuser { next.find(|uid| !self.servers.iter().any(|s| s.uid == *uid)) } else { next.next().filter(|_| self.servers.is_empty()) };
         if let Some(uid) = next.filter(|_| self.quitting.is_none() && self.retry_at.is_none()) {
-            self.wanted = self.wanted.filter(|wanted| *wanted != uid);
+            self.wanted.retain(|wanted| *wanted != uid);
             effects.push(Effect::Launch { uid });
         }
         if let Some(quitting) = self.quitting.as_mut().filter(|q| self.servers.is_empty() && !q.finished) {
@@ -433,7 +525,7 @@ impl Registry {
 
     fn hand_over(&mut self, effects: &mut Vec<Effect>) {
         for client in std::mem::take(&mut self.waiting) {
-            let Some(server) = self.servers.iter_mut().find(|s| s.uid == client.uid && s.phase == Phase::Ready) else {
+            let Some(server) = self.servers.iter_mut().find(|s| s.uid == client.uid && s.takes_clients()) else {
                 self.waiting.push_back(client);
                 continue;
             };
@@ -469,7 +561,7 @@ impl Registry {
                 effects.push(Effect::Refuse { token: client.token, result: result::NO_DEVICE, why });
                 continue;
             }
-            server.clients += 1;
+            server.handed += 1;
             effects.push(Effect::Hand { token: client.token, server: server.pid, pid: client.pid, uid: client.uid, hello: client.hello, grant });
         }
     }
@@ -479,33 +571,38 @@ impl Registry {
         if self.multiuser {
             return;
         }
-        let Some(uid) = self.wanted.or_else(|| self.waiting.front().map(|client| client.uid)) else { return };
-        for server in self.servers.iter_mut().filter(|s| s.uid != uid && s.away.is_none()) {
+        let Self { servers, waiting, wanted, .. } = self;
+        let awaited = |own: u32| wanted.iter().copied().chain(waiting.iter().map(|client| client.uid)).any(|uid| uid != own);
+        for server in servers.iter_mut().filter(|s| s.away == Some(Away::OtherUser) && s.phase != Phase::Leaving && !awaited(s.uid)) {
+            // Whoever waited has gone.
+            server.away = None;
+        }
+        let Some(uid) = self.wanted.front().copied().or_else(|| self.waiting.front().map(|client| client.uid)) else { return };
+        for server in self.servers.iter_mut().filter(|s| s.uid != uid && matches!(s.away, None | Some(Away::Heir))) {
             server.away = Some(Away::OtherUser);
-            effects.push(Effect::Log(format!("Try shutting down server {}, backoff is enabled", server.pid)));
-            if server.clients > 0 {
-                effects.push(Effect::Log(format!("Server {} has {} active worker threads. Server will not shutdown.", server.pid, 2 * server.clients)));
-            }
+            server.log_shutdown("enabled", effects);
         }
     }
 
     fn send_away(&mut self, now: Instant, effects: &mut Vec<Effect>) {
-        for server in self.servers.iter_mut().filter(|s| s.away.is_some() && s.clients == 0) {
+        for server in self.servers.iter_mut().filter(|s| s.away.is_some() && s.is_empty()) {
             match server.phase {
                 Phase::Ready | Phase::Registered => {
                     effects.push(Effect::Shutdown { server: server.pid, force: false });
                     server.phase = Phase::Leaving;
                     // Between this message and its end it may take one more client that was on its way: no deadline.
                 }
-                Phase::Launched if server.away == Some(Away::Quit) => {
-                    effects.push(Effect::Kill { server: server.pid });
-                    server.phase = Phase::Leaving;
-                    server.kill_at = Some(now + FORCED);
-                }
-                Phase::Launched | Phase::Leaving => {}
+                // It is told when it comes: killed, it would leave its keeper and executors.
+                Phase::Launched if server.away == Some(Away::Quit) => server.kill_at = server.kill_at.into_iter().chain([now + FORCED]).min(),
+                Phase::Awaited | Phase::Launched | Phase::Leaving => {}
             }
         }
     }
+}
+
+/// Why a server of an earlier daemon gets no more clients.
+fn other_devices(its: &[String], ours: &[String]) -> String {
+    format!("it serves {}, this daemon was started with {}, and programs that come now wait for a server on that", its.join(", "), ours.join(", "))
 }
 
 /// Static partitioning: the client has its partitions and nothing else, and percentages mean nothing. It sees the devices it has a partition of.

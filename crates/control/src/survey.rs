@@ -141,7 +141,7 @@ mod tests {
             static_partitions,
             localities: Vec::new(),
         };
-        let daemon = Daemon::new(options);
+        let daemon = Daemon::new(options).unwrap();
         commands.iter().map(|text| crate::answer::answer(&daemon, crate::command::Command::parse(text), true).text).collect()
     }
 

@@ -7,7 +7,7 @@
 use crate::answer::answer;
 use crate::command::Command;
 use crate::daemon::Daemon;
-use rustix::net::sockopt::socket_peercred;
+use crate::log::on_account_of;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -38,10 +38,9 @@ const HALF: &str = "A command came without its end within 2 seconds: end it with
 /// For connections that find no place.
 pub(crate) const TOO_MANY: &str = "Too many programs talk to the control daemon at the same time: try again\n";
 
-/// Serves one visitor to the end.
-pub(crate) fn serve(daemon: &Arc<Daemon>, stream: &UnixStream) {
-    let Ok(peer) = socket_peercred(stream) else { return daemon.note("User did not send valid credentials") };
-    let user = peer.uid.as_raw();
+/// Serves one visitor, of whom the kernel says that it is `user`'s, to the end. Its process need not have a number here.
+pub(crate) fn serve(daemon: &Arc<Daemon>, stream: &UnixStream, user: u32) {
+    let _account = on_account_of(user);
     let privileged = user == 0 || user == rustix::process::geteuid().as_raw();
     let mut input = BufReader::new(stream);
     if !begins_as_text(stream, &mut input) {

@@ -1,5 +1,8 @@
-//! Latency and throughput of the device alone, without rings and processes: launch and wait, and kernels a second for some numbers of clients, waiting
-//! after every N launches. Prints a table. `card-bench [cuda:0] [seconds a cell]`.
+//! Latency and throughput of the device alone, without rings and other processes. Clients launch N
+//! kernels and wait, again and again; one row is a number of clients and an N. Before that, one
+//! client launches and waits beside a neighbour that does something slow. Prints tables.
+//!
+//! Usage: `card-bench [cuda:0] [seconds a row]`.
 
 use cumux_device::{ClientId, ClientSpec, Device, DeviceError, Kernel, Launch, Outcome, Place, Sink, StreamId, Work};
 use cumux_device_cuda::{Card, Settings};
@@ -37,20 +40,22 @@ const KERNELS: &str = "
 }
 ";
 
-/// What a client looks at, with cache lines to itself: clients have pages of their own.
+/// The status page of a client, in cache lines of its own.
 #[repr(align(128))]
 #[derive(Default)]
-struct Page {
-    /// Last token done.
+struct StatusPage {
+    /// The last token that was reported.
     done: AtomicU64,
-    /// Token that a sleeper waits for; 0: nobody sleeps.
+    /// The token for which the client's thread sleeps; 0 if it does not sleep.
     wanted: AtomicU64,
+    /// The thread that sleeps.
     sleeper: Mutex<Option<Thread>>,
 }
 
-struct Pages(Vec<Page>);
+/// The status pages of all clients, by client.
+struct StatusPages(Vec<StatusPage>);
 
-impl Sink for Pages {
+impl Sink for StatusPages {
     fn retired(&self, client: ClientId, _: StreamId, token: u64, outcome: Outcome) {
         if let Outcome::Fault(fault) = outcome {
             eprintln!("client {client}: {fault:?}");
@@ -69,8 +74,8 @@ impl Sink for Pages {
     fn text(&self, _: ClientId, _: &[u8]) {}
 }
 
-impl Page {
-    /// Spins briefly, then sleeps, as clients do.
+impl StatusPage {
+    /// Waits for a token: polls briefly, then sleeps, as clients do.
     fn wait(&self, token: u64) {
         let begun = Instant::now();
         let done = || self.done.load(Ordering::SeqCst) >= token;
@@ -97,8 +102,9 @@ impl Place for Nowhere {
     }
 }
 
-/// One client: launches `burst`, waits, until the time is over. Returns kernels and the times of bursts in nanoseconds.
-fn client(card: &Card, pages: &Pages, id: ClientId, memory: u64, burst: u64, mixed: bool, seconds: f64) -> (u64, Vec<u64>) {
+/// Runs one client until the time is over: it launches `burst` kernels and waits for them, again
+/// and again. Returns the number of kernels, and the nanoseconds of each burst.
+fn client(card: &Card, pages: &StatusPages, id: ClientId, memory: u64, burst: u64, mixed: bool, seconds: f64) -> (u64, Vec<u64>) {
     card.open_client(id, &ClientSpec::default(), None).expect("opens");
     card.allow(id, memory, 4096, true);
     let info = card.load_module(id, 1, KERNELS.as_bytes(), &mut Nowhere).expect("loads");
@@ -127,12 +133,13 @@ fn client(card: &Card, pages: &Pages, id: ClientId, memory: u64, burst: u64, mix
     (token, times)
 }
 
-fn percentile(times: &mut [u64], part: f64) -> f64 {
+/// The time, in microseconds, below which this fraction of the times (nanoseconds) lies.
+fn percentile(times: &mut [u64], fraction: f64) -> f64 {
     times.sort_unstable();
-    times.get(((times.len() as f64 * part) as usize).min(times.len().saturating_sub(1))).map_or(0.0, |ns| *ns as f64 / 1000.0)
+    times.get(((times.len() as f64 * fraction) as usize).min(times.len().saturating_sub(1))).map_or(0.0, |ns| *ns as f64 / 1000.0)
 }
 
-/// A sealed file of zeros, as a window is.
+/// A sealed file of zeros, like a client's pinned window.
 fn window_file(bytes: u64) -> OwnedFd {
     let file = rustix::fs::memfd_create("window", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).expect("a file");
     rustix::fs::ftruncate(&file, bytes).expect("its size");
@@ -140,8 +147,8 @@ fn window_file(bytes: u64) -> OwnedFd {
     file
 }
 
-/// Launch and wait of one client while another does this all the time.
-fn neighbour(card: &Card, pages: &Pages, memory: u64, seconds: f64, name: &str, act: &(dyn Fn(u64) + Sync)) {
+/// Measures one client that launches and waits, while a neighbour calls `act` all the time.
+fn neighbour(card: &Card, pages: &StatusPages, memory: u64, seconds: f64, name: &str, act: &(dyn Fn(u64) + Sync)) {
     let stop = AtomicBool::new(false);
     let (operations, mut times) = std::thread::scope(|scope| {
         let other = scope.spawn(|| {
@@ -160,7 +167,8 @@ fn neighbour(card: &Card, pages: &Pages, memory: u64, seconds: f64, name: &str, 
     println!("{name:44} | {operations:6} | {:8.1} | {:8.1} | {:8.1}", percentile(&mut times, 0.5), percentile(&mut times, 0.99), most as f64 / 1000.0);
 }
 
-fn neighbours(card: &Card, pages: &Pages, memory: u64, seconds: f64) {
+/// Measures one client beside several kinds of neighbours.
+fn neighbours(card: &Card, pages: &StatusPages, memory: u64, seconds: f64) {
     println!("beside it                                    | done   | p50 us   | p99 us   | max us");
     let far = cumux_wire::layout::ARENA_BASE + (11 << 40);
     neighbour(card, pages, memory, seconds, "nothing", &|_| std::thread::sleep(Duration::from_millis(1)));
@@ -192,7 +200,7 @@ fn main() {
     let mut arguments = std::env::args().skip(1);
     let ordinal = arguments.next().and_then(|id| id.strip_prefix("cuda:").and_then(|n| n.parse().ok())).unwrap_or(0);
     let seconds: f64 = arguments.next().and_then(|s| s.parse().ok()).unwrap_or(0.5);
-    let pages = Arc::new(Pages((0..64).map(|_| Page::default()).collect()));
+    let pages = Arc::new(StatusPages((0..64).map(|_| StatusPage::default()).collect()));
     let begun = Instant::now();
     let settings = Settings::from_environment().expect("settings");
     let card = Card::open(ordinal, pages.clone(), settings).expect("the card opens");

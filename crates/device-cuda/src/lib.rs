@@ -1,41 +1,77 @@
 //! The real GPU: the device interface over NVIDIA's driver, loaded by absolute path.
 //!
-//! - One primary context for all clients of the process. **A fault of one client breaks it for all** ([`cumux_device::Device::contains_faults`] is
-//!   false): the suspects are told, the executor is replaced, and the others go on in its successor with the same memory.
-//! - Device memory is made of extents behind descriptors, mapped at fixed addresses; nothing comes from the driver's own allocators
-//!   but the variables of modules.
-//! - Clients' streams are virtual; [`engine`] threads bind them to driver streams while they have work in flight. What is slow under the context's
-//!   lock happens elsewhere.
-//! - Addresses in copies, sets and value writes are checked for every client. Kernels are not isolated from other clients of the context.
+//! - One primary context serves all clients of the process. **A fault of one client breaks it for
+//!   all** ([`cumux_device::Device::contains_faults`] is false). The clients that had kernels in
+//!   flight get an error, the executor is replaced, and all other clients go on in its successor
+//!   with the same memory.
+//! - Device memory is made of extents behind descriptors, mapped at fixed addresses. Nothing comes
+//!   from the driver's own allocators but the variables of modules.
+//! - Clients' streams are virtual. An engine thread binds a client's stream to a driver stream
+//!   while the client has work in flight in it. Slow calls of the driver are made on other threads.
+//! - The addresses in every client's copies, sets and value writes are checked. Kernels are not
+//!   isolated from other clients of the context.
+//! - The driver reads its environment when it is first loaded, and this crate sets some variables
+//!   just before. Open the device before starting threads of C code that read the environment.
 //!
-//! All unsafe code is in `driver.rs`. The environment that the driver must find is set there when it is first loaded: open the device
-//! before starting threads of C code that read the environment.
+//! # Modules
+//!
+//! Each module uses only those below it.
+//!
+//! ```text
+//! card      the device interface; opening and closing a card
+//! engine    the thread that serves clients: messages, main loop, reports, loss of the context
+//! issue     submitting work to the driver: queues, plans, chains
+//! track     work in flight: fences, completion, estimates of durations
+//! context   what lives in the context: memory, windows, partitions, modules, clients
+//! quiet     waiting for a moment at which no long kernel runs
+//! driver    calls of the driver; the only module with unsafe code
+//! fault     error codes, remedies, loss of the context, the errors that clients get
+//! ```
+//!
+//! Any of them may use the small modules beside them: `settings` and `polling` (what the
+//! environment can change), `counters`, `helpers` (threads for slow calls) and `mailbox` (messages
+//! for one thread). [`survey`] examines cards without opening them.
+//!
+//! # Locks
+//!
+//! A thread that holds a lock may take locks with higher numbers, and no others.
+//!
+//! ```text
+//! 1  ModuleLibrary: the lock of one image    Card::limits
+//! 2  Gate::requests
+//! 3  Card::clients
+//! 4  Client::window
+//! 5  Client: permissions, share, partitions, modules    PinnedWindow::registration
+//! 6  Partitions::contexts                               PinnedWindow::registered
+//! 7  Partitions::floor
+//! 8  Extents: maps, side_stream    ModuleLibrary: known, loading    Card: streams, variables
+//!    LoadedModule::dynamic_shared    Gate::unused    Loss::inquest    driver: LOADED, REDIRECTION
+//! 9  Mailbox::queue
+//! ```
+//!
+//! An engine thread holds none of them while it calls the driver or the sink.
 #![deny(unsafe_code)]
+#![warn(missing_docs, missing_debug_implementations)]
 
 mod card;
-mod client;
-mod coalesce;
-mod dispatch;
+mod context;
+mod counters;
 #[allow(unsafe_code)]
 mod driver;
 mod engine;
-mod facts;
-mod host;
-mod layout;
-mod locate;
-mod mark;
-mod memory;
-mod module;
-mod partition;
-mod ranges;
-mod shared;
-mod slots;
+mod fault;
+mod helpers;
+mod issue;
+mod mailbox;
+mod polling;
+mod quiet;
+mod settings;
 pub mod survey;
-mod symbols;
-mod work;
+mod track;
 
-pub use card::{Card, Settings};
-pub use shared::Counters;
+pub use card::Card;
+pub use counters::Counters;
+pub use settings::Settings;
 
 use cumux_device::{Device, DeviceError, DeviceFacts, Open, Sink};
 use std::sync::Arc;
@@ -50,32 +86,36 @@ impl Open for Cuda {
     }
 }
 
-/// # Errors
-/// A sentence with a remedy when there is no such card, or it cannot be used.
-pub fn open(id: &str, sink: Arc<dyn Sink>) -> Result<Arc<dyn Device>, DeviceError> {
-    Card::open(ordinal(id)?, sink, Settings::from_environment()?).map(|card| card as Arc<dyn Device>)
-}
-
-/// Facts of a card without a context on it. It loads the driver into this process.
+/// Opens the card of this name, with the settings of the environment. The card reports completed
+/// work to `sink`.
 ///
 /// # Errors
-/// As [`open`], but for what only a context shows.
-pub fn facts(id: &str) -> Result<DeviceFacts, DeviceError> {
-    survey::facts(ordinal(id)?)
+/// A sentence with a remedy if there is no such card, or it cannot be used.
+pub fn open(id: &str, sink: Arc<dyn Sink>) -> Result<Arc<dyn Device>, DeviceError> {
+    Card::open(parse_id(id)?, sink, Settings::from_environment()?).map(|card| card as Arc<dyn Device>)
 }
 
-fn ordinal(id: &str) -> Result<u32, DeviceError> {
-    let number = id.strip_prefix("cuda:").and_then(|n| n.parse().ok());
-    number.ok_or_else(|| DeviceError::Invalid(format!("{id:?} names no GPU; write cuda:0, cuda:1 and so on")))
+/// Facts of a card, without a context on it. This loads the driver into the process.
+///
+/// # Errors
+/// As [`open`], except for errors that show only when a context is made.
+pub fn facts(id: &str) -> Result<DeviceFacts, DeviceError> {
+    survey::facts(parse_id(id)?)
+}
+
+/// The ordinal in `cuda:<ordinal>`.
+fn parse_id(id: &str) -> Result<u32, DeviceError> {
+    let ordinal = id.strip_prefix("cuda:").and_then(|n| n.parse().ok());
+    ordinal.ok_or_else(|| DeviceError::Invalid(format!("{id:?} names no GPU; write cuda:0, cuda:1 and so on")))
 }
 
 #[cfg(test)]
 mod tests {
     #[test]
     fn cards_are_named_by_number() {
-        assert_eq!(super::ordinal("cuda:3"), Ok(3));
+        assert_eq!(super::parse_id("cuda:3"), Ok(3));
         for wrong in ["cuda", "cuda:", "cuda:x", "sim:h200", "3"] {
-            assert!(super::ordinal(wrong).is_err_and(|e| e.to_string().contains("cuda:0")));
+            assert!(super::parse_id(wrong).is_err_and(|e| e.to_string().contains("cuda:0")));
         }
     }
 }

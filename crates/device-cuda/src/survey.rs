@@ -1,52 +1,61 @@
-//! What can be said of the real cards without using one: for `cumux doctor`. No context is made, and nothing is changed.
+//! Examines the machine's cards without opening one, for `cumux doctor`. No context is made, and
+//! nothing is changed.
 
-use crate::driver::Driver;
+use crate::context::read_facts;
+use crate::driver::DeviceHandle;
+use crate::fault::remedy;
+use cumux_abi::CUcomputemode;
 use cumux_device::{DeviceError, DeviceFacts};
 
-/// A card as it is found.
+/// A card as the driver shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Seen {
+    /// The card's number, as in `cuda:<ordinal>`.
     pub ordinal: u32,
+    /// The card's name, from the driver.
     pub name: String,
-    /// `CUcomputemode`: 0 default, 2 prohibited, 3 one process alone.
-    pub mode: i32,
-    /// Bytes.
+    /// The compute mode: any process may use the card, or one alone, or none.
+    pub mode: CUcomputemode,
+    /// The card's memory in bytes.
     pub memory: u64,
 }
 
-/// How a card stands.
+/// Whether a card can be served.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// It can be served.
+    /// The card can be served. The text says what was found.
     Good(String),
-    /// It can, with something missing: what, and what to do.
+    /// The card can be served, with something missing. The texts say what was found, and what to
+    /// do.
     Limited(String, String),
-    /// It cannot: why, and what to do.
+    /// The card cannot be served. The texts say why, and what to do.
     Unusable(String, String),
 }
 
-/// All cards that the driver shows.
+/// All cards that the driver shows, in the driver's order.
 ///
 /// # Errors
-/// A sentence with its remedy: no driver, too old, or it does not start.
+/// A sentence with a remedy: there is no driver, or the driver is too old or does not start.
 pub fn cards() -> Result<Vec<Seen>, DeviceError> {
-    Driver::survey(|ordinal, card| Seen { ordinal, name: card.name(), mode: card.attribute(20).unwrap_or(0), memory: card.memory() })
+    let see = |(ordinal, card): (u32, DeviceHandle)| Seen { ordinal, name: card.name(), mode: card.compute_mode(), memory: card.memory() };
+    Ok((0..).zip(DeviceHandle::all()?).map(see).collect())
 }
 
-/// Facts of one card, as a server says them.
+/// The facts of one card, as clients see them.
 ///
 /// # Errors
 /// As [`cards`], and where there is no such card or it cannot be shared.
 pub(crate) fn facts(ordinal: u32) -> Result<DeviceFacts, DeviceError> {
-    let all = Driver::survey(|ordinal, card| (card.attribute(20).unwrap_or(0), crate::facts::read(card, ordinal)))?;
+    let all = DeviceHandle::all()?;
     let count = u32::try_from(all.len()).unwrap_or(u32::MAX);
-    let Some((mode, facts)) = all.into_iter().nth(ordinal as usize) else {
-        return Err(DeviceError::System(crate::locate::no_such_card(ordinal, count)));
+    let Some(card) = all.get(ordinal as usize) else {
+        return Err(DeviceError::System(remedy::no_such_card(ordinal, count)));
     };
-    crate::locate::usable(ordinal, &facts.name, mode).map(|()| facts)
+    let facts = read_facts(card, ordinal);
+    remedy::require_shareable(ordinal, &facts.name, card.compute_mode()).map(|()| facts)
 }
 
-/// What the cards that were found mean for serving `cuda:ordinal`. Pure.
+/// Whether `cuda:<ordinal>` can be served, given the cards that were found. Pure.
 #[must_use]
 pub fn judge(ordinal: u32, found: &Result<Vec<Seen>, DeviceError>) -> Verdict {
     let software = "for the software GPU: --device sim:h200";
@@ -56,13 +65,13 @@ pub fn judge(ordinal: u32, found: &Result<Vec<Seen>, DeviceError>) -> Verdict {
     };
     let Some(card) = cards.iter().find(|card| card.ordinal == ordinal) else {
         let count = u32::try_from(cards.len()).unwrap_or(u32::MAX);
-        return Verdict::Unusable(crate::locate::no_such_card(ordinal, count), software.into());
+        return Verdict::Unusable(remedy::no_such_card(ordinal, count), software.into());
     };
     let shown = format!("cuda:{ordinal}, {}, {} GiB", card.name, card.memory >> 30);
-    if let Err(error) = crate::locate::usable(ordinal, &card.name, card.mode) {
+    if let Err(error) = remedy::require_shareable(ordinal, &card.name, card.mode) {
         return Verdict::Unusable(shown, error.to_string());
     }
-    match crate::locate::alone(ordinal, card.mode) {
+    match remedy::exclusive_card(ordinal, card.mode) {
         Some(why) => {
             Verdict::Limited(format!("{shown}: there will be no standby, a takeover starts from cold"), format!("{why}. NVIDIA's own MPS must not run on it"))
         }
@@ -74,8 +83,8 @@ pub fn judge(ordinal: u32, found: &Result<Vec<Seen>, DeviceError>) -> Verdict {
 mod tests {
     use super::*;
 
-    fn card(name: &str, mode: i32) -> Result<Vec<Seen>, DeviceError> {
-        Ok(vec![Seen { ordinal: 0, name: name.into(), mode, memory: 141 << 30 }])
+    fn card(name: &str, mode: u32) -> Result<Vec<Seen>, DeviceError> {
+        Ok(vec![Seen { ordinal: 0, name: name.into(), mode: CUcomputemode(mode), memory: 141 << 30 }])
     }
 
     #[test]
@@ -95,7 +104,7 @@ mod tests {
 
     #[test]
     fn a_driver_that_is_missing_or_old_is_said_as_the_executor_says_it() {
-        for why in [crate::locate::none_found(&[], &[]), crate::locate::new_enough(12_080).unwrap_err()] {
+        for why in [remedy::driver_not_found(&[], &[]), remedy::require_version(12_080).unwrap_err()] {
             let Verdict::Unusable(found, remedy) = judge(0, &Err(DeviceError::System(why.clone()))) else { panic!("{why}") };
             assert!(found.contains("580") && remedy.contains("sim:h200"), "{found} {remedy}");
         }

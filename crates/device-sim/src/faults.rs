@@ -25,10 +25,10 @@ pub(crate) fn thread_fault(fault: &interface::Fault) -> Fault {
 
 /// A copy, a set or a value write was refused an address.
 pub(crate) fn transfer_fault(address: u64, fault: MemoryFault) -> Fault {
-    Fault { result: result::ILLEGAL_ADDRESS, text: format!("{} by a copy or set at {address:#x}", FaultKind::Global(fault).describe()) }
+    Fault { result: result::ILLEGAL_ADDRESS, text: format!("illegal address {address:#x} of a copy or set: {}", FaultKind::Global(fault).describe()) }
 }
 
 /// The address of a set or of a value write is not aligned.
 pub(crate) fn misaligned_transfer_fault(address: u64) -> Fault {
-    Fault { result: result::MISALIGNED_ADDRESS, text: format!("{} {address:#x} of a set or value write", FaultKind::Misaligned.describe()) }
+    Fault { result: result::MISALIGNED_ADDRESS, text: format!("misaligned address {address:#x} of a set or value write") }
 }

@@ -33,6 +33,7 @@ mod schedule;
 mod simd;
 
 pub use gpu::SoftwareGpu;
+pub use modules::KernelVerdict;
 pub use open::{Settings, Simulator, open, open_with};
 
 /// The names of all cards, as [`facts`] takes them.
@@ -54,6 +55,16 @@ pub fn facts(id: &str) -> Result<cumux_device::DeviceFacts, cumux_device::Device
 /// As [`facts`].
 pub fn facts_of(id: &str, ordinal: u32) -> Result<cumux_device::DeviceFacts, cumux_device::DeviceError> {
     models::facts(id, ordinal)
+}
+
+/// Says of each kernel of an image (a fatbin, PTX text or cubin) whether the card `id` would run it.
+/// The image is not loaded.
+///
+/// # Errors
+/// As [`facts`], and [`cumux_device::DeviceError::Image`] if the image could not be loaded at all.
+/// Its text is the text that a program would get.
+pub fn judge_kernels(id: &str, image: &[u8]) -> Result<Vec<KernelVerdict>, cumux_device::DeviceError> {
+    modules::judge_kernels(&models::Limits::of(&models::facts(id, 0)?), image)
 }
 
 /// The names of a card's memory-locality partitions; none for a card with one locality.

@@ -12,7 +12,7 @@ use parking_lot::{Mutex, RwLock};
 use crate::lower::{self, CompileError};
 use crate::memory::maps::Mappings;
 use crate::models::Limits;
-use crate::program::{Image, Program};
+use crate::program::{Image, Kernel, Program};
 
 /// Largest PTX text that is unpacked.
 const PTX_BYTES: u64 = 256 << 20;
@@ -47,16 +47,36 @@ pub(crate) struct LoadedModule {
     pub(crate) functions: Vec<LoadedFunction>,
 }
 
-/// Loads an image for a client. Returns the module, and what the client must know about it.
-pub(crate) fn load(limits: &Limits, maps: &RwLock<Mappings>, bytes: &[u8], place: &mut dyn Place) -> Result<(LoadedModule, ModuleInfo), DeviceError> {
-    let text = ptx(bytes, limits.capability)?;
-    let program = compile(&text)?;
+/// Compiles the program in an image.
+fn compile_image(limits: &Limits, bytes: &[u8]) -> Result<Arc<Program>, DeviceError> {
+    let program = compile(&ptx(bytes, limits.capability)?)?;
     if program.target > limits.capability {
         return Err(refuse(
             result::NO_BINARY_FOR_GPU,
             format!("the PTX is for sm_{} and later, this card is sm_{}; build with an earlier -gencode arch", program.target, limits.capability),
         ));
     }
+    Ok(program)
+}
+
+/// Whether a kernel of an image would run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KernelVerdict {
+    /// The kernel's name.
+    pub name: String,
+    /// Why the kernel would not run; `None` if it would.
+    pub refused: Option<String>,
+}
+
+/// Says of each kernel of an image whether it would run.
+pub(crate) fn judge_kernels(limits: &Limits, bytes: &[u8]) -> Result<Vec<KernelVerdict>, DeviceError> {
+    let program = compile_image(limits, bytes)?;
+    Ok(program.kernels.iter().map(|kernel| KernelVerdict { name: kernel.name.clone(), refused: refusal(kernel) }).collect())
+}
+
+/// Loads an image for a client. Returns the module, and what the client must know about it.
+pub(crate) fn load(limits: &Limits, maps: &RwLock<Mappings>, bytes: &[u8], place: &mut dyn Place) -> Result<(LoadedModule, ModuleInfo), DeviceError> {
+    let program = compile_image(limits, bytes)?;
     let mut addresses = Vec::with_capacity(program.variables.len());
     let mut fresh = Vec::new();
     for variable in &program.variables {
@@ -93,6 +113,12 @@ pub(crate) fn write(maps: &RwLock<Mappings>, address: u64, bytes: &[u8]) -> Resu
     })
 }
 
+/// Why no launch of a kernel can run here, as far as the kernel's code shows it.
+fn refusal(kernel: &Kernel) -> Option<String> {
+    let clusters = || kernel.cluster.iter().any(|d| *d > 1).then(|| "the software GPU has no thread block clusters, which this kernel requires".to_owned());
+    kernel.refused.as_ref().map(ToString::to_string).or_else(clusters)
+}
+
 /// What a client must know about a kernel.
 fn function(limits: &Limits, program: &Program, index: usize) -> FunctionInfo {
     let kernel = &program.kernels[index];
@@ -109,6 +135,7 @@ fn function(limits: &Limits, program: &Program, index: usize) -> FunctionInfo {
         binary_version: limits.capability,
         cluster: kernel.cluster,
         required_block: kernel.required_block,
+        refused: refusal(kernel),
     }
 }
 
@@ -149,7 +176,7 @@ const NAMED_IN_LOG: usize = 8;
 /// Logs which kernels of a new module will be refused when they are launched, with instruction and
 /// line.
 fn log_refused(program: &Program) {
-    let mut refused = program.kernels.iter().filter_map(|kernel| Some((&kernel.name, kernel.refused.as_ref()?)));
+    let mut refused = program.kernels.iter().filter_map(|kernel| Some((&kernel.name, refusal(kernel)?)));
     for (name, refusal) in refused.by_ref().take(NAMED_IN_LOG) {
         tracing::warn!("kernel {name} will be refused when it is launched: {refusal}");
     }

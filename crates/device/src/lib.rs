@@ -174,6 +174,12 @@ pub trait Place {
     /// # Errors
     /// [`DeviceError::OutOfMemory`] when the client's limit is reached.
     fn variable(&mut self, name: &str, bytes: u64, align: u64, managed: bool) -> Result<(u64, bool), DeviceError>;
+
+    /// Whether the module was loaded before by a predecessor that has died. A device that cannot bring its variables back, at the addresses
+    /// and with the contents that they had, must refuse it: whoever goes on with fresh ones computes wrong results.
+    fn is_restoring(&self) -> bool {
+        false
+    }
 }
 
 /// How much of an interrupted kernel must not be run again. Opaque outside the device that made it.

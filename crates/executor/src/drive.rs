@@ -78,6 +78,9 @@ impl Session {
     }
 
     fn start(&self, inner: &mut Inner, index: u32, caller: Caller) {
+        if inner.on_hold {
+            return;
+        }
         let mut batch = std::mem::take(&mut inner.lists.batch);
         let (mut room, mut expected, mut last) = (None, 0_u64, 0);
         let stopped = loop {
@@ -112,7 +115,7 @@ impl Session {
             && let Some(stream) = inner.streams.get(&index)
         {
             let before = inner.journal.submitted(index);
-            if !self.shared.cards.keeps_marks() && !inner.told {
+            if !inner.told {
                 inner.journal.set_submitted(index, last);
             }
             self.shared.turns.lock().submitted_all(self.client(), batch.len() as u32, expected);

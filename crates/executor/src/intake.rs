@@ -6,6 +6,7 @@
 use crate::error::ExecutorError;
 use crate::session::Session;
 use crate::shared::Shared;
+use cumux_link::pulse;
 use cumux_ring::awake::Count;
 use parking_lot::RwLock;
 use rustix::event::epoll;
@@ -29,6 +30,8 @@ const LANES: usize = 1;
 const BELL: u64 = 0;
 /// Looks at all rings before turns are reckoned anew.
 const ROUNDS: u32 = 16;
+/// How often a lane that sleeps looks whether a trial is over.
+const TRIAL_POLL: Duration = Duration::from_millis(20);
 
 /// Lanes for this machine; `CUMUX_INTAKE_LANES` overrides it for measuring.
 #[must_use]
@@ -57,6 +60,10 @@ pub struct Intake {
     polls: Vec<OwnedFd>,
     /// Grows when sessions come and go.
     changes: Count,
+    /// How often each lane has come round.
+    beats: Vec<Count>,
+    /// A lane that sleeps comes round so often; none where nobody counts.
+    beat_every: Option<Duration>,
 }
 
 impl Intake {
@@ -69,7 +76,21 @@ impl Intake {
             epoll::add(&poll, bell, epoll::EventData::new_u64(BELL), epoll::EventFlags::IN)?;
             polls.push(poll);
         }
-        Ok(Arc::new(Self { sessions, shared, polls, changes: Count::default() }))
+        let beats = polls.iter().map(|_| Count::default()).collect();
+        let beat_every = pulse::limit().map(pulse::interval);
+        Ok(Arc::new(Self { sessions, shared, polls, changes: Count::default(), beats, beat_every }))
+    }
+
+    /// How often each lane has come round.
+    #[must_use]
+    pub fn beats(&self) -> Vec<u64> {
+        self.beats.iter().map(Count::get).collect()
+    }
+
+    /// How often the server is told; none where it does not want to know.
+    #[must_use]
+    pub fn beat_every(&self) -> Option<Duration> {
+        self.beat_every
     }
 
     /// Starts a thread for each lane.
@@ -143,11 +164,13 @@ impl Intake {
         let (mut sessions, mut round, mut known) = (Vec::new(), 0_u32, u64::MAX);
         let (mut reports, mut seen) = (Vec::new(), 0);
         loop {
+            self.beats[lane].add();
             // Whose turn it is changes slowly beside a look at the rings.
             let changed = self.changes.get();
             if round.is_multiple_of(ROUNDS) || changed != known {
                 known = changed;
                 self.in_order(lane, &mut sessions);
+                self.go_on_with_trials();
             }
             round = round.wrapping_add(1);
             let mut moved = mailboxes.take(lane, &mut seen, &mut reports);
@@ -169,7 +192,9 @@ impl Intake {
                 session.service.set_sleeping(true);
             }
             if !mailboxes.has(lane) && !sessions.iter().any(|s| s.has_more()) {
-                let timeout = sessions.iter().any(|s| s.polls()).then_some(VALUE_POLL);
+                let value = sessions.iter().any(|s| s.polls()).then_some(VALUE_POLL);
+                let trial = (!self.shared.trials.lock().is_over()).then_some(TRIAL_POLL);
+                let timeout = [value, trial, self.beat_every].into_iter().flatten().min();
                 let timeout = timeout.and_then(|t| rustix::fs::Timespec::try_from(t).ok());
                 events.clear();
                 let _ = epoll::wait(&self.polls[lane], rustix::buffer::spare_capacity(&mut events), timeout.as_ref());
@@ -183,6 +208,28 @@ impl Intake {
             }
             round = 0;
             moved_at = Instant::now();
+        }
+    }
+
+    /// Ends a trial that is over, and begins the next one.
+    fn go_on_with_trials(&self) {
+        let mut trials = self.shared.trials.lock();
+        if trials.is_over() {
+            return;
+        }
+        let now = Instant::now();
+        let session = |client: u32| self.sessions.read().get(&client).cloned();
+        if let Some((client, until)) = trials.current {
+            if session(client).is_some_and(|session| !session.is_tried(now >= until)) {
+                return;
+            }
+            trials.current = None;
+        }
+        while let Some((client, leads)) = trials.next(now) {
+            if let Some(session) = session(client) {
+                session.let_go(leads);
+                return;
+            }
         }
     }
 

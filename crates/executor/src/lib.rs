@@ -27,23 +27,29 @@ mod sink;
 #[cfg(test)]
 mod stories;
 pub mod stream;
+mod suspicion;
 mod workers;
 
 use crate::cards::Cards;
 use crate::error::ExecutorError;
 use crate::intake::{Intake, Sessions};
-use crate::mailbox::{Mailboxes, Outbox};
-use crate::open::Files;
+use crate::mailbox::{Letter, Mailboxes, Outbox};
+use crate::open::{Files, Images, Terms};
 use crate::shared::Shared;
 use crate::sink::Reports;
+use crate::suspicion::{Case, Ruling, Trials};
+use cumux_device::Fault;
 use cumux_device::Open;
+use cumux_keeper::Hope;
 use cumux_keeper::client::Keeper;
 use cumux_link::{Connection, LinkError};
 use cumux_wire::VERSION;
 use cumux_wire::message::{CLIENTS_A_PACKET, FromExecutor, Hello, Part, Session as Sheet, ToExecutor};
+use cumux_wire::result;
 use parking_lot::Mutex;
-use std::collections::{BTreeMap, HashMap};
-use std::os::fd::OwnedFd;
+use std::cell::OnceCell;
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
@@ -66,6 +72,8 @@ struct Executor {
     intake: Arc<Intake>,
     /// Attached while standby: opened when activated.
     waiting: BTreeMap<u32, (Sheet, Files)>,
+    /// What an earlier server had told the standby, for a server that was made again and knows of nobody.
+    remembered: BTreeMap<u32, (Sheet, Files)>,
     /// 0 = standby.
     generation: u32,
 }
@@ -75,6 +83,7 @@ struct Executor {
 /// # Errors
 /// [`ExecutorError`] when the device cannot be opened or the server never answers.
 pub fn run(options: &Options, opener: &dyn Open) -> Result<(), ExecutorError> {
+    let mut hope = Hope::of(&options.server);
     let sessions = Sessions::default();
     let (outbox, outgoing) = Outbox::new();
     let (outbox, mailboxes) = (Arc::new(outbox), Arc::new(Mailboxes::new(intake::lanes())));
@@ -82,7 +91,7 @@ pub fn run(options: &Options, opener: &dyn Open) -> Result<(), ExecutorError> {
     let cards = match Cards::open(&options.devices, opener, &reports) {
         Ok(cards) => cards,
         Err(error) => {
-            report_failure(&options.server, &error.to_string());
+            report_failure(&options.server, &mut hope, &error.to_string());
             return Err(error.into());
         }
     };
@@ -90,14 +99,17 @@ pub fn run(options: &Options, opener: &dyn Open) -> Result<(), ExecutorError> {
     let shared = Arc::new(Shared::new(cards, mailboxes, outbox.clone())?);
     let intake = Intake::new(sessions, shared.clone())?;
     intake.start()?;
-    let mut executor = Executor { shared, intake, waiting: BTreeMap::new(), generation: 0 };
     let line: Arc<Mutex<Option<Connection>>> = Arc::default();
-    let sender = line.clone();
-    std::thread::Builder::new().name("reports".into()).spawn(move || send_reports(&outgoing, &outbox, &sender)).map_err(|_| rustix::io::Errno::AGAIN)?;
+    let (sender, beating) = (line.clone(), intake.clone());
+    std::thread::Builder::new()
+        .name("reports".into())
+        .spawn(move || send_reports(&outgoing, &outbox, &sender, &beating))
+        .map_err(|_| rustix::io::Errno::AGAIN)?;
+    let mut executor = Executor { shared, intake, waiting: BTreeMap::new(), remembered: BTreeMap::new(), generation: 0 };
     loop {
-        // What a standby remembers is the server's to say; the next server says it all again.
-        executor.waiting.clear();
-        let connection = connect(&options.server, executor.generation > 0)?;
+        // What a standby has to open is the server's to say; the next server says it all again.
+        executor.remembered.append(&mut executor.waiting);
+        let connection = connect(&options.server, &mut hope, executor.generation > 0)?;
         let hello = Hello::Executor {
             version: VERSION,
             pid: std::process::id(),
@@ -120,35 +132,55 @@ pub fn run(options: &Options, opener: &dyn Open) -> Result<(), ExecutorError> {
 }
 
 /// Tells the server why this process ends, so that its clients hear more than that nobody serves them.
-fn report_failure(server: &Path, why: &str) {
+fn report_failure(server: &Path, hope: &mut Hope, why: &str) {
     let hello = Hello::Executor { version: VERSION, pid: std::process::id(), generation: 0, serving: false, devices: Vec::new(), alone: String::new() };
-    if let Ok(connection) = connect(server, false)
+    if let Ok(connection) = connect(server, hope, false)
         && connection.send(&hello, &[]).is_ok()
     {
         let _ = connection.send(&FromExecutor::Failed { why: why.to_owned() }, &[]);
     }
 }
 
-/// Reports go out in order, and wait for the next server where there is none.
-fn send_reports(outgoing: &mpsc::Receiver<FromExecutor>, outbox: &Outbox, line: &Mutex<Option<Connection>>) {
-    for message in outgoing {
-        loop {
-            let sent = line.lock().as_ref().map(|connection| connection.send(&message, &[]));
-            match sent {
-                Some(Ok(()) | Err(LinkError::TooLong(_) | LinkError::Format(_))) => break,
-                _ => std::thread::sleep(RETRY),
+/// Reports go out in order, and wait for the next server where there is none. Between them the server hears how often the intake has come round.
+fn send_reports(outgoing: &mpsc::Receiver<Letter>, outbox: &Outbox, line: &Mutex<Option<Connection>>, intake: &Intake) {
+    let every = intake.beat_every();
+    let mut told = Instant::now();
+    loop {
+        let next = match every {
+            Some(every) => outgoing.recv_timeout((told + every).saturating_duration_since(Instant::now())),
+            None => outgoing.recv().map_err(|_| mpsc::RecvTimeoutError::Disconnected),
+        };
+        match next {
+            Ok((message, descriptors)) => {
+                let descriptors: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
+                loop {
+                    let sent = line.lock().as_ref().map(|connection| connection.send(&message, &descriptors));
+                    match sent {
+                        Some(Ok(()) | Err(LinkError::TooLong(_) | LinkError::Format(_))) => break,
+                        _ => std::thread::sleep(RETRY),
+                    }
+                }
+                outbox.sent();
             }
+            Err(mpsc::RecvTimeoutError::Timeout) => {}
+            Err(mpsc::RecvTimeoutError::Disconnected) => return,
         }
-        outbox.sent();
+        if every.is_some_and(|every| told.elapsed() >= every) {
+            told = Instant::now();
+            // Without a server nobody wants to know.
+            let beat = FromExecutor::Beat { lanes: intake.beats() };
+            let _ = line.lock().as_ref().map(|connection| connection.send(&beat, &[]));
+        }
     }
 }
 
-fn connect(path: &Path, serving: bool) -> Result<Connection, ExecutorError> {
+fn connect(path: &Path, hope: &mut Hope, serving: bool) -> Result<Connection, ExecutorError> {
     let until = Instant::now() + if serving { SERVER_PATIENCE } else { Duration::from_secs(10) };
     loop {
         match Connection::connect(path) {
             Ok(connection) => return Ok(connection),
-            Err(error) if Instant::now() >= until => return Err(error.into()),
+            Err(error @ LinkError::Foreign(_)) => return Err(error.into()),
+            Err(error) if Instant::now() >= until || hope.is_lost(Instant::now()) => return Err(error.into()),
             Err(_) => std::thread::sleep(RETRY),
         }
     }
@@ -156,17 +188,30 @@ fn connect(path: &Path, serving: bool) -> Result<Connection, ExecutorError> {
 
 impl Executor {
     fn serve(&mut self, connection: &Connection) -> Result<(), ExecutorError> {
+        // A server that died with unread messages resets the connection once; what it had sent is still there behind that.
+        let mut resets = 0;
         loop {
-            let (message, descriptors) = connection.receive::<ToExecutor>()?;
+            let (message, descriptors) = match connection.receive::<ToExecutor>() {
+                Err(LinkError::Closed) if resets == 0 => {
+                    resets = 1;
+                    continue;
+                }
+                other => other?,
+            };
             match message {
-                ToExecutor::Keeper => self.keeper(descriptors)?,
+                ToExecutor::Keeper { number } => self.keeper(number, descriptors)?,
                 ToExecutor::Attach { session } => self.attach(session, descriptors),
                 ToExecutor::Detach { session } => self.detach(session),
                 ToExecutor::Terminate { session, result } => self.terminate(session, result),
-                ToExecutor::Activate { generation } => self.activate(generation),
+                ToExecutor::Sessions { request } => self.name_sessions(request),
+                ToExecutor::Activate { generation, lived_ms } => self.activate(generation, Duration::from_millis(lived_ms)),
                 ToExecutor::Share { request, session, parts } => self.share(request, session, parts),
                 ToExecutor::Metrics { request } => self.metrics(request),
                 ToExecutor::Server { pid } => {
+                    // The server has told a standby of every session that it knows.
+                    if self.generation == 0 {
+                        self.remembered.clear();
+                    }
                     for session in self.intake_sessions() {
                         session.service.set_server(pid);
                         session.service.notify();
@@ -192,9 +237,21 @@ impl Executor {
         self.intake.sessions()
     }
 
-    fn keeper(&self, descriptors: Vec<OwnedFd>) -> Result<(), ExecutorError> {
+    /// Names all sessions that it serves, or that it would have had to serve, with their files.
+    fn name_sessions(&self, request: u64) {
+        let name = |sheet: Sheet, files: &Files| self.shared.report_with(FromExecutor::Serves { request, session: Box::new(sheet) }, files.share());
+        for session in self.intake_sessions() {
+            name(session.present_sheet(), &session.files);
+        }
+        for (sheet, files) in self.remembered.values() {
+            name(sheet.clone(), files);
+        }
+        self.shared.report(FromExecutor::ServesEnd { request });
+    }
+
+    fn keeper(&self, number: u64, descriptors: Vec<OwnedFd>) -> Result<(), ExecutorError> {
         let [socket] = cumux_link::connection::exactly(descriptors)?;
-        self.shared.set_keeper(Keeper::over(socket).map_err(|e| ExecutorError::Keeper(e.to_string()))?);
+        self.shared.set_keeper(number, Keeper::over(socket).map_err(|e| ExecutorError::Keeper(e.to_string()))?);
         // A keeper that was replaced knows nothing yet. Should it go too, the server sends the next one.
         let kept = self.shared.rekeep_images().and_then(|()| self.intake_sessions().iter().try_for_each(|session| session.rekeep()));
         if let Err(error) = kept {
@@ -205,6 +262,7 @@ impl Executor {
 
     fn attach(&mut self, sheet: Sheet, descriptors: Vec<OwnedFd>) {
         let id = sheet.id;
+        self.remembered.remove(&id);
         let outcome = Files::new(descriptors).and_then(|files| {
             if self.generation == 0 {
                 self.waiting.insert(id, (sheet, files));
@@ -214,16 +272,21 @@ impl Executor {
             if self.intake.has(id) {
                 return Ok(());
             }
-            open::open(&self.shared, &self.intake, sheet, files, self.generation, &HashMap::new())
+            // Nobody has died over it: what it had under way is begun again at once.
+            let images = || self.shared.restore_images().map(Arc::new);
+            let terms = Terms { generation: self.generation, lived: Duration::ZERO, on_hold: false, images: &images };
+            open::open(&self.shared, &self.intake, sheet, files, &terms).map(|_| ())
         });
+        let again = matches!(outcome, Err(ExecutorError::Keeper(_)));
         let error = outcome.err().map(|e| e.to_string()).unwrap_or_default();
         if self.generation > 0 || !error.is_empty() {
-            self.shared.report(FromExecutor::Attached { session: id, error });
+            self.shared.report(FromExecutor::Attached { session: id, error, again });
         }
     }
 
     fn detach(&mut self, id: u32) {
         self.waiting.remove(&id);
+        self.remembered.remove(&id);
         if let Some(session) = self.intake.remove(id) {
             match session.close() {
                 Ok(status) => self.shared.report(FromExecutor::Detached { status: Box::new(status) }),
@@ -254,21 +317,57 @@ impl Executor {
         self.shared.report(FromExecutor::Shared { request, session: id, error });
     }
 
-    fn activate(&mut self, generation: u32) {
+    fn activate(&mut self, generation: u32, lived: Duration) {
         let begun = Instant::now();
         self.generation = generation;
-        let images = self.shared.restore_images().unwrap_or_else(|error| {
-            tracing::error!("stored images cannot be had: {error}");
-            HashMap::new()
-        });
-        let (mut resumed, mut lost) = (Vec::new(), Vec::new());
+        self.remembered.clear();
+        let stored: OnceCell<Arc<Images>> = OnceCell::new();
+        let images = || match stored.get() {
+            Some(images) => Ok(images.clone()),
+            None => self.shared.restore_images().map(|images| stored.get_or_init(|| Arc::new(images)).clone()),
+        };
+        let terms = Terms { generation, lived, on_hold: true, images: &images };
+        let (mut cases, mut lost) = (BTreeMap::new(), Vec::new());
         for (id, (sheet, files)) in std::mem::take(&mut self.waiting) {
-            match open::open(&self.shared, &self.intake, sheet, files, generation, &images) {
-                Ok(()) => resumed.push(id),
+            match open::open(&self.shared, &self.intake, sheet, files, &terms) {
+                Ok(case) => {
+                    cases.insert(id, case);
+                }
                 Err(error) => lost.push((id, error.to_string())),
             }
         }
-        tracing::info!("active as generation {generation} after {:?}: {} sessions, {} lost", begun.elapsed(), resumed.len(), lost.len());
-        self.shared.report(FromExecutor::Active { generation, resumed, lost });
+        let suspects = self.judge(&cases, lived);
+        tracing::info!("active as generation {generation} after {:?}: {} sessions, {} lost", begun.elapsed(), cases.len(), lost.len());
+        self.shared.report(FromExecutor::Active { generation, resumed: cases.into_keys().collect(), lost, suspects });
+    }
+
+    /// Lets all sessions go on but those whose work may have been the end of the executors before. Returns whom it suspects.
+    fn judge(&self, cases: &BTreeMap<u32, Case>, lived: Duration) -> Vec<u32> {
+        let Ruling { guilty, trials, acquitted } = suspicion::judge(cases);
+        for session in self.intake_sessions() {
+            let id = session.client();
+            let Some(case) = cases.get(&id) else { continue };
+            if guilty.contains(&id) {
+                let text = format!(
+                    "the service ended {} times while this client's work was under way, and it is not done again: it may need more memory than the machine has; \
+                     server.log says how the executors ended",
+                    case.deaths()
+                );
+                session.fault(&mut session.lock(), &Fault { result: result::LAUNCH_FAILED, text });
+            }
+            if acquitted.contains(&id) {
+                suspicion::acquit(&session.lock().journal);
+            }
+            if !trials.contains(&id) {
+                session.let_go(Vec::new());
+            }
+        }
+        if !trials.is_empty() {
+            tracing::warn!("{} clients had work under way when executors ended; they are tried one at a time", trials.len());
+            let leads = trials.iter().map(|id| (*id, cases.get(id).map(Case::leads).unwrap_or_default()));
+            *self.shared.trials.lock() = Trials::new(leads, lived);
+            trials.iter().for_each(|client| self.shared.wake_intake(*client));
+        }
+        guilty.into_iter().chain(trials).collect()
     }
 }

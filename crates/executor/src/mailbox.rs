@@ -4,7 +4,8 @@ use cumux_device::Report;
 use cumux_ring::awake::{Awake, Count};
 use cumux_wire::message::FromExecutor;
 use parking_lot::{Condvar, Mutex};
-use std::sync::mpsc;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 /// Reports of one client that are left to the intake thread; with more, the device's thread shares the work.
@@ -80,24 +81,31 @@ impl Mailboxes {
     }
 }
 
+/// A message for the server with its descriptors.
+pub type Letter = (FromExecutor, Vec<Arc<OwnedFd>>);
+
 /// Messages for the server.
 pub struct Outbox {
-    sender: Mutex<mpsc::Sender<FromExecutor>>,
+    sender: Mutex<mpsc::Sender<Letter>>,
     waiting: Mutex<u64>,
     sent: Condvar,
 }
 
 impl Outbox {
     #[must_use]
-    pub fn new() -> (Self, mpsc::Receiver<FromExecutor>) {
+    pub fn new() -> (Self, mpsc::Receiver<Letter>) {
         let (sender, receiver) = mpsc::channel();
         (Self { sender: Mutex::new(sender), waiting: Mutex::new(0), sent: Condvar::new() }, receiver)
     }
 
     pub fn put(&self, message: FromExecutor) {
+        self.put_with(message, Vec::new());
+    }
+
+    pub fn put_with(&self, message: FromExecutor, descriptors: Vec<Arc<OwnedFd>>) {
         *self.waiting.lock() += 1;
         // The receiver lives as long as the process.
-        let _ = self.sender.lock().send(message);
+        let _ = self.sender.lock().send((message, descriptors));
     }
 
     /// The receiver has sent one more.

@@ -97,8 +97,8 @@ impl Session {
             .keep(self.sheet.id, &extent_key(address), &bytes.to_string(), &[file.as_fd()])
             .and_then(|()| Ok(cards.map(place, address, file.as_fd(), 0, bytes)?));
         if let Err(error) = made {
-            self.shared.arena.lock().release(address, bytes);
             self.shared.drop_kept(self.sheet.id, &extent_key(address));
+            self.shared.arena.lock().release(address, bytes);
             cards.forget_extent(place, file.as_fd());
             return Err(error);
         }
@@ -130,8 +130,10 @@ impl Session {
                 tracing::warn!("session {}: an extent could not be unmapped: {error}", self.sheet.id);
             }
             inner.extents.remove(&extent);
-            self.shared.arena.lock().release(extent, bytes);
+            // In this order: another client that gets the addresses has them kept at once, and a successor that finds both in the keeper could
+            // restore only one of the two.
             self.shared.drop_kept(self.sheet.id, &extent_key(extent));
+            self.shared.arena.lock().release(extent, bytes);
         }
     }
 

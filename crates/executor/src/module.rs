@@ -4,6 +4,7 @@ use crate::heap::Heap;
 use crate::objects::{Change, ModuleSpec};
 use crate::session::{Inner, Session, now_ns};
 use crate::shared::{answer, answer_with, result_of};
+use crate::suspicion;
 use cumux_device::{DeviceError, ModuleInfo, Place};
 use cumux_ring::page::Answer;
 use cumux_wire::layout;
@@ -60,11 +61,11 @@ pub fn use_window(session: &Arc<Session>, header: Header, end: u64, address: u64
 #[must_use]
 pub fn allocate(session: &Arc<Session>, header: Header, end: u64, device: u32, bytes: u64, align: u64) -> bool {
     in_background(session, header, end, move |session| {
-        let mut inner = session.lock();
-        if inner.closing {
-            return (Change::Nothing, answer(result::NOT_INITIALIZED));
-        }
-        match session.allocate(&mut inner, device, bytes, align) {
+        let done = session.shared.with_patience(|| {
+            let mut inner = session.lock();
+            if inner.closing { Err(result::NOT_INITIALIZED) } else { session.allocate(&mut inner, device, bytes, align) }
+        });
+        match done {
             Ok(address) => (Change::Alloc { address, bytes }, answer_with(result::SUCCESS, address, 0)),
             Err(code) => (Change::Nothing, answer(code)),
         }
@@ -75,12 +76,15 @@ pub fn allocate(session: &Arc<Session>, header: Header, end: u64, device: u32, b
 #[must_use]
 pub fn create(session: &Arc<Session>, header: Header, end: u64, handle: u32, device: u32, bytes: u64) -> bool {
     in_background(session, header, end, move |session| {
-        let mut inner = session.lock();
-        if inner.closing {
-            return (Change::Nothing, answer(result::NOT_INITIALIZED));
-        }
-        let (change, code) = session.physical_create(&mut inner, handle, device, bytes);
-        (change, answer(code))
+        let done = session.shared.with_patience(|| {
+            let mut inner = session.lock();
+            if inner.closing {
+                return Err(result::NOT_INITIALIZED);
+            }
+            let (change, code) = session.physical_create(&mut inner, handle, device, bytes);
+            if code == result::SUCCESS { Ok(change) } else { Err(code) }
+        });
+        done.map_or_else(|code| (Change::Nothing, answer(code)), |change| (change, answer(result::SUCCESS)))
     })
 }
 
@@ -108,12 +112,13 @@ struct New<'a> {
 
 impl Place for New<'_> {
     fn variable(&mut self, name: &str, bytes: u64, align: u64, managed: bool) -> Result<(u64, bool), DeviceError> {
-        let mut inner = self.session.lock();
+        let session = self.session;
         let address = if managed {
-            self.session.managed(&mut inner, self.device, bytes, align)?
+            session.managed(&mut session.lock(), self.device, bytes, align)?
         } else {
-            self.session
-                .allocate(&mut inner, self.device, bytes.max(1), align.max(1))
+            session
+                .shared
+                .with_patience(|| session.allocate(&mut session.lock(), self.device, bytes.max(1), align.max(1)))
                 .map_err(|_| DeviceError::OutOfMemory(format!("{bytes} bytes for variable {name}")))?
         };
         self.placed.push((name.to_owned(), address, bytes));
@@ -128,6 +133,10 @@ impl Place for Restored<'_> {
     fn variable(&mut self, name: &str, bytes: u64, _align: u64, _managed: bool) -> Result<(u64, bool), DeviceError> {
         let found = self.0.iter().find(|(n, _, b)| n == name && *b == bytes);
         found.map(|(_, address, _)| (*address, true)).ok_or_else(|| DeviceError::Invalid(format!("variable {name} was not there before")))
+    }
+
+    fn is_restoring(&self) -> bool {
+        true
     }
 }
 
@@ -152,6 +161,10 @@ impl Session {
     fn finish(self: &Arc<Self>, header: &Header, end: u64, change: Change, reply: Answer) {
         let mut inner = self.lock();
         inner.busy = false;
+        suspicion::note_request(&inner.journal, 0);
+        if !inner.trial.is_empty() {
+            self.lead_is_over(&mut inner, suspicion::of_request(end));
+        }
         inner.meter.request.end(now_ns);
         self.save_counters(&mut inner);
         if inner.closing {

@@ -9,6 +9,7 @@ use crate::objects::{Change, Logged, Objects};
 use crate::session::{Barrier, Inner, Parts, Session};
 use crate::shared::Shared;
 use crate::stream::Stream;
+use crate::suspicion::{self, Case, Lead};
 use cumux_device::{Fault, Interrupted};
 use cumux_keeper::client::Item;
 use cumux_link::connection::exactly;
@@ -21,27 +22,49 @@ use cumux_wire::message::Session as Sheet;
 use cumux_wire::record::{self, Op};
 use cumux_wire::result;
 use std::collections::HashMap;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::time::Duration;
 
-/// Descriptors of a session in the order of `ToExecutor::Attach`.
+/// Descriptors of a session.
+#[derive(Debug, Clone)]
 pub struct Files {
-    ring: OwnedFd,
-    page: OwnedFd,
-    window: OwnedFd,
-    journal: OwnedFd,
-    doorbell: OwnedFd,
-    marks: OwnedFd,
+    /// In the order of `ToExecutor::Attach`: ring, page, window, journal, doorbell, marks, handle of the client's process.
+    all: [Arc<OwnedFd>; 7],
 }
 
 impl Files {
     /// # Errors
     /// [`ExecutorError::Link`] when their number is wrong.
     pub fn new(descriptors: Vec<OwnedFd>) -> Result<Self, ExecutorError> {
-        let [ring, page, window, journal, doorbell, marks] = exactly(descriptors)?;
-        Ok(Self { ring, page, window, journal, doorbell, marks })
+        Ok(Self { all: exactly::<7>(descriptors)?.map(Arc::new) })
+    }
+
+    #[must_use]
+    pub fn doorbell(&self) -> BorrowedFd<'_> {
+        self.all[4].as_fd()
+    }
+
+    /// All of them, for a message.
+    #[must_use]
+    pub fn share(&self) -> Vec<Arc<OwnedFd>> {
+        self.all.to_vec()
     }
 }
+
+/// How a session is opened.
+pub struct Terms<'a> {
+    pub generation: u32,
+    /// How long the executor before had served.
+    pub lived: Duration,
+    /// Nothing of it is begun before [`Session::let_go`].
+    pub on_hold: bool,
+    /// Gives the stored images by content name; asked only where a predecessor had served the client.
+    pub images: &'a dyn Fn() -> Result<Arc<Images>, ExecutorError>,
+}
+
+/// Images by content name.
+pub type Images = HashMap<String, Vec<u8>>;
 
 /// What a predecessor left of a client; nothing for a new one.
 struct Left {
@@ -70,40 +93,39 @@ impl Left {
     }
 }
 
-/// Opens a session as generation `generation` and adds it to the intake. `images` holds the stored images by content name.
+/// Opens a session and adds it to the intake. Returns what speaks for its being the end of earlier executors.
 ///
 /// # Errors
 /// When a file is damaged or the device refuses: this client cannot be served, and nothing of it is left here.
-pub fn open(
-    shared: &Arc<Shared>,
-    intake: &Intake,
-    sheet: Sheet,
-    files: Files,
-    generation: u32,
-    images: &HashMap<String, Vec<u8>>,
-) -> Result<(), ExecutorError> {
+pub fn open(shared: &Arc<Shared>, intake: &Intake, sheet: Sheet, files: Files, terms: &Terms<'_>) -> Result<Case, ExecutorError> {
     let client = sheet.id;
-    let service = Service::map(&files.ring, &files.page)?;
-    let journal = Journal::map(&files.journal)?;
+    let [ring, page, window, journal, _, marks, _] = &files.all;
+    let service = Service::map(ring, page)?;
+    let journal = Journal::map(journal)?;
     let left = Left::read(&journal)?;
-    file::check(&files.marks, layout::MARKS_BYTES)?;
-    shared.cards.open_client(client, &sheet, files.marks.as_fd())?;
-    let window = shared.cards.map_window(client, files.window.as_fd(), layout::window_address(sheet.window_slot), layout::WINDOW_BYTES);
+    if let Some(ended) = suspicion::begin_restoring(&journal) {
+        return Err(ExecutorError::Damaged(format!("{ended} executors ended while they restored this client")));
+    }
+    file::check(marks, layout::MARKS_BYTES)?;
+    shared.cards.open_client(client, &sheet, marks.as_fd())?;
+    let window = shared.cards.map_window(client, window.as_fd(), layout::window_address(sheet.window_slot), layout::WINDOW_BYTES);
     if let Err(error) = window {
         shared.cards.close_client(client);
         return Err(error.into());
     }
-    service.set_generation(generation);
+    service.set_generation(terms.generation);
     for (ordinal, part) in (0..).zip(&sheet.parts) {
         service.set_share(ordinal, part.multiprocessors);
     }
-    let session = Arc::new(Session::new(sheet, shared.clone(), Parts { service, journal, doorbell: files.doorbell, taken: left.taken }));
+    let session = Arc::new(Session::new(sheet, shared.clone(), Parts { service, journal, files, taken: left.taken }));
     let restored = {
         let mut inner = session.lock();
         // Known before anything is submitted, so that no report gets lost; intake and reports wait for the lock.
-        let restored = intake.add(&session).and_then(|()| session.restore(&mut inner, left, generation, images));
+        inner.on_hold = terms.on_hold;
+        let restored = intake.add(&session).and_then(|()| session.restore(&mut inner, left, terms));
         // Intake that waits for the lock must not go on with half of a session.
         inner.closing = restored.is_err();
+        suspicion::end_restoring(&inner.journal);
         restored
     };
     if restored.is_err() {
@@ -118,7 +140,7 @@ pub fn open(
 
 impl Session {
     /// Makes everything that a predecessor left anew at the device.
-    fn restore(self: &Arc<Self>, inner: &mut Inner, left: Left, generation: u32, images: &HashMap<String, Vec<u8>>) -> Result<(), ExecutorError> {
+    fn restore(self: &Arc<Self>, inner: &mut Inner, left: Left, terms: &Terms<'_>) -> Result<Case, ExecutorError> {
         inner.objects = left.objects;
         self.restore_counters(inner);
         self.restore_memory(inner)?;
@@ -139,6 +161,7 @@ impl Session {
             self.shared.cards.alias(self.client(), user, window, bytes)?;
         }
         let modules = inner.objects.modules.clone();
+        let images = if modules.is_empty() { Arc::default() } else { (terms.images)()? };
         for (id, spec) in modules {
             let image = images.get(&spec.image).ok_or_else(|| ExecutorError::Damaged(format!("the image of module {id} is not in the keeper")))?;
             self.shared.cards.load_module(self.client(), self.place(spec.device).unwrap_or(0), id, image, &mut Restored(&spec.variables))?;
@@ -147,7 +170,7 @@ impl Session {
             }
         }
         if left.taken > 0 {
-            inner.status.takeovers = generation.saturating_sub(1);
+            inner.status.takeovers = terms.generation.saturating_sub(1);
         }
         self.service.take(&mut inner.consumer, left.taken);
         inner.journal.set_taken(left.taken);
@@ -156,8 +179,9 @@ impl Session {
         if let Some((slot, request, answer)) = left.last_answer {
             self.service.answer(slot, request, &answer);
         }
+        let mut oldest = self.oldest_under_way(inner);
         if let Some((code, text)) = inner.objects.fault.clone() {
-            self.service.set_sticky(code);
+            self.service.set_fault(code, &text);
             inner.status.error = code;
             inner.status.fault = text;
         } else if inner.is_busy_beyond_the_first_device() {
@@ -172,6 +196,9 @@ impl Session {
             for interrupted in self.shared.cards.recover(self.client()) {
                 match interrupted {
                     Interrupted::Resume { stream_token, resume } => {
+                        if let Some((_, progress)) = oldest.as_mut().filter(|(lead, _)| *lead == suspicion::of_token(stream_token)) {
+                            *progress = resume.done.iter().map(|word| u64::from(word.count_ones())).sum();
+                        }
                         inner.resumes.insert(stream_token, resume);
                     }
                     Interrupted::Lost { stream_token, why } => {
@@ -184,10 +211,26 @@ impl Session {
                 }
             }
         }
-        let mut all: Vec<u32> = inner.streams.keys().copied().collect();
-        self.drive(inner, &mut all, Caller::Intake);
-        self.pass_barriers(inner);
-        Ok(())
+        let case = if inner.objects.fault.is_some() { Case::default() } else { Case::open(&inner.journal, oldest, terms.lived) };
+        if self.shared.cards.keeps_marks() {
+            // It is counted, and nothing of it is with a device now. Elsewhere it stays in doubt.
+            inner.streams.keys().for_each(|index| inner.journal.set_submitted(*index, 0));
+        }
+        if !inner.on_hold {
+            let mut all: Vec<u32> = inner.streams.keys().copied().collect();
+            self.drive(inner, &mut all, Caller::Intake);
+            self.pass_barriers(inner);
+        }
+        Ok(case)
+    }
+
+    /// The oldest piece of stream work that the predecessor had given to the device, and no blocks of it.
+    fn oldest_under_way(&self, inner: &Inner) -> Option<(Lead, u64)> {
+        let begun = inner.streams.iter().filter_map(|(index, stream)| {
+            let (token, seq) = stream.oldest()?;
+            (seq <= inner.journal.submitted(*index)).then_some(token)
+        });
+        begun.min().map(|token| (suspicion::of_token(token), 0))
     }
 
     /// Why work that was with a device without marks cannot be done again.
@@ -209,7 +252,7 @@ impl Session {
     /// Maps what the keeper has of this session and permits what the objects say. Where it fails, what could not be had is not among the objects.
     fn restore_memory(&self, inner: &mut Inner) -> Result<(), ExecutorError> {
         let (reservations, mappings) = (std::mem::take(&mut inner.objects.reservations), std::mem::take(&mut inner.objects.mappings));
-        let items: Vec<Item> = self.shared.keeper()?.list(self.sheet.id).map_err(|e| ExecutorError::Keeper(e.to_string()))?;
+        let items: Vec<Item> = self.shared.ask_keeper(|keeper| keeper.list(self.sheet.id))?;
         for item in items {
             let bytes = item.note.parse::<u64>().unwrap_or(0);
             if let Some(address) = item.key.strip_prefix("extent-").and_then(|a| u64::from_str_radix(a, 16).ok()) {

@@ -14,8 +14,10 @@ use crate::error::ExecutorError;
 use crate::heap::Heap;
 use crate::meter::Meter;
 use crate::objects::{Change, Logged, Objects};
+use crate::open::Files;
 use crate::shared::Shared;
 use crate::stream::Stream;
+use crate::suspicion::{self, Lead};
 use cumux_device::{Fault, Outcome, Resume, StreamId, Work};
 use cumux_ring::journal::Journal;
 use cumux_ring::page::Answer;
@@ -49,9 +51,12 @@ pub struct Barrier {
 
 pub struct Session {
     pub sheet: Sheet,
+    /// Its parts as they are now: a share changes while the client runs.
+    parts: Mutex<Vec<Part>>,
     pub shared: Arc<Shared>,
     pub service: Service,
-    doorbell: OwnedFd,
+    /// For a server that was made again, and has to learn of this session from here.
+    pub files: Files,
     inner: Mutex<Inner>,
     /// Reports of the device that came while somebody held the lock.
     mailbox: Mutex<Vec<(StreamId, u64, Outcome)>>,
@@ -124,6 +129,10 @@ pub struct Inner {
     pub deaf: bool,
     /// The device is lost and this process about to end: what the client asks is its successor's to do, and nothing is answered.
     pub left: bool,
+    /// Nothing of it is begun yet: its executors' deaths are being judged, or it waits for its trial.
+    pub on_hold: bool,
+    /// What must be over before its trial is.
+    pub trial: Vec<Lead>,
     pub text: VecDeque<u8>,
     pub status: ClientStatus,
     pub meter: Meter,
@@ -145,7 +154,7 @@ pub struct Lists {
 pub struct Parts {
     pub service: Service,
     pub journal: Journal,
-    pub doorbell: OwnedFd,
+    pub files: Files,
     pub taken: u64,
 }
 
@@ -174,7 +183,8 @@ impl Session {
         let status = ClientStatus { session: sheet.id, pid: sheet.pid, program: sheet.program.clone(), state: "running".into(), ..ClientStatus::default() };
         Self {
             service: parts.service,
-            doorbell: parts.doorbell,
+            files: parts.files,
+            parts: Mutex::new(sheet.parts.clone()),
             inner: Mutex::new(Inner {
                 journal: parts.journal,
                 consumer: Service::consumer(parts.taken),
@@ -200,6 +210,8 @@ impl Session {
                 unlogged: false,
                 deaf: false,
                 left: false,
+                on_hold: false,
+                trial: Vec::new(),
                 text: VecDeque::new(),
                 status,
                 meter: Meter::default(),
@@ -212,7 +224,7 @@ impl Session {
     }
 
     pub fn doorbell(&self) -> BorrowedFd<'_> {
-        self.doorbell.as_fd()
+        self.files.doorbell()
     }
 
     pub fn lock(&self) -> Held<'_> {
@@ -268,7 +280,51 @@ impl Session {
             }
             self.service.set_share(ordinal, part.multiprocessors);
         }
+        *self.parts.lock() = parts.to_vec();
         Ok(())
+    }
+
+    /// The sheet with its present parts.
+    #[must_use]
+    pub fn present_sheet(&self) -> Sheet {
+        Sheet { parts: self.parts.lock().clone(), ..self.sheet.clone() }
+    }
+
+    /// Lets go of a session that was held back, and begins what it had accepted. It is on trial until these leads are over.
+    pub(crate) fn let_go(self: &Arc<Self>, trial: Vec<Lead>) {
+        let mut inner = self.lock();
+        if !inner.on_hold {
+            return;
+        }
+        if !trial.is_empty() {
+            suspicion::begin_trial(&inner.journal);
+        }
+        inner.trial = trial;
+        inner.on_hold = false;
+        let mut all: Vec<u32> = inner.streams.keys().copied().collect();
+        self.drive(&mut inner, &mut all, Caller::Intake);
+        self.pass_barriers(&mut inner);
+        drop(inner);
+        self.service.notify();
+        self.shared.wake_intake(self.client());
+    }
+
+    /// A lead of a trial is over.
+    pub(crate) fn lead_is_over(&self, inner: &mut Inner, lead: Lead) {
+        inner.trial.retain(|other| *other != lead);
+        if inner.trial.is_empty() {
+            suspicion::acquit(&inner.journal);
+        }
+    }
+
+    /// Whether its trial is over; it is in any case when its `time_is_up`.
+    pub(crate) fn is_tried(&self, time_is_up: bool) -> bool {
+        let mut inner = self.lock();
+        if time_is_up && !inner.trial.is_empty() {
+            inner.trial.clear();
+            suspicion::acquit(&inner.journal);
+        }
+        inner.trial.is_empty() || inner.closing || inner.objects.fault.is_some()
     }
 
     /// Takes up to one turn of records. Returns whether it should be called again soon: something moved, or somebody else held the lock.
@@ -278,7 +334,7 @@ impl Session {
         let Some(mut inner) = inner else { return true };
         let mut moved = self.empty_mailbox(&mut inner);
         let mut inner = Held { session: self, inner: Some(inner) };
-        if inner.closing {
+        if inner.closing || inner.on_hold {
             return moved;
         }
         if !inner.chores.is_empty() || !inner.parked.is_empty() {
@@ -309,6 +365,7 @@ impl Session {
                     moved = true;
                     if inner.busy {
                         inner.meter.request.begin(now_ns);
+                        suspicion::note_request(&inner.journal, end);
                     }
                 }
                 Err(error) => self.violation(&mut inner, &error.to_string()),
@@ -332,7 +389,7 @@ impl Session {
         let inner = if self.shared.cards.keeps_marks() { Some(self.inner.lock()) } else { self.inner.try_lock() };
         let Some(inner) = inner else { return true };
         let mut inner = Held { session: self, inner: Some(inner) };
-        if inner.busy || inner.deaf || inner.left || inner.closing || !inner.journal.has_room() {
+        if inner.busy || inner.deaf || inner.left || inner.closing || inner.on_hold || !inner.journal.has_room() {
             return false;
         }
         let mut record = std::mem::take(&mut inner.lists.record);
@@ -461,7 +518,7 @@ impl Session {
         }
         let fault = &Fault { result: fault.result, text: fault.text.chars().take(LONGEST_TEXT).collect() };
         tracing::info!("session {} (pid {}): {}", self.sheet.id, self.sheet.pid, fault.text);
-        self.service.set_sticky(fault.result);
+        self.service.set_fault(fault.result, &fault.text);
         self.commit(inner, Change::Fault { result: fault.result, text: fault.text.clone() }, 0, None);
         let indices: Vec<u32> = inner.streams.keys().copied().collect();
         for index in indices {
@@ -481,6 +538,8 @@ impl Session {
         inner.parked.clear();
         inner.chores.clear();
         inner.held.clear();
+        inner.trial.clear();
+        suspicion::acquit(&inner.journal);
         inner.meter.held.end(now_ns);
         inner.meter.stall.end(now_ns);
         self.shared.turns.lock().abandoned(self.sheet.id);

@@ -4,20 +4,25 @@ use crate::arena::Arena;
 use crate::cards::Cards;
 use crate::error::ExecutorError;
 use crate::mailbox::{Mailboxes, Outbox};
+use crate::suspicion::Trials;
 use crate::workers::Workers;
 use cumux_device::DeviceError;
-use cumux_keeper::client::Keeper;
+use cumux_keeper::client::{ClientError, Keeper};
 use cumux_ring::page::Answer;
 use cumux_scheduler::Turns;
 use cumux_wire::message::{FromExecutor, Part};
 use cumux_wire::result;
-use parking_lot::{Mutex, RwLock};
+use parking_lot::{Condvar, Mutex};
 use std::collections::{BTreeMap, HashMap};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// Session number under which images are kept: they belong to nobody.
 pub const IMAGES: u32 = u32::MAX;
+
+/// How long what cannot be done without a keeper waits for the next one.
+const KEEPER_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Empty extents may take this part of the card.
 const SPARE_PART: u64 = 128;
@@ -28,7 +33,9 @@ type Account = BTreeMap<u32, u64>;
 pub struct Shared {
     pub cards: Cards,
     pub arena: Mutex<Arena>,
-    keeper: RwLock<Option<Arc<Keeper>>>,
+    /// With the number that the server gave it; none while it is lost.
+    keeper: Mutex<Option<(u64, Arc<Keeper>)>>,
+    keeper_came: Condvar,
     /// Stored images by content hash; the keeper has them too.
     images: Mutex<HashMap<String, OwnedFd>>,
     /// Bytes charged to each open session, by the place of the device.
@@ -37,6 +44,8 @@ pub struct Shared {
     spares: Mutex<u64>,
     /// Who goes next. Taken last: nothing is locked while it is held.
     pub turns: Mutex<Turns>,
+    /// Clients that are tried for the deaths of earlier executors.
+    pub trials: Mutex<Trials>,
     /// For what is slow.
     pub workers: Workers,
     outbox: Arc<Outbox>,
@@ -53,7 +62,9 @@ impl Shared {
         Ok(Self {
             cards,
             arena: Mutex::default(),
-            keeper: RwLock::new(None),
+            keeper: Mutex::new(None),
+            keeper_came: Condvar::new(),
+            trials: Mutex::default(),
             images: Mutex::default(),
             charges: Mutex::default(),
             spares: Mutex::default(),
@@ -78,21 +89,66 @@ impl Shared {
         self.outbox.put(message);
     }
 
-    pub fn set_keeper(&self, keeper: Keeper) {
-        *self.keeper.write() = Some(Arc::new(keeper));
+    pub fn report_with(&self, message: FromExecutor, descriptors: Vec<Arc<OwnedFd>>) {
+        self.outbox.put_with(message, descriptors);
     }
 
-    pub fn keeper(&self) -> Result<Arc<Keeper>, ExecutorError> {
-        self.keeper.read().clone().ok_or_else(|| ExecutorError::Keeper("there is none yet".into()))
+    pub fn set_keeper(&self, number: u64, keeper: Keeper) {
+        *self.keeper.lock() = Some((number, Arc::new(keeper)));
+        self.keeper_came.notify_all();
+    }
+
+    /// Asks the keeper. One that does not answer is none any more, and the server is asked for another.
+    ///
+    /// # Errors
+    /// When there is no keeper, or it refuses.
+    pub fn ask_keeper<T>(&self, question: impl FnOnce(&Keeper) -> Result<T, ClientError>) -> Result<T, ExecutorError> {
+        let Some((number, keeper)) = self.keeper.lock().clone() else { return Err(ExecutorError::Keeper("there is none at the moment".into())) };
+        let answer = question(&keeper);
+        if let Err(ClientError::Link(_) | ClientError::Confused) = &answer {
+            let mut present = self.keeper.lock();
+            if present.as_ref().is_some_and(|(other, _)| *other == number) {
+                *present = None;
+                self.report(FromExecutor::KeeperLost { number });
+            }
+        }
+        answer.map_err(|error| ExecutorError::Keeper(error.to_string()))
+    }
+
+    fn lacks_keeper(&self) -> bool {
+        self.keeper.lock().is_none()
+    }
+
+    /// Tries again what failed for want of a keeper, once there is another. `attempt` must hold no lock while it does not run.
+    pub fn with_patience<T, E>(&self, mut attempt: impl FnMut() -> Result<T, E>) -> Result<T, E> {
+        let until = Instant::now() + KEEPER_PATIENCE;
+        loop {
+            let before = self.keeper.lock().as_ref().map(|(number, _)| *number);
+            let outcome = attempt();
+            if outcome.is_ok() {
+                return outcome;
+            }
+            let mut keeper = self.keeper.lock();
+            if before.is_some() && keeper.as_ref().map(|(number, _)| *number) == before {
+                // It had a keeper all the time: that was not what failed.
+                return outcome;
+            }
+            while keeper.is_none() {
+                if self.keeper_came.wait_until(&mut keeper, until).timed_out() {
+                    return outcome;
+                }
+            }
+        }
     }
 
     pub fn keep(&self, session: u32, key: &str, note: &str, files: &[BorrowedFd<'_>]) -> Result<(), ExecutorError> {
-        self.keeper()?.keep(session, key, note, files).map_err(|e| ExecutorError::Keeper(e.to_string()))
+        self.ask_keeper(|keeper| keeper.keep(session, key, note, files))
     }
 
+    /// What a lost keeper had need not be dropped: the next one gets only what there is.
     pub fn drop_kept(&self, session: u32, key: &str) {
-        if let Ok(keeper) = self.keeper()
-            && let Err(error) = keeper.drop_key(session, key)
+        if let Err(error) = self.ask_keeper(|keeper| keeper.drop_key(session, key))
+            && !self.lacks_keeper()
         {
             tracing::warn!("the keeper did not drop {key} of session {session}: {error}");
         }
@@ -112,8 +168,13 @@ impl Shared {
         while at < image.len() {
             at += rustix::io::pwrite(&file, &image[at..], at as u64)?;
         }
-        self.keep(IMAGES, &format!("image-{name}"), &image.len().to_string(), &[file.as_fd()])?;
-        self.images.lock().insert(name.clone(), file);
+        // Known before it is kept, so that a keeper that comes meanwhile gets it, too.
+        self.images.lock().insert(name.clone(), file.try_clone().map_err(|_| rustix::io::Errno::MFILE)?);
+        let kept = self.with_patience(|| self.keep(IMAGES, &format!("image-{name}"), &image.len().to_string(), &[file.as_fd()]));
+        if let Err(error) = kept {
+            self.images.lock().remove(&name);
+            return Err(error);
+        }
         Ok(name)
     }
 
@@ -122,7 +183,7 @@ impl Shared {
     /// # Errors
     /// When the keeper does not answer.
     pub fn restore_images(&self) -> Result<HashMap<String, Vec<u8>>, ExecutorError> {
-        let items = self.keeper()?.list(IMAGES).map_err(|e| ExecutorError::Keeper(e.to_string()))?;
+        let items = self.ask_keeper(|keeper| keeper.list(IMAGES))?;
         let mut out = HashMap::new();
         for item in items {
             let name = item.key.strip_prefix("image-").map(str::to_owned);

@@ -6,12 +6,13 @@ use crate::arena::{self, GRANULE};
 use crate::cards::Cards;
 use crate::error::ExecutorError;
 use crate::intake::{Intake, Sessions};
-use crate::mailbox::{Mailboxes, Outbox};
+use crate::mailbox::{Letter, Mailboxes, Outbox};
 use crate::objects::{Change, ModuleSpec};
-use crate::open::{self, Files};
+use crate::open::{self, Files, Terms};
 use crate::session::Session;
 use crate::shared::Shared;
 use crate::sink::Reports;
+use crate::suspicion::{self, Case, Ruling};
 use cumux_device::{Device, DeviceError, Fault, Open, Sink};
 use cumux_device_sim::{Settings, Simulator};
 use cumux_keeper::client::Keeper;
@@ -25,7 +26,7 @@ use cumux_wire::message::{ClientStatus, FromExecutor, Hello, Part, Session as Sh
 use cumux_wire::record::{self, Extent, Header, Launch, NO_ANSWER, NO_STREAM, Op};
 use cumux_wire::result;
 use parking_lot::{Mutex, MutexGuard};
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, OnceLock};
@@ -54,7 +55,7 @@ struct World {
     _alone: MutexGuard<'static, ()>,
     shared: Arc<Shared>,
     intake: Arc<Intake>,
-    reports: Receiver<FromExecutor>,
+    reports: Receiver<Letter>,
 }
 
 /// Software GPUs that keep no marks, as real cards do not.
@@ -79,7 +80,7 @@ impl World {
         let sink = Arc::new(Reports::new(sessions.clone(), mailboxes.clone(), outbox.clone()));
         let cards = Cards::open(&["sim:l4".to_owned()], opener, &sink).unwrap();
         let shared = Arc::new(Shared::new(cards, mailboxes, outbox).unwrap());
-        shared.set_keeper(keeper());
+        shared.set_keeper(1, keeper());
         let intake = Intake::new(sessions, shared.clone()).unwrap();
         Self { _alone: alone, shared, intake, reports }
     }
@@ -93,7 +94,7 @@ impl World {
 struct Guest<'w> {
     world: &'w World,
     sheet: Sheet,
-    files: [OwnedFd; 6],
+    files: [OwnedFd; 7],
     client: Client,
     producer: Producer,
     requests: u64,
@@ -109,6 +110,7 @@ impl<'w> Guest<'w> {
             create("journal", journal::BYTES as u64).unwrap(),
             doorbell(),
             create("marks", MARKS_BYTES).unwrap(),
+            doorbell(),
         ];
         let client = Client::map(&files[0], &files[1], doorbell()).unwrap();
         let parts = vec![Part { device: 0, multiprocessors: 0, memory_limit: 0 }];
@@ -120,8 +122,13 @@ impl<'w> Guest<'w> {
     }
 
     fn open(&self, generation: u32) -> Result<(), ExecutorError> {
+        self.open_as(generation, false).map(|_| ())
+    }
+
+    fn open_as(&self, generation: u32, on_hold: bool) -> Result<Case, ExecutorError> {
         let files = self.files.iter().map(|file| file.try_clone().unwrap()).collect();
-        open::open(&self.world.shared, &self.world.intake, self.sheet.clone(), Files::new(files)?, generation, &HashMap::new())
+        let terms = Terms { generation, lived: Duration::from_secs(1), on_hold, images: &|| Ok(Arc::default()) };
+        open::open(&self.world.shared, &self.world.intake, self.sheet.clone(), Files::new(files)?, &terms)
     }
 
     fn close(&self) -> ClientStatus {
@@ -337,9 +344,78 @@ fn the_longest_fault_fits_into_packets_with_those_of_others() {
     session.fault(&mut session.lock(), &Fault { result: result::LAUNCH_FAILED, text: format!("kernel {}", "x".repeat(1 << 20)) });
     let (ours, theirs) = Connection::pair().unwrap();
     let clients = vec![session.status(); cumux_wire::message::CLIENTS_A_PACKET];
-    for report in [world.reports.recv().unwrap(), FromExecutor::Metrics { request: 1, clients, more: false }] {
+    for report in [world.reports.recv().unwrap().0, FromExecutor::Metrics { request: 1, clients, more: false }] {
         ours.send(&report, &[]).unwrap();
         assert_eq!(theirs.receive::<FromExecutor>().unwrap().0, report);
     }
+    guest.close();
+}
+
+/// A keeper that goes in the middle of an allocation: the client waits for the next keeper and gets its memory, which that one has then.
+#[test]
+fn an_allocation_waits_for_the_next_keeper() {
+    let world = World::new();
+    let mut guest = Guest::new(&world, 16);
+    let (ours, theirs) = Connection::pair().unwrap();
+    world.shared.set_keeper(2, Keeper::over(ours).unwrap());
+    drop(theirs);
+    guest.push(&allocate(100 << 20, 256), 0);
+    let lost = world.reports.recv_timeout(Duration::from_secs(60)).unwrap().0;
+    assert_eq!(lost, FromExecutor::KeeperLost { number: 2 }, "the server is asked for another");
+    assert_eq!(guest.client.answer(0, guest.requests), None, "nothing is said yet");
+    world.shared.set_keeper(3, keeper());
+    let requests = guest.requests;
+    let begun = Instant::now();
+    let answer = loop {
+        if let Some(answer) = guest.client.answer(0, requests) {
+            break answer;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(60));
+        std::thread::yield_now();
+    };
+    assert_eq!(answer.result, result::SUCCESS);
+    assert!(keeper().list(16).unwrap().iter().any(|item| item.key == format!("extent-{:x}", answer.words[0])));
+    guest.close();
+    keeper().drop_session(16).unwrap();
+}
+
+/// Work that was under way at two deaths and got nowhere: its client is told, and is held back until that is decided.
+#[test]
+fn what_was_under_way_at_two_deaths_is_known_by_the_journal() {
+    let world = World::with(&Markless);
+    let mut guest = Guest::new(&world, 17);
+    guest.tell(&Op::StreamCreate { index: 1, device: 0, priority: 0, partition: 0 });
+    // The callback is never called, so that the copy is never given to the device in fact.
+    guest.push_in(1, 1, &Op::HostCall, NO_ANSWER);
+    let mut ruling = Ruling::default();
+    for generation in 2..=3 {
+        world.session(17).lock().journal.set_submitted(1, 1);
+        guest.close();
+        let case = guest.open_as(generation, true).unwrap();
+        ruling = suspicion::judge(&BTreeMap::from([(17, case)]));
+        assert!(!world.session(17).intake() && !world.session(17).has_more(), "it is held back");
+        world.session(17).let_go(Vec::new());
+    }
+    assert_eq!(ruling, Ruling { guilty: vec![17], ..Ruling::default() });
+    guest.close();
+}
+
+/// A trial ends with the lead, or when its time is up.
+#[test]
+fn a_trial_ends_with_its_lead_or_its_time() {
+    let world = World::new();
+    let guest = Guest::new(&world, 18);
+    let session = world.session(18);
+    session.lock().on_hold = true;
+    session.let_go(vec![7, 9]);
+    assert!(!session.is_tried(false));
+    session.lead_is_over(&mut session.lock(), 7);
+    assert!(!session.is_tried(false));
+    session.lead_is_over(&mut session.lock(), 9);
+    assert!(session.is_tried(false));
+    session.lock().on_hold = true;
+    session.let_go(vec![7]);
+    assert!(!session.is_tried(false) && session.is_tried(true) && session.is_tried(false));
+    drop(session);
     guest.close();
 }

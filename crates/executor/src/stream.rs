@@ -57,6 +57,12 @@ impl Stream {
         self.done
     }
 
+    /// Token and sequence of the oldest piece that is not over.
+    #[must_use]
+    pub fn oldest(&self) -> Option<(u64, u64)> {
+        self.queue.front().map(|pending| (pending.token, pending.seq))
+    }
+
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.queue.is_empty()

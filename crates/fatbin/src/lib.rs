@@ -17,6 +17,7 @@ mod error;
 mod format;
 mod image;
 mod length;
+mod relocatable;
 mod unpack;
 
 pub use embedded::{EmbeddedSection, sections};
@@ -24,6 +25,7 @@ pub use error::{Error, Result};
 pub use format::{CONTAINER_MAGIC, Format, WRAPPER_MAGIC, identify};
 pub use image::{Image, ImageKind, Variant, best_compiled, best_ptx};
 pub use length::{Length, total_len};
+pub use relocatable::Relocatable;
 pub use unpack::Compression;
 
 /// All images in module data, in order. Nothing is unpacked yet: see [`Image::bytes`].

@@ -8,9 +8,10 @@
 #![forbid(unsafe_code)]
 
 pub mod client;
-pub mod limit;
+mod hope;
 mod serve;
 mod store;
 
 pub use client::{ClientError, Item, Keeper};
+pub use hope::Hope;
 pub use serve::{KeeperError, run};

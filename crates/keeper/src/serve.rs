@@ -1,6 +1,6 @@
 //! The process: one connection to the server, made again whenever the server was, and any number that were handed over.
 
-use crate::limit;
+use crate::hope::Hope;
 use crate::store::{Entry, Store};
 use cumux_link::{Connection, LinkError};
 use cumux_wire::VERSION;
@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Why a keeper ended without being told to.
 #[derive(Debug, thiserror::Error)]
 pub enum KeeperError {
-    #[error("no server came back within {} s; what was kept is given up, start the daemon again", PATIENCE.as_secs())]
+    #[error("no server came back within {} s, or the control daemon has ended; what was kept is given up, start the daemon again", PATIENCE.as_secs())]
     Abandoned,
     #[error("the server's socket cannot be used: {0}")]
     Link(#[from] LinkError),
@@ -40,9 +40,10 @@ enum End {
 /// # Errors
 /// [`KeeperError::Abandoned`] when there was no server for a minute, [`KeeperError::Link`] for a path that can be no socket's.
 pub fn run(server_socket: &Path) -> Result<(), KeeperError> {
-    limit::raise();
+    cumux_link::limit::raise();
     let store = Arc::new(Store::default());
     let mut lost_since = Instant::now();
+    let mut hope = Hope::of(server_socket);
     loop {
         match Connection::connect(server_socket) {
             Ok(connection) => {
@@ -56,10 +57,10 @@ pub fn run(server_socket: &Path) -> Result<(), KeeperError> {
                     }
                 }
             }
-            Err(error @ LinkError::PathTooLong(_)) => return Err(error.into()),
+            Err(error @ (LinkError::PathTooLong(_) | LinkError::Foreign(_))) => return Err(error.into()),
             Err(_) => {}
         }
-        if lost_since.elapsed() > PATIENCE {
+        if lost_since.elapsed() > PATIENCE || hope.is_lost(Instant::now()) {
             return Err(KeeperError::Abandoned);
         }
         thread::sleep(RETRY);

@@ -1,9 +1,10 @@
 //! One connection: JSON packets with descriptors.
 
+use crate::peer::Peer;
+use crate::reach;
 use cumux_wire::message::MAX_PACKET;
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags,
-    SocketType,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -23,12 +24,10 @@ pub enum LinkError {
     Closed,
     #[error("no packet came in time")]
     Timeout,
+    #[error(transparent)]
+    Foreign(#[from] crate::trust::Foreign),
     #[error("the socket path {0} is too long: unix sockets allow 107 bytes; choose a shorter CUDA_MPS_PIPE_DIRECTORY")]
     PathTooLong(String),
-    #[error(
-        "the kernel does not say which process is at the other end: both must see each other's processes (in containers: one PID namespace, --pid=host or hostPID: true)"
-    )]
-    Unseen,
     #[error("the socket failed: {0}")]
     System(rustix::io::Errno),
     #[error("a packet could not be understood ({0}); both sides must be of the same cumux version")]
@@ -48,14 +47,6 @@ impl From<rustix::io::Errno> for LinkError {
             other => LinkError::System(other),
         }
     }
-}
-
-/// Who is at the other end, as the kernel knows it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Peer {
-    pub pid: u32,
-    pub uid: u32,
-    pub gid: u32,
 }
 
 /// A connected sequenced-packet socket.
@@ -82,20 +73,23 @@ impl AsFd for Connection {
     }
 }
 
-pub(crate) fn address(path: &Path) -> Result<SocketAddrUnix, LinkError> {
-    SocketAddrUnix::new(path).map_err(|_| LinkError::PathTooLong(path.display().to_string()))
-}
-
 impl Connection {
-    /// Connects to a listener's path.
+    /// Connects to a listener's path; only root, our own user and a user who was named may listen
+    /// there.
     ///
     /// # Errors
-    /// [`LinkError::System`] with ENOENT or ECONNREFUSED when nobody listens there, [`LinkError::PathTooLong`].
+    /// [`LinkError::System`] with ENOENT or ECONNREFUSED when nobody listens there,
+    /// [`LinkError::Foreign`] when somebody else does.
     pub fn connect(path: &Path) -> Result<Self, LinkError> {
-        let address = address(path)?;
-        let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
-        rustix::net::connect(&socket, &address)?;
-        Ok(Self { socket })
+        Ok(Self { socket: reach::reach(path, SocketType::SEQPACKET, None)? })
+    }
+
+    /// As [`Connection::connect`], but waits no longer than this for a listener whose queue is full.
+    ///
+    /// # Errors
+    /// As [`Connection::connect`], and [`LinkError::Timeout`].
+    pub fn connect_within(path: &Path, timeout: Duration) -> Result<Self, LinkError> {
+        Ok(Self { socket: reach::reach(path, SocketType::SEQPACKET, Some(timeout))? })
     }
 
     /// Two ends of a new connection.
@@ -118,11 +112,9 @@ impl Connection {
     /// The peer's credentials at the time it connected.
     ///
     /// # Errors
-    /// [`LinkError::Unseen`] for a process of a PID namespace that ours does not contain: it has no number here.
+    /// [`LinkError::System`]; on a unix socket the call itself does not fail.
     pub fn peer(&self) -> Result<Peer, LinkError> {
-        // On a unix socket the call itself does not fail.
-        let cred = rustix::net::sockopt::socket_peercred(&self.socket).map_err(|_| LinkError::Unseen)?;
-        Ok(Peer { pid: cred.pid.as_raw_nonzero().get().cast_unsigned(), uid: cred.uid.as_raw(), gid: cred.gid.as_raw() })
+        Ok(Peer::of(&self.socket)?)
     }
 
     /// How long [`Connection::receive`] waits; `None` for ever. Sending to somebody who does not read waits as long.

@@ -1,11 +1,14 @@
 //! A listening socket at a path.
 
-use crate::connection::{Connection, LinkError, address};
+use crate::connection::{Connection, LinkError};
+use crate::reach::address;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-/// Listens for sequenced-packet connections. Whoever binds owns the path: an old socket there is replaced (the caller has made sure it is stale).
+/// Listens for sequenced-packet connections. Whoever binds owns the path: an old socket there is
+/// replaced (the caller has made sure that it is stale, and that nobody else can write the
+/// directory).
 #[derive(Debug)]
 pub struct Listener {
     socket: OwnedFd,
@@ -18,13 +21,13 @@ impl Listener {
     /// # Errors
     /// [`LinkError::PathTooLong`], or [`LinkError::System`] when the directory cannot be written.
     pub fn bind(path: &Path) -> Result<Self, LinkError> {
-        let at = address(path)?;
+        let address = address(path)?;
         match rustix::fs::unlink(path) {
             Ok(()) | Err(rustix::io::Errno::NOENT) => {}
             Err(errno) => return Err(LinkError::System(errno)),
         }
         let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
-        rustix::net::bind(&socket, &at)?;
+        rustix::net::bind(&socket, &address.at)?;
         rustix::net::listen(&socket, 1024)?;
         Ok(Self { socket, path: path.to_owned() })
     }

@@ -183,6 +183,12 @@ impl Client {
         page::sticky(&self.page)
     }
 
+    /// What is known of the sticky error; empty when nothing is, or before there is one.
+    #[must_use]
+    pub fn fault(&self) -> String {
+        if self.sticky() == 0 { String::new() } else { page::fault(&self.page) }
+    }
+
     #[must_use]
     pub fn event_ns(&self, event: u32) -> u64 {
         page::event_ns(&self.page, event)

@@ -10,7 +10,7 @@
 use crate::file::{FileError, Mapping};
 use crate::memory::{Memory, Ordering};
 use cumux_wire::layout::STREAMS;
-use cumux_wire::layout::journal::{BYTES, COMPLETED, COUNTER, COUNTERS, HEADER_BYTES, OBJECT_BYTES, SUBMITTED, WORK_BYTES};
+use cumux_wire::layout::journal::{BYTES, CASE, CASES, COMPLETED, COUNTER, COUNTERS, HEADER_BYTES, OBJECT_BYTES, SUBMITTED, WORK_BYTES};
 use cumux_wire::record::MAX_BYTES;
 use std::os::fd::AsFd;
 
@@ -92,7 +92,7 @@ impl Journal {
         self.map.load64(COMPLETED + (stream as usize % STREAMS) * 8, Ordering::Acquire)
     }
 
-    /// Says before it is given to the device that the stream's work up to `seq` is with it; 0: nothing is in doubt.
+    /// Says before it is given to the device that the stream's work up to `seq` is with it; 0: nothing is.
     pub fn set_submitted(&self, stream: u32, seq: u64) {
         self.map.store64(SUBMITTED + (stream as usize % STREAMS) * 8, seq, Ordering::Release);
     }
@@ -112,6 +112,16 @@ impl Journal {
     #[must_use]
     pub fn counters(&self) -> [u64; COUNTERS] {
         std::array::from_fn(|at| self.map.load64(COUNTER + at * 8, Ordering::Relaxed))
+    }
+
+    /// A word of what speaks for this client being the end of its executors.
+    #[must_use]
+    pub fn case(&self, word: usize) -> u64 {
+        self.map.load64(CASE + (word % CASES) * 8, Ordering::Acquire)
+    }
+
+    pub fn set_case(&self, word: usize, value: u64) {
+        self.map.store64(CASE + (word % CASES) * 8, value, Ordering::Release);
     }
 
     fn half(&self) -> (usize, usize) {

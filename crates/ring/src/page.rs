@@ -2,8 +2,8 @@
 
 use crate::memory::{Memory, Ordering, fence};
 use cumux_wire::layout::page::{
-    ACTIVITY, ANSWER, ANSWER_BYTES, ANSWER_WORDS, COMPANY, COMPLETED, EVENT, GENERATION, MEMORY_USED, SERVER, SHARES, SLEEPING, STICKY, TEXT, TEXT_BYTES,
-    TEXT_HEAD,
+    ACTIVITY, ANSWER, ANSWER_BYTES, ANSWER_WORDS, COMPANY, COMPLETED, EVENT, FAULT, FAULT_BYTES, FAULT_LENGTH, GENERATION, MEMORY_USED, SERVER, SHARES,
+    SLEEPING, STICKY, TEXT, TEXT_BYTES, TEXT_HEAD,
 };
 use cumux_wire::layout::{ANSWERS, DEVICES, EVENTS, STREAMS, ring};
 
@@ -40,8 +40,19 @@ pub fn sticky(page: &impl Memory) -> u32 {
     page.load32(STICKY, Ordering::Acquire)
 }
 
-pub fn set_sticky(page: &impl Memory, result: u32) {
+/// The client is in error: `text` is what is known of it, and is there for everybody who sees the error. Only the first error of a session is told.
+pub fn set_fault(page: &impl Memory, result: u32, text: &str) {
+    let text = &text[..text.floor_char_boundary(FAULT_BYTES)];
+    page.write(FAULT, text.as_bytes());
+    page.store32(FAULT_LENGTH, text.len() as u32, Ordering::Relaxed);
     page.store32(STICKY, result, Ordering::Release);
+}
+
+/// What is known of the sticky error, for who has seen it; empty when nothing is.
+pub fn fault(page: &impl Memory) -> String {
+    let mut text = vec![0; (page.load32(FAULT_LENGTH, Ordering::Relaxed) as usize).min(FAULT_BYTES)];
+    page.read(FAULT, &mut text);
+    String::from_utf8_lossy(&text).into_owned()
 }
 
 pub fn generation(page: &impl Memory) -> u32 {

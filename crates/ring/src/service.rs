@@ -71,8 +71,9 @@ impl Service {
         page::sticky(&self.page)
     }
 
-    pub fn set_sticky(&self, result: u32) {
-        page::set_sticky(&self.page, result);
+    /// The client is in error from now on; `text` says what is known of it.
+    pub fn set_fault(&self, result: u32, text: &str) {
+        page::set_fault(&self.page, result, text);
     }
 
     pub fn set_event_ns(&self, event: u32, ns: u64) {

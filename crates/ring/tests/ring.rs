@@ -81,7 +81,7 @@ fn a_waiter_wakes_for_completion_answer_and_error() {
             assert!(client.wait(None, || client.completed(5) >= 3));
             assert!(client.wait(None, || client.answer(2, 77).is_some()));
             assert!(client.wait(None, || client.sticky() != 0));
-            (client.answer(2, 77), client.sticky())
+            (client.answer(2, 77), client.sticky(), client.fault())
         })
     };
     service.set_completed(5, 3);
@@ -89,9 +89,10 @@ fn a_waiter_wakes_for_completion_answer_and_error() {
     let answer = Answer { result: 2, words: [1, 2, 3, 4, 5, 6] };
     service.answer(2, 77, &answer);
     service.notify();
-    service.set_sticky(700);
+    assert_eq!(client.fault(), "", "nothing is known of an error that is not there");
+    service.set_fault(700, "kernel k: illegal address");
     service.notify();
-    assert_eq!(waiter.join().expect("the waiter is well"), (Some(answer), 700));
+    assert_eq!(waiter.join().expect("the waiter is well"), (Some(answer), 700, "kernel k: illegal address".to_owned()));
     assert_eq!(client.answer(2, 78), None, "an answer to another request is none");
 }
 

@@ -1,8 +1,8 @@
 //! Clients: arriving, being told apart by their processes, leaving, and what is said of them.
 
-use crate::core::{Arrival, Core, Ending, Question, Subject, refuse};
+use crate::core::{Arrival, Core, Ending, Question, Subject, Wish, refuse};
 use crate::host::{Fate, Host};
-use crate::session::{Files, Session, parts, shortened};
+use crate::session::{Files, Keeping, Seat, Session, parts, shortened};
 use cumux_link::connection::exactly;
 use cumux_wire::VERSION;
 use cumux_wire::layout::WINDOWS;
@@ -21,8 +21,8 @@ const WELCOME: Duration = Duration::from_millis(100);
 impl<H: Host> Core<H> {
     /// The daemon hands a client over.
     pub(crate) fn arrive(&mut self, descriptors: Vec<OwnedFd>, hello: Hello, pid: u32, uid: u32, grant: Grant) {
-        let Ok([socket]) = exactly::<1>(descriptors) else {
-            return self.log.line("A client came without its socket; it will try again");
+        let Ok([socket, process]) = exactly::<2>(descriptors) else {
+            return self.log.line("A client came without its socket and the handle of its process; it will try again");
         };
         let connection = socket.into();
         let Hello::Client { version, program, .. } = hello else {
@@ -47,7 +47,7 @@ impl<H: Host> Core<H> {
             self.turned_away(pid, result, &why);
             return refuse(&connection, result, &why);
         }
-        self.arrivals.push_back(Arrival { connection, pid, uid, program: shortened(&program), grant });
+        self.arrivals.push_back(Arrival { connection, process: process.into(), pid, uid, program: shortened(&program), grant });
     }
 
     /// A client that cannot be served, as NVIDIA's server writes it and with the reason.
@@ -57,8 +57,12 @@ impl<H: Host> Core<H> {
     }
 
     pub(crate) fn refuse_arrivals(&mut self, result: u32, why: &str) {
+        let waited = !self.arrivals.is_empty();
         for arrival in self.arrivals.drain(..) {
             refuse(&arrival.connection, result, why);
+        }
+        if waited {
+            self.count_clients();
         }
     }
 
@@ -67,11 +71,13 @@ impl<H: Host> Core<H> {
         while !self.devices.is_empty() && self.keeper.is_up() {
             let Some(arrival) = self.arrivals.pop_front() else { return };
             self.admit(arrival);
+            // Also of one that did not become a client: the daemon has counted it.
+            self.count_clients();
         }
     }
 
     fn admit(&mut self, arrival: Arrival) {
-        let Arrival { connection, pid, uid, program, grant } = arrival;
+        let Arrival { connection, process: client, pid, uid, program, grant } = arrival;
         // One process has one session: an older one is left from a hello that was given up, or from before an exec.
         let older: Vec<u32> = self.sessions.values().filter(|s| s.about.pid == pid && !s.leaving).map(|s| s.about.id).collect();
         for session in older {
@@ -81,20 +87,18 @@ impl<H: Host> Core<H> {
         if parts.is_empty() {
             return refuse(&connection, result::NO_DEVICE, "none of the devices that this program sees is served");
         }
-        let taken: BTreeSet<u32> = self.sessions.values().map(|s| s.about.window_slot).collect();
+        // Nobody has anything of one that has failed, but for the client itself.
+        let taken: BTreeSet<u32> = self.sessions.values().filter(|s| !s.failed).map(|s| s.about.window_slot).collect();
         let slot = (0..WINDOWS).find(|slot| !taken.contains(slot));
-        let (Some(window_slot), true) = (slot, taken.len() < self.limits.clients) else {
-            let why =
-                format!("{} clients are connected already; end some, or start the daemon with a larger CUMUX_MAX_CLIENTS (at most {WINDOWS})", taken.len());
+        // An executor may take long to let go of one that has gone: it keeps its window, and nobody out.
+        let served = self.sessions.values().filter(|s| !s.failed && !s.leaving).count();
+        let (Some(window_slot), true) = (slot, served < self.limits.clients) else {
+            let why = format!("{} clients are connected already; end some, or start the daemon with a larger CUMUX_MAX_CLIENTS (at most {WINDOWS})", served);
             self.turned_away(pid, result::MPS_MAX_CLIENTS_REACHED, &why);
             return refuse(&connection, result::MPS_MAX_CLIENTS_REACHED, &why);
         };
-        // The number could have got a new owner since the hello; while its socket is open it has not.
-        let Ok(client) = self.host.open(pid) else {
+        if !client.is_alive() || has_hung_up(&connection) {
             return self.log.line(&format!("Client process {pid} was gone before it could be served"));
-        };
-        if !self.host.vouches(&connection, pid) || has_hung_up(&connection) {
-            return self.log.line(&format!("Client process {pid} is gone, or is not the one that connected"));
         }
         let id = self.next_session;
         let made = Files::create(client.into())
@@ -118,33 +122,38 @@ impl<H: Host> Core<H> {
         self.subjects.insert(token, Subject::Client(id));
         self.sessions.insert(id, session);
         self.keep(id);
-        let Some(session) = self.sessions.get(&id) else { return };
-        for worker in self.workers.values().filter(|worker| worker.briefed) {
-            if let Some(link) = &worker.link {
-                link.send(ToExecutor::Attach { session: session.about.clone() }, session.files.to_attach());
+        let Some(session) = self.sessions.get_mut(&id) else { return };
+        for (number, worker) in self.workers.iter().filter(|(_, worker)| worker.briefed) {
+            if let (Some(link), Some(files)) = (&worker.link, &session.files) {
+                link.send(ToExecutor::Attach { session: session.about.clone() }, files.share());
+                if self.active == Some(*number) {
+                    session.seat = Seat::Asked;
+                }
             }
         }
-        self.count_clients();
     }
 
     /// The active executor has a session, or could not take it.
     pub(crate) fn attached(&mut self, id: u32, error: &str) {
+        if !error.is_empty() {
+            return self.not_taken(id, error);
+        }
         let Some(session) = self.sessions.get_mut(&id) else { return };
-        if error.is_empty() {
-            session.attached = true;
-            self.welcome(id);
-        } else {
-            self.log.line(&format!("Client {} cannot be served: {error}", session.name()));
-            self.refuse_greeting(id, result::MPS_CONNECTION_FAILED, error);
+        session.seat = Seat::Taken;
+        let (terminated, failed) = (session.terminated, session.failed);
+        self.welcome(id);
+        if terminated && !failed {
+            self.end_what_was_terminated();
         }
     }
 
     /// Tells a client that it is served, once keeper and executor have what they need.
     pub(crate) fn welcome(&mut self, id: u32) {
         let (Some(session), Some(keeper)) = (self.sessions.get_mut(&id), self.keeper.process()) else { return };
-        if !session.kept || !session.attached {
+        if session.keeping != Keeping::Kept || session.seat != Seat::Taken {
             return;
         }
+        let Some(files) = &session.files else { return };
         let Some(connection) = session.greeting.take() else { return };
         let seen: Vec<&DeviceFacts> = session.about.parts.iter().filter_map(|part| self.devices.get(part.device as usize)).collect();
         let reply = Reply::Welcome {
@@ -155,11 +164,14 @@ impl<H: Host> Core<H> {
             parts: session.about.parts.clone(),
             fixed: !session.about.sms.is_empty(),
         };
-        let files = &session.files;
         let descriptors = [files.ring.as_fd(), files.page.as_fd(), files.window.as_fd(), files.doorbell.as_fd(), self.own.as_fd(), keeper.as_fd()];
-        // A client that has gone meanwhile is noticed by its process handle.
-        let _ = connection.set_timeout(Some(WELCOME)).and_then(|()| connection.send(&reply, &descriptors));
+        let welcomed = connection.set_timeout(Some(WELCOME)).and_then(|()| connection.send(&reply, &descriptors));
         let name = session.name();
+        if let Err(error) = welcomed {
+            // The program may live on, not served: its process handle alone would keep the session.
+            self.log.line(&format!("Client {name} could not be welcomed: {error}"));
+            return self.leave(id, Fate::Exited);
+        }
         self.log.line(&format!("Client {name} connected"));
         for device in seen {
             self.log.line(&format!("Device {} (uuid {}) is associated", device.name, uuid(device.uuid)));
@@ -218,12 +230,9 @@ impl<H: Host> Core<H> {
         if let Some(status) = status {
             session.update(status);
         }
-        self.watcher.forget(&session.files.client);
+        self.watcher.forget(&session.process);
         self.subjects.remove(&session.token);
-        let dropped = self.keeper.link().map(|keeper| keeper.drop_session(id));
-        if let Some(Err(error)) = dropped {
-            self.keeper_failed(&error);
-        }
+        self.keeper.drop_session(id);
         self.log.line(&format!("Client process {} disconnected", session.about.pid));
         self.gone.push_back(session.status);
         while self.gone.len() > GONE {
@@ -232,8 +241,8 @@ impl<H: Host> Core<H> {
     }
 
     pub(crate) fn count_clients(&self) {
-        let count = self.sessions.values().filter(|s| !s.leaving).count();
-        self.tell(FromServer::Clients { count: u32::try_from(count).unwrap_or(u32::MAX) });
+        let count = self.sessions.values().filter(|s| !s.leaving).count() + self.arrivals.len();
+        self.tell(FromServer::Clients { count: u32::try_from(count).unwrap_or(u32::MAX), taken: self.taken });
     }
 
     /// Only while no executor lives: gives everybody who waits for work an error instead.
@@ -242,15 +251,26 @@ impl<H: Host> Core<H> {
         for id in ids {
             let why = self.broken.clone().unwrap_or_else(|| "the server is shutting down".to_owned());
             self.refuse_greeting(id, cumux_wire::result::MPS_SERVER_NOT_READY, &why);
-            let Some(session) = self.sessions.get_mut(&id) else { continue };
-            session.failed = true;
-            session.status.error = result;
-            session.status.fault = shortened(&why);
-            if let Err(error) = session.files.fail(result) {
-                let text = format!("Client {} cannot be told of its end: {error}", session.name());
-                self.log.line(&text);
-            }
+            self.fail_session(id, result, &why);
         }
+    }
+
+    /// Ends a session that no executor has: its client and everybody who waits there are told, and all that was its is given back.
+    pub(crate) fn fail_session(&mut self, id: u32, code: u32, why: &str) {
+        let Some(session) = self.sessions.get_mut(&id).filter(|session| !session.failed) else { return };
+        let result = if session.terminated { result::MPS_CLIENT_TERMINATED } else { code };
+        session.failed = true;
+        session.seat = Seat::No;
+        session.status.error = result;
+        session.status.fault = shortened(why);
+        if let Some(Err(error)) = session.files.take().map(|files| files.fail(result, why)) {
+            let text = format!("Client {} cannot be told of its end: {error}", session.name());
+            self.log.line(&text);
+        }
+        for worker in self.workers.values().filter(|worker| worker.briefed) {
+            worker.send(ToExecutor::Detach { session: id });
+        }
+        self.keeper.drop_session(id);
     }
 
     pub(crate) fn fault(&mut self, id: u32, result: u32, text: &str) {
@@ -271,28 +291,48 @@ impl<H: Host> Core<H> {
         self.note(&format!("Client process {pid}: error {result}: {text}"));
     }
 
+    /// Ends the work of a process. The daemon is answered when it has ended, or when it cannot be ended now.
     pub(crate) fn terminate(&mut self, request: u64, pid: u32) {
         let mut found = false;
         for session in self.sessions.values_mut().filter(|s| s.about.pid == pid && !s.leaving) {
             found = true;
             session.terminated = true;
-            self.log.line(&format!("MPS server requesting client {} to exit", session.name()));
             session.status.state = "terminated".to_owned();
-            session.status.error = result::MPS_CLIENT_TERMINATED;
-            // A successor is told when it is active.
-            if let Some(worker) = self.active.filter(|_| self.serving).and_then(|id| self.workers.get(&id)) {
-                worker.send(ToExecutor::Terminate { session: session.about.id, result: result::MPS_CLIENT_TERMINATED });
+            if !session.failed {
+                session.status.error = result::MPS_CLIENT_TERMINATED;
             }
+            let text = format!("MPS server requesting client {} to exit", session.name());
+            self.log.line(&text);
         }
-        let number = self.next_question;
+        if !found {
+            return self.tell(FromServer::Terminated { request, found, error: String::new() });
+        }
+        self.questions.insert(self.next_question, Question { request, until: Instant::now() + self.limits.terminate, wish: Wish::End });
         self.next_question += 1;
-        match self.active.filter(|_| self.serving && found).and_then(|id| self.workers.get(&id)) {
-            // What the executor answers after the request it has carried out before.
-            Some(worker) => {
-                worker.send(ToExecutor::Metrics { request: number });
-                self.questions.insert(number, Question { request, until: Instant::now() + self.limits.metrics, terminated: Some(pid) });
+        self.end_what_was_terminated();
+        if self.active.is_none() {
+            self.answer_questions_now();
+        }
+    }
+
+    /// Ends clients that an administrator wants to end. An executor that serves does it; one that takes over does it then; where there is none, nobody else
+    /// writes into the page, and it is done here.
+    pub(crate) fn end_what_was_terminated(&mut self) {
+        let ids: Vec<u32> = self.sessions.values().filter(|s| s.terminated && !s.failed && !s.leaving).map(|s| s.about.id).collect();
+        let Some(active) = self.active else {
+            for id in ids {
+                self.refuse_greeting(id, result::MPS_CLIENT_TERMINATED, "this program was terminated by the administrator");
+                self.fail_session(id, result::MPS_CLIENT_TERMINATED, "the client was terminated by the administrator");
             }
-            None => self.tell(FromServer::Terminated { request, found }),
+            return;
+        };
+        let Some(worker) = self.workers.get(&active).filter(|_| self.serving) else { return };
+        for id in ids {
+            worker.send(ToExecutor::Terminate { session: id, result: result::MPS_CLIENT_TERMINATED });
+        }
+        // What the executor answers after the request it has carried out before.
+        for (number, _) in self.questions.iter().filter(|(_, question)| question.wish == Wish::End) {
+            worker.send(ToExecutor::Metrics { request: *number });
         }
     }
 
@@ -302,7 +342,7 @@ impl<H: Host> Core<H> {
         self.next_question += 1;
         match self.active.filter(|_| self.serving).and_then(|id| self.workers.get(&id)) {
             Some(worker) => {
-                self.questions.insert(number, Question { request, until: Instant::now() + self.limits.metrics, terminated: None });
+                self.questions.insert(number, Question { request, until: Instant::now() + self.limits.metrics, wish: Wish::Status });
                 worker.send(ToExecutor::Metrics { request: number });
             }
             None => self.send_status(request),
@@ -316,30 +356,34 @@ impl<H: Host> Core<H> {
             }
         }
         if !more && let Some(question) = self.questions.remove(&number) {
-            self.answer_question(&question);
+            self.answer_question(&question, "");
         }
     }
 
     pub(crate) fn answer_late_questions(&mut self, now: Instant) {
         let late: Vec<u64> = self.questions.iter().filter(|(_, question)| question.until <= now).map(|(number, _)| *number).collect();
         for number in late {
-            self.answer_status(number, Vec::new(), false);
+            if let Some(question) = self.questions.remove(&number) {
+                self.answer_question(&question, "the executor does not answer at the moment; the client is ended as soon as one does");
+            }
         }
     }
 
     /// Nobody is left who could add anything.
     pub(crate) fn answer_questions_now(&mut self) {
         for (_, question) in std::mem::take(&mut self.questions) {
-            self.answer_question(&question);
+            self.answer_question(&question, "");
         }
     }
 
-    fn answer_question(&mut self, question: &Question) {
-        if question.terminated.is_some() {
-            self.log.line("Client termination succeeded.");
-            self.tell(FromServer::Terminated { request: question.request, found: true });
-        } else {
-            self.send_status(question.request);
+    /// `error`: why it is not done, for those that want something done.
+    fn answer_question(&mut self, question: &Question, error: &str) {
+        match question.wish {
+            Wish::Status => self.send_status(question.request),
+            Wish::End => {
+                self.log.line(if error.is_empty() { "Client termination succeeded." } else { "Client termination failed." });
+                self.tell(FromServer::Terminated { request: question.request, found: true, error: error.to_owned() });
+            }
         }
     }
 
@@ -354,6 +398,7 @@ impl<H: Host> Core<H> {
             takeovers: self.takeovers,
             generation: self.generation,
             no_standby: self.no_standby.clone().unwrap_or_default(),
+            leaving: String::new(),
             devices: self.options.devices.clone(),
             cards: self.devices.iter().map(card).collect(),
             clients: self.sessions.values().filter(|s| !s.leaving).map(|s| s.status.clone()).collect(),

@@ -47,6 +47,7 @@ pub(crate) enum Ending {
 #[derive(Debug)]
 pub(crate) struct Arrival {
     pub(crate) connection: Connection,
+    pub(crate) process: Process,
     pub(crate) pid: u32,
     pub(crate) uid: u32,
     pub(crate) program: String,
@@ -64,13 +65,20 @@ pub(crate) struct Resharing {
     pub(crate) old: Vec<Part>,
 }
 
+/// What the daemon wants to know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wish {
+    Status,
+    /// That a client's work has ended.
+    End,
+}
+
 /// What the daemon has asked for and the executor has not yet answered.
 #[derive(Debug)]
 pub(crate) struct Question {
     pub(crate) request: u64,
     pub(crate) until: Instant,
-    /// Not the status: the end of the work of this process.
-    pub(crate) terminated: Option<u32>,
+    pub(crate) wish: Wish,
 }
 
 pub(crate) struct Core<H: Host> {
@@ -85,6 +93,8 @@ pub(crate) struct Core<H: Host> {
     pub(crate) watcher: Watcher,
     pub(crate) subjects: BTreeMap<u64, Subject>,
     pub(crate) daemon: Option<Outbox<FromServer>>,
+    /// Clients that this daemon has handed over, however it went on with them.
+    pub(crate) taken: u64,
     /// The daemon knows that we are ready.
     pub(crate) announced: bool,
     pub(crate) lonely_since: Option<Instant>,
@@ -96,8 +106,9 @@ pub(crate) struct Core<H: Host> {
     /// It does.
     pub(crate) serving: bool,
     pub(crate) activated_at: Instant,
-    /// When the last active one was lost.
+    /// When the last active one was lost, and how long it had served.
     pub(crate) lost_at: Option<Instant>,
+    pub(crate) lived: Duration,
     pub(crate) generation: u32,
     pub(crate) takeovers: u32,
     pub(crate) deaths: VecDeque<Instant>,
@@ -132,7 +143,7 @@ impl<H: Host> Core<H> {
         let old = StateFile::read(&options.state_file());
         let mut core = Self {
             own: host.open(pid)?,
-            log: Log::open(&options.log),
+            log: Log::open(options.log.as_deref()),
             watcher: Watcher::start(events.clone())?,
             options,
             limits,
@@ -141,6 +152,7 @@ impl<H: Host> Core<H> {
             events,
             subjects: BTreeMap::new(),
             daemon: None,
+            taken: 0,
             announced: false,
             lonely_since: None,
             keeper: KeeperSlot::empty(now),
@@ -150,6 +162,7 @@ impl<H: Host> Core<H> {
             serving: false,
             activated_at: now,
             lost_at: None,
+            lived: Duration::ZERO,
             generation: old.generation,
             takeovers: old.takeovers,
             deaths: VecDeque::new(),
@@ -210,7 +223,8 @@ impl<H: Host> Core<H> {
     fn handle(&mut self, event: Event) {
         match event {
             Event::Hello { connection, hello } => self.greet(connection, hello),
-            Event::Executor { worker, message } => self.hear(worker, message),
+            Event::Executor { worker, message, descriptors } => self.hear(worker, message, descriptors),
+            Event::Keeper { number, told } => self.keeper_told(number, told),
             Event::ExecutorLost { worker } => self.connection_lost(worker),
             Event::Gone { token } => match self.subjects.remove(&token) {
                 Some(Subject::Keeper) => self.keeper_gone(),
@@ -220,21 +234,30 @@ impl<H: Host> Core<H> {
             },
             Event::DaemonUp(outbox) => {
                 self.daemon = Some(outbox);
+                self.taken = 0;
                 self.announced = false;
                 if let Some(why) = &self.broken {
                     self.tell(FromServer::Failed { why: why.clone() });
                 }
-                self.count_clients();
+                // What an earlier server left is counted when it is known.
+                if self.rebuild.is_none() {
+                    self.count_clients();
+                }
             }
             Event::DaemonDown => {
                 self.daemon = None;
                 self.log.line("The control daemon has gone; clients go on, and a new daemon is awaited");
             }
             Event::Daemon { message, descriptors } => match message {
-                ToServer::Client { hello, pid, uid, grant } => self.arrive(descriptors, hello, pid, uid, grant),
+                ToServer::Client { hello, pid, uid, grant } => {
+                    self.taken += 1;
+                    self.arrive(descriptors, hello, pid, uid, grant);
+                    self.count_clients();
+                }
                 ToServer::SetShare { request, pid, share } => self.set_share(request, pid, share),
                 ToServer::Status { request } => self.ask_status(request),
                 ToServer::Terminate { request, pid } => self.terminate(request, pid),
+                ToServer::Ping { request } => self.tell(FromServer::Pong { request }),
                 ToServer::Shutdown { force } => {
                     self.log.line("Server has been notified to shutdown");
                     if !force {
@@ -286,7 +309,7 @@ impl<H: Host> Core<H> {
             self.end_step(now);
             return;
         }
-        if self.ending == Ending::Draining && self.sessions.is_empty() {
+        if self.ending == Ending::Draining && self.sessions.is_empty() && self.rebuild.is_none() {
             self.end(true);
             self.end_step(now);
             return;
@@ -347,10 +370,12 @@ impl<H: Host> Core<H> {
         self.tell(FromServer::Note { text: text.to_owned() });
     }
 
-    /// INITIALIZING, ACTIVE or FAULT.
+    /// INITIALIZING, ACTIVE, UNRESPONSIVE or FAULT.
     pub(crate) fn state_word(&self) -> &'static str {
         if self.broken.is_some() || (self.lost_at.is_some() && !self.serving) {
             "FAULT"
+        } else if self.serving && self.active.and_then(|id| self.workers.get(&id)).is_some_and(Worker::is_silent) {
+            "UNRESPONSIVE"
         } else if self.serving {
             "ACTIVE"
         } else {

@@ -4,15 +4,28 @@ use crate::core::{Core, Ending, Subject};
 use crate::event;
 use crate::host::{Host, Role};
 use crate::outbox::Outbox;
-use crate::session::shortened;
+use crate::session::Seat;
+use cumux_link::pulse::{self, Pulse, Verdict};
 use cumux_link::{Connection, Process};
 use cumux_wire::message::{DeviceFacts, FromExecutor, FromServer, ToExecutor};
 use cumux_wire::result;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// An executor that has served so long was a good one.
 const LASTING: Duration = Duration::from_secs(1);
+/// How often an executor without a keeper is asked to take a client.
+const SEAT_ATTEMPTS: u32 = 20;
+
+/// An executor's connection to the present keeper.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Line {
+    No,
+    /// The keeper was asked for it.
+    Asked,
+    Has,
+}
 
 /// One executor process, wherever it is in its life.
 pub(crate) struct Worker {
@@ -28,8 +41,13 @@ pub(crate) struct Worker {
     lost_at: Option<Instant>,
     /// Its process has ended.
     ended: bool,
-    /// It has a connection to the present keeper.
-    pub(crate) has_keeper: bool,
+    keeper: Line,
+    /// Whether it stands still, and what it said last of its threads.
+    pulse: Option<Pulse>,
+    beats: Vec<u64>,
+    silent: bool,
+    /// It has named all sessions that it had from an earlier server.
+    pub(crate) listed: bool,
     /// It knows all sessions; new ones and ends are told to it.
     pub(crate) briefed: bool,
     /// Its end is wanted and no misfortune.
@@ -48,6 +66,12 @@ impl Worker {
         }
     }
 
+    /// Ends it without asking, and whoever made that necessary has said nothing against the device.
+    pub(crate) fn end<H: Host>(&mut self, host: &H) {
+        self.dismissed = true;
+        self.kill(host);
+    }
+
     /// Ends it without asking.
     pub(crate) fn kill<H: Host>(&mut self, host: &H) {
         self.doomed = true;
@@ -60,9 +84,14 @@ impl Worker {
         }
     }
 
-    /// It said hello with its device, knows what there is to know, and is not on its way out.
+    /// It said hello with its device, has its line to the keeper, knows what there is to know, and is not on its way out.
     pub(crate) fn can_serve(&self) -> bool {
-        self.link.is_some() && self.lost_at.is_none() && !self.ended && !self.dismissed && self.has_keeper && self.briefed && !self.devices.is_empty()
+        self.link.is_some() && self.lost_at.is_none() && !self.ended && !self.dismissed && self.keeper == Line::Has && self.briefed && !self.devices.is_empty()
+    }
+
+    /// It stands still, or has done so when it was last looked at.
+    pub(crate) fn is_silent(&self) -> bool {
+        self.silent
     }
 }
 
@@ -83,7 +112,11 @@ impl<H: Host> Core<H> {
             serving_since: None,
             lost_at: None,
             ended: false,
-            has_keeper: false,
+            keeper: Line::No,
+            pulse: self.limits.heartbeat.map(|limit| Pulse::new(limit, Instant::now())),
+            beats: Vec::new(),
+            silent: false,
+            listed: false,
             briefed: false,
             dismissed: false,
             doomed: false,
@@ -111,9 +144,12 @@ impl<H: Host> Core<H> {
         worker.link = Some(link);
         worker.devices = devices;
         worker.alone = alone;
+        if self.rebuild.is_some() {
+            // Perhaps it knows more than the keeper does.
+            worker.send(ToExecutor::Sessions { request: u64::from(self.pid) });
+        }
         if serving && self.active.is_none() && self.rebuild.is_some() {
-            // It has its keeper connection and all sessions; only our number is new.
-            worker.has_keeper = true;
+            // It has all sessions; only our number is new, and perhaps the keeper.
             worker.briefed = true;
             worker.serving_since = Some(Instant::now());
             worker.send(ToExecutor::Server { pid: self.pid });
@@ -121,9 +157,6 @@ impl<H: Host> Core<H> {
             self.generation = self.generation.max(generation);
             self.active = Some(id);
             self.serving = true;
-            for session in self.sessions.values_mut() {
-                session.attached = true;
-            }
             self.log.line(&format!("Executor {pid} serves on, generation {generation}"));
         } else if serving {
             self.log.line(&format!("Executor {pid} serves beside another one; it is ended"));
@@ -133,26 +166,47 @@ impl<H: Host> Core<H> {
     }
 
     /// What an executor says.
-    pub(crate) fn hear(&mut self, worker: u64, message: FromExecutor) {
+    pub(crate) fn hear(&mut self, worker: u64, message: FromExecutor, descriptors: Vec<OwnedFd>) {
         let is_active = self.active == Some(worker);
         match message {
-            FromExecutor::Attached { session, error } if is_active => self.attached(session, &error),
+            FromExecutor::Attached { session, again: true, .. } if is_active && self.seat_again(session) => {}
+            FromExecutor::Attached { session, error, .. } if is_active => self.attached(session, &error),
             FromExecutor::Detached { status } if is_active => self.finish(status.session, Some(*status)),
-            FromExecutor::Active { generation, resumed, lost } if is_active && generation == self.generation => self.now_active(worker, resumed, &lost),
+            FromExecutor::Active { generation, resumed, lost, suspects } if is_active && generation == self.generation => {
+                self.now_active(worker, resumed, &lost, &suspects);
+            }
             FromExecutor::Metrics { request, clients, more } if is_active => self.answer_status(request, clients, more),
             FromExecutor::Shared { request, error, .. } if is_active => self.reshared(request, error),
             FromExecutor::Fault { session, result, text } => self.fault(session, result, &text),
+            FromExecutor::Serves { session, .. } => self.restore_served(is_active, *session, descriptors),
+            FromExecutor::ServesEnd { request } if request == u64::from(self.pid) => {
+                if let Some(worker) = self.workers.get_mut(&worker) {
+                    worker.listed = true;
+                }
+            }
+            FromExecutor::Beat { lanes } => {
+                if let Some(worker) = self.workers.get_mut(&worker) {
+                    worker.beats = lanes;
+                }
+            }
+            FromExecutor::KeeperLost { number } => {
+                if number == self.keeper.number() && self.keeper.is_up() {
+                    self.note(&format!("Keeper {} does not answer an executor; it is ended and replaced", self.keeper.pid()));
+                    self.keeper.kill(&self.host);
+                }
+            }
             FromExecutor::Failed { why } => self.cannot_serve(worker, &why),
             // Late words of one that does not serve.
             FromExecutor::Attached { .. }
             | FromExecutor::Detached { .. }
             | FromExecutor::Active { .. }
             | FromExecutor::Metrics { .. }
+            | FromExecutor::ServesEnd { .. }
             | FromExecutor::Shared { .. } => {}
         }
     }
 
-    fn now_active(&mut self, id: u64, resumed: Vec<u32>, lost: &[(u32, String)]) {
+    fn now_active(&mut self, id: u64, resumed: Vec<u32>, lost: &[(u32, String)], suspects: &[u32]) {
         let Some(worker) = self.workers.get_mut(&id) else { return };
         worker.serving_since = Some(Instant::now());
         let pid = worker.pid;
@@ -179,7 +233,7 @@ impl<H: Host> Core<H> {
         for session in resumed {
             match self.sessions.get_mut(&session) {
                 Some(known) => {
-                    known.attached = true;
+                    known.seat = Seat::Taken;
                     if self.generation > 1 && known.greeting.is_none() {
                         known.status.takeovers += 1;
                     }
@@ -194,23 +248,54 @@ impl<H: Host> Core<H> {
             }
         }
         for (id, why) in lost {
-            if let Some(session) = self.sessions.get_mut(id) {
-                session.status.fault = shortened(why);
-                session.status.error = result::MPS_RPC_FAILURE;
-                let text = format!("Client {} could not go on: {why}", session.name());
-                self.log.line(&text);
-                self.refuse_greeting(*id, result::MPS_SERVER_NOT_READY, &format!("the executor ended while this program connected ({why}); start it again"));
-            }
+            self.not_taken(*id, why);
         }
-        // Whatever the takeover left open is asked for again.
-        let Some(worker) = self.workers.get(&id) else { return };
-        for session in self.sessions.values().filter(|s| !s.failed && !s.leaving) {
-            if session.greeting.is_some() && !session.attached {
-                if let Some(link) = &worker.link {
-                    link.send(ToExecutor::Attach { session: session.about.clone() }, session.files.to_attach());
-                }
-            } else if session.terminated {
-                worker.send(ToExecutor::Terminate { session: session.about.id, result: result::MPS_CLIENT_TERMINATED });
+        self.end_what_was_terminated();
+        if !suspects.is_empty() {
+            // Those deaths have their makers, as good as found: they say nothing against the device.
+            self.deaths.clear();
+            let pids: Vec<u32> = suspects.iter().filter_map(|id| self.sessions.get(id)).map(|session| session.about.pid).collect();
+            self.note(&format!("Work of client processes {pids:?} was under way when executors ended: it is not simply done again"));
+        }
+    }
+
+    /// The active executor cannot serve a session: its client is told at once.
+    pub(crate) fn not_taken(&mut self, id: u32, why: &str) {
+        let Some(session) = self.sessions.get(&id).filter(|session| !session.leaving) else { return };
+        if session.greeting.is_some() {
+            self.log.line(&format!("Client {} cannot be served: {why}", session.name()));
+            self.refuse_greeting(id, result::MPS_SERVER_NOT_READY, &format!("the executor cannot serve this program ({why}); start it again"));
+        } else {
+            self.log.line(&format!("Client {} could not go on: {why}", session.name()));
+            self.fail_session(id, result::MPS_RPC_FAILURE, why);
+        }
+    }
+
+    /// The executor could not take a session because it had no keeper at that moment. A client that still waits for its welcome is taken when
+    /// the executor has a new connection to the keeper; false where that was tried too often, or the client has been welcomed.
+    fn seat_again(&mut self, id: u32) -> bool {
+        let Some(session) = self.sessions.get_mut(&id) else { return false };
+        if session.greeting.is_none() || session.leaving || session.seat_attempts >= SEAT_ATTEMPTS {
+            return false;
+        }
+        session.seat_attempts += 1;
+        session.seat = Seat::No;
+        if let Some(worker) = self.active.and_then(|id| self.workers.get_mut(&id)).filter(|worker| worker.keeper == Line::Has) {
+            worker.keeper = Line::No;
+        }
+        true
+    }
+
+    /// Whatever a takeover or a rebuilt server left open: the active executor is told of it, and answers.
+    fn seat_missing(&mut self) {
+        let Some(worker) = self.active.filter(|_| self.serving).and_then(|id| self.workers.get(&id)).filter(|worker| worker.keeper == Line::Has) else {
+            return;
+        };
+        let Some(link) = &worker.link else { return };
+        for session in self.sessions.values_mut().filter(|s| s.seat == Seat::No && !s.failed && !s.leaving) {
+            if let Some(files) = &session.files {
+                link.send(ToExecutor::Attach { session: session.about.clone() }, files.share());
+                session.seat = Seat::Asked;
             }
         }
     }
@@ -264,16 +349,18 @@ impl<H: Host> Core<H> {
             if self.serving {
                 self.lost_at = Some(now);
             }
+            self.lived = worker.serving_since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
             self.serving = false;
             self.no_standby = None;
             for session in self.sessions.values_mut() {
-                session.attached = false;
+                session.seat = Seat::No;
             }
             // Nobody is left who could answer for those that were leaving.
             let leaving: Vec<u32> = self.sessions.values().filter(|s| s.leaving).map(|s| s.about.id).collect();
             for session in leaving {
                 self.finish(session, None);
             }
+            self.end_what_was_terminated();
             self.answer_questions_now();
             self.resharings_are_over();
             if self.ending == Ending::No || self.ending == Ending::Draining {
@@ -323,6 +410,7 @@ impl<H: Host> Core<H> {
 
     /// Moves towards: one executor serves, one stands by.
     pub(crate) fn mend_workers(&mut self, now: Instant) {
+        self.look_at_workers(now);
         self.end_overdue_workers(now);
         self.forgo_standby();
         // The standby is started when the active one serves: it must not take its processor time.
@@ -339,6 +427,7 @@ impl<H: Host> Core<H> {
         if self.broken.is_none() {
             self.brief_workers();
             self.activate(now);
+            self.seat_missing();
         }
     }
 
@@ -369,9 +458,36 @@ impl<H: Host> Core<H> {
         }
     }
 
+    /// One that stands still is ended, and another takes its place.
+    fn look_at_workers(&mut self, now: Instant) {
+        let mut notes = Vec::new();
+        for worker in self.workers.values_mut().filter(|worker| !worker.doomed && !worker.ended) {
+            let Some(pulse) = worker.pulse.as_mut().filter(|pulse| pulse.next() <= now) else { continue };
+            let verdict = pulse.look(now, self.host.motion(worker.pid), &worker.beats);
+            let pid = worker.pid;
+            match verdict {
+                Verdict::Silent if !worker.silent => notes.push(format!("Executor {pid} stands still")),
+                Verdict::Well if worker.silent => notes.push(format!("Executor {pid} goes on")),
+                Verdict::Dead(standstill) => {
+                    notes.push(format!(
+                        "Executor {pid} {standstill}; it is ended, and another takes its place ({} sets how long one is waited for)",
+                        pulse::VARIABLE
+                    ));
+                    worker.end(&self.host);
+                }
+                Verdict::Well | Verdict::Silent => {}
+            }
+            worker.silent = verdict != Verdict::Well;
+        }
+        for text in notes {
+            self.note(&text);
+        }
+    }
+
     pub(crate) fn worker_deadlines(&self) -> Vec<Instant> {
         let mut all = Vec::new();
         for (id, worker) in &self.workers {
+            all.extend(worker.pulse.as_ref().filter(|_| !worker.doomed).map(Pulse::next));
             if worker.link.is_none() {
                 all.push(worker.started + self.limits.start);
             }
@@ -388,26 +504,40 @@ impl<H: Host> Core<H> {
 
     /// Gives executors their connection to the keeper, and new ones all sessions.
     fn brief_workers(&mut self) {
-        for worker in self.workers.values_mut() {
+        for (id, worker) in &mut self.workers {
             let Some(link) = &worker.link else { continue };
             if worker.dismissed || worker.lost_at.is_some() {
                 continue;
             }
-            if !worker.has_keeper {
-                let Some(keeper) = self.keeper.link() else { return };
-                match keeper.connect() {
-                    Ok(socket) => link.send(ToExecutor::Keeper, vec![Arc::new(socket)]),
-                    Err(error) => return self.keeper_failed(&error),
-                }
-                worker.has_keeper = true;
+            if worker.keeper == Line::No && self.keeper.connect(*id) {
+                worker.keeper = Line::Asked;
             }
-            if !worker.briefed {
-                link.send(ToExecutor::Server { pid: self.pid }, Vec::new());
+            if worker.keeper == Line::Has && !worker.briefed {
                 for session in self.sessions.values().filter(|s| !s.leaving && !s.failed) {
-                    link.send(ToExecutor::Attach { session: session.about.clone() }, session.files.to_attach());
+                    if let Some(files) = &session.files {
+                        link.send(ToExecutor::Attach { session: session.about.clone() }, files.share());
+                    }
                 }
+                // After the sessions: what a standby remembers beside them is nobody's any more.
+                link.send(ToExecutor::Server { pid: self.pid }, Vec::new());
                 worker.briefed = true;
             }
+        }
+    }
+
+    /// The keeper has made a connection for an executor.
+    pub(crate) fn line_to_keeper(&mut self, id: u64, socket: OwnedFd) {
+        if let Some(worker) = self.workers.get_mut(&id).filter(|worker| worker.keeper == Line::Asked)
+            && let Some(link) = &worker.link
+        {
+            link.send(ToExecutor::Keeper { number: self.keeper.number() }, vec![Arc::new(socket)]);
+            worker.keeper = Line::Has;
+        }
+    }
+
+    pub(crate) fn workers_lose_keeper(&mut self) {
+        for worker in self.workers.values_mut() {
+            worker.keeper = Line::No;
         }
     }
 
@@ -418,7 +548,8 @@ impl<H: Host> Core<H> {
         }
         let Some((id, worker)) = self.workers.iter().find(|(_, worker)| worker.can_serve()) else { return };
         self.generation += 1;
-        worker.send(ToExecutor::Activate { generation: self.generation });
+        let lived_ms = u64::try_from(self.lived.as_millis()).unwrap_or(u64::MAX);
+        worker.send(ToExecutor::Activate { generation: self.generation, lived_ms });
         self.active = Some(*id);
         self.activated_at = now;
     }

@@ -1,9 +1,10 @@
 //! The processes around a server: starting, watching and ending them. A trait, so that tests can put threads in their place.
 
+use cumux_link::pulse::{self, Motion};
 use cumux_link::{Connection, Process};
 use rustix::process::Signal;
 use std::collections::BTreeMap;
-use std::fs::{self, OpenOptions};
+use std::fs;
 use std::io;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::PathBuf;
@@ -38,6 +39,10 @@ pub trait Host: Send + Clone + 'static {
     fn open(&self, pid: u32) -> rustix::io::Result<Process>;
     /// Ends a process at once.
     fn kill(&self, pid: u32, process: &Process);
+    /// Whether a signal has stopped it.
+    fn motion(&self, pid: u32) -> Motion;
+    /// Lets a stopped process go on.
+    fn set_going(&self, process: &Process);
     /// To be called once a process has ended: frees its entry if it was our child, and says how it ended if that is known.
     fn reap(&self, pid: u32) -> Option<String>;
     /// How a client ended, as far as it can be seen.
@@ -58,19 +63,19 @@ pub struct System {
 
 struct Inner {
     socket: PathBuf,
-    log: PathBuf,
     command: Box<dyn Fn(Role) -> Command + Send + Sync>,
     children: std::sync::Mutex<BTreeMap<u32, Child>>,
 }
 
 impl System {
-    /// Processes for the server that listens at `socket`; what they write to standard error goes to `log`.
+    /// Processes for the server that listens at `socket`; what they write to standard error goes
+    /// where this server's does: the daemon has seen to it.
     #[must_use]
-    pub fn new(socket: PathBuf, log: PathBuf, devices: Vec<String>) -> Self {
+    pub fn new(socket: PathBuf, devices: Vec<String>) -> Self {
         // The link itself still names the program when the file was replaced by a newer one.
         let program = std::env::current_exe().ok().filter(|path| path.exists()).unwrap_or_else(|| PathBuf::from("/proc/self/exe"));
         let server = socket.clone();
-        Self::starting(socket, log, move |role| {
+        Self::starting(socket, move |role| {
             let mut command = Command::new(&program);
             // Named so that no drop-in name of our own program decides what it does.
             command.arg0("cumux");
@@ -84,8 +89,8 @@ impl System {
 
     /// With other programs as keeper and executor. Their command lines must have the socket as a word of its own.
     #[must_use]
-    pub fn starting(socket: PathBuf, log: PathBuf, command: impl Fn(Role) -> Command + Send + Sync + 'static) -> Self {
-        Self { inner: std::sync::Arc::new(Inner { socket, log, command: Box::new(command), children: std::sync::Mutex::default() }) }
+    pub fn starting(socket: PathBuf, command: impl Fn(Role) -> Command + Send + Sync + 'static) -> Self {
+        Self { inner: std::sync::Arc::new(Inner { socket, command: Box::new(command), children: std::sync::Mutex::default() }) }
     }
 
     fn children(&self) -> std::sync::MutexGuard<'_, BTreeMap<u32, Child>> {
@@ -96,9 +101,8 @@ impl System {
 impl Host for System {
     fn start(&self, role: Role) -> io::Result<u32> {
         let mut command = (self.inner.command)(role);
-        let errors = OpenOptions::new().create(true).append(true).open(&self.inner.log).map_or_else(|_| Stdio::null(), Stdio::from);
         // A group of their own: a ^C at the daemon's terminal must not take the keeper away.
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(errors).process_group(0);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).process_group(0);
         let child = command.spawn()?;
         let pid = child.id();
         self.children().insert(pid, child);
@@ -111,6 +115,14 @@ impl Host for System {
 
     fn kill(&self, _pid: u32, process: &Process) {
         let _ = process.signal(Signal::KILL);
+    }
+
+    fn motion(&self, pid: u32) -> Motion {
+        pulse::motion(pid)
+    }
+
+    fn set_going(&self, process: &Process) {
+        let _ = process.signal(Signal::CONT);
     }
 
     fn reap(&self, pid: u32) -> Option<String> {
@@ -128,7 +140,7 @@ impl Host for System {
     }
 
     fn vouches(&self, connection: &Connection, pid: u32) -> bool {
-        connection.peer().is_ok_and(|peer| peer.pid == pid)
+        connection.peer().is_ok_and(|peer| peer.pid == Some(pid))
     }
 
     fn is_ours(&self, pid: u32) -> bool {
@@ -194,7 +206,7 @@ mod tests {
 
     #[test]
     fn our_processes_are_known_by_the_socket_in_their_command_line() {
-        let system = System::new("/run/x/server-1.sock".into(), "/dev/null".into(), Vec::new());
+        let system = System::new("/run/x/server-1.sock".into(), Vec::new());
         let mut child = Command::new("cat").args(["-", "/run/x/server-1.sock"]).stdin(Stdio::piped()).spawn().unwrap();
         assert!(system.is_ours(child.id()));
         assert!(!system.is_ours(std::process::id()));

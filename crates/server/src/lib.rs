@@ -1,12 +1,14 @@
 //! The server of one user: sessions, liveness, and the processes that do the work. It owns no device, so no fault of a device can end it.
 //!
 //! Invariants:
-//! - One thread owns all state ([`core`]); everything else only forwards [`event::Event`]s. It never waits for a client, an executor or the
-//!   daemon. The keeper alone is asked synchronously, and counts as dead when it is slow.
-//! - What a session needs to live on is in the keeper before the client hears of it, so a new server can be made from the keeper ([`rebuild`]).
+//! - One thread owns all state ([`core`]); everything else only forwards [`event::Event`]s. It never waits for a client, an executor, the keeper or the
+//!   daemon.
+//! - What a session needs to live on is in the keeper before the client hears of it, so a new server can be made from the keeper; the executors can name
+//!   their sessions, too ([`rebuild`]).
 //! - A client's process is known by its process handle. A window slot is given out again only when no executor can use it any more.
 //! - An executor is activated only when its predecessor's process has ended: two never serve the same session ([`executors`]).
-//! - Nobody waits for ever: a session that cannot go on gets a sticky error in its page.
+//! - Nobody waits for ever: a session that the executor does not take gets a sticky error in its page at once. Keeper and executors that stand still are
+//!   replaced.
 #![forbid(unsafe_code)]
 
 mod clients;
@@ -23,10 +25,9 @@ mod shares;
 mod state_file;
 mod watch;
 
-use cumux_link::{LinkError, Listener};
+use cumux_link::{Folder, FolderError, LinkError, Listener};
 use event::Event;
 use host::{Host, System};
-use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
@@ -37,8 +38,8 @@ use std::time::Duration;
 pub struct Options {
     /// The pipe directory.
     pub pipe: PathBuf,
-    /// The log directory.
-    pub log: PathBuf,
+    /// The log directory; without one, lines go to standard error.
+    pub log: Option<PathBuf>,
     /// As in `--device`, in order: `sim:h200`.
     pub devices: Vec<String>,
     /// Whose programs it serves.
@@ -68,6 +69,10 @@ pub struct Limits {
     pub rebuild: Duration,
     /// How long an executor may take to answer for its metrics.
     pub metrics: Duration,
+    /// How long the end of a client may take. The daemon waits a little longer.
+    pub terminate: Duration,
+    /// How long a process may stand still; none = for ever. `CUMUX_HEARTBEAT_MS`.
+    pub heartbeat: Option<Duration>,
     /// How long a new process may take to say hello, and an executor to take over.
     pub start: Duration,
     /// How long an executor may live after its connection ended, and processes after they were told to quit.
@@ -84,6 +89,8 @@ impl Default for Limits {
             lonely: Duration::from_secs(10),
             rebuild: Duration::from_secs(5),
             metrics: Duration::from_secs(1),
+            terminate: Duration::from_secs(4),
+            heartbeat: Some(Duration::from_secs(5)),
             start: Duration::from_secs(60),
             quit: Duration::from_secs(2),
             storm: 5,
@@ -98,7 +105,7 @@ impl Limits {
     pub fn from_environment() -> Self {
         let clients = std::env::var("CUMUX_MAX_CLIENTS").ok().and_then(|text| text.trim().parse().ok()).filter(|n| *n > 0);
         let default = Self::default();
-        Self { clients: clients.unwrap_or(default.clients), ..default }
+        Self { clients: clients.unwrap_or(default.clients), heartbeat: cumux_link::pulse::limit(), ..default }
     }
 }
 
@@ -107,8 +114,8 @@ impl Limits {
 pub enum ServerError {
     #[error("another server of user {uid} already serves {}; it will meet the daemon by itself", pipe.display())]
     AlreadyRunning { uid: u32, pipe: PathBuf },
-    #[error("cannot use {}: {cause}. The pipe directory must be writable for the user whose programs are served", path.display())]
-    Directory { path: PathBuf, cause: std::io::Error },
+    #[error("cannot use the pipe directory: {cause}. It must belong to the user whose programs are served, and be closed to others")]
+    Directory { cause: FolderError },
     #[error("cannot listen at {}: {cause}", path.display())]
     Listen { path: PathBuf, cause: LinkError },
     #[error("the system gives no threads or descriptors ({0}); look at the limits of this user (ulimit -u, ulimit -n)")]
@@ -120,7 +127,7 @@ pub enum ServerError {
 /// # Errors
 /// [`ServerError`].
 pub fn run(options: Options) -> Result<(), ServerError> {
-    let host = System::new(options.socket(), options.log.join("server.log"), options.devices.clone());
+    let host = System::new(options.socket(), options.devices.clone());
     run_on(options, Limits::from_environment(), host, |events| {
         let mut signals = signal_hook::iterator::Signals::new([signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT])?;
         std::thread::Builder::new().name("signals".into()).spawn(move || {
@@ -153,27 +160,25 @@ impl Stopper {
 /// # Errors
 /// [`ServerError`].
 pub fn run_on<H: Host>(options: Options, limits: Limits, host: H, with: impl FnOnce(Stopper) -> std::io::Result<()>) -> Result<(), ServerError> {
-    cumux_keeper::limit::raise();
-    let lock_path = options.pipe.join(format!("server-{}.lock", options.uid));
-    let lock = rustix::fs::open(&lock_path, OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC, Mode::from_raw_mode(0o600))
-        .map_err(|errno| ServerError::Directory { path: lock_path, cause: errno.into() })?;
-    if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
-        return Err(ServerError::AlreadyRunning { uid: options.uid, pipe: options.pipe });
-    }
+    cumux_link::limit::raise();
+    let folder = Folder::open(&options.pipe).map_err(|cause| ServerError::Directory { cause })?;
+    let lock = folder.lock(format!("server-{}.lock", options.uid)).map_err(|cause| ServerError::Directory { cause })?;
+    let Some(lock) = lock else { return Err(ServerError::AlreadyRunning { uid: options.uid, pipe: options.pipe }) };
     let socket = options.socket();
     let listener = Arc::new(Listener::bind(&socket).map_err(|cause| ServerError::Listen { path: socket, cause })?);
     let (events, inbox) = channel();
     with(Stopper { events: events.clone() })?;
     let mut core = core::Core::new(options, limits, host.clone(), events.clone())?;
-    event::meet_daemon(core.options.pipe.join("cumux"), core.pid, core.options.uid, events.clone())?;
+    event::meet_daemon(core.options.pipe.join("cumux"), core.pid, core.options.uid, core.options.devices.clone(), events.clone())?;
     {
         let listener = Arc::clone(&listener);
         std::thread::Builder::new().name("accept".into()).spawn(move || event::accept(&listener, &host, &events))?;
     }
     core.serve(&inbox);
     let _ = rustix::net::shutdown(&*listener, rustix::net::Shutdown::Both);
-    let _ = std::fs::remove_file(listener.path());
-    let _ = std::fs::remove_file(core.options.state_file());
+    for path in [listener.path(), &core.options.state_file()] {
+        let _ = path.file_name().map(|name| folder.remove(name));
+    }
     drop(lock);
     Ok(())
 }

@@ -1,33 +1,40 @@
-//! `server.log`: `[2026-11-21 00:03:32.853 Server   690] text`, the format that log readers of MPS expect.
+//! `server.log`: `[2026-11-21 00:03:32.853 Server   690] text`, the format that log readers of MPS
+//! expect.
 //!
-//! Writing never stops the service: a line that cannot be written (full disk, file taken away) is dropped and counted, and the next line that
-//! can be written says how many are missing.
+//! A server of the daemon's own user writes the file itself. One of another user has no right to
+//! it: it writes the same lines to standard error, which the daemon reads. How the file is kept
+//! from growing, and what happens on a full disk: [`cumux_link::logfile`].
 
-use cumux_link::stamp;
+use cumux_link::flood::{SHAPE, shape};
+use cumux_link::logfile::{self, LogFile, Sink, own_limit};
 use cumux_wire::message::DeviceFacts;
-use std::fs::{File, OpenOptions};
-use std::io::Write as _;
-use std::path::{Path, PathBuf};
+use std::fmt;
+use std::path::Path;
 
 /// What the daemon has set for this server, in lines for its log.
 const SETTINGS_VARIABLE: &str = "CUMUX_SERVER_SETTINGS";
 /// Set by a daemon in the foreground.
 const ECHO_VARIABLE: &str = "CUMUX_ECHO_LOG";
 
-/// The log file of this server; several servers append to the same one, a whole line at a time.
-#[derive(Debug)]
-pub(crate) struct Log {
-    path: PathBuf,
-    file: Option<File>,
-    dropped: u64,
-    /// Also to standard output: the daemon runs in the foreground.
-    echo: bool,
+/// Lines of one kind: a client can make many of a kind, and then they are counted only.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Kind(String);
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "like \"{}…\"", self.0)
+    }
 }
 
+/// The log of this server; several servers append to the same file, a whole line at a time.
+#[derive(Debug)]
+pub(crate) struct Log(logfile::Log<Kind>);
+
 impl Log {
-    /// A file that cannot be opened now is tried again with every line.
-    pub(crate) fn open(folder: &Path) -> Self {
-        Self { path: folder.join("server.log"), file: None, dropped: 0, echo: std::env::var_os(ECHO_VARIABLE).is_some() }
+    /// In this folder, or to standard error.
+    pub(crate) fn open(folder: Option<&Path>) -> Self {
+        let sink = folder.map_or(Sink::StandardError, |folder| Sink::File(LogFile::at(folder.join("server.log"), own_limit())));
+        Self(logfile::Log::new(sink, SHAPE, std::env::var_os(ECHO_VARIABLE).is_some()))
     }
 
     pub(crate) fn line(&mut self, text: &str) {
@@ -58,45 +65,12 @@ impl Log {
     }
 
     fn write(&mut self, role: &str, text: &str) {
-        let pid = std::process::id();
-        let line = stamp::line(role, pid, text);
-        if self.echo {
-            // A closed standard output is no reason to stop serving.
-            let _ = std::io::stdout().lock().write_all(line.as_bytes());
-        }
-        let mut whole = String::new();
-        if self.dropped > 0 {
-            whole = stamp::line(role, pid, &format!("{} lines could not be written (disk full or log file not writable)", self.dropped));
-        }
-        whole.push_str(&line);
-        if self.file.is_none() {
-            self.file = OpenOptions::new().create(true).append(true).open(&self.path).ok();
-        }
-        if self.file.as_mut().is_some_and(|file| file.write_all(whole.as_bytes()).is_ok()) {
-            self.dropped = 0;
-        } else {
-            self.dropped += 1;
-            self.file = None;
-        }
+        self.0.line(role, std::process::id(), text, Some(&Kind(shape(text))));
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_full_disk_is_survived_and_admitted() {
-        let mut log = Log { path: PathBuf::from("/dev/full"), file: None, dropped: 0, echo: false };
-        log.line("lost");
-        log.line("lost too");
-        assert_eq!(log.dropped, 2);
-        let folder = std::env::temp_dir().join(format!("cumux-server-log-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
-        log.path = folder.join("server.log");
-        log.line("kept");
-        let text = std::fs::read_to_string(&log.path).unwrap();
-        std::fs::remove_dir_all(&folder).unwrap();
-        assert!(text.contains("2 lines could not be written") && text.ends_with("kept\n"), "{text}");
+impl Drop for Log {
+    fn drop(&mut self) {
+        self.0.finish("Server", std::process::id());
     }
 }

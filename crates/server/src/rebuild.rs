@@ -1,4 +1,5 @@
-//! A server made from what an earlier one left: its keeper has the sessions, its executor has never stopped serving them.
+//! A server made from what an earlier one left: its keeper has the sessions, its executor has never stopped serving them, and its standby had been told of them.
+//! Each of these can name all sessions with their files, so any two of the processes may have ended together with the server.
 //!
 //! It waits for the processes that the state file names. Those that do not come in time are ended before anything is started in their place: an
 //! executor that nobody hears could still be serving. What the old server had not yet welcomed is not welcomed any more: its socket is closed,
@@ -6,15 +7,21 @@
 
 use crate::core::{Core, Subject};
 use crate::host::Host;
-use crate::session::{Files, KEY, Session};
+use crate::session::{Files, KEY, Keeping, Seat, Session};
 use crate::state_file::StateFile;
-use cumux_keeper::{ClientError, Keeper};
-use cumux_wire::message;
+use cumux_keeper::Item;
+use cumux_link::connection::exactly;
+use cumux_link::pulse::Motion;
+use cumux_wire::message::{self, ToExecutor};
+use cumux_wire::result;
+use std::os::fd::OwnedFd;
 use std::time::Instant;
 
 #[derive(Debug)]
 pub(crate) struct Rebuild {
     until: Instant,
+    /// The keeper has named the sessions that it has.
+    listed: bool,
 }
 
 impl Rebuild {
@@ -29,39 +36,37 @@ impl<H: Host> Core<H> {
         let ours = |pid: &u32| *pid != 0 && self.host.is_ours(*pid);
         let executors: Vec<u32> = [old.executor, old.standby].into_iter().filter(ours).collect();
         let keeper = Some(old.keeper).filter(ours);
-        if keeper.is_none() && executors.is_empty() {
-            return;
-        }
         let mut found = Vec::new();
         if let Some(pid) = keeper
             && self.adopt_keeper(pid).is_ok()
         {
             found.push(pid);
+            if let Some(process) = self.keeper.process().filter(|_| self.host.motion(pid) == Motion::Stopped) {
+                self.host.set_going(process);
+            }
         }
         for pid in executors {
             if let Ok(id) = self.adopt_worker(pid) {
                 found.push(pid);
-                // Without the keeper nothing that it serves can be known.
-                if self.keeper.is_gone()
-                    && let Some(worker) = self.workers.get_mut(&id)
-                {
-                    worker.kill(&self.host);
+                // It would not come, and its clients wait.
+                if let Some(worker) = self.workers.get_mut(&id).filter(|_| self.host.motion(pid) == Motion::Stopped) {
+                    worker.end(&self.host);
                 }
             }
         }
-        if self.keeper.is_gone() {
-            self.log.line(&format!("An earlier server {} and its keeper have ended; their clients are lost", old.server));
+        if found.is_empty() {
             return;
         }
         self.log.line(&format!("Taking over from server {}: waiting for its processes {found:?}", old.server));
-        self.rebuild = Some(Rebuild { until: now + self.limits.rebuild });
+        self.rebuild = Some(Rebuild { until: now + self.limits.rebuild, listed: false });
     }
 
     /// Whether ordinary service may begin, or go on.
     pub(crate) fn rebuild_step(&mut self, now: Instant) -> bool {
         let Some(rebuild) = &self.rebuild else { return true };
-        let complete = self.keeper.is_up() && self.workers.values().all(|worker| worker.link.is_some());
-        if !complete && now < rebuild.until && !self.keeper.is_gone() {
+        let kept = self.keeper.is_gone() || rebuild.listed;
+        let complete = kept && self.workers.values().all(|worker| worker.link.is_some() && worker.listed);
+        if !complete && now < rebuild.until {
             return false;
         }
         self.rebuild = None;
@@ -69,62 +74,92 @@ impl<H: Host> Core<H> {
         for worker in self.workers.values_mut().filter(|worker| worker.link.is_none()) {
             worker.kill(&self.host);
         }
-        if !self.keeper.is_up() {
-            self.keeper.kill(&self.host);
-            for worker in self.workers.values_mut() {
-                worker.kill(&self.host);
-            }
-            self.active = None;
-            self.serving = false;
-            self.note("The earlier server's keeper did not come; its clients are lost");
-            return true;
-        }
         if !missing.is_empty() {
             self.log.line(&format!("Executors {missing:?} did not come; they are ended"));
         }
-        if !self.serving && !self.sessions.is_empty() {
-            self.lost_at = Some(now);
+        if !kept {
+            self.log.line(&format!("Keeper {} did not come; it is ended", self.keeper.pid()));
+            self.keeper.kill(&self.host);
+        }
+        if !self.serving {
+            // Clients look whether we live. An executor would tell them; where there is none nobody else writes into their pages.
+            for files in self.sessions.values().filter_map(|session| session.files.as_ref()) {
+                let _ = files.name_server(self.pid);
+            }
+            if !self.sessions.is_empty() {
+                self.lost_at = Some(now);
+            }
         }
         self.note(&format!("Server {} goes on with {} clients", self.pid, self.sessions.len()));
+        self.count_clients();
         true
     }
 
     /// Takes the sessions that the keeper has.
-    pub(crate) fn restore_sessions(&mut self, keeper: &Keeper) -> Result<(), ClientError> {
-        for item in keeper.list(0)? {
+    pub(crate) fn restore_kept(&mut self, items: Vec<Item>) {
+        for item in items {
             if item.key != KEY {
                 continue;
             }
-            let about: message::Session = match serde_json::from_str(&item.note) {
-                Ok(about) => about,
-                Err(error) => {
-                    self.log.line(&format!("A session in the keeper cannot be read ({error}); it is dropped"));
-                    keeper.drop_session(item.session)?;
-                    continue;
+            let (id, note) = (item.session, item.note.clone());
+            match (serde_json::from_str::<message::Session>(&note), item.exactly::<7>()) {
+                (Ok(about), Ok(descriptors)) if about.id == id => {
+                    if let Some(session) = self.restore_session(about, descriptors) {
+                        session.keeping = Keeping::Kept;
+                    }
                 }
-            };
-            let Ok(descriptors) = item.exactly::<7>() else {
-                self.log.line(&format!("Session {} in the keeper is not complete; it is dropped", about.id));
-                keeper.drop_session(about.id)?;
-                continue;
-            };
+                (Ok(_), _) => self.log.line(&format!("Session {id} in the keeper is not complete; it is passed over")),
+                (Err(error), _) => self.log.line(&format!("Session {id} in the keeper cannot be read ({error}); it is passed over")),
+            }
+        }
+        if let Some(rebuild) = &mut self.rebuild {
+            rebuild.listed = true;
+        }
+    }
+
+    /// Takes a session that an executor has named. What the one that serves says of it is the newest.
+    pub(crate) fn restore_served(&mut self, serves: bool, about: message::Session, descriptors: Vec<OwnedFd>) {
+        let id = about.id;
+        let newest = about.clone();
+        let known = match exactly::<7>(descriptors) {
+            _ if self.rebuild.is_none() => return,
+            Ok(descriptors) => self.restore_session(about, descriptors),
+            Err(_) => self.sessions.get_mut(&id),
+        };
+        match known {
+            Some(session) if serves => {
+                session.status.multiprocessors = newest.parts.first().map_or(session.status.multiprocessors, |part| part.multiprocessors);
+                session.about = newest;
+                session.seat = Seat::Taken;
+            }
+            Some(_) => {}
+            // Nobody would look after it: it ends, and what it has is free.
+            None => {
+                self.log.line(&format!("Session {id} that an executor has cannot be taken over; it is ended"));
+                for worker in self.workers.values() {
+                    worker.send(ToExecutor::Terminate { session: id, result: result::MPS_RPC_FAILURE });
+                    worker.send(ToExecutor::Detach { session: id });
+                }
+            }
+        }
+    }
+
+    /// A session of an earlier server; none if its client cannot be watched.
+    fn restore_session(&mut self, about: message::Session, descriptors: [OwnedFd; 7]) -> Option<&mut Session> {
+        let id = about.id;
+        if !self.sessions.contains_key(&id) {
             let files = Files::from_kept(descriptors);
-            let id = about.id;
             let token = match self.watcher.watch(&files.client) {
                 Ok(token) => token,
                 Err(errno) => {
-                    self.log.line(&format!("The client of session {id} cannot be watched ({errno}); it is dropped"));
-                    keeper.drop_session(id)?;
-                    continue;
+                    self.log.line(&format!("The client of session {id} cannot be watched ({errno}); it is passed over"));
+                    return None;
                 }
             };
-            let mut session = Session::new(about, files, token);
-            session.kept = true;
-            session.attached = self.serving;
             self.subjects.insert(token, Subject::Client(id));
-            self.sessions.insert(id, session);
+            self.sessions.insert(id, Session::new(about, files, token));
             self.next_session = self.next_session.max(id.wrapping_add(1)).max(1);
         }
-        Ok(())
+        self.sessions.get_mut(&id)
     }
 }

@@ -1,13 +1,13 @@
 //! One client and its files.
 
-use cumux_link::Connection;
+use cumux_link::{Connection, escape_foreign};
 use cumux_ring::FileError;
 use cumux_ring::service::Service;
 use cumux_wire::layout;
 use cumux_wire::message::{self, ClientStatus, DeviceFacts, Grant, Part};
 use cumux_wire::share::{Grain, Share};
 use rustix::event::{EventfdFlags, eventfd};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 /// The keeper's key of [`Files`]; the note beside it is the session as JSON.
@@ -41,19 +41,15 @@ impl Files {
         })
     }
 
-    /// As they came back from the keeper.
+    /// As they came back from the keeper, or from an executor.
     pub(crate) fn from_kept([ring, page, window, journal, doorbell, marks, client]: [OwnedFd; 7]) -> Self {
         let [ring, page, window, journal, doorbell, marks, client] = [ring, page, window, journal, doorbell, marks, client].map(Arc::new);
         Self { ring, page, window, journal, doorbell, marks, client }
     }
 
-    pub(crate) fn to_keep(&self) -> [BorrowedFd<'_>; 7] {
-        [&self.ring, &self.page, &self.window, &self.journal, &self.doorbell, &self.marks, &self.client].map(AsFd::as_fd)
-    }
-
-    /// As `Attach` carries them.
-    pub(crate) fn to_attach(&self) -> Vec<Arc<OwnedFd>> {
-        [&self.ring, &self.page, &self.window, &self.journal, &self.doorbell, &self.marks].map(Arc::clone).to_vec()
+    /// In the order in which the keeper has them and `Attach` carries them.
+    pub(crate) fn share(&self) -> Vec<Arc<OwnedFd>> {
+        [&self.ring, &self.page, &self.window, &self.journal, &self.doorbell, &self.marks, &self.client].map(Arc::clone).to_vec()
     }
 
     /// Writes this server's number into the page of a session that no executor has yet.
@@ -62,30 +58,53 @@ impl Files {
         Ok(())
     }
 
-    /// Ends a session whose executor is gone for good, so that nobody waits for it. Only while no executor lives: the page has one writer.
-    pub(crate) fn fail(&self, result: u32) -> Result<(), FileError> {
+    /// Ends a session, so that nobody waits for it. Only while no executor has it: the page has one writer.
+    pub(crate) fn fail(&self, result: u32, why: &str) -> Result<(), FileError> {
         let service = Service::map(&self.ring, &self.page)?;
         // The first error stays.
         if service.sticky() == 0 {
-            service.set_sticky(result);
+            service.set_fault(result, why);
         }
         service.notify();
         Ok(())
     }
 }
 
+/// Whether the present keeper has a session's descriptors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Keeping {
+    No,
+    Asked,
+    Kept,
+    /// It has no room for them.
+    Refused,
+}
+
+/// Whether the active executor has a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Seat {
+    No,
+    /// It was told of it after it had become active: it answers.
+    Asked,
+    Taken,
+}
+
 /// A client that is being served, waits for it, or is leaving.
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) about: message::Session,
-    pub(crate) files: Files,
+    /// None once it has failed: nothing of it is needed any more.
+    pub(crate) files: Option<Files>,
+    /// Handle of the client's process.
+    pub(crate) process: Arc<OwnedFd>,
     /// The watcher's number of the client's process.
     pub(crate) token: u64,
     /// The client's socket until it was welcomed.
     pub(crate) greeting: Option<Connection>,
-    pub(crate) kept: bool,
-    /// The active executor has it.
-    pub(crate) attached: bool,
+    pub(crate) keeping: Keeping,
+    pub(crate) seat: Seat,
+    /// How often the executor could not take it because it had no keeper.
+    pub(crate) seat_attempts: u32,
     /// The client has gone; executors are letting go of it.
     pub(crate) leaving: bool,
     /// It got a sticky error because nobody could go on with it; no executor is given it any more.
@@ -109,7 +128,21 @@ impl Session {
             devices: about.parts.iter().map(|part| part.device).collect(),
             ..ClientStatus::default()
         };
-        Self { about, files, token, greeting: None, kept: false, attached: false, leaving: false, failed: false, terminated: false, status }
+        let process = Arc::clone(&files.client);
+        Self {
+            about,
+            files: Some(files),
+            process,
+            token,
+            greeting: None,
+            keeping: Keeping::No,
+            seat: Seat::No,
+            seat_attempts: 0,
+            leaving: false,
+            failed: false,
+            terminated: false,
+            status,
+        }
     }
 
     /// Takes what an executor says of the client; who it is and how it fares is known here.
@@ -142,7 +175,7 @@ impl Session {
 
 /// Words of others, short enough that a status of all clients fits into a packet.
 pub(crate) fn shortened(text: &str) -> String {
-    text.chars().filter(|c| !c.is_control()).take(120).collect()
+    escape_foreign(text, 120)
 }
 
 /// What a session gets of its devices: the share of each as multiprocessors. Devices that the server does not have are left out.
@@ -200,8 +233,9 @@ mod tests {
         session.update(ClientStatus { session: 99, pid: 98, kernels: 5, state: "odd".into(), ..ClientStatus::default() });
         assert_eq!((session.status.session, session.status.pid, session.status.kernels), (3, 44, 5));
         assert_eq!((session.status.error, session.status.fault.as_str(), session.status.state.as_str()), (700, "illegal address", "running"));
-        session.files.fail(806).unwrap();
-        session.files.fail(999).unwrap();
-        assert_eq!(Service::map(&session.files.ring, &session.files.page).unwrap().sticky(), 806);
+        let files = session.files.unwrap();
+        files.fail(806, "first").unwrap();
+        files.fail(999, "second").unwrap();
+        assert_eq!(Service::map(&files.ring, &files.page).unwrap().sticky(), 806);
     }
 }

@@ -1,8 +1,12 @@
 //! `server-<uid>.json` in the pipe directory: which processes belong to this server, for its successor and for people.
 
+use cumux_link::{Folder, FolderError};
 use serde::{Deserialize, Serialize};
+use std::io;
 use std::path::Path;
-use std::{fs, io};
+
+/// Some numbers take less.
+const LONGEST: u64 = 4096;
 
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(crate) struct StateFile {
@@ -21,13 +25,13 @@ pub(crate) struct StateFile {
 impl StateFile {
     /// What an earlier server left; an empty one where there is none or it makes no sense.
     pub(crate) fn read(path: &Path) -> Self {
-        fs::read(path).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default()
+        let bytes = Folder::of(path).and_then(|(folder, name)| folder.read(name, LONGEST)).unwrap_or_default();
+        serde_json::from_slice(&bytes).unwrap_or_default()
     }
 
     /// Replaces the file in one step.
     pub(crate) fn write(&self, path: &Path) -> io::Result<()> {
-        let fresh = path.with_extension("json.new");
-        fs::write(&fresh, serde_json::to_vec(self)?)?;
-        fs::rename(&fresh, path)
+        let bytes = serde_json::to_vec(self)?;
+        Folder::of(path).and_then(|(folder, name)| folder.replace(name, &bytes, 0o644)).map_err(FolderError::into_io)
     }
 }

@@ -6,7 +6,7 @@ mod parts;
 use cumux_wire::VERSION;
 use cumux_wire::layout;
 use cumux_wire::message::{FromServer, ToServer};
-use parts::world::{World, kill};
+use parts::world::{World, has_file, kill, set_going, stop};
 use std::os::fd::AsRawFd;
 use std::process::{Command, Stdio};
 
@@ -198,7 +198,7 @@ fn a_killed_server_is_made_again_from_the_keeper() {
     b.kill();
     world.start_server();
     world.expect(|m| matches!(m, FromServer::Ready { .. }));
-    let after = world.status_when(|s| s.clients.len() == 1);
+    let after = world.status_when(|s| s.clients.len() == 1 && s.standby != 0);
     assert_eq!((after.executor, after.standby, after.keeper), (before.executor, before.standby, before.keeper), "nothing else was touched");
     assert_eq!((after.clients[0].session, after.clients[0].pid), (a.session, a.program.id()));
     assert_eq!((a.server(), a.generation(), a.sticky()), (after.pid, 1, 0), "the page names the new server");
@@ -249,6 +249,30 @@ fn who_cannot_be_served_gets_a_sentence() {
     assert!(result == 808 && why.contains("CUMUX_MAX_CLIENTS"), "{result} {why}");
 }
 
+/// The daemon counts whom it has handed over until the server says what became of them.
+#[test]
+fn the_daemon_hears_of_every_client_that_did_not_become_one() {
+    let world = World::new("crowded");
+    let clients = |count, taken| {
+        world.expect(|m| matches!(m, FromServer::Clients { count: c, taken: t } if (*c, *t) == (count, taken)));
+    };
+    let (mut a, _b) = (world.client(), world.client());
+    assert_eq!(world.knock_as(VERSION, 0).refused().0, 808);
+    clients(2, 3);
+    a.kill();
+    clients(1, 3);
+    // Dead before anybody looked.
+    let program = Command::new("true").spawn().unwrap();
+    assert!(cumux_link::Process::open(program.id()).unwrap().ended(None));
+    let _dead = world.knock_for(program, VERSION, 0);
+    clients(1, 4);
+    // It lives, and does not want to be served any more.
+    let _gone = world.knock_hung_up();
+    clients(1, 5);
+    assert_eq!(world.knock_as(VERSION + 1, 0).refused().0, 803);
+    clients(1, 6);
+}
+
 #[test]
 fn clients_of_a_device_that_is_lost_get_an_error_instead_of_waiting() {
     let mut world = World::new("dies again");
@@ -265,8 +289,10 @@ fn a_device_that_cannot_be_opened_is_reported_with_its_reason() {
     let mut world = World::unready("no device");
     let client = world.knock_as(VERSION, 0);
     world.expect(|m| matches!(m, FromServer::Failed { why } if why.contains("no device sim:h200")));
-    let (result, why) = client.refused();
-    assert!(result == 807 && why.contains("no device sim:h200"), "{result} {why}");
+    // A server that ends before it has read of the client closes its socket: then the program says its hello again, and the daemon knows why.
+    if let Some((result, why)) = client.refused_or_left() {
+        assert!(result == 807 && why.contains("no device sim:h200"), "{result} {why}");
+    }
     world.server_ends();
 }
 
@@ -284,11 +310,11 @@ fn one_client_is_terminated_on_request() {
     let mut world = World::new("");
     let (mut a, b) = (world.client(), world.client());
     world.tell(&ToServer::Terminate { request: 5, pid: a.program.id() }, &[]);
-    world.expect(|m| matches!(m, FromServer::Terminated { request: 5, found: true }));
+    world.expect(|m| matches!(m, FromServer::Terminated { request: 5, found: true, .. }));
     let status = world.status_when(|s| s.standby != 0);
     assert_eq!((status.clients[0].state.as_str(), a.sticky(), b.sticky()), ("terminated", 810, 0));
     world.tell(&ToServer::Terminate { request: 6, pid: 1 }, &[]);
-    world.expect(|m| matches!(m, FromServer::Terminated { request: 6, found: false }));
+    world.expect(|m| matches!(m, FromServer::Terminated { request: 6, found: false, .. }));
     a.kill();
     assert_eq!(world.status_when(|s| s.gone.len() == 1).gone[0].state, "terminated");
 }
@@ -363,4 +389,158 @@ fn a_server_that_nobody_needs_ends_by_itself() {
     world.no_daemon();
     a.kill();
     world.server_ends();
+}
+
+/// The invariant is total: whoever the successor does not take, whether it says so or not, is told at once or taken after all.
+#[test]
+fn clients_that_the_successor_does_not_take_are_told_at_once() {
+    let mut world = World::new("loses");
+    let (a, mut b, c) = (world.client(), world.client(), world.client());
+    let before = world.status_when(|s| s.standby != 0);
+    kill(before.executor);
+    world.expect_note("1 clients go on, 1 do not");
+    let status = world.status_when(|s| s.clients.iter().any(|client| client.error != 0));
+    let of = |pid: u32| status.clients.iter().find(|client| client.pid == pid).unwrap().clone();
+    assert_eq!((a.sticky(), b.sticky(), c.sticky()), (806, 0, 0));
+    assert_eq!((of(a.program.id()).error, of(a.program.id()).fault.as_str()), (806, "its memory is gone"));
+    // The second one was never mentioned: it is attached anew, and ends like any other.
+    world.status_when(|s| s.clients.iter().any(|client| client.session == b.session && client.kernels == u64::from(b.session) + 10));
+    b.kill();
+    world.status_when(|s| s.gone.iter().any(|gone| gone.session == b.session));
+    let d = world.client();
+    assert_eq!(d.slot, a.slot, "the slot of the one that was lost is free though its process lives");
+    world.tell(&ToServer::Terminate { request: 8, pid: a.program.id() }, &[]);
+    world.expect(|m| matches!(m, FromServer::Terminated { request: 8, found: true, error } if error.is_empty()));
+    assert_eq!(a.sticky(), 806, "the first error stays");
+}
+
+#[test]
+fn who_cannot_be_ended_now_is_not_said_to_have_been() {
+    let mut world = World::new("impatient");
+    let a = world.client();
+    let before = world.status_when(|s| s.standby != 0);
+    stop(before.executor);
+    world.tell(&ToServer::Terminate { request: 9, pid: a.program.id() }, &[]);
+    world.expect(|m| matches!(m, FromServer::Terminated { request: 9, found: true, error } if error.contains("does not answer")));
+    assert_eq!(a.sticky(), 0);
+    // Nobody serves it when its executor is gone, so that the server can say it.
+    kill(before.executor);
+    world.expect_note("has taken over");
+    assert_eq!(a.sticky(), 810);
+    world.tell(&ToServer::Terminate { request: 10, pid: a.program.id() }, &[]);
+    world.expect(|m| matches!(m, FromServer::Terminated { request: 10, found: true, error } if error.is_empty()));
+}
+
+/// Keeper and server end in any order: the executor names the sessions that it serves, to a server that has nothing else to go by.
+#[test]
+fn keeper_and_server_end_together_and_nobody_is_lost() {
+    for keeper_first in [true, false] {
+        let mut world = World::new("");
+        let (a, b) = (world.client(), world.client());
+        let before = world.status_when(|s| s.standby != 0);
+        if keeper_first {
+            kill(before.keeper);
+        }
+        world.kill_server();
+        kill(before.keeper);
+        // Whatever the old server had begun in place of the keeper has nothing in it.
+        world.start_server();
+        world.expect(|m| matches!(m, FromServer::Ready { .. }));
+        let after = world.status_when(|s| s.clients.len() == 2 && s.standby != 0);
+        assert_eq!((after.executor, after.standby), (before.executor, before.standby), "they have served all the time");
+        assert_eq!((a.sticky(), b.sticky(), a.server()), (0, 0, after.pid));
+        let c = world.client();
+        assert!(c.slot != a.slot && c.slot != b.slot && c.session > b.session);
+        // And the new keeper has what a successor and the next server need.
+        kill(after.executor);
+        world.expect_note("3 clients go on, 0 do not");
+        world.kill_server();
+        world.start_server();
+        world.expect(|m| matches!(m, FromServer::Ready { .. }));
+        assert_eq!(world.status_when(|s| s.clients.len() == 3 && s.state == "ACTIVE").executor, before.standby);
+    }
+}
+
+/// The standby alone is left: it had been told of all sessions.
+#[test]
+fn of_server_keeper_and_executor_none_is_left_and_the_standby_names_the_clients() {
+    let mut world = World::new("");
+    let a = world.client();
+    let before = world.status_when(|s| s.standby != 0);
+    world.wait_for(|_| has_file(before.standby, "memfd:cumux-ring"));
+    world.kill_server();
+    kill(before.keeper);
+    kill(before.executor);
+    world.start_server();
+    let after = world.status_when(|s| s.takeovers == 1 && s.state == "ACTIVE");
+    assert_eq!((after.executor, after.clients.len(), a.generation(), a.sticky()), (before.standby, 1, 2, 0));
+}
+
+/// Each of the processes that a server looks after is stopped by a signal: it is replaced, and its clients go on.
+#[test]
+fn processes_that_are_stopped_are_replaced() {
+    let mut world = World::new("watched");
+    let a = world.client();
+    let first = world.status_when(|s| s.standby != 0);
+    stop(first.executor);
+    world.expect_note("was stopped by a signal");
+    world.expect_note("1 clients go on");
+    let second = world.status_when(|s| s.standby != 0 && s.state == "ACTIVE");
+    assert_eq!((second.executor, a.generation()), (first.standby, 2));
+    stop(second.standby);
+    let third = world.status_when(|s| s.standby != 0 && s.standby != second.standby);
+    assert_eq!((third.executor, third.takeovers), (second.executor, 1));
+    stop(third.keeper);
+    // The server does not wait for it.
+    world.status();
+    let fourth = world.status_when(|s| s.keeper != 0 && s.keeper != third.keeper && s.state == "ACTIVE");
+    assert_eq!((fourth.executor, a.sticky()), (second.executor, 0));
+    world.client();
+}
+
+#[test]
+fn while_an_executor_is_stopped_the_status_says_so() {
+    let mut world = World::new("watched");
+    let before = world.status_when(|s| s.standby != 0);
+    stop(before.executor);
+    world.status_when(|s| s.state == "UNRESPONSIVE" || s.executor != before.executor);
+    world.status_when(|s| s.state == "ACTIVE" && s.executor == before.standby);
+    assert!(world.log().contains("stands still"), "{}", world.log());
+}
+
+/// What a stopped keeper holds is nobody else's while no executor serves.
+#[test]
+fn a_stopped_keeper_is_set_going_when_it_alone_has_the_memory() {
+    let mut world = World::new("watched");
+    let a = world.client();
+    let before = world.status_when(|s| s.standby != 0);
+    // The server sees all of it at once.
+    stop(before.pid);
+    stop(before.keeper);
+    kill(before.standby);
+    kill(before.executor);
+    set_going(before.pid);
+    world.expect_note("has taken over");
+    assert_eq!((world.status().keeper, a.sticky()), (before.keeper, 0));
+}
+
+#[test]
+fn an_executor_whose_threads_hang_is_replaced() {
+    let mut world = World::new("stuck");
+    let a = world.client();
+    let before = world.status_when(|s| s.standby != 0);
+    world.expect_note("runs and does not answer");
+    world.status_when(|s| s.takeovers > 0 && s.state == "ACTIVE");
+    assert!(a.generation() > 1 && a.sticky() == 0 && !world.log().contains("executors ended within"), "{before:?}");
+}
+
+/// Deaths that have their makers among the clients say nothing against the device.
+#[test]
+fn deaths_of_suspects_do_not_end_the_service_of_others() {
+    let mut world = World::new("accuses");
+    let a = world.client();
+    let before = world.status_when(|s| s.standby != 0);
+    kill(before.executor);
+    let after = world.status_when(|s| s.takeovers == 8 && s.state == "ACTIVE");
+    assert_eq!((after.generation, a.generation(), a.sticky()), (9, 9, 0));
 }

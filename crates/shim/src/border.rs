@@ -41,10 +41,14 @@ pub fn call<O: Outcome>(name: &'static str, body: impl FnOnce() -> O) -> CUresul
     }
 }
 
-/// A call that fails is a line in the log: what a program that stops somewhere had asked for.
+/// A call that fails is a line in the log: what a program that stops somewhere had asked for. Where the reason is known, the program's user is told.
 #[cold]
 fn failed(name: &'static str, code: CUresult) {
-    crate::log::line(format_args!("{name} answered {}", code.0));
+    match crate::log::reason(code) {
+        Some(why) if code == CUresult::CUDA_ERROR_NOT_SUPPORTED => crate::log::tell(format_args!("{name}: not supported: {why}")),
+        Some(why) => crate::log::tell(format_args!("{name}: {why}")),
+        None => crate::log::line(format_args!("{name} answered {}", code.0)),
+    }
 }
 
 /// Like [`call`], with stream 0 meaning the thread's own default stream during the call.

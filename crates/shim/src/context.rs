@@ -8,6 +8,7 @@ use crate::client::pipe::Role;
 use crate::client::{self, Session, lock};
 use crate::default_stream;
 use crate::ffi::{Try, error, get, put, put_if};
+use crate::log::unsupported;
 use crate::stream::Stream;
 use core::ffi::{c_int, c_uint, c_ulonglong};
 use cumux_abi::{
@@ -364,7 +365,7 @@ pub unsafe fn cuCtxCreate_v4(out: *mut CUcontext, params: *mut CUctxCreateParams
     }
     let params = get!(params);
     if !params.cigParams.is_null() {
-        return Err(error::NOT_SUPPORTED);
+        return Err(unsupported("contexts that are shared with a graphics interface (cigParams)"));
     }
     create(out, flags, device, params.execAffinityParams, params.numExecAffinityParams)
 }

@@ -7,6 +7,7 @@ use crate::bands::{Band, bands, pieces};
 use crate::client::{self, Session, pipe::LaneId, staging::Taken};
 use crate::context;
 use crate::ffi::{Try, error, get, list, put};
+use crate::log::unsupported;
 use crate::memory;
 use crate::stream::Stream;
 use core::ffi::c_void;
@@ -319,7 +320,7 @@ impl Corner {
             CUmemorytype::CU_MEMORYTYPE_HOST => (Claim::Host, self.host),
             CUmemorytype::CU_MEMORYTYPE_DEVICE => (Claim::Device, self.device),
             CUmemorytype::CU_MEMORYTYPE_UNIFIED => (Claim::Unified, self.device),
-            CUmemorytype::CU_MEMORYTYPE_ARRAY => return Err(error::NOT_SUPPORTED),
+            CUmemorytype::CU_MEMORYTYPE_ARRAY => return Err(unsupported("copies from or to arrays")),
             _ => return Err(error::INVALID_VALUE),
         };
         let (x, y, z, pitch, height) = (self.x as u64, self.y as u64, self.z as u64, self.pitch as u64, self.height as u64);

@@ -86,7 +86,7 @@ fn choose(ask: impl FnOnce() -> Verdict, driver: impl FnOnce() -> Option<Driver>
     match ask() {
         Verdict::Served => Decision::Served,
         Verdict::Refused(code, why) => {
-            crate::log::line(format_args!("not served: {why}"));
+            crate::log::tell(format_args!("this program is not served: {why}"));
             Decision::Failed(code)
         }
         Verdict::NoDaemon(why) => match driver() {
@@ -95,7 +95,7 @@ fn choose(ask: impl FnOnce() -> Verdict, driver: impl FnOnce() -> Option<Driver>
                 Decision::Bypassed(driver)
             }
             None => {
-                crate::log::line(format_args!("not served, {why}, and no real driver: calls answer CUDA_ERROR_NO_DEVICE"));
+                crate::log::tell(format_args!("this program is not served: {why}, and there is no real driver; its calls answer CUDA_ERROR_NO_DEVICE"));
                 Decision::NoDevice
             }
         },

@@ -95,12 +95,6 @@ pub unsafe fn cuDeviceGetUuid_v2(uuid: *mut CUuuid, device: CUdevice) -> Try {
     Ok(())
 }
 
-pub unsafe fn cuDeviceGetLuid(_luid: *mut c_char, _node_mask: *mut c_uint, device: CUdevice) -> Try {
-    // A Windows notion; the driver refuses it elsewhere.
-    client::look()?.device(device)?;
-    Err(error::NOT_SUPPORTED)
-}
-
 pub unsafe fn cuDeviceTotalMem_v2(bytes: *mut usize, device: CUdevice) -> Try {
     let total = client::look()?.device(device)?.facts.memory;
     put!(bytes, usize::try_from(total).unwrap_or(usize::MAX));

@@ -27,7 +27,8 @@ impl Driver {
 
 /// Loads the real driver from `CUMUX_REAL_LIBCUDA`, the dynamic linker's cache, or the usual folders.
 pub(crate) fn find() -> Option<Driver> {
-    let chosen = std::env::var_os("CUMUX_REAL_LIBCUDA").filter(|path| !path.is_empty());
+    // Code for this process: not for a caller to choose who has fewer rights than the program.
+    let chosen = cumux_link::trust::variable("CUMUX_REAL_LIBCUDA").filter(|path| !path.is_empty());
     let cache = std::fs::read("/etc/ld.so.cache").unwrap_or_default();
     match chosen {
         // A path named by the user is the only one.

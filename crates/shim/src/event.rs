@@ -5,6 +5,7 @@ use crate::client::pipe::LaneId;
 use crate::client::{self, Session, lock};
 use crate::context::{self, Context};
 use crate::ffi::{Try, error, put};
+use crate::log::unsupported;
 use crate::stream::{self, Stream};
 use core::ffi::c_uint;
 use cumux_abi::{CUevent, CUstream};
@@ -88,7 +89,7 @@ pub unsafe fn cuEventCreate(out: *mut CUevent, flags: c_uint) -> Try {
         return Err(error::INVALID_VALUE);
     }
     if flags & INTERPROCESS != 0 {
-        return Err(error::NOT_SUPPORTED);
+        return Err(unsupported("events for other processes (CU_EVENT_INTERPROCESS)"));
     }
     let cell = if flags & DISABLE_TIMING == 0 { Some(lock(&session.event_cells).take().ok_or(error::OUT_OF_MEMORY)?) } else { None };
     let make = |handle| Arc::new(Event { handle, context: context.id, cell, recorded: Mutex::default(), captured: Mutex::default() });

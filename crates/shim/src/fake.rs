@@ -58,8 +58,19 @@ pub(crate) fn files(window_slot: u32) -> (Files, Service) {
     let doorbell = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).unwrap();
     let service = Service::map(&ring, &page).unwrap();
     service.set_server(std::process::id());
-    let files =
-        Files { session: 1, window_slot, devices: vec![facts()], fixed: false, ring, page, window, doorbell, server: own_process(), keeper: own_process() };
+    let files = Files {
+        session: 1,
+        window_slot,
+        devices: vec![facts()],
+        fixed: false,
+        limits: vec![0],
+        ring,
+        page,
+        window,
+        doorbell,
+        server: own_process(),
+        keeper: own_process(),
+    };
     (files, service)
 }
 
@@ -282,7 +293,7 @@ impl Fake {
             }
             1 => is_open(word(0)),
             _ => {
-                self.service.set_sticky(700);
+                self.service.set_fault(700, "kernel fault: illegal address");
                 true
             }
         }

@@ -7,9 +7,10 @@
 use crate::client::{self, Session};
 use crate::context;
 use crate::ffi::{Try, error, put};
+use crate::log::unsupported;
 use crate::memory::{self, Allocation, Sort};
 use core::ffi::{c_uint, c_void};
-use cumux_abi::{CUdeviceptr, CUdeviceptr_v1};
+use cumux_abi::CUdeviceptr;
 use cumux_wire::record::Op;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
@@ -96,11 +97,6 @@ pub unsafe fn cuMemHostGetDevicePointer_v2(out: *mut CUdeviceptr, address: *mut 
     Ok(())
 }
 
-pub unsafe fn cuMemHostGetDevicePointer(_out: *mut CUdeviceptr_v1, _address: *mut c_void, _flags: c_uint) -> Try {
-    // Addresses do not fit the 32-bit form that this name had before CUDA 3.2.
-    Err(error::NOT_SUPPORTED)
-}
-
 pub unsafe fn cuMemHostGetFlags(out: *mut c_uint, address: *mut c_void) -> Try {
     let session = client::enter()?;
     let flags = match known_host(session, address)?.sort {
@@ -170,7 +166,7 @@ pub unsafe fn cuMemHostRegister_v2(address: *mut c_void, bytes: usize, flags: c_
         return Err(error::INVALID_VALUE);
     }
     if flags & IO_MEMORY != 0 {
-        return Err(error::NOT_SUPPORTED);
+        return Err(unsupported("memory of other devices (CU_MEMHOSTREGISTER_IOMEMORY)"));
     }
     let user = address.expose_provenance() as u64;
     let bytes = bytes as u64;
@@ -182,13 +178,11 @@ pub unsafe fn cuMemHostRegister_v2(address: *mut c_void, bytes: usize, flags: c_
         return Err(error::ALREADY_REGISTERED);
     }
     if allocations.touches(start, end) {
-        crate::log::line(format_args!("registered memory at {user:#x} shares a page with other registered memory; align such buffers to pages"));
-        return Err(error::NOT_SUPPORTED);
+        return Err(unsupported(format!("the memory at {user:#x} shares a page with other registered memory; align such buffers to pages")));
     }
     let maps = std::fs::read_to_string("/proc/self/maps").map_err(|_| error::OPERATING_SYSTEM)?;
     if !replaceable(&maps, start, end) {
-        crate::log::line(format_args!("memory at {user:#x} cannot be registered: only private, writable memory outside stacks can"));
-        return Err(error::NOT_SUPPORTED);
+        return Err(unsupported(format!("the memory at {user:#x} cannot be registered: only private, writable memory outside stacks can")));
     }
     let window = session.take_window(end - start, PAGE)?;
     // SAFETY: the pages are private and writable (checked); the program asks for them to be pinned, so it keeps them mapped; the piece of

@@ -14,6 +14,25 @@ const ELF: u32 = u32::from_le_bytes(*b"\x7fELF");
 /// No image is larger; a claim beyond it is damage.
 const LARGEST: usize = 4 << 30;
 
+/// The version of a wrapper whose second pointer names parts that are to be linked.
+const WITH_PARTS: u32 = 2;
+/// Parts that are looked at: a list without an end is damage.
+const MOST_PARTS: usize = 4096;
+
+/// What a program passes as an image.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Given<'a> {
+    pub bytes: &'a [u8],
+    /// Relocatable device code that the image is to be linked from (`nvcc -rdc=true`): only to say why it does not load.
+    pub parts: Vec<&'a [u8]>,
+}
+
+impl<'a> From<&'a [u8]> for Given<'a> {
+    fn from(bytes: &'a [u8]) -> Self {
+        Self { bytes, parts: Vec::new() }
+    }
+}
+
 /// Finds the bytes of an image: wrapper, container, ELF or PTX text.
 ///
 /// # Safety
@@ -21,7 +40,42 @@ const LARGEST: usize = 4 << 30;
 ///
 /// # Errors
 /// INVALID_VALUE for a null pointer, INVALID_IMAGE for what is none.
-pub unsafe fn bytes<'a>(image: *const c_void) -> Try<&'a [u8]> {
+pub unsafe fn given<'a>(image: *const c_void) -> Try<Given<'a>> {
+    // SAFETY: the caller's promise.
+    let bytes = unsafe { bytes(image)? };
+    // SAFETY: an image of at least four bytes, or text with a NUL.
+    let parts = match unsafe { first_word(image.cast()) } {
+        // SAFETY: the caller's promise; a wrapper it is.
+        Some(WRAPPER) => unsafe { parts(image.cast()) },
+        _ => Vec::new(),
+    };
+    Ok(Given { bytes, parts })
+}
+
+/// The containers in a wrapper's list, which ends with a null pointer.
+///
+/// # Safety
+/// `wrapper` is one, as a compiler made it.
+unsafe fn parts<'a>(wrapper: *const u8) -> Vec<&'a [u8]> {
+    // SAFETY: a wrapper is 24 bytes: magic, version, data, other.
+    let (version, list) = unsafe { (wrapper.add(4).cast::<u32>().read_unaligned(), wrapper.add(16).cast::<*const *const c_void>().read_unaligned()) };
+    let mut found = Vec::new();
+    if version != WITH_PARTS || list.is_null() {
+        return found;
+    }
+    while found.len() < MOST_PARTS {
+        // SAFETY: no entry before this one was null, and the list of a wrapper of this version ends with one that is.
+        let part = unsafe { list.add(found.len()).read_unaligned() };
+        // SAFETY: each entry points to a container.
+        match unsafe { bytes_of_container(part) } {
+            Ok(container) => found.push(container),
+            Err(_) => break,
+        }
+    }
+    found
+}
+
+unsafe fn bytes<'a>(image: *const c_void) -> Try<&'a [u8]> {
     if image.is_null() {
         return Err(error::INVALID_VALUE);
     }
@@ -135,6 +189,29 @@ mod tests {
             assert_eq!(bytes(wrapper.as_ptr().cast()), Ok(&whole[..]));
             assert_eq!(bytes(core::ptr::null()), Err(error::INVALID_VALUE));
             assert_eq!(bytes(c"".as_ptr().cast()), Err(error::INVALID_IMAGE));
+        }
+    }
+
+    #[test]
+    fn a_wrapper_names_the_parts_that_are_to_be_linked() {
+        let (empty, first, second) = (container(b""), container(b"first"), container(b"second"));
+        let mut list = [first.as_ptr(), second.as_ptr(), core::ptr::null()];
+        let wrapper = |version: u32, list: *const *const u8| {
+            let mut wrapper = WRAPPER.to_le_bytes().to_vec();
+            wrapper.extend(version.to_le_bytes());
+            wrapper.extend((empty.as_ptr().expose_provenance() as u64).to_le_bytes());
+            wrapper.extend((list.expose_provenance() as u64).to_le_bytes());
+            wrapper
+        };
+        // SAFETY: wrappers as described.
+        unsafe {
+            let found = given(wrapper(2, list.as_ptr()).as_ptr().cast()).unwrap();
+            assert_eq!((found.bytes, found.parts), (&empty[..], vec![&first[..], &second[..]]));
+            assert_eq!(given(wrapper(1, list.as_ptr()).as_ptr().cast()).unwrap().parts.len(), 0, "there the second pointer is a file's name");
+            assert_eq!(given(wrapper(2, core::ptr::null()).as_ptr().cast()).unwrap().parts.len(), 0);
+            list[1] = b"no container at all".as_ptr();
+            assert_eq!(given(wrapper(2, list.as_ptr()).as_ptr().cast()).unwrap().parts.len(), 1);
+            assert_eq!(given(first.as_ptr().cast()), Ok(Given::from(&first[..])));
         }
     }
 

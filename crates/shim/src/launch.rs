@@ -6,9 +6,10 @@ use crate::context;
 use crate::ffi::{Try, error, get, list};
 use crate::function::{self, Function};
 use crate::limits::{Config, check};
+use crate::log::unsupported;
 use crate::stream::Stream;
 use core::ffi::{c_uint, c_void};
-use cumux_abi::{CUDA_LAUNCH_PARAMS, CUfunction, CUhostFn, CUlaunchAttributeID as Id, CUlaunchConfig, CUstream};
+use cumux_abi::{CUfunction, CUhostFn, CUlaunchAttributeID as Id, CUlaunchConfig, CUstream};
 use cumux_wire::module::FunctionInfo;
 use cumux_wire::record::{Launch, MAX_PARAMETERS};
 use std::sync::Arc;
@@ -90,11 +91,28 @@ unsafe fn gather(info: &FunctionInfo, from: Parameters, out: &mut cumux_wire::re
     }
 }
 
+/// Whether the device runs the kernel at all, which it said when the module was loaded. Only this launch is refused: nothing else of the program is wrong.
+pub(crate) fn permitted(info: &FunctionInfo) -> Try {
+    match &info.refused {
+        None => Ok(()),
+        Some(why) => {
+            crate::log::tell(format_args!("kernel {}: {why}; its launches are refused (CUDA_ERROR_NOT_SUPPORTED)", shortened(&info.name)));
+            Err(error::NOT_SUPPORTED)
+        }
+    }
+}
+
+/// The beginning of a name that is too long for a message.
+fn shortened(name: &str) -> &str {
+    name.char_indices().nth(200).map_or(name, |(end, _)| &name[..end])
+}
+
 /// Checks a launch that will be pushed later.
 ///
 /// # Safety
 /// The pointers are what a C caller passed as kernel parameters.
 pub(crate) unsafe fn prepare(session: &'static Session, function: &Function, config: &Config, each: *mut *mut c_void, extra: *mut *mut c_void) -> Try<Launch> {
+    permitted(&function.info)?;
     let limits = function::limits(session);
     check(&function.info, function.max_dynamic(limits), limits, crate::context::multiprocessors(session), config)?;
     let mut launch = Launch::default();
@@ -137,6 +155,7 @@ unsafe fn launch(
     if function.context != stream.context {
         return Err(error::INVALID_HANDLE);
     }
+    permitted(&function.info)?;
     let device = session.device(stream.device.cast_signed())?;
     let limits = &device.limits;
     // The setting is only needed by launches that use dynamic shared memory.
@@ -233,7 +252,7 @@ pub(crate) unsafe fn read_config(config: *const CUlaunchConfig) -> Try<(Config, 
                 | Id::CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN
                 | Id::CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION
                 | Id::CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT => {}
-                _ => return Err(error::NOT_SUPPORTED),
+                other => return Err(unsupported(format!("launches with attribute {}", other.0))),
             }
         }
     }
@@ -245,11 +264,6 @@ pub unsafe fn cuLaunchKernelEx(config: *const CUlaunchConfig, function: CUfuncti
     let (config, stream) = unsafe { read_config(config)? };
     // SAFETY: the same promise of the same caller.
     unsafe { plain(function, &config, stream, each, extra) }
-}
-
-pub unsafe fn cuLaunchCooperativeKernelMultiDevice(_list: *mut CUDA_LAUNCH_PARAMS, _devices: c_uint, _flags: c_uint) -> Try {
-    client::enter()?;
-    Err(error::NOT_SUPPORTED)
 }
 
 pub unsafe fn cuLaunchHostFunc(stream: CUstream, function: CUhostFn, data: *mut c_void) -> Try {

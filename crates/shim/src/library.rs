@@ -6,6 +6,7 @@ use crate::client::{self, Session, lock};
 use crate::context::{self, Context};
 use crate::ffi::{Try, error, list, name, put, put_if};
 use crate::function::{self, Function};
+use crate::image::Given;
 use crate::module::Module;
 use core::ffi::{c_char, c_int, c_uint, c_void};
 use cumux_abi::{CUdevice, CUdeviceptr, CUfunc_cache, CUfunction, CUfunction_attribute, CUjit_option, CUkernel, CUlibrary, CUlibraryOption, CUmodule};
@@ -46,12 +47,12 @@ pub struct Kernel {
 }
 
 impl Library {
-    fn load(session: &'static Session, image: &[u8], context: Option<&Context>) -> Result<Arc<Self>, crate::module::Rejection> {
+    fn load(session: &'static Session, image: &Given<'_>, context: Option<&Context>) -> Result<Arc<Self>, crate::module::Rejection> {
         let device = crate::module::device_of(context);
         let module = Module::load(session, device, context.map(|context| context.id), image, true)?;
         let kernels = (0..module.function_count()).map(|_| OnceLock::new()).collect();
         let instances = Mutex::new(vec![Instance { context: context.map(|context| context.id), module: Arc::clone(&module) }]);
-        let make = |handle| Arc::new(Self { handle, image: image.to_vec(), device, instances, kernels, first: module });
+        let make = |handle| Arc::new(Self { handle, image: image.bytes.to_vec(), device, instances, kernels, first: module });
         Ok(session.libraries.insert(make).map(|(_, library)| library).ok_or(error::OUT_OF_MEMORY)?)
     }
 
@@ -69,7 +70,7 @@ impl Library {
             instance.module.claim(context.id);
             return Ok(Arc::clone(&instance.module));
         }
-        let module = Module::load(session, context.device, Some(context.id), &self.image, true).map_err(|rejection| rejection.code)?;
+        let module = Module::load(session, context.device, Some(context.id), &self.image[..].into(), true).map_err(|rejection| rejection.code)?;
         instances.push(Instance { context: Some(context.id), module: Arc::clone(&module) });
         Ok(module)
     }
@@ -133,7 +134,7 @@ fn kernel(session: &Session, kernel: CUkernel) -> Try<Arc<Kernel>> {
     session.kernels.get(kernel.addr() as u64).ok_or(error::INVALID_HANDLE)
 }
 
-fn load(out: *mut CUlibrary, image: &[u8]) -> Try {
+fn load(out: *mut CUlibrary, image: &Given<'_>) -> Try {
     let session = client::enter()?;
     if out.is_null() {
         return Err(error::INVALID_VALUE);
@@ -158,7 +159,8 @@ pub unsafe fn cuLibraryLoadData(
     // Known options only say how long the program keeps the image; it is copied anyway.
     let _ = (list!(options.cast_const(), count as usize), list!(jit_options.cast_const(), jit_count as usize), jit_values);
     // SAFETY: the program vouches for its image.
-    load(out, unsafe { crate::image::bytes(image)? })
+    let image = unsafe { crate::image::given(image)? };
+    load(out, &image)
 }
 
 #[expect(clippy::too_many_arguments, reason = "the driver's signature")]
@@ -172,7 +174,7 @@ pub unsafe fn cuLibraryLoadFromFile(
     _values: *mut *mut c_void,
     _count: c_uint,
 ) -> Try {
-    load(out, &crate::module::read_file(name!(path))?)
+    load(out, &crate::module::read_file(name!(path))?[..].into())
 }
 
 pub unsafe fn cuLibraryUnload(library: CUlibrary) -> Try {

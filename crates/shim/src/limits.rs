@@ -1,6 +1,7 @@
 //! What a device allows a launch, and the arithmetic of how many blocks fit on a multiprocessor. Pure.
 
 use crate::ffi::{Try, error};
+use crate::log::unsupported;
 use cumux_abi::CUdevice_attribute as A;
 use cumux_wire::module::FunctionInfo;
 
@@ -161,7 +162,7 @@ pub fn check(function: &FunctionInfo, dynamic_limit: u32, limits: &Limits, multi
     let cluster = if config.cluster == [0; 3] { function.cluster } else { config.cluster };
     if cluster != [0; 3] && cluster != [1; 3] {
         if !limits.clusters {
-            return Err(error::NOT_SUPPORTED);
+            return Err(unsupported("thread block clusters, which this device has not"));
         }
         let whole = config.grid.iter().zip(cluster).all(|(grid, cluster)| cluster != 0 && grid % cluster == 0);
         if !whole || size(cluster) > LARGEST_CLUSTER {

@@ -3,6 +3,7 @@
 
 use crate::client::{self, lock};
 use crate::ffi::{Try, error, list, name, put};
+use crate::log::unsupported;
 use core::ffi::{c_char, c_uint, c_void};
 use cumux_abi::{CUjit_option, CUjitInputType, CUlinkState};
 use std::sync::{Arc, Mutex};
@@ -26,12 +27,11 @@ fn add(state: CUlinkState, kind: CUjitInputType, mut data: Vec<u8>) -> Try {
             }
         }
         CUjitInputType::CU_JIT_INPUT_FATBINARY | CUjitInputType::CU_JIT_INPUT_CUBIN => {}
-        _ => return Err(error::NOT_SUPPORTED),
+        other => return Err(unsupported(format!("a linker for inputs of type {}: PTX text, fatbins and cubins are taken", other.0))),
     }
     let mut inputs = lock(&link.inputs);
     if !inputs.is_empty() {
-        crate::log::line(format_args!("cuLinkAddData: several images cannot be linked; compile them into one"));
-        return Err(error::NOT_SUPPORTED);
+        return Err(unsupported("several images cannot be linked; compile them into one"));
     }
     inputs.push(data);
     Ok(())

@@ -94,26 +94,6 @@ pub unsafe fn cuMemPrefetchBatchAsync(
     ranges.into_iter().try_for_each(|(address, bytes)| check(session, *address, *bytes))
 }
 
-pub unsafe fn cuMemDiscardBatchAsync(_addresses: *mut CUdeviceptr, _sizes: *mut usize, _count: usize, _flags: c_ulonglong, _stream: CUstream) -> Try {
-    client::enter()?;
-    Err(error::NOT_SUPPORTED)
-}
-
-#[expect(clippy::too_many_arguments, reason = "the driver's signature")]
-pub unsafe fn cuMemDiscardAndPrefetchBatchAsync(
-    _addresses: *mut CUdeviceptr,
-    _sizes: *mut usize,
-    _count: usize,
-    _locations: *mut CUmemLocation,
-    _indices: *mut usize,
-    _kinds: usize,
-    _flags: c_ulonglong,
-    _stream: CUstream,
-) -> Try {
-    client::enter()?;
-    Err(error::NOT_SUPPORTED)
-}
-
 pub unsafe fn cuMemAdvise(address: CUdeviceptr, bytes: usize, advice: CUmem_advise, target: CUdevice) -> Try {
     let session = client::enter()?;
     if !(1..=6).contains(&advice.0) {

@@ -5,11 +5,11 @@ use crate::context::{self, Context};
 use crate::ffi::{Try, error, put, put_if};
 use crate::module::Module;
 use core::ffi::c_uint;
-use cumux_abi::{CUdeviceptr, CUdeviceptr_v1, CUresult};
+use cumux_abi::{CUdeviceptr, CUresult};
 use cumux_wire::layout::in_arena;
 use cumux_wire::record::Op;
 use std::collections::BTreeMap;
-use std::sync::{PoisonError, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{OnceLock, PoisonError, RwLockReadGuard, RwLockWriteGuard};
 
 /// What `cudaMalloc` promises and more than any element needs.
 const ALIGN: u64 = 256;
@@ -203,7 +203,30 @@ pub(crate) fn ask(session: &Session, op: &Op) -> Try<u64> {
         }
         other => other,
     };
-    answer.map(|[first, ..]| first)
+    answer.map(|[first, ..]| first).inspect_err(|code| tell_shortage(session, op, *code))
+}
+
+/// Says, the first time that there is too little memory, how much there is and whose limit it is. Many programs ask for as much as they can get.
+pub(crate) fn tell_shortage(session: &Session, op: &Op, code: CUresult) {
+    static TOLD: OnceLock<()> = OnceLock::new();
+    let (device, wanted) = match *op {
+        Op::MemAlloc { device, bytes, .. } | Op::VmmCreate { device, bytes, .. } | Op::Charge { device, bytes, .. } => (device, bytes),
+        _ => return,
+    };
+    if code != error::OUT_OF_MEMORY || !crate::log::anybody() || TOLD.set(()).is_err() {
+        return;
+    }
+    let Ok([free, total, ..]) = session.call(&Op::MemInfo { device }) else { return };
+    let mib = |bytes: u64| format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20));
+    match session.memory_limit(device) {
+        limit if limit != 0 && limit < total => crate::log::tell(format_args!(
+            "out of device memory: {} were asked for, and {} are free of the {} that this program may have (CUDA_MPS_PINNED_DEVICE_MEM_LIMIT, here or in the daemon)",
+            mib(wanted),
+            mib(free),
+            mib(limit)
+        )),
+        _ => crate::log::tell(format_args!("out of device memory: {} were asked for, and {} are free of the device's {}", mib(wanted), mib(free), mib(total))),
+    }
 }
 
 /// Allocates device memory for a context.
@@ -268,22 +291,7 @@ pub unsafe fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) -> Try {
     Ok(())
 }
 
-// ---- the 32-bit forms that these names had before CUDA 3.2: device addresses do not fit them
-
-const TOO_WIDE: CUresult = CUresult::CUDA_ERROR_NOT_SUPPORTED;
-
-pub unsafe fn cuMemAlloc(_out: *mut CUdeviceptr_v1, _bytes: c_uint) -> Try {
-    Err(TOO_WIDE)
-}
-
-pub unsafe fn cuMemAllocPitch(_out: *mut CUdeviceptr_v1, _pitch: *mut c_uint, _width: c_uint, _height: c_uint, _element: c_uint) -> Try {
-    Err(TOO_WIDE)
-}
-
-pub unsafe fn cuMemFree(_address: CUdeviceptr_v1) -> Try {
-    Err(TOO_WIDE)
-}
-
+/// The 32-bit form that this name had before CUDA 3.2.
 pub unsafe fn cuMemGetInfo(free: *mut c_uint, total: *mut c_uint) -> Try {
     let (mut left, mut all) = (0, 0);
     // SAFETY: our own two words.

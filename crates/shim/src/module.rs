@@ -4,8 +4,11 @@ use crate::client::{self, Session};
 use crate::context::{self, Context};
 use crate::ffi::{Try, error, list, name, put, put_if};
 use crate::function::Function;
+use crate::image::Given;
+use crate::log::unsupported;
 use core::ffi::{c_char, c_uint, c_void};
 use cumux_abi::{CUdeviceptr, CUdeviceptr_v1, CUfunction, CUjit_option, CUmodule, CUresult};
+use cumux_fatbin::Relocatable;
 use cumux_wire::module::{FunctionInfo, GlobalInfo, ModuleInfo};
 use cumux_wire::record::Op;
 use std::collections::HashMap;
@@ -49,11 +52,27 @@ impl From<CUresult> for Rejection {
 }
 
 impl Module {
-    /// Loads an image into a context.
+    /// Loads an image into a context. Where it fails, the program's user is told why.
     ///
     /// # Errors
     /// The executor's code and its diagnostic.
-    pub fn load(session: &Session, device: u32, context: Option<u64>, image: &[u8], of_library: bool) -> Result<Arc<Self>, Rejection> {
+    pub fn load(session: &Session, device: u32, context: Option<u64>, image: &Given<'_>, of_library: bool) -> Result<Arc<Self>, Rejection> {
+        let loaded = Self::load_quietly(session, device, context, image.bytes, of_library);
+        loaded.map_err(|mut rejection| {
+            // What could not be linked is no matter of architectures, whatever the device says about the rest.
+            if rejection.code == CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU
+                && let Some(relocatable) = Relocatable::of(image.bytes, &image.parts)
+            {
+                rejection.text = format!("the program was {relocatable}");
+            }
+            if !rejection.text.is_empty() {
+                crate::log::tell(format_args!("a module was not loaded: {}", rejection.text));
+            }
+            rejection
+        })
+    }
+
+    fn load_quietly(session: &Session, device: u32, context: Option<u64>, image: &[u8], of_library: bool) -> Result<Arc<Self>, Rejection> {
         let number = u32::try_from(session.number()).map_err(|_| error::OUT_OF_MEMORY)?;
         let image_bytes = image.len() as u64;
         let at = session.take_window(image_bytes, 4096)?;
@@ -149,19 +168,13 @@ fn describe(session: &Session, device: u32, module: u32, image: u64, image_bytes
             Err((code, [bytes, ..])) => {
                 let text = String::from_utf8_lossy(&text(bytes)).trim_end_matches('\0').to_owned();
                 session.give_window(info);
-                if !text.is_empty() {
-                    crate::log::line(format_args!("a module was not loaded: {text}"));
-                }
                 return Err(Rejection { code, text });
             }
         };
         session.give_window(info);
         match outcome {
             Ok(bytes) => {
-                return ModuleInfo::decode(&bytes).map_err(|text| {
-                    crate::log::line(format_args!("{text}"));
-                    Rejection { code: error::UNKNOWN, text }
-                });
+                return ModuleInfo::decode(&bytes).map_err(|text| Rejection { code: error::UNKNOWN, text });
             }
             Err(needed) => info_bytes = needed,
         }
@@ -205,8 +218,8 @@ unsafe fn load_ex(out: *mut CUmodule, image: *const c_void, count: c_uint, optio
         return Err(error::INVALID_VALUE);
     }
     // SAFETY: the program vouches for its image.
-    let image = unsafe { crate::image::bytes(image)? };
-    let loaded = Module::load(session, context.device, Some(context.id), image, false);
+    let image = unsafe { crate::image::given(image)? };
+    let loaded = Module::load(session, context.device, Some(context.id), &image, false);
     let text = loaded.as_ref().err().map_or("", |rejection| rejection.text.as_str());
     // SAFETY: the program vouches for its options.
     unsafe { fill_logs(count, options, values, text)? };
@@ -244,7 +257,7 @@ pub unsafe fn cuModuleLoad(out: *mut CUmodule, path: *const c_char) -> Try {
         return Err(error::INVALID_VALUE);
     }
     let bytes = read_file(name!(path))?;
-    let module = Module::load(session, context.device, Some(context.id), &bytes, false).map_err(|rejection| rejection.code)?;
+    let module = Module::load(session, context.device, Some(context.id), &bytes[..].into(), false).map_err(|rejection| rejection.code)?;
     put!(out, module.as_c());
     Ok(())
 }
@@ -300,8 +313,7 @@ pub unsafe fn cuModuleGetGlobal(address: *mut CUdeviceptr_v1, bytes: *mut c_uint
     let module = named(client::enter()?, module)?;
     let global = module.global(name!(wanted)).ok_or(error::NOT_FOUND)?;
     if !address.is_null() {
-        // Device addresses do not fit the 32-bit form that this name had before CUDA 3.2.
-        return Err(error::NOT_SUPPORTED);
+        return Err(unsupported("device addresses of 32 bits, as this name had them before CUDA 3.2"));
     }
     put_if!(bytes, c_uint::try_from(global.bytes).unwrap_or(c_uint::MAX));
     Ok(())

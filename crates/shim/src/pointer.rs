@@ -4,7 +4,7 @@ use crate::client::{self, Session};
 use crate::ffi::{Try, error, get, list, put, put_if};
 use crate::memory::{self, Allocation, Sort};
 use core::ffi::{c_int, c_uint, c_void};
-use cumux_abi::{CUdeviceptr, CUdeviceptr_v1, CUmemorytype, CUpointer_attribute as A};
+use cumux_abi::{CUdeviceptr, CUmemorytype, CUpointer_attribute as A};
 
 /// `CU_MEM_HANDLE_TYPE_NONE`.
 const NO_HANDLES: c_int = 0;
@@ -134,9 +134,4 @@ pub unsafe fn cuMemGetAddressRange_v2(base: *mut CUdeviceptr, bytes: *mut usize,
     put_if!(base, known.start);
     put_if!(bytes, known.bytes as usize);
     Ok(())
-}
-
-pub unsafe fn cuMemGetAddressRange(_base: *mut CUdeviceptr_v1, _bytes: *mut c_uint, _address: CUdeviceptr_v1) -> Try {
-    // Device addresses do not fit the 32-bit form that this name had before CUDA 3.2.
-    Err(error::NOT_SUPPORTED)
 }

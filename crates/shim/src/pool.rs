@@ -8,12 +8,13 @@ use crate::client::pipe::LaneId;
 use crate::client::{self, Session, lock};
 use crate::context;
 use crate::ffi::{Try, error, get, list, put};
+use crate::log::unsupported;
 use crate::memory::{self, Allocation, Sort};
 use crate::stream::{self, Stream};
-use core::ffi::{c_int, c_ulonglong, c_void};
+use core::ffi::{c_int, c_void};
 use cumux_abi::{
-    CUdevice, CUdeviceptr, CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationHandleType, CUmemAllocationType, CUmemLocation, CUmemLocationType,
-    CUmemPool_attribute as A, CUmemPoolProps, CUmemPoolPtrExportData, CUmemoryPool, CUstream,
+    CUdevice, CUdeviceptr, CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationType, CUmemLocation, CUmemLocationType, CUmemPool_attribute as A, CUmemPoolProps,
+    CUmemoryPool, CUstream,
 };
 use cumux_wire::record::Op;
 use std::sync::{Arc, Mutex};
@@ -92,7 +93,8 @@ impl Pool {
                 return Err(error::OUT_OF_MEMORY);
             }
         }
-        let fresh = |session: &Session| session.call(&Op::MemAlloc { device: self.device, bytes: wanted, align: ALIGN });
+        let op = Op::MemAlloc { device: self.device, bytes: wanted, align: ALIGN };
+        let fresh = |session: &Session| session.call(&op);
         let answer = match fresh(session) {
             Err(error::OUT_OF_MEMORY) => {
                 if let Some(block) = state.best(wanted, |_| true).filter(|_| state.reuse[2] != 0) {
@@ -121,7 +123,7 @@ impl Pool {
             }
             other => other,
         };
-        let [address, ..] = answer?;
+        let [address, ..] = answer.inspect_err(|code| crate::memory::tell_shortage(session, &op, *code))?;
         state.reserved_now += wanted;
         state.reserved_high = state.reserved_high.max(state.reserved_now);
         Ok(state.give(Cached { address, bytes: wanted, freed: None }))
@@ -308,8 +310,7 @@ pub unsafe fn cuMemPoolCreate(out: *mut CUmemoryPool, properties: *const CUmemPo
         return Err(error::INVALID_VALUE);
     }
     if properties.handleTypes.0 != 0 || properties.location.type_ != CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE {
-        // No pool is shared with other processes, and none is of host memory.
-        return Err(error::NOT_SUPPORTED);
+        return Err(unsupported("pools of host memory, and pools that are shared with other processes"));
     }
     session.device(properties.location.id)?;
     let pool = Pool::new(session, properties.location.id.cast_unsigned(), properties.maxSize as u64, false)?;
@@ -431,7 +432,7 @@ pub unsafe fn cuDeviceSetMemPool(device: CUdevice, pool: CUmemoryPool) -> Try {
 fn pool_device(location: *mut CUmemLocation, kind: CUmemAllocationType) -> Try<CUdevice> {
     let place = get!(location.cast_const());
     if kind != CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED || place.type_ != CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE {
-        return Err(error::NOT_SUPPORTED);
+        return Err(unsupported("pools of host memory"));
     }
     Ok(place.id)
 }
@@ -449,26 +450,4 @@ pub unsafe fn cuMemGetMemPool(out: *mut CUmemoryPool, location: *mut CUmemLocati
 pub unsafe fn cuMemSetMemPool(location: *mut CUmemLocation, kind: CUmemAllocationType, pool: CUmemoryPool) -> Try {
     // SAFETY: the same promise of the same caller.
     unsafe { cuDeviceSetMemPool(pool_device(location, kind)?, pool) }
-}
-
-// ---- sharing with other processes: not offered
-
-pub unsafe fn cuMemPoolExportToShareableHandle(_out: *mut c_void, pool: CUmemoryPool, _kind: CUmemAllocationHandleType, _flags: c_ulonglong) -> Try {
-    named(client::enter()?, pool)?;
-    Err(error::NOT_SUPPORTED)
-}
-
-pub unsafe fn cuMemPoolImportFromShareableHandle(_out: *mut CUmemoryPool, _handle: *mut c_void, _kind: CUmemAllocationHandleType, _flags: c_ulonglong) -> Try {
-    client::enter()?;
-    Err(error::NOT_SUPPORTED)
-}
-
-pub unsafe fn cuMemPoolExportPointer(_out: *mut CUmemPoolPtrExportData, _address: CUdeviceptr) -> Try {
-    client::enter()?;
-    Err(error::NOT_SUPPORTED)
-}
-
-pub unsafe fn cuMemPoolImportPointer(_out: *mut CUdeviceptr, _pool: CUmemoryPool, _data: *mut CUmemPoolPtrExportData) -> Try {
-    client::enter()?;
-    Err(error::NOT_SUPPORTED)
 }

@@ -3,6 +3,7 @@
 use crate::client::{self, Session};
 use crate::context;
 use crate::ffi::{Try, error, list};
+use crate::log::unsupported;
 use crate::memory;
 use crate::stream::Stream;
 use core::ffi::c_uint;
@@ -107,7 +108,7 @@ pub(crate) fn plan(session: &Session, params: *mut CUstreamBatchMemOpParams, cou
                     write_op(session, write.address, write.__bindgen_anon_1.value64, 8, write.flags)?
                 }
                 Type::CU_STREAM_MEM_OP_BARRIER | Type::CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES => Op::Nop,
-                _ => return Err(error::NOT_SUPPORTED),
+                other => return Err(unsupported(format!("operations of type {} in a batch", other.0))),
             }
         };
         ops.push(op);

@@ -21,6 +21,8 @@ pub(crate) struct Entry {
     pub(crate) implementation: Option<Code>,
     /// Answered by the shim even where nothing else is.
     pub(crate) always: bool,
+    /// Why it is refused; empty where it is not.
+    pub(crate) why: &'static str,
 }
 
 /// Checks a wrapper against the signature of its name and forgets the type.
@@ -96,7 +98,7 @@ pub(crate) extern "C" fn refuse(index: u32) -> CUresult {
         if let Some((entry, logged)) = ENTRIES.get(index as usize).zip(LOGGED.get(index as usize))
             && !logged.swap(true, Ordering::Relaxed)
         {
-            crate::log::line(format_args!("{} is not supported", entry.name.to_string_lossy()));
+            crate::log::tell(format_args!("{} is not supported: {}", entry.name.to_string_lossy(), entry.why));
         }
         CUresult::CUDA_ERROR_NOT_SUPPORTED
     })

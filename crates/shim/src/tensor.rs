@@ -4,6 +4,7 @@
 
 use crate::client::{self, lock};
 use crate::ffi::{Try, error};
+use crate::log::unsupported;
 use core::ffi::{c_int, c_void};
 use cumux_abi as t;
 use cumux_wire::record::{Op, TensorWish};
@@ -37,7 +38,10 @@ fn encode(out: *mut t::CUtensorMap, wish: TensorWish) -> Try {
         None => {
             let at = session.take_window(BYTES, BYTES)?;
             let device = crate::context::top().map_or(0, |context| context.device);
-            let asked = session.ask(&Op::TensorMap { device, out: at, wish }).map_err(|(code, _)| code);
+            let asked = session.ask(&Op::TensorMap { device, out: at, wish }).map_err(|(code, _)| match code {
+                error::NOT_SUPPORTED => unsupported("tensor maps, which this device has not"),
+                other => other,
+            });
             let bytes = session.window.read(at, BYTES).and_then(|read| Bytes::try_from(read).ok());
             session.give_window(at);
             asked?;

@@ -3,11 +3,12 @@
 use crate::client::{self, Session, lock};
 use crate::context;
 use crate::ffi::{Try, error, get, list, put};
+use crate::log::unsupported;
 use crate::memory::{self, Allocation, Sort};
 use core::ffi::{c_ulonglong, c_void};
 use cumux_abi::{
     CUdeviceptr, CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationGranularity_flags, CUmemAllocationHandleType, CUmemAllocationProp, CUmemAllocationType,
-    CUmemGenericAllocationHandle, CUmemLocation, CUmemLocationType, CUmemRangeHandleType,
+    CUmemGenericAllocationHandle, CUmemLocation, CUmemLocationType,
 };
 use cumux_wire::layout::in_arena;
 use cumux_wire::record::Op;
@@ -85,7 +86,7 @@ fn check(session: &Session, properties: &CUmemAllocationProp) -> Try {
         return Err(error::INVALID_VALUE);
     }
     if properties.location.type_ != CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE {
-        return Err(error::NOT_SUPPORTED);
+        return Err(unsupported("physical memory of the host"));
     }
     session.device(properties.location.id).map(drop)
 }
@@ -134,7 +135,7 @@ pub unsafe fn cuMemCreate(out: *mut CUmemGenericAllocationHandle, bytes: usize, 
         return Err(error::INVALID_VALUE);
     }
     if properties.requestedHandleTypes.0 & !CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR.0 != 0 {
-        return Err(error::NOT_SUPPORTED);
+        return Err(unsupported(format!("physical memory with handles of type {:#x}", properties.requestedHandleTypes.0)));
     }
     let number = u32::try_from(session.number()).map_err(|_| error::OUT_OF_MEMORY)?;
     memory::ask(session, &Op::VmmCreate { handle: number, device: properties.location.id.cast_unsigned(), bytes })?;
@@ -208,7 +209,7 @@ pub unsafe fn cuMemSetAccess(address: CUdeviceptr, bytes: usize, access: *const 
     let starts = ranges.filling(address, bytes as u64).filter(|starts| !starts.is_empty()).ok_or(error::INVALID_VALUE)?;
     for entry in list!(access, count) {
         if entry.location.type_ != CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE {
-            return Err(error::NOT_SUPPORTED);
+            return Err(unsupported("access from the host"));
         }
         session.device(entry.location.id)?;
         if !matches!(entry.flags.0, 0 | 1 | 3) {
@@ -247,28 +248,6 @@ pub unsafe fn cuMemGetAllocationPropertiesFromHandle(out: *mut CUmemAllocationPr
     let location = CUmemLocation { type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE, id: physical.device };
     put!(out, CUmemAllocationProp { type_: CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED, location, ..CUmemAllocationProp::default() });
     Ok(())
-}
-
-// ---- sharing with other processes: not offered
-
-pub unsafe fn cuMemExportToShareableHandle(
-    _out: *mut c_void,
-    handle: CUmemGenericAllocationHandle,
-    _kind: CUmemAllocationHandleType,
-    _flags: c_ulonglong,
-) -> Try {
-    named(client::enter()?, handle)?;
-    Err(error::NOT_SUPPORTED)
-}
-
-pub unsafe fn cuMemImportFromShareableHandle(_out: *mut CUmemGenericAllocationHandle, _handle: *mut c_void, _kind: CUmemAllocationHandleType) -> Try {
-    client::enter()?;
-    Err(error::NOT_SUPPORTED)
-}
-
-pub unsafe fn cuMemGetHandleForAddressRange(_out: *mut c_void, _address: CUdeviceptr, _bytes: usize, _kind: CUmemRangeHandleType, _flags: c_ulonglong) -> Try {
-    client::enter()?;
-    Err(error::NOT_SUPPORTED)
 }
 
 #[cfg(test)]

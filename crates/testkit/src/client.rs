@@ -135,6 +135,38 @@ impl Client<'_> {
         writeln!(stdin, "{line}").and_then(|()| stdin.flush()).unwrap_or_else(|error| panic!("{}: {error}", self.name));
     }
 
+    /// As [`Client::tell`]; false when it does not read any more.
+    pub fn try_tell(&mut self, line: &str) -> bool {
+        let stdin = self.child.as_mut().and_then(|child| child.stdin.as_mut());
+        stdin.is_some_and(|stdin| writeln!(stdin, "{line}").and_then(|()| stdin.flush()).is_ok())
+    }
+
+    /// Ends its standard input.
+    pub fn close_input(&mut self) {
+        if let Some(child) = &mut self.child {
+            drop(child.stdin.take());
+        }
+    }
+
+    /// What it has printed so far.
+    ///
+    /// # Panics
+    /// A reader has panicked.
+    #[must_use]
+    pub fn said(&self) -> Vec<String> {
+        self.said.lines.lock().expect("no panic in here").out.clone()
+    }
+
+    /// How it ended, once it has; told once.
+    ///
+    /// # Panics
+    /// The system loses it.
+    pub fn try_wait(&mut self) -> Option<Outcome> {
+        let status = self.child.as_mut()?.try_wait().expect("our child")?;
+        self.child = None;
+        Some(self.outcome(status))
+    }
+
     /// SIGKILL, and waits for its end.
     ///
     /// # Panics
@@ -156,6 +188,11 @@ impl Client<'_> {
         let mut child = self.child.take().expect("not waited for yet");
         drop(child.stdin.take());
         let status = child.wait().expect("our child");
+        self.outcome(status)
+    }
+
+    /// It has ended: what it printed is complete.
+    fn outcome(&mut self, status: ExitStatus) -> Outcome {
         for reader in self.readers.drain(..) {
             reader.join().expect("no panic in here");
         }

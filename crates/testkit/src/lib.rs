@@ -17,6 +17,7 @@
 //! Everything here panics on failure, as tests do.
 #![forbid(unsafe_code)]
 
+pub mod chaos;
 mod client;
 mod files;
 mod node;
@@ -24,5 +25,5 @@ mod watchdog;
 
 pub use client::{Client, ClientBuilder, Outcome};
 pub use files::{cumux, example, library, test_program};
-pub use node::{Node, NodeBuilder};
+pub use node::{Node, NodeBuilder, processes_of};
 pub use watchdog::Watchdog;

@@ -8,6 +8,7 @@ use cumux_wire::message::{ClientStatus, ServerStatus};
 use rustix::process::Signal;
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -34,6 +35,7 @@ pub struct NodeBuilder {
     environment: Vec<(String, String)>,
     patience: Duration,
     prepare: fn(&Path),
+    keep: bool,
 }
 
 impl NodeBuilder {
@@ -65,14 +67,23 @@ impl NodeBuilder {
         self
     }
 
+    /// The folder outlives the node; who started it removes it.
+    #[must_use]
+    pub fn keep_folder(mut self) -> Self {
+        self.keep = true;
+        self
+    }
+
     /// # Panics
     /// The daemon does not start.
     #[must_use]
     pub fn start(self) -> Node {
         // Short, because socket paths are.
-        let folder = tempfile::Builder::new().prefix("cx").tempdir_in("/tmp").expect("a temporary folder");
+        let mut folder = tempfile::Builder::new().prefix("cx").tempdir_in("/tmp").expect("a temporary folder");
+        folder.disable_cleanup(self.keep);
         for name in ["lib", "log"] {
-            fs::create_dir(folder.path().join(name)).expect("a folder in it");
+            // Whatever the umask: a log directory that a group may write is refused.
+            fs::DirBuilder::new().mode(0o755).create(folder.path().join(name)).expect("a folder in it");
         }
         std::os::unix::fs::symlink(files::library(), folder.path().join("lib/libcuda.so.1")).expect("a link to the library");
         (self.prepare)(folder.path());
@@ -94,7 +105,7 @@ impl Node {
     #[must_use]
     pub fn with() -> NodeBuilder {
         let device = std::env::var("CUMUX_TEST_DEVICE").unwrap_or_else(|_| "sim:h200".into());
-        NodeBuilder { device, environment: Vec::new(), patience: PATIENCE, prepare: |_| () }
+        NodeBuilder { device, environment: Vec::new(), patience: PATIENCE, prepare: |_| (), keep: false }
     }
 
     /// The daemon's `--device`.
@@ -265,6 +276,12 @@ impl Node {
     pub fn processes(&self) -> Vec<u32> {
         processes_of(self.folder())
     }
+
+    /// Whether a process is one of this node.
+    #[must_use]
+    pub fn owns(&self, pid: u32) -> bool {
+        belongs(pid, self.folder()) && is_alive(pid)
+    }
 }
 
 impl Drop for Node {
@@ -272,7 +289,9 @@ impl Drop for Node {
         if std::thread::panicking() {
             eprintln!("{}", self.logs());
         }
-        if let Ok(pid) = fs::read_to_string(self.pipe().join("nvidia-cuda-mps-control.pid")).unwrap_or_default().trim().parse::<u32>() {
+        // The daemon first, so that it starts nobody again. Its number may be one of another PID namespace, and somebody else's here.
+        let told = fs::read_to_string(self.pipe().join("nvidia-cuda-mps-control.pid")).unwrap_or_default().trim().parse::<u32>();
+        if let Some(pid) = told.ok().filter(|pid| self.processes().contains(pid)) {
             kill_quietly(pid);
         }
         end_processes_of(self.folder());
@@ -300,18 +319,22 @@ fn kill_quietly(pid: u32) {
 }
 
 /// Processes whose command line or environment names the folder.
-fn processes_of(folder: &Path) -> Vec<u32> {
-    let needle = folder.as_os_str().as_encoded_bytes();
-    let names = |pid: u32| {
-        ["cmdline", "environ"].iter().any(|file| {
-            let mut bytes = Vec::new();
-            let read = fs::File::open(format!("/proc/{pid}/{file}")).and_then(|mut file| file.read_to_end(&mut bytes));
-            read.is_ok() && bytes.windows(needle.len()).any(|window| window == needle)
-        })
-    };
+#[must_use]
+pub fn processes_of(folder: &Path) -> Vec<u32> {
     let own = std::process::id();
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(|pid| *pid != own && names(*pid) && is_alive(*pid)).collect()
+    let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    numbers.filter(|pid| *pid != own && belongs(*pid, folder) && is_alive(*pid)).collect()
+}
+
+/// Whether a process's command line or environment names the folder.
+fn belongs(pid: u32, folder: &Path) -> bool {
+    let needle = folder.as_os_str().as_encoded_bytes();
+    ["cmdline", "environ"].iter().any(|file| {
+        let mut bytes = Vec::new();
+        let read = fs::File::open(format!("/proc/{pid}/{file}")).and_then(|mut file| file.read_to_end(&mut bytes));
+        read.is_ok() && bytes.windows(needle.len()).any(|window| window == needle)
+    })
 }
 
 /// A zombie is nobody any more; its parent has only not looked yet.

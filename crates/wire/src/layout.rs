@@ -54,6 +54,11 @@ pub mod page {
     pub const TEXT_HEAD: usize = 40;
     /// [u32; DEVICES]: multiprocessors that the client may use of each of its devices, 0 = all; changes when its share is changed.
     pub const SHARES: usize = 64;
+    /// u32: bytes of text at [`FAULT`], what is known of the sticky error. Written before [`STICKY`] and not changed afterwards.
+    pub const FAULT_LENGTH: usize = 1024;
+    /// UTF-8, cut at [`FAULT_BYTES`].
+    pub const FAULT: usize = 1032;
+    pub const FAULT_BYTES: usize = 2048;
     /// [u64; STREAMS]: sequence up to which the stream's work is done.
     pub const COMPLETED: usize = 4096;
     pub const ANSWER: usize = COMPLETED + STREAMS * 8;
@@ -77,9 +82,13 @@ pub mod journal {
     /// [u64; COUNTERS]: what was counted of the client, for its status under the next executor. Not needed for going on.
     pub const COUNTER: usize = 64;
     pub const COUNTERS: usize = 16;
+    /// [u64; CASES]: what speaks for this client being the end of its executors (`crates/executor/src/suspicion.rs`).
+    pub const CASE: usize = 256;
+    pub const CASES: usize = 16;
     /// [u64; STREAMS]: sequence up to which the stream's work is done: the one store that commits a completion.
     pub const COMPLETED: usize = 4096;
-    /// [u64; STREAMS]: sequence up to which the stream's work was given to a device that keeps no marks. What lies between is in doubt for a successor.
+    /// [u64; STREAMS]: sequence up to which the stream's work was given to the device. What lies between was under way when an executor died; where the
+    /// device keeps no marks it is in doubt for a successor.
     pub const SUBMITTED: usize = COMPLETED + super::STREAMS * 8;
     pub const HEADER_BYTES: usize = SUBMITTED + super::STREAMS * 8;
     pub const BYTES: usize = HEADER_BYTES + 2 * OBJECT_BYTES + WORK_BYTES;
@@ -132,12 +141,20 @@ mod tests {
             assert!(
                 ring::HOST_DONE > ring::WAIT_NS
                     && ring::WAITS >= ring::TEXT_TAIL + 8
-                    && journal::COMPLETED >= journal::COUNTER + journal::COUNTERS * 8
+                    && journal::CASE >= journal::COUNTER + journal::COUNTERS * 8
+                    && journal::COMPLETED >= journal::CASE + journal::CASES * 8
                     && ring::DATA.is_multiple_of(4096)
             )
         };
         const { assert!(ring::DATA_BYTES.is_power_of_two() && journal::WORK_BYTES.is_power_of_two()) };
-        const { assert!(page::SHARES > page::TEXT_HEAD && page::COMPLETED >= page::SHARES + DEVICES * 4 && page::ANSWER >= page::COMPLETED + STREAMS * 8) };
+        const {
+            assert!(
+                page::SHARES > page::TEXT_HEAD
+                    && page::FAULT_LENGTH >= page::SHARES + DEVICES * 4
+                    && page::COMPLETED >= page::FAULT + page::FAULT_BYTES
+                    && page::ANSWER >= page::COMPLETED + STREAMS * 8
+            )
+        };
         const { assert!(page::TEXT >= page::ANSWER + ANSWERS * page::ANSWER_BYTES && page::EVENT >= page::TEXT + page::TEXT_BYTES) };
         const { assert!(ARENA_BASE + ARENA_BYTES <= WINDOW_BASE) };
         for place in 0..DEVICES as u32 {

@@ -12,7 +12,7 @@ pub mod record;
 pub mod share;
 
 /// Version of everything in this crate. Raised with every change of a layout or a message.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// Result codes of the CUDA driver API that cross the border, as `CUresult` numbers them.
 pub mod result {

@@ -38,7 +38,7 @@ impl DeviceFacts {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "hello", rename_all = "snake_case")]
 pub enum Hello {
-    /// A CUDA program. Answered with [`Reply`].
+    /// A CUDA program. Answered with [`Reply`]. Descriptor: a handle of its own process, for daemons whose kernel does not give them one; or none.
     Client {
         version: u32,
         pid: u32,
@@ -46,8 +46,9 @@ pub enum Hello {
         environment: Vec<(String, String)>,
         program: String,
     },
-    /// A server that serves this daemon's pipe directory. Descriptors: none.
-    Server { version: u32, pid: u32, uid: u32 },
+    /// A server that serves this daemon's pipe directory, with its devices as in `--device`. Descriptor: where what it writes to standard error can be
+    /// read, if it is not the daemon's user's.
+    Server { version: u32, pid: u32, uid: u32, devices: Vec<String> },
     /// The keeper of this server.
     Keeper { version: u32, pid: u32 },
     /// An executor or standby; `serving` is true if it already runs sessions (the server was rebuilt).
@@ -129,12 +130,15 @@ pub struct Grant {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "to_server", rename_all = "snake_case")]
 pub enum ToServer {
-    /// Descriptor: the client's socket. The hello is repeated as it came, with the pid and uid that the kernel vouches for.
+    /// Descriptors: the client's socket, and a handle of its process. The hello is repeated without its environment, which is in the grant; the uid
+    /// is the kernel's word. So is the pid; for a process that has none in the daemon's PID namespace it is a number that the daemon has given it.
     Client { hello: Hello, pid: u32, uid: u32, grant: Grant },
     /// Asks for [`FromServer::Status`] with the same number.
     Status { request: u64 },
     /// Ends one client: its calls return MPS_CLIENT_TERMINATED.
     Terminate { request: u64, pid: u32 },
+    /// Asks for [`FromServer::Pong`] with the same number: whether the server still comes round.
+    Ping { request: u64 },
     /// Gives a running client another share of its devices. Answered with [`FromServer::Shared`] when it holds.
     SetShare { request: u64, pid: u32, share: Share },
     /// Ends the server when its clients are gone, or now if `force`.
@@ -146,13 +150,9 @@ pub enum ToServer {
 #[serde(tag = "from_server", rename_all = "snake_case")]
 pub enum FromServer {
     /// Executor and keeper are up: clients can be handed over.
-    Ready {
-        devices: Vec<DeviceFacts>,
-    },
+    Ready { devices: Vec<DeviceFacts> },
     /// Cannot serve; `why` says what to do.
-    Failed {
-        why: String,
-    },
+    Failed { why: String },
     /// A status that does not fit into one packet comes in several: `more` of the same request follow, with the rest of the clients.
     Status {
         request: u64,
@@ -160,32 +160,29 @@ pub enum FromServer {
         #[serde(default)]
         more: bool,
     },
+    /// `error` says why the client could not be ended, empty if it was.
     Terminated {
         request: u64,
         found: bool,
-    },
-    /// The share of a client was changed: multiprocessors before and now, on its first device. `error` says why not, empty if all is well.
-    Shared {
-        request: u64,
-        before: u32,
-        now: u32,
+        #[serde(default)]
         error: String,
     },
-    /// A session began or ended: how many there are now.
-    Clients {
-        count: u32,
-    },
+    /// Answer to `Ping`.
+    Pong { request: u64 },
+    /// The share of a client was changed: multiprocessors before and now, on its first device. `error` says why not, empty if all is well.
+    Shared { request: u64, before: u32, now: u32, error: String },
+    /// How many clients there are now, with those that wait for their session, and how many have been handed over on this connection: those that are
+    /// still on their way can so be told from those that have gone. Sent after every client that comes, goes or is turned away.
+    Clients { count: u32, taken: u64 },
     /// A line for server.log that the daemon's log should repeat.
-    Note {
-        text: String,
-    },
+    Note { text: String },
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 pub struct ServerStatus {
     pub pid: u32,
     pub uid: u32,
-    /// INITIALIZING, ACTIVE or FAULT.
+    /// INITIALIZING, ACTIVE, UNRESPONSIVE (the executor stands still) or FAULT.
     pub state: String,
     pub executor: u32,
     pub standby: u32,
@@ -197,6 +194,9 @@ pub struct ServerStatus {
     /// Why there is no standby and will be none; empty where there is one or it is on its way.
     #[serde(default)]
     pub no_standby: String,
+    /// Why it goes when its clients have gone, as the daemon knows it; empty where it stays.
+    #[serde(default)]
+    pub leaving: String,
     pub devices: Vec<String>,
     /// The same devices with what is known of them; empty until an executor has opened them.
     #[serde(default)]
@@ -290,10 +290,12 @@ pub struct ClientStatus {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "to_executor", rename_all = "snake_case")]
 pub enum ToExecutor {
-    /// Descriptor: a socket to the keeper. First message.
-    Keeper,
-    /// Descriptors: ring, page, window, journal, doorbell, marks. Answered with `Attached` by the active one; a standby only remembers, and
-    /// forgets everything when it has to connect again: the new server tells it all.
+    /// Descriptor: a socket to the keeper. `number` counts the server's keepers. Every executor gets one before any session, and a new one with each keeper.
+    Keeper {
+        number: u64,
+    },
+    /// Descriptors: ring, page, window, journal, doorbell, marks, handle of the client's process. Answered with `Attached` by the active one; a standby only
+    /// remembers.
     /// May come twice for one session (when a takeover or a rebuilt server makes it doubtful that the first one counted): again `Attached`, else nothing.
     Attach {
         session: Session,
@@ -308,9 +310,15 @@ pub enum ToExecutor {
         session: u32,
         result: u32,
     },
-    /// The old executor is reaped: serve every session from here, as generation `generation`.
+    /// A rebuilt server asks which sessions this executor serves, or had been told of as a standby. Answered with one `Serves` each, then `ServesEnd`.
+    Sessions {
+        request: u64,
+    },
+    /// The old executor is reaped: serve every session from here, as generation `generation`. `lived_ms`: how long the old one had served.
     Activate {
         generation: u32,
+        #[serde(default)]
+        lived_ms: u64,
     },
     /// A session has these parts from now on: work that begins later runs on them. Answered with `Shared` by the active one.
     Share {
@@ -336,15 +344,37 @@ pub enum FromExecutor {
         session: u32,
         /// Empty if all is well.
         error: String,
+        /// There was no keeper at that moment: asked again when there is one, it may go well.
+        #[serde(default)]
+        again: bool,
     },
     Detached {
         status: Box<ClientStatus>,
     },
-    /// Takeover done: sessions that went on and those that could not, with reasons.
+    /// Takeover done: sessions that went on and those that could not, with reasons. `suspects` are those of the ones that went on whose work may have been
+    /// the end of the executors before.
     Active {
         generation: u32,
         resumed: Vec<u32>,
         lost: Vec<(u32, String)>,
+        #[serde(default)]
+        suspects: Vec<u32>,
+    },
+    /// Answer to `Sessions`. Descriptors as in `Attach`.
+    Serves {
+        request: u64,
+        session: Box<Session>,
+    },
+    ServesEnd {
+        request: u64,
+    },
+    /// Counters of the threads that take clients' records: each grows while its thread comes round. Sent several times within the time of a heartbeat.
+    Beat {
+        lanes: Vec<u64>,
+    },
+    /// This keeper does not answer: another one is wanted.
+    KeeperLost {
+        number: u64,
     },
     /// In several packets where there are many clients: `more` of the same request follow.
     Metrics {

@@ -73,11 +73,6 @@ impl Client {
         }
     }
 
-    pub fn stop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-
     /// Its last line.
     pub fn last_line(&self) -> String {
         self.lines.lock().unwrap_or_else(PoisonError::into_inner).last().cloned().unwrap_or_default()
@@ -112,6 +107,16 @@ impl Client {
                 Some(signal) => format!("ended by signal {signal}"),
                 None => format!("failed with status {}: {}", end.code().unwrap_or(-1), self.last_line()),
             },
+        }
+    }
+}
+
+/// A demo that ends early leaves no program behind.
+impl Drop for Client {
+    fn drop(&mut self) {
+        if self.end.is_none() {
+            let _ = self.child.kill();
+            let _ = self.child.wait();
         }
     }
 }

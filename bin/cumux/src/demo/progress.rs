@@ -1,6 +1,7 @@
 //! What is shown while the demo runs: one moving line a program on a terminal, plain lines of news elsewhere. All of it on standard error.
 
 use super::client::Client;
+use crate::say;
 use crate::status::{bytes, duration};
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use std::io::IsTerminal as _;
@@ -23,7 +24,7 @@ impl Progress {
 
     /// News of the whole.
     pub fn say(&mut self, text: &str) {
-        eprintln!("cumux: {text}");
+        say::complain(format_args!("cumux: {text}"));
     }
 
     pub fn begin(&mut self, clients: &[Client]) {
@@ -58,7 +59,7 @@ impl Progress {
                     let outcome = client.outcome();
                     let running = client.end().is_none() && client.status.kernels == 0;
                     if self.told.get(at).is_some_and(|told| *told != outcome) && !running {
-                        eprintln!("cumux: {:<16} {outcome} ({kernels} kernels, {time} GPU)", client.role.name);
+                        say::complain(format_args!("cumux: {:<16} {outcome} ({kernels} kernels, {time} GPU)", client.role.name));
                         self.told[at] = outcome;
                     }
                 }
@@ -71,7 +72,7 @@ impl Progress {
             row.finish();
         }
         if !self.quiet {
-            eprintln!();
+            say::complain("");
         }
     }
 }

@@ -1,16 +1,16 @@
 //! Is there a daemon, can it be reached, is it ours, does it serve this user?
 
 use super::Finding;
-use cumux_control::directory::{LONGEST_SOCKET_PATH, PIPE_VARIABLE, pipe_directory};
-use cumux_control::{Frontend, PipeDirectory};
-use cumux_link::Connection;
+use cumux_control::directory::{DEFAULT_LOG, LOG_VARIABLE, LONGEST_SOCKET_PATH, PIPE_VARIABLE, advice, pipe_directory};
+use cumux_control::{Frontend, FrontendError, LOG_NAMES, PipeDirectory};
+use cumux_link::{Connection, Folder, FolderError, LinkError, Peer};
 use cumux_wire::message::ServerStatus;
 use rustix::fs::{Access, access};
 use std::io;
-use std::os::unix::net::UnixStream;
 use std::path::Path;
 
 const DIRECTORY: &str = "pipe directory";
+const LOGS: &str = "log directory";
 const DAEMON: &str = "daemon";
 const USER: &str = "user";
 const VERSION: &str = "version";
@@ -25,14 +25,18 @@ pub fn findings() -> Vec<Finding> {
         return stopped(vec![Finding::problem(DIRECTORY, format!("{PIPE_VARIABLE} is set to nothing: programs bypass the service"), remedy)]);
     }
     let directory = PipeDirectory::at(&pipe_directory(variable.as_deref()));
-    let mut findings = vec![path(&directory)];
-    if findings.iter().all(is_ok) {
-        findings.push(daemon(&directory));
+    let (found, reachable) = path(&directory);
+    let mut findings = vec![found];
+    if reachable {
+        let listens = daemon(&directory);
+        let is_there = is_ok(&listens);
+        findings.push(listens);
+        findings.extend(is_there.then(|| user(&directory)));
     }
-    if findings.iter().all(is_ok) {
-        findings.push(user(&directory));
+    if findings.iter().all(|finding| is_ok(finding) || finding.outcome == super::Outcome::Warning) {
         findings.extend(state(&directory));
     }
+    findings.push(logs(directory.path()));
     stopped(findings)
 }
 
@@ -49,14 +53,18 @@ fn stopped(mut findings: Vec<Finding>) -> Vec<Finding> {
     findings
 }
 
-fn path(directory: &PipeDirectory) -> Finding {
+/// And whether a daemon can be looked for in it: also in one that is not safe.
+fn path(directory: &PipeDirectory) -> (Finding, bool) {
     let path = directory.path();
     let shown = path.display();
     if let Err(error) = directory.check_length() {
-        return Finding::problem(DIRECTORY, error.to_string(), format!("use a directory so short that its sockets fit in {LONGEST_SOCKET_PATH} bytes"));
+        return (
+            Finding::problem(DIRECTORY, error.to_string(), format!("use a directory so short that its sockets fit in {LONGEST_SOCKET_PATH} bytes")),
+            false,
+        );
     }
     let start = format!("start a daemon (cumux control -d --device sim:h200), or set {PIPE_VARIABLE} to the directory of one, or use cumux run");
-    match path.metadata() {
+    let unreachable = match path.metadata() {
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
             Finding::problem(DIRECTORY, format!("{shown} cannot be reached: {error}"), "let this user enter the folders above it (chmod o+x)")
         }
@@ -65,7 +73,47 @@ fn path(directory: &PipeDirectory) -> Finding {
         Ok(_) if access(path, Access::EXEC_OK).is_err() => {
             Finding::problem(DIRECTORY, format!("{shown} may not be entered by this user"), format!("chmod o+rx {shown} (as its owner)"))
         }
-        Ok(_) => Finding::ok(DIRECTORY, shown.to_string()),
+        Ok(_) => {
+            let found = match Folder::open(path).and_then(|folder| PipeDirectory::files().iter().try_for_each(|name| folder.check(name))) {
+                Err(cause) if cause.is_danger() => unsafe_place(DIRECTORY, &cause, PIPE_VARIABLE),
+                _ => Finding::ok(DIRECTORY, shown.to_string()),
+            };
+            return (found, true);
+        }
+    };
+    (unreachable, false)
+}
+
+/// Somebody else could exchange it, or has put something into it that is not followed.
+fn unsafe_place(check: &'static str, cause: &FolderError, variable: &str) -> Finding {
+    Finding::problem(check, format!("not safe: {cause}"), advice(cause, variable))
+}
+
+/// Where a daemon that this user starts writes its logs.
+fn logs(pipe: &Path) -> Finding {
+    let asked = std::env::var(LOG_VARIABLE).ok().filter(|text| !text.is_empty());
+    let path = Path::new(asked.as_deref().unwrap_or(DEFAULT_LOG));
+    let checked = Folder::open(path).and_then(|folder| LOG_NAMES.iter().try_for_each(|name| folder.check(name)));
+    let elsewhere = |why: String| Finding::ok(LOGS, format!("{} ({why})", pipe.display()));
+    let own = rustix::process::geteuid();
+    match checked {
+        Err(cause) if cause.is_danger() && asked.is_none() && !own.is_root() => elsewhere(format!("{} is not used: {cause}", path.display())),
+        // Logs of root's daemon are no problem of another user, who only may not write them.
+        Err(FolderError::Foreign { owner: 0, .. }) => Finding::ok(LOGS, format!("{}, of root", path.display())),
+        Err(cause) if cause.is_danger() => unsafe_place(LOGS, &cause, LOG_VARIABLE),
+        Err(cause) if asked.is_some() && !cause.is_missing() => {
+            Finding::problem(LOGS, cause.to_string(), format!("set {LOG_VARIABLE} to a directory of this user"))
+        }
+        Ok(()) if access(path, Access::WRITE_OK | Access::EXEC_OK).is_err() => match asked {
+            Some(_) => Finding::warning(
+                LOGS,
+                format!("{} cannot be written by this user", path.display()),
+                format!("for a daemon of this user, set {LOG_VARIABLE} to another"),
+            ),
+            None => elsewhere(format!("{} cannot be written by this user", path.display())),
+        },
+        Ok(()) => Finding::ok(LOGS, path.display().to_string()),
+        Err(_) => Finding::ok(LOGS, format!("{}, made when a daemon starts", path.display())),
     }
 }
 
@@ -74,7 +122,9 @@ fn daemon(directory: &PipeDirectory) -> Finding {
     let start = "start it: cumux control -d (or use cumux run, which starts a private one)";
     match Connection::connect(&directory.cumux()) {
         Ok(_) => Finding::ok(DAEMON, format!("listens in {shown}, pid {}", directory.daemon().unwrap_or(0))),
-        Err(_) if !directory.cumux().exists() && UnixStream::connect(directory.control()).is_ok() => {
+        // Whose it is, is the next question.
+        Err(LinkError::Foreign(stranger)) => Finding::ok(DAEMON, format!("one of user {} listens in {shown}", stranger.uid)),
+        Err(_) if !directory.cumux().exists() && cumux_link::reach::stream(&directory.control(), None).is_ok() => {
             Finding::problem(DAEMON, format!("the daemon in {shown} is not cumux"), "end it (echo quit | nvidia-cuda-mps-control) and start cumux control -d")
         }
         Err(_) if !directory.cumux().exists() => Finding::problem(DAEMON, format!("no daemon in {shown}"), start),
@@ -87,16 +137,20 @@ fn daemon(directory: &PipeDirectory) -> Finding {
     }
 }
 
-/// A daemon that is not root's serves its own user only.
+/// A daemon that is not root's serves its own user only, and is trusted by nobody else.
 fn user(directory: &PipeDirectory) -> Finding {
     let own = rustix::process::geteuid().as_raw();
-    let peer = Connection::connect(&directory.cumux()).and_then(|connection| connection.peer());
-    match peer {
+    match Connection::connect(&directory.cumux()).and_then(|connection| Ok(Peer::of(&connection)?)) {
         Ok(peer) if peer.uid == 0 || peer.uid == own => Finding::ok(USER, format!("daemon of user {}, this is user {own}", peer.uid)),
-        Ok(peer) => Finding::problem(
+        Ok(peer) => Finding::warning(
             USER,
-            format!("the daemon belongs to user {} and serves nobody else; this is user {own}", peer.uid),
-            format!("start your own daemon with another {PIPE_VARIABLE}, or have root start one for everybody"),
+            format!("the daemon belongs to user {}, whom CUMUX_TRUST_UID names; this is user {own}", peer.uid),
+            "a daemon that is not root's serves its own user only: have root start one for everybody",
+        ),
+        Err(LinkError::Foreign(stranger)) => Finding::problem(
+            USER,
+            format!("the daemon belongs to user {} and is not trusted; this is user {own}", stranger.uid),
+            format!("start your own daemon with another {PIPE_VARIABLE}, or have root end that one and start one for everybody"),
         ),
         Err(error) => Finding::problem(
             USER,
@@ -112,19 +166,33 @@ fn state(directory: &PipeDirectory) -> Vec<Finding> {
     let version = match version.as_ref().map(|(text, _)| text.trim()) {
         Ok(text) if text == cumux_wire::VERSION.to_string() => Finding::ok(VERSION, format!("daemon and this program both speak version {text}")),
         Ok(text) => Finding::problem(VERSION, format!("the daemon speaks version \"{text}\", this program {}", cumux_wire::VERSION), restart),
+        Err(FrontendError::Still { pid, how }) => Finding::problem(
+            VERSION,
+            format!("the daemon does not answer: process {pid} {how}"),
+            format!("let it go on (kill -CONT {pid}), or end it (kill -KILL {pid}) and start it again: programs that run go on meanwhile"),
+        ),
         Err(error) => Finding::problem(VERSION, format!("the daemon does not answer: {error}"), restart),
     };
     if !is_ok(&version) {
         return vec![version];
     }
-    let servers = Frontend::connect(directory).and_then(|mut daemon| daemon.ask("status --json"));
-    let server = match servers.map(|(text, _)| serde_json::from_str::<Vec<ServerStatus>>(&text)) {
-        Ok(Ok(servers)) => servers_of(&servers, directory.path()),
-        _ => Finding::problem(SERVER, "the daemon does not tell its servers", restart),
+    let server = match Frontend::connect(directory).and_then(|mut daemon| daemon.servers()) {
+        Ok(servers) => servers_of(&servers, directory.path()),
+        Err(_) => Finding::problem(SERVER, "the daemon does not tell its servers", restart),
     };
     let mut findings = vec![version, server];
     findings.extend(settings(directory));
     findings
+}
+
+/// The devices of the daemon of this shell, as `--device` names them; none where there is no daemon, or where it knows none yet.
+pub fn devices() -> Vec<String> {
+    let variable = std::env::var(PIPE_VARIABLE).ok();
+    if variable.as_deref() == Some("") {
+        return Vec::new();
+    }
+    let told = Frontend::connect(&PipeDirectory::at(&pipe_directory(variable.as_deref()))).and_then(|mut daemon| daemon.ask("devices"));
+    told.ok().and_then(|(text, _)| serde_json::from_str(&text).ok()).unwrap_or_default()
 }
 
 /// Settings that the daemon has passed over in silence, as NVIDIA's does.
@@ -146,6 +214,11 @@ fn servers_of(servers: &[ServerStatus], pipe: &Path) -> Finding {
             SERVER,
             format!("server {} is user {}'s, with {} clients: this user waits until they have gone", server.pid, server.uid, server.clients.len()),
             format!("wait, or start a daemon of your own in another directory than {}", pipe.display()),
+        ),
+        [server, ..] if !server.leaving.is_empty() => Finding::warning(
+            SERVER,
+            format!("server {} has {} clients and goes when they have gone: {}", server.pid, server.clients.len(), server.leaving),
+            format!("wait, or end them; echo shutdown_server {} -f | cumux control ends the server at once and leaves them with an error", server.pid),
         ),
         [server, ..] if server.state == "ACTIVE" => Finding::ok(SERVER, format!("server {} is ACTIVE with {} clients", server.pid, server.clients.len())),
         [server, ..] => Finding::problem(

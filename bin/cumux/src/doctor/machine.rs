@@ -26,10 +26,12 @@ pub fn findings() -> Vec<Finding> {
 fn gpu() -> Finding {
     let check = "device";
     let asked = std::env::var(device::VARIABLE).ok().filter(|text| !text.is_empty());
-    match (asked.as_deref().map(|text| device::DeviceName::parse(text).and_then(device::DeviceName::check)), device::has_gpu()) {
+    match (asked.as_deref().map(device::parse_list), device::has_gpu()) {
         (Some(Err(error)), _) => Finding::problem(check, format!("{}: {error}", device::VARIABLE), "set it to a device of this machine, or unset it"),
-        (Some(Ok(DeviceName::Cuda(ordinal))), _) => card(ordinal),
-        (Some(Ok(device)), _) => software(&device.to_string()),
+        (Some(Ok(devices)), _) => match devices.as_slice() {
+            [DeviceName::Cuda(ordinal)] => card(*ordinal),
+            devices => all_software(devices),
+        },
         (None, false) => {
             Finding::warning(check, "no NVIDIA GPU (no /dev/nvidia*)", "cumux run and demo use the software GPU; for the daemon say --device sim:h200")
         }
@@ -39,6 +41,12 @@ fn gpu() -> Finding {
             Err(error) => Finding::warning(check, error.to_string(), "cumux run and demo use the software GPU; for the daemon say --device sim:h200"),
         },
     }
+}
+
+/// Several software GPUs: the first that is not as usual has the word.
+fn all_software(devices: &[DeviceName]) -> Finding {
+    let unusual = devices.iter().map(|device| software(&device.to_string())).find(|finding| finding.outcome != super::Outcome::Ok);
+    unusual.unwrap_or_else(|| Finding::ok("device", format!("{}, by {}", device::list(devices), device::VARIABLE)))
 }
 
 /// A software GPU; it may have been given a compute mode.
@@ -170,6 +178,13 @@ mod tests {
         assert!(exclusive.outcome == Outcome::Warning && exclusive.found.contains("no standby"), "{}", exclusive.found);
         let prohibited = of("sim:l4:prohibited");
         assert!(prohibited.outcome == Outcome::Problem && prohibited.found.contains("PROHIBITED"), "{}", prohibited.found);
+    }
+
+    #[test]
+    fn several_software_gpus_are_no_problem() {
+        let of = |names| all_software(&device::parse_list(names).unwrap());
+        assert_eq!((of("sim:l4").found, of("sim:l4, sim:h200").found), ("sim:l4, by CUMUX_DEVICE".into(), "sim:l4,sim:h200, by CUMUX_DEVICE".into()));
+        assert_eq!((of("sim:l4,sim:h200").outcome, of("sim:l4,sim:l4:prohibited").outcome), (Outcome::Ok, Outcome::Problem));
     }
 
     #[test]

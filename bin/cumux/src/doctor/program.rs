@@ -1,6 +1,7 @@
 //! Does a program find our library? By the same search as the dynamic linker, as far as that can be told from outside.
 
-use super::Finding;
+use super::{Finding, Outcome};
+use crate::device::DeviceName;
 use crate::library::{self, LIBRARY, VARIABLE};
 use object::read::elf::{Dyn as _, ElfFile64, ProgramHeader as _};
 use object::{Endianness, elf};
@@ -29,8 +30,8 @@ fn search_path(variable: Option<&str>, ours: &Path) -> Finding {
     }
 }
 
-/// What is wrong with one program.
-pub fn findings(program: &Path) -> Vec<Finding> {
+/// What is wrong with one program, and what of its device code will run on these devices.
+pub fn findings(program: &Path, devices: &[DeviceName]) -> Vec<Finding> {
     let check = "program";
     let Some(path) = resolve(program) else {
         return vec![Finding::problem(check, format!("{} is not found", program.display()), "give its path, or a name that is in PATH")];
@@ -52,7 +53,12 @@ pub fn findings(program: &Path) -> Vec<Finding> {
         findings.push(Finding::ok(check, format!("{shown} is a script of {interpreter}: what it starts is served as long as it keeps {VARIABLE}")));
         return findings;
     }
-    findings.push(elf(&shown, &bytes));
+    let form = elf(&shown, &bytes);
+    let is_program = form.outcome != Outcome::Problem;
+    findings.push(form);
+    if is_program {
+        findings.extend(devices.iter().flat_map(|device| super::images::findings(&path, device)));
+    }
     findings
 }
 
@@ -97,14 +103,16 @@ fn resolve(program: &Path) -> Option<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::Outcome;
 
     #[test]
     fn this_test_is_dynamic_and_text_is_no_program() {
         let own = std::env::current_exe().unwrap();
-        assert_eq!(findings(&own).last().unwrap().outcome, Outcome::Ok);
+        let device = [crate::device::software()];
+        let found = findings(&own, &device);
+        assert!(found.iter().all(|finding| finding.outcome == Outcome::Ok), "{found:?}");
+        assert!(found.last().unwrap().found.contains("carries none"), "{found:?}");
         assert_eq!(elf("x", b"no program").outcome, Outcome::Problem);
-        assert_eq!(findings(Path::new("/no/such/program"))[0].outcome, Outcome::Problem);
+        assert_eq!(findings(Path::new("/no/such/program"), &device)[0].outcome, Outcome::Problem);
         assert_eq!(script_interpreter(b"#!/bin/sh -e\nexit").as_deref(), Some("/bin/sh -e"));
     }
 

@@ -1,21 +1,32 @@
 //! The terminal: keys, and a drawing that is a pure function of what is shown ([`draw`]).
+//!
+//! Whatever happens to the terminal, this ends: keys and signals are read on threads of their own, because a terminal that has gone or that
+//! was stopped (Ctrl-S) keeps its readers and writers for ever. The main thread looks by itself whether the terminal is still there.
 
 use super::table;
 use super::view::{Sample, Sort, Tone, View};
+use crate::error::Interrupted;
 use anyhow::Context as _;
-use ratatui::Frame;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::Line;
 use ratatui::widgets::Paragraph;
-use signal_hook::consts::{SIGHUP, SIGTERM};
+use ratatui::{DefaultTerminal, Frame};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::Timespec;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::iterator::Signals;
+use signal_hook::low_level::emulate_default_handler;
+use std::io;
 use std::path::Path;
-use std::sync::mpsc::Receiver;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread;
 use std::time::{Duration, Instant};
 
-/// Between two looks at the keyboard.
+/// Between two pictures, if no key is pressed.
 const GLANCE: Duration = Duration::from_millis(100);
+/// How long the screen may take to be restored after a signal.
+const GRACE: Duration = Duration::from_secs(1);
 /// An answer that is older is said to be.
 const OLD: Duration = Duration::from_secs(5);
 
@@ -59,14 +70,75 @@ struct Choice {
     silent: Option<u64>,
 }
 
-/// Until the user quits.
-pub fn run(pipe: &Path, samples: &Receiver<Sample>, mut sort: Sort) -> anyhow::Result<u8> {
-    let mut signals = Signals::new([SIGTERM, SIGHUP]).context("cannot watch for signals")?;
+/// What the threads beside the screen have to say.
+enum News {
+    Key(KeyEvent),
+    /// The terminal has another size.
+    Other,
+    Signal(i32),
+    /// No key can be read any more.
+    NoKeyboard(io::Error),
+}
+
+/// Forwards signals. Should the main thread hang in a terminal that was stopped, the signal does what it usually does.
+fn watch_signals(news: Sender<News>) -> io::Result<()> {
+    let mut signals = Signals::new([SIGHUP, SIGINT, SIGQUIT, SIGTERM])?;
+    thread::Builder::new().name("signals".into()).spawn(move || {
+        for signal in signals.forever() {
+            if news.send(News::Signal(signal)).is_err() {
+                return;
+            }
+            thread::sleep(GRACE);
+            let _ = emulate_default_handler(signal);
+        }
+    })?;
+    Ok(())
+}
+
+/// Forwards keys. Ends with the process only: while the terminal is gone, the library underneath tries to read from it for ever.
+fn watch_keyboard(news: Sender<News>) -> io::Result<()> {
+    thread::Builder::new().name("keys".into()).spawn(move || {
+        loop {
+            let told = match event::read() {
+                Ok(Event::Key(key)) => News::Key(key),
+                Ok(_) => News::Other,
+                Err(error) => News::NoKeyboard(error),
+            };
+            let last = matches!(told, News::NoKeyboard(_));
+            if news.send(told).is_err() || last {
+                return;
+            }
+        }
+    })?;
+    Ok(())
+}
+
+/// Whether the other side of the terminal has gone: its window was closed, its session killed.
+fn is_hung_up() -> bool {
+    let stdin = io::stdin();
+    let mut watched = [PollFd::new(&stdin, PollFlags::IN)];
+    poll(&mut watched, Some(&Timespec::default())).is_ok() && watched[0].revents().intersects(PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL)
+}
+
+/// Until the user quits, a signal comes, or the terminal has gone.
+pub fn run(pipe: &Path, samples: &Receiver<Sample>, sort: Sort) -> anyhow::Result<u8> {
+    let (sender, news) = channel();
+    watch_signals(sender.clone()).context("cannot watch for signals")?;
+    let terminal = ratatui::try_init().context("this terminal cannot show a screen: use --once, or send the output to a file");
+    let outcome = terminal.and_then(|terminal| {
+        watch_keyboard(sender).context("cannot watch the keyboard")?;
+        show(terminal, &news, pipe, samples, sort)
+    });
+    // A terminal that has gone cannot be restored, and need not be.
+    let _ = ratatui::try_restore();
+    outcome
+}
+
+fn show(mut terminal: DefaultTerminal, news: &Receiver<News>, pipe: &Path, samples: &Receiver<Sample>, mut sort: Sort) -> anyhow::Result<u8> {
     let colours = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     let mut choice = Choice { paused: false, colours, from: 0, silent: None };
     let (mut before, mut now): (Option<Sample>, Option<Sample>) = (None, None);
     let mut heard = Instant::now();
-    let mut terminal = ratatui::try_init().context("this terminal cannot show a screen: use --once, or send the output to a file")?;
     let outcome = loop {
         for sample in samples.try_iter() {
             heard = Instant::now();
@@ -80,17 +152,19 @@ pub fn run(pipe: &Path, samples: &Receiver<Sample>, mut sort: Sort) -> anyhow::R
         if let Some(sample) = &now {
             let view = View::of(pipe, before.as_ref(), sample, sort);
             choice.from = choice.from.min(view.rows.len().saturating_sub(1));
-            if let Err(error) = terminal.draw(|frame| draw(frame, &view, choice)) {
-                break Err(error).context("the terminal is gone");
+            if terminal.draw(|frame| draw(frame, &view, choice)).is_err() {
+                break Err(Interrupted(SIGHUP).into());
             }
         }
-        if signals.pending().next().is_some() {
-            break Ok(0);
+        if is_hung_up() {
+            break Err(Interrupted(SIGHUP).into());
         }
-        let key = match event::poll(GLANCE).and_then(|there| if there { event::read().map(Some) } else { Ok(None) }) {
-            Ok(Some(Event::Key(key))) => key,
-            Ok(_) => continue,
-            Err(error) => break Err(error).context("the keyboard is gone"),
+        let key = match news.recv_timeout(GLANCE) {
+            Ok(News::Key(key)) => key,
+            Ok(News::Other) | Err(RecvTimeoutError::Timeout) => continue,
+            Ok(News::Signal(signal)) => break Err(Interrupted(signal).into()),
+            Ok(News::NoKeyboard(error)) => break Err(error).context("the keyboard cannot be read"),
+            Err(RecvTimeoutError::Disconnected) => break Err(Interrupted(SIGHUP).into()),
         };
         match wish(key) {
             Some(Wish::Quit) => break Ok(0),
@@ -100,7 +174,10 @@ pub fn run(pipe: &Path, samples: &Receiver<Sample>, mut sort: Sort) -> anyhow::R
             None => {}
         }
     };
-    ratatui::restore();
+    // It shows the cursor when it is dropped, and panics where it can neither do that nor say so.
+    if terminal.show_cursor().is_err() {
+        std::mem::forget(terminal);
+    }
     outcome
 }
 

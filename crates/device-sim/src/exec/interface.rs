@@ -177,6 +177,15 @@ pub enum FaultKind {
 }
 
 impl FaultKind {
+    /// What CUDA calls an access that went wrong. `None` for a fault that is no access.
+    fn headline(self) -> Option<&'static str> {
+        match self {
+            FaultKind::Global(_) | FaultKind::SharedOutOfBounds | FaultKind::LocalOutOfBounds | FaultKind::ParamOutOfBounds => Some("illegal address"),
+            FaultKind::Misaligned => Some("misaligned address"),
+            _ => None,
+        }
+    }
+
     /// A description, as part of a sentence.
     #[must_use]
     pub fn describe(self) -> &'static str {
@@ -187,7 +196,7 @@ impl FaultKind {
             FaultKind::SharedOutOfBounds => "access outside the block's shared memory",
             FaultKind::LocalOutOfBounds => "access outside the thread's local memory",
             FaultKind::ParamOutOfBounds => "access outside the parameters",
-            FaultKind::Misaligned => "misaligned address",
+            FaultKind::Misaligned => "address that is no multiple of the access",
             FaultKind::Trap => "trap",
             FaultKind::Breakpoint => "breakpoint",
             FaultKind::Assertion => "assertion failed",
@@ -197,6 +206,17 @@ impl FaultKind {
             FaultKind::BadFree => "free of something that is not an allocation",
             FaultKind::Deadlock => "all threads wait at barriers that cannot complete",
         }
+    }
+}
+
+/// The most characters of a kernel's name that a message shows.
+const MAX_NAME_CHARACTERS: usize = 200;
+
+/// Shortens a name that is too long for a message.
+pub(crate) fn shorten_name(name: &str) -> String {
+    match name.char_indices().nth(MAX_NAME_CHARACTERS) {
+        Some((end, _)) => format!("{}…", &name[..end]),
+        None => name.to_owned(),
     }
 }
 
@@ -225,9 +245,15 @@ impl std::fmt::Display for Fault {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let [bx, by, bz] = self.ctaid;
         let [tx, ty, tz] = self.thread;
-        write!(f, "{} in kernel {} by block ({bx},{by},{bz}) thread ({tx},{ty},{tz})", self.kind.describe(), self.kernel)?;
-        if self.bytes != 0 {
-            write!(f, ", {} bytes at {:#x}", self.bytes, self.address)?;
+        // The most important words come first: later stages cut texts, and the names of templates
+        // have any length.
+        let kernel = shorten_name(&self.kernel);
+        let place = format!("(block {bx},{by},{bz} thread {tx},{ty},{tz})");
+        match self.kind.headline() {
+            Some(headline) => {
+                write!(f, "kernel {kernel}: {headline} {:#x} {place}: {}, {} bytes", self.address, self.kind.describe(), self.bytes)?;
+            }
+            None => write!(f, "kernel {kernel}: {} {place}", self.kind.describe())?,
         }
         write!(f, ", PTX line {}: {}", self.line, self.instruction)
     }

@@ -76,6 +76,13 @@ fn epilogue(lowerer: &mut Lowerer<'_>) -> Lowered {
     Ok(())
 }
 
+/// Whether this is a function of the device runtime with which a kernel starts another kernel. Such
+/// a call must not be answered with an error code: the program would take the code for the address
+/// of a buffer.
+fn starts_kernels(name: &str) -> bool {
+    name.contains("cuda") && ["LaunchDevice", "GetParameterBuffer"].iter().any(|part| name.contains(part))
+}
+
 /// The function that the device provides under a name.
 fn intrinsic(name: &str) -> Option<IntrinsicKind> {
     Some(match name {
@@ -121,7 +128,12 @@ fn lower_call(lowerer: &mut Lowerer<'_>, call: &Call) -> Lowered {
             if function.body.is_some() {
                 lowerer.emit(Op::Call(id.0));
             } else {
-                let Some(kind) = intrinsic(&function.name) else { return Err(Trouble::Named(format!("a call of {}", function.name))) };
+                if starts_kernels(&function.name) {
+                    return Err(Trouble::Named(format!("{}: kernels that start kernels (dynamic parallelism)", function.name)));
+                }
+                let Some(kind) = intrinsic(&function.name) else {
+                    return Err(Trouble::Named(format!("a call of {}, which is in another module: device code is not linked (nvcc -rdc=true)", function.name)));
+                };
                 let call = Intrinsic {
                     kind,
                     arguments: params.iter().map(|at| frame + at).collect(),

@@ -177,7 +177,10 @@ impl Transfer {
         let to = memory.address_here(target.address, Access::Store)?;
         let from = memory.address_here(source.address, Access::Load)?;
         let length = |rows: Rows| span(rows.address, rows.pitch, rows.slice, self.extent).unwrap_or(u64::MAX);
-        let overlap = to < from.saturating_add(length(source)) && from < to.saturating_add(length(target)) && to != from;
+        let same_strides = (target.pitch == source.pitch || self.extent.height == 1) && (target.slice == source.slice || self.extent.depth == 1);
+        // A copy onto itself changes no byte.
+        let in_place = to == from && same_strides;
+        let overlap = to < from.saturating_add(length(source)) && from < to.saturating_add(length(target)) && !in_place;
         if !overlap {
             return Ok(Some(TransferKind::Copy { target, source, direction: Direction::Forwards }));
         }
@@ -186,7 +189,6 @@ impl Transfer {
             progress.mark_begun(0);
             self.progress = Some(progress);
         }
-        let same_strides = (target.pitch == source.pitch || self.extent.height == 1) && (target.slice == source.slice || self.extent.depth == 1);
         if same_strides {
             let direction = if to > from { Direction::Backwards } else { Direction::Forwards };
             return Ok(Some(TransferKind::Copy { target, source, direction }));

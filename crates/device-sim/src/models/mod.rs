@@ -193,13 +193,10 @@ pub(crate) fn facts(id: &str, ordinal: u32) -> Result<DeviceFacts, DeviceError> 
             _ => {}
         }
     }
-    let (mut name, mut uuid, mut memory) = (card.name.to_owned(), uuid(number, ordinal), card.memory);
+    let uuid = uuid(number, part.map_or(0, |part| part as u8 + 1), ordinal);
+    let (mut name, mut memory) = (card.name.to_owned(), card.memory);
     if let Some(part) = part {
         name = format!("{name} MLOPart {part}");
-        // Byte 11 is 0 for a whole card. The first group differs too, because `ps` and people show
-        // only the beginning of a UUID.
-        uuid[11] = part as u8 + 1;
-        uuid[1] += part as u8 + 1;
         memory /= u64::from(card.localities);
         for (attribute, value) in &mut values {
             if DIVIDED.contains(attribute) {
@@ -231,11 +228,22 @@ pub(crate) fn localities(id: &str) -> Vec<String> {
     if count < 2 { Vec::new() } else { (0..count).map(|part| format!("{whole}.m{part}{mode}")).collect() }
 }
 
-/// A UUID of version 8 (RFC 9562): "cumuxsim", the card's number and the ordinal. It is the same in
-/// every process. The ordinal is in the first group too, because people and tables shorten UUIDs.
-fn uuid(card: u8, ordinal: u32) -> [u8; 16] {
+/// A card's UUID: version 8 of RFC 9562, whose layout is ours. It is the same in every process.
+///
+/// People, `ps` and prefixes shorten UUIDs, so the beginning must tell cards apart. The first digit
+/// differs between up to 16 cards of one model, and between the models. The first two groups are
+/// a mix of all inputs. The second half is readable: `m`, the model's number, the number of the
+/// part (0 for a whole card), the ordinal.
+fn uuid(card: u8, part: u8, ordinal: u32) -> [u8; 16] {
     let [a, b, c, d] = ordinal.to_be_bytes();
-    [b'c', b'u', b'm', b'u'.wrapping_add(d), b'x', b's', 0x80, b'i', 0x80, b'm', card, 0, a, b, c, d]
+    // The last step of SplitMix64: each bit of the input changes about half of the bits of the
+    // output, and different inputs have different outputs.
+    let mut mixed = u64::from_le_bytes([card, part, a, b, c, d, b's', b'm']);
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    let [m0, m1, m2, m3, m4, m5, m6, m7] = (mixed ^ (mixed >> 31)).to_be_bytes();
+    let first = d.wrapping_add(card.wrapping_mul(5)).wrapping_add(part.wrapping_mul(3)) << 4 | m0 & 0x0f;
+    [first, m1, m2, m3, m4, m5, 0x80 | m6 & 0x0f, m7, 0x80, b'm', card, part, a, b, c, d]
 }
 
 impl Limits {
@@ -349,6 +357,22 @@ mod tests {
         assert_ne!(first.uuid, second.uuid);
         assert_ne!(first.pci, second.pci);
         assert_eq!(facts("sim:h200", 1).unwrap(), second);
+    }
+
+    #[test]
+    fn cards_are_told_apart_by_the_beginning_of_their_uuids() {
+        let first_digit = |id: &str, ordinal| facts(id, ordinal).unwrap().uuid[0] >> 4;
+        let of_a_kind: std::collections::BTreeSet<u8> = (0..16).map(|ordinal| first_digit("sim:h200", ordinal)).collect();
+        let kinds: std::collections::BTreeSet<u8> = names().map(|id| first_digit(id, 0)).collect();
+        assert_eq!((of_a_kind.len(), kinds.len()), (16, MODELS.len()));
+        let ids = names().map(str::to_owned).chain(localities("sim:b300"));
+        let all: Vec<[u8; 16]> = ids.flat_map(|id| (0..64).map(move |ordinal| facts(&id, ordinal).unwrap().uuid)).collect();
+        let groups: std::collections::BTreeSet<&[u8]> = all.iter().map(|uuid| &uuid[..4]).collect();
+        assert_eq!(groups.len(), all.len(), "the first group is enough");
+        // Stable: scripts name them.
+        let uuid = facts("sim:h200", 0).unwrap().uuid;
+        assert_eq!(uuid.iter().map(|byte| format!("{byte:02x}")).collect::<String>(), "0248be0ea92b8af7806d000000000000");
+        assert!(all.iter().all(|uuid| uuid[6] >> 4 == 8 && uuid[8] >> 6 == 2), "version 8, variant of RFC 9562");
     }
 
     #[test]

@@ -11,7 +11,7 @@ use code::{Code, Inst, Origin};
 use std::sync::Arc;
 
 /// An instruction that this device does not execute. The module loads, but kernels that can reach
-/// the instruction are refused with `CUDA_ERROR_NOT_SUPPORTED` when they are fetched or launched.
+/// the instruction are refused with `CUDA_ERROR_NOT_SUPPORTED` when they are launched.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the software GPU does not execute {instruction} (PTX line {line})")]
 pub struct Refusal {

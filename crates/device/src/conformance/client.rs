@@ -215,6 +215,10 @@ impl Place for Variables<'_, '_> {
             None => Ok((self.actor.allocate(bytes), false)),
         }
     }
+
+    fn is_restoring(&self) -> bool {
+        !self.restored.is_empty()
+    }
 }
 
 impl Actor<'_> {

@@ -75,7 +75,7 @@ pub fn a_trap(open: Opener) {
     let module = client.kernels();
     let token = client.launch(client.stream(), &module, "trap_if", 4, 64, Args::new().u32(2 * 64 + 5));
     let text = client.fault(token, result::LAUNCH_FAILED);
-    assert!(text.contains("trap_if") && text.contains("(2,0,0)") && text.contains("(5,0,0)"), "{text}");
+    assert!(text.contains("trap_if") && text.contains("block 2,0,0") && text.contains("thread 5,0,0"), "{text}");
 }
 
 pub fn an_assertion_says_where(open: Opener) {

@@ -3,6 +3,7 @@
 
 use super::{Inner, Session, now_ns};
 use crate::drive::Caller;
+use crate::suspicion;
 use cumux_device::{Outcome, StreamId};
 use cumux_wire::record::Op;
 use std::time::Duration;
@@ -78,6 +79,9 @@ impl Session {
                 Outcome::Fault(fault) => return self.fault(inner, fault),
                 Outcome::Done { device_ns } => {
                     if let Some(estimate) = self.one_retired(inner, index, *token, *device_ns) {
+                        if !inner.trial.is_empty() {
+                            self.lead_is_over(inner, suspicion::of_token(*token));
+                        }
                         (pieces, expected, spent) = (pieces + 1, expected.saturating_add(estimate), spent.saturating_add(*device_ns));
                     }
                     if work.last() != Some(&index) {

@@ -5,9 +5,9 @@ use cumux_keeper::Keeper;
 use cumux_link::{Connection, LinkError};
 use cumux_ring::service::Service;
 use cumux_wire::VERSION;
-use cumux_wire::message::{ClientStatus, DeviceFacts, FromExecutor, Hello, ToExecutor};
+use cumux_wire::message::{ClientStatus, DeviceFacts, FromExecutor, Hello, Session, ToExecutor};
 use std::collections::BTreeMap;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -15,10 +15,20 @@ pub fn device() -> DeviceFacts {
     DeviceFacts { id: "sim:h200".into(), name: "NVIDIA H200".into(), uuid: [0xab; 16], pci: [0, 6, 0], memory: 141 << 30, attributes: vec![(16, 132), (20, 3)] }
 }
 
+/// A session as this executor has it.
+struct Held {
+    sheet: Session,
+    status: ClientStatus,
+    service: Service,
+    files: Vec<OwnedFd>,
+}
+
 #[derive(Default)]
 struct Executor {
     generation: u32,
-    sessions: BTreeMap<u32, (ClientStatus, Service)>,
+    sessions: BTreeMap<u32, Held>,
+    /// What an earlier server had told a standby.
+    remembered: BTreeMap<u32, Held>,
     keeper: Option<Keeper>,
 }
 
@@ -32,7 +42,7 @@ pub fn play(socket: &Path) -> Result<(), String> {
             let serving = executor.generation > 0;
             if !serving {
                 // The new server tells a standby everything anew.
-                executor.sessions.clear();
+                executor.remembered.append(&mut executor.sessions);
             }
             let alone = if mode == "alone" { "one process alone may use this device".to_owned() } else { String::new() };
             let hello = Hello::Executor { version: VERSION, pid: std::process::id(), generation: executor.generation, serving, devices, alone };
@@ -63,7 +73,7 @@ impl Executor {
                 Err(error) => return Err(error.to_string()),
             };
             let answer = match message {
-                ToExecutor::Keeper => {
+                ToExecutor::Keeper { .. } => {
                     let keeper = Keeper::over(descriptors.into_iter().next().ok_or("no keeper")?).map_err(|e| e.to_string())?;
                     self.keeper = Some(keeper);
                     self.keep_extents()?;
@@ -73,54 +83,85 @@ impl Executor {
                     if self.keeper.is_none() {
                         return Err("attach before keeper".into());
                     }
-                    let [ring, page, _window, _journal, _doorbell, _marks] = cumux_link::connection::exactly::<6>(descriptors).map_err(|e| e.to_string())?;
-                    let service = Service::map(&ring, &page).map_err(|e| e.to_string())?;
+                    let files = cumux_link::connection::exactly::<7>(descriptors).map_err(|e| e.to_string())?;
+                    let service = Service::map(&files[0], &files[1]).map_err(|e| e.to_string())?;
                     let status = ClientStatus { session: session.id, kernels: u64::from(session.id) + 10, ..ClientStatus::default() };
-                    self.sessions.insert(session.id, (status, service));
+                    let id = session.id;
+                    self.remembered.remove(&id);
+                    self.sessions.insert(id, Held { sheet: session, status, service, files: files.into() });
                     let active = self.generation > 0;
                     if active {
                         self.keep_extents()?;
                         self.mark_pages();
                     }
                     let silent = mode == "first attaches nothing" && self.generation == 1;
-                    (active && !silent).then_some(FromExecutor::Attached { session: session.id, error: String::new() })
+                    (active && !silent).then_some(FromExecutor::Attached { session: id, error: String::new(), again: false })
                 }
                 ToExecutor::Detach { session } => {
-                    let status = self.sessions.remove(&session).map_or_else(|| ClientStatus { session, ..ClientStatus::default() }, |(status, _)| status);
+                    let status = self.sessions.remove(&session).map_or_else(|| ClientStatus { session, ..ClientStatus::default() }, |held| held.status);
                     (self.generation > 0).then_some(FromExecutor::Detached { status: Box::new(status) })
                 }
                 ToExecutor::Terminate { session, result } => {
-                    if let Some((_, service)) = self.sessions.get(&session) {
-                        service.set_sticky(result);
-                        service.notify();
+                    if let Some(held) = self.sessions.get(&session) {
+                        held.service.set_fault(result, "the stand-in was told so");
+                        held.service.notify();
                     }
                     None
                 }
-                ToExecutor::Activate { generation } => {
+                ToExecutor::Sessions { request } => {
+                    for held in self.sessions.values().chain(self.remembered.values()) {
+                        let files: Vec<_> = held.files.iter().map(AsFd::as_fd).collect();
+                        let message = FromExecutor::Serves { request, session: Box::new(held.sheet.clone()) };
+                        connection.send(&message, &files).map_err(|e| e.to_string())?;
+                    }
+                    Some(FromExecutor::ServesEnd { request })
+                }
+                ToExecutor::Activate { generation, .. } => {
                     if mode == "dies" || (mode == "dies again" && generation > 1) {
                         return Err("this executor dies when it is activated".into());
                     }
                     self.generation = generation;
+                    let mut lost = Vec::new();
+                    if mode == "loses" && generation > 1 {
+                        // The first one, and it says nothing of the second at all.
+                        lost.extend(self.sessions.pop_first().map(|(id, _)| (id, "its memory is gone".to_owned())));
+                        self.sessions.pop_first();
+                    }
                     self.keep_extents()?;
                     self.mark_pages();
-                    Some(FromExecutor::Active { generation, resumed: self.sessions.keys().copied().collect(), lost: Vec::new() })
+                    let resumed: Vec<u32> = self.sessions.keys().copied().collect();
+                    if mode == "accuses" && generation > 1 && generation < 9 {
+                        let active = FromExecutor::Active { generation, suspects: resumed.clone(), resumed, lost };
+                        connection.send(&active, &[]).map_err(|e| e.to_string())?;
+                        return Err("this executor dies of its client".into());
+                    }
+                    if mode == "stuck" {
+                        let beat = FromExecutor::Beat { lanes: vec![generation.into()] };
+                        connection.send(&beat, &[]).map_err(|e| e.to_string())?;
+                    }
+                    Some(FromExecutor::Active { generation, resumed, lost, suspects: Vec::new() })
                 }
                 ToExecutor::Metrics { request } if mode == "mute" => {
                     let _ = request;
                     None
                 }
                 ToExecutor::Metrics { request } => {
-                    let clients: Vec<ClientStatus> = self.sessions.values().map(|(status, _)| status.clone()).collect();
+                    let clients: Vec<ClientStatus> = self.sessions.values().map(|held| held.status.clone()).collect();
                     // In two packets, as when there are many.
                     let (first, rest) = clients.split_at(clients.len() / 2);
                     let piece = FromExecutor::Metrics { request, clients: first.to_vec(), more: true };
                     connection.send(&piece, &[]).map_err(|e| e.to_string())?;
                     Some(FromExecutor::Metrics { request, clients: rest.to_vec(), more: false })
                 }
-                ToExecutor::Share { request, session, .. } => (self.generation > 0).then(|| FromExecutor::Shared { request, session, error: String::new() }),
+                ToExecutor::Share { request, session, parts } => {
+                    if let Some(held) = self.sessions.get_mut(&session) {
+                        held.sheet.parts = parts;
+                    }
+                    (self.generation > 0).then(|| FromExecutor::Shared { request, session, error: String::new() })
+                }
                 ToExecutor::Server { pid } => {
-                    for (_, service) in self.sessions.values() {
-                        service.set_server(pid);
+                    for held in self.sessions.values() {
+                        held.service.set_server(pid);
                     }
                     None
                 }
@@ -133,8 +174,8 @@ impl Executor {
     }
 
     fn mark_pages(&self) {
-        for (_, service) in self.sessions.values() {
-            service.set_generation(self.generation);
+        for held in self.sessions.values() {
+            held.service.set_generation(self.generation);
         }
     }
 

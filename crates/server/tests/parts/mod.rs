@@ -3,6 +3,7 @@
 pub mod executor;
 pub mod world;
 
+use cumux_link::pulse::Motion;
 use cumux_link::{Connection, Process};
 use cumux_server::host::{Fate, Host, Role, System};
 use cumux_server::{Limits, Options, run_on};
@@ -42,16 +43,18 @@ pub fn play() {
 fn serve() -> Result<(), String> {
     let folder = PathBuf::from(std::env::var_os(FOLDER).unwrap());
     let mode = std::env::var(MODE).unwrap_or_default();
-    let options = Options { pipe: folder.clone(), log: folder, devices: vec!["sim:h200".into()], uid: 7 };
-    let mut limits = Limits { metrics: Duration::from_millis(50), ..Limits::default() };
+    let options = Options { pipe: folder.clone(), log: Some(folder), devices: vec!["sim:h200".into()], uid: 7 };
+    let mut limits = Limits { metrics: Duration::from_millis(50), heartbeat: None, ..Limits::default() };
     match mode.as_str() {
         "crowded" => limits.clients = 2,
         "lonely" => limits.lonely = Duration::from_millis(20),
-        "dies" | "dies again" => limits.storm_time = Duration::from_secs(600),
+        "dies" | "dies again" | "accuses" => limits.storm_time = Duration::from_secs(600),
+        "impatient" => limits.terminate = Duration::from_millis(50),
+        "watched" | "stuck" => limits.heartbeat = Some(Duration::from_millis(300)),
         _ => {}
     }
     let socket = options.socket();
-    let system = System::starting(socket.clone(), options.log.join("server.log"), move |role| match role {
+    let system = System::starting(socket.clone(), move |role| match role {
         Role::Keeper => again("keeper", &socket),
         Role::Executor => again("executor", &socket),
     });
@@ -71,6 +74,12 @@ impl Host for StoryHost {
     }
     fn kill(&self, pid: u32, process: &Process) {
         self.0.kill(pid, process);
+    }
+    fn motion(&self, pid: u32) -> Motion {
+        self.0.motion(pid)
+    }
+    fn set_going(&self, process: &Process) {
+        self.0.set_going(process);
     }
     fn reap(&self, pid: u32) -> Option<String> {
         self.0.reap(pid)

@@ -2,7 +2,8 @@
 
 use super::{FOLDER, MODE, again};
 use cumux_link::connection::exactly;
-use cumux_link::{Connection, Listener, Process};
+use cumux_link::pulse::{self, Motion};
+use cumux_link::{Connection, LinkError, Listener, Process};
 use cumux_ring::service::Service;
 use cumux_wire::VERSION;
 use cumux_wire::layout::page;
@@ -46,7 +47,10 @@ impl World {
     }
 
     fn start(folder: &std::path::Path, mode: &str) -> Child {
-        again("server", &folder.join("server-7.sock")).env(FOLDER, folder).env(MODE, mode).stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap()
+        // As the daemon does.
+        let log = std::fs::File::options().create(true).append(true).open(folder.join("server.log")).unwrap();
+        let mut server = again("server", &folder.join("server-7.sock"));
+        server.env(FOLDER, folder).env(MODE, mode).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().unwrap()
     }
 
     fn meet(listener: &Listener) -> Connection {
@@ -104,7 +108,7 @@ impl World {
     }
 
     pub fn expect_clients(&self, wanted: u32) {
-        self.expect(|m| matches!(m, FromServer::Clients { count } if *count == wanted));
+        self.expect(|m| matches!(m, FromServer::Clients { count, .. } if *count == wanted));
     }
 
     pub fn tell(&self, message: &ToServer, descriptors: &[std::os::fd::BorrowedFd<'_>]) {
@@ -133,6 +137,14 @@ impl World {
         }
     }
 
+    pub fn wait_for(&self, wanted: impl Fn(&Self) -> bool) {
+        let start = Instant::now();
+        while !wanted(self) {
+            assert!(start.elapsed() < PATIENCE, "{}", self.log());
+            std::thread::yield_now();
+        }
+    }
+
     pub fn log(&self) -> String {
         std::fs::read_to_string(self.folder.join("server.log")).unwrap_or_default()
     }
@@ -144,14 +156,27 @@ impl World {
     }
 
     pub fn knock_for(&self, program: Child, version: u32, percentage: u32) -> Client {
-        let (ours, theirs) = Connection::pair().unwrap();
+        self.knock_with(program, version, percentage, false)
+    }
+
+    fn knock_with(&self, program: Child, version: u32, percentage: u32, hung_up: bool) -> Client {
+        let (mut ours, theirs) = Connection::pair().unwrap();
         ours.set_timeout(Some(PATIENCE)).unwrap();
         let pid = program.id();
         let hello = Hello::Client { version, pid, environment: Vec::new(), program: "sleep".into() };
         let share = cumux_wire::share::Share::parse(&percentage.to_string()).unwrap_or(cumux_wire::share::Share::ALL);
         let grant = Grant { share, priority: 0, devices: vec![(0, 5 << 30)], sms: Vec::new() };
-        self.tell(&ToServer::Client { hello, pid, uid: 7, grant }, &[theirs.as_fd()]);
+        let process = Process::open(pid).unwrap();
+        if hung_up {
+            ours = Connection::pair().unwrap().0;
+        }
+        self.tell(&ToServer::Client { hello, pid, uid: 7, grant }, &[theirs.as_fd(), process.as_fd()]);
         Client { program, connection: ours, session: 0, slot: 0, multiprocessors: 0, files: None }
+    }
+
+    /// A program that lives and has closed its socket.
+    pub fn knock_hung_up(&self) -> Client {
+        self.knock_with(Command::new("sleep").arg("600").spawn().unwrap(), VERSION, 0, true)
     }
 
     /// A program is served.
@@ -179,8 +204,33 @@ impl Drop for World {
 }
 
 pub fn kill(pid: u32) {
+    signal(pid, Signal::KILL);
+}
+
+/// SIGSTOP; it stands still when this returns.
+pub fn stop(pid: u32) {
+    signal(pid, Signal::STOP);
+    let begun = Instant::now();
+    while pulse::motion(pid) != Motion::Stopped {
+        assert!(begun.elapsed() < PATIENCE, "process {pid} does not stop");
+        std::thread::yield_now();
+    }
+}
+
+/// Whether a process has a file of this name open.
+pub fn has_file(pid: u32, name: &str) -> bool {
+    let files = std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+    files.filter_map(|file| std::fs::read_link(file.path()).ok()).any(|path| path.to_string_lossy().contains(name))
+}
+
+/// SIGCONT.
+pub fn set_going(pid: u32) {
+    signal(pid, Signal::CONT);
+}
+
+fn signal(pid: u32, signal: Signal) {
     if let Ok(process) = Process::open(pid) {
-        let _ = process.signal(Signal::KILL);
+        let _ = process.signal(signal);
     }
 }
 
@@ -218,9 +268,15 @@ impl Client {
     }
 
     pub fn refused(&self) -> (u32, String) {
-        match self.connection.receive::<Reply>().unwrap().0 {
-            Reply::Refused { result, why } => (result, why),
-            other @ Reply::Welcome { .. } => panic!("{other:?}"),
+        self.refused_or_left().expect("an answer")
+    }
+
+    /// The refusal; `None` where the connection ends without an answer.
+    pub fn refused_or_left(&self) -> Option<(u32, String)> {
+        match self.connection.receive::<Reply>() {
+            Ok((Reply::Refused { result, why }, _)) => Some((result, why)),
+            Err(LinkError::Closed) => None,
+            other => panic!("{other:?}"),
         }
     }
 

@@ -3,20 +3,24 @@
 use super::{Files, Session};
 use cumux_abi::CUresult;
 use cumux_link::connection::exactly;
-use cumux_link::{Connection, LinkError};
+use cumux_link::pulse::{self, Pulse};
+use cumux_link::{Connection, LinkError, Process, escape_foreign, trust};
 use cumux_ring::window;
 use cumux_wire::VERSION;
 use cumux_wire::layout::arena_window;
 use cumux_wire::message::{Hello, Reply};
 use rustix::io::Errno;
 use std::ffi::OsString;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const DEFAULT_DIRECTORY: &str = "/tmp/nvidia-mps";
 /// Address space kept free of the program's own mappings; device memory beyond it works as well, but host and device addresses could collide.
 const RESERVED: u64 = 1 << 40;
+/// Between two looks whether the daemon stands still.
+const GLANCE: Duration = Duration::from_millis(250);
 /// A server that has to be started first, with its executor, takes a while.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -51,7 +55,8 @@ pub(crate) fn adopt(session: Session) -> &'static Session {
 /// Says hello. Called once for the process.
 #[must_use]
 pub fn connect() -> Verdict {
-    let directory = match directory(std::env::var_os("CUDA_MPS_PIPE_DIRECTORY")) {
+    // Not the wish of a caller who has fewer rights than this program.
+    let directory = match directory(trust::variable("CUDA_MPS_PIPE_DIRECTORY")) {
         Ok(directory) => directory,
         Err(why) => return Verdict::Bypass(why),
     };
@@ -79,7 +84,7 @@ fn hello(path: &Path) -> Result<Greeting, String> {
     let mut pauses = PAUSES.iter();
     let mut asked = false;
     loop {
-        let failed = match Connection::connect(path) {
+        let failed = match Connection::connect_within(path, pulse::limit().unwrap_or(TIMEOUT)) {
             Ok(connection) => {
                 asked = true;
                 match greet(&connection) {
@@ -90,6 +95,11 @@ fn hello(path: &Path) -> Result<Greeting, String> {
             Err(LinkError::System(Errno::NOENT | Errno::CONNREFUSED | Errno::NOTDIR)) if !asked => return Ok(Greeting::Nobody),
             // Who listened a moment ago may be coming back.
             Err(LinkError::System(Errno::NOENT | Errno::CONNREFUSED)) => LinkError::Closed,
+            Err(LinkError::Foreign(stranger)) => {
+                // Heard without being asked for: the program would look as if its card were broken.
+                crate::log::alarm(format_args!("{stranger}"));
+                return Err(stranger.to_string());
+            }
             Err(error) => return Err(format!("cannot reach {}: {error}", path.display())),
         };
         match (failed, pauses.next()) {
@@ -128,9 +138,22 @@ enum Greeting {
 }
 
 fn greet(connection: &Connection) -> Result<Greeting, LinkError> {
-    connection.set_timeout(Some(TIMEOUT))?;
-    connection.send(&Hello::Client { version: VERSION, pid: std::process::id(), environment: environment(), program: program() }, &[])?;
-    let (reply, descriptors) = connection.receive::<Reply>()?;
+    connection.set_timeout(Some(GLANCE))?;
+    let hello = Hello::Client { version: VERSION, pid: std::process::id(), environment: environment(), program: program() };
+    // For a daemon that does not see this process and whose kernel gives it no handle. Without it others are served still.
+    let own = Process::open(std::process::id()).ok();
+    let handles: Vec<_> = own.iter().map(AsFd::as_fd).collect();
+    let sent = connection.send(&hello, &handles);
+    let mut outcome = answer(connection);
+    if matches!(outcome, Err(LinkError::Closed)) {
+        // Whoever refuses without reading the hello resets the connection; the refusal lies behind that.
+        outcome = answer(connection);
+    }
+    let (reply, descriptors) = match (outcome, sent) {
+        (Ok(Ok(answer)), _) => answer,
+        (Ok(Err(why)), _) => return Ok(Greeting::Refused { result: CUresult::CUDA_ERROR_MPS_CONNECTION_FAILED.0, why }),
+        (Err(_), Err(error)) | (Err(error), Ok(())) => return Err(error),
+    };
     Ok(match reply {
         Reply::Welcome { version, .. } if version != VERSION => Greeting::Refused {
             result: CUresult::CUDA_ERROR_SYSTEM_DRIVER_MISMATCH.0,
@@ -138,11 +161,32 @@ fn greet(connection: &Connection) -> Result<Greeting, LinkError> {
         },
         Reply::Welcome { session, window_slot, devices, parts, fixed, .. } => {
             let arenas = parts.iter().map(|part| arena_window(part.device).start).collect();
+            let limits = parts.iter().map(|part| part.memory_limit).collect();
             let [ring, page, window, doorbell, server, keeper] = exactly(descriptors)?;
-            Greeting::Served { files: Box::new(Files { session, window_slot, devices, fixed, ring, page, window, doorbell, server, keeper }), arenas }
+            Greeting::Served { files: Box::new(Files { session, window_slot, devices, fixed, limits, ring, page, window, doorbell, server, keeper }), arenas }
         }
-        Reply::Refused { result, why } => Greeting::Refused { result, why },
+        Reply::Refused { result, why } => Greeting::Refused { result, why: escape_foreign(&why, 1024) },
     })
+}
+
+/// The answer to the hello; a sentence where the daemon has been stopped by a signal.
+fn answer(connection: &Connection) -> Result<Result<(Reply, Vec<OwnedFd>), String>, LinkError> {
+    let asked = Instant::now();
+    let daemon = connection.peer().ok().and_then(|peer| peer.pid);
+    let mut watched = daemon.zip(pulse::limit().map(|limit| Pulse::new(limit, asked)));
+    loop {
+        match connection.receive::<Reply>() {
+            Err(LinkError::Timeout) if asked.elapsed() < TIMEOUT => {}
+            other => return other.map(Ok),
+        }
+        if let Some((pid, pulse)) = &mut watched
+            && let pulse::Verdict::Dead(how) = pulse.look(Instant::now(), pulse::motion(*pid), &[])
+        {
+            return Ok(Err(format!(
+                "the control daemon does not answer: process {pid} {how}; let it go on (kill -CONT {pid}), or end it and start it again, then start this program again"
+            )));
+        }
+    }
 }
 
 /// What the service may want to know of the program's environment.
@@ -177,6 +221,26 @@ mod tests {
         assert!(matches!(answer(welcome(VERSION + 1)), Ok(Greeting::Refused { result: 803, .. })));
         assert!(matches!(answer(welcome(VERSION)), Err(LinkError::Descriptors { .. })), "no files, no session");
         assert!(matches!(answer(Reply::Refused { result: 807, why: String::new() }), Ok(Greeting::Refused { result: 807, .. })));
+    }
+
+    #[test]
+    fn a_refusal_before_the_hello_was_read_is_heard() {
+        let refuse = |read: bool| {
+            let (client, service) = Connection::pair().unwrap();
+            let greeting = std::thread::spawn(move || greet(&client));
+            if read {
+                // The hello is there, and nobody reads it.
+                let mut there = [rustix::event::PollFd::new(&service, rustix::event::PollFlags::IN)];
+                rustix::event::poll(&mut there, None).unwrap();
+            }
+            service.send(&Reply::Refused { result: 808, why: "no \u{1b}[2Jplace".into() }, &[]).unwrap();
+            drop(service);
+            greeting.join().unwrap()
+        };
+        for read in [true, false] {
+            let greeting = refuse(read);
+            assert!(matches!(&greeting, Ok(Greeting::Refused { result: 808, why }) if why == "no \\u{1b}[2Jplace"));
+        }
     }
 
     #[test]

@@ -20,6 +20,7 @@ use crate::context::Context;
 use crate::device::Device;
 use crate::ffi::{Try, error};
 use crate::handle::{Kind, Table};
+use crate::log;
 use crate::memory::Allocations;
 use cumux_abi::CUresult;
 use cumux_ring::client::{Client, Scheduling};
@@ -46,6 +47,8 @@ pub struct Files {
     pub devices: Vec<DeviceFacts>,
     /// Its parts are static partitions.
     pub fixed: bool,
+    /// Bytes of each device's memory that it may have, 0 = no limit.
+    pub limits: Vec<u64>,
     pub ring: OwnedFd,
     pub page: OwnedFd,
     pub window: OwnedFd,
@@ -71,6 +74,8 @@ pub struct Session {
     slot_freed: Condvar,
     liveness: Mutex<Liveness>,
     lost: OnceLock<()>,
+    /// Its error has been told.
+    told: OnceLock<()>,
     initialized: OnceLock<()>,
     text: Mutex<Vec<u8>>,
     pub devices: Vec<Device>,
@@ -99,6 +104,7 @@ pub struct Session {
     real_card: bool,
     /// Its contexts have shares of their own (`CUDA_MPS_ENABLE_PER_CTX_DEVICE_MULTIPROCESSOR_PARTITIONING`).
     pub per_context: bool,
+    limits: Vec<u64>,
     /// End of what the card was told of.
     announced: Mutex<u64>,
     window_end: u64,
@@ -171,6 +177,7 @@ impl Session {
             slot_freed: Condvar::new(),
             liveness: Mutex::new(Liveness::new(files.server, ring.server_pid(), files.keeper)),
             lost: OnceLock::new(),
+            told: OnceLock::new(),
             initialized: OnceLock::new(),
             text: Mutex::new(Vec::new()),
             devices,
@@ -197,6 +204,7 @@ impl Session {
             numbers: Mutex::new(0),
             real_card,
             per_context: !files.fixed && std::env::var("CUDA_MPS_ENABLE_PER_CTX_DEVICE_MULTIPROCESSOR_PARTITIONING").is_ok_and(|text| text.trim() == "1"),
+            limits: files.limits,
             announced: Mutex::new(address + WINDOW_FIRST),
             window_end: address + WINDOW_BYTES - WINDOW_MANAGED_BYTES,
             ring,
@@ -222,9 +230,19 @@ impl Session {
     pub fn health(&self) -> Try {
         match self.ring.sticky() {
             0 if self.lost.get().is_none() => Ok(()),
-            0 => Err(error::MPS_RPC_FAILURE),
-            code => Err(CUresult(code)),
+            code => Err(self.trouble(code)),
         }
+    }
+
+    /// The session has gone wrong: its error, whose reason is told the first time.
+    #[cold]
+    fn trouble(&self, code: u32) -> CUresult {
+        self.told.get_or_init(|| match (code, self.ring.fault()) {
+            (0, _) => log::tell(format_args!("the service is gone: its server and its keeper have ended, and this program is not served any more")),
+            (code, text) if text.is_empty() => log::tell(format_args!("the service ended this program's work with error {code}")),
+            (_, text) => log::tell(format_args!("{text}")),
+        });
+        if code == 0 { error::MPS_RPC_FAILURE } else { CUresult(code) }
     }
 
     fn alive(&self) -> bool {
@@ -549,6 +567,12 @@ impl Session {
     /// INVALID_DEVICE.
     pub fn device(&self, ordinal: i32) -> Try<&Device> {
         usize::try_from(ordinal).ok().and_then(|index| self.devices.get(index)).ok_or(error::INVALID_DEVICE)
+    }
+
+    /// Bytes of a device's memory that this program may have; 0 = no limit.
+    #[must_use]
+    pub fn memory_limit(&self, ordinal: u32) -> u64 {
+        self.limits.get(ordinal as usize).copied().unwrap_or(0)
     }
 
     /// The context a handle names.

@@ -8,6 +8,7 @@ use crate::client::pipe::{LaneId, Role};
 use crate::client::{self, Session, lock};
 use crate::context;
 use crate::ffi::{Try, error, get, put, put_if};
+use crate::log::unsupported;
 use crate::stream::{self, Stream};
 use core::ffi::{c_char, c_uint, c_ulonglong};
 use cumux_abi::{
@@ -135,7 +136,7 @@ fn perform(session: &'static Session, step: &Step, lane: LaneId, host: bool) -> 
 impl Exec {
     fn new(session: &Session, graph: &Graph, flags: u64) -> Try<Arc<Self>> {
         if flags & !KNOWN_FLAGS != 0 {
-            return Err(if flags & 4 != 0 { error::NOT_SUPPORTED } else { error::INVALID_VALUE });
+            return Err(if flags & 4 != 0 { unsupported("graphs that are launched from the device") } else { error::INVALID_VALUE });
         }
         let (steps, held) = (Mutex::new(plan(graph)?), lock(&graph.held).clone());
         let make = |handle| Arc::new(Self { handle, flags, steps, tracks: Mutex::default(), _held: held });

@@ -10,12 +10,13 @@ use crate::copy;
 use crate::ffi::{Try, error, get, list, put};
 use crate::function;
 use crate::limits::Config;
+use crate::log::unsupported;
 use core::ffi::{c_uint, c_void};
 use cumux_abi::{
     CUDA_BATCH_MEM_OP_NODE_PARAMS, CUDA_HOST_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS_v1, CUDA_MEM_ALLOC_NODE_PARAMS, CUDA_MEMCPY3D,
-    CUDA_MEMSET_NODE_PARAMS, CUcontext, CUdevice, CUdeviceptr, CUevent, CUgraph, CUgraphConditionalHandle, CUgraphEdgeData, CUgraphMem_attribute, CUgraphNode,
-    CUgraphNodeParams, CUgraphNodeType as Type, CUhostFn, CUkernelNodeAttrID, CUkernelNodeAttrValue, CUmemAllocationType, CUmemLocation, CUmemLocationType,
-    CUmemPoolProps, CUmemorytype, CUstreamBatchMemOpParams,
+    CUDA_MEMSET_NODE_PARAMS, CUcontext, CUdevice, CUdeviceptr, CUevent, CUgraph, CUgraphEdgeData, CUgraphMem_attribute, CUgraphNode, CUgraphNodeParams,
+    CUgraphNodeType as Type, CUhostFn, CUkernelNodeAttrID, CUkernelNodeAttrValue, CUmemAllocationType, CUmemLocation, CUmemLocationType, CUmemPoolProps,
+    CUmemorytype, CUstreamBatchMemOpParams,
 };
 use cumux_wire::layout::in_arena;
 use cumux_wire::record::Op;
@@ -154,7 +155,7 @@ pub(super) fn any_work(session: &'static Session, params: *mut CUgraphNodeParams
                 Ok(work)
             }
             Type::CU_GRAPH_NODE_TYPE_MEM_FREE => free_work(session, union.free.dptr),
-            _ => Err(error::NOT_SUPPORTED),
+            other => Err(unsupported(format!("graph nodes of type {}", other.0))),
         }
     }
 }
@@ -282,11 +283,6 @@ pub unsafe fn cuGraphAddNode_v2(
 ) -> Try {
     plain_edges(data, count)?;
     add(out, handle, dependencies, count, |session| any_work(session, params))
-}
-
-pub unsafe fn cuGraphConditionalHandleCreate(_out: *mut CUgraphConditionalHandle, handle: CUgraph, _context: CUcontext, _value: c_uint, _flags: c_uint) -> Try {
-    graph(client::enter()?, handle)?;
-    Err(error::NOT_SUPPORTED)
 }
 
 // ---- changing
@@ -481,7 +477,7 @@ fn with_attribute(kernel: &Kernel, attribute: CUkernelNodeAttrID, value: *const 
             CUkernelNodeAttrID::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION => {
                 let cluster = value.clusterDim;
                 if [cluster.x, cluster.y, cluster.z] != [1; 3] {
-                    return Err(error::NOT_SUPPORTED);
+                    return Err(unsupported("thread block clusters in graphs"));
                 }
             }
             // Hints.
@@ -553,9 +549,4 @@ pub unsafe fn cuDeviceSetGraphMemAttribute(device: CUdevice, attribute: CUgraphM
 pub unsafe fn cuDeviceGraphMemTrim(device: CUdevice) -> Try {
     // Nothing is kept beyond what graphs use.
     client::enter()?.device(device).map(drop)
-}
-
-pub unsafe fn cuGraphBatchMemOpNodeGetParams(handle: CUgraphNode, _out: *mut CUDA_BATCH_MEM_OP_NODE_PARAMS) -> Try {
-    work_of(handle)?;
-    Err(error::NOT_SUPPORTED)
 }

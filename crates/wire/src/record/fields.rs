@@ -1,34 +1,17 @@
-//! Little-endian words of a record, one after the other.
+//! Fields of a record: little-endian words, one after the other, each written and read by its type.
 
 use super::DecodeError;
 
-/// Appends fields.
-pub(super) struct Writer<'a>(pub(super) &'a mut Vec<u8>);
+/// A value that a record carries.
+pub(super) trait Field: Sized {
+    /// Appends the value.
+    fn write(&self, out: &mut Vec<u8>);
 
-impl Writer<'_> {
-    pub(super) fn u32(&mut self, value: u32) -> &mut Self {
-        self.0.extend_from_slice(&value.to_le_bytes());
-        self
-    }
-    pub(super) fn u64(&mut self, value: u64) -> &mut Self {
-        self.0.extend_from_slice(&value.to_le_bytes());
-        self
-    }
-    pub(super) fn words32(&mut self, values: &[u32]) -> &mut Self {
-        for value in values {
-            self.u32(*value);
-        }
-        self
-    }
-    pub(super) fn words64(&mut self, values: &[u64]) -> &mut Self {
-        for value in values {
-            self.u64(*value);
-        }
-        self
-    }
+    /// Takes a value off the front. A value that the type cannot have is refused here.
+    fn read(reader: &mut Reader<'_>) -> Result<Self, DecodeError>;
 }
 
-/// Takes fields off the front.
+/// Takes bytes off the front of a record.
 pub(super) struct Reader<'a> {
     bytes: &'a [u8],
     whole: usize,
@@ -39,24 +22,63 @@ impl<'a> Reader<'a> {
         Self { bytes, whole: bytes.len() }
     }
 
-    fn take<const N: usize>(&mut self) -> Result<[u8; N], DecodeError> {
+    fn word<const N: usize>(&mut self) -> Result<[u8; N], DecodeError> {
         let (head, rest) =
             self.bytes.split_first_chunk::<N>().ok_or(DecodeError::Length { claimed: self.whole, available: self.whole - self.bytes.len() + N })?;
         self.bytes = rest;
         Ok(*head)
     }
-    pub(super) fn u32(&mut self) -> Result<u32, DecodeError> {
-        Ok(u32::from_le_bytes(self.take()?))
-    }
-    pub(super) fn u64(&mut self) -> Result<u64, DecodeError> {
-        Ok(u64::from_le_bytes(self.take()?))
-    }
-    pub(super) fn dims(&mut self) -> Result<[u32; 3], DecodeError> {
-        Ok([self.u32()?, self.u32()?, self.u32()?])
-    }
-    pub(super) fn rest(&mut self, len: usize) -> Result<&'a [u8], DecodeError> {
-        let (head, rest) = self.bytes.split_at_checked(len).ok_or(DecodeError::Field("parameter bytes"))?;
+
+    pub(super) fn bytes(&mut self, length: usize) -> Result<&'a [u8], DecodeError> {
+        let (head, rest) = self.bytes.split_at_checked(length).ok_or(DecodeError::Field("parameter bytes"))?;
         self.bytes = rest;
         Ok(head)
+    }
+}
+
+macro_rules! integers {
+    ($($type:ty),*) => {$(
+        impl Field for $type {
+            #[inline]
+            fn write(&self, out: &mut Vec<u8>) {
+                out.extend_from_slice(&self.to_le_bytes());
+            }
+
+            #[inline]
+            fn read(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
+                Ok(Self::from_le_bytes(reader.word()?))
+            }
+        }
+    )*};
+}
+
+integers!(u32, i32, u64);
+
+/// A whole word, so that what follows stays aligned; anything but 0 is true.
+impl Field for bool {
+    #[inline]
+    fn write(&self, out: &mut Vec<u8>) {
+        u32::from(*self).write(out);
+    }
+
+    #[inline]
+    fn read(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        Ok(u32::read(reader)? != 0)
+    }
+}
+
+impl<T: Field + Copy + Default, const N: usize> Field for [T; N] {
+    #[inline]
+    fn write(&self, out: &mut Vec<u8>) {
+        self.iter().for_each(|value| value.write(out));
+    }
+
+    #[inline]
+    fn read(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let mut values = [T::default(); N];
+        for value in &mut values {
+            *value = T::read(reader)?;
+        }
+        Ok(values)
     }
 }

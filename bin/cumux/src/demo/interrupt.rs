@@ -1,0 +1,37 @@
+//! Ctrl-C and its like while the demo runs: they are noticed between two steps, so that everything begun is cleaned up. A second one ends at once.
+
+use crate::error::Interrupted;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::flag;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+/// Says whether the demo should end.
+#[derive(Debug, Clone)]
+pub struct Interrupt {
+    /// The signal that came last, 0 before.
+    signal: Arc<AtomicUsize>,
+}
+
+impl Interrupt {
+    /// Watches from now on.
+    pub fn watch() -> io::Result<Self> {
+        let (signal, again) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
+        for number in [SIGHUP, SIGINT, SIGTERM] {
+            // In this order: the first signal finds `again` false.
+            flag::register_conditional_default(number, Arc::clone(&again))?;
+            flag::register(number, Arc::clone(&again))?;
+            flag::register_usize(number, Arc::clone(&signal), number.unsigned_abs() as usize)?;
+        }
+        Ok(Self { signal })
+    }
+
+    /// An error once a signal has come.
+    pub fn check(&self) -> Result<(), Interrupted> {
+        match i32::try_from(self.signal.load(Ordering::Relaxed)) {
+            Ok(0) | Err(_) => Ok(()),
+            Ok(signal) => Err(Interrupted(signal)),
+        }
+    }
+}

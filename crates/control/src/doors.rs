@@ -1,0 +1,173 @@
+//! Who may come in: how many connections each user may hold open, so that nobody's keep the others out.
+//!
+//! Invariants: the daemon's limit of descriptors is never reached by clients and visitors; places are kept back for root and the daemon's own user; of
+//! the others each user may have as many places as are still free, so that there is always one for somebody who has none.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// What everything else needs: standard streams, logs, sockets, the servers' connections.
+const KEPT: u64 = 32;
+/// Most clients of one user that wait: so many windows there are, and a server would turn the next away.
+const CLIENTS_A_USER: u32 = 512;
+const CLIENTS: u64 = 4096;
+/// Text connections have a thread each.
+const TEXTS_A_USER: u32 = 64;
+const TEXTS: u64 = 1024;
+/// A user who is turned away again and again is in the log once in this time.
+const TOLD: Duration = Duration::from_secs(10);
+
+/// One kind of connections.
+#[derive(Debug)]
+pub(crate) struct Room {
+    most: u32,
+    most_of_one: u32,
+    /// The daemon's own user.
+    own: u32,
+    places: Mutex<Places>,
+}
+
+#[derive(Debug, Default)]
+struct Places {
+    taken: u32,
+    of_user: HashMap<u32, u32>,
+    /// Users that were turned away, and when that was last told.
+    told: HashMap<u32, Instant>,
+}
+
+/// The right to one connection, as long as this lives.
+#[derive(Debug)]
+pub(crate) struct Place {
+    room: Arc<Room>,
+    uid: u32,
+}
+
+/// No place for this user now.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Full {
+    /// How many this user has.
+    pub(crate) has: u32,
+    /// Whether the log should tell.
+    pub(crate) new: bool,
+}
+
+impl Room {
+    /// For clients that have not yet said who they are, or wait; two descriptors each.
+    pub(crate) fn for_clients(descriptors: u64, own: u32) -> Arc<Self> {
+        Self::new(descriptors, CLIENTS, CLIENTS_A_USER, own)
+    }
+
+    /// For text connections.
+    pub(crate) fn for_texts(descriptors: u64, own: u32) -> Arc<Self> {
+        Self::new(descriptors, TEXTS, TEXTS_A_USER, own)
+    }
+
+    fn new(descriptors: u64, largest: u64, most_of_one: u32, own: u32) -> Arc<Self> {
+        // A quarter each: clients need two a place, and a quarter stays.
+        let most = (descriptors.saturating_sub(KEPT) / 4).clamp(4, largest);
+        Arc::new(Self { most: u32::try_from(most).unwrap_or(u32::MAX), most_of_one, own, places: Mutex::default() })
+    }
+
+    fn places(&self) -> MutexGuard<'_, Places> {
+        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many are inside.
+    pub(crate) fn taken(&self) -> u32 {
+        self.places().taken
+    }
+
+    /// # Errors
+    /// [`Full`].
+    pub(crate) fn enter(self: &Arc<Self>, uid: u32) -> Result<Place, Full> {
+        let mut places = self.places();
+        let has = places.of_user.get(&uid).copied().unwrap_or(0);
+        let room = if uid == 0 || uid == self.own {
+            places.taken < self.most
+        } else {
+            let free = (self.most - self.most / 8).saturating_sub(places.taken);
+            has < self.most_of_one.min(free)
+        };
+        if !room {
+            let now = Instant::now();
+            places.told.retain(|_, at| now.duration_since(*at) < TOLD);
+            let new = !places.told.contains_key(&uid);
+            places.told.entry(uid).or_insert(now);
+            return Err(Full { has, new });
+        }
+        places.taken += 1;
+        *places.of_user.entry(uid).or_default() += 1;
+        Ok(Place { room: Arc::clone(self), uid })
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut places = self.room.places();
+        places.taken -= 1;
+        if let Some(has) = places.of_user.get_mut(&self.uid) {
+            *has -= 1;
+            if *has == 0 {
+                places.of_user.remove(&self.uid);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OWN: u32 = 7;
+
+    /// As many as there are for this user, at most so many.
+    fn fill(room: &Arc<Room>, uid: u32) -> Vec<Place> {
+        std::iter::from_fn(|| room.enter(uid).ok()).collect()
+    }
+
+    #[test]
+    fn nobody_keeps_the_others_out() {
+        let room = Room::for_clients(1024, OWN);
+        let greedy = fill(&room, 1000);
+        assert_eq!(greedy.len(), 109, "half of what is not kept back");
+        let mut all = vec![greedy];
+        for uid in 1001..1006 {
+            let places = fill(&room, uid);
+            assert!(!places.is_empty(), "there is a place for user {uid}");
+            all.push(places);
+        }
+        // However many conspire, root and the daemon's own user get in.
+        all.extend((2000..3000).map(|uid| fill(&room, uid)));
+        assert!(!fill(&room, 0).is_empty() && !fill(&room, OWN).is_empty());
+        assert!(room.taken() <= 248);
+        drop(all);
+        assert_eq!(room.taken(), 0);
+        assert!(room.places().of_user.is_empty());
+        assert_eq!(fill(&room, 1001).len(), 109, "who comes when they have gone has as many");
+    }
+
+    #[test]
+    fn a_user_has_a_bound_also_where_there_is_much_room() {
+        let room = Room::for_clients(1 << 20, OWN);
+        assert_eq!(fill(&room, 1000).len(), 512);
+        assert_eq!(fill(&room, OWN).len(), 4096);
+        assert_eq!(fill(&Room::for_texts(1 << 20, OWN), 1000).len(), 64);
+        // As many as the smallest system gives.
+        let room = Room::for_clients(0, OWN);
+        let (_theirs, ours) = (fill(&room, 1000), fill(&room, 0));
+        assert!(!ours.is_empty());
+    }
+
+    #[test]
+    fn a_refusal_is_told_once() {
+        let room = Room::for_texts(1 << 20, OWN);
+        let _places = fill(&room, 1000);
+        assert_eq!(room.enter(1000).unwrap_err(), Full { has: 64, new: false }, "the first was told");
+        let room = Room::for_texts(0, OWN);
+        let _all = fill(&room, 0);
+        assert_eq!(room.enter(1000).unwrap_err(), Full { has: 0, new: true });
+        assert_eq!(room.enter(1000).unwrap_err(), Full { has: 0, new: false });
+        assert!(room.enter(1001).unwrap_err().new);
+    }
+}

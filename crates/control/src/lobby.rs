@@ -1,0 +1,328 @@
+//! The sockets that everybody may connect to. Clients connect, say hello and wait here until they are handed over, are refused, or go.
+//!
+//! One thread has them all: nobody's silence keeps anybody else waiting. A client that waits is watched by its socket and by the handle of its
+//! process, so that nothing is done for one that has gone.
+
+use crate::clean;
+use crate::daemon::{Core, Daemon};
+use crate::doors::{Full, Place};
+use crate::guests::{DOOR, Guest, refuse};
+use crate::log::on_account_of;
+use crate::registry::{Event, Token};
+use crate::ui;
+use cumux_link::{Caller, Connection, LinkError, Listener, Peer, PeerError};
+use cumux_wire::VERSION;
+use cumux_wire::message::Hello;
+use cumux_wire::result;
+use rustix::event::epoll;
+use rustix::fs::Timespec;
+use rustix::io::Errno;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How long somebody may take for the hello.
+const HELLO: Duration = Duration::from_secs(5);
+/// How long a packet that is there may take to be read.
+const READ: Duration = Duration::from_millis(100);
+/// Connections that are accepted before those inside have a turn again.
+const BATCH: usize = 64;
+/// How long nobody is accepted when the system gives nothing any more.
+const PAUSE: Duration = Duration::from_millis(100);
+/// How often the log tells that there are no descriptors.
+const TOLD: Duration = Duration::from_secs(10);
+
+const NO_DESCRIPTORS: &str = "The control daemon has no descriptors left for another program: try again, or raise its limit (ulimit -n)";
+
+/// Somebody who has connected and not yet said who it is.
+struct Newcomer {
+    connection: Connection,
+    place: Place,
+    uid: u32,
+    until: Instant,
+}
+
+/// A descriptor in reserve: with it the next connection can be accepted and told that there is none for it.
+struct Spare {
+    file: Option<File>,
+    told: Option<Instant>,
+}
+
+impl Spare {
+    fn new() -> Self {
+        Self { file: File::open("/dev/null").ok(), told: None }
+    }
+
+    /// Accepts one connection, tells it and closes it; false if even that cannot be.
+    fn turn_away<C>(&mut self, accept: impl FnOnce() -> Option<C>, tell: impl FnOnce(C)) -> bool {
+        drop(self.file.take());
+        let done = accept().map(tell).is_some();
+        self.file = File::open("/dev/null").ok();
+        done
+    }
+
+    /// Whether the log should hear of it.
+    fn is_news(&mut self) -> bool {
+        let news = self.told.is_none_or(|at| at.elapsed() >= TOLD);
+        if news {
+            self.told = Some(Instant::now());
+        }
+        news
+    }
+}
+
+/// What the lobby's thread alone knows.
+struct Lobby {
+    daemon: Arc<Daemon>,
+    newcomers: BTreeMap<Token, Newcomer>,
+    next: Token,
+    spare: Spare,
+    /// Nobody is accepted before.
+    closed_until: Option<Instant>,
+}
+
+impl Daemon {
+    /// Serves the `cumux` socket as long as the process lives.
+    pub(crate) fn receive_guests(self: &Arc<Self>, listener: &Listener) {
+        let opened = rustix::io::ioctl_fionbio(listener, true)
+            .and_then(|()| epoll::add(&self.watch.set, listener, epoll::EventData::new_u64(DOOR), epoll::EventFlags::IN));
+        if let Err(errno) = opened {
+            return self.note(&format!("Programs cannot be served: {errno}"));
+        }
+        Lobby { daemon: Arc::clone(self), newcomers: BTreeMap::new(), next: 1, spare: Spare::new(), closed_until: None }.serve(listener);
+    }
+
+    /// A client that does not wait any more, for whatever reason.
+    pub(crate) fn see_off(&self, core: &mut Core, token: Token) -> Option<Guest> {
+        let guest = core.guests.remove(&token)?;
+        self.watch.forget(&guest);
+        Some(guest)
+    }
+
+    /// Text connections, as long as the process lives.
+    pub(crate) fn accept_texts(self: &Arc<Self>, listener: &UnixListener) {
+        let mut spare = Spare::new();
+        // It fits into the socket's buffer, or is not said.
+        let too_many = |stream: &UnixStream| {
+            let _ = stream.set_nonblocking(true);
+            ui::say(stream, ui::TOO_MANY, 1, false);
+        };
+        loop {
+            let error = match listener.accept() {
+                Ok((stream, _)) => {
+                    let Ok(peer) = Peer::of(&stream) else { continue };
+                    let _account = on_account_of(peer.uid);
+                    let place = match self.texts.enter(peer.uid) {
+                        Ok(place) => place,
+                        Err(full) => {
+                            self.note_full("text connections", peer.uid, &full);
+                            too_many(&stream);
+                            continue;
+                        }
+                    };
+                    self.note("Accepting connection...");
+                    let daemon = Arc::clone(self);
+                    let serve = move || {
+                        ui::serve(&daemon, &stream, peer.uid);
+                        // Under the lock, so that whoever waits for the last one does not look just before and sleep just after.
+                        let core = daemon.core();
+                        drop((stream, place));
+                        drop(core);
+                        daemon.changed.notify_all();
+                    };
+                    // Without a thread the connection closes.
+                    match thread::Builder::new().name("text".into()).spawn(serve) {
+                        Ok(_) => continue,
+                        Err(error) => error,
+                    }
+                }
+                Err(error) if lacks_descriptors(error.raw_os_error()) => {
+                    let accept = || listener.accept().ok();
+                    if spare.turn_away(accept, |(stream, _)| too_many(&stream)) {
+                        if spare.is_news() {
+                            self.note(NO_DESCRIPTORS);
+                        }
+                        continue;
+                    }
+                    error
+                }
+                Err(error) => error,
+            };
+            // Others must end first, and a busy loop would not help them.
+            if spare.is_news() {
+                self.note(&format!("Cannot accept a connection: {error}"));
+            }
+            thread::sleep(PAUSE);
+        }
+    }
+
+    fn note_full(&self, what: &str, uid: u32, full: &Full) {
+        if full.new {
+            self.note(&format!("User {uid} has {} {what} open, and more are turned away", full.has));
+        }
+    }
+}
+
+impl Lobby {
+    fn serve(mut self, listener: &Listener) {
+        let mut ready: Vec<epoll::Event> = Vec::with_capacity(BATCH);
+        loop {
+            let now = Instant::now();
+            let next = [self.closed_until, self.newcomers.values().next().map(|newcomer| newcomer.until)].into_iter().flatten().min();
+            // A millisecond more: one that is due then is due.
+            let rest = next.map(|at| at.saturating_duration_since(now) + Duration::from_millis(1)).and_then(|rest| Timespec::try_from(rest).ok());
+            match epoll::wait(&self.daemon.watch.set, rustix::buffer::spare_capacity(&mut ready), rest.as_ref()) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(errno) => return self.daemon.note(&format!("Programs cannot be served any more: {errno}")),
+            }
+            for event in ready.drain(..) {
+                let number = event.data.u64();
+                // What goes wrong with one must not close the door for all.
+                let done = catch_unwind(AssertUnwindSafe(|| if number == DOOR { self.accept(listener) } else { self.stir(number / 2) }));
+                if done.is_err() {
+                    self.daemon.note("Internal error with a program that connected; it is in standard error");
+                }
+            }
+            self.expire(listener);
+        }
+    }
+
+    fn accept(&mut self, listener: &Listener) {
+        for _ in 0..BATCH {
+            let error = match listener.accept() {
+                Ok(connection) => {
+                    self.let_in(connection);
+                    continue;
+                }
+                // Nobody is there any more.
+                Err(LinkError::Timeout) => return,
+                Err(LinkError::System(Errno::CONNABORTED)) => continue,
+                Err(LinkError::System(errno)) if lacks_descriptors(Some(errno.raw_os_error())) => {
+                    let accept = || listener.accept().ok();
+                    if self.spare.turn_away(accept, |connection| refuse(&connection, result::MPS_MAX_CLIENTS_REACHED, NO_DESCRIPTORS.into())) {
+                        if self.spare.is_news() {
+                            self.daemon.note(NO_DESCRIPTORS);
+                        }
+                        continue;
+                    }
+                    LinkError::System(errno)
+                }
+                Err(error) => error,
+            };
+            if self.spare.is_news() {
+                self.daemon.note(&format!("Cannot accept a connection: {error}"));
+            }
+            // The listening socket stays ready: without this the loop would be a busy one.
+            if self.daemon.watch.door(listener, false).is_ok() {
+                self.closed_until = Some(Instant::now() + PAUSE);
+            }
+            return;
+        }
+    }
+
+    fn let_in(&mut self, connection: Connection) {
+        let Ok(Peer { uid, .. }) = connection.peer() else { return };
+        let _account = on_account_of(uid);
+        let place = match self.daemon.clients.enter(uid) {
+            Ok(place) => place,
+            Err(full) => {
+                self.daemon.note_full("programs that wait", uid, &full);
+                let why =
+                    format!("{} programs of user {uid} wait to be served already, and there is no place for another: try again when some have ended", full.has);
+                return refuse(&connection, result::MPS_MAX_CLIENTS_REACHED, why);
+            }
+        };
+        self.daemon.note("Accepting connection...");
+        let token = self.next;
+        self.next += 1;
+        match self.daemon.watch.newcomer(&connection, token) {
+            Ok(()) => drop(self.newcomers.insert(token, Newcomer { connection, place, uid, until: Instant::now() + HELLO })),
+            Err(errno) => refuse(&connection, result::MPS_CONNECTION_FAILED, format!("The control daemon cannot watch another program: {errno}")),
+        }
+    }
+
+    /// Something happened to somebody.
+    fn stir(&mut self, token: Token) {
+        if let Some(newcomer) = self.newcomers.remove(&token) {
+            return self.greet(newcomer, token);
+        }
+        let mut core = self.daemon.core();
+        // One that was handed over a moment ago is its server's.
+        if self.daemon.see_off(&mut core, token).is_some() {
+            self.daemon.feed_locked(&mut core, Event::ClientGone { token });
+            drop(core);
+            self.daemon.changed.notify_all();
+        }
+    }
+
+    /// The first packet of somebody, or its end.
+    fn greet(&self, newcomer: Newcomer, token: Token) {
+        let Newcomer { connection, place, uid, .. } = newcomer;
+        let _account = on_account_of(uid);
+        let daemon = &self.daemon;
+        let hello = connection.set_timeout(Some(READ)).and_then(|()| connection.receive::<Hello>());
+        // The timeout is the socket's, and the socket goes to the server.
+        let (hello, descriptors) = match (hello, connection.set_timeout(None)) {
+            (Ok(hello), Ok(())) => hello,
+            (Err(LinkError::Format(_)), _) => {
+                daemon.note("User did not send a hello of this version");
+                return refuse(&connection, result::MPS_CONNECTION_FAILED, other_version(None));
+            }
+            _ => return daemon.note("User did not send valid credentials"),
+        };
+        match hello {
+            Hello::Client { version, .. } | Hello::Server { version, .. } if version != VERSION => {
+                let why = other_version(Some(version));
+                daemon.note(&why);
+                refuse(&connection, result::MPS_CONNECTION_FAILED, why);
+            }
+            Hello::Client { .. } => match Caller::of(&connection, descriptors.into_iter().next()) {
+                Ok(Caller { number, process }) => self.welcome(Guest { connection, process, _place: place }, token, number, uid, clean::hello(hello)),
+                Err(PeerError::Ended) => daemon.note("A program has ended before it could be served"),
+                Err(error) => {
+                    daemon.note("User did not send valid credentials");
+                    refuse(&connection, result::MPS_CONNECTION_FAILED, error.to_string());
+                }
+            },
+            Hello::Server { uid: serves, devices, .. } => daemon.meet_server(connection, uid, serves, devices, descriptors.into_iter().next()),
+            Hello::Keeper { .. } | Hello::Executor { .. } => daemon.note("A keeper or executor connected here instead of to its server: refused"),
+        }
+    }
+
+    fn welcome(&self, guest: Guest, token: Token, pid: u32, uid: u32, hello: Hello) {
+        let mut core = self.daemon.core();
+        if let Err(errno) = self.daemon.watch.guest(&guest, token) {
+            return refuse(&guest.connection, result::MPS_CONNECTION_FAILED, format!("The control daemon cannot watch another program: {errno}"));
+        }
+        core.guests.insert(token, guest);
+        self.daemon.feed_locked(&mut core, Event::Client { token, pid, uid, hello });
+        drop(core);
+        self.daemon.changed.notify_all();
+    }
+
+    /// Those who have said nothing for too long go, and the door is opened again.
+    fn expire(&mut self, listener: &Listener) {
+        let now = Instant::now();
+        while let Some(first) = self.newcomers.first_entry().filter(|first| first.get().until <= now) {
+            drop(first.remove());
+            self.daemon.note("User did not send valid credentials");
+        }
+        if self.closed_until.is_some_and(|until| until <= now) && self.daemon.watch.door(listener, true).is_ok() {
+            self.closed_until = None;
+        }
+    }
+}
+
+/// This process or the system has no more.
+fn lacks_descriptors(errno: Option<i32>) -> bool {
+    [Errno::MFILE, Errno::NFILE].iter().any(|lack| errno == Some(lack.raw_os_error()))
+}
+
+fn other_version(version: Option<u32>) -> String {
+    let theirs = version.map_or_else(|| "another version of cumux's protocol".to_owned(), |version| format!("version {version} of cumux's protocol"));
+    format!("The program speaks {theirs}, this control daemon version {VERSION}: use libcuda.so.1 and cumux of the same release")
+}

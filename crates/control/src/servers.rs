@@ -1,0 +1,323 @@
+//! The connections to servers: who is believed to be one, what they are asked, what they say.
+//!
+//! A server runs as the user whom it serves, who can do with it as with any process of his: nothing that it says is shown or kept before it was made
+//! harmless, and it can say nothing for another server or another user.
+
+use crate::clean;
+use crate::daemon::{Daemon, Question};
+use crate::log::on_account_of;
+use crate::registry::Event;
+use cumux_link::{Connection, LinkError, Peer, Process, escape_foreign, peer};
+use cumux_wire::message::{FromServer, ServerStatus, ToServer};
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::{Arc, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How long a server may take to answer a question.
+const ANSWER: Duration = Duration::from_secs(5);
+/// Lines that a server may have in the log at once, and how long it takes until it may have another one.
+const LINES: u32 = 100;
+const LINE: Duration = Duration::from_millis(100);
+/// Strangers whose refusal the log does not tell again.
+const STRANGERS: usize = 64;
+
+/// How much a server may still write into our log.
+struct Lines {
+    left: u32,
+    since: Instant,
+    dropped: u64,
+}
+
+impl Lines {
+    fn new(now: Instant) -> Self {
+        Self { left: LINES, since: now, dropped: 0 }
+    }
+
+    /// Whether there is room for one more, and how many were dropped before it.
+    fn take(&mut self, now: Instant) -> Option<u64> {
+        let more = now.duration_since(self.since).as_millis() / LINE.as_millis();
+        if more > 0 {
+            self.left = self.left.saturating_add(u32::try_from(more).unwrap_or(LINES)).min(LINES);
+            self.since = now;
+        }
+        if self.left == 0 {
+            self.dropped += 1;
+            return None;
+        }
+        self.left -= 1;
+        Some(std::mem::take(&mut self.dropped))
+    }
+}
+
+impl Daemon {
+    /// Sends a numbered question to a server and waits for its answer.
+    pub(crate) fn ask(&self, server: u32, question: impl FnOnce(u64) -> ToServer) -> Option<FromServer> {
+        let mut core = self.core();
+        let link = Arc::clone(core.links.get(&server)?);
+        let request = core.next_request;
+        core.next_request += 1;
+        core.questions.insert(request, Question { server, whole: None, answer: None });
+        drop(core);
+        let sent = link.send(&question(request), &[]).is_ok();
+        let until = Instant::now() + ANSWER;
+        let mut core = self.core();
+        loop {
+            let answered = core.questions.get(&request).is_none_or(|question| question.answer.is_some());
+            let rest = until.checked_duration_since(Instant::now());
+            let connected = core.links.get(&server).is_some_and(|current| Arc::ptr_eq(current, &link));
+            match rest {
+                Some(rest) if sent && connected && !answered => {
+                    core = self.changed.wait_timeout(core, rest).unwrap_or_else(PoisonError::into_inner).0;
+                }
+                // What nobody waits for any more is not kept.
+                _ => return core.questions.remove(&request)?.answer,
+            }
+        }
+    }
+
+    /// Sends a numbered message to a server; nobody waits for what it answers.
+    pub(crate) fn tell(&self, server: u32, message: impl FnOnce(u64) -> ToServer) {
+        let mut core = self.core();
+        let Some(link) = core.links.get(&server).map(Arc::clone) else { return };
+        let request = core.next_request;
+        core.next_request += 1;
+        drop(core);
+        let _ = link.send(&message(request), &[]);
+    }
+
+    /// How many messages have come from a server.
+    pub(crate) fn words_of(&self, server: u32) -> u64 {
+        self.core().words.get(&server).copied().unwrap_or(0)
+    }
+
+    /// Status of one server; what the daemon itself knows if the server does not answer.
+    pub(crate) fn status(&self, server: u32) -> Option<ServerStatus> {
+        let (uid, state, leaving) = self.registry(|registry| {
+            let found = registry.server(server)?;
+            Some((found.uid, if found.is_ready() { "UNRESPONSIVE" } else { "INITIALIZING" }, registry.leaving(server)))
+        })?;
+        let told = match self.ask(server, |request| ToServer::Status { request }) {
+            Some(FromServer::Status { server, .. }) => server,
+            _ => ServerStatus { state: state.to_owned(), ..ServerStatus::default() },
+        };
+        Some(ServerStatus { pid: server, uid, leaving, ..told })
+    }
+
+    /// Somebody says that it is a server. Only processes that a daemon of this directory has started are believed.
+    pub(crate) fn meet_server(self: &Arc<Self>, connection: Connection, uid: u32, serves: u32, devices: Vec<String>, words: Option<OwnedFd>) {
+        let own = rustix::process::geteuid().as_raw();
+        let Ok(Peer { pid: Some(pid), .. }) = connection.peer() else { return self.note("A server of another PID namespace connected: refused") };
+        if serves != uid || (own != 0 && uid != own) {
+            return self.note(&format!("Process {pid} of user {uid} says it serves user {serves}: refused"));
+        }
+        let mut core = self.core();
+        if !core.ledger.knows(pid, uid) {
+            let new = !core.strangers.contains(&pid);
+            if new {
+                core.strangers.push_back(pid);
+                if core.strangers.len() > STRANGERS {
+                    core.strangers.pop_front();
+                }
+            }
+            drop(core);
+            if new {
+                self.note(&format!("Process {pid} of user {uid} says it is a server, and no control daemon of this directory has started it: refused"));
+            }
+            // If it is one whose entry is lost: it ends when its clients have gone, and a new one can start.
+            let _ = connection.set_timeout(Some(Duration::from_millis(200))).and_then(|()| connection.send(&ToServer::Shutdown { force: false }, &[]));
+            return;
+        }
+        drop(core);
+        let daemon = Arc::clone(self);
+        let listen = move || daemon.listen_to_server(pid, uid, clean::names(devices), connection, words);
+        if let Err(error) = thread::Builder::new().name("server".into()).spawn(listen) {
+            self.note(&format!("No thread for server {pid} ({error}); it will connect again"));
+        }
+    }
+
+    /// `words`: what it writes to standard error, if it is another user's.
+    fn listen_to_server(self: &Arc<Self>, pid: u32, uid: u32, devices: Vec<String>, connection: Connection, words: Option<OwnedFd>) {
+        let _account = on_account_of(uid);
+        // A server that does not read must not stop the daemon.
+        let _ = set_socket_timeout(connection.as_fd(), Timeout::Send, Some(Duration::from_secs(1)));
+        let process = peer::process_of(&connection).or_else(|| Process::open(pid).ok());
+        let link = Arc::new(connection);
+        let known = self.registry(|registry| registry.server(pid).is_some());
+        self.core().links.insert(pid, Arc::clone(&link));
+        self.feed(Event::Registered { pid, uid, devices });
+        if let Some(words) = words {
+            self.write_down(pid, uid, words);
+        }
+        if !known {
+            let daemon = Arc::clone(self);
+            thread::spawn(move || {
+                if let Some(process) = process {
+                    let _ = process.ended(None);
+                }
+                daemon.forget(pid, None);
+            });
+        }
+        let mut lines = Lines::new(Instant::now());
+        loop {
+            match link.receive::<FromServer>() {
+                Ok((message, _)) => self.hear(pid, uid, message, &mut lines),
+                Err(LinkError::Format(error)) => self.note_of(pid, &format!("what is no message: {error}"), &mut lines),
+                Err(_) => break,
+            }
+        }
+        let mut core = self.core();
+        if core.links.get(&pid).is_some_and(|current| Arc::ptr_eq(current, &link)) {
+            core.links.remove(&pid);
+            self.feed_locked(&mut core, Event::Disconnected { pid });
+        }
+        drop(core);
+        self.changed.notify_all();
+    }
+
+    /// A server's line, as far as it may still have lines.
+    fn note_of(&self, pid: u32, text: &str, lines: &mut Lines) {
+        match lines.take(Instant::now()) {
+            None => {}
+            Some(dropped) => {
+                if dropped > 0 {
+                    self.note(&format!("Server {pid} said too much at once: {dropped} lines are not here"));
+                }
+                self.note(&format!("Server {pid}: {}", escape_foreign(text, clean::SENTENCE)));
+            }
+        }
+    }
+
+    fn hear(self: &Arc<Self>, pid: u32, uid: u32, message: FromServer, lines: &mut Lines) {
+        *self.core().words.entry(pid).or_default() += 1;
+        match message {
+            FromServer::Pong { .. } => {}
+            FromServer::Ready { devices } => {
+                let devices = clean::devices(devices);
+                // What is true for everybody is not learned from a process that another user can change.
+                if uid == rustix::process::geteuid().as_raw() {
+                    self.core().learn(&devices);
+                }
+                self.feed(Event::Ready { pid, devices });
+            }
+            FromServer::Failed { why } => self.feed(Event::Failed { pid, why: escape_foreign(&why, clean::SENTENCE) }),
+            FromServer::Clients { count, taken } => self.feed(Event::Clients { pid, count, taken }),
+            // The server has written it into server.log already.
+            FromServer::Note { text } => self.note_of(pid, &text, lines),
+            FromServer::Status { request, server, more } => {
+                let server = clean::status(server);
+                self.answer(pid, request, |question| {
+                    let whole = match question.whole.take() {
+                        Some(mut whole) => {
+                            clean::append(&mut whole, server);
+                            whole
+                        }
+                        None => server,
+                    };
+                    if more {
+                        question.whole = Some(whole);
+                    } else {
+                        question.answer = Some(FromServer::Status { request, server: whole, more: false });
+                    }
+                });
+            }
+            FromServer::Terminated { request, found, error } => {
+                let error = escape_foreign(&error, clean::SENTENCE);
+                self.answer(pid, request, |question| question.answer = Some(FromServer::Terminated { request, found, error }));
+            }
+            FromServer::Shared { request, before, now, error } => {
+                let error = escape_foreign(&error, clean::SENTENCE);
+                self.answer(pid, request, |question| question.answer = Some(FromServer::Shared { request, before, now, error }));
+            }
+        }
+    }
+
+    /// Takes what a server says to a question that it was asked; anything else is passed over.
+    fn answer(&self, pid: u32, request: u64, take: impl FnOnce(&mut Question)) {
+        let mut core = self.core();
+        if let Some(question) = core.questions.get_mut(&request).filter(|question| question.server == pid && question.answer.is_none()) {
+            take(question);
+        }
+        drop(core);
+        self.changed.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::Settings;
+
+    /// A daemon that nobody can connect to, and what it has said.
+    fn daemon() -> (tempfile::TempDir, Arc<Daemon>) {
+        let folder = tempfile::tempdir().unwrap();
+        let options = crate::Options {
+            pipe: folder.path().to_owned(),
+            log: folder.path().to_owned(),
+            device: "cuda:0".into(),
+            devices: Vec::new(),
+            ready_devices: false,
+            settings: Settings::from_environment(|_| None),
+            program: "/nonexistent".into(),
+            echo: false,
+            multiuser: false,
+            static_partitions: false,
+            localities: Vec::new(),
+        };
+        let daemon = Daemon::new(options).unwrap();
+        (folder, daemon)
+    }
+
+    fn status_of(pid: u32, request: u64, more: bool) -> FromServer {
+        FromServer::Status { request, server: ServerStatus { pid, uid: 5, ..ServerStatus::default() }, more }
+    }
+
+    #[test]
+    fn a_server_says_nothing_that_it_was_not_asked_and_nothing_for_another() {
+        let (_folder, daemon) = daemon();
+        let mut lines = Lines::new(Instant::now());
+        for request in (0..1000).chain(u64::MAX - 1000..=u64::MAX) {
+            for message in [status_of(50, request, true), status_of(50, request, false), FromServer::Terminated { request, found: true, error: String::new() }]
+            {
+                daemon.hear(50, 5, message, &mut lines);
+            }
+        }
+        assert!(daemon.core().questions.is_empty(), "nothing is kept");
+        let (ours, theirs) = Connection::pair().unwrap();
+        daemon.core().links.insert(50, Arc::new(ours));
+        let asked = Arc::clone(&daemon);
+        let asking = thread::spawn(move || asked.ask(50, |request| ToServer::Status { request }));
+        let Ok((ToServer::Status { request }, _)) = theirs.receive::<ToServer>() else { panic!("no question") };
+        // Another server answers first.
+        daemon.hear(51, 5, status_of(51, request, false), &mut lines);
+        daemon.hear(50, 5, status_of(50, request, true), &mut lines);
+        daemon.hear(50, 5, status_of(50, request, false), &mut lines);
+        assert_eq!(asking.join().unwrap(), Some(status_of(50, request, false)));
+        assert!(daemon.core().questions.is_empty());
+    }
+
+    #[test]
+    fn what_is_true_for_all_is_not_learned_from_a_process_of_another_user() {
+        let (_folder, daemon) = daemon();
+        let own = rustix::process::geteuid().as_raw();
+        let facts =
+            cumux_wire::message::DeviceFacts { id: "cuda:0".into(), name: "\u{1b}[2J".into(), uuid: [0; 16], pci: [0; 3], memory: 0, attributes: Vec::new() };
+        let mut lines = Lines::new(Instant::now());
+        daemon.hear(50, own + 1, FromServer::Ready { devices: vec![facts.clone()] }, &mut lines);
+        assert!(daemon.devices().is_empty());
+        daemon.hear(50, own, FromServer::Ready { devices: vec![facts] }, &mut lines);
+        assert_eq!(daemon.devices()[0].name, "\\u{1b}[2J");
+    }
+
+    #[test]
+    fn a_server_that_talks_without_end_does_not_fill_the_log() {
+        let begin = Instant::now();
+        let mut lines = Lines::new(begin);
+        assert_eq!((0..1000).filter(|_| lines.take(begin).is_some()).count(), 100);
+        assert_eq!(lines.take(begin + LINE), Some(900), "the next line tells how many are missing");
+        assert_eq!(lines.take(begin + LINE), None);
+        let later = begin + Duration::from_secs(3600);
+        assert_eq!((0..1000).filter(|_| lines.take(later).is_some()).count(), 100, "silence is not saved up");
+    }
+}

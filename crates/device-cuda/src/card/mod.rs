@@ -1,0 +1,255 @@
+//! A card: one GPU, opened, with its engine and helper threads.
+
+mod device;
+
+use crate::context::{
+    Access, Client, ClientModule, ClientStream, Extents, LoadedModule, MemoryKind, ModuleLibrary, OwnKernels, Partition, Partitions, Permission, Permissions,
+    PinnedWindow, Sharing, read_facts,
+};
+use crate::counters::Counters;
+use crate::driver::{CardAddress, Driver};
+use crate::engine::{Engine, Mailboxes, Message, Shared};
+use crate::fault::{Loss, remedy};
+use crate::helpers::Helpers;
+use crate::issue::LaunchLimits;
+use crate::polling::PollPolicy;
+use crate::quiet::Gate;
+use crate::settings::Settings;
+use cumux_abi::CUdevice_attribute;
+use cumux_device::{ClientId, DeviceError, DeviceFacts, ModuleId, ModuleInfo, Sink, StreamId};
+use parking_lot::{Mutex, RwLock};
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// One GPU, opened. Use it through [`cumux_device::Device`].
+pub struct Card {
+    ordinal: u32,
+    shared: Arc<Shared>,
+    facts: DeviceFacts,
+    extents: Extents,
+    library: ModuleLibrary,
+    partitions: Partitions,
+    /// The open clients. Lock 3 of the crate's order; the locks of [`Client`] follow.
+    clients: RwLock<HashMap<ClientId, Arc<Client>>>,
+    /// The clients' streams. Lock 8 of the crate's order, held alone.
+    streams: RwLock<HashMap<StreamId, Arc<ClientStream>>>,
+    /// The variables of modules, which lie outside of the arena. Lock 8 of the crate's order, held
+    /// alone.
+    variables: RwLock<Permissions>,
+    /// The largest value of each limit that a client has set. Limits belong to the whole context.
+    /// Lock 1 of the crate's order; the driver is called under it.
+    limits: Mutex<HashMap<u32, u64>>,
+    next_stream: AtomicU32,
+    drain: Duration,
+    engine_threads: Vec<JoinHandle<()>>,
+    helper_threads: Vec<JoinHandle<()>>,
+}
+
+impl fmt::Debug for Card {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Card").field("facts", &self.facts.id).field("lost", &self.shared.loss.why()).finish_non_exhaustive()
+    }
+}
+
+impl Card {
+    /// Opens card `ordinal`: makes its context and starts the threads. The card reports completed
+    /// work to `sink`.
+    ///
+    /// # Errors
+    /// A sentence with a remedy: there is no driver, it is too old, or the card is in use or full.
+    pub fn open(ordinal: u32, sink: Arc<dyn Sink>, settings: Settings) -> Result<Arc<Card>, DeviceError> {
+        let thread_failed = |error: std::io::Error| DeviceError::System(format!("a thread of cuda:{ordinal} cannot be started: {error}"));
+        let driver = Driver::open(ordinal)?;
+        let facts = read_facts(driver.device(), ordinal);
+        let extents = Extents::new(&driver)?;
+        let own_kernels = OwnKernels::load(&driver)?;
+        let partitions = Partitions::probe(&driver, own_kernels.sm_probe);
+        let (helpers, helper_threads) = Helpers::start(ordinal).map_err(thread_failed)?;
+        let (helpers, counters, mailboxes) = (Arc::new(helpers), Arc::new(Counters::default()), Arc::new(Mailboxes::new(settings.engines)));
+        let shared = Arc::new(Shared {
+            driver: driver.clone(),
+            sink,
+            limits: LaunchLimits::of(&facts),
+            coalesces: settings.coalesce,
+            polling: PollPolicy::new(settings.spin_us),
+            gate: Arc::new(Gate::new(driver.clone(), mailboxes.clone(), helpers.clone(), counters.clone())),
+            mailboxes,
+            counters,
+            fence_kernel: own_kernels.fence,
+            helpers,
+            loss: Loss::default(),
+        });
+        let mut card = Card {
+            ordinal,
+            shared: shared.clone(),
+            facts,
+            extents,
+            library: ModuleLibrary::default(),
+            partitions,
+            clients: RwLock::default(),
+            streams: RwLock::default(),
+            variables: RwLock::default(),
+            limits: Mutex::default(),
+            next_stream: AtomicU32::new(1),
+            drain: settings.drain,
+            engine_threads: Vec::new(),
+            helper_threads,
+        };
+        for number in 0..settings.engines {
+            let engine = Engine::new(&shared, number).map_err(|error| DeviceError::System(remedy::cannot_prepare(ordinal, &driver.describe(error), error)))?;
+            let thread = std::thread::Builder::new().name(format!("cuda-{ordinal}-{number}")).spawn(move || engine.run()).map_err(thread_failed)?;
+            card.engine_threads.push(thread);
+        }
+        Ok(Arc::new(card))
+    }
+
+    /// The counters since the card was opened.
+    #[must_use]
+    pub fn counters(&self) -> &Counters {
+        &self.shared.counters
+    }
+
+    // ---- lookups
+
+    fn client(&self, client: ClientId) -> Result<Arc<Client>, DeviceError> {
+        self.clients.read().get(&client).cloned().ok_or_else(|| DeviceError::Invalid(format!("client {client} is not open")))
+    }
+
+    fn module(&self, client: ClientId, module: ModuleId) -> Result<Arc<ClientModule>, DeviceError> {
+        let found = self.client(client)?.modules.read().get(&module).cloned();
+        found.ok_or_else(|| DeviceError::Invalid(format!("client {client} has no module {module}")))
+    }
+
+    /// The number of the engine that runs a stream's work.
+    fn engine_of(&self, stream: StreamId) -> Result<usize, DeviceError> {
+        self.require_context()?;
+        let engine = self.streams.read().get(&stream).map(|stream| stream.client.engine);
+        engine.ok_or_else(|| DeviceError::Invalid(format!("there is no stream {}", stream.0)))
+    }
+
+    /// The pinned window that holds these bytes.
+    fn window_at(&self, address: CardAddress, bytes: u64) -> Option<Arc<PinnedWindow>> {
+        self.clients.read().values().find_map(|client| client.window.read().clone().filter(|window| window.contains(address, bytes)))
+    }
+
+    fn kind_of_memory(&self, address: CardAddress, bytes: u64) -> MemoryKind {
+        let is_variable = self.variables.read().translate(address, bytes, Access::Read).is_ok();
+        if is_variable { MemoryKind::Variable } else { MemoryKind::Extent }
+    }
+
+    // ---- the loss of the card
+
+    fn require_context(&self) -> Result<(), DeviceError> {
+        self.shared.loss.why().map_or(Ok(()), |why| Err(DeviceError::Lost(why.to_owned())))
+    }
+
+    /// Checks an outcome that says that the card is lost. If the context still works, only this
+    /// call has failed. Else the engines are notified, because they may not know of the loss yet.
+    fn check_loss<T>(&self, outcome: Result<T, DeviceError>) -> Result<T, DeviceError> {
+        let Err(DeviceError::Lost(text)) = outcome else { return outcome };
+        if self.shared.loss.why().is_none() && self.extents.context_works() {
+            return Err(DeviceError::System(text));
+        }
+        for mailbox in self.shared.mailboxes.iter() {
+            mailbox.send(Message::CheckContext);
+        }
+        Err(DeviceError::Lost(text))
+    }
+
+    // ---- shares
+
+    fn multiprocessors(&self) -> u32 {
+        self.facts.attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT.0).cast_unsigned()
+    }
+
+    /// Chooses a partition of this many SMs (0: all), out of the card's or those of `inside`.
+    /// Returns `None` for all SMs of the card. `leaves` is the partition that the client gives up
+    /// for it.
+    fn choose_partition(&self, inside: Option<&Partition>, leaves: Option<&Partition>, multiprocessors: u32) -> Result<Option<Arc<Partition>>, DeviceError> {
+        if inside.is_none() && (multiprocessors == 0 || multiprocessors >= self.multiprocessors()) {
+            return Ok(None);
+        }
+        self.check_loss(self.partitions.choose(&self.shared.driver, inside, leaves, multiprocessors)).map(Some)
+    }
+
+    // ---- modules
+
+    /// Adds a module that was loaded to a client.
+    fn add_module(&self, client: &Client, module: ModuleId, loaded: Arc<LoadedModule>) -> ModuleInfo {
+        for global in &loaded.info.globals {
+            client.permissions.write().allow(global.address, global.bytes, Permission::ReadWrite, 0);
+            self.variables.write().allow(global.address, global.bytes, Permission::ReadWrite, 0);
+        }
+        let info = loaded.info.clone();
+        client.modules.write().insert(module, ClientModule::new(loaded));
+        info
+    }
+
+    /// Removes a module from a client, if the client has it.
+    fn remove_module(&self, client: &Client, module: ModuleId) {
+        // A separate statement, so that the lock is released before the module is dropped.
+        let gone = client.modules.write().remove(&module);
+        if let Some(gone) = gone {
+            self.drop_module(client, gone);
+        }
+    }
+
+    /// Drops a client's reference to a module. A shared module is kept for its next use.
+    fn drop_module(&self, client: &Client, module: Arc<ClientModule>) {
+        for global in &module.info.globals {
+            client.permissions.write().revoke(global.address);
+            if module.sharing == Sharing::OneClient {
+                self.variables.write().revoke(global.address);
+            }
+        }
+        module.remove_user();
+        if module.sharing == Sharing::OneClient {
+            self.forget_kernels(&module);
+            self.shared.helpers.run(move || drop(module));
+        }
+    }
+
+    /// Unloads shared modules that no client uses, if there are too many.
+    fn evict_modules(&self) {
+        for module in self.library.evict_unused() {
+            for global in &module.info.globals {
+                self.variables.write().revoke(global.address);
+            }
+            self.forget_kernels(&module);
+            self.shared.helpers.run(move || drop(module));
+        }
+    }
+
+    /// Has the engines forget the module's kernels.
+    fn forget_kernels(&self, module: &LoadedModule) {
+        for mailbox in self.shared.mailboxes.iter() {
+            mailbox.send(Message::ForgetKernels(module.kernels.iter().map(|kernel| kernel.id).collect()));
+        }
+    }
+}
+
+impl Drop for Card {
+    fn drop(&mut self) {
+        // The helper threads end first: they use objects of the engines.
+        self.shared.helpers.stop();
+        for helper in self.helper_threads.drain(..) {
+            if helper.join().is_err() {
+                tracing::error!("a helper of the card had panicked");
+            }
+        }
+        for mailbox in self.shared.mailboxes.iter() {
+            mailbox.send(Message::End);
+        }
+        for thread in self.engine_threads.drain(..) {
+            // An engine thread may drop the last reference to the card itself, in a call of the
+            // sink. It cannot join itself.
+            if thread.thread().id() != std::thread::current().id() && thread.join().is_err() {
+                tracing::error!("an engine of the card had panicked");
+            }
+        }
+    }
+}

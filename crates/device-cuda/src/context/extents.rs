@@ -1,0 +1,209 @@
+//! Device memory: extents behind descriptors, mapped at fixed addresses of the arena.
+//!
+//! Address space is reserved from the driver in pieces of [`RESERVATION`] bytes, when something is
+//! first mapped in a piece. A reservation that does not lie where it was asked for is an error.
+
+use super::ranges::RangeMap;
+use crate::driver::{CardAddress, Driver, MemorySet, Stream};
+use crate::fault::{CudaError, remedy};
+use cumux_device::DeviceError;
+use cumux_wire::layout::{ARENA_BASE, ARENA_BYTES};
+use parking_lot::Mutex;
+use std::collections::BTreeSet;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+/// Bytes of address space in one reservation.
+const RESERVATION: u64 = 64 << 30;
+/// Bytes of one element when memory is scrubbed. A granule is a multiple of it.
+const SCRUB_ELEMENT: u32 = 4;
+
+#[derive(Default)]
+struct Maps {
+    mapped: RangeMap<()>,
+    /// The first address of each reservation.
+    reserved: BTreeSet<u64>,
+}
+
+/// The kind of memory that is read or written outside of streams.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum MemoryKind {
+    /// An extent. It must be mapped.
+    Extent,
+    /// A module's variable. It lies where the driver put it.
+    Variable,
+}
+
+/// The extents of a card.
+///
+/// Lock order: `maps` and `side_stream` (both 8) are never held together. The driver is called
+/// under either.
+pub(crate) struct Extents {
+    driver: Arc<Driver>,
+    granule: u64,
+    maps: Mutex<Maps>,
+    /// A stream for scrubbing, reading and writing outside of clients' streams, for one thread at a
+    /// time.
+    side_stream: Mutex<Stream>,
+}
+
+/// The error for a call of the driver that failed with `error`. `what` names what was attempted.
+fn failure(driver: &Driver, what: &str, error: CudaError) -> DeviceError {
+    let text = format!("{what}: {}", driver.describe_numbered(error));
+    match error {
+        CudaError::OUT_OF_MEMORY => DeviceError::OutOfMemory(text),
+        CudaError::INVALID_VALUE => DeviceError::Invalid(text),
+        CudaError::NOT_SUPPORTED => DeviceError::NotSupported(text),
+        _ => remedy::refused_call(error, text, DeviceError::System),
+    }
+}
+
+impl Extents {
+    /// A card's memory without extents.
+    ///
+    /// # Errors
+    /// The driver's error, as a sentence.
+    pub(crate) fn new(driver: &Arc<Driver>) -> Result<Extents, DeviceError> {
+        let granule = driver.granule().map_err(|error| failure(driver, "the granularity of device memory", error))?;
+        let side_stream = driver.create_stream(0).map_err(|error| failure(driver, "a stream", error))?;
+        Ok(Extents { driver: driver.clone(), granule, maps: Mutex::default(), side_stream: Mutex::new(side_stream) })
+    }
+
+    /// True if the context still works.
+    pub(crate) fn context_works(&self) -> bool {
+        !self.driver.is_idle(*self.side_stream.lock()).is_err_and(CudaError::is_fatal)
+    }
+
+    /// Granularity of extents and mappings in bytes.
+    pub(crate) fn granule(&self) -> u64 {
+        self.granule
+    }
+
+    /// Creates an extent, not mapped. It is scrubbed, because memory from the driver may still hold
+    /// an earlier owner's data.
+    ///
+    /// # Errors
+    /// A sentence: `bytes` is no multiple of the granule, or there is no memory.
+    pub(crate) fn create(&self, bytes: u64) -> Result<OwnedFd, DeviceError> {
+        if bytes == 0 || !bytes.is_multiple_of(self.granule) {
+            return Err(DeviceError::Invalid(format!("an extent of {bytes} bytes: it must be a multiple of {}", self.granule)));
+        }
+        let fail = |error| failure(&self.driver, &format!("{bytes} bytes of device memory"), error);
+        let memory = self.driver.create_memory(bytes).map_err(fail)?;
+        let scratch = self.driver.reserve_addresses(0, bytes).map_err(fail)?;
+        let zeros = MemorySet { target: scratch, pitch: 0, value: 0, element: SCRUB_ELEMENT, width: bytes / u64::from(SCRUB_ELEMENT), height: 1 };
+        let scrubbed = self.driver.map(scratch, memory.as_fd(), 0, bytes).and_then(|()| {
+            let stream = self.side_stream.lock();
+            let set = self.driver.set_memory(&zeros, *stream);
+            let done = self.driver.synchronize(*stream);
+            let unmapped = self.driver.unmap(scratch, bytes);
+            set.and(done).and(unmapped)
+        });
+        self.driver.free_addresses(scratch, bytes);
+        scrubbed.map_err(fail)?;
+        Ok(memory)
+    }
+
+    /// Reserves the pieces around these bytes that are not reserved yet.
+    fn reserve(&self, maps: &mut Maps, address: CardAddress, bytes: u64) -> Result<(), DeviceError> {
+        let mut piece = address / RESERVATION * RESERVATION;
+        while piece < address + bytes {
+            if !maps.reserved.contains(&piece) {
+                let got =
+                    self.driver.reserve_addresses(piece, RESERVATION).map_err(|error| failure(&self.driver, &format!("address space at {piece:#x}"), error))?;
+                if got != piece {
+                    self.driver.free_addresses(got, RESERVATION);
+                    return Err(DeviceError::System(format!(
+                        "the address space at {piece:#x} is taken in this process: nothing else may be mapped in the arena"
+                    )));
+                }
+                maps.reserved.insert(piece);
+            }
+            piece += RESERVATION;
+        }
+        Ok(())
+    }
+
+    /// Maps `bytes` of an extent from `offset` at `address`.
+    ///
+    /// # Errors
+    /// A sentence: the range is not in the arena or not in granules, something is mapped there, or
+    /// the driver refuses.
+    pub(crate) fn map(&self, address: CardAddress, extent: BorrowedFd<'_>, offset: u64, bytes: u64) -> Result<(), DeviceError> {
+        let aligned = [address, offset, bytes].iter().all(|n| n.is_multiple_of(self.granule)) && bytes > 0;
+        let end = address.checked_add(bytes).filter(|end| address >= ARENA_BASE && *end <= ARENA_BASE + ARENA_BYTES && aligned);
+        let Some(end) = end else {
+            return Err(DeviceError::Invalid(format!("{bytes} bytes at {address:#x} (offset {offset}) are no granules of {} in the arena", self.granule)));
+        };
+        let mut maps = self.maps.lock();
+        if let Some((start, length)) = maps.mapped.overlapping(address, end) {
+            return Err(DeviceError::Invalid(format!("{length} bytes are mapped at {start:#x} already")));
+        }
+        self.reserve(&mut maps, address, bytes)?;
+        self.driver
+            .map(address, extent, offset, bytes)
+            .map_err(|error| failure(&self.driver, &format!("mapping {bytes} bytes (offset {offset}) at {address:#x}"), error))?;
+        maps.mapped.insert(address, bytes, ());
+        Ok(())
+    }
+
+    /// Undoes [`Extents::map`] for exactly these bytes.
+    ///
+    /// # Errors
+    /// A sentence: there is no such mapping, or the driver refuses.
+    pub(crate) fn unmap(&self, address: CardAddress, bytes: u64) -> Result<(), DeviceError> {
+        let mut maps = self.maps.lock();
+        if maps.mapped.bytes_at(address) != Some(bytes) {
+            return Err(DeviceError::Invalid(format!("no mapping of exactly {bytes} bytes at {address:#x}")));
+        }
+        self.driver.unmap(address, bytes).map_err(|error| failure(&self.driver, &format!("unmapping {address:#x}"), error))?;
+        maps.mapped.remove(address);
+        Ok(())
+    }
+
+    fn require_mapped(&self, address: CardAddress, bytes: u64, kind: MemoryKind) -> Result<(), DeviceError> {
+        if kind == MemoryKind::Variable || self.maps.lock().mapped.covers(address, bytes) {
+            return Ok(());
+        }
+        Err(DeviceError::Invalid(format!("{bytes} bytes at {address:#x} are not mapped")))
+    }
+
+    /// Reads memory outside of clients' streams.
+    ///
+    /// # Errors
+    /// A sentence: the memory is not mapped, or the driver refuses.
+    pub(crate) fn read(&self, address: CardAddress, into: &mut [u8], kind: MemoryKind) -> Result<(), DeviceError> {
+        self.require_mapped(address, into.len() as u64, kind)?;
+        if into.is_empty() {
+            return Ok(());
+        }
+        let stream = self.side_stream.lock();
+        self.driver.read(address, into, *stream).map_err(|error| failure(&self.driver, &format!("reading {address:#x}"), error))
+    }
+
+    /// Writes memory outside of clients' streams.
+    ///
+    /// # Errors
+    /// A sentence: the memory is not mapped, or the driver refuses.
+    pub(crate) fn write(&self, address: CardAddress, bytes: &[u8], kind: MemoryKind) -> Result<(), DeviceError> {
+        self.require_mapped(address, bytes.len() as u64, kind)?;
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        let stream = self.side_stream.lock();
+        self.driver.write(address, bytes, *stream).map_err(|error| failure(&self.driver, &format!("writing {address:#x}"), error))
+    }
+}
+
+impl Drop for Extents {
+    fn drop(&mut self) {
+        let maps = self.maps.get_mut();
+        for (address, bytes) in maps.mapped.iter() {
+            let _ = self.driver.unmap(address, bytes);
+        }
+        for piece in &maps.reserved {
+            self.driver.free_addresses(*piece, RESERVATION);
+        }
+        self.driver.destroy_stream(*self.side_stream.get_mut());
+    }
+}

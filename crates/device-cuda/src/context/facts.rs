@@ -1,0 +1,49 @@
+//! The facts of a card that clients see: those of the driver, except where sharing changes them.
+
+use crate::driver::DeviceHandle;
+use cumux_abi::CUdevice_attribute as Attribute;
+use cumux_device::DeviceFacts;
+
+/// The first attribute that the public header names, and one past the last.
+const ATTRIBUTES: std::ops::Range<u32> = 1..Attribute::CU_DEVICE_ATTRIBUTE_MAX.0;
+/// The attributes of the card's PCI address, in the order of [`DeviceFacts::pci`].
+const PCI: [Attribute; 3] =
+    [Attribute::CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID, Attribute::CU_DEVICE_ATTRIBUTE_PCI_BUS_ID, Attribute::CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID];
+
+/// Reads the facts of card `ordinal`.
+pub(crate) fn read_facts(device: &DeviceHandle, ordinal: u32) -> DeviceFacts {
+    let seen = |attribute| device.attribute(attribute).map(|value| (attribute.0, as_shared(attribute, value)));
+    DeviceFacts {
+        id: format!("cuda:{ordinal}"),
+        name: device.name(),
+        uuid: device.uuid(),
+        pci: PCI.map(|attribute| device.attribute(attribute).unwrap_or(0).cast_unsigned()),
+        memory: device.memory(),
+        attributes: ATTRIBUTES.map(Attribute).filter_map(seen).collect(),
+    }
+}
+
+/// The value of an attribute that a client of a shared card sees.
+fn as_shared(attribute: Attribute, value: i32) -> i32 {
+    match attribute {
+        // The card has a client's registered memory at the address that the client's pinned window
+        // has, not at the client's own.
+        Attribute::CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM => 0,
+        // Managed memory belongs to one process.
+        Attribute::CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS => 0,
+        // The executor uses the card in its compute mode; clients share it.
+        Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_MODE => 0,
+        _ => value,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_sharing_takes_away_is_not_promised() {
+        let seen = |number, value| as_shared(Attribute(number), value);
+        assert_eq!([seen(91, 1), seen(89, 1), seen(20, 3), seen(16, 132)], [0, 0, 0, 132]);
+    }
+}

@@ -1,0 +1,162 @@
+//! The modules of a card, by content, and how an image becomes a module.
+//!
+//! An image without writable variables is loaded once and shared by all clients that bring the same
+//! bytes. The modules used last are kept when no client uses them. PTX is compiled separately,
+//! which delays no other client; only machine code is loaded, while the card is quiet (decision
+//! 0107).
+
+use super::module::{LoadedModule, Sharing};
+use super::symbols::{self, Symbols};
+use crate::counters::ClientCounts;
+use crate::driver::CompileError;
+use crate::quiet::Gate;
+use cumux_device::DeviceError;
+use cumux_fatbin::ImageKind;
+use cumux_wire::result;
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Bytes of the largest image that is unpacked to read its names.
+const MOST_IMAGE_BYTES: u64 = 1 << 30;
+/// Most modules that are kept for their next use.
+const KEPT_MODULES: usize = 64;
+/// Most bytes of those modules' images.
+const KEPT_IMAGE_BYTES: usize = 256 << 20;
+
+/// A module that clients may share.
+struct SharedModule {
+    hash: blake3::Hash,
+    image_bytes: usize,
+    module: Arc<LoadedModule>,
+}
+
+/// The modules that clients may share.
+///
+/// Lock order: the lock of one image in `loading` (1), then the locks of [`Gate`], then `known`
+/// (8). The map `loading` (8) is locked alone, to find the lock of an image.
+#[derive(Default)]
+pub(crate) struct ModuleLibrary {
+    /// The module used last is at the end.
+    known: Mutex<Vec<SharedModule>>,
+    /// A lock for each image that is being loaded. A thread that loads the same image meanwhile
+    /// waits for it.
+    loading: Mutex<HashMap<blake3::Hash, Arc<Mutex<()>>>>,
+}
+
+/// The image that the driver will choose out of those that the client brought.
+struct ChosenImage {
+    symbols: Symbols,
+    /// The image's text, if it is PTX.
+    ptx: Option<Vec<u8>>,
+}
+
+impl ModuleLibrary {
+    /// Loads the module of an image, and counts the caller as a user. Slow: an engine thread must
+    /// not call this.
+    ///
+    /// # Errors
+    /// [`DeviceError::Image`] if the image is at fault, else the driver's error as a sentence.
+    pub(crate) fn load(&self, gate: &Arc<Gate>, image: &[u8], counts: &ClientCounts) -> Result<Arc<LoadedModule>, DeviceError> {
+        let hash = blake3::hash(image);
+        let image_lock = self.loading.lock().entry(hash).or_default().clone();
+        let loaded = self.load_locked(gate, image, hash, counts, &image_lock);
+        drop(image_lock);
+        // Threads that still wait for the image hold a reference to its lock.
+        self.loading.lock().retain(|_, image_lock| Arc::strong_count(image_lock) > 1);
+        loaded
+    }
+
+    /// Finds the shared module of this content, and counts one more user of it.
+    fn find(&self, hash: blake3::Hash) -> Option<Arc<LoadedModule>> {
+        let mut known = self.known.lock();
+        let at = known.iter().position(|shared| shared.hash == hash)?;
+        let found = known.remove(at);
+        let module = found.module.clone();
+        module.add_user();
+        known.push(found);
+        Some(module)
+    }
+
+    fn load_locked(
+        &self,
+        gate: &Arc<Gate>,
+        image: &[u8],
+        hash: blake3::Hash,
+        counts: &ClientCounts,
+        image_lock: &Mutex<()>,
+    ) -> Result<Arc<LoadedModule>, DeviceError> {
+        if let Some(module) = self.find(hash) {
+            return Ok(module);
+        }
+        let ChosenImage { symbols, ptx } = choose_image(gate.driver().device().compute_capability(), image)?;
+        if let Some(name) = symbols.managed.first() {
+            let text = format!("the module has the __managed__ variable {name}: managed memory belongs to one process and cannot be shared with the client");
+            return Err(image_error(result::NOT_SUPPORTED, text));
+        }
+        // A module with writable variables is not shared: there is nothing to wait for.
+        let _guard = if symbols.writable { None } else { Some(image_lock.lock()) };
+        if let Some(module) = self.find(hash) {
+            return Ok(module);
+        }
+        let compiled = ptx.and_then(|ptx| match gate.driver().compile(&ptx) {
+            Ok(code) => Some(code),
+            // Loading the image itself reports the same error, or a better one.
+            Err(CompileError { error, log }) => {
+                tracing::debug!(code = error.number(), "PTX does not compile on its own: {log}");
+                None
+            }
+        });
+        let module = Arc::new(gate.run_quietly(Some(counts), || LoadedModule::load(gate, compiled.as_deref().unwrap_or(image), &symbols))?);
+        if module.sharing == Sharing::AnyClient {
+            self.known.lock().push(SharedModule { hash, image_bytes: image.len(), module: module.clone() });
+        }
+        Ok(module)
+    }
+
+    /// Takes out the oldest modules that no client uses, if there are too many.
+    pub(crate) fn evict_unused(&self) -> Vec<Arc<LoadedModule>> {
+        let mut known = self.known.lock();
+        let mut bytes: usize = known.iter().map(|shared| shared.image_bytes).sum();
+        let mut excess = known.len().saturating_sub(KEPT_MODULES);
+        let evicted = known.extract_if(.., |shared| {
+            let goes = (excess > 0 || bytes > KEPT_IMAGE_BYTES) && !shared.module.is_used();
+            if goes {
+                excess = excess.saturating_sub(1);
+                bytes -= shared.image_bytes;
+            }
+            goes
+        });
+        evicted.map(|shared| shared.module).collect()
+    }
+}
+
+fn image_error(result: u32, text: String) -> DeviceError {
+    DeviceError::Image { result, text }
+}
+
+/// Chooses the image for a card of this compute capability (major * 10 + minor) out of those that
+/// the client brought, and reads its names.
+fn choose_image(capability: u32, image: &[u8]) -> Result<ChosenImage, DeviceError> {
+    let invalid = |error: cumux_fatbin::Error| image_error(result::INVALID_IMAGE, error.to_string());
+    let images = cumux_fatbin::images(image).map_err(invalid)?;
+    let chosen = cumux_fatbin::best_compiled(&images, capability).or_else(|| cumux_fatbin::best_ptx(&images, capability)).or(match images.as_slice() {
+        // A bare image does not say which cards it is for: the driver decides.
+        [only] => Some(only),
+        _ => None,
+    });
+    let Some(chosen) = chosen else {
+        let text = format!("none of the {} images runs on compute capability {}.{}", images.len(), capability / 10, capability % 10);
+        return Err(image_error(result::NO_BINARY_FOR_GPU, text));
+    };
+    let bytes = chosen.bytes(MOST_IMAGE_BYTES).map_err(invalid)?;
+    match chosen.kind {
+        ImageKind::Elf => {
+            let symbols = symbols::of_elf(&bytes).ok_or_else(|| image_error(result::INVALID_IMAGE, "the compiled image is damaged".into()))?;
+            Ok(ChosenImage { symbols, ptx: None })
+        }
+        ImageKind::Ptx => Ok(ChosenImage { symbols: symbols::of_ptx(&String::from_utf8_lossy(&bytes)), ptx: Some(bytes.to_vec()) }),
+        // Nothing is known of the image, so it may have writable variables and assertions.
+        ImageKind::Other(_) => Ok(ChosenImage { symbols: Symbols { writable: true, asserts: true, ..Symbols::default() }, ptx: None }),
+    }
+}

@@ -1,0 +1,34 @@
+//! What lives in a card's context: memory, pinned windows, partitions, modules, and the clients
+//! that own them. Nothing here submits clients' work to the driver.
+//!
+//! ```text
+//! client ─▶ module ─▶ (quiet gate)      facts        own_kernels
+//!    │        ▲
+//!    │      library ─▶ symbols
+//!    ├──▶ partitions ─▶ sm_layout
+//!    ├──▶ pinned_window ─▶ ranges
+//!    └──▶ permissions ───▶ ranges ◀── extents
+//! ```
+
+mod client;
+mod extents;
+mod facts;
+mod library;
+mod module;
+mod own_kernels;
+mod partitions;
+mod permissions;
+mod pinned_window;
+mod ranges;
+mod sm_layout;
+mod symbols;
+
+pub(crate) use client::{Client, ClientStream, Urgency};
+pub(crate) use extents::{Extents, MemoryKind};
+pub(crate) use facts::read_facts;
+pub(crate) use library::ModuleLibrary;
+pub(crate) use module::{ClientModule, Kernel, LoadedModule, Sharing};
+pub(crate) use own_kernels::OwnKernels;
+pub(crate) use partitions::{Partition, PartitionId, Partitions};
+pub(crate) use permissions::{Access, Permission, Permissions};
+pub(crate) use pinned_window::PinnedWindow;

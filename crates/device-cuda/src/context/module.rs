@@ -1,0 +1,209 @@
+//! A loaded module: its kernels, their parameter layouts, and its variables. The kernels' code is
+//! on the card before a client launches them.
+//!
+//! Variables lie where the driver puts them, not in the client's extents (decision 0103). They do
+//! not outlive the executor, so a successor cannot take over a client with writable variables.
+
+use super::symbols::Symbols;
+use crate::driver::{CompileError, Driver, Function, Module};
+use crate::fault::{Call, CudaError, remedy};
+use crate::quiet::Gate;
+use cumux_abi::CUfunction_attribute as Attribute;
+use cumux_device::{DeviceError, FunctionInfo, GlobalInfo, ModuleInfo};
+use cumux_wire::module::Parameter;
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::ffi::CString;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+const MAX_DYNAMIC_SHARED: Attribute = Attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+
+/// The number of the next kernel to be loaded.
+static NEXT_KERNEL: AtomicU64 = AtomicU64::new(1);
+
+/// One kernel.
+#[derive(Debug)]
+pub(crate) struct Kernel {
+    /// The driver's handle.
+    pub handle: Function,
+    /// The kernel's number, which this process never uses again, unlike handles.
+    pub id: u64,
+    /// The name in the image (mangled, for C++).
+    pub name: Arc<str>,
+    /// Bytes of the parameter block.
+    pub parameter_bytes: u32,
+    /// True if the kernel may call device printf.
+    pub prints: bool,
+    /// True if the kernel may fail an assertion.
+    pub asserts: bool,
+}
+
+/// Which clients may use a loaded module.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sharing {
+    /// Every client that brings the same image, because nothing in the module can change.
+    AnyClient,
+    /// The client that it was loaded for, because the module has writable variables.
+    OneClient,
+}
+
+/// A module on the card.
+pub(crate) struct LoadedModule {
+    gate: Arc<Gate>,
+    module: Module,
+    /// The kernels, in the order of `info.functions`.
+    pub kernels: Vec<Kernel>,
+    /// The description of the module that clients get.
+    pub info: ModuleInfo,
+    /// Which clients may use the module.
+    pub sharing: Sharing,
+    /// The number of clients that use the module. Chains may hold it, too.
+    users: AtomicUsize,
+    /// The largest limit of dynamic shared memory that any client has set, in bytes, by function.
+    /// Lock 8 of the crate's order, held alone. The driver is called under it.
+    dynamic_shared: Mutex<HashMap<u32, i32>>,
+}
+
+impl Drop for LoadedModule {
+    fn drop(&mut self) {
+        self.gate.unload(self.module);
+    }
+}
+
+fn image_error(error: CudaError, text: String) -> DeviceError {
+    DeviceError::Image { result: error.number(), text }
+}
+
+impl LoadedModule {
+    /// Puts an image on the card, and counts one client as a user. `symbols` are those of the
+    /// image. Call this while the card is quiet, because the driver waits for running kernels.
+    ///
+    /// # Errors
+    /// The driver's error, as a sentence.
+    pub(super) fn load(gate: &Arc<Gate>, image: &[u8], symbols: &Symbols) -> Result<LoadedModule, DeviceError> {
+        let driver = gate.driver();
+        let module = driver.load_module(image).map_err(|CompileError { error, log }| {
+            let text = driver.describe(error);
+            match error {
+                CudaError::OUT_OF_MEMORY => DeviceError::OutOfMemory(format!("no room for the module: {text}")),
+                fatal if fatal.is_fatal() => DeviceError::Lost(format!("loading a module: {}", driver.describe_numbered(fatal))),
+                other => image_error(other, if log.is_empty() { text } else { format!("{text}: {log}") }),
+            }
+        })?;
+        let mut loaded = LoadedModule {
+            gate: gate.clone(),
+            module,
+            kernels: Vec::new(),
+            info: ModuleInfo::default(),
+            sharing: if symbols.writable { Sharing::OneClient } else { Sharing::AnyClient },
+            users: AtomicUsize::new(1),
+            dynamic_shared: Mutex::default(),
+        };
+        let fail = |error| image_error(error, format!("a kernel of the module cannot be put on the card: {}", driver.describe(error)));
+        for handle in driver.functions(module).map_err(fail)? {
+            driver.load_function(handle).map_err(fail)?;
+            let info = read_function(driver, handle).map_err(fail)?;
+            loaded.kernels.push(Kernel {
+                handle,
+                id: NEXT_KERNEL.fetch_add(1, Ordering::Relaxed),
+                name: info.name.as_str().into(),
+                parameter_bytes: info.parameter_bytes,
+                prints: symbols.prints.may_print(&info.name),
+                asserts: symbols.asserts,
+            });
+            loaded.info.functions.push(info);
+        }
+        for variable in &symbols.variables {
+            let Ok(name) = CString::new(variable.name.as_str()) else { continue };
+            if let Some((address, bytes)) = driver.variable(module, &name) {
+                loaded.info.globals.push(GlobalInfo { name: variable.name.clone(), address, bytes, constant: variable.constant, managed: false });
+            }
+        }
+        Ok(loaded)
+    }
+
+    /// Counts one more client as a user.
+    pub(super) fn add_user(&self) {
+        self.users.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Counts one client less as a user.
+    pub(crate) fn remove_user(&self) {
+        self.users.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// True if a client uses the module.
+    pub(super) fn is_used(&self) -> bool {
+        self.users.load(Ordering::Acquire) > 0
+    }
+
+    /// Sets a kernel's attribute (a `CUfunction_attribute`). The limit of dynamic shared memory
+    /// only grows: clients that share the module get the largest that any of them has set.
+    ///
+    /// # Errors
+    /// A sentence: there is no such function, or the driver refuses the value.
+    pub(crate) fn set_attribute(&self, function: u32, attribute: u32, value: i32) -> Result<(), DeviceError> {
+        let unknown = || DeviceError::Invalid(format!("the module has no function {function}"));
+        let kernel = self.kernels.get(function as usize).ok_or_else(unknown)?;
+        let attribute = Attribute(attribute);
+        let mut most = self.dynamic_shared.lock();
+        if attribute == MAX_DYNAMIC_SHARED && most.get(&function).is_some_and(|known| *known >= value && value >= 0) {
+            return Ok(());
+        }
+        let driver = self.gate.driver();
+        driver.set_function_attribute(kernel.handle, attribute, value).map_err(|error| {
+            let text = format!("attribute {} of {} cannot be set to {value}: {}", attribute.0, kernel.name, driver.describe(error));
+            remedy::refused_call(error, text, DeviceError::Invalid)
+        })?;
+        if attribute == MAX_DYNAMIC_SHARED {
+            most.insert(function, value);
+        }
+        Ok(())
+    }
+}
+
+/// Reads the description of a kernel that clients get.
+fn read_function(driver: &Driver, function: Function) -> Call<FunctionInfo> {
+    let read = |attribute| driver.function_attribute(function, attribute).map(|value| u32::try_from(value).unwrap_or(0));
+    let parameters: Vec<Parameter> = (0..).map_while(|i| driver.parameter(function, i)).map(|(offset, bytes)| Parameter { offset, bytes }).collect();
+    Ok(FunctionInfo {
+        name: driver.function_name(function)?,
+        parameter_bytes: parameters.iter().map(|p| p.offset + p.bytes).max().unwrap_or(0),
+        parameters,
+        static_shared: read(Attribute::CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES)?,
+        constant: read(Attribute::CU_FUNC_ATTRIBUTE_CONST_SIZE_BYTES)?,
+        local: read(Attribute::CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES)?,
+        registers: read(Attribute::CU_FUNC_ATTRIBUTE_NUM_REGS)?,
+        max_threads: read(Attribute::CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?,
+        ptx_version: read(Attribute::CU_FUNC_ATTRIBUTE_PTX_VERSION)?,
+        binary_version: read(Attribute::CU_FUNC_ATTRIBUTE_BINARY_VERSION)?,
+        cluster: [
+            read(Attribute::CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH).unwrap_or(0),
+            read(Attribute::CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_HEIGHT).unwrap_or(0),
+            read(Attribute::CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH).unwrap_or(0),
+        ],
+        required_block: [0; 3],
+        refused: None,
+    })
+}
+
+/// A client's reference to a module that other clients may share. It is a separate allocation:
+/// references are counted at each launch, and engines that counted in one cache line would wait for
+/// one another.
+pub(crate) struct ClientModule(Arc<LoadedModule>);
+
+impl ClientModule {
+    /// A client's reference to this module. The client is counted as a user already.
+    pub(crate) fn new(module: Arc<LoadedModule>) -> Arc<ClientModule> {
+        Arc::new(ClientModule(module))
+    }
+}
+
+impl Deref for ClientModule {
+    type Target = LoadedModule;
+    fn deref(&self) -> &LoadedModule {
+        &self.0
+    }
+}

@@ -1,0 +1,80 @@
+//! The kernels that this crate itself runs on the card. They are in one module, which stays loaded
+//! as long as the context lives.
+//!
+//! - **The fence kernel** ends a chain: it writes 1 to a word that an engine polls. It is launched
+//!   with its chain, in one call; a value write after the chain would be a second call under the
+//!   context's lock. A thread that has seen the word also sees what the chain's kernels wrote, in
+//!   the card's memory and in the host's: those kernels ended before the fence kernel began, and
+//!   its store has release semantics at system scope.
+//! - **The SM probe** shows on which SMs it runs. Each of its blocks writes 1 to the word of its
+//!   SM, and stays there long enough that the next block is placed on another SM.
+
+use crate::driver::{Driver, Function};
+use cumux_device::DeviceError;
+use std::sync::Arc;
+
+const PTX: &str = "
+.version 7.0
+.target sm_75
+.address_size 64
+.visible .entry cumux_fence(.param .u64 word)
+{
+    .reg .b64 %rd<3>;
+    ld.param.u64 %rd1, [word];
+    mov.u64 %rd2, 1;
+    st.release.sys.u64 [%rd1], %rd2;
+    ret;
+}
+.visible .entry cumux_sm_probe(.param .u64 words, .param .u32 count, .param .u32 stride)
+{
+    .reg .b64 %rd<4>;
+    .reg .b32 %r<6>;
+    .reg .pred %p<3>;
+    ld.param.u64 %rd1, [words];
+    ld.param.u32 %r1, [count];
+    ld.param.u32 %r2, [stride];
+    mov.u32 %r3, %smid;
+    setp.ge.u32 %p1, %r3, %r1;
+    @%p1 bra over;
+    mul.wide.u32 %rd2, %r3, %r2;
+    add.u64 %rd1, %rd1, %rd2;
+    mov.u64 %rd3, 1;
+    st.release.sys.u64 [%rd1], %rd3;
+    mov.u32 %r4, 0;
+again:
+    nanosleep.u32 200;
+    add.u32 %r4, %r4, 1;
+    setp.lt.u32 %p2, %r4, 100;
+    @%p2 bra again;
+over:
+    ret;
+}
+";
+
+/// This crate's kernels.
+pub(crate) struct OwnKernels {
+    /// The fence kernel. Its parameter is the address of the word.
+    pub fence: Function,
+    /// The SM probe. Its parameters are the address of the words, their number, and the bytes from
+    /// one word to the next.
+    pub sm_probe: Function,
+}
+
+impl OwnKernels {
+    /// Loads the kernels.
+    ///
+    /// # Errors
+    /// A sentence with the driver's error.
+    pub(crate) fn load(driver: &Arc<Driver>) -> Result<OwnKernels, DeviceError> {
+        let failed = |what: String| DeviceError::System(format!("the kernels that cumux itself runs on the card cannot be loaded: {what}"));
+        let module = driver.load_module(PTX.as_bytes()).map_err(|why| failed(format!("{} {}", driver.describe(why.error), why.log)))?;
+        let functions = driver.functions(module).map_err(|error| failed(driver.describe(error)))?;
+        let load = |name: &str| {
+            let found = functions.iter().copied().find(|function| driver.function_name(*function).is_ok_and(|n| n == name));
+            let function = found.ok_or_else(|| failed(format!("{name} is missing")))?;
+            driver.load_function(function).map_err(|error| failed(driver.describe(error)))?;
+            Ok(function)
+        };
+        Ok(OwnKernels { fence: load("cumux_fence")?, sm_probe: load("cumux_sm_probe")? })
+    }
+}

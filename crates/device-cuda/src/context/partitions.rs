@@ -1,0 +1,191 @@
+//! Partitions of the card's SMs, for clients with a share: green contexts within the one primary
+//! context. Kernels are loaded once and run in all partitions.
+//!
+//! [`Floor`] decides which SMs a partition gets, as on the software GPU: partitions overlap only
+//! when they are together larger than the card. A green context for a set of SMs is made when the
+//! set is first used, and kept until the device is closed. Making one takes a millisecond and about
+//! 5 MiB of the card's memory, and waits for running kernels.
+
+use super::sm_layout::SmLayout;
+use crate::driver::{Driver, Function, GreenContext, Stream};
+use crate::fault::{Call, remedy};
+use cumux_device::DeviceError;
+use cumux_device::floor::Floor;
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// If making a green context takes longer than this, the log says so: a client's change of share is
+/// delayed.
+const SLOW: Duration = Duration::from_millis(10);
+/// Most sets of SMs for which a green context is kept. Once there are this many, a new partition
+/// uses one of them.
+const MOST_SETS: usize = 48;
+/// SMs of a share come in pairs, the smallest unit that Hopper partitions.
+const SHARE_STEP: u32 = 2;
+
+/// Identifies a set of SMs. Partitions with the same number have the same SMs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct PartitionId(u32);
+
+impl PartitionId {
+    /// All SMs of the card, without a green context.
+    pub(crate) const WHOLE_CARD: PartitionId = PartitionId(0);
+
+    /// The number of a client's partition; `None` is the whole card.
+    pub(crate) fn of(partition: Option<&Partition>) -> PartitionId {
+        partition.map_or(PartitionId::WHOLE_CARD, |partition| partition.context.id)
+    }
+
+    /// A number other than the whole card's, for tests.
+    #[cfg(test)]
+    pub(crate) fn other() -> PartitionId {
+        PartitionId(7)
+    }
+}
+
+/// The green context on one set of SMs.
+struct SetContext {
+    driver: Arc<Driver>,
+    green: GreenContext,
+    id: PartitionId,
+}
+
+impl Drop for SetContext {
+    fn drop(&mut self) {
+        self.driver.destroy_green_context(self.green);
+    }
+}
+
+/// A partition that a client uses. The floor counts its SMs as used until it is dropped.
+pub(crate) struct Partition {
+    context: Arc<SetContext>,
+    /// The SMs, by this crate's numbers, in order.
+    sms: Vec<u32>,
+    floor: Arc<Mutex<Floor>>,
+}
+
+impl Partition {
+    /// A driver stream of this priority on the partition's SMs.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub(crate) fn create_stream(&self, priority: i32) -> Call<Stream> {
+        self.context.driver.create_green_stream(self.context.green, priority)
+    }
+}
+
+impl Drop for Partition {
+    fn drop(&mut self) {
+        self.floor.lock().give(&self.sms);
+    }
+}
+
+/// Green contexts by their SMs (this crate's numbers, in order).
+type SetContexts = HashMap<Vec<u32>, Arc<SetContext>>;
+
+/// The partitions of a card.
+///
+/// Lock order: `contexts` (6), then `floor` (7). The driver is called under `contexts`.
+pub(crate) struct Partitions {
+    /// The card's SMs, or why the card cannot be partitioned.
+    layout: Result<SmLayout, String>,
+    floor: Arc<Mutex<Floor>>,
+    contexts: Mutex<SetContexts>,
+}
+
+impl Partitions {
+    /// Finds out the card's SMs, before anything runs on it.
+    pub(crate) fn probe(driver: &Arc<Driver>, sm_probe: Function) -> Partitions {
+        let layout = SmLayout::probe(driver, sm_probe).map_err(|error| {
+            let why = driver.describe_numbered(error);
+            tracing::warn!("this card cannot be divided among clients: {why}");
+            why
+        });
+        let floor = layout.as_ref().map_or_else(|_| Floor::default(), |layout| Floor::with_groups(layout.count(), layout.coscheduled()));
+        Partitions { layout, floor: Arc::new(Mutex::new(floor)), contexts: Mutex::default() }
+    }
+
+    /// A partition of this many SMs (0: as many as possible), out of the card's or those of the
+    /// partition `inside`. It gets the SMs that the fewest other partitions use; `leaves`, the
+    /// partition that the client gives up for it, is not counted.
+    ///
+    /// # Errors
+    /// A sentence: the card cannot be partitioned, or not in this way.
+    pub(crate) fn choose(
+        &self,
+        driver: &Arc<Driver>,
+        inside: Option<&Partition>,
+        leaves: Option<&Partition>,
+        multiprocessors: u32,
+    ) -> Result<Arc<Partition>, DeviceError> {
+        let mut contexts = self.contexts.lock();
+        let sms = {
+            let mut floor = self.floor.lock();
+            let within = inside.map_or_else(|| floor.all(), |partition| partition.sms.clone());
+            let count = if multiprocessors == 0 { within.len() as u32 } else { multiprocessors.next_multiple_of(SHARE_STEP) };
+            let left = leaves.map_or(&[] as &[u32], |partition| &partition.sms);
+            floor.give(left);
+            let sms = floor.take(count, &within);
+            floor.hold(left);
+            if contexts.len() < MOST_SETS || contexts.contains_key(&sms) { sms } else { share_set(&contexts, &mut floor, sms, &within) }
+        };
+        self.partition_of_held(&mut contexts, driver, sms)
+    }
+
+    /// A static partition: exactly these SMs.
+    ///
+    /// # Errors
+    /// A sentence: the card cannot be partitioned, or has no such SMs.
+    pub(crate) fn exactly(&self, driver: &Arc<Driver>, sms: &[u32]) -> Result<Arc<Partition>, DeviceError> {
+        let mut sms = sms.to_vec();
+        sms.sort_unstable();
+        sms.dedup();
+        self.floor.lock().hold(&sms);
+        self.partition_of_held(&mut self.contexts.lock(), driver, sms)
+    }
+
+    /// The partition of these SMs. The floor counts them as used already.
+    fn partition_of_held(&self, contexts: &mut SetContexts, driver: &Arc<Driver>, sms: Vec<u32>) -> Result<Arc<Partition>, DeviceError> {
+        let partition = |context: &Arc<SetContext>, sms| Arc::new(Partition { context: context.clone(), sms, floor: self.floor.clone() });
+        if let Some(context) = contexts.get(&sms) {
+            return Ok(partition(context, sms));
+        }
+        match self.create_green_context(driver, &sms) {
+            Ok(green) => {
+                let id = PartitionId(contexts.len() as u32 + 1);
+                let context = Arc::new(SetContext { driver: driver.clone(), green, id });
+                contexts.insert(sms.clone(), context.clone());
+                Ok(partition(&context, sms))
+            }
+            Err(error) => {
+                self.floor.lock().give(&sms);
+                Err(error)
+            }
+        }
+    }
+
+    fn create_green_context(&self, driver: &Arc<Driver>, sms: &[u32]) -> Result<GreenContext, DeviceError> {
+        let cannot = |why: &str| format!("a share of {} SMs cannot be made: {why}", sms.len());
+        let layout = self.layout.as_ref().map_err(|why| DeviceError::NotSupported(cannot(why)))?;
+        let groups = layout.resources_for(sms).ok_or_else(|| DeviceError::NotSupported(cannot("the card has no such set of SMs")))?;
+        let begun = Instant::now();
+        let green = driver.create_green_context(&groups);
+        let took = begun.elapsed();
+        if took > SLOW {
+            tracing::warn!("the driver took {} ms for a share of {} SMs in {} groups", took.as_millis(), sms.len(), groups.len());
+        }
+        green.map_err(|error| remedy::refused_call(error, cannot(&driver.describe_numbered(error)), DeviceError::NotSupported))
+    }
+}
+
+/// Finds an existing set of as many SMs, among them the one that the fewest partitions use. Returns
+/// `sms` if there is none. The floor counts the returned set as used, in place of `sms`.
+fn share_set(contexts: &SetContexts, floor: &mut Floor, sms: Vec<u32>, within: &[u32]) -> Vec<u32> {
+    let alike = contexts.keys().filter(|set| set.len() == sms.len() && set.iter().all(|sm| within.contains(sm)));
+    let Some(set) = alike.min_by_key(|set| floor.parts(set)).cloned() else { return sms };
+    floor.give(&sms);
+    floor.hold(&set);
+    set
+}

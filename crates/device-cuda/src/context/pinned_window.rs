@@ -1,0 +1,135 @@
+//! A client's pinned window: host memory that the card reaches at its host address once it is
+//! registered with the driver.
+//!
+//! Registering pins pages, so a window of 64 GiB cannot be registered as a whole. It is registered
+//! in pieces of [`PIECE`] bytes: the first when the window is mapped, any other when the client
+//! announces that it uses it, or when the client's work names it. An engine thread never registers,
+//! because that delays launches (measured: 0.4 ms for the neighbours' launches, 20 ms while a 20 ms
+//! kernel runs).
+//!
+//! A registered page belongs to the card until the window is closed. **If a process punches a hole
+//! into the file under it, client and card see different memory.**
+
+use super::ranges::RangeMap;
+use crate::driver::{CardAddress, Driver};
+use crate::fault::remedy;
+use cumux_device::DeviceError;
+use cumux_ring::window::Window;
+use parking_lot::Mutex;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+/// Bytes of one registration.
+const PIECE: u64 = 32 << 20;
+/// Bytes registered when the window is mapped: staging, images and small pinned allocations lie
+/// there.
+const REGISTERED_AT_FIRST: u64 = 16 << 20;
+
+/// A client's pinned window.
+///
+/// Lock order: `registration` (5), then `registered` (6). The driver is called under `registration`
+/// alone, because engine threads take `registered`.
+pub(crate) struct PinnedWindow {
+    driver: Arc<Driver>,
+    window: Window,
+    registered: Mutex<RangeMap<()>>,
+    /// Held by the thread that registers: two threads that need the same piece register it once.
+    registration: Mutex<()>,
+}
+
+impl PinnedWindow {
+    /// Maps the window and registers its beginning.
+    ///
+    /// # Errors
+    /// A sentence: the address is in use, or there is not enough memory to pin.
+    pub(crate) fn map(driver: &Arc<Driver>, file: BorrowedFd<'_>, address: u64, bytes: u64) -> Result<PinnedWindow, DeviceError> {
+        let window = Window::map(file, address, bytes).map_err(|error| DeviceError::System(format!("the window cannot be mapped at {address:#x}: {error}")))?;
+        let mapped = PinnedWindow { driver: driver.clone(), window, registered: Mutex::default(), registration: Mutex::default() };
+        mapped.register_missing(address, bytes.min(REGISTERED_AT_FIRST))?;
+        Ok(mapped)
+    }
+
+    /// The window's first address, on the host and on the card.
+    pub(crate) fn address(&self) -> CardAddress {
+        self.window.address()
+    }
+
+    /// Bytes of the whole window, registered or not.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.window.bytes()
+    }
+
+    /// True if all of these bytes lie in the window.
+    pub(crate) fn contains(&self, address: CardAddress, bytes: u64) -> bool {
+        self.window.contains(address, bytes)
+    }
+
+    /// True if the card can access all of these bytes now.
+    pub(crate) fn is_registered(&self, address: CardAddress, bytes: u64) -> bool {
+        self.registered.lock().covers(address, bytes)
+    }
+
+    /// Bytes from `address` to the end of its registered piece, if it lies in one. The driver
+    /// refuses a copy that crosses that end.
+    pub(crate) fn bytes_to_piece_end(&self, address: CardAddress) -> Option<u64> {
+        self.registered.lock().contiguous_from(address).next().map(|(end, ())| end - address)
+    }
+
+    /// Registers the pieces around these bytes that are not registered yet. Slow: an engine thread
+    /// must not call this.
+    ///
+    /// # Errors
+    /// A sentence: the bytes are not in the window, or there is not enough memory to pin.
+    pub(crate) fn register(&self, address: CardAddress, bytes: u64) -> Result<(), DeviceError> {
+        if !self.contains(address, bytes) {
+            return Err(DeviceError::Invalid(format!("{bytes} bytes at {address:#x} are not in the window")));
+        }
+        let (start, end) = (self.window.address(), self.window.address() + self.window.bytes());
+        let from = start + (address - start) / PIECE * PIECE;
+        let to = (start + (address + bytes - start).next_multiple_of(PIECE)).min(end);
+        self.register_missing(from, to - from)
+    }
+
+    fn register_missing(&self, address: CardAddress, bytes: u64) -> Result<(), DeviceError> {
+        let _guard = self.registration.lock();
+        let missing = self.registered.lock().gaps(address, address + bytes);
+        for (from, to) in missing {
+            self.driver.register_host(from, to - from).map_err(|error| {
+                let why = self.driver.describe_numbered(error);
+                let text = format!("{} bytes of host memory at {from:#x} cannot be pinned: {why}; is there enough memory?", to - from);
+                remedy::refused_call(error, text, DeviceError::System)
+            })?;
+            self.registered.lock().insert(from, to - from, ());
+        }
+        Ok(())
+    }
+
+    /// Unregisters and unmaps the window before it returns, because another client may get its
+    /// address next. It waits for a thread that is registering a piece of the window.
+    pub(crate) fn close(mut window: Arc<PinnedWindow>) {
+        while let Err(held) = Arc::try_unwrap(window) {
+            drop(held.registration.lock());
+            std::thread::yield_now();
+            window = held;
+        }
+    }
+
+    /// Copies bytes out of the window. Returns false if they do not lie in it.
+    pub(crate) fn read(&self, address: CardAddress, into: &mut [u8]) -> bool {
+        let found = self.window.read(address, into.len() as u64);
+        found.map(|bytes| into.copy_from_slice(&bytes)).is_some()
+    }
+
+    /// Copies bytes into the window. Returns false if they do not fit in it.
+    pub(crate) fn write(&self, address: CardAddress, bytes: &[u8]) -> bool {
+        self.window.write(address, bytes)
+    }
+}
+
+impl Drop for PinnedWindow {
+    fn drop(&mut self) {
+        for (start, _) in self.registered.get_mut().iter() {
+            self.driver.unregister_host(start);
+        }
+    }
+}

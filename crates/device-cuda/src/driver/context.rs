@@ -1,0 +1,145 @@
+//! The primary context of one card. All other calls need it.
+
+use super::device::DeviceHandle;
+use super::table::Table;
+use crate::fault::{Call, CudaError, remedy};
+use core::ffi::CStr;
+use core::ptr::{null_mut, with_exposed_provenance_mut};
+use cumux_abi::{CUcomputemode, CUctx_flags, CUdevice, CUlimit};
+use cumux_device::DeviceError;
+use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The number of the next [`Driver`] of this process. 0 is no [`Driver`]'s.
+static INSTANCES: AtomicU64 = AtomicU64::new(1);
+
+thread_local! {
+    /// The number of the [`Driver`] whose context is current in this thread.
+    static CURRENT: Cell<u64> = const { Cell::new(0) };
+}
+
+/// One card with its primary context. Its methods for memory, streams, modules and so on are in the
+/// files of those names.
+pub(crate) struct Driver {
+    device: DeviceHandle,
+    /// The driver's handle for the context, as a number. [`Driver::open`] took a reference, which
+    /// keeps the context alive.
+    context: usize,
+    /// This [`Driver`]'s number.
+    instance: u64,
+    /// Least and most urgent stream priority.
+    priorities: (i32, i32),
+    /// The compute mode when the context was made.
+    mode: CUcomputemode,
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        // SAFETY: releases the reference that `open` took. No method can be called after this.
+        let _ = unsafe { (self.device.table().cuDevicePrimaryCtxRelease_v2)(self.device.raw()) };
+    }
+}
+
+impl Driver {
+    /// Opens card `ordinal` and makes its context.
+    ///
+    /// # Errors
+    /// A sentence with a remedy: there is no driver or no such card, or the card cannot be shared.
+    pub(crate) fn open(ordinal: u32) -> Result<Arc<Driver>, DeviceError> {
+        let device = DeviceHandle::open(ordinal)?;
+        let (table, mode) = (device.table(), device.compute_mode());
+        remedy::require_shareable(ordinal, &device.name(), mode)?;
+        // Growing the card's local memory stops the whole context for 0.2 s, so it is not shrunk.
+        // SAFETY: the call takes no pointers.
+        let _ = unsafe { (table.cuDevicePrimaryCtxSetFlags_v2)(device.raw(), CUctx_flags::CU_CTX_LMEM_RESIZE_TO_MAX.0) };
+        let mut context = null_mut();
+        // SAFETY: the call writes one pointer, a local.
+        CudaError::check(unsafe { (table.cuDevicePrimaryCtxRetain)(&raw mut context, device.raw()) })
+            .map_err(|error| DeviceError::System(remedy::no_context(ordinal, mode, error)))?;
+        let instance = INSTANCES.fetch_add(1, Ordering::Relaxed);
+        let mut driver = Driver { device, context: context.expose_provenance(), instance, priorities: (0, 0), mode };
+        driver.priorities = driver.read_priorities();
+        Ok(Arc::new(driver))
+    }
+
+    /// The driver's functions, with this context current in the calling thread.
+    ///
+    /// # Errors
+    /// The driver's, if it cannot make the context current.
+    pub(super) fn table(&self) -> Call<&'static Table> {
+        let table = self.device.table();
+        if CURRENT.get() != self.instance {
+            // SAFETY: the context is retained as long as `self` lives.
+            CudaError::check(unsafe { (table.cuCtxSetCurrent)(with_exposed_provenance_mut(self.context)) })?;
+            CURRENT.set(self.instance);
+        }
+        Ok(table)
+    }
+
+    /// The driver's handle for the card.
+    pub(super) fn raw_device(&self) -> CUdevice {
+        self.device.raw()
+    }
+
+    /// The card without its context.
+    pub(crate) fn device(&self) -> &DeviceHandle {
+        &self.device
+    }
+
+    /// The driver's sentence for an error.
+    pub(crate) fn describe(&self, error: CudaError) -> String {
+        let mut text = core::ptr::null();
+        // SAFETY: the call writes one pointer, a local; the text it points to lives in the library.
+        let known = CudaError::check(unsafe { (self.device.table().cuGetErrorString)(error.result(), &raw mut text) });
+        if known.is_err() || text.is_null() {
+            return "unknown error".to_owned();
+        }
+        // SAFETY: the text that the driver just gave, ended by a zero.
+        unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
+    }
+
+    /// The driver's sentence for an error, with the error's number.
+    pub(crate) fn describe_numbered(&self, error: CudaError) -> String {
+        format!("{} (CUDA error {})", self.describe(error), error.number())
+    }
+
+    /// The compute mode when the context was made.
+    pub(crate) fn compute_mode(&self) -> CUcomputemode {
+        self.mode
+    }
+
+    /// Least and most urgent stream priority.
+    pub(crate) fn priorities(&self) -> (i32, i32) {
+        self.priorities
+    }
+
+    fn read_priorities(&self) -> (i32, i32) {
+        let (mut least, mut greatest) = (0, 0);
+        if let Ok(table) = self.table() {
+            // SAFETY: the call writes two numbers, locals.
+            let _ = unsafe { (table.cuCtxGetStreamPriorityRange)(&raw mut least, &raw mut greatest) };
+        }
+        (least, greatest)
+    }
+
+    /// The value of a limit of the context.
+    ///
+    /// # Errors
+    /// The driver's, for a limit that it does not have.
+    pub(crate) fn limit(&self, limit: CUlimit) -> Call<u64> {
+        let mut value = 0;
+        // SAFETY: the call writes one number, a local.
+        CudaError::check(unsafe { (self.table()?.cuCtxGetLimit)(&raw mut value, limit) })?;
+        Ok(value as u64)
+    }
+
+    /// Sets a limit of the context.
+    ///
+    /// # Errors
+    /// The driver's, for a limit that it does not have or a value that is too large.
+    pub(crate) fn set_limit(&self, limit: CUlimit, value: u64) -> Call<()> {
+        // SAFETY: the call takes no pointers.
+        CudaError::check(unsafe { (self.table()?.cuCtxSetLimit)(limit, value as usize) })
+    }
+}

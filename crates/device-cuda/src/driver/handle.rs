@@ -1,0 +1,53 @@
+//! Handles of the driver's objects, kept as numbers.
+
+use core::ptr::with_exposed_provenance_mut;
+use cumux_abi::types as t;
+
+/// Declares handle types.
+///
+/// A handle is live from the call that made the object until the call that destroys it. The
+/// object's owner makes that call, after the last use by anyone. `of` keeps what a successful call
+/// of the driver has written, and `raw` returns exactly that.
+macro_rules! handles {
+    ($($(#[$doc:meta])* $name:ident = $raw:ty;)*) => {$(
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        pub(crate) struct $name(usize);
+
+        impl $name {
+            /// Keeps a handle that the driver has written.
+            pub(super) fn of(raw: $raw) -> Self {
+                Self(raw.expose_provenance())
+            }
+            /// The handle, for a call of the driver.
+            pub(super) fn raw(self) -> $raw {
+                with_exposed_provenance_mut(self.0)
+            }
+        }
+    )*};
+}
+
+handles! {
+    /// A driver stream. Its work runs in order.
+    Stream = t::CUstream;
+    /// A loaded module.
+    Module = t::CUmodule;
+    /// A kernel of a module.
+    Function = t::CUfunction;
+    /// A green context: a context on some SMs of the card, within the primary context.
+    GreenContext = t::CUgreenCtx;
+    /// A graph, from which an executable is made.
+    Graph = t::CUgraph;
+    /// A node of a graph and of the executable made of it.
+    GraphNode = t::CUgraphNode;
+    /// A graph that can be launched.
+    GraphExec = t::CUgraphExec;
+}
+
+#[cfg(test)]
+impl Stream {
+    /// A handle of no stream, for tests that do not call the driver.
+    pub(crate) fn none() -> Self {
+        Self(0)
+    }
+}

@@ -1,0 +1,83 @@
+//! The driver's library. A process loads it once.
+
+use super::locate::candidate_paths;
+use super::table::Table;
+use crate::fault::{CudaError, remedy};
+use core::ffi::c_void;
+use cumux_abi::functions as f;
+use cumux_device::DeviceError;
+use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
+use parking_lot::Mutex;
+use std::path::Path;
+
+/// The loaded driver's functions. Lock 8 of the crate's order, held alone while the library is
+/// loaded.
+static LOADED: Mutex<Option<&'static Table>> = Mutex::new(None);
+
+/// The environment variables that are set before the driver is loaded, and their values.
+const ENVIRONMENT: [(&str, &str); 3] = [
+    // Streams of different clients must not wait for one another in the card's queues.
+    ("CUDA_DEVICE_MAX_CONNECTIONS", "32"),
+    // If kernels were loaded at their first launches, each would stop the whole context.
+    ("CUDA_MODULE_LOADING", "EAGER"),
+    (MPS_DIRECTORY, ""),
+];
+
+/// Set to the empty string, so that this process does not become a client of NVIDIA's own MPS by
+/// accident. If `CUMUX_KEEP_MPS` is set, the user's value is kept.
+const MPS_DIRECTORY: &str = "CUDA_MPS_PIPE_DIRECTORY";
+
+/// Loads the driver, unless an earlier call has loaded it.
+///
+/// # Errors
+/// A sentence with a remedy: there is no driver, or it is too old or not NVIDIA's.
+pub(super) fn load() -> Result<&'static Table, DeviceError> {
+    let mut loaded = LOADED.lock();
+    if let Some(table) = *loaded {
+        return Ok(table);
+    }
+    let paths = candidate_paths()?;
+    for (name, value) in ENVIRONMENT {
+        let keep = name == MPS_DIRECTORY && std::env::var_os("CUMUX_KEEP_MPS").is_some();
+        if !keep {
+            // SAFETY: no other thread may read the environment without std's lock meanwhile. This
+            // crate has loaded no C code yet that would, and asks its users to start none before
+            // (see the crate's documentation).
+            unsafe { std::env::set_var(name, value) };
+        }
+    }
+    let mut why = Vec::new();
+    for path in &paths {
+        match load_path(path) {
+            Ok(table) => {
+                let table: &'static Table = Box::leak(Box::new(table));
+                *loaded = Some(table);
+                return Ok(table);
+            }
+            Err(reason) => why.push(reason),
+        }
+    }
+    Err(DeviceError::System(remedy::driver_not_found(&paths, &why)))
+}
+
+/// Loads the library at this path and looks up its functions. If it is usable, it stays loaded
+/// until the process ends.
+fn load_path(path: &Path) -> Result<Table, String> {
+    // SAFETY: loading runs the library's constructors. NVIDIA's driver is made to be loaded in this
+    // way by any CUDA program.
+    let library = unsafe { Library::open(Some(path), RTLD_NOW | RTLD_LOCAL) }.map_err(|error| format!("{}: {error}", path.display()))?;
+    // SAFETY: the symbol's value is never used, so its type does not matter.
+    if unsafe { library.get::<*const c_void>(b"cumux_shim_build_id\0") }.is_ok() {
+        return Err(format!("{} is cumux itself, not NVIDIA's driver", path.display()));
+    }
+    // SAFETY: the driver's public header gives this type to this name.
+    let version = unsafe { library.get::<f::cuDriverGetVersion>(b"cuDriverGetVersion\0") }.map_err(|_| format!("{} is no CUDA driver", path.display()))?;
+    let mut number = 0;
+    // SAFETY: the call writes one integer, a local.
+    CudaError::check(unsafe { version(&raw mut number) })
+        .map_err(|error| format!("{}: its version cannot be read (CUDA error {})", path.display(), error.number()))?;
+    remedy::require_version(number)?;
+    let table = Table::load(&library).map_err(|name| format!("{} lacks {name}; install driver 580 or newer", path.display()))?;
+    std::mem::forget(library);
+    Ok(table)
+}

@@ -1,0 +1,75 @@
+//! Completed work: noticed by the fences, reported to the sink.
+
+use super::message::Message;
+use super::state::Engine;
+use crate::driver::capture_output;
+use crate::track::{Flight, Reporting};
+use cumux_device::{Outcome, Report, StreamId};
+
+impl Engine {
+    /// Polls the fences and reports completed work. Returns true if there was any.
+    pub(super) fn poll_completions(&mut self) -> bool {
+        let mut over = std::mem::take(&mut self.over);
+        self.streams.tracker.retire(self.streams.clock.now(), &mut over);
+        let progress = !over.is_empty();
+        for (flight, device_ns) in over.drain(..) {
+            self.complete_flight(&flight, device_ns);
+        }
+        self.over = over;
+        if !self.reports.is_empty() {
+            let mut reports = std::mem::take(&mut self.reports);
+            self.shared.sink.retired_all(&mut reports);
+            reports.clear();
+            self.reports = reports;
+        }
+        if progress {
+            self.finish_closing();
+        }
+        progress
+    }
+
+    fn complete_flight(&mut self, flight: &Flight, device_ns: u64) {
+        let Flight { client, stream, token, .. } = *flight;
+        self.streams.end_flight(stream);
+        if flight.reporting == Reporting::Done {
+            return;
+        }
+        if let Some(queue) = self.streams.queues.get_mut(&stream)
+            && (flight.prints() || !queue.held.is_empty())
+        {
+            queue.held.hold(token, device_ns, flight.prints());
+            self.fetch_printed(stream);
+        } else {
+            self.reports.push(Report { client, stream, token, outcome: Outcome::Done { device_ns } });
+        }
+    }
+
+    /// Has the printed text of this stream fetched, unless a fetch is under way.
+    fn fetch_printed(&mut self, id: StreamId) {
+        let Some(queue) = self.streams.queues.get_mut(&id) else { return };
+        if !queue.held.begin_fetch() {
+            return;
+        }
+        let (shared, stream, number) = (self.shared.clone(), self.helper_stream, self.number);
+        self.shared.helpers.run_printer(move || {
+            let (_, text) = capture_output(|| shared.driver.synchronize(stream));
+            shared.mailboxes.of(number).send(Message::Printed(id, text));
+        });
+    }
+
+    /// Delivers the text that a fetch has brought, and sends the reports that were held for it.
+    pub(super) fn deliver_printed(&mut self, id: StreamId, text: &[u8]) {
+        let Some(queue) = self.streams.queues.get_mut(&id) else { return };
+        let client = queue.stream.client.id;
+        let fetched = queue.held.end_fetch();
+        if !text.is_empty() && !self.ends.is_faulted(client) {
+            self.shared.sink.text(client, text);
+        }
+        for report in fetched.reports {
+            self.shared.sink.retired(client, id, report.token, Outcome::Done { device_ns: report.device_ns });
+        }
+        if fetched.fetch_again {
+            self.fetch_printed(id);
+        }
+    }
+}

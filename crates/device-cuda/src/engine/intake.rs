@@ -1,0 +1,147 @@
+//! Handling messages, and serving the queues that are ready.
+
+use super::ends::Admission;
+use super::message::Message;
+use super::state::{ContextState, Engine};
+use crate::context::Client;
+use crate::driver::CardAddress;
+use crate::fault::CudaError;
+use crate::issue::{Chain, ChainOrder, Served, StreamQueue, Streams};
+use cumux_device::{Fault, Outcome, Report, StreamId, Work};
+use cumux_wire::result;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+impl Engine {
+    /// Handles a message other than [`Message::End`].
+    pub(super) fn handle_message(&mut self, message: Message) {
+        match message {
+            Message::AddStream(stream) => {
+                self.streams.queues.insert(stream.id, StreamQueue::new(stream));
+            }
+            Message::Submit(stream, token, work) => self.accept_work(stream, token, work),
+            Message::RemoveStream(stream) => self.streams.remove(stream),
+            Message::StopClient(client, fault) => self.stop_client(client, &fault),
+            Message::CloseClient(client, done) => self.close_client(client, done),
+            Message::DescribeClient(client, asker) => {
+                // The send fails if the thread has stopped waiting.
+                let _ = asker.send(self.describe_client(client));
+            }
+            Message::WindowRegistered(client, fault) => {
+                if let Some(fault) = fault {
+                    self.stop_client(client, &fault);
+                }
+                self.streams.unpark(client);
+            }
+            Message::ChainBuilt(pending, chain) => self.issuer.add_built_chain(pending, chain),
+            Message::Printed(stream, text) => self.deliver_printed(stream, &text),
+            Message::ForgetKernels(kernels) => self.issuer.forget_kernels(&mut self.streams.tracker, &kernels),
+            Message::HoldLongWork(ready) => self.long_work.request(ready),
+            Message::ResumeLongWork => self.long_work.resume(),
+            Message::CheckContext => {
+                let broken = self.shared.loss.error().or_else(|| self.shared.driver.is_idle(self.helper_stream).err());
+                if let Some(error) = broken {
+                    self.declare_lost(error);
+                }
+            }
+            Message::End => {}
+        }
+    }
+
+    /// Queues a piece of work, or reports it at once if it cannot run, or has nothing to wait for.
+    fn accept_work(&mut self, id: StreamId, token: u64, work: Work) {
+        let Streams { queues, ready, clock, .. } = &mut self.streams;
+        // A stream that is not there belonged to a closed client. No thread waits for its work.
+        let Some(queue) = queues.get_mut(&id) else { return };
+        let client = queue.stream.client.id;
+        match self.ends.admission(client) {
+            Admission::Open => {}
+            Admission::Faulted(fault) => return self.shared.sink.retired(client, id, token, Outcome::Fault(fault.clone())),
+            Admission::Closed => return,
+        }
+        match self.context {
+            // Kept until the client is closed. The successor runs it.
+            ContextState::Broken => queue.work.push_back((token, work)),
+            ContextState::Working if matches!(work, Work::Mark) && queue.is_drained() => {
+                self.reports.push(Report { client, stream: id, token, outcome: Outcome::Done { device_ns: 0 } });
+            }
+            ContextState::Working => {
+                if queue.push(token, work, clock.now()) {
+                    ready.push_back(id);
+                }
+            }
+        }
+    }
+
+    /// Serves the queues that are ready, once each. Returns true if any was served.
+    pub(super) fn issue_ready(&mut self) -> bool {
+        let mut progress = false;
+        for _ in 0..self.streams.ready.len() {
+            let Some(id) = self.streams.ready.pop_front() else { break };
+            if self.issuer.should_gather(&self.streams, id, self.long_work.is_held()) {
+                self.streams.ready.push_back(id);
+                continue;
+            }
+            progress = true;
+            let Err(error) = self.serve_queue(id) else { continue };
+            if error.is_fatal() {
+                self.declare_lost(error);
+                return true;
+            }
+            self.stop_client_of(id, error);
+        }
+        progress
+    }
+
+    /// Serves the queue of one stream, and does what follows from that.
+    fn serve_queue(&mut self, id: StreamId) -> Result<(), CudaError> {
+        let served = self.issuer.issue_stream(&mut self.streams, id, self.long_work.is_held());
+        if let Some(order) = self.issuer.take_order() {
+            self.order_chain(order);
+        }
+        let issued = served.map(|served| match served {
+            Served::Done => {}
+            Served::Fault(fault) => {
+                if let Some(client) = self.streams.queues.get(&id).map(|queue| queue.stream.client.id) {
+                    self.stop_client(client, &fault);
+                }
+            }
+            Served::Parked { client, address, bytes } => self.order_registration(client, address, bytes),
+        });
+        // Work that was submitted gets its fence in any case, because a client may wait for it.
+        let fenced = self.issuer.write_due_fence(&mut self.streams, id);
+        issued.and(fenced)
+    }
+
+    /// Stops the client of a stream, because the driver has refused a piece of its work.
+    fn stop_client_of(&mut self, id: StreamId, error: CudaError) {
+        let Some(client) = self.streams.queues.get(&id).map(|queue| queue.stream.client.id) else { return };
+        let what = self.issuer.take_failed_kernel().map_or_else(String::new, |name| format!("launching {name}: "));
+        let text = format!("{what}{}", self.shared.driver.describe(error));
+        self.stop_client(client, &Fault { result: error.number(), text });
+    }
+
+    /// Has memory of a client's pinned window registered. The client's queue is parked meanwhile.
+    fn order_registration(&self, client: Arc<Client>, address: CardAddress, bytes: u64) {
+        self.shared.counters.registrations.fetch_add(1, Ordering::Relaxed);
+        client.counts.registrations.fetch_add(1, Ordering::Relaxed);
+        let shared = self.shared.clone();
+        self.shared.helpers.run(move || {
+            let window = client.window.read().clone();
+            let registered = window.map_or(Ok(()), |window| window.register(address, bytes));
+            let fault = registered.err().map(|error| Fault { result: result::OUT_OF_MEMORY, text: error.to_string() });
+            shared.mailboxes.of(client.engine).send(Message::WindowRegistered(client.id, fault));
+        });
+    }
+
+    /// Has a chain made.
+    fn order_chain(&self, ChainOrder { chain, kernels }: ChainOrder) {
+        let (shared, stream, number) = (self.shared.clone(), self.helper_stream, self.number);
+        let address = self.streams.tracker.word_address(chain.word);
+        self.shared.helpers.run(move || {
+            let built = Chain::build(&shared.driver, kernels, shared.fence_kernel, chain.word, address, stream)
+                .inspect_err(|error| tracing::warn!(length = chain.length, code = error.number(), "no graph can be made of a batch of kernels"));
+            shared.mailboxes.of(number).send(Message::ChainBuilt(chain, built.ok()));
+        });
+    }
+}

@@ -1,0 +1,42 @@
+//! The loss of the context, on the engine's side.
+
+use super::state::{ContextState, Engine};
+use crate::fault::{Blame, CudaError, Suspects, accusation};
+use cumux_device::Fault;
+
+impl Engine {
+    /// Declares that the context is broken, and stops the clients that had kernels in flight. The
+    /// engine submits nothing more.
+    pub(super) fn declare_lost(&mut self, error: CudaError) {
+        if !self.context_works() {
+            return;
+        }
+        // The driver reports the error only when all running kernels have ended. Work that
+        // completed before the culprit, or beside it, is reported as complete.
+        self.poll_completions();
+        self.context = ContextState::Broken;
+        self.shared.declare_broken(error, self.number);
+        let suspects = self.shared.loss.gather_suspects(self.list_suspects(error), self.shared.mailboxes.len());
+        let what = self.shared.driver.describe(error);
+        for (client, suspect) in &suspects {
+            if self.streams.queues.values().any(|queue| queue.stream.client.id == *client) {
+                self.stop_client(*client, &Fault { result: error.number(), text: accusation(&suspects, suspect, &what) });
+            }
+        }
+        self.finish_closing();
+        self.shared.finish_loss();
+    }
+
+    /// The clients with kernels in flight, and whether those can have caused this error.
+    fn list_suspects(&self, error: CudaError) -> Suspects {
+        let tracker = &self.streams.tracker;
+        let mut suspects = Suspects::default();
+        for (_, flight) in tracker.flights() {
+            let Some(kernel) = flight.kernel() else { continue };
+            let possible = error != CudaError::ASSERT || tracker.estimates.may_assert(kernel);
+            let blame = if possible { Blame::Possible } else { Blame::RuledOut };
+            suspects.entry(flight.client).or_default().add_kernel(tracker.estimates.name(kernel), blame);
+        }
+        suspects
+    }
+}

@@ -1,0 +1,82 @@
+//! The messages of engines, and the engines' mailboxes.
+
+use crate::context::ClientStream;
+use crate::issue::{Chain, PendingChain};
+use crate::mailbox::Mailbox;
+use crate::quiet::LongWorkHolders;
+use crossbeam_channel::Sender;
+use cumux_device::{ClientId, Fault, StreamId, Work};
+use std::sync::Arc;
+
+/// A message for an engine.
+pub(crate) enum Message {
+    /// A client has a new stream.
+    AddStream(Arc<ClientStream>),
+    /// Work for a stream, with its token. The work is moved in the message itself, so that a launch
+    /// allocates no memory that another thread would have to free.
+    Submit(StreamId, u64, Work),
+    /// A stream is destroyed. It has no work left.
+    RemoveStream(StreamId),
+    /// Stop the client: report all its work with this fault, now and later.
+    StopClient(ClientId, Fault),
+    /// Close the client: cancel all its work, and answer when none is in flight any more.
+    CloseClient(ClientId, Sender<()>),
+    /// Answer with a description of the client's work in flight.
+    DescribeClient(ClientId, Sender<String>),
+    /// Memory of the client's pinned window was registered. A fault says that it could not be; the
+    /// client is stopped with it.
+    WindowRegistered(ClientId, Option<Fault>),
+    /// A chain was made. `None` if it could not be made.
+    ChainBuilt(PendingChain, Option<Chain>),
+    /// The text that a fetch for this stream has brought.
+    Printed(StreamId, Vec<u8>),
+    /// The kernels with these numbers will be unloaded: forget them.
+    ForgetKernels(Vec<u64>),
+    /// Begin no long kernel until [`Message::ResumeLongWork`], and answer when none runs.
+    HoldLongWork(Sender<()>),
+    /// Long kernels may begin again.
+    ResumeLongWork,
+    /// A thread has met an error that may be the loss of the context: check whether it is.
+    CheckContext,
+    /// The card is closed: end the thread.
+    End,
+}
+
+/// The mailboxes of a card's engines, by the engines' numbers.
+pub(crate) struct Mailboxes(Vec<Mailbox<Message>>);
+
+impl Mailboxes {
+    /// Empty mailboxes for this many engines.
+    pub(crate) fn new(engines: usize) -> Mailboxes {
+        Mailboxes((0..engines).map(|_| Mailbox::default()).collect())
+    }
+
+    /// The number of engines.
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The mailbox of an engine.
+    pub(crate) fn of(&self, engine: usize) -> &Mailbox<Message> {
+        &self.0[engine]
+    }
+
+    /// All mailboxes, in the order of the engines.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Mailbox<Message>> {
+        self.0.iter()
+    }
+}
+
+impl LongWorkHolders for Mailboxes {
+    fn count(&self) -> usize {
+        self.len()
+    }
+
+    fn hold_long_work(&self, ready: &Sender<()>) {
+        self.iter().for_each(|mailbox| mailbox.send(Message::HoldLongWork(ready.clone())));
+    }
+
+    fn resume_long_work(&self) {
+        self.iter().for_each(|mailbox| mailbox.send(Message::ResumeLongWork));
+    }
+}

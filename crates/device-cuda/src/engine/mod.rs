@@ -1,0 +1,27 @@
+//! An engine: a thread that submits its clients' work to the driver and reports what is complete. A
+//! client belongs to one engine.
+//!
+//! One thread does both, because handing work from thread to thread costs more than either
+//! (decision 0104). In each round it handles its messages, serves the queues that are ready, polls
+//! the fences, and calls the sink while it holds no lock. An idle engine polls for a while, then
+//! naps as long as it has work in flight, else sleeps. Slow calls (registering memory, making
+//! chains, unloading) are made on the helper threads.
+//!
+//! ```text
+//! run ─▶ intake ─▶ lose ─▶ complete ─▶ close ─▶ state ─▶ shared ─▶ message
+//!                                                 └────▶ ends
+//! ```
+
+mod close;
+mod complete;
+mod ends;
+mod intake;
+mod lose;
+mod message;
+mod run;
+mod shared;
+mod state;
+
+pub(crate) use message::{Mailboxes, Message};
+pub(crate) use shared::Shared;
+pub(crate) use state::Engine;

@@ -1,0 +1,100 @@
+//! The main loop of an engine's thread.
+
+use super::message::Message;
+use super::state::Engine;
+use crate::driver::allow_short_sleeps;
+use crate::polling::Pause;
+
+/// After this many nanoseconds without progress, the engine queries a driver stream, to notice
+/// errors of the context and lost fences.
+const QUERY_AFTER_NS: u64 = 1_000_000;
+
+/// When an engine without progress queries a driver stream, and which one.
+#[derive(Default)]
+struct Watch {
+    /// When there was progress last, in nanoseconds.
+    last_progress: u64,
+    /// When a stream was queried last, in nanoseconds.
+    last_query: u64,
+    /// The number of queries so far.
+    queries: usize,
+}
+
+impl Watch {
+    /// Nanoseconds since the last progress.
+    fn idle_ns(&self, now: u64) -> u64 {
+        now.saturating_sub(self.last_progress)
+    }
+
+    /// True if a stream should be queried now.
+    fn is_query_due(&self, now: u64) -> bool {
+        self.idle_ns(now) > QUERY_AFTER_NS && now.saturating_sub(self.last_query) > QUERY_AFTER_NS
+    }
+}
+
+impl Engine {
+    /// Runs until [`Message::End`].
+    pub(crate) fn run(mut self) {
+        allow_short_sleeps();
+        self.shared.mailboxes.of(self.number).set_reader();
+        let mut messages = Vec::new();
+        let mut watch = Watch::default();
+        loop {
+            self.streams.clock.tick();
+            let mut progress = false;
+            self.shared.mailboxes.of(self.number).take_all(&mut messages);
+            for message in messages.drain(..) {
+                progress = true;
+                if matches!(message, Message::End) {
+                    return self.end();
+                }
+                self.handle_message(message);
+            }
+            progress |= self.issue_ready();
+            self.long_work.begin_hold();
+            progress |= self.poll_completions();
+            self.answer_quiet();
+            // The clock may have been read again since the round began.
+            let now = self.streams.clock.now();
+            if progress {
+                watch.last_progress = now;
+                continue;
+            }
+            // Work in flight in a broken context never completes.
+            let in_flight = self.streams.tracker.is_busy() && self.context_works();
+            if in_flight && watch.is_query_due(now) {
+                watch.last_query = now;
+                watch.queries += 1;
+                self.query_busy_stream(watch.queries);
+            }
+            self.pause(watch.idle_ns(now));
+        }
+    }
+
+    /// Notifies the thread that waits for a quiet card, if no long kernel of this engine runs.
+    fn answer_quiet(&mut self) {
+        let (works, streams) = (self.context_works(), &self.streams);
+        self.long_work.answer_unless(|| works && streams.tracker.runs_long(streams.clock.now()));
+    }
+
+    /// Queries one of the driver streams with work in flight, another one each time. An error shows
+    /// that the context is lost. If the stream is idle, its fences must have been reached.
+    fn query_busy_stream(&mut self, round: usize) {
+        let slot = self.streams.tracker.busy_slot(round);
+        match self.shared.driver.is_idle(self.streams.tracker.slot(slot).stream()) {
+            Ok(false) => {}
+            Ok(true) => self.streams.tracker.note_idle(slot),
+            Err(error) => self.declare_lost(error),
+        }
+    }
+
+    /// Pauses before the next round, as the polling policy says.
+    fn pause(&self, idle_ns: u64) {
+        let in_flight = self.streams.tracker.is_busy() && self.context_works();
+        match self.shared.polling.pause(idle_ns, in_flight) {
+            Pause::Spin => std::hint::spin_loop(),
+            Pause::Nap(nap) => self.shared.mailboxes.of(self.number).sleep(Some(nap)),
+            Pause::Sleep => self.shared.mailboxes.of(self.number).sleep(None),
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! The state that a card shares with its engines.
+
+use super::message::{Mailboxes, Message};
+use crate::counters::Counters;
+use crate::driver::{Driver, Function};
+use crate::fault::{CudaError, Loss};
+use crate::helpers::Helpers;
+use crate::issue::LaunchLimits;
+use crate::polling::PollPolicy;
+use crate::quiet::Gate;
+use cumux_device::Sink;
+use std::sync::Arc;
+
+/// The state that a card shares with its engines.
+pub(crate) struct Shared {
+    /// The driver, with the card's context.
+    pub driver: Arc<Driver>,
+    /// Where completed work is reported. Called while holding no lock.
+    pub sink: Arc<dyn Sink>,
+    /// The card's limits for launches.
+    pub limits: LaunchLimits,
+    /// True if kernels are submitted as chains.
+    pub coalesces: bool,
+    /// How idle engines wait.
+    pub polling: PollPolicy,
+    /// The engines' mailboxes.
+    pub mailboxes: Arc<Mailboxes>,
+    /// The card's counters.
+    pub counters: Arc<Counters>,
+    /// The kernel at the end of chains.
+    pub fence_kernel: Function,
+    /// The gate to a quiet card.
+    pub gate: Arc<Gate>,
+    /// The helper threads.
+    pub helpers: Arc<Helpers>,
+    /// Whether the context still works.
+    pub loss: Loss,
+}
+
+impl Shared {
+    /// Declares that the context is broken, as `engine` has learnt from the driver, and notifies
+    /// the other engines.
+    pub(super) fn declare_broken(&self, error: CudaError, engine: usize) {
+        let why = self.driver.describe_numbered(error);
+        if !self.loss.declare(error, why.clone()) {
+            return;
+        }
+        tracing::error!("the context is broken: {why}");
+        for (number, mailbox) in self.mailboxes.iter().enumerate() {
+            if number != engine {
+                mailbox.send(Message::CheckContext);
+            }
+        }
+    }
+
+    /// Notes that an engine has notified its clients of the loss. After the last engine, the sink
+    /// is notified.
+    pub(super) fn finish_loss(&self) {
+        if self.loss.finish_engine(self.mailboxes.len()) {
+            self.sink.lost(self.loss.why().unwrap_or_default(), true);
+        }
+    }
+
+    /// Gives the device up although the driver reports no error, and notifies the sink. No client
+    /// is notified, because it is not known whose kernels run at this moment.
+    pub(crate) fn give_up(&self, why: String) {
+        tracing::error!("the device is given up: {why}");
+        if self.loss.declare(CudaError::LAUNCH_TIMEOUT, why.clone()) {
+            self.sink.lost(&why, false);
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! An engine's state.
+
+use super::ends::ClientEnds;
+use super::shared::Shared;
+use crate::driver::Stream;
+use crate::fault::Call;
+use crate::issue::{Issuer, Streams};
+use crate::quiet::LongWork;
+use crate::track::Flight;
+use cumux_device::Report;
+use std::sync::Arc;
+
+/// Whether the context still works, as far as an engine knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ContextState {
+    /// The context works.
+    Working,
+    /// The context is broken. Work in flight never completes. New work is queued and not begun,
+    /// because a successor will run it.
+    Broken,
+}
+
+/// An engine.
+pub(crate) struct Engine {
+    /// The engine's number among the card's engines.
+    pub(super) number: usize,
+    /// The state that the card shares with its engines.
+    pub(super) shared: Arc<Shared>,
+    /// Submits work to the driver.
+    pub(super) issuer: Issuer,
+    /// The clients' streams, with their queues and their work in flight.
+    pub(super) streams: Streams,
+    /// Clients that were stopped or are being closed.
+    pub(super) ends: ClientEnds,
+    /// Whether long kernels may begin.
+    pub(super) long_work: LongWork,
+    /// Whether the context still works, as far as the engine knows.
+    pub(super) context: ContextState,
+    /// A driver stream for the helper threads, to make chains and to fetch text.
+    pub(super) helper_stream: Stream,
+    /// The flights that a poll has found complete. Empty between polls.
+    pub(super) over: Vec<(Flight, u64)>,
+    /// The reports to send at the end of the round. Empty between rounds.
+    pub(super) reports: Vec<Report>,
+}
+
+impl Engine {
+    /// Makes engine `number` of a card.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub(crate) fn new(shared: &Arc<Shared>, number: usize) -> Call<Engine> {
+        let driver = &shared.driver;
+        let streams = Streams::new(driver)?;
+        let helper_stream = driver.create_stream(0)?;
+        let issuer = Issuer::new(driver.clone(), shared.limits, shared.coalesces, shared.counters.clone(), shared.helpers.clone());
+        Ok(Engine {
+            number,
+            shared: shared.clone(),
+            issuer,
+            streams,
+            ends: ClientEnds::default(),
+            long_work: LongWork::default(),
+            context: ContextState::Working,
+            helper_stream,
+            over: Vec::new(),
+            reports: Vec::new(),
+        })
+    }
+
+    /// True while the context works, as far as this engine knows.
+    pub(super) fn context_works(&self) -> bool {
+        self.context == ContextState::Working
+    }
+
+    /// Destroys the engine's objects of the driver, each before those that it uses: chains (also
+    /// those in unread messages), driver streams, words.
+    pub(super) fn end(self) {
+        let Engine { shared, issuer, streams, helper_stream, number, .. } = self;
+        let mut unread = Vec::new();
+        shared.mailboxes.of(number).take_all(&mut unread);
+        drop((issuer, unread));
+        drop(streams);
+        shared.driver.destroy_stream(helper_stream);
+    }
+}

@@ -1,0 +1,206 @@
+//! A chain: a graph executable that runs some kernels in order, and then the fence kernel.
+//!
+//! One call of the driver launches a whole chain with its fence. Measured on an H200
+//! (docs/performance.md), one kernel and its fence hold the context's lock for 1.0 µs as a chain,
+//! and for 2.4 to 3.3 µs as a launch and a value write. A chain belongs to one engine, and runs at
+//! most once at a time. It remembers the kernels and parameters of its last launch, so a batch that
+//! repeats needs no node to be set. Setting parameters takes about 0.5 µs a node, and setting
+//! another function about 1.5 µs.
+//!
+//! A node is never set to more bytes of parameters than it was made with. The driver would accept
+//! them and run kernels with wrong parameters (decision 0110).
+
+use super::plan::PlannedKernel;
+use crate::context::ClientModule;
+use crate::driver::{CardAddress, ChainGraph, Driver, Function, GraphKernel, Stream};
+use crate::fault::Call;
+use crate::track::{FenceWord, SlotIndex};
+use rustc_hash::FxHasher;
+use std::hash::{Hash as _, Hasher as _};
+use std::sync::Arc;
+
+/// Most bytes of parameters of a node. Drivers have ended the process when a node had more
+/// (openxla/xla, pull request 19252).
+const MOST_NODE_PARAMETERS: u32 = 4096;
+
+/// Hashes of a batch of kernels. Batches with equal hashes may still differ.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Fingerprint {
+    /// The hash of the functions and their grids.
+    pub shape: u64,
+    /// The hash of the functions, their grids and their parameters.
+    pub exact: u64,
+}
+
+impl Fingerprint {
+    /// The hashes of these kernels, in order.
+    pub(super) fn of(kernels: &[PlannedKernel]) -> Fingerprint {
+        let (mut shape, mut exact) = (FxHasher::default(), FxHasher::default());
+        for planned in kernels {
+            planned.kernel().id.hash(&mut shape);
+            planned.shape.grid.hash(&mut shape);
+            exact.write(&planned.parameters);
+        }
+        let shape = shape.finish();
+        exact.write_u64(shape);
+        Fingerprint { shape, exact: exact.finish() }
+    }
+}
+
+/// True if a kernel can be a node of a chain.
+pub(super) fn can_be_node(planned: &PlannedKernel) -> bool {
+    let info = &planned.module.info.functions[planned.function];
+    let has_no_clusters = planned.shape.has_no_clusters() && info.cluster == [0; 3];
+    has_no_clusters && info.parameter_bytes <= MOST_NODE_PARAMETERS && !planned.shape.cooperative && !planned.kernel().prints
+}
+
+fn is_same_launch(a: &PlannedKernel, b: &PlannedKernel) -> bool {
+    a.kernel().id == b.kernel().id && a.shape == b.shape && a.parameters == b.parameters
+}
+
+/// Whether a chain may be set and launched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ChainState {
+    /// It may.
+    Free,
+    /// It may not before this fence of this slot is reached.
+    Running { slot: SlotIndex, fence: u64 },
+}
+
+/// A chain of kernels.
+pub(crate) struct Chain {
+    driver: Arc<Driver>,
+    graph: ChainGraph,
+    /// The kernel to which each node is set. The references keep the modules loaded.
+    kernels: Vec<PlannedKernel>,
+    /// The bytes of parameters with which each node was made.
+    parameter_capacity: Vec<u32>,
+    /// The kernels with which the graph was made, by [`crate::context::Kernel::id`], and their
+    /// modules. The driver reads these kernels whenever a node of the executable is set, so the
+    /// modules must stay loaded.
+    origin: Vec<(u64, Arc<ClientModule>)>,
+    /// The hashes of `kernels`.
+    fingerprint: Fingerprint,
+    /// The word that the fence kernel sets to 1.
+    word: FenceWord,
+    state: ChainState,
+    /// When the chain was last launched: the number of that launch among all chains of the engine.
+    pub(super) used: u64,
+}
+
+impl Drop for Chain {
+    fn drop(&mut self) {
+        self.driver.destroy_chain(&self.graph);
+    }
+}
+
+impl Chain {
+    /// Makes a chain of these kernels. Slow: an engine thread must not call this. `fence_kernel`
+    /// writes 1 to `word`, which the card has at `address`.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub(crate) fn build(
+        driver: &Arc<Driver>,
+        kernels: Vec<PlannedKernel>,
+        fence_kernel: Function,
+        word: FenceWord,
+        address: CardAddress,
+        stream: Stream,
+    ) -> Call<Chain> {
+        let nodes: Vec<GraphKernel<'_>> = kernels.iter().map(PlannedKernel::graph_kernel).collect();
+        let graph = driver.create_chain(&nodes, fence_kernel, address, stream)?;
+        let mut origin: Vec<_> = kernels.iter().map(|planned| (planned.kernel().id, planned.module.clone())).collect();
+        origin.sort_unstable_by_key(|(id, _)| *id);
+        origin.dedup_by_key(|(id, _)| *id);
+        Ok(Chain {
+            driver: driver.clone(),
+            graph,
+            parameter_capacity: kernels.iter().map(|planned| planned.kernel().parameter_bytes).collect(),
+            origin,
+            fingerprint: Fingerprint::of(&kernels),
+            kernels,
+            word,
+            state: ChainState::Free,
+            used: 0,
+        })
+    }
+
+    /// The kernels to which the nodes are set.
+    pub(super) fn kernels(&self) -> &[PlannedKernel] {
+        &self.kernels
+    }
+
+    /// The word that shows that the chain is complete.
+    pub(super) fn word(&self) -> FenceWord {
+        self.word
+    }
+
+    /// The hashes of the kernels to which the nodes are set.
+    pub(super) fn fingerprint(&self) -> Fingerprint {
+        self.fingerprint
+    }
+
+    /// True if `is_one` holds for a kernel to which a node is set, or with which a node was made.
+    pub(super) fn mentions(&self, is_one: &impl Fn(u64) -> bool) -> bool {
+        let now = self.kernels.iter().map(|planned| planned.kernel().id);
+        self.origin.iter().map(|(id, _)| *id).chain(now).any(is_one)
+    }
+
+    /// True if the parameters of these kernels fit into the nodes.
+    pub(super) fn can_hold(&self, kernels: &[PlannedKernel]) -> bool {
+        self.parameter_capacity.iter().zip(kernels).all(|(room, planned)| planned.kernel().parameter_bytes <= *room)
+    }
+
+    /// True if the nodes are set to exactly these kernels.
+    pub(super) fn is_set_to(&self, kernels: &[PlannedKernel]) -> bool {
+        self.kernels.iter().zip(kernels).all(|(a, b)| is_same_launch(a, b))
+    }
+
+    /// Sets the nodes to these kernels, and moves the kernels that they had before into `kernels`.
+    /// Returns how many nodes had to be set. Returns `None` if the driver refuses a kernel; then
+    /// `kernels` is unchanged, and the chain must not be used again.
+    pub(super) fn set_kernels(&mut self, kernels: &mut [PlannedKernel]) -> Option<usize> {
+        let mut set = Vec::new();
+        for at in 0..kernels.len() {
+            if is_same_launch(&self.kernels[at], &kernels[at]) {
+                continue;
+            }
+            if self.driver.set_node(&self.graph, self.graph.nodes[at], &kernels[at].graph_kernel()).is_err() {
+                for at in set {
+                    std::mem::swap::<PlannedKernel>(&mut self.kernels[at], &mut kernels[at]);
+                }
+                return None;
+            }
+            set.push(at);
+            std::mem::swap(&mut self.kernels[at], &mut kernels[at]);
+        }
+        self.fingerprint = Fingerprint::of(&self.kernels);
+        Some(set.len())
+    }
+
+    /// True if the chain may be set and launched. `is_reached` says whether a fence of a slot is
+    /// reached.
+    pub(super) fn is_free(&mut self, is_reached: &mut impl FnMut(SlotIndex, u64) -> bool) -> bool {
+        if let ChainState::Running { slot, fence } = self.state {
+            if !is_reached(slot, fence) {
+                return false;
+            }
+            self.state = ChainState::Free;
+        }
+        true
+    }
+
+    /// Submits the chain to a driver stream.
+    ///
+    /// # Errors
+    /// The driver's. Then nothing was submitted.
+    pub(super) fn launch(&self, stream: Stream) -> Call<()> {
+        self.driver.launch_chain(&self.graph, stream)
+    }
+
+    /// Notes that the chain was launched. It runs until this fence of this slot is reached.
+    pub(super) fn set_running(&mut self, slot: SlotIndex, fence: u64) {
+        self.state = ChainState::Running { slot, fence };
+    }
+}

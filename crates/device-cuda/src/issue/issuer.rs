@@ -1,0 +1,401 @@
+//! Submitting work to the driver, one client stream at a time. Kernels are submitted as chains,
+//! which contain their fences. Other work is followed by a fence, because a client may wait for it.
+
+use super::chain::Chain;
+use super::chain::can_be_node;
+use super::chains::{ChainOrder, Chains, ChosenChain, LONGEST_CHAIN, PendingChain};
+use super::limits::LaunchLimits;
+use super::pieces::CopyPiece;
+use super::plan::{Plan, PlannedKernel, Refusal, plan_work};
+use super::queue::QueueState;
+use super::streams::Streams;
+use crate::context::{Client, Partition, PartitionId};
+use crate::counters::Counters;
+use crate::driver::{CardAddress, Driver, Stream};
+use crate::fault::{Call, CudaError};
+use crate::helpers::Helpers;
+use crate::track::{COPY_BYTES_PER_NS, Flight, FlightWork, Footprint, LONG_KERNEL_NS, Reporting, SlotIndex, StreamKind, TRANSFER_NS, Tracker};
+use cumux_device::{Fault, StreamId};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Most pieces of work that are taken from one queue before the next queue is served.
+const QUANTUM: usize = LONGEST_CHAIN;
+/// While a stream has more than this many nanoseconds of work in flight, its queue is not served,
+/// so that work gathers there for a longer chain.
+const GATHER_WHILE_BUSY_NS: u64 = 8_000;
+/// Most nanoseconds for which work gathers. It also stops when the longest chain is full.
+const GATHER_LIMIT_NS: u64 = 100_000;
+
+/// The outcome of serving a queue.
+pub(crate) enum Served {
+    /// The quantum is used up, or there is no work that may be submitted now.
+    Done,
+    /// A piece of work is invalid. It is still in the queue, and the client must be stopped with
+    /// this fault.
+    Fault(Fault),
+    /// The queue is parked. These bytes of the client's pinned window must be registered.
+    Parked {
+        /// The client whose window it is.
+        client: Arc<Client>,
+        /// The address of the first byte.
+        address: CardAddress,
+        /// The number of bytes.
+        bytes: u64,
+    },
+}
+
+/// The part of an engine that submits work to the driver.
+pub(crate) struct Issuer {
+    driver: Arc<Driver>,
+    limits: LaunchLimits,
+    /// True if kernels are submitted as chains.
+    coalesces: bool,
+    counters: Arc<Counters>,
+    helpers: Arc<Helpers>,
+    chains: Chains,
+    /// A request to make a chain, until the engine takes it.
+    order: Option<ChainOrder>,
+    /// Kernels that will be submitted together. Empty between two queues.
+    batch: Vec<PlannedKernel>,
+    /// The tokens of the kernels in `batch`.
+    tokens: Vec<u64>,
+    /// The name of the kernel whose launch failed, until the engine takes it.
+    failed_kernel: Option<Arc<str>>,
+}
+
+/// A client stream that is being served, and the slot to which it is bound.
+#[derive(Clone, Copy)]
+struct BoundStream {
+    id: StreamId,
+    slot: SlotIndex,
+}
+
+impl Issuer {
+    /// An issuer that has submitted nothing yet.
+    pub(crate) fn new(driver: Arc<Driver>, limits: LaunchLimits, coalesces: bool, counters: Arc<Counters>, helpers: Arc<Helpers>) -> Issuer {
+        Issuer {
+            driver,
+            limits,
+            coalesces,
+            counters,
+            helpers,
+            chains: Chains::new(Tracker::chain_words()),
+            order: None,
+            batch: Vec::new(),
+            tokens: Vec::new(),
+            failed_kernel: None,
+        }
+    }
+
+    /// True if the stream should not be served now: its work in flight takes long enough that more
+    /// work may gather in the queue; or its next work is a long kernel, which may not begin now.
+    pub(crate) fn should_gather(&self, streams: &Streams, id: StreamId, long_work_held: bool) -> bool {
+        let now = streams.clock.now();
+        let Some(queue) = streams.queues.get(&id) else { return false };
+        if long_work_held && queue.state == QueueState::HeldBack {
+            return true;
+        }
+        let Some(slot) = queue.slot.filter(|_| queue.in_flight > 0 && self.coalesces) else { return false };
+        let may_gather = queue.work.len() < LONGEST_CHAIN && now.saturating_sub(queue.since) < GATHER_LIMIT_NS;
+        may_gather && streams.tracker.slot(slot).remaining_ns(now) > GATHER_WHILE_BUSY_NS
+    }
+
+    /// Serves the queue of one stream: submits up to a quantum of its work. The caller has taken
+    /// the stream out of the ready list, and calls [`Issuer::write_due_fence`] next, whatever the
+    /// result is.
+    ///
+    /// # Errors
+    /// The driver's. Work that was not submitted is back in the queue, and the client must be
+    /// stopped.
+    pub(crate) fn issue_stream(&mut self, streams: &mut Streams, id: StreamId, long_work_held: bool) -> Call<Served> {
+        let Some(queue) = streams.queues.get_mut(&id) else { return Ok(Served::Done) };
+        queue.state = QueueState::Idle;
+        if queue.work.is_empty() {
+            return Ok(Served::Done);
+        }
+        let stream = queue.stream.clone();
+        let client = stream.client.clone();
+        let partition = stream.partition();
+        if let Some(slot) = queue.slot.filter(|slot| streams.tracker.partition(*slot) != PartitionId::of(partition.as_deref())) {
+            // The client's share has changed. Work in flight completes on the old partition, then
+            // the stream moves to the new one.
+            if queue.in_flight > 0 {
+                queue.state = QueueState::Moving;
+                return Ok(Served::Done);
+            }
+            queue.slot = None;
+            streams.tracker.unbind(slot);
+        }
+        let may_chain = partition.is_none() && stream.priority == 0 && self.coalesces;
+        let bound = BoundStream { id, slot: self.bind_slot(streams, id, partition)? };
+        let mut served = Served::Done;
+        for _ in 0..QUANTUM {
+            let Some(queue) = streams.queues.get_mut(&id) else { break };
+            let Some((token, mut work)) = queue.work.pop_front() else { break };
+            match plan_work(&client, &self.limits, &mut work) {
+                Ok(Plan::Kernel(planned)) if long_work_held && streams.tracker.estimates.kernel_ns(planned.kernel()) >= LONG_KERNEL_NS => {
+                    // A module is being loaded, which waits for all running kernels. No long kernel
+                    // begins before it is loaded.
+                    planned.undo(&mut work);
+                    self.issue_batch(streams, bound)?;
+                    streams.hold_back(id, token, work);
+                    break;
+                }
+                Ok(Plan::Kernel(planned)) if may_chain && can_be_node(&planned) && streams.tracker.estimates.kernel_ns(planned.kernel()) < LONG_KERNEL_NS => {
+                    self.tokens.push(token);
+                    self.batch.push(planned);
+                }
+                Ok(plan) => {
+                    let issued = self.issue_batch(streams, bound).and_then(|()| self.issue_piece(streams, bound, token, plan));
+                    if let Err(error) = issued {
+                        streams.put_back(id, &[token]);
+                        return Err(error);
+                    }
+                }
+                Err(Refusal::Unregistered { address, bytes }) => {
+                    queue.work.push_front((token, work));
+                    queue.state = QueueState::Parked;
+                    served = Served::Parked { client, address, bytes };
+                    break;
+                }
+                Err(Refusal::Fault(fault)) => {
+                    queue.work.push_front((token, work));
+                    self.issue_batch(streams, bound)?;
+                    return Ok(Served::Fault(fault));
+                }
+            }
+        }
+        self.issue_batch(streams, bound)?;
+        streams.end_service(id);
+        Ok(served)
+    }
+
+    /// Submits a fence if the stream has work after its last one. A client may wait for that work.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub(crate) fn write_due_fence(&mut self, streams: &mut Streams, id: StreamId) -> Call<()> {
+        match streams.queues.get(&id).and_then(|queue| queue.slot) {
+            Some(slot) if streams.tracker.slot(slot).needs_fence() => streams.tracker.write_fence(slot),
+            _ => Ok(()),
+        }
+    }
+
+    /// Binds the stream to a slot, if it is not bound yet. Makes a driver stream if there are too
+    /// few.
+    fn bind_slot(&mut self, streams: &mut Streams, id: StreamId, partition: Option<Arc<Partition>>) -> Call<SlotIndex> {
+        let Some(queue) = streams.queues.get_mut(&id) else { return Err(CudaError::INVALID_HANDLE) };
+        if let Some(slot) = queue.slot {
+            return Ok(slot);
+        }
+        let priority = queue.stream.priority;
+        let kind = StreamKind { partition: PartitionId::of(partition.as_deref()), priority };
+        let bound = streams.tracker.bind(kind, || match partition {
+            Some(partition) => partition.create_stream(priority),
+            None => self.driver.create_stream(priority),
+        })?;
+        queue.slot = bound;
+        bound.ok_or(CudaError::OUT_OF_MEMORY)
+    }
+
+    /// Submits one piece of work that is not in a batch.
+    fn issue_piece(&mut self, streams: &mut Streams, bound: BoundStream, token: u64, plan: Plan) -> Call<()> {
+        let stream = streams.tracker.slot(bound.slot).stream();
+        let (expected_ns, work) = match plan {
+            Plan::Nothing => (0, FlightWork::Transfer),
+            Plan::Kernel(planned) => {
+                self.launch_kernel(&mut streams.tracker, &planned, stream)?;
+                self.describe_kernel(&streams.tracker, &planned)
+            }
+            Plan::Copies(pieces) => {
+                let mut expected_ns = TRANSFER_NS;
+                for (submitted, piece) in pieces.iter().enumerate() {
+                    expected_ns += piece.bytes() / COPY_BYTES_PER_NS;
+                    if let Err(error) = self.copy_piece(piece, stream) {
+                        // The pieces that were submitted are in flight like any other work. The
+                        // end of the whole copy is reported when the client is stopped.
+                        if submitted > 0 {
+                            self.add_flight(streams, bound, token, expected_ns, FlightWork::Transfer, Reporting::Done);
+                        }
+                        return Err(error);
+                    }
+                }
+                (expected_ns, FlightWork::Transfer)
+            }
+            Plan::Set(set) => {
+                self.driver.set_memory(&set, stream)?;
+                (TRANSFER_NS + set.width * u64::from(set.element) * set.height / COPY_BYTES_PER_NS, FlightWork::Transfer)
+            }
+            Plan::Value { address, value, bytes } => {
+                self.driver.write_value(address, value, bytes, stream)?;
+                (TRANSFER_NS, FlightWork::Transfer)
+            }
+        };
+        streams.clock.tick();
+        self.add_flight(streams, bound, token, expected_ns, work, Reporting::Due);
+        self.write_fence_if_due(streams, bound.slot)
+    }
+
+    fn copy_piece(&self, piece: &CopyPiece, stream: Stream) -> Call<()> {
+        match piece {
+            CopyPiece::Row { target, source, bytes } => self.driver.copy_row(*target, *source, *bytes, stream),
+            CopyPiece::Rectangle(copy) => self.driver.copy_rectangle(copy, stream),
+        }
+    }
+
+    /// Launches one kernel.
+    fn launch_kernel(&mut self, tracker: &mut Tracker, planned: &PlannedKernel, stream: Stream) -> Call<()> {
+        let kernel = planned.kernel();
+        tracker.estimates.note_launch(kernel);
+        self.counters.kernels.fetch_add(1, Ordering::Relaxed);
+        self.driver.launch(kernel.handle, &planned.shape, &planned.parameters, stream).map_err(|error| {
+            self.failed_kernel = Some(kernel.name.clone());
+            // The driver's error for a launch that needs more than its function's attributes allow
+            // is "invalid value".
+            if error == CudaError::INVALID_VALUE { CudaError::LAUNCH_OUT_OF_RESOURCES } else { error }
+        })
+    }
+
+    /// The estimate and the description of a kernel that was launched alone.
+    fn describe_kernel(&self, tracker: &Tracker, planned: &PlannedKernel) -> (u64, FlightWork) {
+        let kernel = planned.kernel();
+        let expected_ns = tracker.estimates.kernel_ns(kernel);
+        let blocks: u64 = planned.shape.grid.iter().map(|blocks| u64::from(*blocks)).product();
+        let fills_card = blocks >= u64::from(self.limits.multiprocessors()) && expected_ns >= LONG_KERNEL_NS;
+        let footprint = if fills_card { Footprint::WholeCard } else { Footprint::Partial };
+        (expected_ns, FlightWork::Kernel { id: kernel.id, prints: kernel.prints, footprint })
+    }
+
+    /// Notes that a piece of work was submitted.
+    fn add_flight(&self, streams: &mut Streams, bound: BoundStream, token: u64, expected_ns: u64, work: FlightWork, reporting: Reporting) {
+        let Some(queue) = streams.queues.get_mut(&bound.id) else { return };
+        queue.in_flight += 1;
+        let client = queue.stream.client.id;
+        let flight = Flight { client, stream: bound.id, token, fence: 0, expected_ns, work, reporting };
+        streams.tracker.add_flight(bound.slot, flight, streams.clock.now());
+    }
+
+    fn write_fence_if_due(&self, streams: &mut Streams, slot: SlotIndex) -> Call<()> {
+        if streams.tracker.slot(slot).is_fence_due() { streams.tracker.write_fence(slot) } else { Ok(()) }
+    }
+
+    /// Submits the batch that was collected: as chains where there are free ones, else one by one.
+    ///
+    /// # Errors
+    /// The driver's. Placeholders for the kernels that were not submitted are back in the queue.
+    fn issue_batch(&mut self, streams: &mut Streams, bound: BoundStream) -> Call<()> {
+        if self.batch.is_empty() {
+            return Ok(());
+        }
+        let (mut batch, mut tokens) = (std::mem::take(&mut self.batch), std::mem::take(&mut self.tokens));
+        let mut at = 0;
+        let mut issued = Ok(());
+        while at < batch.len() && issued.is_ok() {
+            match self.issue_batch_head(streams, bound, &mut batch[at..], &tokens[at..]) {
+                Ok(count) => at += count,
+                Err(error) => issued = Err(error),
+            }
+        }
+        streams.put_back(bound.id, &tokens[at..]);
+        batch.clear();
+        tokens.clear();
+        (self.batch, self.tokens) = (batch, tokens);
+        issued
+    }
+
+    /// Submits the beginning of a batch, as one chain or as one kernel. Returns the number of
+    /// kernels that were submitted.
+    fn issue_batch_head(&mut self, streams: &mut Streams, bound: BoundStream, batch: &mut [PlannedKernel], tokens: &[u64]) -> Call<usize> {
+        // The fence kernel at a chain's end needs an SM. If a long kernel occupies all SMs, a
+        // client that waits for a single kernel would also wait for that one. A value write needs
+        // no SM.
+        let write_fence = batch.len() == 1 && streams.tracker.is_card_filled();
+        let chosen = if write_fence { None } else { self.choose_chain(&mut streams.tracker, batch) };
+        if let Some(chosen) = chosen {
+            return self.issue_chain(streams, bound, &chosen, tokens);
+        }
+        let stream = streams.tracker.slot(bound.slot).stream();
+        self.launch_kernel(&mut streams.tracker, &batch[0], stream)?;
+        let (expected_ns, work) = self.describe_kernel(&streams.tracker, &batch[0]);
+        self.add_flight(streams, bound, tokens[0], expected_ns, work, Reporting::Due);
+        self.write_fence_if_due(streams, bound.slot)?;
+        Ok(1)
+    }
+
+    /// Submits a chain that is set to the kernels of these tokens. Returns the number of kernels.
+    fn issue_chain(&mut self, streams: &mut Streams, bound: BoundStream, chosen: &ChosenChain, tokens: &[u64]) -> Call<usize> {
+        let Streams { queues, tracker, clock, .. } = streams;
+        let now = clock.now();
+        let chain = self.chains.chosen(chosen);
+        tracker.clear_word(chain.word());
+        chain.launch(tracker.slot(bound.slot).stream())?;
+        chain.set_running(bound.slot, tracker.slot(bound.slot).next_fence());
+        if let Some(queue) = queues.get_mut(&bound.id) {
+            queue.in_flight += chosen.length;
+            let client = queue.stream.client.id;
+            for (planned, token) in chain.kernels().iter().zip(tokens) {
+                let kernel = planned.kernel();
+                let expected_ns = tracker.estimates.note_launch(kernel);
+                let work = FlightWork::Kernel { id: kernel.id, prints: false, footprint: Footprint::Partial };
+                let flight = Flight { client, stream: bound.id, token: *token, fence: 0, expected_ns, work, reporting: Reporting::Due };
+                tracker.add_flight(bound.slot, flight, now);
+            }
+            // One kernel alone was not coalesced with others.
+            if chosen.length > 1 {
+                queue.stream.client.counts.coalesced.fetch_add(chosen.length as u64, Ordering::Relaxed);
+            }
+        }
+        tracker.add_chain_fence(bound.slot, chain.word());
+        self.counters.kernels.fetch_add(chosen.length as u64, Ordering::Relaxed);
+        self.counters.coalesced.fetch_add(chosen.length as u64, Ordering::Relaxed);
+        self.counters.chains.fetch_add(1, Ordering::Relaxed);
+        self.counters.nodes_set.fetch_add(chosen.nodes_set as u64, Ordering::Relaxed);
+        Ok(chosen.length)
+    }
+
+    /// Chooses a chain for the beginning of the batch. Keeps a request for another chain, and has
+    /// chains destroyed that are no longer needed.
+    fn choose_chain(&mut self, tracker: &mut Tracker, batch: &mut [PlannedKernel]) -> Option<ChosenChain> {
+        let expected_ns = batch.iter().map(|planned| tracker.estimates.kernel_ns(planned.kernel())).sum();
+        let (chosen, order) = self.chains.choose(batch, expected_ns, |slot, fence| tracker.is_fence_reached(slot, fence));
+        self.destroy_retired();
+        if order.is_some() {
+            self.order = order;
+        }
+        chosen
+    }
+
+    fn destroy_retired(&mut self) {
+        if let Some(retired) = self.chains.take_retired() {
+            self.helpers.run(move || drop(retired));
+        }
+    }
+
+    // ---- for the engine
+
+    /// Takes the request to make a chain, if there is one.
+    pub(crate) fn take_order(&mut self) -> Option<ChainOrder> {
+        self.order.take()
+    }
+
+    /// Takes the name of the kernel whose launch failed, if one has.
+    pub(crate) fn take_failed_kernel(&mut self) -> Option<Arc<str>> {
+        self.failed_kernel.take()
+    }
+
+    /// Adds a chain that a helper thread has made. `None` if it could not be made.
+    pub(crate) fn add_built_chain(&mut self, pending: PendingChain, chain: Option<Chain>) {
+        self.chains.add_built(pending, chain);
+    }
+
+    /// Forgets kernels that will be unloaded.
+    pub(crate) fn forget_kernels(&mut self, tracker: &mut Tracker, kernels: &[u64]) {
+        self.chains.forget_kernels(|kernel| kernels.contains(&kernel));
+        self.chains.release_leaving(&mut |slot, fence| tracker.is_fence_reached(slot, fence));
+        self.destroy_retired();
+        for kernel in kernels {
+            tracker.estimates.forget(*kernel);
+        }
+    }
+}

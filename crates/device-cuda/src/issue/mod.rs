@@ -1,0 +1,30 @@
+//! Submitting clients' work to the driver.
+//!
+//! The path of a launch: [`Issuer::issue_stream`] takes work from a stream's [`StreamQueue`].
+//! `plan_work` checks it and decides on the calls of the driver. Kernels that can be nodes of a
+//! chain are collected into a batch, which `issue_batch` submits: `Chains::choose` finds a chain
+//! for it and `issue_chain` launches the chain, else `launch_kernel` launches one kernel.
+//! `issue_piece` submits all other work. What was submitted becomes a flight of the
+//! [`crate::track::Tracker`], and a fence follows: in the chain, or by `write_due_fence`.
+//!
+//! ```text
+//! issuer ─▶ chains ─▶ chain ─▶ plan ─▶ pieces
+//!    │                           └───▶ limits
+//!    └────▶ streams ─▶ queue
+//! ```
+
+mod chain;
+mod chains;
+mod issuer;
+mod limits;
+mod pieces;
+mod plan;
+mod queue;
+mod streams;
+
+pub(crate) use chain::Chain;
+pub(crate) use chains::{ChainOrder, PendingChain};
+pub(crate) use issuer::{Issuer, Served};
+pub(crate) use limits::LaunchLimits;
+pub(crate) use queue::StreamQueue;
+pub(crate) use streams::Streams;

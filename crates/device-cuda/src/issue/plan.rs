@@ -1,0 +1,214 @@
+//! Planning a piece of work: the client's addresses are checked and translated, and the calls of
+//! the driver are decided. Nothing here calls the driver.
+
+use super::limits::LaunchLimits;
+use super::pieces::{Contiguity, CopyPiece, MOST_PIECES, count_pieces, cut_rectangle, cut_row};
+use crate::context::{Access, Client, ClientModule, Kernel};
+use crate::driver::{CardAddress, GraphKernel, LaunchShape, MemorySet};
+use cumux_device::{Extent, Fault, Launch, Parameters, Rows, Work};
+use cumux_wire::record::span;
+use cumux_wire::result;
+use std::sync::Arc;
+
+/// How much of a window is registered if a kernel's parameter points to memory in it that the
+/// client has not announced: this many bytes from that address.
+const UNANNOUNCED_BYTES: u64 = 64 << 20;
+
+/// A kernel, and everything that its launch needs.
+#[derive(Clone)]
+pub(crate) struct PlannedKernel {
+    /// The kernel's module. The reference keeps the module loaded.
+    pub module: Arc<ClientModule>,
+    /// The index of the kernel in its module.
+    pub function: usize,
+    /// The grid, the blocks, and so on.
+    pub shape: LaunchShape,
+    /// The packed parameter block.
+    pub parameters: Parameters,
+}
+
+impl PlannedKernel {
+    /// The kernel.
+    pub(crate) fn kernel(&self) -> &Kernel {
+        &self.module.kernels[self.function]
+    }
+
+    /// The kernel as a node of a chain.
+    pub(crate) fn graph_kernel(&self) -> GraphKernel<'_> {
+        GraphKernel { function: self.kernel().handle, shape: self.shape, parameters: &self.parameters }
+    }
+
+    /// Moves the parameters back into the work from which this was planned.
+    pub(super) fn undo(self, work: &mut Work) {
+        if let Work::Kernel(kernel) = work {
+            kernel.launch.parameters = self.parameters;
+        }
+    }
+}
+
+/// The calls of the driver for a piece of work.
+pub(crate) enum Plan {
+    /// No call. The work is reported in the order of its stream.
+    Nothing,
+    /// A kernel launch.
+    Kernel(PlannedKernel),
+    /// Copies, in this order.
+    Copies(Vec<CopyPiece>),
+    /// Setting memory.
+    Set(MemorySet),
+    /// Storing the low `bytes` (4 or 8) bytes of a value.
+    Value {
+        /// Where the value is stored.
+        address: CardAddress,
+        /// The value.
+        value: u64,
+        /// How many of its bytes are stored.
+        bytes: u32,
+    },
+}
+
+/// Why a piece of work cannot be submitted now.
+pub(crate) enum Refusal {
+    /// It is invalid. The client is stopped with this fault.
+    Fault(Fault),
+    /// These bytes of the client's pinned window must be registered first.
+    Unregistered {
+        /// The address of the first byte.
+        address: CardAddress,
+        /// The number of bytes.
+        bytes: u64,
+    },
+}
+
+fn fault(result: u32, text: String) -> Refusal {
+    Refusal::Fault(Fault { result, text })
+}
+
+/// Plans a piece of work. The parameters of a kernel move from `work` into the plan.
+pub(crate) fn plan_work(client: &Client, limits: &LaunchLimits, work: &mut Work) -> Result<Plan, Refusal> {
+    match work {
+        Work::Mark => Ok(Plan::Nothing),
+        Work::Kernel(kernel) => plan_launch(client, limits, &mut kernel.launch).map(Plan::Kernel),
+        Work::Copy { target, source, extent } => plan_copy(client, target, source, *extent).map(Plan::Copies),
+        Work::Set { target, pitch, value, element, width, height } => {
+            let row = width.saturating_mul(u64::from(*element));
+            if row == 0 || *height == 0 {
+                return Ok(Plan::Nothing);
+            }
+            let rows = Rows { address: *target, pitch: *pitch, slice: 0 };
+            let extent = Extent { width: row, height: *height, depth: 1 };
+            let target = translate(client, &rows, extent, Access::Write, "a set")?;
+            Ok(Plan::Set(MemorySet { target, pitch: *pitch, value: *value, element: *element, width: *width, height: *height }))
+        }
+        Work::WriteValue { address, value, bytes } => {
+            let rows = Rows { address: *address, pitch: 0, slice: 0 };
+            let extent = Extent { width: u64::from(*bytes), height: 1, depth: 1 };
+            let address = translate(client, &rows, extent, Access::Write, "a value write")?;
+            Ok(Plan::Value { address, value: *value, bytes: *bytes })
+        }
+    }
+}
+
+fn plan_launch(client: &Client, limits: &LaunchLimits, launch: &mut Launch) -> Result<PlannedKernel, Refusal> {
+    let module = client.modules.read().get(&launch.module).cloned();
+    let index = launch.function as usize;
+    let Some(module) = module.filter(|module| index < module.kernels.len()) else {
+        return Err(fault(result::INVALID_HANDLE, format!("no kernel {} in module {}: was it unloaded?", launch.function, launch.module)));
+    };
+    let (kernel, info) = (&module.kernels[index], &module.info.functions[index]);
+    limits.check(launch, info.static_shared).map_err(|why| fault(result::LAUNCH_OUT_OF_RESOURCES, format!("{}: {why}", kernel.name)))?;
+    if let Some((address, bytes)) = find_unregistered_pointer(client, &launch.parameters) {
+        return Err(Refusal::Unregistered { address, bytes });
+    }
+    let mut parameters = std::mem::take(&mut launch.parameters);
+    parameters.resize(kernel.parameter_bytes as usize, 0);
+    let shape = LaunchShape { grid: launch.grid, block: launch.block, cluster: launch.cluster, shared: launch.shared, cooperative: launch.cooperative };
+    Ok(PlannedKernel { function: index, shape, parameters, module })
+}
+
+/// Finds the first word of a parameter block that points to memory of the client's window that is
+/// not registered. Returns the address, and how many bytes to register there. Any word may be a
+/// pointer.
+fn find_unregistered_pointer(client: &Client, parameters: &[u8]) -> Option<(CardAddress, u64)> {
+    let window = client.window.read();
+    let window = window.as_ref()?;
+    let words = parameters.chunks_exact(size_of::<u64>()).map(|word| word.first_chunk().map_or(0, |word| u64::from_le_bytes(*word)));
+    let address = words.into_iter().find(|address| window.contains(*address, 1) && !window.is_registered(*address, 1))?;
+    Some((address, UNANNOUNCED_BYTES.min(window.address() + window.bytes() - address)))
+}
+
+/// Checks a rectangle and returns the card's address of its first byte. The client may access each
+/// row, and rows in the client's window are registered. `what` names the work in the text of a
+/// fault.
+fn translate(client: &Client, rows: &Rows, extent: Extent, access: Access, what: &str) -> Result<CardAddress, Refusal> {
+    let forbidden = |at: u64| {
+        let verb = if access == Access::Write { "write" } else { "read" };
+        fault(result::ILLEGAL_ADDRESS, format!("{what} touches {at:#x}, which is no memory of this client that it may {verb}"))
+    };
+    let whole = span(rows.address, rows.pitch, rows.slice, extent).ok_or_else(|| forbidden(rows.address))?;
+    let found = {
+        let permissions = client.permissions.read();
+        match permissions.translate(rows.address, whole, access) {
+            Ok(found) => found,
+            Err(_) => {
+                if extent.height.saturating_mul(extent.depth) > MOST_PIECES {
+                    return Err(too_many_pieces(what));
+                }
+                // The memory between the rows may belong to another client: check row by row.
+                let first = permissions.translate(rows.address, extent.width, access).map_err(forbidden)?;
+                for z in 0..extent.depth {
+                    for y in 0..extent.height {
+                        let row = rows.address + z * rows.slice + y * rows.pitch;
+                        let at = permissions.translate(row, extent.width, access).map_err(forbidden)?;
+                        if at.wrapping_sub(row) != first.wrapping_sub(rows.address) {
+                            return Err(forbidden(row));
+                        }
+                    }
+                }
+                first
+            }
+        }
+    };
+    if let Some(window) = &*client.window.read()
+        && window.contains(found, whole)
+        && !window.is_registered(found, whole)
+    {
+        return Err(Refusal::Unregistered { address: found, bytes: whole });
+    }
+    Ok(found)
+}
+
+fn too_many_pieces(what: &str) -> Refusal {
+    fault(
+        result::INVALID_VALUE,
+        format!("{what} falls into more than {MOST_PIECES} pieces (rows apart from one another, or sides that overlap): copy less at once"),
+    )
+}
+
+fn plan_copy(client: &Client, target: &Rows, source: &Rows, extent: Extent) -> Result<Vec<CopyPiece>, Refusal> {
+    if extent.width == 0 || extent.height == 0 || extent.depth == 0 {
+        return Ok(Vec::new());
+    }
+    let from = translate(client, source, extent, Access::Read, "a copy")?;
+    let to = translate(client, target, extent, Access::Write, "a copy")?;
+    let mut pieces = Vec::new();
+    let window = client.window.read();
+    let reach = |at: CardAddress| window.as_ref().filter(|w| w.contains(at, 1)).and_then(|w| w.bytes_to_piece_end(at)).unwrap_or(u64::MAX);
+    let (target, source) = (Rows { address: to, ..*target }, Rows { address: from, ..*source });
+    let count = count_pieces(extent, to.abs_diff(from));
+    if extent.height == 1 && extent.depth == 1 {
+        if count > MOST_PIECES {
+            return Err(too_many_pieces("a copy"));
+        }
+        cut_row(to, from, extent.width, &reach, &mut pieces);
+        return Ok(pieces);
+    }
+    let bytes_of = |rows: &Rows| span(rows.address, rows.pitch, rows.slice, extent).unwrap_or(u64::MAX);
+    let is_whole = bytes_of(&target) <= reach(to) && bytes_of(&source) <= reach(from);
+    if (!is_whole || target.pitch < extent.width || source.pitch < extent.width) && count > MOST_PIECES {
+        return Err(too_many_pieces("a copy"));
+    }
+    let contiguity = if is_whole { Contiguity::Whole } else { Contiguity::Cut };
+    cut_rectangle(&target, &source, extent, contiguity, &reach, &mut pieces);
+    Ok(pieces)
+}

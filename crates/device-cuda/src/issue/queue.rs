@@ -1,0 +1,105 @@
+//! The queue of one client stream at its engine.
+//!
+//! ```text
+//!       work comes           is served     no work is left
+//! Idle ───────────▶ Ready ───────────────────────────────────▶ Idle
+//!                     ▲  │
+//!                     │  ├─ the quantum is used up ───────────▶ Ready
+//!                     │  ├─ next is a long kernel, held back ─▶ HeldBack ─┐ long kernels may begin
+//!                     │  ├─ memory must be registered ────────▶ Parked ───┤ it is registered
+//!                     │  └─ the client's share has changed ───▶ Moving ───┤ nothing is in flight,
+//!                     └───────────────────────────────────────────────────┘ or new work comes
+//! ```
+//!
+//! A queue is in its engine's ready list exactly if it is `Ready` or `HeldBack`. While it is served
+//! it is in no list, and `Idle`.
+
+use crate::context::ClientStream;
+use crate::track::{HeldReports, SlotIndex};
+use cumux_device::Work;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// What a queue waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum QueueState {
+    /// It waits for work, or it is being served.
+    Idle,
+    /// It waits to be served.
+    Ready,
+    /// It waits to be served. Its next work is a long kernel, which may not begin while a thread
+    /// waits for a quiet card.
+    HeldBack,
+    /// It waits until memory of the client's pinned window is registered.
+    Parked,
+    /// It waits until its work in flight is complete. The client has another partition now, and the
+    /// stream goes on there.
+    Moving,
+}
+
+/// The queue of a client stream, and the stream's state at its engine.
+pub(crate) struct StreamQueue {
+    /// The client stream.
+    pub stream: Arc<ClientStream>,
+    /// Tokens and work that was not submitted to the driver yet, in order.
+    pub work: VecDeque<(u64, Work)>,
+    /// The slot to which the stream is bound, while it has work queued or in flight.
+    pub slot: Option<SlotIndex>,
+    /// The number of pieces of work in flight.
+    pub in_flight: usize,
+    /// What the queue waits for.
+    pub state: QueueState,
+    /// When the queue last became `Ready` with new work, or was last served, in nanoseconds.
+    pub since: u64,
+    /// Reports of completed work that wait for printed text.
+    pub held: HeldReports,
+}
+
+impl StreamQueue {
+    /// An empty queue.
+    pub(crate) fn new(stream: Arc<ClientStream>) -> StreamQueue {
+        StreamQueue { stream, work: VecDeque::new(), slot: None, in_flight: 0, state: QueueState::Idle, since: 0, held: HeldReports::default() }
+    }
+
+    /// Adds work. Returns true if this makes the queue `Ready`, so that the caller puts it into the
+    /// ready list.
+    #[inline]
+    pub(crate) fn push(&mut self, token: u64, work: Work, now: u64) -> bool {
+        self.work.push_back((token, work));
+        let was_waiting = matches!(self.state, QueueState::Idle | QueueState::Moving);
+        if was_waiting {
+            self.state = QueueState::Ready;
+            self.since = now;
+        }
+        was_waiting
+    }
+
+    /// True if the stream has nothing queued, in flight, or held.
+    #[inline]
+    pub(crate) fn is_drained(&self) -> bool {
+        self.in_flight == 0 && self.work.is_empty() && self.held.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::context::{Client, Urgency};
+    use cumux_device::StreamId;
+
+    #[test]
+    fn new_work_makes_a_queue_ready_unless_it_is_or_must_wait() {
+        let client = Arc::new(Client::new(1, 0, Urgency::Normal, None));
+        let mut queue = StreamQueue::new(Arc::new(ClientStream::new(StreamId(1), client, 0, 0)));
+        assert!(queue.is_drained());
+        for (state, becomes_ready) in
+            [(QueueState::Idle, true), (QueueState::Moving, true), (QueueState::Ready, false), (QueueState::HeldBack, false), (QueueState::Parked, false)]
+        {
+            queue.state = state;
+            assert_eq!(queue.push(7, Work::Mark, 5), becomes_ready, "{state:?}");
+            assert_eq!(queue.state, if becomes_ready { QueueState::Ready } else { state });
+        }
+        assert_eq!((queue.work.len(), queue.since), (5, 5));
+        assert!(!queue.is_drained());
+    }
+}

@@ -1,0 +1,147 @@
+//! All client streams of an engine, with their queues and their work in flight.
+
+use super::queue::{QueueState, StreamQueue};
+use crate::driver::Driver;
+use crate::fault::Call;
+use crate::track::{Clock, Tracker};
+use cumux_device::{ClientId, StreamId, Work};
+use rustc_hash::FxHashMap;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// The client streams of an engine.
+pub(crate) struct Streams {
+    /// The queues, by stream.
+    pub queues: FxHashMap<StreamId, StreamQueue>,
+    /// The ready list: the streams whose queues are `Ready` or `HeldBack`, in the order in which
+    /// they are served. It may contain streams that were removed.
+    pub ready: VecDeque<StreamId>,
+    /// The work in flight.
+    pub tracker: Tracker,
+    /// The engine's clock.
+    pub clock: Clock,
+}
+
+impl Streams {
+    /// An engine's streams before the first one.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub(crate) fn new(driver: &Arc<Driver>) -> Call<Streams> {
+        Ok(Streams { queues: FxHashMap::default(), ready: VecDeque::new(), tracker: Tracker::new(driver)?, clock: Clock::start() })
+    }
+
+    /// The queues of a client, with their streams.
+    pub(crate) fn queues_of(&mut self, client: ClientId) -> impl Iterator<Item = (StreamId, &mut StreamQueue)> {
+        self.queues.iter_mut().filter(move |(_, queue)| queue.stream.client.id == client).map(|(id, queue)| (*id, queue))
+    }
+
+    /// The queue was served. If work is left, it is ready again.
+    pub(super) fn end_service(&mut self, id: StreamId) {
+        let Some(queue) = self.queues.get_mut(&id) else { return };
+        if queue.state == QueueState::Idle && !queue.work.is_empty() {
+            queue.state = QueueState::Ready;
+            queue.since = self.clock.now();
+            self.ready.push_back(id);
+        }
+        self.release_slot_if_done(id);
+    }
+
+    /// Puts a long kernel back into its queue until long kernels may begin.
+    pub(super) fn hold_back(&mut self, id: StreamId, token: u64, work: Work) {
+        let Some(queue) = self.queues.get_mut(&id) else { return };
+        queue.work.push_front((token, work));
+        queue.state = QueueState::HeldBack;
+        self.ready.push_back(id);
+    }
+
+    /// Puts placeholders for work that could not be issued back into the queue, so that the end of
+    /// that work is reported in the order of the stream. The work will not run.
+    pub(super) fn put_back(&mut self, id: StreamId, tokens: &[u64]) {
+        if let Some(queue) = self.queues.get_mut(&id) {
+            tokens.iter().rev().for_each(|token| queue.work.push_front((*token, Work::Mark)));
+        }
+    }
+
+    /// Memory of the client's pinned window was registered: makes its parked queues ready.
+    pub(crate) fn unpark(&mut self, client: ClientId) {
+        let Streams { queues, ready, .. } = self;
+        for (id, queue) in queues.iter_mut().filter(|(_, queue)| queue.state == QueueState::Parked && queue.stream.client.id == client) {
+            resume(*id, queue, ready);
+        }
+    }
+
+    /// A piece of work of this stream is complete.
+    #[inline]
+    pub(crate) fn end_flight(&mut self, id: StreamId) {
+        let Some(queue) = self.queues.get_mut(&id) else { return };
+        queue.in_flight -= 1;
+        if queue.in_flight > 0 {
+            return;
+        }
+        if queue.state == QueueState::Moving {
+            resume(id, queue, &mut self.ready);
+        }
+        self.release_slot_if_done(id);
+    }
+
+    /// Unbinds a stream from its slot, if it has nothing queued and nothing in flight.
+    fn release_slot_if_done(&mut self, id: StreamId) {
+        let Some(queue) = self.queues.get_mut(&id) else { return };
+        if queue.in_flight == 0
+            && queue.work.is_empty()
+            && let Some(slot) = queue.slot.take()
+        {
+            self.tracker.unbind(slot);
+        }
+    }
+
+    /// Empties the client's queues and calls `cancelled` for each piece of work, in the order of
+    /// its stream. Work in flight goes on.
+    pub(crate) fn cancel_queued(&mut self, client: ClientId, mut cancelled: impl FnMut(StreamId, u64)) {
+        let Streams { queues, tracker, .. } = self;
+        for (id, queue) in queues.iter_mut().filter(|(_, queue)| queue.stream.client.id == client) {
+            queue.work.drain(..).for_each(|(token, _)| cancelled(*id, token));
+            if queue.state == QueueState::Parked {
+                queue.state = QueueState::Idle;
+            }
+            if queue.in_flight == 0
+                && let Some(slot) = queue.slot.take()
+            {
+                tracker.unbind(slot);
+            }
+        }
+    }
+
+    /// Removes a stream.
+    pub(crate) fn remove(&mut self, id: StreamId) {
+        if let Some(queue) = self.queues.remove(&id)
+            && let Some(slot) = queue.slot
+        {
+            self.tracker.unbind(slot);
+        }
+    }
+
+    /// Removes all streams of a client.
+    pub(crate) fn remove_client(&mut self, client: ClientId) {
+        for (_, queue) in self.queues.extract_if(|_, queue| queue.stream.client.id == client) {
+            if let Some(slot) = queue.slot {
+                self.tracker.unbind(slot);
+            }
+        }
+    }
+
+    /// True if the client has work in flight.
+    pub(crate) fn has_in_flight(&self, client: ClientId) -> bool {
+        self.queues.values().any(|queue| queue.stream.client.id == client && queue.in_flight > 0)
+    }
+}
+
+/// Ends a queue's waiting for something other than work. The queue is ready if it has work.
+fn resume(id: StreamId, queue: &mut StreamQueue, ready: &mut VecDeque<StreamId>) {
+    queue.state = QueueState::Idle;
+    if !queue.work.is_empty() {
+        queue.state = QueueState::Ready;
+        ready.push_back(id);
+    }
+}

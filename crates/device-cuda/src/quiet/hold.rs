@@ -1,0 +1,88 @@
+//! Whether an engine may begin long kernels.
+//!
+//! ```text
+//!         request                  the round's work is issued          no long kernel runs
+//! Open ─────────────▶ Requested ──────────────────────────▶ Draining ──────────────────────▶ Quiet
+//!  ▲                      │                                    │                               │
+//!  └──────────────────────┴──────────────── resume ────────────┴───────────────────────────────┘
+//! ```
+//!
+//! Work that one request held back is issued before the next request takes effect. So a client that
+//! loads one module after the other does not stop its neighbours for ever.
+
+use crossbeam_channel::Sender;
+
+/// Whether an engine may begin long kernels, and which thread waits until none runs.
+#[derive(Debug, Default)]
+pub(crate) enum LongWork {
+    /// The engine may begin long kernels.
+    #[default]
+    Open,
+    /// A thread has asked for quiet. The engine may begin long kernels until the end of this round.
+    Requested(Sender<()>),
+    /// The engine may not begin long kernels. The thread waits until those that run have ended.
+    Draining(Sender<()>),
+    /// The engine may not begin long kernels, and none runs.
+    Quiet,
+}
+
+impl LongWork {
+    /// Asks for quiet. `ready` gets a message when there is.
+    pub(crate) fn request(&mut self, ready: Sender<()>) {
+        *self = LongWork::Requested(ready);
+    }
+
+    /// Ends the request: long kernels may begin.
+    pub(crate) fn resume(&mut self) {
+        *self = LongWork::Open;
+    }
+
+    /// Lets a request take effect, once the round's work is issued.
+    pub(crate) fn begin_hold(&mut self) {
+        if let LongWork::Requested(_) = self
+            && let LongWork::Requested(ready) = std::mem::take(self)
+        {
+            *self = LongWork::Draining(ready);
+        }
+    }
+
+    /// True if the engine may not begin long kernels.
+    pub(crate) fn is_held(&self) -> bool {
+        matches!(self, LongWork::Draining(_) | LongWork::Quiet)
+    }
+
+    /// Notifies the waiting thread, if `runs_long` returns false. `runs_long` is called only if a
+    /// thread waits.
+    pub(crate) fn answer_unless(&mut self, runs_long: impl FnOnce() -> bool) {
+        let LongWork::Draining(ready) = self else { return };
+        if !runs_long() {
+            // The send fails if the thread has stopped waiting and gone on without quiet.
+            let _ = ready.send(());
+            *self = LongWork::Quiet;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_that_asks_for_quiet_is_notified_when_no_long_kernel_runs() {
+        let (ready, answers) = crossbeam_channel::bounded(1);
+        let mut work = LongWork::default();
+        work.answer_unless(|| panic!("no thread waits"));
+        work.request(ready);
+        assert!(!work.is_held(), "work that an earlier request held back is issued first");
+        work.begin_hold();
+        assert!(work.is_held());
+        work.answer_unless(|| true);
+        assert!(answers.is_empty());
+        work.answer_unless(|| false);
+        assert!(work.is_held() && answers.try_recv().is_ok());
+        work.begin_hold();
+        assert!(work.is_held());
+        work.resume();
+        assert!(!work.is_held());
+    }
+}

@@ -1,0 +1,50 @@
+//! How a card is served, as far as environment variables can change it.
+
+use crate::polling::PollPolicy;
+use cumux_device::DeviceError;
+use std::time::Duration;
+
+/// Engine threads of a card. More threads wait for one another, because every call of the driver
+/// takes the context's one lock (docs/performance.md has the table).
+const DEFAULT_ENGINES: usize = 1;
+/// Most engines that a user may ask for.
+const MOST_ENGINES: usize = 16;
+/// Seconds for which the kernels of a closed client may go on.
+const DEFAULT_DRAIN_SECONDS: u64 = 10;
+
+/// How a card is served.
+#[derive(Debug, Clone, Copy)]
+pub struct Settings {
+    /// Engine threads, 1 to 16 (`CUMUX_DISPATCHERS`).
+    pub engines: usize,
+    /// True if kernels are coalesced: batches of them are launched as graphs (`CUMUX_COALESCE=0`
+    /// turns this off).
+    pub coalesce: bool,
+    /// Microseconds for which an idle engine polls before it sleeps (`CUMUX_ENGINE_SPIN_US`).
+    pub spin_us: u64,
+    /// How long the kernels of a closed client may go on before the device is given up
+    /// (`CUMUX_DRAIN_SECONDS`). A card cannot stop the kernels of one client alone.
+    pub drain: Duration,
+}
+
+impl Settings {
+    /// The defaults for this machine, changed by the variables named above.
+    ///
+    /// # Errors
+    /// A sentence that names the variable whose value is not a number.
+    pub fn from_environment() -> Result<Self, DeviceError> {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let engines = number_from_environment("CUMUX_DISPATCHERS")?.map_or(DEFAULT_ENGINES, |n| usize::try_from(n).unwrap_or(1));
+        let coalesce = number_from_environment("CUMUX_COALESCE")? != Some(0);
+        let spin_us = number_from_environment("CUMUX_ENGINE_SPIN_US")?.unwrap_or(PollPolicy::default_spin_us(cores));
+        let drain = number_from_environment("CUMUX_DRAIN_SECONDS")?.unwrap_or(DEFAULT_DRAIN_SECONDS);
+        Ok(Settings { engines: engines.clamp(1, MOST_ENGINES), coalesce, spin_us: PollPolicy::allowed_spin_us(spin_us), drain: Duration::from_secs(drain) })
+    }
+}
+
+/// The number in an environment variable; `None` if the variable is not set.
+fn number_from_environment(name: &str) -> Result<Option<u64>, DeviceError> {
+    let Ok(text) = std::env::var(name) else { return Ok(None) };
+    let number = text.trim().parse();
+    number.map(Some).map_err(|_| DeviceError::Invalid(format!("{name}={text:?} is not a number; unset it or give a whole number")))
+}

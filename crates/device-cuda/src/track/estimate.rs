@@ -1,0 +1,100 @@
+//! Estimates of how long work takes, in nanoseconds. All parts of the crate use these.
+
+use crate::context::Kernel;
+use rustc_hash::FxHashMap;
+use std::sync::Arc;
+
+/// The estimate for a kernel that was never launched.
+const UNKNOWN_KERNEL_NS: u64 = 20_000;
+/// A kernel is long if its estimate is at least this. A long kernel is not put into a chain: it
+/// would gain nothing, and the other kernels of the chain would be reported late. It does not begin
+/// while a thread waits for a quiet card.
+pub(crate) const LONG_KERNEL_NS: u64 = 60_000;
+/// A measurement counts only up to a limit, which is the estimate times [`TRUSTED_GROWTH`] plus
+/// this slack.
+const TRUSTED_SLACK_NS: u64 = 20_000;
+/// A measurement counts only up to the estimate times this, plus [`TRUSTED_SLACK_NS`].
+const TRUSTED_GROWTH: u64 = 4;
+/// A new estimate is the weighted mean of the old one, with this weight, and the measurement, with
+/// weight 1.
+const HISTORY_WEIGHT: u64 = 7;
+
+/// The estimate for a copy, a set or a value write, besides the time for its bytes.
+pub(crate) const TRANSFER_NS: u64 = 2_000;
+/// Bytes that the card copies or sets in a nanosecond, about 2 TB/s.
+pub(crate) const COPY_BYTES_PER_NS: u64 = 2_000;
+
+/// What is known of a kernel that was launched at least once.
+#[derive(Debug)]
+struct Known {
+    expected_ns: u64,
+    name: Arc<str>,
+    asserts: bool,
+}
+
+/// What is known of kernels, by [`Kernel::id`].
+#[derive(Debug, Default)]
+pub(crate) struct Estimates(FxHashMap<u64, Known>);
+
+impl Estimates {
+    /// How long a kernel is expected to take.
+    #[inline]
+    pub(crate) fn kernel_ns(&self, kernel: &Kernel) -> u64 {
+        self.0.get(&kernel.id).map_or(UNKNOWN_KERNEL_NS, |known| known.expected_ns)
+    }
+
+    /// Remembers a kernel that is launched. Returns how long it is expected to take.
+    #[inline]
+    pub(crate) fn note_launch(&mut self, kernel: &Kernel) -> u64 {
+        let fresh = || Known { expected_ns: UNKNOWN_KERNEL_NS, name: kernel.name.clone(), asserts: kernel.asserts };
+        self.0.entry(kernel.id).or_insert_with(fresh).expected_ns
+    }
+
+    /// Updates a kernel's estimate with a measurement. A measurement far above the estimate counts
+    /// only in part, because the kernel may have waited for something else. A kernel that really
+    /// takes longer is measured again and again.
+    #[inline]
+    pub(super) fn learn(&mut self, kernel: u64, measured_ns: u64) {
+        if let Some(known) = self.0.get_mut(&kernel) {
+            let trusted = measured_ns.min(known.expected_ns * TRUSTED_GROWTH + TRUSTED_SLACK_NS);
+            known.expected_ns = (known.expected_ns * HISTORY_WEIGHT + trusted) / (HISTORY_WEIGHT + 1);
+        }
+    }
+
+    /// Forgets a kernel that will be unloaded.
+    pub(crate) fn forget(&mut self, kernel: u64) {
+        self.0.remove(&kernel);
+    }
+
+    /// The kernel's name, or "a kernel" if it is not known.
+    pub(crate) fn name(&self, kernel: u64) -> &str {
+        self.0.get(&kernel).map_or("a kernel", |known| &known.name)
+    }
+
+    /// True if the kernel may fail an assertion, or if it is not known.
+    pub(crate) fn may_assert(&self, kernel: u64) -> bool {
+        self.0.get(&kernel).is_none_or(|known| known.asserts)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_long_wait_is_not_believed_and_many_are() {
+        let mut estimates = Estimates::default();
+        estimates.0.insert(3, Known { expected_ns: UNKNOWN_KERNEL_NS, name: "k".into(), asserts: false });
+        estimates.learn(3, 1_000_000_000);
+        assert_eq!(estimates.0[&3].expected_ns, (20_000 * 7 + 100_000) / 8);
+        for _ in 0..100 {
+            estimates.learn(3, 1_000_000);
+        }
+        assert!(estimates.0[&3].expected_ns.abs_diff(1_000_000) < 10);
+        estimates.learn(4, 1);
+        assert_eq!((estimates.name(3), estimates.name(4)), ("k", "a kernel"));
+        assert!(!estimates.may_assert(3) && estimates.may_assert(4));
+        estimates.forget(3);
+        assert!(estimates.may_assert(3));
+    }
+}

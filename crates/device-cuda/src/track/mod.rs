@@ -1,0 +1,30 @@
+//! Work in flight, and how its completion is noticed.
+//!
+//! Work is submitted to driver streams of a pool, and from time to time a **fence** after it.
+//! Fences of a stream have growing numbers. When the stream reaches a fence, a word of pinned
+//! memory shows it: the stream writes the number there, or the fence kernel at the end of a chain
+//! writes 1 to the chain's word. All work that was submitted before the fence is complete then.
+//!
+//! ```text
+//! tracker ─▶ pool ─▶ slot ─▶ fence
+//!    │                 └───▶ flight ─▶ estimate
+//!    └─────▶ estimate, fence
+//! ```
+
+mod clock;
+mod estimate;
+mod fence;
+mod flight;
+mod pool;
+mod printed;
+mod slot;
+mod tracker;
+
+pub(crate) use clock::Clock;
+pub(crate) use estimate::{COPY_BYTES_PER_NS, LONG_KERNEL_NS, TRANSFER_NS};
+pub(crate) use fence::FenceWord;
+pub(crate) use flight::{Flight, FlightWork, Footprint, Reporting};
+pub(crate) use pool::SlotIndex;
+pub(crate) use printed::HeldReports;
+pub(crate) use slot::StreamKind;
+pub(crate) use tracker::Tracker;

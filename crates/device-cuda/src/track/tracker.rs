@@ -1,0 +1,220 @@
+//! All work that an engine has in flight.
+
+use super::estimate::Estimates;
+use super::fence::{FenceWord, ShownBy};
+use super::flight::Flight;
+use super::pool::{MOST_STREAMS, SlotChoice, SlotIndex, StreamPool};
+use super::slot::{StreamKind, StreamSlot};
+use crate::context::PartitionId;
+use crate::driver::{CardAddress, Driver, PinnedWords, Stream};
+use crate::fault::Call;
+use std::sync::Arc;
+
+/// The number of words for the fences of chains.
+const CHAIN_WORDS: usize = 1024;
+/// Driver streams that are made at the start. Making one later would delay the launches of other
+/// clients.
+const STREAMS_AT_START: usize = 8;
+/// Bytes of a fence's number in a stream's word.
+const FENCE_BYTES: u32 = 8;
+
+/// The work in flight in an engine's driver streams.
+pub(crate) struct Tracker {
+    driver: Arc<Driver>,
+    /// The words that show fences: one for each slot of the pool, then those of chains.
+    words: PinnedWords,
+    pool: StreamPool,
+    /// The slots with work in flight.
+    busy: Vec<SlotIndex>,
+    /// The number of long kernels in flight that occupy every SM.
+    filling: usize,
+    /// Estimates of how long work takes.
+    pub estimates: Estimates,
+}
+
+impl Tracker {
+    /// A tracker with some driver streams and no work.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub(crate) fn new(driver: &Arc<Driver>) -> Call<Tracker> {
+        let words = PinnedWords::new(driver, MOST_STREAMS + CHAIN_WORDS)?;
+        let mut pool = StreamPool::default();
+        for _ in 0..STREAMS_AT_START {
+            pool.add(StreamKind { partition: PartitionId::WHOLE_CARD, priority: 0 }, driver.create_stream(0)?);
+        }
+        Ok(Tracker { driver: driver.clone(), words, pool, busy: Vec::new(), filling: 0, estimates: Estimates::default() })
+    }
+
+    /// The words for the fences of chains.
+    pub(crate) fn chain_words() -> impl Iterator<Item = FenceWord> {
+        (MOST_STREAMS..MOST_STREAMS + CHAIN_WORDS).map(FenceWord)
+    }
+
+    // ---- driver streams
+
+    /// Binds a client stream of this kind to a slot. `create` makes a driver stream, if a new one
+    /// is needed. Returns `None` if there are too many driver streams.
+    ///
+    /// # Errors
+    /// The error of `create`.
+    pub(crate) fn bind(&mut self, kind: StreamKind, create: impl FnOnce() -> Call<Stream>) -> Call<Option<SlotIndex>> {
+        let at = match self.pool.choose(kind) {
+            SlotChoice::Existing(at) => at,
+            SlotChoice::New => self.pool.add(kind, create()?),
+            SlotChoice::Full => return Ok(None),
+        };
+        self.pool.bind(at);
+        Ok(Some(at))
+    }
+
+    /// Undoes [`Tracker::bind`]. The client stream has no work in flight in the slot.
+    pub(crate) fn unbind(&mut self, at: SlotIndex) {
+        self.pool.unbind(at);
+    }
+
+    /// The slot with this number.
+    pub(crate) fn slot(&self, at: SlotIndex) -> &StreamSlot {
+        self.pool.slot(at)
+    }
+
+    /// The SMs of a slot's driver stream.
+    pub(crate) fn partition(&self, at: SlotIndex) -> PartitionId {
+        self.pool.partition(at)
+    }
+
+    // ---- submitted work
+
+    /// Adds work that was submitted to this slot's driver stream.
+    #[inline]
+    pub(crate) fn add_flight(&mut self, at: SlotIndex, flight: Flight, now: u64) {
+        let slot = self.pool.slot_mut(at);
+        if slot.is_empty() {
+            self.busy.push(at);
+        }
+        self.filling += usize::from(flight.fills_card());
+        slot.add(flight, now);
+    }
+
+    /// Submits the next fence to the slot's driver stream. All work in the slot completes with it
+    /// or before it.
+    ///
+    /// # Errors
+    /// The driver's. Then no fence was submitted.
+    pub(crate) fn write_fence(&mut self, at: SlotIndex) -> Call<()> {
+        let slot = self.pool.slot_mut(at);
+        self.driver.write_value(self.words.address(at), slot.next_fence(), FENCE_BYTES, slot.stream())?;
+        slot.add_fence(ShownBy::Stream);
+        Ok(())
+    }
+
+    /// Notes that a chain was submitted to the slot's driver stream, and that its fence kernel will
+    /// set this word.
+    pub(crate) fn add_chain_fence(&mut self, at: SlotIndex, word: FenceWord) {
+        self.pool.slot_mut(at).add_fence(ShownBy::Chain(word));
+    }
+
+    /// The card's address of a chain's word.
+    pub(crate) fn word_address(&self, word: FenceWord) -> CardAddress {
+        self.words.address(word.0)
+    }
+
+    /// Clears a chain's word before its next launch.
+    pub(crate) fn clear_word(&self, word: FenceWord) {
+        self.words.clear(word.0);
+    }
+
+    /// True if a long kernel occupies every SM, as far as this engine knows.
+    pub(crate) fn is_card_filled(&self) -> bool {
+        self.filling > 0
+    }
+
+    // ---- completed work
+
+    /// True if this fence of this slot is reached.
+    pub(crate) fn is_fence_reached(&mut self, at: SlotIndex, fence: u64) -> bool {
+        self.poll(at) >= fence
+    }
+
+    fn poll(&mut self, at: SlotIndex) -> u64 {
+        let words = &self.words;
+        self.pool.slot_mut(at).poll(words.load(at), |word| words.load(word.0))
+    }
+
+    /// Checks all fences. Moves the flights that are complete into `over`, an empty list, with the
+    /// nanoseconds that each took, and updates the estimates.
+    pub(crate) fn retire(&mut self, now: u64, over: &mut Vec<(Flight, u64)>) {
+        let Tracker { words, pool, busy, filling, estimates, .. } = self;
+        busy.retain(|at| {
+            let slot = pool.slot_mut(*at);
+            slot.poll(words.load(*at), |word| words.load(word.0));
+            slot.retire(now, over);
+            !slot.is_empty()
+        });
+        for (flight, device_ns) in over {
+            *filling -= usize::from(flight.fills_card());
+            if let Some(kernel) = flight.kernel() {
+                estimates.learn(kernel, *device_ns);
+            }
+        }
+    }
+
+    /// The driver has reported that this slot's driver stream is idle. Then the words show all its
+    /// fences, or a fence was lost. In that case the work is treated as complete, so that its
+    /// client does not wait for ever.
+    pub(crate) fn note_idle(&mut self, at: SlotIndex) {
+        self.poll(at);
+        let slot = self.pool.slot_mut(at);
+        if slot.is_all_reached() {
+            return;
+        }
+        tracing::error!(
+            issued = slot.fence_issued(),
+            reached = slot.fence_reached(),
+            unfenced = slot.needs_fence(),
+            "a stream of the card is empty and its fence was not seen: taken as over"
+        );
+        slot.give_up_fences();
+    }
+
+    /// True if there is work in flight.
+    pub(crate) fn is_busy(&self) -> bool {
+        !self.busy.is_empty()
+    }
+
+    /// A slot with work in flight. Different values of `round` give different slots, if there are
+    /// several.
+    ///
+    /// # Panics
+    /// If there is no work in flight.
+    pub(crate) fn busy_slot(&self, round: usize) -> SlotIndex {
+        self.busy[round % self.busy.len()]
+    }
+
+    /// True if a long kernel runs: one that was expected to be long, or that turns out to be.
+    pub(crate) fn runs_long(&self, now: u64) -> bool {
+        self.busy.iter().any(|at| self.pool.slot(*at).runs_long(now))
+    }
+
+    /// All flights, with their slots.
+    pub(crate) fn flights(&self) -> impl Iterator<Item = (&StreamSlot, &Flight)> {
+        let slots = self.busy.iter().map(|at| self.pool.slot(*at));
+        slots.flat_map(|slot| slot.flights().map(move |flight| (slot, flight)))
+    }
+
+    /// Calls `visit` for each flight.
+    pub(crate) fn visit_flights(&mut self, mut visit: impl FnMut(&mut Flight)) {
+        for at in &self.busy {
+            self.pool.slot_mut(*at).flights_mut().for_each(&mut visit);
+        }
+    }
+}
+
+impl Drop for Tracker {
+    fn drop(&mut self) {
+        // The streams are destroyed before the words to which they write.
+        for stream in self.pool.streams() {
+            self.driver.destroy_stream(stream);
+        }
+    }
+}

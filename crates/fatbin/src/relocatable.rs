@@ -1,0 +1,139 @@
+//! Relocatable device code: what `nvcc -rdc=true` leaves for a linker on the device's side.
+//!
+//! The compiler puts one container for each source file beside what it has linked itself. Where it could not link (PTX alone), the container that
+//! programs register is empty, and a driver joins the parts when the program starts. Who does not link can still say that this is why.
+
+use crate::{Image, ImageKind, images};
+use std::fmt;
+
+/// Most bytes of one text that are looked at.
+const TEXT_BYTES: u64 = 64 << 20;
+/// Functions of NVIDIA's device runtime by which a kernel starts another have this in their names, whatever its version.
+const LAUNCH: &str = "LaunchDevice";
+
+/// What is known of a program's parts.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Relocatable {
+    /// Those of the program itself: NVIDIA's device runtime, which is linked to all of them, does not count.
+    pub parts: usize,
+    /// What there is to link: `compute_75` for PTX, `sm_90` for machine code.
+    pub architectures: Vec<String>,
+    /// What the compiler has linked already.
+    pub linked: Vec<String>,
+    /// A kernel starts another (dynamic parallelism).
+    pub starts_kernels: bool,
+}
+
+impl Relocatable {
+    /// From the container that the program registers, and those of its parts. `None` if there are none.
+    #[must_use]
+    pub fn of(linked: &[u8], parts: &[&[u8]]) -> Option<Self> {
+        let mut found = Self { linked: names(&images(linked).unwrap_or_default()), ..Self::default() };
+        for part in parts {
+            let Ok(images) = images(part) else { continue };
+            let texts: Vec<String> = images.iter().filter(|image| image.kind == ImageKind::Ptx).filter_map(text).collect();
+            if texts.iter().any(|text| defines_launch(text)) {
+                continue;
+            }
+            found.parts += 1;
+            found.architectures.extend(names(&images));
+            found.starts_kernels |= texts.iter().any(|text| text.contains(LAUNCH));
+        }
+        found.architectures.sort();
+        found.architectures.dedup();
+        (found.parts > 0).then_some(found)
+    }
+}
+
+fn text(image: &Image<'_>) -> Option<String> {
+    Some(String::from_utf8_lossy(&image.bytes(TEXT_BYTES).ok()?).into_owned())
+}
+
+/// Whether this is the device runtime: it has the bodies of what programs declare as `.extern`.
+fn defines_launch(text: &str) -> bool {
+    let declarations = text.match_indices(".func").filter(|(at, _)| {
+        let rest = &text[*at..];
+        // The result stands in parentheses before the name.
+        let rest = rest.find(')').map_or(rest, |end| &rest[end..]);
+        rest.split('(').next().is_some_and(|name| name.contains(LAUNCH))
+    });
+    let is_extern = |at: usize| text[..at].rsplit(['\n', ';', '}']).next().is_some_and(|line| line.contains(".extern"));
+    declarations.map(|(at, _)| at).any(|at| !is_extern(at))
+}
+
+/// Architectures as the compiler's options name them.
+fn names(images: &[Image<'_>]) -> Vec<String> {
+    let mut names: Vec<String> = images
+        .iter()
+        .filter_map(|image| match image.kind {
+            ImageKind::Ptx => Some(format!("compute_{}", image.arch)),
+            ImageKind::Elf => Some(format!("sm_{}", image.arch)),
+            ImageKind::Other(_) => None,
+        })
+        .collect();
+    names.sort();
+    names.dedup();
+    names
+}
+
+impl Relocatable {
+    /// Why this does not run, as a part of a sentence.
+    #[must_use]
+    pub fn why(&self) -> String {
+        let parts = if self.parts == 1 { "1 part".to_owned() } else { format!("{} parts", self.parts) };
+        let linked = match self.linked.as_slice() {
+            [] => String::new(),
+            linked => format!(", and nvcc has linked it for {} alone", linked.join(", ")),
+        };
+        let nested =
+            if self.starts_kernels { "; its kernels start kernels (dynamic parallelism, cudaLaunchDevice), which is not supported either" } else { "" };
+        let architectures = self.architectures.join(", ");
+        format!(
+            "built with nvcc -rdc=true: its device code ({parts}: {architectures}) has to be linked on the device's side, which cumux does not do{linked}{nested}"
+        )
+    }
+
+    /// What to do.
+    #[must_use]
+    pub fn remedy(&self) -> &'static str {
+        if self.starts_kernels {
+            "build it without -rdc=true, each device function in the file whose kernels call it, and start kernels from the host"
+        } else {
+            "build it without -rdc=true, each device function in the file whose kernels call it"
+        }
+    }
+}
+
+impl fmt::Display for Relocatable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}; {}", self.why(), self.remedy())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CALLER: &str = ".version 9.0\n.target sm_75\n.address_size 64\n.extern .func  (.param .b32 r) _Z5twicei\n(\n.param .b32 x\n)\n;\n";
+    const PARENT: &str =
+        ".version 9.0\n.target sm_75\n.address_size 64\n.extern .func  (.param .b32 func_retval0) __cudaCDP2LaunchDeviceV2\n(\n.param .b64 x\n)\n;\n";
+    const RUNTIME: &str =
+        ".version 9.0\n.target sm_121\n.address_size 64\n.visible .func  (.param .b32 func_retval0) __cudaCDP2LaunchDeviceV2(\n.param .b64 x\n)\n{\nret;\n}\n";
+
+    #[test]
+    fn parts_are_counted_without_the_device_runtime() {
+        let found = Relocatable::of(b"", &[CALLER.as_bytes(), CALLER.as_bytes(), RUNTIME.as_bytes(), b"\0 no image"]).unwrap();
+        assert_eq!((found.parts, found.starts_kernels, found.architectures.join(",").as_str()), (2, false, "compute_75"));
+        let text = found.to_string();
+        assert!(text.contains("-rdc=true: its device code (2 parts: compute_75) has to be linked") && !text.contains("dynamic"), "{text}");
+        assert_eq!(Relocatable::of(b"", &[RUNTIME.as_bytes()]), None);
+        assert_eq!(Relocatable::of(b"", &[]), None);
+    }
+
+    #[test]
+    fn dynamic_parallelism_is_named() {
+        let found = Relocatable::of(b"", &[PARENT.as_bytes(), RUNTIME.as_bytes()]).unwrap();
+        assert_eq!((found.parts, found.starts_kernels), (1, true));
+        assert!(found.to_string().contains("dynamic parallelism, cudaLaunchDevice"), "{found}");
+    }
+}

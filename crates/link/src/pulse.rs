@@ -1,0 +1,217 @@
+//! Whether a process that lives still does its work. Each process of the service watches those it depends on with a [`Pulse`].
+//!
+//! - A process that a signal has stopped (SIGSTOP, ctrl-Z) counts as dead after the time of `CUMUX_HEARTBEAT_MS`: `/proc/PID/stat` says so for certain.
+//! - A process that runs and whose threads do not come round counts as dead only after [`STUCK`] times as long: it may be a machine under heavy load.
+//! - A process under a debugger is left alone: whoever stopped it there means to look at it.
+//! - A watcher that did not run itself (the machine was suspended, a container was frozen) begins to count anew.
+//!
+//! [`Pulse`] is pure: time and what was seen are arguments.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+/// How long a process of the service may stand still, in milliseconds; 0 = for ever.
+pub const VARIABLE: &str = "CUMUX_HEARTBEAT_MS";
+const DEFAULT: Duration = Duration::from_secs(5);
+/// A shorter time would take a busy machine for a dead process.
+const SHORTEST: Duration = Duration::from_millis(100);
+/// A process that runs may stand still so many times longer than a stopped one.
+pub const STUCK: u32 = 6;
+/// Looks within the time.
+const LOOKS: u32 = 4;
+
+/// How long a process may stand still, as the environment says; none = for ever. What is no number counts as not set.
+#[must_use]
+pub fn limit() -> Option<Duration> {
+    limit_of(std::env::var(VARIABLE).ok().as_deref())
+}
+
+fn limit_of(text: Option<&str>) -> Option<Duration> {
+    match text.and_then(|text| text.trim().parse::<u64>().ok()) {
+        None => Some(DEFAULT),
+        Some(0) => None,
+        Some(ms) => Some(Duration::from_millis(ms).max(SHORTEST)),
+    }
+}
+
+/// How often to look, for this limit.
+#[must_use]
+pub fn interval(limit: Duration) -> Duration {
+    limit / LOOKS
+}
+
+/// What the system says of a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Motion {
+    /// It runs or sleeps, or cannot be seen from here.
+    Runs,
+    /// A signal has stopped it.
+    Stopped,
+    /// A debugger has stopped it.
+    Traced,
+}
+
+/// Looks at a process.
+#[must_use]
+pub fn motion(pid: u32) -> Motion {
+    fs::read_to_string(format!("/proc/{pid}/stat")).map_or(Motion::Runs, |stat| motion_of(&stat))
+}
+
+/// From the text of `/proc/PID/stat`. The name, in brackets, may contain anything.
+fn motion_of(stat: &str) -> Motion {
+    let state = stat.rfind(')').and_then(|at| stat[at + 1..].split_ascii_whitespace().next());
+    match state {
+        Some("T") => Motion::Stopped,
+        Some("t") => Motion::Traced,
+        _ => Motion::Runs,
+    }
+}
+
+/// What follows from a look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    Well,
+    /// It stands still, and not yet for long enough.
+    Silent,
+    /// It counts as dead.
+    Dead(Standstill),
+}
+
+/// How a process stands still.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Standstill {
+    /// A signal has stopped it.
+    Stopped,
+    /// It runs, and a thread of it does not come round.
+    Stuck,
+}
+
+impl std::fmt::Display for Standstill {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Standstill::Stopped => "was stopped by a signal",
+            Standstill::Stuck => "runs and does not answer",
+        })
+    }
+}
+
+/// One watched process.
+#[derive(Debug, Clone)]
+pub struct Pulse {
+    limit: Duration,
+    looked_at: Instant,
+    stopped_since: Option<Instant>,
+    /// Last beat of each of its threads, and when that was seen first.
+    beats: Vec<(u64, Instant)>,
+}
+
+impl Pulse {
+    #[must_use]
+    pub fn new(limit: Duration, now: Instant) -> Self {
+        Self { limit, looked_at: now, stopped_since: None, beats: Vec::new() }
+    }
+
+    /// One look. `beats` are counters of the process's threads: each grows while its thread comes round. None of them where the process has none.
+    pub fn look(&mut self, now: Instant, motion: Motion, beats: &[u64]) -> Verdict {
+        let absent = now.saturating_duration_since(self.looked_at) > self.limit;
+        self.looked_at = now;
+        if absent || motion == Motion::Traced {
+            self.stopped_since = None;
+            self.beats = beats.iter().map(|beat| (*beat, now)).collect();
+            return Verdict::Well;
+        }
+        if self.beats.len() != beats.len() {
+            self.beats = beats.iter().map(|beat| (*beat, now)).collect();
+        }
+        for ((last, since), beat) in self.beats.iter_mut().zip(beats).filter(|((last, _), beat)| last != *beat) {
+            (*last, *since) = (*beat, now);
+        }
+        if motion == Motion::Stopped {
+            let since = *self.stopped_since.get_or_insert(now);
+            let over = now.saturating_duration_since(since) >= self.limit;
+            return if over { Verdict::Dead(Standstill::Stopped) } else { Verdict::Silent };
+        }
+        self.stopped_since = None;
+        let longest = self.beats.iter().map(|(_, since)| now.saturating_duration_since(*since)).max().unwrap_or_default();
+        if longest >= self.limit.saturating_mul(STUCK) {
+            Verdict::Dead(Standstill::Stuck)
+        } else if longest >= self.limit {
+            Verdict::Silent
+        } else {
+            Verdict::Well
+        }
+    }
+
+    /// When to look next.
+    #[must_use]
+    pub fn next(&self) -> Instant {
+        self.looked_at + interval(self.limit)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Process;
+    use rustix::process::Signal;
+
+    const LIMIT: Duration = Duration::from_secs(4);
+
+    /// Looks once a second.
+    fn looks(seconds: std::ops::RangeInclusive<u64>, pulse: &mut Pulse, start: Instant, motion: Motion, beat: impl Fn(u64) -> u64) -> Vec<Verdict> {
+        seconds.map(|s| pulse.look(start + Duration::from_secs(s), motion, &[7 + s, beat(s)])).collect()
+    }
+
+    #[test]
+    fn a_stopped_process_is_dead_after_the_time_and_a_stuck_one_much_later() {
+        let start = Instant::now();
+        let mut pulse = Pulse::new(LIMIT, start);
+        assert_eq!(looks(1..=3, &mut pulse, start, Motion::Runs, |s| s), [Verdict::Well; 3]);
+        assert_eq!(looks(4..=7, &mut pulse, start, Motion::Stopped, |_| 3), [Verdict::Silent; 4]);
+        assert_eq!(looks(8..=8, &mut pulse, start, Motion::Stopped, |_| 3), [Verdict::Dead(Standstill::Stopped)]);
+        let mut pulse = Pulse::new(LIMIT, start);
+        let all = looks(1..=25, &mut pulse, start, Motion::Runs, |_| 3);
+        assert_eq!((all[3], all[4], all[23], all[24]), (Verdict::Well, Verdict::Silent, Verdict::Silent, Verdict::Dead(Standstill::Stuck)));
+        assert_eq!(looks(26..=26, &mut pulse, start, Motion::Runs, |_| 4), [Verdict::Well], "it comes round again");
+    }
+
+    #[test]
+    fn a_debugger_and_a_watcher_that_did_not_run_excuse() {
+        let start = Instant::now();
+        let mut pulse = Pulse::new(LIMIT, start);
+        assert_eq!(looks(1..=100, &mut pulse, start, Motion::Traced, |_| 3), vec![Verdict::Well; 100]);
+        assert_eq!(looks(101..=103, &mut pulse, start, Motion::Stopped, |_| 3), [Verdict::Silent; 3]);
+        // The machine slept for an hour.
+        assert_eq!(looks(3700..=3700, &mut pulse, start, Motion::Stopped, |_| 3), [Verdict::Well]);
+        assert_eq!(looks(3701..=3704, &mut pulse, start, Motion::Stopped, |_| 3), [Verdict::Silent; 4]);
+    }
+
+    #[test]
+    fn without_beats_only_a_stop_counts() {
+        let start = Instant::now();
+        let mut pulse = Pulse::new(LIMIT, start);
+        assert!((1..200).all(|s| pulse.look(start + Duration::from_secs(s), Motion::Runs, &[]) == Verdict::Well));
+    }
+
+    #[test]
+    fn the_time_is_read_and_what_is_no_number_changes_nothing() {
+        assert_eq!([None, Some("x"), Some("-1"), Some("")].map(limit_of), [Some(DEFAULT); 4]);
+        assert_eq!(limit_of(Some(" 250 ")), Some(Duration::from_millis(250)));
+        assert_eq!((limit_of(Some("0")), limit_of(Some("1"))), (None, Some(SHORTEST)));
+    }
+
+    #[test]
+    fn the_system_tells_who_is_stopped() {
+        let mut child = std::process::Command::new("sleep").arg("600").spawn().unwrap();
+        let process = Process::open(child.id()).unwrap();
+        assert_eq!(motion(child.id()), Motion::Runs);
+        process.signal(Signal::STOP).unwrap();
+        while motion(child.id()) != Motion::Stopped {
+            std::thread::yield_now();
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(motion(child.id()), Motion::Runs, "nobody is not stopped");
+        assert_eq!((motion_of("12 (a) T b) S 1"), motion_of("12 (x) t 1"), motion_of("")), (Motion::Runs, Motion::Traced, Motion::Runs));
+    }
+}

@@ -1,0 +1,61 @@
+//! A kernel launch as a record carries it.
+
+use super::fields::{Field, Reader};
+use super::{DecodeError, MAX_PARAMETERS};
+
+/// A kernel's parameters. Those of most kernels need no memory of their own: they go from thread to
+/// thread, and freeing memory on another thread than the one that allocated it costs both.
+pub type Parameters = smallvec::SmallVec<[u8; 64]>;
+
+/// Most threads of a block on every device (CUDA programming guide, compute capabilities).
+const MAX_BLOCK_THREADS: u64 = 1024;
+
+/// How a launch is to be run. Blocks and threads in x, y, z; shared memory is the dynamic part in bytes.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Launch {
+    /// The module's number.
+    pub module: u32,
+    /// Index of the function in the module's [`crate::module::ModuleInfo`].
+    pub function: u32,
+    /// Blocks in x, y, z.
+    pub grid: [u32; 3],
+    /// Threads of a block in x, y, z.
+    pub block: [u32; 3],
+    /// Blocks of a cluster in x, y, z; zeros where the launch asks for none.
+    pub cluster: [u32; 3],
+    /// Dynamic shared memory of a block in bytes.
+    pub shared: u32,
+    /// All blocks must be resident together (grid-wide barrier).
+    pub cooperative: bool,
+    /// The parameter block, laid out as the kernel's parameters are.
+    pub parameters: Parameters,
+}
+
+impl Field for Launch {
+    fn write(&self, out: &mut Vec<u8>) {
+        [self.module, self.function].write(out);
+        self.grid.write(out);
+        self.block.write(out);
+        self.cluster.write(out);
+        self.shared.write(out);
+        self.cooperative.write(out);
+        (self.parameters.len() as u32).write(out);
+        out.extend_from_slice(&self.parameters);
+    }
+
+    fn read(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let [module, function] = Field::read(reader)?;
+        let (grid, block, cluster): ([u32; 3], [u32; 3], [u32; 3]) = (Field::read(reader)?, Field::read(reader)?, Field::read(reader)?);
+        let (shared, cooperative) = (Field::read(reader)?, Field::read(reader)?);
+        let length = u32::read(reader)? as usize;
+        if length > MAX_PARAMETERS {
+            return Err(DecodeError::Field("parameter bytes"));
+        }
+        let threads: u64 = block.iter().fold(1, |product: u64, threads| product.saturating_mul(u64::from(*threads)));
+        if !(1..=MAX_BLOCK_THREADS).contains(&threads) || grid.contains(&0) {
+            return Err(DecodeError::Field("launch dimensions"));
+        }
+        let parameters = Parameters::from_slice(reader.bytes(length)?);
+        Ok(Self { module, function, grid, block, cluster, shared, cooperative, parameters })
+    }
+}

@@ -1,0 +1,20 @@
+// One kernel, and what its launch is told.
+#pragma once
+
+#include <cstdio>
+#include <cuda_runtime.h>
+
+__global__ void seven(int *value) {
+#ifdef NESTED
+    if (*value == 0) seven<<<1, 1>>>(value + 1);
+#endif
+    *value = 7;
+}
+
+int main() {
+    int *device;
+    if (cudaMalloc(&device, 2 * sizeof(int)) != cudaSuccess) return 1;
+    seven<<<1, 1>>>(device);
+    std::printf("launch: %s\n", cudaGetErrorName(cudaGetLastError()));
+    return 0;
+}

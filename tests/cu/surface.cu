@@ -1,0 +1,300 @@
+// Calls every exported function whose name comes in on standard input, each with nothing but zeros, and then every function that is refused for some
+// arguments with such arguments. Prints each name and what it answered.
+#include <cuda.h>
+#include <dlfcn.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <initializer_list>
+
+static void *library;
+
+static void *symbol(const char *name) {
+    void *found = dlsym(library, name);
+    if (!found) {
+        std::printf("FAIL: %s is not exported\n", name);
+        std::exit(1);
+    }
+    return found;
+}
+
+// Calls by name, with arguments of exactly the types that the function has.
+template <typename... Arguments>
+static CUresult ask(const char *name, Arguments... arguments) {
+    return reinterpret_cast<CUresult (*)(Arguments...)>(symbol(name))(arguments...);
+}
+
+template <typename... Arguments>
+static void must(const char *name, Arguments... arguments) {
+    CUresult result = ask(name, arguments...);
+    if (result != CUDA_SUCCESS) {
+        std::printf("FAIL: %s answered %d\n", name, result);
+        std::exit(1);
+    }
+}
+
+template <typename... Arguments>
+static void part(const char *name, Arguments... arguments) {
+    std::printf("part %s", name);
+    std::fflush(stdout);
+    std::printf(" %d\n", ask(name, arguments...));
+}
+
+// The device's primary context is current, whatever the call before has done.
+static void settle() {
+    CUcontext context = nullptr;
+    CUgraph graph = nullptr;
+    must("cuInit", 0u);
+    must("cuDevicePrimaryCtxRetain", &context, CUdevice(0));
+    must("cuCtxSetCurrent", context);
+    ask("cuStreamEndCapture", CU_STREAM_PER_THREAD, &graph);
+}
+
+static void with_zeros(const char *name) {
+    using Call = unsigned (*)(uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t,
+                              uint64_t, uint64_t, uint64_t, uint64_t);
+    settle();
+    // Who crashes is known by the name alone.
+    std::printf("zeros %s", name);
+    std::fflush(stdout);
+    unsigned answer = reinterpret_cast<Call>(symbol(name))(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0);
+    std::printf(" %u\n", answer);
+}
+
+// `tensor` has an instruction of tensor cores, `plain` nothing.
+static const char *const ptx = R"(
+.version 8.0
+.target sm_75
+.address_size 64
+.visible .global .align 4 .u32 value;
+.visible .entry plain() { ret; }
+.visible .entry tensor() {
+    .reg .b32 %r<9>;
+    .reg .f32 %f<9>;
+    wmma.mma.sync.aligned.row.row.m16n16k16.f32.f32
+        {%f0, %f1, %f2, %f3, %f4, %f5, %f6, %f7}, {%r0, %r1, %r2, %r3, %r4, %r5, %r6, %r7},
+        {%r0, %r1, %r2, %r3, %r4, %r5, %r6, %r7}, {%f0, %f1, %f2, %f3, %f4, %f5, %f6, %f7};
+    ret;
+}
+)";
+
+static void graphs(CUfunction plain, CUfunction tensor, CUcontext context, CUdeviceptr memory) {
+    CUgraph graph;
+    CUgraphExec exec, refused;
+    CUgraphNode kernel, copy, batch, never;
+    must("cuGraphCreate", &graph, 0u);
+
+    CUDA_KERNEL_NODE_PARAMS_v2 good = {};
+    good.func = plain;
+    good.gridDimX = good.gridDimY = good.gridDimZ = good.blockDimX = good.blockDimY = good.blockDimZ = 1;
+    CUDA_KERNEL_NODE_PARAMS_v2 bad = good;
+    bad.func = tensor;
+    CUDA_KERNEL_NODE_PARAMS_v1 old = {};
+    old.func = tensor;
+    old.gridDimX = old.gridDimY = old.gridDimZ = old.blockDimX = old.blockDimY = old.blockDimZ = 1;
+
+    CUDA_MEMCPY3D move = {};
+    move.srcMemoryType = move.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+    move.srcDevice = memory;
+    move.dstDevice = memory + 64;
+    move.WidthInBytes = move.srcPitch = move.dstPitch = 16;
+    move.Height = move.Depth = move.srcHeight = move.dstHeight = 1;
+    CUDA_MEMCPY3D array = move;
+    array.srcMemoryType = CU_MEMORYTYPE_ARRAY;
+
+    CUstreamBatchMemOpParams write = {};
+    write.writeValue.operation = CU_STREAM_MEM_OP_WRITE_VALUE_32;
+    write.writeValue.address = memory;
+    CUstreamBatchMemOpParams unknown = {};
+    unknown.operation = CUstreamBatchMemOpType(99);
+    CUDA_BATCH_MEM_OP_NODE_PARAMS written = {context, 1, &write, 0};
+    CUDA_BATCH_MEM_OP_NODE_PARAMS odd = {context, 1, &unknown, 0};
+
+    const CUgraphNode *none = nullptr;
+    must("cuGraphAddKernelNode_v2", &kernel, graph, none, size_t(0), &good);
+    must("cuGraphAddMemcpyNode", &copy, graph, none, size_t(0), &move, context);
+    must("cuGraphAddBatchMemOpNode", &batch, graph, none, size_t(0), &written);
+    must("cuGraphInstantiateWithFlags", &exec, graph, 0ull);
+
+    part("cuGraphAddKernelNode", &never, graph, none, size_t(0), &old);
+    part("cuGraphAddKernelNode_v2", &never, graph, none, size_t(0), &bad);
+    part("cuGraphKernelNodeSetParams", kernel, &old);
+    part("cuGraphKernelNodeSetParams_v2", kernel, &bad);
+    part("cuGraphExecKernelNodeSetParams", exec, kernel, &old);
+    part("cuGraphExecKernelNodeSetParams_v2", exec, kernel, &bad);
+    CUlaunchAttributeValue cluster = {};
+    cluster.clusterDim = {2, 1, 1};
+    part("cuGraphKernelNodeSetAttribute", kernel, CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, &cluster);
+
+    part("cuGraphAddMemcpyNode", &never, graph, none, size_t(0), &array, context);
+    part("cuGraphMemcpyNodeSetParams", copy, &array);
+    part("cuGraphExecMemcpyNodeSetParams", exec, copy, &array, context);
+
+    part("cuGraphAddBatchMemOpNode", &never, graph, none, size_t(0), &odd);
+    part("cuGraphBatchMemOpNodeSetParams", batch, &odd);
+    part("cuGraphExecBatchMemOpNodeSetParams", exec, batch, &odd);
+
+    CUgraphNodeParams conditional = {};
+    conditional.type = CU_GRAPH_NODE_TYPE_CONDITIONAL;
+    const CUgraphEdgeData *edges = nullptr;
+    part("cuGraphAddNode", &never, graph, none, size_t(0), &conditional);
+    part("cuGraphAddNode_v2", &never, graph, none, edges, size_t(0), &conditional);
+    part("cuGraphNodeSetParams", kernel, &conditional);
+    part("cuGraphExecNodeSetParams", exec, kernel, &conditional);
+
+    part("cuGraphInstantiateWithFlags", &refused, graph, (unsigned long long)CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH);
+    CUDA_GRAPH_INSTANTIATE_PARAMS instantiate = {};
+    instantiate.flags = CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH;
+    part("cuGraphInstantiateWithParams", &refused, graph, &instantiate);
+    must("cuGraphLaunch", exec, CUstream(nullptr));
+}
+
+static void launches(CUfunction plain, CUfunction tensor) {
+    void **none = nullptr;
+    CUstream stream = nullptr;
+    part("cuLaunchKernel", tensor, 1u, 1u, 1u, 1u, 1u, 1u, 0u, stream, none, none);
+    part("cuLaunchCooperativeKernel", tensor, 1u, 1u, 1u, 1u, 1u, 1u, 0u, stream, none);
+    CUlaunchAttribute attribute = {};
+    attribute.id = CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT;
+    CUlaunchConfig config = {};
+    config.gridDimX = config.gridDimY = config.gridDimZ = config.blockDimX = config.blockDimY = config.blockDimZ = 1;
+    config.attrs = &attribute;
+    config.numAttrs = 1;
+    int count = 0;
+    part("cuLaunchKernelEx", &config, plain, none, none);
+    part("cuOccupancyMaxActiveClusters", &count, plain, &config);
+    part("cuOccupancyMaxPotentialClusterSize", &count, plain, &config);
+    CUstreamBatchMemOpParams unknown = {};
+    unknown.operation = CUstreamBatchMemOpType(99);
+    part("cuStreamBatchMemOp_v2", stream, 1u, &unknown, 0u);
+    must("cuLaunchKernel", plain, 1u, 1u, 1u, 1u, 1u, 1u, 0u, stream, none, none);
+}
+
+static void copies(CUdeviceptr memory, CUcontext context) {
+    CUstream stream = nullptr;
+    CUDA_MEMCPY2D flat = {};
+    flat.srcMemoryType = CU_MEMORYTYPE_ARRAY;
+    flat.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+    flat.dstDevice = memory;
+    flat.WidthInBytes = 16;
+    flat.Height = 1;
+    for (const char *name : {"cuMemcpy2D_v2", "cuMemcpy2DUnaligned_v2"}) part(name, &flat);
+    part("cuMemcpy2DAsync_v2", &flat, stream);
+    CUDA_MEMCPY3D solid = {};
+    solid.srcMemoryType = CU_MEMORYTYPE_ARRAY;
+    solid.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+    solid.dstDevice = memory;
+    solid.WidthInBytes = 16;
+    solid.Height = solid.Depth = 1;
+    part("cuMemcpy3D_v2", &solid);
+    part("cuMemcpy3DAsync_v2", &solid, stream);
+    CUDA_MEMCPY3D_PEER peer = {};
+    peer.srcMemoryType = CU_MEMORYTYPE_ARRAY;
+    peer.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+    peer.dstDevice = memory;
+    peer.srcContext = peer.dstContext = context;
+    peer.WidthInBytes = 16;
+    peer.Height = peer.Depth = 1;
+    part("cuMemcpy3DPeer", &peer);
+    part("cuMemcpy3DPeerAsync", &peer, stream);
+}
+
+static void memories() {
+    CUmemLocation host = {};
+    host.type = CU_MEM_LOCATION_TYPE_HOST;
+    CUmemoryPool pool;
+    const CUmemAllocationType pinned = CU_MEM_ALLOCATION_TYPE_PINNED;
+    part("cuMemGetDefaultMemPool", &pool, &host, pinned);
+    part("cuMemGetMemPool", &pool, &host, pinned);
+    part("cuMemSetMemPool", &host, pinned, CUmemoryPool(nullptr));
+    CUmemPoolProps shared = {};
+    shared.allocType = pinned;
+    shared.handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+    shared.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    part("cuMemPoolCreate", &pool, &shared);
+
+    CUmemAllocationProp properties = {};
+    properties.type = pinned;
+    properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    size_t granularity = 0;
+    must("cuMemGetAllocationGranularity", &granularity, &properties, CU_MEM_ALLOC_GRANULARITY_MINIMUM);
+    CUmemGenericAllocationHandle handle;
+    CUdeviceptr address;
+    must("cuMemCreate", &handle, granularity, &properties, 0ull);
+    must("cuMemAddressReserve", &address, granularity, size_t(0), CUdeviceptr(0), 0ull);
+    must("cuMemMap", address, granularity, size_t(0), handle, 0ull);
+    CUmemAccessDesc access = {};
+    access.location = host;
+    access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    part("cuMemSetAccess", address, granularity, &access, size_t(1));
+    CUmemAllocationProp far = properties;
+    far.location = host;
+    part("cuMemGetAllocationGranularity", &granularity, &far, CU_MEM_ALLOC_GRANULARITY_MINIMUM);
+    properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_FABRIC;
+    part("cuMemCreate", &handle, granularity, &properties, 0ull);
+
+    static char page[8192];
+    part("cuMemHostRegister_v2", static_cast<void *>(page), sizeof page, unsigned(CU_MEMHOSTREGISTER_IOMEMORY));
+}
+
+static void others(CUmodule module) {
+    CUctxCigParam graphics = {};
+    CUctxCreateParams shared = {};
+    shared.cigParams = &graphics;
+    CUcontext context;
+    part("cuCtxCreate_v4", &context, &shared, 0u, CUdevice(0));
+    CUevent event;
+    part("cuEventCreate", &event, unsigned(CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING));
+    unsigned address, bytes;
+    part("cuModuleGetGlobal", &address, &bytes, module, "value");
+
+    CUlinkState link;
+    CUjit_option *options = nullptr;
+    void **values = nullptr;
+    must("cuLinkCreate_v2", 0u, options, values, &link);
+    char object[] = "no object";
+    part("cuLinkAddData_v2", link, CU_JIT_INPUT_OBJECT, static_cast<void *>(object), sizeof object, "object", 0u, options, values);
+    part("cuLinkAddFile_v2", link, CU_JIT_INPUT_OBJECT, "/proc/self/comm", 0u, options, values);
+
+    CUtensorMap map;
+    static float room[1024];
+    const cuuint64_t dimensions[] = {16, 16, 16, 16}, strides[] = {64, 1024, 16384};
+    const cuuint32_t tile[] = {16, 16, 16, 16}, steps[] = {1, 1, 1, 1};
+    const int corner[] = {0, 0};
+    part("cuTensorMapEncodeTiled", &map, CU_TENSOR_MAP_DATA_TYPE_FLOAT32, cuuint32_t(2), static_cast<void *>(room), dimensions, strides, tile, steps,
+         CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_NONE, CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    part("cuTensorMapEncodeIm2col", &map, CU_TENSOR_MAP_DATA_TYPE_FLOAT32, cuuint32_t(4), static_cast<void *>(room), dimensions, strides, corner, corner,
+         cuuint32_t(16), cuuint32_t(16), steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_NONE, CU_TENSOR_MAP_L2_PROMOTION_NONE,
+         CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+}
+
+int main() {
+    library = dlopen("libcuda.so.1", RTLD_NOW);
+    if (!library) {
+        std::printf("FAIL: %s\n", dlerror());
+        return 1;
+    }
+    char name[128];
+    while (std::scanf("%127s", name) == 1) with_zeros(name);
+
+    settle();
+    CUcontext context;
+    CUmodule module;
+    CUfunction plain, tensor;
+    CUdeviceptr memory;
+    must("cuCtxGetCurrent", &context);
+    must("cuModuleLoadData", &module, static_cast<const void *>(ptx));
+    must("cuModuleGetFunction", &plain, module, "plain");
+    must("cuModuleGetFunction", &tensor, module, "tensor");
+    must("cuMemAlloc_v2", &memory, size_t(4096));
+    launches(plain, tensor);
+    graphs(plain, tensor, context, memory);
+    copies(memory, context);
+    memories();
+    others(module);
+    must("cuCtxSynchronize");
+    std::puts("all asked");
+    return 0;
+}

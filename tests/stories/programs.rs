@@ -1,0 +1,270 @@
+//! What stands in a program's way is said by its true name: kernels that a device does not run, device code that nobody links, functions that are refused.
+
+use cumux_abi::surface::{self, Answer};
+use cumux_testkit::{Client, Node, cumux, example, test_program};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+/// Every kind of software GPU.
+const MODELS: [&str; 6] = ["sim:h200", "sim:a100-80", "sim:a100", "sim:l4", "sim:t4", "sim:b300"];
+
+/// `cumux run` without any daemon around.
+fn run(program: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(cumux());
+    command.args(["run", "--device", "sim:h200", "--"]).arg(program).args(arguments).stdin(Stdio::null());
+    command.env("CUDA_MPS_PIPE_DIRECTORY", "/nonexistent/cumux");
+    for variable in ["CUMUX_QUIET", "CUMUX_VERBOSE", "CUMUX_LOG", "CUMUX_DEVICE"] {
+        command.env_remove(variable);
+    }
+    command
+}
+
+fn out(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// Lines of cumux on the program's standard error.
+fn told(output: &Output) -> Vec<String> {
+    String::from_utf8_lossy(&output.stderr).lines().filter(|line| line.starts_with("cumux")).map(str::to_owned).collect()
+}
+
+#[test]
+fn a_kernel_that_the_device_does_not_run_is_refused_by_its_launch_alone() {
+    let output = run(&test_program("failures"), &["instruction"]).output().unwrap();
+    let said = out(&output);
+    assert!(output.status.success() && said.contains("instruction: PASS"), "the context and the other kernels go on: {output:?}");
+    let count = |line: &str| said.lines().filter(|said| *said == line).count();
+    assert_eq!((count("launch: cudaErrorNotSupported"), count("wait: cudaSuccess")), (20, 20), "{said}");
+    for line in ["attributes: cudaSuccess", "occupancy: cudaSuccess", "capture: cudaErrorNotSupported", "node: cudaErrorNotSupported"] {
+        assert_eq!(count(line), 1, "{line}: {said}");
+    }
+    let [line] = told(&output).try_into().expect("one line");
+    assert!(line.starts_with("cumux: kernel tensor: the software GPU does not execute wmma.") && line.contains("(PTX line "), "{line}");
+}
+
+#[test]
+fn the_fault_of_a_kernel_is_told_in_one_line() {
+    let output = run(&test_program("failures"), &["address"]).output().unwrap();
+    assert_eq!(out(&output), "launch: cudaSuccess\nwait: cudaErrorIllegalAddress\nagain: cudaErrorIllegalAddress\n");
+    let [line] = told(&output).try_into().expect("one line");
+    assert!(line.starts_with("cumux: kernel saxpy: illegal address 0xdead0000 (block 3,0,0 thread 5,0,0): access outside any allocation, 4 bytes"), "{line}");
+    assert!(line.contains("PTX line ") && line.contains("st.u32"), "{line}");
+
+    let quiet = run(&test_program("failures"), &["address"]).env("CUMUX_QUIET", "1").output().unwrap();
+    assert_eq!((out(&quiet), told(&quiet)), (out(&output), Vec::new()));
+}
+
+#[test]
+fn a_memory_limit_is_told_with_its_numbers() {
+    let output = run(&test_program("failures"), &["memory"]).env("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", "0=256M").output().unwrap();
+    assert_eq!(out(&output), "first: cudaSuccess\nsecond: cudaErrorMemoryAllocation\nthird: cudaErrorMemoryAllocation\nfree: cudaSuccess\n");
+    let [line] = told(&output).try_into().expect("one line, however often it is asked");
+    assert!(line.contains("300.0 MiB were asked for") && line.contains("of the 256.0 MiB that this program may have"), "{line}");
+}
+
+#[test]
+fn modules_and_functions_are_refused_with_their_reasons() {
+    let output = run(&test_program("failures"), &["module"]).output().unwrap();
+    let said = out(&output);
+    assert_eq!(said, "module: CUDA_ERROR_INVALID_PTX\nopen: CUDA_ERROR_NOT_SUPPORTED\npool: CUDA_ERROR_NOT_SUPPORTED\n");
+    let [module, open, pool] = told(&output).try_into().expect("a line each");
+    assert!(module.starts_with("cumux: a module was not loaded: ") && module.contains("frobnicate") && module.contains("line 3"), "{module}");
+    assert!(open.contains("cuIpcOpenMemHandle") && open.contains("no memory is shared with other processes"), "{open}");
+    assert!(pool.starts_with("cumux: cuMemPoolCreate: not supported: pools of host memory"), "{pool}");
+}
+
+#[test]
+fn a_program_that_is_not_served_is_told_why() {
+    let node = Node::with().env("CUMUX_MAX_CLIENTS", "1").start();
+    let first = node.test_client("idle").start();
+    first.wait_for_line("ready");
+    let outcome = node.test_client("failures").env("CUMUX_VERBOSE", "1").start().wait();
+    assert_eq!((outcome.status.code(), outcome.out.as_str()), (Some(3), "first call: cudaErrorMpsMaxClientsReached"), "{outcome:?}");
+    let told: Vec<&str> = outcome.err.lines().collect();
+    assert!(matches!(told[..], [line] if line.starts_with("cumux: this program is not served: ") && line.contains('1')), "{outcome:?}");
+    // Who did not ask prints what it would print on any card.
+    let outcome = node.test_client("failures").start().wait();
+    assert_eq!((outcome.status.code(), outcome.err.as_str()), (Some(3), ""), "{outcome:?}");
+    first.expect_ok();
+}
+
+#[test]
+fn what_an_administrator_ends_is_told_who_did_it() {
+    let node = Node::start();
+    let mut client = node.test_client("idle").env("CUMUX_VERBOSE", "1").start();
+    client.wait_for_line("ready");
+    let (server, pid) = (node.server().pid, client.pid());
+    let _ = node.control(&format!("terminate_client {server} {pid}"));
+    client.tell("");
+    let outcome = client.wait();
+    assert!(outcome.err.lines().any(|line| line == "cumux: the client was terminated by the administrator"), "{outcome:?}");
+}
+
+#[test]
+fn a_fault_is_told_after_a_takeover_too() {
+    let node = Node::start();
+    // It learns of its fault late: the executor that made it is gone by then.
+    let mut client = node.test_client("failures").args(&["late"]).env("CUMUX_VERBOSE", "1").start();
+    client.wait_for_line("faulted");
+    node.wait_for("the fault to be known", |node| node.client_status(client.pid()).filter(|status| status.error == 700));
+    let before = node.server();
+    node.kill(before.executor);
+    node.wait_for("the next executor", |node| node.servers().into_iter().find(|server| server.takeovers == 1 && server.state == "ACTIVE"));
+    client.tell("");
+    let outcome = client.wait();
+    assert_eq!(outcome.out.lines().last(), Some("wait: cudaErrorIllegalAddress"), "{outcome:?}");
+    assert!(outcome.err.starts_with("cumux: kernel saxpy: illegal address 0xdead0000"), "{outcome:?}");
+}
+
+// ---- relocatable device code
+
+#[test]
+fn device_code_that_nobody_links_is_called_so() {
+    for (program, parts) in [("relocatable", "(1 part: compute_75)"), ("relocatable_linked", "nvcc has linked it for sm_90 alone")] {
+        let output = run(&test_program(program), &[]).output().unwrap();
+        assert_eq!(out(&output), "launch: cudaErrorNoKernelImageForDevice\n", "{program}");
+        let [line] = told(&output).try_into().expect("one line");
+        assert!(line.contains("nvcc -rdc=true") && line.contains("linked on the device's side") && line.contains(parts), "{line}");
+        assert!(line.contains("build it without -rdc=true") && !line.contains("compute_75,code") && !line.contains("dynamic"), "{line}");
+    }
+    let output = run(&test_program("nested"), &[]).output().unwrap();
+    let [line] = told(&output).try_into().expect("one line");
+    assert!(line.contains("dynamic parallelism, cudaLaunchDevice"), "{line}");
+    // Without relocatable code the usual advice is the right one.
+    let output = run(&test_program("machine_code"), &[]).output().unwrap();
+    let [line] = told(&output).try_into().expect("one line");
+    assert!(line.contains("only machine code for sm_90") && line.contains("arch=compute_75,code=compute_75") && !line.contains("rdc"), "{line}");
+}
+
+// ---- the doctor
+
+/// What the doctor finds in a program's device code for a device: outcome and all its text.
+fn diagnosis(program: &Path, device: &str) -> (String, String) {
+    let mut command = Command::new(cumux());
+    command.args(["doctor", "--json", "--device", device]).arg(program).env("CUDA_MPS_PIPE_DIRECTORY", "/nonexistent/cumux").env_remove("CUMUX_DEVICE");
+    let output = command.output().unwrap();
+    let findings: Vec<serde_json::Value> = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"));
+    let code: Vec<&serde_json::Value> = findings.iter().filter(|finding| finding["check"] == "device code").collect();
+    let [finding] = code[..] else { panic!("not one finding: {findings:#?}") };
+    (finding["outcome"].as_str().unwrap().to_owned(), finding.to_string())
+}
+
+#[test]
+fn the_doctor_looks_into_a_program_s_images() {
+    let (outcome, text) = diagnosis(&example("vector_add"), "sim:h200");
+    assert!(outcome == "ok" && text.contains("1 kernel for sim:h200") && text.contains("compute_75") && text.contains("machine code for sm_90"), "{text}");
+
+    let (outcome, text) = diagnosis(&test_program("failures"), "sim:t4");
+    assert!(outcome == "warning" && text.contains("2 of 3 kernels") && text.contains("kernel tensor: the software GPU does not execute wmma."), "{text}");
+
+    let (outcome, text) = diagnosis(&test_program("machine_code"), "sim:h200");
+    assert!(outcome == "problem" && text.contains("nothing of it runs") && text.contains("only machine code for sm_90"), "{text}");
+    for program in ["relocatable", "relocatable_linked"] {
+        let (outcome, text) = diagnosis(&test_program(program), "sim:h200");
+        assert!(outcome == "problem" && text.contains("nvcc -rdc=true") && !text.contains("dynamic"), "{text}");
+    }
+    let (outcome, text) = diagnosis(&test_program("nested"), "sim:h200");
+    assert!(outcome == "problem" && text.contains("dynamic parallelism"), "{text}");
+
+    // As a page, with the exit status that says that something stands in the way.
+    let node = Node::start();
+    let output = node.cumux(&["doctor", test_program("relocatable").to_str().unwrap()]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        out(&output).contains("PROBLEM  device code") && out(&output).contains("-rdc=true") && !out(&output).contains("Nothing stands"),
+        "{}",
+        out(&output)
+    );
+}
+
+#[test]
+fn the_doctor_judges_for_the_daemon_s_device_and_in_linked_libraries() {
+    // A library of its own that the program is linked with: found by its RUNPATH.
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::copy(test_program("machine_code"), folder.path().join("libkernels.so")).unwrap();
+    std::fs::write(folder.path().join("main.c"), "int main(void) { return 0; }\n").unwrap();
+    let program = folder.path().join("main");
+    let soname = Command::new("cc").current_dir(&folder).args(["-shared", "-fPIC", "-o", "libempty.so", "-x", "c", "/dev/null"]).status().unwrap();
+    assert!(soname.success());
+    std::fs::rename(folder.path().join("libkernels.so"), folder.path().join("kernels")).unwrap();
+    std::fs::rename(folder.path().join("libempty.so"), folder.path().join("libkernels.so")).unwrap();
+    let linked =
+        Command::new("cc").current_dir(&folder).args(["-o", "main", "main.c", "-Wl,--no-as-needed", "-L.", "-lkernels", "-Wl,-rpath,$ORIGIN"]).status();
+    assert!(linked.unwrap().success());
+    let (outcome, text) = diagnosis(&program, "sim:l4");
+    assert!(outcome == "ok" && text.contains("carries none"), "{text}");
+    std::fs::rename(folder.path().join("kernels"), folder.path().join("libkernels.so")).unwrap();
+    let (outcome, text) = diagnosis(&program, "sim:l4");
+    assert!(outcome == "problem" && text.contains("libkernels.so") && text.contains("on sim:l4"), "{text}");
+
+    let node = Node::with().device("sim:t4").start();
+    let output = node.cumux(&["doctor", test_program("failures").to_str().unwrap()]).output().unwrap();
+    assert!(out(&output).contains("run on sim:t4"), "{}", out(&output));
+}
+
+// ---- the demo's programs
+
+#[test]
+fn the_demo_s_programs_run_on_every_software_gpu() {
+    for model in MODELS {
+        let node = Node::with().device(model).start();
+        let programs = ["vector_add", "matrix_multiply", "reduction", "histogram", "nbody", "monte_carlo_pi", "mandelbrot", "scan"];
+        let long = node.client("long_kernel").start();
+        let clients: Vec<Client<'_>> = programs.iter().map(|program| node.client(program).args(&["1"]).start()).collect();
+        let faulty = node.client("illegal_access").start();
+        long.wait_for_line("kernel running");
+        long.kill();
+        for client in clients {
+            let said = client.expect_ok();
+            assert!(said.contains("PASS"), "{model}: {said}");
+        }
+        assert!(faulty.expect_ok().contains("told of the illegal address"), "{model}");
+    }
+}
+
+// ---- the list of functions
+
+#[test]
+fn every_exported_function_answers_as_it_is_listed() {
+    let node = Node::start();
+    if !node.is_software() {
+        // What a real card refuses is another list.
+        return;
+    }
+    let mut client = node.test_client("surface").start();
+    for (name, _) in surface::functions() {
+        client.tell(name);
+    }
+    let said = client.expect_ok();
+    assert_eq!(said.lines().last(), Some("all asked"), "{said}");
+    let answers = |kind: &str| -> BTreeMap<String, u32> {
+        let words = said.lines().filter_map(|line| line.strip_prefix(kind)?.trim().split_once(' '));
+        words.map(|(name, code)| (name.to_owned(), code.parse().unwrap())).collect()
+    };
+    let (zeros, parts) = (answers("zeros "), answers("part "));
+    let mut wrong = Vec::new();
+    for (name, answer) in surface::functions() {
+        let code = zeros.get(name).copied();
+        match answer {
+            Answer::Refused { .. } if code != Some(801) => wrong.push(format!("{name} is listed as refused and answers {code:?}")),
+            Answer::Function { .. } if code == Some(801) || code.is_none() => wrong.push(format!("{name} is listed as answered and answers {code:?}")),
+            _ => {}
+        }
+    }
+    let listed: BTreeSet<&str> = surface::functions()
+        .filter_map(|(name, answer)| matches!(answer, Answer::Function { name: own, but_not } if own == name && !but_not.is_empty()).then_some(name))
+        .collect();
+    for (name, code) in &parts {
+        if *code != 801 || !listed.contains(name.as_str()) {
+            wrong.push(format!(
+                "{name} answers {code} to what is not supported, and is {}listed with it",
+                if listed.contains(name.as_str()) { "" } else { "not " }
+            ));
+        }
+    }
+    wrong.extend(
+        listed.iter().filter(|name| !parts.contains_key(**name)).map(|name| format!("{name} is listed with `but not`, and nobody has asked it for that")),
+    );
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
