@@ -6,7 +6,7 @@ use cumux_wire::result;
 use crate::exec::interface::{self, FaultKind, MemoryFault};
 
 /// The result code for what a thread did wrong.
-fn code(kind: FaultKind) -> u32 {
+fn result_code(kind: FaultKind) -> u32 {
     match kind {
         FaultKind::Global(_) | FaultKind::SharedOutOfBounds | FaultKind::LocalOutOfBounds | FaultKind::ParamOutOfBounds => result::ILLEGAL_ADDRESS,
         FaultKind::Misaligned => result::MISALIGNED_ADDRESS,
@@ -20,7 +20,7 @@ fn code(kind: FaultKind) -> u32 {
 
 /// A fault of a kernel's thread.
 pub(crate) fn thread_fault(fault: &interface::Fault) -> Fault {
-    Fault { result: code(fault.kind), text: fault.to_string() }
+    Fault { result: result_code(fault.kind), text: fault.to_string() }
 }
 
 /// A copy, a set or a value write was refused an address.

@@ -57,8 +57,8 @@ pub fn facts_of(id: &str, ordinal: u32) -> Result<cumux_device::DeviceFacts, cum
     models::facts(id, ordinal)
 }
 
-/// Says of each kernel of an image (a fatbin, PTX text or cubin) whether the card `id` would run it.
-/// The image is not loaded.
+/// Says of each kernel of an image (a fatbin, PTX text or cubin) whether the card `id` would run
+/// it. The image is not loaded.
 ///
 /// # Errors
 /// As [`facts`], and [`cumux_device::DeviceError::Image`] if the image could not be loaded at all.

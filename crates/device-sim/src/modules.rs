@@ -15,9 +15,9 @@ use crate::models::Limits;
 use crate::program::{Image, Kernel, Program};
 
 /// Largest PTX text that is unpacked.
-const PTX_BYTES: u64 = 256 << 20;
+const MAX_PTX_BYTES: u64 = 256 << 20;
 /// Compiled programs that are kept although no client uses them at the moment.
-const CACHED_PROGRAMS: usize = 128;
+const MAX_CACHED_PROGRAMS: usize = 128;
 
 /// A program, or why it cannot be compiled; empty while a client compiles it.
 type Compiled = Arc<OnceLock<Result<Arc<Program>, CompileError>>>;
@@ -29,7 +29,7 @@ type Programs = HashMap<[u8; 32], (Compiled, u64)>;
 static PROGRAMS: Mutex<Option<Programs>> = Mutex::new(None);
 
 /// The error for an image that cannot be loaded, with its result code.
-fn refuse(result: u32, text: impl Into<String>) -> DeviceError {
+fn image_error(result: u32, text: impl Into<String>) -> DeviceError {
     DeviceError::Image { result, text: text.into() }
 }
 
@@ -49,9 +49,9 @@ pub(crate) struct LoadedModule {
 
 /// Compiles the program in an image.
 fn compile_image(limits: &Limits, bytes: &[u8]) -> Result<Arc<Program>, DeviceError> {
-    let program = compile(&ptx(bytes, limits.capability)?)?;
+    let program = compile(&extract_ptx(bytes, limits.capability)?)?;
     if program.target > limits.capability {
-        return Err(refuse(
+        return Err(image_error(
             result::NO_BINARY_FOR_GPU,
             format!("the PTX is for sm_{} and later, this card is sm_{}; build with an earlier -gencode arch", program.target, limits.capability),
         ));
@@ -71,7 +71,7 @@ pub struct KernelVerdict {
 /// Says of each kernel of an image whether it would run.
 pub(crate) fn judge_kernels(limits: &Limits, bytes: &[u8]) -> Result<Vec<KernelVerdict>, DeviceError> {
     let program = compile_image(limits, bytes)?;
-    Ok(program.kernels.iter().map(|kernel| KernelVerdict { name: kernel.name.clone(), refused: refusal(kernel) }).collect())
+    Ok(program.kernels.iter().map(|kernel| KernelVerdict { name: kernel.name.clone(), refused: find_refusal(kernel) }).collect())
 }
 
 /// Loads an image for a client. Returns the module, and what the client must know about it.
@@ -93,7 +93,7 @@ pub(crate) fn load(limits: &Limits, maps: &RwLock<Mappings>, bytes: &[u8], place
         }
     }
     let info = ModuleInfo {
-        functions: (0..program.kernels.len()).map(|index| function(limits, &program, index)).collect(),
+        functions: (0..program.kernels.len()).map(|index| describe_function(limits, &program, index)).collect(),
         globals: program
             .variables
             .iter()
@@ -114,13 +114,13 @@ pub(crate) fn write(maps: &RwLock<Mappings>, address: u64, bytes: &[u8]) -> Resu
 }
 
 /// Why no launch of a kernel can run here, as far as the kernel's code shows it.
-fn refusal(kernel: &Kernel) -> Option<String> {
+fn find_refusal(kernel: &Kernel) -> Option<String> {
     let clusters = || kernel.cluster.iter().any(|d| *d > 1).then(|| "the software GPU has no thread block clusters, which this kernel requires".to_owned());
     kernel.refused.as_ref().map(ToString::to_string).or_else(clusters)
 }
 
 /// What a client must know about a kernel.
-fn function(limits: &Limits, program: &Program, index: usize) -> FunctionInfo {
+fn describe_function(limits: &Limits, program: &Program, index: usize) -> FunctionInfo {
     let kernel = &program.kernels[index];
     FunctionInfo {
         name: kernel.name.clone(),
@@ -135,26 +135,26 @@ fn function(limits: &Limits, program: &Program, index: usize) -> FunctionInfo {
         binary_version: limits.capability,
         cluster: kernel.cluster,
         required_block: kernel.required_block,
-        refused: refusal(kernel),
+        refused: find_refusal(kernel),
     }
 }
 
 /// The PTX in an image that suits the card best.
-fn ptx(bytes: &[u8], capability: u32) -> Result<String, DeviceError> {
-    let stored = images(bytes).map_err(|error| refuse(result::INVALID_IMAGE, error.to_string()))?;
+fn extract_ptx(bytes: &[u8], capability: u32) -> Result<String, DeviceError> {
+    let stored = images(bytes).map_err(|error| image_error(result::INVALID_IMAGE, error.to_string()))?;
     let Some(best) = best_ptx(&stored, capability) else {
-        return Err(refuse(result::NO_BINARY_FOR_GPU, why_none(&stored, capability)));
+        return Err(image_error(result::NO_BINARY_FOR_GPU, explain_missing_ptx(&stored, capability)));
     };
-    let text = best.bytes(PTX_BYTES).map_err(|error| refuse(result::INVALID_IMAGE, error.to_string()))?;
+    let text = best.bytes(MAX_PTX_BYTES).map_err(|error| image_error(result::INVALID_IMAGE, error.to_string()))?;
     let text = text.strip_suffix(&[0]).unwrap_or(&text);
     match std::str::from_utf8(text) {
         Ok(text) => Ok(text.to_owned()),
-        Err(error) => Err(refuse(result::INVALID_PTX, format!("the PTX is not text from byte {} on", error.valid_up_to()))),
+        Err(error) => Err(image_error(result::INVALID_PTX, format!("the PTX is not text from byte {} on", error.valid_up_to()))),
     }
 }
 
 /// Why an image has no PTX for this card, and how to build one that has.
-fn why_none(stored: &[Stored<'_>], capability: u32) -> String {
+fn explain_missing_ptx(stored: &[Stored<'_>], capability: u32) -> String {
     let list = |kind: ImageKind, name: &str| {
         let mut found: Vec<String> = stored.iter().filter(|i| i.kind == kind).map(|i| format!("{name}_{}", i.arch)).collect();
         found.dedup();
@@ -171,13 +171,13 @@ fn why_none(stored: &[Stored<'_>], capability: u32) -> String {
 }
 
 /// Refused kernels of one module that the log names; of the others it gives the number.
-const NAMED_IN_LOG: usize = 8;
+const MAX_NAMED_IN_LOG: usize = 8;
 
 /// Logs which kernels of a new module will be refused when they are launched, with instruction and
 /// line.
 fn log_refused(program: &Program) {
-    let mut refused = program.kernels.iter().filter_map(|kernel| Some((&kernel.name, refusal(kernel)?)));
-    for (name, refusal) in refused.by_ref().take(NAMED_IN_LOG) {
+    let mut refused = program.kernels.iter().filter_map(|kernel| Some((&kernel.name, find_refusal(kernel)?)));
+    for (name, refusal) in refused.by_ref().take(MAX_NAMED_IN_LOG) {
         tracing::warn!("kernel {name} will be refused when it is launched: {refusal}");
     }
     let more = refused.count();
@@ -193,7 +193,7 @@ fn compile(text: &str) -> Result<Arc<Program>, DeviceError> {
         let mut programs = PROGRAMS.lock();
         let programs = programs.get_or_insert_default();
         let now = programs.values().map(|(_, used)| *used).max().unwrap_or(0) + 1;
-        if programs.len() >= CACHED_PROGRAMS && !programs.contains_key(&hash) {
+        if programs.len() >= MAX_CACHED_PROGRAMS && !programs.contains_key(&hash) {
             let unused = |entry: &Compiled| entry.get().is_some_and(|made| made.as_ref().map_or(true, |program| Arc::strong_count(program) == 1));
             let oldest = programs.iter().filter(|(_, (entry, _))| unused(entry)).min_by_key(|(_, (_, used))| *used).map(|(hash, _)| *hash);
             oldest.map(|hash| programs.remove(&hash));
@@ -202,7 +202,10 @@ fn compile(text: &str) -> Result<Arc<Program>, DeviceError> {
         *used = now;
         entry.clone()
     };
-    entry.get_or_init(|| lower::compile(text).inspect(|program| log_refused(program))).clone().map_err(|error| refuse(result::INVALID_PTX, error.to_string()))
+    entry
+        .get_or_init(|| lower::compile(text).inspect(|program| log_refused(program)))
+        .clone()
+        .map_err(|error| image_error(result::INVALID_PTX, error.to_string()))
 }
 
 #[cfg(test)]
@@ -223,20 +226,20 @@ mod tests {
             at: 0,
             stored: b"",
         };
-        let text = why_none(&[of(ImageKind::Elf, 80), of(ImageKind::Elf, 90)], 90);
+        let text = explain_missing_ptx(&[of(ImageKind::Elf, 80), of(ImageKind::Elf, 90)], 90);
         assert_eq!(
             text,
             "the image contains only machine code for sm_80, sm_90; the software GPU runs PTX: build with -gencode arch=compute_75,code=compute_75"
         );
-        assert!(why_none(&[of(ImageKind::Ptx, 100)], 90).contains("PTX for compute_100 only"));
+        assert!(explain_missing_ptx(&[of(ImageKind::Ptx, 100)], 90).contains("PTX for compute_100 only"));
     }
 
     #[test]
     fn what_is_no_image_is_refused_in_a_sentence() {
-        assert!(matches!(ptx(b"\0\0\0\0", 90), Err(DeviceError::Image { result: result::INVALID_IMAGE, .. })));
-        assert!(matches!(ptx(b"", 90), Err(DeviceError::Image { result: result::INVALID_IMAGE, .. })));
-        assert_eq!(ptx(b".version 8.0\n\0", 90).unwrap(), ".version 8.0\n");
-        let damaged = ptx(b".version 8.0\n\xff", 90).unwrap_err();
+        assert!(matches!(extract_ptx(b"\0\0\0\0", 90), Err(DeviceError::Image { result: result::INVALID_IMAGE, .. })));
+        assert!(matches!(extract_ptx(b"", 90), Err(DeviceError::Image { result: result::INVALID_IMAGE, .. })));
+        assert_eq!(extract_ptx(b".version 8.0\n\0", 90).unwrap(), ".version 8.0\n");
+        let damaged = extract_ptx(b".version 8.0\n\xff", 90).unwrap_err();
         assert!(damaged.to_string().contains("byte 13"), "{damaged}");
     }
 }

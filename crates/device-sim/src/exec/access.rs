@@ -33,7 +33,7 @@ pub(super) struct NearMemory<'a> {
 
 /// The addresses of an access: the base of each lane plus the offset.
 #[inline(always)]
-pub(super) fn addresses(registers: &WarpRegisters<'_>, base: Base, offset: i64) -> PerLane64 {
+pub(super) fn compute_addresses(registers: &WarpRegisters<'_>, base: Base, offset: i64) -> PerLane64 {
     match base {
         Base::None => PerLane64::splat(offset as u64),
         Base::Wide(slot) => {
@@ -112,7 +112,7 @@ static UNREAD_ADDRESSES: PerLane64 = PerLane([0; LANES]);
 
 /// The fault of the first lane whose address is not a multiple of `bytes`.
 #[cold]
-pub(super) fn misaligned(addresses: &PerLane64, mask: u32, bytes: u64, space: Space) -> LaneFault {
+pub(super) fn misaligned_fault(addresses: &PerLane64, mask: u32, bytes: u64, space: Space) -> LaneFault {
     let lane = (0..LANES).find(|lane| mask >> lane & 1 != 0 && addresses.0[*lane] & (bytes - 1) != 0).unwrap_or(0);
     LaneFault::access(FaultKind::Misaligned, lane, addresses.0[lane].wrapping_add(window_start(space)), bytes as u32)
 }
@@ -199,7 +199,7 @@ fn local_offsets(near: &NearMemory<'_>, at: &PerLane64, mask: u32, shape: &Addre
 
 /// The fault of the first lane that accesses the block's or the kernel's own memory beyond its end.
 #[cold]
-fn fault_outside(at: &PerLane64, mask: u32, bytes: u64, length: usize, space: Space) -> LaneFault {
+fn outside_fault(at: &PerLane64, mask: u32, bytes: u64, length: usize, space: Space) -> LaneFault {
     let lane = (0..LANES).find(|lane| mask >> lane & 1 != 0 && at.0[*lane].saturating_add(bytes) > length as u64).unwrap_or(0);
     let kind = match space {
         Space::Param => FaultKind::ParamOutOfBounds,
@@ -256,7 +256,7 @@ impl<M: GlobalMemory> VectorCode for WarpLoad<'_, '_, '_, M> {
             });
         }
         if shape.any & (bytes - 1) != 0 {
-            return Err(misaligned(&all_addresses(registers, op, given), mask, bytes, space));
+            return Err(misaligned_fault(&all_addresses(registers, op, given), mask, bytes, space));
         }
         if space == Space::Global {
             match CoalescedAccess::in_global(memory, at, mask, &shape, bytes, Access::Load) {
@@ -280,7 +280,7 @@ impl<M: GlobalMemory> VectorCode for WarpLoad<'_, '_, '_, M> {
         };
         match CoalescedAccess::in_slice(slice, at, mask, &shape, bytes) {
             Some(coalesced) => load_registers(registers, op, mask, &coalesced),
-            None => return Err(fault_outside(&all_addresses(registers, op, given), mask, bytes, slice.len(), space)),
+            None => return Err(outside_fault(&all_addresses(registers, op, given), mask, bytes, slice.len(), space)),
         }
         Ok(())
     }
@@ -301,7 +301,7 @@ impl<M: GlobalMemory> VectorCode for WarpStore<'_, '_, '_, M> {
             });
         }
         if shape.any & (bytes - 1) != 0 {
-            return Err(misaligned(&all_addresses(registers, op, given), mask, bytes, space));
+            return Err(misaligned_fault(&all_addresses(registers, op, given), mask, bytes, space));
         }
         if space == Space::Global {
             if op.order == Order::Release {
@@ -330,7 +330,7 @@ impl<M: GlobalMemory> VectorCode for WarpStore<'_, '_, '_, M> {
         let length = slice.len();
         match CoalescedAccess::in_slice_mut(slice, at, mask, &shape, bytes) {
             Some(coalesced) => store_registers(registers, op, &coalesced),
-            None => return Err(fault_outside(&all_addresses(registers, op, given), mask, bytes, length, space)),
+            None => return Err(outside_fault(&all_addresses(registers, op, given), mask, bytes, length, space)),
         }
         Ok(())
     }
@@ -354,11 +354,11 @@ fn locate_access<'a>(
         None => match shape_of_base(registers, op.base, op.offset, mask, bytes) {
             Some(shape) if shape_suffices(&shape, op.space, row) => (&UNREAD_ADDRESSES, shape, op.space),
             Some(shape) => {
-                *own = addresses(registers, op.base, op.offset);
+                *own = compute_addresses(registers, op.base, op.offset);
                 (&*own, shape, op.space)
             }
             None => {
-                *own = addresses(registers, op.base, op.offset);
+                *own = compute_addresses(registers, op.base, op.offset);
                 (&*own, shape_of_addresses(own, mask, bytes), op.space)
             }
         },
@@ -370,7 +370,7 @@ fn locate_access<'a>(
 /// All addresses of an access, for its rare ways.
 #[cold]
 fn all_addresses(registers: &WarpRegisters<'_>, op: &MemoryOp, given: Option<(&PerLane64, Space)>) -> PerLane64 {
-    given.map_or_else(|| addresses(registers, op.base, op.offset), |(at, _)| *at)
+    given.map_or_else(|| compute_addresses(registers, op.base, op.offset), |(at, _)| *at)
 }
 
 /// A generic access to more than global memory, space by space.

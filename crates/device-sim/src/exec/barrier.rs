@@ -8,7 +8,7 @@
 //! all arrived counts in full, and lanes that have exited count as arrived.
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-enum Phase {
+enum BarrierPhase {
     /// No lane has arrived; all other fields are out of date.
     #[default]
     Empty,
@@ -29,7 +29,7 @@ pub(super) struct Votes {
 /// One barrier.
 #[derive(Debug, Default, Clone)]
 pub(super) struct Barrier {
-    phase: Phase,
+    phase: BarrierPhase,
     /// Lanes that have arrived, by warp.
     arrived: Vec<u32>,
     /// Warps whose lanes have all arrived, of those lanes that lived then.
@@ -43,10 +43,10 @@ impl Barrier {
     /// Notes that `lanes` of a warp arrive, of which the lanes `alive` live. `warps`: of the block.
     /// `threads`: to wait for, 0 = the whole block. `votes`: the lanes' predicates.
     pub fn arrive(&mut self, warps: usize, warp: usize, lanes: u32, alive: u32, threads: u32, votes: u32) {
-        if self.phase == Phase::Empty {
+        if self.phase == BarrierPhase::Empty {
             self.arrived.clear();
             self.arrived.resize(warps, 0);
-            self.phase = Phase::Filling;
+            self.phase = BarrierPhase::Filling;
             self.complete_warps = 0;
             self.threads = threads;
             self.votes = Votes { count: 0, all: true, any: false };
@@ -67,7 +67,7 @@ impl Barrier {
 
     /// Whether all lanes that must come have arrived; `alive` gives the living lanes of each warp.
     pub fn is_complete(&self, alive: impl Iterator<Item = u32>) -> bool {
-        if self.phase == Phase::Empty {
+        if self.phase == BarrierPhase::Empty {
             return false;
         }
         let mut present = 0;
@@ -87,6 +87,6 @@ impl Barrier {
 
     /// Empties the barrier for its next use.
     pub fn reset(&mut self) {
-        self.phase = Phase::Empty;
+        self.phase = BarrierPhase::Empty;
     }
 }

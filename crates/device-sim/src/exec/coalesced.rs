@@ -83,7 +83,7 @@ static SHORT_RAMPS: [[u32; LANES]; 7] = {
 /// Combines all lanes. Halving makes the compiler use vector instructions; a plain loop is unrolled
 /// and stays scalar.
 #[inline(always)]
-fn fold<T: Copy>(mut lanes: [T; LANES], f: impl Fn(T, T) -> T) -> T {
+fn fold_lanes<T: Copy>(mut lanes: [T; LANES], f: impl Fn(T, T) -> T) -> T {
     for half in [16, 8, 4, 2, 1] {
         for lane in 0..half {
             lanes[lane] = f(lanes[lane], lanes[lane + half]);
@@ -116,7 +116,7 @@ macro_rules! shape_of {
                 for lane in 0..LANES {
                     bent[lane] = (at.0[lane].wrapping_sub(base) ^ ramp[lane]) & on[lane];
                 }
-                if fold(bent, |a, b| a | b) == 0 {
+                if fold_lanes(bent, |a, b| a | b) == 0 {
                     let pattern = if power == 0 { Pattern::Broadcast } else { Pattern::Contiguous };
                     return AddressShape { low: start.into(), high: end.into(), any: start.into(), pattern };
                 }
@@ -129,7 +129,7 @@ macro_rules! shape_of {
                     low[lane] |= !on[lane];
                 }
             }
-            let (low, high, any) = (fold(low, |a, b| a.min(b)), fold(set, |a, b| a.max(b)), fold(set, |a, b| a | b));
+            let (low, high, any) = (fold_lanes(low, |a, b| a.min(b)), fold_lanes(set, |a, b| a.max(b)), fold_lanes(set, |a, b| a | b));
             AddressShape { low: low.into(), high: high.into(), any: any.into(), pattern: Pattern::Scattered }
         }
     };

@@ -8,29 +8,29 @@
 use super::access::{NearMemory, near_bytes, split_by_space};
 use super::fault::{LaneFault, LaneResult, try_for_each_lane};
 use super::interface::{Access, FaultKind, GlobalMemory, Services};
-use super::printf::{self, Source};
+use super::printf::{self, ArgumentSource};
 use super::raw::DeviceBytes;
 use crate::program::code::{Intrinsic, IntrinsicKind, Order, Space};
 use crate::simd::lanes::{PerLane32, PerLane64};
 use cumux_wire::result;
 
 /// Which threads call.
-pub(super) struct Caller<'a> {
+pub(super) struct CallingThreads<'a> {
     pub block: [u32; 3],
     pub tid: &'a [PerLane32; 3],
 }
 
 /// Longest string that is read from device memory, in bytes.
-const LONGEST_STRING: usize = 1 << 16;
+const MAX_STRING_BYTES: usize = 1 << 16;
 
 /// Reads generic memory for one lane, byte by byte.
-struct Reader<'a, 'b, M> {
+struct GenericReader<'a, 'b, M> {
     near: &'a mut NearMemory<'b>,
     memory: &'a mut M,
     lane: usize,
 }
 
-impl<M: GlobalMemory> Reader<'_, '_, M> {
+impl<M: GlobalMemory> GenericReader<'_, '_, M> {
     fn read_byte(&mut self, address: u64) -> LaneResult<u8> {
         let mut at = PerLane64::splat(address);
         let mask = 1 << self.lane;
@@ -50,12 +50,12 @@ impl<M: GlobalMemory> Reader<'_, '_, M> {
     }
 
     /// A string up to its zero byte; "(null)" for a null pointer.
-    fn string(&mut self, address: u64) -> LaneResult<Vec<u8>> {
+    fn read_string(&mut self, address: u64) -> LaneResult<Vec<u8>> {
         let mut text = Vec::new();
         if address == 0 {
             return Ok(b"(null)".to_vec());
         }
-        while text.len() < LONGEST_STRING {
+        while text.len() < MAX_STRING_BYTES {
             match self.read_byte(address + text.len() as u64)? {
                 0 => break,
                 byte => text.push(byte),
@@ -67,13 +67,13 @@ impl<M: GlobalMemory> Reader<'_, '_, M> {
 
 /// The arguments of one `printf`: a buffer in which each lies at a multiple of its size.
 struct Arguments<'a, 'b, 'c, M> {
-    reader: &'c mut Reader<'a, 'b, M>,
+    reader: &'c mut GenericReader<'a, 'b, M>,
     next: u64,
     wrong: Option<LaneFault>,
 }
 
-impl<M: GlobalMemory> Source for Arguments<'_, '_, '_, M> {
-    fn integer(&mut self, bytes: u32) -> u64 {
+impl<M: GlobalMemory> ArgumentSource for Arguments<'_, '_, '_, M> {
+    fn next_integer(&mut self, bytes: u32) -> u64 {
         self.next = self.next.next_multiple_of(bytes.into());
         let mut value = 0;
         for n in 0..u64::from(bytes) {
@@ -86,9 +86,9 @@ impl<M: GlobalMemory> Source for Arguments<'_, '_, '_, M> {
         value
     }
 
-    fn string(&mut self) -> Vec<u8> {
-        let address = self.integer(8);
-        self.reader.string(address).unwrap_or_else(|wrong| {
+    fn next_string(&mut self) -> Vec<u8> {
+        let address = self.next_integer(8);
+        self.reader.read_string(address).unwrap_or_else(|wrong| {
             self.wrong = self.wrong.or(Some(wrong));
             Vec::new()
         })
@@ -119,14 +119,14 @@ pub(super) fn perform<M: GlobalMemory, S: Services>(
     near_memory: &mut NearMemory<'_>,
     memory: &mut M,
     services: &mut S,
-    context: &Caller<'_>,
+    context: &CallingThreads<'_>,
 ) -> LaneResult<()> {
     try_for_each_lane(mask, |lane| match call.kind {
         IntrinsicKind::Printf => {
             let format = load_argument(near_memory, call, 0, 8, lane)?;
             let arguments = load_argument(near_memory, call, 1, 8, lane)?;
-            let mut reader = Reader { near: &mut *near_memory, memory: &mut *memory, lane };
-            let format = reader.string(format)?;
+            let mut reader = GenericReader { near: &mut *near_memory, memory: &mut *memory, lane };
+            let format = reader.read_string(format)?;
             let mut source = Arguments { reader: &mut reader, next: arguments, wrong: None };
             let (text, used) = printf::format(&format, &mut source);
             if let Some(wrong) = source.wrong {
@@ -138,8 +138,8 @@ pub(super) fn perform<M: GlobalMemory, S: Services>(
         IntrinsicKind::AssertFail => {
             let [message, file, line, function] = [(0, 8), (1, 8), (2, 4), (3, 8)].map(|(n, bytes)| load_argument(near_memory, call, n, bytes, lane));
             let (message, file, line, function) = (message?, file?, line?, function?);
-            let mut reader = Reader { near: &mut *near_memory, memory: &mut *memory, lane };
-            let mut text = |address| reader.string(address).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+            let mut reader = GenericReader { near: &mut *near_memory, memory: &mut *memory, lane };
+            let mut text = |address| reader.read_string(address).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
             let [bx, by, bz] = context.block;
             let [tx, ty, tz] = [0, 1, 2].map(|axis| context.tid[axis].0[lane]);
             let line = format!(

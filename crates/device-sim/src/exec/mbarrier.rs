@@ -4,7 +4,7 @@
 //! arrivals, bits 20 to 39 the expected ones, and bit 63 the phase's parity. The state that an
 //! arrival returns is a copy of the 64 bits.
 
-use super::access::{NearMemory, addresses, near_bytes, split_by_space};
+use super::access::{NearMemory, compute_addresses, near_bytes, split_by_space};
 use super::fault::{LaneFault, LaneResult, try_for_each_lane};
 use super::interface::FaultKind;
 use crate::program::code::{MbarrierKind, MbarrierOp, Space};
@@ -23,7 +23,7 @@ fn expected(bits: u64) -> u64 {
     bits >> 20 & COUNT
 }
 
-fn pack(pending: u64, expected: u64, phase: u64) -> u64 {
+fn pack_word(pending: u64, expected: u64, phase: u64) -> u64 {
     pending & COUNT | (expected & COUNT) << 20 | phase & PHASE
 }
 
@@ -35,7 +35,7 @@ pub(super) fn perform(registers: &mut WarpRegisters<'_>, op: &MbarrierOp, mask: 
             Ok(())
         });
     }
-    let mut at = addresses(registers, op.base, op.offset);
+    let mut at = compute_addresses(registers, op.base, op.offset);
     if op.space == Space::Generic {
         let outside = mask & !split_by_space(&mut at, mask)[1].1;
         if outside != 0 {
@@ -52,7 +52,7 @@ pub(super) fn perform(registers: &mut WarpRegisters<'_>, op: &MbarrierOp, mask: 
         let old = u64::from_le_bytes(word);
         let operand = |registers: &WarpRegisters<'_>| if op.a == NO_SLOT { 1 } else { u64::from(registers.get32(op.a).0[lane]) };
         let new = match op.kind {
-            MbarrierKind::Init => pack(operand(registers), operand(registers), 0),
+            MbarrierKind::Init => pack_word(operand(registers), operand(registers), 0),
             MbarrierKind::Invalidate => 0,
             MbarrierKind::Arrive | MbarrierKind::ArriveDrop => {
                 let count = operand(registers);
@@ -61,7 +61,7 @@ pub(super) fn perform(registers: &mut WarpRegisters<'_>, op: &MbarrierOp, mask: 
                 if op.d != NO_SLOT {
                     registers.r64[op.d as usize].0[lane] = old;
                 }
-                if left == 0 { pack(expected, expected, old ^ PHASE) } else { pack(left, expected, old) }
+                if left == 0 { pack_word(expected, expected, old ^ PHASE) } else { pack_word(left, expected, old) }
             }
             MbarrierKind::Test | MbarrierKind::TestParity => {
                 let waited = if op.kind == MbarrierKind::Test { registers.get64(op.a).0[lane] & PHASE } else { u64::from(registers.get32(op.a).0[lane]) << 63 };

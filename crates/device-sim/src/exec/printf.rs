@@ -1,21 +1,21 @@
 //! C's `printf` as kernels use it (CUDA C++ Programming Guide, *Formatted output*).
 
 /// Where the arguments come from, in their order.
-pub(super) trait Source {
+pub(super) trait ArgumentSource {
     /// The next argument of 4 or 8 bytes.
-    fn integer(&mut self, bytes: u32) -> u64;
+    fn next_integer(&mut self, bytes: u32) -> u64;
     /// The next argument, a pointer to a string.
-    fn string(&mut self) -> Vec<u8>;
+    fn next_string(&mut self) -> Vec<u8>;
 }
 
 /// Arguments that one call may have (CUDA C++ Programming Guide).
-const MOST_ARGUMENTS: u32 = 32;
+const MAX_ARGUMENTS: u32 = 32;
 /// Largest width and precision; larger ones are cut to it.
-const WIDEST: usize = 4096;
+const MAX_WIDTH: usize = 4096;
 
 /// What stands between `%` and the conversion's letter.
 #[derive(Default, Clone)]
-struct Spec {
+struct FormatSpec {
     left: bool,
     plus: bool,
     space: bool,
@@ -28,7 +28,7 @@ struct Spec {
 }
 
 /// The formatted text, and the number of arguments used.
-pub(super) fn format(format: &[u8], arguments: &mut impl Source) -> (Vec<u8>, u32) {
+pub(super) fn format(format: &[u8], arguments: &mut impl ArgumentSource) -> (Vec<u8>, u32) {
     let mut out = Vec::new();
     let mut used = 0;
     let mut at = 0;
@@ -40,7 +40,7 @@ pub(super) fn format(format: &[u8], arguments: &mut impl Source) -> (Vec<u8>, u3
         }
         let start = at;
         at += 1;
-        let mut spec = Spec { size: 4, ..Spec::default() };
+        let mut spec = FormatSpec { size: 4, ..FormatSpec::default() };
         while let Some(flag) = format.get(at) {
             match flag {
                 b'-' => spec.left = true,
@@ -52,26 +52,26 @@ pub(super) fn format(format: &[u8], arguments: &mut impl Source) -> (Vec<u8>, u3
             }
             at += 1;
         }
-        let mut number = |at: &mut usize, arguments: &mut dyn Source| -> i64 {
+        let mut number = |at: &mut usize, arguments: &mut dyn ArgumentSource| -> i64 {
             if format.get(*at) == Some(&b'*') {
                 *at += 1;
                 used += 1;
-                return i64::from(arguments.integer(4) as i32);
+                return i64::from(arguments.next_integer(4) as i32);
             }
             let mut value = 0i64;
             while let Some(digit) = format.get(*at).filter(|c| c.is_ascii_digit()) {
-                value = (value * 10 + i64::from(digit - b'0')).min(WIDEST as i64);
+                value = (value * 10 + i64::from(digit - b'0')).min(MAX_WIDTH as i64);
                 *at += 1;
             }
             value
         };
         let width = number(&mut at, arguments);
         spec.left |= width < 0;
-        spec.width = (width.unsigned_abs() as usize).min(WIDEST);
+        spec.width = (width.unsigned_abs() as usize).min(MAX_WIDTH);
         if format.get(at) == Some(&b'.') {
             at += 1;
             let precision = number(&mut at, arguments);
-            spec.precision = usize::try_from(precision).ok().map(|p| p.min(WIDEST));
+            spec.precision = usize::try_from(precision).ok().map(|p| p.min(MAX_WIDTH));
         }
         loop {
             match format.get(at) {
@@ -90,7 +90,7 @@ pub(super) fn format(format: &[u8], arguments: &mut impl Source) -> (Vec<u8>, u3
             out.push(b'%');
             continue;
         }
-        if !b"diuoxXcspfFeEgGaAn".contains(&conversion) || used >= MOST_ARGUMENTS {
+        if !b"diuoxXcspfFeEgGaAn".contains(&conversion) || used >= MAX_ARGUMENTS {
             out.extend_from_slice(&format[start..at]);
             continue;
         }
@@ -101,11 +101,11 @@ pub(super) fn format(format: &[u8], arguments: &mut impl Source) -> (Vec<u8>, u3
 }
 
 /// Appends the next argument, formatted.
-fn convert(out: &mut Vec<u8>, spec: &Spec, conversion: u8, arguments: &mut impl Source) {
+fn convert(out: &mut Vec<u8>, spec: &FormatSpec, conversion: u8, arguments: &mut impl ArgumentSource) {
     let wide = spec.size.max(4);
     match conversion {
         b'd' | b'i' => {
-            let raw = arguments.integer(wide);
+            let raw = arguments.next_integer(wide);
             let value = match spec.size {
                 8 => raw as i64,
                 4 => i64::from(raw as i32),
@@ -115,7 +115,7 @@ fn convert(out: &mut Vec<u8>, spec: &Spec, conversion: u8, arguments: &mut impl 
             integer(out, spec, sign(spec, value < 0), "", value.unsigned_abs().to_string());
         }
         b'u' | b'o' | b'x' | b'X' => {
-            let raw = arguments.integer(wide);
+            let raw = arguments.next_integer(wide);
             let value = if spec.size == 8 { raw } else { raw & ((1 << (8 * spec.size)) - 1) };
             let (prefix, digits) = match conversion {
                 b'u' => ("", value.to_string()),
@@ -126,34 +126,34 @@ fn convert(out: &mut Vec<u8>, spec: &Spec, conversion: u8, arguments: &mut impl 
             integer(out, spec, "", prefix, digits);
         }
         b'c' => {
-            let value = arguments.integer(4) as u8;
+            let value = arguments.next_integer(4) as u8;
             pad(out, spec, &[value]);
         }
         b's' => {
-            let mut text = arguments.string();
+            let mut text = arguments.next_string();
             if let Some(most) = spec.precision {
                 text.truncate(most);
             }
             pad(out, spec, &text);
         }
         b'p' => {
-            let value = arguments.integer(8);
+            let value = arguments.next_integer(8);
             let text = if value == 0 { "(nil)".to_owned() } else { format!("{value:#x}") };
             pad(out, spec, text.as_bytes());
         }
         // `%n` writes nothing; its argument is skipped.
         b'n' => {
-            arguments.integer(8);
+            arguments.next_integer(8);
         }
         _ => {
-            let value = f64::from_bits(arguments.integer(8));
+            let value = f64::from_bits(arguments.next_integer(8));
             float(out, spec, conversion, value);
         }
     }
 }
 
 /// The sign before a number.
-fn sign(spec: &Spec, negative: bool) -> &'static str {
+fn sign(spec: &FormatSpec, negative: bool) -> &'static str {
     if negative {
         "-"
     } else if spec.plus {
@@ -166,7 +166,7 @@ fn sign(spec: &Spec, negative: bool) -> &'static str {
 }
 
 /// Appends text, padded with spaces to the width.
-fn pad(out: &mut Vec<u8>, spec: &Spec, text: &[u8]) {
+fn pad(out: &mut Vec<u8>, spec: &FormatSpec, text: &[u8]) {
     let fill = spec.width.saturating_sub(text.len());
     if !spec.left {
         out.resize(out.len() + fill, b' ');
@@ -178,7 +178,7 @@ fn pad(out: &mut Vec<u8>, spec: &Spec, text: &[u8]) {
 }
 
 /// Appends sign, prefix and digits; with `zeros`, zeros between prefix and digits fill the width.
-fn assemble(out: &mut Vec<u8>, spec: &Spec, zeros: bool, sign: &str, prefix: &str, digits: &str) {
+fn assemble(out: &mut Vec<u8>, spec: &FormatSpec, zeros: bool, sign: &str, prefix: &str, digits: &str) {
     let length = sign.len() + prefix.len() + digits.len();
     let fill = if zeros && !spec.left { spec.width.saturating_sub(length) } else { 0 };
     let text = format!("{sign}{prefix}{}{digits}", "0".repeat(fill));
@@ -186,7 +186,7 @@ fn assemble(out: &mut Vec<u8>, spec: &Spec, zeros: bool, sign: &str, prefix: &st
 }
 
 /// Appends an integer, with zeros up to the precision.
-fn integer(out: &mut Vec<u8>, spec: &Spec, sign: &str, prefix: &str, digits: String) {
+fn integer(out: &mut Vec<u8>, spec: &FormatSpec, sign: &str, prefix: &str, digits: String) {
     let digits = match spec.precision {
         Some(0) if digits == "0" => String::new(),
         Some(least) => format!("{}{digits}", "0".repeat(least.saturating_sub(digits.len()))),
@@ -196,7 +196,7 @@ fn integer(out: &mut Vec<u8>, spec: &Spec, sign: &str, prefix: &str, digits: Str
 }
 
 /// Appends a floating-point number.
-fn float(out: &mut Vec<u8>, spec: &Spec, conversion: u8, value: f64) {
+fn float(out: &mut Vec<u8>, spec: &FormatSpec, conversion: u8, value: f64) {
     let sign = sign(spec, value.is_sign_negative());
     let upper = conversion.is_ascii_uppercase();
     let magnitude = value.abs();
@@ -282,12 +282,12 @@ mod tests {
     /// Arguments that are all floating-point numbers.
     struct Numbers<'a>(std::slice::Iter<'a, f64>);
 
-    impl Source for Numbers<'_> {
-        fn integer(&mut self, _: u32) -> u64 {
+    impl ArgumentSource for Numbers<'_> {
+        fn next_integer(&mut self, _: u32) -> u64 {
             self.0.next().map_or(0, |number| number.to_bits())
         }
 
-        fn string(&mut self) -> Vec<u8> {
+        fn next_string(&mut self) -> Vec<u8> {
             Vec::new()
         }
     }

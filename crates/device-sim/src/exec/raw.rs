@@ -50,8 +50,8 @@ macro_rules! width {
             pub fn $update(&self, f: impl Fn($ty) -> $ty) -> $ty {
                 assert!(self.writable);
                 self.check(0, size_of::<$ty>() as u64);
-                // SAFETY: `check` made sure that the value is inside and aligned; by the invariant it
-                // may be written, and other accesses to it are atomic or raw.
+                // SAFETY: `check` made sure that the value is inside and aligned. By the invariant
+                // it may be written, and other accesses to it are atomic or raw.
                 let cell = unsafe { <$atomic>::from_ptr(self.at.cast()) };
                 cell.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |old| Some(f(old))).unwrap_or_else(|old| old)
             }

@@ -2,7 +2,7 @@
 //!
 //! A warp runs one fragment at a time, in bursts. A burst executes instructions until the
 //! fragment's lanes part, until another fragment may wait for it, or until it must wait itself.
-//! `Warp::burst` leaves the fragments alone and says how it ended; `Warp::run` then changes them.
+//! `Warp::run_burst` leaves the fragments alone and says how it ended; `Warp::run` then changes them.
 
 use super::access::{self, NearMemory};
 use super::barrier::Barrier;
@@ -83,11 +83,11 @@ enum BurstEnd {
 }
 
 /// A fault and the index of the instruction that raised it.
-type Failed = (LaneFault, u32);
+type LocatedFault = (LaneFault, u32);
 
 impl Warp {
     /// Runs until `left` instructions are used up or no fragment can run.
-    pub fn run<M: GlobalMemory, S: Services>(&mut self, context: &mut WarpContext<'_, M, S>, left: &mut u64) -> Result<StopReason, Failed> {
+    pub fn run<M: GlobalMemory, S: Services>(&mut self, context: &mut WarpContext<'_, M, S>, left: &mut u64) -> Result<StopReason, LocatedFault> {
         loop {
             if *left == 0 {
                 return Ok(StopReason::BudgetUsed);
@@ -100,7 +100,7 @@ impl Warp {
             };
             let limit = self.convergence_limit(&fragment);
             let alone = self.fragments.is_empty();
-            match self.burst(&mut fragment, limit, alone, context, left)? {
+            match self.run_burst(&mut fragment, limit, alone, context, left)? {
                 BurstEnd::Again => self.add_fragment(fragment),
                 BurstEnd::Yield => {
                     self.yields += 1;
@@ -163,7 +163,7 @@ impl Warp {
                     if ready != 0 {
                         self.retain_frame(fragment.frame);
                         self.add_fragment(Fragment { lanes: fragment.lanes & !ready, state: FragmentState::AwaitsLanes, ..fragment });
-                        // `burst` has performed the instruction for the lanes whose group is
+                        // `run_burst` has performed the instruction for the lanes whose group is
                         // complete.
                         self.add_fragment(Fragment { lanes: ready, pc: fragment.pc + 1, ..fragment });
                     } else {
@@ -207,7 +207,7 @@ impl Warp {
     }
 
     /// Puts a fragment at the first instruction of a function that it calls.
-    fn enter_function<M, S>(&mut self, fragment: Fragment, function: u32, return_to: u32, context: &WarpContext<'_, M, S>) -> Result<(), Failed> {
+    fn enter_function<M, S>(&mut self, fragment: Fragment, function: u32, return_to: u32, context: &WarpContext<'_, M, S>) -> Result<(), LocatedFault> {
         let functions = &context.launch.image.program().functions;
         let caller = self.frame(fragment.frame).function;
         let (caller_code, code) = (&functions[caller as usize], &functions[function as usize]);
@@ -276,14 +276,14 @@ impl Warp {
 
     /// Runs one fragment until it reaches the instruction `limit`, uses up its budget `left`, or
     /// changes the fragments. `alone`: the warp has no other fragment.
-    fn burst<M: GlobalMemory, S: Services>(
+    fn run_burst<M: GlobalMemory, S: Services>(
         &mut self,
         fragment: &mut Fragment,
         limit: u32,
         alone: bool,
         context: &mut WarpContext<'_, M, S>,
         left: &mut u64,
-    ) -> Result<BurstEnd, Failed> {
+    ) -> Result<BurstEnd, LocatedFault> {
         let WarpContext { launch, coordinates, shared, memory, services } = context;
         let image: &Image = &launch.image;
         let index = self.index;
@@ -446,7 +446,7 @@ impl Warp {
                         stop!(BurstEnd::CallIndirect { targets: Box::new(*registers.get64(*target)), return_to: *returns_to });
                     }
                     Op::Intrinsic(call) => {
-                        let caller = intrinsic::Caller { block: coordinates.ctaid, tid };
+                        let caller = intrinsic::CallingThreads { block: coordinates.ctaid, tid };
                         checked!(intrinsic::perform(call, active, &mut near, *memory, *services, &caller));
                     }
                     Op::Return => stop!(BurstEnd::Return { lanes: active }),

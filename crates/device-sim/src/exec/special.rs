@@ -5,7 +5,7 @@ use crate::program::code::Special;
 use crate::simd::lanes::{LANES, PerLane32};
 
 /// A value for each lane.
-fn per_lane(f: impl Fn(u32) -> u32) -> PerLane32 {
+fn fill_lanes(f: impl Fn(u32) -> u32) -> PerLane32 {
     let mut out = PerLane32::splat(0);
     for lane in 0..LANES {
         out.0[lane] = f(lane as u32);
@@ -14,7 +14,7 @@ fn per_lane(f: impl Fn(u32) -> u32) -> PerLane32 {
 }
 
 /// Component `n` of `values`; `otherwise` for the fourth component of a vector.
-fn component(values: [u32; 3], n: u8, otherwise: u32) -> u32 {
+fn select_component(values: [u32; 3], n: u8, otherwise: u32) -> u32 {
     values.get(n as usize).copied().unwrap_or(otherwise)
 }
 
@@ -37,19 +37,19 @@ pub(super) fn read_narrow<S: Services>(
     let cluster = launch.cluster.map(|n| n.max(1));
     PerLane32::splat(match what {
         Special::Tid(n) => return tid.get(n as usize).copied().unwrap_or(PerLane32::splat(0)),
-        Special::Laneid => return per_lane(|lane| lane),
-        Special::LanemaskEq => return per_lane(|lane| 1 << lane),
-        Special::LanemaskLt => return per_lane(|lane| (1 << lane) - 1),
-        Special::LanemaskLe => return per_lane(|lane| u32::MAX >> (31 - lane)),
-        Special::LanemaskGe => return per_lane(|lane| u32::MAX << lane),
-        Special::LanemaskGt => return per_lane(|lane| u32::MAX.checked_shl(lane + 1).unwrap_or(0)),
-        Special::Ntid(n) => component(launch.block, n, 0),
-        Special::Ctaid(n) => component(coordinates.ctaid, n, 0),
-        Special::Nctaid(n) => component(launch.grid, n, 0),
-        Special::ClusterId(n) => component([0, 1, 2].map(|n| coordinates.ctaid[n] / cluster[n]), n, 0),
-        Special::NclusterId(n) => component([0, 1, 2].map(|n| launch.grid[n].div_ceil(cluster[n])), n, 0),
-        Special::ClusterCtaid(n) => component([0, 1, 2].map(|n| coordinates.ctaid[n] % cluster[n]), n, 0),
-        Special::ClusterNctaid(n) => component(cluster, n, 0),
+        Special::Laneid => return fill_lanes(|lane| lane),
+        Special::LanemaskEq => return fill_lanes(|lane| 1 << lane),
+        Special::LanemaskLt => return fill_lanes(|lane| (1 << lane) - 1),
+        Special::LanemaskLe => return fill_lanes(|lane| u32::MAX >> (31 - lane)),
+        Special::LanemaskGe => return fill_lanes(|lane| u32::MAX << lane),
+        Special::LanemaskGt => return fill_lanes(|lane| u32::MAX.checked_shl(lane + 1).unwrap_or(0)),
+        Special::Ntid(n) => select_component(launch.block, n, 0),
+        Special::Ctaid(n) => select_component(coordinates.ctaid, n, 0),
+        Special::Nctaid(n) => select_component(launch.grid, n, 0),
+        Special::ClusterId(n) => select_component([0, 1, 2].map(|n| coordinates.ctaid[n] / cluster[n]), n, 0),
+        Special::NclusterId(n) => select_component([0, 1, 2].map(|n| launch.grid[n].div_ceil(cluster[n])), n, 0),
+        Special::ClusterCtaid(n) => select_component([0, 1, 2].map(|n| coordinates.ctaid[n] % cluster[n]), n, 0),
+        Special::ClusterNctaid(n) => select_component(cluster, n, 0),
         Special::ClusterCtarank => cluster_rank(launch, coordinates).0,
         Special::ClusterNctarank => cluster_rank(launch, coordinates).1,
         Special::Warpid => coordinates.first_warp + warp,

@@ -2,7 +2,7 @@
 
 use super::body::{Lowerer, exact_operands, first_type};
 use super::by_type::{by_integer, by_width};
-use super::error::{Lowered, Trouble, wrong};
+use super::error::{Lowered, Trouble, reject};
 use crate::program::code::{Op, PredicateHow, PredicateOp};
 use crate::simd::alu::{self, Alu, AluFunction};
 use crate::simd::lanes::NO_SLOT;
@@ -83,14 +83,14 @@ pub(super) fn lower(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
 
 /// Logic on predicates.
 fn lower_predicate(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
-    let [d, rest @ ..] = i.operands.as_slice() else { return wrong("operands are missing") };
-    let d = lowerer.predicate_target(d)?;
+    let [d, rest @ ..] = i.operands.as_slice() else { return reject("operands are missing") };
+    let d = lowerer.lower_predicate_target(d)?;
     let a = match rest.first() {
-        Some(a) => lowerer.plain_predicate(a)?,
-        None => return wrong("operands are missing"),
+        Some(a) => lowerer.lower_plain_predicate(a)?,
+        None => return reject("operands are missing"),
     };
     let b = match rest.get(1) {
-        Some(b) => lowerer.plain_predicate(b)?,
+        Some(b) => lowerer.lower_plain_predicate(b)?,
         None => NO_SLOT,
     };
     let how = match i.opcode {
@@ -113,7 +113,7 @@ pub(super) fn move_predicate(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowe
 /// An instruction whose result has 32 bits whatever its type.
 fn lower_narrow_result(lowerer: &mut Lowerer<'_>, i: &Instruction, ty: T, f: AluFunction) -> Lowered {
     let [d, a] = exact_operands::<2>(i)?;
-    let alu = Alu { a: lowerer.source(a, ty)?, d: lowerer.target32(d)?, ..Alu::new(f) };
+    let alu = Alu { a: lowerer.lower_source(a, ty)?, d: lowerer.lower_target32(d)?, ..Alu::new(f) };
     lowerer.emit_alu(alu);
     Ok(())
 }
@@ -142,14 +142,14 @@ fn lower_wide(lowerer: &mut Lowerer<'_>, i: &Instruction, ty: T) -> Lowered {
     let (d, a, b, c) = match i.operands.as_slice() {
         [d, a, b] if !add => (d, a, b, None),
         [d, a, b, c] if add => (d, a, b, Some(c)),
-        _ => return wrong("wrong number of operands"),
+        _ => return reject("wrong number of operands"),
     };
-    alu.a = lowerer.source32(a, ty)?;
-    alu.b = lowerer.source32(b, ty)?;
+    alu.a = lowerer.lower_source32(a, ty)?;
+    alu.b = lowerer.lower_source32(b, ty)?;
     if let Some(c) = c {
-        alu.c = lowerer.source(c, big)?;
+        alu.c = lowerer.lower_source(c, big)?;
     }
-    alu.d = lowerer.target(d, big)?;
+    alu.d = lowerer.lower_target(d, big)?;
     lowerer.emit_alu(alu);
     Ok(())
 }
@@ -160,9 +160,9 @@ fn lower_min_max(lowerer: &mut Lowerer<'_>, i: &Instruction, ty: T) -> Lowered {
     let f = if max { by_integer!(ty, I => alu::op2::<integer::Max<I>>()) } else { by_integer!(ty, I => alu::op2::<integer::Min<I>>()) };
     lowerer.emit_uniform(f, &i.operands, ty)?;
     if relu {
-        let Some(d) = i.operands.first() else { return wrong("operands are missing") };
-        let d = lowerer.target32(d)?;
-        let zero = lowerer.constant32(0);
+        let Some(d) = i.operands.first() else { return reject("operands are missing") };
+        let d = lowerer.lower_target32(d)?;
+        let zero = lowerer.intern_constant32(0);
         lowerer.emit_alu(Alu { d, a: d, b: zero, ..Alu::new(alu::op2::<integer::Max<i32>>()) });
     }
     Ok(())
@@ -181,12 +181,12 @@ fn lower_two_halves(lowerer: &mut Lowerer<'_>, i: &Instruction, ty: T) -> Lowere
     };
     let signed = if ty == T::S16x2 { video::SIGNED_A | video::SIGNED_B } else { 0 };
     let [d, a, b] = exact_operands::<3>(i)?;
-    let zero = lowerer.constant32(0);
+    let zero = lowerer.intern_constant32(0);
     let alu = Alu {
-        a: lowerer.source32(a, T::B32)?,
-        b: lowerer.source32(b, T::B32)?,
+        a: lowerer.lower_source32(a, T::B32)?,
+        b: lowerer.lower_source32(b, T::B32)?,
         c: zero,
-        d: lowerer.target32(d)?,
+        d: lowerer.lower_target32(d)?,
         x: operation | signed,
         ..Alu::new(alu::op3x::<video::Simd<2>>())
     };
@@ -206,11 +206,11 @@ fn lower_carry(lowerer: &mut Lowerer<'_>, i: &Instruction, ty: T) -> Lowered {
         _ => return Err(Trouble::Refused),
     };
     let alu = Alu {
-        a: lowerer.source(a, ty)?,
-        b: lowerer.source(b, ty)?,
+        a: lowerer.lower_source(a, ty)?,
+        b: lowerer.lower_source(b, ty)?,
         c: if matches!(i.opcode, O::Addc | O::Subc) { lowerer.carry } else { NO_SLOT },
         e: if i.has(Word::Cc) { lowerer.carry } else { NO_SLOT },
-        d: lowerer.target(d, ty)?,
+        d: lowerer.lower_target(d, ty)?,
         ..Alu::new(f)
     };
     lowerer.emit_alu(alu);
@@ -233,12 +233,12 @@ fn lower_mad_carry(lowerer: &mut Lowerer<'_>, i: &Instruction, ty: T) -> Lowered
         _ => return Err(Trouble::Refused),
     };
     let alu = Alu {
-        a: lowerer.source(a, ty)?,
-        b: lowerer.source(b, ty)?,
-        c: lowerer.source(c, ty)?,
+        a: lowerer.lower_source(a, ty)?,
+        b: lowerer.lower_source(b, ty)?,
+        c: lowerer.lower_source(c, ty)?,
         e: lowerer.carry,
         x: if i.opcode == O::Madc { alu::CARRY_IN } else { 0 } | if i.has(Word::Cc) { alu::CARRY_OUT } else { 0 },
-        d: lowerer.target(d, ty)?,
+        d: lowerer.lower_target(d, ty)?,
         ..Alu::new(f)
     };
     lowerer.emit_alu(alu);
@@ -263,7 +263,7 @@ fn mul24(i: &Instruction, ty: T) -> Lowered<AluFunction> {
 /// `dp2a` and `dp4a`.
 fn lower_dot(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
     let [d, a, b, c] = exact_operands::<4>(i)?;
-    let (Some(ta), Some(tb)) = (i.ty(0), i.ty(1)) else { return wrong("two types are needed") };
+    let (Some(ta), Some(tb)) = (i.ty(0), i.ty(1)) else { return reject("two types are needed") };
     let f = match (i.opcode, ta.is_signed(), tb.is_signed()) {
         (O::Dp2a, _, _) => alu::op3x::<integer::Dp2a>(),
         (_, false, false) => alu::op3::<integer::Dp4aUU>(),
@@ -273,8 +273,14 @@ fn lower_dot(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
     };
     let flags = [(ta.is_signed(), integer::DP2A_SIGNED_A), (tb.is_signed(), integer::DP2A_SIGNED_B), (i.has(Word::Hi), integer::DP2A_HIGH)];
     let x = flags.iter().filter(|(on, _)| *on).fold(0, |all, (_, bit)| all | bit);
-    let alu =
-        Alu { a: lowerer.source32(a, T::B32)?, b: lowerer.source32(b, T::B32)?, c: lowerer.source32(c, T::S32)?, d: lowerer.target32(d)?, x, ..Alu::new(f) };
+    let alu = Alu {
+        a: lowerer.lower_source32(a, T::B32)?,
+        b: lowerer.lower_source32(b, T::B32)?,
+        c: lowerer.lower_source32(c, T::S32)?,
+        d: lowerer.lower_target32(d)?,
+        x,
+        ..Alu::new(f)
+    };
     lowerer.emit_alu(alu);
     Ok(())
 }
@@ -282,7 +288,7 @@ fn lower_dot(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
 fn lower_shift(lowerer: &mut Lowerer<'_>, i: &Instruction, ty: T) -> Lowered {
     let [d, a, n] = exact_operands::<3>(i)?;
     let f = if i.opcode == O::Shl { by_width!(ty, I => alu::op2::<integer::Shl<I>>()) } else { by_integer!(ty, I => alu::op2::<integer::Shr<I>>()) };
-    let alu = Alu { a: lowerer.source(a, ty)?, b: lowerer.source32(n, T::U32)?, d: lowerer.target(d, ty)?, ..Alu::new(f) };
+    let alu = Alu { a: lowerer.lower_source(a, ty)?, b: lowerer.lower_source32(n, T::U32)?, d: lowerer.lower_target(d, ty)?, ..Alu::new(f) };
     lowerer.emit_alu(alu);
     Ok(())
 }
@@ -303,8 +309,8 @@ fn lower_funnel(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
 fn lower_lop3(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
     let [d, a, b, c, Operand::Imm(table)] = i.operands.as_slice() else { return Err(Trouble::Refused) };
     let table = table.bits(T::U32) as u16 & 0xff;
-    let (a, b, c) = (lowerer.source32(a, T::B32)?, lowerer.source32(b, T::B32)?, lowerer.source32(c, T::B32)?);
-    let d = lowerer.target32(d)?;
+    let (a, b, c) = (lowerer.lower_source32(a, T::B32)?, lowerer.lower_source32(b, T::B32)?, lowerer.lower_source32(c, T::B32)?);
+    let d = lowerer.lower_target32(d)?;
     lowerer.emit_alu(Alu { d, a, b, c, x: table, ..Alu::new(bits::lop3(table)) });
     Ok(())
 }
@@ -331,7 +337,7 @@ fn lower_permute(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
 
 /// `bfe` and `bfi`.
 fn lower_field(lowerer: &mut Lowerer<'_>, i: &Instruction, ty: T) -> Lowered {
-    let [d, values @ .., pos, len] = i.operands.as_slice() else { return wrong("operands are missing") };
+    let [d, values @ .., pos, len] = i.operands.as_slice() else { return reject("operands are missing") };
     let f = match (i.opcode, ty) {
         (O::Bfe, T::U32) => alu::op3::<bits::BfeU32>(),
         (O::Bfe, T::S32) => alu::op3::<bits::BfeS32>(),
@@ -342,13 +348,13 @@ fn lower_field(lowerer: &mut Lowerer<'_>, i: &Instruction, ty: T) -> Lowered {
         _ => return Err(Trouble::Refused),
     };
     let mut alu = Alu::new(f);
-    let (pos, len) = (lowerer.source32(pos, T::U32)?, lowerer.source32(len, T::U32)?);
+    let (pos, len) = (lowerer.lower_source32(pos, T::U32)?, lowerer.lower_source32(len, T::U32)?);
     match values {
-        [a] if i.opcode == O::Bfe => (alu.a, alu.b, alu.c) = (lowerer.source(a, ty)?, pos, len),
-        [a, b] if i.opcode == O::Bfi => (alu.a, alu.b, alu.c, alu.e) = (lowerer.source(a, ty)?, lowerer.source(b, ty)?, pos, len),
-        _ => return wrong("wrong number of operands"),
+        [a] if i.opcode == O::Bfe => (alu.a, alu.b, alu.c) = (lowerer.lower_source(a, ty)?, pos, len),
+        [a, b] if i.opcode == O::Bfi => (alu.a, alu.b, alu.c, alu.e) = (lowerer.lower_source(a, ty)?, lowerer.lower_source(b, ty)?, pos, len),
+        _ => return reject("wrong number of operands"),
     }
-    alu.d = lowerer.target(d, ty)?;
+    alu.d = lowerer.lower_target(d, ty)?;
     lowerer.emit_alu(alu);
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use super::body::{Lowerer, exact_operands, first_type};
 use super::by_type::{by_integer, by_width};
-use super::error::{Lowered, Trouble, wrong};
+use super::error::{Lowered, Trouble, reject};
 use crate::program::code::{Op, PredicateHow, PredicateOp};
 use crate::simd::alu::{self, Alu, AluFunction};
 use crate::simd::lanes::NO_SLOT;
@@ -28,7 +28,7 @@ pub(super) fn comparison_of(cmp: CmpOp, ty: T) -> Lowered<C> {
         CmpOp::Leu if float => C::LessOrEqualUnordered,
         CmpOp::Gtu if float => C::GreaterUnordered,
         CmpOp::Geu if float => C::GreaterOrEqualUnordered,
-        _ => return wrong("this comparison is for floating-point types"),
+        _ => return reject("this comparison is for floating-point types"),
     })
 }
 
@@ -89,15 +89,15 @@ fn store_combined(lowerer: &mut Lowerer<'_>, i: &Instruction, result: u16, c: Op
 
 fn lower_setp(lowerer: &mut Lowerer<'_>, i: &Instruction, cmp: CmpOp) -> Lowered {
     let ty = first_type(i)?;
-    let [d, a, b, rest @ ..] = i.operands.as_slice() else { return wrong("operands are missing") };
+    let [d, a, b, rest @ ..] = i.operands.as_slice() else { return reject("operands are missing") };
     let (p, q) = match d {
-        Operand::Pair(pair) => (lowerer.predicate_target(&pair.0)?, lowerer.predicate_target(&pair.1)?),
-        _ => (lowerer.predicate_target(d)?, NO_SLOT),
+        Operand::Pair(pair) => (lowerer.lower_predicate_target(&pair.0)?, lowerer.lower_predicate_target(&pair.1)?),
+        _ => (lowerer.lower_predicate_target(d)?, NO_SLOT),
     };
     let (f, x) = comparison_test(cmp, ty, i.has(Word::Ftz))?;
-    let (a, b) = (lowerer.source(a, ty)?, lowerer.source(b, ty)?);
+    let (a, b) = (lowerer.lower_source(a, ty)?, lowerer.lower_source(b, ty)?);
     let c = match rest.first() {
-        Some(c) => Some(lowerer.plain_predicate(c)?),
+        Some(c) => Some(lowerer.lower_plain_predicate(c)?),
         None => None,
     };
     let two = matches!(ty, T::F16x2 | T::Bf16x2);
@@ -105,7 +105,7 @@ fn lower_setp(lowerer: &mut Lowerer<'_>, i: &Instruction, cmp: CmpOp) -> Lowered
         lowerer.emit_alu(Alu { d: p, a, b, x, ..Alu::new(f) });
         return Ok(());
     }
-    let (first, second) = (lowerer.temporary_p(), lowerer.temporary_p());
+    let (first, second) = (lowerer.new_temporary_p(), lowerer.new_temporary_p());
     lowerer.emit_always(Op::Alu(Alu { d: first, a, b, x, ..Alu::new(f) }));
     if two {
         lowerer.emit_always(Op::Alu(Alu { d: second, a, b, x: x | half::COMPARE_HIGH, ..Alu::new(f) }));
@@ -115,7 +115,7 @@ fn lower_setp(lowerer: &mut Lowerer<'_>, i: &Instruction, cmp: CmpOp) -> Lowered
     // The combining predicate may be a destination too, so it is read first.
     let c = match c {
         Some(c) if q != NO_SLOT => {
-            let copy = lowerer.temporary_p();
+            let copy = lowerer.new_temporary_p();
             lowerer.emit_always(Op::Predicate(PredicateOp { how: PredicateHow::Move, d: copy, a: c, b: NO_SLOT }));
             Some(copy)
         }
@@ -131,26 +131,26 @@ fn lower_setp(lowerer: &mut Lowerer<'_>, i: &Instruction, cmp: CmpOp) -> Lowered
 }
 
 fn lower_set(lowerer: &mut Lowerer<'_>, i: &Instruction, cmp: CmpOp) -> Lowered {
-    let (Some(to), Some(from)) = (i.ty(0), i.ty(1)) else { return wrong("two types are needed") };
-    let [d, a, b, rest @ ..] = i.operands.as_slice() else { return wrong("operands are missing") };
+    let (Some(to), Some(from)) = (i.ty(0), i.ty(1)) else { return reject("two types are needed") };
+    let [d, a, b, rest @ ..] = i.operands.as_slice() else { return reject("operands are missing") };
     if matches!(from, T::F16x2 | T::Bf16x2) {
         if !rest.is_empty() {
             return Err(Trouble::Refused);
         }
         let x = half::SET | comparison_of(cmp, from)?.encode() << half::COMPARISON_SHIFT | half::TWO | if to.is_float() { half::ONES } else { 0 };
         let f = if from == T::F16x2 { alu::rare3x::<half::Any<half::H>>() } else { alu::rare3x::<half::Any<half::B>>() };
-        let (a, b) = (lowerer.source32(a, T::B32)?, lowerer.source32(b, T::B32)?);
-        let d = lowerer.target32(d)?;
+        let (a, b) = (lowerer.lower_source32(a, T::B32)?, lowerer.lower_source32(b, T::B32)?);
+        let d = lowerer.lower_target32(d)?;
         lowerer.emit_alu(Alu { d, a, b, c: a, x, ..Alu::new(f) });
         return Ok(());
     }
     let (f, x) = comparison_test(cmp, from, i.has(Word::Ftz))?;
-    let (a, b) = (lowerer.source(a, from)?, lowerer.source(b, from)?);
+    let (a, b) = (lowerer.lower_source(a, from)?, lowerer.lower_source(b, from)?);
     let c = match rest.first() {
-        Some(c) => Some(lowerer.plain_predicate(c)?),
+        Some(c) => Some(lowerer.lower_plain_predicate(c)?),
         None => None,
     };
-    let (first, joined) = (lowerer.temporary_p(), lowerer.temporary_p());
+    let (first, joined) = (lowerer.new_temporary_p(), lowerer.new_temporary_p());
     lowerer.emit_always(Op::Alu(Alu { d: first, a, b, x, ..Alu::new(f) }));
     store_combined(lowerer, i, first, c, joined);
     let yes = match to {
@@ -161,8 +161,8 @@ fn lower_set(lowerer: &mut Lowerer<'_>, i: &Instruction, cmp: CmpOp) -> Lowered 
         T::U16 | T::S16 => 0xffff,
         _ => return Err(Trouble::Refused),
     };
-    let (yes, no) = (lowerer.constant32(yes), lowerer.constant32(0));
-    let d = lowerer.target32(d)?;
+    let (yes, no) = (lowerer.intern_constant32(yes), lowerer.intern_constant32(0));
+    let d = lowerer.lower_target32(d)?;
     lowerer.emit_alu(Alu { d, a: yes, b: no, c: joined, ..Alu::new(alu::select::<u32>()) });
     Ok(())
 }
@@ -175,18 +175,24 @@ pub(super) fn lower(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
             let ty = first_type(i)?;
             let [d, a, b, c] = exact_operands::<4>(i)?;
             if ty == T::Pred {
-                let (a, b, c) = (lowerer.plain_predicate(a)?, lowerer.plain_predicate(b)?, lowerer.plain_predicate(c)?);
-                let d = lowerer.predicate_target(d)?;
+                let (a, b, c) = (lowerer.lower_plain_predicate(a)?, lowerer.lower_plain_predicate(b)?, lowerer.lower_plain_predicate(c)?);
+                let d = lowerer.lower_predicate_target(d)?;
                 lowerer.emit(Op::Predicate(PredicateOp { how: PredicateHow::Select(c), d, a, b }));
                 return Ok(());
             }
             let f = if ty.bits() > 32 { alu::select::<u64>() } else { alu::select::<u32>() };
-            let alu = Alu { a: lowerer.source(a, ty)?, b: lowerer.source(b, ty)?, c: lowerer.plain_predicate(c)?, d: lowerer.target(d, ty)?, ..Alu::new(f) };
+            let alu = Alu {
+                a: lowerer.lower_source(a, ty)?,
+                b: lowerer.lower_source(b, ty)?,
+                c: lowerer.lower_plain_predicate(c)?,
+                d: lowerer.lower_target(d, ty)?,
+                ..Alu::new(f)
+            };
             lowerer.emit_alu(alu);
             Ok(())
         }
         (O::Slct, _) => {
-            let (Some(ty), Some(sign)) = (i.ty(0), i.ty(1)) else { return wrong("two types are needed") };
+            let (Some(ty), Some(sign)) = (i.ty(0), i.ty(1)) else { return reject("two types are needed") };
             let [d, a, b, c] = exact_operands::<4>(i)?;
             let wide = ty.bits() > 32;
             let f = match (sign, wide, i.has(Word::Ftz)) {
@@ -198,11 +204,17 @@ pub(super) fn lower(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
                 (T::F32, true, true) => alu::op3::<integer::SlctFtz<u64>>(),
                 _ => return Err(Trouble::Refused),
             };
-            let alu = Alu { a: lowerer.source(a, ty)?, b: lowerer.source(b, ty)?, c: lowerer.source32(c, sign)?, d: lowerer.target(d, ty)?, ..Alu::new(f) };
+            let alu = Alu {
+                a: lowerer.lower_source(a, ty)?,
+                b: lowerer.lower_source(b, ty)?,
+                c: lowerer.lower_source32(c, sign)?,
+                d: lowerer.lower_target(d, ty)?,
+                ..Alu::new(f)
+            };
             lowerer.emit_alu(alu);
             Ok(())
         }
-        _ => wrong("a comparison is needed"),
+        _ => reject("a comparison is needed"),
     }
 }
 

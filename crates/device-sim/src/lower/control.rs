@@ -1,7 +1,7 @@
 //! Branches, calls, and the ends of threads.
 
 use super::body::Lowerer;
-use super::error::{Lowered, Trouble, wrong};
+use super::error::{Lowered, Trouble, reject};
 use super::plan;
 use super::registers::Class;
 use crate::program::code::{Base, Intrinsic, IntrinsicKind, MemoryOp, Op, Order, Space};
@@ -16,7 +16,7 @@ pub(super) fn lower(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
             return Ok(());
         }
         (O::Brx, [index, Operand::BranchTable(table)]) => {
-            let index = lowerer.source32(index, T::U32)?;
+            let index = lowerer.lower_source32(index, T::U32)?;
             let at = lowerer.emit(Op::BranchTable { index, table: u32::MAX });
             lowerer.table_fixups.push((at, lowerer.tree.branch_tables[table.index()].targets.clone()));
             return Ok(());
@@ -31,7 +31,7 @@ pub(super) fn lower(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
         (O::Brkpt, _) => Op::Breakpoint,
         (O::Nanosleep, _) => Op::Pause,
         (O::Pmevent | O::Griddepcontrol | O::Setmaxnreg, _) => Op::Nothing,
-        _ => return wrong("this is not a branch"),
+        _ => return reject("this is not a branch"),
     };
     lowerer.emit(op);
     Ok(())
@@ -108,7 +108,7 @@ fn lower_call(lowerer: &mut Lowerer<'_>, call: &Call) -> Lowered {
         _ => (&[], &[]),
     };
     if call.args.len() > param_list.len() && !call.args.is_empty() && !param_list.is_empty() {
-        return wrong("more arguments than parameters");
+        return reject("more arguments than parameters");
     }
     let frame = lowerer.own.frame;
     // Arguments in registers and literals are written where the callee expects them.
@@ -117,7 +117,7 @@ fn lower_call(lowerer: &mut Lowerer<'_>, call: &Call) -> Lowered {
             continue;
         }
         let wide = param.ty.bits() > 32;
-        let slot = lowerer.source(operand, param.ty)?;
+        let slot = lowerer.lower_source(operand, param.ty)?;
         let op = frame_access(lowerer, slot, wide, param.ty, frame + at);
         lowerer.emit(Op::Store(Box::new(op)));
     }
@@ -144,7 +144,7 @@ fn lower_call(lowerer: &mut Lowerer<'_>, call: &Call) -> Lowered {
             }
         }
         CallTarget::Register(register) => {
-            let target = lowerer.register(register, Class::Wide)?;
+            let target = lowerer.expect_register(register, Class::Wide)?;
             let at = lowerer.emit(Op::CallIndirect { target, returns_to: 0 });
             let next = at as u32 + 1;
             if let Op::CallIndirect { returns_to, .. } = &mut lowerer.insts[at].op {

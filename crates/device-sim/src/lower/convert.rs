@@ -2,65 +2,67 @@
 
 use super::arithmetic;
 use super::body::{Lowerer, exact_operands, first_type};
-use super::error::{Lowered, Trouble, wrong};
-use super::floating::mode;
+use super::error::{Lowered, Trouble, reject};
+use super::floating::rounding_mode;
 use super::registers::Class;
 use crate::program::code::Op;
 use crate::program::window;
 use crate::simd::alu::{self, Alu, AluFunction};
 use crate::simd::lanes::Slot;
-use crate::simd::ops::convert::{Cut, FromInt, Integral, Kind, PACK_BRAIN, PACK_MODE, PACK_RELU, PackTwo, Resize, Spec, ToInt, described};
+use crate::simd::ops::convert::{
+    ConversionSpec, Cut, FromInt, Integral, NumberKind, PACK_BRAIN, PACK_MODE, PACK_RELU, PackTwo, Resize, ToInt, described_conversion,
+};
 use crate::simd::ops::half::{B, H};
 use crate::simd::ops::round::{RM, RN, RNA, RP, RZ};
 use crate::simd::ops::{bits, integer};
 use cumux_ptx::ast::{Instruction, Opcode as O, Operand, Rounding, ScalarType as T, StateSpace, SymbolRef, Word};
 
 /// The number of a type in conversions.
-fn kind_of(ty: T) -> Lowered<Kind> {
+fn kind_of(ty: T) -> Lowered<NumberKind> {
     Ok(match ty {
-        T::U8 | T::B8 => Kind::U8,
-        T::S8 => Kind::S8,
-        T::U16 | T::B16 => Kind::U16,
-        T::S16 => Kind::S16,
-        T::U32 | T::B32 => Kind::U32,
-        T::S32 => Kind::S32,
-        T::U64 | T::B64 => Kind::U64,
-        T::S64 => Kind::S64,
-        T::F16 => Kind::Half,
-        T::Bf16 => Kind::Brain,
-        T::F32 => Kind::Single,
-        T::F64 => Kind::Double,
+        T::U8 | T::B8 => NumberKind::U8,
+        T::S8 => NumberKind::S8,
+        T::U16 | T::B16 => NumberKind::U16,
+        T::S16 => NumberKind::S16,
+        T::U32 | T::B32 => NumberKind::U32,
+        T::S32 => NumberKind::S32,
+        T::U64 | T::B64 => NumberKind::U64,
+        T::S64 => NumberKind::S64,
+        T::F16 => NumberKind::Half,
+        T::Bf16 => NumberKind::Brain,
+        T::F32 => NumberKind::Single,
+        T::F64 => NumberKind::Double,
         _ => return Err(Trouble::Refused),
     })
 }
 
 /// Integer to integer: cut, or extended by the source's sign. A signed destination has the bits of
 /// the unsigned one.
-fn integer_conversion(from: Kind, to: Kind) -> AluFunction {
+fn integer_conversion(from: NumberKind, to: NumberKind) -> AluFunction {
     macro_rules! to {
         ($s:ty) => {
             match to {
-                Kind::U8 | Kind::S8 => alu::op1::<Cut<$s, u8>>(),
-                Kind::U16 | Kind::S16 => alu::op1::<Cut<$s, u16>>(),
-                Kind::U32 | Kind::S32 => alu::op1::<Cut<$s, u32>>(),
+                NumberKind::U8 | NumberKind::S8 => alu::op1::<Cut<$s, u8>>(),
+                NumberKind::U16 | NumberKind::S16 => alu::op1::<Cut<$s, u16>>(),
+                NumberKind::U32 | NumberKind::S32 => alu::op1::<Cut<$s, u32>>(),
                 _ => alu::op1::<Cut<$s, u64>>(),
             }
         };
     }
     match from {
-        Kind::U8 => to!(u8),
-        Kind::S8 => to!(i8),
-        Kind::U16 => to!(u16),
-        Kind::S16 => to!(i16),
-        Kind::U32 => to!(u32),
-        Kind::S32 => to!(i32),
+        NumberKind::U8 => to!(u8),
+        NumberKind::S8 => to!(i8),
+        NumberKind::U16 => to!(u16),
+        NumberKind::S16 => to!(i16),
+        NumberKind::U32 => to!(u32),
+        NumberKind::S32 => to!(i32),
         _ => to!(u64),
     }
 }
 
 /// Code of their own for the conversions that ordinary programs use most.
-fn common_conversion(spec: Spec) -> Option<AluFunction> {
-    use Kind as K;
+fn common_conversion(spec: ConversionSpec) -> Option<AluFunction> {
+    use NumberKind as K;
     let whole = |kind: K| matches!(kind, K::U8 | K::S8 | K::U16 | K::S16 | K::U32 | K::S32 | K::U64 | K::S64);
     if spec.ftz || spec.sat || spec.relu {
         return None;
@@ -106,13 +108,13 @@ pub(super) fn lower(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
     if i.opcode == O::Cvta {
         return lower_cvta(lowerer, i);
     }
-    let (Some(to), Some(from)) = (i.ty(0), i.ty(1)) else { return wrong("two types are needed") };
+    let (Some(to), Some(from)) = (i.ty(0), i.ty(1)) else { return reject("two types are needed") };
     if matches!(to, T::F16x2 | T::Bf16x2) && from == T::F32 {
         return lower_pack(lowerer, i, to);
     }
     let [d, a] = exact_operands::<2>(i)?;
     let (f, x) = select_conversion(i, to, from)?;
-    let source = lowerer.source(a, from)?;
+    let source = lowerer.lower_source(a, from)?;
     let target = match d {
         Operand::Reg(register) => Some(lowerer.class_of(*register)),
         _ => None,
@@ -128,19 +130,19 @@ pub(super) fn lower(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
         _ => (false, false),
     };
     if !extends {
-        let alu = Alu { a: source, x, d: lowerer.target(d, to)?, ..Alu::new(f) };
+        let alu = Alu { a: source, x, d: lowerer.lower_target(d, to)?, ..Alu::new(f) };
         lowerer.emit_alu(alu);
         return Ok(());
     }
-    let temporary = lowerer.temporary32();
+    let temporary = lowerer.new_temporary32();
     lowerer.emit_always(Op::Alu(Alu { a: source, x, d: temporary, ..Alu::new(f) }));
     let (f, d) = if into_wide {
-        (integer_conversion(kind_of(if to.is_float() { T::U32 } else { to })?, Kind::U64), lowerer.target64(d)?)
+        (integer_conversion(kind_of(if to.is_float() { T::U32 } else { to })?, NumberKind::U64), lowerer.lower_target64(d)?)
     } else {
-        let Operand::Reg(register) = d else { return wrong("a register is expected here") };
+        let Operand::Reg(register) = d else { return reject("a register is expected here") };
         let width = lowerer.tree.register(*register).ty.bits();
-        let f = integer_conversion(kind_of(to)?, if width == 16 { Kind::U16 } else { Kind::U32 });
-        (f, lowerer.target32(d)?)
+        let f = integer_conversion(kind_of(to)?, if width == 16 { NumberKind::U16 } else { NumberKind::U32 });
+        (f, lowerer.lower_target32(d)?)
     };
     lowerer.emit_alu(Alu { a: temporary, d, ..Alu::new(f) });
     Ok(())
@@ -151,12 +153,12 @@ fn select_conversion(i: &Instruction, to: T, from: T) -> Lowered<(AluFunction, u
     if i.has(Word::Satfinite) || i.has(Word::Scaled) {
         return Err(Trouble::Refused);
     }
-    let mode = if i.rounding() == Some(Rounding::Rna) { RNA } else { mode(i)? };
+    let mode = if i.rounding() == Some(Rounding::Rna) { RNA } else { rounding_mode(i)? };
     let integral = to == from && matches!(i.rounding(), Some(Rounding::Rni | Rounding::Rzi | Rounding::Rmi | Rounding::Rpi));
-    let spec = Spec { from: kind_of(from)?, to: kind_of(to)?, mode, ftz: i.has(Word::Ftz), sat: i.has(Word::Sat), relu: i.has(Word::Relu), integral };
+    let spec = ConversionSpec { from: kind_of(from)?, to: kind_of(to)?, mode, ftz: i.has(Word::Ftz), sat: i.has(Word::Sat), relu: i.has(Word::Relu), integral };
     Ok(match common_conversion(spec) {
         Some(f) => (f, 0),
-        None => (described(from.bits() > 32, to.bits() > 32), spec.encode()),
+        None => (described_conversion(from.bits() > 32, to.bits() > 32), spec.encode()),
     })
 }
 
@@ -166,9 +168,9 @@ fn lower_pack(lowerer: &mut Lowerer<'_>, i: &Instruction, to: T) -> Lowered {
     if i.has(Word::Satfinite) {
         return Err(Trouble::Refused);
     }
-    let x = if to == T::Bf16x2 { PACK_BRAIN } else { 0 } | if i.has(Word::Relu) { PACK_RELU } else { 0 } | u16::from(mode(i)?) << PACK_MODE;
-    let (a, b) = (lowerer.source32(a, T::F32)?, lowerer.source32(b, T::F32)?);
-    let d = lowerer.target32(d)?;
+    let x = if to == T::Bf16x2 { PACK_BRAIN } else { 0 } | if i.has(Word::Relu) { PACK_RELU } else { 0 } | u16::from(rounding_mode(i)?) << PACK_MODE;
+    let (a, b) = (lowerer.lower_source32(a, T::F32)?, lowerer.lower_source32(b, T::F32)?);
+    let d = lowerer.lower_target32(d)?;
     lowerer.emit_alu(Alu { d, a, b, c: a, x, ..Alu::new(alu::rare3x::<PackTwo>()) });
     Ok(())
 }
@@ -189,8 +191,8 @@ fn lower_cvta(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
         }
         _ => 0,
     };
-    let a = lowerer.source(a, ty)?;
-    let d = lowerer.target(d, ty)?;
+    let a = lowerer.lower_source(a, ty)?;
+    let d = lowerer.lower_target(d, ty)?;
     if ty.bits() != 64 {
         // 64-bit machines have no generic addresses of 32 bits.
         return Err(Trouble::Refused);
@@ -199,7 +201,7 @@ fn lower_cvta(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
         lowerer.emit_alu(Alu { d, a, ..Alu::new(alu::op1::<integer::Move<u64>>()) });
         return Ok(());
     }
-    let b = lowerer.constant64(start);
+    let b = lowerer.intern_constant64(start);
     let f = if i.has(Word::To) { alu::op2::<integer::Sub<u64>>() } else { alu::op2::<integer::Add<u64>>() };
     lowerer.emit_alu(Alu { d, a, b, ..Alu::new(f) });
     Ok(())
@@ -216,12 +218,12 @@ pub(super) fn lower_mov(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
             // Through temporaries, since the lists may overlap.
             let mut copies = Vec::new();
             for value in values {
-                let from = lowerer.source(value, ty)?;
+                let from = lowerer.lower_source(value, ty)?;
                 let to = copy_to_temporary(lowerer, from, ty.bits() > 32);
                 copies.push(to);
             }
             for (part, from) in parts.iter().zip(copies) {
-                let d = lowerer.target(part, ty)?;
+                let d = lowerer.lower_target(part, ty)?;
                 move_slot(lowerer, d, from, ty.bits() > 32);
             }
             Ok(())
@@ -230,13 +232,13 @@ pub(super) fn lower_mov(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
         (_, Operand::Vector(values)) => lower_join(lowerer, d, values, ty),
         _ if ty == T::B128 => {
             let (Operand::Reg(d), Operand::Reg(a)) = (d, a) else { return Err(Trouble::Refused) };
-            let (d, a) = (lowerer.register(*d, Class::Double)?, lowerer.register(*a, Class::Double)?);
+            let (d, a) = (lowerer.expect_register(*d, Class::Double)?, lowerer.expect_register(*a, Class::Double)?);
             move_slot(lowerer, d, a, true);
             move_slot(lowerer, d + 1, a + 1, true);
             Ok(())
         }
         (_, Operand::Symbol { symbol: SymbolRef::Local(id), .. }) if lowerer.tree.variable(*id).space.is_param() => {
-            wrong("the parameters of a call have no address")
+            reject("the parameters of a call have no address")
         }
         (_, Operand::Special(special)) => {
             // A special register goes straight to the destination if the widths agree.
@@ -247,16 +249,16 @@ pub(super) fn lower_mov(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
                     lowerer.emit(Op::Special { d, what });
                 }
                 _ => {
-                    let a = lowerer.source(a, ty)?;
-                    let d = lowerer.target(d, ty)?;
+                    let a = lowerer.lower_source(a, ty)?;
+                    let d = lowerer.lower_target(d, ty)?;
                     move_slot(lowerer, d, a, ty.bits() > 32);
                 }
             }
             Ok(())
         }
         _ => {
-            let a = lowerer.source(a, ty)?;
-            let d = lowerer.target(d, ty)?;
+            let a = lowerer.lower_source(a, ty)?;
+            let d = lowerer.lower_target(d, ty)?;
             move_slot(lowerer, d, a, ty.bits() > 32);
             Ok(())
         }
@@ -271,7 +273,7 @@ pub(super) fn move_slot(lowerer: &mut Lowerer<'_>, d: Slot, a: Slot, wide: bool)
 
 /// Copies a slot to a temporary.
 fn copy_to_temporary(lowerer: &mut Lowerer<'_>, a: Slot, wide: bool) -> Slot {
-    let d = if wide { lowerer.temporary64() } else { lowerer.temporary32() };
+    let d = if wide { lowerer.new_temporary64() } else { lowerer.new_temporary32() };
     move_slot(lowerer, d, a, wide);
     d
 }
@@ -280,8 +282,8 @@ fn copy_to_temporary(lowerer: &mut Lowerer<'_>, a: Slot, wide: bool) -> Slot {
 fn lower_join(lowerer: &mut Lowerer<'_>, d: &Operand, values: &[Operand], ty: T) -> Lowered {
     if ty == T::B128 {
         let (Operand::Reg(register), [low, high]) = (d, values) else { return Err(Trouble::Refused) };
-        let d = lowerer.register(*register, Class::Double)?;
-        let (low, high) = (lowerer.source64(low, T::B64)?, lowerer.source64(high, T::B64)?);
+        let d = lowerer.expect_register(*register, Class::Double)?;
+        let (low, high) = (lowerer.lower_source64(low, T::B64)?, lowerer.lower_source64(high, T::B64)?);
         let (low, high) = (copy_to_temporary(lowerer, low, true), copy_to_temporary(lowerer, high, true));
         move_slot(lowerer, d, low, true);
         move_slot(lowerer, d + 1, high, true);
@@ -293,11 +295,11 @@ fn lower_join(lowerer: &mut Lowerer<'_>, d: &Operand, values: &[Operand], ty: T)
         (32, 4) => (alu::op4::<bits::Join8x4>(), T::B8),
         (64, 2) => (alu::op2::<bits::Join32>(), T::B32),
         (64, 4) => (alu::op4::<bits::Join16x4>(), T::B16),
-        _ => return wrong("these parts do not make up the whole"),
+        _ => return reject("these parts do not make up the whole"),
     };
     let mut alu = Alu::new(f);
     for (n, value) in values.iter().enumerate() {
-        let slot = lowerer.source32(value, part)?;
+        let slot = lowerer.lower_source32(value, part)?;
         match n {
             0 => alu.a = slot,
             1 => alu.b = slot,
@@ -305,7 +307,7 @@ fn lower_join(lowerer: &mut Lowerer<'_>, d: &Operand, values: &[Operand], ty: T)
             _ => alu.e = slot,
         }
     }
-    alu.d = lowerer.target(d, ty)?;
+    alu.d = lowerer.lower_target(d, ty)?;
     lowerer.emit_alu(alu);
     Ok(())
 }
@@ -314,8 +316,8 @@ fn lower_join(lowerer: &mut Lowerer<'_>, d: &Operand, values: &[Operand], ty: T)
 fn lower_unpack(lowerer: &mut Lowerer<'_>, parts: &[Operand], a: &Operand, ty: T) -> Lowered {
     if ty == T::B128 {
         let (Operand::Reg(register), [low, high]) = (a, parts) else { return Err(Trouble::Refused) };
-        let a = lowerer.register(*register, Class::Double)?;
-        let (low, high) = (lowerer.target64(low)?, lowerer.target64(high)?);
+        let a = lowerer.expect_register(*register, Class::Double)?;
+        let (low, high) = (lowerer.lower_target64(low)?, lowerer.lower_target64(high)?);
         move_slot(lowerer, low, a, true);
         move_slot(lowerer, high, a + 1, true);
         return Ok(());
@@ -325,9 +327,9 @@ fn lower_unpack(lowerer: &mut Lowerer<'_>, parts: &[Operand], a: &Operand, ty: T
         (32, 2) => alu::op2::<bits::Part16>(),
         (64, 2) => alu::op2::<bits::Part32>(),
         (64, 4) => alu::op2::<bits::Part16of64>(),
-        _ => return wrong("these parts do not make up the whole"),
+        _ => return reject("these parts do not make up the whole"),
     };
-    let source = lowerer.source(a, ty)?;
+    let source = lowerer.lower_source(a, ty)?;
     // A part may be the source itself. Other registers never share its slot.
     let clash = ty.bits() <= 32 && parts.iter().any(|part| part == a);
     let source = if clash { copy_to_temporary(lowerer, source, false) } else { source };
@@ -335,8 +337,8 @@ fn lower_unpack(lowerer: &mut Lowerer<'_>, parts: &[Operand], a: &Operand, ty: T
         if *part == Operand::Sink {
             continue;
         }
-        let d = lowerer.target32(part)?;
-        let n = lowerer.constant32(n as u32);
+        let d = lowerer.lower_target32(part)?;
+        let n = lowerer.intern_constant32(n as u32);
         lowerer.emit_alu(Alu { d, a: source, b: n, ..Alu::new(f) });
     }
     Ok(())

@@ -15,7 +15,7 @@ pub struct CompileError {
 }
 
 /// An error at a position of the text.
-pub(super) fn error(pos: Pos, text: impl Into<String>) -> CompileError {
+pub(super) fn compile_error(pos: Pos, text: impl Into<String>) -> CompileError {
     CompileError { line: pos.line, column: pos.col, text: text.into() }
 }
 
@@ -34,6 +34,6 @@ pub(super) enum Trouble {
 pub(super) type Lowered<T = ()> = Result<T, Trouble>;
 
 /// Trouble: the instruction is not PTX.
-pub(super) fn wrong<T>(text: impl Into<String>) -> Lowered<T> {
+pub(super) fn reject<T>(text: impl Into<String>) -> Lowered<T> {
     Err(Trouble::Wrong(text.into()))
 }

@@ -1,7 +1,7 @@
 //! Floating-point arithmetic of all widths (PTX ISA, *Floating Point Instructions*).
 
 use super::body::{Lowerer, exact_operands, first_type};
-use super::error::{Lowered, Trouble, wrong};
+use super::error::{Lowered, Trouble, reject};
 use crate::simd::alu::{self, Alu, AluFunction};
 use crate::simd::lanes::NO_SLOT;
 use crate::simd::ops::float::{self, *};
@@ -44,7 +44,7 @@ macro_rules! modes {
 }
 
 /// The rounding mode of an instruction; to nearest even without one.
-pub(super) fn mode(i: &Instruction) -> Lowered<u8> {
+pub(super) fn rounding_mode(i: &Instruction) -> Lowered<u8> {
     Ok(match i.rounding() {
         None | Some(Rounding::Rn | Rounding::Rni) => RN,
         Some(Rounding::Rz | Rounding::Rzi) => RZ,
@@ -61,43 +61,43 @@ pub(super) fn lower(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
         return Err(Trouble::Refused);
     }
     let (f, x) = match ty {
-        T::F32 => single(i)?,
-        T::F64 => (double(i)?, 0),
-        T::F16 | T::Bf16 | T::F16x2 | T::Bf16x2 => half(i, ty)?,
+        T::F32 => select_single(i)?,
+        T::F64 => (select_double(i)?, 0),
+        T::F16 | T::Bf16 | T::F16x2 | T::Bf16x2 => select_half(i, ty)?,
         T::B32 if i.opcode == O::Copysign => (alu::op2::<CopySign32>(), 0),
         T::F32x2 => return Err(Trouble::Refused),
-        _ => return wrong(format!("{} is not for this type", i.mnemonic())),
+        _ => return reject(format!("{} is not for this type", i.mnemonic())),
     };
     if i.opcode == O::Testp {
         let [p, a] = exact_operands::<2>(i)?;
-        let alu = Alu { a: lowerer.source(a, ty)?, d: lowerer.predicate_target(p)?, ..Alu::new(f) };
+        let alu = Alu { a: lowerer.lower_source(a, ty)?, d: lowerer.lower_predicate_target(p)?, ..Alu::new(f) };
         lowerer.emit_alu(alu);
         return Ok(());
     }
-    if i.operands.len() != arity(i.opcode) {
+    if i.operands.len() != source_count(i.opcode) {
         // `min` and `max` of three sources exist on later architectures.
-        return if matches!(i.opcode, O::Min | O::Max) { Err(Trouble::Refused) } else { wrong("wrong number of operands") };
+        return if matches!(i.opcode, O::Min | O::Max) { Err(Trouble::Refused) } else { reject("reject number of operands") };
     }
     let mut sources = Vec::new();
     for operand in &i.operands[1..] {
-        sources.push(lowerer.source(operand, ty)?);
+        sources.push(lowerer.lower_source(operand, ty)?);
     }
     if i.opcode == O::Rcp && !(ty == T::F64 && i.has(Word::Approx)) {
         // A reciprocal is 1 / a.
-        let one = if ty == T::F64 { lowerer.constant64(1f64.to_bits()) } else { lowerer.constant32(1f32.to_bits()) };
+        let one = if ty == T::F64 { lowerer.intern_constant64(1f64.to_bits()) } else { lowerer.intern_constant32(1f32.to_bits()) };
         sources.insert(0, one);
     }
     // A function that its immediate describes reads three sources, whether or not the operation has
     // them.
     let at = |n: usize| sources.get(n).or(sources.first()).copied().unwrap_or(NO_SLOT);
     let (a, b, c) = (at(0), at(1), at(2));
-    let d = lowerer.target(&i.operands[0], ty)?;
+    let d = lowerer.lower_target(&i.operands[0], ty)?;
     lowerer.emit_alu(Alu { d, a, b, c, x, ..Alu::new(f) });
     Ok(())
 }
 
 /// The sources of an operation.
-fn arity(opcode: O) -> usize {
+fn source_count(opcode: O) -> usize {
     match opcode {
         O::Fma | O::Mad => 4,
         O::Add | O::Sub | O::Mul | O::Div | O::Min | O::Max | O::Copysign => 3,
@@ -113,8 +113,8 @@ macro_rules! flags {
 }
 
 /// The function of an operation on singles, and its immediate.
-fn single(i: &Instruction) -> Lowered<(AluFunction, u16)> {
-    let mode = mode(i)?;
+fn select_single(i: &Instruction) -> Lowered<(AluFunction, u16)> {
+    let mode = rounding_mode(i)?;
     let (ftz, sat, nan, xorsign) = (i.has(Word::Ftz), i.has(Word::Sat), i.has(Word::Nan), i.has(Word::Xorsign));
     let any = |operation: u16| {
         let flags = [(ftz, float::FTZ), (sat, float::SAT), (nan, float::NAN), (xorsign, float::XORSIGN)];
@@ -153,7 +153,7 @@ fn single(i: &Instruction) -> Lowered<(AluFunction, u16)> {
         O::Max if nan || xorsign => return any(float::MAX),
         O::Min => modes!(@flag ftz, F => alu::op2::<MinMax32<false, F>>()),
         O::Max => modes!(@flag ftz, F => alu::op2::<MinMax32<true, F>>()),
-        O::Testp => match class(i)? {
+        O::Testp => match number_class(i)? {
             Word::Finite => alu::test1::<Finite32>(),
             Word::Infinite => alu::test1::<Infinite32>(),
             Word::Number => alu::test1::<Number32>(),
@@ -166,17 +166,17 @@ fn single(i: &Instruction) -> Lowered<(AluFunction, u16)> {
     Ok((f, 0))
 }
 
-fn class(i: &Instruction) -> Lowered<Word> {
+fn number_class(i: &Instruction) -> Lowered<Word> {
     let classes = [Word::Finite, Word::Infinite, Word::Number, Word::Notanumber, Word::Normal, Word::Subnormal];
     match classes.into_iter().find(|word| i.has(*word)) {
         Some(word) => Ok(word),
-        None => wrong("a class such as .finite is needed"),
+        None => reject("a class such as .finite is needed"),
     }
 }
 
 /// The function of an operation on doubles.
-fn double(i: &Instruction) -> Lowered<AluFunction> {
-    let mode = mode(i)?;
+fn select_double(i: &Instruction) -> Lowered<AluFunction> {
+    let mode = rounding_mode(i)?;
     Ok(match i.opcode {
         O::Add => modes!(@mode mode, M => alu::op2::<Add64<M>>()),
         O::Sub => modes!(@mode mode, M => alu::op2::<Sub64<M>>()),
@@ -192,7 +192,7 @@ fn double(i: &Instruction) -> Lowered<AluFunction> {
         O::Copysign => alu::op2::<CopySign64>(),
         O::Min => alu::op2::<Min64>(),
         O::Max => alu::op2::<Max64>(),
-        O::Testp => match class(i)? {
+        O::Testp => match number_class(i)? {
             Word::Finite => alu::test1::<Finite64>(),
             Word::Infinite => alu::test1::<Infinite64>(),
             Word::Number => alu::test1::<Number64>(),
@@ -217,9 +217,9 @@ macro_rules! one_or_two {
 }
 
 /// The function of an operation on halves, and its immediate.
-fn half(i: &Instruction, ty: T) -> Lowered<(AluFunction, u16)> {
+fn select_half(i: &Instruction, ty: T) -> Lowered<(AluFunction, u16)> {
     use crate::simd::ops::half as h;
-    if mode(i)? != RN {
+    if rounding_mode(i)? != RN {
         return Err(Trouble::Refused);
     }
     let extreme = matches!(i.opcode, O::Min | O::Max);

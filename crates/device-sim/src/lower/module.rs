@@ -1,7 +1,7 @@
 //! Lowers a module: variables, layout of shared memory, frames, then each function.
 
 use super::body::{Finished, Lowerer};
-use super::error::{CompileError, Trouble, error};
+use super::error::{CompileError, Trouble, compile_error};
 use super::plan::{ModulePlan, frame_depth, lay_out_shared, plan_function, reachable_functions};
 use super::{control, instruction};
 use crate::program::code::{Code, Op};
@@ -21,7 +21,7 @@ fn lay_out_variables(module: &Module) -> (Vec<Variable>, Vec<Option<u32>>, Optio
             continue;
         }
         if variable.linkage == Linkage::Extern {
-            trouble = trouble.or(Some(error(variable.pos, format!("{} is defined in another module; separate modules are not linked", variable.name))));
+            trouble = trouble.or(Some(compile_error(variable.pos, format!("{} is defined in another module; separate modules are not linked", variable.name))));
         }
         of.push(Some(out.len() as u32));
         out.push(Variable {
@@ -99,7 +99,7 @@ pub(super) fn lower(text: &str) -> Result<Program, CompileError> {
     let module = cumux_ptx::parse(text).map_err(|errors| {
         let first = errors.diagnostics.first();
         let pos = first.map(|d| d.pos).unwrap_or_default();
-        error(pos, first.map_or_else(|| "not a PTX module".to_owned(), |d| d.render(text).trim_end().to_owned()))
+        compile_error(pos, first.map_or_else(|| "not a PTX module".to_owned(), |d| d.render(text).trim_end().to_owned()))
     })?;
     lower_module(&module)
 }
@@ -211,8 +211,8 @@ fn lower_function(
 /// The error of an instruction that is not PTX.
 fn locate_trouble(trouble: Trouble, pos: Pos) -> CompileError {
     match trouble {
-        Trouble::Refused | Trouble::Named(_) => error(pos, "not executed by the software GPU"),
-        Trouble::Wrong(text) => error(pos, text),
+        Trouble::Refused | Trouble::Named(_) => compile_error(pos, "not executed by the software GPU"),
+        Trouble::Wrong(text) => compile_error(pos, text),
     }
 }
 

@@ -1,7 +1,7 @@
 //! Plans a module before any function is lowered: frames, shared memory, and which function calls
 //! which.
 
-use super::error::{CompileError, error};
+use super::error::{CompileError, compile_error};
 use cumux_ptx::ast::{AddressBase, Body, Call, CallTarget, CallVia, FuncId, Function, FunctionKind, Module, Operand, Param, StateSpace, SymbolRef};
 use std::collections::{HashMap, HashSet};
 
@@ -109,7 +109,7 @@ pub(super) fn plan_function(module: &Module, function: &Function) -> Result<Func
                 at = at.next_multiple_of(variable.align.max(1));
                 plan.locals.insert(n, at);
                 let end = u64::from(at) + variable.size;
-                at = u32::try_from(end).ok().filter(|end| *end < 1 << 28).ok_or_else(|| error(variable.pos, "too much local memory"))?;
+                at = u32::try_from(end).ok().filter(|end| *end < 1 << 28).ok_or_else(|| compile_error(variable.pos, "too much local memory"))?;
             }
             space if space.is_shared() && variable.unsized_array => {
                 plan.shared_locals.insert(n, None);
@@ -118,7 +118,7 @@ pub(super) fn plan_function(module: &Module, function: &Function) -> Result<Func
                 shared = shared.next_multiple_of(variable.align.max(1));
                 plan.shared_locals.insert(n, Some(shared));
                 let end = u64::from(shared) + variable.size;
-                shared = u32::try_from(end).ok().filter(|end| *end < 1 << 24).ok_or_else(|| error(variable.pos, "too much shared memory"))?;
+                shared = u32::try_from(end).ok().filter(|end| *end < 1 << 24).ok_or_else(|| compile_error(variable.pos, "too much shared memory"))?;
             }
             _ => {}
         }
@@ -134,7 +134,7 @@ pub(super) fn plan_function(module: &Module, function: &Function) -> Result<Func
         }
         for operand in &instruction.operands {
             if let Operand::Call(call) = operand {
-                place_arguments(module, body, call, &mut plan).map_err(|text| error(instruction.pos, text))?;
+                place_arguments(module, body, call, &mut plan).map_err(|text| compile_error(instruction.pos, text))?;
             }
             visit_symbols(operand, &mut |symbol| {
                 if let SymbolRef::Global(id) = symbol
@@ -215,7 +215,7 @@ pub(super) fn lay_out_shared(plan: &mut ModulePlan<'_>) -> Result<(), CompileErr
             None
         } else {
             let at = end.next_multiple_of(variable.align.max(1));
-            end = u32::try_from(u64::from(at) + variable.size).map_err(|_| error(variable.pos, "too much shared memory"))?;
+            end = u32::try_from(u64::from(at) + variable.size).map_err(|_| compile_error(variable.pos, "too much shared memory"))?;
             Some(at)
         };
         common.insert(n, at);
@@ -239,7 +239,7 @@ pub(super) fn lay_out_shared(plan: &mut ModulePlan<'_>) -> Result<(), CompileErr
             }
             at = at.next_multiple_of(variable.align.max(1));
             function.shared_globals.insert(n, Some(at));
-            at = u32::try_from(u64::from(at) + variable.size).map_err(|_| error(variable.pos, "too much shared memory"))?;
+            at = u32::try_from(u64::from(at) + variable.size).map_err(|_| compile_error(variable.pos, "too much shared memory"))?;
         }
         // The function's own variables follow.
         if at > 0 && function.static_shared > 0 {

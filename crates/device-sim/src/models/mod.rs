@@ -58,10 +58,10 @@ pub(crate) struct Limits {
 /// Registers of a thread are allocated in this unit (CUDA occupancy calculator).
 const REGISTER_UNIT: u32 = 8;
 /// Fewest registers of a thread that compilers for these cards use.
-const FEWEST_REGISTERS: u32 = 16;
+const MIN_REGISTERS: u32 = 16;
 /// Most registers of a thread (CUDA C++ Programming Guide, *Technical specifications per compute
 /// capability*).
-const MOST_REGISTERS: u32 = 255;
+const MAX_REGISTERS: u32 = 255;
 
 /// Threads of a warp.
 pub(crate) const WARP: u32 = 32;
@@ -274,7 +274,7 @@ impl Limits {
     /// the rest.
     pub(crate) fn registers_of_thread(&self, registers: u32, max_threads: u32) -> u32 {
         let most = self.registers_per_block / max_threads.clamp(1, self.threads_per_block).next_multiple_of(WARP);
-        registers.clamp(FEWEST_REGISTERS, MOST_REGISTERS).min(most / REGISTER_UNIT * REGISTER_UNIT)
+        registers.clamp(MIN_REGISTERS, MAX_REGISTERS).min(most / REGISTER_UNIT * REGISTER_UNIT)
     }
 }
 

@@ -100,18 +100,18 @@ pub(super) const ENTRIES: u64 = (CHUNK_BYTES - C_ENTRIES) / ENTRY_BYTES;
 pub(crate) const FILE_BYTES: u64 = UNDO + CHUNKS as u64 * CHUNK_BYTES;
 
 /// Offset of a record.
-pub(super) const fn record(index: u32) -> u64 {
+pub(super) const fn record_offset(index: u32) -> u64 {
     RECORD_BASE + index as u64 * RECORD_BYTES
 }
 
 /// Offset of the word with the begun bit of `block`.
-pub(super) const fn begun(record_at: u64, block: u64) -> u64 {
+pub(super) const fn begun_word_offset(record_at: u64, block: u64) -> u64 {
     record_at + RECORD_HEAD + block % BLOCK_WINDOW / WORD_BLOCKS * 8
 }
 
 /// Offset of the word with the done bit of `block`.
-pub(super) const fn done(record_at: u64, block: u64) -> u64 {
-    begun(record_at, block) + BITMAP_BYTES
+pub(super) const fn done_word_offset(record_at: u64, block: u64) -> u64 {
+    begun_word_offset(record_at, block) + BITMAP_BYTES
 }
 
 /// The bit of `block` in its word.
@@ -120,11 +120,11 @@ pub(super) const fn block_bit(block: u64) -> u64 {
 }
 
 /// The owner word of a chunk with `used` entries.
-pub(super) const fn owner(record: u32, used: u64) -> u64 {
+pub(super) const fn owner_word(record: u32, used: u64) -> u64 {
     used << 32 | (record as u64 + 1)
 }
 
-/// The record to which a chunk belongs, and how many entries it has used: undoes [`owner`]. `None`
+/// The record to which a chunk belongs, and how many entries it has used: undoes [`owner_word`]. `None`
 /// for a free chunk.
 pub(super) const fn owner_of(word: u64) -> Option<(u32, u64)> {
     match (word as u32).checked_sub(1) {
@@ -134,13 +134,13 @@ pub(super) const fn owner_of(word: u64) -> Option<(u32, u64)> {
 }
 
 /// Offset of a chunk.
-pub(super) const fn chunk(index: u32) -> u64 {
+pub(super) const fn chunk_offset(index: u32) -> u64 {
     UNDO + index as u64 * CHUNK_BYTES
 }
 
 /// Offset of an entry of a chunk.
-pub(super) const fn entry(chunk: u32, index: u64) -> u64 {
-    self::chunk(chunk) + C_ENTRIES + index * ENTRY_BYTES
+pub(super) const fn entry_offset(chunk: u32, index: u64) -> u64 {
+    chunk_offset(chunk) + C_ENTRIES + index * ENTRY_BYTES
 }
 
 const _: () = {

@@ -81,7 +81,7 @@ impl ProgressLog {
         }
         let records_used = u32::try_from(load(H_RECORDS)).unwrap_or(RECORDS).min(RECORDS);
         let chunks_used = u32::try_from(load(H_CHUNKS)).unwrap_or(CHUNKS).min(CHUNKS);
-        let in_use = |record: u32| record < records_used && load(layout::record(record) + R_STATE) != FREE;
+        let in_use = |record: u32| record < records_used && load(layout::record_offset(record) + R_STATE) != FREE;
         let (inherited, free_records) = (0..RECORDS).rev().partition(|record| in_use(*record));
         let mut last = 0;
         let free_chunks = (0..CHUNKS)
@@ -90,8 +90,8 @@ impl ProgressLog {
                 if *chunk >= chunks_used {
                     return true;
                 }
-                last = last.max(load(layout::chunk(*chunk) + C_SEQUENCE));
-                layout::owner_of(load(layout::chunk(*chunk) + C_OWNER)).is_none()
+                last = last.max(load(layout::chunk_offset(*chunk) + C_SEQUENCE));
+                layout::owner_of(load(layout::chunk_offset(*chunk) + C_OWNER)).is_none()
             })
             .collect();
         Ok(Arc::new(ProgressLog {
@@ -123,10 +123,10 @@ impl ProgressLog {
             None => self.reserve_record()?,
         };
         self.record_word(record, R_STATE).store(FREE, Ordering::Release);
-        let at = layout::record(record);
+        let at = layout::record_offset(record);
         for block in (0..blocks.min(BLOCK_WINDOW)).step_by(WORD_BLOCKS as usize) {
-            self.mapping.word(layout::begun(at, block)).store(0, Ordering::Relaxed);
-            self.mapping.word(layout::done(at, block)).store(0, Ordering::Relaxed);
+            self.mapping.word(layout::begun_word_offset(at, block)).store(0, Ordering::Relaxed);
+            self.mapping.word(layout::done_word_offset(at, block)).store(0, Ordering::Relaxed);
         }
         for (field, value) in [(R_TOKEN, token), (R_BLOCKS, blocks), (R_LOW, 0), (R_FLAGS, flags)] {
             self.record_word(record, field).store(value, Ordering::Relaxed);
@@ -144,11 +144,11 @@ impl ProgressLog {
     }
 
     fn record_word(&self, record: u32, field: u64) -> &AtomicU64 {
-        self.mapping.word(layout::record(record) + field)
+        self.mapping.word(layout::record_offset(record) + field)
     }
 
     fn chunk_word(&self, chunk: u32, field: u64) -> &AtomicU64 {
-        self.mapping.word(layout::chunk(chunk) + field)
+        self.mapping.word(layout::chunk_offset(chunk) + field)
     }
 
     fn entry_word(&self, entry: u64, field: u64) -> &AtomicU64 {
@@ -181,7 +181,7 @@ impl ProgressLog {
     }
 
     fn set_owner(&self, chunk: u32, record: u32, used: u64) {
-        self.chunk_word(chunk, C_OWNER).store(layout::owner(record, used), Ordering::Release);
+        self.chunk_word(chunk, C_OWNER).store(layout::owner_word(record, used), Ordering::Release);
     }
 
     /// Frees chunks, and leaves the list empty.
@@ -215,7 +215,7 @@ impl KernelProgress {
 
     /// The offset of the record.
     fn at(&self) -> u64 {
-        layout::record(self.record)
+        layout::record_offset(self.record)
     }
 
     /// Whether the bitmaps reach to the block. If not, earlier blocks must be done first.
@@ -225,14 +225,14 @@ impl KernelProgress {
 
     /// Called before the block runs its first instruction.
     pub(crate) fn mark_begun(&self, block: u64) {
-        self.log.mapping.word(layout::begun(self.at(), block)).fetch_or(layout::block_bit(block), Ordering::SeqCst);
+        self.log.mapping.word(layout::begun_word_offset(self.at(), block)).fetch_or(layout::block_bit(block), Ordering::SeqCst);
     }
 
     /// Called after the block has run its last instruction. Its undo log may be discarded
     /// afterwards.
     pub(crate) fn mark_done(&self, block: u64) {
         let bit = layout::block_bit(block);
-        let old = self.log.mapping.word(layout::done(self.at(), block)).fetch_or(bit, Ordering::SeqCst);
+        let old = self.log.mapping.word(layout::done_word_offset(self.at(), block)).fetch_or(bit, Ordering::SeqCst);
         if old | bit == u64::MAX {
             self.advance_window();
         }
@@ -243,12 +243,12 @@ impl KernelProgress {
     fn advance_window(&self) {
         let mut low = self.low.lock();
         let word = |offset| self.log.mapping.word(offset);
-        while word(layout::done(self.at(), *low)).load(Ordering::Acquire) == u64::MAX {
+        while word(layout::done_word_offset(self.at(), *low)).load(Ordering::Acquire) == u64::MAX {
             let full = *low;
             *low += WORD_BLOCKS;
             self.log.record_word(self.record, R_LOW).store(*low, Ordering::SeqCst);
-            word(layout::begun(self.at(), full)).store(0, Ordering::SeqCst);
-            word(layout::done(self.at(), full)).store(0, Ordering::SeqCst);
+            word(layout::begun_word_offset(self.at(), full)).store(0, Ordering::SeqCst);
+            word(layout::done_word_offset(self.at(), full)).store(0, Ordering::SeqCst);
             self.limit.store(*low + OPEN_WINDOW, Ordering::Release);
         }
     }

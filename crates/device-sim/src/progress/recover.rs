@@ -69,7 +69,7 @@ pub(crate) fn undo_half_done_blocks(log: &ProgressLog, write: Write<'_>) -> Vec<
     // process that finds them undoes again.
     for kernel in found.iter().filter(|kernel| kernel.why_lost.is_none()) {
         for block in &kernel.half_done {
-            let word = layout::begun(layout::record(kernel.record), *block);
+            let word = layout::begun_word_offset(layout::record_offset(kernel.record), *block);
             log.mapping.word(word).fetch_and(!layout::block_bit(*block), Ordering::SeqCst);
         }
     }
@@ -87,12 +87,12 @@ fn read_record(log: &ProgressLog, record: u32) -> FoundKernel {
         found.why_lost = Some("its progress record is damaged".into());
         return found;
     }
-    let at = layout::record(record);
+    let at = layout::record_offset(record);
     let end = blocks.min(low.saturating_add(OPEN_WINDOW));
     for first in (low..end).step_by(WORD_BLOCKS as usize) {
         let inside = if end - first >= WORD_BLOCKS { u64::MAX } else { layout::block_bit(end - first) - 1 };
-        let done = log.load(layout::done(at, first)) & inside;
-        let half_done = log.load(layout::begun(at, first)) & inside & !done;
+        let done = log.load(layout::done_word_offset(at, first)) & inside;
+        let half_done = log.load(layout::begun_word_offset(at, first)) & inside & !done;
         found.done.push(done);
         found.half_done.extend((0..WORD_BLOCKS).filter(|bit| half_done >> bit & 1 != 0).map(|bit| first + bit));
     }
@@ -136,7 +136,7 @@ impl FoundKernel {
 /// Writes back what one chunk saved, its last entry first.
 fn undo_chunk(log: &ProgressLog, chunk: &UndoChunk, write: Write<'_>) -> Result<(), String> {
     for index in (0..chunk.used).rev() {
-        let at = layout::entry(chunk.index, index);
+        let at = layout::entry_offset(chunk.index, index);
         let (line, mask) = (log.entry_word(at, E_LINE).load(Ordering::Acquire), log.entry_word(at, E_MASK).load(Ordering::Acquire));
         let mut old = [0; LINE_BYTES as usize];
         if !line.is_multiple_of(LINE_BYTES) || !log.mapping.read(at + E_OLD, &mut old) {

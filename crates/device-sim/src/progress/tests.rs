@@ -309,7 +309,7 @@ fn damaged_marks_are_reported_and_nothing_is_written() {
     let kernel = world.log().start_kernel(3, 64, REPEATABLE, None).unwrap();
     kernel.mark_begun(1);
     let raw = Mapping::file(0, world.file.as_fd(), 0, layout::FILE_BYTES).unwrap();
-    assert!(raw.write(layout::record(kernel.record) + layout::R_LOW, &7u64.to_le_bytes()));
+    assert!(raw.write(layout::record_offset(kernel.record) + layout::R_LOW, &7u64.to_le_bytes()));
     let found = world.recover();
     assert!(matches!(found.as_slice(), [Interrupted::Lost { why, .. }] if why.contains("damaged")), "{found:?}");
     assert!(raw.write(layout::H_VERSION, &9u64.to_le_bytes()));

@@ -188,7 +188,7 @@ impl UndoLog {
             self.used = 0;
         }
         let chunk = *self.chunks.last()?;
-        let entry = layout::entry(chunk, self.used);
+        let entry = layout::entry_offset(chunk, self.used);
         log.entry_word(entry, E_MASK).store(0, Ordering::Relaxed);
         log.entry_word(entry, E_LINE).store(line, Ordering::Release);
         self.used += 1;

@@ -22,9 +22,9 @@ use crate::progress::layout::{COOPERATIVE, REPEATABLE};
 use crate::progress::undo::UndoLog;
 
 /// Most blocks that a worker begins in one piece.
-const BATCH: u64 = 64;
+const MAX_BATCH_BLOCKS: u64 = 64;
 /// Nanoseconds that a piece of fresh blocks should take, at most.
-const BATCH_NS: u64 = 50_000;
+const MAX_BATCH_NS: u64 = 50_000;
 /// After so many slices of older blocks without a fresh one, one more block is begun even if the
 /// older ones seem to make progress.
 const SLICES_BEFORE_NEXT_BLOCK: u32 = 8;
@@ -223,7 +223,7 @@ impl RunningKernel {
             return 1;
         }
         let left = (self.blocks - self.next) / (2 * workers) + 1;
-        (BATCH_NS / block_ns).clamp(1, BATCH).min(left)
+        (MAX_BATCH_NS / block_ns).clamp(1, MAX_BATCH_BLOCKS).min(left)
     }
 
     fn take_batch(&mut self, workers: u64) -> Option<VecDeque<PlacedBlock>> {

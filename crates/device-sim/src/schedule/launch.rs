@@ -6,7 +6,7 @@
 use cumux_device::{ClientId, Fault, Kernel};
 use cumux_wire::result;
 
-use super::client::{Client, GridBarriers};
+use super::client::{CardClient, GridBarriers};
 use super::kernel::{Coupling, RunningKernel};
 use super::placement;
 use crate::exec::interface::Launch;
@@ -30,7 +30,7 @@ const WORKSPACE_BYTES: u64 = 64;
 const WORKSPACES_BYTES: u64 = 64 << 10;
 
 /// Checks a launch and makes a running kernel out of it. `partition`: where in the client's share.
-pub(super) fn prepare(limits: &Limits, client: &mut Client, client_id: ClientId, partition: u32, token: u64, kernel: Kernel) -> Prepared {
+pub(super) fn prepare(limits: &Limits, client: &mut CardClient, client_id: ClientId, partition: u32, token: u64, kernel: Kernel) -> Prepared {
     let fault = |result, text: String| Prepared::Fault(Fault { result, text });
     let asked = &kernel.launch;
     let Some(module) = client.modules.get(&asked.module) else {
@@ -122,7 +122,7 @@ pub(super) fn prepare(limits: &Limits, client: &mut Client, client_id: ClientId,
 ///
 /// # Errors
 /// A sentence, if there is no memory for them.
-fn grid_workspace(client: &mut Client, id: ClientId) -> Result<u64, String> {
+fn grid_workspace(client: &mut CardClient, id: ClientId) -> Result<u64, String> {
     let barriers = match &mut client.grid_barriers {
         Some(barriers) => barriers,
         none => {

@@ -34,6 +34,6 @@ mod stream;
 pub(crate) mod worker;
 
 pub(crate) use card::Card;
-pub(crate) use client::{Client, ClientEnd, HostWindow, not_open};
+pub(crate) use client::{CardClient, ClientEnd, HostWindow, not_open};
 pub(crate) use partitions::SHARE;
-pub(crate) use scheduler::{Phase, Scheduler};
+pub(crate) use scheduler::{DevicePhase, Scheduler};

@@ -11,11 +11,11 @@ use cumux_device::{ClientId, Fault};
 use cumux_wire::result;
 
 use super::card::Card;
-use super::client::{Client, ClientEnd, Task};
+use super::client::{CardClient, ClientEnd, Task};
 use super::kernel::{ActiveBlock, Activity, Coupling, Piece, PlacedBlock, coordinates_of};
 use super::placement::Placement;
 use super::report::Report;
-use super::scheduler::{Job, Phase, PieceJob, TransferJob};
+use super::scheduler::{DevicePhase, Job, PieceJob, TransferJob};
 use crate::exec::Block;
 use crate::exec::interface::{Launch, Services, Status};
 use crate::faults;
@@ -26,28 +26,28 @@ use crate::progress::KernelProgress;
 use crate::progress::undo::UndoLog;
 
 /// Warp instructions of a slice: some tenths of a millisecond.
-const BUDGET: u64 = 4096;
+const SLICE_BUDGET: u64 = 4096;
 /// Warp instructions of a slice of a block that waits for others.
-const WAITING_BUDGET: u64 = 192;
+const WAITING_SLICE_BUDGET: u64 = 192;
 /// A piece of short blocks ends after this time.
-const BATCH_TIME: Duration = Duration::from_micros(200);
+const MAX_BATCH_TIME: Duration = Duration::from_micros(200);
 /// Text is passed on when this many bytes have gathered, at the latest when the slice ends.
-const TEXT_BYTES: usize = 16 << 10;
+const MAX_GATHERED_TEXT_BYTES: usize = 16 << 10;
 /// Finished blocks whose buffers are kept for the next ones.
-const SPARE_BLOCKS: usize = 4;
+const MAX_SPARE_BLOCKS: usize = 4;
 
 /// What is added to the nice value of workers. They are always busy. A thread that a push or a
 /// report has just woken must run before them: where all cores are the device's, each wait for a
 /// processor would take milliseconds.
-const NICER: i32 = 5;
+const NICE_STEP: i32 = 5;
 /// The highest nice value that Linux has.
-const NICEST: i32 = 19;
+const MAX_NICE: i32 = 19;
 
 /// Runs until the device closes.
 pub(crate) fn run(card: &Card, number: usize) {
     // On Linux this concerns the calling thread alone. If it fails everything is only slower.
     if let Ok(now) = rustix::process::getpriority_process(None) {
-        let _ = rustix::process::setpriority_process(None, (now + NICER).min(NICEST));
+        let _ = rustix::process::setpriority_process(None, (now + NICE_STEP).min(MAX_NICE));
     }
     let mut worker = Worker { card, number, memory: WorkerMemory::default(), reports_seen: 0, spare: Vec::new(), spare_logs: Vec::new() };
     while let Some(job) = worker.next_job() {
@@ -104,7 +104,7 @@ impl Worker<'_> {
         }
         let mut scheduler = self.card.scheduler.lock();
         loop {
-            if scheduler.phase == Phase::ShuttingDown {
+            if scheduler.phase == DevicePhase::ShuttingDown {
                 return None;
             }
             if let Some(job) = scheduler.next_job(self.number) {
@@ -169,7 +169,7 @@ impl Worker<'_> {
                 while let Some(next) = placed.pop_front() {
                     let active = self.begin_block(&slice, next);
                     self.run_block(&slice, active, &mut services, &mut result);
-                    if result.running.is_some() || result.fault.is_some() || begun.elapsed() > BATCH_TIME {
+                    if result.running.is_some() || result.fault.is_some() || begun.elapsed() > MAX_BATCH_TIME {
                         break;
                     }
                 }
@@ -206,8 +206,8 @@ impl Worker<'_> {
     /// Runs a block for one slice.
     fn run_block(&mut self, slice: &SliceContext, mut active: Box<ActiveBlock>, services: &mut SliceServices<'_>, result: &mut PieceResult) {
         let budget = match active.activity {
-            Activity::Working => BUDGET,
-            Activity::Waiting => WAITING_BUDGET,
+            Activity::Working => SLICE_BUDGET,
+            Activity::Waiting => WAITING_SLICE_BUDGET,
         };
         self.memory.log = active.log.take();
         let memory = &mut self.memory;
@@ -239,11 +239,11 @@ impl Worker<'_> {
         let ActiveBlock { block, log, .. } = *active;
         if let Some(mut log) = log {
             log.discard();
-            if self.spare_logs.len() < SPARE_BLOCKS {
+            if self.spare_logs.len() < MAX_SPARE_BLOCKS {
                 self.spare_logs.push(log);
             }
         }
-        if self.spare.len() < SPARE_BLOCKS && result.fault.is_none() {
+        if self.spare.len() < MAX_SPARE_BLOCKS && result.fault.is_none() {
             self.spare.push(block);
         }
     }
@@ -267,7 +267,7 @@ impl Worker<'_> {
 
 /// Puts what a worker returns back into the kernel. Gives the watchdog's fault if the kernel has
 /// run for too long.
-fn settle_piece(client: &mut Client, slice: &SliceContext, result: PieceResult, ns: u64, watchdog: Option<Duration>) -> Option<Fault> {
+fn settle_piece(client: &mut CardClient, slice: &SliceContext, result: PieceResult, ns: u64, watchdog: Option<Duration>) -> Option<Fault> {
     let running = client.tasks.get_mut(&slice.task)?;
     let Task::Kernel(kernel) = &mut running.task else { return None };
     kernel.running -= 1;
@@ -322,7 +322,7 @@ impl SliceServices<'_> {
 impl Services for SliceServices<'_> {
     fn print(&mut self, text: &[u8]) {
         self.text.extend_from_slice(text);
-        if self.text.len() > TEXT_BYTES {
+        if self.text.len() > MAX_GATHERED_TEXT_BYTES {
             self.flush_text();
         }
     }

@@ -77,15 +77,15 @@ macro_rules! shapes {
         pub fn $name<O: $trait>() -> AluFunction {
             #[cfg(target_arch = "x86_64")]
             #[target_feature(enable = "avx2,fma,bmi1,bmi2,lzcnt,popcnt,f16c")]
-            fn quick<O: $trait>(registers: &mut WarpRegisters<'_>, alu: &Alu, mask: u32) {
+            fn run_fast<O: $trait>(registers: &mut WarpRegisters<'_>, alu: &Alu, mask: u32) {
                 $body::<O, true>(registers, alu, mask);
             }
-            fn plain<O: $trait>(registers: &mut WarpRegisters<'_>, alu: &Alu, mask: u32) {
+            fn run_plain<O: $trait>(registers: &mut WarpRegisters<'_>, alu: &Alu, mask: u32) {
                 $body::<O, { cfg!(not(target_arch = "x86_64")) }>(registers, alu, mask);
             }
             #[cfg(not(target_arch = "x86_64"))]
-            use plain as quick;
-            choose(quick::<O>, plain::<O>)
+            use run_plain as run_fast;
+            choose(run_fast::<O>, run_plain::<O>)
         }
     )*};
 }
@@ -94,7 +94,7 @@ macro_rules! shapes {
 pub trait Op1 {
     type A: RegisterType;
     type R: RegisterType;
-    fn f(a: Self::A) -> Self::R;
+    fn compute(a: Self::A) -> Self::R;
 }
 
 /// Two sources.
@@ -102,7 +102,7 @@ pub trait Op2 {
     type A: RegisterType;
     type B: RegisterType;
     type R: RegisterType;
-    fn f(a: Self::A, b: Self::B) -> Self::R;
+    fn compute(a: Self::A, b: Self::B) -> Self::R;
 }
 
 /// Three sources.
@@ -111,7 +111,7 @@ pub trait Op3 {
     type B: RegisterType;
     type C: RegisterType;
     type R: RegisterType;
-    fn f(a: Self::A, b: Self::B, c: Self::C) -> Self::R;
+    fn compute(a: Self::A, b: Self::B, c: Self::C) -> Self::R;
 }
 
 /// Four sources.
@@ -121,31 +121,31 @@ pub trait Op4 {
     type C: RegisterType;
     type E: RegisterType;
     type R: RegisterType;
-    fn f(a: Self::A, b: Self::B, c: Self::C, e: Self::E) -> Self::R;
+    fn compute(a: Self::A, b: Self::B, c: Self::C, e: Self::E) -> Self::R;
 }
 
 /// Three sources and the immediate.
 pub trait Op3x {
     type T: RegisterType;
-    fn f(a: Self::T, b: Self::T, c: Self::T, x: u16) -> Self::T;
+    fn compute(a: Self::T, b: Self::T, c: Self::T, x: u16) -> Self::T;
 }
 
 /// A test of one value.
 pub trait Test1 {
     type A: RegisterType;
-    fn f(a: Self::A) -> bool;
+    fn compute(a: Self::A) -> bool;
 }
 
 /// A comparison.
 pub trait Test2 {
     type A: RegisterType;
-    fn f(a: Self::A, b: Self::A) -> bool;
+    fn compute(a: Self::A, b: Self::A) -> bool;
 }
 
 /// Sum of two values and a carry, with the carry out.
 pub trait Carry {
     type T: RegisterType;
-    fn f(a: Self::T, b: Self::T, carry: bool) -> (Self::T, bool);
+    fn compute(a: Self::T, b: Self::T, carry: bool) -> (Self::T, bool);
 }
 
 /// In the immediate of a [`mul_carry`]: add the carry of predicate `e`.
@@ -156,24 +156,24 @@ pub const CARRY_OUT: u16 = 2;
 /// A product and a sum, with carry in and out.
 pub trait MulCarry {
     type T: RegisterType;
-    fn f(a: Self::T, b: Self::T, c: Self::T, carry: bool) -> (Self::T, bool);
+    fn compute(a: Self::T, b: Self::T, c: Self::T, carry: bool) -> (Self::T, bool);
 }
 
 shapes! {
-    op1: Op1 => body1;
-    op2: Op2 => body2;
-    op3: Op3 => body3;
-    op4: Op4 => body4;
-    op3x: Op3x => body3x;
-    test1: Test1 => body_test1;
+    op1: Op1 => execute1;
+    op2: Op2 => execute2;
+    op3: Op3 => execute3;
+    op4: Op4 => execute4;
+    op3x: Op3x => execute3x;
+    test1: Test1 => execute_test1;
     /// The result is predicate `d`.
-    test2: Test2 => body_test2;
+    test2: Test2 => execute_test2;
     /// `d = predicate c ? a : b`.
-    select: Op0 => body_select;
+    select: Op0 => execute_select;
     /// Carry in: predicate `c` (or none), carry out: predicate `e` (or none).
-    carry: Carry => body_carry;
+    carry: Carry => execute_carry;
     /// [`CARRY_IN`] and [`CARRY_OUT`] in the immediate.
-    mul_carry: MulCarry => body_mul_carry;
+    mul_carry: MulCarry => execute_mul_carry;
 }
 
 /// Nothing but a type.
@@ -187,66 +187,66 @@ impl<T: RegisterType> Op0 for T {
 /// The number of lanes. The plain versions hide it from the optimiser, which then makes a short
 /// loop instead of 32 copies.
 #[inline(always)]
-fn count<const WHOLE: bool>() -> usize {
+fn lane_count<const WHOLE: bool>() -> usize {
     if WHOLE { LANES } else { std::hint::black_box(LANES).min(LANES) }
 }
 
 #[inline(always)]
-fn body1<O: Op1, const WHOLE: bool>(registers: &mut WarpRegisters<'_>, alu: &Alu, mask: u32) {
+fn execute1<O: Op1, const WHOLE: bool>(registers: &mut WarpRegisters<'_>, alu: &Alu, mask: u32) {
     let a = O::A::read(registers, alu.a);
     let mut out = PerLane([O::R::ZERO; LANES]);
-    for lane in 0..count::<WHOLE>() {
-        out.0[lane] = O::f(O::A::from_raw(a.0[lane])).raw();
+    for lane in 0..lane_count::<WHOLE>() {
+        out.0[lane] = O::compute(O::A::from_raw(a.0[lane])).raw();
     }
     O::R::write(registers, alu.d, &out, mask);
 }
 
 #[inline(always)]
-fn body2<O: Op2, const WHOLE: bool>(registers: &mut WarpRegisters<'_>, alu: &Alu, mask: u32) {
+fn execute2<O: Op2, const WHOLE: bool>(registers: &mut WarpRegisters<'_>, alu: &Alu, mask: u32) {
     let a = O::A::read(registers, alu.a);
     let b = O::B::read(registers, alu.b);
     let mut out = PerLane([O::R::ZERO; LANES]);
-    for lane in 0..count::<WHOLE>() {
-        out.0[lane] = O::f(O::A::from_raw(a.0[lane]), O::B::from_raw(b.0[lane])).raw();
+    for lane in 0..lane_count::<WHOLE>() {
+        out.0[lane] = O::compute(O::A::from_raw(a.0[lane]), O::B::from_raw(b.0[lane])).raw();
     }
     O::R::write(registers, alu.d, &out, mask);
 }
 
 #[inline(always)]
-fn body3<O: Op3, const WHOLE: bool>(registers: &mut WarpRegisters<'_>, alu: &Alu, mask: u32) {
+fn execute3<O: Op3, const WHOLE: bool>(registers: &mut WarpRegisters<'_>, alu: &Alu, mask: u32) {
     let a = O::A::read(registers, alu.a);
     let b = O::B::read(registers, alu.b);
     let c = O::C::read(registers, alu.c);
     let mut out = PerLane([O::R::ZERO; LANES]);
-    for lane in 0..count::<WHOLE>() {
-        out.0[lane] = O::f(O::A::from_raw(a.0[lane]), O::B::from_raw(b.0[lane]), O::C::from_raw(c.0[lane])).raw();
+    for lane in 0..lane_count::<WHOLE>() {
+        out.0[lane] = O::compute(O::A::from_raw(a.0[lane]), O::B::from_raw(b.0[lane]), O::C::from_raw(c.0[lane])).raw();
     }
     O::R::write(registers, alu.d, &out, mask);
 }
 
 #[inline(always)]
-fn body4<O: Op4, const WHOLE: bool>(registers: &mut WarpRegisters<'_>, alu: &Alu, mask: u32) {
+fn execute4<O: Op4, const WHOLE: bool>(registers: &mut WarpRegisters<'_>, alu: &Alu, mask: u32) {
     let a = O::A::read(registers, alu.a);
     let b = O::B::read(registers, alu.b);
     let c = O::C::read(registers, alu.c);
     let e = O::E::read(registers, alu.e);
     let mut out = PerLane([O::R::ZERO; LANES]);
-    for lane in 0..count::<WHOLE>() {
+    for lane in 0..lane_count::<WHOLE>() {
         let (a, b) = (O::A::from_raw(a.0[lane]), O::B::from_raw(b.0[lane]));
-        out.0[lane] = O::f(a, b, O::C::from_raw(c.0[lane]), O::E::from_raw(e.0[lane])).raw();
+        out.0[lane] = O::compute(a, b, O::C::from_raw(c.0[lane]), O::E::from_raw(e.0[lane])).raw();
     }
     O::R::write(registers, alu.d, &out, mask);
 }
 
 #[inline(always)]
-fn body3x<O: Op3x, const WHOLE: bool>(registers: &mut WarpRegisters<'_>, alu: &Alu, mask: u32) {
+fn execute3x<O: Op3x, const WHOLE: bool>(registers: &mut WarpRegisters<'_>, alu: &Alu, mask: u32) {
     let a = O::T::read(registers, alu.a);
     let b = O::T::read(registers, alu.b);
     let c = O::T::read(registers, alu.c);
     let mut out = PerLane([O::T::ZERO; LANES]);
-    for lane in 0..count::<WHOLE>() {
+    for lane in 0..lane_count::<WHOLE>() {
         let (a, b, c) = (O::T::from_raw(a.0[lane]), O::T::from_raw(b.0[lane]), O::T::from_raw(c.0[lane]));
-        out.0[lane] = O::f(a, b, c, alu.x).raw();
+        out.0[lane] = O::compute(a, b, c, alu.x).raw();
     }
     O::T::write(registers, alu.d, &out, mask);
 }
@@ -254,7 +254,7 @@ fn body3x<O: Op3x, const WHOLE: bool>(registers: &mut WarpRegisters<'_>, alu: &A
 /// Packs one byte for each lane (0 or 1) into a mask. The compiler turns this shape into one
 /// instruction; multiplying eight bytes at a time takes three times as long.
 #[inline(always)]
-fn pack(bits: [u8; LANES]) -> u32 {
+fn pack_bits(bits: [u8; LANES]) -> u32 {
     let mut mask = 0;
     for (lane, bit) in bits.iter().enumerate() {
         mask |= u32::from(*bit) << lane;
@@ -263,76 +263,76 @@ fn pack(bits: [u8; LANES]) -> u32 {
 }
 
 #[inline(always)]
-fn body_test1<O: Test1, const WHOLE: bool>(registers: &mut WarpRegisters<'_>, alu: &Alu, mask: u32) {
+fn execute_test1<O: Test1, const WHOLE: bool>(registers: &mut WarpRegisters<'_>, alu: &Alu, mask: u32) {
     let a = O::A::read(registers, alu.a);
     let mut bits = [0; LANES];
-    for lane in 0..count::<WHOLE>() {
-        bits[lane] = u8::from(O::f(O::A::from_raw(a.0[lane])));
+    for lane in 0..lane_count::<WHOLE>() {
+        bits[lane] = u8::from(O::compute(O::A::from_raw(a.0[lane])));
     }
-    registers.set_predicate(alu.d, pack(bits), mask);
+    registers.set_predicate(alu.d, pack_bits(bits), mask);
 }
 
 #[inline(always)]
-fn body_test2<O: Test2, const WHOLE: bool>(registers: &mut WarpRegisters<'_>, alu: &Alu, mask: u32) {
+fn execute_test2<O: Test2, const WHOLE: bool>(registers: &mut WarpRegisters<'_>, alu: &Alu, mask: u32) {
     let a = O::A::read(registers, alu.a);
     let b = O::A::read(registers, alu.b);
     let mut bits = [0; LANES];
-    for lane in 0..count::<WHOLE>() {
-        bits[lane] = u8::from(O::f(O::A::from_raw(a.0[lane]), O::A::from_raw(b.0[lane])));
+    for lane in 0..lane_count::<WHOLE>() {
+        bits[lane] = u8::from(O::compute(O::A::from_raw(a.0[lane]), O::A::from_raw(b.0[lane])));
     }
-    registers.set_predicate(alu.d, pack(bits), mask);
+    registers.set_predicate(alu.d, pack_bits(bits), mask);
 }
 
 #[inline(always)]
-fn body_select<O: Op0, const WHOLE: bool>(registers: &mut WarpRegisters<'_>, alu: &Alu, mask: u32) {
+fn execute_select<O: Op0, const WHOLE: bool>(registers: &mut WarpRegisters<'_>, alu: &Alu, mask: u32) {
     let chosen = registers.predicate(alu.c);
     let a = O::T::read(registers, alu.a);
     let b = O::T::read(registers, alu.b);
     let mut out = PerLane([O::T::ZERO; LANES]);
-    for lane in 0..count::<WHOLE>() {
+    for lane in 0..lane_count::<WHOLE>() {
         out.0[lane] = if chosen >> lane & 1 != 0 { a.0[lane] } else { b.0[lane] };
     }
     O::T::write(registers, alu.d, &out, mask);
 }
 
 #[inline(always)]
-fn body_carry<O: Carry, const WHOLE: bool>(registers: &mut WarpRegisters<'_>, alu: &Alu, mask: u32) {
+fn execute_carry<O: Carry, const WHOLE: bool>(registers: &mut WarpRegisters<'_>, alu: &Alu, mask: u32) {
     let carry = if alu.c == NO_SLOT { 0 } else { registers.predicate(alu.c) };
     let a = O::T::read(registers, alu.a);
     let b = O::T::read(registers, alu.b);
     let mut out = PerLane([O::T::ZERO; LANES]);
     let mut bits = [0; LANES];
-    for lane in 0..count::<WHOLE>() {
-        let (sum, overflow) = O::f(O::T::from_raw(a.0[lane]), O::T::from_raw(b.0[lane]), carry >> lane & 1 != 0);
+    for lane in 0..lane_count::<WHOLE>() {
+        let (sum, overflow) = O::compute(O::T::from_raw(a.0[lane]), O::T::from_raw(b.0[lane]), carry >> lane & 1 != 0);
         out.0[lane] = sum.raw();
         bits[lane] = u8::from(overflow);
     }
     O::T::write(registers, alu.d, &out, mask);
-    registers.set_predicate(alu.e, pack(bits), mask);
+    registers.set_predicate(alu.e, pack_bits(bits), mask);
 }
 
 #[inline(always)]
-fn body_mul_carry<O: MulCarry, const WHOLE: bool>(registers: &mut WarpRegisters<'_>, alu: &Alu, mask: u32) {
+fn execute_mul_carry<O: MulCarry, const WHOLE: bool>(registers: &mut WarpRegisters<'_>, alu: &Alu, mask: u32) {
     let carry = if alu.x & CARRY_IN == 0 { 0 } else { registers.predicate(alu.e) };
     let a = O::T::read(registers, alu.a);
     let b = O::T::read(registers, alu.b);
     let c = O::T::read(registers, alu.c);
     let mut out = PerLane([O::T::ZERO; LANES]);
     let mut bits = [0; LANES];
-    for lane in 0..count::<WHOLE>() {
+    for lane in 0..lane_count::<WHOLE>() {
         let (a, b, c) = (O::T::from_raw(a.0[lane]), O::T::from_raw(b.0[lane]), O::T::from_raw(c.0[lane]));
-        let (sum, overflow) = O::f(a, b, c, carry >> lane & 1 != 0);
+        let (sum, overflow) = O::compute(a, b, c, carry >> lane & 1 != 0);
         out.0[lane] = sum.raw();
         bits[lane] = u8::from(overflow);
     }
     O::T::write(registers, alu.d, &out, mask);
     if alu.x & CARRY_OUT != 0 {
-        registers.set_predicate(alu.e, pack(bits), mask);
+        registers.set_predicate(alu.e, pack_bits(bits), mask);
     }
 }
 
 /// Three sources and the immediate, compiled once: for rare instructions.
 #[must_use]
 pub fn rare3x<O: Op3x>() -> AluFunction {
-    AluFunction::portable(body3x::<O, false>)
+    AluFunction::portable(execute3x::<O, false>)
 }

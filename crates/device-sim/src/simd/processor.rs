@@ -42,17 +42,17 @@ pub fn run_fastest<B: VectorCode>(body: B) -> B::Out {
     #[cfg(target_arch = "x86_64")]
     {
         #[target_feature(enable = "avx2,fma,bmi1,bmi2,lzcnt,popcnt,f16c")]
-        fn quick<B: VectorCode>(body: B) -> B::Out {
+        fn run_fast<B: VectorCode>(body: B) -> B::Out {
             body.run()
         }
         if is_fast() {
             // SAFETY: `is_fast` has checked that the processor has these features.
-            return unsafe { quick(body) };
+            return unsafe { run_fast(body) };
         }
     }
     #[inline(never)]
-    fn plain<B: VectorCode>(body: B) -> B::Out {
+    fn run_plain<B: VectorCode>(body: B) -> B::Out {
         body.run()
     }
-    plain(body)
+    run_plain(body)
 }

@@ -143,7 +143,7 @@ pub struct Lop3;
 impl Op3x for Lop3 {
     type T = u32;
     #[inline(always)]
-    fn f(a: u32, b: u32, c: u32, x: u16) -> u32 {
+    fn compute(a: u32, b: u32, c: u32, x: u16) -> u32 {
         let row = |n: u16| if x >> n & 1 != 0 { u32::MAX } else { 0 };
         let when_a = (!b & ((!c & row(4)) | (c & row(5)))) | (b & ((!c & row(6)) | (c & row(7))));
         let when_not = (!b & ((!c & row(0)) | (c & row(1)))) | (b & ((!c & row(2)) | (c & row(3))));
@@ -159,8 +159,8 @@ impl<const TABLE: u16> alu::Op3 for Lop3Fixed<TABLE> {
     type C = u32;
     type R = u32;
     #[inline(always)]
-    fn f(a: u32, b: u32, c: u32) -> u32 {
-        Lop3::f(a, b, c, TABLE)
+    fn compute(a: u32, b: u32, c: u32) -> u32 {
+        Lop3::compute(a, b, c, TABLE)
     }
 }
 

@@ -67,7 +67,7 @@ impl<const MODE: u8, const FTZ: bool, const SAT: bool> Op2 for Add32<MODE, FTZ, 
     type B = f32;
     type R = f32;
     #[inline(always)]
-    fn f(a: f32, b: f32) -> f32 {
+    fn compute(a: f32, b: f32) -> f32 {
         output::<FTZ, SAT>(add32::<MODE>(input::<FTZ>(a), input::<FTZ>(b)))
     }
 }
@@ -78,7 +78,7 @@ impl<const MODE: u8, const FTZ: bool, const SAT: bool> Op2 for Sub32<MODE, FTZ, 
     type B = f32;
     type R = f32;
     #[inline(always)]
-    fn f(a: f32, b: f32) -> f32 {
+    fn compute(a: f32, b: f32) -> f32 {
         output::<FTZ, SAT>(add32::<MODE>(input::<FTZ>(a), -input::<FTZ>(b)))
     }
 }
@@ -89,7 +89,7 @@ impl<const MODE: u8, const FTZ: bool, const SAT: bool> Op2 for Mul32<MODE, FTZ, 
     type B = f32;
     type R = f32;
     #[inline(always)]
-    fn f(a: f32, b: f32) -> f32 {
+    fn compute(a: f32, b: f32) -> f32 {
         output::<FTZ, SAT>(mul32::<MODE>(input::<FTZ>(a), input::<FTZ>(b)))
     }
 }
@@ -103,7 +103,7 @@ impl<const MODE: u8, const FTZ: bool, const SAT: bool, const HARD: bool> Op3 for
     type C = f32;
     type R = f32;
     #[inline(always)]
-    fn f(a: f32, b: f32, c: f32) -> f32 {
+    fn compute(a: f32, b: f32, c: f32) -> f32 {
         let (a, b, c) = (input::<FTZ>(a), input::<FTZ>(b), input::<FTZ>(c));
         output::<FTZ, SAT>(if HARD && MODE == RN { a.mul_add(b, c) } else { fma32::<MODE>(a, b, c) })
     }
@@ -116,7 +116,7 @@ impl<const MODE: u8, const FTZ: bool> Op2 for Div32<MODE, FTZ> {
     type B = f32;
     type R = f32;
     #[inline(always)]
-    fn f(a: f32, b: f32) -> f32 {
+    fn compute(a: f32, b: f32) -> f32 {
         let (a, b) = (input::<FTZ>(a), input::<FTZ>(b));
         if MODE == RN {
             return output::<FTZ, false>(a / b);
@@ -134,7 +134,7 @@ impl<const MODE: u8, const FTZ: bool> Op1 for Sqrt32<MODE, FTZ> {
     type A = f32;
     type R = f32;
     #[inline(always)]
-    fn f(a: f32) -> f32 {
+    fn compute(a: f32) -> f32 {
         let a = input::<FTZ>(a);
         if MODE == RN {
             return output::<FTZ, false>(a.sqrt());
@@ -152,7 +152,7 @@ macro_rules! double {
             $(type $assoc = f64;)*
             type R = f64;
             #[inline(always)]
-            fn f($($arg: f64),*) -> f64 {
+            fn compute($($arg: f64),*) -> f64 {
                 if MODE == RN { $native } else { $soft($($arg,)* MODE) }
             }
         }
@@ -205,7 +205,7 @@ impl<const MAX: bool, const FTZ: bool> Op2 for MinMax32<MAX, FTZ> {
     type B = f32;
     type R = f32;
     #[inline(always)]
-    fn f(a: f32, b: f32) -> f32 {
+    fn compute(a: f32, b: f32) -> f32 {
         let (a, b) = (input::<FTZ>(a), input::<FTZ>(b));
         output::<FTZ, false>(if MAX { -least32(-a, -b) } else { least32(a, b) })
     }
@@ -291,7 +291,7 @@ macro_rules! approximations {
             type A = f32;
             type R = f32;
             #[inline(always)]
-            fn f($a: f32) -> f32 {
+            fn compute($a: f32) -> f32 {
                 let $a = input::<FTZ>($a);
                 output::<FTZ, false>($body)
             }
@@ -335,14 +335,14 @@ macro_rules! compare {
             type A = f32;
             #[inline(always)]
             #[allow(clippy::nonminimal_bool)]
-            fn f($a: f32, $b: f32) -> bool { let ($a, $b) = (input::<FTZ>($a), input::<FTZ>($b)); $test }
+            fn compute($a: f32, $b: f32) -> bool { let ($a, $b) = (input::<FTZ>($a), input::<FTZ>($b)); $test }
         }
         pub struct $name64;
         impl Test2 for $name64 {
             type A = f64;
             #[inline(always)]
             #[allow(clippy::nonminimal_bool)]
-            fn f($a: f64, $b: f64) -> bool { $test }
+            fn compute($a: f64, $b: f64) -> bool { $test }
         }
     )*};
 }
@@ -369,7 +369,7 @@ macro_rules! classes {
         impl Test1 for $name {
             type A = $ty;
             #[inline(always)]
-            fn f($a: $ty) -> bool { $test }
+            fn compute($a: $ty) -> bool { $test }
         }
     )*};
 }
@@ -419,15 +419,15 @@ fn in_mode<const M: u8>(operation: u16, a: f32, b: f32, c: f32) -> f32 {
         SUB => add32::<M>(a, -b),
         MUL => mul32::<M>(a, b),
         FMA => fma32::<M>(a, b, c),
-        DIV => <Div32<M, false> as Op2>::f(a, b),
-        _ => <Sqrt32<M, false> as Op1>::f(a),
+        DIV => <Div32<M, false> as Op2>::compute(a, b),
+        _ => <Sqrt32<M, false> as Op1>::compute(a),
     }
 }
 
 impl Op3x for Any32 {
     type T = f32;
     #[inline(always)]
-    fn f(a: f32, b: f32, c: f32, x: u16) -> f32 {
+    fn compute(a: f32, b: f32, c: f32, x: u16) -> f32 {
         any32(a, b, c, x)
     }
 }

@@ -110,7 +110,7 @@ macro_rules! arithmetic {
             $(type $assoc = T;)*
             type R = T;
             #[inline(always)]
-            fn f($($arg: T),*) -> T {
+            fn compute($($arg: T),*) -> T {
                 $(let $arg = $arg.wide();)*
                 T::rounded::<RN>($body)
             }
@@ -151,7 +151,7 @@ impl<T: Small, const MAX: bool> Op2 for MinMaxH<T, MAX> {
     type B = T;
     type R = T;
     #[inline(always)]
-    fn f(a: T, b: T) -> T {
+    fn compute(a: T, b: T) -> T {
         extreme(a, b, MAX, false, false)
     }
 }
@@ -198,8 +198,8 @@ fn compute_half<T: Small>(a: T, b: T, c: T, x: u16) -> T {
         MAX => return extreme(a, b, true, flags & NAN != 0, flags & XORSIGN != 0),
         NEG => return T::of(a.bits() ^ 0x8000),
         ABS => return T::of(a.bits() & 0x7fff),
-        EX2 => f64::from(<super::float::Ex2<false> as Op1>::f(a.wide() as f32)),
-        TANH => f64::from(<super::float::Tanh as Op1>::f(a.wide() as f32)),
+        EX2 => f64::from(<super::float::Ex2<false> as Op1>::compute(a.wide() as f32)),
+        TANH => f64::from(<super::float::Tanh as Op1>::compute(a.wide() as f32)),
         _ => {
             let yes = if x & ONES != 0 { T::ONE } else { 0xffff };
             return T::of(if Comparison::decode(x >> COMPARISON_SHIFT).holds(a.wide(), b.wide()) { yes } else { 0 });
@@ -214,7 +214,7 @@ fn compute_half<T: Small>(a: T, b: T, c: T, x: u16) -> T {
 impl<T: Small> Op3x for Any<T> {
     type T = u32;
     #[inline(always)]
-    fn f(a: u32, b: u32, c: u32, x: u16) -> u32 {
+    fn compute(a: u32, b: u32, c: u32, x: u16) -> u32 {
         let first = u32::from(compute_half::<T>(low(a), low(b), low(c), x).bits());
         if x & TWO != 0 { first | u32::from(compute_half::<T>(high(a), high(b), high(c), x).bits()) << 16 } else { first }
     }
@@ -269,8 +269,8 @@ impl<T: Small, O: Op2<A = T, B = T, R = T>> Op2 for Two<O> {
     type B = u32;
     type R = u32;
     #[inline(always)]
-    fn f(a: u32, b: u32) -> u32 {
-        both::<T>(O::f(low(a), low(b)), O::f(high(a), high(b)))
+    fn compute(a: u32, b: u32) -> u32 {
+        both::<T>(O::compute(low(a), low(b)), O::compute(high(a), high(b)))
     }
 }
 impl<T: Small, O: Op3<A = T, B = T, C = T, R = T>> Op3 for Two<O> {
@@ -279,7 +279,7 @@ impl<T: Small, O: Op3<A = T, B = T, C = T, R = T>> Op3 for Two<O> {
     type C = u32;
     type R = u32;
     #[inline(always)]
-    fn f(a: u32, b: u32, c: u32) -> u32 {
-        both::<T>(O::f(low(a), low(b), low(c)), O::f(high(a), high(b), high(c)))
+    fn compute(a: u32, b: u32, c: u32) -> u32 {
+        both::<T>(O::compute(low(a), low(b), low(c)), O::compute(high(a), high(b), high(c)))
     }
 }

@@ -179,7 +179,7 @@ pub struct Dp2a;
 impl crate::simd::alu::Op3x for Dp2a {
     type T = u32;
     #[inline(always)]
-    fn f(a: u32, b: u32, c: u32, x: u16) -> u32 {
+    fn compute(a: u32, b: u32, c: u32, x: u16) -> u32 {
         let mut sum = c;
         for half in 0..2 {
             let raw = (a >> (16 * half)) as u16;
@@ -198,7 +198,7 @@ macro_rules! carries {
         impl<T: Int> Carry for $name<T> {
             type T = T;
             #[inline(always)]
-            fn f(a: T, b: T, carry: bool) -> (T, bool) { T::$f(a, b, carry) }
+            fn compute(a: T, b: T, carry: bool) -> (T, bool) { T::$f(a, b, carry) }
         }
     )*};
 }
@@ -209,7 +209,7 @@ pub struct MadLoCarry<T>(PhantomData<T>);
 impl<T: Int> MulCarry for MadLoCarry<T> {
     type T = T;
     #[inline(always)]
-    fn f(a: T, b: T, c: T, carry: bool) -> (T, bool) {
+    fn compute(a: T, b: T, c: T, carry: bool) -> (T, bool) {
         T::add_carry(T::mul(a, b), c, carry)
     }
 }
@@ -218,7 +218,7 @@ pub struct MadHiCarry<T>(PhantomData<T>);
 impl<T: Int> MulCarry for MadHiCarry<T> {
     type T = T;
     #[inline(always)]
-    fn f(a: T, b: T, c: T, carry: bool) -> (T, bool) {
+    fn compute(a: T, b: T, c: T, carry: bool) -> (T, bool) {
         T::add_carry(T::mul_hi(a, b), c, carry)
     }
 }
@@ -229,7 +229,7 @@ macro_rules! tests {
         impl<T: Int> Test2 for $name<T> {
             type A = T;
             #[inline(always)]
-            fn f(a: T, b: T) -> bool { a $op b }
+            fn compute(a: T, b: T) -> bool { a $op b }
         }
     )*};
 }

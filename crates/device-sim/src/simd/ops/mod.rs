@@ -21,7 +21,7 @@ macro_rules! ops {
             type A = $ta;
             type R = $r;
             #[inline(always)]
-            fn f($a: $ta) -> $r { $($body)* }
+            fn compute($a: $ta) -> $r { $($body)* }
         }
         ops! { $($rest)* }
     };
@@ -32,7 +32,7 @@ macro_rules! ops {
             type B = $tb;
             type R = $r;
             #[inline(always)]
-            fn f($a: $ta, $b: $tb) -> $r { $($body)* }
+            fn compute($a: $ta, $b: $tb) -> $r { $($body)* }
         }
         ops! { $($rest)* }
     };
@@ -44,7 +44,7 @@ macro_rules! ops {
             type C = $tc;
             type R = $r;
             #[inline(always)]
-            fn f($a: $ta, $b: $tb, $c: $tc) -> $r { $($body)* }
+            fn compute($a: $ta, $b: $tb, $c: $tc) -> $r { $($body)* }
         }
         ops! { $($rest)* }
     };
@@ -58,7 +58,7 @@ macro_rules! ops {
             type E = $te;
             type R = $r;
             #[inline(always)]
-            fn f($a: $ta, $b: $tb, $c: $tc, $e: $te) -> $r { $($body)* }
+            fn compute($a: $ta, $b: $tb, $c: $tc, $e: $te) -> $r { $($body)* }
         }
         ops! { $($rest)* }
     };

@@ -64,7 +64,7 @@ fn saturate(value: i64, width: u32, signed: bool) -> i64 {
 impl<const PARTS: u32> Op3x for Simd<PARTS> {
     type T = u32;
     #[inline(always)]
-    fn f(a: u32, b: u32, c: u32, x: u16) -> u32 {
+    fn compute(a: u32, b: u32, c: u32, x: u16) -> u32 {
         let width = 32 / PARTS;
         let mut out = if x & SUM != 0 { c } else { 0 };
         let mut at = 0;
