@@ -5,10 +5,12 @@ mod chaos;
 mod compatibility;
 mod deny;
 mod examples;
+mod fuzz;
 mod layers;
 mod rooms;
 mod suite;
 mod surface;
+mod tools;
 mod wheels;
 
 use clap::{Parser, Subcommand};
@@ -45,6 +47,17 @@ enum Task {
     Rooms,
     /// Licences, sources, duplicate crates and advisories, by a pinned cargo-deny that is installed into target/tools if missing
     Deny,
+    /// Fuzzes all targets of fuzz/ in turn, with inputs kept from run to run; fails if one finds something
+    Fuzz {
+        /// Of all targets together
+        #[arg(required_unless_present = "pack")]
+        minutes: Option<f64>,
+        /// Only these targets
+        targets: Vec<String>,
+        /// Runs nothing: puts the targets and their inputs into a file that can be taken to a machine with many processors
+        #[arg(long, value_name = "FILE.tar.gz", conflicts_with = "minutes")]
+        pack: Option<PathBuf>,
+    },
     /// Installs the pinned CUDA compiler wheels into .cuda if missing
     Wheels,
     /// Builds examples/*.cu and tests/cu/*.cu into .build
@@ -69,6 +82,8 @@ fn main() -> anyhow::Result<()> {
         Task::Layers => layers::check(&root),
         Task::Rooms => rooms::check(&root),
         Task::Deny => deny::check(&root),
+        Task::Fuzz { pack: Some(file), .. } => fuzz::pack::pack(&root, &file),
+        Task::Fuzz { minutes, targets, .. } => fuzz::run(&root, minutes.unwrap_or_default(), &targets),
         Task::Wheels => wheels::install(&root).map(|cuda| println!("{}", cuda.bin().display())),
         Task::Examples => examples::build(&root),
         Task::PtxHost => examples::build_ptx_host(&root),

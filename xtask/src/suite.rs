@@ -1,6 +1,6 @@
 //! What CI runs, and the order it runs it in.
 
-use crate::{compatibility, deny, examples, layers};
+use crate::{compatibility, deny, examples, fuzz, layers};
 use anyhow::{Context as _, bail};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -18,6 +18,7 @@ pub fn lint(root: &Path) -> anyhow::Result<()> {
     cargo(root, &["fmt", "--all", "--check"], "cargo fmt --all mends it")?;
     cargo(root, &["clippy", "--quiet", "--workspace", "--all-targets", "--", "--deny", "warnings"], "clippy's messages are above")?;
     layers::check(root)?;
+    fuzz::check(root)?;
     compatibility::check()
 }
 

@@ -1,5 +1,6 @@
 //! `cumux control`: the daemon with `-d` or `-f`, otherwise the front end that sends commands. Options are NVIDIA's, so they are read by hand.
 
+use crate::private::{PROTOCOL_VARIABLE, READY};
 use crate::say::SayError;
 use crate::{device, private, processes, say};
 use anyhow::{Context as _, bail};
@@ -10,11 +11,6 @@ use std::ffi::OsString;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::path::Path;
 use std::process::{Command, Stdio};
-
-/// What a background daemon writes to its standard output when clients can connect.
-pub const READY: &str = "ready";
-/// Which protocol NVIDIA's daemon speaks, in place of `-p`.
-pub const PROTOCOL_VARIABLE: &str = "CUDA_MPS_PROTOCOL_VERSION";
 
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Arguments {

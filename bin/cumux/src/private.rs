@@ -5,7 +5,6 @@
 
 mod folder;
 
-use crate::control::{PROTOCOL_VARIABLE, READY};
 use crate::device::{self, DeviceName};
 use anyhow::{Context as _, bail};
 use cumux_control::directory::{LOG_VARIABLE, PIPE_VARIABLE};
@@ -20,6 +19,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
+
+/// What a background daemon writes to its standard output when clients can connect.
+pub const READY: &str = "ready";
+/// Which protocol NVIDIA's daemon speaks, in place of `-p`.
+pub const PROTOCOL_VARIABLE: &str = "CUDA_MPS_PROTOCOL_VERSION";
 
 /// A daemon that has not ended so long after `quit -t 2` does not want to.
 const PATIENCE: Duration = Duration::from_secs(15);

@@ -112,7 +112,8 @@ pub(crate) struct Core {
     pub(crate) ledger: Ledger,
     /// Messages that each server has sent.
     pub(crate) words: HashMap<u32, u64>,
-    /// Servers of other users whose words are read.
+    /// Servers whose words are read, if they are other users': one thread for each, however often
+    /// it connects.
     pub(crate) read: HashSet<u32>,
     /// What servers were asked and somebody waits for.
     pub(crate) questions: HashMap<u64, Question>,
@@ -283,6 +284,9 @@ impl Daemon {
             Effect::Launch { uid } => {
                 let (settings, devices) = (core.registry.defaults.clone(), core.registry.devices_for(uid));
                 let event = self.launch(uid, &settings, devices);
+                if let Event::Launched { pid, .. } = event {
+                    core.read.insert(pid);
+                }
                 if let Event::Launched { pid, uid } = event
                     && let Some(why) = core.ledger.add(pid, uid)
                 {

@@ -100,12 +100,8 @@ impl Daemon {
         Ok(self.options.pipe.join(name))
     }
 
-    /// Reads what a server of another user says, on a thread of its own: one for each server,
-    /// however often it connects.
+    /// Reads what a server of another user says, on a thread of its own.
     pub(crate) fn write_down(self: &Arc<Self>, pid: u32, uid: u32, words: OwnedFd) {
-        if !self.core().read.insert(pid) {
-            return;
-        }
         let daemon = Arc::clone(self);
         thread::spawn(move || {
             // A server is believed nothing, not even that it has sent a pipe.

@@ -147,7 +147,9 @@ impl Daemon {
         let known = self.registry(|registry| registry.server(pid).is_some());
         self.core().links.insert(pid, Arc::clone(&link));
         self.feed(Event::Registered { pid, uid, devices });
-        if let Some(words) = words {
+        if let Some(words) = words
+            && self.core().read.insert(pid)
+        {
             self.write_down(pid, uid, words);
         }
         if !known {

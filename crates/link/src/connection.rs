@@ -183,6 +183,8 @@ impl Connection {
                 descriptors.extend(fds);
             }
         }
+        // The buffer has room for a few more, because of its alignment; more than fit into it the kernel has closed.
+        descriptors.truncate(MAX_DESCRIPTORS);
         if message.bytes == 0 {
             return Err(LinkError::Closed);
         }
@@ -198,4 +200,25 @@ impl Connection {
 pub fn exactly<const N: usize>(descriptors: Vec<OwnedFd>) -> Result<[OwnedFd; N], LinkError> {
     let found = descriptors.len();
     descriptors.try_into().map_err(|_| LinkError::Descriptors { found, wanted: N })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Found by the fuzz target `packets`: two more came through.
+    #[test]
+    fn a_packet_brings_no_more_descriptors_than_it_may_have() {
+        const SENT: usize = MAX_DESCRIPTORS + 8;
+        for count in [MAX_DESCRIPTORS, MAX_DESCRIPTORS + 1, MAX_DESCRIPTORS + 2, SENT] {
+            let (ours, theirs) = Connection::pair().unwrap();
+            let descriptors = vec![ours.as_fd(); count];
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(SENT))];
+            let mut control = SendAncillaryBuffer::new(&mut space);
+            assert!(control.push(SendAncillaryMessage::ScmRights(&descriptors)));
+            rustix::net::sendmsg(&ours, &[IoSlice::new(b"1")], &mut control, SendFlags::NOSIGNAL).unwrap();
+            let (number, got) = theirs.receive::<u32>().unwrap();
+            assert_eq!((number, got.len()), (1, MAX_DESCRIPTORS), "{count} were sent");
+        }
+    }
 }

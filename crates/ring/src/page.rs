@@ -139,7 +139,8 @@ pub fn put_text(page: &impl Memory, client_ring: &impl Memory, text: &[u8]) -> u
     let mut at = head;
     for piece in split_at_wrap(at, text) {
         page.write(TEXT + (at % TEXT_BYTES as u64) as usize, piece);
-        at += piece.len() as u64;
+        // Both sides can write the position: it may be any number.
+        at = at.wrapping_add(piece.len() as u64);
     }
     page.store64(TEXT_HEAD, at, Ordering::Release);
     text.len()

@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 
 struct Pair {
     ring: OwnedFd,
+    page: OwnedFd,
     client: Client,
     service: Service,
 }
@@ -27,7 +28,7 @@ fn pair() -> Pair {
     let ring = create("ring", layout::ring::BYTES as u64).expect("memory");
     let page = create("page", layout::page::BYTES as u64).expect("memory");
     let doorbell = eventfd(0, EventfdFlags::NONBLOCK).expect("eventfd");
-    Pair { client: Client::map(&ring, &page, doorbell).expect("client"), service: Service::map(&ring, &page).expect("service"), ring }
+    Pair { client: Client::map(&ring, &page, doorbell).expect("client"), service: Service::map(&ring, &page).expect("service"), ring, page }
 }
 
 fn launch(seq: u64, parameters: usize) -> Vec<u8> {
@@ -128,6 +129,19 @@ fn text_wraps_and_stops_when_full() {
     assert_eq!(service.put_text(&text[first..]), 1000);
     client.take_text(&mut out);
     assert_eq!(out, text);
+}
+
+/// A client can write the page, too. Without overflow checks this cannot fail.
+#[test]
+fn text_goes_on_past_the_largest_position() {
+    let Pair { client, service, ring, page, .. } = pair();
+    let last = u64::MAX - 2;
+    Mapping::of(&page, layout::page::BYTES).expect("map").store64(layout::page::TEXT_HEAD, last, Ordering::Relaxed);
+    Mapping::of(&ring, layout::ring::BYTES).expect("map").store64(layout::ring::TEXT_TAIL, last, Ordering::Relaxed);
+    assert_eq!(service.put_text(b"some text"), 9);
+    let mut out = Vec::new();
+    client.take_text(&mut out);
+    assert_eq!(out, b"some text");
 }
 
 #[test]

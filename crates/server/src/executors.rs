@@ -195,7 +195,7 @@ impl<H: Host> Core<H> {
                     self.keeper.kill(&self.host);
                 }
             }
-            FromExecutor::Failed { why } => self.cannot_serve(worker, &why),
+            FromExecutor::Failed { why } => self.cannot_serve(worker, if why.is_empty() { "it did not say why; see server.log" } else { &why }),
             // Late words of one that does not serve.
             FromExecutor::Attached { .. }
             | FromExecutor::Detached { .. }
