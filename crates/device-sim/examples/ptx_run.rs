@@ -67,7 +67,7 @@ fn list(file: &str) -> ExitCode {
 fn run(file: &str, kernel: &str, grid: [u32; 3], block: [u32; 3], shared: u32, arguments: &[String]) -> Result<(), String> {
     let text = std::fs::read_to_string(file).map_err(|error| format!("{file}: {error}"))?;
     let mut loaded = common::Loaded::new(&text)?;
-    let program = loaded.image.program().clone();
+    let program = loaded.linked.program().clone();
     let index = program.kernel(kernel).ok_or_else(|| format!("no kernel {kernel}"))?;
     let info = &program.kernels[index];
     if let Some(refusal) = &info.refused {

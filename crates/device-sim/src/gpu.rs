@@ -95,8 +95,8 @@ impl Device for SoftwareGpu {
         if self.keeps_progress { usize::try_from(layout::FILE_BYTES).unwrap_or(0) } else { 0 }
     }
 
-    fn open_client(&self, client: ClientId, spec: &ClientSpec, marks: Option<BorrowedFd<'_>>) -> Result<(), DeviceError> {
-        let log = marks.map(ProgressLog::open).transpose()?;
+    fn open_client(&self, client: ClientId, spec: &ClientSpec, progress_file: Option<BorrowedFd<'_>>) -> Result<(), DeviceError> {
+        let log = progress_file.map(ProgressLog::open).transpose()?;
         let mut scheduler = self.card.scheduler.lock();
         if scheduler.clients.contains_key(&client) {
             return Err(DeviceError::Invalid(format!("client {client} is open already")));
@@ -255,7 +255,7 @@ impl Device for SoftwareGpu {
         let owner = scheduler.clients.get_mut(&client).ok_or_else(|| not_open(client))?;
         let unknown = || DeviceError::Invalid(format!("client {client} has no function {function} in module {module}"));
         let loaded = owner.modules.get_mut(&module).ok_or_else(unknown)?;
-        let kernel = loaded.image.program().kernels.get(function as usize).ok_or_else(unknown)?;
+        let kernel = loaded.linked.program().kernels.get(function as usize).ok_or_else(unknown)?;
         let most = self.card.limits.shared_per_block_optin.saturating_sub(kernel.static_shared);
         let own = loaded.functions.get_mut(function as usize).ok_or_else(unknown)?;
         match (CUfunction_attribute(attribute), u32::try_from(value)) {

@@ -12,7 +12,7 @@ use parking_lot::{Mutex, RwLock};
 use crate::lower::{self, CompileError};
 use crate::memory::maps::Mappings;
 use crate::models::Limits;
-use crate::program::{Image, Kernel, Program};
+use crate::program::{Kernel, LinkedProgram, Program};
 
 /// Largest PTX text that is unpacked.
 const MAX_PTX_BYTES: u64 = 256 << 20;
@@ -43,7 +43,7 @@ pub(crate) struct LoadedFunction {
 /// A module of one client.
 #[derive(Debug, Clone)]
 pub(crate) struct LoadedModule {
-    pub(crate) image: Arc<Image>,
+    pub(crate) linked: Arc<LinkedProgram>,
     pub(crate) functions: Vec<LoadedFunction>,
 }
 
@@ -84,10 +84,10 @@ pub(crate) fn load(limits: &Limits, maps: &RwLock<Mappings>, bytes: &[u8], place
         fresh.push(!restored);
         addresses.push(address);
     }
-    let image = Arc::new(Image::new(program.clone(), addresses.clone()));
+    let linked = Arc::new(LinkedProgram::new(program.clone(), addresses.clone()));
     for (index, variable) in program.variables.iter().enumerate() {
         if fresh[index] {
-            let mut contents = image.initial(index);
+            let mut contents = linked.initial(index);
             contents.resize(usize::try_from(variable.bytes).unwrap_or(0), 0);
             write(maps, addresses[index], &contents)?;
         }
@@ -103,7 +103,7 @@ pub(crate) fn load(limits: &Limits, maps: &RwLock<Mappings>, bytes: &[u8], place
     };
     let functions =
         program.kernels.iter().map(|kernel| LoadedFunction { max_dynamic_shared: limits.shared_per_block.saturating_sub(kernel.static_shared) }).collect();
-    Ok((LoadedModule { image, functions }, info))
+    Ok((LoadedModule { linked, functions }, info))
 }
 
 /// Writes bytes through the card's mappings.

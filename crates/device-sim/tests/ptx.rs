@@ -123,8 +123,8 @@ fn check(file: &str, text: &str, case: &Case<'_>, report: &mut String) {
         Ok(loaded) => loaded,
         Err(error) => return writeln!(report, "{place}: {error}").expect("text"),
     };
-    let Some(index) = loaded.image.program().kernel(case.kernel) else { return writeln!(report, "{place}: no such kernel").expect("text") };
-    let kernel = loaded.image.program().kernels[index].clone();
+    let Some(index) = loaded.linked.program().kernel(case.kernel) else { return writeln!(report, "{place}: no such kernel").expect("text") };
+    let kernel = loaded.linked.program().kernels[index].clone();
     if let Some(refusal) = &kernel.refused {
         if case.fault.is_none_or(|fault| !refusal.to_string().contains(fault)) {
             writeln!(report, "{place}: {refusal}").expect("text");

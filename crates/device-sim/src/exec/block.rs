@@ -5,7 +5,7 @@ use super::fault::LaneFault;
 use super::interface::{BlockCoordinates, Fault, FaultKind, GlobalMemory, Launch, Services, Status};
 use super::run::{StopReason, WarpContext};
 use super::warp::Warp;
-use crate::program::Image;
+use crate::program::LinkedProgram;
 use crate::program::code::Code;
 use std::sync::Arc;
 
@@ -59,7 +59,7 @@ impl Block {
         self.executed = 0;
         self.ended = None;
         self.barriers.iter_mut().for_each(Barrier::reset);
-        let program = launch.image.program().clone();
+        let program = launch.linked.program().clone();
         let Some(kernel) = program.kernels.get(launch.kernel) else {
             self.warps.clear();
             self.living = 0;
@@ -138,7 +138,7 @@ impl Block {
                 Ok(StopReason::Exited) => {
                     self.living -= usize::from(self.warps[at].alive == 0);
                     for id in 0..BARRIERS {
-                        self.release_barrier(&launch.image, id);
+                        self.release_barrier(&launch.linked, id);
                     }
                     self.next_warp += usize::from(self.warps[at].fragments.is_empty());
                     idle = 0;
@@ -146,7 +146,7 @@ impl Block {
                 Ok(StopReason::Barrier { id, lanes, threads, votes }) => {
                     self.barriers[id].arrive(count, at, lanes, self.warps[at].alive, threads, votes);
                     if self.barriers[id].may_be_complete(self.living) {
-                        self.release_barrier(&launch.image, id);
+                        self.release_barrier(&launch.linked, id);
                     }
                     self.next_warp += usize::from(!self.warps[at].has_ready_fragment());
                     idle = 0;
@@ -169,17 +169,17 @@ impl Block {
     }
 
     /// Lets the lanes that wait at a barrier go on if it is complete.
-    fn release_barrier(&mut self, image: &Image, id: usize) {
+    fn release_barrier(&mut self, linked: &LinkedProgram, id: usize) {
         if self.barriers[id].is_complete(self.warps.iter().map(|warp| warp.alive)) {
             for warp in &mut self.warps {
-                warp.release_from_barrier(image, id as u8, &self.barriers[id]);
+                warp.release_from_barrier(linked, id as u8, &self.barriers[id]);
             }
             self.barriers[id].reset();
         }
     }
 
     fn describe_fault(&self, wrong: LaneFault, pc: u32, warp: usize) -> Fault {
-        let program = self.launch.image.program();
+        let program = self.launch.linked.program();
         let origin = program.origins.get(pc as usize).copied().unwrap_or_default();
         let lane = wrong.lane as usize & 31;
         Fault {

@@ -1,10 +1,11 @@
 //! What the execution core offers to the device around it, and what it needs from the device.
 //!
 //! The device compiles a module once ([`Program`](crate::program::Program), shared by all clients)
-//! and binds it to one client's variable addresses ([`Image`]). It describes a launch ([`Launch`])
-//! and makes a [`Block`](super::Block) for each block of the grid. It runs a block in slices:
-//! [`Block::run`](super::Block::run) executes a bounded number of warp instructions and returns.
-//! The value holds all state of the block, so any worker thread can continue it.
+//! and links it with the addresses of one client's variables ([`LinkedProgram`]). It describes a
+//! launch ([`Launch`]) and makes a [`Block`](super::Block) for each block of the grid. It runs a
+//! block in slices: [`Block::run`](super::Block::run) executes a bounded number of warp
+//! instructions and returns. The value holds all state of the block, so any worker thread can
+//! continue it.
 //!
 //! Invariant: nothing here waits. A block that spins on memory uses up its budget. All resident
 //! blocks of a grid make progress if the device gives each of them slices in turn. A grid-wide
@@ -12,7 +13,7 @@
 
 use std::sync::Arc;
 
-use crate::program::Image;
+use crate::program::LinkedProgram;
 
 /// What an access does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,8 +94,8 @@ pub trait Services {
 /// A launch of one kernel, shared by all of its blocks.
 #[derive(Debug)]
 pub struct Launch {
-    /// The program, bound to the client's variables.
-    pub image: Arc<Image>,
+    /// The program, linked with the client's variables.
+    pub linked: Arc<LinkedProgram>,
     /// Index into [`Program::kernels`](crate::program::Program::kernels).
     pub kernel: usize,
     /// Blocks of the grid along x, y and z.

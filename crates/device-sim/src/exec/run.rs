@@ -2,7 +2,8 @@
 //!
 //! A warp runs one fragment at a time, in bursts. A burst executes instructions until the
 //! fragment's lanes part, until another fragment may wait for it, or until it must wait itself.
-//! `Warp::run_burst` leaves the fragments alone and says how it ended; `Warp::run` then changes them.
+//! `Warp::run_burst` leaves the fragments alone and says how it ended. `Warp::run` then changes
+//! them.
 
 use super::access::{self, NearMemory};
 use super::barrier::Barrier;
@@ -11,7 +12,7 @@ use super::interface::{BlockCoordinates, FaultKind, GlobalMemory, Launch, Servic
 use super::warp::{FORCED, Fragment, FragmentState, NO_FRAME, STEPS_BEFORE_YIELD, Warp};
 use super::{atomic, intrinsic, mbarrier, special, sync};
 use crate::program::code::{BarrierKind, Op, Order, PredicateHow, PredicateOp, Space};
-use crate::program::{Image, window};
+use crate::program::{LinkedProgram, window};
 use crate::simd::lanes::{NO_SLOT, PerLane, PerLane32, PerLane64, WarpRegisters};
 
 /// What surrounds a warp while it runs.
@@ -125,7 +126,7 @@ impl Warp {
                 BurstEnd::Call { function, return_to } => self.enter_function(fragment, function, return_to, context)?,
                 BurstEnd::CallIndirect { targets, return_to } => {
                     let mut rest = fragment.lanes;
-                    let functions = &context.launch.image.program().functions;
+                    let functions = &context.launch.linked.program().functions;
                     while rest != 0 {
                         let first = rest.trailing_zeros() as usize;
                         let target = targets.0[first];
@@ -208,7 +209,7 @@ impl Warp {
 
     /// Puts a fragment at the first instruction of a function that it calls.
     fn enter_function<M, S>(&mut self, fragment: Fragment, function: u32, return_to: u32, context: &WarpContext<'_, M, S>) -> Result<(), LocatedFault> {
-        let functions = &context.launch.image.program().functions;
+        let functions = &context.launch.linked.program().functions;
         let caller = self.frame(fragment.frame).function;
         let (caller_code, code) = (&functions[caller as usize], &functions[function as usize]);
         let needed = u64::from(self.frame(fragment.frame).local) + u64::from(caller_code.frame) + u64::from(code.frame);
@@ -237,8 +238,8 @@ impl Warp {
     }
 
     /// Releases the fragments at a barrier of the block, which is complete.
-    pub fn release_from_barrier(&mut self, image: &Image, id: u8, barrier: &Barrier) {
-        let program = image.program();
+    pub fn release_from_barrier(&mut self, linked: &LinkedProgram, id: u8, barrier: &Barrier) {
+        let program = linked.program();
         if let [fragment] = &mut self.fragments[..]
             && fragment.state == FragmentState::Barrier(id)
             && let Op::Barrier(op) = &program.code[fragment.pc as usize].op
@@ -285,14 +286,14 @@ impl Warp {
         left: &mut u64,
     ) -> Result<BurstEnd, LocatedFault> {
         let WarpContext { launch, coordinates, shared, memory, services } = context;
-        let image: &Image = &launch.image;
+        let linked: &LinkedProgram = &launch.linked;
         let index = self.index;
-        let program = image.program();
+        let program = linked.program();
         let frame = *self.frame(fragment.frame);
         let code = &program.functions[frame.function as usize];
         let forced = fragment.waits == FORCED;
         let tid = &self.tid;
-        let mut registers = Warp::registers_of(&mut self.r32, &mut self.r64, &mut self.p, &frame, code, image.constants64(frame.function), &code.constants32);
+        let mut registers = Warp::registers_of(&mut self.r32, &mut self.r64, &mut self.p, &frame, code, linked.constants64(frame.function), &code.constants32);
         let alive = self.alive;
         let here = fragment.lanes;
         let mut near = NearMemory { shared, local: &mut self.local, local_bytes: self.local_bytes, frame: frame.local, parameters: &launch.parameters };

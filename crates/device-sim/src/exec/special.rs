@@ -84,5 +84,5 @@ pub(super) fn read_wide<S: Services>(what: Special, launch: &Launch, services: &
 
 /// Where the kernel's dynamic shared memory begins, in bytes of shared memory.
 fn dynamic_base(launch: &Launch) -> u32 {
-    launch.image.program().kernels.get(launch.kernel).map_or(0, |kernel| kernel.dynamic_base())
+    launch.linked.program().kernels.get(launch.kernel).map_or(0, |kernel| kernel.dynamic_base())
 }

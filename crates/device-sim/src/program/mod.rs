@@ -1,7 +1,7 @@
 //! A lowered module: the kernels and variables that it offers, and its code.
 //!
 //! A [`Program`] depends neither on addresses nor on a client, so all clients share it. An
-//! [`Image`] binds it to the addresses that its variables have for one client.
+//! [`LinkedProgram`] links it with the addresses that its variables have for one client.
 
 pub(crate) mod code;
 pub mod window;
@@ -113,7 +113,7 @@ pub struct Variable {
     /// True for `.visible`, `.weak` and `.common`. The host finds other variables by name too,
     /// because nvcc 13 makes every `__device__` variable internal.
     pub visible: bool,
-    /// Initial bytes, without trailing zeros and without addresses. [`Image::initial`] has them
+    /// Initial bytes, without trailing zeros and without addresses. [`LinkedProgram::initial`] has them
     /// complete.
     pub initial: Vec<u8>,
     /// The addresses among the initial bytes.
@@ -151,19 +151,19 @@ impl Program {
     }
 }
 
-/// A program bound to the addresses of its variables for one client.
+/// A program linked with the addresses of its variables for one client.
 #[derive(Debug)]
-pub struct Image {
+pub struct LinkedProgram {
     program: Arc<Program>,
     addresses: Vec<u64>,
     /// For each function whose constants contain addresses: its constants, complete.
     patched: Vec<Option<Vec<PerLane64>>>,
 }
 
-impl Image {
-    /// Binds a program. `addresses[i]` is the address of `program.variables[i]`.
+impl LinkedProgram {
+    /// Links a program. `addresses[i]` is the address of `program.variables[i]`.
     #[must_use]
-    pub fn new(program: Arc<Program>, addresses: Vec<u64>) -> Image {
+    pub fn new(program: Arc<Program>, addresses: Vec<u64>) -> LinkedProgram {
         let patched = program
             .functions
             .iter()
@@ -179,7 +179,7 @@ impl Image {
                 Some(constants)
             })
             .collect();
-        Image { program, addresses, patched }
+        LinkedProgram { program, addresses, patched }
     }
 
     /// The program.

@@ -124,8 +124,8 @@ pub(super) const fn owner_word(record: u32, used: u64) -> u64 {
     used << 32 | (record as u64 + 1)
 }
 
-/// The record to which a chunk belongs, and how many entries it has used: undoes [`owner_word`]. `None`
-/// for a free chunk.
+/// The record to which a chunk belongs, and how many entries it has used: the inverse of
+/// [`owner_word`]. `None` for a free chunk.
 pub(super) const fn owner_of(word: u64) -> Option<(u32, u64)> {
     match (word as u32).checked_sub(1) {
         Some(record) => Some((record, word >> 32)),

@@ -143,7 +143,7 @@ impl RunningKernel {
 
     /// The kernel's name in its module.
     pub(super) fn name(&self) -> &str {
-        &self.launch.image.program().kernels[self.launch.kernel].name
+        &self.launch.linked.program().kernels[self.launch.kernel].name
     }
 
     /// Whether [`RunningKernel::next_piece`] may have something.

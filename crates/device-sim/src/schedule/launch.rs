@@ -37,8 +37,8 @@ pub(super) fn prepare(limits: &Limits, client: &mut CardClient, client_id: Clien
         return fault(result::INVALID_HANDLE, format!("module {} is not loaded", asked.module));
     };
     let index = asked.function as usize;
-    let image = module.image.clone();
-    let (Some(code), Some(function)) = (image.program().kernels.get(index), module.functions.get(index)) else {
+    let linked = module.linked.clone();
+    let (Some(code), Some(function)) = (linked.program().kernels.get(index), module.functions.get(index)) else {
         return fault(result::INVALID_HANDLE, format!("module {} has no function {index}", asked.module));
     };
     if let Some(refused) = &code.refused {
@@ -101,7 +101,7 @@ pub(super) fn prepare(limits: &Limits, client: &mut CardClient, client_id: Clien
     };
     let Kernel { launch: asked, resume } = kernel;
     let launch = Launch {
-        image,
+        linked,
         kernel: index,
         grid: asked.grid,
         block: asked.block,

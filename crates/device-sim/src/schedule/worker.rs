@@ -229,7 +229,7 @@ impl Worker<'_> {
             }
             Ok(Status::Fault(fault)) => result.fault = Some(faults::thread_fault(&fault)),
             Err(_) => {
-                let kernel = &slice.launch.image.program().kernels[slice.launch.kernel].name;
+                let kernel = &slice.launch.linked.program().kernels[slice.launch.kernel].name;
                 let text = format!("the software GPU failed in kernel {kernel}, block {}; this is a bug of cumux, please report it", active.index);
                 tracing::error!("{text}");
                 result.fault = Some(Fault { result: result::LAUNCH_FAILED, text });
