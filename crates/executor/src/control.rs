@@ -6,6 +6,7 @@ use crate::objects::{Change, Objects, StreamSpec};
 use crate::session::{Barrier, Inner, Session};
 use crate::shared::{answer, answer_with};
 use cumux_device::{DeviceError, Fault};
+use cumux_ring::page::Answer;
 use cumux_wire::layout;
 use cumux_wire::record::{Op, Record};
 use cumux_wire::result;
@@ -75,8 +76,8 @@ impl Session {
             Op::MemInfo { device } => {
                 let reply = match self.place(device) {
                     Some(place) => {
-                        let (free, total) = self.shared.memory_info(self.sheet.id, place, self.limit(device));
-                        answer_with(result::SUCCESS, free, total)
+                        let [free, total, behind] = self.shared.memory_info(self.sheet.id, place, self.limit(device));
+                        Answer { result: result::SUCCESS, words: [free, total, behind, 0, 0, 0] }
                     }
                     None => answer(result::INVALID_VALUE),
                 };

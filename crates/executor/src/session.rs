@@ -15,7 +15,7 @@ use crate::heap::Heap;
 use crate::meter::Meter;
 use crate::objects::{Change, Logged, Objects};
 use crate::open::Files;
-use crate::shared::Shared;
+use crate::shared::{Shared, Shortage};
 use crate::stream::Stream;
 use crate::suspicion::{self, Lead};
 use cumux_device::{Fault, Outcome, Resume, StreamId, Work};
@@ -31,7 +31,7 @@ use rustc_hash::FxHashMap;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::ops::{Deref, DerefMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 
 /// Records taken from one client before the next one has its turn.
 const TURN: usize = 64;
@@ -60,6 +60,7 @@ pub struct Session {
     inner: Mutex<Inner>,
     /// Reports of the device that came while somebody held the lock.
     mailbox: Mutex<Vec<(StreamId, u64, Outcome)>>,
+    told_of_shortage: Once,
 }
 
 /// The lock on a session's changing part. Letting go delivers what the device has reported meanwhile.
@@ -218,6 +219,7 @@ impl Session {
                 lists: Lists::default(),
             }),
             mailbox: Mutex::default(),
+            told_of_shortage: Once::new(),
             sheet,
             shared,
         }
@@ -254,12 +256,30 @@ impl Session {
     /// A result code.
     pub fn charge(&self, device: u32, bytes: u64) -> Result<(), u32> {
         let place = self.place(device).ok_or(result::INVALID_VALUE)?;
-        self.shared.charge(self.sheet.id, place, bytes, self.limit(device))
+        self.shared.charge(self.sheet.id, place, bytes, self.limit(device)).map_err(|shortage| {
+            self.tell_of_shortage(bytes, shortage);
+            result::OUT_OF_MEMORY
+        })
+    }
+
+    /// A card of which there is less than it says surprises whoever runs the program. It is said once
+    /// for each client: a program may try smaller and smaller pieces.
+    fn tell_of_shortage(&self, bytes: u64, shortage: Shortage) {
+        if let Shortage::Machine { card, capacity, taken } = shortage {
+            self.told_of_shortage.call_once(|| {
+                let [bytes, card, capacity, taken] = [bytes, card, capacity, taken].map(|bytes| bytes.div_ceil(1 << 20));
+                tracing::warn!(
+                    "client process {} wants {bytes} MiB of device memory and is refused: this machine and its control groups have {capacity} MiB for software GPUs, \
+                     of which {taken} are taken (the card has {card}). Give the daemon a machine or a control group with more memory, or set CUMUX_SIM_MEMORY_BYTES for it",
+                    self.sheet.pid
+                );
+            });
+        }
     }
 
     /// Charges what a predecessor has charged, whatever the limit.
     pub fn charge_again(&self, place: u32, bytes: u64) {
-        let _ = self.shared.charge(self.sheet.id, place, bytes, 0);
+        self.shared.charge_again(self.sheet.id, place, bytes);
     }
 
     pub fn refund(&self, device: u32, bytes: u64) {
