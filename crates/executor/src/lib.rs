@@ -306,7 +306,7 @@ impl Executor {
     fn terminate(&self, id: u32, result: u32) {
         if let Some(session) = self.intake_sessions().into_iter().find(|s| s.client() == id) {
             let fault = cumux_device::Fault { result, text: "the client was terminated by the administrator".into() };
-            session.fault(&mut session.lock(), &fault);
+            session.lock_then_deliver(|inner| session.fault(inner, &fault));
         }
     }
 
@@ -359,10 +359,10 @@ impl Executor {
                      server.log says how the executors ended",
                     case.deaths()
                 );
-                session.fault(&mut session.lock(), &Fault { result: result::LAUNCH_FAILED, text });
+                session.lock_then_deliver(|inner| session.fault(inner, &Fault { result: result::LAUNCH_FAILED, text }));
             }
             if acquitted.contains(&id) {
-                suspicion::acquit(&session.lock().journal);
+                session.lock_then_deliver(|inner| suspicion::acquit(&inner.journal));
             }
             if !trials.contains(&id) {
                 session.let_go(Vec::new());

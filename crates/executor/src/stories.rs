@@ -437,14 +437,14 @@ fn a_trial_ends_with_its_lead_or_its_time() {
     let world = World::new();
     let guest = Guest::new(&world, 18);
     let session = world.session(18);
-    session.lock().on_hold = true;
+    session.lock().phase.hold_back();
     session.let_go(vec![7, 9]);
     assert!(!session.is_tried(false));
     session.lead_is_over(&mut session.lock(), 7);
     assert!(!session.is_tried(false));
     session.lead_is_over(&mut session.lock(), 9);
     assert!(session.is_tried(false));
-    session.lock().on_hold = true;
+    session.lock().phase.hold_back();
     session.let_go(vec![7]);
     assert!(!session.is_tried(false) && session.is_tried(true) && session.is_tried(false));
     drop(session);
