@@ -63,12 +63,13 @@ impl Settings {
 
 /// Opens the card `id` (`sim:h200` and so on), with settings from the environment.
 ///
-/// The same name may be opened several times: each is a card of its own, with the lowest ordinal that
-/// is free in this process.
+/// The same name may be opened several times: each is a card of its own, with the lowest ordinal
+/// that is free in this process.
 ///
 /// # Errors
-/// [`DeviceError::Invalid`] for an unknown name (the text lists the cards) or a variable that is not a
-/// number, [`DeviceError::System`] if threads cannot be made or the card's compute mode prohibits it.
+/// [`DeviceError::Invalid`] for an unknown name (the text lists the cards) or a variable that is
+/// not a number, [`DeviceError::System`] if threads cannot be made or the card's compute mode
+/// prohibits it.
 pub fn open(id: &str, sink: Arc<dyn Sink>) -> Result<Arc<dyn Device>, DeviceError> {
     let settings = Settings::from_environment()?;
     open_with(id, sink, settings).map(|card| card as Arc<dyn Device>)

@@ -1,4 +1,5 @@
-//! What only the software GPU has: a watchdog, several cards of a kind, shares of cards that are smaller.
+//! What only the software GPU has: a watchdog, several cards of a kind, shares of cards that are
+//! smaller.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -127,8 +128,9 @@ NEXT:
 
 #[test]
 fn a_pair_of_words_is_read_and_written_at_once() {
-    // A status and a value in one vector: how the scans of CUB hand their sums from block to block. PTX promises it of no vector; here 8 bytes are never
-    // torn, 16 bytes rarely are (seen in one of five runs of this test).
+    // A status and a value in one vector: how the scans of CUB hand their sums from block to block.
+    // PTX promises it of no vector; here 8 bytes are never torn, 16 bytes rarely are (seen in one
+    // of five runs of this test).
     let setup = Setup::new(watched_not);
     let client = setup.client(1);
     let kernels = client.load(PAIRS.as_bytes(), &mut NoVariables).expect("loads");

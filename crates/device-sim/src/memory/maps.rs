@@ -1,7 +1,8 @@
-//! What of the card's memory exists and where it is mapped.
+//! Which extents of the card's memory exist, and where they are mapped.
 //!
-//! An extent counts against the card from [`Mappings::create`] or its first mapping (a takeover maps what a predecessor created) until its last
-//! mapping is undone, or, if it was never mapped, until [`Mappings::forget`]. Only sizes are counted: pages appear when they are touched.
+//! An extent counts against the card's memory from [`Mappings::create`], or from its first mapping
+//! if a predecessor created it. It counts until its last mapping is removed, or, if it was never
+//! mapped, until [`Mappings::forget`]. Only sizes are counted: pages appear when they are touched.
 
 use std::collections::{BTreeMap, HashMap};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -13,26 +14,28 @@ use parking_lot::Mutex;
 use crate::mapping::Mapping;
 use crate::mapping::files::{self, Identity};
 
-/// Granularity of extents and mappings.
+/// Granularity of extents and mappings, in bytes.
 pub(crate) const GRANULE: u64 = 2 << 20;
 
-/// One extent that counts: its size, and how many mappings of it there are.
+/// An extent that counts: its size in bytes, and its mappings.
 #[derive(Debug)]
 struct CountedExtent {
     bytes: u64,
     mappings: u32,
 }
 
+/// A mapping, and the extent of which it is a part; a window has none.
 #[derive(Debug)]
 struct MappedPart {
     mapping: Arc<Mapping>,
     extent: Option<Identity>,
 }
 
-/// Windows that some card of this process has mapped, by address: a client of several cards has one window.
+/// Windows that some card of this process has mapped, by address. The cards of one client share its
+/// window.
 static WINDOWS: Mutex<BTreeMap<u64, (Identity, Weak<Mapping>)>> = Mutex::new(BTreeMap::new());
 
-/// The card's memory as this process has it.
+/// The card's memory, as this process has mapped it.
 #[derive(Debug)]
 pub(crate) struct Mappings {
     total: u64,
@@ -43,10 +46,16 @@ pub(crate) struct Mappings {
 }
 
 impl Mappings {
+    /// A card of `total` bytes.
     pub(crate) fn new(total: u64) -> Self {
         Mappings { total, used: 0, extents: HashMap::new(), mapped: BTreeMap::new() }
     }
 
+    /// Creates an extent.
+    ///
+    /// # Errors
+    /// [`DeviceError::OutOfMemory`] if the card has less free memory, [`DeviceError::Invalid`] if
+    /// `bytes` is not a multiple of [`GRANULE`].
     pub(crate) fn create(&mut self, bytes: u64) -> Result<OwnedFd, DeviceError> {
         if bytes == 0 || !bytes.is_multiple_of(GRANULE) {
             return Err(DeviceError::Invalid(format!("an extent of {bytes} bytes is not a multiple of {GRANULE}")));
@@ -57,14 +66,15 @@ impl Mappings {
         let file = files::create("cumux-extent", bytes)?;
         let (identity, _) = files::check(file.as_fd(), 0, bytes)?;
         self.used += bytes;
-        // The number of a file that was never mapped and is gone may be given to a new file.
+        // The inode of an extent that was never mapped and whose file is gone may belong to a new
+        // file.
         if let Some(gone) = self.extents.insert(identity, CountedExtent { bytes, mappings: 0 }) {
             self.used -= gone.bytes;
         }
         Ok(file)
     }
 
-    /// Whoever has the extent closes it. If it is mapped it counts until it is not.
+    /// The owner of an extent closes it. A mapped extent counts until it is no longer mapped.
     pub(crate) fn forget(&mut self, extent: BorrowedFd<'_>) {
         if let Ok((identity, _)) = files::check(extent, 0, 0)
             && let Some(counted) = self.extents.get(&identity).filter(|counted| counted.mappings == 0)
@@ -74,6 +84,11 @@ impl Mappings {
         }
     }
 
+    /// Maps a part of an extent at a client's address.
+    ///
+    /// # Errors
+    /// [`DeviceError::Invalid`] if a number is not a multiple of [`GRANULE`] or the addresses are
+    /// in use, [`DeviceError::System`] for a file that is not an extent.
     pub(crate) fn map(&mut self, address: u64, extent: BorrowedFd<'_>, offset: u64, bytes: u64) -> Result<(), DeviceError> {
         if bytes == 0 || [address, offset, bytes].iter().any(|value| !value.is_multiple_of(GRANULE)) {
             return Err(DeviceError::Invalid(format!("mapping {bytes} bytes from {offset} at {address:#x}: all must be multiples of {GRANULE}")));
@@ -88,6 +103,10 @@ impl Mappings {
         Ok(())
     }
 
+    /// Maps a client's window at its address. Cards of one process share the mapping.
+    ///
+    /// # Errors
+    /// As [`map`](Self::map).
     pub(crate) fn map_window(&mut self, address: u64, window: BorrowedFd<'_>, bytes: u64) -> Result<(), DeviceError> {
         let (identity, _) = files::check(window, 0, bytes)?;
         let mut windows = WINDOWS.lock();
@@ -107,6 +126,7 @@ impl Mappings {
         Ok(())
     }
 
+    /// Maps a file, which has been checked.
     fn insert(&mut self, address: u64, file: BorrowedFd<'_>, offset: u64, bytes: u64, extent: Option<Identity>) -> Result<(), DeviceError> {
         if address == 0 || address.checked_add(bytes).is_none() || !address.is_multiple_of(4096) || bytes == 0 || !bytes.is_multiple_of(4096) {
             return Err(DeviceError::Invalid(format!("{bytes} bytes cannot be mapped at {address:#x}")));
@@ -116,7 +136,10 @@ impl Mappings {
         Ok(())
     }
 
-    /// Undoes a mapping of exactly this range.
+    /// Removes a mapping of exactly this range.
+    ///
+    /// # Errors
+    /// [`DeviceError::Invalid`] if there is no such mapping.
     pub(crate) fn unmap(&mut self, address: u64, bytes: u64) -> Result<(), DeviceError> {
         if self.mapped.get(&address).is_none_or(|mapped| mapped.mapping.bytes() != bytes) {
             return Err(DeviceError::Invalid(format!("no mapping of {bytes} bytes begins at {address:#x}")));
@@ -134,7 +157,8 @@ impl Mappings {
         Ok(())
     }
 
-    /// Calls `each` with the mappings that cover the range, one after the other: the mapping, the offset in it, the part of the range.
+    /// Calls `each` with the mappings that cover a range, in order of their addresses: the mapping,
+    /// the offset in it, and the part of the range that lies there.
     ///
     /// # Errors
     /// [`DeviceError::Invalid`] if a byte of the range is not mapped.
@@ -159,7 +183,7 @@ impl Mappings {
 mod tests {
     use super::*;
 
-    // Tests of one process share the address space: each takes a place of its own.
+    // Tests of one process share its address space. Each test has addresses of its own.
     const BASE: u64 = 0x0800_0000_0000;
 
     #[test]
