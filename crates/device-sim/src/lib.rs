@@ -51,7 +51,8 @@ pub fn facts_of(id: &str, ordinal: u32) -> Result<cumux_device::DeviceFacts, cum
     models::facts(id, ordinal)
 }
 
-/// What would become of the kernels of an image (a fatbin, PTX text or cubin) on the card `id`, without loading it.
+/// What would become of the kernels of an image (a fatbin, PTX text or cubin) on the card `id`,
+/// without loading it.
 ///
 /// # Errors
 /// [`cumux_device::DeviceError::Image`] when it could not be loaded at all, with the text that a program would be told, and as [`facts`].

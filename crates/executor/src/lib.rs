@@ -13,6 +13,9 @@ mod doubt;
 mod drive;
 pub mod error;
 pub mod free;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod heap;
 mod intake;
 mod mailbox;

@@ -204,6 +204,12 @@ impl Shared {
         Ok(out)
     }
 
+    /// Forgets what is stored; the keeper's copies are the caller's to drop.
+    #[cfg(feature = "fuzzing")]
+    pub fn forget_images(&self) {
+        self.images.lock().clear();
+    }
+
     /// Gives a new keeper all stored images.
     ///
     /// # Errors

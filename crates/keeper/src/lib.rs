@@ -8,6 +8,9 @@
 #![forbid(unsafe_code)]
 
 pub mod client;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod hope;
 mod serve;
 mod store;

@@ -150,6 +150,12 @@ impl KeeperSlot {
         }
     }
 
+    /// Asks for an answer that means nothing, behind all that was asked before; false where there is nobody to ask.
+    #[cfg(feature = "fuzzing")]
+    pub(crate) fn mark(&self) -> bool {
+        self.desk.as_ref().map(|desk| desk.ask(Ask::List)).is_some()
+    }
+
     /// Lets go of what is kept of a session.
     pub(crate) fn drop_session(&self, session: u32) {
         if let Some(desk) = &self.desk {
@@ -208,7 +214,7 @@ impl<H: Host> Core<H> {
         let Some((pid, process)) = &self.keeper.process else { return };
         let Some(pulse) = self.keeper.pulse.as_mut().filter(|pulse| pulse.next() <= now) else { return };
         let motion = self.host.motion(*pid);
-        let verdict = pulse.look(now, motion, &[]);
+        let verdict = pulse.observe(now, motion, &[]);
         let pid = *pid;
         if motion == Motion::Stopped && !self.serving {
             self.host.set_going(process);

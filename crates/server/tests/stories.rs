@@ -296,6 +296,17 @@ fn a_device_that_cannot_be_opened_is_reported_with_its_reason() {
     world.server_ends();
 }
 
+/// Found by the fuzz target `packets`: clients were refused without a word.
+#[test]
+fn an_executor_that_gives_no_reason_is_reported_in_a_sentence() {
+    let mut world = World::unready("no word");
+    let client = world.knock_as(VERSION, 0);
+    world.expect(|m| matches!(m, FromServer::Failed { why } if why.contains("server.log")));
+    let (result, why) = client.refused();
+    assert!(result == 807 && why.contains("server.log"), "{result} {why}");
+    world.server_ends();
+}
+
 #[test]
 fn executors_that_keep_dying_end_the_wait() {
     let mut world = World::unready("dies");

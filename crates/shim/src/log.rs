@@ -10,6 +10,7 @@
 //! it prints what it would print on any card. `CUMUX_QUIET` silences in any case.
 
 use cumux_abi::CUresult;
+use cumux_link::escape_foreign;
 use std::borrow::Cow;
 use std::cell::Cell;
 use std::collections::HashSet;
@@ -125,21 +126,10 @@ impl Told {
     }
 }
 
-/// A text as one line that a terminal can be given: white space is one space, other control
-/// characters are written out.
+/// A text as one line that a terminal can be given: white space is one space, and what could move a
+/// cursor is written out.
 fn one_line(text: &str) -> String {
-    let mut line = String::new();
-    for (count, word) in text.split_whitespace().enumerate() {
-        line.extend((count > 0).then_some(' '));
-        for c in word.chars() {
-            if c.is_control() { line.extend(c.escape_unicode()) } else { line.push(c) }
-        }
-    }
-    if let Some((end, _)) = line.char_indices().nth(LONGEST) {
-        line.truncate(end);
-        line.push('…');
-    }
-    line
+    escape_foreign(&text.split_whitespace().collect::<Vec<_>>().join(" "), LONGEST)
 }
 
 // ---- why a call answers what it answers
@@ -202,8 +192,8 @@ mod tests {
     #[test]
     fn whatever_a_text_holds_it_is_one_line() {
         assert_eq!(one_line("line 7:\n   mov.u32 %r1 1;\n\t^\n"), "line 7: mov.u32 %r1 1; ^");
-        assert_eq!(one_line("red \u{1b}[31m and \0"), "red \\u{1b}[31m and \\u{0}");
-        assert_eq!(one_line(&"x".repeat(1 << 20)).chars().count(), LONGEST + 1);
+        assert_eq!(one_line("red \u{1b}[31m and"), "red \\u{1b}[31m and");
+        assert_eq!(one_line(&"x".repeat(1 << 20)).chars().count(), LONGEST);
     }
 
     #[test]

@@ -70,7 +70,7 @@ impl Module {
         loaded.map_err(|mut rejection| {
             // What could not be linked is no matter of architectures, whatever the device says
             // about the rest.
-            if rejection.code == CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU
+            if matches!(rejection.code, CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU | CUresult::CUDA_ERROR_INVALID_IMAGE)
                 && let Some(relocatable) = Relocatable::of(image.bytes, &image.parts)
             {
                 rejection.text = format!("the program was {relocatable}");

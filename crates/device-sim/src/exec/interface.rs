@@ -209,7 +209,8 @@ impl std::fmt::Display for Fault {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let [bx, by, bz] = self.ctaid;
         let [tx, ty, tz] = self.thread;
-        // What matters most comes first: texts are cut where they travel, and names of templates are as long as they like.
+        // What matters most comes first: texts are cut where they travel, and names of templates
+        // are as long as they like.
         let kernel = shortened(&self.kernel);
         let place = format!("(block {bx},{by},{bz} thread {tx},{ty},{tz})");
         match self.kind.headline() {

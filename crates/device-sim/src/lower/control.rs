@@ -76,7 +76,8 @@ fn epilogue(lowerer: &mut Lowerer<'_>) -> Lowered {
     Ok(())
 }
 
-/// Functions of the device runtime by which a kernel starts another. An error code in place of what they return would be taken for a buffer's address.
+/// Functions of the device runtime by which a kernel starts another. An error code in place of what
+/// they return would be taken for a buffer's address.
 fn starts_kernels(name: &str) -> bool {
     name.contains("cuda") && ["LaunchDevice", "GetParameterBuffer"].iter().any(|part| name.contains(part))
 }

@@ -95,7 +95,9 @@ pub(super) fn lower(text: &str) -> Result<Program, CompileError> {
     let module = cumux_ptx::parse(text).map_err(|errors| {
         let first = errors.diagnostics.first();
         let pos = first.map(|d| d.pos).unwrap_or_default();
-        error(pos, first.map_or_else(|| "not a PTX module".to_owned(), |d| d.render(text).trim_end().to_owned()))
+        // The place stands before the text already.
+        let told = first.map(|d| d.render(text).trim_start_matches(&format!("{}: ", d.pos)).trim_end().to_owned());
+        error(pos, told.unwrap_or_else(|| "not a PTX module".to_owned()))
     })?;
     lower_module(&module)
 }

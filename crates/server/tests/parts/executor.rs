@@ -38,7 +38,7 @@ pub fn play(socket: &Path) -> Result<(), String> {
     let mut lost = Instant::now();
     while lost.elapsed() < Duration::from_secs(20) {
         if let Ok(connection) = Connection::connect(socket) {
-            let devices = if mode == "no device" { Vec::new() } else { vec![device()] };
+            let devices = if mode == "no device" || mode == "no word" { Vec::new() } else { vec![device()] };
             let serving = executor.generation > 0;
             if !serving {
                 // The new server tells a standby everything anew.
@@ -49,8 +49,8 @@ pub fn play(socket: &Path) -> Result<(), String> {
             if connection.send(&hello, &[]).is_err() {
                 continue;
             }
-            if mode == "no device" {
-                let why = "there is no device sim:h200 in this story".to_owned();
+            if mode == "no device" || mode == "no word" {
+                let why = if mode == "no word" { String::new() } else { "there is no device sim:h200 in this story".to_owned() };
                 return connection.send(&FromExecutor::Failed { why }, &[]).map_err(|e| e.to_string());
             }
             if executor.serve(&connection, &mode)? {

@@ -27,7 +27,7 @@ use crate::log;
 use crate::sync::lock;
 use cumux_abi::CUresult;
 use cumux_ring::client::{Client, Scheduling};
-use cumux_wire::layout::{page, window_address};
+use cumux_wire::layout::{STREAMS, page, window_address};
 use cumux_wire::message::DeviceFacts;
 use cumux_wire::record::{Launch, NO_ANSWER, Op};
 use liveness::Liveness;
@@ -182,7 +182,7 @@ impl Connection {
                 let _ = self.lost.set(());
                 self.health().err().unwrap_or(error::MPS_RPC_FAILURE)
             }
-            PushError::NoLane => error::OUT_OF_MEMORY,
+            PushError::NoLane => log::because(error::OUT_OF_MEMORY, format!("this program has all of the {STREAMS} streams that there can be")),
         }
     }
 

@@ -5,6 +5,7 @@
 //! the pages of a returned piece back to the system.
 
 use crate::ffi::{Try, error};
+use crate::log;
 use crate::sync::lock;
 use cumux_ring::window::Window;
 use cumux_wire::layout::{WINDOW_BYTES, WINDOW_MANAGED_BYTES, window_address};
@@ -134,7 +135,11 @@ impl PinnedWindow {
     /// # Errors
     /// OUT_OF_MEMORY when there is none of that size.
     pub fn take_piece(&self, bytes: u64, align: u64) -> Try<u64> {
-        lock(&self.heap).reserve_range(bytes, align).ok_or(error::OUT_OF_MEMORY)
+        lock(&self.heap).reserve_range(bytes, align).ok_or_else(|| {
+            let why =
+                format!("no piece of {bytes} bytes is free in the window of this program: {} GiB for pinned and managed memory and images", WINDOW_BYTES >> 30);
+            log::because(error::OUT_OF_MEMORY, why)
+        })
     }
 
     /// Gives a piece of the window back, and its pages to the system.
