@@ -17,7 +17,7 @@ pub(crate) fn tell_shortage(session: &Connection, op: &Op, code: CUresult) {
     if code != error::OUT_OF_MEMORY || !crate::log::anybody() || TOLD.set(()).is_err() {
         return;
     }
-    let Ok([free, total, ..]) = session.call(&Op::MemInfo { device }) else { return };
+    let Ok([free, total, behind, ..]) = session.call(&Op::MemInfo { device }) else { return };
     let mib = |bytes: u64| format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20));
     match session.memory_limit(device) {
         limit if limit != 0 && limit < total => crate::log::tell(format_args!(
@@ -25,6 +25,12 @@ pub(crate) fn tell_shortage(session: &Connection, op: &Op, code: CUresult) {
             mib(wanted),
             mib(free),
             mib(limit)
+        )),
+        _ if (1..total).contains(&behind) => crate::log::tell(format_args!(
+            "out of device memory: {} were asked for, and {} are free of the {} that the machine has for its software GPUs (CUMUX_SIM_MEMORY_BYTES for the daemon sets another number)",
+            mib(wanted),
+            mib(free),
+            mib(behind)
         )),
         _ => crate::log::tell(format_args!("out of device memory: {} were asked for, and {} are free of the device's {}", mib(wanted), mib(free), mib(total))),
     }

@@ -255,7 +255,7 @@ impl Tally {
             });
         }
         match device {
-            DeviceName::Sim(_) => match cumux_device_sim::judge(&device.to_string(), container) {
+            DeviceName::Sim(_) => match cumux_device_sim::judge_kernels(&device.to_string(), container) {
                 Ok(kernels) => {
                     self.loadable += 1;
                     self.kernels += kernels.len();

@@ -1,8 +1,8 @@
 //! Which SMs belong to which partition of a client. Pure bookkeeping under the scheduler's lock.
 //!
-//! [`Floor`] is the card's side: how many partitions each SM belongs to. [`ClientPartitions`] is one
-//! client's side: partition [`SHARE`] is its whole share, the others lie inside of it. A set of SMs
-//! that was replaced stays until its last kernel is over.
+//! [`Floor`] is the card's side: how many partitions each SM belongs to. [`ClientPartitions`] is
+//! one client's side: partition [`SHARE`] is its whole share, the others lie inside of it. A set of
+//! SMs that was replaced stays until its last kernel is over.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -207,8 +207,8 @@ mod tests {
     }
 
     proptest! {
-        /// Clients come and go. A new partition shares SMs with others only if the card has not enough
-        /// free SMs, and everything is given back in the end.
+        /// Clients come and go. A new partition shares SMs with others only if the card has not
+        /// enough free SMs, and everything is given back in the end.
         #[test]
         fn partitions_overlap_as_little_as_the_sum_allows(steps in proptest::collection::vec((1_u32..67, any::<bool>(), any::<prop::sample::Index>()), 1..60)) {
             let (limits, mut floor) = (h200(), Floor::new(132));
