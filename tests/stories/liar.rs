@@ -17,6 +17,8 @@ struct Stranger {
     client: Client,
     ring: Mapping,
     page: Mapping,
+    /// The open file that server and executor have, too.
+    doorbell: OwnedFd,
     _rest: Vec<OwnedFd>,
 }
 
@@ -29,7 +31,8 @@ impl Stranger {
         assert!(matches!(reply, Reply::Welcome { .. }), "{reply:?}");
         let [ring, page, window, doorbell, server, keeper] = exactly(descriptors).unwrap();
         Self {
-            client: Client::map(&ring, &page, doorbell).unwrap(),
+            client: Client::map(&ring, &page, doorbell.try_clone().unwrap()).unwrap(),
+            doorbell,
             ring: Mapping::of(&ring, layout::ring::BYTES).unwrap(),
             page: Mapping::of(&page, layout::page::BYTES).unwrap(),
             _rest: vec![window, server, keeper],
@@ -194,4 +197,30 @@ fn a_client_lies_in_every_field() {
     assert_eq!(node.server().takeovers, 0);
     let alone = Node::start().test_client("busy").args(&["12", "3"]).start().expect_ok();
     assert_eq!(neighbour.expect_ok(), alone, "the neighbour's results are right");
+}
+
+/// The doorbell is one open file of client and executor. The client makes it one on which a read
+/// waits, and reads whatever is rung before the executor could.
+#[test]
+fn a_client_reads_its_own_doorbell() {
+    let node = Node::start();
+    node.client("vector_add").args(&["1"]).start().expect_ok();
+    let before = node.server();
+    let stranger = Stranger::come(&node);
+    let flags = rustix::fs::fcntl_getfl(&stranger.doorbell).unwrap();
+    rustix::fs::fcntl_setfl(&stranger.doorbell, flags - rustix::fs::OFlags::NONBLOCK).unwrap();
+    for _ in 0..3 {
+        let doorbell = stranger.doorbell.try_clone().unwrap();
+        // They end with this process.
+        std::thread::spawn(move || while rustix::io::read(&doorbell, &mut [0; 8]).is_ok() {});
+    }
+    for _ in 0..4 {
+        for _ in 0..2000 {
+            rustix::io::write(&stranger.doorbell, &1_u64.to_ne_bytes()).unwrap();
+            std::thread::yield_now();
+        }
+        node.client("vector_add").args(&["1"]).start().expect_ok();
+    }
+    let after = node.server();
+    assert_eq!((after.executor, after.takeovers), (before.executor, 0), "nobody was waited for, and so nobody was replaced");
 }

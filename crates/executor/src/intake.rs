@@ -11,7 +11,7 @@ use cumux_ring::awake::Count;
 use parking_lot::RwLock;
 use rustix::event::epoll;
 use std::collections::BTreeMap;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -116,7 +116,7 @@ impl Intake {
     /// When the doorbell cannot be watched.
     pub fn add(&self, session: &Arc<Session>) -> Result<(), ExecutorError> {
         let client = session.client();
-        epoll::add(self.poll_of(client), session.doorbell(), epoll::EventData::new_u64(u64::from(client)), epoll::EventFlags::IN)?;
+        epoll::add(self.poll_of(client), session.doorbell(), epoll::EventData::new_u64(u64::from(client)), epoll::EventFlags::IN | epoll::EventFlags::ET)?;
         self.sessions.write().insert(client, session.clone());
         self.tell();
         self.changes.add();
@@ -241,15 +241,13 @@ impl Intake {
         sessions.extend(order.iter().filter(|client| **client as usize % self.polls.len() == lane).filter_map(|client| all.get(client).cloned()));
     }
 
-    /// Resets the bell that rang.
+    /// Resets our own bell if it has rung. A client's doorbell is never read: each ring is an edge.
+    /// The client has the same open file, so it could make a read wait, and all clients with it.
     fn silence(&self, lane: usize, source: u64) {
-        let mut count = [0; 8];
-        if source == BELL {
-            if let Some(bell) = self.shared.bells().nth(lane) {
-                let _ = rustix::io::read(bell, &mut count);
-            }
-        } else if let Some(session) = u32::try_from(source).ok().and_then(|id| self.sessions.read().get(&id).cloned()) {
-            let _ = rustix::io::read(session.doorbell().as_fd(), &mut count);
+        if source == BELL
+            && let Some(bell) = self.shared.bells().nth(lane)
+        {
+            let _ = rustix::io::read(bell, &mut [0; 8]);
         }
     }
 }

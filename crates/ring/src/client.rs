@@ -47,6 +47,14 @@ pub struct Client {
     scheduling: AtomicU8,
 }
 
+/// The same doorbell under a high number. Programs close descriptors that they do not know, and open
+/// files under the low numbers that become free: what is written to the doorbell must not land there.
+fn away_from_low_numbers(doorbell: OwnedFd) -> OwnedFd {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(1 << 20);
+    let half = i32::try_from(limit.min(1 << 20) / 2).unwrap_or(0);
+    rustix::io::fcntl_dupfd_cloexec(&doorbell, half).unwrap_or(doorbell)
+}
+
 impl Client {
     /// Maps ring and page; `doorbell` is the executor's eventfd.
     ///
@@ -55,6 +63,7 @@ impl Client {
     pub fn map(ring: impl AsFd, page: impl AsFd, doorbell: OwnedFd) -> Result<Self, FileError> {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let (ring, page) = (Mapping::of(ring, ring_layout::BYTES)?, Mapping::of(page, page_layout::BYTES)?);
+        let doorbell = away_from_low_numbers(doorbell);
         Ok(Self { ring, page, doorbell, cores, scheduling: AtomicU8::new(Scheduling::Auto as u8) })
     }
 

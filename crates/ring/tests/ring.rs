@@ -309,3 +309,17 @@ fn a_full_object_log_keeps_only_what_is_true() {
     assert!(refused.is_err(), "what does not fit is refused");
     assert_eq!(journal.objects().expect("sound"), objects, "and nothing has changed");
 }
+
+/// A program that closes all descriptors, and opens files under the same numbers, gets none of the
+/// client's rings into them.
+#[test]
+fn a_doorbell_has_no_low_number() {
+    use std::os::fd::AsRawFd as _;
+    let ring = create("ring", layout::ring::BYTES as u64).expect("memory");
+    let page = create("page", layout::page::BYTES as u64).expect("memory");
+    let doorbell = eventfd(0, EventfdFlags::NONBLOCK).expect("eventfd");
+    let number = doorbell.as_raw_fd();
+    let _client = Client::map(&ring, &page, doorbell).expect("client");
+    let next = std::fs::File::open("/dev/null").expect("a file");
+    assert!(next.as_raw_fd() <= number, "the number {number} is free again, and the next file got {}", next.as_raw_fd());
+}
