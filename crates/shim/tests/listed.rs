@@ -12,8 +12,6 @@ use syn::visit::{self, Visit};
 
 /// How a refusal is written.
 const REFUSALS: [&str; 2] = ["unsupported", "NOT_SUPPORTED"];
-/// Modules that answer no exported function, or only for tests.
-const OTHERS: [&str; 4] = ["fake", "story", "story_graph", "story_memory"];
 
 /// Functions that come by a refusal and never get it, and why.
 const NEVER: [(&str, &str); 2] = [
@@ -50,7 +48,7 @@ enum Call {
     /// With what stands before the name: a module, a type, or nothing.
     Path(Option<String>, String),
     Method(String),
-    /// A method of the session, by what its variable is called everywhere.
+    /// A method of the connection, by what its variable is called everywhere.
     Session(String),
 }
 
@@ -79,11 +77,9 @@ impl Functions {
             let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default().to_owned();
             // The files of a folder are one module to others.
             let own = if folder.ends_with("src") { stem } else { folder.file_name().and_then(|name| name.to_str()).unwrap_or_default().to_owned() };
-            if !OTHERS.contains(&own.as_str()) {
-                let text = std::fs::read_to_string(&path).expect("a source");
-                let file = syn::parse_file(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-                Items { module: &own, owner: None, all: into }.visit_file(&file);
-            }
+            let text = std::fs::read_to_string(&path).expect("a source");
+            let file = syn::parse_file(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+            Items { module: &own, owner: None, all: into }.visit_file(&file);
         }
     }
 
@@ -139,7 +135,7 @@ impl Functions {
 }
 
 fn is_session(place: &Place) -> bool {
-    place.1.as_deref() == Some("Session")
+    place.1.as_deref() == Some("Connection")
 }
 
 /// Goes through the items of a file.
@@ -151,7 +147,7 @@ struct Items<'a> {
 
 impl Items<'_> {
     fn add(&mut self, name: &syn::Ident, block: &syn::Block) {
-        let mut body = Body { of_session: self.owner.as_deref() == Some("Session"), ..Body::default() };
+        let mut body = Body { of_session: self.owner.as_deref() == Some("Connection"), ..Body::default() };
         body.visit_block(block);
         let last = match block.stmts.last() {
             Some(syn::Stmt::Expr(expression, None)) => is_refusal(expression),
@@ -232,7 +228,7 @@ impl Body {
             syn::Expr::Field(field) => matches!(&field.member, syn::Member::Named(name) if name == "session"),
             syn::Expr::Try(inner) => self.is_session(&inner.expr),
             syn::Expr::Paren(inner) => self.is_session(&inner.expr),
-            syn::Expr::Call(call) => matches!(&*call.func, syn::Expr::Path(path) if ["enter", "look"].contains(&last_two(&path.path).1.as_str())),
+            syn::Expr::Call(call) => matches!(&*call.func, syn::Expr::Path(path) if ["enter", "find_connection"].contains(&last_two(&path.path).1.as_str())),
             _ => false,
         }
     }

@@ -80,8 +80,11 @@ pub struct Context {
     per_thread: Mutex<Vec<Arc<Stream>>>,
 }
 
+/// What a file above does when the objects of a context end.
+pub(crate) type EndHook = fn(&'static Connection, &Context);
+
 /// What is to be done when the objects of a context end, in this order: hooks of the files above.
-static ENDING: OnceLock<&'static [fn(&'static Connection, &Context)]> = OnceLock::new();
+static ENDING: OnceLock<&'static [EndHook]> = OnceLock::new();
 
 /// Contexts have shares of their own
 /// (`CUDA_MPS_ENABLE_PER_CTX_DEVICE_MULTIPROCESSOR_PARTITIONING`).
@@ -273,7 +276,7 @@ pub(crate) fn primary_handle(device: CUdevice) -> Try<CUcontext> {
 /// Hands down what the files above do when the objects of a context end, and remembers whether
 /// contexts have shares of their own: the environment says it when the process is greeted. The
 /// first call counts.
-pub(crate) fn prepare(session: &Connection, ending: &'static [fn(&'static Connection, &Context)]) {
+pub(crate) fn prepare(session: &Connection, ending: &'static [EndHook]) {
     let _ = ENDING.set(ending);
     let wanted = std::env::var("CUDA_MPS_ENABLE_PER_CTX_DEVICE_MULTIPROCESSOR_PARTITIONING").is_ok_and(|text| text.trim() == "1");
     let _ = OWN_SHARES.set(!session.granted.fixed && wanted);
