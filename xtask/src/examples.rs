@@ -9,7 +9,8 @@ use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 const FLAGS: [&str; 4] = ["-cudart", "static", "-O3", "-std=c++17"];
-/// As programs are ordinarily built: machine code for an H200, its PTX, and PTX for every older card that the software GPU can be.
+/// As programs are ordinarily built: machine code for an H200, its PTX, and PTX for every older
+/// card that the software GPU can be.
 const ARCHITECTURES: [&str; 4] = ["-gencode", "arch=compute_75,code=compute_75", "-gencode", "arch=compute_90,code=[sm_90,compute_90]"];
 /// Behind this a source says how it is to be built in place of [`ARCHITECTURES`].
 const OWN_FLAGS: &str = "// nvcc: ";

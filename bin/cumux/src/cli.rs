@@ -64,7 +64,7 @@ enum Command {
         json: bool,
         #[arg(long, help = format!("Judge the program's device code for this device: {}", device::names()))]
         device: Option<String>,
-        /// A program to look at as well: will it be served, and what of its device code will run?
+        /// A program to look at as well, or a file of PTX, a fatbin or a cubin: will it be served, and what of its device code will run?
         program: Option<PathBuf>,
     },
     /// Runs ordinary CUDA programs together, lets two of them fail, and shows that the others finish

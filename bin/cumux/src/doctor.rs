@@ -77,6 +77,9 @@ pub fn main(json: bool, device: Option<&str>, program: Option<&Path>) -> anyhow:
         // Names of programs and folders, and what a daemon said: others may have chosen them.
         finding.found = escape_foreign(&finding.found, usize::MAX);
         finding.remedy = escape_foreign(&finding.remedy, usize::MAX);
+        for detail in &mut finding.details {
+            *detail = escape_foreign(detail, usize::MAX);
+        }
     }
     if json {
         say::line(serde_json::to_string_pretty(&findings).context("cannot write JSON")?)?;
@@ -86,7 +89,8 @@ pub fn main(json: bool, device: Option<&str>, program: Option<&Path>) -> anyhow:
     Ok(u8::from(findings.iter().any(|finding| finding.outcome == Outcome::Problem)))
 }
 
-/// The devices that a program started here would have: the one that was named, those of the daemon, else what `cumux run` would take.
+/// The devices that a program started here would have: the one that was named, those of the daemon,
+/// else what `cumux run` would take.
 fn chosen_device() -> Vec<DeviceName> {
     let mut served = daemon::devices();
     served.dedup();

@@ -27,7 +27,8 @@ pub fn main(device: Option<&str>, command: &[OsString]) -> anyhow::Result<u8> {
     let daemon = private_daemon(device)?;
     let mut child = Command::new(program);
     child.args(arguments).env(library::VARIABLE, library::path_with(&library));
-    // Who started it by hand wants to know why something fails. CUMUX_QUIET is looked at by the library itself.
+    // Who started it by hand wants to know why something fails. CUMUX_QUIET is looked at by the
+    // library itself.
     if std::env::var_os(VERBOSE).is_none() {
         child.env(VERBOSE, "1");
     }

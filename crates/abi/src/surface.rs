@@ -13,7 +13,8 @@ pub const PROC_ADDRESS: &str = include_str!("../surface/procaddress.txt");
 /// How a function is answered in the end, older names and variants followed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answer {
-    /// By this function, whose name is another one's for older names and variants. `but_not` says what of it is not supported; empty where all of it is.
+    /// By this function, whose name is another one's for older names and variants. `but_not` says
+    /// what of it is not supported; empty where all of it is.
     Function { name: &'static str, but_not: &'static str },
     /// With `CUDA_ERROR_NOT_SUPPORTED`, whatever the arguments.
     Refused { why: &'static str },

@@ -90,7 +90,13 @@ impl Log {
     pub(crate) fn open(folder: &Path, echo: bool) -> Self {
         let file = |name| LogFile::at(folder.join(name), own_limit());
         let log = |name| logfile::Log::new(Sink::File(file(name)), USER, echo);
-        Self { control: Mutex::new(Some(log(CONTROL))), server: Mutex::new(log(SERVER)), server_file: Mutex::new(file(SERVER)), readers: Mutex::new(0), reader_ended: Condvar::new() }
+        Self {
+            control: Mutex::new(Some(log(CONTROL))),
+            server: Mutex::new(log(SERVER)),
+            server_file: Mutex::new(file(SERVER)),
+            readers: Mutex::new(0),
+            reader_ended: Condvar::new(),
+        }
     }
 
     /// Writes one line with the time of now.

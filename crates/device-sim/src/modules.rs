@@ -155,12 +155,12 @@ fn extract_ptx(bytes: &[u8], capability: u32) -> Result<String, DeviceError> {
 
 /// Why an image has no PTX for this card, and how to build one that has.
 fn explain_missing_ptx(stored: &[Stored<'_>], capability: u32) -> String {
-    let list = |kind: ImageKind, name: &str| {
-        let mut found: Vec<String> = stored.iter().filter(|i| i.kind == kind).map(|i| format!("{name}_{}", i.arch)).collect();
+    let list = |kind: ImageKind| {
+        let mut found: Vec<String> = stored.iter().filter(|image| image.kind == kind).filter_map(Stored::architecture).collect();
         found.dedup();
         found.join(", ")
     };
-    let (code, text) = (list(ImageKind::Elf, "sm"), list(ImageKind::Ptx, "compute"));
+    let (code, text) = (list(ImageKind::Elf), list(ImageKind::Ptx));
     if !text.is_empty() {
         format!("the image contains PTX for {text} only, which this card (sm_{capability}) cannot run; build with -gencode arch=compute_75,code=compute_75")
     } else if !code.is_empty() {
@@ -232,6 +232,34 @@ mod tests {
             "the image contains only machine code for sm_80, sm_90; the software GPU runs PTX: build with -gencode arch=compute_75,code=compute_75"
         );
         assert!(explain_missing_ptx(&[of(ImageKind::Ptx, 100)], 90).contains("PTX for compute_100 only"));
+        // Without its letter it would run here.
+        let exact = Stored { variant: cumux_fatbin::Variant::Exact, ..of(ImageKind::Ptx, 100) };
+        assert!(explain_missing_ptx(&[exact], 103).contains("PTX for compute_100a only, which this card (sm_103) cannot run"));
+    }
+
+    #[test]
+    fn kernels_are_judged_one_by_one_without_being_loaded() {
+        let text = "\
+.version 8.0
+.target sm_80
+.address_size 64
+.visible .entry plain() { ret; }
+.visible .entry matrix() {
+    .reg .b32 %r<3>;
+    ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r1}, [%r2];
+    ret;
+}
+.visible .entry clustered() .reqnctapercluster 2, 1, 1 { ret; }
+";
+        let judged = crate::judge_kernels("sim:h200", text.as_bytes()).unwrap();
+        let refused: Vec<(&str, Option<&str>)> = judged.iter().map(|kernel| (kernel.name.as_str(), kernel.refused.as_deref())).collect();
+        let [("plain", None), ("matrix", Some(matrix)), ("clustered", Some(clustered))] = refused[..] else { panic!("{refused:?}") };
+        assert!(matrix.contains("ldmatrix.sync.aligned.m8n8.x1.shared.b16 (PTX line 7)"), "{matrix}");
+        assert!(clustered.contains("clusters"), "{clustered}");
+        // What could not be loaded says why, as a program would be told.
+        let old = crate::judge_kernels("sim:t4", text.as_bytes()).unwrap_err();
+        assert!(matches!(old, DeviceError::Image { result: result::NO_BINARY_FOR_GPU, .. }) && old.to_string().contains("sm_75"), "{old}");
+        assert!(crate::judge_kernels("sim:nothing", text.as_bytes()).is_err());
     }
 
     #[test]

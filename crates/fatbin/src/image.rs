@@ -87,6 +87,23 @@ impl<'a> Image<'a> {
         }
     }
 
+    /// What it is for, as the compiler's options name it: `compute_100a` for PTX, `sm_90` for
+    /// compiled code. `None` for images of other kinds.
+    #[must_use]
+    pub fn architecture(&self) -> Option<String> {
+        let kind = match self.kind {
+            ImageKind::Ptx => "compute",
+            ImageKind::Elf => "sm",
+            ImageKind::Other(_) => return None,
+        };
+        let variant = match self.variant {
+            Variant::Any => "",
+            Variant::Exact => "a",
+            Variant::Family => "f",
+        };
+        Some(format!("{kind}_{}{variant}", self.arch))
+    }
+
     /// More specific is better: the newer architecture, then the narrower variant.
     fn rank(&self) -> (u32, u8) {
         let variant = match self.variant {

@@ -68,14 +68,7 @@ fn defines_launch(text: &str) -> bool {
 
 /// Architectures as the compiler's options name them.
 fn names(images: &[Image<'_>]) -> Vec<String> {
-    let mut names: Vec<String> = images
-        .iter()
-        .filter_map(|image| match image.kind {
-            ImageKind::Ptx => Some(format!("compute_{}", image.arch)),
-            ImageKind::Elf => Some(format!("sm_{}", image.arch)),
-            ImageKind::Other(_) => None,
-        })
-        .collect();
+    let mut names: Vec<String> = images.iter().filter_map(Image::architecture).collect();
     names.sort();
     names.dedup();
     names

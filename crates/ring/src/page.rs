@@ -40,7 +40,8 @@ pub fn sticky(page: &impl Memory) -> u32 {
     page.load32(STICKY, Ordering::Acquire)
 }
 
-/// The client is in error: `text` is what is known of it, and is there for everybody who sees the error. Only the first error of a session is told.
+/// The client is in error: `text` is what is known of it, and is there for everybody who sees the
+/// error. Only the first error of a session is told.
 pub fn set_fault(page: &impl Memory, result: u32, text: &str) {
     let text = &text[..text.floor_char_boundary(FAULT_BYTES)];
     page.write(FAULT, text.as_bytes());

@@ -41,7 +41,8 @@ pub fn call<O: Outcome>(name: &'static str, body: impl FnOnce() -> O) -> CUresul
     }
 }
 
-/// A call that fails is a line in the log: what a program that stops somewhere had asked for. Where the reason is known, the program's user is told.
+/// A call that fails is a line in the log: what a program that stops somewhere had asked for. Where
+/// the reason is known, the program's user is told.
 #[cold]
 fn failed(name: &'static str, code: CUresult) {
     match crate::log::reason(code) {

@@ -23,7 +23,8 @@ const MOST_PARTS: usize = 4096;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Given<'a> {
     pub bytes: &'a [u8],
-    /// Relocatable device code that the image is to be linked from (`nvcc -rdc=true`): only to say why it does not load.
+    /// Relocatable device code that the image is to be linked from (`nvcc -rdc=true`): only to say
+    /// why it does not load.
     pub parts: Vec<&'a [u8]>,
 }
 
@@ -64,7 +65,8 @@ unsafe fn parts<'a>(wrapper: *const u8) -> Vec<&'a [u8]> {
         return found;
     }
     while found.len() < MOST_PARTS {
-        // SAFETY: no entry before this one was null, and the list of a wrapper of this version ends with one that is.
+        // SAFETY: no entry before this one was null, and the list of a wrapper of this version ends
+        // with one that is.
         let part = unsafe { list.add(found.len()).read_unaligned() };
         // SAFETY: each entry points to a container.
         match unsafe { bytes_of_container(part) } {

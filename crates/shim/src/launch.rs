@@ -91,7 +91,8 @@ unsafe fn gather(info: &FunctionInfo, from: Parameters, out: &mut cumux_wire::re
     }
 }
 
-/// Whether the device runs the kernel at all, which it said when the module was loaded. Only this launch is refused: nothing else of the program is wrong.
+/// Whether the device runs the kernel at all, which it said when the module was loaded. Only this
+/// launch is refused: nothing else of the program is wrong.
 pub(crate) fn permitted(info: &FunctionInfo) -> Try {
     match &info.refused {
         None => Ok(()),

@@ -1,7 +1,7 @@
 //! What a device allows a launch, and the arithmetic of how many blocks fit on a multiprocessor. Pure.
 
 use crate::ffi::{Try, error};
-use crate::log::unsupported;
+use crate::log::{because, unsupported};
 use cumux_abi::CUdevice_attribute as A;
 use cumux_wire::module::FunctionInfo;
 
@@ -140,24 +140,29 @@ fn size(cluster: [u32; 3]) -> u32 {
 pub fn check(function: &FunctionInfo, dynamic_limit: u32, limits: &Limits, multiprocessors: u32, config: &Config) -> Try {
     let within = |values: [u32; 3], most: [u32; 3]| values.iter().zip(most).all(|(value, most)| (1..=most).contains(value));
     if !within(config.grid, limits.grid) || !within(config.block, limits.block) {
-        return Err(error::INVALID_VALUE);
+        let why = format!("a grid of {:?} blocks of {:?} threads: from 1 to {:?} and {:?} are possible", config.grid, config.block, limits.grid, limits.block);
+        return Err(because(error::INVALID_VALUE, why));
     }
     let threads = config.block.iter().fold(1_u32, |product, n| product.saturating_mul(*n));
     if threads > limits.threads_per_block {
-        return Err(error::INVALID_VALUE);
+        return Err(because(error::INVALID_VALUE, format!("{threads} threads a block: {} are possible", limits.threads_per_block)));
     }
     if function.required_block != [0; 3] && function.required_block != config.block {
-        return Err(error::INVALID_VALUE);
+        let why = format!("blocks of {:?} threads: the kernel requires {:?}", config.block, function.required_block);
+        return Err(because(error::INVALID_VALUE, why));
     }
     if config.shared > dynamic_limit || u64::from(config.shared) + u64::from(function.static_shared) > u64::from(limits.shared_optin) {
-        return Err(error::INVALID_VALUE);
+        let (own, most) = (function.static_shared, limits.shared_optin);
+        let why = format!("{} bytes of dynamic shared memory: the kernel may have {dynamic_limit}, and with its own {own} a block {most}", config.shared);
+        return Err(because(error::INVALID_VALUE, why));
     }
     let warps = threads.div_ceil(limits.warp);
     if warps.saturating_mul((function.registers * limits.warp).next_multiple_of(256)) > limits.registers_per_block {
-        return Err(error::LAUNCH_OUT_OF_RESOURCES);
+        let why = format!("{} registers for each of {threads} threads: a block may have {}", function.registers, limits.registers_per_block);
+        return Err(because(error::LAUNCH_OUT_OF_RESOURCES, why));
     }
     if threads > function.max_threads {
-        return Err(error::INVALID_VALUE);
+        return Err(because(error::INVALID_VALUE, format!("{threads} threads a block: the kernel was compiled for at most {}", function.max_threads)));
     }
     let cluster = if config.cluster == [0; 3] { function.cluster } else { config.cluster };
     if cluster != [0; 3] && cluster != [1; 3] {
@@ -173,7 +178,8 @@ pub fn check(function: &FunctionInfo, dynamic_limit: u32, limits: &Limits, multi
         let blocks = config.grid.iter().fold(1_u64, |product, n| product.saturating_mul(u64::from(*n)));
         let resident = u64::from(limits.blocks_per_sm(function, threads, config.shared)) * u64::from(multiprocessors);
         if blocks > resident {
-            return Err(error::COOPERATIVE_LAUNCH_TOO_LARGE);
+            let why = format!("{blocks} blocks that wait for each other: {resident} can be resident at once");
+            return Err(because(error::COOPERATIVE_LAUNCH_TOO_LARGE, why));
         }
     }
     Ok(())

@@ -206,7 +206,8 @@ pub(crate) fn ask(session: &Session, op: &Op) -> Try<u64> {
     answer.map(|[first, ..]| first).inspect_err(|code| tell_shortage(session, op, *code))
 }
 
-/// Says, the first time that there is too little memory, how much there is and whose limit it is. Many programs ask for as much as they can get.
+/// Says, the first time that there is too little memory, how much there is and whose limit it is.
+/// Many programs ask for as much as they can get.
 pub(crate) fn tell_shortage(session: &Session, op: &Op, code: CUresult) {
     static TOLD: OnceLock<()> = OnceLock::new();
     let (device, wanted) = match *op {

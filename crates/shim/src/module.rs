@@ -59,8 +59,9 @@ impl Module {
     pub fn load(session: &Session, device: u32, context: Option<u64>, image: &Given<'_>, of_library: bool) -> Result<Arc<Self>, Rejection> {
         let loaded = Self::load_quietly(session, device, context, image.bytes, of_library);
         loaded.map_err(|mut rejection| {
-            // What could not be linked is no matter of architectures, whatever the device says about the rest.
-            if rejection.code == CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU
+            // What could not be linked is no matter of architectures, whatever the device says
+            // about the rest.
+            if matches!(rejection.code, CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU | CUresult::CUDA_ERROR_INVALID_IMAGE)
                 && let Some(relocatable) = Relocatable::of(image.bytes, &image.parts)
             {
                 rejection.text = format!("the program was {relocatable}");

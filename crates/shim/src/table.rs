@@ -160,6 +160,21 @@ mod tests {
     }
 
     #[test]
+    fn each_name_is_answered_as_it_is_listed() {
+        use cumux_abi::surface::{Answer, functions};
+        assert_eq!(functions().count(), COUNT);
+        for (entry, (name, answer)) in ENTRIES.iter().zip(functions()) {
+            assert_eq!(entry.name.to_str(), Ok(name));
+            let word = target(&Filling::Served, entry);
+            let is_refused = word == refused as *const () as *mut c_void;
+            match answer {
+                Answer::Function { .. } => assert!(!is_refused && entry.implementation.is_some() && entry.why.is_empty(), "{name}"),
+                Answer::Refused { why } => assert!(is_refused && !why.is_empty() && entry.why == why, "{name}"),
+            }
+        }
+    }
+
+    #[test]
     fn a_refusal_is_not_supported() {
         assert_eq!(refuse(0), CUresult::CUDA_ERROR_NOT_SUPPORTED);
         assert_eq!(refuse(u32::MAX), CUresult::CUDA_ERROR_NOT_SUPPORTED);

@@ -54,7 +54,8 @@ pub mod page {
     pub const TEXT_HEAD: usize = 40;
     /// [u32; DEVICES]: multiprocessors that the client may use of each of its devices, 0 = all; changes when its share is changed.
     pub const SHARES: usize = 64;
-    /// u32: bytes of text at [`FAULT`], what is known of the sticky error. Written before [`STICKY`] and not changed afterwards.
+    /// u32: bytes of text at [`FAULT`], what is known of the sticky error. Written before
+    /// [`STICKY`] and not changed afterwards.
     pub const FAULT_LENGTH: usize = 1024;
     /// UTF-8, cut at [`FAULT_BYTES`].
     pub const FAULT: usize = 1032;

@@ -31,7 +31,8 @@ pub struct FunctionInfo {
     pub cluster: [u32; 3],
     /// Required block size (`.reqntid`), all zero if none.
     pub required_block: [u32; 3],
-    /// Why the device will not run this kernel, as far as that is known from its code. Its launches are refused, and nothing else.
+    /// Why the device will not run this kernel, as far as that is known from its code. Its launches
+    /// are refused, and nothing else.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
 }

@@ -59,7 +59,8 @@ impl Progress {
                     let outcome = client.outcome();
                     let running = client.end().is_none() && client.status.kernels == 0;
                     if self.told.get(at).is_some_and(|told| *told != outcome) && !running {
-                        say::complain(format_args!("cumux: {:<16} {outcome} ({kernels} kernels, {time} GPU)", client.role.name));
+                        let noun = if kernels == 1 { "kernel" } else { "kernels" };
+                        say::complain(format_args!("cumux: {:<16} {outcome} ({kernels} {noun}, {time} GPU)", client.role.name));
                         self.told[at] = outcome;
                     }
                 }

@@ -185,7 +185,8 @@ fn state(directory: &PipeDirectory) -> Vec<Finding> {
     findings
 }
 
-/// The devices of the daemon of this shell, as `--device` names them; none where there is no daemon, or where it knows none yet.
+/// The devices of the daemon of this shell, as `--device` names them; none where there is no
+/// daemon, or where it knows none yet.
 pub fn devices() -> Vec<String> {
     let variable = std::env::var(PIPE_VARIABLE).ok();
     if variable.as_deref() == Some("") {

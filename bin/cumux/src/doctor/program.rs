@@ -53,6 +53,11 @@ pub fn findings(program: &Path, devices: &[DeviceName]) -> Vec<Finding> {
         findings.push(Finding::ok(check, format!("{shown} is a script of {interpreter}: what it starts is served as long as it keeps {VARIABLE}")));
         return findings;
     }
+    if let Some(format) = super::images::bare(&bytes) {
+        findings.push(Finding::ok(check, format!("{shown} is no program: it is device code that a program can load ({format})")));
+        findings.extend(devices.iter().filter_map(|device| super::images::bare_findings(&path, &bytes, device)));
+        return findings;
+    }
     let form = elf(&shown, &bytes);
     let is_program = form.outcome != Outcome::Problem;
     findings.push(form);

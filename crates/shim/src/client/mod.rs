@@ -25,7 +25,7 @@ use crate::memory::Allocations;
 use cumux_abi::CUresult;
 use cumux_ring::client::{Client, Scheduling};
 use cumux_ring::window::Window;
-use cumux_wire::layout::{WINDOW_BYTES, WINDOW_MANAGED_BYTES, page, window_address};
+use cumux_wire::layout::{STREAMS, WINDOW_BYTES, WINDOW_MANAGED_BYTES, page, window_address};
 use cumux_wire::message::DeviceFacts;
 use cumux_wire::record::{Launch, NO_ANSWER, Op};
 use liveness::Liveness;
@@ -261,7 +261,7 @@ impl Session {
                 let _ = self.lost.set(());
                 self.health().err().unwrap_or(error::MPS_RPC_FAILURE)
             }
-            PushError::NoLane => error::OUT_OF_MEMORY,
+            PushError::NoLane => log::because(error::OUT_OF_MEMORY, format!("this program has all of the {STREAMS} streams that there can be")),
         }
     }
 
@@ -503,7 +503,11 @@ impl Session {
     /// # Errors
     /// OUT_OF_MEMORY when there is none of that size.
     pub fn take_window(&self, bytes: u64, align: u64) -> Try<u64> {
-        lock(&self.heap).take(bytes, align).ok_or(error::OUT_OF_MEMORY)
+        lock(&self.heap).take(bytes, align).ok_or_else(|| {
+            let why =
+                format!("no piece of {bytes} bytes is free in the window of this program: {} GiB for pinned and managed memory and images", WINDOW_BYTES >> 30);
+            log::because(error::OUT_OF_MEMORY, why)
+        })
     }
 
     /// A real card reaches only what it was told of: says which part of the window is in use as pinned memory, piece by piece, before anybody uses it.
