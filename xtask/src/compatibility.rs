@@ -1,4 +1,5 @@
-//! `cargo xtask compatibility`: writes COMPATIBILITY.md from `crates/abi/surface/surface.txt`, the list that the shim itself is built from.
+//! `cargo xtask compatibility`: writes COMPATIBILITY.md from `crates/abi/surface/surface.txt`, the
+//! list that the shim itself is built from.
 
 use anyhow::{Context, Result, bail, ensure};
 use std::collections::HashMap;
@@ -38,7 +39,7 @@ pub fn run() -> Result<()> {
     fs::write(root.join(PAGE), page).with_context(|| format!("cannot write {PAGE}"))
 }
 
-/// Fails when the committed page is not the one that the list gives.
+/// Fails when the committed page differs from what the list gives.
 pub fn check() -> Result<()> {
     let root = repository_root()?;
     let committed = fs::read_to_string(root.join(PAGE)).with_context(|| format!("cannot read {PAGE}"))?;
@@ -57,7 +58,8 @@ fn page(root: &Path) -> Result<String> {
     Ok(render(&list)? + &commands(&session)?)
 }
 
-/// The section on commands: where our answers are not the recorded ones, and why. The story `replay` keeps it true.
+/// The section on commands: where our answers differ from the recorded ones, and why. The story
+/// `replay` keeps it true.
 fn commands(session: &str) -> Result<String> {
     let mut rows = String::new();
     let (mut asked, mut command, mut recorded, mut ours) = (0, "", Vec::new(), None::<Vec<&str>>);
@@ -86,7 +88,7 @@ fn commands(session: &str) -> Result<String> {
     ))
 }
 
-/// How a name is answered in the end, aliases and variants followed.
+/// How a name is answered, after aliases and variants were resolved.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Answer {
     Served,
@@ -170,8 +172,8 @@ fn section(text: &mut String, title: &str, named: &[Vec<&Line<'_>>; 3]) -> Resul
     Ok(())
 }
 
-/// Names that have the same words behind them, in the order of their first; those without any come
-/// first.
+/// Groups names with the same text behind them, in the order of their first; the group without text
+/// comes first.
 fn by_reason<'a>(lines: &[&'a Line<'_>]) -> Vec<(&'a str, String)> {
     let mut reasons: Vec<(&str, String)> = Vec::new();
     for line in lines.iter().filter(|line| line.why.is_empty()).chain(lines.iter().filter(|line| !line.why.is_empty())) {

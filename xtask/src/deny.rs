@@ -1,6 +1,7 @@
-//! cargo-deny: may we ship what we link? Licences, sources and bans are always checked; advisories if their database can be fetched.
+//! cargo-deny: may we ship what we link? Licences, sources and bans are always checked; advisories
+//! if their database can be fetched.
 
-use crate::suite::run;
+use crate::process::run;
 use crate::tools::{Tool, text};
 use anyhow::{Context as _, bail};
 use std::path::Path;
@@ -8,7 +9,8 @@ use std::process::Command;
 
 const CARGO_DENY: Tool = Tool { name: "cargo-deny", version: "0.20.2" };
 
-/// Checks the workspace against deny.toml. (The fuzz targets are a workspace of their own that ships nothing.)
+/// Checks the workspace against deny.toml. (The fuzz targets are a workspace of their own that
+/// ships nothing.)
 pub fn check(root: &Path) -> anyhow::Result<()> {
     let tool = CARGO_DENY.find(root)?;
     let mut command = deny(root, &tool);
@@ -17,7 +19,8 @@ pub fn check(root: &Path) -> anyhow::Result<()> {
     advisories(root, &tool)
 }
 
-/// Known vulnerabilities and yanked crates. The database comes over the network: without it that is said, and nothing else fails.
+/// Checks for known vulnerabilities and yanked crates. The database comes over the network: without
+/// it the check prints that, and nothing fails.
 fn advisories(root: &Path, tool: &Path) -> anyhow::Result<()> {
     let mut command = deny(root, tool);
     let output = command.args(["check", "advisories"]).output().context("cannot start cargo-deny")?;
@@ -35,7 +38,7 @@ fn advisories(root: &Path, tool: &Path) -> anyhow::Result<()> {
     bail!("cargo-deny finds a crate with an advisory: update it, or name the advisory with its reason under `ignore` in deny.toml");
 }
 
-/// Whether the check failed before it began.
+/// Whether the check failed because it could not fetch the database.
 fn unreachable(said: &str) -> bool {
     // Findings have codes in brackets ("error[vulnerability]"); failures of the tool have none.
     !said.contains("error[") && (said.contains("failed to fetch advisory database") || said.contains("failed to load advisory database"))

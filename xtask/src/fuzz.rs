@@ -1,11 +1,12 @@
-//! `cargo xtask fuzz MINUTES`: every target of `fuzz/` in turn, each for its part of the time, going on from the inputs that earlier runs have found interesting.
+//! `cargo xtask fuzz MINUTES`: runs every target of `fuzz/` in turn, each for its part of the time,
+//! from the inputs that earlier runs have found interesting.
 //!
-//! No nightly toolchain: with `RUSTC_BOOTSTRAP` the compiler that builds everything else takes the sanitizer's flags, too. A target's findings end that target's
-//! turn; the others still have theirs.
+//! It needs no nightly toolchain: with `RUSTC_BOOTSTRAP` the usual compiler accepts the sanitizer's
+//! flags, too. A finding ends its target's turn; the other targets still run.
 
 pub mod pack;
 
-use crate::suite::{command, run as run_loudly};
+use crate::process::{cargo_command, run as run_loudly};
 use crate::tools::Tool;
 use anyhow::{Context as _, bail, ensure};
 use std::fs::{self, File};
@@ -15,14 +16,16 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 const CARGO_FUZZ: Tool = Tool { name: "cargo-fuzz", version: "0.13.2" };
-/// Where cargo-fuzz builds for, whatever the toolchain's own triple.
+/// The target triple of cargo-fuzz, whatever the toolchain's own.
 const TRIPLE: &str = "x86_64-unknown-linux-gnu";
-/// How a target runs everywhere. One input that takes a minute hangs; who takes 4 GiB takes memory without end.
+/// Options of every target. An input that takes a minute counts as a hang; one that needs 4 GiB
+/// counts as unbounded memory.
 const OPTIONS: [&str; 4] = ["-timeout=60", "-rss_limit_mb=4096", "-detect_leaks=0", "-print_final_stats=1"];
-/// Between two signs of life.
+/// Time between two lines of progress.
 const NEWS: Duration = Duration::from_secs(60);
 
-/// A world takes some ten bytes a step, and is slow: its inputs may be long from the beginning.
+/// For targets that play whole worlds: a step takes about ten bytes and is slow, so inputs may be
+/// long from the beginning.
 const OF_WORLDS: &[&str] = &["-len_control=0", "-max_len=1024"];
 
 /// One of the programs in `fuzz/fuzz_targets`.
@@ -30,7 +33,7 @@ struct Target {
     name: &'static str,
     /// Files in the tree that are good first inputs.
     seeds: Option<&'static str>,
-    /// Beside [`OPTIONS`].
+    /// Options beside [`OPTIONS`].
     options: &'static [&'static str],
 }
 
@@ -43,22 +46,23 @@ const TARGETS: [Target; 6] = [
     Target { name: "ring", seeds: None, options: OF_WORLDS },
 ];
 
-/// What came of one target.
+/// The result of one target's turn.
 struct Outcome {
     target: &'static str,
     seconds: u64,
     runs: u64,
-    /// Edges of the code that were reached, and ways in which they were: libFuzzer's `cov` and `ft`.
+    /// Edges of the code that were reached, and ways in which they were: libFuzzer's `cov` and
+    /// `ft`.
     edges: u64,
     features: u64,
-    /// Inputs that are kept, and how many of them came in this turn.
+    /// Inputs that are kept, and how many of them this turn has added.
     inputs: u64,
     new: u64,
-    /// The input that shows a finding, if there is one, and what was said of it.
+    /// The input that shows a finding, and the text of the finding.
     finding: Option<(PathBuf, String)>,
 }
 
-/// Runs the targets named, or all, for so many minutes together.
+/// Runs the named targets, or all, for so many minutes in total.
 pub fn run(root: &Path, minutes: f64, only: &[String]) -> anyhow::Result<()> {
     ensure!(minutes.is_finite() && minutes > 0.0, "give the minutes that all targets have together, like 120");
     let known = || TARGETS.each_ref().map(|target| target.name).join(", ");
@@ -89,10 +93,12 @@ pub fn run(root: &Path, minutes: f64, only: &[String]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Whether the targets still compile, with the usual toolchain and without libFuzzer itself: what CI asks.
+/// Checks that the targets still compile, with the usual toolchain and without libFuzzer itself. CI
+/// runs this.
 pub fn check(root: &Path) -> anyhow::Result<()> {
-    let mut command = command(root, &["check", "--quiet", "--locked", "--all-targets", "--manifest-path", "fuzz/Cargo.toml"]);
-    // Beside the usual build, which has the same crates of others. Nothing is linked, so libFuzzer is not compiled.
+    let mut command = cargo_command(root, &["check", "--quiet", "--locked", "--all-targets", "--manifest-path", "fuzz/Cargo.toml"]);
+    // In a folder beside the usual build, which shares third-party crates with it. Nothing is
+    // linked, so libFuzzer is not compiled.
     command.env("CARGO_TARGET_DIR", root.join("target")).env("CUSTOM_LIBFUZZER_PATH", root.join("target/not-linked.a"));
     run_loudly(command, "the fuzz targets in fuzz/ do not compile any more")
 }
@@ -116,7 +122,7 @@ fn program(root: &Path, target: &str) -> PathBuf {
     root.join("fuzz/target").join(TRIPLE).join("release").join(target)
 }
 
-/// One target for so many seconds.
+/// Runs one target for so many seconds.
 fn turn(root: &Path, target: &Target, seconds: u64) -> anyhow::Result<Outcome> {
     let Target { name: target, seeds, options } = *target;
     let (corpus, artifacts) = (corpus(root, target), root.join("fuzz/artifacts").join(target));
@@ -155,17 +161,17 @@ fn turn(root: &Path, target: &Target, seconds: u64) -> anyhow::Result<Outcome> {
     Ok(Outcome { target, seconds: begun.elapsed().as_secs(), runs, edges, features, inputs, new, finding })
 }
 
-/// What libFuzzer has said so far.
+/// The output of libFuzzer so far.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Told {
     runs: u64,
     edges: u64,
     features: u64,
-    /// Where the input of a finding lies.
+    /// The file with the input of a finding.
     artifact: Option<String>,
     /// The first words of a finding: a panic's message, or libFuzzer's or the sanitizer's line.
     said: String,
-    /// The line before was a panic's first.
+    /// True if the line before was a panic's first.
     panic: bool,
 }
 
@@ -175,7 +181,7 @@ impl Told {
             self.panic = false;
             line.clone_into(&mut self.said);
         } else if line.contains(" panicked at ") {
-            // The first panic is the finding; others are its echo.
+            // The first panic is the finding; later ones follow from it.
             self.panic = self.said.is_empty();
         } else if line.contains("ERROR: ") && self.said.is_empty() {
             line.split("ERROR: ").last().unwrap_or(line).clone_into(&mut self.said);
@@ -248,7 +254,7 @@ mod tests {
         assert_eq!(told.artifact, None);
     }
 
-    /// Whoever adds a target names it here, too.
+    /// Each new target must be listed here, too.
     #[test]
     fn every_target_has_its_turn() {
         let manifest = include_str!("../../fuzz/Cargo.toml");

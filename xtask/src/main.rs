@@ -1,4 +1,5 @@
-//! The developer's tools that need code: `cargo xtask test` from a fresh clone, `cargo xtask check` as CI does it.
+//! The developer's tools that need code: `cargo xtask test` from a fresh clone, `cargo xtask check`
+//! as CI does it.
 #![forbid(unsafe_code)]
 
 mod chaos;
@@ -7,6 +8,7 @@ mod deny;
 mod examples;
 mod fuzz;
 mod layers;
+mod process;
 mod rooms;
 mod suite;
 mod surface;
@@ -25,12 +27,13 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Task {
-    /// Installs the compiler wheels if missing, builds the CUDA programs and the binaries, and runs the whole suite
+    /// Installs the compiler wheels if missing, builds the CUDA programs and the binaries, and runs
+    /// the whole suite
     Test {
         /// Only tests whose name contains this
         filter: Option<String>,
     },
-    /// Kills and stops everybody in every combination; `cargo xtask chaos --help` lists the options
+    /// Kills and stops processes in every combination; `cargo xtask chaos --help` lists the options
     #[command(disable_help_flag = true)]
     Chaos {
         /// For the harness, crates/testkit/examples/chaos.rs
@@ -45,16 +48,19 @@ enum Task {
     Layers,
     /// Checks that the files of each crate use each other downward only
     Rooms,
-    /// Licences, sources, duplicate crates and advisories, by a pinned cargo-deny that is installed into target/tools if missing
+    /// Licences, sources, duplicate crates and advisories, by a pinned cargo-deny that is installed
+    /// into target/tools if missing
     Deny,
-    /// Fuzzes all targets of fuzz/ in turn, with inputs kept from run to run; fails if one finds something
+    /// Fuzzes all targets of fuzz/ in turn, with inputs kept from run to run; fails if one finds
+    /// something
     Fuzz {
-        /// Of all targets together
+        /// For all targets together
         #[arg(required_unless_present = "pack")]
         minutes: Option<f64>,
         /// Only these targets
         targets: Vec<String>,
-        /// Runs nothing: puts the targets and their inputs into a file that can be taken to a machine with many processors
+        /// Runs nothing: puts the targets and their inputs into a file that can be taken to a
+        /// machine with many processors
         #[arg(long, value_name = "FILE.tar.gz", conflicts_with = "minutes")]
         pack: Option<PathBuf>,
     },

@@ -14,7 +14,7 @@ use cumux_link::escape_foreign;
 use serde::Serialize;
 use std::path::Path;
 
-/// How a check came out.
+/// The result of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {

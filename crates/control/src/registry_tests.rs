@@ -453,7 +453,8 @@ fn a_server_that_starts_when_the_daemon_ends_is_told_to_go_when_it_comes() {
     }
 }
 
-/// Random histories: no client is handed over twice or forgotten, and nothing is launched while a server lives or after quit.
+/// Random histories: no client is handed over twice or forgotten, and nothing is launched while a
+/// server lives or after quit.
 #[test]
 fn no_client_is_forgotten() {
     let mut seed: u64 = 0x2026_1121;

@@ -172,7 +172,7 @@ impl Session {
         if left.taken > 0 {
             inner.status.takeovers = terms.generation.saturating_sub(1);
         }
-        self.service.take(&mut inner.consumer, left.taken);
+        self.service.release(&mut inner.consumer, left.taken);
         inner.journal.set_taken(left.taken);
         self.restore_work(inner, &left.work)?;
         // Answering twice is harmless, requests have numbers.

@@ -471,7 +471,7 @@ impl Session {
     pub fn taken(&self, inner: &mut Inner, end: u64) {
         inner.journal.publish();
         inner.journal.set_taken(end);
-        self.service.take(&mut inner.consumer, end);
+        self.service.release(&mut inner.consumer, end);
     }
 
     pub fn answer(&self, header: &Header, answer: &Answer) {

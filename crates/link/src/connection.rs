@@ -1,5 +1,6 @@
 //! One connection: JSON packets with descriptors.
 
+pub use crate::error::LinkError;
 use crate::peer::Peer;
 use crate::reach;
 use cumux_wire::message::MAX_PACKET;
@@ -16,38 +17,6 @@ use std::time::Duration;
 
 /// Most descriptors in one packet.
 pub const MAX_DESCRIPTORS: usize = 16;
-
-/// Why a packet did not get through.
-#[derive(Debug, thiserror::Error)]
-pub enum LinkError {
-    #[error("the other side has closed the connection")]
-    Closed,
-    #[error("no packet came in time")]
-    Timeout,
-    #[error(transparent)]
-    Foreign(#[from] crate::trust::Foreign),
-    #[error("the socket path {0} is too long: unix sockets allow 107 bytes; choose a shorter CUDA_MPS_PIPE_DIRECTORY")]
-    PathTooLong(String),
-    #[error("the socket failed: {0}")]
-    System(rustix::io::Errno),
-    #[error("a packet could not be understood ({0}); both sides must be of the same cumux version")]
-    Format(#[from] serde_json::Error),
-    #[error("a packet of {0} bytes is too long (at most {MAX_PACKET}, or what the system lets a socket buffer: net.core.wmem_default)")]
-    TooLong(usize),
-    #[error("a packet came with {found} descriptors where {wanted} belong to it; both sides must be of the same cumux version")]
-    Descriptors { found: usize, wanted: usize },
-}
-
-impl From<rustix::io::Errno> for LinkError {
-    fn from(errno: rustix::io::Errno) -> Self {
-        use rustix::io::Errno;
-        match errno {
-            Errno::AGAIN => LinkError::Timeout,
-            Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN => LinkError::Closed,
-            other => LinkError::System(other),
-        }
-    }
-}
 
 /// A connected sequenced-packet socket.
 #[derive(Debug)]
@@ -84,7 +53,7 @@ impl Connection {
         Ok(Self { socket: reach::reach(path, SocketType::SEQPACKET, None)? })
     }
 
-    /// As [`Connection::connect`], but waits no longer than this for a listener whose queue is full.
+    /// As [`Connection::connect`], but waits at most `timeout` for a listener whose queue is full.
     ///
     /// # Errors
     /// As [`Connection::connect`], and [`LinkError::Timeout`].
@@ -117,7 +86,8 @@ impl Connection {
         Ok(Peer::of(&self.socket)?)
     }
 
-    /// How long [`Connection::receive`] waits; `None` for ever. Sending to somebody who does not read waits as long.
+    /// Sets how long [`Connection::receive`] waits, and how long [`Connection::send`] waits for a
+    /// peer that does not read; `None` for ever.
     ///
     /// # Errors
     /// [`LinkError::System`] when the kernel refuses.
@@ -153,7 +123,8 @@ impl Connection {
     /// Receives one message and its descriptors.
     ///
     /// # Errors
-    /// [`LinkError::Closed`] when the other side is gone, [`LinkError::Timeout`], [`LinkError::Format`] for bytes that are no such message.
+    /// [`LinkError::Closed`] when the other side is gone, [`LinkError::Timeout`],
+    /// [`LinkError::Format`] for bytes that are no such message.
     pub fn receive<M: DeserializeOwned>(&self) -> Result<(M, Vec<OwnedFd>), LinkError> {
         let (bytes, descriptors) = self.receive_bytes()?;
         Ok((serde_json::from_slice(&bytes)?, descriptors))
@@ -183,7 +154,8 @@ impl Connection {
                 descriptors.extend(fds);
             }
         }
-        // The buffer has room for a few more, because of its alignment; more than fit into it the kernel has closed.
+        // The buffer has room for a few more, because of its alignment; more than fit into it the
+        // kernel has closed.
         descriptors.truncate(MAX_DESCRIPTORS);
         if message.bytes == 0 {
             return Err(LinkError::Closed);

@@ -463,7 +463,7 @@ impl<H: Host> Core<H> {
         let mut notes = Vec::new();
         for worker in self.workers.values_mut().filter(|worker| !worker.doomed && !worker.ended) {
             let Some(pulse) = worker.pulse.as_mut().filter(|pulse| pulse.next() <= now) else { continue };
-            let verdict = pulse.look(now, self.host.motion(worker.pid), &worker.beats);
+            let verdict = pulse.observe(now, self.host.motion(worker.pid), &worker.beats);
             let pid = worker.pid;
             match verdict {
                 Verdict::Silent if !worker.silent => notes.push(format!("Executor {pid} stands still")),

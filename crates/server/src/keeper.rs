@@ -214,7 +214,7 @@ impl<H: Host> Core<H> {
         let Some((pid, process)) = &self.keeper.process else { return };
         let Some(pulse) = self.keeper.pulse.as_mut().filter(|pulse| pulse.next() <= now) else { return };
         let motion = self.host.motion(*pid);
-        let verdict = pulse.look(now, motion, &[]);
+        let verdict = pulse.observe(now, motion, &[]);
         let pid = *pid;
         if motion == Motion::Stopped && !self.serving {
             self.host.set_going(process);

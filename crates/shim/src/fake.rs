@@ -128,7 +128,7 @@ impl Fake {
                 let record = record::decode(&buffer).unwrap();
                 SEEN.lock().unwrap().push(record.clone());
                 self.intake(record);
-                self.service.take(&mut consumer, end);
+                self.service.release(&mut consumer, end);
                 moved = true;
             }
             while self.step() {

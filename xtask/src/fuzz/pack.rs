@@ -1,7 +1,8 @@
-//! `cargo xtask fuzz --pack FILE.tar.gz`: the targets and their inputs in one file that needs nothing else, for a machine with many processors.
+//! `cargo xtask fuzz --pack FILE.tar.gz`: the targets and their inputs in one file that needs
+//! nothing else, for a machine with many processors.
 
 use super::{OF_WORLDS, OPTIONS, TARGETS, Target, build, corpus, program};
-use crate::suite::run as run_loudly;
+use crate::process::run as run_loudly;
 use anyhow::{Context as _, ensure};
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -12,7 +13,7 @@ const RUN: &str = include_str!("run.sh");
 /// The folder in the file.
 const NAME: &str = "cumux-fuzz";
 
-/// Builds the targets and puts them, stripped, with all their inputs into a new file.
+/// Builds the targets, strips them, and puts them with all their inputs into a new file.
 pub fn pack(root: &Path, file: &Path) -> anyhow::Result<()> {
     ensure!(!file.exists(), "{} is there already: name a new file", file.display());
     build(root)?;

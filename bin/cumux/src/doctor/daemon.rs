@@ -17,7 +17,8 @@ const VERSION: &str = "version";
 const SERVER: &str = "server";
 const SETTINGS: &str = "settings";
 
-/// In the order in which a program meets them; after the first that stops it, the rest cannot be seen.
+/// In the order in which a program meets them; after the first that stops it, the rest cannot be
+/// seen.
 pub fn findings() -> Vec<Finding> {
     let variable = std::env::var(PIPE_VARIABLE).ok();
     if variable.as_deref() == Some("") {
@@ -196,14 +197,14 @@ pub fn devices() -> Vec<String> {
     told.ok().and_then(|(text, _)| serde_json::from_str(&text).ok()).unwrap_or_default()
 }
 
-/// Settings that the daemon has passed over in silence, as NVIDIA's does.
+/// Settings that the daemon has ignored without a word to the program, as NVIDIA's does.
 fn settings(directory: &PipeDirectory) -> Vec<Finding> {
     let told = Frontend::connect(directory).and_then(|mut daemon| daemon.ask("complaints"));
     let all: Vec<String> = told.ok().and_then(|(text, _)| serde_json::from_str(&text).ok()).unwrap_or_default();
     if all.is_empty() {
         return vec![Finding::ok(SETTINGS, "every limit and priority that was set is in force")];
     }
-    // The newest few say enough; all of them are in control.log.
+    // The newest few are enough; all of them are in control.log.
     all.iter().rev().take(5).map(|text| Finding::warning(SETTINGS, text.clone(), "set it again in the form that the sentence gives")).collect()
 }
 

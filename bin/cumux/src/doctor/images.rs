@@ -1,8 +1,8 @@
-//! What of a program's device code will run: its own images and those of the libraries it is linked
+//! Whether a program's device code will run: its own images and those of the libraries it is linked
 //! with, judged as the device would judge them.
 //!
-//! Device code that a program gets when it runs (from a compiler in it, from a file, from a library
-//! that it opens itself) is not seen here.
+//! Device code that a program obtains while it runs (from a compiler in it, from a file, from a
+//! library that it opens itself) is not seen here.
 
 use super::Finding;
 use crate::device::DeviceName;
@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 const CHECK: &str = "device code";
-/// Where linked code lies, and code that is to be linked yet.
+/// The section of linked code, and that of code still to be linked.
 const LINKED: &str = ".nv_fatbin";
 const PARTS: &str = "__nv_relfatbin";
 /// Images of one file that are judged: libraries can have thousands.
@@ -27,7 +27,7 @@ const MOST: usize = 512;
 const MOST_FILES: usize = 512;
 const ADVICE: &str = "build it with PTX that every device takes: nvcc -gencode arch=compute_75,code=compute_75";
 
-/// What of the program at `path` runs on a device.
+/// Judges the device code of the program at `path` for a device.
 pub fn findings(path: &Path, device: &DeviceName) -> Vec<Finding> {
     let mut found: Vec<Finding> = Vec::new();
     for file in files(path) {
@@ -45,8 +45,8 @@ pub fn findings(path: &Path, device: &DeviceName) -> Vec<Finding> {
     found
 }
 
-/// What a file is that has device code and nothing else, as programs load it by themselves: PTX
-/// text, a fatbin or a cubin. `None` for every other file.
+/// The format of a file that contains device code alone, for programs that load it while they run:
+/// PTX text, a fatbin or a cubin. `None` for every other file.
 pub fn bare(bytes: &[u8]) -> Option<Format> {
     let format = cumux_fatbin::identify(bytes).ok()?;
     let is_bare = match format {
@@ -60,14 +60,14 @@ pub fn bare(bytes: &[u8]) -> Option<Format> {
     is_bare.then_some(format)
 }
 
-/// What of such a file runs on a device.
+/// Judges a file that contains device code alone, see [`bare`].
 pub fn bare_findings(path: &Path, bytes: &[u8], device: &DeviceName) -> Option<Finding> {
     let mut tally = Tally::default();
     containers(bytes).into_iter().for_each(|container| tally.add(container, device));
     tally.finding(&path.display().to_string(), device)
 }
 
-// ---- which files
+// ---- Which files
 
 /// The program and the libraries it is linked with that have device code.
 fn files(program: &Path) -> Vec<PathBuf> {
@@ -81,7 +81,7 @@ fn files(program: &Path) -> Vec<PathBuf> {
             continue;
         }
         let Some(links) = Links::of(&path) else { continue };
-        // An RPATH holds for what the library links itself, too; a RUNPATH does not.
+        // An RPATH also applies to the library's own dependencies; a RUNPATH does not.
         let rpath: Vec<PathBuf> = if links.runpath.is_empty() { links.rpath.iter().chain(&inherited).cloned().collect() } else { Vec::new() };
         let order = || rpath.iter().chain(&searched).chain(&links.runpath).cloned().chain(system_folders());
         for name in links.needed.iter().filter(|name| *name != LIBRARY) {
@@ -96,7 +96,7 @@ fn files(program: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Where the dynamic linker looks without being told, and what a distribution tells it.
+/// The dynamic linker's default folders, and those that a distribution adds.
 fn system_folders() -> impl Iterator<Item = PathBuf> {
     let known = ["/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib64", "/usr/lib64", "/lib", "/usr/lib", "/usr/local/lib"].map(PathBuf::from);
     let mut configured = Vec::new();
@@ -108,7 +108,7 @@ fn system_folders() -> impl Iterator<Item = PathBuf> {
     configured.into_iter().chain(known)
 }
 
-/// What a file wants from the dynamic linker.
+/// What a file tells the dynamic linker.
 struct Links {
     needed: Vec<String>,
     rpath: Vec<PathBuf>,
@@ -154,14 +154,14 @@ impl Links {
     }
 }
 
-// ---- what is in them
+// ---- Images in a file
 
 fn judge_file(path: &Path, bytes: &[u8], device: &DeviceName) -> Result<Vec<Finding>, String> {
     let shown = path.display();
     let all = sections(bytes).map_err(|error| error.to_string())?;
     let of = |name: &str| all.iter().filter(|section| section.name == name).flat_map(|section| containers(section.data)).collect::<Vec<_>>();
     let parts = of(PARTS);
-    // Beside parts lies what the compiler has linked of them: machine code, never PTX.
+    // Code that the compiler has linked out of parts lies beside them: machine code, never PTX.
     let is_joined = |container: &&[u8]| !parts.is_empty() && images(container).is_ok_and(|known| known.iter().all(|image| image.kind != ImageKind::Ptx));
     let (joined, ordinary): (Vec<&[u8]>, Vec<&[u8]>) = of(LINKED).into_iter().partition(is_joined);
     let mut findings = Vec::new();
@@ -174,7 +174,7 @@ fn judge_file(path: &Path, bytes: &[u8], device: &DeviceName) -> Result<Vec<Find
     Ok(findings)
 }
 
-/// Each container of a section; what is damaged ends the list, and is judged as what it is.
+/// Each container of a section. A damaged one ends the list, and is judged as damaged.
 fn containers(mut section: &[u8]) -> Vec<&[u8]> {
     let mut found = Vec::new();
     while !section.is_empty() {
@@ -218,7 +218,7 @@ fn capability(ordinal: u32) -> Option<u32> {
 /// The images of one file, taken together.
 #[derive(Default)]
 struct Tally {
-    /// As the compiler's options name them, `compute_75` for PTX, with the version of PTX.
+    /// Named as in the compiler's options, `compute_75` for PTX, with the version of PTX.
     architectures: BTreeSet<String>,
     kernels: usize,
     /// Kernels and why they will not run.
@@ -241,7 +241,7 @@ impl Tally {
             }
         };
         if !known.iter().any(has_code) {
-            // What the compiler's own linker leaves in every program.
+            // An empty image, which the compiler's own linker leaves in every program.
             return;
         }
         for image in &known {
@@ -266,7 +266,7 @@ impl Tally {
                     self.unloadable.push(one_line(&error.to_string()));
                 }
             },
-            // What its instructions are is the driver's business.
+            // Its instructions are the driver's business.
             DeviceName::Cuda(ordinal) => match capability(*ordinal) {
                 Some(card) if best_compiled(&known, card).or(best_ptx(&known, card)).is_none() => {
                     self.unloadable.push(format!("nothing in it is for sm_{card}"))
@@ -276,7 +276,7 @@ impl Tally {
         }
     }
 
-    /// `None` where there is no code at all.
+    /// `None` if the file has no device code at all.
     fn finding(mut self, shown: &str, device: &DeviceName) -> Option<Finding> {
         if self.loadable == 0 && self.unloadable.is_empty() {
             return None;
@@ -320,7 +320,7 @@ impl Tally {
     }
 }
 
-/// A reason with its source line and a caret below it, on one line.
+/// Joins the lines of a reason: some have the source line and a caret below it.
 fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }

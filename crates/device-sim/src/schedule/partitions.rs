@@ -60,7 +60,7 @@ impl ClientPartitions {
         let wanted = self.wanted.get(&partition).copied().unwrap_or(0);
         let within = if partition == SHARE { floor.all() } else { self.sms_of(SHARE).map(|sms| sms.ids().to_vec()).unwrap_or_default() };
         let count = if wanted == 0 { within.len() as u32 } else { wanted };
-        let ids = floor.take(count, &within);
+        let ids = floor.assign(count, &within);
         self.add_set(SmSet::new(limits, ids), partition);
     }
 
@@ -78,7 +78,7 @@ impl ClientPartitions {
         if self.sets.get(&number).is_some_and(|set| set.partition.is_none() && set.kernels == 0)
             && let Some(set) = self.sets.remove(&number)
         {
-            floor.give(set.sms.ids());
+            floor.release(set.sms.ids());
         }
     }
 
@@ -122,7 +122,7 @@ impl ClientPartitions {
     /// Gives all SMs back. Nothing of the client runs any more.
     pub(super) fn release_all(&mut self, floor: &mut Floor) {
         for set in std::mem::take(&mut self.sets).into_values() {
-            floor.give(set.sms.ids());
+            floor.release(set.sms.ids());
         }
     }
 

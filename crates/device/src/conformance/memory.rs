@@ -91,7 +91,7 @@ pub fn revoking_waits_for_running_blocks(open: Opener) {
     let client = setup.client(1);
     let module = client.kernels();
     let (p, flag) = (client.allocate(4 * 1024), client.allocate(4));
-    // Writes to p for ever, until it may not.
+    // Writes to p until the permission is gone.
     let grinding = client.launch(client.stream(), &module, "grind", 4, 256, Args::new().u64(p).u32(1024).u32(u32::MAX));
     client.wait_for_change(p, 0);
     client.device().revoke(client.id, p);

@@ -180,7 +180,7 @@ fn answer(connection: &Connection) -> Result<Result<(Reply, Vec<OwnedFd>), Strin
             other => return other.map(Ok),
         }
         if let Some((pid, pulse)) = &mut watched
-            && let pulse::Verdict::Dead(how) = pulse.look(Instant::now(), pulse::motion(*pid), &[])
+            && let pulse::Verdict::Dead(how) = pulse.observe(Instant::now(), pulse::motion(*pid), &[])
         {
             return Ok(Err(format!(
                 "the control daemon does not answer: process {pid} {how}; let it go on (kill -CONT {pid}), or end it and start it again, then start this program again"
