@@ -5,7 +5,7 @@
 //! - [`SayError::Closed`]: the reader has gone. The command ends silently, by SIGPIPE, as other
 //!   tools do.
 //! - [`SayError::Cannot`]: the output is lost. The command fails with a sentence.
-//! - Output to standard error that cannot be written is dropped: nobody could be told.
+//! - Output to standard error that cannot be written is dropped: there is no other place for it.
 
 use std::fmt::Display;
 use std::io::{self, Write as _};

@@ -85,6 +85,10 @@ impl Device for SoftwareGpu {
         true
     }
 
+    fn capacity(&self) -> u64 {
+        self.card.maps.read().capacity()
+    }
+
     fn alone(&self) -> Option<String> {
         let id = models::kind(&self.card.facts.id);
         (ComputeMode::of(&self.card.facts) == ComputeMode::ExclusiveProcess)

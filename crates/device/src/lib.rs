@@ -274,6 +274,11 @@ pub trait Device: Send + Sync {
     /// Whether a fault of one client leaves the device usable for the others.
     fn contains_faults(&self) -> bool;
 
+    /// Bytes of memory that can be had at most: the card's, unless there is less behind it.
+    fn capacity(&self) -> u64 {
+        self.facts().memory
+    }
+
     /// Why no other process can use this card while this one has it, and what to do; `None` where
     /// another one can.
     fn alone(&self) -> Option<String> {

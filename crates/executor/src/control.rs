@@ -6,8 +6,9 @@ use crate::objects::{Change, Objects, StreamSpec};
 use crate::session::{Barrier, Inner, Session};
 use crate::shared::{answer, answer_with};
 use cumux_device::{DeviceError, Fault};
+use cumux_ring::page::Answer;
 use cumux_wire::layout;
-use cumux_wire::record::{Op, Record};
+use cumux_wire::record::{Header, Op, Record};
 use cumux_wire::result;
 use std::sync::Arc;
 
@@ -15,16 +16,63 @@ use std::sync::Arc;
 const PARTITIONS: usize = 256;
 
 impl Session {
+    /// Carries out a record that belongs to no stream: what it is about says where.
     pub(crate) fn control(self: &Arc<Self>, inner: &mut Inner, end: u64, bytes: &[u8], record: Record) {
         let header = record.header;
         match record.op {
             Op::StreamCreate { index, device, priority, partition } => self.stream_create(inner, end, index, StreamSpec { device, priority, partition }),
+            op @ (Op::PartitionOpen { .. } | Op::PartitionClose { .. }) => self.control_partition(inner, end, header, &op),
+            op @ (Op::ModuleLoad { .. } | Op::FunctionSet { .. }) => self.control_module(inner, end, header, &op),
+            op @ (Op::MemAlloc { .. } | Op::MemInfo { .. } | Op::Charge { .. } | Op::Refund { .. }) => self.control_memory(inner, end, header, &op),
+            op
+            @ (Op::VmmReserve { .. } | Op::VmmUnreserve { .. } | Op::VmmCreate { .. } | Op::VmmRelease { .. } | Op::VmmMap { .. } | Op::VmmAccess { .. }) => {
+                self.control_virtual(inner, end, header, &op);
+            }
+            op @ (Op::HostRegister { .. } | Op::WindowUse { .. }) => self.control_window(inner, end, header, &op),
+            Op::TensorMap { device, out, wish } => {
+                let place = self.place(device).filter(|_| self.in_window(out, 128));
+                let made = place.map_or_else(|| Err(DeviceError::Invalid(String::new())), |place| self.shared.cards.encode_tensor(place, &wish));
+                let written = made.and_then(|bytes| self.shared.cards.write(self.client(), out, &bytes));
+                self.commit_reply(inner, end, &header, Change::Nothing, answer(code_of(written)));
+            }
+            Op::LimitSet { limit, value } => {
+                let outcome = self.shared.cards.set_limit(self.client(), limit, value);
+                let change = if outcome.is_ok() { Change::Limit { limit, value } } else { Change::Nothing };
+                self.commit_reply(inner, end, &header, change, answer(code_of(outcome)));
+            }
+            op @ (Op::StreamDestroy { .. } | Op::ModuleUnload { .. } | Op::MemFree { .. } | Op::VmmUnmap { .. } | Op::HostUnregister { .. } | Op::Reset) => {
+                let token = inner.journal.accept(end, bytes);
+                self.taken(inner, end);
+                let waits = match op {
+                    Op::StreamDestroy { index } => inner.queues.streams.get(&index).map(|s| (index, s.last())).into_iter().collect(),
+                    _ => inner.queues.streams.iter().filter(|(_, s)| !s.is_idle()).map(|(i, s)| (*i, s.last())).collect(),
+                };
+                inner.queues.barriers.push_back(Barrier { waits, header, op, token });
+                self.pass_barriers(inner);
+            }
+            other => self.refuse_record(inner, &other),
+        }
+    }
+
+    /// A record for which there is no place here.
+    fn refuse_record(&self, inner: &mut Inner, op: &Op) {
+        self.violation(inner, &format!("{op:?} outside a stream"));
+    }
+
+    /// Commits a change and answers the record that asked for it.
+    fn commit_reply(&self, inner: &mut Inner, end: u64, header: &Header, change: Change, reply: Answer) {
+        self.commit(inner, change, end, Some((header, reply)));
+    }
+
+    /// Parts of the client's share.
+    fn control_partition(self: &Arc<Self>, inner: &mut Inner, end: u64, header: Header, op: &Op) {
+        match *op {
             Op::PartitionOpen { partition, device, multiprocessors } => {
                 let wrong = self.place(device).is_none() || inner.objects.partitions.contains_key(&partition) || inner.objects.partitions.len() >= PARTITIONS;
-                inner.busy = !wrong && module::open_partition(self, header, end, partition, device, multiprocessors);
-                if !inner.busy {
-                    let code = if wrong { result::INVALID_VALUE } else { result::OUT_OF_MEMORY };
-                    self.commit(inner, Change::Nothing, end, Some((&header, answer(code))));
+                if wrong {
+                    self.commit_reply(inner, end, &header, Change::Nothing, answer(result::INVALID_VALUE));
+                } else if !module::open_partition(self, inner, header, end, partition, device, multiprocessors) {
+                    self.commit_reply(inner, end, &header, Change::Nothing, answer(result::OUT_OF_MEMORY));
                 }
             }
             Op::PartitionClose { partition } => {
@@ -34,9 +82,59 @@ impl Session {
                 }
                 self.commit(inner, if known { Change::PartitionGone { number: partition } } else { Change::Nothing }, end, None);
             }
+            ref other => self.refuse_record(inner, other),
+        }
+    }
+
+    /// Modules and their functions.
+    fn control_module(self: &Arc<Self>, inner: &mut Inner, end: u64, header: Header, op: &Op) {
+        match *op {
+            Op::ModuleLoad { module, device, image, image_bytes, info, info_bytes } => {
+                if self.place(device).is_none() || inner.objects.modules.contains_key(&module) {
+                    return self.commit_reply(inner, end, &header, Change::Nothing, answer(result::INVALID_VALUE));
+                }
+                if !module::load(self, inner, module::Request { header, end, module, device, image, image_bytes, info, info_bytes }) {
+                    self.commit_reply(inner, end, &header, Change::Nothing, answer(result::OUT_OF_MEMORY));
+                }
+            }
+            Op::FunctionSet { module, function, attribute, value } => {
+                let outcome = self.shared.cards.set_function(self.client(), module, function, attribute, value);
+                let change = if outcome.is_ok() { Change::Function { module, function, attribute, value } } else { Change::Nothing };
+                self.commit_reply(inner, end, &header, change, answer(code_of(outcome)));
+            }
+            ref other => self.refuse_record(inner, other),
+        }
+    }
+
+    /// Allocations, and what is charged like one.
+    fn control_memory(self: &Arc<Self>, inner: &mut Inner, end: u64, header: Header, op: &Op) {
+        match *op {
+            Op::MemAlloc { device, bytes: wanted, align } => {
+                // Where an extent has to be made, that is not the intake thread's time: it belongs to all clients.
+                let room = self.place(device).is_none_or(|place| inner.memory.heap.fits(wanted, align, &layout::arena_window(place)));
+                if !room && module::allocate(self, inner, header, end, device, wanted, align) {
+                    return;
+                }
+                let (change, reply) = match self.allocate(inner, device, wanted, align) {
+                    Ok(address) => (Change::Alloc { address, bytes: wanted }, answer_with(result::SUCCESS, address, 0)),
+                    Err(code) => (Change::Nothing, answer(code)),
+                };
+                self.commit_reply(inner, end, &header, change, reply);
+            }
+            Op::MemInfo { device } => {
+                let reply = match self.place(device) {
+                    Some(place) => {
+                        let [free, total, behind] = self.shared.memory_info(self.sheet.id, place, self.limit(device));
+                        Answer { result: result::SUCCESS, words: [free, total, behind, 0, 0, 0] }
+                    }
+                    None => answer(result::INVALID_VALUE),
+                };
+                self.answer(&header, &reply);
+                self.taken(inner, end);
+            }
             Op::Charge { device, address, bytes: length } => {
                 let (change, code) = self.charge_window(inner, device, address, length);
-                self.commit(inner, change, end, Some((&header, answer(code))));
+                self.commit_reply(inner, end, &header, change, answer(code));
             }
             Op::Refund { address } => {
                 let known = inner.objects.charges.get(&address).copied();
@@ -45,47 +143,16 @@ impl Session {
                 }
                 self.commit(inner, if known.is_some() { Change::Refund { address } } else { Change::Nothing }, end, None);
             }
-            Op::ModuleLoad { module, device, image, image_bytes, info, info_bytes } => {
-                if self.place(device).is_none() || inner.objects.modules.contains_key(&module) {
-                    return self.commit(inner, Change::Nothing, end, Some((&header, answer(result::INVALID_VALUE))));
-                }
-                inner.busy = module::load(self, module::Request { header, end, module, device, image, image_bytes, info, info_bytes });
-                if !inner.busy {
-                    self.commit(inner, Change::Nothing, end, Some((&header, answer(result::OUT_OF_MEMORY))));
-                }
-            }
-            Op::FunctionSet { module, function, attribute, value } => {
-                let outcome = self.shared.cards.set_function(self.client(), module, function, attribute, value);
-                let change = if outcome.is_ok() { Change::Function { module, function, attribute, value } } else { Change::Nothing };
-                self.commit(inner, change, end, Some((&header, answer(outcome.map_or_else(|e| e.result(), |()| result::SUCCESS)))));
-            }
-            Op::MemAlloc { device, bytes: wanted, align } => {
-                // Where an extent has to be made, that is not the intake thread's time: it belongs to all clients.
-                let room = self.place(device).is_none_or(|place| inner.heap.fits(wanted, align, &layout::arena_window(place)));
-                if !room && module::allocate(self, header, end, device, wanted, align) {
-                    inner.busy = true;
-                    return;
-                }
-                let (change, reply) = match self.allocate(inner, device, wanted, align) {
-                    Ok(address) => (Change::Alloc { address, bytes: wanted }, answer_with(result::SUCCESS, address, 0)),
-                    Err(code) => (Change::Nothing, answer(code)),
-                };
-                self.commit(inner, change, end, Some((&header, reply)));
-            }
-            Op::MemInfo { device } => {
-                let reply = match self.place(device) {
-                    Some(place) => {
-                        let (free, total) = self.shared.memory_info(self.sheet.id, place, self.limit(device));
-                        answer_with(result::SUCCESS, free, total)
-                    }
-                    None => answer(result::INVALID_VALUE),
-                };
-                self.answer(&header, &reply);
-                self.taken(inner, end);
-            }
+            ref other => self.refuse_record(inner, other),
+        }
+    }
+
+    /// Virtual memory management: reservations, physical memory, and what is mapped where.
+    fn control_virtual(self: &Arc<Self>, inner: &mut Inner, end: u64, header: Header, op: &Op) {
+        match *op {
             Op::VmmReserve { bytes: wanted, align, fixed } => {
                 let (change, code, address) = self.reserve(&inner.objects, wanted, align, fixed);
-                self.commit(inner, change, end, Some((&header, answer_with(code, address, 0))));
+                self.commit_reply(inner, end, &header, change, answer_with(code, address, 0));
             }
             Op::VmmUnreserve { address, bytes: length } => {
                 let known = inner.objects.reservations.get(&address) == Some(&length)
@@ -94,13 +161,12 @@ impl Session {
                     self.shared.arena.lock().release(address, length);
                 }
                 let change = if known { Change::Unreserve { address } } else { Change::Nothing };
-                self.commit(inner, change, end, Some((&header, answer(if known { result::SUCCESS } else { result::INVALID_VALUE }))));
+                self.commit_reply(inner, end, &header, change, answer(if known { result::SUCCESS } else { result::INVALID_VALUE }));
             }
             Op::VmmCreate { handle, device, bytes: wanted } => {
-                inner.busy = module::create(self, header, end, handle, device, wanted);
-                if !inner.busy {
+                if !module::create(self, inner, header, end, handle, device, wanted) {
                     let (change, code) = self.physical_create(inner, handle, device, wanted);
-                    self.commit(inner, change, end, Some((&header, answer(code))));
+                    self.commit_reply(inner, end, &header, change, answer(code));
                 }
             }
             Op::VmmRelease { handle } => {
@@ -113,43 +179,27 @@ impl Session {
             }
             Op::VmmMap { address, bytes: length, handle, offset } => {
                 let (change, code) = self.map(inner, address, length, handle, offset);
-                self.commit(inner, change, end, Some((&header, answer(code))));
+                self.commit_reply(inner, end, &header, change, answer(code));
             }
             Op::VmmAccess { address, bytes: length, access } => self.access(inner, end, &header, address, length, access),
+            ref other => self.refuse_record(inner, other),
+        }
+    }
+
+    /// The client's own memory, in its window.
+    fn control_window(self: &Arc<Self>, inner: &mut Inner, end: u64, header: Header, op: &Op) {
+        match *op {
             Op::HostRegister { user, window, bytes: length } => {
                 let done = self.in_window(window, length) && self.shared.cards.alias(self.client(), user, window, length).is_ok();
                 let change = if done { Change::Alias { user, window, bytes: length } } else { Change::Nothing };
-                self.commit(inner, change, end, Some((&header, answer(if done { result::SUCCESS } else { result::INVALID_VALUE }))));
+                self.commit_reply(inner, end, &header, change, answer(if done { result::SUCCESS } else { result::INVALID_VALUE }));
             }
             Op::WindowUse { address, bytes: length } => {
-                inner.busy = module::use_window(self, header, end, address, length);
-                if !inner.busy {
-                    self.commit(inner, Change::Nothing, end, Some((&header, answer(result::OUT_OF_MEMORY))));
+                if !module::use_window(self, inner, header, end, address, length) {
+                    self.commit_reply(inner, end, &header, Change::Nothing, answer(result::OUT_OF_MEMORY));
                 }
             }
-            Op::TensorMap { device, out, wish } => {
-                let place = self.place(device).filter(|_| self.in_window(out, 128));
-                let made = place.map_or_else(|| Err(DeviceError::Invalid(String::new())), |place| self.shared.cards.encode_tensor(place, &wish));
-                let written = made.and_then(|bytes| self.shared.cards.write(self.client(), out, &bytes));
-                let reply = answer(written.map_or_else(|e| e.result(), |()| result::SUCCESS));
-                self.commit(inner, Change::Nothing, end, Some((&header, reply)));
-            }
-            Op::LimitSet { limit, value } => {
-                let code = self.shared.cards.set_limit(self.client(), limit, value).map_or_else(|e| e.result(), |()| result::SUCCESS);
-                let change = if code == result::SUCCESS { Change::Limit { limit, value } } else { Change::Nothing };
-                self.commit(inner, change, end, Some((&header, answer(code))));
-            }
-            op @ (Op::StreamDestroy { .. } | Op::ModuleUnload { .. } | Op::MemFree { .. } | Op::VmmUnmap { .. } | Op::HostUnregister { .. } | Op::Reset) => {
-                let token = inner.journal.accept(end, bytes);
-                self.taken(inner, end);
-                let waits = match op {
-                    Op::StreamDestroy { index } => inner.streams.get(&index).map(|s| (index, s.last())).into_iter().collect(),
-                    _ => inner.streams.iter().filter(|(_, s)| !s.is_idle()).map(|(i, s)| (*i, s.last())).collect(),
-                };
-                inner.barriers.push_back(Barrier { waits, header, op, token });
-                self.pass_barriers(inner);
-            }
-            other => self.violation(inner, &format!("{other:?} outside a stream")),
+            ref other => self.refuse_record(inner, other),
         }
     }
 
@@ -165,12 +215,12 @@ impl Session {
     }
 
     fn stream_create(self: &Arc<Self>, inner: &mut Inner, end: u64, index: u32, spec: StreamSpec) {
-        if inner.streams.contains_key(&index) {
+        if inner.queues.streams.contains_key(&index) {
             // The client may mint an index again as soon as it sees the old stream drained, a moment before its end has been carried out.
             self.pass_barriers(inner);
         }
         let partition = spec.partition == 0 || inner.objects.partitions.get(&spec.partition).is_some_and(|(device, _)| *device == spec.device);
-        if self.place(spec.device).is_none() || !partition || inner.streams.contains_key(&index) {
+        if self.place(spec.device).is_none() || !partition || inner.queues.streams.contains_key(&index) {
             return self.violation(inner, &format!("stream {index} made twice, or for device {} or partition {}", spec.device, spec.partition));
         }
         match self.open_stream(inner, index, spec) {
@@ -178,7 +228,7 @@ impl Session {
             Err(error) => {
                 let fault = Fault { result: error.result(), text: format!("no more streams can be made: {error}") };
                 self.fault(inner, &fault);
-                if !inner.left {
+                if !inner.phase.is_lost() {
                     self.taken(inner, end);
                 }
             }
@@ -188,29 +238,29 @@ impl Session {
     /// Runs the barriers whose time has come, oldest first; whether there were any. Only on the intake thread.
     pub(crate) fn pass_barriers(self: &Arc<Self>, inner: &mut Inner) -> bool {
         let (mut at, mut any) = (0, false);
-        while at < inner.barriers.len() {
-            if !inner.is_passed(&inner.barriers[at]) {
+        while at < inner.queues.barriers.len() {
+            if !inner.is_passed(&inner.queues.barriers[at]) {
                 at += 1;
                 continue;
             }
-            let Some(barrier) = inner.barriers.remove(at) else { break };
-            self.pass(inner, &barrier);
+            let Some(barrier) = inner.queues.barriers.remove(at) else { break };
+            self.pass_barrier(inner, &barrier);
             inner.journal.retire(barrier.token);
             any = true;
         }
         any
     }
 
-    fn pass(self: &Arc<Self>, inner: &mut Inner, barrier: &Barrier) {
+    fn pass_barrier(self: &Arc<Self>, inner: &mut Inner, barrier: &Barrier) {
         let reply = |code| Some((&barrier.header, answer(code)));
         match barrier.op {
             Op::StreamDestroy { index } => {
-                if let Some(stream) = inner.streams.remove(&index) {
-                    inner.by_device.remove(&stream.device);
+                if let Some(stream) = inner.queues.streams.remove(&index) {
+                    inner.queues.by_device.remove(&stream.device);
                     self.shared.cards.destroy_stream(stream.device);
                     self.commit(inner, Change::StreamGone { index }, 0, None);
                     // Whoever waited for a sequence it never reached is let go.
-                    let mut waiting = inner.watchers.remove(&index).unwrap_or_default();
+                    let mut waiting = inner.queues.watchers.remove(&index).unwrap_or_default();
                     self.drive(inner, &mut waiting, Caller::Intake);
                 }
             }
@@ -263,7 +313,7 @@ impl Session {
         for user in aliases.keys() {
             self.shared.cards.unalias(self.client(), *user);
         }
-        for (index, mut stream) in std::mem::take(&mut inner.streams) {
+        for (index, mut stream) in std::mem::take(&mut inner.queues.streams) {
             self.shared.cards.destroy_stream(stream.device);
             // Pushed after the reset: nobody waits for it, but its room is another's.
             let tokens = stream.abandon();
@@ -280,9 +330,9 @@ impl Session {
         for (device, bytes) in charges.values() {
             self.refund(*device, *bytes);
         }
-        inner.by_device.clear();
-        inner.watchers.clear();
-        inner.parked.clear();
+        inner.queues.by_device.clear();
+        inner.queues.watchers.clear();
+        inner.queues.parked.clear();
     }
 
     /// A device stream for a client stream; its work up to what the journal says is over.
@@ -290,8 +340,13 @@ impl Session {
         let place = self.place(spec.device).unwrap_or(u32::MAX);
         let device = self.shared.cards.create_stream(self.client(), place, spec.partition, spec.priority)?;
         let done = inner.journal.completed(index);
-        inner.streams.insert(index, crate::stream::Stream::new(device, done));
-        inner.by_device.insert(device, index);
+        inner.queues.streams.insert(index, crate::stream::Stream::new(device, done));
+        inner.queues.by_device.insert(device, index);
         Ok(())
     }
+}
+
+/// The code that a client sees of what a device has done.
+fn code_of(outcome: Result<(), DeviceError>) -> u32 {
+    outcome.map_or_else(|error| error.result(), |()| result::SUCCESS)
 }

@@ -48,7 +48,7 @@ impl Session {
                 break;
             }
             self.start(inner, index, caller);
-            let Some(stream) = inner.streams.get_mut(&index) else { continue };
+            let Some(stream) = inner.queues.streams.get_mut(&index) else { continue };
             stream.retire(&mut tokens);
             if tokens.is_empty() {
                 continue;
@@ -57,9 +57,9 @@ impl Session {
             let (done, more) = (stream.done(), !stream.is_idle());
             inner.journal.set_completed(index, done);
             inner.journal.retire_all(&tokens);
-            if !inner.resumes.is_empty() {
+            if !inner.queues.resumes.is_empty() {
                 for token in &tokens {
-                    inner.resumes.remove(token);
+                    inner.queues.resumes.remove(token);
                 }
             }
             inner.status.in_flight = inner.status.in_flight.saturating_sub(tokens.len() as u64);
@@ -68,8 +68,8 @@ impl Session {
             if more {
                 work.push(index);
             }
-            if !inner.watchers.is_empty() {
-                work.extend(inner.watchers.remove(&index).unwrap_or_default());
+            if !inner.queues.watchers.is_empty() {
+                work.extend(inner.queues.watchers.remove(&index).unwrap_or_default());
             }
         }
         work.clear();
@@ -78,7 +78,7 @@ impl Session {
     }
 
     fn start(&self, inner: &mut Inner, index: u32, caller: Caller) {
-        if inner.on_hold {
+        if inner.phase.is_on_hold() {
             return;
         }
         let mut batch = std::mem::take(&mut inner.lists.batch);
@@ -86,7 +86,7 @@ impl Session {
         let stopped = loop {
             match self.step(inner, index, &mut room, caller) {
                 Some(Step::Submit(work, estimate)) => {
-                    let Some(stream) = inner.streams.get_mut(&index) else { break None };
+                    let Some(stream) = inner.queues.streams.get_mut(&index) else { break None };
                     let (token, seq) = stream.upcoming().map_or((0, 0), |(p, _)| (p.token, p.seq));
                     batch.push((token, work));
                     last = seq;
@@ -97,14 +97,14 @@ impl Session {
                     }
                 }
                 Some(Step::Pass) => {
-                    inner.parked.remove(&index);
-                    if let Some(stream) = inner.streams.get_mut(&index) {
+                    inner.queues.parked.remove(&index);
+                    if let Some(stream) = inner.queues.streams.get_mut(&index) {
                         stream.passed();
                     }
                 }
                 Some(Step::Free(address)) if caller == Caller::Intake => {
                     self.free(inner, address);
-                    if let Some(stream) = inner.streams.get_mut(&index) {
+                    if let Some(stream) = inner.queues.streams.get_mut(&index) {
                         stream.passed();
                     }
                 }
@@ -112,12 +112,10 @@ impl Session {
             }
         };
         if !batch.is_empty()
-            && let Some(stream) = inner.streams.get(&index)
+            && let Some(stream) = inner.queues.streams.get(&index)
         {
             let before = inner.journal.submitted(index);
-            if !inner.told {
-                inner.journal.set_submitted(index, last);
-            }
+            inner.condition.mark_submitted(&inner.journal, index, last);
             self.shared.turns.lock().submitted_all(self.client(), batch.len() as u32, expected);
             match self.shared.cards.submit_all(stream.device, &mut batch) {
                 // The work stays in the journal: a successor does it. This process is about to end.
@@ -134,19 +132,19 @@ impl Session {
         inner.lists.batch = batch;
         match stopped {
             Some(Step::Watch(on)) => {
-                let watchers = inner.watchers.entry(on).or_default();
+                let watchers = inner.queues.watchers.entry(on).or_default();
                 if !watchers.contains(&index) {
                     watchers.push(index);
                 }
             }
             Some(Step::Park) => {
-                inner.parked.insert(index);
+                inner.queues.parked.insert(index);
             }
             Some(Step::Free(_) | Step::Chore) => {
-                inner.chores.insert(index);
+                inner.queues.chores.insert(index);
             }
             Some(Step::Hold) => {
-                inner.held.insert(index);
+                inner.queues.held.insert(index);
                 inner.meter.held.begin(now_ns);
             }
             Some(Step::Broken(fault)) => self.fault(inner, &fault),
@@ -156,7 +154,7 @@ impl Session {
 
     /// `room` is what the device may still get of this client; looked up when first needed.
     fn step(&self, inner: &mut Inner, index: u32, room: &mut Option<Room>, caller: Caller) -> Option<Step> {
-        let stream = inner.streams.get_mut(&index)?;
+        let stream = inner.queues.streams.get_mut(&index)?;
         let full = stream.in_flight >= DEPTH;
         let (pending, alone) = stream.upcoming()?;
         let (seq, token) = (pending.seq, pending.token);
@@ -164,7 +162,7 @@ impl Session {
             Op::Wait { stream: on, seq: until } => {
                 let (on, until) = (*on, *until);
                 // A stream that is gone has drained.
-                let reached = inner.streams.get(&on).is_none_or(|other| other.done() >= until);
+                let reached = inner.queues.streams.get(&on).is_none_or(|other| other.done() >= until);
                 if reached { Step::Pass } else { Step::Watch(on) }
             }
             Op::Nop if alone => Step::Pass,
@@ -188,9 +186,9 @@ impl Session {
             _ if !room.get_or_insert_with(|| self.shared.turns.lock().room(self.client())).has() => Step::Hold,
             Op::Nop | Op::EventTime { .. } => Step::Submit(Work::Mark, 0),
             Op::Launch(launch) => {
-                let resume = if inner.resumes.is_empty() { None } else { inner.resumes.remove(&token) };
+                let resume = if inner.queues.resumes.is_empty() { None } else { inner.queues.resumes.remove(&token) };
                 let kernel = cumux_wire::record::Launch { parameters: std::mem::take(&mut launch.parameters), ..launch.clone() };
-                let estimate = inner.estimates.get(&(kernel.module, kernel.function)).copied().unwrap_or(0);
+                let estimate = inner.queues.estimates.get(&(kernel.module, kernel.function)).copied().unwrap_or(0);
                 Step::Submit(Work::Kernel(Kernel { launch: kernel, resume }), estimate)
             }
             Op::Copy { target, target_pitch, target_slice, source, source_pitch, source_slice, extent } => Step::Submit(

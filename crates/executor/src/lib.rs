@@ -306,7 +306,7 @@ impl Executor {
     fn terminate(&self, id: u32, result: u32) {
         if let Some(session) = self.intake_sessions().into_iter().find(|s| s.client() == id) {
             let fault = cumux_device::Fault { result, text: "the client was terminated by the administrator".into() };
-            session.fault(&mut session.lock(), &fault);
+            session.lock_then_deliver(|inner| session.fault(inner, &fault));
         }
     }
 
@@ -315,8 +315,11 @@ impl Executor {
             sheet.parts = parts;
             return;
         }
-        let Some(session) = self.intake_sessions().into_iter().find(|s| s.client() == id) else { return };
-        let error = session.set_parts(&parts).err().map(|e| e.to_string()).unwrap_or_default();
+        let error = match self.intake_sessions().into_iter().find(|s| s.client() == id) {
+            Some(session) => session.set_parts(&parts).err().map(|e| e.to_string()).unwrap_or_default(),
+            None if self.generation > 0 => "its executor does not have it at the moment; try again".to_owned(),
+            None => return,
+        };
         self.shared.report(FromExecutor::Shared { request, session: id, error });
     }
 
@@ -356,10 +359,10 @@ impl Executor {
                      server.log says how the executors ended",
                     case.deaths()
                 );
-                session.fault(&mut session.lock(), &Fault { result: result::LAUNCH_FAILED, text });
+                session.lock_then_deliver(|inner| session.fault(inner, &Fault { result: result::LAUNCH_FAILED, text }));
             }
             if acquitted.contains(&id) {
-                suspicion::acquit(&session.lock().journal);
+                session.lock_then_deliver(|inner| suspicion::acquit(&inner.journal));
             }
             if !trials.contains(&id) {
                 session.let_go(Vec::new());

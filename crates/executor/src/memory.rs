@@ -39,13 +39,13 @@ impl Session {
     /// A result code.
     pub(crate) fn allocate(&self, inner: &mut Inner, device: u32, bytes: u64, align: u64) -> Result<u64, u32> {
         // An alignment beyond the extents' own would need more memory than is charged.
-        let place = self.place(device).filter(|_| bytes != 0 && align <= GRANULE && !inner.closing).ok_or(result::INVALID_VALUE)?;
+        let place = self.place(device).filter(|_| bytes != 0 && align <= GRANULE && !inner.phase.is_closed()).ok_or(result::INVALID_VALUE)?;
         let part = layout::arena_window(place);
         let rounded = Heap::rounded(bytes).ok_or(result::OUT_OF_MEMORY)?;
         self.charge(device, rounded)?;
-        let address = match inner.heap.allocate(bytes, align, &part) {
+        let address = match inner.memory.heap.allocate(bytes, align, &part) {
             Some(address) => address,
-            None => match self.extend(inner, place, rounded).map(|()| inner.heap.allocate(bytes, align, &part)) {
+            None => match self.extend(inner, place, rounded).map(|()| inner.memory.heap.allocate(bytes, align, &part)) {
                 Ok(Some(address)) => address,
                 Ok(None) => {
                     self.refund(device, rounded);
@@ -65,7 +65,7 @@ impl Session {
 
     /// The spare extent is in use again if `address` is in it.
     fn unspare(&self, inner: &mut Inner, address: u64) {
-        if let Some((_, bytes)) = inner.spare.take_if(|(at, bytes)| (*at..*at + *bytes).contains(&address)) {
+        if let Some((_, bytes)) = inner.memory.spare.take_if(|(at, bytes)| (*at..*at + *bytes).contains(&address)) {
             self.shared.unspare(bytes);
         }
     }
@@ -76,7 +76,7 @@ impl Session {
         let exact = exact.ok_or_else(|| cumux_device::DeviceError::OutOfMemory("more than there are addresses".into()))?;
         let wanted = match exact {
             e if e > OWN_EXTENT => e,
-            e if e <= FIRST_EXTENT && !inner.heap.extents().iter().any(|(at, _)| layout::arena_place(*at) == place) => FIRST_EXTENT,
+            e if e <= FIRST_EXTENT && !inner.memory.heap.extents().iter().any(|(at, _)| layout::arena_place(*at) == place) => FIRST_EXTENT,
             _ => EXTENT,
         };
         match self.extent(inner, place, wanted) {
@@ -102,8 +102,8 @@ impl Session {
             cards.forget_extent(place, file.as_fd());
             return Err(error);
         }
-        inner.heap.add_extent(address, bytes);
-        inner.extents.insert(address, file);
+        inner.memory.heap.add_extent(address, bytes);
+        inner.memory.extents.insert(address, file);
         Ok(())
     }
 
@@ -118,18 +118,18 @@ impl Session {
     /// Takes memory back from the client's use; whole large extents go back to the card, but for one that is kept for the next allocation.
     pub(crate) fn give_back(&self, inner: &mut Inner, address: u64, _bytes: u64) {
         self.shared.cards.revoke(self.client(), address);
-        let Some(rounded) = inner.heap.release(address) else { return };
+        let Some(rounded) = inner.memory.heap.release(address) else { return };
         self.shared.refund(self.sheet.id, layout::arena_place(address), rounded);
-        while let Some((extent, bytes)) = inner.heap.idle_extent(FIRST_EXTENT, inner.spare.map(|(address, _)| address)) {
-            if inner.spare.is_none() && bytes <= EXTENT && self.shared.spare(bytes) {
-                inner.heap.add_extent(extent, bytes);
-                inner.spare = Some((extent, bytes));
+        while let Some((extent, bytes)) = inner.memory.heap.idle_extent(FIRST_EXTENT, inner.memory.spare.map(|(address, _)| address)) {
+            if inner.memory.spare.is_none() && bytes <= EXTENT && self.shared.spare(bytes) {
+                inner.memory.heap.add_extent(extent, bytes);
+                inner.memory.spare = Some((extent, bytes));
                 continue;
             }
             if let Err(error) = self.shared.cards.unmap(extent, bytes) {
                 tracing::warn!("session {}: an extent could not be unmapped: {error}", self.sheet.id);
             }
-            inner.extents.remove(&extent);
+            inner.memory.extents.remove(&extent);
             // In this order: another client that gets the addresses has them kept at once, and a successor that finds both in the keeper could
             // restore only one of the two.
             self.shared.drop_kept(self.sheet.id, &extent_key(extent));
@@ -173,7 +173,7 @@ impl Session {
         });
         match made {
             Ok(file) => {
-                inner.physical.insert(handle, file);
+                inner.memory.physical.insert(handle, file);
                 (Change::Physical { handle, device, bytes }, result::SUCCESS)
             }
             Err(error) => {
@@ -185,7 +185,7 @@ impl Session {
 
     pub(crate) fn physical_gone(&self, inner: &mut Inner, handle: u32) {
         if let Some((device, bytes)) = inner.objects.physical.get(&handle).copied() {
-            if let (Some(file), Some(place)) = (inner.physical.remove(&handle), self.place(device)) {
+            if let (Some(file), Some(place)) = (inner.memory.physical.remove(&handle), self.place(device)) {
                 self.shared.cards.forget_extent(place, file.as_fd());
             }
             self.shared.drop_kept(self.sheet.id, &physical_key(handle));
@@ -203,7 +203,7 @@ impl Session {
         if !(reserved && before && whole && aligned) || inner.objects.released.contains(&handle) {
             return (Change::Nothing, result::INVALID_VALUE);
         }
-        let Some(file) = inner.physical.get(&handle) else { return (Change::Nothing, result::INVALID_VALUE) };
+        let Some(file) = inner.memory.physical.get(&handle) else { return (Change::Nothing, result::INVALID_VALUE) };
         let place = inner.objects.physical.get(&handle).and_then(|(device, _)| self.place(*device)).unwrap_or(0);
         match self.shared.cards.map(place, address, file.as_fd(), offset, bytes) {
             Ok(()) => (Change::Map { address, mapped: Mapped { bytes, handle, offset, access: 0 } }, result::SUCCESS),

@@ -127,8 +127,7 @@ impl Session {
     #[must_use]
     pub fn status(&self) -> ClientStatus {
         let device = self.shared.cards.client_counters(self.client());
-        let mut inner = self.lock();
-        self.status_of(&mut inner, device)
+        self.lock_then_deliver(|inner| self.status_of(inner, device))
     }
 
     /// As [`Session::status`], with what the device has counted.

@@ -28,25 +28,40 @@ pub struct Request {
     pub info_bytes: u64,
 }
 
-/// Does it on a thread of its own and commits what comes of it; the session is `busy` until then. False when the system has no thread for it: nothing happens.
-fn in_background(session: &Arc<Session>, header: Header, end: u64, work: impl FnOnce(&Arc<Session>) -> (Change, Answer) + Send + 'static) -> bool {
+/// Does it on a thread of its own and commits what comes of it; no record is read until then. False when the system has no thread for it: nothing happens.
+fn in_background(
+    session: &Arc<Session>,
+    inner: &mut Inner,
+    header: Header,
+    end: u64,
+    work: impl FnOnce(&Arc<Session>) -> (Change, Answer) + Send + 'static,
+) -> bool {
     let own = session.clone();
-    session.shared.workers.give(move || {
+    // It commits under the session's lock, which is held here.
+    let given = session.shared.workers.give(move || {
         let (change, reply) = work(&own);
-        own.finish(&header, end, change, reply);
-    })
+        own.finish_request(&header, end, change, reply);
+    });
+    if given {
+        if let Some(reading) = inner.phase.as_reading() {
+            reading.begin_request();
+        }
+        inner.meter.request.begin(now_ns);
+        suspicion::note_request(&inner.journal, end);
+    }
+    given
 }
 
 /// Loads in the background.
 #[must_use]
-pub fn load(session: &Arc<Session>, request: Request) -> bool {
-    in_background(session, request.header, request.end, move |session| session.try_load(&request))
+pub fn load(session: &Arc<Session>, inner: &mut Inner, request: Request) -> bool {
+    in_background(session, inner, request.header, request.end, move |session| session.try_load(&request))
 }
 
 /// Makes a piece of the window reachable, in the background like a module.
 #[must_use]
-pub fn use_window(session: &Arc<Session>, header: Header, end: u64, address: u64, bytes: u64) -> bool {
-    in_background(session, header, end, move |session| {
+pub fn use_window(session: &Arc<Session>, inner: &mut Inner, header: Header, end: u64, address: u64, bytes: u64) -> bool {
+    in_background(session, inner, header, end, move |session| {
         if !session.in_window(address, bytes) {
             return (Change::Nothing, answer(result::INVALID_VALUE));
         }
@@ -59,11 +74,14 @@ pub fn use_window(session: &Arc<Session>, header: Header, end: u64, address: u64
 
 /// Allocates memory for which an extent has to be made, in the background like a module.
 #[must_use]
-pub fn allocate(session: &Arc<Session>, header: Header, end: u64, device: u32, bytes: u64, align: u64) -> bool {
-    in_background(session, header, end, move |session| {
+pub fn allocate(session: &Arc<Session>, inner: &mut Inner, header: Header, end: u64, device: u32, bytes: u64, align: u64) -> bool {
+    in_background(session, inner, header, end, move |session| {
         let done = session.shared.with_patience(|| {
-            let mut inner = session.lock();
-            if inner.closing { Err(result::NOT_INITIALIZED) } else { session.allocate(&mut inner, device, bytes, align) }
+            session.lock_then_deliver(
+                |inner| {
+                    if inner.phase.is_closed() { Err(result::NOT_INITIALIZED) } else { session.allocate(inner, device, bytes, align) }
+                },
+            )
         });
         match done {
             Ok(address) => (Change::Alloc { address, bytes }, answer_with(result::SUCCESS, address, 0)),
@@ -74,15 +92,16 @@ pub fn allocate(session: &Arc<Session>, header: Header, end: u64, device: u32, b
 
 /// Makes physical memory, in the background like a module.
 #[must_use]
-pub fn create(session: &Arc<Session>, header: Header, end: u64, handle: u32, device: u32, bytes: u64) -> bool {
-    in_background(session, header, end, move |session| {
+pub fn create(session: &Arc<Session>, inner: &mut Inner, header: Header, end: u64, handle: u32, device: u32, bytes: u64) -> bool {
+    in_background(session, inner, header, end, move |session| {
         let done = session.shared.with_patience(|| {
-            let mut inner = session.lock();
-            if inner.closing {
-                return Err(result::NOT_INITIALIZED);
-            }
-            let (change, code) = session.physical_create(&mut inner, handle, device, bytes);
-            if code == result::SUCCESS { Ok(change) } else { Err(code) }
+            session.lock_then_deliver(|inner| {
+                if inner.phase.is_closed() {
+                    return Err(result::NOT_INITIALIZED);
+                }
+                let (change, code) = session.physical_create(inner, handle, device, bytes);
+                if code == result::SUCCESS { Ok(change) } else { Err(code) }
+            })
         });
         done.map_or_else(|code| (Change::Nothing, answer(code)), |change| (change, answer(result::SUCCESS)))
     })
@@ -90,8 +109,8 @@ pub fn create(session: &Arc<Session>, header: Header, end: u64, handle: u32, dev
 
 /// Makes a part of the client's share, in the background: on a card that waits for what runs.
 #[must_use]
-pub fn open_partition(session: &Arc<Session>, header: Header, end: u64, number: u32, device: u32, multiprocessors: u32) -> bool {
-    in_background(session, header, end, move |session| {
+pub fn open_partition(session: &Arc<Session>, inner: &mut Inner, header: Header, end: u64, number: u32, device: u32, multiprocessors: u32) -> bool {
+    in_background(session, inner, header, end, move |session| {
         let place = session.place(device).unwrap_or(0);
         match session.shared.cards.open_partition(session.client(), place, number, multiprocessors) {
             Ok(()) => (Change::Partition { number, device, multiprocessors }, answer(result::SUCCESS)),
@@ -114,11 +133,11 @@ impl Place for New<'_> {
     fn variable(&mut self, name: &str, bytes: u64, align: u64, managed: bool) -> Result<(u64, bool), DeviceError> {
         let session = self.session;
         let address = if managed {
-            session.managed(&mut session.lock(), self.device, bytes, align)?
+            session.lock_then_deliver(|inner| session.managed(inner, self.device, bytes, align))?
         } else {
             session
                 .shared
-                .with_patience(|| session.allocate(&mut session.lock(), self.device, bytes.max(1), align.max(1)))
+                .with_patience(|| session.lock_then_deliver(|inner| session.allocate(inner, self.device, bytes.max(1), align.max(1))))
                 .map_err(|_| DeviceError::OutOfMemory(format!("{bytes} bytes for variable {name}")))?
         };
         self.placed.push((name.to_owned(), address, bytes));
@@ -144,11 +163,11 @@ impl Session {
     /// Managed variables live at the end of the client's window, where both sides see them.
     pub(crate) fn managed(&self, inner: &mut Inner, device: u32, bytes: u64, align: u64) -> Result<u64, DeviceError> {
         let full = || DeviceError::OutOfMemory("managed variables take more than their part of the window".into());
-        let at = inner.managed.checked_next_multiple_of(align.max(16)).ok_or_else(full)?;
+        let at = inner.memory.managed.checked_next_multiple_of(align.max(16)).ok_or_else(full)?;
         let end = at.checked_add(bytes).filter(|end| *end <= layout::WINDOW_MANAGED_BYTES).ok_or_else(full)?;
         // It is never given back before the client ends: charged once and for all.
-        self.charge(device, end - inner.managed).map_err(|_| DeviceError::OutOfMemory(format!("{bytes} bytes for a managed variable")))?;
-        inner.managed = end;
+        self.charge(device, end - inner.memory.managed).map_err(|_| DeviceError::OutOfMemory(format!("{bytes} bytes for a managed variable")))?;
+        inner.memory.managed = end;
         Ok(layout::window_address(self.sheet.window_slot) + layout::WINDOW_BYTES - layout::WINDOW_MANAGED_BYTES + at)
     }
 
@@ -158,25 +177,29 @@ impl Session {
     }
 
     /// Commits what was done in the background and lets the ring go on.
-    fn finish(self: &Arc<Self>, header: &Header, end: u64, change: Change, reply: Answer) {
-        let mut inner = self.lock();
-        inner.busy = false;
-        suspicion::note_request(&inner.journal, 0);
-        if !inner.trial.is_empty() {
-            self.lead_is_over(&mut inner, suspicion::of_request(end));
-        }
-        inner.meter.request.end(now_ns);
-        self.save_counters(&mut inner);
-        if inner.closing {
+    fn finish_request(self: &Arc<Self>, header: &Header, end: u64, change: Change, reply: Answer) {
+        let committed = self.lock_then_deliver(|inner| {
+            if let Some(requesting) = inner.phase.as_requesting() {
+                requesting.end_request();
+            }
+            suspicion::note_request(&inner.journal, 0);
+            if !inner.trial.is_empty() {
+                self.lead_is_over(inner, suspicion::of_request(end));
+            }
+            inner.meter.request.end(now_ns);
+            self.save_counters(inner);
+            if inner.phase.is_closed() {
+                return false;
+            }
+            match inner.objects.fault.as_ref().map(|(code, _)| *code) {
+                Some(code) => self.commit(inner, Change::Nothing, end, Some((header, answer(code)))),
+                None => self.commit(inner, change, end, Some((header, reply))),
+            }
+            true
+        });
+        if !committed {
             return;
         }
-        if inner.objects.fault.is_some() {
-            let code = inner.objects.fault.as_ref().map_or(result::UNKNOWN, |f| f.0);
-            self.commit(&mut inner, Change::Nothing, end, Some((header, answer(code))));
-        } else {
-            self.commit(&mut inner, change, end, Some((header, reply)));
-        }
-        drop(inner);
         self.service.notify();
         self.shared.wake_intake(self.client());
     }
@@ -206,11 +229,11 @@ impl Session {
             }
             Err((code, text)) => {
                 self.shared.cards.unload_module(self.client(), request.module);
-                let mut inner = self.lock();
-                for (_, address, bytes) in placed {
-                    self.give_back(&mut inner, address, bytes);
-                }
-                drop(inner);
+                self.lock_then_deliver(|inner| {
+                    for (_, address, bytes) in placed {
+                        self.give_back(inner, address, bytes);
+                    }
+                });
                 let needed = text.strip_prefix("needs ").and_then(|n| n.parse().ok());
                 match needed {
                     Some(needed) => (Change::Nothing, answer_with(result::INVALID_VALUE, 0, needed)),
@@ -243,12 +266,12 @@ impl Session {
     pub(crate) fn restore_range(&self, inner: &mut Inner, address: u64, bytes: u64) -> bool {
         if self.in_window(address, bytes) {
             let base = layout::window_address(self.sheet.window_slot) + layout::WINDOW_BYTES - layout::WINDOW_MANAGED_BYTES;
-            let end = inner.managed.max((address + bytes).saturating_sub(base));
-            self.charge_again(self.place(0).unwrap_or(0), end - inner.managed);
-            inner.managed = end;
+            let end = inner.memory.managed.max((address + bytes).saturating_sub(base));
+            self.charge_again(self.place(0).unwrap_or(0), end - inner.memory.managed);
+            inner.memory.managed = end;
             return true;
         }
-        if !inner.heap.place(address, bytes.max(1)) {
+        if !inner.memory.heap.place(address, bytes.max(1)) {
             return false;
         }
         self.charge_again(layout::arena_place(address), Heap::rounded(bytes).unwrap_or(0));

@@ -6,7 +6,7 @@ use crate::intake::Intake;
 use crate::memory::physical_key;
 use crate::module::Restored;
 use crate::objects::{Change, Logged, Objects};
-use crate::session::{Barrier, Inner, Parts, Session};
+use crate::session::{Barrier, Inner, Parts, Phase, Session};
 use crate::shared::Shared;
 use crate::stream::Stream;
 use crate::suspicion::{self, Case, Lead};
@@ -117,17 +117,18 @@ pub fn open(shared: &Arc<Shared>, intake: &Intake, sheet: Sheet, files: Files, t
     for (ordinal, part) in (0..).zip(&sheet.parts) {
         service.set_share(ordinal, part.multiprocessors);
     }
-    let session = Arc::new(Session::new(sheet, shared.clone(), Parts { service, journal, files, taken: left.taken }));
-    let restored = {
-        let mut inner = session.lock();
+    let phase = if terms.on_hold { Phase::on_hold() } else { Phase::reading() };
+    let session = Arc::new(Session::new(sheet, shared.clone(), Parts { service, journal, files, taken: left.taken, phase }));
+    let restored = session.lock_then_deliver(|inner| {
         // Known before anything is submitted, so that no report gets lost; intake and reports wait for the lock.
-        inner.on_hold = terms.on_hold;
-        let restored = intake.add(&session).and_then(|()| session.restore(&mut inner, left, terms));
-        // Intake that waits for the lock must not go on with half of a session.
-        inner.closing = restored.is_err();
+        let restored = intake.add(&session).and_then(|()| session.restore(inner, left, terms));
+        if restored.is_err() {
+            // Intake that waits for the lock must not go on with half of a session.
+            inner.phase.close();
+        }
         suspicion::end_restoring(&inner.journal);
         restored
-    };
+    });
     if restored.is_err() {
         intake.remove(client);
         if let Err(error) = session.close() {
@@ -199,7 +200,7 @@ impl Session {
                         if let Some((_, progress)) = oldest.as_mut().filter(|(lead, _)| *lead == suspicion::of_token(stream_token)) {
                             *progress = resume.done.iter().map(|word| u64::from(word.count_ones())).sum();
                         }
-                        inner.resumes.insert(stream_token, resume);
+                        inner.queues.resumes.insert(stream_token, resume);
                     }
                     Interrupted::Lost { stream_token, why } => {
                         // What is no longer pending was done and reported.
@@ -214,10 +215,10 @@ impl Session {
         let case = if inner.objects.fault.is_some() { Case::default() } else { Case::open(&inner.journal, oldest, terms.lived) };
         if self.shared.cards.keeps_marks() {
             // It is counted, and nothing of it is with a device now. Elsewhere it stays in doubt.
-            inner.streams.keys().for_each(|index| inner.journal.set_submitted(*index, 0));
+            inner.queues.streams.keys().for_each(|index| inner.journal.set_submitted(*index, 0));
         }
-        if !inner.on_hold {
-            let mut all: Vec<u32> = inner.streams.keys().copied().collect();
+        if !inner.phase.is_on_hold() {
+            let mut all: Vec<u32> = inner.queues.streams.keys().copied().collect();
             self.drive(inner, &mut all, Caller::Intake);
             self.pass_barriers(inner);
         }
@@ -226,7 +227,7 @@ impl Session {
 
     /// The oldest piece of stream work that the predecessor had given to the device, and no blocks of it.
     fn oldest_under_way(&self, inner: &Inner) -> Option<(Lead, u64)> {
-        let begun = inner.streams.iter().filter_map(|(index, stream)| {
+        let begun = inner.queues.streams.iter().filter_map(|(index, stream)| {
             let (token, seq) = stream.oldest()?;
             (seq <= inner.journal.submitted(*index)).then_some(token)
         });
@@ -251,8 +252,18 @@ impl Session {
 
     /// Maps what the keeper has of this session and permits what the objects say. Where it fails, what could not be had is not among the objects.
     fn restore_memory(&self, inner: &mut Inner) -> Result<(), ExecutorError> {
+        let needs_nothing = inner.objects.need_no_memory();
+        if needs_nothing && inner.journal.taken() == 0 {
+            // Nobody has served it before: nothing of it is kept, and it need not wait for a keeper.
+            return Ok(());
+        }
         let (reservations, mappings) = (std::mem::take(&mut inner.objects.reservations), std::mem::take(&mut inner.objects.mappings));
-        let items: Vec<Item> = self.shared.ask_keeper(|keeper| keeper.list(self.sheet.id))?;
+        let items: Vec<Item> = match self.shared.ask_keeper(|keeper| keeper.list(self.sheet.id)) {
+            Ok(items) => items,
+            // The keeper has died, too. A client without device memory has lost nothing by that.
+            Err(_) if needs_nothing => Vec::new(),
+            Err(error) => return Err(error),
+        };
         for item in items {
             let bytes = item.note.parse::<u64>().unwrap_or(0);
             if let Some(address) = item.key.strip_prefix("extent-").and_then(|a| u64::from_str_radix(a, 16).ok()) {
@@ -264,14 +275,14 @@ impl Session {
                     self.shared.arena.lock().release(address, bytes);
                     return Err(error.into());
                 }
-                inner.heap.add_extent(address, bytes);
-                inner.extents.insert(address, file);
+                inner.memory.heap.add_extent(address, bytes);
+                inner.memory.extents.insert(address, file);
             } else if let Some(handle) = item.key.strip_prefix("physical-").and_then(|h| h.parse::<u32>().ok())
                 && let Some(file) = item.descriptors.into_iter().next()
             {
                 if let Some((device, _)) = inner.objects.physical.get(&handle) {
                     self.charge_again(self.place(*device).unwrap_or(0), bytes);
-                    inner.physical.insert(handle, file);
+                    inner.memory.physical.insert(handle, file);
                 } else {
                     // Made by the predecessor, never committed.
                     self.shared.drop_kept(self.sheet.id, &physical_key(handle));
@@ -300,7 +311,7 @@ impl Session {
             inner.objects.reservations.insert(address, bytes);
         }
         for (address, mapped) in mappings {
-            let file = inner.physical.get(&mapped.handle).ok_or_else(|| damaged("the mapping", address))?;
+            let file = inner.memory.physical.get(&mapped.handle).ok_or_else(|| damaged("the mapping", address))?;
             let place = inner.objects.physical.get(&mapped.handle).and_then(|(device, _)| self.place(*device)).unwrap_or(0);
             self.shared.cards.map(place, address, file.as_fd(), mapped.offset, mapped.bytes)?;
             inner.objects.mappings.insert(address, mapped);
@@ -319,19 +330,19 @@ impl Session {
             if decoded.op.in_stream() {
                 if header.seq <= inner.journal.completed(header.stream) {
                     inner.journal.retire(entry.token);
-                } else if let Some(stream) = inner.streams.get_mut(&header.stream) {
+                } else if let Some(stream) = inner.queues.streams.get_mut(&header.stream) {
                     stream.push(entry.token, header.seq, decoded.op);
                     inner.status.in_flight += 1;
                 }
             } else {
                 let waits = match decoded.op {
-                    Op::StreamDestroy { index } => inner.streams.get(&index).map(|s: &Stream| (index, s.last())).into_iter().collect(),
-                    _ => inner.streams.iter().filter(|(_, s)| !s.is_idle()).map(|(i, s)| (*i, s.last())).collect(),
+                    Op::StreamDestroy { index } => inner.queues.streams.get(&index).map(|s: &Stream| (index, s.last())).into_iter().collect(),
+                    _ => inner.queues.streams.iter().filter(|(_, s)| !s.is_idle()).map(|(i, s)| (*i, s.last())).collect(),
                 };
-                inner.barriers.push_back(Barrier { waits, header, op: decoded.op, token: entry.token });
+                inner.queues.barriers.push_back(Barrier { waits, header, op: decoded.op, token: entry.token });
             }
         }
-        let done: Vec<(u32, u64)> = inner.streams.iter().map(|(index, stream)| (*index, stream.done())).collect();
+        let done: Vec<(u32, u64)> = inner.queues.streams.iter().map(|(index, stream)| (*index, stream.done())).collect();
         for (index, done) in done {
             self.service.set_completed(index, done);
         }

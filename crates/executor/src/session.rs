@@ -2,23 +2,38 @@
 //!
 //! Two threads of the executor come here: the intake thread with records ([`Session::intake`]) and the device's threads with reports
 //! ([`Session::retired`], in [`reports`]). Both end in [`drive`](crate::drive), which starts whatever can start. Neither waits for the other: intake comes again later, reports
-//! stay in a mailbox, and whoever lets go of the lock looks into it ([`Held`]).
+//! stay in a mailbox, and whoever had the lock delivers them afterwards: [`Session::deliver_reports`], an explicit call in [`Session::lock_then_deliver`] and at
+//! the end of the two ways in.
+//!
+//! Order of locks, here and in what is called from here. A lock is taken only while locks that stand before it are held, never one that stands after it:
+//!
+//! 1. the trials of the executor ([`Shared::trials`])
+//! 2. the changing part of one session; nobody holds those of two
+//! 3. the list of sessions; the images, then the keeper
+//! 4. accounts, arena, spare bytes, parts, turns, mailboxes, and the messages for the server: nothing is locked while one of these is held
+//!
+//! Reports are delivered with no lock held. A device calls its sink with none of the locks that a call to the device needs.
 //!
 //! Order of writes, so that a successor can go on after a death at any point: effect → journal → `taken` → answer for control records;
 //! journal → `taken` → device for stream work; device → `journal.completed` → `page.completed` for completions.
 
+mod condition;
+mod phase;
 mod reports;
 
+pub use self::phase::Phase;
+
+use self::condition::Condition;
 use crate::drive::Caller;
 use crate::error::ExecutorError;
 use crate::heap::Heap;
 use crate::meter::Meter;
 use crate::objects::{Change, Logged, Objects};
 use crate::open::Files;
-use crate::shared::Shared;
+use crate::shared::{Shared, Shortage};
 use crate::stream::Stream;
 use crate::suspicion::{self, Lead};
-use cumux_device::{Fault, Outcome, Resume, StreamId, Work};
+use cumux_device::{ClientCounters, Fault, Outcome, Resume, StreamId, Work};
 use cumux_ring::journal::Journal;
 use cumux_ring::page::Answer;
 use cumux_ring::queue::{Consumer, Next};
@@ -29,9 +44,8 @@ use cumux_wire::result;
 use parking_lot::{Mutex, MutexGuard};
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeSet, HashMap, VecDeque};
-use std::ops::{Deref, DerefMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 
 /// Records taken from one client before the next one has its turn.
 const TURN: usize = 64;
@@ -60,45 +74,46 @@ pub struct Session {
     inner: Mutex<Inner>,
     /// Reports of the device that came while somebody held the lock.
     mailbox: Mutex<Vec<(StreamId, u64, Outcome)>>,
-}
-
-/// The lock on a session's changing part. Letting go delivers what the device has reported meanwhile.
-pub struct Held<'a> {
-    session: &'a Session,
-    inner: Option<MutexGuard<'a, Inner>>,
-}
-
-impl Deref for Held<'_> {
-    type Target = Inner;
-    fn deref(&self) -> &Inner {
-        self.inner.as_ref().expect("held until it is dropped")
-    }
-}
-
-impl DerefMut for Held<'_> {
-    fn deref_mut(&mut self) -> &mut Inner {
-        self.inner.as_mut().expect("held until it is dropped")
-    }
-}
-
-impl Drop for Held<'_> {
-    fn drop(&mut self) {
-        self.inner = None;
-        self.session.collect();
-    }
+    told_of_shortage: Once,
 }
 
 /// The changing part, under the session's lock.
 pub struct Inner {
     pub journal: Journal,
+    /// What a successor may believe of the journal.
+    pub condition: Condition,
     pub consumer: Consumer,
     pub objects: Objects,
+    pub memory: Memory,
+    pub queues: Queues,
+    pub phase: Phase,
+    /// What must be over before its trial is.
+    pub trial: Vec<Lead>,
+    /// Device printf text for which the client's ring has had no room.
+    pub text: VecDeque<u8>,
+    pub status: ClientStatus,
+    pub meter: Meter,
+    /// Lists that are filled and emptied again and again.
+    pub lists: Lists,
+}
+
+/// The device memory of a session.
+#[derive(Debug, Default)]
+pub struct Memory {
     pub heap: Heap,
     /// Descriptors of the extents in the heap, for a keeper that was replaced.
     pub extents: HashMap<u64, OwnedFd>,
     /// An extent with nothing in it, kept because programs that free often allocate again.
     pub spare: Option<(u64, u64)>,
+    /// Descriptors of what the client maps itself, by its handle.
     pub physical: HashMap<u32, OwnedFd>,
+    /// Bytes used at the end of the window for managed variables.
+    pub managed: u64,
+}
+
+/// The work of a session: its streams, and why those wait that do.
+#[derive(Debug, Default)]
+pub struct Queues {
     pub streams: FxHashMap<u32, Stream>,
     pub by_device: FxHashMap<StreamId, u32>,
     /// Streams that wait for another: by the awaited one.
@@ -107,37 +122,14 @@ pub struct Inner {
     pub chores: BTreeSet<u32>,
     /// Streams that the bound on work in flight holds back.
     pub held: BTreeSet<u32>,
-    /// Expected device time of a kernel by module and function.
-    pub estimates: FxHashMap<(u32, u32), u64>,
     /// Streams at a host callback or a value wait.
     pub parked: BTreeSet<u32>,
+    /// Operations that wait until everything their client pushed before is over, oldest first.
     pub barriers: VecDeque<Barrier>,
+    /// Expected device time of a kernel by module and function.
+    pub estimates: FxHashMap<(u32, u32), u64>,
     /// What a predecessor had done of a kernel.
     pub resumes: FxHashMap<u64, Resume>,
-    /// Bytes used at the end of the window for managed variables.
-    pub managed: u64,
-    /// A slow operation (module load) runs for the record at the front of the ring.
-    pub busy: bool,
-    /// The journal was full when intake last looked.
-    pub stalled: bool,
-    pub closing: bool,
-    /// The device is lost, and whose kernels it had been given has been told: what is given to it now is never begun.
-    pub told: bool,
-    /// It had too many objects for its journal.
-    pub unlogged: bool,
-    /// The ring cannot be believed any more.
-    pub deaf: bool,
-    /// The device is lost and this process about to end: what the client asks is its successor's to do, and nothing is answered.
-    pub left: bool,
-    /// Nothing of it is begun yet: its executors' deaths are being judged, or it waits for its trial.
-    pub on_hold: bool,
-    /// What must be over before its trial is.
-    pub trial: Vec<Lead>,
-    pub text: VecDeque<u8>,
-    pub status: ClientStatus,
-    pub meter: Meter,
-    /// Lists that are filled and emptied again and again.
-    pub lists: Lists,
 }
 
 #[derive(Default)]
@@ -156,22 +148,31 @@ pub struct Parts {
     pub journal: Journal,
     pub files: Files,
     pub taken: u64,
+    pub phase: Phase,
 }
 
 impl Inner {
     /// Whether a stream of another device than the client's first has work.
     pub fn is_busy_beyond_the_first_device(&self) -> bool {
         let beyond = |index: &u32| self.objects.streams.get(index).is_some_and(|spec| spec.device != 0);
-        self.streams.iter().any(|(index, stream)| !stream.is_idle() && beyond(index))
+        self.queues.streams.iter().any(|(index, stream)| !stream.is_idle() && beyond(index))
+    }
+
+    /// A session whose journal was full is read again; the stretch of waiting is over. Whether it was.
+    pub fn go_on(&mut self) -> bool {
+        let Some(stalled) = self.phase.as_stalled() else { return false };
+        stalled.go_on();
+        self.meter.stall.end(now_ns);
+        true
     }
 
     /// Whether the time of some barrier has come.
     pub fn barrier_ready(&self) -> bool {
-        self.barriers.iter().any(|b| self.is_passed(b))
+        self.queues.barriers.iter().any(|b| self.is_passed(b))
     }
 
     pub fn is_passed(&self, barrier: &Barrier) -> bool {
-        barrier.waits.iter().all(|(index, seq)| self.streams.get(index).is_none_or(|s| s.done() >= *seq))
+        barrier.waits.iter().all(|(index, seq)| self.queues.streams.get(index).is_none_or(|s| s.done() >= *seq))
     }
 }
 
@@ -188,29 +189,11 @@ impl Session {
             inner: Mutex::new(Inner {
                 journal: parts.journal,
                 consumer: Service::consumer(parts.taken),
+                condition: Condition::default(),
                 objects: Objects::default(),
-                heap: Heap::default(),
-                extents: HashMap::new(),
-                spare: None,
-                physical: HashMap::new(),
-                streams: FxHashMap::default(),
-                by_device: FxHashMap::default(),
-                watchers: FxHashMap::default(),
-                chores: BTreeSet::new(),
-                held: BTreeSet::new(),
-                estimates: FxHashMap::default(),
-                parked: BTreeSet::new(),
-                barriers: VecDeque::new(),
-                resumes: FxHashMap::default(),
-                managed: 0,
-                busy: false,
-                stalled: false,
-                closing: false,
-                told: false,
-                unlogged: false,
-                deaf: false,
-                left: false,
-                on_hold: false,
+                memory: Memory::default(),
+                queues: Queues::default(),
+                phase: parts.phase,
                 trial: Vec::new(),
                 text: VecDeque::new(),
                 status,
@@ -218,6 +201,7 @@ impl Session {
                 lists: Lists::default(),
             }),
             mailbox: Mutex::default(),
+            told_of_shortage: Once::new(),
             sheet,
             shared,
         }
@@ -227,8 +211,23 @@ impl Session {
         self.files.doorbell()
     }
 
-    pub fn lock(&self) -> Held<'_> {
-        Held { session: self, inner: Some(self.inner.lock()) }
+    /// Does something with the changing part under its lock, and then delivers what the device reported meanwhile.
+    pub fn lock_then_deliver<R>(&self, act: impl FnOnce(&mut Inner) -> R) -> R {
+        let outcome = act(&mut self.inner.lock());
+        self.deliver_reports();
+        outcome
+    }
+
+    /// The lock for the intake thread; none where it should come again, since somebody else has it.
+    fn lock_for_intake(&self) -> Option<MutexGuard<'_, Inner>> {
+        // The software GPU's threads need the processors that looking again and again would take from them.
+        if self.shared.cards.keeps_marks() { Some(self.inner.lock()) } else { self.inner.try_lock() }
+    }
+
+    /// The changing part, for tests that look at it or put it into a state. Nothing is delivered when it is let go of.
+    #[cfg(test)]
+    pub fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock()
     }
 
     #[must_use]
@@ -254,12 +253,30 @@ impl Session {
     /// A result code.
     pub fn charge(&self, device: u32, bytes: u64) -> Result<(), u32> {
         let place = self.place(device).ok_or(result::INVALID_VALUE)?;
-        self.shared.charge(self.sheet.id, place, bytes, self.limit(device))
+        self.shared.charge(self.sheet.id, place, bytes, self.limit(device)).map_err(|shortage| {
+            self.tell_of_shortage(bytes, shortage);
+            result::OUT_OF_MEMORY
+        })
+    }
+
+    /// A card of which there is less than it says surprises whoever runs the program. It is said once
+    /// for each client: a program may try smaller and smaller pieces.
+    fn tell_of_shortage(&self, bytes: u64, shortage: Shortage) {
+        if let Shortage::Machine { card, capacity, taken } = shortage {
+            self.told_of_shortage.call_once(|| {
+                let [bytes, card, capacity, taken] = [bytes, card, capacity, taken].map(|bytes| bytes.div_ceil(1 << 20));
+                tracing::warn!(
+                    "client process {} wants {bytes} MiB of device memory and is refused: this machine and its control groups have {capacity} MiB for software GPUs, \
+                     of which {taken} are taken (the card has {card}). Give the daemon a machine or a control group with more memory, or set CUMUX_SIM_MEMORY_BYTES for it",
+                    self.sheet.pid
+                );
+            });
+        }
     }
 
     /// Charges what a predecessor has charged, whatever the limit.
     pub fn charge_again(&self, place: u32, bytes: u64) {
-        let _ = self.shared.charge(self.sheet.id, place, bytes, 0);
+        self.shared.charge_again(self.sheet.id, place, bytes);
     }
 
     pub fn refund(&self, device: u32, bytes: u64) {
@@ -292,19 +309,21 @@ impl Session {
 
     /// Lets go of a session that was held back, and begins what it had accepted. It is on trial until these leads are over.
     pub(crate) fn let_go(self: &Arc<Self>, trial: Vec<Lead>) {
-        let mut inner = self.lock();
-        if !inner.on_hold {
+        let let_go = self.lock_then_deliver(|inner| {
+            let Some(held_back) = inner.phase.as_on_hold() else { return false };
+            held_back.let_go();
+            if !trial.is_empty() {
+                suspicion::begin_trial(&inner.journal);
+            }
+            inner.trial = trial;
+            let mut all: Vec<u32> = inner.queues.streams.keys().copied().collect();
+            self.drive(inner, &mut all, Caller::Intake);
+            self.pass_barriers(inner);
+            true
+        });
+        if !let_go {
             return;
         }
-        if !trial.is_empty() {
-            suspicion::begin_trial(&inner.journal);
-        }
-        inner.trial = trial;
-        inner.on_hold = false;
-        let mut all: Vec<u32> = inner.streams.keys().copied().collect();
-        self.drive(&mut inner, &mut all, Caller::Intake);
-        self.pass_barriers(&mut inner);
-        drop(inner);
         self.service.notify();
         self.shared.wake_intake(self.client());
     }
@@ -319,41 +338,48 @@ impl Session {
 
     /// Whether its trial is over; it is in any case when its `time_is_up`.
     pub(crate) fn is_tried(&self, time_is_up: bool) -> bool {
-        let mut inner = self.lock();
-        if time_is_up && !inner.trial.is_empty() {
-            inner.trial.clear();
-            suspicion::acquit(&inner.journal);
-        }
-        inner.trial.is_empty() || inner.closing || inner.objects.fault.is_some()
+        self.lock_then_deliver(|inner| {
+            if time_is_up && !inner.trial.is_empty() {
+                inner.trial.clear();
+                suspicion::acquit(&inner.journal);
+            }
+            inner.trial.is_empty() || inner.phase.is_closed() || inner.objects.fault.is_some()
+        })
     }
 
     /// Takes up to one turn of records. Returns whether it should be called again soon: something moved, or somebody else held the lock.
     pub fn intake(self: &Arc<Self>) -> bool {
-        // The software GPU's threads need the processors that looking again and again would take from them.
-        let inner = if self.shared.cards.keeps_marks() { Some(self.inner.lock()) } else { self.inner.try_lock() };
-        let Some(mut inner) = inner else { return true };
-        let mut moved = self.empty_mailbox(&mut inner);
-        let mut inner = Held { session: self, inner: Some(inner) };
-        if inner.closing || inner.on_hold {
+        let Some(mut inner) = self.lock_for_intake() else { return true };
+        let moved = self.take_turn(&mut inner);
+        drop(inner);
+        self.deliver_reports();
+        moved
+    }
+
+    /// One turn of the intake. Whether something moved.
+    fn take_turn(self: &Arc<Self>, inner: &mut Inner) -> bool {
+        let mut moved = self.empty_mailbox(inner);
+        if inner.phase.is_closed() || inner.phase.is_on_hold() {
             return moved;
         }
-        if !inner.chores.is_empty() || !inner.parked.is_empty() {
-            let mut again: Vec<u32> = std::mem::take(&mut inner.chores).into_iter().collect();
-            again.extend(&inner.parked);
-            moved |= self.drive(&mut inner, &mut again, Caller::Intake);
+        if !inner.queues.chores.is_empty() || !inner.queues.parked.is_empty() {
+            let mut again: Vec<u32> = std::mem::take(&mut inner.queues.chores).into_iter().collect();
+            again.extend(&inner.queues.parked);
+            moved |= self.drive(inner, &mut again, Caller::Intake);
         }
-        if !inner.barriers.is_empty() {
-            moved |= self.pass_barriers(&mut inner);
+        if !inner.queues.barriers.is_empty() {
+            moved |= self.pass_barriers(inner);
         }
         // Whether the client may wait for any of this. That its work was taken matters to it only where it may wait for room.
         let mut tell = moved;
         let mut record = std::mem::take(&mut inner.lists.record);
         for _ in 0..TURN {
-            if inner.busy || inner.deaf || inner.left || inner.closing {
-                break;
+            if inner.journal.has_room() {
+                inner.go_on();
             }
+            let Some(reading) = inner.phase.as_reading() else { break };
             if !inner.journal.has_room() {
-                inner.stalled = true;
+                reading.stall();
                 inner.meter.stall.begin(now_ns);
                 break;
             }
@@ -361,18 +387,14 @@ impl Session {
                 Ok(Next::Empty) => break,
                 Ok(Next::Record { end }) => {
                     tell |= inner.consumer.is_crowded();
-                    tell |= self.one(&mut inner, end, &record);
+                    tell |= self.take_record(inner, end, &record);
                     moved = true;
-                    if inner.busy {
-                        inner.meter.request.begin(now_ns);
-                        suspicion::note_request(&inner.journal, end);
-                    }
                 }
-                Err(error) => self.violation(&mut inner, &error.to_string()),
+                Err(error) => self.violation(inner, &error.to_string()),
             }
         }
         inner.lists.record = record;
-        tell |= self.settle(&mut inner);
+        tell |= self.settle(inner);
         if tell {
             self.service.notify();
         }
@@ -386,27 +408,33 @@ impl Session {
             return true;
         }
         // Somebody has it who may be at it for long: it is looked at again.
-        let inner = if self.shared.cards.keeps_marks() { Some(self.inner.lock()) } else { self.inner.try_lock() };
-        let Some(inner) = inner else { return true };
-        let mut inner = Held { session: self, inner: Some(inner) };
-        if inner.busy || inner.deaf || inner.left || inner.closing || inner.on_hold || !inner.journal.has_room() {
+        let Some(mut inner) = self.lock_for_intake() else { return true };
+        let more = self.finds_more(&mut inner);
+        drop(inner);
+        self.deliver_reports();
+        more
+    }
+
+    fn finds_more(&self, inner: &mut Inner) -> bool {
+        if !inner.phase.wants_records() || !inner.journal.has_room() {
             return false;
         }
         let mut record = std::mem::take(&mut inner.lists.record);
         let next = self.service.peek(&mut inner.consumer, &mut record);
         inner.lists.record = record;
-        let host_ready = inner.parked.iter().any(|index| inner.streams.get(index).is_some_and(|stream| self.service.host_done(*index) > stream.done()));
-        host_ready || !inner.chores.is_empty() || inner.barrier_ready() || !matches!(next, Ok(Next::Empty))
+        let host_ready =
+            inner.queues.parked.iter().any(|index| inner.queues.streams.get(index).is_some_and(|stream| self.service.host_done(*index) > stream.done()));
+        host_ready || !inner.queues.chores.is_empty() || inner.barrier_ready() || !matches!(next, Ok(Next::Empty))
     }
 
     /// Whether a stream waits for a value in memory, which nobody announces.
     #[must_use]
     pub fn polls(&self) -> bool {
-        !self.lock().parked.is_empty()
+        self.lock_then_deliver(|inner| !inner.queues.parked.is_empty())
     }
 
-    /// Whether more came of it than work that waits in its stream.
-    fn one(self: &Arc<Self>, inner: &mut Inner, end: u64, bytes: &[u8]) -> bool {
+    /// Takes one record. Whether more came of it than work that waits in its stream.
+    fn take_record(self: &Arc<Self>, inner: &mut Inner, end: u64, bytes: &[u8]) -> bool {
         let record = match record::decode(bytes) {
             Ok(record) => record,
             Err(error) => {
@@ -433,7 +461,7 @@ impl Session {
             return true;
         }
         let index = record.header.stream;
-        let Some(stream) = inner.streams.get_mut(&index) else {
+        let Some(stream) = inner.queues.streams.get_mut(&index) else {
             self.settle(inner);
             self.violation(inner, &format!("work for stream {index}, which does not exist"));
             return true;
@@ -483,19 +511,13 @@ impl Session {
     /// Commits a change: journal, `taken` (if a record at `end` caused it), answer.
     pub fn commit(&self, inner: &mut Inner, change: Change, end: u64, reply: Option<(&Header, Answer)>) {
         if reply.as_ref().is_some_and(|(_, answer)| answer.result == result::LOST) {
-            inner.left = true;
+            inner.phase.lose_device();
             return;
         }
         let answer = reply.and_then(|(header, a)| (header.answer != NO_ANSWER).then_some((header.answer, header.request_number(), a.result, a.words)));
         let logged = Logged { change, end, answer };
-        let Inner { journal, objects, .. } = inner;
-        if !inner.unlogged {
-            let snapshot = || objects.snapshot().into_iter().map(|c| Logged::plain(c).encode()).collect();
-            if let Err(error) = journal.append_object(&logged.encode(), snapshot) {
-                // The client goes on, but a successor must not take a part for the whole. Not tried again: each time would write the whole log anew.
-                tracing::error!("session {}: {error}; this client would not outlive its executor", self.sheet.id);
-                inner.unlogged = journal.append_object(&Logged::plain(Change::Unlogged).encode(), Vec::new).is_ok();
-            }
+        if let Err(error) = inner.condition.log_change(&mut inner.journal, &logged, &inner.objects) {
+            tracing::error!("session {}: {error}; this client would not outlive its executor", self.sheet.id);
         }
         inner.objects.apply(&logged.change);
         if end != 0 {
@@ -512,17 +534,19 @@ impl Session {
 
     /// The client is in error from now on: everything it waits for is over, everything it asks is answered with the code.
     pub fn fault(&self, inner: &mut Inner, fault: &Fault) {
-        inner.left |= fault.result == result::LOST;
-        if inner.left || inner.objects.fault.is_some() {
+        if fault.result == result::LOST {
+            inner.phase.lose_device();
+        }
+        if inner.phase.is_lost() || inner.objects.fault.is_some() {
             return;
         }
         let fault = &Fault { result: fault.result, text: fault.text.chars().take(LONGEST_TEXT).collect() };
         tracing::info!("session {} (pid {}): {}", self.sheet.id, self.sheet.pid, fault.text);
         self.service.set_fault(fault.result, &fault.text);
         self.commit(inner, Change::Fault { result: fault.result, text: fault.text.clone() }, 0, None);
-        let indices: Vec<u32> = inner.streams.keys().copied().collect();
+        let indices: Vec<u32> = inner.queues.streams.keys().copied().collect();
         for index in indices {
-            let Some(stream) = inner.streams.get_mut(&index) else { continue };
+            let Some(stream) = inner.queues.streams.get_mut(&index) else { continue };
             let tokens = stream.abandon();
             let done = stream.done();
             inner.journal.set_completed(index, done);
@@ -531,19 +555,20 @@ impl Session {
             }
             self.service.set_completed(index, done);
         }
-        while let Some(barrier) = inner.barriers.pop_front() {
+        while let Some(barrier) = inner.queues.barriers.pop_front() {
             inner.journal.retire(barrier.token);
             self.answer(&barrier.header, &crate::shared::answer(fault.result));
         }
-        inner.parked.clear();
-        inner.chores.clear();
-        inner.held.clear();
+        inner.queues.parked.clear();
+        inner.queues.chores.clear();
+        inner.queues.held.clear();
         inner.trial.clear();
         suspicion::acquit(&inner.journal);
         inner.meter.held.end(now_ns);
-        inner.meter.stall.end(now_ns);
+        // Intake may have been stalled or parked; it answers everything from now on.
+        inner.go_on();
         self.shared.turns.lock().abandoned(self.sheet.id);
-        inner.watchers.clear();
+        inner.queues.watchers.clear();
         inner.status.in_flight = 0;
         inner.status.error = fault.result;
         inner.status.fault.clone_from(&fault.text);
@@ -551,8 +576,6 @@ impl Session {
         self.service.notify();
         self.shared.report(FromExecutor::Fault { session: self.sheet.id, result: fault.result, text: fault.text.clone() });
         self.shared.cards.stop_client(self.client(), fault);
-        // Intake may have been stalled or parked; it answers everything from now on.
-        inner.stalled = false;
         self.shared.wake_intake(self.client());
     }
 
@@ -560,7 +583,9 @@ impl Session {
     pub fn violation(&self, inner: &mut Inner, what: &str) {
         let text = format!("the client broke the protocol: {what}; its requests are no longer read");
         self.fault(inner, &Fault { result: result::MPS_RPC_FAILURE, text });
-        inner.deaf = true;
+        if let Some(reading) = inner.phase.as_reading() {
+            reading.stop_reading();
+        }
     }
 
     /// Ends the session: nothing of it runs any more when this returns, and its memory is gone.
@@ -568,14 +593,18 @@ impl Session {
     /// # Errors
     /// When the device does not give the memory back.
     pub fn close(&self) -> Result<ClientStatus, ExecutorError> {
-        self.lock().closing = true;
+        self.lock_then_deliver(|inner| inner.phase.close());
         let counted = self.shared.cards.client_counters(self.client());
         self.shared.cards.close_client(self.client());
-        let mut inner = self.lock();
+        self.lock_then_deliver(|inner| self.release_all(inner, counted))
+    }
+
+    /// Gives back everything a session has, at its end.
+    fn release_all(&self, inner: &mut Inner, counted: ClientCounters) -> Result<ClientStatus, ExecutorError> {
         // What cannot be unmapped keeps its addresses; all the rest is given back whatever happens.
         let mut outcome = Ok(());
         // A module that is being loaded may still want to give back its variables: it finds nothing of the client's any more.
-        let (heap, objects) = (std::mem::take(&mut inner.heap), std::mem::take(&mut inner.objects));
+        let (heap, objects) = (std::mem::take(&mut inner.memory.heap), std::mem::take(&mut inner.objects));
         for (address, mapped) in &objects.mappings {
             outcome = outcome.and(self.shared.cards.unmap(*address, mapped.bytes));
         }
@@ -588,18 +617,18 @@ impl Session {
         for (address, bytes) in &objects.reservations {
             self.shared.arena.lock().release(*address, *bytes);
         }
-        inner.extents.clear();
-        for (handle, file) in inner.physical.drain() {
+        inner.memory.extents.clear();
+        for (handle, file) in inner.memory.physical.drain() {
             if let Some(place) = objects.physical.get(&handle).and_then(|(device, _)| self.place(*device)) {
                 self.shared.cards.forget_extent(place, file.as_fd());
             }
         }
-        if let Some((_, bytes)) = inner.spare.take() {
+        if let Some((_, bytes)) = inner.memory.spare.take() {
             self.shared.unspare(bytes);
         }
         self.shared.close_account(self.sheet.id);
         self.shared.turns.lock().remove(self.sheet.id);
-        let mut status = self.status_of(&mut inner, counted);
+        let mut status = self.status_of(inner, counted);
         status.memory = 0;
         // What was not done is not in flight any more: the device has cancelled it.
         status.in_flight = 0;
@@ -612,13 +641,16 @@ impl Session {
     /// # Errors
     /// When it does not take it.
     pub fn rekeep(&self) -> Result<(), ExecutorError> {
-        let inner = self.lock();
-        for (address, bytes) in inner.heap.extents() {
-            if let Some(file) = inner.extents.get(&address) {
+        self.lock_then_deliver(|inner| self.keep_memory(inner))
+    }
+
+    fn keep_memory(&self, inner: &Inner) -> Result<(), ExecutorError> {
+        for (address, bytes) in inner.memory.heap.extents() {
+            if let Some(file) = inner.memory.extents.get(&address) {
                 self.shared.keep(self.sheet.id, &crate::memory::extent_key(address), &bytes.to_string(), &[file.as_fd()])?;
             }
         }
-        for (handle, file) in &inner.physical {
+        for (handle, file) in &inner.memory.physical {
             let bytes = inner.objects.physical.get(handle).map_or(0, |(_, bytes)| *bytes);
             self.shared.keep(self.sheet.id, &crate::memory::physical_key(*handle), &bytes.to_string(), &[file.as_fd()])?;
         }

@@ -43,12 +43,12 @@ impl AsFd for Connection {
 }
 
 impl Connection {
-    /// Connects to a listener's path; only root, our own user and a user who was named may listen
-    /// there.
+    /// Connects to a listener's path. The listener must belong to a trusted user
+    /// ([`crate::trust`]).
     ///
     /// # Errors
     /// [`LinkError::System`] with ENOENT or ECONNREFUSED when nobody listens there,
-    /// [`LinkError::Foreign`] when somebody else does.
+    /// [`LinkError::Foreign`] when an untrusted user does.
     pub fn connect(path: &Path) -> Result<Self, LinkError> {
         Ok(Self { socket: reach::reach(path, SocketType::SEQPACKET, None)? })
     }

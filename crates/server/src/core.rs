@@ -155,7 +155,7 @@ impl<H: Host> Core<H> {
             taken: 0,
             announced: false,
             lonely_since: None,
-            keeper: KeeperSlot::empty(now),
+            keeper: KeeperSlot::empty(now, pid),
             workers: BTreeMap::new(),
             next_worker: 1,
             active: None,

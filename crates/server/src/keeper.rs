@@ -104,7 +104,7 @@ fn ask(keeper: &Keeper, question: Ask) -> Result<Option<Told>, ClientError> {
 pub(crate) struct KeeperSlot {
     process: Option<(u32, Process)>,
     desk: Option<Desk>,
-    /// Of the present keeper, or of the last one.
+    /// Of the present keeper, or of the last one. No other keeper has had it, also under earlier servers: what executors say of those may come late.
     number: u64,
     pulse: Option<Pulse>,
     started: Instant,
@@ -113,8 +113,8 @@ pub(crate) struct KeeperSlot {
 }
 
 impl KeeperSlot {
-    pub(crate) fn empty(now: Instant) -> Self {
-        Self { process: None, desk: None, number: 0, pulse: None, started: now, start_after: now }
+    pub(crate) fn empty(now: Instant, server: u32) -> Self {
+        Self { process: None, desk: None, number: u64::from(server) << 32, pulse: None, started: now, start_after: now }
     }
 
     pub(crate) fn is_up(&self) -> bool {

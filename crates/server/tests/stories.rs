@@ -472,6 +472,25 @@ fn keeper_and_server_end_together_and_nobody_is_lost() {
     }
 }
 
+/// An executor tells the next server of the keeper that it lost under the last one. That is another
+/// keeper than the next server's first, which lives on.
+#[test]
+fn a_late_word_about_a_dead_keeper_ends_no_other() {
+    let mut world = World::new("late word");
+    let a = world.client();
+    let before = world.status_when(|s| s.standby != 0);
+    world.kill_server();
+    kill(before.keeper);
+    world.start_server();
+    world.expect(|m| matches!(m, FromServer::Ready { .. }));
+    let after = world.status_when(|s| s.clients.len() == 1 && s.keeper != 0 && s.standby != 0);
+    // What the executor says of that keeper comes before its part of this status.
+    let b = world.client();
+    assert_eq!(world.status_when(|s| s.clients.len() == 2).keeper, after.keeper, "{}", world.log());
+    assert!(!world.log().contains("does not answer an executor"), "{}", world.log());
+    assert_eq!((a.sticky(), b.sticky()), (0, 0));
+}
+
 /// The standby alone is left: it had been told of all sessions.
 #[test]
 fn of_server_keeper_and_executor_none_is_left_and_the_standby_names_the_clients() {

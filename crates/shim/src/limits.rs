@@ -1,4 +1,5 @@
-//! What a device allows a launch, and the arithmetic of how many blocks fit on a multiprocessor. Pure.
+//! What a device allows a launch, and the arithmetic of how many blocks fit on a multiprocessor.
+//! Pure.
 
 use crate::ffi::{Try, error};
 use crate::log::{because, unsupported};
@@ -8,20 +9,32 @@ use cumux_wire::module::FunctionInfo;
 /// Bytes are bytes, everything else is a count.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
+    /// Most threads of a block, by dimension.
     pub block: [u32; 3],
+    /// Most blocks of a grid, by dimension.
     pub grid: [u32; 3],
+    /// Most threads of a block.
     pub threads_per_block: u32,
+    /// Threads of a warp.
     pub warp: u32,
+    /// Multiprocessors of the whole device.
     pub multiprocessors: u32,
-    /// Shared memory of a block without and with asking for more (`CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES`).
+    /// Shared memory of a block without and with asking for more
+    /// (`CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES`).
     pub shared_per_block: u32,
+    /// Most shared memory that a block may have after asking for it.
     pub shared_optin: u32,
+    /// Shared memory of a multiprocessor.
     pub shared_per_multiprocessor: u32,
     /// Shared memory that the system takes of every block.
     pub shared_reserved: u32,
+    /// Registers that a block may have.
     pub registers_per_block: u32,
+    /// Registers of a multiprocessor.
     pub registers_per_multiprocessor: u32,
+    /// Threads that fit on a multiprocessor.
     pub threads_per_multiprocessor: u32,
+    /// Blocks that fit on a multiprocessor.
     pub blocks_per_multiprocessor: u32,
     /// Thread block clusters can be launched.
     pub clusters: bool,
@@ -32,7 +45,8 @@ const PORTABLE_CLUSTER: u32 = 8;
 const LARGEST_CLUSTER: u32 = 16;
 
 impl Limits {
-    /// From device attributes; what is missing takes the value every device since compute capability 7.5 has or exceeds.
+    /// From device attributes; what is missing takes the value every device since compute
+    /// capability 7.5 has or exceeds.
     #[must_use]
     pub fn from_attributes(attribute: impl Fn(u32) -> Option<i32>) -> Self {
         let of = |number: A, otherwise: u32| attribute(number.0).and_then(|value| u32::try_from(value).ok()).unwrap_or(otherwise);
@@ -63,7 +77,8 @@ impl Limits {
         }
     }
 
-    /// Clusters of this shape that the device holds at a time. How multiprocessors are grouped is not known here: the driver may count a few less.
+    /// Clusters of this shape that the device holds at a time. How multiprocessors are grouped is
+    /// not known here: the driver may count a few less.
     #[must_use]
     pub fn active_clusters(&self, function: &FunctionInfo, threads: u32, dynamic: u32, cluster: [u32; 3], multiprocessors: u32) -> u32 {
         match size(cluster) {
@@ -73,7 +88,8 @@ impl Limits {
         }
     }
 
-    /// Blocks of the largest cluster of a function; `larger` is its leave to exceed what every device takes.
+    /// Blocks of the largest cluster of a function; `larger` is its leave to exceed what every
+    /// device takes.
     #[must_use]
     pub fn largest_cluster(&self, larger: bool) -> u32 {
         match (self.clusters, larger) {
@@ -83,7 +99,8 @@ impl Limits {
         }
     }
 
-    /// Blocks of `threads` threads with `dynamic` bytes of dynamic shared memory that one multiprocessor holds at a time.
+    /// Blocks of `threads` threads with `dynamic` bytes of dynamic shared memory that one
+    /// multiprocessor holds at a time.
     #[must_use]
     pub fn blocks_per_sm(&self, function: &FunctionInfo, threads: u32, dynamic: u32) -> u32 {
         if threads == 0 || threads > function.max_threads.min(self.threads_per_block) {
@@ -118,11 +135,15 @@ impl Limits {
 /// A launch as the program asks for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Config {
+    /// Blocks, by dimension.
     pub grid: [u32; 3],
+    /// Threads of a block, by dimension.
     pub block: [u32; 3],
     /// All zero: none.
     pub cluster: [u32; 3],
+    /// Bytes of dynamic shared memory.
     pub shared: u32,
+    /// The blocks wait for each other.
     pub cooperative: bool,
 }
 
@@ -132,11 +153,13 @@ fn size(cluster: [u32; 3]) -> u32 {
 
 /// Whether a launch may be sent: exactly what would fail at once on the device fails at once here.
 ///
-/// `dynamic_limit` is the function's `MAX_DYNAMIC_SHARED_SIZE_BYTES`, `multiprocessors` what the launch may run on.
+/// `dynamic_limit` is the function's `MAX_DYNAMIC_SHARED_SIZE_BYTES`, `multiprocessors` what the
+/// launch may run on.
 ///
 /// # Errors
-/// INVALID_VALUE for impossible dimensions, LAUNCH_OUT_OF_RESOURCES for too many registers, COOPERATIVE_LAUNCH_TOO_LARGE, INVALID_CLUSTER_SIZE; NOT_SUPPORTED for clusters
-/// where the device has none.
+/// INVALID_VALUE for impossible dimensions, LAUNCH_OUT_OF_RESOURCES for too many registers,
+/// COOPERATIVE_LAUNCH_TOO_LARGE, INVALID_CLUSTER_SIZE; NOT_SUPPORTED for clusters where the device
+/// has none.
 pub fn check(function: &FunctionInfo, dynamic_limit: u32, limits: &Limits, multiprocessors: u32, config: &Config) -> Try {
     let within = |values: [u32; 3], most: [u32; 3]| values.iter().zip(most).all(|(value, most)| (1..=most).contains(value));
     if !within(config.grid, limits.grid) || !within(config.block, limits.block) {

@@ -1,8 +1,9 @@
 //! What the shim says. [`line`] is for who set `CUMUX_LOG`; [`tell`] is also for whoever runs the
 //! program.
 //!
-//! The shim lives in a stranger's process: no logger, no buffer, no thread. `CUMUX_LOG=1` or `CUMUX_LOG=stderr` writes to standard error, any
-//! other value is a file to append to. Each line is one write, so lines of several processes do not mix.
+//! The shim lives in a stranger's process: no logger, no buffer, no thread. `CUMUX_LOG=1` or
+//! `CUMUX_LOG=stderr` writes to standard error, any other value is a file to append to. Each line
+//! is one write, so lines of several processes do not mix.
 //!
 //! A failure whose reason is known is told once, in one line, on the program's standard error,
 //! where `CUMUX_VERBOSE` is set: `cumux run` sets it, and a program that a service serves without
@@ -38,8 +39,8 @@ fn sink() -> &'static Sink {
     SINK.get_or_init(|| open(cumux_link::trust::variable("CUMUX_LOG").as_deref()))
 }
 
-/// Writes one line to standard error, asked for or not, unless `CUMUX_QUIET` is set. Where lines go there anyway ([`line`], [`tell`]) the caller's
-/// own line is the one.
+/// Writes one line to standard error, asked for or not, unless `CUMUX_QUIET` is set. Where lines go
+/// there anyway ([`line`], [`tell`]) the caller's own line is the one.
 pub(crate) fn alarm(message: fmt::Arguments<'_>) {
     let quiet = !wants(Some("1".into()), std::env::var_os("CUMUX_QUIET"));
     if !matches!(sink(), Sink::Stderr) && !is_verbose() && !quiet {

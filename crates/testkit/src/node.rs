@@ -4,6 +4,7 @@ use crate::files;
 use crate::processes::{belongs, end_processes_of, is_alive, kill_quietly, processes_of};
 use crate::watchdog::{Watchdog, logs};
 use cumux_link::Process;
+use cumux_link::pulse::{self, Motion};
 use cumux_wire::message::{ClientStatus, ServerStatus};
 use rustix::process::Signal;
 use std::fs;
@@ -255,6 +256,33 @@ impl Node {
         let process = Process::open(pid).unwrap_or_else(|error| panic!("process {pid}: {error}\n{}", self.logs()));
         process.signal(Signal::KILL).expect("our own process");
         assert!(process.ended(Some(WAIT_LIMIT)), "process {pid} does not end");
+    }
+
+    /// SIGKILL, if there still is such a process, and waits until it is gone.
+    pub fn kill_if_alive(&self, pid: u32) {
+        kill_quietly(pid);
+    }
+
+    /// SIGSTOP, and waits until the process stands still.
+    ///
+    /// # Panics
+    /// There is no such process.
+    pub fn stop(&self, pid: u32) {
+        self.signal(pid, Signal::STOP);
+        self.wait_for("a process to stand still", |_| (pulse::motion(pid) == Motion::Stopped).then_some(()));
+    }
+
+    /// SIGCONT.
+    ///
+    /// # Panics
+    /// There is no such process.
+    pub fn set_going(&self, pid: u32) {
+        self.signal(pid, Signal::CONT);
+    }
+
+    fn signal(&self, pid: u32, signal: Signal) {
+        let sent = Process::open(pid).and_then(|process| process.signal(signal));
+        sent.unwrap_or_else(|error| panic!("process {pid}: {error}\n{}", self.logs()));
     }
 
     /// Processes that belong to this node (daemon, servers, keepers, executors), by their command

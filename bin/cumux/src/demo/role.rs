@@ -9,7 +9,7 @@ pub enum Fate {
     Innocent,
     /// Gets SIGKILL while its kernel runs.
     Killed,
-    /// Makes an illegal access and is told so.
+    /// Makes an illegal access and gets the error.
     Faulty,
 }
 

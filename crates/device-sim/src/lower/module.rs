@@ -99,9 +99,9 @@ pub(super) fn lower(text: &str) -> Result<Program, CompileError> {
     let module = cumux_ptx::parse(text).map_err(|errors| {
         let first = errors.diagnostics.first();
         let pos = first.map(|d| d.pos).unwrap_or_default();
-        // Line and column are in front of the text already.
-        let complaint = first.map(|d| d.render(text).trim_start_matches(&format!("{}: ", d.pos)).trim_end().to_owned());
-        compile_error(pos, complaint.unwrap_or_else(|| "not a PTX module".to_owned()))
+        // The caller writes the position before the text.
+        let told = first.map(|d| d.render(text).trim_start_matches(&format!("{}: ", d.pos)).trim_end().to_owned());
+        compile_error(pos, told.unwrap_or_else(|| "not a PTX module".to_owned()))
     })?;
     lower_module(&module)
 }

@@ -46,6 +46,11 @@ pub(crate) fn check(file: BorrowedFd<'_>, offset: u64, bytes: u64) -> Result<(Id
     Ok((Identity { device: stat.st_dev, inode: stat.st_ino }, size))
 }
 
+/// Bytes of a memory file that have been touched, and so are taken of the machine's memory.
+pub(crate) fn resident(file: BorrowedFd<'_>) -> u64 {
+    rustix::fs::fstat(file).ok().and_then(|stat| u64::try_from(stat.st_blocks).ok()).map_or(0, |blocks| blocks.saturating_mul(512))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -12,6 +12,7 @@
 
 pub(crate) mod client;
 pub(crate) mod heap;
+pub(crate) mod machine;
 pub(crate) mod maps;
 pub(crate) mod permissions;
 mod permitted;

@@ -26,7 +26,7 @@ pub fn granules_are_enforced(open: Opener) {
 pub fn a_full_card_says_so(open: Opener) {
     let setup = Setup::new(open);
     let device = &setup.device;
-    let (granule, total) = (device.granule(), device.facts().memory);
+    let (granule, total) = (device.granule(), device.capacity());
     let most = total / granule * granule;
     let half = (most / 2).next_multiple_of(granule);
     let first = device.create_extent(half).expect("half of the card");

@@ -1,5 +1,5 @@
 //! What the device reports of a session: taken in under its lock, in order for each stream. Whoever comes while the lock is held leaves its reports in the
-//! mailbox and goes; who lets go of the lock looks there.
+//! mailbox and goes; who had the lock delivers them when it has let go ([`Session::deliver_reports`]).
 
 use super::{Inner, Session, now_ns};
 use crate::drive::Caller;
@@ -29,7 +29,7 @@ impl Session {
             }
             None => self.mailbox.lock().extend(reports),
         }
-        self.collect();
+        self.deliver_reports();
     }
 
     /// Takes in what was reported last, before the process ends. Gives up on who holds the lock for longer than this.
@@ -38,14 +38,14 @@ impl Session {
         if let Some(mut inner) = self.inner.try_lock_for(patience) {
             self.empty_mailbox(&mut inner);
             if told {
-                inner.told = true;
-                inner.streams.keys().for_each(|index| inner.journal.set_submitted(*index, 0));
+                let Inner { condition, journal, queues, .. } = &mut *inner;
+                condition.forget_submissions(journal, queues.streams.keys().copied());
             }
         }
     }
 
-    /// Takes in what is in the mailbox, unless somebody holds the lock: who lets go of it comes here.
-    pub(super) fn collect(&self) {
+    /// Takes in what is in the mailbox, unless somebody holds the lock: that one comes here when it has let go. To be called without the lock by whoever had it.
+    pub(super) fn deliver_reports(&self) {
         while !self.mailbox.lock().is_empty() {
             let Some(mut inner) = self.inner.try_lock() else { return };
             self.empty_mailbox(&mut inner);
@@ -70,8 +70,8 @@ impl Session {
         let mut work = std::mem::take(&mut inner.lists.work);
         let (mut pieces, mut expected, mut spent) = (0, 0_u64, 0_u64);
         for (device, token, outcome) in reports {
-            let Some(index) = inner.by_device.get(device).copied() else { continue };
-            if inner.objects.fault.is_some() || inner.closing {
+            let Some(index) = inner.queues.by_device.get(device).copied() else { continue };
+            if inner.objects.fault.is_some() || inner.phase.is_closed() {
                 return;
             }
             match outcome {
@@ -94,36 +94,32 @@ impl Session {
             return;
         }
         self.shared.turns.lock().retired_all(self.sheet.id, pieces, expected, spent);
-        if !inner.held.is_empty() {
-            work.extend(std::mem::take(&mut inner.held));
+        if !inner.queues.held.is_empty() {
+            work.extend(std::mem::take(&mut inner.queues.held));
         }
         self.drive(inner, &mut work, Caller::Device);
         work.clear();
         inner.lists.work = work;
         self.flush_text(inner);
         self.service.notify();
-        let unstalled = inner.stalled && inner.journal.has_room();
-        if unstalled {
-            inner.stalled = false;
-            inner.meter.stall.end(now_ns);
-        }
-        if inner.held.is_empty() {
+        let unstalled = inner.journal.has_room() && inner.go_on();
+        if inner.queues.held.is_empty() {
             inner.meter.held.end(now_ns);
         }
         self.save_counters(inner);
-        if unstalled || !inner.chores.is_empty() || inner.barrier_ready() {
+        if unstalled || !inner.queues.chores.is_empty() || inner.barrier_ready() {
             self.shared.wake_intake(self.client());
         }
     }
 
     /// What was expected of it, in nanoseconds, if it is one of ours.
     fn one_retired(&self, inner: &mut Inner, index: u32, token: u64, device_ns: u64) -> Option<u64> {
-        let pending = inner.streams.get_mut(&index).and_then(|stream| stream.finished(token))?;
+        let pending = inner.queues.streams.get_mut(&index).and_then(|stream| stream.finished(token))?;
         let estimate = pending.estimate;
         match &pending.op {
             Op::EventTime { event } => self.service.set_event_ns(*event, now_ns()),
             Op::Launch(launch) => {
-                let known = inner.estimates.entry((launch.module, launch.function));
+                let known = inner.queues.estimates.entry((launch.module, launch.function));
                 known.and_modify(|known| *known = cumux_scheduler::estimate(Some(*known), device_ns)).or_insert(device_ns);
                 inner.status.kernels += 1;
                 inner.status.gpu_ns += device_ns;
@@ -135,12 +131,13 @@ impl Session {
 
     /// Device printf text; kept until the client's ring has room, up to 1 MiB.
     pub fn text(&self, text: &[u8]) {
-        let mut inner = self.lock();
-        inner.text.extend(text);
-        while inner.text.len() > 1 << 20 {
-            inner.text.pop_front();
-        }
-        self.flush_text(&mut inner);
+        self.lock_then_deliver(|inner| {
+            inner.text.extend(text);
+            while inner.text.len() > 1 << 20 {
+                inner.text.pop_front();
+            }
+            self.flush_text(inner);
+        });
     }
 
     pub(super) fn flush_text(&self, inner: &mut Inner) {

@@ -30,6 +30,7 @@ struct Executor {
     /// What an earlier server had told a standby.
     remembered: BTreeMap<u32, Held>,
     keeper: Option<Keeper>,
+    keeper_number: Option<u64>,
 }
 
 pub fn play(socket: &Path) -> Result<(), String> {
@@ -73,7 +74,10 @@ impl Executor {
                 Err(error) => return Err(error.to_string()),
             };
             let answer = match message {
-                ToExecutor::Keeper { .. } => {
+                ToExecutor::Keeper { number, .. } => {
+                    if let Some(lost) = self.keeper_number.replace(number).filter(|_| mode == "late word") {
+                        connection.send(&FromExecutor::KeeperLost { number: lost }, &[]).map_err(|e| e.to_string())?;
+                    }
                     let keeper = Keeper::over(descriptors.into_iter().next().ok_or("no keeper")?).map_err(|e| e.to_string())?;
                     self.keeper = Some(keeper);
                     self.keep_extents()?;

@@ -249,7 +249,7 @@ fn setting(rng: &mut Rng, scenario: Scenario, two_users_can_be: bool) -> (bool, 
     let draw = rng.u8(0..10);
     let (arriving, changing) = (micros(rng, 60_000), micros(rng, 60_000));
     let moment = match scenario {
-        // These need somebody to take over from.
+        // These need clients whose executor can be lost.
         Scenario::TwoTakeovers | Scenario::QuitInTakeover | Scenario::DaemonInTakeover => Moment::Settled,
         // Any other client that comes or goes would hide a wrong count.
         Scenario::ClientThenQuit | Scenario::Welcome if draw < 6 => Moment::Empty { server: draw < 3 },

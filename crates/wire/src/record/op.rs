@@ -95,7 +95,8 @@ operations! {
     6 MemAlloc { device: u32, bytes: u64, align: u64 => allocation_alignment },
     /// Takes effect when all work the client has pushed before is done.
     7 MemFree { address: u64 },
-    /// Answer: words[0] = free, words[1] = total bytes, in terms of the client's limit.
+    /// Answer: words[0] = free bytes within the client's limit, words[1] = the device's bytes,
+    /// words[2] = how many of those there are: a software GPU may have less memory behind it.
     8 MemInfo { device: u32 },
     /// Address space without memory. Answer: words[0] = address. `fixed` = 0 or a wished address.
     9 VmmReserve { bytes: u64, align: u64 => reservation_alignment, fixed: u64 },
