@@ -5,6 +5,7 @@
 //!
 //! Threads: one that talks to the server ([`run`]), a few for intake ([`intake`]), the device's own, and one for each module that is being loaded.
 #![forbid(unsafe_code)]
+#![warn(missing_docs, missing_debug_implementations)]
 
 pub mod arena;
 pub mod cards;
@@ -64,7 +65,12 @@ pub struct Options {
 }
 
 /// How long an executor that serves sessions waits for a new server.
-const SERVER_PATIENCE: Duration = Duration::from_secs(60);
+const SERVER_RETURN_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long an executor that serves nobody yet waits for its server.
+const FIRST_SERVER_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long an executor that cannot serve waits until the server has heard why.
+const LAST_WORD_TIMEOUT: Duration = Duration::from_secs(10);
+/// How often a server that is not there is looked for.
 const RETRY: Duration = Duration::from_millis(20);
 
 struct Executor {
@@ -136,8 +142,11 @@ fn report_failure(server: &Path, hope: &mut Hope, why: &str) {
     let hello = Hello::Executor { version: VERSION, pid: std::process::id(), generation: 0, serving: false, devices: Vec::new(), alone: String::new() };
     if let Ok(connection) = connect(server, hope, false)
         && connection.send(&hello, &[]).is_ok()
+        && connection.send(&FromExecutor::Failed { why: why.to_owned() }, &[]).is_ok()
+        && connection.set_timeout(Some(LAST_WORD_TIMEOUT)).is_ok()
     {
-        let _ = connection.send(&FromExecutor::Failed { why: why.to_owned() }, &[]);
+        // A process that is seen to end before its hello was read would not be asked why. The server says quit when it has heard it.
+        while connection.receive::<ToExecutor>().is_ok_and(|(message, _)| message != ToExecutor::Quit) {}
     }
 }
 
@@ -175,7 +184,7 @@ fn send_reports(outgoing: &mpsc::Receiver<Letter>, outbox: &Outbox, line: &Mutex
 }
 
 fn connect(path: &Path, hope: &mut Hope, serving: bool) -> Result<Connection, ExecutorError> {
-    let until = Instant::now() + if serving { SERVER_PATIENCE } else { Duration::from_secs(10) };
+    let until = Instant::now() + if serving { SERVER_RETURN_TIMEOUT } else { FIRST_SERVER_TIMEOUT };
     loop {
         match Connection::connect(path) {
             Ok(connection) => return Ok(connection),

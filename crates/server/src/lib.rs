@@ -10,6 +10,7 @@
 //! - Nobody waits for ever: a session that the executor does not take gets a sticky error in its page at once. Keeper and executors that stand still are
 //!   replaced.
 #![forbid(unsafe_code)]
+#![warn(missing_docs, missing_debug_implementations)]
 
 mod clients;
 mod core;
