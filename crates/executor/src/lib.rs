@@ -7,32 +7,32 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs, missing_debug_implementations)]
 
-pub mod arena;
-pub mod cards;
+mod arena;
+mod cards;
 mod control;
 mod doubt;
 mod drive;
-pub mod error;
-pub mod free;
-pub mod heap;
+mod error;
+mod free;
+mod heap;
 mod intake;
 mod mailbox;
 mod memory;
 mod meter;
 mod module;
-pub mod objects;
+mod objects;
 mod open;
 mod session;
 mod shared;
 mod sink;
 #[cfg(test)]
 mod stories;
-pub mod stream;
+mod stream;
 mod suspicion;
 mod workers;
 
 use crate::cards::Cards;
-use crate::error::ExecutorError;
+pub use crate::error::ExecutorError;
 use crate::intake::{Intake, Sessions};
 use crate::mailbox::{Letter, Mailboxes, Outbox};
 use crate::open::{Files, Images, Terms};
@@ -40,7 +40,7 @@ use crate::shared::Shared;
 use crate::sink::Reports;
 use crate::suspicion::{Case, Ruling, Trials};
 use cumux_device::Fault;
-use cumux_device::Open;
+use cumux_device::{Open, Sink};
 use cumux_keeper::Hope;
 use cumux_keeper::client::Keeper;
 use cumux_link::{Connection, LinkError};
@@ -93,7 +93,7 @@ pub fn run(options: &Options, opener: &dyn Open) -> Result<(), ExecutorError> {
     let sessions = Sessions::default();
     let (outbox, outgoing) = Outbox::new();
     let (outbox, mailboxes) = (Arc::new(outbox), Arc::new(Mailboxes::new(intake::lanes())));
-    let reports = Arc::new(Reports::new(sessions.clone(), mailboxes.clone(), outbox.clone()));
+    let reports: Arc<dyn Sink> = Arc::new(Reports::new(sessions.clone(), mailboxes.clone(), outbox.clone()));
     let cards = match Cards::open(&options.devices, opener, &reports) {
         Ok(cards) => cards,
         Err(error) => {

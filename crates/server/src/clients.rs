@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 /// How many clients that have gone are remembered.
 const GONE: usize = 64;
 /// How long a client that was promised a welcome may take to accept the packet.
-const WELCOME: Duration = Duration::from_millis(100);
+const WELCOME_TIMEOUT: Duration = Duration::from_millis(100);
 
 impl<H: Host> Core<H> {
     /// The daemon hands a client over.
@@ -165,7 +165,7 @@ impl<H: Host> Core<H> {
             fixed: !session.about.sms.is_empty(),
         };
         let descriptors = [files.ring.as_fd(), files.page.as_fd(), files.window.as_fd(), files.doorbell.as_fd(), self.own.as_fd(), keeper.as_fd()];
-        let welcomed = connection.set_timeout(Some(WELCOME)).and_then(|()| connection.send(&reply, &descriptors));
+        let welcomed = connection.set_timeout(Some(WELCOME_TIMEOUT)).and_then(|()| connection.send(&reply, &descriptors));
         let name = session.name();
         if let Err(error) = welcomed {
             // The program may live on, not served: its process handle alone would keep the session.
