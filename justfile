@@ -39,6 +39,10 @@ lint:
 layers:
     cargo xtask layers
 
+# Fuzz all targets in turn, so many minutes together
+fuzz MINUTES *TARGETS:
+    cargo xtask fuzz {{MINUTES}} {{TARGETS}}
+
 # Licences and advisories (cargo-deny)
 deny:
     cargo xtask deny

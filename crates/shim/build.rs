@@ -1,13 +1,15 @@
-//! Turns the list of the surface (`crates/abi/surface/*.txt`) into the shim's exports, wrappers and tables.
+//! Turns the list of the surface (`crates/abi/surface/*.txt`) into the shim's exports, wrappers and
+//! tables.
 //!
 //! Output, in `OUT_DIR`:
 //! - `exports.rs`: one trampoline per exported function, one zeroed variable per exported variable;
-//! - `wrappers.rs`: for every implemented name an `extern "C"` function that calls the implementation through the one place where
-//!   panics stop (`crate::border`);
+//! - `wrappers.rs`: for every implemented name an `extern "C"` function that calls the
+//!   implementation through the one place where panics stop (`crate::border`);
 //! - `entries.rs`: the table that the decision fills from: name, answer, wrapper;
 //! - `procaddress.rs`: what `cuGetProcAddress` answers.
 //!
-//! A mistake in a list stops the build with the line's number. A name listed as implemented whose function is missing does not compile.
+//! A mistake in a list stops the build with the line's number. A name listed as implemented whose
+//! function is missing does not compile.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -22,8 +24,9 @@ fn main() {
     for file in [SURFACE, PROC_ADDRESS, SIGNATURES, "build.rs"] {
         println!("cargo::rerun-if-changed={file}");
     }
-    // Symbolic, like the real driver: our own references to exported names are never taken over by another library. No deletion: the session
-    // lasts as long as the process, whoever closes the library.
+    // Symbolic, like the real driver: our own references to exported names are never taken over by
+    // another library. No deletion: the session lasts as long as the process, whoever closes the
+    // library.
     for argument in ["-soname,libcuda.so.1", "-Bsymbolic", "-z,nodelete"] {
         println!("cargo::rustc-cdylib-link-arg=-Wl,{argument}");
     }
@@ -113,7 +116,8 @@ fn signatures(text: &str) -> HashMap<String, Vec<String>> {
     all
 }
 
-/// The function that finally answers a name, with the module it lives in; `None` when it is refused.
+/// The function that finally answers a name, with the module it lives in; `None` when it is
+/// refused.
 fn implementation<'a>(lines: &'a [Line], name: &str) -> Option<(&'a str, &'a str)> {
     let line = lines.iter().find(|line| line.name == name).unwrap_or_else(|| panic!("{name} is not in {SURFACE}"));
     match &line.answer {

@@ -1,4 +1,5 @@
-// Goes wrong in the way that its argument names, says what the calls answer, and shows what goes on afterwards.
+// Goes wrong in the way that its argument names, says what the calls answer, and shows what goes on
+// afterwards.
 #include "driver.cuh"
 
 #include <cstring>
@@ -92,6 +93,13 @@ static int address() {
     return 0;
 }
 
+// A launch that no device takes, and one that is right afterwards.
+static int launch(int *device) {
+    honest<<<1, 2048>>>(device);
+    say("launch", cudaGetLastError());
+    return finish("launch", counts(device, 1), 1);
+}
+
 // Asks after its fault only when it is told to.
 static int late() {
     float *out;
@@ -144,5 +152,5 @@ int main(int count, char **arguments) {
         return 3;
     }
     CHECK(cudaMemset(device, 0, sizeof(int)));
-    return instruction(device);
+    return !std::strcmp(what, "launch") ? launch(device) : instruction(device);
 }

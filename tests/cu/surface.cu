@@ -1,5 +1,7 @@
-// Calls every exported function whose name comes in on standard input, each with nothing but zeros, and then every function that is refused for some
-// arguments with such arguments. Prints each name and what it answered.
+// Calls every exported function whose name comes in on standard input, each with nothing but zeros,
+// and then every function that is refused for some arguments with such arguments. Prints each name
+// and what it answered. A line `? name version flags symbol` asks cuGetProcAddress instead: it must
+// give the very function that the dynamic linker gives for the symbol.
 #include <cuda.h>
 #include <dlfcn.h>
 
@@ -61,6 +63,14 @@ static void with_zeros(const char *name) {
     std::fflush(stdout);
     unsigned answer = reinterpret_cast<Call>(symbol(name))(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0);
     std::printf(" %u\n", answer);
+}
+
+static void look_up(const char *name, int version, unsigned long long flags, const char *expected) {
+    void *found = nullptr;
+    CUdriverProcAddressQueryResult status;
+    CUresult result = ask("cuGetProcAddress_v2", name, &found, version, flags, &status);
+    bool same = result == CUDA_SUCCESS && found == symbol(expected);
+    std::printf("door %s %s\n", expected, same ? "same" : "other");
 }
 
 // `tensor` has an instruction of tensor cores, `plain` nothing.
@@ -276,8 +286,16 @@ int main() {
         std::printf("FAIL: %s\n", dlerror());
         return 1;
     }
-    char name[128];
-    while (std::scanf("%127s", name) == 1) with_zeros(name);
+    char name[128], expected[128];
+    int version;
+    unsigned long long flags;
+    while (std::scanf("%127s", name) == 1) {
+        if (std::strcmp(name, "?") != 0) {
+            with_zeros(name);
+        } else if (std::scanf("%127s %d %llu %127s", name, &version, &flags, expected) == 4) {
+            look_up(name, version, flags, expected);
+        }
+    }
 
     settle();
     CUcontext context;

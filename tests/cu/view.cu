@@ -1,4 +1,4 @@
-// Prints what a client sees of its device, then allocates the MiB it is told to.
+// Prints what a client sees of its device, then allocates the MiB it is told to, and with a second argument writes to all of them.
 #include "../../examples/example.cuh"
 
 int main(int argc, char **argv) {
@@ -18,6 +18,7 @@ int main(int argc, char **argv) {
     if (argc > 1) {
         void *block = nullptr;
         std::printf("alloc %s\n", cudaGetErrorName(cudaMalloc(&block, size_t(std::atoi(argv[1])) << 20)));
+        if (argc > 2) std::printf("touch %s\n", cudaGetErrorName(cudaMemset(block, 1, size_t(std::atoi(argv[1])) << 20)));
     }
     std::puts("ready");
     std::fflush(stdout);

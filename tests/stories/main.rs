@@ -11,6 +11,7 @@ mod commands;
 mod crowd;
 mod devices;
 mod doors;
+mod ends;
 mod errors;
 mod faults;
 mod hostile;

@@ -1,4 +1,5 @@
-//! What stands in a program's way is said by its true name: kernels that a device does not run, device code that nobody links, functions that are refused.
+//! What stands in a program's way is said by its true name: kernels that a device does not run,
+//! device code that nobody links, functions that are refused.
 
 use cumux_abi::surface::{self, Answer};
 use cumux_testkit::{Client, Node, cumux, example, test_program};
@@ -69,9 +70,20 @@ fn modules_and_functions_are_refused_with_their_reasons() {
     let said = out(&output);
     assert_eq!(said, "module: CUDA_ERROR_INVALID_PTX\nopen: CUDA_ERROR_NOT_SUPPORTED\npool: CUDA_ERROR_NOT_SUPPORTED\n");
     let [module, open, pool] = told(&output).try_into().expect("a line each");
-    assert!(module.starts_with("cumux: a module was not loaded: ") && module.contains("frobnicate") && module.contains("line 3"), "{module}");
+    assert!(
+        module.starts_with("cumux: a module was not loaded: ") && module.contains("frobnicate") && module.matches("line 3, column").count() == 1,
+        "{module}"
+    );
     assert!(open.contains("cuIpcOpenMemHandle") && open.contains("no memory is shared with other processes"), "{open}");
     assert!(pool.starts_with("cumux: cuMemPoolCreate: not supported: pools of host memory"), "{pool}");
+}
+
+#[test]
+fn a_launch_that_cannot_be_is_told_with_its_numbers() {
+    let output = run(&test_program("failures"), &["launch"]).output().unwrap();
+    assert!(output.status.success() && out(&output).starts_with("launch: cudaErrorInvalidValue\n"), "{output:?}");
+    let [line] = told(&output).try_into().expect("one line");
+    assert!(line.contains("grid of [1, 1, 1] blocks of [2048, 1, 1] threads") && line.contains("[1024, 1024, 64]"), "{line}");
 }
 
 #[test]
@@ -104,6 +116,10 @@ fn what_an_administrator_ends_is_told_who_did_it() {
 #[test]
 fn a_fault_is_told_after_a_takeover_too() {
     let node = Node::start();
+    if !node.is_software() {
+        // There the fault itself ends the executor.
+        return;
+    }
     // It learns of its fault late: the executor that made it is gone by then.
     let mut client = node.test_client("failures").args(&["late"]).env("CUMUX_VERBOSE", "1").start();
     client.wait_for_line("faulted");
@@ -225,6 +241,108 @@ fn the_demo_s_programs_run_on_every_software_gpu() {
 
 // ---- the list of functions
 
+/// Names and answers, as they are listed.
+type List = Vec<(&'static str, Answer)>;
+
+/// What a served program has seen of the functions.
+#[derive(Default)]
+struct Seen {
+    /// What each answered to nothing but zeros.
+    zeros: BTreeMap<String, u32>,
+    /// What some answered to arguments that are listed as not supported.
+    parts: BTreeMap<String, u32>,
+    /// Names that cuGetProcAddress knows, and whether it gives the exported function.
+    doors: BTreeMap<String, bool>,
+    /// Reasons in the log: of functions that are refused, and of parts.
+    refusals: BTreeMap<String, Vec<String>>,
+    reasons: BTreeSet<String>,
+}
+
+impl Seen {
+    fn read(said: &str, log: &str) -> Self {
+        let mut seen = Self::default();
+        for line in said.lines() {
+            match line.split(' ').collect::<Vec<_>>()[..] {
+                ["zeros", name, code] => drop(seen.zeros.insert(name.to_owned(), code.parse().unwrap())),
+                ["part", name, code] => drop(seen.parts.insert(name.to_owned(), code.parse().unwrap())),
+                ["door", name, same] => *seen.doors.entry(name.to_owned()).or_insert(true) &= same == "same",
+                _ => {}
+            }
+        }
+        for line in log.lines().filter_map(|line| Some(line.strip_prefix("cumux[")?.split_once("]: ")?.1)) {
+            if let Some((name, why)) = line.split_once(" is not supported: ") {
+                seen.refusals.entry(name.to_owned()).or_default().push(why.to_owned());
+            } else if let Some((name, _)) = line.split_once(": not supported: ") {
+                seen.reasons.insert(name.to_owned());
+            }
+        }
+        seen
+    }
+
+    /// Where the list is not what was seen. Each complaint begins with a name.
+    fn complaints(&self, list: &List) -> Vec<String> {
+        let mut wrong = Vec::new();
+        for (name, answer) in list {
+            let code = self.zeros.get(*name).copied();
+            let told = self.refusals.get(*name).map(Vec::as_slice).unwrap_or_default();
+            match answer {
+                Answer::Refused { .. } if code != Some(801) => wrong.push(format!("{name} is listed as refused and answers {code:?}")),
+                Answer::Refused { why } if told != [*why] => wrong.push(format!("{name} is refused because {why}, and the log says {told:?}")),
+                Answer::Function { .. } if code == Some(801) || code.is_none() => wrong.push(format!("{name} is listed as answered and answers {code:?}")),
+                Answer::Function { .. } if !told.is_empty() => wrong.push(format!("{name} is listed as answered, and the log says {told:?}")),
+                _ => {}
+            }
+            if self.doors.get(*name) == Some(&false) {
+                wrong.push(format!("{name} is another function when it comes from cuGetProcAddress"));
+            }
+            let Answer::Function { name: own, but_not } = answer else { continue };
+            let part = self.parts.get(*name).copied().filter(|_| own == name);
+            match (but_not.is_empty() || own != name, part) {
+                (true, Some(_)) => wrong.push(format!("{name} was asked for what it does not support, and is not listed with it")),
+                (false, None) => wrong.push(format!("{name} is listed with `but not {but_not}`, and nobody has asked it for that")),
+                (false, Some(code)) if code != 801 => wrong.push(format!("{name} answers {code} to `but not {but_not}`")),
+                _ => {}
+            }
+        }
+        let names: BTreeSet<&str> = list.iter().map(|(name, _)| *name).collect();
+        let asked = self.zeros.keys().chain(self.parts.keys()).chain(self.doors.keys()).chain(self.refusals.keys());
+        wrong.extend(asked.filter(|name| !names.contains(name.as_str())).map(|name| format!("{name} is not listed")));
+        wrong
+    }
+}
+
+/// Every other thing that the list could say of one function.
+fn falsehoods((name, answer): (&'static str, Answer)) -> Vec<(&'static str, Answer)> {
+    let refused = (name, Answer::Refused { why: "it is not so" });
+    match answer {
+        Answer::Refused { .. } => vec![refused, (name, Answer::Function { name, but_not: "" })],
+        Answer::Function { name: own, .. } if own != name => vec![refused],
+        Answer::Function { but_not: "", .. } => vec![refused, (name, Answer::Function { name, but_not: "on Sundays" })],
+        Answer::Function { .. } => vec![refused, (name, Answer::Function { name, but_not: "" })],
+    }
+}
+
+/// A program that calls every function, in a process that logs.
+fn ask_every_function(node: &Node) -> Seen {
+    let log = node.folder().join("surface.log");
+    let mut client = node.test_client("surface").env("CUMUX_LOG", log.to_str().unwrap()).start();
+    for (name, _) in surface::functions() {
+        client.tell(name);
+    }
+    for line in surface::PROC_ADDRESS.lines().filter(|line| !line.starts_with('#') && !line.is_empty()) {
+        let (name, answers) = line.split_once(' ').unwrap();
+        let (common, per_thread) = answers.split_once(" | ").unwrap_or((answers, answers));
+        for (flags, steps) in [(0, common), (1, common), (2, per_thread)] {
+            for step in steps.split(' ').collect::<Vec<_>>().chunks(2) {
+                client.tell(&format!("? {name} {} {flags} {}", step[0], step[1]));
+            }
+        }
+    }
+    let said = client.expect_ok();
+    assert_eq!(said.lines().last(), Some("all asked"), "{said}");
+    Seen::read(&said, &std::fs::read_to_string(log).unwrap())
+}
+
 #[test]
 fn every_exported_function_answers_as_it_is_listed() {
     let node = Node::start();
@@ -232,39 +350,67 @@ fn every_exported_function_answers_as_it_is_listed() {
         // What a real card refuses is another list.
         return;
     }
-    let mut client = node.test_client("surface").start();
-    for (name, _) in surface::functions() {
-        client.tell(name);
-    }
-    let said = client.expect_ok();
-    assert_eq!(said.lines().last(), Some("all asked"), "{said}");
-    let answers = |kind: &str| -> BTreeMap<String, u32> {
-        let words = said.lines().filter_map(|line| line.strip_prefix(kind)?.trim().split_once(' '));
-        words.map(|(name, code)| (name.to_owned(), code.parse().unwrap())).collect()
-    };
-    let (zeros, parts) = (answers("zeros "), answers("part "));
-    let mut wrong = Vec::new();
-    for (name, answer) in surface::functions() {
-        let code = zeros.get(name).copied();
-        match answer {
-            Answer::Refused { .. } if code != Some(801) => wrong.push(format!("{name} is listed as refused and answers {code:?}")),
-            Answer::Function { .. } if code == Some(801) || code.is_none() => wrong.push(format!("{name} is listed as answered and answers {code:?}")),
-            _ => {}
-        }
-    }
-    let listed: BTreeSet<&str> = surface::functions()
-        .filter_map(|(name, answer)| matches!(answer, Answer::Function { name: own, but_not } if own == name && !but_not.is_empty()).then_some(name))
-        .collect();
-    for (name, code) in &parts {
-        if *code != 801 || !listed.contains(name.as_str()) {
-            wrong.push(format!(
-                "{name} answers {code} to what is not supported, and is {}listed with it",
-                if listed.contains(name.as_str()) { "" } else { "not " }
-            ));
-        }
-    }
-    wrong.extend(
-        listed.iter().filter(|name| !parts.contains_key(**name)).map(|name| format!("{name} is listed with `but not`, and nobody has asked it for that")),
-    );
+    let seen = ask_every_function(&node);
+    let list: List = surface::functions().collect();
+    let wrong = seen.complaints(&list);
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    // Whoever is asked for a part that is not supported says what it is.
+    let silent: Vec<&String> = seen.parts.keys().filter(|name| !seen.reasons.contains(*name) && !name.contains("Kernel")).collect();
+    assert!(silent.is_empty(), "refused without a reason: {silent:?}");
+
+    // The same with one falsehood in the list, whichever it is.
+    for (index, entry) in list.iter().enumerate() {
+        for false_entry in falsehoods(*entry) {
+            let mut false_list = list.clone();
+            false_list[index] = false_entry;
+            let wrong = seen.complaints(&false_list);
+            assert!(wrong.iter().any(|line| line.starts_with(&format!("{} ", entry.0))), "nobody notices {false_entry:?}: {wrong:?}");
+        }
+        let mut short = list.clone();
+        short.remove(index);
+        assert!(seen.complaints(&short).contains(&format!("{} is not listed", entry.0)), "{} can be left out", entry.0);
+    }
+}
+
+#[test]
+fn the_page_is_the_list() {
+    let page = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../COMPATIBILITY.md")).unwrap();
+    // `- served, but not …: `a`, `b``, `- local: …`, `- refused (why): …`.
+    let mut said: BTreeMap<&str, (bool, &str)> = BTreeMap::new();
+    for line in page.lines() {
+        let Some((head, names)) = line.strip_prefix("- ").and_then(|line| line.split_once(": `")) else { continue };
+        let status = match head {
+            "served" | "local" => (true, ""),
+            _ => match (head.strip_prefix("refused ("), head.split_once(", but not ")) {
+                (Some(why), _) => (false, why.strip_suffix(')').unwrap()),
+                (None, Some(("served" | "local", but_not))) => (true, but_not),
+                _ => panic!("{line}"),
+            },
+        };
+        for name in names.split("`, `").map(|name| name.trim_end_matches('`')) {
+            assert_eq!(said.insert(name, status), None, "{name} stands twice in the page");
+        }
+    }
+    let mut refused = 0;
+    for (name, answer) in surface::functions() {
+        refused += usize::from(matches!(answer, Answer::Refused { .. }));
+        let Some(status) = said.remove(name) else {
+            // Older names and variants are counted.
+            let is_other = surface::SURFACE.lines().filter_map(|line| line.strip_prefix(name)).any(|rest| {
+                let rest = rest.trim_start();
+                rest.starts_with("alias ") || rest.starts_with("variant ")
+            });
+            assert!(is_other, "{name} is missing in the page");
+            continue;
+        };
+        let expected = match answer {
+            Answer::Function { but_not, .. } => (true, but_not),
+            Answer::Refused { why } => (false, why),
+        };
+        assert_eq!(status, expected, "{name}");
+    }
+    assert!(said.is_empty(), "in the page and not in the list: {said:?}");
+    let total = page.lines().find_map(|line| line.strip_prefix("| **all functions** | ")).unwrap();
+    let total: Vec<usize> = total.split(" | ").map(|cell| cell.trim_matches(['*', ' ', '|']).parse().unwrap()).collect();
+    assert_eq!((total[0] + total[1] + total[2], total[2]), (surface::functions().count(), refused));
 }

@@ -1,4 +1,5 @@
-//! `cargo xtask compatibility`: writes COMPATIBILITY.md from `crates/abi/surface/surface.txt`, the list that the shim itself is built from.
+//! `cargo xtask compatibility`: writes COMPATIBILITY.md from `crates/abi/surface/surface.txt`, the
+//! list that the shim itself is built from.
 
 use anyhow::{Context, Result, bail, ensure};
 use std::collections::HashMap;
@@ -16,15 +17,16 @@ Made by `cargo xtask compatibility` from `crates/abi/surface/surface.txt`, the l
 `tests/replay/session-580.txt`, a session with NVIDIA's control daemon. Do not edit.
 
 The surface is that of NVIDIA's driver 580 (CUDA 13.0): every name it exports is exported, and `cuGetProcAddress` answers every name, flag
-and version as it does. What is refused returns `CUDA_ERROR_NOT_SUPPORTED` (801) and is logged once when `CUMUX_LOG` is set. Programs that
-are not served (no daemon, or `CUDA_MPS_PIPE_DIRECTORY` empty) reach the real driver directly and are not concerned.
+and version as it does. What is refused returns `CUDA_ERROR_NOT_SUPPORTED` (801), and its reason is told once on the program's standard error under
+`cumux run` or with `CUMUX_VERBOSE=1` (`CUMUX_LOG` writes it into a log). Programs that are not served (no daemon, or `CUDA_MPS_PIPE_DIRECTORY` empty) reach the real driver directly and are not concerned.
 
 - **served**: carried out by the executor, in the client's order
 - **local**: answered inside the client, without a round trip
-- **but not**: what of a function is refused, with its reason on the program's standard error under `cumux run`
+- **but not**: what of a function is refused
 - **refused**: not supported
 
-That every function answers as it stands here is tested: each is called in a served program, and each part that is refused (`stories::programs`).
+That every function answers as it stands here is tested: each is called in a served program, and each part that is refused (`stories::programs`); which
+ones wait for the executor is read from the sources (`listed` of `crates/shim`).
 
 Old names of a function and its forms for per-thread default streams (`_ptsz`, `_ptds`) are answered like the function; they are counted and
 not listed.
@@ -37,7 +39,7 @@ pub fn run() -> Result<()> {
     fs::write(root.join(PAGE), page).with_context(|| format!("cannot write {PAGE}"))
 }
 
-/// Fails when the committed page is not the one that the list gives.
+/// Fails when the committed page differs from what the list gives.
 pub fn check() -> Result<()> {
     let root = repository_root()?;
     let committed = fs::read_to_string(root.join(PAGE)).with_context(|| format!("cannot read {PAGE}"))?;
@@ -56,7 +58,8 @@ fn page(root: &Path) -> Result<String> {
     Ok(render(&list)? + &commands(&session)?)
 }
 
-/// The section on commands: where our answers are not the recorded ones, and why. The story `replay` keeps it true.
+/// The section on commands: where our answers differ from the recorded ones, and why. The story
+/// `replay` keeps it true.
 fn commands(session: &str) -> Result<String> {
     let mut rows = String::new();
     let (mut asked, mut command, mut recorded, mut ours) = (0, "", Vec::new(), None::<Vec<&str>>);
@@ -85,7 +88,7 @@ fn commands(session: &str) -> Result<String> {
     ))
 }
 
-/// How a name is answered in the end, aliases and variants followed.
+/// How a name is answered, after aliases and variants were resolved.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Answer {
     Served,
@@ -169,7 +172,8 @@ fn section(text: &mut String, title: &str, named: &[Vec<&Line<'_>>; 3]) -> Resul
     Ok(())
 }
 
-/// Names that have the same words behind them, in the order of their first; those without any come first.
+/// Groups names with the same text behind them, in the order of their first; the group without text
+/// comes first.
 fn by_reason<'a>(lines: &[&'a Line<'_>]) -> Vec<(&'a str, String)> {
     let mut reasons: Vec<(&str, String)> = Vec::new();
     for line in lines.iter().filter(|line| line.why.is_empty()).chain(lines.iter().filter(|line| !line.why.is_empty())) {

@@ -1,4 +1,5 @@
-//! Builds the CUDA programs: `examples/*.cu` into `.build/examples`, `tests/cu/*.cu` into `.build/tests`, each again only when it has changed.
+//! Builds the CUDA programs: `examples/*.cu` into `.build/examples`, `tests/cu/*.cu` into
+//! `.build/tests`, each again only when it has changed.
 
 use crate::wheels::{self, Cuda};
 use anyhow::{Context as _, bail, ensure};
@@ -9,9 +10,10 @@ use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 const FLAGS: [&str; 4] = ["-cudart", "static", "-O3", "-std=c++17"];
-/// As programs are ordinarily built: machine code for an H200, its PTX, and PTX for every older card that the software GPU can be.
+/// As programs are ordinarily built: machine code for an H200, its PTX, and PTX for every older
+/// card that the software GPU can be.
 const ARCHITECTURES: [&str; 4] = ["-gencode", "arch=compute_75,code=compute_75", "-gencode", "arch=compute_90,code=[sm_90,compute_90]"];
-/// Behind this a source says how it is to be built in place of [`ARCHITECTURES`].
+/// The beginning of a line in a source with its own flags, in place of [`ARCHITECTURES`].
 const OWN_FLAGS: &str = "// nvcc: ";
 
 /// One program.
@@ -65,7 +67,7 @@ fn compile(cuda: &Cuda, job: &Job) -> anyhow::Result<()> {
         return Ok(());
     }
     eprintln!("nvcc {}", job.source.display());
-    // Written beside and moved into place: a program that runs keeps its file.
+    // Written beside its place and moved there: a running program keeps its file.
     let fresh = job.target.with_extension("new");
     let mut command = Command::new(cuda.bin().join("nvcc"));
     command.args(FLAGS).args(own_flags(&job.source)?).arg("-o").arg(&fresh).arg(&job.source).arg("-L").arg(cuda.lib());
@@ -76,14 +78,14 @@ fn compile(cuda: &Cuda, job: &Job) -> anyhow::Result<()> {
     fs::rename(&fresh, &job.target).and_then(|()| fs::write(&key_file, key)).with_context(|| format!("cannot write {}", job.target.display()))
 }
 
-/// For which architectures, and how else, a program is built.
+/// The source's own flags, or the usual ones.
 fn own_flags(source: &Path) -> anyhow::Result<Vec<String>> {
     let text = fs::read_to_string(source).with_context(|| format!("cannot read {}", source.display()))?;
     let own = text.lines().find_map(|line| line.strip_prefix(OWN_FLAGS));
     Ok(own.map_or_else(|| ARCHITECTURES.map(str::to_owned).to_vec(), |flags| flags.split_whitespace().map(str::to_owned).collect()))
 }
 
-/// Source, the headers beside it, flags and compiler in one number.
+/// A hash of the source, the headers beside it, flags and compiler.
 fn key(source: &Path) -> anyhow::Result<String> {
     let mut hasher = DefaultHasher::new();
     fs::read(source).with_context(|| format!("cannot read {}", source.display()))?.hash(&mut hasher);
@@ -123,7 +125,7 @@ pub fn build_ptx_host(root: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Compiles `examples/ptx/kernels.cu` and writes the PTX without the compiler's own remarks.
+/// Compiles `examples/ptx/kernels.cu` and writes the PTX without the compiler's comments.
 pub fn make_ptx(root: &Path) -> anyhow::Result<()> {
     let cuda = wheels::install(root)?;
     let folder = root.join("examples/ptx");

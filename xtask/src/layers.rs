@@ -1,7 +1,8 @@
-//! Dependencies point downward only: the table "Code map" of ARCHITECTURE.md is the rule, and this is its check.
+//! Dependencies point downward only: the table "Code map" of ARCHITECTURE.md is the rule, and this
+//! file checks it.
 //!
-//! Every member of the workspace must be in the table, and may use exactly what its row allows. Development dependencies are free: a test may
-//! look from above.
+//! Every member of the workspace must be in the table, and may use exactly what its row allows.
+//! Development dependencies are free: a test may use crates above.
 
 use anyhow::{Context as _, bail};
 use serde::Deserialize;

@@ -1,14 +1,18 @@
-//! The developer's tools that need code: `cargo xtask test` from a fresh clone, `cargo xtask check` as CI does it.
+//! The developer's tools that need code: `cargo xtask test` from a fresh clone, `cargo xtask check`
+//! as CI does it.
 #![forbid(unsafe_code)]
 
 mod chaos;
 mod compatibility;
 mod deny;
 mod examples;
+mod fuzz;
 mod layers;
+mod process;
 mod rooms;
 mod suite;
 mod surface;
+mod tools;
 mod wheels;
 
 use clap::{Parser, Subcommand};
@@ -23,12 +27,13 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Task {
-    /// Installs the compiler wheels if missing, builds the CUDA programs and the binaries, and runs the whole suite
+    /// Installs the compiler wheels if missing, builds the CUDA programs and the binaries, and runs
+    /// the whole suite
     Test {
         /// Only tests whose name contains this
         filter: Option<String>,
     },
-    /// Kills and stops everybody in every combination; `cargo xtask chaos --help` lists the options
+    /// Kills and stops processes in every combination; `cargo xtask chaos --help` lists the options
     #[command(disable_help_flag = true)]
     Chaos {
         /// For the harness, crates/testkit/examples/chaos.rs
@@ -43,8 +48,22 @@ enum Task {
     Layers,
     /// Checks that the files of each crate use each other downward only
     Rooms,
-    /// Licences, sources, duplicate crates and advisories, by a pinned cargo-deny that is installed into target/tools if missing
+    /// Licences, sources, duplicate crates and advisories, by a pinned cargo-deny that is installed
+    /// into target/tools if missing
     Deny,
+    /// Fuzzes all targets of fuzz/ in turn, with inputs kept from run to run; fails if one finds
+    /// something
+    Fuzz {
+        /// For all targets together
+        #[arg(required_unless_present = "pack")]
+        minutes: Option<f64>,
+        /// Only these targets
+        targets: Vec<String>,
+        /// Runs nothing: puts the targets and their inputs into a file that can be taken to a
+        /// machine with many processors
+        #[arg(long, value_name = "FILE.tar.gz", conflicts_with = "minutes")]
+        pack: Option<PathBuf>,
+    },
     /// Installs the pinned CUDA compiler wheels into .cuda if missing
     Wheels,
     /// Builds examples/*.cu and tests/cu/*.cu into .build
@@ -69,6 +88,8 @@ fn main() -> anyhow::Result<()> {
         Task::Layers => layers::check(&root),
         Task::Rooms => rooms::check(&root),
         Task::Deny => deny::check(&root),
+        Task::Fuzz { pack: Some(file), .. } => fuzz::pack::pack(&root, &file),
+        Task::Fuzz { minutes, targets, .. } => fuzz::run(&root, minutes.unwrap_or_default(), &targets),
         Task::Wheels => wheels::install(&root).map(|cuda| println!("{}", cuda.bin().display())),
         Task::Examples => examples::build(&root),
         Task::PtxHost => examples::build_ptx_host(&root),

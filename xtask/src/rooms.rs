@@ -1,9 +1,10 @@
-//! Files of a crate use each other downward only: no circles, but between a file and its own submodules.
+//! Files of a crate use each other downward only: no circles, but between a file and its own
+//! submodules.
 //!
-//! Every `crate::…`, `self::…`, `super::…` path and every path that begins with a submodule counts as a use of the
-//! file that defines the named item; a re-export is followed to where it leads. Code under `#[cfg(test)]` does not
-//! count: a test may look from above. What one file adds to another's type (`impl Session` in several files) is
-//! not seen here.
+//! Every `crate::…`, `self::…`, `super::…` path and every path that begins with a submodule counts
+//! as a use of the file that defines the named item; a re-export is followed to where it leads.
+//! Code under `#[cfg(test)]` does not count: a test may look from above. What one file adds to
+//! another's type (`impl Session` in several files) is not seen here.
 
 use anyhow::{Context as _, bail};
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,12 +15,12 @@ use syn::visit::{self, Visit};
 /// A module path below the crate's root, `[]` for the root itself.
 type Room = Vec<String>;
 
-/// What is known of one file.
+/// The names and paths of one file.
 #[derive(Debug, Default)]
 struct File {
     /// Submodules that are files of their own.
     children: BTreeSet<String>,
-    /// Names that the file hands on, and the paths they stand for.
+    /// Names that the file re-exports, and the paths they stand for.
     exports: BTreeMap<String, Vec<String>>,
     /// Paths in the file, as written, each with the inline modules around it.
     paths: BTreeSet<(usize, Vec<String>)>,
@@ -102,9 +103,9 @@ fn read_file(path: &Path, folder: &Path, room: Room, files: &mut BTreeMap<Room, 
 #[derive(Default)]
 struct Reader {
     file: File,
-    /// `mod name;` with the file that a `path` attribute names.
+    /// `mod name;`, with the file that a `path` attribute names.
     modules: Vec<(String, Option<String>)>,
-    /// Inline modules around what is read now.
+    /// Inline modules around the present place.
     depth: usize,
 }
 
@@ -189,7 +190,7 @@ impl<'ast> Visit<'ast> for Reader {
 
     fn visit_macro(&mut self, invocation: &'ast syn::Macro) {
         visit::visit_macro(self, invocation);
-        // Inside a macro nothing is parsed; words with `::` between them are paths all the same.
+        // The contents of a macro are not parsed; words with `::` between them count as paths.
         let text = invocation.tokens.to_string();
         for piece in text.replace(" :: ", "::").split(|c: char| !(c.is_alphanumeric() || c == '_' || c == ':')) {
             let words: Vec<String> = piece.split("::").map(str::to_owned).collect();
@@ -250,7 +251,8 @@ fn step_up(at: &mut Room, depth: &mut usize) -> Option<()> {
     at.pop().map(|_| ())
 }
 
-/// Groups of files that reach each other, each in the order of the tree. A file and its own submodules may.
+/// Groups of files that reach each other, each in the order of the tree. A file and its own
+/// submodules may use each other.
 fn circles(files: &BTreeMap<Room, File>) -> Vec<Vec<Room>> {
     let is_family = |a: &Room, b: &Room| a.starts_with(b) || b.starts_with(a);
     let mut uses: BTreeMap<&Room, BTreeSet<Room>> = BTreeMap::new();

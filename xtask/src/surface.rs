@@ -1,13 +1,14 @@
 //! `cargo xtask surface`: writes `crates/abi/src/generated/` anew from the CUDA 13.0 driver header.
 //!
-//! The header is not part of the repository. It is read from `CUMUX_CUDA_INCLUDE`, or from the folder into which
-//! `cargo xtask test` installs the compiler wheels (`.cuda/nvidia/cu13/include`). The work is done by the program
-//! `bindgen` (`cargo install bindgen-cli --version 0.73.2`, or its path in `BINDGEN`), which needs libclang
-//! (`pip install libclang`, folder in `LIBCLANG_PATH`).
+//! The header is not part of the repository. It is read from `CUMUX_CUDA_INCLUDE`, or from the
+//! folder into which `cargo xtask test` installs the compiler wheels (`.cuda/nvidia/cu13/include`).
+//! The work is done by the program `bindgen` (`cargo install bindgen-cli --version 0.73.2`, or its
+//! path in `BINDGEN`), which needs libclang (`pip install libclang`, folder in `LIBCLANG_PATH`).
 //!
-//! What comes out: `types.rs` (types, constants and their layout assertions), `functions.rs` (one function-pointer
-//! type per exported function) and `names.rs` (names of result codes and device attributes). Comments of the header
-//! are dropped. The same header and the same bindgen give the same bytes.
+//! What comes out: `types.rs` (types, constants and their layout assertions), `functions.rs` (one
+//! function-pointer type per exported function) and `names.rs` (names of result codes and device
+//! attributes). Comments of the header are dropped. The same header and the same bindgen give the
+//! same bytes.
 
 use anyhow::{Context, Result, bail, ensure};
 use std::fmt::Write as _;
@@ -17,8 +18,8 @@ use std::process::Command;
 
 const BINDGEN_VERSION: &str = "0.73.2";
 
-/// The header with every historical name visible, and the three profiler functions that the driver exports but this
-/// header does not declare.
+/// The header with every historical name visible, and the three profiler functions that the driver
+/// exports but this header does not declare.
 const WRAPPER: &str = "#define __CUDA_API_VERSION_INTERNAL\n\
     #include <cuda.h>\n\
     CUresult cuProfilerInitialize(const char *configFile, const char *outputFile, int outputMode);\n\
@@ -135,7 +136,8 @@ fn names(types: &str) -> Result<String> {
     Ok(text)
 }
 
-/// One `(value, name)` list from the constants of a newtype; of several names of one value the first counts.
+/// One `(value, name)` list from the constants of a newtype; of several names of one value the
+/// first counts.
 fn table(text: &mut String, types: &str, title: &str, newtype: &str) -> Result<()> {
     let mut entries: Vec<(u32, &str)> = Vec::new();
     for block in types.split(&format!("impl {newtype} {{")).skip(1) {

@@ -1,4 +1,5 @@
-//! The CUDA compiler as Python wheels, for development and tests only: installed into an ignored folder, never committed, never shipped.
+//! The CUDA compiler as Python wheels, for development and tests only: installed into an ignored
+//! folder, never committed, never shipped.
 
 use anyhow::{Context as _, bail};
 use std::fs;
@@ -9,7 +10,7 @@ use std::process::Command;
 const PINS: [&str; 5] =
     ["nvidia-cuda-nvcc==13.0.88", "nvidia-nvvm==13.0.88", "nvidia-cuda-crt==13.0.88", "nvidia-cuda-runtime==13.0.96", "nvidia-cuda-cccl==13.0.85"];
 
-/// A folder with these wheels that is used in place of `.cuda`.
+/// The variable with a folder that has these wheels, in place of `.cuda`.
 const VARIABLE: &str = "CUMUX_CUDA";
 
 /// An installed compiler.
@@ -27,13 +28,13 @@ impl Cuda {
         self.folder.join("nvidia/cu13/lib")
     }
 
-    /// What the compiler is, for keys of caches.
+    /// The version of the compiler, for keys of caches.
     pub fn version() -> String {
         PINS.join(" ")
     }
 }
 
-/// Installs what is missing.
+/// Installs missing wheels.
 pub fn install(root: &Path) -> anyhow::Result<Cuda> {
     if let Some(folder) = std::env::var_os(VARIABLE).filter(|text| !text.is_empty()) {
         let cuda = Cuda { folder: folder.into() };
@@ -49,7 +50,8 @@ pub fn install(root: &Path) -> anyhow::Result<Cuda> {
         return Ok(cuda);
     }
     eprintln!("installing the CUDA compiler wheels into {} (about 105 MB, once)", cuda.folder.display());
-    // A half-installed folder would stay half: pip does not replace what is there.
+    // Removed first: pip does not replace what is there, and a half-installed folder would stay
+    // incomplete.
     let _ = fs::remove_dir_all(&cuda.folder);
     let mut pip = Command::new("python3");
     pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps", "--target"]).arg(&cuda.folder).args(PINS);

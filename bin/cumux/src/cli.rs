@@ -1,11 +1,10 @@
 //! The command line: one definition gives parsing, help, man page and completions.
 
-use crate::say::{self, SayError};
-use crate::{control, demo, device, doctor, install, processes, run, share, status, top};
+use crate::{device, top};
 use anyhow::bail;
 use clap::{CommandFactory as _, Parser, Subcommand};
 use std::ffi::OsString;
-use std::io::{self, Write as _};
+use std::io;
 use std::path::PathBuf;
 
 /// Many CUDA programs share one GPU, and one that crashes takes nobody with it.
@@ -13,12 +12,13 @@ use std::path::PathBuf;
 #[command(name = "cumux", version, about, max_term_width = 100)]
 pub struct Cli {
     #[command(subcommand)]
-    command: Command,
+    pub command: Command,
 }
 
 #[derive(Subcommand)]
-enum Command {
-    /// Starts the daemon (-d, -f), or sends commands from standard input to it, as nvidia-cuda-mps-control does
+pub enum Command {
+    /// Starts the daemon (-d, -f), or sends commands from standard input to it, as
+    /// nvidia-cuda-mps-control does
     #[command(disable_help_flag = true, after_help = cumux_control::HELP)]
     Control {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "OPTIONS")]
@@ -37,19 +37,21 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Shows what the clients do at the moment: a screen in a terminal, a table per interval anywhere else
+    /// Shows what the clients do at the moment: a screen in a terminal, a table per interval
+    /// anywhere else
     Top {
         /// One table after one interval, then ends; exit status 1 if there is no daemon
         #[arg(long)]
         once: bool,
-        /// Seconds between two looks
+        /// Seconds between two updates
         #[arg(long, default_value_t = 1.0, value_name = "SECONDS")]
         interval: f64,
-        /// What comes first
+        /// The column to sort by
         #[arg(long, value_enum, default_value_t = top::Sort::Gpu)]
         sort: top::Sort,
     },
-    /// Gives a running client another share of the multiprocessors; what it launches from then on runs on the new part
+    /// Gives a running client another share of the multiprocessors; what it launches from then on
+    /// runs on the new part
     SetShare {
         /// Its process number, as `cumux status` and `ps` show it
         client: u32,
@@ -64,10 +66,12 @@ enum Command {
         json: bool,
         #[arg(long, help = format!("Judge the program's device code for this device: {}", device::names()))]
         device: Option<String>,
-        /// A program to look at as well: will it be served, and what of its device code will run?
+        /// A program to check as well, or a file of PTX, a fatbin or a cubin: will it be served,
+        /// and what of its device code will run?
         program: Option<PathBuf>,
     },
-    /// Runs ordinary CUDA programs together, lets two of them fail, and shows that the others finish
+    /// Runs ordinary CUDA programs together, lets two of them fail, and shows that the others
+    /// finish
     Demo {
         #[arg(long)]
         json: bool,
@@ -108,47 +112,6 @@ enum Command {
     },
 }
 
-/// Carries out a command line; the exit status.
-pub fn main(arguments: Vec<OsString>) -> anyhow::Result<u8> {
-    match Cli::try_parse_from(arguments) {
-        Ok(cli) => dispatch(cli.command),
-        // Help and version were asked for: they are output like any other.
-        Err(asked) if !asked.use_stderr() => {
-            asked.print().and_then(|()| io::stdout().flush()).map_err(SayError::from)?;
-            Ok(0)
-        }
-        Err(error) => {
-            let _ = error.print();
-            Ok(u8::try_from(error.exit_code()).unwrap_or(2))
-        }
-    }
-}
-
-fn dispatch(command: Command) -> anyhow::Result<u8> {
-    match command {
-        Command::Control { arguments } => control::main(arguments),
-        Command::Run { device, command } => run::main(device.as_deref(), &command),
-        Command::Status { json } => status::main(json),
-        Command::Top { once, interval, sort } => top::main(once, interval, sort),
-        Command::SetShare { client, percent, json } => share::main(client, &percent, json),
-        Command::Doctor { json, device, program } => doctor::main(json, device.as_deref(), program.as_deref()),
-        Command::Demo { json, device } => demo::main(json, device.as_deref()),
-        Command::Install { prefix, drop_in } => install::main(&prefix, drop_in),
-        Command::Completions { shell } => {
-            say::bytes(&completions(shell))?;
-            Ok(0)
-        }
-        Command::Man { command } => {
-            say::bytes(&man_page(command.as_deref())?)?;
-            Ok(0)
-        }
-        Command::Server { arguments } => processes::server(arguments),
-        Command::Survey { arguments } => processes::survey(arguments),
-        Command::Keeper { arguments } => processes::keeper(arguments),
-        Command::Executor { arguments } => processes::executor(arguments),
-    }
-}
-
 /// Completions of one shell.
 pub fn completions(shell: clap_complete::Shell) -> Vec<u8> {
     let mut out = Vec::new();
@@ -156,7 +119,8 @@ pub fn completions(shell: clap_complete::Shell) -> Vec<u8> {
     out
 }
 
-/// Every man page in roff, with the name of its file: that of the program, which names the others, first.
+/// Every man page in roff, with the name of its file. The program's own page comes first; it names
+/// the others.
 pub fn man_pages() -> io::Result<Vec<(String, Vec<u8>)>> {
     // `help` has no page of its own.
     let mut whole = Cli::command().disable_help_subcommand(true);
@@ -172,7 +136,7 @@ pub fn man_pages() -> io::Result<Vec<(String, Vec<u8>)>> {
 }
 
 /// The page of the program, or of one command.
-fn man_page(command: Option<&str>) -> anyhow::Result<Vec<u8>> {
+pub fn man_page(command: Option<&str>) -> anyhow::Result<Vec<u8>> {
     let pages = man_pages()?;
     let wanted = command.map_or_else(|| "cumux.1".to_owned(), |command| format!("cumux-{command}.1"));
     let Some((_, page)) = pages.iter().find(|(name, _)| *name == wanted) else {
@@ -186,7 +150,7 @@ fn man_page(command: Option<&str>) -> anyhow::Result<Vec<u8>> {
 mod tests {
     use super::*;
 
-    /// What a page names as another page (`cumux-run(1)`) is a page, too.
+    /// Every page that a page names (`cumux-run(1)`) exists.
     #[test]
     fn every_page_that_is_named_is_there() {
         let pages = man_pages().unwrap();

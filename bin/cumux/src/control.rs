@@ -1,5 +1,7 @@
-//! `cumux control`: the daemon with `-d` or `-f`, otherwise the front end that sends commands. Options are NVIDIA's, so they are read by hand.
+//! `cumux control`: the daemon with `-d` or `-f`, otherwise the front end that sends commands.
+//! Options are NVIDIA's, so they are read by hand.
 
+use crate::private::{PROTOCOL_VARIABLE, READY};
 use crate::say::SayError;
 use crate::{device, private, processes, say};
 use anyhow::{Context as _, bail};
@@ -11,20 +13,16 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// What a background daemon writes to its standard output when clients can connect.
-pub const READY: &str = "ready";
-/// Which protocol NVIDIA's daemon speaks, in place of `-p`.
-pub const PROTOCOL_VARIABLE: &str = "CUDA_MPS_PROTOCOL_VERSION";
-
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Arguments {
     help: bool,
     version: bool,
     daemon: bool,
     foreground: bool,
-    /// Hidden: the second half of `-d`: says [`READY`], then nothing more.
+    /// Hidden: the second half of `-d`. Prints [`READY`], then nothing more.
     background: bool,
-    /// Hidden: a daemon of one command. It ends when its standard input does, and takes its pipe directory with it.
+    /// Hidden: a daemon of one command. It ends when its standard input does, and takes its pipe
+    /// directory with it.
     private: bool,
     device: Option<String>,
     multiuser: bool,
@@ -70,7 +68,7 @@ impl Arguments {
     }
 }
 
-/// The exit status.
+/// Runs `cumux control` and returns its exit status.
 pub fn main(arguments: Vec<OsString>) -> anyhow::Result<u8> {
     let arguments = Arguments::parse(arguments)?;
     if arguments.help {
@@ -83,7 +81,7 @@ pub fn main(arguments: Vec<OsString>) -> anyhow::Result<u8> {
     }
     let pipe = pipe_directory(std::env::var(PIPE_VARIABLE).ok().as_deref());
     if arguments.daemon || arguments.foreground || arguments.background {
-        // The front end speaks whatever the daemon does.
+        // The front end speaks the daemon's protocol, whatever it is.
         check_protocol(arguments.protocol.as_deref(), std::env::var(PROTOCOL_VARIABLE).ok().as_deref())?;
     }
     if arguments.daemon {
@@ -95,7 +93,8 @@ pub fn main(arguments: Vec<OsString>) -> anyhow::Result<u8> {
     front_end(&pipe, &arguments.command)
 }
 
-/// Which protocol a daemon is to speak: the variable's word counts before the option's, as in NVIDIA's daemon.
+/// Refuses a protocol that the daemon does not speak. The variable comes before the option, as in
+/// NVIDIA's daemon.
 fn check_protocol(option: Option<&str>, variable: Option<&str>) -> anyhow::Result<()> {
     let lacks = "this version of cumux has protocol version 2 only (no named servers, namespaces or TOML files)";
     match (variable.filter(|text| !text.is_empty()), option) {
@@ -126,7 +125,8 @@ fn serve(pipe: &Path, arguments: &Arguments) -> anyhow::Result<u8> {
 fn serve_until_the_end(pipe: &Path, arguments: &Arguments) -> anyhow::Result<u8> {
     let parent = if arguments.private { Some(private::Parent::watch().context("cannot watch for the end of the command")?) } else { None };
     if arguments.background {
-        // A session of its own: closing the terminal must not end the daemon. It fails only if we lead one already.
+        // A session of its own: closing the terminal must not end the daemon. It fails only if we
+        // lead one already.
         let _ = rustix::process::setsid();
     }
     cumux_link::logfile::limit(std::env::var(cumux_link::logfile::VARIABLE).ok().as_deref())?;
@@ -152,14 +152,15 @@ fn serve_until_the_end(pipe: &Path, arguments: &Arguments) -> anyhow::Result<u8>
         }
         if background {
             let mut out = std::io::stdout();
-            // Whoever started us may have gone already; the daemon stays.
+            // The starter may have gone already; the daemon stays.
             let _ = writeln!(out, "{READY}").and_then(|()| out.flush());
         }
     })?;
     Ok(u8::from(!clean))
 }
 
-/// The software GPUs that the daemon's own `CUDA_VISIBLE_DEVICES` leaves, in its order; real ones are left to their driver, which reads it too.
+/// The software GPUs that the daemon's own `CUDA_VISIBLE_DEVICES` leaves, in its order. Real ones
+/// are left to their driver, which reads the variable, too.
 fn visible_devices(devices: Vec<String>, variable: Option<&str>) -> anyhow::Result<Vec<String>> {
     let facts = processes::facts_of_all(&devices);
     let Some(list) = variable.filter(|_| facts.len() == devices.len()) else { return Ok(devices) };
@@ -181,7 +182,8 @@ fn absolute(pipe: &Path) -> anyhow::Result<std::path::PathBuf> {
 
 /// Starts this program again as the daemon and returns when it is ready.
 fn daemonize(pipe: &Path, arguments: &Arguments) -> anyhow::Result<u8> {
-    // Said before anything is started, so that the text is ours and not that of a process that ended.
+    // Reported before any process starts, so that the text is ours and not that of a process that
+    // ended.
     if PipeDirectory::at(pipe).daemon().is_some() {
         return Err(cumux_control::DaemonError::from(cumux_control::directory::DirectoryError::AlreadyRunning).into());
     }

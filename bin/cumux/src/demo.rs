@@ -1,13 +1,15 @@
-//! `cumux demo`: ordinary CUDA programs share one device at the same time; one is killed in the middle of a kernel, one makes an illegal access,
-//! and all the others finish with right results.
+//! `cumux demo`: ordinary CUDA programs share one device at the same time; one is killed in the
+//! middle of a kernel, one makes an illegal access, and all the others finish with right results.
 //!
-//! Exit status 0 only if every innocent finished with verified results and the two others failed as they were meant to.
+//! Exit status 0 only if every innocent finished with verified results and the two others failed as
+//! they were meant to.
 
 mod cast;
 mod client;
 mod interrupt;
 mod progress;
 mod report;
+mod role;
 
 use crate::device::{self, with_fallback};
 use crate::private::PrivateDaemon;
@@ -19,12 +21,12 @@ use interrupt::Interrupt;
 use progress::Progress;
 use std::time::{Duration, Instant};
 
-/// Nothing in the demo takes so long; what does, hangs.
-const PATIENCE: Duration = Duration::from_secs(300);
-/// Between two looks.
-const GLANCE: Duration = Duration::from_millis(100);
+/// Limit of the demo: a longer run hangs.
+const RUN_LIMIT: Duration = Duration::from_secs(300);
+/// Time between two checks.
+const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// The exit status.
+/// Runs the demo and returns its exit status.
 pub fn main(json: bool, device: Option<&str>) -> anyhow::Result<u8> {
     let (devices, notice) = with_fallback(device)?;
     let device = device::list(&devices);
@@ -36,7 +38,8 @@ pub fn main(json: bool, device: Option<&str>) -> anyhow::Result<u8> {
     let library = library::folder()?;
     let cast = cast::prepare(&mut progress, &interrupt)?;
     progress.say(&format!("starting a private daemon on {device}"));
-    // What follows is dropped in the opposite order, whatever happens: first the programs end, then the daemon.
+    // Locals are dropped in the opposite order, whatever happens: first the programs end, then the
+    // daemon.
     let daemon = PrivateDaemon::start(&devices)?;
     let begun = Instant::now();
     let mut clients = Vec::new();
@@ -61,15 +64,16 @@ pub fn main(json: bool, device: Option<&str>) -> anyhow::Result<u8> {
     Ok(u8::from(!report.passed))
 }
 
-/// Watches until every program has ended and the server has counted it; the last status of the servers.
+/// Watches until every program has ended and the server has counted it. Returns the last status of
+/// the servers.
 fn watch(clients: &mut [Client], daemon: &PrivateDaemon, progress: &mut Progress, interrupt: &Interrupt) -> anyhow::Result<Vec<ServerStatus>> {
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + RUN_LIMIT;
     let mut last_servers = Vec::new();
     let mut ended_at = None;
     loop {
         interrupt.check()?;
         for client in clients.iter_mut() {
-            client.look().context("cannot watch a program")?;
+            client.check_end().context("cannot watch a program")?;
         }
         let servers: Vec<ServerStatus> = daemon.ask("status --json").ok().and_then(|text| serde_json::from_str(&text).ok()).unwrap_or(last_servers);
         for client in clients.iter_mut() {
@@ -81,7 +85,7 @@ fn watch(clients: &mut [Client], daemon: &PrivateDaemon, progress: &mut Progress
         last_servers = servers;
         progress.show(clients);
         if clients.iter().all(|client| client.end().is_some()) {
-            // The server hears of an end a moment after us.
+            // The server notices an end a moment after us.
             let ended = *ended_at.get_or_insert_with(Instant::now);
             let counted = clients.iter().all(|client| client.status.state != "running");
             if counted || ended.elapsed() > Duration::from_secs(3) {
@@ -89,9 +93,9 @@ fn watch(clients: &mut [Client], daemon: &PrivateDaemon, progress: &mut Progress
             }
         }
         if Instant::now() > until {
-            anyhow::bail!("some programs did not end within {} seconds\n{}", PATIENCE.as_secs(), daemon.last_words());
+            anyhow::bail!("some programs did not end within {} seconds\n{}", RUN_LIMIT.as_secs(), daemon.last_words());
         }
-        std::thread::sleep(GLANCE);
+        std::thread::sleep(CHECK_INTERVAL);
     }
 }
 

@@ -1,10 +1,10 @@
-//! Names of devices, and which one is meant when none is named.
+//! Device names, and the default where no device is named.
 
 use crate::processes;
 use std::fmt;
 use std::path::Path;
 
-/// Set to a device name, it stands for `--device`.
+/// The variable that stands for `--device`.
 pub const VARIABLE: &str = "CUMUX_DEVICE";
 
 /// A device as users name it.
@@ -14,7 +14,7 @@ pub enum DeviceName {
     Sim(String),
 }
 
-/// A name that means nothing, or a device that is not there.
+/// A name that names no device, or a device that does not exist here.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum DeviceError {
     #[error("unknown device \"{0}\": write one of {names}, or the number of another GPU after cuda:", names = names())]
@@ -57,7 +57,7 @@ impl DeviceName {
         }
     }
 
-    /// Says why a device that was asked for cannot be had.
+    /// Checks that the device exists here; the error says why not.
     pub fn check(self) -> Result<Self, DeviceError> {
         match &self {
             DeviceName::Sim(_) => Ok(self),
@@ -67,7 +67,7 @@ impl DeviceName {
     }
 }
 
-/// The device for `control`: as asked, else the first GPU; never another in its place.
+/// The device for `control`: the wished one, else the first GPU. Never replaced by another.
 pub fn for_control(asked: Option<&str>) -> Result<DeviceName, DeviceError> {
     match wish(asked) {
         Some(text) => DeviceName::parse(&text)?.check(),
@@ -83,7 +83,7 @@ pub fn list_for_control(asked: Option<&str>) -> Result<Vec<DeviceName>, DeviceEr
     }
 }
 
-/// Reads names with commas between them, and says why such devices cannot be had.
+/// Reads names with commas between them, and checks that the devices exist here.
 pub fn parse_list(text: &str) -> Result<Vec<DeviceName>, DeviceError> {
     let names: Vec<DeviceName> = text.split(',').map(|name| DeviceName::parse(name.trim())).collect::<Result<_, _>>()?;
     match names.as_slice() {
@@ -100,7 +100,7 @@ pub fn list(devices: &[DeviceName]) -> String {
     devices.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
 }
 
-/// The devices for `run` and `demo`, and a notice if the software GPU steps in.
+/// The devices for `run` and `demo`, and a notice if the software GPU replaces a missing one.
 pub fn with_fallback(asked: Option<&str>) -> Result<(Vec<DeviceName>, Option<String>), DeviceError> {
     if let Some(text) = wish(asked) {
         return Ok((parse_list(&text)?, None));
@@ -119,7 +119,7 @@ fn wish(asked: Option<&str>) -> Option<String> {
     asked.map(str::to_owned).or_else(|| std::env::var(VARIABLE).ok()).filter(|text| !text.is_empty())
 }
 
-/// Whether the kernel driver shows a card, or somebody has named a driver to use.
+/// Whether the kernel driver shows a card, or the environment names a driver to use.
 pub fn has_gpu() -> bool {
     std::env::var_os("CUMUX_REAL_LIBCUDA").is_some_and(|path| !path.is_empty()) || (0..16).any(|n| Path::new(&format!("/dev/nvidia{n}")).exists())
 }

@@ -1,4 +1,5 @@
-//! `cumux doctor`: why would a program not be served? Each cause is tested, each has its remedy.
+//! `cumux doctor`: why would a program not be served? Each cause is tested, and each has its
+//! remedy.
 //!
 //! Exit status 0 if nothing stands in the way, 1 if something does. Warnings do not count.
 
@@ -14,7 +15,7 @@ use cumux_link::escape_foreign;
 use serde::Serialize;
 use std::path::Path;
 
-/// How a check came out.
+/// The result of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
@@ -33,12 +34,12 @@ pub struct Finding {
     pub found: String,
     /// What to do; empty if all is well.
     pub remedy: String,
-    /// Each single thing, where there are several.
+    /// The single items, where there are several.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub details: Vec<String>,
 }
 
-/// Single things that a page shows; JSON has them all.
+/// Items that a page shows; JSON has them all.
 const SHOWN: usize = 8;
 
 impl Finding {
@@ -54,7 +55,7 @@ impl Finding {
         Self { check, outcome: Outcome::Problem, found: found.into(), remedy: remedy.into(), details: Vec::new() }
     }
 
-    /// The same with its single things.
+    /// The same finding with its items.
     pub fn with(self, details: Vec<String>) -> Self {
         Self { details, ..self }
     }
@@ -64,7 +65,7 @@ impl Finding {
     }
 }
 
-/// The exit status.
+/// Runs the checks and returns the exit status.
 pub fn main(json: bool, device: Option<&str>, program: Option<&Path>) -> anyhow::Result<u8> {
     let device = device.map(DeviceName::parse).transpose()?;
     let mut findings = daemon::findings();
@@ -74,9 +75,12 @@ pub fn main(json: bool, device: Option<&str>, program: Option<&Path>) -> anyhow:
     }
     findings.extend(machine::findings());
     for finding in &mut findings {
-        // Names of programs and folders, and what a daemon said: others may have chosen them.
+        // Names of programs and folders, and texts of a daemon: other users may have chosen them.
         finding.found = escape_foreign(&finding.found, usize::MAX);
         finding.remedy = escape_foreign(&finding.remedy, usize::MAX);
+        for detail in &mut finding.details {
+            *detail = escape_foreign(detail, usize::MAX);
+        }
     }
     if json {
         say::line(serde_json::to_string_pretty(&findings).context("cannot write JSON")?)?;
@@ -86,7 +90,8 @@ pub fn main(json: bool, device: Option<&str>, program: Option<&Path>) -> anyhow:
     Ok(u8::from(findings.iter().any(|finding| finding.outcome == Outcome::Problem)))
 }
 
-/// The devices that a program started here would have: the one that was named, those of the daemon, else what `cumux run` would take.
+/// The devices for a program started here: the wished one, those of the daemon, else what
+/// `cumux run` would use.
 fn chosen_device() -> Vec<DeviceName> {
     let mut served = daemon::devices();
     served.dedup();

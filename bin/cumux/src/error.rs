@@ -18,7 +18,8 @@ pub struct CannotRun {
 #[error("ended by signal {0}")]
 pub struct Interrupted(pub i32);
 
-/// The signal that ends this process in place of an exit status: whoever waits for it sees the same as of any other tool.
+/// The signal that ends this process in place of an exit status: its parent sees the same as of any
+/// other tool.
 pub fn signal(error: &anyhow::Error) -> Option<i32> {
     match (error.downcast_ref::<SayError>(), error.downcast_ref::<Interrupted>()) {
         (Some(SayError::Closed), _) => Some(SIGPIPE),
@@ -27,7 +28,8 @@ pub fn signal(error: &anyhow::Error) -> Option<i32> {
     }
 }
 
-/// Statuses: 1 for what the user can set right, 126 and 127 as shells use them for programs that cannot be started.
+/// Exit statuses: 1 for what the user can set right, 126 and 127 as shells use them for programs
+/// that cannot be started.
 pub fn exit_status(error: &anyhow::Error) -> u8 {
     match error.downcast_ref::<CannotRun>() {
         Some(CannotRun { cause, .. }) if cause.kind() == io::ErrorKind::NotFound => 127,
@@ -36,7 +38,7 @@ pub fn exit_status(error: &anyhow::Error) -> u8 {
     }
 }
 
-/// What is printed. Texts that scripts look for stand alone, everything else names us.
+/// The sentence to print. Texts that scripts look for stand alone; all others begin with our name.
 pub fn sentence(error: &anyhow::Error) -> String {
     let recorded = error.downcast_ref::<FrontendError>().is_some_and(|e| matches!(e, FrontendError::NoDaemon))
         || error.downcast_ref::<DaemonError>().is_some_and(|e| matches!(e, DaemonError::Directory(cumux_control::directory::DirectoryError::AlreadyRunning)));

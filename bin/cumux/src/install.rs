@@ -1,4 +1,5 @@
-//! `cumux install --prefix DIR`: the program, the library, man pages and completions, and with `--drop-in` NVIDIA's names.
+//! `cumux install --prefix DIR`: the program, the library, man pages and completions, and with
+//! `--drop-in` NVIDIA's names.
 
 use crate::{cli, library, say};
 use anyhow::{Context as _, anyhow, bail};
@@ -11,7 +12,7 @@ use std::path::Path;
 /// Names of the drop-in.
 const DROP_IN: [&str; 2] = ["nvidia-cuda-mps-control", "nvidia-cuda-mps-server"];
 
-/// The exit status.
+/// Installs and returns the exit status.
 pub fn main(prefix: &Path, drop_in: bool) -> anyhow::Result<u8> {
     let program = std::env::current_exe().context("cannot find the own program file: is /proc mounted?")?;
     let library = library::folder()?.join(library::LIBRARY);
@@ -38,14 +39,14 @@ pub fn main(prefix: &Path, drop_in: bool) -> anyhow::Result<u8> {
             installed.push_str(&format!("{}\n", path.display()));
         }
     }
-    // Only now: a reader that has seen enough (`| head`) must not leave half an installation.
+    // Printed last: a reader that stops early (`| head`) must not leave half an installation.
     say::text(&installed)?;
     Ok(0)
 }
 
-/// Made beside and moved into place: a running cumux or a program that uses the old library is not
-/// disturbed. What others could exchange on the way is not followed: root's programs would be
-/// theirs.
+/// Makes a file beside its place and moves it there: a running cumux, or a program that uses the
+/// old library, is not disturbed. No link is followed that another user could have made: root's
+/// programs would otherwise be that user's.
 fn into(path: &Path, make: impl FnOnce(&Folder, &OsStr) -> Result<(), FolderError>) -> anyhow::Result<()> {
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { bail!("{} is no name of a file", path.display()) };
     let outcome = Folder::make(parent, 0o755, Rule::Programs).and_then(|folder| make(&folder, name));

@@ -10,13 +10,13 @@ use std::process::Command;
 pub const LIBRARY: &str = "libcuda.so.1";
 pub const VARIABLE: &str = "LD_LIBRARY_PATH";
 
-/// The checkout this program was built from; only of use while it is still there.
+/// The checkout from which this program was built, if it is still there.
 pub fn checkout() -> Option<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     root.join("crates/shim/Cargo.toml").exists().then(|| root.canonicalize().ok()).flatten()
 }
 
-/// Why there is no [`checkout`], for whoever needs one.
+/// Why there is no [`checkout`], as a sentence for a command that needs one.
 pub fn no_checkout() -> String {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     match fs::metadata(root.join("crates/shim/Cargo.toml")) {
@@ -39,7 +39,7 @@ pub fn folder() -> anyhow::Result<PathBuf> {
     if let Some(folder) = of_build(here)? {
         return Ok(folder);
     }
-    // Only in a build folder: a copy of this program somewhere else has no business building there.
+    // Only in a build folder: a copy of this program elsewhere must not build anything there.
     if let (Some(root), Some(target), true) = (checkout(), here.parent(), here.join("deps").is_dir()) {
         build(&root, target, here)?;
         if let Some(folder) = of_build(here)? {
@@ -51,7 +51,8 @@ pub fn folder() -> anyhow::Result<PathBuf> {
 
 /// A build folder holds the library as `libcuda.so`; programs look for `libcuda.so.1`.
 fn of_build(profile: &Path) -> anyhow::Result<Option<PathBuf>> {
-    // The one in deps is made anew with every build of this program; the other only when somebody builds the library itself.
+    // The library in deps is rebuilt with every build of this program; the other only when the
+    // library itself is built.
     let candidates = ["deps/libcuda.so", "libcuda.so"];
     let newest = candidates.iter().filter_map(|name| Some((fs::metadata(profile.join(name)).and_then(|m| m.modified()).ok()?, *name))).max();
     let Some((_, name)) = newest else { return Ok(None) };
@@ -63,7 +64,7 @@ fn of_build(profile: &Path) -> anyhow::Result<Option<PathBuf>> {
     }
     let make = || -> std::io::Result<()> {
         fs::create_dir_all(&folder)?;
-        // Made beside and moved into place: another cumux may be doing the same.
+        // Made beside its place and moved there: another cumux may do the same at the same time.
         let fresh = folder.join(format!("{LIBRARY}.{}", std::process::id()));
         std::os::unix::fs::symlink(&target, &fresh)?;
         fs::rename(&fresh, &link)
@@ -86,7 +87,7 @@ fn build(root: &Path, target: &Path, profile: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The library path with our folder first.
+/// The library path with our folder in front.
 pub fn path_with(folder: &Path) -> OsString {
     let mut path = folder.as_os_str().to_owned();
     if let Some(old) = std::env::var_os(VARIABLE).filter(|old| !old.is_empty()) {

@@ -1,12 +1,15 @@
-//! `cumux`: one binary, many names. This file only chooses; each command is a module.
+//! `cumux`: one binary with many names. This file only chooses the command; each command is a
+//! module.
 //!
-//! Called as `nvidia-cuda-mps-control` it is `cumux control`, called as `nvidia-cuda-mps-server` it is the server.
+//! Called as `nvidia-cuda-mps-control` it is `cumux control`, called as `nvidia-cuda-mps-server` it
+//! is the server.
 #![forbid(unsafe_code)]
 
 mod cli;
 mod control;
 mod demo;
 mod device;
+mod dispatch;
 mod doctor;
 mod error;
 mod install;
@@ -26,16 +29,16 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().collect();
     let result = match called_as(&arguments).as_deref() {
-        // Its daemon starts this very file again with one of our own words in front.
+        // The daemon starts this same file again, with one of our own commands in front.
         Some("nvidia-cuda-mps-control") if !is_own_word(&arguments) => control::main(rest(&arguments)),
         Some("nvidia-cuda-mps-server") => processes::drop_in_server(rest(&arguments)),
-        _ => cli::main(arguments),
+        _ => dispatch::main(arguments),
     };
     match result {
         Ok(status) => ExitCode::from(status),
         Err(error) => {
             if let Some(signal) = error::signal(&error) {
-                // Does not return: the signal ends a process.
+                // Does not return: the signal ends the process.
                 let _ = signal_hook::low_level::emulate_default_handler(signal);
             }
             say::complain(error::sentence(&error));
@@ -44,7 +47,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// `control`, `server` and the like are no words of NVIDIA's program.
+/// `control`, `server` and the like are not commands of NVIDIA's program.
 fn is_own_word(arguments: &[OsString]) -> bool {
     arguments.get(1).and_then(|word| word.to_str()).is_some_and(|word| ["control", "server", "keeper", "executor", "standby", "survey"].contains(&word))
 }

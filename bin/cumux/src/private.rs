@@ -1,11 +1,11 @@
-//! A daemon for one command: its own pipe directory, gone with it.
+//! A private daemon for one command, with a pipe directory of its own.
 //!
-//! Nothing of it outlives the command, however that ends: the daemon's standard input is a pipe whose other end the command alone holds. When
-//! it closes, the daemon ends its servers, takes its folder away and ends ([`Parent`], [`remove_own`]).
+//! Nothing of it outlives the command, however the command ends: the daemon's standard input is a
+//! pipe whose other end only the command holds. When it closes, the daemon ends its servers,
+//! removes its folder and ends ([`Parent`], [`remove_own`]).
 
 mod folder;
 
-use crate::control::{PROTOCOL_VARIABLE, READY};
 use crate::device::{self, DeviceName};
 use anyhow::{Context as _, bail};
 use cumux_control::directory::{LOG_VARIABLE, PIPE_VARIABLE};
@@ -21,13 +21,17 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
-/// A daemon that has not ended so long after `quit -t 2` does not want to.
-const PATIENCE: Duration = Duration::from_secs(15);
+/// The line that a background daemon writes to its standard output when clients can connect.
+pub const READY: &str = "ready";
+/// The variable with the protocol that NVIDIA's daemon is to speak, in place of `-p`.
+pub const PROTOCOL_VARIABLE: &str = "CUDA_MPS_PROTOCOL_VERSION";
+/// How long the daemon may take to end after `quit -t 2` before it is killed.
+const END_LIMIT: Duration = Duration::from_secs(15);
 
-/// Ends with this value, and with this process in any case.
+/// A daemon that ends when this value is dropped, and with this process in any case.
 pub struct PrivateDaemon {
     child: Child,
-    /// Never written to. Closes with this process; programs that are started meanwhile do not inherit it.
+    /// Never written to. It closes with this process; programs started meanwhile do not inherit it.
     _lifeline: Option<ChildStdin>,
     folder: Folder,
 }
@@ -40,7 +44,7 @@ impl PrivateDaemon {
         let mut command = Command::new(program);
         command.args(["control", "--background", "--private", "--device", &device::list(devices)]);
         command.env(PIPE_VARIABLE, folder.path()).env(LOG_VARIABLE, folder.path().join("log"));
-        // Nobody but us commands it.
+        // Only this command talks to it.
         command.env_remove(PROTOCOL_VARIABLE);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().context("cannot start a private daemon")?;
@@ -65,7 +69,7 @@ impl PrivateDaemon {
         self.folder.path()
     }
 
-    /// A command to it.
+    /// Sends a command to the daemon and returns the answer.
     pub fn ask(&self, command: &str) -> anyhow::Result<String> {
         Ok(Frontend::connect(&PipeDirectory::at(self.pipe()))?.ask(command)?.0)
     }
@@ -87,27 +91,29 @@ impl PrivateDaemon {
 
 impl Drop for PrivateDaemon {
     fn drop(&mut self) {
-        // What is still running after two seconds does not want to end.
+        // Programs that still run after two seconds are forced to end.
         let told = self.ask("quit -t 2").is_ok();
-        if !told || !Process::open(self.child.id()).is_ok_and(|daemon| daemon.ended(Some(PATIENCE))) {
+        if !told || !Process::open(self.child.id()).is_ok_and(|daemon| daemon.ended(Some(END_LIMIT))) {
             let _ = self.child.kill();
         }
         let _ = self.child.wait();
     }
 }
 
-/// In the daemon: watches for the end of the command that it is there for.
+/// In the daemon: watches for the end of the command that started it.
 pub struct Parent {
     ready: Sender<()>,
 }
 
 impl Parent {
+    /// Starts a thread that waits for the command's end.
+    ///
     /// # Errors
-    /// When the system has no thread for it.
+    /// The system has no thread for it.
     pub fn watch() -> io::Result<Self> {
         let (ready, begin) = channel::<()>();
         std::thread::Builder::new().name("parent".into()).spawn(move || {
-            // Before the daemon is ready, a signal would end it at once and leave its folder.
+            // A shutdown before the daemon is ready would end it at once and leave its folder.
             if begin.recv().is_ok() {
                 let _ = io::copy(&mut io::stdin().lock(), &mut io::sink());
                 let _ = kill_process(getpid(), Signal::TERM);
@@ -116,7 +122,7 @@ impl Parent {
         Ok(Self { ready })
     }
 
-    /// From now on the daemon shuts down when its parent ends.
+    /// From now on, the daemon shuts down when its parent ends.
     pub fn begin(self) {
         let _ = self.ready.send(());
     }

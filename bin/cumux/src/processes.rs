@@ -1,6 +1,8 @@
-//! The wiring of the other processes: server, keeper, executor, standby. Each is one function of its own crate.
+//! Starts the other processes: server, keeper, executor, standby. Each is one function of its own
+//! crate.
 //!
-//! They are started by the daemon and by each other, not by people; their options are not part of what we promise.
+//! The daemon and these processes start each other; people do not. Their options are not part of
+//! what we promise.
 
 use crate::say;
 use clap::Parser;
@@ -16,7 +18,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use tracing_subscriber::EnvFilter;
 
-/// All kinds of devices there are, by the prefix of their names.
+/// Opens devices of all kinds, by the prefix of their names.
 struct Devices;
 
 impl Open for Devices {
@@ -25,13 +27,15 @@ impl Open for Devices {
     }
 }
 
-/// Facts of a device without opening it, for `device_query` before any server runs; empty if they cannot be known.
+/// Properties of a device without opening it, for `device_query` before any server runs; empty if
+/// they are unknown.
 pub fn facts(device: &str) -> Vec<DeviceFacts> {
-    // A real card is asked by the server it gets; opening it here would put a context into the daemon.
+    // The server of a real card asks the card; opening it here would create a context in the
+    // daemon.
     if device.starts_with("sim:") { cumux_device_sim::facts(device).into_iter().collect() } else { Vec::new() }
 }
 
-/// [`facts`] of a list of devices: several of one name are different cards.
+/// [`facts`] of a list of devices: the same name twice means two cards.
 pub fn facts_of_all(devices: &[String]) -> Vec<DeviceFacts> {
     let mut all = Vec::new();
     for (place, device) in devices.iter().enumerate() {
@@ -45,17 +49,18 @@ pub fn facts_of_all(devices: &[String]) -> Vec<DeviceFacts> {
     all
 }
 
-/// Names of the devices of a server with memory-locality partitions, in place of these; none if no device has such parts.
+/// Names of memory-locality partitions for a server, in place of these devices; empty if no device
+/// has such partitions.
 pub fn localities(devices: &[String]) -> Vec<String> {
     let names: Vec<(Vec<String>, &String)> = devices.iter().map(|device| (cumux_device_sim::localities(device), device)).collect();
     if names.iter().all(|(parts, _)| parts.is_empty()) {
         return Vec::new();
     }
-    // Devices that have no such parts are whole, as the document says.
+    // A device without such partitions is listed whole, as the document says.
     names.into_iter().flat_map(|(parts, whole)| if parts.is_empty() { vec![whole.clone()] } else { parts }).collect()
 }
 
-/// `nvidia-cuda-mps-server` as a person might call it: only its version.
+/// `nvidia-cuda-mps-server`: prints the version with `-v`, otherwise runs the server.
 pub fn drop_in_server(arguments: Vec<OsString>) -> anyhow::Result<u8> {
     if arguments.first().is_some_and(|argument| argument == "-v" || argument == "--version") {
         say::line(format_args!("cumux {}", env!("CARGO_PKG_VERSION")))?;
@@ -69,7 +74,7 @@ pub fn drop_in_server(arguments: Vec<OsString>) -> anyhow::Result<u8> {
 struct ServerOptions {
     #[arg(long)]
     pipe: PathBuf,
-    /// Left out for a server that has no right to the log: its lines go to standard error.
+    /// Absent for a server that has no right to the log: its lines go to standard error.
     #[arg(long)]
     log: Option<PathBuf>,
     #[arg(long, required = true)]
@@ -85,7 +90,8 @@ struct SurveyOptions {
     device: Vec<String>,
 }
 
-/// Facts of devices as JSON, for a daemon that has no server yet. Nothing is opened, but the driver is loaded: hence a process of its own.
+/// Prints properties of devices as JSON, for a daemon that has no server yet. Opens no device, but
+/// loads the driver: hence a process of its own.
 pub fn survey(arguments: Vec<OsString>) -> anyhow::Result<u8> {
     let SurveyOptions { device: devices } = SurveyOptions::try_parse_from(arguments)?;
     let mut all = facts_of_all(&devices);
@@ -112,16 +118,16 @@ struct ExecutorOptions {
     device: Vec<String>,
 }
 
-/// What these processes say goes to standard error, which the daemon has made the log. `CUMUX_LOG`
-/// chooses how much.
+/// Sends the log of these processes to standard error, which the daemon has directed into the log.
+/// `CUMUX_LOG` chooses how much is logged.
 fn log() {
     let filter = EnvFilter::try_from_env("CUMUX_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
     let words = Mutex::new(Words(Log::new(logfile::Sink::StandardError, SHAPE, false)));
     let _ = tracing_subscriber::fmt().with_env_filter(filter).without_time().with_writer(words).with_ansi(false).try_init();
 }
 
-/// Lines of a process that clients can make: of one kind there is a limit, and of all together that
-/// of the log. Whoever writes the log puts it aside.
+/// Log lines of a process that clients can cause: each shape has a limit, and the log has one for
+/// all together. The process that writes the log file puts it aside.
 struct Words(Log<String>);
 
 impl Write for Words {
@@ -141,8 +147,8 @@ impl Write for Words {
 }
 
 pub fn server(arguments: Vec<OsString>) -> anyhow::Result<u8> {
-    // Away from the terminal of a daemon in the foreground, which may be another user's. It fails
-    // where we lead a group already: then it is our own.
+    // A session away from the terminal of a foreground daemon, which may be another user's. It
+    // fails if we lead a process group already: that one is then our own.
     let _ = rustix::process::setsid();
     log();
     let ServerOptions { pipe, log, device: devices, uid } = ServerOptions::try_parse_from(arguments)?;
@@ -157,7 +163,7 @@ pub fn keeper(arguments: Vec<OsString>) -> anyhow::Result<u8> {
     Ok(0)
 }
 
-/// Active or standby: the server decides which.
+/// Runs an executor: active or standby, as the server decides.
 pub fn executor(arguments: Vec<OsString>) -> anyhow::Result<u8> {
     log();
     let ExecutorOptions { server, device: devices } = ExecutorOptions::try_parse_from(arguments)?;

@@ -1,4 +1,5 @@
-//! `cumux run -- CMD…`: the program sees our `libcuda.so.1` first, and a daemon; its exit status is ours.
+//! `cumux run -- CMD…`: runs a program with our `libcuda.so.1` first in its library path, and with
+//! a daemon. Its exit status becomes ours.
 
 use crate::device::with_fallback;
 use crate::error::CannotRun;
@@ -17,17 +18,19 @@ use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Command, ExitStatus};
 
-/// Has our library say on the program's standard error why something fails, one line a failure.
+/// The variable that makes our library explain each failure on the program's standard error, in one
+/// line.
 const VERBOSE: &str = "CUMUX_VERBOSE";
 
-/// The exit status of the program.
+/// Runs the program and returns its exit status.
 pub fn main(device: Option<&str>, command: &[OsString]) -> anyhow::Result<u8> {
     let (program, arguments) = command.split_first().context("no program to run")?;
     let library = library::folder()?;
     let daemon = private_daemon(device)?;
     let mut child = Command::new(program);
     child.args(arguments).env(library::VARIABLE, library::path_with(&library));
-    // Who started it by hand wants to know why something fails. CUMUX_QUIET is looked at by the library itself.
+    // A user who starts a program by hand wants to know why something fails. The library itself
+    // reads CUMUX_QUIET.
     if std::env::var_os(VERBOSE).is_none() {
         child.env(VERBOSE, "1");
     }
@@ -40,14 +43,14 @@ pub fn main(device: Option<&str>, command: &[OsString]) -> anyhow::Result<u8> {
     end_as(status)
 }
 
-/// A daemon of our own, unless one that we trust already serves the pipe directory and no
-/// particular device is asked for.
+/// A private daemon, unless a trusted daemon already serves the pipe directory and no particular
+/// device is wished.
 fn private_daemon(device: Option<&str>) -> anyhow::Result<Option<PrivateDaemon>> {
     let directory = PipeDirectory::at(&pipe_directory(std::env::var(PIPE_VARIABLE).ok().as_deref()));
     if device.is_none() {
         match Connection::connect(&directory.cumux()) {
             Ok(_) => return Ok(None),
-            // Said, because whoever knows of that daemon may have expected it.
+            // Reported, because the user may have expected that daemon to serve.
             Err(LinkError::Foreign(stranger)) => {
                 let (path, uid) = (&stranger.path, stranger.uid);
                 say::complain(format_args!("cumux: {path} is a daemon of user {uid} and is not used: this program gets a private one"));
@@ -62,13 +65,14 @@ fn private_daemon(device: Option<&str>) -> anyhow::Result<Option<PrivateDaemon>>
     PrivateDaemon::start(&devices).map(Some)
 }
 
-/// Runs the program and hands signals on to it.
+/// Runs the program and forwards signals to it.
 fn forward(command: &mut Command) -> std::io::Result<ExitStatus> {
     // Registered before the program starts: a signal in between must not end us alone.
     let mut signals = SignalsInfo::<WithOrigin>::new([SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2])?;
     let mut child = command.spawn()?;
     let handle = signals.handle();
-    // A terminal sends these to the whole group, so the program has its own already. What somebody sends to this process alone it has not.
+    // A terminal sends these to the whole process group, so the program has received them already.
+    // A signal that another process sends to us alone must be forwarded.
     let from_terminal = |origin: &Origin| matches!(origin.signal, SIGINT | SIGQUIT) && matches!(origin.cause, Cause::Kernel);
     let process = Process::open(child.id());
     let forwarder = std::thread::spawn(move || {

@@ -1,9 +1,11 @@
-//! What commands print: the one place where this program writes to its standard output and its standard error.
+//! Output of the commands: only this file writes to standard output and standard error.
 //!
 //! A reader may go at any time (`| head`), and a disk may be full. Neither is a reason to panic:
-//! - [`SayError::Closed`]: nobody reads any more. The command ends as other tools do, by SIGPIPE and without a word.
-//! - [`SayError::Cannot`]: what was to be written is lost. The command fails with a sentence.
-//! - What cannot be written to standard error is dropped: there is nobody left to tell.
+//!
+//! - [`SayError::Closed`]: the reader has gone. The command ends silently, by SIGPIPE, as other
+//!   tools do.
+//! - [`SayError::Cannot`]: the output is lost. The command fails with a sentence.
+//! - Output to standard error that cannot be written is dropped: there is no other place for it.
 
 use std::fmt::Display;
 use std::io::{self, Write as _};
@@ -23,7 +25,7 @@ impl From<io::Error> for SayError {
     }
 }
 
-/// Writes to standard output, at once and all of it.
+/// Writes to standard output, all of it at once.
 pub fn bytes(bytes: &[u8]) -> Result<(), SayError> {
     let mut out = io::stdout().lock();
     out.write_all(bytes).and_then(|()| out.flush())?;

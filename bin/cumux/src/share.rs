@@ -1,4 +1,4 @@
-//! `cumux set-share`: another share for a client that runs.
+//! `cumux set-share`: changes the share of a running client.
 
 use crate::say;
 use anyhow::{Context as _, bail};
@@ -7,7 +7,7 @@ use cumux_control::{Frontend, PipeDirectory};
 use cumux_link::escape_foreign;
 use std::time::Instant;
 
-/// The exit status.
+/// Changes the share and returns the exit status.
 pub fn main(client: u32, percent: &str, json: bool) -> anyhow::Result<u8> {
     if percent.parse::<f64>().is_err() {
         bail!("\"{percent}\" is no percentage: give a number above 0 and at most 100, like 12.5");

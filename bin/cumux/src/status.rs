@@ -7,7 +7,7 @@ use cumux_control::{Frontend, PipeDirectory};
 use cumux_wire::message::{ClientStatus, ServerStatus};
 use std::path::Path;
 
-/// The exit status: 0 if a daemon answered.
+/// Prints the status and returns the exit status: 0 if a daemon answered.
 pub fn main(json: bool) -> anyhow::Result<u8> {
     let pipe = pipe_directory(std::env::var(PIPE_VARIABLE).ok().as_deref());
     let mut daemon = Frontend::connect(&PipeDirectory::at(&pipe))?;
@@ -104,7 +104,8 @@ pub fn clients<'a>(clients: impl Iterator<Item = &'a ClientStatus>) -> String {
     if any { format!("{table}\n") } else { "No clients.\n".into() }
 }
 
-/// A part of a whole for people; what is counted a little ahead of the whole is not more than all of it.
+/// A part of a whole in percent, for people. A part that was counted a little ahead of the whole is
+/// shown as all of it.
 pub fn percent(part: u64, whole: u64) -> String {
     match whole {
         0 => "-".to_owned(),
@@ -112,7 +113,7 @@ pub fn percent(part: u64, whole: u64) -> String {
     }
 }
 
-/// How often and how long together.
+/// A count with its total time.
 fn times(count: u64, ns: u64) -> String {
     if count == 0 { "0".to_owned() } else { format!("{count} ({})", duration(ns)) }
 }

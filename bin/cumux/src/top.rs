@@ -1,7 +1,9 @@
-//! `cumux top`: who uses the card at the moment. A screen in a terminal, one table per interval anywhere else.
+//! `cumux top`: shows who uses the card at the moment. A screen in a terminal, one table per
+//! interval anywhere else.
 //!
-//! A thread asks the daemon for its status and sends what it heard; everything shown is a pure function of the last two answers ([`view`]), so that screen
-//! and tables say the same. A daemon that goes is said in a line, and its successor is asked as soon as it is there.
+//! A thread asks the daemon for its status and sends the answers. Everything shown is a pure
+//! function of the last two answers ([`view`]), so that screen and tables agree. A line reports a
+//! daemon that has gone; its successor is asked as soon as it is there.
 
 mod screen;
 mod table;
@@ -20,19 +22,19 @@ use std::time::{Duration, Instant};
 pub use view::Sort;
 use view::{Sample, View};
 
-/// Most often and least often that is of use.
+/// The shortest and the longest useful interval.
 const SHORTEST: f64 = 0.05;
 const LONGEST: f64 = 3600.0;
-/// Width of the tables that do not go to a terminal.
+/// Width of tables that do not go to a terminal.
 const PLAIN_WIDTH: usize = 140;
 
-/// Width of a table that is printed now: a terminal may have been made smaller.
+/// Width for the next table: the terminal may have been resized.
 fn width() -> usize {
     let terminal = rustix::termios::tcgetwinsize(std::io::stdout()).ok().map(|size| usize::from(size.ws_col));
     terminal.filter(|width| *width > 0).unwrap_or(PLAIN_WIDTH)
 }
 
-/// The exit status.
+/// Runs the display and returns the exit status.
 pub fn main(once: bool, interval: f64, sort: Sort) -> anyhow::Result<u8> {
     if !(SHORTEST..=LONGEST).contains(&interval) {
         bail!("an interval of {interval} seconds is of no use: choose one between {SHORTEST} and {LONGEST}");
@@ -46,22 +48,22 @@ pub fn main(once: bool, interval: f64, sort: Sort) -> anyhow::Result<u8> {
     if std::io::stdout().is_terminal() && std::io::stdin().is_terminal() { screen::run(&pipe, &samples, sort) } else { tables(&pipe, &samples, sort) }
 }
 
-/// Two looks, one interval apart, and one table.
+/// Takes two samples, one interval apart, and prints one table.
 fn once_only(pipe: &Path, interval: Duration, sort: Sort) -> anyhow::Result<u8> {
-    let first = look(pipe);
+    let first = take_sample(pipe);
     let quick = !matches!(&first.servers, Ok(servers) if !servers.is_empty());
     let (before, now) = if quick {
         (None, first)
     } else {
         thread::sleep(interval);
-        (Some(first), look(pipe))
+        (Some(first), take_sample(pipe))
     };
     let view = View::of(pipe, before.as_ref(), &now, sort);
     say::text(&table::page(&view, width()))?;
     Ok(u8::from(now.servers.is_err()))
 }
 
-/// A table for each answer, until nobody reads any more.
+/// Prints a table for each answer, until the reader has gone.
 fn tables(pipe: &Path, samples: &Receiver<Sample>, sort: Sort) -> anyhow::Result<u8> {
     let mut before = None;
     for now in samples {
@@ -75,11 +77,12 @@ fn tables(pipe: &Path, samples: &Receiver<Sample>, sort: Sort) -> anyhow::Result
     Ok(0)
 }
 
-/// Asks again and again on a thread of its own: a daemon that hangs must not stop the keys.
+/// Asks the daemon at intervals, on a thread of its own: a daemon that hangs must not block the
+/// keys.
 fn sampling(pipe: PathBuf, interval: Duration) -> anyhow::Result<Receiver<Sample>> {
     let (sender, samples): (Sender<Sample>, _) = channel();
     let ask = move || {
-        while sender.send(look(&pipe)).is_ok() {
+        while sender.send(take_sample(&pipe)).is_ok() {
             thread::sleep(interval);
         }
     };
@@ -87,7 +90,7 @@ fn sampling(pipe: PathBuf, interval: Duration) -> anyhow::Result<Receiver<Sample
     Ok(samples)
 }
 
-fn look(pipe: &Path) -> Sample {
+fn take_sample(pipe: &Path) -> Sample {
     let servers = ask(pipe);
     Sample { at: Instant::now(), servers }
 }

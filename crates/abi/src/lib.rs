@@ -1,9 +1,10 @@
-//! The words of the CUDA 13.0 driver interface: types, constants, result codes, and the signature of every exported
-//! function. Data only: nothing here calls anything.
+//! The words of the CUDA 13.0 driver interface: types, constants, result codes, and the signature
+//! of every exported function. Data only: nothing here calls anything.
 //!
-//! - [`types`] and the constants in it come from the public header by `cargo xtask surface`, with every layout asserted at
-//!   compile time. What C calls an enum is a transparent integer newtype here (`CUresult(700)`), because values arrive
-//!   from strangers and a Rust enum with an unknown value is undefined behaviour.
+//! - [`types`] and the constants in it come from the public header by `cargo xtask surface`, with
+//!   every layout asserted at compile time. What C calls an enum is a transparent integer newtype
+//!   here (`CUresult(700)`), because values arrive from strangers and a Rust enum with an unknown
+//!   value is undefined behaviour.
 //! - [`functions`] holds one function-pointer type per exported name, of the same name.
 //! - [`result`] names and explains result codes; [`attribute`] names device attributes.
 //! - [`surface`] is the list of exported names and how the shim answers each.
@@ -12,6 +13,7 @@
 #![deny(unsafe_code)]
 #![no_std]
 #![allow(non_camel_case_types)]
+#![warn(missing_docs, missing_debug_implementations)]
 
 #[cfg(test)]
 extern crate std;
@@ -23,10 +25,13 @@ pub mod surface;
 
 mod generated {
     #[allow(non_snake_case)]
+    #[allow(missing_docs, reason = "each type is the signature of the CUDA function of its name")]
     pub mod functions;
     pub(crate) mod names;
-    // The only unsafe code is bindgen's `Default` of structs with unions or padding: all bytes zero.
+    // The only unsafe code is bindgen's `Default` of structs with unions or padding: all bytes
+    // zero. The items are CUDA's; its header and manual explain them.
     #[allow(unsafe_code, clippy::undocumented_unsafe_blocks)]
+    #[allow(missing_docs, missing_debug_implementations, reason = "generated; the names are CUDA's")]
     #[allow(non_upper_case_globals, non_snake_case, clippy::all)]
     pub mod types;
 }

@@ -1,9 +1,10 @@
-//! Where the real driver lies. Always absolute paths and never a search: where clients run, a search would find our own `libcuda.so.1`.
+//! Where the real driver lies. Always absolute paths and never a search: where clients run, a
+//! search would find our own `libcuda.so.1`.
 
 /// File name of the driver's library.
 pub const NAME: &str = "libcuda.so.1";
 
-/// Looked into after the dynamic linker's cache, in this order.
+/// The usual paths, tried after the dynamic linker's cache, in this order.
 const USUAL: [&str; 8] = [
     "/usr/lib/x86_64-linux-gnu/libcuda.so.1",
     "/usr/lib/aarch64-linux-gnu/libcuda.so.1",
@@ -15,14 +16,16 @@ const USUAL: [&str; 8] = [
     "/usr/lib/x86_64-linux-gnu/nvidia/current/libcuda.so.1",
 ];
 
-/// The paths worth trying, best first: what the dynamic linker's cache (the bytes of `/etc/ld.so.cache`) holds for this processor, then the usual ones.
+/// The paths worth trying, best first: what the dynamic linker's cache (the bytes of
+/// `/etc/ld.so.cache`) holds for this processor, then the usual ones.
 pub fn paths(cache: &[u8]) -> impl Iterator<Item = &[u8]> {
     let usual = USUAL.into_iter().map(str::as_bytes).filter(|path| !cached(cache).any(|known| known == *path));
     cached(cache).chain(usual)
 }
 
-/// Format (glibc 2.2 and later): magic `glibc-ld.so.cache1.1`, number of entries, length of strings, 20 bytes, then entries of
-/// 24 bytes {flags, offset of name, offset of path, version, capabilities}; offsets count from the magic. Anything else gives nothing.
+/// Reads the cache. Its format (glibc 2.2 and later): magic `glibc-ld.so.cache1.1`, number of
+/// entries, length of strings, 20 bytes, then entries of 24 bytes {flags, offset of name, offset of
+/// path, version, capabilities}; offsets count from the magic. Any other format yields nothing.
 fn cached(cache: &[u8]) -> impl Iterator<Item = &[u8]> {
     const MAGIC: &[u8] = b"glibc-ld.so.cache1.1";
     const HEAD: usize = 48;

@@ -1,12 +1,13 @@
-//! Result codes: their names, and the texts that `cuGetErrorString` of driver 580 gives for them.
+//! Result codes: their names, and the texts that `cuGetErrorString` of driver 580 returns for them.
 //!
-//! Programs print these texts and tests compare them, so they are part of the interface. Every code that has a name
-//! has a text; a test holds the two lists together.
+//! Programs print these texts and tests compare them, so they are part of the interface. Every code
+//! that has a name has a text; a test checks that.
 
 use crate::generated::names::RESULT_NAMES;
 use core::ffi::CStr;
 
-/// The name of a result code (`CUDA_ERROR_INVALID_VALUE`), or `None` for a number that is no result code.
+/// The name of a result code (`CUDA_ERROR_INVALID_VALUE`), or `None` for a number that is no result
+/// code.
 pub fn name(code: u32) -> Option<&'static CStr> {
     find(RESULT_NAMES, code)
 }

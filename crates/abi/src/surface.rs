@@ -1,8 +1,9 @@
-//! The exported names (recorded from driver 580) and how the shim answers each, as one list: `surface.txt`.
+//! The exported names (recorded from driver 580) and how the shim answers each, as one list:
+//! `surface.txt`.
 //!
-//! The list is text so that one line is one decision. The shim's build script turns it into the jump table, and
-//! `cargo xtask compatibility` into COMPATIBILITY.md. Likewise `procaddress.txt` records what `cuGetProcAddress` of
-//! driver 580 answers for every name, flag and version.
+//! The list is text so that one line is one decision. The shim's build script turns it into the
+//! jump table, and `cargo xtask compatibility` into COMPATIBILITY.md. Likewise `procaddress.txt`
+//! records what `cuGetProcAddress` of driver 580 answers for every name, flag and version.
 
 /// One line per exported name: see the head of the file for the columns.
 pub const SURFACE: &str = include_str!("../surface/surface.txt");
@@ -10,13 +11,21 @@ pub const SURFACE: &str = include_str!("../surface/surface.txt");
 /// One line per name that `cuGetProcAddress` knows: see the head of the file for the columns.
 pub const PROC_ADDRESS: &str = include_str!("../surface/procaddress.txt");
 
-/// How a function is answered in the end, older names and variants followed.
+/// How the shim answers a function, after older names and variants were resolved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answer {
-    /// By this function, whose name is another one's for older names and variants. `but_not` says what of it is not supported; empty where all of it is.
-    Function { name: &'static str, but_not: &'static str },
+    /// With an implementation.
+    Function {
+        /// The function's name: for an older name or a variant, that of the present function.
+        name: &'static str,
+        /// What of it is not supported; empty where all of it is.
+        but_not: &'static str,
+    },
     /// With `CUDA_ERROR_NOT_SUPPORTED`, whatever the arguments.
-    Refused { why: &'static str },
+    Refused {
+        /// The reason, as COMPATIBILITY.md gives it.
+        why: &'static str,
+    },
 }
 
 /// Every exported function in the order of the list.

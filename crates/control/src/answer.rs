@@ -1,4 +1,5 @@
-//! What each text command answers, letter for letter as recorded from driver 580 where that has the command.
+//! The answer to each text command. Commands of driver 580 are answered letter for letter as
+//! recorded.
 
 use crate::command::Command;
 use crate::daemon::Daemon;
@@ -10,7 +11,7 @@ use cumux_wire::message::{FromServer, ServerStatus, ToServer};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Text for standard output, and the status the front end ends with (only `quit` has another than 0).
+/// Text for standard output, and the exit status of the front end (0 for all commands but `quit`).
 pub(crate) struct Answer {
     pub(crate) text: String,
     pub(crate) status: u8,
@@ -22,7 +23,7 @@ impl From<String> for Answer {
     }
 }
 
-/// Carries out one command. `peer` is who asks, `privileged` whether they may change things.
+/// Carries out one command. `privileged`: whether the visitor may change things.
 pub(crate) fn answer(daemon: &Arc<Daemon>, command: Command, privileged: bool) -> Answer {
     if command.changes() && !privileged {
         let owner = rustix::process::geteuid().as_raw();
@@ -78,7 +79,8 @@ fn text(daemon: &Arc<Daemon>, command: Command) -> String {
             with_server(daemon, server, |s| format!("{}\n", s.settings.percentage.text())).unwrap_or_else(|| not_found(server))
         }
         Command::SetDefaultMemoryLimit { device, value } => {
-            // Any name is taken, as documented: which device it means is decided when a server starts.
+            // Any name is accepted, as documented: which device it means is decided when a server
+            // starts.
             let set = daemon.registry(|registry| registry.defaults.memory.set(&device, &value));
             unreadable(daemon, !set, &format!("set_default_device_pinned_mem_limit {device} {value}"), LIMIT_FORM);
             unknown_device(daemon, set, &device, &format!("set_default_device_pinned_mem_limit {device} {value}"));
@@ -131,7 +133,8 @@ fn text(daemon: &Arc<Daemon>, command: Command) -> String {
 const LIMIT_FORM: &str = "<device> and an integer with G or M, as in 0 2G";
 const PARTITION_USAGE: &str = "It is written: sm_partition add <device UUID> <chunks>, or sm_partition rm <device UUID>/<partition ID>\n";
 
-/// What could not be read is not answered, as in NVIDIA's daemon, but told elsewhere.
+/// A value that cannot be read gets no answer, as in NVIDIA's daemon; it is reported in the log and
+/// by `cumux doctor`.
 fn unreadable(daemon: &Daemon, is: bool, command: &str, form: &str) {
     if is {
         daemon.complain(&format!("Command \"{}\" changed nothing: it takes {form}", command.trim_end()));
@@ -173,7 +176,7 @@ fn with_server<T>(daemon: &Daemon, pid: u32, then: impl FnOnce(&mut Server) -> T
     daemon.registry(|registry| registry.server_mut(pid).map(then))
 }
 
-/// Prints what holds afterwards, changed or not.
+/// Prints the value in force afterwards, changed or not.
 fn set_percentage(current: &mut Percentage, value: &str) -> String {
     if let Some(value) = Percentage::parse(value) {
         *current = value;
@@ -287,7 +290,7 @@ fn ps(daemon: &Daemon, only: Option<u32>) -> String {
     text
 }
 
-/// How a process was called: the first word of its command line.
+/// The name under which a process was started: the first word of its command line.
 fn command_of(pid: u32) -> Option<String> {
     let line = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
     let word = line.split(|byte| *byte == 0).next().filter(|word| !word.is_empty())?;

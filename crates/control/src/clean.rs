@@ -1,4 +1,5 @@
-//! What others say, made harmless where it enters: words are escaped, lists and words are bounded. Nothing here is a check of truth.
+//! Makes messages of other processes harmless where they enter: text is escaped, lists and texts
+//! are bounded. Nothing here checks whether a message is true.
 
 use cumux_link::escape_foreign;
 use cumux_wire::message::{ClientStatus, DeviceFacts, Hello, ServerStatus};
@@ -13,7 +14,8 @@ const VARIABLES: usize = 64;
 /// Devices of one server, and attributes of one.
 const DEVICES: usize = 64;
 const ATTRIBUTES: usize = 1024;
-/// Clients of one status: there are 512 windows, and as many again are remembered at most.
+/// Clients of one status: 512 windows exist, and the server remembers at most as many clients that
+/// have gone.
 const CLIENTS: usize = 1024;
 
 fn name(text: &mut String) {
@@ -33,7 +35,8 @@ pub(crate) fn hello(mut hello: Hello) -> Hello {
     hello
 }
 
-/// What a server needs of a hello: what the environment says is in the grant, and with it the packet might be too long.
+/// The part of a hello that a server needs: the grant already says what the environment asks for,
+/// and with the environment the packet could become too long.
 pub(crate) fn without_environment(hello: &Hello) -> Hello {
     match hello {
         Hello::Client { version, pid, program, .. } => Hello::Client { version: *version, pid: *pid, environment: Vec::new(), program: program.clone() },
@@ -117,7 +120,7 @@ mod tests {
         let mut whole = status(told.clone());
         append(&mut whole, status(told));
         let text = serde_json::to_string(&(&whole, devices(vec![facts; 100]))).unwrap();
-        // JSON itself would escape the escape character: what must not be there at all is that.
+        // JSON itself would escape the escape character, so even its escaped form must be absent.
         assert!(!text.contains("\\u001b") && text.len() < 8 << 20, "{} bytes", text.len());
         assert_eq!((whole.clients.len(), whole.gone.len()), (1024, 1024));
         let environment = vec![(evil(), evil()); 1000];

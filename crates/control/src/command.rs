@@ -1,104 +1,80 @@
-//! One line of text to one command. Pure; never fails: what is no command is [`Command::Unknown`], what is no number is 0, as in NVIDIA's
-//! daemon (`get_client_list` alone answers `Server 0 not found`), but where that would do harm ([`Command::Usage`]).
+//! Parses one line of text into one command. Pure, and never fails: an unknown command becomes
+//! [`Command::Unknown`]. A word that is no number counts as 0, as in NVIDIA's daemon (only
+//! `get_client_list` answers `Server 0 not found`), except where 0 would do harm
+//! ([`Command::Usage`]).
 
-/// What an administrator asks.
+/// A command of an administrator. `server` and `client` are process ids; `device` is an ordinal or
+/// a UUID, and `value` a limit, as the user wrote it.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the fields are described above")]
 pub enum Command {
+    /// An empty line.
     Nothing,
+    /// `get_server_list`: process ids of the servers that accept clients.
     GetServerList,
-    GetServerStatus {
-        server: u32,
-    },
-    StartServer {
-        uid: Option<u32>,
-        mlopart: bool,
-    },
-    ShutdownServer {
-        server: u32,
-        force: bool,
-    },
-    GetClientList {
-        server: u32,
-    },
-    GetDeviceClientList {
-        server: Option<u32>,
-    },
-    Ps {
-        server: Option<u32>,
-    },
-    Quit {
-        timeout_s: Option<u64>,
-    },
-    SetDefaultPercentage {
-        value: String,
-    },
+    /// `get_server_status <server>`.
+    GetServerStatus { server: u32 },
+    /// `start_server -uid <uid>`; `mlopart`: with memory-locality partitions. `uid` is `None` if it
+    /// was missing or no number.
+    StartServer { uid: Option<u32>, mlopart: bool },
+    /// `shutdown_server <server> [-f]`; `force`: without waiting for its clients.
+    ShutdownServer { server: u32, force: bool },
+    /// `get_client_list <server>`.
+    GetClientList { server: u32 },
+    /// `get_device_client_list [<server>]`.
+    GetDeviceClientList { server: Option<u32> },
+    /// `ps [-p <server>]`.
+    Ps { server: Option<u32> },
+    /// `quit [-t <seconds>]`: ends daemon and servers. With a time, the servers are forced to end
+    /// after so many seconds.
+    Quit { timeout_s: Option<u64> },
+    /// `set_default_active_thread_percentage <value>`.
+    SetDefaultPercentage { value: String },
+    /// `get_default_active_thread_percentage`.
     GetDefaultPercentage,
-    SetPercentage {
-        server: u32,
-        value: String,
-    },
-    GetPercentage {
-        server: u32,
-    },
-    SetDefaultMemoryLimit {
-        device: String,
-        value: String,
-    },
-    GetDefaultMemoryLimit {
-        device: String,
-    },
-    SetMemoryLimit {
-        server: u32,
-        device: String,
-        value: String,
-    },
-    GetMemoryLimit {
-        server: u32,
-        device: String,
-    },
-    SetDefaultPriority {
-        value: String,
-    },
+    /// `set_active_thread_percentage <server> <value>`.
+    SetPercentage { server: u32, value: String },
+    /// `get_active_thread_percentage <server>`.
+    GetPercentage { server: u32 },
+    /// `set_default_device_pinned_mem_limit <device> <value>`.
+    SetDefaultMemoryLimit { device: String, value: String },
+    /// `get_default_device_pinned_mem_limit <device>`.
+    GetDefaultMemoryLimit { device: String },
+    /// `set_device_pinned_mem_limit <server> <device> <value>`.
+    SetMemoryLimit { server: u32, device: String, value: String },
+    /// `get_device_pinned_mem_limit <server> <device>`.
+    GetMemoryLimit { server: u32, device: String },
+    /// `set_default_client_priority <value>`.
+    SetDefaultPriority { value: String },
+    /// `get_default_client_priority`.
     GetDefaultPriority,
-    TerminateClient {
-        server: u32,
-        client: u32,
-    },
-    DeviceQuery {
-        server: Option<u32>,
-        csv: bool,
-    },
-    /// Our own: another share for a client that runs.
-    SetShare {
-        client: u32,
-        value: String,
-    },
-    /// Our own: everything about every server as one JSON line.
+    /// `terminate_client <server> <client>`.
+    TerminateClient { server: u32, client: u32 },
+    /// `device_query [<server>] [-csv]`.
+    DeviceQuery { server: Option<u32>, csv: bool },
+    /// Our own: changes the share of a running client.
+    SetShare { client: u32, value: String },
+    /// Our own: the state of every server as one JSON line.
     StatusJson,
     /// Our own: the number of the protocol between programs, daemon and servers.
     ProtocolVersion,
     /// `sm_partition add`.
-    AddPartition {
-        device: String,
-        chunks: Option<u64>,
-    },
+    AddPartition { device: String, chunks: Option<u64> },
     /// `sm_partition rm`, by `<UUID>/<id>` or by both words.
-    RemovePartition {
-        device: String,
-        id: String,
-    },
-    /// `sm_partition` and nothing that can be understood.
+    RemovePartition { device: String, id: String },
+    /// `sm_partition` with arguments that cannot be understood.
     PartitionUsage,
+    /// `lspart`.
     ListPartitions,
-    /// Our own: settings that were passed over in silence towards the program.
+    /// Our own: the settings that were ignored without a word to the program.
     Complaints,
     /// Our own: the names of the devices, as in `--device`.
     Devices,
-    /// Words are missing or mean nothing where guessing would do harm, or nothing at all: how it is written.
+    /// A command that is not carried out, because arguments are missing or wrong and a guess would
+    /// do harm. Contains how the command is written.
     Usage(&'static str),
-    Unknown {
-        name: String,
-    },
+    /// Any other text, by its first word.
+    Unknown { name: String },
 }
 
 const QUIT: &str = "quit, or quit -t <seconds>";
@@ -106,7 +82,7 @@ const DEFAULT_LIMIT: &str = "set_default_device_pinned_mem_limit <device> <integ
 const GET_DEFAULT_LIMIT: &str = "get_default_device_pinned_mem_limit <device>";
 
 impl Command {
-    /// Whether it changes anything: only root and the daemon's own user may.
+    /// Whether it changes anything: such commands are for root and the daemon's own user only.
     #[must_use]
     pub fn changes(&self) -> bool {
         !matches!(
@@ -157,7 +133,7 @@ impl Command {
             "quit" => match after("-t").map(seconds) {
                 None => Command::Quit { timeout_s: None },
                 Some(Some(timeout)) => Command::Quit { timeout_s: Some(timeout) },
-                // Taken for 0 it would end everybody's work at once.
+                // A time of 0 would end everybody's work at once.
                 Some(None) => Command::Usage(QUIT),
             },
             "set_default_active_thread_percentage" => Command::SetDefaultPercentage { value: word(0).into() },
@@ -200,18 +176,18 @@ fn partition(words: &[&str]) -> Command {
     }
 }
 
-/// A user's number; the greatest stands for nobody.
+/// A user's number; the largest number is reserved for "no user".
 fn user(word: &str) -> Option<u32> {
     word.parse().ok().filter(|uid| *uid != u32::MAX)
 }
 
-/// Whole seconds; more than fit are as good as for ever.
+/// Whole seconds; a number that does not fit counts as for ever.
 fn seconds(word: &str) -> Option<u64> {
     let digits = !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_digit());
     digits.then(|| word.parse().unwrap_or(u64::MAX).min(u64::from(u32::MAX)))
 }
 
-/// The number a word begins with, 0 if it begins with none or is too large.
+/// The number with which a word begins; 0 if it begins with none or with one that is too large.
 fn leading_number(word: &str) -> u32 {
     let end = word.find(|c: char| !c.is_ascii_digit()).unwrap_or(word.len());
     word[..end].parse().unwrap_or(0)
@@ -269,7 +245,7 @@ mod tests {
         }
     }
 
-    /// Whatever comes: an answer, and for what is no command its own first word.
+    /// Every text gives a command; an unknown one keeps its own first word.
     #[test]
     fn any_text_is_some_command() {
         let words =

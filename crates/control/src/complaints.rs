@@ -1,10 +1,11 @@
-//! What is passed over in silence towards the program, as in NVIDIA's daemon, is told elsewhere: in control.log and by `cumux doctor`.
+//! Settings that cannot be used are ignored without a word to the program, as in NVIDIA's daemon.
+//! They are reported in control.log and by `cumux doctor`.
 
 use crate::daemon::Daemon;
 use crate::settings;
 
 impl Daemon {
-    /// Keeps what is passed over in silence for the log and for `cumux doctor`.
+    /// Reports an ignored setting in the log, and keeps it for `cumux doctor`.
     pub(crate) fn complain(&self, text: &str) {
         if self.registry(|registry| registry.complain(text.to_owned())) {
             self.note(text);

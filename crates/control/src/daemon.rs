@@ -1,8 +1,10 @@
 //! The daemon: sockets, processes and threads around the pure [`Registry`].
 //!
-//! Threads: one has the clients that connect, say hello and wait (`lobby.rs`), one accepts text connections, one serves each of these and each server
-//! connection (`servers.rs`), all bounded (`doors.rs`); one waits for each server process, one for signals; the caller's thread keeps the time. All of them
-//! meet under one lock in [`Daemon::feed`]; nothing is waited for while it is held, and sending waits a second at most.
+//! Threads: one serves the clients that connect, say hello and wait (`lobby.rs`); one accepts text
+//! connections; one serves each text connection and one each server connection (`servers.rs`), all
+//! bounded (`doors.rs`); one waits for each server process, one for signals; the caller's thread
+//! keeps the time. All of them meet under one lock in [`Daemon::feed`]. No thread waits while it
+//! holds the lock; sending a message waits for a second at most.
 
 use crate::clean;
 use crate::directory::{Claim, DirectoryError, PipeDirectory};
@@ -28,49 +30,65 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// What a daemon is started with.
+/// How a daemon is started.
 #[derive(Debug, Clone)]
 pub struct Options {
+    /// The pipe directory.
     pub pipe: PathBuf,
+    /// The log directory.
     pub log: PathBuf,
     /// Device names for servers, with commas between them: `cuda:0`, `sim:h200,sim:h200`.
     pub device: String,
-    /// What `device_query` shows before any server runs; empty where only a driver can tell, who is asked when somebody wants to know.
+    /// What `device_query` shows before any server runs. Empty where only a driver knows: a survey
+    /// then asks it on demand.
     pub devices: Vec<DeviceFacts>,
-    /// `-q`: ask at once.
+    /// `-q`: survey the devices at the start.
     pub ready_devices: bool,
+    /// The defaults for new servers.
     pub settings: Settings,
-    /// The program that is the server when called with `server`.
+    /// The program that becomes the server when it is called with `server`.
     pub program: PathBuf,
-    /// Log lines also to standard output.
+    /// Writes log lines to standard output, too.
     pub echo: bool,
-    /// `-M`: users are served at the same time.
+    /// `-M`: servers of several users are active at the same time.
     pub multiuser: bool,
     /// `-S`: clients run on static partitions.
     pub static_partitions: bool,
-    /// Device names of a server with memory-locality partitions; empty where no device has them.
+    /// Names of the devices for a server with memory-locality partitions; empty where no device has
+    /// them.
     pub localities: Vec<String>,
 }
 
 /// Why a daemon could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum DaemonError {
+    /// The pipe or log directory cannot be used.
     #[error(transparent)]
     Directory(#[from] DirectoryError),
+    /// A socket cannot be bound.
     #[error("cannot listen on {}: {cause}. The pipe directory must be on a file system with sockets, writable for this user", path.display())]
-    Listen { path: PathBuf, cause: io::Error },
+    Listen {
+        /// The socket.
+        path: PathBuf,
+        /// The system's reason.
+        cause: io::Error,
+    },
+    /// `-M` without root's rights.
     #[error("multi-user mode (-M) needs a control daemon of root: this user can serve nobody else")]
     NotRoot,
+    /// The kernel refuses to watch for signals.
     #[error("cannot watch for signals: {0}")]
     Signals(io::Error),
+    /// The system has no descriptors or threads left.
     #[error("the system gives no descriptors or threads ({0}); look at the limits of this user (ulimit -n, ulimit -u)")]
     System(#[from] io::Error),
 }
 
-/// Serves one pipe directory until `quit` or a signal; `ready` is called when clients can connect. True if every server ended well.
+/// Serves one pipe directory until `quit` or a signal. Calls `ready` when clients can connect.
+/// Returns true if every server ended well.
 ///
 /// # Errors
-/// The directory is another daemon's or unusable. Nothing has been left behind then.
+/// The directory belongs to another daemon or cannot be used. Nothing is left behind then.
 pub fn run(options: Options, ready: impl FnOnce()) -> Result<bool, DaemonError> {
     if options.multiuser && !rustix::process::geteuid().is_root() {
         return Err(DaemonError::NotRoot);
@@ -90,46 +108,48 @@ pub(crate) struct Daemon {
     pub(crate) changed: Condvar,
     pub(crate) log: Log,
     pub(crate) watch: Watch,
-    /// Clients that have not said hello or wait, and text connections.
+    /// Places for clients that connect or wait, and for text connections.
     pub(crate) clients: Arc<Room>,
     pub(crate) texts: Arc<Room>,
 }
 
-/// Something that a server was asked.
+/// A question to a server whose answer a thread awaits.
 pub(crate) struct Question {
     pub(crate) server: u32,
-    /// A status of which more will come.
+    /// The first packets of a status of which more packets follow.
     pub(crate) whole: Option<ServerStatus>,
     pub(crate) answer: Option<FromServer>,
 }
 
 pub(crate) struct Core {
     pub(crate) registry: Registry,
-    /// Clients that wait.
+    /// Clients that wait for a server.
     pub(crate) guests: HashMap<Token, Guest>,
     /// Connections to servers, by their pid.
     pub(crate) links: HashMap<u32, Arc<Connection>>,
     pub(crate) ledger: Ledger,
-    /// Messages that each server has sent.
+    /// Messages received from each server, for the heartbeat.
     pub(crate) words: HashMap<u32, u64>,
-    /// Servers whose words are read, if they are other users': one thread for each, however often
-    /// it connects.
+    /// Servers of other users whose standard error is read: one thread for each, however often the
+    /// server connects.
     pub(crate) read: HashSet<u32>,
-    /// What servers were asked and somebody waits for.
+    /// Unanswered questions by their request number.
     pub(crate) questions: HashMap<u64, Question>,
     pub(crate) next_request: u64,
-    /// Processes that said they are servers and were not believed, newest last: each is in the log once.
+    /// Processes that claimed to be servers and were refused, newest last: the log names each of
+    /// them once.
     pub(crate) strangers: VecDeque<u32>,
     /// Set when all servers are gone after `quit`.
     finished: Option<bool>,
     holders: Holders,
-    /// As the options, a survey or the first server said them.
+    /// From the options, a survey or the first server that is ready.
     devices: Vec<DeviceFacts>,
 }
 
 impl Core {
-    /// The devices, from the first who says them; static partitions of a daemon before are those of the same cards.
-    pub(crate) fn learn(&mut self, devices: &[DeviceFacts]) {
+    /// Takes the devices from the first source that knows them. Partitions of an earlier daemon are
+    /// restored if the cards are the same.
+    pub(crate) fn learn_devices(&mut self, devices: &[DeviceFacts]) {
         if self.devices.is_empty() && !devices.is_empty() {
             self.devices = devices.to_vec();
             if self.registry.board.is_some() {
@@ -140,6 +160,8 @@ impl Core {
 }
 
 impl Daemon {
+    /// Opens the logs and prepares the daemon's state.
+    ///
     /// # Errors
     /// [`DaemonError::System`].
     pub(crate) fn new(options: Options) -> Result<Arc<Self>, DaemonError> {
@@ -193,10 +215,11 @@ impl Daemon {
         self.note(&format!("To connect CUDA applications to this daemon, set env CUDA_MPS_PIPE_DIRECTORY={}", self.options.pipe.display()));
         self.note("CUDA MPS Control binary version: 13000");
         if self.options.ready_devices || self.options.static_partitions {
-            // Why not is in the log and told to who asks; the daemon can still serve when the reason has gone.
+            // A failure is in the log, and in the answer to `device_query`. The daemon can still
+            // serve once the cause has gone.
             let _ = self.known_devices();
         }
-        // Before the first client: it must not get a server beside one that still lives.
+        // Before the first client: it must not get a second server beside one that still lives.
         self.await_earlier_servers();
         let daemon = Arc::clone(self);
         thread::Builder::new().name("texts".into()).spawn(move || daemon.accept_texts(&text))?;
@@ -216,13 +239,13 @@ impl Daemon {
         Ok(clean)
     }
 
-    /// A line in control.log.
+    /// Writes a line into control.log.
     pub(crate) fn note(&self, text: &str) {
         self.log.line(text);
     }
 
     pub(crate) fn core(&self) -> MutexGuard<'_, Core> {
-        // A panic of another thread under the lock leaves maps that are still maps.
+        // After another thread's panic under the lock, the maps are still usable.
         self.core.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -231,7 +254,7 @@ impl Daemon {
         use_it(&mut self.core().registry)
     }
 
-    /// One event and everything that follows from it.
+    /// Passes one event to the registry and carries out all effects.
     pub(crate) fn feed(self: &Arc<Self>, event: Event) {
         let mut core = self.core();
         self.feed_locked(&mut core, event);
@@ -255,7 +278,7 @@ impl Daemon {
         }
     }
 
-    /// Static partitions of processes that have ended are free.
+    /// Releases the static partitions of processes that have ended.
     fn sweep(&self, core: &mut Core) {
         let Core { registry, holders, .. } = core;
         if let Some(why) = registry.board.as_mut().and_then(|board| holders.sweep(board)) {
@@ -263,7 +286,7 @@ impl Daemon {
         }
     }
 
-    /// Reads or changes the static partitions; nothing without `-S`.
+    /// Reads or changes the static partitions; `None` without `-S`.
     pub(crate) fn partitions<T>(&self, use_them: impl FnOnce(&mut Board) -> T) -> Option<T> {
         let mut core = self.core();
         self.sweep(&mut core);
@@ -272,7 +295,7 @@ impl Daemon {
         done
     }
 
-    /// The devices, as far as they are known: real ones from the first server on.
+    /// The devices as far as they are known: real ones from a survey or the first server on.
     pub(crate) fn devices(&self) -> Vec<DeviceFacts> {
         self.core().devices.clone()
     }
@@ -296,22 +319,23 @@ impl Daemon {
             }
             Effect::Refuse { token, result, why } => {
                 self.note(&format!("Client refused: {why}"));
-                if let Some(guest) = self.see_off(core, token) {
+                if let Some(guest) = self.remove_guest(core, token) {
                     refuse(&guest.connection, result, why);
                 }
             }
             Effect::Hand { token, server, pid, uid, hello, grant } => {
-                // Under one lock the registry hands over nobody who is not here.
+                // The registry, under the same lock, hands over no client that has gone.
                 let Some(guest) = core.guests.get(&token) else { return };
                 if core.registry.board.is_some() {
-                    core.holders.know(pid, &guest.process);
+                    core.holders.add(pid, &guest.process);
                 }
                 let message = ToServer::Client { hello: clean::without_environment(&hello), pid, uid, grant };
                 let sent = core.links.get(&server).is_some_and(|link| link.send(&message, &[guest.connection.as_fd(), guest.process.as_fd()]).is_ok());
                 if sent {
-                    self.see_off(core, token);
+                    self.remove_guest(core, token);
                 } else {
-                    // The server just died or hangs: the client waits for it to come back, or for the next.
+                    // The server has just died or hangs: the client waits until it is back, or for
+                    // the next one.
                     core.links.remove(&server);
                     events.push_back(Event::Disconnected { pid: server });
                     events.push_back(Event::Client { token, pid, uid, hello });
@@ -328,7 +352,8 @@ impl Daemon {
         }
     }
 
-    /// Waits for the registry's deadlines until the daemon is done, then until the last text answer is out.
+    /// Waits for the registry's deadlines until the daemon is done, then until the last text answer
+    /// has been sent.
     fn keep_time(self: &Arc<Self>) -> bool {
         let mut core = self.core();
         let clean = loop {
@@ -353,7 +378,7 @@ impl Daemon {
         clean
     }
 
-    /// Waits until `quit` is done; true if every server ended well.
+    /// Waits until `quit` is done. Returns true if every server ended well.
     pub(crate) fn wait_finished(&self) -> bool {
         let mut core = self.core();
         loop {
@@ -364,7 +389,7 @@ impl Daemon {
         }
     }
 
-    /// Waits while a server of this user is on its way up.
+    /// Waits while a server of this user is starting.
     pub(crate) fn wait_started(&self, uid: u32) {
         let mut core = self.core();
         while core.registry.is_starting(uid) {
@@ -372,7 +397,7 @@ impl Daemon {
         }
     }
 
-    // Processes ------------------------------------------------------------------------------------------------------
+    // Processes -----------------------------------------------------------------------------------
 
     pub(crate) fn forget(self: &Arc<Self>, pid: u32, status: Option<i32>) {
         let mut core = self.core();
@@ -384,14 +409,15 @@ impl Daemon {
         self.feed(Event::Exited { pid, status });
     }
 
-    /// Servers of an earlier daemon will connect; for one that was lost there must be another, or its processes and clients would wait in vain.
+    /// Expects the servers of an earlier daemon, which will connect. A lost server gets a
+    /// successor, because its processes and clients would otherwise wait in vain.
     fn await_earlier_servers(self: &Arc<Self>) {
         let left = self.core().ledger.left();
         for (pid, uid) in left {
             self.feed(Event::Left { pid, uid });
             let Some(pid) = pid else { continue };
             let process = Process::open(pid).ok();
-            // Looked at again: the handle is of the process that the ledger means.
+            // Checked again: the pidfd now refers to the process that the ledger means.
             let process = process.filter(|_| self.core().ledger.knows(pid, uid));
             let daemon = Arc::clone(self);
             thread::spawn(move || {

@@ -1,9 +1,9 @@
 //! The pipe directory: where daemon, servers and clients meet.
 //!
-//! Invariants: whoever holds the lock file's lock is the one daemon of the directory. Everything
-//! else found in it may be left over from a daemon that died, and is reclaimed under the lock.
-//! Nobody but the daemon's user and root can write it (or it is sticky), nor exchange it: else it
-//! is not used ([`Folder`]).
+//! Invariants: the process that holds the lock on the lock file is the one daemon of the directory.
+//! Everything else found in it may be left over from a daemon that died, and is reclaimed under the
+//! lock. Only the daemon's user and root can write or exchange the directory (or it is sticky); any
+//! other directory is refused ([`Folder`]).
 
 use cumux_link::folder::Rule;
 use cumux_link::{Folder, FolderError, Peer, reach, trust};
@@ -12,38 +12,77 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Where NVIDIA's daemon keeps its pipes and logs if nothing is said.
+/// NVIDIA's pipe directory where the environment names none.
 pub const DEFAULT_PIPE: &str = "/tmp/nvidia-mps";
+/// NVIDIA's log directory where the environment names none.
 pub const DEFAULT_LOG: &str = "/var/log/nvidia-mps";
+/// The variable with the pipe directory.
 pub const PIPE_VARIABLE: &str = "CUDA_MPS_PIPE_DIRECTORY";
+/// The variable with the log directory.
 pub const LOG_VARIABLE: &str = "CUDA_MPS_LOG_DIRECTORY";
 
-/// Text commands (stream).
+/// The socket for text commands (stream).
 const CONTROL: &str = "control";
-/// Clients and servers (packets).
+/// The socket for clients and servers (packets).
 pub(crate) const CUMUX: &str = "cumux";
 const PID: &str = "nvidia-cuda-mps-control.pid";
-/// Held by the daemon. NVIDIA's file of that name may be written by everybody; nobody else could take the lock of this one.
+/// The file on which the daemon holds a lock. NVIDIA's file of that name is writable for everybody;
+/// ours is the daemon's user's, so that nobody else can take the lock.
 pub const LOCK: &str = "control_lock";
 
-/// Bytes of a socket path that the kernel takes, without the closing zero.
+/// Bytes of a socket path that the kernel accepts, without the closing zero.
 pub const LONGEST_SOCKET_PATH: usize = 107;
 
-/// What can be wrong with a directory; each says what to do.
+/// What is wrong with a directory. Each text says what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum DirectoryError {
+    /// Another daemon serves the directory.
     #[error("An instance of this daemon is already running")]
     AlreadyRunning,
+    /// Programs could not find the sockets: their path is too long.
     #[error("the socket path {} has {length} bytes, and the system allows {LONGEST_SOCKET_PATH}: set {PIPE_VARIABLE} to a shorter directory", path.display())]
-    PathTooLong { path: PathBuf, length: usize },
+    PathTooLong {
+        /// The path that is meant.
+        path: PathBuf,
+        /// Its length in bytes.
+        length: usize,
+    },
+    /// The pipe directory is missing and cannot be made.
     #[error("cannot make the pipe directory {}: {cause}. Make it yourself, or set {PIPE_VARIABLE} to a directory you may write", path.display())]
-    CannotMake { path: PathBuf, cause: io::Error },
+    CannotMake {
+        /// The path that is meant.
+        path: PathBuf,
+        /// The reason.
+        cause: io::Error,
+    },
+    /// The pipe directory cannot be written or entered.
     #[error("cannot use the pipe directory {}: {cause}. It must be a directory that user {uid} may read, write and enter (chmod/chown it, or set {PIPE_VARIABLE} to another)", path.display())]
-    CannotUse { path: PathBuf, uid: u32, cause: io::Error },
+    CannotUse {
+        /// The path that is meant.
+        path: PathBuf,
+        /// The user who cannot use it.
+        uid: u32,
+        /// The reason.
+        cause: io::Error,
+    },
+    /// The log directory cannot be made or written.
     #[error("cannot make the log directory {}: {cause}. Make it yourself, or set {LOG_VARIABLE} to a directory you may write", path.display())]
-    CannotLog { path: PathBuf, cause: io::Error },
+    CannotLog {
+        /// The path that is meant.
+        path: PathBuf,
+        /// The reason.
+        cause: io::Error,
+    },
+    /// Another user could tamper with the directory.
     #[error("the {what} directory is not safe: {cause}. What to do: {}", advice(cause, variable))]
-    Unsafe { what: &'static str, variable: &'static str, cause: FolderError },
+    Unsafe {
+        /// `pipe` or `log`.
+        what: &'static str,
+        /// The variable that names another.
+        variable: &'static str,
+        /// The reason.
+        cause: FolderError,
+    },
 }
 
 impl DirectoryError {
@@ -56,7 +95,8 @@ impl DirectoryError {
     }
 }
 
-/// What to do about a directory that is not safe.
+/// The rest of a sentence on an unsafe directory: what to do about it. `variable` is the one that
+/// names it.
 #[must_use]
 pub fn advice(cause: &FolderError, variable: &str) -> String {
     let other = format!("set {variable} to a directory that only user {} can write, such as {}", trust::own(), safe_place());
@@ -64,7 +104,7 @@ pub fn advice(cause: &FolderError, variable: &str) -> String {
     if remedy.is_empty() { other } else { format!("{remedy}; or {other}") }
 }
 
-/// A place for the directories of this user that nobody else can get at.
+/// A place for this user's directories that other users cannot write.
 fn safe_place() -> String {
     match std::env::var("XDG_RUNTIME_DIR") {
         _ if trust::own() == 0 => "/run/cumux".to_owned(),
@@ -73,54 +113,57 @@ fn safe_place() -> String {
     }
 }
 
-/// The directory named by the environment; empty counts as not set.
+/// The pipe directory for this value of [`PIPE_VARIABLE`]; an empty value counts as none.
 #[must_use]
 pub fn pipe_directory(variable: Option<&str>) -> PathBuf {
     PathBuf::from(variable.filter(|text| !text.is_empty()).unwrap_or(DEFAULT_PIPE))
 }
 
-/// Files of one pipe directory.
+/// The paths in one pipe directory.
 #[derive(Debug, Clone)]
 pub struct PipeDirectory {
     path: PathBuf,
 }
 
 impl PipeDirectory {
+    /// The files of the pipe directory at `path`; nothing is opened.
     #[must_use]
     pub fn at(path: &Path) -> Self {
         Self { path: path.to_owned() }
     }
 
+    /// The directory.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Text commands (stream).
+    /// The socket for text commands (stream).
     #[must_use]
     pub fn control(&self) -> PathBuf {
         self.path.join(CONTROL)
     }
 
-    /// Clients and servers (packets).
+    /// The socket for clients and servers (packets).
     #[must_use]
     pub fn cumux(&self) -> PathBuf {
         self.path.join(CUMUX)
     }
 
+    /// The file with the daemon's process id.
     #[must_use]
     pub fn pid_file(&self) -> PathBuf {
         self.path.join(PID)
     }
 
-    /// The names of what the daemon keeps in it.
+    /// The names of the daemon's files in it.
     #[must_use]
     pub fn files() -> [&'static str; 4] {
         [PID, LOCK, "partitions.json", "servers.json"]
     }
 
-    /// Fails if programs could not find the daemon's sockets because the path is too long; the
-    /// longest name is `control`, as in NVIDIA's.
+    /// Refuses a directory whose sockets programs could not find, because their paths are too long.
+    /// The longest name is `control`, as in NVIDIA's daemon.
     ///
     /// # Errors
     /// [`DirectoryError::PathTooLong`].
@@ -130,19 +173,21 @@ impl PipeDirectory {
         if length > LONGEST_SOCKET_PATH { Err(DirectoryError::PathTooLong { path, length }) } else { Ok(()) }
     }
 
-    /// Makes the directory if missing, takes the lock, reclaims what a dead daemon left, and writes the pid file.
+    /// Makes the directory if it is missing, takes the lock, reclaims what a dead daemon left, and
+    /// writes the pid file.
     ///
     /// # Errors
-    /// Another daemon serves it, it is not safe, or the system does not let us.
+    /// Another daemon serves the directory, it is not safe, or the system refuses.
     pub fn claim(&self) -> Result<Claim, DirectoryError> {
         self.check_length()?;
-        // Others must be able to enter, whatever the umask: their programs are served from here.
+        // Other users must be able to enter, whatever the umask: their programs are served from
+        // here.
         let folder = Folder::make(&self.path, 0o755, Rule::Service).map_err(|cause| match cause {
             cause if cause.is_danger() => DirectoryError::pipe(cause),
             cause => DirectoryError::CannotMake { path: self.path.clone(), cause: cause.into_io() },
         })?;
         if self.daemon().is_some() {
-            // Before the lock file: another user's daemon would not let us open it.
+            // Checked before the lock file, which another user's daemon would not let us open.
             return Err(DirectoryError::AlreadyRunning);
         }
         let cannot = |cause| DirectoryError::CannotUse { path: self.path.clone(), uid: trust::own(), cause };
@@ -151,12 +196,13 @@ impl PipeDirectory {
         for stale in [CONTROL, CUMUX] {
             folder.remove(stale).map_err(cannot)?;
         }
-        // Without a line end, as NVIDIA's.
+        // Without a line end, as NVIDIA's daemon writes it.
         folder.replace(PID, std::process::id().to_string().as_bytes(), 0o644).map_err(refused)?;
         Ok(Claim { directory: self.clone(), folder, _lock: lock })
     }
 
-    /// Whether a daemon that we trust listens here: its pid, 0 if it has none in our PID namespace.
+    /// Process id of the trusted daemon that listens here: `None` if none does, 0 if it has no
+    /// process id in our PID namespace.
     #[must_use]
     pub fn daemon(&self) -> Option<u32> {
         let stream = reach::stream(&self.control(), None).ok()?;
@@ -164,7 +210,7 @@ impl PipeDirectory {
     }
 }
 
-/// The right to serve a directory; its files go when this is dropped.
+/// The right to serve a directory. Dropping it removes the daemon's files.
 #[derive(Debug)]
 pub struct Claim {
     directory: PipeDirectory,
@@ -173,15 +219,16 @@ pub struct Claim {
 }
 
 impl Claim {
+    /// The directory that is served.
     #[must_use]
     pub fn directory(&self) -> &PipeDirectory {
         &self.directory
     }
 
-    /// Everybody may connect to our sockets: who they are is asked of the kernel.
+    /// Lets every user connect to the sockets: the kernel says who they are.
     ///
     /// # Errors
-    /// There are none, or the system does not let us.
+    /// There are no sockets, or the system refuses.
     pub fn open_to_all(&self) -> Result<(), FolderError> {
         [CONTROL, CUMUX].iter().try_for_each(|name| self.folder.open_socket_to_all(name))
     }
@@ -196,18 +243,18 @@ impl Drop for Claim {
     }
 }
 
-/// Names that are looked at in one folder.
+/// Most names that are read in one folder.
 const MOST_NAMES: usize = 10_000;
 
-/// Takes away the locks of servers that have ended, and the folders of other users that are empty then. A server that still runs holds its lock.
+/// Removes the locks of servers that have ended, and the folders of other users that are then
+/// empty. A server that still runs holds its lock.
 fn tidy(folder: &Folder) {
     for name in folder.names(MOST_NAMES).unwrap_or_default() {
         let is_user = name.to_str().and_then(|name| name.strip_prefix("user-")).is_some_and(|uid| uid.parse::<u32>().is_ok());
         if !is_user {
             tidy_lock(folder, &name);
         } else if let Ok(theirs) = folder.given(&name) {
-            // What lies in there is another user's: only names are looked at, and nothing is
-            // followed.
+            // The contents are another user's: only names are read, and no link is followed.
             for inner in theirs.names(MOST_NAMES).unwrap_or_default() {
                 tidy_lock(&theirs, &inner);
             }
@@ -225,11 +272,11 @@ fn tidy_lock(folder: &Folder, name: &OsStr) {
     }
 }
 
-/// The log directory: as asked, made if missing. Without a wish the usual one, or the pipe
-/// directory where that cannot be used. Root is told of a usual one that is not safe.
+/// The log directory: the wished one, made if it is missing. Without a wish the usual one, or the
+/// pipe directory where that cannot be used. Root gets an error if the usual one is not safe.
 ///
 /// # Errors
-/// A directory that was asked for cannot be made or written, or is not safe.
+/// The wished directory cannot be made or written, or is not safe.
 pub fn log_directory(asked: Option<&str>, pipe: &Path) -> Result<PathBuf, DirectoryError> {
     let asked = asked.filter(|text| !text.is_empty());
     let path = PathBuf::from(asked.unwrap_or(DEFAULT_LOG));
@@ -243,7 +290,7 @@ pub fn log_directory(asked: Option<&str>, pipe: &Path) -> Result<PathBuf, Direct
     }
 }
 
-/// A full disk is writable: it may empty again.
+/// A full disk counts as writable: it may become empty again.
 fn writable(directory: &Path) -> io::Result<()> {
     Ok(rustix::fs::access(directory, rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK)?)
 }
@@ -289,7 +336,7 @@ mod tests {
         assert!(!path.exists());
     }
 
-    /// Where NVIDIA's own socket fits, everything of ours does.
+    /// Where NVIDIA's own socket fits, all our paths fit.
     #[test]
     fn every_directory_in_which_control_fits_can_be_claimed() {
         let base = tempfile::tempdir().unwrap();
@@ -337,8 +384,8 @@ mod tests {
         assert_eq!(fs::read_to_string(&victim).unwrap(), "mine");
     }
 
-    /// What another user may put into the folder that is its own: nothing of it is followed, waited
-    /// for or gone into.
+    /// Whatever another user puts into a folder of its own: tidying follows no link, waits for
+    /// nothing and enters no directory in it.
     #[test]
     fn tidying_looks_at_names_only() {
         let base = tempfile::tempdir().unwrap();

@@ -1,24 +1,26 @@
-//! Who may come in: how many connections each user may hold open, so that nobody's keep the others out.
+//! Admission: how many connections each user may hold open, so that no user keeps the others out.
 //!
-//! Invariants: the daemon's limit of descriptors is never reached by clients and visitors; places are kept back for root and the daemon's own user; of
-//! the others each user may have as many places as are still free, so that there is always one for somebody who has none.
+//! Invariants: clients and visitors never use up the daemon's descriptors; some places are reserved
+//! for root and the daemon's own user; each other user may hold as many places as are still free,
+//! so that a user who holds none always finds one.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// What everything else needs: standard streams, logs, sockets, the servers' connections.
+/// Descriptors for everything else: standard streams, logs, sockets, the servers' connections.
 const KEPT: u64 = 32;
-/// Most clients of one user that wait: so many windows there are, and a server would turn the next away.
+/// Most waiting clients of one user: there are as many windows, and a server would refuse a further
+/// one.
 const CLIENTS_A_USER: u32 = 512;
 const CLIENTS: u64 = 4096;
-/// Text connections have a thread each.
+/// Most text connections of one user; each has a thread.
 const TEXTS_A_USER: u32 = 64;
 const TEXTS: u64 = 1024;
-/// A user who is turned away again and again is in the log once in this time.
+/// Time between two log lines on refusals of one user.
 const TOLD: Duration = Duration::from_secs(10);
 
-/// One kind of connections.
+/// The places for one kind of connection.
 #[derive(Debug)]
 pub(crate) struct Room {
     most: u32,
@@ -32,39 +34,39 @@ pub(crate) struct Room {
 struct Places {
     taken: u32,
     of_user: HashMap<u32, u32>,
-    /// Users that were turned away, and when that was last told.
+    /// Users with a refusal, and when the log last reported one.
     told: HashMap<u32, Instant>,
 }
 
-/// The right to one connection, as long as this lives.
+/// The right to one connection; dropping it frees the place.
 #[derive(Debug)]
 pub(crate) struct Place {
     room: Arc<Room>,
     uid: u32,
 }
 
-/// No place for this user now.
+/// The refusal of a place.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Full {
-    /// How many this user has.
+    /// Places that this user holds.
     pub(crate) has: u32,
-    /// Whether the log should tell.
+    /// Whether the log should report it.
     pub(crate) new: bool,
 }
 
 impl Room {
-    /// For clients that have not yet said who they are, or wait; two descriptors each.
+    /// Places for clients that have not yet said hello, or wait; each needs two descriptors.
     pub(crate) fn for_clients(descriptors: u64, own: u32) -> Arc<Self> {
         Self::new(descriptors, CLIENTS, CLIENTS_A_USER, own)
     }
 
-    /// For text connections.
+    /// Places for text connections.
     pub(crate) fn for_texts(descriptors: u64, own: u32) -> Arc<Self> {
         Self::new(descriptors, TEXTS, TEXTS_A_USER, own)
     }
 
     fn new(descriptors: u64, largest: u64, most_of_one: u32, own: u32) -> Arc<Self> {
-        // A quarter each: clients need two a place, and a quarter stays.
+        // A quarter for each kind: clients need two descriptors a place, and a quarter stays free.
         let most = (descriptors.saturating_sub(KEPT) / 4).clamp(4, largest);
         Arc::new(Self { most: u32::try_from(most).unwrap_or(u32::MAX), most_of_one, own, places: Mutex::default() })
     }
@@ -73,11 +75,13 @@ impl Room {
         self.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many are inside.
+    /// Places in use.
     pub(crate) fn taken(&self) -> u32 {
         self.places().taken
     }
 
+    /// Takes a place for a connection of this user.
+    ///
     /// # Errors
     /// [`Full`].
     pub(crate) fn enter(self: &Arc<Self>, uid: u32) -> Result<Place, Full> {
@@ -121,7 +125,7 @@ mod tests {
 
     const OWN: u32 = 7;
 
-    /// As many as there are for this user, at most so many.
+    /// Takes places for this user until one is refused, at most a fixed number.
     fn fill(room: &Arc<Room>, uid: u32) -> Vec<Place> {
         std::iter::from_fn(|| room.enter(uid).ok()).collect()
     }
@@ -137,7 +141,7 @@ mod tests {
             assert!(!places.is_empty(), "there is a place for user {uid}");
             all.push(places);
         }
-        // However many conspire, root and the daemon's own user get in.
+        // However many users conspire, root and the daemon's own user find a place.
         all.extend((2000..3000).map(|uid| fill(&room, uid)));
         assert!(!fill(&room, 0).is_empty() && !fill(&room, OWN).is_empty());
         assert!(room.taken() <= 248);
@@ -153,7 +157,7 @@ mod tests {
         assert_eq!(fill(&room, 1000).len(), 512);
         assert_eq!(fill(&room, OWN).len(), 4096);
         assert_eq!(fill(&Room::for_texts(1 << 20, OWN), 1000).len(), 64);
-        // As many as the smallest system gives.
+        // With as few descriptors as the smallest system allows.
         let room = Room::for_clients(0, OWN);
         let (_theirs, ours) = (fill(&room, 1000), fill(&room, 0));
         assert!(!ours.is_empty());

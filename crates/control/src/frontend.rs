@@ -1,4 +1,5 @@
-//! The other end of the `control` socket: lines from standard input to the daemon, answers to standard output.
+//! The front end of the `control` socket: sends lines of standard input to the daemon and prints
+//! the answers.
 
 use crate::clean;
 use crate::directory::PipeDirectory;
@@ -11,37 +12,50 @@ use std::io::{self, BufRead, BufReader, Read as _, Write};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-/// How long a daemon that runs may take for an answer, at least: it asks servers, which may have to be given up one after the other.
+/// How long a living daemon may take for an answer, at least: it asks servers, and each server that
+/// does not answer costs a timeout.
 const ANSWER: Duration = Duration::from_secs(60);
-/// How long a daemon that has answered `quit` may take to be gone.
-const END_PATIENCE: Duration = Duration::from_secs(5);
+/// How long a daemon may take to end after it has answered `quit`.
+const END_WAIT: Duration = Duration::from_secs(5);
 
 /// Why a conversation ended early.
 #[derive(Debug, thiserror::Error)]
 pub enum FrontendError {
+    /// No daemon listens in the directory.
     #[error("Cannot find MPS control daemon process")]
     NoDaemon,
+    /// A daemon of an untrusted user listens in the directory.
     #[error(transparent)]
     Foreign(Foreign),
+    /// The daemon has gone before it answered.
     #[error("The control daemon closed the connection; see control.log in the log directory")]
     Broken,
+    /// The answer has another form than this version expects.
     #[error("the daemon is of another version: restart it (echo quit | cumux control)")]
     OtherVersion,
-    /// It lives and stands still.
+    /// The daemon lives but makes no progress.
     #[error(
         "The control daemon does not answer: process {pid} {how}. Let it go on (kill -CONT {pid}), or end it (kill -KILL {pid}) and start it again; programs that run go on meanwhile"
     )]
-    Still { pid: u32, how: Standstill },
-    /// Its queue of connections is full.
+    Still {
+        /// The daemon's process id.
+        pid: u32,
+        /// How it stands still.
+        how: Standstill,
+    },
+    /// The daemon's queue of connections is full.
     #[error("The control daemon does not answer: see control.log in the log directory, end its process and start it again; programs that run go on meanwhile")]
     Busy,
+    /// The input cannot be read.
     #[error("Cannot read commands: {0}")]
     Input(io::Error),
+    /// An answer cannot be written.
     #[error("Cannot write answers: {0}")]
     Output(io::Error),
 }
 
-/// A line of an answer; tables have no tabs, people's plain tools may.
+/// Makes one line of an answer harmless. Its tables contain no tabs; tabs from other tools are
+/// kept.
 fn escape_line(line: &str) -> String {
     let (text, end) = line.strip_suffix('\n').map_or((line, ""), |text| (text, "\n"));
     let cells: Vec<String> = text.split('\t').map(|cell| escape_foreign(cell, usize::MAX)).collect();
@@ -49,16 +63,19 @@ fn escape_line(line: &str) -> String {
 }
 
 /// A connection to a daemon.
+#[derive(Debug)]
 pub struct Frontend {
     stream: BufReader<UnixStream>,
-    /// The daemon's process, and how long it may stand still.
+    /// The daemon's process id, and how long it may stand still.
     watched: Option<(u32, Duration)>,
 }
 
 impl Frontend {
+    /// Connects to the daemon of a directory.
+    ///
     /// # Errors
-    /// [`FrontendError::NoDaemon`] when nobody listens, [`FrontendError::Foreign`] when somebody
-    /// does whom we do not trust.
+    /// [`FrontendError::NoDaemon`] when no daemon listens, [`FrontendError::Foreign`] when an
+    /// untrusted user does.
     pub fn connect(directory: &PipeDirectory) -> Result<Self, FrontendError> {
         let limit = pulse::limit();
         let mut stream = reach::stream(&directory.control(), limit).map_err(|error| match error {
@@ -86,7 +103,7 @@ impl Frontend {
             return Err(FrontendError::Broken);
         }
         self.in_time(patient, |stream| stream.read_exact(&mut status))?;
-        // Whoever listens in a directory that anybody can name is not allowed to command this terminal.
+        // Anybody can make a directory and listen there: a listener must not control this terminal.
         let text = String::from_utf8_lossy(&text);
         let harmless: String = text.split_inclusive('\n').map(escape_line).collect();
         Ok((harmless, status[0]))
@@ -99,11 +116,13 @@ impl Frontend {
     pub fn servers(&mut self) -> Result<Vec<ServerStatus>, FrontendError> {
         let (text, _) = self.ask("status --json")?;
         let servers: Vec<ServerStatus> = serde_json::from_str(&text).map_err(|_| FrontendError::OtherVersion)?;
-        // What was escaped for JSON is a command again when it has been read.
+        // Text that was escaped for JSON is plain text again after parsing: it is made harmless
+        // here.
         Ok(servers.into_iter().map(clean::status).collect())
     }
 
-    /// Reads; gives up on a daemon that stands still. `patient`: the answer may take as long as it likes.
+    /// Reads, and fails once the daemon stands still. `patient`: the answer itself may take any
+    /// time.
     fn in_time(&mut self, patient: bool, mut read: impl FnMut(&mut BufReader<UnixStream>) -> io::Result<()>) -> Result<(), FrontendError> {
         let Some((pid, limit)) = self.watched else { return read(&mut self.stream).map_err(|_| FrontendError::Broken) };
         let asked = Instant::now();
@@ -115,7 +134,7 @@ impl Frontend {
                 Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {}
                 Err(_) => return Err(FrontendError::Broken),
             }
-            if let Verdict::Dead(how) = pulse.look(Instant::now(), pulse::motion(pid), &[]) {
+            if let Verdict::Dead(how) = pulse.observe(Instant::now(), pulse::motion(pid), &[]) {
                 return Err(FrontendError::Still { pid, how });
             }
             if !patient && asked.elapsed() >= (limit * STUCK).max(ANSWER) {
@@ -124,20 +143,23 @@ impl Frontend {
         }
     }
 
-    /// Waits until the daemon's process has ended: whoever starts the next one in the same directory right after `quit` must find it free. Where the kernel gives no
-    /// handle of it (before Linux 6.5, in another PID namespace), it is not waited for.
+    /// Waits until the daemon's process has ended: a user who starts the next daemon in the same
+    /// directory right after `quit` must find it free. Does not wait where the kernel has no pidfd
+    /// of the daemon (before Linux 6.5, in another PID namespace).
     fn wait_for_the_end(&self) {
         let stream = self.stream.get_ref();
         let by_number = || Process::open(Peer::of(stream).ok()?.pid?).ok();
         if let Some(daemon) = peer::process_of(stream).or_else(by_number) {
-            let _ = daemon.ended(Some(END_PATIENCE));
+            let _ = daemon.ended(Some(END_WAIT));
         }
     }
 
-    /// Every line of `input` in turn, its answer to `output`; the status of the last.
+    /// Sends every line of `input` in turn and writes its answer to `output`. Returns the exit
+    /// status of the last one.
     ///
     /// # Errors
-    /// The input cannot be read, an answer cannot be written, or the daemon goes away. Nothing that follows is sent then.
+    /// The input cannot be read, an answer cannot be written, or the daemon goes away. Further
+    /// lines are then not sent.
     pub fn converse(&mut self, mut input: impl BufRead, mut output: impl Write) -> Result<u8, FrontendError> {
         let mut status = 0;
         let mut line = Vec::new();

@@ -1,4 +1,4 @@
-//! A client that waits, and what tells when it goes.
+//! A waiting client, and the poll set that reports when it goes.
 
 use crate::doors::Place;
 use crate::event::Token;
@@ -14,11 +14,12 @@ use std::time::Duration;
 pub(crate) struct Guest {
     pub(crate) connection: Connection,
     pub(crate) process: Process,
-    /// Given back when it is served, refused or gone.
+    /// Freed when the client is served, refused or gone.
     pub(crate) _place: Place,
 }
 
-/// Everything that the lobby's thread waits for. A number is a token twice, with one more for the handle of a process.
+/// The poll set of the lobby's thread. A descriptor's number is twice the client's token, plus one
+/// for the pidfd of its process.
 pub(crate) struct Watch {
     pub(crate) set: OwnedFd,
 }
@@ -35,13 +36,14 @@ impl Watch {
         epoll::add(&self.set, connection, epoll::EventData::new_u64(token * 2), epoll::EventFlags::IN)
     }
 
-    /// From here on only its end counts, which needs no asking for.
+    /// From here on only the end of the connection is reported, which epoll always does.
     pub(crate) fn guest(&self, guest: &Guest, token: Token) -> rustix::io::Result<()> {
         epoll::modify(&self.set, &guest.connection, epoll::EventData::new_u64(token * 2), epoll::EventFlags::empty())?;
         epoll::add(&self.set, &guest.process, epoll::EventData::new_u64(token * 2 + 1), epoll::EventFlags::IN)
     }
 
-    /// To be called before the descriptors are closed: copies of them live in the server, so closing alone does not end the watch.
+    /// Must be called before the descriptors are closed: the server has copies of them, so closing
+    /// alone does not end the watch.
     pub(crate) fn forget(&self, guest: &Guest) {
         let _ = epoll::delete(&self.set, &guest.connection);
         let _ = epoll::delete(&self.set, &guest.process);
@@ -56,6 +58,6 @@ impl Watch {
 /// Answers a hello with a sentence.
 pub(crate) fn refuse(client: &Connection, result: u32, why: String) {
     let _ = client.set_timeout(Some(Duration::from_millis(200)));
-    // A client that has gone need not hear it.
+    // A client that has gone need not receive it.
     let _ = client.send(&Reply::Refused { result, why }, &[]);
 }

@@ -1,40 +1,50 @@
-//! Servers that live and do not answer: one that was stopped by a signal, or whose thread hangs, is ended and started again. Its clients go on: executor and keeper
-//! are processes of their own, and the next server knows them.
+//! Heartbeat of the servers: one that lives and does not answer (a signal has stopped it, or a
+//! thread hangs) is ended and started again. Its clients go on: executor and keeper are processes
+//! of their own, and the next server finds them.
 
-use crate::daemon::Daemon;
-use crate::event::Event;
-use cumux_link::pulse::{self, Motion, Pulse, Verdict};
-use cumux_wire::message::ToServer;
+use cumux_link::pulse::{self, Motion, Pulse, Standstill, Verdict};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Looks at all servers again and again, on a thread of its own: a question to a server that does not read can take a second.
-pub(crate) fn watch(daemon: &Arc<Daemon>) {
+/// The servers that are watched, and what follows from a check.
+pub(crate) trait Servers: Send + Sync + 'static {
+    /// Process ids of all servers, with the number of messages received from each; `None` for one
+    /// that is still starting: it has a deadline of its own.
+    fn message_counts(&self) -> Vec<(u32, Option<u64>)>;
+
+    /// Asks a server for a sign of life.
+    fn ping(&self, pid: u32);
+
+    /// The server lives but makes no progress.
+    fn report_standstill(self: &Arc<Self>, pid: u32, standstill: Standstill);
+}
+
+/// Checks all servers at intervals, on a thread of its own: to ask a server that does not read can
+/// take a second.
+pub(crate) fn watch(servers: &Arc<impl Servers>) {
     let Some(limit) = pulse::limit() else { return };
-    let daemon = Arc::clone(daemon);
+    let servers = Arc::clone(servers);
     thread::spawn(move || {
         let mut pulses = HashMap::new();
         loop {
             thread::sleep(pulse::interval(limit));
-            look(&daemon, &mut pulses, limit);
+            check(&servers, &mut pulses, limit);
         }
     });
 }
 
-fn look(daemon: &Arc<Daemon>, pulses: &mut HashMap<u32, Pulse>, limit: Duration) {
-    let servers: Vec<(u32, bool)> = daemon.registry(|registry| registry.servers().iter().map(|server| (server.pid, server.is_connected())).collect());
-    pulses.retain(|pid, _| servers.iter().any(|(server, _)| server == pid));
-    for (pid, connected) in servers {
+fn check(servers: &Arc<impl Servers>, pulses: &mut HashMap<u32, Pulse>, limit: Duration) {
+    let counts = servers.message_counts();
+    pulses.retain(|pid, _| counts.iter().any(|(server, _)| server == pid));
+    for (pid, messages) in counts {
         let (motion, now) = (pulse::motion(pid), Instant::now());
-        // One that is on its way up has a deadline of its own.
-        let words = if connected { vec![daemon.words_of(pid)] } else { Vec::new() };
         let pulse = pulses.entry(pid).or_insert_with(|| Pulse::new(limit, now));
-        if let Verdict::Dead(standstill) = pulse.look(now, motion, &words) {
-            daemon.feed(Event::Unresponsive { pid, why: standstill.to_string() });
-        } else if connected && motion == Motion::Runs {
-            daemon.tell(pid, |request| ToServer::Ping { request });
+        if let Verdict::Dead(standstill) = pulse.observe(now, motion, messages.as_slice()) {
+            servers.report_standstill(pid, standstill);
+        } else if messages.is_some() && motion == Motion::Runs {
+            servers.ping(pid);
         }
     }
 }

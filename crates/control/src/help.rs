@@ -1,4 +1,5 @@
-//! What `nvidia-cuda-mps-control --help` lists: the same options and commands in the same places, in our words.
+//! What `nvidia-cuda-mps-control --help` lists: the same options and commands in the same places,
+//! in our words.
 
 /// Options and commands.
 pub const HELP: &str = "\

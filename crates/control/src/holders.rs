@@ -1,5 +1,5 @@
-//! Who holds a static partition: handles of processes, so that what an ended client had is free again, and a file from which a daemon that starts after
-//! a crash knows the partitions.
+//! The holders of static partitions: pidfds, so that the partition of an ended client is freed, and
+//! a file from which a daemon that starts after a crash restores the partitions.
 
 use crate::partitions::Board;
 use cumux_link::{Folder, FolderError, Process};
@@ -7,7 +7,7 @@ use cumux_wire::message::DeviceFacts;
 use std::collections::HashMap;
 use std::path::PathBuf;
 
-/// Partitions of the most cards that anybody has take less.
+/// Most bytes of the file: the partitions of any number of cards need less.
 const LONGEST: u64 = 16 << 20;
 
 pub(crate) struct Holders {
@@ -21,25 +21,27 @@ impl Holders {
         Self { handles: HashMap::new(), file, saved: None }
     }
 
-    /// What a daemon that died has left.
+    /// The partitions that a dead daemon has left.
     fn left_behind(&self) -> Option<Board> {
         let (folder, name) = Folder::of(&self.file).ok()?;
         serde_json::from_slice(&folder.read(name, LONGEST).ok()?).ok()
     }
 
-    /// The partitions of these cards: a dead daemon's, if they were the same cards.
+    /// The partitions for these cards: those of a dead daemon, if they were for the same cards.
     pub(crate) fn board(&self, devices: &[DeviceFacts]) -> Board {
         self.left_behind().filter(|board| board.fits(devices)).unwrap_or_else(|| Board::new(devices))
     }
 
-    /// A client that is about to get its partition: one of another PID namespace cannot be found by its number.
-    pub(crate) fn know(&mut self, pid: u32, process: &Process) {
+    /// Adds a client that is about to get its partition. A pidfd is needed because a process of
+    /// another PID namespace cannot be found by its number.
+    pub(crate) fn add(&mut self, pid: u32, process: &Process) {
         if let Ok(process) = process.try_clone() {
             self.handles.insert(pid, process);
         }
     }
 
-    /// Lets go of processes that have ended, and writes down what is new. Returns why that cannot be done.
+    /// Releases the partitions of ended processes and saves changes. Returns the reason if they
+    /// cannot be saved.
     pub(crate) fn sweep(&mut self, board: &mut Board) -> Option<String> {
         let clients = board.clients();
         self.handles.retain(|pid, _| clients.contains(pid));
@@ -54,7 +56,7 @@ impl Holders {
                 board.release(pid);
             }
         }
-        // Before the cards are known nothing is written over what a dead daemon has left.
+        // Before the cards are known, the file of a dead daemon is not overwritten.
         if self.saved.as_ref() == Some(board) || board.fits(&[]) {
             return None;
         }
@@ -68,7 +70,7 @@ impl Holders {
         folder.replace(name, bytes, 0o644)
     }
 
-    /// The partitions end with the daemon.
+    /// Removes the file: the partitions end with the daemon.
     pub(crate) fn forget(&self) {
         if let Ok((folder, name)) = Folder::of(&self.file) {
             let _ = folder.remove(name);

@@ -1,8 +1,8 @@
-//! Starting a server: as which user, in which folder, with which settings.
+//! Starting a server: under which user, in which folder, with which settings.
 //!
-//! A server of another user gets nothing that is the daemon's: its folder is that user's alone, its
-//! standard error is a pipe which the daemon reads (and not the log), and of the daemon's
-//! environment it has what concerns CUDA.
+//! A server of another user gets nothing of the daemon's: its folder belongs to that user alone,
+//! its standard error is a pipe that the daemon reads (not the log), and of the daemon's
+//! environment it has only what concerns CUDA.
 
 use crate::daemon::Daemon;
 use crate::directory::CUMUX;
@@ -23,11 +23,11 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// What a pipe holds while no daemon reads it: some ten thousand lines.
+/// What a pipe holds while no daemon reads it: about 10,000 lines.
 const PIPE_BYTES: usize = 1 << 20;
-/// How long the processes of a server that has ended are listened to.
+/// How long the daemon reads from processes of a server that has ended.
 const LAST_WORDS: Duration = Duration::from_secs(5);
-/// Variables, by their beginnings, that a server of another user has from the daemon.
+/// Beginnings of the variables that a server of another user inherits from the daemon.
 const HANDED_ON: [&str; 9] = ["CUMUX_", "CUDA_", "NVIDIA_", "LD_LIBRARY_PATH", "PATH", "TZ", "LANG", "LC_", "RUST_"];
 
 impl Daemon {
@@ -51,7 +51,7 @@ impl Daemon {
         command.arg("server").arg("--pipe").arg(&pipe);
         let mut words = None;
         if uid == own {
-            // A group of its own: Ctrl-C in the daemon's terminal is for the daemon.
+            // A process group of its own: Ctrl-C in the daemon's terminal must not reach it.
             command.arg("--log").arg(&self.options.log).stdin(Stdio::null()).stderr(self.log.for_own_server()).process_group(0);
         } else {
             let (read, write) = match pipe_for_words() {
@@ -60,8 +60,8 @@ impl Daemon {
             };
             words = read.try_clone().ok();
             command.env_clear().envs(std::env::vars_os().filter(|(name, _)| is_handed_on(name.to_str())));
-            // It keeps the other end as its standard input, for the next daemon. It makes a session
-            // of its own, away from the daemon's terminal.
+            // It keeps the other end as its standard input, for the next daemon, and makes a
+            // session of its own, away from the daemon's terminal.
             command.stdin(read).stderr(write).uid(uid).gid(primary_group(uid));
         }
         command.args(devices.iter().flat_map(|name| ["--device", name])).arg("--uid").arg(uid.to_string());
@@ -89,22 +89,22 @@ impl Daemon {
         }
     }
 
-    /// The pipe directory of a user's server. The daemon's own user works in the daemon's; another
-    /// gets a folder in it that nobody else may enter, with a link to the daemon's socket.
+    /// The pipe directory of a user's server. The daemon's own user shares the daemon's; another
+    /// user gets a folder in it that nobody else may enter, with a link to the daemon's socket.
     fn prepare_for(&self, uid: u32) -> Result<PathBuf, FolderError> {
         if uid == rustix::process::geteuid().as_raw() {
             return Ok(self.options.pipe.clone());
         }
         let name = format!("user-{uid}");
-        Folder::open(&self.options.pipe)?.give(&name, uid, primary_group(uid), (CUMUX, "../cumux"))?;
+        Folder::open(&self.options.pipe)?.make_private(&name, uid, primary_group(uid), (CUMUX, "../cumux"))?;
         Ok(self.options.pipe.join(name))
     }
 
-    /// Reads what a server of another user says, on a thread of its own.
+    /// Reads what a server of another user writes, on a thread of its own.
     pub(crate) fn write_down(self: &Arc<Self>, pid: u32, uid: u32, words: OwnedFd) {
         let daemon = Arc::clone(self);
         thread::spawn(move || {
-            // A server is believed nothing, not even that it has sent a pipe.
+            // Nothing that a server sends is believed, not even that the descriptor is a pipe.
             let is_pipe = rustix::fs::fstat(&words).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Fifo);
             let Ok(ours) = words.try_clone().map(fs::File::from) else { return };
             if is_pipe && rustix::fs::fcntl_setfl(&words, OFlags::NONBLOCK).is_ok() {
@@ -115,18 +115,18 @@ impl Daemon {
     }
 }
 
-/// Waits for words of a server and of what it has started.
+/// Waits for output of a server and of the processes that it has started.
 struct Listening {
     words: OwnedFd,
-    /// While it is not known to have ended.
+    /// `None` once the server has ended.
     server: Option<Process>,
-    /// A while after its end. Its processes could keep the pipe for ever, and with every server
-    /// that it has there would be one more to read.
+    /// End of reading, some time after the server's end. Its processes could keep the pipe open for
+    /// ever, and each new server of the user would leave one more pipe to read.
     until: Option<Instant>,
 }
 
 impl Listening {
-    /// False when nothing more is read.
+    /// Returns false when reading is over.
     fn wait(&mut self) -> bool {
         loop {
             let rest = match (&self.server, self.until) {
@@ -158,12 +158,12 @@ impl Listening {
     }
 }
 
-/// Both ends. Whoever writes does not wait: a server must not stop because its daemon does not
+/// Both ends of a pipe. Writing never blocks: a server must not stop because its daemon does not
 /// read.
 fn pipe_for_words() -> io::Result<(OwnedFd, OwnedFd)> {
     let (read, write) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
     rustix::fs::fcntl_setfl(&write, OFlags::NONBLOCK)?;
-    // The usual size does as well, for a shorter time.
+    // The usual size also works, for a shorter time.
     let _ = rustix::pipe::fcntl_setpipe_size(&write, PIPE_BYTES);
     Ok((read, write))
 }
@@ -177,7 +177,8 @@ fn exit_number(status: ExitStatus) -> i32 {
     status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0))
 }
 
-/// The group of a user in `/etc/passwd`, or the one with the same number: a server needs no group, but must not keep root's.
+/// The user's group in `/etc/passwd`, or the one with the same number: a server needs no group, but
+/// must not keep root's.
 fn primary_group(uid: u32) -> u32 {
     let fields = |line: &str| -> Option<(u32, u32)> {
         let mut fields = line.split(':').skip(2);
@@ -192,7 +193,7 @@ mod tests {
     use super::*;
     use std::io::Write as _;
 
-    /// A process of the server keeps the pipe, and does not keep us.
+    /// A process of the server keeps the pipe open, and the daemon stops reading all the same.
     #[test]
     fn nobody_is_listened_to_for_ever() {
         let (words, write) = pipe_for_words().unwrap();
@@ -204,7 +205,7 @@ mod tests {
         server.wait().unwrap();
         assert!(listening.wait() && listening.server.is_none(), "what was said before is read");
         rustix::io::read(&listening.words, &mut [0; 100]).unwrap();
-        // As if the time were over.
+        // As if the time had passed.
         listening.until = Some(Instant::now());
         assert!(!listening.wait());
     }

@@ -1,7 +1,9 @@
-//! Which servers the daemons of this directory have started: nobody else's word that it is one is believed.
+//! The list of servers that the daemons of this directory have started: no other process is
+//! accepted as a server.
 //!
-//! A process is known by its number, the time when it was started and the boot. The list is in a file that belongs to the daemon's user, who alone may
-//! write it, so that the next daemon knows the servers of one that was killed.
+//! A process is identified by its process id, its start time and the boot. The list is in a file
+//! that only the daemon's user may write, so that the next daemon knows the servers of one that was
+//! killed.
 
 use cumux_link::{Folder, FolderError};
 use serde::{Deserialize, Serialize};
@@ -10,7 +12,7 @@ use std::io::{self, Read as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-/// Bytes that are read of such a file.
+/// Most bytes that are read of the file.
 const LONGEST: u64 = 1 << 20;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,12 +29,12 @@ struct Entry {
 pub(crate) struct Ledger {
     path: PathBuf,
     entries: Vec<Entry>,
-    /// Users whose servers ended without any daemon there to see it.
+    /// Users whose servers ended while no daemon ran.
     lost: Vec<u32>,
 }
 
 impl Ledger {
-    /// With what an earlier daemon has left.
+    /// Opens the list with the entries of an earlier daemon.
     pub(crate) fn open(path: PathBuf) -> Self {
         let entries: Vec<Entry> = read(&path).and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default();
         let (entries, ended): (Vec<Entry>, Vec<Entry>) = entries.into_iter().partition(is_alive);
@@ -44,13 +46,14 @@ impl Ledger {
         Self { path, entries, lost }
     }
 
-    /// What an earlier daemon has left: servers that live, and users whose servers do not any more.
+    /// The servers of an earlier daemon: process id and user of those that live, only the user of
+    /// those that have ended.
     pub(crate) fn left(&self) -> Vec<(Option<u32>, u32)> {
         let living = self.entries.iter().map(|entry| (Some(entry.pid), entry.uid));
         living.chain(self.lost.iter().map(|uid| (None, *uid))).collect()
     }
 
-    /// A server was started. Returns what is wrong with the file, if anything.
+    /// Adds a started server. Returns what is wrong with the file, if anything.
     pub(crate) fn add(&mut self, pid: u32, uid: u32) -> Option<String> {
         let started = started(pid)?;
         self.entries.retain(|entry| entry.pid != pid);
@@ -58,12 +61,12 @@ impl Ledger {
         self.write()
     }
 
-    /// A server has ended.
+    /// Removes a server that has ended.
     pub(crate) fn remove(&mut self, pid: u32) {
         let before = self.entries.len();
         self.entries.retain(|entry| entry.pid != pid);
         if self.entries.len() != before {
-            // One entry too many harms nobody: the process has ended.
+            // A stale entry does no harm: its process has ended.
             let _ = self.write();
         }
     }
@@ -73,7 +76,7 @@ impl Ledger {
         self.entries.iter().any(|entry| entry.pid == pid && entry.uid == uid && is_alive(entry))
     }
 
-    /// All servers have ended.
+    /// Removes the file, after the last server.
     pub(crate) fn forget(&self) {
         if let Ok((folder, name)) = Folder::of(&self.path) {
             let _ = folder.remove(name);
@@ -92,7 +95,7 @@ fn is_alive(entry: &Entry) -> bool {
     started(entry.pid) == Some(entry.started) && entry.boot == boot()
 }
 
-/// When a process was started: field 22 of `/proc/PID/stat`.
+/// Start time of a process: field 22 of `/proc/PID/stat`.
 fn started(pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name, in brackets, may contain anything.
@@ -103,7 +106,7 @@ fn boot() -> String {
     fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
 }
 
-/// Only a file of our own that nobody else can have written.
+/// Reads the file if it is ours and nobody else can have written it.
 fn read(path: &Path) -> Option<Vec<u8>> {
     let (folder, name) = Folder::of(path).ok()?;
     let file = folder.open_to_read(name).ok()?;
@@ -142,7 +145,7 @@ mod tests {
             assert!(!known.knows(server.id(), 6), "another user's");
             assert!(!known.knows(stranger.id(), 5));
         }
-        // Its number with another process behind it.
+        // The same process id with another process behind it.
         let mut forged = Ledger::open(path.clone());
         forged.entries[0].pid = stranger.id();
         forged.entries[0].started += 1;

@@ -1,6 +1,8 @@
-//! What a server that did not end by itself has left behind: its keeper and its executors, which wait for the next server. When the daemon ends there is none.
+//! Processes of a server that did not end by itself: its keeper and its executors, which wait for
+//! the next server. When the daemon ends, no server follows.
 //!
-//! A user's own folder is not believed: a process is ended only if it belongs to that user and was started for the socket in that folder.
+//! Nothing in a user's own folder is believed: a process is ended only if it belongs to that user
+//! and was started for the socket in that folder.
 
 use cumux_link::Process;
 use rustix::fs::{FlockOperation, Mode, OFlags, flock};
@@ -12,12 +14,13 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::time::Duration;
 
-/// How long a killed process may take to be gone.
+/// How long a killed process may take to end.
 const END: Duration = Duration::from_secs(2);
 /// Bytes of a state file, at most.
 const LONGEST: u64 = 64 * 1024;
 
-/// Ends the processes of servers that have ended, in a pipe directory and in the users' folders there, and takes their files away. Returns whom it ended.
+/// Ends the processes of dead servers in a pipe directory and in the users' folders there, and
+/// removes their files. Returns the process ids.
 pub(crate) fn end(pipe: &Path) -> Vec<u32> {
     let own = rustix::process::geteuid().as_raw();
     let mut ended = end_of(pipe, own);
@@ -33,7 +36,7 @@ pub(crate) fn end(pipe: &Path) -> Vec<u32> {
 fn end_of(folder: &Path, uid: u32) -> Vec<u32> {
     let name = |ending: &str| folder.join(format!("server-{uid}.{ending}"));
     let Some(state) = read(&name("json")) else { return Vec::new() };
-    // A server that runs holds its lock.
+    // A running server holds its lock.
     let lock = rustix::fs::open(name("lock"), OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty());
     if !lock.is_ok_and(|lock| flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok()) {
         return Vec::new();
@@ -56,7 +59,7 @@ fn read(path: &Path) -> Option<serde_json::Value> {
 
 /// Ends a process of this user that has the socket in its command line.
 fn end_one(pid: u32, uid: u32, socket: &Path) -> bool {
-    // Held first, so that what is read next is this very process's if it still lives.
+    // The pidfd first: what is read next is then about this very process, if it still lives.
     let Some(process) = Process::open(pid).ok().filter(|_| pid != 0) else { return false };
     let owned = fs::metadata(format!("/proc/{pid}")).is_ok_and(|metadata| metadata.uid() == uid);
     let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
@@ -85,7 +88,7 @@ mod tests {
         let lock = File::create(folder.path().join(format!("server-{uid}.lock"))).unwrap();
         let (mut ours, mut another) = (process_for(&socket), process_for(Path::new("/elsewhere/server.sock")));
         let process = Process::open(ours.id()).unwrap();
-        // It is what the command line says once it has been executed.
+        // The command line changes when the process executes the program.
         while !fs::read(format!("/proc/{}/cmdline", ours.id())).unwrap().starts_with(b"cat") {
             std::thread::yield_now();
         }

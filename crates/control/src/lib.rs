@@ -1,9 +1,12 @@
-//! The control daemon: the MPS text commands, the registry of servers, the queue of users. It never touches a GPU.
+//! The control daemon: the MPS text commands, the registry of servers, the queue of users. It never
+//! touches a GPU.
 //!
-//! The text side answers as NVIDIA's daemon of driver 580 does. Clients and servers meet it on the socket `cumux` of the pipe directory: a
-//! client says hello, the daemon finds or starts the server of that user and hands the client's own socket over; from then on it is out of the way.
-//! Running servers outlive a daemon and register with the next.
+//! The text side answers as NVIDIA's daemon of driver 580 does. Clients and servers connect to the
+//! socket `cumux` of the pipe directory. A client says hello; the daemon finds or starts the server
+//! of that user and hands the client's own socket over. From then on the daemon has no part in the
+//! client's work. Running servers outlive a daemon and register with the next one.
 #![forbid(unsafe_code)]
+#![warn(missing_docs, missing_debug_implementations)]
 
 mod answer;
 mod clean;

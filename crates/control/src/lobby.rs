@@ -1,7 +1,8 @@
-//! The sockets that everybody may connect to. Clients connect, say hello and wait here until they are handed over, are refused, or go.
+//! The sockets to which everybody may connect. Clients connect, say hello and wait here until they
+//! are handed over, are refused, or go.
 //!
-//! One thread has them all: nobody's silence keeps anybody else waiting. A client that waits is watched by its socket and by the handle of its
-//! process, so that nothing is done for one that has gone.
+//! One thread serves them all: a silent client keeps nobody else waiting. A waiting client is
+//! watched by its socket and its pidfd, so that no server is started for one that has gone.
 
 use crate::clean;
 use crate::daemon::{Core, Daemon};
@@ -25,20 +26,20 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long somebody may take for the hello.
+/// How long a client may take for its hello.
 const HELLO: Duration = Duration::from_secs(5);
-/// How long a packet that is there may take to be read.
+/// How long it may take to read a packet that has arrived.
 const READ: Duration = Duration::from_millis(100);
-/// Connections that are accepted before those inside have a turn again.
+/// Connections that are accepted before the clients inside are served again.
 const BATCH: usize = 64;
-/// How long nobody is accepted when the system gives nothing any more.
+/// How long no connection is accepted after the system ran out of descriptors or memory.
 const PAUSE: Duration = Duration::from_millis(100);
-/// How often the log tells that there are no descriptors.
+/// Time between two log lines on missing descriptors.
 const TOLD: Duration = Duration::from_secs(10);
 
 const NO_DESCRIPTORS: &str = "The control daemon has no descriptors left for another program: try again, or raise its limit (ulimit -n)";
 
-/// Somebody who has connected and not yet said who it is.
+/// A connection whose peer has not said hello yet.
 struct Newcomer {
     connection: Connection,
     place: Place,
@@ -46,7 +47,7 @@ struct Newcomer {
     until: Instant,
 }
 
-/// A descriptor in reserve: with it the next connection can be accepted and told that there is none for it.
+/// A spare descriptor: it allows to accept one more connection and to refuse it with a sentence.
 struct Spare {
     file: Option<File>,
     told: Option<Instant>,
@@ -57,7 +58,7 @@ impl Spare {
         Self { file: File::open("/dev/null").ok(), told: None }
     }
 
-    /// Accepts one connection, tells it and closes it; false if even that cannot be.
+    /// Accepts one connection, refuses it and closes it; false if even that is impossible.
     fn turn_away<C>(&mut self, accept: impl FnOnce() -> Option<C>, tell: impl FnOnce(C)) -> bool {
         drop(self.file.take());
         let done = accept().map(tell).is_some();
@@ -65,7 +66,7 @@ impl Spare {
         done
     }
 
-    /// Whether the log should hear of it.
+    /// Whether the log should report it.
     fn is_news(&mut self) -> bool {
         let news = self.told.is_none_or(|at| at.elapsed() >= TOLD);
         if news {
@@ -81,7 +82,7 @@ struct Lobby {
     newcomers: BTreeMap<Token, Newcomer>,
     next: Token,
     spare: Spare,
-    /// Nobody is accepted before.
+    /// No connection is accepted before.
     closed_until: Option<Instant>,
 }
 
@@ -96,17 +97,17 @@ impl Daemon {
         Lobby { daemon: Arc::clone(self), newcomers: BTreeMap::new(), next: 1, spare: Spare::new(), closed_until: None }.serve(listener);
     }
 
-    /// A client that does not wait any more, for whatever reason.
-    pub(crate) fn see_off(&self, core: &mut Core, token: Token) -> Option<Guest> {
+    /// Removes a client that waits no more, for whatever reason.
+    pub(crate) fn remove_guest(&self, core: &mut Core, token: Token) -> Option<Guest> {
         let guest = core.guests.remove(&token)?;
         self.watch.forget(&guest);
         Some(guest)
     }
 
-    /// Text connections, as long as the process lives.
+    /// Accepts text connections as long as the process lives.
     pub(crate) fn accept_texts(self: &Arc<Self>, listener: &UnixListener) {
         let mut spare = Spare::new();
-        // It fits into the socket's buffer, or is not said.
+        // The refusal fits into the socket's buffer, or is not sent.
         let too_many = |stream: &UnixStream| {
             let _ = stream.set_nonblocking(true);
             ui::say(stream, ui::TOO_MANY, 1, false);
@@ -128,7 +129,8 @@ impl Daemon {
                     let daemon = Arc::clone(self);
                     let serve = move || {
                         ui::serve(&daemon, &stream, peer.uid);
-                        // Under the lock, so that whoever waits for the last one does not look just before and sleep just after.
+                        // Under the lock: a thread that waits for the last place must not check
+                        // just before and sleep just after.
                         let core = daemon.core();
                         drop((stream, place));
                         drop(core);
@@ -152,7 +154,7 @@ impl Daemon {
                 }
                 Err(error) => error,
             };
-            // Others must end first, and a busy loop would not help them.
+            // Only the end of other connections helps; a busy loop would not.
             if spare.is_news() {
                 self.note(&format!("Cannot accept a connection: {error}"));
             }
@@ -173,7 +175,7 @@ impl Lobby {
         loop {
             let now = Instant::now();
             let next = [self.closed_until, self.newcomers.values().next().map(|newcomer| newcomer.until)].into_iter().flatten().min();
-            // A millisecond more: one that is due then is due.
+            // One millisecond more, so that the deadline has passed on waking.
             let rest = next.map(|at| at.saturating_duration_since(now) + Duration::from_millis(1)).and_then(|rest| Timespec::try_from(rest).ok());
             match epoll::wait(&self.daemon.watch.set, rustix::buffer::spare_capacity(&mut ready), rest.as_ref()) {
                 Ok(_) | Err(Errno::INTR) => {}
@@ -181,8 +183,8 @@ impl Lobby {
             }
             for event in ready.drain(..) {
                 let number = event.data.u64();
-                // What goes wrong with one must not close the door for all.
-                let done = catch_unwind(AssertUnwindSafe(|| if number == DOOR { self.accept(listener) } else { self.stir(number / 2) }));
+                // A panic over one client must not close the door for all.
+                let done = catch_unwind(AssertUnwindSafe(|| if number == DOOR { self.accept(listener) } else { self.handle_event(number / 2) }));
                 if done.is_err() {
                     self.daemon.note("Internal error with a program that connected; it is in standard error");
                 }
@@ -198,7 +200,7 @@ impl Lobby {
                     self.let_in(connection);
                     continue;
                 }
-                // Nobody is there any more.
+                // No further connection waits.
                 Err(LinkError::Timeout) => return,
                 Err(LinkError::System(Errno::CONNABORTED)) => continue,
                 Err(LinkError::System(errno)) if lacks_descriptors(Some(errno.raw_os_error())) => {
@@ -216,7 +218,7 @@ impl Lobby {
             if self.spare.is_news() {
                 self.daemon.note(&format!("Cannot accept a connection: {error}"));
             }
-            // The listening socket stays ready: without this the loop would be a busy one.
+            // The listening socket stays readable: without this the loop would spin.
             if self.daemon.watch.door(listener, false).is_ok() {
                 self.closed_until = Some(Instant::now() + PAUSE);
             }
@@ -245,27 +247,27 @@ impl Lobby {
         }
     }
 
-    /// Something happened to somebody.
-    fn stir(&mut self, token: Token) {
+    /// Handles an event on one descriptor.
+    fn handle_event(&mut self, token: Token) {
         if let Some(newcomer) = self.newcomers.remove(&token) {
             return self.greet(newcomer, token);
         }
         let mut core = self.daemon.core();
-        // One that was handed over a moment ago is its server's.
-        if self.daemon.see_off(&mut core, token).is_some() {
+        // A client that was handed over a moment ago belongs to its server.
+        if self.daemon.remove_guest(&mut core, token).is_some() {
             self.daemon.feed_locked(&mut core, Event::ClientGone { token });
             drop(core);
             self.daemon.changed.notify_all();
         }
     }
 
-    /// The first packet of somebody, or its end.
+    /// Handles the first packet of a newcomer, or its end.
     fn greet(&self, newcomer: Newcomer, token: Token) {
         let Newcomer { connection, place, uid, .. } = newcomer;
         let _account = on_account_of(uid);
         let daemon = &self.daemon;
         let hello = connection.set_timeout(Some(READ)).and_then(|()| connection.receive::<Hello>());
-        // The timeout is the socket's, and the socket goes to the server.
+        // The timeout belongs to the socket, and the socket goes to the server.
         let (hello, descriptors) = match (hello, connection.set_timeout(None)) {
             (Ok(hello), Ok(())) => hello,
             (Err(LinkError::Format(_)), _) => {
@@ -288,7 +290,7 @@ impl Lobby {
                     refuse(&connection, result::MPS_CONNECTION_FAILED, error.to_string());
                 }
             },
-            Hello::Server { uid: serves, devices, .. } => daemon.meet_server(connection, uid, serves, devices, descriptors.into_iter().next()),
+            Hello::Server { uid: serves, devices, .. } => daemon.admit_server(connection, uid, serves, devices, descriptors.into_iter().next()),
             Hello::Keeper { .. } | Hello::Executor { .. } => daemon.note("A keeper or executor connected here instead of to its server: refused"),
         }
     }
@@ -304,7 +306,7 @@ impl Lobby {
         self.daemon.changed.notify_all();
     }
 
-    /// Those who have said nothing for too long go, and the door is opened again.
+    /// Drops newcomers that have been silent for too long, and opens the door again.
     fn expire(&mut self, listener: &Listener) {
         let now = Instant::now();
         while let Some(first) = self.newcomers.first_entry().filter(|first| first.get().until <= now) {
@@ -317,7 +319,7 @@ impl Lobby {
     }
 }
 
-/// This process or the system has no more.
+/// Whether the process or the system has no descriptor or memory left.
 fn lacks_descriptors(errno: Option<i32>) -> bool {
     [Errno::MFILE, Errno::NFILE].iter().any(|lack| errno == Some(lack.raw_os_error()))
 }

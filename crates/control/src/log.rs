@@ -1,8 +1,9 @@
-//! `control.log`, and `server.log` as far as the daemon writes it, in the format that log readers
-//! of MPS expect: `[2026-11-21 00:08:11.353 Control  1093] text`.
+//! `control.log`, and the part of `server.log` that the daemon writes, in the format that readers
+//! of MPS logs expect: `[2026-11-21 00:08:11.353 Control  1093] text`.
 //!
-//! Lines that a visitor causes are on that user's account: who makes too many loses his own
-//! ([`cumux_link::flood`]). The account is the thread's, because a thread serves one visitor.
+//! Lines that a visitor causes count against its user's allowance: a user who causes too many loses
+//! only its own ([`cumux_link::flood`]). A thread serves one visitor, so the account belongs to the
+//! thread.
 
 use crate::directory::DirectoryError;
 use cumux_link::flood::USER;
@@ -21,14 +22,14 @@ const SERVER: &str = "server.log";
 /// Names of the logs.
 pub const NAMES: [&str; 2] = [CONTROL, SERVER];
 
-/// A longer line of a server is written in pieces.
+/// Longest line of a server; a longer one is written in pieces.
 const LONGEST_LINE: usize = 4096;
-/// Who writes too much is read slowly.
+/// Pause between two reads of a server that writes too much.
 const SLOWLY: Duration = Duration::from_millis(1);
-/// How long the last words of servers are waited for.
+/// How long the daemon waits at its end for the last lines of servers.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
-/// Whose lines: an account.
+/// The user whose allowance a line counts against.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct User(u32);
 
@@ -42,7 +43,7 @@ thread_local! {
     static ACCOUNT: Cell<Option<User>> = const { Cell::new(None) };
 }
 
-/// While it lives, lines of this thread are on a user's account.
+/// While this value lives, lines of this thread count against a user's allowance.
 pub(crate) struct OnAccount(Option<User>);
 
 pub(crate) fn on_account_of(uid: u32) -> OnAccount {
@@ -57,21 +58,21 @@ impl Drop for OnAccount {
 
 /// Both logs, shared by threads.
 pub(crate) struct Log {
-    /// Nothing once its last line is written: a connection that is accepted while the process ends
-    /// adds none.
+    /// `None` after its last line: a connection that is accepted while the process ends adds no
+    /// line.
     control: Mutex<Option<logfile::Log<User>>>,
     server: Mutex<logfile::Log<User>>,
     server_file: Mutex<LogFile>,
-    /// Threads that still read what servers write.
+    /// Threads that still read output of servers.
     readers: Mutex<u32>,
     reader_ended: Condvar,
 }
 
-/// Makes both files if they are not there.
+/// Makes both files if they do not exist.
 ///
 /// # Errors
-/// One of them is a link, somebody else's or the like. That it cannot be written is no error: it
-/// costs lines, not service.
+/// One of them is a link, another user's file or the like. A file that cannot be written is no
+/// error: it costs lines, not service.
 pub(crate) fn check(folder: &Path) -> Result<(), DirectoryError> {
     for name in NAMES {
         if let Err(cause) = LogFile::at(folder.join(name), own_limit()).prepare()
@@ -84,16 +85,22 @@ pub(crate) fn check(folder: &Path) -> Result<(), DirectoryError> {
 }
 
 impl Log {
-    /// A file that cannot be opened is tried again with every line. With `echo` lines go to
-    /// standard output, too.
+    /// Opens both logs. A file that cannot be opened is tried again with every line. With `echo`,
+    /// lines also go to standard output.
     #[must_use]
     pub(crate) fn open(folder: &Path, echo: bool) -> Self {
         let file = |name| LogFile::at(folder.join(name), own_limit());
         let log = |name| logfile::Log::new(Sink::File(file(name)), USER, echo);
-        Self { control: Mutex::new(Some(log(CONTROL))), server: Mutex::new(log(SERVER)), server_file: Mutex::new(file(SERVER)), readers: Mutex::new(0), reader_ended: Condvar::new() }
+        Self {
+            control: Mutex::new(Some(log(CONTROL))),
+            server: Mutex::new(log(SERVER)),
+            server_file: Mutex::new(file(SERVER)),
+            readers: Mutex::new(0),
+            reader_ended: Condvar::new(),
+        }
     }
 
-    /// Writes one line with the time of now.
+    /// Writes one line, stamped with the present time.
     pub(crate) fn line(&self, text: &str) {
         self.line_of(std::process::id(), text);
     }
@@ -105,14 +112,14 @@ impl Log {
         }
     }
 
-    /// Where a server of our own user writes what it has to say: at the end of `server.log`.
+    /// The standard error for a server of our own user: it appends to `server.log`.
     pub(crate) fn for_own_server(&self) -> Stdio {
         lock(&self.server_file).share().map_or_else(|_| Stdio::null(), Stdio::from)
     }
 
-    /// Writes into `server.log` what the server `pid` of another user says. That user gets no
-    /// descriptor of the log: with one he could empty it, or write lines in others' names. `wait`
-    /// waits for words and says whether to go on.
+    /// Writes the output of server `pid`, which runs as another user, into `server.log`. That user
+    /// gets no descriptor of the log: with one it could empty the log or write lines in others'
+    /// names. `wait` waits for output and returns whether to continue.
     pub(crate) fn write_down(&self, pid: u32, uid: u32, mut words: impl Read, mut wait: impl FnMut() -> bool) {
         let _reading = Reading::begin(self);
         let mut rest = Vec::new();
@@ -121,7 +128,7 @@ impl Log {
             match words.read(&mut piece) {
                 Ok(0) => break,
                 Ok(count) => rest.extend_from_slice(piece.get(..count).unwrap_or_default()),
-                // Somebody else has read it: the server has the same end.
+                // Another process has read it: the server has the same end.
                 Err(error) if matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock) => continue,
                 Err(_) => break,
             }
@@ -150,7 +157,8 @@ impl Log {
         }
     }
 
-    /// What is still to be said, and `last`, the last line of `control.log`. The daemon ends.
+    /// Writes the remaining counts and `last`, the last line of `control.log`, before the daemon
+    /// ends.
     pub(crate) fn finish(&self, last: &str) {
         let until = Instant::now() + LAST_WORDS;
         let mut readers = lock(&self.readers);
@@ -167,14 +175,14 @@ impl Log {
     }
 }
 
-/// Bytes of the first line, with its end; of a piece where it is too long. Nothing while it has no
-/// end.
+/// Length of the first line with its end, or of a piece if the line is too long. `None` while the
+/// line has no end.
 fn line_end(bytes: &[u8]) -> Option<usize> {
     let end = bytes.iter().take(LONGEST_LINE).position(|byte| *byte == b'\n').map(|at| at + 1);
     end.or_else(|| (bytes.len() >= LONGEST_LINE).then_some(LONGEST_LINE))
 }
 
-/// One who reads, counted.
+/// A reading thread, counted while this value lives.
 struct Reading<'a>(&'a Log);
 
 impl<'a> Reading<'a> {

@@ -1,8 +1,10 @@
-//! Static SM partitions (`-S`, `sm_partition`, `lspart`, `CUDA_MPS_SM_PARTITION`): exclusive chunks of a card's SMs.
+//! Static SM partitions (`-S`, `sm_partition`, `lspart`, `CUDA_MPS_SM_PARTITION`): exclusive chunks
+//! of a card's SMs.
 //!
-//! Pure. Invariants: a chunk belongs to one partition at most; identifiers follow from the chunks alone, so the same commands from the same state give
-//! the same identifiers on the same card; a partition with clients is not removed, and its SMs do not change while it has any. Texts and rules are those
-//! of NVIDIA's document on static SM partitioning.
+//! Pure. Invariants: a chunk belongs to one partition at most. Identifiers follow from the chunks
+//! alone, so the same commands from the same state give the same identifiers on the same card. A
+//! partition with clients is not removed, and its SMs do not change while it has any. Texts and
+//! rules are those of NVIDIA's document on static SM partitioning.
 
 use crate::settings::uuid_text;
 use cumux_wire::message::DeviceFacts;
@@ -10,41 +12,49 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-/// Client's variable: `<UUID or its beginning>/<partition>`, several devices with commas.
+/// The variable with a client's partitions: `<UUID or its beginning>/<partition>`, with commas for
+/// several devices.
 pub const PARTITION_VARIABLE: &str = "CUDA_MPS_SM_PARTITION";
 
 /// `CUdevice_attribute` numbers.
 const MULTIPROCESSOR_COUNT: u32 = 16;
 const INTEGRATED: u32 = 18;
 const CAPABILITY_MAJOR: u32 = 75;
-/// Ampere.
+/// Compute capability of Ampere, the oldest architecture with partitions.
 const OLDEST: i32 = 8;
-/// The mask of an identifier in bytes: more chunks than any card has.
+/// Bytes of the mask in an identifier: more bits than any card has chunks.
 const MASK: usize = 26;
 
-/// What cannot be done, in the words that are printed.
+/// Why a command cannot be carried out. The texts are those that NVIDIA's daemon prints.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PartitionError {
+    /// No device has this ordinal or UUID.
     #[error("No device matches {0}")]
     NoDevice(String),
+    /// Several UUIDs begin with this text.
     #[error("More than one device matches {0}: write more of its UUID")]
     Ambiguous(String),
+    /// The device of this name is older than Ampere.
     #[error("Static SM partitioning needs a GPU of the Ampere architecture or newer, and {0} is older")]
     TooOld(String),
+    /// The device has fewer free chunks than these.
     #[error("Failed to fulfill the requested SM partition of {0} chunks, error CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION")]
     NotEnough(u64),
+    /// No partition has this name.
     #[error("Partition {0} not found")]
     NotFound(String),
+    /// The partition of this name has clients.
     #[error("Partition {0} in use. Terminate all clients before removing.")]
     InUse(String),
-    /// For clients.
+    /// For clients: the variable names no partition.
     #[error("{PARTITION_VARIABLE} is not set, and the control daemon runs with static SM partitioning (-S): set it to a partition that lspart shows")]
     NotNamed,
+    /// For clients: the variable names this device twice.
     #[error("{PARTITION_VARIABLE} names two partitions of one device: {0}")]
     Twice(String),
 }
 
-/// All cards of a daemon and their partitions.
+/// All cards of a daemon with their partitions.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Board {
     cards: Vec<Card>,
@@ -64,31 +74,32 @@ struct Card {
 struct Partition {
     id: String,
     chunks: BTreeSet<u32>,
-    /// It also has the SMs that are no whole chunk.
+    /// Whether it also has the SMs that are no whole chunk.
     remainder: bool,
-    /// Process numbers.
+    /// Process ids of its clients.
     clients: BTreeSet<u32>,
 }
 
-/// The SMs that a client gets of the device at this place.
+/// The SMs that a client gets: the device's place in the server's list, and SM indices.
 pub type Assigned = Vec<(usize, Vec<u32>)>;
 
 impl Board {
+    /// A board for these cards, without partitions.
     #[must_use]
     pub fn new(devices: &[DeviceFacts]) -> Self {
         Self { cards: devices.iter().map(Card::new).collect() }
     }
 
-    /// Whether these are the cards it was made for.
+    /// Whether the board was made for these cards.
     #[must_use]
     pub fn fits(&self, devices: &[DeviceFacts]) -> bool {
         self.cards.len() == devices.len() && self.cards.iter().zip(devices).all(|(card, facts)| card.uuid == uuid_text(facts.uuid))
     }
 
-    /// `sm_partition add`: the new partition as `<UUID>/<id>`.
+    /// `sm_partition add`: makes a partition of so many chunks and returns its name `<UUID>/<id>`.
     ///
     /// # Errors
-    /// Unknown or old device, not enough chunks.
+    /// The device is unknown or too old, or it has not enough free chunks.
     pub fn add(&mut self, device: &str, chunks: u64) -> Result<String, PartitionError> {
         let card = self.card_mut(device)?;
         if card.chunk == 0 {
@@ -103,10 +114,10 @@ impl Board {
         Ok(name)
     }
 
-    /// `sm_partition rm` of `<UUID>/<id>`: the whole name of what was removed.
+    /// `sm_partition rm` of `<UUID>/<id>`: returns the full name of the removed partition.
     ///
     /// # Errors
-    /// Unknown, or in use.
+    /// The partition is unknown or in use.
     pub fn remove(&mut self, device: &str, id: &str) -> Result<String, PartitionError> {
         let card = self.card_mut(device)?;
         let name = format!("{}/{id}", card.uuid);
@@ -118,10 +129,11 @@ impl Board {
         Ok(name)
     }
 
-    /// A client connects with this value of [`PARTITION_VARIABLE`].
+    /// Adds a client that connects with this value of [`PARTITION_VARIABLE`].
     ///
     /// # Errors
-    /// Nothing named, something unknown, or two partitions of one device: the client gets `CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION`.
+    /// The value names no partition, an unknown one, or two of one device: the client gets
+    /// `CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION`.
     pub fn assign(&mut self, variable: Option<&str>, pid: u32) -> Result<Assigned, PartitionError> {
         let text = variable.map(str::trim).filter(|text| !text.is_empty()).ok_or(PartitionError::NotNamed)?;
         let mut chosen: Vec<(usize, usize)> = Vec::new();
@@ -134,7 +146,7 @@ impl Board {
             }
             chosen.push((place, at));
         }
-        // A process that connects again has left what it had.
+        // A process that connects again gives up its earlier partitions.
         self.release(pid);
         for (place, at) in &chosen {
             let card = &mut self.cards[*place];
@@ -144,14 +156,14 @@ impl Board {
         Ok(chosen.into_iter().map(|(place, at)| (place, self.cards[place].sms(at))).collect())
     }
 
-    /// The process has ended, or was not served.
+    /// Removes a client that has ended or was not served.
     pub fn release(&mut self, pid: u32) {
         for partition in self.cards.iter_mut().flat_map(|card| &mut card.partitions) {
             partition.clients.remove(&pid);
         }
     }
 
-    /// Processes that hold a partition.
+    /// Process ids of all clients with a partition.
     #[must_use]
     pub fn clients(&self) -> BTreeSet<u32> {
         self.cards.iter().flat_map(|card| &card.partitions).flat_map(|partition| partition.clients.iter().copied()).collect()
@@ -228,7 +240,8 @@ impl Card {
         if partition.remainder { whole.chain(rest).collect() } else { whole.collect() }
     }
 
-    /// The first client of the card, and no chunk is free: SMs that are no whole chunk go to the oldest partition.
+    /// Adds the SMs that are no whole chunk to the oldest partition, when the card's first client
+    /// comes and no chunk is free.
     fn give_remainder(&mut self) {
         let quiet = self.partitions.iter().all(|partition| partition.clients.is_empty());
         let given = self.partitions.iter().any(|partition| partition.remainder);
@@ -241,7 +254,8 @@ impl Card {
     }
 }
 
-/// 36 characters as NVIDIA's identifiers have, without `/`: the number of chunks and which they are.
+/// An identifier of 36 characters, as NVIDIA's have, without `/`: it encodes which chunks the
+/// partition has.
 fn identifier(chunks: &BTreeSet<u32>) -> String {
     const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
     let mut bytes = [0_u8; MASK + 1];
@@ -274,7 +288,7 @@ mod tests {
         Board::new(&[card(0xfb, 132, 9)])
     }
 
-    /// The document's session: add, oversubscribe, list, remove in use, remove.
+    /// The session of NVIDIA's document: add, oversubscribe, list, remove in use, remove.
     #[test]
     fn the_documents_session() {
         let mut board = Board::new(&[card(0x74, 130, 10)]);
@@ -326,7 +340,7 @@ mod tests {
         assert!(matches!(board.add("GPU-aa", u64::MAX), Err(PartitionError::NotEnough(_))));
     }
 
-    /// 132 SMs are 16 chunks and four more.
+    /// 132 SMs are 16 chunks and 4 more.
     #[test]
     fn the_remainder_goes_to_the_oldest_partition_when_the_first_client_comes() {
         let mut board = h200();
@@ -342,7 +356,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is done: no chunk has two owners, the same commands give the same answers, clients keep their SMs, and what is in use stays.
+        /// After any commands: no chunk has two owners, the same commands give the same answers,
+        /// clients keep their SMs, and partitions in use stay.
         #[test]
         fn partitions_stay_apart(steps in proptest::collection::vec((0_u8..4, 0_u64..18, 0_usize..6, 1_u32..8), 0..80), sms in 8_i32..200, major in 8_i32..13) {
             let mut board = Board::new(&[card(0x11, sms, major)]);

@@ -1,22 +1,25 @@
 //! Which server serves whom: the registry of servers and the queue of users.
 //!
-//! A pure state machine: events in, effects out, time as an argument. As in MPS, at most one user's server is active; a client of another
-//! user waits until the active server's clients are gone. In multi-user mode every user has a server of its own and nobody waits: NVIDIA's puts all
-//! users into one server, and here different users never share an executor.
+//! A pure state machine: events in, effects out, time as an argument. As in MPS, at most one user's
+//! server is active; a client of another user waits until the active server's clients are gone. In
+//! multi-user mode every user has a server of its own and nobody waits: NVIDIA's puts all users
+//! into one server, and here different users never share an executor.
 //!
 //! ```text
 //!            awaited (of an earlier daemon)
-//!               │  ╲── not there within 5 s: forgotten
+//!               │  ╲── not connected within 5 s: forgotten
 //!               ▼
-//!            launched ──hello──▶ registered ──ready──▶ ready ──no clients, wanted away──▶ leaving ──▶ (gone)
-//!               │                    │                   │                                   ▲
-//!               └──────── exited: launched again, six times in all ◀────┘                    │
-//!                                                        └───────────── forced ──────────────┘
+//!            launched ──hello──▶ registered ──ready──▶ ready ──must go, no clients──▶ leaving
+//!               │                    │                   │                              ▲  │
+//!               └──────── exited: launched again, six times in all ◀────┘               │  ▼
+//!                                                        └──────────── forced ──────────┘ (gone)
 //! ```
 //!
-//! Invariants: a waiting client is handed over, refused, or has gone, never forgotten; a server that was not asked to leave is launched again when
-//! it ends; after `Quit` nothing is launched. How many clients a server has is the server's word alone: the registry adds those that it has handed over and
-//! the server has not yet taken. What an earlier daemon has left is known here before the first client is: nobody gets a server beside one that still lives.
+//! Invariants: a waiting client is handed over, refused, or has gone, never forgotten; a server
+//! that was not asked to leave is launched again when it ends; after `Quit` nothing is launched.
+//! How many clients a server has is the server's word alone: the registry adds those that it has
+//! handed over and the server has not yet taken. What an earlier daemon has left is known here
+//! before the first client is: nobody gets a server beside one that still lives.
 //!
 //! One file, because the state and what follows from each event are to be read together.
 
@@ -32,13 +35,14 @@ use std::time::{Duration, Instant};
 
 /// Starts of a server in a row before its clients are refused.
 const ATTEMPTS: u32 = 6;
-/// A server that lived this long was a good start.
+/// A server that lived this long started well.
 const GOOD_START: Duration = Duration::from_secs(10);
-/// How long a forced server may take to go before it is killed.
+/// How long a forced server may take to end before it is killed.
 const FORCED: Duration = Duration::from_secs(5);
 /// How long a server may take from its launch to its hello.
 const LAUNCH: Duration = Duration::from_secs(30);
-/// How long a server of an earlier daemon is waited for. One that lives looks for a daemon ten times a second.
+/// How long the daemon waits for a server of an earlier daemon. A living one looks for a daemon ten
+/// times a second.
 const AWAITED: Duration = Duration::from_secs(5);
 
 /// Complaints that are kept.
@@ -52,34 +56,38 @@ struct Waiting {
     hello: Hello,
 }
 
-/// Everything the daemon knows about servers and users.
+/// The state of all servers and users.
 #[derive(Debug)]
 pub struct Registry {
+    /// The defaults for new servers.
     pub defaults: Settings,
-    /// Users are served at the same time (`-M`).
+    /// `-M`: servers of several users are active at the same time.
     pub multiuser: bool,
     /// Static SM partitioning (`-S`).
     pub board: Option<Board>,
     /// Users whose servers have memory-locality partitions.
     pub mlopart: BTreeSet<u32>,
-    /// What a server is started with, as in `--device`: the daemon's devices, and their memory-locality partitions.
+    /// The devices with which servers start, named as in `--device`.
     pub devices: Vec<String>,
+    /// Their memory-locality partitions; empty where there are none.
     pub localities: Vec<String>,
-    /// Users whose server of an earlier daemon died with clients of other devices, and these: its successor takes them over there.
+    /// Users whose server of an earlier daemon died with clients of other devices, and those
+    /// devices: the successor serves the clients there.
     inherited: BTreeMap<u32, Vec<String>>,
-    /// Settings that were passed over in silence, newest last.
+    /// Settings that were ignored without a word to the program, newest last.
     pub complaints: VecDeque<String>,
     servers: Vec<Server>,
     waiting: VecDeque<Waiting>,
-    /// Servers wanted for these users though nobody waits: `start_server`, or one that died.
+    /// Users who get a server though no client waits: by `start_server`, or because their server
+    /// died.
     wanted: VecDeque<u32>,
-    /// Of these users an earlier daemon's server was lost.
+    /// Users whose server of an earlier daemon was lost.
     orphaned: BTreeSet<u32>,
-    /// Starts in a row that came to nothing, and when to try again.
+    /// Failed starts in a row, and when to try again.
     failures: u32,
     retry_at: Option<Instant>,
     quitting: Option<Quitting>,
-    /// Why the last server of this user could not serve.
+    /// The user and the reason of the last failure to serve.
     last_failure: Option<(u32, String)>,
 }
 
@@ -91,6 +99,7 @@ struct Quitting {
 }
 
 impl Registry {
+    /// A registry without servers.
     #[must_use]
     pub fn new(defaults: Settings) -> Self {
         Self {
@@ -113,21 +122,24 @@ impl Registry {
         }
     }
 
+    /// All servers, oldest first.
     #[must_use]
     pub fn servers(&self) -> &[Server] {
         &self.servers
     }
 
+    /// The server with this process id.
     #[must_use]
     pub fn server(&self, pid: u32) -> Option<&Server> {
         self.servers.iter().find(|server| server.pid == pid)
     }
 
+    /// As [`Registry::server`], to change its settings.
     pub fn server_mut(&mut self, pid: u32) -> Option<&mut Server> {
         self.servers.iter_mut().find(|server| server.pid == pid)
     }
 
-    /// Whether a server of this user is on its way up.
+    /// Whether a server of this user is starting.
     #[must_use]
     pub fn is_starting(&self, uid: u32) -> bool {
         self.quitting.is_none()
@@ -135,7 +147,7 @@ impl Registry {
                 || self.servers.iter().any(|s| s.uid == uid && matches!(s.phase, Phase::Awaited | Phase::Launched | Phase::Registered)))
     }
 
-    /// Keeps a complaint for `cumux doctor`, each text once; false if it is known.
+    /// Keeps a complaint for `cumux doctor`, each text once; false if it is known already.
     pub fn complain(&mut self, text: String) -> bool {
         if self.complaints.contains(&text) {
             return false;
@@ -147,13 +159,13 @@ impl Registry {
         true
     }
 
-    /// Why the last attempt to serve this user came to nothing.
+    /// Why the last attempt to serve this user failed.
     #[must_use]
     pub fn failure(&self, uid: u32) -> Option<&str> {
         self.last_failure.as_ref().filter(|(user, _)| *user == uid).map(|(_, why)| why.as_str())
     }
 
-    /// What the next server of a user is started with, as in `--device`.
+    /// The devices with which the next server of a user starts, named as in `--device`.
     #[must_use]
     pub fn devices_for(&self, uid: u32) -> &[String] {
         match self.inherited.get(&uid) {
@@ -163,7 +175,7 @@ impl Registry {
         }
     }
 
-    /// Why a server goes when its clients have gone, for people; empty where it stays.
+    /// Why a server ends when its clients have gone, as a text for people; empty where it stays.
     #[must_use]
     pub fn leaving(&self, pid: u32) -> String {
         let Some(server) = self.server(pid) else { return String::new() };
@@ -184,7 +196,7 @@ impl Registry {
         kills.chain(quit).chain(self.retry_at).min()
     }
 
-    /// Takes one event and returns what follows from it.
+    /// Processes one event and returns the orders that follow from it.
     pub fn handle(&mut self, now: Instant, event: Event) -> Vec<Effect> {
         let mut effects = Vec::new();
         match event {
@@ -285,11 +297,12 @@ impl Registry {
         effects
     }
 
-    /// A server has connected: one that we launched, one that connects again, or one of an earlier daemon.
+    /// A server has connected: one that we launched, one that connects again, or one of an earlier
+    /// daemon.
     fn registered(&mut self, now: Instant, pid: u32, uid: u32, devices: Vec<String>, effects: &mut Vec<Effect>) {
         match self.server_mut(pid) {
             Some(server) if server.phase == Phase::Leaving => {
-                // It was not there when it was told.
+                // It was not connected when the order to end came.
                 effects.push(Effect::Shutdown { server: pid, force: server.kill_at.is_some() });
                 return;
             }
@@ -356,7 +369,7 @@ impl Registry {
         };
         effects.push(Effect::Log(format!("NEW CLIENT {pid} from user {uid}: {state}")));
         if self.waiting.is_empty() && self.servers.is_empty() {
-            // A new reason to try: what failed for earlier clients is not held against this one.
+            // A new reason to try: the failures for earlier clients do not count against this one.
             self.failures = 0;
             self.retry_at = None;
         }
@@ -378,7 +391,8 @@ impl Registry {
             return;
         }
         if self.servers.iter().any(|other| other.uid == server.uid) {
-            // A running server of that user met us while we were starting this one, which saw it and gave way.
+            // While we were starting this server, a running one of the same user connected; the new
+            // one noticed that and ended.
             return;
         }
         self.inherited.remove(&server.uid);
@@ -391,7 +405,7 @@ impl Registry {
                 self.failures = 0;
                 self.want(server.uid);
             }
-            // Its clients may still be there.
+            // Its clients may still live.
             Phase::Awaited => {
                 self.orphaned.insert(server.uid);
                 self.want(server.uid);
@@ -412,7 +426,8 @@ impl Registry {
             self.give_up(uid, why, effects);
             return;
         }
-        // 0, 50, 100, 200, 400 ms: a single crash costs no time, a loop does not burn a core.
+        // 0, 50, 100, 200, 400 ms: a single crash costs no time, and a loop of crashes does not
+        // burn a core.
         let wait = if self.failures == 1 { Duration::ZERO } else { Duration::from_millis(25 << (self.failures - 1)) };
         self.retry_at = Some(now + wait);
         self.want(uid);
@@ -424,7 +439,7 @@ impl Registry {
         }
     }
 
-    /// No server for this user: everybody who waits for one is told why.
+    /// No server for this user: every client that waits for one is refused with the reason.
     fn give_up(&mut self, uid: u32, why: &str, effects: &mut Vec<Effect>) {
         self.failures = 0;
         self.retry_at = None;
@@ -446,7 +461,7 @@ impl Registry {
         }
         let force_at = timeout.map(|timeout| now + timeout);
         match self.quitting.as_mut() {
-            // A second quit can only make it sooner.
+            // A second `quit` can only make the end come sooner.
             Some(quitting) => quitting.force_at = quitting.force_at.into_iter().chain(force_at).min(),
             None => self.quitting = Some(Quitting { force_at, clean: true, finished: false }),
         }
@@ -500,18 +515,20 @@ impl Registry {
         if server.is_connected() {
             effects.push(Effect::Shutdown { server: server.pid, force: true });
         }
-        // One that is not connected is told when it comes: killed, it would leave its keeper and executors.
+        // A server without connection gets the order when it connects: killed, it would leave its
+        // keeper and executors behind.
         server.kill_at = Some(now + FORCED);
         server.phase = Phase::Leaving;
     }
 
-    /// What follows from the state, whatever the event was.
+    /// Derives orders from the state, whatever the event was.
     fn advance(&mut self, now: Instant, effects: &mut Vec<Effect>) {
         self.hand_over(effects);
         self.make_room(effects);
         self.send_away(now, effects);
         let mut next = self.wanted.iter().copied().chain(self.waiting.iter().map(|client| client.uid));
-        // One at a time also where several may be: the next follows from the event that this one was launched.
+        // One launch at a time, even with several active servers: the event of this launch triggers
+        // the next.
         let next = if self.multiuser { next.find(|uid| !self.servers.iter().any(|s| s.uid == *uid)) } else { next.next().filter(|_| self.servers.is_empty()) };
         if let Some(uid) = next.filter(|_| self.quitting.is_none() && self.retry_at.is_none()) {
             self.wanted.retain(|wanted| *wanted != uid);
@@ -533,7 +550,7 @@ impl Registry {
                 Hello::Client { environment, .. } => environment.as_slice(),
                 _ => &[],
             };
-            // The default priority is for every client that comes, also of a server that runs.
+            // The default priority applies to every new client, also of a running server.
             server.settings.priority = self.defaults.priority;
             for text in settings::complaints(environment, &server.devices) {
                 let text = format!("Process {}: {text}", client.pid);
@@ -566,7 +583,7 @@ impl Registry {
         }
     }
 
-    /// A user who waits behind another user's server: that one goes when its clients have.
+    /// If a user waits behind another user's server, that server ends when its clients have gone.
     fn make_room(&mut self, effects: &mut Vec<Effect>) {
         if self.multiuser {
             return;
@@ -574,7 +591,7 @@ impl Registry {
         let Self { servers, waiting, wanted, .. } = self;
         let awaited = |own: u32| wanted.iter().copied().chain(waiting.iter().map(|client| client.uid)).any(|uid| uid != own);
         for server in servers.iter_mut().filter(|s| s.away == Some(Away::OtherUser) && s.phase != Phase::Leaving && !awaited(s.uid)) {
-            // Whoever waited has gone.
+            // The client that waited has gone.
             server.away = None;
         }
         let Some(uid) = self.wanted.front().copied().or_else(|| self.waiting.front().map(|client| client.uid)) else { return };
@@ -590,9 +607,11 @@ impl Registry {
                 Phase::Ready | Phase::Registered => {
                     effects.push(Effect::Shutdown { server: server.pid, force: false });
                     server.phase = Phase::Leaving;
-                    // Between this message and its end it may take one more client that was on its way: no deadline.
+                    // Between this message and its end the server may receive one more client that
+                    // was on its way: no deadline.
                 }
-                // It is told when it comes: killed, it would leave its keeper and executors.
+                // It gets the order when it connects: killed, it would leave its keeper and
+                // executors behind.
                 Phase::Launched if server.away == Some(Away::Quit) => server.kill_at = server.kill_at.into_iter().chain([now + FORCED]).min(),
                 Phase::Awaited | Phase::Launched | Phase::Leaving => {}
             }
@@ -600,12 +619,13 @@ impl Registry {
     }
 }
 
-/// Why a server of an earlier daemon gets no more clients.
+/// Why a server of an earlier daemon gets no further clients.
 fn other_devices(its: &[String], ours: &[String]) -> String {
     format!("it serves {}, this daemon was started with {}, and programs that come now wait for a server on that", its.join(", "), ours.join(", "))
 }
 
-/// Static partitioning: the client has its partitions and nothing else, and percentages mean nothing. It sees the devices it has a partition of.
+/// Static partitioning: the client has its partitions and nothing else, and percentages mean
+/// nothing. It sees the devices on which it has a partition.
 fn confine(grant: &mut Grant, parts: Vec<(usize, Vec<u32>)>) {
     grant.share = Percentage::ALL;
     let of = |place: u32| parts.iter().find(|(at, _)| u32::try_from(*at) == Ok(place)).map(|(_, sms)| sms.clone());

@@ -1,4 +1,4 @@
-//! The registry told as stories: events in, effects out.
+//! The registry in stories: events in, orders out.
 
 use super::*;
 use cumux_wire::VERSION;
@@ -11,7 +11,7 @@ struct Story {
     registry: Registry,
     now: Instant,
     next_token: Token,
-    /// Clients that the servers were handed on their present connections.
+    /// Clients that each server was handed on its present connection.
     handed: BTreeMap<u32, u64>,
 }
 
@@ -20,7 +20,7 @@ impl Story {
         Self { registry: Registry::new(Settings::default()), now: Instant::now(), next_token: 1, handed: BTreeMap::new() }
     }
 
-    /// Effects without log lines.
+    /// Passes an event to the registry and returns its orders, without log lines.
     fn event(&mut self, event: Event) -> Vec<Effect> {
         if let Event::Registered { pid, .. } = &event {
             self.handed.remove(pid);
@@ -42,13 +42,13 @@ impl Story {
         (token, effects)
     }
 
-    /// The server has seen all that it was handed, and so many clients are there.
+    /// The server reports that it has received all clients, and has so many now.
     fn counts(&mut self, pid: u32, count: u32) -> Vec<Effect> {
         let taken = self.handed.get(&pid).copied().unwrap_or(0);
         self.event(Event::Clients { pid, count, taken })
     }
 
-    /// A server of this user that is ready, as `pid`.
+    /// Brings up a server of this user with process id `pid`.
     fn bring_up(&mut self, pid: u32, uid: u32) -> Vec<Effect> {
         let mut effects = self.event(Event::Launched { pid, uid });
         effects.extend(self.event(Event::Registered { pid, uid, devices: Vec::new() }));
@@ -287,7 +287,7 @@ fn a_client_on_its_way_is_counted_whatever_the_server_says_of_others() {
     story.client(1000);
     story.bring_up(50, 1000);
     story.client(1001);
-    // The first is served and has gone; the second crosses that message.
+    // The first client was served and has gone; the second one crosses that message.
     let (_, effects) = story.client(1000);
     assert_eq!(handed(&effects).len(), 1);
     assert_eq!(story.event(Event::Clients { pid: 50, count: 1, taken: 1 }), []);
@@ -301,7 +301,7 @@ fn a_server_that_connects_again_is_counted_anew() {
     let mut story = Story::begin();
     story.client(1000);
     story.bring_up(50, 1000);
-    // What was on its way on the broken connection was lost with it.
+    // Clients that were on their way on the broken connection are lost with it.
     story.event(Event::Disconnected { pid: 50 });
     story.event(Event::Registered { pid: 50, uid: 1000, devices: Vec::new() });
     story.client(1001);
@@ -341,7 +341,7 @@ fn a_server_with_the_devices_of_an_earlier_daemon_serves_its_clients_and_nobody_
     story.registry.devices = vec!["sim:h200".into()];
     story.event(Event::Registered { pid: 50, uid: 1000, devices: old() });
     assert_eq!(story.counts(50, 0), [Effect::Shutdown { server: 50, force: false }]);
-    // The same devices, or parts of them, are no others.
+    // The same devices, or parts of them, do not count as others.
     for devices in [vec!["sim:h200".to_owned()], vec!["a".to_owned(), "b".to_owned()]] {
         let mut story = Story::begin();
         story.registry.devices = vec!["sim:h200".into()];
@@ -390,14 +390,14 @@ fn a_server_of_an_earlier_daemon_is_waited_for() {
     assert_eq!(story.counts(50, 0), [Effect::Shutdown { server: 50, force: false }], "the other user's turn");
     assert_eq!(story.event(Event::Exited { pid: 50, status: None }), [Effect::Launch { uid: 1001 }]);
     assert_eq!(handed(&story.bring_up(51, 1001)), [(other, 51)]);
-    // One that never comes back.
+    // A server that never comes back.
     let mut story = Story::begin();
     story.event(Event::Left { pid: Some(50), uid: 1000 });
     story.client(1000);
     assert_eq!(story.registry.deadline(), Some(story.now + 5 * SECOND));
     story.now += 5 * SECOND;
     assert_eq!(story.event(Event::Tick), [Effect::Launch { uid: 1000 }]);
-    // One that ends before it comes: its clients may still be there.
+    // A server that ends before it connects: its clients may still live.
     let mut story = Story::begin();
     story.event(Event::Left { pid: Some(50), uid: 1000 });
     assert_eq!(story.event(Event::Exited { pid: 50, status: None }), [Effect::Launch { uid: 1000 }]);
@@ -414,7 +414,7 @@ fn what_an_earlier_daemon_has_lost_gets_a_server_as_long_as_somebody_needs_it() 
     story.event(Event::Ready { pid: 50, devices: Vec::new() });
     assert_eq!(story.counts(50, 0), [Effect::Shutdown { server: 50, force: false }]);
     assert_eq!(story.event(Event::Exited { pid: 50, status: Some(0) }), [Effect::Launch { uid: 1001 }]);
-    // Whoever comes makes it a server like others.
+    // The next client makes it a server like others.
     let (client, _) = story.client(1001);
     assert_eq!(handed(&story.bring_up(51, 1001)), [(client, 51)]);
     assert_eq!(story.counts(51, 0), [], "an idle server stays");
@@ -427,7 +427,7 @@ fn what_an_earlier_daemon_has_lost_gets_a_server_as_long_as_somebody_needs_it() 
     assert_eq!(story.counts(50, 0), []);
 }
 
-/// Killed at once, a server would leave its keeper and executors to themselves.
+/// A server that is killed at once would leave its keeper and executors behind.
 #[test]
 fn a_server_that_starts_when_the_daemon_ends_is_told_to_go_when_it_comes() {
     for (timeout, force) in [(None, false), (Some(Duration::ZERO), true)] {
@@ -443,7 +443,7 @@ fn a_server_that_starts_when_the_daemon_ends_is_told_to_go_when_it_comes() {
             effects.extend(story.counts(50, 0));
             assert_eq!(effects, [Effect::Shutdown { server: 50, force }], "{timeout:?} {earlier}");
             assert_eq!(story.event(Event::Exited { pid: 50, status: Some(0) }), [Effect::Finished { clean: true }]);
-            // One that does not come keeps nobody waiting.
+            // A server that does not connect keeps nobody waiting.
             let mut story = begin();
             story.now = story.registry.deadline().expect("a deadline");
             let effects = story.event(Event::Tick);
@@ -453,7 +453,8 @@ fn a_server_that_starts_when_the_daemon_ends_is_told_to_go_when_it_comes() {
     }
 }
 
-/// Random histories: no client is handed over twice or forgotten, and nothing is launched while a server lives or after quit.
+/// Random histories: no client is handed over twice or forgotten, and nothing is launched while a
+/// server lives or after quit.
 #[test]
 fn no_client_is_forgotten() {
     let mut seed: u64 = 0x2026_1121;

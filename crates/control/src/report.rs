@@ -4,14 +4,18 @@ use crate::settings::uuid_text;
 use cumux_wire::message::{ClientStatus, DeviceFacts, ServerStatus};
 use std::fmt::Write as _;
 
-/// One line of `ps`: a client, its server, and what only the daemon's side knows of it.
+/// One line of `ps`: a client, its server, and what only the daemon knows of it.
+#[derive(Debug)]
 pub struct PsLine<'a> {
+    /// The client, as the server reports it.
     pub client: &'a ClientStatus,
+    /// Process id of the client's server.
     pub server: u32,
+    /// The client's first device, if it is known.
     pub device: Option<&'a DeviceFacts>,
-    /// Inode of the client's process-id namespace, if it can be read.
+    /// Inode of the client's PID namespace, if it can be read.
     pub namespace: Option<u64>,
-    /// As the client was called; its program file where that cannot be known.
+    /// The name under which the client was started; its program file where that is unknown.
     pub command: Option<String>,
 }
 
@@ -20,7 +24,8 @@ fn is_part(facts: &DeviceFacts) -> bool {
     facts.name.contains(" MLOPart ")
 }
 
-/// The table of `ps`; nothing at all without clients. `attributes` adds the column of newer releases, where memory-locality partitions show.
+/// The table of `ps`; empty without clients. `attributes` adds the column of newer releases, which
+/// shows memory-locality partitions.
 #[must_use]
 pub fn ps(lines: &[PsLine<'_>], attributes: bool) -> String {
     let mut text = String::new();
@@ -44,7 +49,8 @@ pub fn ps(lines: &[PsLine<'_>], attributes: bool) -> String {
     text
 }
 
-/// One section of `device_query`. Memory-locality partitions (`MD`) come after the GPU they are part of (`M`), which is one of `whole`.
+/// One section of `device_query`. Memory-locality partitions (`MD`) come after the GPU of which
+/// they are a part (`M`), which is one of `whole`.
 #[must_use]
 pub fn device_query(title: &str, devices: &[DeviceFacts], whole: &[DeviceFacts], csv: bool) -> String {
     let mut text = format!("{title}\n");
@@ -85,7 +91,8 @@ pub fn device_clients(devices: &[DeviceFacts], servers: &[ServerStatus]) -> Stri
         if clients.is_empty() {
             continue;
         }
-        // The recording shows 00:00.0 for a card at 0000:00.06: the numbers are not the card's, and scripts see them so.
+        // The recording shows 00:00.0 for a card at 0000:00.06: the numbers are not the card's, but
+        // scripts parse them.
         let _ = writeln!(text, "[{ordinal}] 00:00.0, {}", facts.name);
         for client in clients.iter().rev() {
             let _ = writeln!(text, "{}.1", client.pid);
@@ -139,7 +146,8 @@ mod tests {
         );
     }
 
-    /// The document's example: the GPU without an ordinal, its parts with ordinals of their own; `ps` says which they are.
+    /// The document's example: the GPU without an ordinal, its parts with ordinals of their own;
+    /// `ps` says which they are.
     #[test]
     fn memory_locality_partitions() {
         let part = |number: u8| DeviceFacts { name: format!("NVIDIA B300 MLOPart {number}"), uuid: [number; 16], ..facts() };

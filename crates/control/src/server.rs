@@ -1,50 +1,62 @@
-//! One server as the registry sees it: how far it is, why it should go, how many clients it has.
+//! One server as the registry sees it: its phase, why it should end, how many clients it has.
 
 use crate::event::Effect;
 use crate::settings::Settings;
 use cumux_wire::message::DeviceFacts;
 use std::time::Instant;
 
+/// How far a server is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Phase {
-    /// An earlier daemon has launched it, and it lives.
+    /// An earlier daemon has launched it; it lives and has not connected yet.
     Awaited,
+    /// Its process was started.
     Launched,
+    /// It has connected.
     Registered,
+    /// It can serve clients.
     Ready,
+    /// It was ordered to end.
     Leaving,
 }
 
-/// Why a server should go when it has no clients any more.
+/// Why a server should end once it has no clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Away {
-    /// It was launched for the clients that a lost server has left, and stays as soon as another one
-    /// comes.
+    /// It was launched for the clients of a lost server. It stays if another client comes.
     Heir,
+    /// Clients of another user wait.
     OtherUser,
-    /// It serves other devices than this daemon was started with. The only reason for which it gets no more clients.
+    /// It serves other devices than this daemon was started with. The only reason for which it gets
+    /// no further clients.
     OtherDevices,
+    /// `shutdown_server`.
     Command,
+    /// `quit`.
     Quit,
 }
 
 /// One server.
 #[derive(Debug)]
 pub struct Server {
+    /// Its process id.
     pub pid: u32,
+    /// The user whom it serves.
     pub uid: u32,
+    /// The limits and priority for its clients.
     pub settings: Settings,
+    /// Its devices; empty until it is ready.
     pub devices: Vec<DeviceFacts>,
     /// As in `--device`.
     pub(crate) device_names: Vec<String>,
     pub(crate) phase: Phase,
     pub(crate) away: Option<Away>,
-    /// As it last said on this connection.
+    /// The count that it last reported on this connection.
     pub(crate) counted: Option<u32>,
-    /// Clients handed over on this connection, and those of them that the server has taken.
+    /// Clients handed over on this connection, and how many of them the server has received.
     pub(crate) handed: u64,
     pub(crate) taken: u64,
-    /// When it last came up, and when it is killed.
+    /// When it last became ready, and when it is killed.
     pub(crate) since: Instant,
     pub(crate) kill_at: Option<Instant>,
 }
@@ -56,19 +68,21 @@ impl Server {
         self.phase == Phase::Ready
     }
 
-    /// Whether messages reach it.
+    /// Whether the daemon can send messages to it.
     #[must_use]
     pub fn is_connected(&self) -> bool {
         !matches!(self.phase, Phase::Awaited | Phase::Launched)
     }
 
-    /// Whether it serves on for its clients only, since this daemon was started with other devices: their names.
+    /// Names of its devices, if it only serves its present clients because this daemon was started
+    /// with other devices.
     #[must_use]
     pub fn outdated(&self) -> Option<String> {
         (self.away == Some(Away::OtherDevices)).then(|| self.device_names.join(", "))
     }
 
-    /// Until its clients have gone, also one that was told to go, as recorded.
+    /// Whether it gets further clients. A server that was ordered to end gets them until its
+    /// clients have gone, as recorded.
     pub(crate) fn takes_clients(&self) -> bool {
         self.phase == Phase::Ready && self.away != Some(Away::OtherDevices)
     }
@@ -78,12 +92,13 @@ impl Server {
         u64::from(self.counted.unwrap_or(0)).saturating_add(self.handed.saturating_sub(self.taken))
     }
 
-    /// Nobody is lost when it goes. A server that has just connected may have clients that it has not told of yet.
+    /// Whether no client is lost when it ends. A server that has just connected may have clients
+    /// that it has not reported yet.
     pub(crate) fn is_empty(&self) -> bool {
         (self.counted.is_some() || self.phase == Phase::Launched) && self.clients() == 0
     }
 
-    /// On a new connection everything is counted anew.
+    /// Forgets the counts: on a new connection they start again.
     pub(crate) fn forget_counts(&mut self) {
         (self.counted, self.handed, self.taken) = (None, 0, 0);
     }

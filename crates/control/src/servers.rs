@@ -1,12 +1,16 @@
-//! The connections to servers: who is believed to be one, what they are asked, what they say.
+//! The connections to servers: which processes are accepted as servers, the questions to them,
+//! their answers.
 //!
-//! A server runs as the user whom it serves, who can do with it as with any process of his: nothing that it says is shown or kept before it was made
-//! harmless, and it can say nothing for another server or another user.
+//! A server runs as the user whom it serves, and that user can control it like any process of its
+//! own. So nothing that it sends is shown or kept before it was made harmless, and it cannot speak
+//! for another server or another user.
 
 use crate::clean;
 use crate::daemon::{Daemon, Question};
+use crate::heartbeat::Servers;
 use crate::log::on_account_of;
 use crate::registry::Event;
+use cumux_link::pulse::Standstill;
 use cumux_link::{Connection, LinkError, Peer, Process, escape_foreign, peer};
 use cumux_wire::message::{FromServer, ServerStatus, ToServer};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
@@ -17,13 +21,14 @@ use std::time::{Duration, Instant};
 
 /// How long a server may take to answer a question.
 const ANSWER: Duration = Duration::from_secs(5);
-/// Lines that a server may have in the log at once, and how long it takes until it may have another one.
+/// Lines that a server may write into the log at once, and the time after which it may write
+/// another one.
 const LINES: u32 = 100;
 const LINE: Duration = Duration::from_millis(100);
-/// Strangers whose refusal the log does not tell again.
+/// Refused processes that the log does not report again.
 const STRANGERS: usize = 64;
 
-/// How much a server may still write into our log.
+/// A server's allowance of lines in our log.
 struct Lines {
     left: u32,
     since: Instant,
@@ -35,8 +40,9 @@ impl Lines {
         Self { left: LINES, since: now, dropped: 0 }
     }
 
-    /// Whether there is room for one more, and how many were dropped before it.
-    fn take(&mut self, now: Instant) -> Option<u64> {
+    /// Takes one line from the allowance: the number of lines dropped before it, or `None` if
+    /// nothing is left.
+    fn take_line(&mut self, now: Instant) -> Option<u64> {
         let more = now.duration_since(self.since).as_millis() / LINE.as_millis();
         if more > 0 {
             self.left = self.left.saturating_add(u32::try_from(more).unwrap_or(LINES)).min(LINES);
@@ -52,7 +58,7 @@ impl Lines {
 }
 
 impl Daemon {
-    /// Sends a numbered question to a server and waits for its answer.
+    /// Sends a numbered question to a server and waits for the answer.
     pub(crate) fn ask(&self, server: u32, question: impl FnOnce(u64) -> ToServer) -> Option<FromServer> {
         let mut core = self.core();
         let link = Arc::clone(core.links.get(&server)?);
@@ -71,13 +77,13 @@ impl Daemon {
                 Some(rest) if sent && connected && !answered => {
                     core = self.changed.wait_timeout(core, rest).unwrap_or_else(PoisonError::into_inner).0;
                 }
-                // What nobody waits for any more is not kept.
+                // A question without a waiting thread is dropped.
                 _ => return core.questions.remove(&request)?.answer,
             }
         }
     }
 
-    /// Sends a numbered message to a server; nobody waits for what it answers.
+    /// Sends a numbered message to a server; no thread waits for the answer.
     pub(crate) fn tell(&self, server: u32, message: impl FnOnce(u64) -> ToServer) {
         let mut core = self.core();
         let Some(link) = core.links.get(&server).map(Arc::clone) else { return };
@@ -87,12 +93,12 @@ impl Daemon {
         let _ = link.send(&message(request), &[]);
     }
 
-    /// How many messages have come from a server.
+    /// Messages received from a server so far.
     pub(crate) fn words_of(&self, server: u32) -> u64 {
         self.core().words.get(&server).copied().unwrap_or(0)
     }
 
-    /// Status of one server; what the daemon itself knows if the server does not answer.
+    /// Status of one server; only what the daemon itself knows if the server does not answer.
     pub(crate) fn status(&self, server: u32) -> Option<ServerStatus> {
         let (uid, state, leaving) = self.registry(|registry| {
             let found = registry.server(server)?;
@@ -105,8 +111,9 @@ impl Daemon {
         Some(ServerStatus { pid: server, uid, leaving, ..told })
     }
 
-    /// Somebody says that it is a server. Only processes that a daemon of this directory has started are believed.
-    pub(crate) fn meet_server(self: &Arc<Self>, connection: Connection, uid: u32, serves: u32, devices: Vec<String>, words: Option<OwnedFd>) {
+    /// A process claims to be a server. Only a process that a daemon of this directory has started
+    /// is accepted.
+    pub(crate) fn admit_server(self: &Arc<Self>, connection: Connection, uid: u32, serves: u32, devices: Vec<String>, words: Option<OwnedFd>) {
         let own = rustix::process::geteuid().as_raw();
         let Ok(Peer { pid: Some(pid), .. }) = connection.peer() else { return self.note("A server of another PID namespace connected: refused") };
         if serves != uid || (own != 0 && uid != own) {
@@ -125,7 +132,8 @@ impl Daemon {
             if new {
                 self.note(&format!("Process {pid} of user {uid} says it is a server, and no control daemon of this directory has started it: refused"));
             }
-            // If it is one whose entry is lost: it ends when its clients have gone, and a new one can start.
+            // A server whose ledger entry was lost ends when its clients have gone, and a new one
+            // can start.
             let _ = connection.set_timeout(Some(Duration::from_millis(200))).and_then(|()| connection.send(&ToServer::Shutdown { force: false }, &[]));
             return;
         }
@@ -137,7 +145,7 @@ impl Daemon {
         }
     }
 
-    /// `words`: what it writes to standard error, if it is another user's.
+    /// `words`: the read end of its standard error, if it runs as another user.
     fn listen_to_server(self: &Arc<Self>, pid: u32, uid: u32, devices: Vec<String>, connection: Connection, words: Option<OwnedFd>) {
         let _account = on_account_of(uid);
         // A server that does not read must not stop the daemon.
@@ -164,7 +172,7 @@ impl Daemon {
         let mut lines = Lines::new(Instant::now());
         loop {
             match link.receive::<FromServer>() {
-                Ok((message, _)) => self.hear(pid, uid, message, &mut lines),
+                Ok((message, _)) => self.handle_message(pid, uid, message, &mut lines),
                 Err(LinkError::Format(error)) => self.note_of(pid, &format!("what is no message: {error}"), &mut lines),
                 Err(_) => break,
             }
@@ -178,9 +186,9 @@ impl Daemon {
         self.changed.notify_all();
     }
 
-    /// A server's line, as far as it may still have lines.
+    /// Logs a line of a server within its allowance.
     fn note_of(&self, pid: u32, text: &str, lines: &mut Lines) {
-        match lines.take(Instant::now()) {
+        match lines.take_line(Instant::now()) {
             None => {}
             Some(dropped) => {
                 if dropped > 0 {
@@ -191,15 +199,15 @@ impl Daemon {
         }
     }
 
-    fn hear(self: &Arc<Self>, pid: u32, uid: u32, message: FromServer, lines: &mut Lines) {
+    fn handle_message(self: &Arc<Self>, pid: u32, uid: u32, message: FromServer, lines: &mut Lines) {
         *self.core().words.entry(pid).or_default() += 1;
         match message {
             FromServer::Pong { .. } => {}
             FromServer::Ready { devices } => {
                 let devices = clean::devices(devices);
-                // What is true for everybody is not learned from a process that another user can change.
+                // Facts for all users are not learned from a process that another user controls.
                 if uid == rustix::process::geteuid().as_raw() {
-                    self.core().learn(&devices);
+                    self.core().learn_devices(&devices);
                 }
                 self.feed(Event::Ready { pid, devices });
             }
@@ -235,7 +243,7 @@ impl Daemon {
         }
     }
 
-    /// Takes what a server says to a question that it was asked; anything else is passed over.
+    /// Applies an answer to the question it belongs to; an answer without a question is ignored.
     fn answer(&self, pid: u32, request: u64, take: impl FnOnce(&mut Question)) {
         let mut core = self.core();
         if let Some(question) = core.questions.get_mut(&request).filter(|question| question.server == pid && question.answer.is_none()) {
@@ -246,12 +254,27 @@ impl Daemon {
     }
 }
 
+impl Servers for Daemon {
+    fn message_counts(&self) -> Vec<(u32, Option<u64>)> {
+        let servers: Vec<(u32, bool)> = self.registry(|registry| registry.servers().iter().map(|server| (server.pid, server.is_connected())).collect());
+        servers.into_iter().map(|(pid, connected)| (pid, connected.then(|| self.words_of(pid)))).collect()
+    }
+
+    fn ping(&self, pid: u32) {
+        self.tell(pid, |request| ToServer::Ping { request });
+    }
+
+    fn report_standstill(self: &Arc<Self>, pid: u32, standstill: Standstill) {
+        self.feed(Event::Unresponsive { pid, why: standstill.to_string() });
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::settings::Settings;
 
-    /// A daemon that nobody can connect to, and what it has said.
+    /// A daemon without sockets.
     fn daemon() -> (tempfile::TempDir, Arc<Daemon>) {
         let folder = tempfile::tempdir().unwrap();
         let options = crate::Options {
@@ -282,7 +305,7 @@ mod tests {
         for request in (0..1000).chain(u64::MAX - 1000..=u64::MAX) {
             for message in [status_of(50, request, true), status_of(50, request, false), FromServer::Terminated { request, found: true, error: String::new() }]
             {
-                daemon.hear(50, 5, message, &mut lines);
+                daemon.handle_message(50, 5, message, &mut lines);
             }
         }
         assert!(daemon.core().questions.is_empty(), "nothing is kept");
@@ -292,9 +315,9 @@ mod tests {
         let asking = thread::spawn(move || asked.ask(50, |request| ToServer::Status { request }));
         let Ok((ToServer::Status { request }, _)) = theirs.receive::<ToServer>() else { panic!("no question") };
         // Another server answers first.
-        daemon.hear(51, 5, status_of(51, request, false), &mut lines);
-        daemon.hear(50, 5, status_of(50, request, true), &mut lines);
-        daemon.hear(50, 5, status_of(50, request, false), &mut lines);
+        daemon.handle_message(51, 5, status_of(51, request, false), &mut lines);
+        daemon.handle_message(50, 5, status_of(50, request, true), &mut lines);
+        daemon.handle_message(50, 5, status_of(50, request, false), &mut lines);
         assert_eq!(asking.join().unwrap(), Some(status_of(50, request, false)));
         assert!(daemon.core().questions.is_empty());
     }
@@ -306,9 +329,9 @@ mod tests {
         let facts =
             cumux_wire::message::DeviceFacts { id: "cuda:0".into(), name: "\u{1b}[2J".into(), uuid: [0; 16], pci: [0; 3], memory: 0, attributes: Vec::new() };
         let mut lines = Lines::new(Instant::now());
-        daemon.hear(50, own + 1, FromServer::Ready { devices: vec![facts.clone()] }, &mut lines);
+        daemon.handle_message(50, own + 1, FromServer::Ready { devices: vec![facts.clone()] }, &mut lines);
         assert!(daemon.devices().is_empty());
-        daemon.hear(50, own, FromServer::Ready { devices: vec![facts] }, &mut lines);
+        daemon.handle_message(50, own, FromServer::Ready { devices: vec![facts] }, &mut lines);
         assert_eq!(daemon.devices()[0].name, "\\u{1b}[2J");
     }
 
@@ -316,10 +339,10 @@ mod tests {
     fn a_server_that_talks_without_end_does_not_fill_the_log() {
         let begin = Instant::now();
         let mut lines = Lines::new(begin);
-        assert_eq!((0..1000).filter(|_| lines.take(begin).is_some()).count(), 100);
-        assert_eq!(lines.take(begin + LINE), Some(900), "the next line tells how many are missing");
-        assert_eq!(lines.take(begin + LINE), None);
+        assert_eq!((0..1000).filter(|_| lines.take_line(begin).is_some()).count(), 100);
+        assert_eq!(lines.take_line(begin + LINE), Some(900), "the next line tells how many are missing");
+        assert_eq!(lines.take_line(begin + LINE), None);
         let later = begin + Duration::from_secs(3600);
-        assert_eq!((0..1000).filter(|_| lines.take(later).is_some()).count(), 100, "silence is not saved up");
+        assert_eq!((0..1000).filter(|_| lines.take_line(later).is_some()).count(), 100, "silence is not saved up");
     }
 }

@@ -1,18 +1,22 @@
-//! Limits and priorities that administrators set: the daemon's defaults, a server's own values, and what a client may have of them.
+//! Limits and priorities: the daemon's defaults, a server's own values, and what a client gets.
 //!
-//! Pure. Invariants: a percentage is above 0 and at most 100; a client can only tighten what daemon and server allow; a value that cannot be
-//! read changes nothing, as NVIDIA's daemon does it.
+//! Pure. Invariants: a percentage is above 0 and at most 100; a client can only tighten the limits
+//! of daemon and server; a value that cannot be read changes nothing, as in NVIDIA's daemon.
 
 use cumux_wire::message::{DeviceFacts, Grant};
 /// Share of the device's SMs, above 0 and at most 100 percent.
 pub use cumux_wire::share::Share as Percentage;
 
-/// Variables that daemon and clients read.
+/// The variable with a percentage of the SMs, for daemon and clients.
 pub const PERCENTAGE_VARIABLE: &str = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE";
+/// The variable with memory limits by device, for daemon and clients.
 pub const PINNED_VARIABLE: &str = "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT";
+/// The variable with a client's priority, for daemon and clients.
 pub const PRIORITY_VARIABLE: &str = "CUDA_MPS_CLIENT_PRIORITY";
-/// Set in a client's environment: its contexts have shares of their own, and its percentage is read when a context is made.
+/// The variable by which a client's contexts get shares of their own. Its percentage is then read
+/// when a context is made.
 pub const PER_CONTEXT_VARIABLE: &str = "CUDA_MPS_ENABLE_PER_CTX_DEVICE_MULTIPROCESSOR_PARTITIONING";
+/// The variable with the devices that a program sees.
 pub const VISIBLE_VARIABLE: &str = "CUDA_VISIBLE_DEVICES";
 
 /// A limit of device memory in MiB.
@@ -22,7 +26,8 @@ pub struct MemoryLimit {
 }
 
 impl MemoryLimit {
-    /// An integer with `G` or `M`, either case, a `B` after it allowed. Anything else is no limit.
+    /// Reads an integer with `G` or `M` in either case, and an optional `B` after it. Any other
+    /// text is no limit.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let text = text.trim();
@@ -33,24 +38,26 @@ impl MemoryLimit {
         (mib > 0 && mib < u64::MAX >> 20).then_some(Self { mib })
     }
 
+    /// The limit in bytes.
     #[must_use]
     pub fn bytes(self) -> u64 {
         self.mib << 20
     }
 
-    /// As the text commands print it.
+    /// The text that the commands print.
     #[must_use]
     pub fn text(self) -> String {
         if self.mib >= 1024 { format!("{}G", self.mib / 1024) } else { format!("{}M", self.mib) }
     }
 }
 
-/// Limits by device name as it was given (ordinal or UUID), the latest last.
+/// Limits by device name (ordinal or UUID) as the user wrote it, the latest last.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MemoryLimits(Vec<(String, MemoryLimit)>);
 
 impl MemoryLimits {
-    /// The syntax of the environment variable: `0=1G,GPU-…=512M`. Pieces that cannot be read are passed over.
+    /// Reads the syntax of the environment variable: `0=1G,GPU-…=512M`. Pieces that cannot be read
+    /// are ignored.
     #[must_use]
     pub fn parse(text: &str) -> Self {
         let mut limits = Self::default();
@@ -71,13 +78,13 @@ impl MemoryLimits {
         true
     }
 
-    /// What was set under exactly this name.
+    /// The limit that was set under exactly this name.
     #[must_use]
     pub fn get(&self, device: &str) -> Option<MemoryLimit> {
         self.0.iter().find(|(name, _)| name == device).map(|(_, limit)| *limit)
     }
 
-    /// The latest limit for a device, by whichever of its names.
+    /// The latest limit for a device, under whichever of its names.
     #[must_use]
     pub fn of(&self, ordinal: usize, facts: &DeviceFacts) -> Option<MemoryLimit> {
         self.0.iter().rev().find(|(name, _)| names(name, ordinal, facts)).map(|(_, limit)| *limit)
@@ -100,10 +107,12 @@ pub fn uuid_text(uuid: [u8; 16]) -> String {
     format!("GPU-{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
 }
 
-/// What a daemon gives to new servers, or a server to new clients.
+/// The defaults of a daemon for new servers, or of a server for new clients.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
+    /// Share of the SMs of every device.
     pub percentage: Percentage,
+    /// Memory limits by device.
     pub memory: MemoryLimits,
     /// 0 normal, 1 below normal.
     pub priority: u8,
@@ -116,7 +125,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Defaults as a daemon's environment states them.
+    /// The defaults in a daemon's environment.
     #[must_use]
     pub fn from_environment(variable: impl Fn(&str) -> Option<String>) -> Self {
         Self {
@@ -126,7 +135,8 @@ impl Settings {
         }
     }
 
-    /// What a server with these settings writes into its log as it starts. `devices` may be empty where they are not known yet.
+    /// The lines that a server with these settings writes into its log at its start. `devices` may
+    /// be empty where they are not known yet.
     #[must_use]
     pub fn lines(&self, devices: &[DeviceFacts]) -> Vec<String> {
         let mut lines = vec![format!("Active Threads Percentage set to {}", self.percentage.text())];
@@ -139,11 +149,13 @@ impl Settings {
         lines
     }
 
-    /// What a client gets whose environment is `environment`: the tighter of each, and its own priority if it states one. No devices if it sees none.
+    /// The grant of a client with this environment: for each limit the tighter value, and the
+    /// client's own priority if it states one. Without devices if it sees none.
     #[must_use]
     pub fn for_client(&self, environment: &[(String, String)], devices: &[DeviceFacts]) -> Grant {
         let value = |name: &str| environment.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str());
-        // With shares for each context the program's own percentage is theirs, not the process's.
+        // With shares for each context, the program's own percentage belongs to them, not to the
+        // process.
         let per_context = value(PER_CONTEXT_VARIABLE).is_some_and(|text| text.trim() == "1");
         let asked = value(PERCENTAGE_VARIABLE).filter(|_| !per_context).and_then(Percentage::parse).unwrap_or(Percentage::ALL);
         let limits = value(PINNED_VARIABLE).map(MemoryLimits::parse).unwrap_or_default();
@@ -165,8 +177,9 @@ impl Settings {
     }
 }
 
-/// What a program or a daemon has in its environment and what is passed over in silence, as NVIDIA's daemon does it: a sentence each, for the log and
-/// for `cumux doctor`. `devices` may be empty where they are not known.
+/// The settings in an environment that are ignored without a word to the program, as in NVIDIA's
+/// daemon: a sentence for each, for the log and for `cumux doctor`. `devices` may be empty where
+/// they are not known.
 #[must_use]
 pub fn complaints(environment: &[(String, String)], devices: &[DeviceFacts]) -> Vec<String> {
     let mut all = Vec::new();
@@ -201,8 +214,9 @@ fn limit_complaint(piece: &str, devices: &[DeviceFacts]) -> Option<String> {
     odd.then(|| format!("\"{value}\" is read as {}: the documented form has no B", MemoryLimit::parse(value).map_or_else(String::new, MemoryLimit::text)))
 }
 
-/// The devices that a program sees with this value of `CUDA_VISIBLE_DEVICES`, as places in `devices`: a list of ordinals and UUIDs (the beginning of
-/// one is enough if it is the only one that begins so). What follows a name that means nothing is not seen; a device named twice makes all invisible.
+/// The devices that a program with this value of `CUDA_VISIBLE_DEVICES` sees, as places in
+/// `devices`. The value is a list of ordinals and UUIDs; the beginning of a UUID is enough if it is
+/// unique. An unknown name hides itself and all names after it. A device named twice hides all.
 #[must_use]
 pub fn visible(variable: Option<&str>, devices: &[DeviceFacts]) -> Vec<usize> {
     let Some(list) = variable else { return (0..devices.len()).collect() };

@@ -1,7 +1,8 @@
-//! What the cards are before any server has said it: the program is started once more as `survey`, asks the driver and ends. So no driver is ever
-//! loaded into the daemon, and a driver that hangs or crashes costs an answer.
+//! Properties of the cards before any server has reported them: the daemon starts its own program
+//! as `survey`, which asks the driver and ends. So no driver is ever loaded into the daemon, and a
+//! driver that hangs or crashes costs one answer.
 //!
-//! Software cards are known without (`Options::devices`).
+//! Software cards need no survey (`Options::devices`).
 
 use crate::daemon::Daemon;
 use cumux_link::Process;
@@ -12,11 +13,12 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// A driver that is not kept loaded by anybody takes seconds for its first caller.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+/// How long a survey may take. A driver that no process keeps loaded takes seconds for its first
+/// caller.
+pub(crate) const SURVEY_LIMIT: Duration = Duration::from_secs(20);
 
 impl Daemon {
-    /// The devices, asked for if nobody has said them yet.
+    /// The devices; a survey asks for them if they are not known yet.
     ///
     /// # Errors
     /// Why they are not known.
@@ -25,9 +27,9 @@ impl Daemon {
         if !known.is_empty() {
             return Ok(known);
         }
-        match ask(&self.options.program, &self.options.device, PATIENCE) {
+        match ask_driver(&self.options.program, &self.options.device, SURVEY_LIMIT) {
             Ok(devices) => {
-                self.core().learn(&devices);
+                self.core().learn_devices(&devices);
                 Ok(self.devices())
             }
             Err(why) => {
@@ -38,35 +40,36 @@ impl Daemon {
     }
 }
 
-/// The facts of `devices` (names with commas), in their order.
+/// The properties of `devices` (names with commas), in their order.
 ///
 /// # Errors
-/// A sentence: what the child said on its standard error, or what became of it.
-pub(crate) fn ask(program: &Path, devices: &str, patience: Duration) -> Result<Vec<DeviceFacts>, String> {
+/// A sentence: what the child wrote to its standard error, or how it ended.
+pub(crate) fn ask_driver(program: &Path, devices: &str, limit: Duration) -> Result<Vec<DeviceFacts>, String> {
     let names: Vec<&str> = devices.split(',').collect();
     let mut command = Command::new(program);
     command.arg("survey").args(names.iter().flat_map(|name| ["--device", name]));
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().map_err(|error| format!("cannot start {}: {error}", program.display()))?;
-    // Whoever waits for its end need not read meanwhile: facts fit into a pipe, and what does not is ended with the rest.
+    // Nobody needs to read while the child runs: its answer fits into a pipe, and a child that
+    // writes more is ended at the timeout.
     let process = Process::open(child.id());
-    if !process.as_ref().is_ok_and(|process| process.ended(Some(patience))) {
+    if !process.as_ref().is_ok_and(|process| process.ended(Some(limit))) {
         if let Ok(process) = process {
             let _ = process.signal(Signal::KILL);
         }
         let _ = child.kill();
         let _ = child.wait();
-        return Err(format!("the driver does not answer within {} s; check `nvidia-smi`", patience.as_secs()));
+        return Err(format!("the driver does not answer within {} s; check `nvidia-smi`", limit.as_secs()));
     }
     let (mut out, mut err) = (String::new(), String::new());
-    // What cannot be read is missing from the answer, and that is said.
+    // Output that cannot be read is missing from the answer, and the answer's error says so.
     let _ = child.stdout.take().map(|mut stdout| stdout.read_to_string(&mut out));
     let _ = child.stderr.take().map(|mut stderr| stderr.read_to_string(&mut err));
     let well = child.wait().is_ok_and(|status| status.success());
     read(&names, well, &out, &err)
 }
 
-/// What came of a survey. Pure.
+/// Turns the output of a survey into devices. Pure.
 fn read(names: &[&str], well: bool, out: &str, err: &str) -> Result<Vec<DeviceFacts>, String> {
     let last = err.lines().rev().map(str::trim).find(|line| !line.is_empty());
     if !well {
@@ -117,14 +120,14 @@ mod tests {
     fn a_child_is_asked_in_the_right_words() {
         let json = serde_json::to_string(&[facts("cuda:0"), facts("cuda:1")]).unwrap();
         let (_folder, path) = fake(&format!("[ \"$*\" = \"survey --device cuda:0 --device cuda:1\" ] && echo '{json}'"));
-        assert_eq!(ask(&path, "cuda:0,cuda:1", PATIENCE).map(|all| all.len()), Ok(2));
-        assert!(ask(&path, "cuda:0", PATIENCE).is_err());
+        assert_eq!(ask_driver(&path, "cuda:0,cuda:1", SURVEY_LIMIT).map(|all| all.len()), Ok(2));
+        assert!(ask_driver(&path, "cuda:0", SURVEY_LIMIT).is_err());
         let (_folder, path) = fake("echo the driver is too old >&2; exit 3");
-        assert_eq!(ask(&path, "cuda:0", PATIENCE), Err("the driver is too old".to_owned()));
-        assert!(ask(Path::new("/nowhere/at/all"), "cuda:0", PATIENCE).unwrap_err().contains("cannot start"));
+        assert_eq!(ask_driver(&path, "cuda:0", SURVEY_LIMIT), Err("the driver is too old".to_owned()));
+        assert!(ask_driver(Path::new("/nowhere/at/all"), "cuda:0", SURVEY_LIMIT).unwrap_err().contains("cannot start"));
     }
 
-    /// What commands say to a daemon on a card that only the driver knows.
+    /// The answers of a daemon whose card only the driver knows.
     fn said(program: &Path, static_partitions: bool, commands: &[&str]) -> Vec<String> {
         let folder = tempfile::tempdir().unwrap();
         let (pipe, log) = (folder.path().to_owned(), folder.path().to_owned());
@@ -148,7 +151,7 @@ mod tests {
     #[test]
     fn commands_know_the_card_before_any_server() {
         let json = serde_json::to_string(&[DeviceFacts { attributes: vec![(16, 132), (75, 9)], ..facts("cuda:0") }]).unwrap();
-        // It answers once: what was learned is kept.
+        // It answers once: the answer is kept.
         let (_folder, path) = fake(&format!("[ -e \"$0.asked\" ] && exit 1; : > \"$0.asked\"; echo '{json}'"));
         let [list, part, table] = said(&path, true, &["device_query --csv", "sm_partition add GPU-0707 3", "lspart"]).try_into().unwrap();
         assert!(list.ends_with("\n0,0000:00.06.00,GPU-07070707-0707-0707-0707-070707070707,NVIDIA H200,N/A\n"), "{list}");
@@ -165,7 +168,7 @@ mod tests {
     #[test]
     fn a_child_that_hangs_is_ended() {
         let (folder, path) = fake("echo $$ > \"$0.pid\"; exec sleep 1000");
-        assert!(ask(&path, "cuda:0", Duration::from_millis(300)).unwrap_err().contains("does not answer"));
+        assert!(ask_driver(&path, "cuda:0", Duration::from_millis(300)).unwrap_err().contains("does not answer"));
         let pid = std::fs::read_to_string(folder.path().join("fake.pid")).unwrap_or_default();
         let gone = pid.trim().parse().ok().is_none_or(|pid| Process::open(pid).is_err());
         assert!(gone, "process {pid} is left");

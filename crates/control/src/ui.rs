@@ -1,8 +1,9 @@
 //! The text side of the `control` socket.
 //!
-//! Two kinds of visitors: our front end, which greets with [`GREETING`] and gets each answer closed by [`END`] and a status byte; and people
-//! with a plain tool (`socat`), who get the text alone. Whoever sends anything but printable text, or nothing at all, is refused at once: NVIDIA's
-//! own libraries look for their daemon under the same name and must not be left hanging.
+//! Two kinds of visitors: our front end, which greets with [`GREETING`] and gets each answer closed
+//! by [`END`] and a status byte; and people with a plain tool (`socat`), who get the text alone. A
+//! visitor that sends no text, or nothing at all, is refused at once: NVIDIA's own libraries look
+//! for their daemon under the same name and must not be left hanging.
 
 use crate::answer::answer;
 use crate::command::Command;
@@ -15,7 +16,7 @@ use std::time::Duration;
 
 /// First line of our front end.
 pub(crate) const GREETING: &str = "cumux-ui 1";
-/// After an answer; the front end's status byte follows.
+/// Closes an answer; the status byte follows.
 pub(crate) const END: u8 = 4;
 
 /// How long a visitor may take for the first byte, and for the rest of a line that has begun.
@@ -23,22 +24,23 @@ const SILENCE: Duration = Duration::from_secs(2);
 /// Longest line of a command.
 const LONGEST_LINE: u64 = 4096;
 
-/// What came in place of a command.
+/// The next input of a visitor.
 enum Input {
     Line(String),
-    /// Nothing more comes.
+    /// The visitor sends nothing more.
     End,
-    /// A sentence for the visitor, who is then left.
+    /// A sentence for the visitor; the connection then ends.
     Wrong(&'static str),
 }
 
 const TOO_LONG: &str = "A command has at most 4096 bytes: one command a line";
 const NO_TEXT: &str = "A command is printable text";
 const HALF: &str = "A command came without its end within 2 seconds: end it with a new line";
-/// For connections that find no place.
+/// The refusal of a connection for which there is no place.
 pub(crate) const TOO_MANY: &str = "Too many programs talk to the control daemon at the same time: try again\n";
 
-/// Serves one visitor, of whom the kernel says that it is `user`'s, to the end. Its process need not have a number here.
+/// Serves one visitor to the end. According to the kernel, it belongs to `user`. Its process may be
+/// without a process id here.
 pub(crate) fn serve(daemon: &Arc<Daemon>, stream: &UnixStream, user: u32) {
     let _account = on_account_of(user);
     let privileged = user == 0 || user == rustix::process::geteuid().as_raw();
@@ -67,7 +69,8 @@ pub(crate) fn serve(daemon: &Arc<Daemon>, stream: &UnixStream, user: u32) {
     daemon.note("UI closed");
 }
 
-/// False when the visitor has gone. One that sends and never reads is not waited for.
+/// Sends an answer; false when the visitor has gone. Does not wait for a visitor that sends and
+/// never reads.
 pub(crate) fn say(mut stream: &UnixStream, text: &str, status: u8, framed: bool) -> bool {
     let mut bytes = text.as_bytes().to_vec();
     if framed {
@@ -99,7 +102,8 @@ fn begins_as_text(stream: &UnixStream, input: &mut BufReader<&UnixStream>) -> bo
     timely && input.fill_buf().is_ok_and(|bytes| bytes.first().is_some_and(|byte| byte.is_ascii_graphic() || byte.is_ascii_whitespace()))
 }
 
-/// One line of text without its end. People think slowly between two lines; a line that has begun is hurried.
+/// Reads one line of text without its end. Between two lines a visitor may think; a line that has
+/// begun must be completed in time.
 fn read_line(stream: &UnixStream, input: &mut BufReader<&UnixStream>) -> Input {
     let begun = stream.set_read_timeout(None).is_ok() && input.fill_buf().is_ok_and(|bytes| !bytes.is_empty());
     if !begun || stream.set_read_timeout(Some(SILENCE)).is_err() {

@@ -52,6 +52,7 @@
 //! An engine thread holds none of them while it calls the driver or the sink.
 #![deny(unsafe_code)]
 #![warn(missing_docs, missing_debug_implementations)]
+#![warn(missing_docs, missing_debug_implementations)]
 
 mod card;
 mod context;

@@ -14,6 +14,8 @@ pub struct Seen {
     pub ordinal: u32,
     /// The card's name, from the driver.
     pub name: String,
+    /// The compute capability as major * 10 + minor; 0 where the driver does not say it.
+    pub capability: u32,
     /// The compute mode: any process may use the card, or one alone, or none.
     pub mode: CUcomputemode,
     /// The card's memory in bytes.
@@ -37,7 +39,13 @@ pub enum Verdict {
 /// # Errors
 /// A sentence with a remedy: there is no driver, or the driver is too old or does not start.
 pub fn cards() -> Result<Vec<Seen>, DeviceError> {
-    let see = |(ordinal, card): (u32, DeviceHandle)| Seen { ordinal, name: card.name(), mode: card.compute_mode(), memory: card.memory() };
+    let see = |(ordinal, card): (u32, DeviceHandle)| Seen {
+        ordinal,
+        name: card.name(),
+        capability: card.compute_capability(),
+        mode: card.compute_mode(),
+        memory: card.memory(),
+    };
     Ok((0..).zip(DeviceHandle::all()?).map(see).collect())
 }
 
@@ -84,7 +92,7 @@ mod tests {
     use super::*;
 
     fn card(name: &str, mode: u32) -> Result<Vec<Seen>, DeviceError> {
-        Ok(vec![Seen { ordinal: 0, name: name.into(), mode: CUcomputemode(mode), memory: 141 << 30 }])
+        Ok(vec![Seen { ordinal: 0, name: name.into(), capability: 90, mode: CUcomputemode(mode), memory: 141 << 30 }])
     }
 
     #[test]

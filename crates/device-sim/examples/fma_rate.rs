@@ -1,5 +1,5 @@
-//! Thread instructions per second of one core on a loop of fused multiply-adds, as nvcc makes it from
-//! `for (int i = 0; i < n; i++) a = a * b + 0.5f;`.
+//! Thread instructions per second of one core on a loop of fused multiply-adds, as nvcc makes it
+//! from `for (int i = 0; i < n; i++) a = a * b + 0.5f;`.
 
 #[path = "../tests/common/mod.rs"]
 mod common;

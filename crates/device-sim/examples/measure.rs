@@ -1,7 +1,8 @@
-//! Figures of the device around the execution core: `cargo run --release -p cumux-device-sim --example measure`.
+//! Figures of the device around the execution core: `cargo run --release -p cumux-device-sim
+//! --example measure`.
 //!
-//! Prints the time from a launch to its report (idle device, one empty block), launches a second in a full stream, and what marks cost a kernel that only
-//! stores.
+//! Prints the time from a launch to its report (idle device, one empty block), launches a second in
+//! a full stream, and what the progress log costs a kernel that only stores.
 
 mod card;
 
@@ -10,7 +11,7 @@ use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
-use card::{Nowhere, Waker, marks};
+use card::{Nowhere, Waker, progress_log_file};
 use cumux_device::{ClientSpec, Kernel, Launch, Work};
 
 const KERNELS: &str = "
@@ -42,7 +43,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let device = cumux_device_sim::open("sim:h200", Arc::new(Waker(sender)))?;
     let extent = device.create_extent(WORDS * 4)?;
     device.map(ADDRESS, extent.as_fd(), 0, WORDS * 4)?;
-    let file = marks(device.marks_bytes())?;
+    let file = progress_log_file(device.marks_bytes())?;
     for (client, file) in [(1, None), (2, Some(&file))] {
         device.open_client(client, &ClientSpec::default(), file.map(AsFd::as_fd))?;
         device.allow(client, ADDRESS, WORDS * 4, true);
@@ -83,7 +84,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         fills.sort();
         println!(
             "{}: launch to report median {:?}, p99 {:?}; {rate:.0} launches/s in a stream; {WORDS} x 2 stores in {} blocks: {:?}",
-            if file.is_some() { "with marks" } else { "without marks" },
+            if file.is_some() { "with a progress log" } else { "without one" },
             times[times.len() / 2],
             times[times.len() * 99 / 100],
             WORDS / 256,

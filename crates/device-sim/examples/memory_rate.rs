@@ -1,7 +1,10 @@
-//! What memory accesses cost: `cargo run --release -p cumux-device-sim --example memory_rate [FILTER]`.
+//! What memory accesses cost: `cargo run --release -p cumux-device-sim --example memory_rate
+//! [FILTER]`.
 //!
-//! For each pattern, processor time (user and system, all workers) for one access of a whole warp, and for each instruction of the loop
-//! around it. Processor time, because the machines that this runs on are often shared. All kernels run with marks, as clients' do.
+//! For each pattern, prints the processor time (user and system, all workers) of one access of a
+//! whole warp, and of each instruction of the loop around it. It is processor time because the
+//! machines that this runs on are often shared. All kernels run with a progress log, as those of
+//! clients do.
 
 mod card;
 
@@ -10,7 +13,7 @@ use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-use card::{Nowhere, Waker, marks};
+use card::{Nowhere, Waker, progress_log_file};
 use cumux_device::{ClientSpec, Kernel, Launch, Outcome, Work};
 
 const ADDRESS: u64 = 0x1000_0000_0000;
@@ -19,7 +22,8 @@ const ROUNDS: u64 = 64;
 const BLOCK: u32 = 256;
 const BLOCKS: u32 = 512;
 
-/// A loop body: name, where the address starts (from `%tid` in `%r3`, thread of the grid in `%r4`), the body, accesses in it, instructions in it.
+/// A loop body: name, where the address starts (from `%tid` in `%r3`, thread of the grid in `%r4`),
+/// the body, accesses in it, instructions in it.
 struct Pattern {
     name: &'static str,
     start: &'static str,
@@ -28,7 +32,8 @@ struct Pattern {
     instructions: u64,
 }
 
-/// `%rd4` is an address in the buffer, `%r5` an offset in shared memory, `%r6` to `%r9` data, `%r10` the round.
+/// `%rd4` is an address in the buffer, `%r5` an offset in shared memory, `%r6` to `%r9` data,
+/// `%r10` the round.
 const PATTERNS: &[Pattern] = &[
     Pattern { name: "arithmetic only", start: "", body: "add.u32 %r6, %r6, %r3; xor.b32 %r7, %r7, %r6;", accesses: 1, instructions: 2 },
     Pattern {
@@ -239,7 +244,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let device = cumux_device_sim::open("sim:h200", Arc::new(Waker(sender)))?;
     let extent = device.create_extent(BYTES)?;
     device.map(ADDRESS, extent.as_fd(), 0, BYTES)?;
-    let file = marks(device.marks_bytes())?;
+    let file = progress_log_file(device.marks_bytes())?;
     device.open_client(1, &ClientSpec::default(), Some(file.as_fd()))?;
     device.allow(1, ADDRESS, BYTES, true);
     let stream = device.create_stream(1, 0)?;

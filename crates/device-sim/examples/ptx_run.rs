@@ -1,9 +1,11 @@
-//! Runs one kernel of a PTX file without any of the service around it.
+//! Runs one kernel of a PTX file without the service around it.
 //!
-//! `ptx_run FILE`: the kernels of the file and what they need, or why they are refused.
+//! `ptx_run FILE` prints the kernels of the file and what they need, or why they are refused.
 //!
-//! `ptx_run FILE KERNEL GRID BLOCK SHARED ARG…`: sizes as `X,Y,Z`; arguments are `u32:5`, `u64:7`, `f32:1.5`, `f64:2`, `in:FILE` (a buffer with
-//! these bytes), `zero:BYTES`, and `check:FILE` (a zeroed buffer that must hold these bytes in the end), `dump:BYTES` (printed as 32-bit words).
+//! `ptx_run FILE KERNEL GRID BLOCK SHARED ARG…` runs a kernel. Sizes are `X,Y,Z`. Arguments are
+//! `u32:5`, `u64:7`, `f32:1.5`, `f64:2`, `in:FILE` (a buffer with these bytes), `zero:BYTES`,
+//! `check:FILE` (a zeroed buffer that must hold these bytes in the end), and `dump:BYTES` (a buffer
+//! printed as 32-bit words).
 
 #[path = "../tests/common/mod.rs"]
 mod common;
@@ -65,7 +67,7 @@ fn list(file: &str) -> ExitCode {
 fn run(file: &str, kernel: &str, grid: [u32; 3], block: [u32; 3], shared: u32, arguments: &[String]) -> Result<(), String> {
     let text = std::fs::read_to_string(file).map_err(|error| format!("{file}: {error}"))?;
     let mut loaded = common::Loaded::new(&text)?;
-    let program = loaded.image.program().clone();
+    let program = loaded.linked.program().clone();
     let index = program.kernel(kernel).ok_or_else(|| format!("no kernel {kernel}"))?;
     let info = &program.kernels[index];
     if let Some(refusal) = &info.refused {

@@ -1,12 +1,12 @@
-//! Faults in words and numbers.
+//! Faults as a client gets them: a result code and a sentence.
 
 use cumux_device::Fault;
 use cumux_wire::result;
 
 use crate::exec::interface::{self, FaultKind, MemoryFault};
 
-/// The result code that a program gets for what a thread did wrong.
-fn code(kind: FaultKind) -> u32 {
+/// The result code for what a thread did wrong.
+fn result_code(kind: FaultKind) -> u32 {
     match kind {
         FaultKind::Global(_) | FaultKind::SharedOutOfBounds | FaultKind::LocalOutOfBounds | FaultKind::ParamOutOfBounds => result::ILLEGAL_ADDRESS,
         FaultKind::Misaligned => result::MISALIGNED_ADDRESS,
@@ -19,15 +19,16 @@ fn code(kind: FaultKind) -> u32 {
 }
 
 /// A fault of a kernel's thread.
-pub(crate) fn of_thread(fault: &interface::Fault) -> Fault {
-    Fault { result: code(fault.kind), text: fault.to_string() }
+pub(crate) fn thread_fault(fault: &interface::Fault) -> Fault {
+    Fault { result: result_code(fault.kind), text: fault.to_string() }
 }
 
-/// A copy, set or value write that was refused an address.
-pub(crate) fn of_transfer(address: u64, fault: MemoryFault) -> Fault {
+/// A copy, a set or a value write was refused an address.
+pub(crate) fn transfer_fault(address: u64, fault: MemoryFault) -> Fault {
     Fault { result: result::ILLEGAL_ADDRESS, text: format!("illegal address {address:#x} of a copy or set: {}", FaultKind::Global(fault).describe()) }
 }
 
-pub(crate) fn misaligned_transfer(address: u64) -> Fault {
+/// The address of a set or of a value write is not aligned.
+pub(crate) fn misaligned_transfer_fault(address: u64) -> Fault {
     Fault { result: result::MISALIGNED_ADDRESS, text: format!("misaligned address {address:#x} of a set or value write") }
 }

@@ -15,10 +15,10 @@ use crate::models::{self, ComputeMode};
 use crate::modules;
 use crate::ordinals::Ordinal;
 use crate::progress::{ProgressLog, layout, recover};
-use crate::schedule::{Card, Client, ClientEnd, HostWindow, Phase, SHARE, not_open};
+use crate::schedule::{Card, CardClient, ClientEnd, DevicePhase, HostWindow, SHARE, not_open};
 
 /// Bytes of the largest stack that a thread may have.
-const MOST_STACK_BYTES: u64 = 512 << 10;
+const MAX_STACK_BYTES: u64 = 512 << 10;
 /// Host memory and the window that it stands for are aligned alike, to this many bytes, so that
 /// aligned accesses stay aligned.
 const ALIAS_ALIGN: u64 = 16;
@@ -40,7 +40,7 @@ impl std::fmt::Debug for SoftwareGpu {
 
 impl Drop for SoftwareGpu {
     fn drop(&mut self) {
-        self.card.scheduler.lock().phase = Phase::ShuttingDown;
+        self.card.scheduler.lock().phase = DevicePhase::ShuttingDown;
         self.card.work.notify_all();
         for worker in self.workers.drain(..) {
             // The last reference may have been held by a sink that a worker was calling.
@@ -85,6 +85,10 @@ impl Device for SoftwareGpu {
         true
     }
 
+    fn capacity(&self) -> u64 {
+        self.card.maps.read().capacity()
+    }
+
     fn alone(&self) -> Option<String> {
         let id = models::kind(&self.card.facts.id);
         (ComputeMode::of(&self.card.facts) == ComputeMode::ExclusiveProcess)
@@ -95,8 +99,8 @@ impl Device for SoftwareGpu {
         if self.keeps_progress { usize::try_from(layout::FILE_BYTES).unwrap_or(0) } else { 0 }
     }
 
-    fn open_client(&self, client: ClientId, spec: &ClientSpec, marks: Option<BorrowedFd<'_>>) -> Result<(), DeviceError> {
-        let log = marks.map(ProgressLog::open).transpose()?;
+    fn open_client(&self, client: ClientId, spec: &ClientSpec, progress_file: Option<BorrowedFd<'_>>) -> Result<(), DeviceError> {
+        let log = progress_file.map(ProgressLog::open).transpose()?;
         let mut scheduler = self.card.scheduler.lock();
         if scheduler.clients.contains_key(&client) {
             return Err(DeviceError::Invalid(format!("client {client} is open already")));
@@ -255,7 +259,7 @@ impl Device for SoftwareGpu {
         let owner = scheduler.clients.get_mut(&client).ok_or_else(|| not_open(client))?;
         let unknown = || DeviceError::Invalid(format!("client {client} has no function {function} in module {module}"));
         let loaded = owner.modules.get_mut(&module).ok_or_else(unknown)?;
-        let kernel = loaded.image.program().kernels.get(function as usize).ok_or_else(unknown)?;
+        let kernel = loaded.linked.program().kernels.get(function as usize).ok_or_else(unknown)?;
         let most = self.card.limits.shared_per_block_optin.saturating_sub(kernel.static_shared);
         let own = loaded.functions.get_mut(function as usize).ok_or_else(unknown)?;
         match (CUfunction_attribute(attribute), u32::try_from(value)) {
@@ -276,11 +280,11 @@ impl Device for SoftwareGpu {
         let mut scheduler = self.card.scheduler.lock();
         let owner = scheduler.clients.get_mut(&client).ok_or_else(|| not_open(client))?;
         match CUlimit(limit) {
-            CUlimit::CU_LIMIT_STACK_SIZE if value <= MOST_STACK_BYTES => {
+            CUlimit::CU_LIMIT_STACK_SIZE if value <= MAX_STACK_BYTES => {
                 owner.stack_bytes = value as u32;
                 Ok(())
             }
-            CUlimit::CU_LIMIT_STACK_SIZE => Err(DeviceError::Invalid(format!("a stack of {value} bytes a thread; at most {MOST_STACK_BYTES} are possible"))),
+            CUlimit::CU_LIMIT_STACK_SIZE => Err(DeviceError::Invalid(format!("a stack of {value} bytes a thread; at most {MAX_STACK_BYTES} are possible"))),
             // Text is passed on as it comes: nothing to reserve.
             CUlimit::CU_LIMIT_PRINTF_FIFO_SIZE => Ok(()),
             CUlimit::CU_LIMIT_MALLOC_HEAP_SIZE => owner.memory.heap.lock().set_limit(value).map_err(DeviceError::Invalid),
@@ -311,7 +315,7 @@ impl Device for SoftwareGpu {
         let (log, memory) = {
             let scheduler = self.card.scheduler.lock();
             match scheduler.clients.get(&client) {
-                Some(Client { log: Some(log), memory, .. }) => (log.clone(), memory.clone()),
+                Some(CardClient { log: Some(log), memory, .. }) => (log.clone(), memory.clone()),
                 _ => return Vec::new(),
             }
         };

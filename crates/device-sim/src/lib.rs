@@ -1,14 +1,20 @@
 //! The software GPU: runs PTX on the CPU behind the device contract of `cumux-device`.
 //!
-//! `lower` makes executable form out of the PTX tree, `exec` runs blocks of it warp by warp; the rest is the card around them:
+//! A house of rooms, one above the other; a room uses only rooms below it:
 //!
-//! - `models`: which cards there are, and their facts;
-//! - `memory`: extents, windows, permissions, copies;
-//! - `schedule`: streams, SMs, workers;
-//! - `marks`: what a successor needs to go on after a SIGKILL;
-//! - `modules`, `launch`, `faults`, `card`: from images and launches to reports.
+//! | floor | room | what it holds |
+//! |---|---|---|
+//! | 7 | `open` | opens cards by name, with settings from the environment |
+//! | 6 | `gpu` | the device contract, method by method |
+//! | 5 | `schedule` | streams, launches, SMs, workers |
+//! | 4 | `modules` | loads modules |
+//! | 3 | `faults`, `memory` | faults as a client gets them; extents, windows, permissions, copies |
+//! | 2 | [`lower`], [`exec`] | PTX to executable form; runs blocks, warp by warp |
+//! | 1 | [`program`], `progress` | the executable form; the log from which a successor continues |
+//! | 0 | `mapping`, `models`, `ordinals`, `simd` | mapped files; cards; their numbers; arithmetic |
 #![deny(unsafe_code)]
-// Sizes and addresses are 64 bits wide here; the software GPU does not build for narrower machines.
+#![warn(missing_docs, missing_debug_implementations)]
+// Sizes and addresses have 64 bits; the software GPU does not build for narrower machines.
 #![allow(clippy::cast_possible_truncation)]
 
 pub mod exec;
@@ -27,15 +33,15 @@ mod schedule;
 mod simd;
 
 pub use gpu::SoftwareGpu;
-pub use modules::Judged;
-pub use open::{Settings, Simulator, open, open_with};
+pub use modules::KernelVerdict;
+pub use open::{Memory, Settings, Simulator, open, open_with};
 
-/// The names of all cards there are, as [`facts`] takes them.
+/// The names of all cards, as [`facts`] takes them.
 pub fn names() -> impl Iterator<Item = &'static str> {
     models::names()
 }
 
-/// Facts of the card `id` as ordinal 0, without opening it.
+/// The facts of card `id` as the first of its kind in a process, without opening it.
 ///
 /// # Errors
 /// [`cumux_device::DeviceError::Invalid`] for an unknown name; the text lists the cards.
@@ -43,7 +49,7 @@ pub fn facts(id: &str) -> Result<cumux_device::DeviceFacts, cumux_device::Device
     models::facts(id, 0)
 }
 
-/// [`facts`] of the card that is the `ordinal`-th of its name in a process.
+/// The facts of card `id` as number `ordinal` of its kind in a process, from 0.
 ///
 /// # Errors
 /// As [`facts`].
@@ -51,21 +57,24 @@ pub fn facts_of(id: &str, ordinal: u32) -> Result<cumux_device::DeviceFacts, cum
     models::facts(id, ordinal)
 }
 
-/// What would become of the kernels of an image (a fatbin, PTX text or cubin) on the card `id`, without loading it.
+/// Says of each kernel of an image (a fatbin, PTX text or cubin) whether the card `id` would run
+/// it. The image is not loaded.
 ///
 /// # Errors
-/// [`cumux_device::DeviceError::Image`] when it could not be loaded at all, with the text that a program would be told, and as [`facts`].
-pub fn judge(id: &str, image: &[u8]) -> Result<Vec<Judged>, cumux_device::DeviceError> {
-    modules::judge(&models::Limits::of(&models::facts(id, 0)?), image)
+/// As [`facts`], and [`cumux_device::DeviceError::Image`] if the image could not be loaded at all.
+/// Its text is the text that a program would get.
+pub fn judge_kernels(id: &str, image: &[u8]) -> Result<Vec<KernelVerdict>, cumux_device::DeviceError> {
+    modules::judge_kernels(&models::Limits::of(&models::facts(id, 0)?), image)
 }
 
-/// Names of the memory-locality partitions of a card; none where the card has only one locality.
+/// The names of a card's memory-locality partitions; none for a card with one locality.
 #[must_use]
 pub fn localities(id: &str) -> Vec<String> {
     models::localities(id)
 }
 
-/// The name of a card without the compute mode that may stand behind it (`sim:h200:prohibited`): cards of one kind are counted by it.
+/// The name of a card without the compute mode that may follow it (`sim:h200:prohibited`). Cards of
+/// one kind are counted together.
 #[must_use]
 pub fn kind(id: &str) -> &str {
     models::kind(id)

@@ -1,4 +1,5 @@
-//! From an image to a loaded module: the right PTX is found, compiled once for the whole process, and its variables are placed and filled.
+//! Loads modules: selects the PTX of an image, compiles it once for the whole process, places and
+//! fills its variables.
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
@@ -11,42 +12,46 @@ use parking_lot::{Mutex, RwLock};
 use crate::lower::{self, CompileError};
 use crate::memory::maps::Mappings;
 use crate::models::Limits;
-use crate::program::{Image, Kernel, Program};
+use crate::program::{Kernel, LinkedProgram, Program};
 
 /// Largest PTX text that is unpacked.
-const PTX_BYTES: u64 = 256 << 20;
+const MAX_PTX_BYTES: u64 = 256 << 20;
 /// Compiled programs that are kept although no client uses them at the moment.
-const CACHED_PROGRAMS: usize = 128;
+const MAX_CACHED_PROGRAMS: usize = 128;
 
+/// A program, or why it cannot be compiled; empty while a client compiles it.
 type Compiled = Arc<OnceLock<Result<Arc<Program>, CompileError>>>;
 
-/// Programs by the hash of their text, with the turn of their last use. Two clients that load the same text at the same time compile it once.
+/// Programs by the hash of their text, with the time of their last use (a counter). If two clients
+/// load one text at the same time, one of them compiles it.
 type Programs = HashMap<[u8; 32], (Compiled, u64)>;
 
 static PROGRAMS: Mutex<Option<Programs>> = Mutex::new(None);
 
-fn refuse(result: u32, text: impl Into<String>) -> DeviceError {
+/// The error for an image that cannot be loaded, with its result code.
+fn image_error(result: u32, text: impl Into<String>) -> DeviceError {
     DeviceError::Image { result, text: text.into() }
 }
 
-/// Per-client state of a function.
+/// What a client has set for a function.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LoadedFunction {
-    /// Bytes of dynamic shared memory a launch may ask for.
+    /// Bytes of dynamic shared memory that a launch may use.
     pub(crate) max_dynamic_shared: u32,
 }
 
+/// A module of one client.
 #[derive(Debug, Clone)]
 pub(crate) struct LoadedModule {
-    pub(crate) image: Arc<Image>,
+    pub(crate) linked: Arc<LinkedProgram>,
     pub(crate) functions: Vec<LoadedFunction>,
 }
 
-/// The compiled program out of an image.
-fn program(limits: &Limits, bytes: &[u8]) -> Result<Arc<Program>, DeviceError> {
-    let program = compile(&ptx(bytes, limits.capability)?)?;
+/// Compiles the program in an image.
+fn compile_image(limits: &Limits, bytes: &[u8]) -> Result<Arc<Program>, DeviceError> {
+    let program = compile(&extract_ptx(bytes, limits.capability)?)?;
     if program.target > limits.capability {
-        return Err(refuse(
+        return Err(image_error(
             result::NO_BINARY_FOR_GPU,
             format!("the PTX is for sm_{} and later, this card is sm_{}; build with an earlier -gencode arch", program.target, limits.capability),
         ));
@@ -54,22 +59,24 @@ fn program(limits: &Limits, bytes: &[u8]) -> Result<Arc<Program>, DeviceError> {
     Ok(program)
 }
 
-/// A kernel of an image, and why it would not run.
+/// Whether a kernel of an image would run.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Judged {
+pub struct KernelVerdict {
+    /// The kernel's name.
     pub name: String,
+    /// Why the kernel would not run; `None` if it would.
     pub refused: Option<String>,
 }
 
-/// What would become of an image's kernels.
-pub(crate) fn judge(limits: &Limits, bytes: &[u8]) -> Result<Vec<Judged>, DeviceError> {
-    let program = program(limits, bytes)?;
-    Ok(program.kernels.iter().map(|kernel| Judged { name: kernel.name.clone(), refused: refusal(kernel) }).collect())
+/// Says of each kernel of an image whether it would run.
+pub(crate) fn judge_kernels(limits: &Limits, bytes: &[u8]) -> Result<Vec<KernelVerdict>, DeviceError> {
+    let program = compile_image(limits, bytes)?;
+    Ok(program.kernels.iter().map(|kernel| KernelVerdict { name: kernel.name.clone(), refused: find_refusal(kernel) }).collect())
 }
 
-/// Loads an image for a client: the module and what it offers.
+/// Loads an image for a client. Returns the module, and what the client must know about it.
 pub(crate) fn load(limits: &Limits, maps: &RwLock<Mappings>, bytes: &[u8], place: &mut dyn Place) -> Result<(LoadedModule, ModuleInfo), DeviceError> {
-    let program = program(limits, bytes)?;
+    let program = compile_image(limits, bytes)?;
     let mut addresses = Vec::with_capacity(program.variables.len());
     let mut fresh = Vec::new();
     for variable in &program.variables {
@@ -77,16 +84,16 @@ pub(crate) fn load(limits: &Limits, maps: &RwLock<Mappings>, bytes: &[u8], place
         fresh.push(!restored);
         addresses.push(address);
     }
-    let image = Arc::new(Image::new(program.clone(), addresses.clone()));
+    let linked = Arc::new(LinkedProgram::new(program.clone(), addresses.clone()));
     for (index, variable) in program.variables.iter().enumerate() {
         if fresh[index] {
-            let mut contents = image.initial(index);
+            let mut contents = linked.initial(index);
             contents.resize(usize::try_from(variable.bytes).unwrap_or(0), 0);
             write(maps, addresses[index], &contents)?;
         }
     }
     let info = ModuleInfo {
-        functions: (0..program.kernels.len()).map(|index| function(limits, &program, index)).collect(),
+        functions: (0..program.kernels.len()).map(|index| describe_function(limits, &program, index)).collect(),
         globals: program
             .variables
             .iter()
@@ -96,23 +103,24 @@ pub(crate) fn load(limits: &Limits, maps: &RwLock<Mappings>, bytes: &[u8], place
     };
     let functions =
         program.kernels.iter().map(|kernel| LoadedFunction { max_dynamic_shared: limits.shared_per_block.saturating_sub(kernel.static_shared) }).collect();
-    Ok((LoadedModule { image, functions }, info))
+    Ok((LoadedModule { linked, functions }, info))
 }
 
-/// Writes through the card's mappings.
+/// Writes bytes through the card's mappings.
 pub(crate) fn write(maps: &RwLock<Mappings>, address: u64, bytes: &[u8]) -> Result<(), DeviceError> {
     maps.read().for_each_mapping(address, bytes.len() as u64, |mapping, offset, part| {
         mapping.write(offset, &bytes[part]);
     })
 }
 
-/// Why no launch of a kernel can run here, as far as its code alone says it.
-fn refusal(kernel: &Kernel) -> Option<String> {
+/// Why no launch of a kernel can run here, as far as the kernel's code shows it.
+fn find_refusal(kernel: &Kernel) -> Option<String> {
     let clusters = || kernel.cluster.iter().any(|d| *d > 1).then(|| "the software GPU has no thread block clusters, which this kernel requires".to_owned());
     kernel.refused.as_ref().map(ToString::to_string).or_else(clusters)
 }
 
-fn function(limits: &Limits, program: &Program, index: usize) -> FunctionInfo {
+/// What a client must know about a kernel.
+fn describe_function(limits: &Limits, program: &Program, index: usize) -> FunctionInfo {
     let kernel = &program.kernels[index];
     FunctionInfo {
         name: kernel.name.clone(),
@@ -127,31 +135,32 @@ fn function(limits: &Limits, program: &Program, index: usize) -> FunctionInfo {
         binary_version: limits.capability,
         cluster: kernel.cluster,
         required_block: kernel.required_block,
-        refused: refusal(kernel),
+        refused: find_refusal(kernel),
     }
 }
 
 /// The PTX in an image that suits the card best.
-fn ptx(bytes: &[u8], capability: u32) -> Result<String, DeviceError> {
-    let stored = images(bytes).map_err(|error| refuse(result::INVALID_IMAGE, error.to_string()))?;
+fn extract_ptx(bytes: &[u8], capability: u32) -> Result<String, DeviceError> {
+    let stored = images(bytes).map_err(|error| image_error(result::INVALID_IMAGE, error.to_string()))?;
     let Some(best) = best_ptx(&stored, capability) else {
-        return Err(refuse(result::NO_BINARY_FOR_GPU, why_none(&stored, capability)));
+        return Err(image_error(result::NO_BINARY_FOR_GPU, explain_missing_ptx(&stored, capability)));
     };
-    let text = best.bytes(PTX_BYTES).map_err(|error| refuse(result::INVALID_IMAGE, error.to_string()))?;
+    let text = best.bytes(MAX_PTX_BYTES).map_err(|error| image_error(result::INVALID_IMAGE, error.to_string()))?;
     let text = text.strip_suffix(&[0]).unwrap_or(&text);
     match std::str::from_utf8(text) {
         Ok(text) => Ok(text.to_owned()),
-        Err(error) => Err(refuse(result::INVALID_PTX, format!("the PTX is not text from byte {} on", error.valid_up_to()))),
+        Err(error) => Err(image_error(result::INVALID_PTX, format!("the PTX is not text from byte {} on", error.valid_up_to()))),
     }
 }
 
-fn why_none(stored: &[Stored<'_>], capability: u32) -> String {
-    let list = |kind: ImageKind, name: &str| {
-        let mut found: Vec<String> = stored.iter().filter(|i| i.kind == kind).map(|i| format!("{name}_{}", i.arch)).collect();
+/// Why an image has no PTX for this card, and how to build one that has.
+fn explain_missing_ptx(stored: &[Stored<'_>], capability: u32) -> String {
+    let list = |kind: ImageKind| {
+        let mut found: Vec<String> = stored.iter().filter(|image| image.kind == kind).filter_map(Stored::architecture).collect();
         found.dedup();
         found.join(", ")
     };
-    let (code, text) = (list(ImageKind::Elf, "sm"), list(ImageKind::Ptx, "compute"));
+    let (code, text) = (list(ImageKind::Elf), list(ImageKind::Ptx));
     if !text.is_empty() {
         format!("the image contains PTX for {text} only, which this card (sm_{capability}) cannot run; build with -gencode arch=compute_75,code=compute_75")
     } else if !code.is_empty() {
@@ -161,13 +170,14 @@ fn why_none(stored: &[Stored<'_>], capability: u32) -> String {
     }
 }
 
-/// Kernels of a module that are told by name in the log; of more the number.
-const NAMED_IN_LOG: usize = 8;
+/// Refused kernels of one module that the log names; of the others it gives the number.
+const MAX_NAMED_IN_LOG: usize = 8;
 
-/// Says when a module is first loaded which of its kernels will be refused when they are launched, by instruction and line.
-fn tell_refused(program: &Program) {
-    let mut refused = program.kernels.iter().filter_map(|kernel| Some((&kernel.name, refusal(kernel)?)));
-    for (name, refusal) in refused.by_ref().take(NAMED_IN_LOG) {
+/// Logs which kernels of a new module will be refused when they are launched, with instruction and
+/// line.
+fn log_refused(program: &Program) {
+    let mut refused = program.kernels.iter().filter_map(|kernel| Some((&kernel.name, find_refusal(kernel)?)));
+    for (name, refusal) in refused.by_ref().take(MAX_NAMED_IN_LOG) {
         tracing::warn!("kernel {name} will be refused when it is launched: {refusal}");
     }
     let more = refused.count();
@@ -176,13 +186,14 @@ fn tell_refused(program: &Program) {
     }
 }
 
+/// Compiles a text, unless the process has its program already.
 fn compile(text: &str) -> Result<Arc<Program>, DeviceError> {
     let hash: [u8; 32] = blake3::hash(text.as_bytes()).into();
     let entry = {
         let mut programs = PROGRAMS.lock();
         let programs = programs.get_or_insert_default();
         let now = programs.values().map(|(_, used)| *used).max().unwrap_or(0) + 1;
-        if programs.len() >= CACHED_PROGRAMS && !programs.contains_key(&hash) {
+        if programs.len() >= MAX_CACHED_PROGRAMS && !programs.contains_key(&hash) {
             let unused = |entry: &Compiled| entry.get().is_some_and(|made| made.as_ref().map_or(true, |program| Arc::strong_count(program) == 1));
             let oldest = programs.iter().filter(|(_, (entry, _))| unused(entry)).min_by_key(|(_, (_, used))| *used).map(|(hash, _)| *hash);
             oldest.map(|hash| programs.remove(&hash));
@@ -191,7 +202,10 @@ fn compile(text: &str) -> Result<Arc<Program>, DeviceError> {
         *used = now;
         entry.clone()
     };
-    entry.get_or_init(|| lower::compile(text).inspect(|program| tell_refused(program))).clone().map_err(|error| refuse(result::INVALID_PTX, error.to_string()))
+    entry
+        .get_or_init(|| lower::compile(text).inspect(|program| log_refused(program)))
+        .clone()
+        .map_err(|error| image_error(result::INVALID_PTX, error.to_string()))
 }
 
 #[cfg(test)]
@@ -212,20 +226,48 @@ mod tests {
             at: 0,
             stored: b"",
         };
-        let text = why_none(&[of(ImageKind::Elf, 80), of(ImageKind::Elf, 90)], 90);
+        let text = explain_missing_ptx(&[of(ImageKind::Elf, 80), of(ImageKind::Elf, 90)], 90);
         assert_eq!(
             text,
             "the image contains only machine code for sm_80, sm_90; the software GPU runs PTX: build with -gencode arch=compute_75,code=compute_75"
         );
-        assert!(why_none(&[of(ImageKind::Ptx, 100)], 90).contains("PTX for compute_100 only"));
+        assert!(explain_missing_ptx(&[of(ImageKind::Ptx, 100)], 90).contains("PTX for compute_100 only"));
+        // Without its letter it would run here.
+        let exact = Stored { variant: cumux_fatbin::Variant::Exact, ..of(ImageKind::Ptx, 100) };
+        assert!(explain_missing_ptx(&[exact], 103).contains("PTX for compute_100a only, which this card (sm_103) cannot run"));
+    }
+
+    #[test]
+    fn kernels_are_judged_one_by_one_without_being_loaded() {
+        let text = "\
+.version 8.0
+.target sm_80
+.address_size 64
+.visible .entry plain() { ret; }
+.visible .entry matrix() {
+    .reg .b32 %r<3>;
+    ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r1}, [%r2];
+    ret;
+}
+.visible .entry clustered() .reqnctapercluster 2, 1, 1 { ret; }
+";
+        let judged = crate::judge_kernels("sim:h200", text.as_bytes()).unwrap();
+        let refused: Vec<(&str, Option<&str>)> = judged.iter().map(|kernel| (kernel.name.as_str(), kernel.refused.as_deref())).collect();
+        let [("plain", None), ("matrix", Some(matrix)), ("clustered", Some(clustered))] = refused[..] else { panic!("{refused:?}") };
+        assert!(matrix.contains("ldmatrix.sync.aligned.m8n8.x1.shared.b16 (PTX line 7)"), "{matrix}");
+        assert!(clustered.contains("clusters"), "{clustered}");
+        // What could not be loaded says why, as a program would be told.
+        let old = crate::judge_kernels("sim:t4", text.as_bytes()).unwrap_err();
+        assert!(matches!(old, DeviceError::Image { result: result::NO_BINARY_FOR_GPU, .. }) && old.to_string().contains("sm_75"), "{old}");
+        assert!(crate::judge_kernels("sim:nothing", text.as_bytes()).is_err());
     }
 
     #[test]
     fn what_is_no_image_is_refused_in_a_sentence() {
-        assert!(matches!(ptx(b"\0\0\0\0", 90), Err(DeviceError::Image { result: result::INVALID_IMAGE, .. })));
-        assert!(matches!(ptx(b"", 90), Err(DeviceError::Image { result: result::INVALID_IMAGE, .. })));
-        assert_eq!(ptx(b".version 8.0\n\0", 90).unwrap(), ".version 8.0\n");
-        let damaged = ptx(b".version 8.0\n\xff", 90).unwrap_err();
+        assert!(matches!(extract_ptx(b"\0\0\0\0", 90), Err(DeviceError::Image { result: result::INVALID_IMAGE, .. })));
+        assert!(matches!(extract_ptx(b"", 90), Err(DeviceError::Image { result: result::INVALID_IMAGE, .. })));
+        assert_eq!(extract_ptx(b".version 8.0\n\0", 90).unwrap(), ".version 8.0\n");
+        let damaged = extract_ptx(b".version 8.0\n\xff", 90).unwrap_err();
         assert!(damaged.to_string().contains("byte 13"), "{damaged}");
     }
 }

@@ -8,6 +8,7 @@ use cumux_device::{Device, DeviceError, Open, Sink};
 use parking_lot::{Condvar, Mutex, RwLock};
 
 use crate::gpu::SoftwareGpu;
+use crate::memory::machine::{self, Budget};
 use crate::memory::maps::Mappings;
 use crate::models::{self, ComputeMode, Limits};
 use crate::ordinals::Ordinal;
@@ -36,11 +37,23 @@ pub struct Settings {
     /// Keeps the progress log by which a successor goes on in the middle of kernels. Without it
     /// (`CUMUX_SIM_MARKS=0`) a takeover is like that of a real card.
     pub marks: bool,
+    /// Whose memory the cards' memory is.
+    pub memory: Memory,
+}
+
+/// How much memory there is for a card's memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Memory {
+    /// All cards of this process share so many bytes (`CUMUX_SIM_MEMORY_BYTES`, 0 = as many as the
+    /// cards have), or without a number what the machine has.
+    Shared(Option<u64>),
+    /// So many bytes for this card alone.
+    Own(u64),
 }
 
 impl Settings {
     /// Reads the variables named above. Unset ones have defaults: as many threads as processors, no
-    /// watchdog, with a progress log.
+    /// watchdog, with a progress log, the machine's memory.
     ///
     /// # Errors
     /// [`DeviceError::Invalid`] with the name of a variable that is not a number.
@@ -57,18 +70,20 @@ impl Settings {
         let threads = number("CUMUX_SIM_THREADS")?.map_or(cores, |n| usize::try_from(n).unwrap_or(cores)).clamp(1, MOST_THREADS);
         let watchdog = number("CUMUX_SIM_WATCHDOG_MS")?.filter(|ms| *ms > 0).map(Duration::from_millis);
         let marks = number("CUMUX_SIM_MARKS")?.is_none_or(|n| n != 0);
-        Ok(Settings { threads, watchdog, marks })
+        let memory = Memory::Shared(number(machine::VARIABLE)?.map(|bytes| if bytes == 0 { u64::MAX } else { bytes }));
+        Ok(Settings { threads, watchdog, marks, memory })
     }
 }
 
 /// Opens the card `id` (`sim:h200` and so on), with settings from the environment.
 ///
-/// The same name may be opened several times: each is a card of its own, with the lowest ordinal that
-/// is free in this process.
+/// The same name may be opened several times: each is a card of its own, with the lowest ordinal
+/// that is free in this process.
 ///
 /// # Errors
-/// [`DeviceError::Invalid`] for an unknown name (the text lists the cards) or a variable that is not a
-/// number, [`DeviceError::System`] if threads cannot be made or the card's compute mode prohibits it.
+/// [`DeviceError::Invalid`] for an unknown name (the text lists the cards) or a variable that is
+/// not a number, [`DeviceError::System`] if threads cannot be made or the card's compute mode
+/// prohibits it.
 pub fn open(id: &str, sink: Arc<dyn Sink>) -> Result<Arc<dyn Device>, DeviceError> {
     let settings = Settings::from_environment()?;
     open_with(id, sink, settings).map(|card| card as Arc<dyn Device>)
@@ -86,8 +101,12 @@ pub fn open_with(id: &str, sink: Arc<dyn Sink>, settings: Settings) -> Result<Ar
     let ordinal = Ordinal::lowest_free(models::kind(id));
     let facts = models::facts(id, ordinal.number())?;
     let limits = Limits::of(&facts);
+    let budget = match settings.memory {
+        Memory::Shared(bytes) => Budget::of_process(bytes),
+        Memory::Own(bytes) => Budget::new(Some(bytes)),
+    };
     let card = Arc::new(Card {
-        maps: RwLock::new(Mappings::new(facts.memory)),
+        maps: RwLock::new(Mappings::new(facts.memory, budget)),
         facts,
         limits,
         sink,

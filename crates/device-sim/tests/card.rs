@@ -1,4 +1,5 @@
-//! What only the software GPU has: a watchdog, several cards of a kind, shares of cards that are smaller.
+//! What only the software GPU has: a watchdog, several cards of a kind, shares of cards that are
+//! smaller.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -6,15 +7,15 @@ use std::time::Duration;
 
 use cumux_device::conformance::{Actor, Args, Loaded, Setup};
 use cumux_device::{ClientSpec, Device, Launch, Sink, StreamId};
-use cumux_device_sim::{Settings, open, open_with};
+use cumux_device_sim::{Memory, Settings, open, open_with};
 use cumux_wire::result;
 
 fn watched(sink: Arc<dyn Sink>) -> Arc<dyn Device> {
-    open_with("sim:h200", sink, Settings { threads: 2, watchdog: Some(Duration::from_millis(50)), marks: true }).expect("opens")
+    open_with("sim:h200", sink, Settings { threads: 2, watchdog: Some(Duration::from_millis(50)), marks: true, memory: Memory::Own(u64::MAX) }).expect("opens")
 }
 
 fn one_thread(sink: Arc<dyn Sink>) -> Arc<dyn Device> {
-    open_with("sim:a100", sink, Settings { threads: 1, watchdog: None, marks: true }).expect("opens")
+    open_with("sim:a100", sink, Settings { threads: 1, watchdog: None, marks: true, memory: Memory::Own(u64::MAX) }).expect("opens")
 }
 
 #[test]
@@ -64,7 +65,7 @@ fn two_cooperative_grids_that_do_not_fit_together_run_one_after_the_other() {
 }
 
 fn watched_not(sink: Arc<dyn Sink>) -> Arc<dyn Device> {
-    open_with("sim:h200", sink, Settings { threads: 3, watchdog: None, marks: true }).expect("opens")
+    open_with("sim:h200", sink, Settings { threads: 3, watchdog: None, marks: true, memory: Memory::Own(u64::MAX) }).expect("opens")
 }
 
 #[test]
@@ -127,8 +128,9 @@ NEXT:
 
 #[test]
 fn a_pair_of_words_is_read_and_written_at_once() {
-    // A status and a value in one vector: how the scans of CUB hand their sums from block to block. PTX promises it of no vector; here 8 bytes are never
-    // torn, 16 bytes rarely are (seen in one of five runs of this test).
+    // A status and a value in one vector: how the scans of CUB hand their sums from block to block.
+    // PTX promises it of no vector; here 8 bytes are never torn, 16 bytes rarely are (seen in one
+    // of five runs of this test).
     let setup = Setup::new(watched_not);
     let client = setup.client(1);
     let kernels = client.load(PAIRS.as_bytes(), &mut NoVariables).expect("loads");

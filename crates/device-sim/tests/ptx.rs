@@ -1,12 +1,16 @@
-//! PTX files with their expectations inside (`tests/ptx/*.ptx`).
+//! PTX files that contain their expectations (`tests/ptx/*.ptx`).
 //!
-//! A comment line `// run KERNEL [grid=X[,Y[,Z]]] [block=…] [shared=BYTES]` begins a case. Lines that belong to it:
+//! A comment line `// run KERNEL [grid=X[,Y[,Z]]] [block=…] [shared=BYTES]` begins a case. The
+//! lines that follow belong to it:
 //!
-//! - `// buffer NAME TYPE VALUES`: device memory; `// args ITEM…`: buffer names, `TYPE:VALUE`;
-//! - `// expect NAME TYPE VALUES`: contents afterwards, bit by bit (`nan` matches any NaN);
-//! - `// fault TEXT`: the run ends in a fault whose message contains the text; `// print TEXT`: all output (escapes `\n`, `\\`).
+//! - `// buffer NAME TYPE VALUES`: device memory.
+//! - `// args ITEM…`: the arguments, each the name of a buffer or `TYPE:VALUE`.
+//! - `// expect NAME TYPE VALUES`: the contents afterwards, bit by bit (`nan` matches any NaN).
+//! - `// fault TEXT`: the run ends in a fault whose message contains the text.
+//! - `// print TEXT`: all output (with the escapes `\n`, `\\`).
 //!
-//! Types: u8 u16 u32 u64 s8 s16 s32 s64 f32 f64, and b16 b32 b64 in hexadecimal. Values: numbers, `V*N` (repeated), `A..B` (counting).
+//! Types: u8 u16 u32 u64 s8 s16 s32 s64 f32 f64, and b16 b32 b64 in hexadecimal. Values: numbers,
+//! `V*N` (repeated), `A..B` (counting).
 
 mod common;
 
@@ -119,8 +123,8 @@ fn check(file: &str, text: &str, case: &Case<'_>, report: &mut String) {
         Ok(loaded) => loaded,
         Err(error) => return writeln!(report, "{place}: {error}").expect("text"),
     };
-    let Some(index) = loaded.image.program().kernel(case.kernel) else { return writeln!(report, "{place}: no such kernel").expect("text") };
-    let kernel = loaded.image.program().kernels[index].clone();
+    let Some(index) = loaded.linked.program().kernel(case.kernel) else { return writeln!(report, "{place}: no such kernel").expect("text") };
+    let kernel = loaded.linked.program().kernels[index].clone();
     if let Some(refusal) = &kernel.refused {
         if case.fault.is_none_or(|fault| !refusal.to_string().contains(fault)) {
             writeln!(report, "{place}: {refusal}").expect("text");

@@ -1,8 +1,9 @@
-//! Executors that are really killed in the middle of kernels, and successors that go on from what they left behind.
+//! Executors that are really killed in the middle of kernels, and successors that continue.
 //!
-//! The "executor" is this test program started again (`executor` below, told by an environment variable). What a keeper would hold, the test holds:
-//! an extent of data, one of variables, the marks, and a journal with the last token that was reported. Nothing waits by sleeping: the test watches the
-//! data until it has changed so and so often, and kills then.
+//! The "executor" is this test program, started again (`executor` below; an environment variable
+//! tells it). The test holds what a keeper would hold: an extent of data, an extent of variables,
+//! the progress log, and a journal with the last token that was reported. The test does not sleep:
+//! it watches the data until it has changed a given number of times, and then kills.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -37,15 +38,15 @@ const ROUNDS: u32 = 400;
 struct Keeper {
     data: OwnedFd,
     variables: OwnedFd,
-    marks: OwnedFd,
+    progress: OwnedFd,
     /// u64: last token reported as done. From byte 8: a text.
     journal: OwnedFd,
 }
 
 impl Keeper {
     fn new() -> Keeper {
-        let marks = cumux_device_sim::open("sim:t4", Arc::new(Journal { file: None, seen: channel().0 })).unwrap().marks_bytes();
-        Keeper { data: memory_file(EXTENT), variables: memory_file(EXTENT), marks: memory_file(marks as u64), journal: memory_file(4096) }
+        let progress = cumux_device_sim::open("sim:t4", Arc::new(Journal { file: None, seen: channel().0 })).unwrap().marks_bytes();
+        Keeper { data: memory_file(EXTENT), variables: memory_file(EXTENT), progress: memory_file(progress as u64), journal: memory_file(4096) }
     }
 
     /// Starts an executor for this session.
@@ -54,7 +55,7 @@ impl Keeper {
         Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "executor", "--nocapture", "--test-threads=1"])
             .env("TAKEOVER_WORKLOAD", workload)
-            .env("TAKEOVER_FILES", [path(&self.data), path(&self.variables), path(&self.marks), path(&self.journal)].join(" "))
+            .env("TAKEOVER_FILES", [path(&self.data), path(&self.variables), path(&self.progress), path(&self.journal)].join(" "))
             .env("CUMUX_SIM_THREADS", "3")
             .stdout(std::process::Stdio::null())
             .spawn()
@@ -73,7 +74,8 @@ impl Keeper {
         String::from_utf8_lossy(&text).trim_end_matches('\0').to_owned()
     }
 
-    /// Kills the executor when word `index` has changed `changes` times (or lets it end). Whether it was killed.
+    /// Kills the executor when word `index` has changed `changes` times (or lets it end). Whether
+    /// it was killed.
     fn kill_after(&self, executor: &mut Child, index: u32, changes: u32) -> bool {
         let (mut last, mut seen) = (self.word(index), 0);
         while seen < changes {
@@ -129,14 +131,14 @@ impl Place for Variables {
 fn executor() {
     let (Ok(workload), Ok(files)) = (std::env::var("TAKEOVER_WORKLOAD"), std::env::var("TAKEOVER_FILES")) else { return };
     let files: Vec<File> = files.split(' ').map(|path| File::options().read(true).write(true).open(path).unwrap()).collect();
-    let [data, variables, marks, journal] = files.try_into().unwrap();
+    let [data, variables, progress, journal] = files.try_into().unwrap();
     let mut last = [0; 8];
     journal.read_exact_at(&mut last, 0).unwrap();
     let done = u64::from_le_bytes(last);
 
     let (seen, reports) = channel();
     let device = cumux_device_sim::open("sim:h200", Arc::new(Journal { file: Some(journal.try_clone().unwrap()), seen })).unwrap();
-    device.open_client(CLIENT, &ClientSpec::default(), Some(marks.as_fd())).unwrap();
+    device.open_client(CLIENT, &ClientSpec::default(), Some(progress.as_fd())).unwrap();
     device.map(DATA, data.as_fd(), 0, EXTENT).unwrap();
     device.map(VARIABLES, variables.as_fd(), 0, EXTENT).unwrap();
     device.allow(CLIENT, DATA, u64::from(4 * WORDS), true);

@@ -1,11 +1,14 @@
-//! Which SMs of a card belong to how many parts, and which ones the next part gets. Pure bookkeeping, the same for every device.
+//! The floor plan of a card: how many parts each SM belongs to, and which SMs the next part gets.
+//! Pure bookkeeping, the same for every device.
 //!
-//! Parts are pairs of SMs (the smallest piece that Hopper gives out) and are put where the fewest parts are, so they overlap only when their sum is more than
-//! the card. Where SMs are scheduled together in groups, a part of as many SMs as some groups have gets whole groups: thread block clusters need that.
+//! Parts are made of pairs of SMs (the smallest unit that Hopper assigns) and are placed where the
+//! fewest parts are, so they overlap only when their sum exceeds the card. Where SMs are scheduled
+//! together in groups, a part as large as several groups gets whole groups: thread block clusters
+//! need that.
 
 use std::ops::Range;
 
-/// SMs are given out in pairs, as on the card.
+/// SMs are assigned in pairs, as on the card.
 const PAIR: usize = 2;
 
 /// How many parts each SM of the card belongs to.
@@ -23,12 +26,14 @@ impl Floor {
         Self::with_groups(multiprocessors, Vec::new())
     }
 
-    /// A card with groups of SMs, each beginning with an even number; SMs in none of them are alike.
+    /// A card with groups of SMs, each beginning with an even number; SMs in none of them are
+    /// alike.
     #[must_use]
     pub fn with_groups(multiprocessors: u32, groups: Vec<Range<u32>>) -> Self {
         Floor { loads: vec![0; multiprocessors.max(1) as usize], groups }
     }
 
+    /// The indices of all SMs.
     #[must_use]
     pub fn all(&self) -> Vec<u32> {
         (0..self.loads.len() as u32).collect()
@@ -50,15 +55,16 @@ impl Floor {
         self.load(sms.iter().copied())
     }
 
-    /// `count` SMs (at least one, at most as many as there are) out of `within`, those with the fewest parts; in order.
-    pub fn take(&mut self, count: u32, within: &[u32]) -> Vec<u32> {
-        let mut taken = self.groups_of(count, within).unwrap_or_else(|| self.pairs_of(count, within));
-        taken.sort_unstable();
-        self.hold(&taken);
-        taken
+    /// Assigns `count` SMs out of `within` to a new part: those with the fewest parts, in order. At
+    /// least one, and at most all of `within`.
+    pub fn assign(&mut self, count: u32, within: &[u32]) -> Vec<u32> {
+        let mut chosen = self.groups_of(count, within).unwrap_or_else(|| self.pairs_of(count, within));
+        chosen.sort_unstable();
+        self.hold(&chosen);
+        chosen
     }
 
-    /// Whole groups that are `count` SMs together, if there are such.
+    /// Whole groups that make up `count` SMs, if there are such.
     fn groups_of(&self, count: u32, within: &[u32]) -> Option<Vec<u32>> {
         let each = self.groups.first()?.len() as u32;
         if count == 0 || !count.is_multiple_of(each) {
@@ -67,11 +73,11 @@ impl Floor {
         let mut groups: Vec<&Range<u32>> =
             self.groups.iter().filter(|group| group.len() as u32 == each && (**group).clone().all(|sm| within.contains(&sm))).collect();
         groups.sort_by_key(|group| self.load((*group).clone()));
-        let taken = groups.get(..(count / each) as usize)?;
-        Some(taken.iter().flat_map(|group| (*group).clone()).collect())
+        let chosen = groups.get(..(count / each) as usize)?;
+        Some(chosen.iter().flat_map(|group| (*group).clone()).collect())
     }
 
-    /// Pairs; among equals those that break no group which is still whole.
+    /// Pairs; among equals those that break no whole group.
     fn pairs_of(&self, count: u32, within: &[u32]) -> Vec<u32> {
         let whole = |pair: &[u32]| {
             let first = pair.first().copied().unwrap_or(0);
@@ -79,18 +85,18 @@ impl Floor {
         };
         let mut pairs: Vec<&[u32]> = within.chunks(PAIR).collect();
         pairs.sort_by_key(|pair| (self.load(pair.iter().copied()), whole(pair)));
-        let mut taken: Vec<u32> = pairs.concat();
-        taken.truncate((count.max(1) as usize).min(within.len()));
-        taken
+        let mut chosen: Vec<u32> = pairs.concat();
+        chosen.truncate((count.max(1) as usize).min(within.len()));
+        chosen
     }
 
-    /// Somebody has a part of these SMs.
+    /// Counts one more part on these SMs.
     pub fn hold(&mut self, sms: &[u32]) {
         self.add(sms, 1);
     }
 
-    /// Nobody has that part any more.
-    pub fn give(&mut self, sms: &[u32]) {
+    /// Removes a part from these SMs.
+    pub fn release(&mut self, sms: &[u32]) {
         self.add(sms, -1);
     }
 
@@ -112,14 +118,14 @@ mod tests {
     fn whole_groups_where_the_count_is_made_of_them() {
         let mut floor = Floor::with_groups(20, vec![0..8, 8..16]);
         let all = floor.all();
-        assert_eq!(floor.take(2, &all), [16, 17], "no group is broken for a pair");
-        assert_eq!(floor.take(8, &all), (0..8).collect::<Vec<_>>());
-        assert_eq!(floor.take(8, &all), (8..16).collect::<Vec<_>>());
-        assert_eq!(floor.take(2, &all), [18, 19]);
-        floor.give(&(8..16).collect::<Vec<_>>());
-        assert_eq!(floor.take(4, &all), [8, 9, 10, 11], "what is free, before what is shared");
-        assert_eq!(floor.take(16, &all), (0..16).collect::<Vec<_>>());
-        assert_eq!(floor.take(24, &all).len(), 20, "no more than there are");
+        assert_eq!(floor.assign(2, &all), [16, 17], "no group is broken for a pair");
+        assert_eq!(floor.assign(8, &all), (0..8).collect::<Vec<_>>());
+        assert_eq!(floor.assign(8, &all), (8..16).collect::<Vec<_>>());
+        assert_eq!(floor.assign(2, &all), [18, 19]);
+        floor.release(&(8..16).collect::<Vec<_>>());
+        assert_eq!(floor.assign(4, &all), [8, 9, 10, 11], "what is free, before what is shared");
+        assert_eq!(floor.assign(16, &all), (0..16).collect::<Vec<_>>());
+        assert_eq!(floor.assign(24, &all).len(), 20, "no more than there are");
     }
 
     proptest! {
@@ -132,15 +138,15 @@ mod tests {
             for (size, keep) in sizes.into_iter().zip(keep) {
                 let size = size * 2;
                 let used: u32 = held.iter().map(|part| part.len() as u32).sum();
-                let part = floor.take(size, &all);
+                let part = floor.assign(size, &all);
                 prop_assert_eq!(part.len() as u32, size);
                 if used + size <= 132 {
                     prop_assert!(held.iter().flatten().all(|sm| !part.contains(sm)), "there was room");
                 }
-                if keep { held.push(part) } else { floor.give(&part) }
+                if keep { held.push(part) } else { floor.release(&part) }
                 if held.iter().map(|part| part.len() as u32).sum::<u32>() > 132 {
                     for part in held.drain(..) {
-                        floor.give(&part);
+                        floor.release(&part);
                     }
                 }
             }

@@ -1,22 +1,30 @@
 //! The contract between the executor and a device, real or software.
 //!
-//! One executor process opens one [`Device`] for each card. The executor owns order, handles and limits; the device owns execution.
+//! One executor process opens one [`Device`] for each card. The executor owns order, handles and
+//! limits; the device owns execution.
 //!
 //! Rules every device keeps, tested by [`conformance`] (feature `conformance`):
 //!
-//! - **Who calls.** All methods may be called from any thread. None of them waits for work on the device, except [`Device::close_client`] and
-//!   [`Device::revoke`], which return when no running block can touch the memory any more.
-//! - **Streams are queues.** Work submitted to one device stream runs in order, each piece after the one before is done; streams run at the same time.
-//! - **Exactly one report.** For each accepted submission the device calls [`Sink::retired`] exactly once, in stream order, from a thread of its own,
-//!   without holding a lock that any method takes.
-//! - **Reports come before successors.** Work that follows in the stream begins only when [`Sink::retired`] has returned for the work before it, so that what
-//!   the sink writes down there is never behind what the device has done. A sink must not call [`Device::close_client`] or [`Device::revoke`]: they wait for
-//!   the thread that calls the sink.
-//! - **A fault ends the client, not the device**, where the hardware allows it ([`Device::contains_faults`]): the faulting work is reported with its
-//!   error, everything else of that client with the same error, and no memory of other clients was touched.
-//! - **Validation is the caller's** for handles and dimensions; the device checks addresses at run time.
-//! - **Memory is made of extents**: files whose descriptors outlive the process. A successor maps the same extents at the same addresses and sees the same bytes.
+//! - **Threads.** All methods may be called from any thread. None of them waits for work on the
+//!   device, except [`Device::close_client`] and [`Device::revoke`], which return when no running
+//!   block can touch the memory any more.
+//! - **Streams are queues.** Work submitted to one device stream runs in order, each piece after
+//!   the one before is done; streams run at the same time.
+//! - **Exactly one report.** For each accepted submission the device calls [`Sink::retired`]
+//!   exactly once, in stream order, from a thread of its own, without holding a lock that any
+//!   method takes.
+//! - **Reports come before successors.** Work that follows in the stream begins only when
+//!   [`Sink::retired`] has returned for the work before it. So what the sink records there is never
+//!   behind what the device has done. A sink must not call [`Device::close_client`] or
+//!   [`Device::revoke`]: they wait for the thread that calls the sink.
+//! - **A fault ends the client, not the device**, where the hardware allows it
+//!   ([`Device::contains_faults`]): the faulting work is reported with its error, everything else
+//!   of that client with the same error, and no memory of other clients was touched.
+//! - **The caller validates** handles and dimensions; the device checks addresses at run time.
+//! - **Memory is made of extents**: files whose descriptors outlive the process. A successor maps
+//!   the same extents at the same addresses and sees the same bytes.
 #![forbid(unsafe_code)]
+#![warn(missing_docs, missing_debug_implementations)]
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -31,65 +39,59 @@ pub mod floor;
 
 /// A client of the device: the session number.
 pub type ClientId = u32;
-/// A module of a client, minted by the client.
+/// A module of a client; the client chooses the number.
 pub type ModuleId = u32;
 
-/// A stream of the device, minted by the device.
+/// A stream of the device; the device chooses the number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct StreamId(pub u32);
 
 /// One piece of stream work.
 #[derive(Debug, Clone, PartialEq)]
+#[allow(missing_docs, reason = "the fields are described with their work")]
 pub enum Work {
+    /// Runs a kernel.
     Kernel(Kernel),
-    /// Addresses in device memory or in the client's window.
-    Copy {
-        target: Rows,
-        source: Rows,
-        extent: Extent,
-    },
-    /// `width` elements of `element` bytes (1, 2 or 4) in each of `height` rows.
-    Set {
-        target: u64,
-        pitch: u64,
-        value: u32,
-        element: u32,
-        width: u64,
-        height: u64,
-    },
+    /// Copies between device memory and the client's window, in any combination.
+    Copy { target: Rows, source: Rows, extent: Extent },
+    /// Fills `width` elements of `element` bytes (1, 2 or 4) in each of `height` rows, `pitch`
+    /// bytes apart.
+    Set { target: u64, pitch: u64, value: u32, element: u32, width: u64, height: u64 },
     /// Stores the low `bytes` (4 or 8) bytes of `value`.
-    WriteValue {
-        address: u64,
-        value: u64,
-        bytes: u32,
-    },
-    /// Nothing; reports when reached.
+    WriteValue { address: u64, value: u64, bytes: u32 },
+    /// Does nothing; it is reported when the stream reaches it.
     Mark,
 }
 
-/// A kernel launch of `client`'s module.
+/// A kernel launch.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Kernel {
+    /// What to run, and with which dimensions and parameters.
     pub launch: Launch,
-    /// What a predecessor that died has already done of it: from [`Device::recover`].
+    /// The part that a predecessor has already done before it died: from [`Device::recover`].
     pub resume: Option<Resume>,
 }
 
-/// One side of a copy. Strides in bytes.
+/// One side of a copy. Numbers are in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Rows {
+    /// Address of the first byte.
     pub address: u64,
+    /// From row to row.
     pub pitch: u64,
+    /// From slice to slice.
     pub slice: u64,
 }
 
 /// What happened to a submission.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// `device_ns`: nanoseconds it occupied the device (for a kernel: from its first block to its last).
+    /// It ran to its end.
     Done {
+        /// Nanoseconds it occupied the device; for a kernel from its first block to its last.
         device_ns: u64,
     },
+    /// It failed, or an earlier fault stopped its client.
     Fault(Fault),
     /// Not run because the client was closed or stopped.
     Cancelled,
@@ -104,8 +106,9 @@ pub struct Fault {
     pub text: String,
 }
 
-/// A report for [`Sink::retired_all`].
+/// A report for [`Sink::retired_all`]; the fields are the arguments of [`Sink::retired`].
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the fields are described with the method")]
 pub struct Report {
     pub client: ClientId,
     pub stream: StreamId,
@@ -113,20 +116,24 @@ pub struct Report {
     pub outcome: Outcome,
 }
 
-/// Where the device reports. Implemented by the executor; calls are short and never block.
+/// The receiver of a device's reports. Implemented by the executor; calls are short and never
+/// block.
 pub trait Sink: Send + Sync {
     /// Submission `token` of `stream` is over.
     fn retired(&self, client: ClientId, stream: StreamId, token: u64, outcome: Outcome);
-    /// Several reports that came together, in the order of their streams. What is done once for many (a lock, waking a client) is done once here.
+    /// Delivers several reports at once, in the order of their streams. A sink does here once what
+    /// is needed once for all (take a lock, wake a client).
     fn retired_all(&self, reports: &mut Vec<Report>) {
         for Report { client, stream, token, outcome } in reports.drain(..) {
             self.retired(client, stream, token, outcome);
         }
     }
-    /// The client's kernels printed this (device printf, assertion messages), complete lines or pieces in order.
+    /// Delivers what the client's kernels printed (device printf, assertion messages): complete
+    /// lines or pieces, in order.
     fn text(&self, client: ClientId, text: &[u8]);
-    /// The device can do no more, and everything it has to report about it is reported. What was accepted and not reported is for a successor.
-    /// `told`: whose kernels were under way has been told, so that all the rest can be done again.
+    /// The device is lost, and its last report has been delivered. Accepted work without a report
+    /// is left to a successor. `told`: the clients whose kernels were running have been notified of
+    /// a fault, so that a successor may run all other work again.
     fn lost(&self, why: &str, told: bool) {
         let _ = (why, told);
     }
@@ -135,18 +142,27 @@ pub trait Sink: Send + Sync {
 /// Why a device refuses a request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DeviceError {
+    /// The card is full, or the client's limit is reached.
     #[error("out of device memory: {0}")]
     OutOfMemory(String),
+    /// An argument has an impossible value; the text says which.
     #[error("{0}")]
     Invalid(String),
-    /// An image that cannot be loaded: `result` as CUDA numbers it, the text with line and column where it is PTX.
+    /// An image that cannot be loaded.
     #[error("{text}")]
-    Image { result: u32, text: String },
+    Image {
+        /// The `CUresult`.
+        result: u32,
+        /// The reason, with line and column where the image is PTX.
+        text: String,
+    },
+    /// The device lacks this ability.
     #[error("not supported by this device: {0}")]
     NotSupported(String),
+    /// The kernel or the driver refuses.
     #[error("the operating system refused: {0}")]
     System(String),
-    /// The device can do no more; the executor must be replaced.
+    /// The device is lost; the executor must be replaced.
     #[error("the device is lost: {0}")]
     Lost(String),
 }
@@ -167,22 +183,26 @@ impl DeviceError {
     }
 }
 
-/// Memory for a module's global variables, from the client's own allocations so that it survives the executor.
+/// Memory for a module's global variables, from the client's own allocations so that it survives
+/// the executor.
 pub trait Place {
-    /// Address of `bytes` bytes for the variable `name`, and whether its contents are already there (restored after a takeover: do not initialise).
+    /// Returns the address of `bytes` bytes for the variable `name`, and whether its contents are
+    /// already there (restored after a takeover: the device must not initialise them).
     ///
     /// # Errors
     /// [`DeviceError::OutOfMemory`] when the client's limit is reached.
     fn variable(&mut self, name: &str, bytes: u64, align: u64, managed: bool) -> Result<(u64, bool), DeviceError>;
 
-    /// Whether the module was loaded before by a predecessor that has died. A device that cannot bring its variables back, at the addresses
-    /// and with the contents that they had, must refuse it: whoever goes on with fresh ones computes wrong results.
+    /// Whether a predecessor that has died had loaded the module before. A device that cannot
+    /// restore its variables, at the addresses and with the contents that they had, must refuse the
+    /// module: a client with fresh variables would compute wrong results.
     fn is_restoring(&self) -> bool {
         false
     }
 }
 
-/// How much of an interrupted kernel must not be run again. Opaque outside the device that made it.
+/// The part of an interrupted kernel that must not run again. Opaque outside the device that made
+/// it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Resume {
     /// One bit a block, in launch order; set = done.
@@ -192,10 +212,20 @@ pub struct Resume {
 /// What a predecessor's marks say about a submission it had started.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Interrupted {
-    /// Half-done blocks were undone; submit it again with this.
-    Resume { stream_token: u64, resume: Resume },
-    /// It cannot be repeated safely; the text says why. The client gets LAUNCH_FAILED.
-    Lost { stream_token: u64, why: String },
+    /// Half-done blocks were undone: the work can be submitted again with this.
+    Resume {
+        /// The token of the submission.
+        stream_token: u64,
+        /// For [`Kernel::resume`].
+        resume: Resume,
+    },
+    /// The work cannot be repeated safely. The client gets LAUNCH_FAILED.
+    Lost {
+        /// The token of the submission.
+        stream_token: u64,
+        /// The reason.
+        why: String,
+    },
 }
 
 /// Per-client settings.
@@ -203,26 +233,28 @@ pub enum Interrupted {
 pub struct ClientSpec {
     /// SMs the client's kernels may use; 0 = all.
     pub multiprocessors: u32,
-    /// 0 normal, 1 below normal: whatever priorities its streams have, its work gives way to that of normal clients.
+    /// 0 normal, 1 below normal. Work of a below-normal client yields to that of normal ones,
+    /// whatever the priorities of its streams are.
     pub priority: u32,
     /// Static partitioning: exactly these SMs, in place of a count. Empty otherwise.
     pub sms: Vec<u32>,
 }
 
-/// What a device has counted of a client since it was opened.
+/// What a device has counted for a client since the device was opened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ClientCounters {
     /// Kernels that went to the card together with others, in one call of the driver.
     pub coalesced: u64,
-    /// Times something of the client waited for a moment when nothing long ran, and nanoseconds it waited.
+    /// Times a module load or the like waited for a moment without long kernels.
     pub quiets: u64,
+    /// Nanoseconds of these waits.
     pub quiet_ns: u64,
     /// Times its work waited until memory of its window was pinned.
     pub registrations: u64,
 }
 
 impl ClientCounters {
-    /// Both together.
+    /// The sums of both.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         Self {
@@ -234,58 +266,75 @@ impl ClientCounters {
     }
 }
 
-/// One card. See the module documentation for the rules.
+/// One card. See the crate's documentation for the rules.
 pub trait Device: Send + Sync {
+    /// The device's properties.
     fn facts(&self) -> &DeviceFacts;
 
     /// Whether a fault of one client leaves the device usable for the others.
     fn contains_faults(&self) -> bool;
 
-    /// Why no other process can have this card while this one has it, and what to do; `None` where it can.
+    /// Bytes of memory that can be had at most: the card's, unless there is less behind it.
+    fn capacity(&self) -> u64 {
+        self.facts().memory
+    }
+
+    /// Why no other process can use this card while this one has it, and what to do; `None` where
+    /// another one can.
     fn alone(&self) -> Option<String> {
         None
     }
 
-    /// What was counted of the client; zeros for a client it does not know, and from devices that count nothing. Takes no lock that work needs.
+    /// The counts of a client; zeros for an unknown client, and from devices that count nothing.
+    /// Takes no lock that work needs.
     fn client_counters(&self, client: ClientId) -> ClientCounters {
         let _ = client;
         ClientCounters::default()
     }
 
-    /// Bytes a client's marks file must have; 0 if the device keeps none. The file is the executor's, lives in the keeper, and only the device writes it.
+    /// Bytes that a client's marks file must have; 0 if the device keeps no marks. The executor
+    /// makes the file, the keeper preserves it, and only the device writes it.
     fn marks_bytes(&self) -> usize;
 
+    /// Adds a client. A number may be used again after [`Device::close_client`].
+    ///
     /// # Errors
     /// [`DeviceError::System`] when the marks cannot be mapped.
     fn open_client(&self, client: ClientId, spec: &ClientSpec, marks: Option<BorrowedFd<'_>>) -> Result<(), DeviceError>;
 
-    /// Stops the client's running blocks, reports its queued work as [`Outcome::Cancelled`], forgets its modules, streams and permissions.
-    /// Returns when nothing of the client runs any more. Extents stay mapped until [`Device::unmap`].
+    /// Stops the client's running blocks, reports its queued work as [`Outcome::Cancelled`],
+    /// forgets its modules, streams and permissions. Returns when nothing of the client runs any
+    /// more. Extents stay mapped until [`Device::unmap`].
     fn close_client(&self, client: ClientId);
 
-    /// Stops the client's work with this error: everything running and queued is reported as that fault. Later submissions fail the same way.
+    /// Stops the client's work with this error: everything running and queued is reported as that
+    /// fault. Later submissions fail the same way.
     fn stop_client(&self, client: ClientId, fault: Fault);
 
-    /// Gives the client another share (SMs, 0 = all). Kernels that begin later run on it; what has begun ends where it is. Partitions of the client that are
-    /// larger shrink to it. Does not wait.
+    /// Changes the client's share to so many SMs (0 = all). Kernels that begin later run on it;
+    /// running ones stay where they are. Larger partitions of the client shrink to it. Does not
+    /// wait.
     ///
     /// # Errors
-    /// [`DeviceError::NotSupported`] where shares cannot be changed, [`DeviceError::Invalid`] for an unknown client.
+    /// [`DeviceError::NotSupported`] where shares cannot be changed, [`DeviceError::Invalid`] for
+    /// an unknown client.
     fn set_share(&self, client: ClientId, multiprocessors: u32) -> Result<(), DeviceError> {
         let _ = (client, multiprocessors);
         Err(DeviceError::NotSupported("the share of a running client cannot be changed".into()))
     }
 
-    /// A part of the client's share, for streams made in it: `partition` (not 0) is minted by the client, `multiprocessors` at most its share.
+    /// Reserves a part of the client's share for streams made in it. The client chooses `partition`
+    /// (not 0); `multiprocessors` is at most its share.
     ///
     /// # Errors
-    /// [`DeviceError::NotSupported`] where a share cannot be divided, [`DeviceError::Invalid`] for a number in use.
+    /// [`DeviceError::NotSupported`] where a share cannot be divided, [`DeviceError::Invalid`] for
+    /// a number in use.
     fn open_partition(&self, client: ClientId, partition: u32, multiprocessors: u32) -> Result<(), DeviceError> {
         let _ = (client, partition, multiprocessors);
         Err(DeviceError::NotSupported("the share of a client cannot be divided".into()))
     }
 
-    /// Its streams are destroyed.
+    /// Ends a partition whose streams have been destroyed.
     fn close_partition(&self, client: ClientId, partition: u32) {
         let _ = (client, partition);
     }
@@ -295,19 +344,22 @@ pub trait Device: Send + Sync {
     /// Granularity of extents and mappings in bytes.
     fn granule(&self) -> u64;
 
-    /// A new extent of zeroed device memory, not mapped yet. `bytes` is a multiple of the granule.
+    /// Makes an extent of zeroed device memory, not mapped yet. `bytes` is a multiple of the
+    /// granule.
     ///
     /// # Errors
-    /// [`DeviceError::OutOfMemory`] when the card is full, [`DeviceError::System`] when the file cannot be made.
+    /// [`DeviceError::OutOfMemory`] when the card is full, [`DeviceError::System`] when the file
+    /// cannot be made.
     fn create_extent(&self, bytes: u64) -> Result<OwnedFd, DeviceError>;
 
-    /// The extent is given up: its descriptors are closed next. For devices that count what they gave out and cannot see that a descriptor is closed;
-    /// what is mapped counts on until it is unmapped.
+    /// Announces that the descriptors of an extent are closed next, for devices that account for
+    /// extents and cannot see the closing. Mapped memory counts until it is unmapped.
     fn forget_extent(&self, extent: BorrowedFd<'_>) {
         let _ = extent;
     }
 
-    /// Maps `bytes` of an extent from `offset` at `address` (in the arena), readable and writable by the device. Nobody may touch it before [`Device::allow`].
+    /// Maps `bytes` of an extent from `offset` at `address` (in the arena), readable and writable
+    /// for the device. No client may touch it before [`Device::allow`].
     ///
     /// # Errors
     /// [`DeviceError::Invalid`] when something is mapped there, [`DeviceError::System`] otherwise.
@@ -319,14 +371,16 @@ pub trait Device: Send + Sync {
     /// [`DeviceError::Invalid`] when nothing is mapped there.
     fn unmap(&self, address: u64, bytes: u64) -> Result<(), DeviceError>;
 
-    /// Maps the client's window (host memory shared with it) at `address`. All of it is readable and writable for the client's work.
+    /// Maps the client's window (host memory shared with it) at `address`. All of it is readable
+    /// and writable for the client's work.
     ///
     /// # Errors
     /// [`DeviceError::System`] when it cannot be mapped.
     fn map_window(&self, client: ClientId, window: BorrowedFd<'_>, address: u64, bytes: u64) -> Result<(), DeviceError>;
 
-    /// The client is about to use these bytes of its window as pinned memory: kernels may be given pointers into them when this returns. May be slow
-    /// (pages are pinned); not called on a dispatch thread. Devices that can use all of a window anyway do nothing.
+    /// Makes these bytes of the client's window usable as pinned memory: kernels may get pointers
+    /// into them once this returns. It may be slow (pages are pinned) and is not called on a
+    /// dispatch thread. Devices that can use all of a window anyway do nothing.
     ///
     /// # Errors
     /// [`DeviceError::System`] when the memory cannot be pinned.
@@ -335,25 +389,32 @@ pub trait Device: Send + Sync {
         Ok(())
     }
 
-    /// The client's private range at `user` is the window's memory at `window`: kernels may use either address.
+    /// Makes the client's private range at `user` another name of the window's memory at `window`:
+    /// kernels may use either address.
     ///
     /// # Errors
     /// [`DeviceError::Invalid`] when ranges overlap.
     fn alias(&self, client: ClientId, user: u64, window: u64, bytes: u64) -> Result<(), DeviceError>;
 
+    /// Undoes [`Device::alias`] for the range at `user`.
     fn unalias(&self, client: ClientId, user: u64);
 
-    /// Bytes `[address, address + bytes)` are an allocation of `client`: its kernels and copies may touch exactly these bytes.
+    /// Makes the bytes `[address, address + bytes)` an allocation of `client`: its kernels and
+    /// copies may touch exactly these bytes.
     fn allow(&self, client: ClientId, address: u64, bytes: u64, writable: bool);
 
-    /// Undoes [`Device::allow`] for the allocation that begins at `address`. Work that uses it has retired, or will fault.
+    /// Undoes [`Device::allow`] for the allocation that begins at `address`. Work that uses it has
+    /// retired, or faults from now on.
     fn revoke(&self, client: ClientId, address: u64);
 
-    /// Reads or writes an allocation outside any stream (module initialisation, scrubbing). The range must be mapped.
+    /// Writes an allocation outside any stream (module initialisation, scrubbing). The range must
+    /// be mapped.
     ///
     /// # Errors
     /// [`DeviceError::Invalid`] when it is not mapped.
     fn write(&self, address: u64, bytes: &[u8]) -> Result<(), DeviceError>;
+    /// Reads an allocation outside any stream.
+    ///
     /// # Errors
     /// As [`Device::write`].
     fn read(&self, address: u64, into: &mut [u8]) -> Result<(), DeviceError>;
@@ -366,7 +427,7 @@ pub trait Device: Send + Sync {
     /// [`DeviceError::Image`] when it cannot be loaded; the text says what and where.
     fn load_module(&self, client: ClientId, module: ModuleId, image: &[u8], place: &mut dyn Place) -> Result<ModuleInfo, DeviceError>;
 
-    /// Work that uses it has retired.
+    /// Unloads a module. Work that uses it has retired.
     fn unload_module(&self, client: ClientId, module: ModuleId);
 
     /// Sets a `CUfunction_attribute`.
@@ -375,10 +436,12 @@ pub trait Device: Send + Sync {
     /// [`DeviceError::Invalid`] for an unknown function or value.
     fn set_function(&self, client: ClientId, module: ModuleId, function: u32, attribute: u32, value: i32) -> Result<(), DeviceError>;
 
-    /// Encodes a description of a tensor for the copy engine (`CUtensorMap`). A pure function of its argument.
+    /// Encodes a description of a tensor for the copy engine (`CUtensorMap`). A pure function of
+    /// its argument.
     ///
     /// # Errors
-    /// [`DeviceError::NotSupported`] where kernels cannot use one, [`DeviceError::Invalid`] for one that cannot be.
+    /// [`DeviceError::NotSupported`] where kernels cannot use one, [`DeviceError::Invalid`] for
+    /// impossible arguments.
     fn encode_tensor(&self, wish: &TensorWish) -> Result<[u8; 128], DeviceError> {
         Err(DeviceError::NotSupported(format!("tensor maps (a tensor of rank {})", wish.rank)))
     }
@@ -391,13 +454,14 @@ pub trait Device: Send + Sync {
 
     // ---- work
 
-    /// A queue for one client. Lower `priority` is more urgent.
+    /// Makes a queue for one client. A lower `priority` is more urgent.
     ///
     /// # Errors
     /// [`DeviceError::OutOfMemory`] when there are too many.
     fn create_stream(&self, client: ClientId, priority: i32) -> Result<StreamId, DeviceError>;
 
-    /// [`Device::create_stream`] whose kernels run on a partition of the client's share (0 = the whole share).
+    /// As [`Device::create_stream`], with kernels on a partition of the client's share (0 = the
+    /// whole share).
     ///
     /// # Errors
     /// As [`Device::create_stream`], and [`DeviceError::Invalid`] for an unknown partition.
@@ -408,16 +472,18 @@ pub trait Device: Send + Sync {
         }
     }
 
-    /// The stream has drained.
+    /// Destroys a stream that has drained.
     fn destroy_stream(&self, stream: StreamId);
 
     /// Queues work. `token` comes back in [`Sink::retired`]; tokens of a client grow.
     ///
     /// # Errors
-    /// Only for an unknown stream or a lost device; what is wrong with the work itself is reported as its outcome.
+    /// Only for an unknown stream or a lost device; what is wrong with the work itself is reported
+    /// as its outcome.
     fn submit(&self, stream: StreamId, token: u64, work: Work) -> Result<(), DeviceError>;
 
-    /// Queues several pieces of one stream, in order, and empties the list. As [`Device::submit`] for each; what is done once for many is done once here.
+    /// Queues several pieces of work for one stream, in order, and empties the list. As
+    /// [`Device::submit`] for each, but cheaper together.
     ///
     /// # Errors
     /// As [`Device::submit`]; pieces before the one that failed are queued.
@@ -427,13 +493,16 @@ pub trait Device: Send + Sync {
 
     // ---- takeover
 
-    /// Reads the marks a dead predecessor left for this client, undoes blocks that were half done, and says what of the started work can go on.
-    /// Called after the client's extents and window are mapped and its allocations allowed, before anything is submitted for it.
+    /// Reads the marks that a dead predecessor has left for this client, undoes half-done blocks,
+    /// and says which of the started work can continue. Called after the client's extents and
+    /// window are mapped and its allocations allowed, before any work of the client is submitted.
     fn recover(&self, client: ClientId) -> Vec<Interrupted>;
 }
 
 /// Opens devices by name. One registry in the binary knows all kinds.
 pub trait Open: Send + Sync {
+    /// Opens the device `id`, named as in `--device`; it reports to `sink`.
+    ///
     /// # Errors
     /// A sentence that names the devices there are.
     fn open(&self, id: &str, sink: Arc<dyn Sink>) -> Result<Arc<dyn Device>, DeviceError>;

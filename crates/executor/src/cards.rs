@@ -153,6 +153,12 @@ impl Cards {
         self.all.get(place as usize).unwrap_or(&self.all[0]).facts()
     }
 
+    /// Bytes of memory that can be had of a device at most.
+    #[must_use]
+    pub fn capacity(&self, place: u32) -> u64 {
+        self.all.get(place as usize).unwrap_or(&self.all[0]).capacity()
+    }
+
     /// Whether a successor undoes and repeats by the devices' own notes.
     #[must_use]
     pub fn keeps_marks(&self) -> bool {

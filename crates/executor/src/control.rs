@@ -124,8 +124,8 @@ impl Session {
             Op::MemInfo { device } => {
                 let reply = match self.place(device) {
                     Some(place) => {
-                        let (free, total) = self.shared.memory_info(self.sheet.id, place, self.limit(device));
-                        answer_with(result::SUCCESS, free, total)
+                        let [free, total, behind] = self.shared.memory_info(self.sheet.id, place, self.limit(device));
+                        Answer { result: result::SUCCESS, words: [free, total, behind, 0, 0, 0] }
                     }
                     None => answer(result::INVALID_VALUE),
                 };

@@ -93,7 +93,7 @@ impl Session {
                     stream.started(estimate);
                     expected = expected.saturating_add(estimate);
                     if let Some(room) = &mut room {
-                        room.take(estimate);
+                        room.count(estimate);
                     }
                 }
                 Some(Step::Pass) => {

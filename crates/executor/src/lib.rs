@@ -14,6 +14,9 @@ mod doubt;
 mod drive;
 mod error;
 mod free;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod heap;
 mod intake;
 mod mailbox;
@@ -321,8 +324,11 @@ impl Executor {
             sheet.parts = parts;
             return;
         }
-        let Some(session) = self.intake_sessions().into_iter().find(|s| s.client() == id) else { return };
-        let error = session.set_parts(&parts).err().map(|e| e.to_string()).unwrap_or_default();
+        let error = match self.intake_sessions().into_iter().find(|s| s.client() == id) {
+            Some(session) => session.set_parts(&parts).err().map(|e| e.to_string()).unwrap_or_default(),
+            None if self.generation > 0 => "its executor does not have it at the moment; try again".to_owned(),
+            None => return,
+        };
         self.shared.report(FromExecutor::Shared { request, session: id, error });
     }
 

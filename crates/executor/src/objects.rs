@@ -203,6 +203,12 @@ pub struct Objects {
 }
 
 impl Objects {
+    /// Whether nothing of it lies in what the keeper keeps. Reservations are addresses only.
+    #[must_use]
+    pub fn need_no_memory(&self) -> bool {
+        self.allocations.is_empty() && self.modules.is_empty() && self.physical.is_empty() && self.mappings.is_empty()
+    }
+
     pub fn apply(&mut self, change: &Change) {
         match change {
             Change::Stream { index, spec } => {

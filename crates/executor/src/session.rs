@@ -30,7 +30,7 @@ use crate::heap::Heap;
 use crate::meter::Meter;
 use crate::objects::{Change, Logged, Objects};
 use crate::open::Files;
-use crate::shared::Shared;
+use crate::shared::{Shared, Shortage};
 use crate::stream::Stream;
 use crate::suspicion::{self, Lead};
 use cumux_device::{ClientCounters, Fault, Outcome, Resume, StreamId, Work};
@@ -45,7 +45,7 @@ use parking_lot::{Mutex, MutexGuard};
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 
 /// Records taken from one client before the next one has its turn.
 const TURN: usize = 64;
@@ -74,6 +74,7 @@ pub struct Session {
     inner: Mutex<Inner>,
     /// Reports of the device that came while somebody held the lock.
     mailbox: Mutex<Vec<(StreamId, u64, Outcome)>>,
+    told_of_shortage: Once,
 }
 
 /// The changing part, under the session's lock.
@@ -200,6 +201,7 @@ impl Session {
                 lists: Lists::default(),
             }),
             mailbox: Mutex::default(),
+            told_of_shortage: Once::new(),
             sheet,
             shared,
         }
@@ -251,12 +253,30 @@ impl Session {
     /// A result code.
     pub fn charge(&self, device: u32, bytes: u64) -> Result<(), u32> {
         let place = self.place(device).ok_or(result::INVALID_VALUE)?;
-        self.shared.charge(self.sheet.id, place, bytes, self.limit(device))
+        self.shared.charge(self.sheet.id, place, bytes, self.limit(device)).map_err(|shortage| {
+            self.tell_of_shortage(bytes, shortage);
+            result::OUT_OF_MEMORY
+        })
+    }
+
+    /// A card of which there is less than it says surprises whoever runs the program. It is said once
+    /// for each client: a program may try smaller and smaller pieces.
+    fn tell_of_shortage(&self, bytes: u64, shortage: Shortage) {
+        if let Shortage::Machine { card, capacity, taken } = shortage {
+            self.told_of_shortage.call_once(|| {
+                let [bytes, card, capacity, taken] = [bytes, card, capacity, taken].map(|bytes| bytes.div_ceil(1 << 20));
+                tracing::warn!(
+                    "client process {} wants {bytes} MiB of device memory and is refused: this machine and its control groups have {capacity} MiB for software GPUs, \
+                     of which {taken} are taken (the card has {card}). Give the daemon a machine or a control group with more memory, or set CUMUX_SIM_MEMORY_BYTES for it",
+                    self.sheet.pid
+                );
+            });
+        }
     }
 
     /// Charges what a predecessor has charged, whatever the limit.
     pub fn charge_again(&self, place: u32, bytes: u64) {
-        let _ = self.shared.charge(self.sheet.id, place, bytes, 0);
+        self.shared.charge_again(self.sheet.id, place, bytes);
     }
 
     pub fn refund(&self, device: u32, bytes: u64) {
@@ -479,7 +499,7 @@ impl Session {
     pub fn taken(&self, inner: &mut Inner, end: u64) {
         inner.journal.publish();
         inner.journal.set_taken(end);
-        self.service.take(&mut inner.consumer, end);
+        self.service.release(&mut inner.consumer, end);
     }
 
     pub fn answer(&self, header: &Header, answer: &Answer) {

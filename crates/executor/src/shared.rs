@@ -30,6 +30,19 @@ const SPARE_PART: u64 = 128;
 /// Bytes by the place of a device.
 type Account = BTreeMap<u32, u64>;
 
+/// Why memory was not charged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shortage {
+    /// The session has ended.
+    Gone,
+    /// The client's own limit.
+    Limit,
+    /// All clients together have what the card has.
+    Card,
+    /// All clients together have what there is for the card: a software GPU's memory is the machine's.
+    Machine { card: u64, capacity: u64, taken: u64 },
+}
+
 pub struct Shared {
     pub cards: Cards,
     pub arena: Mutex<Arena>,
@@ -205,6 +218,12 @@ impl Shared {
         Ok(out)
     }
 
+    /// Forgets what is stored; the keeper's copies are the caller's to drop.
+    #[cfg(feature = "fuzzing")]
+    pub fn forget_images(&self) {
+        self.images.lock().clear();
+    }
+
     /// Gives a new keeper all stored images.
     ///
     /// # Errors
@@ -238,17 +257,32 @@ impl Shared {
     /// Charges `bytes` to a session if its limit (0 = none) and the card allow.
     ///
     /// # Errors
-    /// OUT_OF_MEMORY as a result code.
-    pub fn charge(&self, session: u32, place: u32, bytes: u64, limit: u64) -> Result<(), u32> {
+    /// Whose memory is short.
+    pub fn charge(&self, session: u32, place: u32, bytes: u64, limit: u64) -> Result<(), Shortage> {
+        let (card, capacity) = (self.cards.facts(place).memory, self.cards.capacity(place));
         let mut charges = self.charges.lock();
-        let total = on(&charges, place);
-        let own = charges.get_mut(&session).ok_or(result::OUT_OF_MEMORY)?.entry(place).or_default();
+        let taken = on(&charges, place);
+        let own = charges.get_mut(&session).ok_or(Shortage::Gone)?.entry(place).or_default();
         let within = |used: u64, cap: u64| used.checked_add(bytes).is_some_and(|sum| sum <= cap);
-        if !within(total, self.cards.facts(place).memory) || (limit != 0 && !within(*own, limit)) {
-            return Err(result::OUT_OF_MEMORY);
+        if limit != 0 && !within(*own, limit) {
+            return Err(Shortage::Limit);
+        }
+        if !within(taken, card) {
+            return Err(Shortage::Card);
+        }
+        if !within(taken, capacity) {
+            return Err(Shortage::Machine { card, capacity, taken });
         }
         *own += bytes;
         Ok(())
+    }
+
+    /// Charges what a predecessor has charged, whatever there is.
+    pub fn charge_again(&self, session: u32, place: u32, bytes: u64) {
+        if let Some(account) = self.charges.lock().get_mut(&session) {
+            let own = account.entry(place).or_default();
+            *own = own.saturating_add(bytes);
+        }
     }
 
     pub fn refund(&self, session: u32, place: u32, bytes: u64) {
@@ -260,7 +294,7 @@ impl Shared {
     /// Whether an empty extent of this size may be kept: all of them together take little of the card.
     pub fn spare(&self, bytes: u64) -> bool {
         let mut spares = self.spares.lock();
-        let fits = *spares + bytes <= self.cards.facts(0).memory / SPARE_PART;
+        let fits = *spares + bytes <= self.cards.capacity(0) / SPARE_PART;
         if fits {
             *spares += bytes;
         }
@@ -277,14 +311,17 @@ impl Shared {
         self.charges.lock().get(&session).map_or(0, |account| account.values().sum())
     }
 
-    /// Free bytes within a session's limit, and the card's whole memory: a limit shows only in what is free, as NVIDIA's MPS does it.
+    /// Free bytes within a session's limit, the card's whole memory, and how much of that there
+    /// really is: a limit shows only in what is free, as NVIDIA's MPS does it, and so does a
+    /// machine that has less memory than the card.
     #[must_use]
-    pub fn memory_info(&self, session: u32, place: u32, limit: u64) -> (u64, u64) {
+    pub fn memory_info(&self, session: u32, place: u32, limit: u64) -> [u64; 3] {
+        let (card, capacity) = (self.cards.facts(place).memory, self.cards.capacity(place));
         let charges = self.charges.lock();
-        let card = self.cards.facts(place).memory;
-        let card_free = card.saturating_sub(on(&charges, place));
+        let card_free = capacity.saturating_sub(on(&charges, place));
         let own = charges.get(&session).and_then(|account| account.get(&place)).copied().unwrap_or(0);
-        if limit == 0 || limit >= card { (card_free, card) } else { (limit.saturating_sub(own).min(card_free), card) }
+        let free = if limit == 0 || limit >= card { card_free } else { limit.saturating_sub(own).min(card_free) };
+        [free, card, capacity]
     }
 }
 

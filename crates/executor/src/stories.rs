@@ -14,7 +14,7 @@ use crate::shared::Shared;
 use crate::sink::Reports;
 use crate::suspicion::{self, Case, Ruling};
 use cumux_device::{Device, DeviceError, Fault, Open, Sink};
-use cumux_device_sim::{Settings, Simulator};
+use cumux_device_sim::{Memory, Settings};
 use cumux_keeper::client::Keeper;
 use cumux_link::{Connection, Listener};
 use cumux_ring::client::Client;
@@ -58,18 +58,27 @@ struct World {
     reports: Receiver<Letter>,
 }
 
+/// Software GPUs on a machine with enough memory.
+struct Roomy;
+
+impl Open for Roomy {
+    fn open(&self, id: &str, sink: Arc<dyn Sink>) -> Result<Arc<dyn Device>, DeviceError> {
+        Ok(cumux_device_sim::open_with(id, sink, Settings { threads: 1, watchdog: None, marks: true, memory: Memory::Own(u64::MAX) })?)
+    }
+}
+
 /// Software GPUs that keep no marks, as real cards do not.
 struct Markless;
 
 impl Open for Markless {
     fn open(&self, id: &str, sink: Arc<dyn Sink>) -> Result<Arc<dyn Device>, DeviceError> {
-        Ok(cumux_device_sim::open_with(id, sink, Settings { threads: 1, watchdog: None, marks: false })?)
+        Ok(cumux_device_sim::open_with(id, sink, Settings { threads: 1, watchdog: None, marks: false, memory: Memory::Own(u64::MAX) })?)
     }
 }
 
 impl World {
     fn new() -> Self {
-        Self::with(&Simulator)
+        Self::with(&Roomy)
     }
 
     fn with(opener: &dyn Open) -> Self {
@@ -245,7 +254,7 @@ fn what_comes_after_the_end_of_a_session_changes_nothing() {
     let mut third = Guest::new(&world, 10);
     let next = third.ask_ok(&allocate(100 << 20, 256));
     assert!(next.abs_diff(address) >= 100 << 20, "{next:#x} is not another's {address:#x}");
-    assert_eq!(world.shared.memory_info(9, 0, 0).0, world.shared.cards.facts(0).memory - other.charged() - third.charged());
+    assert_eq!(world.shared.memory_info(9, 0, 0)[0], world.shared.cards.facts(0).memory - other.charged() - third.charged());
     other.close();
     third.close();
 }
@@ -379,6 +388,28 @@ fn an_allocation_waits_for_the_next_keeper() {
     keeper().drop_session(16).unwrap();
 }
 
+/// Device memory is lost with the keeper and the executor that had it mapped. Who has none, or comes
+/// while there is no keeper, needs no keeper to be served.
+#[test]
+fn who_has_no_memory_needs_no_keeper() {
+    let world = World::new();
+    let (mut rich, mut poor) = (Guest::new(&world, 22), Guest::new(&world, 23));
+    rich.ask_ok(&allocate(512, 256));
+    poor.ask_ok(&Op::VmmReserve { bytes: GRANULE, align: 0, fixed: 0 });
+    rich.close();
+    poor.close();
+    let (ours, theirs) = Connection::pair().unwrap();
+    world.shared.set_keeper(2, Keeper::over(ours).unwrap());
+    drop(theirs);
+    let newcomer = Guest::new(&world, 24);
+    assert!(matches!(rich.open(2), Err(ExecutorError::Keeper(_))));
+    poor.open(2).unwrap();
+    assert_eq!(poor.ask(&Op::MemInfo { device: 0 }).result, result::SUCCESS);
+    newcomer.close();
+    poor.close();
+    keeper().drop_session(22).unwrap();
+}
+
 /// Work that was under way at two deaths and got nowhere: its client is told, and is held back until that is decided.
 #[test]
 fn what_was_under_way_at_two_deaths_is_known_by_the_journal() {
@@ -418,4 +449,31 @@ fn a_trial_ends_with_its_lead_or_its_time() {
     assert!(!session.is_tried(false) && session.is_tried(true) && session.is_tried(false));
     drop(session);
     guest.close();
+}
+
+/// What the machine has not is refused, and not counted as free.
+#[test]
+fn memory_that_the_machine_has_not_is_refused() {
+    struct Small;
+    impl Open for Small {
+        fn open(&self, id: &str, sink: Arc<dyn Sink>) -> Result<Arc<dyn Device>, DeviceError> {
+            Ok(cumux_device_sim::open_with(id, sink, Settings { threads: 1, watchdog: None, marks: true, memory: Memory::Own(96 << 20) })?)
+        }
+    }
+    let world = World::with(&Small);
+    let (mut one, mut two) = (Guest::new(&world, 19), Guest::new(&world, 20));
+    let info = |guest: &mut Guest<'_>| guest.ask(&Op::MemInfo { device: 0 }).words;
+    let total = world.shared.cards.facts(0).memory;
+    assert_eq!(info(&mut one)[..3], [96 << 20, total, 96 << 20]);
+    assert_eq!(one.ask(&allocate(97 << 20, 256)).result, result::OUT_OF_MEMORY);
+    let address = one.ask_ok(&allocate(64 << 20, 256));
+    assert_eq!(info(&mut two)[..2], [32 << 20, total]);
+    assert_eq!(two.ask(&allocate(33 << 20, 256)).result, result::OUT_OF_MEMORY);
+    two.ask_ok(&allocate(32 << 20, 256));
+    one.tell(&Op::MemFree { address });
+    let freed = info(&mut one)[0];
+    assert_eq!(freed, 64 << 20);
+    one.ask_ok(&allocate(64 << 20, 256));
+    one.close();
+    two.close();
 }

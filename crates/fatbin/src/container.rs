@@ -55,7 +55,7 @@ const FLAG_FAMILY: u64 = 0x20_0000;
 const ALIGNMENT: usize = 8;
 
 /// Header and payload of the container that begins at `at`, checked against what is there.
-fn container(bytes: &[u8], at: usize) -> Result<&[u8]> {
+fn read_container(bytes: &[u8], at: usize) -> Result<&[u8]> {
     let rest = &bytes[at..];
     let length = container_len(rest, at as u64)?;
     usize::try_from(length).ok().and_then(|length| rest.get(..length)).ok_or(Error::Truncated {
@@ -68,7 +68,7 @@ fn container(bytes: &[u8], at: usize) -> Result<&[u8]> {
 
 /// Bytes of the container whose header `prefix` begins with.
 pub(crate) fn container_len(prefix: &[u8], at: u64) -> Result<u64> {
-    let header = container_header(prefix, at)?;
+    let header = read_header(prefix, at)?;
     u64::from(header.header_size.get()).checked_add(header.payload_size.get()).ok_or(Error::Corrupt {
         what: "fatbin payload size",
         at: at + 8,
@@ -77,7 +77,7 @@ pub(crate) fn container_len(prefix: &[u8], at: u64) -> Result<u64> {
     })
 }
 
-fn container_header(prefix: &[u8], at: u64) -> Result<ContainerHeader> {
+fn read_header(prefix: &[u8], at: u64) -> Result<ContainerHeader> {
     let Ok((header, _)) = ContainerHeader::read_from_prefix(prefix) else {
         return Err(Error::Truncated { what: "fatbin header", at, needed: size_of::<ContainerHeader>() as u64, have: prefix.len() as u64 });
     };
@@ -94,20 +94,20 @@ fn container_header(prefix: &[u8], at: u64) -> Result<ContainerHeader> {
 }
 
 /// All entries of one container or of several back to back; zeros between and behind are padding.
-pub(crate) fn images(bytes: &[u8]) -> Result<Vec<Image<'_>>> {
+pub(crate) fn read_images(bytes: &[u8]) -> Result<Vec<Image<'_>>> {
     let mut images = Vec::new();
     let mut at = 0;
     while at < bytes.len() {
-        let whole = container(bytes, at)?;
-        entries(whole, at, &mut images)?;
+        let whole = read_container(bytes, at)?;
+        read_entries(whole, at, &mut images)?;
         at += whole.len();
         at += bytes[at..].iter().take_while(|byte| **byte == 0).count();
     }
     Ok(images)
 }
 
-fn entries<'a>(whole: &'a [u8], base: usize, images: &mut Vec<Image<'a>>) -> Result<()> {
-    let header_size = usize::from(container_header(whole, base as u64)?.header_size.get());
+fn read_entries<'a>(whole: &'a [u8], base: usize, images: &mut Vec<Image<'a>>) -> Result<()> {
+    let header_size = usize::from(read_header(whole, base as u64)?.header_size.get());
     let mut at = header_size;
     while at < whole.len() {
         let rest = &whole[at..];
@@ -115,13 +115,13 @@ fn entries<'a>(whole: &'a [u8], base: usize, images: &mut Vec<Image<'a>>) -> Res
         if rest.len() < ALIGNMENT && rest.iter().all(|byte| *byte == 0) {
             return Ok(());
         }
-        at += entry(rest, (base + at) as u64, images)?;
+        at += read_entry(rest, (base + at) as u64, images)?;
     }
     Ok(())
 }
 
 /// Reads the entry that `rest` begins with and says how long it is.
-fn entry<'a>(rest: &'a [u8], at: u64, images: &mut Vec<Image<'a>>) -> Result<usize> {
+fn read_entry<'a>(rest: &'a [u8], at: u64, images: &mut Vec<Image<'a>>) -> Result<usize> {
     let truncated = |what, needed| Error::Truncated { what, at, needed, have: rest.len() as u64 };
     let least = size_of::<EntryHeader>() as u64;
     let (header, _) = EntryHeader::read_from_prefix(rest).map_err(|_| truncated("fatbin entry header", least))?;
@@ -171,7 +171,7 @@ fn entry<'a>(rest: &'a [u8], at: u64, images: &mut Vec<Image<'a>>) -> Result<usi
         flags,
         compression,
         size,
-        name: text(head, header.name_offset.get(), header.name_size.get()),
+        name: read_name(head, header.name_offset.get(), header.name_size.get()),
         at,
         stored,
     });
@@ -179,7 +179,7 @@ fn entry<'a>(rest: &'a [u8], at: u64, images: &mut Vec<Image<'a>>) -> Result<usi
 }
 
 /// A string inside an entry's header, if it is one.
-fn text(head: &[u8], offset: u32, size: u32) -> Option<&str> {
+fn read_name(head: &[u8], offset: u32, size: u32) -> Option<&str> {
     if size == 0 {
         return None;
     }

@@ -81,7 +81,7 @@ const NO_BYTES: [u32; 2] = [0, 8];
 /// No image is larger; a table beyond this is a lie.
 const MAX_LEN: u64 = 1 << 40;
 
-fn header(prefix: &[u8]) -> Result<Header> {
+fn read_header(prefix: &[u8]) -> Result<Header> {
     match Header::read_from_prefix(prefix) {
         Ok((header, _)) => Ok(header),
         Err(_) => Err(Error::Truncated { what: "ELF header", at: 0, needed: HEADER_SIZE as u64, have: prefix.len() as u64 }),
@@ -95,12 +95,13 @@ fn table_end(what: &'static str, field: usize, offset: u64, size: u64, count: u6
     end.ok_or(Error::Corrupt { what, at: field as u64, found: offset, expected: "a place within a file of at most 1 TiB" })
 }
 
-/// Bytes from the file's start that hold the header and both header tables: what [`length`] needs.
+/// Bytes from the start of the file that hold the header and both header tables. [`file_length`]
+/// needs them.
 ///
 /// # Errors
 /// If `prefix` is shorter than [`HEADER_SIZE`], or is not a 64-bit little-endian file.
-pub(crate) fn prefix_needed(prefix: &[u8]) -> Result<u64> {
-    let header = header(prefix)?;
+pub(crate) fn needed_prefix(prefix: &[u8]) -> Result<u64> {
+    let header = read_header(prefix)?;
     if header.class != CLASS_64 || header.byte_order != LITTLE_ENDIAN {
         return Err(Error::Corrupt {
             what: "ELF class and byte order",
@@ -128,13 +129,13 @@ pub(crate) fn prefix_needed(prefix: &[u8]) -> Result<u64> {
 
 /// The file's length: the largest end over both header tables and everything they point to.
 /// Compilers put either table last, so the section table alone is not enough. `prefix` has at least
-/// [`prefix_needed`] bytes.
+/// [`needed_prefix`] bytes.
 ///
 /// # Errors
 /// If something lies beyond 1 TiB, or the prefix is too short.
-pub(crate) fn length(prefix: &[u8]) -> Result<u64> {
-    let mut end = prefix_needed(prefix)?;
-    let header = header(prefix)?;
+pub(crate) fn file_length(prefix: &[u8]) -> Result<u64> {
+    let mut end = needed_prefix(prefix)?;
+    let header = read_header(prefix)?;
     let entry = |table: u64, size: U16, n: u16| {
         let at = table + u64::from(n) * u64::from(size.get());
         let bytes = usize::try_from(at).ok().and_then(|at| prefix.get(at..)).unwrap_or_default();
@@ -155,12 +156,13 @@ pub(crate) fn length(prefix: &[u8]) -> Result<u64> {
     Ok(end)
 }
 
-/// The architecture in the header flags of a compiled image (90 for `sm_90`); 0 for other ELF files.
+/// The architecture in the header flags of a compiled image (90 for `sm_90`). 0 for other ELF
+/// files.
 ///
 /// # Errors
 /// If the header is not complete.
-pub(crate) fn arch(bytes: &[u8]) -> Result<u32> {
-    let header = header(bytes)?;
+pub(crate) fn read_arch(bytes: &[u8]) -> Result<u32> {
+    let header = read_header(bytes)?;
     if header.machine.get() != MACHINE_CUDA {
         return Ok(0);
     }

@@ -10,6 +10,7 @@ pub struct EmbeddedSection<'a> {
     pub name: &'static str,
     /// Where the section lies in the file.
     pub offset: u64,
+    /// The section's bytes.
     pub data: &'a [u8],
 }
 

@@ -13,9 +13,11 @@ pub const WRAPPER_MAGIC: u32 = 0x4662_43B1;
 /// What a run of bytes is, by its first bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
+    /// A container.
     Container,
     /// A compiled image ("cubin"), or any other ELF file.
     Elf,
+    /// PTX text.
     Ptx,
     /// A wrapper: its pointer has to be followed first.
     Wrapper,

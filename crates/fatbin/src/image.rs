@@ -5,8 +5,10 @@ use crate::error::Result;
 use crate::unpack::{self, Compression};
 use std::borrow::Cow;
 
+/// What an image contains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ImageKind {
+    /// PTX text.
     Ptx,
     /// Compiled for one architecture.
     Elf,
@@ -38,13 +40,17 @@ pub enum Variant {
 /// An image, still packed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Image<'a> {
+    /// What the image contains.
     pub kind: ImageKind,
     /// Compute capability as one number: 90 for 9.0. 0 if a bare image does not say.
     pub arch: u32,
+    /// On which other architectures it runs.
     pub variant: Variant,
     /// Format version of the image: the PTX version for PTX. (0, 0) for bare images.
     pub version: (u16, u16),
+    /// The entry's flags as they are written; 0 for bare images.
     pub flags: u64,
+    /// How the bytes are packed.
     pub compression: Compression,
     /// Bytes after unpacking, as announced.
     pub size: u64,
@@ -61,7 +67,7 @@ impl<'a> Image<'a> {
     pub fn bytes(&self, limit: u64) -> Result<Cow<'a, [u8]>> {
         let mut bytes = unpack::unpack(&unpack::Packed { at: self.at, compression: self.compression, stored: self.stored, size: self.size }, limit)?;
         if self.kind == ImageKind::Ptx {
-            let end = trimmed(&bytes);
+            let end = trimmed_len(&bytes);
             match &mut bytes {
                 Cow::Borrowed(slice) => *slice = &slice[..end],
                 Cow::Owned(vec) => vec.truncate(end),
@@ -81,6 +87,23 @@ impl<'a> Image<'a> {
         }
     }
 
+    /// What it is for, as the compiler's options name it: `compute_100a` for PTX, `sm_90` for
+    /// compiled code. `None` for images of other kinds.
+    #[must_use]
+    pub fn architecture(&self) -> Option<String> {
+        let kind = match self.kind {
+            ImageKind::Ptx => "compute",
+            ImageKind::Elf => "sm",
+            ImageKind::Other(_) => return None,
+        };
+        let variant = match self.variant {
+            Variant::Any => "",
+            Variant::Exact => "a",
+            Variant::Family => "f",
+        };
+        Some(format!("{kind}_{}{variant}", self.arch))
+    }
+
     /// More specific is better: the newer architecture, then the narrower variant.
     fn rank(&self) -> (u32, u8) {
         let variant = match self.variant {
@@ -94,24 +117,24 @@ impl<'a> Image<'a> {
 
 /// The PTX that suits a device of this compute capability (90 for 9.0) best.
 pub fn best_ptx<'i, 'a>(images: &'i [Image<'a>], device: u32) -> Option<&'i Image<'a>> {
-    best(images, ImageKind::Ptx, device)
+    best_of_kind(images, ImageKind::Ptx, device)
 }
 
 /// The compiled image that suits a device of this compute capability best.
 pub fn best_compiled<'i, 'a>(images: &'i [Image<'a>], device: u32) -> Option<&'i Image<'a>> {
-    best(images, ImageKind::Elf, device)
+    best_of_kind(images, ImageKind::Elf, device)
 }
 
-fn best<'i, 'a>(images: &'i [Image<'a>], kind: ImageKind, device: u32) -> Option<&'i Image<'a>> {
+fn best_of_kind<'i, 'a>(images: &'i [Image<'a>], kind: ImageKind, device: u32) -> Option<&'i Image<'a>> {
     images.iter().filter(|image| image.kind == kind && image.runs_on(device)).max_by_key(|image| image.rank())
 }
 
 /// Length without the zeros at the end.
-fn trimmed(bytes: &[u8]) -> usize {
+fn trimmed_len(bytes: &[u8]) -> usize {
     bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1)
 }
 
-fn bare(bytes: &[u8], kind: ImageKind) -> Image<'_> {
+fn bare_image(bytes: &[u8], kind: ImageKind) -> Image<'_> {
     Image {
         kind,
         arch: 0,
@@ -129,8 +152,8 @@ fn bare(bytes: &[u8], kind: ImageKind) -> Image<'_> {
 /// Bare PTX ends at its zero byte, if there is one. The architecture is read from `.target`.
 pub(crate) fn bare_ptx(bytes: &[u8]) -> Image<'_> {
     let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
-    let mut image = bare(&bytes[..end], ImageKind::Ptx);
-    if let Some((arch, variant)) = target(image.stored) {
+    let mut image = bare_image(&bytes[..end], ImageKind::Ptx);
+    if let Some((arch, variant)) = read_target(image.stored) {
         image.arch = arch;
         image.variant = variant;
     }
@@ -138,13 +161,13 @@ pub(crate) fn bare_ptx(bytes: &[u8]) -> Image<'_> {
 }
 
 pub(crate) fn bare_elf(bytes: &[u8]) -> Result<Image<'_>> {
-    let mut image = bare(bytes, ImageKind::Elf);
-    image.arch = elf::arch(bytes)?;
+    let mut image = bare_image(bytes, ImageKind::Elf);
+    image.arch = elf::read_arch(bytes)?;
     Ok(image)
 }
 
 /// The architecture that a PTX text names in `.target sm_90a`.
-fn target(text: &[u8]) -> Option<(u32, Variant)> {
+fn read_target(text: &[u8]) -> Option<(u32, Variant)> {
     let key = b".target";
     let line = text.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii).find(|line| line.starts_with(key))?;
     let name = line[key.len()..].trim_ascii_start().strip_prefix(b"sm_")?;

@@ -28,11 +28,11 @@ pub fn total_len(prefix: &[u8]) -> Result<Length> {
         Format::Container => container::container_len(prefix, 0).map(Length::Known),
         Format::Elf if prefix.len() < elf::HEADER_SIZE => Ok(Length::NeedPrefix(elf::HEADER_SIZE as u64)),
         Format::Elf => {
-            let needed = elf::prefix_needed(prefix)?;
+            let needed = elf::needed_prefix(prefix)?;
             if (prefix.len() as u64) < needed {
                 return Ok(Length::NeedPrefix(needed));
             }
-            elf::length(prefix).map(Length::Known)
+            elf::file_length(prefix).map(Length::Known)
         }
         Format::Ptx => Ok(Length::ToZeroByte),
         Format::Wrapper => Err(Error::IsWrapper),

@@ -9,6 +9,7 @@
 //! All input is hostile: nothing here panics, every length is checked before it is used, and
 //! unpacking is bounded by the announced size and by a limit of the caller's.
 #![forbid(unsafe_code)]
+#![warn(missing_docs, missing_debug_implementations)]
 
 mod container;
 mod elf;
@@ -31,7 +32,7 @@ pub use unpack::Compression;
 /// All images in module data, in order. Nothing is unpacked yet: see [`Image::bytes`].
 pub fn images(bytes: &[u8]) -> Result<Vec<Image<'_>>> {
     match identify(bytes)? {
-        Format::Container => container::images(bytes),
+        Format::Container => container::read_images(bytes),
         Format::Elf => Ok(vec![image::bare_elf(bytes)?]),
         Format::Ptx => Ok(vec![image::bare_ptx(bytes)]),
         Format::Wrapper => Err(Error::IsWrapper),

@@ -1,20 +1,24 @@
 //! Relocatable device code: what `nvcc -rdc=true` leaves for a linker on the device's side.
 //!
-//! The compiler puts one container for each source file beside what it has linked itself. Where it could not link (PTX alone), the container that
-//! programs register is empty, and a driver joins the parts when the program starts. Who does not link can still say that this is why.
+//! The compiler puts one container for each source file beside the code that it has linked itself.
+//! If it could not link (PTX alone), the container that programs register is empty, and a driver
+//! joins the parts when the program starts. A service that does not link can at least say that this
+//! is why the program does not run.
 
 use crate::{Image, ImageKind, images};
 use std::fmt;
 
-/// Most bytes of one text that are looked at.
+/// The most bytes of one text that are searched.
 const TEXT_BYTES: u64 = 64 << 20;
-/// Functions of NVIDIA's device runtime by which a kernel starts another have this in their names, whatever its version.
+/// A part of the names of the functions with which a kernel starts another kernel, in all versions
+/// of NVIDIA's device runtime.
 const LAUNCH: &str = "LaunchDevice";
 
 /// What is known of a program's parts.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Relocatable {
-    /// Those of the program itself: NVIDIA's device runtime, which is linked to all of them, does not count.
+    /// The number of parts of the program itself. NVIDIA's device runtime, which is linked to all
+    /// programs, does not count.
     pub parts: usize,
     /// What there is to link: `compute_75` for PTX, `sm_90` for machine code.
     pub architectures: Vec<String>,
@@ -25,7 +29,8 @@ pub struct Relocatable {
 }
 
 impl Relocatable {
-    /// From the container that the program registers, and those of its parts. `None` if there are none.
+    /// Reads the container that the program registers, and those of its parts. `None` if there are
+    /// no parts.
     #[must_use]
     pub fn of(linked: &[u8], parts: &[&[u8]]) -> Option<Self> {
         let mut found = Self { linked: names(&images(linked).unwrap_or_default()), ..Self::default() };
@@ -63,14 +68,7 @@ fn defines_launch(text: &str) -> bool {
 
 /// Architectures as the compiler's options name them.
 fn names(images: &[Image<'_>]) -> Vec<String> {
-    let mut names: Vec<String> = images
-        .iter()
-        .filter_map(|image| match image.kind {
-            ImageKind::Ptx => Some(format!("compute_{}", image.arch)),
-            ImageKind::Elf => Some(format!("sm_{}", image.arch)),
-            ImageKind::Other(_) => None,
-        })
-        .collect();
+    let mut names: Vec<String> = images.iter().filter_map(Image::architecture).collect();
     names.sort();
     names.dedup();
     names

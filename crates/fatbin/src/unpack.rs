@@ -14,8 +14,11 @@ const LZ4_MAX_RATIO: u64 = 255;
 /// How the data of an entry is packed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Compression {
+    /// Not at all.
     None,
+    /// One LZ4 block.
     Lz4,
+    /// A Zstandard frame.
     Zstd,
 }
 
@@ -35,42 +38,42 @@ pub(crate) fn unpack<'a>(packed: &Packed<'a>, limit: u64) -> Result<Cow<'a, [u8]
     }
     match packed.compression {
         Compression::None => Ok(Cow::Borrowed(packed.stored)),
-        Compression::Lz4 => lz4(packed).map(Cow::Owned),
-        Compression::Zstd => zstd(packed).map(Cow::Owned),
+        Compression::Lz4 => unpack_lz4(packed).map(Cow::Owned),
+        Compression::Zstd => unpack_zstd(packed).map(Cow::Owned),
     }
 }
 
-fn failed(packed: &Packed<'_>, algorithm: &'static str, reason: impl ToString) -> Error {
+fn unpack_error(packed: &Packed<'_>, algorithm: &'static str, reason: impl ToString) -> Error {
     Error::Unpack { at: packed.at, algorithm, reason: reason.to_string() }
 }
 
-fn announced(packed: &Packed<'_>, algorithm: &'static str, found: u64) -> Error {
+fn size_error(packed: &Packed<'_>, algorithm: &'static str, found: u64) -> Error {
     let reason = format!("{} bytes were announced, {found} came out", packed.size);
-    failed(packed, algorithm, reason)
+    unpack_error(packed, algorithm, reason)
 }
 
-fn lz4(packed: &Packed<'_>) -> Result<Vec<u8>> {
+fn unpack_lz4(packed: &Packed<'_>) -> Result<Vec<u8>> {
     let possible = (packed.stored.len() as u64).saturating_mul(LZ4_MAX_RATIO);
     if packed.size > possible {
-        return Err(failed(packed, "LZ4", format!("{} bytes cannot become the announced {}", packed.stored.len(), packed.size)));
+        return Err(unpack_error(packed, "LZ4", format!("{} bytes cannot become the announced {}", packed.stored.len(), packed.size)));
     }
-    let size = usize::try_from(packed.size).map_err(|error| failed(packed, "LZ4", error))?;
+    let size = usize::try_from(packed.size).map_err(|error| unpack_error(packed, "LZ4", error))?;
     let mut out = vec![0; size];
-    let written = lz4_flex::block::decompress_into(packed.stored, &mut out).map_err(|error| failed(packed, "LZ4", error))?;
+    let written = lz4_flex::block::decompress_into(packed.stored, &mut out).map_err(|error| unpack_error(packed, "LZ4", error))?;
     if written != size {
-        return Err(announced(packed, "LZ4", written as u64));
+        return Err(size_error(packed, "LZ4", written as u64));
     }
     Ok(out)
 }
 
-fn zstd(packed: &Packed<'_>) -> Result<Vec<u8>> {
-    let fail = |error: &dyn std::fmt::Display| failed(packed, "zstd", error);
+fn unpack_zstd(packed: &Packed<'_>) -> Result<Vec<u8>> {
+    let fail = |error: &dyn std::fmt::Display| unpack_error(packed, "zstd", error);
     let decoder = ruzstd::decoding::StreamingDecoder::new(packed.stored).map_err(|error| fail(&error))?;
     let mut out = Vec::new();
     // One byte more than announced shows that there is more.
     decoder.take(packed.size.saturating_add(1)).read_to_end(&mut out).map_err(|error| fail(&error))?;
     if out.len() as u64 != packed.size {
-        return Err(announced(packed, "zstd", out.len() as u64));
+        return Err(size_error(packed, "zstd", out.len() as u64));
     }
     Ok(out)
 }

@@ -9,6 +9,9 @@
 #![warn(missing_docs, missing_debug_implementations)]
 
 pub mod client;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod hope;
 mod serve;
 mod store;

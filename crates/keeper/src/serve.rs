@@ -29,7 +29,7 @@ pub enum KeeperError {
 
 /// How a connection ended.
 #[derive(Debug, PartialEq, Eq)]
-enum End {
+pub(crate) enum End {
     Quit,
     /// Lost; whether anything was asked on it before.
     Lost {
@@ -70,7 +70,7 @@ pub fn run(server_socket: &Path) -> Result<(), KeeperError> {
 }
 
 /// Serves one connection until it ends.
-fn serve(store: &Arc<Store>, connection: &Connection) -> End {
+pub(crate) fn serve(store: &Arc<Store>, connection: &Connection) -> End {
     let mut used = false;
     loop {
         let (message, mut descriptors) = match connection.receive::<ToKeeper>() {

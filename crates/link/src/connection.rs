@@ -1,5 +1,6 @@
 //! One connection: JSON packets with descriptors.
 
+pub use crate::error::LinkError;
 use crate::peer::Peer;
 use crate::reach;
 use cumux_wire::message::MAX_PACKET;
@@ -16,38 +17,6 @@ use std::time::Duration;
 
 /// Most descriptors in one packet.
 pub const MAX_DESCRIPTORS: usize = 16;
-
-/// Why a packet did not get through.
-#[derive(Debug, thiserror::Error)]
-pub enum LinkError {
-    #[error("the other side has closed the connection")]
-    Closed,
-    #[error("no packet came in time")]
-    Timeout,
-    #[error(transparent)]
-    Foreign(#[from] crate::trust::Foreign),
-    #[error("the socket path {0} is too long: unix sockets allow 107 bytes; choose a shorter CUDA_MPS_PIPE_DIRECTORY")]
-    PathTooLong(String),
-    #[error("the socket failed: {0}")]
-    System(rustix::io::Errno),
-    #[error("a packet could not be understood ({0}); both sides must be of the same cumux version")]
-    Format(#[from] serde_json::Error),
-    #[error("a packet of {0} bytes is too long (at most {MAX_PACKET}, or what the system lets a socket buffer: net.core.wmem_default)")]
-    TooLong(usize),
-    #[error("a packet came with {found} descriptors where {wanted} belong to it; both sides must be of the same cumux version")]
-    Descriptors { found: usize, wanted: usize },
-}
-
-impl From<rustix::io::Errno> for LinkError {
-    fn from(errno: rustix::io::Errno) -> Self {
-        use rustix::io::Errno;
-        match errno {
-            Errno::AGAIN => LinkError::Timeout,
-            Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN => LinkError::Closed,
-            other => LinkError::System(other),
-        }
-    }
-}
 
 /// A connected sequenced-packet socket.
 #[derive(Debug)]
@@ -74,17 +43,17 @@ impl AsFd for Connection {
 }
 
 impl Connection {
-    /// Connects to a listener's path; only root, our own user and a user who was named may listen
-    /// there.
+    /// Connects to a listener's path. The listener must belong to a trusted user
+    /// ([`crate::trust`]).
     ///
     /// # Errors
     /// [`LinkError::System`] with ENOENT or ECONNREFUSED when nobody listens there,
-    /// [`LinkError::Foreign`] when somebody else does.
+    /// [`LinkError::Foreign`] when an untrusted user does.
     pub fn connect(path: &Path) -> Result<Self, LinkError> {
         Ok(Self { socket: reach::reach(path, SocketType::SEQPACKET, None)? })
     }
 
-    /// As [`Connection::connect`], but waits no longer than this for a listener whose queue is full.
+    /// As [`Connection::connect`], but waits at most `timeout` for a listener whose queue is full.
     ///
     /// # Errors
     /// As [`Connection::connect`], and [`LinkError::Timeout`].
@@ -117,7 +86,8 @@ impl Connection {
         Ok(Peer::of(&self.socket)?)
     }
 
-    /// How long [`Connection::receive`] waits; `None` for ever. Sending to somebody who does not read waits as long.
+    /// Sets how long [`Connection::receive`] waits, and how long [`Connection::send`] waits for a
+    /// peer that does not read; `None` for ever.
     ///
     /// # Errors
     /// [`LinkError::System`] when the kernel refuses.
@@ -153,7 +123,8 @@ impl Connection {
     /// Receives one message and its descriptors.
     ///
     /// # Errors
-    /// [`LinkError::Closed`] when the other side is gone, [`LinkError::Timeout`], [`LinkError::Format`] for bytes that are no such message.
+    /// [`LinkError::Closed`] when the other side is gone, [`LinkError::Timeout`],
+    /// [`LinkError::Format`] for bytes that are no such message.
     pub fn receive<M: DeserializeOwned>(&self) -> Result<(M, Vec<OwnedFd>), LinkError> {
         let (bytes, descriptors) = self.receive_bytes()?;
         Ok((serde_json::from_slice(&bytes)?, descriptors))
@@ -183,6 +154,9 @@ impl Connection {
                 descriptors.extend(fds);
             }
         }
+        // The buffer has room for a few more, because of its alignment; more than fit into it the
+        // kernel has closed.
+        descriptors.truncate(MAX_DESCRIPTORS);
         if message.bytes == 0 {
             return Err(LinkError::Closed);
         }
@@ -198,4 +172,25 @@ impl Connection {
 pub fn exactly<const N: usize>(descriptors: Vec<OwnedFd>) -> Result<[OwnedFd; N], LinkError> {
     let found = descriptors.len();
     descriptors.try_into().map_err(|_| LinkError::Descriptors { found, wanted: N })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Found by the fuzz target `packets`: two more came through.
+    #[test]
+    fn a_packet_brings_no_more_descriptors_than_it_may_have() {
+        const SENT: usize = MAX_DESCRIPTORS + 8;
+        for count in [MAX_DESCRIPTORS, MAX_DESCRIPTORS + 1, MAX_DESCRIPTORS + 2, SENT] {
+            let (ours, theirs) = Connection::pair().unwrap();
+            let descriptors = vec![ours.as_fd(); count];
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(SENT))];
+            let mut control = SendAncillaryBuffer::new(&mut space);
+            assert!(control.push(SendAncillaryMessage::ScmRights(&descriptors)));
+            rustix::net::sendmsg(&ours, &[IoSlice::new(b"1")], &mut control, SendFlags::NOSIGNAL).unwrap();
+            let (number, got) = theirs.receive::<u32>().unwrap();
+            assert_eq!((number, got.len()), (1, MAX_DESCRIPTORS), "{count} were sent");
+        }
+    }
 }

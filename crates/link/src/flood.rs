@@ -1,12 +1,12 @@
-//! How much somebody may write into a log: so much at once, and so much in a second. What is more
-//! is left out and counted, so that a client that makes lines without end neither fills a disk nor
-//! pushes everybody else's lines out of the log.
+//! How much may be written into a log: so many bytes at once, and so many a second. Lines beyond
+//! that are left out and counted, so that a client that causes endless lines neither fills a disk
+//! nor pushes everybody else's lines out of the log.
 
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::time::Instant;
 
-/// Accounts that are kept apart; more share one.
+/// Accounts that are kept apart; further keys share one.
 const MOST: usize = 256;
 
 /// What one account may write.
@@ -14,11 +14,11 @@ const MOST: usize = 256;
 pub struct Allowance {
     /// Bytes at once.
     pub burst: u64,
-    /// Bytes in a second that it gets back.
+    /// Bytes that it regains in a second.
     pub a_second: u64,
 }
 
-/// For all lines that one user causes: some five thousand at once, eighty a second for ever.
+/// For all lines that one user causes: about 5,000 at once, 80 a second for ever.
 pub const USER: Allowance = Allowance { burst: 512 << 10, a_second: 8 << 10 };
 /// For lines of one shape that one process writes.
 pub const SHAPE: Allowance = Allowance { burst: 64 << 10, a_second: 1 << 10 };
@@ -32,20 +32,20 @@ struct Account {
 }
 
 impl Account {
-    /// What it has at a time.
+    /// Bytes that the account may write at a time.
     fn has(&self, allowance: Allowance, now: Instant) -> u64 {
         let past = u64::try_from(now.saturating_duration_since(self.at).as_millis()).unwrap_or(u64::MAX);
         self.left.saturating_add(past.saturating_mul(allowance.a_second) / 1000).min(allowance.burst)
     }
 
-    /// Whoever has used it up waits for some of it to come back: else every second line would tell
-    /// of one that was left out.
+    /// An account that is exhausted waits until some of its allowance is back. Otherwise every
+    /// second line would report one line left out.
     fn may_go_on(&self, allowance: Allowance, now: Instant) -> bool {
         self.left_out == 0 || self.has(allowance, now) >= allowance.burst / 16
     }
 }
 
-/// Accounts by whose the lines are.
+/// The accounts of a log, one for each key.
 #[derive(Debug)]
 pub struct Flood<K> {
     allowance: Allowance,
@@ -53,12 +53,14 @@ pub struct Flood<K> {
 }
 
 impl<K: Eq + Hash + Clone> Flood<K> {
+    /// Without accounts; each gets `allowance` with its first line.
     #[must_use]
     pub fn new(allowance: Allowance) -> Self {
         Self { allowance, accounts: HashMap::new() }
     }
 
-    /// Whether a line of `bytes` bytes may be written on this account.
+    /// Whether a line of `bytes` bytes may be written on this account. Counts the line as left out
+    /// if not.
     pub fn admits(&mut self, key: &K, bytes: usize, now: Instant) -> bool {
         let allowance = self.allowance;
         let account = self.account(key, now);
@@ -71,15 +73,16 @@ impl<K: Eq + Hash + Clone> Flood<K> {
         true
     }
 
-    /// Whose lines were left out and may be told of now, and how many.
-    pub fn tell(&mut self, now: Instant) -> Vec<(Option<K>, u64)> {
+    /// Accounts whose lost lines may be reported now, with the number of lines. The caller reports
+    /// them; the counts start again.
+    pub fn take_losses(&mut self, now: Instant) -> Vec<(Option<K>, u64)> {
         let allowance = self.allowance;
         let owing = self.accounts.iter_mut().filter(|(_, account)| account.left_out > 0 && account.may_go_on(allowance, now));
         owing.map(|(key, account)| (key.clone(), std::mem::take(&mut account.left_out))).collect()
     }
 
-    /// All that was left out and not told yet.
-    pub fn tell_all(&mut self) -> Vec<(Option<K>, u64)> {
+    /// All lost lines that were not reported yet, as [`Flood::take_losses`].
+    pub fn take_all_losses(&mut self) -> Vec<(Option<K>, u64)> {
         let owing = self.accounts.iter_mut().filter(|(_, account)| account.left_out > 0);
         owing.map(|(key, account)| (key.clone(), std::mem::take(&mut account.left_out))).collect()
     }
@@ -98,7 +101,8 @@ impl<K: Eq + Hash + Clone> Flood<K> {
     }
 }
 
-/// What lines have in common that differ in numbers only: their beginning, without digits.
+/// The shape of a line: its first 32 characters without digits. Lines that differ only in numbers
+/// have the same shape.
 #[must_use]
 pub fn shape(text: &str) -> String {
     text.chars().filter(|c| !c.is_ascii_digit()).take(32).collect()
@@ -118,13 +122,13 @@ mod tests {
         let written = (0..10_000).filter(|_| flood.admits(&1, 100, start)).count();
         assert_eq!(written, 16);
         assert!(flood.admits(&2, 100, start), "another account");
-        assert_eq!(flood.tell(start), [], "not before there is room for the next");
+        assert_eq!(flood.take_losses(start), [], "not before there is room for the next");
         let later = start + Duration::from_secs(1);
-        assert_eq!(flood.tell(later), [(Some(1), 9984)]);
-        assert_eq!(flood.tell(later), []);
+        assert_eq!(flood.take_losses(later), [(Some(1), 9984)]);
+        assert_eq!(flood.take_losses(later), []);
         let written = (0..10_000).filter(|n| flood.admits(&1, 100, later + Duration::from_millis(*n))).count();
         assert!((2..=12).contains(&written), "{written}");
-        let told: u64 = flood.tell_all().into_iter().map(|(_, count)| count).sum();
+        let told: u64 = flood.take_all_losses().into_iter().map(|(_, count)| count).sum();
         assert_eq!(told, 10_000 - written as u64);
     }
 

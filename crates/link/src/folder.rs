@@ -1,12 +1,13 @@
-//! Directories and files that other users of the machine might bend.
+//! Directories and files with which other users of the machine might tamper.
 //!
-//! A [`Folder`] is checked when it is opened and held by its descriptor from then on. It is root's,
-//! our own or a trusted user's ([`crate::trust`]), and so is every directory and every link on the
-//! way to it, so nobody else can put another in its place. Everything in it is opened relative to
-//! the descriptor, without following links and without waiting for the other end of a pipe; what is
-//! opened must be a plain file of ours with one name. Ownership is given away by descriptor only.
+//! A [`Folder`] is checked when it is opened and held by its descriptor from then on. It must
+//! belong to root, to our own user or to a trusted user ([`crate::trust`]), and so must every
+//! directory and every link on the way to it: nobody else can then exchange it. Everything in it is
+//! opened relative to the descriptor, without following links and without waiting for the other end
+//! of a pipe. An opened file must be a plain file of ours with one name. Ownership is changed by
+//! descriptor only.
 //!
-//! A group that may write a directory *above* is let pass: its owner has trusted that group with it
+//! A directory *above* may be writable by a group: its owner has trusted that group with it
 //! (`/var/log` is the group syslog's on some systems).
 
 use crate::trust;
@@ -20,35 +21,83 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Component, Path, PathBuf};
 
-/// Links on one way, as the kernel has it.
+/// Links on one path at most, as in the kernel.
 const MOST_LINKS: u32 = 40;
-/// Flags for everything that is opened in a folder: no link is followed, nobody is waited for, no
-/// terminal becomes ours.
+/// Flags for everything that is opened in a folder: follow no link, wait for nobody, adopt no
+/// terminal.
 const CAREFULLY: OFlags = OFlags::NOFOLLOW.union(OFlags::NONBLOCK).union(OFlags::NOCTTY).union(OFlags::CLOEXEC);
 const WRITABLE_BY_GROUP: RawMode = 0o020;
 const WRITABLE_BY_ALL: RawMode = 0o002;
 const STICKY: RawMode = 0o1000;
 
-/// Why a directory or a file in it is not used. Each is a sentence without its end, so that a
-/// remedy can follow.
+/// Why a directory or a file in it is not used. Each text is a sentence without its full stop, so
+/// that a remedy can follow.
 #[derive(Debug, thiserror::Error)]
 pub enum FolderError {
+    /// A directory on the way, or the file, belongs to an untrusted user.
     #[error("{} belongs to user {owner}, who could put something else in its place", path.display())]
-    Foreign { path: PathBuf, owner: u32 },
+    Foreign {
+        /// What was refused.
+        path: PathBuf,
+        /// The number of the owner.
+        owner: u32,
+    },
+    /// A directory on the way is writable by others.
     #[error("{} may be written by {}, so that another user could put something else in its place", path.display(), if *everybody { "everybody" } else { "its group" })]
-    Open { path: PathBuf, everybody: bool },
+    Open {
+        /// What was refused.
+        path: PathBuf,
+        /// True if all users may write it, false if its group may.
+        everybody: bool,
+    },
+    /// A link on the way belongs to an untrusted user.
     #[error("{} is a link that user {owner} has made", path.display())]
-    ForeignLink { path: PathBuf, owner: u32 },
+    ForeignLink {
+        /// What was refused.
+        path: PathBuf,
+        /// The number of the owner.
+        owner: u32,
+    },
+    /// Something else than a directory is on the way.
     #[error("{} is not a directory", path.display())]
-    NoDirectory { path: PathBuf },
+    NoDirectory {
+        /// What was refused.
+        path: PathBuf,
+    },
+    /// The file is something else than a plain file.
     #[error("{} is {what}, and must be a plain file", path.display())]
-    NotPlain { path: PathBuf, what: &'static str },
+    NotPlain {
+        /// What was refused.
+        path: PathBuf,
+        /// What it is: `a link`, for example.
+        what: &'static str,
+    },
+    /// The file has several names, so that it may be another user's file, too.
     #[error("{} has {links} names (hard links), and must have one", path.display())]
-    Linked { path: PathBuf, links: u64 },
+    Linked {
+        /// What was refused.
+        path: PathBuf,
+        /// How many names it has.
+        links: u64,
+    },
+    /// A folder for one user is something else.
     #[error("{} should be a directory of user {uid} with mode 700, and is {found}", path.display())]
-    NotTheirs { path: PathBuf, uid: u32, found: String },
+    NotTheirs {
+        /// What was refused.
+        path: PathBuf,
+        /// The user it is for.
+        uid: u32,
+        /// What it is instead.
+        found: String,
+    },
+    /// The system refuses.
     #[error("{}: {cause}", path.display())]
-    System { path: PathBuf, cause: io::Error },
+    System {
+        /// What was refused.
+        path: PathBuf,
+        /// The error.
+        cause: io::Error,
+    },
 }
 
 impl FolderError {
@@ -56,8 +105,8 @@ impl FolderError {
         Self::System { path: path.to_owned(), cause: cause.into() }
     }
 
-    /// Whether somebody could do harm here, in contrast to a system that cannot (a full disk, a
-    /// missing right).
+    /// Whether another user could do harm here, in contrast to a system that refuses (a full disk,
+    /// a missing right).
     #[must_use]
     pub fn is_danger(&self) -> bool {
         !matches!(self, Self::System { .. } | Self::NoDirectory { .. })
@@ -69,7 +118,7 @@ impl FolderError {
         matches!(self, Self::System { cause, .. } if cause.kind() == io::ErrorKind::NotFound)
     }
 
-    /// What to do about it, beside taking another directory. Empty where there is nothing else.
+    /// What to do about it, beside choosing another directory. Empty where there is nothing else.
     #[must_use]
     pub fn remedy(&self) -> String {
         match self {
@@ -85,7 +134,7 @@ impl FolderError {
         }
     }
 
-    /// The cause, for callers that tell of files.
+    /// The same as an I/O error, for callers that report on files.
     #[must_use]
     pub fn into_io(self) -> io::Error {
         match self {
@@ -95,16 +144,17 @@ impl FolderError {
     }
 }
 
-/// How much is asked of the directory itself; of those above it the same is asked always.
+/// How strict the check of the directory itself is. The directories above it are always checked in
+/// the same way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rule {
-    /// Its owner alone writes it, or it is sticky: for what the service keeps.
+    /// Its owner alone may write it, or it is sticky: for the service's own files.
     Service,
-    /// Its group may write it, too: for programs that are installed (`/usr/local`).
+    /// Its group may write it, too: for installed programs (`/usr/local`).
     Programs,
 }
 
-/// A directory that nobody else can exchange.
+/// A checked directory that no untrusted user can exchange.
 #[derive(Debug)]
 pub struct Folder {
     handle: OwnedFd,
@@ -126,11 +176,11 @@ impl Folder {
         Self::reach(path, None, Rule::Service)
     }
 
-    /// Opens a directory and makes what is missing of it, with these rights whatever the umask
-    /// says.
+    /// Opens a directory and makes the missing parts of it with these permission bits, whatever the
+    /// umask.
     ///
     /// # Errors
-    /// As [`Folder::open`], or it cannot be made.
+    /// As [`Folder::open`], or the directory cannot be made.
     pub fn make(path: &Path, mode: u32, rule: Rule) -> Result<Self, FolderError> {
         Self::reach(path, Some(Mode::from_raw_mode(mode)), rule)
     }
@@ -146,7 +196,7 @@ impl Folder {
         }
     }
 
-    /// Walks there from `/`, one name at a time, and looks at everything on the way.
+    /// Walks from `/` to the directory, one name at a time, and checks everything on the way.
     fn reach(path: &Path, make: Option<Mode>, rule: Rule) -> Result<Self, FolderError> {
         let absolute = std::path::absolute(path).map_err(|cause| FolderError::system(path, cause))?;
         let mut rest = names(&absolute);
@@ -195,7 +245,7 @@ impl Folder {
         Ok(Self { handle: at, path: absolute })
     }
 
-    /// As it was asked for, absolute.
+    /// The absolute path under which it was opened.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -209,7 +259,7 @@ impl Folder {
         let shown = self.shown(name);
         let file = rustix::fs::openat(&self.handle, name, how | CAREFULLY, Mode::from_raw_mode(mode)).map_err(|errno| match errno {
             Errno::LOOP => FolderError::NotPlain { path: shown.clone(), what: "a link" },
-            // A pipe that nobody reads, or a socket.
+            // A pipe without a reader, or a socket.
             Errno::NXIO => FolderError::NotPlain { path: shown.clone(), what: "a pipe or a socket" },
             Errno::ISDIR => FolderError::NotPlain { path: shown.clone(), what: "a directory" },
             errno => FolderError::system(&shown, errno),
@@ -218,9 +268,9 @@ impl Folder {
         Ok(file.into())
     }
 
-    /// Opens a file, or makes it if there is none; never through a link and never somebody else's.
+    /// Opens a file, or makes it if there is none; never through a link and never another user's.
     fn open_or_make(&self, name: &OsStr, how: OFlags, mode: u32) -> Result<File, FolderError> {
-        // Others who may do the same can make or remove it in between, a few times.
+        // Other processes with the same right can make or remove the file in between, a few times.
         let mut last = FolderError::system(&self.shown(name), Errno::AGAIN);
         for _ in 0..8 {
             match self.open_plain(name, how, 0) {
@@ -235,15 +285,15 @@ impl Folder {
         Err(last)
     }
 
-    /// A file to write at its end, made if need be.
+    /// Opens a file to write at its end, and makes it with `mode` if there is none.
     ///
     /// # Errors
-    /// [`FolderError`]: what is there is not a plain file of ours, or the system cannot.
+    /// [`FolderError`]: the file is not a plain one of ours, or the system refuses.
     pub fn append(&self, name: impl AsRef<OsStr>, mode: u32) -> Result<File, FolderError> {
         self.open_or_make(name.as_ref(), OFlags::WRONLY | OFlags::APPEND, mode)
     }
 
-    /// A file that only its owner may open, to take the lock of.
+    /// Opens a file that only its owner may open, for use as a lock.
     ///
     /// # Errors
     /// As [`Folder::append`].
@@ -254,13 +304,13 @@ impl Folder {
         if stat.st_mode & 0o077 == 0 {
             return Ok(file);
         }
-        // Others may have opened it and could hold the lock: they keep the old file.
+        // Other users may have opened the file and could hold its lock: a new one replaces it.
         drop(file);
         self.remove(name).map_err(|cause| FolderError::system(&self.shown(name), cause))?;
         self.open_or_make(name, OFlags::RDWR, 0o600)
     }
 
-    /// Takes the lock of such a file; nothing if somebody holds it.
+    /// Takes the lock of such a file; `None` if another process holds it.
     ///
     /// # Errors
     /// As [`Folder::append`].
@@ -269,7 +319,7 @@ impl Folder {
         Ok(rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok().then_some(file))
     }
 
-    /// A file of ours to read.
+    /// Opens a file of ours to read.
     ///
     /// # Errors
     /// As [`Folder::append`].
@@ -277,10 +327,10 @@ impl Folder {
         self.open_plain(name.as_ref(), OFlags::RDONLY, 0)
     }
 
-    /// What is in a file of ours that has at most `most` bytes.
+    /// Reads a file of ours that has at most `most` bytes.
     ///
     /// # Errors
-    /// As [`Folder::append`], also for a longer one.
+    /// As [`Folder::append`], also for a longer file.
     pub fn read(&self, name: impl AsRef<OsStr>, most: u64) -> Result<Vec<u8>, FolderError> {
         let name = name.as_ref();
         let file = self.open_to_read(name)?;
@@ -292,36 +342,38 @@ impl Folder {
         Ok(bytes)
     }
 
-    /// Puts a file in place in one step; what was there under that name, be it a link, is gone
-    /// afterwards. One process at a time does this for a name.
+    /// Puts a file in place in one step; whatever had that name, even a link, is gone afterwards.
+    /// Only one process at a time may do this for a name.
     ///
     /// # Errors
-    /// [`FolderError::System`]; what was there is there still.
+    /// [`FolderError::System`]; the old file is then still there.
     pub fn replace(&self, name: impl AsRef<OsStr>, bytes: &[u8], mode: u32) -> Result<(), FolderError> {
         self.replace_with(name, mode, |file| file.write_all(bytes))
     }
 
-    /// [`Folder::replace`] with what `write` writes.
+    /// As [`Folder::replace`], with the contents that `write` writes.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Folder::replace`].
     pub fn replace_with(&self, name: impl AsRef<OsStr>, mode: u32, write: impl FnOnce(&mut File) -> io::Result<()>) -> Result<(), FolderError> {
-        // Always the same, so that a process which dies in the middle leaves one file at most.
+        // The temporary name is always the same: a process that dies in between leaves one file at
+        // most.
         self.put_in_place(name.as_ref(), "new", |fresh| self.write_fresh(fresh, mode, write))
     }
 
-    /// [`Folder::replace`] where several processes may do it at the same time: the last one stays.
+    /// As [`Folder::replace`], where several processes may do it at the same time: the last one
+    /// wins.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Folder::replace`].
     pub fn install(&self, name: impl AsRef<OsStr>, bytes: &[u8], mode: u32) -> Result<(), FolderError> {
         self.put_in_place(name.as_ref(), &std::process::id().to_string(), |fresh| self.write_fresh(fresh, mode, |file| file.write_all(bytes)))
     }
 
-    /// The same with a link.
+    /// As [`Folder::install`], with a link to `target`.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Folder::replace`].
     pub fn install_link(&self, name: impl AsRef<OsStr>, target: &Path) -> Result<(), FolderError> {
         self.put_in_place(name.as_ref(), &std::process::id().to_string(), |fresh| Ok(rustix::fs::symlinkat(target, &self.handle, fresh)?))
     }
@@ -332,10 +384,10 @@ impl Folder {
         Ok(rustix::fs::fchmod(&file, Mode::from_raw_mode(mode))?)
     }
 
-    /// Makes something under another name and moves it into place.
+    /// Makes an entry under a temporary name and moves it into place.
     fn put_in_place(&self, name: &OsStr, ending: &str, make: impl FnOnce(&OsStr) -> io::Result<()>) -> Result<(), FolderError> {
         let fresh = beside(name, ending);
-        // Left by a process that died in the middle of this.
+        // A process that died in between may have left one.
         let made = self.remove(&fresh).and_then(|()| make(&fresh));
         let outcome = made.and_then(|()| Ok(rustix::fs::renameat(&self.handle, &fresh, &self.handle, name)?));
         if outcome.is_err() {
@@ -344,7 +396,7 @@ impl Folder {
         outcome.map_err(|cause| FolderError::system(&self.shown(name), cause))
     }
 
-    /// Takes a name away, whatever it names; a missing one is no error.
+    /// Removes a name, whatever it names except a directory. A missing name is no error.
     ///
     /// # Errors
     /// The system's, for a directory among others.
@@ -355,7 +407,7 @@ impl Folder {
         }
     }
 
-    /// Takes an empty directory away.
+    /// Removes an empty directory.
     ///
     /// # Errors
     /// The system's.
@@ -363,7 +415,7 @@ impl Folder {
         Ok(rustix::fs::unlinkat(&self.handle, name.as_ref(), AtFlags::REMOVEDIR)?)
     }
 
-    /// What lies under a name, without following it.
+    /// The metadata of a name in it, without following a link.
     ///
     /// # Errors
     /// The system's.
@@ -371,10 +423,10 @@ impl Folder {
         Ok(rustix::fs::statat(&self.handle, name.as_ref(), AtFlags::SYMLINK_NOFOLLOW)?)
     }
 
-    /// Whether a file that is there is a plain one of ours.
+    /// Checks that a file is a plain one of ours.
     ///
     /// # Errors
-    /// [`FolderError`] saying what it is; a missing one is no error.
+    /// [`FolderError`] says what it is instead; a missing file is no error.
     pub fn check(&self, name: impl AsRef<OsStr>) -> Result<(), FolderError> {
         match self.stat(name.as_ref()) {
             Ok(stat) => check_plain(&stat, &self.shown(name.as_ref())),
@@ -402,10 +454,10 @@ impl Folder {
         Ok(all)
     }
 
-    /// Lets everybody connect to a socket of ours.
+    /// Lets every user connect to a socket of ours.
     ///
     /// # Errors
-    /// It is no socket of ours, or the system cannot.
+    /// It is no socket of ours, or the system refuses.
     pub fn open_socket_to_all(&self, name: impl AsRef<OsStr>) -> Result<(), FolderError> {
         let (name, mode) = (name.as_ref(), Mode::from_raw_mode(0o666));
         let shown = self.shown(name);
@@ -416,21 +468,22 @@ impl Folder {
             return Err(FolderError::NotPlain { path: shown, what: "not the socket that was just made there" });
         }
         match rustix::fs::chmod(by_descriptor(&socket), mode) {
-            // Without /proc, by its name: in this directory nobody else could have changed what
-            // that means.
+            // Without /proc, by its name: no other user can have changed what the name means in
+            // this directory.
             Err(Errno::NOENT) => rustix::fs::chmodat(&self.handle, name, mode, AtFlags::empty()).map_err(failed),
             other => other.map_err(failed),
         }
     }
 
-    // Folders of other users -----------------------------------------------------------------------------------------
+    // Folders of other users ----------------------------------------------------------------------
 
-    /// A folder in this one that belongs to `uid` alone. It is made, filled with a link (name and
-    /// target) and given away; one that is there must be that already.
+    /// A folder in this one that belongs to `uid` alone. It is made, gets one link (name and
+    /// target), and its ownership is passed to the user. A folder that exists must belong to the
+    /// user already.
     ///
     /// # Errors
-    /// [`FolderError::NotTheirs`] for anything else under that name, or the system cannot.
-    pub fn give(&self, name: &str, uid: u32, gid: u32, link: (&str, &str)) -> Result<Self, FolderError> {
+    /// [`FolderError::NotTheirs`] for anything else under that name, or the system refuses.
+    pub fn make_private(&self, name: &str, uid: u32, gid: u32, link: (&str, &str)) -> Result<Self, FolderError> {
         let shown = self.shown(name);
         let failed = |errno: Errno| FolderError::system(&shown, errno);
         let (handle, is_new) = match self.enter(name) {
@@ -449,7 +502,8 @@ impl Folder {
         if !is_new && stat.st_uid == uid && stat.st_mode & 0o7777 == 0o700 {
             return Ok(folder);
         }
-        // Ours and with nothing in it: a daemon died before it had given it away.
+        // It is still ours and has nothing but the link: a daemon died before it passed the
+        // ownership on.
         let unfinished = || folder.names(2).is_ok_and(|names| names.iter().all(|name| name == link.0));
         if stat.st_uid != trust::own() || stat.st_mode & 0o7777 != 0o700 || !unfinished() {
             let found = format!("of user {} with mode {:o}", stat.st_uid, stat.st_mode & 0o7777);
@@ -463,11 +517,10 @@ impl Folder {
         Ok(folder)
     }
 
-    /// A real directory in this one, on the same file system; whose it is, is the caller's
-    /// question.
+    /// A real directory in this one, on the same file system. The caller checks its owner.
     ///
     /// # Errors
-    /// ENOENT, ELOOP or ENOTDIR for what is no directory, EXDEV for a mount.
+    /// ENOENT, ELOOP or ENOTDIR for anything but a directory, EXDEV for a mount.
     fn enter(&self, name: impl AsRef<OsStr>) -> rustix::io::Result<OwnedFd> {
         let (name, how) = (name.as_ref(), OFlags::RDONLY | OFlags::DIRECTORY | CAREFULLY);
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
@@ -482,7 +535,8 @@ impl Folder {
         rustix::fs::openat(&self.handle, name, how, Mode::empty())
     }
 
-    /// A folder that was given to somebody: its contents are that user's and not to be believed.
+    /// Opens a folder that [`Folder::make_private`] made: its contents are that user's and must not
+    /// be believed.
     ///
     /// # Errors
     /// The system's; [`std::io::ErrorKind::CrossesDevices`] for a mount.
@@ -490,7 +544,7 @@ impl Folder {
         Ok(Self { handle: self.enter(name.as_ref())?, path: self.shown(name.as_ref()) })
     }
 
-    /// Whether a lock file in a folder, perhaps somebody else's, is held by nobody.
+    /// Whether no process holds a lock file. The folder may belong to another user.
     #[must_use]
     pub fn is_unlocked(&self, name: impl AsRef<OsStr>) -> bool {
         let file = rustix::fs::openat(&self.handle, name.as_ref(), OFlags::WRONLY | CAREFULLY, Mode::empty());
@@ -505,7 +559,7 @@ pub fn by_descriptor(handle: &impl AsFd) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}", handle.as_fd().as_raw_fd()))
 }
 
-/// A name beside another.
+/// A temporary name beside another.
 fn beside(name: &OsStr, ending: &str) -> OsString {
     let mut fresh = OsString::from(".");
     fresh.push(name);
@@ -518,12 +572,12 @@ fn root() -> Result<OwnedFd, FolderError> {
     rustix::fs::open(c"/", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).map_err(|errno| FolderError::system(Path::new("/"), errno))
 }
 
-/// What lies under a name, be it a link.
+/// Opens an entry without following it if it is a link.
 fn step(at: &OwnedFd, name: &OsStr) -> rustix::io::Result<OwnedFd> {
     rustix::fs::openat(at, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
 }
 
-/// A new directory. What is found under the name afterwards is looked at as if it had been there.
+/// Makes a directory. The caller then checks it as if it had been there before.
 fn make_directory(at: &OwnedFd, name: &OsStr, mode: Mode) -> rustix::io::Result<OwnedFd> {
     match rustix::fs::mkdirat(at, name, Mode::from_raw_mode(0o700)) {
         Ok(()) => {
@@ -551,8 +605,8 @@ fn parent_of(path: &Path) -> PathBuf {
     path.parent().map_or_else(|| PathBuf::from("/"), Path::to_owned)
 }
 
-/// Whether a user may own what lies above. A user namespace shows root's directories outside of it
-/// as those of a user it does not know.
+/// Whether a user may own a directory above. In a user namespace, root's directories outside of it
+/// appear as those of the overflow user.
 fn is_trusted_above(uid: u32) -> bool {
     trust::is_trusted(uid) || trust::is_unmapped(uid)
 }
@@ -573,7 +627,7 @@ fn check_writers(stat: &Stat, path: &Path, also_group: bool) -> Result<(), Folde
     Ok(())
 }
 
-/// A plain file with one name, of ours or of somebody whom we trust.
+/// Checks for a plain file with one name that belongs to us or to a trusted user.
 fn check_plain(stat: &Stat, path: &Path) -> Result<(), FolderError> {
     let what = match FileType::from_raw_mode(stat.st_mode) {
         FileType::RegularFile => "",

@@ -44,8 +44,7 @@ fn who_may_write_it_decides() {
         let path = made(base.path().join(format!("{mode:o}")), mode);
         assert_eq!(Folder::open(&path).is_ok(), service, "{mode:o}");
         assert_eq!(Folder::make(&path, 0o755, Rule::Programs).is_ok(), programs, "{mode:o}");
-        // And what lies in it: a group that may write above is trusted by the owner, everybody is
-        // not.
+        // A group that may write a directory above is trusted by its owner; everybody is not.
         let inner = made(path.join("inner"), 0o755);
         assert_eq!(Folder::open(&inner).is_ok(), mode != 0o777, "inside {mode:o}");
     }
@@ -67,7 +66,7 @@ fn what_belongs_to_somebody_else_is_refused_wherever_it_is_on_the_way() {
         assert!(matches!(&error, FolderError::Foreign { path, owner: OTHER } if *path == theirs), "{error}");
         assert!(error.is_danger());
     }
-    // A link is only as good as who made it.
+    // A link is as trustworthy as its owner.
     let (good, bad) = (base.path().join("good"), base.path().join("bad"));
     let target = made(base.path().join("target"), 0o755);
     symlink("target", &good).unwrap();
@@ -98,7 +97,7 @@ fn a_file_is_plain_or_it_is_not_used() {
         assert!(folder.lock(name).is_err() && folder.read(name, 100).is_err() && folder.check(name).is_err(), "{name}");
     }
     assert!(!base.path().join("nowhere").exists(), "no link was followed");
-    // A pipe that is read is no file either.
+    // A pipe with a reader is no file either.
     let _reader = rustix::fs::open(base.path().join("pipe"), OFlags::RDONLY | OFlags::NONBLOCK, Mode::empty()).unwrap();
     assert!(matches!(folder.append("pipe", 0o644), Err(FolderError::NotPlain { what: "a pipe", .. })));
     fs::remove_file(base.path().join("second")).unwrap();
@@ -166,7 +165,7 @@ fn a_folder_is_given_to_a_user_and_to_nobody_by_a_link() {
     }
     let base = base();
     let folder = Folder::open(base.path()).unwrap();
-    let give = || folder.give("user-65534", OTHER, OTHER, ("cumux", "../cumux"));
+    let give = || folder.make_private("user-65534", OTHER, OTHER, ("cumux", "../cumux"));
     let path = base.path().join("user-65534");
     for _ in 0..2 {
         let given = give().unwrap();
@@ -174,14 +173,14 @@ fn a_folder_is_given_to_a_user_and_to_nobody_by_a_link() {
         assert_eq!((about.uid(), about.mode() & 0o7777), (OTHER, 0o700), "new, and again");
         assert_eq!(given.names(9).unwrap(), ["cumux"]);
     }
-    // A daemon that died before it was given.
+    // A daemon that died before it passed the ownership on.
     chown(&path, Some(0), Some(0)).unwrap();
     give().unwrap();
     assert_eq!(fs::metadata(&path).unwrap().uid(), OTHER);
     fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
     assert!(matches!(give(), Err(FolderError::NotTheirs { .. })), "another mode");
     fs::remove_dir_all(&path).unwrap();
-    // Something of root's: it stays root's.
+    // A folder of root's stays root's.
     made(path.clone(), 0o700);
     fs::write(path.join("secret"), "").unwrap();
     assert!(matches!(give(), Err(FolderError::NotTheirs { .. })));

@@ -1,12 +1,15 @@
-//! Words of others: names of programs and devices, faults, notes, settings. Whoever wrote them may want a terminal to do things.
+//! Foreign text: names of programs and devices, faults, notes, settings. Its writer may want to
+//! control the terminal of its reader.
 
-/// Such words as they may be shown and logged: one line of at most `most` characters. What a terminal could take for a command, what is not seen, and
-/// what changes the order of reading is written as in source text (`\u{1b}`); what is missing at the end is marked. Escaping twice changes nothing.
+/// Makes foreign text safe to show and to log: one line of at most `most` characters. Characters
+/// that a terminal could take for a command, invisible ones, and those that change the direction of
+/// reading are written as in source text (`\u{1b}`). An ellipsis marks a text that was cut.
+/// Escaping twice changes nothing.
 #[must_use]
 pub fn escape_foreign(text: &str, most: usize) -> String {
     let mut shown = String::with_capacity(text.len().min(most));
     let mut length = 0;
-    // Where the text is cut if it proves too long: there is room for the mark.
+    // Where the text is cut if it proves too long: up to here there is room for the ellipsis.
     let mut end = 0;
     for c in text.chars() {
         let piece = c.escape_debug();

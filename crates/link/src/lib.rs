@@ -1,13 +1,15 @@
-//! Meeting: sequenced-packet unix sockets that carry one JSON object and descriptors a packet, peer
-//! credentials, process handles; whether a process stands still; the directories in which the service
-//! works; the log files that all processes share; and the words of others made harmless.
+//! How processes of the service meet: sequenced-packet unix sockets that carry one JSON object and
+//! descriptors a packet, peer credentials, and process handles. Also what all of them share: the
+//! heartbeat check, the directories and log files of the service, and the escaping of foreign text.
 //!
-//! A packet arrives whole or not at all; its sender is known to the kernel. Nothing here interprets
-//! a message. Who listens at a path and who owns a directory is looked at before anything is said
-//! or written there ([`trust`], [`folder`]).
+//! A packet arrives whole or not at all; the kernel says who sent it. Nothing here interprets a
+//! message. The user behind a listener and the owner of a directory are checked before a byte goes
+//! there ([`trust`], [`folder`]).
 #![forbid(unsafe_code)]
+#![warn(missing_docs, missing_debug_implementations)]
 
 pub mod connection;
+pub mod error;
 pub mod flood;
 pub mod folder;
 pub mod foreign;
@@ -21,7 +23,8 @@ pub mod reach;
 pub mod stamp;
 pub mod trust;
 
-pub use connection::{Connection, LinkError};
+pub use connection::Connection;
+pub use error::LinkError;
 pub use folder::{Folder, FolderError};
 pub use foreign::escape_foreign;
 pub use listener::Listener;

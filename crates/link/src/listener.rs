@@ -1,14 +1,14 @@
 //! A listening socket at a path.
 
-use crate::connection::{Connection, LinkError};
+use crate::connection::Connection;
+use crate::error::LinkError;
 use crate::reach::address;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-/// Listens for sequenced-packet connections. Whoever binds owns the path: an old socket there is
-/// replaced (the caller has made sure that it is stale, and that nobody else can write the
-/// directory).
+/// Listens for sequenced-packet connections. Binding replaces an old socket at the path: the caller
+/// has made sure that it is stale, and that only trusted users can write the directory.
 #[derive(Debug)]
 pub struct Listener {
     socket: OwnedFd,
@@ -32,12 +32,15 @@ impl Listener {
         Ok(Self { socket, path: path.to_owned() })
     }
 
+    /// Waits for the next connection.
+    ///
     /// # Errors
     /// [`LinkError::System`] when the process has too many descriptors, for example.
     pub fn accept(&self) -> Result<Connection, LinkError> {
         Ok(rustix::io::retry_on_intr(|| rustix::net::accept_with(&self.socket, SocketFlags::CLOEXEC))?.into())
     }
 
+    /// The path it is bound to.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path

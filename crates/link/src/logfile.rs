@@ -1,16 +1,16 @@
 //! A log file that several processes append to and that does not grow without bound.
 //!
-//! Writing never stops the service: a line that cannot be written (full disk, file taken away) is
-//! dropped and counted, and the next line that can be written says how many are missing. What
-//! clients cause in masses is left out and counted ([`crate::flood`]).
+//! A failed write never stops the service. A line that cannot be written (full disk, file removed)
+//! is dropped and counted, and the next line that can be written says how many are missing. Lines
+//! that one client causes in masses are left out and counted ([`crate::flood`]).
 //!
-//! A file that would become longer than its limit is copied to `NAME.1` and emptied. It is the same
-//! file afterwards: who reads its end as it grows, and a process that has it as standard error,
-//! need not open it again. Writers hold a shared lock while they write and the exclusive one while
-//! they do that, so no line is lost in between. The lock is a file of its own that only its owner
+//! A file that would become longer than its limit is copied to `NAME.1` and emptied. It stays the
+//! same file: a reader that follows its end, and a process that has it as standard error, need not
+//! open it again. Writers hold a shared lock while they write, and the exclusive lock while they
+//! copy and empty, so no line is lost in between. The lock is a file of its own that only its owner
 //! can open: readers of the log cannot hold it.
 //!
-//! The folder is checked, and what is opened in it is a plain file of ours ([`crate::folder`]).
+//! The folder is checked, and the log in it must be a plain file of ours ([`crate::folder`]).
 
 use crate::flood::{Allowance, Flood};
 use crate::folder::{Folder, FolderError};
@@ -22,24 +22,25 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Bytes of a log before it is put aside.
+/// The variable with the limit: bytes that a log may have before it is put aside.
 pub const VARIABLE: &str = "CUMUX_LOG_BYTES";
 const USUAL: u64 = 16 << 20;
 /// The lock of all logs in a folder.
 const LOCK: &str = ".cumux-log.lock";
-/// How long a writer waits for another that puts the file aside, and between two looks.
-const PATIENCE: Duration = Duration::from_millis(200);
-const GLANCE: Duration = Duration::from_millis(1);
+/// How long a writer waits for another process that puts the file aside.
+const LOCK_WAIT: Duration = Duration::from_millis(200);
+/// Time between two attempts to take the lock.
+const LOCK_RETRY: Duration = Duration::from_millis(1);
 
 /// A size that cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[error("{VARIABLE}=\"{0}\" is no size: give a number of bytes above 0, or one with K, M or G behind it, as in 16M")]
 pub struct BadLimit(String);
 
-/// The size at which a log is put aside, as the environment says it.
+/// The limit in bytes for this value of the variable; 16 MiB where there is none.
 ///
 /// # Errors
-/// A sentence for whoever has set the variable.
+/// A sentence for the person who has set the variable.
 pub fn limit(variable: Option<&str>) -> Result<u64, BadLimit> {
     let Some(text) = variable.map(str::trim).filter(|text| !text.is_empty()) else { return Ok(USUAL) };
     let (digits, shift) = match text.strip_suffix(['K', 'k', 'M', 'm', 'G', 'g']) {
@@ -52,7 +53,8 @@ pub fn limit(variable: Option<&str>) -> Result<u64, BadLimit> {
     bytes.ok_or_else(|| BadLimit(text.to_owned()))
 }
 
-/// The limit of this process. One that cannot be read was refused by the daemon.
+/// The limit in bytes for this process. A value that cannot be read counts as none: the daemon has
+/// refused it already.
 #[must_use]
 pub fn own_limit() -> u64 {
     limit(std::env::var(VARIABLE).ok().as_deref()).unwrap_or(USUAL)
@@ -70,21 +72,22 @@ pub struct LogFile {
 struct Opened {
     folder: Folder,
     file: File,
-    /// Which file that is: somebody may have moved it away.
+    /// Device and inode of `file`, to notice that the path names another file now.
     identity: (u64, u64),
-    /// Without it (a full disk, say) lines are written all the same.
+    /// `None` where it cannot be had (a full disk, say): lines are then written without it.
     lock: Option<File>,
 }
 
 impl LogFile {
-    /// Nothing is opened yet. A file that cannot be opened is tried again with every line.
+    /// A log at `path`. Nothing is opened yet; a file that cannot be opened is tried again with
+    /// every line.
     #[must_use]
     pub fn at(path: PathBuf, limit: u64) -> Self {
         Self { path, limit, open: None }
     }
 
-    /// Makes the file, and says whether it can be trusted; that it cannot be made (a full disk) is
-    /// no danger.
+    /// Makes the file and checks that it can be trusted. A file that cannot be made (a full disk)
+    /// is a harmless error: see [`FolderError::is_danger`].
     ///
     /// # Errors
     /// [`FolderError`].
@@ -115,10 +118,10 @@ impl LogFile {
         }
     }
 
-    /// Writes whole lines at the end.
+    /// Appends `text`, which consists of whole lines.
     ///
     /// # Errors
-    /// Nothing or not all was written.
+    /// The file cannot be opened, or nothing or not all was written.
     pub fn write(&mut self, text: &str) -> io::Result<()> {
         let (path, limit) = (self.path.clone(), self.limit);
         let open = self.opened().map_err(FolderError::into_io)?;
@@ -142,8 +145,8 @@ impl Opened {
         if !is_within(self.file.metadata()?.len(), text.len(), limit) {
             drop(held);
             held = self.hold(FlockOperation::NonBlockingLockExclusive);
-            // Somebody else may have done it meanwhile; who cannot have the lock leaves it to who
-            // has it, unless nobody seems to do it.
+            // Another process may have done it meanwhile. A writer that cannot get the lock leaves
+            // the file to the process that holds it, unless that one does nothing for too long.
             let length = self.file.metadata()?.len();
             if !is_within(length, text.len(), limit) && (held.is_some() || length > limit.saturating_mul(2)) {
                 lost = self.put_aside(path, limit)?;
@@ -155,14 +158,14 @@ impl Opened {
         outcome
     }
 
-    /// Copies the file to `NAME.1` and empties it; a line for it if that could not be done and the
-    /// old lines are gone.
+    /// Copies the file to `NAME.1` and empties it. If the copy failed and the old lines are lost,
+    /// returns a log line that says so.
     fn put_aside(&self, path: &Path, limit: u64) -> io::Result<String> {
         let Some(name) = path.file_name() else { return Ok(String::new()) };
         let mut aside = name.to_owned();
         aside.push(".1");
         let copied = self.folder.replace_with(&aside, 0o644, |copy| {
-            // Its own length and no more: a copy has its end.
+            // `io::copy` ends at the end of the file: a reader of its own begins at the start.
             let mut source = self.folder.open_to_read(name).map_err(FolderError::into_io)?;
             io::copy(&mut source, copy).map(|_| ())
         });
@@ -178,14 +181,15 @@ impl Opened {
         Ok(String::new())
     }
 
-    /// Nothing where there is no lock, or somebody holds it for too long.
+    /// Takes the lock; `None` where there is no lock file, or another process holds it for too
+    /// long.
     fn hold(&self, how: FlockOperation) -> Option<Held<'_>> {
         let lock = self.lock.as_ref()?;
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + LOCK_WAIT;
         loop {
             match rustix::fs::flock(lock, how) {
                 Ok(()) => return Some(Held(lock)),
-                Err(rustix::io::Errno::WOULDBLOCK) if Instant::now() < until => std::thread::sleep(GLANCE),
+                Err(rustix::io::Errno::WOULDBLOCK) if Instant::now() < until => std::thread::sleep(LOCK_RETRY),
                 Err(rustix::io::Errno::INTR) => {}
                 Err(_) => return None,
             }
@@ -197,7 +201,7 @@ fn is_within(length: u64, more: usize, limit: u64) -> bool {
     length == 0 || length.saturating_add(more as u64) <= limit
 }
 
-/// The lock, until this goes.
+/// Releases the lock when it is dropped.
 struct Held<'a>(&'a File);
 
 impl Drop for Held<'_> {
@@ -209,10 +213,11 @@ impl Drop for Held<'_> {
 /// Where the lines of a log go.
 #[derive(Debug)]
 pub enum Sink {
+    /// A file that is put aside at its limit.
     File(LogFile),
-    /// Whoever started this process has decided.
+    /// The standard error of this process: its starter has decided where that goes.
     StandardError,
-    /// One file as it is, for tests.
+    /// One file without a limit, for tests.
     Plain(File),
 }
 
@@ -226,7 +231,7 @@ impl Sink {
     }
 }
 
-/// A log of lines, with what could not be written and what was left out.
+/// A log of lines that counts the lines it could not write and those it left out.
 #[derive(Debug)]
 pub struct Log<K> {
     sink: Sink,
@@ -237,24 +242,28 @@ pub struct Log<K> {
 }
 
 impl<K: Eq + Hash + Clone + std::fmt::Display> Log<K> {
+    /// A log into `sink`. Each account may write `allowance`; with `echo`, lines also go to
+    /// standard output.
     #[must_use]
     pub fn new(sink: Sink, allowance: Allowance, echo: bool) -> Self {
         Self { sink, dropped: 0, flood: Flood::new(allowance), echo }
     }
 
-    /// Writes a line by process `pid` in `role`; on the account of `key`, if there is one.
+    /// Writes a line by process `pid` in `role` (`Control`, `Server`, `Other`). With a `key`, the
+    /// line counts against that account's allowance and may be left out.
     pub fn line(&mut self, role: &str, pid: u32, text: &str, key: Option<&K>) {
         self.ready_line(role, pid, &stamp::line(role, pid, text), key);
     }
 
-    /// The same with a line that has its stamp already. True if it was left out.
+    /// As [`Log::line`], with a line that has its stamp already. Returns true if the line was left
+    /// out.
     pub fn ready_line(&mut self, role: &str, pid: u32, line: &str, key: Option<&K>) -> bool {
         let now = Instant::now();
         if key.is_some_and(|key| !self.flood.admits(key, line.len(), now)) {
             return true;
         }
         let mut whole = String::new();
-        for (key, count) in self.flood.tell(now) {
+        for (key, count) in self.flood.take_losses(now) {
             whole.push_str(&left_out(role, pid, key.as_ref(), count));
         }
         whole.push_str(line);
@@ -262,9 +271,9 @@ impl<K: Eq + Hash + Clone + std::fmt::Display> Log<K> {
         false
     }
 
-    /// Tells what was left out and not told yet: nothing more will be written.
+    /// Writes how many lines were left out, for a log to which nothing more will be written.
     pub fn finish(&mut self, role: &str, pid: u32) {
-        let whole: String = self.flood.tell_all().into_iter().map(|(key, count)| left_out(role, pid, key.as_ref(), count)).collect();
+        let whole: String = self.flood.take_all_losses().into_iter().map(|(key, count)| left_out(role, pid, key.as_ref(), count)).collect();
         if !whole.is_empty() {
             self.put(role, pid, &whole);
         }

@@ -68,7 +68,7 @@ fn a_long_file_is_put_aside_and_who_reads_its_end_goes_on() {
 fn several_writers_lose_no_line() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("server.log");
-    // So large that nothing is put aside twice.
+    // So large that no line is put aside twice.
     let limit = 40_000;
     std::thread::scope(|scope| {
         for writer in 0..4 {
@@ -120,7 +120,7 @@ fn nothing_is_written_through_links_or_into_pipes() {
     assert_eq!(fs::read_to_string(&victim).unwrap(), "mine");
 }
 
-/// Nobody can put it aside: there is a limit all the same, and a line that says so.
+/// The file cannot be put aside: there is a limit all the same, and a line that says so.
 #[test]
 fn what_cannot_be_kept_is_let_go() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,7 +1,9 @@
-//! Who is at the other end of a unix socket. Everything here is the kernel's word, not the other side's.
+//! The process at the other end of a unix socket, according to the kernel: the other side cannot
+//! lie about it.
 //!
-//! A process of a PID namespace that ours does not contain (another container's, or the host's where we are in a container) has no number here. It
-//! is known by its handle, and gets a number of ours that no process can have.
+//! A process whose PID namespace is not below ours (another container's, or the host's if we are in
+//! a container) has no process id here. It is known by its pidfd, and gets a substitute number that
+//! no process can have.
 
 use crate::process::Process;
 use nix::errno::Errno;
@@ -10,48 +12,58 @@ use rustix::fs::{FsWord, fstat, fstatfs};
 use std::hash::{BuildHasher as _, RandomState};
 use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
 
-/// Who connected, at the time it did.
+/// Credentials of the process that connected, taken when it connected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Peer {
-    /// `None` for a process that has no number in our PID namespace.
+    /// Process id; `None` for a process that has none in our PID namespace.
     pub pid: Option<u32>,
+    /// Its effective user.
     pub uid: u32,
+    /// Its effective group.
     pub gid: u32,
 }
 
-/// Why it is not known which process is at the other end.
+/// Why the process at the other end is not known.
 #[derive(Debug, thiserror::Error)]
 pub enum PeerError {
+    /// It ended before its pidfd could be opened.
     #[error("the process that connected has ended")]
     Ended,
     #[error(
         "the kernel does not say which process is at the other end: Linux 6.5 does, and before that both must see each other's processes (in containers: one \
          PID namespace, --pid=host or hostPID: true)"
     )]
+    /// The kernel gives neither a pidfd nor a process id.
     Unseen,
+    /// Another refusal of the kernel's.
     #[error("the system gives no handle of the process that connected: {0}")]
     System(#[from] rustix::io::Errno),
 }
 
-/// The process that connected: its number in our logs and lists, and a handle that tells when it has ended.
+/// The process that connected.
 #[derive(Debug)]
 pub struct Caller {
+    /// Its process id, or a substitute ([`is_unseen`]): its name in logs and lists.
     pub number: u32,
+    /// Its pidfd, which tells when it has ended.
     pub process: Process,
 }
 
-/// Numbers of processes that have none here: no process of Linux has one above 4,194,304, and nine digits fit into every table.
+/// Substitute numbers of processes that have no process id here: Linux assigns none above
+/// 4,194,304, and nine digits fit into every table.
 const UNSEEN: std::ops::Range<u32> = 500_000_000..1_000_000_000;
-/// The file system of process handles since Linux 6.9, where every process has an inode of its own.
+/// The file system of pidfds since Linux 6.9, in which every process has an inode of its own.
 const PIDFS: FsWord = 0x5049_4446;
 
-/// Whether a number stands for a process that has none in our PID namespace.
+/// Whether a number is a substitute for a process without a process id in our PID namespace.
 #[must_use]
 pub fn is_unseen(number: u32) -> bool {
     UNSEEN.contains(&number)
 }
 
 impl Peer {
+    /// The credentials of the process at the other end of `socket`.
+    ///
     /// # Errors
     /// The descriptor is no connected unix socket.
     pub fn of(socket: &impl AsFd) -> rustix::io::Result<Self> {
@@ -60,15 +72,18 @@ impl Peer {
     }
 }
 
-/// The process at the other end of a socket, if the kernel tells and it has not ended.
+/// The process at the other end of a socket; `None` if the kernel cannot say (before Linux 6.5) or
+/// it has ended.
 #[must_use]
 pub fn process_of(socket: &impl AsFd) -> Option<Process> {
     getsockopt(socket, sockopt::PeerPidfd).ok().map(Process::from)
 }
 
 impl Caller {
-    /// The process at the other end of `socket`. `offered` is a handle that it has sent of itself: used only where the kernel can neither give a handle
-    /// nor a number. A liar among such callers can name another process as itself, which decides when its own session ends and nothing else.
+    /// The process at the other end of `socket`. `offered` is a pidfd that the peer has sent: it
+    /// counts only where the kernel has neither a pidfd nor a process id of the peer. Such a peer
+    /// can pass another process off as itself; that decides when its own session ends and nothing
+    /// else.
     ///
     /// # Errors
     /// [`PeerError`].
@@ -98,7 +113,8 @@ impl Caller {
     }
 }
 
-/// The number of a process that has none here: the same each time where the kernel tells processes apart by their handles.
+/// The substitute number of a process: the same each time where pidfds have inodes of their own,
+/// else a random one.
 fn number_for(process: &Process) -> u32 {
     let span = u64::from(UNSEEN.end - UNSEEN.start);
     let inode = match (fstatfs(process), fstat(process)) {
@@ -108,19 +124,20 @@ fn number_for(process: &Process) -> u32 {
     UNSEEN.start + u32::try_from(inode % span).unwrap_or(0)
 }
 
-/// Whether a descriptor that somebody sent is the handle of a process.
+/// Whether a descriptor that a peer sent is a pidfd.
 fn is_process(handle: &OwnedFd) -> bool {
-    told(handle).is_some()
+    fdinfo_pid(handle).is_some()
 }
 
-/// The number that `/proc` tells of a handle's process: 0 for one that it does not show, `None` for one that has ended and where there is no `/proc`. Two
-/// handles of which it tells the same number, and not 0, are of one process.
+/// The process id that `/proc` shows for a pidfd: 0 for a process outside our PID namespace; `None`
+/// for one that has ended, and where there is no `/proc`. Two pidfds with the same number, other
+/// than 0, are of one process.
 #[must_use]
 pub fn told_number(process: &impl AsFd) -> Option<u32> {
-    told(process)?.parse().ok()
+    fdinfo_pid(process)?.parse().ok()
 }
 
-fn told(handle: &impl AsFd) -> Option<String> {
+fn fdinfo_pid(handle: &impl AsFd) -> Option<String> {
     let about = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", handle.as_fd().as_raw_fd())).ok()?;
     about.lines().find_map(|line| Some(line.strip_prefix("Pid:")?.trim().to_owned()))
 }

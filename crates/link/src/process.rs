@@ -1,4 +1,5 @@
-//! Process handles (pidfds): liveness that cannot be fooled by inherited sockets or reused process numbers.
+//! Process handles (pidfds): liveness that cannot be fooled by inherited sockets or reused process
+//! numbers.
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
@@ -30,6 +31,8 @@ impl AsFd for Process {
 }
 
 impl Process {
+    /// Opens the process with this id.
+    ///
     /// # Errors
     /// ESRCH when there is no such process.
     pub fn open(pid: u32) -> rustix::io::Result<Self> {
@@ -45,7 +48,8 @@ impl Process {
         Ok(Self { handle: self.handle.try_clone()? })
     }
 
-    /// Waits until the process has ended (it may still be a zombie); true if it has, false if `timeout` passed first. `None` waits for ever.
+    /// Waits until the process has ended (it may still be a zombie); true if it has, false if
+    /// `timeout` passed first. `None` waits for ever.
     #[must_use]
     pub fn ended(&self, timeout: Option<Duration>) -> bool {
         let timeout = timeout.and_then(|t| rustix::fs::Timespec::try_from(t).ok());
@@ -56,13 +60,16 @@ impl Process {
         }
     }
 
+    /// False once the process has ended, even while it is a zombie.
     #[must_use]
     pub fn is_alive(&self) -> bool {
         !self.ended(Some(Duration::ZERO))
     }
 
+    /// Sends a signal.
+    ///
     /// # Errors
-    /// ESRCH when it is gone, EPERM when it belongs to somebody else.
+    /// ESRCH when the process is gone, EPERM when it belongs to another user.
     pub fn signal(&self, signal: Signal) -> rustix::io::Result<()> {
         pidfd_send_signal(&self.handle, signal)
     }

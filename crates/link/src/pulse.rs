@@ -1,26 +1,32 @@
-//! Whether a process that lives still does its work. Each process of the service watches those it depends on with a [`Pulse`].
+//! Heartbeat check: whether a living process still does its work. Each process of the service
+//! watches those it depends on with a [`Pulse`].
 //!
-//! - A process that a signal has stopped (SIGSTOP, ctrl-Z) counts as dead after the time of `CUMUX_HEARTBEAT_MS`: `/proc/PID/stat` says so for certain.
-//! - A process that runs and whose threads do not come round counts as dead only after [`STUCK`] times as long: it may be a machine under heavy load.
-//! - A process under a debugger is left alone: whoever stopped it there means to look at it.
-//! - A watcher that did not run itself (the machine was suspended, a container was frozen) begins to count anew.
+//! - A process that a signal has stopped (SIGSTOP, ctrl-Z) counts as dead after the time of
+//!   `CUMUX_HEARTBEAT_MS`: `/proc/PID/stat` says so for certain.
+//! - A process that runs, but with a thread that makes no progress, counts as dead only after
+//!   [`STUCK`] times as long: the machine may be under heavy load.
+//! - A process under a debugger is left alone: its user stopped it on purpose.
+//! - A watcher that did not run itself (the machine was suspended, a container was frozen) starts
+//!   all its counts anew.
 //!
-//! [`Pulse`] is pure: time and what was seen are arguments.
+//! [`Pulse`] is pure: the time and the observations are arguments.
 
 use std::fs;
 use std::time::{Duration, Instant};
 
-/// How long a process of the service may stand still, in milliseconds; 0 = for ever.
+/// The variable with the heartbeat limit: milliseconds that a process of the service may stand
+/// still; 0 = for ever.
 pub const VARIABLE: &str = "CUMUX_HEARTBEAT_MS";
 const DEFAULT: Duration = Duration::from_secs(5);
-/// A shorter time would take a busy machine for a dead process.
+/// The lowest limit: with less, a busy machine would look like a dead process.
 const SHORTEST: Duration = Duration::from_millis(100);
-/// A process that runs may stand still so many times longer than a stopped one.
+/// Factor on the limit for a process that runs but makes no progress.
 pub const STUCK: u32 = 6;
-/// Looks within the time.
-const LOOKS: u32 = 4;
+/// Checks within one limit.
+const CHECKS: u32 = 4;
 
-/// How long a process may stand still, as the environment says; none = for ever. What is no number counts as not set.
+/// The heartbeat limit of the environment; `None` = for ever. A value that is no number counts as
+/// not set.
 #[must_use]
 pub fn limit() -> Option<Duration> {
     limit_of(std::env::var(VARIABLE).ok().as_deref())
@@ -34,13 +40,13 @@ fn limit_of(text: Option<&str>) -> Option<Duration> {
     }
 }
 
-/// How often to look, for this limit.
+/// Time between two checks under this limit.
 #[must_use]
 pub fn interval(limit: Duration) -> Duration {
-    limit / LOOKS
+    limit / CHECKS
 }
 
-/// What the system says of a process.
+/// The state of a process, according to `/proc`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Motion {
     /// It runs or sleeps, or cannot be seen from here.
@@ -51,13 +57,13 @@ pub enum Motion {
     Traced,
 }
 
-/// Looks at a process.
+/// Reads the state of a process.
 #[must_use]
 pub fn motion(pid: u32) -> Motion {
     fs::read_to_string(format!("/proc/{pid}/stat")).map_or(Motion::Runs, |stat| motion_of(&stat))
 }
 
-/// From the text of `/proc/PID/stat`. The name, in brackets, may contain anything.
+/// Parses the text of `/proc/PID/stat`. The name, in brackets, may contain anything.
 fn motion_of(stat: &str) -> Motion {
     let state = stat.rfind(')').and_then(|at| stat[at + 1..].split_ascii_whitespace().next());
     match state {
@@ -67,13 +73,14 @@ fn motion_of(stat: &str) -> Motion {
     }
 }
 
-/// What follows from a look.
+/// What a check concludes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
+    /// It makes progress.
     Well,
-    /// It stands still, and not yet for long enough.
+    /// It stands still, but not yet for as long as the limit.
     Silent,
-    /// It counts as dead.
+    /// It has stood still for too long.
     Dead(Standstill),
 }
 
@@ -82,7 +89,7 @@ pub enum Verdict {
 pub enum Standstill {
     /// A signal has stopped it.
     Stopped,
-    /// It runs, and a thread of it does not come round.
+    /// It runs, and one of its threads makes no progress.
     Stuck,
 }
 
@@ -99,22 +106,24 @@ impl std::fmt::Display for Standstill {
 #[derive(Debug, Clone)]
 pub struct Pulse {
     limit: Duration,
-    looked_at: Instant,
+    observed_at: Instant,
     stopped_since: Option<Instant>,
-    /// Last beat of each of its threads, and when that was seen first.
+    /// Last count of each of its threads, and when that count was first seen.
     beats: Vec<(u64, Instant)>,
 }
 
 impl Pulse {
+    /// Starts to watch, with the limit for a stopped process.
     #[must_use]
     pub fn new(limit: Duration, now: Instant) -> Self {
-        Self { limit, looked_at: now, stopped_since: None, beats: Vec::new() }
+        Self { limit, observed_at: now, stopped_since: None, beats: Vec::new() }
     }
 
-    /// One look. `beats` are counters of the process's threads: each grows while its thread comes round. None of them where the process has none.
-    pub fn look(&mut self, now: Instant, motion: Motion, beats: &[u64]) -> Verdict {
-        let absent = now.saturating_duration_since(self.looked_at) > self.limit;
-        self.looked_at = now;
+    /// Takes one observation. `beats` holds a counter for each thread of the process; a counter
+    /// grows while its thread makes progress. Empty for a process without such counters.
+    pub fn observe(&mut self, now: Instant, motion: Motion, beats: &[u64]) -> Verdict {
+        let absent = now.saturating_duration_since(self.observed_at) > self.limit;
+        self.observed_at = now;
         if absent || motion == Motion::Traced {
             self.stopped_since = None;
             self.beats = beats.iter().map(|beat| (*beat, now)).collect();
@@ -142,10 +151,10 @@ impl Pulse {
         }
     }
 
-    /// When to look next.
+    /// When the next check is due.
     #[must_use]
     pub fn next(&self) -> Instant {
-        self.looked_at + interval(self.limit)
+        self.observed_at + interval(self.limit)
     }
 }
 
@@ -159,7 +168,7 @@ mod tests {
 
     /// Looks once a second.
     fn looks(seconds: std::ops::RangeInclusive<u64>, pulse: &mut Pulse, start: Instant, motion: Motion, beat: impl Fn(u64) -> u64) -> Vec<Verdict> {
-        seconds.map(|s| pulse.look(start + Duration::from_secs(s), motion, &[7 + s, beat(s)])).collect()
+        seconds.map(|s| pulse.observe(start + Duration::from_secs(s), motion, &[7 + s, beat(s)])).collect()
     }
 
     #[test]
@@ -190,7 +199,7 @@ mod tests {
     fn without_beats_only_a_stop_counts() {
         let start = Instant::now();
         let mut pulse = Pulse::new(LIMIT, start);
-        assert!((1..200).all(|s| pulse.look(start + Duration::from_secs(s), Motion::Runs, &[]) == Verdict::Well));
+        assert!((1..200).all(|s| pulse.observe(start + Duration::from_secs(s), Motion::Runs, &[]) == Verdict::Well));
     }
 
     #[test]

@@ -1,9 +1,9 @@
-//! Going to a socket at a path: however long the path is, without waiting for ever, and to nobody
-//! who is not trusted.
+//! Connecting to a socket at a path of any length, without waiting for ever, and to trusted users
+//! only.
 //!
-//! Nothing is sent before the kernel has said whose the listener is ([`crate::trust`]).
+//! Nothing is sent before the kernel has named the listener's user ([`crate::trust`]).
 
-use crate::connection::LinkError;
+use crate::error::LinkError;
 use crate::folder::by_descriptor;
 use crate::peer::Peer;
 use crate::trust::{self, Foreign};
@@ -16,13 +16,14 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-/// How long a trusted listener may take until it has room for one more who waits.
-const ROOM: Duration = Duration::from_secs(10);
+/// How long a connect waits for a trusted listener whose queue is full, where the caller names no
+/// limit.
+const QUEUE_WAIT: Duration = Duration::from_secs(10);
 
-/// A path as the system takes it.
+/// A path in the form that the system accepts.
 pub(crate) struct Address {
     pub(crate) at: SocketAddrUnix,
-    /// The folder of a path that is too long by itself; in use as long as the address is.
+    /// Keeps the folder open of a path that is too long by itself.
     _folder: Option<OwnedFd>,
 }
 
@@ -37,16 +38,16 @@ pub(crate) fn address(path: &Path) -> Result<Address, LinkError> {
     Ok(Address { at, _folder: Some(folder) })
 }
 
-/// A connection to whoever listens at `path`. A listener whose queue is full is waited for no longer than `limit`, or a while where none is said.
+/// Connects to the listener at `path`. Waits at most `limit` for one whose queue is full,
+/// [`QUEUE_WAIT`] without a limit.
 pub(crate) fn reach(path: &Path, kind: SocketType, limit: Option<Duration>) -> Result<OwnedFd, LinkError> {
     let address = address(path)?;
     let foreign = |uid| LinkError::Foreign(Foreign::new(path.display().to_string(), uid));
-    // Whose the file is decides only how long we wait: a stranger may listen and never take
-    // anybody.
+    // The file's owner decides only how long we wait: a stranger may listen and never accept.
     let stranger = rustix::fs::stat(path).ok().map(|stat| stat.st_uid).filter(|uid| !trust::is_trusted(*uid));
     let flags = if stranger.is_some() { SocketFlags::CLOEXEC | SocketFlags::NONBLOCK } else { SocketFlags::CLOEXEC };
     let socket = rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None)?;
-    set_socket_timeout(&socket, Timeout::Send, Some(limit.unwrap_or(ROOM)))?;
+    set_socket_timeout(&socket, Timeout::Send, Some(limit.unwrap_or(QUEUE_WAIT)))?;
     match (rustix::io::retry_on_intr(|| rustix::net::connect(&socket, &address.at)), stranger) {
         (Err(Errno::AGAIN), Some(uid)) => return Err(foreign(uid)),
         (outcome, _) => outcome?,
@@ -60,7 +61,8 @@ pub(crate) fn reach(path: &Path, kind: SocketType, limit: Option<Duration>) -> R
     Ok(socket)
 }
 
-/// A stream to whoever listens at `path`; `limit` as in [`crate::Connection::connect_within`].
+/// A stream connection to the listener at `path`; `limit` as in
+/// [`crate::Connection::connect_within`].
 ///
 /// # Errors
 /// As [`crate::Connection::connect_within`].

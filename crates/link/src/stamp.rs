@@ -1,23 +1,24 @@
-//! The line format that readers of MPS logs expect: `[2026-11-21 00:08:11.353 Control  1093] text`, in local time (`TZ`, `/etc/localtime`) as
-//! NVIDIA's daemon writes it.
+//! The line format that readers of MPS logs expect: `[2026-11-21 00:08:11.353 Control  1093] text`,
+//! in local time (`TZ`, `/etc/localtime`) as NVIDIA's daemon writes it.
 
 use crate::foreign::escape_foreign;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use std::time::SystemTime;
 
-/// Characters of a line: longer words of others are cut.
+/// Characters of foreign text in a line; longer text is cut.
 const LONGEST: usize = 8192;
 
-/// One line of a log by process `pid` in `role` (`Control`, `Server`, `Other`), with the time of now. Foreign text cannot forge lines.
+/// One log line by process `pid` in `role` (`Control`, `Server`, `Other`), stamped with the present
+/// time. Foreign text in it cannot forge lines.
 #[must_use]
 pub fn line(role: &str, pid: u32, text: &str) -> String {
     line_at(SystemTime::now(), &TimeZone::system(), role, pid, text)
 }
 
-/// A line that a process has stamped itself, made harmless as [`line`] makes it: its role, and the
-/// line with the time that it gave. Nothing if the line is in the name of another process, in
-/// another role, or no such line.
+/// Checks and escapes a line that another process has stamped itself. Returns its role, and the
+/// line with the time it had. `None` if the line names another process or a role outside `roles`,
+/// or has another form.
 #[must_use]
 pub fn of_process<'a>(text: &str, roles: &[&'a str], pid: u32) -> Option<(&'a str, String)> {
     let time = text.strip_prefix('[')?.get(..STAMP.len())?;

@@ -1,32 +1,34 @@
-//! Who may be at the other end: root, the user of this process, or a user that somebody who knows
-//! better has named.
+//! The users that a process trusts: root, its own user, and a user named by `CUMUX_TRUST_UID`.
 //!
-//! A pipe directory can be made by anybody, so whoever listens there is a stranger until the kernel
-//! has said whose process it is. The same users are trusted with the directories in which the
-//! service works ([`crate::folder`]).
+//! Anybody can make a pipe directory, so a listener there is a stranger until the kernel has named
+//! its user. The same users are trusted with the directories in which the service works
+//! ([`crate::folder`]).
 //!
-//! A program that was given more rights than its caller has (setuid, setgid, file capabilities)
-//! trusts its caller with nothing: neither his daemon nor his environment.
+//! A program with more rights than its caller (setuid, setgid, file capabilities) trusts neither
+//! the caller's daemon nor the caller's environment.
 
 use std::sync::OnceLock;
 
-/// The number of one more user who is trusted.
+/// The variable with the number of one more trusted user.
 pub const VARIABLE: &str = "CUMUX_TRUST_UID";
 
-/// A listener that is neither root's nor our own user's.
+/// A listener that belongs to an untrusted user.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the service at {path} belongs to user {uid}, and this process of user {own} trusts root and its own user alone: end that service and have root start one, \
      or start your own (cumux run, or a daemon in another CUDA_MPS_PIPE_DIRECTORY), or set {VARIABLE}={uid} if you trust that user with your programs{hint}"
 )]
 pub struct Foreign {
+    /// The listener's path.
     pub path: String,
+    /// The listener's user.
     pub uid: u32,
     own: u32,
     hint: &'static str,
 }
 
 impl Foreign {
+    /// The error for a listener at `path` that belongs to `uid`, as this process sees it.
     #[must_use]
     pub fn new(path: String, uid: u32) -> Self {
         let hint = if is_unmapped(uid) { " (it may be a user outside of this user namespace)" } else { "" };
@@ -40,7 +42,7 @@ struct Circle {
     /// Effective and real user of the process.
     effective: u32,
     real: u32,
-    /// It has more rights than its caller.
+    /// True if the process has more rights than its caller.
     elevated: bool,
     named: Option<u32>,
 }
@@ -53,15 +55,15 @@ impl Circle {
     }
 }
 
-/// Whether this process trusts a user with what it sends and what it reads.
+/// Whether this process trusts a user with what it sends and reads.
 #[must_use]
 pub fn is_trusted(uid: u32) -> bool {
     let named = std::env::var(VARIABLE).ok().and_then(|text| text.trim().parse().ok());
     Circle { effective: own(), real: rustix::process::getuid().as_raw(), elevated: is_elevated(), named }.has(uid)
 }
 
-/// Whether this process has more rights than whoever started it: then its environment is that
-/// caller's, and not to be followed.
+/// Whether this process has more rights than its caller. Its environment is then the caller's and
+/// must not be followed.
 #[must_use]
 pub fn is_elevated() -> bool {
     static ELEVATED: OnceLock<bool> = OnceLock::new();
@@ -71,8 +73,8 @@ pub fn is_elevated() -> bool {
     })
 }
 
-/// What the kernel has told the program of its own rights (AT_SECURE). The file is closed to a
-/// program with rights of its own.
+/// The kernel's word on the program's rights (AT_SECURE). A program with added rights cannot read
+/// the file: that is an answer, too.
 fn is_secure(vector: std::io::Result<Vec<u8>>) -> bool {
     const SECURE: u64 = 23;
     let word = |bytes: &[u8]| bytes.first_chunk::<8>().map_or(0, |bytes| u64::from_ne_bytes(*bytes));
@@ -82,20 +84,20 @@ fn is_secure(vector: std::io::Result<Vec<u8>>) -> bool {
     }
 }
 
-/// A variable of the environment, unless it is a caller's who has fewer rights than this process.
+/// A variable of the environment; `None` also if the process has more rights than its caller.
 #[must_use]
 pub fn variable(name: &str) -> Option<std::ffi::OsString> {
     if is_elevated() { None } else { std::env::var_os(name) }
 }
 
-/// The user of this process.
+/// The effective user of this process.
 #[must_use]
 pub fn own() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-/// Whether a user number stands for users that this user namespace does not know: outside of it
-/// everything is in root's hands, also its own `/tmp`.
+/// Whether `uid` is the overflow user, as which all users appear that this user namespace does not
+/// map. Outside of the namespace root owns everything, even its own `/tmp`.
 #[must_use]
 pub fn is_unmapped(uid: u32) -> bool {
     let number = |path: &str| std::fs::read_to_string(path).ok();
@@ -103,7 +105,7 @@ pub fn is_unmapped(uid: u32) -> bool {
     uid == overflow && number("/proc/self/uid_map").is_some_and(|map| !is_whole(&map))
 }
 
-/// Whether a `uid_map` has every user.
+/// Whether a `uid_map` maps every user.
 fn is_whole(map: &str) -> bool {
     map.lines().any(|line| line.split_ascii_whitespace().nth(2) == Some("4294967295"))
 }

@@ -1,4 +1,5 @@
-//! Parses the PTX files named on the command line; prints complaints, what was found, and the speed.
+//! Parses the PTX files named on the command line. Prints complaints, what was found, and the
+//! speed.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};

@@ -6,7 +6,9 @@ use std::fmt;
 /// One complaint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Diagnostic {
+    /// Where.
     pub pos: Pos,
+    /// What is wrong.
     pub message: String,
     /// What to do about it, or what was expected.
     pub help: Option<String>,
@@ -54,6 +56,7 @@ pub const MAX_DIAGNOSTICS: usize = 20;
 /// Why a text is not a module: at least one complaint, in source order.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub struct ParseError {
+    /// The complaints.
     pub diagnostics: Vec<Diagnostic>,
 }
 
@@ -77,7 +80,7 @@ impl ParseError {
 }
 
 /// The complaint about bytes that are no text: `valid` bytes of them are.
-pub(crate) fn not_text(source: &[u8], valid: usize) -> ParseError {
+pub(crate) fn not_text_error(source: &[u8], valid: usize) -> ParseError {
     let before = &source[..valid.min(source.len())];
     let line_start = before.iter().rposition(|b| *b == b'\n').map_or(0, |at| at + 1);
     let lines = before.iter().filter(|b| **b == b'\n').count();

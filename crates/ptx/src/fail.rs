@@ -14,7 +14,7 @@ impl Fail {
         Self(Box::new(Diagnostic { pos, message: message.into(), help: None }))
     }
 
-    pub(crate) fn help(mut self, help: impl Into<String>) -> Self {
+    pub(crate) fn with_help(mut self, help: impl Into<String>) -> Self {
         self.0.help = Some(help.into());
         self
     }

@@ -13,13 +13,13 @@ pub(crate) struct Lines {
     start: usize,
 }
 
-fn newline(lex: &mut Lexer<'_, Tok>) -> Skip {
+fn count_line(lex: &mut Lexer<'_, Tok>) -> Skip {
     lex.extras.line += 1;
     lex.extras.start = lex.span().end;
     Skip
 }
 
-fn block_comment(lex: &mut Lexer<'_, Tok>) -> Result<Skip, ()> {
+fn skip_block_comment(lex: &mut Lexer<'_, Tok>) -> Result<Skip, ()> {
     let Some(length) = lex.remainder().find("*/") else {
         lex.bump(lex.remainder().len());
         return Err(());
@@ -38,12 +38,12 @@ fn block_comment(lex: &mut Lexer<'_, Tok>) -> Result<Skip, ()> {
 #[logos(extras = Lines)]
 #[logos(skip r"[ \t\r\f]+")]
 pub(crate) enum Tok {
-    #[token("\n", newline)]
+    #[token("\n", count_line)]
     #[regex(r"//[^\n]*", |_| Skip, allow_greedy = true)]
     // Line markers of the C preprocessor, and DWARF as very old compilers wrote it.
     #[regex(r"#[^\n]*", |_| Skip, allow_greedy = true)]
     #[regex(r"@@[^\n]*", |_| Skip, allow_greedy = true)]
-    #[token("/*", block_comment)]
+    #[token("/*", skip_block_comment)]
     Unknown,
 
     /// A name, a register (`%r1`), or `_`.
@@ -148,8 +148,8 @@ impl<'s> Tokens<'s> {
     pub(crate) fn new(source: &'s str) -> Self {
         let start = Lines { line: 1, start: 0 };
         let mut lexer = Tok::lexer_with_extras(source, start);
-        let current = pull(&mut lexer);
-        let next = pull(&mut lexer);
+        let current = read_token(&mut lexer);
+        let next = read_token(&mut lexer);
         Self { lexer, current, next }
     }
 
@@ -164,12 +164,12 @@ impl<'s> Tokens<'s> {
     pub(crate) fn bump(&mut self) -> Token<'s> {
         let token = self.current;
         self.current = self.next;
-        self.next = pull(&mut self.lexer);
+        self.next = read_token(&mut self.lexer);
         token
     }
 }
 
-fn pull<'s>(lexer: &mut Lexer<'s, Tok>) -> Token<'s> {
+fn read_token<'s>(lexer: &mut Lexer<'s, Tok>) -> Token<'s> {
     let result = lexer.next();
     let kind = match result {
         Some(Ok(kind)) => kind,
@@ -189,7 +189,7 @@ fn pull<'s>(lexer: &mut Lexer<'s, Tok>) -> Token<'s> {
 mod tests {
     use super::*;
 
-    fn all(source: &str) -> Vec<(Tok, &str, u32, u32)> {
+    fn read_all(source: &str) -> Vec<(Tok, &str, u32, u32)> {
         let mut tokens = Tokens::new(source);
         let mut out = Vec::new();
         loop {
@@ -203,14 +203,14 @@ mod tests {
 
     #[test]
     fn positions_survive_comments_and_strings() {
-        let got = all("a /* x\n y */ b // c\n\t\"s;\" %r1.x");
+        let got = read_all("a /* x\n y */ b // c\n\t\"s;\" %r1.x");
         let want = [(Tok::Name, "a", 1, 1), (Tok::Name, "b", 2, 7), (Tok::Text, "\"s;\"", 3, 2), (Tok::Name, "%r1", 3, 7), (Tok::Dotted, ".x", 3, 10)];
         assert_eq!(got, want);
     }
 
     #[test]
     fn numbers_and_dotted_words_do_not_run_into_each_other() {
-        let kinds = |source| all(source).into_iter().map(|t| t.1).collect::<Vec<_>>();
+        let kinds = |source| read_all(source).into_iter().map(|t| t.1).collect::<Vec<_>>();
         assert_eq!(kinds("ld.global.L2::128B.v4 9.0 1e-5"), ["ld", ".global", ".L2::128B", ".v4", "9.0", "1e-5"]);
         assert_eq!(kinds("tex.2d.v4"), ["tex", ".2d", ".v4"]);
         assert_eq!(kinds("[%rd1+-8]"), ["[", "%rd1", "+", "-", "8", "]"]);
@@ -218,7 +218,7 @@ mod tests {
 
     #[test]
     fn open_comments_and_odd_letters_are_tokens_not_panics() {
-        assert_eq!(all("a /* b")[1].0, Tok::Unknown);
-        assert!(all("é ☃ \" \u{0}").iter().all(|t| t.0 == Tok::Unknown));
+        assert_eq!(read_all("a /* b")[1].0, Tok::Unknown);
+        assert!(read_all("é ☃ \" \u{0}").iter().all(|t| t.0 == Tok::Unknown));
     }
 }

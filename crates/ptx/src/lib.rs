@@ -5,6 +5,7 @@
 //! cores, asynchronous copies) are parsed all the same: the one who runs the module refuses them by
 //! name and line.
 #![forbid(unsafe_code)]
+#![warn(missing_docs, missing_debug_implementations)]
 
 pub mod ast;
 mod check;
@@ -26,6 +27,6 @@ pub fn parse_bytes(source: &[u8]) -> Result<Module, ParseError> {
     let end = source.iter().rposition(|b| *b != 0).map_or(0, |at| at + 1);
     match std::str::from_utf8(&source[..end]) {
         Ok(text) => parse(text),
-        Err(error) => Err(diagnostic::not_text(source, error.valid_up_to())),
+        Err(error) => Err(diagnostic::not_text_error(source, error.valid_up_to())),
     }
 }

@@ -1,4 +1,5 @@
-//! Damaged PTX and arbitrary text: an answer or a complaint with a place in the text, never a panic.
+//! Damaged PTX and arbitrary text give a tree, or a complaint with a place in the text, but never a
+//! panic.
 
 use cumux_ptx::{MAX_DIAGNOSTICS, parse, parse_bytes};
 

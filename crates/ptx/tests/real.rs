@@ -59,7 +59,7 @@ fn statements(source: &str) -> Vec<String> {
     found
 }
 
-/// Hexadecimal integers in decimal and unsigned ones without their mark, as the printer writes them.
+/// Writes hexadecimal integers in decimal and unsigned ones without their `U`, as the printer does.
 fn plain_numbers(statement: &str) -> String {
     let mut out = String::new();
     let statement = statement.replace("0X", "0x").replace("WARP_SZ", "32").replace("+0]", "]");

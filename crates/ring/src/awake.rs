@@ -1,20 +1,23 @@
-//! Whether a thread looks for work by itself at the moment, so that whoever has some for it need not do it in its place.
+//! Whether a thread polls for work at the moment, so that another thread that has work for it need
+//! not wake it or do the work itself.
 //!
-//! The rule that loses nothing: the looker says that it stops, then looks once more, then sleeps. Whoever brings work puts it down first and asks afterwards.
+//! The rule that loses no work: the poller announces that it stops, then polls once more, then
+//! sleeps. A thread with work queues it first and asks [`Awake::will_see`] afterwards.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 
+/// The announcement of one polling thread.
 #[derive(Debug, Default)]
 pub struct Awake(AtomicBool);
 
 impl Awake {
-    /// The looker begins or stops looking; after stopping it looks once more.
+    /// Announces that the poller starts or stops; after stopping it polls once more.
     pub fn set(&self, awake: bool) {
         self.0.store(awake, Ordering::SeqCst);
         fence(Ordering::SeqCst);
     }
 
-    /// Whether what was put down before this call will be seen by the looker.
+    /// Whether the poller will see what was queued before this call.
     #[must_use]
     pub fn will_see(&self) -> bool {
         fence(Ordering::SeqCst);
@@ -22,15 +25,18 @@ impl Awake {
     }
 }
 
-/// A number that only grows: who remembers it knows whether something has changed since.
+/// A number that only grows: a thread that remembers an earlier value can tell whether something
+/// has changed since.
 #[derive(Debug, Default)]
 pub struct Count(AtomicU64);
 
 impl Count {
+    /// Raises the number by 1.
     pub fn add(&self) {
         self.0.fetch_add(1, Ordering::Release);
     }
 
+    /// The present value.
     #[must_use]
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Acquire)

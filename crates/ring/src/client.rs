@@ -1,6 +1,7 @@
-//! The client's end of a session: push, wait, look.
+//! The client's end of a session: push, wait, read.
 //!
-//! [`Client::push`] must be called under the client's own lock (it takes `&mut Producer`); everything else from any thread.
+//! [`Client::push`] must be called under the client's own lock (it takes `&mut Producer`).
+//! Everything else may be called from any thread.
 
 use crate::file::{FileError, Mapping};
 use crate::memory::{Memory, Ordering};
@@ -13,26 +14,28 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::AtomicU8;
 use std::time::{Duration, Instant};
 
-/// What a waiting thread does, as `CU_CTX_SCHED_*` have it (CUDA driver API, context management).
+/// How a thread waits. Names and numbers are those of `CU_CTX_SCHED_*` (CUDA driver API, context
+/// management).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Scheduling {
-    /// Looks for a while where there is a core for it, then sleeps.
+    /// Spins for a while if a core is idle, then sleeps.
     Auto = 0,
-    /// Looks until it is over.
+    /// Spins until the wait is over.
     Spin = 1,
-    /// Looks for a while and lets others have the core in between, then sleeps.
+    /// Spins for a while and yields the core between two checks, then sleeps.
     Yield = 2,
-    /// Sleeps after a few looks.
+    /// Sleeps after a few checks.
     Block = 4,
 }
 
-/// How long a thread looks before it sleeps. To wake one on an idle virtual core costs 0.25 ms (docs/performance.md).
-const PATIENCE: Duration = Duration::from_millis(1);
-/// Looks between two looks at the clock.
-const LOOKS: u32 = 64;
-/// Threads of executor and server that want cores, too.
-const SERVANTS: usize = 3;
+/// How long a thread spins before it sleeps. To wake a thread on an idle virtual core costs 0.25 ms
+/// (docs/performance.md).
+const SPIN_LIMIT: Duration = Duration::from_millis(1);
+/// Checks between two readings of the clock.
+const CHECKS_PER_CLOCK_READ: u32 = 64;
+/// Threads of executor and server that need cores, too.
+const SERVICE_THREADS: usize = 3;
 
 /// Mapped files of a session, client side.
 #[derive(Debug)]
@@ -48,40 +51,41 @@ impl Client {
     /// Maps ring and page; `doorbell` is the executor's eventfd.
     ///
     /// # Errors
-    /// [`FileError`] when a file is not what the layout says.
+    /// [`FileError`] when a file does not have the size that the layout says, or is not sealed.
     pub fn map(ring: impl AsFd, page: impl AsFd, doorbell: OwnedFd) -> Result<Self, FileError> {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let (ring, page) = (Mapping::of(ring, ring_layout::BYTES)?, Mapping::of(page, page_layout::BYTES)?);
         Ok(Self { ring, page, doorbell, cores, scheduling: AtomicU8::new(Scheduling::Auto as u8) })
     }
 
-    /// How threads wait from now on.
+    /// Sets how threads wait from now on.
     pub fn set_scheduling(&self, scheduling: Scheduling) {
         self.scheduling.store(scheduling as u8, Ordering::Relaxed);
     }
 
-    /// Looks without sleeping, as long as it was asked for or pays; returns whether the condition came to hold.
-    fn look(&self, deadline: Option<Instant>, condition: &mut impl FnMut() -> bool) -> bool {
+    /// Checks the condition without sleeping, as long as the scheduling allows or as it pays.
+    /// Returns whether the condition came to hold.
+    fn spin(&self, deadline: Option<Instant>, condition: &mut impl FnMut() -> bool) -> bool {
         const AUTO: u8 = Scheduling::Auto as u8;
         const SPIN: u8 = Scheduling::Spin as u8;
         const YIELD: u8 = Scheduling::Yield as u8;
         const BLOCK: u8 = Scheduling::Block as u8;
         let scheduling = self.scheduling.load(Ordering::Relaxed);
         let company = page::company(&self.page) as usize;
-        let room = company > 0 && company + SERVANTS <= self.cores;
+        let room = company > 0 && company + SERVICE_THREADS <= self.cores;
         let few = if self.cores > 4 { 2000 } else { 50 };
-        let (mut looks, mut until) = (0_u32, None);
+        let (mut checks, mut until) = (0_u32, None);
         loop {
             if condition() {
                 return true;
             }
-            looks += 1;
-            if looks >= few && (scheduling == BLOCK || scheduling == AUTO && !room) {
+            checks += 1;
+            if checks >= few && (scheduling == BLOCK || scheduling == AUTO && !room) {
                 return false;
             }
-            if looks.is_multiple_of(LOOKS) {
+            if checks.is_multiple_of(CHECKS_PER_CLOCK_READ) {
                 let now = Instant::now();
-                let until = *until.get_or_insert(now + PATIENCE);
+                let until = *until.get_or_insert(now + SPIN_LIMIT);
                 if deadline.is_some_and(|deadline| now >= deadline) || (scheduling != SPIN && now >= until) {
                     return false;
                 }
@@ -90,13 +94,14 @@ impl Client {
         }
     }
 
-    /// A producer for a session nobody has pushed to yet.
+    /// A producer for a session to which nobody has pushed yet.
     #[must_use]
     pub fn producer(&self) -> Producer {
         Producer::new(Shape::SESSION)
     }
 
-    /// Pushes one encoded record, waiting while the ring is full. False when `alive` said that nobody will ever take it (asked about every 100 ms).
+    /// Pushes one encoded record and waits while the ring is full. Returns false when `alive`,
+    /// asked about every 100 ms, says that no executor will ever read the record.
     pub fn push(&self, producer: &mut Producer, record: &[u8], mut alive: impl FnMut() -> bool) -> bool {
         let mut slept = None;
         while !producer.try_push(&self.ring, &self.page, record) {
@@ -120,13 +125,15 @@ impl Client {
         }
     }
 
-    /// Waits until `condition` holds or the deadline passes; returns whether it holds. The condition is checked after every change the executor announces.
+    /// Waits until `condition` holds or the deadline passes; returns whether it holds. The
+    /// condition is checked after every change that the executor announces.
     pub fn wait(&self, deadline: Option<Instant>, condition: impl FnMut() -> bool) -> bool {
         let mut uncounted = Duration::ZERO;
         self.wait_counting(deadline, condition, &mut uncounted)
     }
 
-    /// A wait is over that is worth counting, and the thread slept so long for it (spinning does not count: nobody reads the clock for it).
+    /// Counts one wait that is over, in which the thread slept for `slept`. Spinning is not
+    /// counted: that would cost a reading of the clock.
     pub fn waited(&self, slept: Duration) {
         self.ring.count(ring_layout::WAITS, 1);
         if !slept.is_zero() {
@@ -136,7 +143,7 @@ impl Client {
 
     /// As [`Client::wait`]; adds the time that the thread slept to `slept`.
     pub fn wait_counting(&self, deadline: Option<Instant>, mut condition: impl FnMut() -> bool, slept: &mut Duration) -> bool {
-        if self.look(deadline, &mut condition) {
+        if self.spin(deadline, &mut condition) {
             return true;
         }
         let begun = Instant::now();
@@ -167,43 +174,50 @@ impl Client {
         }
     }
 
-    /// Wakes every waiting thread of this process (to let it look at something that is not in the page).
+    /// Wakes every waiting thread of this process, so that it checks a condition that is not in the
+    /// page.
     pub fn wake(&self) {
         page::bump(&self.page, &self.ring);
         let _ = futex::wake(self.page.futex(page_layout::ACTIVITY), futex::Flags::empty(), NonZeroU32::MAX.get());
     }
 
+    /// Sequence up to which the stream's work is done.
     #[must_use]
     pub fn completed(&self, stream: u32) -> u64 {
         page::completed(&self.page, stream)
     }
 
+    /// The client's sticky error, a `CUresult`; 0 while it is healthy.
     #[must_use]
     pub fn sticky(&self) -> u32 {
         page::sticky(&self.page)
     }
 
-    /// What is known of the sticky error; empty when nothing is, or before there is one.
+    /// The sticky error in words; empty if there is none or nothing is known of it.
     #[must_use]
     pub fn fault(&self) -> String {
         if self.sticky() == 0 { String::new() } else { page::fault(&self.page) }
     }
 
+    /// When the event was reached: nanoseconds of CLOCK_MONOTONIC, 0 if not yet.
     #[must_use]
     pub fn event_ns(&self, event: u32) -> u64 {
         page::event_ns(&self.page, event)
     }
 
+    /// The answer to `request`, if it is in the slot by now.
     #[must_use]
     pub fn answer(&self, slot: u32, request: u64) -> Option<Answer> {
         page::answer(&self.page, slot, request)
     }
 
+    /// Number of the executor that serves the session; raised by every takeover.
     #[must_use]
     pub fn generation(&self) -> u32 {
         page::generation(&self.page)
     }
 
+    /// Process id of the server that checks after the session.
     #[must_use]
     pub fn server_pid(&self) -> u32 {
         page::server(&self.page)
@@ -215,17 +229,18 @@ impl Client {
         page::share(&self.page, device)
     }
 
+    /// Bytes of device memory that the client has in use.
     #[must_use]
     pub fn memory_used(&self) -> u64 {
         page::memory_used(&self.page)
     }
 
-    /// Device printf text since the last call. One caller at a time.
+    /// Appends the device's printf text since the last call to `out`. One caller at a time.
     pub fn take_text(&self, out: &mut Vec<u8>) {
         page::take_text(&self.page, &self.ring, out);
     }
 
-    /// The host callback with this sequence has run: the stream goes on.
+    /// Reports that the host callback with this sequence has run: the stream goes on.
     pub fn set_host_done(&self, stream: u32, seq: u64) {
         page::set_host_done(&self.ring, stream, seq);
         self.ring_doorbell();

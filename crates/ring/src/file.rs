@@ -7,15 +7,24 @@ use std::os::fd::{AsFd, OwnedFd};
 /// Why a memory file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
+    /// The kernel refuses.
     #[error("cannot make or map shared memory ({0}); check the memory limit of this process or container")]
     System(#[from] rustix::io::Errno),
+    /// The file has another size than the layout says.
     #[error("a shared memory file has {found} bytes where {wanted} are needed; client and service must be of the same cumux version")]
-    Size { found: u64, wanted: u64 },
+    Size {
+        /// Bytes that it has.
+        found: u64,
+        /// Bytes that it should have.
+        wanted: u64,
+    },
+    /// The file could shrink under a mapping.
     #[error("a shared memory file is not sealed against shrinking; it did not come from a cumux server")]
     Unsealed,
 }
 
-/// A new zeroed memory file of `bytes` bytes, sealed against growing, shrinking and further seals. Pages are taken when touched.
+/// Makes a zeroed memory file of `bytes` bytes, sealed against growing, shrinking and further
+/// seals. It uses memory only where it is touched. `name` is for `/proc` alone.
 ///
 /// # Errors
 /// [`FileError::System`] when the kernel refuses.
@@ -29,7 +38,7 @@ pub fn create(name: &str, bytes: u64) -> Result<OwnedFd, FileError> {
 /// Checks that a file has exactly `bytes` bytes and can no longer shrink.
 ///
 /// # Errors
-/// [`FileError`] saying which of it is not so.
+/// [`FileError`] says which of the two does not hold.
 pub fn check(file: impl AsFd, bytes: u64) -> Result<(), FileError> {
     let found = u64::try_from(rustix::fs::fstat(&file)?.st_size).unwrap_or(0);
     if found != bytes {
@@ -48,7 +57,8 @@ pub struct Mapping {
     bytes: usize,
 }
 
-// SAFETY: the mapping is shared memory that is only accessed through atomics and through copies whose results are not trusted; no thread owns it.
+// SAFETY: the mapping is shared memory that is only accessed through atomics and through copies
+// whose results are not trusted; no thread owns it.
 unsafe impl Send for Mapping {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for Mapping {}
@@ -60,12 +70,14 @@ impl Mapping {
     /// [`FileError`] when it is not such a file or the kernel refuses.
     pub fn of(file: impl AsFd, bytes: usize) -> Result<Self, FileError> {
         check(&file, bytes as u64)?;
-        // SAFETY: a fresh shared mapping at an address the kernel chooses; the file cannot shrink (checked), so no access raises SIGBUS.
+        // SAFETY: a fresh shared mapping at an address the kernel chooses; the file cannot shrink
+        // (checked), so no access raises SIGBUS.
         let address =
             unsafe { rustix::mm::mmap(std::ptr::null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::NORESERVE, &file, 0)? };
         Ok(Self { address: address.cast(), bytes })
     }
 
+    /// Size in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes

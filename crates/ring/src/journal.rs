@@ -1,11 +1,15 @@
-//! What a successor needs to go on for a client: the log of its objects, and its accepted work that has not retired.
+//! What a successor needs to continue a client's session: the log of its objects, and its accepted
+//! work that has not retired.
 //!
-//! Written by one executor at a time, read by the next after the writer's death was confirmed. Every append is published by one store, so a writer that dies at
-//! any instruction leaves a valid prefix. The client never has this file, but the reader checks lengths all the same: a damaged journal is an error, not a crash.
+//! One executor at a time writes it; the next one reads it after the writer's death was confirmed.
+//! Every append is published by one store, so a writer that dies at any instruction leaves a valid
+//! prefix. The client never has this file, but the reader checks lengths all the same: a damaged
+//! journal is an error, not a crash.
 //!
-//! Object log: two halves; when one is full, [`Journal::append_object`] writes the whole state into the other and switches over with the one store that also
-//! holds the length.
-//! Work log: circular. An entry's position (bytes ever written before it) is its token; tokens grow. The tail moves over done entries.
+//! - Object log: two halves. When one is full, [`Journal::append_object`] writes the whole state
+//!   into the other and switches over with the one store that also holds the length.
+//! - Work log: circular. An entry's position (bytes ever written before it) is its token; tokens
+//!   grow. The tail moves over done entries.
 
 use crate::file::{FileError, Mapping};
 use crate::memory::{Memory, Ordering};
@@ -27,26 +31,32 @@ const ACCEPTED: u32 = 1;
 const DONE: u32 = 2;
 const PAD: u32 = 3;
 
-/// Why an entry cannot be written or a journal not read.
+/// Why an entry cannot be written, or why a journal cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
+    /// The file cannot be mapped.
     #[error(transparent)]
     File(#[from] FileError),
-    /// The state of one client does not fit: it has too many objects.
+    /// The objects of one client do not fit. The number is the size of the log in bytes.
     #[error("the client's object log is full ({0} bytes); it has too many streams, modules and allocations at once")]
     ObjectsFull(usize),
+    /// Contents that no executor writes; the text names what is wrong.
     #[error("the journal is damaged: {0}")]
     Damaged(&'static str),
 }
 
-/// A piece of accepted work.
+/// A record that was accepted and has not retired.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkEntry {
+    /// Names the entry for [`Journal::retire`].
     pub token: u64,
+    /// Ring position behind the record.
     pub ring_end: u64,
+    /// The record as the client encoded it.
     pub record: Vec<u8>,
 }
 
+/// A mapped journal of one session.
 #[derive(Debug)]
 pub struct Journal {
     map: Mapping,
@@ -56,7 +66,7 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Maps a journal: empty for a new session, otherwise as the predecessor left it.
+    /// Maps a journal. It is empty for a new session, otherwise as the last executor left it.
     ///
     /// # Errors
     /// [`JournalError`] when the file is not a journal.
@@ -78,48 +88,55 @@ impl Journal {
         self.map.load64(TAKEN, Ordering::Acquire)
     }
 
+    /// Commits the ring position up to which records have been taken.
     pub fn set_taken(&self, position: u64) {
         self.map.store64(TAKEN, position, Ordering::Release);
     }
 
-    /// Commits that the stream's work up to `seq` is done: a successor will not do it again.
+    /// Commits that the stream's work up to `seq` is done: a successor will not repeat it.
     pub fn set_completed(&self, stream: u32, seq: u64) {
         self.map.store64(COMPLETED + (stream as usize % STREAMS) * 8, seq, Ordering::Release);
     }
 
+    /// Sequence up to which the stream's work is done.
     #[must_use]
     pub fn completed(&self, stream: u32) -> u64 {
         self.map.load64(COMPLETED + (stream as usize % STREAMS) * 8, Ordering::Acquire)
     }
 
-    /// Says before it is given to the device that the stream's work up to `seq` is with it; 0: nothing is.
+    /// Records, before the submission, that the stream's work up to `seq` is with the device; 0: no
+    /// work is.
     pub fn set_submitted(&self, stream: u32, seq: u64) {
         self.map.store64(SUBMITTED + (stream as usize % STREAMS) * 8, seq, Ordering::Release);
     }
 
+    /// Sequence up to which the stream's work was submitted to the device.
     #[must_use]
     pub fn submitted(&self, stream: u32) -> u64 {
         self.map.load64(SUBMITTED + (stream as usize % STREAMS) * 8, Ordering::Acquire)
     }
 
-    /// Leaves what was counted of the client for its next executor. May be a batch behind when this one dies.
+    /// Stores the client's counts for its next executor. They may be a batch behind when this
+    /// executor dies.
     pub fn set_counters(&self, counters: &[u64; COUNTERS]) {
         for (at, value) in counters.iter().enumerate() {
             self.map.store64(COUNTER + at * 8, *value, Ordering::Relaxed);
         }
     }
 
+    /// The counts as last stored.
     #[must_use]
     pub fn counters(&self) -> [u64; COUNTERS] {
         std::array::from_fn(|at| self.map.load64(COUNTER + at * 8, Ordering::Relaxed))
     }
 
-    /// A word of what speaks for this client being the end of its executors.
+    /// A word of the evidence that this client's work ended earlier executors.
     #[must_use]
     pub fn case(&self, word: usize) -> u64 {
         self.map.load64(CASE + (word % CASES) * 8, Ordering::Acquire)
     }
 
+    /// Stores a word of that evidence.
     pub fn set_case(&self, word: usize, value: u64) {
         self.map.store64(CASE + (word % CASES) * 8, value, Ordering::Release);
     }
@@ -130,10 +147,12 @@ impl Journal {
         (HEADER_BYTES + half * OBJECT_BYTES, used)
     }
 
-    /// Appends one object entry. `snapshot` is called when the half is full and gives all entries that are still true (without the new one).
+    /// Appends one object entry. If the half is full, `snapshot` returns all entries that are still
+    /// valid, without the new one.
     ///
     /// # Errors
-    /// [`JournalError::ObjectsFull`] when even the snapshot and the entry do not fit; nothing has changed then.
+    /// [`JournalError::ObjectsFull`] when even the snapshot and the entry do not fit; the journal
+    /// is then unchanged.
     pub fn append_object(&mut self, entry: &[u8], snapshot: impl FnOnce() -> Vec<Vec<u8>>) -> Result<(), JournalError> {
         let (base, used) = self.half();
         let needed = object_bytes(entry);
@@ -145,7 +164,7 @@ impl Journal {
         }
         let entries = snapshot();
         let total: usize = entries.iter().map(|e| object_bytes(e)).sum::<usize>() + needed;
-        // Half full after compaction, or the next append would compact again.
+        // At most half full after compaction: otherwise the next append would compact again.
         if total > OBJECT_BYTES / 2 {
             return Err(JournalError::ObjectsFull(total));
         }
@@ -196,7 +215,8 @@ impl Journal {
         WORK_BYTES as u64 - (self.head - self.tail) >= 2 * (ENTRY_HEADER + MAX_BYTES) as u64
     }
 
-    /// Accepts a record; the token names it from now on. Call only when [`Journal::has_room`]. A successor sees it after [`Journal::publish`].
+    /// Appends an accepted record and returns its token. Call only when [`Journal::has_room`]. A
+    /// successor sees the record after [`Journal::publish`].
     pub fn accept(&mut self, ring_end: u64, record: &[u8]) -> u64 {
         let needed = (ENTRY_HEADER + record.len()).next_multiple_of(8);
         let offset = offset(self.head);
@@ -210,7 +230,7 @@ impl Journal {
         token
     }
 
-    /// What was accepted is a successor's from now on.
+    /// Publishes the accepted records to a successor.
     pub fn publish(&self) {
         self.map.store64(WORK_HEAD, self.head, Ordering::Release);
     }
@@ -224,7 +244,7 @@ impl Journal {
         }
     }
 
-    /// The work named by `token` is over and must not be done again.
+    /// Marks the work of `token` as over: no successor repeats it.
     pub fn retire(&mut self, token: u64) {
         self.retire_all(&[token]);
     }

@@ -1,6 +1,7 @@
 //! Words and bytes of a shared file, behind one trait so that the protocol can be model-checked.
 //!
-//! Offsets come from `cumux_wire::layout`; an offset outside the mapping or unaligned is a bug of this crate and panics (never input from a peer).
+//! Offsets come from `cumux_wire::layout`; an offset outside the mapping or unaligned is a bug of
+//! this crate and panics (never input from a peer).
 
 #[cfg(loom)]
 pub use loom::sync::atomic::{Ordering, fence};
@@ -12,22 +13,27 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 
 /// A shared file as words and bytes.
 pub trait Memory {
+    /// Loads the u32 at `offset`.
     fn load32(&self, offset: usize, order: Ordering) -> u32;
+    /// Stores a u32 at `offset`.
     fn store32(&self, offset: usize, value: u32, order: Ordering);
-    /// Adds and returns the value before.
+    /// Adds to the u32 at `offset`, wrapping, and returns the value before.
     fn add32(&self, offset: usize, value: u32, order: Ordering) -> u32;
+    /// Loads the u64 at `offset`.
     fn load64(&self, offset: usize, order: Ordering) -> u64;
+    /// Stores a u64 at `offset`.
     fn store64(&self, offset: usize, value: u64, order: Ordering);
     /// Copies bytes in. No ordering: publish with a store afterwards.
     fn write(&self, offset: usize, bytes: &[u8]);
-    /// Copies bytes out. The peer may be changing them: what arrives is an allegation.
+    /// Copies bytes out. A peer may change them meanwhile: the copy is an allegation.
     fn read(&self, offset: usize, into: &mut [u8]);
 }
 
 impl Mapping {
     fn word32(&self, offset: usize) -> &AtomicU32 {
         assert!(offset.is_multiple_of(4) && offset + 4 <= self.bytes(), "offset {offset} outside the file");
-        // SAFETY: inside the mapping, aligned, and the mapping lives as long as `self`; every process accesses these words atomically.
+        // SAFETY: inside the mapping, aligned, and the mapping lives as long as `self`; every
+        // process accesses these words atomically.
         unsafe { AtomicU32::from_ptr(self.address().add(offset).cast()) }
     }
 
@@ -37,7 +43,7 @@ impl Mapping {
         unsafe { AtomicU64::from_ptr(self.address().add(offset).cast()) }
     }
 
-    /// Adds to a counter that nobody orders anything by.
+    /// Adds to a counter that orders no other access.
     pub(crate) fn count(&self, offset: usize, value: u64) {
         self.word64(offset).fetch_add(value, std::sync::atomic::Ordering::Relaxed);
     }
@@ -67,13 +73,15 @@ impl Memory for Mapping {
     }
     fn write(&self, offset: usize, bytes: &[u8]) {
         assert!(offset.checked_add(bytes.len()).is_some_and(|end| end <= self.bytes()), "write outside the file");
-        // SAFETY: the target range is inside the mapping (checked above) and cannot overlap `bytes`, which is ordinary memory of this process.
+        // SAFETY: the target range is inside the mapping (checked above) and cannot overlap
+        // `bytes`, which is ordinary memory of this process.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.address().add(offset), bytes.len()) }
     }
     fn read(&self, offset: usize, into: &mut [u8]) {
         assert!(offset.checked_add(into.len()).is_some_and(|end| end <= self.bytes()), "read outside the file");
-        // SAFETY: the source range is inside the mapping (checked above); `into` is ordinary memory. A peer may write meanwhile: the copy may then be
-        // any mixture of bytes, which callers treat as an allegation.
+        // SAFETY: the source range is inside the mapping (checked above); `into` is ordinary
+        // memory. A peer may write meanwhile: the copy may then be any mixture of bytes, which
+        // callers treat as an allegation.
         unsafe { std::ptr::copy_nonoverlapping(self.address().add(offset), into.as_mut_ptr(), into.len()) }
     }
 }

@@ -1,4 +1,8 @@
-//! What the executor tells a client without being asked: completions, answers, event times, text.
+//! What the executor publishes to a client without being asked: completions, answers, event times,
+//! text.
+//!
+//! The functions are generic over the memory, for the model checker; client and executor use them
+//! through [`crate::client::Client`] and [`crate::service::Service`].
 
 use crate::memory::{Memory, Ordering, fence};
 use cumux_wire::layout::page::{
@@ -12,6 +16,7 @@ use cumux_wire::layout::{ANSWERS, DEVICES, EVENTS, STREAMS, ring};
 pub struct Answer {
     /// A `CUresult`.
     pub result: u32,
+    /// What the operation's documentation says of its answer.
     pub words: [u64; ANSWER_WORDS],
 }
 
@@ -32,15 +37,18 @@ pub fn completed(page: &impl Memory, stream: u32) -> u64 {
     page.load64(stream_cell(stream), Ordering::Acquire)
 }
 
+/// Publishes that the stream's work up to `seq` is done.
 pub fn set_completed(page: &impl Memory, stream: u32, seq: u64) {
     page.store64(stream_cell(stream), seq, Ordering::Release);
 }
 
+/// The client's sticky error, a `CUresult`; 0 while it is healthy.
 pub fn sticky(page: &impl Memory) -> u32 {
     page.load32(STICKY, Ordering::Acquire)
 }
 
-/// The client is in error: `text` is what is known of it, and is there for everybody who sees the error. Only the first error of a session is told.
+/// Publishes the client's sticky error. A client that sees the error sees `text`, too. Only the
+/// first error of a session is published.
 pub fn set_fault(page: &impl Memory, result: u32, text: &str) {
     let text = &text[..text.floor_char_boundary(FAULT_BYTES)];
     page.write(FAULT, text.as_bytes());
@@ -48,42 +56,49 @@ pub fn set_fault(page: &impl Memory, result: u32, text: &str) {
     page.store32(STICKY, result, Ordering::Release);
 }
 
-/// What is known of the sticky error, for who has seen it; empty when nothing is.
+/// The sticky error in words, for a caller that has seen [`sticky`]; empty when nothing is known.
 pub fn fault(page: &impl Memory) -> String {
     let mut text = vec![0; (page.load32(FAULT_LENGTH, Ordering::Relaxed) as usize).min(FAULT_BYTES)];
     page.read(FAULT, &mut text);
     String::from_utf8_lossy(&text).into_owned()
 }
 
+/// Number of the executor that serves the session.
 pub fn generation(page: &impl Memory) -> u32 {
     page.load32(GENERATION, Ordering::Acquire)
 }
 
+/// Publishes the number of the executor.
 pub fn set_generation(page: &impl Memory, generation: u32) {
     page.store32(GENERATION, generation, Ordering::Release);
 }
 
+/// Process id of the server that looks after the session.
 pub fn server(page: &impl Memory) -> u32 {
     page.load32(SERVER, Ordering::Acquire)
 }
 
+/// Publishes the server's process id.
 pub fn set_server(page: &impl Memory, pid: u32) {
     page.store32(SERVER, pid, Ordering::Release);
 }
 
-/// Sessions that the executor serves; 0 = not said.
+/// Sessions that the executor serves; 0 = unknown.
 pub fn company(page: &impl Memory) -> u32 {
     page.load32(COMPANY, Ordering::Relaxed)
 }
 
+/// Publishes the number of sessions.
 pub fn set_company(page: &impl Memory, sessions: u32) {
     page.store32(COMPANY, sessions, Ordering::Relaxed);
 }
 
+/// Bytes of device memory that the client has in use.
 pub fn memory_used(page: &impl Memory) -> u64 {
     page.load64(MEMORY_USED, Ordering::Acquire)
 }
 
+/// Publishes the bytes in use.
 pub fn set_memory_used(page: &impl Memory, bytes: u64) {
     page.store64(MEMORY_USED, bytes, Ordering::Release);
 }
@@ -93,6 +108,7 @@ pub fn share(page: &impl Memory, device: u32) -> u32 {
     page.load32(SHARES + (device as usize % DEVICES) * 4, Ordering::Relaxed)
 }
 
+/// Publishes the multiprocessors of one device; 0 = all.
 pub fn set_share(page: &impl Memory, device: u32, multiprocessors: u32) {
     page.store32(SHARES + (device as usize % DEVICES) * 4, multiprocessors, Ordering::Relaxed);
 }
@@ -102,6 +118,7 @@ pub fn event_ns(page: &impl Memory, event: u32) -> u64 {
     page.load64(event_cell(event), Ordering::Acquire)
 }
 
+/// Publishes when the event was reached; 0 takes it back.
 pub fn set_event_ns(page: &impl Memory, event: u32, ns: u64) {
     page.store64(event_cell(event), ns, Ordering::Release);
 }
@@ -119,7 +136,7 @@ pub fn answer(page: &impl Memory, slot: u32, request: u64) -> Option<Answer> {
     Some(Answer { result: page.load32(cell + 8, Ordering::Relaxed), words })
 }
 
-/// Writes the answer first and its request number last.
+/// Publishes an answer: the answer first, its request number last.
 pub fn set_answer(page: &impl Memory, slot: u32, request: u64, answer: &Answer) {
     let cell = answer_cell(slot);
     page.store32(cell + 8, answer.result, Ordering::Relaxed);
@@ -129,7 +146,7 @@ pub fn set_answer(page: &impl Memory, slot: u32, request: u64, answer: &Answer) 
     page.store64(cell, request, Ordering::Release);
 }
 
-/// Appends as much of `text` as the client's ring has room for; returns how many bytes went in.
+/// Appends as much of `text` as the text ring has room for; returns how many bytes fitted.
 pub fn put_text(page: &impl Memory, client_ring: &impl Memory, text: &[u8]) -> usize {
     let head = page.load64(TEXT_HEAD, Ordering::Relaxed);
     let tail = client_ring.load64(ring::TEXT_TAIL, Ordering::Acquire);
@@ -139,7 +156,8 @@ pub fn put_text(page: &impl Memory, client_ring: &impl Memory, text: &[u8]) -> u
     let mut at = head;
     for piece in split_at_wrap(at, text) {
         page.write(TEXT + (at % TEXT_BYTES as u64) as usize, piece);
-        at += piece.len() as u64;
+        // Both sides can write the position: it may be any number.
+        at = at.wrapping_add(piece.len() as u64);
     }
     page.store64(TEXT_HEAD, at, Ordering::Release);
     text.len()
@@ -151,7 +169,7 @@ fn split_at_wrap(at: u64, text: &[u8]) -> [&[u8]; 2] {
     [a, b]
 }
 
-/// Takes what has been printed since the last call.
+/// Appends the text printed since the last call to `out`.
 pub fn take_text(page: &impl Memory, client_ring: &impl Memory, out: &mut Vec<u8>) {
     let head = page.load64(TEXT_HEAD, Ordering::Acquire);
     let tail = client_ring.load64(ring::TEXT_TAIL, Ordering::Relaxed);
@@ -168,25 +186,28 @@ pub fn take_text(page: &impl Memory, client_ring: &impl Memory, out: &mut Vec<u8
     client_ring.store64(ring::TEXT_TAIL, head, Ordering::Release);
 }
 
-/// Says that something changed. Returns whether somebody sleeps and must be woken by the futex `activity`.
+/// Announces a change. Returns whether a thread sleeps and must be woken by the futex `activity`.
 pub fn bump(page: &impl Memory, client_ring: &impl Memory) -> bool {
     page.add32(ACTIVITY, 1, Ordering::SeqCst);
     fence(Ordering::SeqCst);
     client_ring.load32(ring::WAITERS, Ordering::SeqCst) != 0
 }
 
-/// Announces a sleeper and returns the `activity` to sleep on; the caller looks at its condition once more before it sleeps, and calls [`leave`] after.
+/// Announces a sleeper and returns the `activity` to sleep on. The caller checks its condition once
+/// more before it sleeps, and calls [`leave`] afterwards.
 pub fn enter(page: &impl Memory, client_ring: &impl Memory) -> u32 {
     client_ring.add32(ring::WAITERS, 1, Ordering::SeqCst);
     fence(Ordering::SeqCst);
     page.load32(ACTIVITY, Ordering::SeqCst)
 }
 
+/// Takes back the announcement of [`enter`].
 pub fn leave(client_ring: &impl Memory) {
     client_ring.add32(ring::WAITERS, u32::MAX, Ordering::SeqCst);
 }
 
-/// Executor: about to sleep. The caller looks at all heads once more afterwards.
+/// Executor: announces that it is about to sleep, or awake again. Before it sleeps, the caller
+/// checks all rings once more.
 pub fn set_sleeping(page: &impl Memory, sleeping: bool) {
     page.store32(SLEEPING, u32::from(sleeping), Ordering::SeqCst);
     fence(Ordering::SeqCst);
@@ -198,11 +219,13 @@ pub fn must_ring(page: &impl Memory) -> bool {
     page.load32(SLEEPING, Ordering::SeqCst) != 0
 }
 
-/// Sequence of the last host callback of the stream that has run (an allegation of the client about itself).
+/// Sequence of the last host callback of the stream that has run (an allegation of the client about
+/// itself).
 pub fn host_done(client_ring: &impl Memory, stream: u32) -> u64 {
     client_ring.load64(ring::HOST_DONE + (stream as usize % STREAMS) * 8, Ordering::Acquire)
 }
 
+/// Client: publishes the last host callback of the stream that has run.
 pub fn set_host_done(client_ring: &impl Memory, stream: u32, seq: u64) {
     client_ring.store64(ring::HOST_DONE + (stream as usize % STREAMS) * 8, seq, Ordering::Release);
 }

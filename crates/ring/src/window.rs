@@ -1,6 +1,8 @@
-//! The window: one sparse file a client, mapped at the same address in client and executor; and the address ranges a client keeps free for device memory.
+//! The window: one sparse file for each client, mapped at the same address in client and executor.
+//! Also the address ranges that a client keeps free for device memory.
 //!
-//! Both sides may read and write all of it at any time: the executor treats its contents as the client's private business and copies before it checks.
+//! Both sides may read and write all of it at any time. The executor treats its contents as the
+//! client's private business, and copies before it checks.
 
 use crate::file::{FileError, check};
 use rustix::mm::{MapFlags, ProtFlags};
@@ -17,7 +19,8 @@ impl Window {
     /// Maps all of `file` at exactly `address`.
     ///
     /// # Errors
-    /// [`FileError::System`] with EEXIST when something else is mapped there; other [`FileError`]s when it is not a window file.
+    /// [`FileError::System`] with EEXIST when something else is mapped there; other [`FileError`]s
+    /// when it is not a window file.
     pub fn map(file: BorrowedFd<'_>, address: u64, bytes: u64) -> Result<Self, FileError> {
         check(file, bytes)?;
         let length = usize::try_from(bytes).map_err(|_| rustix::io::Errno::INVAL)?;
@@ -33,7 +36,7 @@ impl Window {
             )?
         };
         if got.addr() as u64 != address {
-            // An old kernel took the address for a hint.
+            // An old kernel treated the address as a hint.
             // SAFETY: the mapping just made, which nobody has seen.
             let _ = unsafe { rustix::mm::munmap(got, length) };
             return Err(FileError::System(rustix::io::Errno::EXIST));
@@ -41,16 +44,19 @@ impl Window {
         Ok(Self { address, bytes })
     }
 
+    /// Address of the first byte.
     #[must_use]
     pub fn address(&self) -> u64 {
         self.address
     }
 
+    /// Size in bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
+    /// Whether `bytes` bytes at `address` lie inside.
     #[must_use]
     pub fn contains(&self, address: u64, bytes: u64) -> bool {
         address >= self.address && address.checked_add(bytes).is_some_and(|end| end <= self.address + self.bytes)
@@ -66,7 +72,8 @@ impl Window {
             return None;
         }
         let mut out = vec![0; length];
-        // SAFETY: the range is inside the mapping (checked), which cannot shrink; a peer may write meanwhile, the copy is an allegation.
+        // SAFETY: the range is inside the mapping (checked), which cannot shrink; a peer may write
+        // meanwhile, the copy is an allegation.
         unsafe { std::ptr::copy_nonoverlapping(std::ptr::without_provenance::<u8>(address as usize), out.as_mut_ptr(), length) };
         Some(out)
     }
@@ -90,7 +97,8 @@ impl Drop for Window {
     }
 }
 
-/// Keeps `[address, address + bytes)` free of other mappings for the life of the process (no access, no memory). False when something is there already.
+/// Keeps `[address, address + bytes)` free of other mappings for the life of the process. The range
+/// can not be accessed and uses no memory. Returns false when something is mapped there already.
 #[must_use]
 pub fn reserve(address: u64, bytes: u64) -> bool {
     let Ok(length) = usize::try_from(bytes) else { return false };

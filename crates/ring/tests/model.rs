@@ -1,4 +1,5 @@
-//! Model checking of the protocol that ships, on small memory: `RUSTFLAGS="--cfg loom" cargo test -p cumux-ring --test model --release`.
+//! Model checking of the protocol that ships, on small memory:
+//! `RUSTFLAGS="--cfg loom" cargo test -p cumux-ring --test model --release`.
 #![cfg(loom)]
 
 use cumux_ring::memory::{Memory, Ordering};
@@ -15,7 +16,8 @@ const DATA: usize = 1 << 16;
 /// Room for two records and a pad.
 const SHAPE: Shape = Shape { data: DATA, data_bytes: 128 };
 
-/// Words as loom atomics; data bytes as plain cells, so that an access without the right ordering is reported as a race.
+/// Words as loom atomics; data bytes as plain cells, so that an access without the right ordering
+/// is reported as a race.
 struct Model {
     narrow: BTreeMap<usize, AtomicU32>,
     wide: BTreeMap<usize, AtomicU64>,
@@ -82,7 +84,8 @@ fn files() -> (Arc<Model>, Arc<Model>) {
     (Arc::new(Model::new(&[r::WAITERS], &[r::HEAD])), Arc::new(Model::new(&[p::ACTIVITY, p::SLEEPING], &[p::TAKEN, p::COMPLETED])))
 }
 
-/// Records arrive whole and in order while the producer reuses space the consumer has given back.
+/// Records arrive whole and in order while the producer reuses space that the consumer has
+/// released.
 #[test]
 fn no_record_is_torn() {
     loom::model(|| {
@@ -105,14 +108,14 @@ fn no_record_is_torn() {
             if let Next::Record { end } = consumer.peek(&*ring, &mut buffer).expect("an honest client") {
                 seen += 1;
                 assert_eq!(record::decode(&buffer).expect("whole").header.seq, seen);
-                consumer.take(&*page, end);
+                consumer.release(&*page, end);
             }
         }
         let pushed = pusher.join().expect("joined");
         while let Next::Record { end } = consumer.peek(&*ring, &mut buffer).expect("an honest client") {
             seen += 1;
             assert_eq!(record::decode(&buffer).expect("whole").header.seq, seen);
-            consumer.take(&*page, end);
+            consumer.release(&*page, end);
         }
         assert_eq!(seen, pushed);
     });
@@ -137,7 +140,8 @@ fn no_push_is_slept_through() {
     });
 }
 
-/// Either the waiter sees the completion or the activity it would sleep on has changed, or the executor sees that it must wake.
+/// Either the waiter sees the completion or the activity it would sleep on has changed, or the
+/// executor sees that it must wake.
 #[test]
 fn no_completion_is_slept_through() {
     loom::model(|| {

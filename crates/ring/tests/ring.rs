@@ -1,4 +1,5 @@
-//! Ring, page and journal over real memory files, with a client that may lie and a writer that may die anywhere.
+//! Ring, page and journal over real memory files, with a client that may lie and a writer that may
+//! die anywhere.
 #![cfg(not(loom))]
 
 use cumux_ring::client::{Client, Scheduling};
@@ -19,6 +20,7 @@ use std::time::{Duration, Instant};
 
 struct Pair {
     ring: OwnedFd,
+    page: OwnedFd,
     client: Client,
     service: Service,
 }
@@ -27,7 +29,7 @@ fn pair() -> Pair {
     let ring = create("ring", layout::ring::BYTES as u64).expect("memory");
     let page = create("page", layout::page::BYTES as u64).expect("memory");
     let doorbell = eventfd(0, EventfdFlags::NONBLOCK).expect("eventfd");
-    Pair { client: Client::map(&ring, &page, doorbell).expect("client"), service: Service::map(&ring, &page).expect("service"), ring }
+    Pair { client: Client::map(&ring, &page, doorbell).expect("client"), service: Service::map(&ring, &page).expect("service"), ring, page }
 }
 
 fn launch(seq: u64, parameters: usize) -> Vec<u8> {
@@ -37,7 +39,8 @@ fn launch(seq: u64, parameters: usize) -> Vec<u8> {
     bytes
 }
 
-/// Two threads, many times around the ring, records of very different lengths: everything arrives once, whole and in order.
+/// Two threads, many times around the ring, records of very different lengths: everything arrives
+/// once, whole and in order.
 #[test]
 fn records_arrive_in_order_around_the_ring() {
     let Pair { client, service, .. } = pair();
@@ -63,7 +66,7 @@ fn records_arrive_in_order_around_the_ring() {
                 assert_eq!(record.header.seq, seq);
                 let Op::Launch(launch) = record.op else { panic!("a launch") };
                 assert_eq!(launch.parameters.as_slice(), vec![seq as u8; lengths[seq as usize - 1]]);
-                service.take(&mut consumer, end);
+                service.release(&mut consumer, end);
             }
         }
     }
@@ -96,7 +99,8 @@ fn a_waiter_wakes_for_completion_answer_and_error() {
     assert_eq!(client.answer(2, 78), None, "an answer to another request is none");
 }
 
-/// However a thread is told to wait and whether or not there seems to be a core for it: it learns of a completion, and a deadline ends it.
+/// However a thread waits, and whether or not there seems to be a core for it: it notices a
+/// completion, and a deadline ends the wait.
 #[test]
 fn a_thread_waits_as_it_was_told() {
     for scheduling in [Scheduling::Auto, Scheduling::Spin, Scheduling::Yield, Scheduling::Block] {
@@ -130,6 +134,19 @@ fn text_wraps_and_stops_when_full() {
     assert_eq!(out, text);
 }
 
+/// A client can write the page, too. Without overflow checks this cannot fail.
+#[test]
+fn text_goes_on_past_the_largest_position() {
+    let Pair { client, service, ring, page, .. } = pair();
+    let last = u64::MAX - 2;
+    Mapping::of(&page, layout::page::BYTES).expect("map").store64(layout::page::TEXT_HEAD, last, Ordering::Relaxed);
+    Mapping::of(&ring, layout::ring::BYTES).expect("map").store64(layout::ring::TEXT_TAIL, last, Ordering::Relaxed);
+    assert_eq!(service.put_text(b"some text"), 9);
+    let mut out = Vec::new();
+    client.take_text(&mut out);
+    assert_eq!(out, b"some text");
+}
+
 #[test]
 fn a_file_that_could_shrink_is_refused() {
     use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
@@ -144,7 +161,8 @@ fn a_file_that_could_shrink_is_refused() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// The client writes anything anywhere into its ring file, positions included: the consumer reports a lie or yields bounded records, and never runs away.
+    /// The client writes anything anywhere into its ring file, positions included: the consumer
+    /// reports a lie or yields bounded records, and never runs away.
     #[test]
     fn a_client_that_lies_in_the_ring(head in any::<u64>(), small in any::<bool>(), noise in proptest::collection::vec((0_usize..4096, any::<u64>()), 0..64)) {
         let Pair { ring, service, .. } = pair();
@@ -159,7 +177,7 @@ proptest! {
                 Ok(Next::Record { end }) => {
                     let _ = decode(&buffer);
                     prop_assert!(end > consumer.taken());
-                    service.take(&mut consumer, end);
+                    service.release(&mut consumer, end);
                 }
                 Ok(Next::Empty) | Err(_) => break,
             }
@@ -167,7 +185,8 @@ proptest! {
         prop_assert!(consumer.taken() <= layout::ring::DATA_BYTES as u64);
     }
 
-    /// Whatever was accepted and retired, a successor that maps the file finds exactly the accepted work that was not retired, and all objects.
+    /// Whatever was accepted and retired, a successor that maps the file finds exactly the accepted
+    /// work that was not retired, and all objects.
     #[test]
     fn a_successor_finds_what_is_open(steps in proptest::collection::vec((0_u8..3, 0_usize..3000), 1..120)) {
         let file = create("journal", layout::journal::BYTES as u64).expect("memory");
@@ -245,7 +264,8 @@ proptest! {
     }
 }
 
-/// Many times around the work log, with a few records always open: a successor finds them at any moment.
+/// Many times around the work log, with a few records always open: a successor finds them at any
+/// moment.
 #[test]
 fn the_work_log_goes_round() {
     let file = create("journal", layout::journal::BYTES as u64).expect("memory");

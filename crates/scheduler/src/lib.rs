@@ -1,22 +1,29 @@
-//! Who goes next, and how much of a client's work the device may have at once. Pure policy: no clock, no threads, no I/O.
+//! Whose work goes next, and how much of a client's work the device may have at once. Pure policy:
+//! no clock, no threads, no I/O.
 //!
-//! - **Turns** ([`Turns::order`]): the more urgent priority first; among equals the client that has used the least of the device. Use is
-//!   counted as device time × share of the SMs: a kernel that keeps half of the card busy costs half.
-//! - **No credit for idleness**: a client that comes back starts level with those that are busy, so it cannot shut them out with what it has saved.
-//! - **A bound on work in flight** ([`Turns::room`]): a client always gets one piece; more only while the estimate of what the device has of it
-//!   stays under [`BOUND_NS`]. The bound limits a neighbour's wait and the time until a fault is reported.
-//! - **Below normal** the bound is [`LOW_BOUND_NS`] while a more urgent client is there at all: whoever comes waits for one kernel, not for a queue.
+//! - **Order** ([`Turns::order`]): the more urgent priority first; among equals the client that has
+//!   used the least of the device. Use is counted as device time × share of the SMs: a kernel that
+//!   keeps half of the card busy costs half.
+//! - **No credit for idleness**: a client that comes back starts level with those that are busy, so
+//!   it cannot shut them out with what it has saved.
+//! - **A bound on work in flight** ([`Turns::room`]): a client may always have one operation in
+//!   flight; more only while the estimated device time of its work stays under [`BOUND_NS`]. The
+//!   bound limits a neighbour's wait and the time until a fault is reported.
+//! - **Below normal** the bound is [`LOW_BOUND_NS`] while a more urgent client is connected at all:
+//!   the urgent client then waits for one kernel, not for a queue.
 #![forbid(unsafe_code)]
+#![warn(missing_docs, missing_debug_implementations)]
 
 use std::collections::BTreeMap;
 
-/// Estimated device time a client may have in flight beyond its first piece, in nanoseconds.
+/// Estimated device time that a client may have in flight beyond its first operation, in
+/// nanoseconds.
 pub const BOUND_NS: u64 = 5_000_000;
-/// The same for a client that gives way to others.
+/// The same for a client that yields to more urgent ones.
 pub const LOW_BOUND_NS: u64 = 250_000;
-/// Pieces a client may have in flight however short they are.
+/// Operations that a client may have in flight, however short they are.
 pub const BOUND_PIECES: u32 = 256;
-/// Full share of the device.
+/// The full share of the device, in percent.
 pub const WHOLE: u32 = 100;
 
 /// One client's account.
@@ -32,7 +39,7 @@ struct Account {
     in_flight_ns: u64,
 }
 
-/// What a client has at the device, counted on by whoever submits for it.
+/// How much of a client's work is in flight. Its holder counts what it submits for the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Room {
     in_flight: u32,
@@ -41,20 +48,20 @@ pub struct Room {
 }
 
 impl Room {
-    /// Whether one more piece may go.
+    /// Whether one more operation may be submitted.
     #[must_use]
     pub fn has(&self) -> bool {
         self.in_flight == 0 || (self.in_flight < BOUND_PIECES && self.in_flight_ns < self.bound_ns)
     }
 
-    /// One more has gone, of about this length.
-    pub fn take(&mut self, estimate_ns: u64) {
+    /// Counts one more submission with this estimated device time.
+    pub fn count(&mut self, estimate_ns: u64) {
         self.in_flight += 1;
         self.in_flight_ns = self.in_flight_ns.saturating_add(estimate_ns);
     }
 }
 
-/// All clients of one executor.
+/// The accounts of all clients of one executor.
 #[derive(Debug, Clone, Default)]
 pub struct Turns {
     accounts: BTreeMap<u32, Account>,
@@ -63,7 +70,8 @@ pub struct Turns {
 }
 
 impl Turns {
-    /// A new client. It starts level with the least charged busy client.
+    /// Adds a client, level with the least charged busy client. `priority`: 0 normal, larger less
+    /// urgent; `share`: percent of the device.
     pub fn add(&mut self, client: u32, priority: u32, share: u32) {
         let used = self.level();
         self.accounts.insert(client, Account { priority, share: share.clamp(1, WHOLE), used, in_flight: 0, in_flight_ns: 0 });
@@ -74,13 +82,14 @@ impl Turns {
         self.urgent = self.accounts.values().map(|a| a.priority).min().unwrap_or(0);
     }
 
-    /// A client's part of the device from now on.
+    /// Sets the client's share in percent of the device.
     pub fn set_share(&mut self, client: u32, share: u32) {
         if let Some(account) = self.accounts.get_mut(&client) {
             account.share = share.clamp(1, WHOLE);
         }
     }
 
+    /// Removes a client.
     pub fn remove(&mut self, client: u32) {
         self.accounts.remove(&client);
         self.find_urgent();
@@ -91,7 +100,7 @@ impl Turns {
         busy.or_else(|| self.accounts.values().map(|a| a.used).max()).unwrap_or(0)
     }
 
-    /// Clients in the order in which their rings should be looked at.
+    /// Clients in the order in which their rings should be read.
     #[must_use]
     pub fn order(&self) -> Vec<u32> {
         let mut order: Vec<(u32, u64, u32)> = self.accounts.iter().map(|(client, a)| (a.priority, a.used, *client)).collect();
@@ -99,7 +108,7 @@ impl Turns {
         order.into_iter().map(|(_, _, client)| client).collect()
     }
 
-    /// How much more of this client the device may get, for as long as nobody else submits for it.
+    /// How much of this client's work is in flight. Valid while nobody else submits for the client.
     #[must_use]
     pub fn room(&self, client: u32) -> Room {
         let Some(account) = self.accounts.get(&client) else { return Room { in_flight: BOUND_PIECES, in_flight_ns: BOUND_NS, bound_ns: BOUND_NS } };
@@ -107,7 +116,7 @@ impl Turns {
         Room { in_flight: account.in_flight, in_flight_ns: account.in_flight_ns, bound_ns }
     }
 
-    /// The device has so many more pieces of this client, of about this length together.
+    /// Counts submitted operations and their estimated device time in total.
     pub fn submitted_all(&mut self, client: u32, pieces: u32, estimate_ns: u64) {
         let level = self.level();
         if let Some(account) = self.accounts.get_mut(&client) {
@@ -119,7 +128,7 @@ impl Turns {
         }
     }
 
-    /// Pieces are over: what was estimated, and what they really took, together.
+    /// Counts operations as over: their estimated and their measured device time in total.
     pub fn retired_all(&mut self, client: u32, pieces: u32, estimate_ns: u64, device_ns: u64) {
         if let Some(account) = self.accounts.get_mut(&client) {
             account.in_flight = account.in_flight.saturating_sub(pieces);
@@ -128,7 +137,7 @@ impl Turns {
         }
     }
 
-    /// Everything the device had of this client is void (it is in error).
+    /// Forgets the client's work in flight, because the client is in error.
     pub fn abandoned(&mut self, client: u32) {
         if let Some(account) = self.accounts.get_mut(&client) {
             account.in_flight = 0;
@@ -137,7 +146,7 @@ impl Turns {
     }
 }
 
-/// A running estimate of how long a kernel takes: the last measurements count for a quarter each.
+/// A running estimate of a kernel's duration: each new measurement counts for a quarter.
 #[must_use]
 pub fn estimate(before_ns: Option<u64>, measured_ns: u64) -> u64 {
     before_ns.map_or(measured_ns, |before| before - before / 4 + measured_ns / 4)
@@ -148,13 +157,13 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Runs pieces one at a time in the order the policy gives; returns device time per client.
+    /// Runs operations one at a time in the order of the policy; returns device time per client.
     fn run(clients: &[(u32, u32, u64)], pieces: usize) -> BTreeMap<u32, u64> {
         let mut turns = Turns::default();
         for (i, (priority, share, _)) in clients.iter().enumerate() {
             turns.add(i as u32, *priority, *share);
         }
-        // All are always busy.
+        // All clients are always busy.
         for i in 0..clients.len() {
             turns.submitted_all(i as u32, 1, 1);
         }
@@ -188,7 +197,8 @@ mod tests {
         assert_eq!(time.get(&0), None);
     }
 
-    /// However long it has streamed: what a normal client finds before it is one kernel of the other, or little ones of a quarter of a millisecond.
+    /// However long it has streamed, a normal client waits for one kernel of the below-normal one,
+    /// or for short ones of 0.25 ms in total.
     #[test]
     fn who_gives_way_has_little_in_flight() {
         let mut turns = Turns::default();

@@ -188,7 +188,7 @@ impl<H: Host> Core<H> {
             taken: 0,
             announced: false,
             lonely_since: None,
-            keeper: KeeperSlot::empty(now),
+            keeper: KeeperSlot::empty(now, pid),
             workers: BTreeMap::new(),
             next_worker: 1,
             service: Service::ByNobody,
@@ -251,7 +251,7 @@ impl<H: Host> Core<H> {
         }
     }
 
-    fn handle(&mut self, event: Event) {
+    pub(crate) fn handle(&mut self, event: Event) {
         match event {
             Event::Hello { connection, hello } => self.greet(connection, hello),
             Event::Executor { worker, message, descriptors } => self.hear(worker, message, descriptors),
@@ -335,7 +335,7 @@ impl<H: Host> Core<H> {
     }
 
     /// Takes every step that is due.
-    fn reconcile(&mut self, now: Instant) {
+    pub(crate) fn reconcile(&mut self, now: Instant) {
         if !matches!(self.ending, Ending::No | Ending::Draining) {
             self.end_step(now);
             return;

@@ -225,7 +225,7 @@ impl<H: Host> Core<H> {
                     self.keeper.kill(&self.host);
                 }
             }
-            FromExecutor::Failed { why } => self.cannot_serve(worker, &why),
+            FromExecutor::Failed { why } => self.cannot_serve(worker, if why.is_empty() { "it did not say why; see server.log" } else { &why }),
             // Late words of one that does not serve.
             FromExecutor::Attached { .. }
             | FromExecutor::Detached { .. }
@@ -499,7 +499,7 @@ impl<H: Host> Core<H> {
         let mut notes = Vec::new();
         for worker in self.workers.values_mut().filter(|worker| !worker.is_doomed() && !worker.ended) {
             let Some(pulse) = worker.pulse.as_mut().filter(|pulse| pulse.next() <= now) else { continue };
-            let verdict = pulse.look(now, self.host.motion(worker.pid), &worker.beats);
+            let verdict = pulse.observe(now, self.host.motion(worker.pid), &worker.beats);
             let pid = worker.pid;
             match verdict {
                 Verdict::Silent if !worker.silent => notes.push(format!("Executor {pid} stands still")),

@@ -104,7 +104,7 @@ fn ask(keeper: &Keeper, question: Ask) -> Result<Option<Told>, ClientError> {
 pub(crate) struct KeeperSlot {
     process: Option<(u32, Process)>,
     desk: Option<Desk>,
-    /// Of the present keeper, or of the last one.
+    /// Of the present keeper, or of the last one. No other keeper has had it, also under earlier servers: what executors say of those may come late.
     number: u64,
     pulse: Option<Pulse>,
     started: Instant,
@@ -113,8 +113,8 @@ pub(crate) struct KeeperSlot {
 }
 
 impl KeeperSlot {
-    pub(crate) fn empty(now: Instant) -> Self {
-        Self { process: None, desk: None, number: 0, pulse: None, started: now, start_after: now }
+    pub(crate) fn empty(now: Instant, server: u32) -> Self {
+        Self { process: None, desk: None, number: u64::from(server) << 32, pulse: None, started: now, start_after: now }
     }
 
     pub(crate) fn is_up(&self) -> bool {
@@ -148,6 +148,12 @@ impl KeeperSlot {
             Some(desk) => desk.ask(Ask::Quit),
             None => self.kill(host),
         }
+    }
+
+    /// Asks for an answer that means nothing, behind all that was asked before; false where there is nobody to ask.
+    #[cfg(feature = "fuzzing")]
+    pub(crate) fn mark(&self) -> bool {
+        self.desk.as_ref().map(|desk| desk.ask(Ask::List)).is_some()
     }
 
     /// Lets go of what is kept of a session.
@@ -208,7 +214,7 @@ impl<H: Host> Core<H> {
         let Some((pid, process)) = &self.keeper.process else { return };
         let Some(pulse) = self.keeper.pulse.as_mut().filter(|pulse| pulse.next() <= now) else { return };
         let motion = self.host.motion(*pid);
-        let verdict = pulse.look(now, motion, &[]);
+        let verdict = pulse.observe(now, motion, &[]);
         let pid = *pid;
         if motion == Motion::Stopped && !self.service.is_given() {
             self.host.set_going(process);

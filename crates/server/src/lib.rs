@@ -16,6 +16,9 @@ mod clients;
 mod core;
 mod event;
 mod executors;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod host;
 mod keeper;
 mod log;

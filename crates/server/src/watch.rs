@@ -14,7 +14,7 @@ const STOP: u64 = 0;
 #[derive(Debug)]
 pub(crate) struct Watcher {
     set: Arc<OwnedFd>,
-    stop: OwnedFd,
+    stop: Arc<OwnedFd>,
     next: u64,
 }
 
@@ -23,10 +23,15 @@ impl Watcher {
     /// When the system gives no epoll set or thread.
     pub(crate) fn start(events: Sender<Event>) -> std::io::Result<Self> {
         let set = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC)?);
-        let stop = eventfd(0, EventfdFlags::CLOEXEC)?;
-        epoll::add(&*set, &stop, epoll::EventData::new_u64(STOP), epoll::EventFlags::IN)?;
-        let waiting = Arc::clone(&set);
-        thread::Builder::new().name("watcher".into()).spawn(move || watch(&waiting, &events))?;
+        let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?);
+        epoll::add(&*set, &*stop, epoll::EventData::new_u64(STOP), epoll::EventFlags::IN)?;
+        // A counter that nobody holds is in no set: the thread holds it until it has seen it.
+        let (waiting, held) = (Arc::clone(&set), Arc::clone(&stop));
+        let run = move || {
+            watch(&waiting, &events);
+            drop(held);
+        };
+        thread::Builder::new().name("watcher".into()).spawn(run)?;
         Ok(Self { set, stop, next: STOP })
     }
 
@@ -48,7 +53,7 @@ impl Watcher {
 
 impl Drop for Watcher {
     fn drop(&mut self) {
-        let _ = rustix::io::write(&self.stop, &1_u64.to_ne_bytes());
+        let _ = rustix::io::write(&*self.stop, &1_u64.to_ne_bytes());
     }
 }
 
@@ -64,6 +69,23 @@ fn watch(set: &OwnedFd, events: &Sender<Event>) {
             if token == STOP || events.send(Event::Gone { token }).is_err() {
                 return;
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::{RecvTimeoutError, channel};
+    use std::time::Duration;
+
+    /// Found by the fuzz target `packets`: the counter was closed before the thread had looked at it, and the thread waited for ever.
+    #[test]
+    fn the_thread_ends_with_its_watcher() {
+        for _ in 0..200 {
+            let (events, inbox) = channel();
+            drop(Watcher::start(events).unwrap());
+            assert!(matches!(inbox.recv_timeout(Duration::from_secs(60)), Err(RecvTimeoutError::Disconnected)), "the thread still waits");
         }
     }
 }

@@ -296,6 +296,17 @@ fn a_device_that_cannot_be_opened_is_reported_with_its_reason() {
     world.server_ends();
 }
 
+/// Found by the fuzz target `packets`: clients were refused without a word.
+#[test]
+fn an_executor_that_gives_no_reason_is_reported_in_a_sentence() {
+    let mut world = World::unready("no word");
+    let client = world.knock_as(VERSION, 0);
+    world.expect(|m| matches!(m, FromServer::Failed { why } if why.contains("server.log")));
+    let (result, why) = client.refused();
+    assert!(result == 807 && why.contains("server.log"), "{result} {why}");
+    world.server_ends();
+}
+
 #[test]
 fn executors_that_keep_dying_end_the_wait() {
     let mut world = World::unready("dies");
@@ -477,6 +488,25 @@ fn keeper_and_server_end_together_and_nobody_is_lost() {
         world.expect(|m| matches!(m, FromServer::Ready { .. }));
         assert_eq!(world.status_when(|s| s.clients.len() == 3 && s.state == "ACTIVE").executor, before.standby);
     }
+}
+
+/// An executor tells the next server of the keeper that it lost under the last one. That is another
+/// keeper than the next server's first, which lives on.
+#[test]
+fn a_late_word_about_a_dead_keeper_ends_no_other() {
+    let mut world = World::new("late word");
+    let a = world.client();
+    let before = world.status_when(|s| s.standby != 0);
+    world.kill_server();
+    kill(before.keeper);
+    world.start_server();
+    world.expect(|m| matches!(m, FromServer::Ready { .. }));
+    let after = world.status_when(|s| s.clients.len() == 1 && s.keeper != 0 && s.standby != 0);
+    // What the executor says of that keeper comes before its part of this status.
+    let b = world.client();
+    assert_eq!(world.status_when(|s| s.clients.len() == 2).keeper, after.keeper, "{}", world.log());
+    assert!(!world.log().contains("does not answer an executor"), "{}", world.log());
+    assert_eq!((a.sticky(), b.sticky()), (0, 0));
 }
 
 /// The standby alone is left: it had been told of all sessions.

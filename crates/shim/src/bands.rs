@@ -1,7 +1,20 @@
-//! Cutting copies: into bands that fit a staging slice, and into records of not too many rows. Pure.
+//! Cutting copies: into bands that fit a staging slice, and into records of not too many rows.
+//! Pure.
 
-use crate::copy::Side;
 use cumux_wire::record::Extent;
+
+/// One side of a copy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Side {
+    /// Where the first byte is.
+    pub address: u64,
+    /// Bytes from one row to the next.
+    pub pitch: u64,
+    /// Bytes from one slice of rows to the next.
+    pub slice: u64,
+    /// The program's private memory; else an address the executor knows.
+    pub private: bool,
+}
 
 /// Bytes of a large staging slice: no band is larger.
 const BAND: u64 = 1 << 20;
@@ -9,18 +22,25 @@ const BAND: u64 = 1 << 20;
 /// A rectangle of rows that fits one slice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Band {
+    /// First byte of a row.
     pub x: u64,
+    /// First row.
     pub y: u64,
+    /// Slice of rows.
     pub z: u64,
+    /// Bytes of a row.
     pub width: u64,
+    /// Number of rows.
     pub rows: u64,
 }
 
 impl Band {
+    /// Where the band begins on a side of the copy.
     pub(crate) fn at(&self, side: &Side) -> u64 {
         side.address + self.z * side.slice + self.y * side.pitch + self.x
     }
 
+    /// Bytes of all its rows.
     pub(crate) fn bytes(&self) -> u64 {
         self.width * self.rows
     }

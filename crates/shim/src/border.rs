@@ -1,13 +1,15 @@
 //! The one place where Rust ends and C begins: no panic passes it.
 //!
-//! Every generated wrapper runs its implementation inside [`call`]. An implementation is a plain `pub unsafe fn` with the name and the
-//! argument types of the driver's function; it answers a `CUresult` or a `Result<(), CUresult>`.
+//! Every generated wrapper runs its implementation inside [`call`]. An implementation is a plain
+//! `pub unsafe fn` with the name and the argument types of the driver's function; it answers a
+//! `CUresult` or a `Result<(), CUresult>`.
 
 use cumux_abi::CUresult;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// What an implementation may answer.
 pub trait Outcome {
+    /// The result that the C caller gets.
     fn code(self) -> CUresult;
 }
 
@@ -29,7 +31,8 @@ impl Outcome for Result<(), CUresult> {
 /// Runs an implementation; a panic becomes `CUDA_ERROR_UNKNOWN` and a line in the log.
 #[inline]
 pub fn call<O: Outcome>(name: &'static str, body: impl FnOnce() -> O) -> CUresult {
-    // A half-changed object after a panic is the worst that can follow; the process it could confuse is the program's own.
+    // A half-changed object after a panic is the worst that can follow; the process it could
+    // confuse is the program's own.
     match catch_unwind(AssertUnwindSafe(|| body().code())) {
         Ok(code) => {
             if code != CUresult::CUDA_SUCCESS && code != CUresult::CUDA_ERROR_NOT_READY {
@@ -41,7 +44,8 @@ pub fn call<O: Outcome>(name: &'static str, body: impl FnOnce() -> O) -> CUresul
     }
 }
 
-/// A call that fails is a line in the log: what a program that stops somewhere had asked for. Where the reason is known, the program's user is told.
+/// A call that fails is a line in the log: what a program that stops somewhere had asked for. Where
+/// the reason is known, the program's user is told.
 #[cold]
 fn failed(name: &'static str, code: CUresult) {
     match crate::log::reason(code) {

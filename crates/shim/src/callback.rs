@@ -1,18 +1,23 @@
-//! Host callbacks: the program's functions that run in stream order. One thread, made at first use, runs them all.
+//! Host callbacks: the program's functions that run in stream order. One thread, made at first use,
+//! runs them all.
 //!
-//! A callback is a `HostCall` record; its stream stops there. The thread sees that everything before it is done, runs the function, and
-//! stores the record's sequence where the executor looks for it.
+//! A callback is a `HostCall` record; its stream stops there. The thread sees that everything
+//! before it is done, runs the function, and stores the record's sequence where the executor looks
+//! for it.
 
-use crate::client::pipe::LaneId;
-use crate::client::{Session, lock, mark_callback_thread};
+use crate::connection::Connection;
+use crate::connection::pipe::LaneId;
 use crate::ffi::{Try, error};
+use crate::process;
+use crate::sync::lock;
 use core::ffi::c_void;
 use cumux_abi::{CUresult, CUstream};
 use cumux_wire::record::Op;
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// What is to be run. The program's pointer travels as a number: only the program's function gives it a meaning.
+/// What is to be run. The program's pointer travels as a number: only the program's function gives
+/// it a meaning.
 #[derive(Debug, Clone, Copy)]
 pub enum Work {
     Host { function: unsafe extern "C" fn(*mut c_void), data: usize },
@@ -43,62 +48,57 @@ struct Pending {
     work: Work,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct State {
     pending: Vec<Pending>,
     running: bool,
 }
 
 /// Callbacks that have been pushed and not run.
-#[derive(Debug, Default)]
-pub struct Callbacks {
-    state: Mutex<State>,
-    added: Condvar,
+static STATE: Mutex<State> = Mutex::new(State { pending: Vec::new(), running: false });
+static ADDED: Condvar = Condvar::new();
+
+/// Pushes a callback in a lane.
+///
+/// # Errors
+/// OPERATING_SYSTEM when no thread can be made; as [`Connection::health`].
+pub(crate) fn push(session: &'static Connection, lane: LaneId, work: Work) -> Try {
+    let mut state = lock(&STATE);
+    if !state.running {
+        std::thread::Builder::new().name("cumux-callbacks".to_owned()).spawn(move || serve(session)).map_err(|_| error::OPERATING_SYSTEM)?;
+        state.running = true;
+    }
+    let seq = session.push(lane, &Op::HostCall)?;
+    state.pending.push(Pending { lane, seq, work });
+    drop(state);
+    ADDED.notify_one();
+    session.wake();
+    Ok(())
 }
 
-impl Callbacks {
-    /// Pushes a callback in a lane.
-    ///
-    /// # Errors
-    /// OPERATING_SYSTEM when no thread can be made; as [`Session::health`].
-    pub fn launch(&self, session: &'static Session, lane: LaneId, work: Work) -> Try {
-        let mut state = lock(&self.state);
-        if !state.running {
-            std::thread::Builder::new().name("cumux-callbacks".to_owned()).spawn(move || serve(session)).map_err(|_| error::OPERATING_SYSTEM)?;
-            state.running = true;
-        }
-        let seq = session.push(lane, &Op::HostCall)?;
-        state.pending.push(Pending { lane, seq, work });
-        drop(state);
-        self.added.notify_one();
-        session.wake();
-        Ok(())
-    }
+/// Takes out a callback whose turn has come; `None` when there is none now.
+fn take_due(session: &Connection) -> Option<Pending> {
+    let mut state = lock(&STATE);
+    let broken = session.health().is_err();
+    let position = state.pending.iter().position(|pending| broken || session.is_done(pending.lane, pending.seq - 1))?;
+    Some(state.pending.remove(position))
+}
 
-    /// A callback whose turn has come; `None` when there is none now.
-    fn due(&self, session: &Session) -> Option<Pending> {
-        let mut state = lock(&self.state);
-        let broken = session.health().is_err();
-        let position = state.pending.iter().position(|pending| broken || session.is_done(pending.lane, pending.seq - 1))?;
-        Some(state.pending.remove(position))
-    }
-
-    fn sleep_while_empty(&self) {
-        let mut state = lock(&self.state);
-        while state.pending.is_empty() {
-            state = self.added.wait(state).unwrap_or_else(PoisonError::into_inner);
-        }
+fn sleep_while_empty() {
+    let mut state = lock(&STATE);
+    while state.pending.is_empty() {
+        state = ADDED.wait(state).unwrap_or_else(PoisonError::into_inner);
     }
 }
 
-fn serve(session: &'static Session) {
-    mark_callback_thread();
+fn serve(session: &'static Connection) {
+    process::mark_callback_thread();
     loop {
-        session.callbacks.sleep_while_empty();
+        sleep_while_empty();
         let mut due = None;
         session.wait_until(Instant::now() + Duration::from_millis(100), || {
             if due.is_none() {
-                due = session.callbacks.due(session);
+                due = take_due(session);
             }
             due.is_some()
         });

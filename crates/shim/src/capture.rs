@@ -1,73 +1,46 @@
 //! Stream capture: work of a capturing stream becomes nodes of a graph instead of records.
 //!
-//! A stream that captures holds a [`Place`]: the capture it belongs to and the nodes its next one comes after. An event recorded there
-//! carries such a place to other streams, which join the capture by waiting for it. Everything happens here; the executor never hears of it.
+//! A stream that captures holds a [`Place`]: the capture it belongs to and the nodes its next one
+//! comes after. An event recorded there carries such a place to other streams, which join the
+//! capture by waiting for it. Everything happens here; the executor never hears of it.
 
 use crate::callback;
-use crate::client::pipe::Role;
-use crate::client::{self, Session, lock};
+use crate::connection::Connection;
+use crate::connection::pipe::Role;
 use crate::context;
-use crate::copy::Transfer;
 use crate::event::Event;
 use crate::ffi::{Try, error, list, put, put_if};
 use crate::function::Function;
-use crate::graph::{Graph, Kernel, Owned, Work, plain_edges};
-use crate::stream::Stream;
+use crate::graph::{Graph, Kernel, NODES, Owned, Work, find_graph, plain_edges};
+use crate::process;
+use crate::stream::{Capture, Place, Stream};
+use crate::sync::lock;
+use crate::transfer::Transfer;
 use core::ffi::c_uint;
 use cumux_abi::{CUgraph, CUgraphEdgeData, CUgraphNode, CUresult, CUstream, CUstreamCaptureMode as Mode, CUstreamCaptureStatus as Status};
 use cumux_wire::record::{Launch, Op};
 use std::cell::Cell;
-use std::sync::{Arc, Mutex, Weak};
-use std::thread::ThreadId;
+use std::sync::{Arc, Mutex};
 
 const UNSUPPORTED: CUresult = CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 const INVALIDATED: CUresult = CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
 
-/// One capture.
-#[derive(Debug)]
-pub struct Capture {
-    id: u64,
-    graph: Arc<Graph>,
-    /// The stream it began in: id, and what it is to its context's NULL stream.
-    origin: u64,
-    joined: bool,
-    context: u64,
-    mode: Mode,
-    thread: ThreadId,
-    invalid: Mutex<bool>,
-    /// Streams that take part.
-    streams: Mutex<Vec<Weak<Stream>>>,
-}
+/// Captures that have begun and not ended.
+static CAPTURES: Mutex<Vec<Arc<Capture>>> = Mutex::new(Vec::new());
 
-/// A point in a capture.
-#[derive(Debug, Clone)]
-pub struct Place {
-    capture: Arc<Capture>,
-    /// Nodes that what comes next comes after.
-    after: Vec<u64>,
-}
-
-impl Capture {
-    fn is_invalid(&self) -> bool {
-        *lock(&self.invalid)
-    }
-
-    fn invalidate(&self) {
-        *lock(&self.invalid) = true;
-    }
-}
-
+/// Whether a stream captures now.
 #[must_use]
 pub(crate) fn is_capturing(stream: &Stream) -> bool {
     lock(&stream.capture).is_some()
 }
 
-/// The NULL stream cannot be used while a stream that it is joined with captures: that would be an edge nobody asked for.
-fn check_null_stream(session: &Session, stream: &Stream) -> Try {
+/// The NULL stream cannot be used while a stream that it is joined with captures: that would be an
+/// edge nobody asked for.
+fn check_null_stream(stream: &Stream) -> Try {
     if stream.role != Role::Legacy {
         return Ok(());
     }
-    for capture in lock(&session.captures).iter() {
+    for capture in lock(&CAPTURES).iter() {
         if capture.context == stream.context && capture.joined && capture.mode != Mode::CU_STREAM_CAPTURE_MODE_RELAXED {
             capture.invalidate();
             return Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
@@ -76,12 +49,13 @@ fn check_null_stream(session: &Session, stream: &Stream) -> Try {
     Ok(())
 }
 
-/// For calls that wait for or ask about a stream: they have no meaning while it captures, and spoil the capture.
+/// For calls that wait for or ask about a stream: they have no meaning while it captures, and spoil
+/// the capture.
 ///
 /// # Errors
 /// STREAM_CAPTURE_UNSUPPORTED, STREAM_CAPTURE_IMPLICIT.
-pub(crate) fn refuse_while_capturing(session: &Session, stream: &Stream) -> Try {
-    check_null_stream(session, stream)?;
+pub(crate) fn refuse_while_capturing(stream: &Stream) -> Try {
+    check_null_stream(stream)?;
     match &*lock(&stream.capture) {
         None => Ok(()),
         Some(place) => {
@@ -95,27 +69,27 @@ pub(crate) fn refuse_while_capturing(session: &Session, stream: &Stream) -> Try 
 ///
 /// # Errors
 /// STREAM_CAPTURE_INVALIDATED.
-pub(crate) fn check(stream: &Stream) -> Try {
+pub(crate) fn refuse_invalid(stream: &Stream) -> Try {
     let invalid = lock(&stream.capture).as_ref().is_some_and(|place| place.capture.is_invalid());
     if invalid { Err(INVALIDATED) } else { Ok(()) }
 }
 
 /// Adds a node where the stream is, if it captures.
-fn take(session: &Session, stream: &Stream, work: impl FnOnce() -> Try<Work>) -> Try<bool> {
-    check_null_stream(session, stream)?;
+fn add_node(stream: &Stream, work: impl FnOnce() -> Try<Work>) -> Try<bool> {
+    check_null_stream(stream)?;
     let mut place = lock(&stream.capture);
     let Some(place) = place.as_mut() else { return Ok(false) };
     if place.capture.is_invalid() {
         return Err(INVALIDATED);
     }
-    let node = place.capture.graph.add(session, work()?, place.after.clone())?;
+    let node = place.capture.graph.add(work()?, place.after.clone())?;
     place.after = vec![node.handle];
     Ok(true)
 }
 
 /// Takes a launch into the capture of its stream; false when the stream does not capture.
-pub(crate) fn launch(session: &Session, stream: &Stream, function: &Arc<Function>, fill: impl FnOnce(&mut Launch)) -> Try<bool> {
-    take(session, stream, || {
+pub(crate) fn capture_launch(stream: &Stream, function: &Arc<Function>, fill: impl FnOnce(&mut Launch)) -> Try<bool> {
+    add_node(stream, || {
         let mut launch = Launch::default();
         fill(&mut launch);
         Ok(Work::Kernel(Kernel::new(Arc::clone(function), function.handle, launch)))
@@ -123,25 +97,30 @@ pub(crate) fn launch(session: &Session, stream: &Stream, function: &Arc<Function
 }
 
 /// Takes a copy into the capture of its stream; false when the stream does not capture.
-pub(crate) fn copy(session: &Session, stream: &Stream, transfer: &Transfer) -> Try<bool> {
-    take(session, stream, || Ok(Work::Copy(*transfer)))
+pub(crate) fn capture_copy(stream: &Stream, transfer: &Transfer) -> Try<bool> {
+    add_node(stream, || Ok(Work::Copy(*transfer)))
 }
 
-/// Takes any other operation into the capture of its stream; false when the stream does not capture.
-pub(crate) fn op(session: &Session, stream: &Stream, op: &Op) -> Try<bool> {
-    take(session, stream, || Ok(if matches!(op, Op::Set { .. }) { Work::Set(op.clone()) } else { Work::Values(vec![op.clone()]) }))
+/// Takes any other operation into the capture of its stream; false when the stream does not
+/// capture.
+pub(crate) fn capture_op(stream: &Stream, op: &Op) -> Try<bool> {
+    add_node(stream, || Ok(if matches!(op, Op::Set { .. }) { Work::Set(op.clone()) } else { Work::Values(vec![op.clone()]) }))
 }
 
 /// Takes a host callback into the capture of its stream; false when the stream does not capture.
-pub(crate) fn host(session: &Session, stream: &Stream, work: callback::Work) -> Try<bool> {
-    take(session, stream, || Ok(Work::Host(work)))
+pub(crate) fn capture_host(stream: &Stream, work: callback::Work) -> Try<bool> {
+    add_node(stream, || Ok(Work::Host(work)))
 }
 
-/// Memory for a capturing stream: allocated now, for as long as the graph lives. `None` when the stream does not capture.
-pub(crate) fn alloc(session: &Session, stream: &Stream, bytes: u64) -> Try<Option<u64>> {
+/// Memory for a capturing stream: allocated now, for as long as the graph lives. `None` when the
+/// stream does not capture.
+pub(crate) fn capture_alloc(session: &Connection, stream: &Stream, bytes: u64) -> Try<Option<u64>> {
     let mut address = None;
-    take(session, stream, || {
-        let owned = Owned::new(session, &*session.context(stream.context_handle)?, bytes)?;
+    add_node(stream, || {
+        let owned = {
+            let context = context::find(stream.context_handle)?;
+            Owned::new(session, context.id, context.device, bytes)?
+        };
         address = Some(owned.address);
         Ok(Work::Alloc(owned))
     })?;
@@ -149,16 +128,17 @@ pub(crate) fn alloc(session: &Session, stream: &Stream, bytes: u64) -> Try<Optio
 }
 
 /// Takes a free into the capture of its stream; false when the stream does not capture.
-pub(crate) fn freed(session: &Session, stream: &Stream, address: u64) -> Try<bool> {
-    take(session, stream, || Ok(Work::Free(address)))
+pub(crate) fn capture_free(stream: &Stream, address: u64) -> Try<bool> {
+    add_node(stream, || Ok(Work::Free(address)))
 }
 
-/// Takes an event record into the capture of its stream; false when the stream does not capture. An external one is a node.
-pub(crate) fn record(session: &Session, event: &Event, stream: &Stream, external: bool) -> Try<bool> {
+/// Takes an event record into the capture of its stream; false when the stream does not capture. An
+/// external one is a node.
+pub(crate) fn capture_record(event: &Event, stream: &Stream, external: bool) -> Try<bool> {
     if external {
-        return take(session, stream, || Ok(Work::Record(event.handle)));
+        return add_node(stream, || Ok(Work::Record(event.handle)));
     }
-    check_null_stream(session, stream)?;
+    check_null_stream(stream)?;
     let place = lock(&stream.capture).clone();
     let Some(place) = place else { return Ok(false) };
     if place.capture.is_invalid() {
@@ -168,10 +148,11 @@ pub(crate) fn record(session: &Session, event: &Event, stream: &Stream, external
     Ok(true)
 }
 
-/// Takes a wait into the capture that the event or the stream belongs to; false when neither captures. An external one is a node.
-pub(crate) fn hold(session: &Session, event: &Event, stream: &Arc<Stream>, external: bool) -> Try<bool> {
+/// Takes a wait into the capture that the event or the stream belongs to; false when neither
+/// captures. An external one is a node.
+pub(crate) fn capture_hold(event: &Event, stream: &Arc<Stream>, external: bool) -> Try<bool> {
     if external {
-        return take(session, stream, || Ok(Work::Wait(event.handle)));
+        return add_node(stream, || Ok(Work::Wait(event.handle)));
     }
     let brought = lock(&event.captured).clone();
     let mut place = lock(&stream.capture);
@@ -211,7 +192,7 @@ pub(crate) fn hold(session: &Session, event: &Event, stream: &Arc<Stream>, exter
 // ---- beginning and ending
 
 fn begin(stream: CUstream, mode: Mode, into: Option<(Arc<Graph>, Vec<u64>)>) -> Try {
-    let session = client::enter()?;
+    let session = process::enter()?;
     let stream = context::stream(session, stream)?;
     if mode.0 > Mode::CU_STREAM_CAPTURE_MODE_RELAXED.0 {
         return Err(error::INVALID_VALUE);
@@ -225,10 +206,10 @@ fn begin(stream: CUstream, mode: Mode, into: Option<(Arc<Graph>, Vec<u64>)>) -> 
     }
     let (graph, after) = match into {
         Some(given) => given,
-        None => (Graph::new(session, false)?, Vec::new()),
+        None => (Graph::new(false)?, Vec::new()),
     };
     let capture = Arc::new(Capture {
-        id: session.number(),
+        id: process::new_number(),
         graph,
         origin: stream.id,
         joined: stream.role == Role::Blocking,
@@ -238,7 +219,7 @@ fn begin(stream: CUstream, mode: Mode, into: Option<(Arc<Graph>, Vec<u64>)>) -> 
         invalid: Mutex::new(false),
         streams: Mutex::new(vec![Arc::downgrade(&stream)]),
     });
-    lock(&session.captures).push(Arc::clone(&capture));
+    lock(&CAPTURES).push(Arc::clone(&capture));
     *place = Some(Place { capture, after });
     Ok(())
 }
@@ -259,15 +240,15 @@ pub unsafe fn cuStreamBeginCaptureToGraph(
     count: usize,
     mode: Mode,
 ) -> Try {
-    let session = client::enter()?;
+    process::enter()?;
     plain_edges(data, count)?;
-    let graph = crate::graph::graph(session, graph)?;
+    let graph = find_graph(graph)?;
     let after = list!(dependencies, count).iter().map(|node| node.addr() as u64).collect();
     begin(stream, mode, Some((graph, after)))
 }
 
 pub unsafe fn cuStreamEndCapture(stream: CUstream, out: *mut CUgraph) -> Try {
-    let session = client::enter()?;
+    let session = process::enter()?;
     let stream = context::stream(session, stream)?;
     if out.is_null() {
         return Err(error::INVALID_VALUE);
@@ -282,18 +263,18 @@ pub unsafe fn cuStreamEndCapture(stream: CUstream, out: *mut CUgraph) -> Try {
         return Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD);
     }
     // From here on the capture is over, whatever comes of it.
-    lock(&session.captures).retain(|other| !Arc::ptr_eq(other, capture));
+    lock(&CAPTURES).retain(|other| !Arc::ptr_eq(other, capture));
     let mut loose = false;
     for other in lock(&capture.streams).drain(..).filter_map(|stream| stream.upgrade()) {
         let place_of_other = lock(&other.capture).take();
         if other.id != stream.id {
-            loose |= place_of_other.is_some_and(|theirs| !reaches(session, &place.after, &theirs.after));
+            loose |= place_of_other.is_some_and(|theirs| !reaches(&place.after, &theirs.after));
         }
     }
     put!(out, core::ptr::null_mut());
     if capture.is_invalid() || loose {
         if !capture.graph.inner {
-            capture.graph.end(session);
+            capture.graph.end();
         }
         return Err(if loose && !capture.is_invalid() { CUresult::CUDA_ERROR_STREAM_CAPTURE_UNJOINED } else { INVALIDATED });
     }
@@ -302,7 +283,7 @@ pub unsafe fn cuStreamEndCapture(stream: CUstream, out: *mut CUgraph) -> Try {
 }
 
 /// Whether every node of `wanted` is one of `from` or comes before one of them.
-fn reaches(session: &Session, from: &[u64], wanted: &[u64]) -> bool {
+fn reaches(from: &[u64], wanted: &[u64]) -> bool {
     let mut seen: Vec<u64> = Vec::new();
     let mut open: Vec<u64> = from.to_vec();
     while let Some(node) = open.pop() {
@@ -310,7 +291,7 @@ fn reaches(session: &Session, from: &[u64], wanted: &[u64]) -> bool {
             continue;
         }
         seen.push(node);
-        if let Some(node) = session.nodes.get(node) {
+        if let Some(node) = NODES.get(node) {
             open.extend(&lock(&node.body).after);
         }
     }
@@ -328,9 +309,9 @@ fn status(place: Option<&Place>) -> Status {
 }
 
 pub unsafe fn cuStreamIsCapturing(stream: CUstream, out: *mut Status) -> Try {
-    let session = client::look()?;
+    let session = process::find_connection()?;
     let stream = context::stream(session, stream)?;
-    check_null_stream(session, &stream)?;
+    check_null_stream(&stream)?;
     put!(out, status(lock(&stream.capture).as_ref()));
     Ok(())
 }
@@ -350,9 +331,9 @@ fn info(
     data: *mut *const CUgraphEdgeData,
     count: *mut usize,
 ) -> Try {
-    let session = client::look()?;
+    let session = process::find_connection()?;
     let stream = context::stream(session, stream)?;
-    check_null_stream(session, &stream)?;
+    check_null_stream(&stream)?;
     let place = lock(&stream.capture);
     put!(state, status(place.as_ref()));
     let Some(place) = place.as_ref().filter(|place| !place.capture.is_invalid()) else { return Ok(()) };
@@ -398,7 +379,7 @@ pub unsafe fn cuStreamGetCaptureInfo_v3(
 }
 
 fn update(stream: CUstream, dependencies: *mut CUgraphNode, count: usize, flags: c_uint) -> Try {
-    let session = client::enter()?;
+    let session = process::enter()?;
     let stream = context::stream(session, stream)?;
     const SET: c_uint = 1;
     if flags & !SET != 0 {
@@ -409,7 +390,7 @@ fn update(stream: CUstream, dependencies: *mut CUgraphNode, count: usize, flags:
     let given = list!(dependencies.cast_const(), count).iter().map(|node| node.addr() as u64);
     let mut after: Vec<u64> = if flags & SET != 0 { Vec::new() } else { place.after.clone() };
     for node in given {
-        if session.nodes.get(node).is_none_or(|node| node.graph != place.capture.graph.handle) {
+        if NODES.get(node).is_none_or(|node| node.graph != place.capture.graph.handle) {
             return Err(error::INVALID_VALUE);
         }
         after.push(node);
@@ -434,7 +415,7 @@ pub unsafe fn cuStreamUpdateCaptureDependencies_v2(
 }
 
 pub unsafe fn cuThreadExchangeStreamCaptureMode(mode: *mut Mode) -> Try {
-    client::look()?;
+    process::find_connection()?;
     let wanted = crate::ffi::get!(mode.cast_const());
     if wanted.0 > Mode::CU_STREAM_CAPTURE_MODE_RELAXED.0 {
         return Err(error::INVALID_VALUE);

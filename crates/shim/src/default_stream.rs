@@ -1,9 +1,11 @@
 //! What stream 0 means.
 //!
-//! A program compiled for per-thread default streams calls the `_ptsz` and `_ptds` forms of a function, others call the plain form. The
-//! generated form maps stream handles in the arguments itself (0 becomes `CU_STREAM_PER_THREAD`); functions that carry their stream in a
-//! structure, or have none, run inside [`with_per_thread`]. An implementation therefore passes every stream handle it is given, and a null
-//! handle where it is given none, through [`resolve`], and never sees 0 afterwards.
+//! A program compiled for per-thread default streams calls the `_ptsz` and `_ptds` forms of a
+//! function, others call the plain form. The generated form maps stream handles in the arguments
+//! itself (0 becomes `CU_STREAM_PER_THREAD`); functions that carry their stream in a structure, or
+//! have none, run inside [`with_per_thread`]. An implementation therefore passes every stream
+//! handle it is given, and a null handle where it is given none, through [`resolve`], and never
+//! sees 0 afterwards.
 
 use core::cell::Cell;
 use cumux_abi::{CU_STREAM_LEGACY, CU_STREAM_PER_THREAD, CUstream};

@@ -1,7 +1,7 @@
 //! Finding the real driver, for programs that are not served.
 //!
-//! Always by absolute path and never by search, since a search would find this very library. A library that carries our mark
-//! (`cumux_shim_build_id`) is refused wherever it lies.
+//! Always by absolute path and never by search, since a search would find this very library. A
+//! library that carries our mark (`cumux_shim_build_id`) is refused wherever it lies.
 
 use core::ffi::{CStr, c_void};
 use cumux_abi::locate;
@@ -11,6 +11,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
 /// The real driver, loaded for the rest of the process.
+#[derive(Debug)]
 pub(crate) struct Driver {
     library: Library,
 }
@@ -25,7 +26,8 @@ impl Driver {
     }
 }
 
-/// Loads the real driver from `CUMUX_REAL_LIBCUDA`, the dynamic linker's cache, or the usual folders.
+/// Loads the real driver from `CUMUX_REAL_LIBCUDA`, the dynamic linker's cache, or the usual
+/// folders.
 pub(crate) fn find() -> Option<Driver> {
     // Code for this process: not for a caller to choose who has fewer rights than the program.
     let chosen = cumux_link::trust::variable("CUMUX_REAL_LIBCUDA").filter(|path| !path.is_empty());
@@ -45,8 +47,10 @@ fn open(path: &Path) -> Option<Driver> {
     if !path.exists() {
         return None;
     }
-    // The driver is linked with DT_SYMBOLIC, so its inner calls find its own functions and not ours of the same names.
-    // SAFETY: loading runs the constructors of NVIDIA's driver, which any CUDA program loads in the same way.
+    // The driver is linked with DT_SYMBOLIC, so its inner calls find its own functions and not ours
+    // of the same names.
+    // SAFETY: loading runs the constructors of NVIDIA's driver, which any CUDA program loads in the
+    // same way.
     let library = match unsafe { Library::open(Some(path), RTLD_NOW | RTLD_LOCAL) } {
         Ok(library) => library,
         Err(error) => {

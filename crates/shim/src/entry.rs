@@ -10,34 +10,34 @@ pub use crate::procaddress::{cuGetProcAddress, cuGetProcAddress_v2};
 /// # Safety
 /// `version` is null or writable.
 pub unsafe fn cuDriverGetVersion(version: *mut c_int) -> CUresult {
-    // SAFETY: as the caller promises.
+    // SAFETY: the caller promises that `version` is null or writable.
     unsafe { write(version, cumux_abi::DRIVER_VERSION) }
 }
 
 /// # Safety
 /// `mode` is null or writable.
 pub unsafe fn cuModuleGetLoadingMode(mode: *mut CUmoduleLoadingMode) -> CUresult {
-    // SAFETY: as the caller promises.
+    // SAFETY: the caller promises that `mode` is null or writable.
     unsafe { write(mode, CUmoduleLoadingMode::CU_MODULE_LAZY_LOADING) }
 }
 
 /// # Safety
 /// `text` is null or writable.
 pub unsafe fn cuGetErrorName(error: CUresult, text: *mut *const c_char) -> CUresult {
-    // SAFETY: as the caller promises.
+    // SAFETY: the caller promises that `text` is null or writable.
     unsafe { describe(cumux_abi::result::name(error.0), text) }
 }
 
 /// # Safety
 /// `text` is null or writable.
 pub unsafe fn cuGetErrorString(error: CUresult, text: *mut *const c_char) -> CUresult {
-    // SAFETY: as the caller promises.
+    // SAFETY: the caller promises that `text` is null or writable.
     unsafe { describe(cumux_abi::result::text(error.0), text) }
 }
 
 /// An unknown code is an invalid value, and the text becomes null.
 unsafe fn describe(known: Option<&'static CStr>, text: *mut *const c_char) -> CUresult {
-    // SAFETY: as the caller promises.
+    // SAFETY: the caller promises that `text` is null or writable.
     let written = unsafe { write(text, known.map_or(core::ptr::null(), CStr::as_ptr)) };
     if known.is_none() { CUresult::CUDA_ERROR_INVALID_VALUE } else { written }
 }

@@ -1,9 +1,11 @@
-//! Everything `libcuda.so.1` exports, generated from the list of the surface, and the mark by which cumux knows its own build.
+//! Everything `libcuda.so.1` exports, generated from the list of the surface, and the mark by which
+//! cumux knows its own build.
 //!
-//! Nobody may define these symbols a second time: implementations are plain Rust functions without `no_mangle`.
+//! Nobody may define these symbols a second time: implementations are plain Rust functions without
+//! `no_mangle`.
 #![allow(non_snake_case, non_upper_case_globals)]
 
-use crate::trampoline::export;
+use crate::decide::table::trampoline::export;
 use core::cell::UnsafeCell;
 
 /// A variable of the debugger interface. Debuggers write it from outside; nothing here reads it.

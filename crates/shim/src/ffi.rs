@@ -1,7 +1,8 @@
 //! Crossing the C border: pointers that a program passes, read and written in one place.
 //!
-//! The macros hide the `unsafe` that every implementation would otherwise repeat. They may be used only on pointers that came in as
-//! arguments of an exported function, whose C caller vouches for them: a null pointer is refused, any other is believed, as the real driver does.
+//! The macros hide the `unsafe` that every implementation would otherwise repeat. They may be used
+//! only on pointers that came in as arguments of an exported function, whose C caller vouches for
+//! them: a null pointer is refused, any other is believed, as the real driver does.
 
 use core::ffi::{CStr, c_char};
 use cumux_abi::CUresult;
@@ -12,27 +13,49 @@ pub type Try<T = ()> = Result<T, CUresult>;
 /// Short names of the results in use.
 pub mod error {
     use super::CUresult;
+    /// `CUDA_ERROR_INVALID_VALUE`.
     pub const INVALID_VALUE: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
+    /// `CUDA_ERROR_OUT_OF_MEMORY`.
     pub const OUT_OF_MEMORY: CUresult = CUresult::CUDA_ERROR_OUT_OF_MEMORY;
+    /// `CUDA_ERROR_NOT_INITIALIZED`.
     pub const NOT_INITIALIZED: CUresult = CUresult::CUDA_ERROR_NOT_INITIALIZED;
+    /// `CUDA_ERROR_INVALID_DEVICE`.
     pub const INVALID_DEVICE: CUresult = CUresult::CUDA_ERROR_INVALID_DEVICE;
+    /// `CUDA_ERROR_INVALID_IMAGE`.
     pub const INVALID_IMAGE: CUresult = CUresult::CUDA_ERROR_INVALID_IMAGE;
+    /// `CUDA_ERROR_INVALID_CONTEXT`.
     pub const INVALID_CONTEXT: CUresult = CUresult::CUDA_ERROR_INVALID_CONTEXT;
+    /// `CUDA_ERROR_INVALID_HANDLE`.
     pub const INVALID_HANDLE: CUresult = CUresult::CUDA_ERROR_INVALID_HANDLE;
+    /// `CUDA_ERROR_CONTEXT_IS_DESTROYED`.
     pub const CONTEXT_IS_DESTROYED: CUresult = CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    /// `CUDA_ERROR_FILE_NOT_FOUND`.
     pub const FILE_NOT_FOUND: CUresult = CUresult::CUDA_ERROR_FILE_NOT_FOUND;
+    /// `CUDA_ERROR_NOT_FOUND`.
     pub const NOT_FOUND: CUresult = CUresult::CUDA_ERROR_NOT_FOUND;
+    /// `CUDA_ERROR_NOT_READY`.
     pub const NOT_READY: CUresult = CUresult::CUDA_ERROR_NOT_READY;
+    /// `CUDA_ERROR_NOT_PERMITTED`.
     pub const NOT_PERMITTED: CUresult = CUresult::CUDA_ERROR_NOT_PERMITTED;
+    /// `CUDA_ERROR_NOT_SUPPORTED`.
     pub const NOT_SUPPORTED: CUresult = CUresult::CUDA_ERROR_NOT_SUPPORTED;
+    /// `CUDA_ERROR_UNSUPPORTED_LIMIT`.
     pub const UNSUPPORTED_LIMIT: CUresult = CUresult::CUDA_ERROR_UNSUPPORTED_LIMIT;
+    /// `CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES`.
     pub const LAUNCH_OUT_OF_RESOURCES: CUresult = CUresult::CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
+    /// `CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE`.
     pub const COOPERATIVE_LAUNCH_TOO_LARGE: CUresult = CUresult::CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
+    /// `CUDA_ERROR_INVALID_CLUSTER_SIZE`.
     pub const INVALID_CLUSTER_SIZE: CUresult = CUresult::CUDA_ERROR_INVALID_CLUSTER_SIZE;
+    /// `CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED`.
     pub const ALREADY_REGISTERED: CUresult = CUresult::CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+    /// `CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED`.
     pub const NOT_REGISTERED: CUresult = CUresult::CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+    /// `CUDA_ERROR_MPS_RPC_FAILURE`.
     pub const MPS_RPC_FAILURE: CUresult = CUresult::CUDA_ERROR_MPS_RPC_FAILURE;
+    /// `CUDA_ERROR_OPERATING_SYSTEM`.
     pub const OPERATING_SYSTEM: CUresult = CUresult::CUDA_ERROR_OPERATING_SYSTEM;
+    /// `CUDA_ERROR_UNKNOWN`.
     pub const UNKNOWN: CUresult = CUresult::CUDA_ERROR_UNKNOWN;
 }
 
@@ -47,7 +70,8 @@ pub unsafe fn write<T>(out: *mut T, value: T) -> Try {
     if out.is_null() {
         return Err(error::INVALID_VALUE);
     }
-    // SAFETY: not null, and the caller vouches for the rest; unaligned pointers are taken as C programs may pass them in packed structures.
+    // SAFETY: not null, and the caller vouches for the rest; unaligned pointers are taken as C
+    // programs may pass them in packed structures.
     unsafe { out.write_unaligned(value) };
     Ok(())
 }
@@ -121,7 +145,18 @@ pub unsafe fn fill_text(out: *mut c_char, bytes: usize, text: &[u8]) -> Try {
     Ok(())
 }
 
-/// `put!(out, value)`: writes through an argument of the exported function, INVALID_VALUE (by `?`) when it is null.
+/// `forward!(call(arguments))`: one exported function answered by another, with arguments of its
+/// own caller.
+macro_rules! forward {
+    ($call:expr) => {
+        // SAFETY: the C caller vouches for its arguments to the name it called; the other name asks
+        // the same of them.
+        unsafe { $call }
+    };
+}
+
+/// `put!(out, value)`: writes through an argument of the exported function, INVALID_VALUE (by `?`)
+/// when it is null.
 macro_rules! put {
     ($out:expr, $value:expr) => {{
         let (out, value) = ($out, $value);
@@ -168,7 +203,7 @@ macro_rules! list {
     }};
 }
 
-pub(crate) use {get, list, name, put, put_if};
+pub(crate) use {forward, get, list, name, put, put_if};
 
 #[cfg(test)]
 mod tests {

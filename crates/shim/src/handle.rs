@@ -1,7 +1,8 @@
 //! Handles: the opaque words a program holds for streams, events, modules and all the rest.
 //!
-//! A handle names a slot of a table and the slot's generation, never an address: whatever word a program passes is looked up, and a
-//! freed or invented one is found out. Handles look like aligned pointers into a part of the address space where nothing is mapped.
+//! A handle names a slot of a table and the slot's generation, never an address: whatever word a
+//! program passes is looked up, and a freed or invented one is found out. Handles look like aligned
+//! pointers into a part of the address space where nothing is mapped.
 
 use std::collections::VecDeque;
 use std::marker::PhantomData;
@@ -10,7 +11,8 @@ use std::sync::{Arc, PoisonError, RwLock};
 /// Above everything cumux maps, below the end of user space.
 const MARK: u64 = 0x6000_0000_0000;
 const INDEX_BITS: u32 = 20;
-/// Freed slots rest in a queue until this many have gathered, so that a stale handle stays invalid for long.
+/// Freed slots rest in a queue until this many have gathered, so that a stale handle stays invalid
+/// for long.
 const REST: usize = 64;
 
 /// What a handle is for; part of the word, so that a stream is never taken for an event.
@@ -62,12 +64,14 @@ pub struct Table<T> {
 }
 
 impl<T> Table<T> {
+    /// An empty table.
     #[must_use]
     pub const fn new(kind: Kind) -> Self {
         Self { kind, slots: RwLock::new(Slots { slots: Vec::new(), free: VecDeque::new() }), _kind: PhantomData }
     }
 
-    /// Mints a handle and lets `make` build the object that knows it; `None` when a million are in use.
+    /// Mints a handle and lets `make` build the object that knows it; `None` when a million are in
+    /// use.
     pub fn insert(&self, make: impl FnOnce(u64) -> Arc<T>) -> Option<(u64, Arc<T>)> {
         let mut table = self.slots.write().unwrap_or_else(PoisonError::into_inner);
         let rested = table.free.len() > REST || table.slots.len() >> INDEX_BITS != 0;

@@ -1,52 +1,45 @@
-//! Pinned host memory: pieces of the window, at the same address here and in the executor, so that a host pointer is the device pointer too.
+//! Pinned host memory: pieces of the window, at the same address here and in the executor, so that
+//! a host pointer is the device pointer too.
 //!
-//! Registering the program's own memory replaces its pages by pages of the window: contents are copied over, then the mapping is swapped
-//! in one step. The first and last page may hold neighbours' bytes; they move along. A neighbour written by another thread between
-//! copy and swap would lose that write, so those two pages are copied last; stacks and mappings that are not private are refused.
+//! Registering the program's own memory replaces its pages by pages of the window: contents are
+//! copied over, then the mapping is swapped in one step. The first and last page may hold
+//! neighbours' bytes; they move along. A neighbour written by another thread between copy and swap
+//! would lose that write, so those two pages are copied last; stacks and mappings that are not
+//! private are refused.
 
-use crate::client::{self, Session};
+use crate::connection::Connection;
 use crate::context;
-use crate::ffi::{Try, error, put};
+use crate::ffi::{Try, error, forward, put};
 use crate::log::unsupported;
-use crate::memory::{self, Allocation, Sort};
+use crate::memory::{self, Allocation, PAGE, Sort, copy_pages, pointer};
+use crate::process;
 use core::ffi::{c_uint, c_void};
 use cumux_abi::CUdeviceptr;
 use cumux_wire::record::Op;
-use rustix::mm::{Advice, MapFlags, ProtFlags};
+use rustix::mm::{MapFlags, ProtFlags};
 
 const PORTABLE: c_uint = 1;
 const DEVICE_MAP: c_uint = 2;
 const WRITE_COMBINED: c_uint = 4;
 const IO_MEMORY: c_uint = 4;
 const READ_ONLY: c_uint = 8;
-const PAGE: u64 = 4096;
-
-fn pointer(address: u64) -> *mut c_void {
-    core::ptr::with_exposed_provenance_mut(address as usize)
-}
-
-/// Gives the pages of a piece of the window back to the system; they read as zero afterwards.
-pub(crate) fn punch(address: u64, bytes: u64) {
-    // SAFETY: a range of the window that nobody owns any more. What is not punched stays charged, nothing worse.
-    let _ = unsafe { rustix::mm::madvise(pointer(address), bytes as usize, Advice::LinuxRemove) };
-}
 
 /// Takes a piece of the window and remembers it as an allocation.
-pub(crate) fn allocate(session: &Session, bytes: u64, sort: Sort, context: u64, device: u32) -> Try<u64> {
+pub(crate) fn allocate(session: &Connection, bytes: u64, sort: Sort, context: u64, device: u32) -> Try<u64> {
     // Large pieces start at a large page's boundary.
     let align = if bytes >= 1 << 21 { 1 << 21 } else { PAGE };
-    let start = session.take_window(bytes, align)?;
+    let start = session.window.take_piece(bytes, align)?;
     if let Err(code) = session.announce_window(start + bytes) {
-        session.give_window(start);
+        session.window.return_piece(start);
         return Err(code);
     }
-    let id = session.number();
-    memory::write(session).insert(Allocation { start, bytes, sort, context, device, id, sync_memops: false });
+    let id = process::new_number();
+    memory::write_allocations().insert(Allocation { start, bytes, sort, context, device, id, sync_memops: false });
     Ok(start)
 }
 
 pub unsafe fn cuMemHostAlloc(out: *mut *mut c_void, bytes: usize, flags: c_uint) -> Try {
-    let session = client::enter()?;
+    let session = process::enter()?;
     let context = context::current()?;
     if out.is_null() || bytes == 0 || flags & !(PORTABLE | DEVICE_MAP | WRITE_COMBINED) != 0 {
         return Err(error::INVALID_VALUE);
@@ -56,50 +49,46 @@ pub unsafe fn cuMemHostAlloc(out: *mut *mut c_void, bytes: usize, flags: c_uint)
 }
 
 pub unsafe fn cuMemAllocHost_v2(out: *mut *mut c_void, bytes: usize) -> Try {
-    // SAFETY: the same promise of the same caller.
-    unsafe { cuMemHostAlloc(out, bytes, 0) }
+    forward!(cuMemHostAlloc(out, bytes, 0))
 }
 
 pub unsafe fn cuMemAllocHost(out: *mut *mut c_void, bytes: c_uint) -> Try {
-    // SAFETY: the same promise of the same caller.
-    unsafe { cuMemHostAlloc(out, bytes as usize, 0) }
+    forward!(cuMemHostAlloc(out, bytes as usize, 0))
 }
 
 pub unsafe fn cuMemFreeHost(address: *mut c_void) -> Try {
-    let session = client::enter()?;
+    let session = process::enter()?;
     if address.is_null() {
         return Ok(());
     }
     let start = address.expose_provenance() as u64;
-    let known = memory::read(session).at(start).copied().filter(|known| matches!(known.sort, Sort::Host(_))).ok_or(error::INVALID_VALUE)?;
+    let known = memory::read_allocations().at(start).copied().filter(|known| matches!(known.sort, Sort::Host(_))).ok_or(error::INVALID_VALUE)?;
     // Work under way may still use it.
-    if let Some(context) = session.contexts.all(|context| context.id == known.context).first() {
-        session.drain(context.group)?;
-    }
-    let gone = memory::write(session).remove(start).ok_or(error::INVALID_VALUE)?;
+    context::drain_by_id(session, known.context)?;
+    let gone = memory::write_allocations().remove(start).ok_or(error::INVALID_VALUE)?;
     memory::release(session, &gone)
 }
 
 /// A host allocation that contains an address.
-fn known_host(session: &Session, address: *mut c_void) -> Try<Allocation> {
+fn known_host(address: *mut c_void) -> Try<Allocation> {
     let address = address.expose_provenance() as u64;
-    let found = memory::read(session).find(address).copied();
+    let found = memory::read_allocations().find(address).copied();
     found.filter(|known| known.on_host() || matches!(known.sort, Sort::Managed(_))).ok_or(error::INVALID_VALUE)
 }
 
 pub unsafe fn cuMemHostGetDevicePointer_v2(out: *mut CUdeviceptr, address: *mut c_void, flags: c_uint) -> Try {
-    let session = client::enter()?;
+    process::enter()?;
     if flags != 0 {
         return Err(error::INVALID_VALUE);
     }
-    known_host(session, address)?;
+    known_host(address)?;
     put!(out, address.expose_provenance() as u64);
     Ok(())
 }
 
 pub unsafe fn cuMemHostGetFlags(out: *mut c_uint, address: *mut c_void) -> Try {
-    let session = client::enter()?;
-    let flags = match known_host(session, address)?.sort {
+    process::enter()?;
+    let flags = match known_host(address)?.sort {
         // All pinned memory is mapped where addresses are unified.
         Sort::Host(flags) | Sort::Registered { flags, .. } => flags | DEVICE_MAP,
         _ => return Err(error::INVALID_VALUE),
@@ -110,7 +99,8 @@ pub unsafe fn cuMemHostGetFlags(out: *mut c_uint, address: *mut c_void) -> Try {
 
 // ---- the program's own memory
 
-/// Whether every page of a range is private, readable and writable, and no stack, by the lines of `/proc/self/maps`.
+/// Whether every page of a range is private, readable and writable, and no stack, by the lines of
+/// `/proc/self/maps`.
 fn replaceable(maps: &str, start: u64, end: u64) -> bool {
     let mut at = start;
     for line in maps.lines() {
@@ -135,32 +125,8 @@ fn replaceable(maps: &str, start: u64, end: u64) -> bool {
     false
 }
 
-/// Copies bytes within this process.
-///
-/// # Safety
-/// Both ranges are valid.
-unsafe fn copy(from: u64, to: u64, bytes: u64) {
-    // SAFETY: the caller's promise.
-    unsafe { core::ptr::copy_nonoverlapping(pointer(from).cast::<u8>().cast_const(), pointer(to).cast::<u8>(), bytes as usize) };
-}
-
-/// Copies whole pages, the first and the last one last.
-unsafe fn copy_pages(from: u64, to: u64, bytes: u64) {
-    let inner = bytes.saturating_sub(2 * PAGE);
-    // SAFETY: the caller's promise; the three parts are the whole.
-    unsafe {
-        if inner > 0 {
-            copy(from + PAGE, to + PAGE, inner);
-        }
-        if bytes > PAGE {
-            copy(from + bytes - PAGE, to + bytes - PAGE, PAGE);
-        }
-        copy(from, to, PAGE);
-    }
-}
-
 pub unsafe fn cuMemHostRegister_v2(address: *mut c_void, bytes: usize, flags: c_uint) -> Try {
-    let session = client::enter()?;
+    let session = process::enter()?;
     let context = context::current()?;
     if address.is_null() || bytes == 0 || flags & !(PORTABLE | DEVICE_MAP | IO_MEMORY | READ_ONLY) != 0 {
         return Err(error::INVALID_VALUE);
@@ -172,8 +138,9 @@ pub unsafe fn cuMemHostRegister_v2(address: *mut c_void, bytes: usize, flags: c_
     let bytes = bytes as u64;
     let end = user.checked_add(bytes).and_then(|end| end.checked_next_multiple_of(PAGE)).ok_or(error::INVALID_VALUE)?;
     let start = user / PAGE * PAGE;
-    // The lock is held to the end: two registrations of neighbouring memory must not swap the same page.
-    let mut allocations = memory::write(session);
+    // The lock is held to the end: two registrations of neighbouring memory must not swap the same
+    // page.
+    let mut allocations = memory::write_allocations();
     if allocations.touches(user, user + bytes) {
         return Err(error::ALREADY_REGISTERED);
     }
@@ -184,9 +151,10 @@ pub unsafe fn cuMemHostRegister_v2(address: *mut c_void, bytes: usize, flags: c_
     if !replaceable(&maps, start, end) {
         return Err(unsupported(format!("the memory at {user:#x} cannot be registered: only private, writable memory outside stacks can")));
     }
-    let window = session.take_window(end - start, PAGE)?;
-    // SAFETY: the pages are private and writable (checked); the program asks for them to be pinned, so it keeps them mapped; the piece of
-    // the window is ours and as long. From the swap on both addresses are the same memory.
+    let window = session.window.take_piece(end - start, PAGE)?;
+    // SAFETY: the pages are private and writable (checked); the program asks for them to be pinned,
+    // so it keeps them mapped; the piece of the window is ours and as long. From the swap on both
+    // addresses are the same memory.
     let swapped = unsafe {
         copy_pages(start, window, end - start);
         let kind = MapFlags::SHARED | MapFlags::FIXED;
@@ -195,53 +163,28 @@ pub unsafe fn cuMemHostRegister_v2(address: *mut c_void, bytes: usize, flags: c_
             (end - start) as usize,
             ProtFlags::READ | ProtFlags::WRITE,
             kind,
-            session.window_file(),
+            session.window.file(),
             window - session.window.address(),
         )
     };
     if swapped.is_err() {
-        session.give_window(window);
+        session.window.return_piece(window);
         return Err(error::OUT_OF_MEMORY);
     }
     let at = window + (user - start);
-    let id = session.number();
+    let id = process::new_number();
     let sort = Sort::Registered { window: at, flags };
     allocations.insert(Allocation { start: user, bytes, sort, context: context.id, device: context.device, id, sync_memops: false });
     session.control(&Op::HostRegister { user, window: at, bytes })
 }
 
-/// Gives registered pages back to the program as private memory.
-pub(crate) fn unregister(session: &Session, user: u64, bytes: u64, window: u64) -> Try {
-    let told = session.control(&Op::HostUnregister { user });
-    let start = user / PAGE * PAGE;
-    let end = (user + bytes).next_multiple_of(PAGE);
-    let base = window - (user - start);
-    // SAFETY: a fresh private mapping is filled with the pages' contents and moved over them in one step; nobody else knows it before.
-    let moved = unsafe {
-        let length = (end - start) as usize;
-        rustix::mm::mmap_anonymous(core::ptr::null_mut(), length, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE).and_then(|fresh| {
-            copy_pages(base, fresh.expose_provenance() as u64, end - start);
-            let flags = rustix::mm::MremapFlags::MAYMOVE;
-            rustix::mm::mremap_fixed(fresh, length, length, flags, pointer(start))
-        })
-    };
-    if moved.is_err() {
-        // The pages stay shared with the window, which keeps them.
-        return Err(error::OPERATING_SYSTEM);
-    }
-    session.give_window(base);
-    told
-}
-
 pub unsafe fn cuMemHostUnregister(address: *mut c_void) -> Try {
-    let session = client::enter()?;
+    let session = process::enter()?;
     let user = address.expose_provenance() as u64;
-    let known = memory::read(session).at(user).copied();
+    let known = memory::read_allocations().at(user).copied();
     let known = known.filter(|known| matches!(known.sort, Sort::Registered { .. })).ok_or(error::NOT_REGISTERED)?;
-    if let Some(context) = session.contexts.all(|context| context.id == known.context).first() {
-        session.drain(context.group)?;
-    }
-    let gone = memory::write(session).remove(user).ok_or(error::NOT_REGISTERED)?;
+    context::drain_by_id(session, known.context)?;
+    let gone = memory::write_allocations().remove(user).ok_or(error::NOT_REGISTERED)?;
     memory::release(session, &gone)
 }
 
@@ -257,17 +200,6 @@ mod tests {
         assert!(replaceable(maps, 0x2000, 0x3000));
         for (start, end) in [(0x3000, 0x5000), (0x4000, 0x5000), (0x5000, 0x6000), (0x6000, 0x7000), (0x8000, 0x9000), (0x9000, 0xa000), (0x0, 0x2000)] {
             assert!(!replaceable(maps, start, end), "{start:#x}");
-        }
-    }
-
-    #[test]
-    fn pages_are_copied_completely() {
-        for pages in 1..5_usize {
-            let from: Vec<u8> = (0..pages * PAGE as usize).map(|n| (n / 7) as u8).collect();
-            let mut to = vec![0; from.len()];
-            // SAFETY: two buffers of that length.
-            unsafe { copy_pages(from.as_ptr().expose_provenance() as u64, to.as_mut_ptr().expose_provenance() as u64, from.len() as u64) };
-            assert!(from == to, "{pages} pages");
         }
     }
 }

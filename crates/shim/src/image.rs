@@ -1,7 +1,7 @@
 //! Images: how many bytes a program means when it passes a bare pointer to a module image.
 //!
-//! The pointer comes from the program and is read as far as the image's own headers say, never further. What is inside is judged by the
-//! executor, in another process.
+//! The pointer comes from the program and is read as far as the image's own headers say, never
+//! further. What is inside is judged by the executor, in another process.
 
 use crate::ffi::{Try, error};
 use core::ffi::{CStr, c_void};
@@ -22,8 +22,10 @@ const MOST_PARTS: usize = 4096;
 /// What a program passes as an image.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Given<'a> {
+    /// The image itself.
     pub bytes: &'a [u8],
-    /// Relocatable device code that the image is to be linked from (`nvcc -rdc=true`): only to say why it does not load.
+    /// Relocatable device code that the image is to be linked from (`nvcc -rdc=true`): only to say
+    /// why it does not load.
     pub parts: Vec<&'a [u8]>,
 }
 
@@ -41,11 +43,11 @@ impl<'a> From<&'a [u8]> for Given<'a> {
 /// # Errors
 /// INVALID_VALUE for a null pointer, INVALID_IMAGE for what is none.
 pub unsafe fn given<'a>(image: *const c_void) -> Try<Given<'a>> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller vouches for the image.
     let bytes = unsafe { bytes(image)? };
     // SAFETY: an image of at least four bytes, or text with a NUL.
     let parts = match unsafe { first_word(image.cast()) } {
-        // SAFETY: the caller's promise; a wrapper it is.
+        // SAFETY: its first word says that it is a wrapper, and the caller vouches for it.
         Some(WRAPPER) => unsafe { parts(image.cast()) },
         _ => Vec::new(),
     };
@@ -64,7 +66,8 @@ unsafe fn parts<'a>(wrapper: *const u8) -> Vec<&'a [u8]> {
         return found;
     }
     while found.len() < MOST_PARTS {
-        // SAFETY: no entry before this one was null, and the list of a wrapper of this version ends with one that is.
+        // SAFETY: no entry before this one was null, and the list of a wrapper of this version ends
+        // with one that is.
         let part = unsafe { list.add(found.len()).read_unaligned() };
         // SAFETY: each entry points to a container.
         match unsafe { bytes_of_container(part) } {
@@ -80,7 +83,8 @@ unsafe fn bytes<'a>(image: *const c_void) -> Try<&'a [u8]> {
         return Err(error::INVALID_VALUE);
     }
     let image = image.cast::<u8>();
-    // SAFETY: the shortest image is longer than four bytes, or text that ends with a NUL; text is read byte by byte.
+    // SAFETY: the shortest image is longer than four bytes, or text that ends with a NUL; text is
+    // read byte by byte.
     let first = unsafe { first_word(image) };
     let length = match first {
         // SAFETY: a wrapper is 24 bytes: magic, version, data, other.

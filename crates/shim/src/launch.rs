@@ -1,13 +1,14 @@
-//! Launches: checked here, parameters gathered by the layout that loading returned, one record pushed. No allocation on the way.
+//! Launches: checked here, parameters gathered by the layout that loading returned, one record
+//! pushed. No allocation on the way.
 
 use crate::callback::Work;
-use crate::client::{self, Session};
-use crate::context;
-use crate::ffi::{Try, error, get, list};
+use crate::connection::Connection;
+use crate::ffi::{Try, error, forward, get, list};
 use crate::function::{self, Function};
 use crate::limits::{Config, check};
 use crate::log::unsupported;
 use crate::stream::Stream;
+use crate::{callback, context, device, library, process};
 use core::ffi::{c_uint, c_void};
 use cumux_abi::{CUfunction, CUhostFn, CUlaunchAttributeID as Id, CUlaunchConfig, CUstream};
 use cumux_wire::module::FunctionInfo;
@@ -33,7 +34,8 @@ unsafe fn parameters(info: &FunctionInfo, each: *mut *mut c_void, extra: *mut *m
     match (each.is_null(), extra.is_null()) {
         (false, true) => Ok(if info.parameters.is_empty() { Parameters::None } else { Parameters::Each(each) }),
         (true, false) => {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller vouches for the program's parameters, as this function's own
+            // contract asks.
             unsafe { packed(info, extra) }
         }
         (true, true) if info.parameters.is_empty() => Ok(Parameters::None),
@@ -91,7 +93,8 @@ unsafe fn gather(info: &FunctionInfo, from: Parameters, out: &mut cumux_wire::re
     }
 }
 
-/// Whether the device runs the kernel at all, which it said when the module was loaded. Only this launch is refused: nothing else of the program is wrong.
+/// Whether the device runs the kernel at all, which it said when the module was loaded. Only this
+/// launch is refused: nothing else of the program is wrong.
 pub(crate) fn permitted(info: &FunctionInfo) -> Try {
     match &info.refused {
         None => Ok(()),
@@ -111,12 +114,19 @@ fn shortened(name: &str) -> &str {
 ///
 /// # Safety
 /// The pointers are what a C caller passed as kernel parameters.
-pub(crate) unsafe fn prepare(session: &'static Session, function: &Function, config: &Config, each: *mut *mut c_void, extra: *mut *mut c_void) -> Try<Launch> {
+pub(crate) unsafe fn prepare(
+    session: &'static Connection,
+    function: &Function,
+    config: &Config,
+    each: *mut *mut c_void,
+    extra: *mut *mut c_void,
+) -> Try<Launch> {
     permitted(&function.info)?;
-    let limits = function::limits(session);
+    let limits = function::attributes::limits(session);
     check(&function.info, function.max_dynamic(limits), limits, crate::context::multiprocessors(session), config)?;
     let mut launch = Launch::default();
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller vouches for the program's parameters, as this function's own contract
+    // asks.
     unsafe {
         let from = parameters(&function.info, each, extra)?;
         fill(&mut launch, function, config, from);
@@ -129,14 +139,15 @@ pub(crate) unsafe fn prepare(session: &'static Session, function: &Function, con
 /// # Safety
 /// `from` came from [`parameters`] with the same function.
 unsafe fn fill(launch: &mut Launch, function: &Function, config: &Config, from: Parameters) {
-    launch.module = function.module;
-    launch.function = function.index;
+    launch.module = function.place.module;
+    launch.function = function.place.index;
     launch.grid = config.grid;
     launch.block = config.block;
     launch.cluster = config.cluster;
     launch.shared = config.shared;
     launch.cooperative = config.cooperative;
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller vouches for the program's parameters, as this function's own contract
+    // asks.
     unsafe { gather(&function.info, from, &mut launch.parameters) };
 }
 
@@ -145,29 +156,30 @@ unsafe fn fill(launch: &mut Launch, function: &Function, config: &Config, from: 
 /// # Safety
 /// The pointers are what a C caller passed to a launch call.
 unsafe fn launch(
-    session: &'static Session,
+    session: &'static Connection,
     function: &Arc<Function>,
     config: &Config,
     stream: &Stream,
     each: *mut *mut c_void,
     extra: *mut *mut c_void,
 ) -> Try {
-    if function.context != stream.context {
+    if function.place.context != stream.context {
         return Err(error::INVALID_HANDLE);
     }
     permitted(&function.info)?;
-    let device = session.device(stream.device.cast_signed())?;
+    let device = device::named(session, stream.device.cast_signed())?;
     let limits = &device.limits;
     // The setting is only needed by launches that use dynamic shared memory.
     let dynamic = if config.shared == 0 { 0 } else { function.max_dynamic(limits) };
     // What the launch may run on only matters to those that must fit on it.
     let multiprocessors = if config.cooperative { crate::context::multiprocessors(session) } else { 0 };
     check(&function.info, dynamic, limits, multiprocessors, config)?;
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller vouches for the program's parameters, as this function's own contract
+    // asks.
     let from = unsafe { parameters(&function.info, each, extra)? };
     // SAFETY: found for this function just now.
     let fill = |launch: &mut Launch| unsafe { fill(launch, function, config, from) };
-    if crate::capture::launch(session, stream, function, fill)? {
+    if crate::capture::capture_launch(stream, function, fill)? {
         return Ok(());
     }
     session.push_launch(stream.lane, fill).map(drop)
@@ -175,10 +187,11 @@ unsafe fn launch(
 
 /// The plain form.
 unsafe fn plain(function: CUfunction, config: &Config, stream: CUstream, each: *mut *mut c_void, extra: *mut *mut c_void) -> Try {
-    let session = client::enter()?;
+    let session = process::enter()?;
     let stream = context::stream(session, stream)?;
-    let function = function::named(session, function)?;
-    // SAFETY: the caller's promise.
+    let function = library::find_function(session, function)?;
+    // SAFETY: the caller vouches for the program's parameters, as this function's own contract
+    // asks.
     unsafe { launch(session, &function, config, &stream, each, extra) }
 }
 
@@ -197,8 +210,7 @@ pub unsafe fn cuLaunchKernel(
     extra: *mut *mut c_void,
 ) -> Try {
     let config = Config { grid: [grid_x, grid_y, grid_z], block: [block_x, block_y, block_z], cluster: [0; 3], shared, cooperative: false };
-    // SAFETY: the same promise of the same caller.
-    unsafe { plain(function, &config, stream, each, extra) }
+    forward!(plain(function, &config, stream, each, extra))
 }
 
 #[expect(clippy::too_many_arguments, reason = "the driver's signature")]
@@ -215,8 +227,7 @@ pub unsafe fn cuLaunchCooperativeKernel(
     each: *mut *mut c_void,
 ) -> Try {
     let config = Config { grid: [grid_x, grid_y, grid_z], block: [block_x, block_y, block_z], cluster: [0; 3], shared, cooperative: true };
-    // SAFETY: the same promise of the same caller.
-    unsafe { plain(function, &config, stream, each, core::ptr::null_mut()) }
+    forward!(plain(function, &config, stream, each, core::ptr::null_mut()))
 }
 
 /// Reads a launch configuration with its attributes.
@@ -260,21 +271,20 @@ pub(crate) unsafe fn read_config(config: *const CUlaunchConfig) -> Try<(Config, 
 }
 
 pub unsafe fn cuLaunchKernelEx(config: *const CUlaunchConfig, function: CUfunction, each: *mut *mut c_void, extra: *mut *mut c_void) -> Try {
-    // SAFETY: the same promise of the same caller.
+    // SAFETY: an argument of an exported function; its C caller vouches for it.
     let (config, stream) = unsafe { read_config(config)? };
-    // SAFETY: the same promise of the same caller.
-    unsafe { plain(function, &config, stream, each, extra) }
+    forward!(plain(function, &config, stream, each, extra))
 }
 
 pub unsafe fn cuLaunchHostFunc(stream: CUstream, function: CUhostFn, data: *mut c_void) -> Try {
-    let session = client::enter()?;
+    let session = process::enter()?;
     let function = function.ok_or(error::INVALID_VALUE)?;
     let stream = context::stream(session, stream)?;
     let work = Work::Host { function, data: data.expose_provenance() };
-    if crate::capture::host(session, &stream, work)? {
+    if crate::capture::capture_host(&stream, work)? {
         return Ok(());
     }
-    session.callbacks.launch(session, stream.lane, work)
+    callback::push(session, stream.lane, work)
 }
 
 #[cfg(test)]

@@ -1,21 +1,33 @@
 //! `libcuda.so.1`: the CUDA driver interface for programs that are served by cumux.
 //!
 //! # How an exported name is answered
-//! `crates/abi/surface/surface.txt` lists every name that driver 580 exports, and how each is answered. The build script makes from it, per
-//! name, a trampoline ([`exports`]) that jumps through one word of one table ([`table`]). The first call of any name takes the decision
+//! `crates/abi/surface/surface.txt` lists every name that driver 580 exports, and how each is
+//! answered. The build script makes from it, per name, a trampoline ([`exports`]) that jumps
+//! through one word of one table ([`decide::table`]). The first call of any name takes the decision
 //! ([`decide`]) and fills the table: with our functions, with the real driver's, or with an error.
 //!
+//! # Two floors
+//! Below is the [`connection`]: the ring, the status page, the window, and whether anybody is still
+//! there. It knows nothing of CUDA. Above are the objects that the program has made, a file for each
+//! kind, with a table of its own (`context::CONTEXTS`, `stream::STREAMS`, …): there is one process, so
+//! there is one of each. A folder's `mod.rs` is the object; its `calls.rs` are the driver's calls,
+//! which may use every other object. What a lower file must tell a higher one is a hook, handed down
+//! in [`objects`]. Files use each other downward only (`cargo xtask rooms`).
+//!
 //! # How to implement a name
-//! 1. Write `pub unsafe fn cuSomething(…) -> CUresult` (or `-> Result<(), CUresult>`) in the file of its object, with the argument types of
-//!    `cumux_abi::functions::cuSomething`. No `extern`, no `no_mangle`: the generated wrapper is the C border and stops panics ([`border`]).
+//! 1. Write `pub unsafe fn cuSomething(…) -> CUresult` (or `-> Result<(), CUresult>`) in the file
+//!    of its object, with the argument types of `cumux_abi::functions::cuSomething`. No `extern`,
+//!    no `no_mangle`: the generated wrapper is the C border and stops panics ([`border`]).
 //! 2. Change `refused` to `served` or `local` on its line in `surface.txt`.
 //!
-//! A listed function that is missing or has other types does not compile. Forms for per-thread default streams and older names of equal
-//! signature come for free ([`default_stream`]).
+//! A listed function that is missing or has other types does not compile. Forms for per-thread
+//! default streams and older names of equal signature come for free ([`default_stream`]).
 //!
 //! # Rules of this house
-//! It lives in a stranger's process: nothing runs when it is loaded, no thread is started before the program needs one, no logger, no panic
-//! leaves it, and a forked child gets `CUDA_ERROR_NOT_INITIALIZED`.
+//! It lives in a stranger's process: nothing runs when it is loaded, no thread is started before
+//! the program needs one, no logger, no panic leaves it, and a forked child gets
+//! `CUDA_ERROR_NOT_INITIALIZED`.
+#![warn(missing_docs, missing_debug_implementations)]
 #![allow(clippy::missing_safety_doc)] // The contract of an exported function is the CUDA manual's.
 #![allow(non_snake_case)] // Implementations bear the driver's names.
 
@@ -23,7 +35,7 @@ mod bands;
 pub mod border;
 mod callback;
 mod capture;
-mod client;
+mod connection;
 mod context;
 mod copy;
 mod decide;
@@ -33,8 +45,6 @@ mod driver;
 pub mod entry;
 mod event;
 mod exports;
-#[cfg(test)]
-mod fake;
 mod ffi;
 mod function;
 mod graph;
@@ -50,24 +60,24 @@ mod log;
 mod managed;
 mod memory;
 mod module;
+mod objects;
 mod occupancy;
 mod peer;
 mod pointer;
 mod pool;
 pub mod private;
 pub mod procaddress;
+mod process;
 mod profiler;
 mod set;
+mod shortage;
 mod stdout;
 #[cfg(test)]
-mod story;
-#[cfg(test)]
-mod story_graph;
-#[cfg(test)]
-mod story_memory;
+#[path = "../tests/stories/mod.rs"]
+mod stories;
 mod stream;
 mod stream_value;
-mod table;
+mod sync;
 mod tensor;
-mod trampoline;
+mod transfer;
 mod vmm;

@@ -1,18 +1,30 @@
-//! Libraries: images that belong to no context. Each context that uses one gets a module of its own, loaded at first use, with its own variables.
+//! Libraries: images that belong to no context. Each context that uses one gets a module of its
+//! own, loaded at first use, with its own variables.
 //!
-//! The image is loaded once when the library is made, so that errors show at once; that module belongs to the first context that asks.
+//! The image is loaded once when the library is made, so that errors show at once; that module
+//! belongs to the first context that asks.
 
-use crate::client::{self, Session, lock};
+use crate::connection::Connection;
 use crate::context::{self, Context};
 use crate::ffi::{Try, error, list, name, put, put_if};
-use crate::function::{self, Function};
-use crate::image::Given;
-use crate::module::Module;
+use crate::function::attributes::{get_attribute, set_attribute, tell_parameter};
+use crate::function::{FUNCTIONS, Function};
+use crate::handle::{Kind, Table};
+use crate::image::{self, Given};
+use crate::module::{MODULES, Module};
+use crate::sync::lock;
+use crate::{device, process};
 use core::ffi::{c_char, c_int, c_uint, c_void};
 use cumux_abi::{CUdevice, CUdeviceptr, CUfunc_cache, CUfunction, CUfunction_attribute, CUjit_option, CUkernel, CUlibrary, CUlibraryOption, CUmodule};
 use cumux_wire::module::FunctionInfo;
 use std::ffi::CString;
 use std::sync::{Arc, Mutex, OnceLock};
+
+/// All libraries.
+pub(crate) static LIBRARIES: Table<Library> = Table::new(Kind::Library);
+
+/// All kernels of libraries.
+pub(crate) static KERNELS: Table<Kernel> = Table::new(Kind::Kernel);
 
 /// A context's module of a library.
 #[derive(Debug)]
@@ -25,6 +37,7 @@ struct Instance {
 /// A library.
 #[derive(Debug)]
 pub struct Library {
+    /// The word that the program holds.
     pub handle: u64,
     image: Vec<u8>,
     device: u32,
@@ -37,9 +50,11 @@ pub struct Library {
 /// A kernel of a library.
 #[derive(Debug)]
 pub struct Kernel {
+    /// The word that the program holds.
     pub handle: u64,
     library: u64,
     index: u32,
+    /// What the executor said of it.
     pub info: Arc<FunctionInfo>,
     name: CString,
     /// The function in the first context that used it, which is nearly always the only one.
@@ -47,20 +62,20 @@ pub struct Kernel {
 }
 
 impl Library {
-    fn load(session: &'static Session, image: &Given<'_>, context: Option<&Context>) -> Result<Arc<Self>, crate::module::Rejection> {
+    fn load(session: &'static Connection, image: &Given<'_>, context: Option<&Context>) -> Result<Arc<Self>, crate::module::Rejection> {
         let device = crate::module::device_of(context);
         let module = Module::load(session, device, context.map(|context| context.id), image, true)?;
         let kernels = (0..module.function_count()).map(|_| OnceLock::new()).collect();
         let instances = Mutex::new(vec![Instance { context: context.map(|context| context.id), module: Arc::clone(&module) }]);
         let make = |handle| Arc::new(Self { handle, image: image.bytes.to_vec(), device, instances, kernels, first: module });
-        Ok(session.libraries.insert(make).map(|(_, library)| library).ok_or(error::OUT_OF_MEMORY)?)
+        Ok(LIBRARIES.insert(make).map(|(_, library)| library).ok_or(error::OUT_OF_MEMORY)?)
     }
 
     /// The module of this library in a context.
     ///
     /// # Errors
     /// As loading.
-    pub fn module(&self, session: &'static Session, context: &Context) -> Try<Arc<Module>> {
+    pub fn module(&self, session: &'static Connection, context: &Context) -> Try<Arc<Module>> {
         let mut instances = lock(&self.instances);
         if let Some(instance) = instances.iter().find(|instance| instance.context == Some(context.id)) {
             return Ok(Arc::clone(&instance.module));
@@ -76,17 +91,17 @@ impl Library {
     }
 
     /// A context has ended, and its module of this library with it.
-    pub(crate) fn forget(&self, session: &Session, context: u64) {
+    pub(crate) fn forget(&self, session: &Connection, context: u64) {
         let gone: Vec<Instance> = lock(&self.instances).extract_if(.., |instance| instance.context == Some(context)).collect();
         for instance in gone {
             // Already unloaded with the context's modules, if it had been registered there.
-            if session.modules.get(instance.module.handle).is_some() {
+            if MODULES.get(instance.module.handle).is_some() {
                 let _ = instance.module.unload(session);
             }
         }
     }
 
-    fn kernel(&self, session: &Session, index: u32) -> Try<Arc<Kernel>> {
+    fn kernel(&self, index: u32) -> Try<Arc<Kernel>> {
         let cell = self.kernels.get(index as usize).ok_or(error::NOT_FOUND)?;
         if let Some(kernel) = cell.get() {
             return Ok(Arc::clone(kernel));
@@ -94,15 +109,16 @@ impl Library {
         let info = Arc::clone(self.first.info(index).ok_or(error::NOT_FOUND)?);
         let name = CString::new(info.name.as_str()).unwrap_or_default();
         let make = |handle| Arc::new(Kernel { handle, library: self.handle, index, info, name, usual: OnceLock::new() });
-        let (handle, made) = session.kernels.insert(make).ok_or(error::OUT_OF_MEMORY)?;
+        let (handle, made) = KERNELS.insert(make).ok_or(error::OUT_OF_MEMORY)?;
         if cell.set(made).is_err() {
-            session.kernels.remove(handle);
+            KERNELS.remove(handle);
         }
         cell.get().cloned().ok_or(error::UNKNOWN)
     }
 }
 
 impl Kernel {
+    /// The handle as C has it.
     #[must_use]
     pub fn as_c(&self) -> CUkernel {
         core::ptr::without_provenance_mut(self.handle as usize)
@@ -112,30 +128,40 @@ impl Kernel {
     ///
     /// # Errors
     /// As loading; INVALID_HANDLE when the library was unloaded.
-    pub fn function(&self, session: &'static Session, context: &Context) -> Try<Arc<Function>> {
-        if let Some(function) = self.usual.get().filter(|function| function.context == context.id)
+    pub fn function(&self, session: &'static Connection, context: &Context) -> Try<Arc<Function>> {
+        if let Some(function) = self.usual.get().filter(|function| function.place.context == context.id)
             // A primary context keeps its id when it is reset; then the function is gone.
-            && session.functions.get(function.handle).is_some()
+            && FUNCTIONS.get(function.handle).is_some()
         {
             return Ok(Arc::clone(function));
         }
-        let library = session.libraries.get(self.library).ok_or(error::INVALID_HANDLE)?;
-        let function = library.module(session, context)?.function(session, self.index)?;
+        let library = LIBRARIES.get(self.library).ok_or(error::INVALID_HANDLE)?;
+        let function = library.module(session, context)?.function(self.index)?;
         let _ = self.usual.set(Arc::clone(&function));
         Ok(function)
     }
 }
 
-fn named(session: &Session, library: CUlibrary) -> Try<Arc<Library>> {
-    session.libraries.get(library.addr() as u64).ok_or(error::INVALID_HANDLE)
+fn named(library: CUlibrary) -> Try<Arc<Library>> {
+    LIBRARIES.get(library.addr() as u64).ok_or(error::INVALID_HANDLE)
 }
 
-fn kernel(session: &Session, kernel: CUkernel) -> Try<Arc<Kernel>> {
-    session.kernels.get(kernel.addr() as u64).ok_or(error::INVALID_HANDLE)
+fn find_kernel(kernel: CUkernel) -> Try<Arc<Kernel>> {
+    KERNELS.get(kernel.addr() as u64).ok_or(error::INVALID_HANDLE)
+}
+
+/// The function a handle names: a function, or a kernel in the current context.
+pub(crate) fn find_function(session: &'static Connection, function: CUfunction) -> Try<Arc<Function>> {
+    let handle = function.addr() as u64;
+    if Kind::of(handle) == Some(Kind::Kernel as u8) {
+        let kernel = KERNELS.get(handle).ok_or(error::INVALID_HANDLE)?;
+        return kernel.function(session, &*context::current()?);
+    }
+    FUNCTIONS.get(handle).ok_or(error::INVALID_HANDLE)
 }
 
 fn load(out: *mut CUlibrary, image: &Given<'_>) -> Try {
-    let session = client::enter()?;
+    let session = process::enter()?;
     if out.is_null() {
         return Err(error::INVALID_VALUE);
     }
@@ -159,7 +185,7 @@ pub unsafe fn cuLibraryLoadData(
     // Known options only say how long the program keeps the image; it is copied anyway.
     let _ = (list!(options.cast_const(), count as usize), list!(jit_options.cast_const(), jit_count as usize), jit_values);
     // SAFETY: the program vouches for its image.
-    let image = unsafe { crate::image::given(image)? };
+    let image = unsafe { image::given(image)? };
     load(out, &image)
 }
 
@@ -178,9 +204,9 @@ pub unsafe fn cuLibraryLoadFromFile(
 }
 
 pub unsafe fn cuLibraryUnload(library: CUlibrary) -> Try {
-    let session = client::look()?;
-    let library = session.libraries.remove(library.addr() as u64).ok_or(error::INVALID_HANDLE)?;
-    session.kernels.remove_all(|kernel| kernel.library == library.handle);
+    let session = process::find_connection()?;
+    let library = LIBRARIES.remove(library.addr() as u64).ok_or(error::INVALID_HANDLE)?;
+    KERNELS.remove_all(|kernel| kernel.library == library.handle);
     for instance in lock(&library.instances).drain(..) {
         instance.module.unload(session)?;
     }
@@ -188,34 +214,35 @@ pub unsafe fn cuLibraryUnload(library: CUlibrary) -> Try {
 }
 
 pub unsafe fn cuLibraryGetKernel(out: *mut CUkernel, library: CUlibrary, wanted: *const c_char) -> Try {
-    let session = client::enter()?;
-    let library = named(session, library)?;
+    process::enter()?;
+    let library = named(library)?;
     let index = library.first.function_index(name!(wanted)).ok_or(error::NOT_FOUND)?;
-    put!(out, library.kernel(session, index)?.as_c());
+    put!(out, library.kernel(index)?.as_c());
     Ok(())
 }
 
 pub unsafe fn cuLibraryGetKernelCount(out: *mut c_uint, library: CUlibrary) -> Try {
-    let library = named(client::look()?, library)?;
+    process::find_connection()?;
+    let library = named(library)?;
     put!(out, c_uint::try_from(library.kernels.len()).unwrap_or(c_uint::MAX));
     Ok(())
 }
 
 pub unsafe fn cuLibraryEnumerateKernels(out: *mut CUkernel, count: c_uint, library: CUlibrary) -> Try {
-    let session = client::enter()?;
-    let library = named(session, library)?;
+    process::enter()?;
+    let library = named(library)?;
     if out.is_null() {
         return Err(error::INVALID_VALUE);
     }
     for index in 0..count.min(library.kernels.len() as c_uint) {
-        put!(out.wrapping_add(index as usize), library.kernel(session, index)?.as_c());
+        put!(out.wrapping_add(index as usize), library.kernel(index)?.as_c());
     }
     Ok(())
 }
 
 pub unsafe fn cuLibraryGetModule(out: *mut CUmodule, library: CUlibrary) -> Try {
-    let session = client::enter()?;
-    let library = named(session, library)?;
+    let session = process::enter()?;
+    let library = named(library)?;
     put!(out, library.module(session, &*context::current()?)?.as_c());
     Ok(())
 }
@@ -228,68 +255,81 @@ fn tell(address: *mut CUdeviceptr, bytes: *mut usize, module: &Module, wanted: &
 }
 
 pub unsafe fn cuLibraryGetGlobal(address: *mut CUdeviceptr, bytes: *mut usize, library: CUlibrary, wanted: *const c_char) -> Try {
-    let session = client::enter()?;
-    let library = named(session, library)?;
+    let session = process::enter()?;
+    let library = named(library)?;
     tell(address, bytes, &*library.module(session, &*context::current()?)?, name!(wanted), false)
 }
 
 pub unsafe fn cuLibraryGetManaged(address: *mut CUdeviceptr, bytes: *mut usize, library: CUlibrary, wanted: *const c_char) -> Try {
     // Managed variables belong to no context: the runtime asks before it has one.
-    tell(address, bytes, &named(client::enter()?, library)?.first, name!(wanted), true)
+    process::enter()?;
+    tell(address, bytes, &named(library)?.first, name!(wanted), true)
 }
 
 pub unsafe fn cuLibraryGetUnifiedFunction(_out: *mut *mut c_void, library: CUlibrary, _symbol: *const c_char) -> Try {
-    named(client::enter()?, library)?;
+    process::enter()?;
+    named(library)?;
     Err(error::NOT_FOUND)
 }
 
 pub unsafe fn cuKernelGetFunction(out: *mut CUfunction, wanted: CUkernel) -> Try {
-    let session = client::enter()?;
-    let kernel = kernel(session, wanted)?;
+    let session = process::enter()?;
+    let kernel = find_kernel(wanted)?;
     put!(out, kernel.function(session, &*context::current()?)?.as_c());
     Ok(())
 }
 
 pub unsafe fn cuKernelGetLibrary(out: *mut CUlibrary, wanted: CUkernel) -> Try {
-    let kernel = kernel(client::look()?, wanted)?;
+    process::find_connection()?;
+    let kernel = find_kernel(wanted)?;
     put!(out, core::ptr::without_provenance_mut(kernel.library as usize));
     Ok(())
 }
 
 pub unsafe fn cuKernelGetName(out: *mut *const c_char, wanted: CUkernel) -> Try {
+    process::find_connection()?;
     // The library keeps the kernel, and with it the text, until it is unloaded.
-    put!(out, kernel(client::look()?, wanted)?.name.as_ptr());
+    put!(out, find_kernel(wanted)?.name.as_ptr());
     Ok(())
 }
 
 pub unsafe fn cuKernelGetParamInfo(wanted: CUkernel, index: usize, offset: *mut usize, bytes: *mut usize) -> Try {
-    function::parameter(&kernel(client::look()?, wanted)?.info, index, offset, bytes)
+    process::find_connection()?;
+    tell_parameter(&find_kernel(wanted)?.info, index, offset, bytes)
 }
 
-/// A kernel's function on a device: in the current context if that is on it, else in the device's primary context.
-fn on_device(session: &'static Session, wanted: CUkernel, device: CUdevice) -> Try<Arc<Function>> {
-    let kernel = kernel(session, wanted)?;
+/// A kernel's function on a device: in the current context if that is on it, else in the device's
+/// primary context.
+fn on_device(session: &'static Connection, wanted: CUkernel, device: CUdevice) -> Try<Arc<Function>> {
+    let kernel = find_kernel(wanted)?;
     let ordinal = u32::try_from(device).map_err(|_| error::INVALID_DEVICE)?;
-    session.device(device)?;
+    device::named(session, device)?;
     match context::current() {
         Ok(context) if context.device == ordinal => kernel.function(session, &context),
-        _ => kernel.function(session, session.device(device)?.primary(session, ordinal)?),
+        _ => kernel.function(session, context::primary(session, device)?),
     }
 }
 
 pub unsafe fn cuKernelGetAttribute(out: *mut c_int, attribute: CUfunction_attribute, kernel: CUkernel, device: CUdevice) -> Try {
-    let session = client::enter()?;
-    function::get_attribute(session, out, attribute, &*on_device(session, kernel, device)?)
+    let session = process::enter()?;
+    get_attribute(session, out, attribute, &*on_device(session, kernel, device)?)
 }
 
 pub unsafe fn cuKernelSetAttribute(attribute: CUfunction_attribute, value: c_int, kernel: CUkernel, device: CUdevice) -> Try {
-    let session = client::enter()?;
-    function::set_attribute(session, attribute, value, &*on_device(session, kernel, device)?)
+    let session = process::enter()?;
+    set_attribute(session, attribute, value, &*on_device(session, kernel, device)?)
 }
 
 pub unsafe fn cuKernelSetCacheConfig(wanted: CUkernel, config: CUfunc_cache, device: CUdevice) -> Try {
-    let session = client::enter()?;
-    kernel(session, wanted)?;
-    session.device(device)?;
+    let session = process::enter()?;
+    find_kernel(wanted)?;
+    device::named(session, device)?;
     if config.0 > CUfunc_cache::CU_FUNC_CACHE_PREFER_EQUAL.0 { Err(error::INVALID_VALUE) } else { Ok(()) }
+}
+
+/// A context has ended: its modules of libraries go.
+pub(crate) fn end_context(session: &'static Connection, context: &Context) {
+    for library in LIBRARIES.all(|_| true) {
+        library.forget(session, context.id);
+    }
 }

@@ -1,27 +1,40 @@
-//! What a device allows a launch, and the arithmetic of how many blocks fit on a multiprocessor. Pure.
+//! What a device allows a launch, and the arithmetic of how many blocks fit on a multiprocessor.
+//! Pure.
 
 use crate::ffi::{Try, error};
-use crate::log::unsupported;
+use crate::log::{because, unsupported};
 use cumux_abi::CUdevice_attribute as A;
 use cumux_wire::module::FunctionInfo;
 
 /// Bytes are bytes, everything else is a count.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
+    /// Most threads of a block, by dimension.
     pub block: [u32; 3],
+    /// Most blocks of a grid, by dimension.
     pub grid: [u32; 3],
+    /// Most threads of a block.
     pub threads_per_block: u32,
+    /// Threads of a warp.
     pub warp: u32,
+    /// Multiprocessors of the whole device.
     pub multiprocessors: u32,
-    /// Shared memory of a block without and with asking for more (`CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES`).
+    /// Shared memory of a block without and with asking for more
+    /// (`CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES`).
     pub shared_per_block: u32,
+    /// Most shared memory that a block may have after asking for it.
     pub shared_optin: u32,
+    /// Shared memory of a multiprocessor.
     pub shared_per_multiprocessor: u32,
     /// Shared memory that the system takes of every block.
     pub shared_reserved: u32,
+    /// Registers that a block may have.
     pub registers_per_block: u32,
+    /// Registers of a multiprocessor.
     pub registers_per_multiprocessor: u32,
+    /// Threads that fit on a multiprocessor.
     pub threads_per_multiprocessor: u32,
+    /// Blocks that fit on a multiprocessor.
     pub blocks_per_multiprocessor: u32,
     /// Thread block clusters can be launched.
     pub clusters: bool,
@@ -32,7 +45,8 @@ const PORTABLE_CLUSTER: u32 = 8;
 const LARGEST_CLUSTER: u32 = 16;
 
 impl Limits {
-    /// From device attributes; what is missing takes the value every device since compute capability 7.5 has or exceeds.
+    /// From device attributes; what is missing takes the value every device since compute
+    /// capability 7.5 has or exceeds.
     #[must_use]
     pub fn from_attributes(attribute: impl Fn(u32) -> Option<i32>) -> Self {
         let of = |number: A, otherwise: u32| attribute(number.0).and_then(|value| u32::try_from(value).ok()).unwrap_or(otherwise);
@@ -63,7 +77,8 @@ impl Limits {
         }
     }
 
-    /// Clusters of this shape that the device holds at a time. How multiprocessors are grouped is not known here: the driver may count a few less.
+    /// Clusters of this shape that the device holds at a time. How multiprocessors are grouped is
+    /// not known here: the driver may count a few less.
     #[must_use]
     pub fn active_clusters(&self, function: &FunctionInfo, threads: u32, dynamic: u32, cluster: [u32; 3], multiprocessors: u32) -> u32 {
         match size(cluster) {
@@ -73,7 +88,8 @@ impl Limits {
         }
     }
 
-    /// Blocks of the largest cluster of a function; `larger` is its leave to exceed what every device takes.
+    /// Blocks of the largest cluster of a function; `larger` is its leave to exceed what every
+    /// device takes.
     #[must_use]
     pub fn largest_cluster(&self, larger: bool) -> u32 {
         match (self.clusters, larger) {
@@ -83,7 +99,8 @@ impl Limits {
         }
     }
 
-    /// Blocks of `threads` threads with `dynamic` bytes of dynamic shared memory that one multiprocessor holds at a time.
+    /// Blocks of `threads` threads with `dynamic` bytes of dynamic shared memory that one
+    /// multiprocessor holds at a time.
     #[must_use]
     pub fn blocks_per_sm(&self, function: &FunctionInfo, threads: u32, dynamic: u32) -> u32 {
         if threads == 0 || threads > function.max_threads.min(self.threads_per_block) {
@@ -118,11 +135,15 @@ impl Limits {
 /// A launch as the program asks for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Config {
+    /// Blocks, by dimension.
     pub grid: [u32; 3],
+    /// Threads of a block, by dimension.
     pub block: [u32; 3],
     /// All zero: none.
     pub cluster: [u32; 3],
+    /// Bytes of dynamic shared memory.
     pub shared: u32,
+    /// The blocks wait for each other.
     pub cooperative: bool,
 }
 
@@ -132,32 +153,39 @@ fn size(cluster: [u32; 3]) -> u32 {
 
 /// Whether a launch may be sent: exactly what would fail at once on the device fails at once here.
 ///
-/// `dynamic_limit` is the function's `MAX_DYNAMIC_SHARED_SIZE_BYTES`, `multiprocessors` what the launch may run on.
+/// `dynamic_limit` is the function's `MAX_DYNAMIC_SHARED_SIZE_BYTES`, `multiprocessors` what the
+/// launch may run on.
 ///
 /// # Errors
-/// INVALID_VALUE for impossible dimensions, LAUNCH_OUT_OF_RESOURCES for too many registers, COOPERATIVE_LAUNCH_TOO_LARGE, INVALID_CLUSTER_SIZE; NOT_SUPPORTED for clusters
-/// where the device has none.
+/// INVALID_VALUE for impossible dimensions, LAUNCH_OUT_OF_RESOURCES for too many registers,
+/// COOPERATIVE_LAUNCH_TOO_LARGE, INVALID_CLUSTER_SIZE; NOT_SUPPORTED for clusters where the device
+/// has none.
 pub fn check(function: &FunctionInfo, dynamic_limit: u32, limits: &Limits, multiprocessors: u32, config: &Config) -> Try {
     let within = |values: [u32; 3], most: [u32; 3]| values.iter().zip(most).all(|(value, most)| (1..=most).contains(value));
     if !within(config.grid, limits.grid) || !within(config.block, limits.block) {
-        return Err(error::INVALID_VALUE);
+        let why = format!("a grid of {:?} blocks of {:?} threads: from 1 to {:?} and {:?} are possible", config.grid, config.block, limits.grid, limits.block);
+        return Err(because(error::INVALID_VALUE, why));
     }
     let threads = config.block.iter().fold(1_u32, |product, n| product.saturating_mul(*n));
     if threads > limits.threads_per_block {
-        return Err(error::INVALID_VALUE);
+        return Err(because(error::INVALID_VALUE, format!("{threads} threads a block: {} are possible", limits.threads_per_block)));
     }
     if function.required_block != [0; 3] && function.required_block != config.block {
-        return Err(error::INVALID_VALUE);
+        let why = format!("blocks of {:?} threads: the kernel requires {:?}", config.block, function.required_block);
+        return Err(because(error::INVALID_VALUE, why));
     }
     if config.shared > dynamic_limit || u64::from(config.shared) + u64::from(function.static_shared) > u64::from(limits.shared_optin) {
-        return Err(error::INVALID_VALUE);
+        let (own, most) = (function.static_shared, limits.shared_optin);
+        let why = format!("{} bytes of dynamic shared memory: the kernel may have {dynamic_limit}, and with its own {own} a block {most}", config.shared);
+        return Err(because(error::INVALID_VALUE, why));
     }
     let warps = threads.div_ceil(limits.warp);
     if warps.saturating_mul((function.registers * limits.warp).next_multiple_of(256)) > limits.registers_per_block {
-        return Err(error::LAUNCH_OUT_OF_RESOURCES);
+        let why = format!("{} registers for each of {threads} threads: a block may have {}", function.registers, limits.registers_per_block);
+        return Err(because(error::LAUNCH_OUT_OF_RESOURCES, why));
     }
     if threads > function.max_threads {
-        return Err(error::INVALID_VALUE);
+        return Err(because(error::INVALID_VALUE, format!("{threads} threads a block: the kernel was compiled for at most {}", function.max_threads)));
     }
     let cluster = if config.cluster == [0; 3] { function.cluster } else { config.cluster };
     if cluster != [0; 3] && cluster != [1; 3] {
@@ -173,7 +201,8 @@ pub fn check(function: &FunctionInfo, dynamic_limit: u32, limits: &Limits, multi
         let blocks = config.grid.iter().fold(1_u64, |product, n| product.saturating_mul(u64::from(*n)));
         let resident = u64::from(limits.blocks_per_sm(function, threads, config.shared)) * u64::from(multiprocessors);
         if blocks > resident {
-            return Err(error::COOPERATIVE_LAUNCH_TOO_LARGE);
+            let why = format!("{blocks} blocks that wait for each other: {resident} can be resident at once");
+            return Err(because(error::COOPERATIVE_LAUNCH_TOO_LARGE, why));
         }
     }
     Ok(())

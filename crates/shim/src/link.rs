@@ -1,12 +1,18 @@
-//! The linker interface: images are collected and joined into one that `cuModuleLoadData` takes. Without a device linker only a single
-//! PTX text (or container) can be "joined"; more than one is refused by name.
+//! The linker interface: images are collected and joined into one that `cuModuleLoadData` takes.
+//! Without a device linker only a single PTX text (or container) can be "joined"; more than one is
+//! refused by name.
 
-use crate::client::{self, lock};
 use crate::ffi::{Try, error, list, name, put};
+use crate::handle::{Kind, Table};
 use crate::log::unsupported;
+use crate::process;
+use crate::sync::lock;
 use core::ffi::{c_char, c_uint, c_void};
 use cumux_abi::{CUjit_option, CUjitInputType, CUlinkState};
 use std::sync::{Arc, Mutex};
+
+/// All links in progress.
+static LINKS: Table<Link> = Table::new(Kind::Link);
 
 /// A link in progress; the result stays until it is destroyed.
 #[derive(Debug)]
@@ -15,7 +21,8 @@ pub struct Link {
 }
 
 fn named(state: CUlinkState) -> Try<Arc<Link>> {
-    client::enter()?.links.get(state.addr() as u64).ok_or(error::INVALID_HANDLE)
+    process::enter()?;
+    LINKS.get(state.addr() as u64).ok_or(error::INVALID_HANDLE)
 }
 
 fn add(state: CUlinkState, kind: CUjitInputType, mut data: Vec<u8>) -> Try {
@@ -38,9 +45,9 @@ fn add(state: CUlinkState, kind: CUjitInputType, mut data: Vec<u8>) -> Try {
 }
 
 pub unsafe fn cuLinkCreate_v2(count: c_uint, options: *mut CUjit_option, _values: *mut *mut c_void, out: *mut CUlinkState) -> Try {
-    let session = client::enter()?;
+    process::enter()?;
     list!(options.cast_const(), count as usize);
-    let (handle, _) = session.links.insert(|_| Arc::new(Link { inputs: Mutex::default() })).ok_or(error::OUT_OF_MEMORY)?;
+    let (handle, _) = LINKS.insert(|_| Arc::new(Link { inputs: Mutex::default() })).ok_or(error::OUT_OF_MEMORY)?;
     put!(out, core::ptr::without_provenance_mut(handle as usize));
     Ok(())
 }
@@ -80,5 +87,6 @@ pub unsafe fn cuLinkComplete(state: CUlinkState, out: *mut *mut c_void, bytes: *
 }
 
 pub unsafe fn cuLinkDestroy(state: CUlinkState) -> Try {
-    client::look()?.links.remove(state.addr() as u64).map(drop).ok_or(error::INVALID_HANDLE)
+    process::find_connection()?;
+    LINKS.remove(state.addr() as u64).map(drop).ok_or(error::INVALID_HANDLE)
 }

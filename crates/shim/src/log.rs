@@ -1,12 +1,16 @@
-//! What the shim says. [`line`] is for who set `CUMUX_LOG`; [`tell`] is also for whoever runs the program.
+//! What the shim says. [`line`] is for who set `CUMUX_LOG`; [`tell`] is also for whoever runs the
+//! program.
 //!
-//! The shim lives in a stranger's process: no logger, no buffer, no thread. `CUMUX_LOG=1` or `CUMUX_LOG=stderr` writes to standard error, any
-//! other value is a file to append to. Each line is one write, so lines of several processes do not mix.
+//! The shim lives in a stranger's process: no logger, no buffer, no thread. `CUMUX_LOG=1` or
+//! `CUMUX_LOG=stderr` writes to standard error, any other value is a file to append to. Each line
+//! is one write, so lines of several processes do not mix.
 //!
-//! A failure whose reason is known is told once, in one line, on the program's standard error, where `CUMUX_VERBOSE` is set: `cumux run` sets it, and
-//! a program that a service serves without it prints what it would print on any card. `CUMUX_QUIET` silences in any case.
+//! A failure whose reason is known is told once, in one line, on the program's standard error,
+//! where `CUMUX_VERBOSE` is set: `cumux run` sets it, and a program that a service serves without
+//! it prints what it would print on any card. `CUMUX_QUIET` silences in any case.
 
 use cumux_abi::CUresult;
+use cumux_link::escape_foreign;
 use std::borrow::Cow;
 use std::cell::Cell;
 use std::collections::HashSet;
@@ -35,8 +39,8 @@ fn sink() -> &'static Sink {
     SINK.get_or_init(|| open(cumux_link::trust::variable("CUMUX_LOG").as_deref()))
 }
 
-/// Writes one line to standard error, asked for or not, unless `CUMUX_QUIET` is set. Where lines go there anyway ([`line`], [`tell`]) the caller's
-/// own line is the one.
+/// Writes one line to standard error, asked for or not, unless `CUMUX_QUIET` is set. Where lines go
+/// there anyway ([`line`], [`tell`]) the caller's own line is the one.
 pub(crate) fn alarm(message: fmt::Arguments<'_>) {
     let quiet = !wants(Some("1".into()), std::env::var_os("CUMUX_QUIET"));
     if !matches!(sink(), Sink::Stderr) && !is_verbose() && !quiet {
@@ -70,7 +74,8 @@ fn open(value: Option<&OsStr>) -> Sink {
 
 // ---- for whoever runs the program
 
-/// Whether anybody would read what is told: what costs something to find out is not asked otherwise.
+/// Whether anybody would read what is told: what costs something to find out is not asked
+/// otherwise.
 pub(crate) fn anybody() -> bool {
     is_verbose() || !matches!(sink(), Sink::Silent)
 }
@@ -121,20 +126,10 @@ impl Told {
     }
 }
 
-/// A text as one line that a terminal can be given: white space is one space, other control characters are written out.
+/// A text as one line that a terminal can be given: white space is one space, and what could move a
+/// cursor is written out.
 fn one_line(text: &str) -> String {
-    let mut line = String::new();
-    for (count, word) in text.split_whitespace().enumerate() {
-        line.extend((count > 0).then_some(' '));
-        for c in word.chars() {
-            if c.is_control() { line.extend(c.escape_unicode()) } else { line.push(c) }
-        }
-    }
-    if let Some((end, _)) = line.char_indices().nth(LONGEST) {
-        line.truncate(end);
-        line.push('…');
-    }
-    line
+    escape_foreign(&text.split_whitespace().collect::<Vec<_>>().join(" "), LONGEST)
 }
 
 // ---- why a call answers what it answers
@@ -144,7 +139,8 @@ thread_local! {
     static REASON: Cell<Option<(CUresult, Cow<'static, str>)>> = const { Cell::new(None) };
 }
 
-/// An answer and its reason, which is told with the call's name when the call gives that answer ([`crate::border`]).
+/// An answer and its reason, which is told with the call's name when the call gives that answer
+/// ([`crate::border`]).
 pub(crate) fn because(code: CUresult, why: impl Into<Cow<'static, str>>) -> CUresult {
     let _ = REASON.try_with(|reason| reason.set(Some((code, why.into()))));
     code
@@ -155,7 +151,8 @@ pub(crate) fn unsupported(what: impl Into<Cow<'static, str>>) -> CUresult {
     because(CUresult::CUDA_ERROR_NOT_SUPPORTED, what)
 }
 
-/// The reason for an answer, if one was given. What was said about another answer is forgotten: that one was not given.
+/// The reason for an answer, if one was given. What was said about another answer is forgotten:
+/// that one was not given.
 pub(crate) fn reason(code: CUresult) -> Option<Cow<'static, str>> {
     let said = REASON.try_with(Cell::take).ok().flatten();
     said.filter(|(about, _)| *about == code).map(|(_, why)| why)
@@ -195,8 +192,8 @@ mod tests {
     #[test]
     fn whatever_a_text_holds_it_is_one_line() {
         assert_eq!(one_line("line 7:\n   mov.u32 %r1 1;\n\t^\n"), "line 7: mov.u32 %r1 1; ^");
-        assert_eq!(one_line("red \u{1b}[31m and \0"), "red \\u{1b}[31m and \\u{0}");
-        assert_eq!(one_line(&"x".repeat(1 << 20)).chars().count(), LONGEST + 1);
+        assert_eq!(one_line("red \u{1b}[31m and"), "red \\u{1b}[31m and");
+        assert_eq!(one_line(&"x".repeat(1 << 20)).chars().count(), LONGEST);
     }
 
     #[test]

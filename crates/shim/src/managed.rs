@@ -1,11 +1,10 @@
-//! Managed memory: pieces of the window, which host and device reach at the same address at any time. Nothing migrates, so advice and
-//! prefetching have nothing to do beyond being checked.
+//! Managed memory: pieces of the window, which host and device reach at the same address at any
+//! time. Nothing migrates, so advice and prefetching have nothing to do beyond being checked.
 
-use crate::client::{self, Session};
-use crate::context;
+use crate::connection::Connection;
 use crate::ffi::{Try, error, list, put};
-use crate::host;
 use crate::memory::{self, Sort};
+use crate::{context, device, host, process};
 use core::ffi::{c_uint, c_ulonglong, c_void};
 use cumux_abi::{CU_DEVICE_CPU, CUdevice, CUdeviceptr, CUmem_advise, CUmem_range_attribute as R, CUmemLocation, CUmemLocationType, CUstream};
 use cumux_wire::record::Op;
@@ -17,17 +16,18 @@ const SINGLE: c_uint = 4;
 const GRAIN: u64 = 512;
 
 pub unsafe fn cuMemAllocManaged(out: *mut CUdeviceptr, bytes: usize, flags: c_uint) -> Try {
-    let session = client::enter()?;
+    let session = process::enter()?;
     let context = context::current()?;
     if out.is_null() || bytes == 0 || !ATTACH.contains(&flags) {
         return Err(error::INVALID_VALUE);
     }
     let (address, device) = (host::allocate(session, bytes as u64, Sort::Managed(flags), context.id, context.device)?, context.device);
-    // It lies in host memory and counts as the device's: a limit means all memory that kernels can have.
-    let charged = memory::ask(session, &Op::Charge { device, address, bytes: (bytes as u64).next_multiple_of(GRAIN) });
+    // It lies in host memory and counts as the device's: a limit means all memory that kernels can
+    // have.
+    let charged = memory::request_memory(session, &Op::Charge { device, address, bytes: (bytes as u64).next_multiple_of(GRAIN) });
     if let Err(code) = charged {
-        memory::write(session).remove(address);
-        session.give_window(address);
+        memory::write_allocations().remove(address);
+        session.window.return_piece(address);
         return Err(code);
     }
     put!(out, address);
@@ -35,18 +35,18 @@ pub unsafe fn cuMemAllocManaged(out: *mut CUdeviceptr, bytes: usize, flags: c_ui
 }
 
 /// Whether all of a range is managed memory.
-fn check(session: &Session, address: u64, bytes: usize) -> Try {
-    let allocations = memory::read(session);
+fn check(address: u64, bytes: usize) -> Try {
+    let allocations = memory::read_allocations();
     let known = allocations.find(address).filter(|known| matches!(known.sort, Sort::Managed(_))).ok_or(error::INVALID_VALUE)?;
     let end = address.checked_add(bytes as u64).ok_or(error::INVALID_VALUE)?;
     if bytes == 0 || end > known.end() { Err(error::INVALID_VALUE) } else { Ok(()) }
 }
 
-fn device(session: &Session, device: CUdevice) -> Try {
-    if device == CU_DEVICE_CPU { Ok(()) } else { session.device(device).map(drop) }
+fn device(session: &Connection, device: CUdevice) -> Try {
+    if device == CU_DEVICE_CPU { Ok(()) } else { device::named(session, device).map(drop) }
 }
 
-fn location(session: &Session, location: CUmemLocation) -> Try {
+fn location(session: &Connection, location: CUmemLocation) -> Try {
     match location.type_ {
         CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE => device(session, location.id),
         CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST
@@ -57,20 +57,20 @@ fn location(session: &Session, location: CUmemLocation) -> Try {
 }
 
 pub unsafe fn cuMemPrefetchAsync(address: CUdeviceptr, bytes: usize, target: CUdevice, stream: CUstream) -> Try {
-    let session = client::enter()?;
+    let session = process::enter()?;
     context::stream(session, stream)?;
     device(session, target)?;
-    check(session, address, bytes)
+    check(address, bytes)
 }
 
 pub unsafe fn cuMemPrefetchAsync_v2(address: CUdeviceptr, bytes: usize, target: CUmemLocation, flags: c_uint, stream: CUstream) -> Try {
-    let session = client::enter()?;
+    let session = process::enter()?;
     context::stream(session, stream)?;
     if flags != 0 {
         return Err(error::INVALID_VALUE);
     }
     location(session, target)?;
-    check(session, address, bytes)
+    check(address, bytes)
 }
 
 #[expect(clippy::too_many_arguments, reason = "the driver's signature")]
@@ -84,41 +84,41 @@ pub unsafe fn cuMemPrefetchBatchAsync(
     flags: c_ulonglong,
     stream: CUstream,
 ) -> Try {
-    let session = client::enter()?;
+    let session = process::enter()?;
     context::stream(session, stream)?;
     if flags != 0 {
         return Err(error::INVALID_VALUE);
     }
     list!(locations.cast_const(), kinds).iter().try_for_each(|place| location(session, *place))?;
     let ranges = list!(addresses.cast_const(), count).iter().zip(list!(sizes.cast_const(), count));
-    ranges.into_iter().try_for_each(|(address, bytes)| check(session, *address, *bytes))
+    ranges.into_iter().try_for_each(|(address, bytes)| check(*address, *bytes))
 }
 
 pub unsafe fn cuMemAdvise(address: CUdeviceptr, bytes: usize, advice: CUmem_advise, target: CUdevice) -> Try {
-    let session = client::enter()?;
+    let session = process::enter()?;
     if !(1..=6).contains(&advice.0) {
         return Err(error::INVALID_VALUE);
     }
     device(session, target)?;
-    check(session, address, bytes)
+    check(address, bytes)
 }
 
 pub unsafe fn cuMemAdvise_v2(address: CUdeviceptr, bytes: usize, advice: CUmem_advise, target: CUmemLocation) -> Try {
-    let session = client::enter()?;
+    let session = process::enter()?;
     if !(1..=6).contains(&advice.0) {
         return Err(error::INVALID_VALUE);
     }
     location(session, target)?;
-    check(session, address, bytes)
+    check(address, bytes)
 }
 
 pub unsafe fn cuStreamAttachMemAsync(stream: CUstream, address: CUdeviceptr, bytes: usize, flags: c_uint) -> Try {
-    let session = client::enter()?;
+    let session = process::enter()?;
     context::stream(session, stream)?;
     if !ATTACH.contains(&flags) && flags != SINGLE {
         return Err(error::INVALID_VALUE);
     }
-    check(session, address, bytes.max(1))
+    check(address, bytes.max(1))
 }
 
 /// Writes one attribute of a managed range.
@@ -143,15 +143,15 @@ unsafe fn answer(out: *mut c_void, bytes: usize, attribute: R) -> Try {
 }
 
 pub unsafe fn cuMemRangeGetAttribute(out: *mut c_void, bytes: usize, attribute: R, address: CUdeviceptr, count: usize) -> Try {
-    let session = client::enter()?;
-    check(session, address, count)?;
+    process::enter()?;
+    check(address, count)?;
     // SAFETY: the program vouches for the room behind `out`.
     unsafe { answer(out, bytes, attribute) }
 }
 
 pub unsafe fn cuMemRangeGetAttributes(out: *mut *mut c_void, sizes: *mut usize, attributes: *mut R, number: usize, address: CUdeviceptr, count: usize) -> Try {
-    let session = client::enter()?;
-    check(session, address, count)?;
+    process::enter()?;
+    check(address, count)?;
     let wanted = list!(out.cast_const(), number).iter().zip(list!(sizes.cast_const(), number)).zip(list!(attributes.cast_const(), number));
     for ((out, bytes), attribute) in wanted {
         // SAFETY: the program vouches for the room behind each.

@@ -1,11 +1,14 @@
-//! Modules: an image goes through the window to the executor, a description of its functions and variables comes back.
+//! Modules: an image goes through the window to the executor, a description of its functions and
+//! variables comes back.
 
-use crate::client::{self, Session};
+use crate::connection::Connection;
 use crate::context::{self, Context};
-use crate::ffi::{Try, error, list, name, put, put_if};
-use crate::function::Function;
-use crate::image::Given;
+use crate::ffi::{Try, error, forward, list, name, put, put_if};
+use crate::function::{FUNCTIONS, Function, Place};
+use crate::handle::{Kind, Table};
+use crate::image::{self, Given};
 use crate::log::unsupported;
+use crate::{memory, process};
 use core::ffi::{c_char, c_uint, c_void};
 use cumux_abi::{CUdeviceptr, CUdeviceptr_v1, CUfunction, CUjit_option, CUmodule, CUresult};
 use cumux_fatbin::Relocatable;
@@ -17,9 +20,13 @@ use std::sync::{Arc, OnceLock};
 /// Room for a module's description at the first attempt.
 const INFO_BYTES: u64 = 256 << 10;
 
+/// All modules.
+pub(crate) static MODULES: Table<Module> = Table::new(Kind::Module);
+
 /// A loaded module.
 #[derive(Debug)]
 pub struct Module {
+    /// The word that the program holds.
     pub handle: u64,
     /// The number by which the executor knows it.
     pub number: u32,
@@ -41,7 +48,9 @@ struct Entry {
 /// What the service said about an image it could not load.
 #[derive(Debug)]
 pub struct Rejection {
+    /// The result that the program gets.
     pub code: CUresult,
+    /// The reason in words; empty where there is none.
     pub text: String,
 }
 
@@ -56,11 +65,12 @@ impl Module {
     ///
     /// # Errors
     /// The executor's code and its diagnostic.
-    pub fn load(session: &Session, device: u32, context: Option<u64>, image: &Given<'_>, of_library: bool) -> Result<Arc<Self>, Rejection> {
+    pub fn load(session: &Connection, device: u32, context: Option<u64>, image: &Given<'_>, of_library: bool) -> Result<Arc<Self>, Rejection> {
         let loaded = Self::load_quietly(session, device, context, image.bytes, of_library);
         loaded.map_err(|mut rejection| {
-            // What could not be linked is no matter of architectures, whatever the device says about the rest.
-            if rejection.code == CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU
+            // What could not be linked is no matter of architectures, whatever the device says
+            // about the rest.
+            if matches!(rejection.code, CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU | CUresult::CUDA_ERROR_INVALID_IMAGE)
                 && let Some(relocatable) = Relocatable::of(image.bytes, &image.parts)
             {
                 rejection.text = format!("the program was {relocatable}");
@@ -72,28 +82,28 @@ impl Module {
         })
     }
 
-    fn load_quietly(session: &Session, device: u32, context: Option<u64>, image: &[u8], of_library: bool) -> Result<Arc<Self>, Rejection> {
-        let number = u32::try_from(session.number()).map_err(|_| error::OUT_OF_MEMORY)?;
+    fn load_quietly(session: &Connection, device: u32, context: Option<u64>, image: &[u8], of_library: bool) -> Result<Arc<Self>, Rejection> {
+        let number = u32::try_from(process::new_number()).map_err(|_| error::OUT_OF_MEMORY)?;
         let image_bytes = image.len() as u64;
-        let at = session.take_window(image_bytes, 4096)?;
+        let at = session.window.take_piece(image_bytes, 4096)?;
         let sent = if session.window.write(at, image) { describe(session, device, number, at, image_bytes) } else { Err(error::UNKNOWN.into()) };
-        session.give_window(at);
+        session.window.return_piece(at);
         let info = sent?;
         let by_name = info.functions.iter().enumerate().filter_map(|(index, function)| Some((function.name.clone(), u32::try_from(index).ok()?))).collect();
         let functions = info.functions.into_iter().map(|info| Entry { info: Arc::new(info), made: OnceLock::new() }).collect();
         let globals = info.globals.into_iter().map(|global| (global.name.clone(), global)).collect();
         let context = context.map_or_else(OnceLock::new, OnceLock::from);
         let make = |handle| Arc::new(Self { handle, number, context, of_library, functions, by_name, globals });
-        let (_, module) = session.modules.insert(make).ok_or(error::OUT_OF_MEMORY)?;
-        crate::memory::adopt_globals(session, &module, device);
+        let (_, module) = MODULES.insert(make).ok_or(error::OUT_OF_MEMORY)?;
+        memory::adopt_globals(module.number, module.globals(), device);
         Ok(module)
     }
 
     /// Takes a module out: handles of its functions are invalid from now on.
-    pub fn unload(&self, session: &Session) -> Try {
-        session.modules.remove(self.handle);
-        session.functions.remove_all(|function| function.module == self.number);
-        crate::memory::forget_module(session, self.number);
+    pub fn unload(&self, session: &Connection) -> Try {
+        MODULES.remove(self.handle);
+        FUNCTIONS.remove_all(|function| function.place.module == self.number);
+        memory::forget_module(self.number);
         session.control(&Op::ModuleUnload { module: self.number })
     }
 
@@ -108,31 +118,37 @@ impl Module {
         let _ = self.context.set(context);
     }
 
+    /// The handle as C has it.
     #[must_use]
     pub fn as_c(&self) -> CUmodule {
         core::ptr::without_provenance_mut(self.handle as usize)
     }
 
+    /// How many functions it has.
     #[must_use]
     pub fn function_count(&self) -> usize {
         self.functions.len()
     }
 
+    /// The index of the function with a name.
     #[must_use]
     pub fn function_index(&self, name: &str) -> Option<u32> {
         self.by_name.get(name).copied()
     }
 
+    /// What the executor said of a function.
     #[must_use]
     pub fn info(&self, index: u32) -> Option<&Arc<FunctionInfo>> {
         self.functions.get(index as usize).map(|entry| &entry.info)
     }
 
+    /// The variable with a name.
     #[must_use]
     pub fn global(&self, name: &str) -> Option<&GlobalInfo> {
         self.globals.get(name)
     }
 
+    /// All variables.
     pub fn globals(&self) -> impl Iterator<Item = &GlobalInfo> {
         self.globals.values()
     }
@@ -141,25 +157,26 @@ impl Module {
     ///
     /// # Errors
     /// NOT_FOUND, OUT_OF_MEMORY.
-    pub fn function(&self, session: &Session, index: u32) -> Try<Arc<Function>> {
+    pub fn function(&self, index: u32) -> Try<Arc<Function>> {
         let entry = self.functions.get(index as usize).ok_or(error::NOT_FOUND)?;
         if let Some(function) = entry.made.get() {
             return Ok(Arc::clone(function));
         }
-        let make = |handle| Arc::new(Function::new(handle, self, index, Arc::clone(&entry.info)));
-        let (handle, made) = session.functions.insert(make).ok_or(error::OUT_OF_MEMORY)?;
+        let place = Place { module: self.number, module_handle: self.handle, index, context: self.context() };
+        let make = |handle| Arc::new(Function::new(handle, place, Arc::clone(&entry.info)));
+        let (handle, made) = FUNCTIONS.insert(make).ok_or(error::OUT_OF_MEMORY)?;
         if entry.made.set(made).is_err() {
-            session.functions.remove(handle);
+            FUNCTIONS.remove(handle);
         }
         entry.made.get().cloned().ok_or(error::UNKNOWN)
     }
 }
 
 /// Sends an image that lies in the window and decodes the answer.
-fn describe(session: &Session, device: u32, module: u32, image: u64, image_bytes: u64) -> Result<ModuleInfo, Rejection> {
+fn describe(session: &Connection, device: u32, module: u32, image: u64, image_bytes: u64) -> Result<ModuleInfo, Rejection> {
     let mut info_bytes = INFO_BYTES;
     loop {
-        let info = session.take_window(info_bytes, 4096)?;
+        let info = session.window.take_piece(info_bytes, 4096)?;
         let answer = session.ask(&Op::ModuleLoad { module, device, image, image_bytes, info, info_bytes });
         let text = |bytes: u64| session.window.read(info, bytes.min(info_bytes)).unwrap_or_default();
         let outcome = match answer {
@@ -167,11 +184,11 @@ fn describe(session: &Session, device: u32, module: u32, image: u64, image_bytes
             Err((error::INVALID_VALUE, [_, needed, ..])) if needed > info_bytes && needed < 1 << 30 => Err(needed),
             Err((code, [bytes, ..])) => {
                 let text = String::from_utf8_lossy(&text(bytes)).trim_end_matches('\0').to_owned();
-                session.give_window(info);
+                session.window.return_piece(info);
                 return Err(Rejection { code, text });
             }
         };
-        session.give_window(info);
+        session.window.return_piece(info);
         match outcome {
             Ok(bytes) => {
                 return ModuleInfo::decode(&bytes).map_err(|text| Rejection { code: error::UNKNOWN, text });
@@ -202,7 +219,8 @@ unsafe fn fill_logs(count: c_uint, options: *mut CUjit_option, values: *mut *mut
         if at.is_null() || room == 0 {
             continue;
         }
-        // SAFETY: the program says that its buffer has that room; the low half of the value is the size, as the manual has it.
+        // SAFETY: the program says that its buffer has that room; the low half of the value is the
+        // size, as the manual has it.
         unsafe { crate::ffi::fill_text(at.cast::<c_char>(), room & 0xFFFF_FFFF, text.as_bytes())? };
         let written = text.len().min((room & 0xFFFF_FFFF).saturating_sub(1));
         // The size is answered in the same place.
@@ -212,13 +230,13 @@ unsafe fn fill_logs(count: c_uint, options: *mut CUjit_option, values: *mut *mut
 }
 
 unsafe fn load_ex(out: *mut CUmodule, image: *const c_void, count: c_uint, options: *mut CUjit_option, values: *mut *mut c_void) -> Try {
-    let session = client::enter()?;
+    let session = process::enter()?;
     let context = context::current()?;
     if out.is_null() {
         return Err(error::INVALID_VALUE);
     }
     // SAFETY: the program vouches for its image.
-    let image = unsafe { crate::image::given(image)? };
+    let image = unsafe { image::given(image)? };
     let loaded = Module::load(session, context.device, Some(context.id), &image, false);
     let text = loaded.as_ref().err().map_or("", |rejection| rejection.text.as_str());
     // SAFETY: the program vouches for its options.
@@ -229,18 +247,15 @@ unsafe fn load_ex(out: *mut CUmodule, image: *const c_void, count: c_uint, optio
 }
 
 pub unsafe fn cuModuleLoadDataEx(out: *mut CUmodule, image: *const c_void, count: c_uint, options: *mut CUjit_option, values: *mut *mut c_void) -> Try {
-    // SAFETY: the same promise of the same caller.
-    unsafe { load_ex(out, image, count, options, values) }
+    forward!(load_ex(out, image, count, options, values))
 }
 
 pub unsafe fn cuModuleLoadData(out: *mut CUmodule, image: *const c_void) -> Try {
-    // SAFETY: the same promise of the same caller.
-    unsafe { load_ex(out, image, 0, core::ptr::null_mut(), core::ptr::null_mut()) }
+    forward!(load_ex(out, image, 0, core::ptr::null_mut(), core::ptr::null_mut()))
 }
 
 pub unsafe fn cuModuleLoadFatBinary(out: *mut CUmodule, image: *const c_void) -> Try {
-    // SAFETY: the same promise of the same caller.
-    unsafe { load_ex(out, image, 0, core::ptr::null_mut(), core::ptr::null_mut()) }
+    forward!(load_ex(out, image, 0, core::ptr::null_mut(), core::ptr::null_mut()))
 }
 
 /// An image from a file, with a NUL behind it so that text ends.
@@ -251,7 +266,7 @@ pub(crate) fn read_file(path: &str) -> Try<Vec<u8>> {
 }
 
 pub unsafe fn cuModuleLoad(out: *mut CUmodule, path: *const c_char) -> Try {
-    let session = client::enter()?;
+    let session = process::enter()?;
     let context = context::current()?;
     if out.is_null() {
         return Err(error::INVALID_VALUE);
@@ -262,13 +277,13 @@ pub unsafe fn cuModuleLoad(out: *mut CUmodule, path: *const c_char) -> Try {
     Ok(())
 }
 
-fn named(session: &Session, module: CUmodule) -> Try<Arc<Module>> {
-    session.modules.get(module.addr() as u64).ok_or(error::INVALID_HANDLE)
+fn named(module: CUmodule) -> Try<Arc<Module>> {
+    MODULES.get(module.addr() as u64).ok_or(error::INVALID_HANDLE)
 }
 
 pub unsafe fn cuModuleUnload(module: CUmodule) -> Try {
-    let session = client::look()?;
-    let module = named(session, module)?;
+    let session = process::find_connection()?;
+    let module = named(module)?;
     if module.of_library {
         return Err(error::NOT_PERMITTED);
     }
@@ -276,33 +291,35 @@ pub unsafe fn cuModuleUnload(module: CUmodule) -> Try {
 }
 
 pub unsafe fn cuModuleGetFunction(out: *mut CUfunction, module: CUmodule, wanted: *const c_char) -> Try {
-    let session = client::enter()?;
-    let module = named(session, module)?;
+    process::enter()?;
+    let module = named(module)?;
     let index = module.function_index(name!(wanted)).ok_or(error::NOT_FOUND)?;
-    put!(out, module.function(session, index)?.as_c());
+    put!(out, module.function(index)?.as_c());
     Ok(())
 }
 
 pub unsafe fn cuModuleGetFunctionCount(out: *mut c_uint, module: CUmodule) -> Try {
-    let module = named(client::look()?, module)?;
+    process::find_connection()?;
+    let module = named(module)?;
     put!(out, c_uint::try_from(module.function_count()).unwrap_or(c_uint::MAX));
     Ok(())
 }
 
 pub unsafe fn cuModuleEnumerateFunctions(out: *mut CUfunction, count: c_uint, module: CUmodule) -> Try {
-    let session = client::enter()?;
-    let module = named(session, module)?;
+    process::enter()?;
+    let module = named(module)?;
     if out.is_null() {
         return Err(error::INVALID_VALUE);
     }
     for index in 0..count.min(module.function_count() as c_uint) {
-        put!(out.wrapping_add(index as usize), module.function(session, index)?.as_c());
+        put!(out.wrapping_add(index as usize), module.function(index)?.as_c());
     }
     Ok(())
 }
 
 pub unsafe fn cuModuleGetGlobal_v2(address: *mut CUdeviceptr, bytes: *mut usize, module: CUmodule, wanted: *const c_char) -> Try {
-    let module = named(client::enter()?, module)?;
+    process::enter()?;
+    let module = named(module)?;
     let global = module.global(name!(wanted)).ok_or(error::NOT_FOUND)?;
     put_if!(address, global.address);
     put_if!(bytes, usize::try_from(global.bytes).unwrap_or(usize::MAX));
@@ -310,7 +327,8 @@ pub unsafe fn cuModuleGetGlobal_v2(address: *mut CUdeviceptr, bytes: *mut usize,
 }
 
 pub unsafe fn cuModuleGetGlobal(address: *mut CUdeviceptr_v1, bytes: *mut c_uint, module: CUmodule, wanted: *const c_char) -> Try {
-    let module = named(client::enter()?, module)?;
+    process::enter()?;
+    let module = named(module)?;
     let global = module.global(name!(wanted)).ok_or(error::NOT_FOUND)?;
     if !address.is_null() {
         return Err(unsupported("device addresses of 32 bits, as this name had them before CUDA 3.2"));
@@ -322,4 +340,12 @@ pub unsafe fn cuModuleGetGlobal(address: *mut CUdeviceptr_v1, bytes: *mut c_uint
 /// The device a context is on, for loads that name no context.
 pub(crate) fn device_of(context: Option<&Context>) -> u32 {
     context.map_or(0, |context| context.device)
+}
+
+/// A context has ended: its functions and modules go.
+pub(crate) fn end_context(session: &'static Connection, context: &Context) {
+    FUNCTIONS.remove_all(|function| function.place.context == context.id);
+    for module in MODULES.remove_all(|module| module.context() == context.id) {
+        let _ = session.control(&Op::ModuleUnload { module: module.number });
+    }
 }

@@ -1,14 +1,15 @@
 //! Occupancy: answered by arithmetic from the function's needs and the device's limits.
 
-use crate::client;
 use crate::context;
-use crate::ffi::{Try, error, put, put_if};
+use crate::ffi::{Try, error, forward, put, put_if};
 use crate::function::{self, Function};
 use crate::limits::Limits;
+use crate::{library, process};
 use core::ffi::{c_int, c_uint};
 use cumux_abi::{CUfunction, CUlaunchConfig, CUoccupancyB2DSize};
 
-/// Default behaviour, and not counting a cache that may be switched off: no difference on devices with unified caches.
+/// Default behaviour, and not counting a cache that may be switched off: no difference on devices
+/// with unified caches.
 const KNOWN_FLAGS: c_uint = 1;
 
 /// Blocks per multiprocessor; more dynamic shared memory than the function may have fits none.
@@ -18,33 +19,33 @@ fn blocks(function: &Function, limits: &Limits, threads: u32, dynamic: usize) ->
 }
 
 pub unsafe fn cuOccupancyMaxActiveBlocksPerMultiprocessor(out: *mut c_int, wanted: CUfunction, threads: c_int, dynamic: usize) -> Try {
-    // SAFETY: the same promise of the same caller.
-    unsafe { cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(out, wanted, threads, dynamic, 0) }
+    forward!(cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(out, wanted, threads, dynamic, 0))
 }
 
 pub unsafe fn cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(out: *mut c_int, wanted: CUfunction, threads: c_int, dynamic: usize, flags: c_uint) -> Try {
-    let session = client::enter()?;
-    let function = function::named(session, wanted)?;
+    let session = process::enter()?;
+    let function = library::find_function(session, wanted)?;
     let threads = u32::try_from(threads).ok().filter(|threads| *threads > 0).ok_or(error::INVALID_VALUE)?;
     if flags & !KNOWN_FLAGS != 0 {
         return Err(error::INVALID_VALUE);
     }
-    put!(out, c_int::try_from(blocks(&function, function::limits(session), threads, dynamic)).unwrap_or(c_int::MAX));
+    put!(out, c_int::try_from(blocks(&function, function::attributes::limits(session), threads, dynamic)).unwrap_or(c_int::MAX));
     Ok(())
 }
 
 pub unsafe fn cuOccupancyAvailableDynamicSMemPerBlock(out: *mut usize, wanted: CUfunction, blocks: c_int, threads: c_int) -> Try {
-    let session = client::enter()?;
-    let function = function::named(session, wanted)?;
+    let session = process::enter()?;
+    let function = library::find_function(session, wanted)?;
     let (Ok(blocks), Ok(threads)) = (u32::try_from(blocks), u32::try_from(threads)) else { return Err(error::INVALID_VALUE) };
     if blocks == 0 || threads == 0 {
         return Err(error::INVALID_VALUE);
     }
-    put!(out, function::limits(session).available_dynamic(&function.info, blocks, threads) as usize);
+    put!(out, function::attributes::limits(session).available_dynamic(&function.info, blocks, threads) as usize);
     Ok(())
 }
 
-/// The block size that keeps most threads resident, the largest of equals, with its blocks per multiprocessor.
+/// The block size that keeps most threads resident, the largest of equals, with its blocks per
+/// multiprocessor.
 fn best(function: &Function, limits: &Limits, most: u32, dynamic: impl Fn(u32) -> usize) -> Option<(u32, u32)> {
     let mut best: Option<(u32, u32)> = None;
     let mut step = most.next_multiple_of(limits.warp);
@@ -60,9 +61,9 @@ fn best(function: &Function, limits: &Limits, most: u32, dynamic: impl Fn(u32) -
 }
 
 fn potential(grid: *mut c_int, block: *mut c_int, wanted: CUfunction, callback: CUoccupancyB2DSize, dynamic: usize, limit: c_int, flags: c_uint) -> Try {
-    let session = client::enter()?;
-    let function = function::named(session, wanted)?;
-    let limits = function::limits(session);
+    let session = process::enter()?;
+    let function = library::find_function(session, wanted)?;
+    let limits = function::attributes::limits(session);
     if flags & !KNOWN_FLAGS != 0 || limit < 0 {
         return Err(error::INVALID_VALUE);
     }
@@ -103,11 +104,11 @@ pub unsafe fn cuOccupancyMaxPotentialBlockSizeWithFlags(
 }
 
 pub unsafe fn cuOccupancyMaxActiveClusters(out: *mut c_int, wanted: CUfunction, config: *const CUlaunchConfig) -> Try {
-    let session = client::enter()?;
-    let function = function::named(session, wanted)?;
-    // SAFETY: the same promise of the same caller.
+    let session = process::enter()?;
+    let function = library::find_function(session, wanted)?;
+    // SAFETY: an argument of an exported function; its C caller vouches for it.
     let (config, _) = unsafe { crate::launch::read_config(config)? };
-    let limits = function::limits(session);
+    let limits = function::attributes::limits(session);
     let threads = config.block.iter().fold(1_u32, |product, n| product.saturating_mul(*n));
     let cluster = if config.cluster == [0; 3] { function.info.cluster } else { config.cluster };
     let fits = config.shared <= function.max_dynamic(limits);
@@ -117,10 +118,10 @@ pub unsafe fn cuOccupancyMaxActiveClusters(out: *mut c_int, wanted: CUfunction, 
 }
 
 pub unsafe fn cuOccupancyMaxPotentialClusterSize(out: *mut c_int, wanted: CUfunction, config: *const CUlaunchConfig) -> Try {
-    let session = client::enter()?;
-    let function = function::named(session, wanted)?;
-    // SAFETY: the same promise of the same caller.
+    let session = process::enter()?;
+    let function = library::find_function(session, wanted)?;
+    // SAFETY: an argument of an exported function; its C caller vouches for it.
     unsafe { crate::launch::read_config(config)? };
-    put_if!(out, function::limits(session).largest_cluster(function.takes_larger_clusters()).cast_signed());
+    put_if!(out, function::attributes::limits(session).largest_cluster(function.takes_larger_clusters()).cast_signed());
     Ok(())
 }

@@ -1,8 +1,8 @@
 //! What an address is: answered from the mirror of the program's allocations.
 
-use crate::client::{self, Session};
 use crate::ffi::{Try, error, get, list, put, put_if};
 use crate::memory::{self, Allocation, Sort};
+use crate::{context, process};
 use core::ffi::{c_int, c_uint, c_void};
 use cumux_abi::{CUdeviceptr, CUmemorytype, CUpointer_attribute as A};
 
@@ -13,7 +13,7 @@ const NO_HANDLES: c_int = 0;
 ///
 /// # Safety
 /// `out` points to room for the attribute's type.
-unsafe fn answer(session: &Session, out: *mut c_void, attribute: A, address: u64, known: Option<&Allocation>) -> Try {
+unsafe fn answer(out: *mut c_void, attribute: A, address: u64, known: Option<&Allocation>) -> Try {
     // For memory the driver does not know, only these have an answer.
     let Some(known) = known else {
         match attribute {
@@ -25,7 +25,7 @@ unsafe fn answer(session: &Session, out: *mut c_void, attribute: A, address: u64
     let flag = |value: bool| c_int::from(value);
     match attribute {
         A::CU_POINTER_ATTRIBUTE_CONTEXT => {
-            let handle = session.contexts.all(|context| context.id == known.context).first().map_or(core::ptr::null_mut(), |context| context.as_c());
+            let handle = context::find_by_id(known.context).map_or(core::ptr::null_mut(), |context| context.as_c());
             put!(out.cast(), handle);
         }
         A::CU_POINTER_ATTRIBUTE_MEMORY_TYPE => {
@@ -63,31 +63,31 @@ unsafe fn answer(session: &Session, out: *mut c_void, attribute: A, address: u64
     Ok(())
 }
 
-fn known(session: &Session, address: u64) -> Option<Allocation> {
-    memory::read(session).find(address).copied()
+fn known(address: u64) -> Option<Allocation> {
+    memory::read_allocations().find(address).copied()
 }
 
 pub unsafe fn cuPointerGetAttribute(out: *mut c_void, attribute: A, address: CUdeviceptr) -> Try {
-    let session = client::enter()?;
+    process::enter()?;
     if out.is_null() {
         return Err(error::INVALID_VALUE);
     }
     // SAFETY: the program vouches for the room behind `out`.
-    unsafe { answer(session, out, attribute, address, known(session, address).as_ref()) }
+    unsafe { answer(out, attribute, address, known(address).as_ref()) }
 }
 
 pub unsafe fn cuPointerGetAttributes(count: c_uint, attributes: *mut A, out: *mut *mut c_void, address: CUdeviceptr) -> Try {
-    let session = client::enter()?;
-    let known = known(session, address);
+    process::enter()?;
+    let known = known(address);
     let wanted = list!(attributes.cast_const(), count as usize).iter().zip(list!(out.cast_const(), count as usize));
     for (attribute, out) in wanted {
         if out.is_null() {
             return Err(error::INVALID_VALUE);
         }
         // SAFETY: the program vouches for the room behind `out`.
-        if unsafe { answer(session, *out, *attribute, address, known.as_ref()) }.is_err() {
+        if unsafe { answer(*out, *attribute, address, known.as_ref()) }.is_err() {
             // As documented: what has no answer reads as null, and the call succeeds.
-            // SAFETY: as above.
+            // SAFETY: the program vouches for the room behind `out`.
             unsafe { nothing(*out, *attribute)? };
         }
     }
@@ -118,19 +118,19 @@ unsafe fn nothing(out: *mut c_void, attribute: A) -> Try {
 }
 
 pub unsafe fn cuPointerSetAttribute(value: *const c_void, attribute: A, address: CUdeviceptr) -> Try {
-    let session = client::enter()?;
+    process::enter()?;
     if attribute != A::CU_POINTER_ATTRIBUTE_SYNC_MEMOPS {
         return Err(error::INVALID_VALUE);
     }
     let on = get!(value.cast::<c_uint>()) != 0;
-    let mut allocations = memory::write(session);
+    let mut allocations = memory::write_allocations();
     allocations.at_mut(address).ok_or(error::INVALID_VALUE)?.sync_memops = on;
     Ok(())
 }
 
 pub unsafe fn cuMemGetAddressRange_v2(base: *mut CUdeviceptr, bytes: *mut usize, address: CUdeviceptr) -> Try {
-    let session = client::enter()?;
-    let known = known(session, address).ok_or(error::NOT_FOUND)?;
+    process::enter()?;
+    let known = known(address).ok_or(error::NOT_FOUND)?;
     put_if!(base, known.start);
     put_if!(bytes, known.bytes as usize);
     Ok(())

@@ -1,13 +1,15 @@
-//! `cuGetProcAddress`: which exported name a base name means, for a CUDA version and a kind of default stream.
+//! `cuGetProcAddress`: which exported name a base name means, for a CUDA version and a kind of
+//! default stream.
 //!
-//! The table is what driver 580 answered for every name, flag and version. Pointers handed out are the exported trampolines, so they stay
-//! right whatever is decided later.
+//! The table is what driver 580 answered for every name, flag and version. Pointers handed out are
+//! the exported trampolines, so they stay right whatever is decided later.
 #![allow(non_snake_case)]
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 use cumux_abi::{CUdriverProcAddressQueryResult, CUresult, cuuint64_t};
 
-/// One base name; each answer is (first CUDA version, index of the exported name), in ascending order.
+/// One base name; each answer is (first CUDA version, index of the exported name), in ascending
+/// order.
 struct Name {
     name: &'static str,
     /// For the default and the legacy-stream flag.
@@ -30,7 +32,8 @@ enum Answer {
     VersionTooOld,
 }
 
-/// What the table says; `None` for a version or a flag that the driver rejects. A negative version means the newest.
+/// What the table says; `None` for a version or a flag that the driver rejects. A negative version
+/// means the newest.
 fn look_up(name: &[u8], version: i32, flags: u64) -> Option<Answer> {
     if version > cumux_abi::DRIVER_VERSION || flags & !(LEGACY_STREAM | PER_THREAD_DEFAULT_STREAM) != 0 {
         return None;
@@ -64,7 +67,7 @@ pub unsafe fn cuGetProcAddress_v2(
         return CUresult::CUDA_ERROR_INVALID_VALUE;
     };
     let (pointer, outcome) = match answer {
-        Answer::Found(index) => (crate::table::export(index), CUdriverProcAddressQueryResult::CU_GET_PROC_ADDRESS_SUCCESS),
+        Answer::Found(index) => (crate::decide::table::export(index), CUdriverProcAddressQueryResult::CU_GET_PROC_ADDRESS_SUCCESS),
         Answer::UnknownName => (None, CUdriverProcAddressQueryResult::CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND),
         Answer::VersionTooOld => (None, CUdriverProcAddressQueryResult::CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT),
     };
@@ -83,7 +86,7 @@ pub unsafe fn cuGetProcAddress_v2(
 /// `symbol` is null or a C string; `function` is null or writable.
 pub unsafe fn cuGetProcAddress(symbol: *const c_char, function: *mut *mut c_void, version: c_int, flags: cuuint64_t) -> CUresult {
     let mut found = core::ptr::null_mut();
-    // SAFETY: as the caller promises; the pointer is ours.
+    // SAFETY: the caller vouches for `symbol`; `found` is our own.
     let code = unsafe { cuGetProcAddress_v2(symbol, &mut found, version, flags, core::ptr::null_mut()) };
     if code != CUresult::CUDA_SUCCESS || function.is_null() {
         return if function.is_null() { CUresult::CUDA_ERROR_INVALID_VALUE } else { code };
@@ -99,7 +102,7 @@ pub unsafe fn cuGetProcAddress(symbol: *const c_char, function: *mut *mut c_void
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::table::ENTRIES;
+    use crate::decide::table::ENTRIES;
 
     fn symbol(name: &str, version: i32, flags: u64) -> Option<&'static str> {
         match look_up(name.as_bytes(), version, flags) {
@@ -108,7 +111,8 @@ mod tests {
         }
     }
 
-    /// Replays the recorded list itself, not the table made from it: every step answers from its version on, and not before.
+    /// Replays the recorded list itself, not the table made from it: every step answers from its
+    /// version on, and not before.
     #[test]
     fn every_recorded_answer_comes_back() {
         let mut steps = 0;

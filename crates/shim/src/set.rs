@@ -1,17 +1,18 @@
 //! Sets: device memory filled with a value of one, two or four bytes, in lines and rectangles.
 
-use crate::client::{self, Session};
 use crate::context;
 use crate::ffi::{Try, error};
 use crate::memory;
+use crate::process;
 use core::ffi::{c_uchar, c_uint, c_ushort};
 use cumux_abi::{CUdeviceptr, CUstream};
 use cumux_wire::record::{Extent, Op, span};
 
 const NULL: CUstream = core::ptr::null_mut();
 
-/// The operation that fills `height` rows of `width` elements, checked; `None` when there is nothing to fill.
-pub(crate) fn plan(session: &Session, target: u64, pitch: usize, value: u32, element: u32, width: usize, height: usize) -> Try<Option<Op>> {
+/// The operation that fills `height` rows of `width` elements, checked; `None` when there is
+/// nothing to fill.
+pub(crate) fn plan(target: u64, pitch: usize, value: u32, element: u32, width: usize, height: usize) -> Try<Option<Op>> {
     if !matches!(element, 1 | 2 | 4) {
         return Err(error::INVALID_VALUE);
     }
@@ -25,7 +26,7 @@ pub(crate) fn plan(session: &Session, target: u64, pitch: usize, value: u32, ele
     }
     let bytes = span(target, pitch, 0, Extent { width: row, height: height as u64, depth: 1 }).ok_or(error::INVALID_VALUE)?;
     let target = {
-        let allocations = memory::read(session);
+        let allocations = memory::read_allocations();
         let known = allocations.find(target).ok_or(error::INVALID_VALUE)?;
         if !allocations.covers(target, bytes) {
             return Err(error::INVALID_VALUE);
@@ -36,19 +37,20 @@ pub(crate) fn plan(session: &Session, target: u64, pitch: usize, value: u32, ele
 }
 
 fn fill(target: u64, pitch: usize, value: u32, element: u32, width: usize, height: usize, stream: CUstream) -> Try {
-    let session = client::enter()?;
+    let session = process::enter()?;
     let stream = context::stream(session, stream)?;
-    let Some(op) = plan(session, target, pitch, value, element, width, height)? else { return crate::capture::check(&stream) };
-    let owner = memory::read(session).find(target).map_or(stream.device, |known| known.device);
+    let Some(op) = plan(target, pitch, value, element, width, height)? else { return crate::capture::refuse_invalid(&stream) };
+    let owner = memory::read_allocations().find(target).map_or(stream.device, |known| known.device);
     if owner != stream.device && cumux_wire::layout::in_arena(target) {
-        // Memory of another device: there, after everything in this stream, and done when this returns.
-        crate::capture::refuse_while_capturing(session, &stream)?;
+        // Memory of another device: there, after everything in this stream, and done when this
+        // returns.
+        crate::capture::refuse_while_capturing(&stream)?;
         session.drain_lane(stream.lane)?;
         let lane = crate::peer::stream_of(session, owner)?.lane;
         session.push(lane, &op)?;
         return session.drain_lane(lane);
     }
-    if crate::capture::op(session, &stream, &op)? {
+    if crate::capture::capture_op(&stream, &op)? {
         return Ok(());
     }
     session.push(stream.lane, &op).map(drop)

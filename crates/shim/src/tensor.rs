@@ -1,10 +1,12 @@
 //! Descriptions of tensors for the device's copy engine (`CUtensorMap`, 128 opaque bytes).
 //!
-//! Only the real driver knows the encoding, so the executor asks it. Libraries encode the same few tensors before every launch: what was encoded once is remembered.
+//! Only the real driver knows the encoding, so the executor asks it. Libraries encode the same few
+//! tensors before every launch: what was encoded once is remembered.
 
-use crate::client::{self, lock};
 use crate::ffi::{Try, error};
 use crate::log::unsupported;
+use crate::process;
+use crate::sync::lock;
 use core::ffi::{c_int, c_void};
 use cumux_abi as t;
 use cumux_wire::record::{Op, TensorWish};
@@ -28,7 +30,7 @@ struct Known {
 static KNOWN: LazyLock<Mutex<Known>> = LazyLock::new(Mutex::default);
 
 fn encode(out: *mut t::CUtensorMap, wish: TensorWish) -> Try {
-    let session = client::enter()?;
+    let session = process::enter()?;
     if out.is_null() || !out.is_aligned() {
         return Err(error::INVALID_VALUE);
     }
@@ -36,14 +38,14 @@ fn encode(out: *mut t::CUtensorMap, wish: TensorWish) -> Try {
     let bytes = match known {
         Some(bytes) => bytes,
         None => {
-            let at = session.take_window(BYTES, BYTES)?;
+            let at = session.window.take_piece(BYTES, BYTES)?;
             let device = crate::context::top().map_or(0, |context| context.device);
             let asked = session.ask(&Op::TensorMap { device, out: at, wish }).map_err(|(code, _)| match code {
                 error::NOT_SUPPORTED => unsupported("tensor maps, which this device has not"),
                 other => other,
             });
             let bytes = session.window.read(at, BYTES).and_then(|read| Bytes::try_from(read).ok());
-            session.give_window(at);
+            session.window.return_piece(at);
             asked?;
             let bytes = bytes.ok_or(error::UNKNOWN)?;
             let mut known = lock(&KNOWN);
@@ -68,7 +70,7 @@ unsafe fn list<T: Copy, const N: usize>(from: *const T, count: usize, zero: T) -
         return Err(error::INVALID_VALUE);
     }
     for (index, place) in values.iter_mut().enumerate().take(count) {
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller promises `count` readable elements.
         *place = unsafe { from.add(index).read() };
     }
     Ok(values)
@@ -77,7 +79,8 @@ unsafe fn list<T: Copy, const N: usize>(from: *const T, count: usize, zero: T) -
 /// What both kinds of map have in common.
 ///
 /// # Safety
-/// As the manual says: `dimensions` and `element_strides` have a value for each dimension, `strides` one less.
+/// As the manual says: `dimensions` and `element_strides` have a value for each dimension,
+/// `strides` one less.
 #[expect(clippy::too_many_arguments, reason = "the driver's own list")]
 unsafe fn common(
     data_type: t::CUtensorMapDataType,
@@ -95,7 +98,7 @@ unsafe fn common(
         return Err(error::INVALID_VALUE);
     }
     let count = rank as usize;
-    // SAFETY: as the caller promises.
+    // SAFETY: the caller promises arrays of these lengths.
     let (dimensions, strides, element_strides) = unsafe { (list(dimensions, count, 0)?, list(strides, count - 1, 0)?, list(element_strides, count, 0)?) };
     Ok(TensorWish {
         data_type: data_type.0,

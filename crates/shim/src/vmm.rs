@@ -1,10 +1,13 @@
-//! Virtual memory: address ranges, physical memory, and the mapping of one into the other. The executor does it; the shim keeps what queries need.
+//! Virtual memory: address ranges, physical memory, and the mapping of one into the other. The
+//! executor does it; the shim keeps what queries need.
 
-use crate::client::{self, Session, lock};
-use crate::context;
+use crate::connection::Connection;
 use crate::ffi::{Try, error, get, list, put};
+use crate::handle::{Kind, Table};
 use crate::log::unsupported;
 use crate::memory::{self, Allocation, Sort};
+use crate::sync::lock;
+use crate::{context, device, process};
 use core::ffi::{c_ulonglong, c_void};
 use cumux_abi::{
     CUdeviceptr, CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationGranularity_flags, CUmemAllocationHandleType, CUmemAllocationProp, CUmemAllocationType,
@@ -17,6 +20,12 @@ use std::sync::{Arc, Mutex};
 
 /// Sizes and addresses are multiples of this.
 const GRANULARITY: u64 = 2 << 20;
+
+/// All physical memory that has a handle.
+static PHYSICAL: Table<Physical> = Table::new(Kind::Memory);
+
+/// What is reserved and mapped.
+static RANGES: Mutex<Ranges> = Mutex::new(Ranges { reserved: BTreeMap::new(), mapped: BTreeMap::new() });
 
 /// Physical memory.
 #[derive(Debug)]
@@ -74,48 +83,50 @@ fn whole(value: u64) -> Try {
 }
 
 pub unsafe fn cuMemGetAllocationGranularity(out: *mut usize, properties: *const CUmemAllocationProp, _option: CUmemAllocationGranularity_flags) -> Try {
-    let session = client::enter()?;
+    let session = process::enter()?;
     check(session, &get!(properties))?;
     put!(out, GRANULARITY as usize);
     Ok(())
 }
 
 /// Whether memory of this kind can be had.
-fn check(session: &Session, properties: &CUmemAllocationProp) -> Try {
+fn check(session: &Connection, properties: &CUmemAllocationProp) -> Try {
     if properties.type_ != CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED {
         return Err(error::INVALID_VALUE);
     }
     if properties.location.type_ != CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE {
         return Err(unsupported("physical memory of the host"));
     }
-    session.device(properties.location.id).map(drop)
+    device::named(session, properties.location.id).map(drop)
 }
 
 pub unsafe fn cuMemAddressReserve(out: *mut CUdeviceptr, bytes: usize, alignment: usize, wish: CUdeviceptr, flags: c_ulonglong) -> Try {
-    let session = client::enter()?;
+    let session = process::enter()?;
     let bytes = bytes as u64;
     whole(bytes)?;
     if out.is_null() || flags != 0 || (alignment != 0 && !alignment.is_power_of_two()) {
         return Err(error::INVALID_VALUE);
     }
     let align = (alignment as u64).max(GRANULARITY);
-    // A wish is only a wish: one outside the device's addresses, or one already taken, is answered with another place.
+    // A wish is only a wish: one outside the device's addresses, or one already taken, is answered
+    // with another place.
     let fixed = if wish != 0 && wish.is_multiple_of(align) && in_arena(wish) && in_arena(wish.saturating_add(bytes - 1)) { wish } else { 0 };
     let answer = match session.call(&Op::VmmReserve { bytes, align, fixed }) {
         Err(_) if fixed != 0 => session.call(&Op::VmmReserve { bytes, align, fixed: 0 }),
         other => other,
     };
     let [address, ..] = answer?;
-    // The program's own mappings keep away from it, as from the other places of device memory. Something there already is no reason to fail.
+    // The program's own mappings keep away from it, as from the other places of device memory.
+    // Something there already is no reason to fail.
     let _ = cumux_ring::window::reserve(address, bytes);
-    lock(&session.ranges).reserved.insert(address, bytes);
+    lock(&RANGES).reserved.insert(address, bytes);
     put!(out, address);
     Ok(())
 }
 
 pub unsafe fn cuMemAddressFree(address: CUdeviceptr, bytes: usize) -> Try {
-    let session = client::enter()?;
-    let mut ranges = lock(&session.ranges);
+    let session = process::enter()?;
+    let mut ranges = lock(&RANGES);
     let bytes = bytes as u64;
     let busy = ranges.mapped.range(address..address.saturating_add(bytes)).next().is_some();
     if ranges.reserved.get(&address) != Some(&bytes) || busy {
@@ -126,7 +137,7 @@ pub unsafe fn cuMemAddressFree(address: CUdeviceptr, bytes: usize) -> Try {
 }
 
 pub unsafe fn cuMemCreate(out: *mut CUmemGenericAllocationHandle, bytes: usize, properties: *const CUmemAllocationProp, flags: c_ulonglong) -> Try {
-    let session = client::enter()?;
+    let session = process::enter()?;
     let properties = get!(properties);
     check(session, &properties)?;
     let bytes = bytes as u64;
@@ -137,66 +148,66 @@ pub unsafe fn cuMemCreate(out: *mut CUmemGenericAllocationHandle, bytes: usize, 
     if properties.requestedHandleTypes.0 & !CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR.0 != 0 {
         return Err(unsupported(format!("physical memory with handles of type {:#x}", properties.requestedHandleTypes.0)));
     }
-    let number = u32::try_from(session.number()).map_err(|_| error::OUT_OF_MEMORY)?;
-    memory::ask(session, &Op::VmmCreate { handle: number, device: properties.location.id.cast_unsigned(), bytes })?;
+    let number = u32::try_from(process::new_number()).map_err(|_| error::OUT_OF_MEMORY)?;
+    memory::request_memory(session, &Op::VmmCreate { handle: number, device: properties.location.id.cast_unsigned(), bytes })?;
     let make = |handle| Arc::new(Physical { handle, number, bytes, device: properties.location.id, held: Mutex::new(1) });
-    let (handle, _) = session.physical.insert(make).ok_or(error::OUT_OF_MEMORY)?;
+    let (handle, _) = PHYSICAL.insert(make).ok_or(error::OUT_OF_MEMORY)?;
     put!(out, handle);
     Ok(())
 }
 
-fn named(session: &Session, handle: CUmemGenericAllocationHandle) -> Try<Arc<Physical>> {
-    session.physical.get(handle).ok_or(error::INVALID_VALUE)
+fn named(handle: CUmemGenericAllocationHandle) -> Try<Arc<Physical>> {
+    PHYSICAL.get(handle).ok_or(error::INVALID_VALUE)
 }
 
 /// Tells the executor when neither a handle nor a mapping is left.
-fn settle(session: &Session, ranges: &Ranges, physical: &Physical) -> Try {
+fn settle(session: &Connection, ranges: &Ranges, physical: &Physical) -> Try {
     if *lock(&physical.held) != 0 || ranges.mapped.values().any(|mapping| mapping.physical.number == physical.number) {
         return Ok(());
     }
-    session.physical.remove(physical.handle);
+    PHYSICAL.remove(physical.handle);
     session.control(&Op::VmmRelease { handle: physical.number })
 }
 
 pub unsafe fn cuMemRelease(handle: CUmemGenericAllocationHandle) -> Try {
-    let session = client::enter()?;
-    let physical = named(session, handle)?;
+    let session = process::enter()?;
+    let physical = named(handle)?;
     {
         let mut held = lock(&physical.held);
         *held = held.checked_sub(1).ok_or(error::INVALID_VALUE)?;
     }
-    settle(session, &lock(&session.ranges), &physical)
+    settle(session, &lock(&RANGES), &physical)
 }
 
 pub unsafe fn cuMemMap(address: CUdeviceptr, bytes: usize, offset: usize, handle: CUmemGenericAllocationHandle, flags: c_ulonglong) -> Try {
-    let session = client::enter()?;
-    let physical = named(session, handle)?;
+    let session = process::enter()?;
+    let physical = named(handle)?;
     let (bytes, offset) = (bytes as u64, offset as u64);
     whole(bytes)?;
-    let mut ranges = lock(&session.ranges);
+    let mut ranges = lock(&RANGES);
     let fits = offset.is_multiple_of(GRANULARITY) && offset.checked_add(bytes).is_some_and(|end| end <= physical.bytes);
     if flags != 0 || !fits || !address.is_multiple_of(GRANULARITY) || !ranges.is_reserved(address, bytes) {
         return Err(error::INVALID_VALUE);
     }
-    if memory::read(session).touches(address, address + bytes) {
+    if memory::read_allocations().touches(address, address + bytes) {
         return Err(error::INVALID_VALUE);
     }
     session.call(&Op::VmmMap { address, bytes, handle: physical.number, offset })?;
     let context = context::top().map_or(0, |context| context.id);
     let device = physical.device.cast_unsigned();
-    let allocation = Allocation { start: address, bytes, sort: Sort::Mapped, context, device, id: session.number(), sync_memops: false };
-    memory::write(session).insert(allocation);
+    let allocation = Allocation { start: address, bytes, sort: Sort::Mapped, context, device, id: process::new_number(), sync_memops: false };
+    memory::write_allocations().insert(allocation);
     ranges.mapped.insert(address, Mapping { bytes, physical, access: 0 });
     Ok(())
 }
 
 pub unsafe fn cuMemUnmap(address: CUdeviceptr, bytes: usize) -> Try {
-    let session = client::enter()?;
-    let mut ranges = lock(&session.ranges);
+    let session = process::enter()?;
+    let mut ranges = lock(&RANGES);
     let starts = ranges.filling(address, bytes as u64).filter(|starts| !starts.is_empty()).ok_or(error::INVALID_VALUE)?;
     for start in starts {
         let Some(mapping) = ranges.mapped.remove(&start) else { continue };
-        memory::write(session).remove(start);
+        memory::write_allocations().remove(start);
         session.call(&Op::VmmUnmap { address: start, bytes: mapping.bytes })?;
         settle(session, &ranges, &mapping.physical)?;
     }
@@ -204,14 +215,14 @@ pub unsafe fn cuMemUnmap(address: CUdeviceptr, bytes: usize) -> Try {
 }
 
 pub unsafe fn cuMemSetAccess(address: CUdeviceptr, bytes: usize, access: *const CUmemAccessDesc, count: usize) -> Try {
-    let session = client::enter()?;
-    let mut ranges = lock(&session.ranges);
+    let session = process::enter()?;
+    let mut ranges = lock(&RANGES);
     let starts = ranges.filling(address, bytes as u64).filter(|starts| !starts.is_empty()).ok_or(error::INVALID_VALUE)?;
     for entry in list!(access, count) {
         if entry.location.type_ != CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE {
             return Err(unsupported("access from the host"));
         }
-        session.device(entry.location.id)?;
+        device::named(session, entry.location.id)?;
         if !matches!(entry.flags.0, 0 | 1 | 3) {
             return Err(error::INVALID_VALUE);
         }
@@ -225,9 +236,9 @@ pub unsafe fn cuMemSetAccess(address: CUdeviceptr, bytes: usize, access: *const 
 }
 
 pub unsafe fn cuMemGetAccess(out: *mut c_ulonglong, location: *const CUmemLocation, address: CUdeviceptr) -> Try {
-    let session = client::enter()?;
+    process::enter()?;
     let place = get!(location);
-    let ranges = lock(&session.ranges);
+    let ranges = lock(&RANGES);
     let mapping = ranges.at(address).ok_or(error::INVALID_VALUE)?;
     let own = place.type_ == CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE && place.id == mapping.physical.device;
     put!(out, if own { c_ulonglong::from(mapping.access) } else { c_ulonglong::from(CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_NONE.0) });
@@ -235,8 +246,8 @@ pub unsafe fn cuMemGetAccess(out: *mut c_ulonglong, location: *const CUmemLocati
 }
 
 pub unsafe fn cuMemRetainAllocationHandle(out: *mut CUmemGenericAllocationHandle, address: *mut c_void) -> Try {
-    let session = client::enter()?;
-    let ranges = lock(&session.ranges);
+    process::enter()?;
+    let ranges = lock(&RANGES);
     let mapping = ranges.at(address.addr() as u64).ok_or(error::INVALID_VALUE)?;
     put!(out, mapping.physical.handle);
     *lock(&mapping.physical.held) += 1;
@@ -244,7 +255,8 @@ pub unsafe fn cuMemRetainAllocationHandle(out: *mut CUmemGenericAllocationHandle
 }
 
 pub unsafe fn cuMemGetAllocationPropertiesFromHandle(out: *mut CUmemAllocationProp, handle: CUmemGenericAllocationHandle) -> Try {
-    let physical = named(client::enter()?, handle)?;
+    process::enter()?;
+    let physical = named(handle)?;
     let location = CUmemLocation { type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE, id: physical.device };
     put!(out, CUmemAllocationProp { type_: CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED, location, ..CUmemAllocationProp::default() });
     Ok(())

@@ -1,7 +1,9 @@
-//! The built `libcuda.so.1` as a program meets it: its exports, and the decision with no daemon, with and without a driver.
+//! The built `libcuda.so.1` as a program meets it: its exports, and the decision with no daemon,
+//! with and without a driver.
 //!
-//! The decision is taken once per process, so each story runs in a child: this test program itself, told by an environment variable to play
-//! the part of the program (`the_program`). The real driver is played by a small library compiled from C on the spot.
+//! The decision is taken once per process, so each story runs in a child: this test program itself,
+//! told by an environment variable to play the part of the program (`the_program`). The real driver
+//! is played by a small library compiled from C on the spot.
 
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 use object::read::elf::{Dyn as _, ElfFile64, FileHeader as _, SectionHeader as _, Sym as _};
@@ -111,7 +113,8 @@ fn the_program() {
         "bypassed" => {
             assert_eq!(program.init(), 0);
             assert_eq!(program.launch(), 0);
-            // NOT_INITIALIZED: what the driver's own constructor got while the decision was being taken.
+            // NOT_INITIALIZED: what the driver's own constructor got while the decision was being
+            // taken.
             assert_eq!(program.count(), (0, 3));
             let missing = program.function::<unsafe extern "C" fn() -> u32>(c"cuCtxGetId");
             // SAFETY: a name the driver lacks is refused before it looks at any argument.

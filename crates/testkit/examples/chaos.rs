@@ -13,22 +13,22 @@ struct Arguments {
     /// How many rounds
     #[arg(long, default_value_t = 500)]
     rounds: usize,
-    /// Of the first round; each next one has the next seed. By the clock if not given
+    /// Seed of the first round; each next one has the next seed. By the clock if not given
     #[arg(long)]
     seed: Option<u64>,
     /// Only this scenario: server+keeper, kill:server, stop:executor, all-five, two-takeovers …
     #[arg(long)]
     only: Option<Scenario>,
-    /// Every round has the same seed: the same plan again and again, since the timing within it is the system's
+    /// Gives every round the same seed: the same plan again and again, with different timing
     #[arg(long)]
     same: bool,
     /// Rounds at the same time; twice the processors if not given
     #[arg(long)]
     lanes: Option<usize>,
-    /// After so many failed rounds no more are begun
+    /// Failed rounds after which no further round begins
     #[arg(long, default_value_t = 10)]
     failures: usize,
-    /// Writes the figures there
+    /// Writes the figures to this file
     #[arg(long)]
     json: Option<PathBuf>,
 }

@@ -1,9 +1,10 @@
-//! Figures of SPECIFICATION.md: how long a client takes to start, what the service's processes weigh with 64 idle clients, how long a change of a share
-//! takes, how long a normal client waits beside one that streams kernels of half a millisecond, and how soon a user who waits behind another user's
-//! server is served. The machine should have nothing else to do.
+//! Figures of SPECIFICATION.md: how long a client takes to start, how much memory the service's
+//! processes use with 64 idle clients, how long a change of a share takes, how long a normal client
+//! waits beside one that streams kernels of half a millisecond, and how soon a user who waits
+//! behind another user's server is served. The machine should have nothing else to do.
 //!
-//! `cargo run --release -p cumux-testkit --example figures`, after `cargo xtask test` has built everything; with `-- start`, `share`, `priority` or
-//! `users` only that part.
+//! `cargo run --release -p cumux-testkit --example figures`, after `cargo xtask test` has built
+//! everything; with `-- start`, `share`, `priority` or `users` only that part.
 #![forbid(unsafe_code)]
 
 use cumux_testkit::{Client, Node};
@@ -25,7 +26,7 @@ fn node() -> Node {
     Node::with().patience(Duration::from_secs(600)).start()
 }
 
-/// How long a client takes to start, and what the service weighs with 64 of them.
+/// Measures how long a client takes to start, and the service's memory with 64 of them.
 fn starts_and_memory() {
     let node = node();
     let ready = || {
@@ -55,7 +56,7 @@ fn starts_and_memory() {
     println!("together: {sum} KiB; executor {} KiB, standby {} KiB", proportional_kib(server.executor), proportional_kib(server.standby));
 }
 
-/// From the command to the executor's word that what begins now runs on the new share.
+/// From the command to the executor's report that work beginning now runs on the new share.
 fn changes_of_a_share() {
     let node = node();
     let client = node.test_client("shares").start();
@@ -76,7 +77,7 @@ fn changes_of_a_share() {
 fn waits_of_a_normal_client() {
     let node = node();
     let wait = || node.test_client("priority").args(&["wait", "1000", "50"]).start().expect_ok();
-    // The software GPU has a worker for each core; fewer blocks would leave some of them free.
+    // The software GPU has a worker for each core; with fewer blocks some would stay idle.
     let blocks = std::thread::available_parallelism().map_or(2, std::num::NonZero::get).to_string();
     println!("alone: {}", wait());
     for (name, level) in [("a normal client", "0"), ("one below normal", "1")] {
@@ -86,8 +87,9 @@ fn waits_of_a_normal_client() {
     }
 }
 
-/// From the end of the last client of one user (its process is gone) to the first results of the other user's program, which has waited in the
-/// daemon's queue: the old server's end, the new one's start with its executor and standby, and the program's first kernel.
+/// From the end of the last client of one user (its process is gone) to the first results of the
+/// other user's program, which has waited in the daemon's queue: the old server's end, the new
+/// one's start with its executor and standby, and the program's first kernel.
 fn turns_of_two_users() {
     const TURNS: usize = 20;
     if !rustix::process::geteuid().is_root() {
@@ -118,7 +120,7 @@ fn turns_of_two_users() {
     show("last client of a user gone to the waiting user's first results", served);
 }
 
-/// What the client measured itself.
+/// The time that the client itself measured.
 fn first_kernel(said: &str) -> Duration {
     let word = said.lines().find_map(|line| line.strip_prefix("first kernel after ")?.strip_suffix(" us"));
     Duration::from_micros(word.and_then(|word| word.parse().ok()).unwrap_or(u64::MAX))
@@ -130,7 +132,7 @@ fn show(what: &str, mut times: Vec<Duration>) {
     println!("{what}: median {median:.1?}, least {least:.1?}, most {most:.1?}, of {}", times.len());
 }
 
-/// Memory of a process, shared pages divided among those who share them.
+/// Memory of a process; shared pages are divided among the processes that share them.
 fn proportional_kib(pid: u32) -> u64 {
     let text = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix("Pss:")).unwrap_or("0");

@@ -1,13 +1,34 @@
 //! A CUDA program that runs on a node.
 
+use crate::files;
 use crate::node::Node;
 use std::io::{BufRead as _, BufReader, Read, Write as _};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
+
+impl Node {
+    /// A program of `examples/`, not yet started.
+    #[must_use]
+    pub fn client(&self, example: &str) -> ClientBuilder<'_> {
+        ClientBuilder::new(self, files::example(example))
+    }
+
+    /// A program of `tests/cu/`, not yet started.
+    #[must_use]
+    pub fn test_client(&self, name: &str) -> ClientBuilder<'_> {
+        ClientBuilder::new(self, files::test_program(name))
+    }
+
+    /// Any program as a client, not yet started.
+    #[must_use]
+    pub fn program(&self, path: &Path) -> ClientBuilder<'_> {
+        ClientBuilder::new(self, path.to_owned())
+    }
+}
 
 /// A program before it is started.
 #[derive(Debug)]
@@ -18,18 +39,20 @@ pub struct ClientBuilder<'a> {
 }
 
 impl<'a> ClientBuilder<'a> {
-    pub(crate) fn new(node: &'a Node, program: PathBuf) -> Self {
+    fn new(node: &'a Node, program: PathBuf) -> Self {
         let mut command = Command::new(&program);
         command.env("CUDA_MPS_PIPE_DIRECTORY", node.pipe()).env("LD_LIBRARY_PATH", node.folder().join("lib"));
         Self { node, command, name: program.file_name().unwrap_or_default().to_string_lossy().into_owned() }
     }
 
+    /// Adds command-line arguments.
     #[must_use]
     pub fn args(mut self, arguments: &[&str]) -> Self {
         self.command.args(arguments);
         self
     }
 
+    /// Sets a variable for the program.
     #[must_use]
     pub fn env(mut self, name: &str, value: &str) -> Self {
         self.command.env(name, value);
@@ -43,6 +66,8 @@ impl<'a> ClientBuilder<'a> {
         self
     }
 
+    /// Starts the program.
+    ///
     /// # Panics
     /// The program cannot be started.
     #[must_use]
@@ -68,7 +93,7 @@ struct Said {
 struct Lines {
     out: Vec<String>,
     err: Vec<String>,
-    /// Streams that have ended.
+    /// Streams (standard output and error) that have ended.
     ended: u32,
 }
 
@@ -84,7 +109,7 @@ fn read_into(stream: impl Read + Send + 'static, said: &Arc<Said>, which: fn(&mu
     })
 }
 
-/// A program that runs. Killed when dropped.
+/// A running program. Dropping it kills it.
 #[derive(Debug)]
 pub struct Client<'a> {
     node: &'a Node,
@@ -97,8 +122,11 @@ pub struct Client<'a> {
 /// How a program ended.
 #[derive(Debug, Clone)]
 pub struct Outcome {
+    /// Its exit status.
     pub status: ExitStatus,
+    /// Its standard output.
     pub out: String,
+    /// Its standard error.
     pub err: String,
 }
 
@@ -107,35 +135,36 @@ impl Client<'_> {
         self.child.as_ref().expect("not waited for yet")
     }
 
+    /// The program's process id.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.child().id()
     }
 
-    /// Waits until it has printed this very line.
+    /// Waits until the program has printed exactly this line.
     ///
     /// # Panics
-    /// It ends without.
+    /// The program ends without it.
     pub fn wait_for_line(&self, line: &str) {
         let mut lines = self.said.lines.lock().expect("no panic in here");
         while !lines.out.iter().any(|said| said == line) {
             assert!(lines.ended < 2, "{} ended without the line \"{line}\": {lines:?}\n{}", self.name, self.node.logs());
-            // Some time, so that a lost wake-up cannot hang a test; the watchdog is the limit.
+            // With a timeout, so that a lost wake-up cannot hang a test; the watchdog is the limit.
             lines = self.said.more.wait_timeout(lines, Duration::from_millis(200)).expect("no panic in here").0;
         }
     }
 
-    /// Writes a line to its standard input.
+    /// Writes a line to the program's standard input.
     ///
     /// # Panics
-    /// It does not read any more.
+    /// The program does not read any more.
     pub fn tell(&mut self, line: &str) {
         let child = self.child.as_mut().expect("not waited for yet");
         let stdin = child.stdin.as_mut().expect("a piped input");
         writeln!(stdin, "{line}").and_then(|()| stdin.flush()).unwrap_or_else(|error| panic!("{}: {error}", self.name));
     }
 
-    /// As [`Client::tell`]; false when it does not read any more.
+    /// As [`Client::tell`]; returns false when the program does not read any more.
     pub fn try_tell(&mut self, line: &str) -> bool {
         let stdin = self.child.as_mut().and_then(|child| child.stdin.as_mut());
         stdin.is_some_and(|stdin| writeln!(stdin, "{line}").and_then(|()| stdin.flush()).is_ok())
@@ -148,7 +177,7 @@ impl Client<'_> {
         }
     }
 
-    /// What it has printed so far.
+    /// The lines that the program has printed so far.
     ///
     /// # Panics
     /// A reader has panicked.
@@ -157,17 +186,17 @@ impl Client<'_> {
         self.said.lines.lock().expect("no panic in here").out.clone()
     }
 
-    /// How it ended, once it has; told once.
+    /// How the program ended, once it has; only the first such call returns it.
     ///
     /// # Panics
-    /// The system loses it.
+    /// The system loses the process.
     pub fn try_wait(&mut self) -> Option<Outcome> {
         let status = self.child.as_mut()?.try_wait().expect("our child")?;
         self.child = None;
         Some(self.outcome(status))
     }
 
-    /// SIGKILL, and waits for its end.
+    /// Kills the program with SIGKILL and waits for its end.
     ///
     /// # Panics
     /// It has ended before.
@@ -179,10 +208,10 @@ impl Client<'_> {
         assert_eq!(status.signal(), Some(9), "{}: {status}", self.name);
     }
 
-    /// Waits for its end.
+    /// Waits for the program's end.
     ///
     /// # Panics
-    /// The system loses it.
+    /// The system loses the process.
     #[must_use]
     pub fn wait(mut self) -> Outcome {
         let mut child = self.child.take().expect("not waited for yet");
@@ -191,7 +220,7 @@ impl Client<'_> {
         self.outcome(status)
     }
 
-    /// It has ended: what it printed is complete.
+    /// Collects the complete output of a program that has ended.
     fn outcome(&mut self, status: ExitStatus) -> Outcome {
         for reader in self.readers.drain(..) {
             reader.join().expect("no panic in here");
@@ -200,7 +229,7 @@ impl Client<'_> {
         Outcome { status, out: lines.out.join("\n"), err: lines.err.join("\n") }
     }
 
-    /// Waits for its end, which must be a success with verified results; what it printed.
+    /// Waits for the program's end, which must be a success, and returns what it printed.
     ///
     /// # Panics
     /// It was no success.

@@ -1,4 +1,4 @@
-//! Where the built things are: `cargo xtask test` has put them there.
+//! Where the built programs and libraries are. `cargo xtask test` builds them.
 
 use std::path::{Path, PathBuf};
 
@@ -13,7 +13,8 @@ pub fn cumux() -> PathBuf {
     existing(profile().join("cumux"))
 }
 
-/// The `libcuda.so` of the same build as this test: the newer of the two places where cargo puts it.
+/// The `libcuda.so` of the same build as this test: the newer of the two places where cargo puts
+/// it.
 ///
 /// # Panics
 /// It has not been built.
@@ -47,13 +48,14 @@ fn existing(path: PathBuf) -> PathBuf {
     path
 }
 
-/// `target/release/deps/story-1234` and `target/release/examples/figures` belong to `target/release`.
+/// `target/release/deps/story-1234` and `target/release/examples/figures` belong to
+/// `target/release`.
 fn profile() -> PathBuf {
     let test = std::env::current_exe().expect("a test has a program file");
     test.ancestors().nth(2).expect("a test lies in target/<profile>/deps").to_owned()
 }
 
-/// `CUMUX_TEST_ROOT` where the tests were carried to another machine.
+/// The repository, or `CUMUX_TEST_ROOT` where the tests were carried to another machine.
 fn root() -> PathBuf {
     if let Some(root) = std::env::var_os("CUMUX_TEST_ROOT") {
         return root.into();

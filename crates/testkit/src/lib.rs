@@ -11,19 +11,23 @@
 //! innocent.expect_ok();
 //! ```
 //!
-//! A node is a private daemon with everything it starts, in a folder of its own; all of it is gone when the node is dropped. Nothing here waits
-//! by sleeping for a guessed time: every wait is for a condition, and [`Node`]'s watchdog ends a test that waits too long, with the logs.
+//! A node is a private daemon with everything it starts, in a folder of its own; all of it is gone
+//! when the node is dropped. Nothing here waits by sleeping for a guessed time: every wait is for a
+//! condition, and [`Node`]'s watchdog ends a test that waits too long, with the logs.
 //!
 //! Everything here panics on failure, as tests do.
 #![forbid(unsafe_code)]
+#![warn(missing_docs, missing_debug_implementations)]
 
 pub mod chaos;
 mod client;
 mod files;
 mod node;
+mod processes;
 mod watchdog;
 
 pub use client::{Client, ClientBuilder, Outcome};
 pub use files::{cumux, example, library, test_program};
-pub use node::{Node, NodeBuilder, processes_of};
+pub use node::{Node, NodeBuilder};
+pub use processes::processes_of;
 pub use watchdog::Watchdog;

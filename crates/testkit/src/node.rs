@@ -1,23 +1,24 @@
 //! A machine's worth of service: one daemon and what it starts.
 
-use crate::client::ClientBuilder;
 use crate::files;
+use crate::processes::{belongs, end_processes_of, is_alive, kill_quietly, processes_of};
 use crate::watchdog::{Watchdog, logs};
 use cumux_link::Process;
+use cumux_link::pulse::{self, Motion};
 use cumux_wire::message::{ClientStatus, ServerStatus};
 use rustix::process::Signal;
 use std::fs;
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::Write as _;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// A test that waits longer hangs. Long, because CI machines are slow and busy.
-const PATIENCE: Duration = Duration::from_secs(120);
-/// Between two looks at a condition.
-const GLANCE: Duration = Duration::from_millis(5);
+/// Limit of every wait in a test: a longer one hangs. Long, because CI machines are slow and busy.
+const WAIT_LIMIT: Duration = Duration::from_secs(120);
+/// Time between two checks of a condition.
+const CHECK_INTERVAL: Duration = Duration::from_millis(5);
 
 /// A private daemon with everything it starts.
 #[derive(Debug)]
@@ -53,7 +54,7 @@ impl NodeBuilder {
         self
     }
 
-    /// How long the test may take.
+    /// How long the test may take before the watchdog ends it.
     #[must_use]
     pub fn patience(mut self, patience: Duration) -> Self {
         self.patience = patience;
@@ -67,18 +68,20 @@ impl NodeBuilder {
         self
     }
 
-    /// The folder outlives the node; who started it removes it.
+    /// The folder outlives the node; the caller removes it.
     #[must_use]
     pub fn keep_folder(mut self) -> Self {
         self.keep = true;
         self
     }
 
+    /// Starts the daemon.
+    ///
     /// # Panics
     /// The daemon does not start.
     #[must_use]
     pub fn start(self) -> Node {
-        // Short, because socket paths are.
+        // A short path, because socket paths are limited.
         let mut folder = tempfile::Builder::new().prefix("cx").tempdir_in("/tmp").expect("a temporary folder");
         folder.disable_cleanup(self.keep);
         for name in ["lib", "log"] {
@@ -101,11 +104,12 @@ impl Node {
         Self::with().start()
     }
 
-    /// A node that differs from the usual. `CUMUX_TEST_DEVICE` names another device than the software H200 (`tests/gpu`).
+    /// A node that differs from the usual. `CUMUX_TEST_DEVICE` names another device than the
+    /// software H200 (`tests/gpu`).
     #[must_use]
     pub fn with() -> NodeBuilder {
         let device = std::env::var("CUMUX_TEST_DEVICE").unwrap_or_else(|_| "sim:h200".into());
-        NodeBuilder { device, environment: Vec::new(), patience: PATIENCE, prepare: |_| (), keep: false }
+        NodeBuilder { device, environment: Vec::new(), patience: WAIT_LIMIT, prepare: |_| (), keep: false }
     }
 
     /// The daemon's `--device`.
@@ -114,7 +118,8 @@ impl Node {
         &self.device
     }
 
-    /// Whether a fault of one client is its own alone, and what runs can be seen into: not so on a real card.
+    /// Whether the device is a software GPU. There, a fault of one client never affects another,
+    /// and kernels can be interrupted between blocks; a real card can do neither.
     #[must_use]
     pub fn is_software(&self) -> bool {
         self.device.starts_with("sim:")
@@ -126,6 +131,7 @@ impl Node {
         self.folder.path()
     }
 
+    /// Its pipe directory.
     #[must_use]
     pub fn pipe(&self) -> PathBuf {
         self.folder().join("pipe")
@@ -137,26 +143,6 @@ impl Node {
         logs(self.folder())
     }
 
-    // Programs -------------------------------------------------------------------------------------------------------
-
-    /// A program of `examples/`, not yet started.
-    #[must_use]
-    pub fn client(&self, example: &str) -> ClientBuilder<'_> {
-        ClientBuilder::new(self, files::example(example))
-    }
-
-    /// A program of `tests/cu/`, not yet started.
-    #[must_use]
-    pub fn test_client(&self, name: &str) -> ClientBuilder<'_> {
-        ClientBuilder::new(self, files::test_program(name))
-    }
-
-    /// Any program as a client, not yet started.
-    #[must_use]
-    pub fn program(&self, path: &Path) -> ClientBuilder<'_> {
-        ClientBuilder::new(self, path.to_owned())
-    }
-
     /// `cumux` with this node's directories.
     #[must_use]
     pub fn cumux(&self, arguments: &[&str]) -> Command {
@@ -166,7 +152,7 @@ impl Node {
         command
     }
 
-    // Daemon ---------------------------------------------------------------------------------------------------------
+    // Daemon --------------------------------------------------------------------------------------
 
     /// Starts the daemon of this node (again, after it was killed).
     ///
@@ -185,7 +171,7 @@ impl Node {
         command
     }
 
-    /// The daemon's process id, as its file says.
+    /// The daemon's process id, as its pid file says.
     ///
     /// # Panics
     /// There is no such file.
@@ -195,7 +181,8 @@ impl Node {
         text.trim().parse().expect("a pid in it")
     }
 
-    /// Commands on standard input, as they are; what came out and the exit status.
+    /// Sends commands to the front end's standard input, exactly as given. Returns its output and
+    /// exit status.
     ///
     /// # Panics
     /// The front end cannot be run.
@@ -203,13 +190,13 @@ impl Node {
     pub fn control_output(&self, input: &str) -> Output {
         let mut child = self.cumux(&["control"]).stdin(Stdio::piped()).spawn().expect("cumux starts");
         let mut stdin = child.stdin.take().expect("a piped input");
-        // A front end that found no daemon has closed it already.
+        // A front end that has found no daemon has closed the pipe already.
         let _ = stdin.write_all(input.as_bytes());
         drop(stdin);
         child.wait_with_output().expect("cumux ends")
     }
 
-    /// What commands print, all accepted by the front end.
+    /// The output of commands that the front end must accept.
     ///
     /// # Panics
     /// The front end fails.
@@ -220,9 +207,9 @@ impl Node {
         String::from_utf8(output.stdout).expect("text")
     }
 
-    // What is going on -----------------------------------------------------------------------------------------------
+    // State ---------------------------------------------------------------------------------------
 
-    /// All servers; none while the daemon is away.
+    /// Status of all servers; empty while no daemon runs.
     #[must_use]
     pub fn servers(&self) -> Vec<ServerStatus> {
         let output = self.control_output("status --json");
@@ -240,38 +227,66 @@ impl Node {
         })
     }
 
-    /// What the server knows of a client, running or gone.
+    /// The server's status of a client, running or gone.
     #[must_use]
     pub fn client_status(&self, pid: u32) -> Option<ClientStatus> {
         self.servers().iter().flat_map(|server| server.clients.iter().chain(&server.gone)).rfind(|client| client.pid == pid).cloned()
     }
 
-    /// Waits for a condition; `what` it is says the failure.
+    /// Waits until `condition` returns a value. `what` names the condition in the failure.
     ///
     /// # Panics
-    /// It does not come true before the watchdog.
+    /// It returns none before the watchdog's limit.
     pub fn wait_for<T>(&self, what: &str, mut condition: impl FnMut(&Self) -> Option<T>) -> T {
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + WAIT_LIMIT;
         loop {
             if let Some(value) = condition(self) {
                 return value;
             }
             assert!(Instant::now() < until, "waited in vain for {what}\n{:#?}\n{}", self.servers(), self.logs());
-            std::thread::sleep(GLANCE);
+            std::thread::sleep(CHECK_INTERVAL);
         }
     }
 
-    /// SIGKILL, and waits until the process is gone.
+    /// Kills a process with SIGKILL and waits until it is gone.
     ///
     /// # Panics
     /// There is no such process.
     pub fn kill(&self, pid: u32) {
         let process = Process::open(pid).unwrap_or_else(|error| panic!("process {pid}: {error}\n{}", self.logs()));
         process.signal(Signal::KILL).expect("our own process");
-        assert!(process.ended(Some(PATIENCE)), "process {pid} does not end");
+        assert!(process.ended(Some(WAIT_LIMIT)), "process {pid} does not end");
     }
 
-    /// Processes that belong to this node (daemon, servers, keepers, executors), by their command lines.
+    /// SIGKILL, if there still is such a process, and waits until it is gone.
+    pub fn kill_if_alive(&self, pid: u32) {
+        kill_quietly(pid);
+    }
+
+    /// SIGSTOP, and waits until the process stands still.
+    ///
+    /// # Panics
+    /// There is no such process.
+    pub fn stop(&self, pid: u32) {
+        self.signal(pid, Signal::STOP);
+        self.wait_for("a process to stand still", |_| (pulse::motion(pid) == Motion::Stopped).then_some(()));
+    }
+
+    /// SIGCONT.
+    ///
+    /// # Panics
+    /// There is no such process.
+    pub fn set_going(&self, pid: u32) {
+        self.signal(pid, Signal::CONT);
+    }
+
+    fn signal(&self, pid: u32, signal: Signal) {
+        let sent = Process::open(pid).and_then(|process| process.signal(signal));
+        sent.unwrap_or_else(|error| panic!("process {pid}: {error}\n{}", self.logs()));
+    }
+
+    /// Processes that belong to this node (daemon, servers, keepers, executors), by their command
+    /// lines.
     #[must_use]
     pub fn processes(&self) -> Vec<u32> {
         processes_of(self.folder())
@@ -289,56 +304,12 @@ impl Drop for Node {
         if std::thread::panicking() {
             eprintln!("{}", self.logs());
         }
-        // The daemon first, so that it starts nobody again. Its number may be one of another PID namespace, and somebody else's here.
+        // The daemon first, so that it starts no further process. The pid in its file may be from
+        // another PID namespace, and another process's here.
         let told = fs::read_to_string(self.pipe().join("nvidia-cuda-mps-control.pid")).unwrap_or_default().trim().parse::<u32>();
         if let Some(pid) = told.ok().filter(|pid| self.processes().contains(pid)) {
             kill_quietly(pid);
         }
         end_processes_of(self.folder());
     }
-}
-
-/// Kills until nobody is left: a process may have started another just before it died.
-pub(crate) fn end_processes_of(folder: &Path) {
-    for _ in 0..100 {
-        let left = processes_of(folder);
-        if left.is_empty() {
-            return;
-        }
-        for pid in left {
-            kill_quietly(pid);
-        }
-    }
-}
-
-fn kill_quietly(pid: u32) {
-    if let Ok(process) = Process::open(pid) {
-        let _ = process.signal(Signal::KILL);
-        let _ = process.ended(Some(Duration::from_secs(5)));
-    }
-}
-
-/// Processes whose command line or environment names the folder.
-#[must_use]
-pub fn processes_of(folder: &Path) -> Vec<u32> {
-    let own = std::process::id();
-    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    numbers.filter(|pid| *pid != own && belongs(*pid, folder) && is_alive(*pid)).collect()
-}
-
-/// Whether a process's command line or environment names the folder.
-fn belongs(pid: u32, folder: &Path) -> bool {
-    let needle = folder.as_os_str().as_encoded_bytes();
-    ["cmdline", "environ"].iter().any(|file| {
-        let mut bytes = Vec::new();
-        let read = fs::File::open(format!("/proc/{pid}/{file}")).and_then(|mut file| file.read_to_end(&mut bytes));
-        read.is_ok() && bytes.windows(needle.len()).any(|window| window == needle)
-    })
-}
-
-/// A zombie is nobody any more; its parent has only not looked yet.
-fn is_alive(pid: u32) -> bool {
-    let Ok(file) = fs::File::open(format!("/proc/{pid}/status")) else { return false };
-    BufReader::new(file).lines().map_while(Result::ok).find(|line| line.starts_with("State:")).is_some_and(|line| !line.contains('Z'))
 }

@@ -1,17 +1,19 @@
 //! Ends a test that hangs, and shows what the processes wrote.
 
+use crate::processes::end_processes_of;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
-/// Until it is dropped, the test may take so long.
+/// Ends the test process at the limit, unless it is dropped first.
 #[derive(Debug)]
 pub struct Watchdog {
     _alive: Sender<()>,
 }
 
 impl Watchdog {
-    /// Ends the whole test process after `limit`, with the logs in `folder`.
+    /// Starts a watchdog. After `limit` it prints the logs in `folder`, ends the processes of the
+    /// node there, and exits with status 101.
     #[must_use]
     pub fn new(limit: Duration, folder: &Path) -> Self {
         let (alive, dropped) = channel::<()>();
@@ -20,7 +22,7 @@ impl Watchdog {
         std::thread::spawn(move || {
             if dropped.recv_timeout(limit) == Err(RecvTimeoutError::Timeout) {
                 eprintln!("WATCHDOG: {test} did not end within {} seconds\n{}", limit.as_secs(), logs(&folder));
-                crate::node::end_processes_of(&folder);
+                end_processes_of(&folder);
                 std::process::exit(101);
             }
         });
@@ -28,7 +30,7 @@ impl Watchdog {
     }
 }
 
-/// The ends of the log files of a node.
+/// The last lines of a node's log files.
 pub(crate) fn logs(folder: &Path) -> String {
     let mut text = String::new();
     for name in ["log/control.log", "log/server.log"] {

@@ -1,17 +1,21 @@
-//! Sizes and offsets of a session's memory files and of the address ranges that all processes share.
+//! Sizes and offsets of a session's memory files and of the address ranges that all processes
+//! share.
 //!
-//! Invariant: offsets are multiples of 8, regions of one file do not overlap (checked by the tests below). All words are little-endian.
+//! Invariant: offsets are multiples of 8, regions of one file do not overlap (checked by the tests
+//! below). All words are little-endian.
 
-/// Streams a client may have at once; index 0 is its NULL stream, 1 its per-thread default of the first thread, and so on as the shim mints them.
+/// Streams that a client may have at once. Index 0 is its NULL stream, 1 the per-thread default
+/// stream of its first thread; the shim assigns the others.
 pub const STREAMS: usize = 4096;
 /// Answer slots: calls of one client that may wait for an answer at the same time.
 pub const ANSWERS: usize = 64;
-/// Devices a client may see.
+/// Devices that a client may see.
 pub const DEVICES: usize = 16;
-/// Timed events a client may have at once.
+/// Timed events that a client may have at once.
 pub const EVENTS: usize = 1 << 20;
 
-/// The client-written ring file.
+/// The ring file, written by the client. Constants are offsets in bytes unless they are named
+/// otherwise.
 pub mod ring {
     use super::STREAMS;
     /// u64: bytes ever written by the client (a position; modulo [`DATA_BYTES`] it is an offset).
@@ -20,18 +24,23 @@ pub mod ring {
     pub const WAITERS: usize = 8;
     /// u64: bytes of the text ring the client has printed.
     pub const TEXT_TAIL: usize = 16;
-    /// u64, u64: times a thread of the client waited, and nanoseconds it slept for that. On a line of their own: the executor looks at the first all the time.
+    /// u64: times a thread of the client waited. In a cache line of its own, with [`WAIT_NS`]: the
+    /// executor polls the first line.
     pub const WAITS: usize = 64;
+    /// u64: nanoseconds that the client's threads slept for [`WAITS`].
     pub const WAIT_NS: usize = 72;
     /// [u64; STREAMS]: sequence of the last host callback of the stream that has run.
     pub const HOST_DONE: usize = 4096;
+    /// The record data, circular, [`DATA_BYTES`] long.
     pub const DATA: usize = HOST_DONE + STREAMS * 8;
-    /// A power of two.
+    /// Length of the record data; a power of two.
     pub const DATA_BYTES: usize = 1 << 20;
+    /// Size of the file.
     pub const BYTES: usize = DATA + DATA_BYTES;
 }
 
-/// The executor-written page file.
+/// The page file, written by the executor. Constants are offsets in bytes unless they are named
+/// otherwise.
 pub mod page {
     use super::{ANSWERS, EVENTS, STREAMS};
     /// u64: ring position up to which the executor has taken records.
@@ -44,66 +53,91 @@ pub mod page {
     pub const STICKY: usize = 16;
     /// u32: number of the executor that serves the session; raised by every takeover.
     pub const GENERATION: usize = 20;
-    /// u32: process id of the server that looks after the session; changes when the server was rebuilt.
+    /// u32: process id of the server that looks after the session; changes when the server is
+    /// rebuilt.
     pub const SERVER: usize = 24;
-    /// u32: sessions that the executor serves, so that a client knows whether there is a core for a thread of it that looks instead of sleeping; 0 = not said.
+    /// u32: sessions that the executor serves; 0 = unknown. A client decides by it whether one of
+    /// its threads may spin on a core of its own instead of sleeping.
     pub const COMPANY: usize = 28;
     /// u64: bytes of device memory that the client has in use (allocations, rounded as charged).
     pub const MEMORY_USED: usize = 32;
     /// u64: bytes ever written to the text ring.
     pub const TEXT_HEAD: usize = 40;
-    /// [u32; DEVICES]: multiprocessors that the client may use of each of its devices, 0 = all; changes when its share is changed.
+    /// [u32; DEVICES]: multiprocessors that the client may use of each of its devices, 0 = all;
+    /// changes with its share.
     pub const SHARES: usize = 64;
-    /// u32: bytes of text at [`FAULT`], what is known of the sticky error. Written before [`STICKY`] and not changed afterwards.
+    /// u32: length in bytes of the text at [`FAULT`]. Written before [`STICKY`] and not changed
+    /// afterwards.
     pub const FAULT_LENGTH: usize = 1024;
-    /// UTF-8, cut at [`FAULT_BYTES`].
+    /// The sticky error in words: UTF-8, cut at [`FAULT_BYTES`].
     pub const FAULT: usize = 1032;
+    /// Room for the text at [`FAULT`].
     pub const FAULT_BYTES: usize = 2048;
     /// [u64; STREAMS]: sequence up to which the stream's work is done.
     pub const COMPLETED: usize = 4096;
+    /// Answer slots: [`ANSWERS`] of [`ANSWER_BYTES`] each.
     pub const ANSWER: usize = COMPLETED + STREAMS * 8;
-    /// One answer: u64 request, u32 result, u32 unused, [u64; 6] words.
+    /// Size of one answer: u64 request, u32 result, u32 unused, [u64; 6] words.
     pub const ANSWER_BYTES: usize = 64;
+    /// Words of one answer.
     pub const ANSWER_WORDS: usize = 6;
-    /// Device printf and assertion text, circular.
+    /// Text of device printf and assertions, circular.
     pub const TEXT: usize = (ANSWER + ANSWERS * ANSWER_BYTES).next_multiple_of(4096);
+    /// Length of the text ring.
     pub const TEXT_BYTES: usize = 1 << 18;
-    /// [u64; EVENTS]: when the event was reached, nanoseconds of the executor's monotonic clock (CLOCK_MONOTONIC), 0 = not yet.
+    /// [u64; EVENTS]: when the stream reached the event, in nanoseconds of CLOCK_MONOTONIC; 0 = not
+    /// yet.
     pub const EVENT: usize = TEXT + TEXT_BYTES;
+    /// Size of the file.
     pub const BYTES: usize = EVENT + EVENTS * 8;
 }
 
-/// The executor-written journal file.
+/// The journal file, written by the executor. Constants are offsets in bytes unless they are named
+/// otherwise.
 pub mod journal {
-    /// Two halves of object log; the live one is named in the header. Pages are taken when written: room for some 300 thousand allocations costs who has few nothing.
+    /// Size of one of the two halves of the object log; the header names the live one. The file is
+    /// sparse: room for 300,000 allocations costs nothing to a client that makes few.
     pub const OBJECT_BYTES: usize = 64 << 20;
-    /// Accepted stream work that has not retired, circular; a power of two.
+    /// Size of the work log: accepted stream work that has not retired, circular; a power of two.
     pub const WORK_BYTES: usize = 4 << 20;
-    /// [u64; COUNTERS]: what was counted of the client, for its status under the next executor. Not needed for going on.
+    /// [u64; COUNTERS]: the client's counts so far, for its status under the next executor. A
+    /// takeover does not depend on them.
     pub const COUNTER: usize = 64;
+    /// Counts at [`COUNTER`].
     pub const COUNTERS: usize = 16;
-    /// [u64; CASES]: what speaks for this client being the end of its executors (`crates/executor/src/suspicion.rs`).
+    /// [u64; CASES]: evidence that this client's work ended earlier executors
+    /// (`crates/executor/src/suspicion.rs`).
     pub const CASE: usize = 256;
+    /// Entries at [`CASE`].
     pub const CASES: usize = 16;
-    /// [u64; STREAMS]: sequence up to which the stream's work is done: the one store that commits a completion.
+    /// [u64; STREAMS]: sequence up to which the stream's work is done: the one store that commits a
+    /// completion.
     pub const COMPLETED: usize = 4096;
-    /// [u64; STREAMS]: sequence up to which the stream's work was given to the device. What lies between was under way when an executor died; where the
-    /// device keeps no marks it is in doubt for a successor.
+    /// [u64; STREAMS]: sequence up to which the stream's work was submitted to the device. Work
+    /// between this and [`COMPLETED`] was under way when an executor died; where the device keeps
+    /// no marks, a successor cannot know whether it was done.
     pub const SUBMITTED: usize = COMPLETED + super::STREAMS * 8;
+    /// Size of the header: everything in front of the two object logs.
     pub const HEADER_BYTES: usize = SUBMITTED + super::STREAMS * 8;
+    /// Size of the file.
     pub const BYTES: usize = HEADER_BYTES + 2 * OBJECT_BYTES + WORK_BYTES;
 }
 
-/// Device memory of all clients of an executor lies here, at the same address in every executor generation; clients reserve it without access.
+/// Start of the arena: device memory of all clients of an executor, at the same address in every
+/// executor generation. Clients reserve these addresses without access.
 pub const ARENA_BASE: u64 = 0x1000_0000_0000;
+/// Size of the arena.
 pub const ARENA_BYTES: u64 = 32 << 40;
-/// Windows (host memory shared by a client and its executor).
+/// Start of the windows: host memory that a client and its executor share.
 pub const WINDOW_BASE: u64 = 0x3000_0000_0000;
+/// Size of one window.
 pub const WINDOW_BYTES: u64 = 64 << 30;
+/// Windows that exist: clients that a server can serve at once.
 pub const WINDOWS: u32 = 512;
-/// The last bytes of every window belong to the executor (`__managed__` variables); the shim's own allocator stays below.
+/// The last bytes of every window, for the executor's own use (`__managed__` variables). The shim's
+/// allocator stays below them.
 pub const WINDOW_MANAGED_BYTES: u64 = 8 << 30;
-/// Size of a session's marks file (the device's notes for a successor); sparse.
+/// Size of a session's marks file: what the device notes for a successor. Sparse.
 pub const MARKS_BYTES: u64 = 256 << 20;
 
 /// Address of the window in `slot`.
@@ -112,14 +146,15 @@ pub const fn window_address(slot: u32) -> u64 {
     WINDOW_BASE + slot as u64 * WINDOW_BYTES
 }
 
-/// Device memory of the device at this place of the executor's list lies here, in the arena.
+/// The part of the arena that holds the memory of the device at `place` in the executor's list.
 #[must_use]
 pub const fn arena_window(place: u32) -> core::ops::Range<u64> {
     let start = ARENA_BASE + place as u64 * (ARENA_BYTES / DEVICES as u64);
     start..start + ARENA_BYTES / DEVICES as u64
 }
 
-/// Whose part of the arena an address lies in; 0 for addresses outside.
+/// Place of the device in whose part of the arena `address` lies; 0 for addresses outside the
+/// arena.
 #[must_use]
 pub const fn arena_place(address: u64) -> u32 {
     if in_arena(address) { ((address - ARENA_BASE) / (ARENA_BYTES / DEVICES as u64)) as u32 } else { 0 }

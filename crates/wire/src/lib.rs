@@ -1,10 +1,14 @@
-//! What crosses process borders: records in the ring, the layout of the shared files, and the messages on the sockets.
+//! What crosses process borders: records in the ring, the layout of the shared files, and the
+//! messages on the sockets.
 //!
-//! Layout, encoding and checked decoding only: no I/O, no memory mapping, no policy. Everything here is versioned together by
-//! [`VERSION`]; a peer of another version is refused at the hello. Whatever was written by another process is an allegation until one of the
-//! `decode` functions of [`record`] or [`module`] has accepted a private copy of it.
+//! Layout, encoding and checked decoding only: no I/O, no memory mapping, no policy. Everything
+//! here is versioned together by [`VERSION`]; a peer of another version is refused at the hello.
+//! Whatever was written by another process is an allegation until one of the `decode` functions of
+//! [`record`] or [`module`] has accepted a private copy of it.
 #![forbid(unsafe_code)]
+#![warn(missing_docs, missing_debug_implementations)]
 
+pub mod facts;
 pub mod layout;
 pub mod message;
 pub mod module;
@@ -14,7 +18,9 @@ pub mod share;
 /// Version of everything in this crate. Raised with every change of a layout or a message.
 pub const VERSION: u32 = 3;
 
-/// Result codes of the CUDA driver API that cross the border, as `CUresult` numbers them.
+/// Result codes of the CUDA driver API that cross process borders. Names and numbers are those of
+/// `CUresult`; `cumux_abi::result` explains them.
+#[allow(missing_docs, reason = "each is the CUDA_ERROR_ of its name, documented by CUDA")]
 pub mod result {
     pub const SUCCESS: u32 = 0;
     pub const INVALID_VALUE: u32 = 1;
@@ -47,6 +53,7 @@ pub mod result {
     pub const MPS_CLIENT_TERMINATED: u32 = 810;
     pub const INVALID_RESOURCE_CONFIGURATION: u32 = 915;
     pub const UNKNOWN: u32 = 999;
-    /// No result of CUDA's and never told to anybody: the device is lost, and what was asked is left for the executor's successor.
+    /// No result of CUDA's, and never reported to a client: the device is lost, and the operation
+    /// is left to the executor's successor.
     pub const LOST: u32 = u32::MAX;
 }

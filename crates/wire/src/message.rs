@@ -1,64 +1,69 @@
-//! Messages on the sockets: one JSON object a packet, descriptors beside it in the order each message names.
+//! Messages on the sockets. Every packet is one JSON object; file descriptors travel beside it, in
+//! the order that the message's documentation names.
 //!
-//! Compatibility: the first packet of every connection carries [`crate::VERSION`]; another version is answered with `Refused` and a sentence.
+//! Compatibility: the first packet of every connection carries [`crate::VERSION`]. A peer of
+//! another version is answered with `Refused` and a sentence.
 
+pub use crate::facts::DeviceFacts;
 use crate::share::Share;
 use serde::{Deserialize, Serialize};
 
 /// Largest packet in bytes.
 pub const MAX_PACKET: usize = 256 * 1024;
-/// Clients in one packet of metrics or status: with their longest texts they fit into what a socket takes at once (208 KiB by default).
+/// Most clients in one packet of metrics or status. With their longest texts so many still fit into
+/// the send buffer of a socket (208 KiB by default).
 pub const CLIENTS_A_PACKET: usize = 64;
 
-/// What a device is, for answering queries in the shim without asking anybody.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct DeviceFacts {
-    /// As in `--device`: `sim:h200`, `cuda:0`.
-    pub id: String,
-    /// As `cuDeviceGetName` answers.
-    pub name: String,
-    pub uuid: [u8; 16],
-    /// PCI domain, bus, device.
-    pub pci: [u32; 3],
-    /// Bytes.
-    pub memory: u64,
-    /// `CUdevice_attribute` number and value; what is missing is answered with INVALID_VALUE.
-    pub attributes: Vec<(u32, i32)>,
-}
-
-impl DeviceFacts {
-    /// Value of an attribute, 0 where the device does not have it.
-    #[must_use]
-    pub fn attribute(&self, number: u32) -> i32 {
-        self.attributes.iter().find(|(n, _)| *n == number).map_or(0, |(_, v)| *v)
-    }
-}
-
-/// First packet of anybody who connects to the daemon's `cumux` socket or to a server's socket.
+/// First packet of every peer that connects to the daemon's `cumux` socket or to a server's socket.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "hello", rename_all = "snake_case")]
 pub enum Hello {
-    /// A CUDA program. Answered with [`Reply`]. Descriptor: a handle of its own process, for daemons whose kernel does not give them one; or none.
+    /// A CUDA program. Answered with [`Reply`]. Descriptor, optional: a pidfd of its own process,
+    /// for a daemon whose kernel cannot make one from the socket.
     Client {
+        /// The sender's [`crate::VERSION`].
         version: u32,
+        /// Process id in the client's own PID namespace. The kernel's credentials count, not this.
         pid: u32,
         /// Values of the client's CUDA_MPS_* and CUDA_VISIBLE_DEVICES variables.
         environment: Vec<(String, String)>,
+        /// Name of the client's program, for lists and logs.
         program: String,
     },
-    /// A server that serves this daemon's pipe directory, with its devices as in `--device`. Descriptor: where what it writes to standard error can be
-    /// read, if it is not the daemon's user's.
-    Server { version: u32, pid: u32, uid: u32, devices: Vec<String> },
-    /// The keeper of this server.
-    Keeper { version: u32, pid: u32 },
-    /// An executor or standby; `serving` is true if it already runs sessions (the server was rebuilt).
-    /// `alone` says why no second executor can work beside it (the card's compute mode, for example), and what to do; empty where one can.
-    Executor {
+    /// A server that serves this daemon's pipe directory. Descriptor, where the server runs as
+    /// another user than the daemon: the read end of its standard error.
+    Server {
+        /// The sender's [`crate::VERSION`].
         version: u32,
+        /// The server's process id.
         pid: u32,
+        /// The user whose clients it serves.
+        uid: u32,
+        /// Its devices, named as in `--device`.
+        devices: Vec<String>,
+    },
+    /// The keeper of this server.
+    Keeper {
+        /// The sender's [`crate::VERSION`].
+        version: u32,
+        /// The keeper's process id.
+        pid: u32,
+    },
+    /// An executor or standby.
+    Executor {
+        /// The sender's [`crate::VERSION`].
+        version: u32,
+        /// The executor's process id.
+        pid: u32,
+        /// Number of the executor among those that served: 1 for the first, one more after each
+        /// takeover; 0 for one that does not serve yet.
         generation: u32,
+        /// True if it already runs sessions, because the server was rebuilt around it.
         serving: bool,
+        /// The devices that it has opened; empty if it failed ([`FromExecutor::Failed`] follows).
         devices: Vec<DeviceFacts>,
+        /// Why no second executor can work beside it (the card's compute mode, for example), and
+        /// what to do about it. Empty where a second one can work.
         #[serde(default)]
         alone: String,
     },
@@ -68,36 +73,51 @@ pub enum Hello {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "reply", rename_all = "snake_case")]
 pub enum Reply {
-    /// Descriptors: ring, page, window, doorbell (eventfd), pidfd of the server, pidfd of the keeper.
+    /// The client has a session. Descriptors: ring, page, window, doorbell (eventfd), pidfd of the
+    /// server, pidfd of the keeper.
     Welcome {
+        /// The sender's [`crate::VERSION`].
         version: u32,
+        /// Number of the session among the server's.
         session: u32,
+        /// Where the window is mapped: [`crate::layout::window_address`] of this slot.
         window_slot: u32,
-        /// What the client sees, by its own ordinals.
+        /// The devices that the client sees, by its own ordinals.
         devices: Vec<DeviceFacts>,
-        /// What it may use of each.
+        /// What the client may use of each of these devices.
         parts: Vec<Part>,
-        /// Its parts are static partitions: percentages of its own mean nothing.
+        /// True if the parts are static partitions. The client's own percentages then mean nothing.
         #[serde(default)]
         fixed: bool,
     },
-    /// Nobody serves this client; `result` is the CUresult for cuInit, `why` says what to do.
-    Refused { result: u32, why: String },
+    /// No server serves this client.
+    Refused {
+        /// The `CUresult` that `cuInit` returns.
+        result: u32,
+        /// A sentence for the user: the reason, and what to do.
+        why: String,
+    },
 }
 
-/// What one session is, as server, keeper and executors know it.
+/// One client's session, as server, keeper and executors know it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Session {
+    /// Number of the session among the server's.
     pub id: u32,
+    /// The client's process id in the daemon's PID namespace, or a number that the daemon assigned.
     pub pid: u32,
+    /// The client's user.
     pub uid: u32,
+    /// Name of the client's program.
     pub program: String,
+    /// Where the window is mapped: [`crate::layout::window_address`] of this slot.
     pub window_slot: u32,
     /// 0 normal, 1 below normal (`CUDA_MPS_CLIENT_PRIORITY`).
     pub priority: u32,
-    /// Its devices, by its own ordinals.
+    /// What it may use of its devices, by its own ordinals.
     pub parts: Vec<Part>,
-    /// Static partitioning: the very SMs it runs on, for each of its devices. Empty where shares are counts.
+    /// Static partitioning: the indices of the SMs that it runs on, for each of its devices. Empty
+    /// where a share is a count of SMs.
     #[serde(default)]
     pub sms: Vec<Vec<u32>>,
 }
@@ -107,100 +127,178 @@ pub struct Session {
 pub struct Part {
     /// The device's place in the server's list.
     pub device: u32,
-    /// Multiprocessors it may run on; 0 = all of them.
+    /// Multiprocessors that the session may run on; 0 = all of them.
     pub multiprocessors: u32,
-    /// Bytes of device memory it may have; 0 = no limit.
+    /// Bytes of device memory that the session may have; 0 = no limit.
     pub memory_limit: u64,
 }
 
-/// What the daemon allows a client: the tighter of what it asks and what daemon and server were told.
+/// What the daemon allows a client: for each limit, the tighter of the client's wish and the
+/// settings of daemon and server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Grant {
+    /// The part of every device's multiprocessors.
     pub share: Share,
     /// 0 normal, 1 below normal.
     pub priority: u32,
-    /// The devices it sees, by its own ordinals: place in the server's list, and bytes of memory (0 = no limit).
+    /// The devices that the client sees, by its own ordinals: place in the server's list, and bytes
+    /// of memory (0 = no limit).
     pub devices: Vec<(u32, u64)>,
-    /// Static partitioning: the SMs of its partition on each of these devices, beside `devices`. Empty otherwise.
+    /// Static partitioning: the indices of its partition's SMs on each of `devices`. Empty without
+    /// static partitioning.
     #[serde(default)]
     pub sms: Vec<Vec<u32>>,
 }
 
-/// Daemon to server.
+/// Daemon to server. `request` is a number of the daemon's choice.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "to_server", rename_all = "snake_case")]
 pub enum ToServer {
-    /// Descriptors: the client's socket, and a handle of its process. The hello is repeated without its environment, which is in the grant; the uid
-    /// is the kernel's word. So is the pid; for a process that has none in the daemon's PID namespace it is a number that the daemon has given it.
-    Client { hello: Hello, pid: u32, uid: u32, grant: Grant },
-    /// Asks for [`FromServer::Status`] with the same number.
-    Status { request: u64 },
-    /// Ends one client: its calls return MPS_CLIENT_TERMINATED.
-    Terminate { request: u64, pid: u32 },
-    /// Asks for [`FromServer::Pong`] with the same number: whether the server still comes round.
-    Ping { request: u64 },
-    /// Gives a running client another share of its devices. Answered with [`FromServer::Shared`] when it holds.
-    SetShare { request: u64, pid: u32, share: Share },
-    /// Ends the server when its clients are gone, or now if `force`.
-    Shutdown { force: bool },
+    /// Hands a client over. Descriptors: the client's socket, and a pidfd of its process.
+    Client {
+        /// The client's hello without its environment: what the environment asks for is in `grant`.
+        hello: Hello,
+        /// The client's process id according to the kernel. A process without one in the daemon's
+        /// PID namespace has a number that the daemon assigned.
+        pid: u32,
+        /// The client's user according to the kernel.
+        uid: u32,
+        /// What the client may use.
+        grant: Grant,
+    },
+    /// Asks for [`FromServer::Status`].
+    Status {
+        /// Repeated by the answer.
+        request: u64,
+    },
+    /// Ends one client: its calls return MPS_CLIENT_TERMINATED. Answered with
+    /// [`FromServer::Terminated`].
+    Terminate {
+        /// Repeated by the answer.
+        request: u64,
+        /// The client's number as in [`ClientStatus::pid`].
+        pid: u32,
+    },
+    /// Asks for [`FromServer::Pong`], to see whether the server's loop still runs.
+    Ping {
+        /// Repeated by the answer.
+        request: u64,
+    },
+    /// Changes a running client's share of its devices. Answered with [`FromServer::Shared`] once
+    /// the new share is in force.
+    SetShare {
+        /// Repeated by the answer.
+        request: u64,
+        /// The client's number as in [`ClientStatus::pid`].
+        pid: u32,
+        /// The new share.
+        share: Share,
+    },
+    /// Ends the server.
+    Shutdown {
+        /// True: now. False: when its clients are gone.
+        force: bool,
+    },
 }
 
 /// Server to daemon.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "from_server", rename_all = "snake_case")]
 pub enum FromServer {
-    /// Executor and keeper are up: clients can be handed over.
-    Ready { devices: Vec<DeviceFacts> },
-    /// Cannot serve; `why` says what to do.
-    Failed { why: String },
-    /// A status that does not fit into one packet comes in several: `more` of the same request follow, with the rest of the clients.
+    /// Executor and keeper are up: the daemon can hand clients over.
+    Ready {
+        /// The server's devices, in the order of its list.
+        devices: Vec<DeviceFacts>,
+    },
+    /// The server cannot serve.
+    Failed {
+        /// A sentence for the user: the reason, and what to do.
+        why: String,
+    },
+    /// Answer to [`ToServer::Status`]. A status that does not fit into one packet comes in several.
     Status {
+        /// That of the question.
         request: u64,
+        /// The server's state, with at most [`CLIENTS_A_PACKET`] clients.
         server: ServerStatus,
+        /// True if another packet of the same request follows, with further clients.
         #[serde(default)]
         more: bool,
     },
-    /// `error` says why the client could not be ended, empty if it was.
+    /// Answer to [`ToServer::Terminate`].
     Terminated {
+        /// That of the question.
         request: u64,
+        /// Whether the server has a client of that number.
         found: bool,
+        /// Why the client could not be ended; empty if it was.
         #[serde(default)]
         error: String,
     },
-    /// Answer to `Ping`.
-    Pong { request: u64 },
-    /// The share of a client was changed: multiprocessors before and now, on its first device. `error` says why not, empty if all is well.
-    Shared { request: u64, before: u32, now: u32, error: String },
-    /// How many clients there are now, with those that wait for their session, and how many have been handed over on this connection: those that are
-    /// still on their way can so be told from those that have gone. Sent after every client that comes, goes or is turned away.
-    Clients { count: u32, taken: u64 },
-    /// A line for server.log that the daemon's log should repeat.
-    Note { text: String },
+    /// Answer to [`ToServer::Ping`].
+    Pong {
+        /// That of the question.
+        request: u64,
+    },
+    /// Answer to [`ToServer::SetShare`].
+    Shared {
+        /// That of the question.
+        request: u64,
+        /// Multiprocessors of the client on its first device, before the change.
+        before: u32,
+        /// Multiprocessors of the client on its first device from now on.
+        now: u32,
+        /// Why the share was not changed; empty if it was.
+        error: String,
+    },
+    /// Sent after every client that comes, goes or is turned away. The daemon compares `taken` with
+    /// the number of clients that it handed over: the difference is still on the way.
+    Clients {
+        /// Clients that the server has now, with those that wait for their session.
+        count: u32,
+        /// Clients that the server has received on this connection so far.
+        taken: u64,
+    },
+    /// A line of server.log that the daemon's log repeats.
+    Note {
+        /// The line without its end.
+        text: String,
+    },
 }
 
+/// What a server answers to a question for its status.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 pub struct ServerStatus {
+    /// The server's process id.
     pub pid: u32,
+    /// The user whose clients it serves.
     pub uid: u32,
     /// INITIALIZING, ACTIVE, UNRESPONSIVE (the executor stands still) or FAULT.
     pub state: String,
+    /// Process id of the executor that serves; 0 while there is none.
     pub executor: u32,
+    /// Process id of the standby; 0 while there is none.
     pub standby: u32,
+    /// Process id of the keeper; 0 while there is none.
     pub keeper: u32,
+    /// How often a standby took over from an executor since the server started.
     pub takeovers: u32,
     /// Number of the executor that serves: 1 for the first, one more after each takeover.
     #[serde(default)]
     pub generation: u32,
-    /// Why there is no standby and will be none; empty where there is one or it is on its way.
+    /// Why there is no standby and will be none. Empty where there is one or one is starting.
     #[serde(default)]
     pub no_standby: String,
-    /// Why it goes when its clients have gone, as the daemon knows it; empty where it stays.
+    /// Why the server ends when its clients have gone, as the daemon knows it. Empty where it
+    /// stays.
     #[serde(default)]
     pub leaving: String,
+    /// Its devices, named as in `--device`.
     pub devices: Vec<String>,
-    /// The same devices with what is known of them; empty until an executor has opened them.
+    /// The same devices with their properties; empty until an executor has opened them.
     #[serde(default)]
     pub cards: Vec<Card>,
+    /// Clients with a session.
     pub clients: Vec<ClientStatus>,
     /// Clients that have gone, newest last (bounded).
     pub gone: Vec<ClientStatus>,
@@ -209,56 +307,72 @@ pub struct ServerStatus {
 /// A device that a server serves.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 pub struct Card {
-    /// As in `--device`.
+    /// The device's name in `--device`.
     pub id: String,
+    /// The name that `cuDeviceGetName` answers.
     pub name: String,
+    /// Multiprocessors that it has.
     pub multiprocessors: u32,
-    /// Bytes it has.
+    /// Bytes of memory that it has.
     pub memory: u64,
 }
 
-/// What one client did since it connected. Times in nanoseconds, memory in bytes, counts only grow (also over takeovers).
+/// What one client did since it connected. Times are in nanoseconds, memory is in bytes. Counts
+/// only grow, also across takeovers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 pub struct ClientStatus {
+    /// Number of the session among the server's.
     pub session: u32,
+    /// The client's process id in the daemon's PID namespace, or a number that the daemon assigned.
     pub pid: u32,
+    /// Name of the client's program.
     pub program: String,
     /// Kernels that are done.
     pub kernels: u64,
-    /// Kernels that went to the card together with others, in one call of the driver; a little ahead of `kernels`.
+    /// Kernels that went to the card together with others, in one call of the driver. Counted at
+    /// submission, hence a little ahead of `kernels`.
     #[serde(default)]
     pub coalesced: u64,
     /// Copies, sets and other stream work that is done.
     pub copies: u64,
-    /// Time its kernels had the device, as the device measures it; kernels that run at the same time add up.
+    /// Time its kernels had the device, as the device measures it. Kernels that run at the same
+    /// time add up.
     pub gpu_ns: u64,
+    /// Device memory in use.
     pub memory: u64,
+    /// Most device memory that was in use at once.
     pub memory_peak: u64,
-    /// Work accepted and not done.
+    /// Operations accepted and not done.
     pub in_flight: u64,
-    /// Times a thread of the client waited for work, an answer or room in its ring, and how long it slept for that. The client's own count.
+    /// Times a thread of the client waited for work, an answer or room in its ring. The client's
+    /// own count.
     #[serde(default)]
     pub waits: u64,
+    /// How long the client's threads slept for `waits`. The client's own count.
     #[serde(default)]
     pub wait_ns: u64,
-    /// Calls that the executor answered, and the time of those that were slow (modules, memory that had to be made).
+    /// Calls that the executor answered.
     #[serde(default)]
     pub requests: u64,
+    /// Time of those answered calls that were slow (modules, memory that had to be made).
     #[serde(default)]
     pub request_ns: u64,
-    /// Times it came to the bound on work in flight, and how long its work was held back there.
+    /// Times the client reached the bound on its work in flight.
     #[serde(default)]
     pub held: u64,
+    /// How long its work was held back at that bound.
     #[serde(default)]
     pub held_ns: u64,
-    /// Times its journal was full so that its records had to wait, and for how long.
+    /// Times the client's journal was full, so that its records had to wait.
     #[serde(default)]
     pub stalls: u64,
+    /// How long its records waited for room in the journal.
     #[serde(default)]
     pub stall_ns: u64,
-    /// Times it waited for a moment when nothing long ran on the card (for loading a module), and for how long.
+    /// Times the client waited, to load a module, for a moment without long kernels on the card.
     #[serde(default)]
     pub quiets: u64,
+    /// How long it waited for such moments.
     #[serde(default)]
     pub quiet_ns: u64,
     /// Times its work waited until host memory was pinned.
@@ -276,63 +390,86 @@ pub struct ClientStatus {
     /// Its devices, as places in the server's list.
     #[serde(default)]
     pub devices: Vec<u32>,
-    /// CUresult of its sticky error, 0 if healthy.
+    /// `CUresult` of its sticky error, 0 if healthy.
     pub error: u32,
-    /// The error in words, with kernel and address where known.
+    /// The sticky error in words, with kernel and address where they are known.
     pub fault: String,
-    /// Times it went on under a new executor.
+    /// Times the session moved to a new executor.
     pub takeovers: u32,
     /// `running`, `exited`, `killed`, `terminated`.
     pub state: String,
 }
 
-/// Server to executor or standby.
+/// Server to executor or standby. `request` is a number of the server's choice.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "to_executor", rename_all = "snake_case")]
 pub enum ToExecutor {
-    /// Descriptor: a socket to the keeper. `number` counts the server's keepers. Every executor gets one before any session, and a new one with each keeper.
+    /// A connection to the keeper. Descriptor: the socket. Every executor receives one before any
+    /// session, and a new one with each keeper.
     Keeper {
+        /// Which of the server's keepers this is, counted from the first.
         number: u64,
     },
-    /// Descriptors: ring, page, window, journal, doorbell, marks, handle of the client's process. Answered with `Attached` by the active one; a standby only
-    /// remembers.
-    /// May come twice for one session (when a takeover or a rebuilt server makes it doubtful that the first one counted): again `Attached`, else nothing.
+    /// A session to serve. Descriptors: ring, page, window, journal, doorbell, marks, pidfd of the
+    /// client's process.
+    ///
+    /// The active executor answers with [`FromExecutor::Attached`]; a standby only remembers the
+    /// session. The message may come twice for one session, when a takeover or a rebuilt server
+    /// makes it doubtful that the first one counted. The second one only repeats the answer.
     Attach {
+        /// The session.
         session: Session,
     },
-    /// The client has gone: stop its work, free everything. Always answered with `Detached` by the active one, also for a session it does not know:
-    /// until then the session's window slot is not given to anybody else.
+    /// The client has gone: the executor stops its work and frees everything. The active executor
+    /// always answers with [`FromExecutor::Detached`], also for a session that it does not know.
+    /// The session's window slot is not assigned again before that answer.
     Detach {
+        /// A [`Session::id`].
         session: u32,
     },
-    /// Ends a client that lives: sticky error `result`, work stopped.
+    /// Ends a client that lives: its work stops and it gets a sticky error.
     Terminate {
+        /// A [`Session::id`].
         session: u32,
+        /// The sticky error, a `CUresult`.
         result: u32,
     },
-    /// A rebuilt server asks which sessions this executor serves, or had been told of as a standby. Answered with one `Serves` each, then `ServesEnd`.
+    /// A rebuilt server asks for the sessions that this executor serves, or remembers as a standby.
+    /// Answered with one [`FromExecutor::Serves`] each, then [`FromExecutor::ServesEnd`].
     Sessions {
+        /// Repeated by the answer.
         request: u64,
     },
-    /// The old executor is reaped: serve every session from here, as generation `generation`. `lived_ms`: how long the old one had served.
+    /// The old executor has been reaped: the standby serves every session from here. Answered with
+    /// [`FromExecutor::Active`].
     Activate {
+        /// The new executor's number: one more than the old one's.
         generation: u32,
+        /// How long the old executor had served, in milliseconds.
         #[serde(default)]
         lived_ms: u64,
     },
-    /// A session has these parts from now on: work that begins later runs on them. Answered with `Shared` by the active one.
+    /// A session has these parts from now on; work that begins later runs on them. Answered with
+    /// [`FromExecutor::Shared`] by the active executor.
     Share {
+        /// Repeated by the answer.
         request: u64,
+        /// A [`Session::id`].
         session: u32,
+        /// The new parts, by the client's own ordinals.
         parts: Vec<Part>,
     },
+    /// Asks for [`FromExecutor::Metrics`].
     Metrics {
+        /// Repeated by the answer.
         request: u64,
     },
-    /// The server was rebuilt and has this pid: write it into every page.
+    /// The server was rebuilt; the executor writes the new process id into every page.
     Server {
+        /// The new server's process id.
         pid: u32,
     },
+    /// The executor ends.
     Quit,
 }
 
@@ -340,116 +477,170 @@ pub enum ToExecutor {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "from_executor", rename_all = "snake_case")]
 pub enum FromExecutor {
+    /// Answer to [`ToExecutor::Attach`].
     Attached {
+        /// A [`Session::id`].
         session: u32,
-        /// Empty if all is well.
+        /// Why the session cannot be served; empty if it is.
         error: String,
-        /// There was no keeper at that moment: asked again when there is one, it may go well.
+        /// True if the reason was a missing keeper: the server may ask again once there is one.
         #[serde(default)]
         again: bool,
     },
+    /// Answer to [`ToExecutor::Detach`]: nothing of the session is left.
     Detached {
+        /// The session's last counts.
         status: Box<ClientStatus>,
     },
-    /// Takeover done: sessions that went on and those that could not, with reasons. `suspects` are those of the ones that went on whose work may have been
-    /// the end of the executors before.
+    /// Answer to [`ToExecutor::Activate`]: the takeover is done.
     Active {
+        /// The number of the executor that serves now.
         generation: u32,
+        /// Sessions that go on.
         resumed: Vec<u32>,
+        /// Sessions that cannot go on, with the reasons.
         lost: Vec<(u32, String)>,
+        /// Those of `resumed` whose work may have ended the earlier executors.
         #[serde(default)]
         suspects: Vec<u32>,
     },
-    /// Answer to `Sessions`. Descriptors as in `Attach`.
+    /// Answer to [`ToExecutor::Sessions`], one for each session. Descriptors as in
+    /// [`ToExecutor::Attach`].
     Serves {
+        /// That of the question.
         request: u64,
+        /// The session.
         session: Box<Session>,
     },
+    /// Follows the last [`FromExecutor::Serves`].
     ServesEnd {
+        /// That of the question.
         request: u64,
     },
-    /// Counters of the threads that take clients' records: each grows while its thread comes round. Sent several times within the time of a heartbeat.
+    /// Sign of life, sent several times within one heartbeat interval.
     Beat {
+        /// A counter for each thread that reads clients' records. A counter that stands still
+        /// belongs to a thread that hangs.
         lanes: Vec<u64>,
     },
-    /// This keeper does not answer: another one is wanted.
+    /// The keeper does not answer: the executor needs another one.
     KeeperLost {
+        /// [`ToExecutor::Keeper::number`] of the lost one.
         number: u64,
     },
-    /// In several packets where there are many clients: `more` of the same request follow.
+    /// Answer to [`ToExecutor::Metrics`], in several packets where there are many clients.
     Metrics {
+        /// That of the question.
         request: u64,
+        /// At most [`CLIENTS_A_PACKET`] clients.
         clients: Vec<ClientStatus>,
+        /// True if another packet of the same request follows.
         #[serde(default)]
         more: bool,
     },
-    /// Answer to `Share`; `error` is empty if all is well.
+    /// Answer to [`ToExecutor::Share`].
     Shared {
+        /// That of the question.
         request: u64,
+        /// A [`Session::id`].
         session: u32,
+        /// Why the share was not changed; empty if it was.
         error: String,
     },
-    /// A client made a fault. For the log.
+    /// A client caused a fault. The server writes it into its log.
     Fault {
+        /// A [`Session::id`].
         session: u32,
+        /// The client's sticky error, a `CUresult`.
         result: u32,
+        /// The fault in words.
         text: String,
     },
-    /// Cannot serve, `why` says what to do (the device cannot be opened, for example). Sent after a hello without devices; the process then ends.
+    /// The executor cannot serve, because the device cannot be opened, for example. Follows a hello
+    /// without devices; the process then ends.
     Failed {
+        /// A sentence for the user: the reason, and what to do.
         why: String,
     },
 }
 
-/// To the keeper. Keys are chosen by the sender; the keeper parses nothing of `note`.
+/// To the keeper. `request` is a number of the sender's choice. An entry is named by `session` and
+/// `key`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "to_keeper", rename_all = "snake_case")]
 pub enum ToKeeper {
-    /// Descriptors: one or more, kept until dropped. Replaces what has the same session and key. Answered with `Kept`.
+    /// Stores an entry in place of one with the same session and key. Descriptors: one or more,
+    /// held open until the entry is dropped. Answered with [`FromKeeper::Kept`].
     Keep {
+        /// Repeated by the answer.
         request: u64,
+        /// First part of the entry's name.
         session: u32,
+        /// Second part of the entry's name.
         key: String,
+        /// For the reader of the entry; the keeper does not parse it.
         note: String,
     },
-    /// Answered with `End`, as are `DropSession` and `Connect`.
+    /// Drops one entry. Answered with [`FromKeeper::End`].
     Drop {
+        /// Repeated by the answer.
         request: u64,
+        /// First part of the entry's name.
         session: u32,
+        /// Second part of the entry's name.
         key: String,
     },
+    /// Drops every entry of a session. Answered with [`FromKeeper::End`].
     DropSession {
+        /// Repeated by the answer.
         request: u64,
+        /// First part of the entry's name.
         session: u32,
     },
-    /// Answered with one `Item` per entry, then `End`. `session` = 0 for all. The sender reads while it waits.
+    /// Answered with one [`FromKeeper::Item`] per entry, then [`FromKeeper::End`]. The sender reads
+    /// the answers while it waits.
     List {
+        /// Repeated by the answer.
         request: u64,
+        /// The session whose entries are asked for, 0 for all sessions.
         session: u32,
     },
-    /// Descriptor: one end of a new connection to serve (how executors get theirs).
+    /// Serves one more connection: this is how executors get theirs. Descriptor: one end of the
+    /// connection. Answered with [`FromKeeper::End`].
     Connect {
+        /// Repeated by the answer.
         request: u64,
     },
+    /// The keeper ends.
     Quit,
 }
 
+/// From the keeper.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "from_keeper", rename_all = "snake_case")]
 pub enum FromKeeper {
-    /// How many descriptors are kept under the key now: fewer than were sent when the keeper had no room for more.
+    /// Answer to [`ToKeeper::Keep`].
     Kept {
+        /// That of the question.
         request: u64,
+        /// Descriptors that the entry holds now: fewer than were sent if the keeper had no room for
+        /// more.
         descriptors: u32,
     },
-    /// Descriptors as kept.
+    /// One entry. Descriptors: those of the entry, in their order.
     Item {
+        /// That of the question.
         request: u64,
+        /// The session of the entry.
         session: u32,
+        /// The key of the entry.
         key: String,
+        /// The note that was stored with it.
         note: String,
     },
+    /// The request is done, and no [`FromKeeper::Item`] of it follows.
     End {
+        /// That of the question.
         request: u64,
     },
 }

@@ -1,37 +1,48 @@
-//! What a loaded module offers, as the executor tells the shim: functions with their parameter layout and attributes, global variables with their addresses.
+//! What a loaded module offers, as the executor tells the shim: functions with their parameter
+//! layout and attributes, global variables with their addresses.
 //!
 //! Encoded as JSON: it crosses once per module and is read by humans when something is wrong.
 
 use serde::{Deserialize, Serialize};
 
-/// One kernel parameter.
+/// One kernel parameter. Numbers are in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Parameter {
+    /// Offset in the parameter block.
     pub offset: u32,
+    /// Size.
     pub bytes: u32,
 }
 
-/// One kernel, with the numbers that `cuFuncGetAttribute` answers (bytes unless said otherwise).
+/// One kernel, with the numbers that `cuFuncGetAttribute` answers. Sizes are in bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct FunctionInfo {
+    /// The name in the image, mangled as the compiler wrote it.
     pub name: String,
+    /// In the order of the kernel's signature.
     pub parameters: Vec<Parameter>,
-    /// Bytes of the parameter block.
+    /// Size of the parameter block.
     pub parameter_bytes: u32,
+    /// Static shared memory of a block.
     pub static_shared: u32,
+    /// Constant memory that the user's code declares.
     pub constant: u32,
-    /// Local memory per thread.
+    /// Local memory of a thread.
     pub local: u32,
+    /// Registers of a thread.
     pub registers: u32,
+    /// Most threads of a block that this kernel can run with.
     pub max_threads: u32,
-    /// PTX and binary version as major * 10 + minor.
+    /// PTX version as major * 10 + minor.
     pub ptx_version: u32,
+    /// Version of the machine code as major * 10 + minor.
     pub binary_version: u32,
     /// Required or hinted cluster size, all zero if none.
     pub cluster: [u32; 3],
     /// Required block size (`.reqntid`), all zero if none.
     pub required_block: [u32; 3],
-    /// Why the device will not run this kernel, as far as that is known from its code. Its launches are refused, and nothing else.
+    /// Why the device cannot run this kernel, as far as its code shows. Only this kernel's launches
+    /// are refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
 }
@@ -39,28 +50,39 @@ pub struct FunctionInfo {
 /// One `__device__`, `__constant__` or `__managed__` variable.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GlobalInfo {
+    /// The name in the image.
     pub name: String,
+    /// Address in the arena, or in the client's window for a `__managed__` variable.
     pub address: u64,
+    /// Size in bytes.
     pub bytes: u64,
+    /// Whether it is a `__constant__` variable.
     pub constant: bool,
+    /// Whether it is a `__managed__` variable.
     #[serde(default)]
     pub managed: bool,
 }
 
+/// What a loaded module offers.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ModuleInfo {
+    /// Its kernels. A launch names one by its index here.
     pub functions: Vec<FunctionInfo>,
+    /// Its variables.
     pub globals: Vec<GlobalInfo>,
 }
 
 impl ModuleInfo {
+    /// The bytes that cross to the shim: JSON.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         serde_json::to_vec(self).unwrap_or_default()
     }
 
+    /// Reads what [`ModuleInfo::encode`] wrote.
+    ///
     /// # Errors
-    /// A sentence when the bytes are not a module description of this version.
+    /// A sentence for the user when the bytes are not a module description of this version.
     pub fn decode(bytes: &[u8]) -> Result<Self, String> {
         serde_json::from_slice(bytes)
             .map_err(|error| format!("the module description is damaged ({error}); client and service must be of the same cumux version"))

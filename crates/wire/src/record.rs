@@ -1,8 +1,11 @@
-//! Records of the ring: one fixed header, then the fields of the operation, all 8-byte aligned, no pointers into the client's private memory.
+//! Records of the ring: one fixed header, then the fields of the operation, all 8-byte aligned, no
+//! pointers into the client's private memory.
 //!
-//! [`encode`] is used by the shim, [`decode`] by the executor on a private copy. `decode` is the one checked constructor: whatever it returns
-//! has a known operation, sizes that fit the record, a stream index below [`crate::layout::STREAMS`], an answer slot below
-//! [`crate::layout::ANSWERS`] and dimension products that do not overflow. It says nothing about handles and addresses: those the executor looks up.
+//! [`encode`] is used by the shim, [`decode`] by the executor on a private copy. `decode` is the
+//! one checked constructor: whatever it returns has a known operation, sizes that fit the record, a
+//! stream index below [`crate::layout::STREAMS`], an answer slot below [`crate::layout::ANSWERS`]
+//! and dimension products that do not overflow. It says nothing about handles and addresses: those
+//! the executor looks up.
 
 mod fields;
 mod launch;
@@ -22,7 +25,8 @@ pub const NO_STREAM: u32 = u32::MAX;
 pub const NO_ANSWER: u32 = u32::MAX;
 /// Bytes of the header in front of every record.
 pub const HEADER_BYTES: usize = 32;
-/// Longest record: a launch with the largest parameter block (32,764 bytes, CUDA 12.1 and later) and its fields.
+/// Longest record: a launch with the largest parameter block (32,764 bytes, CUDA 12.1 and later)
+/// and its fields.
 pub const MAX_BYTES: usize = 33 * 1024;
 /// Largest kernel parameter block in bytes.
 pub const MAX_PARAMETERS: usize = 32_764;
@@ -34,7 +38,8 @@ pub struct Header {
     pub stream: u32,
     /// Answer slot, or [`NO_ANSWER`].
     pub answer: u32,
-    /// Position in its stream (1, 2, 3 …); for records without a stream the request number that the answer repeats.
+    /// Position in its stream (1, 2, 3 …); for records without a stream the request number that the
+    /// answer repeats.
     pub seq: u64,
     /// Request number of an answered record that is also in a stream; else 0.
     pub request: u64,
@@ -51,15 +56,21 @@ impl Header {
 /// A decoded record.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Record {
+    /// Where the record belongs and how it is answered.
     pub header: Header,
+    /// What it asks for.
     pub op: Op,
 }
 
-/// A rectangle of bytes: `depth` slices of `height` rows of `width` bytes. Strides in bytes; all zero strides are allowed where the count is 1.
+/// A rectangle of bytes: `depth` slices of `height` rows of `width` bytes. The strides beside it
+/// are in bytes; a stride may be 0 where its count is 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Extent {
+    /// Bytes of a row.
     pub width: u64,
+    /// Rows of a slice.
     pub height: u64,
+    /// Slices.
     pub depth: u64,
 }
 
@@ -77,11 +88,18 @@ impl Field for Extent {
 /// Why bytes are not a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
-    /// The record says it is longer or shorter than what is there.
+    /// The record's length field does not fit the bytes.
     #[error("a record claims {claimed} bytes where {available} are there")]
-    Length { claimed: usize, available: usize },
+    Length {
+        /// Bytes that the record says it has.
+        claimed: usize,
+        /// Bytes that there are.
+        available: usize,
+    },
+    /// No operation of this version has this number.
     #[error("unknown operation {0}; client and service must be of the same cumux version")]
     Operation(u32),
+    /// The field of this name has a value that it may not have.
     #[error("field {0} is out of range")]
     Field(&'static str),
 }
@@ -98,8 +116,9 @@ pub fn encode(header: &Header, op: &Op, out: &mut Vec<u8>) {
     out[start..start + 4].copy_from_slice(&bytes.to_le_bytes());
 }
 
-/// Length in bytes that the first eight bytes of a record claim, and whether it is a pad. Checked to be a multiple of 8, at least 8, at most `available`,
-/// and for anything but a pad between [`HEADER_BYTES`] and [`MAX_BYTES`].
+/// Length in bytes that the first eight bytes of a record claim, and whether it is a pad. Checked
+/// to be a multiple of 8, at least 8, at most `available`, and for anything but a pad between
+/// [`HEADER_BYTES`] and [`MAX_BYTES`].
 ///
 /// # Errors
 /// [`DecodeError::Length`] when the claim cannot be true.
@@ -133,7 +152,8 @@ pub fn decode(bytes: &[u8]) -> Result<Record, DecodeError> {
     Ok(Record { header, op })
 }
 
-/// Bytes from `base` to the end of a rectangle with these strides, or `None` where that overflows 64 bits.
+/// Bytes from `base` to the end of a rectangle with these strides, or `None` where that overflows
+/// 64 bits.
 #[must_use]
 pub fn span(base: u64, pitch: u64, slice: u64, extent: Extent) -> Option<u64> {
     if extent.width == 0 || extent.height == 0 || extent.depth == 0 {

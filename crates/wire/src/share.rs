@@ -1,17 +1,20 @@
-//! Shares of a card's multiprocessors: what an administrator or a program writes, exactly, and the count of multiprocessors it means. Pure.
+//! Shares of a card's multiprocessors: what an administrator or a program writes, exactly, and the
+//! count of multiprocessors it means. Pure.
 //!
-//! Percentages are rounded down to what the card can split and never below its least part, as recorded from driver 580 on an H200 (12.5 % of
-//! 132 is 16, 12 % is 14, 1 % is 8). Execution affinities are rounded up (recorded: 1 gives 8, 17 gives 18). The least part is what the
-//! CUDA documents give for green contexts by compute capability; on the H200 that is what was recorded.
+//! Percentages are rounded down to what the card can split and never below its least part, as
+//! recorded from driver 580 on an H200 (12.5 % of 132 is 16, 12 % is 14, 1 % is 8). Execution
+//! affinities are rounded up (recorded: 1 gives 8, 17 gives 18). The least part is what the CUDA
+//! documents give for green contexts by compute capability; on the H200 that is what was recorded.
 
-use crate::message::DeviceFacts;
+use crate::facts::DeviceFacts;
 use serde::{Deserialize, Serialize};
 
-/// `CUdevice_attribute` numbers.
+/// `CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT`, a `CUdevice_attribute` number.
 pub const MULTIPROCESSOR_COUNT: u32 = 16;
 const CAPABILITY_MAJOR: u32 = 75;
 
-/// A part of a card, in millionths of a percent: above 0 and at most all. Integers, so that what is written in one process is the same in another.
+/// A part of a card, in millionths of a percent: above 0 and at most all. Integers, so that what is
+/// written in one process is the same in another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "u32", into = "u32")]
 pub struct Share(u32);
@@ -21,7 +24,8 @@ impl Share {
     /// The whole card.
     pub const ALL: Self = Self(100 * Self::UNITS);
 
-    /// Reads a percentage: a number above 0 and at most 100. Nothing for anything else, as NVIDIA's daemon and driver take it.
+    /// Reads a percentage: a number above 0 and at most 100. `None` for any other text: NVIDIA's
+    /// daemon and driver then act as if nothing was set.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let value: f64 = text.trim().parse().ok()?;
@@ -77,7 +81,8 @@ pub struct Grain {
 }
 
 impl Grain {
-    /// By the card's count of multiprocessors and its compute capability (`major`; 0 where it is not known counts as the newest).
+    /// By the card's count of multiprocessors and its compute capability (`major`; 0 where it is
+    /// not known counts as the newest).
     #[must_use]
     pub fn new(all: u32, major: u32) -> Self {
         let (step, least) = match major {
@@ -89,13 +94,14 @@ impl Grain {
         Self { all, step, least: least.min(all) }
     }
 
+    /// The grain of a device with these attributes.
     #[must_use]
     pub fn of(facts: &DeviceFacts) -> Self {
         let value = |number| facts.attribute(number).max(0).cast_unsigned();
         Self::new(value(MULTIPROCESSOR_COUNT), value(CAPABILITY_MAJOR))
     }
 
-    /// The smallest part with at least `wanted` multiprocessors; nothing if the card has not so many.
+    /// The smallest part with at least `wanted` multiprocessors; `None` if the card has fewer.
     #[must_use]
     pub fn up(self, wanted: u32) -> Option<u32> {
         if wanted == self.all {
@@ -106,7 +112,8 @@ impl Grain {
     }
 }
 
-/// What NVIDIA's MPS makes of a percentage as written: multiprocessors of an H200 (driver 580.159.04, recorded; `benches/h200_mps.sh` asks again).
+/// What NVIDIA's MPS makes of a percentage as written: multiprocessors of an H200 (driver
+/// 580.159.04, recorded; `benches/h200_mps.sh` asks again).
 #[rustfmt::skip]
 pub const RECORDED: [(&str, u32); 28] = [
     ("1", 8), ("2", 8), ("3", 8), ("5", 8), ("7", 8), ("10", 12), ("12", 14), ("12.5", 16), ("15", 18),
@@ -152,7 +159,8 @@ mod tests {
     }
 
     proptest! {
-        /// Never more than the percentage says (but for the least part), never a part the card does not have, and more percent is never fewer.
+        /// Never more than the percentage says (but for the least part), never a part the card does
+        /// not have, and more percent is never fewer.
         #[test]
         fn a_share_is_a_ceiling(percent in 0.01_f64..100.0, more in 0.0_f64..50.0, all in 1_u32..300, major in 0_u32..13) {
             let grain = Grain::new(all, major);

@@ -1,4 +1,5 @@
-//! Records: what is encoded decodes to the same, and nothing a stranger writes decodes to something impossible.
+//! Records: what is encoded decodes to the same, and nothing a stranger writes decodes to something
+//! impossible.
 
 use cumux_wire::layout::{ANSWERS, EVENTS, STREAMS};
 use cumux_wire::record::{DecodeError, Extent, Header, Launch, MAX_BYTES, MAX_PARAMETERS, NO_ANSWER, NO_STREAM, Op, decode, encode, length};
@@ -83,7 +84,8 @@ proptest! {
         prop_assert_eq!(record.op, op);
     }
 
-    /// A lie in any byte is refused or becomes another possible record; it never panics and never yields what the checks promise to exclude.
+    /// A lie in any byte is refused or becomes another possible record; it never panics and never
+    /// yields what the checks promise to exclude.
     #[test]
     fn a_lie_in_any_byte_stays_harmless(op in op(), lies in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6), cut in any::<prop::sample::Index>()) {
         let mut bytes = Vec::new();

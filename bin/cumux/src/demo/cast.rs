@@ -1,8 +1,10 @@
-//! Which programs appear, in which role, and where their files come from: built by nvcc, or the prebuilt PTX with a small host program.
+//! Finds or builds the programs of the demo: those built by nvcc, or the prebuilt PTX with a small
+//! host program.
 
-use super::GLANCE;
+use super::CHECK_INTERVAL;
 use super::interrupt::Interrupt;
 use super::progress::Progress;
+use super::role::{Fate, Role};
 use crate::library::{self, checkout};
 use anyhow::Context as _;
 use cumux_link::Process;
@@ -10,27 +12,8 @@ use rustix::fs::{Access, access};
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::io::Read as _;
 use std::os::unix::process::CommandExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
-
-/// What is expected of a program.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fate {
-    /// Finishes with verified results.
-    Innocent,
-    /// Gets SIGKILL while its kernel runs.
-    Killed,
-    /// Makes an illegal access and is told so.
-    Faulty,
-}
-
-#[derive(Debug, Clone)]
-pub struct Role {
-    pub name: &'static str,
-    pub fate: Fate,
-    pub program: PathBuf,
-    pub arguments: Vec<String>,
-}
 
 pub struct Cast {
     pub roles: Vec<Role>,
@@ -69,7 +52,8 @@ const PROGRAMS: &str = ".build/examples";
 /// The small host program of the PTX examples.
 const PTX_HOST: &str = "ptx_host";
 
-/// Builds what is missing. What cannot be built, but was built before, is used as it is.
+/// Builds what is missing. A program that cannot be built now but was built before is used as it
+/// is.
 pub fn prepare(progress: &mut Progress, interrupt: &Interrupt) -> anyhow::Result<Cast> {
     let root = checkout().with_context(library::no_checkout)?;
     progress.say("preparing the CUDA compiler (pip, once) and the example programs");
@@ -103,7 +87,8 @@ fn cuda(folder: &Path, note: Option<String>) -> Cast {
     Cast { roles: ROLES.iter().map(role).collect(), note }
 }
 
-/// Runs a task of the developer's tools. The outer error is that of the demo (somebody wants it to end), the inner one says why the task failed.
+/// Runs a task of the developer's tools. The outer error ends the demo (a signal asked for that);
+/// the inner one says why the task failed.
 fn build(root: &Path, task: &str, interrupt: &Interrupt) -> anyhow::Result<anyhow::Result<()>> {
     if let Some(why) = cannot_write(root) {
         return Ok(Err(why));
@@ -116,7 +101,7 @@ fn build(root: &Path, task: &str, interrupt: &Interrupt) -> anyhow::Result<anyho
         Ok(child) => child,
         Err(error) => return Ok(Err(anyhow::anyhow!("cannot start cargo ({error}): install Rust, or put cargo into PATH"))),
     };
-    // What it says is little, but a pipe that nobody reads would stop it.
+    // Its output is short, but a pipe without a reader would stop it.
     let stderr = child.stderr.take();
     let reader = std::thread::spawn(move || {
         let mut text = Vec::new();
@@ -131,10 +116,10 @@ fn build(root: &Path, task: &str, interrupt: &Interrupt) -> anyhow::Result<anyho
     Ok(Err(anyhow::anyhow!("cargo xtask {task}: {}", reason(&said))))
 }
 
-/// Waits for the end of a group of processes, or ends it when somebody wants the demo to end.
+/// Waits for the end of a process group, or ends it when a signal ends the demo.
 fn wait(child: &mut Child, interrupt: &Interrupt) -> anyhow::Result<ExitStatus> {
     let process = Process::open(child.id()).context("cannot watch cargo")?;
-    while !process.ended(Some(GLANCE)) {
+    while !process.ended(Some(CHECK_INTERVAL)) {
         if let Err(interrupted) = interrupt.check() {
             if let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
                 let _ = kill_process_group(group, Signal::TERM);
@@ -146,7 +131,7 @@ fn wait(child: &mut Child, interrupt: &Interrupt) -> anyhow::Result<ExitStatus> 
     child.wait().context("cannot watch cargo")
 }
 
-/// Why this user can build nothing in a checkout: it is somebody else's, or read-only.
+/// Why this user can build nothing in a checkout: it belongs to another user, or is read-only.
 fn cannot_write(root: &Path) -> Option<anyhow::Error> {
     let mut folders = vec![root.join(PROGRAMS)];
     if std::env::var_os("CARGO_TARGET_DIR").is_none() {
@@ -167,12 +152,12 @@ fn cannot_write(root: &Path) -> Option<anyhow::Error> {
 /// The line that says why a task failed.
 fn reason(said: &str) -> String {
     let lines: Vec<&str> = said.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-    // The task's own error; what is below it is a backtrace.
+    // The task's own error; the lines below it are a backtrace.
     if let Some(at) = lines.iter().rposition(|line| line.starts_with("Error: ")) {
         let cause = lines.get(at + 1).filter(|_| lines[at].ends_with(':')).map_or_else(String::new, |cause| format!(" {cause}"));
         return format!("{}{cause}", lines[at].trim_start_matches("Error: "));
     }
-    // Cargo says what it wanted first, and why that went wrong last.
+    // Cargo prints its intention first, and the cause of the failure last.
     match (lines.iter().find_map(|line| line.strip_prefix("error: ")), lines.last()) {
         (Some(what), Some(why)) if !why.starts_with("error: ") => format!("{what}: {why}"),
         (Some(what), _) => what.to_owned(),

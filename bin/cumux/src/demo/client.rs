@@ -1,6 +1,6 @@
 //! One program of the demo while it runs.
 
-use super::cast::{Fate, Role};
+use super::role::{Fate, Role};
 use crate::library;
 use anyhow::Context as _;
 use cumux_control::directory::PIPE_VARIABLE;
@@ -12,12 +12,12 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-/// The line by which an example says that its endless kernel runs.
+/// The line by which an example reports that its endless kernel runs.
 const RUNNING: &str = "kernel running";
 
 pub struct Client {
     pub role: Role,
-    /// As the server counts it.
+    /// The server's counts.
     pub status: ClientStatus,
     child: Child,
     lines: Arc<Mutex<Vec<String>>>,
@@ -48,12 +48,12 @@ impl Client {
         self.child.id()
     }
 
-    /// Notices its end.
-    pub fn look(&mut self) -> std::io::Result<()> {
+    /// Checks whether the program has ended.
+    pub fn check_end(&mut self) -> std::io::Result<()> {
         if self.end.is_none() {
             self.end = self.child.try_wait()?;
             if self.end.is_some() {
-                // All it has said, before anybody judges it.
+                // All its output is needed before it is judged.
                 for reader in self.readers.drain(..) {
                     let _ = reader.join();
                 }
@@ -66,7 +66,7 @@ impl Client {
         self.end
     }
 
-    /// Kills the one whose fate it is, as soon as its kernel runs.
+    /// Kills the program whose role that is, as soon as its kernel runs.
     pub fn kill_in_the_middle(&mut self) {
         if self.role.fate == Fate::Killed && !self.killed && self.end.is_none() && self.said(RUNNING) {
             self.killed = self.child.kill().is_ok();
@@ -82,12 +82,12 @@ impl Client {
         self.lines.lock().unwrap_or_else(PoisonError::into_inner).iter().any(|said| said == line)
     }
 
-    /// Whether it checked its results and found them right.
+    /// Whether the program checked its results and found them right.
     pub fn verified(&self) -> bool {
         self.end.is_some_and(|end| end.success()) && self.last_line().contains("PASS")
     }
 
-    /// Whether what happened to it is what its role asks.
+    /// Whether the program ended as its role requires.
     pub fn as_expected(&self) -> bool {
         match self.role.fate {
             Fate::Innocent => self.verified(),
@@ -96,7 +96,7 @@ impl Client {
         }
     }
 
-    /// In words.
+    /// How the program ended, in words.
     pub fn outcome(&self) -> String {
         match (self.end, self.role.fate) {
             (None, _) => "running".into(),

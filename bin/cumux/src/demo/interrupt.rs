@@ -1,4 +1,5 @@
-//! Ctrl-C and its like while the demo runs: they are noticed between two steps, so that everything begun is cleaned up. A second one ends at once.
+//! Signals (Ctrl-C and the like) during the demo: the demo checks for one between two steps, so
+//! that everything begun is cleaned up. A second signal ends it at once.
 
 use crate::error::Interrupted;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -7,15 +8,15 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// Says whether the demo should end.
+/// Remembers whether a signal has asked the demo to end.
 #[derive(Debug, Clone)]
 pub struct Interrupt {
-    /// The signal that came last, 0 before.
+    /// The last signal; 0 before the first.
     signal: Arc<AtomicUsize>,
 }
 
 impl Interrupt {
-    /// Watches from now on.
+    /// Starts to watch for signals.
     pub fn watch() -> io::Result<Self> {
         let (signal, again) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
         for number in [SIGHUP, SIGINT, SIGTERM] {
@@ -27,7 +28,7 @@ impl Interrupt {
         Ok(Self { signal })
     }
 
-    /// An error once a signal has come.
+    /// Fails once a signal has come.
     pub fn check(&self) -> Result<(), Interrupted> {
         match i32::try_from(self.signal.load(Ordering::Relaxed)) {
             Ok(0) | Err(_) => Ok(()),

@@ -1,4 +1,5 @@
-//! What is shown while the demo runs: one moving line a program on a terminal, plain lines of news elsewhere. All of it on standard error.
+//! The display while the demo runs: one moving line a program on a terminal, plain lines elsewhere.
+//! All of it on standard error.
 
 use super::client::Client;
 use crate::say;
@@ -9,11 +10,11 @@ use std::time::Duration;
 
 pub struct Progress {
     terminal: bool,
-    /// JSON was asked for: only news, no table rows.
+    /// With `--json`: only news, no table rows.
     quiet: bool,
     bars: MultiProgress,
     rows: Vec<ProgressBar>,
-    /// What each program's last plain line said.
+    /// The last plain line of each program.
     told: Vec<String>,
 }
 
@@ -22,7 +23,7 @@ impl Progress {
         Self { terminal: std::io::stderr().is_terminal() && !quiet, quiet, bars: MultiProgress::new(), rows: Vec::new(), told: Vec::new() }
     }
 
-    /// News of the whole.
+    /// Prints a line about the whole demo.
     pub fn say(&mut self, text: &str) {
         say::complain(format_args!("cumux: {text}"));
     }
@@ -59,7 +60,8 @@ impl Progress {
                     let outcome = client.outcome();
                     let running = client.end().is_none() && client.status.kernels == 0;
                     if self.told.get(at).is_some_and(|told| *told != outcome) && !running {
-                        say::complain(format_args!("cumux: {:<16} {outcome} ({kernels} kernels, {time} GPU)", client.role.name));
+                        let noun = if kernels == 1 { "kernel" } else { "kernels" };
+                        say::complain(format_args!("cumux: {:<16} {outcome} ({kernels} {noun}, {time} GPU)", client.role.name));
                         self.told[at] = outcome;
                     }
                 }

@@ -1,7 +1,7 @@
-//! The demo's last page: a table, or the same as one JSON document.
+//! The demo's results: a table, or the same as one JSON document.
 
-use super::cast::Fate;
 use super::client::Client;
+use super::role::Fate;
 use crate::status::{bytes, duration};
 use comfy_table::{CellAlignment, Table, presets};
 use cumux_wire::message::ServerStatus;
@@ -31,7 +31,7 @@ pub struct Line {
     pub outcome: String,
     pub verified: bool,
     pub as_expected: bool,
-    /// What the service knows of its fault.
+    /// The service's description of its fault.
     pub fault: String,
     pub said: String,
 }

@@ -1,4 +1,4 @@
-//! Is there a daemon, can it be reached, is it ours, does it serve this user?
+//! Whether there is a daemon, can be reached, is trusted, and serves this user.
 
 use super::Finding;
 use cumux_control::directory::{DEFAULT_LOG, LOG_VARIABLE, LONGEST_SOCKET_PATH, PIPE_VARIABLE, advice, pipe_directory};
@@ -17,7 +17,8 @@ const VERSION: &str = "version";
 const SERVER: &str = "server";
 const SETTINGS: &str = "settings";
 
-/// In the order in which a program meets them; after the first that stops it, the rest cannot be seen.
+/// The checks, in the order in which a program meets them. After the first that stops the program,
+/// the rest cannot be tested.
 pub fn findings() -> Vec<Finding> {
     let variable = std::env::var(PIPE_VARIABLE).ok();
     if variable.as_deref() == Some("") {
@@ -53,7 +54,8 @@ fn stopped(mut findings: Vec<Finding>) -> Vec<Finding> {
     findings
 }
 
-/// And whether a daemon can be looked for in it: also in one that is not safe.
+/// Checks the directory. Returns also whether a daemon can be searched in it, which is possible in
+/// an unsafe one, too.
 fn path(directory: &PipeDirectory) -> (Finding, bool) {
     let path = directory.path();
     let shown = path.display();
@@ -84,12 +86,13 @@ fn path(directory: &PipeDirectory) -> (Finding, bool) {
     (unreachable, false)
 }
 
-/// Somebody else could exchange it, or has put something into it that is not followed.
+/// The finding for a place that another user could exchange, or that holds something that must not
+/// be followed.
 fn unsafe_place(check: &'static str, cause: &FolderError, variable: &str) -> Finding {
     Finding::problem(check, format!("not safe: {cause}"), advice(cause, variable))
 }
 
-/// Where a daemon that this user starts writes its logs.
+/// Checks the place in which a daemon of this user would write its logs.
 fn logs(pipe: &Path) -> Finding {
     let asked = std::env::var(LOG_VARIABLE).ok().filter(|text| !text.is_empty());
     let path = Path::new(asked.as_deref().unwrap_or(DEFAULT_LOG));
@@ -98,7 +101,7 @@ fn logs(pipe: &Path) -> Finding {
     let own = rustix::process::geteuid();
     match checked {
         Err(cause) if cause.is_danger() && asked.is_none() && !own.is_root() => elsewhere(format!("{} is not used: {cause}", path.display())),
-        // Logs of root's daemon are no problem of another user, who only may not write them.
+        // The logs of root's daemon are no problem for another user, even if it cannot write them.
         Err(FolderError::Foreign { owner: 0, .. }) => Finding::ok(LOGS, format!("{}, of root", path.display())),
         Err(cause) if cause.is_danger() => unsafe_place(LOGS, &cause, LOG_VARIABLE),
         Err(cause) if asked.is_some() && !cause.is_missing() => {
@@ -122,7 +125,7 @@ fn daemon(directory: &PipeDirectory) -> Finding {
     let start = "start it: cumux control -d (or use cumux run, which starts a private one)";
     match Connection::connect(&directory.cumux()) {
         Ok(_) => Finding::ok(DAEMON, format!("listens in {shown}, pid {}", directory.daemon().unwrap_or(0))),
-        // Whose it is, is the next question.
+        // The next check judges its user.
         Err(LinkError::Foreign(stranger)) => Finding::ok(DAEMON, format!("one of user {} listens in {shown}", stranger.uid)),
         Err(_) if !directory.cumux().exists() && cumux_link::reach::stream(&directory.control(), None).is_ok() => {
             Finding::problem(DAEMON, format!("the daemon in {shown} is not cumux"), "end it (echo quit | nvidia-cuda-mps-control) and start cumux control -d")
@@ -137,7 +140,8 @@ fn daemon(directory: &PipeDirectory) -> Finding {
     }
 }
 
-/// A daemon that is not root's serves its own user only, and is trusted by nobody else.
+/// Checks whether the daemon serves this user. A daemon that is not root's serves its own user
+/// only, and no other user trusts it.
 fn user(directory: &PipeDirectory) -> Finding {
     let own = rustix::process::geteuid().as_raw();
     match Connection::connect(&directory.cumux()).and_then(|connection| Ok(Peer::of(&connection)?)) {
@@ -185,7 +189,8 @@ fn state(directory: &PipeDirectory) -> Vec<Finding> {
     findings
 }
 
-/// The devices of the daemon of this shell, as `--device` names them; none where there is no daemon, or where it knows none yet.
+/// The devices of this shell's daemon, named as in `--device`; empty without a daemon, or while it
+/// knows none.
 pub fn devices() -> Vec<String> {
     let variable = std::env::var(PIPE_VARIABLE).ok();
     if variable.as_deref() == Some("") {
@@ -195,14 +200,14 @@ pub fn devices() -> Vec<String> {
     told.ok().and_then(|(text, _)| serde_json::from_str(&text).ok()).unwrap_or_default()
 }
 
-/// Settings that the daemon has passed over in silence, as NVIDIA's does.
+/// Settings that the daemon has ignored without a word to the program, as NVIDIA's does.
 fn settings(directory: &PipeDirectory) -> Vec<Finding> {
     let told = Frontend::connect(directory).and_then(|mut daemon| daemon.ask("complaints"));
     let all: Vec<String> = told.ok().and_then(|(text, _)| serde_json::from_str(&text).ok()).unwrap_or_default();
     if all.is_empty() {
         return vec![Finding::ok(SETTINGS, "every limit and priority that was set is in force")];
     }
-    // The newest few say enough; all of them are in control.log.
+    // The newest few are enough; all of them are in control.log.
     all.iter().rev().take(5).map(|text| Finding::warning(SETTINGS, text.clone(), "set it again in the form that the sentence gives")).collect()
 }
 

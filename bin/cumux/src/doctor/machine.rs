@@ -8,7 +8,7 @@ use std::fs;
 
 /// Address ranges that every client reserves: 32 TiB of device memory and its window.
 const RESERVED: u64 = 33 << 40;
-/// Descriptors a served program needs besides its own.
+/// Descriptors that a served program needs besides its own.
 const DESCRIPTORS: u64 = 64;
 
 pub fn findings() -> Vec<Finding> {
@@ -43,13 +43,13 @@ fn gpu() -> Finding {
     }
 }
 
-/// Several software GPUs: the first that is not as usual has the word.
+/// For several software GPUs: the finding of the first that is not usual.
 fn all_software(devices: &[DeviceName]) -> Finding {
     let unusual = devices.iter().map(|device| software(&device.to_string())).find(|finding| finding.outcome != super::Outcome::Ok);
     unusual.unwrap_or_else(|| Finding::ok("device", format!("{}, by {}", device::list(devices), device::VARIABLE)))
 }
 
-/// A software GPU; it may have been given a compute mode.
+/// A software GPU; its environment may set a compute mode.
 fn software(name: &str) -> Finding {
     const COMPUTE_MODE: u32 = 20;
     let check = "device";
@@ -75,7 +75,8 @@ fn card(ordinal: u32) -> Finding {
     }
 }
 
-/// NVIDIA's own MPS beside us: harmless in another directory, but on a card for one process alone it has the card.
+/// NVIDIA's own MPS on the same machine: harmless in another directory, but a card in a mode for
+/// one process belongs to it alone.
 fn other_mps() -> Finding {
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     let found: Vec<u32> = processes.filter(|pid| fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| is_nvidias_server(&line))).collect();
@@ -94,7 +95,8 @@ fn other_mps_of(found: &[u32]) -> Finding {
     }
 }
 
-/// A command line of NVIDIA's server. Ours under that name has `--pipe` or our own word behind it.
+/// Whether this is a command line of NVIDIA's server. Ours under that name has `--pipe` or one of
+/// our own commands behind it.
 fn is_nvidias_server(command_line: &[u8]) -> bool {
     let mut words = command_line.split(|byte| *byte == 0);
     let name = words.next().and_then(|path| path.rsplit(|byte| *byte == b'/').next());
@@ -146,7 +148,7 @@ fn mappings() -> Finding {
     }
 }
 
-/// The service asks `/proc` for its own program and for its clients' names.
+/// Whether `/proc` is mounted: the service finds its own program and its clients' names there.
 fn proc() -> Finding {
     match fs::read_link("/proc/self/exe") {
         Ok(_) => Finding::ok("/proc", "mounted"),

@@ -1,4 +1,5 @@
-//! Does a program find our library? By the same search as the dynamic linker, as far as that can be told from outside.
+//! Whether a program finds our library, by the same search as the dynamic linker's, as far as that
+//! can be seen from outside.
 
 use super::{Finding, Outcome};
 use crate::device::DeviceName;
@@ -9,7 +10,7 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-/// Where our library is, and whether it comes first in this shell.
+/// The path of our library, and whether it comes first in this shell.
 pub fn library_findings() -> Vec<Finding> {
     let ours = match library::folder() {
         Ok(folder) => folder,
@@ -30,7 +31,7 @@ fn search_path(variable: Option<&str>, ours: &Path) -> Finding {
     }
 }
 
-/// What is wrong with one program, and what of its device code will run on these devices.
+/// What is wrong with one program, and whether its device code will run on these devices.
 pub fn findings(program: &Path, devices: &[DeviceName]) -> Vec<Finding> {
     let check = "program";
     let Some(path) = resolve(program) else {
@@ -51,6 +52,11 @@ pub fn findings(program: &Path, devices: &[DeviceName]) -> Vec<Finding> {
     }
     if let Some(interpreter) = script_interpreter(&bytes) {
         findings.push(Finding::ok(check, format!("{shown} is a script of {interpreter}: what it starts is served as long as it keeps {VARIABLE}")));
+        return findings;
+    }
+    if let Some(format) = super::images::bare(&bytes) {
+        findings.push(Finding::ok(check, format!("{shown} is no program: it is device code that a program can load ({format})")));
+        findings.extend(devices.iter().filter_map(|device| super::images::bare_findings(&path, &bytes, device)));
         return findings;
     }
     let form = elf(&shown, &bytes);

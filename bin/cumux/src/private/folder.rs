@@ -1,11 +1,14 @@
-//! Folders of single commands: `cumux-run-XXXXXX` in the temporary directory, with the sockets and logs of a private daemon.
+//! Folders of single commands: `cumux-run-XXXXXX` in the temporary directory, with the sockets and
+//! logs of a private daemon.
 //!
-//! A folder goes with its command, or with its daemon where the command was killed. Where both were killed it stays until the next command
-//! makes one of its own and sweeps ([`sweep`]).
+//! A folder goes with its command, or with its daemon where the command was killed. Where both were
+//! killed it stays until the next command makes one of its own and sweeps ([`sweep`]).
 //!
 //! Invariants:
-//! - A command holds a lock on its folder as long as it lives; a daemon and its servers hold locks on files in it.
-//! - Only a real folder of this very user is ever removed, and only while all of these locks are ours.
+//! - A command holds a lock on its folder as long as it lives; a daemon and its servers hold locks
+//!   on files in it.
+//! - Only a real folder of this very user is ever removed, and only while all of these locks are
+//!   ours.
 
 use anyhow::Context as _;
 use cumux_control::PipeDirectory;
@@ -18,12 +21,12 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
-/// What the names of such folders begin with.
+/// The beginning of the names of such folders.
 const PREFIX: &str = "cumux-run-";
-/// Somebody may sweep a folder between its making and its locking: then another one is made.
+/// Another command may sweep a folder between its making and its locking; then a new one is made.
 const TRIES: u32 = 16;
 
-/// A folder of this command. Removed when it is dropped, with everything in it.
+/// A folder of this command. Dropping it removes it with everything in it.
 #[derive(Debug)]
 pub struct Folder {
     folder: TempDir,
@@ -31,7 +34,8 @@ pub struct Folder {
 }
 
 impl Folder {
-    /// Makes an empty one that nobody else may write, whatever the umask. A root's programs may be other users', who have to enter it.
+    /// Makes an empty folder that no other user may write, whatever the umask. Programs started by
+    /// root may run as other users, which have to enter it.
     pub fn make() -> anyhow::Result<Self> {
         let mut why = None;
         for temporary in temporary_directories() {
@@ -48,7 +52,7 @@ impl Folder {
         for _ in 0..TRIES {
             let folder = tempfile::Builder::new().prefix(PREFIX).permissions(fs::Permissions::from_mode(0o755)).tempdir_in(temporary);
             let folder = folder.with_context(|| format!("cannot make a folder in {}: set TMPDIR to a directory you may write", temporary.display()))?;
-            // Nobody else may be able to exchange it.
+            // No other user may be able to exchange it.
             let checked = cumux_link::Folder::open(folder.path());
             checked.with_context(|| format!("{} is no safe place: set TMPDIR to a directory that only you can write", temporary.display()))?;
             if let Some(lock) = lock_folder(folder.path()) {
@@ -63,7 +67,8 @@ impl Folder {
     }
 }
 
-/// Where a folder may be, best first: the usual place for temporary files, and others where that is not safe or its name is too long for sockets.
+/// Directories for the folder, best first: the usual one for temporary files, then others where
+/// that is not safe or its name is too long for sockets.
 fn temporary_directories() -> impl Iterator<Item = PathBuf> {
     let runtime = std::env::var_os("XDG_RUNTIME_DIR").filter(|folder| !folder.is_empty()).map(PathBuf::from);
     let places = [Some(std::env::temp_dir()), runtime, Some(PathBuf::from("/tmp")), Some(PathBuf::from("/dev/shm"))];
@@ -76,7 +81,7 @@ fn is_ours(path: &Path, opened: &OwnedFd) -> bool {
     named && fstat(opened).is_ok_and(|found| found.st_uid == rustix::process::geteuid().as_raw())
 }
 
-/// The lock of a folder; `None` if somebody else has it, or if the folder has gone meanwhile.
+/// The lock of a folder; `None` if another process holds it, or if the folder has gone meanwhile.
 fn lock_folder(path: &Path) -> Option<OwnedFd> {
     let opened = open(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty()).ok()?;
     flock(&opened, FlockOperation::NonBlockingLockExclusive).ok()?;
@@ -84,7 +89,7 @@ fn lock_folder(path: &Path) -> Option<OwnedFd> {
     (here.st_dev == locked.st_dev && here.st_ino == locked.st_ino).then_some(opened)
 }
 
-/// Removes what commands have left that were killed together with their daemons.
+/// Removes the folders of commands that were killed together with their daemons.
 fn sweep(temporary: &Path) {
     for entry in fs::read_dir(temporary).into_iter().flatten().flatten() {
         if entry.file_name().as_encoded_bytes().starts_with(PREFIX.as_bytes()) {
@@ -99,7 +104,7 @@ fn sweep(temporary: &Path) {
     }
 }
 
-/// The locks of daemon and servers in a folder; `None` if one of them lives.
+/// The locks of daemon and servers in a folder; `None` if one of those processes lives.
 fn locks_inside(folder: &Path) -> Option<Vec<OwnedFd>> {
     let mut locks = Vec::new();
     for entry in fs::read_dir(folder).ok()?.flatten() {
@@ -115,7 +120,7 @@ fn locks_inside(folder: &Path) -> Option<Vec<OwnedFd>> {
     Some(locks)
 }
 
-/// In a daemon that ends: takes its folder away, if it is such a folder.
+/// In a daemon that ends: removes its folder, if it is such a folder.
 pub fn remove_own(path: &Path) {
     let opened = open(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty());
     if opened.is_ok_and(|opened| is_ours(path, &opened)) {
@@ -123,7 +128,7 @@ pub fn remove_own(path: &Path) {
     }
 }
 
-/// A process that ends may still write into it: tried again.
+/// An ending process may still write into the folder: the removal is repeated.
 fn remove(path: &Path) {
     for _ in 0..3 {
         match fs::remove_dir_all(path) {

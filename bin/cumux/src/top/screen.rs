@@ -1,7 +1,8 @@
-//! The terminal: keys, and a drawing that is a pure function of what is shown ([`draw`]).
+//! The terminal: keys, and a drawing that is a pure function of its input ([`draw`]).
 //!
-//! Whatever happens to the terminal, this ends: keys and signals are read on threads of their own, because a terminal that has gone or that
-//! was stopped (Ctrl-S) keeps its readers and writers for ever. The main thread looks by itself whether the terminal is still there.
+//! Whatever happens to the terminal, the command can end: keys and signals are read on threads of
+//! their own, because a terminal that has gone or was stopped (Ctrl-S) blocks its readers and
+//! writers for ever. The main thread checks by itself whether the terminal is still there.
 
 use super::table;
 use super::view::{Sample, Sort, Tone, View};
@@ -23,14 +24,14 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Between two pictures, if no key is pressed.
-const GLANCE: Duration = Duration::from_millis(100);
+/// Time between two drawings, if no key is pressed.
+const REDRAW_INTERVAL: Duration = Duration::from_millis(100);
 /// How long the screen may take to be restored after a signal.
 const GRACE: Duration = Duration::from_secs(1);
-/// An answer that is older is said to be.
+/// The age from which an answer is marked as old.
 const OLD: Duration = Duration::from_secs(5);
 
-/// What a key asks for.
+/// The command of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Wish {
     Quit,
@@ -59,28 +60,29 @@ fn wish(key: KeyEvent) -> Option<Wish> {
     }
 }
 
-/// What the user has chosen.
+/// What the user has chosen to see.
 #[derive(Debug, Clone, Copy)]
 struct Choice {
     paused: bool,
     colours: bool,
-    /// First client that is shown.
+    /// First client on the screen.
     from: usize,
     /// Seconds since the last answer, if that is worth a line.
     silent: Option<u64>,
 }
 
-/// What the threads beside the screen have to say.
+/// A message of the threads beside the screen.
 enum News {
     Key(KeyEvent),
     /// The terminal has another size.
     Other,
     Signal(i32),
-    /// No key can be read any more.
+    /// Keys can no longer be read.
     NoKeyboard(io::Error),
 }
 
-/// Forwards signals. Should the main thread hang in a terminal that was stopped, the signal does what it usually does.
+/// Forwards signals. If the main thread hangs in a stopped terminal, the signal takes its usual
+/// effect.
 fn watch_signals(news: Sender<News>) -> io::Result<()> {
     let mut signals = Signals::new([SIGHUP, SIGINT, SIGQUIT, SIGTERM])?;
     thread::Builder::new().name("signals".into()).spawn(move || {
@@ -95,7 +97,8 @@ fn watch_signals(news: Sender<News>) -> io::Result<()> {
     Ok(())
 }
 
-/// Forwards keys. Ends with the process only: while the terminal is gone, the library underneath tries to read from it for ever.
+/// Forwards keys. This thread ends only with the process: while the terminal is gone, the library
+/// underneath tries to read from it for ever.
 fn watch_keyboard(news: Sender<News>) -> io::Result<()> {
     thread::Builder::new().name("keys".into()).spawn(move || {
         loop {
@@ -120,7 +123,7 @@ fn is_hung_up() -> bool {
     poll(&mut watched, Some(&Timespec::default())).is_ok() && watched[0].revents().intersects(PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL)
 }
 
-/// Until the user quits, a signal comes, or the terminal has gone.
+/// Runs until the user quits, a signal comes, or the terminal has gone.
 pub fn run(pipe: &Path, samples: &Receiver<Sample>, sort: Sort) -> anyhow::Result<u8> {
     let (sender, news) = channel();
     watch_signals(sender.clone()).context("cannot watch for signals")?;
@@ -142,7 +145,7 @@ fn show(mut terminal: DefaultTerminal, news: &Receiver<News>, pipe: &Path, sampl
     let outcome = loop {
         for sample in samples.try_iter() {
             heard = Instant::now();
-            // Looked at and forgotten while paused: what is shown stays.
+            // While paused, new answers are dropped: the display stays.
             if !choice.paused {
                 before = now.replace(sample);
             }
@@ -159,7 +162,7 @@ fn show(mut terminal: DefaultTerminal, news: &Receiver<News>, pipe: &Path, sampl
         if is_hung_up() {
             break Err(Interrupted(SIGHUP).into());
         }
-        let key = match news.recv_timeout(GLANCE) {
+        let key = match news.recv_timeout(REDRAW_INTERVAL) {
             Ok(News::Key(key)) => key,
             Ok(News::Other) | Err(RecvTimeoutError::Timeout) => continue,
             Ok(News::Signal(signal)) => break Err(Interrupted(signal).into()),
@@ -174,14 +177,15 @@ fn show(mut terminal: DefaultTerminal, news: &Receiver<News>, pipe: &Path, sampl
             None => {}
         }
     };
-    // It shows the cursor when it is dropped, and panics where it can neither do that nor say so.
+    // Dropping the terminal shows the cursor, and panics where it can neither do that nor report
+    // it.
     if terminal.show_cursor().is_err() {
         std::mem::forget(terminal);
     }
     outcome
 }
 
-/// One picture.
+/// Draws one frame.
 fn draw(frame: &mut Frame, view: &View, choice: Choice) {
     let area = frame.area();
     let (width, height) = (usize::from(area.width), usize::from(area.height));

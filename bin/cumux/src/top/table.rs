@@ -1,4 +1,5 @@
-//! Lines of text from a [`View`]: the same for the screen and for pipes. Columns that do not fit are left out, the least needed first. Pure.
+//! Turns a [`View`] into lines of text, the same for the screen and for pipes. Columns that do not
+//! fit are left out, the least important first. Pure.
 
 use super::view::{Row, Tone, View, number};
 use crate::status::bytes;
@@ -6,12 +7,12 @@ use crate::status::bytes;
 struct Column {
     title: &'static str,
     width: usize,
-    /// The larger, the sooner it is left out.
+    /// The larger, the sooner the column is left out.
     spare: u8,
     text: fn(&Row) -> String,
 }
 
-/// After the program's name, which takes what is left.
+/// Columns after the program's name, which gets the remaining width.
 const COLUMNS: [Column; 10] = [
     Column { title: "STATE", width: 10, spare: 1, text: |row| row.state.clone() },
     Column { title: "KERN/S", width: 7, spare: 0, text: |row| shown(row.kernels_rate) },
@@ -33,13 +34,13 @@ fn shown(rate: Option<f64>) -> String {
     rate.map_or_else(|| "-".into(), number)
 }
 
-/// The share; a small letter says that the client's work gives way to others'.
+/// The share; a small letter marks a client whose work yields to others'.
 fn sms(row: &Row) -> String {
     let all = if row.multiprocessors == 0 { "all".to_owned() } else { row.multiprocessors.to_string() };
     if row.below_normal { format!("{all}↓") } else { all }
 }
 
-/// A line and how it stands out; `None` for the titles.
+/// A line and its emphasis; `None` for the titles.
 pub type Line = (String, Option<Tone>);
 
 /// Titles and clients, each line at most `width` wide.
@@ -65,7 +66,7 @@ fn push(line: &mut String, text: &str, width: usize) {
     line.push_str(&format!("{:>width$}", cut(text, width)));
 }
 
-/// The columns there is room for, and the width of the name.
+/// The columns that fit, and the width of the name.
 fn fitting(width: usize) -> (Vec<&'static Column>, usize) {
     let mut columns: Vec<&Column> = COLUMNS.iter().collect();
     let needed = |columns: &[&Column]| PID + 1 + columns.iter().map(|column| column.width + 1).sum::<usize>();
@@ -77,7 +78,7 @@ fn fitting(width: usize) -> (Vec<&'static Column>, usize) {
     (columns, name)
 }
 
-/// At most so many characters; what is missing is marked.
+/// Cuts a text to so many characters; an ellipsis marks the cut.
 pub fn cut(text: &str, width: usize) -> String {
     if text.chars().count() <= width {
         return text.to_owned();
@@ -87,7 +88,7 @@ pub fn cut(text: &str, width: usize) -> String {
     short
 }
 
-/// All of it as text.
+/// The whole view as text.
 pub fn page(view: &View, width: usize) -> String {
     let mut text = String::new();
     let mut put = |line: &str| {

@@ -1,4 +1,4 @@
-//! What is to be shown: rates and sums from two answers of the daemon. Pure.
+//! Computes what is shown: rates and sums from two answers of the daemon. Pure.
 
 use crate::status::bytes;
 use cumux_wire::message::{ClientStatus, ServerStatus};
@@ -13,7 +13,7 @@ pub struct Sample {
     pub servers: Result<Vec<ServerStatus>, String>,
 }
 
-/// By what the clients are sorted, largest first.
+/// The column by which clients are sorted, largest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Sort {
     /// Time on the GPU (key g)
@@ -37,17 +37,17 @@ impl Sort {
     }
 }
 
-/// How a line should stand out.
+/// Emphasis of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tone {
     Usual,
-    /// Does nothing now.
+    /// The client does nothing now.
     Quiet,
-    /// Its context is in error.
+    /// The client's context is in error.
     Bad,
 }
 
-/// One client. Rates are `None` for a client that was not there at the last look.
+/// One client. Rates are `None` for a client that was not in the earlier answer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Row {
     pub pid: u32,
@@ -60,7 +60,7 @@ pub struct Row {
     pub gpu: Option<f64>,
     pub memory: u64,
     pub memory_limit: u64,
-    /// Percent of the kernels since the last look, or, if there were none, of all.
+    /// Coalesced kernels in percent, since the last answer, or of all if there were none since.
     pub coalesced: Option<f64>,
     pub waits_rate: Option<f64>,
     pub in_flight: u64,
@@ -73,7 +73,7 @@ pub struct Row {
 pub struct View {
     /// Devices, servers and their executors.
     pub header: Vec<String>,
-    /// Instead of clients, or in addition to them.
+    /// Shown in place of clients, or in addition to them.
     pub message: Option<String>,
     pub rows: Vec<Row>,
     pub sort: Sort,
@@ -97,7 +97,7 @@ impl View {
         let mut rows = Vec::new();
         for server in servers {
             let of_server: Vec<Row> = server.clients.iter().map(|client| row(client, known.get(&(server.pid, client.session)).copied(), seconds)).collect();
-            // Not `sum`: of nothing it makes -0.
+            // Not `sum`: for an empty list it returns -0.
             let rate = of_server.iter().filter_map(|row| row.kernels_rate).fold(0.0, |all, rate| all + rate);
             header.push(line(server, rate));
             rows.extend(of_server);
@@ -108,7 +108,7 @@ impl View {
     }
 }
 
-/// One line for each device: the servers of one daemon have the same.
+/// One line for each device: all servers of a daemon have the same devices.
 fn cards(servers: &[ServerStatus]) -> Vec<String> {
     let Some(cards) = servers.iter().map(|server| &server.cards).find(|cards| !cards.is_empty()) else {
         return servers.iter().take(1).map(|server| server.devices.join(", ")).collect();
@@ -176,7 +176,7 @@ fn row(client: &ClientStatus, before: Option<&ClientStatus>, seconds: f64) -> Ro
     }
 }
 
-/// Largest first; equal ones keep one order, so that lines do not jump.
+/// Largest first. Equal rows keep their order, so that lines do not jump.
 fn sort_rows(rows: &mut [Row], sort: Sort) {
     let thousandths = |value: Option<f64>| value.map(|value| (value * 1000.0) as u64);
     rows.sort_by_key(|row| {
@@ -190,7 +190,7 @@ fn sort_rows(rows: &mut [Row], sort: Sort) {
     });
 }
 
-/// Three digits and a unit.
+/// Formats a number with three digits and a unit.
 pub fn number(value: f64) -> String {
     match value {
         v if v < 9.95 => format!("{v:.1}").trim_end_matches(".0").to_owned(),
@@ -208,7 +208,7 @@ pub mod tests {
     use cumux_wire::message::Card;
     use std::time::Duration;
 
-    /// A server with three clients, and the same half a second later.
+    /// A server with three clients, and the same server half a second later.
     pub fn two_looks() -> (Sample, Sample) {
         let client = |pid, program: &str| ClientStatus { session: pid, pid, program: program.into(), state: "running".into(), ..ClientStatus::default() };
         let train = ClientStatus { kernels: 1000, coalesced: 500, gpu_ns: 100_000_000, memory: 3 << 30, waits: 10, ..client(4242, "train") };

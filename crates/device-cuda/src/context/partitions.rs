@@ -78,7 +78,7 @@ impl Partition {
 
 impl Drop for Partition {
     fn drop(&mut self) {
-        self.floor.lock().give(&self.sms);
+        self.floor.lock().release(&self.sms);
     }
 }
 
@@ -126,8 +126,8 @@ impl Partitions {
             let within = inside.map_or_else(|| floor.all(), |partition| partition.sms.clone());
             let count = if multiprocessors == 0 { within.len() as u32 } else { multiprocessors.next_multiple_of(SHARE_STEP) };
             let left = leaves.map_or(&[] as &[u32], |partition| &partition.sms);
-            floor.give(left);
-            let sms = floor.take(count, &within);
+            floor.release(left);
+            let sms = floor.assign(count, &within);
             floor.hold(left);
             if contexts.len() < MOST_SETS || contexts.contains_key(&sms) { sms } else { share_set(&contexts, &mut floor, sms, &within) }
         };
@@ -160,7 +160,7 @@ impl Partitions {
                 Ok(partition(&context, sms))
             }
             Err(error) => {
-                self.floor.lock().give(&sms);
+                self.floor.lock().release(&sms);
                 Err(error)
             }
         }
@@ -185,7 +185,7 @@ impl Partitions {
 fn share_set(contexts: &SetContexts, floor: &mut Floor, sms: Vec<u32>, within: &[u32]) -> Vec<u32> {
     let alike = contexts.keys().filter(|set| set.len() == sms.len() && set.iter().all(|sm| within.contains(sm)));
     let Some(set) = alike.min_by_key(|set| floor.parts(set)).cloned() else { return sms };
-    floor.give(&sms);
+    floor.release(&sms);
     floor.hold(&set);
     set
 }

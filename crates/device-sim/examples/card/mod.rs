@@ -24,13 +24,13 @@ impl Place for Nowhere {
     }
 }
 
-/// A marks file of this many bytes, as a server makes it.
+/// A file of this many bytes for a progress log, as a server makes it.
 ///
 /// # Errors
-/// When the kernel refuses.
-pub fn marks(bytes: usize) -> Result<OwnedFd, rustix::io::Errno> {
+/// The system's error.
+pub fn progress_log_file(bytes: usize) -> Result<OwnedFd, rustix::io::Errno> {
     use rustix::fs::{MemfdFlags, SealFlags};
-    let file = rustix::fs::memfd_create("marks", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+    let file = rustix::fs::memfd_create("progress", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
     rustix::fs::ftruncate(&file, bytes as u64)?;
     rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK)?;
     Ok(file)

@@ -1,33 +1,39 @@
-//! Loads and stores of a warp in all spaces.
+//! Loads and stores of a warp in all state spaces (PTX ISA, "State Spaces").
 //!
-//! An access is found and checked once for the whole warp (`coalesced`) where all its lanes lie in one allocation, else lane by lane. Generic
-//! addresses are sorted into the windows first.
+//! If all lanes lie in one allocation, the access is looked up and checked once for the whole warp
+//! ([`super::coalesced`]); otherwise lane by lane. Lanes of a generic access are first split by the
+//! window to which they go.
 
-// Elements of a vector access are numbered: registers and offsets are found by the same number.
+// Lanes are numbered: several arrays and masks are indexed with the same lane.
 #![allow(clippy::needless_range_loop)]
 
 use super::coalesced::{AddressShape, CoalescedAccess, Pattern};
+use super::elements::{extend_sign, load_registers, read_register, register_pieces, store_registers, write_register};
 use super::fault::{LaneFault, LaneResult, for_each_lane, try_for_each_lane};
 use super::interface::{Access, FaultKind, GlobalMemory};
 use super::raw::DeviceBytes;
 use crate::program::code::{Base, MemoryOp, Order, Space};
 use crate::program::window;
-use crate::simd::lanes::{LANES, PerLane, PerLane32, PerLane64, WarpRegisters};
+use crate::simd::lanes::{LANES, PerLane, PerLane64, WarpRegisters};
 use crate::simd::processor::{VectorCode, run_fastest};
 
 /// Memory that belongs to the block or the thread, and the kernel's parameters.
 pub(super) struct NearMemory<'a> {
+    /// The block's shared memory.
     pub shared: &'a mut [u8],
+    /// Local memory of all lanes of the warp, one lane after the other.
     pub local: &'a mut [u8],
     /// Bytes of one lane's local memory.
     pub local_bytes: u32,
-    /// Start of the running frame in it.
+    /// Where the running frame begins in a lane's local memory.
     pub frame: u32,
+    /// The kernel's parameters, packed.
     pub parameters: &'a [u8],
 }
 
+/// The addresses of an access: the base of each lane plus the offset.
 #[inline(always)]
-pub(super) fn addresses(registers: &WarpRegisters<'_>, base: Base, offset: i64) -> PerLane64 {
+pub(super) fn compute_addresses(registers: &WarpRegisters<'_>, base: Base, offset: i64) -> PerLane64 {
     match base {
         Base::None => PerLane64::splat(offset as u64),
         Base::Wide(slot) => {
@@ -49,7 +55,8 @@ pub(super) fn addresses(registers: &WarpRegisters<'_>, base: Base, offset: i64) 
     }
 }
 
-/// The lanes of a generic access by the space they go to; addresses become offsets in it.
+/// The lanes of a generic access by the space to which they go. The addresses become offsets in
+/// that space.
 pub(super) fn split_by_space(addresses: &mut PerLane64, mask: u32) -> [(Space, u32); 4] {
     let mut masks = [0u32; 4];
     for_each_lane(mask, |lane| {
@@ -66,7 +73,9 @@ pub(super) fn split_by_space(addresses: &mut PerLane64, mask: u32) -> [(Space, u
     [(Space::Global, masks[0]), (Space::Shared, masks[1]), (Space::Local, masks[2]), (Space::Param, masks[3])]
 }
 
-/// The shape of an access without its addresses, as far as that can be had: none if they wrap around or their alignment is not that of the base.
+/// The shape of an access without its addresses. `None` if an address wraps around, or if the
+/// offset is not a multiple of the access: then the alignment of the sums does not follow from that
+/// of the bases.
 #[inline(always)]
 fn shape_of_base(registers: &WarpRegisters<'_>, base: Base, offset: i64, mask: u32, bytes: u64) -> Option<AddressShape> {
     let plain = match base {
@@ -76,17 +85,17 @@ fn shape_of_base(registers: &WarpRegisters<'_>, base: Base, offset: i64, mask: u
     };
     let add =
         |at: u64| if matches!(base, Base::Wide(_)) { at.checked_add_signed(offset) } else { (at as u32).checked_add_signed(offset as i32).map(u64::from) };
-    // Without a common alignment the sum's is not known from the parts'.
     if offset as u64 & (bytes - 1) != 0 { None } else { Some(AddressShape { low: add(plain.low)?, high: add(plain.high)?, ..plain }) }
 }
 
-/// The shape of addresses that had to be put together. Rare, therefore not part of every access.
+/// The shape of addresses that had to be added up. Rare, therefore not compiled into every access.
 #[inline(never)]
 fn shape_of_addresses(at: &PerLane64, mask: u32, bytes: u64) -> AddressShape {
     AddressShape::of_addresses(at, mask, bytes)
 }
 
-/// Whether the access can do with its shape; `row`: a row of global memory can.
+/// Whether the shape alone describes the access, so that its addresses need not be added up. `row`:
+/// whether contiguous lanes of global memory need no addresses.
 #[inline(always)]
 fn shape_suffices(shape: &AddressShape, space: Space, row: bool) -> bool {
     match space {
@@ -98,17 +107,18 @@ fn shape_suffices(shape: &AddressShape, space: Space, row: bool) -> bool {
     }
 }
 
-/// Stands for the addresses of an access that can do with its shape.
+/// Stands for the addresses of an access that its shape describes.
 static UNREAD_ADDRESSES: PerLane64 = PerLane([0; LANES]);
 
 /// The fault of the first lane whose address is not a multiple of `bytes`.
 #[cold]
-pub(super) fn misaligned(addresses: &PerLane64, mask: u32, bytes: u64, space: Space) -> LaneFault {
+pub(super) fn misaligned_fault(addresses: &PerLane64, mask: u32, bytes: u64, space: Space) -> LaneFault {
     let lane = (0..LANES).find(|lane| mask >> lane & 1 != 0 && addresses.0[*lane] & (bytes - 1) != 0).unwrap_or(0);
     LaneFault::access(FaultKind::Misaligned, lane, addresses.0[lane].wrapping_add(window_start(space)), bytes as u32)
 }
 
-/// Calls `f(range, lane)` for for_each_lane lane's bytes of global memory: the slow way, for lanes in several allocations and for those that fault.
+/// Calls `f(memory, bytes, lane)` for the bytes of each lane. The slow way, for lanes in several
+/// allocations and for lanes that fault.
 pub(super) fn for_each_range<M: GlobalMemory>(
     memory: &mut M,
     addresses: &PerLane64,
@@ -120,7 +130,8 @@ pub(super) fn for_each_range<M: GlobalMemory>(
     let find = |memory: &mut M, lane: usize| {
         DeviceBytes::find(memory, addresses.0[lane], bytes, access).map_err(|fault| LaneFault::memory(fault, lane, addresses.0[lane], bytes as u32))
     };
-    // All lanes are checked before any is coalesced: a fault leaves no half of an instruction behind.
+    // All lanes are checked before the first one is accessed: a fault leaves no half of an
+    // instruction behind.
     try_for_each_lane(mask, |lane| find(memory, lane).map(|_| ()))?;
     try_for_each_lane(mask, |lane| {
         let range = find(memory, lane)?;
@@ -129,7 +140,7 @@ pub(super) fn for_each_range<M: GlobalMemory>(
     })
 }
 
-/// The bytes of a near access of one lane.
+/// The bytes of one lane's access to shared or local memory.
 pub(super) fn near_bytes<'a>(near: &'a mut NearMemory<'_>, space: Space, offset: u64, bytes: u64, lane: usize) -> LaneResult<&'a mut [u8]> {
     let (memory, start, limit, kind, origin) = match space {
         Space::Shared => {
@@ -148,22 +159,13 @@ pub(super) fn near_bytes<'a>(near: &'a mut NearMemory<'_>, space: Space, offset:
     Ok(&mut memory[from..from + bytes as usize])
 }
 
-/// The compiler's own frame accesses are right, so what lies outside is the stack's end.
+/// The compiler's own accesses to the frame are right, so one that lies outside has met the end of
+/// the stack.
 fn as_stack_overflow(wrong: LaneFault) -> LaneFault {
     LaneFault { kind: FaultKind::StackOverflow, address: 0, bytes: 0, ..wrong }
 }
 
-#[inline(always)]
-fn extend_sign(value: u64, bytes: u8, sign: u8) -> u64 {
-    if sign == 0 {
-        return value;
-    }
-    let unused = 64 - 8 * u32::from(bytes);
-    let full = (((value << unused) as i64) >> unused) as u64;
-    if sign >= 64 { full } else { full & ((1 << sign) - 1) }
-}
-
-/// Space of the addresses in generic form: what to add for messages.
+/// The start of the window in which addresses of a space appear in messages.
 fn window_start(space: Space) -> u64 {
     match space {
         Space::Shared => window::SHARED.start,
@@ -173,7 +175,8 @@ fn window_start(space: Space) -> u64 {
     }
 }
 
-/// Offsets of the lanes of a local access in the memory of all lanes, and their shape. `at` is not read if all lanes name the same place.
+/// Offsets of the lanes of a local access in the local memory of all lanes, and their shape. `at`
+/// is not read if all lanes have the same address.
 #[inline(always)]
 fn local_offsets(near: &NearMemory<'_>, at: &PerLane64, mask: u32, shape: &AddressShape, bytes: u64, space: Space) -> LaneResult<(PerLane64, AddressShape)> {
     let limit = u64::from(near.local_bytes);
@@ -189,13 +192,14 @@ fn local_offsets(near: &NearMemory<'_>, at: &PerLane64, mask: u32, shape: &Addre
     for lane in 0..LANES {
         out.0[lane] = at.0[lane].wrapping_add(frame + lane as u64 * limit);
     }
-    // One frame after the other: never the same bytes, and a bound is enough.
+    // The lanes' memories lie one after the other, so no two lanes share bytes, and an upper bound
+    // of the offsets is enough.
     Ok((out, AddressShape { high: shape.high + frame + (LANES as u64 - 1) * limit, pattern: Pattern::Scattered, ..*shape }))
 }
 
-/// The fault of lanes that access the block's or the kernel's own memory beyond its end.
+/// The fault of the first lane that accesses the block's or the kernel's own memory beyond its end.
 #[cold]
-fn fault_outside(at: &PerLane64, mask: u32, bytes: u64, length: usize, space: Space) -> LaneFault {
+fn outside_fault(at: &PerLane64, mask: u32, bytes: u64, length: usize, space: Space) -> LaneFault {
     let lane = (0..LANES).find(|lane| mask >> lane & 1 != 0 && at.0[*lane].saturating_add(bytes) > length as u64).unwrap_or(0);
     let kind = match space {
         Space::Param => FaultKind::ParamOutOfBounds,
@@ -205,30 +209,34 @@ fn fault_outside(at: &PerLane64, mask: u32, bytes: u64, length: usize, space: Sp
     LaneFault::access(kind, lane, window_start(space).wrapping_add(at.0[lane]), bytes as u32)
 }
 
-/// A load or store, to be compiled for the fast processor too.
+/// A load as vector code.
 struct WarpLoad<'x, 'a, 'b, M> {
     registers: &'x mut WarpRegisters<'a>,
     op: &'x MemoryOp,
     mask: u32,
     near: &'x mut NearMemory<'b>,
     memory: &'x mut M,
-    /// Addresses that were sorted into a space already.
+    /// Addresses that were split by space already, and that space.
     given: Option<(&'x PerLane64, Space)>,
 }
 
+/// A store as vector code.
 struct WarpStore<'x, 'a, 'b, M> {
     registers: &'x WarpRegisters<'a>,
     op: &'x MemoryOp,
     mask: u32,
     near: &'x mut NearMemory<'b>,
     memory: &'x mut M,
+    /// As in [`WarpLoad`].
     given: Option<(&'x PerLane64, Space)>,
 }
 
+/// Loads registers from memory (`ld`).
 pub(super) fn load<M: GlobalMemory>(registers: &mut WarpRegisters<'_>, op: &MemoryOp, mask: u32, near: &mut NearMemory<'_>, memory: &mut M) -> LaneResult<()> {
     run_fastest(WarpLoad { registers, op, mask, near, memory, given: None })
 }
 
+/// Stores registers to memory (`st`).
 pub(super) fn store<M: GlobalMemory>(registers: &WarpRegisters<'_>, op: &MemoryOp, mask: u32, near: &mut NearMemory<'_>, memory: &mut M) -> LaneResult<()> {
     run_fastest(WarpStore { registers, op, mask, near, memory, given: None })
 }
@@ -248,7 +256,7 @@ impl<M: GlobalMemory> VectorCode for WarpLoad<'_, '_, '_, M> {
             });
         }
         if shape.any & (bytes - 1) != 0 {
-            return Err(misaligned(&all_addresses(registers, op, given), mask, bytes, space));
+            return Err(misaligned_fault(&all_addresses(registers, op, given), mask, bytes, space));
         }
         if space == Space::Global {
             match CoalescedAccess::in_global(memory, at, mask, &shape, bytes, Access::Load) {
@@ -272,7 +280,7 @@ impl<M: GlobalMemory> VectorCode for WarpLoad<'_, '_, '_, M> {
         };
         match CoalescedAccess::in_slice(slice, at, mask, &shape, bytes) {
             Some(coalesced) => load_registers(registers, op, mask, &coalesced),
-            None => return Err(fault_outside(&all_addresses(registers, op, given), mask, bytes, slice.len(), space)),
+            None => return Err(outside_fault(&all_addresses(registers, op, given), mask, bytes, slice.len(), space)),
         }
         Ok(())
     }
@@ -293,7 +301,7 @@ impl<M: GlobalMemory> VectorCode for WarpStore<'_, '_, '_, M> {
             });
         }
         if shape.any & (bytes - 1) != 0 {
-            return Err(misaligned(&all_addresses(registers, op, given), mask, bytes, space));
+            return Err(misaligned_fault(&all_addresses(registers, op, given), mask, bytes, space));
         }
         if space == Space::Global {
             if op.order == Order::Release {
@@ -322,14 +330,15 @@ impl<M: GlobalMemory> VectorCode for WarpStore<'_, '_, '_, M> {
         let length = slice.len();
         match CoalescedAccess::in_slice_mut(slice, at, mask, &shape, bytes) {
             Some(coalesced) => store_registers(registers, op, &coalesced),
-            None => return Err(fault_outside(&all_addresses(registers, op, given), mask, bytes, length, space)),
+            None => return Err(outside_fault(&all_addresses(registers, op, given), mask, bytes, length, space)),
         }
         Ok(())
     }
 }
 
-/// Where an access goes: its addresses (put together in `own` if need be, and not to be read where the shape is enough), shape and space. The space is generic
-/// only where the access must be sorted by window. `row`: a row of global memory is coalesced by its shape.
+/// Where an access goes: its addresses, shape and space. The addresses are added up in `own` if
+/// need be; they are not to be read if the shape describes the access. The space is generic only
+/// where the lanes must be split by window. `row`: see [`shape_suffices`].
 #[inline(always)]
 fn locate_access<'a>(
     registers: &WarpRegisters<'_>,
@@ -345,11 +354,11 @@ fn locate_access<'a>(
         None => match shape_of_base(registers, op.base, op.offset, mask, bytes) {
             Some(shape) if shape_suffices(&shape, op.space, row) => (&UNREAD_ADDRESSES, shape, op.space),
             Some(shape) => {
-                *own = addresses(registers, op.base, op.offset);
+                *own = compute_addresses(registers, op.base, op.offset);
                 (&*own, shape, op.space)
             }
             None => {
-                *own = addresses(registers, op.base, op.offset);
+                *own = compute_addresses(registers, op.base, op.offset);
                 (&*own, shape_of_addresses(own, mask, bytes), op.space)
             }
         },
@@ -361,10 +370,10 @@ fn locate_access<'a>(
 /// All addresses of an access, for its rare ways.
 #[cold]
 fn all_addresses(registers: &WarpRegisters<'_>, op: &MemoryOp, given: Option<(&PerLane64, Space)>) -> PerLane64 {
-    given.map_or_else(|| addresses(registers, op.base, op.offset), |(at, _)| *at)
+    given.map_or_else(|| compute_addresses(registers, op.base, op.offset), |(at, _)| *at)
 }
 
-/// A generic access that touches other spaces than global memory, space by space.
+/// A generic access to more than global memory, space by space.
 #[inline(never)]
 fn access_by_space(mut at: PerLane64, mask: u32, mut access: impl FnMut(&PerLane64, Space, u32) -> LaneResult<()>) -> LaneResult<()> {
     for (space, part) in split_by_space(&mut at, mask) {
@@ -375,190 +384,6 @@ fn access_by_space(mut at: PerLane64, mask: u32, mut access: impl FnMut(&PerLane
     Ok(())
 }
 
-/// What `f` makes of for_each_lane lane's value.
-#[inline(always)]
-fn map_lanes<A, B: Copy>(from: &[A; LANES], f: impl Fn(&A) -> B) -> PerLane<B> {
-    let mut out = PerLane([f(&from[0]); LANES]);
-    for lane in 1..LANES {
-        out.0[lane] = f(&from[lane]);
-    }
-    out
-}
-
-/// Registers side by side for for_each_lane lane.
-#[inline(always)]
-fn interleave_registers<W: Copy, const N: usize>(from: [&[W; LANES]; N]) -> [[W; N]; LANES] {
-    let mut out = [[from[0][0]; N]; LANES];
-    for lane in 0..LANES {
-        for n in 0..N {
-            out[lane][n] = from[n][lane];
-        }
-    }
-    out
-}
-
-/// Memory to registers.
-#[inline(always)]
-fn load_registers<const OWN: bool>(registers: &mut WarpRegisters<'_>, op: &MemoryOp, mask: u32, coalesced: &CoalescedAccess<'_, OWN>) {
-    let data = op.data.map(usize::from);
-    let count = op.count as usize;
-    match (op.bytes, op.wide, coalesced.pattern) {
-        (4, false, Pattern::Contiguous) if count == 1 && mask == u32::MAX => coalesced.read_row_into(&mut registers.r32[data[0]].0),
-        (8, true, Pattern::Contiguous) if count == 1 && mask == u32::MAX => coalesced.read_row_into(&mut registers.r64[data[0]].0),
-        (4, false, Pattern::Contiguous) if count == 1 => registers.set32(op.data[0], &map_lanes(&coalesced.read_row::<u32, 1>(), |[word]| *word), mask),
-        (8, true, Pattern::Contiguous) if count == 1 => registers.set64(op.data[0], &map_lanes(&coalesced.read_row::<u64, 1>(), |[word]| *word), mask),
-        (4, false, Pattern::Contiguous) if count == 2 => {
-            let row = coalesced.read_row::<u32, 2>();
-            for n in 0..2 {
-                registers.set32(op.data[n], &map_lanes(&row, |words| words[n]), mask);
-            }
-        }
-        (4, false, Pattern::Contiguous) if count == 4 => {
-            let row = coalesced.read_row::<u32, 4>();
-            for n in 0..4 {
-                registers.set32(op.data[n], &map_lanes(&row, |words| words[n]), mask);
-            }
-        }
-        (8, true, Pattern::Contiguous) if count == 2 => {
-            let row = coalesced.read_row::<u64, 2>();
-            for n in 0..2 {
-                registers.set64(op.data[n], &map_lanes(&row, |words| words[n]), mask);
-            }
-        }
-        (1, false, Pattern::Contiguous) if count == 1 => {
-            registers.set32(op.data[0], &map_lanes(&coalesced.read_row::<u8, 1>(), |[byte]| extend_sign((*byte).into(), 1, op.sign) as u32), mask);
-        }
-        (2, false, Pattern::Contiguous) if count == 1 => {
-            registers.set32(op.data[0], &map_lanes(&coalesced.read_row::<u16, 1>(), |[word]| extend_sign((*word).into(), 2, op.sign) as u32), mask);
-        }
-        (4, false, Pattern::Broadcast) if count == 1 => registers.set32(op.data[0], &PerLane32::splat(coalesced.read_broadcast(0)), mask),
-        (8, true, Pattern::Broadcast) if count == 1 => registers.set64(op.data[0], &PerLane64::splat(coalesced.read_broadcast(0)), mask),
-        _ if count == 1 && op.bytes <= 8 => load_element(registers, op, coalesced),
-        _ => load_elements(registers, op, coalesced),
-    }
-}
-
-/// The registers of an access whose lanes lie anywhere, one element for_each_lane.
-#[inline(always)]
-fn load_element<const OWN: bool>(registers: &mut WarpRegisters<'_>, op: &MemoryOp, coalesced: &CoalescedAccess<'_, OWN>) {
-    let slot = op.data[0] as usize;
-    if op.wide {
-        let mut got = registers.r64[slot].0;
-        match op.bytes {
-            1 => coalesced.gather(0, &mut got, |word: u8| u64::from(word)),
-            2 => coalesced.gather(0, &mut got, |word: u16| u64::from(word)),
-            4 => coalesced.gather(0, &mut got, |word: u32| u64::from(word)),
-            _ => return coalesced.gather(0, &mut registers.r64[slot].0, |word| word),
-        }
-        registers.set64(op.data[0], &map_lanes(&got, |value| extend_sign(*value, op.bytes, op.sign)), coalesced.mask);
-        return;
-    }
-    let into = &mut registers.r32[slot].0;
-    match op.bytes {
-        1 => coalesced.gather(0, into, |word: u8| u32::from(word)),
-        2 => coalesced.gather(0, into, |word: u16| u32::from(word)),
-        4 => coalesced.gather(0, into, |word| word),
-        _ => coalesced.gather(0, into, |word: u64| word as u32),
-    }
-    if op.sign != 0 {
-        let got = *registers.get32(op.data[0]);
-        registers.set32(op.data[0], &map_lanes(&got.0, |value| extend_sign((*value).into(), op.bytes, op.sign) as u32), coalesced.mask);
-    }
-}
-
-/// The same for several elements of a lane. Up to 16 bytes are read at once: programs rely on a status and a value in one vector being of one time.
-#[inline(never)]
-fn load_elements<const OWN: bool>(registers: &mut WarpRegisters<'_>, op: &MemoryOp, coalesced: &CoalescedAccess<'_, OWN>) {
-    let (pieces, step) = register_pieces(op);
-    let whole = (step as usize * pieces).min(16);
-    let mut got = [0u128; LANES];
-    for n in 0..pieces {
-        let at = step as usize * n;
-        if at.is_multiple_of(whole) {
-            match whole {
-                2 => coalesced.gather(at, &mut got, |word: u16| u128::from(word)),
-                4 => coalesced.gather(at, &mut got, |word: u32| u128::from(word)),
-                8 => coalesced.gather(at, &mut got, |word: u64| u128::from(word)),
-                _ => coalesced.gather(at, &mut got, |word: u128| word),
-            }
-        }
-        let shift = 8 * (at % whole);
-        let mask = if step == 8 { u64::MAX } else { (1 << (8 * step)) - 1 };
-        for_each_lane(coalesced.mask, |lane| write_register(registers, op, n, lane, extend_sign((got[lane] >> shift) as u64 & mask, step as u8, op.sign)));
-    }
-}
-
-/// Registers to memory.
-#[inline(always)]
-fn store_registers<const OWN: bool>(registers: &WarpRegisters<'_>, op: &MemoryOp, coalesced: &CoalescedAccess<'_, OWN>) {
-    let count = op.count as usize;
-    match (op.bytes, op.wide, coalesced.pattern) {
-        (4, false, Pattern::Contiguous) if count == 1 => coalesced.write_row(&map_lanes(&registers.get32(op.data[0]).0, |word| [*word]).0),
-        (8, true, Pattern::Contiguous) if count == 1 => coalesced.write_row(&map_lanes(&registers.get64(op.data[0]).0, |word| [*word]).0),
-        (4, false, Pattern::Contiguous) if count == 2 => coalesced.write_row(&interleave_registers([0, 1].map(|n| &registers.get32(op.data[n]).0))),
-        (4, false, Pattern::Contiguous) if count == 4 => coalesced.write_row(&interleave_registers([0, 1, 2, 3].map(|n| &registers.get32(op.data[n]).0))),
-        (8, true, Pattern::Contiguous) if count == 2 => coalesced.write_row(&interleave_registers([0, 1].map(|n| &registers.get64(op.data[n]).0))),
-        (1, false, Pattern::Contiguous) if count == 1 => coalesced.write_row(&map_lanes(&registers.get32(op.data[0]).0, |word| [*word as u8]).0),
-        (2, false, Pattern::Contiguous) if count == 1 => coalesced.write_row(&map_lanes(&registers.get32(op.data[0]).0, |word| [*word as u16]).0),
-        _ if count == 1 && op.wide => {
-            let from = &registers.get64(op.data[0]).0;
-            match op.bytes {
-                1 => coalesced.scatter(0, from, |word| word as u8),
-                2 => coalesced.scatter(0, from, |word| word as u16),
-                4 => coalesced.scatter(0, from, |word| word as u32),
-                8 => coalesced.scatter(0, from, |word| word),
-                _ => store_elements(registers, op, coalesced),
-            }
-        }
-        (1, false, _) if count == 1 => coalesced.scatter(0, &registers.get32(op.data[0]).0, |word| word as u8),
-        (2, false, _) if count == 1 => coalesced.scatter(0, &registers.get32(op.data[0]).0, |word| word as u16),
-        (4, false, _) if count == 1 => coalesced.scatter(0, &registers.get32(op.data[0]).0, |word| word),
-        _ => store_elements(registers, op, coalesced),
-    }
-}
-
-/// Several elements of for_each_lane lane, up to 16 bytes written at once.
-#[inline(never)]
-fn store_elements<const OWN: bool>(registers: &WarpRegisters<'_>, op: &MemoryOp, coalesced: &CoalescedAccess<'_, OWN>) {
-    let (pieces, step) = register_pieces(op);
-    let whole = (step as usize * pieces).min(16);
-    let mut gathered = [0u128; LANES];
-    for n in 0..pieces {
-        let shift = 8 * (step as usize * n % whole);
-        let mask = if step == 8 { u64::MAX } else { (1 << (8 * step)) - 1 };
-        for_each_lane(coalesced.mask, |lane| gathered[lane] |= u128::from(read_register(registers, op, n, lane) & mask) << shift);
-        let end = step as usize * (n + 1);
-        if end.is_multiple_of(whole) {
-            match whole {
-                2 => coalesced.scatter(end - whole, &gathered, |word| word as u16),
-                4 => coalesced.scatter(end - whole, &gathered, |word| word as u32),
-                8 => coalesced.scatter(end - whole, &gathered, |word| word as u64),
-                _ => coalesced.scatter(end - whole, &gathered, |word| word),
-            }
-            gathered = [0; LANES];
-        }
-    }
-}
-
-#[inline(always)]
-fn write_register(registers: &mut WarpRegisters<'_>, op: &MemoryOp, n: usize, lane: usize, value: u64) {
-    if op.wide || op.bytes == 16 {
-        registers.r64[op.data[n] as usize].0[lane] = value;
-    } else {
-        registers.r32[op.data[n] as usize].0[lane] = value as u32;
-    }
-}
-
-#[inline(always)]
-fn read_register(registers: &WarpRegisters<'_>, op: &MemoryOp, n: usize, lane: usize) -> u64 {
-    if op.wide || op.bytes == 16 { registers.get64(op.data[n]).0[lane] } else { registers.get32(op.data[n]).0[lane].into() }
-}
-
-/// Number of pieces of an access and bytes of for_each_lane: registers, or halves of 16-byte elements.
-fn register_pieces(op: &MemoryOp) -> (usize, u64) {
-    if op.bytes == 16 { (2 * op.count as usize, 8) } else { (op.count.into(), op.bytes.into()) }
-}
-
 #[inline(never)]
 fn load_lane_by_lane<M: GlobalMemory>(registers: &mut WarpRegisters<'_>, op: &MemoryOp, at: &PerLane64, mask: u32, memory: &mut M) -> LaneResult<()> {
     let (count, step) = register_pieces(op);
@@ -566,7 +391,7 @@ fn load_lane_by_lane<M: GlobalMemory>(registers: &mut WarpRegisters<'_>, op: &Me
         for n in 0..count {
             let offset = step * n as u64;
             let value = match step {
-                1 => range.load8(offset).into(),
+                1 => range.load8(offset, op.order).into(),
                 2 => range.load16(offset, op.order).into(),
                 4 => range.load32(offset, op.order).into(),
                 _ => range.load64(offset, op.order),
@@ -585,7 +410,7 @@ fn store_lane_by_lane<M: GlobalMemory>(registers: &WarpRegisters<'_>, op: &Memor
         for n in 0..count {
             let (value, offset) = (read_register(registers, op, n, lane), step * n as u64);
             match step {
-                1 => range.store8(offset, value as u8),
+                1 => range.store8(offset, value as u8, op.order),
                 2 => range.store16(offset, value as u16, op.order),
                 4 => range.store32(offset, value as u32, op.order),
                 _ => range.store64(offset, value, op.order),

@@ -1,6 +1,6 @@
-//! Atomic operations and reductions of a warp, lane after lane.
+//! Atomic operations and reductions of a warp, lane after lane (PTX ISA, "atom" and "red").
 
-use super::access::{NearMemory, addresses, for_each_range, misaligned, near_bytes, split_by_space};
+use super::access::{NearMemory, compute_addresses, for_each_range, misaligned_fault, near_bytes, split_by_space};
 use super::coalesced::{AddressShape, CoalescedAccess, Pattern};
 use super::fault::{LaneResult, for_each_lane, try_for_each_lane};
 use super::interface::{Access, GlobalMemory};
@@ -62,16 +62,16 @@ fn combine(how: AtomicHow, bytes: u8, old: u64, a: u64, b: u64) -> u64 {
         }
         AtomicHow::AddF32 { flush } => {
             let (x, y) = (f32::from_bits(old as u32), f32::from_bits(a as u32));
-            let sum = if flush { <Add32<RN, true, false> as Op2>::f(x, y) } else { <Add32<RN, false, false> as Op2>::f(x, y) };
+            let sum = if flush { <Add32<RN, true, false> as Op2>::compute(x, y) } else { <Add32<RN, false, false> as Op2>::compute(x, y) };
             sum.to_bits().into()
         }
         AtomicHow::AddF64 => (f64::from_bits(old) + f64::from_bits(a)).to_bits(),
-        AtomicHow::AddHalf => <AddH<H> as Op2>::f(H(old as u16), H(a as u16)).0.into(),
-        AtomicHow::AddBrain => <AddH<B> as Op2>::f(B(old as u16), B(a as u16)).0.into(),
-        AtomicHow::MinHalf => <MinMaxH<H, false> as Op2>::f(H(old as u16), H(a as u16)).0.into(),
-        AtomicHow::MaxHalf => <MinMaxH<H, true> as Op2>::f(H(old as u16), H(a as u16)).0.into(),
-        AtomicHow::MinBrain => <MinMaxH<B, false> as Op2>::f(B(old as u16), B(a as u16)).0.into(),
-        AtomicHow::MaxBrain => <MinMaxH<B, true> as Op2>::f(B(old as u16), B(a as u16)).0.into(),
+        AtomicHow::AddHalf => <AddH<H> as Op2>::compute(H(old as u16), H(a as u16)).0.into(),
+        AtomicHow::AddBrain => <AddH<B> as Op2>::compute(B(old as u16), B(a as u16)).0.into(),
+        AtomicHow::MinHalf => <MinMaxH<H, false> as Op2>::compute(H(old as u16), H(a as u16)).0.into(),
+        AtomicHow::MaxHalf => <MinMaxH<H, true> as Op2>::compute(H(old as u16), H(a as u16)).0.into(),
+        AtomicHow::MinBrain => <MinMaxH<B, false> as Op2>::compute(B(old as u16), B(a as u16)).0.into(),
+        AtomicHow::MaxBrain => <MinMaxH<B, true> as Op2>::compute(B(old as u16), B(a as u16)).0.into(),
         AtomicHow::AddHalfTwo => combine_halves::<AddH<H>>(old, a),
         AtomicHow::AddBrainTwo => combine_halves::<AddH<B>>(old, a),
         AtomicHow::MinHalfTwo => combine_halves::<MinMaxH<H, false>>(old, a),
@@ -86,9 +86,10 @@ fn combine_halves<O>(old: u64, a: u64) -> u64
 where
     Two<O>: Op2<A = u32, B = u32, R = u32>,
 {
-    <Two<O> as Op2>::f(old as u32, a as u32).into()
+    <Two<O> as Op2>::compute(old as u32, a as u32).into()
 }
 
+/// Performs an atomic operation for the lanes of `mask`.
 pub(super) fn perform<M: GlobalMemory>(
     registers: &mut WarpRegisters<'_>,
     op: &AtomicOp,
@@ -96,7 +97,7 @@ pub(super) fn perform<M: GlobalMemory>(
     near: &mut NearMemory<'_>,
     memory: &mut M,
 ) -> LaneResult<()> {
-    let mut at = addresses(registers, op.base, op.offset);
+    let mut at = compute_addresses(registers, op.base, op.offset);
     if op.space == Space::Generic {
         for (space, part) in split_by_space(&mut at, mask) {
             if part != 0 {
@@ -108,6 +109,7 @@ pub(super) fn perform<M: GlobalMemory>(
     perform_in_space(registers, op, op.space, &at, mask, near, memory)
 }
 
+/// An operand of one lane, zero-extended; 0 where the instruction has none.
 fn read_operand(registers: &WarpRegisters<'_>, op: &AtomicOp, slot: u16, lane: usize) -> u64 {
     if slot == NO_SLOT {
         0
@@ -119,6 +121,7 @@ fn read_operand(registers: &WarpRegisters<'_>, op: &AtomicOp, slot: u16, lane: u
     }
 }
 
+/// Gives a lane the old value, unless the instruction is a reduction.
 fn write_result(registers: &mut WarpRegisters<'_>, op: &AtomicOp, lane: usize, old: u64) {
     if op.d == NO_SLOT {
     } else if op.bytes == 8 {
@@ -139,16 +142,16 @@ fn perform_in_space<M: GlobalMemory>(
 ) -> LaneResult<()> {
     let shape = AddressShape::of_addresses(at, mask, op.bytes.into());
     if shape.any & u64::from(op.bytes - 1) != 0 {
-        return Err(misaligned(at, mask, op.bytes.into(), space));
+        return Err(misaligned_fault(at, mask, op.bytes.into(), space));
     }
     if matches!(space, Space::Global | Space::Generic) {
         let Some(coalesced) = CoalescedAccess::in_global(memory, at, mask, &shape, op.bytes.into(), Access::Atomic) else {
             return for_each_range(memory, at, mask, op.bytes.into(), Access::Atomic, |_, range, lane| {
                 let (a, b) = (read_operand(registers, op, op.a, lane), read_operand(registers, op, op.b, lane));
                 let old = match op.bytes {
-                    2 => range.update16(0, |old| combine(op.how, 2, old.into(), a, b) as u16).into(),
-                    4 => range.update32(0, |old| combine(op.how, 4, old.into(), a, b) as u32).into(),
-                    _ => range.update64(0, |old| combine(op.how, 8, old, a, b)),
+                    2 => range.update16(|old| combine(op.how, 2, old.into(), a, b) as u16).into(),
+                    4 => range.update32(|old| combine(op.how, 4, old.into(), a, b) as u32).into(),
+                    _ => range.update64(|old| combine(op.how, 8, old, a, b)),
                 };
                 write_result(registers, op, lane, old);
             });
@@ -196,7 +199,7 @@ fn perform_in_space<M: GlobalMemory>(
         }
         return Ok(());
     }
-    // Local memory, and the fault of whoever is outside.
+    // Local memory, and the fault of a lane that is outside.
     try_for_each_lane(mask, |lane| {
         let (a, b) = (read_operand(registers, op, op.a, lane), read_operand(registers, op, op.b, lane));
         let bytes = near_bytes(near_memory, space, at.0[lane], op.bytes.into(), lane)?;
@@ -211,7 +214,8 @@ fn perform_in_space<M: GlobalMemory>(
     })
 }
 
-/// All lanes add to one cell: one addition, and for_each_lane lane's old value as if they had come in their order.
+/// All lanes add to one cell: one addition, and for each lane the old value that it would have seen
+/// if the lanes had come in their order.
 fn add_combined(registers: &mut WarpRegisters<'_>, op: &AtomicOp, mask: u32, coalesced: &CoalescedAccess<'_, false>) {
     let mut sum = 0u64;
     let mut before = [0; LANES];

@@ -1,52 +1,73 @@
-//! The sixteen barriers of a block.
+//! The sixteen barriers of a block (PTX ISA, "barrier").
 //!
-//! Threads arrive one by one; a warp all of whose living threads have arrived counts in full, and threads that have exited count as arrived.
+//! ```text
+//!  Empty ──the first lanes arrive──▶ Filling ──all that must come have arrived──▶ Empty
+//! ```
+//!
+//! Lanes arrive one warp at a time, or a part of a warp at a time. A warp whose living lanes have
+//! all arrived counts in full, and lanes that have exited count as arrived.
+
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum BarrierPhase {
+    /// No lane has arrived; all other fields are out of date.
+    #[default]
+    Empty,
+    Filling,
+}
+
+/// The reduction of the predicates of all lanes that arrived (`barrier.red`).
+#[derive(Debug, Default, Clone, Copy)]
+pub(super) struct Votes {
+    /// How many were true.
+    pub count: u32,
+    /// Whether all were true.
+    pub all: bool,
+    /// Whether one was true.
+    pub any: bool,
+}
 
 /// One barrier.
 #[derive(Debug, Default, Clone)]
 pub(super) struct Barrier {
-    /// WarpRegisters that have arrived, by warp.
+    phase: BarrierPhase,
+    /// Lanes that have arrived, by warp.
     arrived: Vec<u32>,
-    any: bool,
-    /// Warps all of whose lanes that lived then have arrived.
-    whole: usize,
+    /// Warps whose lanes have all arrived, of those lanes that lived then.
+    complete_warps: usize,
     /// Threads to wait for; 0 = the whole block.
     threads: u32,
-    /// Reduction of the predicates of those who arrived.
-    pub count: u32,
-    pub all: bool,
-    pub some: bool,
+    votes: Votes,
 }
 
 impl Barrier {
-    /// `lanes` of a warp of which `alive` live arrive.
+    /// Notes that `lanes` of a warp arrive, of which the lanes `alive` live. `warps`: of the block.
+    /// `threads`: to wait for, 0 = the whole block. `votes`: the lanes' predicates.
     pub fn arrive(&mut self, warps: usize, warp: usize, lanes: u32, alive: u32, threads: u32, votes: u32) {
-        if !self.any {
+        if self.phase == BarrierPhase::Empty {
             self.arrived.clear();
             self.arrived.resize(warps, 0);
-            self.any = true;
-            self.whole = 0;
+            self.phase = BarrierPhase::Filling;
+            self.complete_warps = 0;
             self.threads = threads;
-            self.count = 0;
-            self.all = true;
-            self.some = false;
+            self.votes = Votes { count: 0, all: true, any: false };
         }
         let before = self.arrived[warp];
         self.arrived[warp] |= lanes;
-        self.whole += usize::from(alive & !before != 0 && alive & !self.arrived[warp] == 0);
-        self.count += (votes & lanes).count_ones();
-        self.all &= votes & lanes == lanes;
-        self.some |= votes & lanes != 0;
+        self.complete_warps += usize::from(alive & !before != 0 && alive & !self.arrived[warp] == 0);
+        self.votes.count += (votes & lanes).count_ones();
+        self.votes.all &= votes & lanes == lanes;
+        self.votes.any |= votes & lanes != 0;
     }
 
-    /// Whether it is worth asking for [`is_complete`](Self::is_complete) after an arrival, with so many warps alive.
+    /// Whether [`is_complete`](Self::is_complete) can hold after an arrival. A cheap test that
+    /// spares most of the dear ones. `living`: warps with living lanes.
     pub fn may_be_complete(&self, living: usize) -> bool {
-        self.threads != 0 || self.whole >= living
+        self.threads != 0 || self.complete_warps >= living
     }
 
-    /// Whether all that must come have come; `alive` gives the living lanes of each warp.
+    /// Whether all lanes that must come have arrived; `alive` gives the living lanes of each warp.
     pub fn is_complete(&self, alive: impl Iterator<Item = u32>) -> bool {
-        if !self.any {
+        if self.phase == BarrierPhase::Empty {
             return false;
         }
         let mut present = 0;
@@ -59,7 +80,13 @@ impl Barrier {
         if self.threads == 0 { all } else { present >= self.threads || all }
     }
 
+    /// The votes of the lanes that have arrived.
+    pub fn votes(&self) -> Votes {
+        self.votes
+    }
+
+    /// Empties the barrier for its next use.
     pub fn reset(&mut self) {
-        self.any = false;
+        self.phase = BarrierPhase::Empty;
     }
 }

@@ -5,16 +5,17 @@ use super::fault::LaneFault;
 use super::interface::{BlockCoordinates, Fault, FaultKind, GlobalMemory, Launch, Services, Status};
 use super::run::{StopReason, WarpContext};
 use super::warp::Warp;
-use crate::program::Image;
+use crate::program::LinkedProgram;
 use crate::program::code::Code;
 use std::sync::Arc;
 
-/// Barriers of a block.
+/// Barriers of a block (PTX ISA, "barrier").
 const BARRIERS: usize = 16;
-/// Warp instructions a warp runs before the next one gets its turn.
+/// Warp instructions that a warp runs before the next warp runs.
 const WARP_BUDGET: u64 = 2048;
 
-/// A block between its first and its last instruction. All its state is here.
+/// A block between its first and its last instruction. All its state is in the value, so any thread
+/// may go on with it.
 #[derive(Debug)]
 pub struct Block {
     launch: Arc<Launch>,
@@ -22,14 +23,18 @@ pub struct Block {
     warps: Vec<Warp>,
     shared: Vec<u8>,
     barriers: Vec<Barrier>,
+    /// The warp that runs next.
     next_warp: usize,
     /// Warps with threads that have not exited.
     living: usize,
+    /// Warp instructions executed since the start.
     executed: u64,
+    /// How the block ended, once it has.
     ended: Option<Status>,
 }
 
 impl Block {
+    /// A block at the kernel's first instruction.
     #[must_use]
     pub fn new(launch: Arc<Launch>, coordinates: BlockCoordinates) -> Self {
         let mut block = Block {
@@ -54,7 +59,7 @@ impl Block {
         self.executed = 0;
         self.ended = None;
         self.barriers.iter_mut().for_each(Barrier::reset);
-        let program = launch.image.program().clone();
+        let program = launch.linked.program().clone();
         let Some(kernel) = program.kernels.get(launch.kernel) else {
             self.warps.clear();
             self.living = 0;
@@ -78,6 +83,7 @@ impl Block {
         self.launch = launch;
     }
 
+    /// Where the block is in its grid and on the card.
     #[must_use]
     pub fn coordinates(&self) -> BlockCoordinates {
         self.coordinates
@@ -89,7 +95,8 @@ impl Block {
         self.executed
     }
 
-    /// Runs about `budget` warp instructions. After anything but [`Status::Running`] the block must not be run again (it answers the same).
+    /// Runs about `budget` warp instructions. Once it has answered anything but [`Status::Running`]
+    /// it does nothing more and answers the same again.
     pub fn run<M: GlobalMemory, S: Services>(&mut self, budget: u64, memory: &mut M, services: &mut S) -> Status {
         if let Some(ended) = &self.ended {
             return ended.clone();
@@ -123,7 +130,7 @@ impl Block {
             idle = if before == left { idle + 1 } else { 0 };
             match stop {
                 Ok(StopReason::BudgetUsed) => {
-                    // Others get their turn, but a warp alone goes on.
+                    // Other warps run now; a warp that is alone goes on.
                     self.next_warp += 1;
                     idle = 0;
                 }
@@ -131,7 +138,7 @@ impl Block {
                 Ok(StopReason::Exited) => {
                     self.living -= usize::from(self.warps[at].alive == 0);
                     for id in 0..BARRIERS {
-                        self.release_barrier(&launch.image, id);
+                        self.release_barrier(&launch.linked, id);
                     }
                     self.next_warp += usize::from(self.warps[at].fragments.is_empty());
                     idle = 0;
@@ -139,7 +146,7 @@ impl Block {
                 Ok(StopReason::Barrier { id, lanes, threads, votes }) => {
                     self.barriers[id].arrive(count, at, lanes, self.warps[at].alive, threads, votes);
                     if self.barriers[id].may_be_complete(self.living) {
-                        self.release_barrier(&launch.image, id);
+                        self.release_barrier(&launch.linked, id);
                     }
                     self.next_warp += usize::from(!self.warps[at].has_ready_fragment());
                     idle = 0;
@@ -161,18 +168,18 @@ impl Block {
         if self.living == 0 { Status::Done } else { Status::Running }
     }
 
-    /// Lets go on whoever waits at a barrier if it is complete.
-    fn release_barrier(&mut self, image: &Image, id: usize) {
+    /// Lets the lanes that wait at a barrier go on if it is complete.
+    fn release_barrier(&mut self, linked: &LinkedProgram, id: usize) {
         if self.barriers[id].is_complete(self.warps.iter().map(|warp| warp.alive)) {
             for warp in &mut self.warps {
-                warp.release_from_barrier(image, id as u8, &self.barriers[id]);
+                warp.release_from_barrier(linked, id as u8, &self.barriers[id]);
             }
             self.barriers[id].reset();
         }
     }
 
     fn describe_fault(&self, wrong: LaneFault, pc: u32, warp: usize) -> Fault {
-        let program = self.launch.image.program();
+        let program = self.launch.linked.program();
         let origin = program.origins.get(pc as usize).copied().unwrap_or_default();
         let lane = wrong.lane as usize & 31;
         Fault {

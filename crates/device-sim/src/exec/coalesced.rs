@@ -1,13 +1,25 @@
-//! The bytes of one access of a warp: where its lanes' addresses lie, found and checked once, then read or written at full speed.
+//! The bytes of one access of a warp: found and checked once, then read or written at full speed.
 //!
-//! Together with `raw` the only place that touches memory through raw pointers. Invariant of [`CoalescedAccess`], made by its constructors and relied on by
-//! every `SAFETY` comment here: for for_each_lane lane of `mask`, the `bytes` bytes at `to + at[lane]` are valid for the current slice (for writes too
-//! if made for a store); global memory is aligned as the access demands; for [`Pattern::Contiguous`] this holds for all 32 lanes.
+//! Hardware calls an access coalesced if few memory transactions serve all lanes. Here it means
+//! that the lanes' bytes lie in one allocation, which is looked up and checked once for the whole
+//! warp.
 //!
-//! Programs under execution may race with for_each_lane other as on the card: single lanes are read and written as relaxed atomics, whole rows are copied
-//! as the device's own copies are. Orders stronger than that are fences around the access.
+//! This file and `raw` are the only ones that touch memory through raw pointers. They rely on
+//! [`GlobalMemory`]'s promise about the pointers it returns.
+//!
+//! # Invariant of [`CoalescedAccess`]
+//! Its constructors establish it, and every `SAFETY` comment below relies on it:
+//! - For each lane of `mask`, the `bytes` bytes at the lane's address are valid for reads until the
+//!   current slice ends, and for writes too if `writable`.
+//! - For [`Pattern::Contiguous`] this holds for all 32 lanes.
+//! - Global memory is aligned to `bytes`; slices (`OWN`) may be unaligned.
+//! - Nothing in the process holds a reference to global memory; a slice is borrowed meanwhile.
+//!
+//! Programs under execution may race with each other as on the hardware. A single lane's bytes are
+//! therefore read and written as relaxed atomics; rows of all lanes are copied, as the device's own
+//! copies are. Stronger orders are fences around the access.
 #![allow(unsafe_code)]
-// WarpRegisters are numbered: several arrays and masks are indexed with the same lane.
+// Several arrays and masks are indexed by the same lane.
 #![allow(clippy::needless_range_loop)]
 
 use super::fault::for_each_lane;
@@ -16,30 +28,33 @@ use crate::simd::lanes::{LANES, PerLane, PerLane64};
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
-/// How the addresses of an access lie.
+/// How the lanes' addresses lie.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Pattern {
-    /// All lanes name the same bytes.
+    /// All lanes have the same address.
     Broadcast,
-    /// RegisterType after lane without gaps, and all 32 lanes' bytes may be touched.
+    /// The lanes' bytes follow each other without gaps, a row; all 32 lanes' bytes may be touched.
     Contiguous,
-    /// The same, but only lanes of the mask may be touched.
+    /// A row of which only the bytes of the mask's lanes may be touched.
     ContiguousMasked,
+    /// Anything else.
     Scattered,
 }
 
 /// What the addresses of an access have in common.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct AddressShape {
+    /// The lowest address.
     pub low: u64,
+    /// The highest address.
     pub high: u64,
-    /// Has the bits that keep the addresses from being aligned.
+    /// A low bit that is set here keeps some address from being aligned.
     pub any: u64,
     /// Never [`Pattern::ContiguousMasked`].
     pub pattern: Pattern,
 }
 
-/// RegisterType numbers times 0, 1, 2, 4, 8, 16 and 32.
+/// The lanes' numbers, times 0, 1, 2, 4, 8, 16 and 32.
 static RAMPS: [[u64; LANES]; 7] = {
     let mut ramps = [[0; LANES]; 7];
     let mut power = 0;
@@ -54,7 +69,7 @@ static RAMPS: [[u64; LANES]; 7] = {
     ramps
 };
 
-/// The same for short addresses.
+/// As [`RAMPS`], for 32-bit addresses.
 static SHORT_RAMPS: [[u32; LANES]; 7] = {
     let mut ramps = [[0; LANES]; 7];
     let mut at = 0;
@@ -65,9 +80,10 @@ static SHORT_RAMPS: [[u32; LANES]; 7] = {
     ramps
 };
 
-/// Combines all lanes, halves at a time: a shape that becomes vector instructions (a plain loop is unrolled first, and then does not).
+/// Combines all lanes. Halving makes the compiler use vector instructions; a plain loop is unrolled
+/// and stays scalar.
 #[inline(always)]
-fn fold<T: Copy>(mut lanes: [T; LANES], f: impl Fn(T, T) -> T) -> T {
+fn fold_lanes<T: Copy>(mut lanes: [T; LANES], f: impl Fn(T, T) -> T) -> T {
     for half in [16, 8, 4, 2, 1] {
         for lane in 0..half {
             lanes[lane] = f(lanes[lane], lanes[lane + half]);
@@ -90,7 +106,8 @@ macro_rules! shape_of {
                     on[lane] = (0 as $ty).wrapping_sub((mask >> lane & 1) as $ty);
                 }
             }
-            // All lanes or none make a row, or are the same: the outermost say which it could be.
+            // The outermost lanes tell which pattern it can be: if they have one address, a
+            // broadcast, and if they are as far apart as in a row, a row.
             let power = if end == start { Some(0) } else if end.wrapping_sub(start) == $ramps[power][last - first] && end > start { Some(power) } else { None };
             if let Some(power) = power {
                 let ramp = &$ramps[power];
@@ -99,7 +116,7 @@ macro_rules! shape_of {
                 for lane in 0..LANES {
                     bent[lane] = (at.0[lane].wrapping_sub(base) ^ ramp[lane]) & on[lane];
                 }
-                if fold(bent, |a, b| a | b) == 0 {
+                if fold_lanes(bent, |a, b| a | b) == 0 {
                     let pattern = if power == 0 { Pattern::Broadcast } else { Pattern::Contiguous };
                     return AddressShape { low: start.into(), high: end.into(), any: start.into(), pattern };
                 }
@@ -112,7 +129,7 @@ macro_rules! shape_of {
                     low[lane] |= !on[lane];
                 }
             }
-            let (low, high, any) = (fold(low, |a, b| a.min(b)), fold(set, |a, b| a.max(b)), fold(set, |a, b| a | b));
+            let (low, high, any) = (fold_lanes(low, |a, b| a.min(b)), fold_lanes(set, |a, b| a.max(b)), fold_lanes(set, |a, b| a | b));
             AddressShape { low: low.into(), high: high.into(), any: any.into(), pattern: Pattern::Scattered }
         }
     };
@@ -120,28 +137,35 @@ macro_rules! shape_of {
 
 impl AddressShape {
     shape_of! {
-        /// The shape of the lanes of `mask` (not zero), for_each_lane with `step` bytes, a power of two of at most 32.
+        /// The shape of the addresses of the lanes in `mask` (not zero). Each lane has `step`
+        /// bytes, a power of two of at most 32.
         of_addresses, u64, RAMPS
     }
     shape_of! {
-        /// The same for short addresses.
+        /// As [`of_addresses`](Self::of_addresses), for 32-bit addresses.
         of_short_addresses, u32, SHORT_RAMPS
     }
 
-    /// All lanes at one address.
+    /// The shape of lanes that all have the address `at`.
     #[inline(always)]
     pub fn broadcast(at: u64) -> AddressShape {
         AddressShape { low: at, high: at, any: at, pattern: Pattern::Broadcast }
     }
 }
 
-/// A value that memory holds.
+/// An integer that memory holds.
 pub(super) trait Word: Copy {
+    /// Reads a value.
+    ///
     /// # Safety
-    /// `at` is valid for reads of this type, and aligned unless the memory is our `OWN`.
+    /// `at` is valid for reads of this type, and aligned unless the memory is a slice (`OWN`). No
+    /// Rust reference to the bytes of global memory exists.
     unsafe fn read<const OWN: bool>(at: *mut u8) -> Self;
+    /// Writes a value.
+    ///
     /// # Safety
-    /// `at` is valid for writes of this type, and aligned unless the memory is our `OWN`.
+    /// `at` is valid for writes of this type, and aligned unless the memory is a slice (`OWN`). No
+    /// Rust reference to the bytes of global memory exists.
     unsafe fn write<const OWN: bool>(at: *mut u8, value: Self);
 }
 
@@ -150,12 +174,14 @@ macro_rules! word {
         impl Word for $ty {
             #[inline(always)]
             unsafe fn read<const OWN: bool>(at: *mut u8) -> Self {
-                // SAFETY: the caller's promise; memory of programs is never touched by references.
+                // SAFETY: the caller promises that `at` is valid, and aligned for the atomic read;
+                // global memory is never touched through references.
                 unsafe { if OWN { at.cast::<Self>().read_unaligned() } else { <$atomic>::from_ptr(at.cast()).load(Ordering::Relaxed) } }
             }
             #[inline(always)]
             unsafe fn write<const OWN: bool>(at: *mut u8, value: Self) {
-                // SAFETY: as above.
+                // SAFETY: the caller promises that `at` is valid for writes, and aligned for the
+                // atomic write; global memory is never touched through references.
                 unsafe {
                     if OWN {
                         at.cast::<Self>().write_unaligned(value);
@@ -176,10 +202,13 @@ word! {
 }
 
 impl Word for u128 {
-    /// One access, where the processor has such: aligned 16 bytes are read and written whole by every x86-64 with AVX.
+    /// One access on x86-64: processors with AVX read and write 16 aligned bytes whole (Intel's
+    /// manual, volume 3, *Guaranteed atomic operations*). Elsewhere two accesses of 8 bytes.
     #[inline(always)]
     unsafe fn read<const OWN: bool>(at: *mut u8) -> Self {
-        // SAFETY: the caller's promise; the size is right.
+        // SAFETY: the caller promises that 16 bytes at `at` are valid for reads, and aligned unless
+        // `OWN`. The two types of the transmute have the same size, and any bytes are valid for
+        // both.
         unsafe {
             if OWN {
                 return at.cast::<u128>().read_unaligned();
@@ -193,7 +222,9 @@ impl Word for u128 {
 
     #[inline(always)]
     unsafe fn write<const OWN: bool>(at: *mut u8, value: Self) {
-        // SAFETY: as in `read`.
+        // SAFETY: the caller promises that 16 bytes at `at` are valid for writes, and aligned
+        // unless `OWN`. The two types of the transmute have the same size, and any bytes are valid
+        // for both.
         unsafe {
             if OWN {
                 return at.cast::<u128>().write_unaligned(value);
@@ -209,27 +240,32 @@ impl Word for u128 {
     }
 }
 
-/// See the module. `OWN`: the memory is a slice, else global memory that others may touch at the same time.
+/// One access of a warp. With `OWN`, the memory is a slice; without, it is global memory, which
+/// others may touch at the same time.
 pub(super) struct CoalescedAccess<'a, const OWN: bool> {
+    /// The lanes that take part.
     pub mask: u32,
+    /// Bytes of each lane.
     bytes: u64,
-    /// The bytes of [`Pattern::Broadcast`]; those of lane 0 of a row.
+    /// Where the bytes of a broadcast lie; for a row, those of lane 0.
     start: *mut u8,
+    /// How the lanes' bytes lie.
     pub pattern: Pattern,
     writable: bool,
-    /// For [`Pattern::Scattered`]: addresses, and the place of address 0.
+    /// For [`Pattern::Scattered`]: the addresses, and where address 0 would lie.
     at: &'a PerLane64,
     to: *mut u8,
-    /// The memory may be a slice that is borrowed.
+    /// A slice stays borrowed.
     memory: PhantomData<&'a mut [u8]>,
 }
 
-/// Spans wider than this are not asked for as a whole.
+/// Bytes between the lowest and the highest address, from which on lanes are looked up one by one.
 const WIDEST_SPAN: u64 = 1 << 30;
 
 impl<'a> CoalescedAccess<'a, false> {
-    /// Finds the bytes in global memory. `None` if they do not lie in one allocation, or must not be accessed, or are not aligned. `at` gives
-    /// the addresses (of which `shape` is the shape) and is asked only if they are needed. Before a store the memory is told what will be overwritten.
+    /// Finds the bytes in global memory. `shape` is the shape of the addresses `at`. `None` if they
+    /// do not lie in one allocation, are not aligned, or must not be accessed. Before a store, the
+    /// memory is told which bytes will be overwritten.
     #[inline(always)]
     pub fn in_global<M: GlobalMemory>(memory: &mut M, at: &'a PerLane64, mask: u32, shape: &AddressShape, bytes: u64, access: Access) -> Option<Self> {
         let AddressShape { low, high, any, mut pattern } = *shape;
@@ -240,7 +276,7 @@ impl<'a> CoalescedAccess<'a, false> {
         let to = found.wrapping_sub(low as usize);
         let ahead = if pattern == Pattern::Contiguous { u64::from(mask.trailing_zeros()) * bytes } else { 0 };
         if pattern == Pattern::Contiguous && mask != u32::MAX {
-            // WarpRegisters that are off may lie outside.
+            // The bytes of lanes outside the mask may lie outside the allocation.
             if access != Access::Load || memory.access(low.wrapping_sub(ahead), LANES as u64 * bytes, access).is_err() {
                 pattern = Pattern::ContiguousMasked;
             }
@@ -258,20 +294,23 @@ impl<'a> CoalescedAccess<'a, false> {
 
 macro_rules! cells {
     ($($update:ident $($add:ident)?: $ty:ty, $atomic:ty;)*) => {
-        /// Atomic operations on the cell of a lane of the mask.
+        /// Atomic operations on the bytes of a lane of the mask.
         impl CoalescedAccess<'_, false> {$(
-            /// Replaces the value by a function of it, at once. Gives the old value.
+            /// Atomically replaces the value by a function of it. Returns the old value.
             #[inline(always)]
             pub fn $update(&self, lane: usize, f: impl Fn($ty) -> $ty) -> $ty {
                 let cell = self.cell::<$ty>(lane);
-                // SAFETY: the invariant; the memory may be written and is aligned.
+                // SAFETY: by the invariant the bytes are valid for writes and aligned; `cell` has
+                // checked that the lane is in the mask and the memory writable.
                 unsafe { <$atomic>::from_ptr(cell) }.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |old| Some(f(old))).unwrap_or_else(|old| old)
             }
             $(
+                /// Atomically adds to the value. Returns the old value.
                 #[inline(always)]
                 pub fn $add(&self, lane: usize, value: $ty) -> $ty {
                     let cell = self.cell::<$ty>(lane);
-                    // SAFETY: as above.
+                    // SAFETY: by the invariant the bytes are valid for writes and aligned; `cell`
+                    // has checked that the lane is in the mask and the memory writable.
                     unsafe { <$atomic>::from_ptr(cell) }.fetch_add(value, Ordering::SeqCst)
                 }
             )?
@@ -286,11 +325,12 @@ cells! {
 }
 
 impl<'a> CoalescedAccess<'a, true> {
-    /// Replaces a lane's value by a function of it. Gives the old value.
+    /// Replaces a lane's value by a function of it. Returns the old value.
     #[inline(always)]
     pub fn replace_value<W: Word>(&self, lane: usize, f: impl Fn(W) -> W) -> W {
         let cell = self.cell::<W>(lane);
-        // SAFETY: the invariant; the slice is borrowed for writing.
+        // SAFETY: by the invariant the bytes are valid for writes; `cell` has checked that the lane
+        // is in the mask and the slice writable.
         unsafe {
             let old = cell.read_unaligned();
             cell.write_unaligned(f(old));
@@ -298,7 +338,8 @@ impl<'a> CoalescedAccess<'a, true> {
         }
     }
 
-    /// The addresses are offsets into a slice. `None` if they do not lie in it.
+    /// Finds bytes of the slice of `length` bytes at `from`; addresses are offsets into it. `None`
+    /// if they do not lie in it.
     #[inline(always)]
     fn in_bytes(from: *mut u8, length: usize, at: &'a PerLane64, mask: u32, shape: &AddressShape, bytes: u64, writable: bool) -> Option<Self> {
         let length = length as u64;
@@ -312,11 +353,13 @@ impl<'a> CoalescedAccess<'a, true> {
         Some(CoalescedAccess { mask, bytes, start: from.wrapping_add(first as usize), pattern, writable, at, to: from, memory: PhantomData })
     }
 
+    /// Finds bytes of a slice to read. `None` if they do not lie in it.
     #[inline(always)]
     pub fn in_slice(slice: &'a [u8], at: &'a PerLane64, mask: u32, shape: &AddressShape, bytes: u64) -> Option<Self> {
         CoalescedAccess::in_bytes(slice.as_ptr().cast_mut(), slice.len(), at, mask, shape, bytes, false)
     }
 
+    /// Finds bytes of a slice to write. `None` if they do not lie in it.
     #[inline(always)]
     pub fn in_slice_mut(slice: &'a mut [u8], at: &'a PerLane64, mask: u32, shape: &AddressShape, bytes: u64) -> Option<Self> {
         CoalescedAccess::in_bytes(slice.as_mut_ptr(), slice.len(), at, mask, shape, bytes, true)
@@ -324,15 +367,18 @@ impl<'a> CoalescedAccess<'a, true> {
 }
 
 impl<const OWN: bool> CoalescedAccess<'_, OWN> {
-    /// The place that a lane of the mask writes to.
+    /// Where a lane's bytes lie, to write them. Panics if the lane is not in the mask or the memory
+    /// not writable.
     #[inline(always)]
     fn cell<W>(&self, lane: usize) -> *mut W {
         assert!(self.writable && self.mask >> lane & 1 != 0);
-        self.place::<W>(lane, 0).cast()
+        self.pointer::<W>(lane, 0).cast()
     }
 
+    /// Where the value `offset` bytes behind a lane's address lies. Panics if it is not inside the
+    /// access.
     #[inline(always)]
-    fn place<W>(&self, lane: usize, offset: usize) -> *mut u8 {
+    fn pointer<W>(&self, lane: usize, offset: usize) -> *mut u8 {
         assert!((offset + size_of::<W>()) as u64 <= self.bytes);
         let at = match self.pattern {
             Pattern::Broadcast => self.start,
@@ -342,49 +388,58 @@ impl<const OWN: bool> CoalescedAccess<'_, OWN> {
         at.wrapping_add(offset)
     }
 
-    /// Each lane's value `offset` bytes behind its address. A function of its own: there are many cases of it, and the loop is what costs.
+    /// Reads the value `offset` bytes behind each lane's address. Not inlined: it has many
+    /// instances, and the call costs little beside the loop.
     #[inline(never)]
     pub fn gather<W: Word, T>(&self, offset: usize, into: &mut [T; LANES], widen: impl Fn(W) -> T) {
         if self.pattern == Pattern::Scattered {
-            // Said twice so that the usual case is a loop without branches.
+            // Without `pointer`, so that the loop of the usual case has no branches.
             let to = self.to.wrapping_add(offset);
             assert!((offset + size_of::<W>()) as u64 <= self.bytes);
-            // SAFETY: the invariant; lanes are those of the mask and the offset is inside the access.
+            // SAFETY: by the invariant the bytes of the mask's lanes are valid for reads and
+            // aligned; the value lies inside them, as checked.
             return for_each_lane(self.mask, |lane| into[lane] = widen(unsafe { W::read::<OWN>(to.wrapping_add(self.at.0[lane] as usize)) }));
         }
-        // SAFETY: as above (`place`).
-        for_each_lane(self.mask, |lane| into[lane] = widen(unsafe { W::read::<OWN>(self.place::<W>(lane, offset)) }));
+        // SAFETY: by the invariant the bytes of the mask's lanes are valid for reads and aligned;
+        // `pointer` checks that the value lies inside them.
+        for_each_lane(self.mask, |lane| into[lane] = widen(unsafe { W::read::<OWN>(self.pointer::<W>(lane, offset)) }));
     }
 
-    /// Writes for_each_lane lane's value.
+    /// Writes each lane's value `offset` bytes behind its address.
     #[inline(never)]
     pub fn scatter<W: Word, T: Copy>(&self, offset: usize, from: &[T; LANES], cut: impl Fn(T) -> W) {
         assert!(self.writable);
         if self.pattern == Pattern::Scattered {
             let to = self.to.wrapping_add(offset);
             assert!((offset + size_of::<W>()) as u64 <= self.bytes);
-            // SAFETY: as in `gather`; the memory may be written.
+            // SAFETY: by the invariant the bytes of the mask's lanes are valid for writes and
+            // aligned; the value lies inside them, as checked.
             return for_each_lane(self.mask, |lane| unsafe { W::write::<OWN>(to.wrapping_add(self.at.0[lane] as usize), cut(from[lane])) });
         }
-        // SAFETY: as above.
-        for_each_lane(self.mask, |lane| unsafe { W::write::<OWN>(self.place::<W>(lane, offset), cut(from[lane])) });
+        // SAFETY: by the invariant the bytes of the mask's lanes are valid for writes and aligned;
+        // `pointer` checks that the value lies inside them.
+        for_each_lane(self.mask, |lane| unsafe { W::write::<OWN>(self.pointer::<W>(lane, offset), cut(from[lane])) });
     }
 
-    /// The value that all lanes name.
+    /// The value `offset` bytes behind the address of the lowest lane.
     #[inline(always)]
     pub fn read_broadcast<W: Word>(&self, offset: usize) -> W {
-        // SAFETY: as in `gather`, for the first lane of the mask.
-        unsafe { W::read::<OWN>(self.place::<W>((self.mask.trailing_zeros() & 31) as usize, offset)) }
+        // SAFETY: by the invariant the bytes of the mask's lowest lane are valid for reads and
+        // aligned; `pointer` checks that the value lies inside them.
+        unsafe { W::read::<OWN>(self.pointer::<W>((self.mask.trailing_zeros() & 31) as usize, offset)) }
     }
 
-    /// All lanes' bytes of a row: `N` words of for_each_lane of 32 lanes. A lane's bytes are read at once, up to 16 of them: programs rely on a status and
-    /// a value in one vector being of one time.
+    /// Reads a row: `N` words of each of 32 lanes. The bytes of one lane are read in one access, up
+    /// to 16 of them, because programs rely on a status and a value in one vector being written
+    /// together.
     #[inline(always)]
     pub fn read_row<W: Word + Default, const N: usize>(&self) -> [[W; N]; LANES] {
         let mut out = [[W::default(); N]; LANES];
         assert!(self.pattern == Pattern::Contiguous && self.bytes == size_of::<[W; N]>() as u64);
         let into = out.as_mut_ptr().cast::<u8>();
-        // SAFETY: the invariant of rows and the check above; `into` has the size of 32 lanes, and integers may have any bytes.
+        // SAFETY: by the invariant the bytes of all 32 lanes of a row are valid for reads and
+        // aligned; the check above makes `out` as large as they are, and integers may have any
+        // bytes.
         unsafe {
             match size_of::<[W; N]>() {
                 8 if N > 1 => {
@@ -403,20 +458,23 @@ impl<const OWN: bool> CoalescedAccess<'_, OWN> {
         out
     }
 
-    /// One word of for_each_lane lane of a row.
+    /// Reads a row of one word a lane.
     #[inline(always)]
     pub fn read_row_into<W: Word>(&self, into: &mut [W; LANES]) {
         assert!(self.pattern == Pattern::Contiguous && self.bytes == size_of::<W>() as u64);
-        // SAFETY: as in `row`; registers are not memory of programs.
+        // SAFETY: by the invariant the bytes of all 32 lanes of a row are valid for reads; the
+        // check above makes `into` as large as they are. Registers are not memory of programs, so
+        // they do not overlap.
         unsafe { into.as_mut_ptr().cast::<u8>().copy_from_nonoverlapping(self.start, size_of_val(into)) };
     }
 
-    /// Writes all lanes' bytes of a row, as [`read_row`](Self::read_row) reads them.
+    /// Writes a row, as [`read_row`](Self::read_row) reads it.
     #[inline(always)]
     pub fn write_row<W: Word, const N: usize>(&self, from: &[[W; N]; LANES]) {
         assert!(self.pattern == Pattern::Contiguous && self.bytes == size_of::<[W; N]>() as u64 && self.writable);
         let bytes = from.as_ptr().cast::<u8>();
-        // SAFETY: the invariant of rows and the check above.
+        // SAFETY: by the invariant the bytes of all 32 lanes of a row are valid for writes and
+        // aligned; the check above makes `from` as large as they are.
         unsafe {
             match size_of::<[W; N]>() {
                 8 if N > 1 => {

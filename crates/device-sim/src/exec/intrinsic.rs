@@ -1,31 +1,36 @@
-//! Functions that the device provides: printf, assertions, the heap.
+//! Functions that the device provides: `printf`, failed assertions, `malloc` and `free`.
+//!
+//! A kernel calls them as ordinary functions. Their arguments lie in the caller's frame of local
+//! memory, as the call sequence of PTX puts them there (PTX ISA, *Function declarations*); `printf`
+//! and the heap follow the CUDA C++ Programming Guide (*Formatted output*, *Dynamic global memory
+//! allocation*).
 
 use super::access::{NearMemory, near_bytes, split_by_space};
 use super::fault::{LaneFault, LaneResult, try_for_each_lane};
 use super::interface::{Access, FaultKind, GlobalMemory, Services};
-use super::printf::{self, Source};
+use super::printf::{self, ArgumentSource};
 use super::raw::DeviceBytes;
-use crate::program::code::{Intrinsic, IntrinsicKind, Space};
+use crate::program::code::{Intrinsic, IntrinsicKind, Order, Space};
 use crate::simd::lanes::{PerLane32, PerLane64};
 use cumux_wire::result;
 
-/// Who calls.
-pub(super) struct Caller<'a> {
+/// Which threads call.
+pub(super) struct CallingThreads<'a> {
     pub block: [u32; 3],
     pub tid: &'a [PerLane32; 3],
 }
 
-/// Longest string that printf reads from device memory.
-const LONGEST_STRING: usize = 1 << 16;
+/// Longest string that is read from device memory, in bytes.
+const MAX_STRING_BYTES: usize = 1 << 16;
 
-/// Reads generic memory for one lane.
-struct Reader<'a, 'b, M> {
+/// Reads generic memory for one lane, byte by byte.
+struct GenericReader<'a, 'b, M> {
     near: &'a mut NearMemory<'b>,
     memory: &'a mut M,
     lane: usize,
 }
 
-impl<M: GlobalMemory> Reader<'_, '_, M> {
+impl<M: GlobalMemory> GenericReader<'_, '_, M> {
     fn read_byte(&mut self, address: u64) -> LaneResult<u8> {
         let mut at = PerLane64::splat(address);
         let mask = 1 << self.lane;
@@ -38,18 +43,19 @@ impl<M: GlobalMemory> Reader<'_, '_, M> {
                 byte.ok_or_else(|| LaneFault::access(FaultKind::ParamOutOfBounds, self.lane, address, 1))
             }
             _ => match DeviceBytes::find(self.memory, address, 1, Access::Load) {
-                Ok(range) => Ok(range.load8(0)),
+                Ok(range) => Ok(range.load8(0, Order::Weak)),
                 Err(fault) => Err(LaneFault::memory(fault, self.lane, address, 1)),
             },
         }
     }
 
-    fn string(&mut self, address: u64) -> LaneResult<Vec<u8>> {
+    /// A string up to its zero byte; "(null)" for a null pointer.
+    fn read_string(&mut self, address: u64) -> LaneResult<Vec<u8>> {
         let mut text = Vec::new();
         if address == 0 {
             return Ok(b"(null)".to_vec());
         }
-        while text.len() < LONGEST_STRING {
+        while text.len() < MAX_STRING_BYTES {
             match self.read_byte(address + text.len() as u64)? {
                 0 => break,
                 byte => text.push(byte),
@@ -59,15 +65,15 @@ impl<M: GlobalMemory> Reader<'_, '_, M> {
     }
 }
 
-/// The arguments of one printf: packed with natural alignment.
+/// The arguments of one `printf`: a buffer in which each lies at a multiple of its size.
 struct Arguments<'a, 'b, 'c, M> {
-    reader: &'c mut Reader<'a, 'b, M>,
+    reader: &'c mut GenericReader<'a, 'b, M>,
     next: u64,
     wrong: Option<LaneFault>,
 }
 
-impl<M: GlobalMemory> Source for Arguments<'_, '_, '_, M> {
-    fn integer(&mut self, bytes: u32) -> u64 {
+impl<M: GlobalMemory> ArgumentSource for Arguments<'_, '_, '_, M> {
+    fn next_integer(&mut self, bytes: u32) -> u64 {
         self.next = self.next.next_multiple_of(bytes.into());
         let mut value = 0;
         for n in 0..u64::from(bytes) {
@@ -80,15 +86,16 @@ impl<M: GlobalMemory> Source for Arguments<'_, '_, '_, M> {
         value
     }
 
-    fn string(&mut self) -> Vec<u8> {
-        let address = self.integer(8);
-        self.reader.string(address).unwrap_or_else(|wrong| {
+    fn next_string(&mut self) -> Vec<u8> {
+        let address = self.next_integer(8);
+        self.reader.read_string(address).unwrap_or_else(|wrong| {
             self.wrong = self.wrong.or(Some(wrong));
             Vec::new()
         })
     }
 }
 
+/// Argument `n` of the call, 0 if the call has fewer. `bytes` is at most 8.
 fn load_argument(near_memory: &mut NearMemory<'_>, call: &Intrinsic, n: usize, bytes: u64, lane: usize) -> LaneResult<u64> {
     let Some(offset) = call.arguments.get(n) else { return Ok(0) };
     let offset = u64::from(near_memory.frame + offset);
@@ -97,6 +104,7 @@ fn load_argument(near_memory: &mut NearMemory<'_>, call: &Intrinsic, n: usize, b
     Ok(u64::from_le_bytes(all))
 }
 
+/// Stores what the function returns.
 fn store_result(near_memory: &mut NearMemory<'_>, call: &Intrinsic, value: u64, lane: usize) -> LaneResult<()> {
     let offset = u64::from(near_memory.frame + call.result);
     let count = call.result_bytes.min(8) as usize;
@@ -104,20 +112,21 @@ fn store_result(near_memory: &mut NearMemory<'_>, call: &Intrinsic, value: u64, 
     Ok(())
 }
 
+/// Performs the call for each lane of `mask`, lowest lane first.
 pub(super) fn perform<M: GlobalMemory, S: Services>(
     call: &Intrinsic,
     mask: u32,
     near_memory: &mut NearMemory<'_>,
     memory: &mut M,
     services: &mut S,
-    context: &Caller<'_>,
+    context: &CallingThreads<'_>,
 ) -> LaneResult<()> {
     try_for_each_lane(mask, |lane| match call.kind {
         IntrinsicKind::Printf => {
             let format = load_argument(near_memory, call, 0, 8, lane)?;
             let arguments = load_argument(near_memory, call, 1, 8, lane)?;
-            let mut reader = Reader { near: &mut *near_memory, memory: &mut *memory, lane };
-            let format = reader.string(format)?;
+            let mut reader = GenericReader { near: &mut *near_memory, memory: &mut *memory, lane };
+            let format = reader.read_string(format)?;
             let mut source = Arguments { reader: &mut reader, next: arguments, wrong: None };
             let (text, used) = printf::format(&format, &mut source);
             if let Some(wrong) = source.wrong {
@@ -129,8 +138,8 @@ pub(super) fn perform<M: GlobalMemory, S: Services>(
         IntrinsicKind::AssertFail => {
             let [message, file, line, function] = [(0, 8), (1, 8), (2, 4), (3, 8)].map(|(n, bytes)| load_argument(near_memory, call, n, bytes, lane));
             let (message, file, line, function) = (message?, file?, line?, function?);
-            let mut reader = Reader { near: &mut *near_memory, memory: &mut *memory, lane };
-            let mut text = |address| reader.string(address).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+            let mut reader = GenericReader { near: &mut *near_memory, memory: &mut *memory, lane };
+            let mut text = |address| reader.read_string(address).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
             let [bx, by, bz] = context.block;
             let [tx, ty, tz] = [0, 1, 2].map(|axis| context.tid[axis].0[lane]);
             let line = format!(
@@ -152,7 +161,7 @@ pub(super) fn perform<M: GlobalMemory, S: Services>(
             let address = load_argument(near_memory, call, 0, 8, lane)?;
             if address == 0 || services.free(address) { Ok(()) } else { Err(LaneFault::access(FaultKind::BadFree, lane, address, 0)) }
         }
-        // cudaErrorNotSupported has the number of the driver's code.
+        // `cudaErrorNotSupported` has the same number as `CUDA_ERROR_NOT_SUPPORTED`.
         IntrinsicKind::NotSupported => store_result(near_memory, call, result::NOT_SUPPORTED.into(), lane),
     })?;
     if call.kind == IntrinsicKind::AssertFail { Err(LaneFault::plain(FaultKind::Assertion, mask)) } else { Ok(()) }

@@ -1,10 +1,14 @@
-//! Warp-wide execution of lowered PTX: blocks, warps, lanes.
+//! Runs lowered programs: blocks, their warps, and the fragments into which a warp diverges.
+//!
+//! [`interface`] is what the device around it sees. [`Block`] is the whole state of a block; `run`
+//! is the loop over a warp's instructions; the other files execute one kind of instruction each.
 
 mod access;
 mod atomic;
 mod barrier;
 mod block;
 mod coalesced;
+mod elements;
 mod fault;
 pub mod interface;
 mod intrinsic;

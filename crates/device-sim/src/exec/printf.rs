@@ -1,20 +1,21 @@
-//! C's printf as device code uses it.
+//! C's `printf` as kernels use it (CUDA C++ Programming Guide, *Formatted output*).
 
-/// Where the arguments come from, in order.
-pub(super) trait Source {
+/// Where the arguments come from, in their order.
+pub(super) trait ArgumentSource {
     /// The next argument of 4 or 8 bytes.
-    fn integer(&mut self, bytes: u32) -> u64;
+    fn next_integer(&mut self, bytes: u32) -> u64;
     /// The next argument, a pointer to a string.
-    fn string(&mut self) -> Vec<u8>;
+    fn next_string(&mut self) -> Vec<u8>;
 }
 
-/// Arguments that one call may have.
-const MOST_ARGUMENTS: u32 = 32;
-/// Widths and precisions beyond this are cut.
-const WIDEST: usize = 4096;
+/// Arguments that one call may have (CUDA C++ Programming Guide).
+const MAX_ARGUMENTS: u32 = 32;
+/// Largest width and precision; larger ones are cut to it.
+const MAX_WIDTH: usize = 4096;
 
+/// What stands between `%` and the conversion's letter.
 #[derive(Default, Clone)]
-struct Spec {
+struct FormatSpec {
     left: bool,
     plus: bool,
     space: bool,
@@ -22,12 +23,12 @@ struct Spec {
     zero: bool,
     width: usize,
     precision: Option<usize>,
-    /// Bytes of an integer argument: 1, 2, 4 or 8.
+    /// Bytes of an integer argument: 1, 2, 4 or 8. A float is always a double.
     size: u32,
 }
 
-/// The text and the number of arguments used.
-pub(super) fn format(format: &[u8], arguments: &mut impl Source) -> (Vec<u8>, u32) {
+/// The formatted text, and the number of arguments used.
+pub(super) fn format(format: &[u8], arguments: &mut impl ArgumentSource) -> (Vec<u8>, u32) {
     let mut out = Vec::new();
     let mut used = 0;
     let mut at = 0;
@@ -39,7 +40,7 @@ pub(super) fn format(format: &[u8], arguments: &mut impl Source) -> (Vec<u8>, u3
         }
         let start = at;
         at += 1;
-        let mut spec = Spec { size: 4, ..Spec::default() };
+        let mut spec = FormatSpec { size: 4, ..FormatSpec::default() };
         while let Some(flag) = format.get(at) {
             match flag {
                 b'-' => spec.left = true,
@@ -51,26 +52,26 @@ pub(super) fn format(format: &[u8], arguments: &mut impl Source) -> (Vec<u8>, u3
             }
             at += 1;
         }
-        let mut number = |at: &mut usize, arguments: &mut dyn Source| -> i64 {
+        let mut number = |at: &mut usize, arguments: &mut dyn ArgumentSource| -> i64 {
             if format.get(*at) == Some(&b'*') {
                 *at += 1;
                 used += 1;
-                return i64::from(arguments.integer(4) as i32);
+                return i64::from(arguments.next_integer(4) as i32);
             }
             let mut value = 0i64;
             while let Some(digit) = format.get(*at).filter(|c| c.is_ascii_digit()) {
-                value = (value * 10 + i64::from(digit - b'0')).min(WIDEST as i64);
+                value = (value * 10 + i64::from(digit - b'0')).min(MAX_WIDTH as i64);
                 *at += 1;
             }
             value
         };
         let width = number(&mut at, arguments);
         spec.left |= width < 0;
-        spec.width = (width.unsigned_abs() as usize).min(WIDEST);
+        spec.width = (width.unsigned_abs() as usize).min(MAX_WIDTH);
         if format.get(at) == Some(&b'.') {
             at += 1;
             let precision = number(&mut at, arguments);
-            spec.precision = usize::try_from(precision).ok().map(|p| p.min(WIDEST));
+            spec.precision = usize::try_from(precision).ok().map(|p| p.min(MAX_WIDTH));
         }
         loop {
             match format.get(at) {
@@ -89,7 +90,7 @@ pub(super) fn format(format: &[u8], arguments: &mut impl Source) -> (Vec<u8>, u3
             out.push(b'%');
             continue;
         }
-        if !b"diuoxXcspfFeEgGaAn".contains(&conversion) || used >= MOST_ARGUMENTS {
+        if !b"diuoxXcspfFeEgGaAn".contains(&conversion) || used >= MAX_ARGUMENTS {
             out.extend_from_slice(&format[start..at]);
             continue;
         }
@@ -99,11 +100,12 @@ pub(super) fn format(format: &[u8], arguments: &mut impl Source) -> (Vec<u8>, u3
     (out, used)
 }
 
-fn convert(out: &mut Vec<u8>, spec: &Spec, conversion: u8, arguments: &mut impl Source) {
+/// Appends the next argument, formatted.
+fn convert(out: &mut Vec<u8>, spec: &FormatSpec, conversion: u8, arguments: &mut impl ArgumentSource) {
     let wide = spec.size.max(4);
     match conversion {
         b'd' | b'i' => {
-            let raw = arguments.integer(wide);
+            let raw = arguments.next_integer(wide);
             let value = match spec.size {
                 8 => raw as i64,
                 4 => i64::from(raw as i32),
@@ -113,7 +115,7 @@ fn convert(out: &mut Vec<u8>, spec: &Spec, conversion: u8, arguments: &mut impl 
             integer(out, spec, sign(spec, value < 0), "", value.unsigned_abs().to_string());
         }
         b'u' | b'o' | b'x' | b'X' => {
-            let raw = arguments.integer(wide);
+            let raw = arguments.next_integer(wide);
             let value = if spec.size == 8 { raw } else { raw & ((1 << (8 * spec.size)) - 1) };
             let (prefix, digits) = match conversion {
                 b'u' => ("", value.to_string()),
@@ -124,33 +126,34 @@ fn convert(out: &mut Vec<u8>, spec: &Spec, conversion: u8, arguments: &mut impl 
             integer(out, spec, "", prefix, digits);
         }
         b'c' => {
-            let value = arguments.integer(4) as u8;
+            let value = arguments.next_integer(4) as u8;
             pad(out, spec, &[value]);
         }
         b's' => {
-            let mut text = arguments.string();
+            let mut text = arguments.next_string();
             if let Some(most) = spec.precision {
                 text.truncate(most);
             }
             pad(out, spec, &text);
         }
         b'p' => {
-            let value = arguments.integer(8);
+            let value = arguments.next_integer(8);
             let text = if value == 0 { "(nil)".to_owned() } else { format!("{value:#x}") };
             pad(out, spec, text.as_bytes());
         }
-        // Writing through %n is not done; its argument is skipped.
+        // `%n` writes nothing; its argument is skipped.
         b'n' => {
-            arguments.integer(8);
+            arguments.next_integer(8);
         }
         _ => {
-            let value = f64::from_bits(arguments.integer(8));
+            let value = f64::from_bits(arguments.next_integer(8));
             float(out, spec, conversion, value);
         }
     }
 }
 
-fn sign(spec: &Spec, negative: bool) -> &'static str {
+/// The sign before a number.
+fn sign(spec: &FormatSpec, negative: bool) -> &'static str {
     if negative {
         "-"
     } else if spec.plus {
@@ -162,8 +165,8 @@ fn sign(spec: &Spec, negative: bool) -> &'static str {
     }
 }
 
-/// Pads text with spaces to the width.
-fn pad(out: &mut Vec<u8>, spec: &Spec, text: &[u8]) {
+/// Appends text, padded with spaces to the width.
+fn pad(out: &mut Vec<u8>, spec: &FormatSpec, text: &[u8]) {
     let fill = spec.width.saturating_sub(text.len());
     if !spec.left {
         out.resize(out.len() + fill, b' ');
@@ -174,15 +177,16 @@ fn pad(out: &mut Vec<u8>, spec: &Spec, text: &[u8]) {
     }
 }
 
-/// Sign, prefix and digits; zeroes between when asked for.
-fn assemble(out: &mut Vec<u8>, spec: &Spec, zeroes: bool, sign: &str, prefix: &str, digits: &str) {
+/// Appends sign, prefix and digits; with `zeros`, zeros between prefix and digits fill the width.
+fn assemble(out: &mut Vec<u8>, spec: &FormatSpec, zeros: bool, sign: &str, prefix: &str, digits: &str) {
     let length = sign.len() + prefix.len() + digits.len();
-    let fill = if zeroes && !spec.left { spec.width.saturating_sub(length) } else { 0 };
+    let fill = if zeros && !spec.left { spec.width.saturating_sub(length) } else { 0 };
     let text = format!("{sign}{prefix}{}{digits}", "0".repeat(fill));
     pad(out, spec, text.as_bytes());
 }
 
-fn integer(out: &mut Vec<u8>, spec: &Spec, sign: &str, prefix: &str, digits: String) {
+/// Appends an integer, with zeros up to the precision.
+fn integer(out: &mut Vec<u8>, spec: &FormatSpec, sign: &str, prefix: &str, digits: String) {
     let digits = match spec.precision {
         Some(0) if digits == "0" => String::new(),
         Some(least) => format!("{}{digits}", "0".repeat(least.saturating_sub(digits.len()))),
@@ -191,7 +195,8 @@ fn integer(out: &mut Vec<u8>, spec: &Spec, sign: &str, prefix: &str, digits: Str
     assemble(out, spec, spec.zero && spec.precision.is_none(), sign, prefix, &digits);
 }
 
-fn float(out: &mut Vec<u8>, spec: &Spec, conversion: u8, value: f64) {
+/// Appends a floating-point number.
+fn float(out: &mut Vec<u8>, spec: &FormatSpec, conversion: u8, value: f64) {
     let sign = sign(spec, value.is_sign_negative());
     let upper = conversion.is_ascii_uppercase();
     let magnitude = value.abs();
@@ -210,12 +215,13 @@ fn float(out: &mut Vec<u8>, spec: &Spec, conversion: u8, value: f64) {
     assemble(out, spec, spec.zero, sign, &prefix, &digits);
 }
 
+/// `%f`.
 fn fixed(value: f64, precision: usize, point: bool) -> String {
     let text = format!("{value:.precision$}");
     if point && precision == 0 { text + "." } else { text }
 }
 
-/// Rust writes `1.5e-7`; C wants a sign and two digits.
+/// `%e`. Rust writes `1.5e-7`; C writes a sign and at least two digits of the exponent.
 fn scientific(value: f64, precision: usize, point: bool) -> String {
     let text = format!("{value:.precision$e}");
     let (mantissa, exponent) = text.split_once('e').unwrap_or((&text, "0"));
@@ -227,6 +233,7 @@ fn scientific(value: f64, precision: usize, point: bool) -> String {
     format!("{mantissa}{point}e{sign}{digits:0>2}")
 }
 
+/// `%g`: the shorter of `%e` and `%f`, without trailing zeros.
 fn general(value: f64, precision: usize, alternate: bool) -> String {
     let rounded = format!("{value:.*e}", precision - 1);
     let exponent: i32 = rounded.split_once('e').and_then(|(_, e)| e.parse().ok()).unwrap_or(0);
@@ -246,7 +253,7 @@ fn general(value: f64, precision: usize, alternate: bool) -> String {
     format!("{number}{tail}")
 }
 
-/// Digits after `0x`.
+/// `%a` behind the `0x`: hexadecimal digits of the fraction, rounded to even as the C library does.
 fn hexadecimal(value: f64, precision: Option<usize>) -> String {
     let bits = value.to_bits();
     let (biased, mut fraction) = ((bits >> 52) as i32, bits & ((1 << 52) - 1));
@@ -266,4 +273,59 @@ fn hexadecimal(value: f64, precision: Option<usize>) -> String {
     };
     let point = if digits.is_empty() { "" } else { "." };
     format!("{lead}{point}{digits}p{exponent:+}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Arguments that are all floating-point numbers.
+    struct Numbers<'a>(std::slice::Iter<'a, f64>);
+
+    impl ArgumentSource for Numbers<'_> {
+        fn next_integer(&mut self, _: u32) -> u64 {
+            self.0.next().map_or(0, |number| number.to_bits())
+        }
+
+        fn next_string(&mut self) -> Vec<u8> {
+            Vec::new()
+        }
+    }
+
+    fn print(conversion: &str, number: f64) -> String {
+        let (text, used) = format(conversion.as_bytes(), &mut Numbers([number].iter()));
+        assert_eq!(used, 1, "{conversion}");
+        String::from_utf8(text).expect("ASCII")
+    }
+
+    /// What `printf` of glibc 2.36 prints: every digit, then with 0, 1, 2, 12 and 13 digits.
+    #[test]
+    fn hexadecimal_digits_are_rounded_as_the_c_library_rounds() {
+        let table = [
+            (0.0, ["0x0p+0", "0x0p+0", "0x0.0p+0", "0x0.00p+0", "0x0.000000000000p+0", "0x0.0000000000000p+0"]),
+            (1.0, ["0x1p+0", "0x1p+0", "0x1.0p+0", "0x1.00p+0", "0x1.000000000000p+0", "0x1.0000000000000p+0"]),
+            (0.1, ["0x1.999999999999ap-4", "0x2p-4", "0x1.ap-4", "0x1.9ap-4", "0x1.99999999999ap-4", "0x1.999999999999ap-4"]),
+            (1.5, ["0x1.8p+0", "0x2p+0", "0x1.8p+0", "0x1.80p+0", "0x1.800000000000p+0", "0x1.8000000000000p+0"]),
+            (2.5, ["0x1.4p+1", "0x1p+1", "0x1.4p+1", "0x1.40p+1", "0x1.400000000000p+1", "0x1.4000000000000p+1"]),
+            (1.96875, ["0x1.f8p+0", "0x2p+0", "0x2.0p+0", "0x1.f8p+0", "0x1.f80000000000p+0", "0x1.f800000000000p+0"]),
+            (1.03125, ["0x1.08p+0", "0x1p+0", "0x1.0p+0", "0x1.08p+0", "0x1.080000000000p+0", "0x1.0800000000000p+0"]),
+            (1.09375, ["0x1.18p+0", "0x1p+0", "0x1.2p+0", "0x1.18p+0", "0x1.180000000000p+0", "0x1.1800000000000p+0"]),
+            (1.999_999_999, ["0x1.fffffffbb47dp+0", "0x2p+0", "0x2.0p+0", "0x2.00p+0", "0x1.fffffffbb47dp+0", "0x1.fffffffbb47d0p+0"]),
+            (5e-324, ["0x0.0000000000001p-1022", "0x0p-1022", "0x0.0p-1022", "0x0.00p-1022", "0x0.000000000000p-1022", "0x0.0000000000001p-1022"]),
+            (f64::MIN_POSITIVE, ["0x1p-1022", "0x1p-1022", "0x1.0p-1022", "0x1.00p-1022", "0x1.000000000000p-1022", "0x1.0000000000000p-1022"]),
+            (1e-310, ["0x0.012688b70e62bp-1022", "0x0p-1022", "0x0.0p-1022", "0x0.01p-1022", "0x0.012688b70e63p-1022", "0x0.012688b70e62bp-1022"]),
+            (f64::MAX, ["0x1.fffffffffffffp+1023", "0x2p+1023", "0x2.0p+1023", "0x2.00p+1023", "0x2.000000000000p+1023", "0x1.fffffffffffffp+1023"]),
+            (255.5, ["0x1.ffp+7", "0x2p+7", "0x2.0p+7", "0x1.ffp+7", "0x1.ff0000000000p+7", "0x1.ff00000000000p+7"]),
+            (std::f64::consts::PI, ["0x1.921fb54442d18p+1", "0x2p+1", "0x1.9p+1", "0x1.92p+1", "0x1.921fb54442d2p+1", "0x1.921fb54442d18p+1"]),
+        ];
+        for (number, expected) in table {
+            let got = ["%a", "%.0a", "%.1a", "%.2a", "%.12a", "%.13a"].map(|conversion| print(conversion, number));
+            assert_eq!(got, expected, "{number:e}");
+        }
+        assert_eq!(print("%.15a", 0.1), "0x1.999999999999a00p-4");
+        assert_eq!(print("%+.3a", -0.1), "-0x1.99ap-4");
+        assert_eq!(print("%20.2A", 255.5), "           0X1.FFP+7");
+        assert_eq!(print("%012a", 1.0), "0x0000001p+0");
+        assert_eq!(print("%-12a|", 1.0), "0x1p+0      |");
+    }
 }

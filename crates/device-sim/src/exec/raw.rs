@@ -1,113 +1,88 @@
-//! Single accesses through raw pointers: typed loads, stores and atomics on what [`GlobalMemory`] hands out. (Those of whole warps: `coalesced`.)
+//! Single accesses through raw pointers: typed loads, stores and atomics on what [`GlobalMemory`]
+//! hands out. ([`super::coalesced`] has those of whole warps.)
 //!
-//! Programs under execution may race with each other as on the card. Accesses are therefore atomic (relaxed) wherever their size allows, so
-//! that a race gives some value and never undefined behaviour of this process.
-//!
-//! [`GlobalMemory`]: super::interface::GlobalMemory
+//! Programs under execution may race with each other as on the card. Accesses are therefore atomic
+//! (relaxed) wherever their size allows, so that a race gives some value and never undefined
+//! behaviour of this process.
 #![allow(unsafe_code)]
 
 use super::interface::{Access, GlobalMemory, MemoryFault};
 use crate::program::code::Order;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
-/// A checked range of device memory, valid for the current slice.
+/// Bytes of device memory.
+///
+/// Invariant: the `bytes` bytes at `at` are valid for reads until the worker's slice ends, and for
+/// writes if `writable`: [`GlobalMemory::access`] promises it. Other workers touch them by atomics
+/// or raw pointers only.
 #[derive(Clone, Copy)]
-pub struct DeviceBytes {
+pub(super) struct DeviceBytes {
     at: *mut u8,
     bytes: u64,
     writable: bool,
 }
 
+/// Loads, stores and updates of one width.
+macro_rules! width {
+    ($ty:ty, $atomic:ty: $load:ident, $store:ident $(, $update:ident)?) => {
+        /// Loads a value at an offset. Panics if it is not inside or not aligned.
+        #[inline(always)]
+        pub fn $load(&self, offset: u64, order: Order) -> $ty {
+            self.check(offset, size_of::<$ty>() as u64);
+            // SAFETY: `check` made sure that the value is inside and aligned; by the invariant it
+            // may be read, and other accesses to it are atomic or raw.
+            unsafe { <$atomic>::from_ptr(self.pointer(offset).cast()) }.load(load_order(order))
+        }
+
+        /// Stores a value at an offset. Panics if it is not inside, not aligned or not writable.
+        #[inline(always)]
+        pub fn $store(&self, offset: u64, value: $ty, order: Order) {
+            assert!(self.writable);
+            self.check(offset, size_of::<$ty>() as u64);
+            // SAFETY: `check` made sure that the value is inside and aligned; by the invariant it
+            // may be written, and other accesses to it are atomic or raw.
+            unsafe { <$atomic>::from_ptr(self.pointer(offset).cast()) }.store(value, store_order(order));
+        }
+
+        $(
+            /// Replaces the first value by a function of it, at once. Gives the old value.
+            #[inline(always)]
+            pub fn $update(&self, f: impl Fn($ty) -> $ty) -> $ty {
+                assert!(self.writable);
+                self.check(0, size_of::<$ty>() as u64);
+                // SAFETY: `check` made sure that the value is inside and aligned. By the invariant
+                // it may be written, and other accesses to it are atomic or raw.
+                let cell = unsafe { <$atomic>::from_ptr(self.at.cast()) };
+                cell.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |old| Some(f(old))).unwrap_or_else(|old| old)
+            }
+        )?
+    };
+}
+
 impl DeviceBytes {
-    /// Asks the memory for a range.
+    /// Asks the memory for bytes.
     #[inline(always)]
     pub fn find<M: GlobalMemory>(memory: &mut M, address: u64, bytes: u64, access: Access) -> Result<DeviceBytes, MemoryFault> {
         let at = memory.access(address, bytes, access)?;
         Ok(DeviceBytes { at, bytes, writable: access != Access::Load })
     }
 
+    /// Where the bytes at an offset lie in this process.
     #[inline(always)]
     pub fn pointer(&self, offset: u64) -> *mut u8 {
         self.at.wrapping_add(offset as usize)
     }
 
-    /// Checks the place of an access of `bytes` bytes (a power of two up to 8) and its alignment.
+    /// Panics if a value of `bytes` bytes (a power of two up to 8) is not inside or not aligned.
     #[inline(always)]
-    fn checked_place(&self, offset: u64, bytes: u64, write: bool) -> *mut u8 {
-        let at = self.pointer(offset);
-        assert!(offset <= self.bytes && bytes <= self.bytes - offset && at as usize as u64 & (bytes - 1) == 0 && (self.writable || !write));
-        at
+    fn check(&self, offset: u64, bytes: u64) {
+        assert!(offset <= self.bytes && bytes <= self.bytes - offset && self.pointer(offset).addr() as u64 & (bytes - 1) == 0);
     }
 
-    #[inline(always)]
-    pub fn load8(&self, offset: u64) -> u8 {
-        // SAFETY: `checked_place` checked bounds and alignment of memory that `GlobalMemory::access` promised to be valid for this slice.
-        unsafe { AtomicU8::from_ptr(self.checked_place(offset, 1, false)) }.load(Ordering::Relaxed)
-    }
-
-    #[inline(always)]
-    pub fn load16(&self, offset: u64, order: Order) -> u16 {
-        // SAFETY: as in `load8`.
-        unsafe { AtomicU16::from_ptr(self.checked_place(offset, 2, false).cast()) }.load(load_order(order))
-    }
-
-    #[inline(always)]
-    pub fn load32(&self, offset: u64, order: Order) -> u32 {
-        // SAFETY: as in `load8`.
-        unsafe { AtomicU32::from_ptr(self.checked_place(offset, 4, false).cast()) }.load(load_order(order))
-    }
-
-    #[inline(always)]
-    pub fn load64(&self, offset: u64, order: Order) -> u64 {
-        // SAFETY: as in `load8`.
-        unsafe { AtomicU64::from_ptr(self.checked_place(offset, 8, false).cast()) }.load(load_order(order))
-    }
-
-    #[inline(always)]
-    pub fn store8(&self, offset: u64, value: u8) {
-        // SAFETY: as in `load8`; `checked_place` also checked that the range may be written.
-        unsafe { AtomicU8::from_ptr(self.checked_place(offset, 1, true)) }.store(value, Ordering::Relaxed);
-    }
-
-    #[inline(always)]
-    pub fn store16(&self, offset: u64, value: u16, order: Order) {
-        // SAFETY: as in `store8`.
-        unsafe { AtomicU16::from_ptr(self.checked_place(offset, 2, true).cast()) }.store(value, store_order(order));
-    }
-
-    #[inline(always)]
-    pub fn store32(&self, offset: u64, value: u32, order: Order) {
-        // SAFETY: as in `store8`.
-        unsafe { AtomicU32::from_ptr(self.checked_place(offset, 4, true).cast()) }.store(value, store_order(order));
-    }
-
-    #[inline(always)]
-    pub fn store64(&self, offset: u64, value: u64, order: Order) {
-        // SAFETY: as in `store8`.
-        unsafe { AtomicU64::from_ptr(self.checked_place(offset, 8, true).cast()) }.store(value, store_order(order));
-    }
-
-    /// Replaces a value by a function of it, at once. Gives the old value.
-    #[inline(always)]
-    pub fn update16(&self, offset: u64, f: impl Fn(u16) -> u16) -> u16 {
-        // SAFETY: as in `store8`.
-        let cell = unsafe { AtomicU16::from_ptr(self.checked_place(offset, 2, true).cast()) };
-        cell.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |old| Some(f(old))).unwrap_or_else(|old| old)
-    }
-
-    #[inline(always)]
-    pub fn update32(&self, offset: u64, f: impl Fn(u32) -> u32) -> u32 {
-        // SAFETY: as in `store8`.
-        let cell = unsafe { AtomicU32::from_ptr(self.checked_place(offset, 4, true).cast()) };
-        cell.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |old| Some(f(old))).unwrap_or_else(|old| old)
-    }
-
-    #[inline(always)]
-    pub fn update64(&self, offset: u64, f: impl Fn(u64) -> u64) -> u64 {
-        // SAFETY: as in `store8`.
-        let cell = unsafe { AtomicU64::from_ptr(self.checked_place(offset, 8, true).cast()) };
-        cell.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |old| Some(f(old))).unwrap_or_else(|old| old)
-    }
+    width!(u8, AtomicU8: load8, store8);
+    width!(u16, AtomicU16: load16, store16, update16);
+    width!(u32, AtomicU32: load32, store32, update32);
+    width!(u64, AtomicU64: load64, store64, update64);
 }
 
 #[inline(always)]

@@ -1,16 +1,21 @@
 //! The loop that executes a warp's instructions.
+//!
+//! A warp runs one fragment at a time, in bursts. A burst executes instructions until the
+//! fragment's lanes part, until another fragment may wait for it, or until it must wait itself.
+//! `Warp::run_burst` leaves the fragments alone and says how it ended. `Warp::run` then changes
+//! them.
 
 use super::access::{self, NearMemory};
 use super::barrier::Barrier;
 use super::fault::{LaneFault, for_each_lane};
 use super::interface::{BlockCoordinates, FaultKind, GlobalMemory, Launch, Services};
-use super::warp::{Fragment, FragmentState, NO_FRAME, STEPS_BEFORE_YIELD, Warp};
+use super::warp::{FORCED, Fragment, FragmentState, NO_FRAME, STEPS_BEFORE_YIELD, Warp};
 use super::{atomic, intrinsic, mbarrier, special, sync};
-use crate::program::code::{BarrierKind, Op, PredicateHow, PredicateOp, Space};
-use crate::program::{Image, window};
+use crate::program::code::{BarrierKind, Op, Order, PredicateHow, PredicateOp, Space};
+use crate::program::{LinkedProgram, window};
 use crate::simd::lanes::{NO_SLOT, PerLane, PerLane32, PerLane64, WarpRegisters};
 
-/// What is around a warp while it runs.
+/// What surrounds a warp while it runs.
 pub(super) struct WarpContext<'a, M, S> {
     pub launch: &'a Launch,
     pub coordinates: BlockCoordinates,
@@ -21,34 +26,32 @@ pub(super) struct WarpContext<'a, M, S> {
 
 /// Why a warp stopped without a fault.
 pub(super) enum StopReason {
-    /// Its instructions are used up.
+    /// Its budget of instructions is used up.
     BudgetUsed,
-    /// Nothing in it can run.
+    /// None of its fragments can run.
     Waiting,
-    /// WarpRegisters have exited.
+    /// Lanes have exited.
     Exited,
-    Barrier {
-        id: usize,
-        lanes: u32,
-        threads: u32,
-        votes: u32,
-    },
+    /// Lanes have arrived at barrier `id` of the block with the votes of their guards; `threads`
+    /// takes part in it, 0 for the whole block.
+    Barrier { id: usize, lanes: u32, threads: u32, votes: u32 },
 }
 
-/// What an ordered access takes from a fragment's steps_left.
+/// What an ordered access takes from a fragment's [`steps_left`](Fragment::steps_left).
 const ORDERED_ACCESS_STEPS: u32 = 128;
 
-/// How a burst of one fragment ended.
+/// How a burst of a fragment ended.
 enum BurstEnd {
-    /// Put back as it is.
+    /// The fragment stays as it is.
     Again,
-    /// Put back to wait longer than its siblings.
+    /// The fragment spins: it waits until its siblings have run.
     Yield,
+    /// The lanes `lanes` continue at `pc`, the others where the burst ended.
     Split {
         pc: u32,
         lanes: u32,
     },
-    /// Each of these lanes goes elsewhere.
+    /// Lanes go to different instructions: pairs of an instruction and its lanes.
     Scatter(Vec<(u32, u32)>),
     Call {
         function: u32,
@@ -64,9 +67,13 @@ enum BurstEnd {
     Exit {
         lanes: u32,
     },
+    /// The fragment is at an instruction that needs other lanes. The lanes `ready` have performed
+    /// it.
     AwaitLanes {
         ready: u32,
     },
+    /// The lanes have arrived at a barrier of the block; `waits` is false for an arrival that goes
+    /// on.
     Barrier {
         id: usize,
         threads: u32,
@@ -76,11 +83,12 @@ enum BurstEnd {
     },
 }
 
-type Failed = (LaneFault, u32);
+/// A fault and the index of the instruction that raised it.
+type LocatedFault = (LaneFault, u32);
 
 impl Warp {
-    /// Runs until `left` is used up or nothing can run.
-    pub fn run<M: GlobalMemory, S: Services>(&mut self, context: &mut WarpContext<'_, M, S>, left: &mut u64) -> Result<StopReason, Failed> {
+    /// Runs until `left` instructions are used up or no fragment can run.
+    pub fn run<M: GlobalMemory, S: Services>(&mut self, context: &mut WarpContext<'_, M, S>, left: &mut u64) -> Result<StopReason, LocatedFault> {
         loop {
             if *left == 0 {
                 return Ok(StopReason::BudgetUsed);
@@ -93,7 +101,7 @@ impl Warp {
             };
             let limit = self.convergence_limit(&fragment);
             let alone = self.fragments.is_empty();
-            match self.burst(&mut fragment, limit, alone, context, left)? {
+            match self.run_burst(&mut fragment, limit, alone, context, left)? {
                 BurstEnd::Again => self.add_fragment(fragment),
                 BurstEnd::Yield => {
                     self.yields += 1;
@@ -118,7 +126,7 @@ impl Warp {
                 BurstEnd::Call { function, return_to } => self.enter_function(fragment, function, return_to, context)?,
                 BurstEnd::CallIndirect { targets, return_to } => {
                     let mut rest = fragment.lanes;
-                    let functions = &context.launch.image.program().functions;
+                    let functions = &context.launch.linked.program().functions;
                     while rest != 0 {
                         let first = rest.trailing_zeros() as usize;
                         let target = targets.0[first];
@@ -156,7 +164,8 @@ impl Warp {
                     if ready != 0 {
                         self.retain_frame(fragment.frame);
                         self.add_fragment(Fragment { lanes: fragment.lanes & !ready, state: FragmentState::AwaitsLanes, ..fragment });
-                        // Those who are complete go on by themselves; `run_ready` has done their instruction.
+                        // `run_burst` has performed the instruction for the lanes whose group is
+                        // complete.
                         self.add_fragment(Fragment { lanes: ready, pc: fragment.pc + 1, ..fragment });
                     } else {
                         self.add_fragment(Fragment { state: FragmentState::AwaitsLanes, ..fragment });
@@ -181,7 +190,7 @@ impl Warp {
         }
     }
 
-    /// WarpRegisters of a fragment exit; the others go on behind the instruction.
+    /// Ends lanes of a fragment. The others continue behind the instruction.
     fn exit_lanes(&mut self, fragment: Fragment, lanes: u32) {
         self.retire_lanes(lanes);
         let rest = fragment.lanes & !lanes;
@@ -190,7 +199,7 @@ impl Warp {
         } else {
             self.add_fragment(Fragment { pc: fragment.pc + 1, lanes: rest, ..fragment });
         }
-        // Who waits for lanes that are gone looks again.
+        // Groups that waited for these lanes may be complete now.
         for other in &mut self.fragments {
             if other.state == FragmentState::AwaitsLanes {
                 other.state = FragmentState::Ready;
@@ -198,8 +207,9 @@ impl Warp {
         }
     }
 
-    fn enter_function<M, S>(&mut self, fragment: Fragment, function: u32, return_to: u32, context: &WarpContext<'_, M, S>) -> Result<(), Failed> {
-        let functions = &context.launch.image.program().functions;
+    /// Puts a fragment at the first instruction of a function that it calls.
+    fn enter_function<M, S>(&mut self, fragment: Fragment, function: u32, return_to: u32, context: &WarpContext<'_, M, S>) -> Result<(), LocatedFault> {
+        let functions = &context.launch.linked.program().functions;
         let caller = self.frame(fragment.frame).function;
         let (caller_code, code) = (&functions[caller as usize], &functions[function as usize]);
         let needed = u64::from(self.frame(fragment.frame).local) + u64::from(caller_code.frame) + u64::from(code.frame);
@@ -214,27 +224,28 @@ impl Warp {
         Ok(())
     }
 
-    /// All that is left waits for lanes that will not come: go on with those who are here. True if there was such a fragment. WarpRegisters at a
-    /// barrier of the block may still come, unless the whole block is stuck (`stuck`).
+    /// Every fragment waits for lanes, and some of these lanes will not come: lets one fragment
+    /// continue with the lanes that have arrived. Returns false if there is no such fragment. Lanes
+    /// at a barrier of the block may still come, unless the whole block is stuck (`stuck`).
     pub fn force_convergence(&mut self, stuck: bool) -> bool {
         let Some(at) = self.fragments.iter().position(|f| f.state == FragmentState::AwaitsLanes) else { return false };
         if !stuck && self.fragments.iter().any(|f| matches!(f.state, FragmentState::Barrier(_))) {
             return false;
         }
         self.fragments[at].state = FragmentState::Ready;
-        self.fragments[at].waits = u32::MAX;
+        self.fragments[at].waits = FORCED;
         true
     }
 
-    /// A barrier of the block is complete.
-    pub fn release_from_barrier(&mut self, image: &Image, id: u8, barrier: &Barrier) {
-        let program = image.program();
+    /// Releases the fragments at a barrier of the block, which is complete.
+    pub fn release_from_barrier(&mut self, linked: &LinkedProgram, id: u8, barrier: &Barrier) {
+        let program = linked.program();
         if let [fragment] = &mut self.fragments[..]
             && fragment.state == FragmentState::Barrier(id)
             && let Op::Barrier(op) = &program.code[fragment.pc as usize].op
             && matches!(op.kind, BarrierKind::Sync | BarrierKind::Arrive)
         {
-            // Nearly always: the warp is together and there is no result.
+            // The usual case: the warp has not diverged, and the barrier has no result.
             fragment.pc += 1;
             fragment.state = FragmentState::Ready;
             fragment.waits = 0;
@@ -254,9 +265,9 @@ impl Warp {
             if let Op::Barrier(op) = &program.code[fragment.pc as usize].op {
                 let mut registers = Warp::registers_of(&mut self.r32, &mut self.r64, &mut self.p, &frame, code, &[], &[]);
                 match op.kind {
-                    BarrierKind::Count => registers.set32(op.d, &PerLane32::splat(barrier.count), fragment.lanes),
-                    BarrierKind::And => registers.set_predicate(op.d, if barrier.all { u32::MAX } else { 0 }, fragment.lanes),
-                    BarrierKind::Or => registers.set_predicate(op.d, if barrier.some { u32::MAX } else { 0 }, fragment.lanes),
+                    BarrierKind::Count => registers.set32(op.d, &PerLane32::splat(barrier.votes().count), fragment.lanes),
+                    BarrierKind::And => registers.set_predicate(op.d, if barrier.votes().all { u32::MAX } else { 0 }, fragment.lanes),
+                    BarrierKind::Or => registers.set_predicate(op.d, if barrier.votes().any { u32::MAX } else { 0 }, fragment.lanes),
                     BarrierKind::Sync | BarrierKind::Arrive => {}
                 }
             }
@@ -264,24 +275,25 @@ impl Warp {
         }
     }
 
-    /// Runs one fragment until it reaches `limit` or something that changes the fragments.
-    fn burst<M: GlobalMemory, S: Services>(
+    /// Runs one fragment until it reaches the instruction `limit`, uses up its budget `left`, or
+    /// changes the fragments. `alone`: the warp has no other fragment.
+    fn run_burst<M: GlobalMemory, S: Services>(
         &mut self,
         fragment: &mut Fragment,
         limit: u32,
         alone: bool,
         context: &mut WarpContext<'_, M, S>,
         left: &mut u64,
-    ) -> Result<BurstEnd, Failed> {
+    ) -> Result<BurstEnd, LocatedFault> {
         let WarpContext { launch, coordinates, shared, memory, services } = context;
-        let image: &Image = &launch.image;
+        let linked: &LinkedProgram = &launch.linked;
         let index = self.index;
-        let program = image.program();
+        let program = linked.program();
         let frame = *self.frame(fragment.frame);
         let code = &program.functions[frame.function as usize];
-        let forced = fragment.waits == u32::MAX;
+        let forced = fragment.waits == FORCED;
         let tid = &self.tid;
-        let mut registers = Warp::registers_of(&mut self.r32, &mut self.r64, &mut self.p, &frame, code, image.constants64(frame.function), &code.constants32);
+        let mut registers = Warp::registers_of(&mut self.r32, &mut self.r64, &mut self.p, &frame, code, linked.constants64(frame.function), &code.constants32);
         let alive = self.alive;
         let here = fragment.lanes;
         let mut near = NearMemory { shared, local: &mut self.local, local_bytes: self.local_bytes, frame: frame.local, parameters: &launch.parameters };
@@ -329,13 +341,13 @@ impl Warp {
                                 stop!(BurstEnd::Yield);
                             }
                         }
-                        // The increment below brings it to the target.
+                        // The increment at the loop's end brings it to the target.
                         pc = target.wrapping_sub(1);
                     }
                     Op::Predicate(op) => combine_predicates(&mut registers, *op, active),
                     Op::Load(op) => {
                         checked!(access::load(&mut registers, op, active, &mut near, *memory));
-                        if op.order != crate::program::code::Order::Weak && !alone {
+                        if op.order != Order::Weak && !alone {
                             steps_left = steps_left.saturating_sub(ORDERED_ACCESS_STEPS);
                             if steps_left == 0 {
                                 pc += 1;
@@ -376,7 +388,7 @@ impl Warp {
                         }
                         if ready != active {
                             if active != here {
-                                // WarpRegisters that the guard switches off do not wait.
+                                // Lanes whose guard is off do not wait.
                                 return Ok(split_guarded_wait(fragment, pc, here, active, ready));
                             }
                             stop!(BurstEnd::AwaitLanes { ready });
@@ -399,7 +411,7 @@ impl Warp {
                     Op::Pause => {
                         pc += 1;
                         if alone {
-                            // The rest of the turn belongs to others.
+                            // The rest of the slice belongs to other warps.
                             *left = (*left).min(1);
                             stop!(BurstEnd::Again);
                         }
@@ -435,7 +447,7 @@ impl Warp {
                         stop!(BurstEnd::CallIndirect { targets: Box::new(*registers.get64(*target)), return_to: *returns_to });
                     }
                     Op::Intrinsic(call) => {
-                        let caller = intrinsic::Caller { block: coordinates.ctaid, tid };
+                        let caller = intrinsic::CallingThreads { block: coordinates.ctaid, tid };
                         checked!(intrinsic::perform(call, active, &mut near, *memory, *services, &caller));
                     }
                     Op::Return => stop!(BurstEnd::Return { lanes: active }),
@@ -461,17 +473,19 @@ impl Warp {
     }
 }
 
-/// WarpRegisters whose guard is off skip the instruction; the rest come back to it.
+/// Lanes whose guard is off skip the instruction at `pc`; the others execute it in the next burst.
 fn split_guarded(pc: u32, off: u32) -> BurstEnd {
     BurstEnd::Split { pc: pc + 1, lanes: off }
 }
 
+/// Lanes whose guard is off, and lanes that have performed the instruction, skip it. The others
+/// return to it and wait there.
 fn split_guarded_wait(fragment: &mut Fragment, pc: u32, here: u32, active: u32, ready: u32) -> BurstEnd {
     fragment.pc = pc;
-    // Off lanes and those that are done go on; the others come back and wait with their guard on.
     BurstEnd::Split { pc: pc + 1, lanes: (here & !active) | ready }
 }
 
+/// An operation on whole predicates, one bit for each lane.
 fn combine_predicates(registers: &mut WarpRegisters<'_>, op: PredicateOp, mask: u32) {
     let value = match op.how {
         PredicateHow::And => registers.predicate(op.a) & registers.predicate(op.b),
@@ -489,6 +503,7 @@ fn combine_predicates(registers: &mut WarpRegisters<'_>, op: PredicateOp, mask: 
     registers.set_predicate(op.d, value, mask);
 }
 
+/// `isspacep` (PTX ISA): whether a generic address lies in the window of a state space.
 fn is_in_space(address: u64, space: Space) -> bool {
     let (shared, local, param) = (window::SHARED.contains(address), window::LOCAL.contains(address), window::PARAM.contains(address));
     match space {

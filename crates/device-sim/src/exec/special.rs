@@ -1,10 +1,11 @@
-//! Values of the special registers.
+//! Values of the special registers (PTX ISA, *Special registers*).
 
 use super::interface::{BlockCoordinates, Launch, Services};
 use crate::program::code::Special;
 use crate::simd::lanes::{LANES, PerLane32};
 
-fn per_lane(f: impl Fn(u32) -> u32) -> PerLane32 {
+/// A value for each lane.
+fn fill_lanes(f: impl Fn(u32) -> u32) -> PerLane32 {
     let mut out = PerLane32::splat(0);
     for lane in 0..LANES {
         out.0[lane] = f(lane as u32);
@@ -12,18 +13,19 @@ fn per_lane(f: impl Fn(u32) -> u32) -> PerLane32 {
     out
 }
 
-fn component(values: [u32; 3], n: u8, otherwise: u32) -> u32 {
+/// Component `n` of `values`; `otherwise` for the fourth component of a vector.
+fn select_component(values: [u32; 3], n: u8, otherwise: u32) -> u32 {
     values.get(n as usize).copied().unwrap_or(otherwise)
 }
 
-/// Rank of a block in its cluster and the cluster's size.
+/// Rank of a block in its cluster, and the cluster's blocks.
 fn cluster_rank(launch: &Launch, coordinates: BlockCoordinates) -> (u32, u32) {
     let size = launch.cluster.map(|n| n.max(1));
     let [x, y, z] = [0, 1, 2].map(|n| coordinates.ctaid[n] % size[n]);
     (x + size[0] * (y + size[1] * z), size.iter().product())
 }
 
-/// A 32-bit special register.
+/// The lanes' values of a 32-bit special register.
 pub(super) fn read_narrow<S: Services>(
     what: Special,
     launch: &Launch,
@@ -35,19 +37,19 @@ pub(super) fn read_narrow<S: Services>(
     let cluster = launch.cluster.map(|n| n.max(1));
     PerLane32::splat(match what {
         Special::Tid(n) => return tid.get(n as usize).copied().unwrap_or(PerLane32::splat(0)),
-        Special::Laneid => return per_lane(|lane| lane),
-        Special::LanemaskEq => return per_lane(|lane| 1 << lane),
-        Special::LanemaskLt => return per_lane(|lane| (1 << lane) - 1),
-        Special::LanemaskLe => return per_lane(|lane| u32::MAX >> (31 - lane)),
-        Special::LanemaskGe => return per_lane(|lane| u32::MAX << lane),
-        Special::LanemaskGt => return per_lane(|lane| u32::MAX.checked_shl(lane + 1).unwrap_or(0)),
-        Special::Ntid(n) => component(launch.block, n, 0),
-        Special::Ctaid(n) => component(coordinates.ctaid, n, 0),
-        Special::Nctaid(n) => component(launch.grid, n, 0),
-        Special::ClusterId(n) => component([0, 1, 2].map(|n| coordinates.ctaid[n] / cluster[n]), n, 0),
-        Special::NclusterId(n) => component([0, 1, 2].map(|n| launch.grid[n].div_ceil(cluster[n])), n, 0),
-        Special::ClusterCtaid(n) => component([0, 1, 2].map(|n| coordinates.ctaid[n] % cluster[n]), n, 0),
-        Special::ClusterNctaid(n) => component(cluster, n, 0),
+        Special::Laneid => return fill_lanes(|lane| lane),
+        Special::LanemaskEq => return fill_lanes(|lane| 1 << lane),
+        Special::LanemaskLt => return fill_lanes(|lane| (1 << lane) - 1),
+        Special::LanemaskLe => return fill_lanes(|lane| u32::MAX >> (31 - lane)),
+        Special::LanemaskGe => return fill_lanes(|lane| u32::MAX << lane),
+        Special::LanemaskGt => return fill_lanes(|lane| u32::MAX.checked_shl(lane + 1).unwrap_or(0)),
+        Special::Ntid(n) => select_component(launch.block, n, 0),
+        Special::Ctaid(n) => select_component(coordinates.ctaid, n, 0),
+        Special::Nctaid(n) => select_component(launch.grid, n, 0),
+        Special::ClusterId(n) => select_component([0, 1, 2].map(|n| coordinates.ctaid[n] / cluster[n]), n, 0),
+        Special::NclusterId(n) => select_component([0, 1, 2].map(|n| launch.grid[n].div_ceil(cluster[n])), n, 0),
+        Special::ClusterCtaid(n) => select_component([0, 1, 2].map(|n| coordinates.ctaid[n] % cluster[n]), n, 0),
+        Special::ClusterNctaid(n) => select_component(cluster, n, 0),
         Special::ClusterCtarank => cluster_rank(launch, coordinates).0,
         Special::ClusterNctarank => cluster_rank(launch, coordinates).1,
         Special::Warpid => coordinates.first_warp + warp,
@@ -58,7 +60,7 @@ pub(super) fn read_narrow<S: Services>(
         Special::ClockHigh => (services.clock() >> 32) as u32,
         Special::GlobaltimerLow => services.globaltimer() as u32,
         Special::GlobaltimerHigh => (services.globaltimer() >> 32) as u32,
-        // Where a cooperative launch finds its workspace.
+        // The C library's grid barrier finds its words through these two.
         Special::Envreg(1) => (launch.grid_workspace >> 32) as u32,
         Special::Envreg(2) => launch.grid_workspace as u32,
         Special::DynamicShared => launch.dynamic_shared,
@@ -69,7 +71,7 @@ pub(super) fn read_narrow<S: Services>(
     })
 }
 
-/// A 64-bit special register.
+/// The value of a 64-bit special register, the same in all lanes.
 pub(super) fn read_wide<S: Services>(what: Special, launch: &Launch, services: &mut S) -> u64 {
     match what {
         Special::Clock64 => services.clock(),
@@ -80,6 +82,7 @@ pub(super) fn read_wide<S: Services>(what: Special, launch: &Launch, services: &
     }
 }
 
+/// Where the kernel's dynamic shared memory begins, in bytes of shared memory.
 fn dynamic_base(launch: &Launch) -> u32 {
-    launch.image.program().kernels.get(launch.kernel).map_or(0, |kernel| kernel.dynamic_base())
+    launch.linked.program().kernels.get(launch.kernel).map_or(0, |kernel| kernel.dynamic_base())
 }

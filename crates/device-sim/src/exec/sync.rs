@@ -1,12 +1,14 @@
 //! What lanes of one warp do together: votes, shuffles, matches, reductions.
 //!
-//! Membership is per lane: one fragment may hold several groups (tiles) at once, for_each_lane with its own result.
+//! Each lane names the members of its group by a mask (PTX ISA, *membermask*). One fragment may
+//! hold several groups at once, for instance the tiles of a cooperative group; each group has a
+//! result of its own.
 
 use super::fault::for_each_lane;
 use crate::program::code::{ReduceKind, ShuffleKind, WarpKind, WarpOp};
 use crate::simd::lanes::{LANES, NO_SLOT, PerLane32, WarpRegisters};
 
-/// The lanes of `here` that may go on: all living members of their group are here.
+/// The lanes of `here` that can continue: every living member of their group has arrived.
 pub(super) fn complete_lanes(registers: &WarpRegisters<'_>, op: &WarpOp, here: u32, alive: u32) -> u32 {
     if op.members == NO_SLOT {
         return here;
@@ -21,7 +23,7 @@ pub(super) fn complete_lanes(registers: &WarpRegisters<'_>, op: &WarpOp, here: u
     ready
 }
 
-/// Does the operation for the lanes of `here`.
+/// Performs the operation for the lanes of `here`, group by group.
 pub(super) fn perform(registers: &mut WarpRegisters<'_>, op: &WarpOp, here: u32) {
     if let WarpKind::Shuffle(kind) = op.kind {
         return shuffle(registers, op, kind, here);
@@ -44,8 +46,10 @@ pub(super) fn perform(registers: &mut WarpRegisters<'_>, op: &WarpOp, here: u32)
     }
 }
 
+/// Performs the operation for the lanes of one group.
 fn perform_for_group(registers: &mut WarpRegisters<'_>, op: &WarpOp, group: u32, members: u32) {
-    // WarpRegisters that take part although they did not name themselves do so alone.
+    // PTX leaves it undefined what a lane gets whose mask does not name the lane itself. Such lanes
+    // form a group of their own here.
     let counted = if group & members != 0 { group & members } else { group };
     let source = |registers: &WarpRegisters<'_>| registers.predicate(op.a) ^ if op.negated { u32::MAX } else { 0 };
     match op.kind {
@@ -111,10 +115,12 @@ fn perform_for_group(registers: &mut WarpRegisters<'_>, op: &WarpOp, group: u32,
     }
 }
 
+/// The lanes' source values, zero-extended.
 fn source_values(registers: &WarpRegisters<'_>, op: &WarpOp, wide: bool) -> [u64; LANES] {
     if wide { registers.get64(op.a).0 } else { registers.get32(op.a).0.map(u64::from) }
 }
 
+/// `shfl` (PTX ISA, *shfl.sync*): each lane reads the register of another.
 fn shuffle(registers: &mut WarpRegisters<'_>, op: &WarpOp, kind: ShuffleKind, here: u32) {
     let (a, b, c) = (*registers.get32(op.a), *registers.get32(op.b), *registers.get32(op.c));
     let mut out = a;
@@ -139,7 +145,8 @@ fn shuffle(registers: &mut WarpRegisters<'_>, op: &WarpOp, kind: ShuffleKind, he
         };
         if inside {
             valid |= 1 << lane;
-            // A lane that takes no part gives zero, as the card does; programs rely on it though the manual leaves it undefined.
+            // A lane that takes no part gives zero. The PTX ISA leaves the value undefined, but
+            // programs rely on what the hardware does.
             out.0[lane as usize] = if here >> (from & 31) & 1 != 0 { a.0[(from & 31) as usize] } else { 0 };
         }
     }

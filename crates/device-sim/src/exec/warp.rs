@@ -1,78 +1,100 @@
 //! A warp: its registers, and the fragments into which its lanes have diverged.
 //!
-//! Each lane belongs to exactly one fragment until it exits. A fragment is a place in the code, a set of lanes and a frame. The scheduler
-//! runs the fragment deepest in calls and lowest in the code; fragments that meet at the same place in the same frame merge. Spinning
-//! fragments step back so that the others make progress.
+//! A fragment is an instruction, a set of lanes and a frame. Each lane belongs to exactly one
+//! fragment until it exits. The fragment that runs next is the one deepest in calls and then lowest
+//! in the code. Fragments that arrive at the same instruction in the same frame merge. A fragment
+//! that spins yields, so that the others make progress.
 //!
-//! Registers of a frame begin where its caller's end. Fragments in different frames may use the same slots: they write their own lanes only.
+//! The registers of a frame begin where those of its caller end. Fragments in different frames may
+//! use the same register slots, because a fragment writes its own lanes only.
 
 use crate::program::code::Code;
 use crate::simd::lanes::{LANES, PerLane32, PerLane64, WarpRegisters};
 
-/// Registers of one call and where to return.
+/// The registers of one call, and where the call returns to.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Frame {
+    /// Index of the function in the program.
     pub function: u32,
-    /// Index of the caller's frame; `NO_FRAME` for the kernel.
+    /// Index of the caller's frame; [`NO_FRAME`] for the kernel.
     pub caller: u32,
+    /// The instruction behind the call.
     pub return_to: u32,
+    /// Calls between the kernel and this frame.
     pub depth: u32,
+    /// Where the frame's registers begin in the three banks.
     pub base32: u32,
     pub base64: u32,
     pub base_p: u32,
-    /// Where the frame begins in local memory.
+    /// Where the frame begins in local memory, in bytes.
     pub local: u32,
-    /// Fragments in it and frames called from it.
+    /// Fragments in this frame, and frames called from it.
     users: u32,
 }
 
-/// Steps of a fragment after which its waiting siblings get a turn: backward branches count one, ordered accesses more. Kept across calls and
-/// divergence, so that no shape of a spin loop starves those it waits for.
+/// Steps of a fragment before it yields to its siblings: a backward branch is one step, an ordered
+/// access several. The count goes on across calls and divergence, so that no shape of a spin loop
+/// starves the lanes it waits for.
 pub(super) const STEPS_BEFORE_YIELD: u32 = 4096;
 
+/// The caller of a kernel.
 pub(super) const NO_FRAME: u32 = u32::MAX;
 
+/// The largest [`Fragment::waits`]: every fragment of the warp waited for lanes, some of which will
+/// not come. This one performs its instruction with the lanes that have arrived.
+pub(super) const FORCED: u32 = u32::MAX;
+
+/// What a fragment waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FragmentState {
+    /// Nothing: it can run.
     Ready,
-    /// At barrier `0` of the block (at the instruction itself).
+    /// Barrier number `0` of the block; `pc` is the barrier's instruction.
     Barrier(u8),
-    /// At an instruction that needs other lanes of the warp.
+    /// Other lanes of the warp; `pc` is the instruction that needs them.
     AwaitsLanes,
 }
 
+/// Lanes that are at the same instruction in the same frame.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Fragment {
+    /// Index of the next instruction.
     pub pc: u32,
+    /// One bit for each lane.
     pub lanes: u32,
     pub frame: u32,
+    /// The frame's depth.
     pub depth: u32,
     pub state: FragmentState,
-    /// When it last stepped back, in the warp's count of such steps; larger waits longer.
+    /// The warp's count of yields when this fragment last yielded: the larger, the longer it waits.
+    /// [`FORCED`] if it runs with the lanes that have arrived.
     pub waits: u32,
-    /// Steps until it steps back again, see [`STEPS_BEFORE_YIELD`].
+    /// Steps left before it yields, see [`STEPS_BEFORE_YIELD`].
     pub steps_left: u32,
 }
 
+/// The lanes of one warp, their registers and their local memory.
 #[derive(Debug, Default)]
 pub(super) struct Warp {
     pub fragments: Vec<Fragment>,
     frames: Vec<Frame>,
     free_frames: Vec<u32>,
+    /// The three banks of registers: 32 bits, 64 bits, and predicates with a bit for each lane.
     pub r32: Vec<PerLane32>,
     pub r64: Vec<PerLane64>,
     pub p: Vec<u32>,
-    /// WarpRegisters that have not exited.
+    /// Lanes that have not exited.
     pub alive: u32,
-    /// Index in the block.
+    /// Index of the warp in its block.
     pub index: u32,
+    /// `%tid` of the lanes.
     pub tid: [PerLane32; 3],
-    /// What `tid` was made for: the block's size and the first thread. Nothing at first.
+    /// What `tid` was made for: the block's size and the warp's first thread.
     shape: ([u32; 3], u32),
-    /// Local memory of each lane, one after the other.
+    /// Local memory: `local_bytes` bytes for each lane, lane after lane.
     pub local: Vec<u8>,
     pub local_bytes: u32,
-    /// Steps back so far.
+    /// Yields so far.
     pub yields: u32,
 }
 
@@ -83,7 +105,7 @@ impl Default for PerLane32 {
 }
 
 impl Warp {
-    /// A warp at the kernel's first instruction.
+    /// Puts the warp at a kernel's first instruction.
     pub fn start(&mut self, index: u32, block: [u32; 3], code: &Code, function: u32, local_bytes: u32) {
         let threads = block.iter().map(|n| u64::from(*n)).product::<u64>() as u32;
         let first = index * 32;
@@ -114,7 +136,7 @@ impl Warp {
         });
     }
 
-    /// Fills in the threads' indices, counted up rather than divided for each lane.
+    /// Fills in the threads' indices. They are counted up: a division for each lane would be slow.
     fn number_threads(&mut self, block: [u32; 3], first: u32) {
         let mut at = [first % block[0], first / block[0] % block[1], first / block[0] / block[1]];
         for lane in 0..LANES {
@@ -131,12 +153,12 @@ impl Warp {
         }
     }
 
-    /// Whether some fragment can run.
+    /// True if a fragment can run.
     pub fn has_ready_fragment(&self) -> bool {
         self.fragments.iter().any(|fragment| fragment.state == FragmentState::Ready)
     }
 
-    /// Makes the banks large enough for a frame.
+    /// Makes the banks large enough for the registers of a frame.
     fn reserve_registers(&mut self, frame: u32, code: &Code) {
         let frame = self.frames[frame as usize];
         let (need32, need64) = ((frame.base32 + code.slots32) as usize, (frame.base64 + code.slots64) as usize);
@@ -156,7 +178,8 @@ impl Warp {
         &self.frames[index as usize]
     }
 
-    /// The frame of a call of `function` from `caller`; the same one if other lanes are in the same call.
+    /// The frame of a call of `function` from the frame `caller`: the same one for lanes in the
+    /// same call.
     pub fn open_frame(&mut self, caller: u32, function: u32, return_to: u32, caller_code: &Code, code: &Code) -> u32 {
         for index in 0..self.frames.len() {
             let frame = &mut self.frames[index];
@@ -177,7 +200,7 @@ impl Warp {
             local: from.local + caller_code.frame,
             users: 1,
         };
-        // The caller's frame is used by its child as well as by fragments in it.
+        // The child keeps its caller's frame.
         self.frames[caller as usize].users += 1;
         let index = match self.free_frames.pop() {
             Some(index) => {
@@ -193,12 +216,13 @@ impl Warp {
         index
     }
 
-    /// One fragment more in this frame.
+    /// One more fragment is in this frame.
     pub fn retain_frame(&mut self, frame: u32) {
         self.frames[frame as usize].users += 1;
     }
 
-    /// A fragment has left this frame.
+    /// A fragment has left this frame. Ends the frame, and its callers' frames, if nothing else
+    /// uses it.
     pub fn release_frame(&mut self, mut frame: u32) {
         while frame != NO_FRAME {
             let it = &mut self.frames[frame as usize];
@@ -211,7 +235,7 @@ impl Warp {
         }
     }
 
-    /// Registers of a frame.
+    /// The registers of a frame, with the constants of its function.
     pub fn registers_of<'a>(
         r32: &'a mut [PerLane32],
         r64: &'a mut [PerLane64],
@@ -231,7 +255,7 @@ impl Warp {
         }
     }
 
-    /// Adds a fragment, merging it with one at the same place.
+    /// Adds a fragment. It merges with a fragment at the same instruction of the same frame.
     pub fn add_fragment(&mut self, fragment: Fragment) {
         for other in &mut self.fragments {
             let same = other.pc == fragment.pc && other.frame == fragment.frame;
@@ -239,7 +263,7 @@ impl Warp {
                 other.lanes |= fragment.lanes;
                 other.waits = other.waits.min(fragment.waits);
                 other.steps_left = other.steps_left.min(fragment.steps_left);
-                // Whoever waited there looks again with the newcomers.
+                // A fragment that waits for lanes checks again: these may be among them.
                 other.state = if fragment.state == FragmentState::Ready { FragmentState::Ready } else { other.state };
                 self.release_frame(fragment.frame);
                 return;
@@ -248,7 +272,7 @@ impl Warp {
         self.fragments.push(fragment);
     }
 
-    /// Takes out the fragment to run next.
+    /// Takes out the fragment that runs next.
     pub fn take_next_fragment(&mut self) -> Option<Fragment> {
         if let [one] = &self.fragments[..] {
             return if one.state == FragmentState::Ready { self.fragments.pop() } else { None };
@@ -258,7 +282,8 @@ impl Warp {
         Some(self.fragments.swap_remove(at))
     }
 
-    /// Where a fragment must stop because another may wait for it there.
+    /// The first instruction at which `running` might meet another fragment, where it must stop;
+    /// `u32::MAX` if there is none.
     pub fn convergence_limit(&self, running: &Fragment) -> u32 {
         self.fragments
             .iter()
@@ -268,7 +293,7 @@ impl Warp {
             .unwrap_or(u32::MAX)
     }
 
-    /// WarpRegisters stop for good.
+    /// Ends lanes.
     pub fn retire_lanes(&mut self, lanes: u32) {
         self.alive &= !lanes;
     }

@@ -1,8 +1,8 @@
 //! Integer, logic, shift and bit instructions.
 
-use super::body::{Lowerer, exactly, first_type};
+use super::body::{Lowerer, exact_operands, first_type};
 use super::by_type::{by_integer, by_width};
-use super::error::{Lowered, Trouble, wrong};
+use super::error::{Lowered, Trouble, reject};
 use crate::program::code::{Op, PredicateHow, PredicateOp};
 use crate::simd::alu::{self, Alu, AluFunction};
 use crate::simd::lanes::NO_SLOT;
@@ -12,19 +12,19 @@ use cumux_ptx::ast::{Instruction, Opcode as O, Operand, ScalarType as T, Word};
 pub(super) fn lower(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
     let ty = first_type(i)?;
     if ty == T::Pred {
-        return predicate(lowerer, i);
+        return lower_predicate(lowerer, i);
     }
     let f = match i.opcode {
-        O::Add | O::Sub if matches!(ty, T::U16x2 | T::S16x2) => return two_halves(lowerer, i, ty),
-        O::Min | O::Max if matches!(ty, T::U16x2 | T::S16x2) => return two_halves(lowerer, i, ty),
-        O::Add | O::Addc | O::Sub | O::Subc if i.has(Word::Cc) || matches!(i.opcode, O::Addc | O::Subc) => return carry(lowerer, i, ty),
-        O::Mad | O::Madc if i.has(Word::Cc) || i.opcode == O::Madc => return mad_carry(lowerer, i, ty),
+        O::Add | O::Sub if matches!(ty, T::U16x2 | T::S16x2) => return lower_two_halves(lowerer, i, ty),
+        O::Min | O::Max if matches!(ty, T::U16x2 | T::S16x2) => return lower_two_halves(lowerer, i, ty),
+        O::Add | O::Addc | O::Sub | O::Subc if i.has(Word::Cc) || matches!(i.opcode, O::Addc | O::Subc) => return lower_carry(lowerer, i, ty),
+        O::Mad | O::Madc if i.has(Word::Cc) || i.opcode == O::Madc => return lower_mad_carry(lowerer, i, ty),
         O::Add if i.has(Word::Sat) => alu::op2::<integer::AddSat>(),
         O::Sub if i.has(Word::Sat) => alu::op2::<integer::SubSat>(),
         O::Add => by_width!(ty, I => alu::op2::<integer::Add<I>>()),
         O::Sub => by_width!(ty, I => alu::op2::<integer::Sub<I>>()),
-        O::Mul if i.has(Word::Wide) => return wide(lowerer, i, ty),
-        O::Mad if i.has(Word::Wide) => return wide(lowerer, i, ty),
+        O::Mul if i.has(Word::Wide) => return lower_wide(lowerer, i, ty),
+        O::Mad if i.has(Word::Wide) => return lower_wide(lowerer, i, ty),
         O::Mul if i.has(Word::Hi) => by_integer!(ty, I => alu::op2::<integer::MulHi<I>>()),
         O::Mul => by_width!(ty, I => alu::op2::<integer::Mul<I>>()),
         O::Mad if i.has(Word::Hi) && i.has(Word::Sat) => alu::op3::<integer::MadHiSat>(),
@@ -32,12 +32,12 @@ pub(super) fn lower(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
         O::Mad => by_width!(ty, I => alu::op3::<integer::Mad<I>>()),
         O::Div => by_integer!(ty, I => alu::op2::<integer::Div<I>>()),
         O::Rem => by_integer!(ty, I => alu::op2::<integer::Rem<I>>()),
-        O::Min | O::Max => return min_max(lowerer, i, ty),
+        O::Min | O::Max => return lower_min_max(lowerer, i, ty),
         O::Abs => by_integer!(ty, I => alu::op1::<integer::Abs<I>>()),
         O::Neg => by_width!(ty, I => alu::op1::<integer::Neg<I>>()),
         O::Sad => by_integer!(ty, I => alu::op3::<integer::Sad<I>>()),
         O::Mul24 | O::Mad24 => mul24(i, ty)?,
-        O::Dp4a | O::Dp2a => return dot(lowerer, i),
+        O::Dp4a | O::Dp2a => return lower_dot(lowerer, i),
         O::And => by_width!(ty, I => alu::op2::<integer::And<I>>()),
         O::Or => by_width!(ty, I => alu::op2::<integer::Or<I>>()),
         O::Xor => by_width!(ty, I => alu::op2::<integer::Xor<I>>()),
@@ -47,14 +47,14 @@ pub(super) fn lower(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
             32 => alu::op1::<bits::Cnot32>(),
             _ => alu::op1::<bits::Cnot64>(),
         },
-        O::Shl | O::Shr => return shift(lowerer, i, ty),
-        O::Shf => return funnel(lowerer, i),
-        O::Lop3 => return lop3(lowerer, i),
-        O::Prmt => return permute(lowerer, i),
-        O::Bfe | O::Bfi => return field(lowerer, i, ty),
-        O::Bfind => return narrow_result(lowerer, i, ty, bfind(i, ty)?),
-        O::Popc => return narrow_result(lowerer, i, ty, if ty.bits() == 64 { alu::op1::<bits::Popc64>() } else { alu::op1::<bits::Popc32>() }),
-        O::Clz => return narrow_result(lowerer, i, ty, if ty.bits() == 64 { alu::op1::<bits::Clz64>() } else { alu::op1::<bits::Clz32>() }),
+        O::Shl | O::Shr => return lower_shift(lowerer, i, ty),
+        O::Shf => return lower_funnel(lowerer, i),
+        O::Lop3 => return lower_lop3(lowerer, i),
+        O::Prmt => return lower_permute(lowerer, i),
+        O::Bfe | O::Bfi => return lower_field(lowerer, i, ty),
+        O::Bfind => return lower_narrow_result(lowerer, i, ty, bfind(i, ty)?),
+        O::Popc => return lower_narrow_result(lowerer, i, ty, if ty.bits() == 64 { alu::op1::<bits::Popc64>() } else { alu::op1::<bits::Popc32>() }),
+        O::Clz => return lower_narrow_result(lowerer, i, ty, if ty.bits() == 64 { alu::op1::<bits::Clz64>() } else { alu::op1::<bits::Clz32>() }),
         O::Brev => {
             if ty.bits() == 64 {
                 alu::op1::<bits::Brev64>()
@@ -78,18 +78,19 @@ pub(super) fn lower(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
         },
         _ => return Err(Trouble::Refused),
     };
-    lowerer.same(f, &i.operands, ty)
+    lowerer.emit_uniform(f, &i.operands, ty)
 }
 
-fn predicate(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
-    let [d, rest @ ..] = i.operands.as_slice() else { return wrong("operands are missing") };
-    let d = lowerer.predicate_target(d)?;
+/// Logic on predicates.
+fn lower_predicate(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
+    let [d, rest @ ..] = i.operands.as_slice() else { return reject("operands are missing") };
+    let d = lowerer.lower_predicate_target(d)?;
     let a = match rest.first() {
-        Some(a) => lowerer.plain_predicate(a)?,
-        None => return wrong("operands are missing"),
+        Some(a) => lowerer.lower_plain_predicate(a)?,
+        None => return reject("operands are missing"),
     };
     let b = match rest.get(1) {
-        Some(b) => lowerer.plain_predicate(b)?,
+        Some(b) => lowerer.lower_plain_predicate(b)?,
         None => NO_SLOT,
     };
     let how = match i.opcode {
@@ -104,18 +105,21 @@ fn predicate(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
     Ok(())
 }
 
+/// `mov.pred`.
 pub(super) fn move_predicate(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
-    predicate(lowerer, i)
+    lower_predicate(lowerer, i)
 }
 
-fn narrow_result(lowerer: &mut Lowerer<'_>, i: &Instruction, ty: T, f: AluFunction) -> Lowered {
-    let [d, a] = exactly::<2>(i)?;
-    let alu = Alu { a: lowerer.source(a, ty)?, d: lowerer.target32(d)?, ..Alu::new(f) };
-    lowerer.alu(alu);
+/// An instruction whose result has 32 bits whatever its type.
+fn lower_narrow_result(lowerer: &mut Lowerer<'_>, i: &Instruction, ty: T, f: AluFunction) -> Lowered {
+    let [d, a] = exact_operands::<2>(i)?;
+    let alu = Alu { a: lowerer.lower_source(a, ty)?, d: lowerer.lower_target32(d)?, ..Alu::new(f) };
+    lowerer.emit_alu(alu);
     Ok(())
 }
 
-fn wide(lowerer: &mut Lowerer<'_>, i: &Instruction, ty: T) -> Lowered {
+/// `mul.wide` and `mad.wide`.
+fn lower_wide(lowerer: &mut Lowerer<'_>, i: &Instruction, ty: T) -> Lowered {
     let big = match ty {
         T::U16 => T::U32,
         T::S16 => T::S32,
@@ -138,33 +142,34 @@ fn wide(lowerer: &mut Lowerer<'_>, i: &Instruction, ty: T) -> Lowered {
     let (d, a, b, c) = match i.operands.as_slice() {
         [d, a, b] if !add => (d, a, b, None),
         [d, a, b, c] if add => (d, a, b, Some(c)),
-        _ => return wrong("wrong number of operands"),
+        _ => return reject("wrong number of operands"),
     };
-    alu.a = lowerer.source32(a, ty)?;
-    alu.b = lowerer.source32(b, ty)?;
+    alu.a = lowerer.lower_source32(a, ty)?;
+    alu.b = lowerer.lower_source32(b, ty)?;
     if let Some(c) = c {
-        alu.c = lowerer.source(c, big)?;
+        alu.c = lowerer.lower_source(c, big)?;
     }
-    alu.d = lowerer.target(d, big)?;
-    lowerer.alu(alu);
+    alu.d = lowerer.lower_target(d, big)?;
+    lowerer.emit_alu(alu);
     Ok(())
 }
 
-fn min_max(lowerer: &mut Lowerer<'_>, i: &Instruction, ty: T) -> Lowered {
+fn lower_min_max(lowerer: &mut Lowerer<'_>, i: &Instruction, ty: T) -> Lowered {
     let max = i.opcode == O::Max;
     let relu = i.has(Word::Relu);
     let f = if max { by_integer!(ty, I => alu::op2::<integer::Max<I>>()) } else { by_integer!(ty, I => alu::op2::<integer::Min<I>>()) };
-    lowerer.same(f, &i.operands, ty)?;
+    lowerer.emit_uniform(f, &i.operands, ty)?;
     if relu {
-        let Some(d) = i.operands.first() else { return wrong("operands are missing") };
-        let d = lowerer.target32(d)?;
-        let zero = lowerer.constant32(0);
-        lowerer.alu(Alu { d, a: d, b: zero, ..Alu::new(alu::op2::<integer::Max<i32>>()) });
+        let Some(d) = i.operands.first() else { return reject("operands are missing") };
+        let d = lowerer.lower_target32(d)?;
+        let zero = lowerer.intern_constant32(0);
+        lowerer.emit_alu(Alu { d, a: d, b: zero, ..Alu::new(alu::op2::<integer::Max<i32>>()) });
     }
     Ok(())
 }
 
-fn two_halves(lowerer: &mut Lowerer<'_>, i: &Instruction, ty: T) -> Lowered {
+/// Instructions on both 16-bit halves of a register.
+fn lower_two_halves(lowerer: &mut Lowerer<'_>, i: &Instruction, ty: T) -> Lowered {
     if i.has(Word::Relu) {
         return Err(Trouble::Refused);
     }
@@ -175,22 +180,23 @@ fn two_halves(lowerer: &mut Lowerer<'_>, i: &Instruction, ty: T) -> Lowered {
         _ => video::MAX,
     };
     let signed = if ty == T::S16x2 { video::SIGNED_A | video::SIGNED_B } else { 0 };
-    let [d, a, b] = exactly::<3>(i)?;
-    let zero = lowerer.constant32(0);
+    let [d, a, b] = exact_operands::<3>(i)?;
+    let zero = lowerer.intern_constant32(0);
     let alu = Alu {
-        a: lowerer.source32(a, T::B32)?,
-        b: lowerer.source32(b, T::B32)?,
+        a: lowerer.lower_source32(a, T::B32)?,
+        b: lowerer.lower_source32(b, T::B32)?,
         c: zero,
-        d: lowerer.target32(d)?,
+        d: lowerer.lower_target32(d)?,
         x: operation | signed,
         ..Alu::new(alu::op3x::<video::Simd<2>>())
     };
-    lowerer.alu(alu);
+    lowerer.emit_alu(alu);
     Ok(())
 }
 
-fn carry(lowerer: &mut Lowerer<'_>, i: &Instruction, ty: T) -> Lowered {
-    let [d, a, b] = exactly::<3>(i)?;
+/// `add.cc`, `addc`, `sub.cc` and `subc`.
+fn lower_carry(lowerer: &mut Lowerer<'_>, i: &Instruction, ty: T) -> Lowered {
+    let [d, a, b] = exact_operands::<3>(i)?;
     let subtract = matches!(i.opcode, O::Sub | O::Subc);
     let f = match (ty.bits(), subtract) {
         (32, false) => alu::carry::<integer::AddCarry<u32>>(),
@@ -200,19 +206,20 @@ fn carry(lowerer: &mut Lowerer<'_>, i: &Instruction, ty: T) -> Lowered {
         _ => return Err(Trouble::Refused),
     };
     let alu = Alu {
-        a: lowerer.source(a, ty)?,
-        b: lowerer.source(b, ty)?,
+        a: lowerer.lower_source(a, ty)?,
+        b: lowerer.lower_source(b, ty)?,
         c: if matches!(i.opcode, O::Addc | O::Subc) { lowerer.carry } else { NO_SLOT },
         e: if i.has(Word::Cc) { lowerer.carry } else { NO_SLOT },
-        d: lowerer.target(d, ty)?,
+        d: lowerer.lower_target(d, ty)?,
         ..Alu::new(f)
     };
-    lowerer.alu(alu);
+    lowerer.emit_alu(alu);
     Ok(())
 }
 
-fn mad_carry(lowerer: &mut Lowerer<'_>, i: &Instruction, ty: T) -> Lowered {
-    let [d, a, b, c] = exactly::<4>(i)?;
+/// `mad.cc` and `madc`.
+fn lower_mad_carry(lowerer: &mut Lowerer<'_>, i: &Instruction, ty: T) -> Lowered {
+    let [d, a, b, c] = exact_operands::<4>(i)?;
     let high = i.has(Word::Hi);
     let f = match (ty, high) {
         (T::U32, false) => alu::mul_carry::<integer::MadLoCarry<u32>>(),
@@ -226,15 +233,15 @@ fn mad_carry(lowerer: &mut Lowerer<'_>, i: &Instruction, ty: T) -> Lowered {
         _ => return Err(Trouble::Refused),
     };
     let alu = Alu {
-        a: lowerer.source(a, ty)?,
-        b: lowerer.source(b, ty)?,
-        c: lowerer.source(c, ty)?,
+        a: lowerer.lower_source(a, ty)?,
+        b: lowerer.lower_source(b, ty)?,
+        c: lowerer.lower_source(c, ty)?,
         e: lowerer.carry,
         x: if i.opcode == O::Madc { alu::CARRY_IN } else { 0 } | if i.has(Word::Cc) { alu::CARRY_OUT } else { 0 },
-        d: lowerer.target(d, ty)?,
+        d: lowerer.lower_target(d, ty)?,
         ..Alu::new(f)
     };
-    lowerer.alu(alu);
+    lowerer.emit_alu(alu);
     Ok(())
 }
 
@@ -253,9 +260,10 @@ fn mul24(i: &Instruction, ty: T) -> Lowered<AluFunction> {
     })
 }
 
-fn dot(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
-    let [d, a, b, c] = exactly::<4>(i)?;
-    let (Some(ta), Some(tb)) = (i.ty(0), i.ty(1)) else { return wrong("two types are needed") };
+/// `dp2a` and `dp4a`.
+fn lower_dot(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
+    let [d, a, b, c] = exact_operands::<4>(i)?;
+    let (Some(ta), Some(tb)) = (i.ty(0), i.ty(1)) else { return reject("two types are needed") };
     let f = match (i.opcode, ta.is_signed(), tb.is_signed()) {
         (O::Dp2a, _, _) => alu::op3x::<integer::Dp2a>(),
         (_, false, false) => alu::op3::<integer::Dp4aUU>(),
@@ -265,41 +273,50 @@ fn dot(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
     };
     let flags = [(ta.is_signed(), integer::DP2A_SIGNED_A), (tb.is_signed(), integer::DP2A_SIGNED_B), (i.has(Word::Hi), integer::DP2A_HIGH)];
     let x = flags.iter().filter(|(on, _)| *on).fold(0, |all, (_, bit)| all | bit);
-    let alu =
-        Alu { a: lowerer.source32(a, T::B32)?, b: lowerer.source32(b, T::B32)?, c: lowerer.source32(c, T::S32)?, d: lowerer.target32(d)?, x, ..Alu::new(f) };
-    lowerer.alu(alu);
+    let alu = Alu {
+        a: lowerer.lower_source32(a, T::B32)?,
+        b: lowerer.lower_source32(b, T::B32)?,
+        c: lowerer.lower_source32(c, T::S32)?,
+        d: lowerer.lower_target32(d)?,
+        x,
+        ..Alu::new(f)
+    };
+    lowerer.emit_alu(alu);
     Ok(())
 }
 
-fn shift(lowerer: &mut Lowerer<'_>, i: &Instruction, ty: T) -> Lowered {
-    let [d, a, n] = exactly::<3>(i)?;
+fn lower_shift(lowerer: &mut Lowerer<'_>, i: &Instruction, ty: T) -> Lowered {
+    let [d, a, n] = exact_operands::<3>(i)?;
     let f = if i.opcode == O::Shl { by_width!(ty, I => alu::op2::<integer::Shl<I>>()) } else { by_integer!(ty, I => alu::op2::<integer::Shr<I>>()) };
-    let alu = Alu { a: lowerer.source(a, ty)?, b: lowerer.source32(n, T::U32)?, d: lowerer.target(d, ty)?, ..Alu::new(f) };
-    lowerer.alu(alu);
+    let alu = Alu { a: lowerer.lower_source(a, ty)?, b: lowerer.lower_source32(n, T::U32)?, d: lowerer.lower_target(d, ty)?, ..Alu::new(f) };
+    lowerer.emit_alu(alu);
     Ok(())
 }
 
-fn funnel(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
+/// `shf`.
+fn lower_funnel(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
     let f = match (i.has(Word::Left), i.has(Word::Wrap)) {
         (true, false) => alu::op3::<bits::ShfLeftClamp>(),
         (true, true) => alu::op3::<bits::ShfLeftWrap>(),
         (false, false) => alu::op3::<bits::ShfRightClamp>(),
         (false, true) => alu::op3::<bits::ShfRightWrap>(),
     };
-    lowerer.same(f, &i.operands, T::B32)
+    lowerer.emit_uniform(f, &i.operands, T::B32)
 }
 
-/// lop3.b32 d, a, b, c, table; with `.and`/`.or` also a predicate d|p and q.
-fn lop3(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
+/// `lop3.b32 d, a, b, c, table`; with `.and` or `.or` also a predicate `d|p` and a source predicate
+/// `q`.
+fn lower_lop3(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
     let [d, a, b, c, Operand::Imm(table)] = i.operands.as_slice() else { return Err(Trouble::Refused) };
     let table = table.bits(T::U32) as u16 & 0xff;
-    let (a, b, c) = (lowerer.source32(a, T::B32)?, lowerer.source32(b, T::B32)?, lowerer.source32(c, T::B32)?);
-    let d = lowerer.target32(d)?;
-    lowerer.alu(Alu { d, a, b, c, x: table, ..Alu::new(bits::lop3(table)) });
+    let (a, b, c) = (lowerer.lower_source32(a, T::B32)?, lowerer.lower_source32(b, T::B32)?, lowerer.lower_source32(c, T::B32)?);
+    let d = lowerer.lower_target32(d)?;
+    lowerer.emit_alu(Alu { d, a, b, c, x: table, ..Alu::new(bits::lop3(table)) });
     Ok(())
 }
 
-fn permute(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
+/// `prmt`.
+fn lower_permute(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
     let f = if i.has(Word::F4e) {
         alu::op3::<bits::PrmtF4e>()
     } else if i.has(Word::B4e) {
@@ -315,11 +332,12 @@ fn permute(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
     } else {
         alu::op3::<bits::Prmt>()
     };
-    lowerer.same(f, &i.operands, T::B32)
+    lowerer.emit_uniform(f, &i.operands, T::B32)
 }
 
-fn field(lowerer: &mut Lowerer<'_>, i: &Instruction, ty: T) -> Lowered {
-    let [d, values @ .., pos, len] = i.operands.as_slice() else { return wrong("operands are missing") };
+/// `bfe` and `bfi`.
+fn lower_field(lowerer: &mut Lowerer<'_>, i: &Instruction, ty: T) -> Lowered {
+    let [d, values @ .., pos, len] = i.operands.as_slice() else { return reject("operands are missing") };
     let f = match (i.opcode, ty) {
         (O::Bfe, T::U32) => alu::op3::<bits::BfeU32>(),
         (O::Bfe, T::S32) => alu::op3::<bits::BfeS32>(),
@@ -330,14 +348,14 @@ fn field(lowerer: &mut Lowerer<'_>, i: &Instruction, ty: T) -> Lowered {
         _ => return Err(Trouble::Refused),
     };
     let mut alu = Alu::new(f);
-    let (pos, len) = (lowerer.source32(pos, T::U32)?, lowerer.source32(len, T::U32)?);
+    let (pos, len) = (lowerer.lower_source32(pos, T::U32)?, lowerer.lower_source32(len, T::U32)?);
     match values {
-        [a] if i.opcode == O::Bfe => (alu.a, alu.b, alu.c) = (lowerer.source(a, ty)?, pos, len),
-        [a, b] if i.opcode == O::Bfi => (alu.a, alu.b, alu.c, alu.e) = (lowerer.source(a, ty)?, lowerer.source(b, ty)?, pos, len),
-        _ => return wrong("wrong number of operands"),
+        [a] if i.opcode == O::Bfe => (alu.a, alu.b, alu.c) = (lowerer.lower_source(a, ty)?, pos, len),
+        [a, b] if i.opcode == O::Bfi => (alu.a, alu.b, alu.c, alu.e) = (lowerer.lower_source(a, ty)?, lowerer.lower_source(b, ty)?, pos, len),
+        _ => return reject("wrong number of operands"),
     }
-    alu.d = lowerer.target(d, ty)?;
-    lowerer.alu(alu);
+    alu.d = lowerer.lower_target(d, ty)?;
+    lowerer.emit_alu(alu);
     Ok(())
 }
 

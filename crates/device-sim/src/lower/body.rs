@@ -1,8 +1,9 @@
-//! Lowers one function: registers to slots, operands to slots and constants, instructions one after another.
+//! Lowers one function: registers to slots, operands to slots and constants, instructions one after
+//! another.
 //!
-//! What an instruction means is in the sibling files; this one holds what they share.
+//! The files beside this one say what an instruction means. This one holds what they share.
 
-use super::error::{Lowered, Trouble, wrong};
+use super::error::{Lowered, Trouble, reject};
 use super::plan::{FunctionPlan, ModulePlan};
 use super::registers::{self, Class};
 use crate::program::code::{Code, Inst, Op, Origin, PredicateHow, PredicateOp, Special};
@@ -13,7 +14,8 @@ use crate::simd::{alu, ops};
 use cumux_ptx::ast::{Body as Tree, FuncId, Instruction, LabelId, Modifier, Operand, RegId, ScalarType, SpecialReg, SymbolRef, Word};
 use std::collections::HashMap;
 
-/// A function whose branches still have to be pointed to their targets: instruction and label.
+/// A function whose branches do not have targets yet. A branch is the index of an instruction, and
+/// its label.
 pub(super) struct Finished {
     pub code: Code,
     pub branches: Vec<(usize, LabelId)>,
@@ -41,16 +43,16 @@ pub(super) struct Lowerer<'a> {
     pub insts: &'a mut Vec<Inst>,
     pub origins: &'a mut Vec<Origin>,
     origin: Origin,
-    /// Branches to patch: instruction, label.
+    /// Branches without a target: index of the instruction, and its label.
     pub fixups: Vec<(usize, LabelId)>,
     pub table_fixups: Vec<(usize, Vec<LabelId>)>,
-    /// Condition code of the carry instructions.
+    /// Predicate that holds the condition code of the carry instructions.
     pub carry: Slot,
 }
 
 impl<'a> Lowerer<'a> {
     pub fn new(plan: &'a ModulePlan<'a>, function: FuncId, tree: &'a Tree, insts: &'a mut Vec<Inst>, origins: &'a mut Vec<Origin>) -> Self {
-        let allocation = registers::allocate(plan.module.function(function), tree);
+        let allocation = registers::allocate_registers(plan.module.function(function), tree);
         let mut it = Lowerer {
             plan,
             function,
@@ -75,7 +77,7 @@ impl<'a> Lowerer<'a> {
             table_fixups: Vec::new(),
             carry: NO_SLOT,
         };
-        // The condition code lives across instructions.
+        // The condition code lives from one instruction to another.
         it.carry = it.next_p as Slot;
         it.base[2] += 1;
         it.next_p += 1;
@@ -83,34 +85,37 @@ impl<'a> Lowerer<'a> {
         it
     }
 
-    /// Before each PTX instruction: its guard, its place, and all temporaries free again.
-    pub fn begin(&mut self, instruction: &Instruction, mnemonic: u32) -> Lowered {
+    /// Starts a PTX instruction: notes its guard and where it comes from, and frees all
+    /// temporaries.
+    pub fn begin_instruction(&mut self, instruction: &Instruction, mnemonic: u32) -> Lowered {
         [self.next32, self.next64, self.next_p] = self.base;
         self.origin = Origin { line: instruction.pos.line, mnemonic };
         (self.guard, self.negated) = (NO_SLOT, false);
         if let Some(guard) = instruction.guard {
-            self.guard = self.register(guard.register, Class::Predicate)?;
+            self.guard = self.expect_register(guard.register, Class::Predicate)?;
             self.negated = guard.negated;
         }
         Ok(())
     }
 
+    /// Appends an instruction with the guard. Returns its index.
     pub fn emit(&mut self, op: Op) -> usize {
         self.insts.push(Inst { guard: self.guard, negated: self.negated, op });
         self.origins.push(self.origin);
         self.insts.len() - 1
     }
 
-    /// Without the guard: for values that only this instruction uses.
+    /// Appends an instruction without the guard, for values that only this PTX instruction uses.
     pub fn emit_always(&mut self, op: Op) {
         self.insts.push(Inst { guard: NO_SLOT, negated: false, op });
         self.origins.push(self.origin);
     }
 
+    /// Ends the function.
     pub fn finish(mut self, name: &str) -> Lowered<Finished> {
-        // 15 bits name a slot; the last value means "none".
+        // A slot has 15 bits, and the last value means "none".
         if self.most.iter().any(|n| *n >= u32::from(CONSTANT) - 1) || self.out.constants32.len().max(self.out.constants64.len()) >= usize::from(CONSTANT) - 1 {
-            return wrong("the function needs more registers or constants than this device has");
+            return reject("the function needs more registers or constants than this device has");
         }
         self.out.name = name.to_owned();
         self.out.slots32 = self.most[0];
@@ -121,20 +126,24 @@ impl<'a> Lowerer<'a> {
 
     // ---- registers
 
+    /// The bank of a register.
     pub fn class_of(&self, register: RegId) -> Class {
         self.slots[register.index()].0
     }
 
+    /// The slot of a register.
     pub fn slot_of(&self, register: RegId) -> Slot {
         self.slots[register.index()].1
     }
 
-    pub fn register(&self, register: RegId, class: Class) -> Lowered<Slot> {
+    /// The slot of a register, which must be of this bank.
+    pub fn expect_register(&self, register: RegId, class: Class) -> Lowered<Slot> {
         let (has, slot) = self.slots[register.index()];
-        if has == class { Ok(slot) } else { wrong(format!("register {} has the wrong width here", self.tree.register(register).name)) }
+        if has == class { Ok(slot) } else { reject(format!("register {} has the wrong width here", self.tree.register(register).name)) }
     }
 
-    fn temporary(&mut self, class: usize) -> Slot {
+    /// A slot that is free until the next PTX instruction.
+    fn new_temporary(&mut self, class: usize) -> Slot {
         let next = match class {
             0 => &mut self.next32,
             1 => &mut self.next64,
@@ -146,21 +155,22 @@ impl<'a> Lowerer<'a> {
         slot as Slot
     }
 
-    pub fn temporary32(&mut self) -> Slot {
-        self.temporary(0)
+    pub fn new_temporary32(&mut self) -> Slot {
+        self.new_temporary(0)
     }
 
-    pub fn temporary64(&mut self) -> Slot {
-        self.temporary(1)
+    pub fn new_temporary64(&mut self) -> Slot {
+        self.new_temporary(1)
     }
 
-    pub fn temporary_p(&mut self) -> Slot {
-        self.temporary(2)
+    pub fn new_temporary_p(&mut self) -> Slot {
+        self.new_temporary(2)
     }
 
     // ---- constants
 
-    pub fn constant32(&mut self, value: u32) -> Slot {
+    /// The slot of a constant.
+    pub fn intern_constant32(&mut self, value: u32) -> Slot {
         let constants = &mut self.out.constants32;
         *self.constants32.entry(value).or_insert_with(|| {
             constants.push(PerLane32::splat(value));
@@ -168,7 +178,8 @@ impl<'a> Lowerer<'a> {
         })
     }
 
-    pub fn constant64(&mut self, value: u64) -> Slot {
+    /// The slot of a constant.
+    pub fn intern_constant64(&mut self, value: u64) -> Slot {
         let constants = &mut self.out.constants64;
         *self.constants64.entry(value).or_insert_with(|| {
             constants.push(PerLane64::splat(value));
@@ -176,8 +187,8 @@ impl<'a> Lowerer<'a> {
         })
     }
 
-    /// The address of a variable of the module, known when the image is bound.
-    pub fn variable(&mut self, variable: u32, addend: i64) -> Slot {
+    /// The slot of the address of a variable of the module, which is known when the program is linked.
+    pub fn intern_variable(&mut self, variable: u32, addend: i64) -> Slot {
         let out = &mut self.out;
         *self.symbols.entry((variable, addend)).or_insert_with(|| {
             out.constants64.push(PerLane64::splat(0));
@@ -190,31 +201,31 @@ impl<'a> Lowerer<'a> {
     // ---- operands
 
     /// A source in a 32-bit slot.
-    pub fn source32(&mut self, operand: &Operand, ty: ScalarType) -> Lowered<Slot> {
+    pub fn lower_source32(&mut self, operand: &Operand, ty: ScalarType) -> Lowered<Slot> {
         match operand {
             Operand::Reg(register) => match self.slots[register.index()] {
                 (Class::Narrow, slot) => Ok(slot),
-                // A wider register where a narrow one is meant: its low part.
+                // A wider register stands for its low part.
                 (Class::Wide | Class::Double, slot) => {
-                    let d = self.temporary32();
-                    let zero = self.constant32(0);
+                    let d = self.new_temporary32();
+                    let zero = self.intern_constant32(0);
                     self.emit_always(Op::Alu(Alu { d, a: slot, b: zero, ..Alu::new(alu::op2::<ops::bits::Part32>()) }));
                     Ok(d)
                 }
-                (Class::Predicate, _) => wrong("a predicate cannot be an operand here"),
+                (Class::Predicate, _) => reject("a predicate cannot be an operand here"),
             },
             Operand::Imm(imm) => {
                 let bits = imm.bits(ty) as u32;
-                // Literals of narrow types are zero-extended like registers.
-                Ok(self.constant32(bits))
+                // Literals of narrow types are zero-extended, as registers are.
+                Ok(self.intern_constant32(bits))
             }
             Operand::Special(special) => {
-                let d = self.temporary32();
+                let d = self.new_temporary32();
                 let (what, _) = special_of(*special)?;
                 if what.is_wide() {
-                    let wide = self.temporary64();
+                    let wide = self.new_temporary64();
                     self.emit_always(Op::Special { d: wide, what });
-                    let zero = self.constant32(0);
+                    let zero = self.intern_constant32(0);
                     self.emit_always(Op::Alu(Alu { d, a: wide, b: zero, ..Alu::new(alu::op2::<ops::bits::Part32>()) }));
                 } else {
                     self.emit_always(Op::Special { d, what });
@@ -222,163 +233,167 @@ impl<'a> Lowerer<'a> {
                 Ok(d)
             }
             Operand::Symbol { symbol, offset } => match self.own.shared_offset(self.plan, *symbol) {
-                Some(Some(at)) => Ok(self.constant32(at.wrapping_add(*offset as u32))),
+                Some(Some(at)) => Ok(self.intern_constant32(at.wrapping_add(*offset as u32))),
                 Some(None) => {
-                    let d = self.temporary32();
+                    let d = self.new_temporary32();
                     self.emit_always(Op::Special { d, what: Special::DynamicBase });
-                    let offset = self.constant32(*offset as u32);
+                    let offset = self.intern_constant32(*offset as u32);
                     self.emit_always(Op::Alu(Alu { d, a: d, b: offset, ..Alu::new(alu::op2::<ops::integer::Add<u32>>()) }));
                     Ok(d)
                 }
                 None => match self.frame_offset(*symbol) {
                     Some(at) => {
-                        let d = self.temporary32();
+                        let d = self.new_temporary32();
                         self.emit_always(Op::Frame { d, offset: at.wrapping_add(*offset as u32), wide: false });
                         Ok(d)
                     }
-                    None => wrong("the address of this name does not fit in 32 bits"),
+                    None => reject("the address of this name does not fit in 32 bits"),
                 },
             },
-            _ => wrong("this operand cannot be a source here"),
+            _ => reject("this operand cannot be a source here"),
         }
     }
 
     /// A source in a 64-bit slot.
-    pub fn source64(&mut self, operand: &Operand, ty: ScalarType) -> Lowered<Slot> {
+    pub fn lower_source64(&mut self, operand: &Operand, ty: ScalarType) -> Lowered<Slot> {
         match operand {
             Operand::Reg(register) => match self.slots[register.index()] {
                 (Class::Wide | Class::Double, slot) => Ok(slot),
-                _ => wrong(format!("register {} is too narrow here", self.tree.register(*register).name)),
+                _ => reject(format!("register {} is too narrow here", self.tree.register(*register).name)),
             },
-            Operand::Imm(imm) => Ok(self.constant64(imm.bits(ty))),
+            Operand::Imm(imm) => Ok(self.intern_constant64(imm.bits(ty))),
             Operand::Special(special) => {
                 let (what, _) = special_of(*special)?;
-                let d = self.temporary64();
+                let d = self.new_temporary64();
                 if what.is_wide() {
                     self.emit_always(Op::Special { d, what });
                 } else {
-                    let narrow = self.temporary32();
+                    let narrow = self.new_temporary32();
                     self.emit_always(Op::Special { d: narrow, what });
                     self.emit_always(Op::Alu(Alu { d, a: narrow, ..Alu::new(alu::op1::<ops::convert::Cut<u32, u64>>()) }));
                 }
                 Ok(d)
             }
-            Operand::Symbol { symbol, offset } => self.address_value(*symbol, *offset),
-            _ => wrong("this operand cannot be a source here"),
+            Operand::Symbol { symbol, offset } => self.lower_address_value(*symbol, *offset),
+            _ => reject("this operand cannot be a source here"),
         }
     }
 
-    /// The address of a name in its own space, as a 64-bit value.
-    pub fn address_value(&mut self, symbol: SymbolRef, offset: i64) -> Lowered<Slot> {
+    /// The address of a name in its own state space, as a 64-bit value.
+    pub fn lower_address_value(&mut self, symbol: SymbolRef, offset: i64) -> Lowered<Slot> {
         if let Some(at) = self.own.shared_offset(self.plan, symbol) {
             return Ok(match at {
-                Some(at) => self.constant64(u64::from(at).wrapping_add_signed(offset)),
+                Some(at) => self.intern_constant64(u64::from(at).wrapping_add_signed(offset)),
                 None => {
-                    let d = self.temporary64();
+                    let d = self.new_temporary64();
                     self.emit_always(Op::Special { d, what: Special::DynamicBase64 });
-                    let offset = self.constant64(offset as u64);
+                    let offset = self.intern_constant64(offset as u64);
                     self.emit_always(Op::Alu(Alu { d, a: d, b: offset, ..Alu::new(alu::op2::<ops::integer::Add<u64>>()) }));
                     d
                 }
             });
         }
         if let Some(at) = self.frame_offset(symbol) {
-            let d = self.temporary64();
+            let d = self.new_temporary64();
             self.emit_always(Op::Frame { d, offset: at.wrapping_add(offset as u32), wide: true });
             return Ok(d);
         }
         match symbol {
             SymbolRef::Global(id) => match self.plan.variable_of[id.index()] {
-                Some(variable) => Ok(self.variable(variable, offset)),
+                Some(variable) => Ok(self.intern_variable(variable, offset)),
                 None => Err(Trouble::Refused),
             },
-            SymbolRef::Function(id) => Ok(self.constant64(window::function_pointer(self.plan.target(id).0.into()))),
-            // A kernel's parameter: its place in the parameter space.
+            SymbolRef::Function(id) => Ok(self.intern_constant64(window::function_pointer(self.plan.target(id).0.into()))),
+            // A kernel's parameter: its offset in the parameter space.
             SymbolRef::Param(n) => {
                 let at = self.plan.module.function(self.function).params.get(n as usize).map_or(0, |p| p.offset);
-                Ok(self.constant64(at.wrapping_add_signed(offset)))
+                Ok(self.intern_constant64(at.wrapping_add_signed(offset)))
             }
-            SymbolRef::Local(_) | SymbolRef::ReturnParam(_) => wrong("this name has no address"),
+            SymbolRef::Local(_) | SymbolRef::ReturnParam(_) => reject("this name has no address"),
         }
     }
 
-    /// Where a name lies in the function's frame, if it does.
+    /// Where a name lies in the function's frame; `None` if it does not.
     pub fn frame_offset(&self, symbol: SymbolRef) -> Option<u32> {
         self.own.frame_offset(symbol)
     }
 
     /// A source in the bank of its type.
-    pub fn source(&mut self, operand: &Operand, ty: ScalarType) -> Lowered<Slot> {
-        if ty.bits() > 32 { self.source64(operand, ty) } else { self.source32(operand, ty) }
+    pub fn lower_source(&mut self, operand: &Operand, ty: ScalarType) -> Lowered<Slot> {
+        if ty.bits() > 32 { self.lower_source64(operand, ty) } else { self.lower_source32(operand, ty) }
     }
 
-    /// A predicate source, and whether it is negated.
-    pub fn predicate(&mut self, operand: &Operand) -> Lowered<(Slot, bool)> {
+    /// A predicate source, and true if it is negated.
+    pub fn lower_predicate(&mut self, operand: &Operand) -> Lowered<(Slot, bool)> {
         match operand {
-            Operand::Reg(register) => Ok((self.register(*register, Class::Predicate)?, false)),
-            Operand::NotReg(register) => Ok((self.register(*register, Class::Predicate)?, true)),
+            Operand::Reg(register) => Ok((self.expect_register(*register, Class::Predicate)?, false)),
+            Operand::NotReg(register) => Ok((self.expect_register(*register, Class::Predicate)?, true)),
             Operand::Imm(imm) => {
-                let d = self.temporary_p();
+                let d = self.new_temporary_p();
                 let how = if imm.bits(ScalarType::U32) != 0 { PredicateHow::True } else { PredicateHow::False };
                 self.emit_always(Op::Predicate(PredicateOp { how, d, a: NO_SLOT, b: NO_SLOT }));
                 Ok((d, false))
             }
-            _ => wrong("a predicate is expected here"),
+            _ => reject("a predicate is expected here"),
         }
     }
 
-    /// A predicate source as it is.
-    pub fn plain_predicate(&mut self, operand: &Operand) -> Lowered<Slot> {
-        let (slot, negated) = self.predicate(operand)?;
+    /// A predicate source that cannot be negated.
+    pub fn lower_plain_predicate(&mut self, operand: &Operand) -> Lowered<Slot> {
+        let (slot, negated) = self.lower_predicate(operand)?;
         if !negated {
             return Ok(slot);
         }
-        let d = self.temporary_p();
+        let d = self.new_temporary_p();
         self.emit_always(Op::Predicate(PredicateOp { how: PredicateHow::Not, d, a: slot, b: NO_SLOT }));
         Ok(d)
     }
 
-    /// A predicate destination; `NO_SLOT` for `_`.
-    pub fn predicate_target(&mut self, operand: &Operand) -> Lowered<Slot> {
+    /// A predicate destination; [`NO_SLOT`] for `_`.
+    pub fn lower_predicate_target(&mut self, operand: &Operand) -> Lowered<Slot> {
         match operand {
-            Operand::Reg(register) => self.register(*register, Class::Predicate),
+            Operand::Reg(register) => self.expect_register(*register, Class::Predicate),
             Operand::Sink => Ok(NO_SLOT),
-            _ => wrong("a predicate register is expected here"),
+            _ => reject("a predicate register is expected here"),
         }
     }
 
-    pub fn target32(&mut self, operand: &Operand) -> Lowered<Slot> {
+    /// A destination in a 32-bit slot.
+    pub fn lower_target32(&mut self, operand: &Operand) -> Lowered<Slot> {
         match operand {
-            Operand::Reg(register) => self.register(*register, Class::Narrow),
-            Operand::Sink => Ok(self.temporary32()),
-            _ => wrong("a 32-bit register is expected here"),
+            Operand::Reg(register) => self.expect_register(*register, Class::Narrow),
+            Operand::Sink => Ok(self.new_temporary32()),
+            _ => reject("a 32-bit register is expected here"),
         }
     }
 
-    pub fn target64(&mut self, operand: &Operand) -> Lowered<Slot> {
+    /// A destination in a 64-bit slot.
+    pub fn lower_target64(&mut self, operand: &Operand) -> Lowered<Slot> {
         match operand {
             Operand::Reg(register) if self.class_of(*register) == Class::Double => Ok(self.slot_of(*register)),
-            Operand::Reg(register) => self.register(*register, Class::Wide),
-            Operand::Sink => Ok(self.temporary64()),
-            _ => wrong("a 64-bit register is expected here"),
+            Operand::Reg(register) => self.expect_register(*register, Class::Wide),
+            Operand::Sink => Ok(self.new_temporary64()),
+            _ => reject("a 64-bit register is expected here"),
         }
     }
 
-    pub fn target(&mut self, operand: &Operand, ty: ScalarType) -> Lowered<Slot> {
-        if ty.bits() > 32 { self.target64(operand) } else { self.target32(operand) }
+    /// A destination in the bank of its type.
+    pub fn lower_target(&mut self, operand: &Operand, ty: ScalarType) -> Lowered<Slot> {
+        if ty.bits() > 32 { self.lower_target64(operand) } else { self.lower_target32(operand) }
     }
 
     // ---- instructions of ordinary shape
 
-    pub fn alu(&mut self, alu: Alu) {
+    /// Appends an arithmetic instruction.
+    pub fn emit_alu(&mut self, alu: Alu) {
         self.emit(Op::Alu(alu));
     }
 
-    /// `d = f(a, …)` with all operands of one type.
-    pub fn same(&mut self, function: AluFunction, operands: &[Operand], ty: ScalarType) -> Lowered {
+    /// Appends `d = f(a, …)`, whose operands all have the same type.
+    pub fn emit_uniform(&mut self, function: AluFunction, operands: &[Operand], ty: ScalarType) -> Lowered {
         let mut alu = Alu::new(function);
         for (n, operand) in operands.iter().enumerate().skip(1) {
-            let slot = self.source(operand, ty)?;
+            let slot = self.lower_source(operand, ty)?;
             match n {
                 1 => alu.a = slot,
                 2 => alu.b = slot,
@@ -386,35 +401,36 @@ impl<'a> Lowerer<'a> {
                 _ => alu.e = slot,
             }
         }
-        let Some(first) = operands.first() else { return wrong("operands are missing") };
-        alu.d = self.target(first, ty)?;
-        self.alu(alu);
+        let Some(first) = operands.first() else { return reject("operands are missing") };
+        alu.d = self.lower_target(first, ty)?;
+        self.emit_alu(alu);
         Ok(())
     }
 }
 
-/// The operands, exactly `N` of them.
-pub(super) fn exactly<const N: usize>(instruction: &Instruction) -> Lowered<&[Operand; N]> {
+/// The operands, of which there must be `N`.
+pub(super) fn exact_operands<const N: usize>(instruction: &Instruction) -> Lowered<&[Operand; N]> {
     match instruction.operands.as_slice().try_into() {
         Ok(operands) => Ok(operands),
-        Err(_) => wrong(format!("{} takes {N} operands", instruction.mnemonic())),
+        Err(_) => reject(format!("{} takes {N} operands", instruction.mnemonic())),
     }
 }
 
-/// The first (or only) type.
+/// The instruction's first or only type.
 pub(super) fn first_type(instruction: &Instruction) -> Lowered<ScalarType> {
     match instruction.ty(0) {
         Some(ty) => Ok(ty),
-        None => wrong(format!("{} needs a type", instruction.mnemonic())),
+        None => reject(format!("{} needs a type", instruction.mnemonic())),
     }
 }
 
-/// Refuses instructions with modifiers that are not known here.
-pub(super) fn no_others(instruction: &Instruction) -> Lowered {
+/// Refuses an instruction with a modifier that the parser does not know.
+pub(super) fn refuse_other_modifiers(instruction: &Instruction) -> Lowered {
     let unknown = instruction.modifiers.iter().any(|m| matches!(m, Modifier::Other(_)));
     if unknown || instruction.has(Word::Oob) { Err(Trouble::Refused) } else { Ok(()) }
 }
 
+/// A special register, and the bits of its value.
 pub(super) fn special_of(special: SpecialReg) -> Lowered<(Special, u32)> {
     use SpecialReg as S;
     let what = match special {

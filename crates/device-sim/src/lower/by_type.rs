@@ -1,6 +1,7 @@
-//! Picks the Rust type that computes with a PTX integer type.
+//! Selects the Rust type that computes with a PTX integer type.
 
-/// `$make` with `$t` as the Rust type that the list gives for a PTX type. Other types are refused.
+/// `$make`, in which `$t` is the Rust type that the list has for a PTX type. Other types are
+/// refused.
 macro_rules! by_type {
     ($ty:expr, $t:ident => $make:expr; $($($ptx:ident)|+ => $rust:ident,)*) => {
         match $ty {
@@ -16,7 +17,7 @@ macro_rules! by_type {
 }
 pub(super) use by_type;
 
-/// `$make` for the Rust type of an integer type; bit types count as unsigned.
+/// `$make`, in which `$t` is the Rust type of an integer type. Bit types are unsigned.
 macro_rules! by_integer {
     ($ty:expr, $t:ident => $make:expr) => {
         $crate::lower::by_type::by_type!($ty, $t => $make;
@@ -25,7 +26,7 @@ macro_rules! by_integer {
 }
 pub(super) use by_integer;
 
-/// The same where the sign makes no difference.
+/// As `by_integer`, if the sign makes no difference.
 macro_rules! by_width {
     ($ty:expr, $t:ident => $make:expr) => {
         $crate::lower::by_type::by_type!($ty, $t => $make; U16 | B16 | S16 => u16, U32 | B32 | S32 => u32, U64 | B64 | S64 => u64,)

@@ -1,8 +1,8 @@
-//! set, setp, selp, slct.
+//! `set`, `setp`, `selp` and `slct` (PTX ISA, *Comparison and Selection Instructions*).
 
-use super::body::{Lowerer, exactly, first_type};
+use super::body::{Lowerer, exact_operands, first_type};
 use super::by_type::{by_integer, by_width};
-use super::error::{Lowered, Trouble, wrong};
+use super::error::{Lowered, Trouble, reject};
 use crate::program::code::{Op, PredicateHow, PredicateOp};
 use crate::simd::alu::{self, Alu, AluFunction};
 use crate::simd::lanes::NO_SLOT;
@@ -28,11 +28,11 @@ pub(super) fn comparison_of(cmp: CmpOp, ty: T) -> Lowered<C> {
         CmpOp::Leu if float => C::LessOrEqualUnordered,
         CmpOp::Gtu if float => C::GreaterUnordered,
         CmpOp::Geu if float => C::GreaterOrEqualUnordered,
-        _ => return wrong("this comparison is for floating-point types"),
+        _ => return reject("this comparison is for floating-point types"),
     })
 }
 
-/// The test of two singles (flushed or not) or doubles.
+/// The test of two singles (with `.ftz` or without) or doubles.
 macro_rules! float_tests {
     ($comparison:expr, $ty:expr, $ftz:expr; $($name:ident $single:ident $double:ident,)*) => {
         match $comparison {
@@ -45,10 +45,10 @@ macro_rules! float_tests {
     };
 }
 
-/// A comparison into a predicate, and the immediate it needs.
-fn comparison(cmp: CmpOp, ty: T, ftz: bool) -> Lowered<(AluFunction, u16)> {
+/// A comparison into a predicate, and the immediate that it needs.
+fn comparison_test(cmp: CmpOp, ty: T, ftz: bool) -> Lowered<(AluFunction, u16)> {
     let comparison = comparison_of(cmp, ty)?;
-    // lo, ls, hi and hs compare as unsigned whatever the type says.
+    // `lo`, `ls`, `hi` and `hs` compare as unsigned, whatever the type is.
     let ty = match (cmp, ty) {
         (CmpOp::Lo | CmpOp::Ls | CmpOp::Hi | CmpOp::Hs, T::S16) => T::U16,
         (CmpOp::Lo | CmpOp::Ls | CmpOp::Hi | CmpOp::Hs, T::S32) => T::U32,
@@ -76,8 +76,8 @@ fn comparison(cmp: CmpOp, ty: T, ftz: bool) -> Lowered<(AluFunction, u16)> {
     Ok((f, 0))
 }
 
-/// Puts `result` (a temporary), joined with the predicate `c` if there is one, into `d`.
-fn join(lowerer: &mut Lowerer<'_>, i: &Instruction, result: u16, c: Option<u16>, d: u16) {
+/// Stores `result`, a temporary, in `d`, combined with the predicate `c` if there is one.
+fn store_combined(lowerer: &mut Lowerer<'_>, i: &Instruction, result: u16, c: Option<u16>, d: u16) {
     let (how, b) = match (i.bool_op(), c) {
         (Some(BoolOp::And), Some(c)) => (PredicateHow::And, c),
         (Some(BoolOp::Or), Some(c)) => (PredicateHow::Or, c),
@@ -87,72 +87,72 @@ fn join(lowerer: &mut Lowerer<'_>, i: &Instruction, result: u16, c: Option<u16>,
     lowerer.emit(Op::Predicate(PredicateOp { how, d, a: result, b }));
 }
 
-fn setp(lowerer: &mut Lowerer<'_>, i: &Instruction, cmp: CmpOp) -> Lowered {
+fn lower_setp(lowerer: &mut Lowerer<'_>, i: &Instruction, cmp: CmpOp) -> Lowered {
     let ty = first_type(i)?;
-    let [d, a, b, rest @ ..] = i.operands.as_slice() else { return wrong("operands are missing") };
+    let [d, a, b, rest @ ..] = i.operands.as_slice() else { return reject("operands are missing") };
     let (p, q) = match d {
-        Operand::Pair(pair) => (lowerer.predicate_target(&pair.0)?, lowerer.predicate_target(&pair.1)?),
-        _ => (lowerer.predicate_target(d)?, NO_SLOT),
+        Operand::Pair(pair) => (lowerer.lower_predicate_target(&pair.0)?, lowerer.lower_predicate_target(&pair.1)?),
+        _ => (lowerer.lower_predicate_target(d)?, NO_SLOT),
     };
-    let (f, x) = comparison(cmp, ty, i.has(Word::Ftz))?;
-    let (a, b) = (lowerer.source(a, ty)?, lowerer.source(b, ty)?);
+    let (f, x) = comparison_test(cmp, ty, i.has(Word::Ftz))?;
+    let (a, b) = (lowerer.lower_source(a, ty)?, lowerer.lower_source(b, ty)?);
     let c = match rest.first() {
-        Some(c) => Some(lowerer.plain_predicate(c)?),
+        Some(c) => Some(lowerer.lower_plain_predicate(c)?),
         None => None,
     };
     let two = matches!(ty, T::F16x2 | T::Bf16x2);
     if c.is_none() && !two && q == NO_SLOT {
-        lowerer.alu(Alu { d: p, a, b, x, ..Alu::new(f) });
+        lowerer.emit_alu(Alu { d: p, a, b, x, ..Alu::new(f) });
         return Ok(());
     }
-    let (first, second) = (lowerer.temporary_p(), lowerer.temporary_p());
+    let (first, second) = (lowerer.new_temporary_p(), lowerer.new_temporary_p());
     lowerer.emit_always(Op::Alu(Alu { d: first, a, b, x, ..Alu::new(f) }));
     if two {
         lowerer.emit_always(Op::Alu(Alu { d: second, a, b, x: x | half::COMPARE_HIGH, ..Alu::new(f) }));
     } else {
         lowerer.emit_always(Op::Predicate(PredicateOp { how: PredicateHow::Not, d: second, a: first, b: NO_SLOT }));
     }
-    // The joining predicate may be one of the results: it is read before.
+    // The combining predicate may be a destination too, so it is read first.
     let c = match c {
         Some(c) if q != NO_SLOT => {
-            let copy = lowerer.temporary_p();
+            let copy = lowerer.new_temporary_p();
             lowerer.emit_always(Op::Predicate(PredicateOp { how: PredicateHow::Move, d: copy, a: c, b: NO_SLOT }));
             Some(copy)
         }
         other => other,
     };
     if p != NO_SLOT {
-        join(lowerer, i, first, c, p);
+        store_combined(lowerer, i, first, c, p);
     }
     if q != NO_SLOT {
-        join(lowerer, i, second, c, q);
+        store_combined(lowerer, i, second, c, q);
     }
     Ok(())
 }
 
-fn set(lowerer: &mut Lowerer<'_>, i: &Instruction, cmp: CmpOp) -> Lowered {
-    let (Some(to), Some(from)) = (i.ty(0), i.ty(1)) else { return wrong("two types are needed") };
-    let [d, a, b, rest @ ..] = i.operands.as_slice() else { return wrong("operands are missing") };
+fn lower_set(lowerer: &mut Lowerer<'_>, i: &Instruction, cmp: CmpOp) -> Lowered {
+    let (Some(to), Some(from)) = (i.ty(0), i.ty(1)) else { return reject("two types are needed") };
+    let [d, a, b, rest @ ..] = i.operands.as_slice() else { return reject("operands are missing") };
     if matches!(from, T::F16x2 | T::Bf16x2) {
         if !rest.is_empty() {
             return Err(Trouble::Refused);
         }
-        let x = half::SET | comparison_of(cmp, from)?.encode() << half::CODE | half::TWO | if to.is_float() { half::ONES } else { 0 };
+        let x = half::SET | comparison_of(cmp, from)?.encode() << half::COMPARISON_SHIFT | half::TWO | if to.is_float() { half::ONES } else { 0 };
         let f = if from == T::F16x2 { alu::rare3x::<half::Any<half::H>>() } else { alu::rare3x::<half::Any<half::B>>() };
-        let (a, b) = (lowerer.source32(a, T::B32)?, lowerer.source32(b, T::B32)?);
-        let d = lowerer.target32(d)?;
-        lowerer.alu(Alu { d, a, b, c: a, x, ..Alu::new(f) });
+        let (a, b) = (lowerer.lower_source32(a, T::B32)?, lowerer.lower_source32(b, T::B32)?);
+        let d = lowerer.lower_target32(d)?;
+        lowerer.emit_alu(Alu { d, a, b, c: a, x, ..Alu::new(f) });
         return Ok(());
     }
-    let (f, x) = comparison(cmp, from, i.has(Word::Ftz))?;
-    let (a, b) = (lowerer.source(a, from)?, lowerer.source(b, from)?);
+    let (f, x) = comparison_test(cmp, from, i.has(Word::Ftz))?;
+    let (a, b) = (lowerer.lower_source(a, from)?, lowerer.lower_source(b, from)?);
     let c = match rest.first() {
-        Some(c) => Some(lowerer.plain_predicate(c)?),
+        Some(c) => Some(lowerer.lower_plain_predicate(c)?),
         None => None,
     };
-    let (first, joined) = (lowerer.temporary_p(), lowerer.temporary_p());
+    let (first, joined) = (lowerer.new_temporary_p(), lowerer.new_temporary_p());
     lowerer.emit_always(Op::Alu(Alu { d: first, a, b, x, ..Alu::new(f) }));
-    join(lowerer, i, first, c, joined);
+    store_combined(lowerer, i, first, c, joined);
     let yes = match to {
         T::U32 | T::S32 | T::B32 => u32::MAX,
         T::F32 => 1f32.to_bits(),
@@ -161,33 +161,39 @@ fn set(lowerer: &mut Lowerer<'_>, i: &Instruction, cmp: CmpOp) -> Lowered {
         T::U16 | T::S16 => 0xffff,
         _ => return Err(Trouble::Refused),
     };
-    let (yes, no) = (lowerer.constant32(yes), lowerer.constant32(0));
-    let d = lowerer.target32(d)?;
-    lowerer.alu(Alu { d, a: yes, b: no, c: joined, ..Alu::new(alu::select::<u32>()) });
+    let (yes, no) = (lowerer.intern_constant32(yes), lowerer.intern_constant32(0));
+    let d = lowerer.lower_target32(d)?;
+    lowerer.emit_alu(Alu { d, a: yes, b: no, c: joined, ..Alu::new(alu::select::<u32>()) });
     Ok(())
 }
 
 pub(super) fn lower(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
     match (i.opcode, i.cmp()) {
-        (O::Setp, Some(cmp)) => setp(lowerer, i, cmp),
-        (O::Set, Some(cmp)) => set(lowerer, i, cmp),
+        (O::Setp, Some(cmp)) => lower_setp(lowerer, i, cmp),
+        (O::Set, Some(cmp)) => lower_set(lowerer, i, cmp),
         (O::Selp, _) => {
             let ty = first_type(i)?;
-            let [d, a, b, c] = exactly::<4>(i)?;
+            let [d, a, b, c] = exact_operands::<4>(i)?;
             if ty == T::Pred {
-                let (a, b, c) = (lowerer.plain_predicate(a)?, lowerer.plain_predicate(b)?, lowerer.plain_predicate(c)?);
-                let d = lowerer.predicate_target(d)?;
+                let (a, b, c) = (lowerer.lower_plain_predicate(a)?, lowerer.lower_plain_predicate(b)?, lowerer.lower_plain_predicate(c)?);
+                let d = lowerer.lower_predicate_target(d)?;
                 lowerer.emit(Op::Predicate(PredicateOp { how: PredicateHow::Select(c), d, a, b }));
                 return Ok(());
             }
             let f = if ty.bits() > 32 { alu::select::<u64>() } else { alu::select::<u32>() };
-            let alu = Alu { a: lowerer.source(a, ty)?, b: lowerer.source(b, ty)?, c: lowerer.plain_predicate(c)?, d: lowerer.target(d, ty)?, ..Alu::new(f) };
-            lowerer.alu(alu);
+            let alu = Alu {
+                a: lowerer.lower_source(a, ty)?,
+                b: lowerer.lower_source(b, ty)?,
+                c: lowerer.lower_plain_predicate(c)?,
+                d: lowerer.lower_target(d, ty)?,
+                ..Alu::new(f)
+            };
+            lowerer.emit_alu(alu);
             Ok(())
         }
         (O::Slct, _) => {
-            let (Some(ty), Some(sign)) = (i.ty(0), i.ty(1)) else { return wrong("two types are needed") };
-            let [d, a, b, c] = exactly::<4>(i)?;
+            let (Some(ty), Some(sign)) = (i.ty(0), i.ty(1)) else { return reject("two types are needed") };
+            let [d, a, b, c] = exact_operands::<4>(i)?;
             let wide = ty.bits() > 32;
             let f = match (sign, wide, i.has(Word::Ftz)) {
                 (T::S32, false, _) => alu::op3::<integer::Slct<u32>>(),
@@ -198,10 +204,43 @@ pub(super) fn lower(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
                 (T::F32, true, true) => alu::op3::<integer::SlctFtz<u64>>(),
                 _ => return Err(Trouble::Refused),
             };
-            let alu = Alu { a: lowerer.source(a, ty)?, b: lowerer.source(b, ty)?, c: lowerer.source32(c, sign)?, d: lowerer.target(d, ty)?, ..Alu::new(f) };
-            lowerer.alu(alu);
+            let alu = Alu {
+                a: lowerer.lower_source(a, ty)?,
+                b: lowerer.lower_source(b, ty)?,
+                c: lowerer.lower_source32(c, sign)?,
+                d: lowerer.lower_target(d, ty)?,
+                ..Alu::new(f)
+            };
+            lowerer.emit_alu(alu);
             Ok(())
         }
-        _ => wrong("a comparison is needed"),
+        _ => reject("a comparison is needed"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    /// Compiles one comparison of two registers. Returns the error's text.
+    fn compile_comparison(comparison: &str, ty: &str) -> Result<(), String> {
+        let register = format!(".b{}", &ty[1..]);
+        let text = format!(
+            ".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry k() {{\n.reg {register} %a, %b;\n.reg .pred %p;\n\
+             setp.{comparison}.{ty} %p, %a, %b;\nret;\n}}\n"
+        );
+        crate::lower::compile(&text).map(|_| ()).map_err(|error| error.text)
+    }
+
+    /// PTX ISA, *Integer Comparisons* and *Floating Point Comparisons*.
+    #[test]
+    fn unordered_comparisons_are_for_floating_point_types() {
+        for comparison in ["num", "nan", "equ", "neu", "ltu", "leu", "gtu", "geu"] {
+            for ty in ["f16", "f32", "f64"] {
+                assert_eq!(compile_comparison(comparison, ty), Ok(()), "{comparison}.{ty}");
+            }
+            for ty in ["u16", "s16", "u32", "s32", "u64", "s64"] {
+                let error = compile_comparison(comparison, ty).expect_err(comparison);
+                assert_eq!(error, "this comparison is for floating-point types", "{comparison}.{ty}");
+            }
+        }
     }
 }

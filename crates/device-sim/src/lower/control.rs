@@ -1,7 +1,7 @@
-//! Branches, calls, ends of threads.
+//! Branches, calls, and the ends of threads.
 
 use super::body::Lowerer;
-use super::error::{Lowered, Trouble, wrong};
+use super::error::{Lowered, Trouble, reject};
 use super::plan;
 use super::registers::Class;
 use crate::program::code::{Base, Intrinsic, IntrinsicKind, MemoryOp, Op, Order, Space};
@@ -16,12 +16,12 @@ pub(super) fn lower(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
             return Ok(());
         }
         (O::Brx, [index, Operand::BranchTable(table)]) => {
-            let index = lowerer.source32(index, T::U32)?;
+            let index = lowerer.lower_source32(index, T::U32)?;
             let at = lowerer.emit(Op::BranchTable { index, table: u32::MAX });
             lowerer.table_fixups.push((at, lowerer.tree.branch_tables[table.index()].targets.clone()));
             return Ok(());
         }
-        (O::Call, [Operand::Call(target)]) => return call(lowerer, target),
+        (O::Call, [Operand::Call(target)]) => return lower_call(lowerer, target),
         (O::Ret, _) => {
             epilogue(lowerer)?;
             Op::Return
@@ -31,13 +31,13 @@ pub(super) fn lower(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
         (O::Brkpt, _) => Op::Breakpoint,
         (O::Nanosleep, _) => Op::Pause,
         (O::Pmevent | O::Griddepcontrol | O::Setmaxnreg, _) => Op::Nothing,
-        _ => return wrong("this is not a branch"),
+        _ => return reject("this is not a branch"),
     };
     lowerer.emit(op);
     Ok(())
 }
 
-/// A load or store of one frame value.
+/// A load or store of one value in the frame.
 fn frame_access(lowerer: &Lowerer<'_>, slot: u16, wide: bool, ty: T, offset: u32) -> MemoryOp {
     let _ = lowerer;
     let mut data = [NO_SLOT; 8];
@@ -45,7 +45,7 @@ fn frame_access(lowerer: &Lowerer<'_>, slot: u16, wide: bool, ty: T, offset: u32
     MemoryOp { space: Space::Frame, base: Base::None, offset: offset.into(), bytes: ty.bytes() as u8, count: 1, data, wide, sign: 0, order: Order::Weak }
 }
 
-/// Parameters declared as registers come out of the frame at the beginning.
+/// Loads parameters that are declared as registers out of the frame, at a function's beginning.
 pub(super) fn prologue(lowerer: &mut Lowerer<'_>, function: &Function) -> Lowered {
     if function.kind == FunctionKind::Entry {
         return Ok(());
@@ -60,7 +60,7 @@ pub(super) fn prologue(lowerer: &mut Lowerer<'_>, function: &Function) -> Lowere
     Ok(())
 }
 
-/// Results declared as registers go into the frame.
+/// Stores results that are declared as registers in the frame, at a function's end.
 fn epilogue(lowerer: &mut Lowerer<'_>) -> Lowered {
     let function = lowerer.plan.module.function(lowerer.function);
     if function.kind == FunctionKind::Entry {
@@ -76,12 +76,14 @@ fn epilogue(lowerer: &mut Lowerer<'_>) -> Lowered {
     Ok(())
 }
 
-/// Functions of the device runtime by which a kernel starts another. An error code in place of what they return would be taken for a buffer's address.
+/// Whether this is a function of the device runtime with which a kernel starts another kernel. Such
+/// a call must not be answered with an error code: the program would take the code for the address
+/// of a buffer.
 fn starts_kernels(name: &str) -> bool {
     name.contains("cuda") && ["LaunchDevice", "GetParameterBuffer"].iter().any(|part| name.contains(part))
 }
 
-/// What the device provides under a name.
+/// The function that the device provides under a name.
 fn intrinsic(name: &str) -> Option<IntrinsicKind> {
     Some(match name {
         "vprintf" => IntrinsicKind::Printf,
@@ -93,7 +95,8 @@ fn intrinsic(name: &str) -> Option<IntrinsicKind> {
     })
 }
 
-fn call(lowerer: &mut Lowerer<'_>, call: &Call) -> Lowered {
+/// `call` (PTX ISA, *call*).
+fn lower_call(lowerer: &mut Lowerer<'_>, call: &Call) -> Lowered {
     let module = lowerer.plan.module;
     let (params, returns, _) = plan::callee_offsets(module, lowerer.tree, call);
     let (param_list, return_list): (&[Param], &[Param]) = match (&call.target, &call.via) {
@@ -105,16 +108,16 @@ fn call(lowerer: &mut Lowerer<'_>, call: &Call) -> Lowered {
         _ => (&[], &[]),
     };
     if call.args.len() > param_list.len() && !call.args.is_empty() && !param_list.is_empty() {
-        return wrong("more arguments than parameters");
+        return reject("more arguments than parameters");
     }
     let frame = lowerer.own.frame;
-    // Arguments in registers or literals are written where the callee looks for them.
+    // Arguments in registers and literals are written where the callee expects them.
     for ((operand, param), at) in call.args.iter().zip(param_list).zip(&params) {
         if matches!(operand, Operand::Symbol { .. }) {
             continue;
         }
         let wide = param.ty.bits() > 32;
-        let slot = lowerer.source(operand, param.ty)?;
+        let slot = lowerer.lower_source(operand, param.ty)?;
         let op = frame_access(lowerer, slot, wide, param.ty, frame + at);
         lowerer.emit(Op::Store(Box::new(op)));
     }
@@ -141,7 +144,7 @@ fn call(lowerer: &mut Lowerer<'_>, call: &Call) -> Lowered {
             }
         }
         CallTarget::Register(register) => {
-            let target = lowerer.register(register, Class::Wide)?;
+            let target = lowerer.expect_register(register, Class::Wide)?;
             let at = lowerer.emit(Op::CallIndirect { target, returns_to: 0 });
             let next = at as u32 + 1;
             if let Op::CallIndirect { returns_to, .. } = &mut lowerer.insts[at].op {

@@ -1,70 +1,74 @@
-//! cvt, cvta and mov.
+//! `cvt`, `cvta` and `mov` (PTX ISA, *Data Movement and Conversion Instructions*).
 
 use super::arithmetic;
-use super::body::{Lowerer, exactly, first_type};
-use super::error::{Lowered, Trouble, wrong};
-use super::floating::mode;
+use super::body::{Lowerer, exact_operands, first_type};
+use super::error::{Lowered, Trouble, reject};
+use super::floating::rounding_mode;
 use super::registers::Class;
 use crate::program::code::Op;
 use crate::program::window;
 use crate::simd::alu::{self, Alu, AluFunction};
 use crate::simd::lanes::Slot;
-use crate::simd::ops::convert::{Cut, FromInt, Integral, Kind, PACK_BRAIN, PACK_MODE, PACK_RELU, PackTwo, Resize, Spec, ToInt, described};
+use crate::simd::ops::convert::{
+    ConversionSpec, Cut, FromInt, Integral, NumberKind, PACK_BRAIN, PACK_MODE, PACK_RELU, PackTwo, Resize, ToInt, described_conversion,
+};
 use crate::simd::ops::half::{B, H};
 use crate::simd::ops::round::{RM, RN, RNA, RP, RZ};
 use crate::simd::ops::{bits, integer};
 use cumux_ptx::ast::{Instruction, Opcode as O, Operand, Rounding, ScalarType as T, StateSpace, SymbolRef, Word};
 
-fn kind(ty: T) -> Lowered<Kind> {
+/// The number of a type in conversions.
+fn kind_of(ty: T) -> Lowered<NumberKind> {
     Ok(match ty {
-        T::U8 | T::B8 => Kind::U8,
-        T::S8 => Kind::S8,
-        T::U16 | T::B16 => Kind::U16,
-        T::S16 => Kind::S16,
-        T::U32 | T::B32 => Kind::U32,
-        T::S32 => Kind::S32,
-        T::U64 | T::B64 => Kind::U64,
-        T::S64 => Kind::S64,
-        T::F16 => Kind::Half,
-        T::Bf16 => Kind::Brain,
-        T::F32 => Kind::Single,
-        T::F64 => Kind::Double,
+        T::U8 | T::B8 => NumberKind::U8,
+        T::S8 => NumberKind::S8,
+        T::U16 | T::B16 => NumberKind::U16,
+        T::S16 => NumberKind::S16,
+        T::U32 | T::B32 => NumberKind::U32,
+        T::S32 => NumberKind::S32,
+        T::U64 | T::B64 => NumberKind::U64,
+        T::S64 => NumberKind::S64,
+        T::F16 => NumberKind::Half,
+        T::Bf16 => NumberKind::Brain,
+        T::F32 => NumberKind::Single,
+        T::F64 => NumberKind::Double,
         _ => return Err(Trouble::Refused),
     })
 }
 
-/// Cut or extend by the sign of the source; signed destinations have the bits of unsigned ones.
-fn cut(from: Kind, to: Kind) -> AluFunction {
+/// Integer to integer: cut, or extended by the source's sign. A signed destination has the bits of
+/// the unsigned one.
+fn integer_conversion(from: NumberKind, to: NumberKind) -> AluFunction {
     macro_rules! to {
         ($s:ty) => {
             match to {
-                Kind::U8 | Kind::S8 => alu::op1::<Cut<$s, u8>>(),
-                Kind::U16 | Kind::S16 => alu::op1::<Cut<$s, u16>>(),
-                Kind::U32 | Kind::S32 => alu::op1::<Cut<$s, u32>>(),
+                NumberKind::U8 | NumberKind::S8 => alu::op1::<Cut<$s, u8>>(),
+                NumberKind::U16 | NumberKind::S16 => alu::op1::<Cut<$s, u16>>(),
+                NumberKind::U32 | NumberKind::S32 => alu::op1::<Cut<$s, u32>>(),
                 _ => alu::op1::<Cut<$s, u64>>(),
             }
         };
     }
     match from {
-        Kind::U8 => to!(u8),
-        Kind::S8 => to!(i8),
-        Kind::U16 => to!(u16),
-        Kind::S16 => to!(i16),
-        Kind::U32 => to!(u32),
-        Kind::S32 => to!(i32),
+        NumberKind::U8 => to!(u8),
+        NumberKind::S8 => to!(i8),
+        NumberKind::U16 => to!(u16),
+        NumberKind::S16 => to!(i16),
+        NumberKind::U32 => to!(u32),
+        NumberKind::S32 => to!(i32),
         _ => to!(u64),
     }
 }
 
-/// Conversions that ordinary programs are full of have code of their own.
-fn common(spec: Spec) -> Option<AluFunction> {
-    use Kind as K;
+/// Code of their own for the conversions that ordinary programs use most.
+fn common_conversion(spec: ConversionSpec) -> Option<AluFunction> {
+    use NumberKind as K;
     let whole = |kind: K| matches!(kind, K::U8 | K::S8 | K::U16 | K::S16 | K::U32 | K::S32 | K::U64 | K::S64);
     if spec.ftz || spec.sat || spec.relu {
         return None;
     }
     if whole(spec.from) && whole(spec.to) {
-        return Some(cut(spec.from, spec.to));
+        return Some(integer_conversion(spec.from, spec.to));
     }
     Some(match (spec.from, spec.to, spec.mode) {
         (K::Single, K::S32, RZ) => alu::op1::<ToInt<f32, i32, RZ, false>>(),
@@ -102,21 +106,21 @@ fn common(spec: Spec) -> Option<AluFunction> {
 
 pub(super) fn lower(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
     if i.opcode == O::Cvta {
-        return cvta(lowerer, i);
+        return lower_cvta(lowerer, i);
     }
-    let (Some(to), Some(from)) = (i.ty(0), i.ty(1)) else { return wrong("two types are needed") };
+    let (Some(to), Some(from)) = (i.ty(0), i.ty(1)) else { return reject("two types are needed") };
     if matches!(to, T::F16x2 | T::Bf16x2) && from == T::F32 {
-        return pack(lowerer, i, to);
+        return lower_pack(lowerer, i, to);
     }
-    let [d, a] = exactly::<2>(i)?;
-    let (f, x) = conversion(i, to, from)?;
-    let source = lowerer.source(a, from)?;
+    let [d, a] = exact_operands::<2>(i)?;
+    let (f, x) = select_conversion(i, to, from)?;
+    let source = lowerer.lower_source(a, from)?;
     let target = match d {
         Operand::Reg(register) => Some(lowerer.class_of(*register)),
         _ => None,
     };
     let wide = to.bits() > 32;
-    // A result narrower than its register is extended to it.
+    // A result narrower than its register is extended.
     let (extends, into_wide) = match (d, target) {
         (Operand::Reg(register), Some(Class::Narrow)) => {
             let width = lowerer.tree.register(*register).ty.bits();
@@ -126,52 +130,53 @@ pub(super) fn lower(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
         _ => (false, false),
     };
     if !extends {
-        let alu = Alu { a: source, x, d: lowerer.target(d, to)?, ..Alu::new(f) };
-        lowerer.alu(alu);
+        let alu = Alu { a: source, x, d: lowerer.lower_target(d, to)?, ..Alu::new(f) };
+        lowerer.emit_alu(alu);
         return Ok(());
     }
-    let temporary = lowerer.temporary32();
+    let temporary = lowerer.new_temporary32();
     lowerer.emit_always(Op::Alu(Alu { a: source, x, d: temporary, ..Alu::new(f) }));
     let (f, d) = if into_wide {
-        (cut(kind(if to.is_float() { T::U32 } else { to })?, Kind::U64), lowerer.target64(d)?)
+        (integer_conversion(kind_of(if to.is_float() { T::U32 } else { to })?, NumberKind::U64), lowerer.lower_target64(d)?)
     } else {
-        let Operand::Reg(register) = d else { return wrong("a register is expected here") };
+        let Operand::Reg(register) = d else { return reject("a register is expected here") };
         let width = lowerer.tree.register(*register).ty.bits();
-        let f = cut(kind(to)?, if width == 16 { Kind::U16 } else { Kind::U32 });
-        (f, lowerer.target32(d)?)
+        let f = integer_conversion(kind_of(to)?, if width == 16 { NumberKind::U16 } else { NumberKind::U32 });
+        (f, lowerer.lower_target32(d)?)
     };
-    lowerer.alu(Alu { a: temporary, d, ..Alu::new(f) });
+    lowerer.emit_alu(Alu { a: temporary, d, ..Alu::new(f) });
     Ok(())
 }
 
-/// The function and its immediate.
-fn conversion(i: &Instruction, to: T, from: T) -> Lowered<(AluFunction, u16)> {
+/// The function of a conversion, and its immediate.
+fn select_conversion(i: &Instruction, to: T, from: T) -> Lowered<(AluFunction, u16)> {
     if i.has(Word::Satfinite) || i.has(Word::Scaled) {
         return Err(Trouble::Refused);
     }
-    let mode = if i.rounding() == Some(Rounding::Rna) { RNA } else { mode(i)? };
+    let mode = if i.rounding() == Some(Rounding::Rna) { RNA } else { rounding_mode(i)? };
     let integral = to == from && matches!(i.rounding(), Some(Rounding::Rni | Rounding::Rzi | Rounding::Rmi | Rounding::Rpi));
-    let spec = Spec { from: kind(from)?, to: kind(to)?, mode, ftz: i.has(Word::Ftz), sat: i.has(Word::Sat), relu: i.has(Word::Relu), integral };
-    Ok(match common(spec) {
+    let spec = ConversionSpec { from: kind_of(from)?, to: kind_of(to)?, mode, ftz: i.has(Word::Ftz), sat: i.has(Word::Sat), relu: i.has(Word::Relu), integral };
+    Ok(match common_conversion(spec) {
         Some(f) => (f, 0),
-        None => (described(from.bits() > 32, to.bits() > 32), spec.encode()),
+        None => (described_conversion(from.bits() > 32, to.bits() > 32), spec.encode()),
     })
 }
 
-fn pack(lowerer: &mut Lowerer<'_>, i: &Instruction, to: T) -> Lowered {
-    let [d, a, b] = exactly::<3>(i)?;
+/// `cvt` of two values into one register.
+fn lower_pack(lowerer: &mut Lowerer<'_>, i: &Instruction, to: T) -> Lowered {
+    let [d, a, b] = exact_operands::<3>(i)?;
     if i.has(Word::Satfinite) {
         return Err(Trouble::Refused);
     }
-    let x = if to == T::Bf16x2 { PACK_BRAIN } else { 0 } | if i.has(Word::Relu) { PACK_RELU } else { 0 } | u16::from(mode(i)?) << PACK_MODE;
-    let (a, b) = (lowerer.source32(a, T::F32)?, lowerer.source32(b, T::F32)?);
-    let d = lowerer.target32(d)?;
-    lowerer.alu(Alu { d, a, b, c: a, x, ..Alu::new(alu::rare3x::<PackTwo>()) });
+    let x = if to == T::Bf16x2 { PACK_BRAIN } else { 0 } | if i.has(Word::Relu) { PACK_RELU } else { 0 } | u16::from(rounding_mode(i)?) << PACK_MODE;
+    let (a, b) = (lowerer.lower_source32(a, T::F32)?, lowerer.lower_source32(b, T::F32)?);
+    let d = lowerer.lower_target32(d)?;
+    lowerer.emit_alu(Alu { d, a, b, c: a, x, ..Alu::new(alu::rare3x::<PackTwo>()) });
     Ok(())
 }
 
-fn cvta(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
-    let [d, a] = exactly::<2>(i)?;
+fn lower_cvta(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
+    let [d, a] = exact_operands::<2>(i)?;
     let ty = first_type(i)?;
     let kernel = lowerer.plan.module.function(lowerer.function).kind == cumux_ptx::ast::FunctionKind::Entry;
     let start = match i.space() {
@@ -186,57 +191,57 @@ fn cvta(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
         }
         _ => 0,
     };
-    let a = lowerer.source(a, ty)?;
-    let d = lowerer.target(d, ty)?;
+    let a = lowerer.lower_source(a, ty)?;
+    let d = lowerer.lower_target(d, ty)?;
     if ty.bits() != 64 {
-        // 32-bit generic addresses do not exist on 64-bit machines.
+        // 64-bit machines have no generic addresses of 32 bits.
         return Err(Trouble::Refused);
     }
     if start == 0 {
-        lowerer.alu(Alu { d, a, ..Alu::new(alu::op1::<integer::Move<u64>>()) });
+        lowerer.emit_alu(Alu { d, a, ..Alu::new(alu::op1::<integer::Move<u64>>()) });
         return Ok(());
     }
-    let b = lowerer.constant64(start);
+    let b = lowerer.intern_constant64(start);
     let f = if i.has(Word::To) { alu::op2::<integer::Sub<u64>>() } else { alu::op2::<integer::Add<u64>>() };
-    lowerer.alu(Alu { d, a, b, ..Alu::new(f) });
+    lowerer.emit_alu(Alu { d, a, b, ..Alu::new(f) });
     Ok(())
 }
 
-pub(super) fn mov(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
+pub(super) fn lower_mov(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
     let ty = first_type(i)?;
-    let [d, a] = exactly::<2>(i)?;
+    let [d, a] = exact_operands::<2>(i)?;
     if ty == T::Pred {
         return arithmetic::move_predicate(lowerer, i);
     }
     match (d, a) {
         (Operand::Vector(parts), Operand::Vector(values)) if parts.len() == values.len() => {
-            // Copied through temporaries: the lists may overlap.
+            // Through temporaries, since the lists may overlap.
             let mut copies = Vec::new();
             for value in values {
-                let from = lowerer.source(value, ty)?;
-                let to = copy_of(lowerer, from, ty.bits() > 32);
+                let from = lowerer.lower_source(value, ty)?;
+                let to = copy_to_temporary(lowerer, from, ty.bits() > 32);
                 copies.push(to);
             }
             for (part, from) in parts.iter().zip(copies) {
-                let d = lowerer.target(part, ty)?;
+                let d = lowerer.lower_target(part, ty)?;
                 move_slot(lowerer, d, from, ty.bits() > 32);
             }
             Ok(())
         }
-        (Operand::Vector(parts), _) => unpack(lowerer, parts, a, ty),
-        (_, Operand::Vector(values)) => join(lowerer, d, values, ty),
+        (Operand::Vector(parts), _) => lower_unpack(lowerer, parts, a, ty),
+        (_, Operand::Vector(values)) => lower_join(lowerer, d, values, ty),
         _ if ty == T::B128 => {
             let (Operand::Reg(d), Operand::Reg(a)) = (d, a) else { return Err(Trouble::Refused) };
-            let (d, a) = (lowerer.register(*d, Class::Double)?, lowerer.register(*a, Class::Double)?);
+            let (d, a) = (lowerer.expect_register(*d, Class::Double)?, lowerer.expect_register(*a, Class::Double)?);
             move_slot(lowerer, d, a, true);
             move_slot(lowerer, d + 1, a + 1, true);
             Ok(())
         }
         (_, Operand::Symbol { symbol: SymbolRef::Local(id), .. }) if lowerer.tree.variable(*id).space.is_param() => {
-            wrong("the parameters of a call have no address")
+            reject("the parameters of a call have no address")
         }
         (_, Operand::Special(special)) => {
-            // Special registers go straight to their register where the widths agree.
+            // A special register goes straight to the destination if the widths agree.
             let (what, _) = super::body::special_of(*special)?;
             match d {
                 Operand::Reg(register) if (lowerer.class_of(*register) == Class::Wide) == what.is_wide() && lowerer.class_of(*register) != Class::Predicate => {
@@ -244,39 +249,42 @@ pub(super) fn mov(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
                     lowerer.emit(Op::Special { d, what });
                 }
                 _ => {
-                    let a = lowerer.source(a, ty)?;
-                    let d = lowerer.target(d, ty)?;
+                    let a = lowerer.lower_source(a, ty)?;
+                    let d = lowerer.lower_target(d, ty)?;
                     move_slot(lowerer, d, a, ty.bits() > 32);
                 }
             }
             Ok(())
         }
         _ => {
-            let a = lowerer.source(a, ty)?;
-            let d = lowerer.target(d, ty)?;
+            let a = lowerer.lower_source(a, ty)?;
+            let d = lowerer.lower_target(d, ty)?;
             move_slot(lowerer, d, a, ty.bits() > 32);
             Ok(())
         }
     }
 }
 
+/// Copies a slot.
 pub(super) fn move_slot(lowerer: &mut Lowerer<'_>, d: Slot, a: Slot, wide: bool) {
     let f = if wide { alu::op1::<integer::Move<u64>>() } else { alu::op1::<integer::Move<u32>>() };
-    lowerer.alu(Alu { d, a, ..Alu::new(f) });
+    lowerer.emit_alu(Alu { d, a, ..Alu::new(f) });
 }
 
-fn copy_of(lowerer: &mut Lowerer<'_>, a: Slot, wide: bool) -> Slot {
-    let d = if wide { lowerer.temporary64() } else { lowerer.temporary32() };
+/// Copies a slot to a temporary.
+fn copy_to_temporary(lowerer: &mut Lowerer<'_>, a: Slot, wide: bool) -> Slot {
+    let d = if wide { lowerer.new_temporary64() } else { lowerer.new_temporary32() };
     move_slot(lowerer, d, a, wide);
     d
 }
 
-fn join(lowerer: &mut Lowerer<'_>, d: &Operand, values: &[Operand], ty: T) -> Lowered {
+/// `mov` of several values into one register.
+fn lower_join(lowerer: &mut Lowerer<'_>, d: &Operand, values: &[Operand], ty: T) -> Lowered {
     if ty == T::B128 {
         let (Operand::Reg(register), [low, high]) = (d, values) else { return Err(Trouble::Refused) };
-        let d = lowerer.register(*register, Class::Double)?;
-        let (low, high) = (lowerer.source64(low, T::B64)?, lowerer.source64(high, T::B64)?);
-        let (low, high) = (copy_of(lowerer, low, true), copy_of(lowerer, high, true));
+        let d = lowerer.expect_register(*register, Class::Double)?;
+        let (low, high) = (lowerer.lower_source64(low, T::B64)?, lowerer.lower_source64(high, T::B64)?);
+        let (low, high) = (copy_to_temporary(lowerer, low, true), copy_to_temporary(lowerer, high, true));
         move_slot(lowerer, d, low, true);
         move_slot(lowerer, d + 1, high, true);
         return Ok(());
@@ -287,11 +295,11 @@ fn join(lowerer: &mut Lowerer<'_>, d: &Operand, values: &[Operand], ty: T) -> Lo
         (32, 4) => (alu::op4::<bits::Join8x4>(), T::B8),
         (64, 2) => (alu::op2::<bits::Join32>(), T::B32),
         (64, 4) => (alu::op4::<bits::Join16x4>(), T::B16),
-        _ => return wrong("these parts do not make up the whole"),
+        _ => return reject("these parts do not make up the whole"),
     };
     let mut alu = Alu::new(f);
     for (n, value) in values.iter().enumerate() {
-        let slot = lowerer.source32(value, part)?;
+        let slot = lowerer.lower_source32(value, part)?;
         match n {
             0 => alu.a = slot,
             1 => alu.b = slot,
@@ -299,16 +307,17 @@ fn join(lowerer: &mut Lowerer<'_>, d: &Operand, values: &[Operand], ty: T) -> Lo
             _ => alu.e = slot,
         }
     }
-    alu.d = lowerer.target(d, ty)?;
-    lowerer.alu(alu);
+    alu.d = lowerer.lower_target(d, ty)?;
+    lowerer.emit_alu(alu);
     Ok(())
 }
 
-fn unpack(lowerer: &mut Lowerer<'_>, parts: &[Operand], a: &Operand, ty: T) -> Lowered {
+/// `mov` of one register into several.
+fn lower_unpack(lowerer: &mut Lowerer<'_>, parts: &[Operand], a: &Operand, ty: T) -> Lowered {
     if ty == T::B128 {
         let (Operand::Reg(register), [low, high]) = (a, parts) else { return Err(Trouble::Refused) };
-        let a = lowerer.register(*register, Class::Double)?;
-        let (low, high) = (lowerer.target64(low)?, lowerer.target64(high)?);
+        let a = lowerer.expect_register(*register, Class::Double)?;
+        let (low, high) = (lowerer.lower_target64(low)?, lowerer.lower_target64(high)?);
         move_slot(lowerer, low, a, true);
         move_slot(lowerer, high, a + 1, true);
         return Ok(());
@@ -318,19 +327,19 @@ fn unpack(lowerer: &mut Lowerer<'_>, parts: &[Operand], a: &Operand, ty: T) -> L
         (32, 2) => alu::op2::<bits::Part16>(),
         (64, 2) => alu::op2::<bits::Part32>(),
         (64, 4) => alu::op2::<bits::Part16of64>(),
-        _ => return wrong("these parts do not make up the whole"),
+        _ => return reject("these parts do not make up the whole"),
     };
-    let source = lowerer.source(a, ty)?;
-    // A part may be the source itself; other registers never share its slot.
+    let source = lowerer.lower_source(a, ty)?;
+    // A part may be the source itself. Other registers never share its slot.
     let clash = ty.bits() <= 32 && parts.iter().any(|part| part == a);
-    let source = if clash { copy_of(lowerer, source, false) } else { source };
+    let source = if clash { copy_to_temporary(lowerer, source, false) } else { source };
     for (n, part) in parts.iter().enumerate() {
         if *part == Operand::Sink {
             continue;
         }
-        let d = lowerer.target32(part)?;
-        let n = lowerer.constant32(n as u32);
-        lowerer.alu(Alu { d, a: source, b: n, ..Alu::new(f) });
+        let d = lowerer.lower_target32(part)?;
+        let n = lowerer.intern_constant32(n as u32);
+        lowerer.emit_alu(Alu { d, a: source, b: n, ..Alu::new(f) });
     }
     Ok(())
 }

@@ -1,33 +1,39 @@
-//! Why a text or an instruction is not lowered.
+//! Why a module or an instruction is not lowered.
 
 use cumux_ptx::ast::Pos;
 
-/// Why a text cannot be loaded.
+/// Why a text cannot be loaded, and where.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}, column {column}: {text}")]
 pub struct CompileError {
+    /// Line, from 1.
     pub line: u32,
+    /// Column, from 1.
     pub column: u32,
+    /// What is wrong, as a sentence without a full stop.
     pub text: String,
 }
 
-pub(super) fn error(pos: Pos, text: impl Into<String>) -> CompileError {
+/// An error at a position of the text.
+pub(super) fn compile_error(pos: Pos, text: impl Into<String>) -> CompileError {
     CompileError { line: pos.line, column: pos.col, text: text.into() }
 }
 
 /// Why an instruction has no executable form.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Trouble {
-    /// Not executed by this device.
+    /// This device does not execute it.
     Refused,
-    /// The same, with a better name than the mnemonic.
+    /// This device does not execute it. The text says more than the instruction's name.
     Named(String),
-    /// Not PTX.
+    /// It is not PTX.
     Wrong(String),
 }
 
+/// A value, or trouble with an instruction.
 pub(super) type Lowered<T = ()> = Result<T, Trouble>;
 
-pub(super) fn wrong<T>(text: impl Into<String>) -> Lowered<T> {
+/// Trouble: the instruction is not PTX.
+pub(super) fn reject<T>(text: impl Into<String>) -> Lowered<T> {
     Err(Trouble::Wrong(text.into()))
 }

@@ -1,7 +1,7 @@
-//! Floating-point arithmetic of all widths.
+//! Floating-point arithmetic of all widths (PTX ISA, *Floating Point Instructions*).
 
-use super::body::{Lowerer, exactly, first_type};
-use super::error::{Lowered, Trouble, wrong};
+use super::body::{Lowerer, exact_operands, first_type};
+use super::error::{Lowered, Trouble, reject};
 use crate::simd::alu::{self, Alu, AluFunction};
 use crate::simd::lanes::NO_SLOT;
 use crate::simd::ops::float::{self, *};
@@ -43,7 +43,8 @@ macro_rules! modes {
     };
 }
 
-pub(super) fn mode(i: &Instruction) -> Lowered<u8> {
+/// The rounding mode of an instruction; to nearest even without one.
+pub(super) fn rounding_mode(i: &Instruction) -> Lowered<u8> {
     Ok(match i.rounding() {
         None | Some(Rounding::Rn | Rounding::Rni) => RN,
         Some(Rounding::Rz | Rounding::Rzi) => RZ,
@@ -55,46 +56,48 @@ pub(super) fn mode(i: &Instruction) -> Lowered<u8> {
 
 pub(super) fn lower(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
     let ty = first_type(i)?;
-    // Sums of a single and a half, and the like.
+    // Sums of types of different widths, for instance a half and a single.
     if i.types().nth(1).is_some() {
         return Err(Trouble::Refused);
     }
     let (f, x) = match ty {
-        T::F32 => single(i)?,
-        T::F64 => (double(i)?, 0),
-        T::F16 | T::Bf16 | T::F16x2 | T::Bf16x2 => half(i, ty)?,
+        T::F32 => select_single(i)?,
+        T::F64 => (select_double(i)?, 0),
+        T::F16 | T::Bf16 | T::F16x2 | T::Bf16x2 => select_half(i, ty)?,
         T::B32 if i.opcode == O::Copysign => (alu::op2::<CopySign32>(), 0),
         T::F32x2 => return Err(Trouble::Refused),
-        _ => return wrong(format!("{} is not for this type", i.mnemonic())),
+        _ => return reject(format!("{} is not for this type", i.mnemonic())),
     };
     if i.opcode == O::Testp {
-        let [p, a] = exactly::<2>(i)?;
-        let alu = Alu { a: lowerer.source(a, ty)?, d: lowerer.predicate_target(p)?, ..Alu::new(f) };
-        lowerer.alu(alu);
+        let [p, a] = exact_operands::<2>(i)?;
+        let alu = Alu { a: lowerer.lower_source(a, ty)?, d: lowerer.lower_predicate_target(p)?, ..Alu::new(f) };
+        lowerer.emit_alu(alu);
         return Ok(());
     }
-    if i.operands.len() != arity(i.opcode) {
-        // min and max of three are of later architectures.
-        return if matches!(i.opcode, O::Min | O::Max) { Err(Trouble::Refused) } else { wrong("wrong number of operands") };
+    if i.operands.len() != source_count(i.opcode) {
+        // `min` and `max` of three sources exist on later architectures.
+        return if matches!(i.opcode, O::Min | O::Max) { Err(Trouble::Refused) } else { reject("reject number of operands") };
     }
     let mut sources = Vec::new();
     for operand in &i.operands[1..] {
-        sources.push(lowerer.source(operand, ty)?);
+        sources.push(lowerer.lower_source(operand, ty)?);
     }
     if i.opcode == O::Rcp && !(ty == T::F64 && i.has(Word::Approx)) {
-        // 1 / a.
-        let one = if ty == T::F64 { lowerer.constant64(1f64.to_bits()) } else { lowerer.constant32(1f32.to_bits()) };
+        // A reciprocal is 1 / a.
+        let one = if ty == T::F64 { lowerer.intern_constant64(1f64.to_bits()) } else { lowerer.intern_constant32(1f32.to_bits()) };
         sources.insert(0, one);
     }
-    // Operations chosen at run time read three sources whatever they are.
+    // A function that its immediate describes reads three sources, whether or not the operation has
+    // them.
     let at = |n: usize| sources.get(n).or(sources.first()).copied().unwrap_or(NO_SLOT);
     let (a, b, c) = (at(0), at(1), at(2));
-    let d = lowerer.target(&i.operands[0], ty)?;
-    lowerer.alu(Alu { d, a, b, c, x, ..Alu::new(f) });
+    let d = lowerer.lower_target(&i.operands[0], ty)?;
+    lowerer.emit_alu(Alu { d, a, b, c, x, ..Alu::new(f) });
     Ok(())
 }
 
-fn arity(opcode: O) -> usize {
+/// The sources of an operation.
+fn source_count(opcode: O) -> usize {
     match opcode {
         O::Fma | O::Mad => 4,
         O::Add | O::Sub | O::Mul | O::Div | O::Min | O::Max | O::Copysign => 3,
@@ -102,21 +105,21 @@ fn arity(opcode: O) -> usize {
     }
 }
 
-/// `$make` for the flush and saturate flags, rounding to nearest.
+/// `$make` for the flags `.ftz` and `.sat`, rounding to nearest.
 macro_rules! flags {
     ($ftz:expr, $sat:expr, $f:ident $s:ident => $make:expr) => {
         modes!(@flag $ftz, $f => modes!(@flag $sat, $s => $make))
     };
 }
 
-/// The function and its immediate.
-fn single(i: &Instruction) -> Lowered<(AluFunction, u16)> {
-    let mode = mode(i)?;
+/// The function of an operation on singles, and its immediate.
+fn select_single(i: &Instruction) -> Lowered<(AluFunction, u16)> {
+    let mode = rounding_mode(i)?;
     let (ftz, sat, nan, xorsign) = (i.has(Word::Ftz), i.has(Word::Sat), i.has(Word::Nan), i.has(Word::Xorsign));
     let any = |operation: u16| {
         let flags = [(ftz, float::FTZ), (sat, float::SAT), (nan, float::NAN), (xorsign, float::XORSIGN)];
         let flags = flags.iter().filter(|(on, _)| *on).fold(0, |all, (_, bit)| all | bit);
-        Ok((alu::rare3x::<Any32>(), operation | u16::from(mode) << float::MODE | flags))
+        Ok((alu::rare3x::<Any32>(), operation | u16::from(mode) << float::MODE_SHIFT | flags))
     };
     let nearest = mode == RN;
     let f = match i.opcode {
@@ -124,15 +127,15 @@ fn single(i: &Instruction) -> Lowered<(AluFunction, u16)> {
         O::Sub if nearest => flags!(ftz, sat, F S => alu::op2::<Sub32<RN, F, S>>()),
         O::Mul if nearest => flags!(ftz, sat, F S => alu::op2::<Mul32<RN, F, S>>()),
         O::Fma | O::Mad if nearest && processor::is_fast() => flags!(ftz, sat, F S => alu::op3::<Fma32<RN, F, S, true>>()),
-        // Without the instruction: in double precision.
+        // Without the processor's instruction, by double precision.
         O::Fma | O::Mad if nearest && !ftz && !sat => alu::op3::<Fma32<RN, false, false, false>>(),
-        // The fast exponential rounds down once.
+        // nvcc compiles `expf` to one multiply-add that rounds down.
         O::Fma | O::Mad if mode == RM && !sat => modes!(@flag ftz, F => alu::op3::<Fma32<RM, F, false, false>>()),
         O::Add => return any(float::ADD),
         O::Sub => return any(float::SUB),
         O::Mul => return any(float::MUL),
         O::Fma | O::Mad => return any(float::FMA),
-        // Approximate divisions are done exactly.
+        // Approximate divisions are exact here.
         O::Div | O::Rcp if nearest => modes!(@flag ftz, F => alu::op2::<Div32<RN, F>>()),
         O::Div | O::Rcp => return any(float::DIV),
         O::Sqrt if nearest => modes!(@flag ftz, F => alu::op1::<Sqrt32<RN, F>>()),
@@ -150,7 +153,7 @@ fn single(i: &Instruction) -> Lowered<(AluFunction, u16)> {
         O::Max if nan || xorsign => return any(float::MAX),
         O::Min => modes!(@flag ftz, F => alu::op2::<MinMax32<false, F>>()),
         O::Max => modes!(@flag ftz, F => alu::op2::<MinMax32<true, F>>()),
-        O::Testp => match class(i)? {
+        O::Testp => match number_class(i)? {
             Word::Finite => alu::test1::<Finite32>(),
             Word::Infinite => alu::test1::<Infinite32>(),
             Word::Number => alu::test1::<Number32>(),
@@ -163,16 +166,17 @@ fn single(i: &Instruction) -> Lowered<(AluFunction, u16)> {
     Ok((f, 0))
 }
 
-fn class(i: &Instruction) -> Lowered<Word> {
+fn number_class(i: &Instruction) -> Lowered<Word> {
     let classes = [Word::Finite, Word::Infinite, Word::Number, Word::Notanumber, Word::Normal, Word::Subnormal];
     match classes.into_iter().find(|word| i.has(*word)) {
         Some(word) => Ok(word),
-        None => wrong("a class such as .finite is needed"),
+        None => reject("a class such as .finite is needed"),
     }
 }
 
-fn double(i: &Instruction) -> Lowered<AluFunction> {
-    let mode = mode(i)?;
+/// The function of an operation on doubles.
+fn select_double(i: &Instruction) -> Lowered<AluFunction> {
+    let mode = rounding_mode(i)?;
     Ok(match i.opcode {
         O::Add => modes!(@mode mode, M => alu::op2::<Add64<M>>()),
         O::Sub => modes!(@mode mode, M => alu::op2::<Sub64<M>>()),
@@ -188,7 +192,7 @@ fn double(i: &Instruction) -> Lowered<AluFunction> {
         O::Copysign => alu::op2::<CopySign64>(),
         O::Min => alu::op2::<Min64>(),
         O::Max => alu::op2::<Max64>(),
-        O::Testp => match class(i)? {
+        O::Testp => match number_class(i)? {
             Word::Finite => alu::test1::<Finite64>(),
             Word::Infinite => alu::test1::<Infinite64>(),
             Word::Number => alu::test1::<Number64>(),
@@ -200,7 +204,7 @@ fn double(i: &Instruction) -> Lowered<AluFunction> {
     })
 }
 
-/// One or two halves of either format.
+/// The function of an operation on one or two halves of either format.
 macro_rules! one_or_two {
     ($ty:expr, $op:ident, $name:ident) => {
         match $ty {
@@ -212,9 +216,10 @@ macro_rules! one_or_two {
     };
 }
 
-fn half(i: &Instruction, ty: T) -> Lowered<(AluFunction, u16)> {
+/// The function of an operation on halves, and its immediate.
+fn select_half(i: &Instruction, ty: T) -> Lowered<(AluFunction, u16)> {
     use crate::simd::ops::half as h;
-    if mode(i)? != RN {
+    if rounding_mode(i)? != RN {
         return Err(Trouble::Refused);
     }
     let extreme = matches!(i.opcode, O::Min | O::Max);
@@ -248,7 +253,7 @@ fn half(i: &Instruction, ty: T) -> Lowered<(AluFunction, u16)> {
             };
             let two = if matches!(ty, T::F16x2 | T::Bf16x2) { h::TWO } else { 0 };
             let f = if matches!(ty, T::F16 | T::F16x2) { alu::rare3x::<h::Any<H>>() } else { alu::rare3x::<h::Any<B>>() };
-            return Ok((f, operation | how << h::HOW | two));
+            return Ok((f, operation | how << h::FLAGS_SHIFT | two));
         }
     };
     Ok((f, 0))

@@ -1,6 +1,6 @@
-//! Which file lowers which opcode.
+//! Which file lowers which instruction.
 
-use super::body::{Lowerer, no_others};
+use super::body::{Lowerer, refuse_other_modifiers};
 use super::error::{Lowered, Trouble};
 use super::{arithmetic, compare, control, convert, floating, memory, video, warp};
 use cumux_ptx::ast::{Instruction, Opcode as O};
@@ -8,7 +8,7 @@ use cumux_ptx::ast::{Instruction, Opcode as O};
 pub(super) fn lower(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
     let float = i.types().next().is_some_and(|ty| ty.is_float());
     if !matches!(i.opcode, O::Prefetch | O::Prefetchu | O::Fence | O::Griddepcontrol | O::Setmaxnreg | O::Elect | O::Mbarrier) {
-        no_others(i)?;
+        refuse_other_modifiers(i)?;
     }
     match i.opcode {
         O::Add | O::Sub | O::Mul | O::Mad | O::Fma | O::Div | O::Min | O::Max | O::Abs | O::Neg if float => floating::lower(lowerer, i),
@@ -16,7 +16,7 @@ pub(super) fn lower(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
         O::Fma => floating::lower(lowerer, i),
         O::Set | O::Setp | O::Selp | O::Slct => compare::lower(lowerer, i),
         O::Cvt | O::Cvta => convert::lower(lowerer, i),
-        O::Mov => convert::mov(lowerer, i),
+        O::Mov => convert::lower_mov(lowerer, i),
         O::Ld | O::Ldu | O::St | O::Atom | O::Red | O::Isspacep | O::Mbarrier => memory::lower(lowerer, i),
         O::Prefetch | O::Prefetchu | O::Discard | O::Applypriority | O::Fence | O::Membar | O::Createpolicy | O::Cp => memory::lower(lowerer, i),
         O::Bra | O::Brx | O::Call | O::Ret | O::Exit | O::Trap | O::Brkpt => control::lower(lowerer, i),

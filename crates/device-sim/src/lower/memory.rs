@@ -1,7 +1,8 @@
-//! Loads, stores, atomics, fences and what prefetches.
+//! Loads, stores, atomics, fences and prefetches (PTX ISA, *Data Movement and Conversion
+//! Instructions*).
 
-use super::body::{Lowerer, exactly, first_type};
-use super::error::{Lowered, Trouble, wrong};
+use super::body::{Lowerer, exact_operands, first_type};
+use super::error::{Lowered, Trouble, reject};
 use super::registers::Class;
 use crate::program::code::{AtomicHow, AtomicOp, Base, MbarrierKind, MbarrierOp, MemoryOp, Op, Order, Space};
 use crate::simd::lanes::{NO_SLOT, Slot};
@@ -11,15 +12,15 @@ use cumux_ptx::ast::{
 
 pub(super) fn lower(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
     match i.opcode {
-        O::Ld | O::Ldu => load(lowerer, i),
-        O::St => store(lowerer, i),
-        O::Atom | O::Red => atomic(lowerer, i),
+        O::Ld | O::Ldu => lower_load(lowerer, i),
+        O::St => lower_store(lowerer, i),
+        O::Atom | O::Red => lower_atomic(lowerer, i),
         O::Isspacep => {
-            let [d, a] = exactly::<2>(i)?;
+            let [d, a] = exact_operands::<2>(i)?;
             let space = space_of(lowerer, i.space());
             let wide = !matches!(a, Operand::Reg(r) if lowerer.class_of(*r) == Class::Narrow);
-            let a = if wide { lowerer.source64(a, T::B64)? } else { lowerer.source32(a, T::B32)? };
-            let d = lowerer.predicate_target(d)?;
+            let a = if wide { lowerer.lower_source64(a, T::B64)? } else { lowerer.lower_source32(a, T::B32)? };
+            let d = lowerer.lower_predicate_target(d)?;
             // Constants lie in global memory here.
             lowerer.emit(Op::IsSpace { d, a, wide, space });
             Ok(())
@@ -29,12 +30,12 @@ pub(super) fn lower(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
             Ok(())
         }
         O::Createpolicy => {
-            let Some(d) = i.operands.first() else { return wrong("operands are missing") };
-            let (d, zero) = (lowerer.target64(d)?, lowerer.constant64(0));
+            let Some(d) = i.operands.first() else { return reject("operands are missing") };
+            let (d, zero) = (lowerer.lower_target64(d)?, lowerer.intern_constant64(0));
             super::convert::move_slot(lowerer, d, zero, true);
             Ok(())
         }
-        O::Mbarrier => mbarrier(lowerer, i),
+        O::Mbarrier => lower_mbarrier(lowerer, i),
         O::Prefetch | O::Prefetchu | O::Discard | O::Applypriority => {
             lowerer.emit(Op::Nothing);
             Ok(())
@@ -43,10 +44,12 @@ pub(super) fn lower(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
     }
 }
 
+/// True while a kernel is lowered, not a function.
 fn is_kernel(lowerer: &Lowerer<'_>) -> bool {
     lowerer.plan.module.function(lowerer.function).kind == FunctionKind::Entry
 }
 
+/// Where an access goes.
 fn space_of(lowerer: &Lowerer<'_>, space: Option<StateSpace>) -> Space {
     match space {
         None => Space::Generic,
@@ -65,13 +68,13 @@ fn space_of(lowerer: &Lowerer<'_>, space: Option<StateSpace>) -> Space {
     }
 }
 
-/// Space, base and offset of an address operand.
-fn address(lowerer: &mut Lowerer<'_>, space: Option<StateSpace>, operand: &Operand) -> Lowered<(Space, Base, i64)> {
+/// The space, register and offset of an address operand.
+fn lower_address(lowerer: &mut Lowerer<'_>, space: Option<StateSpace>, operand: &Operand) -> Lowered<(Space, Base, i64)> {
     let (base, offset) = match operand {
         Operand::Address { base, offset } => (*base, *offset),
         Operand::Symbol { symbol, offset } => (AddressBase::Symbol(*symbol), *offset),
         Operand::Reg(register) => (AddressBase::Reg(*register), 0),
-        _ => return wrong("an address is expected here"),
+        _ => return reject("an address is expected here"),
     };
     let named = space_of(lowerer, space);
     match base {
@@ -81,7 +84,7 @@ fn address(lowerer: &mut Lowerer<'_>, space: Option<StateSpace>, operand: &Opera
             match lowerer.class_of(register) {
                 Class::Wide => Ok((named, Base::Wide(slot), offset)),
                 Class::Narrow => Ok((named, Base::Narrow(slot), offset)),
-                _ => wrong("this register cannot hold an address"),
+                _ => reject("this register cannot hold an address"),
             }
         }
         AddressBase::Symbol(symbol) => {
@@ -91,20 +94,20 @@ fn address(lowerer: &mut Lowerer<'_>, space: Option<StateSpace>, operand: &Opera
             match symbol {
                 SymbolRef::Param(n) => {
                     let function = lowerer.plan.module.function(lowerer.function);
-                    let Some(param) = function.params.get(n as usize) else { return wrong("no such parameter") };
+                    let Some(param) = function.params.get(n as usize) else { return reject("no such parameter") };
                     Ok((Space::Param, Base::None, (param.offset as i64).wrapping_add(offset)))
                 }
                 SymbolRef::Global(id) if lowerer.plan.module.global(id).space.is_shared() => {
-                    let slot = lowerer.address_value(symbol, offset)?;
+                    let slot = lowerer.lower_address_value(symbol, offset)?;
                     Ok((Space::Shared, Base::Wide(slot), 0))
                 }
                 SymbolRef::Local(id) if lowerer.tree.variable(id).space.is_shared() => {
-                    let slot = lowerer.address_value(symbol, offset)?;
+                    let slot = lowerer.lower_address_value(symbol, offset)?;
                     Ok((Space::Shared, Base::Wide(slot), 0))
                 }
-                SymbolRef::Local(id) if lowerer.tree.variable(id).space.is_param() => wrong(format!("{} belongs to no call", lowerer.tree.variable(id).name)),
+                SymbolRef::Local(id) if lowerer.tree.variable(id).space.is_param() => reject(format!("{} belongs to no call", lowerer.tree.variable(id).name)),
                 _ => {
-                    let slot = lowerer.address_value(symbol, offset)?;
+                    let slot = lowerer.lower_address_value(symbol, offset)?;
                     Ok((Space::Global, Base::Wide(slot), 0))
                 }
             }
@@ -112,7 +115,8 @@ fn address(lowerer: &mut Lowerer<'_>, space: Option<StateSpace>, operand: &Opera
     }
 }
 
-fn order(i: &Instruction) -> Order {
+/// The memory order of an access.
+fn memory_order(i: &Instruction) -> Order {
     match i.order() {
         None | Some(MemoryOrder::Weak) => Order::Weak,
         Some(MemoryOrder::Acquire) => Order::Acquire,
@@ -121,7 +125,7 @@ fn order(i: &Instruction) -> Order {
     }
 }
 
-/// The operands of a vector, or the one.
+/// The operands of a vector, or the single operand.
 fn elements(operand: &Operand) -> &[Operand] {
     match operand {
         Operand::Vector(parts) => parts,
@@ -129,16 +133,25 @@ fn elements(operand: &Operand) -> &[Operand] {
     }
 }
 
-fn load(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
+fn lower_load(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
     let ty = first_type(i)?;
-    let [d, from, ..] = i.operands.as_slice() else { return wrong("operands are missing") };
-    let (space, base, offset) = address(lowerer, i.space(), from)?;
+    let [d, from, ..] = i.operands.as_slice() else { return reject("operands are missing") };
+    let (space, base, offset) = lower_address(lowerer, i.space(), from)?;
     let parts = elements(d);
     if parts.len() != usize::from(i.vector()) || parts.len() > 8 || ty.bits() < 8 || ty.bits() == 128 && parts.len() > 2 {
-        return wrong("the vector does not fit the type");
+        return reject("the vector does not fit the type");
     }
-    let mut op =
-        MemoryOp { space, base, offset, bytes: ty.bytes() as u8, count: parts.len() as u8, data: [NO_SLOT; 8], wide: ty.bits() > 32, sign: 0, order: order(i) };
+    let mut op = MemoryOp {
+        space,
+        base,
+        offset,
+        bytes: ty.bytes() as u8,
+        count: parts.len() as u8,
+        data: [NO_SLOT; 8],
+        wide: ty.bits() > 32,
+        sign: 0,
+        order: memory_order(i),
+    };
     let class = parts.iter().find_map(|part| match part {
         Operand::Reg(register) => Some((lowerer.class_of(*register), lowerer.tree.register(*register).ty.bits())),
         _ => None,
@@ -147,21 +160,21 @@ fn load(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
         op.wide = class != Class::Narrow;
         op.sign = if ty.is_signed() && ty.bits() < width { width as u8 } else { 0 };
         if class == Class::Predicate || width < ty.bits() {
-            return wrong("the register is too narrow for what is loaded");
+            return reject("the register is too narrow for what is loaded");
         }
     }
     for (n, part) in parts.iter().enumerate() {
         let slot = match part {
             Operand::Reg(register) if ty.bits() == 128 => {
-                let slot = lowerer.register(*register, Class::Double)?;
+                let slot = lowerer.expect_register(*register, Class::Double)?;
                 op.data[2 * n] = slot;
                 op.data[2 * n + 1] = slot + 1;
                 continue;
             }
             Operand::Reg(register) if (lowerer.class_of(*register) != Class::Narrow) == op.wide => lowerer.slot_of(*register),
-            Operand::Sink if op.wide => lowerer.temporary64(),
-            Operand::Sink => lowerer.temporary32(),
-            _ => return wrong("registers of one width are expected here"),
+            Operand::Sink if op.wide => lowerer.new_temporary64(),
+            Operand::Sink => lowerer.new_temporary32(),
+            _ => return reject("registers of one width are expected here"),
         };
         op.data[n] = slot;
     }
@@ -169,37 +182,38 @@ fn load(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
     Ok(())
 }
 
-fn store(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
+fn lower_store(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
     if i.has(Word::Async) {
         return Err(Trouble::Refused);
     }
     let ty = first_type(i)?;
-    let [to, a, ..] = i.operands.as_slice() else { return wrong("operands are missing") };
-    let (space, base, offset) = address(lowerer, i.space(), to)?;
+    let [to, a, ..] = i.operands.as_slice() else { return reject("operands are missing") };
+    let (space, base, offset) = lower_address(lowerer, i.space(), to)?;
     let parts = elements(a);
     if parts.len() != usize::from(i.vector()) || parts.len() > 8 || ty.bits() < 8 || ty.bits() == 128 && parts.len() > 2 {
-        return wrong("the vector does not fit the type");
+        return reject("the vector does not fit the type");
     }
-    // Registers wider than the type are cut.
+    // Registers wider than the type are cut to it.
     let wide = ty.bits() > 32 || parts.iter().any(|part| matches!(part, Operand::Reg(r) if lowerer.class_of(*r) == Class::Wide));
-    let mut op = MemoryOp { space, base, offset, bytes: ty.bytes() as u8, count: parts.len() as u8, data: [NO_SLOT; 8], wide, sign: 0, order: order(i) };
+    let mut op = MemoryOp { space, base, offset, bytes: ty.bytes() as u8, count: parts.len() as u8, data: [NO_SLOT; 8], wide, sign: 0, order: memory_order(i) };
     for (n, part) in parts.iter().enumerate() {
         if ty.bits() == 128 {
             let Operand::Reg(register) = part else { return Err(Trouble::Refused) };
-            let slot = lowerer.register(*register, Class::Double)?;
+            let slot = lowerer.expect_register(*register, Class::Double)?;
             op.data[2 * n] = slot;
             op.data[2 * n + 1] = slot + 1;
         } else if wide {
-            op.data[n] = lowerer.source64(part, ty)?;
+            op.data[n] = lowerer.lower_source64(part, ty)?;
         } else {
-            op.data[n] = lowerer.source32(part, ty)?;
+            op.data[n] = lowerer.lower_source32(part, ty)?;
         }
     }
     lowerer.emit(Op::Store(Box::new(op)));
     Ok(())
 }
 
-fn atomic_how(op: ReduceOp, ty: T) -> Lowered<AtomicHow> {
+/// The operation of an atomic.
+fn select_atomic(op: ReduceOp, ty: T) -> Lowered<AtomicHow> {
     use AtomicHow as A;
     Ok(match (op, ty) {
         (ReduceOp::Add, T::F32) => A::AddF32 { flush: false },
@@ -233,33 +247,33 @@ fn atomic_how(op: ReduceOp, ty: T) -> Lowered<AtomicHow> {
     })
 }
 
-fn atomic(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
+fn lower_atomic(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
     let ty = first_type(i)?;
-    let Some(op) = i.reduce() else { return wrong("an operation is needed") };
+    let Some(op) = i.reduce() else { return reject("an operation is needed") };
     if i.vector() > 1 || i.has(Word::Async) || ty.bits() > 64 || ty.bits() < 16 {
         return Err(Trouble::Refused);
     }
     let returns = i.opcode == O::Atom;
     let operands = if returns { i.operands.get(1..) } else { Some(&i.operands[..]) };
-    let Some([place, a, rest @ ..]) = operands else { return wrong("operands are missing") };
-    let (space, base, offset) = address(lowerer, i.space(), place)?;
+    let Some([place, a, rest @ ..]) = operands else { return reject("operands are missing") };
+    let (space, base, offset) = lower_address(lowerer, i.space(), place)?;
     let d = match i.operands.first() {
         Some(Operand::Sink) => NO_SLOT,
-        Some(d) if returns => lowerer.target(d, ty)?,
+        Some(d) if returns => lowerer.lower_target(d, ty)?,
         _ => NO_SLOT,
     };
-    let a = lowerer.source(a, ty)?;
+    let a = lowerer.lower_source(a, ty)?;
     let b: Slot = match (op, rest.first()) {
-        (ReduceOp::Cas, Some(b)) => lowerer.source(b, ty)?,
-        (ReduceOp::Cas, None) => return wrong("operands are missing"),
+        (ReduceOp::Cas, Some(b)) => lowerer.lower_source(b, ty)?,
+        (ReduceOp::Cas, None) => return reject("operands are missing"),
         _ => NO_SLOT,
     };
-    let how = atomic_how(op, ty)?;
+    let how = select_atomic(op, ty)?;
     lowerer.emit(Op::Atomic(Box::new(AtomicOp { space, base, offset, bytes: ty.bytes() as u8, how, d, a, b })));
     Ok(())
 }
 
-fn mbarrier(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
+fn lower_mbarrier(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
     let words: Vec<String> = i
         .modifiers
         .iter()
@@ -293,38 +307,38 @@ fn mbarrier(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
     let mut op = MbarrierOp { kind, space: Space::Shared, base: Base::None, offset: 0, d: NO_SLOT, a: NO_SLOT };
     let place = match kind {
         MbarrierKind::PendingCount => {
-            let [d, a] = exactly::<2>(i)?;
-            (op.d, op.a) = (lowerer.target32(d)?, lowerer.source64(a, T::B64)?);
+            let [d, a] = exact_operands::<2>(i)?;
+            (op.d, op.a) = (lowerer.lower_target32(d)?, lowerer.lower_source64(a, T::B64)?);
             lowerer.emit(Op::Mbarrier(Box::new(op)));
             return Ok(());
         }
         MbarrierKind::Init | MbarrierKind::Invalidate => {
             if let Some(count) = operands.get(1) {
-                op.a = lowerer.source32(count, T::U32)?;
+                op.a = lowerer.lower_source32(count, T::U32)?;
             }
             operands.first()
         }
         MbarrierKind::Arrive | MbarrierKind::ArriveDrop => {
             if let Some(d @ Operand::Reg(_)) = operands.first() {
-                op.d = lowerer.target64(d)?;
+                op.d = lowerer.lower_target64(d)?;
             }
             if let Some(count) = operands.get(2) {
-                op.a = lowerer.source32(count, T::U32)?;
+                op.a = lowerer.lower_source32(count, T::U32)?;
             }
             operands.get(1)
         }
         MbarrierKind::Test | MbarrierKind::TestParity => {
-            let [d, _, state, ..] = operands else { return wrong("operands are missing") };
-            op.d = lowerer.predicate_target(d)?;
-            op.a = if kind == MbarrierKind::Test { lowerer.source64(state, T::B64)? } else { lowerer.source32(state, T::U32)? };
+            let [d, _, state, ..] = operands else { return reject("operands are missing") };
+            op.d = lowerer.lower_predicate_target(d)?;
+            op.a = if kind == MbarrierKind::Test { lowerer.lower_source64(state, T::B64)? } else { lowerer.lower_source32(state, T::U32)? };
             operands.get(1)
         }
     };
-    let Some(place) = place else { return wrong("operands are missing") };
-    (op.space, op.base, op.offset) = address(lowerer, i.space(), place)?;
+    let Some(place) = place else { return reject("operands are missing") };
+    (op.space, op.base, op.offset) = lower_address(lowerer, i.space(), place)?;
     lowerer.emit(Op::Mbarrier(Box::new(op)));
     if matches!(kind, MbarrierKind::Test | MbarrierKind::TestParity) {
-        // Others must get their turn to arrive.
+        // Another warp must run to arrive.
         lowerer.emit(Op::Pause);
     }
     Ok(())

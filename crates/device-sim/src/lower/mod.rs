@@ -1,4 +1,4 @@
-//! From the PTX tree to executable form.
+//! Lowers the PTX tree to executable form.
 
 mod arithmetic;
 mod body;
@@ -20,10 +20,10 @@ use crate::program::Program;
 pub use error::CompileError;
 use std::sync::Arc;
 
-/// Lowers a PTX text. The caller caches by content.
+/// Lowers a PTX text. The caller caches programs by their text.
 ///
 /// # Errors
-/// With line and column, when the text is not PTX or names what does not exist.
+/// The position and the reason if the text is not PTX, or uses a name that it does not declare.
 pub fn compile(text: &str) -> Result<Arc<Program>, CompileError> {
     module::lower(text).map(Arc::new)
 }

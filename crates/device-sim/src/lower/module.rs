@@ -1,15 +1,16 @@
-//! Lowers a module: variables, shared memory layout, frames, then each function.
+//! Lowers a module: variables, layout of shared memory, frames, then each function.
 
 use super::body::{Finished, Lowerer};
-use super::error::{CompileError, Trouble, error};
-use super::plan::{ModulePlan, depth, lay_out_shared, plan_function, reach};
+use super::error::{CompileError, Trouble, compile_error};
+use super::plan::{ModulePlan, frame_depth, lay_out_shared, plan_function, reachable_functions};
 use super::{control, instruction};
 use crate::program::code::{Code, Op};
 use crate::program::{Kernel, Parameter, Program, Refusal, Relocation, RelocationTarget, Variable};
 use cumux_ptx::ast::{FuncId, Function, FunctionKind, InitValue, Instruction, Linkage, Modifier, Module, Opcode, Pos, StateSpace, SymbolRef};
 use std::collections::HashMap;
 
-fn variables(module: &Module) -> (Vec<Variable>, Vec<Option<u32>>, Option<CompileError>) {
+/// The module's variables in memory, which of them each declaration is, and the first error.
+fn lay_out_variables(module: &Module) -> (Vec<Variable>, Vec<Option<u32>>, Option<CompileError>) {
     let mut out = Vec::new();
     let mut of = Vec::new();
     let mut trouble = None;
@@ -20,7 +21,7 @@ fn variables(module: &Module) -> (Vec<Variable>, Vec<Option<u32>>, Option<Compil
             continue;
         }
         if variable.linkage == Linkage::Extern {
-            trouble = trouble.or(Some(error(variable.pos, format!("{} is defined in another module; separate modules are not linked", variable.name))));
+            trouble = trouble.or(Some(compile_error(variable.pos, format!("{} is defined in another module; separate modules are not linked", variable.name))));
         }
         of.push(Some(out.len() as u32));
         out.push(Variable {
@@ -37,7 +38,8 @@ fn variables(module: &Module) -> (Vec<Variable>, Vec<Option<u32>>, Option<Compil
     (out, of, trouble)
 }
 
-fn initial_values(module: &Module, of: &[Option<u32>], out: &mut [Variable]) {
+/// Fills in the initial values of variables.
+fn fill_initial_values(module: &Module, of: &[Option<u32>], out: &mut [Variable]) {
     for (n, variable) in module.globals.iter().enumerate() {
         let Some(at) = of[n] else { continue };
         let into = &mut out[at as usize];
@@ -67,8 +69,8 @@ fn initial_values(module: &Module, of: &[Option<u32>], out: &mut [Variable]) {
     }
 }
 
-/// Whether an instruction can be seen by others before the block ends, or cannot be done twice.
-fn repeatable(instruction: &Instruction) -> bool {
+/// True if an instruction can be done twice, and others cannot see it before the block ends.
+fn is_repeatable(instruction: &Instruction) -> bool {
     use cumux_ptx::ast::MemoryOrder;
     let space = instruction.space();
     let near = space.is_some_and(|space| space.is_shared() || matches!(space, StateSpace::Local) || space.is_param());
@@ -80,9 +82,11 @@ fn repeatable(instruction: &Instruction) -> bool {
     }
 }
 
-/// 32-bit registers that a block may have.
+/// 32-bit registers that a block may have (CUDA C++ Programming Guide, *Technical specifications
+/// per compute capability*).
 const REGISTERS_OF_A_BLOCK: u32 = 65536;
 
+/// A function that has been lowered.
 struct Built {
     code: Code,
     refused: Option<Refusal>,
@@ -90,22 +94,25 @@ struct Built {
     registers: u32,
 }
 
-/// Text to program.
+/// Lowers a text.
 pub(super) fn lower(text: &str) -> Result<Program, CompileError> {
     let module = cumux_ptx::parse(text).map_err(|errors| {
         let first = errors.diagnostics.first();
         let pos = first.map(|d| d.pos).unwrap_or_default();
-        error(pos, first.map_or_else(|| "not a PTX module".to_owned(), |d| d.render(text).trim_end().to_owned()))
+        // The caller writes the position before the text.
+        let told = first.map(|d| d.render(text).trim_start_matches(&format!("{}: ", d.pos)).trim_end().to_owned());
+        compile_error(pos, told.unwrap_or_else(|| "not a PTX module".to_owned()))
     })?;
     lower_module(&module)
 }
 
+/// Lowers a parsed module.
 fn lower_module(module: &Module) -> Result<Program, CompileError> {
-    let (mut variables, variable_of, trouble) = variables(module);
+    let (mut variables, variable_of, trouble) = lay_out_variables(module);
     if let Some(trouble) = trouble {
         return Err(trouble);
     }
-    initial_values(module, &variable_of, &mut variables);
+    fill_initial_values(module, &variable_of, &mut variables);
     let functions = module.functions.iter().map(|f| plan_function(module, f)).collect::<Result<Vec<_>, _>>()?;
     let mut plan = ModulePlan { module, variable_of, functions, aliases: module.aliases.iter().copied().collect() };
     lay_out_shared(&mut plan)?;
@@ -129,13 +136,14 @@ fn lower_module(module: &Module) -> Result<Program, CompileError> {
     let constant_bytes: u64 = program.variables.iter().filter(|v| v.constant).map(|v| v.bytes).sum();
     for (n, function) in module.functions.iter().enumerate() {
         if function.kind == FunctionKind::Entry && function.body.is_some() {
-            program.kernels.push(kernel(&plan, FuncId(n as u32), function, &built, constant_bytes as u32));
+            program.kernels.push(describe_kernel(&plan, FuncId(n as u32), function, &built, constant_bytes as u32));
         }
     }
     program.functions = built.into_iter().map(|b| b.code).collect();
     Ok(program)
 }
 
+/// Lowers one function.
 fn lower_function(
     plan: &ModulePlan<'_>,
     id: FuncId,
@@ -152,7 +160,7 @@ fn lower_function(
     let mut refused: Option<Refusal> = None;
     let mut lowerer = Lowerer::new(plan, id, body, &mut program.code, &mut program.origins);
     let mut places = Vec::with_capacity(body.instructions.len() + 1);
-    control::prologue(&mut lowerer, function).map_err(|trouble| explain(trouble, function.pos))?;
+    control::prologue(&mut lowerer, function).map_err(|trouble| locate_trouble(trouble, function.pos))?;
     for tree in &body.instructions {
         places.push(lowerer.insts.len() as u32);
         let text = tree.mnemonic();
@@ -162,7 +170,7 @@ fn lower_function(
             known
         });
         let before = lowerer.insts.len();
-        let done = lowerer.begin(tree, mnemonic).and_then(|()| instruction::lower(&mut lowerer, tree));
+        let done = lowerer.begin_instruction(tree, mnemonic).and_then(|()| instruction::lower(&mut lowerer, tree));
         match done {
             Ok(()) => {}
             Err(trouble @ (Trouble::Refused | Trouble::Named(_))) => {
@@ -174,15 +182,15 @@ fn lower_function(
                 lowerer.emit(Op::Refused);
                 refused = refused.or(Some(Refusal { line: tree.pos.line, instruction }));
             }
-            Err(trouble) => return Err(explain(trouble, tree.pos)),
+            Err(trouble) => return Err(locate_trouble(trouble, tree.pos)),
         }
     }
     places.push(lowerer.insts.len() as u32);
-    // Falling off the end is a return.
+    // A function that ends without `ret` returns.
     let end = Instruction { pos: body.end, guard: None, opcode: Opcode::Ret, modifiers: Vec::new(), operands: Vec::new() };
-    let done = lowerer.begin(&end, 0).and_then(|()| instruction::lower(&mut lowerer, &end));
-    done.map_err(|trouble| explain(trouble, body.end))?;
-    let Finished { mut code, branches, tables } = lowerer.finish(&function.name).map_err(|trouble| explain(trouble, function.pos))?;
+    let done = lowerer.begin_instruction(&end, 0).and_then(|()| instruction::lower(&mut lowerer, &end));
+    done.map_err(|trouble| locate_trouble(trouble, body.end))?;
+    let Finished { mut code, branches, tables } = lowerer.finish(&function.name).map_err(|trouble| locate_trouble(trouble, function.pos))?;
     for (at, label) in branches {
         let target = places[body.label(label).target as usize];
         if let Op::Branch(to) = &mut program.code[at].op {
@@ -199,29 +207,31 @@ fn lower_function(
     code.end = program.code.len() as u32;
     code.frame = own.frame;
     let registers = code.slots32 + 2 * code.slots64;
-    Ok(Built { code, refused, repeatable: body.instructions.iter().all(repeatable), registers })
+    Ok(Built { code, refused, repeatable: body.instructions.iter().all(is_repeatable), registers })
 }
 
-fn explain(trouble: Trouble, pos: Pos) -> CompileError {
+/// The error of an instruction that is not PTX.
+fn locate_trouble(trouble: Trouble, pos: Pos) -> CompileError {
     match trouble {
-        Trouble::Refused | Trouble::Named(_) => error(pos, "not executed by the software GPU"),
-        Trouble::Wrong(text) => error(pos, text),
+        Trouble::Refused | Trouble::Named(_) => compile_error(pos, "not executed by the software GPU"),
+        Trouble::Wrong(text) => compile_error(pos, text),
     }
 }
 
-fn kernel(plan: &ModulePlan<'_>, id: FuncId, function: &Function, built: &[Built], constant_bytes: u32) -> Kernel {
+/// What a launch must know of a kernel.
+fn describe_kernel(plan: &ModulePlan<'_>, id: FuncId, function: &Function, built: &[Built], constant_bytes: u32) -> Kernel {
     let own = &plan.functions[id.index()];
-    let reached = reach(plan, id);
+    let reached = reachable_functions(plan, id);
     let each = |f: &FuncId| &built[f.index()];
     let refused = reached.iter().filter_map(|f| each(f).refused.clone()).min_by_key(|r| r.line);
-    // printf, malloc and the like cannot be done twice.
+    // `printf`, `malloc` and the like cannot be done twice.
     let intrinsics = reached.iter().any(|f| plan.module.function(*f).body.is_none());
-    let known = depth(plan, id, &mut Vec::new());
+    let known = frame_depth(plan, id, &mut Vec::new());
     let registers = reached.iter().map(|f| each(f).registers).max().unwrap_or(0);
     let directives = &function.directives;
     let product = |n: [u32; 3]| n.iter().fold(1u32, |all, n| all.saturating_mul((*n).max(1)));
     let max_threads = directives.reqntid.or(directives.maxntid).map_or(1024, product).clamp(1, 1024);
-    // As a compiler would: the largest block must fit into the registers of an SM.
+    // As a compiler would limit them: the largest block must fit into the registers of an SM.
     let most = (REGISTERS_OF_A_BLOCK / max_threads / 8 * 8).clamp(16, 255);
     Kernel {
         name: function.name.to_string(),
@@ -229,7 +239,7 @@ fn kernel(plan: &ModulePlan<'_>, id: FuncId, function: &Function, built: &[Built
         parameter_bytes: function.params_size as u32,
         static_shared: own.static_shared,
         constant_bytes,
-        // Without a known depth the launch adds its stack limit.
+        // If the depth is unknown, the launch adds its stack limit.
         local_bytes: known.unwrap_or(own.frame),
         registers: registers.next_multiple_of(8).clamp(16, most),
         max_threads,

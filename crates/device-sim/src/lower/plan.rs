@@ -1,46 +1,48 @@
-//! Plans a module before any function is lowered: frames, shared memory, and who calls whom.
+//! Plans a module before any function is lowered: frames, shared memory, and which function calls
+//! which.
 
-use super::error::{CompileError, error};
+use super::error::{CompileError, compile_error};
 use cumux_ptx::ast::{AddressBase, Body, Call, CallTarget, CallVia, FuncId, Function, FunctionKind, Module, Operand, Param, StateSpace, SymbolRef};
 use std::collections::{HashMap, HashSet};
 
 /// What is known of all functions before any is lowered.
 pub(super) struct ModulePlan<'a> {
     pub module: &'a Module,
-    /// Module-level variables that lie in memory: index into the program's variables.
+    /// For each module-level variable in memory: its index among the program's variables.
     pub variable_of: Vec<Option<u32>>,
     pub functions: Vec<FunctionPlan>,
     pub aliases: HashMap<FuncId, FuncId>,
 }
 
 impl ModulePlan<'_> {
-    /// The function behind a name.
+    /// The function that a name stands for: its definition, if it is only declared here.
     pub fn target(&self, function: FuncId) -> FuncId {
         self.aliases.get(&function).copied().unwrap_or(function)
     }
 }
 
-/// The layout of one function's frame and shared memory.
+/// The layout of one function's frame and shared memory, and its calls.
 #[derive(Debug, Default, Clone)]
 pub(super) struct FunctionPlan {
-    /// Offsets in the frame.
+    /// Offsets of names in the frame, in bytes.
     pub params: Vec<u32>,
     pub returns: Vec<u32>,
     pub locals: HashMap<u32, u32>,
-    /// Shared memory: offsets of module-level and own variables; `None` is dynamic shared memory.
+    /// Offsets of module-level and own variables in shared memory, in bytes; `None` is dynamic
+    /// shared memory.
     shared_globals: HashMap<u32, Option<u32>>,
     shared_locals: HashMap<u32, Option<u32>>,
     pub static_shared: u32,
     pub frame: u32,
     is_kernel: bool,
-    /// Directly called functions, and whether it calls through pointers.
+    /// The functions that it calls by name.
     calls: Vec<FuncId>,
     indirect: bool,
     uses_shared: HashSet<u32>,
 }
 
 impl FunctionPlan {
-    /// `Some(None)`: dynamic shared memory.
+    /// Where a name lies in shared memory, in bytes; `Some(None)` is dynamic shared memory.
     pub fn shared_offset(&self, plan: &ModulePlan<'_>, symbol: SymbolRef) -> Option<Option<u32>> {
         match symbol {
             SymbolRef::Global(id) if plan.module.global(id).space.is_shared() => Some(self.shared_globals.get(&id.0).copied().unwrap_or(None)),
@@ -49,6 +51,7 @@ impl FunctionPlan {
         }
     }
 
+    /// Where a name lies in the frame, in bytes.
     pub fn frame_offset(&self, symbol: SymbolRef) -> Option<u32> {
         match symbol {
             SymbolRef::Local(id) => self.locals.get(&id.0).copied(),
@@ -59,20 +62,20 @@ impl FunctionPlan {
     }
 }
 
-/// All symbols that an operand mentions.
-fn symbols(operand: &Operand, found: &mut impl FnMut(SymbolRef)) {
+/// Calls `found` with each symbol of an operand.
+fn visit_symbols(operand: &Operand, found: &mut impl FnMut(SymbolRef)) {
     match operand {
         Operand::Symbol { symbol, .. } | Operand::Address { base: AddressBase::Symbol(symbol), .. } => found(*symbol),
-        Operand::Vector(parts) | Operand::Bracket(parts) => parts.iter().for_each(|part| symbols(part, found)),
+        Operand::Vector(parts) | Operand::Bracket(parts) => parts.iter().for_each(|part| visit_symbols(part, found)),
         Operand::Pair(pair) => {
-            symbols(&pair.0, found);
-            symbols(&pair.1, found);
+            visit_symbols(&pair.0, found);
+            visit_symbols(&pair.1, found);
         }
         _ => {}
     }
 }
 
-/// Frame layout of parameters: those given, then those returned.
+/// Offsets of parameters and then results in a frame, and their bytes.
 fn parameter_offsets(params: &[Param], returns: &[Param]) -> (Vec<u32>, Vec<u32>, u32) {
     let mut at = 0u32;
     let mut place = |bytes: u64, align: u32| {
@@ -86,6 +89,7 @@ fn parameter_offsets(params: &[Param], returns: &[Param]) -> (Vec<u32>, Vec<u32>
     (params, returns, at)
 }
 
+/// Lays out a function's frame and shared memory, and finds its calls.
 pub(super) fn plan_function(module: &Module, function: &Function) -> Result<FunctionPlan, CompileError> {
     let (params, returns, mut at) = parameter_offsets(&function.params, &function.returns);
     let is_kernel = function.kind == FunctionKind::Entry;
@@ -105,7 +109,7 @@ pub(super) fn plan_function(module: &Module, function: &Function) -> Result<Func
                 at = at.next_multiple_of(variable.align.max(1));
                 plan.locals.insert(n, at);
                 let end = u64::from(at) + variable.size;
-                at = u32::try_from(end).ok().filter(|end| *end < 1 << 28).ok_or_else(|| error(variable.pos, "too much local memory"))?;
+                at = u32::try_from(end).ok().filter(|end| *end < 1 << 28).ok_or_else(|| compile_error(variable.pos, "too much local memory"))?;
             }
             space if space.is_shared() && variable.unsized_array => {
                 plan.shared_locals.insert(n, None);
@@ -114,7 +118,7 @@ pub(super) fn plan_function(module: &Module, function: &Function) -> Result<Func
                 shared = shared.next_multiple_of(variable.align.max(1));
                 plan.shared_locals.insert(n, Some(shared));
                 let end = u64::from(shared) + variable.size;
-                shared = u32::try_from(end).ok().filter(|end| *end < 1 << 24).ok_or_else(|| error(variable.pos, "too much shared memory"))?;
+                shared = u32::try_from(end).ok().filter(|end| *end < 1 << 24).ok_or_else(|| compile_error(variable.pos, "too much shared memory"))?;
             }
             _ => {}
         }
@@ -130,9 +134,9 @@ pub(super) fn plan_function(module: &Module, function: &Function) -> Result<Func
         }
         for operand in &instruction.operands {
             if let Operand::Call(call) = operand {
-                place_arguments(module, body, call, &mut plan).map_err(|text| error(instruction.pos, text))?;
+                place_arguments(module, body, call, &mut plan).map_err(|text| compile_error(instruction.pos, text))?;
             }
-            symbols(operand, &mut |symbol| {
+            visit_symbols(operand, &mut |symbol| {
                 if let SymbolRef::Global(id) = symbol
                     && module.global(id).space.is_shared()
                 {
@@ -144,7 +148,7 @@ pub(super) fn plan_function(module: &Module, function: &Function) -> Result<Func
     Ok(plan)
 }
 
-/// Parameters and results of what a call calls, as offsets behind the caller's frame.
+/// Offsets of a call's arguments and results behind the caller's frame, and their bytes.
 pub(super) fn callee_offsets(module: &Module, body: &Body, call: &Call) -> (Vec<u32>, Vec<u32>, u32) {
     match (&call.target, &call.via) {
         (CallTarget::Function(id), _) => parameter_offsets(&module.function(*id).params, &module.function(*id).returns),
@@ -160,7 +164,8 @@ pub(super) fn callee_offsets(module: &Module, body: &Body, call: &Call) -> (Vec<
     }
 }
 
-/// The blocks around a call lie where the callee's frame will be: arguments are written in place.
+/// Puts the variables that a call passes where the callee's frame will be, so that arguments are
+/// written in place.
 fn place_arguments(module: &Module, body: &Body, call: &Call, plan: &mut FunctionPlan) -> Result<(), String> {
     let (params, returns, _) = callee_offsets(module, body, call);
     for (operand, at) in call.args.iter().zip(&params).chain(call.returns.iter().zip(&returns)) {
@@ -174,8 +179,8 @@ fn place_arguments(module: &Module, body: &Body, call: &Call, plan: &mut Functio
     Ok(())
 }
 
-/// Functions that a kernel may run, itself included.
-pub(super) fn reach(plan: &ModulePlan<'_>, from: FuncId) -> HashSet<FuncId> {
+/// The functions that a kernel may run, itself included.
+pub(super) fn reachable_functions(plan: &ModulePlan<'_>, from: FuncId) -> HashSet<FuncId> {
     let mut seen = HashSet::new();
     let mut todo = vec![from];
     while let Some(next) = todo.pop() {
@@ -193,7 +198,8 @@ pub(super) fn reach(plan: &ModulePlan<'_>, from: FuncId) -> HashSet<FuncId> {
     seen
 }
 
-/// Module-level shared variables: those that functions use have one place for all kernels, at the beginning.
+/// Lays out shared memory. Module-level variables that functions use lie at the beginning, at the
+/// same offset for all kernels.
 pub(super) fn lay_out_shared(plan: &mut ModulePlan<'_>) -> Result<(), CompileError> {
     let module = plan.module;
     let ids: Vec<FuncId> = (0..module.functions.len() as u32).map(FuncId).collect();
@@ -209,13 +215,13 @@ pub(super) fn lay_out_shared(plan: &mut ModulePlan<'_>) -> Result<(), CompileErr
             None
         } else {
             let at = end.next_multiple_of(variable.align.max(1));
-            end = u32::try_from(u64::from(at) + variable.size).map_err(|_| error(variable.pos, "too much shared memory"))?;
+            end = u32::try_from(u64::from(at) + variable.size).map_err(|_| compile_error(variable.pos, "too much shared memory"))?;
             Some(at)
         };
         common.insert(n, at);
     }
     for id in ids {
-        let reached = reach(plan, id);
+        let reached = reachable_functions(plan, id);
         let reaches_common = reached.iter().any(|f| !plan.functions[f.index()].is_kernel && !plan.functions[f.index()].uses_shared.is_empty());
         let function = &mut plan.functions[id.index()];
         function.shared_globals.clone_from(&common);
@@ -233,9 +239,9 @@ pub(super) fn lay_out_shared(plan: &mut ModulePlan<'_>) -> Result<(), CompileErr
             }
             at = at.next_multiple_of(variable.align.max(1));
             function.shared_globals.insert(n, Some(at));
-            at = u32::try_from(u64::from(at) + variable.size).map_err(|_| error(variable.pos, "too much shared memory"))?;
+            at = u32::try_from(u64::from(at) + variable.size).map_err(|_| compile_error(variable.pos, "too much shared memory"))?;
         }
-        // The function's own variables come behind.
+        // The function's own variables follow.
         if at > 0 && function.static_shared > 0 {
             at = at.next_multiple_of(128);
             for offset in function.shared_locals.values_mut().flatten() {
@@ -247,8 +253,8 @@ pub(super) fn lay_out_shared(plan: &mut ModulePlan<'_>) -> Result<(), CompileErr
     Ok(())
 }
 
-/// Most bytes of frames from here down, if there is no recursion and no indirect call.
-pub(super) fn depth(plan: &ModulePlan<'_>, function: FuncId, path: &mut Vec<FuncId>) -> Option<u32> {
+/// The most bytes of frames from a function downward; `None` with recursion or an indirect call.
+pub(super) fn frame_depth(plan: &ModulePlan<'_>, function: FuncId, path: &mut Vec<FuncId>) -> Option<u32> {
     let function = plan.target(function);
     if path.contains(&function) || path.len() > 64 || plan.functions[function.index()].indirect {
         return None;
@@ -258,7 +264,7 @@ pub(super) fn depth(plan: &ModulePlan<'_>, function: FuncId, path: &mut Vec<Func
     let mut calls = own.calls.clone();
     calls.sort_unstable();
     calls.dedup();
-    let deepest = calls.into_iter().map(|callee| depth(plan, callee, path)).try_fold(0, |most, one| Some(one?.max(most)));
+    let deepest = calls.into_iter().map(|callee| frame_depth(plan, callee, path)).try_fold(0, |most, one| Some(one?.max(most)));
     path.pop();
     Some(own.frame + deepest?)
 }

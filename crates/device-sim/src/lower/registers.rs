@@ -1,8 +1,11 @@
-//! Registers of a function to slots, by liveness and a linear scan.
+//! Assigns registers of a function to slots, by liveness and a linear scan (Poletto and Sarkar,
+//! *Linear scan register allocation*, 1999).
 //!
-//! PTX has a register for almost every value; a warp's registers should stay in the processor's nearest cache. Each thread follows paths of
-//! the control flow graph, and slots are per lane, so liveness along those paths is all that counts, diverged or not. A register that an
-//! instruction reads and one that it writes never share a slot: an instruction may become several, which read after the first has written.
+//! PTX has a register for almost every value, but a warp's registers should fit into the
+//! processor's first-level cache. Each thread follows paths of the control flow graph, and slots
+//! are per lane, so only liveness along those paths counts, whether lanes have diverged or not. A
+//! register that an instruction reads and one that it writes never share a slot, because the
+//! instruction may become several, of which a later one reads after the first has written.
 
 use crate::simd::lanes::Slot;
 use cumux_ptx::ast::{AddressBase, Body, CallTarget, Function, Instruction, Modifier, Opcode as O, Operand, RegId, ScalarType, Word};
@@ -14,7 +17,7 @@ pub(super) enum Class {
     /// 8 to 32 bits.
     Narrow,
     Wide,
-    /// 128 bits: two 64-bit slots in a row.
+    /// 128 bits: two adjacent 64-bit slots.
     Double,
 }
 
@@ -37,26 +40,29 @@ impl Class {
     }
 }
 
+/// The slot of each register.
 pub(super) struct Allocation {
     pub slots: Vec<(Class, Slot)>,
-    /// Slots used: 32-bit, 64-bit, predicates.
+    /// Slots used of each bank: 32 bits, 64 bits, predicates.
     pub used: [u32; 3],
 }
 
-/// Beyond this many bits of liveness (blocks times registers) every register gets a slot of its own.
+/// If liveness needs more bits than this (blocks times registers), every register gets a slot of
+/// its own.
 const MOST_BITS: usize = 1 << 29;
 
-fn operand_registers(operand: &Operand, found: &mut impl FnMut(RegId)) {
+/// Calls `found` with each register of an operand.
+fn visit_registers(operand: &Operand, found: &mut impl FnMut(RegId)) {
     match operand {
         Operand::Reg(register) | Operand::NotReg(register) | Operand::Selected { register, .. } => found(*register),
         Operand::Address { base: AddressBase::Reg(register), .. } => found(*register),
-        Operand::Vector(parts) | Operand::Bracket(parts) => parts.iter().for_each(|part| operand_registers(part, found)),
+        Operand::Vector(parts) | Operand::Bracket(parts) => parts.iter().for_each(|part| visit_registers(part, found)),
         Operand::Pair(pair) => {
-            operand_registers(&pair.0, found);
-            operand_registers(&pair.1, found);
+            visit_registers(&pair.0, found);
+            visit_registers(&pair.1, found);
         }
         Operand::Call(call) => {
-            call.args.iter().chain(&call.returns).for_each(|part| operand_registers(part, found));
+            call.args.iter().chain(&call.returns).for_each(|part| visit_registers(part, found));
             if let CallTarget::Register(register) = call.target {
                 found(register);
             }
@@ -65,20 +71,21 @@ fn operand_registers(operand: &Operand, found: &mut impl FnMut(RegId)) {
     }
 }
 
-/// Whether the first operand is what the instruction writes.
+/// True if the instruction writes its first operand and does nothing else with it.
 fn writes_first(i: &Instruction) -> bool {
     match i.opcode {
         O::St | O::Red | O::Bra | O::Brx | O::Call | O::Ret | O::Exit | O::Trap | O::Brkpt | O::Fence | O::Membar => false,
         O::Prefetch | O::Prefetchu | O::Discard | O::Applypriority | O::Nanosleep | O::Pmevent | O::Griddepcontrol | O::Setmaxnreg => false,
         O::Bar | O::Barrier => i.has(Word::Red),
-        // Its forms differ; the first operand counts as read, which is always safe.
+        // It has several forms. The first operand counts as read, which is always safe.
         O::Mbarrier | O::Cp | O::Multimem | O::Sust | O::Sured | O::Stmatrix | O::Tcgen05 | O::Wgmma | O::Wmma | O::Tensormap => false,
         _ => !i.modifiers.iter().any(|m| matches!(m, Modifier::Other(_))),
     }
 }
 
-/// Registers that an instruction reads and those it surely overwrites.
-fn effects(i: &Instruction, read: &mut impl FnMut(RegId), written: &mut impl FnMut(RegId)) {
+/// Calls `read` with the registers that an instruction reads, and `written` with those that it
+/// surely overwrites.
+fn visit_effects(i: &Instruction, read: &mut impl FnMut(RegId), written: &mut impl FnMut(RegId)) {
     if let Some(guard) = i.guard {
         read(guard.register);
     }
@@ -86,27 +93,28 @@ fn effects(i: &Instruction, read: &mut impl FnMut(RegId), written: &mut impl FnM
     for (n, operand) in i.operands.iter().enumerate() {
         match operand {
             Operand::Call(call) => {
-                call.args.iter().for_each(|arg| operand_registers(arg, read));
+                call.args.iter().for_each(|arg| visit_registers(arg, read));
                 if let CallTarget::Register(register) = call.target {
                     read(register);
                 }
                 let into: &mut dyn FnMut(RegId) = if i.guard.is_some() { &mut *read } else { &mut *written };
-                call.returns.iter().for_each(|part| operand_registers(part, &mut |r| into(r)));
+                call.returns.iter().for_each(|part| visit_registers(part, &mut |r| into(r)));
             }
-            // What a guarded instruction does not write keeps its value.
-            _ if n == 0 && first && i.guard.is_none() => operand_registers(operand, written),
-            _ => operand_registers(operand, read),
+            // A guarded instruction keeps values that it does not overwrite.
+            _ if n == 0 && first && i.guard.is_none() => visit_registers(operand, written),
+            _ => visit_registers(operand, read),
         }
     }
 }
 
-/// Runs of instructions with one entry, and where they go.
+/// The basic blocks of a function, and where they continue.
 struct Flow {
     starts: Vec<usize>,
     next: Vec<Vec<usize>>,
 }
 
-fn flow(body: &Body) -> Flow {
+/// Finds the basic blocks.
+fn build_flow(body: &Body) -> Flow {
     let count = body.instructions.len();
     let mut leader = vec![false; count + 1];
     leader[0] = true;
@@ -134,7 +142,7 @@ fn flow(body: &Body) -> Flow {
                     Operand::BranchTable(table) => {
                         let targets = &body.branch_tables[table.index()].targets;
                         to.extend(targets.iter().filter_map(|label| block_at(body.label(*label).target as usize)));
-                        // An index out of range goes on behind.
+                        // An index out of range continues behind the instruction.
                         to.extend(block_at(end));
                     }
                     _ => {}
@@ -146,8 +154,8 @@ fn flow(body: &Body) -> Flow {
     Flow { starts, next }
 }
 
-/// First and last instruction at which each register holds something.
-fn ranges(function: &Function, body: &Body) -> Option<Vec<Option<(u32, u32)>>> {
+/// The first and the last instruction at which each register holds a value.
+fn live_ranges(function: &Function, body: &Body) -> Option<Vec<Option<(u32, u32)>>> {
     let count = body.instructions.len();
     let registers = body.registers.len();
     let mut ranges: Vec<Option<(u32, u32)>> = vec![None; registers];
@@ -165,14 +173,14 @@ fn ranges(function: &Function, body: &Body) -> Option<Vec<Option<(u32, u32)>>> {
         results.iter().for_each(|r| extend(r.index(), 0));
         return Some(ranges);
     }
-    let flow = flow(body);
+    let flow = build_flow(body);
     let words = registers.div_ceil(64);
     let blocks = flow.starts.len();
     if blocks * words * 64 > MOST_BITS {
         return None;
     }
     let set = |bits: &mut [u64], r: usize| bits[r / 64] |= 1 << (r % 64);
-    // Read before written in the block, and written in it.
+    // Registers that the block reads before it writes them, and registers that it writes.
     let mut uses = vec![0u64; blocks * words];
     let mut kills = vec![0u64; blocks * words];
     let end_of = |b: usize| flow.starts.get(b + 1).copied().unwrap_or(count);
@@ -187,7 +195,7 @@ fn ranges(function: &Function, body: &Body) -> Option<Vec<Option<(u32, u32)>>> {
                     set(uses, r.index());
                 }
             };
-            effects(i, read, &mut |r| written.push(r));
+            visit_effects(i, read, &mut |r| written.push(r));
             if i.opcode == O::Ret || n + 1 == count {
                 results.iter().for_each(|r| read(*r));
             }
@@ -231,17 +239,17 @@ fn ranges(function: &Function, body: &Body) -> Option<Vec<Option<(u32, u32)>>> {
     Some(ranges)
 }
 
-/// A slot for each register.
-pub(super) fn allocate(function: &Function, body: &Body) -> Allocation {
+/// Assigns a slot to each register.
+pub(super) fn allocate_registers(function: &Function, body: &Body) -> Allocation {
     let classes: Vec<Class> = body.registers.iter().map(|register| Class::of(register.ty)).collect();
     let mut used = [0u32; 3];
     let mut slots: Vec<(Class, Slot)> = classes.iter().map(|class| (*class, 0)).collect();
-    // Pairs are rare and keep their slots.
+    // Pairs are rare, so they keep their slots.
     for (n, _) in classes.iter().enumerate().filter(|(_, class)| **class == Class::Double) {
         slots[n].1 = used[1] as Slot;
         used[1] += 2;
     }
-    let Some(ranges) = ranges(function, body) else {
+    let Some(ranges) = live_ranges(function, body) else {
         for (n, class) in classes.iter().enumerate().filter(|(_, class)| **class != Class::Double) {
             slots[n].1 = used[class.bank()] as Slot;
             used[class.bank()] += 1;

@@ -2,7 +2,7 @@
 
 use super::body::Lowerer;
 use super::compare;
-use super::error::{Lowered, Trouble, wrong};
+use super::error::{Lowered, Trouble, reject};
 use crate::program::code::Op;
 use crate::simd::alu::{self, Alu};
 use crate::simd::ops::{bits, video};
@@ -31,7 +31,7 @@ pub(super) fn lower(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
         O::Vset2 | O::Vset4 => {
             let comparison = match i.cmp() {
                 Some(cmp) => compare::comparison_of(cmp, T::S32)?,
-                None => return wrong("a comparison is needed"),
+                None => return reject("a comparison is needed"),
             };
             (video::COMPARE + comparison.encode(), if i.opcode == O::Vset2 { 2 } else { 4 })
         }
@@ -41,18 +41,18 @@ pub(super) fn lower(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
     let (td, ta, tb) = match types.as_slice() {
         [d, a, b] => (*d, *a, *b),
         [a, b] => (T::U32, *a, *b),
-        _ => return wrong("three types are needed"),
+        _ => return reject("three types are needed"),
     };
     let sum = match i.reduce() {
         None => false,
         Some(ReduceOp::Add) if parts > 1 => true,
         Some(_) => return Err(Trouble::Refused),
     };
-    let [d, a, b, rest @ ..] = i.operands.as_slice() else { return wrong("operands are missing") };
-    // Without a sum a third source only fills parts that are not written; whole registers are.
+    let [d, a, b, rest @ ..] = i.operands.as_slice() else { return reject("operands are missing") };
+    // Without `.add`, the third source only fills parts that are not written; here all parts are.
     let c = match rest {
-        [c] if parts > 1 => lowerer.source32(c, T::B32)?,
-        [] => lowerer.constant32(0),
+        [c] if parts > 1 => lowerer.lower_source32(c, T::B32)?,
+        [] => lowerer.intern_constant32(0),
         _ => return Err(Trouble::Refused),
     };
     let mut x = operation;
@@ -68,15 +68,16 @@ pub(super) fn lower(lowerer: &mut Lowerer<'_>, i: &Instruction) -> Lowered {
         2 => alu::op3x::<video::Simd<2>>(),
         _ => alu::op3x::<video::Simd<4>>(),
     };
-    let d = lowerer.target32(d)?;
-    lowerer.alu(Alu { d, a, b, c, x, ..Alu::new(f) });
+    let d = lowerer.lower_target32(d)?;
+    lowerer.emit_alu(Alu { d, a, b, c, x, ..Alu::new(f) });
     Ok(())
 }
 
+/// A source of a scalar instruction, of which a part may be selected.
 fn source(lowerer: &mut Lowerer<'_>, operand: &Operand, ty: T, parts: u32) -> Lowered<u16> {
-    let Operand::Selected { register, selector, negated: false } = operand else { return lowerer.source32(operand, T::B32) };
+    let Operand::Selected { register, selector, negated: false } = operand else { return lowerer.lower_source32(operand, T::B32) };
     let whole = Operand::Reg(*register);
-    let a = lowerer.source32(&whole, T::B32)?;
+    let a = lowerer.lower_source32(&whole, T::B32)?;
     let (pos, len) = match selector {
         None => return Ok(a),
         Some(Selector::Byte(n)) if parts == 1 => (8 * u32::from(*n), 8),
@@ -84,8 +85,8 @@ fn source(lowerer: &mut Lowerer<'_>, operand: &Operand, ty: T, parts: u32) -> Lo
         Some(Selector::Halves([1, 0]) | Selector::Bytes([3, 2, 1, 0])) => return Ok(a),
         Some(_) => return Err(Trouble::Refused),
     };
-    let d = lowerer.temporary32();
-    let (b, c) = (lowerer.constant32(pos), lowerer.constant32(len));
+    let d = lowerer.new_temporary32();
+    let (b, c) = (lowerer.intern_constant32(pos), lowerer.intern_constant32(len));
     let f = if ty.is_signed() { alu::op3::<bits::BfeS32>() } else { alu::op3::<bits::BfeU32>() };
     lowerer.emit_always(Op::Alu(Alu { d, a, b, c, ..Alu::new(f) }));
     Ok(d)

@@ -1,21 +1,22 @@
-//! Memory files: made sealed, and checked before they are mapped.
+//! Memory files: created sealed, and checked before they are mapped.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use cumux_device::DeviceError;
 use rustix::fs::{MemfdFlags, SealFlags};
 
-/// What identifies a file while it exists.
+/// What identifies a file as long as it exists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Identity {
     device: u64,
     inode: u64,
 }
 
-/// A zeroed file of `bytes` bytes that can neither grow nor shrink. Pages exist once they are touched.
+/// A zeroed file of `bytes` bytes, which can neither grow nor shrink. A page takes memory once it
+/// is touched.
 ///
 /// # Errors
-/// [`DeviceError::System`].
+/// [`DeviceError::System`] if the system refuses.
 pub(crate) fn create(name: &str, bytes: u64) -> Result<OwnedFd, DeviceError> {
     let make = || {
         let file = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
@@ -26,10 +27,11 @@ pub(crate) fn create(name: &str, bytes: u64) -> Result<OwnedFd, DeviceError> {
     make().map_err(|error: rustix::io::Errno| DeviceError::System(format!("a memory file of {bytes} bytes cannot be made: {error}")))
 }
 
-/// Checks that `[offset, offset + bytes)` lies in the file and will do so for ever. Returns who it is and its size.
+/// Checks that the bytes from `offset` to `offset + bytes` lie in the file, and that they always
+/// will. Returns the file's identity and its size in bytes.
 ///
 /// # Errors
-/// [`DeviceError::System`] with what is wrong.
+/// [`DeviceError::System`] with the reason.
 pub(crate) fn check(file: BorrowedFd<'_>, offset: u64, bytes: u64) -> Result<(Identity, u64), DeviceError> {
     let seals = rustix::fs::fcntl_get_seals(file)
         .map_err(|error| DeviceError::System(format!("the file is no memory file that can be sealed ({error}); make it with memfd_create")))?;
@@ -42,6 +44,11 @@ pub(crate) fn check(file: BorrowedFd<'_>, offset: u64, bytes: u64) -> Result<(Id
         return Err(DeviceError::System(format!("the memory file has {size} bytes; {bytes} from offset {offset} do not lie in it")));
     }
     Ok((Identity { device: stat.st_dev, inode: stat.st_ino }, size))
+}
+
+/// Bytes of a memory file that have been touched, and so are taken of the machine's memory.
+pub(crate) fn resident(file: BorrowedFd<'_>) -> u64 {
+    rustix::fs::fstat(file).ok().and_then(|stat| u64::try_from(stat.st_blocks).ok()).map_or(0, |blocks| blocks.saturating_mul(512))
 }
 
 #[cfg(test)]

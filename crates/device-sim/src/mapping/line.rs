@@ -32,13 +32,13 @@ impl OverwrittenLine {
         self.bits
     }
 
-    /// Copies the bytes `bits`, all of them among those to be overwritten, to their places in a line at
-    /// `offset` of a mapping.
+    /// Copies the bytes `bits`, all of them among those to be overwritten, to their places in a
+    /// line at `offset` of a mapping.
     pub(crate) fn save_bytes(&self, bits: u64, into: &Mapping, offset: u64) {
         assert!(bits & !self.bits == 0);
         for at in (0..LINE_BYTES).filter(|at| bits >> at & 1 != 0) {
-            // SAFETY: the byte may be read by the invariant, since its bit is set; `pointer` checked
-            // that the target byte is mapped.
+            // SAFETY: the byte may be read by the invariant, since its bit is set; `pointer`
+            // checked that the target byte is mapped.
             unsafe { into.pointer(offset + at, 1).copy_from(self.line.wrapping_add(at as usize), 1) };
         }
     }
@@ -52,7 +52,8 @@ impl OverwrittenLine {
             return false;
         }
         // SAFETY: a byte of the line is mapped by the invariant, and so is its page. The line is
-        // aligned, therefore all of it lies in that page. `pointer` checked that the target is mapped.
+        // aligned, therefore all of it lies in that page. `pointer` checked that the target is
+        // mapped.
         unsafe { into.pointer(offset, LINE_BYTES).copy_from_nonoverlapping(self.line, LINE_BYTES as usize) };
         true
     }

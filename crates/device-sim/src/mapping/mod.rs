@@ -24,8 +24,8 @@ const PRIVATE_STEP: u64 = 1 << 21;
 /// A part of the address space that belongs to this value.
 ///
 /// Invariant: `[address, address + bytes)` is mapped for reading and writing as long as the value
-/// lives. A mapped file cannot shrink ([`files::check`] looks at its seals), so touching a mapped byte
-/// never faults.
+/// lives. A mapped file cannot shrink ([`files::check`] looks at its seals), so touching a mapped
+/// byte never faults.
 #[derive(Debug)]
 pub(crate) struct Mapping {
     address: u64,
@@ -33,8 +33,8 @@ pub(crate) struct Mapping {
 }
 
 impl Mapping {
-    /// Maps a file at a fixed free address, or anywhere if `address` is 0. The caller has checked the
-    /// file's size and seals.
+    /// Maps a file at a fixed free address, or anywhere if `address` is 0. The caller has checked
+    /// the file's size and seals.
     ///
     /// # Errors
     /// [`DeviceError::Invalid`] if something is mapped there, [`DeviceError::System`] otherwise.
@@ -42,8 +42,8 @@ impl Mapping {
         let fixed = if address == 0 { MapFlags::empty() } else { MapFlags::FIXED_NOREPLACE };
         let flags = MapFlags::SHARED | MapFlags::NORESERVE | fixed;
         let wanted = with_exposed_provenance_mut(address as usize);
-        // SAFETY: without MAP_FIXED the kernel never replaces an existing mapping, so no memory that
-        // anybody uses changes. The new range belongs to the value made of it.
+        // SAFETY: without MAP_FIXED the kernel never replaces an existing mapping, so no memory
+        // that anybody uses changes. The new range belongs to the value made of it.
         let made = unsafe { rustix::mm::mmap(wanted, bytes as usize, ProtFlags::READ | ProtFlags::WRITE, flags, file, offset) };
         Mapping::own(address, bytes, made)
     }
@@ -92,8 +92,8 @@ impl Mapping {
         offset <= self.bytes && bytes <= self.bytes - offset
     }
 
-    /// A pointer to `bytes` bytes at `offset`, valid for reads and writes as long as the mapping lives.
-    /// Panics if they are not inside.
+    /// A pointer to `bytes` bytes at `offset`, valid for reads and writes as long as the mapping
+    /// lives. Panics if they are not inside.
     fn pointer(&self, offset: u64, bytes: u64) -> *mut u8 {
         assert!(self.holds(offset, bytes), "offset {offset} + {bytes} of a mapping of {}", self.bytes);
         with_exposed_provenance_mut((self.address + offset) as usize)
@@ -103,9 +103,9 @@ impl Mapping {
     #[inline]
     pub(crate) fn word(&self, offset: u64) -> &AtomicU64 {
         assert!(offset.is_multiple_of(8));
-        // SAFETY: `pointer` checked that the 8 bytes are mapped while `self` lives, which the borrow
-        // ensures. Mappings are page-aligned, so the word is aligned. Other accesses to such words are
-        // atomic, or copies of bytes that the protocol of the file keeps apart from them.
+        // SAFETY: `pointer` checked that the 8 bytes are mapped while `self` lives, which the
+        // borrow ensures. Mappings are page-aligned, so the word is aligned. Other accesses to such
+        // words are atomic, or copies of bytes that the protocol of the file keeps apart from them.
         unsafe { AtomicU64::from_ptr(self.pointer(offset, 8).cast()) }
     }
 
@@ -135,8 +135,9 @@ impl Mapping {
 impl Drop for Mapping {
     fn drop(&mut self) {
         let at = with_exposed_provenance_mut(self.address as usize);
-        // SAFETY: the range belongs to this value, and nobody uses it any more: a mapping is dropped
-        // only when no allowed range lies in it and every slice that could use one has ended.
+        // SAFETY: the range belongs to this value, and nobody uses it any more: a mapping is
+        // dropped only when no allowed range lies in it and every slice that could use one has
+        // ended.
         let undone = unsafe { rustix::mm::munmap(at, self.bytes as usize) };
         if let Err(error) = undone {
             tracing::error!(address = self.address, bytes = self.bytes, %error, "a mapping cannot be undone");

@@ -1,8 +1,8 @@
 //! The heap of device-side `malloc`: memory of this process alone, byte-exact like any allocation
 //! (CUDA C Programming Guide, "Dynamic Global Memory Allocation and Operations").
 //!
-//! The heap does not survive the executor: after a takeover a kernel that uses what an earlier kernel
-//! had allocated faults, and the message says so.
+//! The heap does not survive the executor: after a takeover a kernel that uses what an earlier
+//! kernel had allocated faults, and the message says so.
 
 use std::collections::BTreeMap;
 
@@ -54,8 +54,8 @@ impl Heap {
         Ok(())
     }
 
-    /// Allocates from the first free piece that is long enough and lets the client touch it. The address,
-    /// or 0 if there is no such piece.
+    /// Allocates from the first free piece that is long enough and lets the client touch it. The
+    /// address, or 0 if there is no such piece.
     pub(crate) fn allocate(&mut self, bytes: u64, table: &RwLock<Permissions>) -> u64 {
         if bytes == 0 || bytes > self.limit {
             return 0;
@@ -85,8 +85,8 @@ impl Heap {
         start
     }
 
-    /// Frees an allocation and joins it with the free pieces beside it. False if `address` is neither 0
-    /// nor the start of an allocation.
+    /// Frees an allocation and joins it with the free pieces beside it. False if `address` is
+    /// neither 0 nor the start of an allocation.
     pub(crate) fn free(&mut self, address: u64, table: &RwLock<Permissions>) -> bool {
         let Some(mut length) = self.live.remove(&address) else { return address == 0 };
         table.write().revoke(address);

@@ -1,7 +1,9 @@
-//! What of the card's memory exists and where it is mapped.
+//! Which extents of the card's memory exist, and where they are mapped.
 //!
-//! An extent counts against the card from [`Mappings::create`] or its first mapping (a takeover maps what a predecessor created) until its last
-//! mapping is undone, or, if it was never mapped, until [`Mappings::forget`]. Only sizes are counted: pages appear when they are touched.
+//! An extent counts against the card's memory from [`Mappings::create`], or from its first mapping
+//! if a predecessor created it. It counts until its last mapping is removed, or, if it was never
+//! mapped, until [`Mappings::forget`]. Only sizes are counted: pages appear when they are touched.
+//! What counts against the card counts against the machine's memory, too ([`super::machine`]).
 
 use std::collections::{BTreeMap, HashMap};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -10,32 +12,36 @@ use std::sync::{Arc, Weak};
 use cumux_device::DeviceError;
 use parking_lot::Mutex;
 
+use super::machine::Budget;
 use crate::mapping::Mapping;
 use crate::mapping::files::{self, Identity};
 
-/// Granularity of extents and mappings.
+/// Granularity of extents and mappings, in bytes.
 pub(crate) const GRANULE: u64 = 2 << 20;
 
-/// One extent that counts: its size, and how many mappings of it there are.
+/// An extent that counts: its size in bytes, and its mappings.
 #[derive(Debug)]
 struct CountedExtent {
     bytes: u64,
     mappings: u32,
 }
 
+/// A mapping, and the extent of which it is a part; a window has none.
 #[derive(Debug)]
 struct MappedPart {
     mapping: Arc<Mapping>,
     extent: Option<Identity>,
 }
 
-/// Windows that some card of this process has mapped, by address: a client of several cards has one window.
+/// Windows that some card of this process has mapped, by address. The cards of one client share its
+/// window.
 static WINDOWS: Mutex<BTreeMap<u64, (Identity, Weak<Mapping>)>> = Mutex::new(BTreeMap::new());
 
-/// The card's memory as this process has it.
+/// The card's memory, as this process has mapped it.
 #[derive(Debug)]
 pub(crate) struct Mappings {
     total: u64,
+    machine: Arc<Budget>,
     used: u64,
     extents: HashMap<Identity, CountedExtent>,
     /// By address. Windows are here too, without an extent.
@@ -43,10 +49,28 @@ pub(crate) struct Mappings {
 }
 
 impl Mappings {
-    pub(crate) fn new(total: u64) -> Self {
-        Mappings { total, used: 0, extents: HashMap::new(), mapped: BTreeMap::new() }
+    /// A card of `total` bytes on a machine that has `machine`.
+    pub(crate) fn new(total: u64, machine: Arc<Budget>) -> Self {
+        Mappings { total, machine, used: 0, extents: HashMap::new(), mapped: BTreeMap::new() }
     }
 
+    /// The most bytes of extents that this card can have, beside those that other cards of this
+    /// process have.
+    pub(crate) fn capacity(&self) -> u64 {
+        self.total.min(self.machine.within_reach(self.used))
+    }
+
+    /// Takes an extent of `bytes` off both counts.
+    fn uncount(&mut self, bytes: u64) {
+        self.used -= bytes;
+        self.machine.give_back(bytes);
+    }
+
+    /// Creates an extent.
+    ///
+    /// # Errors
+    /// [`DeviceError::OutOfMemory`] if the card has less free memory, [`DeviceError::Invalid`] if
+    /// `bytes` is not a multiple of [`GRANULE`].
     pub(crate) fn create(&mut self, bytes: u64) -> Result<OwnedFd, DeviceError> {
         if bytes == 0 || !bytes.is_multiple_of(GRANULE) {
             return Err(DeviceError::Invalid(format!("an extent of {bytes} bytes is not a multiple of {GRANULE}")));
@@ -54,26 +78,33 @@ impl Mappings {
         if bytes > self.total - self.used.min(self.total) {
             return Err(DeviceError::OutOfMemory(format!("{bytes} bytes wanted, {} of {} in use", self.used, self.total)));
         }
-        let file = files::create("cumux-extent", bytes)?;
-        let (identity, _) = files::check(file.as_fd(), 0, bytes)?;
+        self.machine.take(bytes)?;
+        let made = files::create("cumux-extent", bytes).and_then(|file| files::check(file.as_fd(), 0, bytes).map(|(identity, _)| (file, identity)));
+        let (file, identity) = made.inspect_err(|_| self.machine.give_back(bytes))?;
         self.used += bytes;
-        // The number of a file that was never mapped and is gone may be given to a new file.
+        // The inode of an extent that was never mapped and whose file is gone may belong to a new
+        // file.
         if let Some(gone) = self.extents.insert(identity, CountedExtent { bytes, mappings: 0 }) {
-            self.used -= gone.bytes;
+            self.uncount(gone.bytes);
         }
         Ok(file)
     }
 
-    /// Whoever has the extent closes it. If it is mapped it counts until it is not.
+    /// The owner of an extent closes it. A mapped extent counts until it is no longer mapped.
     pub(crate) fn forget(&mut self, extent: BorrowedFd<'_>) {
         if let Ok((identity, _)) = files::check(extent, 0, 0)
-            && let Some(counted) = self.extents.get(&identity).filter(|counted| counted.mappings == 0)
+            && self.extents.get(&identity).is_some_and(|counted| counted.mappings == 0)
+            && let Some(counted) = self.extents.remove(&identity)
         {
-            self.used -= counted.bytes;
-            self.extents.remove(&identity);
+            self.uncount(counted.bytes);
         }
     }
 
+    /// Maps a part of an extent at a client's address.
+    ///
+    /// # Errors
+    /// [`DeviceError::Invalid`] if a number is not a multiple of [`GRANULE`] or the addresses are
+    /// in use, [`DeviceError::System`] for a file that is not an extent.
     pub(crate) fn map(&mut self, address: u64, extent: BorrowedFd<'_>, offset: u64, bytes: u64) -> Result<(), DeviceError> {
         if bytes == 0 || [address, offset, bytes].iter().any(|value| !value.is_multiple_of(GRANULE)) {
             return Err(DeviceError::Invalid(format!("mapping {bytes} bytes from {offset} at {address:#x}: all must be multiples of {GRANULE}")));
@@ -82,12 +113,17 @@ impl Mappings {
         self.insert(address, extent, offset, bytes, Some(identity))?;
         let counted = self.extents.entry(identity).or_insert_with(|| {
             self.used += size;
+            self.machine.inherit(size, files::resident(extent));
             CountedExtent { bytes: size, mappings: 0 }
         });
         counted.mappings += 1;
         Ok(())
     }
 
+    /// Maps a client's window at its address. Cards of one process share the mapping.
+    ///
+    /// # Errors
+    /// As [`map`](Self::map).
     pub(crate) fn map_window(&mut self, address: u64, window: BorrowedFd<'_>, bytes: u64) -> Result<(), DeviceError> {
         let (identity, _) = files::check(window, 0, bytes)?;
         let mut windows = WINDOWS.lock();
@@ -107,6 +143,7 @@ impl Mappings {
         Ok(())
     }
 
+    /// Maps a file, which has been checked.
     fn insert(&mut self, address: u64, file: BorrowedFd<'_>, offset: u64, bytes: u64, extent: Option<Identity>) -> Result<(), DeviceError> {
         if address == 0 || address.checked_add(bytes).is_none() || !address.is_multiple_of(4096) || bytes == 0 || !bytes.is_multiple_of(4096) {
             return Err(DeviceError::Invalid(format!("{bytes} bytes cannot be mapped at {address:#x}")));
@@ -116,7 +153,10 @@ impl Mappings {
         Ok(())
     }
 
-    /// Undoes a mapping of exactly this range.
+    /// Removes a mapping of exactly this range.
+    ///
+    /// # Errors
+    /// [`DeviceError::Invalid`] if there is no such mapping.
     pub(crate) fn unmap(&mut self, address: u64, bytes: u64) -> Result<(), DeviceError> {
         if self.mapped.get(&address).is_none_or(|mapped| mapped.mapping.bytes() != bytes) {
             return Err(DeviceError::Invalid(format!("no mapping of {bytes} bytes begins at {address:#x}")));
@@ -126,15 +166,17 @@ impl Mappings {
             && let Some(counted) = self.extents.get_mut(&identity)
         {
             counted.mappings -= 1;
-            if counted.mappings == 0 {
-                self.used -= counted.bytes;
-                self.extents.remove(&identity);
+            if counted.mappings == 0
+                && let Some(counted) = self.extents.remove(&identity)
+            {
+                self.uncount(counted.bytes);
             }
         }
         Ok(())
     }
 
-    /// Calls `each` with the mappings that cover the range, one after the other: the mapping, the offset in it, the part of the range.
+    /// Calls `each` with the mappings that cover a range, in order of their addresses: the mapping,
+    /// the offset in it, and the part of the range that lies there.
     ///
     /// # Errors
     /// [`DeviceError::Invalid`] if a byte of the range is not mapped.
@@ -155,16 +197,27 @@ impl Mappings {
     }
 }
 
+impl Drop for Mappings {
+    fn drop(&mut self) {
+        self.machine.give_back(self.used);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    // Tests of one process share the address space: each takes a place of its own.
+    /// Memory of a card on a machine that has enough.
+    fn maps(total: u64) -> Mappings {
+        Mappings::new(total, Budget::new(Some(u64::MAX)))
+    }
+
+    // Tests of one process share its address space. Each test has addresses of its own.
     const BASE: u64 = 0x0800_0000_0000;
 
     #[test]
     fn an_extent_counts_until_its_last_mapping_is_undone() {
-        let mut maps = Mappings::new(4 * GRANULE);
+        let mut maps = maps(4 * GRANULE);
         let file = maps.create(3 * GRANULE).unwrap();
         assert!(matches!(maps.create(2 * GRANULE), Err(DeviceError::OutOfMemory(_))));
         maps.map(BASE, file.as_fd(), 0, GRANULE).unwrap();
@@ -177,7 +230,7 @@ mod tests {
 
     #[test]
     fn an_extent_that_was_never_mapped_counts_until_it_is_forgotten() {
-        let mut maps = Mappings::new(4 * GRANULE);
+        let mut maps = maps(4 * GRANULE);
         let file = maps.create(4 * GRANULE).unwrap();
         assert!(maps.create(GRANULE).is_err());
         maps.forget(file.as_fd());
@@ -192,22 +245,22 @@ mod tests {
 
     #[test]
     fn cards_of_one_process_share_a_clients_window() {
-        let (mut first, mut second) = (Mappings::new(GRANULE), Mappings::new(GRANULE));
+        let (mut first, mut second) = (maps(GRANULE), maps(GRANULE));
         let (window, other) = (files::create("window", GRANULE).unwrap(), files::create("window", GRANULE).unwrap());
         let at = BASE + 0x8000_0000;
         first.map_window(at, window.as_fd(), GRANULE).unwrap();
         second.map_window(at, window.as_fd(), GRANULE).unwrap();
         assert!(first.map_window(at, window.as_fd(), GRANULE).is_err(), "once a card");
-        assert!(Mappings::new(GRANULE).map_window(at, other.as_fd(), GRANULE).is_err(), "another file is no such window");
+        assert!(maps(GRANULE).map_window(at, other.as_fd(), GRANULE).is_err(), "another file is no such window");
         first.unmap(at, GRANULE).unwrap();
         second.for_each_mapping(at, 8, |mapping, offset, _| assert!(mapping.write(offset, &[1; 8]))).unwrap();
         second.unmap(at, GRANULE).unwrap();
-        Mappings::new(GRANULE).map_window(at, other.as_fd(), GRANULE).unwrap();
+        maps(GRANULE).map_window(at, other.as_fd(), GRANULE).unwrap();
     }
 
     #[test]
     fn a_predecessors_extent_counts_from_its_first_mapping() {
-        let (mut first, mut second) = (Mappings::new(8 * GRANULE), Mappings::new(8 * GRANULE));
+        let (mut first, mut second) = (maps(8 * GRANULE), maps(8 * GRANULE));
         let file = first.create(6 * GRANULE).unwrap();
         second.map(BASE + 0x1000_0000, file.as_fd(), 0, GRANULE).unwrap();
         assert!(second.create(3 * GRANULE).is_err());
@@ -216,7 +269,7 @@ mod tests {
 
     #[test]
     fn mappings_exclude_each_other_and_are_undone_exactly() {
-        let mut maps = Mappings::new(8 * GRANULE);
+        let mut maps = maps(8 * GRANULE);
         let file = maps.create(2 * GRANULE).unwrap();
         let at = BASE + 0x2000_0000;
         maps.map(at, file.as_fd(), 0, 2 * GRANULE).unwrap();
@@ -230,7 +283,7 @@ mod tests {
 
     #[test]
     fn walking_crosses_mappings_and_stops_at_holes() {
-        let mut maps = Mappings::new(8 * GRANULE);
+        let mut maps = maps(8 * GRANULE);
         let file = maps.create(3 * GRANULE).unwrap();
         let at = BASE + 0x4000_0000;
         maps.map(at, file.as_fd(), 0, GRANULE).unwrap();
@@ -239,5 +292,22 @@ mod tests {
         maps.for_each_mapping(at + GRANULE - 8, 24, |mapping, offset, part| parts.push((mapping.address(), offset, part))).unwrap();
         assert_eq!(parts, vec![(at, GRANULE - 8, 0..8), (at + GRANULE, 0, 8..24)]);
         assert!(maps.for_each_mapping(at + 2 * GRANULE - 8, 24, |_, _, _| {}).is_err());
+    }
+
+    #[test]
+    fn cards_of_one_machine_share_its_memory() {
+        let machine = Budget::new(Some(5 * GRANULE));
+        let (mut first, mut second) = (Mappings::new(4 * GRANULE, machine.clone()), Mappings::new(4 * GRANULE, machine.clone()));
+        let file = first.create(3 * GRANULE).unwrap();
+        assert_eq!((first.capacity(), second.capacity()), (4 * GRANULE, 2 * GRANULE));
+        let refused = second.create(3 * GRANULE).unwrap_err();
+        assert!(matches!(&refused, DeviceError::OutOfMemory(text) if text.contains("CUMUX_SIM_MEMORY_BYTES")), "{refused}");
+        // A successor takes over what there is, and no more can be had.
+        second.map(BASE + 0xa000_0000, file.as_fd(), 0, 3 * GRANULE).unwrap();
+        assert!(second.create(GRANULE).is_err());
+        drop(first);
+        second.create(GRANULE).unwrap();
+        second.unmap(BASE + 0xa000_0000, 3 * GRANULE).unwrap();
+        assert_eq!(second.capacity(), 4 * GRANULE);
     }
 }

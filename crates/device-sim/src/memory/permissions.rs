@@ -1,7 +1,7 @@
 //! Which bytes a client may touch: its allocations, its window, its registered host memory.
 //!
-//! Pure bookkeeping. Ranges never overlap; each says where its bytes lie in this process. Freed ranges are remembered for a while (the
-//! last [`FREED`] of them), so that a fault can say "freed" instead of "outside".
+//! Pure bookkeeping. Ranges never overlap; each says where its bytes lie in this process. The last
+//! [`FREED`] freed ranges are remembered, so that a fault can say that the memory was freed.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -10,25 +10,26 @@ use crate::exec::interface::{Access, MemoryFault};
 /// Freed ranges that are remembered.
 const FREED: usize = 1024;
 
-/// An allocation or a window. `end` is the first byte behind it.
+/// An allocation, a window, or registered host memory: the client's addresses from `start` up to
+/// `end`, which is not included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct AllowedRange {
     pub(crate) start: u64,
     pub(crate) end: u64,
     pub(crate) writable: bool,
-    /// Added (wrapping) to an address of the client it gives the address in this process.
+    /// Added (wrapping) to an address of the client, it gives the address in this process.
     pub(crate) shift: u64,
 }
 
 impl AllowedRange {
-    /// Whether all of `[address, address + bytes)` is inside.
+    /// True if all bytes from `address` to `address + bytes` are inside.
     #[inline(always)]
     pub(crate) fn covers(&self, address: u64, bytes: u64) -> bool {
         address >= self.start && address < self.end && bytes <= self.end - address
     }
 }
 
-/// Why a range was not taken.
+/// Why a range cannot be added.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum AllowError {
     #[error("the range is empty or wraps around the address space")]
@@ -37,7 +38,7 @@ pub(crate) enum AllowError {
     Overlap(u64),
 }
 
-/// The table of one client.
+/// The ranges of one client.
 #[derive(Debug, Default)]
 pub(crate) struct Permissions {
     ranges: BTreeMap<u64, AllowedRange>,
@@ -45,7 +46,7 @@ pub(crate) struct Permissions {
 }
 
 impl Permissions {
-    /// Adds a range. A range with the same start is replaced.
+    /// Adds a range. It replaces a range with the same start.
     pub(crate) fn allow(&mut self, range: AllowedRange) -> Result<(), AllowError> {
         if range.end <= range.start {
             return Err(AllowError::Shape);
@@ -77,7 +78,7 @@ impl Permissions {
     /// The range that allows an access.
     ///
     /// # Errors
-    /// Why there is none.
+    /// Why no range allows it.
     pub(crate) fn look_up(&self, address: u64, bytes: u64, access: Access) -> Result<AllowedRange, MemoryFault> {
         match self.find(address) {
             Some(range) if !range.covers(address, bytes) => Err(MemoryFault::OutOfBounds),
@@ -88,7 +89,8 @@ impl Permissions {
         }
     }
 
-    /// Whether any range shares a byte with `[address, address + bytes)` of this process.
+    /// True if a range shares a byte with the addresses from `address` to `address + bytes` of this
+    /// process.
     pub(crate) fn touches(&self, address: u64, bytes: u64) -> bool {
         let end = address.saturating_add(bytes);
         self.ranges.values().any(|r| r.start.wrapping_add(r.shift) < end && r.end.wrapping_add(r.shift) > address)
@@ -114,7 +116,8 @@ mod tests {
         proptest::collection::vec(step, 0..60)
     }
 
-    /// Owner (start and writable) of each byte, and whether it was ever freed: the obvious way to say the same.
+    /// For each byte its owner (start and `writable`), and whether it was freed: what the table
+    /// must agree with.
     #[derive(Clone)]
     struct Model {
         owner: Vec<Option<(u64, bool)>>,

@@ -1,6 +1,7 @@
 //! Bytes of a client's allocation that a worker may touch in its running slice.
 //!
-//! All copies of the card go through this type, so why they are sound is said once, in its invariant.
+//! All copies of the card go through this type, so why they are sound is said once, in its
+//! invariant.
 #![allow(unsafe_code)]
 
 use std::ptr::with_exposed_provenance_mut;
@@ -8,9 +9,9 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// A run of bytes in one allocation.
 ///
-/// Invariant: the bytes `[at, at + bytes)` of this process are mapped until the worker's slice ends,
-/// they may be written if the value was made for a store, and no Rust reference to them exists. Other
-/// workers and processes may touch them at the same time.
+/// Invariant: the bytes `[at, at + bytes)` of this process are mapped until the worker's slice
+/// ends, they may be written if the value was made for a store, and no Rust reference to them
+/// exists. Other workers and processes may touch them at the same time.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PermittedBytes {
     at: *mut u8,
@@ -53,16 +54,16 @@ impl PermittedBytes {
     /// Copies a slice of the same length into the run.
     pub(super) fn write(self, from: &[u8]) {
         assert!(self.writable && self.bytes == from.len() as u64);
-        // SAFETY: by the invariant the run is mapped, has this length and may be written; the slice is
-        // elsewhere, since no reference to mapped bytes exists.
+        // SAFETY: by the invariant the run is mapped, has this length and may be written; the slice
+        // is elsewhere, since no reference to mapped bytes exists.
         unsafe { self.at.copy_from(from.as_ptr(), from.len()) };
     }
 
     /// Copies the run into a slice of the same length.
     pub(super) fn read(self, into: &mut [u8]) {
         assert!(self.bytes == into.len() as u64);
-        // SAFETY: by the invariant the run is mapped and has this length; the slice is elsewhere, since
-        // no reference to mapped bytes exists.
+        // SAFETY: by the invariant the run is mapped and has this length; the slice is elsewhere,
+        // since no reference to mapped bytes exists.
         unsafe { self.at.copy_to(into.as_mut_ptr(), into.len()) };
     }
 

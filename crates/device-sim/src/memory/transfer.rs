@@ -1,9 +1,9 @@
 //! Copies, sets and value writes, in steps: kernels run between the steps of a long one.
 //!
-//! An overlapping copy gives the same result as a copy through a buffer. Where both sides have the same
-//! strides it is enough to copy in the right direction; otherwise the source is read into a buffer
-//! first. An overlapping copy cannot be repeated after it has begun, so it has a record in the progress
-//! log.
+//! An overlapping copy gives the same result as a copy through a buffer. Where both sides have the
+//! same strides it is enough to copy in the right direction; otherwise the source is read into a
+//! buffer first. An overlapping copy cannot be repeated after it has begun, so it has a record in
+//! the progress log.
 //!
 //! ```text
 //!                 no overlap, or target below source
@@ -89,8 +89,8 @@ pub(crate) struct Transfer {
 }
 
 impl Transfer {
-    /// The transfer that `work` asks for; `None` for work that is none, or a set whose extent does not
-    /// fit in 64 bits.
+    /// The transfer that `work` asks for; `None` for work that is none, or a set whose extent does
+    /// not fit in 64 bits.
     pub(crate) fn new(work: &Work, token: u64) -> Option<Transfer> {
         let (kind, extent) = match *work {
             Work::Copy { target, source, extent } => {
@@ -165,8 +165,8 @@ impl Transfer {
         Ok(StepEnd::Done)
     }
 
-    /// Says, before the first byte moves, how the copy must be done. `None` if the progress log has no
-    /// free record for it: then it must be asked again later.
+    /// Says, before the first byte moves, how the copy must be done. `None` if the progress log has
+    /// no free record for it: then it must be asked again later.
     fn examine_copy(
         &mut self,
         target: Rows,
@@ -178,7 +178,7 @@ impl Transfer {
         let from = memory.address_here(source.address, Access::Load)?;
         let length = |rows: Rows| span(rows.address, rows.pitch, rows.slice, self.extent).unwrap_or(u64::MAX);
         let same_strides = (target.pitch == source.pitch || self.extent.height == 1) && (target.slice == source.slice || self.extent.depth == 1);
-        // Every byte of a copy onto itself stays where it is.
+        // A copy onto itself changes no byte.
         let in_place = to == from && same_strides;
         let overlap = to < from.saturating_add(length(source)) && from < to.saturating_add(length(target)) && !in_place;
         if !overlap {
@@ -203,14 +203,14 @@ impl Transfer {
         Ok(Some(TransferKind::Staged { target, bytes }))
     }
 
-    /// The executor checked that the extent spans an address range, so this is less than 2^64. A wrong
-    /// extent ends as a refused address.
+    /// The executor checked that the extent spans an address range, so this is less than 2^64. A
+    /// wrong extent ends as a refused address.
     fn total_bytes(&self) -> u64 {
         self.extent.width.saturating_mul(self.extent.height).saturating_mul(self.extent.depth)
     }
 
-    /// The next piece inside one row, at most `most` bytes: its position in the bytes counted row by
-    /// row, and its length.
+    /// The next piece inside one row, at most `most` bytes: its position in the bytes counted row
+    /// by row, and its length.
     fn next_piece(&self, most: u64) -> (u64, u64) {
         let width = self.extent.width;
         if matches!(self.kind, TransferKind::Copy { direction: Direction::Backwards, .. }) {

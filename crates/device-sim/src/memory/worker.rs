@@ -46,10 +46,10 @@ impl AccessTrace {
 
 /// One worker's view of the memory of the client it works for.
 ///
-/// Invariant: it is used only between [`WorkerMemory::begin_slice`] and the end of that slice, and the
-/// scheduler knows of the slice. A range found in the client's table therefore stays mapped until the
-/// slice ends: ranges are checked against the mappings when they are allowed, and revoking one returns
-/// only after all slices that began before have ended.
+/// Invariant: it is used only between [`WorkerMemory::begin_slice`] and the end of that slice, and
+/// the scheduler knows of the slice. A range found in the client's table therefore stays mapped
+/// until the slice ends: ranges are checked against the mappings when they are allowed, and
+/// revoking one returns only after all slices that began before have ended.
 #[derive(Debug, Default)]
 pub(crate) struct WorkerMemory {
     client: Option<Arc<ClientMemory>>,
@@ -63,8 +63,8 @@ pub(crate) struct WorkerMemory {
 }
 
 impl WorkerMemory {
-    /// Starts a slice for a client. The caller has noted the slice under the scheduler's lock. `traced`:
-    /// whether [`WorkerMemory::looks_like_waiting`] is of interest afterwards.
+    /// Starts a slice for a client. The caller has noted the slice under the scheduler's lock.
+    /// `traced`: whether [`WorkerMemory::looks_like_waiting`] is of interest afterwards.
     pub(crate) fn begin_slice(&mut self, client: &Arc<ClientMemory>, traced: bool) {
         let version = client.version();
         if self.version != version || self.client.as_ref().is_none_or(|known| !Arc::ptr_eq(known, client)) {
@@ -108,8 +108,9 @@ impl WorkerMemory {
     /// Bytes `[address, address + bytes)` of a range of the client's table that allows the access.
     fn permitted(range: &AllowedRange, address: u64, bytes: u64, access: Access) -> PermittedBytes {
         assert!(range.covers(address, bytes) && (range.writable || access == Access::Load));
-        // SAFETY: the range is the client's and covers the bytes, so by the invariant of `WorkerMemory`
-        // they are mapped until the slice ends; nothing ever makes a reference to mapped bytes.
+        // SAFETY: the range is the client's and covers the bytes, so by the invariant of
+        // `WorkerMemory` they are mapped until the slice ends; nothing ever makes a reference to
+        // mapped bytes.
         unsafe { PermittedBytes::new(address.wrapping_add(range.shift), bytes, range.writable) }
     }
 
@@ -142,7 +143,8 @@ impl WorkerMemory {
         Ok(address.wrapping_add(range.shift))
     }
 
-    /// Copies bytes from the first to the last. Right for overlapping sides if the target lies lower.
+    /// Copies bytes from the first to the last. Right for overlapping sides if the target lies
+    /// lower.
     ///
     /// # Errors
     /// An address that may not be accessed. Bytes before it may have been copied.
@@ -158,7 +160,8 @@ impl WorkerMemory {
         Ok(())
     }
 
-    /// Copies bytes from the last to the first. Right for overlapping sides if the target lies higher.
+    /// Copies bytes from the last to the first. Right for overlapping sides if the target lies
+    /// higher.
     ///
     /// # Errors
     /// An address that may not be accessed. Bytes behind it may have been copied.
@@ -242,9 +245,10 @@ impl WorkerMemory {
     }
 }
 
-// SAFETY: `access` returns addresses inside a range of the client's table, which by the invariant of
-// `WorkerMemory` stays mapped until the slice ends. The shifts of ranges are multiples of 16 (checked
-// when a range is allowed), so alignment carries over. No reference to mapped bytes is ever made.
+// SAFETY: `access` returns addresses inside a range of the client's table, which by the invariant
+// of `WorkerMemory` stays mapped until the slice ends. The shifts of ranges are multiples of 16
+// (checked when a range is allowed), so alignment carries over. No reference to mapped bytes is
+// ever made.
 unsafe impl GlobalMemory for WorkerMemory {
     #[inline(always)]
     fn access(&mut self, address: u64, bytes: u64, access: Access) -> Result<*mut u8, MemoryFault> {
@@ -278,8 +282,8 @@ fn log_bytes(log: &mut UndoLog, address: u64, at: *mut u8, bytes: u64) {
         let now = (LINE_BYTES - first).min(bytes - done);
         let line = at.wrapping_add(done as usize).wrapping_sub(first as usize);
         let bits = (u64::MAX >> (LINE_BYTES - now)) << first;
-        // SAFETY: the bits are those of bytes that the store will overwrite: `before_store` is called
-        // with bytes that `access` found for a store in this slice.
+        // SAFETY: the bits are those of bytes that the store will overwrite: `before_store` is
+        // called with bytes that `access` found for a store in this slice.
         let overwritten = unsafe { OverwrittenLine::new(line, bits) };
         log.save_before_store(address.wrapping_add(done) - first, &overwritten);
         done += now;
@@ -287,8 +291,8 @@ fn log_bytes(log: &mut UndoLog, address: u64, at: *mut u8, bytes: u64) {
     log.order_before_store();
 }
 
-/// Saves what the lanes of a warp overwrite. The bytes of address `a` lie at `to + a` here. Neighbouring
-/// lanes in one line are saved together.
+/// Saves what the lanes of a warp overwrite. The bytes of address `a` lie at `to + a` here.
+/// Neighbouring lanes in one line are saved together.
 fn log_lanes(log: &mut UndoLog, addresses: &[u64; 32], mut mask: u32, to: *mut u8, bytes: u64) {
     let misaligned = |(address, lane): (&u64, u32)| mask >> lane & 1 != 0 && address & (bytes - 1) != 0;
     if !bytes.is_power_of_two() || bytes > LINE_BYTES || addresses.iter().zip(0..).any(misaligned) {
@@ -301,8 +305,8 @@ fn log_lanes(log: &mut UndoLog, addresses: &[u64; 32], mut mask: u32, to: *mut u
     }
     let save = |log: &mut UndoLog, line: u64, bits: u64| {
         if bits != 0 {
-            // SAFETY: the bits are those of bytes that lanes of the mask will overwrite: `before_stores`
-            // is called with bytes that `access` found for a store in this slice.
+            // SAFETY: the bits are those of bytes that lanes of the mask will overwrite:
+            // `before_stores` is called with bytes that `access` found for a store in this slice.
             let overwritten = unsafe { OverwrittenLine::new(to.wrapping_add(line as usize), bits) };
             log.save_before_store(line, &overwritten);
         }

@@ -1,8 +1,8 @@
 //! Attribute values by `CUdevice_attribute` (CUDA Driver API, "Device Management"): what real cards
 //! answer, and where the software GPU answers otherwise.
 //!
-//! [`H200`] was read from one NVIDIA H200 with driver 580.159.04. [`DEPARTURES`] is applied to every
-//! card and is the one list of features that a card has and the software GPU does not.
+//! [`H200`] was read from one NVIDIA H200 with driver 580.159.04. [`DEPARTURES`] is applied to
+//! every card and is the one list of features that a card has and the software GPU does not.
 
 use cumux_abi::CUdevice_attribute as A;
 
@@ -160,7 +160,8 @@ pub(super) const H200: [Attribute; 147] = [
     (A::CU_DEVICE_ATTRIBUTE_ONLY_PARTIAL_HOST_NATIVE_ATOMIC_SUPPORTED, 0),
 ];
 
-/// A range of attributes (inclusive, by number), the value that every software GPU answers, and why.
+/// A range of attributes (inclusive, by number), the value that every software GPU answers, and
+/// why.
 pub(super) struct Departure {
     pub(super) first: A,
     pub(super) last: A,
@@ -321,15 +322,15 @@ pub(super) const T4: &[Attribute] = &[
 
 /// What a B300 answers differently from an H200 before the departures. No card was read.
 ///
-/// From sources: NVIDIA's list of compute capabilities has 10.3 for it. Its tuning guide for Blackwell
-/// gives an SM of 10.0 the same shared memory (228 KB, 227 for a block), registers and threads as one
-/// of 9.0. The number of SMs and the L2 cache are those that a B200 was seen to answer
-/// (github.com/pytorch/ao/pull/4002), which is built of the same two dies. Vendors give eight stacks
-/// of memory, 1024 bits each.
+/// From sources: NVIDIA's list of compute capabilities has 10.3 for it. Its tuning guide for
+/// Blackwell gives an SM of 10.0 the same shared memory (228 KB, 227 for a block), registers and
+/// threads as one of 9.0. The number of SMs and the L2 cache are those that a B200 was seen to
+/// answer (github.com/pytorch/ao/pull/4002), which is built of the same two dies. Vendors give
+/// eight stacks of memory, 1024 bits each.
 ///
-/// Assumed: that a B300 has as many SMs and as much L2 as a B200, the clock, the ids on the bus, the
-/// memory that is left of 288 GB, and, since the document of memory-locality partitions gives no
-/// figures, that each of the two has half of everything.
+/// Assumed: that a B300 has as many SMs and as much L2 as a B200, the clock, the ids on the bus,
+/// the memory that is left of 288 GB, and, since the document of memory-locality partitions gives
+/// no figures, that each of the two has half of everything.
 pub(super) const B300: &[Attribute] = &[
     (A::CU_DEVICE_ATTRIBUTE_CLOCK_RATE, 1_920_000),
     (A::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 148),

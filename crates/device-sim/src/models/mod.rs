@@ -1,6 +1,8 @@
-//! The cards that the software GPU can be: their facts, and their limits in the words of the scheduler.
+//! The cards that the software GPU can be: their facts, and their limits as the scheduler needs
+//! them.
 //!
-//! Invariant: what a card answers in [`DeviceFacts`] and what launches are checked against ([`Limits`]) come from the same attributes.
+//! Invariant: what a card answers ([`DeviceFacts`]) and what launches are checked against
+//! ([`Limits`]) come from the same attributes.
 
 mod attributes;
 
@@ -9,20 +11,22 @@ use cumux_device::{DeviceError, DeviceFacts};
 
 use attributes::{A100, A100_40, Attribute, B300, DEPARTURES, H200, L4, T4};
 
-/// One card by name. Sizes in bytes.
+/// A card. Sizes are in bytes.
 struct Model {
     id: &'static str,
     name: &'static str,
     memory: u64,
-    /// Attributes that differ from the H200's, later lists win.
+    /// Attributes that differ from those of the H200. Later lists override earlier ones.
     differs: &'static [&'static [Attribute]],
-    /// Dies with memory of their own, which can be devices of their own (MLOPart).
+    /// Dies with memory of their own. Each can be a device of its own (a memory-locality
+    /// partition).
     localities: u32,
 }
 
 const MIB: u64 = 1 << 20;
 
-/// Memory as the driver reports it: what the board has, less what the driver keeps for itself.
+/// The cards. Their memory is what the driver reports: the board's memory, less what the driver
+/// reserves.
 const MODELS: [Model; 6] = [
     Model { id: "sim:h200", name: "NVIDIA H200", memory: 143_155 * MIB, differs: &[], localities: 1 },
     Model { id: "sim:a100-80", name: "NVIDIA A100-SXM4-80GB", memory: 81_251 * MIB, differs: &[A100], localities: 1 },
@@ -32,7 +36,7 @@ const MODELS: [Model; 6] = [
     Model { id: "sim:b300", name: "NVIDIA B300", memory: 275_040 * MIB, differs: &[B300], localities: 2 },
 ];
 
-/// What one SM and one block can have. Shared memory in bytes.
+/// What one SM and one block can have. Shared memory is in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Limits {
     pub(crate) multiprocessors: u32,
@@ -40,16 +44,24 @@ pub(crate) struct Limits {
     pub(crate) block: [u32; 3],
     pub(crate) grid: [u32; 3],
     pub(crate) registers_per_block: u32,
-    /// Without opting in.
+    /// Unless the function's limit is raised.
     pub(crate) shared_per_block: u32,
-    /// After raising the function's limit.
+    /// After the function's limit has been raised.
     pub(crate) shared_per_block_optin: u32,
-    /// What the card takes of an SM's shared memory for each block.
+    /// What the card reserves of an SM's shared memory for each block.
     pub(crate) shared_reserved: u32,
     pub(crate) sm: Capacity,
     /// Compute capability as major * 10 + minor.
     pub(crate) capability: u32,
 }
+
+/// Registers of a thread are allocated in this unit (CUDA occupancy calculator).
+const REGISTER_UNIT: u32 = 8;
+/// Fewest registers of a thread that compilers for these cards use.
+const MIN_REGISTERS: u32 = 16;
+/// Most registers of a thread (CUDA C++ Programming Guide, *Technical specifications per compute
+/// capability*).
+const MAX_REGISTERS: u32 = 255;
 
 /// Threads of a warp.
 pub(crate) const WARP: u32 = 32;
@@ -76,49 +88,51 @@ impl Capacity {
         }
     }
 
-    /// Both together.
+    /// The sum of both.
     pub(crate) fn plus(self, other: Self) -> Self {
         self.zip(other, |a, b| a + b)
     }
 
-    /// Without the other, which fits into this.
+    /// What is left without `other`, which must fit.
     pub(crate) fn minus(self, other: Self) -> Self {
         self.zip(other, |a, b| a - b)
     }
 
-    /// Whether `room` has at least as much of everything.
+    /// True if `room` has at least as much of everything.
     pub(crate) fn fits_into(self, room: Self) -> bool {
         self.threads <= room.threads && self.blocks <= room.blocks && self.registers <= room.registers && self.shared <= room.shared
     }
 
-    /// How often this fits into `room`.
+    /// How many times this fits into `room`.
     pub(crate) fn times_in(self, room: Self) -> u32 {
         let times = room.zip(self, |room, need| room.checked_div(need).unwrap_or(u32::MAX));
         times.threads.min(times.blocks).min(times.registers).min(times.shared)
     }
 }
 
-/// What can stand behind a card's name for its compute mode, as `nvidia-smi -c` calls it in capitals.
+/// What can follow a card's name for its compute mode: the words of `nvidia-smi -c`, in lower case.
 const COMPUTE_MODES: [(&str, ComputeMode); 3] =
     [("default", ComputeMode::Default), ("prohibited", ComputeMode::Prohibited), ("exclusive_process", ComputeMode::ExclusiveProcess)];
 
-/// Who may make contexts on a card.
+/// Which processes may make contexts on a card (`CUcomputemode`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ComputeMode {
+    /// All.
     Default,
-    /// Nobody.
+    /// None.
     Prohibited,
-    /// One process at a time: here one executor, without a standby beside it.
+    /// One process at a time: here one executor, without a standby.
     ExclusiveProcess,
 }
 
 impl ComputeMode {
+    /// The compute mode in a card's facts.
     pub(crate) fn of(facts: &DeviceFacts) -> Self {
         let answer = facts.attribute(A::CU_DEVICE_ATTRIBUTE_COMPUTE_MODE.0);
         [ComputeMode::Prohibited, ComputeMode::ExclusiveProcess].into_iter().find(|mode| mode.number() == answer).unwrap_or(ComputeMode::Default)
     }
 
-    /// `CUcomputemode`.
+    /// The value of `CUcomputemode`.
     fn number(self) -> i32 {
         let mode = match self {
             ComputeMode::Default => CUcomputemode::CU_COMPUTEMODE_DEFAULT,
@@ -129,13 +143,14 @@ impl ComputeMode {
     }
 }
 
-/// A name without the compute mode behind it, and that: `sim:h200:prohibited`. A word that is no mode stays in the name, which is unknown then.
+/// Splits a name such as `sim:h200:prohibited` into the card's name and its compute mode. A word
+/// that is not a mode stays in the name, which is then unknown.
 fn split_mode(id: &str) -> (&str, Option<ComputeMode>) {
     let found = id.rsplit_once(':').and_then(|(name, word)| Some((name, COMPUTE_MODES.iter().find(|(known, _)| *known == word)?.1)));
     found.map_or((id, None), |(name, mode)| (name, Some(mode)))
 }
 
-/// The name of the card itself, whatever mode it is in: cards of one kind are counted by it.
+/// The name of a card without its compute mode. Cards of one kind are counted together.
 pub(crate) fn kind(id: &str) -> &str {
     split_mode(id).0
 }
@@ -145,10 +160,10 @@ pub(crate) fn names() -> impl Iterator<Item = &'static str> {
     MODELS.iter().map(|card| card.id)
 }
 
-/// The facts of card `id` as number `ordinal` of its kind in this process.
+/// The facts of card `id`, as number `ordinal` of its kind in this process.
 ///
 /// # Errors
-/// A sentence that lists the cards there are.
+/// [`DeviceError::Invalid`], with a sentence that lists the cards.
 pub(crate) fn facts(id: &str, ordinal: u32) -> Result<DeviceFacts, DeviceError> {
     let (named, mode) = split_mode(id);
     let (whole, part) = split(named);
@@ -193,10 +208,11 @@ pub(crate) fn facts(id: &str, ordinal: u32) -> Result<DeviceFacts, DeviceError> 
     Ok(DeviceFacts { id: id.to_owned(), name, uuid, pci, memory, attributes })
 }
 
-/// What the memory-locality partitions of a card share out among them.
+/// What the memory-locality partitions of a card share evenly.
 const DIVIDED: [A; 3] = [A::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, A::CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH, A::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE];
 
-/// The name of a card and the number of the locality: `sim:b300.m1` is the second one of `sim:b300`.
+/// Splits the name of a memory-locality partition into the card's name and the partition's number:
+/// `sim:b300.m1` is the second one of `sim:b300`.
 fn split(id: &str) -> (&str, Option<u32>) {
     match id.rsplit_once(".m") {
         Some((whole, number)) if number.len() == 1 => (whole, number.parse().ok().or(Some(u32::MAX))),
@@ -204,7 +220,7 @@ fn split(id: &str) -> (&str, Option<u32>) {
     }
 }
 
-/// Names of a card's memory-locality partitions; none where it has only one locality.
+/// The names of a card's memory-locality partitions; none for a card with one locality.
 pub(crate) fn localities(id: &str) -> Vec<String> {
     let whole = kind(id);
     let mode = &id[whole.len()..];
@@ -212,12 +228,16 @@ pub(crate) fn localities(id: &str) -> Vec<String> {
     if count < 2 { Vec::new() } else { (0..count).map(|part| format!("{whole}.m{part}{mode}")).collect() }
 }
 
-/// The same in every process, and distinct from the first digits on, since `ps`, people and prefixes shorten UUIDs: the first digit tells up to 16 cards
-/// of a kind apart, and the six kinds; the first two groups are mixed from all there is. Version 8 (own layout); the second half is readable: `m`, the
-/// card's number, 0 or the number of a part, the ordinal.
+/// A card's UUID: version 8 of RFC 9562, whose layout is ours. It is the same in every process.
+///
+/// People, `ps` and prefixes shorten UUIDs, so the beginning must tell cards apart. The first digit
+/// differs between up to 16 cards of one model, and between the models. The first two groups are
+/// a mix of all inputs. The second half is readable: `m`, the model's number, the number of the
+/// part (0 for a whole card), the ordinal.
 fn uuid(card: u8, part: u8, ordinal: u32) -> [u8; 16] {
     let [a, b, c, d] = ordinal.to_be_bytes();
-    // The finalizer of SplitMix64: every bit of what goes in changes half of what comes out, and nothing is lost.
+    // The last step of SplitMix64: each bit of the input changes about half of the bits of the
+    // output, and different inputs have different outputs.
     let mut mixed = u64::from_le_bytes([card, part, a, b, c, d, b's', b'm']);
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -227,6 +247,7 @@ fn uuid(card: u8, part: u8, ordinal: u32) -> [u8; 16] {
 }
 
 impl Limits {
+    /// The limits in a card's attributes.
     pub(crate) fn of(facts: &DeviceFacts) -> Self {
         let value = |attribute: A| facts.attribute(attribute.0).max(0).cast_unsigned();
         Limits {
@@ -248,11 +269,12 @@ impl Limits {
         }
     }
 
-    /// Registers of a thread as the scheduler counts them: never so many that the largest block the kernel declares would not fit, since a compiler for the
-    /// card would have spilled the rest.
+    /// Registers of a thread as the scheduler counts them. They are never so many that the largest
+    /// block which the kernel declares would not fit: a compiler for the card would have spilled
+    /// the rest.
     pub(crate) fn registers_of_thread(&self, registers: u32, max_threads: u32) -> u32 {
-        let most = self.registers_per_block / max_threads.clamp(1, self.threads_per_block).next_multiple_of(32);
-        registers.clamp(16, 255).min(most / 8 * 8)
+        let most = self.registers_per_block / max_threads.clamp(1, self.threads_per_block).next_multiple_of(WARP);
+        registers.clamp(MIN_REGISTERS, MAX_REGISTERS).min(most / REGISTER_UNIT * REGISTER_UNIT)
     }
 }
 

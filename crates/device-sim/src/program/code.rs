@@ -1,73 +1,78 @@
-//! The executable form: compact instructions over register slots, one array for all functions of a module.
+//! The executable form of a module: compact instructions over register slots, one array for all
+//! functions.
 //!
-//! Invariants: every slot is in range of its function's banks or constants; every target is in range of the code; a function's last
-//! instruction never falls through.
+//! Invariants: every slot is inside the banks or constants of its function; every branch target is
+//! inside the code; the last instruction of a function never falls through.
 
 use crate::simd::alu::Alu;
 use crate::simd::lanes::{PerLane32, PerLane64, Slot};
 
-/// One warp instruction.
+/// An instruction of a warp.
 #[derive(Debug, Clone)]
 pub struct Inst {
-    /// Predicate that switches lanes on, `NO_SLOT` for none.
+    /// The predicate whose lanes execute the instruction; [`NO_SLOT`] for all lanes.
     pub guard: Slot,
-    /// WarpRegisters whose guard is false run instead.
+    /// Lanes whose guard is false execute it instead.
     pub negated: bool,
+    /// What it does.
     pub op: Op,
 }
 
 #[derive(Debug, Clone)]
 pub enum Op {
+    /// Arithmetic.
     Alu(Alu),
+    /// Logic of predicates.
     Predicate(PredicateOp),
-    Special {
-        d: Slot,
-        what: Special,
-    },
-    /// Address of the frame's byte `offset` in local memory; 64-bit if `wide`.
-    Frame {
-        d: Slot,
-        offset: u32,
-        wide: bool,
-    },
+    /// Reads a special register.
+    Special { d: Slot, what: Special },
+    /// The address of byte `offset` of the frame in local memory; 64 bits if `wide`.
+    Frame { d: Slot, offset: u32, wide: bool },
+    /// `bra`: the index of an instruction.
     Branch(u32),
-    BranchTable {
-        index: Slot,
-        table: u32,
-    },
+    /// `brx.idx`: the index of a table in [`Program::tables`](super::Program::tables).
+    BranchTable { index: Slot, table: u32 },
+    /// Calls the function of this index.
     Call(u32),
-    CallIndirect {
-        target: Slot,
-        returns_to: u32,
-    },
+    /// Calls through a function pointer.
+    CallIndirect { target: Slot, returns_to: u32 },
+    /// Calls a function that the device provides.
     Intrinsic(Box<Intrinsic>),
+    /// `ret`.
     Return,
+    /// `exit`.
     Exit,
+    /// `trap`.
     Trap,
+    /// `brkpt`.
     Breakpoint,
+    /// Loads from any state space.
     Load(Box<MemoryOp>),
+    /// Stores to any state space.
     Store(Box<MemoryOp>),
+    /// Atomics and reductions.
     Atomic(Box<AtomicOp>),
+    /// Barriers of the block.
     Barrier(Box<BarrierOp>),
-    /// The rest need lanes of a warp to meet.
+    /// What needs other lanes of the warp.
     Warp(Box<WarpOp>),
-    Activemask {
-        d: Slot,
-    },
-    IsSpace {
-        d: Slot,
-        a: Slot,
-        wide: bool,
-        space: Space,
-    },
+    /// `activemask`.
+    Activemask { d: Slot },
+    /// `isspacep`.
+    IsSpace { d: Slot, a: Slot, wide: bool, space: Space },
+    /// `membar` and `fence`.
     Fence,
-    /// Lets others run.
+    /// `nanosleep`: lets other warps run.
     Pause,
+    /// Barrier objects in shared memory.
     Mbarrier(Box<MbarrierOp>),
+    /// An instruction without effect here, for instance a prefetch.
     Nothing,
+    /// An instruction that this device does not execute; a fault.
     Refused,
 }
 
+/// An operation on predicates: `d` becomes `how` of `a` and `b`.
 #[derive(Debug, Clone, Copy)]
 pub struct PredicateOp {
     pub how: PredicateHow,
@@ -76,6 +81,7 @@ pub struct PredicateOp {
     pub b: Slot,
 }
 
+/// How predicates are combined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PredicateHow {
     And,
@@ -85,11 +91,11 @@ pub enum PredicateHow {
     Not,
     False,
     True,
-    /// `a` is chosen where predicate `c` is set.
+    /// `a` where this predicate is set, else `b`.
     Select(Slot),
 }
 
-/// Registers the hardware sets.
+/// Special registers (PTX ISA, *Special registers*). The number is the component: x, y, z.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Special {
     Tid(u8),
@@ -119,10 +125,10 @@ pub enum Special {
     GlobaltimerHigh,
     DynamicShared,
     TotalShared,
-    /// Offset of the dynamic shared memory.
+    /// Where dynamic shared memory begins, in bytes of shared memory.
     DynamicBase,
     Zero,
-    // 64-bit ones.
+    // From here on: registers of 64 bits.
     Clock64,
     Globaltimer,
     Gridid,
@@ -131,33 +137,41 @@ pub enum Special {
 }
 
 impl Special {
+    /// True for registers of 64 bits.
     pub fn is_wide(self) -> bool {
         matches!(self, Special::Clock64 | Special::Globaltimer | Special::Gridid | Special::Zero64 | Special::DynamicBase64)
     }
 }
 
+/// Where an access goes (PTX ISA, *State Spaces*).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Space {
+    /// Any of the others, by address.
     Generic,
-    /// Also constants, which lie in global memory.
+    /// Global memory, and constants, which lie in it.
     Global,
+    /// The block's shared memory.
     Shared,
-    /// Addresses of the thread's local memory.
+    /// The thread's local memory.
     Local,
-    /// Offsets in the running function's frame.
+    /// The running function's frame: offsets in it.
     Frame,
     /// The kernel's parameters.
     Param,
 }
 
-/// Where an address comes from.
+/// The register of an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Base {
+    /// The address is the offset alone.
     None,
+    /// A 64-bit register.
     Wide(Slot),
+    /// A 32-bit register.
     Narrow(Slot),
 }
 
+/// Memory order (PTX ISA, *Memory Consistency Model*).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
     Weak,
@@ -169,20 +183,27 @@ pub enum Order {
 /// A load or a store of one to eight elements.
 #[derive(Debug, Clone)]
 pub struct MemoryOp {
+    /// Where it goes.
     pub space: Space,
+    /// The register of the address.
     pub base: Base,
+    /// Added to the address.
     pub offset: i64,
-    /// Bytes of an element: 1, 2, 4, 8 or 16 (two 64-bit slots).
+    /// Bytes of an element: 1, 2, 4, 8 or 16. 16 bytes take two 64-bit slots.
     pub bytes: u8,
+    /// The number of elements.
     pub count: u8,
+    /// The registers of the elements.
     pub data: [Slot; 8],
-    /// The registers are 64-bit ones.
+    /// True if they are 64-bit registers.
     pub wide: bool,
-    /// Loads: extend the sign to this many bits of the register (0: do not).
+    /// For loads: extend the sign to this many bits of the register; 0 extends with zeros.
     pub sign: u8,
+    /// Its memory order.
     pub order: Order,
 }
 
+/// The operation of an atomic or reduction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AtomicHow {
     Add,
@@ -213,43 +234,60 @@ pub enum AtomicHow {
     MaxBrainTwo,
 }
 
+/// An atomic operation or a reduction.
 #[derive(Debug, Clone)]
 pub struct AtomicOp {
+    /// Where it goes.
     pub space: Space,
+    /// The register of the address.
     pub base: Base,
+    /// Added to the address.
     pub offset: i64,
-    /// 2, 4 or 8.
+    /// Bytes of the value: 2, 4 or 8.
     pub bytes: u8,
+    /// The operation.
     pub how: AtomicHow,
-    /// `NO_SLOT` for a reduction.
+    /// The register of the old value; [`NO_SLOT`] for a reduction.
     pub d: Slot,
+    /// The register of the operand; for a compare-and-swap, the value compared with.
     pub a: Slot,
-    /// The new value of compare-and-swap.
+    /// For a compare-and-swap: the new value.
     pub b: Slot,
 }
 
+/// What a barrier instruction does besides arriving.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BarrierKind {
+    /// Waits.
     Sync,
+    /// Continues without waiting.
     Arrive,
-    /// Result in a 32-bit register.
+    /// Waits, and counts the predicates that are true.
     Count,
+    /// Waits; true if all predicates are.
     And,
+    /// Waits; true if a predicate is.
     Or,
 }
 
+/// A barrier of the block (PTX ISA, *barrier*).
 #[derive(Debug, Clone)]
 pub struct BarrierOp {
+    /// What it does.
     pub kind: BarrierKind,
-    /// 32-bit register or constant.
+    /// The register of the barrier's number.
     pub id: Slot,
-    /// Threads; `NO_SLOT` for all of the block.
+    /// The register of the number of threads; [`NO_SLOT`] for the whole block.
     pub threads: Slot,
+    /// The register or predicate of the result.
     pub d: Slot,
+    /// The predicate to combine.
     pub source: Slot,
+    /// The predicate is negated first.
     pub source_negated: bool,
 }
 
+/// From which lane a shuffle reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ShuffleKind {
     Up,
@@ -258,6 +296,7 @@ pub enum ShuffleKind {
     Index,
 }
 
+/// The operation of a reduction among lanes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReduceKind {
     Add,
@@ -270,6 +309,7 @@ pub enum ReduceKind {
     Xor,
 }
 
+/// What lanes of a warp do together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WarpKind {
     Sync,
@@ -284,41 +324,53 @@ pub enum WarpKind {
     Elect,
 }
 
-/// What lanes of one warp do together.
+/// An instruction that lanes of one warp perform together.
 #[derive(Debug, Clone)]
 pub struct WarpOp {
+    /// What they do.
     pub kind: WarpKind,
-    /// The lanes that must meet; `NO_SLOT`: whoever is here.
+    /// The register of the mask of lanes that must come; [`NO_SLOT`] for the lanes that are here.
     pub members: Slot,
+    /// The register of the result.
     pub d: Slot,
-    /// Predicate result.
+    /// The predicate of the result.
     pub p: Slot,
+    /// The first source.
     pub a: Slot,
+    /// The second source.
     pub b: Slot,
+    /// The third source.
     pub c: Slot,
+    /// The source predicate is negated first.
     pub negated: bool,
 }
 
+/// A function that the device provides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IntrinsicKind {
     Printf,
     AssertFail,
     Malloc,
     Free,
-    /// Functions of the device runtime that this device has not: the result is cudaErrorNotSupported.
+    /// A function of the device runtime that this device does not have. Its result is
+    /// `cudaErrorNotSupported`.
     NotSupported,
 }
 
-/// A call of something the device provides. Arguments lie in the frame at `arguments`, like those of any call.
+/// A call of a function that the device provides.
 #[derive(Debug, Clone)]
 pub struct Intrinsic {
+    /// Which function.
     pub kind: IntrinsicKind,
-    /// Frame offsets.
+    /// Where the arguments lie in the frame, in bytes.
     pub arguments: Vec<u32>,
+    /// Where the result goes in the frame, in bytes.
     pub result: u32,
+    /// Bytes of the result.
     pub result_bytes: u32,
 }
 
+/// An operation on a barrier object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MbarrierKind {
     Init,
@@ -330,40 +382,53 @@ pub enum MbarrierKind {
     PendingCount,
 }
 
-/// Barriers in shared memory.
+/// An operation on a barrier object in shared memory (PTX ISA, *mbarrier*).
 #[derive(Debug, Clone)]
 pub struct MbarrierOp {
+    /// Which operation.
     pub kind: MbarrierKind,
+    /// Shared memory, or generic addresses of it.
     pub space: Space,
+    /// The register of the address.
     pub base: Base,
+    /// Added to the address.
     pub offset: i64,
+    /// The register or predicate of the result.
     pub d: Slot,
-    /// Count, state or parity.
+    /// The register of the count, the state or the parity.
     pub a: Slot,
 }
 
-/// A function or kernel.
+/// A function or a kernel.
 #[derive(Debug, Clone, Default)]
 pub struct Code {
+    /// Its name.
     pub name: String,
     /// Index of its first instruction; `u32::MAX` if it has no body.
     pub entry: u32,
+    /// Index behind its last instruction.
     pub end: u32,
+    /// 32-bit slots of its frame.
     pub slots32: u32,
+    /// 64-bit slots of its frame.
     pub slots64: u32,
+    /// Predicates of its frame.
     pub predicates: u32,
     /// Bytes of the frame in local memory, a multiple of 16.
     pub frame: u32,
+    /// Its 32-bit constants.
     pub constants32: Vec<PerLane32>,
+    /// Its 64-bit constants.
     pub constants64: Vec<PerLane64>,
-    /// Entries of `constants64` that are addresses: index, variable, addend.
+    /// The entries of `constants64` that are addresses: index, variable, addend.
     pub symbols: Vec<(u32, u32, i64)>,
 }
 
-/// Where an instruction came from.
+/// Where an instruction comes from.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Origin {
+    /// Line of the PTX text.
     pub line: u32,
-    /// Index into the module's mnemonics.
+    /// Index in [`Program::mnemonics`](super::Program::mnemonics).
     pub mnemonic: u32,
 }

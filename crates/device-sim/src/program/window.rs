@@ -14,7 +14,7 @@ pub struct Window {
 }
 
 impl Window {
-    /// Whether the address lies in the window.
+    /// True if the address lies in the window.
     #[inline(always)]
     #[must_use]
     pub const fn contains(self, address: u64) -> bool {
@@ -34,15 +34,15 @@ const FUNCTIONS: u64 = 0x0001_0400_0000_0000;
 /// Distance of two function pointers.
 const FUNCTION_STEP: u64 = 16;
 
-/// The value of a pointer to the `function`-th function of a module. Never equal to the window's
-/// start, so that no pointer is the address 0 of the window.
+/// The value of a pointer to function number `function` of a module. It never equals the window's
+/// start, so that no pointer is address 0 of the window.
 #[must_use]
 pub const fn function_pointer(function: u64) -> u64 {
     FUNCTIONS + FUNCTION_STEP * (function + 1)
 }
 
-/// The number of the function to which a pointer points; `None` for what cannot be such a pointer.
-/// The module may have fewer functions than that.
+/// The number of the function to which a pointer points; `None` if it cannot be a function pointer.
+/// The module may have fewer functions.
 #[must_use]
 pub const fn function_at(pointer: u64) -> Option<u64> {
     if pointer <= FUNCTIONS || !pointer.is_multiple_of(FUNCTION_STEP) {

@@ -1,12 +1,15 @@
-//! What a successor does with a dead executor's log: undo half-done blocks and say what may go on.
+//! Recovery after a takeover: undoes the half-done blocks of a dead executor and says which kernels
+//! may go on.
+
+use std::sync::atomic::Ordering;
 
 use cumux_device::{Interrupted, Resume};
 
+use super::ProgressLog;
 use super::layout::{
-    self, BLOCK_WINDOW, C_BLOCK, C_OWNER, C_SEQUENCE, CHUNKS, COOPERATIVE, E_LINE, E_MASK, E_OLD, ENTRIES, H_CHUNKS, OVERFLOWED, R_BLOCKS, R_FLAGS, R_LOW,
-    R_TOKEN, REPEATABLE, TRANSFER,
+    self, C_BLOCK, C_OWNER, C_SEQUENCE, CHUNKS, COOPERATIVE, E_LINE, E_MASK, E_OLD, ENTRIES, H_CHUNKS, OPEN_WINDOW, OVERFLOWED, R_BLOCKS, R_FLAGS, R_LOW,
+    R_TOKEN, REPEATABLE, TRANSFER, WORD_BLOCKS,
 };
-use super::{Ordering, ProgressLog};
 use crate::mapping::line::LINE_BYTES;
 
 /// One record as the file has it.
@@ -18,12 +21,12 @@ struct FoundKernel {
     flags: u64,
     /// Done bits from `low` on.
     done: Vec<u64>,
-    /// Begun and not done.
-    half: Vec<u64>,
+    /// Blocks that have begun and are not done, in ascending order.
+    half_done: Vec<u64>,
     why_lost: Option<String>,
 }
 
-/// A chunk of the log that belongs to a half-done block.
+/// A chunk of the undo log of a half-done block.
 struct UndoChunk {
     index: u32,
     sequence: u64,
@@ -31,63 +34,67 @@ struct UndoChunk {
     record: u32,
 }
 
-/// Writes bytes at an address of the client. The error is the address that the client may not write.
+/// Writes bytes at an address of the client. The error is the address that the client may not
+/// write.
 pub(crate) type Write<'a> = &'a mut dyn FnMut(u64, &[u8]) -> Result<(), u64>;
 
-/// Undoes what was half done and reports on every kernel that had been in flight. `write` changes the client's memory.
+/// Undoes what was half done and reports on every kernel that had been in flight, oldest token
+/// first. `write` changes the client's memory.
 pub(crate) fn undo_half_done_blocks(log: &ProgressLog, write: Write<'_>) -> Vec<Interrupted> {
     let inherited = log.inherited.lock().clone();
     let mut found: Vec<FoundKernel> = inherited.iter().map(|record| read_record(log, *record)).collect();
-    found.sort_by_key(|f| f.token);
+    found.sort_by_key(|kernel| kernel.token);
 
     let chunks_used = u32::try_from(log.load(H_CHUNKS)).unwrap_or(CHUNKS).min(CHUNKS);
     let mut to_undo = Vec::new();
     for index in 0..chunks_used {
-        let owner = log.load(layout::chunk(index) + C_OWNER);
-        let (record, used) = ((owner & 0xffff_ffff) as u32, owner >> 32);
-        let block = log.load(layout::chunk(index) + C_BLOCK);
-        let Some(kernel) = record.checked_sub(1).and_then(|record| found.iter_mut().find(|f| f.record == record)) else { continue };
+        let word = |field| log.chunk_word(index, field).load(Ordering::Acquire);
+        let Some((record, used)) = layout::owner_of(word(C_OWNER)) else { continue };
+        let Some(kernel) = found.iter_mut().find(|kernel| kernel.record == record) else { continue };
         if used > ENTRIES {
             kernel.why_lost = Some("its undo log is damaged".into());
-        } else if kernel.why_lost.is_none() && kernel.half.binary_search(&block).is_ok() {
-            to_undo.push(UndoChunk { index, sequence: log.load(layout::chunk(index) + C_SEQUENCE), used, record: kernel.record });
+        } else if kernel.why_lost.is_none() && kernel.half_done.binary_search(&word(C_BLOCK)).is_ok() {
+            to_undo.push(UndoChunk { index, sequence: word(C_SEQUENCE), used, record });
         }
     }
     to_undo.sort_by_key(|chunk| std::cmp::Reverse(chunk.sequence));
     for chunk in &to_undo {
         if let Err(why) = undo_chunk(log, chunk, write)
-            && let Some(kernel) = found.iter_mut().find(|f| f.record == chunk.record)
+            && let Some(kernel) = found.iter_mut().find(|kernel| kernel.record == chunk.record)
         {
             kernel.why_lost = Some(why);
         }
     }
-    // Only now, with everything undone, may the traces go: a death before this line repeats the undoing.
-    for kernel in found.iter().filter(|f| f.why_lost.is_none()) {
-        for block in &kernel.half {
-            log.mapping.word(layout::begun(layout::record(kernel.record), *block)).fetch_and(!(1 << (block % 64)), Ordering::SeqCst);
+    // Only now, with everything undone, may the begun bits and the chunks go: a successor of this
+    // process that finds them undoes again.
+    for kernel in found.iter().filter(|kernel| kernel.why_lost.is_none()) {
+        for block in &kernel.half_done {
+            let word = layout::begun_word_offset(layout::record_offset(kernel.record), *block);
+            log.mapping.word(word).fetch_and(!layout::block_bit(*block), Ordering::SeqCst);
         }
     }
-    let mut freed: Vec<u32> = (0..chunks_used).filter(|c| log.load(layout::chunk(*c) + C_OWNER) & 0xffff_ffff != 0).collect();
+    let owned = |chunk: &u32| layout::owner_of(log.chunk_word(*chunk, C_OWNER).load(Ordering::Acquire)).is_some();
+    let mut freed: Vec<u32> = (0..chunks_used).filter(owned).collect();
     log.release_chunks(&mut freed);
     found.into_iter().map(FoundKernel::into_report).collect()
 }
 
 fn read_record(log: &ProgressLog, record: u32) -> FoundKernel {
-    let word = |field| log.record_word(record, field);
+    let word = |field| log.record_word(record, field).load(Ordering::Acquire);
     let (token, blocks, low, flags) = (word(R_TOKEN), word(R_BLOCKS), word(R_LOW), word(R_FLAGS));
-    let mut found = FoundKernel { record, token, blocks, low, flags, done: Vec::new(), half: Vec::new(), why_lost: None };
-    if low > blocks || !low.is_multiple_of(64) {
-        found.why_lost = Some("its progress log is damaged".into());
+    let mut found = FoundKernel { record, token, blocks, low, flags, done: Vec::new(), half_done: Vec::new(), why_lost: None };
+    if low > blocks || !low.is_multiple_of(WORD_BLOCKS) {
+        found.why_lost = Some("its progress record is damaged".into());
         return found;
     }
-    let at = layout::record(record);
-    let end = blocks.min(low.saturating_add(BLOCK_WINDOW - 64));
-    for first in (low..end).step_by(64) {
-        let inside = if end - first >= 64 { u64::MAX } else { (1 << (end - first)) - 1 };
-        let done = log.load(layout::done(at, first)) & inside;
-        let half = log.load(layout::begun(at, first)) & inside & !done;
+    let at = layout::record_offset(record);
+    let end = blocks.min(low.saturating_add(OPEN_WINDOW));
+    for first in (low..end).step_by(WORD_BLOCKS as usize) {
+        let inside = if end - first >= WORD_BLOCKS { u64::MAX } else { layout::block_bit(end - first) - 1 };
+        let done = log.load(layout::done_word_offset(at, first)) & inside;
+        let half_done = log.load(layout::begun_word_offset(at, first)) & inside & !done;
         found.done.push(done);
-        found.half.extend((0..64).filter(|bit| half & (1 << bit) != 0).map(|bit| first + bit));
+        found.half_done.extend((0..WORD_BLOCKS).filter(|bit| half_done >> bit & 1 != 0).map(|bit| first + bit));
     }
     found.why_lost = found.reason_lost();
     found
@@ -96,7 +103,7 @@ fn read_record(log: &ProgressLog, record: u32) -> FoundKernel {
 impl FoundKernel {
     /// Why the kernel cannot go on, if so.
     fn reason_lost(&self) -> Option<String> {
-        let half = self.half.len();
+        let half = self.half_done.len();
         let finished = self.low + self.done.iter().map(|word| u64::from(word.count_ones())).sum::<u64>();
         if self.flags & TRANSFER != 0 && half > 0 {
             Some("a copy between overlapping ranges was half done".into())
@@ -118,7 +125,7 @@ impl FoundKernel {
         match self.why_lost {
             Some(why) => Interrupted::Lost { stream_token: self.token, why },
             None => {
-                let mut done = vec![u64::MAX; (self.low / 64) as usize];
+                let mut done = vec![u64::MAX; (self.low / WORD_BLOCKS) as usize];
                 done.extend(self.done);
                 Interrupted::Resume { stream_token: self.token, resume: Resume { done } }
             }
@@ -126,11 +133,11 @@ impl FoundKernel {
     }
 }
 
-/// Puts back what one chunk saved.
+/// Writes back what one chunk saved, its last entry first.
 fn undo_chunk(log: &ProgressLog, chunk: &UndoChunk, write: Write<'_>) -> Result<(), String> {
     for index in (0..chunk.used).rev() {
-        let at = layout::entry(chunk.index, index);
-        let (line, mask) = (log.load(at + E_LINE), log.load(at + E_MASK));
+        let at = layout::entry_offset(chunk.index, index);
+        let (line, mask) = (log.entry_word(at, E_LINE).load(Ordering::Acquire), log.entry_word(at, E_MASK).load(Ordering::Acquire));
         let mut old = [0; LINE_BYTES as usize];
         if !line.is_multiple_of(LINE_BYTES) || !log.mapping.read(at + E_OLD, &mut old) {
             return Err("its undo log is damaged".into());

@@ -18,7 +18,8 @@ use crate::memory::worker::WorkerMemory;
 
 const BASE: u64 = 0x40_0000;
 const SIZE: u64 = 8192;
-/// Where the client's memory begins in its page: lines may lie as in the client's addresses, or not.
+/// Where the client's memory begins in its page: lines may lie as in the client's addresses, or
+/// not.
 const SKEWS: [u64; 2] = [0, 16];
 
 /// A client's memory, seen at [`BASE`], and its log file.
@@ -213,7 +214,8 @@ fn blocks_beyond_the_window_have_to_wait() {
 
 #[test]
 fn what_a_warp_overwrites_is_undone_and_nothing_else() {
-    // Addresses of lanes by pattern: a row, strides, backwards, two lines in turns, the same bytes twice; with and without lanes that are off.
+    // Addresses of lanes by pattern: a row, strides, backwards, two lines in turns, the same bytes
+    // twice; with and without lanes that are off.
     type Pattern = fn(u64) -> u64;
     let patterns: [Pattern; 5] = [|lane| lane * 8, |lane| lane * 40, |lane| 1024 - lane * 8, |lane| lane % 2 * 512 + lane / 2 * 8, |lane| lane / 3 * 8];
     for (skew, bytes, pattern) in [0, 16].into_iter().flat_map(|skew| [1, 2, 4, 8].into_iter().flat_map(move |b| patterns.map(|p| (skew, b, p)))) {
@@ -307,7 +309,7 @@ fn damaged_marks_are_reported_and_nothing_is_written() {
     let kernel = world.log().start_kernel(3, 64, REPEATABLE, None).unwrap();
     kernel.mark_begun(1);
     let raw = Mapping::file(0, world.file.as_fd(), 0, layout::FILE_BYTES).unwrap();
-    assert!(raw.write(layout::record(kernel.record) + layout::R_LOW, &7u64.to_le_bytes()));
+    assert!(raw.write(layout::record_offset(kernel.record) + layout::R_LOW, &7u64.to_le_bytes()));
     let found = world.recover();
     assert!(matches!(found.as_slice(), [Interrupted::Lost { why, .. }] if why.contains("damaged")), "{found:?}");
     assert!(raw.write(layout::H_VERSION, &9u64.to_le_bytes()));

@@ -1,9 +1,13 @@
-//! The undo log of one running block: the old contents of every byte it overwrites, saved once, before its first store there.
+//! The undo log of one running block: the old contents of every byte it overwrites, saved once,
+//! before the block's first store there.
 //!
-//! Crash points, for one store: before the mask has the bytes' bits, the memory is still old and nothing is undone; after that, undoing writes
-//! the old bytes, whether or not the store happened. The compiler keeps the order (release stores and a fence); a killed thread stops
-//! between two instructions, so program order is what a successor sees.
-//! When the log is full the kernel is marked as overflowed *before* the first store that is not logged, and goes on: it is then no longer repeatable.
+//! Crash points, for one store: before the mask has the bits of the bytes, the memory still has its
+//! old contents and nothing is undone. After that, undoing writes the old bytes, whether or not the
+//! store happened. Release stores and a fence keep the compiler from changing the order; a killed
+//! thread stops between two instructions, so program order is what a successor sees.
+//!
+//! When no chunk is free the kernel is flagged as overflowed *before* the first store that is not
+//! saved. The block goes on; the kernel is no longer repeatable.
 
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, compiler_fence};
@@ -12,20 +16,31 @@ use super::layout::{E_LINE, E_MASK, E_OLD, ENTRIES, OVERFLOWED};
 use super::{KernelProgress, layout};
 use crate::mapping::line::{LINE_BYTES, OverwrittenLine};
 
-/// A line of memory that was seen: where its entry is and which bytes it has.
+/// What the log knows of a line of memory: where its entry is and which bytes it has.
 #[derive(Debug, Clone, Copy, Default)]
 struct LineCell {
     line: u64,
     mask: u64,
-    /// Offset of the entry in the marks file.
+    /// Offset of the entry in the progress log.
     entry: u64,
     /// The cell is in use if this is the log's current stamp.
     stamp: u64,
-    /// All bytes of the line are in the entry; the mask says which count.
-    whole: bool,
+    /// All bytes of the line are in the entry; the mask says which of them count.
+    saved_whole: bool,
 }
 
-/// Log of one block at a time; the buffers are used again for the next.
+/// Whether stores are saved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Saving {
+    On,
+    /// No chunk was free: nothing is saved any more.
+    Overflowed,
+}
+
+/// Cells of a new log. The number doubles when half of them are in use.
+const FIRST_CELLS: usize = 256;
+
+/// The undo log of one block at a time. The buffers are used again for the next block.
 #[derive(Debug)]
 pub(crate) struct UndoLog {
     kernel: Arc<KernelProgress>,
@@ -33,44 +48,58 @@ pub(crate) struct UndoLog {
     chunks: Vec<u32>,
     /// Entries used in the last chunk.
     used: u64,
-    /// Open addressing, a power of two.
+    /// A hash table of lines with open addressing; its length is a power of two.
     cells: Vec<LineCell>,
-    filled: usize,
+    cells_used: usize,
+    /// Raised for each block, which empties the table.
     stamp: u64,
-    /// The cell used last.
+    /// Index of the cell used last.
     last: usize,
-    /// Nothing is logged any more.
-    full: bool,
+    saving: Saving,
 }
 
 impl UndoLog {
+    /// A log for a block of a kernel.
     pub(crate) fn new(kernel: Arc<KernelProgress>, block: u64) -> Self {
-        UndoLog { kernel, block, chunks: Vec::new(), used: ENTRIES, cells: vec![LineCell::default(); 256], filled: 0, stamp: 1, last: 0, full: false }
+        UndoLog {
+            kernel,
+            block,
+            chunks: Vec::new(),
+            used: ENTRIES,
+            cells: vec![LineCell::default(); FIRST_CELLS],
+            cells_used: 0,
+            stamp: 1,
+            last: 0,
+            saving: Saving::On,
+        }
     }
 
-    /// Begins the log of another block. The last one was discarded.
+    /// Begins the log of another block. The log of the last one was discarded.
     pub(crate) fn restart(&mut self, kernel: Arc<KernelProgress>, block: u64) {
         debug_assert!(self.chunks.is_empty());
         self.kernel = kernel;
         self.block = block;
-        self.used = ENTRIES;
-        self.filled = 0;
-        self.stamp += 1;
-        self.full = false;
+        self.forget_lines();
+        self.saving = Saving::On;
     }
 
-    /// The block is done (and marked so) or will never be repeated.
+    /// Frees the log: the block is marked as done, or will never be repeated.
     pub(crate) fn discard(&mut self) {
         self.kernel.log.release_chunks(&mut self.chunks);
+        self.forget_lines();
+    }
+
+    fn forget_lines(&mut self) {
         self.used = ENTRIES;
-        self.filled = 0;
+        self.cells_used = 0;
         self.stamp += 1;
     }
 
-    /// Saves the bytes of a line that a store will overwrite. [`UndoLog::order_before_store`] must follow before the store.
+    /// Saves the bytes of a line that a store will overwrite. `line` is the client's address.
+    /// [`UndoLog::order_before_store`] must follow before the store.
     #[inline]
     pub(crate) fn save_before_store(&mut self, line: u64, old: &OverwrittenLine) {
-        if self.full {
+        if self.saving == Saving::Overflowed {
             return;
         }
         let known = &self.cells[self.last];
@@ -83,26 +112,27 @@ impl UndoLog {
         }
         cell.mask |= missing;
         let (mask, entry) = (cell.mask, cell.entry);
-        let mapping = &self.kernel.log.mapping;
-        if !cell.whole {
-            old.save_bytes(missing, mapping, entry + E_OLD);
+        if !cell.saved_whole {
+            old.save_bytes(missing, &self.kernel.log.mapping, entry + E_OLD);
         }
-        mapping.word(entry + E_MASK).store(mask, Ordering::Release);
+        self.kernel.log.entry_word(entry, E_MASK).store(mask, Ordering::Release);
     }
 
-    /// What was recorded is in the log before anything that follows.
+    /// Keeps the compiler from moving a store before what was saved.
     #[inline(always)]
     pub(crate) fn order_before_store(&self) {
         compiler_fence(Ordering::SeqCst);
     }
 
+    /// Where the search for a line begins.
     #[inline]
     fn first_cell(&self, line: u64) -> usize {
+        // 2^64 divided by the golden ratio: multiplying by it spreads neighbouring lines.
         let hash = (line / LINE_BYTES).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         (hash >> 32) as usize & (self.cells.len() - 1)
     }
 
-    /// Index of the line's cell, with an entry behind it; past the end if the log is full.
+    /// Index of the line's cell, with an entry behind it; past the end if no chunk is free.
     #[inline]
     fn find_cell(&mut self, line: u64, old: &OverwrittenLine) -> usize {
         let mut at = self.first_cell(line);
@@ -119,19 +149,20 @@ impl UndoLog {
     #[inline(never)]
     fn add_cell(&mut self, line: u64, old: &OverwrittenLine) -> Option<usize> {
         let entry = self.reserve_entry(line)?;
-        // The whole line at once: bytes that this block does not write are never undone, and those it will write nobody else writes meanwhile.
-        let whole = old.save_line(&self.kernel.log.mapping, entry + E_OLD);
-        if self.filled * 2 >= self.cells.len() {
-            let old = std::mem::take(&mut self.cells);
-            self.cells = vec![LineCell::default(); old.len() * 2];
-            for cell in old.into_iter().filter(|cell| cell.stamp == self.stamp) {
+        // The whole line at once: bytes that this block does not write are never undone, and bytes
+        // that it will write are written by nobody else meanwhile.
+        let saved_whole = old.save_line(&self.kernel.log.mapping, entry + E_OLD);
+        if self.cells_used * 2 >= self.cells.len() {
+            let old_cells = std::mem::take(&mut self.cells);
+            self.cells = vec![LineCell::default(); old_cells.len() * 2];
+            for cell in old_cells.into_iter().filter(|cell| cell.stamp == self.stamp) {
                 let at = self.free_cell(cell.line);
                 self.cells[at] = cell;
             }
         }
         let at = self.free_cell(line);
-        self.cells[at] = LineCell { line, mask: 0, entry, stamp: self.stamp, whole };
-        self.filled += 1;
+        self.cells[at] = LineCell { line, mask: 0, entry, stamp: self.stamp, saved_whole };
+        self.cells_used += 1;
         Some(at)
     }
 
@@ -143,23 +174,23 @@ impl UndoLog {
         at
     }
 
-    /// A fresh entry with an empty mask, counted in its chunk.
+    /// The offset of a fresh entry with an empty mask, counted in its chunk.
     fn reserve_entry(&mut self, line: u64) -> Option<u64> {
         let log = &*self.kernel.log;
         if self.used == ENTRIES {
             let Some(chunk) = log.reserve_chunk(self.kernel.record, self.block) else {
                 self.kernel.add_flag(OVERFLOWED);
                 compiler_fence(Ordering::SeqCst);
-                self.full = true;
+                self.saving = Saving::Overflowed;
                 return None;
             };
             self.chunks.push(chunk);
             self.used = 0;
         }
         let chunk = *self.chunks.last()?;
-        let entry = layout::entry(chunk, self.used);
-        log.mapping.word(entry + E_MASK).store(0, Ordering::Relaxed);
-        log.mapping.word(entry + E_LINE).store(line, Ordering::Release);
+        let entry = layout::entry_offset(chunk, self.used);
+        log.entry_word(entry, E_MASK).store(0, Ordering::Relaxed);
+        log.entry_word(entry, E_LINE).store(line, Ordering::Release);
         self.used += 1;
         log.set_owner(chunk, self.kernel.record, self.used);
         Some(entry)

@@ -88,7 +88,7 @@ pub(super) struct GridBarriers {
 }
 
 /// A client of the card.
-pub(crate) struct Client {
+pub(crate) struct CardClient {
     pub(crate) memory: Arc<ClientMemory>,
     pub(crate) log: Option<Arc<ProgressLog>>,
     pub(crate) modules: HashMap<ModuleId, LoadedModule>,
@@ -118,9 +118,9 @@ pub(crate) struct Client {
     pub(super) grid_barriers: Option<GridBarriers>,
 }
 
-impl Client {
+impl CardClient {
     pub(super) fn new(partitions: ClientPartitions, priority: u32, log: Option<Arc<ProgressLog>>) -> Self {
-        Client {
+        CardClient {
             memory: Arc::default(),
             log,
             modules: HashMap::new(),

@@ -22,9 +22,9 @@ use crate::progress::layout::{COOPERATIVE, REPEATABLE};
 use crate::progress::undo::UndoLog;
 
 /// Most blocks that a worker begins in one piece.
-const BATCH: u64 = 64;
+const MAX_BATCH_BLOCKS: u64 = 64;
 /// Nanoseconds that a piece of fresh blocks should take, at most.
-const BATCH_NS: u64 = 50_000;
+const MAX_BATCH_NS: u64 = 50_000;
 /// After so many slices of older blocks without a fresh one, one more block is begun even if the
 /// older ones seem to make progress.
 const SLICES_BEFORE_NEXT_BLOCK: u32 = 8;
@@ -32,10 +32,11 @@ const SLICES_BEFORE_NEXT_BLOCK: u32 = 8;
 /// How the blocks of a kernel depend on one another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Coupling {
-    /// No block can see another one work. Blocks run to their end in order, and a half-done block can
-    /// be undone and run again ([`crate::program::Kernel::repeatable`]).
+    /// No block can see another one work. Blocks run to their end in order, and a half-done block
+    /// can be undone and run again ([`crate::program::Kernel::repeatable`]).
     Independent,
-    /// Blocks may wait for each other (atomics, volatile accesses): those that have begun take turns.
+    /// Blocks may wait for each other (atomics, volatile accesses): those that have begun take
+    /// turns.
     MayWait,
     /// All blocks are resident at the same time (a cooperative launch), and they take turns.
     Cooperative,
@@ -142,7 +143,7 @@ impl RunningKernel {
 
     /// The kernel's name in its module.
     pub(super) fn name(&self) -> &str {
-        &self.launch.image.program().kernels[self.launch.kernel].name
+        &self.launch.linked.program().kernels[self.launch.kernel].name
     }
 
     /// Whether [`RunningKernel::next_piece`] may have something.
@@ -171,8 +172,8 @@ impl RunningKernel {
     }
 
     /// The next piece. Blocks that have begun go before fresh ones, unless they wait for others;
-    /// among equals the earlier block goes first. `may_place` is false while a cooperative kernel of
-    /// the client waits until all its blocks fit.
+    /// among equals the earlier block goes first. `may_place` is false while a cooperative kernel
+    /// of the client waits until all its blocks fit.
     pub(super) fn next_piece(&mut self, sms: &mut SmSet, freed: u64, workers: u64, may_place: bool) -> Option<Piece> {
         let waiting = self.ready.front().is_some_and(|active| active.activity == Activity::Waiting);
         let others_wait = waiting || self.slices_since_begin >= SLICES_BEFORE_NEXT_BLOCK;
@@ -194,7 +195,8 @@ impl RunningKernel {
         Some(Piece::Continue(active))
     }
 
-    /// Places as many blocks as a worker may take in one piece; of a cooperative kernel all or none.
+    /// Places as many blocks as a worker may take in one piece; of a cooperative kernel all or
+    /// none.
     fn place_blocks(&mut self, sms: &mut SmSet, freed: u64, workers: u64) {
         if self.waits_for_all() && self.blocks > sms.free_capacity(self.needs) {
             self.full_at = Some(freed);
@@ -221,7 +223,7 @@ impl RunningKernel {
             return 1;
         }
         let left = (self.blocks - self.next) / (2 * workers) + 1;
-        (BATCH_NS / block_ns).clamp(1, BATCH).min(left)
+        (MAX_BATCH_NS / block_ns).clamp(1, MAX_BATCH_BLOCKS).min(left)
     }
 
     fn take_batch(&mut self, workers: u64) -> Option<VecDeque<PlacedBlock>> {

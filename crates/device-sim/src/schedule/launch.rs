@@ -1,12 +1,12 @@
 //! Checks a launch against the card and makes it something that runs.
 //!
-//! The shim has checked the launch before. What is wrong here is a false statement of the client, so
-//! it ends as a fault.
+//! The shim has checked the launch before. What is wrong here is a false statement of the client,
+//! so it ends as a fault.
 
 use cumux_device::{ClientId, Fault, Kernel};
 use cumux_wire::result;
 
-use super::client::{Client, GridBarriers};
+use super::client::{CardClient, GridBarriers};
 use super::kernel::{Coupling, RunningKernel};
 use super::placement;
 use crate::exec::interface::Launch;
@@ -25,20 +25,20 @@ pub(super) enum Prepared {
 /// Bytes of device memory that the barrier of one cooperative grid gets
 /// ([`Launch::grid_workspace`]).
 const WORKSPACE_BYTES: u64 = 64;
-/// Bytes for the barriers of all cooperative grids of a client. The workspaces are used in rotation.
-/// There are 1,024 of them, and a progress log admits 512 kernels of a client at a time.
+/// Bytes for the barriers of all cooperative grids of a client. The workspaces are used in
+/// rotation. There are 1,024 of them, and a progress log admits 512 kernels of a client at a time.
 const WORKSPACES_BYTES: u64 = 64 << 10;
 
 /// Checks a launch and makes a running kernel out of it. `partition`: where in the client's share.
-pub(super) fn prepare(limits: &Limits, client: &mut Client, client_id: ClientId, partition: u32, token: u64, kernel: Kernel) -> Prepared {
+pub(super) fn prepare(limits: &Limits, client: &mut CardClient, client_id: ClientId, partition: u32, token: u64, kernel: Kernel) -> Prepared {
     let fault = |result, text: String| Prepared::Fault(Fault { result, text });
     let asked = &kernel.launch;
     let Some(module) = client.modules.get(&asked.module) else {
         return fault(result::INVALID_HANDLE, format!("module {} is not loaded", asked.module));
     };
     let index = asked.function as usize;
-    let image = module.image.clone();
-    let (Some(code), Some(function)) = (image.program().kernels.get(index), module.functions.get(index)) else {
+    let linked = module.linked.clone();
+    let (Some(code), Some(function)) = (linked.program().kernels.get(index), module.functions.get(index)) else {
         return fault(result::INVALID_HANDLE, format!("module {} has no function {index}", asked.module));
     };
     if let Some(refused) = &code.refused {
@@ -101,7 +101,7 @@ pub(super) fn prepare(limits: &Limits, client: &mut Client, client_id: ClientId,
     };
     let Kernel { launch: asked, resume } = kernel;
     let launch = Launch {
-        image,
+        linked,
         kernel: index,
         grid: asked.grid,
         block: asked.block,
@@ -122,7 +122,7 @@ pub(super) fn prepare(limits: &Limits, client: &mut Client, client_id: ClientId,
 ///
 /// # Errors
 /// A sentence, if there is no memory for them.
-fn grid_workspace(client: &mut Client, id: ClientId) -> Result<u64, String> {
+fn grid_workspace(client: &mut CardClient, id: ClientId) -> Result<u64, String> {
     let barriers = match &mut client.grid_barriers {
         Some(barriers) => barriers,
         none => {

@@ -1,7 +1,7 @@
 //! Streams, SMs and workers: what runs next.
 //!
 //! ```text
-//! submit ─▶ stream queue ─▶ its head becomes a task ─▶ workers run pieces of it ─▶ report ─▶ next head
+//! submit ─▶ stream queue ─▶ head becomes a task ─▶ workers run pieces of it ─▶ report ─▶ next head
 //! ```
 //!
 //! Invariants:
@@ -13,13 +13,14 @@
 //!   memory and closing a client can wait for it.
 //! - After a report each worker yields once to the operating system before its next slice: a thread
 //!   that the report woke need not wait for the system's next tick.
-//! - Nobody polls: workers sleep on [`Card::work`] and are notified when something becomes runnable.
+//! - Nobody polls: workers sleep on [`Card::work`] and are notified when something becomes
+//!   runnable.
 //!
 //! Fairness: each client and each task has a virtual time, raised by the time it used. The least
-//! virtual time goes next, among clients first, then among the client's tasks. A task's time counts a
-//! quarter for each step of stream priority. Clients below normal priority get what normal ones leave.
-//! A client is charged for an expected slice when a worker takes a piece, so that several workers
-//! spread over the clients.
+//! virtual time goes next, among clients first, then among the client's tasks. A task's time counts
+//! a quarter for each step of stream priority. Clients below normal priority get what normal ones
+//! leave. A client is charged for an expected slice when a worker takes a piece, so that several
+//! workers spread over the clients.
 
 mod card;
 mod client;
@@ -33,6 +34,6 @@ mod stream;
 pub(crate) mod worker;
 
 pub(crate) use card::Card;
-pub(crate) use client::{Client, ClientEnd, HostWindow, not_open};
+pub(crate) use client::{CardClient, ClientEnd, HostWindow, not_open};
 pub(crate) use partitions::SHARE;
-pub(crate) use scheduler::{Phase, Scheduler};
+pub(crate) use scheduler::{DevicePhase, Scheduler};

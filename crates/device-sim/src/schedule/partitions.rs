@@ -1,8 +1,8 @@
 //! Which SMs belong to which partition of a client. Pure bookkeeping under the scheduler's lock.
 //!
-//! [`Floor`] is the card's side: how many partitions each SM belongs to. [`ClientPartitions`] is one
-//! client's side: partition [`SHARE`] is its whole share, the others lie inside of it. A set of SMs
-//! that was replaced stays until its last kernel is over.
+//! [`Floor`] is the card's side: how many partitions each SM belongs to. [`ClientPartitions`] is
+//! one client's side: partition [`SHARE`] is its whole share, the others lie inside of it. A set of
+//! SMs that was replaced stays until its last kernel is over.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -60,7 +60,7 @@ impl ClientPartitions {
         let wanted = self.wanted.get(&partition).copied().unwrap_or(0);
         let within = if partition == SHARE { floor.all() } else { self.sms_of(SHARE).map(|sms| sms.ids().to_vec()).unwrap_or_default() };
         let count = if wanted == 0 { within.len() as u32 } else { wanted };
-        let ids = floor.take(count, &within);
+        let ids = floor.assign(count, &within);
         self.add_set(SmSet::new(limits, ids), partition);
     }
 
@@ -78,7 +78,7 @@ impl ClientPartitions {
         if self.sets.get(&number).is_some_and(|set| set.partition.is_none() && set.kernels == 0)
             && let Some(set) = self.sets.remove(&number)
         {
-            floor.give(set.sms.ids());
+            floor.release(set.sms.ids());
         }
     }
 
@@ -122,7 +122,7 @@ impl ClientPartitions {
     /// Gives all SMs back. Nothing of the client runs any more.
     pub(super) fn release_all(&mut self, floor: &mut Floor) {
         for set in std::mem::take(&mut self.sets).into_values() {
-            floor.give(set.sms.ids());
+            floor.release(set.sms.ids());
         }
     }
 
@@ -207,8 +207,8 @@ mod tests {
     }
 
     proptest! {
-        /// Clients come and go. A new partition shares SMs with others only if the card has not enough
-        /// free SMs, and everything is given back in the end.
+        /// Clients come and go. A new partition shares SMs with others only if the card has not
+        /// enough free SMs, and everything is given back in the end.
         #[test]
         fn partitions_overlap_as_little_as_the_sum_allows(steps in proptest::collection::vec((1_u32..67, any::<bool>(), any::<prop::sample::Index>()), 1..60)) {
             let (limits, mut floor) = (h200(), Floor::new(132));

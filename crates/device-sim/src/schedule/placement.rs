@@ -1,9 +1,9 @@
-//! Which SM a block goes to: by threads, registers, shared memory and resident blocks, as on the card
-//! (CUDA C Programming Guide, "Compute Capabilities": the limits of a multiprocessor).
+//! Which SM a block goes to: by threads, registers, shared memory and resident blocks, as on the
+//! card (CUDA C Programming Guide, "Compute Capabilities": the limits of a multiprocessor).
 //!
-//! Pure. Each partition of a client ([`super::partitions`]) has a set of its own over its SMs. Clients
-//! share the card in time: a client that fills every SM for ever does not keep another from being
-//! placed.
+//! Pure. Each partition of a client ([`super::partitions`]) has a set of its own over its SMs.
+//! Clients share the card in time: a client that fills every SM for ever does not keep another from
+//! being placed.
 
 use crate::models::{Capacity, Limits, WARP};
 
@@ -75,8 +75,8 @@ impl SmSet {
     }
 }
 
-/// What one block takes of an SM: whole warps, registers for each warp, shared memory with the card's
-/// reserve. `registers` of a thread; `shared` in bytes.
+/// What one block takes of an SM: whole warps, registers for each warp, shared memory with the
+/// card's reserve. `registers` of a thread; `shared` in bytes.
 pub(super) fn block_needs(limits: &Limits, threads: u32, registers: u32, shared: u32) -> Capacity {
     let warps = threads.div_ceil(WARP);
     let registers = (registers * WARP).next_multiple_of(REGISTER_UNIT) * warps;

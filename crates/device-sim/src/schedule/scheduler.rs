@@ -8,7 +8,7 @@ use cumux_device::floor::Floor;
 use cumux_device::{ClientId, ClientSpec, DeviceError, Fault, Outcome, StreamId, Work};
 use cumux_wire::result;
 
-use super::client::{Client, ClientEnd, ClientPriority, RunningTask, Task, not_open};
+use super::client::{CardClient, ClientEnd, ClientPriority, RunningTask, Task, not_open};
 use super::kernel::{Coupling, Piece};
 use super::launch::{self, Prepared};
 use super::partitions::ClientPartitions;
@@ -21,12 +21,12 @@ use crate::models::Limits;
 use crate::progress::{KernelProgress, ProgressLog};
 
 /// Streams that all clients together may have.
-const STREAMS: usize = 1 << 20;
-/// Nanoseconds that a worker is expected to use for a slice. The charge is corrected when the worker
-/// comes back.
-const SLICE_NS: u64 = 300_000;
+const MAX_STREAMS: usize = 1 << 20;
+/// Nanoseconds that a worker is expected to use for a slice. The charge is corrected when the
+/// worker comes back.
+const EXPECTED_SLICE_NS: u64 = 300_000;
 /// Most steps of stream priority that count (`cuCtxGetStreamPriorityRange` answers 0 to -5).
-const MOST_URGENT: i32 = 5;
+const MAX_URGENCY: i32 = 5;
 
 /// What a worker does next.
 pub(super) enum Job {
@@ -65,7 +65,7 @@ pub(super) struct RunningSlice {
 
 /// Whether the device is in use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Phase {
+pub(crate) enum DevicePhase {
     Open,
     /// Workers end as soon as they look for work.
     ShuttingDown,
@@ -74,7 +74,7 @@ pub(crate) enum Phase {
 /// Clients, streams and workers of one card.
 pub(crate) struct Scheduler {
     limits: Limits,
-    pub(crate) clients: HashMap<ClientId, Client>,
+    pub(crate) clients: HashMap<ClientId, CardClient>,
     streams: HashMap<StreamId, Stream>,
     next_stream: u32,
     next_task: u64,
@@ -86,8 +86,9 @@ pub(crate) struct Scheduler {
     pub(super) idle_workers: usize,
     /// Threads that sleep on [`super::card::Card::settled`].
     pub(super) waiting_threads: usize,
-    pub(crate) phase: Phase,
-    /// Virtual time of the client that ran last, by priority: a client that comes back starts with it.
+    pub(crate) phase: DevicePhase,
+    /// Virtual time of the client that ran last, by priority: a client that comes back starts with
+    /// it.
     virtual_clocks: [u64; ClientPriority::COUNT],
     floor: Floor,
 }
@@ -106,7 +107,7 @@ impl Scheduler {
             slices: 0,
             idle_workers: 0,
             waiting_threads: 0,
-            phase: Phase::Open,
+            phase: DevicePhase::Open,
             virtual_clocks: [0; ClientPriority::COUNT],
             floor: Floor::new(limits.multiprocessors),
         }
@@ -120,7 +121,7 @@ impl Scheduler {
         } else {
             ClientPartitions::with_sms(&self.limits, &mut self.floor, &spec.sms)
         };
-        self.clients.insert(id, Client::new(partitions, spec.priority, log));
+        self.clients.insert(id, CardClient::new(partitions, spec.priority, log));
     }
 
     /// Whether a worker or an unreported submission still needs the client.
@@ -129,7 +130,7 @@ impl Scheduler {
     }
 
     /// Removes a client and its streams. Nothing of it runs any more.
-    pub(crate) fn remove_client(&mut self, id: ClientId) -> Option<Client> {
+    pub(crate) fn remove_client(&mut self, id: ClientId) -> Option<CardClient> {
         self.streams.retain(|_, stream| stream.client != id);
         let mut gone = self.clients.remove(&id)?;
         gone.partitions.release_all(&mut self.floor);
@@ -160,7 +161,8 @@ impl Scheduler {
         }
     }
 
-    /// Ends all work of a client. What no worker has is reported now, the rest when its slice is over.
+    /// Ends all work of a client. What no worker has is reported now, the rest when its slice is
+    /// over.
     pub(super) fn end_client(&mut self, client_id: ClientId, end: ClientEnd) {
         let Some(client) = self.clients.get_mut(&client_id) else { return };
         if client.end.is_some() {
@@ -190,8 +192,8 @@ impl Scheduler {
         if !owner.partitions.has_partition(partition) {
             return Err(DeviceError::Invalid(format!("client {client} has no partition {partition}")));
         }
-        if self.streams.len() >= STREAMS {
-            return Err(DeviceError::OutOfMemory(format!("the device has {STREAMS} streams already")));
+        if self.streams.len() >= MAX_STREAMS {
+            return Err(DeviceError::OutOfMemory(format!("the device has {MAX_STREAMS} streams already")));
         }
         while self.streams.contains_key(&StreamId(self.next_stream)) {
             self.next_stream = self.next_stream.wrapping_add(1);
@@ -274,7 +276,7 @@ impl Scheduler {
         }
         let number = self.next_task;
         self.next_task += 1;
-        let urgency = priority.saturating_neg().clamp(0, MOST_URGENT).cast_unsigned();
+        let urgency = priority.saturating_neg().clamp(0, MAX_URGENCY).cast_unsigned();
         let virtual_time = client.virtual_clock;
         client.tasks.insert(number, RunningTask { task, stream: id, token, begun: Instant::now(), virtual_time, urgency });
     }
@@ -315,7 +317,7 @@ impl Scheduler {
             if let Some(report) = self.reports.pop_front() {
                 return Some(Job::Report(report));
             }
-            let entitled = |(id, client): (&ClientId, &Client)| client.task_to_run().map(|task| (client.priority, client.virtual_time, *id, task));
+            let entitled = |(id, client): (&ClientId, &CardClient)| client.task_to_run().map(|task| (client.priority, client.virtual_time, *id, task));
             let (.., client, task) = self.clients.iter().filter_map(entitled).min()?;
             if let Some(job) = self.take_piece(client, task) {
                 self.slices += 1;
@@ -325,7 +327,8 @@ impl Scheduler {
         }
     }
 
-    /// A piece of this task. `None` if it had none after all: no SM had capacity, or it is finished.
+    /// A piece of this task. `None` if it had none after all: no SM had capacity, or it is
+    /// finished.
     fn take_piece(&mut self, client_id: ClientId, number: u64) -> Option<Job> {
         let workers = self.workers.len() as u64;
         let client = self.clients.get_mut(&client_id)?;
@@ -359,8 +362,8 @@ impl Scheduler {
                 }
             },
         };
-        running.virtual_time += SLICE_NS >> (2 * running.urgency);
-        client.virtual_time += SLICE_NS;
+        running.virtual_time += EXPECTED_SLICE_NS >> (2 * running.urgency);
+        client.virtual_time += EXPECTED_SLICE_NS;
         Some(job)
     }
 
@@ -368,10 +371,10 @@ impl Scheduler {
     pub(super) fn end_slice(&mut self, worker: usize, client_id: ClientId, task: u64, ns: u64) {
         self.workers[worker] = None;
         if let Some(client) = self.clients.get_mut(&client_id) {
-            client.virtual_time = (client.virtual_time + ns).saturating_sub(SLICE_NS);
+            client.virtual_time = (client.virtual_time + ns).saturating_sub(EXPECTED_SLICE_NS);
             if let Some(running) = client.tasks.get_mut(&task) {
                 let shift = 2 * running.urgency;
-                running.virtual_time = (running.virtual_time + (ns >> shift)).saturating_sub(SLICE_NS >> shift);
+                running.virtual_time = (running.virtual_time + (ns >> shift)).saturating_sub(EXPECTED_SLICE_NS >> shift);
             }
         }
     }

@@ -11,11 +11,11 @@ use cumux_device::{ClientId, Fault};
 use cumux_wire::result;
 
 use super::card::Card;
-use super::client::{Client, ClientEnd, Task};
+use super::client::{CardClient, ClientEnd, Task};
 use super::kernel::{ActiveBlock, Activity, Coupling, Piece, PlacedBlock, coordinates_of};
 use super::placement::Placement;
 use super::report::Report;
-use super::scheduler::{Job, Phase, PieceJob, TransferJob};
+use super::scheduler::{DevicePhase, Job, PieceJob, TransferJob};
 use crate::exec::Block;
 use crate::exec::interface::{Launch, Services, Status};
 use crate::faults;
@@ -26,28 +26,28 @@ use crate::progress::KernelProgress;
 use crate::progress::undo::UndoLog;
 
 /// Warp instructions of a slice: some tenths of a millisecond.
-const BUDGET: u64 = 4096;
+const SLICE_BUDGET: u64 = 4096;
 /// Warp instructions of a slice of a block that waits for others.
-const WAITING_BUDGET: u64 = 192;
+const WAITING_SLICE_BUDGET: u64 = 192;
 /// A piece of short blocks ends after this time.
-const BATCH_TIME: Duration = Duration::from_micros(200);
+const MAX_BATCH_TIME: Duration = Duration::from_micros(200);
 /// Text is passed on when this many bytes have gathered, at the latest when the slice ends.
-const TEXT_BYTES: usize = 16 << 10;
+const MAX_GATHERED_TEXT_BYTES: usize = 16 << 10;
 /// Finished blocks whose buffers are kept for the next ones.
-const SPARE_BLOCKS: usize = 4;
+const MAX_SPARE_BLOCKS: usize = 4;
 
-/// What is added to the nice value of workers. They are always busy. A thread that a push or a report
-/// has just woken must run before them: where all cores are the device's, each wait for a processor
-/// would take milliseconds.
-const NICER: i32 = 5;
+/// What is added to the nice value of workers. They are always busy. A thread that a push or a
+/// report has just woken must run before them: where all cores are the device's, each wait for a
+/// processor would take milliseconds.
+const NICE_STEP: i32 = 5;
 /// The highest nice value that Linux has.
-const NICEST: i32 = 19;
+const MAX_NICE: i32 = 19;
 
 /// Runs until the device closes.
 pub(crate) fn run(card: &Card, number: usize) {
     // On Linux this concerns the calling thread alone. If it fails everything is only slower.
     if let Ok(now) = rustix::process::getpriority_process(None) {
-        let _ = rustix::process::setpriority_process(None, (now + NICER).min(NICEST));
+        let _ = rustix::process::setpriority_process(None, (now + NICE_STEP).min(MAX_NICE));
     }
     let mut worker = Worker { card, number, memory: WorkerMemory::default(), reports_seen: 0, spare: Vec::new(), spare_logs: Vec::new() };
     while let Some(job) = worker.next_job() {
@@ -97,14 +97,14 @@ impl Worker<'_> {
     fn next_job(&mut self) -> Option<Job> {
         let reports = self.card.delivered_reports.load(Ordering::Relaxed);
         if reports != self.reports_seen {
-            // A report has woken a thread. On a full machine the system may leave that thread behind
-            // this one until its next tick, milliseconds away.
+            // A report has woken a thread. On a full machine the system may leave that thread
+            // behind this one until its next tick, milliseconds away.
             self.reports_seen = reports;
             rustix::thread::sched_yield();
         }
         let mut scheduler = self.card.scheduler.lock();
         loop {
-            if scheduler.phase == Phase::ShuttingDown {
+            if scheduler.phase == DevicePhase::ShuttingDown {
                 return None;
             }
             if let Some(job) = scheduler.next_job(self.number) {
@@ -138,8 +138,8 @@ impl Worker<'_> {
         scheduler.end_slice(self.number, client, task, nanoseconds(begun));
         let fault = match step {
             StepEnd::More | StepEnd::Done => None,
-            StepEnd::Refused(address, fault) => Some(faults::of_transfer(address, fault)),
-            StepEnd::Misaligned(address) => Some(faults::misaligned_transfer(address)),
+            StepEnd::Refused(address, fault) => Some(faults::transfer_fault(address, fault)),
+            StepEnd::Misaligned(address) => Some(faults::misaligned_transfer_fault(address)),
         };
         if let Some(fault) = fault {
             self.card.end_client(&mut scheduler, client, ClientEnd::Fault(fault));
@@ -169,7 +169,7 @@ impl Worker<'_> {
                 while let Some(next) = placed.pop_front() {
                     let active = self.begin_block(&slice, next);
                     self.run_block(&slice, active, &mut services, &mut result);
-                    if result.running.is_some() || result.fault.is_some() || begun.elapsed() > BATCH_TIME {
+                    if result.running.is_some() || result.fault.is_some() || begun.elapsed() > MAX_BATCH_TIME {
                         break;
                     }
                 }
@@ -206,14 +206,14 @@ impl Worker<'_> {
     /// Runs a block for one slice.
     fn run_block(&mut self, slice: &SliceContext, mut active: Box<ActiveBlock>, services: &mut SliceServices<'_>, result: &mut PieceResult) {
         let budget = match active.activity {
-            Activity::Working => BUDGET,
-            Activity::Waiting => WAITING_BUDGET,
+            Activity::Working => SLICE_BUDGET,
+            Activity::Waiting => WAITING_SLICE_BUDGET,
         };
         self.memory.log = active.log.take();
         let memory = &mut self.memory;
         let block = &mut active.block;
-        // A panic of the execution core must not end the worker and with it every client: it ends the
-        // client whose block it was.
+        // A panic of the execution core must not end the worker and with it every client: it ends
+        // the client whose block it was.
         let status = catch_unwind(AssertUnwindSafe(|| block.run(budget, memory, services)));
         active.log = self.memory.log.take();
         match status {
@@ -227,9 +227,9 @@ impl Worker<'_> {
                     progress.mark_done(active.index);
                 }
             }
-            Ok(Status::Fault(fault)) => result.fault = Some(faults::of_thread(&fault)),
+            Ok(Status::Fault(fault)) => result.fault = Some(faults::thread_fault(&fault)),
             Err(_) => {
-                let kernel = &slice.launch.image.program().kernels[slice.launch.kernel].name;
+                let kernel = &slice.launch.linked.program().kernels[slice.launch.kernel].name;
                 let text = format!("the software GPU failed in kernel {kernel}, block {}; this is a bug of cumux, please report it", active.index);
                 tracing::error!("{text}");
                 result.fault = Some(Fault { result: result::LAUNCH_FAILED, text });
@@ -239,11 +239,11 @@ impl Worker<'_> {
         let ActiveBlock { block, log, .. } = *active;
         if let Some(mut log) = log {
             log.discard();
-            if self.spare_logs.len() < SPARE_BLOCKS {
+            if self.spare_logs.len() < MAX_SPARE_BLOCKS {
                 self.spare_logs.push(log);
             }
         }
-        if self.spare.len() < SPARE_BLOCKS && result.fault.is_none() {
+        if self.spare.len() < MAX_SPARE_BLOCKS && result.fault.is_none() {
             self.spare.push(block);
         }
     }
@@ -265,9 +265,9 @@ impl Worker<'_> {
     }
 }
 
-/// Puts what a worker returns back into the kernel. Gives the watchdog's fault if the kernel has run
-/// for too long.
-fn settle_piece(client: &mut Client, slice: &SliceContext, result: PieceResult, ns: u64, watchdog: Option<Duration>) -> Option<Fault> {
+/// Puts what a worker returns back into the kernel. Gives the watchdog's fault if the kernel has
+/// run for too long.
+fn settle_piece(client: &mut CardClient, slice: &SliceContext, result: PieceResult, ns: u64, watchdog: Option<Duration>) -> Option<Fault> {
     let running = client.tasks.get_mut(&slice.task)?;
     let Task::Kernel(kernel) = &mut running.task else { return None };
     kernel.running -= 1;
@@ -322,7 +322,7 @@ impl SliceServices<'_> {
 impl Services for SliceServices<'_> {
     fn print(&mut self, text: &[u8]) {
         self.text.extend_from_slice(text);
-        if self.text.len() > TEXT_BYTES {
+        if self.text.len() > MAX_GATHERED_TEXT_BYTES {
             self.flush_text();
         }
     }

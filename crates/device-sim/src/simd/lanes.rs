@@ -1,17 +1,20 @@
-//! The registers of a warp as an instruction sees them: one array of 32 lanes for each register.
+//! The registers of a warp as an instruction sees them: an array of 32 lanes for each register.
 //!
-//! Registers lie in three banks: 32-bit slots (also for 8 and 16-bit registers, whose upper bits are zero), 64-bit slots and predicates (a
-//! bit for each lane). A slot with [`CONSTANT`] set names an entry of the function's constant table instead, already spread over all lanes.
+//! Registers lie in three banks: slots of 32 bits (also for registers of 8 and 16 bits, whose upper
+//! bits are zero), slots of 64 bits, and predicates (one bit for each lane). A slot with
+//! [`CONSTANT`] set is an entry of the function's constant table instead, already repeated for all
+//! lanes.
 //!
-//! Invariant: a write with mask `u32::MAX` may overwrite lanes that no live thread owns; any other mask is exact.
+//! Invariant: a write with the mask `u32::MAX` may overwrite lanes that no live thread owns; any
+//! other mask is exact.
 
-/// WarpRegisters of a warp.
+/// Lanes of a warp.
 pub const LANES: usize = 32;
-/// A register, relative to the frame, in the bank its type says.
+/// A register: its index in its frame's part of the bank that its type says.
 pub type Slot = u16;
-/// ProgressLog a slot as an index into the constants.
+/// Marks a slot as an index into the constants.
 pub const CONSTANT: Slot = 0x8000;
-/// "No register".
+/// No register.
 pub const NO_SLOT: Slot = 0xffff;
 
 /// One value for each lane.
@@ -32,10 +35,15 @@ pub type PerLane64 = PerLane<u64>;
 /// The registers and constants of the running frame.
 #[derive(Debug)]
 pub struct WarpRegisters<'a> {
+    /// The bank of 32-bit slots.
     pub r32: &'a mut [PerLane32],
+    /// The bank of 64-bit slots.
     pub r64: &'a mut [PerLane64],
+    /// The predicates, one bit for each lane.
     pub p: &'a mut [u32],
+    /// Constants of 32 bits.
     pub c32: &'a [PerLane32],
+    /// Constants of 64 bits.
     pub c64: &'a [PerLane64],
 }
 
@@ -60,7 +68,7 @@ impl WarpRegisters<'_> {
         blend(&mut self.r64[slot as usize], value, mask);
     }
 
-    /// A predicate, or all ones without one.
+    /// A predicate; all ones for [`NO_SLOT`].
     #[inline(always)]
     pub fn predicate(&self, slot: Slot) -> u32 {
         self.p[slot as usize]
@@ -76,6 +84,7 @@ impl WarpRegisters<'_> {
 }
 
 #[inline(always)]
+/// Overwrites the lanes of a mask.
 fn blend<T: Copy>(into: &mut PerLane<T>, value: &PerLane<T>, mask: u32) {
     if mask == u32::MAX {
         *into = *value;
@@ -88,11 +97,17 @@ fn blend<T: Copy>(into: &mut PerLane<T>, value: &PerLane<T>, mask: u32) {
 
 /// A type that a register can hold.
 pub trait RegisterType: Copy {
+    /// The integer that a slot holds.
     type Raw: Copy;
+    /// Zero.
     const ZERO: Self::Raw;
+    /// The value of a slot's bits; upper bits are ignored.
     fn from_raw(raw: Self::Raw) -> Self;
+    /// The bits for a slot; upper bits are zero.
     fn raw(self) -> Self::Raw;
+    /// A register of this type.
     fn read<'x>(registers: &'x WarpRegisters<'_>, slot: Slot) -> &'x PerLane<Self::Raw>;
+    /// Writes a register of this type, for the lanes of a mask.
     fn write(registers: &mut WarpRegisters<'_>, slot: Slot, value: &PerLane<Self::Raw>, mask: u32);
 }
 

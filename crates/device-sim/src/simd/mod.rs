@@ -1,4 +1,4 @@
-//! Arithmetic of a whole warp: the registers of 32 lanes, and what each instruction computes with them.
+//! Arithmetic of a whole warp: its registers, and what each instruction computes with them.
 //!
 //! Nothing here knows of PTX, memory or control flow.
 

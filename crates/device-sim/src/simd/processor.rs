@@ -1,11 +1,10 @@
-//! Which version of the vector code this processor runs: one for AVX2 and FMA, or one for any.
-//!
-//! Vector code is written once and compiled twice. The choice is made once in a process.
+//! Which version of the vector code this processor runs. Vector code is written once and compiled
+//! twice: for any processor, and for one with AVX2 and FMA. The choice is made once in a process.
 #![allow(unsafe_code)]
 
 use std::sync::OnceLock;
 
-/// Whether the fast versions may run here.
+/// True if this processor can run the versions with AVX2 and FMA.
 pub fn is_fast() -> bool {
     static FAST: OnceLock<bool> = OnceLock::new();
     *FAST.get_or_init(detect)
@@ -13,7 +12,7 @@ pub fn is_fast() -> bool {
 
 #[cfg(target_arch = "x86_64")]
 fn detect() -> bool {
-    // For tests and measurements of the other version.
+    // Tests and measurements of the portable version set this.
     if std::env::var_os("CUMUX_SIM_BASELINE").is_some() {
         return false;
     }
@@ -31,29 +30,29 @@ fn detect() -> bool {
     false
 }
 
-/// Work that gains from the fast processor's instructions. `run` should be `#[inline(always)]`.
+/// Work that is faster with the processor's vector instructions. Mark `run` as `#[inline(always)]`.
 pub trait VectorCode {
     type Out;
     fn run(self) -> Self::Out;
 }
 
-/// Does the work, in a version for this processor.
+/// Does the work, in the version for this processor.
 #[inline(always)]
 pub fn run_fastest<B: VectorCode>(body: B) -> B::Out {
     #[cfg(target_arch = "x86_64")]
     {
         #[target_feature(enable = "avx2,fma,bmi1,bmi2,lzcnt,popcnt,f16c")]
-        fn quick<B: VectorCode>(body: B) -> B::Out {
+        fn run_fast<B: VectorCode>(body: B) -> B::Out {
             body.run()
         }
         if is_fast() {
-            // SAFETY: `fast` says that the processor has the features.
-            return unsafe { quick(body) };
+            // SAFETY: `is_fast` has checked that the processor has these features.
+            return unsafe { run_fast(body) };
         }
     }
     #[inline(never)]
-    fn plain<B: VectorCode>(body: B) -> B::Out {
+    fn run_plain<B: VectorCode>(body: B) -> B::Out {
         body.run()
     }
-    plain(body)
+    run_plain(body)
 }

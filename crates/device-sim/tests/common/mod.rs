@@ -4,7 +4,7 @@
 use cumux_device_sim::exec::Block;
 use cumux_device_sim::exec::interface::{Access, BlockCoordinates, Fault, GlobalMemory, Launch, MemoryFault, Services, Status};
 use cumux_device_sim::lower::compile;
-use cumux_device_sim::program::Image;
+use cumux_device_sim::program::LinkedProgram;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -59,7 +59,8 @@ impl Flat {
     }
 }
 
-// SAFETY: pointers lie in vectors that live and do not move while a block runs; they are made of atomics, to which no plain reference exists.
+// SAFETY: pointers lie in vectors that live and do not move while a block runs; they are made of
+// atomics, to which no plain reference exists.
 unsafe impl GlobalMemory for Flat {
     fn access(&mut self, address: u64, bytes: u64, _: Access) -> Result<*mut u8, MemoryFault> {
         let index = (address.wrapping_sub(BASE) / STEP) as usize;
@@ -111,7 +112,7 @@ impl Services for Host {
 
 /// A program with its variables in memory.
 pub struct Loaded {
-    pub image: Arc<Image>,
+    pub linked: Arc<LinkedProgram>,
     pub memory: Flat,
     pub host: Host,
 }
@@ -121,9 +122,9 @@ impl Loaded {
         let program = compile(text).map_err(|error| error.to_string())?;
         let mut memory = Flat::default();
         let addresses: Vec<u64> = program.variables.iter().map(|v| memory.allocate(&vec![0; v.bytes as usize])).collect();
-        let image = Image::new(program.clone(), addresses.clone());
+        let linked = LinkedProgram::new(program.clone(), addresses.clone());
         for (n, address) in addresses.iter().enumerate() {
-            let initial = image.initial(n);
+            let initial = linked.initial(n);
             let index = ((address - BASE) / STEP) as usize;
             let start = memory.start(index);
             for (at, chunk) in initial.chunks(8).enumerate() {
@@ -132,15 +133,15 @@ impl Loaded {
                 memory.buffers[index].1[start + at].store(u64::from_le_bytes(word), Ordering::SeqCst);
             }
         }
-        Ok(Loaded { image: Arc::new(image), memory, host: Host::default() })
+        Ok(Loaded { linked: Arc::new(linked), memory, host: Host::default() })
     }
 
     /// Runs a grid with all blocks resident, turn by turn.
     pub fn run(&mut self, kernel: &str, grid: [u32; 3], block: [u32; 3], shared: u32, parameters: Vec<u8>) -> Result<u64, Box<Fault>> {
-        let index = self.image.program().kernel(kernel).expect("no such kernel");
+        let index = self.linked.program().kernel(kernel).expect("no such kernel");
         let workspace = self.memory.allocate(&[0; 64]);
         let launch = Arc::new(Launch {
-            image: self.image.clone(),
+            linked: self.linked.clone(),
             kernel: index,
             grid,
             block,

@@ -1,4 +1,5 @@
-//! What the tests are written with: a device with a sink that remembers, clients that allocate and launch, and a time limit on every wait.
+//! The tools of the tests: a device with a sink that records, clients that allocate and launch, and
+//! a time limit on every wait.
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
@@ -11,11 +12,11 @@ use super::{KERNELS, Opener};
 use crate::{ClientId, ClientSpec, Device, DeviceError, Extent, Kernel, Launch, ModuleId, ModuleInfo, Outcome, Place, Rows, Sink, StreamId, Work};
 
 /// A wait that takes longer is a failure: a watchdog, not a measurement.
-const PATIENCE: Duration = Duration::from_secs(120);
+const WATCHDOG: Duration = Duration::from_secs(120);
 /// Address space of one setup, in the arena and among the windows.
 const AREA: u64 = 64 << 30;
 
-/// A sink that remembers.
+/// A sink that records every report.
 #[derive(Debug, Default)]
 pub struct Recorder {
     seen: Mutex<Seen>,
@@ -44,7 +45,7 @@ impl Recorder {
             if let Some((.., outcome)) = seen.reports.iter().find(|(c, _, t, _)| (*c, *t) == (client, token)) {
                 return outcome.clone();
             }
-            assert!(begun.elapsed() < PATIENCE, "submission {token} of client {client} was never reported; seen: {:?}", seen.reports);
+            assert!(begun.elapsed() < WATCHDOG, "submission {token} of client {client} was never reported; seen: {:?}", seen.reports);
             (seen, _) = self.changed.wait_timeout(seen, Duration::from_millis(500)).unwrap_or_else(PoisonError::into_inner);
         }
     }
@@ -54,6 +55,7 @@ impl Recorder {
         self.seen().reports.iter().filter(|(c, ..)| *c == client).map(|(_, s, t, o)| (*s, *t, o.clone())).collect()
     }
 
+    /// What the client's kernels have printed so far.
     pub fn text(&self, client: ClientId) -> String {
         String::from_utf8_lossy(self.seen().text.get(&client).map_or(&[][..], Vec::as_slice)).into_owned()
     }
@@ -73,7 +75,9 @@ impl Sink for Recorder {
 
 /// A device under test, with address space of its own.
 pub struct Setup {
+    /// The device under test.
     pub device: Arc<dyn Device>,
+    /// Its sink.
     pub recorder: Arc<Recorder>,
     arena: Counter,
     window: Counter,
@@ -81,13 +85,19 @@ pub struct Setup {
     modules: Counter,
 }
 
-/// Hands out numbers.
+impl std::fmt::Debug for Setup {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Setup").field("device", &self.device.facts().id).finish_non_exhaustive()
+    }
+}
+
+/// A source of numbers.
 #[derive(Debug, Default)]
 struct Counter(Mutex<u64>);
 
 impl Counter {
-    /// The number there was; it is raised by `step`.
-    fn take(&self, step: u64) -> u64 {
+    /// Returns the present number and raises it by `step`.
+    fn advance(&self, step: u64) -> u64 {
         let mut number = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let before = *number;
         *number += step;
@@ -97,10 +107,11 @@ impl Counter {
 
 fn area() -> u64 {
     static NEXT: Counter = Counter(Mutex::new(0));
-    NEXT.take(AREA)
+    NEXT.advance(AREA)
 }
 
 impl Setup {
+    /// Opens a device that reports to a new recorder.
     pub fn new(open: Opener) -> Setup {
         let recorder = Arc::new(Recorder::default());
         let area = area();
@@ -109,20 +120,24 @@ impl Setup {
         Setup { device, recorder, arena: counter(ARENA_BASE + area), window: counter(WINDOW_BASE + area), tokens: counter(1), modules: counter(1) }
     }
 
-    /// Addresses for this many bytes, in whole granules with one left free behind them.
+    /// Free addresses for this many bytes, in whole granules, with one granule left free behind
+    /// them.
     pub fn addresses(&self, bytes: u64) -> u64 {
         let granule = self.device.granule();
-        self.arena.take(bytes.next_multiple_of(granule) + granule)
+        self.arena.advance(bytes.next_multiple_of(granule) + granule)
     }
 
+    /// A free address for a window of this many bytes.
     pub fn window_address(&self, bytes: u64) -> u64 {
-        self.window.take(bytes.next_multiple_of(1 << 21))
+        self.window.advance(bytes.next_multiple_of(1 << 21))
     }
 
+    /// Adds a client without limits.
     pub fn client(&self, id: ClientId) -> Actor<'_> {
         self.client_with(id, &ClientSpec::default())
     }
 
+    /// Adds a client with these settings.
     pub fn client_with(&self, id: ClientId, spec: &ClientSpec) -> Actor<'_> {
         let marks = match self.device.marks_bytes() {
             0 => None,
@@ -145,26 +160,35 @@ pub fn memory_file(bytes: u64) -> OwnedFd {
     file
 }
 
-/// A client under test. Closed when dropped.
+/// A client under test; dropping it closes the client.
+#[derive(Debug)]
 pub struct Actor<'a> {
     setup: &'a Setup,
+    /// Its number.
     pub id: ClientId,
     extents: Mutex<Vec<(u64, u64, OwnedFd)>>,
 }
 
 /// A loaded module.
+#[derive(Debug)]
 pub struct Loaded {
+    /// Its number.
     pub id: ModuleId,
+    /// The device's description of it.
     pub info: ModuleInfo,
 }
 
 impl Loaded {
+    /// Index of a kernel in the module.
+    ///
     /// # Panics
     /// If the module has no such kernel.
     pub fn function(&self, name: &str) -> u32 {
         self.info.functions.iter().position(|f| f.name == name).unwrap_or_else(|| panic!("no kernel {name}")) as u32
     }
 
+    /// Address of a variable.
+    ///
     /// # Panics
     /// If the module has no such variable.
     pub fn global(&self, name: &str) -> u64 {
@@ -177,6 +201,7 @@ impl Loaded {
 pub struct Args(Vec<u8>);
 
 impl Args {
+    /// An empty parameter block.
     pub fn new() -> Self {
         Args::default()
     }
@@ -186,6 +211,7 @@ impl Args {
         self.0
     }
 
+    /// Appends an 8-byte parameter.
     #[must_use]
     pub fn u64(mut self, value: u64) -> Self {
         self.0.resize(self.0.len().next_multiple_of(8), 0);
@@ -193,6 +219,7 @@ impl Args {
         self
     }
 
+    /// Appends a 4-byte parameter.
     #[must_use]
     pub fn u32(mut self, value: u32) -> Self {
         self.0.resize(self.0.len().next_multiple_of(4), 0);
@@ -201,10 +228,12 @@ impl Args {
     }
 }
 
-/// Places variables in allocations of the client, one each.
+/// Places each variable in an allocation of its own.
+#[derive(Debug)]
 pub struct Variables<'a, 'b> {
+    /// The client to which the variables belong.
     pub actor: &'a Actor<'b>,
-    /// What is there already: name and address.
+    /// Variables that exist already: name and address.
     pub restored: HashMap<String, u64>,
 }
 
@@ -222,6 +251,7 @@ impl Place for Variables<'_, '_> {
 }
 
 impl Actor<'_> {
+    /// The device under test.
     pub fn device(&self) -> &dyn Device {
         &*self.setup.device
     }
@@ -236,7 +266,7 @@ impl Actor<'_> {
         address
     }
 
-    /// Memory that nobody may touch yet.
+    /// Mapped memory without permissions.
     ///
     /// # Panics
     /// If the device refuses.
@@ -249,7 +279,7 @@ impl Actor<'_> {
         address
     }
 
-    /// The descriptor of the extent at this address, given away; its mapping is undone.
+    /// Unmaps the extent at this address and returns its descriptor.
     ///
     /// # Panics
     /// If there is none.
@@ -262,10 +292,13 @@ impl Actor<'_> {
         file
     }
 
+    /// A stream of normal priority.
     pub fn stream(&self) -> StreamId {
         self.stream_with(0)
     }
 
+    /// A stream with this priority.
+    ///
     /// # Panics
     /// If the device refuses.
     pub fn stream_with(&self, priority: i32) -> StreamId {
@@ -277,10 +310,12 @@ impl Actor<'_> {
         self.load(KERNELS.as_bytes(), &mut Variables { actor: self, restored: HashMap::new() }).expect("the suite's kernels load")
     }
 
+    /// Loads an image as a new module.
+    ///
     /// # Errors
     /// The device's.
     pub fn load(&self, image: &[u8], place: &mut dyn Place) -> Result<Loaded, DeviceError> {
-        let id = self.setup.modules.take(1) as ModuleId;
+        let id = self.setup.modules.advance(1) as ModuleId;
         let info = self.device().load_module(self.id, id, image, place)?;
         Ok(Loaded { id, info })
     }
@@ -290,25 +325,29 @@ impl Actor<'_> {
     /// # Panics
     /// If the device refuses.
     pub fn submit(&self, stream: StreamId, work: Work) -> u64 {
-        let token = self.setup.tokens.take(1);
+        let token = self.setup.tokens.advance(1);
         self.device().submit(stream, token, work).expect("work is accepted");
         token
     }
 
+    /// Launches a kernel by its name with one-dimensional grid and block; returns the token.
     pub fn launch(&self, stream: StreamId, module: &Loaded, name: &str, grid: u32, block: u32, args: Args) -> u64 {
         self.launch_with(stream, module, name, Launch { grid: [grid, 1, 1], block: [block, 1, 1], ..Launch::default() }, args)
     }
 
+    /// Launches a kernel by its name. `shape` says everything but module, function and parameters.
     pub fn launch_with(&self, stream: StreamId, module: &Loaded, name: &str, shape: Launch, args: Args) -> u64 {
         let launch = Launch { module: module.id, function: module.function(name), parameters: args.0.into(), ..shape };
         self.submit(stream, Work::Kernel(Kernel { launch, resume: None }))
     }
 
+    /// Copies a row of bytes; returns the token.
     pub fn copy(&self, stream: StreamId, target: u64, source: u64, bytes: u64) -> u64 {
         let rows = |address| Rows { address, pitch: 0, slice: 0 };
         self.submit(stream, Work::Copy { target: rows(target), source: rows(source), extent: Extent { width: bytes, height: 1, depth: 1 } })
     }
 
+    /// Waits until the submission is reported.
     pub fn wait(&self, token: u64) -> Outcome {
         self.setup.recorder.wait(self.id, token)
     }
@@ -322,10 +361,10 @@ impl Actor<'_> {
         assert!(matches!(outcome, Outcome::Done { .. }), "submission {token} of client {}: {outcome:?}", self.id);
     }
 
-    /// Waits for a submission that must end with this result; returns the text.
+    /// Waits for a submission that must end with this result; returns the text of the fault.
     ///
     /// # Panics
-    /// If it does not.
+    /// If it ends otherwise.
     pub fn fault(&self, token: u64, result: u32) -> String {
         match self.wait(token) {
             Outcome::Fault(fault) if fault.result == result => fault.text,
@@ -333,10 +372,13 @@ impl Actor<'_> {
         }
     }
 
+    /// Waits until all work of the stream is done.
     pub fn drain(&self, stream: StreamId) {
         self.done(self.submit(stream, Work::Mark));
     }
 
+    /// Writes words into device memory.
+    ///
     /// # Panics
     /// If the memory is not mapped.
     pub fn write(&self, address: u64, words: &[u32]) {
@@ -344,6 +386,8 @@ impl Actor<'_> {
         self.device().write(address, &bytes).expect("written");
     }
 
+    /// Reads words of device memory.
+    ///
     /// # Panics
     /// If the memory is not mapped.
     pub fn read(&self, address: u64, words: usize) -> Vec<u32> {
@@ -359,19 +403,22 @@ impl Actor<'_> {
     pub fn wait_for_change(&self, address: u64, from: u32) {
         let begun = Instant::now();
         while self.read(address, 1) == [from] {
-            assert!(begun.elapsed() < PATIENCE, "the word at {address:#x} never changed");
+            assert!(begun.elapsed() < WATCHDOG, "the word at {address:#x} never changed");
             std::thread::yield_now();
         }
     }
 
+    /// The client's reports so far, in the order they came.
     pub fn reports(&self) -> Vec<(StreamId, u64, Outcome)> {
         self.setup.recorder.reports(self.id)
     }
 
+    /// What the client's kernels have printed so far.
     pub fn text(&self) -> String {
         self.setup.recorder.text(self.id)
     }
 
+    /// The setup to which the client belongs.
     pub fn setup(&self) -> &Setup {
         self.setup
     }

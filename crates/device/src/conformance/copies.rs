@@ -6,7 +6,7 @@ use super::client::memory_file;
 use super::{Actor, Args, Opener, Setup};
 use crate::{Extent, Rows, Work};
 
-/// Bytes that tell their position.
+/// Bytes whose values follow from their positions.
 fn pattern(bytes: usize) -> Vec<u8> {
     (0..bytes).map(|i| (i ^ (i >> 8).wrapping_mul(31)) as u8).collect()
 }

@@ -1,4 +1,4 @@
-//! Faults: each kind is told apart, ends its client, and touches nobody else.
+//! Faults: each kind has its own error, ends its client, and touches no other client.
 
 use cumux_wire::record::Launch;
 use cumux_wire::result;
@@ -179,7 +179,8 @@ pub fn closing_a_client_stops_its_kernels(open: Opener) {
         let stream = bad.stream();
         let endless = bad.launch(stream, &module, "until", 300, 64, Args::new().u64(flag));
         (endless, bad.submit(stream, Work::Mark))
-        // Dropped here: closed, then its memory is unmapped under whatever would still run.
+        // Dropped here: the client is closed, then its memory is unmapped under any block that
+        // would still run.
     };
     let reports = setup.recorder.reports(1);
     let outcomes: Vec<(u64, &Outcome)> = reports.iter().map(|(_, token, outcome)| (*token, outcome)).collect();

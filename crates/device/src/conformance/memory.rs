@@ -26,7 +26,7 @@ pub fn granules_are_enforced(open: Opener) {
 pub fn a_full_card_says_so(open: Opener) {
     let setup = Setup::new(open);
     let device = &setup.device;
-    let (granule, total) = (device.granule(), device.facts().memory);
+    let (granule, total) = (device.granule(), device.capacity());
     let most = total / granule * granule;
     let half = (most / 2).next_multiple_of(granule);
     let first = device.create_extent(half).expect("half of the card");
@@ -91,7 +91,7 @@ pub fn revoking_waits_for_running_blocks(open: Opener) {
     let client = setup.client(1);
     let module = client.kernels();
     let (p, flag) = (client.allocate(4 * 1024), client.allocate(4));
-    // Writes to p for ever, until it may not.
+    // Writes to p until the permission is gone.
     let grinding = client.launch(client.stream(), &module, "grind", 4, 256, Args::new().u64(p).u32(1024).u32(u32::MAX));
     client.wait_for_change(p, 0);
     client.device().revoke(client.id, p);

@@ -1,13 +1,20 @@
-//! The suite every device must pass: the rules of this crate's documentation, each as a test that fails where a device breaks it.
+//! The suite that every device must pass: the rules of this crate's documentation, each as a test
+//! that fails where a device breaks it.
 //!
-//! A test is a function that takes an [`Opener`]. [`conformance_tests!`](crate::conformance_tests) makes a `#[test]` of each; a device crate names its opener there.
-//! Tests may run at the same time in one process: each [`Setup`] has addresses of its own.
+//! A test is a function that takes an [`Opener`]. [`conformance_tests!`](crate::conformance_tests)
+//! makes a `#[test]` of each; a device crate passes its opener there. Tests may run at the same
+//! time in one process: each [`Setup`] has addresses of its own.
 
 mod client;
+#[allow(missing_docs, reason = "the name of each test is the rule that it checks")]
 pub mod copies;
+#[allow(missing_docs, reason = "the name of each test is the rule that it checks")]
 pub mod faults;
+#[allow(missing_docs, reason = "the name of each test is the rule that it checks")]
 pub mod memory;
+#[allow(missing_docs, reason = "the name of each test is the rule that it checks")]
 pub mod modules;
+#[allow(missing_docs, reason = "the name of each test is the rule that it checks")]
 pub mod streams;
 
 use std::sync::Arc;
@@ -19,7 +26,7 @@ use crate::{Device, Sink};
 /// Makes a device that reports to this sink.
 pub type Opener = fn(Arc<dyn Sink>) -> Arc<dyn Device>;
 
-/// The kernels of the suite; `kernels.cu` says what they do.
+/// The kernels of the suite; `kernels.cu` explains them.
 pub const KERNELS: &str = include_str!("kernels.ptx");
 
 /// Makes a `#[test]` of each test of the suite: `conformance_tests!(open_my_device);`

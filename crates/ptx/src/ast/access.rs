@@ -3,10 +3,12 @@
 use super::*;
 
 impl Module {
+    /// A module-level variable.
     pub fn global(&self, id: GlobalId) -> &Variable {
         &self.globals[id.index()]
     }
 
+    /// A kernel or function.
     pub fn function(&self, id: FuncId) -> &Function {
         &self.functions[id.index()]
     }
@@ -42,14 +44,17 @@ impl Variable {
 }
 
 impl Body {
+    /// A register of the body.
     pub fn register(&self, id: RegId) -> &Register {
         &self.registers[id.index()]
     }
 
+    /// A variable of the body.
     pub fn variable(&self, id: VarId) -> &Variable {
         &self.variables[id.index()]
     }
 
+    /// A label of the body.
     pub fn label(&self, id: LabelId) -> &Label {
         &self.labels[id.index()]
     }
@@ -62,6 +67,7 @@ impl Body {
 }
 
 impl Instruction {
+    /// Whether a modifier is written.
     pub fn has(&self, word: Word) -> bool {
         self.modifiers.iter().any(|m| matches!(m, Modifier::Word(w) if *w == word))
     }
@@ -90,6 +96,7 @@ impl Instruction {
             .unwrap_or(1)
     }
 
+    /// The state space written.
     pub fn space(&self) -> Option<StateSpace> {
         self.modifiers.iter().find_map(|m| match m {
             Modifier::Space(space) => Some(*space),
@@ -97,6 +104,7 @@ impl Instruction {
         })
     }
 
+    /// The rounding written.
     pub fn rounding(&self) -> Option<Rounding> {
         self.modifiers.iter().find_map(|m| match m {
             Modifier::Round(rounding) => Some(*rounding),
@@ -104,6 +112,7 @@ impl Instruction {
         })
     }
 
+    /// The comparison written.
     pub fn cmp(&self) -> Option<CmpOp> {
         self.modifiers.iter().find_map(|m| match m {
             Modifier::Cmp(op) => Some(*op),
@@ -111,6 +120,7 @@ impl Instruction {
         })
     }
 
+    /// How the result is joined with a predicate.
     pub fn bool_op(&self) -> Option<BoolOp> {
         self.modifiers.iter().find_map(|m| match m {
             Modifier::Bool(op) => Some(*op),
@@ -118,6 +128,7 @@ impl Instruction {
         })
     }
 
+    /// The operation of an atomic, a reduction or a video instruction.
     pub fn reduce(&self) -> Option<ReduceOp> {
         self.modifiers.iter().find_map(|m| match m {
             Modifier::Reduce(op) => Some(*op),
@@ -125,6 +136,7 @@ impl Instruction {
         })
     }
 
+    /// The memory ordering written.
     pub fn order(&self) -> Option<MemoryOrder> {
         self.modifiers.iter().find_map(|m| match m {
             Modifier::Order(order) => Some(*order),
@@ -132,6 +144,7 @@ impl Instruction {
         })
     }
 
+    /// The scope of the memory ordering.
     pub fn scope(&self) -> Option<Scope> {
         self.modifiers.iter().find_map(|m| match m {
             Modifier::Scope(scope) => Some(*scope),
@@ -139,6 +152,7 @@ impl Instruction {
         })
     }
 
+    /// The cache operator written.
     pub fn cache(&self) -> Option<CacheOp> {
         self.modifiers.iter().find_map(|m| match m {
             Modifier::Cache(op) => Some(*op),

@@ -9,18 +9,27 @@ use super::{Opcode, ScalarType, StateSpace};
 /// One modifier, in the order written.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Modifier {
+    /// A type.
     Type(ScalarType),
     /// `.v2`, `.v4`, `.v8`.
     Vector(u8),
+    /// A state space.
     Space(StateSpace),
+    /// A rounding.
     Round(Rounding),
+    /// A comparison.
     Cmp(CmpOp),
+    /// How a result is joined with a predicate.
     Bool(BoolOp),
     /// The operation of atom, red, redux, bar.red and of the video instructions.
     Reduce(ReduceOp),
+    /// A memory ordering.
     Order(MemoryOrder),
+    /// The scope of a memory ordering.
     Scope(Scope),
+    /// A cache operator.
     Cache(CacheOp),
+    /// Any other word that is known.
     Word(Word),
     /// Cache hints: whatever begins with `L1::` or `L2::`, without the dot. `L2::cache_hint`
     /// brings one more operand with it.
@@ -34,7 +43,12 @@ macro_rules! words {
     ($(#[$doc:meta])* $name:ident { $($variant:ident $text:literal,)* }) => {
         $(#[$doc])*
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-        pub enum $name { $($variant,)* }
+        pub enum $name {
+            $(
+                #[doc = concat!("`.", $text, "`")]
+                $variant,
+            )*
+        }
 
         impl $name {
             /// The value with this name, written without the dot.
@@ -42,6 +56,7 @@ macro_rules! words {
                 match name { $($text => Some(Self::$variant),)* _ => None }
             }
 
+            /// The name without the dot.
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$variant => $text,)* }
             }

@@ -8,16 +8,23 @@ macro_rules! opcodes {
     ($($variant:ident $text:literal,)*) => {
         /// The first word of an instruction's mnemonic.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-        pub enum Opcode { $($variant,)* }
+        pub enum Opcode {
+            $(
+                #[doc = concat!("`", $text, "`")]
+                $variant,
+            )*
+        }
 
         impl Opcode {
             /// All opcodes, in alphabetical order.
             pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
 
+            /// The opcode with this name.
             pub fn from_name(name: &str) -> Option<Self> {
                 match name { $($text => Some(Self::$variant),)* _ => None }
             }
 
+            /// The name.
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$variant => $text,)* }
             }

@@ -21,32 +21,32 @@ impl Module {
         if let Some(guard) = instruction.guard {
             let bang = if guard.negated { "!" } else { "" };
             let name = &body.register(guard.register).name;
-            printer.put(&format!("@{bang}{name} "));
+            printer.put_text(&format!("@{bang}{name} "));
         }
-        printer.put(&instruction.mnemonic());
+        printer.put_text(&instruction.mnemonic());
         if !instruction.operands.is_empty() {
-            printer.put(" ");
-            printer.list(&instruction.operands);
+            printer.put_text(" ");
+            printer.put_list(&instruction.operands);
         }
         printer.out
     }
 }
 
 impl Printer<'_> {
-    fn put(&mut self, text: &str) {
+    fn put_text(&mut self, text: &str) {
         self.out.push_str(text);
     }
 
-    fn list(&mut self, operands: &[Operand]) {
+    fn put_list(&mut self, operands: &[Operand]) {
         for (at, operand) in operands.iter().enumerate() {
             if at > 0 {
-                self.put(", ");
+                self.put_text(", ");
             }
-            self.operand(operand);
+            self.put_operand(operand);
         }
     }
 
-    fn symbol(&mut self, symbol: SymbolRef) {
+    fn put_symbol(&mut self, symbol: SymbolRef) {
         let name = match symbol {
             SymbolRef::Global(id) => &self.module.global(id).name,
             SymbolRef::Function(id) => &self.module.function(id).name,
@@ -57,86 +57,86 @@ impl Printer<'_> {
         self.out.push_str(name);
     }
 
-    fn offset(&mut self, offset: i64) {
+    fn put_offset(&mut self, offset: i64) {
         if offset != 0 {
             // Writing to a string cannot fail.
             let _ = write!(self.out, "+{offset}");
         }
     }
 
-    fn operand(&mut self, operand: &Operand) {
+    fn put_operand(&mut self, operand: &Operand) {
         let body = self.body;
         match operand {
-            Operand::Reg(id) => self.put(&body.register(*id).name),
-            Operand::NotReg(id) => self.put(&format!("!{}", body.register(*id).name)),
-            Operand::Imm(imm) => self.put(&imm_text(*imm)),
-            Operand::Special(special) => self.put(&special_text(*special)),
+            Operand::Reg(id) => self.put_text(&body.register(*id).name),
+            Operand::NotReg(id) => self.put_text(&format!("!{}", body.register(*id).name)),
+            Operand::Imm(imm) => self.put_text(&imm_text(*imm)),
+            Operand::Special(special) => self.put_text(&special_text(*special)),
             Operand::Symbol { symbol, offset } => {
-                self.symbol(*symbol);
-                self.offset(*offset);
+                self.put_symbol(*symbol);
+                self.put_offset(*offset);
             }
             Operand::Address { base, offset } => {
-                self.put("[");
+                self.put_text("[");
                 match base {
-                    AddressBase::Reg(id) => self.put(&body.register(*id).name),
-                    AddressBase::Symbol(symbol) => self.symbol(*symbol),
-                    AddressBase::Absolute(address) => self.put(&address.to_string()),
+                    AddressBase::Reg(id) => self.put_text(&body.register(*id).name),
+                    AddressBase::Symbol(symbol) => self.put_symbol(*symbol),
+                    AddressBase::Absolute(address) => self.put_text(&address.to_string()),
                 }
-                self.offset(*offset);
-                self.put("]");
+                self.put_offset(*offset);
+                self.put_text("]");
             }
             Operand::Vector(elements) => {
-                self.put("{");
-                self.list(elements);
-                self.put("}");
+                self.put_text("{");
+                self.put_list(elements);
+                self.put_text("}");
             }
             Operand::Bracket(parts) => {
-                self.put("[");
-                self.list(parts);
-                self.put("]");
+                self.put_text("[");
+                self.put_list(parts);
+                self.put_text("]");
             }
-            Operand::Label(id) => self.put(&body.label(*id).name),
-            Operand::BranchTable(id) => self.put(&body.branch_tables[id.index()].name),
+            Operand::Label(id) => self.put_text(&body.label(*id).name),
+            Operand::BranchTable(id) => self.put_text(&body.branch_tables[id.index()].name),
             Operand::Pair(pair) => {
-                self.operand(&pair.0);
-                self.put("|");
-                self.operand(&pair.1);
+                self.put_operand(&pair.0);
+                self.put_text("|");
+                self.put_operand(&pair.1);
             }
-            Operand::Sink => self.put("_"),
+            Operand::Sink => self.put_text("_"),
             Operand::Selected { register, selector, negated } => {
                 let sign = if *negated { "-" } else { "" };
                 let name = &body.register(*register).name;
-                self.put(&format!("{sign}{name}"));
+                self.put_text(&format!("{sign}{name}"));
                 if let Some(selector) = selector {
-                    self.put(&selector_text(*selector));
+                    self.put_text(&selector_text(*selector));
                 }
             }
-            Operand::Call(call) => self.call(call),
+            Operand::Call(call) => self.put_call(call),
         }
     }
 
-    fn call(&mut self, call: &Call) {
+    fn put_call(&mut self, call: &Call) {
         let body = self.body;
         if !call.returns.is_empty() {
-            self.put("(");
-            self.list(&call.returns);
-            self.put("), ");
+            self.put_text("(");
+            self.put_list(&call.returns);
+            self.put_text("), ");
         }
         match call.target {
-            CallTarget::Function(id) => self.symbol(SymbolRef::Function(id)),
-            CallTarget::Register(id) => self.put(&body.register(id).name),
+            CallTarget::Function(id) => self.put_symbol(SymbolRef::Function(id)),
+            CallTarget::Register(id) => self.put_text(&body.register(id).name),
         }
         if !call.args.is_empty() {
-            self.put(", (");
-            self.list(&call.args);
-            self.put(")");
+            self.put_text(", (");
+            self.put_list(&call.args);
+            self.put_text(")");
         }
         match call.via {
             Some(CallVia::Prototype(id)) => {
-                self.put(&format!(", {}", body.call_prototypes[id.index()].name));
+                self.put_text(&format!(", {}", body.call_prototypes[id.index()].name));
             }
             Some(CallVia::Targets(id)) => {
-                self.put(&format!(", {}", body.call_tables[id.index()].name));
+                self.put_text(&format!(", {}", body.call_tables[id.index()].name));
             }
             None => {}
         }

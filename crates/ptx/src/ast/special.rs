@@ -3,15 +3,21 @@
 /// One component of a three-dimensional special register; `W` always reads zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Axis {
+    /// `.x`.
     X,
+    /// `.y`.
     Y,
+    /// `.z`.
     Z,
+    /// `.w`.
     W,
 }
 
 impl Axis {
+    /// All components, in order.
     pub const ALL: [Self; 4] = [Self::X, Self::Y, Self::Z, Self::W];
 
+    /// The component with this name, written without the dot.
     pub fn from_name(name: &str) -> Option<Self> {
         Some(match name {
             "x" => Self::X,
@@ -27,30 +33,55 @@ impl Axis {
 /// [`Operand::Vector`](super::Operand::Vector) of its four components.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SpecialReg {
+    /// `%tid`: the thread in its block.
     Tid(Axis),
+    /// `%ntid`: threads of a block.
     Ntid(Axis),
+    /// `%ctaid`: the block in the grid.
     Ctaid(Axis),
+    /// `%nctaid`: blocks of the grid.
     Nctaid(Axis),
+    /// `%clusterid`: the cluster in the grid.
     ClusterId(Axis),
+    /// `%nclusterid`: clusters of the grid.
     NclusterId(Axis),
+    /// `%cluster_ctaid`: the block in its cluster.
     ClusterCtaid(Axis),
+    /// `%cluster_nctaid`: blocks of a cluster.
     ClusterNctaid(Axis),
+    /// `%cluster_ctarank`: the block's number in its cluster.
     ClusterCtarank,
+    /// `%cluster_nctarank`: the number of blocks of a cluster.
     ClusterNctarank,
+    /// `%is_explicit_cluster`: whether the launch said the size of a cluster.
     IsExplicitCluster,
+    /// `%laneid`: the thread in its warp.
     Laneid,
+    /// `%warpid`: the warp in its block.
     Warpid,
+    /// `%nwarpid`: warps of a block at most.
     Nwarpid,
+    /// `%smid`: the SM.
     Smid,
+    /// `%nsmid`: how many numbers of SMs there are.
     Nsmid,
+    /// `%gridid`: the launch.
     Gridid,
+    /// `%lanemask_eq`: the bit of this lane.
     LanemaskEq,
+    /// `%lanemask_le`: the bits of this lane and lower ones.
     LanemaskLe,
+    /// `%lanemask_lt`: the bits of lower lanes.
     LanemaskLt,
+    /// `%lanemask_ge`: the bits of this lane and higher ones.
     LanemaskGe,
+    /// `%lanemask_gt`: the bits of higher lanes.
     LanemaskGt,
+    /// `%clock`: the low half of the cycle counter.
     Clock,
+    /// `%clock_hi`: the high half of the cycle counter.
     ClockHi,
+    /// `%clock64`: the cycle counter.
     Clock64,
     /// `%pm0` to `%pm7`.
     Pm(u8),
@@ -58,17 +89,27 @@ pub enum SpecialReg {
     Pm64(u8),
     /// `%envreg0` to `%envreg31`.
     Envreg(u8),
+    /// `%globaltimer`: nanoseconds.
     Globaltimer,
+    /// `%globaltimer_lo`: the low half of the nanoseconds.
     GlobaltimerLo,
+    /// `%globaltimer_hi`: the high half of the nanoseconds.
     GlobaltimerHi,
+    /// `%reserved_smem_offset_begin`: where the system's shared memory begins.
     ReservedSmemOffsetBegin,
+    /// `%reserved_smem_offset_end`: where the system's shared memory ends.
     ReservedSmemOffsetEnd,
+    /// `%reserved_smem_offset_cap`: bytes of the system's shared memory.
     ReservedSmemOffsetCap,
     /// `%reserved_smem_offset_<0..1>`.
     ReservedSmemOffset(u8),
+    /// `%total_smem_size`: bytes of the block's shared memory, without the system's.
     TotalSmemSize,
+    /// `%aggr_smem_size`: bytes of the block's shared memory, with the system's.
     AggrSmemSize,
+    /// `%dynamic_smem_size`: bytes of shared memory that the launch adds.
     DynamicSmemSize,
+    /// `%current_graph_exec`: the running graph, or 0.
     CurrentGraphExec,
 }
 

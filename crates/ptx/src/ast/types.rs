@@ -8,7 +8,9 @@ use std::fmt;
 /// A place in the source text; both numbers count from 1, columns count bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct Pos {
+    /// The line.
     pub line: u32,
+    /// The column.
     pub col: u32,
 }
 
@@ -21,10 +23,15 @@ impl fmt::Display for Pos {
 /// What the bits of a type mean.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum TypeKind {
+    /// Any meaning.
     Bits,
+    /// Unsigned integers.
     Unsigned,
+    /// Signed integers.
     Signed,
+    /// Floating-point numbers.
     Float,
+    /// True or false.
     Predicate,
     /// Texture, sampler and surface references.
     Opaque,
@@ -34,7 +41,12 @@ macro_rules! scalar_types {
     ($($variant:ident $text:literal $bits:literal $kind:ident,)*) => {
         /// A fundamental, packed or alternative type such as `.u32`, `.f16x2`, `.e4m3`.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-        pub enum ScalarType { $($variant,)* }
+        pub enum ScalarType {
+            $(
+                #[doc = concat!("`.", $text, "`")]
+                $variant,
+            )*
+        }
 
         impl ScalarType {
             /// The type with this name, written without the dot.
@@ -52,6 +64,7 @@ macro_rules! scalar_types {
                 match self { $(Self::$variant => $bits,)* }
             }
 
+            /// What the bits mean.
             pub const fn kind(self) -> TypeKind {
                 match self { $(Self::$variant => TypeKind::$kind,)* }
             }
@@ -89,10 +102,12 @@ impl ScalarType {
         self.bits().div_ceil(8)
     }
 
+    /// Whether the bits are a floating-point number, or several.
     pub const fn is_float(self) -> bool {
         matches!(self.kind(), TypeKind::Float)
     }
 
+    /// Whether the bits are a signed integer, or several.
     pub const fn is_signed(self) -> bool {
         matches!(self.kind(), TypeKind::Signed)
     }
@@ -112,23 +127,36 @@ impl fmt::Display for ScalarType {
 /// A state space, with the sub-qualifier where PTX has one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum StateSpace {
+    /// `.reg`.
     Reg,
+    /// `.sreg`: special registers.
     Sreg,
+    /// `.const`.
     Const,
     /// `.const[n]`, the banks of old PTX.
     ConstBank(u8),
+    /// `.global`.
     Global,
+    /// `.local`: of one thread.
     Local,
+    /// `.param`.
     Param,
+    /// `.param::entry`: the parameters of the kernel.
     ParamEntry,
+    /// `.param::func`: the parameters of a function.
     ParamFunc,
+    /// `.shared`: of one block.
     Shared,
+    /// `.shared::cta`: of one block.
     SharedCta,
+    /// `.shared::cluster`: of all blocks of the cluster.
     SharedCluster,
+    /// `.tex`, of old PTX.
     Tex,
 }
 
 impl StateSpace {
+    /// The space with this name, written without the dot.
     pub fn from_name(name: &str) -> Option<Self> {
         Some(match name {
             "reg" => Self::Reg,
@@ -147,6 +175,7 @@ impl StateSpace {
         })
     }
 
+    /// The name without the dot.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Reg => "reg",
@@ -164,14 +193,17 @@ impl StateSpace {
         }
     }
 
+    /// Whether it holds parameters.
     pub const fn is_param(self) -> bool {
         matches!(self, Self::Param | Self::ParamEntry | Self::ParamFunc)
     }
 
+    /// Whether it is shared memory.
     pub const fn is_shared(self) -> bool {
         matches!(self, Self::Shared | Self::SharedCta | Self::SharedCluster)
     }
 
+    /// Whether it is constant memory.
     pub const fn is_const(self) -> bool {
         matches!(self, Self::Const | Self::ConstBank(_))
     }
@@ -183,8 +215,12 @@ pub enum Linkage {
     /// Nothing written: known in this module only.
     #[default]
     Internal,
+    /// `.visible`: defined here, known everywhere.
     Visible,
+    /// `.extern`: defined elsewhere.
     Extern,
+    /// `.weak`: defined here, unless elsewhere too.
     Weak,
+    /// `.common`: one variable out of all modules that declare it.
     Common,
 }

@@ -5,7 +5,7 @@ use crate::ast::{CallTarget, CallVia, Operand, Param, SymbolRef};
 use crate::fail::Result;
 
 impl Check<'_> {
-    pub(super) fn call(&self) -> Result<()> {
+    pub(super) fn check_call(&self) -> Result<()> {
         let Some(Operand::Call(call)) = self.instruction.operands.first() else {
             return Ok(());
         };
@@ -36,11 +36,11 @@ impl Check<'_> {
                 return Err(self.fail(problem));
             }
         }
-        self.list(name, "return value", returns, &call.returns)?;
-        self.list(name, "argument", params, &call.args)
+        self.check_arguments(name, "return value", returns, &call.returns)?;
+        self.check_arguments(name, "argument", params, &call.args)
     }
 
-    fn list(&self, callee: &str, what: &str, wanted: &[Param], given: &[Operand]) -> Result<()> {
+    fn check_arguments(&self, callee: &str, what: &str, wanted: &[Param], given: &[Operand]) -> Result<()> {
         let variadic = wanted.last().is_some_and(|last| last.array == Some(0));
         let least = wanted.len() - usize::from(variadic);
         if given.len() < least || given.len() > wanted.len() {

@@ -19,26 +19,26 @@ pub(crate) struct Context<'a> {
     pub(crate) function: &'a Function,
 }
 
-pub(crate) fn instruction(instruction: &Instruction, context: &Context<'_>) -> Result<()> {
+pub(crate) fn check_instruction(instruction: &Instruction, context: &Context<'_>) -> Result<()> {
     let check = Check { instruction, context };
     if let Some(guard) = instruction.guard
         && context.registers[guard.register.index()].ty != ScalarType::Pred
     {
         let register = &context.registers[guard.register.index()];
         let problem = format!("the guard {} is a {} register", register.name, register.ty);
-        return Err(Fail::new(instruction.pos, problem).help("a guard must be a .pred register"));
+        return Err(Fail::new(instruction.pos, problem).with_help("a guard must be a .pred register"));
     }
-    check.types_written()?;
-    check.modifiers_written()?;
-    check.type_allowed()?;
+    check.check_type_present()?;
+    check.check_modifiers_present()?;
+    check.check_type()?;
     match instruction.opcode {
-        Opcode::Call => check.call(),
-        Opcode::Ld | Opcode::Ldu => check.load(),
-        Opcode::St if !instruction.has(Word::Async) && !instruction.has(Word::Bulk) => check.store(),
-        Opcode::Mov => check.mov(),
-        Opcode::Cvt => check.convert(),
+        Opcode::Call => check.check_call(),
+        Opcode::Ld | Opcode::Ldu => check.check_load(),
+        Opcode::St if !instruction.has(Word::Async) && !instruction.has(Word::Bulk) => check.check_store(),
+        Opcode::Mov => check.check_mov(),
+        Opcode::Cvt => check.check_convert(),
         Opcode::Red if instruction.has(Word::Async) => Ok(()),
-        _ => check.pattern(shape::pattern(instruction)),
+        _ => check.check_pattern(shape::pattern_of(instruction)),
     }
 }
 
@@ -57,16 +57,16 @@ impl Check<'_> {
     }
 
     /// Opcodes that mean nothing without a type.
-    fn types_written(&self) -> Result<()> {
+    fn check_type_present(&self) -> Result<()> {
         if shape::needs_type(self.instruction.opcode) && self.instruction.ty(0).is_none() && !self.instruction.has(Word::Bulk) {
             let problem = format!("'{}' needs a type", self.instruction.mnemonic());
-            return Err(self.fail(problem).help("append one, such as .u32"));
+            return Err(self.fail(problem).with_help("append one, such as .u32"));
         }
         Ok(())
     }
 
     /// Modifiers without which an opcode has no meaning.
-    fn modifiers_written(&self) -> Result<()> {
+    fn check_modifiers_present(&self) -> Result<()> {
         let i = self.instruction;
         let ty = i.ty(0).unwrap_or(ScalarType::B32);
         let rounds = i.rounding().is_some() || i.has(Word::Approx) || i.has(Word::Full);
@@ -84,7 +84,7 @@ impl Check<'_> {
         Err(self.fail(format!("'{}' needs {missing}", i.mnemonic())))
     }
 
-    fn count(&self, least: usize, most: usize) -> Result<()> {
+    fn check_count(&self, least: usize, most: usize) -> Result<()> {
         let found = self.instruction.operands.len();
         if (least..=most).contains(&found) {
             return Ok(());
@@ -94,12 +94,12 @@ impl Check<'_> {
     }
 
     /// Complains about operand `at` (from 0).
-    fn wrong<T>(&self, at: usize, wanted: &str) -> Result<T> {
-        let found = self.instruction.operands.get(at).map_or_else(String::new, |operand| self.describe(operand));
-        Err(self.fail(format!("operand {} of '{}' must be {wanted}", at + 1, self.instruction.mnemonic())).help(format!("it is {found}")))
+    fn fail_operand<T>(&self, at: usize, wanted: &str) -> Result<T> {
+        let found = self.instruction.operands.get(at).map_or_else(String::new, |operand| self.describe_operand(operand));
+        Err(self.fail(format!("operand {} of '{}' must be {wanted}", at + 1, self.instruction.mnemonic())).with_help(format!("it is {found}")))
     }
 
-    fn describe(&self, operand: &Operand) -> String {
+    fn describe_operand(&self, operand: &Operand) -> String {
         match operand {
             Operand::Reg(id) | Operand::Selected { register: id, .. } => {
                 let register = self.register(*id);
@@ -164,19 +164,19 @@ impl Check<'_> {
         }
     }
 
-    fn address(&self, at: usize) -> Result<()> {
+    fn check_address(&self, at: usize) -> Result<()> {
         match &self.instruction.operands[at] {
             Operand::Address { base: AddressBase::Reg(id), .. } => {
                 let ty = self.register(*id).ty;
-                if ty.is_integer() && matches!(ty.bits(), 32 | 64) { Ok(()) } else { self.wrong(at, "an address with a 32-bit or 64-bit register") }
+                if ty.is_integer() && matches!(ty.bits(), 32 | 64) { Ok(()) } else { self.fail_operand(at, "an address with a 32-bit or 64-bit register") }
             }
             Operand::Address { .. } => Ok(()),
-            _ => self.wrong(at, "an address in brackets"),
+            _ => self.fail_operand(at, "an address in brackets"),
         }
     }
 
     /// The value of a load or store: a register, or as many as the vector has elements.
-    fn value(&self, at: usize, ty: ScalarType, reading: bool) -> Result<()> {
+    fn check_value(&self, at: usize, ty: ScalarType, reading: bool) -> Result<()> {
         let width = usize::from(self.instruction.vector());
         let operand = &self.instruction.operands[at];
         match operand {
@@ -198,21 +198,21 @@ impl Check<'_> {
             1 => format!("a register of at least {} bits", ty.bits()),
             n => format!("{n} registers of at least {} bits in braces", ty.bits()),
         };
-        self.wrong(at, &wanted)
+        self.fail_operand(at, &wanted)
     }
 
-    fn load(&self) -> Result<()> {
-        self.count(2, 3)?;
+    fn check_load(&self) -> Result<()> {
+        self.check_count(2, 3)?;
         let ty = self.instruction.ty(0).unwrap_or(ScalarType::B32);
-        self.value(0, ty, false)?;
-        self.address(1)
+        self.check_value(0, ty, false)?;
+        self.check_address(1)
     }
 
-    fn store(&self) -> Result<()> {
-        self.count(2, 3)?;
+    fn check_store(&self) -> Result<()> {
+        self.check_count(2, 3)?;
         let ty = self.instruction.ty(0).unwrap_or(ScalarType::B32);
-        self.address(0)?;
-        self.value(1, ty, true)
+        self.check_address(0)?;
+        self.check_value(1, ty, true)
     }
 
     /// Bits that one side of a packing or unpacking `mov` has; `_` counts as `share`.
@@ -227,8 +227,8 @@ impl Check<'_> {
         })
     }
 
-    fn mov(&self) -> Result<()> {
-        self.count(2, 2)?;
+    fn check_mov(&self) -> Result<()> {
+        self.check_count(2, 2)?;
         let ty = self.instruction.ty(0).unwrap_or(ScalarType::B32);
         let operands = &self.instruction.operands;
         let width = self.instruction.vector();
@@ -240,7 +240,7 @@ impl Check<'_> {
                 Operand::Vector(elements) => {
                     if ty.kind() != TypeKind::Bits {
                         let problem = format!("packing by 'mov' needs a type of bits, not {ty}");
-                        return Err(self.fail(problem).help("write .b32, .b64 or .b128"));
+                        return Err(self.fail(problem).with_help("write .b32, .b64 or .b128"));
                     }
                     let share = ty.bits() / (elements.len().max(1) as u32);
                     self.packed_bits(elements, share) == Some(ty.bits())
@@ -251,29 +251,29 @@ impl Check<'_> {
             };
             if !good {
                 let wanted = format!("{} bits for {ty}", ty.bits() * u32::from(width));
-                return self.wrong(at, &wanted);
+                return self.fail_operand(at, &wanted);
             }
         }
         Ok(())
     }
 
-    fn convert(&self) -> Result<()> {
-        self.count(2, 5)?;
+    fn check_convert(&self) -> Result<()> {
+        self.check_count(2, 5)?;
         let packs = self.instruction.has(Word::Pack) || self.instruction.operands.len() > 2;
         let into = self.instruction.ty(0).unwrap_or(ScalarType::B32);
         let Some(from) = self.instruction.ty(1) else {
             let problem = format!("'{}' needs two types", self.instruction.mnemonic());
-            return Err(self.fail(problem).help("write target and source, as in .u32.u16"));
+            return Err(self.fail(problem).with_help("write target and source, as in .u32.u16"));
         };
         let scaled = self.instruction.modifiers.iter().any(|m| matches!(m, Modifier::Word(Word::Scaled)));
         if packs || scaled {
             return Ok(());
         }
         if !self.is_wide_enough(&self.instruction.operands[0], into, false) {
-            return self.wrong(0, &format!("a register of at least {} bits", into.bits()));
+            return self.fail_operand(0, &format!("a register of at least {} bits", into.bits()));
         }
         if !self.is_wide_enough(&self.instruction.operands[1], from, true) {
-            return self.wrong(1, &format!("a register of at least {} bits", from.bits()));
+            return self.fail_operand(1, &format!("a register of at least {} bits", from.bits()));
         }
         Ok(())
     }

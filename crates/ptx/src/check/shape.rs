@@ -89,7 +89,7 @@ pub(super) fn needs_type(opcode: Opcode) -> bool {
     )
 }
 
-pub(super) fn pattern(instruction: &Instruction) -> &'static str {
+pub(super) fn pattern_of(instruction: &Instruction) -> &'static str {
     use Opcode as O;
     let wide = instruction.has(Word::Wide);
     let sync = instruction.has(Word::Sync);
@@ -175,28 +175,28 @@ fn doubled(ty: ScalarType) -> ScalarType {
 }
 
 impl Check<'_> {
-    pub(super) fn pattern(&self, pattern: &str) -> Result<()> {
+    pub(super) fn check_pattern(&self, pattern: &str) -> Result<()> {
         if pattern == "*" {
             return Ok(());
         }
         let (needed, optional) = pattern.split_once('?').unwrap_or((pattern, ""));
-        self.count(needed.len(), needed.len() + optional.len())?;
+        self.check_count(needed.len(), needed.len() + optional.len())?;
         let ty = self.instruction.ty(0).unwrap_or(ScalarType::B32);
         let second = self.instruction.ty(1).unwrap_or(ty);
         let letters = needed.bytes().chain(optional.bytes());
         for (at, letter) in (0..self.instruction.operands.len()).zip(letters) {
-            self.operand(at, letter, ty, second)?;
+            self.check_operand(at, letter, ty, second)?;
         }
         Ok(())
     }
 
-    fn operand(&self, at: usize, letter: u8, ty: ScalarType, second: ScalarType) -> Result<()> {
+    fn check_operand(&self, at: usize, letter: u8, ty: ScalarType, second: ScalarType) -> Result<()> {
         let operand = &self.instruction.operands[at];
         let source = |ty: ScalarType| {
-            if self.is_source(operand, ty) { Ok(()) } else { self.wrong(at, &format!("a {ty} value")) }
+            if self.is_source(operand, ty) { Ok(()) } else { self.fail_operand(at, &format!("a {ty} value")) }
         };
         let destination = |operand: &Operand, ty: ScalarType| {
-            if self.is_destination(operand, ty) { Ok(()) } else { self.wrong(at, &format!("a {ty} register")) }
+            if self.is_destination(operand, ty) { Ok(()) } else { self.fail_operand(at, &format!("a {ty} register")) }
         };
         match letter {
             b'D' => destination(operand, ty),
@@ -221,10 +221,10 @@ impl Check<'_> {
                 }
                 _ => destination(operand, ty),
             },
-            b'a' => self.address(at),
+            b'a' => self.check_address(at),
             b't' => match operand {
                 Operand::BranchTable(_) => Ok(()),
-                _ => self.wrong(at, "a name declared with .branchtargets"),
+                _ => self.fail_operand(at, "a name declared with .branchtargets"),
             },
             _ => Ok(()),
         }

@@ -8,7 +8,7 @@ use crate::ast::{Opcode, ReduceOp, ScalarType, TypeKind, Word};
 use crate::fail::Result;
 
 impl Check<'_> {
-    pub(super) fn type_allowed(&self) -> Result<()> {
+    pub(super) fn check_type(&self) -> Result<()> {
         let Some(ty) = self.instruction.ty(0) else {
             return Ok(());
         };

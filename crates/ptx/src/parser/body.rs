@@ -3,7 +3,7 @@
 use super::Parser;
 use super::labels::Labels;
 use super::names::Meaning;
-use super::variable::{Declared, taken, undeclared};
+use super::variable::{Declared, taken_error, undeclared_error};
 use crate::ast::{
     Body, BranchTable, BranchTableId, CallPrototypeId, CallTable, CallTableId, FuncId, InitValue, LineMark, Linkage, Pos, RegId, Register, ScalarType,
     SymbolRef, VarId, Variable,
@@ -18,7 +18,7 @@ use std::collections::HashMap;
 const MAX_SCOPES: usize = 16;
 
 /// What is collected while a body is read.
-pub(super) struct Building<'s> {
+pub(super) struct BodyBuilder<'s> {
     pub(super) body: Body,
     pub(super) labels: Labels<'s>,
     /// How often a variable's name was used, to make unique names.
@@ -27,37 +27,37 @@ pub(super) struct Building<'s> {
 
 impl<'s> Parser<'s> {
     /// The body of function `id`; the current token is its `{`.
-    pub(super) fn body(&mut self, id: FuncId) -> Body {
-        let mut building = Building { body: Body::default(), labels: Labels::default(), name_uses: HashMap::new() };
+    pub(super) fn parse_body(&mut self, id: FuncId) -> Body {
+        let mut builder = BodyBuilder { body: Body::default(), labels: Labels::default(), name_uses: HashMap::new() };
         self.bump();
         self.local_elements.clear();
-        building.labels.enter();
+        builder.labels.enter_scope();
         let mut opened = 0usize;
         loop {
-            if self.given_up() {
+            if self.has_given_up() {
                 break;
             }
             let token = self.tokens.peek();
             let before = self.consumed;
             let result = match token.kind {
                 Tok::End => {
-                    let complaint = Fail::new(token.pos, "the text ends inside a function body").help("is the PTX cut off? a '}' is missing");
+                    let complaint = Fail::new(token.pos, "the text ends inside a function body").with_help("is the PTX cut off? a '}' is missing");
                     self.complain(complaint);
                     break;
                 }
                 Tok::CloseBrace => {
                     self.bump();
                     if opened == 0 {
-                        building.body.end = token.pos;
+                        builder.body.end = token.pos;
                         break;
                     }
                     opened -= 1;
-                    building.labels.leave();
-                    self.names.leave();
+                    builder.labels.leave_scope();
+                    self.names.leave_scope();
                     Ok(())
                 }
                 Tok::OpenBrace if opened >= MAX_SCOPES => {
-                    let complaint = Fail::new(token.pos, "scopes are nested too deeply").help(format!("at most {MAX_SCOPES}"));
+                    let complaint = Fail::new(token.pos, "scopes are nested too deeply").with_help(format!("at most {MAX_SCOPES}"));
                     self.complain(complaint);
                     self.skip_block();
                     Ok(())
@@ -65,11 +65,11 @@ impl<'s> Parser<'s> {
                 Tok::OpenBrace => {
                     self.bump();
                     opened += 1;
-                    building.labels.enter();
-                    self.names.enter();
+                    builder.labels.enter_scope();
+                    self.names.enter_scope();
                     Ok(())
                 }
-                _ => self.statement(&mut building, id),
+                _ => self.parse_statement(&mut builder, id),
             };
             if let Err(fail) = result {
                 self.complain(fail);
@@ -81,35 +81,35 @@ impl<'s> Parser<'s> {
             }
         }
         for _ in 0..opened {
-            building.labels.leave();
-            self.names.leave();
+            builder.labels.leave_scope();
+            self.names.leave_scope();
         }
-        building.labels.leave();
-        match building.labels.finish() {
-            Ok(labels) => building.body.labels = labels,
+        builder.labels.leave_scope();
+        match builder.labels.finish() {
+            Ok(labels) => builder.body.labels = labels,
             Err(missing) => {
                 for (name, pos) in missing {
                     self.complain(Fail::new(pos, format!("there is no label '{name}'")));
                 }
             }
         }
-        building.body.registers = std::mem::take(&mut self.registers);
-        building.body
+        builder.body.registers = std::mem::take(&mut self.registers);
+        builder.body
     }
 
-    fn statement(&mut self, building: &mut Building<'s>, id: FuncId) -> Result<()> {
+    fn parse_statement(&mut self, builder: &mut BodyBuilder<'s>, id: FuncId) -> Result<()> {
         let token = self.tokens.peek();
         match token.kind {
-            Tok::Dotted => self.directive(building),
-            Tok::Name if self.tokens.peek_next().kind == Tok::Colon => self.labelled(building),
+            Tok::Dotted => self.parse_directive(builder),
+            Tok::Name if self.tokens.peek_next().kind == Tok::Colon => self.parse_labelled(builder),
             Tok::Name | Tok::At => {
-                let instruction = self.instruction(building)?;
+                let instruction = self.parse_instruction(builder)?;
                 let function = &self.module.functions[id.index()];
-                check::instruction(
+                check::check_instruction(
                     &instruction,
-                    &check::Context { registers: &self.registers, body: &building.body, functions: &self.module.functions, function },
+                    &check::Context { registers: &self.registers, body: &builder.body, functions: &self.module.functions, function },
                 )?;
-                building.body.instructions.push(instruction);
+                builder.body.instructions.push(instruction);
                 Ok(())
             }
             Tok::Semicolon => {
@@ -121,57 +121,57 @@ impl<'s> Parser<'s> {
     }
 
     /// `name:`, and the tables that follow such a name.
-    fn labelled(&mut self, building: &mut Building<'s>) -> Result<()> {
+    fn parse_labelled(&mut self, builder: &mut BodyBuilder<'s>) -> Result<()> {
         let name = self.bump();
         self.bump();
-        let body = &mut building.body;
+        let body = &mut builder.body;
         let meaning = if self.eat_dotted(".branchtargets") {
             let id = BranchTableId(body.branch_tables.len() as u32);
             let mut targets = Vec::new();
             loop {
-                let target = self.name("a label")?;
-                targets.push(building.labels.mention(target.text, target.pos));
+                let target = self.expect_name("a label")?;
+                targets.push(builder.labels.mention(target.text, target.pos));
                 if !self.eat(Tok::Comma) {
                     break;
                 }
             }
-            self.semicolon()?;
+            self.expect_semicolon()?;
             body.branch_tables.push(BranchTable { name: name.text.into(), targets });
             Meaning::BranchTable(id)
         } else if self.eat_dotted(".calltargets") {
             let id = CallTableId(body.call_tables.len() as u32);
             let mut targets = Vec::new();
             loop {
-                let target = self.name("a function")?;
+                let target = self.expect_name("a function")?;
                 match self.names.find_symbol(target.text) {
                     Some(SymbolRef::Function(function)) => targets.push(function),
-                    _ => return Err(undeclared(target)),
+                    _ => return Err(undeclared_error(target)),
                 }
                 if !self.eat(Tok::Comma) {
                     break;
                 }
             }
-            self.semicolon()?;
+            self.expect_semicolon()?;
             body.call_tables.push(CallTable { name: name.text.into(), targets });
             Meaning::CallTable(id)
         } else if self.eat_dotted(".callprototype") {
             let id = CallPrototypeId(body.call_prototypes.len() as u32);
-            let prototype = self.call_prototype(name)?;
+            let prototype = self.parse_call_prototype(name)?;
             body.call_prototypes.push(prototype);
             Meaning::CallPrototype(id)
         } else {
             let target = body.instructions.len() as u32;
-            return building.labels.define(name.text, name.pos, target).map_err(|first| taken(name, first));
+            return builder.labels.define(name.text, name.pos, target).map_err(|first| taken_error(name, first));
         };
-        self.names.declare(name.text, meaning, name.pos).map_err(|first| taken(name, first))
+        self.names.declare(name.text, meaning, name.pos).map_err(|first| taken_error(name, first))
     }
 
-    fn directive(&mut self, building: &mut Building<'s>) -> Result<()> {
+    fn parse_directive(&mut self, builder: &mut BodyBuilder<'s>) -> Result<()> {
         let token = self.bump();
         match token.text {
-            ".reg" => self.registers_declared(),
-            ".loc" => self.line_mark(&mut building.body),
-            ".pragma" => self.pragma().map(drop),
+            ".reg" => self.parse_registers(),
+            ".loc" => self.parse_line_mark(&mut builder.body),
+            ".pragma" => self.parse_pragma().map(drop),
             ".file" => Err(Fail::new(token.pos, "'.file' belongs outside of functions")),
             text => {
                 let word = text.get(1..).unwrap_or_default();
@@ -180,10 +180,10 @@ impl<'s> Parser<'s> {
                     return Err(Fail::new(token.pos, problem));
                 };
                 let before = self.pending_locals.len();
-                let result = self.variables(space, Linkage::Internal, Declared::InBody);
+                let result = self.parse_variables(space, Linkage::Internal, Declared::InBody);
                 let declared: Vec<_> = self.pending_locals.drain(before..).collect();
                 for (name, variable) in declared {
-                    self.place_local(building, name, variable)?;
+                    self.place_local(builder, name, variable)?;
                 }
                 result
             }
@@ -193,7 +193,7 @@ impl<'s> Parser<'s> {
     /// A variable of a body, as the shared declaration code hands it over.
     pub(super) fn declare_local(&mut self, name: Token<'s>, mut variable: Variable, late: Vec<(usize, Token<'s>)>) -> Result<()> {
         for (entry, symbol_name) in late {
-            let found = self.symbol(symbol_name)?;
+            let found = self.resolve_symbol(symbol_name)?;
             if let InitValue::Address { symbol, .. } = &mut variable.init[entry].value {
                 *symbol = found;
             }
@@ -202,50 +202,50 @@ impl<'s> Parser<'s> {
         Ok(())
     }
 
-    fn place_local(&mut self, building: &mut Building<'s>, name: Token<'s>, mut variable: Variable) -> Result<()> {
-        let id = VarId(building.body.variables.len() as u32);
+    fn place_local(&mut self, builder: &mut BodyBuilder<'s>, name: Token<'s>, mut variable: Variable) -> Result<()> {
+        let id = VarId(builder.body.variables.len() as u32);
         let meaning = Meaning::Symbol(SymbolRef::Local(id));
-        self.names.declare(name.text, meaning, name.pos).map_err(|first| taken(name, first))?;
-        let uses = building.name_uses.entry(name.text).or_insert(0);
+        self.names.declare(name.text, meaning, name.pos).map_err(|first| taken_error(name, first))?;
+        let uses = builder.name_uses.entry(name.text).or_insert(0);
         *uses += 1;
         if *uses > 1 {
             variable.unique_name = format!("{}${uses}", name.text).into();
         }
         self.local_elements.push(variable.element_size());
-        building.body.variables.push(variable);
+        builder.body.variables.push(variable);
         Ok(())
     }
 
     /// `.reg .b32 %r<10>, %x;` behind `.reg`.
-    fn registers_declared(&mut self) -> Result<()> {
-        let head = self.type_head()?;
+    fn parse_registers(&mut self) -> Result<()> {
+        let head = self.parse_type_head()?;
         loop {
-            let name = self.name("the name of a register")?;
+            let name = self.expect_name("the name of a register")?;
             if self.eat(Tok::Less) {
                 let at = self.tokens.peek().pos;
-                let count = self.unsigned_32("the number of registers")?;
+                let count = self.parse_u32("the number of registers")?;
                 self.expect(Tok::Greater, "'>'")?;
                 if head.vector > 1 {
                     return Err(Fail::new(at, "vector registers cannot be declared as a range"));
                 }
-                self.names.declare_range(name.text, count, head.ty, name.pos).map_err(|first| taken(name, first))?;
+                self.names.declare_range(name.text, count, head.ty, name.pos).map_err(|first| taken_error(name, first))?;
             } else {
-                self.register_declared(name, head.ty, head.vector)?;
+                self.declare_register(name, head.ty, head.vector)?;
             }
             if !self.eat(Tok::Comma) {
                 break;
             }
         }
-        self.semicolon()
+        self.expect_semicolon()
     }
 
-    fn register_declared(&mut self, name: Token<'s>, ty: ScalarType, vector: u8) -> Result<()> {
+    fn declare_register(&mut self, name: Token<'s>, ty: ScalarType, vector: u8) -> Result<()> {
         let first = RegId(self.registers.len() as u32);
         let meaning = match vector {
             1 => Meaning::Register(first),
             width => Meaning::VectorRegister(first, width),
         };
-        self.names.declare(name.text, meaning, name.pos).map_err(|first| taken(name, first))?;
+        self.names.declare(name.text, meaning, name.pos).map_err(|first| taken_error(name, first))?;
         for component in 0..vector {
             let name = match vector {
                 1 => name.text.into(),
@@ -257,18 +257,18 @@ impl<'s> Parser<'s> {
     }
 
     /// `.loc 1 20 5, function_name label, inlined_at 1 3 2`: no semicolon.
-    fn line_mark(&mut self, body: &mut Body) -> Result<()> {
-        let file = self.unsigned_32("the file number")?;
-        let line = self.unsigned_32("the line")?;
-        let column = self.unsigned_32("the column")?;
+    fn parse_line_mark(&mut self, body: &mut Body) -> Result<()> {
+        let file = self.parse_u32("the file number")?;
+        let line = self.parse_u32("the line")?;
+        let column = self.parse_u32("the column")?;
         while self.eat(Tok::Comma) {
-            let word = self.name("'function_name' or 'inlined_at'")?;
+            let word = self.expect_name("'function_name' or 'inlined_at'")?;
             if word.text == "function_name" {
-                self.name("a label")?;
-                self.offset()?;
+                self.expect_name("a label")?;
+                self.parse_offset()?;
             } else {
                 for _ in 0..3 {
-                    self.unsigned_32("a place in a file")?;
+                    self.parse_u32("a place in a file")?;
                 }
             }
         }
@@ -281,19 +281,19 @@ impl<'s> Parser<'s> {
         Ok(())
     }
 
-    pub(super) fn meaning(&mut self, name: Token<'s>) -> Result<Meaning> {
-        self.names.find(name.text, &mut self.registers).ok_or_else(|| undeclared(name))
+    pub(super) fn resolve_name(&mut self, name: Token<'s>) -> Result<Meaning> {
+        self.names.find(name.text, &mut self.registers).ok_or_else(|| undeclared_error(name))
     }
 
-    pub(super) fn register(&mut self, name: Token<'s>) -> Result<RegId> {
-        match self.meaning(name)? {
+    pub(super) fn resolve_register(&mut self, name: Token<'s>) -> Result<RegId> {
+        match self.resolve_name(name)? {
             Meaning::Register(id) => Ok(id),
             _ => Err(Fail::new(name.pos, format!("'{}' is not a register", name.text))),
         }
     }
 
     /// Where the next token is.
-    pub(super) fn here(&self) -> Pos {
+    pub(super) fn next_pos(&self) -> Pos {
         self.tokens.peek().pos
     }
 }

@@ -9,7 +9,7 @@ use crate::lexer::{Tok, Token};
 const MAX_DEPTH: u32 = 32;
 
 /// Reads a token that begins with a digit.
-pub(super) fn number(token: Token<'_>) -> Result<Imm> {
+pub(super) fn parse_number(token: Token<'_>) -> Result<Imm> {
     let text = token.text;
     let bad = |what: &str| Fail::new(token.pos, format!("'{text}' is not {what}"));
     let radix = |digits: &str, radix: u32, what: &str| {
@@ -43,7 +43,7 @@ fn negate(value: Imm) -> Imm {
 }
 
 /// How tightly an operator binds; 0 is none.
-fn strength(kind: Tok) -> u32 {
+fn precedence(kind: Tok) -> u32 {
     match kind {
         Tok::Bar => 1,
         Tok::Caret => 2,
@@ -54,7 +54,7 @@ fn strength(kind: Tok) -> u32 {
     }
 }
 
-fn combine(operator: Token<'_>, a: Imm, b: Imm) -> Result<Imm> {
+fn apply_operator(operator: Token<'_>, a: Imm, b: Imm) -> Result<Imm> {
     let (Imm::Int(a), Imm::Int(b)) = (a, b) else {
         return Err(Fail::new(operator.pos, "constant expressions are of integers only"));
     };
@@ -76,30 +76,30 @@ fn combine(operator: Token<'_>, a: Imm, b: Imm) -> Result<Imm> {
 
 impl<'s> Parser<'s> {
     /// A constant expression.
-    pub(super) fn constant(&mut self) -> Result<Imm> {
-        self.expression(1, 0)
+    pub(super) fn parse_constant(&mut self) -> Result<Imm> {
+        self.parse_expression(1, 0)
     }
 
     /// A constant operand: an expression, but a bare `|` is left for pairs.
-    pub(super) fn literal(&mut self) -> Result<Imm> {
-        self.expression(2, 0)
+    pub(super) fn parse_literal(&mut self) -> Result<Imm> {
+        self.parse_expression(2, 0)
     }
 
-    fn expression(&mut self, least: u32, depth: u32) -> Result<Imm> {
-        let mut value = self.unary(depth)?;
+    fn parse_expression(&mut self, least: u32, depth: u32) -> Result<Imm> {
+        let mut value = self.parse_unary(depth)?;
         loop {
             let operator = self.tokens.peek();
-            let bind = strength(operator.kind);
+            let bind = precedence(operator.kind);
             if bind == 0 || bind < least {
                 return Ok(value);
             }
             self.bump();
-            let right = self.expression(bind + 1, depth + 1)?;
-            value = combine(operator, value, right)?;
+            let right = self.parse_expression(bind + 1, depth + 1)?;
+            value = apply_operator(operator, value, right)?;
         }
     }
 
-    fn unary(&mut self, depth: u32) -> Result<Imm> {
+    fn parse_unary(&mut self, depth: u32) -> Result<Imm> {
         let token = self.tokens.peek();
         if depth > MAX_DEPTH {
             return Err(Fail::new(token.pos, "this constant is nested too deeply"));
@@ -107,7 +107,7 @@ impl<'s> Parser<'s> {
         match token.kind {
             Tok::Number => {
                 self.bump();
-                number(token)
+                parse_number(token)
             }
             Tok::Name if token.text == "WARP_SZ" => {
                 self.bump();
@@ -115,15 +115,15 @@ impl<'s> Parser<'s> {
             }
             Tok::Minus => {
                 self.bump();
-                Ok(negate(self.unary(depth + 1)?))
+                Ok(negate(self.parse_unary(depth + 1)?))
             }
             Tok::Plus => {
                 self.bump();
-                self.unary(depth + 1)
+                self.parse_unary(depth + 1)
             }
             Tok::Tilde | Tok::Bang => {
                 self.bump();
-                match self.unary(depth + 1)? {
+                match self.parse_unary(depth + 1)? {
                     Imm::Int(n) if token.kind == Tok::Tilde => Ok(Imm::Int(!n)),
                     Imm::Int(n) => Ok(Imm::Int(i64::from(n == 0))),
                     _ => Err(Fail::new(token.pos, "this operator is for integers only")),
@@ -131,7 +131,7 @@ impl<'s> Parser<'s> {
             }
             Tok::OpenParen => {
                 self.bump();
-                let value = self.expression(1, depth + 1)?;
+                let value = self.parse_expression(1, depth + 1)?;
                 self.expect(Tok::CloseParen, "')'")?;
                 Ok(value)
             }
@@ -140,22 +140,22 @@ impl<'s> Parser<'s> {
     }
 
     /// A whole number that is not negative.
-    pub(super) fn unsigned(&mut self, what: &str) -> Result<u64> {
+    pub(super) fn parse_unsigned(&mut self, what: &str) -> Result<u64> {
         let token = self.tokens.peek();
-        match self.constant()? {
+        match self.parse_constant()? {
             Imm::Int(n) if n >= 0 => Ok(n as u64),
             _ => Err(Fail::new(token.pos, format!("{what} must be a whole number, not negative"))),
         }
     }
 
-    pub(super) fn unsigned_32(&mut self, what: &str) -> Result<u32> {
+    pub(super) fn parse_u32(&mut self, what: &str) -> Result<u32> {
         let token = self.tokens.peek();
-        let value = self.unsigned(what)?;
+        let value = self.parse_unsigned(what)?;
         u32::try_from(value).map_err(|_| Fail::new(token.pos, format!("{what} must be less than 2^32")))
     }
 
     /// `+ 8`, `+-8`, `- 8 + 4`, or nothing: the offset behind the base of an address.
-    pub(super) fn offset(&mut self) -> Result<i64> {
+    pub(super) fn parse_offset(&mut self) -> Result<i64> {
         let mut offset = 0i64;
         loop {
             let sign = self.tokens.peek();
@@ -164,7 +164,7 @@ impl<'s> Parser<'s> {
             }
             self.bump();
             // Products bind tighter than the sum that is being read here.
-            let Imm::Int(step) = self.expression(6, 0)? else {
+            let Imm::Int(step) = self.parse_expression(6, 0)? else {
                 return Err(Fail::new(sign.pos, "an offset must be a whole number"));
             };
             offset = if sign.kind == Tok::Plus { offset.wrapping_add(step) } else { offset.wrapping_sub(step) };

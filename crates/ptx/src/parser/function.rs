@@ -2,7 +2,7 @@
 
 use super::Parser;
 use super::names::Meaning;
-use super::variable::{TypeHead, checked_product, taken};
+use super::variable::{TypeHead, checked_product, taken_error};
 use crate::ast::{CallPrototype, Directives, FuncId, Function, FunctionKind, Linkage, Param, RegId, Register, StateSpace, SymbolRef};
 use crate::fail::{Fail, Result};
 use crate::lexer::{Tok, Token};
@@ -18,14 +18,14 @@ struct ReadParam<'s> {
 
 impl<'s> Parser<'s> {
     /// A kernel or function, behind `.entry` or `.func`.
-    pub(super) fn function(&mut self, kind: FunctionKind, linkage: Linkage) -> Result<()> {
+    pub(super) fn parse_function(&mut self, kind: FunctionKind, linkage: Linkage) -> Result<()> {
         let mut directives = Directives::default();
         // `.func .attribute(.unified(…)) (…) name`, `.func .noreturn (…) name`
-        self.directives(&mut directives)?;
-        let returns = if kind == FunctionKind::Func && self.at(Tok::OpenParen) { self.param_list()? } else { Vec::new() };
-        let name = self.name("the name of a function")?;
-        let params = if self.at(Tok::OpenParen) { self.param_list()? } else { Vec::new() };
-        self.directives(&mut directives)?;
+        self.parse_directives(&mut directives)?;
+        let returns = if kind == FunctionKind::Func && self.is_at(Tok::OpenParen) { self.parse_param_list()? } else { Vec::new() };
+        let name = self.expect_name("the name of a function")?;
+        let params = if self.is_at(Tok::OpenParen) { self.parse_param_list()? } else { Vec::new() };
+        self.parse_directives(&mut directives)?;
         let defined = match self.tokens.peek().kind {
             Tok::OpenBrace => true,
             Tok::Semicolon => {
@@ -35,8 +35,8 @@ impl<'s> Parser<'s> {
             _ => return Err(self.unexpected("'{' of the body, or ';'")),
         };
         let id = self.declare_function(name, kind, defined)?;
-        let (returns, return_names) = split(returns);
-        let (params, param_names) = split(params);
+        let (returns, return_names) = split_params(returns);
+        let (params, param_names) = split_params(params);
         let function = Function {
             pos: name.pos,
             kind,
@@ -64,12 +64,12 @@ impl<'s> Parser<'s> {
                 return Err(Fail::new(name.pos, problem));
             }
             if defined && old.body.is_some() {
-                return Err(taken(name, old.pos));
+                return Err(taken_error(name, old.pos));
             }
             return Ok(id);
         }
         let id = FuncId(self.module.functions.len() as u32);
-        self.names.declare(name.text, id.into(), name.pos).map_err(|first| taken(name, first))?;
+        self.names.declare(name.text, id.into(), name.pos).map_err(|first| taken_error(name, first))?;
         Ok(id)
     }
 
@@ -78,7 +78,7 @@ impl<'s> Parser<'s> {
             self.module.functions.push(function);
             return Ok(());
         };
-        let same = same_params(&old.params, &function.params) && same_params(&old.returns, &function.returns);
+        let same = have_same_params(&old.params, &function.params) && have_same_params(&old.returns, &function.returns);
         if !same {
             let problem = format!("'{}' has other parameters than declared at {}", function.name, old.pos);
             return Err(Fail::new(function.pos, problem));
@@ -96,7 +96,7 @@ impl<'s> Parser<'s> {
     /// Reads the body of function `id`; complaints inside do not end the function.
     fn define_body(&mut self, id: FuncId, returns: &[Option<Token<'s>>], params: &[Option<Token<'s>>]) {
         self.registers = Vec::new();
-        self.names.enter();
+        self.names.enter_scope();
         for (list, is_return) in [(returns, true), (params, false)] {
             for (at, name) in list.iter().enumerate() {
                 let Some(name) = *name else { continue };
@@ -113,25 +113,25 @@ impl<'s> Parser<'s> {
                     Meaning::Symbol(SymbolRef::Param(at as u32))
                 };
                 if let Err(first) = self.names.declare(name.text, meaning, name.pos) {
-                    self.complain(taken(name, first));
+                    self.complain(taken_error(name, first));
                 }
             }
         }
-        let body = self.body(id);
-        self.names.leave();
+        let body = self.parse_body(id);
+        self.names.leave_scope();
         self.module.functions[id.index()].body = Some(body);
     }
 
     /// `(.param .u64 a, .param .u32 b)`
-    fn param_list(&mut self) -> Result<Vec<ReadParam<'s>>> {
+    fn parse_param_list(&mut self) -> Result<Vec<ReadParam<'s>>> {
         self.expect(Tok::OpenParen, "'('")?;
         let mut params = Vec::new();
         let mut end = 0u64;
-        while !self.at(Tok::CloseParen) {
+        while !self.is_at(Tok::CloseParen) {
             if params.len() >= MAX_PARAMS {
                 return Err(Fail::new(self.last_end, "too many parameters"));
             }
-            let mut read = self.param()?;
+            let mut read = self.parse_param()?;
             let align = u64::from(read.param.align.max(1));
             read.param.offset = end.next_multiple_of(align);
             end = read.param.offset.saturating_add(read.param.size);
@@ -147,7 +147,7 @@ impl<'s> Parser<'s> {
         Ok(params)
     }
 
-    fn param(&mut self) -> Result<ReadParam<'s>> {
+    fn parse_param(&mut self) -> Result<ReadParam<'s>> {
         let start = self.tokens.peek();
         let in_register = match start.text {
             ".param" => false,
@@ -155,9 +155,9 @@ impl<'s> Parser<'s> {
             _ => return Err(self.unexpected("'.param' or '.reg'")),
         };
         self.bump();
-        let head = self.type_head()?;
-        let name = if self.at(Tok::Name) { Some(self.bump()) } else { None };
-        let dims = self.dimensions()?;
+        let head = self.parse_type_head()?;
+        let name = if self.is_at(Tok::Name) { Some(self.bump()) } else { None };
+        let dims = self.parse_dimensions()?;
         let TypeHead { ty, vector, align, .. } = head;
         let array = if dims.is_empty() { None } else { checked_product(&dims) };
         let element = u64::from(ty.bytes()) * u64::from(vector);
@@ -184,13 +184,13 @@ impl<'s> Parser<'s> {
     }
 
     /// Performance directives between a header and its body.
-    fn directives(&mut self, into: &mut Directives) -> Result<()> {
-        while self.at(Tok::Dotted) {
+    fn parse_directives(&mut self, into: &mut Directives) -> Result<()> {
+        while self.is_at(Tok::Dotted) {
             let token = self.tokens.peek();
             match token.text {
                 ".maxntid" | ".reqntid" | ".reqnctapercluster" => {
                     self.bump();
-                    let value = Some(self.triple()?);
+                    let value = Some(self.parse_triple()?);
                     match token.text {
                         ".maxntid" => into.maxntid = value,
                         ".reqntid" => into.reqntid = value,
@@ -199,7 +199,7 @@ impl<'s> Parser<'s> {
                 }
                 ".minnctapersm" | ".maxnctapersm" | ".maxnreg" | ".maxclusterrank" | ".abi_preserve" | ".abi_preserve_control" => {
                     self.bump();
-                    let value = Some(self.unsigned_32("this number")?);
+                    let value = Some(self.parse_u32("this number")?);
                     match token.text {
                         ".minnctapersm" => into.minnctapersm = value,
                         ".maxnctapersm" => into.maxnctapersm = value,
@@ -230,7 +230,7 @@ impl<'s> Parser<'s> {
                 }
                 ".pragma" => {
                     self.bump();
-                    into.pragmas.extend(self.pragma()?);
+                    into.pragmas.extend(self.parse_pragma()?);
                 }
                 _ => return Err(self.unexpected("a performance directive, '{' or ';'")),
             }
@@ -239,25 +239,25 @@ impl<'s> Parser<'s> {
     }
 
     /// One to three numbers; missing ones are 1.
-    fn triple(&mut self) -> Result<[u32; 3]> {
+    fn parse_triple(&mut self) -> Result<[u32; 3]> {
         let mut dims = [1; 3];
         for (at, dim) in dims.iter_mut().enumerate() {
             if at > 0 && !self.eat(Tok::Comma) {
                 break;
             }
-            *dim = self.unsigned_32("a dimension")?;
+            *dim = self.parse_u32("a dimension")?;
         }
         Ok(dims)
     }
 
     /// `.callprototype (.param .b32 _) _ (.param .b64 _);` behind the directive's name.
-    pub(super) fn call_prototype(&mut self, name: Token<'s>) -> Result<CallPrototype> {
-        let returns = if self.at(Tok::OpenParen) { split(self.param_list()?).0 } else { Vec::new() };
-        self.name("'_'")?;
-        let params = if self.at(Tok::OpenParen) { split(self.param_list()?).0 } else { Vec::new() };
+    pub(super) fn parse_call_prototype(&mut self, name: Token<'s>) -> Result<CallPrototype> {
+        let returns = if self.is_at(Tok::OpenParen) { split_params(self.parse_param_list()?).0 } else { Vec::new() };
+        self.expect_name("'_'")?;
+        let params = if self.is_at(Tok::OpenParen) { split_params(self.parse_param_list()?).0 } else { Vec::new() };
         let mut directives = Directives::default();
-        self.directives(&mut directives)?;
-        self.semicolon()?;
+        self.parse_directives(&mut directives)?;
+        self.expect_semicolon()?;
         Ok(CallPrototype { name: name.text.into(), returns, params, noreturn: directives.noreturn })
     }
 
@@ -270,11 +270,11 @@ impl<'s> Parser<'s> {
     }
 }
 
-fn split<'s>(read: Vec<ReadParam<'s>>) -> (Vec<Param>, Vec<Option<Token<'s>>>) {
+fn split_params<'s>(read: Vec<ReadParam<'s>>) -> (Vec<Param>, Vec<Option<Token<'s>>>) {
     read.into_iter().map(|r| (r.param, r.name)).unzip()
 }
 
 /// Do two declarations agree? Names and pointer hints may differ.
-fn same_params(a: &[Param], b: &[Param]) -> bool {
+fn have_same_params(a: &[Param], b: &[Param]) -> bool {
     a.len() == b.len() && a.iter().zip(b).all(|(a, b)| (a.size, a.ty.bits()) == (b.size, b.ty.bits()))
 }

@@ -1,7 +1,7 @@
 //! Instructions: guard, mnemonic, operands.
 
 use super::Parser;
-use super::body::Building;
+use super::body::BodyBuilder;
 use super::names::Meaning;
 use crate::ast::{Call, CallTarget, CallVia, Guard, Instruction, Modifier, Opcode, Operand, SymbolRef, Word, modifier_from_name};
 use crate::fail::{Fail, Result};
@@ -11,36 +11,36 @@ use crate::lexer::Tok;
 const MAX_OPERANDS: usize = 1024;
 
 impl<'s> Parser<'s> {
-    pub(super) fn instruction(&mut self, building: &mut Building<'s>) -> Result<Instruction> {
+    pub(super) fn parse_instruction(&mut self, builder: &mut BodyBuilder<'s>) -> Result<Instruction> {
         let pos = self.tokens.peek().pos;
         let guard = if self.eat(Tok::At) {
             let negated = self.eat(Tok::Bang);
-            let name = self.name("a predicate register")?;
-            let register = self.register(name)?;
+            let name = self.expect_name("a predicate register")?;
+            let register = self.resolve_register(name)?;
             Some(Guard { register, negated })
         } else {
             None
         };
-        let name = self.name("an instruction")?;
+        let name = self.expect_name("an instruction")?;
         let Some(opcode) = Opcode::from_name(name.text) else {
-            return Err(Fail::new(name.pos, format!("unknown instruction '{}'", name.text)).help("instructions up to PTX 9.0 are known"));
+            return Err(Fail::new(name.pos, format!("unknown instruction '{}'", name.text)).with_help("instructions up to PTX 9.0 are known"));
         };
-        let modifiers = self.modifiers(opcode)?;
+        let modifiers = self.parse_modifiers(opcode)?;
         let operands = match opcode {
-            Opcode::Call => vec![Operand::Call(Box::new(self.call()?))],
+            Opcode::Call => vec![Operand::Call(Box::new(self.parse_call()?))],
             Opcode::Bra => {
-                let label = self.name("a label")?;
-                vec![Operand::Label(building.labels.mention(label.text, label.pos))]
+                let label = self.expect_name("a label")?;
+                vec![Operand::Label(builder.labels.mention(label.text, label.pos))]
             }
-            _ => self.operands(opcode)?,
+            _ => self.parse_operands(opcode)?,
         };
-        self.semicolon()?;
+        self.expect_semicolon()?;
         Ok(Instruction { pos, guard, opcode, modifiers, operands })
     }
 
-    fn modifiers(&mut self, opcode: Opcode) -> Result<Vec<Modifier>> {
+    fn parse_modifiers(&mut self, opcode: Opcode) -> Result<Vec<Modifier>> {
         let mut modifiers = Vec::with_capacity(4);
-        while self.at(Tok::Dotted) {
+        while self.is_at(Tok::Dotted) {
             let token = self.bump();
             let text = &token.text[1..];
             let found = modifier_from_name(opcode, text).or_else(|| {
@@ -56,16 +56,16 @@ impl<'s> Parser<'s> {
         Ok(modifiers)
     }
 
-    fn operands(&mut self, opcode: Opcode) -> Result<Vec<Operand>> {
+    fn parse_operands(&mut self, opcode: Opcode) -> Result<Vec<Operand>> {
         let mut operands = Vec::with_capacity(4);
-        if self.at(Tok::Semicolon) {
+        if self.is_at(Tok::Semicolon) {
             return Ok(operands);
         }
         loop {
             if operands.len() >= MAX_OPERANDS {
-                return Err(Fail::new(self.here(), "too many operands"));
+                return Err(Fail::new(self.next_pos(), "too many operands"));
             }
-            operands.push(self.operand(opcode)?);
+            operands.push(self.parse_operand(opcode)?);
             if !self.eat(Tok::Comma) {
                 return Ok(operands);
             }
@@ -73,16 +73,16 @@ impl<'s> Parser<'s> {
     }
 
     /// `(ret), target, (args), prototype`
-    fn call(&mut self) -> Result<Call> {
-        let returns = if self.at(Tok::OpenParen) {
-            let list = self.call_list()?;
+    fn parse_call(&mut self) -> Result<Call> {
+        let returns = if self.is_at(Tok::OpenParen) {
+            let list = self.parse_call_list()?;
             self.expect(Tok::Comma, "',' and the function")?;
             list
         } else {
             Vec::new()
         };
-        let name = self.name("a function, or a register with its address")?;
-        let target = match self.meaning(name)? {
+        let name = self.expect_name("a function, or a register with its address")?;
+        let target = match self.resolve_name(name)? {
             Meaning::Register(id) => CallTarget::Register(id),
             Meaning::Symbol(SymbolRef::Function(id)) => CallTarget::Function(id),
             _ => {
@@ -93,13 +93,13 @@ impl<'s> Parser<'s> {
         let mut args = Vec::new();
         let mut via = None;
         if self.eat(Tok::Comma) {
-            let listed = self.at(Tok::OpenParen);
+            let listed = self.is_at(Tok::OpenParen);
             if listed {
-                args = self.call_list()?;
+                args = self.parse_call_list()?;
             }
             if !listed || self.eat(Tok::Comma) {
-                let table = self.name("a prototype or a list of targets")?;
-                via = Some(match self.meaning(table)? {
+                let table = self.expect_name("a prototype or a list of targets")?;
+                via = Some(match self.resolve_name(table)? {
                     Meaning::CallPrototype(id) => CallVia::Prototype(id),
                     Meaning::CallTable(id) => CallVia::Targets(id),
                     _ => {
@@ -110,19 +110,21 @@ impl<'s> Parser<'s> {
             }
         }
         if matches!(target, CallTarget::Register(_)) && via.is_none() {
-            return Err(Fail::new(name.pos, "a call through a register needs a prototype").help("name a .callprototype or .calltargets behind the arguments"));
+            return Err(
+                Fail::new(name.pos, "a call through a register needs a prototype").with_help("name a .callprototype or .calltargets behind the arguments")
+            );
         }
         Ok(Call { returns, target, args, via })
     }
 
-    fn call_list(&mut self) -> Result<Vec<Operand>> {
+    fn parse_call_list(&mut self) -> Result<Vec<Operand>> {
         self.expect(Tok::OpenParen, "'('")?;
         let mut list = Vec::new();
-        while !self.at(Tok::CloseParen) {
+        while !self.is_at(Tok::CloseParen) {
             if list.len() >= MAX_OPERANDS {
-                return Err(Fail::new(self.here(), "too many arguments"));
+                return Err(Fail::new(self.next_pos(), "too many arguments"));
             }
-            list.push(self.operand(Opcode::Call)?);
+            list.push(self.parse_operand(Opcode::Call)?);
             if !self.eat(Tok::Comma) {
                 break;
             }

@@ -6,7 +6,7 @@
 use crate::ast::{Label, LabelId, Pos};
 use std::collections::HashMap;
 
-struct Slot<'s> {
+struct LabelEntry<'s> {
     name: &'s str,
     pos: Pos,
     target: Option<u32>,
@@ -16,45 +16,45 @@ struct Slot<'s> {
 
 #[derive(Default)]
 pub(super) struct Labels<'s> {
-    slots: Vec<Slot<'s>>,
+    entries: Vec<LabelEntry<'s>>,
     scopes: Vec<HashMap<&'s str, LabelId>>,
 }
 
 impl<'s> Labels<'s> {
-    pub(super) fn enter(&mut self) {
+    pub(super) fn enter_scope(&mut self) {
         self.scopes.push(HashMap::new());
     }
 
-    fn slot(&mut self, name: &'s str, pos: Pos) -> LabelId {
-        let next = LabelId(self.slots.len() as u32);
+    fn find_or_add(&mut self, name: &'s str, pos: Pos) -> LabelId {
+        let next = LabelId(self.entries.len() as u32);
         let id = match self.scopes.last_mut() {
             Some(scope) => *scope.entry(name).or_insert(next),
             None => next,
         };
         if id == next {
-            self.slots.push(Slot { name, pos, target: None, same_as: None });
+            self.entries.push(LabelEntry { name, pos, target: None, same_as: None });
         }
         id
     }
 
     /// A jump to `name`.
     pub(super) fn mention(&mut self, name: &'s str, pos: Pos) -> LabelId {
-        self.slot(name, pos)
+        self.find_or_add(name, pos)
     }
 
     /// `name:` in front of instruction `target`; the place of the first one if it is taken.
     pub(super) fn define(&mut self, name: &'s str, pos: Pos, target: u32) -> Result<(), Pos> {
-        let id = self.slot(name, pos);
-        let slot = &mut self.slots[id.index()];
-        if slot.target.is_some() {
-            return Err(slot.pos);
+        let id = self.find_or_add(name, pos);
+        let entry = &mut self.entries[id.index()];
+        if entry.target.is_some() {
+            return Err(entry.pos);
         }
-        slot.target = Some(target);
-        slot.pos = pos;
+        entry.target = Some(target);
+        entry.pos = pos;
         Ok(())
     }
 
-    pub(super) fn leave(&mut self) {
+    pub(super) fn leave_scope(&mut self) {
         let Some(inner) = self.scopes.pop() else {
             return;
         };
@@ -62,12 +62,12 @@ impl<'s> Labels<'s> {
             return;
         };
         for (name, id) in inner {
-            if self.slots[id.index()].target.is_some() {
+            if self.entries[id.index()].target.is_some() {
                 continue;
             }
             let outer_id = *outer.entry(name).or_insert(id);
             if outer_id != id {
-                self.slots[id.index()].same_as = Some(outer_id);
+                self.entries[id.index()].same_as = Some(outer_id);
             }
         }
     }
@@ -75,15 +75,15 @@ impl<'s> Labels<'s> {
     /// All labels, or those that were never defined.
     pub(super) fn finish(self) -> Result<Vec<Label>, Vec<(&'s str, Pos)>> {
         let mut missing = Vec::new();
-        let mut labels = Vec::with_capacity(self.slots.len());
-        for slot in &self.slots {
-            let mut last = slot;
+        let mut labels = Vec::with_capacity(self.entries.len());
+        for entry in &self.entries {
+            let mut last = entry;
             while let Some(id) = last.same_as {
-                last = &self.slots[id.index()];
+                last = &self.entries[id.index()];
             }
             match last.target {
-                Some(target) => labels.push(Label { pos: last.pos, name: slot.name.into(), target }),
-                None => missing.push((slot.name, slot.pos)),
+                Some(target) => labels.push(Label { pos: last.pos, name: entry.name.into(), target }),
+                None => missing.push((entry.name, entry.pos)),
             }
         }
         if missing.is_empty() {
@@ -105,17 +105,17 @@ mod tests {
     #[test]
     fn inner_labels_hide_outer_ones_and_outer_ones_are_reached() {
         let mut labels = Labels::default();
-        labels.enter();
+        labels.enter_scope();
         let out = labels.mention("OUT", POS);
-        labels.enter();
+        labels.enter_scope();
         let inner_wait = labels.mention("WAIT", POS);
         labels.define("WAIT", POS, 3).unwrap();
         let inner_out = labels.mention("OUT", POS);
-        labels.leave();
+        labels.leave_scope();
         labels.define("WAIT", POS, 5).unwrap();
         labels.define("OUT", POS, 9).unwrap();
         assert_eq!(labels.define("OUT", POS, 10), Err(POS));
-        labels.leave();
+        labels.leave_scope();
         let done = labels.finish().unwrap();
         assert_eq!(done[inner_wait.index()].target, 3);
         assert_eq!(done[out.index()].target, 9);
@@ -125,14 +125,14 @@ mod tests {
     #[test]
     fn a_label_of_a_sibling_scope_is_not_reached() {
         let mut labels = Labels::default();
-        labels.enter();
-        labels.enter();
+        labels.enter_scope();
+        labels.enter_scope();
         labels.define("L", POS, 0).unwrap();
-        labels.leave();
-        labels.enter();
+        labels.leave_scope();
+        labels.enter_scope();
         labels.mention("L", POS);
-        labels.leave();
-        labels.leave();
+        labels.leave_scope();
+        labels.leave_scope();
         assert_eq!(labels.finish().unwrap_err(), [("L", POS)]);
     }
 }

@@ -69,7 +69,7 @@ pub(crate) fn parse(source: &str) -> std::result::Result<Module, ParseError> {
         last_kind: Tok::End,
         consumed: 0,
     };
-    parser.whole_module();
+    parser.parse_module();
     if parser.diagnostics.is_empty() {
         return Ok(parser.module);
     }
@@ -86,18 +86,18 @@ impl<'s> Parser<'s> {
         token
     }
 
-    fn at(&self, kind: Tok) -> bool {
+    fn is_at(&self, kind: Tok) -> bool {
         self.tokens.peek().kind == kind
     }
 
     /// Is the next token this dotted word?
-    fn at_dotted(&self, text: &str) -> bool {
+    fn is_at_dotted(&self, text: &str) -> bool {
         let token = self.tokens.peek();
         token.kind == Tok::Dotted && token.text == text
     }
 
     fn eat(&mut self, kind: Tok) -> bool {
-        let found = self.at(kind);
+        let found = self.is_at(kind);
         if found {
             self.bump();
         }
@@ -105,7 +105,7 @@ impl<'s> Parser<'s> {
     }
 
     fn eat_dotted(&mut self, text: &str) -> bool {
-        let found = self.at_dotted(text);
+        let found = self.is_at_dotted(text);
         if found {
             self.bump();
         }
@@ -115,18 +115,18 @@ impl<'s> Parser<'s> {
     fn unexpected(&self, wanted: &str) -> Fail {
         let token = self.tokens.peek();
         match token.kind {
-            Tok::Unknown if token.text.starts_with("/*") => Fail::new(token.pos, "this comment is never closed").help("close it with '*/'"),
+            Tok::Unknown if token.text.starts_with("/*") => Fail::new(token.pos, "this comment is never closed").with_help("close it with '*/'"),
             Tok::Unknown if token.text.starts_with('"') => Fail::new(token.pos, "this string is never closed"),
             _ => Fail::new(token.pos, format!("expected {wanted}, found {}", token.describe())),
         }
     }
 
     fn expect(&mut self, kind: Tok, wanted: &str) -> Result<Token<'s>> {
-        if self.at(kind) { Ok(self.bump()) } else { Err(self.unexpected(wanted)) }
+        if self.is_at(kind) { Ok(self.bump()) } else { Err(self.unexpected(wanted)) }
     }
 
     /// The `;` that ends a statement; a missing one is reported where it belongs.
-    fn semicolon(&mut self) -> Result<()> {
+    fn expect_semicolon(&mut self) -> Result<()> {
         if self.eat(Tok::Semicolon) {
             return Ok(());
         }
@@ -134,21 +134,21 @@ impl<'s> Parser<'s> {
         if found.kind == Tok::Unknown || found.pos.line == self.last_end.line {
             return Err(self.unexpected("';'"));
         }
-        Err(Fail::new(self.last_end, "expected ';' here").help(format!("the next thing is {}", found.describe())))
+        Err(Fail::new(self.last_end, "expected ';' here").with_help(format!("the next thing is {}", found.describe())))
     }
 
-    fn name(&mut self, wanted: &str) -> Result<Token<'s>> {
+    fn expect_name(&mut self, wanted: &str) -> Result<Token<'s>> {
         self.expect(Tok::Name, wanted)
     }
 
     fn complain(&mut self, fail: Fail) {
-        if !self.given_up() {
+        if !self.has_given_up() {
             self.diagnostics.push(fail.into_diagnostic());
         }
     }
 
     /// Enough complaints: stop reading.
-    fn given_up(&self) -> bool {
+    fn has_given_up(&self) -> bool {
         self.diagnostics.len() >= MAX_DIAGNOSTICS
     }
 

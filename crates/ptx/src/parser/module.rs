@@ -10,15 +10,15 @@ use crate::lexer::Tok;
 const NEWEST_VERSION: (u32, u32) = (9, 0);
 
 impl<'s> Parser<'s> {
-    pub(super) fn whole_module(&mut self) {
+    pub(super) fn parse_module(&mut self) {
         let mut aliases = Vec::new();
-        if let Err(fail) = self.header() {
+        if let Err(fail) = self.parse_header() {
             self.complain(fail);
             // Without a header this is likely no PTX at all: one complaint is enough.
             return;
         }
-        while !self.at(Tok::End) && !self.given_up() {
-            if let Err(fail) = self.top_level(&mut aliases) {
+        while !self.is_at(Tok::End) && !self.has_given_up() {
+            if let Err(fail) = self.parse_top_level(&mut aliases) {
                 self.complain(fail);
                 self.skip_top_level();
             }
@@ -33,33 +33,33 @@ impl<'s> Parser<'s> {
         }
     }
 
-    fn header(&mut self) -> Result<()> {
+    fn parse_header(&mut self) -> Result<()> {
         if !self.eat_dotted(".version") {
-            return Err(self.unexpected("'.version'").help("a PTX module begins with .version, .target and .address_size"));
+            return Err(self.unexpected("'.version'").with_help("a PTX module begins with .version, .target and .address_size"));
         }
         let token = self.expect(Tok::Number, "a version such as 9.0")?;
         self.module.version = token
             .text
             .split_once('.')
             .and_then(|(major, minor)| Some((major.parse().ok()?, minor.parse().ok()?)))
-            .ok_or_else(|| Fail::new(token.pos, format!("'{}' is not a PTX version", token.text)).help("write major and minor number, as in 9.0"))?;
+            .ok_or_else(|| Fail::new(token.pos, format!("'{}' is not a PTX version", token.text)).with_help("write major and minor number, as in 9.0"))?;
         if self.module.version > NEWEST_VERSION {
             let (major, minor) = NEWEST_VERSION;
-            return Err(Fail::new(token.pos, format!("PTX version {} is newer than {major}.{minor}", token.text)).help("compile with CUDA 13.0 or older"));
+            return Err(Fail::new(token.pos, format!("PTX version {} is newer than {major}.{minor}", token.text)).with_help("compile with CUDA 13.0 or older"));
         }
         if !self.eat_dotted(".target") {
             return Err(self.unexpected("'.target'"));
         }
-        let first = self.name("a target such as sm_90")?;
-        self.module.target = target(first.text)
-            .ok_or_else(|| Fail::new(first.pos, format!("'{}' is not a target", first.text)).help("targets are named sm_75, sm_90a and the like"))?;
+        let first = self.expect_name("a target such as sm_90")?;
+        self.module.target = parse_target(first.text)
+            .ok_or_else(|| Fail::new(first.pos, format!("'{}' is not a target", first.text)).with_help("targets are named sm_75, sm_90a and the like"))?;
         while self.eat(Tok::Comma) {
-            let option = self.name("a target option")?;
+            let option = self.expect_name("a target option")?;
             self.module.target.options.push(option.text.into());
         }
         if self.eat_dotted(".address_size") {
             let at = self.tokens.peek().pos;
-            self.module.address_size = match self.unsigned("the address size")? {
+            self.module.address_size = match self.parse_unsigned("the address size")? {
                 32 => 32,
                 64 => 64,
                 _ => return Err(Fail::new(at, "the address size must be 32 or 64")),
@@ -68,7 +68,7 @@ impl<'s> Parser<'s> {
         Ok(())
     }
 
-    fn top_level(&mut self, aliases: &mut Vec<(super::Token<'s>, super::Token<'s>)>) -> Result<()> {
+    fn parse_top_level(&mut self, aliases: &mut Vec<(super::Token<'s>, super::Token<'s>)>) -> Result<()> {
         let token = self.tokens.peek();
         if token.kind == Tok::Semicolon {
             self.bump();
@@ -80,14 +80,14 @@ impl<'s> Parser<'s> {
         match token.text {
             ".file" => {
                 self.bump();
-                return self.file();
+                return self.parse_file();
             }
             ".section" => {
                 self.bump();
                 while !matches!(self.tokens.peek().kind, Tok::OpenBrace | Tok::End) {
                     self.bump();
                 }
-                if self.at(Tok::End) {
+                if self.is_at(Tok::End) {
                     return Err(self.unexpected("'{' of the section"));
                 }
                 self.skip_block();
@@ -95,36 +95,36 @@ impl<'s> Parser<'s> {
             }
             ".pragma" => {
                 self.bump();
-                let texts = self.pragma()?;
+                let texts = self.parse_pragma()?;
                 self.module.pragmas.extend(texts);
                 return Ok(());
             }
             ".alias" => {
                 self.bump();
-                let name = self.name("the name of the alias")?;
+                let name = self.expect_name("the name of the alias")?;
                 self.expect(Tok::Comma, "','")?;
-                let target = self.name("the function it stands for")?;
-                self.semicolon()?;
+                let target = self.expect_name("the function it stands for")?;
+                self.expect_semicolon()?;
                 aliases.push((name, target));
                 return Ok(());
             }
             _ => {}
         }
-        let linkage = self.linkage();
+        let linkage = self.parse_linkage();
         let token = self.tokens.peek();
         match token.text {
             ".entry" if token.kind == Tok::Dotted => {
                 self.bump();
-                self.function(FunctionKind::Entry, linkage)
+                self.parse_function(FunctionKind::Entry, linkage)
             }
             ".func" if token.kind == Tok::Dotted => {
                 self.bump();
-                self.function(FunctionKind::Func, linkage)
+                self.parse_function(FunctionKind::Func, linkage)
             }
             text if token.kind == Tok::Dotted => match StateSpace::from_name(text.get(1..).unwrap_or_default()) {
                 Some(space @ (StateSpace::Global | StateSpace::Const | StateSpace::Shared | StateSpace::Local | StateSpace::Tex)) => {
                     self.bump();
-                    self.variables(space, linkage, Declared::InModule)
+                    self.parse_variables(space, linkage, Declared::InModule)
                 }
                 _ => Err(self.unexpected("a directive such as .entry, .func or .global")),
             },
@@ -132,7 +132,7 @@ impl<'s> Parser<'s> {
         }
     }
 
-    pub(super) fn linkage(&mut self) -> Linkage {
+    pub(super) fn parse_linkage(&mut self) -> Linkage {
         let mut linkage = Linkage::Internal;
         loop {
             linkage = match self.tokens.peek() {
@@ -150,11 +150,11 @@ impl<'s> Parser<'s> {
     }
 
     /// `.file 1 "name"`, perhaps with time and size.
-    fn file(&mut self) -> Result<()> {
-        let number = self.unsigned_32("the file number")?;
+    fn parse_file(&mut self) -> Result<()> {
+        let number = self.parse_u32("the file number")?;
         let name = self.expect(Tok::Text, "the file name in quotes")?;
         while self.eat(Tok::Comma) {
-            self.unsigned("a time or size")?;
+            self.parse_unsigned("a time or size")?;
         }
         let name = name.text.trim_matches('"').into();
         self.module.files.push((number, name));
@@ -162,7 +162,7 @@ impl<'s> Parser<'s> {
     }
 
     /// The strings of a `.pragma`, to its semicolon.
-    pub(super) fn pragma(&mut self) -> Result<Vec<Box<str>>> {
+    pub(super) fn parse_pragma(&mut self) -> Result<Vec<Box<str>>> {
         let mut texts = Vec::new();
         loop {
             let text = self.expect(Tok::Text, "a string")?;
@@ -171,7 +171,7 @@ impl<'s> Parser<'s> {
                 break;
             }
         }
-        self.semicolon()?;
+        self.expect_semicolon()?;
         Ok(texts)
     }
 
@@ -189,7 +189,7 @@ impl<'s> Parser<'s> {
 
     /// After a complaint at module level: to the next directive that begins something.
     fn skip_top_level(&mut self) {
-        self.names_back_to_module();
+        self.leave_all_scopes();
         loop {
             let token = self.tokens.peek();
             match token.kind {
@@ -214,14 +214,14 @@ impl<'s> Parser<'s> {
         }
     }
 
-    fn names_back_to_module(&mut self) {
+    fn leave_all_scopes(&mut self) {
         while self.names.depth() > 0 {
-            self.names.leave();
+            self.names.leave_scope();
         }
     }
 }
 
-fn target(text: &str) -> Option<Target> {
+fn parse_target(text: &str) -> Option<Target> {
     let number = text.strip_prefix("sm_")?;
     let digits = number.trim_end_matches(|c: char| c.is_ascii_lowercase());
     let suffix = match &number[digits.len()..] {

@@ -31,14 +31,14 @@ impl From<FuncId> for Meaning {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Entry {
+struct NameEntry {
     meaning: Meaning,
     depth: u32,
     pos: Pos,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Range {
+struct RegisterRange {
     id: u32,
     count: u32,
     ty: ScalarType,
@@ -47,39 +47,39 @@ struct Range {
 }
 
 enum Undo<'s> {
-    Entry(&'s str, Option<Entry>),
-    Range(&'s str, Option<Range>),
+    Entry(&'s str, Option<NameEntry>),
+    Range(&'s str, Option<RegisterRange>),
 }
 
 #[derive(Default)]
 pub(super) struct Names<'s> {
-    entries: HashMap<&'s str, Entry>,
-    ranges: HashMap<&'s str, Range>,
+    entries: HashMap<&'s str, NameEntry>,
+    ranges: HashMap<&'s str, RegisterRange>,
     range_members: HashMap<(u32, u32), RegId>,
     next_range: u32,
     undo: Vec<Undo<'s>>,
-    marks: Vec<usize>,
+    scope_starts: Vec<usize>,
 }
 
 impl<'s> Names<'s> {
     /// 0 at module level.
     pub(super) fn depth(&self) -> usize {
-        self.marks.len()
+        self.scope_starts.len()
     }
 
     fn depth_u32(&self) -> u32 {
-        self.marks.len() as u32
+        self.scope_starts.len() as u32
     }
 
-    pub(super) fn enter(&mut self) {
-        self.marks.push(self.undo.len());
+    pub(super) fn enter_scope(&mut self) {
+        self.scope_starts.push(self.undo.len());
     }
 
-    pub(super) fn leave(&mut self) {
-        let Some(mark) = self.marks.pop() else {
+    pub(super) fn leave_scope(&mut self) {
+        let Some(start) = self.scope_starts.pop() else {
             return;
         };
-        for undo in self.undo.drain(mark..).rev() {
+        for undo in self.undo.drain(start..).rev() {
             match undo {
                 Undo::Entry(name, Some(old)) => drop(self.entries.insert(name, old)),
                 Undo::Entry(name, None) => drop(self.entries.remove(name)),
@@ -87,7 +87,7 @@ impl<'s> Names<'s> {
                 Undo::Range(name, None) => drop(self.ranges.remove(name)),
             }
         }
-        if self.marks.is_empty() {
+        if self.scope_starts.is_empty() {
             // A new map, not a cleared one: clearing costs what the largest body so far cost.
             self.range_members = HashMap::new();
         }
@@ -101,12 +101,12 @@ impl<'s> Names<'s> {
         {
             return Err(old.pos);
         }
-        if let Some((range, _)) = self.in_range(name)
+        if let Some((range, _)) = self.find_in_range(name)
             && range.depth == depth
         {
             return Err(range.pos);
         }
-        let entry = Entry { meaning, depth, pos };
+        let entry = NameEntry { meaning, depth, pos };
         let old = self.entries.insert(name, entry);
         if depth > 0 {
             self.undo.push(Undo::Entry(name, old));
@@ -121,7 +121,7 @@ impl<'s> Names<'s> {
         {
             return Err(old.pos);
         }
-        let range = Range { id: self.next_range, count, ty, depth, pos };
+        let range = RegisterRange { id: self.next_range, count, ty, depth, pos };
         self.next_range += 1;
         let old = self.ranges.insert(prefix, range);
         self.undo.push(Undo::Range(prefix, old));
@@ -131,7 +131,7 @@ impl<'s> Names<'s> {
     /// What `name` means here. A register of a range gets its id on first use, in `registers`.
     pub(super) fn find(&mut self, name: &'s str, registers: &mut Vec<Register>) -> Option<Meaning> {
         let exact = self.entries.get(name).copied();
-        let Some((range, number)) = self.in_range(name) else {
+        let Some((range, number)) = self.find_in_range(name) else {
             return exact.map(|entry| entry.meaning);
         };
         if let Some(entry) = exact
@@ -148,7 +148,7 @@ impl<'s> Names<'s> {
     }
 
     /// The range that has `name` as a member: `%r12` is number 12 of `%r`, or 2 of `%r1`.
-    fn in_range(&self, name: &'s str) -> Option<(Range, u32)> {
+    fn find_in_range(&self, name: &'s str) -> Option<(RegisterRange, u32)> {
         let bytes = name.as_bytes();
         let mut split = bytes.len();
         // A count has at most ten digits, so longer tails cannot be members.
@@ -191,14 +191,14 @@ mod tests {
     fn inner_scopes_hide_and_give_back() {
         let mut names = Names::default();
         let mut registers = Vec::new();
-        names.enter();
+        names.enter_scope();
         names.declare_range("%r", 5, ScalarType::B32, POS).unwrap();
         let outer = names.find("%r4", &mut registers);
         assert_eq!(outer, Some(Meaning::Register(RegId(0))));
-        names.enter();
+        names.enter_scope();
         names.declare_range("%r", 9, ScalarType::B64, POS).unwrap();
         assert_eq!(names.find("%r4", &mut registers), Some(Meaning::Register(RegId(1))));
-        names.leave();
+        names.leave_scope();
         assert_eq!(names.find("%r4", &mut registers), outer);
         assert_eq!(names.find("%r5", &mut registers), None);
         assert_eq!(names.find("%r04", &mut registers), None);
@@ -209,14 +209,14 @@ mod tests {
     fn a_name_in_a_deeper_scope_beats_a_range() {
         let mut names = Names::default();
         let mut registers = Vec::new();
-        names.enter();
+        names.enter_scope();
         names.declare_range("x", 5, ScalarType::B32, POS).unwrap();
-        names.enter();
+        names.enter_scope();
         let own = Meaning::Register(RegId(77));
         names.declare("x1", own, POS).unwrap();
         assert_eq!(names.declare("x1", own, POS), Err(POS));
         assert_eq!(names.find("x1", &mut registers), Some(own));
-        names.leave();
+        names.leave_scope();
         assert_eq!(names.find("x1", &mut registers), Some(Meaning::Register(RegId(0))));
     }
 }

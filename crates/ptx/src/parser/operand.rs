@@ -2,7 +2,7 @@
 
 use super::Parser;
 use super::names::Meaning;
-use super::variable::undeclared;
+use super::variable::undeclared_error;
 use crate::ast::{AddressBase, Axis, Imm, Opcode, Operand, RegId, Selector, SpecialReg, SymbolRef};
 use crate::fail::{Fail, Result};
 use crate::lexer::{Tok, Token};
@@ -14,32 +14,32 @@ const MAX_DEPTH: u32 = 4;
 const MAX_ELEMENTS: usize = 1024;
 
 impl<'s> Parser<'s> {
-    pub(super) fn operand(&mut self, opcode: Opcode) -> Result<Operand> {
-        self.nested_operand(opcode, 0)
+    pub(super) fn parse_operand(&mut self, opcode: Opcode) -> Result<Operand> {
+        self.parse_nested_operand(opcode, 0)
     }
 
-    fn nested_operand(&mut self, opcode: Opcode, depth: u32) -> Result<Operand> {
+    fn parse_nested_operand(&mut self, opcode: Opcode, depth: u32) -> Result<Operand> {
         let token = self.tokens.peek();
         if depth > MAX_DEPTH {
             return Err(Fail::new(token.pos, "operands are nested too deeply"));
         }
         match token.kind {
             Tok::Name => {
-                let first = self.named(opcode)?;
+                let first = self.parse_named(opcode)?;
                 if !self.eat(Tok::Bar) {
                     return Ok(first);
                 }
-                let second = self.named(opcode)?;
+                let second = self.parse_named(opcode)?;
                 Ok(Operand::Pair(Box::new((first, second))))
             }
             Tok::OpenBrace => {
                 self.bump();
                 let mut elements = Vec::with_capacity(4);
-                while !self.at(Tok::CloseBrace) {
+                while !self.is_at(Tok::CloseBrace) {
                     if elements.len() >= MAX_ELEMENTS {
-                        return Err(Fail::new(self.here(), "too many elements in a vector"));
+                        return Err(Fail::new(self.next_pos(), "too many elements in a vector"));
                     }
-                    elements.push(self.nested_operand(opcode, depth + 1)?);
+                    elements.push(self.parse_nested_operand(opcode, depth + 1)?);
                     if !self.eat(Tok::Comma) {
                         break;
                     }
@@ -47,19 +47,19 @@ impl<'s> Parser<'s> {
                 self.expect(Tok::CloseBrace, "'}' or ','")?;
                 Ok(Operand::Vector(elements))
             }
-            Tok::OpenBracket => self.bracket(opcode, depth),
+            Tok::OpenBracket => self.parse_bracket(opcode, depth),
             Tok::Bang if self.tokens.peek_next().kind == Tok::Name => {
                 self.bump();
                 let name = self.bump();
-                Ok(Operand::NotReg(self.register(name)?))
+                Ok(Operand::NotReg(self.resolve_register(name)?))
             }
             Tok::Minus if self.tokens.peek_next().kind == Tok::Name && opcode.is_video() => {
                 self.bump();
                 let name = self.bump();
-                let register = self.register(name)?;
-                Ok(Operand::Selected { register, selector: self.selector()?, negated: true })
+                let register = self.resolve_register(name)?;
+                Ok(Operand::Selected { register, selector: self.parse_selector()?, negated: true })
             }
-            _ => self.literal().map(Operand::Imm).map_err(|fail| {
+            _ => self.parse_literal().map(Operand::Imm).map_err(|fail| {
                 // "a constant" would be too narrow where nothing readable was found.
                 if self.tokens.peek().pos == token.pos { self.unexpected("an operand") } else { fail }
             }),
@@ -67,8 +67,8 @@ impl<'s> Parser<'s> {
     }
 
     /// An operand that begins with a name.
-    fn named(&mut self, opcode: Opcode) -> Result<Operand> {
-        let name = self.name("a register")?;
+    fn parse_named(&mut self, opcode: Opcode) -> Result<Operand> {
+        let name = self.expect_name("a register")?;
         match name.text {
             "_" => return Ok(Operand::Sink),
             "WARP_SZ" => return Ok(Operand::Imm(Imm::Int(32))),
@@ -76,18 +76,18 @@ impl<'s> Parser<'s> {
         }
         match self.names.find(name.text, &mut self.registers) {
             Some(Meaning::Register(register)) => {
-                if !self.at(Tok::Dotted) {
+                if !self.is_at(Tok::Dotted) {
                     return Ok(Operand::Reg(register));
                 }
                 if !opcode.is_video() {
                     return Err(self.unexpected("',' or ';'"));
                 }
-                Ok(Operand::Selected { register, selector: self.selector()?, negated: false })
+                Ok(Operand::Selected { register, selector: self.parse_selector()?, negated: false })
             }
-            Some(Meaning::VectorRegister(first, width)) => self.vector_register(first, width),
+            Some(Meaning::VectorRegister(first, width)) => self.parse_vector_register(first, width),
             Some(Meaning::Symbol(symbol)) => {
-                let indexed = self.at(Tok::OpenBracket);
-                let offset = self.symbol_offset(symbol)?;
+                let indexed = self.is_at(Tok::OpenBracket);
+                let offset = self.parse_symbol_offset(symbol)?;
                 // `ld.global.u32 %r1, array[3]` is an address without the usual brackets.
                 if indexed && accesses_memory(opcode) {
                     let base = AddressBase::Symbol(symbol);
@@ -97,12 +97,12 @@ impl<'s> Parser<'s> {
             }
             Some(Meaning::BranchTable(table)) if opcode == Opcode::Brx => Ok(Operand::BranchTable(table)),
             Some(_) => Err(Fail::new(name.pos, format!("'{}' cannot be used here", name.text))),
-            None => self.special(name),
+            None => self.parse_special(name),
         }
     }
 
     /// `v.x`, or `v` for all components.
-    fn vector_register(&mut self, first: RegId, width: u8) -> Result<Operand> {
+    fn parse_vector_register(&mut self, first: RegId, width: u8) -> Result<Operand> {
         let token = self.tokens.peek();
         if token.kind != Tok::Dotted {
             let all = (0..u32::from(width)).map(|n| Operand::Reg(RegId(first.0 + n)));
@@ -123,7 +123,7 @@ impl<'s> Parser<'s> {
         Ok(Operand::Reg(RegId(first.0 + component)))
     }
 
-    fn special(&mut self, name: Token<'s>) -> Result<Operand> {
+    fn parse_special(&mut self, name: Token<'s>) -> Result<Operand> {
         if let Some(make) = name.text.strip_prefix('%').and_then(SpecialReg::vector) {
             let token = self.tokens.peek();
             if token.kind != Tok::Dotted {
@@ -138,11 +138,11 @@ impl<'s> Parser<'s> {
                 None => Err(self.unexpected("'.x', '.y' or '.z'")),
             };
         }
-        SpecialReg::from_name(name.text).map(Operand::Special).ok_or_else(|| undeclared(name))
+        SpecialReg::from_name(name.text).map(Operand::Special).ok_or_else(|| undeclared_error(name))
     }
 
     /// `.b0`, `.h1`, `.b3210`, `.h10` behind a register.
-    fn selector(&mut self) -> Result<Option<Selector>> {
+    fn parse_selector(&mut self) -> Result<Option<Selector>> {
         let token = self.tokens.peek();
         if token.kind != Tok::Dotted {
             return Ok(None);
@@ -173,12 +173,12 @@ impl<'s> Parser<'s> {
     }
 
     /// What follows a symbol used as a value: `+8`, or `[3]` counted in elements.
-    fn symbol_offset(&mut self, symbol: SymbolRef) -> Result<i64> {
-        if !self.at(Tok::OpenBracket) {
-            return self.offset();
+    fn parse_symbol_offset(&mut self, symbol: SymbolRef) -> Result<i64> {
+        if !self.is_at(Tok::OpenBracket) {
+            return self.parse_offset();
         }
         let open = self.bump();
-        let index = self.unsigned("an array index")?;
+        let index = self.parse_unsigned("an array index")?;
         self.expect(Tok::CloseBracket, "']'")?;
         let element = match symbol {
             SymbolRef::Global(id) => self.module.global(id).element_size(),
@@ -186,15 +186,15 @@ impl<'s> Parser<'s> {
             _ => 0,
         };
         if element == 0 {
-            return Err(Fail::new(open.pos, "this name is no array").help("write the offset in bytes, as in name+16"));
+            return Err(Fail::new(open.pos, "this name is no array").with_help("write the offset in bytes, as in name+16"));
         }
         Ok(index.wrapping_mul(element).cast_signed())
     }
 
     /// `[base+offset]`, or the list of a texture or tensor instruction.
-    fn bracket(&mut self, opcode: Opcode, depth: u32) -> Result<Operand> {
+    fn parse_bracket(&mut self, opcode: Opcode, depth: u32) -> Result<Operand> {
         self.bump();
-        let address = self.address()?;
+        let address = self.parse_address()?;
         if self.eat(Tok::CloseBracket) {
             let (base, offset) = address;
             return Ok(Operand::Address { base, offset });
@@ -207,28 +207,28 @@ impl<'s> Parser<'s> {
         let mut parts = vec![first];
         while self.eat(Tok::Comma) {
             if parts.len() >= MAX_ELEMENTS {
-                return Err(Fail::new(self.here(), "too many operands in brackets"));
+                return Err(Fail::new(self.next_pos(), "too many operands in brackets"));
             }
-            parts.push(self.nested_operand(opcode, depth + 1)?);
+            parts.push(self.parse_nested_operand(opcode, depth + 1)?);
         }
         self.expect(Tok::CloseBracket, "']'")?;
         Ok(Operand::Bracket(parts))
     }
 
-    fn address(&mut self) -> Result<(AddressBase, i64)> {
+    fn parse_address(&mut self) -> Result<(AddressBase, i64)> {
         let token = self.tokens.peek();
         if token.kind != Tok::Name || token.text == "WARP_SZ" {
-            return match self.constant()? {
+            return match self.parse_constant()? {
                 Imm::Int(address) => Ok((AddressBase::Absolute(address as u64), 0)),
                 _ => Err(Fail::new(token.pos, "an address must be a whole number")),
             };
         }
         self.bump();
-        let base = match self.meaning(token)? {
+        let base = match self.resolve_name(token)? {
             Meaning::Register(register) => AddressBase::Reg(register),
             Meaning::Symbol(symbol) => {
-                if self.at(Tok::OpenBracket) {
-                    let offset = self.symbol_offset(symbol)?;
+                if self.is_at(Tok::OpenBracket) {
+                    let offset = self.parse_symbol_offset(symbol)?;
                     return Ok((AddressBase::Symbol(symbol), offset));
                 }
                 AddressBase::Symbol(symbol)
@@ -238,7 +238,7 @@ impl<'s> Parser<'s> {
                 return Err(Fail::new(token.pos, problem));
             }
         };
-        Ok((base, self.offset()?))
+        Ok((base, self.parse_offset()?))
     }
 }
 

@@ -48,7 +48,7 @@ struct Shape {
 
 impl<'s> Parser<'s> {
     /// `.align 8 .v2 .f32`, `.attribute(…)` and, for parameters, `.ptr .global .align 4`.
-    pub(super) fn type_head(&mut self) -> Result<TypeHead> {
+    pub(super) fn parse_type_head(&mut self) -> Result<TypeHead> {
         let mut align = None;
         let mut vector = 1u8;
         let mut managed = false;
@@ -63,9 +63,9 @@ impl<'s> Parser<'s> {
                 ".align" => {
                     self.bump();
                     let at = self.tokens.peek().pos;
-                    let value = self.unsigned("an alignment")?;
+                    let value = self.parse_unsigned("an alignment")?;
                     if !value.is_power_of_two() || value > MAX_ALIGN {
-                        return Err(Fail::new(at, "an alignment must be a power of two").help("1, 2, 4, … up to 1048576"));
+                        return Err(Fail::new(at, "an alignment must be a power of two").with_help("1, 2, 4, … up to 1048576"));
                     }
                     match &mut pointer {
                         Some((_, pointee)) => *pointee = value as u32,
@@ -75,7 +75,7 @@ impl<'s> Parser<'s> {
                 ".attribute" => {
                     self.bump();
                     self.expect(Tok::OpenParen, "'('")?;
-                    while !self.at(Tok::CloseParen) {
+                    while !self.is_at(Tok::CloseParen) {
                         match self.tokens.peek() {
                             token if token.kind == Tok::Dotted => {
                                 managed |= token.text == ".managed";
@@ -128,17 +128,17 @@ impl<'s> Parser<'s> {
     }
 
     /// `[3][4]` or `[]` behind a name; an empty first dimension is 0.
-    pub(super) fn dimensions(&mut self) -> Result<Vec<u64>> {
+    pub(super) fn parse_dimensions(&mut self) -> Result<Vec<u64>> {
         let mut dims = Vec::new();
-        while self.at(Tok::OpenBracket) {
+        while self.is_at(Tok::OpenBracket) {
             let open = self.bump();
             if dims.len() >= 16 {
                 return Err(Fail::new(open.pos, "an array has at most 16 dimensions"));
             }
-            if self.at(Tok::CloseBracket) && dims.is_empty() {
+            if self.is_at(Tok::CloseBracket) && dims.is_empty() {
                 dims.push(0);
             } else {
-                dims.push(self.unsigned("an array dimension")?);
+                dims.push(self.parse_unsigned("an array dimension")?);
             }
             self.expect(Tok::CloseBracket, "']'")?;
         }
@@ -146,32 +146,32 @@ impl<'s> Parser<'s> {
     }
 
     /// The rest of a variable declaration, behind its state space, to its semicolon.
-    pub(super) fn variables(&mut self, space: StateSpace, linkage: Linkage, declared: Declared) -> Result<()> {
+    pub(super) fn parse_variables(&mut self, space: StateSpace, linkage: Linkage, declared: Declared) -> Result<()> {
         let space = if space == StateSpace::Const && self.eat(Tok::OpenBracket) {
             let at = self.tokens.peek().pos;
-            let bank = self.unsigned("a constant bank")?;
+            let bank = self.parse_unsigned("a constant bank")?;
             self.expect(Tok::CloseBracket, "']'")?;
             let bank = u8::try_from(bank).ok().filter(|bank| *bank <= 10).ok_or_else(|| Fail::new(at, "constant banks are numbered 0 to 10"))?;
             StateSpace::ConstBank(bank)
         } else {
             space
         };
-        let head = self.type_head()?;
+        let head = self.parse_type_head()?;
         if head.ty == ScalarType::Pred {
             return Err(Fail::new(self.last_end, "predicates live in registers only"));
         }
         loop {
-            self.variable(space, linkage, declared, head)?;
+            self.parse_variable(space, linkage, declared, head)?;
             if !self.eat(Tok::Comma) {
                 break;
             }
         }
-        self.semicolon()
+        self.expect_semicolon()
     }
 
-    fn variable(&mut self, space: StateSpace, linkage: Linkage, declared: Declared, head: TypeHead) -> Result<()> {
-        let name = self.name("the name of a variable")?;
-        let mut dims = self.dimensions()?;
+    fn parse_variable(&mut self, space: StateSpace, linkage: Linkage, declared: Declared, head: TypeHead) -> Result<()> {
+        let name = self.expect_name("the name of a variable")?;
+        let mut dims = self.parse_dimensions()?;
         let mut init = Vec::new();
         let mut late = Vec::new();
         let open = dims.first() == Some(&0);
@@ -181,7 +181,7 @@ impl<'s> Parser<'s> {
                 shape.dims.push(u64::from(head.vector));
             }
             shape.total = if open { u64::MAX } else { checked_product(&shape.dims).unwrap_or(u64::MAX) };
-            let count = self.initialiser(&shape, &mut init, &mut late)?;
+            let count = self.parse_initialiser(&shape, &mut init, &mut late)?;
             if open {
                 let inner = checked_product(&shape.dims[1..]).unwrap_or(1).max(1);
                 dims[0] = count.div_ceil(inner);
@@ -227,13 +227,13 @@ impl<'s> Parser<'s> {
                     return Ok(());
                 }
                 if old.linkage != Linkage::Extern && old.linkage != Linkage::Common {
-                    return Err(taken(name, old.pos));
+                    return Err(taken_error(name, old.pos));
                 }
                 self.module.globals[old_id.index()] = variable;
                 old_id
             }
             _ => {
-                self.names.declare(name.text, new_id.into(), name.pos).map_err(|first| taken(name, first))?;
+                self.names.declare(name.text, new_id.into(), name.pos).map_err(|first| taken_error(name, first))?;
                 self.module.globals.push(variable);
                 new_id
             }
@@ -248,7 +248,7 @@ impl<'s> Parser<'s> {
         for late in std::mem::take(&mut self.late) {
             let Some(found) = self.names.find_symbol(late.name.text) else {
                 let name = late.name;
-                self.complain(undeclared(name));
+                self.complain(undeclared_error(name));
                 continue;
             };
             let entry = &mut self.module.globals[late.variable.index()].init[late.entry];
@@ -259,24 +259,24 @@ impl<'s> Parser<'s> {
     }
 
     /// What stands behind `=`; says how many elements it covers.
-    fn initialiser(&mut self, shape: &Shape, init: &mut Vec<InitEntry>, late: &mut Vec<(usize, Token<'s>)>) -> Result<u64> {
-        if !self.at(Tok::OpenBrace) {
+    fn parse_initialiser(&mut self, shape: &Shape, init: &mut Vec<InitEntry>, late: &mut Vec<(usize, Token<'s>)>) -> Result<u64> {
+        if !self.is_at(Tok::OpenBrace) {
             if !shape.dims.is_empty() {
                 return Err(self.unexpected("'{' of the initialiser"));
             }
-            self.init_element(shape, 0, init, late)?;
+            self.parse_init_element(shape, 0, init, late)?;
             return Ok(1);
         }
         if shape.dims.is_empty() {
             return Err(self.unexpected("one value: this variable is no array"));
         }
         let mut next = 0u64;
-        let reached = self.init_list(shape, 0, &mut next, init, late)?;
+        let reached = self.parse_init_list(shape, 0, &mut next, init, late)?;
         Ok(reached)
     }
 
     /// `{ … }` for the sub-array at `level` that starts at element `next`.
-    fn init_list(&mut self, shape: &Shape, level: usize, next: &mut u64, init: &mut Vec<InitEntry>, late: &mut Vec<(usize, Token<'s>)>) -> Result<u64> {
+    fn parse_init_list(&mut self, shape: &Shape, level: usize, next: &mut u64, init: &mut Vec<InitEntry>, late: &mut Vec<(usize, Token<'s>)>) -> Result<u64> {
         self.expect(Tok::OpenBrace, "'{'")?;
         let inner = checked_product(&shape.dims[level + 1..]).unwrap_or(u64::MAX);
         let start = *next;
@@ -287,7 +287,7 @@ impl<'s> Parser<'s> {
         };
         let end = end.min(shape.total);
         let mut reached = start;
-        while !self.at(Tok::CloseBrace) {
+        while !self.is_at(Tok::CloseBrace) {
             let token = self.tokens.peek();
             if *next >= end {
                 return Err(Fail::new(token.pos, "more values than the array has elements"));
@@ -297,11 +297,11 @@ impl<'s> Parser<'s> {
                     return Err(Fail::new(token.pos, "more braces than the array has dimensions"));
                 }
                 let sub_start = *next;
-                let sub = self.init_list(shape, level + 1, next, init, late)?;
+                let sub = self.parse_init_list(shape, level + 1, next, init, late)?;
                 reached = reached.max(sub);
                 *next = sub_start.saturating_add(inner);
             } else {
-                self.init_element(shape, *next, init, late)?;
+                self.parse_init_element(shape, *next, init, late)?;
                 *next += 1;
                 reached = reached.max(*next);
             }
@@ -313,15 +313,15 @@ impl<'s> Parser<'s> {
         Ok(reached)
     }
 
-    fn init_element(&mut self, shape: &Shape, index: u64, init: &mut Vec<InitEntry>, late: &mut Vec<(usize, Token<'s>)>) -> Result<()> {
+    fn parse_init_element(&mut self, shape: &Shape, index: u64, init: &mut Vec<InitEntry>, late: &mut Vec<(usize, Token<'s>)>) -> Result<()> {
         let size = shape.ty.bytes() as u8;
         let offset = index.saturating_mul(u64::from(size));
         let value = match self.tokens.peek() {
-            token if token.kind == Tok::Name && token.text != "WARP_SZ" => self.init_symbol(None, init.len(), late)?,
-            _ => match self.constant()? {
-                Imm::Int(mask) if self.at(Tok::OpenParen) => {
+            token if token.kind == Tok::Name && token.text != "WARP_SZ" => self.parse_init_symbol(None, init.len(), late)?,
+            _ => match self.parse_constant()? {
+                Imm::Int(mask) if self.is_at(Tok::OpenParen) => {
                     self.bump();
-                    let value = self.init_symbol(Some(mask as u64), init.len(), late)?;
+                    let value = self.parse_init_symbol(Some(mask as u64), init.len(), late)?;
                     self.expect(Tok::CloseParen, "')'")?;
                     value
                 }
@@ -333,7 +333,7 @@ impl<'s> Parser<'s> {
         };
         let is_address = matches!(value, InitValue::Address { mask: None, .. });
         if is_address && size < 4 {
-            return Err(Fail::new(self.last_end, "an address does not fit this type").help("select bytes with a mask, as in 0xff(name)"));
+            return Err(Fail::new(self.last_end, "an address does not fit this type").with_help("select bytes with a mask, as in 0xff(name)"));
         }
         // Zeros need no entry: what no entry covers is zero.
         if value != InitValue::Bits(0) {
@@ -343,27 +343,27 @@ impl<'s> Parser<'s> {
     }
 
     /// `name+8`, `generic(name)`, `generic(name)+8`, `generic(name+8)`.
-    fn init_symbol(&mut self, mask: Option<u64>, entry: usize, late: &mut Vec<(usize, Token<'s>)>) -> Result<InitValue> {
-        let mut name = self.name("a name")?;
+    fn parse_init_symbol(&mut self, mask: Option<u64>, entry: usize, late: &mut Vec<(usize, Token<'s>)>) -> Result<InitValue> {
+        let mut name = self.expect_name("a name")?;
         let mut offset = 0i64;
-        let generic = name.text == "generic" && self.at(Tok::OpenParen);
+        let generic = name.text == "generic" && self.is_at(Tok::OpenParen);
         if generic {
             self.bump();
-            name = self.name("a name")?;
-            offset = self.offset()?;
+            name = self.expect_name("a name")?;
+            offset = self.parse_offset()?;
             self.expect(Tok::CloseParen, "')'")?;
         }
-        offset = offset.wrapping_add(self.offset()?);
+        offset = offset.wrapping_add(self.parse_offset()?);
         late.push((entry, name));
         Ok(InitValue::Address { symbol: SymbolRef::Global(GlobalId(u32::MAX)), offset, generic, mask })
     }
 
     /// A symbol that must be known by now.
-    pub(super) fn symbol(&mut self, name: Token<'s>) -> Result<SymbolRef> {
+    pub(super) fn resolve_symbol(&mut self, name: Token<'s>) -> Result<SymbolRef> {
         match self.names.find(name.text, &mut self.registers) {
             Some(Meaning::Symbol(symbol)) => Ok(symbol),
             Some(_) => Err(Fail::new(name.pos, format!("'{}' has no address", name.text))),
-            None => Err(undeclared(name)),
+            None => Err(undeclared_error(name)),
         }
     }
 }
@@ -372,11 +372,15 @@ pub(super) fn checked_product(dims: &[u64]) -> Option<u64> {
     dims.iter().try_fold(1u64, |a, b| a.checked_mul(*b))
 }
 
-pub(super) fn taken(name: Token<'_>, first: crate::ast::Pos) -> Fail {
+pub(super) fn taken_error(name: Token<'_>, first: crate::ast::Pos) -> Fail {
     Fail::new(name.pos, format!("'{}' is already declared at {first}", name.text))
 }
 
-pub(super) fn undeclared(name: Token<'_>) -> Fail {
+pub(super) fn undeclared_error(name: Token<'_>) -> Fail {
     let fail = Fail::new(name.pos, format!("'{}' is not declared", name.text));
-    if name.text.starts_with('%') { fail.help("declare it with .reg, or raise the count in its range") } else { fail.help("declare it before it is used") }
+    if name.text.starts_with('%') {
+        fail.with_help("declare it with .reg, or raise the count in its range")
+    } else {
+        fail.with_help("declare it before it is used")
+    }
 }

@@ -30,6 +30,7 @@ struct Executor {
     /// What an earlier server had told a standby.
     remembered: BTreeMap<u32, Held>,
     keeper: Option<Keeper>,
+    keeper_number: Option<u64>,
 }
 
 pub fn play(socket: &Path) -> Result<(), String> {
@@ -38,7 +39,7 @@ pub fn play(socket: &Path) -> Result<(), String> {
     let mut lost = Instant::now();
     while lost.elapsed() < Duration::from_secs(20) {
         if let Ok(connection) = Connection::connect(socket) {
-            let devices = if mode == "no device" { Vec::new() } else { vec![device()] };
+            let devices = if mode == "no device" || mode == "no word" { Vec::new() } else { vec![device()] };
             let serving = executor.generation > 0;
             if !serving {
                 // The new server tells a standby everything anew.
@@ -55,8 +56,8 @@ pub fn play(socket: &Path) -> Result<(), String> {
                 let active = FromExecutor::Active { generation: executor.generation, resumed, lost: Vec::new(), suspects: Vec::new() };
                 connection.send(&active, &[]).map_err(|e| e.to_string())?;
             }
-            if mode == "no device" {
-                let why = "there is no device sim:h200 in this story".to_owned();
+            if mode == "no device" || mode == "no word" {
+                let why = if mode == "no word" { String::new() } else { "there is no device sim:h200 in this story".to_owned() };
                 connection.send(&FromExecutor::Failed { why }, &[]).map_err(|e| e.to_string())?;
                 // As the real one: it ends when it was heard.
                 while connection.receive::<ToExecutor>().is_ok_and(|(message, _)| message != ToExecutor::Quit) {}
@@ -82,7 +83,10 @@ impl Executor {
                 Err(error) => return Err(error.to_string()),
             };
             let answer = match message {
-                ToExecutor::Keeper { .. } => {
+                ToExecutor::Keeper { number, .. } => {
+                    if let Some(lost) = self.keeper_number.replace(number).filter(|_| mode == "late word") {
+                        connection.send(&FromExecutor::KeeperLost { number: lost }, &[]).map_err(|e| e.to_string())?;
+                    }
                     let keeper = Keeper::over(descriptors.into_iter().next().ok_or("no keeper")?).map_err(|e| e.to_string())?;
                     self.keeper = Some(keeper);
                     self.keep_extents()?;

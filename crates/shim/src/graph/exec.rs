@@ -1,15 +1,18 @@
-//! Executables: a graph put into order and spread over lanes. A launch is the records of its nodes: the first lane is the stream itself,
-//! the others start where the stream is and the stream waits for them at the end.
+//! Executables: a graph put into order and spread over lanes. A launch is the records of its nodes:
+//! the first lane is the stream itself, the others start where the stream is and the stream waits
+//! for them at the end.
 
 use super::node::{any_work, copy_work, event_work, host_work, kernel_work, set_work, values_work};
 use super::objects::Held;
-use super::{Graph, Work, graph, lanes, order};
-use crate::client::pipe::{LaneId, Role};
-use crate::client::{self, Session, lock};
-use crate::context;
+use super::{Graph, Work, find_graph, lanes, order};
+use crate::connection::Connection;
+use crate::connection::pipe::{LaneId, Role};
 use crate::ffi::{Try, error, get, put, put_if};
+use crate::handle::{Kind, Table};
 use crate::log::unsupported;
-use crate::stream::{self, Stream};
+use crate::stream::Stream;
+use crate::sync::lock;
+use crate::{callback, context, event, process};
 use core::ffi::{c_char, c_uint, c_ulonglong};
 use cumux_abi::{
     CUDA_BATCH_MEM_OP_NODE_PARAMS, CUDA_GRAPH_INSTANTIATE_PARAMS, CUDA_HOST_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS_v1, CUDA_MEMCPY3D,
@@ -17,12 +20,17 @@ use cumux_abi::{
     CUgraphInstantiateResult, CUgraphNode, CUgraphNodeParams, CUresult, CUstream,
 };
 use cumux_wire::record::Op;
+use event::EVENTS;
 use std::sync::{Arc, Mutex};
 
 /// Streams that one launch spreads over at most, the launching one included.
 const LANES: usize = 8;
-/// Known instantiation flags: free on launch, upload, node priorities. Launching from the device is refused.
+/// Known instantiation flags: free on launch, upload, node priorities. Launching from the device is
+/// refused.
 const KNOWN_FLAGS: u64 = 1 | 2 | 8;
+
+/// All executables.
+static EXECS: Table<Exec> = Table::new(Kind::GraphExec);
 
 /// One node of an executable.
 #[derive(Debug)]
@@ -87,7 +95,7 @@ fn calls_host(steps: &[Step]) -> bool {
 }
 
 /// Pushes one step's records in a lane and returns the sequence of the last.
-fn perform(session: &'static Session, step: &Step, lane: LaneId, host: bool) -> Try<u64> {
+fn perform(session: &'static Connection, step: &Step, lane: LaneId, host: bool) -> Try<u64> {
     let nothing = || session.push(lane, &Op::Nop);
     if !step.enabled {
         return nothing();
@@ -100,12 +108,13 @@ fn perform(session: &'static Session, step: &Step, lane: LaneId, host: bool) -> 
                 // A host function of this graph may write what is read here.
                 session.drain_lane(lane)?;
             }
-            // SAFETY: the program vouched for its memory when it made the node, for as long as the executable lives.
+            // SAFETY: the program vouched for its memory when it made the node, for as long as the
+            // executable lives.
             unsafe { transfer.run(session, lane)? };
             nothing()
         }
         Work::Host(work) => {
-            session.callbacks.launch(session, lane, *work)?;
+            callback::push(session, lane, *work)?;
             session.point(lane)
         }
         Work::Graph(_) => {
@@ -115,12 +124,12 @@ fn perform(session: &'static Session, step: &Step, lane: LaneId, host: bool) -> 
             nothing()
         }
         Work::Record(event) => {
-            let event = session.events.get(*event).ok_or(error::INVALID_VALUE)?;
-            crate::event::record_in(session, &event, lane)
+            let event = EVENTS.get(*event).ok_or(error::INVALID_VALUE)?;
+            event::record_in(session, &event, lane)
         }
         Work::Wait(event) => {
-            let event = session.events.get(*event).ok_or(error::INVALID_VALUE)?;
-            crate::event::hold_lane(session, lane, &event)?;
+            let event = EVENTS.get(*event).ok_or(error::INVALID_VALUE)?;
+            event::hold_lane(session, lane, &event)?;
             nothing()
         }
         Work::Values(ops) => {
@@ -134,13 +143,13 @@ fn perform(session: &'static Session, step: &Step, lane: LaneId, host: bool) -> 
 }
 
 impl Exec {
-    fn new(session: &Session, graph: &Graph, flags: u64) -> Try<Arc<Self>> {
+    fn new(graph: &Graph, flags: u64) -> Try<Arc<Self>> {
         if flags & !KNOWN_FLAGS != 0 {
             return Err(if flags & 4 != 0 { unsupported("graphs that are launched from the device") } else { error::INVALID_VALUE });
         }
         let (steps, held) = (Mutex::new(plan(graph)?), lock(&graph.held).clone());
         let make = |handle| Arc::new(Self { handle, flags, steps, tracks: Mutex::default(), _held: held });
-        session.execs.insert(make).map(|(_, exec)| exec).ok_or(error::OUT_OF_MEMORY)
+        EXECS.insert(make).map(|(_, exec)| exec).ok_or(error::OUT_OF_MEMORY)
     }
 
     fn as_c(&self) -> CUgraphExec {
@@ -148,7 +157,7 @@ impl Exec {
     }
 
     /// Launches in a stream. Launches of one executable run one after the other.
-    fn launch(&self, session: &'static Session, stream: &Stream) -> Try {
+    fn launch(&self, session: &'static Connection, stream: &Stream) -> Try {
         let steps = lock(&self.steps);
         let mut tracks = lock(&self.tracks);
         let wanted = steps.iter().map(|step| step.lane).max().unwrap_or(0);
@@ -160,11 +169,11 @@ impl Exec {
             tracks.context = stream.context;
         }
         while tracks.lanes.len() < wanted {
-            let group = session.context(stream.context_handle)?.group;
+            let group = context::find(stream.context_handle)?.group;
             tracks.lanes.push(session.new_lane(group, Role::Independent, stream.device, 0)?);
         }
         if let Some((lane, seq)) = tracks.end {
-            stream::hold(session, stream.lane, lane, seq)?;
+            session.hold_lane(stream.lane, lane, seq)?;
         }
         let start = session.point(stream.lane)?;
         let host = calls_host(&steps);
@@ -174,10 +183,10 @@ impl Exec {
         for step in steps.iter() {
             let lane = lane_of(step.lane).ok_or(error::UNKNOWN)?;
             if step.lane != 0 && last.get(step.lane).copied().flatten().is_none() {
-                stream::hold(session, lane, stream.lane, start)?;
+                session.hold_lane(lane, stream.lane, start)?;
             }
             for (other, seq) in step.after.iter().filter_map(|wait| reached.get(*wait)) {
-                stream::hold(session, lane, *other, *seq)?;
+                session.hold_lane(lane, *other, *seq)?;
             }
             let seq = perform(session, step, lane, host)?;
             reached.push((lane, seq));
@@ -187,7 +196,7 @@ impl Exec {
         }
         for (number, seq) in last.iter().enumerate().skip(1) {
             if let (Some(lane), Some(seq)) = (lane_of(number), seq) {
-                stream::hold(session, stream.lane, lane, *seq)?;
+                session.hold_lane(stream.lane, lane, *seq)?;
             }
         }
         tracks.end = Some((stream.lane, session.point(stream.lane)?));
@@ -236,22 +245,23 @@ impl Exec {
 }
 
 fn changes_context(old: &Work, new: &Work) -> bool {
-    let context = |work: &Work| if let Work::Kernel(kernel) = work { Some(kernel.function.context) } else { None };
+    let context = |work: &Work| if let Work::Kernel(kernel) = work { Some(kernel.function.place.context) } else { None };
     context(old) != context(new)
 }
 
-pub(crate) fn exec(session: &Session, handle: CUgraphExec) -> Try<Arc<Exec>> {
-    session.execs.get(handle.addr() as u64).ok_or(error::INVALID_VALUE)
+/// The executable a handle names.
+pub(crate) fn find_exec(handle: CUgraphExec) -> Try<Arc<Exec>> {
+    EXECS.get(handle.addr() as u64).ok_or(error::INVALID_VALUE)
 }
 
 // ---- making and ending
 
 fn instantiate(out: *mut CUgraphExec, handle: CUgraph, flags: u64) -> Try {
-    let session = client::enter()?;
+    process::enter()?;
     if out.is_null() {
         return Err(error::INVALID_VALUE);
     }
-    put!(out, Exec::new(session, &*graph(session, handle)?, flags)?.as_c());
+    put!(out, Exec::new(&*find_graph(handle)?, flags)?.as_c());
     Ok(())
 }
 
@@ -281,8 +291,8 @@ pub unsafe fn cuGraphInstantiateWithParams(out: *mut CUgraphExec, handle: CUgrap
 }
 
 pub unsafe fn cuGraphExecDestroy(handle: CUgraphExec) -> Try {
-    let session = client::look()?;
-    let exec = session.execs.remove(handle.addr() as u64).ok_or(error::INVALID_VALUE)?;
+    let session = process::find_connection()?;
+    let exec = EXECS.remove(handle.addr() as u64).ok_or(error::INVALID_VALUE)?;
     for lane in lock(&exec.tracks).lanes.drain(..) {
         session.free_lane(lane);
     }
@@ -290,15 +300,16 @@ pub unsafe fn cuGraphExecDestroy(handle: CUgraphExec) -> Try {
 }
 
 pub unsafe fn cuGraphExecGetFlags(handle: CUgraphExec, out: *mut u64) -> Try {
-    put!(out, exec(client::enter()?, handle)?.flags);
+    process::enter()?;
+    put!(out, find_exec(handle)?.flags);
     Ok(())
 }
 
 // ---- launching
 
 pub unsafe fn cuGraphLaunch(handle: CUgraphExec, stream: CUstream) -> Try {
-    let session = client::enter()?;
-    let exec = exec(session, handle)?;
+    let session = process::enter()?;
+    let exec = find_exec(handle)?;
     let stream = context::stream(session, stream)?;
     if crate::capture::is_capturing(&stream) {
         return Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
@@ -308,16 +319,16 @@ pub unsafe fn cuGraphLaunch(handle: CUgraphExec, stream: CUstream) -> Try {
 
 pub unsafe fn cuGraphUpload(handle: CUgraphExec, stream: CUstream) -> Try {
     // There is nothing to upload: records are made at each launch.
-    let session = client::enter()?;
-    exec(session, handle)?;
+    let session = process::enter()?;
+    find_exec(handle)?;
     context::stream(session, stream).map(drop)
 }
 
 // ---- changing
 
-fn change(handle: CUgraphExec, node: CUgraphNode, work: impl FnOnce(&'static Session) -> Try<Work>) -> Try {
-    let session = client::enter()?;
-    let exec = exec(session, handle)?;
+fn change(handle: CUgraphExec, node: CUgraphNode, work: impl FnOnce(&'static Connection) -> Try<Work>) -> Try {
+    let session = process::enter()?;
+    let exec = find_exec(handle)?;
     exec.change(node.addr() as u64, work(session)?)
 }
 
@@ -334,12 +345,12 @@ pub unsafe fn cuGraphExecKernelNodeSetParams_v2(handle: CUgraphExec, node: CUgra
 
 pub unsafe fn cuGraphExecMemcpyNodeSetParams(handle: CUgraphExec, node: CUgraphNode, params: *const CUDA_MEMCPY3D, _context: CUcontext) -> Try {
     let params = get!(params);
-    change(handle, node, |session| copy_work(session, &params))
+    change(handle, node, |_| copy_work(&params))
 }
 
 pub unsafe fn cuGraphExecMemsetNodeSetParams(handle: CUgraphExec, node: CUgraphNode, params: *const CUDA_MEMSET_NODE_PARAMS, _context: CUcontext) -> Try {
     let params = get!(params);
-    change(handle, node, |session| set_work(session, &params))
+    change(handle, node, |_| set_work(&params))
 }
 
 pub unsafe fn cuGraphExecHostNodeSetParams(handle: CUgraphExec, node: CUgraphNode, params: *const CUDA_HOST_NODE_PARAMS) -> Try {
@@ -348,20 +359,20 @@ pub unsafe fn cuGraphExecHostNodeSetParams(handle: CUgraphExec, node: CUgraphNod
 }
 
 pub unsafe fn cuGraphExecChildGraphNodeSetParams(handle: CUgraphExec, node: CUgraphNode, child: CUgraph) -> Try {
-    change(handle, node, |session| super::node::child_work(session, child))
+    change(handle, node, |_| super::node::child_work(child))
 }
 
 pub unsafe fn cuGraphExecEventRecordNodeSetEvent(handle: CUgraphExec, node: CUgraphNode, event: CUevent) -> Try {
-    change(handle, node, |session| event_work(session, event, true))
+    change(handle, node, |_| event_work(event, true))
 }
 
 pub unsafe fn cuGraphExecEventWaitNodeSetEvent(handle: CUgraphExec, node: CUgraphNode, event: CUevent) -> Try {
-    change(handle, node, |session| event_work(session, event, false))
+    change(handle, node, |_| event_work(event, false))
 }
 
 pub unsafe fn cuGraphExecBatchMemOpNodeSetParams(handle: CUgraphExec, node: CUgraphNode, params: *const CUDA_BATCH_MEM_OP_NODE_PARAMS) -> Try {
     let params = get!(params);
-    change(handle, node, |session| values_work(session, params.paramArray, params.count))
+    change(handle, node, |_| values_work(params.paramArray, params.count))
 }
 
 pub unsafe fn cuGraphExecNodeSetParams(handle: CUgraphExec, node: CUgraphNode, params: *mut CUgraphNodeParams) -> Try {
@@ -369,7 +380,8 @@ pub unsafe fn cuGraphExecNodeSetParams(handle: CUgraphExec, node: CUgraphNode, p
 }
 
 pub unsafe fn cuGraphNodeSetEnabled(handle: CUgraphExec, node: CUgraphNode, enabled: c_uint) -> Try {
-    let exec = exec(client::enter()?, handle)?;
+    process::enter()?;
+    let exec = find_exec(handle)?;
     let mut steps = lock(&exec.steps);
     let step = steps.iter_mut().find(|step| step.node == node.addr() as u64).ok_or(error::INVALID_VALUE)?;
     if !matches!(step.work, Work::Kernel(_) | Work::Copy(_) | Work::Set(_)) {
@@ -380,7 +392,8 @@ pub unsafe fn cuGraphNodeSetEnabled(handle: CUgraphExec, node: CUgraphNode, enab
 }
 
 pub unsafe fn cuGraphNodeGetEnabled(handle: CUgraphExec, node: CUgraphNode, out: *mut c_uint) -> Try {
-    let exec = exec(client::enter()?, handle)?;
+    process::enter()?;
+    let exec = find_exec(handle)?;
     let steps = lock(&exec.steps);
     let step = steps.iter().find(|step| step.node == node.addr() as u64).ok_or(error::INVALID_VALUE)?;
     put!(out, c_uint::from(step.enabled));
@@ -388,8 +401,8 @@ pub unsafe fn cuGraphNodeGetEnabled(handle: CUgraphExec, node: CUgraphNode, out:
 }
 
 fn update(handle: CUgraphExec, graph_handle: CUgraph) -> Try<Result<(), (Update, u64)>> {
-    let session = client::enter()?;
-    Ok(exec(session, handle)?.update(&*graph(session, graph_handle)?))
+    process::enter()?;
+    Ok(find_exec(handle)?.update(&*find_graph(graph_handle)?))
 }
 
 pub unsafe fn cuGraphExecUpdate_v2(handle: CUgraphExec, graph: CUgraph, info: *mut CUgraphExecUpdateResultInfo) -> Try {

@@ -1,4 +1,5 @@
-//! Graphs: recipes of work. They live entirely here; the executor sees only the records of a launch.
+//! Graphs: recipes of work. They live entirely here; the executor sees only the records of a
+//! launch.
 //!
 //! - [`structure`]: graphs, nodes and their edges, clones.
 //! - [`node`]: what nodes do; adding them and changing them.
@@ -16,27 +17,39 @@ pub use objects::*;
 pub use structure::*;
 
 use crate::callback;
-use crate::client::{self, Session};
-use crate::copy::Transfer;
+use crate::connection::Connection;
 use crate::ffi::{Try, error};
 use crate::function::Function;
+use crate::handle::{Kind, Table};
 use crate::memory;
+use crate::process;
+use crate::transfer::Transfer;
 use cumux_abi::CUgraphNodeType as Type;
 use cumux_wire::record::{Launch, Op};
 use std::sync::{Arc, OnceLock};
 
+/// All graphs.
+pub(crate) static GRAPHS: Table<Graph> = Table::new(Kind::Graph);
+
+/// All nodes of graphs.
+pub(crate) static NODES: Table<Node> = Table::new(Kind::GraphNode);
+
 /// A kernel with everything its launch needs.
 #[derive(Debug)]
 pub struct Kernel {
+    /// What is launched.
     pub function: Arc<Function>,
     /// The handle by which the program named it.
     pub name: u64,
+    /// The record of its launch.
     pub launch: Launch,
-    /// Addresses of the parameters inside `launch`, for telling the program; made when it asks, because by then the launch lies where it stays.
+    /// Addresses of the parameters inside `launch`, for telling the program; made when it asks,
+    /// because by then the launch lies where it stays.
     pointers: OnceLock<Vec<usize>>,
 }
 
 impl Kernel {
+    /// A kernel with its launch.
     #[must_use]
     pub fn new(function: Arc<Function>, name: u64, launch: Launch) -> Arc<Self> {
         Arc::new(Self { function, name, launch, pointers: OnceLock::new() })
@@ -54,31 +67,34 @@ impl Kernel {
 /// Memory that a graph allocates; it lives as long as any graph or executable that names it.
 #[derive(Debug)]
 pub struct Owned {
+    /// Where the memory lies.
     pub address: u64,
+    /// How much it is.
     pub bytes: u64,
+    /// Ordinal of its device.
     pub device: u32,
     /// Id of the allocation.
     id: u64,
 }
 
 impl Owned {
-    /// Allocates for a context.
+    /// Allocates for the context with this id.
     ///
     /// # Errors
     /// As allocating.
-    pub fn new(session: &Session, context: &crate::context::Context, bytes: u64) -> Try<Arc<Self>> {
-        let address = memory::allocate(session, context, bytes)?;
-        let id = memory::read(session).at(address).map_or(0, |known| known.id);
-        Ok(Arc::new(Self { address, bytes, device: context.device, id }))
+    pub fn new(session: &Connection, context: u64, device: u32, bytes: u64) -> Try<Arc<Self>> {
+        let address = memory::allocate(session, context, device, bytes)?;
+        let id = memory::read_allocations().at(address).map_or(0, |known| known.id);
+        Ok(Arc::new(Self { address, bytes, device, id }))
     }
 }
 
 impl Drop for Owned {
     fn drop(&mut self) {
-        let Ok(session) = client::look() else { return };
+        let Ok(session) = process::find_connection() else { return };
         // The program may have freed it itself.
-        let ours = memory::read(session).at(self.address).is_some_and(|known| known.id == self.id);
-        if ours && let Some(gone) = memory::write(session).remove(self.address) {
+        let ours = memory::read_allocations().at(self.address).is_some_and(|known| known.id == self.id);
+        if ours && let Some(gone) = memory::write_allocations().remove(self.address) {
             let _ = memory::release(session, &gone);
         }
     }
@@ -105,6 +121,7 @@ pub enum Work {
 }
 
 impl Work {
+    /// The type of such a node, as C has it.
     #[must_use]
     pub fn kind(&self) -> Type {
         match self {
@@ -123,7 +140,8 @@ impl Work {
     }
 }
 
-/// Puts nodes into an order in which each comes after those it waits for; `None` when they wait in a circle. Keeps the given order where it can.
+/// Puts nodes into an order in which each comes after those it waits for; `None` when they wait in
+/// a circle. Keeps the given order where it can.
 #[must_use]
 pub fn order(after: &[Vec<usize>]) -> Option<Vec<usize>> {
     let mut missing: Vec<usize> = after.iter().map(Vec::len).collect();
@@ -149,7 +167,8 @@ pub fn order(after: &[Vec<usize>]) -> Option<Vec<usize>> {
     (sorted.len() == after.len()).then_some(sorted)
 }
 
-/// Spreads ordered work over at most `most` lanes: a piece goes on in the lane of a piece it waits for, if that lane has not gone on yet.
+/// Spreads ordered work over at most `most` lanes: a piece goes on in the lane of a piece it waits
+/// for, if that lane has not gone on yet.
 #[must_use]
 pub fn lanes(after: &[Vec<usize>], most: usize) -> Vec<usize> {
     let mut lane_of: Vec<usize> = Vec::with_capacity(after.len());
@@ -174,13 +193,13 @@ pub fn lanes(after: &[Vec<usize>], most: usize) -> Vec<usize> {
 }
 
 /// A graph handle.
-pub(crate) fn graph(session: &Session, handle: cumux_abi::CUgraph) -> Try<Arc<Graph>> {
-    session.graphs.get(handle.addr() as u64).ok_or(error::INVALID_VALUE)
+pub(crate) fn find_graph(handle: cumux_abi::CUgraph) -> Try<Arc<Graph>> {
+    GRAPHS.get(handle.addr() as u64).ok_or(error::INVALID_VALUE)
 }
 
 /// A node handle.
-pub(crate) fn node(session: &Session, handle: cumux_abi::CUgraphNode) -> Try<Arc<Node>> {
-    session.nodes.get(handle.addr() as u64).ok_or(error::INVALID_VALUE)
+pub(crate) fn find_node(handle: cumux_abi::CUgraphNode) -> Try<Arc<Node>> {
+    NODES.get(handle.addr() as u64).ok_or(error::INVALID_VALUE)
 }
 
 #[cfg(test)]

@@ -1,16 +1,15 @@
-//! What nodes do: adding them, telling and changing their parameters. A node's parameters become [`Work`] in one place each, which graph
-//! nodes and nodes of executables share.
+//! What nodes do: adding them, telling and changing their parameters. A node's parameters become
+//! [`Work`] in one place each, which graph nodes and nodes of executables share.
 
 use super::structure::plain_edges;
-use super::{Graph, Kernel, Node, Owned, Work, graph, node};
-use crate::callback;
-use crate::client::{self, Session, lock};
-use crate::context;
-use crate::copy;
+use super::{GRAPHS, Graph, Kernel, Node, Owned, Work, find_graph, find_node};
+use crate::bands::Side;
+use crate::connection::Connection;
 use crate::ffi::{Try, error, get, list, put};
-use crate::function;
 use crate::limits::Config;
 use crate::log::unsupported;
+use crate::sync::lock;
+use crate::{callback, context, copy, device, library, process};
 use core::ffi::{c_uint, c_void};
 use cumux_abi::{
     CUDA_BATCH_MEM_OP_NODE_PARAMS, CUDA_HOST_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS_v1, CUDA_MEM_ALLOC_NODE_PARAMS, CUDA_MEMCPY3D,
@@ -27,14 +26,14 @@ fn after(dependencies: *const CUgraphNode, count: usize) -> Try<Vec<u64>> {
     Ok(list!(dependencies, count).iter().map(|node| node.addr() as u64).collect())
 }
 
-fn add(out: *mut CUgraphNode, handle: CUgraph, dependencies: *const CUgraphNode, count: usize, work: impl FnOnce(&'static Session) -> Try<Work>) -> Try {
-    let session = client::enter()?;
-    let graph = graph(session, handle)?;
+fn add(out: *mut CUgraphNode, handle: CUgraph, dependencies: *const CUgraphNode, count: usize, work: impl FnOnce(&'static Connection) -> Try<Work>) -> Try {
+    let session = process::enter()?;
+    let graph = find_graph(handle)?;
     if out.is_null() {
         return Err(error::INVALID_VALUE);
     }
     let after = after(dependencies, count)?;
-    put!(out, graph.add(session, work(session)?, after)?.as_c());
+    put!(out, graph.add(work(session)?, after)?.as_c());
     Ok(())
 }
 
@@ -58,9 +57,10 @@ pub(super) fn newest(params: &CUDA_KERNEL_NODE_PARAMS_v1) -> CUDA_KERNEL_NODE_PA
     }
 }
 
-pub(super) fn kernel_work(session: &'static Session, params: &CUDA_KERNEL_NODE_PARAMS) -> Try<Work> {
+/// The work of a kernel node.
+pub(super) fn kernel_work(session: &'static Connection, params: &CUDA_KERNEL_NODE_PARAMS) -> Try<Work> {
     let name = if params.func.is_null() { params.kern.cast() } else { params.func };
-    let function = function::named(session, name)?;
+    let function = library::find_function(session, name)?;
     let config = Config {
         grid: [params.gridDimX, params.gridDimY, params.gridDimZ],
         block: [params.blockDimX, params.blockDimY, params.blockDimZ],
@@ -72,48 +72,55 @@ pub(super) fn kernel_work(session: &'static Session, params: &CUDA_KERNEL_NODE_P
     Ok(Work::Kernel(Kernel::new(function, name.addr() as u64, launch)))
 }
 
-pub(super) fn copy_work(session: &'static Session, params: &CUDA_MEMCPY3D) -> Try<Work> {
-    Ok(Work::Copy(copy::plan(session, params)?))
+/// The work of a copy node.
+pub(super) fn copy_work(params: &CUDA_MEMCPY3D) -> Try<Work> {
+    Ok(Work::Copy(copy::plan(params)?))
 }
 
-pub(super) fn set_work(session: &'static Session, params: &CUDA_MEMSET_NODE_PARAMS) -> Try<Work> {
-    let op = crate::set::plan(session, params.dst, params.pitch, params.value, params.elementSize, params.width, params.height)?;
+/// The work of a memset node.
+pub(super) fn set_work(params: &CUDA_MEMSET_NODE_PARAMS) -> Try<Work> {
+    let op = crate::set::plan(params.dst, params.pitch, params.value, params.elementSize, params.width, params.height)?;
     Ok(op.map_or(Work::Empty, Work::Set))
 }
 
+/// The work of a host function node.
 pub(super) fn host_work(function: CUhostFn, data: *mut c_void) -> Try<Work> {
     let function = function.ok_or(error::INVALID_VALUE)?;
     Ok(Work::Host(callback::Work::Host { function, data: data.expose_provenance() }))
 }
 
-pub(super) fn child_work(session: &'static Session, child: CUgraph) -> Try<Work> {
-    Ok(Work::Graph(graph(session, child)?.copy(session, true)?))
+/// The work of a child graph node: a copy of the graph as it is now.
+pub(super) fn child_work(child: CUgraph) -> Try<Work> {
+    Ok(Work::Graph(find_graph(child)?.copy(true)?))
 }
 
-pub(super) fn event_work(session: &'static Session, event: CUevent, record: bool) -> Try<Work> {
-    let event = crate::event::named(session, event)?;
+/// The work of a node that records an event or waits for one.
+pub(super) fn event_work(event: CUevent, record: bool) -> Try<Work> {
+    let event = crate::event::named(event)?;
     Ok(if record { Work::Record(event.handle) } else { Work::Wait(event.handle) })
 }
 
-pub(super) fn values_work(session: &'static Session, params: *mut CUstreamBatchMemOpParams, count: c_uint) -> Try<Work> {
-    Ok(Work::Values(crate::stream_value::plan(session, params, count)?))
+/// The work of a node that writes values or waits for them.
+pub(super) fn values_work(params: *mut CUstreamBatchMemOpParams, count: c_uint) -> Try<Work> {
+    Ok(Work::Values(crate::stream_value::plan(params, count)?))
 }
 
-fn alloc_work(session: &'static Session, properties: &CUmemPoolProps, bytes: usize) -> Try<Work> {
+fn alloc_work(session: &'static Connection, properties: &CUmemPoolProps, bytes: usize) -> Try<Work> {
     if properties.location.type_ != CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE || bytes == 0 {
         return Err(error::INVALID_VALUE);
     }
-    session.device(properties.location.id)?;
-    Ok(Work::Alloc(Owned::new(session, &*context::current()?, bytes as u64)?))
+    device::named(session, properties.location.id)?;
+    let context = context::current()?;
+    Ok(Work::Alloc(Owned::new(session, context.id, context.device, bytes as u64)?))
 }
 
-fn free_work(session: &Session, address: CUdeviceptr) -> Try<Work> {
-    crate::memory::read(session).at(address).ok_or(error::INVALID_VALUE)?;
+fn free_work(address: CUdeviceptr) -> Try<Work> {
+    crate::memory::read_allocations().at(address).ok_or(error::INVALID_VALUE)?;
     Ok(Work::Free(address))
 }
 
 /// Work of a generic parameter structure. What an allocation gets is written back.
-pub(super) fn any_work(session: &'static Session, params: *mut CUgraphNodeParams) -> Try<Work> {
+pub(super) fn any_work(session: &'static Connection, params: *mut CUgraphNodeParams) -> Try<Work> {
     let given = get!(params.cast_const());
     let union = given.__bindgen_anon_1;
     // SAFETY: the type says which member of the union is set; all of them are plain data.
@@ -135,18 +142,18 @@ pub(super) fn any_work(session: &'static Session, params: *mut CUgraphNodeParams
                 };
                 kernel_work(session, &CUDA_KERNEL_NODE_PARAMS { kern: k.kern, ctx: k.ctx, ..newest(&old) })
             }
-            Type::CU_GRAPH_NODE_TYPE_MEMCPY => copy_work(session, &union.memcpy.copyParams),
+            Type::CU_GRAPH_NODE_TYPE_MEMCPY => copy_work(&union.memcpy.copyParams),
             Type::CU_GRAPH_NODE_TYPE_MEMSET => {
                 let m = union.memset;
                 let (dst, pitch, value, width, height) = (m.dst, m.pitch, m.value, m.width, m.height);
-                set_work(session, &CUDA_MEMSET_NODE_PARAMS { dst, pitch, value, elementSize: m.elementSize, width, height })
+                set_work(&CUDA_MEMSET_NODE_PARAMS { dst, pitch, value, elementSize: m.elementSize, width, height })
             }
             Type::CU_GRAPH_NODE_TYPE_HOST => host_work(union.host.fn_, union.host.userData),
-            Type::CU_GRAPH_NODE_TYPE_GRAPH => child_work(session, union.graph.graph),
+            Type::CU_GRAPH_NODE_TYPE_GRAPH => child_work(union.graph.graph),
             Type::CU_GRAPH_NODE_TYPE_EMPTY => Ok(Work::Empty),
-            Type::CU_GRAPH_NODE_TYPE_WAIT_EVENT => event_work(session, union.eventWait.event, false),
-            Type::CU_GRAPH_NODE_TYPE_EVENT_RECORD => event_work(session, union.eventRecord.event, true),
-            Type::CU_GRAPH_NODE_TYPE_BATCH_MEM_OP => values_work(session, union.memOp.paramArray, union.memOp.count),
+            Type::CU_GRAPH_NODE_TYPE_WAIT_EVENT => event_work(union.eventWait.event, false),
+            Type::CU_GRAPH_NODE_TYPE_EVENT_RECORD => event_work(union.eventRecord.event, true),
+            Type::CU_GRAPH_NODE_TYPE_BATCH_MEM_OP => values_work(union.memOp.paramArray, union.memOp.count),
             Type::CU_GRAPH_NODE_TYPE_MEM_ALLOC => {
                 let work = alloc_work(session, &union.alloc.poolProps, union.alloc.bytesize)?;
                 if let Work::Alloc(owned) = &work {
@@ -154,7 +161,7 @@ pub(super) fn any_work(session: &'static Session, params: *mut CUgraphNodeParams
                 }
                 Ok(work)
             }
-            Type::CU_GRAPH_NODE_TYPE_MEM_FREE => free_work(session, union.free.dptr),
+            Type::CU_GRAPH_NODE_TYPE_MEM_FREE => free_work(union.free.dptr),
             other => Err(unsupported(format!("graph nodes of type {}", other.0))),
         }
     }
@@ -193,7 +200,7 @@ pub unsafe fn cuGraphAddMemcpyNode(
     _context: CUcontext,
 ) -> Try {
     let params = get!(params);
-    add(out, handle, dependencies, count, |session| copy_work(session, &params))
+    add(out, handle, dependencies, count, |_| copy_work(&params))
 }
 
 pub unsafe fn cuGraphAddMemsetNode(
@@ -205,7 +212,7 @@ pub unsafe fn cuGraphAddMemsetNode(
     _context: CUcontext,
 ) -> Try {
     let params = get!(params);
-    add(out, handle, dependencies, count, |session| set_work(session, &params))
+    add(out, handle, dependencies, count, |_| set_work(&params))
 }
 
 pub unsafe fn cuGraphAddHostNode(
@@ -220,7 +227,7 @@ pub unsafe fn cuGraphAddHostNode(
 }
 
 pub unsafe fn cuGraphAddChildGraphNode(out: *mut CUgraphNode, handle: CUgraph, dependencies: *const CUgraphNode, count: usize, child: CUgraph) -> Try {
-    add(out, handle, dependencies, count, |session| child_work(session, child))
+    add(out, handle, dependencies, count, |_| child_work(child))
 }
 
 pub unsafe fn cuGraphAddEmptyNode(out: *mut CUgraphNode, handle: CUgraph, dependencies: *const CUgraphNode, count: usize) -> Try {
@@ -228,11 +235,11 @@ pub unsafe fn cuGraphAddEmptyNode(out: *mut CUgraphNode, handle: CUgraph, depend
 }
 
 pub unsafe fn cuGraphAddEventRecordNode(out: *mut CUgraphNode, handle: CUgraph, dependencies: *const CUgraphNode, count: usize, event: CUevent) -> Try {
-    add(out, handle, dependencies, count, |session| event_work(session, event, true))
+    add(out, handle, dependencies, count, |_| event_work(event, true))
 }
 
 pub unsafe fn cuGraphAddEventWaitNode(out: *mut CUgraphNode, handle: CUgraph, dependencies: *const CUgraphNode, count: usize, event: CUevent) -> Try {
-    add(out, handle, dependencies, count, |session| event_work(session, event, false))
+    add(out, handle, dependencies, count, |_| event_work(event, false))
 }
 
 pub unsafe fn cuGraphAddBatchMemOpNode(
@@ -243,7 +250,7 @@ pub unsafe fn cuGraphAddBatchMemOpNode(
     params: *const CUDA_BATCH_MEM_OP_NODE_PARAMS,
 ) -> Try {
     let params = get!(params);
-    add(out, handle, dependencies, count, |session| values_work(session, params.paramArray, params.count))
+    add(out, handle, dependencies, count, |_| values_work(params.paramArray, params.count))
 }
 
 pub unsafe fn cuGraphAddMemAllocNode(
@@ -266,7 +273,7 @@ pub unsafe fn cuGraphAddMemAllocNode(
 }
 
 pub unsafe fn cuGraphAddMemFreeNode(out: *mut CUgraphNode, handle: CUgraph, dependencies: *const CUgraphNode, count: usize, address: CUdeviceptr) -> Try {
-    add(out, handle, dependencies, count, |session| free_work(session, address))
+    add(out, handle, dependencies, count, |_| free_work(address))
 }
 
 pub unsafe fn cuGraphAddNode(out: *mut CUgraphNode, handle: CUgraph, dependencies: *const CUgraphNode, count: usize, params: *mut CUgraphNodeParams) -> Try {
@@ -288,9 +295,9 @@ pub unsafe fn cuGraphAddNode_v2(
 // ---- changing
 
 /// Replaces a node's work by work of the same kind.
-fn change(handle: CUgraphNode, work: impl FnOnce(&'static Session) -> Try<Work>) -> Try {
-    let session = client::enter()?;
-    let node = node(session, handle)?;
+fn change(handle: CUgraphNode, work: impl FnOnce(&'static Connection) -> Try<Work>) -> Try {
+    let session = process::enter()?;
+    let node = find_node(handle)?;
     let work = work(session)?;
     let mut body = lock(&node.body);
     if body.work.kind() != work.kind() {
@@ -312,12 +319,12 @@ pub unsafe fn cuGraphKernelNodeSetParams_v2(handle: CUgraphNode, params: *const 
 
 pub unsafe fn cuGraphMemcpyNodeSetParams(handle: CUgraphNode, params: *const CUDA_MEMCPY3D) -> Try {
     let params = get!(params);
-    change(handle, |session| copy_work(session, &params))
+    change(handle, |_| copy_work(&params))
 }
 
 pub unsafe fn cuGraphMemsetNodeSetParams(handle: CUgraphNode, params: *const CUDA_MEMSET_NODE_PARAMS) -> Try {
     let params = get!(params);
-    change(handle, |session| set_work(session, &params))
+    change(handle, |_| set_work(&params))
 }
 
 pub unsafe fn cuGraphHostNodeSetParams(handle: CUgraphNode, params: *const CUDA_HOST_NODE_PARAMS) -> Try {
@@ -326,16 +333,16 @@ pub unsafe fn cuGraphHostNodeSetParams(handle: CUgraphNode, params: *const CUDA_
 }
 
 pub unsafe fn cuGraphEventRecordNodeSetEvent(handle: CUgraphNode, event: CUevent) -> Try {
-    change(handle, |session| event_work(session, event, true))
+    change(handle, |_| event_work(event, true))
 }
 
 pub unsafe fn cuGraphEventWaitNodeSetEvent(handle: CUgraphNode, event: CUevent) -> Try {
-    change(handle, |session| event_work(session, event, false))
+    change(handle, |_| event_work(event, false))
 }
 
 pub unsafe fn cuGraphBatchMemOpNodeSetParams(handle: CUgraphNode, params: *const CUDA_BATCH_MEM_OP_NODE_PARAMS) -> Try {
     let params = get!(params);
-    change(handle, |session| values_work(session, params.paramArray, params.count))
+    change(handle, |_| values_work(params.paramArray, params.count))
 }
 
 pub unsafe fn cuGraphNodeSetParams(handle: CUgraphNode, params: *mut CUgraphNodeParams) -> Try {
@@ -345,7 +352,8 @@ pub unsafe fn cuGraphNodeSetParams(handle: CUgraphNode, params: *mut CUgraphNode
 // ---- telling
 
 fn work_of(handle: CUgraphNode) -> Try<Work> {
-    Ok(lock(&node(client::enter()?, handle)?.body).work.clone())
+    process::enter()?;
+    Ok(lock(&find_node(handle)?.body).work.clone())
 }
 
 /// Kernel parameters as the program gave them; the pointers lead into the node.
@@ -396,10 +404,10 @@ pub unsafe fn cuGraphKernelNodeGetParams_v2(handle: CUgraphNode, out: *mut CUDA_
 
 pub unsafe fn cuGraphMemcpyNodeGetParams(handle: CUgraphNode, out: *mut CUDA_MEMCPY3D) -> Try {
     let Work::Copy(transfer) = work_of(handle)? else { return Err(error::INVALID_VALUE) };
-    let kind = |side: &copy::Side| {
+    let kind = |side: &Side| {
         if !side.private && in_arena(side.address) { CUmemorytype::CU_MEMORYTYPE_DEVICE } else { CUmemorytype::CU_MEMORYTYPE_HOST }
     };
-    let height = |side: &copy::Side| side.slice.checked_div(side.pitch).unwrap_or(0) as usize;
+    let height = |side: &Side| side.slice.checked_div(side.pitch).unwrap_or(0) as usize;
     let (source, target) = (&transfer.source, &transfer.target);
     put!(
         out,
@@ -493,7 +501,8 @@ fn with_attribute(kernel: &Kernel, attribute: CUkernelNodeAttrID, value: *const 
 }
 
 pub unsafe fn cuGraphKernelNodeSetAttribute(handle: CUgraphNode, attribute: CUkernelNodeAttrID, value: *const CUkernelNodeAttrValue) -> Try {
-    let node: Arc<Node> = node(client::enter()?, handle)?;
+    process::enter()?;
+    let node: Arc<Node> = find_node(handle)?;
     let mut body = lock(&node.body);
     let Work::Kernel(kernel) = &body.work else { return Err(error::INVALID_VALUE) };
     if let Some(kernel) = with_attribute(kernel, attribute, value)? {
@@ -514,7 +523,8 @@ pub unsafe fn cuGraphKernelNodeGetAttribute(handle: CUgraphNode, attribute: CUke
 
 pub unsafe fn cuGraphKernelNodeCopyAttributes(target: CUgraphNode, source: CUgraphNode) -> Try {
     let Work::Kernel(from) = work_of(source)? else { return Err(error::INVALID_VALUE) };
-    let node: Arc<Node> = node(client::enter()?, target)?;
+    process::enter()?;
+    let node: Arc<Node> = find_node(target)?;
     let mut body = lock(&node.body);
     let Work::Kernel(kernel) = &body.work else { return Err(error::INVALID_VALUE) };
     let mut launch = kernel.launch.clone();
@@ -526,12 +536,12 @@ pub unsafe fn cuGraphKernelNodeCopyAttributes(target: CUgraphNode, source: CUgra
 // ---- memory that graphs hold on a device
 
 pub unsafe fn cuDeviceGetGraphMemAttribute(device: CUdevice, attribute: CUgraphMem_attribute, out: *mut c_void) -> Try {
-    let session = client::enter()?;
-    session.device(device)?;
+    let session = process::enter()?;
+    device::named(session, device)?;
     let of_graph = |graph: &Arc<Graph>| {
         lock(&graph.nodes).iter().filter_map(|node| if let Work::Alloc(owned) = &lock(&node.body).work { Some(owned.bytes) } else { None }).sum::<u64>()
     };
-    let held: u64 = session.graphs.all(|_| true).iter().map(of_graph).sum();
+    let held: u64 = GRAPHS.all(|_| true).iter().map(of_graph).sum();
     if attribute.0 > CUgraphMem_attribute::CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH.0 {
         return Err(error::INVALID_VALUE);
     }
@@ -540,7 +550,7 @@ pub unsafe fn cuDeviceGetGraphMemAttribute(device: CUdevice, attribute: CUgraphM
 }
 
 pub unsafe fn cuDeviceSetGraphMemAttribute(device: CUdevice, attribute: CUgraphMem_attribute, value: *mut c_void) -> Try {
-    client::enter()?.device(device)?;
+    device::named(process::enter()?, device)?;
     let high = [CUgraphMem_attribute::CU_GRAPH_MEM_ATTR_USED_MEM_HIGH, CUgraphMem_attribute::CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH];
     // Only high marks can be set, and only to 0.
     if high.contains(&attribute) && get!(value.cast_const().cast::<u64>()) == 0 { Ok(()) } else { Err(error::INVALID_VALUE) }
@@ -548,5 +558,5 @@ pub unsafe fn cuDeviceSetGraphMemAttribute(device: CUdevice, attribute: CUgraphM
 
 pub unsafe fn cuDeviceGraphMemTrim(device: CUdevice) -> Try {
     // Nothing is kept beyond what graphs use.
-    client::enter()?.device(device).map(drop)
+    device::named(process::enter()?, device).map(drop)
 }

@@ -1,11 +1,17 @@
-//! User objects: the program's own things with a destructor, kept alive by graphs and executables that use them.
+//! User objects: the program's own things with a destructor, kept alive by graphs and executables
+//! that use them.
 
-use super::graph;
-use crate::client::{self, lock};
+use super::find_graph;
 use crate::ffi::{Try, error, put};
+use crate::handle::{Kind, Table};
+use crate::process;
+use crate::sync::lock;
 use core::ffi::{c_uint, c_void};
 use cumux_abi::{CUgraph, CUhostFn, CUuserObject};
 use std::sync::{Arc, Mutex};
+
+/// All user objects.
+static USER_OBJECTS: Table<UserObject> = Table::new(Kind::UserObject);
 
 /// A user object.
 #[derive(Debug)]
@@ -26,8 +32,8 @@ impl UserObject {
             before > 0 && *references == 0
         };
         if last {
-            if let Ok(session) = client::look() {
-                session.user_objects.remove(self.handle);
+            if process::find_connection().is_ok() {
+                USER_OBJECTS.remove(self.handle);
             }
             // SAFETY: the program asked for exactly this call.
             unsafe { (self.destroy)(core::ptr::with_exposed_provenance_mut(self.data)) };
@@ -49,11 +55,12 @@ impl Drop for Held {
 }
 
 fn named(object: CUuserObject) -> Try<Arc<UserObject>> {
-    client::look()?.user_objects.get(object.addr() as u64).ok_or(error::INVALID_VALUE)
+    process::find_connection()?;
+    USER_OBJECTS.get(object.addr() as u64).ok_or(error::INVALID_VALUE)
 }
 
 pub unsafe fn cuUserObjectCreate(out: *mut CUuserObject, data: *mut c_void, destroy: CUhostFn, references: c_uint, flags: c_uint) -> Try {
-    let session = client::enter()?;
+    process::enter()?;
     let destroy = destroy.ok_or(error::INVALID_VALUE)?;
     // The one flag says that nobody waits for the destructor, and it must be given.
     if out.is_null() || flags != 1 || references == 0 {
@@ -61,7 +68,7 @@ pub unsafe fn cuUserObjectCreate(out: *mut CUuserObject, data: *mut c_void, dest
     }
     let data = data.expose_provenance();
     let make = |handle| Arc::new(UserObject { handle, data, destroy, references: Mutex::new(u64::from(references)) });
-    let (handle, _) = session.user_objects.insert(make).ok_or(error::OUT_OF_MEMORY)?;
+    let (handle, _) = USER_OBJECTS.insert(make).ok_or(error::OUT_OF_MEMORY)?;
     put!(out, core::ptr::without_provenance_mut(handle as usize));
     Ok(())
 }
@@ -77,7 +84,8 @@ pub unsafe fn cuUserObjectRelease(object: CUuserObject, count: c_uint) -> Try {
 }
 
 pub unsafe fn cuGraphRetainUserObject(handle: CUgraph, object: CUuserObject, count: c_uint, flags: c_uint) -> Try {
-    let graph = graph(client::enter()?, handle)?;
+    process::enter()?;
+    let graph = find_graph(handle)?;
     let object = named(object)?;
     const MOVE: c_uint = 1;
     if count == 0 || flags & !MOVE != 0 {
@@ -91,7 +99,8 @@ pub unsafe fn cuGraphRetainUserObject(handle: CUgraph, object: CUuserObject, cou
 }
 
 pub unsafe fn cuGraphReleaseUserObject(handle: CUgraph, object: CUuserObject, _count: c_uint) -> Try {
-    let graph = graph(client::enter()?, handle)?;
+    process::enter()?;
+    let graph = find_graph(handle)?;
     let object = named(object)?;
     let mut held = lock(&graph.held);
     let position = held.iter().position(|held| Arc::ptr_eq(&held.object, &object)).ok_or(error::INVALID_VALUE)?;

@@ -1,9 +1,10 @@
 //! Graphs, nodes and edges.
 
 use super::objects::Held;
-use super::{Work, graph, node};
-use crate::client::{self, Session, lock};
+use super::{GRAPHS, NODES, Work, find_graph, find_node};
 use crate::ffi::{Try, error, list, put};
+use crate::process;
+use crate::sync::lock;
 use core::ffi::{c_char, c_uint};
 use cumux_abi::{CUgraph, CUgraphEdgeData, CUgraphNode, CUgraphNodeType};
 use std::fmt::Write as _;
@@ -12,27 +13,35 @@ use std::sync::{Arc, Mutex};
 /// A graph.
 #[derive(Debug)]
 pub struct Graph {
+    /// The word that the program holds.
     pub handle: u64,
     /// Belongs to a node or to a capture: the program cannot destroy it.
     pub inner: bool,
+    /// Its nodes, in the order in which they were added.
     pub nodes: Mutex<Vec<Arc<Node>>>,
+    /// References to user objects that it keeps.
     pub held: Mutex<Vec<Arc<Held>>>,
 }
 
 /// A node.
 #[derive(Debug)]
 pub struct Node {
+    /// The word that the program holds.
     pub handle: u64,
+    /// Handle of its graph.
     pub graph: u64,
     /// The node of which this is a clone, 0 for none.
     pub original: u64,
+    /// What the program may change.
     pub body: Mutex<Body>,
 }
 
 /// What a node does and which nodes it comes after.
 #[derive(Debug, Clone)]
 pub struct Body {
+    /// What it does.
     pub work: Work,
+    /// Handles of the nodes it comes after.
     pub after: Vec<u64>,
 }
 
@@ -41,11 +50,12 @@ impl Graph {
     ///
     /// # Errors
     /// OUT_OF_MEMORY when there are too many.
-    pub fn new(session: &Session, inner: bool) -> Try<Arc<Self>> {
+    pub fn new(inner: bool) -> Try<Arc<Self>> {
         let make = |handle| Arc::new(Self { handle, inner, nodes: Mutex::default(), held: Mutex::default() });
-        session.graphs.insert(make).map(|(_, graph)| graph).ok_or(error::OUT_OF_MEMORY)
+        GRAPHS.insert(make).map(|(_, graph)| graph).ok_or(error::OUT_OF_MEMORY)
     }
 
+    /// The handle as C has it.
     #[must_use]
     pub fn as_c(&self) -> CUgraph {
         core::ptr::without_provenance_mut(self.handle as usize)
@@ -55,15 +65,15 @@ impl Graph {
     ///
     /// # Errors
     /// INVALID_VALUE for a node of another graph, OUT_OF_MEMORY.
-    pub fn add(&self, session: &Session, work: Work, mut after: Vec<u64>) -> Try<Arc<Node>> {
+    pub fn add(&self, work: Work, mut after: Vec<u64>) -> Try<Arc<Node>> {
         after.sort_unstable();
         after.dedup();
         let mut nodes = lock(&self.nodes);
-        if !after.iter().all(|wait| session.nodes.get(*wait).is_some_and(|node| node.graph == self.handle)) {
+        if !after.iter().all(|wait| NODES.get(*wait).is_some_and(|node| node.graph == self.handle)) {
             return Err(error::INVALID_VALUE);
         }
         let make = |handle| Arc::new(Node { handle, graph: self.handle, original: 0, body: Mutex::new(Body { work, after }) });
-        let (_, node) = session.nodes.insert(make).ok_or(error::OUT_OF_MEMORY)?;
+        let (_, node) = NODES.insert(make).ok_or(error::OUT_OF_MEMORY)?;
         nodes.push(Arc::clone(&node));
         Ok(node)
     }
@@ -72,20 +82,20 @@ impl Graph {
     ///
     /// # Errors
     /// OUT_OF_MEMORY.
-    pub fn copy(&self, session: &Session, inner: bool) -> Try<Arc<Self>> {
-        let copy = Self::new(session, inner)?;
+    pub fn copy(&self, inner: bool) -> Try<Arc<Self>> {
+        let copy = Self::new(inner)?;
         let mut names: Vec<(u64, u64)> = Vec::new();
         {
             let mut target = lock(&copy.nodes);
             for node in lock(&self.nodes).iter() {
                 let body = lock(&node.body).clone();
                 let work = match body.work {
-                    Work::Graph(child) => Work::Graph(child.copy(session, true)?),
+                    Work::Graph(child) => Work::Graph(child.copy(true)?),
                     work => work,
                 };
                 let body = Mutex::new(Body { work, after: body.after });
                 let make = |handle| Arc::new(Node { handle, graph: copy.handle, original: node.handle, body });
-                let (handle, made) = session.nodes.insert(make).ok_or(error::OUT_OF_MEMORY)?;
+                let (handle, made) = NODES.insert(make).ok_or(error::OUT_OF_MEMORY)?;
                 names.push((node.handle, handle));
                 target.push(made);
             }
@@ -100,13 +110,13 @@ impl Graph {
     }
 
     /// Takes the graph and its nodes out of the tables.
-    pub fn end(&self, session: &Session) {
-        session.graphs.remove(self.handle);
+    pub fn end(&self) {
+        GRAPHS.remove(self.handle);
         let nodes: Vec<Arc<Node>> = lock(&self.nodes).drain(..).collect();
         for node in nodes {
-            session.nodes.remove(node.handle);
+            NODES.remove(node.handle);
             if let Work::Graph(child) = &lock(&node.body).work {
-                child.end(session);
+                child.end();
             }
         }
         lock(&self.held).clear();
@@ -123,6 +133,7 @@ impl Graph {
 }
 
 impl Node {
+    /// The handle as C has it.
     #[must_use]
     pub fn as_c(&self) -> CUgraphNode {
         core::ptr::without_provenance_mut(self.handle as usize)
@@ -130,52 +141,53 @@ impl Node {
 }
 
 pub unsafe fn cuGraphCreate(out: *mut CUgraph, flags: c_uint) -> Try {
-    let session = client::enter()?;
+    process::enter()?;
     if flags != 0 || out.is_null() {
         return Err(error::INVALID_VALUE);
     }
-    put!(out, Graph::new(session, false)?.as_c());
+    put!(out, Graph::new(false)?.as_c());
     Ok(())
 }
 
 pub unsafe fn cuGraphDestroy(handle: CUgraph) -> Try {
-    let session = client::look()?;
-    let graph = graph(session, handle)?;
+    process::find_connection()?;
+    let graph = find_graph(handle)?;
     if graph.inner {
         return Err(error::INVALID_VALUE);
     }
-    graph.end(session);
+    graph.end();
     Ok(())
 }
 
 pub unsafe fn cuGraphClone(out: *mut CUgraph, original: CUgraph) -> Try {
-    let session = client::enter()?;
-    put!(out, graph(session, original)?.copy(session, false)?.as_c());
+    process::enter()?;
+    put!(out, find_graph(original)?.copy(false)?.as_c());
     Ok(())
 }
 
 pub unsafe fn cuGraphNodeFindInClone(out: *mut CUgraphNode, original: CUgraphNode, clone: CUgraph) -> Try {
-    let session = client::enter()?;
-    let graph = graph(session, clone)?;
+    process::enter()?;
+    let graph = find_graph(clone)?;
     let found = lock(&graph.nodes).iter().find(|node| node.original == original.addr() as u64).cloned();
     put!(out, found.ok_or(error::INVALID_VALUE)?.as_c());
     Ok(())
 }
 
 pub unsafe fn cuGraphDestroyNode(handle: CUgraphNode) -> Try {
-    let session = client::enter()?;
-    let node = node(session, handle)?;
-    let owner = session.graphs.get(node.graph).ok_or(error::INVALID_VALUE)?;
+    process::enter()?;
+    let node = find_node(handle)?;
+    let owner = GRAPHS.get(node.graph).ok_or(error::INVALID_VALUE)?;
     let mut nodes = lock(&owner.nodes);
     nodes.retain(|other| other.handle != node.handle);
     for other in nodes.iter() {
         lock(&other.body).after.retain(|wait| *wait != node.handle);
     }
-    session.nodes.remove(node.handle);
+    NODES.remove(node.handle);
     Ok(())
 }
 
-/// Answers a list the way all of these calls do: without an array the count, else as many as there is room for, the rest null.
+/// Answers a list the way all of these calls do: without an array the count, else as many as there
+/// is room for, the rest null.
 fn answer_list(out: *mut CUgraphNode, count: *mut usize, found: &[u64]) -> Try {
     if count.is_null() {
         return Err(error::INVALID_VALUE);
@@ -194,19 +206,22 @@ fn answer_list(out: *mut CUgraphNode, count: *mut usize, found: &[u64]) -> Try {
 }
 
 pub unsafe fn cuGraphGetNodes(handle: CUgraph, out: *mut CUgraphNode, count: *mut usize) -> Try {
-    let graph = graph(client::enter()?, handle)?;
+    process::enter()?;
+    let graph = find_graph(handle)?;
     let found: Vec<u64> = lock(&graph.nodes).iter().map(|node| node.handle).collect();
     answer_list(out, count, &found)
 }
 
 pub unsafe fn cuGraphGetRootNodes(handle: CUgraph, out: *mut CUgraphNode, count: *mut usize) -> Try {
-    let graph = graph(client::enter()?, handle)?;
+    process::enter()?;
+    let graph = find_graph(handle)?;
     let found: Vec<u64> = lock(&graph.nodes).iter().filter(|node| lock(&node.body).after.is_empty()).map(|node| node.handle).collect();
     answer_list(out, count, &found)
 }
 
 fn edges(handle: CUgraph, from: *mut CUgraphNode, to: *mut CUgraphNode, data: *mut CUgraphEdgeData, count: *mut usize) -> Try {
-    let graph = graph(client::enter()?, handle)?;
+    process::enter()?;
+    let graph = find_graph(handle)?;
     let of = |node: &Arc<Node>| lock(&node.body).after.iter().map(|wait| (*wait, node.handle)).collect::<Vec<_>>();
     let found: Vec<(u64, u64)> = lock(&graph.nodes).iter().flat_map(of).collect();
     if from.is_null() != to.is_null() {
@@ -225,7 +240,8 @@ fn edges(handle: CUgraph, from: *mut CUgraphNode, to: *mut CUgraphNode, data: *m
 /// All edges are plain ones.
 fn clear_edge_data(data: *mut CUgraphEdgeData, count: usize) {
     for index in 0..if data.is_null() { 0 } else { count } {
-        // SAFETY: an array argument of an exported function with room for `count` entries, as its C caller says.
+        // SAFETY: an array argument of an exported function with room for `count` entries, as its C
+        // caller says.
         unsafe { data.add(index).write(CUgraphEdgeData::default()) };
     }
 }
@@ -239,13 +255,14 @@ pub unsafe fn cuGraphGetEdges_v2(handle: CUgraph, from: *mut CUgraphNode, to: *m
 }
 
 pub unsafe fn cuGraphNodeGetDependencies(handle: CUgraphNode, out: *mut CUgraphNode, count: *mut usize) -> Try {
-    let node = node(client::enter()?, handle)?;
+    process::enter()?;
+    let node = find_node(handle)?;
     let found = lock(&node.body).after.clone();
     answer_list(out, count, &found)
 }
 
 pub unsafe fn cuGraphNodeGetDependencies_v2(handle: CUgraphNode, out: *mut CUgraphNode, data: *mut CUgraphEdgeData, count: *mut usize) -> Try {
-    // SAFETY: the same promise of the same caller.
+    // SAFETY: the C caller vouches for its arguments, and the older name asks the same of them.
     unsafe { cuGraphNodeGetDependencies(handle, out, count)? };
     if !out.is_null() {
         clear_edge_data(data, crate::ffi::get!(count.cast_const()));
@@ -254,15 +271,15 @@ pub unsafe fn cuGraphNodeGetDependencies_v2(handle: CUgraphNode, out: *mut CUgra
 }
 
 pub unsafe fn cuGraphNodeGetDependentNodes(handle: CUgraphNode, out: *mut CUgraphNode, count: *mut usize) -> Try {
-    let session = client::enter()?;
-    let node = node(session, handle)?;
-    let owner = session.graphs.get(node.graph).ok_or(error::INVALID_VALUE)?;
+    process::enter()?;
+    let node = find_node(handle)?;
+    let owner = GRAPHS.get(node.graph).ok_or(error::INVALID_VALUE)?;
     let found: Vec<u64> = lock(&owner.nodes).iter().filter(|other| lock(&other.body).after.contains(&node.handle)).map(|other| other.handle).collect();
     answer_list(out, count, &found)
 }
 
 pub unsafe fn cuGraphNodeGetDependentNodes_v2(handle: CUgraphNode, out: *mut CUgraphNode, data: *mut CUgraphEdgeData, count: *mut usize) -> Try {
-    // SAFETY: the same promise of the same caller.
+    // SAFETY: the C caller vouches for its arguments, and the older name asks the same of them.
     unsafe { cuGraphNodeGetDependentNodes(handle, out, count)? };
     if !out.is_null() {
         clear_edge_data(data, crate::ffi::get!(count.cast_const()));
@@ -272,11 +289,11 @@ pub unsafe fn cuGraphNodeGetDependentNodes_v2(handle: CUgraphNode, out: *mut CUg
 
 /// Adds or removes edges; all of them are checked first.
 fn change_edges(handle: CUgraph, from: *const CUgraphNode, to: *const CUgraphNode, count: usize, add: bool) -> Try {
-    let session = client::enter()?;
-    let graph = graph(session, handle)?;
+    process::enter()?;
+    let graph = find_graph(handle)?;
     let mut pairs = Vec::with_capacity(count);
     for (from, to) in list!(from, count).iter().zip(list!(to, count)) {
-        let (from, to) = (node(session, *from)?, node(session, *to)?);
+        let (from, to) = (find_node(*from)?, find_node(*to)?);
         if from.graph != graph.handle || to.graph != graph.handle || from.handle == to.handle {
             return Err(error::INVALID_VALUE);
         }
@@ -318,7 +335,8 @@ pub unsafe fn cuGraphRemoveDependencies_v2(
     change_edges(handle, from, to, count, false)
 }
 
-/// Programmatic edges ask for less order than is kept, so they become plain ones; unknown ports are refused.
+/// Programmatic edges ask for less order than is kept, so they become plain ones; unknown ports are
+/// refused.
 pub(crate) fn plain_edges(data: *const CUgraphEdgeData, count: usize) -> Try {
     if data.is_null() {
         return Ok(());
@@ -328,13 +346,15 @@ pub(crate) fn plain_edges(data: *const CUgraphEdgeData, count: usize) -> Try {
 }
 
 pub unsafe fn cuGraphNodeGetType(handle: CUgraphNode, out: *mut CUgraphNodeType) -> Try {
-    let node = node(client::enter()?, handle)?;
+    process::enter()?;
+    let node = find_node(handle)?;
     put!(out, lock(&node.body).work.kind());
     Ok(())
 }
 
 pub unsafe fn cuGraphChildGraphNodeGetGraph(handle: CUgraphNode, out: *mut CUgraph) -> Try {
-    let node = node(client::enter()?, handle)?;
+    process::enter()?;
+    let node = find_node(handle)?;
     let Work::Graph(child) = &lock(&node.body).work else { return Err(error::INVALID_VALUE) };
     put!(out, child.as_c());
     Ok(())
@@ -345,7 +365,8 @@ const TYPE_NAMES: [&str; 14] =
     ["KERNEL", "MEMCPY", "MEMSET", "HOST", "GRAPH", "EMPTY", "WAIT_EVENT", "EVENT_RECORD", "SIGNAL", "WAIT", "MEM_ALLOC", "MEM_FREE", "MEM_OP", "CONDITIONAL"];
 
 pub unsafe fn cuGraphDebugDotPrint(handle: CUgraph, path: *const c_char, _flags: c_uint) -> Try {
-    let graph = graph(client::enter()?, handle)?;
+    process::enter()?;
+    let graph = find_graph(handle)?;
     let (nodes, after) = graph.edges();
     let mut text = String::from("digraph dot {\n");
     for (index, node) in nodes.iter().enumerate() {

@@ -1,7 +1,7 @@
 //! CONTEXT_LOCAL_STORAGE: values that libraries hang on a context, by a key of their own.
 //!
-//! The runtime decides by a miss here that it must set a context up, so entries must go when their context goes ([`context_gone`]).
-//! Destructors run without the lock, because they call the driver.
+//! The runtime decides by a miss here that it must set a context up, so entries must go when their
+//! context goes ([`context_gone`]). Destructors run without the lock, because they call the driver.
 
 use super::{Slot, driver, function};
 use core::ffi::c_void;
@@ -84,7 +84,8 @@ fn find(values: &[Value], context: usize, key: *mut c_void) -> Option<usize> {
     values.iter().position(|value| value.context == context && value.key == key.addr())
 }
 
-/// Drops what libraries hung on a context that is destroyed or reset, running their destructors, last put first.
+/// Drops what libraries hung on a context that is destroyed or reset, running their destructors,
+/// last put first.
 ///
 /// The caller holds no lock that a call of the driver could need.
 pub fn context_gone(handle: u64) {

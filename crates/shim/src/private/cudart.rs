@@ -1,4 +1,5 @@
-//! CUDART_INTERFACE: how the CUDA runtime loads images of older kinds and finds the primary context of a device.
+//! CUDART_INTERFACE: how the CUDA runtime loads images of older kinds and finds the primary context
+//! of a device.
 
 use super::{Slot, driver, function, unknown_slots};
 use core::ffi::{c_uint, c_void};
@@ -6,6 +7,7 @@ use cumux_abi::{CUcontext, CUdevice, CUmodule, CUresult};
 
 const UNKNOWN: [Slot; 13] = unknown_slots!(CudartInterface; 0 1 2 3 4 5 6 7 8 9 10 11 12);
 
+/// The table of the CUDA runtime.
 pub(super) static INTERFACE: [Slot; 13] = [
     Slot::size(13),
     function!(load),
@@ -39,7 +41,7 @@ extern "C" fn load_container(image: *const c_void, module: *mut CUmodule, _optio
 /// The handle of a device's primary context, without making the context active.
 extern "C" fn primary_context(context: *mut CUcontext, device: CUdevice) -> CUresult {
     crate::border::call("primary context", || {
-        if crate::decide::is_stranger() {
+        if crate::process::is_forked_child() {
             return Err(CUresult::CUDA_ERROR_NOT_INITIALIZED);
         }
         let handle = crate::context::primary_handle(device)?;

@@ -1,7 +1,9 @@
-//! INTEGRITY_CHECK: the runtime asks the driver for a keyed hash of what both can see, and compares.
+//! INTEGRITY_CHECK: the runtime asks the driver for a keyed hash of what both can see, and
+//! compares.
 //!
-//! The hash is HMAC-MD2 (RFC 2104, RFC 1319) over 48 bytes about the process and 28 bytes about each device in order. Everything in it must be
-//! what the program itself is told: version, number, order, identity and place of the devices.
+//! The hash is HMAC-MD2 (RFC 2104, RFC 1319) over 48 bytes about the process and 28 bytes about
+//! each device in order. Everything in it must be what the program itself is told: version, number,
+//! order, identity and place of the devices.
 
 use super::{Slot, driver, function, unknown_slots};
 use core::ffi::c_int;
@@ -11,6 +13,7 @@ use md2::Md2;
 
 const UNKNOWN: [Slot; 3] = unknown_slots!(IntegrityCheck; 0 1 2);
 
+/// The table of the integrity check.
 pub(super) static TABLE: [Slot; 3] = [Slot::size(3), function!(check), UNKNOWN[2]];
 
 const KEY: [u8; 16] = [0x14, 0x6a, 0xdd, 0xae, 0x53, 0xa9, 0xa7, 0x52, 0xaa, 0x08, 0x41, 0x36, 0x0b, 0xf5, 0x5a, 0x9f];
@@ -140,7 +143,8 @@ mod tests {
         assert_eq!(zero[8..], 0x8ed3_83aa_1f4c_d1e8_u64.to_le_bytes());
     }
 
-    /// The message is put together here by hand and hashed with the definition of HMAC, not with the crate's.
+    /// The message is put together here by hand and hashed with the definition of HMAC, not with
+    /// the crate's.
     #[test]
     fn other_endings_are_a_keyed_hash_of_process_and_devices() {
         use md2::Digest as _;

@@ -1,8 +1,10 @@
-//! The private tables behind `cuGetExportTable`, as far as the CUDA runtime and NVIDIA's libraries need them.
+//! The private tables behind `cuGetExportTable`, as far as the CUDA runtime and NVIDIA's libraries
+//! need them.
 //!
-//! A table is an array of words that stays where it is for the life of the process. Most start with their own size in bytes. Every slot
-//! that is not known is a function that logs its place and answers NOT_SUPPORTED, because a null slot would be a jump to address 0 in somebody
-//! else's program. Tables that must be refused for their users to take another way are refused by name.
+//! A table is an array of words that stays where it is for the life of the process. Most start with
+//! their own size in bytes. Every slot that is not known is a function that logs its place and
+//! answers NOT_SUPPORTED, because a null slot would be a jump to address 0 in somebody else's
+//! program. Tables that must be refused for their users to take another way are refused by name.
 #![allow(non_snake_case)]
 
 mod cls;
@@ -22,7 +24,7 @@ struct Slot(*const c_void);
 
 // SAFETY: a slot is a number or the address of a function; both may be read anywhere.
 unsafe impl Sync for Slot {}
-// SAFETY: as above.
+// SAFETY: a number or the address of a function may be moved to any thread.
 unsafe impl Send for Slot {}
 
 impl Slot {
@@ -68,12 +70,13 @@ extern "C" fn unknown<const TABLE: u32, const SLOT: usize>() -> CUresult {
     })
 }
 
-/// Calls one of our own exported functions with its public signature, so that every rule of the table (refused, forked) holds here too.
+/// Calls one of our own exported functions with its public signature, so that every rule of the
+/// table (refused, forked) holds here too.
 macro_rules! driver {
     ($name:ident ( $($argument:expr),* $(,)? )) => {
         // SAFETY: the export has exactly this signature, and the arguments are the caller's own.
         unsafe {
-            core::mem::transmute::<$crate::table::Code, cumux_abi::functions::$name>($crate::exports::$name)($($argument),*)
+            core::mem::transmute::<$crate::decide::table::Code, cumux_abi::functions::$name>($crate::exports::$name)($($argument),*)
         }
     };
 }
@@ -113,7 +116,8 @@ static TABLES: &[([u8; 16], &[Slot])] = &[
     (uuid("21318c60-9714-3248-8ca6-41ff7324c8f2"), &tools::CONTEXT),
 ];
 
-/// Tables the real driver has and we do not; their users ask, are told NOT_FOUND, and take their ordinary way.
+/// Tables the real driver has and we do not; their users ask, are told NOT_FOUND, and take their
+/// ordinary way.
 static REFUSED: &[[u8; 4]] = &[[0xf8, 0xcf, 0xf9, 0x51], [0x69, 0xa2, 0x8e, 0x9f]];
 
 /// # Safety
@@ -125,7 +129,8 @@ pub unsafe fn cuGetExportTable(table: *mut *const c_void, id: *const CUuuid) -> 
     // SAFETY: not null, and a UUID as the caller promises.
     let id = unsafe { id.read() }.bytes.map(|byte| byte as u8);
     let known = TABLES.iter().find(|(known, _)| *known == id).map(|(_, slots)| slots.as_ptr().cast());
-    // SAFETY: not null, and writable as the caller promises. A miss writes null too: callers look at nothing else.
+    // SAFETY: not null, and writable as the caller promises. A miss writes null too: callers look
+    // at nothing else.
     unsafe { table.write(known.unwrap_or(core::ptr::null())) };
     if known.is_some() {
         return CUresult::CUDA_SUCCESS;

@@ -1,4 +1,5 @@
-//! Tables that profilers were meant to use and that the runtime and cuBLAS use as well: current context, context identity, scratch memory.
+//! Tables that profilers were meant to use and that the runtime and cuBLAS use as well: current
+//! context, context identity, scratch memory.
 
 use super::{Slot, driver, function, unknown_slots};
 use core::cell::UnsafeCell;
@@ -70,7 +71,7 @@ fn lend(scratch: &'static Scratch, announced: usize, memory: *mut *mut c_void, s
         unsafe { memory.write(scratch.0.get().cast()) };
     }
     if !size.is_null() {
-        // SAFETY: as above.
+        // SAFETY: not null; the contract of the table makes it writable.
         unsafe { size.write(announced) };
     }
     CUresult::CUDA_SUCCESS

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::os::unix::process::ExitStatusExt as _;
 use std::time::Duration;
 
-/// Not served at all, as the runtime names it: everything else is said to somebody who was served.
+/// Names of the errors of a client that was never served; a served client gets other errors.
 const TURNED_AWAY: [&str; 6] = [
     "cudaErrorMpsConnectionFailed",
     "cudaErrorMpsServerNotReady",
@@ -18,14 +18,14 @@ const TURNED_AWAY: [&str; 6] = [
     "cudaErrorSystemDriverMismatch",
 ];
 
-/// What a client does: arguments of `tests/cu/chaos.cu`, and how many lines it is told.
+/// What a client does: arguments of `tests/cu/chaos.cu`, and how many input lines it waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Part {
     arguments: &'static [&'static str],
     lines: usize,
 }
 
-/// Each takes some 0.2 s alone, so that it outlasts the blows.
+/// Each takes about 0.2 s alone, so that it outlasts the blows.
 pub const WORK: [Part; 2] = [Part { arguments: &["work", "400", "1"], lines: 0 }, Part { arguments: &["work", "250", "2"], lines: 0 }];
 pub const WAIT: Part = Part { arguments: &["wait", "6", "1000000"], lines: 0 };
 /// One kernel after the blows.
@@ -64,13 +64,13 @@ pub struct Actor<'a> {
     client: Client<'a>,
     pub victim: bool,
     pub killed: bool,
-    /// It was stopped by the harness, so its own times mean nothing.
+    /// True if the harness has stopped it: the times that it measured then mean nothing.
     pub paused: bool,
     end: Option<(Outcome, Instant)>,
 }
 
 impl<'a> Actor<'a> {
-    /// Starts it, with one more variable if there is one.
+    /// Starts the client, with one more variable if `variable` is set.
     pub fn start(node: &'a Node, kind: Kind, uid: u32, part: Part, variable: Option<&(&str, String)>) -> Self {
         let mut builder = node.test_client("chaos").args(part.arguments);
         if let Some((name, value)) = variable {
@@ -81,10 +81,10 @@ impl<'a> Actor<'a> {
         Self { kind, uid, part, pid: client.pid(), client, victim: false, killed: false, paused: false, end: None }
     }
 
-    /// All its lines, and the end of its input.
+    /// Sends all its lines and ends its input.
     pub fn finish(&mut self) {
         for _ in 0..self.part.lines {
-            // One that has ended says so itself.
+            // A client that has ended reports that itself.
             let _ = self.client.try_tell("");
         }
         self.client.close_input();
@@ -94,7 +94,7 @@ impl<'a> Actor<'a> {
         self.client.said().iter().any(|line| line == "ready")
     }
 
-    /// Looks; true once it has ended.
+    /// True once it has ended.
     pub fn has_ended(&mut self) -> bool {
         if self.end.is_none() {
             self.end = self.client.try_wait().map(|outcome| (outcome, Instant::now()));
@@ -127,7 +127,7 @@ pub struct Seen {
     pub kind: Kind,
     pub uid: u32,
     pub fate: Fate,
-    /// Its first call, with which it starts: when, and how long it took.
+    /// Its first call, with which it starts: when it began, and how long it took.
     pub first: Option<(Instant, Duration)>,
     /// The longest of its other calls.
     pub longest: Option<(Instant, Duration)>,

@@ -1,8 +1,10 @@
-//! Fair time: a bound of five seconds must not fail because the machine had no time for anybody.
+//! Fair time: a bound of five seconds must not fail because the machine ran no process at all.
 //!
-//! A thread beats every 10 ms. The fair time between two instants is the number of beats between them, ten milliseconds each. While the machine stands still
-//! (a virtual machine that is not scheduled, a laptop that sleeps) the thread does not beat, and while others crowd it out it beats late: that time
-//! counts for nobody. Instants are nanoseconds of CLOCK_MONOTONIC, which all processes share, so a client's own measurements are judged by the same beats.
+//! A thread beats every 10 ms. The fair time between two instants is the number of beats between
+//! them, ten milliseconds each. While the machine stands still (a virtual machine that is not
+//! scheduled, a laptop that sleeps) the thread does not beat, and while other processes crowd it
+//! out it beats late: that time does not count. Instants are nanoseconds of CLOCK_MONOTONIC, which
+//! all processes share, so a client's own measurements are judged by the same beats.
 
 use rustix::time::{ClockId, clock_gettime};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -10,8 +12,8 @@ use std::thread;
 use std::time::Duration;
 
 const BEAT: Duration = Duration::from_millis(10);
-/// Between two looks at a condition.
-const GLANCE: Duration = Duration::from_millis(2);
+/// Time between two checks of a condition.
+const CHECK_INTERVAL: Duration = Duration::from_millis(2);
 
 /// An instant of CLOCK_MONOTONIC in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -24,7 +26,7 @@ impl Instant {
         Self(u64::try_from(nanoseconds).unwrap_or(u64::MAX))
     }
 
-    /// Since then, as a wall clock shows it.
+    /// Time since this instant, as a wall clock shows it.
     pub fn elapsed(self) -> Duration {
         self.until(Self::now())
     }
@@ -38,7 +40,7 @@ impl Instant {
     }
 }
 
-/// The beats so far. The thread ends with the last owner.
+/// Counts the beats. The thread ends with the last owner.
 #[derive(Debug, Clone)]
 pub struct Clock {
     beats: Arc<Mutex<Vec<Instant>>>,
@@ -62,7 +64,8 @@ impl Clock {
     pub fn fair(&self, from: Instant, to: Instant) -> Duration {
         let beats = self.beats.lock().unwrap_or_else(PoisonError::into_inner);
         let count = beats.partition_point(|beat| *beat < to).saturating_sub(beats.partition_point(|beat| *beat < from));
-        // A beat is never early, and two instants within one beat are not further apart than they are.
+        // A beat is never early, and two instants within one beat are not further apart than they
+        // are.
         (BEAT * u32::try_from(count).unwrap_or(u32::MAX)).min(from.until(to))
     }
 
@@ -71,17 +74,17 @@ impl Clock {
         self.fair(from, Instant::now())
     }
 
-    /// Looks until there is something, or until so much fair time has passed.
-    pub fn wait<T>(&self, bound: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T> {
+    /// Checks until `check` returns a value, or until so much fair time has passed.
+    pub fn wait<T>(&self, bound: Duration, mut check: impl FnMut() -> Option<T>) -> Option<T> {
         let from = Instant::now();
         loop {
-            if let Some(found) = look() {
+            if let Some(found) = check() {
                 return Some(found);
             }
             if self.since(from) >= bound {
                 return None;
             }
-            thread::sleep(GLANCE);
+            thread::sleep(CHECK_INTERVAL);
         }
     }
 }

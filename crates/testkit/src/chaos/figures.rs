@@ -1,4 +1,4 @@
-//! What a run of many rounds has found, for people and as JSON.
+//! The results of a run of many rounds, for people and as JSON.
 
 use crate::chaos::round::Played;
 use crate::chaos::rules::Fate;
@@ -9,41 +9,61 @@ use std::time::Duration;
 /// Figures of a run.
 #[derive(Debug, Default, Serialize)]
 pub struct Figures {
+    /// Seed of the first round.
     pub seed: u64,
+    /// Rounds that were played.
     pub rounds: usize,
+    /// Rounds with complaints.
     pub failed: usize,
+    /// Duration of the run in seconds.
     pub seconds: f64,
+    /// The rounds of each scenario, by its name.
     pub by_scenario: BTreeMap<String, Row>,
+    /// All rounds.
     pub all: Row,
+    /// The rounds with complaints.
     pub failures: Vec<Failure>,
 }
 
 /// Figures of the rounds of one scenario, or of all.
 #[derive(Debug, Default, Clone, Serialize)]
 pub struct Row {
+    /// Rounds that were played.
     pub rounds: usize,
+    /// Rounds with complaints.
     pub failed: usize,
-    /// Clients by how they fared.
+    /// Clients that printed what they print alone.
     pub went_on: usize,
+    /// Clients that had been served and got an error.
     pub told: usize,
+    /// Clients that were never served and got the reason.
     pub turned_away: usize,
+    /// Clients that the harness killed.
     pub killed: usize,
+    /// The longest wait of a client in milliseconds.
     pub longest_wait_ms: f64,
-    /// From a newcomer's first call to its answer.
+    /// Median time from a newcomer's first call to its answer, in milliseconds.
     pub newcomer_median_ms: f64,
+    /// The longest such time.
     pub newcomer_most_ms: f64,
+    /// The longest `quit` in milliseconds.
     pub quit_most_ms: f64,
     #[serde(skip)]
     newcomers: Vec<Duration>,
 }
 
-/// A round that was not as promised.
+/// A round with complaints.
 #[derive(Debug, Serialize)]
 pub struct Failure {
+    /// The scenario's name.
     pub scenario: String,
+    /// The round's seed.
     pub seed: u64,
+    /// What was done, with times.
     pub deeds: Vec<String>,
+    /// What was not as promised.
     pub complaints: Vec<String>,
+    /// The node's folder, which is kept.
     pub folder: String,
 }
 
@@ -101,7 +121,7 @@ impl Figures {
         self.failures.sort_by_key(|failure| failure.seed);
     }
 
-    /// As a table.
+    /// The figures as a table.
     pub fn table(&self) -> String {
         let mut text = format!(
             "{:<20}{:>7}{:>8}{:>9}{:>6}{:>8}{:>8}{:>14}{:>18}{:>15}{:>12}\n",

@@ -1,18 +1,25 @@
-//! The crash matrix: processes of the service and clients are killed and stopped in every combination, in rounds that a seed chooses.
+//! The crash matrix: processes of the service and clients are killed and stopped in every
+//! combination, in rounds that a seed chooses.
 //!
 //! Promised, and checked after each round:
 //!
-//! - A client prints what it prints alone, or ends with a CUDA error. Where nothing that it needs was lost it must succeed; which losses may cost whom is
-//!   the table in [`rules`].
-//! - No client waits for an answer or an error for more than 5 s, and a newcomer is served within 5 s.
-//! - When all clients have ended, no process of the service holds a file or device memory of theirs.
-//! - `quit` returns within 5 s of the last client's end, and leaves no process, no socket and no file but the lock.
+//! - A client prints what it prints alone, or ends with a CUDA error. Where nothing that it needs
+//!   was lost it must succeed; which losses may cost which clients is the table in [`rules`].
+//! - No client waits for an answer or an error for more than 5 s, and a newcomer is served within
+//!   5 s.
+//! - When all clients have ended, no process of the service holds a file or device memory of
+//!   theirs.
+//! - `quit` returns within 5 s of the last client's end, and leaves no process, no socket and no
+//!   file but the lock.
 //!
-//! The seconds are fair ones ([`clock`]): time in which the machine ran nobody counts for nobody. Where processes are stopped, a heartbeat of 500 ms
-//! (`CUMUX_HEARTBEAT_MS`) is added. Each round has a node of its own, and several are played at a time. The scenario and all choices in it follow from the
-//! round's seed ([`plan`]); how the system interleaves the processes does not, so a failing seed fails again often and not always.
+//! The seconds are fair ones ([`clock`]): time in which the machine did not run does not count.
+//! Where processes are stopped, a heartbeat of 500 ms (`CUMUX_HEARTBEAT_MS`) is added. Each round
+//! has a node of its own, and several are played at a time. The scenario and all choices in it
+//! follow from the round's seed ([`plan`]). How the system interleaves the processes does not, so a
+//! failing seed fails again often and not always.
 //!
-//! Parts: [`plan`] chooses, [`cast`] has the clients, [`round`] plays and judges by [`rules`], [`figures`] counts.
+//! Parts: [`plan`] chooses, [`cast`] has the clients, [`round`] plays and judges by [`rules`],
+//! [`figures`] counts.
 
 mod cast;
 mod clock;
@@ -34,33 +41,35 @@ use std::io::Write as _;
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
-/// What a run is.
+/// What a run consists of.
 #[derive(Debug, Clone)]
 pub struct Options {
+    /// How many rounds to play.
     pub rounds: usize,
-    /// Of the first round; each next one has the next seed.
+    /// Seed of the first round; each next round has the next seed.
     pub seed: u64,
-    /// All rounds are of this scenario. Else each scenario comes once before one comes again.
+    /// If set, all rounds are of this scenario. Otherwise each scenario comes once before one
+    /// repeats.
     pub only: Option<Scenario>,
-    /// All rounds have the same seed, and so the same plan: the timing within it is the system's.
+    /// Gives all rounds the same seed, and so the same plan. Their timing still differs.
     pub same: bool,
     /// Rounds at the same time.
     pub lanes: usize,
-    /// After so many failed rounds no more are begun.
+    /// Failed rounds after which no further round begins.
     pub most_failures: usize,
 }
 
 impl Options {
-    /// So many rounds, as many at a time as the machine bears.
+    /// A run of so many rounds, with as many at a time as the machine bears.
     #[must_use]
     pub fn rounds(rounds: usize, seed: u64) -> Self {
-        // A round waits most of its time.
+        // A round spends most of its time waiting.
         let lanes = 2 * thread::available_parallelism().map_or(2, usize::from);
         Self { rounds, seed, only: None, same: false, lanes, most_failures: 10 }
     }
 }
 
-/// Plays the rounds and prints a line for each; failures with all that is known.
+/// Plays the rounds and prints a line for each; for a failed one all evidence.
 ///
 /// # Panics
 /// The clients do not even succeed on a quiet node.
@@ -87,7 +96,7 @@ pub fn run(options: &Options) -> Figures {
                     let played = round::play(Plan::new(scenario, seed, two_users), &clock, &alone);
                     let mut work = work.lock().unwrap_or_else(PoisonError::into_inner);
                     work.1.add(&played);
-                    // Nobody may be reading any more.
+                    // A closed standard output does not end the run.
                     let _ = writeln!(std::io::stdout(), "{:>4} {}", work.1.rounds, line(&played));
                     if !played.complaints.is_empty() {
                         let report = report(&played);
@@ -103,7 +112,7 @@ pub fn run(options: &Options) -> Figures {
     figures
 }
 
-/// Seed, who, when, outcome.
+/// Seed, victims, times, outcome.
 fn line(played: &Played) -> String {
     let Plan { seed, scenario, moment, two_users, .. } = &played.plan;
     let moment = match moment {
@@ -127,7 +136,7 @@ fn line(played: &Played) -> String {
     )
 }
 
-/// All that is known of a failed round.
+/// All evidence of a failed round.
 fn report(played: &Played) -> String {
     let Plan { seed, scenario, .. } = &played.plan;
     let folder = played.folder.as_ref().map(|folder| folder.display().to_string()).unwrap_or_default();

@@ -1,4 +1,5 @@
-//! What is done to whom in a round, and when: a pure function of the scenario and the seed.
+//! The blows of a round, their victims and their times: a pure function of the scenario and the
+//! seed.
 
 use fastrand::Rng;
 use serde::Serialize;
@@ -6,7 +7,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// Whom something may happen to.
+/// A process of a round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
@@ -20,7 +21,7 @@ pub enum Role {
 
 impl Role {
     pub const ALL: [Self; 6] = [Self::Client, Self::Daemon, Self::Server, Self::Keeper, Self::Executor, Self::Standby];
-    /// Those that are ours.
+    /// The processes of the service.
     pub const SERVICE: [Self; 5] = [Self::Daemon, Self::Server, Self::Keeper, Self::Executor, Self::Standby];
 
     pub fn name(self) -> &'static str {
@@ -58,7 +59,8 @@ pub enum Scenario {
     QuitInTakeover,
     /// The daemon is killed and started again in the middle of a takeover.
     DaemonInTakeover,
-    /// Everybody is stopped for longer than a heartbeat and goes on, as when a virtual machine or a container is paused.
+    /// Everybody is stopped for longer than a heartbeat and goes on, as when a virtual machine or a
+    /// container is paused.
     Freeze,
 }
 
@@ -110,7 +112,7 @@ impl FromStr for Scenario {
     }
 }
 
-/// What a client of a round does when the first blow falls.
+/// What a client of a round is doing when the first blow falls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
@@ -128,20 +130,22 @@ pub enum Kind {
     Newcomer,
 }
 
-/// How far everything is when the first blow falls.
+/// The state of the round when the first blow falls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Moment {
     /// Clients work, and the service is complete.
     Settled,
-    /// The first clients were started so long ago: the service comes up.
+    /// The service is starting: the first clients were started so long ago.
     Arriving(Duration),
-    /// The first user's last client ended so long ago: the server of the next user takes its place. Only with two users.
+    /// One user's server replaces another's: the first user's last client ended so long ago. Only
+    /// with two users.
     Changing(Duration),
-    /// Nobody but the victim: no server was started yet, or there is one whose last client has gone.
+    /// No client but the victim. Either no server was started yet, or there is one whose last
+    /// client has gone.
     Empty { server: bool },
 }
 
-/// Whom an act means.
+/// The target of an act.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Target {
     /// A process of the service.
@@ -188,7 +192,7 @@ pub struct Plan {
     pub scenario: Scenario,
     pub moment: Moment,
     pub two_users: bool,
-    /// Who of those who are there is [`Target::Victim`].
+    /// Which of the clients is [`Target::Victim`].
     pub victim: Option<Kind>,
     /// In order.
     pub script: Vec<(Due, Act)>,
@@ -198,7 +202,7 @@ pub struct Plan {
 
 /// From the script's begin to the first blow, so that clients can be in the middle of their start.
 const LEAD: Duration = Duration::from_millis(12);
-/// What the service takes for dead in rounds with stopped processes: it is told so by `CUMUX_HEARTBEAT_MS`.
+/// The heartbeat of rounds with stopped processes (`CUMUX_HEARTBEAT_MS`).
 pub const HEARTBEAT: Duration = Duration::from_millis(500);
 
 fn kill(role: Role) -> Act {
@@ -222,7 +226,7 @@ impl Plan {
         Self { seed, scenario, moment, two_users, victim, script, starts }
     }
 
-    /// The variable with which stopped processes are noticed quickly, for all processes of a round that stops some.
+    /// The variable that sets the heartbeat, for all processes of a round that stops some.
     pub fn heartbeat(&self) -> Option<(&'static str, String)> {
         let stops = self.script.iter().any(|(_, act)| matches!(act, Act::Stop(_)));
         stops.then(|| ("CUMUX_HEARTBEAT_MS", HEARTBEAT.as_millis().to_string()))
@@ -239,15 +243,15 @@ fn gap(rng: &mut Rng) -> Duration {
     if rng.u8(0..3) == 0 { micros(rng, 1_000) } else { micros(rng, 10_000) }
 }
 
-/// Who is there and how far they are.
+/// Chooses the clients and the moment.
 fn setting(rng: &mut Rng, scenario: Scenario, two_users_can_be: bool) -> (bool, Moment) {
     let two_users = two_users_can_be && rng.u8(0..2) == 0;
     let draw = rng.u8(0..10);
     let (arriving, changing) = (micros(rng, 60_000), micros(rng, 60_000));
     let moment = match scenario {
-        // These need somebody to take over from.
+        // These need clients whose executor can be lost.
         Scenario::TwoTakeovers | Scenario::QuitInTakeover | Scenario::DaemonInTakeover => Moment::Settled,
-        // Whoever else comes or goes makes a client that was counted wrongly good again.
+        // Any other client that comes or goes would hide a wrong count.
         Scenario::ClientThenQuit | Scenario::Welcome if draw < 6 => Moment::Empty { server: draw < 3 },
         Scenario::ClientThenQuit | Scenario::Welcome => Moment::Settled,
         _ => match draw {
@@ -259,7 +263,7 @@ fn setting(rng: &mut Rng, scenario: Scenario, two_users_can_be: bool) -> (bool, 
     (two_users && !matches!(moment, Moment::Empty { .. }), moment)
 }
 
-/// Who is the victim, where a client is one.
+/// Chooses the victim, where a client is one.
 fn victim(rng: &mut Rng, two_users: bool, moment: Moment) -> Kind {
     let mut kinds = match moment {
         Moment::Changing(_) | Moment::Empty { .. } => vec![Kind::Starting],
@@ -349,7 +353,8 @@ fn script(rng: &mut Rng, scenario: Scenario, two_users: bool, moment: Moment) ->
     }
 }
 
-/// One is stopped. Who is of the service and does not come back by itself is replaced by the others, but for the daemon and for clients.
+/// Stops one process. A process of the service that does not continue is replaced by the others,
+/// except for the daemon.
 fn stop(rng: &mut Rng, role: Role) -> Vec<(Due, Act)> {
     let first = (Due::At(LEAD), Act::Stop(target(role)));
     let short = rng.u8(0..4) == 0;

@@ -1,6 +1,7 @@
-//! One round: a node, its clients, the blows, and what is expected afterwards.
+//! One round: a node, its clients, the blows, and the checks afterwards.
 //!
-//! Nothing here waits without a bound, and a round's failure is a sentence in [`Played::complaints`], so that the next round can be played.
+//! Nothing here waits without a bound, and a round's failure is a sentence in
+//! [`Played::complaints`], so that the next round can be played.
 
 use crate::Node;
 use crate::chaos::cast::{Actor, Alone, IDLE, Part, START, Seen, VISIT, WAIT, WORK};
@@ -20,29 +21,29 @@ use std::time::Duration;
 
 /// The second user.
 pub const OTHER: u32 = 65534;
-/// Nobody waits longer, in fair time: not for an answer or an error, not to be served, not for `quit`.
+/// Longest wait of a client in fair time: for an answer or an error, to be served, for `quit`.
 const BOUND: Duration = Duration::from_secs(5);
-/// What a client may work in addition. Alone it takes less than half a second.
+/// Time for a client's own work, in addition. Alone it takes less than half a second.
 const WORKING: Duration = Duration::from_secs(10);
-/// Before any blow, where a machine may be busy with everything else.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Longest wait before any blow, where the machine may be busy with everything else.
+const START_LIMIT: Duration = Duration::from_secs(60);
 /// The last resort, should the harness itself hang.
 const WATCHDOG: Duration = Duration::from_secs(300);
 
-/// What came of a round.
+/// The result of a round.
 #[derive(Debug)]
 pub struct Played {
     pub plan: Plan,
     /// What was done, with the milliseconds since the first blow.
     pub deeds: Vec<String>,
     pub seen: Vec<Seen>,
-    /// The longest that a client waited, not counting a queue behind another user.
+    /// The longest wait of a client, without a queue behind another user.
     pub longest: Duration,
     /// How long newcomers took to be served.
     pub newcomers: Vec<Duration>,
     pub quit: Option<Duration>,
     pub took: Duration,
-    /// Empty where all is as promised.
+    /// What was not as promised.
     pub complaints: Vec<String>,
     /// Logs and states of processes, where there are complaints.
     pub evidence: String,
@@ -75,7 +76,7 @@ pub fn play(plan: Plan, clock: &Clock, alone: &Alone) -> Played {
 }
 
 fn play_on_a_node(plan: &Plan, clock: &Clock, alone: &Alone, played: &mut Played) {
-    // Other users must come in.
+    // Other users must be able to enter.
     let open: fn(&Path) = |folder| fs::set_permissions(folder, fs::Permissions::from_mode(0o755)).expect("our folder");
     let mut node = Node::with().patience(WATCHDOG).prepare(open).keep_folder();
     if let Some((name, value)) = plan.heartbeat() {
@@ -121,7 +122,7 @@ struct Round<'a> {
     cast: Vec<Actor<'a>>,
     losses: Vec<Loss>,
     first_blow: Option<Instant>,
-    /// Who served when the first blow fell.
+    /// Process id of the executor that served when the first blow fell.
     first_executor: u32,
     /// The daemon that was killed last.
     daemon: Option<Process>,
@@ -144,7 +145,7 @@ impl<'a> Round<'a> {
         self.played.complaints.push(text.into());
     }
 
-    /// Notes how things stand at the first complaint.
+    /// Records the evidence at the first complaint.
     fn witness(&mut self) {
         if self.played.evidence.is_empty() {
             self.played.evidence = format!("{}{}", processes(self.node), self.node.logs());
@@ -155,9 +156,9 @@ impl<'a> Round<'a> {
         rustix::process::geteuid().as_raw()
     }
 
-    // Before the blows -----------------------------------------------------------------------------------------------
+    // Before the blows ----------------------------------------------------------------------------
 
-    /// Starts the clients that are there when the first blow falls; false where it goes no further.
+    /// Starts the clients that are there when the first blow falls; false if the round ends here.
     fn set_the_scene(&mut self) -> bool {
         let own = self.own();
         let arriving = matches!(self.plan.moment, Moment::Arriving(_));
@@ -182,7 +183,7 @@ impl<'a> Round<'a> {
                 return false;
             }
         }
-        // One that starts comes with the script.
+        // A client that is to start during the blows comes with the script.
         if let Some(kind) = self.plan.victim
             && let Some(actor) = self.cast.iter_mut().find(|actor| actor.kind == kind)
         {
@@ -204,7 +205,7 @@ impl<'a> Round<'a> {
 
     fn end_first(&mut self) -> bool {
         self.cast[0].finish();
-        let ended = self.clock.wait(PATIENCE, || self.cast[0].has_ended().then_some(())).is_some();
+        let ended = self.clock.wait(START_LIMIT, || self.cast[0].has_ended().then_some(())).is_some();
         if !ended {
             self.complain("the first client does not end");
         }
@@ -217,9 +218,9 @@ impl<'a> Round<'a> {
 
     /// Every client is served, and the service complete.
     fn is_settled(&mut self) -> bool {
-        let ready = self.clock.wait(PATIENCE, || self.cast.iter().all(Actor::is_ready).then_some(()));
+        let ready = self.clock.wait(START_LIMIT, || self.cast.iter().all(Actor::is_ready).then_some(()));
         let complete = |state: State| [state.server, state.keeper, state.executor, state.standby].iter().all(|pid| *pid != 0);
-        let whole = self.clock.wait(PATIENCE, || self.state(self.own()).is_some_and(complete).then_some(()));
+        let whole = self.clock.wait(START_LIMIT, || self.state(self.own()).is_some_and(complete).then_some(()));
         if ready.is_none() || whole.is_none() {
             self.complain("before any blow the service does not get complete, or clients are not served");
         }
@@ -231,16 +232,16 @@ impl<'a> Round<'a> {
         let path = self.node.folder().join("log/control.log");
         let count = || fs::read_to_string(&path).unwrap_or_default().matches(&format!("from user {OTHER}: Server is not ready, push client")).count();
         let wanted = self.cast.iter().filter(|actor| actor.kind == Kind::Queueing).count();
-        let queued = self.clock.wait(PATIENCE, || (count() >= wanted).then_some(())).is_some();
+        let queued = self.clock.wait(START_LIMIT, || (count() >= wanted).then_some(())).is_some();
         if !queued {
             self.complain("before any blow the other user's clients do not get into the queue");
         }
         queued
     }
 
-    // The blows ------------------------------------------------------------------------------------------------------
+    // The blows -----------------------------------------------------------------------------------
 
-    /// Plays the script while clients start; false where it goes no further.
+    /// Plays the script while clients start; false if the round ends here.
     fn strike(&mut self) -> bool {
         let begin = Instant::now();
         let (node, own) = (self.node, self.own());
@@ -284,15 +285,15 @@ impl<'a> Round<'a> {
         true
     }
 
-    /// False where it goes no further.
+    /// Carries out one act; false if the round ends here.
     fn perform(&mut self, act: Act) -> bool {
         if self.first_blow.is_none() {
             self.first_blow = Some(Instant::now());
             self.first_executor = self.state(self.own()).unwrap_or_default().executor;
-            // Who waited in the queue may be served at any moment then.
+            // From then on, a client in the queue may be served at any moment.
             let may_be_served = matches!(self.plan.moment, Moment::Changing(_) | Moment::Arriving(_));
             for actor in &mut self.cast {
-                // Who is not served yet is still starting, whatever it will do then.
+                // A client that is not served yet is still starting, whatever it will do later.
                 let is_late = if actor.kind == Kind::Queueing { may_be_served } else { !actor.is_ready() };
                 if is_late {
                     actor.kind = Kind::Starting;
@@ -323,13 +324,13 @@ impl<'a> Round<'a> {
         self.played.deeds.push(format!("{deed} {:+.1}", after.as_secs_f64() * 1e3));
     }
 
-    /// The victim's hello has come to the server, or it is too late for that.
+    /// Waits until the victim's hello has reached the server, or it is too late for that.
     fn await_hello(&mut self) {
         let Some(victim) = self.cast.iter().position(|actor| actor.victim) else { return };
         let wanted = format!("Received new client request for {{PID: {}, ", self.cast[victim].pid);
         let path = self.node.folder().join("log/server.log");
         let bound = self.bound;
-        // With short pauses: what is looked for lasts less than a millisecond.
+        // With short pauses: the awaited state lasts less than a millisecond.
         let from = Instant::now();
         while self.clock.since(from) < bound && !fs::read_to_string(&path).unwrap_or_default().contains(&wanted) {
             thread::sleep(Duration::from_micros(20));
@@ -363,7 +364,8 @@ impl<'a> Round<'a> {
                 let _ = process.signal(signal);
                 self.note(&format!("{verb} {}", role.name()));
                 let goes_on = self.plan.script.iter().any(|(_, act)| *act == Act::Continue(target));
-                // Nobody replaces a daemon that stands still, but whoever says hello meanwhile is told so and goes.
+                // No process replaces a daemon that stands still, but a client that says hello
+                // meanwhile is refused with the reason.
                 if signal == Signal::KILL || (signal == Signal::STOP && (role == Role::Daemon || !goes_on)) {
                     self.losses.push(Loss::Process(role));
                 }
@@ -372,13 +374,14 @@ impl<'a> Round<'a> {
                 }
             }
             Target::Everybody => {
-                // Looked for first, so that all are stopped within a moment.
+                // Found first, so that all are stopped within a moment.
                 let everybody: Vec<Process> = self.node.processes().into_iter().filter_map(|pid| Process::open(pid).ok()).collect();
                 for process in &everybody {
                     let _ = process.signal(signal);
                 }
                 self.note(&format!("{verb} all {}", everybody.len()));
-                // They stand still for longer than the heartbeat: programs that say hello meanwhile are told that the daemon does.
+                // They stand still for longer than the heartbeat: programs that say hello meanwhile
+                // are refused with the reason.
                 if signal == Signal::STOP {
                     self.losses.push(Loss::Process(Role::Daemon));
                 }
@@ -387,9 +390,9 @@ impl<'a> Round<'a> {
     }
 
     fn start_daemon(&mut self) -> bool {
-        // Its lock is free when it is gone, not when it was killed.
+        // The daemon's lock is free once it is gone, not once it was killed.
         if let Some(killed) = self.daemon.take() {
-            let _ = killed.ended(Some(PATIENCE));
+            let _ = killed.ended(Some(START_LIMIT));
         }
         let output = self.run(self.node.daemon_command());
         self.note("start daemon");
@@ -406,7 +409,7 @@ impl<'a> Round<'a> {
         }
     }
 
-    /// A command that must end within the bound; else it is killed.
+    /// Runs a command that must end within the bound; otherwise kills it.
     fn run(&self, mut command: Command) -> Option<Output> {
         let mut child = command.spawn().expect("cumux starts");
         let ended = self.clock.wait(self.bound, || child.try_wait().expect("our child"));
@@ -417,7 +420,7 @@ impl<'a> Round<'a> {
         ended.map(|_| output)
     }
 
-    /// A front end of a stopped daemon.
+    /// Runs a front end of a stopped daemon.
     fn ask(&mut self) {
         let mut command = self.node.cumux(&["control", "get_server_list"]);
         command.envs(self.plan.heartbeat());
@@ -444,9 +447,10 @@ impl<'a> Round<'a> {
         self.note(&words[1..].join(" "));
     }
 
-    // After the blows ------------------------------------------------------------------------------------------------
+    // After the blows -----------------------------------------------------------------------------
 
-    /// A newcomer, more work for the idle, everybody's end, and another newcomer. False where it goes no further.
+    /// A newcomer, more work for the idle, everybody's end, and another newcomer. False if the
+    /// round ends here.
     fn afterwards(&mut self) -> bool {
         let own = self.own();
         let quitting = self.quit.is_some();
@@ -476,7 +480,7 @@ impl<'a> Round<'a> {
             actor.finish();
         }
         let (clock, bound) = (self.clock, self.bound + WORKING);
-        // All are looked at each time, so that each one's end is known when it comes.
+        // All are checked each time, so that the end of each is noted when it comes.
         let running = |cast: &mut [Actor<'_>]| cast.iter_mut().map(|actor| usize::from(!actor.has_ended())).sum::<usize>();
         let all_ended = clock.wait(bound, || (running(&mut self.cast) == 0).then_some(())).is_some();
         if !all_ended {
@@ -485,7 +489,7 @@ impl<'a> Round<'a> {
         all_ended
     }
 
-    /// `quit`, and nothing is left.
+    /// Sends `quit` and checks that nothing is left.
     fn leave(&mut self) {
         let begun = Instant::now();
         let mut child = match self.quit.take() {
@@ -515,7 +519,7 @@ impl<'a> Round<'a> {
         }
     }
 
-    /// Every client against the table and the bound.
+    /// Judges every client by the table and the bound.
     fn judge(&mut self, alone: &Alone) {
         let seen: Vec<Seen> = self.cast.iter().map(|actor| actor.seen(alone)).collect();
         for (actor, client) in self.cast.iter().zip(&seen) {
@@ -547,9 +551,9 @@ impl<'a> Round<'a> {
         self.played.seen = seen;
     }
 
-    // Who is there ---------------------------------------------------------------------------------------------------
+    // Processes -----------------------------------------------------------------------------------
 
-    /// What the server of a user has written about its processes.
+    /// The state file of a user's server.
     fn state(&self, uid: u32) -> Option<State> {
         let pipe = self.node.pipe();
         let folder = if uid == self.own() { pipe } else { pipe.join(format!("user-{uid}")) };
@@ -582,14 +586,15 @@ impl<'a> Round<'a> {
     }
 }
 
-/// What the service holds of clients: their files, and device memory. Images are for everybody and stay.
+/// What the service holds of clients: their files, and device memory. Images are shared by all and
+/// stay.
 fn holdings(node: &Node) -> Vec<String> {
     let mut held = Vec::new();
     for pid in node.processes() {
         let entries = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
         let open = entries.filter_map(|entry| Some(fs::read_link(entry.path()).ok()?.to_string_lossy().into_owned()));
         let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
-        // An executor has the small files of its last client mapped until the next one comes.
+        // An executor keeps the small files of its last client mapped until the next one comes.
         let mapped = maps.lines().filter(|line| ["memfd:cumux-window", "memfd:cumux-extent"].iter().any(|name| line.contains(name)));
         let of_clients = |name: &str| name.contains("memfd:cumux-") && !name.contains("memfd:cumux-image");
         let names = open.filter(|name| of_clients(name)).chain(mapped.map(str::to_owned));
@@ -599,7 +604,7 @@ fn holdings(node: &Node) -> Vec<String> {
     held
 }
 
-/// The node's processes with what each thread does, for somebody who looks for a cause.
+/// The node's processes with the state of each thread, to find a cause.
 fn processes(node: &Node) -> String {
     let mut text = String::new();
     for pid in node.processes() {

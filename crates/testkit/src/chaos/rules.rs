@@ -1,15 +1,17 @@
-//! Which losses may cost which clients: the table, with its reasons. What is not in it must go on with right results.
+//! Which losses may cost which clients their work: the table, with reasons. In any other case a
+//! client must go on with right results.
 //!
-//! The table is for the software GPU, whose marks tell what of a kernel has run. On a real card an executor alone may cost who had work with it.
+//! The table is for the software GPU, whose marks show which parts of a kernel have run. On a real
+//! card, the loss of an executor alone may cost every client that had work with it.
 
 use crate::chaos::plan::{Kind, Role};
 use serde::Serialize;
 
-/// What a round took from the service.
+/// What a round destroyed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Loss {
-    /// The process was killed, or stopped for so long that it was taken for dead.
+    /// The process was killed, or was stopped for so long that it counted as dead.
     Process(Role),
     /// `quit`.
     Quit,
@@ -21,15 +23,15 @@ pub enum Loss {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Fate {
-    /// The results of a run alone.
+    /// It printed the results of a run alone.
     WentOn,
-    /// It had been served, and was told an error.
+    /// It had been served, and got an error.
     Told(String),
-    /// It was never served, and was told why.
+    /// It was never served, and got the reason.
     TurnedAway(String),
-    /// By the harness.
+    /// The harness killed it.
     Killed,
-    /// What may never be: wrong results, a crash, a wait without end.
+    /// It did what is never allowed: wrong results, a crash, a wait without end.
     Wrong(String),
 }
 
@@ -54,9 +56,9 @@ const SERVER: Loss = Loss::Process(Role::Server);
 const KEEPER: Loss = Loss::Process(Role::Keeper);
 const EXECUTOR: Loss = Loss::Process(Role::Executor);
 
-/// Those who may have a session.
+/// Clients that may have a session.
 const SERVED: &[Kind] = &[Kind::Working, Kind::Waiting, Kind::Idle, Kind::Starting];
-/// Those whose hello may be with the daemon.
+/// Clients whose hello may be with the daemon.
 const COMING: &[Kind] = &[Kind::Starting, Kind::Queueing];
 
 const RULES: &[Rule] = &[
@@ -82,7 +84,7 @@ const RULES: &[Rule] = &[
     Rule { losses: &[Loss::QuitNow], who: SERVED, may: May::Either, why: "`quit -t` says for how long clients are waited for" },
 ];
 
-/// Why a client should not have fared so; nothing if it may.
+/// Why a client must not end like this; `None` if it may.
 pub fn complaint(losses: &[Loss], kind: Kind, fate: &Fate) -> Option<String> {
     let allowed = |wanted: May| {
         let fits = |rule: &&Rule| rule.losses.iter().all(|loss| losses.contains(loss)) && rule.who.contains(&kind);

@@ -10,7 +10,8 @@ pub type Parameters = smallvec::SmallVec<[u8; 64]>;
 /// Most threads of a block on every device (CUDA programming guide, compute capabilities).
 const MAX_BLOCK_THREADS: u64 = 1024;
 
-/// How a launch is to be run. Blocks and threads in x, y, z; shared memory is the dynamic part in bytes.
+/// How a launch is to be run. Blocks and threads in x, y, z; shared memory is the dynamic part in
+/// bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Launch {
     /// The module's number.

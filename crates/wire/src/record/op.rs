@@ -1,7 +1,9 @@
-//! Every operation, once: its number, its fields in the order of the record, and what they must satisfy.
+//! Every operation, once: its number, its fields in the order of the record, and what they must
+//! satisfy.
 //!
-//! The table in this file is the only place that knows an operation's record. [`Op`], its number, its writing and its
-//! checked reading all come from it. `=> check` after a field refuses single values, `where` refuses combinations.
+//! The table in this file is the only place that knows an operation's record. [`Op`], its number,
+//! its writing and its checked reading all come from it. `=> check` after a field refuses single
+//! values, `where` refuses combinations.
 
 use super::fields::{Field, Reader};
 use super::launch::Launch;
@@ -19,7 +21,8 @@ macro_rules! operations {
         $(($payload:ident: $payload_type:ty))?
         $(where $whole:expr)?
     ),* $(,)?) => {
-        /// What a client asks. Operations at intake take effect when the record is taken, those in a stream when the stream reaches them.
+        /// What a client asks for. Operations at intake take effect when the executor reads the
+        /// record; those in a stream when the stream reaches them.
         #[derive(Debug, Clone, PartialEq)]
         pub enum Op {
             $(
@@ -70,27 +73,30 @@ operations! {
     /// Fills the end of the data area. Never decoded into work.
     0 Pad,
     // ---- Taken at intake, in no stream.
-    /// A new stream; `index` was minted by the client and must be free. Priority as CUDA's (lower is more urgent).
-    /// Sequence numbers of an index never start again: a stream that reuses an index goes on counting where the one before it ended.
-    /// `partition` 0 is the client's whole share, another one was opened on the same device.
+    /// A new stream; `index` was minted by the client and must be free. Priority as CUDA's (lower
+    /// is more urgent). Sequence numbers of an index never start again: a stream that reuses an
+    /// index goes on counting where the one before it ended. `partition` 0 is the client's whole
+    /// share, another one was opened on the same device.
     1 StreamCreate { index: u32 => stream_index, device: u32, priority: i32, partition: u32 },
     /// The index may be minted again when this record's stream has drained.
     2 StreamDestroy { index: u32 => stream_index },
     /// Loads the image at `image` (an address in the client's window, `image_bytes` long) as module
-    /// `module`, a number that the client minted and that is free. Answer: words[0] = bytes of encoded
-    /// [`crate::module::ModuleInfo`] written at `info` (an address in the window, at most `info_bytes`);
-    /// words[1] = bytes needed when it did not fit (result INVALID_VALUE). On failure the diagnostic text
-    /// is written at `info` and words[0] is its length.
+    /// `module`, a number that the client minted and that is free. Answer: words[0] = bytes of
+    /// encoded [`crate::module::ModuleInfo`] written at `info` (an address in the window, at most
+    /// `info_bytes`); words[1] = bytes needed when it did not fit (result INVALID_VALUE). On
+    /// failure the diagnostic text is written at `info` and words[0] is its length.
     3 ModuleLoad { module: u32, device: u32, image: u64, image_bytes: u64, info: u64, info_bytes: u64 },
     /// Kernels of the module that still run are waited for.
     4 ModuleUnload { module: u32 },
     /// `CUfunction_attribute` set on a function (for example the dynamic shared memory limit).
     5 FunctionSet { module: u32, function: u32, attribute: u32, value: i32 },
-    /// Device memory of `bytes` bytes, aligned to `align` (a power of two). Answer: words[0] = address.
+    /// Device memory of `bytes` bytes, aligned to `align` (a power of two). Answer: words[0] =
+    /// address.
     6 MemAlloc { device: u32, bytes: u64, align: u64 => allocation_alignment },
     /// Takes effect when all work the client has pushed before is done.
     7 MemFree { address: u64 },
-    /// Answer: words[0] = free, words[1] = total bytes, in terms of the client's limit.
+    /// Answer: words[0] = free bytes within the client's limit, words[1] = the device's bytes,
+    /// words[2] = how many of those there are: a software GPU may have less memory behind it.
     8 MemInfo { device: u32 },
     /// Address space without memory. Answer: words[0] = address. `fixed` = 0 or a wished address.
     9 VmmReserve { bytes: u64, align: u64 => reservation_alignment, fixed: u64 },
@@ -106,8 +112,8 @@ operations! {
     14 VmmUnmap { address: u64, bytes: u64 },
     /// `access`: 0 none, 1 read, 3 read and write (`CUmemAccess_flags`). Answered.
     15 VmmAccess { address: u64, bytes: u64, access: u32 },
-    /// The `bytes` of the client's private memory at `user` are now shared: they are the window's memory
-    /// at `window`. Kernels may use either address.
+    /// The `bytes` of the client's private memory at `user` are now shared: they are the window's
+    /// memory at `window`. Kernels may use either address.
     16 HostRegister { user: u64, window: u64, bytes: u64 },
     /// Undoes `HostRegister` for the memory at `user`.
     17 HostUnregister { user: u64 },
@@ -118,18 +124,18 @@ operations! {
     /// The client is about to use these bytes of its window as pinned memory. The device makes them
     /// reachable, which is slow. Answered.
     20 WindowUse { address: u64, bytes: u64 },
-    /// A part of the client's share for streams made in it. The client mints `partition`: free and not 0.
-    /// `multiprocessors` is a number that the card can split, at most the share. Answered.
+    /// A part of the client's share for streams made in it. The client mints `partition`: free and
+    /// not 0. `multiprocessors` is a number that the card can split, at most the share. Answered.
     21 PartitionOpen { partition: u32 => partition_number, device: u32, multiprocessors: u32 => partition_number },
     /// Its streams are destroyed; what still runs ends where it is.
     22 PartitionClose { partition: u32 },
-    /// Memory that is the client's already (a piece of its window, used as managed memory) and counts
-    /// against its limit: `bytes` at `address`. Answered.
+    /// Memory that is the client's already (a piece of its window, used as managed memory) and
+    /// counts against its limit: `bytes` at `address`. Answered.
     23 Charge { device: u32, address: u64, bytes: u64 },
     /// Undoes `Charge` for the memory at `address`.
     24 Refund { address: u64 },
-    /// Encodes a description of a tensor for the device's copy engine. The 128 bytes are written at `out`,
-    /// an address in the client's window. Answered.
+    /// Encodes a description of a tensor for the device's copy engine. The 128 bytes are written at
+    /// `out`, an address in the client's window. Answered.
     25 TensorMap { device: u32, out: u64, wish: TensorWish },
 
     // ---- In the order of a stream.
@@ -150,7 +156,8 @@ operations! {
     /// Stores `value` (4 or 8 bytes).
     38 ValueWrite { address: u64, value: u64, bytes: u32 }
         where value_is_aligned(address, bytes),
-    /// Waits for the 4- or 8-byte value at `address`: `condition` 0 geq (cyclic), 1 equal, 2 and, 3 nor, as `CUstreamWaitValue_flags`.
+    /// Waits for the 4- or 8-byte value at `address`: `condition` 0 geq (cyclic), 1 equal, 2 and, 3
+    /// nor, as `CUstreamWaitValue_flags`.
     39 ValueWait { address: u64, value: u64, bytes: u32, condition: u32 => wait_condition }
         where value_is_aligned(address, bytes),
     /// Frees an allocation in stream order.

@@ -1,16 +1,21 @@
-//! What a client wants to know of a tensor map, as words of a record.
+//! The description of a tensor for the device's copy engine, as words of a record.
 
 use super::DecodeError;
 use super::fields::{Field, Reader};
 
-/// The arguments of `cuTensorMapEncodeTiled` and `cuTensorMapEncodeIm2col`, in their order. Dimensions and strides of unused ranks are 0.
+/// The arguments of `cuTensorMapEncodeTiled` and `cuTensorMapEncodeIm2col`, in their order.
+/// Dimensions and strides of unused ranks are 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct TensorWish {
+    /// `cuTensorMapEncodeIm2col` if true, else `cuTensorMapEncodeTiled`.
     pub im2col: bool,
+    /// A `CUtensorMapDataType`.
     pub data_type: u32,
-    /// At most 5.
+    /// Dimensions of the tensor: 1 to 5.
     pub rank: u32,
+    /// `globalAddress`, in the arena.
     pub address: u64,
+    /// `globalDim`: elements of each dimension.
     pub dimensions: [u64; 5],
     /// Bytes from element to element of the dimensions after the first.
     pub strides: [u64; 4],
@@ -18,10 +23,15 @@ pub struct TensorWish {
     pub first: [u32; 5],
     /// Im2col: upper corner.
     pub upper: [u32; 3],
+    /// `elementStrides`: elements from one taken element to the next, for each dimension.
     pub element_strides: [u32; 5],
+    /// A `CUtensorMapInterleave`.
     pub interleave: u32,
+    /// A `CUtensorMapSwizzle`.
     pub swizzle: u32,
+    /// A `CUtensorMapL2promotion`.
     pub l2: u32,
+    /// A `CUtensorMapFloatOOBfill`.
     pub fill: u32,
 }
 

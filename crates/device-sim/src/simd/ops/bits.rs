@@ -18,7 +18,7 @@ ops! {
     BfindS32(a: i32) -> u32 { let v = (a ^ (a >> 31)) as u32; if v == 0 { u32::MAX } else { 31 - v.leading_zeros() } }
     BfindU64(a: u64) -> u32 { if a == 0 { u32::MAX } else { 63 - a.leading_zeros() } }
     BfindS64(a: i64) -> u32 { let v = (a ^ (a >> 63)) as u64; if v == 0 { u32::MAX } else { 63 - v.leading_zeros() } }
-    // .shiftamt: how far to shift left to bring that bit to the top.
+    // `.shiftamt`: how far to shift left to bring that bit to the top.
     BfindShiftU32(a: u32) -> u32 { if a == 0 { u32::MAX } else { a.leading_zeros() } }
     BfindShiftS32(a: i32) -> u32 { let v = (a ^ (a >> 31)) as u32; if v == 0 { u32::MAX } else { v.leading_zeros() } }
     BfindShiftU64(a: u64) -> u32 { if a == 0 { u32::MAX } else { a.leading_zeros() } }
@@ -71,7 +71,7 @@ ops! {
     PrmtEcr(a: u32, b: u32, c: u32) -> u32 { let n = c & 3; gather(a, b, [0, n.min(1), n.min(2), n]) }
     PrmtRc16(a: u32, b: u32, c: u32) -> u32 { let n = (c & 1) * 2; gather(a, b, [n, n + 1, n, n + 1]) }
 
-    // mov between a register and the parts of it.
+    // `mov` between a register and its parts.
     Join16(low: u16, high: u16) -> u32 { u32::from(low) | u32::from(high) << 16 }
     Join32(low: u32, high: u32) -> u64 { u64::from(low) | u64::from(high) << 32 }
     Join16x4(a: u16, b: u16, c: u16, d: u16) -> u64 {
@@ -86,7 +86,7 @@ ops! {
     Part32(a: u64, n: u32) -> u32 { (a >> (32 * (n & 1))) as u32 }
 }
 
-/// `n` ones, at most 64.
+/// A number with its `n` low bits set; `n` is at most 64.
 #[inline(always)]
 fn ones(n: u32) -> u64 {
     if n >= 64 { u64::MAX } else { (1 << n) - 1 }
@@ -138,12 +138,12 @@ fn find_set(mask: u32, base: u32, offset: i32) -> u32 {
     u32::MAX
 }
 
-/// lop3 with any truth table in `x`.
+/// `lop3` with a truth table in the immediate.
 pub struct Lop3;
 impl Op3x for Lop3 {
     type T = u32;
     #[inline(always)]
-    fn f(a: u32, b: u32, c: u32, x: u16) -> u32 {
+    fn compute(a: u32, b: u32, c: u32, x: u16) -> u32 {
         let row = |n: u16| if x >> n & 1 != 0 { u32::MAX } else { 0 };
         let when_a = (!b & ((!c & row(4)) | (c & row(5)))) | (b & ((!c & row(6)) | (c & row(7))));
         let when_not = (!b & ((!c & row(0)) | (c & row(1)))) | (b & ((!c & row(2)) | (c & row(3))));
@@ -151,7 +151,7 @@ impl Op3x for Lop3 {
     }
 }
 
-/// The same with a known table.
+/// `lop3` with a truth table known when this is compiled.
 pub struct Lop3Fixed<const TABLE: u16>;
 impl<const TABLE: u16> alu::Op3 for Lop3Fixed<TABLE> {
     type A = u32;
@@ -159,12 +159,12 @@ impl<const TABLE: u16> alu::Op3 for Lop3Fixed<TABLE> {
     type C = u32;
     type R = u32;
     #[inline(always)]
-    fn f(a: u32, b: u32, c: u32) -> u32 {
-        Lop3::f(a, b, c, TABLE)
+    fn compute(a: u32, b: u32, c: u32) -> u32 {
+        Lop3::compute(a, b, c, TABLE)
     }
 }
 
-/// `lop3`: common tables as one operation, others by the truth table in `x`.
+/// `lop3`: one operation for common truth tables, others by the table in the immediate.
 #[must_use]
 pub fn lop3(table: u16) -> AluFunction {
     match table {

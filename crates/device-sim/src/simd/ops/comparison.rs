@@ -1,6 +1,6 @@
 //! Comparisons chosen at run time.
 
-// NaN makes the negated comparisons true: that is what the unordered ones are.
+// NaN makes the negated comparisons true: this is how unordered comparisons work.
 #![allow(clippy::neg_cmp_op_on_partial_ord, clippy::nonminimal_bool)]
 
 /// A comparison of PTX (PTX ISA, "Comparison and Selection Instructions"). The ordered ones are
@@ -54,13 +54,13 @@ impl Comparison {
         self as u16
     }
 
-    /// Undoes [`Comparison::encode`]; looks at the low four bits only.
+    /// Undoes [`Comparison::encode`]; uses the low four bits only.
     #[must_use]
     pub fn decode(code: u16) -> Self {
         ALL[usize::from(code & BITS).min(ALL.len() - 1)]
     }
 
-    /// Whether it holds between floating-point numbers.
+    /// True if the comparison holds between two floating-point numbers.
     #[inline(always)]
     #[must_use]
     pub fn holds(self, a: f64, b: f64) -> bool {

@@ -10,13 +10,13 @@ use crate::simd::alu::{Alu, AluFunction, Op1, Op3x};
 use crate::simd::lanes::{LANES, PerLane, RegisterType, WarpRegisters};
 use std::marker::PhantomData;
 
-/// Integers, 8-bit ones included.
+/// An integer type, 8-bit ones included.
 pub trait Whole: RegisterType {
     const BITS: u32;
     fn cut(x: i64) -> Self;
     fn extended(self) -> i64;
     fn exact(self) -> i128;
-    /// Saturating, NaN gives 0.
+    /// Rounds towards zero and saturates; NaN gives 0.
     fn from_f64(x: f64) -> Self;
     fn nearest_f64(self) -> f64;
 }
@@ -40,13 +40,13 @@ macro_rules! whole {
 }
 whole! { u8 i8 u16 i16 u32 i32 u64 i64 }
 
-/// Floats of all widths.
+/// A floating-point type.
 pub trait Real: RegisterType {
     const DOUBLE: bool;
     fn wide(self) -> f64;
-    /// From a double in a rounding mode.
+    /// Rounds a double in a rounding mode.
     fn rounded<const MODE: u8>(x: f64) -> Self;
-    /// Subnormal to zero (singles only).
+    /// Subnormal singles become zero; other types stay as they are.
     fn flushed(self) -> Self;
 }
 
@@ -98,13 +98,13 @@ macro_rules! small_real {
 }
 small_real! { H B }
 
-/// Cut or extend by the sign of the source.
+/// Integer to integer: cut, or extended by the source's sign.
 pub struct Cut<S, D>(PhantomData<(S, D)>);
 impl<S: Whole, D: Whole> Op1 for Cut<S, D> {
     type A = S;
     type R = D;
     #[inline(always)]
-    fn f(a: S) -> D {
+    fn compute(a: S) -> D {
         D::cut(a.extended())
     }
 }
@@ -114,7 +114,7 @@ impl<S: Real, D: Whole, const MODE: u8, const FTZ: bool> Op1 for ToInt<S, D, MOD
     type A = S;
     type R = D;
     #[inline(always)]
-    fn f(a: S) -> D {
+    fn compute(a: S) -> D {
         let x = if FTZ { a.flushed() } else { a }.wide();
         if (S::DOUBLE || D::BITS == 64) && x.is_nan() {
             return D::cut(1i64.wrapping_shl(D::BITS - 1));
@@ -128,7 +128,7 @@ impl<S: Whole, D: Real, const MODE: u8, const SAT: bool> Op1 for FromInt<S, D, M
     type A = S;
     type R = D;
     #[inline(always)]
-    fn f(a: S) -> D {
+    fn compute(a: S) -> D {
         let result = if S::BITS <= 32 {
             D::rounded::<MODE>(a.nearest_f64())
         } else {
@@ -156,7 +156,7 @@ impl<S: Real, D: Real, const MODE: u8, const FTZ: bool, const SAT: bool> Op1 for
     type A = S;
     type R = D;
     #[inline(always)]
-    fn f(a: S) -> D {
+    fn compute(a: S) -> D {
         let x = if FTZ { a.flushed() } else { a }.wide();
         let result = D::rounded::<MODE>(x);
         let result = if FTZ { result.flushed() } else { result };
@@ -164,35 +164,36 @@ impl<S: Real, D: Real, const MODE: u8, const FTZ: bool, const SAT: bool> Op1 for
     }
 }
 
-/// To an integral value of the same type.
+/// Rounds to an integral value of the same type.
 pub struct Integral<T, const MODE: u8, const FTZ: bool, const SAT: bool>(PhantomData<T>);
 impl<T: Real, const MODE: u8, const FTZ: bool, const SAT: bool> Op1 for Integral<T, MODE, FTZ, SAT> {
     type A = T;
     type R = T;
     #[inline(always)]
-    fn f(a: T) -> T {
+    fn compute(a: T) -> T {
         let x = if FTZ { a.flushed() } else { a };
         let result = T::rounded::<RN>(integral::<MODE>(x.wide()));
         if SAT { saturated(result) } else { result }
     }
 }
 
-/// A conversion described at run time, for combinations that are too rare to have code of their own.
+/// A conversion described by an immediate, for combinations that are too rare for code of their
+/// own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Spec {
-    pub from: Kind,
-    pub to: Kind,
+pub struct ConversionSpec {
+    pub from: NumberKind,
+    pub to: NumberKind,
     pub mode: u8,
     pub ftz: bool,
     pub sat: bool,
     pub relu: bool,
-    /// To an integral value.
+    /// Round to an integral value first.
     pub integral: bool,
 }
 
-/// Types by number, for [`Spec`].
+/// A type, which has a number in the immediate of a [`ConversionSpec`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum NumberKind {
     U8,
     S8,
     U16,
@@ -207,21 +208,33 @@ pub enum Kind {
     Double,
 }
 
-const KINDS: [Kind; 12] =
-    [Kind::U8, Kind::S8, Kind::U16, Kind::S16, Kind::U32, Kind::S32, Kind::U64, Kind::S64, Kind::Half, Kind::Brain, Kind::Single, Kind::Double];
+const NUMBER_KINDS: [NumberKind; 12] = [
+    NumberKind::U8,
+    NumberKind::S8,
+    NumberKind::U16,
+    NumberKind::S16,
+    NumberKind::U32,
+    NumberKind::S32,
+    NumberKind::U64,
+    NumberKind::S64,
+    NumberKind::Half,
+    NumberKind::Brain,
+    NumberKind::Single,
+    NumberKind::Double,
+];
 
-impl Spec {
+impl ConversionSpec {
     pub fn encode(self) -> u16 {
         let flags = [self.ftz, self.sat, self.relu, self.integral];
         let flags = flags.iter().rev().fold(0, |all, flag| all << 1 | u16::from(*flag));
         self.from as u16 | (self.to as u16) << 4 | u16::from(self.mode) << 8 | flags << 11
     }
 
-    fn decode(x: u16) -> Spec {
+    fn decode(x: u16) -> ConversionSpec {
         let flag = |n: u16| x >> (11 + n) & 1 != 0;
-        Spec {
-            from: KINDS[(x & 15) as usize % 12],
-            to: KINDS[(x >> 4 & 15) as usize % 12],
+        ConversionSpec {
+            from: NUMBER_KINDS[(x & 15) as usize % 12],
+            to: NUMBER_KINDS[(x >> 4 & 15) as usize % 12],
             mode: (x >> 8 & 7) as u8,
             ftz: flag(0),
             sat: flag(1),
@@ -231,52 +244,52 @@ impl Spec {
     }
 }
 
-impl Kind {
+impl NumberKind {
     fn is_real(self) -> bool {
-        matches!(self, Kind::Half | Kind::Brain | Kind::Single | Kind::Double)
+        matches!(self, NumberKind::Half | NumberKind::Brain | NumberKind::Single | NumberKind::Double)
     }
 
-    /// Least and greatest value of an integer type.
+    /// The least and the greatest value of an integer type.
     fn range(self) -> (i128, i128) {
         match self {
-            Kind::U8 => (0, u8::MAX.into()),
-            Kind::S8 => (i8::MIN.into(), i8::MAX.into()),
-            Kind::U16 => (0, u16::MAX.into()),
-            Kind::S16 => (i16::MIN.into(), i16::MAX.into()),
-            Kind::U32 => (0, u32::MAX.into()),
-            Kind::S32 => (i32::MIN.into(), i32::MAX.into()),
-            Kind::U64 => (0, u64::MAX.into()),
+            NumberKind::U8 => (0, u8::MAX.into()),
+            NumberKind::S8 => (i8::MIN.into(), i8::MAX.into()),
+            NumberKind::U16 => (0, u16::MAX.into()),
+            NumberKind::S16 => (i16::MIN.into(), i16::MAX.into()),
+            NumberKind::U32 => (0, u32::MAX.into()),
+            NumberKind::S32 => (i32::MIN.into(), i32::MAX.into()),
+            NumberKind::U64 => (0, u64::MAX.into()),
             _ => (i64::MIN.into(), i64::MAX.into()),
         }
     }
 
     fn bits(self) -> u32 {
         match self {
-            Kind::U8 | Kind::S8 => 8,
-            Kind::U16 | Kind::S16 | Kind::Half | Kind::Brain => 16,
-            Kind::U32 | Kind::S32 | Kind::Single => 32,
+            NumberKind::U8 | NumberKind::S8 => 8,
+            NumberKind::U16 | NumberKind::S16 | NumberKind::Half | NumberKind::Brain => 16,
+            NumberKind::U32 | NumberKind::S32 | NumberKind::Single => 32,
             _ => 64,
         }
     }
 
     fn whole(self, bits: u64) -> i128 {
         match self {
-            Kind::U8 => i128::from(bits as u8),
-            Kind::S8 => i128::from(bits as i8),
-            Kind::U16 => i128::from(bits as u16),
-            Kind::S16 => i128::from(bits as i16),
-            Kind::U32 => i128::from(bits as u32),
-            Kind::S32 => i128::from(bits as i32),
-            Kind::U64 => i128::from(bits),
+            NumberKind::U8 => i128::from(bits as u8),
+            NumberKind::S8 => i128::from(bits as i8),
+            NumberKind::U16 => i128::from(bits as u16),
+            NumberKind::S16 => i128::from(bits as i16),
+            NumberKind::U32 => i128::from(bits as u32),
+            NumberKind::S32 => i128::from(bits as i32),
+            NumberKind::U64 => i128::from(bits),
             _ => i128::from(bits as i64),
         }
     }
 
     fn real(self, bits: u64, ftz: bool) -> f64 {
         match self {
-            Kind::Half => Small::wide(H(bits as u16)),
-            Kind::Brain => Small::wide(B(bits as u16)),
-            Kind::Single => {
+            NumberKind::Half => Small::wide(H(bits as u16)),
+            NumberKind::Brain => Small::wide(B(bits as u16)),
+            NumberKind::Single => {
                 let x = f32::from_bits(bits as u32);
                 f64::from(if ftz { flush(x) } else { x })
             }
@@ -299,26 +312,27 @@ fn whole_of(mode: u8, x: f64) -> f64 {
     }
 }
 
-fn rounded_to(kind: Kind, mode: u8, x: f64) -> u64 {
+fn rounded_to(kind: NumberKind, mode: u8, x: f64) -> u64 {
     macro_rules! all {
         ($t:ty) => {{
-            fn one<const MODE: u8>(x: f64) -> u64 {
+            fn rounded_bits<const MODE: u8>(x: f64) -> u64 {
                 u64::from(<$t as Real>::rounded::<MODE>(x).raw())
             }
-            by_mode(mode, x, [one::<RN>, one::<RZ>, one::<RM>, one::<RP>, one::<RNA>])
+            by_mode(mode, x, [rounded_bits::<RN>, rounded_bits::<RZ>, rounded_bits::<RM>, rounded_bits::<RP>, rounded_bits::<RNA>])
         }};
     }
     match kind {
-        Kind::Half => all!(H),
-        Kind::Brain => all!(B),
-        Kind::Single => all!(f32),
+        NumberKind::Half => all!(H),
+        NumberKind::Brain => all!(B),
+        NumberKind::Single => all!(f32),
         _ => x.to_bits(),
     }
 }
 
-/// The conversion of one value; `bits` may have anything above the source's width.
-pub fn any(bits: u64, x: u16) -> u64 {
-    let spec = Spec::decode(x);
+/// Converts one value as the immediate `x` describes. Bits of `bits` above the source's width are
+/// ignored.
+pub fn convert_bits(bits: u64, x: u16) -> u64 {
+    let spec = ConversionSpec::decode(x);
     let width = spec.to.bits();
     let cut = |value: u64| if width == 64 { value } else { value & ((1 << width) - 1) };
     if !spec.from.is_real() && !spec.to.is_real() {
@@ -329,10 +343,11 @@ pub fn any(bits: u64, x: u16) -> u64 {
     if !spec.to.is_real() {
         let value = spec.from.real(bits, spec.ftz);
         if value.is_nan() {
-            return if spec.from == Kind::Double || width == 64 { 1 << (width - 1) } else { 0 };
+            return if spec.from == NumberKind::Double || width == 64 { 1 << (width - 1) } else { 0 };
         }
         let (low, high) = spec.to.range();
-        // A double between the limits converts exactly; beyond them the cast saturates at more than they are.
+        // The cast to 128 bits is exact between the limits, and beyond them it saturates farther
+        // out.
         return cut((whole_of(spec.mode, value) as i128).clamp(low, high) as u64);
     }
     let (value, error) = if spec.from.is_real() {
@@ -344,7 +359,7 @@ pub fn any(bits: u64, x: u16) -> u64 {
     };
     let value = if spec.relu && value <= 0.0 { 0.0 } else { value };
     let value = if spec.integral { whole_of(spec.mode, value) } else { value };
-    let result = if spec.to == Kind::Double {
+    let result = if spec.to == NumberKind::Double {
         let directed = match spec.mode {
             RZ => direct::<RZ>(value, error),
             RM => direct::<RM>(value, error),
@@ -360,16 +375,17 @@ pub fn any(bits: u64, x: u16) -> u64 {
         0
     } else if spec.sat && real > 1.0 {
         rounded_to(spec.to, RN, 1.0)
-    } else if spec.ftz && spec.to == Kind::Single {
+    } else if spec.ftz && spec.to == NumberKind::Single {
         u64::from(flush(f32::from_bits(result as u32)).to_bits())
     } else {
         result
     }
 }
 
-/// A conversion described by `x`; whether source and result are in 64-bit slots.
+/// The conversion that the immediate describes. The arguments say whether source and result are in
+/// 64-bit slots.
 #[must_use]
-pub fn described(from_wide: bool, to_wide: bool) -> AluFunction {
+pub fn described_conversion(from_wide: bool, to_wide: bool) -> AluFunction {
     match (from_wide, to_wide) {
         (false, false) => AluFunction::portable(convert_lanes::<u32, u32>),
         (false, true) => AluFunction::portable(convert_lanes::<u32, u64>),
@@ -383,7 +399,7 @@ fn convert_lanes<A: Whole, R: Whole>(registers: &mut WarpRegisters<'_>, alu: &Al
     let mut out = PerLane([R::ZERO; LANES]);
     for lane in 0..LANES {
         if mask >> lane & 1 != 0 {
-            out.0[lane] = R::cut(any(A::from_raw(a.0[lane]).extended() as u64, alu.x) as i64).raw();
+            out.0[lane] = R::cut(convert_bits(A::from_raw(a.0[lane]).extended() as u64, alu.x) as i64).raw();
         }
     }
     R::write(registers, alu.d, &out, mask);
@@ -393,12 +409,12 @@ fn convert_lanes<A: Whole, R: Whole>(registers: &mut WarpRegisters<'_>, alu: &Al
 pub const PACK_BRAIN: u16 = 1;
 /// In the immediate of [`PackTwo`]: negative values become 0.
 pub const PACK_RELU: u16 = 2;
-/// Where the rounding mode begins in the immediate of [`PackTwo`].
+/// In the immediate of [`PackTwo`]: where the rounding mode begins.
 pub const PACK_MODE: u16 = 4;
 
-/// Two singles into one register, `a` above `b`.
+/// Converts two singles into the halves of one register, `a` above `b`.
 fn pack_two(a: u32, b: u32, x: u16) -> u32 {
-    let to = if x & PACK_BRAIN != 0 { Kind::Brain } else { Kind::Half };
+    let to = if x & PACK_BRAIN != 0 { NumberKind::Brain } else { NumberKind::Half };
     let part = |bits: u32| {
         let value = f64::from(f32::from_bits(bits));
         let value = if x & PACK_RELU != 0 && value <= 0.0 { 0.0 } else { value };
@@ -411,7 +427,7 @@ pub struct PackTwo;
 impl Op3x for PackTwo {
     type T = u32;
     #[inline(always)]
-    fn f(a: u32, b: u32, _: u32, x: u16) -> u32 {
+    fn compute(a: u32, b: u32, _: u32, x: u16) -> u32 {
         pack_two(a, b, x)
     }
 }

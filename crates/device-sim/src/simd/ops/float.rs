@@ -1,19 +1,20 @@
 //! Single and double precision arithmetic.
 //!
-//! Single precision results that are NaN are the card's canonical NaN, 0x7fffffff. Directed roundings of singles go through doubles and
-//! rounding to odd (`round`), those of doubles through integers (`soft`).
+//! A single that is NaN is the canonical NaN of the hardware, 0x7fffffff. Directed rounding of
+//! singles goes through doubles and rounding to odd (`round`), that of doubles through integers
+//! (`soft`).
 
-// NaN makes the negated comparisons true: that is what the unordered ones are.
+// NaN makes the negated comparisons true: this is how unordered comparisons work.
 #![allow(clippy::neg_cmp_op_on_partial_ord)]
 
 use super::round::{RM, RN, RP, RZ, odd_sum, to_f32, to_odd, zero_sign};
 use super::{ops, soft};
 use crate::simd::alu::{Op1, Op2, Op3, Op3x, Test1, Test2};
 
-/// The NaN that the card makes.
+/// The canonical NaN of the hardware.
 pub const NAN32: u32 = 0x7fff_ffff;
 
-/// Subnormal to zero of the same sign.
+/// Flushes a subnormal to zero of the same sign.
 #[inline(always)]
 pub fn flush(x: f32) -> f32 {
     let bits = x.to_bits();
@@ -25,7 +26,7 @@ fn input<const FTZ: bool>(x: f32) -> f32 {
     if FTZ { flush(x) } else { x }
 }
 
-/// Last steps of every single precision operation.
+/// The last steps of every single precision operation.
 #[inline(always)]
 fn output<const FTZ: bool, const SAT: bool>(x: f32) -> f32 {
     let x = if FTZ { flush(x) } else { x };
@@ -66,7 +67,7 @@ impl<const MODE: u8, const FTZ: bool, const SAT: bool> Op2 for Add32<MODE, FTZ, 
     type B = f32;
     type R = f32;
     #[inline(always)]
-    fn f(a: f32, b: f32) -> f32 {
+    fn compute(a: f32, b: f32) -> f32 {
         output::<FTZ, SAT>(add32::<MODE>(input::<FTZ>(a), input::<FTZ>(b)))
     }
 }
@@ -77,7 +78,7 @@ impl<const MODE: u8, const FTZ: bool, const SAT: bool> Op2 for Sub32<MODE, FTZ, 
     type B = f32;
     type R = f32;
     #[inline(always)]
-    fn f(a: f32, b: f32) -> f32 {
+    fn compute(a: f32, b: f32) -> f32 {
         output::<FTZ, SAT>(add32::<MODE>(input::<FTZ>(a), -input::<FTZ>(b)))
     }
 }
@@ -88,12 +89,13 @@ impl<const MODE: u8, const FTZ: bool, const SAT: bool> Op2 for Mul32<MODE, FTZ, 
     type B = f32;
     type R = f32;
     #[inline(always)]
-    fn f(a: f32, b: f32) -> f32 {
+    fn compute(a: f32, b: f32) -> f32 {
         output::<FTZ, SAT>(mul32::<MODE>(input::<FTZ>(a), input::<FTZ>(b)))
     }
 }
 
-/// `HARD`: the processor has fused multiply-add (else it is computed in double precision, with the same result).
+/// `HARD`: the processor has a fused multiply-add; without it, double precision gives the same
+/// result.
 pub struct Fma32<const MODE: u8, const FTZ: bool, const SAT: bool, const HARD: bool>;
 impl<const MODE: u8, const FTZ: bool, const SAT: bool, const HARD: bool> Op3 for Fma32<MODE, FTZ, SAT, HARD> {
     type A = f32;
@@ -101,20 +103,20 @@ impl<const MODE: u8, const FTZ: bool, const SAT: bool, const HARD: bool> Op3 for
     type C = f32;
     type R = f32;
     #[inline(always)]
-    fn f(a: f32, b: f32, c: f32) -> f32 {
+    fn compute(a: f32, b: f32, c: f32) -> f32 {
         let (a, b, c) = (input::<FTZ>(a), input::<FTZ>(b), input::<FTZ>(c));
         output::<FTZ, SAT>(if HARD && MODE == RN { a.mul_add(b, c) } else { fma32::<MODE>(a, b, c) })
     }
 }
 
-/// Quotient; the remainder's sign tells on which side of the double the exact one lies.
+/// A quotient. The remainder's sign tells on which side of the double the exact quotient lies.
 pub struct Div32<const MODE: u8, const FTZ: bool>;
 impl<const MODE: u8, const FTZ: bool> Op2 for Div32<MODE, FTZ> {
     type A = f32;
     type B = f32;
     type R = f32;
     #[inline(always)]
-    fn f(a: f32, b: f32) -> f32 {
+    fn compute(a: f32, b: f32) -> f32 {
         let (a, b) = (input::<FTZ>(a), input::<FTZ>(b));
         if MODE == RN {
             return output::<FTZ, false>(a / b);
@@ -132,7 +134,7 @@ impl<const MODE: u8, const FTZ: bool> Op1 for Sqrt32<MODE, FTZ> {
     type A = f32;
     type R = f32;
     #[inline(always)]
-    fn f(a: f32) -> f32 {
+    fn compute(a: f32) -> f32 {
         let a = input::<FTZ>(a);
         if MODE == RN {
             return output::<FTZ, false>(a.sqrt());
@@ -150,7 +152,7 @@ macro_rules! double {
             $(type $assoc = f64;)*
             type R = f64;
             #[inline(always)]
-            fn f($($arg: f64),*) -> f64 {
+            fn compute($($arg: f64),*) -> f64 {
                 if MODE == RN { $native } else { $soft($($arg,)* MODE) }
             }
         }
@@ -167,7 +169,7 @@ double! {
 
 #[inline(always)]
 fn least32(a: f32, b: f32) -> f32 {
-    // -0 is less than +0: the sign bits decide between equals.
+    // -0 is less than +0, so the sign bits order equal values.
     if a.is_nan() {
         b
     } else if b.is_nan() {
@@ -196,14 +198,14 @@ fn least64(a: f64, b: f64) -> f64 {
     }
 }
 
-/// min and max of singles.
+/// `min` and `max` of singles.
 pub struct MinMax32<const MAX: bool, const FTZ: bool>;
 impl<const MAX: bool, const FTZ: bool> Op2 for MinMax32<MAX, FTZ> {
     type A = f32;
     type B = f32;
     type R = f32;
     #[inline(always)]
-    fn f(a: f32, b: f32) -> f32 {
+    fn compute(a: f32, b: f32) -> f32 {
         let (a, b) = (input::<FTZ>(a), input::<FTZ>(b));
         output::<FTZ, false>(if MAX { -least32(-a, -b) } else { least32(a, b) })
     }
@@ -223,7 +225,7 @@ fn log2_64(x: f64) -> f64 {
     f64::from(exponent) + s * series * (2.0 * std::f64::consts::LOG2_E)
 }
 
-/// 2^x for |x| below 1000, to about 1e-10.
+/// 2^x for |x| below 1,000, with a relative error of about 1e-10.
 #[inline(always)]
 fn exp2_64(x: f64) -> f64 {
     let n = x.round_ties_even();
@@ -233,7 +235,7 @@ fn exp2_64(x: f64) -> f64 {
     f64::from_bits(((n as i32 + 1023) as u64) << 52) * series
 }
 
-/// Base-2 power of a single with a correct range, over- and underflow included.
+/// Two to the power of a single, with overflow and underflow.
 #[inline(always)]
 fn exp2_32(x: f32) -> f32 {
     let wide = f64::from(x).clamp(-200.0, 200.0);
@@ -255,7 +257,7 @@ fn log2_32(x: f32) -> f32 {
     }
 }
 
-/// Sine (`COS`: cosine) by reduction to an eighth of the circle in double precision.
+/// Sine, or cosine if `COS`, by reduction to an eighth of a circle in double precision.
 #[inline(always)]
 fn sine<const COS: bool>(x: f32) -> f32 {
     let x = f64::from(x);
@@ -264,7 +266,7 @@ fn sine<const COS: bool>(x: f32) -> f32 {
     let q = r * r;
     let sin = r * (1.0 + q * (-1.0 / 6.0 + q * (1.0 / 120.0 + q * (-1.0 / 5040.0 + q * (1.0 / 362_880.0 - q / 39_916_800.0)))));
     let cos = 1.0 + q * (-0.5 + q * (1.0 / 24.0 + q * (-1.0 / 720.0 + q * (1.0 / 40320.0 - q / 3_628_800.0))));
-    // Beyond 2^62 nothing of the angle is left anyway.
+    // Beyond 2^62, a double says nothing about the angle.
     let n = (quarter as i64) + i64::from(COS);
     let value = if n & 1 != 0 { cos } else { sin };
     let value = if n & 2 != 0 { -value } else { value };
@@ -289,7 +291,7 @@ macro_rules! approximations {
             type A = f32;
             type R = f32;
             #[inline(always)]
-            fn f($a: f32) -> f32 {
+            fn compute($a: f32) -> f32 {
                 let $a = input::<FTZ>($a);
                 output::<FTZ, false>($body)
             }
@@ -313,7 +315,8 @@ ops! {
     Min64(a: f64, b: f64) -> f64 { least64(a, b) }
     Max64(a: f64, b: f64) -> f64 { -least64(-a, -b) }
     RsqrtD(a: f64) -> f64 { if a == 0.0 { f64::INFINITY.copysign(a) } else { 1.0 / a.sqrt() } }
-    // The reciprocal and square root of the .approx.ftz.f64 kind see only the upper half of the register.
+    // The reciprocal and the square root with `.approx.ftz.f64` use only the upper half of the
+    // source (PTX ISA).
     RcpHighD(a: f64) -> f64 { if a.is_subnormal() { f64::INFINITY.copysign(a) } else { flush64(1.0 / a) } }
     RsqrtHighD(a: f64) -> f64 { let a = flush64(a); if a == 0.0 { f64::INFINITY.copysign(a) } else { 1.0 / a.sqrt() } }
     CopySign32(a: u32, b: u32) -> u32 { (a & 0x8000_0000) | (b & 0x7fff_ffff) }
@@ -332,14 +335,14 @@ macro_rules! compare {
             type A = f32;
             #[inline(always)]
             #[allow(clippy::nonminimal_bool)]
-            fn f($a: f32, $b: f32) -> bool { let ($a, $b) = (input::<FTZ>($a), input::<FTZ>($b)); $test }
+            fn compute($a: f32, $b: f32) -> bool { let ($a, $b) = (input::<FTZ>($a), input::<FTZ>($b)); $test }
         }
         pub struct $name64;
         impl Test2 for $name64 {
             type A = f64;
             #[inline(always)]
             #[allow(clippy::nonminimal_bool)]
-            fn f($a: f64, $b: f64) -> bool { $test }
+            fn compute($a: f64, $b: f64) -> bool { $test }
         }
     )*};
 }
@@ -366,7 +369,7 @@ macro_rules! classes {
         impl Test1 for $name {
             type A = $ty;
             #[inline(always)]
-            fn f($a: $ty) -> bool { $test }
+            fn compute($a: $ty) -> bool { $test }
         }
     )*};
 }
@@ -385,7 +388,9 @@ classes! {
     Subnormal64 f64: a a.is_subnormal();
 }
 
-/// Operations of [`Any32`], the low four bits of its immediate.
+/// In the immediate of [`Any32`]: the bits of the operation.
+const OPERATION: u16 = 0xf;
+/// Operations of [`Any32`].
 pub const ADD: u16 = 0;
 pub const SUB: u16 = 1;
 pub const MUL: u16 = 2;
@@ -394,14 +399,18 @@ pub const DIV: u16 = 4;
 pub const SQRT: u16 = 5;
 pub const MIN: u16 = 6;
 pub const MAX: u16 = 7;
-/// Then: mode (4 to 6), ftz, sat, NaN, xorsign.
-pub const MODE: u16 = 4;
+/// In the immediate of [`Any32`]: where the rounding mode begins (3 bits).
+pub const MODE_SHIFT: u16 = 4;
+/// In the immediate of [`Any32`]: `.ftz`.
 pub const FTZ: u16 = 1 << 7;
+/// In the immediate of [`Any32`]: `.sat`.
 pub const SAT: u16 = 1 << 8;
+/// In the immediate of [`Any32`]: `.NaN`.
 pub const NAN: u16 = 1 << 9;
+/// In the immediate of [`Any32`]: `.xorsign`.
 pub const XORSIGN: u16 = 1 << 10;
 
-/// Single precision operations with options too rare for code of their own.
+/// Single precision operations with options that are too rare for code of their own.
 pub struct Any32;
 
 fn in_mode<const M: u8>(operation: u16, a: f32, b: f32, c: f32) -> f32 {
@@ -410,15 +419,15 @@ fn in_mode<const M: u8>(operation: u16, a: f32, b: f32, c: f32) -> f32 {
         SUB => add32::<M>(a, -b),
         MUL => mul32::<M>(a, b),
         FMA => fma32::<M>(a, b, c),
-        DIV => <Div32<M, false> as Op2>::f(a, b),
-        _ => <Sqrt32<M, false> as Op1>::f(a),
+        DIV => <Div32<M, false> as Op2>::compute(a, b),
+        _ => <Sqrt32<M, false> as Op1>::compute(a),
     }
 }
 
 impl Op3x for Any32 {
     type T = f32;
     #[inline(always)]
-    fn f(a: f32, b: f32, c: f32, x: u16) -> f32 {
+    fn compute(a: f32, b: f32, c: f32, x: u16) -> f32 {
         any32(a, b, c, x)
     }
 }
@@ -426,7 +435,7 @@ impl Op3x for Any32 {
 fn any32(a: f32, b: f32, c: f32, x: u16) -> f32 {
     let flushed = |v: f32| if x & FTZ != 0 { flush(v) } else { v };
     let (a, b, c) = (flushed(a), flushed(b), flushed(c));
-    let operation = x & 15;
+    let operation = x & OPERATION;
     if operation == MIN || operation == MAX {
         if x & NAN != 0 && (a.is_nan() || b.is_nan()) {
             return f32::from_bits(NAN32);
@@ -436,7 +445,7 @@ fn any32(a: f32, b: f32, c: f32, x: u16) -> f32 {
         let chosen = output::<false, false>(if operation == MAX { -least32(-a, -b) } else { least32(a, b) });
         return if x & XORSIGN != 0 && !chosen.is_nan() { f32::from_bits(chosen.to_bits() | sign) } else { chosen };
     }
-    let result = match (x >> MODE & 7) as u8 {
+    let result = match (x >> MODE_SHIFT & 7) as u8 {
         RN => in_mode::<RN>(operation, a, b, c),
         RZ => in_mode::<RZ>(operation, a, b, c),
         RM => in_mode::<RM>(operation, a, b, c),

@@ -1,6 +1,7 @@
 //! Half precision and bfloat16, one or two to a register.
 //!
-//! Operands are widened to doubles, where sums and products are exact or rounded to odd; one rounding to the format follows.
+//! Operands are widened to doubles, in which sums and products are exact or rounded to odd. One
+//! rounding to the format follows.
 
 use super::comparison::Comparison;
 use super::round::{RN, odd_sum, to_format};
@@ -8,21 +9,25 @@ use crate::simd::alu::{Alu, AluFunction, Op1, Op2, Op3, Op3x};
 use crate::simd::lanes::{LANES, PerLane, RegisterType, Slot, WarpRegisters};
 use std::marker::PhantomData;
 
-/// A half in the low 16 bits of a 32-bit slot.
+/// A half-precision number (`.f16`), in the low 16 bits of a 32-bit slot.
 #[derive(Clone, Copy)]
 pub struct H(pub u16);
-/// A bfloat16.
+/// A bfloat16 (`.bf16`), in the low 16 bits of a 32-bit slot.
 #[derive(Clone, Copy)]
 pub struct B(pub u16);
 
-/// The two formats.
+/// A 16-bit floating-point format.
 pub trait Small: RegisterType {
+    /// The bits of 1.0.
     const ONE: u16;
     fn of(bits: u16) -> Self;
     fn bits(self) -> u16;
+    /// The value, exactly.
     fn wide(self) -> f64;
+    /// Rounds a double in a rounding mode.
     fn rounded<const MODE: u8>(x: f64) -> Self;
     fn is_nan(self) -> bool;
+    /// Subnormals become zero.
     fn flushed(self) -> Self;
 }
 
@@ -60,7 +65,8 @@ macro_rules! small {
             }
             #[inline(always)]
             fn wide(self) -> f64 {
-                // Shift the fields into a single; a power of two then corrects the exponent, of subnormals too.
+                // The fields are shifted into those of a single. A power of two then corrects the
+                // exponent, also that of subnormals.
                 let magnitude = u32::from(self.0 & 0x7fff) << (23 - $m);
                 let scale = f32::from_bits((127 + 127 - ((1 << ($e - 1)) - 1)) << 23);
                 let value = if $e == 8 { f32::from_bits(magnitude) } else { f32::from_bits(magnitude) * scale };
@@ -86,12 +92,15 @@ macro_rules! small {
 small!(H, 5, 10);
 small!(B, 8, 7);
 
-/// What follows the rounding.
+/// Flag: the result is clamped to the range from 0 to 1 (`.sat`).
 pub const SAT: u8 = 1;
+/// Flag: a negative result becomes 0 (`.relu`).
 pub const RELU: u8 = 2;
+/// Flag: subnormal operands and results become 0 (`.ftz`).
 pub const FTZ: u8 = 4;
-/// min and max have these instead: NaN wins, and the result's sign is the product's.
+/// Flag of minimum and maximum: the result is NaN if an operand is (`.NaN`).
 pub const NAN: u8 = 1;
+/// Flag of minimum and maximum: the result's sign is that of the product (`.xorsign`).
 pub const XORSIGN: u8 = 2;
 
 macro_rules! arithmetic {
@@ -101,7 +110,7 @@ macro_rules! arithmetic {
             $(type $assoc = T;)*
             type R = T;
             #[inline(always)]
-            fn f($($arg: T),*) -> T {
+            fn compute($($arg: T),*) -> T {
                 $(let $arg = $arg.wide();)*
                 T::rounded::<RN>($body)
             }
@@ -125,7 +134,7 @@ fn extreme<T: Small>(a: T, b: T, max: bool, nan: bool, xorsign: bool) -> T {
         }
         if a.is_nan() { b } else { a }
     } else {
-        // Order of the bit patterns as signed magnitudes, so that -0 is below +0.
+        // The bit patterns are ordered as signed magnitudes, so that -0 is below +0.
         let key = |v: T| {
             let bits = v.bits() as i16;
             if bits < 0 { bits ^ 0x7fff } else { bits }
@@ -135,19 +144,21 @@ fn extreme<T: Small>(a: T, b: T, max: bool, nan: bool, xorsign: bool) -> T {
     if xorsign { T::of(chosen.bits() | sign) } else { chosen }
 }
 
-/// min and max without options.
+/// `min` and `max` without options.
 pub struct MinMaxH<T, const MAX: bool>(PhantomData<T>);
 impl<T: Small, const MAX: bool> Op2 for MinMaxH<T, MAX> {
     type A = T;
     type B = T;
     type R = T;
     #[inline(always)]
-    fn f(a: T, b: T) -> T {
+    fn compute(a: T, b: T) -> T {
         extreme(a, b, MAX, false, false)
     }
 }
 
-/// Operations of [`Any`], the low four bits of its immediate.
+/// In the immediate of [`Any`]: the bits of the operation.
+const OPERATION: u16 = 0xf;
+/// Operations of [`Any`].
 pub const ADD: u16 = 0;
 pub const SUB: u16 = 1;
 pub const MUL: u16 = 2;
@@ -158,22 +169,27 @@ pub const NEG: u16 = 6;
 pub const ABS: u16 = 7;
 pub const EX2: u16 = 8;
 pub const TANH: u16 = 9;
-/// 10: `set` (comparison in bits 8 to 11, bit 12: the result is 1.0).
+/// `set`: compares, see [`COMPARISON_SHIFT`] and [`ONES`].
 pub const SET: u16 = 10;
-/// Bits 4 to 6: [`SAT`], [`RELU`], [`FTZ`]; for min and max [`NAN`], [`XORSIGN`].
-pub const HOW: u16 = 4;
-pub const CODE: u16 = 8;
+/// In the immediate of [`Any`]: where the flags begin, [`SAT`], [`RELU`], [`FTZ`], or for minimum
+/// and maximum [`NAN`], [`XORSIGN`].
+pub const FLAGS_SHIFT: u16 = 4;
+/// In the immediate of [`Any`], for [`SET`]: where the code of the comparison begins.
+pub const COMPARISON_SHIFT: u16 = 8;
+/// In the immediate of [`Any`], for [`SET`]: the result is 1.0 where the comparison holds, not all
+/// ones.
 pub const ONES: u16 = 1 << 12;
-/// Both halves.
+/// In the immediate of [`Any`]: both halves of the register, not the low one alone.
 pub const TWO: u16 = 1 << 13;
 
-/// Any operation of the format, chosen at run time.
+/// Any operation of a format, described by its immediate.
 pub struct Any<T>(PhantomData<T>);
 
-fn one<T: Small>(a: T, b: T, c: T, x: u16) -> T {
-    let flags = (x >> HOW & 7) as u8;
-    let wide = |v: T| if flags & FTZ != 0 && x & 15 < MIN { v.flushed().wide() } else { v.wide() };
-    let exact = match x & 15 {
+/// Performs the operation on one half of a register, or on the low one alone.
+fn compute_half<T: Small>(a: T, b: T, c: T, x: u16) -> T {
+    let flags = (x >> FLAGS_SHIFT & 7) as u8;
+    let wide = |v: T| if flags & FTZ != 0 && x & OPERATION < MIN { v.flushed().wide() } else { v.wide() };
+    let exact = match x & OPERATION {
         ADD => odd_sum(wide(a), wide(b)),
         SUB => odd_sum(wide(a), -wide(b)),
         MUL => wide(a) * wide(b),
@@ -182,11 +198,11 @@ fn one<T: Small>(a: T, b: T, c: T, x: u16) -> T {
         MAX => return extreme(a, b, true, flags & NAN != 0, flags & XORSIGN != 0),
         NEG => return T::of(a.bits() ^ 0x8000),
         ABS => return T::of(a.bits() & 0x7fff),
-        EX2 => f64::from(<super::float::Ex2<false> as Op1>::f(a.wide() as f32)),
-        TANH => f64::from(<super::float::Tanh as Op1>::f(a.wide() as f32)),
+        EX2 => f64::from(<super::float::Ex2<false> as Op1>::compute(a.wide() as f32)),
+        TANH => f64::from(<super::float::Tanh as Op1>::compute(a.wide() as f32)),
         _ => {
             let yes = if x & ONES != 0 { T::ONE } else { 0xffff };
-            return T::of(if Comparison::decode(x >> CODE).holds(a.wide(), b.wide()) { yes } else { 0 });
+            return T::of(if Comparison::decode(x >> COMPARISON_SHIFT).holds(a.wide(), b.wide()) { yes } else { 0 });
         }
     };
     let exact = if flags & SAT != 0 { if exact > 0.0 { exact.min(1.0) } else { 0.0 } } else { exact };
@@ -198,9 +214,9 @@ fn one<T: Small>(a: T, b: T, c: T, x: u16) -> T {
 impl<T: Small> Op3x for Any<T> {
     type T = u32;
     #[inline(always)]
-    fn f(a: u32, b: u32, c: u32, x: u16) -> u32 {
-        let first = u32::from(one::<T>(low(a), low(b), low(c), x).bits());
-        if x & TWO != 0 { first | u32::from(one::<T>(high(a), high(b), high(c), x).bits()) << 16 } else { first }
+    fn compute(a: u32, b: u32, c: u32, x: u16) -> u32 {
+        let first = u32::from(compute_half::<T>(low(a), low(b), low(c), x).bits());
+        if x & TWO != 0 { first | u32::from(compute_half::<T>(high(a), high(b), high(c), x).bits()) << 16 } else { first }
     }
 }
 
@@ -209,7 +225,8 @@ pub const COMPARE_HIGH: u16 = 1 << 4;
 /// In the immediate of [`compare`]: the operands are bfloat16.
 pub const COMPARE_BRAIN: u16 = 1 << 5;
 
-/// A comparison chosen at run time, into a predicate: its code, [`COMPARE_HIGH`], [`COMPARE_BRAIN`].
+/// A comparison into a predicate. The immediate holds its code, [`COMPARE_HIGH`] and
+/// [`COMPARE_BRAIN`].
 #[must_use]
 pub fn compare() -> AluFunction {
     AluFunction::portable(compare_lanes)
@@ -252,8 +269,8 @@ impl<T: Small, O: Op2<A = T, B = T, R = T>> Op2 for Two<O> {
     type B = u32;
     type R = u32;
     #[inline(always)]
-    fn f(a: u32, b: u32) -> u32 {
-        both::<T>(O::f(low(a), low(b)), O::f(high(a), high(b)))
+    fn compute(a: u32, b: u32) -> u32 {
+        both::<T>(O::compute(low(a), low(b)), O::compute(high(a), high(b)))
     }
 }
 impl<T: Small, O: Op3<A = T, B = T, C = T, R = T>> Op3 for Two<O> {
@@ -262,7 +279,7 @@ impl<T: Small, O: Op3<A = T, B = T, C = T, R = T>> Op3 for Two<O> {
     type C = u32;
     type R = u32;
     #[inline(always)]
-    fn f(a: u32, b: u32, c: u32) -> u32 {
-        both::<T>(O::f(low(a), low(b), low(c)), O::f(high(a), high(b), high(c)))
+    fn compute(a: u32, b: u32, c: u32) -> u32 {
+        both::<T>(O::compute(low(a), low(b), low(c)), O::compute(high(a), high(b), high(c)))
     }
 }

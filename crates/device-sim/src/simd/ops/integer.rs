@@ -1,13 +1,14 @@
 //! Integer arithmetic, comparison and shifts.
 //!
-//! Total functions: what PTX leaves undefined (division by zero) gives what the card gives.
+//! All functions are total. Where PTX leaves a result undefined (division by zero), it is what the
+//! hardware gives.
 
 use super::ops;
 use crate::simd::alu::{Carry, MulCarry, Test2};
 use crate::simd::lanes::RegisterType;
 use std::marker::PhantomData;
 
-/// Integers of registers.
+/// An integer type of registers.
 pub trait Int: RegisterType + Ord {
     type Wide: RegisterType;
     fn add(a: Self, b: Self) -> Self;
@@ -136,7 +137,7 @@ ops! {
     Dp4aSU(a: u32, b: u32, c: u32) -> u32 { dp4(a, b, c, i8_of, u8_of) }
     Dp4aSS(a: u32, b: u32, c: u32) -> u32 { dp4(a, b, c, i8_of, i8_of) }
 
-    // slct: the sign of the last source chooses.
+    // `slct`: the sign of the last source selects.
     Slct<T: RegisterType>(a: T, b: T, c: i32) -> T { if c >= 0 { a } else { b } }
     SlctF<T: RegisterType>(a: T, b: T, c: f32) -> T { if c >= 0.0 { a } else { b } }
     SlctFtz<T: RegisterType>(a: T, b: T, c: f32) -> T { if super::float::flush(c) >= 0.0 { a } else { b } }
@@ -170,15 +171,15 @@ fn dp4(a: u32, b: u32, c: u32, fa: impl Fn(u32, u32) -> i32, fb: impl Fn(u32, u3
 pub const DP2A_SIGNED_A: u16 = 1;
 /// In the immediate of [`Dp2a`]: the bytes of `b` are signed.
 pub const DP2A_SIGNED_B: u16 = 2;
-/// In the immediate of [`Dp2a`]: the upper two bytes of `b` instead of the lower.
+/// In the immediate of [`Dp2a`]: use the upper two bytes of `b`, not the lower.
 pub const DP2A_HIGH: u16 = 4;
 
-/// dp2a, described by its immediate.
+/// `dp2a`, described by its immediate.
 pub struct Dp2a;
 impl crate::simd::alu::Op3x for Dp2a {
     type T = u32;
     #[inline(always)]
-    fn f(a: u32, b: u32, c: u32, x: u16) -> u32 {
+    fn compute(a: u32, b: u32, c: u32, x: u16) -> u32 {
         let mut sum = c;
         for half in 0..2 {
             let raw = (a >> (16 * half)) as u16;
@@ -197,26 +198,27 @@ macro_rules! carries {
         impl<T: Int> Carry for $name<T> {
             type T = T;
             #[inline(always)]
-            fn f(a: T, b: T, carry: bool) -> (T, bool) { T::$f(a, b, carry) }
+            fn compute(a: T, b: T, carry: bool) -> (T, bool) { T::$f(a, b, carry) }
         }
     )*};
 }
 carries! { AddCarry add_carry; SubBorrow sub_borrow; }
 
-/// mad.lo.cc and madc.lo; `MadHiCarry`: the high half.
+/// The low half of `a * b` plus `c`, with carry (`mad.lo.cc`, `madc.lo`).
 pub struct MadLoCarry<T>(PhantomData<T>);
 impl<T: Int> MulCarry for MadLoCarry<T> {
     type T = T;
     #[inline(always)]
-    fn f(a: T, b: T, c: T, carry: bool) -> (T, bool) {
+    fn compute(a: T, b: T, c: T, carry: bool) -> (T, bool) {
         T::add_carry(T::mul(a, b), c, carry)
     }
 }
+/// The high half of `a * b` plus `c`, with carry (`mad.hi.cc`, `madc.hi`).
 pub struct MadHiCarry<T>(PhantomData<T>);
 impl<T: Int> MulCarry for MadHiCarry<T> {
     type T = T;
     #[inline(always)]
-    fn f(a: T, b: T, c: T, carry: bool) -> (T, bool) {
+    fn compute(a: T, b: T, c: T, carry: bool) -> (T, bool) {
         T::add_carry(T::mul_hi(a, b), c, carry)
     }
 }
@@ -227,7 +229,7 @@ macro_rules! tests {
         impl<T: Int> Test2 for $name<T> {
             type A = T;
             #[inline(always)]
-            fn f(a: T, b: T) -> bool { a $op b }
+            fn compute(a: T, b: T) -> bool { a $op b }
         }
     )*};
 }

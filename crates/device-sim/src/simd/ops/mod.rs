@@ -1,4 +1,4 @@
-//! What each arithmetic instruction computes for one lane. Shapes and dispatch are in `level`.
+//! What each arithmetic instruction computes for one lane. [`super::alu`] makes instructions of it.
 
 pub mod bits;
 pub mod comparison;
@@ -12,7 +12,7 @@ pub mod soft;
 mod tests;
 pub mod video;
 
-/// Defines types that implement one of the `Op` traits of `level` from a function.
+/// Defines types that implement one of the `Op` traits of [`crate::simd::alu`] from a function.
 macro_rules! ops {
     () => {};
     ($name:ident $(<$($t:ident: $bound:path),*>)? ($a:ident: $ta:ty) -> $r:ty { $($body:tt)* } $($rest:tt)*) => {
@@ -21,7 +21,7 @@ macro_rules! ops {
             type A = $ta;
             type R = $r;
             #[inline(always)]
-            fn f($a: $ta) -> $r { $($body)* }
+            fn compute($a: $ta) -> $r { $($body)* }
         }
         ops! { $($rest)* }
     };
@@ -32,7 +32,7 @@ macro_rules! ops {
             type B = $tb;
             type R = $r;
             #[inline(always)]
-            fn f($a: $ta, $b: $tb) -> $r { $($body)* }
+            fn compute($a: $ta, $b: $tb) -> $r { $($body)* }
         }
         ops! { $($rest)* }
     };
@@ -44,7 +44,7 @@ macro_rules! ops {
             type C = $tc;
             type R = $r;
             #[inline(always)]
-            fn f($a: $ta, $b: $tb, $c: $tc) -> $r { $($body)* }
+            fn compute($a: $ta, $b: $tb, $c: $tc) -> $r { $($body)* }
         }
         ops! { $($rest)* }
     };
@@ -58,7 +58,7 @@ macro_rules! ops {
             type E = $te;
             type R = $r;
             #[inline(always)]
-            fn f($a: $ta, $b: $tb, $c: $tc, $e: $te) -> $r { $($body)* }
+            fn compute($a: $ta, $b: $tb, $c: $tc, $e: $te) -> $r { $($body)* }
         }
         ops! { $($rest)* }
     };

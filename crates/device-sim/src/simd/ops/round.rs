@@ -1,17 +1,23 @@
-//! Correct rounding to any binary format of at most double precision, and exact sums by rounding to odd.
+//! Correct rounding to any binary format of at most double precision, and exact sums by rounding to
+//! odd.
 //!
-//! Rounding to odd keeps everything a second rounding to a format at least two bits narrower needs to know, so `to_format(odd_sum(p, c))` is
-//! the correctly rounded sum. All functions are branch-light so that they vectorise.
+//! Rounding to odd keeps everything that a second rounding needs to know, if that one is to a
+//! format narrower by at least two bits. So `to_format(odd_sum(p, c))` is the correctly rounded sum
+//! (S. Boldo, G. Melquiond, *Emulation of FMA and correctly rounded sums: proved algorithms using
+//! rounding to odd*, 2008). The functions have few branches, so that the compiler vectorises them.
 
-/// Rounding modes as PTX names them.
+/// Rounding modes (PTX ISA, *Rounding Modifiers*): to nearest even.
 pub const RN: u8 = 0;
+/// Towards zero.
 pub const RZ: u8 = 1;
+/// Towards minus infinity.
 pub const RM: u8 = 2;
+/// Towards plus infinity.
 pub const RP: u8 = 3;
 /// To nearest, ties away from zero.
 pub const RNA: u8 = 4;
 
-/// `p + c` rounded to odd. Infinities and NaN as for an ordinary sum.
+/// `p + c`, rounded to odd. Infinities and NaN are as in an ordinary sum.
 #[inline(always)]
 pub fn odd_sum(p: f64, c: f64) -> f64 {
     let sum = p + c;
@@ -20,7 +26,7 @@ pub fn odd_sum(p: f64, c: f64) -> f64 {
     to_odd(sum, error)
 }
 
-/// `value + error`, where `value` is the nearest double, rounded to odd.
+/// `value + error` rounded to odd, where `value` is the double nearest to it.
 #[inline(always)]
 pub fn to_odd(value: f64, error: f64) -> f64 {
     let bits = value.to_bits();
@@ -31,13 +37,14 @@ pub fn to_odd(value: f64, error: f64) -> f64 {
     f64::from_bits(if inexact & finite & (bits & 1 == 0) { moved } else { bits })
 }
 
-/// `p + c` in mode `MODE` where the exact sum is zero: its sign.
+/// The zero that an exact sum `p + c` of zero gives in rounding mode `MODE`.
 #[inline(always)]
 pub fn zero_sign<const MODE: u8>(sum: f64, p: f64, c: f64) -> f64 {
     if MODE == RM && sum == 0.0 && (p.is_sign_negative() != c.is_sign_negative()) { -0.0 } else { sum }
 }
 
-/// Rounds to a format of `E` exponent and `M` stored mantissa bits with infinities; NaN becomes the canonical one (all ones without sign).
+/// Rounds to a format with infinities, of `E` exponent bits and `M` stored mantissa bits. NaN
+/// becomes the canonical one: all ones but the sign.
 #[inline(always)]
 pub fn to_format<const E: u32, const M: u32, const MODE: u8>(x: f64) -> u32 {
     let bits = x.to_bits();
@@ -91,13 +98,13 @@ pub fn to_format<const E: u32, const M: u32, const MODE: u8>(x: f64) -> u32 {
     if special & (fraction != 0) { (1 << (E + M)) - 1 } else { result }
 }
 
-/// To single precision.
+/// Rounds to single precision.
 #[inline(always)]
 pub fn to_f32<const MODE: u8>(x: f64) -> f32 {
     if MODE == RN { x as f32 } else { f32::from_bits(to_format::<8, 23, MODE>(x)) }
 }
 
-/// The integral value that the mode chooses.
+/// Rounds to an integral value.
 #[inline(always)]
 pub fn integral<const MODE: u8>(x: f64) -> f64 {
     match MODE {
@@ -109,7 +116,8 @@ pub fn integral<const MODE: u8>(x: f64) -> f64 {
     }
 }
 
-/// One step up or down from the nearest double when that is on the wrong side of the exact value `x + error`.
+/// One step up or down from the nearest double `x`, if it is on the wrong side of the exact value
+/// `x + error`.
 #[inline(always)]
 pub fn direct<const MODE: u8>(x: f64, error: f64) -> f64 {
     let wrong = match MODE {

@@ -1,7 +1,9 @@
 //! Double precision with directed rounding, by integers.
 //!
-//! A finite number is `sign * significand * 2^exponent` with the significand's highest bit at [`TOP`]; what is shifted out below stays as a
-//! sticky lowest bit. Sums of such numbers keep at least 70 bits below the result's last one, so one final rounding is correct.
+//! A finite number is `sign * significand * 2^exponent`, and the significand's highest bit is bit
+//! [`TOP`]. Bits that are shifted out below leave a one as the lowest bit (a sticky bit). Sums of
+//! such numbers keep at least 70 bits below the result's last bit, so one final rounding is
+//! correct.
 
 use super::round::{RM, RN, RZ};
 
@@ -14,6 +16,7 @@ struct Number {
     significand: u128,
 }
 
+/// Shifts to the right; the lowest bit becomes one if a one is shifted out.
 fn shift_sticky(value: u128, by: u32) -> u128 {
     if by == 0 {
         value
@@ -25,7 +28,7 @@ fn shift_sticky(value: u128, by: u32) -> u128 {
 }
 
 impl Number {
-    /// Of a finite number.
+    /// The number that a finite double is.
     fn of(x: f64) -> Number {
         let bits = x.to_bits();
         let biased = (bits >> 52 & 0x7ff) as i32;
@@ -49,7 +52,7 @@ impl Number {
     }
 
     fn times(self, other: Number) -> Number {
-        // Operands come from doubles: their low bits are zero.
+        // The operands come from doubles: their low bits are zero.
         let significand = (self.significand >> (TOP - 52)) * (other.significand >> (TOP - 52));
         let exponent = self.exponent + other.exponent + 2 * (TOP as i32 - 52);
         Number { negative: self.negative != other.negative, exponent, significand }.normal()
@@ -84,7 +87,7 @@ impl Number {
         if self.significand == 0 {
             return f64::from_bits(sign);
         }
-        // Value is significand / 2^TOP * 2^power.
+        // The value is `significand / 2^TOP * 2^power`.
         let power = self.exponent + TOP as i32;
         let shift = (TOP as i32 - 52 + (-1022 - power).max(0)).min(127) as u32;
         let kept = (self.significand >> shift) as u64;
@@ -139,7 +142,7 @@ pub fn div(a: f64, b: f64, mode: u8) -> f64 {
     let divisor = b.significand >> (TOP - 52);
     let quotient = a.significand / divisor;
     let sticky = u128::from(a.significand % divisor != 0);
-    // 73 bits of quotient, then room for the sticky bit.
+    // 73 bits of quotient, then space for the sticky bit.
     let significand = quotient << 2 | sticky;
     let exponent = a.exponent - b.exponent - (TOP as i32 - 52) - 2;
     Number { negative: a.negative != b.negative, exponent, significand }.normal().round(mode)

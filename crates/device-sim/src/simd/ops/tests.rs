@@ -80,7 +80,7 @@ fn fused_singles_without_the_instruction_are_exact() {
     let mut values = Values(3);
     for _ in 0..300_000 {
         let (a, b, c) = (values.single(), values.single(), values.single());
-        let soft = <Fma32<RN, false, false, false> as Op3>::f(a, b, c);
+        let soft = <Fma32<RN, false, false, false> as Op3>::compute(a, b, c);
         let native = a.mul_add(b, c);
         assert!(soft.to_bits() == native.to_bits() || (soft.is_nan() && native.is_nan()), "{a:e} * {b:e} + {c:e}");
     }
@@ -93,7 +93,7 @@ fn directed_singles_enclose_the_exact_value() {
         let (a, b) = (values.single(), values.single());
         // Products of singles are exact in double precision.
         let exact = f64::from(a) * f64::from(b);
-        let at = |mode: u8| Any32::f(a, b, 0.0, float::MUL | u16::from(mode) << float::MODE);
+        let at = |mode: u8| Any32::compute(a, b, 0.0, float::MUL | u16::from(mode) << float::MODE_SHIFT);
         if exact.is_finite() {
             let (down, up) = (at(RM), at(RP));
             assert!(f64::from(down) <= exact && exact <= f64::from(up), "{a:e} * {b:e}");
@@ -124,33 +124,33 @@ fn halves_agree_with_an_independent_conversion() {
         // 2^-48 to 2^33 does not fit a double; two of three operands small enough do.
         let exact = a.wide() * b.wide();
         if exact.abs() >= 1.0 && exact.is_finite() && c.wide().is_finite() {
-            assert_eq!(<FmaH<H> as Op3>::f(a, b, c).0, to_format::<5, 10, RN>(exact + c.wide()) as u16);
+            assert_eq!(<FmaH<H> as Op3>::compute(a, b, c).0, to_format::<5, 10, RN>(exact + c.wide()) as u16);
         }
-        let sum = <AddH<H> as Op2>::f(a, c);
+        let sum = <AddH<H> as Op2>::compute(a, c);
         assert_eq!(sum.0, to_format::<5, 10, RN>(a.wide() + c.wide()) as u16);
     }
 }
 
 #[test]
 fn rare_conversions_agree_with_casts() {
-    use convert::{Kind, Spec};
+    use convert::{ConversionSpec, NumberKind};
     let mut values = Values(6);
-    let plain = Spec { from: Kind::Double, to: Kind::S32, mode: RZ, ftz: false, sat: false, relu: false, integral: false };
+    let plain = ConversionSpec { from: NumberKind::Double, to: NumberKind::S32, mode: RZ, ftz: false, sat: false, relu: false, integral: false };
     for _ in 0..100_000 {
         let x = values.double();
         if !x.is_nan() {
-            assert_eq!(convert::any(x.to_bits(), plain.encode()) as u32 as i32, x as i32, "{x:e}");
-            let spec = Spec { to: Kind::U64, ..plain };
-            assert_eq!(convert::any(x.to_bits(), spec.encode()), x as u64, "{x:e}");
-            let spec = Spec { to: Kind::Single, mode: RN, ..plain };
-            assert_eq!(convert::any(x.to_bits(), spec.encode()) as u32, (x as f32).to_bits(), "{x:e}");
+            assert_eq!(convert::convert_bits(x.to_bits(), plain.encode()) as u32 as i32, x as i32, "{x:e}");
+            let spec = ConversionSpec { to: NumberKind::U64, ..plain };
+            assert_eq!(convert::convert_bits(x.to_bits(), spec.encode()), x as u64, "{x:e}");
+            let spec = ConversionSpec { to: NumberKind::Single, mode: RN, ..plain };
+            assert_eq!(convert::convert_bits(x.to_bits(), spec.encode()) as u32, (x as f32).to_bits(), "{x:e}");
         }
         let n = values.next();
-        let spec = Spec { from: Kind::U64, to: Kind::Single, mode: RN, ..plain };
-        assert_eq!(convert::any(n, spec.encode()) as u32, (n as f32).to_bits(), "{n}");
-        let spec = Spec { from: Kind::S64, to: Kind::Double, mode: RN, ..plain };
-        assert_eq!(convert::any(n, spec.encode()), (n as i64 as f64).to_bits(), "{n}");
-        let spec = Spec { from: Kind::S32, to: Kind::S8, sat: true, ..plain };
-        assert_eq!(convert::any(n, spec.encode()) as u8 as i8, (n as i32).clamp(-128, 127) as i8, "{n}");
+        let spec = ConversionSpec { from: NumberKind::U64, to: NumberKind::Single, mode: RN, ..plain };
+        assert_eq!(convert::convert_bits(n, spec.encode()) as u32, (n as f32).to_bits(), "{n}");
+        let spec = ConversionSpec { from: NumberKind::S64, to: NumberKind::Double, mode: RN, ..plain };
+        assert_eq!(convert::convert_bits(n, spec.encode()), (n as i64 as f64).to_bits(), "{n}");
+        let spec = ConversionSpec { from: NumberKind::S32, to: NumberKind::S8, sat: true, ..plain };
+        assert_eq!(convert::convert_bits(n, spec.encode()) as u8 as i8, (n as i32).clamp(-128, 127) as i8, "{n}");
     }
 }

@@ -1,9 +1,11 @@
-//! The scalar and SIMD video instructions, by integers of 64 bits. Rare, so one body interprets a description packed in the immediate.
+//! The scalar and SIMD video instructions (PTX ISA), by integers of 64 bits. They are rare: one
+//! function interprets a description in the immediate.
 
 use super::comparison::Comparison;
 use crate::simd::alu::Op3x;
 
-/// Parts two and four of a register at a time: `x` = operation | signed a << 4 | signed b << 5 | signed d << 6 | saturate << 7 | add c << 8.
+/// An operation on the two or four parts of a register. The immediate holds the operation in its
+/// low four bits, and flags: [`SIGNED_A`], [`SIGNED_B`], [`SIGNED_D`], [`SATURATE`], [`SUM`].
 pub struct Simd<const PARTS: u32>;
 
 pub const ADD: u16 = 0;
@@ -12,15 +14,15 @@ pub const AVRG: u16 = 2;
 pub const ABSDIFF: u16 = 3;
 pub const MIN: u16 = 4;
 pub const MAX: u16 = 5;
-/// Plus the code of one of the first six comparisons: 1 where it holds, else 0.
+/// Plus the code of one of the first six comparisons: the result is 1 if it holds, else 0.
 pub const COMPARE: u16 = 6;
-/// Bits of the operation in the immediate.
+/// The bits of the operation in the immediate.
 const OPERATION: u16 = 0xf;
 pub const SIGNED_A: u16 = 1 << 4;
 pub const SIGNED_B: u16 = 1 << 5;
 pub const SIGNED_D: u16 = 1 << 6;
 pub const SATURATE: u16 = 1 << 7;
-/// The parts' results are summed with the whole of `c`.
+/// The results of the parts are summed with all of `c`.
 pub const SUM: u16 = 1 << 8;
 
 #[inline(always)]
@@ -34,7 +36,7 @@ fn compute(operation: u16, a: i64, b: i64) -> i64 {
     match operation {
         ADD => a + b,
         SUB => a - b,
-        // Rounds half away from zero.
+        // Rounds halves away from zero.
         AVRG => {
             let sum = a + b;
             (sum + i64::from(sum >= 0)) >> 1
@@ -62,7 +64,7 @@ fn saturate(value: i64, width: u32, signed: bool) -> i64 {
 impl<const PARTS: u32> Op3x for Simd<PARTS> {
     type T = u32;
     #[inline(always)]
-    fn f(a: u32, b: u32, c: u32, x: u16) -> u32 {
+    fn compute(a: u32, b: u32, c: u32, x: u16) -> u32 {
         let width = 32 / PARTS;
         let mut out = if x & SUM != 0 { c } else { 0 };
         let mut at = 0;

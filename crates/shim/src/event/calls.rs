@@ -1,0 +1,130 @@
+//! The `cuEvent…` calls, and what streams and contexts do with events.
+
+use super::{CELLS, EVENTS, Event, Recorded, hold_lane, named, record_in};
+use crate::connection::Connection;
+use crate::context::{self, Context};
+use crate::ffi::{Try, error, put};
+use crate::log::unsupported;
+use crate::stream::{STREAMS, Stream};
+use crate::sync::lock;
+use crate::{capture, process};
+use core::ffi::c_uint;
+use cumux_abi::{CUevent, CUresult, CUstream};
+use std::sync::{Arc, Mutex};
+
+const DISABLE_TIMING: c_uint = 2;
+const INTERPROCESS: c_uint = 4;
+/// `CU_EVENT_RECORD_EXTERNAL`: in a capture, a node and not an edge.
+const EXTERNAL: c_uint = 1;
+/// Blocking synchronisation is accepted and makes no difference: waiting always sleeps after a
+/// short spin.
+const KNOWN_FLAGS: c_uint = 1 | DISABLE_TIMING | INTERPROCESS;
+
+pub unsafe fn cuEventCreate(out: *mut CUevent, flags: c_uint) -> Try {
+    process::enter()?;
+    let context = context::current()?;
+    if out.is_null() || flags & !KNOWN_FLAGS != 0 || (flags & INTERPROCESS != 0 && flags & DISABLE_TIMING == 0) {
+        return Err(error::INVALID_VALUE);
+    }
+    if flags & INTERPROCESS != 0 {
+        return Err(unsupported("events for other processes (CU_EVENT_INTERPROCESS)"));
+    }
+    let cell = if flags & DISABLE_TIMING == 0 { Some(lock(&CELLS).take_cell().ok_or(error::OUT_OF_MEMORY)?) } else { None };
+    let make = |handle| Arc::new(Event { handle, context: context.id, cell, recorded: Mutex::default(), captured: Mutex::default() });
+    let (handle, _) = EVENTS.insert(make).ok_or(error::OUT_OF_MEMORY)?;
+    put!(out, core::ptr::without_provenance_mut(handle as usize));
+    Ok(())
+}
+
+pub unsafe fn cuEventDestroy_v2(event: CUevent) -> Try {
+    let session = process::find_connection()?;
+    let event = EVENTS.remove(event.addr() as u64).ok_or(error::INVALID_HANDLE)?;
+    event.release(session);
+    Ok(())
+}
+
+/// Records an event in a stream, or takes it into the stream's capture.
+pub(crate) fn record(session: &Connection, event: &Event, stream: &Stream, external: bool) -> Try {
+    if stream.context != event.context {
+        return Err(error::INVALID_HANDLE);
+    }
+    if capture::capture_record(event, stream, external)? {
+        return Ok(());
+    }
+    *lock(&event.captured) = None;
+    record_in(session, event, stream.lane).map(drop)
+}
+
+/// Records an event in all streams of a context.
+pub(crate) fn record_context(session: &Connection, context: &Context, event: CUevent) -> Try {
+    let event = named(event)?;
+    if event.context != context.id {
+        return Err(error::INVALID_HANDLE);
+    }
+    let points = session.points(context.group);
+    *lock(&event.recorded) = Recorded::Many(points);
+    Ok(())
+}
+
+/// Makes a stream wait for an event; one that was never recorded counts as reached.
+pub(crate) fn hold(session: &Connection, target: &Arc<Stream>, event: &Event, external: bool) -> Try {
+    if capture::capture_hold(event, target, external)? { Ok(()) } else { hold_lane(session, target.lane, event) }
+}
+
+/// Makes all streams of a context wait for an event.
+pub(crate) fn hold_context(session: &Connection, context: &Context, event: CUevent) -> Try {
+    let event = named(event)?;
+    STREAMS.all(|stream| stream.context == context.id).iter().try_for_each(|stream| hold(session, stream, &event, false))
+}
+
+pub unsafe fn cuEventRecord(event: CUevent, stream: CUstream) -> Try {
+    let session = process::enter()?;
+    let event = named(event)?;
+    record(session, &event, &*context::stream(session, stream)?, false)
+}
+
+pub unsafe fn cuEventRecordWithFlags(event: CUevent, stream: CUstream, flags: c_uint) -> Try {
+    let session = process::enter()?;
+    if flags & !EXTERNAL != 0 {
+        return Err(error::INVALID_VALUE);
+    }
+    let event = named(event)?;
+    record(session, &event, &*context::stream(session, stream)?, flags & EXTERNAL != 0)
+}
+
+pub unsafe fn cuEventQuery(event: CUevent) -> Try {
+    let session = process::enter()?;
+    let event = named(event)?;
+    if lock(&event.captured).is_some() {
+        return Err(CUresult::CUDA_ERROR_CAPTURED_EVENT);
+    }
+    if event.is_done(session) { Ok(()) } else { Err(error::NOT_READY) }
+}
+
+pub unsafe fn cuEventSynchronize(event: CUevent) -> Try {
+    let session = process::enter()?;
+    let event = named(event)?;
+    if lock(&event.captured).is_some() {
+        return Err(CUresult::CUDA_ERROR_CAPTURED_EVENT);
+    }
+    session.wait(|| event.is_done(session))?;
+    session.flush_text();
+    session.health()
+}
+
+pub unsafe fn cuEventElapsedTime_v2(out: *mut f32, start: CUevent, end: CUevent) -> Try {
+    let session = process::enter()?;
+    let (start, end) = (named(start)?, named(end)?);
+    let never = |event: &Event| matches!(*lock(&event.recorded), Recorded::Never | Recorded::Many(_));
+    let (Some(from), Some(to)) = (start.cell, end.cell) else { return Err(error::INVALID_HANDLE) };
+    if start.context != end.context || never(&start) || never(&end) {
+        return Err(error::INVALID_HANDLE);
+    }
+    if !start.is_done(session) || !end.is_done(session) {
+        return Err(error::NOT_READY);
+    }
+    #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, reason = "milliseconds as a float is what the call answers")]
+    let milliseconds = (session.event_ns(to) as i64).wrapping_sub(session.event_ns(from) as i64) as f64 as f32 / 1e6;
+    put!(out, milliseconds);
+    Ok(())
+}

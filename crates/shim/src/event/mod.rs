@@ -1,0 +1,121 @@
+//! Events: a point in a stream. An event without timing is a pair of numbers and costs no record;
+//! one with timing is a record that writes the time into a cell of the page.
+
+mod calls;
+
+pub use calls::*;
+
+use crate::connection::Connection;
+use crate::connection::pipe::LaneId;
+use crate::context::Context;
+use crate::ffi::{Try, error};
+use crate::handle::{Kind, Table};
+use crate::stream::Place;
+use crate::sync::lock;
+use cumux_abi::CUevent;
+use cumux_wire::layout::EVENTS as TIME_CELLS;
+use cumux_wire::record::Op;
+use std::sync::{Arc, Mutex};
+
+/// All events.
+pub(crate) static EVENTS: Table<Event> = Table::new(Kind::Event);
+
+/// The time cells of the page.
+static CELLS: Mutex<Cells> = Mutex::new(Cells { free: Vec::new(), used: 0 });
+
+/// Which time cells of the page are free.
+#[derive(Debug)]
+pub(crate) struct Cells {
+    free: Vec<u32>,
+    /// How many were ever taken.
+    used: u32,
+}
+
+impl Cells {
+    fn take_cell(&mut self) -> Option<u32> {
+        if let Some(cell) = self.free.pop() {
+            return Some(cell);
+        }
+        let cell = self.used;
+        ((cell as usize) < TIME_CELLS).then(|| self.used += 1)?;
+        Some(cell)
+    }
+}
+
+/// Where an event was recorded last: a context may have many streams, so there can be several
+/// points; each is (lane, sequence).
+#[derive(Debug, Clone, Default)]
+enum Recorded {
+    #[default]
+    Never,
+    At(LaneId, u64),
+    Many(Vec<(LaneId, u64)>),
+}
+
+/// An event.
+#[derive(Debug)]
+pub struct Event {
+    /// The word that the program holds.
+    pub handle: u64,
+    /// Id of its context.
+    pub context: u64,
+    /// Time cell, if timing is wanted.
+    cell: Option<u32>,
+    recorded: Mutex<Recorded>,
+    /// Set while the last record was made in a capture: the node it stands for.
+    pub(crate) captured: Mutex<Option<Place>>,
+}
+
+impl Event {
+    fn is_done(&self, session: &Connection) -> bool {
+        match &*lock(&self.recorded) {
+            Recorded::Never => true,
+            Recorded::At(lane, seq) => session.is_done(*lane, *seq),
+            Recorded::Many(points) => points.iter().all(|(lane, seq)| session.is_done(*lane, *seq)),
+        }
+    }
+
+    /// Gives the time cell back.
+    pub(crate) fn release(&self, session: &Connection) {
+        // A record still under way would write into the next owner's cell: such a cell is not used
+        // again.
+        if let Some(cell) = self.cell.filter(|_| self.is_done(session)) {
+            lock(&CELLS).free.push(cell);
+        }
+    }
+}
+
+/// The event a handle names.
+pub(crate) fn named(event: CUevent) -> Try<Arc<Event>> {
+    EVENTS.get(event.addr() as u64).ok_or(error::INVALID_HANDLE)
+}
+
+/// Records an event in a lane; returns the sequence that it stands for.
+pub(crate) fn record_in(session: &Connection, event: &Event, lane: LaneId) -> Try<u64> {
+    // The lock is held across the push: of two threads that record one event, the later push is the
+    // one remembered.
+    let mut recorded = lock(&event.recorded);
+    let seq = match event.cell {
+        Some(cell) => session.push(lane, &Op::EventTime { event: cell })?,
+        None => session.point(lane)?,
+    };
+    *recorded = Recorded::At(lane, seq);
+    Ok(seq)
+}
+
+/// Makes a lane wait for an event.
+pub(crate) fn hold_lane(session: &Connection, target: LaneId, event: &Event) -> Try {
+    let recorded = lock(&event.recorded).clone();
+    match recorded {
+        Recorded::Never => Ok(()),
+        Recorded::At(lane, seq) => session.hold_lane(target, lane, seq),
+        Recorded::Many(points) => points.into_iter().try_for_each(|(lane, seq)| session.hold_lane(target, lane, seq)),
+    }
+}
+
+/// A context has ended: its events go.
+pub(crate) fn end_context(session: &'static Connection, context: &Context) {
+    for event in EVENTS.remove_all(|event| event.context == context.id) {
+        event.release(session);
+    }
+}

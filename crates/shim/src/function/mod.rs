@@ -1,0 +1,132 @@
+//! Functions: what a module's kernel needs and what the program has set on it.
+
+pub(crate) mod attributes;
+mod calls;
+
+pub use calls::*;
+
+use crate::connection::Connection;
+use crate::ffi::{Try, error};
+use crate::handle::{Kind, Table};
+use crate::limits::Limits;
+use crate::sync::lock;
+use core::ffi::c_int;
+use cumux_abi::{CUfunction, CUfunction_attribute as A};
+use cumux_wire::module::FunctionInfo;
+use cumux_wire::record::Op;
+use std::ffi::CString;
+use std::sync::{Arc, Mutex};
+
+/// All functions.
+pub(crate) static FUNCTIONS: Table<Function> = Table::new(Kind::Function);
+
+/// Settable attributes, as the program set them.
+#[derive(Debug, Clone, Copy)]
+struct Settings {
+    /// `None`: never set; the default is what a block may have without asking.
+    max_dynamic: Option<u32>,
+    carveout: c_int,
+    cluster: [c_int; 3],
+    non_portable: c_int,
+    scheduling: c_int,
+}
+
+/// Where a function belongs.
+#[derive(Debug, Clone, Copy)]
+pub struct Place {
+    /// Number of its module.
+    pub module: u32,
+    /// Handle of its module.
+    pub module_handle: u64,
+    /// Its index in the module.
+    pub index: u32,
+    /// Id of its context.
+    pub context: u64,
+}
+
+/// A kernel in a context.
+#[derive(Debug)]
+pub struct Function {
+    /// The word that the program holds.
+    pub handle: u64,
+    /// Where it belongs.
+    pub place: Place,
+    /// What the executor said of it.
+    pub info: Arc<FunctionInfo>,
+    name: CString,
+    settings: Mutex<Settings>,
+}
+
+impl Function {
+    /// A function with nothing set on it.
+    #[must_use]
+    pub fn new(handle: u64, place: Place, info: Arc<FunctionInfo>) -> Self {
+        let name = CString::new(info.name.as_str()).unwrap_or_default();
+        let settings = Settings { max_dynamic: None, carveout: -1, cluster: [0; 3], non_portable: 0, scheduling: 0 };
+        Self { handle, place, info, name, settings: Mutex::new(settings) }
+    }
+
+    /// The handle as C has it.
+    #[must_use]
+    pub fn as_c(&self) -> CUfunction {
+        core::ptr::without_provenance_mut(self.handle as usize)
+    }
+
+    /// Most dynamic shared memory that a launch may ask for.
+    #[must_use]
+    pub fn max_dynamic(&self, limits: &Limits) -> u32 {
+        lock(&self.settings).max_dynamic.unwrap_or_else(|| limits.shared_per_block.saturating_sub(self.info.static_shared))
+    }
+
+    fn attribute(&self, attribute: A, limits: &Limits) -> Try<c_int> {
+        let settings = *lock(&self.settings);
+        let info = &self.info;
+        let number = |value: u32| c_int::try_from(value).unwrap_or(c_int::MAX);
+        let [x, y, z] = info.cluster.map(number);
+        Ok(match attribute {
+            A::CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK => number(info.max_threads),
+            A::CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES => number(info.static_shared),
+            A::CU_FUNC_ATTRIBUTE_CONST_SIZE_BYTES => number(info.constant),
+            A::CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES => number(info.local),
+            A::CU_FUNC_ATTRIBUTE_NUM_REGS => number(info.registers),
+            A::CU_FUNC_ATTRIBUTE_PTX_VERSION => number(info.ptx_version),
+            A::CU_FUNC_ATTRIBUTE_BINARY_VERSION => number(info.binary_version),
+            A::CU_FUNC_ATTRIBUTE_CACHE_MODE_CA => 0,
+            A::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES => number(self.max_dynamic(limits)),
+            A::CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT => settings.carveout,
+            A::CU_FUNC_ATTRIBUTE_CLUSTER_SIZE_MUST_BE_SET => 0,
+            A::CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH => x.max(settings.cluster[0]),
+            A::CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_HEIGHT => y.max(settings.cluster[1]),
+            A::CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH => z.max(settings.cluster[2]),
+            A::CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED => settings.non_portable,
+            A::CU_FUNC_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE => settings.scheduling,
+            _ => return Err(error::INVALID_VALUE),
+        })
+    }
+
+    /// The program allows clusters that not every device takes.
+    pub(crate) fn takes_larger_clusters(&self) -> bool {
+        lock(&self.settings).non_portable != 0
+    }
+
+    fn set(&self, session: &Connection, attribute: A, value: c_int, limits: &Limits) -> Try {
+        let mut settings = lock(&self.settings);
+        match attribute {
+            A::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES => {
+                let wanted = u32::try_from(value).map_err(|_| error::INVALID_VALUE)?;
+                if u64::from(wanted) + u64::from(self.info.static_shared) > u64::from(limits.shared_optin) {
+                    return Err(error::INVALID_VALUE);
+                }
+                settings.max_dynamic = Some(wanted);
+            }
+            A::CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT if (-1..=100).contains(&value) => settings.carveout = value,
+            A::CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH if value >= 0 => settings.cluster[0] = value,
+            A::CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_HEIGHT if value >= 0 => settings.cluster[1] = value,
+            A::CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH if value >= 0 => settings.cluster[2] = value,
+            A::CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED if (0..=1).contains(&value) => settings.non_portable = value,
+            A::CU_FUNC_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE if value >= 0 => settings.scheduling = value,
+            _ => return Err(error::INVALID_VALUE),
+        }
+        session.control(&Op::FunctionSet { module: self.place.module, function: self.place.index, attribute: attribute.0, value })
+    }
+}

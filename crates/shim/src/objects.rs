@@ -1,0 +1,31 @@
+//! What lower floors must tell the files of objects: the hooks that are handed down when the
+//! process has been greeted.
+
+use crate::connection::Connection;
+use crate::context::Context;
+use crate::stream::STREAMS;
+use crate::{context, event, library, memory, module, pool, private};
+
+/// What ends with a context, in this order.
+static ENDING: &[fn(&'static Connection, &Context)] =
+    &[forget_local_storage, end_streams, event::end_context, module::end_context, library::end_context, end_memory];
+
+/// Hands all hooks down. Called once, before the program's first call goes on.
+pub(crate) fn hand_down_hooks(session: &Connection) {
+    session.call_when_drained(pool::settle);
+    context::prepare(session, ENDING);
+}
+
+fn forget_local_storage(_: &'static Connection, context: &Context) {
+    private::context_gone(context.handle);
+}
+
+fn end_streams(session: &'static Connection, context: &Context) {
+    for stream in STREAMS.remove_all(|stream| stream.context == context.id) {
+        session.free_lane(stream.lane);
+    }
+}
+
+fn end_memory(session: &'static Connection, context: &Context) {
+    memory::end_context(session, context.id);
+}

@@ -1,0 +1,402 @@
+//! Stories of graphs and capture, against the stand-in executor.
+
+use super::calls::{allocate, end, functions, launch_gate, new_context, new_gate, new_stream, query};
+use super::fake;
+use crate::ffi::error;
+use crate::{capture, context, copy, event, graph, launch, memory, pool, set, stream};
+use core::ffi::c_void;
+use core::ptr::{null, null_mut};
+use cumux_abi::{
+    CU_STREAM_LEGACY, CUDA_HOST_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS, CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS, CUevent, CUfunction, CUgraph, CUgraphExec,
+    CUgraphNode, CUgraphNodeType, CUmemorytype, CUresult, CUstream, CUstreamCaptureMode, CUstreamCaptureStatus,
+};
+use std::sync::Mutex;
+
+const RELAXED: CUstreamCaptureMode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
+const GLOBAL: CUstreamCaptureMode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL;
+
+fn begin(stream: CUstream) {
+    // SAFETY: pointers to our own variables, here and in all calls of this file.
+    unsafe { capture::cuStreamBeginCapture_v2(stream, GLOBAL).unwrap() };
+}
+
+fn end_capture(stream: CUstream) -> Result<CUgraph, CUresult> {
+    let mut graph = null_mut();
+    // SAFETY: the arguments are this test's own variables and handles.
+    unsafe { capture::cuStreamEndCapture(stream, &raw mut graph).map(|()| graph) }
+}
+
+fn instantiate(graph: CUgraph) -> CUgraphExec {
+    let mut exec = null_mut();
+    // SAFETY: the arguments are this test's own variables and handles.
+    unsafe { graph::cuGraphInstantiateWithFlags(&raw mut exec, graph, 0).unwrap() };
+    exec
+}
+
+fn launch_exec(exec: CUgraphExec, stream: CUstream) {
+    // SAFETY: the arguments are this test's own variables and handles.
+    unsafe { graph::cuGraphLaunch(exec, stream).unwrap() };
+}
+
+fn launch_add(add: CUfunction, a: u64, b: u64, c: u64, n: u32, stream: CUstream) -> Result<(), CUresult> {
+    let (mut a, mut b, mut c, mut n) = (a, b, c, n);
+    let mut each: [*mut c_void; 4] = [(&raw mut a).cast(), (&raw mut b).cast(), (&raw mut c).cast(), (&raw mut n).cast()];
+    // SAFETY: the arguments are this test's own variables and handles.
+    unsafe { launch::cuLaunchKernel(add, 1, 1, 1, 32, 1, 1, 0, stream, each.as_mut_ptr(), null_mut()) }
+}
+
+fn floats(address: u64, n: usize) -> Vec<f32> {
+    let mut out = vec![0.0_f32; n];
+    // SAFETY: the arguments are this test's own variables and handles.
+    unsafe { copy::cuMemcpyDtoH_v2(out.as_mut_ptr().cast(), address, n * 4).unwrap() };
+    out
+}
+
+fn node_count(graph: CUgraph) -> usize {
+    let mut count = 0;
+    // SAFETY: the arguments are this test's own variables and handles.
+    unsafe { graph::cuGraphGetNodes(graph, null_mut(), &raw mut count).unwrap() };
+    count
+}
+
+#[test]
+fn captured_work_runs_when_launched_and_as_often_as_launched() {
+    let context = new_context();
+    let (_, add, _) = functions();
+    let stream = new_stream(1);
+    let (one, sum) = (allocate(64), allocate(64));
+    // SAFETY: the arguments are this test's own variables and handles.
+    unsafe {
+        set::cuMemsetD32_v2(one, 1.0_f32.to_bits(), 16).unwrap();
+        set::cuMemsetD32_v2(sum, 0, 16).unwrap();
+        stream::cuStreamSynchronize(null_mut()).unwrap();
+    }
+    begin(stream);
+    launch_add(add, one, sum, sum, 16, stream).unwrap();
+    launch_add(add, one, sum, sum, 16, stream).unwrap();
+    let graph = end_capture(stream).unwrap();
+    assert_eq!(floats(sum, 16), [0.0; 16], "nothing has run");
+    assert_eq!(node_count(graph), 2);
+    let exec = instantiate(graph);
+    for _ in 0..5 {
+        launch_exec(exec, stream);
+    }
+    // SAFETY: the arguments are this test's own variables and handles.
+    unsafe {
+        stream::cuStreamSynchronize(stream).unwrap();
+        assert_eq!(floats(sum, 16), [10.0; 16]);
+        // The graph may go before the executable.
+        graph::cuGraphDestroy(graph).unwrap();
+        let mut count = 0;
+        assert_eq!(graph::cuGraphGetNodes(graph, null_mut(), &raw mut count), Err(error::INVALID_VALUE));
+        launch_exec(exec, stream);
+        stream::cuStreamSynchronize(stream).unwrap();
+        assert_eq!(floats(sum, 16), [12.0; 16]);
+        graph::cuGraphExecDestroy(exec).unwrap();
+        assert_eq!(graph::cuGraphLaunch(exec, stream), Err(error::INVALID_VALUE));
+    }
+    end(context);
+}
+
+#[test]
+fn a_fork_and_join_through_events_is_one_graph() {
+    let context = new_context();
+    let (_, add, _) = functions();
+    let (first, second) = (new_stream(1), new_stream(1));
+    let (a, b, c) = (allocate(64), allocate(64), allocate(64));
+    let (mut fork, mut join): (CUevent, CUevent) = (null_mut(), null_mut());
+    // SAFETY: the arguments are this test's own variables and handles.
+    unsafe {
+        event::cuEventCreate(&raw mut fork, 2).unwrap();
+        event::cuEventCreate(&raw mut join, 2).unwrap();
+        begin(first);
+        set::cuMemsetD32Async(a, 2.0_f32.to_bits(), 16, first).unwrap();
+        event::cuEventRecord(fork, first).unwrap();
+        stream::cuStreamWaitEvent(second, fork, 0).unwrap();
+        let mut state = CUstreamCaptureStatus(9);
+        capture::cuStreamIsCapturing(second, &raw mut state).unwrap();
+        assert_eq!(state, CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_ACTIVE, "joined by waiting");
+        set::cuMemsetD32Async(b, 3.0_f32.to_bits(), 16, second).unwrap();
+        assert_eq!(event::cuEventQuery(fork), Err(CUresult::CUDA_ERROR_CAPTURED_EVENT));
+        event::cuEventRecord(join, second).unwrap();
+        stream::cuStreamWaitEvent(first, join, 0).unwrap();
+        launch_add(add, a, b, c, 16, first).unwrap();
+        let graph = end_capture(first).unwrap();
+        let mut edges = 0;
+        graph::cuGraphGetEdges(graph, null_mut(), null_mut(), &raw mut edges).unwrap();
+        // The first node leads to both others and the second to the third.
+        assert_eq!((node_count(graph), edges), (3, 3));
+        let exec = instantiate(graph);
+        launch_exec(exec, first);
+        stream::cuStreamSynchronize(first).unwrap();
+        assert_eq!(floats(c, 16), [5.0; 16]);
+        assert_eq!(query(second), Ok(()), "the stream is itself again");
+    }
+    end(context);
+}
+
+#[test]
+fn branches_run_side_by_side_and_the_stream_waits_for_all() {
+    let context = new_context();
+    let (_, _, gate) = functions();
+    let (stream, other) = (new_stream(1), new_stream(1));
+    let target = allocate(64);
+    let number = new_gate();
+    // SAFETY: the arguments are this test's own variables and handles.
+    unsafe {
+        let mut graph = null_mut();
+        graph::cuGraphCreate(&raw mut graph, 0).unwrap();
+        let mut number_word = number;
+        let mut each: [*mut c_void; 1] = [(&raw mut number_word).cast()];
+        let kernel = CUDA_KERNEL_NODE_PARAMS {
+            func: gate,
+            gridDimX: 1,
+            gridDimY: 1,
+            gridDimZ: 1,
+            blockDimX: 1,
+            blockDimY: 1,
+            blockDimZ: 1,
+            kernelParams: each.as_mut_ptr(),
+            ..CUDA_KERNEL_NODE_PARAMS::default()
+        };
+        let fill = CUDA_MEMSET_NODE_PARAMS { dst: target, pitch: 0, value: 7, elementSize: 1, width: 64, height: 1 };
+        let (mut held, mut free): (CUgraphNode, CUgraphNode) = (null_mut(), null_mut());
+        graph::cuGraphAddKernelNode_v2(&raw mut held, graph, null(), 0, &raw const kernel).unwrap();
+        graph::cuGraphAddMemsetNode(&raw mut free, graph, null(), 0, &raw const fill, context).unwrap();
+        let exec = instantiate(graph);
+        launch_exec(exec, stream);
+        // The branch beside the closed gate gets through: its bytes arrive while the graph is still
+        // running.
+        let mut seen = [0_u8; 64];
+        while seen != [7; 64] {
+            copy::cuMemcpyDtoHAsync_v2(seen.as_mut_ptr().cast(), target, 64, other).unwrap();
+            stream::cuStreamSynchronize(other).unwrap();
+        }
+        assert_eq!(query(stream), Err(error::NOT_READY));
+        // A second launch of the same executable waits for the first.
+        let late = new_stream(1);
+        launch_exec(exec, late);
+        assert_eq!(query(late), Err(error::NOT_READY));
+        fake::open_gate(number);
+        stream::cuStreamSynchronize(late).unwrap();
+        assert_eq!(query(stream), Ok(()));
+        // What the kernel was given can be read back.
+        let mut told = CUDA_KERNEL_NODE_PARAMS::default();
+        graph::cuGraphKernelNodeGetParams_v2(held, &raw mut told).unwrap();
+        let parameter = told.kernelParams.read();
+        assert!(parameter.addr().abs_diff((&raw const told).addr()) > 1 << 16, "it leads into the node, not to a stack that is gone");
+        assert_eq!((told.func, parameter.cast::<u64>().read()), (gate, number));
+        graph::cuGraphExecDestroy(exec).unwrap();
+        graph::cuGraphDestroy(graph).unwrap();
+    }
+    end(context);
+}
+
+#[test]
+fn private_memory_and_host_functions_in_a_graph_keep_their_order() {
+    static INPUT: Mutex<[u32; 4]> = Mutex::new([0; 4]);
+    unsafe extern "C" fn next(data: *mut c_void) {
+        // SAFETY: the array below.
+        unsafe { data.cast::<u32>().write(data.cast::<u32>().read() + 1) };
+    }
+    let context = new_context();
+    let stream = new_stream(1);
+    let device = allocate(16);
+    let mut input = INPUT.lock().unwrap();
+    let mut output = [0_u32; 4];
+    // SAFETY: the arguments are this test's own variables and handles.
+    unsafe {
+        let mut graph = null_mut();
+        graph::cuGraphCreate(&raw mut graph, 0).unwrap();
+        let host = CUDA_HOST_NODE_PARAMS { fn_: Some(next), userData: input.as_mut_ptr().cast() };
+        let line = CUDA_MEMCPY3D { WidthInBytes: 16, Height: 1, Depth: 1, ..CUDA_MEMCPY3D::default() };
+        let there = CUDA_MEMCPY3D {
+            srcMemoryType: CUmemorytype::CU_MEMORYTYPE_HOST,
+            srcHost: input.as_ptr().cast(),
+            dstMemoryType: CUmemorytype::CU_MEMORYTYPE_DEVICE,
+            dstDevice: device,
+            ..line
+        };
+        let back = CUDA_MEMCPY3D {
+            srcMemoryType: CUmemorytype::CU_MEMORYTYPE_DEVICE,
+            srcDevice: device,
+            dstMemoryType: CUmemorytype::CU_MEMORYTYPE_HOST,
+            dstHost: output.as_mut_ptr().cast(),
+            ..line
+        };
+        let mut nodes: [CUgraphNode; 3] = [null_mut(); 3];
+        graph::cuGraphAddHostNode(&raw mut nodes[0], graph, null(), 0, &raw const host).unwrap();
+        graph::cuGraphAddMemcpyNode(&raw mut nodes[1], graph, nodes.as_ptr(), 1, &raw const there, context).unwrap();
+        graph::cuGraphAddMemcpyNode(&raw mut nodes[2], graph, nodes.as_ptr().add(1), 1, &raw const back, context).unwrap();
+        let exec = instantiate(graph);
+        for round in 1..=3 {
+            launch_exec(exec, stream);
+            stream::cuStreamSynchronize(stream).unwrap();
+            assert_eq!(output[0], round);
+        }
+        // The middle one may be changed for one of its kind, and for nothing else.
+        let mut other = [9_u32; 4];
+        let elsewhere = CUDA_MEMCPY3D { srcHost: other.as_mut_ptr().cast(), ..there };
+        graph::cuGraphExecMemcpyNodeSetParams(exec, nodes[1], &raw const elsewhere, context).unwrap();
+        assert_eq!(graph::cuGraphExecHostNodeSetParams(exec, nodes[1], &raw const host), Err(error::INVALID_VALUE));
+        launch_exec(exec, stream);
+        stream::cuStreamSynchronize(stream).unwrap();
+        assert_eq!(output, [9; 4]);
+    }
+    end(context);
+}
+
+#[test]
+fn mistakes_in_capture_are_told_apart_and_leave_the_streams_usable() {
+    let context = new_context();
+    let (_, _, gate) = functions();
+    let (first, second) = (new_stream(0), new_stream(1));
+    let target = allocate(64);
+    let mut mark: CUevent = null_mut();
+    // SAFETY: the arguments are this test's own variables and handles.
+    unsafe {
+        event::cuEventCreate(&raw mut mark, 2).unwrap();
+        assert_eq!(capture::cuStreamBeginCapture_v2(CU_STREAM_LEGACY, RELAXED), Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED));
+        assert_eq!(end_capture(second), Err(error::INVALID_VALUE), "does not capture");
+        // Waiting for a capturing stream spoils it.
+        begin(first);
+        assert_eq!(stream::cuStreamSynchronize(first), Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED));
+        assert_eq!(set::cuMemsetD8Async(target, 0, 64, first), Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED));
+        assert_eq!(end_capture(first), Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED));
+        // The NULL stream is joined with it.
+        begin(first);
+        assert_eq!(set::cuMemsetD8Async(target, 0, 64, null_mut()), Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_IMPLICIT));
+        assert!(end_capture(first).is_err());
+        // Work outside cannot become a part of it.
+        let number = new_gate();
+        launch_gate(gate, number, second);
+        event::cuEventRecord(mark, second).unwrap();
+        begin(first);
+        assert_eq!(stream::cuStreamWaitEvent(first, mark, 0), Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_ISOLATION));
+        assert!(end_capture(first).is_err());
+        fake::open_gate(number);
+        // A branch that never comes back.
+        begin(first);
+        event::cuEventRecord(mark, first).unwrap();
+        stream::cuStreamWaitEvent(second, mark, 0).unwrap();
+        set::cuMemsetD8Async(target, 0, 64, second).unwrap();
+        assert_eq!(end_capture(second), Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_UNMATCHED));
+        assert!(end_capture(first).is_err());
+        begin(first);
+        event::cuEventRecord(mark, first).unwrap();
+        stream::cuStreamWaitEvent(second, mark, 0).unwrap();
+        set::cuMemsetD8Async(target, 0, 64, second).unwrap();
+        assert_eq!(end_capture(first), Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_UNJOINED));
+        for stream in [first, second, null_mut()] {
+            set::cuMemsetD8Async(target, 1, 64, stream).unwrap();
+            stream::cuStreamSynchronize(stream).unwrap();
+        }
+    }
+    end(context);
+}
+
+#[test]
+fn memory_of_a_graph_lives_as_long_as_whoever_names_it() {
+    let context = new_context();
+    let (_, add, _) = functions();
+    let stream = new_stream(1);
+    let result = allocate(64);
+    let mut inside = 0;
+    // SAFETY: the arguments are this test's own variables and handles.
+    unsafe {
+        begin(stream);
+        pool::cuMemAllocAsync(&raw mut inside, 64, stream).unwrap();
+        set::cuMemsetD32Async(inside, 4.0_f32.to_bits(), 16, stream).unwrap();
+        launch_add(add, inside, inside, result, 16, stream).unwrap();
+        pool::cuMemFreeAsync(inside, stream).unwrap();
+        let graph = end_capture(stream).unwrap();
+        assert_eq!(node_count(graph), 4);
+        let exec = instantiate(graph);
+        graph::cuGraphDestroy(graph).unwrap();
+        for _ in 0..2 {
+            launch_exec(exec, stream);
+            stream::cuStreamSynchronize(stream).unwrap();
+        }
+        assert_eq!(floats(result, 16), [8.0; 16]);
+        graph::cuGraphExecDestroy(exec).unwrap();
+        assert_eq!(memory::cuMemFree_v2(inside), Err(error::INVALID_VALUE), "gone with the executable");
+    }
+    end(context);
+}
+
+#[test]
+fn clones_children_updates_and_structure() {
+    let context = new_context();
+    let stream = new_stream(1);
+    let target = allocate(64);
+    // SAFETY: the arguments are this test's own variables and handles.
+    unsafe {
+        let fill = |value| CUDA_MEMSET_NODE_PARAMS { dst: target, pitch: 0, value, elementSize: 4, width: 16, height: 1 };
+        let (ones, twos) = (fill(1), fill(2));
+        let (mut graph, mut clone) = (null_mut(), null_mut());
+        graph::cuGraphCreate(&raw mut graph, 0).unwrap();
+        let (mut empty, mut node, mut found): (CUgraphNode, CUgraphNode, CUgraphNode) = (null_mut(), null_mut(), null_mut());
+        graph::cuGraphAddEmptyNode(&raw mut empty, graph, null(), 0).unwrap();
+        graph::cuGraphAddMemsetNode(&raw mut node, graph, &raw const empty, 1, &raw const ones, context).unwrap();
+        assert_eq!(graph::cuGraphAddDependencies(graph, &raw const empty, &raw const node, 1), Err(error::INVALID_VALUE), "already there");
+        graph::cuGraphClone(&raw mut clone, graph).unwrap();
+        graph::cuGraphNodeFindInClone(&raw mut found, node, clone).unwrap();
+        let exec = instantiate(graph);
+        // A clone has its own parameters, and its shape fits the executable.
+        graph::cuGraphMemsetNodeSetParams(found, &raw const twos).unwrap();
+        let mut told = fill(0);
+        graph::cuGraphMemsetNodeGetParams(node, &raw mut told).unwrap();
+        assert_eq!(told.value, 1);
+        let mut info = Default::default();
+        graph::cuGraphExecUpdate_v2(exec, clone, &raw mut info).unwrap();
+        launch_exec(exec, stream);
+        stream::cuStreamSynchronize(stream).unwrap();
+        assert_eq!(floats(target, 16)[0].to_bits(), 2);
+        // Another shape does not.
+        graph::cuGraphRemoveDependencies(clone, &raw const found, &raw const found, 0).unwrap();
+        graph::cuGraphDestroyNode(found).unwrap();
+        assert_eq!(graph::cuGraphExecUpdate_v2(exec, clone, &raw mut info), Err(CUresult::CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE));
+        // A child runs as part of its parent; a circle cannot be instantiated; a disabled node does
+        // nothing.
+        let (mut parent, mut child, mut kind) = (null_mut(), null_mut(), CUgraphNodeType(99));
+        graph::cuGraphCreate(&raw mut parent, 0).unwrap();
+        graph::cuGraphAddChildGraphNode(&raw mut child, parent, null(), 0, graph).unwrap();
+        graph::cuGraphNodeGetType(child, &raw mut kind).unwrap();
+        assert_eq!(kind, CUgraphNodeType::CU_GRAPH_NODE_TYPE_GRAPH);
+        launch_exec(instantiate(parent), stream);
+        stream::cuStreamSynchronize(stream).unwrap();
+        assert_eq!(floats(target, 16)[0].to_bits(), 1);
+        graph::cuGraphNodeSetEnabled(exec, node, 0).unwrap();
+        launch_exec(exec, stream);
+        stream::cuStreamSynchronize(stream).unwrap();
+        assert_eq!(floats(target, 16)[0].to_bits(), 1);
+        graph::cuGraphAddDependencies(graph, &raw const node, &raw const empty, 1).unwrap();
+        let mut circle = null_mut();
+        assert_eq!(graph::cuGraphInstantiateWithFlags(&raw mut circle, graph, 0), Err(error::INVALID_VALUE));
+    }
+    end(context);
+}
+
+#[test]
+fn user_objects_end_with_their_last_user() {
+    static ENDED: Mutex<u32> = Mutex::new(0);
+    unsafe extern "C" fn ended(_data: *mut c_void) {
+        *ENDED.lock().unwrap() += 1;
+    }
+    let context = new_context();
+    // SAFETY: the arguments are this test's own variables and handles.
+    unsafe {
+        let (mut graph, mut object) = (null_mut(), null_mut());
+        graph::cuGraphCreate(&raw mut graph, 0).unwrap();
+        graph::cuUserObjectCreate(&raw mut object, null_mut(), Some(ended), 1, 1).unwrap();
+        graph::cuGraphRetainUserObject(graph, object, 1, 1).unwrap();
+        let exec = instantiate(graph);
+        graph::cuGraphDestroy(graph).unwrap();
+        assert_eq!(*ENDED.lock().unwrap(), 0, "the executable still uses it");
+        graph::cuGraphExecDestroy(exec).unwrap();
+        assert_eq!(*ENDED.lock().unwrap(), 1);
+        assert_eq!(graph::cuUserObjectRelease(object, 1), Err(error::INVALID_VALUE));
+        context::cuCtxSynchronize().unwrap();
+    }
+    end(context);
+}
