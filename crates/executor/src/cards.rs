@@ -5,7 +5,6 @@
 //! ([`layout::arena_window`]), so an address says whose it is; only mappings that a client put elsewhere are remembered. Stream numbers carry the place
 //! in their upper bits: the reports of a device pass through [`Tagged`].
 
-use crate::sink::Reports;
 use cumux_device::{
     ClientCounters, ClientId, ClientSpec, Device, DeviceError, DeviceFacts, Fault, Interrupted, ModuleId, ModuleInfo, Open, Outcome, Place, Report, Sink,
     StreamId, TensorWish, Work,
@@ -28,7 +27,7 @@ fn tag(place: u32, stream: StreamId) -> StreamId {
 /// Tells the executor from which device a report comes.
 struct Tagged {
     place: u32,
-    reports: Arc<Reports>,
+    reports: Arc<dyn Sink>,
 }
 
 impl Sink for Tagged {
@@ -69,7 +68,7 @@ impl Cards {
     ///
     /// # Errors
     /// The first that cannot be opened.
-    pub fn open(names: &[String], opener: &dyn Open, reports: &Arc<Reports>) -> Result<Self, DeviceError> {
+    pub fn open(names: &[String], opener: &dyn Open, reports: &Arc<dyn Sink>) -> Result<Self, DeviceError> {
         if names.is_empty() || names.len() > layout::DEVICES {
             return Err(DeviceError::Invalid(format!("{} devices: an executor has 1 to {}", names.len(), layout::DEVICES)));
         }

@@ -26,7 +26,7 @@ fn touched(op: &Op) -> Option<(Range<u64>, Range<u64>)> {
     }
 }
 
-fn meet(a: &Range<u64>, b: &Range<u64>) -> bool {
+fn overlap(a: &Range<u64>, b: &Range<u64>) -> bool {
     a.start < b.end && b.start < a.end
 }
 
@@ -46,7 +46,7 @@ pub(crate) fn why_not<'a>(work: impl Iterator<Item = &'a Op>) -> Option<String> 
         }
     }
     // What a copy writes over what it reads itself is in doubt like what others write there.
-    let changed = reads.iter().any(|read| writes.iter().any(|written| meet(read, written)));
+    let changed = reads.iter().any(|read| writes.iter().any(|written| overlap(read, written)));
     let what = match (kernels, changed) {
         (0, false) => return None,
         (0, true) => "copies of which one changes what another reads".to_owned(),

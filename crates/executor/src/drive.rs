@@ -179,7 +179,7 @@ impl Session {
             }
             // To look there may wait for the device: not on its own thread.
             Op::ValueWait { .. } if alone && caller != Caller::Intake => Step::Chore,
-            Op::ValueWait { address, value, bytes, condition } if alone => self.value(&inner.objects, *address, *value, *bytes, *condition),
+            Op::ValueWait { address, value, bytes, condition } if alone => self.compare_value(&inner.objects, *address, *value, *bytes, *condition),
             Op::FreeInStream { address } if alone => Step::Free(*address),
             Op::HostCall | Op::ValueWait { .. } | Op::FreeInStream { .. } => Step::Later,
             _ if full => Step::Later,
@@ -212,7 +212,7 @@ impl Session {
     }
 
     /// Looks at a value in memory, as `cuStreamWaitValue` compares.
-    fn value(&self, objects: &Objects, address: u64, wanted: u64, bytes: u32, condition: u32) -> Step {
+    fn compare_value(&self, objects: &Objects, address: u64, wanted: u64, bytes: u32, condition: u32) -> Step {
         let mut raw = [0; 8];
         let width = bytes as usize;
         if !self.may_touch(objects, address, u64::from(bytes)) {

@@ -9,7 +9,7 @@ use crate::open::{self, Files, Terms};
 use crate::session::Session;
 use crate::shared::{IMAGES, Shared};
 use crate::sink::Reports;
-use cumux_device::Open;
+use cumux_device::{Open, Sink};
 use cumux_keeper::client::Keeper;
 use cumux_link::Listener;
 use cumux_wire::layout::ARENA_BASE;
@@ -30,6 +30,12 @@ pub struct Bench {
     keeper: Keeper,
 }
 
+impl std::fmt::Debug for Bench {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Bench").finish_non_exhaustive()
+    }
+}
+
 impl Bench {
     /// # Panics
     /// The devices cannot be opened.
@@ -38,7 +44,7 @@ impl Bench {
         let sessions = Sessions::default();
         let (outbox, reports) = Outbox::new();
         let (outbox, mailboxes) = (Arc::new(outbox), Arc::new(Mailboxes::new(1)));
-        let sink = Arc::new(Reports::new(sessions.clone(), mailboxes.clone(), outbox.clone()));
+        let sink: Arc<dyn Sink> = Arc::new(Reports::new(sessions.clone(), mailboxes.clone(), outbox.clone()));
         let cards = Cards::open(devices, opener, &sink).expect("the devices open");
         let shared = Arc::new(Shared::new(cards, mailboxes, outbox).expect("descriptors"));
         assert!(shared.arena.lock().claim(ARENA_BASE, SANITIZERS.next_multiple_of(GRANULE)), "nobody has anything yet");
@@ -75,8 +81,7 @@ impl Bench {
         if session.has_more() {
             return false;
         }
-        let inner = session.lock();
-        !inner.busy && inner.streams.values().all(|stream| stream.in_flight == 0)
+        session.lock_then_deliver(|inner| !inner.phase.is_requesting() && inner.queues.streams.values().all(|stream| stream.in_flight == 0))
     }
 
     /// Ends a session as its executor's death would, as far as its successor can see: what is in journal and keeper stays.

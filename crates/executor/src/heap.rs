@@ -16,7 +16,6 @@ pub struct Heap {
     free: Free,
     /// Allocations by address, rounded length.
     taken: BTreeMap<u64, u64>,
-    used: u64,
 }
 
 impl Heap {
@@ -27,9 +26,10 @@ impl Heap {
     }
 
     /// Bytes in allocations, rounded.
+    #[cfg(test)]
     #[must_use]
     pub fn used(&self) -> u64 {
-        self.used
+        self.taken.values().sum()
     }
 
     #[must_use]
@@ -71,14 +71,12 @@ impl Heap {
             return false;
         }
         self.taken.insert(address, bytes);
-        self.used += bytes;
         true
     }
 
     /// Frees the allocation that begins at `address`; returns its rounded length.
     pub fn release(&mut self, address: u64) -> Option<u64> {
         let bytes = self.taken.remove(&address)?;
-        self.used -= bytes;
         let (extent, extent_bytes) = self.extents.range(..=address).next_back().map(|(a, b)| (*a, *b))?;
         self.free.give(address, bytes, &(extent..extent + extent_bytes));
         Some(bytes)

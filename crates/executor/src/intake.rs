@@ -22,7 +22,7 @@ pub type Sessions = Arc<RwLock<BTreeMap<u32, Arc<Session>>>>;
 const VALUE_POLL: Duration = Duration::from_micros(200);
 /// How long a lane looks before it sleeps, where there are cores to spare: a push that comes meanwhile needs no doorbell and no waking, which on an idle
 /// virtual core costs 0.1 ms (docs/performance.md).
-const PATIENCE: Duration = Duration::from_micros(1500);
+const LOOK_BEFORE_SLEEP: Duration = Duration::from_micros(1500);
 /// Cores from which on lanes may spin.
 const SPARE_CORES: usize = 8;
 /// One lane takes more than two or four, whose threads are missing elsewhere (docs/performance.md has the table).
@@ -40,8 +40,8 @@ pub fn lanes() -> usize {
 }
 
 /// How long a lane looks before it sleeps; `CUMUX_INTAKE_SPIN_US` overrides it for measuring.
-fn patience() -> Duration {
-    let usual = if cores() >= SPARE_CORES { PATIENCE } else { Duration::ZERO };
+fn look_before_sleep() -> Duration {
+    let usual = if cores() >= SPARE_CORES { LOOK_BEFORE_SLEEP } else { Duration::ZERO };
     number("CUMUX_INTAKE_SPIN_US").map_or(usual, Duration::from_micros)
 }
 
@@ -156,7 +156,7 @@ impl Intake {
     /// The life of one lane's thread.
     fn run(&self, lane: usize) {
         let mut events = Vec::with_capacity(64);
-        let patience = patience();
+        let look = look_before_sleep();
         let mailboxes = &*self.shared.mailboxes;
         let awake = mailboxes.lane_awake(lane);
         awake.set(true);
@@ -173,7 +173,7 @@ impl Intake {
                 self.go_on_with_trials();
             }
             round = round.wrapping_add(1);
-            let mut moved = mailboxes.take(lane, &mut seen, &mut reports);
+            let mut moved = mailboxes.take_reports(lane, &mut seen, &mut reports);
             crate::sink::deliver(&self.sessions, &mut reports);
             for session in &sessions {
                 moved |= session.intake();
@@ -182,7 +182,7 @@ impl Intake {
                 moved_at = Instant::now();
                 continue;
             }
-            if !sessions.is_empty() && moved_at.elapsed() < patience {
+            if !sessions.is_empty() && moved_at.elapsed() < look {
                 std::hint::spin_loop();
                 continue;
             }

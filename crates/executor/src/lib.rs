@@ -5,36 +5,37 @@
 //!
 //! Threads: one that talks to the server ([`run`]), a few for intake ([`intake`]), the device's own, and one for each module that is being loaded.
 #![forbid(unsafe_code)]
+#![warn(missing_docs, missing_debug_implementations)]
 
-pub mod arena;
-pub mod cards;
+mod arena;
+mod cards;
 mod control;
 mod doubt;
 mod drive;
-pub mod error;
-pub mod free;
+mod error;
+mod free;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
-pub mod heap;
+mod heap;
 mod intake;
 mod mailbox;
 mod memory;
 mod meter;
 mod module;
-pub mod objects;
+mod objects;
 mod open;
 mod session;
 mod shared;
 mod sink;
 #[cfg(test)]
 mod stories;
-pub mod stream;
+mod stream;
 mod suspicion;
 mod workers;
 
 use crate::cards::Cards;
-use crate::error::ExecutorError;
+pub use crate::error::ExecutorError;
 use crate::intake::{Intake, Sessions};
 use crate::mailbox::{Letter, Mailboxes, Outbox};
 use crate::open::{Files, Images, Terms};
@@ -42,7 +43,7 @@ use crate::shared::Shared;
 use crate::sink::Reports;
 use crate::suspicion::{Case, Ruling, Trials};
 use cumux_device::Fault;
-use cumux_device::Open;
+use cumux_device::{Open, Sink};
 use cumux_keeper::Hope;
 use cumux_keeper::client::Keeper;
 use cumux_link::{Connection, LinkError};
@@ -67,7 +68,12 @@ pub struct Options {
 }
 
 /// How long an executor that serves sessions waits for a new server.
-const SERVER_PATIENCE: Duration = Duration::from_secs(60);
+const SERVER_RETURN_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long an executor that serves nobody yet waits for its server.
+const FIRST_SERVER_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long an executor that cannot serve waits until the server has heard why.
+const LAST_WORD_TIMEOUT: Duration = Duration::from_secs(10);
+/// How often a server that is not there is looked for.
 const RETRY: Duration = Duration::from_millis(20);
 
 struct Executor {
@@ -90,7 +96,7 @@ pub fn run(options: &Options, opener: &dyn Open) -> Result<(), ExecutorError> {
     let sessions = Sessions::default();
     let (outbox, outgoing) = Outbox::new();
     let (outbox, mailboxes) = (Arc::new(outbox), Arc::new(Mailboxes::new(intake::lanes())));
-    let reports = Arc::new(Reports::new(sessions.clone(), mailboxes.clone(), outbox.clone()));
+    let reports: Arc<dyn Sink> = Arc::new(Reports::new(sessions.clone(), mailboxes.clone(), outbox.clone()));
     let cards = match Cards::open(&options.devices, opener, &reports) {
         Ok(cards) => cards,
         Err(error) => {
@@ -139,8 +145,11 @@ fn report_failure(server: &Path, hope: &mut Hope, why: &str) {
     let hello = Hello::Executor { version: VERSION, pid: std::process::id(), generation: 0, serving: false, devices: Vec::new(), alone: String::new() };
     if let Ok(connection) = connect(server, hope, false)
         && connection.send(&hello, &[]).is_ok()
+        && connection.send(&FromExecutor::Failed { why: why.to_owned() }, &[]).is_ok()
+        && connection.set_timeout(Some(LAST_WORD_TIMEOUT)).is_ok()
     {
-        let _ = connection.send(&FromExecutor::Failed { why: why.to_owned() }, &[]);
+        // A process that is seen to end before its hello was read would not be asked why. The server says quit when it has heard it.
+        while connection.receive::<ToExecutor>().is_ok_and(|(message, _)| message != ToExecutor::Quit) {}
     }
 }
 
@@ -178,7 +187,7 @@ fn send_reports(outgoing: &mpsc::Receiver<Letter>, outbox: &Outbox, line: &Mutex
 }
 
 fn connect(path: &Path, hope: &mut Hope, serving: bool) -> Result<Connection, ExecutorError> {
-    let until = Instant::now() + if serving { SERVER_PATIENCE } else { Duration::from_secs(10) };
+    let until = Instant::now() + if serving { SERVER_RETURN_TIMEOUT } else { FIRST_SERVER_TIMEOUT };
     loop {
         match Connection::connect(path) {
             Ok(connection) => return Ok(connection),

@@ -30,19 +30,20 @@ impl Mailboxes {
         Self { lanes: (0..lanes.max(1)).map(|_| Lane::default()).collect() }
     }
 
-    /// Whether the lane that looks after this client is looking.
+    /// How many lanes there are.
     #[must_use]
-    pub fn awake(&self, client: u32) -> &Awake {
-        &self.lanes[client as usize % self.lanes.len()].awake
+    pub fn lanes(&self) -> usize {
+        self.lanes.len()
     }
 
+    /// Whether a lane is looking.
     #[must_use]
     pub fn lane_awake(&self, lane: usize) -> &Awake {
         &self.lanes[lane].awake
     }
 
     /// Leaves a few reports to the lane's thread. False where that is asleep, or they are many: then the caller has them still, and perhaps more.
-    pub fn leave(&self, reports: &mut Vec<Report>) -> bool {
+    pub fn leave_reports(&self, reports: &mut Vec<Report>) -> bool {
         let [lane] = self.lanes.as_slice() else { return false };
         if reports.chunk_by(|a, b| a.client == b.client).any(|own| own.len() > FEW) {
             return false;
@@ -57,7 +58,7 @@ impl Mailboxes {
     }
 
     /// Takes what was left for a lane since `seen`, into an empty list. Whether there was anything.
-    pub fn take(&self, lane: usize, seen: &mut u64, into: &mut Vec<Report>) -> bool {
+    pub fn take_reports(&self, lane: usize, seen: &mut u64, into: &mut Vec<Report>) -> bool {
         let lane = &self.lanes[lane];
         let arrived = lane.arrived.get();
         if arrived == *seen {
@@ -139,20 +140,20 @@ mod tests {
         let boxes = Mailboxes::new(1);
         let (mut seen, mut taken) = (0, Vec::new());
         let mut reports = vec![report(1)];
-        assert!(!boxes.leave(&mut reports) && reports.len() == 1, "nobody looks: the caller has them");
+        assert!(!boxes.leave_reports(&mut reports) && reports.len() == 1, "nobody looks: the caller has them");
         boxes.lane_awake(0).set(true);
-        assert!(boxes.leave(&mut reports) && reports.is_empty() && boxes.has(0));
+        assert!(boxes.leave_reports(&mut reports) && reports.is_empty() && boxes.has(0));
         reports.push(report(2));
-        assert!(boxes.leave(&mut reports));
-        assert!(boxes.take(0, &mut seen, &mut taken));
+        assert!(boxes.leave_reports(&mut reports));
+        assert!(boxes.take_reports(0, &mut seen, &mut taken));
         assert_eq!(taken.iter().map(|r| r.token).collect::<Vec<_>>(), [1, 2]);
         taken.clear();
-        assert!(!boxes.take(0, &mut seen, &mut taken) && !boxes.has(0));
+        assert!(!boxes.take_reports(0, &mut seen, &mut taken) && !boxes.has(0));
         reports.extend((0..=FEW as u64).map(report));
-        assert!(!boxes.leave(&mut reports), "many");
+        assert!(!boxes.leave_reports(&mut reports), "many");
         boxes.lane_awake(0).set(true);
         reports.truncate(1);
-        assert!(boxes.leave(&mut reports));
+        assert!(boxes.leave_reports(&mut reports));
         assert_eq!(boxes.rest().len(), 1);
     }
 

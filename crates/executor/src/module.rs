@@ -38,7 +38,7 @@ fn in_background(
 ) -> bool {
     let own = session.clone();
     // It commits under the session's lock, which is held here.
-    let given = session.shared.workers.give(move || {
+    let given = session.shared.workers.run_soon(move || {
         let (change, reply) = work(&own);
         own.finish_request(&header, end, change, reply);
     });

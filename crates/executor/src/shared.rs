@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 pub const IMAGES: u32 = u32::MAX;
 
 /// How long what cannot be done without a keeper waits for the next one.
-const KEEPER_PATIENCE: Duration = Duration::from_secs(10);
+const KEEPER_RETURN_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Empty extents may take this part of the card.
 const SPARE_PART: u64 = 128;
@@ -72,6 +72,7 @@ impl Shared {
     /// [`ExecutorError::System`] when no eventfd can be made.
     pub fn new(cards: Cards, mailboxes: Arc<Mailboxes>, outbox: Arc<Outbox>) -> Result<Self, ExecutorError> {
         use rustix::event::{EventfdFlags, eventfd};
+        let lanes = mailboxes.lanes();
         Ok(Self {
             cards,
             arena: Mutex::default(),
@@ -85,7 +86,7 @@ impl Shared {
             workers: Workers::default(),
             outbox,
             mailboxes,
-            bells: (0..crate::intake::lanes()).map(|_| eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)).collect::<Result<_, _>>()?,
+            bells: (0..lanes).map(|_| eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)).collect::<Result<_, _>>()?,
         })
     }
 
@@ -134,7 +135,7 @@ impl Shared {
 
     /// Tries again what failed for want of a keeper, once there is another. `attempt` must hold no lock while it does not run.
     pub fn with_patience<T, E>(&self, mut attempt: impl FnMut() -> Result<T, E>) -> Result<T, E> {
-        let until = Instant::now() + KEEPER_PATIENCE;
+        let until = Instant::now() + KEEPER_RETURN_TIMEOUT;
         loop {
             let before = self.keeper.lock().as_ref().map(|(number, _)| *number);
             let outcome = attempt();

@@ -10,7 +10,7 @@ use std::time::Duration;
 const DEVICE_LOST: i32 = 70;
 
 /// How long a session's last reports wait for who holds its lock, and the server for the last messages, when the process ends.
-const PATIENCE: Duration = Duration::from_millis(100);
+const LAST_REPORTS_TIMEOUT: Duration = Duration::from_millis(100);
 
 pub struct Reports {
     sessions: Sessions,
@@ -49,7 +49,7 @@ impl Sink for Reports {
     /// A few are left to the intake thread where it is awake: one lock for all of them, and nothing that it touches all the time. With more, one lock and one
     /// wake for each client.
     fn retired_all(&self, reports: &mut Vec<Report>) {
-        if !self.mailboxes.leave(reports) {
+        if !self.mailboxes.leave_reports(reports) {
             // Stable: the order within a stream stays.
             reports.sort_by_key(|report| report.client);
             deliver(&self.sessions, reports);
@@ -63,9 +63,9 @@ impl Sink for Reports {
         deliver(&self.sessions, &mut self.mailboxes.rest());
         let sessions: Vec<_> = self.sessions.read().values().cloned().collect();
         for session in sessions {
-            session.last_reports(PATIENCE, told);
+            session.last_reports(LAST_REPORTS_TIMEOUT, told);
         }
-        self.outbox.flush(PATIENCE);
+        self.outbox.flush(LAST_REPORTS_TIMEOUT);
         std::process::exit(DEVICE_LOST);
     }
 

@@ -86,7 +86,7 @@ impl World {
         let sessions = Sessions::default();
         let (outbox, reports) = Outbox::new();
         let (outbox, mailboxes) = (Arc::new(outbox), Arc::new(Mailboxes::new(1)));
-        let sink = Arc::new(Reports::new(sessions.clone(), mailboxes.clone(), outbox.clone()));
+        let sink: Arc<dyn Sink> = Arc::new(Reports::new(sessions.clone(), mailboxes.clone(), outbox.clone()));
         let cards = Cards::open(&["sim:l4".to_owned()], opener, &sink).unwrap();
         let shared = Arc::new(Shared::new(cards, mailboxes, outbox).unwrap());
         shared.set_keeper(1, keeper());

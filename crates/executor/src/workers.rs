@@ -33,7 +33,7 @@ pub struct Workers {
 impl Workers {
     /// Has it done soon, in the order given. False when the system has no thread for it: then it is not done.
     #[must_use]
-    pub fn give(&self, job: impl FnOnce() + Send + 'static) -> bool {
+    pub fn run_soon(&self, job: impl FnOnce() + Send + 'static) -> bool {
         let mut queue = self.pool.queue.lock();
         queue.jobs.push_back(Box::new(job));
         if queue.free > 0 {
@@ -100,7 +100,7 @@ mod tests {
             let (gate, wait) = mpsc::channel::<()>();
             gates.push(gate);
             let out = out.clone();
-            assert!(workers.give(move || {
+            assert!(workers.run_soon(move || {
                 let _ = out.send((number, "begun"));
                 let _ = wait.recv();
                 let _ = out.send((number, "over"));
@@ -116,7 +116,7 @@ mod tests {
         }
         for round in 0..200 {
             let out = out.clone();
-            assert!(workers.give(move || out.send((round, "again")).unwrap()));
+            assert!(workers.run_soon(move || out.send((round, "again")).unwrap()));
             assert_eq!(results.recv_timeout(watchdog), Ok((round, "again")));
         }
         assert!(workers.pool.queue.lock().free <= KEPT + 1);

@@ -8,15 +8,23 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// How long an answer may take. A keeper that is slower counts as dead.
-const PATIENCE: Duration = Duration::from_secs(5);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Why the keeper did not do what was asked.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
+    /// The connection to it is broken.
     #[error("the keeper cannot be reached ({0}); the server starts another one")]
     Link(#[from] LinkError),
+    /// It has no room for all of the descriptors.
     #[error("the keeper holds {kept} of {sent} descriptors; raise its limit of open files (ulimit -n)")]
-    Full { sent: usize, kept: u32 },
+    Full {
+        /// Descriptors that it was given.
+        sent: usize,
+        /// Descriptors that it holds.
+        kept: u32,
+    },
+    /// Its answer belongs to no question of ours.
     #[error("the keeper answered something else than was asked; all parts must be of the same cumux version")]
     Confused,
 }
@@ -24,9 +32,13 @@ pub enum ClientError {
 /// One thing that is kept.
 #[derive(Debug)]
 pub struct Item {
+    /// Number of the session that it belongs to.
     pub session: u32,
+    /// Its name within the session.
     pub key: String,
+    /// What was written beside it.
     pub note: String,
+    /// What is kept.
     pub descriptors: Vec<OwnedFd>,
 }
 
@@ -78,7 +90,7 @@ impl Keeper {
     /// When the socket is none.
     pub fn over(connection: impl Into<Connection>) -> Result<Self, ClientError> {
         let connection = connection.into();
-        connection.set_timeout(Some(PATIENCE))?;
+        connection.set_timeout(Some(ANSWER_TIMEOUT))?;
         Ok(Self { inner: Mutex::new(Inner { connection, request: 0 }) })
     }
 
@@ -100,6 +112,8 @@ impl Keeper {
         }
     }
 
+    /// Has one entry of a session given up.
+    ///
     /// # Errors
     /// [`ClientError`].
     pub fn drop_key(&self, session: u32, key: &str) -> Result<(), ClientError> {
@@ -108,6 +122,8 @@ impl Keeper {
         inner.expect_end(request)
     }
 
+    /// Has everything of a session given up.
+    ///
     /// # Errors
     /// [`ClientError`].
     pub fn drop_session(&self, session: u32) -> Result<(), ClientError> {
@@ -156,6 +172,8 @@ impl Keeper {
 
 /// For callers that kept a known number of descriptors under a key.
 impl Item {
+    /// Its descriptors, which must be so many.
+    ///
     /// # Errors
     /// [`ClientError::Link`] with the numbers when there are more or fewer.
     pub fn exactly<const N: usize>(self) -> Result<[OwnedFd; N], ClientError> {

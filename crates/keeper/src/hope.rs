@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// A daemon that is started in a used directory makes its socket anew.
-const PATIENCE: Duration = Duration::from_secs(1);
+const DAEMON_RETURN_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Looks after the daemon's socket beside a server's.
 #[derive(Debug)]
@@ -30,7 +30,7 @@ impl Hope {
             (self.seen, self.gone_since) = (true, None);
             return false;
         }
-        self.seen && now.saturating_duration_since(*self.gone_since.get_or_insert(now)) >= PATIENCE
+        self.seen && now.saturating_duration_since(*self.gone_since.get_or_insert(now)) >= DAEMON_RETURN_TIMEOUT
     }
 }
 
@@ -44,15 +44,15 @@ mod tests {
         std::fs::create_dir_all(&folder).unwrap();
         let (server, daemon) = (folder.join("server-0.sock"), folder.join("cumux"));
         let now = Instant::now();
-        assert!(!Hope::of(&server).is_lost(now + PATIENCE), "there never was one");
+        assert!(!Hope::of(&server).is_lost(now + DAEMON_RETURN_TIMEOUT), "there never was one");
         std::fs::write(&daemon, "").unwrap();
         let mut hope = Hope::of(&server);
         std::fs::remove_file(&daemon).unwrap();
         assert!(!hope.is_lost(now));
         std::fs::write(&daemon, "").unwrap();
-        assert!(!hope.is_lost(now + PATIENCE), "another daemon");
+        assert!(!hope.is_lost(now + DAEMON_RETURN_TIMEOUT), "another daemon");
         std::fs::remove_file(&daemon).unwrap();
-        assert!(!hope.is_lost(now + PATIENCE) && hope.is_lost(now + PATIENCE * 2));
+        assert!(!hope.is_lost(now + DAEMON_RETURN_TIMEOUT) && hope.is_lost(now + DAEMON_RETURN_TIMEOUT * 2));
         std::fs::remove_dir_all(&folder).unwrap();
     }
 }

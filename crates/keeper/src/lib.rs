@@ -6,6 +6,7 @@
 //! - What it holds goes only by being dropped or replaced by name, or with the keeper itself.
 //! - A connection that fails costs that connection only.
 #![forbid(unsafe_code)]
+#![warn(missing_docs, missing_debug_implementations)]
 
 pub mod client;
 #[cfg(feature = "fuzzing")]

@@ -14,13 +14,15 @@ use std::time::{Duration, Instant};
 /// How often a lost server is looked for.
 const RETRY: Duration = Duration::from_millis(50);
 /// How long nobody may want what is held. Clients have given up long before.
-const PATIENCE: Duration = Duration::from_secs(60);
+const SERVER_RETURN_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Why a keeper ended without being told to.
 #[derive(Debug, thiserror::Error)]
 pub enum KeeperError {
-    #[error("no server came back within {} s, or the control daemon has ended; what was kept is given up, start the daemon again", PATIENCE.as_secs())]
+    /// Nobody wants what it holds any more.
+    #[error("no server came back within {} s, or the control daemon has ended; what was kept is given up, start the daemon again", SERVER_RETURN_TIMEOUT.as_secs())]
     Abandoned,
+    /// The path can be no socket of a server.
     #[error("the server's socket cannot be used: {0}")]
     Link(#[from] LinkError),
 }
@@ -60,7 +62,7 @@ pub fn run(server_socket: &Path) -> Result<(), KeeperError> {
             Err(error @ (LinkError::PathTooLong(_) | LinkError::Foreign(_))) => return Err(error.into()),
             Err(_) => {}
         }
-        if lost_since.elapsed() > PATIENCE || hope.is_lost(Instant::now()) {
+        if lost_since.elapsed() > SERVER_RETURN_TIMEOUT || hope.is_lost(Instant::now()) {
             return Err(KeeperError::Abandoned);
         }
         thread::sleep(RETRY);

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 /// How many clients that have gone are remembered.
 const GONE: usize = 64;
 /// How long a client that was promised a welcome may take to accept the packet.
-const WELCOME: Duration = Duration::from_millis(100);
+const WELCOME_TIMEOUT: Duration = Duration::from_millis(100);
 
 impl<H: Host> Core<H> {
     /// The daemon hands a client over.
@@ -79,7 +79,7 @@ impl<H: Host> Core<H> {
     fn admit(&mut self, arrival: Arrival) {
         let Arrival { connection, process: client, pid, uid, program, grant } = arrival;
         // One process has one session: an older one is left from a hello that was given up, or from before an exec.
-        let older: Vec<u32> = self.sessions.values().filter(|s| s.about.pid == pid && !s.leaving).map(|s| s.about.id).collect();
+        let older: Vec<u32> = self.sessions.values().filter(|s| s.about.pid == pid && !s.is_leaving()).map(|s| s.about.id).collect();
         for session in older {
             self.leave(session, Fate::Exited);
         }
@@ -88,10 +88,10 @@ impl<H: Host> Core<H> {
             return refuse(&connection, result::NO_DEVICE, "none of the devices that this program sees is served");
         }
         // Nobody has anything of one that has failed, but for the client itself.
-        let taken: BTreeSet<u32> = self.sessions.values().filter(|s| !s.failed).map(|s| s.about.window_slot).collect();
+        let taken: BTreeSet<u32> = self.sessions.values().filter(|s| !s.has_failed()).map(|s| s.about.window_slot).collect();
         let slot = (0..WINDOWS).find(|slot| !taken.contains(slot));
         // An executor may take long to let go of one that has gone: it keeps its window, and nobody out.
-        let served = self.sessions.values().filter(|s| !s.failed && !s.leaving).count();
+        let served = self.sessions.values().filter(|s| s.is_served()).count();
         let (Some(window_slot), true) = (slot, served < self.limits.clients) else {
             let why = format!("{} clients are connected already; end some, or start the daemon with a larger CUMUX_MAX_CLIENTS (at most {WINDOWS})", served);
             self.turned_away(pid, result::MPS_MAX_CLIENTS_REACHED, &why);
@@ -126,7 +126,7 @@ impl<H: Host> Core<H> {
         for (number, worker) in self.workers.iter().filter(|(_, worker)| worker.briefed) {
             if let (Some(link), Some(files)) = (&worker.link, &session.files) {
                 link.send(ToExecutor::Attach { session: session.about.clone() }, files.share());
-                if self.active == Some(*number) {
+                if self.service.active() == Some(*number) {
                     session.seat = Seat::Asked;
                 }
             }
@@ -140,9 +140,9 @@ impl<H: Host> Core<H> {
         }
         let Some(session) = self.sessions.get_mut(&id) else { return };
         session.seat = Seat::Taken;
-        let (terminated, failed) = (session.terminated, session.failed);
+        let terminated = session.awaits_termination();
         self.welcome(id);
-        if terminated && !failed {
+        if terminated {
             self.end_what_was_terminated();
         }
     }
@@ -165,7 +165,7 @@ impl<H: Host> Core<H> {
             fixed: !session.about.sms.is_empty(),
         };
         let descriptors = [files.ring.as_fd(), files.page.as_fd(), files.window.as_fd(), files.doorbell.as_fd(), self.own.as_fd(), keeper.as_fd()];
-        let welcomed = connection.set_timeout(Some(WELCOME)).and_then(|()| connection.send(&reply, &descriptors));
+        let welcomed = connection.set_timeout(Some(WELCOME_TIMEOUT)).and_then(|()| connection.send(&reply, &descriptors));
         let name = session.name();
         if let Err(error) = welcomed {
             // The program may live on, not served: its process handle alone would keep the session.
@@ -195,19 +195,11 @@ impl<H: Host> Core<H> {
     /// Ends a session: executors let go of it first.
     fn leave(&mut self, id: u32, fate: Fate) {
         let Some(session) = self.sessions.get_mut(&id) else { return };
-        if session.leaving {
+        let (name, failed) = (session.name(), session.has_failed());
+        if !session.leave(fate) {
             return;
         }
-        session.leaving = true;
-        session.greeting = None;
-        let word = match fate {
-            _ if session.terminated => "terminated",
-            Fate::Exited => "exited",
-            Fate::Killed => "killed",
-        };
-        session.status.state = word.to_owned();
-        let (name, failed) = (session.name(), session.failed);
-        let left = self.sessions.values().filter(|s| !s.leaving).count();
+        let left = self.sessions.values().filter(|s| !s.is_leaving()).count();
         // NVIDIA's spelling, which log readers look for.
         self.log.line(&format!("Server failed to recevie command with status 806, assuming client {name} exit"));
         self.log.line(&format!("Client {name} exiting. Number of active client contexts is {left}."));
@@ -216,14 +208,14 @@ impl<H: Host> Core<H> {
         }
         self.count_clients();
         // Without an active executor nobody has anything of it, and nobody would answer.
-        if failed || self.active.is_none() {
+        if failed || self.service.active().is_none() {
             self.finish(id, None);
         }
     }
 
     /// Nothing of the session is left in any executor.
     pub(crate) fn finish(&mut self, id: u32, status: Option<ClientStatus>) {
-        if !self.sessions.get(&id).is_some_and(|session| session.leaving) {
+        if !self.sessions.get(&id).is_some_and(Session::is_leaving) {
             return;
         }
         let Some(mut session) = self.sessions.remove(&id) else { return };
@@ -241,13 +233,13 @@ impl<H: Host> Core<H> {
     }
 
     pub(crate) fn count_clients(&self) {
-        let count = self.sessions.values().filter(|s| !s.leaving).count() + self.arrivals.len();
+        let count = self.sessions.values().filter(|s| !s.is_leaving()).count() + self.arrivals.len();
         self.tell(FromServer::Clients { count: u32::try_from(count).unwrap_or(u32::MAX), taken: self.taken });
     }
 
     /// Only while no executor lives: gives everybody who waits for work an error instead.
     pub(crate) fn fail_sessions(&mut self, result: u32) {
-        let ids: Vec<u32> = self.sessions.values().filter(|s| !s.failed).map(|s| s.about.id).collect();
+        let ids: Vec<u32> = self.sessions.values().filter(|s| !s.has_failed()).map(|s| s.about.id).collect();
         for id in ids {
             let why = self.broken.clone().unwrap_or_else(|| "the server is shutting down".to_owned());
             self.refuse_greeting(id, cumux_wire::result::MPS_SERVER_NOT_READY, &why);
@@ -257,9 +249,8 @@ impl<H: Host> Core<H> {
 
     /// Ends a session that no executor has: its client and everybody who waits there are told, and all that was its is given back.
     pub(crate) fn fail_session(&mut self, id: u32, code: u32, why: &str) {
-        let Some(session) = self.sessions.get_mut(&id).filter(|session| !session.failed) else { return };
-        let result = if session.terminated { result::MPS_CLIENT_TERMINATED } else { code };
-        session.failed = true;
+        let Some(session) = self.sessions.get_mut(&id) else { return };
+        let Some(result) = session.fail(code) else { return };
         session.seat = Seat::No;
         session.status.error = result;
         session.status.fault = shortened(why);
@@ -294,13 +285,9 @@ impl<H: Host> Core<H> {
     /// Ends the work of a process. The daemon is answered when it has ended, or when it cannot be ended now.
     pub(crate) fn terminate(&mut self, request: u64, pid: u32) {
         let mut found = false;
-        for session in self.sessions.values_mut().filter(|s| s.about.pid == pid && !s.leaving) {
+        for session in self.sessions.values_mut().filter(|s| s.about.pid == pid && !s.is_leaving()) {
             found = true;
-            session.terminated = true;
-            session.status.state = "terminated".to_owned();
-            if !session.failed {
-                session.status.error = result::MPS_CLIENT_TERMINATED;
-            }
+            session.terminate();
             let text = format!("MPS server requesting client {} to exit", session.name());
             self.log.line(&text);
         }
@@ -310,7 +297,7 @@ impl<H: Host> Core<H> {
         self.questions.insert(self.next_question, Question { request, until: Instant::now() + self.limits.terminate, wish: Wish::End });
         self.next_question += 1;
         self.end_what_was_terminated();
-        if self.active.is_none() {
+        if self.service.active().is_none() {
             self.answer_questions_now();
         }
     }
@@ -318,15 +305,15 @@ impl<H: Host> Core<H> {
     /// Ends clients that an administrator wants to end. An executor that serves does it; one that takes over does it then; where there is none, nobody else
     /// writes into the page, and it is done here.
     pub(crate) fn end_what_was_terminated(&mut self) {
-        let ids: Vec<u32> = self.sessions.values().filter(|s| s.terminated && !s.failed && !s.leaving).map(|s| s.about.id).collect();
-        let Some(active) = self.active else {
+        let ids: Vec<u32> = self.sessions.values().filter(|s| s.awaits_termination()).map(|s| s.about.id).collect();
+        let Some(active) = self.service.active() else {
             for id in ids {
                 self.refuse_greeting(id, result::MPS_CLIENT_TERMINATED, "this program was terminated by the administrator");
                 self.fail_session(id, result::MPS_CLIENT_TERMINATED, "the client was terminated by the administrator");
             }
             return;
         };
-        let Some(worker) = self.workers.get(&active).filter(|_| self.serving) else { return };
+        let Some(worker) = self.workers.get(&active).filter(|_| self.service.is_given()) else { return };
         for id in ids {
             worker.send(ToExecutor::Terminate { session: id, result: result::MPS_CLIENT_TERMINATED });
         }
@@ -340,7 +327,7 @@ impl<H: Host> Core<H> {
     pub(crate) fn ask_status(&mut self, request: u64) {
         let number = self.next_question;
         self.next_question += 1;
-        match self.active.filter(|_| self.serving).and_then(|id| self.workers.get(&id)) {
+        match self.service.serving().and_then(|id| self.workers.get(&id)) {
             Some(worker) => {
                 self.questions.insert(number, Question { request, until: Instant::now() + self.limits.metrics, wish: Wish::Status });
                 worker.send(ToExecutor::Metrics { request: number });
@@ -401,7 +388,7 @@ impl<H: Host> Core<H> {
             leaving: String::new(),
             devices: self.options.devices.clone(),
             cards: self.devices.iter().map(card).collect(),
-            clients: self.sessions.values().filter(|s| !s.leaving).map(|s| s.status.clone()).collect(),
+            clients: self.sessions.values().filter(|s| !s.is_leaving()).map(|s| s.status.clone()).collect(),
             gone: Vec::new(),
         };
         // Those that have gone come last, and as many in a packet as of those that run.

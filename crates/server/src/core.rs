@@ -43,6 +43,43 @@ pub(crate) enum Ending {
     Done,
 }
 
+/// Which executor serves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Service {
+    ByNobody,
+    /// This one was told to, and has not yet said that it does.
+    Beginning {
+        worker: u64,
+        since: Instant,
+    },
+    By {
+        worker: u64,
+    },
+}
+
+impl Service {
+    /// The executor that serves, or that was told to.
+    pub(crate) fn active(self) -> Option<u64> {
+        match self {
+            Self::ByNobody => None,
+            Self::Beginning { worker, .. } | Self::By { worker } => Some(worker),
+        }
+    }
+
+    /// The executor that serves.
+    pub(crate) fn serving(self) -> Option<u64> {
+        match self {
+            Self::By { worker } => Some(worker),
+            Self::ByNobody | Self::Beginning { .. } => None,
+        }
+    }
+
+    /// Whether an executor serves.
+    pub(crate) fn is_given(self) -> bool {
+        self.serving().is_some()
+    }
+}
+
 /// A client whose hello has come and who has no session yet.
 #[derive(Debug)]
 pub(crate) struct Arrival {
@@ -101,11 +138,7 @@ pub(crate) struct Core<H: Host> {
     pub(crate) keeper: KeeperSlot,
     pub(crate) workers: BTreeMap<u64, Worker>,
     pub(crate) next_worker: u64,
-    /// The executor that serves, or that was told to.
-    pub(crate) active: Option<u64>,
-    /// It does.
-    pub(crate) serving: bool,
-    pub(crate) activated_at: Instant,
+    pub(crate) service: Service,
     /// When the last active one was lost, and how long it had served.
     pub(crate) lost_at: Option<Instant>,
     pub(crate) lived: Duration,
@@ -158,9 +191,7 @@ impl<H: Host> Core<H> {
             keeper: KeeperSlot::empty(now, pid),
             workers: BTreeMap::new(),
             next_worker: 1,
-            active: None,
-            serving: false,
-            activated_at: now,
+            service: Service::ByNobody,
             lost_at: None,
             lived: Duration::ZERO,
             generation: old.generation,
@@ -321,7 +352,7 @@ impl<H: Host> Core<H> {
         self.mend_workers(now);
         self.admit_arrivals();
         self.answer_late_questions(now);
-        if self.serving && self.keeper.is_up() && !self.announced && self.daemon.is_some() {
+        if self.service.is_given() && self.keeper.is_up() && !self.announced && self.daemon.is_some() {
             self.announced = true;
             self.tell(FromServer::Ready { devices: self.devices.clone() });
         }
@@ -372,11 +403,11 @@ impl<H: Host> Core<H> {
 
     /// INITIALIZING, ACTIVE, UNRESPONSIVE or FAULT.
     pub(crate) fn state_word(&self) -> &'static str {
-        if self.broken.is_some() || (self.lost_at.is_some() && !self.serving) {
+        if self.broken.is_some() || (self.lost_at.is_some() && !self.service.is_given()) {
             "FAULT"
-        } else if self.serving && self.active.and_then(|id| self.workers.get(&id)).is_some_and(Worker::is_silent) {
+        } else if self.service.is_given() && self.service.active().and_then(|id| self.workers.get(&id)).is_some_and(Worker::is_silent) {
             "UNRESPONSIVE"
-        } else if self.serving {
+        } else if self.service.is_given() {
             "ACTIVE"
         } else {
             "INITIALIZING"
@@ -385,16 +416,16 @@ impl<H: Host> Core<H> {
 
     /// Process number of the executor that waits to take over.
     pub(crate) fn standby_pid(&self) -> u32 {
-        self.workers.iter().find(|(id, _)| Some(**id) != self.active).map_or(0, |(_, worker)| worker.pid)
+        self.workers.iter().find(|(id, _)| Some(**id) != self.service.active()).map_or(0, |(_, worker)| worker.pid)
     }
 
     /// The same, once it is ready to: 0 while it still comes up.
     pub(crate) fn ready_standby_pid(&self) -> u32 {
-        self.workers.iter().find(|(id, worker)| Some(**id) != self.active && worker.can_serve()).map_or(0, |(_, worker)| worker.pid)
+        self.workers.iter().find(|(id, worker)| Some(**id) != self.service.active() && worker.can_serve()).map_or(0, |(_, worker)| worker.pid)
     }
 
     pub(crate) fn active_pid(&self) -> u32 {
-        self.active.and_then(|id| self.workers.get(&id)).map_or(0, |worker| worker.pid)
+        self.service.active().and_then(|id| self.workers.get(&id)).map_or(0, |worker| worker.pid)
     }
 
     fn write_state(&mut self) {

@@ -16,7 +16,7 @@ use std::thread;
 use std::time::Duration;
 
 /// How long somebody who connects may take to say hello.
-const HELLO: Duration = Duration::from_secs(10);
+const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 /// How often a lost daemon is looked for.
 const RETRY: Duration = Duration::from_millis(100);
 
@@ -73,7 +73,7 @@ pub(crate) fn accept<H: Host>(listener: &Listener, host: &H, events: &Sender<Eve
         let events = events.clone();
         // Without a thread the connection closes; the other side tries again.
         let _ = thread::Builder::new().name("hello".into()).spawn(move || {
-            if connection.set_timeout(Some(HELLO)).is_ok()
+            if connection.set_timeout(Some(HELLO_TIMEOUT)).is_ok()
                 && let Ok((hello, _)) = connection.receive::<Hello>()
                 && connection.set_timeout(None).is_ok()
             {
@@ -106,7 +106,7 @@ pub(crate) fn meet_daemon(socket: PathBuf, pid: u32, uid: u32, devices: Vec<Stri
         loop {
             if let Ok(connection) = Connection::connect(&socket)
                 // A daemon that does not read must not keep this server from ending.
-                && set_socket_timeout(&connection, Timeout::Send, Some(HELLO)).is_ok()
+                && set_socket_timeout(&connection, Timeout::Send, Some(HELLO_TIMEOUT)).is_ok()
                 && connection.send(&Hello::Server { version: VERSION, pid, uid, devices: devices.clone() }, &words).is_ok()
             {
                 let connection = Arc::new(connection);

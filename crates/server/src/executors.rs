@@ -1,6 +1,6 @@
 //! Executors: one that serves, one that stands by. Starting them, telling them of sessions, and letting the next one take over.
 
-use crate::core::{Core, Ending, Subject};
+use crate::core::{Core, Ending, Service, Subject};
 use crate::event;
 use crate::host::{Host, Role};
 use crate::outbox::Outbox;
@@ -27,6 +27,20 @@ enum Line {
     Has,
 }
 
+/// Whether an executor is wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Standing {
+    /// Its end is a misfortune.
+    Wanted,
+    /// Its end is wanted, and says nothing against the device.
+    Dismissed,
+    /// It was killed and has not ended yet; as long as it may still serve, nobody else does.
+    Doomed {
+        /// Nobody wanted its end: it counts against the device.
+        misfortune: bool,
+    },
+}
+
 /// One executor process, wherever it is in its life.
 pub(crate) struct Worker {
     pub(crate) pid: u32,
@@ -50,16 +64,13 @@ pub(crate) struct Worker {
     pub(crate) listed: bool,
     /// It knows all sessions; new ones and ends are told to it.
     pub(crate) briefed: bool,
-    /// Its end is wanted and no misfortune.
-    dismissed: bool,
-    /// It was killed and has not ended yet; as long as it may still serve, nobody else does.
-    doomed: bool,
+    standing: Standing,
 }
 
 impl Worker {
     /// Asks it to end; one that cannot hear is ended.
     pub(crate) fn dismiss<H: Host>(&mut self, host: &H) {
-        self.dismissed = true;
+        self.excuse();
         match &self.link {
             Some(link) => link.send(ToExecutor::Quit, Vec::new()),
             None => self.kill(host),
@@ -68,14 +79,30 @@ impl Worker {
 
     /// Ends it without asking, and whoever made that necessary has said nothing against the device.
     pub(crate) fn end<H: Host>(&mut self, host: &H) {
-        self.dismissed = true;
+        self.excuse();
         self.kill(host);
     }
 
     /// Ends it without asking.
     pub(crate) fn kill<H: Host>(&mut self, host: &H) {
-        self.doomed = true;
+        self.standing = Standing::Doomed { misfortune: self.standing == Standing::Wanted || self.standing == Standing::Doomed { misfortune: true } };
         host.kill(self.pid, &self.process);
+    }
+
+    /// Its end is wanted, or as good as wanted: it says nothing against the device.
+    fn excuse(&mut self) {
+        self.standing = match self.standing {
+            Standing::Wanted | Standing::Dismissed => Standing::Dismissed,
+            Standing::Doomed { .. } => Standing::Doomed { misfortune: false },
+        };
+    }
+
+    fn is_dismissed(&self) -> bool {
+        matches!(self.standing, Standing::Dismissed | Standing::Doomed { misfortune: false })
+    }
+
+    fn is_doomed(&self) -> bool {
+        matches!(self.standing, Standing::Doomed { .. })
     }
 
     pub(crate) fn send(&self, message: ToExecutor) {
@@ -86,7 +113,13 @@ impl Worker {
 
     /// It said hello with its device, has its line to the keeper, knows what there is to know, and is not on its way out.
     pub(crate) fn can_serve(&self) -> bool {
-        self.link.is_some() && self.lost_at.is_none() && !self.ended && !self.dismissed && self.keeper == Line::Has && self.briefed && !self.devices.is_empty()
+        self.link.is_some()
+            && self.lost_at.is_none()
+            && !self.ended
+            && !self.is_dismissed()
+            && self.keeper == Line::Has
+            && self.briefed
+            && !self.devices.is_empty()
     }
 
     /// It stands still, or has done so when it was last looked at.
@@ -118,15 +151,14 @@ impl<H: Host> Core<H> {
             silent: false,
             listed: false,
             briefed: false,
-            dismissed: false,
-            doomed: false,
+            standing: Standing::Wanted,
         };
         self.workers.insert(id, worker);
         Ok(id)
     }
 
     pub(crate) fn executor_hello(&mut self, connection: Connection, pid: u32, generation: u32, serving: bool, devices: Vec<DeviceFacts>, alone: String) {
-        let Some(id) = self.workers.iter().find(|(_, w)| w.pid == pid && w.link.is_none() && !w.dismissed).map(|(id, _)| *id) else {
+        let Some(id) = self.workers.iter().find(|(_, w)| w.pid == pid && w.link.is_none() && !w.is_dismissed()).map(|(id, _)| *id) else {
             // It would serve sessions that this server does not know.
             self.log.line(&format!("Executor {pid} is not one of this server's; it is ended"));
             if let Ok(process) = self.host.open(pid) {
@@ -148,26 +180,24 @@ impl<H: Host> Core<H> {
             // Perhaps it knows more than the keeper does.
             worker.send(ToExecutor::Sessions { request: u64::from(self.pid) });
         }
-        if serving && self.active.is_none() && self.rebuild.is_some() {
+        if serving && self.service.active().is_none() && self.rebuild.is_some() {
             // It has all sessions; only our number is new, and perhaps the keeper.
             worker.briefed = true;
             worker.serving_since = Some(Instant::now());
             worker.send(ToExecutor::Server { pid: self.pid });
             self.devices.clone_from(&worker.devices);
             self.generation = self.generation.max(generation);
-            self.active = Some(id);
-            self.serving = true;
+            self.service = Service::By { worker: id };
             self.log.line(&format!("Executor {pid} serves on, generation {generation}"));
         } else if serving {
             self.log.line(&format!("Executor {pid} serves beside another one; it is ended"));
-            worker.dismissed = true;
-            worker.kill(&self.host);
+            worker.end(&self.host);
         }
     }
 
     /// What an executor says.
     pub(crate) fn hear(&mut self, worker: u64, message: FromExecutor, descriptors: Vec<OwnedFd>) {
-        let is_active = self.active == Some(worker);
+        let is_active = self.service.active() == Some(worker);
         match message {
             FromExecutor::Attached { session, again: true, .. } if is_active && self.seat_again(session) => {}
             FromExecutor::Attached { session, error, .. } if is_active => self.attached(session, &error),
@@ -211,7 +241,7 @@ impl<H: Host> Core<H> {
         worker.serving_since = Some(Instant::now());
         let pid = worker.pid;
         self.devices.clone_from(&worker.devices);
-        self.serving = true;
+        self.service = Service::By { worker: id };
         if let Some(lost_at) = self.lost_at.take() {
             self.takeovers += 1;
             self.log.contexts("Creating", &self.devices);
@@ -239,6 +269,8 @@ impl<H: Host> Core<H> {
                     }
                     self.welcome(session);
                 }
+                // It says this to the server after the one that activated it: it names this session, or the keeper does.
+                None if self.rebuild.is_some() => {}
                 // Left from an earlier server, and ended since.
                 None => {
                     if let Some(worker) = self.workers.get(&id) {
@@ -261,7 +293,7 @@ impl<H: Host> Core<H> {
 
     /// The active executor cannot serve a session: its client is told at once.
     pub(crate) fn not_taken(&mut self, id: u32, why: &str) {
-        let Some(session) = self.sessions.get(&id).filter(|session| !session.leaving) else { return };
+        let Some(session) = self.sessions.get(&id).filter(|session| !session.is_leaving()) else { return };
         if session.greeting.is_some() {
             self.log.line(&format!("Client {} cannot be served: {why}", session.name()));
             self.refuse_greeting(id, result::MPS_SERVER_NOT_READY, &format!("the executor cannot serve this program ({why}); start it again"));
@@ -275,12 +307,12 @@ impl<H: Host> Core<H> {
     /// the executor has a new connection to the keeper; false where that was tried too often, or the client has been welcomed.
     fn seat_again(&mut self, id: u32) -> bool {
         let Some(session) = self.sessions.get_mut(&id) else { return false };
-        if session.greeting.is_none() || session.leaving || session.seat_attempts >= SEAT_ATTEMPTS {
+        if session.greeting.is_none() || session.is_leaving() || session.seat_attempts >= SEAT_ATTEMPTS {
             return false;
         }
         session.seat_attempts += 1;
         session.seat = Seat::No;
-        if let Some(worker) = self.active.and_then(|id| self.workers.get_mut(&id)).filter(|worker| worker.keeper == Line::Has) {
+        if let Some(worker) = self.service.active().and_then(|id| self.workers.get_mut(&id)).filter(|worker| worker.keeper == Line::Has) {
             worker.keeper = Line::No;
         }
         true
@@ -288,11 +320,11 @@ impl<H: Host> Core<H> {
 
     /// Whatever a takeover or a rebuilt server left open: the active executor is told of it, and answers.
     fn seat_missing(&mut self) {
-        let Some(worker) = self.active.filter(|_| self.serving).and_then(|id| self.workers.get(&id)).filter(|worker| worker.keeper == Line::Has) else {
+        let Some(worker) = self.service.serving().and_then(|id| self.workers.get(&id)).filter(|worker| worker.keeper == Line::Has) else {
             return;
         };
         let Some(link) = &worker.link else { return };
-        for session in self.sessions.values_mut().filter(|s| s.seat == Seat::No && !s.failed && !s.leaving) {
+        for session in self.sessions.values_mut().filter(|s| s.seat == Seat::No && s.is_served()) {
             if let Some(files) = &session.files {
                 link.send(ToExecutor::Attach { session: session.about.clone() }, files.share());
                 session.seat = Seat::Asked;
@@ -303,16 +335,18 @@ impl<H: Host> Core<H> {
     /// An executor says that it will never serve.
     fn cannot_serve(&mut self, id: u64, why: &str) {
         let Some(worker) = self.workers.get_mut(&id) else { return };
-        worker.dismissed = true;
+        // It ends when it knows that it was heard.
+        worker.send(ToExecutor::Quit);
         let pid = worker.pid;
-        if self.serving && self.active != Some(id) {
+        if self.service.is_given() && self.service.active() != Some(id) {
+            worker.excuse();
             self.no_standby = Some(why.to_owned());
             self.note(&format!("No standby: executor {pid} cannot work beside the active one ({why}). A takeover will start from cold"));
         } else if self.generation == 0 {
+            worker.excuse();
             self.break_down(why.to_owned());
         } else {
             // The device has served before and may again: this counts as one more death.
-            worker.dismissed = false;
             self.last_failure = why.to_owned();
             self.note(&format!("Executor {pid} cannot serve: {why}"));
         }
@@ -344,19 +378,18 @@ impl<H: Host> Core<H> {
         self.watcher.forget(&worker.process);
         let how = self.host.reap(worker.pid).map_or_else(String::new, |how| format!(" ({how})"));
         let now = Instant::now();
-        if self.active == Some(id) {
-            self.active = None;
-            if self.serving {
+        if self.service.active() == Some(id) {
+            if self.service.is_given() {
                 self.lost_at = Some(now);
             }
+            self.service = Service::ByNobody;
             self.lived = worker.serving_since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
-            self.serving = false;
             self.no_standby = None;
             for session in self.sessions.values_mut() {
                 session.seat = Seat::No;
             }
             // Nobody is left who could answer for those that were leaving.
-            let leaving: Vec<u32> = self.sessions.values().filter(|s| s.leaving).map(|s| s.about.id).collect();
+            let leaving: Vec<u32> = self.sessions.values().filter(|s| s.is_leaving()).map(|s| s.about.id).collect();
             for session in leaving {
                 self.finish(session, None);
             }
@@ -373,7 +406,7 @@ impl<H: Host> Core<H> {
         }
         // One that has served for a while says nothing against the device or the program.
         let lasted = worker.serving_since.is_some_and(|since| since + LASTING <= now);
-        if !worker.dismissed && !lasted {
+        if !worker.is_dismissed() && !lasted {
             self.count_death(now);
         }
     }
@@ -402,8 +435,7 @@ impl<H: Host> Core<H> {
         self.refuse_arrivals(result::MPS_SERVER_NOT_READY, &why);
         self.broken = Some(why);
         for worker in self.workers.values_mut() {
-            worker.dismissed = true;
-            worker.kill(&self.host);
+            worker.end(&self.host);
         }
         self.end(true);
     }
@@ -414,7 +446,7 @@ impl<H: Host> Core<H> {
         self.end_overdue_workers(now);
         self.forgo_standby();
         // The standby is started when the active one serves: it must not take its processor time.
-        let wanted = if self.serving && self.no_standby.is_none() { 2 } else { 1 };
+        let wanted = if self.service.is_given() && self.no_standby.is_none() { 2 } else { 1 };
         if self.workers.len() < wanted
             && now >= self.start_after
             && let Err(error) = self.host.start(Role::Executor).and_then(|pid| self.adopt_worker(pid))
@@ -433,25 +465,29 @@ impl<H: Host> Core<H> {
 
     /// Where the device is one process's alone, none is started beside the one that has it.
     fn forgo_standby(&mut self) {
-        if !self.serving || self.no_standby.is_some() {
+        if !self.service.is_given() || self.no_standby.is_some() {
             return;
         }
-        let Some(worker) = self.active.and_then(|id| self.workers.get(&id)).filter(|worker| !worker.alone.is_empty()) else { return };
+        let Some(worker) = self.service.active().and_then(|id| self.workers.get(&id)).filter(|worker| !worker.alone.is_empty()) else { return };
         let why = worker.alone.clone();
         self.note(&format!("No standby: {why}. A takeover will start from cold"));
         self.no_standby = Some(why);
     }
 
     fn end_overdue_workers(&mut self, now: Instant) {
-        let activating = self.active.filter(|_| !self.serving);
         for (id, worker) in &mut self.workers {
             let silent = worker.link.is_none() && now >= worker.started + self.limits.start;
             let cut_off = worker.lost_at.is_some_and(|at| now >= at + self.limits.quit);
-            let stuck = activating == Some(*id) && now >= self.activated_at + self.limits.start;
+            let stuck = match &mut self.service {
+                Service::Beginning { worker, since } if worker == id && now >= *since + self.limits.start => {
+                    *since = now;
+                    true
+                }
+                _ => false,
+            };
             if silent || cut_off || stuck {
                 worker.started = now;
                 worker.lost_at = worker.lost_at.map(|_| now);
-                self.activated_at = now;
                 self.log.line(&format!("Executor {} does not do its work; it is ended", worker.pid));
                 worker.kill(&self.host);
             }
@@ -461,7 +497,7 @@ impl<H: Host> Core<H> {
     /// One that stands still is ended, and another takes its place.
     fn look_at_workers(&mut self, now: Instant) {
         let mut notes = Vec::new();
-        for worker in self.workers.values_mut().filter(|worker| !worker.doomed && !worker.ended) {
+        for worker in self.workers.values_mut().filter(|worker| !worker.is_doomed() && !worker.ended) {
             let Some(pulse) = worker.pulse.as_mut().filter(|pulse| pulse.next() <= now) else { continue };
             let verdict = pulse.observe(now, self.host.motion(worker.pid), &worker.beats);
             let pid = worker.pid;
@@ -486,17 +522,17 @@ impl<H: Host> Core<H> {
 
     pub(crate) fn worker_deadlines(&self) -> Vec<Instant> {
         let mut all = Vec::new();
-        for (id, worker) in &self.workers {
-            all.extend(worker.pulse.as_ref().filter(|_| !worker.doomed).map(Pulse::next));
+        for worker in self.workers.values() {
+            all.extend(worker.pulse.as_ref().filter(|_| !worker.is_doomed()).map(Pulse::next));
             if worker.link.is_none() {
                 all.push(worker.started + self.limits.start);
             }
             if let Some(at) = worker.lost_at {
                 all.push(at + self.limits.quit);
             }
-            if self.active == Some(*id) && !self.serving {
-                all.push(self.activated_at + self.limits.start);
-            }
+        }
+        if let Service::Beginning { since, .. } = self.service {
+            all.push(since + self.limits.start);
         }
         all.push(self.start_after);
         all
@@ -506,14 +542,14 @@ impl<H: Host> Core<H> {
     fn brief_workers(&mut self) {
         for (id, worker) in &mut self.workers {
             let Some(link) = &worker.link else { continue };
-            if worker.dismissed || worker.lost_at.is_some() {
+            if worker.is_dismissed() || worker.lost_at.is_some() {
                 continue;
             }
             if worker.keeper == Line::No && self.keeper.connect(*id) {
                 worker.keeper = Line::Asked;
             }
             if worker.keeper == Line::Has && !worker.briefed {
-                for session in self.sessions.values().filter(|s| !s.leaving && !s.failed) {
+                for session in self.sessions.values().filter(|s| s.is_served()) {
                     if let Some(files) = &session.files {
                         link.send(ToExecutor::Attach { session: session.about.clone() }, files.share());
                     }
@@ -543,14 +579,13 @@ impl<H: Host> Core<H> {
 
     /// Lets the one that has waited longest serve, if nobody does.
     fn activate(&mut self, now: Instant) {
-        if self.active.is_some() || self.workers.values().any(|worker| worker.doomed) {
+        if self.service.active().is_some() || self.workers.values().any(Worker::is_doomed) {
             return;
         }
         let Some((id, worker)) = self.workers.iter().find(|(_, worker)| worker.can_serve()) else { return };
         self.generation += 1;
         let lived_ms = u64::try_from(self.lived.as_millis()).unwrap_or(u64::MAX);
         worker.send(ToExecutor::Activate { generation: self.generation, lived_ms });
-        self.active = Some(*id);
-        self.activated_at = now;
+        self.service = Service::Beginning { worker: *id, since: now };
     }
 }

@@ -14,14 +14,18 @@ use std::time::Duration;
 /// What a process that this server starts is to be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
+    /// Holds descriptors.
     Keeper,
+    /// Serves, or stands by.
     Executor,
 }
 
 /// How a client's process ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
+    /// By itself.
     Exited,
+    /// By a signal.
     Killed,
 }
 
@@ -59,6 +63,12 @@ pub trait Host: Send + Clone + 'static {
 #[derive(Clone)]
 pub struct System {
     inner: std::sync::Arc<Inner>,
+}
+
+impl std::fmt::Debug for System {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("System").field("socket", &self.inner.socket).finish_non_exhaustive()
+    }
 }
 
 struct Inner {

@@ -216,7 +216,7 @@ impl<H: Host> Core<H> {
         let motion = self.host.motion(*pid);
         let verdict = pulse.observe(now, motion, &[]);
         let pid = *pid;
-        if motion == Motion::Stopped && !self.serving {
+        if motion == Motion::Stopped && !self.service.is_given() {
             self.host.set_going(process);
             return self.note(&format!("Keeper {pid} was stopped by a signal while no executor serves; it is set going again"));
         }
@@ -270,8 +270,7 @@ impl<H: Host> Core<H> {
     /// Has the descriptors kept of all sessions that this keeper does not have.
     fn keep_missing(&mut self) {
         if self.keeper.is_up() {
-            let missing: Vec<u32> =
-                self.sessions.values().filter(|s| s.keeping == Keeping::No && !s.leaving && !s.failed).map(|session| session.about.id).collect();
+            let missing: Vec<u32> = self.sessions.values().filter(|s| s.keeping == Keeping::No && s.is_served()).map(|session| session.about.id).collect();
             for session in missing {
                 self.keep(session);
             }

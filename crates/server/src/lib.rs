@@ -10,6 +10,7 @@
 //! - Nobody waits for ever: a session that the executor does not take gets a sticky error in its page at once. Keeper and executors that stand still are
 //!   replaced.
 #![forbid(unsafe_code)]
+#![warn(missing_docs, missing_debug_implementations)]
 
 mod clients;
 mod core;
@@ -82,6 +83,7 @@ pub struct Limits {
     pub quit: Duration,
     /// If so many executors die within [`Limits::storm_time`] the server gives up.
     pub storm: usize,
+    /// See [`Limits::storm`].
     pub storm_time: Duration,
 }
 
@@ -115,12 +117,29 @@ impl Limits {
 /// Why a server could not start or go on.
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
+    /// Another process has the lock.
     #[error("another server of user {uid} already serves {}; it will meet the daemon by itself", pipe.display())]
-    AlreadyRunning { uid: u32, pipe: PathBuf },
+    AlreadyRunning {
+        /// Whose programs it serves.
+        uid: u32,
+        /// The pipe directory.
+        pipe: PathBuf,
+    },
+    /// The pipe directory cannot be trusted or used.
     #[error("cannot use the pipe directory: {cause}. It must belong to the user whose programs are served, and be closed to others")]
-    Directory { cause: FolderError },
+    Directory {
+        /// What is wrong with it.
+        cause: FolderError,
+    },
+    /// The socket for keeper and executors cannot be made.
     #[error("cannot listen at {}: {cause}", path.display())]
-    Listen { path: PathBuf, cause: LinkError },
+    Listen {
+        /// Where it was to be.
+        path: PathBuf,
+        /// Why not.
+        cause: LinkError,
+    },
+    /// Threads or descriptors are used up.
     #[error("the system gives no threads or descriptors ({0}); look at the limits of this user (ulimit -u, ulimit -n)")]
     System(#[from] std::io::Error),
 }

@@ -81,7 +81,7 @@ impl<H: Host> Core<H> {
             self.log.line(&format!("Keeper {} did not come; it is ended", self.keeper.pid()));
             self.keeper.kill(&self.host);
         }
-        if !self.serving {
+        if !self.service.is_given() {
             // Clients look whether we live. An executor would tell them; where there is none nobody else writes into their pages.
             for files in self.sessions.values().filter_map(|session| session.files.as_ref()) {
                 let _ = files.name_server(self.pid);

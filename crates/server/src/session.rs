@@ -1,10 +1,12 @@
 //! One client and its files.
 
+use crate::host::Fate;
 use cumux_link::{Connection, escape_foreign};
 use cumux_ring::FileError;
 use cumux_ring::service::Service;
 use cumux_wire::layout;
 use cumux_wire::message::{self, ClientStatus, DeviceFacts, Grant, Part};
+use cumux_wire::result;
 use cumux_wire::share::{Grain, Share};
 use rustix::event::{EventfdFlags, eventfd};
 use std::os::fd::OwnedFd;
@@ -89,6 +91,29 @@ pub(crate) enum Seat {
     Taken,
 }
 
+/// How far a session has come on its way to the end.
+///
+/// ```text
+///   Served ── terminate ──▶ Terminated
+///     │                        │
+///     ├──────── fail ──────────┤──▶ Failed
+///     └──────── leave ─────────┴──────┴──▶ Leaving
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Life {
+    /// An executor serves it, or is to.
+    Served,
+    /// The administrator wants it ended; an executor still has to do that.
+    Terminated,
+    /// It got a sticky error because nobody could go on with it; no executor is given it any more.
+    Failed {
+        /// The administrator wanted it ended, too.
+        terminated: bool,
+    },
+    /// The client has gone; executors are letting go of it.
+    Leaving,
+}
+
 /// A client that is being served, waits for it, or is leaving.
 #[derive(Debug)]
 pub(crate) struct Session {
@@ -105,11 +130,7 @@ pub(crate) struct Session {
     pub(crate) seat: Seat,
     /// How often the executor could not take it because it had no keeper.
     pub(crate) seat_attempts: u32,
-    /// The client has gone; executors are letting go of it.
-    pub(crate) leaving: bool,
-    /// It got a sticky error because nobody could go on with it; no executor is given it any more.
-    pub(crate) failed: bool,
-    pub(crate) terminated: bool,
+    life: Life,
     /// What was last heard of it.
     pub(crate) status: ClientStatus,
 }
@@ -129,20 +150,70 @@ impl Session {
             ..ClientStatus::default()
         };
         let process = Arc::clone(&files.client);
-        Self {
-            about,
-            files: Some(files),
-            process,
-            token,
-            greeting: None,
-            keeping: Keeping::No,
-            seat: Seat::No,
-            seat_attempts: 0,
-            leaving: false,
-            failed: false,
-            terminated: false,
-            status,
+        Self { about, files: Some(files), process, token, greeting: None, keeping: Keeping::No, seat: Seat::No, seat_attempts: 0, life: Life::Served, status }
+    }
+
+    /// Whether its client has gone.
+    pub(crate) fn is_leaving(&self) -> bool {
+        self.life == Life::Leaving
+    }
+
+    /// Whether nobody could go on with it.
+    pub(crate) fn has_failed(&self) -> bool {
+        matches!(self.life, Life::Failed { .. })
+    }
+
+    /// Whether executors are told of it: it is neither leaving nor has it failed.
+    pub(crate) fn is_served(&self) -> bool {
+        matches!(self.life, Life::Served | Life::Terminated)
+    }
+
+    /// Whether an executor still has to end it for the administrator.
+    pub(crate) fn awaits_termination(&self) -> bool {
+        self.life == Life::Terminated
+    }
+
+    /// The administrator wants it ended.
+    pub(crate) fn terminate(&mut self) {
+        self.life = match self.life {
+            Life::Served | Life::Terminated => Life::Terminated,
+            Life::Failed { .. } => Life::Failed { terminated: true },
+            Life::Leaving => return,
+        };
+        self.status.state = "terminated".to_owned();
+        if !self.has_failed() {
+            self.status.error = result::MPS_CLIENT_TERMINATED;
         }
+    }
+
+    /// Nobody can go on with it. Returns what its client is told: `code`, or that it was terminated. None where it has failed or left before.
+    pub(crate) fn fail(&mut self, code: u32) -> Option<u32> {
+        let terminated = match self.life {
+            Life::Served => false,
+            Life::Terminated => true,
+            Life::Failed { .. } | Life::Leaving => return None,
+        };
+        self.life = Life::Failed { terminated };
+        Some(if terminated { result::MPS_CLIENT_TERMINATED } else { code })
+    }
+
+    /// Its client has gone, and how. False where that was known.
+    pub(crate) fn leave(&mut self, fate: Fate) -> bool {
+        let terminated = match self.life {
+            Life::Leaving => return false,
+            Life::Served => false,
+            Life::Terminated => true,
+            Life::Failed { terminated } => terminated,
+        };
+        self.life = Life::Leaving;
+        self.greeting = None;
+        let word = match fate {
+            _ if terminated => "terminated",
+            Fate::Exited => "exited",
+            Fate::Killed => "killed",
+        };
+        self.status.state = word.to_owned();
+        true
     }
 
     /// Takes what an executor says of the client; who it is and how it fares is known here.
@@ -233,6 +304,10 @@ mod tests {
         session.update(ClientStatus { session: 99, pid: 98, kernels: 5, state: "odd".into(), ..ClientStatus::default() });
         assert_eq!((session.status.session, session.status.pid, session.status.kernels), (3, 44, 5));
         assert_eq!((session.status.error, session.status.fault.as_str(), session.status.state.as_str()), (700, "illegal address", "running"));
+        assert_eq!((session.fail(999), session.fail(999)), (Some(999), None), "once");
+        session.terminate();
+        assert!(session.has_failed() && !session.awaits_termination() && session.status.error == 700, "nobody has to end it any more");
+        assert!(session.leave(Fate::Killed) && !session.leave(Fate::Exited) && session.status.state == "terminated");
         let files = session.files.unwrap();
         files.fail(806, "first").unwrap();
         files.fail(999, "second").unwrap();

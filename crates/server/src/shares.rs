@@ -11,7 +11,7 @@ use cumux_wire::share::Share;
 
 impl<H: Host> Core<H> {
     pub(crate) fn set_share(&mut self, request: u64, pid: u32, share: Share) {
-        let Some(session) = self.sessions.values_mut().find(|s| s.about.pid == pid && !s.leaving && !s.failed) else {
+        let Some(session) = self.sessions.values_mut().find(|s| s.about.pid == pid && s.is_served()) else {
             let error = format!("process {pid} is no client of this server");
             return self.tell(FromServer::Shared { request, before: 0, now: 0, error });
         };
@@ -34,7 +34,7 @@ impl<H: Host> Core<H> {
         for worker in self.workers.values().filter(|worker| worker.briefed) {
             worker.send(ToExecutor::Share { request: number, session: id, parts: parts.clone() });
         }
-        if self.serving {
+        if self.service.is_given() {
             self.resharings.insert(number, change);
         } else {
             // Between two executors nothing runs: the next one begins with it.

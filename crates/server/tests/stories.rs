@@ -442,6 +442,24 @@ fn who_cannot_be_ended_now_is_not_said_to_have_been() {
     world.expect(|m| matches!(m, FromServer::Terminated { request: 10, found: true, error } if error.is_empty()));
 }
 
+/// The server ends while an executor takes over: what that one says of its sessions comes to the next server, which does not know them yet.
+#[test]
+fn what_an_executor_says_late_costs_nobody_a_session() {
+    let mut world = World::new("speaks late");
+    let (a, b) = (world.client(), world.client());
+    let before = world.status_when(|s| s.standby != 0);
+    world.kill_server();
+    world.start_server();
+    world.expect_note("goes on with 2 clients");
+    // The executor's own figures: it still has both.
+    let served = |s: &cumux_wire::message::ServerStatus| s.clients.iter().map(|client| (client.pid, client.kernels)).collect::<Vec<_>>();
+    let wanted = [(a.program.id(), u64::from(a.session) + 10), (b.program.id(), u64::from(b.session) + 10)];
+    assert_eq!(served(&world.status_when(|s| s.standby != 0)), wanted);
+    kill(before.executor);
+    world.expect_note("2 clients go on, 0 do not");
+    assert_eq!((a.generation(), a.sticky(), b.sticky()), (2, 0, 0));
+}
+
 /// Keeper and server end in any order: the executor names the sessions that it serves, to a server that has nothing else to go by.
 #[test]
 fn keeper_and_server_end_together_and_nobody_is_lost() {

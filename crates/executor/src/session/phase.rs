@@ -60,6 +60,13 @@ impl Phase {
         self.0 == State::OnHold
     }
 
+    /// Whether a slow operation is under way.
+    #[cfg(feature = "fuzzing")]
+    #[must_use]
+    pub fn is_requesting(&self) -> bool {
+        self.0 == State::Requesting
+    }
+
     /// Whether the device is lost.
     #[must_use]
     pub fn is_lost(&self) -> bool {

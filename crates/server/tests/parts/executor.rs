@@ -50,9 +50,18 @@ pub fn play(socket: &Path) -> Result<(), String> {
             if connection.send(&hello, &[]).is_err() {
                 continue;
             }
+            if mode == "speaks late" && serving {
+                // What the server before did not live to hear.
+                let resumed = executor.sessions.keys().copied().collect();
+                let active = FromExecutor::Active { generation: executor.generation, resumed, lost: Vec::new(), suspects: Vec::new() };
+                connection.send(&active, &[]).map_err(|e| e.to_string())?;
+            }
             if mode == "no device" || mode == "no word" {
                 let why = if mode == "no word" { String::new() } else { "there is no device sim:h200 in this story".to_owned() };
-                return connection.send(&FromExecutor::Failed { why }, &[]).map_err(|e| e.to_string());
+                connection.send(&FromExecutor::Failed { why }, &[]).map_err(|e| e.to_string())?;
+                // As the real one: it ends when it was heard.
+                while connection.receive::<ToExecutor>().is_ok_and(|(message, _)| message != ToExecutor::Quit) {}
+                return Ok(());
             }
             if executor.serve(&connection, &mode)? {
                 return Ok(());

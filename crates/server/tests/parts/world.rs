@@ -16,7 +16,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Long after which a story counts as hung.
-const PATIENCE: Duration = Duration::from_secs(30);
+const WATCHDOG: Duration = Duration::from_secs(30);
 
 pub struct World {
     pub folder: PathBuf,
@@ -55,7 +55,7 @@ impl World {
 
     fn meet(listener: &Listener) -> Connection {
         let connection = listener.accept().unwrap();
-        connection.set_timeout(Some(PATIENCE)).unwrap();
+        connection.set_timeout(Some(WATCHDOG)).unwrap();
         let (hello, _) = connection.receive::<Hello>().unwrap();
         assert!(matches!(hello, Hello::Server { version: VERSION, uid: 7, .. }), "{hello:?}");
         connection
@@ -133,14 +133,14 @@ impl World {
             if wanted(&status) {
                 return status;
             }
-            assert!(start.elapsed() < PATIENCE, "{status:?}\n{}", self.log());
+            assert!(start.elapsed() < WATCHDOG, "{status:?}\n{}", self.log());
         }
     }
 
     pub fn wait_for(&self, wanted: impl Fn(&Self) -> bool) {
         let start = Instant::now();
         while !wanted(self) {
-            assert!(start.elapsed() < PATIENCE, "{}", self.log());
+            assert!(start.elapsed() < WATCHDOG, "{}", self.log());
             std::thread::yield_now();
         }
     }
@@ -161,7 +161,7 @@ impl World {
 
     fn knock_with(&self, program: Child, version: u32, percentage: u32, hung_up: bool) -> Client {
         let (mut ours, theirs) = Connection::pair().unwrap();
-        ours.set_timeout(Some(PATIENCE)).unwrap();
+        ours.set_timeout(Some(WATCHDOG)).unwrap();
         let pid = program.id();
         let hello = Hello::Client { version, pid, environment: Vec::new(), program: "sleep".into() };
         let share = cumux_wire::share::Share::parse(&percentage.to_string()).unwrap_or(cumux_wire::share::Share::ALL);
@@ -212,7 +212,7 @@ pub fn stop(pid: u32) {
     signal(pid, Signal::STOP);
     let begun = Instant::now();
     while pulse::motion(pid) != Motion::Stopped {
-        assert!(begun.elapsed() < PATIENCE, "process {pid} does not stop");
+        assert!(begun.elapsed() < WATCHDOG, "process {pid} does not stop");
         std::thread::yield_now();
     }
 }
