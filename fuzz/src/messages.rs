@@ -4,7 +4,7 @@ use crate::bytes::Bytes;
 use cumux_link::connection::MAX_DESCRIPTORS;
 use cumux_link::{Connection, LinkError};
 use cumux_wire::VERSION;
-use cumux_wire::message::{ClientStatus, DeviceFacts, FromExecutor, FromServer, Grant, Hello, Part, ServerStatus, Session, ToKeeper, ToServer};
+use cumux_wire::message::{ClientStatus, DeviceFacts, FromExecutor, FromServer, Grant, Hello, DeviceGrant, ServerStatus, Session, ToKeeper, ToServer};
 use cumux_wire::share::Share;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, Shutdown};

@@ -12,7 +12,7 @@ use cumux_device_sim::Settings;
 use cumux_executor::fuzzing::Bench;
 use cumux_ring::memory::{Memory as _, Ordering};
 use cumux_wire::layout::{STREAMS, page, ring};
-use cumux_wire::record::{self, Extent, Launch, NO_ANSWER, NO_STREAM, Op};
+use cumux_wire::record::{self, CopyExtent, Launch, NO_ANSWER, NO_STREAM, Op};
 use cumux_wire::result;
 use guest::Guest;
 use ops::Known;
@@ -136,7 +136,7 @@ impl Scene {
             source,
             source_pitch: 0,
             source_slice: 0,
-            extent: Extent { width: numbers.len() as u64, height: 1, depth: 1 },
+            extent: CopyExtent { width: numbers.len() as u64, height: 1, depth: 1 },
         };
         let mut parameters = memory.to_le_bytes().to_vec();
         parameters.extend((COUNT as u32).to_le_bytes());

@@ -8,7 +8,7 @@ use cumux_ring::memory::{Memory as _, Ordering};
 use cumux_testkit::Node;
 use cumux_wire::layout;
 use cumux_wire::message::{Hello, Reply};
-use cumux_wire::record::{Extent, Header, Launch, NO_ANSWER, NO_STREAM, Op, encode};
+use cumux_wire::record::{CopyExtent, Header, Launch, NO_ANSWER, NO_STREAM, Op, encode};
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
@@ -72,7 +72,7 @@ fn wrong_wishes() -> Vec<(&'static str, Vec<u8>)> {
         source,
         source_pitch: 0,
         source_slice: 0,
-        extent: Extent { width: 64, height: 1, depth: 1 },
+        extent: CopyExtent { width: 64, height: 1, depth: 1 },
     };
     let launch = |module: u32, function: u32| {
         Op::Launch(Launch {

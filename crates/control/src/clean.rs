@@ -99,14 +99,14 @@ pub(crate) fn append(whole: &mut ServerStatus, next: ServerStatus) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cumux_wire::message::Card;
+    use cumux_wire::message::ServedDevice;
 
     #[test]
     fn nothing_of_a_malicious_server_reaches_a_terminal_or_fills_the_memory() {
         let evil = || "\u{1b}]0;x\u{7}".repeat(10_000);
         let facts = DeviceFacts { id: evil(), name: evil(), uuid: [0; 16], pci: [0; 3], memory: 0, attributes: vec![(1, 1); 100_000] };
         let row = ClientStatus { program: evil(), state: evil(), fault: evil(), devices: vec![0; 10_000], ..ClientStatus::default() };
-        let card = Card { id: evil(), name: evil(), ..Card::default() };
+        let card = ServedDevice { id: evil(), name: evil(), ..ServedDevice::default() };
         let told = ServerStatus {
             state: evil(),
             no_standby: evil(),

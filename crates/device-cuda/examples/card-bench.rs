@@ -4,7 +4,7 @@
 //!
 //! Usage: `card-bench [cuda:0] [seconds a row]`.
 
-use cumux_device::{ClientId, ClientSpec, Device, DeviceError, Kernel, Launch, Outcome, Place, Sink, StreamId, Work};
+use cumux_device::{ClientId, ClientSpec, Device, DeviceError, GlobalsAllocator, Kernel, Launch, Outcome, Sink, StreamId, Work};
 use cumux_device_cuda::{Card, Settings};
 use rustix::fs::{MemfdFlags, SealFlags};
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -96,7 +96,7 @@ impl StatusPage {
 
 struct Nowhere;
 
-impl Place for Nowhere {
+impl GlobalsAllocator for Nowhere {
     fn variable(&mut self, _: &str, _: u64, _: u64, _: bool) -> Result<(u64, bool), DeviceError> {
         Err(DeviceError::NotSupported("no variables here".into()))
     }

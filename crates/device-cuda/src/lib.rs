@@ -43,7 +43,7 @@
 //! 4  Client::window
 //! 5  Client: permissions, share, partitions, modules    PinnedWindow::registration
 //! 6  Partitions::contexts                               PinnedWindow::registered
-//! 7  Partitions::floor
+//! 7  Partitions::sm_allocator
 //! 8  Extents: maps, side_stream    ModuleLibrary: known, loading    Card: streams, variables
 //!    LoadedModule::dynamic_shared    Gate::unused    Loss::inquest    driver: LOADED, REDIRECTION
 //! 9  Mailbox::queue

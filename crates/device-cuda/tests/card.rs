@@ -279,7 +279,7 @@ fn a_fault_is_told_to_its_client_and_ends_the_device() {
         device.open_client(client, &Default::default(), None).expect("opens");
     }
     struct Nowhere;
-    impl cumux_device::Place for Nowhere {
+    impl cumux_device::GlobalsAllocator for Nowhere {
         fn variable(&mut self, _: &str, _: u64, _: u64, _: bool) -> Result<(u64, bool), DeviceError> {
             Err(DeviceError::NotSupported("no variables here".into()))
         }
@@ -306,7 +306,7 @@ fn a_fault_is_told_to_its_client_and_ends_the_device() {
         assert!(begun.elapsed().as_secs() < 60, "the sink never heard");
         std::thread::yield_now();
     }
-    assert!(matches!(device.submit(good, 2, Work::Mark), Err(DeviceError::Lost(_))));
+    assert!(matches!(device.submit(good, 2, Work::Nop), Err(DeviceError::Lost(_))));
     assert_eq!(listener.recorder.reports(2).len(), 1, "the innocent is told nothing");
     device.close_client(1);
     device.close_client(2);

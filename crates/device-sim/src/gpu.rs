@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use cumux_abi::{CUfunction_attribute, CUlimit};
-use cumux_device::{ClientId, ClientSpec, Device, DeviceError, DeviceFacts, Fault, Interrupted, ModuleId, ModuleInfo, Place, StreamId, Work};
+use cumux_device::{ClientId, ClientSpec, Device, DeviceError, DeviceFacts, Fault, GlobalsAllocator, Interrupted, ModuleId, ModuleInfo, StreamId, Work};
 
 use crate::memory::client::ClientMemory;
 use crate::memory::maps::GRANULE;
@@ -238,7 +238,7 @@ impl Device for SoftwareGpu {
         })
     }
 
-    fn load_module(&self, client: ClientId, module: ModuleId, image: &[u8], place: &mut dyn Place) -> Result<ModuleInfo, DeviceError> {
+    fn load_module(&self, client: ClientId, module: ModuleId, image: &[u8], place: &mut dyn GlobalsAllocator) -> Result<ModuleInfo, DeviceError> {
         if self.client_memory(client).is_none() {
             return Err(not_open(client));
         }

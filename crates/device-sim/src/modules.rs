@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
-use cumux_device::{DeviceError, FunctionInfo, GlobalInfo, ModuleInfo, Place};
+use cumux_device::{DeviceError, FunctionInfo, GlobalInfo, GlobalsAllocator, ModuleInfo};
 use cumux_fatbin::{Image as Stored, ImageKind, best_ptx, images};
 use cumux_wire::{module, result};
 use parking_lot::{Mutex, RwLock};
@@ -75,7 +75,12 @@ pub(crate) fn judge_kernels(limits: &Limits, bytes: &[u8]) -> Result<Vec<KernelV
 }
 
 /// Loads an image for a client. Returns the module, and what the client must know about it.
-pub(crate) fn load(limits: &Limits, maps: &RwLock<Mappings>, bytes: &[u8], place: &mut dyn Place) -> Result<(LoadedModule, ModuleInfo), DeviceError> {
+pub(crate) fn load(
+    limits: &Limits,
+    maps: &RwLock<Mappings>,
+    bytes: &[u8],
+    place: &mut dyn GlobalsAllocator,
+) -> Result<(LoadedModule, ModuleInfo), DeviceError> {
     let program = compile_image(limits, bytes)?;
     let mut addresses = Vec::with_capacity(program.variables.len());
     let mut fresh = Vec::new();

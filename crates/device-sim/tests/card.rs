@@ -144,7 +144,7 @@ fn a_pair_of_words_is_read_and_written_at_once() {
 
 struct NoVariables;
 
-impl cumux_device::Place for NoVariables {
+impl cumux_device::GlobalsAllocator for NoVariables {
     fn variable(&mut self, name: &str, _: u64, _: u64, _: bool) -> Result<(u64, bool), cumux_device::DeviceError> {
         Err(cumux_device::DeviceError::Invalid(format!("no variable {name} expected")))
     }

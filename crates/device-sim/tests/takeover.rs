@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 
 use cumux_device::conformance::{Args, KERNELS, memory_file};
-use cumux_device::{ClientId, ClientSpec, Device, DeviceError, Extent, Interrupted, Kernel, Launch, Outcome, Place, Rows, Sink, StreamId, Work};
+use cumux_device::{ClientId, ClientSpec, CopyExtent, Device, DeviceError, GlobalsAllocator, Interrupted, Kernel, Launch, Outcome, Rows, Sink, StreamId, Work};
 use cumux_wire::layout::ARENA_BASE;
 
 const CLIENT: ClientId = 1;
@@ -117,7 +117,7 @@ struct Variables {
     device: Arc<dyn Device>,
 }
 
-impl Place for Variables {
+impl GlobalsAllocator for Variables {
     fn variable(&mut self, _: &str, bytes: u64, _: u64, _: bool) -> Result<(u64, bool), DeviceError> {
         let address = self.next;
         self.next += bytes.next_multiple_of(256);
@@ -168,7 +168,7 @@ fn executor() {
     for token in done + 1..=SUBMISSIONS {
         let work = if workload == "mixed" && token % 2 == 0 {
             let rows = |address| Rows { address, pitch: 0, slice: 0 };
-            Work::Copy { target: rows(COPY), source: rows(DATA), extent: Extent { width: u64::from(4 * WORDS), height: 1, depth: 1 } }
+            Work::Copy { target: rows(COPY), source: rows(DATA), extent: CopyExtent { width: u64::from(4 * WORDS), height: 1, depth: 1 } }
         } else {
             Work::Kernel(Kernel { launch: launch.clone(), resume: resumes.remove(&token) })
         };

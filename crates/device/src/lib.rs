@@ -31,11 +31,11 @@ use std::sync::Arc;
 
 pub use cumux_wire::message::DeviceFacts;
 pub use cumux_wire::module::{FunctionInfo, GlobalInfo, ModuleInfo};
-pub use cumux_wire::record::{Extent, Launch, Parameters, TensorWish};
+pub use cumux_wire::record::{CopyExtent, Launch, Parameters, TensorWish};
 
 #[cfg(feature = "conformance")]
 pub mod conformance;
-pub mod floor;
+pub mod sm_allocator;
 
 /// A client of the device: the session number.
 pub type ClientId = u32;
@@ -53,14 +53,14 @@ pub enum Work {
     /// Runs a kernel.
     Kernel(Kernel),
     /// Copies between device memory and the client's window, in any combination.
-    Copy { target: Rows, source: Rows, extent: Extent },
+    Copy { target: Rows, source: Rows, extent: CopyExtent },
     /// Fills `width` elements of `element` bytes (1, 2 or 4) in each of `height` rows, `pitch`
     /// bytes apart.
     Set { target: u64, pitch: u64, value: u32, element: u32, width: u64, height: u64 },
     /// Stores the low `bytes` (4 or 8) bytes of `value`.
     WriteValue { address: u64, value: u64, bytes: u32 },
     /// Does nothing; it is reported when the stream reaches it.
-    Mark,
+    Nop,
 }
 
 /// A kernel launch.
@@ -185,7 +185,7 @@ impl DeviceError {
 
 /// Memory for a module's global variables, from the client's own allocations so that it survives
 /// the executor.
-pub trait Place {
+pub trait GlobalsAllocator {
     /// Returns the address of `bytes` bytes for the variable `name`, and whether its contents are
     /// already there (restored after a takeover: the device must not initialise them).
     ///
@@ -425,7 +425,7 @@ pub trait Device: Send + Sync {
     ///
     /// # Errors
     /// [`DeviceError::Image`] when it cannot be loaded; the text says what and where.
-    fn load_module(&self, client: ClientId, module: ModuleId, image: &[u8], place: &mut dyn Place) -> Result<ModuleInfo, DeviceError>;
+    fn load_module(&self, client: ClientId, module: ModuleId, image: &[u8], place: &mut dyn GlobalsAllocator) -> Result<ModuleInfo, DeviceError>;
 
     /// Unloads a module. Work that uses it has retired.
     fn unload_module(&self, client: ClientId, module: ModuleId);

@@ -6,11 +6,11 @@
 //! in their upper bits: the reports of a device pass through [`Tagged`].
 
 use cumux_device::{
-    ClientCounters, ClientId, ClientSpec, Device, DeviceError, DeviceFacts, Fault, Interrupted, ModuleId, ModuleInfo, Open, Outcome, Place, Report, Sink,
-    StreamId, TensorWish, Work,
+    ClientCounters, ClientId, ClientSpec, Device, DeviceError, DeviceFacts, Fault, GlobalsAllocator, Interrupted, ModuleId, ModuleInfo, Open, Outcome, Report,
+    Sink, StreamId, TensorWish, Work,
 };
 use cumux_wire::layout;
-use cumux_wire::message::Session as Sheet;
+use cumux_wire::message::SessionConfig;
 use parking_lot::RwLock;
 use std::collections::{BTreeMap, HashMap};
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -169,11 +169,11 @@ impl Cards {
     ///
     /// # Errors
     /// As [`Device::open_client`].
-    pub fn open_client(&self, client: ClientId, sheet: &Sheet, marks: BorrowedFd<'_>) -> Result<(), DeviceError> {
+    pub fn open_client(&self, client: ClientId, config: &SessionConfig, marks: BorrowedFd<'_>) -> Result<(), DeviceError> {
         let mut opened: Vec<&Arc<dyn Device>> = Vec::new();
-        for (ordinal, part) in sheet.parts.iter().enumerate() {
-            let sms = sheet.sms.get(ordinal).cloned().unwrap_or_default();
-            let spec = ClientSpec { multiprocessors: part.multiprocessors, priority: sheet.priority, sms };
+        for (ordinal, part) in config.parts.iter().enumerate() {
+            let sms = config.sms.get(ordinal).cloned().unwrap_or_default();
+            let spec = ClientSpec { multiprocessors: part.multiprocessors, priority: config.priority, sms };
             let done = self.card(part.device).and_then(|device| {
                 let marks = Some(marks).filter(|_| ordinal == 0 && device.marks_bytes() > 0);
                 device.open_client(client, &spec, marks).map(|()| opened.push(device))
@@ -183,7 +183,7 @@ impl Cards {
                 return Err(error);
             }
         }
-        self.clients.write().insert(client, sheet.parts.iter().map(|part| part.device).collect());
+        self.clients.write().insert(client, config.parts.iter().map(|part| part.device).collect());
         Ok(())
     }
 
@@ -315,7 +315,14 @@ impl Cards {
 
     /// # Errors
     /// As [`Device::load_module`].
-    pub fn load_module(&self, client: ClientId, place: u32, module: ModuleId, image: &[u8], variables: &mut dyn Place) -> Result<ModuleInfo, DeviceError> {
+    pub fn load_module(
+        &self,
+        client: ClientId,
+        place: u32,
+        module: ModuleId,
+        image: &[u8],
+        variables: &mut dyn GlobalsAllocator,
+    ) -> Result<ModuleInfo, DeviceError> {
         if !self.single() {
             self.modules.write().insert((client, module), place);
         }

@@ -124,7 +124,7 @@ impl Session {
             Op::MemInfo { device } => {
                 let reply = match self.place(device) {
                     Some(place) => {
-                        let [free, total, behind] = self.shared.memory_info(self.sheet.id, place, self.limit(device));
+                        let [free, total, behind] = self.shared.memory_info(self.config.id, place, self.limit(device));
                         Answer { result: result::SUCCESS, words: [free, total, behind, 0, 0, 0] }
                     }
                     None => answer(result::INVALID_VALUE),
@@ -323,7 +323,7 @@ impl Session {
             }
             self.service.set_completed(index, stream.done());
         }
-        self.shared.turns.lock().abandoned(self.client());
+        self.shared.fair_queue.lock().abandoned(self.client());
         for number in partitions.keys() {
             self.shared.cards.close_partition(self.client(), *number);
         }

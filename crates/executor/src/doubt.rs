@@ -3,7 +3,7 @@
 //! Whether such a piece has run, in part or not at all, nobody knows. A copy, a set or a value that is written may be done again as long as nothing else in doubt
 //! has changed what it reads; a kernel may not, because it may build on what it has written itself. Pure.
 
-use cumux_wire::record::{Extent, Op, span};
+use cumux_wire::record::{CopyExtent, Op, span};
 use std::ops::Range;
 
 /// Bytes that a piece of work reads and writes. None where they cannot be told.
@@ -18,7 +18,7 @@ fn touched(op: &Op) -> Option<(Range<u64>, Range<u64>)> {
             range(*target, span(*target, *target_pitch, *target_slice, *extent)?)?,
         )),
         Op::Set { target, element, width, height, pitch, .. } => {
-            let extent = Extent { width: width.checked_mul(u64::from(*element))?, height: *height, depth: 1 };
+            let extent = CopyExtent { width: width.checked_mul(u64::from(*element))?, height: *height, depth: 1 };
             Some((none, range(*target, span(*target, *pitch, 0, extent)?)?))
         }
         Op::ValueWrite { address, bytes, .. } => Some((none, range(*address, u64::from(*bytes))?)),
@@ -62,7 +62,7 @@ mod tests {
     use cumux_wire::record::Launch;
 
     fn copy(target: u64, source: u64, width: u64) -> Op {
-        Op::Copy { target, target_pitch: 0, target_slice: 0, source, source_pitch: 0, source_slice: 0, extent: Extent { width, height: 1, depth: 1 } }
+        Op::Copy { target, target_pitch: 0, target_slice: 0, source, source_pitch: 0, source_slice: 0, extent: CopyExtent { width, height: 1, depth: 1 } }
     }
 
     #[test]

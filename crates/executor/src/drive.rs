@@ -3,7 +3,7 @@
 use crate::objects::Objects;
 use crate::session::{Inner, Session, now_ns};
 use cumux_device::{DeviceError, Fault, Kernel, Rows, Work};
-use cumux_scheduler::Room;
+use cumux_scheduler::InFlightBudget;
 use cumux_wire::record::Op;
 
 /// Pieces of one stream that the device may have at once.
@@ -82,9 +82,9 @@ impl Session {
             return;
         }
         let mut batch = std::mem::take(&mut inner.lists.batch);
-        let (mut room, mut expected, mut last) = (None, 0_u64, 0);
+        let (mut budget, mut expected, mut last) = (None, 0_u64, 0);
         let stopped = loop {
-            match self.step(inner, index, &mut room, caller) {
+            match self.step(inner, index, &mut budget, caller) {
                 Some(Step::Submit(work, estimate)) => {
                     let Some(stream) = inner.queues.streams.get_mut(&index) else { break None };
                     let (token, seq) = stream.upcoming().map_or((0, 0), |(p, _)| (p.token, p.seq));
@@ -92,8 +92,8 @@ impl Session {
                     last = seq;
                     stream.started(estimate);
                     expected = expected.saturating_add(estimate);
-                    if let Some(room) = &mut room {
-                        room.count(estimate);
+                    if let Some(budget) = &mut budget {
+                        budget.count(estimate);
                     }
                 }
                 Some(Step::Pass) => {
@@ -116,7 +116,7 @@ impl Session {
         {
             let before = inner.journal.submitted(index);
             inner.condition.mark_submitted(&inner.journal, index, last);
-            self.shared.turns.lock().submitted_all(self.client(), batch.len() as u32, expected);
+            self.shared.fair_queue.lock().submitted_all(self.client(), batch.len() as u32, expected);
             match self.shared.cards.submit_all(stream.device, &mut batch) {
                 // The work stays in the journal: a successor does it. This process is about to end.
                 Ok(()) => {}
@@ -152,8 +152,8 @@ impl Session {
         }
     }
 
-    /// `room` is what the device may still get of this client; looked up when first needed.
-    fn step(&self, inner: &mut Inner, index: u32, room: &mut Option<Room>, caller: Caller) -> Option<Step> {
+    /// `budget` is what the device may still get of this client; looked up when first needed.
+    fn step(&self, inner: &mut Inner, index: u32, budget: &mut Option<InFlightBudget>, caller: Caller) -> Option<Step> {
         let stream = inner.queues.streams.get_mut(&index)?;
         let full = stream.in_flight >= DEPTH;
         let (pending, alone) = stream.upcoming()?;
@@ -183,8 +183,8 @@ impl Session {
             Op::FreeInStream { address } if alone => Step::Free(*address),
             Op::HostCall | Op::ValueWait { .. } | Op::FreeInStream { .. } => Step::Later,
             _ if full => Step::Later,
-            _ if !room.get_or_insert_with(|| self.shared.turns.lock().room(self.client())).has() => Step::Hold,
-            Op::Nop | Op::EventTime { .. } => Step::Submit(Work::Mark, 0),
+            _ if !budget.get_or_insert_with(|| self.shared.fair_queue.lock().budget(self.client())).has_rest() => Step::Hold,
+            Op::Nop | Op::EventTime { .. } => Step::Submit(Work::Nop, 0),
             Op::Launch(launch) => {
                 let resume = if inner.queues.resumes.is_empty() { None } else { inner.queues.resumes.remove(&token) };
                 let kernel = cumux_wire::record::Launch { parameters: std::mem::take(&mut launch.parameters), ..launch.clone() };

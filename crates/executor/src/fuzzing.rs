@@ -13,7 +13,7 @@ use cumux_device::{Open, Sink};
 use cumux_keeper::client::Keeper;
 use cumux_link::Listener;
 use cumux_wire::layout::ARENA_BASE;
-use cumux_wire::message::{ClientStatus, Hello, Session as Sheet};
+use cumux_wire::message::{ClientStatus, Hello, SessionConfig};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
@@ -58,11 +58,11 @@ impl Bench {
     ///
     /// # Errors
     /// Why this client cannot be served.
-    pub fn open(&self, sheet: Sheet, files: Vec<OwnedFd>, generation: u32) -> Result<(), String> {
+    pub fn open(&self, config: SessionConfig, files: Vec<OwnedFd>, generation: u32) -> Result<(), String> {
         let images = || self.shared.restore_images().map(Arc::new);
         let terms = Terms { generation, lived: Duration::from_secs(1), on_hold: false, images: &images };
         let files = Files::new(files).map_err(|error| error.to_string())?;
-        open::open(&self.shared, &self.intake, sheet, files, &terms).map(drop).map_err(|error| error.to_string())
+        open::open(&self.shared, &self.intake, config, files, &terms).map(drop).map_err(|error| error.to_string())
     }
 
     fn session(&self, client: u32) -> Option<Arc<Session>> {
@@ -100,7 +100,7 @@ impl Bench {
         self.close(client);
         self.keeper.drop_session(client).expect("the keeper answers");
         assert_eq!(self.shared.charged(client), 0, "memory is charged to a client that has gone");
-        assert!(!self.shared.turns.lock().order().contains(&client), "a client that has gone has its turn");
+        assert!(!self.shared.fair_queue.lock().order().contains(&client), "a client that has gone has its turn");
         while self.reports.try_recv().is_ok() {}
     }
 

@@ -28,7 +28,7 @@ const SPARE_CORES: usize = 8;
 /// One lane takes more than two or four, whose threads are missing elsewhere (docs/performance.md has the table).
 const LANES: usize = 1;
 const BELL: u64 = 0;
-/// Looks at all rings before turns are reckoned anew.
+/// Looks at all rings before the order is computed anew.
 const ROUNDS: u32 = 16;
 /// How often a lane that sleeps looks whether a trial is over.
 const TRIAL_POLL: Duration = Duration::from_millis(20);
@@ -233,9 +233,9 @@ impl Intake {
         }
     }
 
-    /// The sessions of a lane in the order of their turns.
+    /// The sessions of a lane in the order of the fair queue.
     fn in_order(&self, lane: usize, sessions: &mut Vec<Arc<Session>>) {
-        let order = self.shared.turns.lock().order();
+        let order = self.shared.fair_queue.lock().order();
         let all = self.sessions.read();
         sessions.clear();
         sessions.extend(order.iter().filter(|client| **client as usize % self.polls.len() == lane).filter_map(|client| all.get(client).cloned()));

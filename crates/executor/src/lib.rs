@@ -48,7 +48,7 @@ use cumux_keeper::Hope;
 use cumux_keeper::client::Keeper;
 use cumux_link::{Connection, LinkError};
 use cumux_wire::VERSION;
-use cumux_wire::message::{CLIENTS_A_PACKET, FromExecutor, Hello, Part, Session as Sheet, ToExecutor};
+use cumux_wire::message::{CLIENTS_A_PACKET, DeviceGrant, FromExecutor, Hello, SessionConfig, ToExecutor};
 use cumux_wire::result;
 use parking_lot::Mutex;
 use std::cell::OnceCell;
@@ -80,9 +80,9 @@ struct Executor {
     shared: Arc<Shared>,
     intake: Arc<Intake>,
     /// Attached while standby: opened when activated.
-    waiting: BTreeMap<u32, (Sheet, Files)>,
+    waiting: BTreeMap<u32, (SessionConfig, Files)>,
     /// What an earlier server had told the standby, for a server that was made again and knows of nobody.
-    remembered: BTreeMap<u32, (Sheet, Files)>,
+    remembered: BTreeMap<u32, (SessionConfig, Files)>,
     /// 0 = standby.
     generation: u32,
 }
@@ -251,12 +251,12 @@ impl Executor {
 
     /// Names all sessions that it serves, or that it would have had to serve, with their files.
     fn name_sessions(&self, request: u64) {
-        let name = |sheet: Sheet, files: &Files| self.shared.report_with(FromExecutor::Serves { request, session: Box::new(sheet) }, files.share());
+        let name = |config: SessionConfig, files: &Files| self.shared.report_with(FromExecutor::Serves { request, session: Box::new(config) }, files.share());
         for session in self.intake_sessions() {
-            name(session.present_sheet(), &session.files);
+            name(session.present_config(), &session.files);
         }
-        for (sheet, files) in self.remembered.values() {
-            name(sheet.clone(), files);
+        for (config, files) in self.remembered.values() {
+            name(config.clone(), files);
         }
         self.shared.report(FromExecutor::ServesEnd { request });
     }
@@ -272,12 +272,12 @@ impl Executor {
         Ok(())
     }
 
-    fn attach(&mut self, sheet: Sheet, descriptors: Vec<OwnedFd>) {
-        let id = sheet.id;
+    fn attach(&mut self, config: SessionConfig, descriptors: Vec<OwnedFd>) {
+        let id = config.id;
         self.remembered.remove(&id);
         let outcome = Files::new(descriptors).and_then(|files| {
             if self.generation == 0 {
-                self.waiting.insert(id, (sheet, files));
+                self.waiting.insert(id, (config, files));
                 return Ok(());
             }
             // The server repeats Attach to whoever it is not sure about.
@@ -287,7 +287,7 @@ impl Executor {
             // Nobody has died over it: what it had under way is begun again at once.
             let images = || self.shared.restore_images().map(Arc::new);
             let terms = Terms { generation: self.generation, lived: Duration::ZERO, on_hold: false, images: &images };
-            open::open(&self.shared, &self.intake, sheet, files, &terms).map(|_| ())
+            open::open(&self.shared, &self.intake, config, files, &terms).map(|_| ())
         });
         let again = matches!(outcome, Err(ExecutorError::Keeper(_)));
         let error = outcome.err().map(|e| e.to_string()).unwrap_or_default();
@@ -319,9 +319,9 @@ impl Executor {
         }
     }
 
-    fn share(&mut self, request: u64, id: u32, parts: Vec<Part>) {
-        if let Some((sheet, _)) = self.waiting.get_mut(&id) {
-            sheet.parts = parts;
+    fn share(&mut self, request: u64, id: u32, parts: Vec<DeviceGrant>) {
+        if let Some((config, _)) = self.waiting.get_mut(&id) {
+            config.parts = parts;
             return;
         }
         let error = match self.intake_sessions().into_iter().find(|s| s.client() == id) {
@@ -343,8 +343,8 @@ impl Executor {
         };
         let terms = Terms { generation, lived, on_hold: true, images: &images };
         let (mut cases, mut lost) = (BTreeMap::new(), Vec::new());
-        for (id, (sheet, files)) in std::mem::take(&mut self.waiting) {
-            match open::open(&self.shared, &self.intake, sheet, files, &terms) {
+        for (id, (config, files)) in std::mem::take(&mut self.waiting) {
+            match open::open(&self.shared, &self.intake, config, files, &terms) {
                 Ok(case) => {
                     cases.insert(id, case);
                 }

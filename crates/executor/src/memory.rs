@@ -52,7 +52,7 @@ impl Session {
                     return Err(result::OUT_OF_MEMORY);
                 }
                 Err(error) => {
-                    tracing::warn!("session {}: no memory for {bytes} bytes: {error}", self.sheet.id);
+                    tracing::warn!("session {}: no memory for {bytes} bytes: {error}", self.config.id);
                     self.refund(device, rounded);
                     return Err(result_of(&error));
                 }
@@ -94,10 +94,10 @@ impl Session {
         };
         let made = self
             .shared
-            .keep(self.sheet.id, &extent_key(address), &bytes.to_string(), &[file.as_fd()])
+            .keep(self.config.id, &extent_key(address), &bytes.to_string(), &[file.as_fd()])
             .and_then(|()| Ok(cards.map(place, address, file.as_fd(), 0, bytes)?));
         if let Err(error) = made {
-            self.shared.drop_kept(self.sheet.id, &extent_key(address));
+            self.shared.drop_kept(self.config.id, &extent_key(address));
             self.shared.arena.lock().release(address, bytes);
             cards.forget_extent(place, file.as_fd());
             return Err(error);
@@ -119,7 +119,7 @@ impl Session {
     pub(crate) fn give_back(&self, inner: &mut Inner, address: u64, _bytes: u64) {
         self.shared.cards.revoke(self.client(), address);
         let Some(rounded) = inner.memory.heap.release(address) else { return };
-        self.shared.refund(self.sheet.id, layout::arena_place(address), rounded);
+        self.shared.refund(self.config.id, layout::arena_place(address), rounded);
         while let Some((extent, bytes)) = inner.memory.heap.idle_extent(FIRST_EXTENT, inner.memory.spare.map(|(address, _)| address)) {
             if inner.memory.spare.is_none() && bytes <= EXTENT && self.shared.spare(bytes) {
                 inner.memory.heap.add_extent(extent, bytes);
@@ -127,12 +127,12 @@ impl Session {
                 continue;
             }
             if let Err(error) = self.shared.cards.unmap(extent, bytes) {
-                tracing::warn!("session {}: an extent could not be unmapped: {error}", self.sheet.id);
+                tracing::warn!("session {}: an extent could not be unmapped: {error}", self.config.id);
             }
             inner.memory.extents.remove(&extent);
             // In this order: another client that gets the addresses has them kept at once, and a successor that finds both in the keeper could
             // restore only one of the two.
-            self.shared.drop_kept(self.sheet.id, &extent_key(extent));
+            self.shared.drop_kept(self.config.id, &extent_key(extent));
             self.shared.arena.lock().release(extent, bytes);
         }
     }
@@ -167,7 +167,7 @@ impl Session {
             return (Change::Nothing, code);
         }
         let made = self.shared.cards.create_extent(place, bytes).map_err(ExecutorError::from).and_then(|file| {
-            let kept = self.shared.keep(self.sheet.id, &physical_key(handle), &bytes.to_string(), &[file.as_fd()]);
+            let kept = self.shared.keep(self.config.id, &physical_key(handle), &bytes.to_string(), &[file.as_fd()]);
             kept.inspect_err(|_| self.shared.cards.forget_extent(place, file.as_fd()))?;
             Ok(file)
         });
@@ -188,7 +188,7 @@ impl Session {
             if let (Some(file), Some(place)) = (inner.memory.physical.remove(&handle), self.place(device)) {
                 self.shared.cards.forget_extent(place, file.as_fd());
             }
-            self.shared.drop_kept(self.sheet.id, &physical_key(handle));
+            self.shared.drop_kept(self.config.id, &physical_key(handle));
             self.refund(device, bytes);
             self.commit(inner, Change::PhysicalGone { handle }, 0, None);
         }
@@ -245,7 +245,7 @@ impl Session {
                 self.shared.cards.revoke(self.client(), at);
             }
             if let Err(error) = self.shared.cards.unmap(at, mapped.bytes) {
-                tracing::warn!("session {}: unmapping {at:#x} failed: {error}", self.sheet.id);
+                tracing::warn!("session {}: unmapping {at:#x} failed: {error}", self.config.id);
                 return error.result();
             }
             self.commit(inner, Change::Unmap { address: at }, 0, None);
@@ -260,7 +260,7 @@ impl Session {
     /// Whether the executor may read these bytes for the client.
     pub(crate) fn may_touch(&self, objects: &Objects, address: u64, bytes: u64) -> bool {
         let Some(end) = address.checked_add(bytes) else { return false };
-        let window = layout::window_address(self.sheet.window_slot);
+        let window = layout::window_address(self.config.window_slot);
         (address >= window && end <= window + layout::WINDOW_BYTES)
             || objects.allocations.range(..=address).next_back().is_some_and(|(a, b)| end <= a + b)
             || objects.mappings.range(..=address).next_back().is_some_and(|(a, m)| m.access != 0 && end <= a + m.bytes)

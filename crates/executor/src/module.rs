@@ -5,7 +5,7 @@ use crate::objects::{Change, ModuleSpec};
 use crate::session::{Inner, Session, now_ns};
 use crate::shared::{answer, answer_with, result_of};
 use crate::suspicion;
-use cumux_device::{DeviceError, ModuleInfo, Place};
+use cumux_device::{DeviceError, GlobalsAllocator, ModuleInfo};
 use cumux_ring::page::Answer;
 use cumux_wire::layout;
 use cumux_wire::record::Header;
@@ -115,7 +115,7 @@ pub fn open_partition(session: &Arc<Session>, inner: &mut Inner, header: Header,
         match session.shared.cards.open_partition(session.client(), place, number, multiprocessors) {
             Ok(()) => (Change::Partition { number, device, multiprocessors }, answer(result::SUCCESS)),
             Err(error) => {
-                tracing::warn!("session {}: a partition of {multiprocessors} multiprocessors: {error}", session.sheet.id);
+                tracing::warn!("session {}: a partition of {multiprocessors} multiprocessors: {error}", session.config.id);
                 (Change::Nothing, answer(error.result()))
             }
         }
@@ -129,7 +129,7 @@ struct New<'a> {
     placed: Vec<(String, u64, u64)>,
 }
 
-impl Place for New<'_> {
+impl GlobalsAllocator for New<'_> {
     fn variable(&mut self, name: &str, bytes: u64, align: u64, managed: bool) -> Result<(u64, bool), DeviceError> {
         let session = self.session;
         let address = if managed {
@@ -148,7 +148,7 @@ impl Place for New<'_> {
 /// Where a module's variables are since before a takeover.
 pub struct Restored<'a>(pub &'a [(String, u64, u64)]);
 
-impl Place for Restored<'_> {
+impl GlobalsAllocator for Restored<'_> {
     fn variable(&mut self, name: &str, bytes: u64, _align: u64, _managed: bool) -> Result<(u64, bool), DeviceError> {
         let found = self.0.iter().find(|(n, _, b)| n == name && *b == bytes);
         found.map(|(_, address, _)| (*address, true)).ok_or_else(|| DeviceError::Invalid(format!("variable {name} was not there before")))
@@ -168,11 +168,11 @@ impl Session {
         // It is never given back before the client ends: charged once and for all.
         self.charge(device, end - inner.memory.managed).map_err(|_| DeviceError::OutOfMemory(format!("{bytes} bytes for a managed variable")))?;
         inner.memory.managed = end;
-        Ok(layout::window_address(self.sheet.window_slot) + layout::WINDOW_BYTES - layout::WINDOW_MANAGED_BYTES + at)
+        Ok(layout::window_address(self.config.window_slot) + layout::WINDOW_BYTES - layout::WINDOW_MANAGED_BYTES + at)
     }
 
     pub(crate) fn in_window(&self, address: u64, bytes: u64) -> bool {
-        let base = layout::window_address(self.sheet.window_slot);
+        let base = layout::window_address(self.config.window_slot);
         address >= base && address.checked_add(bytes).is_some_and(|end| end <= base + layout::WINDOW_BYTES)
     }
 
@@ -255,7 +255,7 @@ impl Session {
 
     /// Writes the diagnostic where the description would have been.
     fn explain(&self, request: &Request, code: u32, text: &str) -> Answer {
-        tracing::info!("session {}: a module was refused: {text}", self.sheet.id);
+        tracing::info!("session {}: a module was refused: {text}", self.config.id);
         let room = usize::try_from(request.info_bytes).unwrap_or(0).min(text.len());
         let text = &text.as_bytes()[..room];
         let written = if self.shared.cards.write(self.client(), request.info, text).is_ok() { room as u64 } else { 0 };
@@ -265,7 +265,7 @@ impl Session {
     /// Places what was allocated before a takeover: its range is taken and permitted again.
     pub(crate) fn restore_range(&self, inner: &mut Inner, address: u64, bytes: u64) -> bool {
         if self.in_window(address, bytes) {
-            let base = layout::window_address(self.sheet.window_slot) + layout::WINDOW_BYTES - layout::WINDOW_MANAGED_BYTES;
+            let base = layout::window_address(self.config.window_slot) + layout::WINDOW_BYTES - layout::WINDOW_MANAGED_BYTES;
             let end = inner.memory.managed.max((address + bytes).saturating_sub(base));
             self.charge_again(self.place(0).unwrap_or(0), end - inner.memory.managed);
             inner.memory.managed = end;

@@ -18,7 +18,7 @@ use cumux_ring::journal::{Journal, WorkEntry};
 use cumux_ring::page::Answer;
 use cumux_ring::service::Service;
 use cumux_wire::layout;
-use cumux_wire::message::Session as Sheet;
+use cumux_wire::message::SessionConfig;
 use cumux_wire::record::{self, Op};
 use cumux_wire::result;
 use std::collections::HashMap;
@@ -97,8 +97,8 @@ impl Left {
 ///
 /// # Errors
 /// When a file is damaged or the device refuses: this client cannot be served, and nothing of it is left here.
-pub fn open(shared: &Arc<Shared>, intake: &Intake, sheet: Sheet, files: Files, terms: &Terms<'_>) -> Result<Case, ExecutorError> {
-    let client = sheet.id;
+pub fn open(shared: &Arc<Shared>, intake: &Intake, config: SessionConfig, files: Files, terms: &Terms<'_>) -> Result<Case, ExecutorError> {
+    let client = config.id;
     let [ring, page, window, journal, _, marks, _] = &files.all;
     let service = Service::map(ring, page)?;
     let journal = Journal::map(journal)?;
@@ -107,18 +107,18 @@ pub fn open(shared: &Arc<Shared>, intake: &Intake, sheet: Sheet, files: Files, t
         return Err(ExecutorError::Damaged(format!("{ended} executors ended while they restored this client")));
     }
     file::check(marks, layout::MARKS_BYTES)?;
-    shared.cards.open_client(client, &sheet, marks.as_fd())?;
-    let window = shared.cards.map_window(client, window.as_fd(), layout::window_address(sheet.window_slot), layout::WINDOW_BYTES);
+    shared.cards.open_client(client, &config, marks.as_fd())?;
+    let window = shared.cards.map_window(client, window.as_fd(), layout::window_address(config.window_slot), layout::WINDOW_BYTES);
     if let Err(error) = window {
         shared.cards.close_client(client);
         return Err(error.into());
     }
     service.set_generation(terms.generation);
-    for (ordinal, part) in (0..).zip(&sheet.parts) {
+    for (ordinal, part) in (0..).zip(&config.parts) {
         service.set_share(ordinal, part.multiprocessors);
     }
     let phase = if terms.on_hold { Phase::on_hold() } else { Phase::reading() };
-    let session = Arc::new(Session::new(sheet, shared.clone(), Parts { service, journal, files, taken: left.taken, phase }));
+    let session = Arc::new(Session::new(config, shared.clone(), Parts { service, journal, files, taken: left.taken, phase }));
     let restored = session.lock_then_deliver(|inner| {
         // Known before anything is submitted, so that no report gets lost; intake and reports wait for the lock.
         let restored = intake.add(&session).and_then(|()| session.restore(inner, left, terms));
@@ -258,7 +258,7 @@ impl Session {
             return Ok(());
         }
         let (reservations, mappings) = (std::mem::take(&mut inner.objects.reservations), std::mem::take(&mut inner.objects.mappings));
-        let items: Vec<Item> = match self.shared.ask_keeper(|keeper| keeper.list(self.sheet.id)) {
+        let items: Vec<Item> = match self.shared.ask_keeper(|keeper| keeper.list(self.config.id)) {
             Ok(items) => items,
             // The keeper has died, too. A client without device memory has lost nothing by that.
             Err(_) if needs_nothing => Vec::new(),
@@ -285,7 +285,7 @@ impl Session {
                     inner.memory.physical.insert(handle, file);
                 } else {
                     // Made by the predecessor, never committed.
-                    self.shared.drop_kept(self.sheet.id, &physical_key(handle));
+                    self.shared.drop_kept(self.config.id, &physical_key(handle));
                 }
             }
         }

@@ -10,7 +10,7 @@
 //! 1. the trials of the executor ([`Shared::trials`])
 //! 2. the changing part of one session; nobody holds those of two
 //! 3. the list of sessions; the images, then the keeper
-//! 4. accounts, arena, spare bytes, parts, turns, mailboxes, and the messages for the server: nothing is locked while one of these is held
+//! 4. accounts, arena, spare bytes, parts, fair queue, mailboxes, and the messages for the server: nothing is locked while one of these is held
 //!
 //! Reports are delivered with no lock held. A device calls its sink with none of the locks that a call to the device needs.
 //!
@@ -38,7 +38,7 @@ use cumux_ring::journal::Journal;
 use cumux_ring::page::Answer;
 use cumux_ring::queue::{Consumer, Next};
 use cumux_ring::service::Service;
-use cumux_wire::message::{ClientStatus, FromExecutor, Part, Session as Sheet};
+use cumux_wire::message::{ClientStatus, DeviceGrant, FromExecutor, SessionConfig};
 use cumux_wire::record::{self, Header, NO_ANSWER, Op};
 use cumux_wire::result;
 use parking_lot::{Mutex, MutexGuard};
@@ -64,9 +64,9 @@ pub struct Barrier {
 }
 
 pub struct Session {
-    pub sheet: Sheet,
+    pub config: SessionConfig,
     /// Its parts as they are now: a share changes while the client runs.
-    parts: Mutex<Vec<Part>>,
+    parts: Mutex<Vec<DeviceGrant>>,
     pub shared: Arc<Shared>,
     pub service: Service,
     /// For a server that was made again, and has to learn of this session from here.
@@ -178,14 +178,14 @@ impl Inner {
 
 impl Session {
     #[must_use]
-    pub fn new(sheet: Sheet, shared: Arc<Shared>, parts: Parts) -> Self {
-        shared.open_account(sheet.id);
-        shared.turns.lock().add(sheet.id, sheet.priority, sheet.parts.first().map_or(cumux_scheduler::WHOLE, |part| shared.percent(part)));
-        let status = ClientStatus { session: sheet.id, pid: sheet.pid, program: sheet.program.clone(), state: "running".into(), ..ClientStatus::default() };
+    pub fn new(config: SessionConfig, shared: Arc<Shared>, parts: Parts) -> Self {
+        shared.open_account(config.id);
+        shared.fair_queue.lock().add(config.id, config.priority, config.parts.first().map_or(cumux_scheduler::WHOLE, |part| shared.percent(part)));
+        let status = ClientStatus { session: config.id, pid: config.pid, program: config.program.clone(), state: "running".into(), ..ClientStatus::default() };
         Self {
             service: parts.service,
             files: parts.files,
-            parts: Mutex::new(sheet.parts.clone()),
+            parts: Mutex::new(config.parts.clone()),
             inner: Mutex::new(Inner {
                 journal: parts.journal,
                 consumer: Service::consumer(parts.taken),
@@ -202,7 +202,7 @@ impl Session {
             }),
             mailbox: Mutex::default(),
             told_of_shortage: Once::new(),
-            sheet,
+            config,
             shared,
         }
     }
@@ -232,19 +232,19 @@ impl Session {
 
     #[must_use]
     pub fn client(&self) -> u32 {
-        self.sheet.id
+        self.config.id
     }
 
     /// The place of one of the client's devices in the executor's list.
     #[must_use]
     pub fn place(&self, device: u32) -> Option<u32> {
-        self.sheet.parts.get(device as usize).map(|part| part.device)
+        self.config.parts.get(device as usize).map(|part| part.device)
     }
 
     /// Bytes of a device's memory the client may have; 0 = no limit.
     #[must_use]
     pub fn limit(&self, device: u32) -> u64 {
-        self.sheet.parts.get(device as usize).map_or(0, |part| part.memory_limit)
+        self.config.parts.get(device as usize).map_or(0, |part| part.memory_limit)
     }
 
     /// Charges bytes of one of the client's devices.
@@ -253,7 +253,7 @@ impl Session {
     /// A result code.
     pub fn charge(&self, device: u32, bytes: u64) -> Result<(), u32> {
         let place = self.place(device).ok_or(result::INVALID_VALUE)?;
-        self.shared.charge(self.sheet.id, place, bytes, self.limit(device)).map_err(|shortage| {
+        self.shared.charge(self.config.id, place, bytes, self.limit(device)).map_err(|shortage| {
             self.tell_of_shortage(bytes, shortage);
             result::OUT_OF_MEMORY
         })
@@ -268,7 +268,7 @@ impl Session {
                 tracing::warn!(
                     "client process {} wants {bytes} MiB of device memory and is refused: this machine and its control groups have {capacity} MiB for software GPUs, \
                      of which {taken} are taken (the card has {card}). Give the daemon a machine or a control group with more memory, or set CUMUX_SIM_MEMORY_BYTES for it",
-                    self.sheet.pid
+                    self.config.pid
                 );
             });
         }
@@ -276,12 +276,12 @@ impl Session {
 
     /// Charges what a predecessor has charged, whatever the limit.
     pub fn charge_again(&self, place: u32, bytes: u64) {
-        self.shared.charge_again(self.sheet.id, place, bytes);
+        self.shared.charge_again(self.config.id, place, bytes);
     }
 
     pub fn refund(&self, device: u32, bytes: u64) {
         if let Some(place) = self.place(device) {
-            self.shared.refund(self.sheet.id, place, bytes);
+            self.shared.refund(self.config.id, place, bytes);
         }
     }
 
@@ -289,11 +289,11 @@ impl Session {
     ///
     /// # Errors
     /// When the device cannot change a share.
-    pub fn set_parts(&self, parts: &[Part]) -> Result<(), ExecutorError> {
+    pub fn set_parts(&self, parts: &[DeviceGrant]) -> Result<(), ExecutorError> {
         for (ordinal, part) in (0..).zip(parts) {
             self.shared.cards.set_share(self.client(), part.device, part.multiprocessors)?;
             if ordinal == 0 {
-                self.shared.turns.lock().set_share(self.client(), self.shared.percent(part));
+                self.shared.fair_queue.lock().set_share(self.client(), self.shared.percent(part));
             }
             self.service.set_share(ordinal, part.multiprocessors);
         }
@@ -301,10 +301,10 @@ impl Session {
         Ok(())
     }
 
-    /// The sheet with its present parts.
+    /// The config with its present parts.
     #[must_use]
-    pub fn present_sheet(&self) -> Sheet {
-        Sheet { parts: self.parts.lock().clone(), ..self.sheet.clone() }
+    pub fn present_config(&self) -> SessionConfig {
+        SessionConfig { parts: self.parts.lock().clone(), ..self.config.clone() }
     }
 
     /// Lets go of a session that was held back, and begins what it had accepted. It is on trial until these leads are over.
@@ -517,7 +517,7 @@ impl Session {
         let answer = reply.and_then(|(header, a)| (header.answer != NO_ANSWER).then_some((header.answer, header.request_number(), a.result, a.words)));
         let logged = Logged { change, end, answer };
         if let Err(error) = inner.condition.log_change(&mut inner.journal, &logged, &inner.objects) {
-            tracing::error!("session {}: {error}; this client would not outlive its executor", self.sheet.id);
+            tracing::error!("session {}: {error}; this client would not outlive its executor", self.config.id);
         }
         inner.objects.apply(&logged.change);
         if end != 0 {
@@ -526,7 +526,7 @@ impl Session {
         if let Some((header, a)) = reply {
             self.answer(header, &a);
         }
-        let used = self.shared.charged(self.sheet.id);
+        let used = self.shared.charged(self.config.id);
         inner.status.memory = used;
         inner.status.memory_peak = inner.status.memory_peak.max(used);
         self.service.set_memory_used(used);
@@ -541,7 +541,7 @@ impl Session {
             return;
         }
         let fault = &Fault { result: fault.result, text: fault.text.chars().take(LONGEST_TEXT).collect() };
-        tracing::info!("session {} (pid {}): {}", self.sheet.id, self.sheet.pid, fault.text);
+        tracing::info!("session {} (pid {}): {}", self.config.id, self.config.pid, fault.text);
         self.service.set_fault(fault.result, &fault.text);
         self.commit(inner, Change::Fault { result: fault.result, text: fault.text.clone() }, 0, None);
         let indices: Vec<u32> = inner.queues.streams.keys().copied().collect();
@@ -567,14 +567,14 @@ impl Session {
         inner.meter.held.end(now_ns);
         // Intake may have been stalled or parked; it answers everything from now on.
         inner.go_on();
-        self.shared.turns.lock().abandoned(self.sheet.id);
+        self.shared.fair_queue.lock().abandoned(self.config.id);
         inner.queues.watchers.clear();
         inner.status.in_flight = 0;
         inner.status.error = fault.result;
         inner.status.fault.clone_from(&fault.text);
         self.flush_text(inner);
         self.service.notify();
-        self.shared.report(FromExecutor::Fault { session: self.sheet.id, result: fault.result, text: fault.text.clone() });
+        self.shared.report(FromExecutor::Fault { session: self.config.id, result: fault.result, text: fault.text.clone() });
         self.shared.cards.stop_client(self.client(), fault);
         self.shared.wake_intake(self.client());
     }
@@ -626,8 +626,8 @@ impl Session {
         if let Some((_, bytes)) = inner.memory.spare.take() {
             self.shared.unspare(bytes);
         }
-        self.shared.close_account(self.sheet.id);
-        self.shared.turns.lock().remove(self.sheet.id);
+        self.shared.close_account(self.config.id);
+        self.shared.fair_queue.lock().remove(self.config.id);
         let mut status = self.status_of(inner, counted);
         status.memory = 0;
         // What was not done is not in flight any more: the device has cancelled it.
@@ -647,12 +647,12 @@ impl Session {
     fn keep_memory(&self, inner: &Inner) -> Result<(), ExecutorError> {
         for (address, bytes) in inner.memory.heap.extents() {
             if let Some(file) = inner.memory.extents.get(&address) {
-                self.shared.keep(self.sheet.id, &crate::memory::extent_key(address), &bytes.to_string(), &[file.as_fd()])?;
+                self.shared.keep(self.config.id, &crate::memory::extent_key(address), &bytes.to_string(), &[file.as_fd()])?;
             }
         }
         for (handle, file) in &inner.memory.physical {
             let bytes = inner.objects.physical.get(handle).map_or(0, |(_, bytes)| *bytes);
-            self.shared.keep(self.sheet.id, &crate::memory::physical_key(*handle), &bytes.to_string(), &[file.as_fd()])?;
+            self.shared.keep(self.config.id, &crate::memory::physical_key(*handle), &bytes.to_string(), &[file.as_fd()])?;
         }
         Ok(())
     }

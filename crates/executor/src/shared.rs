@@ -9,8 +9,8 @@ use crate::workers::Workers;
 use cumux_device::DeviceError;
 use cumux_keeper::client::{ClientError, Keeper};
 use cumux_ring::page::Answer;
-use cumux_scheduler::Turns;
-use cumux_wire::message::{FromExecutor, Part};
+use cumux_scheduler::FairQueue;
+use cumux_wire::message::{DeviceGrant, FromExecutor};
 use cumux_wire::result;
 use parking_lot::{Condvar, Mutex};
 use std::collections::{BTreeMap, HashMap};
@@ -56,7 +56,7 @@ pub struct Shared {
     /// Bytes of extents that sessions keep with nothing in them.
     spares: Mutex<u64>,
     /// Who goes next. Taken last: nothing is locked while it is held.
-    pub turns: Mutex<Turns>,
+    pub fair_queue: Mutex<FairQueue>,
     /// Clients that are tried for the deaths of earlier executors.
     pub trials: Mutex<Trials>,
     /// For what is slow.
@@ -82,7 +82,7 @@ impl Shared {
             images: Mutex::default(),
             charges: Mutex::default(),
             spares: Mutex::default(),
-            turns: Mutex::default(),
+            fair_queue: Mutex::default(),
             workers: Workers::default(),
             outbox,
             mailboxes,
@@ -238,7 +238,7 @@ impl Shared {
 
     /// A part of a device in percent of it, as the scheduler counts.
     #[must_use]
-    pub fn percent(&self, part: &Part) -> u32 {
+    pub fn percent(&self, part: &DeviceGrant) -> u32 {
         let all = self.cards.facts(part.device).attribute(16).max(1).cast_unsigned();
         let multiprocessors = part.multiprocessors;
         if multiprocessors == 0 { cumux_scheduler::WHOLE } else { (multiprocessors * cumux_scheduler::WHOLE / all).max(1) }

@@ -22,8 +22,8 @@ use cumux_ring::create;
 use cumux_ring::page::Answer;
 use cumux_ring::queue::Producer;
 use cumux_wire::layout::{MARKS_BYTES, WINDOW_BYTES, journal, page, ring};
-use cumux_wire::message::{ClientStatus, FromExecutor, Hello, Part, Session as Sheet};
-use cumux_wire::record::{self, Extent, Header, Launch, NO_ANSWER, NO_STREAM, Op};
+use cumux_wire::message::{ClientStatus, DeviceGrant, FromExecutor, Hello, SessionConfig};
+use cumux_wire::record::{self, CopyExtent, Header, Launch, NO_ANSWER, NO_STREAM, Op};
 use cumux_wire::result;
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
@@ -102,7 +102,7 @@ impl World {
 /// A client and its files.
 struct Guest<'w> {
     world: &'w World,
-    sheet: Sheet,
+    config: SessionConfig,
     files: [OwnedFd; 7],
     client: Client,
     producer: Producer,
@@ -122,10 +122,10 @@ impl<'w> Guest<'w> {
             doorbell(),
         ];
         let client = Client::map(&files[0], &files[1], doorbell()).unwrap();
-        let parts = vec![Part { device: 0, multiprocessors: 0, memory_limit: 0 }];
-        let sheet = Sheet { id, pid: 1, uid: 0, program: "guest".into(), window_slot: id, priority: 0, parts, sms: Vec::new() };
+        let parts = vec![DeviceGrant { device: 0, multiprocessors: 0, memory_limit: 0 }];
+        let config = SessionConfig { id, pid: 1, uid: 0, program: "guest".into(), window_slot: id, priority: 0, parts, sms: Vec::new() };
         let producer = client.producer();
-        let guest = Self { world, sheet, files, client, producer, requests: 0 };
+        let guest = Self { world, config, files, client, producer, requests: 0 };
         guest.open(1).unwrap();
         guest
     }
@@ -137,11 +137,11 @@ impl<'w> Guest<'w> {
     fn open_as(&self, generation: u32, on_hold: bool) -> Result<Case, ExecutorError> {
         let files = self.files.iter().map(|file| file.try_clone().unwrap()).collect();
         let terms = Terms { generation, lived: Duration::from_secs(1), on_hold, images: &|| Ok(Arc::default()) };
-        open::open(&self.world.shared, &self.world.intake, self.sheet.clone(), Files::new(files)?, &terms)
+        open::open(&self.world.shared, &self.world.intake, self.config.clone(), Files::new(files)?, &terms)
     }
 
     fn close(&self) -> ClientStatus {
-        self.world.intake.remove(self.sheet.id).expect("an open session").close().unwrap()
+        self.world.intake.remove(self.config.id).expect("an open session").close().unwrap()
     }
 
     fn push(&mut self, op: &Op, answer: u32) {
@@ -153,7 +153,7 @@ impl<'w> Guest<'w> {
         let mut bytes = Vec::new();
         record::encode(&Header { stream, answer, seq, request: 0 }, op, &mut bytes);
         assert!(self.client.push(&mut self.producer, &bytes, || true));
-        self.world.session(self.sheet.id).intake();
+        self.world.session(self.config.id).intake();
     }
 
     /// The answer to a request; slow ones are done on a thread of their own.
@@ -165,7 +165,7 @@ impl<'w> Guest<'w> {
                 return answer;
             }
             assert!(begun.elapsed() < Duration::from_secs(60), "no answer to {op:?}");
-            self.world.session(self.sheet.id).intake();
+            self.world.session(self.config.id).intake();
             std::thread::yield_now();
         }
     }
@@ -181,7 +181,7 @@ impl<'w> Guest<'w> {
     }
 
     fn charged(&self) -> u64 {
-        self.world.shared.charged(self.sheet.id)
+        self.world.shared.charged(self.config.id)
     }
 }
 
@@ -219,7 +219,7 @@ fn a_session_that_cannot_be_restored_leaves_nothing_behind() {
     keeper().drop_key(2, "physical-1").unwrap();
     let error = guest.open(2).unwrap_err().to_string();
     assert!(error.contains("the mapping at"), "{error}");
-    assert_eq!((guest.charged(), world.intake.has(2), world.shared.turns.lock().order()), (0, false, vec![]));
+    assert_eq!((guest.charged(), world.intake.has(2), world.shared.fair_queue.lock().order()), (0, false, vec![]));
     assert!(world.shared.arena.lock().claim(arena::ALL.start, arena::ALL.end - arena::ALL.start), "{address:#x} and {reserved:#x} are free again");
 }
 
@@ -270,7 +270,7 @@ fn what_is_in_doubt_is_not_done_again() {
         source: 0x20,
         source_pitch: 0,
         source_slice: 0,
-        extent: Extent { width: 4, height: 1, depth: 1 },
+        extent: CopyExtent { width: 4, height: 1, depth: 1 },
     };
     let kernel = || Op::Launch(Launch { grid: [1; 3], block: [1; 3], ..Launch::default() });
     for (number, op, given, told, goes_on) in

@@ -1,12 +1,12 @@
 //! Whose work goes next, and how much of a client's work the device may have at once. Pure policy:
 //! no clock, no threads, no I/O.
 //!
-//! - **Order** ([`Turns::order`]): the more urgent priority first; among equals the client that has
+//! - **Order** ([`FairQueue::order`]): the more urgent priority first; among equals the client that has
 //!   used the least of the device. Use is counted as device time × share of the SMs: a kernel that
 //!   keeps half of the card busy costs half.
 //! - **No credit for idleness**: a client that comes back starts level with those that are busy, so
 //!   it cannot shut them out with what it has saved.
-//! - **A bound on work in flight** ([`Turns::room`]): a client may always have one operation in
+//! - **A bound on work in flight** ([`FairQueue::budget`]): a client may always have one operation in
 //!   flight; more only while the estimated device time of its work stays under [`BOUND_NS`]. The
 //!   bound limits a neighbour's wait and the time until a fault is reported.
 //! - **Below normal** the bound is [`LOW_BOUND_NS`] while a more urgent client is connected at all:
@@ -41,16 +41,16 @@ struct Account {
 
 /// How much of a client's work is in flight. Its holder counts what it submits for the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Room {
+pub struct InFlightBudget {
     in_flight: u32,
     in_flight_ns: u64,
     bound_ns: u64,
 }
 
-impl Room {
+impl InFlightBudget {
     /// Whether one more operation may be submitted.
     #[must_use]
-    pub fn has(&self) -> bool {
+    pub fn has_rest(&self) -> bool {
         self.in_flight == 0 || (self.in_flight < BOUND_PIECES && self.in_flight_ns < self.bound_ns)
     }
 
@@ -63,13 +63,13 @@ impl Room {
 
 /// The accounts of all clients of one executor.
 #[derive(Debug, Clone, Default)]
-pub struct Turns {
+pub struct FairQueue {
     accounts: BTreeMap<u32, Account>,
     /// The most urgent priority of any client.
     urgent: u32,
 }
 
-impl Turns {
+impl FairQueue {
     /// Adds a client, level with the least charged busy client. `priority`: 0 normal, larger less
     /// urgent; `share`: percent of the device.
     pub fn add(&mut self, client: u32, priority: u32, share: u32) {
@@ -110,10 +110,10 @@ impl Turns {
 
     /// How much of this client's work is in flight. Valid while nobody else submits for the client.
     #[must_use]
-    pub fn room(&self, client: u32) -> Room {
-        let Some(account) = self.accounts.get(&client) else { return Room { in_flight: BOUND_PIECES, in_flight_ns: BOUND_NS, bound_ns: BOUND_NS } };
+    pub fn budget(&self, client: u32) -> InFlightBudget {
+        let Some(account) = self.accounts.get(&client) else { return InFlightBudget { in_flight: BOUND_PIECES, in_flight_ns: BOUND_NS, bound_ns: BOUND_NS } };
         let bound_ns = if self.urgent < account.priority { LOW_BOUND_NS } else { BOUND_NS };
-        Room { in_flight: account.in_flight, in_flight_ns: account.in_flight_ns, bound_ns }
+        InFlightBudget { in_flight: account.in_flight, in_flight_ns: account.in_flight_ns, bound_ns }
     }
 
     /// Counts submitted operations and their estimated device time in total.
@@ -159,20 +159,20 @@ mod tests {
 
     /// Runs operations one at a time in the order of the policy; returns device time per client.
     fn run(clients: &[(u32, u32, u64)], pieces: usize) -> BTreeMap<u32, u64> {
-        let mut turns = Turns::default();
+        let mut queue = FairQueue::default();
         for (i, (priority, share, _)) in clients.iter().enumerate() {
-            turns.add(i as u32, *priority, *share);
+            queue.add(i as u32, *priority, *share);
         }
         // All clients are always busy.
         for i in 0..clients.len() {
-            turns.submitted_all(i as u32, 1, 1);
+            queue.submitted_all(i as u32, 1, 1);
         }
         let mut time = BTreeMap::new();
         for _ in 0..pieces {
-            let next = turns.order()[0];
+            let next = queue.order()[0];
             let ns = clients[next as usize].2;
-            turns.submitted_all(next, 1, ns);
-            turns.retired_all(next, 1, ns, ns);
+            queue.submitted_all(next, 1, ns);
+            queue.retired_all(next, 1, ns, ns);
             *time.entry(next).or_default() += ns;
         }
         time
@@ -201,59 +201,59 @@ mod tests {
     /// or for short ones of 0.25 ms in total.
     #[test]
     fn who_gives_way_has_little_in_flight() {
-        let mut turns = Turns::default();
-        turns.add(7, 1, 100);
-        turns.submitted_all(7, 1, 500_000);
-        assert!(turns.room(7).has(), "alone it fills the device");
-        turns.retired_all(7, 1, 500_000, 500_000);
-        turns.add(8, 0, 100);
-        turns.submitted_all(7, 1, 500_000);
-        assert!(!turns.room(7).has());
-        turns.submitted_all(8, 1, 500_000);
-        assert!(turns.room(8).has());
-        turns.remove(8);
-        assert!(turns.room(7).has());
+        let mut queue = FairQueue::default();
+        queue.add(7, 1, 100);
+        queue.submitted_all(7, 1, 500_000);
+        assert!(queue.budget(7).has_rest(), "alone it fills the device");
+        queue.retired_all(7, 1, 500_000, 500_000);
+        queue.add(8, 0, 100);
+        queue.submitted_all(7, 1, 500_000);
+        assert!(!queue.budget(7).has_rest());
+        queue.submitted_all(8, 1, 500_000);
+        assert!(queue.budget(8).has_rest());
+        queue.remove(8);
+        assert!(queue.budget(7).has_rest());
     }
 
     #[test]
     fn who_was_away_has_no_credit() {
-        let mut turns = Turns::default();
-        turns.add(1, 0, 100);
-        turns.add(2, 0, 100);
+        let mut queue = FairQueue::default();
+        queue.add(1, 0, 100);
+        queue.add(2, 0, 100);
         for _ in 0..1000 {
-            turns.submitted_all(1, 1, 100);
-            turns.submitted_all(1, 1, 100);
-            turns.retired_all(1, 1, 100, 100);
-            turns.retired_all(1, 1, 100, 100);
+            queue.submitted_all(1, 1, 100);
+            queue.submitted_all(1, 1, 100);
+            queue.retired_all(1, 1, 100, 100);
+            queue.retired_all(1, 1, 100, 100);
         }
-        turns.submitted_all(1, 1, 100);
-        turns.submitted_all(2, 1, 100);
-        turns.retired_all(2, 1, 100, 101);
-        assert_eq!(turns.order()[0], 1, "one piece later it is the other's turn again");
+        queue.submitted_all(1, 1, 100);
+        queue.submitted_all(2, 1, 100);
+        queue.retired_all(2, 1, 100, 101);
+        assert_eq!(queue.order()[0], 1, "one piece later it is the other's turn again");
     }
 
     proptest! {
         #[test]
         fn nobody_is_bounded_to_nothing_and_nobody_exceeds_the_bound(steps in proptest::collection::vec((0_u32..4, any::<bool>(), 0_u64..20_000_000), 1..300)) {
-            let mut turns = Turns::default();
+            let mut queue = FairQueue::default();
             let mut flying: BTreeMap<u32, Vec<u64>> = BTreeMap::new();
             for client in 0..4 {
-                turns.add(client, client % 2, 25 * (client + 1));
+                queue.add(client, client % 2, 25 * (client + 1));
             }
             for (client, submit, ns) in steps {
                 let mine = flying.entry(client).or_default();
-                prop_assert!(!mine.is_empty() || turns.room(client).has(), "one piece is always allowed");
+                prop_assert!(!mine.is_empty() || queue.budget(client).has_rest(), "one piece is always allowed");
                 if submit {
-                    if turns.room(client).has() {
+                    if queue.budget(client).has_rest() {
                         let bound = if client % 2 == 0 { BOUND_NS } else { LOW_BOUND_NS };
                         prop_assert!(mine.is_empty() || mine.iter().sum::<u64>() < bound);
-                        turns.submitted_all(client, 1, ns);
+                        queue.submitted_all(client, 1, ns);
                         mine.push(ns);
                     }
                 } else if let Some(estimate) = mine.pop() {
-                    turns.retired_all(client, 1, estimate, ns);
+                    queue.retired_all(client, 1, estimate, ns);
                 }
-                let mut order = turns.order();
+                let mut order = queue.order();
                 prop_assert!(order.is_sorted_by_key(|c| c % 2), "urgent first");
                 order.sort_unstable();
                 prop_assert_eq!(order, vec![0, 1, 2, 3], "everybody once");

@@ -6,7 +6,7 @@ use crate::session::{Files, Keeping, Seat, Session, parts, shortened};
 use cumux_link::connection::exactly;
 use cumux_wire::VERSION;
 use cumux_wire::layout::WINDOWS;
-use cumux_wire::message::{self, CLIENTS_A_PACKET, Card, ClientStatus, DeviceFacts, FromServer, Grant, Hello, Reply, ServerStatus, ToExecutor};
+use cumux_wire::message::{self, CLIENTS_A_PACKET, ClientStatus, DeviceFacts, FromServer, Grant, Hello, Reply, ServedDevice, ServerStatus, ToExecutor};
 use cumux_wire::result;
 use rustix::event::{PollFd, PollFlags, poll};
 use std::collections::BTreeSet;
@@ -114,7 +114,7 @@ impl<H: Host> Core<H> {
             }
         };
         self.next_session = self.next_session.wrapping_add(1).max(1);
-        let about = message::Session { id, pid, uid, program, window_slot, priority: grant.priority, parts, sms: grant.sms };
+        let about = message::SessionConfig { id, pid, uid, program, window_slot, priority: grant.priority, parts, sms: grant.sms };
         let mut session = Session::new(about, files, token);
         session.greeting = Some(connection);
         // The process has the number 0 in NVIDIA's log, its context 1.
@@ -408,9 +408,9 @@ impl<H: Host> Core<H> {
 }
 
 /// A device as a status tells it.
-fn card(facts: &DeviceFacts) -> Card {
+fn card(facts: &DeviceFacts) -> ServedDevice {
     let multiprocessors = u32::try_from(facts.attribute(cumux_wire::share::MULTIPROCESSOR_COUNT)).unwrap_or(0);
-    Card { id: facts.id.clone(), name: facts.name.clone(), multiprocessors, memory: facts.memory }
+    ServedDevice { id: facts.id.clone(), name: facts.name.clone(), multiprocessors, memory: facts.memory }
 }
 
 /// A device as a client of the service sees it: attribute 133 (`CU_DEVICE_ATTRIBUTE_MPS_ENABLED`) says that its context is shared, and 20

@@ -14,7 +14,7 @@ use crate::watch::Watcher;
 use crate::{Limits, Options};
 use cumux_link::{Connection, Process};
 use cumux_wire::VERSION;
-use cumux_wire::message::{ClientStatus, DeviceFacts, FromServer, Grant, Hello, Part, Reply, ToServer};
+use cumux_wire::message::{ClientStatus, DeviceFacts, DeviceGrant, FromServer, Grant, Hello, Reply, ToServer};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
@@ -99,7 +99,7 @@ pub(crate) struct Resharing {
     pub(crate) before: u32,
     pub(crate) now: u32,
     /// What the session had.
-    pub(crate) old: Vec<Part>,
+    pub(crate) old: Vec<DeviceGrant>,
 }
 
 /// What the daemon wants to know.

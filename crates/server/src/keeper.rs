@@ -277,7 +277,7 @@ impl<H: Host> Core<H> {
         }
     }
 
-    /// Has a session's descriptors kept, or kept with its present sheet.
+    /// Has a session's descriptors kept, or kept with its present configuration.
     pub(crate) fn keep(&mut self, id: u32) {
         let (Some(desk), Some(session)) = (&self.keeper.desk, self.sessions.get_mut(&id)) else { return };
         let (Some(files), Ok(note)) = (&session.files, serde_json::to_string(&session.about)) else { return };

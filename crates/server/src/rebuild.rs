@@ -102,7 +102,7 @@ impl<H: Host> Core<H> {
                 continue;
             }
             let (id, note) = (item.session, item.note.clone());
-            match (serde_json::from_str::<message::Session>(&note), item.exactly::<7>()) {
+            match (serde_json::from_str::<message::SessionConfig>(&note), item.exactly::<7>()) {
                 (Ok(about), Ok(descriptors)) if about.id == id => {
                     if let Some(session) = self.restore_session(about, descriptors) {
                         session.keeping = Keeping::Kept;
@@ -118,7 +118,7 @@ impl<H: Host> Core<H> {
     }
 
     /// Takes a session that an executor has named. What the one that serves says of it is the newest.
-    pub(crate) fn restore_served(&mut self, serves: bool, about: message::Session, descriptors: Vec<OwnedFd>) {
+    pub(crate) fn restore_served(&mut self, serves: bool, about: message::SessionConfig, descriptors: Vec<OwnedFd>) {
         let id = about.id;
         let newest = about.clone();
         let known = match exactly::<7>(descriptors) {
@@ -145,7 +145,7 @@ impl<H: Host> Core<H> {
     }
 
     /// A session of an earlier server; none if its client cannot be watched.
-    fn restore_session(&mut self, about: message::Session, descriptors: [OwnedFd; 7]) -> Option<&mut Session> {
+    fn restore_session(&mut self, about: message::SessionConfig, descriptors: [OwnedFd; 7]) -> Option<&mut Session> {
         let id = about.id;
         if !self.sessions.contains_key(&id) {
             let files = Files::from_kept(descriptors);

@@ -5,7 +5,7 @@ use cumux_link::{Connection, escape_foreign};
 use cumux_ring::FileError;
 use cumux_ring::service::Service;
 use cumux_wire::layout;
-use cumux_wire::message::{self, ClientStatus, DeviceFacts, Grant, Part};
+use cumux_wire::message::{self, ClientStatus, DeviceFacts, DeviceGrant, Grant};
 use cumux_wire::result;
 use cumux_wire::share::{Grain, Share};
 use rustix::event::{EventfdFlags, eventfd};
@@ -117,7 +117,7 @@ enum Life {
 /// A client that is being served, waits for it, or is leaving.
 #[derive(Debug)]
 pub(crate) struct Session {
-    pub(crate) about: message::Session,
+    pub(crate) about: message::SessionConfig,
     /// None once it has failed: nothing of it is needed any more.
     pub(crate) files: Option<Files>,
     /// Handle of the client's process.
@@ -136,7 +136,7 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    pub(crate) fn new(about: message::Session, files: Files, token: u64) -> Self {
+    pub(crate) fn new(about: message::SessionConfig, files: Files, token: u64) -> Self {
         let first = about.parts.first();
         let status = ClientStatus {
             session: about.id,
@@ -250,23 +250,23 @@ pub(crate) fn shortened(text: &str) -> String {
 }
 
 /// What a session gets of its devices: the share of each as multiprocessors. Devices that the server does not have are left out.
-pub(crate) fn parts(devices: &[DeviceFacts], grant: &Grant) -> Vec<Part> {
+pub(crate) fn parts(devices: &[DeviceFacts], grant: &Grant) -> Vec<DeviceGrant> {
     let part = |(own, (device, memory_limit)): (usize, &(u32, u64))| {
         let facts = devices.get(*device as usize)?;
         let multiprocessors = match grant.sms.get(own) {
             Some(sms) => u32::try_from(sms.len()).unwrap_or(u32::MAX),
             None => grant.share.multiprocessors(Grain::of(facts)),
         };
-        Some(Part { device: *device, multiprocessors, memory_limit: *memory_limit })
+        Some(DeviceGrant { device: *device, multiprocessors, memory_limit: *memory_limit })
     };
     grant.devices.iter().enumerate().filter_map(part).collect()
 }
 
 /// The same parts with another share.
-pub(crate) fn shared_anew(devices: &[DeviceFacts], parts: &[Part], share: Share) -> Vec<Part> {
-    let part = |part: &Part| {
+pub(crate) fn shared_anew(devices: &[DeviceFacts], parts: &[DeviceGrant], share: Share) -> Vec<DeviceGrant> {
+    let part = |part: &DeviceGrant| {
         let multiprocessors = devices.get(part.device as usize).map_or(part.multiprocessors, |facts| share.multiprocessors(Grain::of(facts)));
-        Part { multiprocessors, ..*part }
+        DeviceGrant { multiprocessors, ..*part }
     };
     parts.iter().map(part).collect()
 }
@@ -289,14 +289,14 @@ mod tests {
         let share = Share::parse("12.5").unwrap();
         let grant = Grant { share, priority: 0, devices: vec![(1, 7), (0, 0), (5, 0)], sms: Vec::new() };
         let got = parts(&cards, &grant);
-        let expected = [Part { device: 1, multiprocessors: 8, memory_limit: 7 }, Part { device: 0, multiprocessors: 16, memory_limit: 0 }];
+        let expected = [DeviceGrant { device: 1, multiprocessors: 8, memory_limit: 7 }, DeviceGrant { device: 0, multiprocessors: 16, memory_limit: 0 }];
         assert_eq!(got, expected);
         assert_eq!(shared_anew(&cards, &got, Share::ALL).iter().map(|p| p.multiprocessors).collect::<Vec<_>>(), [78, 132]);
     }
 
     #[test]
     fn a_status_keeps_who_it_is_and_its_first_fault() {
-        let about = message::Session { id: 3, pid: 44, uid: 0, program: "p".into(), window_slot: 0, priority: 0, parts: Vec::new(), sms: Vec::new() };
+        let about = message::SessionConfig { id: 3, pid: 44, uid: 0, program: "p".into(), window_slot: 0, priority: 0, parts: Vec::new(), sms: Vec::new() };
         let client = eventfd(0, EventfdFlags::empty()).unwrap();
         let mut session = Session::new(about, Files::create(client).unwrap(), 1);
         session.status.error = 700;

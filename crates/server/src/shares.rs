@@ -1,6 +1,6 @@
 //! Changing the share of a client that runs.
 //!
-//! The sheet is changed first, in the keeper too, so that whoever serves the client next has the new share; then the executor is told. The daemon is
+//! The configuration is changed first, in the keeper too, so that whoever serves the client next has the new share; then the executor is told. The daemon is
 //! answered when the executor has said that work which begins from now on runs on the new part.
 
 use crate::core::{Core, Resharing};
@@ -20,7 +20,7 @@ impl<H: Host> Core<H> {
             return self.tell(FromServer::Shared { request, before: u32::MAX, now: 0, error });
         }
         let parts = shared_anew(&self.devices, &session.about.parts, share);
-        let count = |parts: &[cumux_wire::message::Part]| parts.first().map_or(0, |part| part.multiprocessors);
+        let count = |parts: &[cumux_wire::message::DeviceGrant]| parts.first().map_or(0, |part| part.multiprocessors);
         let (id, name) = (session.about.id, session.name());
         let old = session.about.parts.clone();
         let change = Resharing { request, session: id, before: count(&old), now: count(&parts), old };

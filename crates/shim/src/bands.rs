@@ -1,7 +1,7 @@
 //! Cutting copies: into bands that fit a staging slice, and into records of not too many rows.
 //! Pure.
 
-use cumux_wire::record::Extent;
+use cumux_wire::record::CopyExtent;
 
 /// One side of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,7 +47,7 @@ impl Band {
 }
 
 /// Cuts an extent into bands, row by row.
-pub(crate) fn bands(extent: Extent) -> impl Iterator<Item = Band> {
+pub(crate) fn bands(extent: CopyExtent) -> impl Iterator<Item = Band> {
     let width = extent.width.clamp(1, BAND);
     let rows = if extent.width > BAND { 1 } else { BAND / width };
     (0..extent.depth).flat_map(move |z| {
@@ -63,13 +63,13 @@ pub(crate) fn bands(extent: Extent) -> impl Iterator<Item = Band> {
 const ROWS: u64 = 1 << 18;
 
 /// Cuts an extent into pieces of so many rows at most: first slice, first row, extent.
-pub(crate) fn pieces(extent: Extent) -> impl Iterator<Item = (u64, u64, Extent)> {
+pub(crate) fn pieces(extent: CopyExtent) -> impl Iterator<Item = (u64, u64, CopyExtent)> {
     let rows = ROWS.min(extent.height).max(1);
     let slices = if rows < extent.height { 1 } else { (ROWS / rows).max(1) };
     let step = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
     (0..extent.depth).step_by(step(slices)).flat_map(move |z| {
         let depth = slices.min(extent.depth - z);
-        (0..extent.height).step_by(step(rows)).map(move |y| (z, y, Extent { width: extent.width, height: rows.min(extent.height - y), depth }))
+        (0..extent.height).step_by(step(rows)).map(move |y| (z, y, CopyExtent { width: extent.width, height: rows.min(extent.height - y), depth }))
     })
 }
 
@@ -87,7 +87,7 @@ mod tests {
     #[test]
     fn bands_cover_every_byte_once_and_fit_a_slice() {
         for extent in [(1, 1, 1), (BAND * 3 + 5, 1, 1), (1000, 5000, 3), (BAND + 1, 2, 2), (7, 1, 2)] {
-            let extent = Extent { width: extent.0, height: extent.1, depth: extent.2 };
+            let extent = CopyExtent { width: extent.0, height: extent.1, depth: extent.2 };
             let mut total = 0;
             let mut last = None;
             for band in bands(extent) {
@@ -104,7 +104,7 @@ mod tests {
     #[test]
     fn pieces_cover_every_row_once_and_are_few() {
         for (height, depth, expected) in [(1, 1, 1), (ROWS, 1, 1), (ROWS + 1, 1, 2), (1000, 262, 1), (1000, 263, 2), (ROWS * 2 + 3, 2, 6), (1, ROWS * 2, 2)] {
-            let extent = Extent { width: 7, height, depth };
+            let extent = CopyExtent { width: 7, height, depth };
             let (mut rows, mut count, mut last) = (0, 0, None);
             for (z, y, piece) in pieces(extent) {
                 assert!(piece.height * piece.depth <= ROWS && z + piece.depth <= depth && y + piece.height <= height && piece.width == 7);

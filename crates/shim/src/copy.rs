@@ -16,7 +16,7 @@ use crate::transfer::Transfer;
 use core::ffi::c_void;
 use cumux_abi::{CUDA_MEMCPY2D, CUDA_MEMCPY3D, CUDA_MEMCPY3D_PEER, CUcontext, CUdeviceptr, CUmemcpyAttributes, CUmemorytype, CUstream};
 use cumux_wire::layout::in_arena;
-use cumux_wire::record::{Extent, span};
+use cumux_wire::record::{CopyExtent, span};
 use std::sync::Arc;
 
 /// Largest pitch (`CU_DEVICE_ATTRIBUTE_MAX_PITCH`).
@@ -31,7 +31,7 @@ pub(crate) enum Claim {
 }
 
 /// Finds out where an address leads and whether all of the rectangle is there.
-fn side(claim: Claim, address: u64, pitch: u64, slice: u64, extent: Extent) -> Try<Side> {
+fn side(claim: Claim, address: u64, pitch: u64, slice: u64, extent: CopyExtent) -> Try<Side> {
     let bytes = span(address, pitch, slice, extent).ok_or(error::INVALID_VALUE)?;
     let allocations = memory::read_allocations();
     let known = allocations.find(address);
@@ -75,7 +75,7 @@ unsafe fn transfer(session: &'static Connection, stream: &Arc<Stream>, transfer:
 }
 
 fn line(target: (Claim, u64), source: (Claim, u64), bytes: usize) -> Try<Transfer> {
-    let extent = Extent { width: bytes as u64, height: 1, depth: 1 };
+    let extent = CopyExtent { width: bytes as u64, height: 1, depth: 1 };
     if bytes == 0 {
         let nothing = Side { address: 0, pitch: 0, slice: 0, private: false };
         return Ok(Transfer { target: nothing, source: nothing, extent });
@@ -169,7 +169,7 @@ struct Corner {
 }
 
 impl Corner {
-    fn side(&self, extent: Extent) -> Try<Side> {
+    fn side(&self, extent: CopyExtent) -> Try<Side> {
         let (claim, base) = match self.kind {
             CUmemorytype::CU_MEMORYTYPE_HOST => (Claim::Host, self.host),
             CUmemorytype::CU_MEMORYTYPE_DEVICE => (Claim::Device, self.device),
@@ -201,7 +201,7 @@ fn address<T>(pointer: *const T) -> u64 {
 
 /// Both sides and the extent of a three-dimensional copy.
 pub(crate) fn plan(copy: &CUDA_MEMCPY3D) -> Try<Transfer> {
-    let extent = Extent { width: copy.WidthInBytes as u64, height: copy.Height as u64, depth: copy.Depth as u64 };
+    let extent = CopyExtent { width: copy.WidthInBytes as u64, height: copy.Height as u64, depth: copy.Depth as u64 };
     let source = Corner {
         kind: copy.srcMemoryType,
         host: address(copy.srcHost),

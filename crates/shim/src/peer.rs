@@ -11,7 +11,7 @@ use crate::{context, device, memory, process};
 use core::ffi::{c_int, c_uint};
 use cumux_abi::{CUatomicOperation, CUcontext, CUdevice, CUdevice_P2PAttribute, CUresult};
 use cumux_wire::layout::in_arena;
-use cumux_wire::record::Extent;
+use cumux_wire::record::CopyExtent;
 use std::sync::Arc;
 
 /// The device whose memory a side of a copy is; none for host memory.
@@ -53,7 +53,7 @@ pub(crate) unsafe fn copy(session: &'static Connection, stream: &Stream, transfe
     let (from, to) = (stream_of(session, from)?.lane, stream_of(session, to)?.lane);
     for band in bands(transfer.extent) {
         let slice = session.take_slice(band.bytes())?;
-        let (between, extent) = (staged(slice, band), Extent { width: band.width, height: band.rows, depth: 1 });
+        let (between, extent) = (staged(slice, band), CopyExtent { width: band.width, height: band.rows, depth: 1 });
         let done = session
             .push(from, &Transfer::record(between, part(&transfer.source, band), extent))
             .and_then(|_| session.drain_lane(from))

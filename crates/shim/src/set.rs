@@ -6,7 +6,7 @@ use crate::memory;
 use crate::process;
 use core::ffi::{c_uchar, c_uint, c_ushort};
 use cumux_abi::{CUdeviceptr, CUstream};
-use cumux_wire::record::{Extent, Op, span};
+use cumux_wire::record::{CopyExtent, Op, span};
 
 const NULL: CUstream = core::ptr::null_mut();
 
@@ -24,7 +24,7 @@ pub(crate) fn plan(target: u64, pitch: usize, value: u32, element: u32, width: u
     if !target.is_multiple_of(u64::from(element)) || !pitch.is_multiple_of(u64::from(element)) || (height > 1 && pitch < row) {
         return Err(error::INVALID_VALUE);
     }
-    let bytes = span(target, pitch, 0, Extent { width: row, height: height as u64, depth: 1 }).ok_or(error::INVALID_VALUE)?;
+    let bytes = span(target, pitch, 0, CopyExtent { width: row, height: height as u64, depth: 1 }).ok_or(error::INVALID_VALUE)?;
     let target = {
         let allocations = memory::read_allocations();
         let known = allocations.find(target).ok_or(error::INVALID_VALUE)?;

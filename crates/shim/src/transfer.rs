@@ -10,7 +10,7 @@ use crate::connection::Connection;
 use crate::connection::pipe::LaneId;
 use crate::connection::staging::Taken;
 use crate::ffi::Try;
-use cumux_wire::record::{Extent, Op};
+use cumux_wire::record::{CopyExtent, Op};
 use std::collections::VecDeque;
 
 /// Bands of a copy to private memory that are under way at once.
@@ -24,16 +24,16 @@ pub struct Transfer {
     /// Where they come from.
     pub source: Side,
     /// How many there are.
-    pub extent: Extent,
+    pub extent: CopyExtent,
 }
 
 impl Transfer {
     /// Rows that follow one another without a gap are one row.
     fn flattened(mut self) -> Self {
-        let Extent { width, height, depth } = self.extent;
+        let CopyExtent { width, height, depth } = self.extent;
         let dense = |side: &Side| (height == 1 || side.pitch == width) && (depth == 1 || side.slice == width * height);
         if dense(&self.target) && dense(&self.source) {
-            self.extent = Extent { width: width * height * depth, height: 1, depth: 1 };
+            self.extent = CopyExtent { width: width * height * depth, height: 1, depth: 1 };
         }
         self
     }
@@ -44,7 +44,7 @@ impl Transfer {
     }
 
     /// The record of a copy between two places that the executor knows.
-    pub(crate) fn record(target: Side, source: Side, extent: Extent) -> Op {
+    pub(crate) fn record(target: Side, source: Side, extent: CopyExtent) -> Op {
         Op::Copy {
             target: target.address,
             target_pitch: target.pitch,
@@ -93,7 +93,7 @@ impl Transfer {
             // SAFETY: the caller promises a readable source; the slice is ours and long enough.
             unsafe { rows(band.at(&self.source), self.source.pitch, slice.address, band.width, band) };
             let (target, source) = (part(&self.target, band), staged(slice, band));
-            let sent = session.push(lane, &Self::record(target, source, Extent { width: band.width, height: band.rows, depth: 1 }));
+            let sent = session.push(lane, &Self::record(target, source, CopyExtent { width: band.width, height: band.rows, depth: 1 }));
             session.hold_slice_until(slice, sent.as_ref().ok().map(|seq| (lane, *seq)));
             sent?;
         }
@@ -121,7 +121,7 @@ impl Transfer {
             }
             let slice = session.take_slice(band.bytes())?;
             let (target, source) = (staged(slice, band), part(&self.source, band));
-            match session.push(lane, &Self::record(target, source, Extent { width: band.width, height: band.rows, depth: 1 })) {
+            match session.push(lane, &Self::record(target, source, CopyExtent { width: band.width, height: band.rows, depth: 1 })) {
                 Ok(seq) => under_way.push_back((band, slice, seq)),
                 Err(code) => {
                     session.hold_slice_until(slice, None);
@@ -163,8 +163,8 @@ mod tests {
     #[test]
     fn dense_rectangles_become_one_line() {
         let side = |pitch, slice| Side { address: 4096, pitch, slice, private: false };
-        let of = |source, target| Transfer { target, source, extent: Extent { width: 10, height: 4, depth: 2 } }.flattened().extent;
-        assert_eq!(of(side(10, 40), side(10, 40)), Extent { width: 80, height: 1, depth: 1 });
+        let of = |source, target| Transfer { target, source, extent: CopyExtent { width: 10, height: 4, depth: 2 } }.flattened().extent;
+        assert_eq!(of(side(10, 40), side(10, 40)), CopyExtent { width: 80, height: 1, depth: 1 });
         assert_eq!(of(side(16, 64), side(10, 40)).height, 4);
         assert_eq!(of(side(10, 48), side(10, 40)).height, 4);
     }

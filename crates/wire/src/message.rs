@@ -85,7 +85,7 @@ pub enum Reply {
         /// The devices that the client sees, by its own ordinals.
         devices: Vec<DeviceFacts>,
         /// What the client may use of each of these devices.
-        parts: Vec<Part>,
+        parts: Vec<DeviceGrant>,
         /// True if the parts are static partitions. The client's own percentages then mean nothing.
         #[serde(default)]
         fixed: bool,
@@ -101,7 +101,7 @@ pub enum Reply {
 
 /// One client's session, as server, keeper and executors know it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Session {
+pub struct SessionConfig {
     /// Number of the session among the server's.
     pub id: u32,
     /// The client's process id in the daemon's PID namespace, or a number that the daemon assigned.
@@ -115,7 +115,7 @@ pub struct Session {
     /// 0 normal, 1 below normal (`CUDA_MPS_CLIENT_PRIORITY`).
     pub priority: u32,
     /// What it may use of its devices, by its own ordinals.
-    pub parts: Vec<Part>,
+    pub parts: Vec<DeviceGrant>,
     /// Static partitioning: the indices of the SMs that it runs on, for each of its devices. Empty
     /// where a share is a count of SMs.
     #[serde(default)]
@@ -124,7 +124,7 @@ pub struct Session {
 
 /// What a session may use of one device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Part {
+pub struct DeviceGrant {
     /// The device's place in the server's list.
     pub device: u32,
     /// Multiprocessors that the session may run on; 0 = all of them.
@@ -297,7 +297,7 @@ pub struct ServerStatus {
     pub devices: Vec<String>,
     /// The same devices with their properties; empty until an executor has opened them.
     #[serde(default)]
-    pub cards: Vec<Card>,
+    pub cards: Vec<ServedDevice>,
     /// Clients with a session.
     pub clients: Vec<ClientStatus>,
     /// Clients that have gone, newest last (bounded).
@@ -306,7 +306,7 @@ pub struct ServerStatus {
 
 /// A device that a server serves.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
-pub struct Card {
+pub struct ServedDevice {
     /// The device's name in `--device`.
     pub id: String,
     /// The name that `cuDeviceGetName` answers.
@@ -418,7 +418,7 @@ pub enum ToExecutor {
     /// makes it doubtful that the first one counted. The second one only repeats the answer.
     Attach {
         /// The session.
-        session: Session,
+        session: SessionConfig,
     },
     /// The client has gone: the executor stops its work and frees everything. The active executor
     /// always answers with [`FromExecutor::Detached`], also for a session that it does not know.
@@ -457,7 +457,7 @@ pub enum ToExecutor {
         /// A [`Session::id`].
         session: u32,
         /// The new parts, by the client's own ordinals.
-        parts: Vec<Part>,
+        parts: Vec<DeviceGrant>,
     },
     /// Asks for [`FromExecutor::Metrics`].
     Metrics {
@@ -510,7 +510,7 @@ pub enum FromExecutor {
         /// That of the question.
         request: u64,
         /// The session.
-        session: Box<Session>,
+        session: Box<SessionConfig>,
     },
     /// Follows the last [`FromExecutor::Serves`].
     ServesEnd {

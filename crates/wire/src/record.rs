@@ -65,7 +65,7 @@ pub struct Record {
 /// A rectangle of bytes: `depth` slices of `height` rows of `width` bytes. The strides beside it
 /// are in bytes; a stride may be 0 where its count is 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Extent {
+pub struct CopyExtent {
     /// Bytes of a row.
     pub width: u64,
     /// Rows of a slice.
@@ -74,7 +74,7 @@ pub struct Extent {
     pub depth: u64,
 }
 
-impl Field for Extent {
+impl Field for CopyExtent {
     fn write(&self, out: &mut Vec<u8>) {
         [self.width, self.height, self.depth].write(out);
     }
@@ -155,7 +155,7 @@ pub fn decode(bytes: &[u8]) -> Result<Record, DecodeError> {
 /// Bytes from `base` to the end of a rectangle with these strides, or `None` where that overflows
 /// 64 bits.
 #[must_use]
-pub fn span(base: u64, pitch: u64, slice: u64, extent: Extent) -> Option<u64> {
+pub fn span(base: u64, pitch: u64, slice: u64, extent: CopyExtent) -> Option<u64> {
     if extent.width == 0 || extent.height == 0 || extent.depth == 0 {
         return Some(0);
     }

@@ -2,7 +2,7 @@
 //! impossible.
 
 use cumux_wire::layout::{ANSWERS, EVENTS, STREAMS};
-use cumux_wire::record::{DecodeError, Extent, Header, Launch, MAX_BYTES, MAX_PARAMETERS, NO_ANSWER, NO_STREAM, Op, decode, encode, length};
+use cumux_wire::record::{CopyExtent, DecodeError, Header, Launch, MAX_BYTES, MAX_PARAMETERS, NO_ANSWER, NO_STREAM, Op, decode, encode, length};
 use proptest::prelude::*;
 
 fn op() -> impl Strategy<Value = Op> {
@@ -46,7 +46,7 @@ fn op() -> impl Strategy<Value = Op> {
             source,
             source_pitch: 5000,
             source_slice: 1 << 19,
-            extent: Extent { width, height, depth },
+            extent: CopyExtent { width, height, depth },
         }),
         (long.clone(), word, 0_u32..3, long.clone()).prop_map(|(target, value, shift, width)| Op::Set {
             target,
@@ -137,7 +137,7 @@ fn impossible_fields_are_named() {
         source: 0,
         source_pitch: 0,
         source_slice: 0,
-        extent: Extent { width: 8, height: 1, depth: 1 },
+        extent: CopyExtent { width: 8, height: 1, depth: 1 },
     };
     encode(&Header { stream: 0, answer: NO_ANSWER, seq: 1, request: 0 }, &copy, &mut bytes);
     assert_eq!(decode(&bytes), Err(DecodeError::Field("copy extent")));

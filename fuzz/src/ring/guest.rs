@@ -7,7 +7,7 @@ use cumux_ring::file::Mapping;
 use cumux_ring::memory::{Memory as _, Ordering};
 use cumux_ring::page::Answer;
 use cumux_wire::layout::{self, MARKS_BYTES, WINDOW_BYTES, journal, page, ring};
-use cumux_wire::message::{Part, Session as Sheet};
+use cumux_wire::message::{DeviceGrant, Session as Sheet};
 use cumux_wire::record::{self, Header, NO_STREAM, Op};
 use rustix::event::{EventfdFlags, eventfd};
 use std::os::fd::OwnedFd;

@@ -2,7 +2,7 @@
 
 use crate::bytes::Bytes;
 use cumux_wire::layout::ARENA_BASE;
-use cumux_wire::record::{Extent, Launch, Op, TensorWish};
+use cumux_wire::record::{CopyExtent, Launch, Op, TensorWish};
 
 /// Most of the times a small number is meant.
 const SMALL: [u32; 6] = [0, 1, 2, 3, 4095, 4096];
@@ -123,7 +123,7 @@ pub fn op(bytes: &mut Bytes<'_>, known: &Known) -> Op {
             source: at(bytes),
             source_pitch: size(bytes),
             source_slice: size(bytes),
-            extent: Extent { width: width(bytes), height: bytes.pick(&[1, 1, 2, 0, 16]), depth: bytes.pick(&[1, 1, 2, 0]) },
+            extent: CopyExtent { width: width(bytes), height: bytes.pick(&[1, 1, 2, 0, 16]), depth: bytes.pick(&[1, 1, 2, 0]) },
         },
         40 | 41 => Op::Set {
             target: at(bytes),

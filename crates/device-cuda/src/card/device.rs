@@ -6,7 +6,8 @@ use crate::engine::Message;
 use crate::fault::remedy;
 use cumux_abi::CUlimit;
 use cumux_device::{
-    ClientCounters, ClientId, ClientSpec, Device, DeviceError, DeviceFacts, Fault, Interrupted, ModuleId, ModuleInfo, Place, StreamId, TensorWish, Work,
+    ClientCounters, ClientId, ClientSpec, Device, DeviceError, DeviceFacts, Fault, GlobalsAllocator, Interrupted, ModuleId, ModuleInfo, StreamId, TensorWish,
+    Work,
 };
 use std::collections::hash_map::Entry;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -223,7 +224,7 @@ impl Device for Card {
 
     /// The driver places the variables, so `place` only says whether the module is restored after a
     /// takeover. A module with writable variables cannot be: their contents went with the executor.
-    fn load_module(&self, client: ClientId, module: ModuleId, image: &[u8], place: &mut dyn Place) -> Result<ModuleInfo, DeviceError> {
+    fn load_module(&self, client: ClientId, module: ModuleId, image: &[u8], place: &mut dyn GlobalsAllocator) -> Result<ModuleInfo, DeviceError> {
         self.require_context()?;
         let owner = self.client(client)?;
         let loaded = self.check_loss(self.library.load(&self.shared.gate, image, &owner.counts))?;

@@ -1,7 +1,7 @@
 //! Partitions of the card's SMs, for clients with a share: green contexts within the one primary
 //! context. Kernels are loaded once and run in all partitions.
 //!
-//! [`Floor`] decides which SMs a partition gets, as on the software GPU: partitions overlap only
+//! [`SmAllocator`] decides which SMs a partition gets, as on the software GPU: partitions overlap only
 //! when they are together larger than the card. A green context for a set of SMs is made when the
 //! set is first used, and kept until the device is closed. Making one takes a millisecond and about
 //! 5 MiB of the card's memory, and waits for running kernels.
@@ -10,7 +10,7 @@ use super::sm_layout::SmLayout;
 use crate::driver::{Driver, Function, GreenContext, Stream};
 use crate::fault::{Call, remedy};
 use cumux_device::DeviceError;
-use cumux_device::floor::Floor;
+use cumux_device::sm_allocator::SmAllocator;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -58,12 +58,12 @@ impl Drop for SetContext {
     }
 }
 
-/// A partition that a client uses. The floor counts its SMs as used until it is dropped.
+/// A partition that a client uses. The sm_allocator counts its SMs as used until it is dropped.
 pub(crate) struct Partition {
     context: Arc<SetContext>,
     /// The SMs, by this crate's numbers, in order.
     sms: Vec<u32>,
-    floor: Arc<Mutex<Floor>>,
+    sm_allocator: Arc<Mutex<SmAllocator>>,
 }
 
 impl Partition {
@@ -78,7 +78,7 @@ impl Partition {
 
 impl Drop for Partition {
     fn drop(&mut self) {
-        self.floor.lock().release(&self.sms);
+        self.sm_allocator.lock().release(&self.sms);
     }
 }
 
@@ -87,11 +87,11 @@ type SetContexts = HashMap<Vec<u32>, Arc<SetContext>>;
 
 /// The partitions of a card.
 ///
-/// Lock order: `contexts` (6), then `floor` (7). The driver is called under `contexts`.
+/// Lock order: `contexts` (6), then `sm_allocator` (7). The driver is called under `contexts`.
 pub(crate) struct Partitions {
     /// The card's SMs, or why the card cannot be partitioned.
     layout: Result<SmLayout, String>,
-    floor: Arc<Mutex<Floor>>,
+    sm_allocator: Arc<Mutex<SmAllocator>>,
     contexts: Mutex<SetContexts>,
 }
 
@@ -103,8 +103,8 @@ impl Partitions {
             tracing::warn!("this card cannot be divided among clients: {why}");
             why
         });
-        let floor = layout.as_ref().map_or_else(|_| Floor::default(), |layout| Floor::with_groups(layout.count(), layout.coscheduled()));
-        Partitions { layout, floor: Arc::new(Mutex::new(floor)), contexts: Mutex::default() }
+        let sm_allocator = layout.as_ref().map_or_else(|_| SmAllocator::default(), |layout| SmAllocator::with_groups(layout.count(), layout.coscheduled()));
+        Partitions { layout, sm_allocator: Arc::new(Mutex::new(sm_allocator)), contexts: Mutex::default() }
     }
 
     /// A partition of this many SMs (0: as many as possible), out of the card's or those of the
@@ -122,14 +122,14 @@ impl Partitions {
     ) -> Result<Arc<Partition>, DeviceError> {
         let mut contexts = self.contexts.lock();
         let sms = {
-            let mut floor = self.floor.lock();
-            let within = inside.map_or_else(|| floor.all(), |partition| partition.sms.clone());
+            let mut sm_allocator = self.sm_allocator.lock();
+            let within = inside.map_or_else(|| sm_allocator.all(), |partition| partition.sms.clone());
             let count = if multiprocessors == 0 { within.len() as u32 } else { multiprocessors.next_multiple_of(SHARE_STEP) };
             let left = leaves.map_or(&[] as &[u32], |partition| &partition.sms);
-            floor.release(left);
-            let sms = floor.assign(count, &within);
-            floor.hold(left);
-            if contexts.len() < MOST_SETS || contexts.contains_key(&sms) { sms } else { share_set(&contexts, &mut floor, sms, &within) }
+            sm_allocator.release(left);
+            let sms = sm_allocator.assign(count, &within);
+            sm_allocator.hold(left);
+            if contexts.len() < MOST_SETS || contexts.contains_key(&sms) { sms } else { share_set(&contexts, &mut sm_allocator, sms, &within) }
         };
         self.partition_of_held(&mut contexts, driver, sms)
     }
@@ -142,13 +142,13 @@ impl Partitions {
         let mut sms = sms.to_vec();
         sms.sort_unstable();
         sms.dedup();
-        self.floor.lock().hold(&sms);
+        self.sm_allocator.lock().hold(&sms);
         self.partition_of_held(&mut self.contexts.lock(), driver, sms)
     }
 
-    /// The partition of these SMs. The floor counts them as used already.
+    /// The partition of these SMs. The sm_allocator counts them as used already.
     fn partition_of_held(&self, contexts: &mut SetContexts, driver: &Arc<Driver>, sms: Vec<u32>) -> Result<Arc<Partition>, DeviceError> {
-        let partition = |context: &Arc<SetContext>, sms| Arc::new(Partition { context: context.clone(), sms, floor: self.floor.clone() });
+        let partition = |context: &Arc<SetContext>, sms| Arc::new(Partition { context: context.clone(), sms, sm_allocator: self.sm_allocator.clone() });
         if let Some(context) = contexts.get(&sms) {
             return Ok(partition(context, sms));
         }
@@ -160,7 +160,7 @@ impl Partitions {
                 Ok(partition(&context, sms))
             }
             Err(error) => {
-                self.floor.lock().release(&sms);
+                self.sm_allocator.lock().release(&sms);
                 Err(error)
             }
         }
@@ -181,11 +181,11 @@ impl Partitions {
 }
 
 /// Finds an existing set of as many SMs, among them the one that the fewest partitions use. Returns
-/// `sms` if there is none. The floor counts the returned set as used, in place of `sms`.
-fn share_set(contexts: &SetContexts, floor: &mut Floor, sms: Vec<u32>, within: &[u32]) -> Vec<u32> {
+/// `sms` if there is none. The sm_allocator counts the returned set as used, in place of `sms`.
+fn share_set(contexts: &SetContexts, sm_allocator: &mut SmAllocator, sms: Vec<u32>, within: &[u32]) -> Vec<u32> {
     let alike = contexts.keys().filter(|set| set.len() == sms.len() && set.iter().all(|sm| within.contains(sm)));
-    let Some(set) = alike.min_by_key(|set| floor.parts(set)).cloned() else { return sms };
-    floor.release(&sms);
-    floor.hold(&set);
+    let Some(set) = alike.min_by_key(|set| sm_allocator.partitions_on(set)).cloned() else { return sms };
+    sm_allocator.release(&sms);
+    sm_allocator.hold(&set);
     set
 }

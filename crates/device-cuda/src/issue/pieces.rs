@@ -5,7 +5,7 @@
 //! piece of host memory. A [`Reach`] says how many bytes from an address lie before such an end.
 
 use crate::driver::{CardAddress, RectangleCopy};
-use cumux_device::{Extent, Rows};
+use cumux_device::{CopyExtent, Rows};
 
 /// Most pieces of one copy. Programs need far fewer, and other clients do not wait long while this
 /// many are submitted.
@@ -42,7 +42,7 @@ pub(super) type Reach<'a> = &'a dyn Fn(CardAddress) -> u64;
 
 /// The most pieces into which a copy can be cut. Source and target are `apart` bytes from each
 /// other: a row that overlaps itself is cut into pieces of that length.
-pub(super) fn count_pieces(extent: Extent, apart: u64) -> u64 {
+pub(super) fn count_pieces(extent: CopyExtent, apart: u64) -> u64 {
     let of_a_row = if apart == 0 { 1 } else { extent.width.div_ceil(apart) };
     extent.height.saturating_mul(extent.depth).saturating_mul(of_a_row.max(1))
 }
@@ -76,8 +76,8 @@ pub(super) enum Contiguity {
 }
 
 /// Cuts the copy of a rectangle: into one piece, one for each slice, or one or more for each row.
-pub(super) fn cut_rectangle(target: &Rows, source: &Rows, extent: Extent, contiguity: Contiguity, reach: Reach<'_>, pieces: &mut Vec<CopyPiece>) {
-    let Extent { width, height, depth } = extent;
+pub(super) fn cut_rectangle(target: &Rows, source: &Rows, extent: CopyExtent, contiguity: Contiguity, reach: Reach<'_>, pieces: &mut Vec<CopyPiece>) {
+    let CopyExtent { width, height, depth } = extent;
     // The driver expects the distance of slices as a whole number of rows.
     let rows_of_slice = |rows: &Rows| {
         if depth == 1 { Some(height) } else { rows.slice.checked_div(rows.pitch).filter(|count| count * rows.pitch == rows.slice && *count >= height) }
@@ -169,7 +169,7 @@ mod tests {
             }
             let mut pieces = Vec::new();
             let contiguity = if whole { Contiguity::Whole } else { Contiguity::Cut };
-            cut_rectangle(&target, &source, Extent { width: w, height: h, depth: d }, contiguity, &|_| 7, &mut pieces);
+            cut_rectangle(&target, &source, CopyExtent { width: w, height: h, depth: d }, contiguity, &|_| 7, &mut pieces);
             apply(&mut memory, &pieces);
             prop_assert_eq!(memory, expected);
             prop_assert_eq!(pieces.iter().map(CopyPiece::bytes).sum::<u64>(), w * h * d);
@@ -180,7 +180,7 @@ mod tests {
     /// before the pieces are made.
     #[test]
     fn endless_copies_are_seen() {
-        let count = |width, height, depth, apart| count_pieces(Extent { width, height, depth }, apart);
+        let count = |width, height, depth, apart| count_pieces(CopyExtent { width, height, depth }, apart);
         assert_eq!((count(64 << 20, 1, 1, 1 << 40), count(100, 1, 1, 0), count(100, 1, 1, 30), count(8, 5, 3, 1 << 20)), (1, 1, 4, 15));
         assert!(count(64 << 20, 1, 1, 4) > MOST_PIECES && count(1, 1 << 40, 1, 1 << 20) > MOST_PIECES && count(1, u64::MAX, u64::MAX, 5) > MOST_PIECES);
     }

@@ -5,7 +5,7 @@ use super::limits::LaunchLimits;
 use super::pieces::{Contiguity, CopyPiece, MOST_PIECES, count_pieces, cut_rectangle, cut_row};
 use crate::context::{Access, Client, ClientModule, Kernel};
 use crate::driver::{CardAddress, GraphKernel, LaunchShape, MemorySet};
-use cumux_device::{Extent, Fault, Launch, Parameters, Rows, Work};
+use cumux_device::{CopyExtent, Fault, Launch, Parameters, Rows, Work};
 use cumux_wire::record::span;
 use cumux_wire::result;
 use std::sync::Arc;
@@ -87,7 +87,7 @@ fn fault(result: u32, text: String) -> Refusal {
 /// Plans a piece of work. The parameters of a kernel move from `work` into the plan.
 pub(crate) fn plan_work(client: &Client, limits: &LaunchLimits, work: &mut Work) -> Result<Plan, Refusal> {
     match work {
-        Work::Mark => Ok(Plan::Nothing),
+        Work::Nop => Ok(Plan::Nothing),
         Work::Kernel(kernel) => plan_launch(client, limits, &mut kernel.launch).map(Plan::Kernel),
         Work::Copy { target, source, extent } => plan_copy(client, target, source, *extent).map(Plan::Copies),
         Work::Set { target, pitch, value, element, width, height } => {
@@ -96,13 +96,13 @@ pub(crate) fn plan_work(client: &Client, limits: &LaunchLimits, work: &mut Work)
                 return Ok(Plan::Nothing);
             }
             let rows = Rows { address: *target, pitch: *pitch, slice: 0 };
-            let extent = Extent { width: row, height: *height, depth: 1 };
+            let extent = CopyExtent { width: row, height: *height, depth: 1 };
             let target = translate(client, &rows, extent, Access::Write, "a set")?;
             Ok(Plan::Set(MemorySet { target, pitch: *pitch, value: *value, element: *element, width: *width, height: *height }))
         }
         Work::WriteValue { address, value, bytes } => {
             let rows = Rows { address: *address, pitch: 0, slice: 0 };
-            let extent = Extent { width: u64::from(*bytes), height: 1, depth: 1 };
+            let extent = CopyExtent { width: u64::from(*bytes), height: 1, depth: 1 };
             let address = translate(client, &rows, extent, Access::Write, "a value write")?;
             Ok(Plan::Value { address, value: *value, bytes: *bytes })
         }
@@ -140,7 +140,7 @@ fn find_unregistered_pointer(client: &Client, parameters: &[u8]) -> Option<(Card
 /// Checks a rectangle and returns the card's address of its first byte. The client may access each
 /// row, and rows in the client's window are registered. `what` names the work in the text of a
 /// fault.
-fn translate(client: &Client, rows: &Rows, extent: Extent, access: Access, what: &str) -> Result<CardAddress, Refusal> {
+fn translate(client: &Client, rows: &Rows, extent: CopyExtent, access: Access, what: &str) -> Result<CardAddress, Refusal> {
     let forbidden = |at: u64| {
         let verb = if access == Access::Write { "write" } else { "read" };
         fault(result::ILLEGAL_ADDRESS, format!("{what} touches {at:#x}, which is no memory of this client that it may {verb}"))
@@ -185,7 +185,7 @@ fn too_many_pieces(what: &str) -> Refusal {
     )
 }
 
-fn plan_copy(client: &Client, target: &Rows, source: &Rows, extent: Extent) -> Result<Vec<CopyPiece>, Refusal> {
+fn plan_copy(client: &Client, target: &Rows, source: &Rows, extent: CopyExtent) -> Result<Vec<CopyPiece>, Refusal> {
     if extent.width == 0 || extent.height == 0 || extent.depth == 0 {
         return Ok(Vec::new());
     }

@@ -96,7 +96,7 @@ mod tests {
             [(QueueState::Idle, true), (QueueState::Moving, true), (QueueState::Ready, false), (QueueState::HeldBack, false), (QueueState::Parked, false)]
         {
             queue.state = state;
-            assert_eq!(queue.push(7, Work::Mark, 5), becomes_ready, "{state:?}");
+            assert_eq!(queue.push(7, Work::Nop, 5), becomes_ready, "{state:?}");
             assert_eq!(queue.state, if becomes_ready { QueueState::Ready } else { state });
         }
         assert_eq!((queue.work.len(), queue.since), (5, 5));

@@ -59,7 +59,7 @@ impl Streams {
     /// that work is reported in the order of the stream. The work will not run.
     pub(super) fn put_back(&mut self, id: StreamId, tokens: &[u64]) {
         if let Some(queue) = self.queues.get_mut(&id) {
-            tokens.iter().rev().for_each(|token| queue.work.push_front((*token, Work::Mark)));
+            tokens.iter().rev().for_each(|token| queue.work.push_front((*token, Work::Nop)));
         }
     }
 

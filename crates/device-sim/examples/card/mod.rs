@@ -1,6 +1,6 @@
 //! What the examples that drive a whole card have in common.
 
-use cumux_device::{ClientId, DeviceError, Outcome, Place, Sink, StreamId};
+use cumux_device::{ClientId, DeviceError, GlobalsAllocator, Outcome, Sink, StreamId};
 use std::os::fd::OwnedFd;
 use std::sync::mpsc::Sender;
 
@@ -18,7 +18,7 @@ impl Sink for Waker {
 /// For images without variables.
 pub struct Nowhere;
 
-impl Place for Nowhere {
+impl GlobalsAllocator for Nowhere {
     fn variable(&mut self, name: &str, _: u64, _: u64, _: bool) -> Result<(u64, bool), DeviceError> {
         Err(DeviceError::Invalid(format!("no variable {name} expected")))
     }

@@ -17,7 +17,7 @@
 
 use std::sync::Arc;
 
-use cumux_device::{Extent, Rows, Work};
+use cumux_device::{CopyExtent, Rows, Work};
 use cumux_wire::record::span;
 
 use super::worker::{RefusedAddress, WorkerMemory};
@@ -81,7 +81,7 @@ enum TransferKind {
 pub(crate) struct Transfer {
     kind: TransferKind,
     /// Bytes of a row, rows, and slices.
-    extent: Extent,
+    extent: CopyExtent,
     /// Bytes done, counted row by row.
     done: u64,
     token: u64,
@@ -98,13 +98,13 @@ impl Transfer {
                 (TransferKind::UnexaminedCopy { target, source }, extent)
             }
             Work::Set { target, pitch, value, element, width, height } => {
-                let extent = Extent { width: width.checked_mul(u64::from(element))?, height, depth: 1 };
+                let extent = CopyExtent { width: width.checked_mul(u64::from(element))?, height, depth: 1 };
                 let rows = Rows { address: target, pitch, slice: 0 };
                 let (rows, _, extent) = flatten(rows, rows, extent);
                 (TransferKind::Set { target: rows, value, element }, extent)
             }
-            Work::WriteValue { address, value, bytes } => (TransferKind::Value { address, value, bytes }, Extent { width: 1, height: 1, depth: 1 }),
-            Work::Kernel(_) | Work::Mark => return None,
+            Work::WriteValue { address, value, bytes } => (TransferKind::Value { address, value, bytes }, CopyExtent { width: 1, height: 1, depth: 1 }),
+            Work::Kernel(_) | Work::Nop => return None,
         };
         Some(Transfer { kind, extent, done: 0, token, progress: None })
     }
@@ -232,7 +232,7 @@ impl Transfer {
 }
 
 /// The same rectangle with as few and as long rows as possible.
-fn flatten(mut a: Rows, mut b: Rows, mut extent: Extent) -> (Rows, Rows, Extent) {
+fn flatten(mut a: Rows, mut b: Rows, mut extent: CopyExtent) -> (Rows, Rows, CopyExtent) {
     if extent.height == 1 {
         (a.pitch, b.pitch) = (a.slice, b.slice);
         (extent.height, extent.depth) = (extent.depth, 1);
@@ -245,7 +245,7 @@ fn flatten(mut a: Rows, mut b: Rows, mut extent: Extent) -> (Rows, Rows, Extent)
             && let Some(width) = extent.width.checked_mul(extent.height)
         {
             (a.pitch, b.pitch) = (a.slice, b.slice);
-            extent = Extent { width, height: extent.depth, depth: 1 };
+            extent = CopyExtent { width, height: extent.depth, depth: 1 };
         }
     }
     (a, b, extent)
@@ -304,7 +304,7 @@ mod tests {
             let work = Work::Copy {
                 target: Rows { address: base + to, pitch: tp, slice: ts },
                 source: Rows { address: base + from, pitch: sp, slice: ss },
-                extent: Extent { width: w, height: h, depth: d },
+                extent: CopyExtent { width: w, height: h, depth: d },
             };
             prop_assert_eq!(run(&work, &memory), StepEnd::Done);
             let mut got = vec![0; SIZE];
@@ -335,7 +335,7 @@ mod tests {
         let (_mapping, memory, base) = page();
         let end = base + SIZE as u64;
         let rows = |address| Rows { address, pitch: 0, slice: 0 };
-        let extent = Extent { width: 16, height: 1, depth: 1 };
+        let extent = CopyExtent { width: 16, height: 1, depth: 1 };
         let over = Work::Copy { target: rows(end - 15), source: rows(base), extent };
         assert_eq!(run(&over, &memory), StepEnd::Refused(end, MemoryFault::OutOfBounds));
         let exact = Work::Copy { target: rows(end - 16), source: rows(base), extent };

@@ -1,6 +1,6 @@
 //! Which SMs belong to which partition of a client. Pure bookkeeping under the scheduler's lock.
 //!
-//! [`Floor`] is the card's side: how many partitions each SM belongs to. [`ClientPartitions`] is
+//! [`SmAllocator`] is the card's side: how many partitions each SM belongs to. [`ClientPartitions`] is
 //! one client's side: partition [`SHARE`] is its whole share, the others lie inside of it. A set of
 //! SMs that was replaced stays until its last kernel is over.
 
@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::placement::SmSet;
 use crate::models::Limits;
-use cumux_device::floor::Floor;
+use cumux_device::sm_allocator::SmAllocator;
 
 /// The partition that is the client's whole share.
 pub(crate) const SHARE: u32 = 0;
@@ -34,18 +34,18 @@ pub(super) struct ClientPartitions {
 
 impl ClientPartitions {
     /// A client with a share of so many SMs (0 = the whole card).
-    pub(super) fn new(limits: &Limits, floor: &mut Floor, share: u32) -> Self {
+    pub(super) fn new(limits: &Limits, sm_allocator: &mut SmAllocator, share: u32) -> Self {
         let mut partitions = ClientPartitions::default();
         partitions.wanted.insert(SHARE, share);
-        partitions.place_partition(limits, floor, SHARE);
+        partitions.place_partition(limits, sm_allocator, SHARE);
         partitions
     }
 
     /// A client of a static partition: exactly these SMs.
-    pub(super) fn with_sms(limits: &Limits, floor: &mut Floor, sms: &[u32]) -> Self {
+    pub(super) fn with_sms(limits: &Limits, sm_allocator: &mut SmAllocator, sms: &[u32]) -> Self {
         let mut partitions = ClientPartitions::default();
         let ids: Vec<u32> = sms.iter().copied().collect::<BTreeSet<_>>().into_iter().collect();
-        floor.hold(&ids);
+        sm_allocator.hold(&ids);
         partitions.wanted.insert(SHARE, ids.len() as u32);
         partitions.add_set(SmSet::new(limits, ids), SHARE);
         partitions
@@ -56,29 +56,29 @@ impl ClientPartitions {
         self.sets.insert(self.last_set, PartitionSms { sms, kernels: 0, partition: Some(partition) });
     }
 
-    fn place_partition(&mut self, limits: &Limits, floor: &mut Floor, partition: u32) {
+    fn place_partition(&mut self, limits: &Limits, sm_allocator: &mut SmAllocator, partition: u32) {
         let wanted = self.wanted.get(&partition).copied().unwrap_or(0);
-        let within = if partition == SHARE { floor.all() } else { self.sms_of(SHARE).map(|sms| sms.ids().to_vec()).unwrap_or_default() };
+        let within = if partition == SHARE { sm_allocator.all() } else { self.sms_of(SHARE).map(|sms| sms.ids().to_vec()).unwrap_or_default() };
         let count = if wanted == 0 { within.len() as u32 } else { wanted };
-        let ids = floor.assign(count, &within);
+        let ids = sm_allocator.assign(count, &within);
         self.add_set(SmSet::new(limits, ids), partition);
     }
 
     /// Lets no new kernel begin on the partition's SMs.
-    fn retire_partition(&mut self, floor: &mut Floor, partition: u32) {
+    fn retire_partition(&mut self, sm_allocator: &mut SmAllocator, partition: u32) {
         if let Some(number) = self.set_number(partition) {
             if let Some(set) = self.sets.get_mut(&number) {
                 set.partition = None;
             }
-            self.drop_unused(floor, number);
+            self.drop_unused(sm_allocator, number);
         }
     }
 
-    fn drop_unused(&mut self, floor: &mut Floor, number: u32) {
+    fn drop_unused(&mut self, sm_allocator: &mut SmAllocator, number: u32) {
         if self.sets.get(&number).is_some_and(|set| set.partition.is_none() && set.kernels == 0)
             && let Some(set) = self.sets.remove(&number)
         {
-            floor.release(set.sms.ids());
+            sm_allocator.release(set.sms.ids());
         }
     }
 
@@ -91,38 +91,38 @@ impl ClientPartitions {
     }
 
     /// Changes the share. The other partitions are placed inside of it anew.
-    pub(super) fn set_share(&mut self, limits: &Limits, floor: &mut Floor, share: u32) {
+    pub(super) fn set_share(&mut self, limits: &Limits, sm_allocator: &mut SmAllocator, share: u32) {
         self.wanted.insert(SHARE, share);
         let all: Vec<u32> = self.wanted.keys().copied().collect();
         for partition in &all {
-            self.retire_partition(floor, *partition);
+            self.retire_partition(sm_allocator, *partition);
         }
         for partition in all {
-            self.place_partition(limits, floor, partition);
+            self.place_partition(limits, sm_allocator, partition);
         }
     }
 
     /// Opens a partition inside of the share; false if the number is in use.
-    pub(super) fn open_partition(&mut self, limits: &Limits, floor: &mut Floor, partition: u32, multiprocessors: u32) -> bool {
+    pub(super) fn open_partition(&mut self, limits: &Limits, sm_allocator: &mut SmAllocator, partition: u32, multiprocessors: u32) -> bool {
         if self.wanted.contains_key(&partition) {
             return false;
         }
         self.wanted.insert(partition, multiprocessors);
-        self.place_partition(limits, floor, partition);
+        self.place_partition(limits, sm_allocator, partition);
         true
     }
 
     /// Closes a partition. The share itself stays.
-    pub(super) fn close_partition(&mut self, floor: &mut Floor, partition: u32) {
+    pub(super) fn close_partition(&mut self, sm_allocator: &mut SmAllocator, partition: u32) {
         if partition != SHARE && self.wanted.remove(&partition).is_some() {
-            self.retire_partition(floor, partition);
+            self.retire_partition(sm_allocator, partition);
         }
     }
 
     /// Gives all SMs back. Nothing of the client runs any more.
-    pub(super) fn release_all(&mut self, floor: &mut Floor) {
+    pub(super) fn release_all(&mut self, sm_allocator: &mut SmAllocator) {
         for set in std::mem::take(&mut self.sets).into_values() {
-            floor.release(set.sms.ids());
+            sm_allocator.release(set.sms.ids());
         }
     }
 
@@ -151,11 +151,11 @@ impl ClientPartitions {
     }
 
     /// Notes that a kernel of this set is over.
-    pub(super) fn end_kernel(&mut self, floor: &mut Floor, number: u32) {
+    pub(super) fn end_kernel(&mut self, sm_allocator: &mut SmAllocator, number: u32) {
         if let Some(set) = self.sets.get_mut(&number) {
             set.kernels = set.kernels.saturating_sub(1);
         }
-        self.drop_unused(floor, number);
+        self.drop_unused(sm_allocator, number);
     }
 }
 
@@ -175,34 +175,34 @@ mod tests {
 
     #[test]
     fn a_share_is_changed_under_running_kernels() {
-        let (limits, mut floor) = (h200(), Floor::new(132));
-        let mut partitions = ClientPartitions::new(&limits, &mut floor, 32);
+        let (limits, mut sm_allocator) = (h200(), SmAllocator::new(132));
+        let mut partitions = ClientPartitions::new(&limits, &mut sm_allocator, 32);
         let (old, _) = partitions.current_set(0).unwrap();
         partitions.begin_kernel(old);
-        partitions.set_share(&limits, &mut floor, 8);
+        partitions.set_share(&limits, &mut sm_allocator, 8);
         let (new, sms) = partitions.current_set(0).unwrap();
         assert!(new != old && sms.ids().len() == 8);
         assert!(partitions.set(old).is_some(), "what has begun ends where it is");
-        assert_eq!(floor.loads().iter().sum::<u32>(), 40);
-        partitions.end_kernel(&mut floor, old);
+        assert_eq!(sm_allocator.loads().iter().sum::<u32>(), 40);
+        partitions.end_kernel(&mut sm_allocator, old);
         assert!(partitions.set(old).is_none());
-        assert_eq!(floor.loads().iter().sum::<u32>(), 8);
-        partitions.release_all(&mut floor);
-        assert_eq!(floor.loads().iter().sum::<u32>(), 0);
+        assert_eq!(sm_allocator.loads().iter().sum::<u32>(), 8);
+        partitions.release_all(&mut sm_allocator);
+        assert_eq!(sm_allocator.loads().iter().sum::<u32>(), 0);
     }
 
     #[test]
     fn partitions_of_a_client_lie_inside_its_share_beside_each_other() {
-        let (limits, mut floor) = (h200(), Floor::new(132));
-        let mut partitions = ClientPartitions::new(&limits, &mut floor, 66);
-        assert!(partitions.open_partition(&limits, &mut floor, 1, 16) && partitions.open_partition(&limits, &mut floor, 2, 32));
-        assert!(!partitions.open_partition(&limits, &mut floor, 2, 8), "in use");
+        let (limits, mut sm_allocator) = (h200(), SmAllocator::new(132));
+        let mut partitions = ClientPartitions::new(&limits, &mut sm_allocator, 66);
+        assert!(partitions.open_partition(&limits, &mut sm_allocator, 1, 16) && partitions.open_partition(&limits, &mut sm_allocator, 2, 32));
+        assert!(!partitions.open_partition(&limits, &mut sm_allocator, 2, 8), "in use");
         let (share, one, two) = (ids(&partitions, 0), ids(&partitions, 1), ids(&partitions, 2));
         assert!(one.iter().chain(&two).all(|sm| share.contains(sm)));
         assert!(!one.iter().any(|sm| two.contains(sm)));
-        partitions.set_share(&limits, &mut floor, 10);
+        partitions.set_share(&limits, &mut sm_allocator, 10);
         assert_eq!((ids(&partitions, 0).len(), ids(&partitions, 1).len(), ids(&partitions, 2).len()), (10, 10, 10));
-        partitions.close_partition(&mut floor, 1);
+        partitions.close_partition(&mut sm_allocator, 1);
         assert_eq!(ids(&partitions, 1), ids(&partitions, 0));
     }
 
@@ -211,16 +211,16 @@ mod tests {
         /// enough free SMs, and everything is given back in the end.
         #[test]
         fn partitions_overlap_as_little_as_the_sum_allows(steps in proptest::collection::vec((1_u32..67, any::<bool>(), any::<prop::sample::Index>()), 1..60)) {
-            let (limits, mut floor) = (h200(), Floor::new(132));
+            let (limits, mut sm_allocator) = (h200(), SmAllocator::new(132));
             let mut live: Vec<ClientPartitions> = Vec::new();
             for (pairs, leave, which) in steps {
                 if leave && !live.is_empty() {
-                    live.swap_remove(which.index(live.len())).release_all(&mut floor);
+                    live.swap_remove(which.index(live.len())).release_all(&mut sm_allocator);
                     continue;
                 }
-                let free = floor.loads().iter().filter(|load| **load == 0).count() as u32;
-                let before = floor.loads().to_vec();
-                let partitions = ClientPartitions::new(&limits, &mut floor, pairs * 2);
+                let free = sm_allocator.loads().iter().filter(|load| **load == 0).count() as u32;
+                let before = sm_allocator.loads().to_vec();
+                let partitions = ClientPartitions::new(&limits, &mut sm_allocator, pairs * 2);
                 let mine = ids(&partitions, 0);
                 prop_assert_eq!(mine.len() as u32, pairs * 2);
                 prop_assert!(mine.is_sorted() && mine.iter().all(|sm| *sm < 132));
@@ -229,9 +229,9 @@ mod tests {
                 live.push(partitions);
             }
             for mut partitions in live {
-                partitions.release_all(&mut floor);
+                partitions.release_all(&mut sm_allocator);
             }
-            prop_assert!(floor.loads().iter().all(|load| *load == 0));
+            prop_assert!(sm_allocator.loads().iter().all(|load| *load == 0));
         }
     }
 }

@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
 
-use cumux_device::floor::Floor;
+use cumux_device::sm_allocator::SmAllocator;
 use cumux_device::{ClientId, ClientSpec, DeviceError, Fault, Outcome, StreamId, Work};
 use cumux_wire::result;
 
@@ -90,7 +90,7 @@ pub(crate) struct Scheduler {
     /// Virtual time of the client that ran last, by priority: a client that comes back starts with
     /// it.
     virtual_clocks: [u64; ClientPriority::COUNT],
-    floor: Floor,
+    sm_allocator: SmAllocator,
 }
 
 impl Scheduler {
@@ -109,7 +109,7 @@ impl Scheduler {
             waiting_threads: 0,
             phase: DevicePhase::Open,
             virtual_clocks: [0; ClientPriority::COUNT],
-            floor: Floor::new(limits.multiprocessors),
+            sm_allocator: SmAllocator::new(limits.multiprocessors),
         }
     }
 
@@ -117,9 +117,9 @@ impl Scheduler {
 
     pub(crate) fn add_client(&mut self, id: ClientId, spec: &ClientSpec, log: Option<Arc<ProgressLog>>) {
         let partitions = if spec.sms.is_empty() {
-            ClientPartitions::new(&self.limits, &mut self.floor, spec.multiprocessors)
+            ClientPartitions::new(&self.limits, &mut self.sm_allocator, spec.multiprocessors)
         } else {
-            ClientPartitions::with_sms(&self.limits, &mut self.floor, &spec.sms)
+            ClientPartitions::with_sms(&self.limits, &mut self.sm_allocator, &spec.sms)
         };
         self.clients.insert(id, CardClient::new(partitions, spec.priority, log));
     }
@@ -133,14 +133,14 @@ impl Scheduler {
     pub(crate) fn remove_client(&mut self, id: ClientId) -> Option<CardClient> {
         self.streams.retain(|_, stream| stream.client != id);
         let mut gone = self.clients.remove(&id)?;
-        gone.partitions.release_all(&mut self.floor);
+        gone.partitions.release_all(&mut self.sm_allocator);
         Some(gone)
     }
 
     /// Changes a client's share (SMs, 0 = all).
     pub(crate) fn set_share(&mut self, client: ClientId, multiprocessors: u32) -> Result<(), DeviceError> {
         let owner = self.clients.get_mut(&client).ok_or_else(|| not_open(client))?;
-        owner.partitions.set_share(&self.limits, &mut self.floor, multiprocessors);
+        owner.partitions.set_share(&self.limits, &mut self.sm_allocator, multiprocessors);
         // Kernels that found no capacity on the old SMs may find it on the new ones.
         owner.freed += 1;
         Ok(())
@@ -148,7 +148,7 @@ impl Scheduler {
 
     pub(crate) fn open_partition(&mut self, client: ClientId, partition: u32, multiprocessors: u32) -> Result<(), DeviceError> {
         let owner = self.clients.get_mut(&client).ok_or_else(|| not_open(client))?;
-        if owner.partitions.open_partition(&self.limits, &mut self.floor, partition, multiprocessors) {
+        if owner.partitions.open_partition(&self.limits, &mut self.sm_allocator, partition, multiprocessors) {
             Ok(())
         } else {
             Err(DeviceError::Invalid(format!("client {client} has a partition {partition} already")))
@@ -157,7 +157,7 @@ impl Scheduler {
 
     pub(crate) fn close_partition(&mut self, client: ClientId, partition: u32) {
         if let Some(owner) = self.clients.get_mut(&client) {
-            owner.partitions.close_partition(&mut self.floor, partition);
+            owner.partitions.close_partition(&mut self.sm_allocator, partition);
         }
     }
 
@@ -243,7 +243,7 @@ impl Scheduler {
             return;
         }
         let prepared = match work {
-            Work::Mark => {
+            Work::Nop => {
                 self.reports.push_back(report(Outcome::Done { device_ns: 0 }));
                 return;
             }
@@ -398,7 +398,7 @@ impl Scheduler {
         }
         let (progress, started) = match running.task {
             Task::Kernel(kernel) => {
-                client.partitions.end_kernel(&mut self.floor, kernel.sm_set);
+                client.partitions.end_kernel(&mut self.sm_allocator, kernel.sm_set);
                 (kernel.progress, kernel.started)
             }
             Task::Transfer(_) => (progress, Some(running.begun)),

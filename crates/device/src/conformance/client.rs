@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 use cumux_wire::layout::{ARENA_BASE, WINDOW_BASE};
 
 use super::{KERNELS, Opener};
-use crate::{ClientId, ClientSpec, Device, DeviceError, Extent, Kernel, Launch, ModuleId, ModuleInfo, Outcome, Place, Rows, Sink, StreamId, Work};
+use crate::{
+    ClientId, ClientSpec, CopyExtent, Device, DeviceError, GlobalsAllocator, Kernel, Launch, ModuleId, ModuleInfo, Outcome, Rows, Sink, StreamId, Work,
+};
 
 /// A wait that takes longer is a failure: a watchdog, not a measurement.
 const WATCHDOG: Duration = Duration::from_secs(120);
@@ -237,7 +239,7 @@ pub struct Variables<'a, 'b> {
     pub restored: HashMap<String, u64>,
 }
 
-impl Place for Variables<'_, '_> {
+impl GlobalsAllocator for Variables<'_, '_> {
     fn variable(&mut self, name: &str, bytes: u64, _align: u64, _managed: bool) -> Result<(u64, bool), DeviceError> {
         match self.restored.get(name) {
             Some(address) => Ok((*address, true)),
@@ -314,7 +316,7 @@ impl Actor<'_> {
     ///
     /// # Errors
     /// The device's.
-    pub fn load(&self, image: &[u8], place: &mut dyn Place) -> Result<Loaded, DeviceError> {
+    pub fn load(&self, image: &[u8], place: &mut dyn GlobalsAllocator) -> Result<Loaded, DeviceError> {
         let id = self.setup.modules.advance(1) as ModuleId;
         let info = self.device().load_module(self.id, id, image, place)?;
         Ok(Loaded { id, info })
@@ -344,7 +346,7 @@ impl Actor<'_> {
     /// Copies a row of bytes; returns the token.
     pub fn copy(&self, stream: StreamId, target: u64, source: u64, bytes: u64) -> u64 {
         let rows = |address| Rows { address, pitch: 0, slice: 0 };
-        self.submit(stream, Work::Copy { target: rows(target), source: rows(source), extent: Extent { width: bytes, height: 1, depth: 1 } })
+        self.submit(stream, Work::Copy { target: rows(target), source: rows(source), extent: CopyExtent { width: bytes, height: 1, depth: 1 } })
     }
 
     /// Waits until the submission is reported.
@@ -374,7 +376,7 @@ impl Actor<'_> {
 
     /// Waits until all work of the stream is done.
     pub fn drain(&self, stream: StreamId) {
-        self.done(self.submit(stream, Work::Mark));
+        self.done(self.submit(stream, Work::Nop));
     }
 
     /// Writes words into device memory.

@@ -4,7 +4,7 @@ use std::os::fd::AsFd;
 
 use super::client::memory_file;
 use super::{Actor, Args, Opener, Setup};
-use crate::{Extent, Rows, Work};
+use crate::{CopyExtent, Rows, Work};
 
 /// Bytes whose values follow from their positions.
 fn pattern(bytes: usize) -> Vec<u8> {
@@ -70,7 +70,7 @@ pub fn copies_in_two_and_three_dimensions(open: Opener) {
                 to[t..t + w as usize].copy_from_slice(&from[s..s + w as usize]);
             }
         }
-        client.submit(stream, Work::Copy { target, source, extent: Extent { width: w, height: h, depth: d } });
+        client.submit(stream, Work::Copy { target, source, extent: CopyExtent { width: w, height: h, depth: d } });
         client.drain(stream);
         assert!(contents(&client, b, SIZE) == to, "{target:?} {source:?} {w} x {h} x {d}");
     }

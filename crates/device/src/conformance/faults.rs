@@ -103,7 +103,7 @@ pub fn a_fault_ends_everything_of_its_client_and_nothing_else(open: Opener) {
         tokens.push(good.launch(stream, &good_kernels, "add_one", 20, 256, Args::new().u64(p).u32(5000)));
         if round == 20 {
             let culprit = bad.launch(second, &bad_kernels, "store", 1, 1, Args::new().u64(p).u32(1));
-            let behind = bad.submit(second, Work::Mark);
+            let behind = bad.submit(second, Work::Nop);
             let text = bad.fault(culprit, result::ILLEGAL_ADDRESS);
             for token in [behind, running, queued] {
                 assert_eq!(bad.fault(token, result::ILLEGAL_ADDRESS), text);
@@ -158,12 +158,12 @@ pub fn an_endless_kernel_is_stopped(open: Opener) {
     let out = bad.allocate(4);
     let stream = bad.stream();
     let endless = bad.launch(stream, &module, "endless", 200, 256, Args::new().u64(out));
-    let queued = bad.submit(stream, Work::Mark);
+    let queued = bad.submit(stream, Work::Nop);
     let fault = Fault { result: result::LAUNCH_TIMEOUT, text: "stopped by the test".into() };
     bad.device().stop_client(bad.id, fault.clone());
     assert_eq!(bad.wait(endless), Outcome::Fault(fault.clone()));
     assert_eq!(bad.wait(queued), Outcome::Fault(fault.clone()));
-    assert_eq!(bad.wait(bad.submit(stream, Work::Mark)), Outcome::Fault(fault));
+    assert_eq!(bad.wait(bad.submit(stream, Work::Nop)), Outcome::Fault(fault));
     good.drain(good.stream());
 }
 
@@ -178,7 +178,7 @@ pub fn closing_a_client_stops_its_kernels(open: Opener) {
         let flag = bad.allocate(4);
         let stream = bad.stream();
         let endless = bad.launch(stream, &module, "until", 300, 64, Args::new().u64(flag));
-        (endless, bad.submit(stream, Work::Mark))
+        (endless, bad.submit(stream, Work::Nop))
         // Dropped here: the client is closed, then its memory is unmapped under any block that
         // would still run.
     };

@@ -45,7 +45,7 @@ pub fn each_submission_is_reported_once_and_in_order(open: Opener) {
         let at = (round * 7 % 4) as usize;
         let stream = streams[at];
         let token = match round % 4 {
-            0 => client.submit(stream, Work::Mark),
+            0 => client.submit(stream, Work::Nop),
             1 => client.launch(stream, &module, "empty", 1 + round % 5, 32, Args::new()),
             2 => client.submit(stream, Work::Set { target: p, pitch: 0, value: round, element: 1, width: 64, height: 1 }),
             _ => client.copy(stream, p + 128, p, 64),
@@ -129,7 +129,7 @@ pub fn value_writes_and_marks_keep_the_order(open: Opener) {
     let held = client.launch(stream, &module, "until", 1, 1, Args::new().u64(flag));
     client.submit(stream, Work::WriteValue { address: p, value: 0xffff_ffff_0000_0007, bytes: 4 });
     client.submit(stream, Work::WriteValue { address: flag + 8, value: 0x1_0000_0002, bytes: 8 });
-    let mark = client.submit(stream, Work::Mark);
+    let mark = client.submit(stream, Work::Nop);
     assert!(client.reports().is_empty());
     assert_eq!(client.read(p, 1), [0]);
     let other = client.stream();
@@ -160,7 +160,7 @@ pub fn an_unknown_stream_is_an_error(open: Opener) {
     let stream = client.stream();
     client.drain(stream);
     client.device().destroy_stream(stream);
-    assert!(client.device().submit(stream, 99, Work::Mark).is_err());
-    assert!(client.device().submit(StreamId(0x7fff_ffff), 100, Work::Mark).is_err());
+    assert!(client.device().submit(stream, 99, Work::Nop).is_err());
+    assert!(client.device().submit(StreamId(0x7fff_ffff), 100, Work::Nop).is_err());
     assert!(client.device().create_stream(77, 0).is_err(), "no such client");
 }

@@ -5,7 +5,7 @@ use cumux_keeper::Keeper;
 use cumux_link::{Connection, LinkError};
 use cumux_ring::service::Service;
 use cumux_wire::VERSION;
-use cumux_wire::message::{ClientStatus, DeviceFacts, FromExecutor, Hello, Session, ToExecutor};
+use cumux_wire::message::{ClientStatus, DeviceFacts, FromExecutor, Hello, SessionConfig, ToExecutor};
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
@@ -17,7 +17,7 @@ pub fn device() -> DeviceFacts {
 
 /// A session as this executor has it.
 struct Held {
-    sheet: Session,
+    config: SessionConfig,
     status: ClientStatus,
     service: Service,
     files: Vec<OwnedFd>,
@@ -101,7 +101,7 @@ impl Executor {
                     let status = ClientStatus { session: session.id, kernels: u64::from(session.id) + 10, ..ClientStatus::default() };
                     let id = session.id;
                     self.remembered.remove(&id);
-                    self.sessions.insert(id, Held { sheet: session, status, service, files: files.into() });
+                    self.sessions.insert(id, Held { config: session, status, service, files: files.into() });
                     let active = self.generation > 0;
                     if active {
                         self.keep_extents()?;
@@ -124,7 +124,7 @@ impl Executor {
                 ToExecutor::Sessions { request } => {
                     for held in self.sessions.values().chain(self.remembered.values()) {
                         let files: Vec<_> = held.files.iter().map(AsFd::as_fd).collect();
-                        let message = FromExecutor::Serves { request, session: Box::new(held.sheet.clone()) };
+                        let message = FromExecutor::Serves { request, session: Box::new(held.config.clone()) };
                         connection.send(&message, &files).map_err(|e| e.to_string())?;
                     }
                     Some(FromExecutor::ServesEnd { request })
@@ -168,7 +168,7 @@ impl Executor {
                 }
                 ToExecutor::Share { request, session, parts } => {
                     if let Some(held) = self.sessions.get_mut(&session) {
-                        held.sheet.parts = parts;
+                        held.config.parts = parts;
                     }
                     (self.generation > 0).then(|| FromExecutor::Shared { request, session, error: String::new() })
                 }

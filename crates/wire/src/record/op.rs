@@ -7,7 +7,7 @@
 
 use super::fields::{Field, Reader};
 use super::launch::Launch;
-use super::{DecodeError, Extent, TensorWish, span};
+use super::{CopyExtent, DecodeError, TensorWish, span};
 use crate::layout::{EVENTS, STREAMS};
 
 /// Numbers from here on belong to operations that take effect in the order of a stream.
@@ -142,7 +142,7 @@ operations! {
     /// Runs a kernel.
     32 Launch(launch: Launch),
     /// Bytes from `source` to `target`; both are addresses in the arena or in the client's window.
-    33 Copy { target: u64, target_pitch: u64, target_slice: u64, source: u64, source_pitch: u64, source_slice: u64, extent: Extent }
+    33 Copy { target: u64, target_pitch: u64, target_slice: u64, source: u64, source_pitch: u64, source_slice: u64, extent: CopyExtent }
         where rectangle_fits(target, target_pitch, target_slice, extent).and(rectangle_fits(source, source_pitch, source_slice, extent)),
     /// `width` elements of `element` bytes (1, 2, 4) a row, `height` rows `pitch` bytes apart.
     34 Set { target: u64, value: u32, element: u32 => element_size, width: u64, height: u64, pitch: u64 }
@@ -213,13 +213,13 @@ fn element_size(bytes: u32) -> Result<u32, DecodeError> {
     if matches!(bytes, 1 | 2 | 4) { Ok(bytes) } else { Err(DecodeError::Field("element size")) }
 }
 
-fn rectangle_fits(base: u64, pitch: u64, slice: u64, extent: Extent) -> Result<(), DecodeError> {
+fn rectangle_fits(base: u64, pitch: u64, slice: u64, extent: CopyExtent) -> Result<(), DecodeError> {
     span(base, pitch, slice, extent).map(drop).ok_or(DecodeError::Field("copy extent"))
 }
 
 fn elements_fit(target: u64, element: u32, width: u64, height: u64, pitch: u64) -> Result<(), DecodeError> {
     let width = width.checked_mul(u64::from(element)).ok_or(DecodeError::Field("set width"))?;
-    span(target, pitch, 0, Extent { width, height, depth: 1 }).map(drop).ok_or(DecodeError::Field("set extent"))
+    span(target, pitch, 0, CopyExtent { width, height, depth: 1 }).map(drop).ok_or(DecodeError::Field("set extent"))
 }
 
 fn value_is_aligned(address: u64, bytes: u32) -> Result<(), DecodeError> {

@@ -1,8 +1,8 @@
-//! The floor plan of a card: how many parts each SM belongs to, and which SMs the next part gets.
+//! The sm_allocator plan of a card: how many partitions each SM belongs to, and which SMs the next partition gets.
 //! Pure bookkeeping, the same for every device.
 //!
-//! Parts are made of pairs of SMs (the smallest unit that Hopper assigns) and are placed where the
-//! fewest parts are, so they overlap only when their sum exceeds the card. Where SMs are scheduled
+//! Partitions are made of pairs of SMs (the smallest unit that Hopper assigns) and are placed where the
+//! fewest partitions are, so they overlap only when their sum exceeds the card. Where SMs are scheduled
 //! together in groups, a part as large as several groups gets whole groups: thread block clusters
 //! need that.
 
@@ -11,15 +11,15 @@ use std::ops::Range;
 /// SMs are assigned in pairs, as on the card.
 const PAIR: usize = 2;
 
-/// How many parts each SM of the card belongs to.
+/// How many partitions each SM of the card belongs to.
 #[derive(Debug, Default)]
-pub struct Floor {
+pub struct SmAllocator {
     loads: Vec<u32>,
     /// SMs that are scheduled together.
     groups: Vec<Range<u32>>,
 }
 
-impl Floor {
+impl SmAllocator {
     /// A card whose SMs are all alike.
     #[must_use]
     pub fn new(multiprocessors: u32) -> Self {
@@ -30,7 +30,7 @@ impl Floor {
     /// alike.
     #[must_use]
     pub fn with_groups(multiprocessors: u32, groups: Vec<Range<u32>>) -> Self {
-        Floor { loads: vec![0; multiprocessors.max(1) as usize], groups }
+        SmAllocator { loads: vec![0; multiprocessors.max(1) as usize], groups }
     }
 
     /// The indices of all SMs.
@@ -43,19 +43,19 @@ impl Floor {
         sms.into_iter().map(|sm| self.loads.get(sm as usize).copied().unwrap_or(0)).sum()
     }
 
-    /// How many parts each SM belongs to.
+    /// How many partitions each SM belongs to.
     #[must_use]
     pub fn loads(&self) -> &[u32] {
         &self.loads
     }
 
-    /// How many parts these SMs belong to, added up.
+    /// How many partitions these SMs belong to, added up.
     #[must_use]
-    pub fn parts(&self, sms: &[u32]) -> u32 {
+    pub fn partitions_on(&self, sms: &[u32]) -> u32 {
         self.load(sms.iter().copied())
     }
 
-    /// Assigns `count` SMs out of `within` to a new part: those with the fewest parts, in order. At
+    /// Assigns `count` SMs out of `within` to a new part: those with the fewest partitions, in order. At
     /// least one, and at most all of `within`.
     pub fn assign(&mut self, count: u32, within: &[u32]) -> Vec<u32> {
         let mut chosen = self.groups_of(count, within).unwrap_or_else(|| self.pairs_of(count, within));
@@ -116,37 +116,37 @@ mod tests {
 
     #[test]
     fn whole_groups_where_the_count_is_made_of_them() {
-        let mut floor = Floor::with_groups(20, vec![0..8, 8..16]);
-        let all = floor.all();
-        assert_eq!(floor.assign(2, &all), [16, 17], "no group is broken for a pair");
-        assert_eq!(floor.assign(8, &all), (0..8).collect::<Vec<_>>());
-        assert_eq!(floor.assign(8, &all), (8..16).collect::<Vec<_>>());
-        assert_eq!(floor.assign(2, &all), [18, 19]);
-        floor.release(&(8..16).collect::<Vec<_>>());
-        assert_eq!(floor.assign(4, &all), [8, 9, 10, 11], "what is free, before what is shared");
-        assert_eq!(floor.assign(16, &all), (0..16).collect::<Vec<_>>());
-        assert_eq!(floor.assign(24, &all).len(), 20, "no more than there are");
+        let mut sm_allocator = SmAllocator::with_groups(20, vec![0..8, 8..16]);
+        let all = sm_allocator.all();
+        assert_eq!(sm_allocator.assign(2, &all), [16, 17], "no group is broken for a pair");
+        assert_eq!(sm_allocator.assign(8, &all), (0..8).collect::<Vec<_>>());
+        assert_eq!(sm_allocator.assign(8, &all), (8..16).collect::<Vec<_>>());
+        assert_eq!(sm_allocator.assign(2, &all), [18, 19]);
+        sm_allocator.release(&(8..16).collect::<Vec<_>>());
+        assert_eq!(sm_allocator.assign(4, &all), [8, 9, 10, 11], "what is free, before what is shared");
+        assert_eq!(sm_allocator.assign(16, &all), (0..16).collect::<Vec<_>>());
+        assert_eq!(sm_allocator.assign(24, &all).len(), 20, "no more than there are");
     }
 
     proptest! {
         /// Parts lie side by side as long as there is room, whatever came and went before.
         #[test]
         fn parts_overlap_only_when_they_must(sizes in proptest::collection::vec(1_u32..30, 1..40), keep in proptest::collection::vec(any::<bool>(), 40)) {
-            let mut floor = Floor::new(132);
-            let all = floor.all();
+            let mut sm_allocator = SmAllocator::new(132);
+            let all = sm_allocator.all();
             let mut held: Vec<Vec<u32>> = Vec::new();
             for (size, keep) in sizes.into_iter().zip(keep) {
                 let size = size * 2;
                 let used: u32 = held.iter().map(|part| part.len() as u32).sum();
-                let part = floor.assign(size, &all);
+                let part = sm_allocator.assign(size, &all);
                 prop_assert_eq!(part.len() as u32, size);
                 if used + size <= 132 {
                     prop_assert!(held.iter().flatten().all(|sm| !part.contains(sm)), "there was room");
                 }
-                if keep { held.push(part) } else { floor.release(&part) }
+                if keep { held.push(part) } else { sm_allocator.release(&part) }
                 if held.iter().map(|part| part.len() as u32).sum::<u32>() > 132 {
                     for part in held.drain(..) {
-                        floor.release(&part);
+                        sm_allocator.release(&part);
                     }
                 }
             }
