@@ -582,7 +582,7 @@ fn a_limit_of_file_sizes_costs_lines() {
     let all = node.processes();
     all.iter().for_each(|pid| limit(*pid, Some(1)));
     // However it ends: the service has no file for it.
-    let _ = node.client("vector_add").args(&["1"]).start().finish();
+    let _ = node.client("vector_add").args(&["1"]).start().wait();
     assert!(node.control("get_server_list").contains(&server.to_string()));
     all.iter().filter(|pid| node.owns(**pid)).for_each(|pid| limit(*pid, None));
     assert_eq!((node.daemon_pid(), node.server().pid), (daemon, server), "{}", node.logs());
