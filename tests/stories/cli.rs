@@ -414,3 +414,87 @@ fn a_narrow_terminal_and_no_folder_to_stand_in() {
         assert!(output.status.success(), "{arguments:?}: {}{}", String::from_utf8_lossy(&output.stdout), text(&output));
     }
 }
+
+// What the starter has set --------------------------------------------------------------------------------------------
+
+/// The same command below a shell line, such as `ulimit -n 10`, or below a program that execs it.
+fn below(words: &[&str], plain: &Command) -> Command {
+    let mut command = Command::new(words[0]);
+    command.args(&words[1..]).arg(plain.get_program()).args(plain.get_args()).stdin(Stdio::null());
+    command.envs(plain.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    command
+}
+
+/// As below `trap '' CHLD`, `nohup`, or a supervisor that blocks signals.
+const STRANGE: [&str; 3] = ["env", "--ignore-signal=CHLD,HUP", "--block-signal=TERM,CHLD"];
+
+#[test]
+fn ignored_and_blocked_signals_do_not_concern_us() {
+    let alone = Alone::new();
+    let output = below(&STRANGE, &alone.cumux(&["run", "sh", "-c", "exit 7"])).output().unwrap();
+    assert_eq!(output.status.code(), Some(7), "{output:?}");
+    // The program has what it would have without us.
+    let look = ["grep", "-E", "^Sig(Blk|Ign)", "/proc/self/status"];
+    let mut direct = Command::new(look[0]);
+    direct.args(&look[1..]);
+    let (with, without) = (below(&STRANGE, &alone.cumux(&[&["run", "--"], &look[..]].concat())).output().unwrap(), below(&STRANGE, &direct).output().unwrap());
+    // Only the 31 signals with names: the C library keeps 32 and 33 for its threads.
+    let named = |output: &Output| -> Vec<u64> {
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        text.split_whitespace().filter_map(|word| u64::from_str_radix(word, 16).ok()).map(|bits| bits & 0x7fff_ffff).collect()
+    };
+    assert_eq!(named(&with), named(&without), "{with:?} {without:?}");
+    assert_eq!(named(&with).len(), 2, "{with:?}");
+    // The daemon.
+    let node = Node::start();
+    assert!(node.control_output("quit").status.success());
+    let start = || assert!(below(&STRANGE, &node.daemon_command()).output().unwrap().status.success());
+    start();
+    node.client("vector_add").args(&["1"]).start().expect_ok();
+    let quit = node.control_output("quit");
+    assert_eq!(quit.status.code(), Some(0), "its server ended well: {quit:?}\n{}", node.logs());
+    start();
+    let daemon = Process::open(node.daemon_pid()).unwrap();
+    daemon.signal(Signal::TERM).unwrap();
+    // The watchdog is the limit.
+    daemon.ended(None);
+}
+
+#[test]
+fn directories_of_any_bytes() {
+    use std::os::unix::ffi::OsStrExt as _;
+    let alone = Alone::new();
+    let place = |bytes: &[u8]| alone.folder.path().join(std::ffi::OsStr::from_bytes(bytes));
+    let (pipe, log) = (place(b"p\xff"), place(b"l\xff"));
+    let cumux = |words: &[&str]| alone.cumux(words).env("CUDA_MPS_PIPE_DIRECTORY", &pipe).env("CUDA_MPS_LOG_DIRECTORY", &log).output().unwrap();
+    let started = cumux(&["control", "-d", "--device", "sim:h200"]);
+    assert!(started.status.success(), "{started:?}");
+    let program = cumux_testkit::example("vector_add");
+    let ran = cumux(&["run", "--", program.to_str().unwrap(), "1"]);
+    let seen = (pipe.join("control").exists(), log.join("control.log").exists());
+    let (status, doctor) = (cumux(&["status"]), cumux(&["doctor"]));
+    let quit = cumux(&["control", "quit"]);
+    assert_eq!(seen, (true, true), "the daemon is where it was told to be");
+    assert!(ran.status.success() && status.status.success() && quit.status.success(), "{ran:?} {status:?} {quit:?}");
+    assert!(String::from_utf8_lossy(&status.stdout).contains("1 server"), "the program ran here: {status:?}");
+    assert!(!String::from_utf8_lossy(&doctor.stdout).contains("/tmp/nvidia-mps"), "{doctor:?}");
+}
+
+#[test]
+fn a_daemon_without_descriptors_does_not_start() {
+    let alone = Alone::new();
+    let start = |limit: &str| {
+        let mut plain = alone.cumux(&["control", "-d", "--device", "sim:h200"]);
+        plain.env("CUDA_MPS_LOG_DIRECTORY", alone.folder.path().join("log"));
+        below(&["sh", "-c", &format!("ulimit -n {limit}; exec \"$0\" \"$@\"")], &plain).output().unwrap()
+    };
+    for limit in ["10", "20", "47"] {
+        let refused = start(limit);
+        assert!(refused.status.code() == Some(1) && text(&refused).contains("ulimit -n 48"), "{limit}: {refused:?}");
+        assert!(!alone.folder.path().join("none/control").exists());
+    }
+    let started = start("48");
+    assert!(started.status.success(), "{started:?}");
+    let (status, quit) = (alone.cumux(&["status"]).output().unwrap(), alone.cumux(&["control", "quit"]).output().unwrap());
+    assert!(status.status.success() && quit.status.success(), "{status:?} {quit:?}");
+}

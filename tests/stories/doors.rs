@@ -567,3 +567,63 @@ fn a_visitor_cannot_flood_the_log() {
     assert!(log.len() < 1 << 20, "{}", log.len());
     assert!(log.contains("more lines about user") && log.contains("were left out: too many at once"), "{}", &log[log.len() - 2000..]);
 }
+
+/// A limit of file sizes is met like a full disk: the line is missing and counted.
+#[test]
+fn a_limit_of_file_sizes_costs_lines() {
+    use rustix::process::{Pid, Resource, Rlimit, prlimit};
+    let node = Node::start();
+    node.client("vector_add").args(&["1"]).start().expect_ok();
+    let (daemon, server) = (node.daemon_pid(), node.server().pid);
+    let limit = |pid: u32, bytes: Option<u64>| {
+        let pid = Pid::from_raw(i32::try_from(pid).unwrap());
+        prlimit(pid, Resource::Fsize, Rlimit { current: bytes, maximum: None }).unwrap();
+    };
+    let all = node.processes();
+    all.iter().for_each(|pid| limit(*pid, Some(1)));
+    // However it ends: the service has no file for it.
+    let _ = node.client("vector_add").args(&["1"]).start().wait();
+    assert!(node.control("get_server_list").contains(&server.to_string()));
+    all.iter().filter(|pid| node.owns(**pid)).for_each(|pid| limit(*pid, None));
+    assert_eq!((node.daemon_pid(), node.server().pid), (daemon, server), "{}", node.logs());
+    node.client("vector_add").args(&["1"]).start().expect_ok();
+    let log = fs::read_to_string(node.folder().join("log/control.log")).unwrap();
+    assert!(log.contains("lines could not be written"), "{log}");
+}
+
+/// A daemon of a user who may have few threads says so, and does not panic.
+#[test]
+fn few_threads() {
+    if !is_root() {
+        return;
+    }
+    let node = open_node();
+    let program = for_everybody(&node);
+    // A user of this test alone: the limit counts all processes of a user.
+    let user = 700_000 + std::process::id() % 100_000;
+    for most in 1..=12 {
+        let place = made(node.folder().join(format!("few{most}")), 0o755);
+        std::os::unix::fs::lchown(&place, Some(user), Some(user)).expect("we are root");
+        let said = node.folder().join(format!("said{most}"));
+        let mut daemon = Command::new("prlimit");
+        daemon.arg(format!("--nproc={most}:{most}")).args(["setpriv", "--clear-groups"]).arg(format!("--reuid={user}")).arg(format!("--regid={user}"));
+        daemon.arg(&program).args(["control", "-f", "--device", "sim:h200"]).env(PIPE, &place).env(LOG, &place).env("CUMUX_DEVICE", "sim:h200");
+        let file = fs::File::create(&said).unwrap();
+        let mut daemon = Reaped(daemon.stdin(Stdio::null()).stdout(file.try_clone().unwrap()).stderr(file).spawn().unwrap());
+        let ended = node.wait_for("the daemon", |_| match daemon.0.try_wait().unwrap() {
+            Some(status) => Some(Some(status)),
+            None => UnixStream::connect(place.join("control")).is_ok().then_some(None),
+        });
+        if ended.is_none() {
+            let tell = |words: &[&str]| Command::new(&program).arg("control").args(words).env(PIPE, &place).uid(user).gid(user).output().unwrap();
+            let answer = tell(&["start_server", "-uid", &user.to_string()]);
+            println!("{most}: {}", text(&answer));
+            tell(&["quit", "-t", "0"]);
+            node.kill_if_alive(daemon.0.id());
+            daemon.0.wait().unwrap();
+        }
+        let said = fs::read_to_string(&said).unwrap();
+        println!("{most}: {ended:?} {said}");
+        assert!(!said.contains("panicked"), "{most}: {said}");
+    }
+}

@@ -5,7 +5,7 @@ use crate::private::{PROTOCOL_VARIABLE, READY};
 use crate::say::SayError;
 use crate::{device, private, processes, say};
 use anyhow::{Context as _, bail};
-use cumux_control::directory::{LOG_VARIABLE, PIPE_VARIABLE, log_directory, pipe_directory};
+use cumux_control::directory::{LOG_VARIABLE, log_directory, named_directory, pipe_directory};
 use cumux_control::settings::{Settings, VISIBLE_VARIABLE, visible};
 use cumux_control::{Frontend, FrontendError, HELP, Options, PipeDirectory};
 use std::ffi::OsString;
@@ -79,7 +79,7 @@ pub fn main(arguments: Vec<OsString>) -> anyhow::Result<u8> {
         say::line(format_args!("CUDA MPS Control binary version: 13000 (cumux {})", env!("CARGO_PKG_VERSION")))?;
         return Ok(0);
     }
-    let pipe = pipe_directory(std::env::var(PIPE_VARIABLE).ok().as_deref());
+    let pipe = pipe_directory();
     if arguments.daemon || arguments.foreground || arguments.background {
         // The front end speaks the daemon's protocol, whatever it is.
         check_protocol(arguments.protocol.as_deref(), std::env::var(PROTOCOL_VARIABLE).ok().as_deref())?;
@@ -115,6 +115,7 @@ fn front_end(pipe: &Path, command: &[String]) -> anyhow::Result<u8> {
 }
 
 fn serve(pipe: &Path, arguments: &Arguments) -> anyhow::Result<u8> {
+    cumux_signals::survive_file_limit();
     let outcome = serve_until_the_end(pipe, arguments);
     if arguments.private {
         private::remove_own(pipe);
@@ -134,7 +135,7 @@ fn serve_until_the_end(pipe: &Path, arguments: &Arguments) -> anyhow::Result<u8>
     let devices = visible_devices(devices, std::env::var(VISIBLE_VARIABLE).ok().as_deref())?;
     let options = Options {
         pipe: absolute(pipe)?,
-        log: log_directory(std::env::var(LOG_VARIABLE).ok().as_deref(), pipe).map_err(cumux_control::DaemonError::from)?,
+        log: log_directory(named_directory(LOG_VARIABLE), pipe).map_err(cumux_control::DaemonError::from)?,
         devices: processes::facts_of_all(&devices),
         localities: processes::localities(&devices),
         device: devices.join(","),

@@ -4,6 +4,7 @@
 //! Called as `nvidia-cuda-mps-control` it is `cumux control`, called as `nvidia-cuda-mps-server` it
 //! is the server.
 #![forbid(unsafe_code)]
+#![cfg_attr(test, allow(clippy::disallowed_methods))]
 
 mod cli;
 mod control;
@@ -27,6 +28,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    cumux_signals::settle();
     let arguments: Vec<OsString> = std::env::args_os().collect();
     let result = match called_as(&arguments).as_deref() {
         // The daemon starts this same file again, with one of our own commands in front.

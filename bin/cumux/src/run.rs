@@ -17,6 +17,7 @@ use signal_hook::low_level::siginfo::{Cause, Origin};
 use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Command, ExitStatus};
+use std::sync::mpsc::channel;
 
 /// The variable that makes our library explain each failure on the program's standard error, in one
 /// line.
@@ -46,7 +47,7 @@ pub fn main(device: Option<&str>, command: &[OsString]) -> anyhow::Result<u8> {
 /// A private daemon, unless a trusted daemon already serves the pipe directory and no particular
 /// device is wished.
 fn private_daemon(device: Option<&str>) -> anyhow::Result<Option<PrivateDaemon>> {
-    let directory = PipeDirectory::at(&pipe_directory(std::env::var(PIPE_VARIABLE).ok().as_deref()));
+    let directory = PipeDirectory::at(&pipe_directory());
     if device.is_none() {
         match Connection::connect(&directory.cumux()) {
             Ok(_) => return Ok(None),
@@ -69,22 +70,30 @@ fn private_daemon(device: Option<&str>) -> anyhow::Result<Option<PrivateDaemon>>
 fn forward(command: &mut Command) -> std::io::Result<ExitStatus> {
     // Registered before the program starts: a signal in between must not end us alone.
     let mut signals = SignalsInfo::<WithOrigin>::new([SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2])?;
-    let mut child = command.spawn()?;
     let handle = signals.handle();
     // A terminal sends these to the whole process group, so the program has received them already.
     // A signal that another process sends to us alone must be forwarded.
     let from_terminal = |origin: &Origin| matches!(origin.signal, SIGINT | SIGQUIT) && matches!(origin.cause, Cause::Kernel);
-    let process = Process::open(child.id());
-    let forwarder = std::thread::spawn(move || {
-        let Ok(process) = process else { return };
+    let (sender, started) = channel::<Process>();
+    let forward = move || {
+        let Ok(process) = started.recv() else { return };
         for origin in signals.forever() {
             let signal = rustix::process::Signal::from_named_raw(origin.signal).filter(|_| !from_terminal(&origin));
             if let Some(signal) = signal {
                 let _ = process.signal(signal);
             }
         }
+    };
+    // Before the program, which could not be told of signals otherwise.
+    let forwarder = std::thread::Builder::new().name("signals".into()).spawn(forward)?;
+    cumux_signals::hand_on(command);
+    let status = command.spawn().and_then(|mut child| {
+        if let Ok(process) = Process::open(child.id()) {
+            let _ = sender.send(process);
+        }
+        child.wait()
     });
-    let status = child.wait();
+    drop(sender);
     handle.close();
     let _ = forwarder.join();
     status

@@ -2,7 +2,7 @@
 
 use crate::say;
 use anyhow::{Context as _, bail};
-use cumux_control::directory::{PIPE_VARIABLE, pipe_directory};
+use cumux_control::directory::pipe_directory;
 use cumux_control::{Frontend, PipeDirectory};
 use cumux_link::escape_foreign;
 use std::time::Instant;
@@ -12,7 +12,7 @@ pub fn main(client: u32, percent: &str, json: bool) -> anyhow::Result<u8> {
     if percent.parse::<f64>().is_err() {
         bail!("\"{percent}\" is no percentage: give a number above 0 and at most 100, like 12.5");
     }
-    let pipe = pipe_directory(std::env::var(PIPE_VARIABLE).ok().as_deref());
+    let pipe = pipe_directory();
     let mut daemon = Frontend::connect(&PipeDirectory::at(&pipe))?;
     let asked = Instant::now();
     let (text, _) = daemon.ask(&format!("set_share {client} {percent}"))?;

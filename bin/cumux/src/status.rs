@@ -2,14 +2,14 @@
 
 use crate::say;
 use comfy_table::{CellAlignment, Table, presets};
-use cumux_control::directory::{PIPE_VARIABLE, pipe_directory};
+use cumux_control::directory::pipe_directory;
 use cumux_control::{Frontend, PipeDirectory};
 use cumux_wire::message::{ClientStatus, ServerStatus};
 use std::path::Path;
 
 /// Prints the status and returns the exit status: 0 if a daemon answered.
 pub fn main(json: bool) -> anyhow::Result<u8> {
-    let pipe = pipe_directory(std::env::var(PIPE_VARIABLE).ok().as_deref());
+    let pipe = pipe_directory();
     let mut daemon = Frontend::connect(&PipeDirectory::at(&pipe))?;
     if json {
         say::text(&daemon.ask("status --json")?.0)?;

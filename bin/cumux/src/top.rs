@@ -40,7 +40,7 @@ pub fn main(once: bool, interval: f64, sort: Sort) -> anyhow::Result<u8> {
         bail!("an interval of {interval} seconds is of no use: choose one between {SHORTEST} and {LONGEST}");
     }
     let interval = Duration::from_secs_f64(interval);
-    let pipe = pipe_directory(std::env::var(PIPE_VARIABLE).ok().as_deref());
+    let pipe = pipe_directory();
     if once {
         return once_only(&pipe, interval, sort);
     }

@@ -8,11 +8,11 @@
 
 use crate::clean;
 use crate::directory::{Claim, DirectoryError, PipeDirectory};
-use crate::doors::Room;
+use crate::doors::{LEAST, Room};
 use crate::guests::{Guest, Watch, refuse};
 use crate::heartbeat;
 use crate::holders::Holders;
-use crate::ledger::Ledger;
+use crate::ledger::{Ledger, Standing};
 use crate::leftovers;
 use crate::log::{self, Log};
 use crate::partitions::Board;
@@ -76,6 +76,16 @@ pub enum DaemonError {
     /// `-M` without root's rights.
     #[error("multi-user mode (-M) needs a control daemon of root: this user can serve nobody else")]
     NotRoot,
+    /// The limit of open files is too low to serve anybody.
+    #[error(
+        "at most {limit} open files are allowed, and the control daemon needs {least} to serve anybody: raise the limit (ulimit -n {least}, better 1024 or more)"
+    )]
+    TooFewDescriptors {
+        /// The limit in force.
+        limit: u64,
+        /// The lowest that the daemon accepts.
+        least: u64,
+    },
     /// The kernel refuses to watch for signals.
     #[error("cannot watch for signals: {0}")]
     Signals(io::Error),
@@ -92,6 +102,10 @@ pub enum DaemonError {
 pub fn run(options: Options, ready: impl FnOnce()) -> Result<bool, DaemonError> {
     if options.multiuser && !rustix::process::geteuid().is_root() {
         return Err(DaemonError::NotRoot);
+    }
+    let limit = cumux_link::limit::raise();
+    if limit < LEAST {
+        return Err(DaemonError::TooFewDescriptors { limit, least: LEAST });
     }
     let claim = PipeDirectory::at(&options.pipe).claim()?;
     log::check(&options.log)?;
@@ -210,6 +224,7 @@ impl Daemon {
         let packets = Listener::bind(&directory.cumux()).map_err(io::Error::other).map_err(listen(directory.cumux()))?;
         claim.open_to_all().map_err(FolderError::into_io).map_err(listen(self.options.pipe.clone()))?;
         self.watch_signals()?;
+        heartbeat::watch(self)?;
         self.note_environment();
         self.note(&format!("Starting control daemon using socket {}", directory.control().display()));
         self.note(&format!("To connect CUDA applications to this daemon, set env CUDA_MPS_PIPE_DIRECTORY={}", self.options.pipe.display()));
@@ -220,13 +235,12 @@ impl Daemon {
             let _ = self.known_devices();
         }
         // Before the first client: it must not get a second server beside one that still lives.
-        self.await_earlier_servers();
+        self.await_earlier_servers()?;
         let daemon = Arc::clone(self);
         thread::Builder::new().name("texts".into()).spawn(move || daemon.accept_texts(&text))?;
         let daemon = Arc::clone(self);
         thread::Builder::new().name("lobby".into()).spawn(move || daemon.receive_guests(&packets))?;
         ready();
-        heartbeat::watch(self);
         let clean = self.keep_time();
         for pid in leftovers::end(&self.options.pipe) {
             self.note(&format!("Process {pid} of a server that had ended before was ended"));
@@ -411,34 +425,41 @@ impl Daemon {
 
     /// Expects the servers of an earlier daemon, which will connect. A lost server gets a
     /// successor, because its processes and clients would otherwise wait in vain.
-    fn await_earlier_servers(self: &Arc<Self>) {
+    fn await_earlier_servers(self: &Arc<Self>) -> io::Result<()> {
         let left = self.core().ledger.left();
         for (pid, uid) in left {
             self.feed(Event::Left { pid, uid });
             let Some(pid) = pid else { continue };
             let process = Process::open(pid).ok();
             // Checked again: the pidfd now refers to the process that the ledger means.
-            let process = process.filter(|_| self.core().ledger.knows(pid, uid));
-            let daemon = Arc::clone(self);
-            thread::spawn(move || {
-                if let Some(process) = process {
-                    let _ = process.ended(None);
-                }
-                daemon.forget(pid, None);
-            });
+            let process = process.filter(|_| !matches!(self.core().ledger.standing(pid, uid), Standing::Stranger));
+            self.forget_at_its_end(pid, process)?;
         }
+        Ok(())
+    }
+
+    /// Starts a thread that waits for the end of a server that is no child of ours.
+    pub(crate) fn forget_at_its_end(self: &Arc<Self>, pid: u32, process: Option<Process>) -> io::Result<()> {
+        let daemon = Arc::clone(self);
+        let wait = move || {
+            if let Some(process) = process {
+                let _ = process.ended(None);
+            }
+            daemon.forget(pid, None);
+        };
+        thread::Builder::new().name("waiter".into()).spawn(wait).map(drop)
     }
 
     fn watch_signals(self: &Arc<Self>) -> Result<(), DaemonError> {
         use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
         let mut signals = signal_hook::iterator::Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(DaemonError::Signals)?;
         let daemon = Arc::clone(self);
-        thread::spawn(move || {
+        thread::Builder::new().name("signals".into()).spawn(move || {
             for signal in signals.forever() {
                 daemon.note(&format!("Signal {signal}: shutting down"));
                 daemon.feed(Event::Quit { timeout: Some(Duration::ZERO) });
             }
-        });
+        })?;
         Ok(())
     }
 }

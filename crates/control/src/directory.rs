@@ -7,7 +7,7 @@
 
 use cumux_link::folder::Rule;
 use cumux_link::{Folder, FolderError, Peer, reach, trust};
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -113,10 +113,21 @@ fn safe_place() -> String {
     }
 }
 
-/// The pipe directory for this value of [`PIPE_VARIABLE`]; an empty value counts as none.
+/// The directory that a variable of the environment names, of whatever bytes; an empty value counts
+/// as none.
 #[must_use]
-pub fn pipe_directory(variable: Option<&str>) -> PathBuf {
-    PathBuf::from(variable.filter(|text| !text.is_empty()).unwrap_or(DEFAULT_PIPE))
+pub fn named_directory(variable: &str) -> Option<PathBuf> {
+    directory_of(std::env::var_os(variable))
+}
+
+fn directory_of(value: Option<OsString>) -> Option<PathBuf> {
+    value.filter(|path| !path.is_empty()).map(PathBuf::from)
+}
+
+/// The pipe directory that [`PIPE_VARIABLE`] names, or the usual one.
+#[must_use]
+pub fn pipe_directory() -> PathBuf {
+    named_directory(PIPE_VARIABLE).unwrap_or_else(|| PathBuf::from(DEFAULT_PIPE))
 }
 
 /// The paths in one pipe directory.
@@ -277,10 +288,9 @@ fn tidy_lock(folder: &Folder, name: &OsStr) {
 ///
 /// # Errors
 /// The wished directory cannot be made or written, or is not safe.
-pub fn log_directory(asked: Option<&str>, pipe: &Path) -> Result<PathBuf, DirectoryError> {
-    let asked = asked.filter(|text| !text.is_empty());
-    let path = PathBuf::from(asked.unwrap_or(DEFAULT_LOG));
+pub fn log_directory(asked: Option<PathBuf>, pipe: &Path) -> Result<PathBuf, DirectoryError> {
     let is_wish = asked.is_some();
+    let path = asked.unwrap_or_else(|| PathBuf::from(DEFAULT_LOG));
     match Folder::make(&path, 0o755, Rule::Service) {
         Ok(_) if writable(&path).is_ok() => Ok(path),
         Err(cause) if cause.is_danger() && (is_wish || trust::own() == 0) => Err(DirectoryError::log(cause)),
@@ -361,7 +371,7 @@ mod tests {
             fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
             let error = PipeDirectory::at(&path).claim().unwrap_err().to_string();
             assert!(error.contains(remedy) && error.contains(PIPE_VARIABLE) && error.contains(path.to_str().unwrap()), "{error}");
-            let error = log_directory(path.to_str(), Path::new("/tmp")).unwrap_err().to_string();
+            let error = log_directory(Some(path.clone()), Path::new("/tmp")).unwrap_err().to_string();
             assert!(error.contains(remedy) && error.contains(LOG_VARIABLE), "{error}");
             assert_eq!(fs::read_dir(&path).unwrap().count(), 0);
         }
@@ -416,15 +426,19 @@ mod tests {
         fs::write(&path, "").unwrap();
         let error = PipeDirectory::at(&path).claim().unwrap_err().to_string();
         assert!(error.contains(PIPE_VARIABLE), "{error}");
-        let error = log_directory(path.to_str(), Path::new("/tmp")).unwrap_err().to_string();
+        let error = log_directory(Some(path.clone()), Path::new("/tmp")).unwrap_err().to_string();
         assert!(error.contains(LOG_VARIABLE), "{error}");
         fs::remove_file(&path).unwrap();
     }
 
     #[test]
     fn an_empty_variable_is_no_variable() {
-        assert_eq!(pipe_directory(Some("")), PathBuf::from(DEFAULT_PIPE));
-        assert_eq!(pipe_directory(None), PathBuf::from(DEFAULT_PIPE));
-        assert_eq!(pipe_directory(Some("/x")), PathBuf::from("/x"));
+        use std::os::unix::ffi::OsStringExt as _;
+        assert_eq!(directory_of(Some(OsString::new())), None);
+        assert_eq!(directory_of(None), None);
+        for path in [&b"/x"[..], b"/x\xff"] {
+            let path = OsString::from_vec(path.to_vec());
+            assert_eq!(directory_of(Some(path.clone())), Some(PathBuf::from(path)));
+        }
     }
 }

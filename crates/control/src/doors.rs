@@ -10,6 +10,11 @@ use std::time::{Duration, Instant};
 
 /// Descriptors for everything else: standard streams, logs, sockets, the servers' connections.
 const KEPT: u64 = 32;
+/// Places of each kind that there are in any case.
+const FEWEST: u64 = 4;
+/// The lowest limit of open descriptors with which a daemon can serve: the places that there are in
+/// any case are then a quarter for each kind.
+pub(crate) const LEAST: u64 = KEPT + 4 * FEWEST;
 /// Most waiting clients of one user: there are as many windows, and a server would refuse a further
 /// one.
 const CLIENTS_A_USER: u32 = 512;
@@ -67,7 +72,7 @@ impl Room {
 
     fn new(descriptors: u64, largest: u64, most_of_one: u32, own: u32) -> Arc<Self> {
         // A quarter for each kind: clients need two descriptors a place, and a quarter stays free.
-        let most = (descriptors.saturating_sub(KEPT) / 4).clamp(4, largest);
+        let most = (descriptors.saturating_sub(KEPT) / 4).clamp(FEWEST, largest);
         Arc::new(Self { most: u32::try_from(most).unwrap_or(u32::MAX), most_of_one, own, places: Mutex::default() })
     }
 

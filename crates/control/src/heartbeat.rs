@@ -4,6 +4,7 @@
 
 use cumux_link::pulse::{self, Motion, Pulse, Standstill, Verdict};
 use std::collections::HashMap;
+use std::io;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -23,16 +24,20 @@ pub(crate) trait Servers: Send + Sync + 'static {
 
 /// Checks all servers at intervals, on a thread of its own: to ask a server that does not read can
 /// take a second.
-pub(crate) fn watch(servers: &Arc<impl Servers>) {
-    let Some(limit) = pulse::limit() else { return };
+///
+/// # Errors
+/// The system has no thread for it.
+pub(crate) fn watch(servers: &Arc<impl Servers>) -> io::Result<()> {
+    let Some(limit) = pulse::limit() else { return Ok(()) };
     let servers = Arc::clone(servers);
-    thread::spawn(move || {
+    let watch = move || {
         let mut pulses = HashMap::new();
         loop {
             thread::sleep(pulse::interval(limit));
             check(&servers, &mut pulses, limit);
         }
-    });
+    };
+    thread::Builder::new().name("heartbeat".into()).spawn(watch).map(drop)
 }
 
 fn check(servers: &Arc<impl Servers>, pulses: &mut HashMap<u32, Pulse>, limit: Duration) {

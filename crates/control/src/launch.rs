@@ -18,8 +18,9 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -71,18 +72,23 @@ impl Daemon {
         if self.options.echo && uid == own {
             command.env("CUMUX_ECHO_LOG", "1").stdout(Stdio::inherit());
         }
+        // The threads before the process: a server that nobody waits for would never be replaced.
+        let threads =
+            self.start_waiter(uid).and_then(|waiter| Ok((waiter, words.map(|words| Ok::<_, io::Error>((self.start_reader(uid)?, words))).transpose()?)));
+        let (waiter, reader) = match threads {
+            Ok(threads) => threads,
+            Err(error) => {
+                let why = format!("the system gives no thread ({error}); look at the limits of the daemon's user (ulimit -u)");
+                return Event::LaunchFailed { uid, why, again: true };
+            }
+        };
         match command.spawn() {
-            Ok(mut child) => {
+            Ok(child) => {
                 let pid = child.id();
-                if let Some(words) = words {
-                    self.write_down(pid, uid, words);
+                if let Some((reader, words)) = reader {
+                    let _ = reader.send((pid, words));
                 }
-                let daemon = Arc::clone(self);
-                thread::spawn(move || {
-                    let _account = on_account_of(uid);
-                    let status = child.wait().map_or(-1, exit_number);
-                    daemon.forget(pid, Some(status));
-                });
+                let _ = waiter.send(child);
                 Event::Launched { pid, uid }
             }
             Err(error) => Event::LaunchFailed { uid, why: format!("cannot start {}: {error}", self.options.program.display()), again: true },
@@ -100,10 +106,26 @@ impl Daemon {
         Ok(self.options.pipe.join(name))
     }
 
-    /// Reads what a server of another user writes, on a thread of its own.
-    pub(crate) fn write_down(self: &Arc<Self>, pid: u32, uid: u32, words: OwnedFd) {
+    /// Starts a thread that waits for the end of the server it is sent. Without one it ends.
+    fn start_waiter(self: &Arc<Self>, uid: u32) -> io::Result<Sender<Child>> {
+        let (sender, children) = channel::<Child>();
         let daemon = Arc::clone(self);
-        thread::spawn(move || {
+        thread::Builder::new().name("waiter".into()).spawn(move || {
+            let Ok(mut child) = children.recv() else { return };
+            let _account = on_account_of(uid);
+            let status = child.wait().map_or(-1, exit_number);
+            daemon.forget(child.id(), Some(status));
+        })?;
+        Ok(sender)
+    }
+
+    /// Starts a thread that reads what a server of another user writes: process id and read end are
+    /// sent to it. Without them it ends.
+    pub(crate) fn start_reader(self: &Arc<Self>, uid: u32) -> io::Result<Sender<(u32, OwnedFd)>> {
+        let (sender, servers) = channel::<(u32, OwnedFd)>();
+        let daemon = Arc::clone(self);
+        thread::Builder::new().name("words".into()).spawn(move || {
+            let Ok((pid, words)) = servers.recv() else { return };
             // Nothing that a server sends is believed, not even that the descriptor is a pipe.
             let is_pipe = rustix::fs::fstat(&words).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Fifo);
             let Ok(ours) = words.try_clone().map(fs::File::from) else { return };
@@ -111,7 +133,8 @@ impl Daemon {
                 let mut listener = Listening { words, server: Process::open(pid).ok(), until: None };
                 daemon.log.write_down(pid, uid, ours, || listener.wait());
             }
-        });
+        })?;
+        Ok(sender)
     }
 }
 

@@ -31,19 +31,32 @@ pub(crate) struct Ledger {
     entries: Vec<Entry>,
     /// Users whose servers ended while no daemon ran.
     lost: Vec<u32>,
+    /// The present boot.
+    boot: String,
+}
+
+/// What the ledger says of a process that claims to be a server.
+#[derive(Debug)]
+pub(crate) enum Standing {
+    /// A daemon of this directory has started it.
+    Ours,
+    /// No daemon of this directory has started it.
+    Stranger,
+    /// The system did not let us look, for want of descriptors or memory.
+    Unknown(io::Error),
 }
 
 impl Ledger {
     /// Opens the list with the entries of an earlier daemon.
     pub(crate) fn open(path: PathBuf) -> Self {
-        let entries: Vec<Entry> = read(&path).and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default();
-        let (entries, ended): (Vec<Entry>, Vec<Entry>) = entries.into_iter().partition(is_alive);
         let boot = boot();
+        let entries: Vec<Entry> = read(&path).and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default();
+        let (entries, ended): (Vec<Entry>, Vec<Entry>) = entries.into_iter().partition(|entry| !matches!(standing(entry, &boot), Standing::Stranger));
         let mut lost: Vec<u32> = ended.iter().filter(|entry| entry.boot == boot).map(|entry| entry.uid).collect();
         lost.sort_unstable();
         lost.dedup();
         lost.retain(|uid| !entries.iter().any(|entry| entry.uid == *uid));
-        Self { path, entries, lost }
+        Self { path, entries, lost, boot }
     }
 
     /// The servers of an earlier daemon: process id and user of those that live, only the user of
@@ -55,9 +68,12 @@ impl Ledger {
 
     /// Adds a started server. Returns what is wrong with the file, if anything.
     pub(crate) fn add(&mut self, pid: u32, uid: u32) -> Option<String> {
-        let started = started(pid)?;
+        let started = match started(pid) {
+            Ok(started) => started?,
+            Err(error) => return Some(format!("cannot look at process {pid} ({error}): it is not accepted as a server")),
+        };
         self.entries.retain(|entry| entry.pid != pid);
-        self.entries.push(Entry { pid, uid, started, boot: boot() });
+        self.entries.push(Entry { pid, uid, started, boot: self.boot.clone() });
         self.write()
     }
 
@@ -72,8 +88,9 @@ impl Ledger {
     }
 
     /// Whether process `pid` of user `uid` is a server that a daemon of this directory has started.
-    pub(crate) fn knows(&self, pid: u32, uid: u32) -> bool {
-        self.entries.iter().any(|entry| entry.pid == pid && entry.uid == uid && is_alive(entry))
+    pub(crate) fn standing(&self, pid: u32, uid: u32) -> Standing {
+        let entry = self.entries.iter().find(|entry| entry.pid == pid && entry.uid == uid);
+        entry.map_or(Standing::Stranger, |entry| standing(entry, &self.boot))
     }
 
     /// Removes the file, after the last server.
@@ -91,13 +108,38 @@ impl Ledger {
     }
 }
 
-fn is_alive(entry: &Entry) -> bool {
-    started(entry.pid) == Some(entry.started) && entry.boot == boot()
+fn standing(entry: &Entry, boot: &str) -> Standing {
+    if entry.boot != boot {
+        return Standing::Stranger;
+    }
+    match started(entry.pid) {
+        Ok(started) if started == Some(entry.started) => Standing::Ours,
+        Ok(_) => Standing::Stranger,
+        Err(error) => Standing::Unknown(error),
+    }
 }
 
-/// Start time of a process: field 22 of `/proc/PID/stat`.
-fn started(pid: u32) -> Option<u64> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+/// Start time of a process; `None` if it has ended. An error says nothing about the process.
+fn started(pid: u32) -> io::Result<Option<u64>> {
+    match fs::read(format!("/proc/{pid}/stat")) {
+        Ok(stat) => Ok(start_time(&String::from_utf8_lossy(&stat))),
+        Err(error) => {
+            if has_ended(&error) {
+                Ok(None)
+            } else {
+                Err(error)
+            }
+        }
+    }
+}
+
+/// Whether a look at a process failed because there is no such process any more.
+fn has_ended(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(rustix::io::Errno::SRCH.raw_os_error())
+}
+
+/// Field 22 of `/proc/PID/stat`.
+fn start_time(stat: &str) -> Option<u64> {
     // The name, in brackets, may contain anything.
     stat.get(stat.rfind(')')? + 1..)?.split_ascii_whitespace().nth(19)?.parse().ok()
 }
@@ -129,6 +171,30 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
     use std::process::Command;
 
+    fn is_ours(ledger: &Ledger, pid: u32, uid: u32) -> bool {
+        matches!(ledger.standing(pid, uid), Standing::Ours)
+    }
+
+    /// A daemon without descriptors must not take its own servers for strangers.
+    #[test]
+    fn what_cannot_be_looked_at_is_no_stranger() {
+        use rustix::io::Errno;
+        for (errno, ended) in [(Errno::NOENT, true), (Errno::SRCH, true), (Errno::MFILE, false), (Errno::NFILE, false), (Errno::NOMEM, false)] {
+            assert_eq!(has_ended(&errno.into()), ended, "{errno}");
+        }
+        let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+        let folder = tempfile::tempdir().unwrap();
+        let mut ledger = Ledger::open(folder.path().join("servers.json"));
+        assert_eq!(ledger.add(std::process::id(), 5), None);
+        // Every test has a process of its own.
+        let none = rustix::process::Rlimit { current: Some(0), maximum: limit.maximum };
+        rustix::process::setrlimit(rustix::process::Resource::Nofile, none).unwrap();
+        let standing = ledger.standing(std::process::id(), 5);
+        rustix::process::setrlimit(rustix::process::Resource::Nofile, limit).unwrap();
+        assert!(matches!(standing, Standing::Unknown(_)), "{standing:?}");
+        assert!(is_ours(&ledger, std::process::id(), 5));
+    }
+
     #[test]
     fn a_server_is_known_to_the_next_daemon_and_a_stranger_is_not() {
         let folder = tempfile::tempdir().unwrap();
@@ -141,18 +207,18 @@ mod tests {
         let next = Ledger::open(path.clone());
         assert_eq!(next.left(), [(Some(server.id()), 5)]);
         for known in [&ledger, &next] {
-            assert!(known.knows(server.id(), 5));
-            assert!(!known.knows(server.id(), 6), "another user's");
-            assert!(!known.knows(stranger.id(), 5));
+            assert!(is_ours(&known, server.id(), 5));
+            assert!(!is_ours(&known, server.id(), 6), "another user's");
+            assert!(!is_ours(&known, stranger.id(), 5));
         }
         // The same process id with another process behind it.
         let mut forged = Ledger::open(path.clone());
         forged.entries[0].pid = stranger.id();
         forged.entries[0].started += 1;
-        assert!(!forged.knows(stranger.id(), 5));
+        assert!(!is_ours(&forged, stranger.id(), 5));
         server.kill().unwrap();
         server.wait().unwrap();
-        assert!(!next.knows(server.id(), 5));
+        assert!(!is_ours(&next, server.id(), 5));
         assert!(Ledger::open(path.clone()).entries.is_empty());
         assert_eq!(Ledger::open(path.clone()).left(), [(None, 5)], "somebody should look after its clients");
         ledger.remove(server.id());
@@ -169,15 +235,15 @@ mod tests {
         let path = folder.path().join("servers.json");
         let own = std::process::id();
         assert_eq!(Ledger::open(path.clone()).add(own, 5), None);
-        assert!(Ledger::open(path.clone()).knows(own, 5));
+        assert!(is_ours(&Ledger::open(path.clone()), own, 5));
         fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).unwrap();
-        assert!(!Ledger::open(path.clone()).knows(own, 5), "everybody may write it");
+        assert!(!is_ours(&Ledger::open(path.clone()), own, 5), "everybody may write it");
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
         let link = folder.path().join("link.json");
         std::os::unix::fs::symlink(&path, &link).unwrap();
-        assert!(!Ledger::open(link).knows(own, 5), "a link");
+        assert!(!is_ours(&Ledger::open(link), own, 5), "a link");
         fs::write(&path, "rubbish").unwrap();
-        assert!(!Ledger::open(path).knows(own, 5));
+        assert!(!is_ours(&Ledger::open(path), own, 5));
         let why = Ledger::open("/nonexistent/servers.json".into()).add(own, 5);
         assert!(why.is_some_and(|why| why.contains("/nonexistent")));
     }

@@ -6,6 +6,7 @@
 //! of that user and hands the client's own socket over. From then on the daemon has no part in the
 //! client's work. Running servers outlive a daemon and register with the next one.
 #![forbid(unsafe_code)]
+#![cfg_attr(test, allow(clippy::disallowed_methods))]
 #![warn(missing_docs, missing_debug_implementations)]
 
 mod answer;

@@ -10,6 +10,7 @@ use crate::doors::{Full, Place};
 use crate::guests::{DOOR, Guest, refuse};
 use crate::log::on_account_of;
 use crate::registry::{Event, Token};
+use crate::servers::Applicant;
 use crate::ui;
 use cumux_link::{Caller, Connection, LinkError, Listener, Peer, PeerError};
 use cumux_wire::VERSION;
@@ -290,7 +291,9 @@ impl Lobby {
                     refuse(&connection, result::MPS_CONNECTION_FAILED, error.to_string());
                 }
             },
-            Hello::Server { uid: serves, devices, .. } => daemon.admit_server(connection, uid, serves, devices, descriptors.into_iter().next()),
+            Hello::Server { uid: serves, devices, .. } => {
+                daemon.admit_server(Applicant { connection, place, words: descriptors.into_iter().next() }, uid, serves, devices);
+            }
             Hello::Keeper { .. } | Hello::Executor { .. } => daemon.note("A keeper or executor connected here instead of to its server: refused"),
         }
     }

@@ -7,13 +7,16 @@
 
 use crate::clean;
 use crate::daemon::{Daemon, Question};
+use crate::doors::Place;
 use crate::heartbeat::Servers;
+use crate::ledger::Standing;
 use crate::log::on_account_of;
 use crate::registry::Event;
 use cumux_link::pulse::Standstill;
 use cumux_link::{Connection, LinkError, Peer, Process, escape_foreign, peer};
 use cumux_wire::message::{FromServer, ServerStatus, ToServer};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{Shutdown, shutdown};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::{Arc, PoisonError};
 use std::thread;
@@ -55,6 +58,15 @@ impl Lines {
         self.left -= 1;
         Some(std::mem::take(&mut self.dropped))
     }
+}
+
+/// A connection of a process that claims to be a server.
+pub(crate) struct Applicant {
+    pub(crate) connection: Connection,
+    /// Kept as long as the connection: a user's servers count like his clients.
+    pub(crate) place: Place,
+    /// The read end of the server's standard error, if it runs as another user.
+    pub(crate) words: Option<OwnedFd>,
 }
 
 impl Daemon {
@@ -113,14 +125,21 @@ impl Daemon {
 
     /// A process claims to be a server. Only a process that a daemon of this directory has started
     /// is accepted.
-    pub(crate) fn admit_server(self: &Arc<Self>, connection: Connection, uid: u32, serves: u32, devices: Vec<String>, words: Option<OwnedFd>) {
+    pub(crate) fn admit_server(self: &Arc<Self>, applicant: Applicant, uid: u32, serves: u32, devices: Vec<String>) {
+        let connection = &applicant.connection;
         let own = rustix::process::geteuid().as_raw();
         let Ok(Peer { pid: Some(pid), .. }) = connection.peer() else { return self.note("A server of another PID namespace connected: refused") };
         if serves != uid || (own != 0 && uid != own) {
             return self.note(&format!("Process {pid} of user {uid} says it serves user {serves}: refused"));
         }
         let mut core = self.core();
-        if !core.ledger.knows(pid, uid) {
+        let standing = core.ledger.standing(pid, uid);
+        if let Standing::Unknown(error) = standing {
+            drop(core);
+            // It may well be ours: it gets no order to end, and connects again.
+            return self.note(&format!("Cannot check whether process {pid} is a server ({error}); it can connect again"));
+        }
+        if matches!(standing, Standing::Stranger) {
             let new = !core.strangers.contains(&pid);
             if new {
                 core.strangers.push_back(pid);
@@ -139,35 +158,44 @@ impl Daemon {
         }
         drop(core);
         let daemon = Arc::clone(self);
-        let listen = move || daemon.listen_to_server(pid, uid, clean::names(devices), connection, words);
+        let listen = move || daemon.listen_to_server(pid, uid, clean::names(devices), applicant);
         if let Err(error) = thread::Builder::new().name("server".into()).spawn(listen) {
             self.note(&format!("No thread for server {pid} ({error}); it will connect again"));
         }
     }
 
-    /// `words`: the read end of its standard error, if it runs as another user.
-    fn listen_to_server(self: &Arc<Self>, pid: u32, uid: u32, devices: Vec<String>, connection: Connection, words: Option<OwnedFd>) {
+    /// Serves the connection of a server until it ends. A server has one connection: a new one
+    /// closes the one before.
+    fn listen_to_server(self: &Arc<Self>, pid: u32, uid: u32, devices: Vec<String>, applicant: Applicant) {
+        let Applicant { connection, place, words } = applicant;
         let _account = on_account_of(uid);
         // A server that does not read must not stop the daemon.
         let _ = set_socket_timeout(connection.as_fd(), Timeout::Send, Some(Duration::from_secs(1)));
         let process = peer::process_of(&connection).or_else(|| Process::open(pid).ok());
         let link = Arc::new(connection);
-        let known = self.registry(|registry| registry.server(pid).is_some());
-        self.core().links.insert(pid, Arc::clone(&link));
-        self.feed(Event::Registered { pid, uid, devices });
-        if let Some(words) = words
-            && self.core().read.insert(pid)
+        let mut core = self.core();
+        if core.registry.server(pid).is_none()
+            && let Err(error) = self.forget_at_its_end(pid, process)
         {
-            self.write_down(pid, uid, words);
+            drop(core);
+            return self.note(&format!("No thread to watch server {pid} ({error}); it can connect again"));
         }
-        if !known {
-            let daemon = Arc::clone(self);
-            thread::spawn(move || {
-                if let Some(process) = process {
-                    let _ = process.ended(None);
+        if let Some(old) = core.links.insert(pid, Arc::clone(&link)) {
+            // Its thread ends, and its place is free again.
+            let _ = shutdown(old.as_fd(), Shutdown::Both);
+        }
+        self.feed_locked(&mut core, Event::Registered { pid, uid, devices });
+        let words = words.filter(|_| core.read.insert(pid));
+        drop(core);
+        self.changed.notify_all();
+        if let Some(words) = words {
+            match self.start_reader(uid) {
+                Ok(reader) => drop(reader.send((pid, words))),
+                Err(error) => {
+                    self.core().read.remove(&pid);
+                    self.note(&format!("No thread for what server {pid} writes ({error}): it is read when the server connects again"));
                 }
-                daemon.forget(pid, None);
-            });
+            }
         }
         let mut lines = Lines::new(Instant::now());
         loop {
@@ -182,6 +210,8 @@ impl Daemon {
             core.links.remove(&pid);
             self.feed_locked(&mut core, Event::Disconnected { pid });
         }
+        // Under the lock: who sees the place free sees the connection gone.
+        drop(place);
         drop(core);
         self.changed.notify_all();
     }
@@ -320,6 +350,42 @@ mod tests {
         daemon.handle_message(50, 5, status_of(50, request, false), &mut lines);
         assert_eq!(asking.join().unwrap(), Some(status_of(50, request, false)));
         assert!(daemon.core().questions.is_empty());
+    }
+
+    /// As a server that connects again and again without end: its connections do not add up.
+    #[test]
+    fn a_server_has_one_connection_and_it_takes_a_place() {
+        let (_folder, daemon) = daemon();
+        let (own, pid) = (rustix::process::geteuid().as_raw(), std::process::id());
+        assert_eq!(daemon.core().ledger.add(pid, own), None);
+        let connect = || {
+            let (ours, theirs) = Connection::pair().unwrap();
+            let applicant = Applicant { connection: ours, place: daemon.clients.enter(own).unwrap(), words: None };
+            daemon.admit_server(applicant, own, own, vec!["cuda:0".into()]);
+            theirs
+        };
+        let wait = |what: &dyn Fn() -> bool| {
+            let until = Instant::now() + Duration::from_secs(60);
+            while !what() {
+                assert!(Instant::now() < until, "it never comes");
+                thread::sleep(Duration::from_millis(5));
+            }
+        };
+        let mut last = connect();
+        wait(&|| daemon.core().links.contains_key(&pid));
+        for _ in 0..20 {
+            let before = daemon.core().links.get(&pid).map(Arc::clone).unwrap();
+            let next = connect();
+            wait(&|| daemon.core().links.get(&pid).is_some_and(|link| !Arc::ptr_eq(link, &before)));
+            drop(before);
+            last.set_timeout(Some(Duration::from_secs(60))).unwrap();
+            while let Ok(_question) = last.receive::<ToServer>() {}
+            wait(&|| daemon.clients.taken() == 1);
+            last = next;
+        }
+        assert_eq!(daemon.clients.taken(), 1, "the connection that is left holds a place");
+        drop(last);
+        wait(&|| daemon.clients.taken() == 0);
     }
 
     #[test]

@@ -13,7 +13,8 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use std::io::Read as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
+use std::sync::mpsc::channel;
 
 pub struct Cast {
     pub roles: Vec<Role>,
@@ -97,17 +98,22 @@ fn build(root: &Path, task: &str, interrupt: &Interrupt) -> anyhow::Result<anyho
     command.current_dir(root).args(["run", "--quiet", "--package", "xtask", "--", task]);
     // A group of its own, so that all that cargo starts can be ended together.
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).process_group(0);
+    let (sender, outputs) = channel::<ChildStderr>();
+    let read = move || {
+        let mut text = Vec::new();
+        let _ = outputs.recv().map(|mut stderr| stderr.read_to_end(&mut text));
+        String::from_utf8_lossy(&text).into_owned()
+    };
+    // Before cargo: its output is short, but a pipe without a reader would stop it.
+    let reader = std::thread::Builder::new().name("reader".into()).spawn(read).context("cannot start a thread")?;
     let mut child = match command.spawn() {
         Ok(child) => child,
         Err(error) => return Ok(Err(anyhow::anyhow!("cannot start cargo ({error}): install Rust, or put cargo into PATH"))),
     };
-    // Its output is short, but a pipe without a reader would stop it.
-    let stderr = child.stderr.take();
-    let reader = std::thread::spawn(move || {
-        let mut text = Vec::new();
-        let _ = stderr.map(|mut stderr| stderr.read_to_end(&mut text));
-        String::from_utf8_lossy(&text).into_owned()
-    });
+    if let Some(stderr) = child.stderr.take() {
+        let _ = sender.send(stderr);
+    }
+    drop(sender);
     let status = wait(&mut child, interrupt)?;
     if status.success() {
         return Ok(Ok(()));

@@ -32,16 +32,13 @@ impl Client {
         command.args(&role.arguments).env(PIPE_VARIABLE, pipe).env(library::VARIABLE, library::path_with(folder));
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().with_context(|| format!("cannot start {}", role.program.display()))?;
-        let lines = Arc::default();
-        let mut readers = Vec::new();
-        if let Some(stdout) = child.stdout.take() {
-            readers.push(read_into(stdout, &lines));
-        }
-        if let Some(stderr) = child.stderr.take() {
-            readers.push(read_into(stderr, &lines));
-        }
+        let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
         let status = ClientStatus { pid: child.id(), state: "running".into(), ..ClientStatus::default() };
-        Ok(Self { role: role.clone(), status, child, lines, readers, end: None, killed: false })
+        // From here on, an error ends the program (Drop).
+        let mut client = Self { role: role.clone(), status, child, lines: Arc::default(), readers: Vec::new(), end: None, killed: false };
+        client.readers.extend(stdout.map(|stdout| read_into(stdout, &client.lines)).transpose()?);
+        client.readers.extend(stderr.map(|stderr| read_into(stderr, &client.lines)).transpose()?);
+        Ok(client)
     }
 
     pub fn pid(&self) -> u32 {
@@ -121,11 +118,12 @@ impl Drop for Client {
     }
 }
 
-fn read_into(stream: impl Read + Send + 'static, lines: &Arc<Mutex<Vec<String>>>) -> JoinHandle<()> {
+fn read_into(stream: impl Read + Send + 'static, lines: &Arc<Mutex<Vec<String>>>) -> anyhow::Result<JoinHandle<()>> {
     let lines = Arc::clone(lines);
-    std::thread::spawn(move || {
+    let read = move || {
         for line in BufReader::new(stream).lines().map_while(Result::ok) {
             lines.lock().unwrap_or_else(PoisonError::into_inner).push(line);
         }
-    })
+    };
+    std::thread::Builder::new().name("reader".into()).spawn(read).context("cannot start a thread for a program's output")
 }

@@ -1,7 +1,7 @@
 //! Whether there is a daemon, can be reached, is trusted, and serves this user.
 
 use super::Finding;
-use cumux_control::directory::{DEFAULT_LOG, LOG_VARIABLE, LONGEST_SOCKET_PATH, PIPE_VARIABLE, advice, pipe_directory};
+use cumux_control::directory::{DEFAULT_LOG, LOG_VARIABLE, LONGEST_SOCKET_PATH, PIPE_VARIABLE, advice, named_directory, pipe_directory};
 use cumux_control::{Frontend, FrontendError, LOG_NAMES, PipeDirectory};
 use cumux_link::{Connection, Folder, FolderError, LinkError, Peer};
 use cumux_wire::message::ServerStatus;
@@ -20,12 +20,11 @@ const SETTINGS: &str = "settings";
 /// The checks, in the order in which a program meets them. After the first that stops the program,
 /// the rest cannot be tested.
 pub fn findings() -> Vec<Finding> {
-    let variable = std::env::var(PIPE_VARIABLE).ok();
-    if variable.as_deref() == Some("") {
+    if std::env::var_os(PIPE_VARIABLE).is_some_and(|path| path.is_empty()) {
         let remedy = format!("unset {PIPE_VARIABLE}, or set it to the daemon's directory");
         return stopped(vec![Finding::problem(DIRECTORY, format!("{PIPE_VARIABLE} is set to nothing: programs bypass the service"), remedy)]);
     }
-    let directory = PipeDirectory::at(&pipe_directory(variable.as_deref()));
+    let directory = PipeDirectory::at(&pipe_directory());
     let (found, reachable) = path(&directory);
     let mut findings = vec![found];
     if reachable {
@@ -94,8 +93,8 @@ fn unsafe_place(check: &'static str, cause: &FolderError, variable: &str) -> Fin
 
 /// Checks the place in which a daemon of this user would write its logs.
 fn logs(pipe: &Path) -> Finding {
-    let asked = std::env::var(LOG_VARIABLE).ok().filter(|text| !text.is_empty());
-    let path = Path::new(asked.as_deref().unwrap_or(DEFAULT_LOG));
+    let asked = named_directory(LOG_VARIABLE);
+    let path = asked.as_deref().unwrap_or(Path::new(DEFAULT_LOG));
     let checked = Folder::open(path).and_then(|folder| LOG_NAMES.iter().try_for_each(|name| folder.check(name)));
     let elsewhere = |why: String| Finding::ok(LOGS, format!("{} ({why})", pipe.display()));
     let own = rustix::process::geteuid();
@@ -192,11 +191,10 @@ fn state(directory: &PipeDirectory) -> Vec<Finding> {
 /// The devices of this shell's daemon, named as in `--device`; empty without a daemon, or while it
 /// knows none.
 pub fn devices() -> Vec<String> {
-    let variable = std::env::var(PIPE_VARIABLE).ok();
-    if variable.as_deref() == Some("") {
+    if std::env::var_os(PIPE_VARIABLE).is_some_and(|path| path.is_empty()) {
         return Vec::new();
     }
-    let told = Frontend::connect(&PipeDirectory::at(&pipe_directory(variable.as_deref()))).and_then(|mut daemon| daemon.ask("devices"));
+    let told = Frontend::connect(&PipeDirectory::at(&pipe_directory())).and_then(|mut daemon| daemon.ask("devices"));
     told.ok().and_then(|(text, _)| serde_json::from_str(&text).ok()).unwrap_or_default()
 }
 
