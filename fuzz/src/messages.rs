@@ -4,7 +4,7 @@ use crate::bytes::Bytes;
 use cumux_link::connection::MAX_DESCRIPTORS;
 use cumux_link::{Connection, LinkError};
 use cumux_wire::VERSION;
-use cumux_wire::message::{ClientStatus, DeviceFacts, FromExecutor, FromServer, Grant, Hello, DeviceGrant, ServerStatus, Session, ToKeeper, ToServer};
+use cumux_wire::message::{ClientStatus, DeviceFacts, DeviceGrant, FromExecutor, FromServer, Grant, Hello, ServerStatus, SessionConfig, ToKeeper, ToServer};
 use cumux_wire::share::Share;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, Shutdown};
@@ -160,8 +160,8 @@ fn status(bytes: &mut Bytes<'_>, sessions: &[u32]) -> ClientStatus {
     }
 }
 
-fn sheet(bytes: &mut Bytes<'_>, known: &[u32]) -> Session {
-    Session {
+fn config(bytes: &mut Bytes<'_>, known: &[u32]) -> SessionConfig {
+    SessionConfig {
         id: bytes.mostly(known),
         pid: bytes.mostly(&CLIENTS),
         uid: bytes.pick(&USERS),
@@ -169,7 +169,7 @@ fn sheet(bytes: &mut Bytes<'_>, known: &[u32]) -> Session {
         window_slot: bytes.mostly(&[0, 1, 2]),
         priority: bytes.mostly(&[0, 1]),
         parts: (0..bytes.pick(&[1, 1, 0]))
-            .map(|_| Part { device: bytes.mostly(&[0]), multiprocessors: bytes.mostly(&[0, 8]), memory_limit: bytes.long() })
+            .map(|_| DeviceGrant { device: bytes.mostly(&[0]), multiprocessors: bytes.mostly(&[0, 8]), memory_limit: bytes.long() })
             .collect(),
         sms: Vec::new(),
     }
@@ -180,7 +180,7 @@ pub fn from_executor(bytes: &mut Bytes<'_>, sessions: &[u32], generation: u32) -
     let known = if sessions.is_empty() { &[1, 2][..] } else { sessions };
     let why = |bytes: &mut Bytes<'_>| bytes.text(&["", "", "it cannot be"]);
     match bytes.below(16) {
-        12 => FromExecutor::Serves { request: u64::from(bytes.mostly(&[1])), session: Box::new(sheet(bytes, known)) },
+        12 => FromExecutor::Serves { request: u64::from(bytes.mostly(&[1])), session: Box::new(config(bytes, known)) },
         13 => FromExecutor::ServesEnd { request: u64::from(bytes.mostly(&[1])) },
         14 => FromExecutor::Beat { lanes: vec![bytes.long(); bytes.below(3)] },
         15 => FromExecutor::KeeperLost { number: u64::from(bytes.mostly(&[1, 2, 3])) },

@@ -42,7 +42,7 @@ struct Cards;
 
 impl Open for Cards {
     fn open(&self, id: &str, sink: Arc<dyn Sink>) -> Result<Arc<dyn Device>, DeviceError> {
-        Ok(cumux_device_sim::open_with(id, sink, Settings { threads: 1, watchdog: Some(WATCHDOG), marks: true })?)
+        Ok(cumux_device_sim::open_with(id, sink, Settings { threads: 1, watchdog: Some(WATCHDOG), marks: true, memory: cumux_device_sim::Memory::Own(1 << 30) })?)
     }
 }
 

@@ -94,7 +94,8 @@ fn a_client_sees_the_devices_it_names() {
 /// Limits and shares are each device's: by the daemon's ordinals and UUIDs for the administrator, by its own for the program.
 #[test]
 fn limits_and_shares_of_each_device() {
-    let node = Node::with().device(THREE).env("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", "1=2G,GPU-28f832e0=3G").start();
+    // As if the machine had what the cards have.
+    let node = Node::with().device(THREE).env("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", "1=2G,GPU-28f832e0=3G").env("CUMUX_SIM_MEMORY_BYTES", "0").start();
     let client =
         node.test_client("devices").env(VISIBLE, "2,1,0").env("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", "0=1G").env("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "12.5");
     let said = client.start().expect_ok();

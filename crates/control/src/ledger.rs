@@ -207,9 +207,9 @@ mod tests {
         let next = Ledger::open(path.clone());
         assert_eq!(next.left(), [(Some(server.id()), 5)]);
         for known in [&ledger, &next] {
-            assert!(is_ours(&known, server.id(), 5));
-            assert!(!is_ours(&known, server.id(), 6), "another user's");
-            assert!(!is_ours(&known, stranger.id(), 5));
+            assert!(is_ours(known, server.id(), 5));
+            assert!(!is_ours(known, server.id(), 6), "another user's");
+            assert!(!is_ours(known, stranger.id(), 5));
         }
         // The same process id with another process behind it.
         let mut forged = Ledger::open(path.clone());

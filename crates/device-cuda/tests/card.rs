@@ -213,7 +213,7 @@ fn variables_that_have_gone_are_not_taken_for_fresh_ones() {
     let client = setup.client(1);
     let restored = [("counter".to_owned(), client.allocate(4))].into();
     let mut place = conformance::Variables { actor: &client, restored };
-    let refused = client.load(conformance::KERNELS.as_bytes(), &mut place).err().expect("a module with variables is not restored");
+    let refused = client.load(conformance::KERNELS.as_bytes(), &mut place).expect_err("a module with variables is not restored");
     assert!(refused.to_string().contains("variables on the card"), "{refused}");
 }
 

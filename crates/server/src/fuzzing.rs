@@ -126,6 +126,7 @@ fn counter() -> OwnedFd {
 }
 
 /// A server.
+#[allow(missing_debug_implementations, reason = "only the fuzz targets have it")]
 pub struct Bench {
     core: Core<Stage>,
     inbox: Receiver<Event>,

@@ -7,7 +7,7 @@ use cumux_ring::file::Mapping;
 use cumux_ring::memory::{Memory as _, Ordering};
 use cumux_ring::page::Answer;
 use cumux_wire::layout::{self, MARKS_BYTES, WINDOW_BYTES, journal, page, ring};
-use cumux_wire::message::{DeviceGrant, Session as Sheet};
+use cumux_wire::message::{DeviceGrant, SessionConfig};
 use cumux_wire::record::{self, Header, NO_STREAM, Op};
 use rustix::event::{EventfdFlags, eventfd};
 use std::os::fd::OwnedFd;
@@ -61,8 +61,8 @@ impl Guest {
     /// # Panics
     /// The system has no descriptors.
     pub fn open(&self, bench: &Bench, generation: u32) -> Result<(), String> {
-        let part = |device| Part { device, multiprocessors: 0, memory_limit: LIMIT };
-        let sheet = Sheet {
+        let part = |device| DeviceGrant { device, multiprocessors: 0, memory_limit: LIMIT };
+        let config = SessionConfig {
             id: self.id,
             pid: self.id,
             uid: 0,
@@ -73,7 +73,7 @@ impl Guest {
             sms: Vec::new(),
         };
         let files = self.files.iter().map(|file| file.try_clone().expect("a descriptor")).collect();
-        bench.open(sheet, files, generation)
+        bench.open(config, files, generation)
     }
 
     /// Where its window lies, for device and client.
