@@ -139,14 +139,21 @@ fn programs_that_never_say_hello_are_left() {
     node.client("vector_add").args(&["1"]).start().expect_ok();
 }
 
+/// With fewer a daemon does not start.
+const FEWEST_DESCRIPTORS: usize = 48;
+
 /// A daemon without descriptors does not burn a core, tells who connects, and serves again when there are some.
 #[test]
 fn a_daemon_out_of_descriptors_serves_again() {
     let node = Node::start();
-    // Once asked, so that everything that stays open is open; then room for two more, which is less than the places that are given out.
+    // Once asked, so that everything that stays open is open. The next daemon inherits so many more that there is room for two, which is less than
+    // the places that are given out.
     assert_eq!(node.control("get_server_list"), "");
     let open = fs::read_dir(format!("/proc/{}/fd", node.daemon_pid())).unwrap().count();
-    restart_with_descriptors(&node, u32::try_from(open).unwrap() + 2);
+    let null = fs::File::open("/dev/null").unwrap();
+    let inherited: Vec<_> = (open + 2..FEWEST_DESCRIPTORS).map(|_| rustix::io::dup(&null).unwrap()).collect();
+    restart_with_descriptors(&node, u32::try_from(FEWEST_DESCRIPTORS).unwrap());
+    drop(inherited);
     let all: Vec<Connection> = (0..8).map(|_| connect(&node)).collect();
     wait_for_log(&node, "has no descriptors left");
     let told = all.iter().map(answer).filter(|said| matches!(said, Ok(Reply::Refused { result: 808, why }) if why.contains("ulimit -n"))).count();
