@@ -163,6 +163,22 @@ fn a_daemon_out_of_descriptors_serves_again() {
     assert_eq!(String::from_utf8_lossy(&output.stdout), "0\n");
 }
 
+/// As many programs wait as may: their server has a place of its own.
+#[test]
+fn programs_that_fill_all_places_are_served() {
+    let node = Node::start();
+    restart_with_descriptors(&node, u32::try_from(FEWEST_DESCRIPTORS).unwrap());
+    let all: Vec<Connection> = (0..4).map(|_| connect(&node)).collect();
+    wait_for_log(&node, "Accepting connection...\n");
+    for connection in &all {
+        connection.send(&hello(), &[]).unwrap();
+    }
+    // The server has no more descriptors than the daemon: who finds none is told so.
+    let said: Vec<_> = all.iter().map(answer).collect();
+    assert!(said.iter().all(Result::is_ok), "{said:?}\n{}", node.logs());
+    assert!(said.iter().any(|said| matches!(said, Ok(Reply::Welcome { .. }))), "{said:?}\n{}", node.logs());
+}
+
 /// Text connections of one user are bounded, too.
 #[test]
 fn the_text_connections_of_one_user_keep_nobody_out() {

@@ -124,6 +124,7 @@ pub(crate) struct Daemon {
     pub(crate) watch: Watch,
     /// Places for clients that connect or wait, and for text connections.
     pub(crate) clients: Arc<Room>,
+    pub(crate) servers: Arc<Room>,
     pub(crate) texts: Arc<Room>,
 }
 
@@ -212,6 +213,7 @@ impl Daemon {
             log,
             watch: Watch::new()?,
             clients: Room::for_clients(descriptors, own),
+            servers: Room::for_servers(descriptors, own),
             texts: Room::for_texts(descriptors, own),
             options,
         }))

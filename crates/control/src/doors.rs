@@ -22,6 +22,10 @@ const CLIENTS: u64 = 4096;
 /// Most text connections of one user; each has a thread.
 const TEXTS_A_USER: u32 = 64;
 const TEXTS: u64 = 1024;
+/// Most connections of one user's servers, and of all; the daemon keeps descriptors for them. A
+/// server's connection may overlap with the one that it replaces.
+const SERVERS_A_USER: u32 = 4;
+const SERVERS: u64 = 256;
 /// Time between two log lines on refusals of one user.
 const TOLD: Duration = Duration::from_secs(10);
 
@@ -63,6 +67,12 @@ impl Room {
     /// Places for clients that have not yet said hello, or wait; each needs two descriptors.
     pub(crate) fn for_clients(descriptors: u64, own: u32) -> Arc<Self> {
         Self::new(descriptors, CLIENTS, CLIENTS_A_USER, own)
+    }
+
+    /// Places for servers, apart from those of clients: a user's waiting clients may hold all of
+    /// theirs, and it is the server that they wait for.
+    pub(crate) fn for_servers(descriptors: u64, own: u32) -> Arc<Self> {
+        Self::new(descriptors, SERVERS, SERVERS_A_USER, own)
     }
 
     /// Places for text connections.

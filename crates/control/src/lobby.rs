@@ -8,6 +8,7 @@ use crate::clean;
 use crate::daemon::{Core, Daemon};
 use crate::doors::{Full, Place};
 use crate::guests::{DOOR, Guest, refuse};
+use crate::ledger::Standing;
 use crate::log::on_account_of;
 use crate::registry::{Event, Token};
 use crate::servers::Applicant;
@@ -228,9 +229,11 @@ impl Lobby {
     }
 
     fn let_in(&mut self, connection: Connection) {
-        let Ok(Peer { uid, .. }) = connection.peer() else { return };
+        let Ok(Peer { uid, pid, .. }) = connection.peer() else { return };
         let _account = on_account_of(uid);
-        let place = match self.daemon.clients.enter(uid) {
+        let is_server = pid.is_some_and(|pid| matches!(self.daemon.core().ledger.standing(pid, uid), Standing::Ours));
+        let room = if is_server { &self.daemon.servers } else { &self.daemon.clients };
+        let place = match room.enter(uid) {
             Ok(place) => place,
             Err(full) => {
                 self.daemon.note_full("programs that wait", uid, &full);
