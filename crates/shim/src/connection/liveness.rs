@@ -15,8 +15,9 @@ use std::time::{Duration, Instant};
 
 /// How long a dead server may take to come back while its keeper lives.
 const SERVER_RESTART_LIMIT: Duration = Duration::from_secs(10);
-/// How long it may take where the keeper of the welcome has ended, too.
-const SERVER_RESTART_LIMIT_WITHOUT_KEEPER: Duration = Duration::from_secs(5);
+/// How long it may take where the keeper of the welcome has ended, too. Nobody waits for more than
+/// 5 s in vain, and a thread that sleeps looks here a few times a second.
+const SERVER_RESTART_LIMIT_WITHOUT_KEEPER: Duration = Duration::from_secs(4);
 
 /// Whether the server and the keeper of this connection live.
 #[derive(Debug)]
