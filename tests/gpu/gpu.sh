@@ -30,7 +30,7 @@ run)
   out=$3
   log=$(mktemp)
   # Where this machine keeps things is nobody's business.
-  neutral="s|$folder/root/||g; s|$folder/||g; s|/tmp/cx[^/ ]*|NODE|g"
+  neutral="s|$folder/root/||g; s|$folder/||g; s|/tmp/cx[^/ ]*|NODE|g; s#/[^ (]*/\(tests/cu\|examples\)/#\1/#g"
   export CUMUX_TEST_ROOT="$folder/root"
   passed=0 failed=0
   { date -u +%F; cat "$folder/commit"; nvidia-smi --query-gpu=name,driver_version --format=csv,noheader; } | tr '\n' ' ' > "$out"

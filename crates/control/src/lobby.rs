@@ -60,11 +60,19 @@ impl Spare {
         Self { file: File::open("/dev/null").ok(), told: None }
     }
 
+    /// Opens the descriptor again if it was lost: before a connection is accepted that would take
+    /// the last one.
+    fn regain(&mut self) {
+        if self.file.is_none() {
+            self.file = File::open("/dev/null").ok();
+        }
+    }
+
     /// Accepts one connection, refuses it and closes it; false if even that is impossible.
     fn turn_away<C>(&mut self, accept: impl FnOnce() -> Option<C>, tell: impl FnOnce(C)) -> bool {
         drop(self.file.take());
         let done = accept().map(tell).is_some();
-        self.file = File::open("/dev/null").ok();
+        self.regain();
         done
     }
 
@@ -115,6 +123,7 @@ impl Daemon {
             ui::say(stream, ui::TOO_MANY, 1, false);
         };
         loop {
+            spare.regain();
             let error = match listener.accept() {
                 Ok((stream, _)) => {
                     let Ok(peer) = Peer::of(&stream) else { continue };
@@ -146,10 +155,11 @@ impl Daemon {
                 }
                 Err(error) if lacks_descriptors(error.raw_os_error()) => {
                     let accept = || listener.accept().ok();
-                    if spare.turn_away(accept, |(stream, _)| too_many(&stream)) {
-                        if spare.is_news() {
-                            self.note(NO_DESCRIPTORS);
-                        }
+                    let refused = spare.turn_away(accept, |(stream, _)| too_many(&stream));
+                    if spare.is_news() {
+                        self.note(NO_DESCRIPTORS);
+                    }
+                    if refused {
                         continue;
                     }
                     error
@@ -197,6 +207,7 @@ impl Lobby {
 
     fn accept(&mut self, listener: &Listener) {
         for _ in 0..BATCH {
+            self.spare.regain();
             let error = match listener.accept() {
                 Ok(connection) => {
                     self.let_in(connection);
@@ -207,10 +218,11 @@ impl Lobby {
                 Err(LinkError::System(Errno::CONNABORTED)) => continue,
                 Err(LinkError::System(errno)) if lacks_descriptors(Some(errno.raw_os_error())) => {
                     let accept = || listener.accept().ok();
-                    if self.spare.turn_away(accept, |connection| refuse(&connection, result::MPS_MAX_CLIENTS_REACHED, NO_DESCRIPTORS.into())) {
-                        if self.spare.is_news() {
-                            self.daemon.note(NO_DESCRIPTORS);
-                        }
+                    let refused = self.spare.turn_away(accept, |connection| refuse(&connection, result::MPS_MAX_CLIENTS_REACHED, NO_DESCRIPTORS.into()));
+                    if self.spare.is_news() {
+                        self.daemon.note(NO_DESCRIPTORS);
+                    }
+                    if refused {
                         continue;
                     }
                     LinkError::System(errno)

@@ -63,7 +63,7 @@ impl Lines {
 /// A connection of a process that claims to be a server.
 pub(crate) struct Applicant {
     pub(crate) connection: Connection,
-    /// Kept as long as the connection: a user's servers count like his clients.
+    /// Kept as long as the connection: a user's servers have a bounded number of places.
     pub(crate) place: Place,
     /// The read end of the server's standard error, if it runs as another user.
     pub(crate) words: Option<OwnedFd>,

@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, OwnedFd};
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
     /// The kernel refuses.
-    #[error("cannot make or map shared memory ({0}); check the memory limit of this process or container")]
+    #[error("cannot make or map shared memory ({0}); check the limits of memory and of open files (ulimit -n) of this process or container")]
     System(#[from] rustix::io::Errno),
     /// The file has another size than the layout says.
     #[error("a shared memory file has {found} bytes where {wanted} are needed; client and service must be of the same cumux version")]
