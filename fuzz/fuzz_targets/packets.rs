@@ -1,4 +1,5 @@
-//! Whatever comes in packets: daemon, server and keeper stay whole, answer whom they have to, and come to their end.
+//! Whatever comes in packets: daemon, server and keeper stay whole, answer whom they have to, and
+//! come to their end.
 #![no_main]
 
 use cumux_fuzz::bytes::Bytes;

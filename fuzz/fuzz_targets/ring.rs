@@ -1,4 +1,5 @@
-//! Whatever a client writes into its ring: the executor stays whole, nothing of the client outlives it, and its neighbour notices nothing.
+//! Whatever a client writes into its ring: the executor stays whole, nothing of the client outlives
+//! it, and its neighbour notices nothing.
 #![no_main]
 
 use cumux_fuzz::bytes::Bytes;

@@ -1,7 +1,8 @@
-//! The daemon's registry, fed with what clients and servers say in packets, with pretended processes and a clock that the bytes move.
+//! The daemon's registry, fed with what clients and servers say in packets, with pretended
+//! processes and a clock that the bytes move.
 //!
-//! Whatever happens: no client gets two answers, a deadline that has passed does not come again at once, and after `quit` everybody is answered and the
-//! end is told, once.
+//! Whatever happens: no client gets two answers, a deadline that has passed does not come again at
+//! once, and after `quit` everybody is answered and the end is told, once.
 
 use crate::bytes::Bytes;
 use crate::messages::{self, CLIENTS, USERS};

@@ -1,7 +1,9 @@
 //! What the fuzz targets `packets` and `ring` do with their bytes.
 //!
-//! Bytes choose what happens, step by step ([`bytes::Bytes`]); most of what they choose is nearly right, so that it comes far. Each run builds its own world
-//! and ends it, and checks at the end what must be so after any beginning. A finding is a panic, a hang (libFuzzer's `-timeout`), or memory without end.
+//! Bytes choose what happens, step by step ([`bytes::Bytes`]); most of what they choose is nearly
+//! right, so that it comes far. Each run builds its own world and ends it, and checks at the end
+//! what must be so after any beginning. A finding is a panic, a hang (libFuzzer's `-timeout`), or
+//! memory without end.
 #![forbid(unsafe_code)]
 
 pub mod bytes;
@@ -11,7 +13,8 @@ pub mod messages;
 pub mod ring;
 pub mod server;
 
-/// The same with noise in place of a fuzzer: `cargo test` on any toolchain shows whether these worlds stand.
+/// The same with noise in place of a fuzzer: `cargo test` on any toolchain shows whether these
+/// worlds stand.
 #[cfg(test)]
 mod tests {
     use crate::bytes::Bytes;

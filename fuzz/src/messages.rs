@@ -24,7 +24,8 @@ const MOST_DESCRIPTORS: usize = 40;
 /// Packets are asked for that have come: one that has not, never will.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A packet: a message that the bytes make, the same with a few bytes changed, or bytes as they are.
+/// A packet: a message that the bytes make, the same with a few bytes changed, or bytes as they
+/// are.
 pub fn packet(bytes: &mut Bytes<'_>, message: &impl Serialize) -> Vec<u8> {
     let mut packet = serde_json::to_vec(message).expect("messages are JSON");
     match bytes.below(16) {

@@ -1,7 +1,9 @@
-//! A client that may do anything with its ring and its window, beside one that does what it should, on an executor with two software GPUs.
+//! A client that may do anything with its ring and its window, beside one that does what it should,
+//! on an executor with two software GPUs.
 //!
-//! Whatever the first one does: nobody panics or hangs, the second one gets right results, and nothing of the first is left when it has gone. Its executor
-//! may be killed in between, which is played by closing the session and opening it again from its files.
+//! Whatever the first one does: nobody panics or hangs, the second one gets right results, and
+//! nothing of the first is left when it has gone. Its executor may be killed in between, which is
+//! played by closing the session and opening it again from its files.
 
 mod guest;
 mod ops;
@@ -12,7 +14,7 @@ use cumux_device_sim::Settings;
 use cumux_executor::fuzzing::Bench;
 use cumux_ring::memory::{Memory as _, Ordering};
 use cumux_wire::layout::{STREAMS, page, ring};
-use cumux_wire::record::{self, CopyExtent, Launch, NO_ANSWER, NO_STREAM, Op};
+use cumux_wire::record::{self, Launch, NO_ANSWER, NO_STREAM, Op};
 use cumux_wire::result;
 use guest::Guest;
 use ops::Known;
@@ -26,7 +28,8 @@ const MOST: usize = 64;
 const LOOKS: u32 = 40;
 /// A kernel that runs longer is ended.
 const WATCHDOG: Duration = Duration::from_millis(20);
-/// Whoever waits longer for its neighbour's sake, and after so many looks, is not served any more. (A clock goes on while this process is stopped.)
+/// Whoever waits longer for its neighbour's sake, and after so many looks, is not served any more.
+/// (A clock goes on while this process is stopped.)
 const PATIENCE: Duration = Duration::from_secs(20);
 const PATIENT_LOOKS: u32 = 100_000;
 
@@ -42,7 +45,11 @@ struct Cards;
 
 impl Open for Cards {
     fn open(&self, id: &str, sink: Arc<dyn Sink>) -> Result<Arc<dyn Device>, DeviceError> {
-        Ok(cumux_device_sim::open_with(id, sink, Settings { threads: 1, watchdog: Some(WATCHDOG), marks: true, memory: cumux_device_sim::Memory::Own(1 << 30) })?)
+        Ok(cumux_device_sim::open_with(
+            id,
+            sink,
+            Settings { threads: 1, watchdog: Some(WATCHDOG), marks: true, memory: cumux_device_sim::Memory::Own(1 << 30) },
+        )?)
     }
 }
 
@@ -129,15 +136,7 @@ impl Scene {
         let numbers: Vec<u8> = (0..COUNT as u32).flat_map(|n| (n ^ self.round).to_le_bytes()).collect();
         self.neighbour.write_window(NUMBERS, &numbers);
         let (window, memory) = (self.neighbour.window(), self.memory);
-        let copy = |target, source| Op::Copy {
-            target,
-            target_pitch: 0,
-            target_slice: 0,
-            source,
-            source_pitch: 0,
-            source_slice: 0,
-            extent: CopyExtent { width: numbers.len() as u64, height: 1, depth: 1 },
-        };
+        let copy = |target, source| Op::linear_copy(target, source, numbers.len() as u64);
         let mut parameters = memory.to_le_bytes().to_vec();
         parameters.extend((COUNT as u32).to_le_bytes());
         let add = Launch { module: 1, function: 0, grid: [1; 3], block: [COUNT as u32, 1, 1], parameters: parameters.into(), ..Launch::default() };
@@ -166,7 +165,8 @@ struct Hostile<'b, 'd, 's> {
     /// Sequence numbers of its streams, and whether each is there.
     seqs: BTreeMap<u32, (u64, bool)>,
     generation: u32,
-    /// It keeps to the form of records and to the order of its streams: what it asks for is wrong enough.
+    /// It keeps to the form of records and to the order of its streams: what it asks for is wrong
+    /// enough.
     formal: bool,
 }
 
@@ -250,7 +250,8 @@ impl<'b, 'd, 's> Hostile<'b, 'd, 's> {
         }
     }
 
-    /// Writes into the page, which is the executor's to write. Not over `TAKEN`: `leave_out_what_is_heavy` goes by it.
+    /// Writes into the page, which is the executor's to write. Not over `TAKEN`:
+    /// `leave_out_what_is_heavy` goes by it.
     fn write_page(&mut self) {
         let cell = match self.bytes.below(4) {
             0 => self.bytes.pick(&[page::STICKY, page::TEXT_HEAD, page::MEMORY_USED, page::GENERATION, page::SLEEPING]) / 8,
@@ -345,7 +346,8 @@ impl<'b, 'd, 's> Hostile<'b, 'd, 's> {
         }
     }
 
-    /// What was pushed and not yet taken is forgotten, from the first record on that would only cost time.
+    /// What was pushed and not yet taken is forgotten, from the first record on that would only
+    /// cost time.
     fn leave_out_what_is_heavy(&mut self) {
         let (mut at, head) = (self.guest.taken(), self.guest.ring.load64(ring::HEAD, Ordering::Relaxed));
         while head.wrapping_sub(at) as i64 >= 8 && head.wrapping_sub(at) <= ring::DATA_BYTES as u64 {

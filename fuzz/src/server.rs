@@ -1,4 +1,5 @@
-//! A server's state, fed with what the daemon, keepers, executors and strangers say in packets, with pretended processes and a clock that the bytes move.
+//! A server's state, fed with what the daemon, keepers, executors and strangers say in packets,
+//! with pretended processes and a clock that the bytes move.
 //!
 //! Whatever happens: when it is told to end it comes to its end, and no client waits for ever.
 

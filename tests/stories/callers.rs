@@ -1,4 +1,5 @@
-//! Those who drive NVIDIA's MPS today, each sequence a script of our own in `tests/callers`, against the drop-in names of an installed cumux.
+//! Those who drive NVIDIA's MPS today, each sequence a script of our own in `tests/callers`,
+//! against the drop-in names of an installed cumux.
 
 use cumux_testkit::{Watchdog, cumux, test_program};
 use std::path::Path;

@@ -1,4 +1,5 @@
-//! Real cards that cannot be served: a stand-in for NVIDIA's library says what its drivers say, and everybody hears what to do.
+//! Real cards that cannot be served: a stand-in for NVIDIA's library says what its drivers say, and
+//! everybody hears what to do.
 
 use cumux_testkit::Node;
 use std::fmt::Write as _;
@@ -61,7 +62,8 @@ fn doctor(node: &Node, driver: &Path) -> (String, Option<i32>) {
 
 #[test]
 fn cards_that_cannot_be_served_come_with_a_remedy() {
-    // What is wrong; what the doctor says before; what the daemon's logs say when somebody wants to be served.
+    // What is wrong; what the doctor says before; what the daemon's logs say when somebody wants to
+    // be served.
     let unseen = "";
     let cases = [
         (Card { version: 12_080, ..FINE }, "the driver is for CUDA 12.8; 13.0 is needed: install driver 580 or newer", "install driver 580 or newer"),

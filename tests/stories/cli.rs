@@ -1,4 +1,5 @@
-//! `cumux` as a tool among others: outputs that cannot be written, terminals that go, signals, and what is left afterwards.
+//! `cumux` as a tool among others: outputs that cannot be written, terminals that go, signals, and
+//! what is left afterwards.
 
 use cumux_link::Process;
 use cumux_testkit::{Node, Watchdog, cumux, processes_of, test_program};
@@ -119,7 +120,8 @@ fn full() -> Stdio {
     OpenOptions::new().write(true).open("/dev/full").unwrap().into()
 }
 
-/// Every command that prints: a full disk is said in a sentence, a reader that has gone ends it as other tools, and nothing panics.
+/// Every command that prints: a full disk is said in a sentence, a reader that has gone ends it as
+/// other tools, and nothing panics.
 #[test]
 fn an_output_that_cannot_be_written() {
     let node = Node::start();
@@ -223,7 +225,8 @@ fn a_run_that_is_killed_leaves_nothing() {
     alone.expect_nothing_left();
 }
 
-/// Where the daemon was killed as well, the next run finds what they have left. What is still used stays.
+/// Where the daemon was killed as well, the next run finds what they have left. What is still used
+/// stays.
 #[test]
 fn what_dead_runs_have_left_is_swept() {
     let alone = Alone::new();
@@ -266,7 +269,8 @@ fn a_long_temporary_directory() {
     assert!(output.status.success(), "{}", text(&output));
 }
 
-/// Somebody sends a signal to `cumux run` alone, while its input is a terminal. (A terminal's own Ctrl-C reaches the program without help.)
+/// Somebody sends a signal to `cumux run` alone, while its input is a terminal. (A terminal's own
+/// Ctrl-C reaches the program without help.)
 #[test]
 fn a_signal_for_run_alone_reaches_the_program_in_a_terminal() {
     let alone = Alone::new();
@@ -415,7 +419,7 @@ fn a_narrow_terminal_and_no_folder_to_stand_in() {
     }
 }
 
-// What the starter has set --------------------------------------------------------------------------------------------
+// What the starter has set ------------------------------------------------------------------------
 
 /// The same command below a shell line, such as `ulimit -n 10`, or below a program that execs it.
 fn below(words: &[&str], plain: &Command) -> Command {

@@ -115,7 +115,8 @@ fn start_server_is_ready_when_it_returns() {
     assert_eq!(node.control("get_server_list"), list);
 }
 
-/// One user's server at a time, as in MPS: the other user waits until the first one's clients are gone.
+/// One user's server at a time, as in MPS: the other user waits until the first one's clients are
+/// gone.
 #[test]
 fn another_user_waits_for_its_turn() {
     if !geteuid().is_root() {
@@ -148,7 +149,8 @@ fn another_user_waits_for_its_turn() {
     assert!(!node.pipe().join("user-65534").exists(), "nothing is left of the other user");
 }
 
-/// In multi-user mode nobody waits, and different users have servers, and so executors, of their own.
+/// In multi-user mode nobody waits, and different users have servers, and so executors, of their
+/// own.
 #[test]
 fn users_at_the_same_time() {
     if !geteuid().is_root() {
@@ -188,7 +190,8 @@ fn what_is_swallowed_is_told_elsewhere() {
     }
 }
 
-/// The limit of clients is CUMUX_MAX_CLIENTS; one more gets CUDA_ERROR_MPS_MAX_CLIENTS_REACHED, and a place that is free again is given out.
+/// The limit of clients is CUMUX_MAX_CLIENTS; one more gets CUDA_ERROR_MPS_MAX_CLIENTS_REACHED, and
+/// a place that is free again is given out.
 #[test]
 fn one_client_too_many() {
     let node = Node::with().env("CUMUX_MAX_CLIENTS", "2").start();

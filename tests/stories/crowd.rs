@@ -33,7 +33,8 @@ fn results_do_not_depend_on_the_neighbours() {
         let clients: Vec<Client<'_>> = seeds.iter().map(|seed| node.test_client("busy").args(&["3", seed]).start()).collect();
         for (client, alone) in clients.into_iter().zip(&alone) {
             let outcome = client.wait();
-            // One whose kernel was under way when a real card's context broke is told so; it never gets wrong results.
+            // One whose kernel was under way when a real card's context broke is told so; it never
+            // gets wrong results.
             let told = !node.is_software() && [&outcome.out, &outcome.err].iter().any(|text| text.contains("illegal memory access"));
             assert!(told || outcome.status.success() && outcome.out == *alone, "{outcome:?}, alone: {alone}\n{}", node.logs());
         }
@@ -41,7 +42,8 @@ fn results_do_not_depend_on_the_neighbours() {
     }
 }
 
-/// Guests come and go, each with many kernels of its own whose parameters have many sizes: nobody's kernels run with another's.
+/// Guests come and go, each with many kernels of its own whose parameters have many sizes: nobody's
+/// kernels run with another's.
 #[test]
 fn guests_with_kernels_of_their_own() {
     let node = Node::start();

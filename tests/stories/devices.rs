@@ -1,4 +1,5 @@
-//! Several devices in one daemon: who sees which, and what a fault on one of them does to the others.
+//! Several devices in one daemon: who sees which, and what a fault on one of them does to the
+//! others.
 
 use cumux_testkit::{Client, Node};
 
@@ -16,8 +17,9 @@ fn again(client: &mut Client<'_>, round: u32) {
     client.wait_for_line(&format!("round {round} right"));
 }
 
-/// The document's example: devices 0, 1 and 2; A on 0, B on 0 and 1, C on 1, D on 2; A makes a fatal fault. With MPS A, B and C get the error, the server
-/// is FAULT and refuses newcomers until they have gone. Here A alone gets it: a fault on the software GPU is its maker's.
+/// The document's example: devices 0, 1 and 2; A on 0, B on 0 and 1, C on 1, D on 2; A makes a
+/// fatal fault. With MPS A, B and C get the error, the server is FAULT and refuses newcomers until
+/// they have gone. Here A alone gets it: a fault on the software GPU is its maker's.
 #[test]
 fn a_fault_on_one_of_three_devices_is_its_makers_alone() {
     let node = Node::with().device(THREE).start();
@@ -63,7 +65,8 @@ fn a_context(line: &str, pid: u32) -> &str {
     rest.split('}').next().expect("the first piece")
 }
 
-/// Ordinals, UUIDs and their beginnings, in the program's own order; what cannot be meant is not seen.
+/// Ordinals, UUIDs and their beginnings, in the program's own order; what cannot be meant is not
+/// seen.
 #[test]
 fn a_client_sees_the_devices_it_names() {
     let node = Node::with().device(THREE).start();
@@ -91,7 +94,8 @@ fn a_client_sees_the_devices_it_names() {
     assert_eq!(node.control("device_query").matches("NVIDIA H200").count(), 6);
 }
 
-/// Limits and shares are each device's: by the daemon's ordinals and UUIDs for the administrator, by its own for the program.
+/// Limits and shares are each device's: by the daemon's ordinals and UUIDs for the administrator,
+/// by its own for the program.
 #[test]
 fn limits_and_shares_of_each_device() {
     // As if the machine had what the cards have.
@@ -103,7 +107,8 @@ fn limits_and_shares_of_each_device() {
     assert_eq!(rest, ["16 free 1023", "16 free 2047", "16 free 143154"], "{said}");
 }
 
-/// Clients of several devices go on under the next executor if nothing of them was under way, or only on their first device.
+/// Clients of several devices go on under the next executor if nothing of them was under way, or
+/// only on their first device.
 #[test]
 fn the_executor_of_three_devices_is_killed() {
     let node = Node::with().device(THREE).start();

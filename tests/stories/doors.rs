@@ -2,6 +2,8 @@
 //! first is not believed, logs belong to who writes them.
 //!
 //! The other user is uid 65534 and root is oneself, so most of this needs root.
+//!
+//! One file, although long: a list of stories, with the means that they share.
 
 use cumux_testkit::{Node, Outcome, cumux};
 use std::fs;
@@ -90,7 +92,7 @@ fn daemon_of_the_other(node: &Node) -> PathBuf {
     pipe
 }
 
-// Directories --------------------------------------------------------------------------------------------------------
+// Directories -------------------------------------------------------------------------------------
 
 /// As README used to say: the log directory is made first by somebody else, with `server.log` as a
 /// link to a file of root's.
@@ -298,7 +300,7 @@ fn a_prefix_that_another_user_has_prepared() {
     is_untouched(&secret);
 }
 
-// Servers of other users ---------------------------------------------------------------------------------------------
+// Servers of other users --------------------------------------------------------------------------
 
 /// What root's daemon gives to a user is a folder of its own, and nothing that others have as well.
 #[test]
@@ -397,7 +399,7 @@ fn words_of_a_server_that_lies() {
     assert!(text.contains("more lines about user 65534 were left out"), "{}", &text[text.len() - 2000..]);
 }
 
-// Who listens --------------------------------------------------------------------------------------------------------
+// Who listens -------------------------------------------------------------------------------------
 
 fn is_refused(outcome: &Outcome, path: &Path) {
     assert_eq!((outcome.status.code(), outcome.out.as_str()), (Some(3), "count: cudaErrorMpsConnectionFailed"), "{outcome:?}");
@@ -517,7 +519,7 @@ fn the_part_of_the_stranger() {
     let _ = std::io::stdin().read(&mut [0]);
 }
 
-// Logs ---------------------------------------------------------------------------------------------------------------
+// Logs --------------------------------------------------------------------------------------------
 
 #[test]
 fn logs_have_a_size() {

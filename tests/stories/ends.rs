@@ -1,4 +1,5 @@
-//! Several processes of the service end together, or stand still: nobody waits for ever, newcomers are served, and what a client is told is true.
+//! Several processes of the service end together, or stand still: nobody waits for ever, newcomers
+//! are served, and what a client is told is true.
 
 use cumux_testkit::{Client, Node};
 use std::fs;
@@ -25,7 +26,8 @@ fn goes_on(mut client: Client<'_>) {
     client.expect_ok();
 }
 
-/// Device memory is held by keeper and executor: when both end together it is gone, and so is the client, which hears of it at once.
+/// Device memory is held by keeper and executor: when both end together it is gone, and so is the
+/// client, which hears of it at once.
 #[test]
 fn keeper_and_executor_end_together_and_the_clients_are_told() {
     let node = Node::start();
@@ -34,7 +36,8 @@ fn keeper_and_executor_end_together_and_the_clients_are_told() {
     waiting.wait_for_line("ready");
     let pid = waiting.pid();
     let before = node.server();
-    // Whoever of them is first, the server must not see the keeper's end alone and have everything kept anew.
+    // Whoever of them is first, the server must not see the keeper's end alone and have everything
+    // kept anew.
     node.stop(before.pid);
     node.kill(before.keeper);
     node.kill(before.executor);
@@ -127,7 +130,8 @@ fn extents_of(pid: u32) -> usize {
     files.filter_map(|file| fs::read_link(file.path()).ok()).filter(|path| path.to_string_lossy().contains("cumux-extent")).count()
 }
 
-/// Server, keeper and executor: the standby alone has been told of the clients, and so the next server can tell them their end.
+/// Server, keeper and executor: the standby alone has been told of the clients, and so the next
+/// server can tell them their end.
 #[test]
 fn the_standby_alone_is_left_and_the_clients_are_told() {
     let node = Node::start();
@@ -294,7 +298,8 @@ fn begin_quit(node: &Node) -> Child {
     node.cumux(&["control", "quit"]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
 }
 
-/// What was under way when executors ended again and again is its client's end. The other goes on, and the server does not give up.
+/// What was under way when executors ended again and again is its client's end. The other goes on,
+/// and the server does not give up.
 #[test]
 fn a_client_whose_work_ends_executors_is_ended_alone() {
     let node = Node::start();
@@ -303,7 +308,8 @@ fn a_client_whose_work_ends_executors_is_ended_alone() {
     let mut other = idle(&node);
     let pid = culprit.pid();
     let mut kills = 0;
-    // As the system's memory guard does it: whenever the kernel of that client runs, the executor dies.
+    // As the system's memory guard does it: whenever the kernel of that client runs, the executor
+    // dies.
     let told = node.wait_for("the end of the culprit", |node| {
         let server = node.servers().into_iter().find(|s| s.state == "ACTIVE" && s.executor != 0)?;
         let client = server.clients.iter().chain(&server.gone).find(|client| client.pid == pid)?;
@@ -328,7 +334,8 @@ fn a_client_whose_work_ends_executors_is_ended_alone() {
     assert!(!log.contains("executors ended within"), "{log}");
 }
 
-/// A software GPU's memory is the machine's: what that has not is refused like on a full card, before and after a takeover, and is not shown as free.
+/// A software GPU's memory is the machine's: what that has not is refused like on a full card,
+/// before and after a takeover, and is not shown as free.
 #[test]
 fn memory_that_the_machine_has_not_is_refused() {
     let node = Node::with().env("CUMUX_SIM_MEMORY_BYTES", "268435456").start();
@@ -409,8 +416,8 @@ impl Drop for Group {
     }
 }
 
-/// A control group is a machine with so much memory: what two clients want together beyond it is refused, and what
-/// is promised can be touched.
+/// A control group is a machine with so much memory: what two clients want together beyond it is
+/// refused, and what is promised can be touched.
 #[test]
 fn memory_that_the_control_group_has_not_is_refused() {
     let Some(group) = Group::with_memory(1 << 30) else {

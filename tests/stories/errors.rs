@@ -1,10 +1,12 @@
-//! What a program is told when it is not served, or not any more: the errors 805 to 810 where they can happen here (809 cannot: see COMPATIBILITY.md; 808 is
-//! `commands::one_client_too_many`), and the compute modes of a card.
+//! What a program is told when it is not served, or not any more: the errors 805 to 810 where they
+//! can happen here (809 cannot: see COMPATIBILITY.md; 808 is `commands::one_client_too_many`), and
+//! the compute modes of a card.
 
 use cumux_testkit::Node;
 use std::process::Stdio;
 
-/// CUDA_ERROR_MPS_CONNECTION_FAILED: nobody may use a card in PROHIBITED mode, so no server can serve. Daemon and doctor say why; the daemon lives on.
+/// CUDA_ERROR_MPS_CONNECTION_FAILED: nobody may use a card in PROHIBITED mode, so no server can
+/// serve. Daemon and doctor say why; the daemon lives on.
 #[test]
 fn a_prohibited_card_is_805_with_its_reason() {
     let node = Node::with().device("sim:h200:prohibited").start();
@@ -20,8 +22,9 @@ fn a_prohibited_card_is_805_with_its_reason() {
     assert!(node.control("device_query").contains("NVIDIA H200"));
 }
 
-/// One process at a time may have a card in EXCLUSIVE_PROCESS mode; for the clients it is as in DEFAULT mode, since the executor is that process. There is no
-/// standby; when the executor is lost the next one starts from cold and everybody goes on.
+/// One process at a time may have a card in EXCLUSIVE_PROCESS mode; for the clients it is as in
+/// DEFAULT mode, since the executor is that process. There is no standby; when the executor is lost
+/// the next one starts from cold and everybody goes on.
 #[test]
 fn an_exclusive_card_serves_many_and_is_taken_over_from_cold() {
     let node = Node::with().device("sim:h200:exclusive_process").start();
@@ -42,7 +45,8 @@ fn an_exclusive_card_serves_many_and_is_taken_over_from_cold() {
     }
 }
 
-/// CUDA_ERROR_MPS_SERVER_NOT_READY for who comes while the daemon ends; who is served goes on to its end, and the daemon then ends well.
+/// CUDA_ERROR_MPS_SERVER_NOT_READY for who comes while the daemon ends; who is served goes on to
+/// its end, and the daemon then ends well.
 #[test]
 fn while_the_daemon_ends_newcomers_get_807() {
     let node = Node::start();
@@ -76,7 +80,8 @@ fn a_server_forced_to_end_leaves_806() {
     node.test_client("view").start().expect_ok();
 }
 
-/// CUDA_ERROR_MPS_CLIENT_TERMINATED stays, and so the process can be killed without anybody noticing.
+/// CUDA_ERROR_MPS_CLIENT_TERMINATED stays, and so the process can be killed without anybody
+/// noticing.
 #[test]
 fn a_terminated_client_keeps_810() {
     let node = Node::start();

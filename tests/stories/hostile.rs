@@ -1,4 +1,5 @@
-//! Hostile input on the control socket: each gets an answer or is left at once, and the daemon serves as before.
+//! Hostile input on the control socket: each gets an answer or is left at once, and the daemon
+//! serves as before.
 
 use cumux_testkit::Node;
 use std::io::{Read as _, Write as _};
@@ -13,7 +14,8 @@ fn connect(node: &Node) -> UnixStream {
 
 fn read(mut stream: UnixStream) -> String {
     let mut bytes = Vec::new();
-    // A daemon that still has unread input when it closes resets the connection: what came before counts.
+    // A daemon that still has unread input when it closes resets the connection: what came before
+    // counts.
     let _ = stream.read_to_end(&mut bytes);
     String::from_utf8_lossy(&bytes).into_owned()
 }

@@ -8,7 +8,7 @@ use cumux_ring::memory::{Memory as _, Ordering};
 use cumux_testkit::Node;
 use cumux_wire::layout;
 use cumux_wire::message::{Hello, Reply};
-use cumux_wire::record::{CopyExtent, Header, Launch, NO_ANSWER, NO_STREAM, Op, encode};
+use cumux_wire::record::{Header, Launch, NO_ANSWER, NO_STREAM, Op, encode};
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
@@ -39,7 +39,8 @@ impl Stranger {
         }
     }
 
-    /// Puts bytes into the ring as they are and rings; returns when the executor has read them or has stopped listening.
+    /// Puts bytes into the ring as they are and rings; returns when the executor has read them or
+    /// has stopped listening.
     fn say(&self, bytes: &[u8]) {
         self.ring.write(layout::ring::DATA, bytes);
         self.head(bytes.len() as u64);
@@ -65,15 +66,7 @@ fn record(stream: u32, answer: u32, seq: u64, op: &Op) -> Vec<u8> {
 fn wrong_wishes() -> Vec<(&'static str, Vec<u8>)> {
     let stream = record(NO_STREAM, NO_ANSWER, 1, &Op::StreamCreate { index: 0, device: 0, priority: 0, partition: 0 });
     let far = 0x7fff_0000_0000;
-    let copy = |target: u64, source: u64| Op::Copy {
-        target,
-        target_pitch: 0,
-        target_slice: 0,
-        source,
-        source_pitch: 0,
-        source_slice: 0,
-        extent: CopyExtent { width: 64, height: 1, depth: 1 },
-    };
+    let copy = |target: u64, source: u64| Op::linear_copy(target, source, 64);
     let launch = |module: u32, function: u32| {
         Op::Launch(Launch {
             module,

@@ -34,7 +34,8 @@ fn a_memory_limit_is_kept_and_shown() {
     assert_eq!(seen["alloc"], "cudaSuccess");
 }
 
-/// Plain, pitched, from pools, managed, virtual memory and graph nodes: each gets all of the limit and not a byte more, twice.
+/// Plain, pitched, from pools, managed, virtual memory and graph nodes: each gets all of the limit
+/// and not a byte more, twice.
 #[test]
 fn a_limit_is_exact_for_every_way_of_allocating() {
     let node = Node::start();
@@ -49,7 +50,8 @@ fn a_limit_is_exact_for_every_way_of_allocating() {
     assert_eq!(lines.next(), Some("end 600"), "{said}");
 }
 
-/// Two processes at their limits at the same time: neither ever has more, and neither is refused what it may have.
+/// Two processes at their limits at the same time: neither ever has more, and neither is refused
+/// what it may have.
 #[test]
 fn a_limit_holds_in_a_thousand_rounds_of_two_programs() {
     let node = Node::start();
@@ -72,7 +74,8 @@ fn a_limit_holds_in_a_thousand_rounds_of_two_programs() {
     }
 }
 
-/// The daemon's default, a server's own value (which may be more), and what a client asks for (which may only be less).
+/// The daemon's default, a server's own value (which may be more), and what a client asks for
+/// (which may only be less).
 #[test]
 fn a_limit_at_three_levels() {
     let node = Node::with().env("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", "0=3G").start();

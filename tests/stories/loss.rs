@@ -17,7 +17,8 @@ fn alone(count: usize) -> Vec<String> {
     (0..count).map(|seed| node.test_client("busy").args(&["12", &seed.to_string()]).start().expect_ok()).collect()
 }
 
-/// All end with the results of a run alone. Where it is not known what had run (on real cards), one may be told so instead; nobody has wrong results.
+/// All end with the results of a run alone. Where it is not known what had run (on real cards), one
+/// may be told so instead; nobody has wrong results.
 fn finish(clients: Vec<Client<'_>>, expected: &[String], all_is_known: bool) {
     assert_eq!(clients.len(), expected.len());
     for (client, expected) in clients.into_iter().zip(expected) {
@@ -44,7 +45,8 @@ fn the_executor_is_killed_while_eight_are_busy() {
     assert_ne!(after.standby, before.standby, "and there is a new one");
 }
 
-/// As on a real card: what was with the device when its executor was killed is not repeated blindly.
+/// As on a real card: what was with the device when its executor was killed is not repeated
+/// blindly.
 #[test]
 fn the_executor_is_killed_and_there_are_no_marks() {
     let expected = alone(EIGHT);

@@ -1,6 +1,8 @@
-//! Stories: unmodified CUDA programs on a private node of the software GPU, and what happens to them when something dies.
+//! Stories: unmodified CUDA programs on a private node of the software GPU, and what happens to
+//! them when something dies.
 //!
-//! Each story starts its own daemon in its own folder. They need what `cargo xtask test` builds first.
+//! Each story starts its own daemon in its own folder. They need what `cargo xtask test` builds
+//! first.
 #![forbid(unsafe_code)]
 
 mod callers;

@@ -1,4 +1,5 @@
-//! Static SM partitions and memory-locality partitions, from the control command to the multiprocessor a block runs on.
+//! Static SM partitions and memory-locality partitions, from the control command to the
+//! multiprocessor a block runs on.
 
 use cumux_testkit::{Client, Node};
 use std::collections::BTreeSet;
@@ -89,7 +90,8 @@ fn a_client_without_its_partition_is_refused() {
     assert!(node.control("complaints").contains("without MLOPart devices"), "and the doctor says so");
 }
 
-/// A daemon that was killed: its successor knows partitions and who holds them; after quit nobody does.
+/// A daemon that was killed: its successor knows partitions and who holds them; after quit nobody
+/// does.
 #[test]
 fn partitions_outlive_a_killed_daemon() {
     let node = static_node();
@@ -107,7 +109,8 @@ fn partitions_outlive_a_killed_daemon() {
     assert_eq!(node.control("lspart").lines().count(), 3);
 }
 
-/// A server with memory-locality partitions: enumeration as in the document; elsewhere a clear refusal.
+/// A server with memory-locality partitions: enumeration as in the document; elsewhere a clear
+/// refusal.
 #[test]
 fn memory_locality_partitions() {
     let elsewhere = Node::start();

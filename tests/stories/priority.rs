@@ -2,8 +2,9 @@
 
 use cumux_testkit::Node;
 
-/// How many kernels a client with an urgent stream gets done while another runs one long kernel in its default stream: by what the service says of both
-/// in one answer, first and last while the long one is under way.
+/// How many kernels a client with an urgent stream gets done while another runs one long kernel in
+/// its default stream: by what the service says of both in one answer, first and last while the
+/// long one is under way.
 fn kernels_in_the_meantime(node: &Node, hog: &str, long: &str) -> u64 {
     let variable = "CUDA_MPS_CLIENT_PRIORITY";
     let hog = node.test_client("priority").args(&["hog", "2", "500", "-3"]).env(variable, hog).start();
@@ -27,14 +28,16 @@ fn kernels_in_the_meantime(node: &Node, hog: &str, long: &str) -> u64 {
     }
 }
 
-/// The document's example: B below normal with streams of priority -3, A normal with its default stream. A's work goes first.
+/// The document's example: B below normal with streams of priority -3, A normal with its default
+/// stream. A's work goes first.
 #[test]
 fn a_normal_client_goes_before_urgent_streams_of_one_below() {
     let node = Node::start();
     let equals = kernels_in_the_meantime(&node, "0", "0");
     let below = kernels_in_the_meantime(&node, "1", "0");
     println!("kernels beside the long one: {below} below normal, {equals} as equals");
-    // What was queued before the long kernel came to the device (sixteen at most, where its way there is slow) may still end.
+    // What was queued before the long kernel came to the device (sixteen at most, where its way
+    // there is slow) may still end.
     assert!(below <= 20, "one below normal gets what is left: {below}");
     assert!(equals > 2 * below.max(20), "two normal clients share the device: {equals}");
 }

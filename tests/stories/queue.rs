@@ -1,5 +1,7 @@
-//! Who connects to the daemon, waits there, and goes again: nobody keeps the others out, nobody is counted who has gone, nobody is a server who was not
-//! started as one.
+//! Who connects to the daemon, waits there, and goes again: nobody keeps the others out, nobody is
+//! counted who has gone, nobody is a server who was not started as one.
+//!
+//! One file, although long: a list of stories, with the means that they share.
 
 use cumux_link::{Connection, LinkError, Process};
 use cumux_testkit::{Client, Node, test_program};
@@ -80,7 +82,8 @@ fn restart_with_descriptors(node: &Node, most: u32) {
     assert!(output.status.success(), "{output:?}");
 }
 
-/// Three hundred programs of one user that wait, at a daemon with 256 descriptors: the user's surplus is told so, and everybody else is served as before.
+/// Three hundred programs of one user that wait, at a daemon with 256 descriptors: the user's
+/// surplus is told so, and everybody else is served as before.
 #[test]
 fn the_programs_of_one_user_that_wait_keep_nobody_out() {
     if !root() {
@@ -119,7 +122,8 @@ fn the_programs_of_one_user_that_wait_keep_nobody_out() {
     assert!(node.control_output("quit").status.success());
 }
 
-/// Connections that say nothing, as many as there are places, are closed after a while and keep nobody out meanwhile.
+/// Connections that say nothing, as many as there are places, are closed after a while and keep
+/// nobody out meanwhile.
 #[test]
 fn programs_that_never_say_hello_are_left() {
     if !root() {
@@ -142,12 +146,13 @@ fn programs_that_never_say_hello_are_left() {
 /// With fewer a daemon does not start.
 const FEWEST_DESCRIPTORS: usize = 48;
 
-/// A daemon without descriptors does not burn a core, tells who connects, and serves again when there are some.
+/// A daemon without descriptors does not burn a core, tells who connects, and serves again when
+/// there are some.
 #[test]
 fn a_daemon_out_of_descriptors_serves_again() {
     let node = Node::start();
-    // Once asked, so that everything that stays open is open. The next daemon inherits so many more that there is room for two, which is less than
-    // the places that are given out.
+    // Once asked, so that everything that stays open is open. The next daemon inherits so many more
+    // that there is room for two, which is less than the places that are given out.
     assert_eq!(node.control("get_server_list"), "");
     let (mut open, mut same) = (usize::MAX, 0);
     // The connection that asked may not be closed yet.
@@ -206,7 +211,7 @@ fn the_text_connections_of_one_user_keep_nobody_out() {
     node.client("vector_add").args(&["1"]).start().expect_ok();
 }
 
-// Clients that die early ---------------------------------------------------------------------------------------------
+// Clients that die early --------------------------------------------------------------------------
 
 /// No test: a program that says hello and waits, in a process of its own.
 #[test]
@@ -344,7 +349,8 @@ fn a_client_dies_while_its_server_starts() {
     quit_and_then_served(&node);
 }
 
-/// Handed over, and dead before the server has looked: with the server's own word it is not counted for ever.
+/// Handed over, and dead before the server has looked: with the server's own word it is not counted
+/// for ever.
 #[test]
 fn a_client_dies_just_after_the_hand_over() {
     let node = Node::start();
@@ -395,7 +401,7 @@ fn clients_die_at_any_moment() {
     }
 }
 
-// Who is a server ----------------------------------------------------------------------------------------------------
+// Who is a server ---------------------------------------------------------------------------------
 
 /// Anybody can say that it is a server; only processes that a daemon has started are believed.
 #[test]
@@ -430,7 +436,8 @@ fn a_stranger_is_no_server() {
     assert_eq!(node.control("get_server_list").lines().count(), 1);
 }
 
-/// A daemon that was killed leaves a list that the next one believes, and nobody else may write; `quit` leaves none.
+/// A daemon that was killed leaves a list that the next one believes, and nobody else may write;
+/// `quit` leaves none.
 #[test]
 fn the_next_daemon_knows_the_servers_of_the_last() {
     let node = Node::start();
@@ -449,7 +456,8 @@ fn the_next_daemon_knows_the_servers_of_the_last() {
     assert!(!list.exists());
 }
 
-/// The list is lost: the server serves its clients to their end, and the next program gets a new one.
+/// The list is lost: the server serves its clients to their end, and the next program gets a new
+/// one.
 #[test]
 fn a_server_that_is_not_in_the_list_goes_when_its_clients_have_gone() {
     let node = Node::start();
@@ -468,7 +476,8 @@ fn a_server_that_is_not_in_the_list_goes_when_its_clients_have_gone() {
     served_and_then_quit(&node);
 }
 
-/// Names that others have chosen are shown as text, and a terminal gets no commands, wherever they appear.
+/// Names that others have chosen are shown as text, and a terminal gets no commands, wherever they
+/// appear.
 #[test]
 fn names_of_others_command_no_terminal() {
     let node = Node::start();
@@ -495,7 +504,8 @@ fn names_of_others_command_no_terminal() {
     client.expect_ok();
 }
 
-/// A hello that just fits into a packet, and is longer when it has been escaped: its program is served, and the server stays.
+/// A hello that just fits into a packet, and is longer when it has been escaped: its program is
+/// served, and the server stays.
 #[test]
 fn a_very_large_environment() {
     let node = Node::start();
@@ -509,10 +519,10 @@ fn a_very_large_environment() {
     assert_eq!(node.server().pid, server);
 }
 
-// A daemon with other devices ----------------------------------------------------------------------------------------
+// A daemon with other devices ---------------------------------------------------------------------
 
-/// A daemon is started again with another device: programs that run go on where they are, programs that come get the new device after them, and the
-/// daemon says so.
+/// A daemon is started again with another device: programs that run go on where they are, programs
+/// that come get the new device after them, and the daemon says so.
 #[test]
 fn a_daemon_is_started_again_with_another_device() {
     let node = Node::start();
@@ -555,7 +565,7 @@ fn protocol_three_is_refused_by_name() {
     assert!(node.daemon_command().args(["-p", "3"]).env("CUDA_MPS_PROTOCOL_VERSION", "2").status().unwrap().success(), "the variable counts");
 }
 
-// Other PID namespaces -----------------------------------------------------------------------------------------------
+// Other PID namespaces ----------------------------------------------------------------------------
 
 /// `unshare` with these words before the program, if the system permits that.
 fn unshare() -> Option<[&'static str; 5]> {
@@ -567,7 +577,8 @@ fn unshare() -> Option<[&'static str; 5]> {
     may.then_some(words)
 }
 
-/// A client in a container, a daemon outside: the daemon sees its process, and knows it by its own number.
+/// A client in a container, a daemon outside: the daemon sees its process, and knows it by its own
+/// number.
 #[test]
 fn a_client_of_a_container() {
     let Some(words) = unshare() else { return };
@@ -594,7 +605,8 @@ fn a_client_of_a_container() {
     client.expect_ok();
 }
 
-/// A daemon in a container: it cannot see the processes outside, which are served all the same, under numbers of its own.
+/// A daemon in a container: it cannot see the processes outside, which are served all the same,
+/// under numbers of its own.
 #[test]
 fn a_daemon_in_a_container() {
     let Some(words) = unshare() else { return };

@@ -168,7 +168,8 @@ fn a_stale_directory_is_taken_over() {
     node.client("vector_add").args(&["1"]).start().expect_ok();
 }
 
-/// The program was copied out of a build folder: it neither finds its library nor begins to build one where it lies.
+/// The program was copied out of a build folder: it neither finds its library nor begins to build
+/// one where it lies.
 #[test]
 fn a_copy_without_its_library() {
     let folder = tempfile::tempdir().unwrap();

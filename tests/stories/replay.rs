@@ -1,6 +1,8 @@
-//! A session with NVIDIA's control daemon, recorded on an H200, again with ours: answer for answer and exit status for exit status.
+//! A session with NVIDIA's control daemon, recorded on an H200, again with ours: answer for answer
+//! and exit status for exit status.
 //!
-//! `tests/replay/session-580.txt` has both, and the reason for each difference; COMPATIBILITY.md is made from it.
+//! `tests/replay/session-580.txt` has both, and the reason for each difference; COMPATIBILITY.md is
+//! made from it.
 
 use cumux_testkit::{Client, Node};
 

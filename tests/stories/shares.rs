@@ -1,4 +1,5 @@
-//! Shares of the multiprocessors: what a client sees of its share, and where its kernels really run (`%smid` of a thousand blocks).
+//! Shares of the multiprocessors: what a client sees of its share, and where its kernels really run
+//! (`%smid` of a thousand blocks).
 
 use cumux_testkit::{Client, Node};
 use cumux_wire::share::RECORDED;
@@ -51,7 +52,8 @@ fn a_percentage_at_every_level() {
     assert_eq!(share(&node, &[]), (42, 42));
 }
 
-/// As recorded: affinities are rounded up, more than the share is refused, and attributes show the share. Each context runs on multiprocessors of its own.
+/// As recorded: affinities are rounded up, more than the share is refused, and attributes show the
+/// share. Each context runs on multiprocessors of its own.
 #[test]
 fn contexts_with_an_execution_affinity() {
     let node = Node::start();
@@ -72,7 +74,8 @@ fn contexts_with_an_execution_affinity() {
     assert_eq!(set(&said, "used0"), set(&said, "used1"), "both are all of the client's share");
 }
 
-/// With shares for each context the environment is read when a context is made, and the attribute is the current context's.
+/// With shares for each context the environment is read when a context is made, and the attribute
+/// is the current context's.
 #[test]
 fn contexts_with_percentages_of_their_own() {
     let node = Node::start();
@@ -114,7 +117,8 @@ fn shares_overlap_only_when_their_sum_is_more_than_the_card() {
     assert_eq!((more.len(), more.difference(&together).count()), (38, 6), "what is free comes first");
 }
 
-/// `cumux set-share`: the next kernel runs on the new part, in both directions, and a takeover does not forget it.
+/// `cumux set-share`: the next kernel runs on the new part, in both directions, and a takeover does
+/// not forget it.
 #[test]
 fn the_share_of_a_running_client_is_changed() {
     let node = Node::start();

@@ -2,7 +2,7 @@
 //!
 //! A house of rooms, one above the other; a room uses only rooms below it:
 //!
-//! | sm_allocator | room | what it holds |
+//! | floor | room | what it holds |
 //! |---|---|---|
 //! | 7 | `open` | opens cards by name, with settings from the environment |
 //! | 6 | `gpu` | the device contract, method by method |

@@ -1,4 +1,5 @@
-//! The device suite on the software H200, with memory of its own: what the machine has changes while tests run.
+//! The device suite on the software H200, with memory of its own: what the machine has changes
+//! while tests run.
 
 use std::sync::Arc;
 

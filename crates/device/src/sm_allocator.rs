@@ -1,10 +1,10 @@
-//! The sm_allocator plan of a card: how many partitions each SM belongs to, and which SMs the next partition gets.
-//! Pure bookkeeping, the same for every device.
+//! The SM allocator of a card: how many partitions each SM belongs to, and which SMs the next
+//! partition gets. Pure bookkeeping, the same for every device.
 //!
-//! Partitions are made of pairs of SMs (the smallest unit that Hopper assigns) and are placed where the
-//! fewest partitions are, so they overlap only when their sum exceeds the card. Where SMs are scheduled
-//! together in groups, a part as large as several groups gets whole groups: thread block clusters
-//! need that.
+//! Partitions are made of pairs of SMs (the smallest unit that Hopper assigns) and are placed where
+//! the fewest partitions are, so they overlap only when their sum exceeds the card. Where SMs are
+//! scheduled together in groups, a partition as large as several groups gets whole groups: thread
+//! block clusters need that.
 
 use std::ops::Range;
 
@@ -55,8 +55,8 @@ impl SmAllocator {
         self.load(sms.iter().copied())
     }
 
-    /// Assigns `count` SMs out of `within` to a new part: those with the fewest partitions, in order. At
-    /// least one, and at most all of `within`.
+    /// Assigns `count` SMs out of `within` to a new part: those with the fewest partitions, in
+    /// order. At least one, and at most all of `within`.
     pub fn assign(&mut self, count: u32, within: &[u32]) -> Vec<u32> {
         let mut chosen = self.groups_of(count, within).unwrap_or_else(|| self.pairs_of(count, within));
         chosen.sort_unstable();

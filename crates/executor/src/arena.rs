@@ -1,6 +1,7 @@
 //! Address space of device memory: who has which part of the arena. Pure bookkeeping.
 //!
-//! Invariant: ranges handed out never overlap, are multiples of [`GRANULE`], and lie inside the arena.
+//! Invariant: ranges handed out never overlap, are multiples of [`GRANULE`], and lie inside the
+//! arena.
 
 use crate::free::Free;
 use cumux_wire::layout::{ARENA_BASE, ARENA_BYTES};
@@ -26,7 +27,8 @@ impl Default for Arena {
 }
 
 impl Arena {
-    /// The lowest free range of `bytes` (rounded up to granules) at a multiple of `align`, in a part of the arena.
+    /// The lowest free range of `bytes` (rounded up to granules) at a multiple of `align`, in a
+    /// part of the arena.
     pub fn allocate(&mut self, bytes: u64, align: u64, part: &Range<u64>) -> Option<u64> {
         let bytes = bytes.checked_next_multiple_of(GRANULE)?;
         let align = align.max(GRANULE);

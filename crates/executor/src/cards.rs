@@ -1,9 +1,11 @@
-//! The devices of an executor as one: what belongs to a device already (an address, a stream, a module) is sent to it, what concerns a client goes to each
-//! of its devices. With one device every call is that device's.
+//! The devices of an executor as one: what belongs to a device already (an address, a stream, a
+//! module) is sent to it, what concerns a client goes to each of its devices. With one device every
+//! call is that device's.
 //!
-//! Devices are known by their place in the server's list. Device memory of place `n` lies in the `n`-th part of the arena
-//! ([`layout::arena_window`]), so an address says whose it is; only mappings that a client put elsewhere are remembered. Stream numbers carry the place
-//! in their upper bits: the reports of a device pass through [`Tagged`].
+//! Devices are known by their place in the server's list. Device memory of place `n` lies in the
+//! `n`-th part of the arena ([`layout::arena_window`]), so an address says whose it is; only
+//! mappings that a client put elsewhere are remembered. Stream numbers carry the place in their
+//! upper bits: the reports of a device pass through [`Tagged`].
 
 use cumux_device::{
     ClientCounters, ClientId, ClientSpec, Device, DeviceError, DeviceFacts, Fault, GlobalsAllocator, Interrupted, ModuleId, ModuleInfo, Open, Outcome, Report,
@@ -80,7 +82,8 @@ impl Cards {
         Ok(Self::new(all))
     }
 
-    /// These devices; if there are several, their sinks must tell them apart as [`Cards::open`] does it.
+    /// These devices; if there are several, their sinks must tell them apart as [`Cards::open`]
+    /// does it.
     #[must_use]
     pub fn new(all: Vec<Arc<dyn Device>>) -> Self {
         Self { all, clients: RwLock::default(), modules: RwLock::default(), partitions: RwLock::default(), elsewhere: RwLock::default() }
@@ -291,7 +294,8 @@ impl Cards {
         }
     }
 
-    /// The device that reads and writes an address: its own, or for the client's window any of the client's.
+    /// The device that reads and writes an address: its own, or for the client's window any of the
+    /// client's.
     fn reaching(&self, client: ClientId, address: u64) -> Result<&Arc<dyn Device>, DeviceError> {
         if self.single() || layout::in_arena(address) {
             return self.at(address);
@@ -391,7 +395,8 @@ impl Cards {
 
     // ---- takeover
 
-    /// What the marks of a client's first device say. Of what had begun on its other devices nothing is known.
+    /// What the marks of a client's first device say. Of what had begun on its other devices
+    /// nothing is known.
     #[must_use]
     pub fn recover(&self, client: ClientId) -> Vec<Interrupted> {
         self.of(client).first().map_or_else(Vec::new, |device| device.recover(client))

@@ -1,4 +1,5 @@
-//! Records that belong to no stream: they take effect when taken, or, where CUDA says so, when everything the client pushed before is over (barriers).
+//! Records that belong to no stream: they take effect when taken, or, where CUDA says so, when
+//! everything the client pushed before is over (barriers).
 
 use crate::drive::Caller;
 use crate::module;
@@ -110,7 +111,8 @@ impl Session {
     fn control_memory(self: &Arc<Self>, inner: &mut Inner, end: u64, header: Header, op: &Op) {
         match *op {
             Op::MemAlloc { device, bytes: wanted, align } => {
-                // Where an extent has to be made, that is not the intake thread's time: it belongs to all clients.
+                // Where an extent has to be made, that is not the intake thread's time: it belongs
+                // to all clients.
                 let room = self.place(device).is_none_or(|place| inner.memory.heap.fits(wanted, align, &layout::arena_window(place)));
                 if !room && module::allocate(self, inner, header, end, device, wanted, align) {
                     return;
@@ -216,7 +218,8 @@ impl Session {
 
     fn stream_create(self: &Arc<Self>, inner: &mut Inner, end: u64, index: u32, spec: StreamSpec) {
         if inner.queues.streams.contains_key(&index) {
-            // The client may mint an index again as soon as it sees the old stream drained, a moment before its end has been carried out.
+            // The client may mint an index again as soon as it sees the old stream drained, a
+            // moment before its end has been carried out.
             self.pass_barriers(inner);
         }
         let partition = spec.partition == 0 || inner.objects.partitions.get(&spec.partition).is_some_and(|(device, _)| *device == spec.device);
@@ -235,7 +238,8 @@ impl Session {
         }
     }
 
-    /// Runs the barriers whose time has come, oldest first; whether there were any. Only on the intake thread.
+    /// Runs the barriers whose time has come, oldest first; whether there were any. Only on the
+    /// intake thread.
     pub(crate) fn pass_barriers(self: &Arc<Self>, inner: &mut Inner) -> bool {
         let (mut at, mut any) = (0, false);
         while at < inner.queues.barriers.len() {

@@ -1,4 +1,5 @@
-//! Starts what can start: walks the streams that may have moved, hands work to the device, passes what needs no device, and wakes who waited.
+//! Starts what can start: walks the streams that may have moved, hands work to the device, passes
+//! what needs no device, and wakes who waited.
 
 use crate::objects::Objects;
 use crate::session::{Inner, Session, now_ns};
@@ -9,7 +10,8 @@ use cumux_wire::record::Op;
 /// Pieces of one stream that the device may have at once.
 const DEPTH: u32 = 256;
 
-/// On whose thread streams are driven. The device's own thread must not wait for the device, so memory is freed by the intake thread.
+/// On whose thread streams are driven. The device's own thread must not wait for the device, so
+/// memory is freed by the intake thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Caller {
     Intake,
@@ -38,7 +40,8 @@ enum Step {
 }
 
 impl Session {
-    /// Drives the streams of `work` and all that follow from them, and empties the list. Returns whether anything was over.
+    /// Drives the streams of `work` and all that follow from them, and empties the list. Returns
+    /// whether anything was over.
     pub(crate) fn drive(&self, inner: &mut Inner, work: &mut Vec<u32>, caller: Caller) -> bool {
         let mut moved = false;
         let mut tokens = std::mem::take(&mut inner.lists.tokens);

@@ -1,6 +1,7 @@
 //! Free ranges of an address space. Pure bookkeeping.
 //!
-//! Invariant: ranges do not overlap, none is empty, and neighbours are merged as far as their giver allows.
+//! Invariant: ranges do not overlap, none is empty, and neighbours are merged as far as their giver
+//! allows.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

@@ -1,5 +1,6 @@
-//! What the fuzz target `ring` drives: an executor's sessions on a device, with a real keeper, without any other process and without threads for the intake.
-//! The client's side of a session is the fuzzer's. Everything here panics where it cannot go on, as tests do.
+//! What the fuzz target `ring` drives: an executor's sessions on a device, with a real keeper,
+//! without any other process and without threads for the intake. The client's side of a session is
+//! the fuzzer's. Everything here panics where it cannot go on, as tests do.
 
 use crate::arena::GRANULE;
 use crate::cards::Cards;
@@ -19,7 +20,8 @@ use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
-/// The lowest part of device memory's addresses is a sanitizer's (AddressSanitizer has its shadow there).
+/// The lowest part of device memory's addresses is a sanitizer's (AddressSanitizer has its shadow
+/// there).
 const SANITIZERS: u64 = 4 << 30;
 
 /// An executor without a server. One at a time in a process: device memory has fixed addresses.
@@ -54,7 +56,8 @@ impl Bench {
         Self { shared, intake, reports, keeper }
     }
 
-    /// Opens a session from its files, in the order of `ToExecutor::Attach`: a new one, or one whose executor was killed.
+    /// Opens a session from its files, in the order of `ToExecutor::Attach`: a new one, or one
+    /// whose executor was killed.
     ///
     /// # Errors
     /// Why this client cannot be served.
@@ -84,7 +87,8 @@ impl Bench {
         session.lock_then_deliver(|inner| !inner.phase.is_requesting() && inner.queues.streams.values().all(|stream| stream.in_flight == 0))
     }
 
-    /// Ends a session as its executor's death would, as far as its successor can see: what is in journal and keeper stays.
+    /// Ends a session as its executor's death would, as far as its successor can see: what is in
+    /// journal and keeper stays.
     ///
     /// # Panics
     /// The device does not give its memory back.
@@ -110,7 +114,8 @@ impl Bench {
         self.shared.charged(client)
     }
 
-    /// What clients have of what all share: addresses that are free, and what the keeper holds. Stored images belong to nobody and are dropped first.
+    /// What clients have of what all share: addresses that are free, and what the keeper holds.
+    /// Stored images belong to nobody and are dropped first.
     ///
     /// # Panics
     /// The keeper does not answer.

@@ -1,6 +1,7 @@
 //! One client's device memory: slices of the extents it owns. Pure bookkeeping.
 //!
-//! Invariants: allocations never overlap and never cross an extent; free ranges of one extent are merged; sizes are multiples of [`SLICE`].
+//! Invariants: allocations never overlap and never cross an extent; free ranges of one extent are
+//! merged; sizes are multiples of [`SLICE`].
 
 use crate::free::Free;
 use std::collections::BTreeMap;
@@ -82,7 +83,8 @@ impl Heap {
         Some(bytes)
     }
 
-    /// An extent larger than `keep` bytes that is entirely free is taken out and returned, unless it is the one at `spare`.
+    /// An extent larger than `keep` bytes that is entirely free is taken out and returned, unless
+    /// it is the one at `spare`.
     pub fn idle_extent(&mut self, keep: u64, spare: Option<u64>) -> Option<(u64, u64)> {
         let idle = |(a, b): &(&u64, &u64)| **b > keep && self.free.is_whole(**a, **b) && spare != Some(**a);
         let (address, bytes) = self.extents.iter().find(idle).map(|(a, b)| (*a, *b))?;

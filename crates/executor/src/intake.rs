@@ -1,7 +1,10 @@
-//! The intake threads: each looks at the rings of its clients in turn, and sleeps on their doorbells when there is nothing.
+//! The intake threads: each looks at the rings of its clients in turn, and sleeps on their
+//! doorbells when there is nothing.
 //!
-//! A client belongs to one lane (its number modulo the lanes), so its records are taken by one thread, in order. Sleeping never misses a push: a lane announces
-//! itself in every page, looks at every ring once more, and only then sleeps. It looks for a while before it announces itself, where cores are free for that.
+//! A client belongs to one lane (its number modulo the lanes), so its records are taken by one
+//! thread, in order. Sleeping never misses a push: a lane announces itself in every page, looks at
+//! every ring once more, and only then sleeps. It looks for a while before it announces itself,
+//! where cores are free for that.
 
 use crate::error::ExecutorError;
 use crate::session::Session;
@@ -20,12 +23,14 @@ pub type Sessions = Arc<RwLock<BTreeMap<u32, Arc<Session>>>>;
 
 /// How often a stream that waits for a value in memory is looked at.
 const VALUE_POLL: Duration = Duration::from_micros(200);
-/// How long a lane looks before it sleeps, where there are cores to spare: a push that comes meanwhile needs no doorbell and no waking, which on an idle
-/// virtual core costs 0.1 ms (docs/performance.md).
+/// How long a lane looks before it sleeps, where there are cores to spare: a push that comes
+/// meanwhile needs no doorbell and no waking, which on an idle virtual core costs 0.1 ms
+/// (docs/performance.md).
 const LOOK_BEFORE_SLEEP: Duration = Duration::from_micros(1500);
 /// Cores from which on lanes may spin.
 const SPARE_CORES: usize = 8;
-/// One lane takes more than two or four, whose threads are missing elsewhere (docs/performance.md has the table).
+/// One lane takes more than two or four, whose threads are missing elsewhere (docs/performance.md
+/// has the table).
 const LANES: usize = 1;
 const BELL: u64 = 0;
 /// Looks at all rings before the order is computed anew.
@@ -124,7 +129,8 @@ impl Intake {
         Ok(())
     }
 
-    /// Tells everybody how many there are. Not beside a software GPU, whose threads need every processor that waiting clients would look on.
+    /// Tells everybody how many there are. Not beside a software GPU, whose threads need every
+    /// processor that waiting clients would look on.
     fn tell(&self) {
         if self.shared.cards.keeps_marks() {
             return;

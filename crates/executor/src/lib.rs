@@ -1,16 +1,17 @@
 //! The executor: rings in, device calls out. One process, one fault domain, disposable.
 //!
-//! It owns a device and serves sessions that the server attaches. Everything it knows of a client is in that client's journal and in the keeper, so that another
-//! executor can go on where this one died. As a standby it holds the sessions' files and waits for `Activate`.
+//! It owns a device and serves sessions that the server attaches. Everything it knows of a client
+//! is in that client's journal and in the keeper, so that another executor can go on where this one
+//! died. As a standby it holds the sessions' files and waits for `Activate`.
 //!
-//! Threads: one that talks to the server ([`run`]), a few for intake ([`intake`]), the device's own, and one for each module that is being loaded.
+//! Threads: one that talks to the server ([`run`]), a few for intake ([`intake`]), the device's
+//! own, and one for each module that is being loaded.
 #![forbid(unsafe_code)]
 #![warn(missing_docs, missing_debug_implementations)]
 
 mod arena;
 mod cards;
 mod control;
-mod doubt;
 mod drive;
 mod error;
 mod free;
@@ -25,6 +26,7 @@ mod meter;
 mod module;
 mod objects;
 mod open;
+mod replay_safety;
 mod session;
 mod shared;
 mod sink;
@@ -81,7 +83,8 @@ struct Executor {
     intake: Arc<Intake>,
     /// Attached while standby: opened when activated.
     waiting: BTreeMap<u32, (SessionConfig, Files)>,
-    /// What an earlier server had told the standby, for a server that was made again and knows of nobody.
+    /// What an earlier server had told the standby, for a server that was made again and knows of
+    /// nobody.
     remembered: BTreeMap<u32, (SessionConfig, Files)>,
     /// 0 = standby.
     generation: u32,
@@ -140,7 +143,8 @@ pub fn run(options: &Options, opener: &dyn Open) -> Result<(), ExecutorError> {
     }
 }
 
-/// Tells the server why this process ends, so that its clients hear more than that nobody serves them.
+/// Tells the server why this process ends, so that its clients hear more than that nobody serves
+/// them.
 fn report_failure(server: &Path, hope: &mut Hope, why: &str) {
     let hello = Hello::Executor { version: VERSION, pid: std::process::id(), generation: 0, serving: false, devices: Vec::new(), alone: String::new() };
     if let Ok(connection) = connect(server, hope, false)
@@ -148,12 +152,14 @@ fn report_failure(server: &Path, hope: &mut Hope, why: &str) {
         && connection.send(&FromExecutor::Failed { why: why.to_owned() }, &[]).is_ok()
         && connection.set_timeout(Some(LAST_WORD_TIMEOUT)).is_ok()
     {
-        // A process that is seen to end before its hello was read would not be asked why. The server says quit when it has heard it.
+        // A process that is seen to end before its hello was read would not be asked why. The
+        // server says quit when it has heard it.
         while connection.receive::<ToExecutor>().is_ok_and(|(message, _)| message != ToExecutor::Quit) {}
     }
 }
 
-/// Reports go out in order, and wait for the next server where there is none. Between them the server hears how often the intake has come round.
+/// Reports go out in order, and wait for the next server where there is none. Between them the
+/// server hears how often the intake has come round.
 fn send_reports(outgoing: &mpsc::Receiver<Letter>, outbox: &Outbox, line: &Mutex<Option<Connection>>, intake: &Intake) {
     let every = intake.beat_every();
     let mut told = Instant::now();
@@ -200,7 +206,8 @@ fn connect(path: &Path, hope: &mut Hope, serving: bool) -> Result<Connection, Ex
 
 impl Executor {
     fn serve(&mut self, connection: &Connection) -> Result<(), ExecutorError> {
-        // A server that died with unread messages resets the connection once; what it had sent is still there behind that.
+        // A server that died with unread messages resets the connection once; what it had sent is
+        // still there behind that.
         let mut resets = 0;
         loop {
             let (message, descriptors) = match connection.receive::<ToExecutor>() {
@@ -264,7 +271,8 @@ impl Executor {
     fn keeper(&self, number: u64, descriptors: Vec<OwnedFd>) -> Result<(), ExecutorError> {
         let [socket] = cumux_link::connection::exactly(descriptors)?;
         self.shared.set_keeper(number, Keeper::over(socket).map_err(|e| ExecutorError::Keeper(e.to_string()))?);
-        // A keeper that was replaced knows nothing yet. Should it go too, the server sends the next one.
+        // A keeper that was replaced knows nothing yet. Should it go too, the server sends the next
+        // one.
         let kept = self.shared.rekeep_images().and_then(|()| self.intake_sessions().iter().try_for_each(|session| session.rekeep()));
         if let Err(error) = kept {
             tracing::warn!("the new keeper did not take everything: {error}");
@@ -356,7 +364,8 @@ impl Executor {
         self.shared.report(FromExecutor::Active { generation, resumed: cases.into_keys().collect(), lost, suspects });
     }
 
-    /// Lets all sessions go on but those whose work may have been the end of the executors before. Returns whom it suspects.
+    /// Lets all sessions go on but those whose work may have been the end of the executors before.
+    /// Returns whom it suspects.
     fn judge(&self, cases: &BTreeMap<u32, Case>, lived: Duration) -> Vec<u32> {
         let Ruling { guilty, trials, acquitted } = suspicion::judge(cases);
         for session in self.intake_sessions() {

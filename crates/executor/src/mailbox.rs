@@ -1,4 +1,5 @@
-//! What goes from the device's threads to the intake thread, and from all threads to the server, without anybody waiting.
+//! What goes from the device's threads to the intake thread, and from all threads to the server,
+//! without anybody waiting.
 
 use cumux_device::Report;
 use cumux_ring::awake::{Awake, Count};
@@ -8,10 +9,12 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-/// Reports of one client that are left to the intake thread; with more, the device's thread shares the work.
+/// Reports of one client that are left to the intake thread; with more, the device's thread shares
+/// the work.
 pub const FEW: usize = 8;
 
-/// For each lane of the intake, whether its thread looks for work, and reports that it takes in with its next look.
+/// For each lane of the intake, whether its thread looks for work, and reports that it takes in
+/// with its next look.
 pub struct Mailboxes {
     lanes: Vec<Lane>,
 }
@@ -42,7 +45,8 @@ impl Mailboxes {
         &self.lanes[lane].awake
     }
 
-    /// Leaves a few reports to the lane's thread. False where that is asleep, or they are many: then the caller has them still, and perhaps more.
+    /// Leaves a few reports to the lane's thread. False where that is asleep, or they are many:
+    /// then the caller has them still, and perhaps more.
     pub fn leave_reports(&self, reports: &mut Vec<Report>) -> bool {
         let [lane] = self.lanes.as_slice() else { return false };
         if reports.chunk_by(|a, b| a.client == b.client).any(|own| own.len() > FEW) {

@@ -107,7 +107,8 @@ impl Session {
         Ok(())
     }
 
-    /// Frees an allocation the client made; an unknown address does nothing (the shim has told the client already).
+    /// Frees an allocation the client made; an unknown address does nothing (the shim has told the
+    /// client already).
     pub(crate) fn free(&self, inner: &mut Inner, address: u64) {
         if let Some(bytes) = inner.objects.allocations.get(&address).copied() {
             self.give_back(inner, address, bytes);
@@ -115,7 +116,8 @@ impl Session {
         }
     }
 
-    /// Takes memory back from the client's use; whole large extents go back to the card, but for one that is kept for the next allocation.
+    /// Takes memory back from the client's use; whole large extents go back to the card, but for
+    /// one that is kept for the next allocation.
     pub(crate) fn give_back(&self, inner: &mut Inner, address: u64, _bytes: u64) {
         self.shared.cards.revoke(self.client(), address);
         let Some(rounded) = inner.memory.heap.release(address) else { return };
@@ -130,15 +132,16 @@ impl Session {
                 tracing::warn!("session {}: an extent could not be unmapped: {error}", self.config.id);
             }
             inner.memory.extents.remove(&extent);
-            // In this order: another client that gets the addresses has them kept at once, and a successor that finds both in the keeper could
-            // restore only one of the two.
+            // In this order: another client that gets the addresses has them kept at once, and a
+            // successor that finds both in the keeper could restore only one of the two.
             self.shared.drop_kept(self.config.id, &extent_key(extent));
             self.shared.arena.lock().release(extent, bytes);
         }
     }
 
-    /// Addresses without memory. They lie behind the parts of the arena in which the executor's devices have their extents, and a client gets a
-    /// [`RESERVABLE`]th of them at most: whatever one client reserves, others can allocate and reserve.
+    /// Addresses without memory. They lie behind the parts of the arena in which the executor's
+    /// devices have their extents, and a client gets a [`RESERVABLE`]th of them at most: whatever
+    /// one client reserves, others can allocate and reserve.
     pub(crate) fn reserve(&self, objects: &Objects, bytes: u64, align: u64, fixed: u64) -> (Change, u32, u64) {
         if bytes == 0 || !bytes.is_multiple_of(GRANULE) {
             return (Change::Nothing, result::INVALID_VALUE, 0);

@@ -1,14 +1,17 @@
-//! What is counted of a client beside its kernels: where it waited, how often and for how long. Cheap: additions under the session's lock, and the clock is
-//! read only when a stretch of waiting begins or ends, never for a record.
+//! What is counted of a client beside its kernels: where it waited, how often and for how long.
+//! Cheap: additions under the session's lock, and the clock is read only when a stretch of waiting
+//! begins or ends, never for a record.
 //!
-//! The totals lie in the journal after every batch of completions, so that they go on under the next executor.
+//! The totals lie in the journal after every batch of completions, so that they go on under the
+//! next executor.
 
 use crate::session::{Inner, Session, now_ns};
 use cumux_device::ClientCounters;
 use cumux_wire::layout::journal::COUNTERS;
 use cumux_wire::message::ClientStatus;
 
-/// Kernels between two looks at what the device has counted, for the journal's sake; a status looks in any case.
+/// Kernels between two looks at what the device has counted, for the journal's sake; a status looks
+/// in any case.
 const LOOK_EVERY: u64 = 4096;
 
 /// Time that comes in stretches: how many, and how long together.

@@ -1,4 +1,5 @@
-//! What is slow (loading modules, pinning memory, making extents) is done on [other threads](crate::workers). The client's ring waits meanwhile; other clients do not.
+//! What is slow (loading modules, pinning memory, making extents) is done on [other
+//! threads](crate::workers). The client's ring waits meanwhile; other clients do not.
 
 use crate::heap::Heap;
 use crate::objects::{Change, ModuleSpec};
@@ -28,7 +29,8 @@ pub struct Request {
     pub info_bytes: u64,
 }
 
-/// Does it on a thread of its own and commits what comes of it; no record is read until then. False when the system has no thread for it: nothing happens.
+/// Does it on a thread of its own and commits what comes of it; no record is read until then. False
+/// when the system has no thread for it: nothing happens.
 fn in_background(
     session: &Arc<Session>,
     inner: &mut Inner,
@@ -243,7 +245,8 @@ impl Session {
         }
     }
 
-    /// Writes the module's description where the client wants it; an error text "needs N" if it does not fit.
+    /// Writes the module's description where the client wants it; an error text "needs N" if it
+    /// does not fit.
     fn deliver(&self, request: &Request, info: &ModuleInfo) -> Result<u64, (u32, String)> {
         let encoded = info.encode();
         if encoded.len() as u64 > request.info_bytes {

@@ -1,7 +1,9 @@
-//! What a client has: streams, modules, memory. The state that survives the executor, as entries of the journal's object log.
+//! What a client has: streams, modules, memory. The state that survives the executor, as entries of
+//! the journal's object log.
 //!
-//! [`Objects`] is the one truth; it changes only by [`Objects::apply`], with an entry that is written to the log too. Replaying the log, or the
-//! entries of [`Objects::snapshot`], gives the same state (property-tested).
+//! [`Objects`] is the one truth; it changes only by [`Objects::apply`], with an entry that is
+//! written to the log too. Replaying the log, or the entries of [`Objects::snapshot`], gives the
+//! same state (property-tested).
 
 use cumux_ring::page::Answer;
 use serde::{Deserialize, Serialize};
@@ -287,7 +289,8 @@ impl Objects {
                 self.windows.insert(*address, *bytes);
             }
             Change::Fault { result, text } => self.fault = Some((*result, text.clone())),
-            // What was announced of the window stays with the device, and the client does not announce it again.
+            // What was announced of the window stays with the device, and the client does not
+            // announce it again.
             Change::Reset => *self = Self { windows: std::mem::take(&mut self.windows), ..Self::default() },
             Change::Nothing | Change::Unlogged => {}
         }

@@ -1,4 +1,5 @@
-//! Opening a session: a new one, or one a dead predecessor served. There is no difference but what the journal says.
+//! Opening a session: a new one, or one a dead predecessor served. There is no difference but what
+//! the journal says.
 
 use crate::drive::Caller;
 use crate::error::ExecutorError;
@@ -29,7 +30,8 @@ use std::time::Duration;
 /// Descriptors of a session.
 #[derive(Debug, Clone)]
 pub struct Files {
-    /// In the order of `ToExecutor::Attach`: ring, page, window, journal, doorbell, marks, handle of the client's process.
+    /// In the order of `ToExecutor::Attach`: ring, page, window, journal, doorbell, marks, handle
+    /// of the client's process.
     all: [Arc<OwnedFd>; 7],
 }
 
@@ -59,7 +61,8 @@ pub struct Terms<'a> {
     pub lived: Duration,
     /// Nothing of it is begun before [`Session::let_go`].
     pub on_hold: bool,
-    /// Gives the stored images by content name; asked only where a predecessor had served the client.
+    /// Gives the stored images by content name; asked only where a predecessor had served the
+    /// client.
     pub images: &'a dyn Fn() -> Result<Arc<Images>, ExecutorError>,
 }
 
@@ -93,10 +96,12 @@ impl Left {
     }
 }
 
-/// Opens a session and adds it to the intake. Returns what speaks for its being the end of earlier executors.
+/// Opens a session and adds it to the intake. Returns what speaks for its being the end of earlier
+/// executors.
 ///
 /// # Errors
-/// When a file is damaged or the device refuses: this client cannot be served, and nothing of it is left here.
+/// When a file is damaged or the device refuses: this client cannot be served, and nothing of it is
+/// left here.
 pub fn open(shared: &Arc<Shared>, intake: &Intake, config: SessionConfig, files: Files, terms: &Terms<'_>) -> Result<Case, ExecutorError> {
     let client = config.id;
     let [ring, page, window, journal, _, marks, _] = &files.all;
@@ -120,7 +125,8 @@ pub fn open(shared: &Arc<Shared>, intake: &Intake, config: SessionConfig, files:
     let phase = if terms.on_hold { Phase::on_hold() } else { Phase::reading() };
     let session = Arc::new(Session::new(config, shared.clone(), Parts { service, journal, files, taken: left.taken, phase }));
     let restored = session.lock_then_deliver(|inner| {
-        // Known before anything is submitted, so that no report gets lost; intake and reports wait for the lock.
+        // Known before anything is submitted, so that no report gets lost; intake and reports wait
+        // for the lock.
         let restored = intake.add(&session).and_then(|()| session.restore(inner, left, terms));
         if restored.is_err() {
             // Intake that waits for the lock must not go on with half of a session.
@@ -225,7 +231,8 @@ impl Session {
         Ok(case)
     }
 
-    /// The oldest piece of stream work that the predecessor had given to the device, and no blocks of it.
+    /// The oldest piece of stream work that the predecessor had given to the device, and no blocks
+    /// of it.
     fn oldest_under_way(&self, inner: &Inner) -> Option<(Lead, u64)> {
         let begun = inner.queues.streams.iter().filter_map(|(index, stream)| {
             let (token, seq) = stream.oldest()?;
@@ -247,14 +254,16 @@ impl Session {
                 doubtful.push(record.op);
             }
         }
-        Ok(crate::doubt::why_not(doubtful.iter()))
+        Ok(crate::replay_safety::why_not(doubtful.iter()))
     }
 
-    /// Maps what the keeper has of this session and permits what the objects say. Where it fails, what could not be had is not among the objects.
+    /// Maps what the keeper has of this session and permits what the objects say. Where it fails,
+    /// what could not be had is not among the objects.
     fn restore_memory(&self, inner: &mut Inner) -> Result<(), ExecutorError> {
         let needs_nothing = inner.objects.need_no_memory();
         if needs_nothing && inner.journal.taken() == 0 {
-            // Nobody has served it before: nothing of it is kept, and it need not wait for a keeper.
+            // Nobody has served it before: nothing of it is kept, and it need not wait for a
+            // keeper.
             return Ok(());
         }
         let (reservations, mappings) = (std::mem::take(&mut inner.objects.reservations), std::mem::take(&mut inner.objects.mappings));

@@ -1,21 +1,29 @@
 //! One client: its files, its objects, its streams. Everything about it happens under one lock.
 //!
-//! Two threads of the executor come here: the intake thread with records ([`Session::intake`]) and the device's threads with reports
-//! ([`Session::retired`], in [`reports`]). Both end in [`drive`](crate::drive), which starts whatever can start. Neither waits for the other: intake comes again later, reports
-//! stay in a mailbox, and whoever had the lock delivers them afterwards: [`Session::deliver_reports`], an explicit call in [`Session::lock_then_deliver`] and at
-//! the end of the two ways in.
+//! Two threads of the executor come here: the intake thread with records ([`Session::intake`]) and
+//! the device's threads with reports ([`Session::retired`], in [`reports`]). Both end in
+//! [`drive`](crate::drive), which starts whatever can start. Neither waits for the other: intake
+//! comes again later, reports stay in a mailbox, and whoever had the lock delivers them afterwards:
+//! [`Session::deliver_reports`], an explicit call in [`Session::lock_then_deliver`] and at the end
+//! of the two ways in.
 //!
-//! Order of locks, here and in what is called from here. A lock is taken only while locks that stand before it are held, never one that stands after it:
+//! Order of locks, here and in what is called from here. A lock is taken only while locks that
+//! stand before it are held, never one that stands after it:
 //!
 //! 1. the trials of the executor ([`Shared::trials`])
 //! 2. the changing part of one session; nobody holds those of two
 //! 3. the list of sessions; the images, then the keeper
-//! 4. accounts, arena, spare bytes, parts, fair queue, mailboxes, and the messages for the server: nothing is locked while one of these is held
+//! 4. accounts, arena, spare bytes, parts, fair queue, mailboxes, and the messages for the server:
+//!    nothing is locked while one of these is held
 //!
-//! Reports are delivered with no lock held. A device calls its sink with none of the locks that a call to the device needs.
+//! Reports are delivered with no lock held. A device calls its sink with none of the locks that a
+//! call to the device needs.
 //!
-//! Order of writes, so that a successor can go on after a death at any point: effect → journal → `taken` → answer for control records;
-//! journal → `taken` → device for stream work; device → `journal.completed` → `page.completed` for completions.
+//! Order of writes, so that a successor can go on after a death at any point: effect → journal →
+//! `taken` → answer for control records; journal → `taken` → device for stream work; device →
+//! `journal.completed` → `page.completed` for completions.
+//!
+//! One file, although long: what may happen to a session, in the order of the locks above.
 
 mod condition;
 mod phase;
@@ -50,7 +58,8 @@ use std::sync::{Arc, Once};
 /// Records taken from one client before the next one has its turn.
 const TURN: usize = 64;
 
-/// Characters of a fault's text. It has names out of the client's image, which may be as long as it likes, and goes into packets with those of many clients.
+/// Characters of a fault's text. It has names out of the client's image, which may be as long as it
+/// likes, and goes into packets with those of many clients.
 const LONGEST_TEXT: usize = 1000;
 
 /// An operation that waits until everything its client pushed before is over.
@@ -118,7 +127,8 @@ pub struct Queues {
     pub by_device: FxHashMap<StreamId, u32>,
     /// Streams that wait for another: by the awaited one.
     pub watchers: FxHashMap<u32, Vec<u32>>,
-    /// Streams whose next piece frees memory: for the intake thread, since a device's report must not wait for the device.
+    /// Streams whose next piece frees memory: for the intake thread, since a device's report must
+    /// not wait for the device.
     pub chores: BTreeSet<u32>,
     /// Streams that the bound on work in flight holds back.
     pub held: BTreeSet<u32>,
@@ -158,7 +168,8 @@ impl Inner {
         self.queues.streams.iter().any(|(index, stream)| !stream.is_idle() && beyond(index))
     }
 
-    /// A session whose journal was full is read again; the stretch of waiting is over. Whether it was.
+    /// A session whose journal was full is read again; the stretch of waiting is over. Whether it
+    /// was.
     pub fn go_on(&mut self) -> bool {
         let Some(stalled) = self.phase.as_stalled() else { return false };
         stalled.go_on();
@@ -211,7 +222,8 @@ impl Session {
         self.files.doorbell()
     }
 
-    /// Does something with the changing part under its lock, and then delivers what the device reported meanwhile.
+    /// Does something with the changing part under its lock, and then delivers what the device
+    /// reported meanwhile.
     pub fn lock_then_deliver<R>(&self, act: impl FnOnce(&mut Inner) -> R) -> R {
         let outcome = act(&mut self.inner.lock());
         self.deliver_reports();
@@ -220,11 +232,13 @@ impl Session {
 
     /// The lock for the intake thread; none where it should come again, since somebody else has it.
     fn lock_for_intake(&self) -> Option<MutexGuard<'_, Inner>> {
-        // The software GPU's threads need the processors that looking again and again would take from them.
+        // The software GPU's threads need the processors that looking again and again would take
+        // from them.
         if self.shared.cards.keeps_marks() { Some(self.inner.lock()) } else { self.inner.try_lock() }
     }
 
-    /// The changing part, for tests that look at it or put it into a state. Nothing is delivered when it is let go of.
+    /// The changing part, for tests that look at it or put it into a state. Nothing is delivered
+    /// when it is let go of.
     #[cfg(test)]
     pub fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock()
@@ -259,8 +273,8 @@ impl Session {
         })
     }
 
-    /// A card of which there is less than it says surprises whoever runs the program. It is said once
-    /// for each client: a program may try smaller and smaller pieces.
+    /// A card of which there is less than it says surprises whoever runs the program. It is said
+    /// once for each client: a program may try smaller and smaller pieces.
     fn tell_of_shortage(&self, bytes: u64, shortage: Shortage) {
         if let Shortage::Machine { card, capacity, taken } = shortage {
             self.told_of_shortage.call_once(|| {
@@ -301,13 +315,14 @@ impl Session {
         Ok(())
     }
 
-    /// The config with its present parts.
+    /// The configuration with its present parts.
     #[must_use]
     pub fn present_config(&self) -> SessionConfig {
         SessionConfig { parts: self.parts.lock().clone(), ..self.config.clone() }
     }
 
-    /// Lets go of a session that was held back, and begins what it had accepted. It is on trial until these leads are over.
+    /// Lets go of a session that was held back, and begins what it had accepted. It is on trial
+    /// until these leads are over.
     pub(crate) fn let_go(self: &Arc<Self>, trial: Vec<Lead>) {
         let let_go = self.lock_then_deliver(|inner| {
             let Some(held_back) = inner.phase.as_on_hold() else { return false };
@@ -347,7 +362,8 @@ impl Session {
         })
     }
 
-    /// Takes up to one turn of records. Returns whether it should be called again soon: something moved, or somebody else held the lock.
+    /// Takes up to one turn of records. Returns whether it should be called again soon: something
+    /// moved, or somebody else held the lock.
     pub fn intake(self: &Arc<Self>) -> bool {
         let Some(mut inner) = self.lock_for_intake() else { return true };
         let moved = self.take_turn(&mut inner);
@@ -370,7 +386,8 @@ impl Session {
         if !inner.queues.barriers.is_empty() {
             moved |= self.pass_barriers(inner);
         }
-        // Whether the client may wait for any of this. That its work was taken matters to it only where it may wait for room.
+        // Whether the client may wait for any of this. That its work was taken matters to it only
+        // where it may wait for room.
         let mut tell = moved;
         let mut record = std::mem::take(&mut inner.lists.record);
         for _ in 0..TURN {
@@ -401,7 +418,8 @@ impl Session {
         moved
     }
 
-    /// Whether intake would find something now; for the moment between announcing sleep and sleeping.
+    /// Whether intake would find something now; for the moment between announcing sleep and
+    /// sleeping.
     #[must_use]
     pub fn has_more(&self) -> bool {
         if !self.mailbox.lock().is_empty() {
@@ -482,7 +500,8 @@ impl Session {
         false
     }
 
-    /// Commits the stream work that was accepted, and starts what can start. Done once for many records. Whether anything is over already.
+    /// Commits the stream work that was accepted, and starts what can start. Done once for many
+    /// records. Whether anything is over already.
     fn settle(&self, inner: &mut Inner) -> bool {
         if inner.lists.touched.is_empty() {
             return false;
@@ -532,7 +551,8 @@ impl Session {
         self.service.set_memory_used(used);
     }
 
-    /// The client is in error from now on: everything it waits for is over, everything it asks is answered with the code.
+    /// The client is in error from now on: everything it waits for is over, everything it asks is
+    /// answered with the code.
     pub fn fault(&self, inner: &mut Inner, fault: &Fault) {
         if fault.result == result::LOST {
             inner.phase.lose_device();
@@ -579,7 +599,8 @@ impl Session {
         self.shared.wake_intake(self.client());
     }
 
-    /// What came through the ring cannot be: the client is in error and nothing more is read from it.
+    /// What came through the ring cannot be: the client is in error and nothing more is read from
+    /// it.
     pub fn violation(&self, inner: &mut Inner, what: &str) {
         let text = format!("the client broke the protocol: {what}; its requests are no longer read");
         self.fault(inner, &Fault { result: result::MPS_RPC_FAILURE, text });
@@ -603,7 +624,8 @@ impl Session {
     fn release_all(&self, inner: &mut Inner, counted: ClientCounters) -> Result<ClientStatus, ExecutorError> {
         // What cannot be unmapped keeps its addresses; all the rest is given back whatever happens.
         let mut outcome = Ok(());
-        // A module that is being loaded may still want to give back its variables: it finds nothing of the client's any more.
+        // A module that is being loaded may still want to give back its variables: it finds nothing
+        // of the client's any more.
         let (heap, objects) = (std::mem::take(&mut inner.memory.heap), std::mem::take(&mut inner.objects));
         for (address, mapped) in &objects.mappings {
             outcome = outcome.and(self.shared.cards.unmap(*address, mapped.bytes));

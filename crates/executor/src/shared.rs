@@ -1,4 +1,5 @@
-//! What all sessions of an executor share: the device, the arena, the keeper, the store of images, and the way to report.
+//! What all sessions of an executor share: the device, the arena, the keeper, the store of images,
+//! and the way to report.
 
 use crate::arena::Arena;
 use crate::cards::Cards;
@@ -39,7 +40,8 @@ pub enum Shortage {
     Limit,
     /// All clients together have what the card has.
     Card,
-    /// All clients together have what there is for the card: a software GPU's memory is the machine's.
+    /// All clients together have what there is for the card: a software GPU's memory is the
+    /// machine's.
     Machine { card: u64, capacity: u64, taken: u64 },
 }
 
@@ -112,7 +114,8 @@ impl Shared {
         self.keeper_came.notify_all();
     }
 
-    /// Asks the keeper. One that does not answer is none any more, and the server is asked for another.
+    /// Asks the keeper. One that does not answer is none any more, and the server is asked for
+    /// another.
     ///
     /// # Errors
     /// When there is no keeper, or it refuses.
@@ -133,7 +136,8 @@ impl Shared {
         self.keeper.lock().is_none()
     }
 
-    /// Tries again what failed for want of a keeper, once there is another. `attempt` must hold no lock while it does not run.
+    /// Tries again what failed for want of a keeper, once there is another. `attempt` must hold no
+    /// lock while it does not run.
     pub fn with_patience<T, E>(&self, mut attempt: impl FnMut() -> Result<T, E>) -> Result<T, E> {
         let until = Instant::now() + KEEPER_RETURN_TIMEOUT;
         loop {
@@ -291,7 +295,8 @@ impl Shared {
         }
     }
 
-    /// Whether an empty extent of this size may be kept: all of them together take little of the card.
+    /// Whether an empty extent of this size may be kept: all of them together take little of the
+    /// card.
     pub fn spare(&self, bytes: u64) -> bool {
         let mut spares = self.spares.lock();
         let fits = *spares + bytes <= self.cards.capacity(0) / SPARE_PART;
@@ -342,7 +347,8 @@ pub fn answer_with(result: u32, first: u64, second: u64) -> Answer {
     Answer { result, words: [first, second, 0, 0, 0, 0] }
 }
 
-/// The code a client sees for a failure of its request. The one place where executor errors become result codes.
+/// The code a client sees for a failure of its request. The one place where executor errors become
+/// result codes.
 #[must_use]
 pub fn result_of(error: &ExecutorError) -> u32 {
     match error {

@@ -9,7 +9,8 @@ use std::time::Duration;
 /// Exit status of an executor whose device is lost.
 const DEVICE_LOST: i32 = 70;
 
-/// How long a session's last reports wait for who holds its lock, and the server for the last messages, when the process ends.
+/// How long a session's last reports wait for who holds its lock, and the server for the last
+/// messages, when the process ends.
 const LAST_REPORTS_TIMEOUT: Duration = Duration::from_millis(100);
 
 pub struct Reports {
@@ -46,8 +47,8 @@ impl Sink for Reports {
         }
     }
 
-    /// A few are left to the intake thread where it is awake: one lock for all of them, and nothing that it touches all the time. With more, one lock and one
-    /// wake for each client.
+    /// A few are left to the intake thread where it is awake: one lock for all of them, and nothing
+    /// that it touches all the time. With more, one lock and one wake for each client.
     fn retired_all(&self, reports: &mut Vec<Report>) {
         if !self.mailboxes.leave_reports(reports) {
             // Stable: the order within a stream stays.
@@ -56,7 +57,8 @@ impl Sink for Reports {
         }
     }
 
-    /// A lost device cannot be mended in this process. What was accepted is in the journals; the server starts a successor.
+    /// A lost device cannot be mended in this process. What was accepted is in the journals; the
+    /// server starts a successor.
     fn lost(&self, why: &str, told: bool) {
         tracing::error!("the device is lost: {why}; this executor ends and another takes over");
         // What was over counts, and the culprit's error is the server's to know, too.

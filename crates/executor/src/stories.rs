@@ -1,6 +1,8 @@
-//! Sessions on the software GPU with a real keeper and no other process: what a client asks through its ring, and what a successor finds.
+//! Sessions on the software GPU with a real keeper and no other process: what a client asks through
+//! its ring, and what a successor finds.
 //!
-//! A takeover is played by closing a session and opening it again from its files: closing writes nothing into the journal and drops nothing from the keeper.
+//! A takeover is played by closing a session and opening it again from its files: closing writes
+//! nothing into the journal and drops nothing from the keeper.
 
 use crate::arena::{self, GRANULE};
 use crate::cards::Cards;
@@ -23,7 +25,7 @@ use cumux_ring::page::Answer;
 use cumux_ring::queue::Producer;
 use cumux_wire::layout::{MARKS_BYTES, WINDOW_BYTES, journal, page, ring};
 use cumux_wire::message::{ClientStatus, DeviceGrant, FromExecutor, Hello, SessionConfig};
-use cumux_wire::record::{self, CopyExtent, Header, Launch, NO_ANSWER, NO_STREAM, Op};
+use cumux_wire::record::{self, Header, Launch, NO_ANSWER, NO_STREAM, Op};
 use cumux_wire::result;
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
@@ -239,7 +241,8 @@ fn a_client_with_more_objects_than_its_journal_holds_is_not_restored_in_part() {
     assert!(!world.intake.has(11));
 }
 
-/// A module that was being loaded when its client went asks for memory of its variables, or gives it back, when everything is gone already.
+/// A module that was being loaded when its client went asks for memory of its variables, or gives
+/// it back, when everything is gone already.
 #[test]
 fn what_comes_after_the_end_of_a_session_changes_nothing() {
     let world = World::new();
@@ -259,19 +262,12 @@ fn what_comes_after_the_end_of_a_session_changes_nothing() {
     third.close();
 }
 
-/// What was with a device that keeps no marks when its executor was killed: a kernel is not done again, unless the executor had told whose were under way.
+/// What was with a device that keeps no marks when its executor was killed: a kernel is not done
+/// again, unless the executor had told whose were under way.
 #[test]
 fn what_is_in_doubt_is_not_done_again() {
     let world = World::with(&Markless);
-    let copy = Op::Copy {
-        target: 0x10,
-        target_pitch: 0,
-        target_slice: 0,
-        source: 0x20,
-        source_pitch: 0,
-        source_slice: 0,
-        extent: CopyExtent { width: 4, height: 1, depth: 1 },
-    };
+    let copy = Op::linear_copy(0x10, 0x20, 4);
     let kernel = || Op::Launch(Launch { grid: [1; 3], block: [1; 3], ..Launch::default() });
     for (number, op, given, told, goes_on) in
         [(12, kernel(), true, false, false), (13, kernel(), false, false, true), (14, kernel(), true, true, true), (15, copy, true, false, true)]
@@ -360,7 +356,8 @@ fn the_longest_fault_fits_into_packets_with_those_of_others() {
     guest.close();
 }
 
-/// A keeper that goes in the middle of an allocation: the client waits for the next keeper and gets its memory, which that one has then.
+/// A keeper that goes in the middle of an allocation: the client waits for the next keeper and gets
+/// its memory, which that one has then.
 #[test]
 fn an_allocation_waits_for_the_next_keeper() {
     let world = World::new();
@@ -388,8 +385,8 @@ fn an_allocation_waits_for_the_next_keeper() {
     keeper().drop_session(16).unwrap();
 }
 
-/// Device memory is lost with the keeper and the executor that had it mapped. Who has none, or comes
-/// while there is no keeper, needs no keeper to be served.
+/// Device memory is lost with the keeper and the executor that had it mapped. Who has none, or
+/// comes while there is no keeper, needs no keeper to be served.
 #[test]
 fn who_has_no_memory_needs_no_keeper() {
     let world = World::new();
@@ -410,7 +407,8 @@ fn who_has_no_memory_needs_no_keeper() {
     keeper().drop_session(22).unwrap();
 }
 
-/// Work that was under way at two deaths and got nowhere: its client is told, and is held back until that is decided.
+/// Work that was under way at two deaths and got nowhere: its client is told, and is held back
+/// until that is decided.
 #[test]
 fn what_was_under_way_at_two_deaths_is_known_by_the_journal() {
     let world = World::with(&Markless);

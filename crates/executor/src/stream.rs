@@ -1,6 +1,7 @@
 //! One client stream: accepted work in order, what has been started, what is done. Pure.
 //!
-//! Invariants: sequences and tokens in the queue grow; work is started in order; `done` is the sequence before the first unfinished piece.
+//! Invariants: sequences and tokens in the queue grow; work is started in order; `done` is the
+//! sequence before the first unfinished piece.
 
 use cumux_device::StreamId;
 use cumux_wire::record::Op;
@@ -97,7 +98,8 @@ impl Stream {
         }
     }
 
-    /// The device has finished `token`. Returns its piece, or `None` if it is not one of ours any more.
+    /// The device has finished `token`. Returns its piece, or `None` if it is not one of ours any
+    /// more.
     pub fn finished(&mut self, token: u64) -> Option<&mut Pending> {
         // Tokens grow, and most reports are about the front.
         let at = self.queue.partition_point(|p| p.token < token);
@@ -118,7 +120,8 @@ impl Stream {
         }
     }
 
-    /// Drops everything (the client is in error); returns the tokens. Reports for them are no longer ours.
+    /// Drops everything (the client is in error); returns the tokens. Reports for them are no
+    /// longer ours.
     pub fn abandon(&mut self) -> Vec<u64> {
         self.done = self.last;
         self.next = 0;
@@ -133,7 +136,8 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Whatever the device's reports and the passed pieces do, completion moves in order and never past unfinished work.
+        /// Whatever the device's reports and the passed pieces do, completion moves in order and
+        /// never past unfinished work.
         #[test]
         fn completion_is_in_order(actions in proptest::collection::vec(0_u8..4, 1..200)) {
             let mut stream = Stream::new(StreamId(1), 10);

@@ -1,15 +1,20 @@
-//! Whose work ends executors. What was under way at two deaths in a row, and got no further in between, is its client's end and not everybody's.
+//! Whose work ends executors. What was under way at two deaths in a row, and got no further in
+//! between, is its client's end and not everybody's.
 //!
-//! Each journal counts for two leads (the oldest piece of stream work that the device had, and the request that was being carried out on a thread of its own)
-//! at how many deaths in a row it was under way:
+//! Each journal counts for two leads (the oldest piece of stream work that the device had, and the
+//! request that was being carried out on a thread of its own) at how many deaths in a row it was
+//! under way:
 //!
-//! - A client with a lead that got nowhere at two deaths is a suspect, also one whose lead was there at [`MANY`] deaths, however far it got. An executor that
-//!   had served for less than [`FAIR`] gave nobody the time to get anywhere.
+//! - A client with a lead that got nowhere at two deaths is a suspect, also one whose lead was
+//!   there at [`MANY`] deaths, however far it got. An executor that had served for less than
+//!   [`FAIR`] gave nobody the time to get anywhere.
 //! - A single suspect whose lead got nowhere is ended: its client has an error, the others go on.
-//! - Several suspects are tried one at a time while the others wait: the one on trial when the next executor ends is ended, the rest are not suspects any more. A
-//!   trial is over when the leads are done, or when it has lasted well longer than the executor before had lived.
+//! - Several suspects are tried one at a time while the others wait: the one on trial when the next
+//!   executor ends is ended, the rest are not suspects any more. A trial is over when the leads are
+//!   done, or when it has lasted well longer than the executor before had lived.
 //!
-//! The judgement is pure; what it is founded on is written before the work is given to the device again, so that a death at any moment is counted once.
+//! The judgement is pure; what it is founded on is written before the work is given to the device
+//! again, so that a death at any moment is counted once.
 
 use cumux_ring::journal::Journal;
 use std::collections::{BTreeMap, VecDeque};
@@ -21,11 +26,13 @@ const MANY: u64 = 4;
 const FAIR: Duration = Duration::from_millis(250);
 /// Executors that a client's restoring may end.
 const RESTORINGS: u64 = 3;
-/// A trial lasts so much longer than twice the time of the executor before, and no longer than [`LONGEST`].
+/// A trial lasts so much longer than twice the time of the executor before, and no longer than
+/// [`LONGEST`].
 const MARGIN: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(30);
 
-/// Words of the journal. A lead has four: what it is, how far it had come, deaths without progress, deaths.
+/// Words of the journal. A lead has four: what it is, how far it had come, deaths without progress,
+/// deaths.
 const STREAM: usize = 0;
 const REQUEST: usize = 4;
 const ON_TRIAL: usize = 8;
@@ -42,7 +49,8 @@ pub fn of_token(token: u64) -> Lead {
     token.wrapping_add(1)
 }
 
-/// The lead that a request is, by the ring position after it. Positions and tokens are other numbers.
+/// The lead that a request is, by the ring position after it. Positions and tokens are other
+/// numbers.
 #[must_use]
 pub fn of_request(end: u64) -> Lead {
     end | 1 << 63
@@ -59,7 +67,8 @@ pub fn request_under_way(journal: &Journal) -> Option<Lead> {
     Some(journal.case(BUSY)).filter(|end| *end != 0).map(of_request)
 }
 
-/// One more executor begins to restore this client. Returns how many ended while they did, if they are too many.
+/// One more executor begins to restore this client. Returns how many ended while they did, if they
+/// are too many.
 #[must_use]
 pub fn begin_restoring(journal: &Journal) -> Option<u64> {
     let ended = journal.case(RESTORING);
@@ -93,7 +102,8 @@ impl Count {
         }
     }
 
-    /// After one more death. What was not under way at it has been begun by nobody since, or is over: it counts no further.
+    /// After one more death. What was not under way at it has been begun by nobody since, or is
+    /// over: it counts no further.
     fn after(self, seen: Option<(Lead, u64)>, fair: bool) -> Self {
         let Some((lead, progress)) = seen else { return self };
         let same = self.lead == lead && self.deaths > 0;
@@ -118,8 +128,8 @@ pub struct Case {
 }
 
 impl Case {
-    /// Reads what earlier executors left, adds the death of one that had served so long, and writes it down. `stream`: the oldest work that the device had
-    /// and how far it had come.
+    /// Reads what earlier executors left, adds the death of one that had served so long, and writes
+    /// it down. `stream`: the oldest work that the device had and how far it had come.
     pub fn open(journal: &Journal, stream: Option<(Lead, u64)>, lived: Duration) -> Self {
         let request = request_under_way(journal).map(|lead| (lead, 0));
         let counts = [(STREAM, stream), (REQUEST, request)].map(|(at, seen)| {

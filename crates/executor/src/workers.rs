@@ -1,7 +1,9 @@
-//! Threads for what is slow, which stay: a thread that starts or ends costs every other thread of the process some of its time (its stack is mapped and
-//! unmapped), and the neighbours of a client that loads modules all the time notice.
+//! Threads for what is slow, which stay: a thread that starts or ends costs every other thread of
+//! the process some of its time (its stack is mapped and unmapped), and the neighbours of a client
+//! that loads modules all the time notice.
 //!
-//! Whoever gives a job never waits and starts a thread only when none is free; a thread that leaves nobody free behind it starts its successor itself.
+//! Whoever gives a job never waits and starts a thread only when none is free; a thread that leaves
+//! nobody free behind it starts its successor itself.
 
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
@@ -31,7 +33,8 @@ pub struct Workers {
 }
 
 impl Workers {
-    /// Has it done soon, in the order given. False when the system has no thread for it: then it is not done.
+    /// Has it done soon, in the order given. False when the system has no thread for it: then it is
+    /// not done.
     #[must_use]
     pub fn run_soon(&self, job: impl FnOnce() + Send + 'static) -> bool {
         let mut queue = self.pool.queue.lock();
@@ -70,7 +73,8 @@ impl Pool {
             queue.free += usize::from(last);
             drop(queue);
             if last && !self.start() {
-                // Somebody may have counted on that thread: the job is done when one of the others is free.
+                // Somebody may have counted on that thread: the job is done when one of the others
+                // is free.
                 let mut queue = self.queue.lock();
                 queue.free = queue.free.saturating_sub(1);
             }

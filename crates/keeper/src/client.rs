@@ -56,7 +56,8 @@ struct Inner {
 }
 
 impl Inner {
-    /// The next answer to question `request`; late answers to questions that were given up are passed over.
+    /// The next answer to question `request`; late answers to questions that were given up are
+    /// passed over.
     fn answer(&self, request: u64) -> Result<(FromKeeper, Vec<OwnedFd>), ClientError> {
         loop {
             let (message, descriptors) = self.connection.receive::<FromKeeper>()?;
@@ -161,7 +162,8 @@ impl Keeper {
         Ok(ours.into())
     }
 
-    /// Tells the keeper to end. Only the connection that the keeper made itself has that right; on others it ends the connection.
+    /// Tells the keeper to end. Only the connection that the keeper made itself has that right; on
+    /// others it ends the connection.
     ///
     /// # Errors
     /// [`ClientError::Link`].

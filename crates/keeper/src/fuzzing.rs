@@ -1,4 +1,5 @@
-//! What the fuzz target `packets` drives: a keeper behind a connection, without a process of its own.
+//! What the fuzz target `packets` drives: a keeper behind a connection, without a process of its
+//! own.
 
 use crate::serve::serve;
 use crate::store::Store;

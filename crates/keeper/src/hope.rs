@@ -1,5 +1,5 @@
-//! Whether a server can still come back. Keeper and executors outlive their server; a daemon that ended as it should takes its socket with it, and then nobody
-//! starts another server.
+//! Whether a server can still come back. Keeper and executors outlive their server; a daemon that
+//! ended as it should takes its socket with it, and then nobody starts another server.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};

@@ -1,4 +1,5 @@
-//! The process: one connection to the server, made again whenever the server was, and any number that were handed over.
+//! The process: one connection to the server, made again whenever the server was, and any number
+//! that were handed over.
 
 use crate::hope::Hope;
 use crate::store::{Entry, Store};
@@ -40,7 +41,8 @@ pub(crate) enum End {
 /// Holds descriptors for the server that listens at `server_socket`, until it says quit.
 ///
 /// # Errors
-/// [`KeeperError::Abandoned`] when there was no server for a minute, [`KeeperError::Link`] for a path that can be no socket's.
+/// [`KeeperError::Abandoned`] when there was no server for a minute, [`KeeperError::Link`] for a
+/// path that can be no socket's.
 pub fn run(server_socket: &Path) -> Result<(), KeeperError> {
     cumux_link::limit::raise();
     let store = Arc::new(Store::default());
@@ -75,7 +77,8 @@ pub(crate) fn serve(store: &Arc<Store>, connection: &Connection) -> End {
     loop {
         let (message, mut descriptors) = match connection.receive::<ToKeeper>() {
             Ok(packet) => packet,
-            // Not understood: say nothing, change nothing. The asker waits in vain and then treats this keeper as dead.
+            // Not understood: say nothing, change nothing. The asker waits in vain and then treats
+            // this keeper as dead.
             Err(LinkError::Format(_)) => continue,
             Err(_) => return End::Lost { used },
         };
@@ -109,7 +112,8 @@ pub(crate) fn serve(store: &Arc<Store>, connection: &Connection) -> End {
             ToKeeper::Connect { request } => {
                 if let Some(socket) = descriptors.pop() {
                     let store = Arc::clone(store);
-                    // Without a thread the socket closes, and whoever holds the other end sees that.
+                    // Without a thread the socket closes, and whoever holds the other end sees
+                    // that.
                     let _ = thread::Builder::new().name("kept-for".into()).spawn(move || serve(&store, &socket.into()));
                 }
                 FromKeeper::End { request }

@@ -20,7 +20,8 @@ impl Store {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Replaces what was there. Old descriptors are closed after the lock is given back: closing the last one of a large file takes time.
+    /// Replaces what was there. Old descriptors are closed after the lock is given back: closing
+    /// the last one of a large file takes time.
     pub(crate) fn keep(&self, session: u32, key: String, entry: Entry) {
         let old = self.lock().insert((session, key), Arc::new(entry));
         drop(old);

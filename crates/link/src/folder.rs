@@ -9,6 +9,8 @@
 //!
 //! A directory *above* may be writable by a group: its owner has trusted that group with it
 //! (`/var/log` is the group syslog's on some systems).
+//!
+//! One file, although long: each operation relies on the checks of the one that opened the folder.
 
 use crate::trust;
 use rustix::fs::{AtFlags, FileType, FlockOperation, Gid, Mode, OFlags, RawMode, ResolveFlags, Stat, Uid};

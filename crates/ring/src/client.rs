@@ -47,8 +47,9 @@ pub struct Client {
     scheduling: AtomicU8,
 }
 
-/// The same doorbell under a high number. Programs close descriptors that they do not know, and open
-/// files under the low numbers that become free: what is written to the doorbell must not land there.
+/// The same doorbell under a high number. Programs close descriptors that they do not know, and
+/// open files under the low numbers that become free: what is written to the doorbell must not land
+/// there.
 fn away_from_low_numbers(doorbell: OwnedFd) -> OwnedFd {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(1 << 20);
     let half = i32::try_from(limit.min(1 << 20) / 2).unwrap_or(0);

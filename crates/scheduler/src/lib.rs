@@ -1,13 +1,13 @@
 //! Whose work goes next, and how much of a client's work the device may have at once. Pure policy:
 //! no clock, no threads, no I/O.
 //!
-//! - **Order** ([`FairQueue::order`]): the more urgent priority first; among equals the client that has
-//!   used the least of the device. Use is counted as device time × share of the SMs: a kernel that
-//!   keeps half of the card busy costs half.
+//! - **Order** ([`FairQueue::order`]): the more urgent priority first; among equals the client that
+//!   has used the least of the device. Use is counted as device time × share of the SMs: a kernel
+//!   that keeps half of the card busy costs half.
 //! - **No credit for idleness**: a client that comes back starts level with those that are busy, so
 //!   it cannot shut them out with what it has saved.
-//! - **A bound on work in flight** ([`FairQueue::budget`]): a client may always have one operation in
-//!   flight; more only while the estimated device time of its work stays under [`BOUND_NS`]. The
+//! - **A bound on work in flight** ([`FairQueue::budget`]): a client may always have one operation
+//!   in flight; more only while the estimated device time of its work stays under [`BOUND_NS`]. The
 //!   bound limits a neighbour's wait and the time until a fault is reported.
 //! - **Below normal** the bound is [`LOW_BOUND_NS`] while a more urgent client is connected at all:
 //!   the urgent client then waits for one kernel, not for a queue.

@@ -78,7 +78,8 @@ impl<H: Host> Core<H> {
 
     fn admit(&mut self, arrival: Arrival) {
         let Arrival { connection, process: client, pid, uid, program, grant } = arrival;
-        // One process has one session: an older one is left from a hello that was given up, or from before an exec.
+        // One process has one session: an older one is left from a hello that was given up, or from
+        // before an exec.
         let older: Vec<u32> = self.sessions.values().filter(|s| s.about.pid == pid && !s.is_leaving()).map(|s| s.about.id).collect();
         for session in older {
             self.leave(session, Fate::Exited);
@@ -90,7 +91,8 @@ impl<H: Host> Core<H> {
         // Nobody has anything of one that has failed, but for the client itself.
         let taken: BTreeSet<u32> = self.sessions.values().filter(|s| !s.has_failed()).map(|s| s.about.window_slot).collect();
         let slot = (0..WINDOWS).find(|slot| !taken.contains(slot));
-        // An executor may take long to let go of one that has gone: it keeps its window, and nobody out.
+        // An executor may take long to let go of one that has gone: it keeps its window, and nobody
+        // out.
         let served = self.sessions.values().filter(|s| s.is_served()).count();
         let (Some(window_slot), true) = (slot, served < self.limits.clients) else {
             let why = format!("{} clients are connected already; end some, or start the daemon with a larger CUMUX_MAX_CLIENTS (at most {WINDOWS})", served);
@@ -247,7 +249,8 @@ impl<H: Host> Core<H> {
         }
     }
 
-    /// Ends a session that no executor has: its client and everybody who waits there are told, and all that was its is given back.
+    /// Ends a session that no executor has: its client and everybody who waits there are told, and
+    /// all that was its is given back.
     pub(crate) fn fail_session(&mut self, id: u32, code: u32, why: &str) {
         let Some(session) = self.sessions.get_mut(&id) else { return };
         let Some(result) = session.fail(code) else { return };
@@ -275,14 +278,16 @@ impl<H: Host> Core<H> {
         for part in parts {
             self.log.line(&format!("Client {{PID: {pid}, Context ID: 1}} on device {} to be torn down", part.device));
         }
-        // NVIDIA's spelling. No device is reset, and nobody else is told: the fault is its maker's alone.
+        // NVIDIA's spelling. No device is reset, and nobody else is told: the fault is its maker's
+        // alone.
         self.log.line(&format!("All clients belonging to error trigging process {pid} will be torn down"));
         self.log.line("The following client process have a sticky error set:");
         self.log.line(&pid.to_string());
         self.note(&format!("Client process {pid}: error {result}: {text}"));
     }
 
-    /// Ends the work of a process. The daemon is answered when it has ended, or when it cannot be ended now.
+    /// Ends the work of a process. The daemon is answered when it has ended, or when it cannot be
+    /// ended now.
     pub(crate) fn terminate(&mut self, request: u64, pid: u32) {
         let mut found = false;
         for session in self.sessions.values_mut().filter(|s| s.about.pid == pid && !s.is_leaving()) {
@@ -302,8 +307,9 @@ impl<H: Host> Core<H> {
         }
     }
 
-    /// Ends clients that an administrator wants to end. An executor that serves does it; one that takes over does it then; where there is none, nobody else
-    /// writes into the page, and it is done here.
+    /// Ends clients that an administrator wants to end. An executor that serves does it; one that
+    /// takes over does it then; where there is none, nobody else writes into the page, and it is
+    /// done here.
     pub(crate) fn end_what_was_terminated(&mut self) {
         let ids: Vec<u32> = self.sessions.values().filter(|s| s.awaits_termination()).map(|s| s.about.id).collect();
         let Some(active) = self.service.active() else {
@@ -413,8 +419,9 @@ fn card(facts: &DeviceFacts) -> ServedDevice {
     ServedDevice { id: facts.id.clone(), name: facts.name.clone(), multiprocessors, memory: facts.memory }
 }
 
-/// A device as a client of the service sees it: attribute 133 (`CU_DEVICE_ATTRIBUTE_MPS_ENABLED`) says that its context is shared, and 20
-/// (`CU_DEVICE_ATTRIBUTE_COMPUTE_MODE`) that everybody may use it: the card's own mode is between the card and its executor.
+/// A device as a client of the service sees it: attribute 133 (`CU_DEVICE_ATTRIBUTE_MPS_ENABLED`)
+/// says that its context is shared, and 20 (`CU_DEVICE_ATTRIBUTE_COMPUTE_MODE`) that everybody may
+/// use it: the card's own mode is between the card and its executor.
 fn shared(facts: &DeviceFacts) -> DeviceFacts {
     let mut facts = facts.clone();
     for (number, value) in [(20, 0), (133, 1)] {

@@ -1,5 +1,6 @@
-//! All state of a server, and the loop that changes it, one event at a time. After each event [`Core::reconcile`] compares what is with what
-//! should be and takes the next steps; so no step depends on which event came first.
+//! All state of a server, and the loop that changes it, one event at a time. After each event
+//! [`Core::reconcile`] compares what is with what should be and takes the next steps; so no step
+//! depends on which event came first.
 
 use crate::event::Event;
 use crate::executors::Worker;
@@ -365,7 +366,8 @@ impl<H: Host> Core<H> {
         }
     }
 
-    /// When [`Core::reconcile`] has something to do even if nothing happens. What was due at its last time `now` it has seen.
+    /// When [`Core::reconcile`] has something to do even if nothing happens. What was due at its
+    /// last time `now` it has seen.
     fn next_deadline(&self, now: Instant) -> Option<Instant> {
         let mut next: Option<Instant> = None;
         let mut at = |instant: Option<Instant>| {

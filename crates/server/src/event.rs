@@ -1,4 +1,5 @@
-//! What can happen to a server, and the threads that only say so. One thread owns all state and takes these one at a time.
+//! What can happen to a server, and the threads that only say so. One thread owns all state and
+//! takes these one at a time.
 
 use crate::host::Host;
 use crate::keeper::Told;

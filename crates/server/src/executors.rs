@@ -1,4 +1,5 @@
-//! Executors: one that serves, one that stands by. Starting them, telling them of sessions, and letting the next one take over.
+//! Executors: one that serves, one that stands by. Starting them, telling them of sessions, and
+//! letting the next one take over.
 
 use crate::core::{Core, Ending, Service, Subject};
 use crate::event;
@@ -111,7 +112,8 @@ impl Worker {
         }
     }
 
-    /// It said hello with its device, has its line to the keeper, knows what there is to know, and is not on its way out.
+    /// It said hello with its device, has its line to the keeper, knows what there is to know, and
+    /// is not on its way out.
     pub(crate) fn can_serve(&self) -> bool {
         self.link.is_some()
             && self.lost_at.is_none()
@@ -269,7 +271,8 @@ impl<H: Host> Core<H> {
                     }
                     self.welcome(session);
                 }
-                // It says this to the server after the one that activated it: it names this session, or the keeper does.
+                // It says this to the server after the one that activated it: it names this
+                // session, or the keeper does.
                 None if self.rebuild.is_some() => {}
                 // Left from an earlier server, and ended since.
                 None => {
@@ -284,7 +287,8 @@ impl<H: Host> Core<H> {
         }
         self.end_what_was_terminated();
         if !suspects.is_empty() {
-            // Those deaths have their makers, as good as found: they say nothing against the device.
+            // Those deaths have their makers, as good as found: they say nothing against the
+            // device.
             self.deaths.clear();
             let pids: Vec<u32> = suspects.iter().filter_map(|id| self.sessions.get(id)).map(|session| session.about.pid).collect();
             self.note(&format!("Work of client processes {pids:?} was under way when executors ended: it is not simply done again"));
@@ -303,8 +307,9 @@ impl<H: Host> Core<H> {
         }
     }
 
-    /// The executor could not take a session because it had no keeper at that moment. A client that still waits for its welcome is taken when
-    /// the executor has a new connection to the keeper; false where that was tried too often, or the client has been welcomed.
+    /// The executor could not take a session because it had no keeper at that moment. A client that
+    /// still waits for its welcome is taken when the executor has a new connection to the keeper;
+    /// false where that was tried too often, or the client has been welcomed.
     fn seat_again(&mut self, id: u32) -> bool {
         let Some(session) = self.sessions.get_mut(&id) else { return false };
         if session.greeting.is_none() || session.is_leaving() || session.seat_attempts >= SEAT_ATTEMPTS {
@@ -318,7 +323,8 @@ impl<H: Host> Core<H> {
         true
     }
 
-    /// Whatever a takeover or a rebuilt server left open: the active executor is told of it, and answers.
+    /// Whatever a takeover or a rebuilt server left open: the active executor is told of it, and
+    /// answers.
     fn seat_missing(&mut self) {
         let Some(worker) = self.service.serving().and_then(|id| self.workers.get(&id)).filter(|worker| worker.keeper == Line::Has) else {
             return;
@@ -428,7 +434,8 @@ impl<H: Host> Core<H> {
         self.start_after = now + Duration::from_millis(if count <= 2 { 0 } else { 100 << (count - 3).min(5) });
     }
 
-    /// Nobody can be served: everybody who waits is told so, and this server ends. The daemon starts another one for the next client.
+    /// Nobody can be served: everybody who waits is told so, and this server ends. The daemon
+    /// starts another one for the next client.
     pub(crate) fn break_down(&mut self, why: String) {
         self.note(&format!("Server is handling a fatal error: {why}"));
         self.tell(FromServer::Failed { why: why.clone() });

@@ -1,5 +1,6 @@
-//! What the fuzz target `packets` drives: a server's state, behind the packets of others and with pretended processes. One event at a time is handled to
-//! its end before the next one; time passes when the caller says so. Everything here panics where it cannot go on, as tests do.
+//! What the fuzz target `packets` drives: a server's state, behind the packets of others and with
+//! pretended processes. One event at a time is handled to its end before the next one; time passes
+//! when the caller says so. Everything here panics where it cannot go on, as tests do.
 
 use crate::core::{Core, Ending};
 use crate::event::Event;
@@ -27,7 +28,8 @@ pub const USER: u32 = 7;
 /// A thread that has not answered by then hangs.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Processes that are event counters: one is readable when its process "has ended", as a process handle is.
+/// Processes that are event counters: one is readable when its process "has ended", as a process
+/// handle is.
 #[derive(Debug, Clone, Default)]
 struct Stage {
     inner: Arc<Mutex<Inner>>,
@@ -138,7 +140,8 @@ pub struct Bench {
 }
 
 impl Bench {
-    /// With its files in `folder`, which holds nothing of an earlier server. With a heartbeat, executors that say nothing for long are ended.
+    /// With its files in `folder`, which holds nothing of an earlier server. With a heartbeat,
+    /// executors that say nothing for long are ended.
     ///
     /// # Panics
     /// The system gives no threads or descriptors.
@@ -174,7 +177,8 @@ impl Bench {
                 return;
             }
             self.core.reconcile(self.now());
-            // Ends of processes come from a thread: what was there before this mark comes before it.
+            // Ends of processes come from a thread: what was there before this mark comes before
+            // it.
             let mark = counter();
             let token = self.core.watcher.watch(&mark).expect("an epoll set");
             rustix::io::write(&mark, &1_u64.to_ne_bytes()).expect("a counter takes a one");
@@ -190,7 +194,8 @@ impl Bench {
             }
             self.core.watcher.forget(&mark);
             if matches!(self.core.ending, Ending::Keeper { .. }) {
-                // A keeper that was told to quit ends, with all that it was asked before answered. It is asked nothing more: it would not answer.
+                // A keeper that was told to quit ends, with all that it was asked before answered.
+                // It is asked nothing more: it would not answer.
                 let keepers: Vec<u32> = self.stage.lock().keepers.keys().copied().collect();
                 for pid in keepers {
                     any = true;

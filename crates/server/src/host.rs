@@ -1,4 +1,5 @@
-//! The processes around a server: starting, watching and ending them. A trait, so that tests can put threads in their place.
+//! The processes around a server: starting, watching and ending them. A trait, so that tests can
+//! put threads in their place.
 
 use cumux_link::pulse::{self, Motion};
 use cumux_link::{Connection, Process};
@@ -47,7 +48,8 @@ pub trait Host: Send + Clone + 'static {
     fn motion(&self, pid: u32) -> Motion;
     /// Lets a stopped process go on.
     fn set_going(&self, process: &Process);
-    /// To be called once a process has ended: frees its entry if it was our child, and says how it ended if that is known.
+    /// To be called once a process has ended: frees its entry if it was our child, and says how it
+    /// ended if that is known.
     fn reap(&self, pid: u32) -> Option<String>;
     /// How a client ended, as far as it can be seen.
     fn fate(&self, pid: u32) -> Option<Fate>;
@@ -55,7 +57,8 @@ pub trait Host: Send + Clone + 'static {
     fn admits(&self, connection: &Connection) -> bool;
     /// Whether this process is at the other end.
     fn vouches(&self, connection: &Connection, pid: u32) -> bool;
-    /// Whether a process left by an earlier server is a keeper or executor of this server's socket, and no stranger with its old number.
+    /// Whether a process left by an earlier server is a keeper or executor of this server's socket,
+    /// and no stranger with its old number.
     fn is_ours(&self, pid: u32) -> bool;
 }
 
@@ -97,7 +100,8 @@ impl System {
         })
     }
 
-    /// With other programs as keeper and executor. Their command lines must have the socket as a word of its own.
+    /// With other programs as keeper and executor. Their command lines must have the socket as a
+    /// word of its own.
     #[must_use]
     pub fn starting(socket: PathBuf, command: impl Fn(Role) -> Command + Send + Sync + 'static) -> Self {
         Self { inner: std::sync::Arc::new(Inner { socket, command: Box::new(command), children: std::sync::Mutex::default() }) }
@@ -156,7 +160,8 @@ impl Host for System {
     fn is_ours(&self, pid: u32) -> bool {
         use std::os::unix::ffi::OsStrExt as _;
         let socket = self.inner.socket.as_os_str().as_bytes();
-        // A process that has just been started has no command line for a moment; one that has ended has none for ever.
+        // A process that has just been started has no command line for a moment; one that has ended
+        // has none for ever.
         let Ok(process) = Process::open(pid) else { return false };
         for _ in 0..100 {
             if !process.is_alive() {
@@ -180,8 +185,8 @@ fn describe(status: ExitStatus) -> String {
     }
 }
 
-/// Reads `/proc/PID/stat` of a process that has ended and was not yet waited for by its parent; `None` for any other. The last field is the
-/// wait status: its low seven bits are the signal.
+/// Reads `/proc/PID/stat` of a process that has ended and was not yet waited for by its parent;
+/// `None` for any other. The last field is the wait status: its low seven bits are the signal.
 fn fate(stat: &str) -> Option<Fate> {
     // The name, in brackets, may contain anything.
     let mut fields = stat.get(stat.rfind(')')? + 1..)?.split_ascii_whitespace();

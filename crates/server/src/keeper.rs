@@ -1,10 +1,12 @@
 //! The server's side of its keeper: started, asked, replaced.
 //!
-//! It is asked by a thread of its own ([`Desk`]), because it may be slow, or stopped by a signal: answers come back as events, with the number of the keeper
-//! that gave them. What an earlier keeper says counts for nothing.
+//! It is asked by a thread of its own ([`Desk`]), because it may be slow, or stopped by a signal:
+//! answers come back as events, with the number of the keeper that gave them. What an earlier
+//! keeper says counts for nothing.
 //!
-//! While a keeper is being replaced nothing is lost as long as an executor serves: the server has the descriptors of all sessions kept anew, and
-//! executors have their device memory kept anew when they get the new connection.
+//! While a keeper is being replaced nothing is lost as long as an executor serves: the server has
+//! the descriptors of all sessions kept anew, and executors have their device memory kept anew when
+//! they get the new connection.
 
 use crate::Limits;
 use crate::core::{Core, Ending, Subject};
@@ -104,7 +106,8 @@ fn ask(keeper: &Keeper, question: Ask) -> Result<Option<Told>, ClientError> {
 pub(crate) struct KeeperSlot {
     process: Option<(u32, Process)>,
     desk: Option<Desk>,
-    /// Of the present keeper, or of the last one. No other keeper has had it, also under earlier servers: what executors say of those may come late.
+    /// Of the present keeper, or of the last one. No other keeper has had it, also under earlier
+    /// servers: what executors say of those may come late.
     number: u64,
     pulse: Option<Pulse>,
     started: Instant,
@@ -150,7 +153,8 @@ impl KeeperSlot {
         }
     }
 
-    /// Asks for an answer that means nothing, behind all that was asked before; false where there is nobody to ask.
+    /// Asks for an answer that means nothing, behind all that was asked before; false where there
+    /// is nobody to ask.
     #[cfg(feature = "fuzzing")]
     pub(crate) fn mark(&self) -> bool {
         self.desk.as_ref().map(|desk| desk.ask(Ask::List)).is_some()
@@ -209,7 +213,8 @@ impl<H: Host> Core<H> {
         self.keep_missing();
     }
 
-    /// A keeper that stands still is replaced where an executor has all that it holds. Where none does, it is set going again: what it holds is the clients'.
+    /// A keeper that stands still is replaced where an executor has all that it holds. Where none
+    /// does, it is set going again: what it holds is the clients'.
     fn look_at_keeper(&mut self, now: Instant) {
         let Some((pid, process)) = &self.keeper.process else { return };
         let Some(pulse) = self.keeper.pulse.as_mut().filter(|pulse| pulse.next() <= now) else { return };

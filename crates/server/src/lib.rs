@@ -1,14 +1,17 @@
-//! The server of one user: sessions, liveness, and the processes that do the work. It owns no device, so no fault of a device can end it.
+//! The server of one user: sessions, liveness, and the processes that do the work. It owns no
+//! device, so no fault of a device can end it.
 //!
 //! Invariants:
-//! - One thread owns all state ([`core`]); everything else only forwards [`event::Event`]s. It never waits for a client, an executor, the keeper or the
-//!   daemon.
-//! - What a session needs to live on is in the keeper before the client hears of it, so a new server can be made from the keeper; the executors can name
-//!   their sessions, too ([`rebuild`]).
-//! - A client's process is known by its process handle. A window slot is given out again only when no executor can use it any more.
-//! - An executor is activated only when its predecessor's process has ended: two never serve the same session ([`executors`]).
-//! - Nobody waits for ever: a session that the executor does not take gets a sticky error in its page at once. Keeper and executors that stand still are
-//!   replaced.
+//! - One thread owns all state ([`core`]); everything else only forwards [`event::Event`]s. It
+//!   never waits for a client, an executor, the keeper or the daemon.
+//! - What a session needs to live on is in the keeper before the client hears of it, so a new
+//!   server can be made from the keeper; the executors can name their sessions, too ([`rebuild`]).
+//! - A client's process is known by its process handle. A window slot is given out again only when
+//!   no executor can use it any more.
+//! - An executor is activated only when its predecessor's process has ended: two never serve the
+//!   same session ([`executors`]).
+//! - Nobody waits for ever: a session that the executor does not take gets a sticky error in its
+//!   page at once. Keeper and executors that stand still are replaced.
 #![forbid(unsafe_code)]
 #![warn(missing_docs, missing_debug_implementations)]
 
@@ -79,7 +82,8 @@ pub struct Limits {
     pub heartbeat: Option<Duration>,
     /// How long a new process may take to say hello, and an executor to take over.
     pub start: Duration,
-    /// How long an executor may live after its connection ended, and processes after they were told to quit.
+    /// How long an executor may live after its connection ended, and processes after they were told
+    /// to quit.
     pub quit: Duration,
     /// If so many executors die within [`Limits::storm_time`] the server gives up.
     pub storm: usize,

@@ -46,7 +46,8 @@ impl Log {
         self.write("Other", text);
     }
 
-    /// The first lines of a server that serves, as NVIDIA's writes them. What was set for it comes from the daemon.
+    /// The first lines of a server that serves, as NVIDIA's writes them. What was set for it comes
+    /// from the daemon.
     pub(crate) fn start(&mut self, devices: &[DeviceFacts]) {
         self.contexts("Creating", devices);
         self.line("CUDA MPS Server for Linux/Unix. Binary version: 13000");

@@ -1,4 +1,5 @@
-//! Sending without waiting: every connection has a thread that writes what is queued for it, so that somebody who does not read stops nobody else.
+//! Sending without waiting: every connection has a thread that writes what is queued for it, so
+//! that somebody who does not read stops nobody else.
 
 use cumux_link::{Connection, LinkError};
 use rustix::net::Shutdown;
@@ -52,9 +53,11 @@ impl<M: Serialize + Send + 'static> Outbox<M> {
     }
 }
 
-/// Reads until the end, handing each message to `take`; false from it ends the reading. Packets that cannot be understood are passed over.
+/// Reads until the end, handing each message to `take`; false from it ends the reading. Packets
+/// that cannot be understood are passed over.
 pub(crate) fn read_all<M: serde::de::DeserializeOwned>(connection: &Connection, mut take: impl FnMut(M, Vec<OwnedFd>) -> bool) {
-    // A peer that died with unread messages resets the connection once; what it had sent is still there behind that.
+    // A peer that died with unread messages resets the connection once; what it had sent is still
+    // there behind that.
     let mut resets = 0;
     loop {
         match connection.receive::<M>() {

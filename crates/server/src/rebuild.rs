@@ -1,9 +1,11 @@
-//! A server made from what an earlier one left: its keeper has the sessions, its executor has never stopped serving them, and its standby had been told of them.
-//! Each of these can name all sessions with their files, so any two of the processes may have ended together with the server.
+//! A server made from what an earlier one left: its keeper has the sessions, its executor has never
+//! stopped serving them, and its standby had been told of them. Each of these can name all sessions
+//! with their files, so any two of the processes may have ended together with the server.
 //!
-//! It waits for the processes that the state file names. Those that do not come in time are ended before anything is started in their place: an
-//! executor that nobody hears could still be serving. What the old server had not yet welcomed is not welcomed any more: its socket is closed,
-//! the client says hello again, and its second session replaces the first.
+//! It waits for the processes that the state file names. Those that do not come in time are ended
+//! before anything is started in their place: an executor that nobody hears could still be serving.
+//! What the old server had not yet welcomed is not welcomed any more: its socket is closed, the
+//! client says hello again, and its second session replaces the first.
 
 use crate::core::{Core, Subject};
 use crate::host::Host;
@@ -82,7 +84,8 @@ impl<H: Host> Core<H> {
             self.keeper.kill(&self.host);
         }
         if !self.service.is_given() {
-            // Clients look whether we live. An executor would tell them; where there is none nobody else writes into their pages.
+            // Clients look whether we live. An executor would tell them; where there is none nobody
+            // else writes into their pages.
             for files in self.sessions.values().filter_map(|session| session.files.as_ref()) {
                 let _ = files.name_server(self.pid);
             }
@@ -117,7 +120,8 @@ impl<H: Host> Core<H> {
         }
     }
 
-    /// Takes a session that an executor has named. What the one that serves says of it is the newest.
+    /// Takes a session that an executor has named. What the one that serves says of it is the
+    /// newest.
     pub(crate) fn restore_served(&mut self, serves: bool, about: message::SessionConfig, descriptors: Vec<OwnedFd>) {
         let id = about.id;
         let newest = about.clone();

@@ -60,7 +60,8 @@ impl Files {
         Ok(())
     }
 
-    /// Ends a session, so that nobody waits for it. Only while no executor has it: the page has one writer.
+    /// Ends a session, so that nobody waits for it. Only while no executor has it: the page has one
+    /// writer.
     pub(crate) fn fail(&self, result: u32, why: &str) -> Result<(), FileError> {
         let service = Service::map(&self.ring, &self.page)?;
         // The first error stays.
@@ -186,7 +187,8 @@ impl Session {
         }
     }
 
-    /// Nobody can go on with it. Returns what its client is told: `code`, or that it was terminated. None where it has failed or left before.
+    /// Nobody can go on with it. Returns what its client is told: `code`, or that it was
+    /// terminated. None where it has failed or left before.
     pub(crate) fn fail(&mut self, code: u32) -> Option<u32> {
         let terminated = match self.life {
             Life::Served => false,
@@ -238,7 +240,8 @@ impl Session {
         };
     }
 
-    /// As the log names a client: a process has one session, which stands for the context that NVIDIA numbers 1.
+    /// As the log names a client: a process has one session, which stands for the context that
+    /// NVIDIA numbers 1.
     pub(crate) fn name(&self) -> String {
         format!("{{PID: {}, Context ID: 1}}", self.about.pid)
     }
@@ -249,7 +252,8 @@ pub(crate) fn shortened(text: &str) -> String {
     escape_foreign(text, 120)
 }
 
-/// What a session gets of its devices: the share of each as multiprocessors. Devices that the server does not have are left out.
+/// What a session gets of its devices: the share of each as multiprocessors. Devices that the
+/// server does not have are left out.
 pub(crate) fn parts(devices: &[DeviceFacts], grant: &Grant) -> Vec<DeviceGrant> {
     let part = |(own, (device, memory_limit)): (usize, &(u32, u64))| {
         let facts = devices.get(*device as usize)?;

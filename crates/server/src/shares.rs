@@ -1,7 +1,8 @@
 //! Changing the share of a client that runs.
 //!
-//! The configuration is changed first, in the keeper too, so that whoever serves the client next has the new share; then the executor is told. The daemon is
-//! answered when the executor has said that work which begins from now on runs on the new part.
+//! The configuration is changed first, in the keeper too, so that whoever serves the client next
+//! has the new share; then the executor is told. The daemon is answered when the executor has said
+//! that work which begins from now on runs on the new part.
 
 use crate::core::{Core, Resharing};
 use crate::host::Host;
@@ -48,7 +49,8 @@ impl<H: Host> Core<H> {
             if !error.is_empty()
                 && let Some(known) = self.sessions.get_mut(&session)
             {
-                // Nobody was told of it but executors, and the one that serves has kept the old share.
+                // Nobody was told of it but executors, and the one that serves has kept the old
+                // share.
                 self.log.line(&format!("The share of client {} could not be changed: {error}", known.name()));
                 known.about.parts = old;
                 known.status.multiprocessors = before;

@@ -1,4 +1,5 @@
-//! `server-<uid>.json` in the pipe directory: which processes belong to this server, for its successor and for people.
+//! `server-<uid>.json` in the pipe directory: which processes belong to this server, for its
+//! successor and for people.
 
 use cumux_link::{Folder, FolderError};
 use serde::{Deserialize, Serialize};

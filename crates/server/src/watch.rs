@@ -1,5 +1,5 @@
-//! One thread that watches process handles and says which process has ended. Liveness is a process handle, never a closed socket: children
-//! inherit sockets.
+//! One thread that watches process handles and says which process has ended. Liveness is a process
+//! handle, never a closed socket: children inherit sockets.
 
 use crate::event::Event;
 use rustix::event::{EventfdFlags, epoll, eventfd};
@@ -35,7 +35,8 @@ impl Watcher {
         Ok(Self { set, stop, next: STOP })
     }
 
-    /// Announces once, as [`Event::Gone`] with the number returned, that the process behind `handle` has ended.
+    /// Announces once, as [`Event::Gone`] with the number returned, that the process behind
+    /// `handle` has ended.
     ///
     /// # Errors
     /// When the system has no room for more.
@@ -45,7 +46,8 @@ impl Watcher {
         Ok(self.next)
     }
 
-    /// To be called before the handle is closed: copies of it live elsewhere, so closing alone does not end the watch.
+    /// To be called before the handle is closed: copies of it live elsewhere, so closing alone does
+    /// not end the watch.
     pub(crate) fn forget(&self, handle: impl AsFd) {
         let _ = epoll::delete(&*self.set, handle);
     }
@@ -79,7 +81,8 @@ mod tests {
     use std::sync::mpsc::{RecvTimeoutError, channel};
     use std::time::Duration;
 
-    /// Found by the fuzz target `packets`: the counter was closed before the thread had looked at it, and the thread waited for ever.
+    /// Found by the fuzz target `packets`: the counter was closed before the thread had looked at
+    /// it, and the thread waited for ever.
     #[test]
     fn the_thread_ends_with_its_watcher() {
         for _ in 0..200 {

@@ -1,4 +1,5 @@
-//! Stories of a server with real processes around it: the keeper is the real one, executors are pretended, the story plays daemon and clients.
+//! Stories of a server with real processes around it: the keeper is the real one, executors are
+//! pretended, the story plays daemon and clients.
 #![forbid(unsafe_code)]
 
 mod parts;
@@ -289,7 +290,8 @@ fn a_device_that_cannot_be_opened_is_reported_with_its_reason() {
     let mut world = World::unready("no device");
     let client = world.knock_as(VERSION, 0);
     world.expect(|m| matches!(m, FromServer::Failed { why } if why.contains("no device sim:h200")));
-    // A server that ends before it has read of the client closes its socket: then the program says its hello again, and the daemon knows why.
+    // A server that ends before it has read of the client closes its socket: then the program says
+    // its hello again, and the daemon knows why.
     if let Some((result, why)) = client.refused_or_left() {
         assert!(result == 807 && why.contains("no device sim:h200"), "{result} {why}");
     }
@@ -402,7 +404,8 @@ fn a_server_that_nobody_needs_ends_by_itself() {
     world.server_ends();
 }
 
-/// The invariant is total: whoever the successor does not take, whether it says so or not, is told at once or taken after all.
+/// The invariant is total: whoever the successor does not take, whether it says so or not, is told
+/// at once or taken after all.
 #[test]
 fn clients_that_the_successor_does_not_take_are_told_at_once() {
     let mut world = World::new("loses");
@@ -442,7 +445,8 @@ fn who_cannot_be_ended_now_is_not_said_to_have_been() {
     world.expect(|m| matches!(m, FromServer::Terminated { request: 10, found: true, error } if error.is_empty()));
 }
 
-/// The server ends while an executor takes over: what that one says of its sessions comes to the next server, which does not know them yet.
+/// The server ends while an executor takes over: what that one says of its sessions comes to the
+/// next server, which does not know them yet.
 #[test]
 fn what_an_executor_says_late_costs_nobody_a_session() {
     let mut world = World::new("speaks late");
@@ -460,7 +464,8 @@ fn what_an_executor_says_late_costs_nobody_a_session() {
     assert_eq!((a.generation(), a.sticky(), b.sticky()), (2, 0, 0));
 }
 
-/// Keeper and server end in any order: the executor names the sessions that it serves, to a server that has nothing else to go by.
+/// Keeper and server end in any order: the executor names the sessions that it serves, to a server
+/// that has nothing else to go by.
 #[test]
 fn keeper_and_server_end_together_and_nobody_is_lost() {
     for keeper_first in [true, false] {
@@ -524,7 +529,8 @@ fn of_server_keeper_and_executor_none_is_left_and_the_standby_names_the_clients(
     assert_eq!((after.executor, after.clients.len(), a.generation(), a.sticky()), (before.standby, 1, 2, 0));
 }
 
-/// Each of the processes that a server looks after is stopped by a signal: it is replaced, and its clients go on.
+/// Each of the processes that a server looks after is stopped by a signal: it is replaced, and its
+/// clients go on.
 #[test]
 fn processes_that_are_stopped_are_replaced() {
     let mut world = World::new("watched");

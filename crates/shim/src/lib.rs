@@ -8,11 +8,11 @@
 //!
 //! # Two floors
 //! Below is the [`connection`]: the ring, the status page, the window, and whether anybody is still
-//! there. It knows nothing of CUDA. Above are the objects that the program has made, a file for each
-//! kind, with a table of its own (`context::CONTEXTS`, `stream::STREAMS`, …): there is one process, so
-//! there is one of each. A folder's `mod.rs` is the object; its `calls.rs` are the driver's calls,
-//! which may use every other object. What a lower file must tell a higher one is a hook, handed down
-//! in [`objects`]. Files use each other downward only (`cargo xtask rooms`).
+//! there. It knows nothing of CUDA. Above are the objects that the program has made, a file for
+//! each kind, with a table of its own (`context::CONTEXTS`, `stream::STREAMS`, …): there is one
+//! process, so there is one of each. A folder's `mod.rs` is the object; its `calls.rs` are the
+//! driver's calls, which may use every other object. What a lower file must tell a higher one is a
+//! hook, handed down in [`objects`]. Files use each other downward only (`cargo xtask rooms`).
 //!
 //! # How to implement a name
 //! 1. Write `pub unsafe fn cuSomething(…) -> CUresult` (or `-> Result<(), CUresult>`) in the file

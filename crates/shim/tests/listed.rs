@@ -263,7 +263,8 @@ impl<'ast> Visit<'ast> for Body {
     }
 }
 
-/// What the code of a function has against its entry: that it can refuse, or cannot, or does nothing else.
+/// What the code of a function has against its entry: that it can refuse, or cannot, or does
+/// nothing else.
 fn complaint(functions: &Functions, name: &str, but_not: &str) -> Option<String> {
     let Some(place) = functions.only(|place| place.1.is_none() && place.2 == name) else {
         return Some(format!("{name} is not among the sources"));

@@ -3,6 +3,8 @@
 //!
 //! Compatibility: the first packet of every connection carries [`crate::VERSION`]. A peer of
 //! another version is answered with `Refused` and a sentence.
+//!
+//! One file, although long: it is a list, and both ends of a socket are read side by side.
 
 pub use crate::facts::DeviceFacts;
 use crate::share::Share;

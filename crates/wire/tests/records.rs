@@ -130,15 +130,7 @@ fn impossible_fields_are_named() {
     encode(&Header { stream: 0, answer: NO_ANSWER, seq: 1, request: 0 }, &Op::Launch(launch), &mut bytes);
     assert_eq!(decode(&bytes), Err(DecodeError::Field("launch dimensions")));
     bytes.clear();
-    let copy = Op::Copy {
-        target: u64::MAX - 3,
-        target_pitch: 0,
-        target_slice: 0,
-        source: 0,
-        source_pitch: 0,
-        source_slice: 0,
-        extent: CopyExtent { width: 8, height: 1, depth: 1 },
-    };
+    let copy = Op::linear_copy(u64::MAX - 3, 0, 8);
     encode(&Header { stream: 0, answer: NO_ANSWER, seq: 1, request: 0 }, &copy, &mut bytes);
     assert_eq!(decode(&bytes), Err(DecodeError::Field("copy extent")));
 }

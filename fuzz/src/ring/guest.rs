@@ -105,7 +105,8 @@ impl Guest {
         bytes
     }
 
-    /// Puts bytes behind what is in the ring, as a producer would put a record. False if there is no room.
+    /// Puts bytes behind what is in the ring, as a producer would put a record. False if there is
+    /// no room.
     pub fn push(&mut self, bytes: &[u8]) -> bool {
         let size = ring::DATA_BYTES as u64;
         let offset = (self.head % size) as usize;

@@ -167,7 +167,8 @@ fn tensor(bytes: &mut Bytes<'_>, known: &Known) -> TensorWish {
     }
 }
 
-/// Whether an operation would keep the processor or the memory of this machine for long. It is the client's own time and memory: nothing is learned of it.
+/// Whether an operation would keep the processor or the memory of this machine for long. It is the
+/// client's own time and memory: nothing is learned of it.
 pub fn is_heavy(op: &Op) -> bool {
     const BYTES: u64 = 4 << 20;
     const ROWS: u64 = 4096;

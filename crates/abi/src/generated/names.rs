@@ -1,4 +1,5 @@
-// Made by `cargo xtask surface` from the CUDA 13.0 driver header. Never edited by hand; a list may be long.
+// Made by `cargo xtask surface` from the CUDA 13.0 driver header. Never edited by hand; a list may
+// be long.
 
 use core::ffi::CStr;
 

@@ -1,4 +1,5 @@
-// Made by `cargo xtask surface` from the CUDA 13.0 driver header. Never edited by hand; a list may be long.
+// Made by `cargo xtask surface` from the CUDA 13.0 driver header. Never edited by hand; a list may
+// be long.
 
 pub const CUDA_VERSION: u32 = 13000;
 pub const CU_IPC_HANDLE_SIZE: u32 = 64;

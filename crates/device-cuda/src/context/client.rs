@@ -31,8 +31,8 @@ impl Urgency {
 ///
 /// Lock order: `window` (4) comes before `permissions`, `share`, `partitions` and `modules` (5), of
 /// which a thread holds one at a time. Under `window` a thread may take a [`PinnedWindow`]'s locks.
-/// Under `share` and `partitions` it may take the lock of the card's sm_allocator, because dropping a
-/// partition frees its SMs there.
+/// Under `share` and `partitions` it may take the lock of the card's SM allocator, because dropping
+/// a partition frees its SMs there.
 pub(crate) struct Client {
     /// The session number.
     pub id: ClientId,

@@ -1,10 +1,10 @@
 //! Partitions of the card's SMs, for clients with a share: green contexts within the one primary
 //! context. Kernels are loaded once and run in all partitions.
 //!
-//! [`SmAllocator`] decides which SMs a partition gets, as on the software GPU: partitions overlap only
-//! when they are together larger than the card. A green context for a set of SMs is made when the
-//! set is first used, and kept until the device is closed. Making one takes a millisecond and about
-//! 5 MiB of the card's memory, and waits for running kernels.
+//! [`SmAllocator`] decides which SMs a partition gets, as on the software GPU: partitions overlap
+//! only when they are together larger than the card. A green context for a set of SMs is made when
+//! the set is first used, and kept until the device is closed. Making one takes a millisecond and
+//! about 5 MiB of the card's memory, and waits for running kernels.
 
 use super::sm_layout::SmLayout;
 use crate::driver::{Driver, Function, GreenContext, Stream};
@@ -58,7 +58,7 @@ impl Drop for SetContext {
     }
 }
 
-/// A partition that a client uses. The sm_allocator counts its SMs as used until it is dropped.
+/// A partition that a client uses. The SM allocator counts its SMs as used until it is dropped.
 pub(crate) struct Partition {
     context: Arc<SetContext>,
     /// The SMs, by this crate's numbers, in order.
@@ -146,7 +146,7 @@ impl Partitions {
         self.partition_of_held(&mut self.contexts.lock(), driver, sms)
     }
 
-    /// The partition of these SMs. The sm_allocator counts them as used already.
+    /// The partition of these SMs. The SM allocator counts them as used already.
     fn partition_of_held(&self, contexts: &mut SetContexts, driver: &Arc<Driver>, sms: Vec<u32>) -> Result<Arc<Partition>, DeviceError> {
         let partition = |context: &Arc<SetContext>, sms| Arc::new(Partition { context: context.clone(), sms, sm_allocator: self.sm_allocator.clone() });
         if let Some(context) = contexts.get(&sms) {
@@ -181,7 +181,7 @@ impl Partitions {
 }
 
 /// Finds an existing set of as many SMs, among them the one that the fewest partitions use. Returns
-/// `sms` if there is none. The sm_allocator counts the returned set as used, in place of `sms`.
+/// `sms` if there is none. The SM allocator counts the returned set as used, in place of `sms`.
 fn share_set(contexts: &SetContexts, sm_allocator: &mut SmAllocator, sms: Vec<u32>, within: &[u32]) -> Vec<u32> {
     let alike = contexts.keys().filter(|set| set.len() == sms.len() && set.iter().all(|sm| within.contains(sm)));
     let Some(set) = alike.min_by_key(|set| sm_allocator.partitions_on(set)).cloned() else { return sms };

@@ -187,7 +187,8 @@ impl<'a> Lowerer<'a> {
         })
     }
 
-    /// The slot of the address of a variable of the module, which is known when the program is linked.
+    /// The slot of the address of a variable of the module, which is known when the program is
+    /// linked.
     pub fn intern_variable(&mut self, variable: u32, addend: i64) -> Slot {
         let out = &mut self.out;
         *self.symbols.entry((variable, addend)).or_insert_with(|| {

@@ -1,10 +1,14 @@
-//! What this machine has for device memory: that of a software GPU is the machine's own, and a card's 140 GiB are not there on most.
+//! What this machine has for device memory: that of a software GPU is the machine's own, and a
+//! card's 140 GiB are not there on most.
 //!
-//! Extents are backed when they are touched. To promise more than there is would end the executor by the kernel's memory guard, and the same work would end its
-//! successor. So extents are counted against a [`Budget`]: `CUMUX_SIM_MEMORY_BYTES`, or what is available of the machine's memory and within the limits of
-//! the control group, less a reserve. All software GPUs of a process share it. Beyond it an allocation is refused, as on a full card.
+//! Extents are backed when they are touched. To promise more than there is would end the executor
+//! by the kernel's memory guard, and the same work would end its successor. So extents are counted
+//! against a [`Budget`]: `CUMUX_SIM_MEMORY_BYTES`, or what is available of the machine's memory and
+//! within the limits of the control group, less a reserve. All software GPUs of a process share it.
+//! Beyond it an allocation is refused, as on a full card.
 //!
-//! It is measured when it is first needed, which is when an executor begins to serve. What a predecessor's extents hold is not available then, and is added.
+//! It is measured when it is first needed, which is when an executor begins to serve. What a
+//! predecessor's extents hold is not available then, and is added.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -89,7 +93,8 @@ impl Budget {
         Ok(())
     }
 
-    /// Takes bytes for an extent that a predecessor made, whatever there is. `resident`: what it holds of the machine's memory already.
+    /// Takes bytes for an extent that a predecessor made, whatever there is. `resident`: what it
+    /// holds of the machine's memory already.
     pub(crate) fn inherit(&self, bytes: u64, resident: u64) {
         let mut state = self.state.lock();
         state.limit();
@@ -110,7 +115,8 @@ fn less_reserve(available: Option<u64>) -> u64 {
     available.map_or(u64::MAX, |bytes| bytes.saturating_sub((bytes / RESERVE_PART).max(LEAST_RESERVE)))
 }
 
-/// Bytes that this process and its like can still get: the machine's available memory, and what its control groups leave. `root` is `/`.
+/// Bytes that this process and its like can still get: the machine's available memory, and what its
+/// control groups leave. `root` is `/`.
 fn available(root: &Path) -> Option<u64> {
     let machine = fs::read_to_string(root.join("proc/meminfo")).ok().and_then(|text| field(&text, "MemAvailable:")).map(|kib| kib.saturating_mul(1024));
     let groups = fs::read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
@@ -154,7 +160,8 @@ impl Layout {
     /// What the tightest of a group and those above it leaves; none where none of them has a limit.
     fn room(&self, root: &Path, group: &str) -> Option<u64> {
         let mount = root.join(self.mount);
-        // In a container the path may be that of the host, and the mount begins at the group itself.
+        // In a container the path may be that of the host, and the mount begins at the group
+        // itself.
         let mut folders: Vec<PathBuf> = Path::new(group.trim_start_matches('/')).ancestors().map(|path| mount.join(path)).collect();
         folders.push(mount);
         folders.iter().filter_map(|folder| self.room_of(folder)).min()

@@ -113,8 +113,8 @@ pub struct Variable {
     /// True for `.visible`, `.weak` and `.common`. The host finds other variables by name too,
     /// because nvcc 13 makes every `__device__` variable internal.
     pub visible: bool,
-    /// Initial bytes, without trailing zeros and without addresses. [`LinkedProgram::initial`] has them
-    /// complete.
+    /// Initial bytes, without trailing zeros and without addresses. [`LinkedProgram::initial`] has
+    /// them complete.
     pub initial: Vec<u8>,
     /// The addresses among the initial bytes.
     pub relocations: Vec<Relocation>,

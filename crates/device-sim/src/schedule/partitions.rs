@@ -1,8 +1,8 @@
 //! Which SMs belong to which partition of a client. Pure bookkeeping under the scheduler's lock.
 //!
-//! [`SmAllocator`] is the card's side: how many partitions each SM belongs to. [`ClientPartitions`] is
-//! one client's side: partition [`SHARE`] is its whole share, the others lie inside of it. A set of
-//! SMs that was replaced stays until its last kernel is over.
+//! [`SmAllocator`] is the card's side: how many partitions each SM belongs to. [`ClientPartitions`]
+//! is one client's side: partition [`SHARE`] is its whole share, the others lie inside of it. A set
+//! of SMs that was replaced stays until its last kernel is over.
 
 use std::collections::{BTreeMap, BTreeSet};
 

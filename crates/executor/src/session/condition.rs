@@ -18,7 +18,8 @@ enum Submissions {
     /// What is marked was given to the device and may have been begun.
     #[default]
     Marked,
-    /// The device is lost and has told whose work it had begun: what it is given now is never begun, and is not marked.
+    /// The device is lost and has told whose work it had begun: what it is given now is never
+    /// begun, and is not marked.
     NeverBegun,
 }
 
@@ -30,10 +31,12 @@ pub struct Condition {
 }
 
 impl Condition {
-    /// Writes a change into the log of objects. Once it has overflowed, nothing more is written: a successor must not take a part for the whole.
+    /// Writes a change into the log of objects. Once it has overflowed, nothing more is written: a
+    /// successor must not take a part for the whole.
     ///
     /// # Errors
-    /// When the change did not fit. The log says so then, unless not even that fitted: then the next change tries again.
+    /// When the change did not fit. The log says so then, unless not even that fitted: then the
+    /// next change tries again.
     pub fn log_change(&mut self, journal: &mut Journal, logged: &Logged, objects: &Objects) -> Result<(), JournalError> {
         if self.objects == ObjectLog::Overflowed {
             return Ok(());
@@ -54,7 +57,8 @@ impl Condition {
         }
     }
 
-    /// From now on nothing that is given to the device is begun, and what was marked of these streams can be done again.
+    /// From now on nothing that is given to the device is begun, and what was marked of these
+    /// streams can be done again.
     pub fn forget_submissions(&mut self, journal: &Journal, streams: impl Iterator<Item = u32>) {
         self.submissions = Submissions::NeverBegun;
         streams.for_each(|stream| journal.set_submitted(stream, 0));

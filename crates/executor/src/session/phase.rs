@@ -13,11 +13,13 @@
 //!   any            ── close ────────▶ Closed
 //! ```
 //!
-//! Records are read in `Reading` alone. A client in error is no phase of its own: its error is one of its [objects](crate::objects::Objects), it outlives the
-//! executor, and its records go on being read and answered.
+//! Records are read in `Reading` alone. A client in error is no phase of its own: its error is one
+//! of its [objects](crate::objects::Objects), it outlives the executor, and its records go on being
+//! read and answered.
 //!
-//! The state is private to this file. A step that begins in one state is a method of a value that exists only while the session is in that state
-//! ([`Reading`], [`Requesting`], [`Stalled`], [`OnHold`]), so that no other step can be written.
+//! The state is private to this file. A step that begins in one state is a method of a value that
+//! exists only while the session is in that state ([`Reading`], [`Requesting`], [`Stalled`],
+//! [`OnHold`]), so that no other step can be written.
 
 /// The phase of a session.
 #[derive(Debug)]
@@ -35,7 +37,8 @@ enum State {
     Stalled,
     /// The client broke the protocol: its ring cannot be believed any more.
     Deaf,
-    /// The device is lost and this process is about to end: what the client asks is its successor's to do, and nothing is answered.
+    /// The device is lost and this process is about to end: what the client asks is its successor's
+    /// to do, and nothing is answered.
     Lost,
     /// The session is over, or is being ended.
     Closed,

@@ -1,5 +1,6 @@
-//! What the device reports of a session: taken in under its lock, in order for each stream. Whoever comes while the lock is held leaves its reports in the
-//! mailbox and goes; who had the lock delivers them when it has let go ([`Session::deliver_reports`]).
+//! What the device reports of a session: taken in under its lock, in order for each stream. Whoever
+//! comes while the lock is held leaves its reports in the mailbox and goes; who had the lock
+//! delivers them when it has let go ([`Session::deliver_reports`]).
 
 use super::{Inner, Session, now_ns};
 use crate::drive::Caller;
@@ -12,7 +13,8 @@ impl Session {
     /// The device reports pieces of this client that are over, in order for each stream.
     pub fn retired(&self, reports: impl IntoIterator<Item = (StreamId, u64, Outcome)>) {
         if self.shared.cards.keeps_marks() {
-            // Such a device begins what follows in the stream when this returns: the journal must know by then, or a successor would repeat what was done.
+            // Such a device begins what follows in the stream when this returns: the journal must
+            // know by then, or a successor would repeat what was done.
             let mut inner = self.inner.lock();
             self.mailbox.lock().extend(reports);
             self.empty_mailbox(&mut inner);
@@ -32,8 +34,8 @@ impl Session {
         self.deliver_reports();
     }
 
-    /// Takes in what was reported last, before the process ends. Gives up on who holds the lock for longer than this.
-    /// `told`: what is left can be done again.
+    /// Takes in what was reported last, before the process ends. Gives up on who holds the lock for
+    /// longer than this. `told`: what is left can be done again.
     pub fn last_reports(&self, patience: Duration, told: bool) {
         if let Some(mut inner) = self.inner.try_lock_for(patience) {
             self.empty_mailbox(&mut inner);
@@ -44,7 +46,8 @@ impl Session {
         }
     }
 
-    /// Takes in what is in the mailbox, unless somebody holds the lock: that one comes here when it has let go. To be called without the lock by whoever had it.
+    /// Takes in what is in the mailbox, unless somebody holds the lock: that one comes here when it
+    /// has let go. To be called without the lock by whoever had it.
     pub(super) fn deliver_reports(&self) {
         while !self.mailbox.lock().is_empty() {
             let Some(mut inner) = self.inner.try_lock() else { return };

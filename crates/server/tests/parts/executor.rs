@@ -1,4 +1,5 @@
-//! A pretended executor: keeps to the messages, does no work. What it did can be seen in the clients' pages.
+//! A pretended executor: keeps to the messages, does no work. What it did can be seen in the
+//! clients' pages.
 
 use super::MODE;
 use cumux_keeper::Keeper;

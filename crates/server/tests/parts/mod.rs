@@ -1,4 +1,5 @@
-//! The processes of a story: this test program, started again under another name. Servers and keepers are the real ones, executors are pretended.
+//! The processes of a story: this test program, started again under another name. Servers and
+//! keepers are the real ones, executors are pretended.
 
 pub mod executor;
 pub mod world;
@@ -17,7 +18,8 @@ const FOLDER: &str = "CUMUX_STORY_FOLDER";
 /// How executors misbehave, and which limits are small.
 pub const MODE: &str = "CUMUX_STORY_MODE";
 
-/// This program again, as `part`. The socket among the arguments is how a server knows its own processes.
+/// This program again, as `part`. The socket among the arguments is how a server knows its own
+/// processes.
 fn again(part: &str, socket: &Path) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["part", "--exact", "--nocapture"]).arg(socket).env(PART, part).env(SOCKET, socket);

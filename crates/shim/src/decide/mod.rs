@@ -1,11 +1,16 @@
 //! Served, bypassed, or no device: decided once, in the first exported call of any kind.
 //!
 //! ```text
-//!   first call ──▶ choose ──┬─ daemon of cumux in the pipe directory ──▶ Served    (forked child: a stranger, every call answers 3)
-//!                           ├─ daemon that refuses this client ────────▶ Failed    (every call answers its code)
-//!                           └─ none ─┬─ real driver found ─────────────▶ Bypassed  (the table leads straight into it)
-//!                                    └─ none ──────────────────────────▶ NoDevice  (every call answers 100)
+//!   first call ──▶ choose ──┬─ daemon of cumux in the pipe directory ──▶ Served
+//!                           ├─ daemon that refuses this client ────────▶ Failed
+//!                           └─ none ─┬─ real driver found ─────────────▶ Bypassed
+//!                                    └─ none ──────────────────────────▶ NoDevice
 //! ```
+//!
+//! - `Served`: calls go to the connection; in a forked child every call answers 3.
+//! - `Failed`: every call answers the daemon's code.
+//! - `Bypassed`: the table leads straight into the real driver.
+//! - `NoDevice`: every call answers 100.
 //!
 //! Invariants: the decision is never taken twice and never changes; other threads wait for it; a
 //! call that the deciding thread itself causes (a library's constructor, say) is answered

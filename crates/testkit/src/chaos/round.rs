@@ -2,6 +2,8 @@
 //!
 //! Nothing here waits without a bound, and a round's failure is a sentence in
 //! [`Played::complaints`], so that the next round can be played.
+//!
+//! One file, although long: the acts of a round and the checks after them are read in one order.
 
 use crate::Node;
 use crate::chaos::cast::{Actor, Alone, IDLE, Part, START, Seen, VISIT, WAIT, WORK};

@@ -167,6 +167,13 @@ operations! {
 }
 
 impl Op {
+    /// A copy of `bytes` bytes in one piece.
+    #[must_use]
+    pub const fn linear_copy(target: u64, source: u64, bytes: u64) -> Self {
+        let extent = CopyExtent { width: bytes, height: 1, depth: 1 };
+        Self::Copy { target, target_pitch: 0, target_slice: 0, source, source_pitch: 0, source_slice: 0, extent }
+    }
+
     /// Whether the operation takes effect in stream order (else: when it is taken).
     #[must_use]
     pub const fn in_stream(&self) -> bool {

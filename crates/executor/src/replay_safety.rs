@@ -1,7 +1,9 @@
-//! What a successor may do again of the work that its predecessor had given to a device which keeps no marks (a real card).
+//! What a successor may do again of the work that its predecessor had given to a device which keeps
+//! no marks (a real card).
 //!
-//! Whether such a piece has run, in part or not at all, nobody knows. A copy, a set or a value that is written may be done again as long as nothing else in doubt
-//! has changed what it reads; a kernel may not, because it may build on what it has written itself. Pure.
+//! Whether such a piece has run, in part or not at all, nobody knows. A copy, a set or a value that
+//! is written may be done again as long as nothing else in doubt has changed what it reads; a
+//! kernel may not, because it may build on what it has written itself. Pure.
 
 use cumux_wire::record::{CopyExtent, Op, span};
 use std::ops::Range;
@@ -62,7 +64,7 @@ mod tests {
     use cumux_wire::record::Launch;
 
     fn copy(target: u64, source: u64, width: u64) -> Op {
-        Op::Copy { target, target_pitch: 0, target_slice: 0, source, source_pitch: 0, source_slice: 0, extent: CopyExtent { width, height: 1, depth: 1 } }
+        Op::linear_copy(target, source, width)
     }
 
     #[test]
