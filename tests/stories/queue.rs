@@ -412,7 +412,15 @@ fn a_stranger_is_no_server() {
         let connection = connect(&node);
         let hello = Hello::Server { version: VERSION, pid: std::process::id(), uid, devices: vec![evil.into()] };
         connection.send(&hello, &[]).unwrap();
-        let facts = DeviceFacts { id: evil.into(), name: evil.into(), uuid: [0; 16], pci: [0; 3], memory: 0, attributes: Vec::new() };
+        let facts = DeviceFacts {
+            id: evil.into(),
+            name: evil.into(),
+            uuid: [0; 16],
+            pci: [0; 3],
+            memory: 0,
+            attributes: Vec::new(),
+            capabilities: cumux_wire::facts::Capabilities::default(),
+        };
         // The daemon may have left already.
         let _ = connection.send(&FromServer::Ready { devices: vec![facts] }, &[]);
         let _ = connection.send(&FromServer::Note { text: evil.into() }, &[]);

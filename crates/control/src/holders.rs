@@ -85,7 +85,15 @@ mod tests {
     #[test]
     fn partitions_of_ended_processes_are_free_and_the_next_daemon_knows_the_rest() {
         let folder = tempfile::tempdir().unwrap();
-        let facts = DeviceFacts { id: String::new(), name: String::new(), uuid: [0x18; 16], pci: [0; 3], memory: 0, attributes: vec![(16, 132), (75, 9)] };
+        let facts = DeviceFacts {
+            id: String::new(),
+            name: String::new(),
+            uuid: [0x18; 16],
+            pci: [0; 3],
+            memory: 0,
+            attributes: vec![(16, 132), (75, 9)],
+            capabilities: cumux_wire::facts::Capabilities::default(),
+        };
         let cards = [facts];
         let mut board = Board::new(&cards);
         let name = board.add("GPU-18", 2).unwrap();

@@ -281,7 +281,15 @@ mod tests {
     fn card(first: u8, sms: i32, major: i32) -> DeviceFacts {
         let mut uuid = [0x18; 16];
         uuid[0] = first;
-        DeviceFacts { id: "sim".into(), name: "card".into(), uuid, pci: [0; 3], memory: 0, attributes: vec![(16, sms), (18, 0), (75, major)] }
+        DeviceFacts {
+            id: "sim".into(),
+            name: "card".into(),
+            uuid,
+            pci: [0; 3],
+            memory: 0,
+            attributes: vec![(16, sms), (18, 0), (75, major)],
+            capabilities: cumux_wire::facts::Capabilities::default(),
+        }
     }
 
     fn h200() -> Board {

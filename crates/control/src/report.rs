@@ -113,6 +113,7 @@ mod tests {
             pci: [0, 0, 6],
             memory: 0,
             attributes: Vec::new(),
+            capabilities: cumux_wire::facts::Capabilities::default(),
         }
     }
 

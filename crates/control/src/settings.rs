@@ -244,6 +244,7 @@ mod tests {
             pci: [0, 6, 0],
             memory: 1 << 40,
             attributes: Vec::new(),
+            capabilities: cumux_wire::facts::Capabilities::default(),
         }
     }
 

@@ -90,7 +90,15 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
     fn facts(id: &str) -> DeviceFacts {
-        DeviceFacts { id: id.into(), name: "NVIDIA H200".into(), uuid: [7; 16], pci: [0, 0, 6], memory: 1 << 37, attributes: vec![(16, 132)] }
+        DeviceFacts {
+            id: id.into(),
+            name: "NVIDIA H200".into(),
+            uuid: [7; 16],
+            pci: [0, 0, 6],
+            memory: 1 << 37,
+            attributes: vec![(16, 132)],
+            capabilities: cumux_wire::facts::Capabilities::default(),
+        }
     }
 
     #[test]

@@ -428,6 +428,7 @@ fn shared(facts: &DeviceFacts) -> DeviceFacts {
         facts.attributes.retain(|(known, _)| *known != number);
         facts.attributes.push((number, value));
     }
+    facts.capabilities.exclusive = None;
     facts
 }
 

@@ -288,6 +288,7 @@ mod tests {
             pci: [0; 3],
             memory: 0,
             attributes: vec![(16, multiprocessors), (75, 9)],
+            capabilities: cumux_wire::facts::Capabilities::default(),
         };
         let cards = [card(132), card(78)];
         let share = Share::parse("12.5").unwrap();

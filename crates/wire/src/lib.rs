@@ -16,7 +16,7 @@ pub mod record;
 pub mod share;
 
 /// Version of everything in this crate. Raised with every change of a layout or a message.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
 /// Result codes of the CUDA driver API that cross process borders. Names and numbers are those of
 /// `CUresult`; `cumux_abi::result` explains them.

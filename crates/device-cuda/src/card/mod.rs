@@ -1,6 +1,12 @@
-//! A card: one GPU, opened, with its engine and helper threads.
+//! A card: one GPU, opened, with its engine and helper threads. The device interface is a file for
+//! each of its traits.
 
-mod device;
+mod clients;
+mod memory;
+mod modules;
+mod partitions;
+mod queues;
+mod takeover;
 
 use crate::context::{
     Access, Client, ClientModule, ClientStream, Extents, LoadedModule, MemoryKind, ModuleLibrary, OwnKernels, Partition, Partitions, Permission, Permissions,
@@ -16,7 +22,7 @@ use crate::polling::PollPolicy;
 use crate::quiet::Gate;
 use crate::settings::Settings;
 use cumux_abi::CUdevice_attribute;
-use cumux_device::{ClientId, DeviceError, DeviceFacts, ModuleId, ModuleInfo, Sink, StreamId};
+use cumux_device::{ClientId, Device, DeviceError, DeviceFacts, ModuleId, ModuleInfo, Sink, StreamId};
 use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
 use std::fmt;
@@ -27,7 +33,6 @@ use std::time::Duration;
 
 /// One GPU, opened. Use it through [`cumux_device::Device`].
 pub struct Card {
-    ordinal: u32,
     shared: Arc<Shared>,
     facts: DeviceFacts,
     extents: Extents,
@@ -84,7 +89,6 @@ impl Card {
             loss: Loss::default(),
         });
         let mut card = Card {
-            ordinal,
             shared: shared.clone(),
             facts,
             extents,
@@ -229,6 +233,12 @@ impl Card {
         for mailbox in self.shared.mailboxes.iter() {
             mailbox.send(Message::ForgetKernels(module.kernels.iter().map(|kernel| kernel.id).collect()));
         }
+    }
+}
+
+impl Device for Card {
+    fn facts(&self) -> &DeviceFacts {
+        &self.facts
     }
 }
 

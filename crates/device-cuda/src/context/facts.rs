@@ -1,8 +1,9 @@
 //! The facts of a card that clients see: those of the driver, except where sharing changes them.
 
 use crate::driver::DeviceHandle;
+use crate::fault::remedy;
 use cumux_abi::CUdevice_attribute as Attribute;
-use cumux_device::DeviceFacts;
+use cumux_device::{Capabilities, DeviceFacts};
 
 /// The first attribute that the public header names, and one past the last.
 const ATTRIBUTES: std::ops::Range<u32> = 1..Attribute::CU_DEVICE_ATTRIBUTE_MAX.0;
@@ -20,6 +21,14 @@ pub(crate) fn read_facts(device: &DeviceHandle, ordinal: u32) -> DeviceFacts {
         pci: PCI.map(|attribute| device.attribute(attribute).unwrap_or(0).cast_unsigned()),
         memory: device.memory(),
         attributes: ATTRIBUTES.map(Attribute).filter_map(seen).collect(),
+        capabilities: Capabilities {
+            resumes_kernels: false,
+            waits_for_reports: false,
+            contains_faults: false,
+            pins_windows: true,
+            needs_cores: false,
+            exclusive: remedy::exclusive_card(ordinal, device.compute_mode()),
+        },
     }
 }
 

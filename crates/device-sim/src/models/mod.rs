@@ -7,7 +7,7 @@
 mod attributes;
 
 use cumux_abi::{CUcomputemode, CUdevice_attribute as A};
-use cumux_device::{DeviceError, DeviceFacts};
+use cumux_device::{Capabilities, DeviceError, DeviceFacts};
 
 use attributes::{A100, A100_40, Attribute, B300, DEPARTURES, H200, L4, T4};
 
@@ -205,7 +205,22 @@ pub(crate) fn facts(id: &str, ordinal: u32) -> Result<DeviceFacts, DeviceError> 
         }
     }
     let attributes = values.into_iter().map(|(attribute, value)| (attribute.0, value)).collect();
-    Ok(DeviceFacts { id: id.to_owned(), name, uuid, pci, memory, attributes })
+    let capabilities = Capabilities {
+        resumes_kernels: true,
+        waits_for_reports: true,
+        contains_faults: true,
+        pins_windows: false,
+        needs_cores: true,
+        exclusive: (mode == Some(ComputeMode::ExclusiveProcess))
+            .then(|| format!("{named} is in EXCLUSIVE_PROCESS mode, in which one process alone may use it; --device {named} lets a standby be kept ready")),
+    };
+    Ok(DeviceFacts { id: id.to_owned(), name, uuid, pci, memory, attributes, capabilities })
+}
+
+/// The capabilities of a card without a progress log: what depends on the log is as a real card has
+/// it, so that tests without a GPU see how the executor treats one.
+pub(crate) fn without_progress_log(capabilities: Capabilities) -> Capabilities {
+    Capabilities { resumes_kernels: false, waits_for_reports: false, needs_cores: false, ..capabilities }
 }
 
 /// What the memory-locality partitions of a card share evenly.

@@ -257,7 +257,7 @@ impl Client {
         let (reply, descriptors) = self.connection.receive::<Reply>().unwrap();
         let Reply::Welcome { version: VERSION, session, window_slot, devices, parts, fixed: false } = reply else { panic!("{reply:?}") };
         // What the executor said, and that the device is shared (CU_DEVICE_ATTRIBUTE_MPS_ENABLED).
-        let mut shared = super::executor::device();
+        let mut shared = super::executor::device("");
         // In DEFAULT mode for its clients, and shared.
         shared.attributes.retain(|(number, _)| *number != 20);
         shared.attributes.extend([(20, 0), (133, 1)]);

@@ -108,8 +108,8 @@ impl Connection {
     pub fn new(files: Files) -> Result<Self, String> {
         let broken = |what: &str, error: &dyn std::fmt::Display| format!("the {what} of the session cannot be mapped: {error}");
         let ring = Client::map(&files.ring, &files.page, files.doorbell).map_err(|error| broken("ring", &error))?;
-        let is_real_card = files.devices.iter().any(|device| device.id.starts_with("cuda:"));
-        let window = PinnedWindow::map(files.window, files.window_slot, staging::BYTES, is_real_card).map_err(|error| broken("window", &error))?;
+        let is_pinned = files.devices.iter().any(|device| device.capabilities.pins_windows);
+        let window = PinnedWindow::map(files.window, files.window_slot, staging::BYTES, is_pinned).map_err(|error| broken("window", &error))?;
         if files.devices.is_empty() {
             return Err("the service has no device for this program".to_owned());
         }

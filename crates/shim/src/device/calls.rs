@@ -152,7 +152,15 @@ mod tests {
 
     #[test]
     fn bus_ids_are_read_as_written() {
-        let facts = DeviceFacts { id: "sim:test".into(), name: "Test".into(), uuid: [1; 16], pci: [0, 0x3B, 0], memory: 1 << 30, attributes: Vec::new() };
+        let facts = DeviceFacts {
+            id: "sim:test".into(),
+            name: "Test".into(),
+            uuid: [1; 16],
+            pci: [0, 0x3B, 0],
+            memory: 1 << 30,
+            attributes: Vec::new(),
+            capabilities: cumux_wire::facts::Capabilities::default(),
+        };
         assert_eq!(bus_id(&facts), "0000:3B:00.0");
         assert_eq!(parse_bus_id("0000:3B:00.0"), Some([0, 0x3B, 0]));
         assert_eq!(parse_bus_id("3b:00"), Some([0, 0x3B, 0]));

@@ -90,6 +90,7 @@ mod tests {
             pci: [0, 0x3B, 0],
             memory: 1 << 30,
             attributes: vec![(1, 1024), (10, 32), (16, 132)],
+            capabilities: cumux_wire::facts::Capabilities::default(),
         }
     }
 

@@ -45,7 +45,15 @@ pub(crate) fn alone() -> MutexGuard<'static, ()> {
 
 fn facts() -> DeviceFacts {
     let attributes = vec![(1, 1024), (2, 1024), (3, 1024), (4, 64), (5, i32::MAX), (6, 65535), (7, 65535), (8, 49152), (10, 32), (16, 132), (97, 232_448)];
-    DeviceFacts { id: "sim:test".into(), name: "Test Device".into(), uuid: [7; 16], pci: [0, 1, 0], memory: 1 << 30, attributes }
+    DeviceFacts {
+        id: "sim:test".into(),
+        name: "Test Device".into(),
+        uuid: [7; 16],
+        pci: [0, 1, 0],
+        memory: 1 << 30,
+        attributes,
+        capabilities: cumux_wire::facts::Capabilities::default(),
+    }
 }
 
 fn own_process() -> OwnedFd {
