@@ -113,7 +113,7 @@ mod tests {
             uuid: [0; 16],
             pci: [0; 3],
             memory: 0,
-            attributes: vec![(1, 1); 100_000],
+            attributes: (1..=100_000).map(|number| (cumux_wire::cuda::DeviceAttribute(number), 1)).collect(),
             capabilities: cumux_wire::facts::Capabilities::default(),
         };
         let row = ClientStatus { program: evil(), state: evil(), fault: evil(), devices: vec![0; 10_000], ..ClientStatus::default() };

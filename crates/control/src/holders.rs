@@ -91,7 +91,11 @@ mod tests {
             uuid: [0x18; 16],
             pci: [0; 3],
             memory: 0,
-            attributes: vec![(16, 132), (75, 9)],
+            attributes: [
+                (cumux_wire::cuda::DeviceAttribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 132),
+                (cumux_wire::cuda::DeviceAttribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, 9),
+            ]
+            .into(),
             capabilities: cumux_wire::facts::Capabilities::default(),
         };
         let cards = [facts];

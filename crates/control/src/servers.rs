@@ -398,7 +398,7 @@ mod tests {
             uuid: [0; 16],
             pci: [0; 3],
             memory: 0,
-            attributes: Vec::new(),
+            attributes: cumux_wire::facts::Attributes::default(),
             capabilities: cumux_wire::facts::Capabilities::default(),
         };
         let mut lines = Lines::new(Instant::now());

@@ -3,6 +3,7 @@
 use crate::error::DeviceError;
 use crate::ids::ClientId;
 use crate::report::Fault;
+use cumux_wire::cuda::Limit;
 use std::os::fd::BorrowedFd;
 
 /// Per-client settings.
@@ -60,11 +61,11 @@ pub trait Clients {
     /// fault. Later submissions fail the same way.
     fn stop_client(&self, client: ClientId, fault: Fault);
 
-    /// Sets a `CUlimit` for the client: 0 stack size a thread, 1 printf fifo, 2 malloc heap.
+    /// Sets a limit for the client: stack size a thread, printf fifo or malloc heap.
     ///
     /// # Errors
     /// [`DeviceError::NotSupported`] for limits the device does not have.
-    fn set_limit(&self, client: ClientId, limit: u32, value: u64) -> Result<(), DeviceError>;
+    fn set_limit(&self, client: ClientId, limit: Limit, value: u64) -> Result<(), DeviceError>;
 
     /// The counts of a client; zeros for an unknown client, and from devices that count nothing.
     /// Takes no lock that work needs.

@@ -2,6 +2,7 @@
 
 use crate::error::DeviceError;
 use crate::ids::{ClientId, ModuleId};
+use cumux_wire::cuda::FunctionAttribute;
 use cumux_wire::module::ModuleInfo;
 use cumux_wire::record::TensorWish;
 
@@ -34,11 +35,11 @@ pub trait Modules {
     /// Unloads a module. Work that uses it has retired.
     fn unload_module(&self, client: ClientId, module: ModuleId);
 
-    /// Sets a `CUfunction_attribute`.
+    /// Sets an attribute of a function.
     ///
     /// # Errors
     /// [`DeviceError::Invalid`] for an unknown function or value.
-    fn set_function(&self, client: ClientId, module: ModuleId, function: u32, attribute: u32, value: i32) -> Result<(), DeviceError>;
+    fn set_function(&self, client: ClientId, module: ModuleId, function: u32, attribute: FunctionAttribute, value: i32) -> Result<(), DeviceError>;
 
     /// Encodes a description of a tensor for the copy engine (`CUtensorMap`). A pure function of
     /// its argument.

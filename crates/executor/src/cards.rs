@@ -11,6 +11,7 @@ use cumux_device::{
     Capabilities, ClientCounters, ClientId, ClientSpec, Device, DeviceError, DeviceFacts, Fault, GlobalsAllocator, Interrupted, ModuleId, ModuleInfo, Open,
     Outcome, Report, Sink, StreamId, TensorWish, Work,
 };
+use cumux_wire::cuda::{FunctionAttribute, Limit};
 use cumux_wire::layout;
 use cumux_wire::message::SessionConfig;
 use parking_lot::RwLock;
@@ -342,7 +343,7 @@ impl Cards {
     /// # Errors
     /// As [`cumux_device::Modules::set_function`].
     pub fn set_function(&self, client: ClientId, module: ModuleId, function: u32, attribute: u32, value: i32) -> Result<(), DeviceError> {
-        self.with_module(client, module)?.set_function(client, module, function, attribute, value)
+        self.with_module(client, module)?.set_function(client, module, function, FunctionAttribute(attribute), value)
     }
 
     /// # Errors
@@ -354,7 +355,7 @@ impl Cards {
     /// # Errors
     /// As [`cumux_device::Clients::set_limit`].
     pub fn set_limit(&self, client: ClientId, limit: u32, value: u64) -> Result<(), DeviceError> {
-        self.of(client).into_iter().try_for_each(|device| device.set_limit(client, limit, value))
+        self.of(client).into_iter().try_for_each(|device| device.set_limit(client, Limit(limit), value))
     }
 
     // ---- work

@@ -48,8 +48,8 @@ impl Limits {
     /// From device attributes; what is missing takes the value every device since compute
     /// capability 7.5 has or exceeds.
     #[must_use]
-    pub fn from_attributes(attribute: impl Fn(u32) -> Option<i32>) -> Self {
-        let of = |number: A, otherwise: u32| attribute(number.0).and_then(|value| u32::try_from(value).ok()).unwrap_or(otherwise);
+    pub fn from_attributes(attribute: impl Fn(A) -> Option<i32>) -> Self {
+        let of = |known: A, otherwise: u32| attribute(known).and_then(|value| u32::try_from(value).ok()).unwrap_or(otherwise);
         let shared_per_block = of(A::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK, 48 << 10);
         Self {
             block: [
@@ -211,28 +211,29 @@ pub fn check(function: &FunctionInfo, dynamic_limit: u32, limits: &Limits, multi
 #[cfg(test)]
 mod tests {
     use super::*;
+    use cumux_wire::facts::Attributes;
 
     fn h200() -> Limits {
-        let known = [
-            (1, 1024),
-            (2, 1024),
-            (3, 1024),
-            (4, 64),
-            (5, i32::MAX),
-            (6, 65535),
-            (7, 65535),
-            (8, 49152),
-            (10, 32),
-            (12, 65536),
-            (16, 132),
-            (39, 2048),
-            (81, 233_472),
-            (82, 65536),
-            (97, 232_448),
-            (106, 32),
-            (111, 1024),
-        ];
-        Limits::from_attributes(|number| known.iter().find(|(n, _)| *n == number).map(|(_, v)| *v))
+        let known = Attributes::from([
+            (A::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK, 1024),
+            (A::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X, 1024),
+            (A::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y, 1024),
+            (A::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z, 64),
+            (A::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X, i32::MAX),
+            (A::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y, 65535),
+            (A::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z, 65535),
+            (A::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK, 49152),
+            (A::CU_DEVICE_ATTRIBUTE_WARP_SIZE, 32),
+            (A::CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK, 65536),
+            (A::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 132),
+            (A::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR, 2048),
+            (A::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR, 233_472),
+            (A::CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_MULTIPROCESSOR, 65536),
+            (A::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, 232_448),
+            (A::CU_DEVICE_ATTRIBUTE_MAX_BLOCKS_PER_MULTIPROCESSOR, 32),
+            (A::CU_DEVICE_ATTRIBUTE_RESERVED_SHARED_MEMORY_PER_BLOCK, 1024),
+        ]);
+        Limits::from_attributes(|attribute| known.get(attribute))
     }
 
     fn kernel() -> FunctionInfo {

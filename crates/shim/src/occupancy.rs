@@ -6,11 +6,11 @@ use crate::function::{self, Function};
 use crate::limits::Limits;
 use crate::{library, process};
 use core::ffi::{c_int, c_uint};
-use cumux_abi::{CUfunction, CUlaunchConfig, CUoccupancyB2DSize};
+use cumux_abi::{CUfunction, CUlaunchConfig, CUoccupancy_flags, CUoccupancyB2DSize};
 
 /// Default behaviour, and not counting a cache that may be switched off: no difference on devices
 /// with unified caches.
-const KNOWN_FLAGS: c_uint = 1;
+const KNOWN_FLAGS: c_uint = CUoccupancy_flags::CU_OCCUPANCY_DISABLE_CACHING_OVERRIDE.0;
 
 /// Blocks per multiprocessor; more dynamic shared memory than the function may have fits none.
 fn blocks(function: &Function, limits: &Limits, threads: u32, dynamic: usize) -> u32 {

@@ -1,5 +1,6 @@
 //! What is known of a device.
 
+use crate::cuda::DeviceAttribute;
 use serde::{Deserialize, Serialize};
 
 /// The properties of a device. A client receives them at its hello, so that the shim answers
@@ -16,9 +17,8 @@ pub struct DeviceFacts {
     pub pci: [u32; 3],
     /// Bytes of device memory.
     pub memory: u64,
-    /// Pairs of `CUdevice_attribute` number and value. The shim answers INVALID_VALUE for a number
-    /// that is missing here.
-    pub attributes: Vec<(u32, i32)>,
+    /// The device's attributes. The shim answers INVALID_VALUE for one that is missing here.
+    pub attributes: Attributes,
     /// What the device can do and what it needs, for executor, server and shim.
     #[serde(default)]
     pub capabilities: Capabilities,
@@ -70,11 +70,58 @@ impl Capabilities {
 }
 
 impl DeviceFacts {
-    /// Value of the attribute with this `CUdevice_attribute` number, 0 where the device does not
-    /// have it.
+    /// The value of an attribute, 0 where the device does not have it.
     #[must_use]
-    pub fn attribute(&self, number: u32) -> i32 {
-        self.attributes.iter().find(|(n, _)| *n == number).map_or(0, |(_, v)| *v)
+    pub fn attribute(&self, attribute: DeviceAttribute) -> i32 {
+        self.attributes.get(attribute).unwrap_or(0)
+    }
+
+    /// The device's SMs.
+    #[must_use]
+    pub fn multiprocessors(&self) -> u32 {
+        self.attribute(DeviceAttribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT).max(0).cast_unsigned()
+    }
+}
+
+/// Values of device attributes. On the wire each is a pair of `CUdevice_attribute` number and
+/// value.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Attributes(Vec<(u32, i32)>);
+
+impl Attributes {
+    /// The value of an attribute; `None` where the device does not have it.
+    #[must_use]
+    pub fn get(&self, attribute: DeviceAttribute) -> Option<i32> {
+        self.0.iter().find(|(number, _)| *number == attribute.0).map(|(_, value)| *value)
+    }
+
+    /// Gives an attribute this value, in place of any that it had.
+    pub fn set(&mut self, attribute: DeviceAttribute, value: i32) {
+        self.0.retain(|(number, _)| *number != attribute.0);
+        self.0.push((attribute.0, value));
+    }
+
+    /// Keeps the first `most` attributes: for a list that another process has sent.
+    pub fn truncate(&mut self, most: usize) {
+        self.0.truncate(most);
+    }
+
+    /// All attributes with their values.
+    pub fn iter(&self) -> impl Iterator<Item = (DeviceAttribute, i32)> {
+        self.0.iter().map(|(number, value)| (DeviceAttribute(*number), *value))
+    }
+}
+
+impl FromIterator<(DeviceAttribute, i32)> for Attributes {
+    fn from_iter<I: IntoIterator<Item = (DeviceAttribute, i32)>>(values: I) -> Self {
+        Self(values.into_iter().map(|(attribute, value)| (attribute.0, value)).collect())
+    }
+}
+
+impl<const N: usize> From<[(DeviceAttribute, i32); N]> for Attributes {
+    fn from(values: [(DeviceAttribute, i32); N]) -> Self {
+        values.into_iter().collect()
     }
 }
 

@@ -69,19 +69,19 @@ impl Clients for Card {
     }
 
     /// Limits belong to the whole context, so each is the largest that any client has set.
-    fn set_limit(&self, client: ClientId, limit: u32, value: u64) -> Result<(), DeviceError> {
+    fn set_limit(&self, client: ClientId, limit: CUlimit, value: u64) -> Result<(), DeviceError> {
         self.client(client)?;
-        if !LIMITS.contains(&CUlimit(limit)) {
-            return Err(DeviceError::NotSupported(format!("limit {limit}")));
+        if !LIMITS.contains(&limit) {
+            return Err(DeviceError::NotSupported(format!("limit {}", limit.0)));
         }
         let driver = &self.shared.driver;
         let mut limits = self.limits.lock();
-        let current = limits.get(&limit).copied().or_else(|| driver.limit(CUlimit(limit)).ok()).unwrap_or(0);
+        let current = limits.get(&limit).copied().or_else(|| driver.limit(limit).ok()).unwrap_or(0);
         if value <= current {
             return Ok(());
         }
-        let raised = driver.set_limit(CUlimit(limit), value).map_err(|error| {
-            let text = format!("limit {limit} cannot be raised to {value}: {}", driver.describe(error));
+        let raised = driver.set_limit(limit, value).map_err(|error| {
+            let text = format!("limit {} cannot be raised to {value}: {}", limit.0, driver.describe(error));
             remedy::refused_call(error, text, DeviceError::Invalid)
         });
         self.check_loss(raised)?;

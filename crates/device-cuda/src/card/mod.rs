@@ -21,7 +21,7 @@ use crate::issue::LaunchLimits;
 use crate::polling::PollPolicy;
 use crate::quiet::Gate;
 use crate::settings::Settings;
-use cumux_abi::CUdevice_attribute;
+use cumux_abi::CUlimit;
 use cumux_device::{ClientId, Device, DeviceError, DeviceFacts, ModuleId, ModuleInfo, Sink, StreamId};
 use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
@@ -47,7 +47,7 @@ pub struct Card {
     variables: RwLock<Permissions>,
     /// The largest value of each limit that a client has set. Limits belong to the whole context.
     /// Lock 1 of the crate's order; the driver is called under it.
-    limits: Mutex<HashMap<u32, u64>>,
+    limits: Mutex<HashMap<CUlimit, u64>>,
     next_stream: AtomicU32,
     drain: Duration,
     engine_threads: Vec<JoinHandle<()>>,
@@ -167,7 +167,7 @@ impl Card {
     // ---- shares
 
     fn multiprocessors(&self) -> u32 {
-        self.facts.attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT.0).cast_unsigned()
+        self.facts.multiprocessors()
     }
 
     /// Chooses a partition of this many SMs (0: all), out of the card's or those of `inside`.

@@ -2,6 +2,7 @@
 
 use super::Card;
 use crate::context::Sharing;
+use cumux_abi::CUfunction_attribute;
 use cumux_device::{ClientId, DeviceError, GlobalsAllocator, ModuleId, ModuleInfo, Modules, TensorWish};
 
 /// Most variables that are named in an error.
@@ -36,7 +37,7 @@ impl Modules for Card {
         }
     }
 
-    fn set_function(&self, client: ClientId, module: ModuleId, function: u32, attribute: u32, value: i32) -> Result<(), DeviceError> {
+    fn set_function(&self, client: ClientId, module: ModuleId, function: u32, attribute: CUfunction_attribute, value: i32) -> Result<(), DeviceError> {
         self.check_loss(self.module(client, module)?.set_attribute(function, attribute, value))
     }
 

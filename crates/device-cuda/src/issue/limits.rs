@@ -21,7 +21,7 @@ pub(crate) struct LaunchLimits {
 impl LaunchLimits {
     /// Reads the limits from a card's facts.
     pub(crate) fn of(facts: &DeviceFacts) -> LaunchLimits {
-        let read = |attribute: Attribute| facts.attribute(attribute.0).cast_unsigned();
+        let read = |attribute: Attribute| facts.attribute(attribute).cast_unsigned();
         LaunchLimits {
             threads: read(Attribute::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK),
             block: [

@@ -48,10 +48,10 @@ impl Clients for SoftwareGpu {
         self.card.end_client(&mut scheduler, client, ClientEnd::Fault(fault));
     }
 
-    fn set_limit(&self, client: ClientId, limit: u32, value: u64) -> Result<(), DeviceError> {
+    fn set_limit(&self, client: ClientId, limit: CUlimit, value: u64) -> Result<(), DeviceError> {
         let mut scheduler = self.card.scheduler.lock();
         let owner = scheduler.clients.get_mut(&client).ok_or_else(|| not_open(client))?;
-        match CUlimit(limit) {
+        match limit {
             CUlimit::CU_LIMIT_STACK_SIZE if value <= MAX_STACK_BYTES => {
                 owner.stack_bytes = value as u32;
                 Ok(())
@@ -60,7 +60,7 @@ impl Clients for SoftwareGpu {
             // Text is passed on as it comes: nothing to reserve.
             CUlimit::CU_LIMIT_PRINTF_FIFO_SIZE => Ok(()),
             CUlimit::CU_LIMIT_MALLOC_HEAP_SIZE => owner.memory.heap.lock().set_limit(value).map_err(DeviceError::Invalid),
-            _ => Err(DeviceError::NotSupported(format!("limit {limit}"))),
+            _ => Err(DeviceError::NotSupported(format!("limit {}", limit.0))),
         }
     }
 }

@@ -24,7 +24,7 @@ impl Modules for SoftwareGpu {
         drop(gone);
     }
 
-    fn set_function(&self, client: ClientId, module: ModuleId, function: u32, attribute: u32, value: i32) -> Result<(), DeviceError> {
+    fn set_function(&self, client: ClientId, module: ModuleId, function: u32, attribute: CUfunction_attribute, value: i32) -> Result<(), DeviceError> {
         let mut scheduler = self.card.scheduler.lock();
         let owner = scheduler.clients.get_mut(&client).ok_or_else(|| not_open(client))?;
         let unknown = || DeviceError::Invalid(format!("client {client} has no function {function} in module {module}"));
@@ -32,7 +32,7 @@ impl Modules for SoftwareGpu {
         let kernel = loaded.linked.program().kernels.get(function as usize).ok_or_else(unknown)?;
         let most = self.card.limits.shared_per_block_optin.saturating_sub(kernel.static_shared);
         let own = loaded.functions.get_mut(function as usize).ok_or_else(unknown)?;
-        match (CUfunction_attribute(attribute), u32::try_from(value)) {
+        match (attribute, u32::try_from(value)) {
             (CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, Ok(bytes)) if bytes <= most => {
                 own.max_dynamic_shared = bytes;
                 Ok(())
@@ -42,7 +42,7 @@ impl Modules for SoftwareGpu {
             }
             // A preference in percent, -1 for none: makes no difference here.
             (CUfunction_attribute::CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, _) if (-1..=100).contains(&value) => Ok(()),
-            _ => Err(DeviceError::Invalid(format!("function attribute {attribute} cannot be set to {value}"))),
+            _ => Err(DeviceError::Invalid(format!("function attribute {} cannot be set to {value}", attribute.0))),
         }
     }
 }

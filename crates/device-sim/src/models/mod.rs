@@ -128,7 +128,7 @@ pub(crate) enum ComputeMode {
 impl ComputeMode {
     /// The compute mode in a card's facts.
     pub(crate) fn of(facts: &DeviceFacts) -> Self {
-        let answer = facts.attribute(A::CU_DEVICE_ATTRIBUTE_COMPUTE_MODE.0);
+        let answer = facts.attribute(A::CU_DEVICE_ATTRIBUTE_COMPUTE_MODE);
         [ComputeMode::Prohibited, ComputeMode::ExclusiveProcess].into_iter().find(|mode| mode.number() == answer).unwrap_or(ComputeMode::Default)
     }
 
@@ -204,7 +204,7 @@ pub(crate) fn facts(id: &str, ordinal: u32) -> Result<DeviceFacts, DeviceError> 
             }
         }
     }
-    let attributes = values.into_iter().map(|(attribute, value)| (attribute.0, value)).collect();
+    let attributes = values.into_iter().collect();
     let capabilities = Capabilities {
         resumes_kernels: true,
         waits_for_reports: true,
@@ -264,7 +264,7 @@ fn uuid(card: u8, part: u8, ordinal: u32) -> [u8; 16] {
 impl Limits {
     /// The limits in a card's attributes.
     pub(crate) fn of(facts: &DeviceFacts) -> Self {
-        let value = |attribute: A| facts.attribute(attribute.0).max(0).cast_unsigned();
+        let value = |attribute: A| facts.attribute(attribute).max(0).cast_unsigned();
         Limits {
             multiprocessors: value(A::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT),
             threads_per_block: value(A::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK),
@@ -304,12 +304,12 @@ mod tests {
         let on_the_bus = [A::CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID, A::CU_DEVICE_ATTRIBUTE_PCI_BUS_ID, A::CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID];
         for (attribute, recorded) in H200 {
             let departs = DEPARTURES.iter().any(|departure| departure.covers(attribute)) || on_the_bus.contains(&attribute);
-            assert!(departs || facts.attribute(attribute.0) == recorded, "{attribute:?}");
+            assert!(departs || facts.attribute(attribute) == recorded, "{attribute:?}");
         }
-        assert_eq!(facts.attribute(A::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT.0), 132);
-        assert_eq!(facts.attribute(A::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN.0), 232_448);
-        assert_eq!(facts.attribute(A::CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH.0), 0);
-        assert_eq!(facts.attribute(A::CU_DEVICE_ATTRIBUTE_TENSOR_MAP_ACCESS_SUPPORTED.0), 0);
+        assert_eq!(facts.attribute(A::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT), 132);
+        assert_eq!(facts.attribute(A::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN), 232_448);
+        assert_eq!(facts.attribute(A::CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH), 0);
+        assert_eq!(facts.attribute(A::CU_DEVICE_ATTRIBUTE_TENSOR_MAP_ACCESS_SUPPORTED), 0);
     }
 
     #[test]
@@ -327,7 +327,7 @@ mod tests {
         assert_eq!((of("sim:a100").multiprocessors, of("sim:a100").sm.shared, of("sim:a100").capability), (108, 167_936, 80));
         assert_eq!((of("sim:l4").sm.threads, of("sim:l4").sm.blocks), (1536, 24));
         assert_eq!((of("sim:t4").sm.threads, of("sim:t4").shared_reserved), (1024, 0));
-        let memory_clock = |id| facts(id, 0).unwrap().attribute(A::CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE.0);
+        let memory_clock = |id| facts(id, 0).unwrap().attribute(A::CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE);
         assert_eq!((memory_clock("sim:a100"), memory_clock("sim:a100-80")), (1_215_000, 1_593_000));
     }
 
@@ -340,7 +340,7 @@ mod tests {
         assert!(
             parts
                 .iter()
-                .all(|part| part.pci == whole.pci && part.attribute(A::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT.0) == 74 && part.memory * 2 == whole.memory)
+                .all(|part| part.pci == whole.pci && part.attribute(A::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT) == 74 && part.memory * 2 == whole.memory)
         );
         let beginnings: std::collections::BTreeSet<_> = parts.iter().chain([&whole]).map(|facts| &facts.uuid[..4]).collect();
         assert_eq!(beginnings.len(), 3, "`ps` shows the beginning of a UUID");
@@ -356,7 +356,7 @@ mod tests {
             ("sim:b300.m1:exclusive_process", ComputeMode::ExclusiveProcess, 3),
         ] {
             let facts = facts(id, 1).unwrap();
-            assert_eq!((ComputeMode::of(&facts), facts.attribute(A::CU_DEVICE_ATTRIBUTE_COMPUTE_MODE.0)), (mode, number), "{id}");
+            assert_eq!((ComputeMode::of(&facts), facts.attribute(A::CU_DEVICE_ATTRIBUTE_COMPUTE_MODE)), (mode, number), "{id}");
             assert!(kind(id) != "sim:h200" || facts.uuid == plain.uuid, "{id}");
         }
         assert_eq!(ComputeMode::of(&plain), ComputeMode::Default);

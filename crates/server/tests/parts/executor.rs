@@ -20,7 +20,11 @@ pub fn device(mode: &str) -> DeviceFacts {
         uuid: [0xab; 16],
         pci: [0, 6, 0],
         memory: 141 << 30,
-        attributes: vec![(16, 132), (20, 3)],
+        attributes: [
+            (cumux_wire::cuda::DeviceAttribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 132),
+            (cumux_wire::cuda::DeviceAttribute::CU_DEVICE_ATTRIBUTE_COMPUTE_MODE, 3),
+        ]
+        .into(),
         capabilities: Capabilities { exclusive, ..Capabilities::default() },
     }
 }
