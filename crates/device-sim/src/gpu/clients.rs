@@ -19,7 +19,7 @@ impl Clients for SoftwareGpu {
         if scheduler.clients.contains_key(&client) {
             return Err(DeviceError::Invalid(format!("client {client} is open already")));
         }
-        if let Some(wrong) = spec.sms.iter().find(|sm| **sm >= self.card.limits.multiprocessors) {
+        if let Some(wrong) = spec.sms.iter().find(|sm| **sm >= self.card.limits.launch.multiprocessors) {
             return Err(DeviceError::Invalid(format!("the card has no SM {wrong}")));
         }
         scheduler.add_client(client, spec, log);

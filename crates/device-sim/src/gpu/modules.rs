@@ -30,7 +30,7 @@ impl Modules for SoftwareGpu {
         let unknown = || DeviceError::Invalid(format!("client {client} has no function {function} in module {module}"));
         let loaded = owner.modules.get_mut(&module).ok_or_else(unknown)?;
         let kernel = loaded.linked.program().kernels.get(function as usize).ok_or_else(unknown)?;
-        let most = self.card.limits.shared_per_block_optin.saturating_sub(kernel.static_shared);
+        let most = self.card.limits.launch.shared_optin.saturating_sub(kernel.static_shared);
         let own = loaded.functions.get_mut(function as usize).ok_or_else(unknown)?;
         match (attribute, u32::try_from(value)) {
             (CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, Ok(bytes)) if bytes <= most => {
