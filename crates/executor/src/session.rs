@@ -232,9 +232,9 @@ impl Session {
 
     /// The lock for the intake thread; none where it should come again, since somebody else has it.
     fn lock_for_intake(&self) -> Option<MutexGuard<'_, Inner>> {
-        // The software GPU's threads need the processors that looking again and again would take
-        // from them.
-        if self.shared.cards.keeps_marks() { Some(self.inner.lock()) } else { self.inner.try_lock() }
+        // A device that computes on the processors needs those that looking again and again would
+        // take from it.
+        if self.shared.cards.capabilities().needs_cores { Some(self.inner.lock()) } else { self.inner.try_lock() }
     }
 
     /// The changing part, for tests that look at it or put it into a state. Nothing is delivered

@@ -5,6 +5,7 @@ use crate::host::{Fate, Host};
 use crate::session::{Files, Keeping, Seat, Session, parts, shortened};
 use cumux_link::connection::exactly;
 use cumux_wire::VERSION;
+use cumux_wire::cuda::{ComputeMode, DeviceAttribute};
 use cumux_wire::layout::WINDOWS;
 use cumux_wire::message::{self, CLIENTS_A_PACKET, ClientStatus, DeviceFacts, FromServer, Grant, Hello, Reply, ServedDevice, ServerStatus, ToExecutor};
 use cumux_wire::result;
@@ -415,19 +416,16 @@ impl<H: Host> Core<H> {
 
 /// A device as a status tells it.
 fn card(facts: &DeviceFacts) -> ServedDevice {
-    let multiprocessors = u32::try_from(facts.attribute(cumux_wire::share::MULTIPROCESSOR_COUNT)).unwrap_or(0);
-    ServedDevice { id: facts.id.clone(), name: facts.name.clone(), multiprocessors, memory: facts.memory }
+    ServedDevice { id: facts.id.clone(), name: facts.name.clone(), multiprocessors: facts.multiprocessors(), memory: facts.memory }
 }
 
-/// A device as a client of the service sees it: attribute 133 (`CU_DEVICE_ATTRIBUTE_MPS_ENABLED`)
-/// says that its context is shared, and 20 (`CU_DEVICE_ATTRIBUTE_COMPUTE_MODE`) that everybody may
-/// use it: the card's own mode is between the card and its executor.
+/// A device as a client of the service sees it: its context is shared, and everybody may use it. The
+/// card's own compute mode is between the card and its executor.
 fn shared(facts: &DeviceFacts) -> DeviceFacts {
     let mut facts = facts.clone();
-    for (number, value) in [(20, 0), (133, 1)] {
-        facts.attributes.retain(|(known, _)| *known != number);
-        facts.attributes.push((number, value));
-    }
+    facts.attributes.set(DeviceAttribute::CU_DEVICE_ATTRIBUTE_COMPUTE_MODE, ComputeMode::CU_COMPUTEMODE_DEFAULT.0.cast_signed());
+    facts.attributes.set(DeviceAttribute::CU_DEVICE_ATTRIBUTE_MPS_ENABLED, 1);
+    facts.capabilities.exclusive = None;
     facts
 }
 

@@ -8,7 +8,7 @@ use crate::outbox::Outbox;
 use crate::session::Seat;
 use cumux_link::pulse::{self, Pulse, Verdict};
 use cumux_link::{Connection, Process};
-use cumux_wire::message::{DeviceFacts, FromExecutor, FromServer, ToExecutor};
+use cumux_wire::message::{Capabilities, DeviceFacts, FromExecutor, FromServer, ToExecutor};
 use cumux_wire::result;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -48,8 +48,6 @@ pub(crate) struct Worker {
     pub(crate) process: Process,
     pub(crate) link: Option<Outbox<ToExecutor>>,
     devices: Vec<DeviceFacts>,
-    /// Why no other can work beside it; empty where one can.
-    alone: String,
     started: Instant,
     serving_since: Option<Instant>,
     /// Its connection has ended and with it everything it will ever say.
@@ -142,7 +140,6 @@ impl<H: Host> Core<H> {
             process,
             link: None,
             devices: Vec::new(),
-            alone: String::new(),
             started: Instant::now(),
             serving_since: None,
             lost_at: None,
@@ -159,7 +156,7 @@ impl<H: Host> Core<H> {
         Ok(id)
     }
 
-    pub(crate) fn executor_hello(&mut self, connection: Connection, pid: u32, generation: u32, serving: bool, devices: Vec<DeviceFacts>, alone: String) {
+    pub(crate) fn executor_hello(&mut self, connection: Connection, pid: u32, generation: u32, serving: bool, devices: Vec<DeviceFacts>) {
         let Some(id) = self.workers.iter().find(|(_, w)| w.pid == pid && w.link.is_none() && !w.is_dismissed()).map(|(id, _)| *id) else {
             // It would serve sessions that this server does not know.
             self.log.line(&format!("Executor {pid} is not one of this server's; it is ended"));
@@ -177,7 +174,6 @@ impl<H: Host> Core<H> {
         let Some(worker) = self.workers.get_mut(&id) else { return };
         worker.link = Some(link);
         worker.devices = devices;
-        worker.alone = alone;
         if self.rebuild.is_some() {
             // Perhaps it knows more than the keeper does.
             worker.send(ToExecutor::Sessions { request: u64::from(self.pid) });
@@ -495,8 +491,8 @@ impl<H: Host> Core<H> {
         if !self.service.is_given() || self.no_standby.is_some() {
             return;
         }
-        let Some(worker) = self.service.active().and_then(|id| self.workers.get(&id)).filter(|worker| !worker.alone.is_empty()) else { return };
-        let why = worker.alone.clone();
+        let Some(worker) = self.service.active().and_then(|id| self.workers.get(&id)) else { return };
+        let Some(why) = Capabilities::of_all(worker.devices.iter().map(|device| &device.capabilities)).exclusive else { return };
         self.note(&format!("No standby: {why}. A takeover will start from cold"));
         self.no_standby = Some(why);
     }

@@ -1,6 +1,12 @@
-//! A card: one GPU, opened, with its engine and helper threads.
+//! A card: one GPU, opened, with its engine and helper threads. The device interface is a file for
+//! each of its traits.
 
-mod device;
+mod clients;
+mod memory;
+mod modules;
+mod partitions;
+mod queues;
+mod takeover;
 
 use crate::context::{
     Access, Client, ClientModule, ClientStream, Extents, LoadedModule, MemoryKind, ModuleLibrary, OwnKernels, Partition, Partitions, Permission, Permissions,
@@ -11,12 +17,12 @@ use crate::driver::{CardAddress, Driver, Dumps, listen_to_driver, read_dump};
 use crate::engine::{Engine, Mailboxes, Message, Shared};
 use crate::fault::{Loss, Notice, Watch, dump, read_line, remedy};
 use crate::helpers::Helpers;
-use crate::issue::LaunchLimits;
 use crate::polling::PollPolicy;
 use crate::quiet::Gate;
 use crate::settings::Settings;
-use cumux_abi::CUdevice_attribute;
-use cumux_device::{ClientId, DeviceError, DeviceFacts, ModuleId, ModuleInfo, Sink, StreamId};
+use cumux_abi::CUlimit;
+use cumux_device::{ClientId, Device, DeviceError, DeviceFacts, ModuleId, ModuleInfo, Sink, StreamId};
+use cumux_wire::limits::LaunchLimits;
 use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
 use std::fmt;
@@ -48,7 +54,6 @@ fn watch_faults(watch: &Arc<Watch>, mailboxes: &Arc<Mailboxes>) -> std::io::Resu
 
 /// One GPU, opened. Use it through [`cumux_device::Device`].
 pub struct Card {
-    ordinal: u32,
     shared: Arc<Shared>,
     facts: DeviceFacts,
     extents: Extents,
@@ -63,7 +68,7 @@ pub struct Card {
     variables: RwLock<Permissions>,
     /// The largest value of each limit that a client has set. Limits belong to the whole context.
     /// Lock 1 of the crate's order; the driver is called under it.
-    limits: Mutex<HashMap<u32, u64>>,
+    limits: Mutex<HashMap<CUlimit, u64>>,
     next_stream: AtomicU32,
     drain: Duration,
     engine_threads: Vec<JoinHandle<()>>,
@@ -112,7 +117,6 @@ impl Card {
             query_after_ns: if settings.core_dumps { RARE_QUERY_NS } else { QUERY_NS },
         });
         let mut card = Card {
-            ordinal,
             shared: shared.clone(),
             facts,
             extents,
@@ -191,7 +195,7 @@ impl Card {
     // ---- shares
 
     fn multiprocessors(&self) -> u32 {
-        self.facts.attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT.0).cast_unsigned()
+        self.facts.multiprocessors()
     }
 
     /// Chooses a partition of this many SMs (0: all), out of the card's or those of `inside`.
@@ -257,6 +261,12 @@ impl Card {
         for mailbox in self.shared.mailboxes.iter() {
             mailbox.send(Message::ForgetKernels(module.kernels.iter().map(|kernel| kernel.id).collect()));
         }
+    }
+}
+
+impl Device for Card {
+    fn facts(&self) -> &DeviceFacts {
+        &self.facts
     }
 }
 
