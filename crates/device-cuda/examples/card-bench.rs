@@ -5,7 +5,7 @@
 //! Usage: `card-bench [cuda:0] [seconds a row]`.
 
 use cumux_device::{
-    ClientId, ClientSpec, Clients, Device, DeviceError, GlobalsAllocator, Kernel, Launch, Memory, Modules, Outcome, Queues, Sink, StreamId, Work,
+    Channel, ClientId, ClientSpec, Clients, Device, DeviceError, GlobalsAllocator, Kernel, Launch, Memory, Modules, Outcome, Queues, Sink, StreamId, Work,
 };
 use cumux_device_cuda::{Card, Settings};
 use rustix::fs::{MemfdFlags, SealFlags};
@@ -73,7 +73,7 @@ impl Sink for StatusPages {
             thread.unpark();
         }
     }
-    fn text(&self, _: ClientId, _: &[u8]) {}
+    fn text(&self, _: ClientId, _: Channel, _: &[u8]) {}
 }
 
 impl StatusPage {

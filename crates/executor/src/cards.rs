@@ -8,7 +8,7 @@
 //! upper bits: the reports of a device pass through [`Tagged`].
 
 use cumux_device::{
-    Capabilities, ClientCounters, ClientId, ClientSpec, Device, DeviceError, DeviceFacts, Fault, GlobalsAllocator, Interrupted, ModuleId, ModuleInfo, Open,
+    Capabilities, Channel, ClientCounters, ClientId, ClientSpec, Device, DeviceError, DeviceFacts, Fault, GlobalsAllocator, Interrupted, ModuleId, ModuleInfo, Open,
     Outcome, Report, Sink, StreamId, TensorWish, Work,
 };
 use cumux_wire::cuda::{FunctionAttribute, Limit};
@@ -45,8 +45,8 @@ impl Sink for Tagged {
         self.reports.retired_all(reports);
     }
 
-    fn text(&self, client: ClientId, text: &[u8]) {
-        self.reports.text(client, text);
+    fn text(&self, client: ClientId, channel: Channel, text: &[u8]) {
+        self.reports.text(client, channel, text);
     }
 
     fn faulted(&self, client: ClientId, fault: &Fault) {

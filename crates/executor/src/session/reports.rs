@@ -5,9 +5,12 @@
 use super::{Inner, Session, now_ns};
 use crate::drive::Caller;
 use crate::suspicion;
-use cumux_device::{Outcome, StreamId};
+use cumux_device::{Channel, Outcome, StreamId};
 use cumux_wire::record::Op;
 use std::time::Duration;
+
+/// Most bytes of text that are kept for a client that does not take it. The oldest are dropped.
+const MOST_TEXT_BYTES: usize = 1 << 20;
 
 impl Session {
     /// The device reports pieces of this client that are over, in order for each stream.
@@ -132,24 +135,27 @@ impl Session {
         Some(estimate)
     }
 
-    /// Device printf text; kept until the client's ring has room, up to 1 MiB.
-    pub fn text(&self, text: &[u8]) {
+    /// Text of the client's kernels; kept until the client's ring has room, up to
+    /// [`MOST_TEXT_BYTES`] of each channel.
+    pub fn text(&self, channel: Channel, text: &[u8]) {
         self.lock_then_deliver(|inner| {
-            inner.text.extend(text);
-            while inner.text.len() > 1 << 20 {
-                inner.text.pop_front();
-            }
+            let kept = &mut inner.text[channel.index()];
+            kept.extend(text);
+            kept.drain(..kept.len().saturating_sub(MOST_TEXT_BYTES));
             self.flush_text(inner);
         });
     }
 
     pub(super) fn flush_text(&self, inner: &mut Inner) {
-        while !inner.text.is_empty() {
-            let put = self.service.put_text(inner.text.as_slices().0);
-            if put == 0 {
-                break;
+        for channel in Channel::ALL {
+            let kept = &mut inner.text[channel.index()];
+            while !kept.is_empty() {
+                let put = self.service.put_text(channel, kept.as_slices().0);
+                if put == 0 {
+                    break;
+                }
+                kept.drain(..put);
             }
-            inner.text.drain(..put);
         }
     }
 }
