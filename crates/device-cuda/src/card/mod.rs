@@ -1,4 +1,5 @@
 //! A card: one GPU, opened, with its engine and helper threads.
+#![expect(clippy::disallowed_types, reason = "numbers streams, from any thread")]
 
 mod device;
 
