@@ -3,6 +3,9 @@
 //!
 //! Every `crate::…`, `self::…`, `super::…` path and every path that begins with a submodule counts
 //! as a use of the file that defines the named item; a re-export is followed to where it leads.
+//! A file may list the floors of its submodules, highest first, in a text block of its documentation
+//! under the sentence [`FLOORS`]: then each of them uses only those on later lines.
+//!
 //! Code under `#[cfg(test)]` does not count: a test may look from above.
 //!
 //! What one file adds to another's type (`impl Session` in several files) counts, too: a call of
@@ -14,6 +17,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use syn::visit::{self, Visit};
+
+/// What stands above a list of floors.
+const FLOORS: &str = "uses only those below it";
 
 /// A module path below the crate's root, `[]` for the root itself.
 type Room = Vec<String>;
@@ -32,6 +38,8 @@ struct File {
     /// Methods that the file has, and those that it calls: type and name.
     methods: BTreeSet<(String, String)>,
     calls: BTreeSet<(String, String)>,
+    /// The lines of the file's list of floors, highest first.
+    floors: Vec<String>,
 }
 
 /// Checks every crate of the workspace.
@@ -54,6 +62,7 @@ pub fn check(root: &Path) -> anyhow::Result<()> {
                 faults.extend(inside.map(|(other, words)| format!("    {} uses {} ({})", label(room), label(other), words.join(", "))));
             }
         }
+        faults.extend(upward_uses(&files, &uses).into_iter().map(|fault| format!("{name}: {fault}")));
     }
     if !faults.is_empty() {
         bail!("{}\nFiles use each other downward only: hand down what a lower file needs, or move what both need below them", faults.join("\n"));
@@ -93,6 +102,7 @@ fn read_file(path: &Path, folder: &Path, room: Room, files: &mut BTreeMap<Room, 
     let syntax = syn::parse_file(&text).with_context(|| format!("{} is no Rust", path.display()))?;
     let mut reader = Reader::default();
     reader.visit_file(&syntax);
+    reader.file.floors = listed_floors(&text);
     let mut below = Vec::new();
     for (name, other) in &reader.modules {
         let candidates = match other {
@@ -367,6 +377,37 @@ fn reachable<'a>(uses: &'a Uses, from: &Room) -> BTreeSet<&'a Room> {
     found
 }
 
+/// The lines of a list of floors in the documentation at the top of a file.
+fn listed_floors(text: &str) -> Vec<String> {
+    let mut lines = text.lines().map_while(|line| line.strip_prefix("//!")).map(str::trim);
+    if !lines.any(|line| line.contains(FLOORS)) {
+        return Vec::new();
+    }
+    lines.skip_while(|line| *line != "```text").skip(1).take_while(|line| *line != "```").map(str::to_owned).collect()
+}
+
+/// Uses that a list of floors does not allow. A line begins with one or more submodules.
+fn upward_uses(files: &BTreeMap<Room, File>, uses: &Uses) -> Vec<String> {
+    let mut faults = Vec::new();
+    for (room, file) in files.iter().filter(|(_, file)| !file.floors.is_empty()) {
+        let names = |line: &str| -> Vec<String> { line.split_whitespace().take_while(|word| file.children.contains(*word)).map(str::to_owned).collect() };
+        let floors: Vec<Vec<String>> = file.floors.iter().map(|line| names(line)).collect();
+        let floor_of = |other: &Room| {
+            let child = other.strip_prefix(room.as_slice())?.first()?;
+            floors.iter().position(|floor| floor.contains(child))
+        };
+        for (from, to) in uses.iter().flat_map(|(from, all)| all.keys().map(move |to| (from, to))) {
+            if let (Some(upper), Some(lower)) = (floor_of(from), floor_of(to))
+                && from.get(room.len()) != to.get(room.len())
+                && upper >= lower
+            {
+                faults.push(format!("{} uses {}, which is not on a floor below it ({})", label(from), label(to), uses[from][to].join(", ")));
+            }
+        }
+    }
+    faults
+}
+
 fn label(room: &Room) -> String {
     if room.is_empty() { "(root)".to_owned() } else { room.join("::") }
 }
@@ -409,6 +450,27 @@ mod tests {
             ]);
             assert_eq!(circles(&uses(&files)), [vec![room("a"), room("b")]], "{text}");
         }
+    }
+
+    #[test]
+    fn a_list_of_floors_is_believed_only_if_it_is_true() {
+        let list = "//! Each of them uses only those below it:\n//!\n//! ```text\n//! (top)  all\n//! b      first\n//! a  c   second b\n//! ```\nmod a;";
+        let house = |a: &str| {
+            let mut files = house(&[
+                ("", &["a", "b", "c"], ""),
+                ("a", &[], a),
+                ("b", &["c"], "use super::a::A; use crate::c::C;"),
+                ("c", &[], ""),
+                ("b::c", &[], "use crate::a::A;"),
+            ]);
+            files.get_mut(&room("")).unwrap().floors = listed_floors(list);
+            files
+        };
+        let faults = |a: &str| upward_uses(&house(a), &uses(&house(a)));
+        assert_eq!(faults("use crate::Root;"), Vec::<String>::new());
+        assert_eq!(faults("use crate::b::c::C;"), ["a uses b::c, which is not on a floor below it (crate::b::c::C)"]);
+        assert_eq!(faults("use crate::c::C;"), ["a uses c, which is not on a floor below it (crate::c::C)"]);
+        assert_eq!(listed_floors("//! ```text\n//! a\n//! ```"), Vec::<String>::new(), "another drawing");
     }
 
     #[test]

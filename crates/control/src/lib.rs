@@ -17,7 +17,7 @@
 //! answer      the answer to each text command
 //! servers     the connections to servers
 //! survey      the cards before any server has reported them
-//! complaints  settings that cannot be used
+//! complaints  what is said of settings that cannot be used
 //! daemon      the state that all threads share, and what the registry orders
 //! launch      starting a server
 //! registry    servers, users and waiting clients, as a pure state machine
