@@ -202,6 +202,19 @@ impl<H: Host> Core<H> {
         }
     }
 
+    /// An executor has lost its device and ends. It touches no session any more, so its successor
+    /// need not wait until the process has ended, which may take a second.
+    pub(crate) fn device_lost(&mut self, id: u64, why: &str) {
+        let Some(worker) = self.executors.workers.get_mut(&id) else { return };
+        // Its clients' kernels did it, and those were told: it says nothing against the device.
+        worker.excuse();
+        let lived = worker.serving_since.map_or(Duration::ZERO, |since| since.elapsed());
+        let pid = worker.pid;
+        if self.executors.service.active() == Some(id) {
+            self.leave_service(pid, lived, &format!(": {why}"));
+        }
+    }
+
     /// Nothing is left of this executor: its work can be taken over.
     fn bury(&mut self, id: u64) {
         let Some(worker) = self.executors.workers.remove(&id) else { return };
@@ -209,28 +222,8 @@ impl<H: Host> Core<H> {
         let how = self.host.reap(worker.pid).map_or_else(String::new, |how| format!(" ({how})"));
         let now = Instant::now();
         if self.executors.service.active() == Some(id) {
-            if self.executors.service.is_given() {
-                self.executors.lost_at = Some(now);
-            }
-            self.executors.service = Service::ByNobody;
-            self.executors.lived = worker.serving_since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
-            self.executors.no_standby = None;
-            for session in self.clients.sessions.values_mut() {
-                session.seat = Seat::No;
-            }
-            // Nobody is left who could answer for those that were leaving.
-            let leaving: Vec<u32> = self.clients.sessions.values().filter(|s| s.is_leaving()).map(|s| s.about.id).collect();
-            for session in leaving {
-                self.finish(session, None);
-            }
-            self.end_what_was_terminated();
-            self.answer_questions_now();
-            self.resharings_are_over();
-            if self.ending == Ending::No || self.ending == Ending::Draining {
-                let clients = self.clients.sessions.len();
-                self.note(&format!("Executor {} has ended{how}; {clients} clients wait for its successor", worker.pid));
-                self.log.contexts("Destroy", &self.executors.devices);
-            }
+            let lived = worker.serving_since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
+            self.leave_service(worker.pid, lived, &how);
         } else {
             self.log.line(&format!("Executor {} has ended{how}", worker.pid));
         }
@@ -238,6 +231,32 @@ impl<H: Host> Core<H> {
         let lasted = worker.serving_since.is_some_and(|since| since + LASTING <= now);
         if !worker.is_dismissed() && !lasted {
             self.count_death(now);
+        }
+    }
+
+    /// The executor that served does so no more.
+    fn leave_service(&mut self, pid: u32, lived: Duration, how: &str) {
+        if self.executors.service.is_given() {
+            self.executors.lost_at = Some(Instant::now());
+        }
+        self.executors.service = Service::ByNobody;
+        self.executors.lived = lived;
+        self.executors.no_standby = None;
+        for session in self.clients.sessions.values_mut() {
+            session.seat = Seat::No;
+        }
+        // Nobody is left who could answer for those that were leaving.
+        let leaving: Vec<u32> = self.clients.sessions.values().filter(|s| s.is_leaving()).map(|s| s.about.id).collect();
+        for session in leaving {
+            self.finish(session, None);
+        }
+        self.end_what_was_terminated();
+        self.answer_questions_now();
+        self.resharings_are_over();
+        if self.ending == Ending::No || self.ending == Ending::Draining {
+            let clients = self.clients.sessions.len();
+            self.note(&format!("Executor {pid} has ended{how}; {clients} clients wait for its successor"));
+            self.log.contexts("Destroy", &self.executors.devices);
         }
     }
 

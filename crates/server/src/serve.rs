@@ -177,6 +177,7 @@ impl<H: Host> Core<H> {
                     self.keeper.kill(&self.host);
                 }
             }
+            FromExecutor::DeviceLost { why } => self.device_lost(worker, &why),
             FromExecutor::Failed { why } => self.cannot_serve(worker, if why.is_empty() { "it did not say why; see server.log" } else { &why }),
             // Late words of one that does not serve.
             FromExecutor::Attached { .. }
