@@ -125,10 +125,10 @@ impl Intake {
         Ok(())
     }
 
-    /// Tells everybody how many there are. Not beside a software GPU, whose threads need every
-    /// processor that waiting clients would look on.
+    /// Tells everybody how many there are. Not beside a device that needs every processor
+    /// that waiting clients would look on.
     fn tell(&self) {
-        if self.shared.cards.keeps_marks() {
+        if self.shared.cards.capabilities().needs_cores {
             return;
         }
         let sessions = self.sessions.read();

@@ -136,7 +136,7 @@ pub fn run(options: &Options, opener: &dyn Open) -> Result<(), ExecutorError> {
             return Err(error.into());
         }
     };
-    let (facts, alone) = (cards.all_facts(), cards.alone());
+    let facts = cards.all_facts();
     let shared = Arc::new(Shared::new(cards, mailboxes, outbox.clone())?);
     let intake = Intake::new(sessions, shared.clone())?;
     intake.start()?;
@@ -157,7 +157,6 @@ pub fn run(options: &Options, opener: &dyn Open) -> Result<(), ExecutorError> {
             generation: executor.generation,
             serving: executor.generation > 0,
             devices: facts.clone(),
-            alone: alone.clone(),
         };
         if connection.send(&hello, &[]).is_err() {
             // That server has just gone, too.
@@ -175,7 +174,7 @@ pub fn run(options: &Options, opener: &dyn Open) -> Result<(), ExecutorError> {
 /// Tells the server why this process ends, so that its clients hear more than that nobody serves
 /// them.
 fn report_failure(server: &Path, hope: &mut Hope, why: &str) {
-    let hello = Hello::Executor { version: VERSION, pid: std::process::id(), generation: 0, serving: false, devices: Vec::new(), alone: String::new() };
+    let hello = Hello::Executor { version: VERSION, pid: std::process::id(), generation: 0, serving: false, devices: Vec::new() };
     if let Ok(connection) = connect(server, hope, false)
         && connection.send(&hello, &[]).is_ok()
         && connection.send(&FromExecutor::Failed { why: why.to_owned() }, &[]).is_ok()

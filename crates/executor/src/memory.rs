@@ -9,10 +9,15 @@ use crate::objects::{Change, Mapped, Objects};
 use crate::session::{Inner, Session};
 use crate::shared::{answer, is_memory, result_of};
 use cumux_device::DeviceError;
+use cumux_wire::cuda::MemoryAccess;
 use cumux_wire::layout;
 use cumux_wire::record::Header;
 use cumux_wire::result;
 use std::os::fd::AsFd;
+
+/// The access that a client can set for a mapping.
+const ACCESS: [MemoryAccess; 3] =
+    [MemoryAccess::CU_MEM_ACCESS_FLAGS_PROT_NONE, MemoryAccess::CU_MEM_ACCESS_FLAGS_PROT_READ, MemoryAccess::CU_MEM_ACCESS_FLAGS_PROT_READWRITE];
 
 /// The first extent of a client; most small programs need no other.
 const FIRST_EXTENT: u64 = 2 << 20;
@@ -222,15 +227,15 @@ impl Session {
         };
         let covered: Vec<(u64, Mapped)> = inner.objects.mappings.range(address..to).map(|(a, m)| (*a, *m)).collect();
         let exact = covered.iter().map(|(_, m)| m.bytes).sum::<u64>() == bytes && !covered.is_empty();
-        if !exact || !matches!(access, 0 | 1 | 3) {
+        if !exact || !ACCESS.contains(&MemoryAccess(access)) {
             return self.commit(inner, Change::Nothing, end, Some((header, answer(result::INVALID_VALUE))));
         }
         for (at, mapped) in covered {
-            if mapped.access != 0 {
+            if MemoryAccess(mapped.access) != MemoryAccess::CU_MEM_ACCESS_FLAGS_PROT_NONE {
                 self.shared.cards.revoke(self.client(), at);
             }
-            if access != 0 {
-                self.shared.cards.allow(self.client(), at, mapped.bytes, access == 3);
+            if MemoryAccess(access) != MemoryAccess::CU_MEM_ACCESS_FLAGS_PROT_NONE {
+                self.shared.cards.allow(self.client(), at, mapped.bytes, MemoryAccess(access) == MemoryAccess::CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
             }
             self.commit(inner, Change::Access { address: at, access }, 0, None);
         }
@@ -245,7 +250,7 @@ impl Session {
             return result::INVALID_VALUE;
         }
         for (at, mapped) in covered {
-            if mapped.access != 0 {
+            if MemoryAccess(mapped.access) != MemoryAccess::CU_MEM_ACCESS_FLAGS_PROT_NONE {
                 self.shared.cards.revoke(self.client(), at);
             }
             if let Err(error) = self.shared.cards.unmap(at, mapped.bytes) {

@@ -193,7 +193,7 @@ impl Session {
             }
         }
         let case = if inner.objects.fault.is_some() { Case::default() } else { Case::open(&inner.journal, oldest, terms.lived) };
-        if self.shared.cards.keeps_marks() {
+        if self.shared.cards.capabilities().resumes_kernels {
             // It is counted, and nothing of it is with a device now. Elsewhere it stays in doubt.
             inner.queues.streams.keys().for_each(|index| inner.journal.set_submitted(*index, 0));
         }
@@ -217,7 +217,7 @@ impl Session {
 
     /// Why work that was with a device without marks cannot be done again.
     fn in_doubt(&self, inner: &Inner, work: &[WorkEntry]) -> Result<Option<String>, ExecutorError> {
-        if self.shared.cards.keeps_marks() {
+        if self.shared.cards.capabilities().resumes_kernels {
             return Ok(None);
         }
         let mut doubtful = Vec::new();

@@ -20,7 +20,7 @@ impl Session {
 
     /// The device reports pieces of this client that are over, in order for each stream.
     pub fn retired(&self, reports: impl IntoIterator<Item = Reported>) {
-        if self.shared.cards.keeps_marks() {
+        if self.shared.cards.capabilities().waits_for_reports {
             // Such a device begins what follows in the stream when this returns: the journal must
             // know by then, or a successor would repeat what was done.
             let mut inner = self.lock();

@@ -240,9 +240,9 @@ impl Session {
 
     /// The lock for the intake thread; none where it should come again, since somebody else has it.
     pub fn lock_for_intake(&self) -> Option<MutexGuard<'_, Inner>> {
-        // The software GPU's threads need the processors that looking again and again would take
-        // from them.
-        if self.shared.cards.keeps_marks() { Some(self.lock()) } else { self.try_lock() }
+        // A device that computes on the processors needs those that looking again and again would
+        // take from it.
+        if self.shared.cards.capabilities().needs_cores { Some(self.lock()) } else { self.try_lock() }
     }
 
     /// Reports of the device that came while somebody had the changing part.

@@ -6,6 +6,7 @@ use crate::session::{Files, Keeping, Seat, Session, parts, shortened};
 use cumux_link::Connection;
 use cumux_link::connection::exactly;
 use cumux_wire::VERSION;
+use cumux_wire::cuda::{ComputeMode, DeviceAttribute};
 use cumux_wire::layout::WINDOWS;
 use cumux_wire::message::{self, ClientStatus, DeviceFacts, Grant, Hello, Reply, ToExecutor};
 use cumux_wire::result;
@@ -280,15 +281,13 @@ impl<H: Host> Core<H> {
     }
 }
 
-/// A device as a client of the service sees it: attribute 133 (`CU_DEVICE_ATTRIBUTE_MPS_ENABLED`)
-/// says that its context is shared, and 20 (`CU_DEVICE_ATTRIBUTE_COMPUTE_MODE`) that everybody may
-/// use it: the card's own mode is between the card and its executor.
+/// A device as a client of the service sees it: its context is shared, and everybody may use it. The
+/// card's own compute mode is between the card and its executor.
 fn shared(facts: &DeviceFacts) -> DeviceFacts {
     let mut facts = facts.clone();
-    for (number, value) in [(20, 0), (133, 1)] {
-        facts.attributes.retain(|(known, _)| *known != number);
-        facts.attributes.push((number, value));
-    }
+    facts.attributes.set(DeviceAttribute::CU_DEVICE_ATTRIBUTE_COMPUTE_MODE, ComputeMode::CU_COMPUTEMODE_DEFAULT.0.cast_signed());
+    facts.attributes.set(DeviceAttribute::CU_DEVICE_ATTRIBUTE_MPS_ENABLED, 1);
+    facts.capabilities.exclusive = None;
     facts
 }
 

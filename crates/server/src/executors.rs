@@ -9,7 +9,7 @@ use crate::session::Seat;
 use crate::worker::{Finding, Remains, Service, Worker};
 use cumux_link::Connection;
 use cumux_link::pulse;
-use cumux_wire::message::{DeviceFacts, ToExecutor};
+use cumux_wire::message::{Capabilities, DeviceFacts, ToExecutor};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -30,7 +30,7 @@ impl<H: Host> Core<H> {
         Ok(id)
     }
 
-    pub(crate) fn executor_hello(&mut self, connection: Connection, pid: u32, generation: u32, serving: bool, devices: Vec<DeviceFacts>, alone: String) {
+    pub(crate) fn executor_hello(&mut self, connection: Connection, pid: u32, generation: u32, serving: bool, devices: Vec<DeviceFacts>) {
         let Some(id) = self.executors.workers.iter().find(|(_, w)| w.pid == pid && w.is_awaited() && !w.is_dismissed()).map(|(id, _)| *id) else {
             // It would serve sessions that this server does not know.
             self.log.line(&format!("Executor {pid} is not one of this server's; it is ended"));
@@ -46,7 +46,7 @@ impl<H: Host> Core<H> {
             Err(error) => return self.log.line(&format!("no thread for executor {pid} ({error}); look at the limits of this user (ulimit -u)")),
         };
         let Some(worker) = self.executors.workers.get_mut(&id) else { return };
-        worker.greet(outbox, devices, alone);
+        worker.greet(outbox, devices);
         if self.rebuild.is_some() {
             // Perhaps it knows more than the keeper does.
             worker.send(ToExecutor::Sessions { request: u64::from(self.pid) });
@@ -305,8 +305,8 @@ impl<H: Host> Core<H> {
         if !self.executors.service.is_given() || self.executors.no_standby.is_some() {
             return;
         }
-        let Some(worker) = self.executors.active().filter(|worker| !worker.alone().is_empty()) else { return };
-        let why = worker.alone().to_owned();
+        let Some(worker) = self.executors.active() else { return };
+        let Some(why) = Capabilities::of_all(worker.devices().iter().map(|device| &device.capabilities)).exclusive else { return };
         self.note(&format!("No standby: {why}. A takeover will start from cold"));
         self.executors.no_standby = Some(why);
     }

@@ -136,6 +136,5 @@ impl<H: Host> Core<H> {
 
 /// A device as a status tells it.
 fn card(facts: &DeviceFacts) -> ServedDevice {
-    let multiprocessors = u32::try_from(facts.attribute(cumux_wire::share::MULTIPROCESSOR_COUNT)).unwrap_or(0);
-    ServedDevice { id: facts.id.clone(), name: facts.name.clone(), multiprocessors, memory: facts.memory }
+    ServedDevice { id: facts.id.clone(), name: facts.name.clone(), multiprocessors: facts.multiprocessors(), memory: facts.memory }
 }

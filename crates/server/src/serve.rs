@@ -142,7 +142,7 @@ impl<H: Host> Core<H> {
         }
         match hello {
             Hello::Keeper { .. } => self.keeper_hello(connection, pid),
-            Hello::Executor { generation, serving, devices, alone, .. } => self.executor_hello(connection, pid, generation, serving, devices, alone),
+            Hello::Executor { generation, serving, devices, .. } => self.executor_hello(connection, pid, generation, serving, devices),
             Hello::Client { .. } | Hello::Server { .. } => {}
         }
     }

@@ -96,8 +96,6 @@ enum Knowledge {
 struct Channel {
     outbox: Outbox<ToExecutor>,
     devices: Vec<DeviceFacts>,
-    /// Why no other can work beside it; empty where one can.
-    alone: String,
     keeper: KeeperLine,
     knowledge: Knowledge,
 }
@@ -203,9 +201,9 @@ impl Worker {
     }
 
     /// It says hello. Only while it is [awaited](Worker::is_awaited).
-    pub(crate) fn greet(&mut self, outbox: Outbox<ToExecutor>, devices: Vec<DeviceFacts>, alone: String) {
+    pub(crate) fn greet(&mut self, outbox: Outbox<ToExecutor>, devices: Vec<DeviceFacts>) {
         if self.is_awaited() {
-            let channel = Channel { outbox, devices, alone, keeper: KeeperLine::No, knowledge: Knowledge::Nothing };
+            let channel = Channel { outbox, devices, keeper: KeeperLine::No, knowledge: Knowledge::Nothing };
             self.contact = Contact::Made { channel, course: Course::Connected };
         }
     }
@@ -342,11 +340,6 @@ impl Worker {
         self.channel().map_or(&[], |channel| &channel.devices)
     }
 
-    /// Why no other executor can work beside it; empty where one can.
-    pub(crate) fn alone(&self) -> &str {
-        self.channel().map_or("", |channel| &channel.alone)
-    }
-
     /// Whether it can be told what it lacks.
     pub(crate) fn can_be_briefed(&self) -> bool {
         !self.is_awaited() && !matches!(self.contact, Contact::Made { course: Course::CutOff { .. }, .. }) && !self.is_dismissed()
@@ -446,7 +439,7 @@ mod tests {
     fn greeted() -> (Worker, Connection) {
         let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
         let mut worker = worker();
-        worker.greet(Outbox::over(Arc::new(ours.into())).unwrap(), Vec::new(), String::new());
+        worker.greet(Outbox::over(Arc::new(ours.into())).unwrap(), Vec::new());
         (worker, theirs.into())
     }
 

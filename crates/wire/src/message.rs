@@ -6,7 +6,7 @@
 //!
 //! One file, although long: it is a list, and both ends of a socket are read side by side.
 
-pub use crate::facts::DeviceFacts;
+pub use crate::facts::{Capabilities, DeviceFacts};
 use crate::share::Share;
 use serde::{Deserialize, Serialize};
 
@@ -64,10 +64,6 @@ pub enum Hello {
         serving: bool,
         /// The devices that it has opened; empty if it failed ([`FromExecutor::Failed`] follows).
         devices: Vec<DeviceFacts>,
-        /// Why no second executor can work beside it (the card's compute mode, for example), and
-        /// what to do about it. Empty where a second one can work.
-        #[serde(default)]
-        alone: String,
     },
 }
 

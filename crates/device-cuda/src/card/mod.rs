@@ -1,7 +1,13 @@
-//! A card: one GPU, opened, with its engine and helper threads.
+//! A card: one GPU, opened, with its engine and helper threads. The device interface is a file for
+//! each of its traits.
 #![expect(clippy::disallowed_types, reason = "numbers streams, from any thread")]
 
-mod device;
+mod clients;
+mod memory;
+mod modules;
+mod partitions;
+mod queues;
+mod takeover;
 
 use crate::context::{
     Access, Client, ClientModule, ClientStream, Extents, LoadedModule, MemoryKind, ModuleLibrary, OwnKernels, Partition, Partitions, Permission, Permissions,
@@ -12,12 +18,12 @@ use crate::driver::{CardAddress, Driver, Dumps, listen_to_driver, read_dump};
 use crate::engine::{Engine, Mailboxes, Message, Shared};
 use crate::fault::{Loss, Notice, Watch, dump, read_line, remedy};
 use crate::helpers::Helpers;
-use crate::issue::LaunchLimits;
 use crate::polling::PollPolicy;
 use crate::quiet::Gate;
 use crate::settings::Settings;
-use cumux_abi::CUdevice_attribute;
-use cumux_device::{ClientId, DeviceError, DeviceFacts, ModuleId, ModuleInfo, Sink, StreamId};
+use cumux_abi::CUlimit;
+use cumux_device::{ClientId, Device, DeviceError, DeviceFacts, ModuleId, ModuleInfo, Sink, StreamId};
+use cumux_wire::limits::LaunchLimits;
 use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
 use std::fmt;
@@ -49,7 +55,6 @@ fn watch_faults(watch: &Arc<Watch>, mailboxes: &Arc<Mailboxes>) -> std::io::Resu
 
 /// One GPU, opened. Use it through [`cumux_device::Device`].
 pub struct Card {
-    ordinal: u32,
     shared: Arc<Shared>,
     facts: DeviceFacts,
     extents: Extents,
@@ -64,7 +69,7 @@ pub struct Card {
     variables: RwLock<Permissions>,
     /// The largest value of each limit that a client has set. Limits belong to the whole context.
     /// Lock 1 of the crate's order; the driver is called under it.
-    limits: Mutex<HashMap<u32, u64>>,
+    limits: Mutex<HashMap<CUlimit, u64>>,
     next_stream: AtomicU32,
     drain: Duration,
     engine_threads: Vec<JoinHandle<()>>,
@@ -113,7 +118,6 @@ impl Card {
             query_after_ns: if settings.core_dumps { RARE_QUERY_NS } else { QUERY_NS },
         });
         let mut card = Card {
-            ordinal,
             shared: shared.clone(),
             facts,
             extents,
@@ -192,7 +196,7 @@ impl Card {
     // ---- shares
 
     fn multiprocessors(&self) -> u32 {
-        self.facts.attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT.0).cast_unsigned()
+        self.facts.multiprocessors()
     }
 
     /// Chooses a partition of this many SMs (0: all), out of the card's or those of `inside`.
@@ -258,6 +262,12 @@ impl Card {
         for mailbox in self.shared.mailboxes.iter() {
             mailbox.send(Message::ForgetKernels(module.kernels.iter().map(|kernel| kernel.id).collect()));
         }
+    }
+}
+
+impl Device for Card {
+    fn facts(&self) -> &DeviceFacts {
+        &self.facts
     }
 }
 

@@ -146,15 +146,14 @@ impl LoadedModule {
         self.users.load(Ordering::Acquire) > 0
     }
 
-    /// Sets a kernel's attribute (a `CUfunction_attribute`). The limit of dynamic shared memory
+    /// Sets a kernel's attribute. The limit of dynamic shared memory
     /// only grows: clients that share the module get the largest that any of them has set.
     ///
     /// # Errors
     /// A sentence: there is no such function, or the driver refuses the value.
-    pub(crate) fn set_attribute(&self, function: u32, attribute: u32, value: i32) -> Result<(), DeviceError> {
+    pub(crate) fn set_attribute(&self, function: u32, attribute: Attribute, value: i32) -> Result<(), DeviceError> {
         let unknown = || DeviceError::Invalid(format!("the module has no function {function}"));
         let kernel = self.kernels.get(function as usize).ok_or_else(unknown)?;
-        let attribute = Attribute(attribute);
         let mut most = self.dynamic_shared.lock();
         if attribute == MAX_DYNAMIC_SHARED && most.get(&function).is_some_and(|known| *known >= value && value >= 0) {
             return Ok(());

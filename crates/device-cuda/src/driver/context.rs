@@ -6,7 +6,7 @@ use super::table::Table;
 use crate::fault::{Call, CudaError, remedy};
 use core::ffi::CStr;
 use core::ptr::{null_mut, with_exposed_provenance_mut};
-use cumux_abi::{CUcomputemode, CUctx_flags, CUdevice, CUlimit};
+use cumux_abi::{CUctx_flags, CUdevice, CUlimit};
 use cumux_device::DeviceError;
 use std::cell::Cell;
 use std::sync::Arc;
@@ -31,8 +31,6 @@ pub(crate) struct Driver {
     instance: u64,
     /// Least and most urgent stream priority.
     priorities: (i32, i32),
-    /// The compute mode when the context was made.
-    mode: CUcomputemode,
 }
 
 /// Whether the driver writes a core dump when a kernel faults.
@@ -73,7 +71,7 @@ impl Driver {
         CudaError::check(unsafe { (table.cuDevicePrimaryCtxRetain)(&raw mut context, device.raw()) })
             .map_err(|error| DeviceError::System(remedy::no_context(ordinal, mode, error)))?;
         let instance = INSTANCES.fetch_add(1, Ordering::Relaxed);
-        let mut driver = Driver { device, context: context.expose_provenance(), instance, priorities: (0, 0), mode };
+        let mut driver = Driver { device, context: context.expose_provenance(), instance, priorities: (0, 0) };
         driver.priorities = driver.read_priorities();
         Ok(Arc::new(driver))
     }
@@ -117,11 +115,6 @@ impl Driver {
     /// The driver's sentence for an error, with the error's number.
     pub(crate) fn describe_numbered(&self, error: CudaError) -> String {
         format!("{} (CUDA error {})", self.describe(error), error.number())
-    }
-
-    /// The compute mode when the context was made.
-    pub(crate) fn compute_mode(&self) -> CUcomputemode {
-        self.mode
     }
 
     /// Least and most urgent stream priority.

@@ -5,10 +5,10 @@ use crate::counters::Counters;
 use crate::driver::{Driver, Function};
 use crate::fault::{CudaError, Loss, Watch};
 use crate::helpers::Helpers;
-use crate::issue::LaunchLimits;
 use crate::polling::PollPolicy;
 use crate::quiet::Gate;
 use cumux_device::Sink;
+use cumux_wire::limits::LaunchLimits;
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -4,7 +4,6 @@
 use super::chain::Chain;
 use super::chain::can_be_node;
 use super::chains::{ChainOrder, Chains, ChosenChain, LONGEST_CHAIN, PendingChain};
-use super::limits::LaunchLimits;
 use super::pieces::CopyPiece;
 use super::plan::{Plan, PlannedKernel, Refusal, plan_work};
 use super::queue::QueueState;
@@ -16,6 +15,7 @@ use crate::fault::{Call, CudaError};
 use crate::helpers::Helpers;
 use crate::track::{COPY_BYTES_PER_NS, Flight, FlightWork, Footprint, LONG_KERNEL_NS, Reporting, SlotIndex, StreamKind, TRANSFER_NS, Tracker};
 use cumux_device::{ClientId, Fault, StreamId};
+use cumux_wire::limits::LaunchLimits;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -263,7 +263,7 @@ impl Issuer {
         let kernel = planned.kernel();
         let expected_ns = tracker.estimates.kernel_ns(kernel);
         let blocks: u64 = planned.shape.grid.iter().map(|blocks| u64::from(*blocks)).product();
-        let fills_card = blocks >= u64::from(self.limits.multiprocessors()) && expected_ns >= LONG_KERNEL_NS;
+        let fills_card = blocks >= u64::from(self.limits.multiprocessors) && expected_ns >= LONG_KERNEL_NS;
         let footprint = if fills_card { Footprint::WholeCard } else { Footprint::Partial };
         (expected_ns, FlightWork::Kernel { id: kernel.id, prints: kernel.prints, footprint })
     }

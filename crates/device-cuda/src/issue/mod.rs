@@ -16,7 +16,6 @@
 mod chain;
 mod chains;
 mod issuer;
-mod limits;
 mod pieces;
 mod plan;
 mod queue;
@@ -25,6 +24,5 @@ mod streams;
 pub(crate) use chain::Chain;
 pub(crate) use chains::{ChainOrder, PendingChain};
 pub(crate) use issuer::{Issuer, Served};
-pub(crate) use limits::LaunchLimits;
 pub(crate) use queue::StreamQueue;
 pub(crate) use streams::Streams;
