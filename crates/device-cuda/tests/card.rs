@@ -21,6 +21,7 @@
 //! - Mapping a range of an extent: `granules_are_enforced`, `mappings_exclude_each_other`. The
 //!   driver maps an extent whole, or answers `NOT_SUPPORTED`.
 //!   `extents_are_mapped_whole_and_once_at_an_address` stands in for them.
+#![expect(clippy::disallowed_types, reason = "the test's sink is called by other threads")]
 
 use std::collections::BTreeMap;
 use std::os::fd::AsFd as _;

@@ -1,7 +1,6 @@
 //! Opens software GPUs by name.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
 use cumux_device::{Device, DeviceError, Open, Sink};
@@ -118,7 +117,7 @@ pub fn open_with(id: &str, sink: Arc<dyn Sink>, settings: Settings) -> Result<Ar
         settled: Condvar::new(),
         watchdog: settings.watchdog,
         opened: Instant::now(),
-        delivered_reports: AtomicU64::new(0),
+        delivered_reports: Default::default(),
     });
     let name = format!("sim-{}", ordinal.number());
     let mut gpu = SoftwareGpu::new(card.clone(), ordinal);

@@ -1,7 +1,7 @@
 //! Where the device reports: finds the session and passes the report on.
 
-use crate::intake::Sessions;
 use crate::mailbox::{Mailboxes, Outbox};
+use crate::session::Sessions;
 use cumux_device::{Begun, ClientId, Fault, Outcome, Report, Sink, StreamId};
 use cumux_wire::message::FromExecutor;
 use std::sync::Arc;

@@ -7,11 +7,12 @@
 use crate::arena::{self, GRANULE};
 use crate::cards::Cards;
 use crate::error::ExecutorError;
-use crate::intake::{Intake, Sessions};
+use crate::files::Files;
+use crate::intake::Intake;
 use crate::mailbox::{Letter, Mailboxes, Outbox};
 use crate::objects::{Change, ModuleSpec};
-use crate::open::{self, Files, Terms};
-use crate::session::Session;
+use crate::open::{self, Terms};
+use crate::session::{Session, Sessions};
 use crate::shared::Shared;
 use crate::sink::Reports;
 use crate::suspicion::{self, Case, Ruling};

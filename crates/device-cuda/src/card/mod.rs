@@ -1,5 +1,6 @@
 //! A card: one GPU, opened, with its engine and helper threads. The device interface is a file for
 //! each of its traits.
+#![expect(clippy::disallowed_types, reason = "numbers streams, from any thread")]
 
 mod clients;
 mod memory;

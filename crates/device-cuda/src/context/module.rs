@@ -3,6 +3,7 @@
 //!
 //! Variables lie where the driver puts them, not in the client's extents (decision 0103). They do
 //! not outlive the executor, so a successor cannot take over a client with writable variables.
+#![expect(clippy::disallowed_types, reason = "counts the users of a module, from any thread")]
 
 use super::symbols::Symbols;
 use crate::driver::{CompileError, Driver, Function, Module};

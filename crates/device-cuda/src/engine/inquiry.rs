@@ -5,12 +5,12 @@
 //! is completed later is kept until the verdict, because then the culprit's fence is reached, too.
 //! The engine makes no calls of the driver, which would wait until the fault is handled.
 
-use super::state::{ContextState, Engine};
+use super::state::{ContextState, Engine, Inquiry};
 use crate::fault::{CudaError, DumpState, FlyingKernel, Rule, Verdict, accusation, decide};
 use crate::track::{Flight, Reporting};
 use cumux_device::{ClientId, Fault, InDoubt, Outcome, Report};
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Completed work that is noticed so long after the announcement may be the culprit's.
 const TRUSTED_AFTER: Duration = Duration::from_millis(2);
@@ -19,16 +19,6 @@ const DUMP_WAIT_IF_KNOWN: Duration = Duration::from_millis(100);
 /// How long the core dump is waited for otherwise. With hundreds of megabytes of code on the card,
 /// writing it takes most of a second.
 const DUMP_WAIT_LIMIT: Duration = Duration::from_secs(3);
-
-/// What an engine knows of a fault before the verdict.
-pub(super) struct Inquiry {
-    /// When the driver announced the fault.
-    begun: Instant,
-    /// The kernels in flight then, of all engines.
-    flying: Vec<FlyingKernel>,
-    /// Work that was completed after the announcement, with the nanoseconds it took.
-    completed: Vec<(Flight, u64)>,
-}
 
 impl Engine {
     /// The driver has announced a fault: submits nothing more.

@@ -1,15 +1,25 @@
 //! An engine's state.
 
 use super::ends::ClientEnds;
-use super::inquiry::Inquiry;
 use super::shared::Shared;
 use crate::driver::Stream;
-use crate::fault::Call;
+use crate::fault::{Call, FlyingKernel};
 use crate::issue::{Issuer, Streams};
 use crate::quiet::LongWork;
 use crate::track::Flight;
 use cumux_device::Report;
 use std::sync::Arc;
+use std::time::Instant;
+
+/// What an engine knows of a fault before the verdict.
+pub(super) struct Inquiry {
+    /// When the driver announced the fault.
+    pub(super) begun: Instant,
+    /// The kernels in flight then, of all engines.
+    pub(super) flying: Vec<FlyingKernel>,
+    /// Work that was completed after the announcement, with the nanoseconds it took.
+    pub(super) completed: Vec<(Flight, u64)>,
+}
 
 /// Whether the context still works, as far as an engine knows.
 ///
