@@ -10,10 +10,13 @@ const DEFAULT_ENGINES: usize = 1;
 /// Most engines that a user may ask for.
 const MOST_ENGINES: usize = 16;
 /// Seconds for which the kernels of a closed client may go on.
-const DEFAULT_DRAIN_SECONDS: u64 = 10;
+const DEFAULT_DRAIN_SECONDS: u64 = 2;
 
 /// Milliseconds for which the work of others is waited for after a fault.
 const DEFAULT_FAULT_WAIT_MS: u64 = 5_000;
+
+/// Milliseconds for which a quiet card is waited for before clients are moved.
+const DEFAULT_LONG_KERNEL_MS: u64 = 250;
 
 /// How a card is served.
 #[derive(Debug, Clone, Copy)]
@@ -34,6 +37,9 @@ pub struct Settings {
     /// How long the work of others is waited for after a fault (`CUMUX_FAULT_WAIT_MS`). Clients
     /// whose kernels run longer get an error.
     pub fault_wait: Duration,
+    /// How long a call that needs a quiet card waits until the clients whose kernels run are left
+    /// alone in this process, and all others go on in another (`CUMUX_LONG_KERNEL_MS`).
+    pub long_kernel: Duration,
 }
 
 impl Settings {
@@ -49,6 +55,7 @@ impl Settings {
         let drain = number_from_environment("CUMUX_DRAIN_SECONDS")?.unwrap_or(DEFAULT_DRAIN_SECONDS);
         let core_dumps = number_from_environment("CUMUX_CORE_DUMPS")? != Some(0);
         let fault_wait = number_from_environment("CUMUX_FAULT_WAIT_MS")?.unwrap_or(DEFAULT_FAULT_WAIT_MS);
+        let long_kernel = number_from_environment("CUMUX_LONG_KERNEL_MS")?.unwrap_or(DEFAULT_LONG_KERNEL_MS);
         Ok(Settings {
             engines: engines.clamp(1, MOST_ENGINES),
             coalesce,
@@ -56,6 +63,7 @@ impl Settings {
             drain: Duration::from_secs(drain),
             core_dumps,
             fault_wait: Duration::from_millis(fault_wait),
+            long_kernel: Duration::from_millis(long_kernel),
         })
     }
 }

@@ -1,6 +1,7 @@
 //! What a device says of the work that was submitted to it.
 
 use crate::ids::{ClientId, StreamId};
+use std::collections::BTreeSet;
 
 /// What happened to a submission.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -74,6 +75,19 @@ pub trait Sink: Send + Sync {
     /// already. A client that had none hears of the fault by this alone.
     fn faulted(&self, client: ClientId, fault: &Fault) {
         let _ = (client, fault);
+    }
+    /// Work of these clients runs on and on, and stops what others need. Returns true if all other
+    /// clients can go on in another process: then the device lets go of them, and calls
+    /// [`Sink::let_go`].
+    fn occupied(&self, by: &BTreeSet<ClientId>) -> bool {
+        let _ = by;
+        false
+    }
+    /// The device has let go of all clients but these: nothing of theirs is begun any more, and
+    /// their last reports have been delivered. Their accepted work without a report is left to
+    /// another process.
+    fn let_go(&self, staying: &BTreeSet<ClientId>, begun: Begun) {
+        let _ = (staying, begun);
     }
     /// The device is lost, and its last report has been delivered. Accepted work without a report
     /// is left to a successor.

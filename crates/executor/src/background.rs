@@ -172,7 +172,8 @@ impl Session {
             }
             inner.meter.request.end(now_ns);
             self.save_counters(inner);
-            if inner.phase.is_closed() {
+            // A session that was let go of belongs to its next executor, which does this again.
+            if inner.phase.is_closed() || inner.phase.is_lost() {
                 return false;
             }
             match inner.objects.fault.as_ref().map(|(code, _)| *code) {

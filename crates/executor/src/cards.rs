@@ -15,7 +15,7 @@ use cumux_wire::cuda::{FunctionAttribute, Limit};
 use cumux_wire::layout;
 use cumux_wire::message::SessionConfig;
 use parking_lot::RwLock;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
@@ -51,6 +51,12 @@ impl Sink for Tagged {
 
     fn faulted(&self, client: ClientId, fault: &Fault) {
         self.reports.faulted(client, fault);
+    }
+
+    fn occupied(&self, by: &BTreeSet<ClientId>) -> bool {
+        // What the other devices were given would have to be let go of, too.
+        let _ = by;
+        false
     }
 
     /// The process ends with all its devices, and what the others were given may have been begun.

@@ -128,7 +128,8 @@ pub fn run(options: &Options, opener: &dyn Open) -> Result<(), ExecutorError> {
     let sessions = Sessions::default();
     let (outbox, outgoing) = Outbox::new();
     let (outbox, mailboxes) = (Arc::new(outbox), Arc::new(Mailboxes::new(intake::lanes())));
-    let reports: Arc<dyn Sink> = Arc::new(Reports::new(sessions.clone(), mailboxes.clone(), outbox.clone()));
+    let sink = Arc::new(Reports::new(sessions.clone(), mailboxes.clone(), outbox.clone()));
+    let reports: Arc<dyn Sink> = sink.clone();
     let cards = match Cards::open(&options.devices, opener, &reports) {
         Ok(cards) => cards,
         Err(error) => {
@@ -140,6 +141,12 @@ pub fn run(options: &Options, opener: &dyn Open) -> Result<(), ExecutorError> {
     let shared = Arc::new(Shared::new(cards, mailboxes, outbox.clone())?);
     let intake = Intake::new(sessions, shared.clone())?;
     intake.start()?;
+    if shared.cards.capabilities().exclusive.is_none() {
+        let intake = Arc::downgrade(&intake);
+        sink.allow_departures(Box::new(move |client| {
+            intake.upgrade().and_then(|intake| intake.remove(client));
+        }));
+    }
     let line: Arc<Mutex<Option<Connection>>> = Arc::default();
     let (sender, beating) = (line.clone(), intake.clone());
     std::thread::Builder::new()

@@ -60,6 +60,13 @@ impl Session {
         }
     }
 
+    /// Takes in what was reported last, and leaves the session to its next executor: nothing of it is
+    /// touched any more when this returns.
+    pub fn depart(&self, patience: Duration, begun: &Begun) {
+        self.last_reports(patience, begun);
+        self.lock().phase.lose_device();
+    }
+
     /// Takes in what is in the mailbox, unless somebody holds the lock: that one comes here when it
     /// has let go. To be called without the lock by whoever had it.
     pub(crate) fn deliver_reports(&self) {

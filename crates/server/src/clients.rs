@@ -196,7 +196,7 @@ impl<H: Host> Core<H> {
     /// Ends a session: executors let go of it first.
     fn leave(&mut self, id: u32, fate: Fate) {
         let Some(session) = self.clients.sessions.get_mut(&id) else { return };
-        let (name, failed) = (session.name(), session.has_failed());
+        let (name, failed, seat) = (session.name(), session.has_failed(), session.seat);
         if !session.leave(fate) {
             return;
         }
@@ -204,6 +204,15 @@ impl<H: Host> Core<H> {
         // NVIDIA's spelling, which log readers look for.
         self.log.line(&format!("Server failed to recevie command with status 806, assuming client {name} exit"));
         self.log.line(&format!("Client {name} exiting. Number of active client contexts is {left}."));
+        if let Seat::Apart { worker } = seat {
+            // With its last client it ends, and with it what still runs there.
+            if !self.end_if_alone(worker)
+                && let Some(worker) = self.executors.workers.get(&worker)
+            {
+                worker.send(ToExecutor::Detach { session: id });
+            }
+            return self.count_clients();
+        }
         for worker in self.executors.workers.values().filter(|worker| worker.is_briefed()) {
             worker.send(ToExecutor::Detach { session: id });
         }

@@ -151,7 +151,7 @@ impl Executors {
 
     /// Process number of the one that waits to take over.
     pub(crate) fn standby_pid(&self) -> u32 {
-        self.workers.iter().find(|(id, _)| Some(**id) != self.service.active()).map_or(0, |(_, worker)| worker.pid)
+        self.workers.iter().find(|(id, worker)| Some(**id) != self.service.active() && !worker.is_dismissed()).map_or(0, |(_, worker)| worker.pid)
     }
 
     /// The same, once it is ready to: 0 while it still comes up.

@@ -211,7 +211,9 @@ impl<H: Host> Core<H> {
         let lived = worker.serving_since.map_or(Duration::ZERO, |since| since.elapsed());
         let pid = worker.pid;
         if self.executors.service.active() == Some(id) {
-            self.leave_service(pid, lived, &format!(": {why}"));
+            self.leave_service(pid, lived, &format!(" has ended: {why}"));
+        } else {
+            self.apart_is_over(id);
         }
     }
 
@@ -223,8 +225,9 @@ impl<H: Host> Core<H> {
         let now = Instant::now();
         if self.executors.service.active() == Some(id) {
             let lived = worker.serving_since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
-            self.leave_service(worker.pid, lived, &how);
+            self.leave_service(worker.pid, lived, &format!(" has ended{how}"));
         } else {
+            self.apart_is_over(id);
             self.log.line(&format!("Executor {} has ended{how}", worker.pid));
         }
         // One that has served for a while says nothing against the device or the program.
@@ -235,18 +238,18 @@ impl<H: Host> Core<H> {
     }
 
     /// The executor that served does so no more.
-    fn leave_service(&mut self, pid: u32, lived: Duration, how: &str) {
+    pub(crate) fn leave_service(&mut self, pid: u32, lived: Duration, how: &str) {
         if self.executors.service.is_given() {
             self.executors.lost_at = Some(Instant::now());
         }
         self.executors.service = Service::ByNobody;
         self.executors.lived = lived;
         self.executors.no_standby = None;
-        for session in self.clients.sessions.values_mut() {
+        for session in self.clients.sessions.values_mut().filter(|session| !matches!(session.seat, Seat::Apart { .. })) {
             session.seat = Seat::No;
         }
         // Nobody is left who could answer for those that were leaving.
-        let leaving: Vec<u32> = self.clients.sessions.values().filter(|s| s.is_leaving()).map(|s| s.about.id).collect();
+        let leaving: Vec<u32> = self.clients.sessions.values().filter(|s| s.is_leaving() && s.seat == Seat::No).map(|s| s.about.id).collect();
         for session in leaving {
             self.finish(session, None);
         }
@@ -255,7 +258,7 @@ impl<H: Host> Core<H> {
         self.resharings_are_over();
         if self.ending == Ending::No || self.ending == Ending::Draining {
             let clients = self.clients.sessions.len();
-            self.note(&format!("Executor {pid} has ended{how}; {clients} clients wait for its successor"));
+            self.note(&format!("Executor {pid}{how}; {clients} clients wait for its successor"));
             self.log.contexts("Destroy", &self.executors.devices);
         }
     }
@@ -284,6 +287,7 @@ impl<H: Host> Core<H> {
         self.forgo_standby();
         // The standby is started when the active one serves: it must not take its processor time.
         let wanted = if self.executors.service.is_given() && self.executors.no_standby.is_none() { 2 } else { 1 };
+        let wanted = wanted + self.executors_apart().count();
         if self.executors.workers.len() < wanted
             && now >= self.executors.start_after
             && let Err(error) = self.host.start(Role::Executor).and_then(|pid| self.adopt_worker(pid))
@@ -367,7 +371,7 @@ impl<H: Host> Core<H> {
                 worker.awaits_keeper();
             }
             if worker.has_keeper() && !worker.is_briefed() {
-                for session in self.clients.sessions.values().filter(|s| s.is_served()) {
+                for session in self.clients.sessions.values().filter(|s| s.is_served() && !matches!(s.seat, Seat::Apart { .. })) {
                     if let Some(files) = &session.files {
                         worker.send_with(ToExecutor::Attach { session: session.about.clone() }, files.share());
                     }
@@ -394,7 +398,7 @@ impl<H: Host> Core<H> {
 
     /// Lets the one that has waited longest serve, if nobody does.
     fn activate(&mut self, now: Instant) {
-        if self.executors.service.active().is_some() || self.executors.workers.values().any(Worker::is_doomed) {
+        if self.executors.service.active().is_some() || self.executors.workers.iter().any(|(id, worker)| worker.is_doomed() && !self.is_apart(*id)) {
             return;
         }
         let Some((id, worker)) = self.executors.workers.iter().find(|(_, worker)| worker.can_serve()) else { return };

@@ -24,6 +24,7 @@
 //! keeping     the keeper is started, given what it has to keep, and replaced
 //! executors   executors are started, told of sessions, and take over from one another
 //! ending      the way to the end
+//! apart       executors left to clients whose work does not end
 //! shares      another share for a client that runs
 //! questions   what the daemon wants to know of clients, or to have done with them
 //! clients     clients arrive, are welcomed, and leave
@@ -40,6 +41,7 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs, missing_debug_implementations)]
 
+mod apart;
 mod clients;
 mod core;
 mod ending;

@@ -43,6 +43,7 @@ impl<H: Host> Core<H> {
         };
         let Some(worker) = self.executors.workers.get(&active).filter(|_| self.executors.service.is_given()) else { return };
         for id in ids {
+            let worker = self.executor_of(id).unwrap_or(worker);
             worker.send(ToExecutor::Terminate { session: id, result: result::MPS_CLIENT_TERMINATED });
         }
         // What the executor answers after the request it has carried out before.
@@ -57,6 +58,7 @@ impl<H: Host> Core<H> {
         match self.executors.serving() {
             Some(worker) => {
                 self.questions.open.insert(number, Question { request, until: Instant::now() + self.limits.metrics, wish: Wish::Status });
+                self.executors_apart().for_each(|apart| apart.send(ToExecutor::Metrics { request: number }));
                 worker.send(ToExecutor::Metrics { request: number });
             }
             None => self.send_status(request),

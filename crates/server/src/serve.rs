@@ -153,7 +153,15 @@ impl<H: Host> Core<H> {
         match message {
             FromExecutor::Attached { session, again: true, .. } if is_active && self.seat_again(session) => {}
             FromExecutor::Attached { session, error, .. } if is_active => self.attached(session, &error),
-            FromExecutor::Detached { status } if is_active => self.finish(status.session, Some(*status)),
+            FromExecutor::Detached { status } if is_active && !self.is_with_another(worker, status.session) => self.finish(status.session, Some(*status)),
+            FromExecutor::Detached { status } if self.is_apart_with(worker, status.session) => {
+                self.finish(status.session, Some(*status));
+                self.end_if_alone(worker);
+            }
+            FromExecutor::Metrics { clients, .. } if self.is_apart(worker) => self.note_figures(worker, clients),
+            FromExecutor::Shared { request, error, session } if self.is_apart_with(worker, session) => self.reshared(request, error),
+            FromExecutor::Shared { session, .. } if self.is_with_another(worker, session) => {}
+            FromExecutor::Occupied { staying } => self.set_apart(worker, &staying),
             FromExecutor::Active { generation, resumed, lost, suspects } if is_active && generation == self.executors.generation => {
                 self.now_active(worker, resumed, &lost, &suspects);
             }

@@ -545,6 +545,12 @@ pub enum FromExecutor {
         /// Why the share was not changed; empty if it was.
         error: String,
     },
+    /// Work of these sessions does not end, and stops what others need. The executor has let go of
+    /// all other sessions and touches them no more; it serves these alone, and takes no others.
+    Occupied {
+        /// The sessions that stay.
+        staying: Vec<u32>,
+    },
     /// The device is lost, and the process ends now. It has said all it knows and touches no
     /// session any more, so a successor may take over although the process has not ended yet.
     DeviceLost {

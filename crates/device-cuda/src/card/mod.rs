@@ -22,7 +22,7 @@ use crate::polling::PollPolicy;
 use crate::quiet::Gate;
 use crate::settings::Settings;
 use cumux_abi::CUlimit;
-use cumux_device::{ClientId, Device, DeviceError, DeviceFacts, ModuleId, ModuleInfo, Sink, StreamId};
+use cumux_device::{Begun, ClientId, Device, DeviceError, DeviceFacts, ModuleId, ModuleInfo, Sink, StreamId};
 use cumux_wire::limits::LaunchLimits;
 use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
@@ -107,7 +107,7 @@ impl Card {
             limits: LaunchLimits::of(&facts),
             coalesces: settings.coalesce,
             polling: PollPolicy::new(settings.spin_us),
-            gate: Arc::new(Gate::new(driver.clone(), mailboxes.clone(), helpers.clone(), counters.clone())),
+            gate: Arc::new(Gate::new(driver.clone(), mailboxes.clone(), helpers.clone(), counters.clone(), settings.long_kernel)),
             mailboxes,
             counters,
             fence_kernel: own_kernels.fence,
@@ -132,6 +132,15 @@ impl Card {
             engine_threads: Vec::new(),
             helper_threads,
         };
+        let (sink, mailboxes, wait) = (shared.sink.clone(), shared.mailboxes.clone(), shared.fault_wait);
+        shared.gate.set_on_occupied(Box::new(move |by| {
+            let leave = sink.occupied(by);
+            if leave {
+                let in_doubt = mailboxes.evacuate(by, wait);
+                sink.let_go(by, Begun::Only(in_doubt));
+            }
+            leave
+        }));
         for number in 0..settings.engines {
             let engine = Engine::new(&shared, number).map_err(|error| DeviceError::System(remedy::cannot_prepare(ordinal, &driver.describe(error), error)))?;
             let thread = std::thread::Builder::new().name(format!("cuda-{ordinal}-{number}")).spawn(move || engine.run()).map_err(thread_failed)?;

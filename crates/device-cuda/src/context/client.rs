@@ -67,7 +67,7 @@ impl Client {
             permissions: RwLock::default(),
             window: RwLock::default(),
             modules: RwLock::default(),
-            counts: ClientCounts::default(),
+            counts: ClientCounts::new(id),
         }
     }
 }

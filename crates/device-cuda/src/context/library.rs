@@ -9,7 +9,7 @@ use super::module::{LoadedModule, Sharing};
 use super::symbols::{self, Symbols};
 use crate::counters::ClientCounts;
 use crate::driver::CompileError;
-use crate::quiet::Gate;
+use crate::quiet::{Gate, Occupied};
 use cumux_device::DeviceError;
 use cumux_fatbin::ImageKind;
 use cumux_wire::result;
@@ -107,7 +107,9 @@ impl ModuleLibrary {
                 None
             }
         });
-        let module = Arc::new(gate.run_quietly(Some(counts), || LoadedModule::load(gate, compiled.as_deref().unwrap_or(image), &symbols))?);
+        let module = Arc::new(
+            gate.run_quietly(Some(counts), || LoadedModule::load(gate, compiled.as_deref().unwrap_or(image), &symbols)).map_err(Occupied::into_error)??,
+        );
         if module.sharing == Sharing::AnyClient {
             self.known.lock().push(SharedModule { hash, image_bytes: image.len(), module: module.clone() });
         }

@@ -4,23 +4,12 @@
 //! flight, or the time is over, the thread that asked hears which of their work is in doubt. What
 //! was not begun stays in the queues and is never reported: the clients' next executor does it.
 
-use super::state::Engine;
+use super::state::{Engine, Evacuation};
 use crate::track::Reporting;
 use crossbeam_channel::Sender;
 use cumux_device::{ClientId, InDoubt};
 use std::collections::BTreeSet;
 use std::time::Instant;
-
-/// A request to let go of clients.
-#[derive(Debug)]
-pub(super) struct Evacuation {
-    /// The clients that do not leave.
-    staying: BTreeSet<ClientId>,
-    /// When the work in flight is not waited for any longer.
-    until: Instant,
-    /// Where the end is reported, until it is.
-    done: Option<Sender<Vec<InDoubt>>>,
-}
 
 impl Engine {
     /// Begins to let go of all clients but these.

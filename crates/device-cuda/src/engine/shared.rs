@@ -68,12 +68,12 @@ impl Shared {
         }
     }
 
-    /// Gives the device up although the driver reports no error, and notifies the sink. No client
-    /// is notified, because it is not known whose kernels run at this moment.
-    pub(crate) fn give_up(&self, why: String) {
+    /// Gives the device up although the driver reports no error, and notifies the sink, which hears
+    /// which work of clients may have been begun.
+    pub(crate) fn give_up(&self, why: String, begun: Begun) {
         tracing::error!("the device is given up: {why}");
         if self.loss.declare(CudaError::LAUNCH_TIMEOUT, why.clone()) {
-            self.sink.lost(&why, Begun::Unknown);
+            self.sink.lost(&why, begun);
         }
     }
 }
