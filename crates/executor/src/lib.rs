@@ -14,7 +14,6 @@ mod cards;
 mod control;
 mod drive;
 mod error;
-mod free;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
