@@ -50,6 +50,11 @@ pub trait Sink: Send + Sync {
     /// Delivers what the client's kernels printed (device printf, assertion messages): complete
     /// lines or pieces, in order.
     fn text(&self, client: ClientId, text: &[u8]);
+    /// The client's work has broken the device; its unfinished work was reported with this fault
+    /// already. A client that had none hears of the fault by this alone.
+    fn faulted(&self, client: ClientId, fault: &Fault) {
+        let _ = (client, fault);
+    }
     /// The device is lost, and its last report has been delivered. Accepted work without a report
     /// is left to a successor. `told`: the clients whose kernels were running have been notified of
     /// a fault, so that a successor may run all other work again.

@@ -49,6 +49,10 @@ impl Sink for Tagged {
         self.reports.text(client, text);
     }
 
+    fn faulted(&self, client: ClientId, fault: &Fault) {
+        self.reports.faulted(client, fault);
+    }
+
     fn lost(&self, why: &str, told: bool) {
         self.reports.lost(why, told);
     }

@@ -2,7 +2,8 @@
 
 use crate::intake::Sessions;
 use crate::mailbox::{Mailboxes, Outbox};
-use cumux_device::{ClientId, Outcome, Report, Sink, StreamId};
+use cumux_device::{ClientId, Fault, Outcome, Report, Sink, StreamId};
+use cumux_wire::message::FromExecutor;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -57,6 +58,13 @@ impl Sink for Reports {
         }
     }
 
+    fn faulted(&self, client: ClientId, fault: &Fault) {
+        let session = self.sessions.read().get(&client).cloned();
+        if let Some(session) = session {
+            session.lock_then_deliver(|inner| session.fault(inner, fault));
+        }
+    }
+
     /// A lost device cannot be mended in this process. What was accepted is in the journals; the
     /// server starts a successor.
     fn lost(&self, why: &str, told: bool) {
@@ -67,7 +75,10 @@ impl Sink for Reports {
         for session in sessions {
             session.last_reports(LAST_REPORTS_TIMEOUT, told);
         }
+        self.outbox.put(FromExecutor::DeviceLost { why: why.to_owned() });
         self.outbox.flush(LAST_REPORTS_TIMEOUT);
+        // The orderly end of a process with a broken context takes most of a second.
+        let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
         std::process::exit(DEVICE_LOST);
     }
 

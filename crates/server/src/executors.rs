@@ -223,6 +223,7 @@ impl<H: Host> Core<H> {
                     self.keeper.kill(&self.host);
                 }
             }
+            FromExecutor::DeviceLost { why } => self.device_lost(worker, &why),
             FromExecutor::Failed { why } => self.cannot_serve(worker, if why.is_empty() { "it did not say why; see server.log" } else { &why }),
             // Late words of one that does not serve.
             FromExecutor::Attached { .. }
@@ -374,6 +375,19 @@ impl<H: Host> Core<H> {
         }
     }
 
+    /// An executor has lost its device and ends. It touches no session any more, so its successor
+    /// need not wait until the process has ended, which may take a second.
+    fn device_lost(&mut self, id: u64, why: &str) {
+        let Some(worker) = self.workers.get_mut(&id) else { return };
+        // Its clients' kernels did it, and those were told: it says nothing against the device.
+        worker.excuse();
+        let lived = worker.serving_since.map_or(Duration::ZERO, |since| since.elapsed());
+        let pid = worker.pid;
+        if self.service.active() == Some(id) {
+            self.leave_service(pid, lived, &format!(": {why}"));
+        }
+    }
+
     /// Nothing is left of this executor: its work can be taken over.
     fn bury(&mut self, id: u64) {
         let Some(worker) = self.workers.remove(&id) else { return };
@@ -381,28 +395,8 @@ impl<H: Host> Core<H> {
         let how = self.host.reap(worker.pid).map_or_else(String::new, |how| format!(" ({how})"));
         let now = Instant::now();
         if self.service.active() == Some(id) {
-            if self.service.is_given() {
-                self.lost_at = Some(now);
-            }
-            self.service = Service::ByNobody;
-            self.lived = worker.serving_since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
-            self.no_standby = None;
-            for session in self.sessions.values_mut() {
-                session.seat = Seat::No;
-            }
-            // Nobody is left who could answer for those that were leaving.
-            let leaving: Vec<u32> = self.sessions.values().filter(|s| s.is_leaving()).map(|s| s.about.id).collect();
-            for session in leaving {
-                self.finish(session, None);
-            }
-            self.end_what_was_terminated();
-            self.answer_questions_now();
-            self.resharings_are_over();
-            if self.ending == Ending::No || self.ending == Ending::Draining {
-                let clients = self.sessions.len();
-                self.note(&format!("Executor {} has ended{how}; {clients} clients wait for its successor", worker.pid));
-                self.log.contexts("Destroy", &self.devices);
-            }
+            let lived = worker.serving_since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
+            self.leave_service(worker.pid, lived, &how);
         } else {
             self.log.line(&format!("Executor {} has ended{how}", worker.pid));
         }
@@ -410,6 +404,32 @@ impl<H: Host> Core<H> {
         let lasted = worker.serving_since.is_some_and(|since| since + LASTING <= now);
         if !worker.is_dismissed() && !lasted {
             self.count_death(now);
+        }
+    }
+
+    /// The executor that served does so no more.
+    fn leave_service(&mut self, pid: u32, lived: Duration, how: &str) {
+        if self.service.is_given() {
+            self.lost_at = Some(Instant::now());
+        }
+        self.service = Service::ByNobody;
+        self.lived = lived;
+        self.no_standby = None;
+        for session in self.sessions.values_mut() {
+            session.seat = Seat::No;
+        }
+        // Nobody is left who could answer for those that were leaving.
+        let leaving: Vec<u32> = self.sessions.values().filter(|s| s.is_leaving()).map(|s| s.about.id).collect();
+        for session in leaving {
+            self.finish(session, None);
+        }
+        self.end_what_was_terminated();
+        self.answer_questions_now();
+        self.resharings_are_over();
+        if self.ending == Ending::No || self.ending == Ending::Draining {
+            let clients = self.sessions.len();
+            self.note(&format!("Executor {pid} has ended{how}; {clients} clients wait for its successor"));
+            self.log.contexts("Destroy", &self.devices);
         }
     }
 

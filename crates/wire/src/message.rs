@@ -545,6 +545,12 @@ pub enum FromExecutor {
         /// Why the share was not changed; empty if it was.
         error: String,
     },
+    /// The device is lost, and the process ends now. It has said all it knows and touches no
+    /// session any more, so a successor may take over although the process has not ended yet.
+    DeviceLost {
+        /// What has happened.
+        why: String,
+    },
     /// A client caused a fault. The server writes it into its log.
     Fault {
         /// A [`Session::id`].

@@ -26,7 +26,7 @@ impl Clients for Card {
             sms if sms.len() >= self.multiprocessors() as usize => None,
             sms => Some(self.check_loss(self.partitions.exactly(&self.shared.driver, sms))?),
         };
-        let engine = client as usize % self.shared.mailboxes.len();
+        let engine = self.shared.mailboxes.engine_of(client);
         let fresh = Arc::new(Client::new(client, engine, Urgency::of(spec.priority), share));
         match self.clients.write().entry(client) {
             Entry::Occupied(_) => Err(DeviceError::Invalid(format!("client {client} is open already"))),

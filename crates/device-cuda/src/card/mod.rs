@@ -12,9 +12,9 @@ use crate::context::{
     Client, ClientModule, ClientStream, Extents, LoadedModule, MemoryKind, ModuleLibrary, OwnKernels, Partition, Partitions, PinnedWindow, Sharing, read_facts,
 };
 use crate::counters::Counters;
-use crate::driver::{CardAddress, Driver};
+use crate::driver::{CardAddress, Driver, Dumps, listen_to_driver, read_dump};
 use crate::engine::{Engine, Mailboxes, Message, Shared};
-use crate::fault::{Loss, remedy};
+use crate::fault::{Loss, Notice, Watch, dump, read_line, remedy};
 use crate::helpers::Helpers;
 use crate::polling::PollPolicy;
 use crate::quiet::Gate;
@@ -30,6 +30,27 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::thread::JoinHandle;
 use std::time::Duration;
+
+/// An engine without progress for so many nanoseconds queries a driver stream, to notice errors of
+/// the context and lost fences.
+const QUERY_NS: u64 = 1_000_000;
+/// The same where the driver announces faults. A call of the driver that meets a fault may block
+/// until it is handled, so there are few.
+const RARE_QUERY_NS: u64 = 20_000_000;
+
+/// Has the engines notified when the driver announces a fault.
+fn watch_faults(watch: &Arc<Watch>, mailboxes: &Arc<Mailboxes>) -> std::io::Result<()> {
+    let (watch, mailboxes) = (watch.clone(), mailboxes.clone());
+    listen_to_driver(move |line| match watch.note(read_line(line)) {
+        Notice::Nothing => {}
+        Notice::FaultBegins => mailboxes.iter().for_each(|mailbox| mailbox.send(Message::FaultBegins)),
+        Notice::ReadDump => {
+            let dump = read_dump().map_err(|error| error.to_string());
+            watch.set_dump(dump.map_or_else(|error| Err(dump::DumpError::new(error)), |bytes| dump::read(&bytes)));
+        }
+        Notice::Log(text) => tracing::warn!("the driver says: {text}"),
+    })
+}
 
 /// One GPU, opened. Use it through [`cumux_device::Device`].
 pub struct Card {
@@ -68,13 +89,17 @@ impl Card {
     /// A sentence with a remedy: there is no driver, it is too old, or the card is in use or full.
     pub fn open(ordinal: u32, sink: Arc<dyn Sink>, settings: Settings) -> Result<Arc<Card>, DeviceError> {
         let thread_failed = |error: std::io::Error| DeviceError::System(format!("a thread of cuda:{ordinal} cannot be started: {error}"));
-        let driver = Driver::open(ordinal)?;
+        let (watch, mailboxes) = (Arc::new(Watch::default()), Arc::new(Mailboxes::new(settings.engines)));
+        if settings.core_dumps {
+            watch_faults(&watch, &mailboxes).map_err(thread_failed)?;
+        }
+        let driver = Driver::open(ordinal, if settings.core_dumps { Dumps::On } else { Dumps::Off })?;
         let facts = read_facts(driver.device(), ordinal);
         let extents = Extents::new(&driver)?;
         let own_kernels = OwnKernels::load(&driver)?;
         let partitions = Partitions::probe(&driver, own_kernels.sm_probe);
         let (helpers, helper_threads) = Helpers::start(ordinal).map_err(thread_failed)?;
-        let (helpers, counters, mailboxes) = (Arc::new(helpers), Arc::new(Counters::default()), Arc::new(Mailboxes::new(settings.engines)));
+        let (helpers, counters) = (Arc::new(helpers), Arc::new(Counters::default()));
         let shared = Arc::new(Shared {
             driver: driver.clone(),
             sink,
@@ -87,6 +112,9 @@ impl Card {
             fence_kernel: own_kernels.fence,
             helpers,
             loss: Loss::default(),
+            watch,
+            fault_wait: settings.fault_wait,
+            query_after_ns: if settings.core_dumps { RARE_QUERY_NS } else { QUERY_NS },
         });
         let mut card = Card {
             shared: shared.clone(),

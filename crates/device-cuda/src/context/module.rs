@@ -28,6 +28,10 @@ static NEXT_KERNEL: AtomicU64 = AtomicU64::new(1);
 pub(crate) struct Kernel {
     /// The driver's handle.
     pub handle: Function,
+    /// The driver's handle of its module.
+    pub module: Module,
+    /// True if only one client can launch the kernel.
+    pub exclusive: bool,
     /// The kernel's number, which this process never uses again, unlike handles.
     pub id: u64,
     /// The name in the image (mangled, for C++).
@@ -107,6 +111,8 @@ impl LoadedModule {
             let info = read_function(driver, handle).map_err(fail)?;
             loaded.kernels.push(Kernel {
                 handle,
+                module,
+                exclusive: loaded.sharing == Sharing::OneClient,
                 id: NEXT_KERNEL.fetch_add(1, Ordering::Relaxed),
                 name: info.name.as_str().into(),
                 parameter_bytes: info.parameter_bytes,

@@ -32,6 +32,15 @@ pub(crate) struct Driver {
     priorities: (i32, i32),
 }
 
+/// Whether the driver writes a core dump when a kernel faults.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Dumps {
+    /// It does, and announces faults early.
+    On,
+    /// It does not.
+    Off,
+}
+
 impl Drop for Driver {
     fn drop(&mut self) {
         // SAFETY: releases the reference that `open` took. No method can be called after this.
@@ -40,14 +49,19 @@ impl Drop for Driver {
 }
 
 impl Driver {
-    /// Opens card `ordinal` and makes its context.
+    /// Opens card `ordinal` and makes its context. `dumps` holds for the whole process.
     ///
     /// # Errors
     /// A sentence with a remedy: there is no driver or no such card, or the card cannot be shared.
-    pub(crate) fn open(ordinal: u32) -> Result<Arc<Driver>, DeviceError> {
+    pub(crate) fn open(ordinal: u32, dumps: Dumps) -> Result<Arc<Driver>, DeviceError> {
         let device = DeviceHandle::open(ordinal)?;
         let (table, mode) = (device.table(), device.compute_mode());
         remedy::require_shareable(ordinal, &device.name(), mode)?;
+        if dumps == Dumps::On
+            && let Err(error) = device.enable_dumps()
+        {
+            tracing::warn!(code = error.number(), "the driver refuses core dumps: when a kernel faults, all clients with work on the card will get an error");
+        }
         // Growing the card's local memory stops the whole context for 0.2 s, so it is not shrunk.
         // SAFETY: the call takes no pointers.
         let _ = unsafe { (table.cuDevicePrimaryCtxSetFlags_v2)(device.raw(), CUctx_flags::CU_CTX_LMEM_RESIZE_TO_MAX.0) };

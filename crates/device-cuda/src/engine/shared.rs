@@ -3,13 +3,14 @@
 use super::message::{Mailboxes, Message};
 use crate::counters::Counters;
 use crate::driver::{Driver, Function};
-use crate::fault::{CudaError, Loss};
+use crate::fault::{CudaError, Loss, Watch};
 use crate::helpers::Helpers;
 use crate::polling::PollPolicy;
 use crate::quiet::Gate;
 use cumux_device::Sink;
 use cumux_wire::limits::LaunchLimits;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The state that a card shares with its engines.
 pub(crate) struct Shared {
@@ -35,6 +36,12 @@ pub(crate) struct Shared {
     pub helpers: Arc<Helpers>,
     /// Whether the context still works.
     pub loss: Loss,
+    /// What the driver has announced of a fault.
+    pub watch: Arc<Watch>,
+    /// How long the work of others is waited for after a fault.
+    pub fault_wait: Duration,
+    /// Nanoseconds without progress after which an engine queries a driver stream.
+    pub query_after_ns: u64,
 }
 
 impl Shared {

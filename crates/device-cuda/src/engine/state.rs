@@ -1,6 +1,7 @@
 //! An engine's state.
 
 use super::ends::ClientEnds;
+use super::inquiry::Inquiry;
 use super::shared::Shared;
 use crate::driver::Stream;
 use crate::fault::Call;
@@ -11,10 +12,18 @@ use cumux_device::Report;
 use std::sync::Arc;
 
 /// Whether the context still works, as far as an engine knows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+///
+/// ```text
+///          the driver announces a fault            the verdict
+/// Working ──────────────────────────────▶ Faulted ─────────────▶ Broken
+///    └──────────────────── a call of the driver fails ──────────────▲
+/// ```
 pub(super) enum ContextState {
     /// The context works.
     Working,
+    /// The driver has announced a fault. Nothing more is submitted, and work in flight may still
+    /// complete.
+    Faulted(Box<Inquiry>),
     /// The context is broken. Work in flight never completes. New work is queued and not begun,
     /// because a successor will run it.
     Broken,
@@ -70,7 +79,12 @@ impl Engine {
 
     /// True while the context works, as far as this engine knows.
     pub(super) fn context_works(&self) -> bool {
-        self.context == ContextState::Working
+        matches!(self.context, ContextState::Working)
+    }
+
+    /// True if the driver has announced a fault and there is no verdict yet.
+    pub(super) fn is_faulted(&self) -> bool {
+        matches!(self.context, ContextState::Faulted(_))
     }
 
     /// Destroys the engine's objects of the driver, each before those that it uses: chains (also

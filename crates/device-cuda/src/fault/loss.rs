@@ -12,6 +12,7 @@
 
 use super::CudaError;
 use super::blame::Suspects;
+use super::verdict::FlyingKernel;
 use parking_lot::{Condvar, Mutex};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
@@ -35,6 +36,9 @@ struct Inquest {
     /// Engines that have notified their clients.
     finished: usize,
     suspects: Suspects,
+    /// Engines that have added their kernels in flight when a fault was announced.
+    stopped: usize,
+    flying: Vec<FlyingKernel>,
 }
 
 /// Whether a card's context still works.
@@ -76,6 +80,22 @@ impl Loss {
             }
         }
         inquest.suspects.clone()
+    }
+
+    /// Adds the kernels that an engine had in flight when a fault was announced, and waits until all
+    /// engines have added theirs or the time is over. Returns all that were added.
+    pub(crate) fn gather_flying(&self, flying: Vec<FlyingKernel>, engines: usize) -> Vec<FlyingKernel> {
+        let until = Instant::now() + SUSPECTS_WAIT_LIMIT;
+        let mut inquest = self.inquest.lock();
+        inquest.flying.extend(flying);
+        inquest.stopped += 1;
+        self.arrival.notify_all();
+        while inquest.stopped < engines {
+            if self.arrival.wait_until(&mut inquest, until).timed_out() {
+                break;
+            }
+        }
+        inquest.flying.clone()
     }
 
     /// Notes that an engine has notified its clients. Returns true for the last engine.
