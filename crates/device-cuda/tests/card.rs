@@ -28,7 +28,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use cumux_device::conformance::{self, Args, Setup, memory_file};
-use cumux_device::{ClientId, Device, DeviceError, Outcome, Sink, StreamId, Work};
+use cumux_device::{Begun, ClientId, Device, DeviceError, Outcome, Sink, StreamId, Work};
 use cumux_wire::result;
 
 fn card() -> Option<String> {
@@ -259,8 +259,8 @@ impl Sink for Listener {
     fn text(&self, client: ClientId, text: &[u8]) {
         Sink::text(&self.recorder, client, text);
     }
-    fn lost(&self, why: &str, told: bool) {
-        assert!(!why.is_empty() && told);
+    fn lost(&self, why: &str, begun: Begun) {
+        assert!(!why.is_empty() && matches!(begun, Begun::Only(_)));
         self.lost.store(true, Ordering::Release);
     }
 }

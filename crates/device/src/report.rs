@@ -35,6 +35,26 @@ pub struct Report {
     pub outcome: Outcome,
 }
 
+/// A piece of accepted work of which nobody knows whether it was begun.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct InDoubt {
+    /// Its client.
+    pub client: ClientId,
+    /// Its stream.
+    pub stream: StreamId,
+    /// The number with which it was submitted.
+    pub token: u64,
+}
+
+/// What is known, when a device is lost, of accepted work without a report.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Begun {
+    /// Nothing: any of it may have been begun.
+    Unknown,
+    /// Only these pieces may have been begun. A successor can do all others.
+    Only(Vec<InDoubt>),
+}
+
 /// The receiver of a device's reports. Implemented by the executor; calls are short and never
 /// block.
 pub trait Sink: Send + Sync {
@@ -56,9 +76,8 @@ pub trait Sink: Send + Sync {
         let _ = (client, fault);
     }
     /// The device is lost, and its last report has been delivered. Accepted work without a report
-    /// is left to a successor. `told`: the clients whose kernels were running have been notified of
-    /// a fault, so that a successor may run all other work again.
-    fn lost(&self, why: &str, told: bool) {
-        let _ = (why, told);
+    /// is left to a successor.
+    fn lost(&self, why: &str, begun: Begun) {
+        let _ = (why, begun);
     }
 }

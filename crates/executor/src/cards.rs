@@ -8,8 +8,8 @@
 //! upper bits: the reports of a device pass through [`Tagged`].
 
 use cumux_device::{
-    Capabilities, ClientCounters, ClientId, ClientSpec, Device, DeviceError, DeviceFacts, Fault, GlobalsAllocator, Interrupted, ModuleId, ModuleInfo, Open,
-    Outcome, Report, Sink, StreamId, TensorWish, Work,
+    Begun, Capabilities, ClientCounters, ClientId, ClientSpec, Device, DeviceError, DeviceFacts, Fault, GlobalsAllocator, Interrupted, ModuleId, ModuleInfo,
+    Open, Outcome, Report, Sink, StreamId, TensorWish, Work,
 };
 use cumux_wire::cuda::{FunctionAttribute, Limit};
 use cumux_wire::layout;
@@ -53,8 +53,9 @@ impl Sink for Tagged {
         self.reports.faulted(client, fault);
     }
 
-    fn lost(&self, why: &str, told: bool) {
-        self.reports.lost(why, told);
+    /// The process ends with all its devices, and what the others were given may have been begun.
+    fn lost(&self, why: &str, _begun: Begun) {
+        self.reports.lost(why, Begun::Unknown);
     }
 }
 

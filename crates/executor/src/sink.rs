@@ -2,7 +2,7 @@
 
 use crate::intake::Sessions;
 use crate::mailbox::{Mailboxes, Outbox};
-use cumux_device::{ClientId, Fault, Outcome, Report, Sink, StreamId};
+use cumux_device::{Begun, ClientId, Fault, Outcome, Report, Sink, StreamId};
 use cumux_wire::message::FromExecutor;
 use std::sync::Arc;
 use std::time::Duration;
@@ -67,13 +67,13 @@ impl Sink for Reports {
 
     /// A lost device cannot be mended in this process. What was accepted is in the journals; the
     /// server starts a successor.
-    fn lost(&self, why: &str, told: bool) {
+    fn lost(&self, why: &str, begun: Begun) {
         tracing::error!("the device is lost: {why}; this executor ends and another takes over");
         // What was over counts, and the culprit's error is the server's to know, too.
         deliver(&self.sessions, &mut self.mailboxes.rest());
         let sessions: Vec<_> = self.sessions.read().values().cloned().collect();
         for session in sessions {
-            session.last_reports(LAST_REPORTS_TIMEOUT, told);
+            session.last_reports(LAST_REPORTS_TIMEOUT, &begun);
         }
         self.outbox.put(FromExecutor::DeviceLost { why: why.to_owned() });
         self.outbox.flush(LAST_REPORTS_TIMEOUT);

@@ -5,7 +5,7 @@
 use super::{Inner, Session, now_ns};
 use crate::drive::Caller;
 use crate::suspicion;
-use cumux_device::{Outcome, StreamId};
+use cumux_device::{Begun, Outcome, StreamId};
 use cumux_wire::record::Op;
 use std::time::Duration;
 
@@ -35,13 +35,19 @@ impl Session {
     }
 
     /// Takes in what was reported last, before the process ends. Gives up on who holds the lock for
-    /// longer than this. `told`: what is left can be done again.
-    pub fn last_reports(&self, patience: Duration, told: bool) {
+    /// longer than this. What was not begun, a successor can do.
+    pub fn last_reports(&self, patience: Duration, begun: &Begun) {
         if let Some(mut inner) = self.inner.try_lock_for(patience) {
             self.empty_mailbox(&mut inner);
-            if told {
+            if let Begun::Only(pieces) = begun {
                 let Inner { condition, journal, queues, .. } = &mut *inner;
                 condition.forget_submissions(journal, queues.streams.keys().copied());
+                for piece in pieces.iter().filter(|piece| piece.client == self.client()) {
+                    let Some(index) = queues.by_device.get(&piece.stream) else { continue };
+                    if let Some(seq) = queues.streams.get(index).and_then(|stream| stream.sequence_of(piece.token)) {
+                        condition.keep_in_doubt(journal, *index, seq);
+                    }
+                }
             }
         }
     }
