@@ -57,14 +57,7 @@ impl Settings {
     /// # Errors
     /// [`DeviceError::Invalid`] with the name of a variable that is not a number.
     pub fn from_environment() -> Result<Self, DeviceError> {
-        let number = |name: &str| match std::env::var(name) {
-            Ok(text) => text
-                .trim()
-                .parse::<u64>()
-                .map(Some)
-                .map_err(|_| DeviceError::Invalid(format!("{name}={text:?} is not a number; unset it or give a whole number"))),
-            Err(_) => Ok(None),
-        };
+        let number = |name| cumux_environment::number(name).map_err(|error| DeviceError::Invalid(error.to_string()));
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let threads = number("CUMUX_SIM_THREADS")?.map_or(cores, |n| usize::try_from(n).unwrap_or(cores)).clamp(1, MOST_THREADS);
         let watchdog = number("CUMUX_SIM_WATCHDOG_MS")?.filter(|ms| *ms > 0).map(Duration::from_millis);

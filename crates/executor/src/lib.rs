@@ -40,7 +40,6 @@ mod control;
 mod drive;
 mod error;
 mod files;
-mod free;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;

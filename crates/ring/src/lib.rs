@@ -24,6 +24,7 @@ pub mod file;
 pub mod journal;
 pub mod memory;
 pub mod page;
+pub mod polling;
 pub mod queue;
 pub mod service;
 pub mod window;

@@ -144,7 +144,7 @@ impl Limits {
     /// As the environment says.
     #[must_use]
     pub fn from_environment() -> Self {
-        let clients = std::env::var("CUMUX_MAX_CLIENTS").ok().and_then(|text| text.trim().parse().ok()).filter(|n| *n > 0);
+        let clients = cumux_environment::number_or_none("CUMUX_MAX_CLIENTS").and_then(|count| count.try_into().ok()).filter(|count| *count > 0);
         let default = Self::default();
         Self { clients: clients.unwrap_or(default.clients), heartbeat: cumux_link::pulse::limit(), ..default }
     }

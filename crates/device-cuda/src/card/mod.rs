@@ -10,8 +10,7 @@ mod queues;
 mod takeover;
 
 use crate::context::{
-    Access, Client, ClientModule, ClientStream, Extents, LoadedModule, MemoryKind, ModuleLibrary, OwnKernels, Partition, Partitions, Permission, Permissions,
-    PinnedWindow, Sharing, read_facts,
+    Client, ClientModule, ClientStream, Extents, LoadedModule, MemoryKind, ModuleLibrary, OwnKernels, Partition, Partitions, PinnedWindow, Sharing, read_facts,
 };
 use crate::counters::Counters;
 use crate::driver::{CardAddress, Driver, Dumps, listen_to_driver, read_dump};
@@ -23,6 +22,7 @@ use crate::quiet::Gate;
 use crate::settings::Settings;
 use cumux_abi::CUlimit;
 use cumux_device::{Begun, ClientId, Device, DeviceError, DeviceFacts, ModuleId, ModuleInfo, Sink, StreamId};
+use cumux_ranges::{Access, AllowedRange, Permissions};
 use cumux_wire::limits::LaunchLimits;
 use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
@@ -223,8 +223,10 @@ impl Card {
     /// Adds a module that was loaded to a client.
     fn add_module(&self, client: &Client, module: ModuleId, loaded: Arc<LoadedModule>) -> ModuleInfo {
         for global in &loaded.info.globals {
-            client.permissions.write().allow(global.address, global.bytes, Permission::ReadWrite, 0);
-            self.variables.write().allow(global.address, global.bytes, Permission::ReadWrite, 0);
+            // A shared module is known already.
+            let variable = AllowedRange::new(global.address, global.bytes, true, 0);
+            let _ = client.permissions.write().allow(variable);
+            let _ = self.variables.write().allow(variable);
         }
         let info = loaded.info.clone();
         client.modules.write().insert(module, ClientModule::new(loaded));

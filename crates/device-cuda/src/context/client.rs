@@ -3,10 +3,10 @@
 
 use super::module::ClientModule;
 use super::partitions::Partition;
-use super::permissions::Permissions;
 use super::pinned_window::PinnedWindow;
 use crate::counters::ClientCounts;
 use cumux_device::{ClientId, ModuleId, StreamId};
+use cumux_ranges::Permissions;
 use parking_lot::RwLock;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;

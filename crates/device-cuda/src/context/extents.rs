@@ -3,10 +3,10 @@
 //! Address space is reserved from the driver in pieces of [`RESERVATION`] bytes, when something is
 //! first mapped in a piece. A reservation that does not lie where it was asked for is an error.
 
-use super::ranges::RangeMap;
 use crate::driver::{CardAddress, Driver, MemorySet, Stream};
 use crate::fault::{CudaError, remedy};
 use cumux_device::DeviceError;
+use cumux_ranges::RangeMap;
 use cumux_wire::layout::{ARENA_BASE, ARENA_BYTES};
 use parking_lot::Mutex;
 use std::collections::BTreeSet;

@@ -6,8 +6,7 @@
 //!    │        ▲
 //!    │      library ─▶ symbols
 //!    ├──▶ partitions ─▶ sm_layout
-//!    ├──▶ pinned_window ─▶ ranges
-//!    └──▶ permissions ───▶ ranges ◀── extents
+//!    └──▶ pinned_window            extents
 //! ```
 
 mod client;
@@ -17,9 +16,7 @@ mod library;
 mod module;
 mod own_kernels;
 mod partitions;
-mod permissions;
 mod pinned_window;
-mod ranges;
 mod sm_layout;
 mod symbols;
 
@@ -30,5 +27,4 @@ pub(crate) use library::ModuleLibrary;
 pub(crate) use module::{ClientModule, Kernel, LoadedModule, Sharing};
 pub(crate) use own_kernels::OwnKernels;
 pub(crate) use partitions::{Partition, PartitionId, Partitions};
-pub(crate) use permissions::{Access, Permission, Permissions};
 pub(crate) use pinned_window::PinnedWindow;

@@ -2,9 +2,10 @@
 //! the driver are decided. Nothing here calls the driver.
 
 use super::pieces::{Contiguity, CopyPiece, MOST_PIECES, count_pieces, cut_rectangle, cut_row};
-use crate::context::{Access, Client, ClientModule, Kernel};
+use crate::context::{Client, ClientModule, Kernel};
 use crate::driver::{CardAddress, GraphKernel, LaunchShape, MemorySet};
 use cumux_device::{CopyExtent, Fault, Launch, Parameters, Rows, Work};
+use cumux_ranges::Access;
 use cumux_wire::limits::LaunchLimits;
 use cumux_wire::record::span;
 use cumux_wire::result;
