@@ -217,6 +217,47 @@ impl<H: Host> Core<H> {
         }
     }
 
+    /// An executor has let go of all sessions but these.
+    pub(crate) fn set_apart(&mut self, id: u64, staying: &[u32]) {
+        let Some(worker) = self.executors.workers.get_mut(&id) else { return };
+        // It has done nothing wrong, and never serves anybody else.
+        worker.excuse();
+        let (pid, lived) = (worker.pid, worker.serving_since.map_or(Duration::ZERO, |since| since.elapsed()));
+        for session in self.clients.sessions.values_mut() {
+            let was_here = session.seat == Seat::Apart { worker: id };
+            if staying.contains(&session.about.id) {
+                session.seat = Seat::Apart { worker: id };
+            } else if was_here {
+                session.seat = Seat::No;
+            }
+        }
+        // The next one must not take them.
+        for (_, other) in self.executors.workers.iter().filter(|(other, worker)| **other != id && worker.is_briefed()) {
+            staying.iter().for_each(|session| other.send(ToExecutor::Detach { session: *session }));
+        }
+        let pids: Vec<u32> = staying.iter().filter_map(|id| self.clients.sessions.get(id)).map(|session| session.about.pid).collect();
+        if self.executors.service.active() == Some(id) {
+            let why = format!(" serving all but client processes {pids:?}, whose kernels do not end and who keep it for themselves");
+            self.leave_service(pid, lived, &why);
+        }
+        self.end_if_alone(id);
+    }
+
+    /// An executor apart has ended or lost its device. Its clients go on with the one that serves,
+    /// as after a takeover.
+    pub(crate) fn apart_is_over(&mut self, id: u64) {
+        let mut over = Vec::new();
+        for session in self.clients.sessions.values_mut().filter(|session| session.seat == (Seat::Apart { worker: id })) {
+            session.seat = Seat::No;
+            if session.is_leaving() {
+                over.push(session.about.id);
+            }
+        }
+        for session in over {
+            self.finish(session, None);
+        }
+    }
+
     /// Nothing is left of this executor: its work can be taken over.
     fn bury(&mut self, id: u64) {
         let Some(worker) = self.executors.workers.remove(&id) else { return };

@@ -24,10 +24,10 @@
 //! keeping     the keeper is started, given what it has to keep, and replaced
 //! executors   executors are started, told of sessions, and take over from one another
 //! ending      the way to the end
-//! apart       executors left to clients whose work does not end
 //! shares      another share for a client that runs
 //! questions   what the daemon wants to know of clients, or to have done with them
 //! clients     clients arrive, are welcomed, and leave
+//! apart       executors left to clients whose work does not end
 //! core        all state, and what every module above may do with it
 //! event       what can happen, and the threads that only say so
 //! worker      one executor, as a state machine
