@@ -2,6 +2,7 @@
 
 use crate::ids::{ClientId, StreamId};
 use std::collections::BTreeSet;
+use std::os::fd::OwnedFd;
 
 /// What happened to a submission.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -75,6 +76,11 @@ pub trait Sink: Send + Sync {
     /// already. A client that had none hears of the fault by this alone.
     fn faulted(&self, client: ClientId, fault: &Fault) {
         let _ = (client, fault);
+    }
+    /// What the device has written down of a fault of these clients: a file, for people with a
+    /// debugger. Comes after their fault.
+    fn dumped(&self, clients: &[ClientId], dump: OwnedFd) {
+        let _ = (clients, dump);
     }
     /// Work of these clients runs on and on, and stops what others need. Returns true if all other
     /// clients can go on in another process: then the device lets go of them, and calls

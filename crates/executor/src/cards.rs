@@ -53,6 +53,10 @@ impl Sink for Tagged {
         self.reports.faulted(client, fault);
     }
 
+    fn dumped(&self, clients: &[ClientId], dump: OwnedFd) {
+        self.reports.dumped(clients, dump);
+    }
+
     fn occupied(&self, by: &BTreeSet<ClientId>) -> bool {
         // What the other devices were given would have to be let go of, too.
         let _ = by;

@@ -5,6 +5,7 @@ use crate::session::Sessions;
 use cumux_device::{Begun, ClientId, Fault, Outcome, Report, Sink, StreamId};
 use cumux_wire::message::FromExecutor;
 use std::collections::BTreeSet;
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -76,6 +77,10 @@ impl Sink for Reports {
         if let Some(session) = session {
             session.lock_then_deliver(|inner| session.fault(inner, fault));
         }
+    }
+
+    fn dumped(&self, clients: &[ClientId], dump: OwnedFd) {
+        self.outbox.put_with(FromExecutor::CoreDump { sessions: clients.to_vec() }, vec![Arc::new(dump)]);
     }
 
     /// Whether there is anybody who could go on elsewhere, and an elsewhere.

@@ -276,6 +276,9 @@ impl<H: Host> Core<H> {
         session.status.fault = shortened(text);
         let pid = session.about.pid;
         let parts = session.about.parts.clone();
+        if let Err(error) = self.faults.add(id, pid, &session.about.program, result, &shortened(text)) {
+            self.log.line(&format!("The fault cannot be written down for `cumux faults`: {error}"));
+        }
         self.log.line(&format!("Client {{PID: {pid}, Context: 1}} encountered a fatal GPU error."));
         self.log.line("Server is handling a fatal GPU error.");
         for part in parts {

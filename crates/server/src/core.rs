@@ -2,6 +2,7 @@
 //! what a successor needs, and have a session kept. What happens to the state lies above.
 
 use crate::event::Event;
+use crate::fault_log::FaultLog;
 use crate::host::Host;
 use crate::keeper::KeeperSlot;
 use crate::log::Log;
@@ -202,6 +203,7 @@ pub(crate) struct Core<H: Host> {
     /// Handle of this process, for clients.
     pub(crate) own: Process,
     pub(crate) log: Log,
+    pub(crate) faults: FaultLog,
     pub(crate) events: Sender<Event>,
     pub(crate) processes: Processes,
     pub(crate) daemon: Option<Daemon>,
@@ -230,6 +232,7 @@ impl<H: Host> Core<H> {
         Ok(Self {
             own: host.open(pid)?,
             log: Log::open(options.log.as_deref()),
+            faults: FaultLog::open(options.fault_file()),
             processes: Processes { watcher: Watcher::start(move |token| ends.send(Event::Gone { token }).is_ok())?, subjects: BTreeMap::new() },
             options,
             limits,

@@ -37,7 +37,7 @@
 //! ```
 //!
 //! Any of them may use the small modules `watch` (ends of processes), `outbox` (sending without
-//! waiting), `log` and `state_file`.
+//! waiting), `log`, `fault_log` and `state_file`.
 #![forbid(unsafe_code)]
 #![warn(missing_docs, missing_debug_implementations)]
 
@@ -47,6 +47,7 @@ mod core;
 mod ending;
 mod event;
 mod executors;
+mod fault_log;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
@@ -90,6 +91,12 @@ impl Options {
     #[must_use]
     pub fn socket(&self) -> PathBuf {
         self.pipe.join(format!("server-{}.sock", self.uid))
+    }
+
+    /// Where the faults of the user's clients are written down.
+    #[must_use]
+    pub fn fault_file(&self) -> PathBuf {
+        self.pipe.join(format!("faults-{}.json", self.uid))
     }
 
     fn state_file(&self) -> PathBuf {

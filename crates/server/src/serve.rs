@@ -161,6 +161,13 @@ impl<H: Host> Core<H> {
             FromExecutor::Metrics { clients, .. } if self.is_apart(worker) => self.note_figures(worker, clients),
             FromExecutor::Shared { request, error, session } if self.is_apart_with(worker, session) => self.reshared(request, error),
             FromExecutor::Shared { session, .. } if self.is_with_another(worker, session) => {}
+            FromExecutor::CoreDump { sessions } => {
+                if let Some(dump) = descriptors.into_iter().next()
+                    && let Err(error) = self.faults.keep_dump(sessions, dump)
+                {
+                    self.log.line(&format!("no thread to keep a core dump ({error}); look at the limits of this user (ulimit -u)"));
+                }
+            }
             FromExecutor::Occupied { staying } => self.set_apart(worker, &staying),
             FromExecutor::Active { generation, resumed, lost, suspects } if is_active && generation == self.executors.generation => {
                 self.now_active(worker, resumed, &lost, &suspects);

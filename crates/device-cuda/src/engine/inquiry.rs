@@ -6,6 +6,7 @@
 //! The engine makes no calls of the driver, which would wait until the fault is handled.
 
 use super::state::{ContextState, Engine, Inquiry};
+use crate::driver::share_dump;
 use crate::fault::{CudaError, DumpState, FlyingKernel, Rule, Verdict, accusation, decide};
 use crate::track::{Flight, Reporting};
 use cumux_device::{ClientId, Fault, InDoubt, Outcome, Report};
@@ -132,6 +133,11 @@ impl Engine {
                 self.stop_client(*client, &fault);
                 self.shared.sink.faulted(*client, &fault);
             }
+        }
+        if matches!(self.shared.watch.dump(), DumpState::Read(_))
+            && let Some(dump) = share_dump()
+        {
+            self.shared.sink.dumped(&verdict.suspects.keys().copied().collect::<Vec<_>>(), dump);
         }
         let (kernels, others) = self.list_doubts();
         for (client, kernels) in kernels {
