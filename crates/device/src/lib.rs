@@ -199,6 +199,12 @@ pub trait GlobalsAllocator {
     fn is_restoring(&self) -> bool {
         false
     }
+
+    /// Says that the module has state on the card, now or later, that no successor can restore, and
+    /// why (a part of a sentence). The client gets an error if the executor is replaced.
+    fn not_resumable(&mut self, why: &str) {
+        let _ = why;
+    }
 }
 
 /// The part of an interrupted kernel that must not run again. Opaque outside the device that made

@@ -1,7 +1,7 @@
 //! The device interface of a card.
 
 use super::Card;
-use crate::context::{Client, ClientStream, Permission, PinnedWindow, Sharing, Urgency};
+use crate::context::{Client, ClientStream, Permission, PinnedWindow, Resumption, Urgency};
 use crate::engine::Message;
 use crate::fault::remedy;
 use cumux_abi::CUlimit;
@@ -21,8 +21,6 @@ const LOST_DRAIN: Duration = Duration::from_secs(1);
 const DESCRIPTION_WAIT_LIMIT: Duration = Duration::from_secs(1);
 /// The limits of a context that a client may raise.
 const LIMITS: [CUlimit; 3] = [CUlimit::CU_LIMIT_STACK_SIZE, CUlimit::CU_LIMIT_PRINTF_FIFO_SIZE, CUlimit::CU_LIMIT_MALLOC_HEAP_SIZE];
-/// Most variables that are named in an error.
-const MOST_NAMES: usize = 3;
 /// The priority of streams that yield to others.
 const LEAST_URGENT: i32 = 0;
 
@@ -222,17 +220,19 @@ impl Device for Card {
 
     // ---- modules
 
-    /// The driver places the variables, so `place` only says whether the module is restored after a
-    /// takeover. A module with writable variables cannot be: their contents went with the executor.
+    /// Variables go into the client's memory, as `place` says. A module with state that stays with
+    /// the driver is loaded, but not restored: that state went with the executor.
     fn load_module(&self, client: ClientId, module: ModuleId, image: &[u8], place: &mut dyn GlobalsAllocator) -> Result<ModuleInfo, DeviceError> {
         self.require_context()?;
         let owner = self.client(client)?;
-        let loaded = self.check_loss(self.library.load(&self.shared.gate, image, &owner.counts))?;
-        if loaded.sharing == Sharing::OneClient && place.is_restoring() {
-            let names: Vec<&str> = loaded.info.globals.iter().map(|global| global.name.as_str()).take(MOST_NAMES).collect();
-            let text = format!("what its module had in variables on the card ({}) has gone with the executor before", names.join(", "));
-            loaded.remove_user();
-            return Err(DeviceError::Invalid(text));
+        let loaded = self.check_loss(self.library.load(&self.shared.gate, &self.extents, image, &owner.counts, place))?;
+        if let Resumption::Impossible(why) = &loaded.resumption {
+            if place.is_restoring() {
+                let text = format!("what one of its modules had on the card has gone with the executor before: {why}");
+                loaded.remove_user();
+                return Err(DeviceError::Invalid(text));
+            }
+            place.not_resumable(why);
         }
         let info = self.add_module(&owner, module, loaded);
         if self.client(client).is_err() {

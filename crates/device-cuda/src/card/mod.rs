@@ -4,7 +4,7 @@ mod device;
 
 use crate::context::{
     Access, Client, ClientModule, ClientStream, Extents, LoadedModule, MemoryKind, ModuleLibrary, OwnKernels, Partition, Partitions, Permission, Permissions,
-    PinnedWindow, Sharing, read_facts,
+    PinnedWindow, Sharing, VariablesHome, read_facts,
 };
 use crate::counters::Counters;
 use crate::driver::{CardAddress, Driver};
@@ -16,7 +16,7 @@ use crate::polling::PollPolicy;
 use crate::quiet::Gate;
 use crate::settings::Settings;
 use cumux_abi::CUdevice_attribute;
-use cumux_device::{ClientId, DeviceError, DeviceFacts, ModuleId, ModuleInfo, Sink, StreamId};
+use cumux_device::{ClientId, DeviceError, DeviceFacts, GlobalInfo, ModuleId, ModuleInfo, Sink, StreamId};
 use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
 use std::fmt;
@@ -180,7 +180,8 @@ impl Card {
 
     /// Adds a module that was loaded to a client.
     fn add_module(&self, client: &Client, module: ModuleId, loaded: Arc<LoadedModule>) -> ModuleInfo {
-        for global in &loaded.info.globals {
+        client.constants.write().add(&loaded.constants);
+        for global in drivers_variables(&loaded) {
             client.permissions.write().allow(global.address, global.bytes, Permission::ReadWrite, 0);
             self.variables.write().allow(global.address, global.bytes, Permission::ReadWrite, 0);
         }
@@ -200,7 +201,8 @@ impl Card {
 
     /// Drops a client's reference to a module. A shared module is kept for its next use.
     fn drop_module(&self, client: &Client, module: Arc<ClientModule>) {
-        for global in &module.info.globals {
+        client.constants.write().remove(&module.constants);
+        for global in drivers_variables(&module) {
             client.permissions.write().revoke(global.address);
             if module.sharing == Sharing::OneClient {
                 self.variables.write().revoke(global.address);
@@ -216,7 +218,7 @@ impl Card {
     /// Unloads shared modules that no client uses, if there are too many.
     fn evict_modules(&self) {
         for module in self.library.evict_unused() {
-            for global in &module.info.globals {
+            for global in drivers_variables(&module) {
                 self.variables.write().revoke(global.address);
             }
             self.forget_kernels(&module);
@@ -229,6 +231,14 @@ impl Card {
         for mailbox in self.shared.mailboxes.iter() {
             mailbox.send(Message::ForgetKernels(module.kernels.iter().map(|kernel| kernel.id).collect()));
         }
+    }
+}
+
+/// The variables of a module that lie where the driver put them.
+fn drivers_variables(module: &LoadedModule) -> &[GlobalInfo] {
+    match module.variables {
+        VariablesHome::Driver => &module.info.globals,
+        VariablesHome::Client => &[],
     }
 }
 
