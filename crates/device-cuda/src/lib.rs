@@ -5,7 +5,7 @@
 //!   flight get an error, the executor is replaced, and all other clients go on in its successor
 //!   with the same memory.
 //! - Device memory is made of extents behind descriptors, mapped at fixed addresses. Variables of
-//!   modules lie there, too: images are rewritten for it (decision 0112). What cannot be placed
+//!   modules lie there, too: images are rewritten for it (decision 0113). What cannot be placed
 //!   lies where the driver puts it, and its client does not outlive the executor.
 //! - Clients' streams are virtual. An engine thread binds a client's stream to a driver stream
 //!   while the client has work in flight in it. Slow calls of the driver are made on other threads.

@@ -171,7 +171,8 @@ impl Session {
         let images = if modules.is_empty() { Arc::default() } else { (terms.images)()? };
         for (id, spec) in modules {
             if let Some(why) = &spec.not_resumable {
-                let text = format!("the service was interrupted, and what one of this client's modules had on the card has gone with the executor before: {why}");
+                let text =
+                    format!("the service was interrupted, and what one of this client's modules had on the card has gone with the executor before: {why}");
                 return Err(DeviceError::Invalid(text).into());
             }
             let image = images.get(&spec.image).ok_or_else(|| ExecutorError::Damaged(format!("the image of module {id} is not in the keeper")))?;

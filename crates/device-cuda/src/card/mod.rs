@@ -136,6 +136,13 @@ impl Card {
         self.clients.read().values().find_map(|client| client.window.read().clone().filter(|window| window.contains(address, bytes)))
     }
 
+    /// Has the bank of `__constant__` variables follow what was written outside of streams.
+    fn forward_constants(&self, address: CardAddress, bytes: u64) -> Result<(), DeviceError> {
+        let clients: Vec<Arc<Client>> = self.clients.read().values().cloned().collect();
+        let written = |client: &Arc<Client>| client.constants.read().within(address, bytes).collect::<Vec<_>>();
+        clients.iter().flat_map(written).try_for_each(|part| self.extents.copy(part.bank, part.copy, part.bytes))
+    }
+
     fn kind_of_memory(&self, address: CardAddress, bytes: u64) -> MemoryKind {
         let is_variable = self.variables.read().translate(address, bytes, Access::Read).is_ok();
         if is_variable { MemoryKind::Variable } else { MemoryKind::Extent }

@@ -1,5 +1,5 @@
 //! A module's variables in its client's own memory, so that they outlive the executor (decision
-//! 0112). This happens before the module is loaded.
+//! 0113). This happens before the module is loaded.
 //!
 //! - The image is rewritten so that its code uses addresses of the client's. The rewritten image is
 //!   loaded, and no other.
@@ -109,13 +109,7 @@ pub(super) fn place_variables(code: Vec<u8>, symbols: &Symbols, place: &mut dyn 
     }
 }
 
-fn place_blocks(
-    cubin: &Cubin,
-    mut code: Vec<u8>,
-    symbols: &Symbols,
-    place: &mut dyn GlobalsAllocator,
-    extents: &Extents,
-) -> Result<Placement, DeviceError> {
+fn place_blocks(cubin: &Cubin, mut code: Vec<u8>, symbols: &Symbols, place: &mut dyn GlobalsAllocator, extents: &Extents) -> Result<Placement, DeviceError> {
     let mut blocks = Vec::new();
     for block in &cubin.blocks {
         blocks.push(place.variable(&block.name, block.bytes, block.align, false)?);
