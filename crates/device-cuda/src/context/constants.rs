@@ -6,6 +6,7 @@
 //! on to the bank, in the order of the stream; a successor fills its bank from the copy.
 
 use crate::driver::CardAddress;
+use std::collections::BTreeMap;
 
 /// One `__constant__` variable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,26 +19,30 @@ pub(crate) struct ConstantCopy {
     pub bytes: u64,
 }
 
-/// All `__constant__` variables of a client's modules.
+/// All `__constant__` variables of a client's modules, by the addresses of their copies, which do
+/// not overlap.
 #[derive(Debug, Default)]
-pub(crate) struct Constants(Vec<ConstantCopy>);
+pub(crate) struct Constants(BTreeMap<CardAddress, ConstantCopy>);
 
 impl Constants {
     /// Adds the variables of a module.
     pub(crate) fn add(&mut self, variables: &[ConstantCopy]) {
-        self.0.extend_from_slice(variables);
+        self.0.extend(variables.iter().filter(|variable| variable.bytes > 0).map(|variable| (variable.copy, *variable)));
     }
 
     /// Removes the variables of a module.
     pub(crate) fn remove(&mut self, variables: &[ConstantCopy]) {
-        self.0.retain(|known| !variables.contains(known));
+        for variable in variables {
+            self.0.remove(&variable.copy);
+        }
     }
 
     /// The parts of variables among these bytes of the client's memory, as copies and the places in
-    /// the bank.
+    /// the bank. From the last to the first.
     pub(crate) fn within(&self, address: CardAddress, bytes: u64) -> impl Iterator<Item = ConstantCopy> + '_ {
         let end = address.saturating_add(bytes);
-        self.0.iter().filter_map(move |known| {
+        let before = self.0.range(..end).rev().take_while(move |(_, known)| known.copy + known.bytes > address);
+        before.filter_map(move |(_, known)| {
             let first = known.copy.max(address);
             let bytes = (known.copy + known.bytes).min(end).checked_sub(first).filter(|bytes| *bytes > 0)?;
             Some(ConstantCopy { copy: first, bank: known.bank + (first - known.copy), bytes })
@@ -57,7 +62,7 @@ mod tests {
         constants.add(&[variable(5000, 90_000, 8)]);
         let within = |address, bytes| constants.within(address, bytes).collect::<Vec<_>>();
         assert_eq!(within(1000, 16), [variable(1000, 70_000, 16)]);
-        assert_eq!(within(1012, 6), [variable(1012, 70_012, 4), variable(1016, 80_000, 2)]);
+        assert_eq!(within(1012, 6), [variable(1016, 80_000, 2), variable(1012, 70_012, 4)]);
         assert_eq!(within(0, u64::MAX).len(), 3);
         assert_eq!((within(996, 4), within(1020, 100), within(1004, 0)), (vec![], vec![], vec![]));
         constants.remove(&[variable(1000, 70_000, 16), variable(1016, 80_000, 4)]);
