@@ -211,4 +211,5 @@ def main():
         print(f"{'met ' if t['met'] else 'OPEN'} {t['name']:<48} {t['ratio']} ({t['target']})")
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -4,7 +4,9 @@ use crate::bytes::Bytes;
 use cumux_link::connection::MAX_DESCRIPTORS;
 use cumux_link::{Connection, LinkError};
 use cumux_wire::VERSION;
-use cumux_wire::message::{ClientStatus, DeviceFacts, DeviceGrant, FromExecutor, FromServer, Grant, Hello, ServerStatus, SessionConfig, ToKeeper, ToServer};
+use cumux_wire::cuda::DeviceAttribute;
+use cumux_wire::facts::Attributes;
+use cumux_wire::message::{Capabilities, ClientStatus, DeviceFacts, DeviceGrant, FromExecutor, FromServer, Grant, Hello, ServerStatus, SessionConfig, ToKeeper, ToServer};
 use cumux_wire::share::Share;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, Shutdown};
@@ -92,8 +94,9 @@ fn version(bytes: &mut Bytes<'_>) -> u32 {
 
 pub fn device(bytes: &mut Bytes<'_>) -> DeviceFacts {
     let id = bytes.text(&["sim:h200", "sim:l4"]);
-    let attributes = vec![(16, bytes.mostly(&[132, 58, 0]).cast_signed()), (75, 9), (20, bytes.pick(&[0, 2, 3]))];
-    DeviceFacts { name: id.to_uppercase(), uuid: [bytes.byte(); 16], pci: [0, bytes.word(), 0], memory: bytes.long(), attributes, id }
+    let attributes = Attributes::from([(DeviceAttribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, bytes.mostly(&[132, 58, 0]).cast_signed()), (DeviceAttribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, 9), (DeviceAttribute::CU_DEVICE_ATTRIBUTE_COMPUTE_MODE, bytes.pick(&[0, 2, 3]))]);
+    let exclusive = Some(bytes.text(&["", "", "", "it is taken"])).filter(|why| !why.is_empty());
+    DeviceFacts { name: id.to_uppercase(), uuid: [bytes.byte(); 16], pci: [0, bytes.word(), 0], memory: bytes.long(), attributes, id, capabilities: Capabilities { exclusive, ..Capabilities::default() } }
 }
 
 fn devices(bytes: &mut Bytes<'_>) -> Vec<DeviceFacts> {
@@ -122,7 +125,6 @@ pub fn hello(bytes: &mut Bytes<'_>, processes: &[u32]) -> Hello {
             generation: bytes.mostly(&[0, 1, 2]),
             serving: bytes.one_in(4),
             devices: devices(bytes),
-            alone: bytes.text(&["", "", "", "it is taken"]),
         },
     }
 }

@@ -2,6 +2,7 @@
 //! are served, and what a client is told is true.
 
 use cumux_testkit::{Client, Node};
+use cumux_wire::result;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
@@ -47,7 +48,7 @@ fn keeper_and_executor_end_together_and_the_clients_are_told() {
     let after = node.server();
     assert_eq!((after.pid, after.executor), (before.pid, before.standby));
     let gone = node.wait_for("its end", |node| node.client_status(pid).filter(|client| client.state == "exited"));
-    assert!(gone.error == 806 && !gone.fault.is_empty(), "{gone:?}");
+    assert!(gone.error == result::MPS_RPC_FAILURE && !gone.fault.is_empty(), "{gone:?}");
     let log = server_log(&node);
     assert!(log.contains("could not go on: "), "{log}");
     goes_on(idle(&node));
@@ -64,7 +65,7 @@ fn a_client_that_was_told_of_its_end_can_be_terminated() {
     node.kill(before.keeper);
     node.kill(before.executor);
     node.set_going(before.pid);
-    node.wait_for("its error", |node| node.client_status(client.pid()).filter(|client| client.error == 806));
+    node.wait_for("its error", |node| node.client_status(client.pid()).filter(|client| client.error == result::MPS_RPC_FAILURE));
     assert_eq!(node.control(&format!("terminate_client {} {}", before.pid, client.pid())), "0\n");
     client.tell("");
     client.wait_for_line("sync cudaErrorMpsRpcFailure");
@@ -322,7 +323,7 @@ fn a_client_whose_work_ends_executors_is_ended_alone() {
         }
         None
     });
-    assert!(told.error == 719 && told.fault.contains("while this client's work was under way"), "{told:?}");
+    assert!(told.error == result::LAUNCH_FAILED && told.fault.contains("while this client's work was under way"), "{told:?}");
     assert!((2..=6).contains(&kills), "{kills} executors ended");
     let outcome = culprit.wait();
     assert!(outcome.out.contains("cudaErrorLaunchFailure"), "{outcome:?}");

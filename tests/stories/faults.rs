@@ -68,7 +68,7 @@ fn one_of_eight_makes_an_illegal_access() {
     assert!(said.contains("told of the illegal address"), "{said}");
     assert_eq!(finish(clients), expected);
     let status = node.wait_for("the faulty client in the list", |node| node.client_status(pid));
-    assert_eq!(status.error, 700, "{status:?}");
+    assert_eq!(status.error, cumux_wire::result::ILLEGAL_ADDRESS, "{status:?}");
     assert!(status.fault.contains("write_to"), "the kernel is named: {status:?}");
     let log = std::fs::read_to_string(node.folder().join("log/server.log")).unwrap();
     assert!(log.contains(&pid.to_string()), "the log names the culprit:\n{log}");

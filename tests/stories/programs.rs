@@ -3,6 +3,7 @@
 
 use cumux_abi::surface::{self, Answer};
 use cumux_testkit::{Client, Node, cumux, example, test_program};
+use cumux_wire::result;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -123,7 +124,7 @@ fn a_fault_is_told_after_a_takeover_too() {
     // It learns of its fault late: the executor that made it is gone by then.
     let mut client = node.test_client("failures").args(&["late"]).env("CUMUX_VERBOSE", "1").start();
     client.wait_for_line("faulted");
-    node.wait_for("the fault to be known", |node| node.client_status(client.pid()).filter(|status| status.error == 700));
+    node.wait_for("the fault to be known", |node| node.client_status(client.pid()).filter(|status| status.error == result::ILLEGAL_ADDRESS));
     let before = node.server();
     node.kill(before.executor);
     node.wait_for("the next executor", |node| node.servers().into_iter().find(|server| server.takeovers == 1 && server.state == "ACTIVE"));
@@ -300,7 +301,7 @@ impl Seen {
             match (but_not.is_empty() || own != name, part) {
                 (true, Some(_)) => wrong.push(format!("{name} was asked for what it does not support, and is not listed with it")),
                 (false, None) => wrong.push(format!("{name} is listed with `but not {but_not}`, and nobody has asked it for that")),
-                (false, Some(code)) if code != 801 => wrong.push(format!("{name} answers {code} to `but not {but_not}`")),
+                (false, Some(code)) if code != result::NOT_SUPPORTED => wrong.push(format!("{name} answers {code} to `but not {but_not}`")),
                 _ => {}
             }
         }

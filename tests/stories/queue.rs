@@ -7,6 +7,7 @@ use cumux_link::{Connection, LinkError, Process};
 use cumux_testkit::{Client, Node, test_program};
 use cumux_wire::VERSION;
 use cumux_wire::message::{DeviceFacts, FromServer, Hello, Reply, ToServer};
+use cumux_wire::result;
 use rustix::process::{Signal, geteuid};
 use rustix::thread::set_thread_res_uid;
 use std::fs;
@@ -104,7 +105,7 @@ fn the_programs_of_one_user_that_wait_keep_nobody_out() {
     });
     wait_for_log(&node, &format!("User {OTHER} has "));
     let last = answer(crowd.last().unwrap());
-    assert!(matches!(&last, Ok(Reply::Refused { result: 808, why }) if why.contains("wait to be served already")), "{last:?}");
+    assert!(matches!(&last, Ok(Reply::Refused { result: result::MPS_MAX_CLIENTS_REACHED, why }) if why.contains("wait to be served already")), "{last:?}");
     // The user that is served, the administrator, and a third user are as they were.
     assert_eq!(node.control("get_default_client_priority"), "0\n");
     node.client("vector_add").args(&["1"]).start().expect_ok();
@@ -138,7 +139,7 @@ fn programs_that_never_say_hello_are_left() {
     for connection in &silent {
         // At once with a sentence, or when the time for the hello is over.
         let said = answer(connection);
-        assert!(matches!(said, Ok(Reply::Refused { result: 808, .. }) | Err(LinkError::Closed)), "{said:?}");
+        assert!(matches!(said, Ok(Reply::Refused { result: result::MPS_MAX_CLIENTS_REACHED, .. }) | Err(LinkError::Closed)), "{said:?}");
     }
     node.client("vector_add").args(&["1"]).start().expect_ok();
 }
@@ -168,7 +169,11 @@ fn a_daemon_out_of_descriptors_serves_again() {
     drop(inherited);
     let all: Vec<Connection> = (0..8).map(|_| connect(&node)).collect();
     wait_for_log(&node, "has no descriptors left");
-    let told = all.iter().map(answer).filter(|said| matches!(said, Ok(Reply::Refused { result: 808, why }) if why.contains("ulimit -n"))).count();
+    let told = all
+        .iter()
+        .map(answer)
+        .filter(|said| matches!(said, Ok(Reply::Refused { result: result::MPS_MAX_CLIENTS_REACHED, why }) if why.contains("ulimit -n")))
+        .count();
     assert!(told > 0, "nobody was told");
     drop(all);
     let output = node.wait_for("an answer", |node| Some(node.control_output("get_default_client_priority")).filter(|output| output.status.success()));
@@ -412,7 +417,15 @@ fn a_stranger_is_no_server() {
         let connection = connect(&node);
         let hello = Hello::Server { version: VERSION, pid: std::process::id(), uid, devices: vec![evil.into()] };
         connection.send(&hello, &[]).unwrap();
-        let facts = DeviceFacts { id: evil.into(), name: evil.into(), uuid: [0; 16], pci: [0; 3], memory: 0, attributes: Vec::new() };
+        let facts = DeviceFacts {
+            id: evil.into(),
+            name: evil.into(),
+            uuid: [0; 16],
+            pci: [0; 3],
+            memory: 0,
+            attributes: cumux_wire::facts::Attributes::default(),
+            capabilities: cumux_wire::facts::Capabilities::default(),
+        };
         // The daemon may have left already.
         let _ = connection.send(&FromServer::Ready { devices: vec![facts] }, &[]);
         let _ = connection.send(&FromServer::Note { text: evil.into() }, &[]);

@@ -121,7 +121,7 @@ fn wish(asked: Option<&str>) -> Option<String> {
 
 /// Whether the kernel driver shows a card, or the environment names a driver to use.
 pub fn has_gpu() -> bool {
-    std::env::var_os("CUMUX_REAL_LIBCUDA").is_some_and(|path| !path.is_empty()) || (0..16).any(|n| Path::new(&format!("/dev/nvidia{n}")).exists())
+    std::env::var_os(cumux_abi::locate::VARIABLE).is_some_and(|path| !path.is_empty()) || (0..16).any(|n| Path::new(&format!("/dev/nvidia{n}")).exists())
 }
 
 #[cfg(test)]

@@ -1,6 +1,12 @@
 //! Where the real driver lies. Always absolute paths and never a search: where clients run, a
 //! search would find our own `libcuda.so.1`.
 
+/// The environment variable that names the driver: an absolute path, which is then the only one.
+pub const VARIABLE: &str = "CUMUX_REAL_LIBCUDA";
+
+/// The dynamic linker's cache, for [`paths`].
+pub const CACHE: &str = "/etc/ld.so.cache";
+
 /// File name of the driver's library.
 pub const NAME: &str = "libcuda.so.1";
 

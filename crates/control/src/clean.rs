@@ -58,6 +58,9 @@ pub(crate) fn devices(mut devices: Vec<DeviceFacts>) -> Vec<DeviceFacts> {
         name(&mut facts.id);
         name(&mut facts.name);
         facts.attributes.truncate(ATTRIBUTES);
+        if let Some(why) = &mut facts.capabilities.exclusive {
+            *why = escape_foreign(why, SENTENCE);
+        }
     }
     devices
 }
@@ -104,7 +107,15 @@ mod tests {
     #[test]
     fn nothing_of_a_malicious_server_reaches_a_terminal_or_fills_the_memory() {
         let evil = || "\u{1b}]0;x\u{7}".repeat(10_000);
-        let facts = DeviceFacts { id: evil(), name: evil(), uuid: [0; 16], pci: [0; 3], memory: 0, attributes: vec![(1, 1); 100_000] };
+        let facts = DeviceFacts {
+            id: evil(),
+            name: evil(),
+            uuid: [0; 16],
+            pci: [0; 3],
+            memory: 0,
+            attributes: (1..=100_000).map(|number| (cumux_wire::cuda::DeviceAttribute(number), 1)).collect(),
+            capabilities: cumux_wire::facts::Capabilities::default(),
+        };
         let row = ClientStatus { program: evil(), state: evil(), fault: evil(), devices: vec![0; 10_000], ..ClientStatus::default() };
         let card = ServedDevice { id: evil(), name: evil(), ..ServedDevice::default() };
         let told = ServerStatus {

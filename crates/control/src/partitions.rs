@@ -7,6 +7,7 @@
 //! rules are those of NVIDIA's document on static SM partitioning.
 
 use crate::settings::uuid_text;
+use cumux_wire::cuda::DeviceAttribute as A;
 use cumux_wire::message::DeviceFacts;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -16,10 +17,6 @@ use std::fmt::Write as _;
 /// several devices.
 pub const PARTITION_VARIABLE: &str = "CUDA_MPS_SM_PARTITION";
 
-/// `CUdevice_attribute` numbers.
-const MULTIPROCESSOR_COUNT: u32 = 16;
-const INTEGRATED: u32 = 18;
-const CAPABILITY_MAJOR: u32 = 75;
 /// Compute capability of Ampere, the oldest architecture with partitions.
 const OLDEST: i32 = 8;
 /// Bytes of the mask in an identifier: more bits than any card has chunks.
@@ -211,8 +208,9 @@ impl Board {
 
 impl Card {
     fn new(facts: &DeviceFacts) -> Self {
-        let all = facts.attribute(MULTIPROCESSOR_COUNT).max(0).cast_unsigned();
-        let chunk = match (facts.attribute(CAPABILITY_MAJOR), facts.attribute(INTEGRATED)) {
+        let all = facts.multiprocessors();
+        let (major, integrated) = (A::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, A::CU_DEVICE_ATTRIBUTE_INTEGRATED);
+        let chunk = match (facts.attribute(major), facts.attribute(integrated)) {
             (major, _) if major < OLDEST => 0,
             (_, 1) => 2,
             (8, _) => 4,
@@ -281,7 +279,15 @@ mod tests {
     fn card(first: u8, sms: i32, major: i32) -> DeviceFacts {
         let mut uuid = [0x18; 16];
         uuid[0] = first;
-        DeviceFacts { id: "sim".into(), name: "card".into(), uuid, pci: [0; 3], memory: 0, attributes: vec![(16, sms), (18, 0), (75, major)] }
+        DeviceFacts {
+            id: "sim".into(),
+            name: "card".into(),
+            uuid,
+            pci: [0; 3],
+            memory: 0,
+            attributes: [(A::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, sms), (A::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, major)].into(),
+            capabilities: cumux_wire::facts::Capabilities::default(),
+        }
     }
 
     fn h200() -> Board {
@@ -314,7 +320,7 @@ mod tests {
     fn chunks_by_architecture() {
         let of = |major, integrated| {
             let mut facts = card(1, 64, major);
-            facts.attributes[1].1 = integrated;
+            facts.attributes.set(A::CU_DEVICE_ATTRIBUTE_INTEGRATED, integrated);
             Card::new(&facts).chunk
         };
         assert_eq!([of(7, 0), of(8, 0), of(9, 0), of(10, 0), of(12, 0), of(8, 1), of(10, 1)], [0, 4, 8, 8, 8, 2, 2]);

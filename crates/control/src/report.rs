@@ -112,7 +112,8 @@ mod tests {
             uuid: [0xfb, 0x18, 0x11, 0xf5, 0xc0, 0x8f, 0x96, 0x54, 0xf7, 0xbe, 0x16, 0x48, 0x33, 0x92, 0xe3, 0xca],
             pci: [0, 0, 6],
             memory: 0,
-            attributes: Vec::new(),
+            attributes: cumux_wire::facts::Attributes::default(),
+            capabilities: cumux_wire::facts::Capabilities::default(),
         }
     }
 

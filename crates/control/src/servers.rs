@@ -9,6 +9,7 @@ use crate::clean;
 use crate::daemon::{Daemon, Question};
 use crate::doors::Place;
 use crate::heartbeat::Servers;
+use crate::launch;
 use crate::ledger::Standing;
 use crate::log::on_account_of;
 use crate::registry::Event;
@@ -189,7 +190,7 @@ impl Daemon {
         drop(core);
         self.changed.notify_all();
         if let Some(words) = words {
-            match self.start_reader(uid) {
+            match launch::start_reader(&self.log, uid) {
                 Ok(reader) => drop(reader.send((pid, words))),
                 Err(error) => {
                     self.core().read.remove(&pid);
@@ -392,8 +393,15 @@ mod tests {
     fn what_is_true_for_all_is_not_learned_from_a_process_of_another_user() {
         let (_folder, daemon) = daemon();
         let own = rustix::process::geteuid().as_raw();
-        let facts =
-            cumux_wire::message::DeviceFacts { id: "cuda:0".into(), name: "\u{1b}[2J".into(), uuid: [0; 16], pci: [0; 3], memory: 0, attributes: Vec::new() };
+        let facts = cumux_wire::message::DeviceFacts {
+            id: "cuda:0".into(),
+            name: "\u{1b}[2J".into(),
+            uuid: [0; 16],
+            pci: [0; 3],
+            memory: 0,
+            attributes: cumux_wire::facts::Attributes::default(),
+            capabilities: cumux_wire::facts::Capabilities::default(),
+        };
         let mut lines = Lines::new(Instant::now());
         daemon.handle_message(50, own + 1, FromServer::Ready { devices: vec![facts.clone()] }, &mut lines);
         assert!(daemon.devices().is_empty());

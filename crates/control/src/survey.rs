@@ -90,7 +90,15 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
     fn facts(id: &str) -> DeviceFacts {
-        DeviceFacts { id: id.into(), name: "NVIDIA H200".into(), uuid: [7; 16], pci: [0, 0, 6], memory: 1 << 37, attributes: vec![(16, 132)] }
+        DeviceFacts {
+            id: id.into(),
+            name: "NVIDIA H200".into(),
+            uuid: [7; 16],
+            pci: [0, 0, 6],
+            memory: 1 << 37,
+            attributes: [(cumux_wire::cuda::DeviceAttribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 132)].into(),
+            capabilities: cumux_wire::facts::Capabilities::default(),
+        }
     }
 
     #[test]
@@ -150,7 +158,15 @@ mod tests {
 
     #[test]
     fn commands_know_the_card_before_any_server() {
-        let json = serde_json::to_string(&[DeviceFacts { attributes: vec![(16, 132), (75, 9)], ..facts("cuda:0") }]).unwrap();
+        let json = serde_json::to_string(&[DeviceFacts {
+            attributes: [
+                (cumux_wire::cuda::DeviceAttribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 132),
+                (cumux_wire::cuda::DeviceAttribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, 9),
+            ]
+            .into(),
+            ..facts("cuda:0")
+        }])
+        .unwrap();
         // It answers once: the answer is kept.
         let (_folder, path) = fake(&format!("[ -e \"$0.asked\" ] && exit 1; : > \"$0.asked\"; echo '{json}'"));
         let [list, part, table] = said(&path, true, &["device_query --csv", "sm_partition add GPU-0707 3", "lspart"]).try_into().unwrap();

@@ -3,8 +3,11 @@
 //! client launches and waits beside a neighbour that does something slow. Prints tables.
 //!
 //! Usage: `card-bench [cuda:0] [seconds a row]`.
+#![expect(clippy::disallowed_types, reason = "threads of the benchmark tell each other how far they are")]
 
-use cumux_device::{ClientId, ClientSpec, Device, DeviceError, GlobalsAllocator, Kernel, Launch, Outcome, Sink, StreamId, Work};
+use cumux_device::{
+    ClientId, ClientSpec, Clients, Device, DeviceError, GlobalsAllocator, Kernel, Launch, Memory, Modules, Outcome, Queues, Sink, StreamId, Work,
+};
 use cumux_device_cuda::{Card, Settings};
 use rustix::fs::{MemfdFlags, SealFlags};
 use std::os::fd::{AsFd as _, OwnedFd};

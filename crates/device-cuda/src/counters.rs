@@ -1,4 +1,5 @@
 //! Counters of a card and of its clients.
+#![expect(clippy::disallowed_types, reason = "counters that threads of this process share")]
 
 use cumux_device::ClientCounters;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,7 +1,7 @@
 //! The real GPU: the device interface over NVIDIA's driver, loaded by absolute path.
 //!
 //! - One primary context serves all clients of the process. **A fault of one client breaks it for
-//!   all** ([`cumux_device::Device::contains_faults`] is false). The clients that had kernels in
+//!   all** ([`cumux_device::Capabilities::contains_faults`] is false). The clients that had kernels in
 //!   flight get an error, the executor is replaced, and all other clients go on in its successor
 //!   with the same memory.
 //! - Device memory is made of extents behind descriptors, mapped at fixed addresses. Variables of

@@ -12,6 +12,9 @@ const MOST_ENGINES: usize = 16;
 /// Seconds for which the kernels of a closed client may go on.
 const DEFAULT_DRAIN_SECONDS: u64 = 10;
 
+/// Milliseconds for which the work of others is waited for after a fault.
+const DEFAULT_FAULT_WAIT_MS: u64 = 5_000;
+
 /// How a card is served.
 #[derive(Debug, Clone, Copy)]
 pub struct Settings {
@@ -25,6 +28,12 @@ pub struct Settings {
     /// How long the kernels of a closed client may go on before the device is given up
     /// (`CUMUX_DRAIN_SECONDS`). A card cannot stop the kernels of one client alone.
     pub drain: Duration,
+    /// True if the driver writes a core dump at a fault, and announces faults early
+    /// (`CUMUX_CORE_DUMPS=0` turns this off). Without it, a fault ends all work on the card.
+    pub core_dumps: bool,
+    /// How long the work of others is waited for after a fault (`CUMUX_FAULT_WAIT_MS`). Clients
+    /// whose kernels run longer get an error.
+    pub fault_wait: Duration,
 }
 
 impl Settings {
@@ -38,7 +47,16 @@ impl Settings {
         let coalesce = number_from_environment("CUMUX_COALESCE")? != Some(0);
         let spin_us = number_from_environment("CUMUX_ENGINE_SPIN_US")?.unwrap_or(PollPolicy::default_spin_us(cores));
         let drain = number_from_environment("CUMUX_DRAIN_SECONDS")?.unwrap_or(DEFAULT_DRAIN_SECONDS);
-        Ok(Settings { engines: engines.clamp(1, MOST_ENGINES), coalesce, spin_us: PollPolicy::allowed_spin_us(spin_us), drain: Duration::from_secs(drain) })
+        let core_dumps = number_from_environment("CUMUX_CORE_DUMPS")? != Some(0);
+        let fault_wait = number_from_environment("CUMUX_FAULT_WAIT_MS")?.unwrap_or(DEFAULT_FAULT_WAIT_MS);
+        Ok(Settings {
+            engines: engines.clamp(1, MOST_ENGINES),
+            coalesce,
+            spin_us: PollPolicy::allowed_spin_us(spin_us),
+            drain: Duration::from_secs(drain),
+            core_dumps,
+            fault_wait: Duration::from_millis(fault_wait),
+        })
     }
 }
 

@@ -22,6 +22,7 @@
 //! - Mapping a range of an extent: `granules_are_enforced`, `mappings_exclude_each_other`. The
 //!   driver maps an extent whole, or answers `NOT_SUPPORTED`.
 //!   `extents_are_mapped_whole_and_once_at_an_address` stands in for them.
+#![expect(clippy::disallowed_types, reason = "the test's sink is called by other threads")]
 
 #[path = "card/variables.rs"]
 mod variables;
@@ -32,7 +33,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use cumux_device::conformance::{self, Args, Setup, memory_file};
-use cumux_device::{ClientId, Device, DeviceError, Outcome, Sink, StreamId, Work};
+use cumux_device::{Begun, ClientId, Device, DeviceError, Outcome, Sink, StreamId, Work};
 use cumux_wire::result;
 
 fn card() -> Option<String> {
@@ -251,8 +252,8 @@ impl Sink for Listener {
     fn text(&self, client: ClientId, text: &[u8]) {
         Sink::text(&self.recorder, client, text);
     }
-    fn lost(&self, why: &str, told: bool) {
-        assert!(!why.is_empty() && told);
+    fn lost(&self, why: &str, begun: Begun) {
+        assert!(!why.is_empty() && matches!(begun, Begun::Only(_)));
         self.lost.store(true, Ordering::Release);
     }
 }

@@ -113,8 +113,11 @@ pub(crate) fn load(
             .map(|(v, address)| GlobalInfo { name: v.name.clone(), address: *address, bytes: v.bytes, constant: v.constant, managed: v.managed })
             .collect(),
     };
-    let functions =
-        program.kernels.iter().map(|kernel| LoadedFunction { max_dynamic_shared: limits.shared_per_block.saturating_sub(kernel.static_shared) }).collect();
+    let functions = program
+        .kernels
+        .iter()
+        .map(|kernel| LoadedFunction { max_dynamic_shared: limits.launch.shared_per_block.saturating_sub(kernel.static_shared) })
+        .collect();
     Ok((LoadedModule { linked, functions }, info))
 }
 
@@ -142,7 +145,7 @@ fn describe_function(limits: &Limits, program: &Program, index: usize) -> Functi
         constant: kernel.constant_bytes,
         local: kernel.local_bytes,
         registers: limits.registers_of_thread(kernel.registers, kernel.max_threads),
-        max_threads: kernel.max_threads.min(limits.threads_per_block),
+        max_threads: kernel.max_threads.min(limits.launch.threads_per_block),
         ptx_version: program.target,
         binary_version: limits.capability,
         cluster: kernel.cluster,

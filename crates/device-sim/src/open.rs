@@ -1,7 +1,6 @@
 //! Opens software GPUs by name.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
 use cumux_device::{Device, DeviceError, Open, Sink};
@@ -35,7 +34,7 @@ pub struct Settings {
     /// A kernel that runs longer is faulted (`CUMUX_SIM_WATCHDOG_MS`, 0 or unset: never).
     pub watchdog: Option<Duration>,
     /// Keeps the progress log by which a successor goes on in the middle of kernels. Without it
-    /// (`CUMUX_SIM_MARKS=0`) a takeover is like that of a real card.
+    /// (`CUMUX_SIM_MARKS=0`) reports and takeovers are treated like those of a real card.
     pub marks: bool,
     /// Whose memory the cards' memory is.
     pub memory: Memory,
@@ -99,7 +98,10 @@ pub fn open_with(id: &str, sink: Arc<dyn Sink>, settings: Settings) -> Result<Ar
         return Err(DeviceError::System(format!("{kind} is in PROHIBITED compute mode: start the daemon with --device {kind}")));
     }
     let ordinal = Ordinal::lowest_free(models::kind(id));
-    let facts = models::facts(id, ordinal.number())?;
+    let mut facts = models::facts(id, ordinal.number())?;
+    if !settings.marks {
+        facts.capabilities = models::without_progress_log(facts.capabilities);
+    }
     let limits = Limits::of(&facts);
     let budget = match settings.memory {
         Memory::Shared(bytes) => Budget::of_process(bytes),
@@ -115,10 +117,10 @@ pub fn open_with(id: &str, sink: Arc<dyn Sink>, settings: Settings) -> Result<Ar
         settled: Condvar::new(),
         watchdog: settings.watchdog,
         opened: Instant::now(),
-        delivered_reports: AtomicU64::new(0),
+        delivered_reports: Default::default(),
     });
     let name = format!("sim-{}", ordinal.number());
-    let mut gpu = SoftwareGpu::new(card.clone(), ordinal, settings.marks);
+    let mut gpu = SoftwareGpu::new(card.clone(), ordinal);
     for number in 0..settings.threads {
         let card = card.clone();
         let worker = std::thread::Builder::new()

@@ -8,9 +8,10 @@
 //! upper bits: the reports of a device pass through [`Tagged`].
 
 use cumux_device::{
-    ClientCounters, ClientId, ClientSpec, Device, DeviceError, DeviceFacts, Fault, GlobalsAllocator, Interrupted, ModuleId, ModuleInfo, Open, Outcome, Report,
-    Sink, StreamId, TensorWish, Work,
+    Begun, Capabilities, ClientCounters, ClientId, ClientSpec, Device, DeviceError, DeviceFacts, Fault, GlobalsAllocator, Interrupted, ModuleId, ModuleInfo,
+    Open, Outcome, Report, Sink, StreamId, TensorWish, Work,
 };
+use cumux_wire::cuda::{FunctionAttribute, Limit};
 use cumux_wire::layout;
 use cumux_wire::message::SessionConfig;
 use parking_lot::RwLock;
@@ -48,14 +49,21 @@ impl Sink for Tagged {
         self.reports.text(client, text);
     }
 
-    fn lost(&self, why: &str, told: bool) {
-        self.reports.lost(why, told);
+    fn faulted(&self, client: ClientId, fault: &Fault) {
+        self.reports.faulted(client, fault);
+    }
+
+    /// The process ends with all its devices, and what the others were given may have been begun.
+    fn lost(&self, why: &str, _begun: Begun) {
+        self.reports.lost(why, Begun::Unknown);
     }
 }
 
 /// All devices of an executor.
 pub struct Cards {
     all: Vec<Arc<dyn Device>>,
+    /// Of all of them together.
+    capabilities: Capabilities,
     /// Places of each client's devices, by its own ordinals.
     clients: RwLock<HashMap<ClientId, Vec<u32>>>,
     /// Where modules and partitions are, for executors with several devices.
@@ -86,7 +94,8 @@ impl Cards {
     /// does it.
     #[must_use]
     pub fn new(all: Vec<Arc<dyn Device>>) -> Self {
-        Self { all, clients: RwLock::default(), modules: RwLock::default(), partitions: RwLock::default(), elsewhere: RwLock::default() }
+        let capabilities = Capabilities::of_all(all.iter().map(|device| device.capabilities()));
+        Self { all, capabilities, clients: RwLock::default(), modules: RwLock::default(), partitions: RwLock::default(), elsewhere: RwLock::default() }
     }
 
     fn card(&self, place: u32) -> Result<&Arc<dyn Device>, DeviceError> {
@@ -135,10 +144,10 @@ impl Cards {
         self.all.iter().map(|device| device.facts().clone()).collect()
     }
 
-    /// Why no other executor can have the devices while this one has them; empty where one can.
+    /// What the devices can do together, and what any of them needs.
     #[must_use]
-    pub fn alone(&self) -> String {
-        self.all.iter().filter_map(|device| device.alone()).collect::<Vec<_>>().join("; ")
+    pub fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
     }
 
     /// What all its devices have counted of a client.
@@ -162,23 +171,17 @@ impl Cards {
         self.all.get(place as usize).unwrap_or(&self.all[0]).capacity()
     }
 
-    /// Whether a successor undoes and repeats by the devices' own notes.
-    #[must_use]
-    pub fn keeps_marks(&self) -> bool {
-        self.all.iter().any(|device| device.marks_bytes() > 0)
-    }
-
     /// Opens a client on each of its devices. Marks are one device's: those of its first.
     ///
     /// # Errors
-    /// As [`Device::open_client`].
+    /// As [`cumux_device::Clients::open_client`].
     pub fn open_client(&self, client: ClientId, config: &SessionConfig, marks: BorrowedFd<'_>) -> Result<(), DeviceError> {
         let mut opened: Vec<&Arc<dyn Device>> = Vec::new();
         for (ordinal, part) in config.parts.iter().enumerate() {
             let sms = config.sms.get(ordinal).cloned().unwrap_or_default();
             let spec = ClientSpec { multiprocessors: part.multiprocessors, priority: config.priority, sms };
             let done = self.card(part.device).and_then(|device| {
-                let marks = Some(marks).filter(|_| ordinal == 0 && device.marks_bytes() > 0);
+                let marks = Some(marks).filter(|_| ordinal == 0 && device.capabilities().resumes_kernels);
                 device.open_client(client, &spec, marks).map(|()| opened.push(device))
             });
             if let Err(error) = done {
@@ -206,13 +209,13 @@ impl Cards {
     }
 
     /// # Errors
-    /// As [`Device::set_share`].
+    /// As [`cumux_device::Partitions::set_share`].
     pub fn set_share(&self, client: ClientId, place: u32, multiprocessors: u32) -> Result<(), DeviceError> {
         self.card(place)?.set_share(client, multiprocessors)
     }
 
     /// # Errors
-    /// As [`Device::open_partition`].
+    /// As [`cumux_device::Partitions::open_partition`].
     pub fn open_partition(&self, client: ClientId, place: u32, partition: u32, multiprocessors: u32) -> Result<(), DeviceError> {
         self.card(place)?.open_partition(client, partition, multiprocessors)?;
         self.partitions.write().insert((client, partition), place);
@@ -229,7 +232,7 @@ impl Cards {
     // ---- memory
 
     /// # Errors
-    /// As [`Device::create_extent`].
+    /// As [`cumux_device::Memory::create_extent`].
     pub fn create_extent(&self, place: u32, bytes: u64) -> Result<OwnedFd, DeviceError> {
         self.card(place)?.create_extent(bytes)
     }
@@ -241,7 +244,7 @@ impl Cards {
     }
 
     /// # Errors
-    /// As [`Device::map`].
+    /// As [`cumux_device::Memory::map`].
     pub fn map(&self, place: u32, address: u64, extent: BorrowedFd<'_>, offset: u64, bytes: u64) -> Result<(), DeviceError> {
         self.card(place)?.map(address, extent, offset, bytes)?;
         if !self.single() && layout::arena_place(address) != place {
@@ -251,7 +254,7 @@ impl Cards {
     }
 
     /// # Errors
-    /// As [`Device::unmap`].
+    /// As [`cumux_device::Memory::unmap`].
     pub fn unmap(&self, address: u64, bytes: u64) -> Result<(), DeviceError> {
         self.at(address)?.unmap(address, bytes)?;
         if !self.single() {
@@ -261,19 +264,19 @@ impl Cards {
     }
 
     /// # Errors
-    /// As [`Device::map_window`].
+    /// As [`cumux_device::Memory::map_window`].
     pub fn map_window(&self, client: ClientId, window: BorrowedFd<'_>, address: u64, bytes: u64) -> Result<(), DeviceError> {
         self.of(client).into_iter().try_for_each(|device| device.map_window(client, window, address, bytes))
     }
 
     /// # Errors
-    /// As [`Device::use_window`].
+    /// As [`cumux_device::Memory::use_window`].
     pub fn use_window(&self, client: ClientId, address: u64, bytes: u64) -> Result<(), DeviceError> {
         self.of(client).into_iter().try_for_each(|device| device.use_window(client, address, bytes))
     }
 
     /// # Errors
-    /// As [`Device::alias`].
+    /// As [`cumux_device::Memory::alias`].
     pub fn alias(&self, client: ClientId, user: u64, window: u64, bytes: u64) -> Result<(), DeviceError> {
         self.of(client).into_iter().try_for_each(|device| device.alias(client, user, window, bytes))
     }
@@ -304,13 +307,13 @@ impl Cards {
     }
 
     /// # Errors
-    /// As [`Device::write`].
+    /// As [`cumux_device::Memory::write`].
     pub fn write(&self, client: ClientId, address: u64, bytes: &[u8]) -> Result<(), DeviceError> {
         self.reaching(client, address)?.write(address, bytes)
     }
 
     /// # Errors
-    /// As [`Device::read`].
+    /// As [`cumux_device::Memory::read`].
     pub fn read(&self, client: ClientId, address: u64, into: &mut [u8]) -> Result<(), DeviceError> {
         self.reaching(client, address)?.read(address, into)
     }
@@ -318,7 +321,7 @@ impl Cards {
     // ---- modules
 
     /// # Errors
-    /// As [`Device::load_module`].
+    /// As [`cumux_device::Modules::load_module`].
     pub fn load_module(
         &self,
         client: ClientId,
@@ -343,27 +346,27 @@ impl Cards {
     }
 
     /// # Errors
-    /// As [`Device::set_function`].
+    /// As [`cumux_device::Modules::set_function`].
     pub fn set_function(&self, client: ClientId, module: ModuleId, function: u32, attribute: u32, value: i32) -> Result<(), DeviceError> {
-        self.with_module(client, module)?.set_function(client, module, function, attribute, value)
+        self.with_module(client, module)?.set_function(client, module, function, FunctionAttribute(attribute), value)
     }
 
     /// # Errors
-    /// As [`Device::encode_tensor`].
+    /// As [`cumux_device::Modules::encode_tensor`].
     pub fn encode_tensor(&self, place: u32, wish: &TensorWish) -> Result<[u8; 128], DeviceError> {
         self.card(place)?.encode_tensor(wish)
     }
 
     /// # Errors
-    /// As [`Device::set_limit`].
+    /// As [`cumux_device::Clients::set_limit`].
     pub fn set_limit(&self, client: ClientId, limit: u32, value: u64) -> Result<(), DeviceError> {
-        self.of(client).into_iter().try_for_each(|device| device.set_limit(client, limit, value))
+        self.of(client).into_iter().try_for_each(|device| device.set_limit(client, Limit(limit), value))
     }
 
     // ---- work
 
     /// # Errors
-    /// As [`Device::create_stream_in`].
+    /// As [`cumux_device::Queues::create_stream_in`].
     pub fn create_stream(&self, client: ClientId, place: u32, partition: u32, priority: i32) -> Result<StreamId, DeviceError> {
         let stream = self.card(place)?.create_stream_in(client, partition, priority)?;
         if self.single() {
@@ -387,7 +390,7 @@ impl Cards {
     }
 
     /// # Errors
-    /// As [`Device::submit_all`].
+    /// As [`cumux_device::Queues::submit_all`].
     pub fn submit_all(&self, stream: StreamId, work: &mut Vec<(u64, Work)>) -> Result<(), DeviceError> {
         let (device, own) = self.stream(stream)?;
         device.submit_all(own, work)

@@ -7,19 +7,15 @@
 //! where cores are free for that.
 
 use crate::error::ExecutorError;
-use crate::session::Session;
+use crate::session::{Session, Sessions};
 use crate::shared::Shared;
+use crate::sink;
 use cumux_link::pulse;
 use cumux_ring::awake::Count;
-use parking_lot::RwLock;
 use rustix::event::epoll;
-use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-/// All sessions of this executor by number.
-pub type Sessions = Arc<RwLock<BTreeMap<u32, Arc<Session>>>>;
 
 /// How often a stream that waits for a value in memory is looked at.
 const VALUE_POLL: Duration = Duration::from_micros(200);
@@ -129,10 +125,10 @@ impl Intake {
         Ok(())
     }
 
-    /// Tells everybody how many there are. Not beside a software GPU, whose threads need every
-    /// processor that waiting clients would look on.
+    /// Tells everybody how many there are. Not beside a device that needs every processor
+    /// that waiting clients would look on.
     fn tell(&self) {
-        if self.shared.cards.keeps_marks() {
+        if self.shared.cards.capabilities().needs_cores {
             return;
         }
         let sessions = self.sessions.read();
@@ -180,7 +176,7 @@ impl Intake {
             }
             round = round.wrapping_add(1);
             let mut moved = mailboxes.take_reports(lane, &mut seen, &mut reports);
-            crate::sink::deliver(&self.sessions, &mut reports);
+            sink::deliver(&self.sessions, &mut reports);
             for session in &sessions {
                 moved |= session.intake();
             }

@@ -6,14 +6,40 @@
 //!
 //! Threads: one that talks to the server ([`run`]), a few for intake ([`intake`]), the device's
 //! own, and one for each module that is being loaded.
+//!
+//! # Modules
+//!
+//! Each module uses only those below it.
+//!
+//! ```text
+//! (this one)     the server's messages, the start of an executor and its activation
+//! open           opening a session: a new one, or one that a predecessor served
+//! intake         the threads that look at the rings of their sessions in turn
+//! sink           where a device reports: finds the session
+//! turn  orders   what the intake does with a session; what the server wants of it
+//! control        records that belong to no stream, and barriers
+//! background     slow requests, on threads of their own
+//! reports        what a device has reported, and the lock behind which that is delivered
+//! drive          starts what can start
+//! memory         a session's device memory
+//! session        a session's state, and what is written down of it (`session::commit`)
+//! shared         what all sessions share: cards, arena, keeper, accounts, the fair queue
+//! ```
+//!
+//! Below them lie modules that know no session and use each other downward, too: `cards` (all
+//! devices as one), `files`, `objects` and `stream` (parts of a session's state), `suspicion` and
+//! `replay_safety` (judgements), `arena`, `heap` and `free` (ranges of addresses), `mailbox` and
+//! `workers` (messages and threads), `error`.
 #![forbid(unsafe_code)]
 #![warn(missing_docs, missing_debug_implementations)]
 
 mod arena;
+mod background;
 mod cards;
 mod control;
 mod drive;
 mod error;
+mod files;
 mod free;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
@@ -22,11 +48,11 @@ mod heap;
 mod intake;
 mod mailbox;
 mod memory;
-mod meter;
-mod module;
 mod objects;
 mod open;
+mod orders;
 mod replay_safety;
+mod reports;
 mod session;
 mod shared;
 mod sink;
@@ -34,13 +60,16 @@ mod sink;
 mod stories;
 mod stream;
 mod suspicion;
+mod turn;
 mod workers;
 
 use crate::cards::Cards;
 pub use crate::error::ExecutorError;
-use crate::intake::{Intake, Sessions};
+use crate::files::Files;
+use crate::intake::Intake;
 use crate::mailbox::{Letter, Mailboxes, Outbox};
-use crate::open::{Files, Images, Terms};
+use crate::open::{Images, Terms};
+use crate::session::{Session, Sessions};
 use crate::shared::Shared;
 use crate::sink::Reports;
 use crate::suspicion::{Case, Ruling, Trials};
@@ -107,7 +136,7 @@ pub fn run(options: &Options, opener: &dyn Open) -> Result<(), ExecutorError> {
             return Err(error.into());
         }
     };
-    let (facts, alone) = (cards.all_facts(), cards.alone());
+    let facts = cards.all_facts();
     let shared = Arc::new(Shared::new(cards, mailboxes, outbox.clone())?);
     let intake = Intake::new(sessions, shared.clone())?;
     intake.start()?;
@@ -128,7 +157,6 @@ pub fn run(options: &Options, opener: &dyn Open) -> Result<(), ExecutorError> {
             generation: executor.generation,
             serving: executor.generation > 0,
             devices: facts.clone(),
-            alone: alone.clone(),
         };
         if connection.send(&hello, &[]).is_err() {
             // That server has just gone, too.
@@ -146,7 +174,7 @@ pub fn run(options: &Options, opener: &dyn Open) -> Result<(), ExecutorError> {
 /// Tells the server why this process ends, so that its clients hear more than that nobody serves
 /// them.
 fn report_failure(server: &Path, hope: &mut Hope, why: &str) {
-    let hello = Hello::Executor { version: VERSION, pid: std::process::id(), generation: 0, serving: false, devices: Vec::new(), alone: String::new() };
+    let hello = Hello::Executor { version: VERSION, pid: std::process::id(), generation: 0, serving: false, devices: Vec::new() };
     if let Ok(connection) = connect(server, hope, false)
         && connection.send(&hello, &[]).is_ok()
         && connection.send(&FromExecutor::Failed { why: why.to_owned() }, &[]).is_ok()
@@ -252,7 +280,7 @@ impl Executor {
         self.shared.report(FromExecutor::Metrics { request, clients, more: false });
     }
 
-    fn intake_sessions(&self) -> Vec<Arc<session::Session>> {
+    fn intake_sessions(&self) -> Vec<Arc<Session>> {
         self.intake.sessions()
     }
 

@@ -1,19 +1,20 @@
 //! Opening a session: a new one, or one a dead predecessor served. There is no difference but what
 //! the journal says.
 
+use crate::background::Restored;
 use crate::drive::Caller;
 use crate::error::ExecutorError;
+use crate::files::Files;
 use crate::intake::Intake;
 use crate::memory::physical_key;
-use crate::module::Restored;
 use crate::objects::{Change, Logged, Objects};
+use crate::replay_safety;
 use crate::session::{Barrier, Inner, Parts, Phase, Session};
 use crate::shared::Shared;
 use crate::stream::Stream;
 use crate::suspicion::{self, Case, Lead};
 use cumux_device::{DeviceError, Fault, Interrupted};
 use cumux_keeper::client::Item;
-use cumux_link::connection::exactly;
 use cumux_ring::file;
 use cumux_ring::journal::{Journal, WorkEntry};
 use cumux_ring::page::Answer;
@@ -23,36 +24,9 @@ use cumux_wire::message::SessionConfig;
 use cumux_wire::record::{self, Op};
 use cumux_wire::result;
 use std::collections::HashMap;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// Descriptors of a session.
-#[derive(Debug, Clone)]
-pub struct Files {
-    /// In the order of `ToExecutor::Attach`: ring, page, window, journal, doorbell, marks, handle
-    /// of the client's process.
-    all: [Arc<OwnedFd>; 7],
-}
-
-impl Files {
-    /// # Errors
-    /// [`ExecutorError::Link`] when their number is wrong.
-    pub fn new(descriptors: Vec<OwnedFd>) -> Result<Self, ExecutorError> {
-        Ok(Self { all: exactly::<7>(descriptors)?.map(Arc::new) })
-    }
-
-    #[must_use]
-    pub fn doorbell(&self) -> BorrowedFd<'_> {
-        self.all[4].as_fd()
-    }
-
-    /// All of them, for a message.
-    #[must_use]
-    pub fn share(&self) -> Vec<Arc<OwnedFd>> {
-        self.all.to_vec()
-    }
-}
 
 /// How a session is opened.
 pub struct Terms<'a> {
@@ -224,7 +198,7 @@ impl Session {
             }
         }
         let case = if inner.objects.fault.is_some() { Case::default() } else { Case::open(&inner.journal, oldest, terms.lived) };
-        if self.shared.cards.keeps_marks() {
+        if self.shared.cards.capabilities().resumes_kernels {
             // It is counted, and nothing of it is with a device now. Elsewhere it stays in doubt.
             inner.queues.streams.keys().for_each(|index| inner.journal.set_submitted(*index, 0));
         }
@@ -248,7 +222,7 @@ impl Session {
 
     /// Why work that was with a device without marks cannot be done again.
     fn in_doubt(&self, inner: &Inner, work: &[WorkEntry]) -> Result<Option<String>, ExecutorError> {
-        if self.shared.cards.keeps_marks() {
+        if self.shared.cards.capabilities().resumes_kernels {
             return Ok(None);
         }
         let mut doubtful = Vec::new();
@@ -259,7 +233,7 @@ impl Session {
                 doubtful.push(record.op);
             }
         }
-        Ok(crate::replay_safety::why_not(doubtful.iter()))
+        Ok(replay_safety::why_not(doubtful.iter()))
     }
 
     /// Maps what the keeper has of this session and permits what the objects say. Where it fails,

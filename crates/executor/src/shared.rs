@@ -243,7 +243,7 @@ impl Shared {
     /// A part of a device in percent of it, as the scheduler counts.
     #[must_use]
     pub fn percent(&self, part: &DeviceGrant) -> u32 {
-        let all = self.cards.facts(part.device).attribute(16).max(1).cast_unsigned();
+        let all = self.cards.facts(part.device).multiprocessors().max(1);
         let multiprocessors = part.multiprocessors;
         if multiprocessors == 0 { cumux_scheduler::WHOLE } else { (multiprocessors * cumux_scheduler::WHOLE / all).max(1) }
     }

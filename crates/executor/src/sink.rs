@@ -1,8 +1,9 @@
 //! Where the device reports: finds the session and passes the report on.
 
-use crate::intake::Sessions;
 use crate::mailbox::{Mailboxes, Outbox};
-use cumux_device::{ClientId, Outcome, Report, Sink, StreamId};
+use crate::session::Sessions;
+use cumux_device::{Begun, ClientId, Fault, Outcome, Report, Sink, StreamId};
+use cumux_wire::message::FromExecutor;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -57,17 +58,27 @@ impl Sink for Reports {
         }
     }
 
+    fn faulted(&self, client: ClientId, fault: &Fault) {
+        let session = self.sessions.read().get(&client).cloned();
+        if let Some(session) = session {
+            session.lock_then_deliver(|inner| session.fault(inner, fault));
+        }
+    }
+
     /// A lost device cannot be mended in this process. What was accepted is in the journals; the
     /// server starts a successor.
-    fn lost(&self, why: &str, told: bool) {
+    fn lost(&self, why: &str, begun: Begun) {
         tracing::error!("the device is lost: {why}; this executor ends and another takes over");
         // What was over counts, and the culprit's error is the server's to know, too.
         deliver(&self.sessions, &mut self.mailboxes.rest());
         let sessions: Vec<_> = self.sessions.read().values().cloned().collect();
         for session in sessions {
-            session.last_reports(LAST_REPORTS_TIMEOUT, told);
+            session.last_reports(LAST_REPORTS_TIMEOUT, &begun);
         }
+        self.outbox.put(FromExecutor::DeviceLost { why: why.to_owned() });
         self.outbox.flush(LAST_REPORTS_TIMEOUT);
+        // The orderly end of a process with a broken context takes most of a second.
+        let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
         std::process::exit(DEVICE_LOST);
     }
 

@@ -15,7 +15,7 @@
 //!
 //! The protocol is written once, generic over [`memory::Memory`], so that the model checker runs
 //! the code that ships (`RUSTFLAGS="--cfg loom" cargo test -p cumux-ring`).
-
+#![expect(clippy::disallowed_types, reason = "all atomics between processes are here")]
 #![warn(missing_docs, missing_debug_implementations)]
 
 pub mod awake;

@@ -12,6 +12,7 @@ use cumux_ring::queue::Next;
 use cumux_ring::service::Service;
 use cumux_wire::layout;
 use cumux_wire::record::{Header, Launch, NO_ANSWER, Op, decode, encode};
+use cumux_wire::result;
 use proptest::prelude::*;
 use rustix::event::{EventfdFlags, eventfd};
 use std::os::fd::OwnedFd;
@@ -89,13 +90,13 @@ fn a_waiter_wakes_for_completion_answer_and_error() {
     };
     service.set_completed(5, 3);
     service.notify();
-    let answer = Answer { result: 2, words: [1, 2, 3, 4, 5, 6] };
+    let answer = Answer { result: result::OUT_OF_MEMORY, words: [1, 2, 3, 4, 5, 6] };
     service.answer(2, 77, &answer);
     service.notify();
     assert_eq!(client.fault(), "", "nothing is known of an error that is not there");
-    service.set_fault(700, "kernel k: illegal address");
+    service.set_fault(result::ILLEGAL_ADDRESS, "kernel k: illegal address");
     service.notify();
-    assert_eq!(waiter.join().expect("the waiter is well"), (Some(answer), 700, "kernel k: illegal address".to_owned()));
+    assert_eq!(waiter.join().expect("the waiter is well"), (Some(answer), result::ILLEGAL_ADDRESS, "kernel k: illegal address".to_owned()));
     assert_eq!(client.answer(2, 78), None, "an answer to another request is none");
 }
 

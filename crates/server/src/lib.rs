@@ -12,11 +12,37 @@
 //!   same session ([`executors`]).
 //! - Nobody waits for ever: a session that the executor does not take gets a sticky error in its
 //!   page at once. Keeper and executors that stand still are replaced.
+//!
+//! # Modules
+//!
+//! Each module uses only those below it.
+//!
+//! ```text
+//! (this one)  options and limits; starting a server
+//! serve       the loop: one event at a time, then every step that is due
+//! rebuild     going on with what an earlier server left
+//! keeping     the keeper is started, given what it has to keep, and replaced
+//! executors   executors are started, told of sessions, and take over from one another
+//! ending      the way to the end
+//! shares      another share for a client that runs
+//! questions   what the daemon wants to know of clients, or to have done with them
+//! clients     clients arrive, are welcomed, and leave
+//! core        all state, and what every module above may do with it
+//! event       what can happen, and the threads that only say so
+//! worker      one executor, as a state machine
+//! keeper      the keeper, and how it is asked
+//! session     one client and its files
+//! host        processes: starting, watching and ending them
+//! ```
+//!
+//! Any of them may use the small modules `watch` (ends of processes), `outbox` (sending without
+//! waiting), `log` and `state_file`.
 #![forbid(unsafe_code)]
 #![warn(missing_docs, missing_debug_implementations)]
 
 mod clients;
 mod core;
+mod ending;
 mod event;
 mod executors;
 #[cfg(feature = "fuzzing")]
@@ -24,13 +50,17 @@ mod executors;
 pub mod fuzzing;
 pub mod host;
 mod keeper;
+mod keeping;
 mod log;
 mod outbox;
+mod questions;
 mod rebuild;
+mod serve;
 mod session;
 mod shares;
 mod state_file;
 mod watch;
+mod worker;
 
 use cumux_link::{Folder, FolderError, LinkError, Listener};
 use event::Event;
@@ -194,7 +224,7 @@ pub fn run_on<H: Host>(options: Options, limits: Limits, host: H, with: impl FnO
     let listener = Arc::new(Listener::bind(&socket).map_err(|cause| ServerError::Listen { path: socket, cause })?);
     let (events, inbox) = channel();
     with(Stopper { events: events.clone() })?;
-    let mut core = core::Core::new(options, limits, host.clone(), events.clone())?;
+    let mut core = core::Core::start(options, limits, host.clone(), events.clone())?;
     event::meet_daemon(core.options.pipe.join("cumux"), core.pid, core.options.uid, core.options.devices.clone(), events.clone())?;
     {
         let listener = Arc::clone(&listener);

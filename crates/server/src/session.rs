@@ -287,7 +287,12 @@ mod tests {
             uuid: [0; 16],
             pci: [0; 3],
             memory: 0,
-            attributes: vec![(16, multiprocessors), (75, 9)],
+            attributes: [
+                (cumux_wire::cuda::DeviceAttribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, multiprocessors),
+                (cumux_wire::cuda::DeviceAttribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, 9),
+            ]
+            .into(),
+            capabilities: cumux_wire::facts::Capabilities::default(),
         };
         let cards = [card(132), card(78)];
         let share = Share::parse("12.5").unwrap();
@@ -303,18 +308,21 @@ mod tests {
         let about = message::SessionConfig { id: 3, pid: 44, uid: 0, program: "p".into(), window_slot: 0, priority: 0, parts: Vec::new(), sms: Vec::new() };
         let client = eventfd(0, EventfdFlags::empty()).unwrap();
         let mut session = Session::new(about, Files::create(client).unwrap(), 1);
-        session.status.error = 700;
+        session.status.error = result::ILLEGAL_ADDRESS;
         session.status.fault = "illegal address".into();
         session.update(ClientStatus { session: 99, pid: 98, kernels: 5, state: "odd".into(), ..ClientStatus::default() });
         assert_eq!((session.status.session, session.status.pid, session.status.kernels), (3, 44, 5));
-        assert_eq!((session.status.error, session.status.fault.as_str(), session.status.state.as_str()), (700, "illegal address", "running"));
-        assert_eq!((session.fail(999), session.fail(999)), (Some(999), None), "once");
+        assert_eq!(
+            (session.status.error, session.status.fault.as_str(), session.status.state.as_str()),
+            (result::ILLEGAL_ADDRESS, "illegal address", "running")
+        );
+        assert_eq!((session.fail(result::UNKNOWN), session.fail(result::UNKNOWN)), (Some(result::UNKNOWN), None), "once");
         session.terminate();
-        assert!(session.has_failed() && !session.awaits_termination() && session.status.error == 700, "nobody has to end it any more");
+        assert!(session.has_failed() && !session.awaits_termination() && session.status.error == result::ILLEGAL_ADDRESS, "nobody has to end it any more");
         assert!(session.leave(Fate::Killed) && !session.leave(Fate::Exited) && session.status.state == "terminated");
         let files = session.files.unwrap();
-        files.fail(806, "first").unwrap();
-        files.fail(999, "second").unwrap();
+        files.fail(result::MPS_RPC_FAILURE, "first").unwrap();
+        files.fail(result::UNKNOWN, "second").unwrap();
         assert_eq!(Service::map(&files.ring, &files.page).unwrap().sticky(), 806);
     }
 }

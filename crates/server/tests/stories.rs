@@ -7,6 +7,7 @@ mod parts;
 use cumux_wire::VERSION;
 use cumux_wire::layout;
 use cumux_wire::message::{FromServer, ToServer};
+use cumux_wire::result;
 use parts::world::{World, has_file, kill, set_going, stop};
 use std::os::fd::AsRawFd;
 use std::process::{Command, Stdio};
@@ -244,10 +245,10 @@ fn a_dead_keeper_is_replaced_and_has_everything_again() {
 fn who_cannot_be_served_gets_a_sentence() {
     let world = World::new("crowded");
     let (result, why) = world.knock_as(VERSION + 1, 0).refused();
-    assert!(result == 803 && why.contains("version"), "{result} {why}");
+    assert!(result == result::SYSTEM_DRIVER_MISMATCH && why.contains("version"), "{result} {why}");
     let (_a, _b) = (world.client(), world.client());
     let (result, why) = world.knock_as(VERSION, 0).refused();
-    assert!(result == 808 && why.contains("CUMUX_MAX_CLIENTS"), "{result} {why}");
+    assert!(result == result::MPS_MAX_CLIENTS_REACHED && why.contains("CUMUX_MAX_CLIENTS"), "{result} {why}");
 }
 
 /// The daemon counts whom it has handed over until the server says what became of them.
@@ -258,7 +259,7 @@ fn the_daemon_hears_of_every_client_that_did_not_become_one() {
         world.expect(|m| matches!(m, FromServer::Clients { count: c, taken: t } if (*c, *t) == (count, taken)));
     };
     let (mut a, _b) = (world.client(), world.client());
-    assert_eq!(world.knock_as(VERSION, 0).refused().0, 808);
+    assert_eq!(world.knock_as(VERSION, 0).refused().0, result::MPS_MAX_CLIENTS_REACHED);
     clients(2, 3);
     a.kill();
     clients(1, 3);
@@ -270,7 +271,7 @@ fn the_daemon_hears_of_every_client_that_did_not_become_one() {
     // It lives, and does not want to be served any more.
     let _gone = world.knock_hung_up();
     clients(1, 5);
-    assert_eq!(world.knock_as(VERSION + 1, 0).refused().0, 803);
+    assert_eq!(world.knock_as(VERSION + 1, 0).refused().0, result::SYSTEM_DRIVER_MISMATCH);
     clients(1, 6);
 }
 
@@ -293,7 +294,7 @@ fn a_device_that_cannot_be_opened_is_reported_with_its_reason() {
     // A server that ends before it has read of the client closes its socket: then the program says
     // its hello again, and the daemon knows why.
     if let Some((result, why)) = client.refused_or_left() {
-        assert!(result == 807 && why.contains("no device sim:h200"), "{result} {why}");
+        assert!(result == result::MPS_SERVER_NOT_READY && why.contains("no device sim:h200"), "{result} {why}");
     }
     world.server_ends();
 }
@@ -305,7 +306,7 @@ fn an_executor_that_gives_no_reason_is_reported_in_a_sentence() {
     let client = world.knock_as(VERSION, 0);
     world.expect(|m| matches!(m, FromServer::Failed { why } if why.contains("server.log")));
     let (result, why) = client.refused();
-    assert!(result == 807 && why.contains("server.log"), "{result} {why}");
+    assert!(result == result::MPS_SERVER_NOT_READY && why.contains("server.log"), "{result} {why}");
     world.server_ends();
 }
 
@@ -314,7 +315,7 @@ fn executors_that_keep_dying_end_the_wait() {
     let mut world = World::unready("dies");
     let client = world.knock_as(VERSION, 0);
     world.expect(|m| matches!(m, FromServer::Failed { why } if why.contains("5 executors ended")));
-    assert_eq!(client.refused().0, 807);
+    assert_eq!(client.refused().0, result::MPS_SERVER_NOT_READY);
     world.server_ends();
 }
 
@@ -381,7 +382,7 @@ fn shutting_down_waits_for_clients_or_leaves_them_with_an_error() {
     let mut world = World::new("");
     let a = world.client();
     world.tell(&ToServer::Shutdown { force: false }, &[]);
-    assert_eq!(world.knock_as(VERSION, 0).refused().0, 807);
+    assert_eq!(world.knock_as(VERSION, 0).refused().0, result::MPS_SERVER_NOT_READY);
     assert_eq!(world.status().clients.len(), 1, "still served");
     world.tell(&ToServer::Shutdown { force: true }, &[]);
     world.server_ends();

@@ -17,7 +17,10 @@ use crate::stream::{Capture, Place, Stream};
 use crate::sync::lock;
 use crate::transfer::Transfer;
 use core::ffi::c_uint;
-use cumux_abi::{CUgraph, CUgraphEdgeData, CUgraphNode, CUresult, CUstream, CUstreamCaptureMode as Mode, CUstreamCaptureStatus as Status};
+use cumux_abi::{
+    CUgraph, CUgraphEdgeData, CUgraphNode, CUresult, CUstream, CUstreamCaptureMode as Mode, CUstreamCaptureStatus as Status,
+    CUstreamUpdateCaptureDependencies_flags,
+};
 use cumux_wire::record::{Launch, Op};
 use std::cell::Cell;
 use std::sync::{Arc, Mutex};
@@ -381,7 +384,7 @@ pub unsafe fn cuStreamGetCaptureInfo_v3(
 fn update(stream: CUstream, dependencies: *mut CUgraphNode, count: usize, flags: c_uint) -> Try {
     let session = process::enter()?;
     let stream = context::stream(session, stream)?;
-    const SET: c_uint = 1;
+    const SET: c_uint = CUstreamUpdateCaptureDependencies_flags::CU_STREAM_SET_CAPTURE_DEPENDENCIES.0;
     if flags & !SET != 0 {
         return Err(error::INVALID_VALUE);
     }

@@ -30,8 +30,8 @@ impl Driver {
 /// folders.
 pub(crate) fn find() -> Option<Driver> {
     // Code for this process: not for a caller to choose who has fewer rights than the program.
-    let chosen = cumux_link::trust::variable("CUMUX_REAL_LIBCUDA").filter(|path| !path.is_empty());
-    let cache = std::fs::read("/etc/ld.so.cache").unwrap_or_default();
+    let chosen = cumux_link::trust::variable(locate::VARIABLE).filter(|path| !path.is_empty());
+    let cache = std::fs::read(locate::CACHE).unwrap_or_default();
     match chosen {
         // A path named by the user is the only one.
         Some(path) => open(Path::new(&path)),
@@ -41,7 +41,7 @@ pub(crate) fn find() -> Option<Driver> {
 
 fn open(path: &Path) -> Option<Driver> {
     if !path.is_absolute() {
-        crate::log::line(format_args!("CUMUX_REAL_LIBCUDA must be an absolute path, not {}", path.display()));
+        crate::log::line(format_args!("{} must be an absolute path, not {}", locate::VARIABLE, path.display()));
         return None;
     }
     if !path.exists() {

@@ -14,15 +14,17 @@ use crate::log::unsupported;
 use crate::memory::{self, Allocation, PAGE, Sort, copy_pages, pointer};
 use crate::process;
 use core::ffi::{c_uint, c_void};
-use cumux_abi::CUdeviceptr;
+use cumux_abi::{
+    CU_MEMHOSTALLOC_DEVICEMAP, CU_MEMHOSTALLOC_PORTABLE, CU_MEMHOSTALLOC_WRITECOMBINED, CU_MEMHOSTREGISTER_DEVICEMAP, CU_MEMHOSTREGISTER_IOMEMORY,
+    CU_MEMHOSTREGISTER_PORTABLE, CU_MEMHOSTREGISTER_READ_ONLY, CUdeviceptr,
+};
 use cumux_wire::record::Op;
 use rustix::mm::{MapFlags, ProtFlags};
 
-const PORTABLE: c_uint = 1;
-const DEVICE_MAP: c_uint = 2;
-const WRITE_COMBINED: c_uint = 4;
-const IO_MEMORY: c_uint = 4;
-const READ_ONLY: c_uint = 8;
+/// Flags of memory that is allocated.
+const ALLOCATION_FLAGS: c_uint = CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_WRITECOMBINED;
+/// Flags of memory that is registered.
+const REGISTRATION_FLAGS: c_uint = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP | CU_MEMHOSTREGISTER_IOMEMORY | CU_MEMHOSTREGISTER_READ_ONLY;
 
 /// Takes a piece of the window and remembers it as an allocation.
 pub(crate) fn allocate(session: &Connection, bytes: u64, sort: Sort, context: u64, device: u32) -> Try<u64> {
@@ -41,7 +43,7 @@ pub(crate) fn allocate(session: &Connection, bytes: u64, sort: Sort, context: u6
 pub unsafe fn cuMemHostAlloc(out: *mut *mut c_void, bytes: usize, flags: c_uint) -> Try {
     let session = process::enter()?;
     let context = context::current()?;
-    if out.is_null() || bytes == 0 || flags & !(PORTABLE | DEVICE_MAP | WRITE_COMBINED) != 0 {
+    if out.is_null() || bytes == 0 || flags & !ALLOCATION_FLAGS != 0 {
         return Err(error::INVALID_VALUE);
     }
     put!(out, pointer(allocate(session, bytes as u64, Sort::Host(flags), context.id, context.device)?));
@@ -90,7 +92,7 @@ pub unsafe fn cuMemHostGetFlags(out: *mut c_uint, address: *mut c_void) -> Try {
     process::enter()?;
     let flags = match known_host(address)?.sort {
         // All pinned memory is mapped where addresses are unified.
-        Sort::Host(flags) | Sort::Registered { flags, .. } => flags | DEVICE_MAP,
+        Sort::Host(flags) | Sort::Registered { flags, .. } => flags | CU_MEMHOSTALLOC_DEVICEMAP,
         _ => return Err(error::INVALID_VALUE),
     };
     put!(out, flags);
@@ -128,10 +130,10 @@ fn replaceable(maps: &str, start: u64, end: u64) -> bool {
 pub unsafe fn cuMemHostRegister_v2(address: *mut c_void, bytes: usize, flags: c_uint) -> Try {
     let session = process::enter()?;
     let context = context::current()?;
-    if address.is_null() || bytes == 0 || flags & !(PORTABLE | DEVICE_MAP | IO_MEMORY | READ_ONLY) != 0 {
+    if address.is_null() || bytes == 0 || flags & !REGISTRATION_FLAGS != 0 {
         return Err(error::INVALID_VALUE);
     }
-    if flags & IO_MEMORY != 0 {
+    if flags & CU_MEMHOSTREGISTER_IOMEMORY != 0 {
         return Err(unsupported("memory of other devices (CU_MEMHOSTREGISTER_IOMEMORY)"));
     }
     let user = address.expose_provenance() as u64;

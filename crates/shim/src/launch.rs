@@ -123,12 +123,12 @@ pub(crate) unsafe fn prepare(
 ) -> Try<Launch> {
     permitted(&function.info)?;
     let limits = function::attributes::limits(session);
-    check(&function.info, function.max_dynamic(limits), limits, crate::context::multiprocessors(session), config)?;
+    check(&*function.info, function.max_dynamic(limits), limits, crate::context::multiprocessors(session), config)?;
     let mut launch = Launch::default();
     // SAFETY: the caller vouches for the program's parameters, as this function's own contract
     // asks.
     unsafe {
-        let from = parameters(&function.info, each, extra)?;
+        let from = parameters(&*function.info, each, extra)?;
         fill(&mut launch, function, config, from);
     }
     Ok(launch)
@@ -148,7 +148,7 @@ unsafe fn fill(launch: &mut Launch, function: &Function, config: &Config, from: 
     launch.cooperative = config.cooperative;
     // SAFETY: the caller vouches for the program's parameters, as this function's own contract
     // asks.
-    unsafe { gather(&function.info, from, &mut launch.parameters) };
+    unsafe { gather(&*function.info, from, &mut launch.parameters) };
 }
 
 /// Checks and pushes a launch, or takes it into a capture.
@@ -173,10 +173,10 @@ unsafe fn launch(
     let dynamic = if config.shared == 0 { 0 } else { function.max_dynamic(limits) };
     // What the launch may run on only matters to those that must fit on it.
     let multiprocessors = if config.cooperative { crate::context::multiprocessors(session) } else { 0 };
-    check(&function.info, dynamic, limits, multiprocessors, config)?;
+    check(&*function.info, dynamic, limits, multiprocessors, config)?;
     // SAFETY: the caller vouches for the program's parameters, as this function's own contract
     // asks.
-    let from = unsafe { parameters(&function.info, each, extra)? };
+    let from = unsafe { parameters(&*function.info, each, extra)? };
     // SAFETY: found for this function just now.
     let fill = |launch: &mut Launch| unsafe { fill(launch, function, config, from) };
     if crate::capture::capture_launch(stream, function, fill)? {

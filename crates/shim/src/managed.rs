@@ -6,12 +6,14 @@ use crate::ffi::{Try, error, list, put};
 use crate::memory::{self, Sort};
 use crate::{context, device, host, process};
 use core::ffi::{c_uint, c_ulonglong, c_void};
-use cumux_abi::{CU_DEVICE_CPU, CUdevice, CUdeviceptr, CUmem_advise, CUmem_range_attribute as R, CUmemLocation, CUmemLocationType, CUstream};
+use cumux_abi::{
+    CU_DEVICE_CPU, CUdevice, CUdeviceptr, CUmem_advise, CUmem_range_attribute as R, CUmemAttach_flags, CUmemLocation, CUmemLocationType, CUstream,
+};
 use cumux_wire::record::Op;
 
-/// `CU_MEM_ATTACH_GLOBAL`, `CU_MEM_ATTACH_HOST`.
-const ATTACH: [c_uint; 2] = [1, 2];
-const SINGLE: c_uint = 4;
+/// What a managed allocation may be attached to when it is made.
+const ATTACH: [c_uint; 2] = [CUmemAttach_flags::CU_MEM_ATTACH_GLOBAL.0, CUmemAttach_flags::CU_MEM_ATTACH_HOST.0];
+const SINGLE: c_uint = CUmemAttach_flags::CU_MEM_ATTACH_SINGLE.0;
 /// What is charged is a multiple of this, as for device memory.
 const GRAIN: u64 = 512;
 
@@ -128,7 +130,7 @@ pub unsafe fn cuStreamAttachMemAsync(stream: CUstream, address: CUdeviceptr, byt
 unsafe fn answer(out: *mut c_void, bytes: usize, attribute: R) -> Try {
     let words = if bytes.is_multiple_of(4) && bytes > 0 { bytes / 4 } else { return Err(error::INVALID_VALUE) };
     // No advice is kept, so none is in force; no place is preferred or was prefetched to.
-    const NOWHERE: i32 = -2;
+    const NOWHERE: i32 = cumux_abi::CU_DEVICE_INVALID;
     let value = match attribute {
         R::CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY => 0,
         R::CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION | R::CU_MEM_RANGE_ATTRIBUTE_ACCESSED_BY | R::CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION => NOWHERE,

@@ -6,16 +6,16 @@ use crate::function::{self, Function};
 use crate::limits::Limits;
 use crate::{library, process};
 use core::ffi::{c_int, c_uint};
-use cumux_abi::{CUfunction, CUlaunchConfig, CUoccupancyB2DSize};
+use cumux_abi::{CUfunction, CUlaunchConfig, CUoccupancy_flags, CUoccupancyB2DSize};
 
 /// Default behaviour, and not counting a cache that may be switched off: no difference on devices
 /// with unified caches.
-const KNOWN_FLAGS: c_uint = 1;
+const KNOWN_FLAGS: c_uint = CUoccupancy_flags::CU_OCCUPANCY_DISABLE_CACHING_OVERRIDE.0;
 
 /// Blocks per multiprocessor; more dynamic shared memory than the function may have fits none.
 fn blocks(function: &Function, limits: &Limits, threads: u32, dynamic: usize) -> u32 {
     let dynamic = u32::try_from(dynamic).unwrap_or(u32::MAX);
-    if dynamic > function.max_dynamic(limits) { 0 } else { limits.blocks_per_sm(&function.info, threads, dynamic) }
+    if dynamic > function.max_dynamic(limits) { 0 } else { limits.blocks_per_sm(&*function.info, threads, dynamic) }
 }
 
 pub unsafe fn cuOccupancyMaxActiveBlocksPerMultiprocessor(out: *mut c_int, wanted: CUfunction, threads: c_int, dynamic: usize) -> Try {
@@ -40,7 +40,7 @@ pub unsafe fn cuOccupancyAvailableDynamicSMemPerBlock(out: *mut usize, wanted: C
     if blocks == 0 || threads == 0 {
         return Err(error::INVALID_VALUE);
     }
-    put!(out, function::attributes::limits(session).available_dynamic(&function.info, blocks, threads) as usize);
+    put!(out, function::attributes::limits(session).available_dynamic(&*function.info, blocks, threads) as usize);
     Ok(())
 }
 
@@ -112,7 +112,7 @@ pub unsafe fn cuOccupancyMaxActiveClusters(out: *mut c_int, wanted: CUfunction, 
     let threads = config.block.iter().fold(1_u32, |product, n| product.saturating_mul(*n));
     let cluster = if config.cluster == [0; 3] { function.info.cluster } else { config.cluster };
     let fits = config.shared <= function.max_dynamic(limits);
-    let count = if fits { limits.active_clusters(&function.info, threads, config.shared, cluster, context::multiprocessors(session)) } else { 0 };
+    let count = if fits { limits.active_clusters(&*function.info, threads, config.shared, cluster, context::multiprocessors(session)) } else { 0 };
     put!(out, count.cast_signed());
     Ok(())
 }

@@ -6,7 +6,7 @@
 #![allow(non_snake_case)]
 
 use core::ffi::{CStr, c_char, c_int, c_void};
-use cumux_abi::{CUdriverProcAddressQueryResult, CUresult, cuuint64_t};
+use cumux_abi::{CUdriverProcAddress_flags, CUdriverProcAddressQueryResult, CUresult, cuuint64_t};
 
 /// One base name; each answer is (first CUDA version, index of the exported name), in ascending
 /// order.
@@ -21,9 +21,9 @@ struct Name {
 include!(concat!(env!("OUT_DIR"), "/procaddress.rs"));
 
 /// Flag of the legacy default stream; means the same as no flag.
-const LEGACY_STREAM: u64 = 1;
+const LEGACY_STREAM: u64 = CUdriverProcAddress_flags::CU_GET_PROC_ADDRESS_LEGACY_STREAM.0 as u64;
 /// Flag of per-thread default streams; wins over the other.
-const PER_THREAD_DEFAULT_STREAM: u64 = 2;
+const PER_THREAD_DEFAULT_STREAM: u64 = CUdriverProcAddress_flags::CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM.0 as u64;
 
 #[derive(Debug, PartialEq, Eq)]
 enum Answer {

@@ -8,13 +8,13 @@ use crate::memory;
 use crate::process;
 use crate::stream::Stream;
 use core::ffi::c_uint;
-use cumux_abi::{CUdeviceptr, CUstream, CUstreamBatchMemOpParams, CUstreamBatchMemOpType as Type};
+use cumux_abi::{CUdeviceptr, CUstream, CUstreamBatchMemOpParams, CUstreamBatchMemOpType as Type, CUstreamWaitValue_flags, CUstreamWriteValue_flags};
 use cumux_wire::record::Op;
 
 /// `CU_STREAM_WAIT_VALUE_FLUSH`: order remote writes; there are none.
-const FLUSH: c_uint = 1 << 30;
+const FLUSH: c_uint = CUstreamWaitValue_flags::CU_STREAM_WAIT_VALUE_FLUSH.0;
 /// `CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER`: allows less order than is kept.
-const NO_BARRIER: c_uint = 1;
+const NO_BARRIER: c_uint = CUstreamWriteValue_flags::CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER.0;
 
 /// The address by which the executor knows a word of the program.
 fn word(address: CUdeviceptr, bytes: u32) -> Try<u64> {
@@ -28,7 +28,7 @@ fn word(address: CUdeviceptr, bytes: u32) -> Try<u64> {
 
 fn wait_op(address: CUdeviceptr, value: u64, bytes: u32, flags: c_uint) -> Try<Op> {
     let condition = flags & !FLUSH;
-    if condition > 3 {
+    if condition > CUstreamWaitValue_flags::CU_STREAM_WAIT_VALUE_NOR.0 {
         return Err(error::INVALID_VALUE);
     }
     Ok(Op::ValueWait { address: word(address, bytes)?, value, bytes, condition })

@@ -18,6 +18,9 @@ use cumux_wire::record::Op;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
+/// The access that a program can set for a mapping.
+const ACCESS: [CUmemAccess_flags; 3] =
+    [CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_NONE, CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READ, CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE];
 /// Sizes and addresses are multiples of this.
 const GRANULARITY: u64 = 2 << 20;
 
@@ -43,7 +46,7 @@ pub struct Physical {
 struct Mapping {
     bytes: u64,
     physical: Arc<Physical>,
-    access: u32,
+    access: CUmemAccess_flags,
 }
 
 /// Reserved ranges and mappings by their start.
@@ -197,7 +200,7 @@ pub unsafe fn cuMemMap(address: CUdeviceptr, bytes: usize, offset: usize, handle
     let device = physical.device.cast_unsigned();
     let allocation = Allocation { start: address, bytes, sort: Sort::Mapped, context, device, id: process::new_number(), sync_memops: false };
     memory::write_allocations().insert(allocation);
-    ranges.mapped.insert(address, Mapping { bytes, physical, access: 0 });
+    ranges.mapped.insert(address, Mapping { bytes, physical, access: CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_NONE });
     Ok(())
 }
 
@@ -223,13 +226,13 @@ pub unsafe fn cuMemSetAccess(address: CUdeviceptr, bytes: usize, access: *const 
             return Err(unsupported("access from the host"));
         }
         device::named(session, entry.location.id)?;
-        if !matches!(entry.flags.0, 0 | 1 | 3) {
+        if !ACCESS.contains(&entry.flags) {
             return Err(error::INVALID_VALUE);
         }
         for start in &starts {
             let Some(mapping) = ranges.mapped.get_mut(start) else { continue };
             session.call(&Op::VmmAccess { address: *start, bytes: mapping.bytes, access: entry.flags.0 })?;
-            mapping.access = entry.flags.0;
+            mapping.access = entry.flags;
         }
     }
     Ok(())
@@ -241,7 +244,8 @@ pub unsafe fn cuMemGetAccess(out: *mut c_ulonglong, location: *const CUmemLocati
     let ranges = lock(&RANGES);
     let mapping = ranges.at(address).ok_or(error::INVALID_VALUE)?;
     let own = place.type_ == CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE && place.id == mapping.physical.device;
-    put!(out, if own { c_ulonglong::from(mapping.access) } else { c_ulonglong::from(CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_NONE.0) });
+    let access = if own { mapping.access } else { CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_NONE };
+    put!(out, c_ulonglong::from(access.0));
     Ok(())
 }
 
@@ -269,7 +273,7 @@ mod tests {
     #[test]
     fn ranges_are_exact() {
         let physical = Arc::new(Physical { handle: 1, number: 1, bytes: 4 * GRANULARITY, device: 0, held: Mutex::new(1) });
-        let mapping = || Mapping { bytes: GRANULARITY, physical: Arc::clone(&physical), access: 0 };
+        let mapping = || Mapping { bytes: GRANULARITY, physical: Arc::clone(&physical), access: CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_NONE };
         let base = 8 * GRANULARITY;
         let mut ranges = Ranges::default();
         ranges.reserved.insert(base, 4 * GRANULARITY);

@@ -1,5 +1,6 @@
 //! What is known of a device.
 
+use crate::cuda::DeviceAttribute;
 use serde::{Deserialize, Serialize};
 
 /// The properties of a device. A client receives them at its hello, so that the shim answers
@@ -16,16 +17,129 @@ pub struct DeviceFacts {
     pub pci: [u32; 3],
     /// Bytes of device memory.
     pub memory: u64,
-    /// Pairs of `CUdevice_attribute` number and value. The shim answers INVALID_VALUE for a number
-    /// that is missing here.
-    pub attributes: Vec<(u32, i32)>,
+    /// The device's attributes. The shim answers INVALID_VALUE for one that is missing here.
+    pub attributes: Attributes,
+    /// What the device can do and what it needs, for executor, server and shim.
+    #[serde(default)]
+    pub capabilities: Capabilities,
+}
+
+/// What a device can do, and what it needs of those who use it. Each field is a question of its
+/// own: nobody concludes one from another, or from the device's name.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Capabilities {
+    /// The device keeps marks, by which a successor goes on in the middle of a kernel. Where it
+    /// keeps none, work that was with the device when the executor died is in doubt.
+    pub resumes_kernels: bool,
+    /// Work that follows in a stream begins only when the report of the work before it has been
+    /// taken. So a report has to be recorded before the call that brings it returns.
+    pub waits_for_reports: bool,
+    /// A fault of one client leaves the device usable for the others.
+    pub contains_faults: bool,
+    /// The device pins memory of windows: it reaches only what it was told of, and a page that the
+    /// client gives back to the system is no longer the page that the device has.
+    pub pins_windows: bool,
+    /// The device computes on the processors of this machine. Who waits for it sleeps at once: a
+    /// thread that looks again and again would take a processor from the work that it waits for.
+    pub needs_cores: bool,
+    /// Why no other process can use the device while one has it, and what to do about it; `None`
+    /// where another one can.
+    #[serde(default)]
+    pub exclusive: Option<String>,
+}
+
+impl Capabilities {
+    /// The capabilities of several devices that one process serves together: what all of them can
+    /// do, and what any of them needs. Only kernels of some of them may resume.
+    #[must_use]
+    pub fn of_all<'a>(all: impl IntoIterator<Item = &'a Capabilities>) -> Capabilities {
+        let mut all = all.into_iter();
+        let Some(first) = all.next().cloned() else { return Capabilities::default() };
+        all.fold(first, |sum, next| Capabilities {
+            resumes_kernels: sum.resumes_kernels || next.resumes_kernels,
+            waits_for_reports: sum.waits_for_reports || next.waits_for_reports,
+            contains_faults: sum.contains_faults && next.contains_faults,
+            pins_windows: sum.pins_windows || next.pins_windows,
+            needs_cores: sum.needs_cores || next.needs_cores,
+            exclusive: match (sum.exclusive, next.exclusive.clone()) {
+                (Some(sum), Some(next)) => Some(format!("{sum}; {next}")),
+                (sum, next) => sum.or(next),
+            },
+        })
+    }
 }
 
 impl DeviceFacts {
-    /// Value of the attribute with this `CUdevice_attribute` number, 0 where the device does not
-    /// have it.
+    /// The value of an attribute, 0 where the device does not have it.
     #[must_use]
-    pub fn attribute(&self, number: u32) -> i32 {
-        self.attributes.iter().find(|(n, _)| *n == number).map_or(0, |(_, v)| *v)
+    pub fn attribute(&self, attribute: DeviceAttribute) -> i32 {
+        self.attributes.get(attribute).unwrap_or(0)
+    }
+
+    /// The device's SMs.
+    #[must_use]
+    pub fn multiprocessors(&self) -> u32 {
+        self.attribute(DeviceAttribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT).max(0).cast_unsigned()
+    }
+}
+
+/// Values of device attributes. On the wire each is a pair of `CUdevice_attribute` number and
+/// value.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Attributes(Vec<(u32, i32)>);
+
+impl Attributes {
+    /// The value of an attribute; `None` where the device does not have it.
+    #[must_use]
+    pub fn get(&self, attribute: DeviceAttribute) -> Option<i32> {
+        self.0.iter().find(|(number, _)| *number == attribute.0).map(|(_, value)| *value)
+    }
+
+    /// Gives an attribute this value, in place of any that it had.
+    pub fn set(&mut self, attribute: DeviceAttribute, value: i32) {
+        self.0.retain(|(number, _)| *number != attribute.0);
+        self.0.push((attribute.0, value));
+    }
+
+    /// Keeps the first `most` attributes: for a list that another process has sent.
+    pub fn truncate(&mut self, most: usize) {
+        self.0.truncate(most);
+    }
+
+    /// All attributes with their values.
+    pub fn iter(&self) -> impl Iterator<Item = (DeviceAttribute, i32)> {
+        self.0.iter().map(|(number, value)| (DeviceAttribute(*number), *value))
+    }
+}
+
+impl FromIterator<(DeviceAttribute, i32)> for Attributes {
+    fn from_iter<I: IntoIterator<Item = (DeviceAttribute, i32)>>(values: I) -> Self {
+        Self(values.into_iter().map(|(attribute, value)| (attribute.0, value)).collect())
+    }
+}
+
+impl<const N: usize> From<[(DeviceAttribute, i32); N]> for Attributes {
+    fn from(values: [(DeviceAttribute, i32); N]) -> Self {
+        values.into_iter().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn together_devices_can_what_all_can_and_need_what_any_needs() {
+        let exclusive = |why: &str| Capabilities { exclusive: Some(why.to_owned()), contains_faults: true, ..Capabilities::default() };
+        let card = Capabilities { pins_windows: true, ..exclusive("one") };
+        let other = Capabilities { needs_cores: true, resumes_kernels: true, waits_for_reports: true, ..exclusive("two") };
+        let plain = Capabilities::default();
+        let both = Capabilities::of_all([&card, &other]);
+        assert_eq!(both.exclusive.as_deref(), Some("one; two"));
+        assert!(both.contains_faults && both.pins_windows && both.needs_cores && both.resumes_kernels && both.waits_for_reports);
+        let three = Capabilities::of_all([&plain, &card, &other]);
+        assert_eq!(three, Capabilities { contains_faults: false, ..both });
+        assert_eq!((Capabilities::of_all([&card]), Capabilities::of_all([])), (card, plain));
     }
 }

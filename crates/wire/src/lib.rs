@@ -10,49 +10,75 @@
 
 pub mod facts;
 pub mod layout;
+pub mod limits;
 pub mod message;
 pub mod module;
 pub mod record;
 pub mod share;
 
 /// Version of everything in this crate. Raised with every change of a layout or a message.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
-/// Result codes of the CUDA driver API that cross process borders. Names and numbers are those of
-/// `CUresult`; `cumux_abi::result` explains them.
-#[allow(missing_docs, reason = "each is the CUDA_ERROR_ of its name, documented by CUDA")]
+/// CUDA's own numbers that cross process borders, by their names. `cumux_abi` states each once, from
+/// the public header.
+pub mod cuda {
+    pub use cumux_abi::CUcomputemode as ComputeMode;
+    pub use cumux_abi::CUdevice_attribute as DeviceAttribute;
+    pub use cumux_abi::CUfunction_attribute as FunctionAttribute;
+    pub use cumux_abi::CUlimit as Limit;
+    pub use cumux_abi::CUmemAccess_flags as MemoryAccess;
+}
+
+/// Result codes of the CUDA driver API that cross process borders, as numbers. `cumux_abi::result`
+/// explains them.
 pub mod result {
-    pub const SUCCESS: u32 = 0;
-    pub const INVALID_VALUE: u32 = 1;
-    pub const OUT_OF_MEMORY: u32 = 2;
-    pub const NOT_INITIALIZED: u32 = 3;
-    pub const NO_DEVICE: u32 = 100;
-    pub const INVALID_IMAGE: u32 = 200;
-    pub const NO_BINARY_FOR_GPU: u32 = 209;
-    pub const INVALID_PTX: u32 = 218;
-    pub const UNSUPPORTED_PTX_VERSION: u32 = 222;
-    pub const INVALID_HANDLE: u32 = 400;
-    pub const NOT_FOUND: u32 = 500;
-    pub const ILLEGAL_ADDRESS: u32 = 700;
-    pub const LAUNCH_OUT_OF_RESOURCES: u32 = 701;
-    pub const LAUNCH_TIMEOUT: u32 = 702;
-    pub const ASSERT: u32 = 710;
-    pub const HARDWARE_STACK_ERROR: u32 = 714;
-    pub const ILLEGAL_INSTRUCTION: u32 = 715;
-    pub const MISALIGNED_ADDRESS: u32 = 716;
-    pub const INVALID_ADDRESS_SPACE: u32 = 717;
-    pub const INVALID_PC: u32 = 718;
-    pub const LAUNCH_FAILED: u32 = 719;
-    pub const COOPERATIVE_LAUNCH_TOO_LARGE: u32 = 720;
-    pub const NOT_SUPPORTED: u32 = 801;
-    pub const SYSTEM_DRIVER_MISMATCH: u32 = 803;
-    pub const MPS_CONNECTION_FAILED: u32 = 805;
-    pub const MPS_RPC_FAILURE: u32 = 806;
-    pub const MPS_SERVER_NOT_READY: u32 = 807;
-    pub const MPS_MAX_CLIENTS_REACHED: u32 = 808;
-    pub const MPS_CLIENT_TERMINATED: u32 = 810;
-    pub const INVALID_RESOURCE_CONFIGURATION: u32 = 915;
-    pub const UNKNOWN: u32 = 999;
+    use cumux_abi::CUresult;
+
+    /// Gives each code a short name. The number is `cumux_abi`'s.
+    macro_rules! codes {
+        ($($name:ident = $code:ident;)*) => {
+            $(
+                #[doc = concat!("`", stringify!($code), "`.")]
+                pub const $name: u32 = CUresult::$code.0;
+            )*
+        };
+    }
+
+    codes! {
+        SUCCESS = CUDA_SUCCESS;
+        INVALID_VALUE = CUDA_ERROR_INVALID_VALUE;
+        OUT_OF_MEMORY = CUDA_ERROR_OUT_OF_MEMORY;
+        NOT_INITIALIZED = CUDA_ERROR_NOT_INITIALIZED;
+        NO_DEVICE = CUDA_ERROR_NO_DEVICE;
+        INVALID_IMAGE = CUDA_ERROR_INVALID_IMAGE;
+        NO_BINARY_FOR_GPU = CUDA_ERROR_NO_BINARY_FOR_GPU;
+        INVALID_PTX = CUDA_ERROR_INVALID_PTX;
+        UNSUPPORTED_PTX_VERSION = CUDA_ERROR_UNSUPPORTED_PTX_VERSION;
+        INVALID_HANDLE = CUDA_ERROR_INVALID_HANDLE;
+        NOT_FOUND = CUDA_ERROR_NOT_FOUND;
+        ILLEGAL_ADDRESS = CUDA_ERROR_ILLEGAL_ADDRESS;
+        LAUNCH_OUT_OF_RESOURCES = CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
+        LAUNCH_TIMEOUT = CUDA_ERROR_LAUNCH_TIMEOUT;
+        ASSERT = CUDA_ERROR_ASSERT;
+        HARDWARE_STACK_ERROR = CUDA_ERROR_HARDWARE_STACK_ERROR;
+        ILLEGAL_INSTRUCTION = CUDA_ERROR_ILLEGAL_INSTRUCTION;
+        MISALIGNED_ADDRESS = CUDA_ERROR_MISALIGNED_ADDRESS;
+        INVALID_ADDRESS_SPACE = CUDA_ERROR_INVALID_ADDRESS_SPACE;
+        INVALID_PC = CUDA_ERROR_INVALID_PC;
+        LAUNCH_FAILED = CUDA_ERROR_LAUNCH_FAILED;
+        COOPERATIVE_LAUNCH_TOO_LARGE = CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
+        INVALID_CLUSTER_SIZE = CUDA_ERROR_INVALID_CLUSTER_SIZE;
+        NOT_SUPPORTED = CUDA_ERROR_NOT_SUPPORTED;
+        SYSTEM_DRIVER_MISMATCH = CUDA_ERROR_SYSTEM_DRIVER_MISMATCH;
+        MPS_CONNECTION_FAILED = CUDA_ERROR_MPS_CONNECTION_FAILED;
+        MPS_RPC_FAILURE = CUDA_ERROR_MPS_RPC_FAILURE;
+        MPS_SERVER_NOT_READY = CUDA_ERROR_MPS_SERVER_NOT_READY;
+        MPS_MAX_CLIENTS_REACHED = CUDA_ERROR_MPS_MAX_CLIENTS_REACHED;
+        MPS_CLIENT_TERMINATED = CUDA_ERROR_MPS_CLIENT_TERMINATED;
+        INVALID_RESOURCE_CONFIGURATION = CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION;
+        UNKNOWN = CUDA_ERROR_UNKNOWN;
+    }
+
     /// No result of CUDA's, and never reported to a client: the device is lost, and the operation
     /// is left to the executor's successor.
     pub const LOST: u32 = u32::MAX;

@@ -6,7 +6,7 @@
 //!
 //! One file, although long: it is a list, and both ends of a socket are read side by side.
 
-pub use crate::facts::DeviceFacts;
+pub use crate::facts::{Capabilities, DeviceFacts};
 use crate::share::Share;
 use serde::{Deserialize, Serialize};
 
@@ -64,10 +64,6 @@ pub enum Hello {
         serving: bool,
         /// The devices that it has opened; empty if it failed ([`FromExecutor::Failed`] follows).
         devices: Vec<DeviceFacts>,
-        /// Why no second executor can work beside it (the card's compute mode, for example), and
-        /// what to do about it. Empty where a second one can work.
-        #[serde(default)]
-        alone: String,
     },
 }
 
@@ -548,6 +544,12 @@ pub enum FromExecutor {
         session: u32,
         /// Why the share was not changed; empty if it was.
         error: String,
+    },
+    /// The device is lost, and the process ends now. It has said all it knows and touches no
+    /// session any more, so a successor may take over although the process has not ended yet.
+    DeviceLost {
+        /// What has happened.
+        why: String,
     },
     /// A client caused a fault. The server writes it into its log.
     Fault {

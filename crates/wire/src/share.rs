@@ -6,12 +6,9 @@
 //! affinities are rounded up (recorded: 1 gives 8, 17 gives 18). The least part is what the CUDA
 //! documents give for green contexts by compute capability; on the H200 that is what was recorded.
 
+use crate::cuda::DeviceAttribute;
 use crate::facts::DeviceFacts;
 use serde::{Deserialize, Serialize};
-
-/// `CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT`, a `CUdevice_attribute` number.
-pub const MULTIPROCESSOR_COUNT: u32 = 16;
-const CAPABILITY_MAJOR: u32 = 75;
 
 /// A part of a card, in millionths of a percent: above 0 and at most all. Integers, so that what is
 /// written in one process is the same in another.
@@ -97,8 +94,8 @@ impl Grain {
     /// The grain of a device with these attributes.
     #[must_use]
     pub fn of(facts: &DeviceFacts) -> Self {
-        let value = |number| facts.attribute(number).max(0).cast_unsigned();
-        Self::new(value(MULTIPROCESSOR_COUNT), value(CAPABILITY_MAJOR))
+        let major = facts.attribute(DeviceAttribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR);
+        Self::new(facts.multiprocessors(), major.max(0).cast_unsigned())
     }
 
     /// The smallest part with at least `wanted` multiprocessors; `None` if the card has fewer.

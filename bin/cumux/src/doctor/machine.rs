@@ -3,6 +3,7 @@
 use super::Finding;
 use crate::device::{self, DeviceName};
 use cumux_device_cuda::survey::{self, Verdict};
+use cumux_wire::cuda::{ComputeMode, DeviceAttribute};
 use rustix::process::{Resource, getrlimit};
 use std::fs;
 
@@ -51,12 +52,14 @@ fn all_software(devices: &[DeviceName]) -> Finding {
 
 /// A software GPU; its environment may set a compute mode.
 fn software(name: &str) -> Finding {
-    const COMPUTE_MODE: u32 = 20;
     let check = "device";
     let (shown, plain) = (format!("{name}, by {}", device::VARIABLE), cumux_device_sim::kind(name));
-    match crate::processes::facts(name).first().map_or(0, |facts| facts.attribute(COMPUTE_MODE)) {
-        2 => Finding::problem(check, format!("{shown}: in PROHIBITED compute mode nobody may use it"), format!("{}={plain}", device::VARIABLE)),
-        3 => Finding::warning(
+    let mode = crate::processes::facts(name).first().map_or(0, |facts| facts.attribute(DeviceAttribute::CU_DEVICE_ATTRIBUTE_COMPUTE_MODE));
+    match ComputeMode(mode.cast_unsigned()) {
+        ComputeMode::CU_COMPUTEMODE_PROHIBITED => {
+            Finding::problem(check, format!("{shown}: in PROHIBITED compute mode nobody may use it"), format!("{}={plain}", device::VARIABLE))
+        }
+        ComputeMode::CU_COMPUTEMODE_EXCLUSIVE_PROCESS => Finding::warning(
             check,
             format!("{shown}: there will be no standby, a takeover starts from cold"),
             format!("in EXCLUSIVE_PROCESS mode one process alone may use it; {}={plain} lets a standby be kept ready", device::VARIABLE),

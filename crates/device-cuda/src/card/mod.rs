@@ -1,22 +1,29 @@
-//! A card: one GPU, opened, with its engine and helper threads.
+//! A card: one GPU, opened, with its engine and helper threads. The device interface is a file for
+//! each of its traits.
+#![expect(clippy::disallowed_types, reason = "numbers streams, from any thread")]
 
-mod device;
+mod clients;
+mod memory;
+mod modules;
+mod partitions;
+mod queues;
+mod takeover;
 
 use crate::context::{
     Access, Client, ClientModule, ClientStream, Extents, LoadedModule, MemoryKind, ModuleLibrary, OwnKernels, Partition, Partitions, Permission, Permissions,
     PinnedWindow, Sharing, VariablesHome, read_facts,
 };
 use crate::counters::Counters;
-use crate::driver::{CardAddress, Driver};
+use crate::driver::{CardAddress, Driver, Dumps, listen_to_driver, read_dump};
 use crate::engine::{Engine, Mailboxes, Message, Shared};
-use crate::fault::{Loss, remedy};
+use crate::fault::{Loss, Notice, Watch, dump, read_line, remedy};
 use crate::helpers::Helpers;
-use crate::issue::LaunchLimits;
 use crate::polling::PollPolicy;
 use crate::quiet::Gate;
 use crate::settings::Settings;
-use cumux_abi::CUdevice_attribute;
-use cumux_device::{ClientId, DeviceError, DeviceFacts, GlobalInfo, ModuleId, ModuleInfo, Sink, StreamId};
+use cumux_abi::CUlimit;
+use cumux_device::{ClientId, Device, DeviceError, DeviceFacts, GlobalInfo, ModuleId, ModuleInfo, Sink, StreamId};
+use cumux_wire::limits::LaunchLimits;
 use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
 use std::fmt;
@@ -25,9 +32,29 @@ use std::sync::atomic::AtomicU32;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+/// An engine without progress for so many nanoseconds queries a driver stream, to notice errors of
+/// the context and lost fences.
+const QUERY_NS: u64 = 1_000_000;
+/// The same where the driver announces faults. A call of the driver that meets a fault may block
+/// until it is handled, so there are few.
+const RARE_QUERY_NS: u64 = 20_000_000;
+
+/// Has the engines notified when the driver announces a fault.
+fn watch_faults(watch: &Arc<Watch>, mailboxes: &Arc<Mailboxes>) -> std::io::Result<()> {
+    let (watch, mailboxes) = (watch.clone(), mailboxes.clone());
+    listen_to_driver(move |line| match watch.note(read_line(line)) {
+        Notice::Nothing => {}
+        Notice::FaultBegins => mailboxes.iter().for_each(|mailbox| mailbox.send(Message::FaultBegins)),
+        Notice::ReadDump => {
+            let dump = read_dump().map_err(|error| error.to_string());
+            watch.set_dump(dump.map_or_else(|error| Err(dump::DumpError::new(error)), |bytes| dump::read(&bytes)));
+        }
+        Notice::Log(text) => tracing::warn!("the driver says: {text}"),
+    })
+}
+
 /// One GPU, opened. Use it through [`cumux_device::Device`].
 pub struct Card {
-    ordinal: u32,
     shared: Arc<Shared>,
     facts: DeviceFacts,
     extents: Extents,
@@ -42,7 +69,7 @@ pub struct Card {
     variables: RwLock<Permissions>,
     /// The largest value of each limit that a client has set. Limits belong to the whole context.
     /// Lock 1 of the crate's order; the driver is called under it.
-    limits: Mutex<HashMap<u32, u64>>,
+    limits: Mutex<HashMap<CUlimit, u64>>,
     next_stream: AtomicU32,
     drain: Duration,
     engine_threads: Vec<JoinHandle<()>>,
@@ -63,13 +90,17 @@ impl Card {
     /// A sentence with a remedy: there is no driver, it is too old, or the card is in use or full.
     pub fn open(ordinal: u32, sink: Arc<dyn Sink>, settings: Settings) -> Result<Arc<Card>, DeviceError> {
         let thread_failed = |error: std::io::Error| DeviceError::System(format!("a thread of cuda:{ordinal} cannot be started: {error}"));
-        let driver = Driver::open(ordinal)?;
+        let (watch, mailboxes) = (Arc::new(Watch::default()), Arc::new(Mailboxes::new(settings.engines)));
+        if settings.core_dumps {
+            watch_faults(&watch, &mailboxes).map_err(thread_failed)?;
+        }
+        let driver = Driver::open(ordinal, if settings.core_dumps { Dumps::On } else { Dumps::Off })?;
         let facts = read_facts(driver.device(), ordinal);
         let extents = Extents::new(&driver)?;
         let own_kernels = OwnKernels::load(&driver)?;
         let partitions = Partitions::probe(&driver, own_kernels.sm_probe);
         let (helpers, helper_threads) = Helpers::start(ordinal).map_err(thread_failed)?;
-        let (helpers, counters, mailboxes) = (Arc::new(helpers), Arc::new(Counters::default()), Arc::new(Mailboxes::new(settings.engines)));
+        let (helpers, counters) = (Arc::new(helpers), Arc::new(Counters::default()));
         let shared = Arc::new(Shared {
             driver: driver.clone(),
             sink,
@@ -82,9 +113,11 @@ impl Card {
             fence_kernel: own_kernels.fence,
             helpers,
             loss: Loss::default(),
+            watch,
+            fault_wait: settings.fault_wait,
+            query_after_ns: if settings.core_dumps { RARE_QUERY_NS } else { QUERY_NS },
         });
         let mut card = Card {
-            ordinal,
             shared: shared.clone(),
             facts,
             extents,
@@ -170,7 +203,7 @@ impl Card {
     // ---- shares
 
     fn multiprocessors(&self) -> u32 {
-        self.facts.attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT.0).cast_unsigned()
+        self.facts.multiprocessors()
     }
 
     /// Chooses a partition of this many SMs (0: all), out of the card's or those of `inside`.
@@ -246,6 +279,12 @@ fn drivers_variables(module: &LoadedModule) -> &[GlobalInfo] {
     match module.variables {
         VariablesHome::Driver => &module.info.globals,
         VariablesHome::Client => &[],
+    }
+}
+
+impl Device for Card {
+    fn facts(&self) -> &DeviceFacts {
+        &self.facts
     }
 }
 

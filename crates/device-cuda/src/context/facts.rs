@@ -1,8 +1,9 @@
 //! The facts of a card that clients see: those of the driver, except where sharing changes them.
 
 use crate::driver::DeviceHandle;
+use crate::fault::remedy;
 use cumux_abi::CUdevice_attribute as Attribute;
-use cumux_device::DeviceFacts;
+use cumux_device::{Capabilities, DeviceFacts};
 
 /// The first attribute that the public header names, and one past the last.
 const ATTRIBUTES: std::ops::Range<u32> = 1..Attribute::CU_DEVICE_ATTRIBUTE_MAX.0;
@@ -12,7 +13,7 @@ const PCI: [Attribute; 3] =
 
 /// Reads the facts of card `ordinal`.
 pub(crate) fn read_facts(device: &DeviceHandle, ordinal: u32) -> DeviceFacts {
-    let seen = |attribute| device.attribute(attribute).map(|value| (attribute.0, as_shared(attribute, value)));
+    let seen = |attribute| device.attribute(attribute).map(|value| (attribute, as_shared(attribute, value)));
     DeviceFacts {
         id: format!("cuda:{ordinal}"),
         name: device.name(),
@@ -20,6 +21,14 @@ pub(crate) fn read_facts(device: &DeviceHandle, ordinal: u32) -> DeviceFacts {
         pci: PCI.map(|attribute| device.attribute(attribute).unwrap_or(0).cast_unsigned()),
         memory: device.memory(),
         attributes: ATTRIBUTES.map(Attribute).filter_map(seen).collect(),
+        capabilities: Capabilities {
+            resumes_kernels: false,
+            waits_for_reports: false,
+            contains_faults: false,
+            pins_windows: true,
+            needs_cores: false,
+            exclusive: remedy::exclusive_card(ordinal, device.compute_mode()),
+        },
     }
 }
 
@@ -43,7 +52,9 @@ mod tests {
 
     #[test]
     fn what_sharing_takes_away_is_not_promised() {
-        let seen = |number, value| as_shared(Attribute(number), value);
-        assert_eq!([seen(91, 1), seen(89, 1), seen(20, 3), seen(16, 132)], [0, 0, 0, 132]);
+        assert_eq!(as_shared(Attribute::CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM, 1), 0);
+        assert_eq!(as_shared(Attribute::CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS, 1), 0);
+        assert_eq!(as_shared(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_MODE, 3), 0);
+        assert_eq!(as_shared(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 132), 132);
     }
 }

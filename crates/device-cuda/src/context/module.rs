@@ -3,6 +3,7 @@
 //!
 //! Variables lie in the client's memory, if they could be [placed](super::placement). Else they lie
 //! where the driver puts them, and end with the executor.
+#![expect(clippy::disallowed_types, reason = "counts the users of a module, from any thread")]
 
 use super::constants::ConstantCopy;
 use super::extents::Extents;
@@ -31,6 +32,10 @@ static NEXT_KERNEL: AtomicU64 = AtomicU64::new(1);
 pub(crate) struct Kernel {
     /// The driver's handle.
     pub handle: Function,
+    /// The driver's handle of its module.
+    pub module: Module,
+    /// True if only one client can launch the kernel.
+    pub exclusive: bool,
     /// The kernel's number, which this process never uses again, unlike handles.
     pub id: u64,
     /// The name in the image (mangled, for C++).
@@ -129,6 +134,8 @@ impl LoadedModule {
             let info = read_function(driver, handle).map_err(fail)?;
             loaded.kernels.push(Kernel {
                 handle,
+                module,
+                exclusive: loaded.sharing == Sharing::OneClient,
                 id: NEXT_KERNEL.fetch_add(1, Ordering::Relaxed),
                 name: info.name.as_str().into(),
                 parameter_bytes: info.parameter_bytes,
@@ -195,15 +202,14 @@ impl LoadedModule {
         self.users.load(Ordering::Acquire) > 0
     }
 
-    /// Sets a kernel's attribute (a `CUfunction_attribute`). The limit of dynamic shared memory
+    /// Sets a kernel's attribute. The limit of dynamic shared memory
     /// only grows: clients that share the module get the largest that any of them has set.
     ///
     /// # Errors
     /// A sentence: there is no such function, or the driver refuses the value.
-    pub(crate) fn set_attribute(&self, function: u32, attribute: u32, value: i32) -> Result<(), DeviceError> {
+    pub(crate) fn set_attribute(&self, function: u32, attribute: Attribute, value: i32) -> Result<(), DeviceError> {
         let unknown = || DeviceError::Invalid(format!("the module has no function {function}"));
         let kernel = self.kernels.get(function as usize).ok_or_else(unknown)?;
-        let attribute = Attribute(attribute);
         let mut most = self.dynamic_shared.lock();
         if attribute == MAX_DYNAMIC_SHARED && most.get(&function).is_some_and(|known| *known >= value && value >= 0) {
             return Ok(());

@@ -6,35 +6,30 @@ use parking_lot::Mutex;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::OnceLock;
 
-/// Held while standard output and error are redirected, because a process has only one of each.
+/// Held while standard output is redirected, because a process has only one.
 /// Lock 8 of the crate's order, held alone.
 static REDIRECTION: Mutex<()> = Mutex::new(());
 
-/// Standard output and error, in this order.
-const DESCRIPTORS: [libc::c_int; 2] = [libc::STDOUT_FILENO, libc::STDERR_FILENO];
-
-/// The redirection of standard output and error into a file. Dropping it ends the redirection,
-/// after a panic too.
+/// The redirection of standard output into a file. Dropping it ends the redirection, after a panic
+/// too.
 struct Redirection {
-    /// Duplicates of the original [`DESCRIPTORS`]. Negative for a descriptor that was not open; it
-    /// is not redirected.
-    saved: [libc::c_int; 2],
+    /// A duplicate of the original. Negative if standard output was not open; then it is not
+    /// redirected.
+    saved: libc::c_int,
 }
 
 impl Redirection {
-    /// Redirects both descriptors to the end of `file`.
+    /// Redirects standard output to the end of `file`.
     fn new(file: &OwnedFd) -> Redirection {
         // SAFETY: flushes all of C's streams, which is always allowed.
         unsafe { libc::fflush(null_mut()) };
         // SAFETY: duplicates descriptors, and accesses no memory.
-        let saved = DESCRIPTORS.map(|descriptor| unsafe { libc::dup(descriptor) });
+        let saved = unsafe { libc::dup(libc::STDOUT_FILENO) };
         // SAFETY: moves the offset of a file that only this module uses, and accesses no memory.
         unsafe { libc::lseek(file.as_raw_fd(), 0, libc::SEEK_END) };
-        for (descriptor, saved) in DESCRIPTORS.into_iter().zip(saved) {
-            if saved >= 0 {
-                // SAFETY: replaces a descriptor, which `drop` restores, and accesses no memory.
-                unsafe { libc::dup2(file.as_raw_fd(), descriptor) };
-            }
+        if saved >= 0 {
+            // SAFETY: replaces a descriptor, which `drop` restores, and accesses no memory.
+            unsafe { libc::dup2(file.as_raw_fd(), libc::STDOUT_FILENO) };
         }
         Redirection { saved }
     }
@@ -44,18 +39,16 @@ impl Drop for Redirection {
     fn drop(&mut self) {
         // SAFETY: flushes all of C's streams, which is always allowed.
         unsafe { libc::fflush(null_mut()) };
-        for (descriptor, saved) in DESCRIPTORS.into_iter().zip(self.saved) {
-            if saved >= 0 {
-                // SAFETY: restores the descriptor, and accesses no memory.
-                unsafe { libc::dup2(saved, descriptor) };
-                // SAFETY: the duplicate that `new` made; its last use.
-                unsafe { libc::close(saved) };
-            }
+        if self.saved >= 0 {
+            // SAFETY: restores the descriptor, and accesses no memory.
+            unsafe { libc::dup2(self.saved, libc::STDOUT_FILENO) };
+            // SAFETY: the duplicate that `new` made; its last use.
+            unsafe { libc::close(self.saved) };
         }
     }
 }
 
-/// Runs `act` while standard output and error of the whole process are redirected. Returns the
+/// Runs `act` while standard output of the whole process is redirected. Returns the
 /// result of `act`, and what was written.
 pub(crate) fn capture_output<T>(act: impl FnOnce() -> T) -> (T, Vec<u8>) {
     static FILE: OnceLock<Option<OwnedFd>> = OnceLock::new();

@@ -1,11 +1,12 @@
 //! The primary context of one card. All other calls need it.
+#![expect(clippy::disallowed_types, reason = "numbers its contexts, from any thread")]
 
 use super::device::DeviceHandle;
 use super::table::Table;
 use crate::fault::{Call, CudaError, remedy};
 use core::ffi::CStr;
 use core::ptr::{null_mut, with_exposed_provenance_mut};
-use cumux_abi::{CUcomputemode, CUctx_flags, CUdevice, CUlimit};
+use cumux_abi::{CUctx_flags, CUdevice, CUlimit};
 use cumux_device::DeviceError;
 use std::cell::Cell;
 use std::sync::Arc;
@@ -30,8 +31,15 @@ pub(crate) struct Driver {
     instance: u64,
     /// Least and most urgent stream priority.
     priorities: (i32, i32),
-    /// The compute mode when the context was made.
-    mode: CUcomputemode,
+}
+
+/// Whether the driver writes a core dump when a kernel faults.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Dumps {
+    /// It does, and announces faults early.
+    On,
+    /// It does not.
+    Off,
 }
 
 impl Drop for Driver {
@@ -42,14 +50,19 @@ impl Drop for Driver {
 }
 
 impl Driver {
-    /// Opens card `ordinal` and makes its context.
+    /// Opens card `ordinal` and makes its context. `dumps` holds for the whole process.
     ///
     /// # Errors
     /// A sentence with a remedy: there is no driver or no such card, or the card cannot be shared.
-    pub(crate) fn open(ordinal: u32) -> Result<Arc<Driver>, DeviceError> {
+    pub(crate) fn open(ordinal: u32, dumps: Dumps) -> Result<Arc<Driver>, DeviceError> {
         let device = DeviceHandle::open(ordinal)?;
         let (table, mode) = (device.table(), device.compute_mode());
         remedy::require_shareable(ordinal, &device.name(), mode)?;
+        if dumps == Dumps::On
+            && let Err(error) = device.enable_dumps()
+        {
+            tracing::warn!(code = error.number(), "the driver refuses core dumps: when a kernel faults, all clients with work on the card will get an error");
+        }
         // Growing the card's local memory stops the whole context for 0.2 s, so it is not shrunk.
         // SAFETY: the call takes no pointers.
         let _ = unsafe { (table.cuDevicePrimaryCtxSetFlags_v2)(device.raw(), CUctx_flags::CU_CTX_LMEM_RESIZE_TO_MAX.0) };
@@ -58,7 +71,7 @@ impl Driver {
         CudaError::check(unsafe { (table.cuDevicePrimaryCtxRetain)(&raw mut context, device.raw()) })
             .map_err(|error| DeviceError::System(remedy::no_context(ordinal, mode, error)))?;
         let instance = INSTANCES.fetch_add(1, Ordering::Relaxed);
-        let mut driver = Driver { device, context: context.expose_provenance(), instance, priorities: (0, 0), mode };
+        let mut driver = Driver { device, context: context.expose_provenance(), instance, priorities: (0, 0) };
         driver.priorities = driver.read_priorities();
         Ok(Arc::new(driver))
     }
@@ -102,11 +115,6 @@ impl Driver {
     /// The driver's sentence for an error, with the error's number.
     pub(crate) fn describe_numbered(&self, error: CudaError) -> String {
         format!("{} (CUDA error {})", self.describe(error), error.number())
-    }
-
-    /// The compute mode when the context was made.
-    pub(crate) fn compute_mode(&self) -> CUcomputemode {
-        self.mode
     }
 
     /// Least and most urgent stream priority.

@@ -23,6 +23,11 @@ macro_rules! handles {
             pub(super) fn raw(self) -> $raw {
                 with_exposed_provenance_mut(self.0)
             }
+            /// The handle as a number, to be compared with those in a core dump.
+            #[allow(dead_code, reason = "not every kind of handle is compared")]
+            pub(crate) fn number(self) -> u64 {
+                self.0 as u64
+            }
         }
     )*};
 }

@@ -15,12 +15,25 @@ use std::path::Path;
 static LOADED: Mutex<Option<&'static Table>> = Mutex::new(None);
 
 /// The environment variables that are set before the driver is loaded, and their values.
-const ENVIRONMENT: [(&str, &str); 3] = [
+const ENVIRONMENT: [(&str, &str); 4] = [
     // Streams of different clients must not wait for one another in the card's queues.
     ("CUDA_DEVICE_MAX_CONNECTIONS", "32"),
     // If kernels were loaded at their first launches, each would stop the whole context.
     ("CUDA_MODULE_LOADING", "EAGER"),
+    // The driver prints the type of an exception and the kernel before the core dump is written.
+    ("CUDA_COREDUMP_SHOW_PROGRESS", "1"),
     (MPS_DIRECTORY, ""),
+];
+
+/// The environment variables that are removed before the driver is loaded: with one of them set,
+/// the driver refuses what [`super::device::DeviceHandle::enable_dumps`] sets.
+const REMOVED: [&str; 6] = [
+    "CUDA_ENABLE_COREDUMP_ON_EXCEPTION",
+    "CUDA_ENABLE_CPU_COREDUMP_ON_EXCEPTION",
+    "CUDA_ENABLE_LIGHTWEIGHT_COREDUMP",
+    "CUDA_ENABLE_USER_TRIGGERED_COREDUMP",
+    "CUDA_COREDUMP_FILE",
+    "CUDA_COREDUMP_GENERATION_FLAGS",
 ];
 
 /// Set to the empty string, so that this process does not become a client of NVIDIA's own MPS by
@@ -45,6 +58,10 @@ pub(super) fn load() -> Result<&'static Table, DeviceError> {
             // (see the crate's documentation).
             unsafe { std::env::set_var(name, value) };
         }
+    }
+    for name in REMOVED {
+        // SAFETY: as above.
+        unsafe { std::env::remove_var(name) };
     }
     let mut why = Vec::new();
     for path in &paths {

@@ -12,16 +12,16 @@ use std::path::{Path, PathBuf};
 /// # Errors
 /// A sentence, if `CUMUX_REAL_LIBCUDA` is set and is not the absolute path of a file.
 pub(super) fn candidate_paths() -> Result<Vec<PathBuf>, DeviceError> {
-    let chosen = std::env::var_os("CUMUX_REAL_LIBCUDA").filter(|path| !path.is_empty());
+    let chosen = std::env::var_os(locate::VARIABLE).filter(|path| !path.is_empty());
     if let Some(path) = chosen.as_deref().map(Path::new) {
         if !path.is_absolute() {
-            return Err(DeviceError::System(format!("CUMUX_REAL_LIBCUDA must be an absolute path, not {}", path.display())));
+            return Err(DeviceError::System(format!("{} must be an absolute path, not {}", locate::VARIABLE, path.display())));
         }
         if !path.exists() {
-            return Err(DeviceError::System(format!("CUMUX_REAL_LIBCUDA names {}, which is not there", path.display())));
+            return Err(DeviceError::System(format!("{} names {}, which is not there", locate::VARIABLE, path.display())));
         }
     }
-    let cache = std::fs::read("/etc/ld.so.cache").unwrap_or_default();
+    let cache = std::fs::read(locate::CACHE).unwrap_or_default();
     let paths = match chosen {
         Some(path) => vec![PathBuf::from(path)],
         None => locate::paths(&cache).map(|path| PathBuf::from(OsStr::from_bytes(path))).collect(),

@@ -5,7 +5,8 @@
 //! library ─▶ device ─▶ context ─▶ memory, stream, module, partition, tensor
 //! (loaded     (facts    (Driver)   launch ─▶ graph
 //!  once)      of one               words
-//!             card)                capture, thread: this process, not the card
+//!             card)                capture, messages, thread: this process, not the card
+//!               └──▶ dumps
 //! ```
 //!
 //! What the `SAFETY` notes lean on:
@@ -23,12 +24,14 @@
 mod capture;
 mod context;
 mod device;
+mod dumps;
 mod graph;
 mod handle;
 mod launch;
 mod library;
 mod locate;
 mod memory;
+mod messages;
 mod module;
 mod partition;
 mod stream;
@@ -38,11 +41,13 @@ mod thread;
 mod words;
 
 pub(crate) use capture::capture_output;
-pub(crate) use context::Driver;
+pub(crate) use context::{Driver, Dumps};
 pub(crate) use device::DeviceHandle;
+pub(crate) use dumps::read_dump;
 pub(crate) use graph::{ChainGraph, GraphKernel};
 pub(crate) use handle::{Function, GreenContext, Module, Stream};
 pub(crate) use launch::LaunchShape;
+pub(crate) use messages::listen_to_driver;
 pub(crate) use module::CompileError;
 pub(crate) use partition::{Coscheduling, SmResource};
 pub(crate) use stream::{MemorySet, RectangleCopy};

@@ -90,6 +90,7 @@ impl ClientEnds {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use cumux_wire::result;
 
     fn fault(result: u32) -> Fault {
         Fault { result, text: String::new() }
@@ -99,11 +100,11 @@ mod tests {
     fn the_first_fault_stays_until_the_client_is_closed() {
         let mut ends = ClientEnds::default();
         assert_eq!(ends.admission(1), Admission::Open);
-        assert!(ends.stop(1, &fault(700)) && !ends.stop(1, &fault(701)));
-        assert_eq!(ends.admission(1), Admission::Faulted(&fault(700)));
+        assert!(ends.stop(1, &fault(result::ILLEGAL_ADDRESS)) && !ends.stop(1, &fault(result::LAUNCH_OUT_OF_RESOURCES)));
+        assert_eq!(ends.admission(1), Admission::Faulted(&fault(result::ILLEGAL_ADDRESS)));
         let (done, closed) = crossbeam_channel::bounded(1);
         ends.close(1, done);
-        assert_eq!(ends.admission(1), Admission::Faulted(&fault(700)));
+        assert_eq!(ends.admission(1), Admission::Faulted(&fault(result::ILLEGAL_ADDRESS)));
         ends.finish_closing(|_| false);
         assert!(closed.is_empty());
         ends.finish_closing(|client| client == 1);
@@ -117,7 +118,7 @@ mod tests {
         ends.close(1, done.clone());
         ends.close(1, done);
         assert_eq!((ends.admission(1), ends.is_faulted(1)), (Admission::Closed, false));
-        assert!(ends.stop(1, &fault(700)), "a fault while it closes");
+        assert!(ends.stop(1, &fault(result::ILLEGAL_ADDRESS)), "a fault while it closes");
         assert!(ends.is_faulted(1));
         assert!(ends.stop(2, &fault(9)));
         ends.finish_closing(|_| true);

@@ -44,6 +44,7 @@ impl Engine {
                     self.declare_lost(error);
                 }
             }
+            Message::FaultBegins => self.begin_inquiry(),
             Message::End => {}
         }
     }
@@ -61,7 +62,7 @@ impl Engine {
         }
         match self.context {
             // Kept until the client is closed. The successor runs it.
-            ContextState::Broken => queue.work.push_back((token, work)),
+            ContextState::Broken | ContextState::Faulted(_) => queue.work.push_back((token, work)),
             ContextState::Working if matches!(work, Work::Nop) && queue.is_drained() => {
                 self.reports.push(Report { client, stream: id, token, outcome: Outcome::Done { device_ns: 0 } });
             }

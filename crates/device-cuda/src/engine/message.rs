@@ -38,6 +38,8 @@ pub(crate) enum Message {
     ResumeLongWork,
     /// A thread has met an error that may be the loss of the context: check whether it is.
     CheckContext,
+    /// The driver has announced a fault: submit nothing more, and find out whose it was.
+    FaultBegins,
     /// The card is closed: end the thread.
     End,
 }
@@ -54,6 +56,11 @@ impl Mailboxes {
     /// The number of engines.
     pub(crate) fn len(&self) -> usize {
         self.0.len()
+    }
+
+    /// The number of the engine that serves a client.
+    pub(crate) fn engine_of(&self, client: ClientId) -> usize {
+        client as usize % self.len()
     }
 
     /// The mailbox of an engine.

@@ -5,10 +5,6 @@ use super::state::Engine;
 use crate::driver::allow_short_sleeps;
 use crate::polling::Pause;
 
-/// After this many nanoseconds without progress, the engine queries a driver stream, to notice
-/// errors of the context and lost fences.
-const QUERY_AFTER_NS: u64 = 1_000_000;
-
 /// When an engine without progress queries a driver stream, and which one.
 #[derive(Default)]
 struct Watch {
@@ -27,8 +23,8 @@ impl Watch {
     }
 
     /// True if a stream should be queried now.
-    fn is_query_due(&self, now: u64) -> bool {
-        self.idle_ns(now) > QUERY_AFTER_NS && now.saturating_sub(self.last_query) > QUERY_AFTER_NS
+    fn is_query_due(&self, now: u64, query_after_ns: u64) -> bool {
+        self.idle_ns(now) > query_after_ns && now.saturating_sub(self.last_query) > query_after_ns
     }
 }
 
@@ -50,9 +46,13 @@ impl Engine {
                 }
                 self.handle_message(message);
             }
-            progress |= self.issue_ready();
-            self.long_work.begin_hold();
-            progress |= self.poll_completions();
+            if self.is_faulted() {
+                progress |= self.continue_inquiry();
+            } else {
+                progress |= self.issue_ready();
+                self.long_work.begin_hold();
+                progress |= self.poll_completions();
+            }
             self.answer_quiet();
             // The clock may have been read again since the round began.
             let now = self.streams.clock.now();
@@ -62,7 +62,7 @@ impl Engine {
             }
             // Work in flight in a broken context never completes.
             let in_flight = self.streams.tracker.is_busy() && self.context_works();
-            if in_flight && watch.is_query_due(now) {
+            if in_flight && watch.is_query_due(now, self.shared.query_after_ns) {
                 watch.last_query = now;
                 watch.queries += 1;
                 self.query_busy_stream(watch.queries);
@@ -90,7 +90,7 @@ impl Engine {
 
     /// Pauses before the next round, as the polling policy says.
     fn pause(&self, idle_ns: u64) {
-        let in_flight = self.streams.tracker.is_busy() && self.context_works();
+        let in_flight = self.is_faulted() || (self.streams.tracker.is_busy() && self.context_works());
         match self.shared.polling.pause(idle_ns, in_flight) {
             Pause::Spin => std::hint::spin_loop(),
             Pause::Nap(nap) => self.shared.mailboxes.of(self.number).sleep(Some(nap)),

@@ -3,13 +3,14 @@
 use super::message::{Mailboxes, Message};
 use crate::counters::Counters;
 use crate::driver::{Driver, Function};
-use crate::fault::{CudaError, Loss};
+use crate::fault::{CudaError, Loss, Watch};
 use crate::helpers::Helpers;
-use crate::issue::LaunchLimits;
 use crate::polling::PollPolicy;
 use crate::quiet::Gate;
-use cumux_device::Sink;
+use cumux_device::{Begun, InDoubt, Sink};
+use cumux_wire::limits::LaunchLimits;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The state that a card shares with its engines.
 pub(crate) struct Shared {
@@ -35,6 +36,12 @@ pub(crate) struct Shared {
     pub helpers: Arc<Helpers>,
     /// Whether the context still works.
     pub loss: Loss,
+    /// What the driver has announced of a fault.
+    pub watch: Arc<Watch>,
+    /// How long the work of others is waited for after a fault.
+    pub fault_wait: Duration,
+    /// Nanoseconds without progress after which an engine queries a driver stream.
+    pub query_after_ns: u64,
 }
 
 impl Shared {
@@ -53,11 +60,11 @@ impl Shared {
         }
     }
 
-    /// Notes that an engine has notified its clients of the loss. After the last engine, the sink
-    /// is notified.
-    pub(super) fn finish_loss(&self) {
-        if self.loss.finish_engine(self.mailboxes.len()) {
-            self.sink.lost(self.loss.why().unwrap_or_default(), true);
+    /// Notes that an engine has notified its clients of the loss, and which of their work is in
+    /// doubt. After the last engine, the sink is notified.
+    pub(super) fn finish_loss(&self, in_doubt: Vec<InDoubt>) {
+        if let Some(in_doubt) = self.loss.finish_engine(self.mailboxes.len(), in_doubt) {
+            self.sink.lost(self.loss.why().unwrap_or_default(), Begun::Only(in_doubt));
         }
     }
 
@@ -66,7 +73,7 @@ impl Shared {
     pub(crate) fn give_up(&self, why: String) {
         tracing::error!("the device is given up: {why}");
         if self.loss.declare(CudaError::LAUNCH_TIMEOUT, why.clone()) {
-            self.sink.lost(&why, false);
+            self.sink.lost(&why, Begun::Unknown);
         }
     }
 }

@@ -3,18 +3,37 @@
 use super::ends::ClientEnds;
 use super::shared::Shared;
 use crate::driver::Stream;
-use crate::fault::Call;
+use crate::fault::{Call, FlyingKernel};
 use crate::issue::{Issuer, Streams};
 use crate::quiet::LongWork;
 use crate::track::Flight;
 use cumux_device::Report;
 use std::sync::Arc;
+use std::time::Instant;
+
+/// What an engine knows of a fault before the verdict.
+pub(super) struct Inquiry {
+    /// When the driver announced the fault.
+    pub(super) begun: Instant,
+    /// The kernels in flight then, of all engines.
+    pub(super) flying: Vec<FlyingKernel>,
+    /// Work that was completed after the announcement, with the nanoseconds it took.
+    pub(super) completed: Vec<(Flight, u64)>,
+}
 
 /// Whether the context still works, as far as an engine knows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+///
+/// ```text
+///          the driver announces a fault            the verdict
+/// Working ──────────────────────────────▶ Faulted ─────────────▶ Broken
+///    └──────────────────── a call of the driver fails ──────────────▲
+/// ```
 pub(super) enum ContextState {
     /// The context works.
     Working,
+    /// The driver has announced a fault. Nothing more is submitted, and work in flight may still
+    /// complete.
+    Faulted(Box<Inquiry>),
     /// The context is broken. Work in flight never completes. New work is queued and not begun,
     /// because a successor will run it.
     Broken,
@@ -70,7 +89,12 @@ impl Engine {
 
     /// True while the context works, as far as this engine knows.
     pub(super) fn context_works(&self) -> bool {
-        self.context == ContextState::Working
+        matches!(self.context, ContextState::Working)
+    }
+
+    /// True if the driver has announced a fault and there is no verdict yet.
+    pub(super) fn is_faulted(&self) -> bool {
+        matches!(self.context, ContextState::Faulted(_))
     }
 
     /// Destroys the engine's objects of the driver, each before those that it uses: chains (also

@@ -12,6 +12,8 @@
 
 use super::CudaError;
 use super::blame::Suspects;
+use super::verdict::FlyingKernel;
+use cumux_device::InDoubt;
 use parking_lot::{Condvar, Mutex};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
@@ -35,6 +37,10 @@ struct Inquest {
     /// Engines that have notified their clients.
     finished: usize,
     suspects: Suspects,
+    /// Engines that have added their kernels in flight when a fault was announced.
+    stopped: usize,
+    flying: Vec<FlyingKernel>,
+    in_doubt: Vec<InDoubt>,
 }
 
 /// Whether a card's context still works.
@@ -78,11 +84,29 @@ impl Loss {
         inquest.suspects.clone()
     }
 
-    /// Notes that an engine has notified its clients. Returns true for the last engine.
-    pub(crate) fn finish_engine(&self, engines: usize) -> bool {
+    /// Adds the kernels that an engine had in flight when a fault was announced, and waits until all
+    /// engines have added theirs or the time is over. Returns all that were added.
+    pub(crate) fn gather_flying(&self, flying: Vec<FlyingKernel>, engines: usize) -> Vec<FlyingKernel> {
+        let until = Instant::now() + SUSPECTS_WAIT_LIMIT;
+        let mut inquest = self.inquest.lock();
+        inquest.flying.extend(flying);
+        inquest.stopped += 1;
+        self.arrival.notify_all();
+        while inquest.stopped < engines {
+            if self.arrival.wait_until(&mut inquest, until).timed_out() {
+                break;
+            }
+        }
+        inquest.flying.clone()
+    }
+
+    /// Notes that an engine has notified its clients, and which of their work is in doubt. Returns
+    /// what is in doubt at all engines for the last one.
+    pub(crate) fn finish_engine(&self, engines: usize, in_doubt: Vec<InDoubt>) -> Option<Vec<InDoubt>> {
         let mut inquest = self.inquest.lock();
         inquest.finished += 1;
-        inquest.finished == engines
+        inquest.in_doubt.extend(in_doubt);
+        (inquest.finished == engines).then(|| std::mem::take(&mut inquest.in_doubt))
     }
 }
 
@@ -90,6 +114,7 @@ impl Loss {
 mod tests {
     use super::super::blame::Blame;
     use super::*;
+    use cumux_device::StreamId;
 
     #[test]
     fn the_first_cause_stays() {
@@ -113,6 +138,7 @@ mod tests {
             threads.map(|thread| thread.join().expect("no panic"))
         });
         assert_eq!(counts, [2, 2]);
-        assert!(!loss.finish_engine(2) && loss.finish_engine(2));
+        let doubt = InDoubt { client: 1, stream: StreamId(1), token: 1 };
+        assert_eq!((loss.finish_engine(2, vec![doubt]), loss.finish_engine(2, Vec::new())), (None, Some(vec![doubt])));
     }
 }

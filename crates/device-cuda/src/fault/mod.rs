@@ -1,11 +1,25 @@
-//! What can go wrong with a card: the driver's error codes, sentences with remedies, the loss of
-//! the context, and the errors that clients get for it. Nothing here calls the driver.
+//! What can go wrong with a card: the driver's error codes, sentences with remedies, what the
+//! driver announces of a fault, whose kernel it was, the loss of the context, and the errors that
+//! clients get for it. Nothing here calls the driver.
+//!
+//! ```text
+//! loss ─▶ verdict ─▶ dump ─▶ code
+//!   │        └─────▶ blame
+//! watch ─▶ message, dump             remedy ─▶ code
+//! ```
 
 mod blame;
 mod code;
+pub(crate) mod dump;
 mod loss;
+mod message;
 pub(crate) mod remedy;
+mod verdict;
+mod watch;
 
 pub(crate) use blame::{Blame, Suspects, accusation};
 pub(crate) use code::{Call, CudaError};
 pub(crate) use loss::Loss;
+pub(crate) use message::read_line;
+pub(crate) use verdict::{FlyingKernel, KnownKernel, Rule, Verdict, decide};
+pub(crate) use watch::{DumpState, Notice, Watch};

@@ -4,7 +4,6 @@
 use super::chain::Chain;
 use super::chain::can_be_node;
 use super::chains::{ChainOrder, Chains, ChosenChain, LONGEST_CHAIN, PendingChain};
-use super::limits::LaunchLimits;
 use super::pieces::CopyPiece;
 use super::plan::{Plan, PlannedKernel, Refusal, plan_work};
 use super::queue::QueueState;
@@ -15,7 +14,8 @@ use crate::driver::{CardAddress, Driver, Stream};
 use crate::fault::{Call, CudaError};
 use crate::helpers::Helpers;
 use crate::track::{COPY_BYTES_PER_NS, Flight, FlightWork, Footprint, LONG_KERNEL_NS, Reporting, SlotIndex, StreamKind, TRANSFER_NS, Tracker};
-use cumux_device::{Fault, StreamId};
+use cumux_device::{ClientId, Fault, StreamId};
+use cumux_wire::limits::LaunchLimits;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -206,10 +206,11 @@ impl Issuer {
             plan => (plan, Vec::new()),
         };
         let stream = streams.tracker.slot(bound.slot).stream();
+        let Some(client) = streams.client_of(bound.id) else { return Err(CudaError::INVALID_HANDLE) };
         let (expected_ns, work) = match plan {
             Plan::Nothing | Plan::Followed(..) => (0, FlightWork::Transfer),
             Plan::Kernel(planned) => {
-                self.launch_kernel(&mut streams.tracker, &planned, stream)?;
+                self.launch_kernel(&mut streams.tracker, &planned, client, stream)?;
                 self.describe_kernel(&streams.tracker, &planned)
             }
             Plan::Copies(pieces) => {
@@ -256,9 +257,9 @@ impl Issuer {
     }
 
     /// Launches one kernel.
-    fn launch_kernel(&mut self, tracker: &mut Tracker, planned: &PlannedKernel, stream: Stream) -> Call<()> {
+    fn launch_kernel(&mut self, tracker: &mut Tracker, planned: &PlannedKernel, client: ClientId, stream: Stream) -> Call<()> {
         let kernel = planned.kernel();
-        tracker.estimates.note_launch(kernel);
+        tracker.estimates.note_launch(kernel, client);
         self.counters.kernels.fetch_add(1, Ordering::Relaxed);
         self.driver.launch(kernel.handle, &planned.shape, &planned.parameters, stream).map_err(|error| {
             self.failed_kernel = Some(kernel.name.clone());
@@ -273,7 +274,7 @@ impl Issuer {
         let kernel = planned.kernel();
         let expected_ns = tracker.estimates.kernel_ns(kernel);
         let blocks: u64 = planned.shape.grid.iter().map(|blocks| u64::from(*blocks)).product();
-        let fills_card = blocks >= u64::from(self.limits.multiprocessors()) && expected_ns >= LONG_KERNEL_NS;
+        let fills_card = blocks >= u64::from(self.limits.multiprocessors) && expected_ns >= LONG_KERNEL_NS;
         let footprint = if fills_card { Footprint::WholeCard } else { Footprint::Partial };
         (expected_ns, FlightWork::Kernel { id: kernel.id, prints: kernel.prints, footprint })
     }
@@ -326,8 +327,9 @@ impl Issuer {
         if let Some(chosen) = chosen {
             return self.issue_chain(streams, bound, &chosen, tokens);
         }
+        let Some(client) = streams.client_of(bound.id) else { return Err(CudaError::INVALID_HANDLE) };
         let stream = streams.tracker.slot(bound.slot).stream();
-        self.launch_kernel(&mut streams.tracker, &batch[0], stream)?;
+        self.launch_kernel(&mut streams.tracker, &batch[0], client, stream)?;
         let (expected_ns, work) = self.describe_kernel(&streams.tracker, &batch[0]);
         self.add_flight(streams, bound, tokens[0], expected_ns, work, Reporting::Due);
         self.write_fence_if_due(streams, bound.slot)?;
@@ -347,7 +349,7 @@ impl Issuer {
             let client = queue.stream.client.id;
             for (planned, token) in chain.kernels().iter().zip(tokens) {
                 let kernel = planned.kernel();
-                let expected_ns = tracker.estimates.note_launch(kernel);
+                let expected_ns = tracker.estimates.note_launch(kernel, client);
                 let work = FlightWork::Kernel { id: kernel.id, prints: false, footprint: Footprint::Partial };
                 let flight = Flight { client, stream: bound.id, token: *token, fence: 0, expected_ns, work, reporting: Reporting::Due };
                 tracker.add_flight(bound.slot, flight, now);

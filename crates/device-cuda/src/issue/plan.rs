@@ -2,11 +2,11 @@
 //! the driver are decided. Nothing here calls the driver.
 
 use super::constants::forward;
-use super::limits::LaunchLimits;
 use super::pieces::{Contiguity, CopyPiece, MOST_PIECES, count_pieces, cut_rectangle, cut_row};
 use crate::context::{Access, Client, ClientModule, Kernel};
 use crate::driver::{CardAddress, GraphKernel, LaunchShape, MemorySet};
 use cumux_device::{CopyExtent, Fault, Launch, Parameters, Rows, Work};
+use cumux_wire::limits::LaunchLimits;
 use cumux_wire::record::span;
 use cumux_wire::result;
 use std::sync::Arc;
@@ -129,7 +129,9 @@ fn plan_launch(client: &Client, limits: &LaunchLimits, launch: &mut Launch) -> R
         return Err(fault(result::INVALID_HANDLE, format!("no kernel {} in module {}: was it unloaded?", launch.function, launch.module)));
     };
     let (kernel, info) = (&module.kernels[index], &module.info.functions[index]);
-    limits.check(launch, info.static_shared).map_err(|why| fault(result::LAUNCH_OUT_OF_RESOURCES, format!("{}: {why}", kernel.name)))?;
+    // The driver checks the rest against the kernel's machine code.
+    let fits = limits.check_dimensions(launch.grid, launch.block).and_then(|_| limits.check_shared(info.static_shared, launch.shared, None));
+    fits.map_err(|why| fault(result::LAUNCH_OUT_OF_RESOURCES, format!("{}: {why}", kernel.name)))?;
     if let Some((address, bytes)) = find_unregistered_pointer(client, &launch.parameters) {
         return Err(Refusal::Unregistered { address, bytes });
     }

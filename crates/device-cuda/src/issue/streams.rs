@@ -36,6 +36,11 @@ impl Streams {
         self.queues.iter_mut().filter(move |(_, queue)| queue.stream.client.id == client).map(|(id, queue)| (*id, queue))
     }
 
+    /// The client of a stream.
+    pub(crate) fn client_of(&self, id: StreamId) -> Option<ClientId> {
+        self.queues.get(&id).map(|queue| queue.stream.client.id)
+    }
+
     /// The queue was served. If work is left, it is ready again.
     pub(super) fn end_service(&mut self, id: StreamId) {
         let Some(queue) = self.queues.get_mut(&id) else { return };

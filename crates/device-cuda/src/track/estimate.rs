@@ -1,8 +1,9 @@
 //! Estimates of how long work takes, in nanoseconds. All parts of the crate use these.
 
 use crate::context::Kernel;
+use crate::fault::KnownKernel;
+use cumux_device::ClientId;
 use rustc_hash::FxHashMap;
-use std::sync::Arc;
 
 /// The estimate for a kernel that was never launched.
 const UNKNOWN_KERNEL_NS: u64 = 20_000;
@@ -28,8 +29,7 @@ pub(crate) const COPY_BYTES_PER_NS: u64 = 2_000;
 #[derive(Debug)]
 struct Known {
     expected_ns: u64,
-    name: Arc<str>,
-    asserts: bool,
+    kernel: KnownKernel,
 }
 
 /// What is known of kernels, by [`Kernel::id`].
@@ -43,11 +43,33 @@ impl Estimates {
         self.0.get(&kernel.id).map_or(UNKNOWN_KERNEL_NS, |known| known.expected_ns)
     }
 
-    /// Remembers a kernel that is launched. Returns how long it is expected to take.
+    /// Remembers a kernel that a client launches. Returns how long it is expected to take.
     #[inline]
-    pub(crate) fn note_launch(&mut self, kernel: &Kernel) -> u64 {
-        let fresh = || Known { expected_ns: UNKNOWN_KERNEL_NS, name: kernel.name.clone(), asserts: kernel.asserts };
-        self.0.entry(kernel.id).or_insert_with(fresh).expected_ns
+    pub(crate) fn note_launch(&mut self, kernel: &Kernel, client: ClientId) -> u64 {
+        let fresh = || Known {
+            expected_ns: UNKNOWN_KERNEL_NS,
+            kernel: KnownKernel {
+                name: kernel.name.clone(),
+                handle: kernel.handle.number(),
+                module: kernel.module.number(),
+                asserts: kernel.asserts,
+                last_client: client,
+                exclusive: kernel.exclusive,
+            },
+        };
+        let known = self.0.entry(kernel.id).or_insert_with(fresh);
+        known.kernel.last_client = client;
+        known.expected_ns
+    }
+
+    /// What is known of a kernel that was launched.
+    pub(crate) fn kernel(&self, id: u64) -> Option<&KnownKernel> {
+        self.0.get(&id).map(|known| &known.kernel)
+    }
+
+    /// All kernels that were launched.
+    pub(crate) fn kernels(&self) -> impl Iterator<Item = &KnownKernel> {
+        self.0.values().map(|known| &known.kernel)
     }
 
     /// Updates a kernel's estimate with a measurement. A measurement far above the estimate counts
@@ -68,12 +90,12 @@ impl Estimates {
 
     /// The kernel's name, or "a kernel" if it is not known.
     pub(crate) fn name(&self, kernel: u64) -> &str {
-        self.0.get(&kernel).map_or("a kernel", |known| &known.name)
+        self.0.get(&kernel).map_or("a kernel", |known| &known.kernel.name)
     }
 
     /// True if the kernel may fail an assertion, or if it is not known.
     pub(crate) fn may_assert(&self, kernel: u64) -> bool {
-        self.0.get(&kernel).is_none_or(|known| known.asserts)
+        self.0.get(&kernel).is_none_or(|known| known.kernel.asserts)
     }
 }
 
@@ -84,7 +106,13 @@ mod tests {
     #[test]
     fn one_long_wait_is_not_believed_and_many_are() {
         let mut estimates = Estimates::default();
-        estimates.0.insert(3, Known { expected_ns: UNKNOWN_KERNEL_NS, name: "k".into(), asserts: false });
+        estimates.0.insert(
+            3,
+            Known {
+                expected_ns: UNKNOWN_KERNEL_NS,
+                kernel: KnownKernel { name: "k".into(), handle: 1, module: 2, asserts: false, last_client: 1, exclusive: true },
+            },
+        );
         estimates.learn(3, 1_000_000_000);
         assert_eq!(estimates.0[&3].expected_ns, (20_000 * 7 + 100_000) / 8);
         for _ in 0..100 {

@@ -53,6 +53,12 @@ impl HeldReports {
         self.reports.push_back(HeldReport { token, device_ns, prints });
     }
 
+    /// Takes out all reports, in order, without the text that was printed before them.
+    pub(crate) fn release(&mut self) -> Vec<HeldReport> {
+        self.fetch = Fetch::None;
+        self.reports.drain(..).collect()
+    }
+
     /// Begins a fetch for all held reports. Returns false if a fetch is under way already.
     pub(crate) fn begin_fetch(&mut self) -> bool {
         if self.fetch != Fetch::None {

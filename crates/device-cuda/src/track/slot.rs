@@ -147,6 +147,12 @@ impl StreamSlot {
         now.saturating_sub(self.began) > together + LONG_KERNEL_NS || self.flights.iter().any(Flight::is_long)
     }
 
+    /// Nanoseconds for which the stream has not moved: since its front flight began or the one
+    /// before ended.
+    pub(crate) fn still_ns(&self, now: u64) -> u64 {
+        now.saturating_sub(self.began)
+    }
+
     /// The expected time until all flights are complete.
     pub(crate) fn remaining_ns(&self, now: u64) -> u64 {
         self.expected_ns.saturating_sub(now.saturating_sub(self.began))

@@ -3,6 +3,7 @@
 
 use cumux_device::conformance::{Actor, Args, Loaded, Setup};
 use cumux_device::{CopyExtent, DeviceError, GlobalsAllocator, Rows, Work};
+use cumux_wire::cuda::DeviceAttribute;
 use std::collections::HashMap;
 
 const DEFAULT: &[u8] = include_bytes!("../../../fatbin/tests/data/variables.sm_90.cubin");
@@ -11,9 +12,6 @@ const LINKED: &[u8] = include_bytes!("../../../fatbin/tests/data/variables.linke
 const FUNCTIONS: &[u8] = include_bytes!("../../../fatbin/tests/data/functions.sm_90.cubin");
 const FUNCTIONS_DEBUG: &[u8] = include_bytes!("../../../fatbin/tests/data/functions.debug.cubin");
 const HEAP: &[u8] = include_bytes!("../../../fatbin/tests/data/heap.sm_90.cubin");
-
-/// The attribute with the major compute capability.
-const MAJOR: u32 = 75;
 
 /// Memory for variables, as the executor gives it.
 struct Memory<'a, 'b> {
@@ -55,7 +53,7 @@ impl GlobalsAllocator for Memory<'_, '_> {
 fn setup() -> Option<Setup> {
     super::card()?;
     let setup = Setup::new(super::open);
-    if setup.device.facts().attribute(MAJOR) != 9 {
+    if setup.device.facts().attribute(DeviceAttribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR) != 9 {
         println!("skipped: the images are for cards of compute capability 9.0");
         return None;
     }

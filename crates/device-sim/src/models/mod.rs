@@ -7,7 +7,8 @@
 mod attributes;
 
 use cumux_abi::{CUcomputemode, CUdevice_attribute as A};
-use cumux_device::{DeviceError, DeviceFacts};
+use cumux_device::{Capabilities, DeviceError, DeviceFacts};
+use cumux_wire::limits::LaunchLimits;
 
 use attributes::{A100, A100_40, Attribute, B300, DEPARTURES, H200, L4, T4};
 
@@ -39,17 +40,8 @@ const MODELS: [Model; 6] = [
 /// What one SM and one block can have. Shared memory is in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Limits {
-    pub(crate) multiprocessors: u32,
-    pub(crate) threads_per_block: u32,
-    pub(crate) block: [u32; 3],
-    pub(crate) grid: [u32; 3],
-    pub(crate) registers_per_block: u32,
-    /// Unless the function's limit is raised.
-    pub(crate) shared_per_block: u32,
-    /// After the function's limit has been raised.
-    pub(crate) shared_per_block_optin: u32,
-    /// What the card reserves of an SM's shared memory for each block.
-    pub(crate) shared_reserved: u32,
+    /// What a launch is checked against.
+    pub(crate) launch: LaunchLimits,
     pub(crate) sm: Capacity,
     /// Compute capability as major * 10 + minor.
     pub(crate) capability: u32,
@@ -128,7 +120,7 @@ pub(crate) enum ComputeMode {
 impl ComputeMode {
     /// The compute mode in a card's facts.
     pub(crate) fn of(facts: &DeviceFacts) -> Self {
-        let answer = facts.attribute(A::CU_DEVICE_ATTRIBUTE_COMPUTE_MODE.0);
+        let answer = facts.attribute(A::CU_DEVICE_ATTRIBUTE_COMPUTE_MODE);
         [ComputeMode::Prohibited, ComputeMode::ExclusiveProcess].into_iter().find(|mode| mode.number() == answer).unwrap_or(ComputeMode::Default)
     }
 
@@ -204,8 +196,23 @@ pub(crate) fn facts(id: &str, ordinal: u32) -> Result<DeviceFacts, DeviceError> 
             }
         }
     }
-    let attributes = values.into_iter().map(|(attribute, value)| (attribute.0, value)).collect();
-    Ok(DeviceFacts { id: id.to_owned(), name, uuid, pci, memory, attributes })
+    let attributes = values.into_iter().collect();
+    let capabilities = Capabilities {
+        resumes_kernels: true,
+        waits_for_reports: true,
+        contains_faults: true,
+        pins_windows: false,
+        needs_cores: true,
+        exclusive: (mode == Some(ComputeMode::ExclusiveProcess))
+            .then(|| format!("{named} is in EXCLUSIVE_PROCESS mode, in which one process alone may use it; --device {named} lets a standby be kept ready")),
+    };
+    Ok(DeviceFacts { id: id.to_owned(), name, uuid, pci, memory, attributes, capabilities })
+}
+
+/// The capabilities of a card without a progress log: what depends on the log is as a real card has
+/// it, so that tests without a GPU see how the executor treats one.
+pub(crate) fn without_progress_log(capabilities: Capabilities) -> Capabilities {
+    Capabilities { resumes_kernels: false, waits_for_reports: false, needs_cores: false, ..capabilities }
 }
 
 /// What the memory-locality partitions of a card share evenly.
@@ -249,22 +256,16 @@ fn uuid(card: u8, part: u8, ordinal: u32) -> [u8; 16] {
 impl Limits {
     /// The limits in a card's attributes.
     pub(crate) fn of(facts: &DeviceFacts) -> Self {
-        let value = |attribute: A| facts.attribute(attribute.0).max(0).cast_unsigned();
+        let value = |attribute: A| facts.attribute(attribute).max(0).cast_unsigned();
+        let launch = LaunchLimits::of(facts);
         Limits {
-            multiprocessors: value(A::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT),
-            threads_per_block: value(A::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK),
-            block: [A::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X, A::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y, A::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z].map(value),
-            grid: [A::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X, A::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y, A::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z].map(value),
-            registers_per_block: value(A::CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK),
-            shared_per_block: value(A::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK),
-            shared_per_block_optin: value(A::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN),
-            shared_reserved: value(A::CU_DEVICE_ATTRIBUTE_RESERVED_SHARED_MEMORY_PER_BLOCK),
             sm: Capacity {
-                threads: value(A::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR),
-                blocks: value(A::CU_DEVICE_ATTRIBUTE_MAX_BLOCKS_PER_MULTIPROCESSOR),
-                registers: value(A::CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_MULTIPROCESSOR),
-                shared: value(A::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR),
+                threads: launch.threads_per_multiprocessor,
+                blocks: launch.blocks_per_multiprocessor,
+                registers: launch.registers_per_multiprocessor,
+                shared: launch.shared_per_multiprocessor,
             },
+            launch,
             capability: value(A::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR) * 10 + value(A::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR),
         }
     }
@@ -273,7 +274,7 @@ impl Limits {
     /// block which the kernel declares would not fit: a compiler for the card would have spilled
     /// the rest.
     pub(crate) fn registers_of_thread(&self, registers: u32, max_threads: u32) -> u32 {
-        let most = self.registers_per_block / max_threads.clamp(1, self.threads_per_block).next_multiple_of(WARP);
+        let most = self.launch.registers_per_block / max_threads.clamp(1, self.launch.threads_per_block).next_multiple_of(WARP);
         registers.clamp(MIN_REGISTERS, MAX_REGISTERS).min(most / REGISTER_UNIT * REGISTER_UNIT)
     }
 }
@@ -289,12 +290,12 @@ mod tests {
         let on_the_bus = [A::CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID, A::CU_DEVICE_ATTRIBUTE_PCI_BUS_ID, A::CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID];
         for (attribute, recorded) in H200 {
             let departs = DEPARTURES.iter().any(|departure| departure.covers(attribute)) || on_the_bus.contains(&attribute);
-            assert!(departs || facts.attribute(attribute.0) == recorded, "{attribute:?}");
+            assert!(departs || facts.attribute(attribute) == recorded, "{attribute:?}");
         }
-        assert_eq!(facts.attribute(A::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT.0), 132);
-        assert_eq!(facts.attribute(A::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN.0), 232_448);
-        assert_eq!(facts.attribute(A::CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH.0), 0);
-        assert_eq!(facts.attribute(A::CU_DEVICE_ATTRIBUTE_TENSOR_MAP_ACCESS_SUPPORTED.0), 0);
+        assert_eq!(facts.attribute(A::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT), 132);
+        assert_eq!(facts.attribute(A::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN), 232_448);
+        assert_eq!(facts.attribute(A::CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH), 0);
+        assert_eq!(facts.attribute(A::CU_DEVICE_ATTRIBUTE_TENSOR_MAP_ACCESS_SUPPORTED), 0);
     }
 
     #[test]
@@ -309,10 +310,10 @@ mod tests {
     fn cards_differ_where_they_should() {
         let of = |id| Limits::of(&facts(id, 0).unwrap());
         assert_eq!(of("sim:h200").capability, 90);
-        assert_eq!((of("sim:a100").multiprocessors, of("sim:a100").sm.shared, of("sim:a100").capability), (108, 167_936, 80));
+        assert_eq!((of("sim:a100").launch.multiprocessors, of("sim:a100").sm.shared, of("sim:a100").capability), (108, 167_936, 80));
         assert_eq!((of("sim:l4").sm.threads, of("sim:l4").sm.blocks), (1536, 24));
-        assert_eq!((of("sim:t4").sm.threads, of("sim:t4").shared_reserved), (1024, 0));
-        let memory_clock = |id| facts(id, 0).unwrap().attribute(A::CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE.0);
+        assert_eq!((of("sim:t4").sm.threads, of("sim:t4").launch.shared_reserved), (1024, 0));
+        let memory_clock = |id| facts(id, 0).unwrap().attribute(A::CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE);
         assert_eq!((memory_clock("sim:a100"), memory_clock("sim:a100-80")), (1_215_000, 1_593_000));
     }
 
@@ -325,7 +326,7 @@ mod tests {
         assert!(
             parts
                 .iter()
-                .all(|part| part.pci == whole.pci && part.attribute(A::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT.0) == 74 && part.memory * 2 == whole.memory)
+                .all(|part| part.pci == whole.pci && part.attribute(A::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT) == 74 && part.memory * 2 == whole.memory)
         );
         let beginnings: std::collections::BTreeSet<_> = parts.iter().chain([&whole]).map(|facts| &facts.uuid[..4]).collect();
         assert_eq!(beginnings.len(), 3, "`ps` shows the beginning of a UUID");
@@ -341,7 +342,7 @@ mod tests {
             ("sim:b300.m1:exclusive_process", ComputeMode::ExclusiveProcess, 3),
         ] {
             let facts = facts(id, 1).unwrap();
-            assert_eq!((ComputeMode::of(&facts), facts.attribute(A::CU_DEVICE_ATTRIBUTE_COMPUTE_MODE.0)), (mode, number), "{id}");
+            assert_eq!((ComputeMode::of(&facts), facts.attribute(A::CU_DEVICE_ATTRIBUTE_COMPUTE_MODE)), (mode, number), "{id}");
             assert!(kind(id) != "sim:h200" || facts.uuid == plain.uuid, "{id}");
         }
         assert_eq!(ComputeMode::of(&plain), ComputeMode::Default);

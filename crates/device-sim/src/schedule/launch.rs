@@ -4,6 +4,7 @@
 //! so it ends as a fault.
 
 use cumux_device::{ClientId, Fault, Kernel};
+use cumux_wire::limits::{KernelNeeds, LaunchError, LaunchShape, volume};
 use cumux_wire::result;
 
 use super::client::{CardClient, GridBarriers};
@@ -44,40 +45,30 @@ pub(super) fn prepare(limits: &Limits, client: &mut CardClient, client_id: Clien
     if let Some(refused) = &code.refused {
         return fault(result::NOT_SUPPORTED, format!("kernel {}: {refused}", code.name));
     }
-    let threads = asked.block.iter().map(|d| u64::from(*d)).product::<u64>();
-    let registers = limits.registers_of_thread(code.registers, code.max_threads);
-    let wrong = if asked.grid.contains(&0) || threads == 0 {
-        Some("an empty grid or block".to_owned())
-    } else if (0..3).any(|d| asked.grid[d] > limits.grid[d] || asked.block[d] > limits.block[d]) {
-        Some(format!("grid {:?} of blocks {:?}: larger than the card's {:?} and {:?}", asked.grid, asked.block, limits.grid, limits.block))
-    } else if threads > u64::from(limits.threads_per_block.min(code.max_threads)) {
-        Some(format!("{threads} threads a block, {} are possible", limits.threads_per_block.min(code.max_threads)))
-    } else if code.required_block != [0; 3] && code.required_block != asked.block {
-        Some(format!("blocks of {:?} threads where the kernel requires {:?}", asked.block, code.required_block))
-    } else if asked.shared > function.max_dynamic_shared {
-        Some(format!("{} bytes of dynamic shared memory, the function may use {}", asked.shared, function.max_dynamic_shared))
-    } else if u64::from(registers) * threads > u64::from(limits.registers_per_block) {
-        Some(format!("{registers} registers for each of {threads} threads"))
-    } else {
-        None
-    };
-    if let Some(why) = wrong {
-        return fault(result::LAUNCH_OUT_OF_RESOURCES, format!("kernel {} cannot be launched: {why}", code.name));
-    }
-    if asked.cluster.iter().any(|d| *d > 1) || code.cluster.iter().any(|d| *d > 1) {
-        return fault(result::NOT_SUPPORTED, format!("kernel {}: the software GPU has no thread block clusters", code.name));
-    }
-    let needs = placement::block_needs(limits, threads as u32, registers, code.static_shared.saturating_add(asked.shared));
-    let blocks = asked.grid.iter().map(|d| u64::from(*d)).fold(1, u64::saturating_mul);
     let Some((sm_set, sms)) = client.partitions.current_set(partition) else {
         return fault(result::UNKNOWN, format!("client {client_id} has no SMs"));
     };
-    let most = sms.capacity(needs);
-    if most == 0 {
-        return fault(result::LAUNCH_OUT_OF_RESOURCES, format!("kernel {} cannot be launched: a block does not fit on an SM", code.name));
+    let needed = KernelNeeds {
+        registers: limits.registers_of_thread(code.registers, code.max_threads),
+        max_threads: code.max_threads,
+        static_shared: code.static_shared,
+        required_block: code.required_block,
+        cluster: code.cluster,
+    };
+    let shape = LaunchShape { grid: asked.grid, block: asked.block, cluster: asked.cluster, shared: asked.shared, cooperative: asked.cooperative };
+    let multiprocessors = u32::try_from(sms.ids().len()).unwrap_or(u32::MAX);
+    match limits.launch.check(needed, function.max_dynamic_shared, multiprocessors, &shape) {
+        Err(wrong @ (LaunchError::NoClusters | LaunchError::Cooperative { .. })) => return fault(wrong.result(), format!("kernel {}: {wrong}", code.name)),
+        Err(wrong) => return fault(result::LAUNCH_OUT_OF_RESOURCES, format!("kernel {} cannot be launched: {wrong}", code.name)),
+        // A launch may ask for no clusters where the kernel wants some.
+        Ok(()) if code.cluster.iter().any(|d| *d > 1) => return fault(result::NOT_SUPPORTED, format!("kernel {}: {}", code.name, LaunchError::NoClusters)),
+        Ok(()) => {}
     }
-    if asked.cooperative && blocks > most {
-        return fault(result::COOPERATIVE_LAUNCH_TOO_LARGE, format!("cooperative kernel {}: {blocks} blocks, {most} can be resident at once", code.name));
+    let threads = volume(asked.block) as u32;
+    let needs = placement::block_needs(limits, threads, needed.registers, code.static_shared.saturating_add(asked.shared));
+    let blocks = volume(asked.grid);
+    if sms.capacity(needs) == 0 {
+        return fault(result::LAUNCH_OUT_OF_RESOURCES, format!("kernel {} cannot be launched: a block does not fit on an SM", code.name));
     }
     let coupling = match (asked.cooperative, code.repeatable) {
         (true, _) => Coupling::Cooperative,
@@ -110,7 +101,7 @@ pub(super) fn prepare(limits: &Limits, client: &mut CardClient, client_id: Clien
         parameters: asked.parameters,
         grid_id: token,
         stack_bytes: client.stack_bytes,
-        multiprocessors: limits.multiprocessors,
+        multiprocessors: limits.launch.multiprocessors,
         warps_per_multiprocessor: limits.sm.threads / WARP,
         grid_workspace,
     };

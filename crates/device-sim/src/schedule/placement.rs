@@ -7,11 +7,6 @@
 
 use crate::models::{Capacity, Limits, WARP};
 
-/// Registers are allocated to a warp in units of this.
-const REGISTER_UNIT: u32 = 256;
-/// Shared memory is allocated to a block in units of this many bytes.
-const SHARED_UNIT: u32 = 128;
-
 /// SMs that kernels of one client may use, and what each of them still has.
 #[derive(Debug)]
 pub(super) struct SmSet {
@@ -79,8 +74,9 @@ impl SmSet {
 /// card's reserve. `registers` of a thread; `shared` in bytes.
 pub(super) fn block_needs(limits: &Limits, threads: u32, registers: u32, shared: u32) -> Capacity {
     let warps = threads.div_ceil(WARP);
-    let registers = (registers * WARP).next_multiple_of(REGISTER_UNIT) * warps;
-    let shared = shared.saturating_add(limits.shared_reserved).next_multiple_of(SHARED_UNIT).min(limits.sm.shared.max(shared));
+    let registers = limits.launch.registers_per_warp(registers) * warps;
+    let charged = u32::try_from(limits.launch.shared_charged(shared)).unwrap_or(u32::MAX);
+    let shared = charged.min(limits.sm.shared.max(shared));
     Capacity { threads: warps * WARP, blocks: 1, registers, shared }
 }
 
@@ -119,7 +115,7 @@ mod tests {
     proptest! {
         #[test]
         fn never_more_on_an_sm_than_it_has(kinds in proptest::collection::vec((1u32..1025, 16u32..64, 0u32..100_000), 1..5), steps in proptest::collection::vec((0usize..5, any::<bool>()), 0..400)) {
-            let limits = Limits { multiprocessors: 3, ..h200() };
+            let limits = h200();
             let mut sms = SmSet::new(&limits, vec![0, 1, 2]);
             let needs: Vec<Capacity> = kinds.iter().map(|(t, r, s)| block_needs(&limits, *t, *r, *s)).collect();
             let mut live: Vec<(Placement, Capacity)> = Vec::new();

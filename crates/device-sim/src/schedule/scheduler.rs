@@ -109,7 +109,7 @@ impl Scheduler {
             waiting_threads: 0,
             phase: DevicePhase::Open,
             virtual_clocks: [0; ClientPriority::COUNT],
-            sm_allocator: SmAllocator::new(limits.multiprocessors),
+            sm_allocator: SmAllocator::new(limits.launch.multiprocessors),
         }
     }
 

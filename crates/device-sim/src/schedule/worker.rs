@@ -342,7 +342,7 @@ impl Services for SliceServices<'_> {
     }
 
     fn clock(&mut self) -> u64 {
-        let khz = u128::from(self.card.facts.attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_CLOCK_RATE.0).max(1).cast_unsigned());
+        let khz = u128::from(self.card.facts.attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_CLOCK_RATE).max(1).cast_unsigned());
         u64::try_from(self.card.opened.elapsed().as_nanos() * khz / 1_000_000).unwrap_or(u64::MAX)
     }
 }

@@ -1,5 +1,6 @@
 //! Faults: each kind has its own error, ends its client, and touches no other client.
 
+use cumux_wire::cuda::DeviceAttribute;
 use cumux_wire::record::Launch;
 use cumux_wire::result;
 
@@ -194,7 +195,7 @@ pub fn closing_a_client_stops_its_kernels(open: Opener) {
 
 pub fn launches_beyond_the_card(open: Opener) {
     let setup = Setup::new(open);
-    let too_much = setup.device.facts().attribute(97).cast_unsigned() + 1;
+    let too_much = setup.device.facts().attribute(DeviceAttribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN).cast_unsigned() + 1;
     let shapes = [
         Launch { grid: [1, 1, 1], block: [1025, 1, 1], ..Launch::default() },
         Launch { grid: [1, 1, 1], block: [1, 1, 65], ..Launch::default() },

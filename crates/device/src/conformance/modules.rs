@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use cumux_wire::cuda::{DeviceAttribute, FunctionAttribute};
 use cumux_wire::record::Launch;
 use cumux_wire::result;
 
@@ -87,7 +88,7 @@ pub fn a_cooperative_grid_that_does_not_fit(open: Opener) {
     let client = setup.client_with(1, &ClientSpec { multiprocessors: 2, ..ClientSpec::default() });
     let module = client.kernels();
     let (values, out) = (client.allocate(1 << 16), client.allocate(1 << 16));
-    let blocks = 2 * setup.device.facts().attribute(39).cast_unsigned() / 1024;
+    let blocks = 2 * setup.device.facts().attribute(DeviceAttribute::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR).cast_unsigned() / 1024;
     let shape = |blocks| Launch { grid: [blocks, 1, 1], block: [1024, 1, 1], cooperative: true, ..Launch::default() };
     let args = || Args::new().u64(values).u64(out).u32(1);
     client.done(client.launch_with(client.stream(), &module, "sync_grid", shape(2), args()));
@@ -102,10 +103,11 @@ pub fn dynamic_shared_memory_beyond_the_default(open: Opener) {
     let (stream, module) = (client.stream(), client.kernels());
     let p = client.allocate(4 * 256);
     client.write(p, &(0..256).collect::<Vec<u32>>());
-    let most = setup.device.facts().attribute(97);
+    let most = setup.device.facts().attribute(DeviceAttribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN);
     let function = module.function("reverse_shared");
-    assert!(client.device().set_function(1, module.id, function, 8, most + 1).is_err());
-    client.device().set_function(1, module.id, function, 8, most).expect("the largest");
+    let largest = FunctionAttribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+    assert!(client.device().set_function(1, module.id, function, largest, most + 1).is_err());
+    client.device().set_function(1, module.id, function, largest, most).expect("the largest");
     let shape = Launch { grid: [1, 1, 1], block: [256, 1, 1], shared: most.cast_unsigned(), ..Launch::default() };
     client.launch_with(stream, &module, "reverse_shared", shape, Args::new().u64(p));
     client.drain(stream);
@@ -149,7 +151,7 @@ pub fn blocks_know_their_multiprocessor(open: Opener) {
     client.launch(stream, &module, "where", blocks, 96, Args::new().u64(sms).u64(threads));
     client.drain(stream);
     let mut used = client.read(sms, 500);
-    assert!(used.iter().all(|sm| *sm < setup.device.facts().attribute(16).cast_unsigned()));
+    assert!(used.iter().all(|sm| *sm < setup.device.facts().multiprocessors()));
     used.sort_unstable();
     used.dedup();
     assert!(used.len() <= 8, "the client may use 8 of them: {used:?}");

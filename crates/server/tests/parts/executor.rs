@@ -6,14 +6,27 @@ use cumux_keeper::Keeper;
 use cumux_link::{Connection, LinkError};
 use cumux_ring::service::Service;
 use cumux_wire::VERSION;
-use cumux_wire::message::{ClientStatus, DeviceFacts, FromExecutor, Hello, SessionConfig, ToExecutor};
+use cumux_wire::message::{Capabilities, ClientStatus, DeviceFacts, FromExecutor, Hello, SessionConfig, ToExecutor};
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-pub fn device() -> DeviceFacts {
-    DeviceFacts { id: "sim:h200".into(), name: "NVIDIA H200".into(), uuid: [0xab; 16], pci: [0, 6, 0], memory: 141 << 30, attributes: vec![(16, 132), (20, 3)] }
+pub fn device(mode: &str) -> DeviceFacts {
+    let exclusive = (mode == "alone").then(|| "one process alone may use this device".to_owned());
+    DeviceFacts {
+        id: "sim:h200".into(),
+        name: "NVIDIA H200".into(),
+        uuid: [0xab; 16],
+        pci: [0, 6, 0],
+        memory: 141 << 30,
+        attributes: [
+            (cumux_wire::cuda::DeviceAttribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 132),
+            (cumux_wire::cuda::DeviceAttribute::CU_DEVICE_ATTRIBUTE_COMPUTE_MODE, 3),
+        ]
+        .into(),
+        capabilities: Capabilities { exclusive, ..Capabilities::default() },
+    }
 }
 
 /// A session as this executor has it.
@@ -40,14 +53,13 @@ pub fn play(socket: &Path) -> Result<(), String> {
     let mut lost = Instant::now();
     while lost.elapsed() < Duration::from_secs(20) {
         if let Ok(connection) = Connection::connect(socket) {
-            let devices = if mode == "no device" || mode == "no word" { Vec::new() } else { vec![device()] };
+            let devices = if mode == "no device" || mode == "no word" { Vec::new() } else { vec![device(&mode)] };
             let serving = executor.generation > 0;
             if !serving {
                 // The new server tells a standby everything anew.
                 executor.remembered.append(&mut executor.sessions);
             }
-            let alone = if mode == "alone" { "one process alone may use this device".to_owned() } else { String::new() };
-            let hello = Hello::Executor { version: VERSION, pid: std::process::id(), generation: executor.generation, serving, devices, alone };
+            let hello = Hello::Executor { version: VERSION, pid: std::process::id(), generation: executor.generation, serving, devices };
             if connection.send(&hello, &[]).is_err() {
                 continue;
             }

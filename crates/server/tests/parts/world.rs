@@ -6,6 +6,7 @@ use cumux_link::pulse::{self, Motion};
 use cumux_link::{Connection, LinkError, Listener, Process};
 use cumux_ring::service::Service;
 use cumux_wire::VERSION;
+use cumux_wire::cuda::DeviceAttribute;
 use cumux_wire::layout::page;
 use cumux_wire::message::{FromServer, Grant, Hello, Reply, ServerStatus, ToServer};
 use rustix::process::Signal;
@@ -257,10 +258,10 @@ impl Client {
         let (reply, descriptors) = self.connection.receive::<Reply>().unwrap();
         let Reply::Welcome { version: VERSION, session, window_slot, devices, parts, fixed: false } = reply else { panic!("{reply:?}") };
         // What the executor said, and that the device is shared (CU_DEVICE_ATTRIBUTE_MPS_ENABLED).
-        let mut shared = super::executor::device();
+        let mut shared = super::executor::device("");
         // In DEFAULT mode for its clients, and shared.
-        shared.attributes.retain(|(number, _)| *number != 20);
-        shared.attributes.extend([(20, 0), (133, 1)]);
+        shared.attributes.set(DeviceAttribute::CU_DEVICE_ATTRIBUTE_COMPUTE_MODE, 0);
+        shared.attributes.set(DeviceAttribute::CU_DEVICE_ATTRIBUTE_MPS_ENABLED, 1);
         assert_eq!((devices, parts.len(), parts[0].memory_limit), (vec![shared], 1, 5 << 30));
         let [ring, page, window, doorbell, server, keeper] = exactly(descriptors).unwrap();
         (self.session, self.slot, self.multiprocessors) = (session, window_slot, parts[0].multiprocessors);

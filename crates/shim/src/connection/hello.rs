@@ -207,6 +207,7 @@ fn program() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use cumux_wire::result;
 
     #[test]
     fn an_empty_directory_asks_not_to_be_served() {
@@ -223,9 +224,12 @@ mod tests {
             greet(&client)
         };
         let welcome = |version| Reply::Welcome { version, session: 1, window_slot: 0, devices: Vec::new(), parts: Vec::new(), fixed: false };
-        assert!(matches!(answer(welcome(VERSION + 1)), Ok(Greeting::Refused { result: 803, .. })));
+        assert!(matches!(answer(welcome(VERSION + 1)), Ok(Greeting::Refused { result: result::SYSTEM_DRIVER_MISMATCH, .. })));
         assert!(matches!(answer(welcome(VERSION)), Err(LinkError::Descriptors { .. })), "no files, no session");
-        assert!(matches!(answer(Reply::Refused { result: 807, why: String::new() }), Ok(Greeting::Refused { result: 807, .. })));
+        assert!(matches!(
+            answer(Reply::Refused { result: result::MPS_SERVER_NOT_READY, why: String::new() }),
+            Ok(Greeting::Refused { result: result::MPS_SERVER_NOT_READY, .. })
+        ));
     }
 
     #[test]
@@ -238,13 +242,13 @@ mod tests {
                 let mut there = [rustix::event::PollFd::new(&service, rustix::event::PollFlags::IN)];
                 rustix::event::poll(&mut there, None).unwrap();
             }
-            service.send(&Reply::Refused { result: 808, why: "no \u{1b}[2Jplace".into() }, &[]).unwrap();
+            service.send(&Reply::Refused { result: result::MPS_MAX_CLIENTS_REACHED, why: "no \u{1b}[2Jplace".into() }, &[]).unwrap();
             drop(service);
             greeting.join().unwrap()
         };
         for read in [true, false] {
             let greeting = refuse(read);
-            assert!(matches!(&greeting, Ok(Greeting::Refused { result: 808, why }) if why == "no \\u{1b}[2Jplace"));
+            assert!(matches!(&greeting, Ok(Greeting::Refused { result: result::MPS_MAX_CLIENTS_REACHED, why }) if why == "no \\u{1b}[2Jplace"));
         }
     }
 
@@ -262,10 +266,10 @@ mod tests {
             }
             let connection = listener.accept().unwrap();
             connection.receive_bytes().unwrap();
-            connection.send(&Reply::Refused { result: 807, why: String::new() }, &[]).unwrap();
+            connection.send(&Reply::Refused { result: result::MPS_SERVER_NOT_READY, why: String::new() }, &[]).unwrap();
             listener
         });
-        assert!(matches!(hello(&path), Ok(Greeting::Refused { result: 807, .. })));
+        assert!(matches!(hello(&path), Ok(Greeting::Refused { result: result::MPS_SERVER_NOT_READY, .. })));
         // One that never answers is told as such in the end, even when it goes away altogether.
         let listener = service.join().unwrap();
         let service = std::thread::spawn(move || drop(listener.accept().unwrap()));

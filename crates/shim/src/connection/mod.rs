@@ -25,11 +25,12 @@ pub use hello::{Verdict, connect, find_served};
 use crate::ffi::{Try, error};
 use crate::log;
 use crate::sync::lock;
-use cumux_abi::CUresult;
+use cumux_abi::{CUctx_flags, CUresult};
 use cumux_ring::client::{Client, Scheduling};
 use cumux_wire::layout::{STREAMS, page, window_address};
 use cumux_wire::message::DeviceFacts;
 use cumux_wire::record::{Launch, NO_ANSWER, Op};
+use cumux_wire::result;
 use liveness::Liveness;
 use pipe::{LaneId, Pipe, PushError, Role};
 use staging::Staging;
@@ -108,8 +109,8 @@ impl Connection {
     pub fn new(files: Files) -> Result<Self, String> {
         let broken = |what: &str, error: &dyn std::fmt::Display| format!("the {what} of the session cannot be mapped: {error}");
         let ring = Client::map(&files.ring, &files.page, files.doorbell).map_err(|error| broken("ring", &error))?;
-        let is_real_card = files.devices.iter().any(|device| device.id.starts_with("cuda:"));
-        let window = PinnedWindow::map(files.window, files.window_slot, staging::BYTES, is_real_card).map_err(|error| broken("window", &error))?;
+        let is_pinned = files.devices.iter().any(|device| device.capabilities.pins_windows);
+        let window = PinnedWindow::map(files.window, files.window_slot, staging::BYTES, is_pinned).map_err(|error| broken("window", &error))?;
         if files.devices.is_empty() {
             return Err("the service has no device for this program".to_owned());
         }
@@ -163,7 +164,7 @@ impl Connection {
             (code, text) if text.is_empty() => log::tell(format_args!("the service ended this program's work with error {code}")),
             (_, text) => log::tell(format_args!("{text}")),
         });
-        if code == 0 { error::MPS_RPC_FAILURE } else { CUresult(code) }
+        if code == result::SUCCESS { error::MPS_RPC_FAILURE } else { CUresult(code) }
     }
 
     fn alive(&self) -> bool {
@@ -209,10 +210,10 @@ impl Connection {
 
     /// How all threads of the process wait from now on: the bits of `CU_CTX_SCHED_MASK`, checked.
     pub fn set_scheduling(&self, flags: u32) {
-        self.ring.set_scheduling(match flags & 7 {
-            1 => Scheduling::Spin,
-            2 => Scheduling::Yield,
-            4 => Scheduling::Block,
+        self.ring.set_scheduling(match CUctx_flags(flags & CUctx_flags::CU_CTX_SCHED_MASK.0) {
+            CUctx_flags::CU_CTX_SCHED_SPIN => Scheduling::Spin,
+            CUctx_flags::CU_CTX_SCHED_YIELD => Scheduling::Yield,
+            CUctx_flags::CU_CTX_SCHED_BLOCKING_SYNC => Scheduling::Block,
             _ => Scheduling::Auto,
         });
     }
@@ -320,7 +321,7 @@ impl Connection {
         lock(&self.pipe).free_slot(slot);
         self.slot_freed.notify_one();
         match (answer, waited) {
-            (Some(answer), _) if answer.result == 0 => Ok(answer.words),
+            (Some(answer), _) if answer.result == result::SUCCESS => Ok(answer.words),
             (Some(answer), _) => Err((CUresult(answer.result), answer.words)),
             (None, Err(code)) => Err(trouble(code)),
             (None, Ok(())) => Err(trouble(error::UNKNOWN)),

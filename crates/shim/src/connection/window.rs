@@ -75,7 +75,7 @@ impl Heap {
     }
 }
 
-/// What a card reaches of the window from the beginning, and the pieces it is told of later.
+/// What a device that pins memory reaches of the window from the beginning, and the pieces it is told of later.
 const ANNOUNCED_FIRST: u64 = 16 << 20;
 const ANNOUNCED_PIECE: u64 = 32 << 20;
 
@@ -85,11 +85,13 @@ pub struct PinnedWindow {
     memory: Window,
     file: OwnedFd,
     heap: Mutex<Heap>,
-    /// End of what the card was told of.
+    /// End of what the device was told of.
     announced: Mutex<u64>,
-    /// The device is a card and not the software GPU: it reaches only what it was told of, and
-    /// keeps pages that were given back.
-    is_real_card: bool,
+    /// A device pins the window's memory ([`Capabilities::pins_windows`]): it reaches only what it
+    /// was told of, and keeps pages that were given back.
+    ///
+    /// [`Capabilities::pins_windows`]: cumux_wire::facts::Capabilities::pins_windows
+    is_pinned: bool,
 }
 
 impl PinnedWindow {
@@ -97,13 +99,13 @@ impl PinnedWindow {
     ///
     /// # Errors
     /// A sentence that says why the file cannot be mapped.
-    pub fn map(file: OwnedFd, slot: u32, staged: u64, is_real_card: bool) -> Result<Self, String> {
+    pub fn map(file: OwnedFd, slot: u32, staged: u64, is_pinned: bool) -> Result<Self, String> {
         let address = window_address(slot);
         let memory = Window::map(file.as_fd(), address, WINDOW_BYTES).map_err(|error| error.to_string())?;
         let staged = staged.next_multiple_of(GRAIN);
         // The end of the window is the executor's, for managed variables.
         let heap = Heap::new(address + staged, WINDOW_BYTES - WINDOW_MANAGED_BYTES - staged);
-        Ok(Self { memory, file, heap: Mutex::new(heap), announced: Mutex::new(address + ANNOUNCED_FIRST), is_real_card })
+        Ok(Self { memory, file, heap: Mutex::new(heap), announced: Mutex::new(address + ANNOUNCED_FIRST), is_pinned })
     }
 
     /// Where the window begins.
@@ -147,20 +149,20 @@ impl PinnedWindow {
         let mut heap = lock(&self.heap);
         if let Some(bytes) = heap.return_range(address) {
             // Under the lock: the next owner of the range must not lose what it writes.
-            // A real card would keep the old pages: there they stay.
-            if !self.is_real_card {
+            // A device that has pinned them would keep the old pages: there they stay.
+            if !self.is_pinned {
                 drop_pages(address, bytes);
             }
         }
     }
 
-    /// Tells the card of the window up to `end`, piece by piece: `tell` gets the address and the
+    /// Tells the device of the window up to `end`, piece by piece: `tell` gets the address and the
     /// bytes of each.
     ///
     /// # Errors
     /// What `tell` answers.
     pub fn announce(&self, end: u64, mut tell: impl FnMut(u64, u64) -> Try) -> Try {
-        if !self.is_real_card {
+        if !self.is_pinned {
             return Ok(());
         }
         let most = self.address() + WINDOW_BYTES - WINDOW_MANAGED_BYTES;

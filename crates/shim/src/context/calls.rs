@@ -8,15 +8,15 @@ use crate::sync::lock;
 use crate::{device, event, process};
 use core::ffi::{c_int, c_uint, c_ulonglong};
 use cumux_abi::{
-    CUcontext, CUctxCreateParams, CUdevice, CUevent, CUexecAffinityParam, CUexecAffinitySmCount, CUexecAffinityType, CUfunc_cache, CUlimit, CUresult,
-    CUsharedconfig,
+    CUcontext, CUctx_flags, CUctxCreateParams, CUdevice, CUevent, CUexecAffinityParam, CUexecAffinitySmCount, CUexecAffinityType, CUfunc_cache, CUlimit,
+    CUresult, CUsharedconfig,
 };
 use cumux_wire::record::Op;
 
-/// `CU_CTX_SCHED_MASK | CU_CTX_MAP_HOST | CU_CTX_LMEM_RESIZE_TO_MAX | CU_CTX_COREDUMP_ENABLE |
-/// CU_CTX_USER_COREDUMP_ENABLE | CU_CTX_SYNC_MEMOPS`.
-const KNOWN_FLAGS: c_uint = 0x07 | 0x08 | 0x10 | 0x20 | 0x40 | 0x80;
-const MAP_HOST: c_uint = 8;
+/// Flags that a context may have: how threads wait, mapped host memory, local memory, core dumps,
+/// and synchronous memory operations.
+const KNOWN_FLAGS: c_uint = CUctx_flags::CU_CTX_FLAGS_MASK.0;
+const MAP_HOST: c_uint = CUctx_flags::CU_CTX_MAP_HOST.0;
 /// Flags a primary context may have.
 const PRIMARY_FLAGS: c_uint = KNOWN_FLAGS;
 /// What `cuCtxGetApiVersion` has answered since CUDA 3.2.

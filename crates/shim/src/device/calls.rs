@@ -7,8 +7,6 @@ use core::ffi::{c_char, c_int, c_uint};
 use cumux_abi::{CUarray_format, CUdevice, CUdevice_attribute, CUdevprop, CUexecAffinityType, CUuuid};
 use cumux_wire::message::DeviceFacts;
 
-const MULTIPROCESSORS: u32 = CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT.0;
-
 pub unsafe fn cuDeviceGetCount(count: *mut c_int) -> Try {
     let session = process::find_connection()?;
     put!(count, c_int::try_from(all(session).len()).unwrap_or(c_int::MAX));
@@ -23,9 +21,16 @@ pub unsafe fn cuDeviceGet(device: *mut CUdevice, ordinal: c_int) -> Try {
 
 pub unsafe fn cuDeviceGetAttribute(value: *mut c_int, attribute: CUdevice_attribute, device: CUdevice) -> Try {
     let session = process::find_connection()?;
-    let known = named(session, device)?.attribute(attribute.0).ok_or(error::INVALID_VALUE)?;
+    let known = named(session, device)?.attribute(attribute).ok_or(error::INVALID_VALUE)?;
     // Of the multiprocessors a program sees its share.
-    put!(value, if attribute.0 == MULTIPROCESSORS { context::seen_multiprocessors(session, device.cast_unsigned()).cast_signed() } else { known });
+    put!(
+        value,
+        if attribute == CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT {
+            context::seen_multiprocessors(session, device.cast_unsigned()).cast_signed()
+        } else {
+            known
+        }
+    );
     Ok(())
 }
 
@@ -56,7 +61,7 @@ pub unsafe fn cuDeviceTotalMem(bytes: *mut c_uint, device: CUdevice) -> Try {
 
 pub unsafe fn cuDeviceComputeCapability(major: *mut c_int, minor: *mut c_int, device: CUdevice) -> Try {
     let device = named(process::find_connection()?, device)?;
-    let of = |attribute: CUdevice_attribute| device.attribute(attribute.0).ok_or(error::INVALID_VALUE);
+    let of = |attribute: CUdevice_attribute| device.attribute(attribute).ok_or(error::INVALID_VALUE);
     put!(major, of(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?);
     put!(minor, of(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?);
     Ok(())
@@ -64,7 +69,7 @@ pub unsafe fn cuDeviceComputeCapability(major: *mut c_int, minor: *mut c_int, de
 
 pub unsafe fn cuDeviceGetProperties(properties: *mut CUdevprop, device: CUdevice) -> Try {
     let device = named(process::find_connection()?, device)?;
-    let of = |attribute: CUdevice_attribute| device.attribute(attribute.0).unwrap_or(0);
+    let of = |attribute: CUdevice_attribute| device.attribute(attribute).unwrap_or(0);
     let limit = |value: u32| c_int::try_from(value).unwrap_or(c_int::MAX);
     let limits = &device.limits;
     put!(
@@ -124,7 +129,7 @@ pub unsafe fn cuDeviceGetExecAffinitySupport(supported: *mut c_int, kind: CUexec
 
 pub unsafe fn cuDeviceGetTexture1DLinearMaxWidth(width: *mut usize, _format: CUarray_format, _channels: c_uint, device: CUdevice) -> Try {
     let device = named(process::find_connection()?, device)?;
-    let value = device.attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE1D_LINEAR_WIDTH.0).unwrap_or(0);
+    let value = device.attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE1D_LINEAR_WIDTH).unwrap_or(0);
     put!(width, usize::try_from(value).unwrap_or(0));
     Ok(())
 }
@@ -152,7 +157,15 @@ mod tests {
 
     #[test]
     fn bus_ids_are_read_as_written() {
-        let facts = DeviceFacts { id: "sim:test".into(), name: "Test".into(), uuid: [1; 16], pci: [0, 0x3B, 0], memory: 1 << 30, attributes: Vec::new() };
+        let facts = DeviceFacts {
+            id: "sim:test".into(),
+            name: "Test".into(),
+            uuid: [1; 16],
+            pci: [0, 0x3B, 0],
+            memory: 1 << 30,
+            attributes: cumux_wire::facts::Attributes::default(),
+            capabilities: cumux_wire::facts::Capabilities::default(),
+        };
         assert_eq!(bus_id(&facts), "0000:3B:00.0");
         assert_eq!(parse_bus_id("0000:3B:00.0"), Some([0, 0x3B, 0]));
         assert_eq!(parse_bus_id("3b:00"), Some([0, 0x3B, 0]));

@@ -8,9 +8,13 @@ pub use calls::*;
 use crate::connection::Connection;
 use crate::ffi::{Try, error};
 use crate::limits::Limits;
+use cumux_abi::CUdevice_attribute;
 use cumux_wire::message::DeviceFacts;
 use cumux_wire::share::Grain;
 use std::sync::OnceLock;
+
+/// The highest number of an attribute that is believed: the table has a place for each number.
+const HIGHEST_ATTRIBUTE: u32 = 4096;
 
 /// The devices of this process, by ordinal.
 static DEVICES: OnceLock<Vec<Device>> = OnceLock::new();
@@ -30,14 +34,14 @@ impl Device {
     /// A device with these facts.
     #[must_use]
     pub fn new(facts: DeviceFacts) -> Self {
-        let highest = facts.attributes.iter().map(|(number, _)| *number).max().unwrap_or(0).min(4096);
+        let highest = facts.attributes.iter().map(|(attribute, _)| attribute.0).max().unwrap_or(0).min(HIGHEST_ATTRIBUTE);
         let mut attributes = vec![None; highest as usize + 1];
-        for (number, value) in &facts.attributes {
-            if let Some(cell) = attributes.get_mut(*number as usize) {
-                *cell = Some(*value);
+        for (attribute, value) in facts.attributes.iter() {
+            if let Some(cell) = attributes.get_mut(attribute.0 as usize) {
+                *cell = Some(value);
             }
         }
-        let limits = Limits::from_attributes(|number| attributes.get(number as usize).copied().flatten());
+        let limits = Limits::from_attributes(|attribute| attributes.get(attribute.0 as usize).copied().flatten());
         Self { facts, attributes, limits }
     }
 
@@ -47,10 +51,10 @@ impl Device {
         Grain::of(&self.facts)
     }
 
-    /// An attribute by its number; `None` where the service has not told it.
+    /// An attribute; `None` where the service has not told it.
     #[must_use]
-    pub fn attribute(&self, number: u32) -> Option<i32> {
-        self.attributes.get(number as usize).copied().flatten()
+    pub fn attribute(&self, attribute: CUdevice_attribute) -> Option<i32> {
+        self.attributes.get(attribute.0 as usize).copied().flatten()
     }
 }
 
@@ -89,15 +93,21 @@ mod tests {
             uuid: [1; 16],
             pci: [0, 0x3B, 0],
             memory: 1 << 30,
-            attributes: vec![(1, 1024), (10, 32), (16, 132)],
+            attributes: [
+                (cumux_wire::cuda::DeviceAttribute::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK, 1024),
+                (cumux_wire::cuda::DeviceAttribute::CU_DEVICE_ATTRIBUTE_WARP_SIZE, 32),
+                (cumux_wire::cuda::DeviceAttribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 132),
+            ]
+            .into(),
+            capabilities: cumux_wire::facts::Capabilities::default(),
         }
     }
 
     #[test]
     fn attributes_are_those_of_the_facts() {
         let device = Device::new(facts());
-        assert_eq!((device.attribute(16), device.limits.multiprocessors), (Some(132), 132));
-        assert_eq!(device.attribute(2), None);
-        assert_eq!(device.attribute(100_000), None);
+        assert_eq!((device.attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT), device.limits.multiprocessors), (Some(132), 132));
+        assert_eq!(device.attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X), None);
+        assert_eq!(device.attribute(CUdevice_attribute(100_000)), None);
     }
 }

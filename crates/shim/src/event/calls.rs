@@ -9,16 +9,16 @@ use crate::stream::{STREAMS, Stream};
 use crate::sync::lock;
 use crate::{capture, process};
 use core::ffi::c_uint;
-use cumux_abi::{CUevent, CUresult, CUstream};
+use cumux_abi::{CUevent, CUevent_flags, CUevent_record_flags, CUresult, CUstream};
 use std::sync::{Arc, Mutex};
 
-const DISABLE_TIMING: c_uint = 2;
-const INTERPROCESS: c_uint = 4;
-/// `CU_EVENT_RECORD_EXTERNAL`: in a capture, a node and not an edge.
-const EXTERNAL: c_uint = 1;
+const DISABLE_TIMING: c_uint = CUevent_flags::CU_EVENT_DISABLE_TIMING.0;
+const INTERPROCESS: c_uint = CUevent_flags::CU_EVENT_INTERPROCESS.0;
+/// In a capture, a node and not an edge.
+const EXTERNAL: c_uint = CUevent_record_flags::CU_EVENT_RECORD_EXTERNAL.0;
 /// Blocking synchronisation is accepted and makes no difference: waiting always sleeps after a
 /// short spin.
-const KNOWN_FLAGS: c_uint = 1 | DISABLE_TIMING | INTERPROCESS;
+const KNOWN_FLAGS: c_uint = CUevent_flags::CU_EVENT_BLOCKING_SYNC.0 | DISABLE_TIMING | INTERPROCESS;
 
 pub unsafe fn cuEventCreate(out: *mut CUevent, flags: c_uint) -> Try {
     process::enter()?;

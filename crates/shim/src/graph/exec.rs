@@ -17,7 +17,7 @@ use core::ffi::{c_char, c_uint, c_ulonglong};
 use cumux_abi::{
     CUDA_BATCH_MEM_OP_NODE_PARAMS, CUDA_GRAPH_INSTANTIATE_PARAMS, CUDA_HOST_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS_v1, CUDA_MEMCPY3D,
     CUDA_MEMSET_NODE_PARAMS, CUcontext, CUevent, CUgraph, CUgraphExec, CUgraphExecUpdateResult as Update, CUgraphExecUpdateResultInfo,
-    CUgraphInstantiateResult, CUgraphNode, CUgraphNodeParams, CUresult, CUstream,
+    CUgraphInstantiate_flags as Flags, CUgraphInstantiateResult, CUgraphNode, CUgraphNodeParams, CUresult, CUstream,
 };
 use cumux_wire::record::Op;
 use event::EVENTS;
@@ -27,7 +27,10 @@ use std::sync::{Arc, Mutex};
 const LANES: usize = 8;
 /// Known instantiation flags: free on launch, upload, node priorities. Launching from the device is
 /// refused.
-const KNOWN_FLAGS: u64 = 1 | 2 | 8;
+const KNOWN_FLAGS: u64 = (Flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH.0
+    | Flags::CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD.0
+    | Flags::CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY.0) as u64;
+const DEVICE_LAUNCH: u64 = Flags::CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH.0 as u64;
 
 /// All executables.
 static EXECS: Table<Exec> = Table::new(Kind::GraphExec);
@@ -145,7 +148,7 @@ fn perform(session: &'static Connection, step: &Step, lane: LaneId, host: bool) 
 impl Exec {
     fn new(graph: &Graph, flags: u64) -> Try<Arc<Self>> {
         if flags & !KNOWN_FLAGS != 0 {
-            return Err(if flags & 4 != 0 { unsupported("graphs that are launched from the device") } else { error::INVALID_VALUE });
+            return Err(if flags & DEVICE_LAUNCH != 0 { unsupported("graphs that are launched from the device") } else { error::INVALID_VALUE });
         }
         let (steps, held) = (Mutex::new(plan(graph)?), lock(&graph.held).clone());
         let make = |handle| Arc::new(Self { handle, flags, steps, tracks: Mutex::default(), _held: held });

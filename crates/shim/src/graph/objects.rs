@@ -7,7 +7,7 @@ use crate::handle::{Kind, Table};
 use crate::process;
 use crate::sync::lock;
 use core::ffi::{c_uint, c_void};
-use cumux_abi::{CUgraph, CUhostFn, CUuserObject};
+use cumux_abi::{CUgraph, CUhostFn, CUuserObject, CUuserObject_flags, CUuserObjectRetain_flags};
 use std::sync::{Arc, Mutex};
 
 /// All user objects.
@@ -63,7 +63,7 @@ pub unsafe fn cuUserObjectCreate(out: *mut CUuserObject, data: *mut c_void, dest
     process::enter()?;
     let destroy = destroy.ok_or(error::INVALID_VALUE)?;
     // The one flag says that nobody waits for the destructor, and it must be given.
-    if out.is_null() || flags != 1 || references == 0 {
+    if out.is_null() || flags != CUuserObject_flags::CU_USER_OBJECT_NO_DESTRUCTOR_SYNC.0 || references == 0 {
         return Err(error::INVALID_VALUE);
     }
     let data = data.expose_provenance();
@@ -87,7 +87,7 @@ pub unsafe fn cuGraphRetainUserObject(handle: CUgraph, object: CUuserObject, cou
     process::enter()?;
     let graph = find_graph(handle)?;
     let object = named(object)?;
-    const MOVE: c_uint = 1;
+    const MOVE: c_uint = CUuserObjectRetain_flags::CU_GRAPH_USER_OBJECT_MOVE.0;
     if count == 0 || flags & !MOVE != 0 {
         return Err(error::INVALID_VALUE);
     }

@@ -9,9 +9,11 @@ use crate::ffi::{Try, error, forward, get, put, put_if};
 use crate::sync::lock;
 use crate::{capture, process};
 use core::ffi::{c_int, c_uint, c_ulonglong, c_void};
-use cumux_abi::{CUcontext, CUdevice, CUevent, CUgreenCtx, CUstream, CUstreamAttrID, CUstreamAttrValue, CUstreamCallback};
+use cumux_abi::{CUcontext, CUdevice, CUevent, CUevent_wait_flags, CUgreenCtx, CUstream, CUstream_flags, CUstreamAttrID, CUstreamAttrValue, CUstreamCallback};
 
-const NON_BLOCKING: c_uint = 1;
+const NON_BLOCKING: c_uint = CUstream_flags::CU_STREAM_NON_BLOCKING.0;
+/// In a capture, a node and not an edge.
+const EXTERNAL: c_uint = CUevent_wait_flags::CU_EVENT_WAIT_EXTERNAL.0;
 
 fn create(out: *mut CUstream, flags: c_uint, priority: c_int) -> Try {
     let session = process::enter()?;
@@ -62,13 +64,12 @@ pub unsafe fn cuStreamQuery(stream: CUstream) -> Try {
 
 pub unsafe fn cuStreamWaitEvent(stream: CUstream, event: CUevent, flags: c_uint) -> Try {
     let session = process::enter()?;
-    // CU_EVENT_WAIT_EXTERNAL: in a capture, a node and not an edge.
-    if flags & !1 != 0 {
+    if flags & !EXTERNAL != 0 {
         return Err(error::INVALID_VALUE);
     }
     let stream = context::stream(session, stream)?;
     let event = EVENTS.get(event.addr() as u64).ok_or(error::INVALID_HANDLE)?;
-    event::hold(session, &stream, &event, flags & 1 != 0)
+    event::hold(session, &stream, &event, flags & EXTERNAL != 0)
 }
 
 pub unsafe fn cuStreamAddCallback(stream: CUstream, callback: CUstreamCallback, data: *mut c_void, flags: c_uint) -> Try {

@@ -8,6 +8,8 @@
 use crate::connection::{Connection, Files};
 use cumux_ring::queue::Next;
 use cumux_ring::{create, page::Answer, service::Service};
+use cumux_wire::cuda::DeviceAttribute as A;
+use cumux_wire::facts::Attributes;
 use cumux_wire::layout::{ARENA_BASE, WINDOW_BYTES, page, ring};
 use cumux_wire::message::DeviceFacts;
 use cumux_wire::module::{FunctionInfo, GlobalInfo, ModuleInfo, Parameter};
@@ -44,8 +46,28 @@ pub(crate) fn alone() -> MutexGuard<'static, ()> {
 }
 
 fn facts() -> DeviceFacts {
-    let attributes = vec![(1, 1024), (2, 1024), (3, 1024), (4, 64), (5, i32::MAX), (6, 65535), (7, 65535), (8, 49152), (10, 32), (16, 132), (97, 232_448)];
-    DeviceFacts { id: "sim:test".into(), name: "Test Device".into(), uuid: [7; 16], pci: [0, 1, 0], memory: 1 << 30, attributes }
+    let attributes = Attributes::from([
+        (A::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK, 1024),
+        (A::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X, 1024),
+        (A::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y, 1024),
+        (A::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z, 64),
+        (A::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X, i32::MAX),
+        (A::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y, 65535),
+        (A::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z, 65535),
+        (A::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK, 49152),
+        (A::CU_DEVICE_ATTRIBUTE_WARP_SIZE, 32),
+        (A::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 132),
+        (A::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, 232_448),
+    ]);
+    DeviceFacts {
+        id: "sim:test".into(),
+        name: "Test Device".into(),
+        uuid: [7; 16],
+        pci: [0, 1, 0],
+        memory: 1 << 30,
+        attributes,
+        capabilities: cumux_wire::facts::Capabilities::default(),
+    }
 }
 
 fn own_process() -> OwnedFd {

@@ -2,6 +2,7 @@
 
 use super::fields::{Field, Reader};
 use super::{DecodeError, MAX_PARAMETERS};
+use crate::limits::volume;
 
 /// A kernel's parameters. Those of most kernels need no memory of their own: they go from thread to
 /// thread, and freeing memory on another thread than the one that allocated it costs both.
@@ -52,8 +53,7 @@ impl Field for Launch {
         if length > MAX_PARAMETERS {
             return Err(DecodeError::Field("parameter bytes"));
         }
-        let threads: u64 = block.iter().fold(1, |product: u64, threads| product.saturating_mul(u64::from(*threads)));
-        if !(1..=MAX_BLOCK_THREADS).contains(&threads) || grid.contains(&0) {
+        if !(1..=MAX_BLOCK_THREADS).contains(&volume(block)) || grid.contains(&0) {
             return Err(DecodeError::Field("launch dimensions"));
         }
         let parameters = Parameters::from_slice(reader.bytes(length)?);

@@ -1,14 +1,12 @@
 //! What is slow (loading modules, pinning memory, making extents) is done on [other
 //! threads](crate::workers). The client's ring waits meanwhile; other clients do not.
 
-use crate::heap::Heap;
 use crate::objects::{Change, ModuleSpec};
 use crate::session::{Inner, Session, now_ns};
 use crate::shared::{answer, answer_with, result_of};
 use crate::suspicion;
 use cumux_device::{DeviceError, GlobalsAllocator, ModuleInfo};
 use cumux_ring::page::Answer;
-use cumux_wire::layout;
 use cumux_wire::record::Header;
 use cumux_wire::result;
 use std::sync::Arc;
@@ -171,22 +169,6 @@ impl GlobalsAllocator for Restored<'_> {
 }
 
 impl Session {
-    /// Managed variables live at the end of the client's window, where both sides see them.
-    pub(crate) fn managed(&self, inner: &mut Inner, device: u32, bytes: u64, align: u64) -> Result<u64, DeviceError> {
-        let full = || DeviceError::OutOfMemory("managed variables take more than their part of the window".into());
-        let at = inner.memory.managed.checked_next_multiple_of(align.max(16)).ok_or_else(full)?;
-        let end = at.checked_add(bytes).filter(|end| *end <= layout::WINDOW_MANAGED_BYTES).ok_or_else(full)?;
-        // It is never given back before the client ends: charged once and for all.
-        self.charge(device, end - inner.memory.managed).map_err(|_| DeviceError::OutOfMemory(format!("{bytes} bytes for a managed variable")))?;
-        inner.memory.managed = end;
-        Ok(layout::window_address(self.config.window_slot) + layout::WINDOW_BYTES - layout::WINDOW_MANAGED_BYTES + at)
-    }
-
-    pub(crate) fn in_window(&self, address: u64, bytes: u64) -> bool {
-        let base = layout::window_address(self.config.window_slot);
-        address >= base && address.checked_add(bytes).is_some_and(|end| end <= base + layout::WINDOW_BYTES)
-    }
-
     /// Commits what was done in the background and lets the ring go on.
     fn finish_request(self: &Arc<Self>, header: &Header, end: u64, change: Change, reply: Answer) {
         let committed = self.lock_then_deliver(|inner| {
@@ -283,22 +265,5 @@ impl Session {
         let text = &text.as_bytes()[..room];
         let written = if self.shared.cards.write(self.client(), request.info, text).is_ok() { room as u64 } else { 0 };
         answer_with(code, written, 0)
-    }
-
-    /// Places what was allocated before a takeover: its range is taken and permitted again.
-    pub(crate) fn restore_range(&self, inner: &mut Inner, address: u64, bytes: u64) -> bool {
-        if self.in_window(address, bytes) {
-            let base = layout::window_address(self.config.window_slot) + layout::WINDOW_BYTES - layout::WINDOW_MANAGED_BYTES;
-            let end = inner.memory.managed.max((address + bytes).saturating_sub(base));
-            self.charge_again(self.place(0).unwrap_or(0), end - inner.memory.managed);
-            inner.memory.managed = end;
-            return true;
-        }
-        if !inner.memory.heap.place(address, bytes.max(1)) {
-            return false;
-        }
-        self.charge_again(layout::arena_place(address), Heap::rounded(bytes).unwrap_or(0));
-        self.shared.cards.allow(self.client(), address, bytes.max(1), true);
-        true
     }
 }

@@ -1,0 +1,54 @@
+// A client whose kernel faults: `culprit CLASS` runs a good kernel, then one of that class of fault, waits, and prints what it was told:
+//   told CLASS CODE NAME          every wait after the fault failed with this
+//   UNTOLD CLASS                  a wait after the fault succeeded
+// Classes: store load atomic null misaligned trap assert stack shared invalid_pc endless
+#include <cassert>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <cuda_runtime.h>
+
+__global__ void good(int *p) { p[threadIdx.x] += 1; }
+__global__ void k_store(int *p) { p[threadIdx.x] = 1; }
+__global__ void k_load(int *p, int *o) { int v = p[threadIdx.x]; if (v != 12345) o[threadIdx.x] = v; }
+__global__ void k_atomic(int *p, int *o) { o[threadIdx.x] = atomicAdd(p, 1); }
+__global__ void k_misaligned(char *p) { *(volatile long long *)(p + 3 + threadIdx.x * 8) = 1; }
+__global__ void k_trap() { asm volatile("trap;"); }
+__global__ void k_assert(int x) { assert(x == 0); }
+__device__ __noinline__ int deep(int n, volatile int *a) { volatile int b[64]; b[n & 63] = a[n & 63]; return n ? deep(n - 1, b) + b[n & 7] : a[0]; }
+__global__ void k_stack(int *o, int n) { volatile int a[64]; a[0] = n; *o = deep(n, a); }
+__global__ void k_shared(int *o, int i) { __shared__ int s[32]; volatile int *q = s; q[i] = 1; *o = q[threadIdx.x]; }
+typedef void (*Function)(int *);
+__global__ void k_invalid_pc(int *o, unsigned long long where) { ((Function)where)(o); }
+__global__ void k_endless(volatile int *p) { while (*p != 77) {} }
+
+int main(int argc, char **argv) {
+    if (argc < 2) return 9;
+    const std::string fault = argv[1];
+    int *p, *bad = reinterpret_cast<int *>(0xdead0000ull);
+    cudaStream_t s;
+    if (cudaMalloc(&p, 4096) || cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking)) return 8;
+    cudaMemset(p, 0, 4096);
+    good<<<1, 32, 0, s>>>(p);
+    if (cudaError_t error = cudaStreamSynchronize(s)) { std::printf("early %s %d %s\n", fault.c_str(), error, cudaGetErrorName(error)); return 7; }
+    std::printf("ready\n");
+    std::fflush(stdout);
+    if (fault == "store") k_store<<<1, 32, 0, s>>>(bad);
+    else if (fault == "null") k_store<<<1, 32, 0, s>>>(nullptr);
+    else if (fault == "load") k_load<<<1, 32, 0, s>>>(bad, p);
+    else if (fault == "atomic") k_atomic<<<1, 32, 0, s>>>(bad, p);
+    else if (fault == "misaligned") k_misaligned<<<1, 32, 0, s>>>((char *)p);
+    else if (fault == "trap") k_trap<<<1, 32, 0, s>>>();
+    else if (fault == "assert") k_assert<<<1, 32, 0, s>>>(1);
+    else if (fault == "stack") k_stack<<<1, 32, 0, s>>>(p, 100000);
+    else if (fault == "shared") k_shared<<<1, 32, 0, s>>>(p, 1 << 20);
+    else if (fault == "invalid_pc") k_invalid_pc<<<1, 1, 0, s>>>(p, 0x7ffffff00ull);
+    else if (fault == "endless") k_endless<<<1, 1, 0, s>>>(p);
+    else return 9;
+    cudaError_t error = cudaStreamSynchronize(s);
+    if (error == cudaSuccess) error = cudaStreamSynchronize(s) == cudaSuccess ? cudaSuccess : cudaErrorUnknown;
+    if (error == cudaSuccess) std::printf("UNTOLD %s\n", fault.c_str());
+    else std::printf("told %s %d %s\n", fault.c_str(), int(error), cudaGetErrorName(error));
+    std::fflush(stdout);
+    std::_Exit(0);
+}

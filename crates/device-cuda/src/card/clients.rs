@@ -1,0 +1,95 @@
+//! The clients of a card.
+
+use super::Card;
+use crate::context::{Client, PinnedWindow, Urgency};
+use crate::engine::Message;
+use crate::fault::remedy;
+use cumux_abi::CUlimit;
+use cumux_device::{ClientCounters, ClientId, ClientSpec, Clients, DeviceError, Fault};
+use std::collections::hash_map::Entry;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long closing a client waits for its work on a lost card, where no work completes any more.
+const LOST_DRAIN: Duration = Duration::from_secs(1);
+/// How long closing a client waits for the engine's description of the work that does not end.
+const DESCRIPTION_WAIT_LIMIT: Duration = Duration::from_secs(1);
+/// The limits of a context that a client may raise.
+const LIMITS: [CUlimit; 3] = [CUlimit::CU_LIMIT_STACK_SIZE, CUlimit::CU_LIMIT_PRINTF_FIFO_SIZE, CUlimit::CU_LIMIT_MALLOC_HEAP_SIZE];
+
+impl Clients for Card {
+    fn open_client(&self, client: ClientId, spec: &ClientSpec, _marks: Option<BorrowedFd<'_>>) -> Result<(), DeviceError> {
+        self.require_context()?;
+        let share = match spec.sms.as_slice() {
+            [] => self.choose_partition(None, None, spec.multiprocessors)?,
+            sms if sms.len() >= self.multiprocessors() as usize => None,
+            sms => Some(self.check_loss(self.partitions.exactly(&self.shared.driver, sms))?),
+        };
+        let engine = self.shared.mailboxes.engine_of(client);
+        let fresh = Arc::new(Client::new(client, engine, Urgency::of(spec.priority), share));
+        match self.clients.write().entry(client) {
+            Entry::Occupied(_) => Err(DeviceError::Invalid(format!("client {client} is open already"))),
+            Entry::Vacant(entry) => {
+                entry.insert(fresh);
+                Ok(())
+            }
+        }
+    }
+
+    fn close_client(&self, client: ClientId) {
+        let Ok(closed) = self.client(client) else { return };
+        let engine = self.shared.mailboxes.of(closed.engine);
+        let (done, drained) = crossbeam_channel::bounded(1);
+        engine.send(Message::CloseClient(client, done));
+        let works = self.shared.loss.why().is_none();
+        if drained.recv_timeout(if works { self.drain } else { LOST_DRAIN }).is_err() && works {
+            let (asker, answer) = crossbeam_channel::bounded(1);
+            engine.send(Message::DescribeClient(client, asker));
+            let what = answer.recv_timeout(DESCRIPTION_WAIT_LIMIT).unwrap_or_else(|_| "the driver does not come back from a call".into());
+            let seconds = self.drain.as_secs();
+            self.shared.give_up(format!("work of client {client} runs on {seconds} s after the client was closed, and cannot be stopped alone: {what}"));
+        }
+        self.clients.write().remove(&client);
+        self.streams.write().retain(|_, stream| stream.client.id != client);
+        let modules = std::mem::take(&mut *closed.modules.write());
+        for module in modules.into_values() {
+            self.drop_module(&closed, module);
+        }
+        let window = closed.window.write().take();
+        if let Some(window) = window {
+            PinnedWindow::close(window);
+        }
+    }
+
+    fn stop_client(&self, client: ClientId, fault: Fault) {
+        if let Ok(client) = self.client(client) {
+            self.shared.mailboxes.of(client.engine).send(Message::StopClient(client.id, fault));
+        }
+    }
+
+    /// Limits belong to the whole context, so each is the largest that any client has set.
+    fn set_limit(&self, client: ClientId, limit: CUlimit, value: u64) -> Result<(), DeviceError> {
+        self.client(client)?;
+        if !LIMITS.contains(&limit) {
+            return Err(DeviceError::NotSupported(format!("limit {}", limit.0)));
+        }
+        let driver = &self.shared.driver;
+        let mut limits = self.limits.lock();
+        let current = limits.get(&limit).copied().or_else(|| driver.limit(limit).ok()).unwrap_or(0);
+        if value <= current {
+            return Ok(());
+        }
+        let raised = driver.set_limit(limit, value).map_err(|error| {
+            let text = format!("limit {} cannot be raised to {value}: {}", limit.0, driver.describe(error));
+            remedy::refused_call(error, text, DeviceError::Invalid)
+        });
+        self.check_loss(raised)?;
+        limits.insert(limit, value);
+        Ok(())
+    }
+
+    fn client_counters(&self, client: ClientId) -> ClientCounters {
+        self.client(client).map_or_else(|_| ClientCounters::default(), |client| client.counts.read())
+    }
+}

@@ -1,0 +1,101 @@
+//! The memory of a card.
+
+use super::Card;
+use crate::context::{Permission, PinnedWindow};
+use cumux_device::{ClientId, DeviceError, Memory};
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+impl Memory for Card {
+    fn capacity(&self) -> u64 {
+        self.facts.memory
+    }
+
+    fn granule(&self) -> u64 {
+        self.extents.granule()
+    }
+
+    fn create_extent(&self, bytes: u64) -> Result<OwnedFd, DeviceError> {
+        self.check_loss(self.extents.create(bytes))
+    }
+
+    fn map(&self, address: u64, extent: BorrowedFd<'_>, offset: u64, bytes: u64) -> Result<(), DeviceError> {
+        self.check_loss(self.extents.map(address, extent, offset, bytes))
+    }
+
+    fn unmap(&self, address: u64, bytes: u64) -> Result<(), DeviceError> {
+        self.check_loss(self.extents.unmap(address, bytes))
+    }
+
+    fn map_window(&self, client: ClientId, window: BorrowedFd<'_>, address: u64, bytes: u64) -> Result<(), DeviceError> {
+        let client = self.client(client)?;
+        let mut entry = client.window.write();
+        if entry.is_some() {
+            return Err(DeviceError::Invalid(format!("client {} has a window already", client.id)));
+        }
+        let mapped = self.check_loss(PinnedWindow::map(&self.shared.driver, window, address, bytes))?;
+        if !client.permissions.write().allow(address, bytes, Permission::ReadWrite, 0) {
+            return Err(DeviceError::Invalid(format!("the window at {address:#x} overlaps memory of client {}", client.id)));
+        }
+        *entry = Some(Arc::new(mapped));
+        Ok(())
+    }
+
+    fn use_window(&self, client: ClientId, address: u64, bytes: u64) -> Result<(), DeviceError> {
+        let window = self.client(client)?.window.read().clone();
+        let window = window.ok_or_else(|| DeviceError::Invalid(format!("client {client} has no window")))?;
+        self.check_loss(window.register(address, bytes))
+    }
+
+    fn alias(&self, client: ClientId, user: u64, window: u64, bytes: u64) -> Result<(), DeviceError> {
+        let owner = self.client(client)?;
+        let is_inside = owner.window.read().as_ref().is_some_and(|w| w.contains(window, bytes));
+        if !is_inside {
+            return Err(DeviceError::Invalid(format!("{bytes} bytes at {window:#x} are not in the window of client {client}")));
+        }
+        if !owner.permissions.write().allow(user, bytes, Permission::ReadWrite, window.wrapping_sub(user)) {
+            return Err(DeviceError::Invalid(format!("{bytes} bytes at {user:#x} overlap other memory of client {client}")));
+        }
+        Ok(())
+    }
+
+    fn unalias(&self, client: ClientId, user: u64) {
+        self.revoke(client, user);
+    }
+
+    fn allow(&self, client: ClientId, address: u64, bytes: u64, writable: bool) {
+        let Ok(owner) = self.client(client) else { return };
+        let permission = if writable { Permission::ReadWrite } else { Permission::ReadOnly };
+        if !owner.permissions.write().allow(address, bytes, permission, 0) {
+            tracing::error!(client, address, bytes, "an allocation cannot be allowed: it overlaps another");
+        }
+    }
+
+    /// Copies and sets are refused from now on. Kernels are not isolated on a card, so the caller
+    /// has to know that no running kernel uses the memory.
+    fn revoke(&self, client: ClientId, address: u64) {
+        let Ok(owner) = self.client(client) else { return };
+        if !owner.permissions.write().revoke(address) {
+            tracing::warn!(client, address, "nothing to revoke");
+        }
+    }
+
+    fn write(&self, address: u64, bytes: &[u8]) -> Result<(), DeviceError> {
+        let length = bytes.len() as u64;
+        match self.window_at(address, length) {
+            Some(window) if window.write(address, bytes) => Ok(()),
+            _ => {
+                let written = self.extents.write(address, bytes, self.kind_of_memory(address, length));
+                self.check_loss(written.and_then(|()| self.forward_constants(address, length)))
+            }
+        }
+    }
+
+    fn read(&self, address: u64, into: &mut [u8]) -> Result<(), DeviceError> {
+        let length = into.len() as u64;
+        match self.window_at(address, length) {
+            Some(window) if window.read(address, into) => Ok(()),
+            _ => self.check_loss(self.extents.read(address, into, self.kind_of_memory(address, length))),
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! Core dumps of the card, switched on for the whole process, into memory.
+
+use super::device::DeviceHandle;
+use crate::fault::{Call, CudaError};
+use core::ffi::c_void;
+use cumux_abi::types as t;
+use rustix::fs::MemfdFlags;
+use std::ffi::CString;
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::sync::OnceLock;
+
+/// The file in memory into which the driver writes the dump. One for all cards of the process: it
+/// ends after the first fault.
+static FILE: OnceLock<Option<OwnedFd>> = OnceLock::new();
+
+/// Longest dump that is read.
+const MOST_DUMP_BYTES: u64 = 1 << 30;
+
+impl DeviceHandle {
+    /// Has the driver write a core dump when a kernel of this process faults, without the contents
+    /// of memory, and without ending the process. To be called before the context is made.
+    ///
+    /// # Errors
+    /// The driver's, above all where the environment has set these attributes.
+    pub(crate) fn enable_dumps(&self) -> Call<()> {
+        let file = FILE.get_or_init(|| rustix::fs::memfd_create("cumux-dump", MemfdFlags::CLOEXEC).ok());
+        let Some(file) = file else { return Err(CudaError::OUT_OF_MEMORY) };
+        let enabled = true;
+        self.set_dump_attribute(t::CUcoredumpSettings::CU_COREDUMP_ENABLE_ON_EXCEPTION, &[u8::from(enabled)])?;
+        let flags = t::CUCoredumpGenerationFlags::CU_COREDUMP_LIGHTWEIGHT_FLAGS.0 | t::CUCoredumpGenerationFlags::CU_COREDUMP_SKIP_ABORT.0;
+        self.set_dump_attribute(t::CUcoredumpSettings::CU_COREDUMP_GENERATION_FLAGS, &flags.to_ne_bytes())?;
+        let path = CString::new(format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd())).unwrap_or_default();
+        self.set_dump_attribute(t::CUcoredumpSettings::CU_COREDUMP_FILE, path.as_bytes_with_nul())
+    }
+
+    fn set_dump_attribute(&self, attribute: t::CUcoredumpSettings, value: &[u8]) -> Call<()> {
+        let mut size = value.len();
+        let value = value.as_ptr().cast_mut().cast::<c_void>();
+        // SAFETY: the call reads `size` bytes of the value, which lives until it returns, and
+        // writes one number, a local.
+        CudaError::check(unsafe { (self.table().cuCoredumpSetAttributeGlobal)(attribute, value, &raw mut size) })
+    }
+}
+
+/// The dump that the driver has written; empty if there is none.
+pub(crate) fn read_dump() -> std::io::Result<Vec<u8>> {
+    let Some(Some(file)) = FILE.get() else { return Ok(Vec::new()) };
+    let size = rustix::fs::fstat(file)?.st_size;
+    let size = u64::try_from(size).unwrap_or(0).min(MOST_DUMP_BYTES);
+    let mut bytes = vec![0; usize::try_from(size).unwrap_or(0)];
+    let mut at = 0;
+    while at < bytes.len() {
+        match rustix::io::pread(file, &mut bytes[at..], at as u64)? {
+            0 => break,
+            count => at += count,
+        }
+    }
+    bytes.truncate(at);
+    Ok(bytes)
+}

@@ -1,0 +1,181 @@
+//! From the driver's announcement of a fault to the verdict: whose kernel it was.
+//!
+//! Nothing more is submitted. What was completed when the announcement came is reported at once:
+//! the card holds a faulting kernel until then, so no fence that was reached is the culprit's. What
+//! is completed later is kept until the verdict, because then the culprit's fence is reached, too.
+//! The engine makes no calls of the driver, which would wait until the fault is handled.
+
+use super::state::{ContextState, Engine, Inquiry};
+use crate::fault::{CudaError, DumpState, FlyingKernel, Rule, Verdict, accusation, decide};
+use crate::track::{Flight, Reporting};
+use cumux_device::{ClientId, Fault, InDoubt, Outcome, Report};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// Completed work that is noticed so long after the announcement may be the culprit's.
+const TRUSTED_AFTER: Duration = Duration::from_millis(2);
+/// How long the core dump is waited for where the streams tell who the culprit is.
+const DUMP_WAIT_IF_KNOWN: Duration = Duration::from_millis(100);
+/// How long the core dump is waited for otherwise. With hundreds of megabytes of code on the card,
+/// writing it takes most of a second.
+const DUMP_WAIT_LIMIT: Duration = Duration::from_secs(3);
+
+impl Engine {
+    /// The driver has announced a fault: submits nothing more.
+    pub(super) fn begin_inquiry(&mut self) {
+        let Some(begun) = self.shared.watch.begun() else { return };
+        if !self.context_works() {
+            return;
+        }
+        self.streams.clock.tick();
+        let mut completed = Vec::new();
+        if begun.elapsed() < TRUSTED_AFTER {
+            self.poll_completions();
+        } else {
+            self.streams.tracker.retire(self.streams.clock.now(), &mut completed);
+        }
+        let mut own = self.list_flying();
+        for (flight, _) in &completed {
+            own.extend(self.describe_flying(flight, 0, true));
+        }
+        let flying = self.shared.loss.gather_flying(own, self.shared.mailboxes.len());
+        tracing::info!(kernels = flying.len(), completed = completed.len(), "nothing more is given to the card");
+        self.context = ContextState::Faulted(Box::new(Inquiry { begun, flying, completed }));
+    }
+
+    /// The kernels in flight.
+    fn list_flying(&self) -> Vec<FlyingKernel> {
+        let now = self.streams.clock.now();
+        let mut flying = Vec::new();
+        for (slot, flight) in self.streams.tracker.flights() {
+            let may_run = slot.flights().next().is_some_and(|front| front.fence == flight.fence);
+            flying.extend(self.describe_flying(flight, slot.still_ns(now) / 1_000_000, may_run));
+        }
+        flying
+    }
+
+    fn describe_flying(&self, flight: &Flight, still_ms: u64, may_run: bool) -> Option<FlyingKernel> {
+        let kernel = self.streams.tracker.estimates.kernel(flight.kernel()?)?.clone();
+        Some(FlyingKernel { client: flight.client, token: flight.token, kernel, may_run, still_ms, unfinished: true })
+    }
+
+    /// Looks at what has been completed and what the driver has said since, and concludes if that
+    /// is enough. Returns true if anything happened.
+    pub(super) fn continue_inquiry(&mut self) -> bool {
+        let mut over = std::mem::take(&mut self.over);
+        self.streams.tracker.retire(self.streams.clock.now(), &mut over);
+        let progress = !over.is_empty();
+        let open: BTreeSet<(ClientId, u64)> = self.streams.tracker.flights().map(|(_, flight)| (flight.client, flight.token)).collect();
+        let ContextState::Faulted(inquiry) = &mut self.context else { return false };
+        inquiry.completed.append(&mut over);
+        self.over = over;
+        let own = self.number;
+        for kernel in inquiry.flying.iter_mut().filter(|kernel| self.shared.mailboxes.engine_of(kernel.client) == own) {
+            kernel.unfinished = open.contains(&(kernel.client, kernel.token));
+        }
+        let waited = inquiry.begun.elapsed();
+        let dump = match self.shared.watch.dump() {
+            DumpState::Read(dump) => Some(dump),
+            DumpState::Unreadable => None,
+            DumpState::Pending if waited < DUMP_WAIT_IF_KNOWN => return progress,
+            DumpState::Pending => None,
+        };
+        let is_dump_pending = matches!(self.shared.watch.dump(), DumpState::Pending);
+        let known: Vec<_> = self.streams.tracker.estimates.kernels().cloned().collect();
+        let verdict = decide(&inquiry.flying, &known, dump.as_deref(), self.shared.watch.has_assertions());
+        if is_dump_pending && !verdict.is_certain() && waited < DUMP_WAIT_LIMIT {
+            return progress;
+        }
+        let waits_for = |flight: &Flight| flight.reporting == Reporting::Due && !(verdict.is_certain() && verdict.suspects.contains_key(&flight.client));
+        if waited < self.shared.fault_wait && self.streams.tracker.flights().any(|(_, flight)| waits_for(flight)) {
+            return progress;
+        }
+        self.conclude(&verdict, dump.as_deref().and_then(|dump| dump.describe_place()));
+        true
+    }
+
+    /// Reports everything by the verdict. A successor does what was not begun.
+    fn conclude(&mut self, verdict: &Verdict, place: Option<String>) {
+        let ContextState::Faulted(inquiry) = std::mem::replace(&mut self.context, ContextState::Broken) else { return };
+        let error = verdict.error.unwrap_or(CudaError::LAUNCH_FAILED);
+        let what = self.shared.driver.describe(error);
+        let what = place.map_or_else(|| what.clone(), |place| format!("{what} ({place})"));
+        tracing::info!(
+            clients = ?verdict.suspects.keys().collect::<Vec<_>>(),
+            rule = ?verdict.rule,
+            waited_ms = inquiry.begun.elapsed().as_millis() as u64,
+            "a kernel has broken the context: {what}"
+        );
+        self.shared.loss.declare(error, self.shared.driver.describe_numbered(error));
+        let fault_of = |client: ClientId| {
+            let suspect = verdict.suspects.get(&client)?;
+            Some(Fault { result: error.number(), text: format!("{}; {}", accusation(&verdict.suspects, suspect, &what), verdict.rule.describe()) })
+        };
+        if verdict.is_certain() && error == CudaError::ASSERT {
+            let text: String = self.shared.watch.take_assertions().iter().map(|line| format!("{line}\n")).collect();
+            for client in verdict.suspects.keys() {
+                self.shared.sink.text(*client, text.as_bytes());
+            }
+        }
+        for (flight, device_ns) in inquiry.completed {
+            self.streams.end_flight(flight.stream);
+            if flight.reporting == Reporting::Due {
+                let outcome = fault_of(flight.client).map_or(Outcome::Done { device_ns }, Outcome::Fault);
+                self.reports.push(Report { client: flight.client, stream: flight.stream, token: flight.token, outcome });
+            }
+        }
+        self.release_held();
+        let mut reports = std::mem::take(&mut self.reports);
+        self.shared.sink.retired_all(&mut reports);
+        for client in verdict.suspects.keys() {
+            if let Some(fault) = fault_of(*client) {
+                self.stop_client(*client, &fault);
+                self.shared.sink.faulted(*client, &fault);
+            }
+        }
+        let (kernels, others) = self.list_doubts();
+        for (client, kernels) in kernels {
+            let text = format!("another client's kernel ended the context ({what}) while {kernels} was under way; whether it had finished is not known");
+            self.stop_client(client, &Fault { result: error.number(), text });
+        }
+        self.finish_closing();
+        if verdict.rule == Rule::CannotTell {
+            tracing::warn!("{} clients had kernels under way, and nothing tells whose it was", verdict.suspects.len());
+        }
+        self.shared.finish_loss(others);
+    }
+
+    /// Reports completed work whose printed text has not been fetched. The text is lost.
+    fn release_held(&mut self) {
+        for (id, queue) in &mut self.streams.queues {
+            let client = queue.stream.client.id;
+            let held = queue.held.release();
+            if held.iter().any(|report| report.prints) {
+                tracing::warn!(client, "what kernels have printed last is lost: the context ended before it was fetched");
+            }
+            self.reports.extend(held.into_iter().map(|report| Report {
+                client,
+                stream: *id,
+                token: report.token,
+                outcome: Outcome::Done { device_ns: report.device_ns },
+            }));
+        }
+    }
+
+    /// Work of others that was begun, perhaps, and has no mark: the clients whose kernels that are,
+    /// with the kernels' names, and all other such work. What is behind it in its stream has not
+    /// begun.
+    fn list_doubts(&self) -> (BTreeMap<ClientId, String>, Vec<InDoubt>) {
+        let tracker = &self.streams.tracker;
+        let (mut kernels, mut others) = (BTreeMap::new(), Vec::new());
+        for (slot, flight) in tracker.flights().filter(|(_, flight)| flight.reporting == Reporting::Due) {
+            let is_at_head = slot.flights().next().is_some_and(|front| front.fence == flight.fence);
+            match flight.kernel() {
+                _ if !is_at_head => {}
+                Some(kernel) => drop(kernels.entry(flight.client).or_insert_with(|| tracker.estimates.name(kernel).to_owned())),
+                None => others.push(InDoubt { client: flight.client, stream: flight.stream, token: flight.token }),
+            }
+        }
+        (kernels, others)
+    }
+}

@@ -1,0 +1,259 @@
+//! Whose kernel has broken the context, and how that was found out. Pure.
+//!
+//! Two kinds of evidence. *Stillness*: the card holds a faulting kernel until the driver begins to
+//! handle the fault, 40 ms and more later, so at the driver's message the culprit's stream has not
+//! moved for that long, while short kernels of others have. *Code*: the core dump says in which
+//! function an exception occurred, or, for a trap, which kernels were on the card. Both were
+//! measured (`docs/decisions/0112`).
+//!
+//! The dump is asked first, because it names the code. Stillness decides between clients that run
+//! the same code, and decides alone where no dump can be had in time.
+
+use super::dump::Dump;
+use super::{CudaError, Suspects};
+use crate::fault::Blame;
+use cumux_device::ClientId;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// Milliseconds for which the culprit's stream has not moved at the driver's message, at least.
+pub(crate) const STILL_MS: u64 = 40;
+
+/// A kernel that was launched at least once.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct KnownKernel {
+    /// The kernel's name in its image.
+    pub name: Arc<str>,
+    /// The driver's handle of the kernel.
+    pub handle: u64,
+    /// The driver's handle of its module.
+    pub module: u64,
+    /// True if the kernel may fail an assertion.
+    pub asserts: bool,
+    /// The client that launched it last.
+    pub last_client: ClientId,
+    /// True if only that client can launch it.
+    pub exclusive: bool,
+}
+
+/// A kernel in flight when the driver announced the fault.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct FlyingKernel {
+    /// Its client.
+    pub client: ClientId,
+    /// The client's number for the launch.
+    pub token: u64,
+    /// What is known of the kernel.
+    pub kernel: KnownKernel,
+    /// True if nothing in its driver stream is before it but kernels with the same fence. Only such
+    /// a kernel can have begun.
+    pub may_run: bool,
+    /// Milliseconds for which its driver stream had not moved.
+    pub still_ms: u64,
+    /// True if its fence has not been reached yet.
+    pub unfinished: bool,
+}
+
+/// What decided.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Rule {
+    /// The dump names a function, and one client was running it.
+    Code,
+    /// Several clients were running the function that the dump names, and the stream of one of them
+    /// had not moved.
+    CodeAndStillness,
+    /// The stream of one client had not moved.
+    Stillness,
+    /// All work but that of one client has been completed.
+    Unfinished,
+    /// Several clients can have caused the fault, and nothing tells them apart.
+    CannotTell,
+}
+
+impl Rule {
+    /// How the verdict was reached, as the end of a sentence.
+    pub(crate) fn describe(self) -> &'static str {
+        match self {
+            Rule::Code => "the core dump names the kernel",
+            Rule::CodeAndStillness => "the core dump names the kernel, and of the clients that ran it only this one's stream stood still",
+            Rule::Stillness => "its stream alone stood still before the fault was reported",
+            Rule::Unfinished => "all other clients' work was completed",
+            Rule::CannotTell => "the card does not say whose kernel it was",
+        }
+    }
+}
+
+/// Who has broken the context.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Verdict {
+    /// The culprit, or all clients that can have been it.
+    pub suspects: Suspects,
+    /// What decided.
+    pub rule: Rule,
+    /// The error, if the dump says.
+    pub error: Option<CudaError>,
+}
+
+impl Verdict {
+    /// True if there is exactly one suspect.
+    pub(crate) fn is_certain(&self) -> bool {
+        self.suspects.len() == 1 && self.rule != Rule::CannotTell
+    }
+}
+
+/// Decides by what is known now. `known`: all kernels that were launched. `asserted`: the driver
+/// has printed a failed assertion.
+pub(crate) fn decide(flying: &[FlyingKernel], known: &[KnownKernel], dump: Option<&Dump>, asserted: bool) -> Verdict {
+    let error = dump.map(|dump| if asserted { CudaError::ASSERT } else { dump.error() }).or(asserted.then_some(CudaError::ASSERT));
+    let running: Vec<&FlyingKernel> = flying.iter().filter(|kernel| kernel.may_run && (error != Some(CudaError::ASSERT) || kernel.kernel.asserts)).collect();
+    let verdict = |kernels: &[&FlyingKernel], rule| Verdict { suspects: accuse(kernels), rule, error };
+    let coded: Vec<&FlyingKernel> = dump.map_or_else(Vec::new, |dump| running.iter().copied().filter(|flying| is_named(dump, &flying.kernel)).collect());
+    if clients(&coded) == 1 {
+        return verdict(&coded, Rule::Code);
+    }
+    if let Some(owner) = dump.filter(|_| coded.is_empty()).and_then(|dump| find_owner(dump, known)) {
+        // Its fence was reached before the driver's message. That was seen, though rarely.
+        let mut suspects = Suspects::default();
+        suspects.entry(owner.last_client).or_default().add_kernel(&owner.name, Blame::Possible);
+        return Verdict { suspects, rule: Rule::Code, error };
+    }
+    // A dump that names nobody's kernel in flight says nothing about who it was.
+    let (named, candidates) = if coded.is_empty() { (false, running) } else { (true, coded) };
+    let still: Vec<&FlyingKernel> = candidates.iter().copied().filter(|kernel| kernel.still_ms >= STILL_MS).collect();
+    if clients(&still) == 1 {
+        return verdict(&still, if named { Rule::CodeAndStillness } else { Rule::Stillness });
+    }
+    let candidates = if still.is_empty() { candidates } else { still };
+    let unfinished: Vec<&FlyingKernel> = candidates.iter().copied().filter(|kernel| kernel.unfinished).collect();
+    if clients(&unfinished) == 1 {
+        return verdict(&unfinished, Rule::Unfinished);
+    }
+    verdict(&candidates, Rule::CannotTell)
+}
+
+fn clients(kernels: &[&FlyingKernel]) -> usize {
+    kernels.iter().map(|kernel| kernel.client).collect::<BTreeSet<_>>().len()
+}
+
+fn accuse(kernels: &[&FlyingKernel]) -> Suspects {
+    let mut suspects = Suspects::default();
+    for kernel in kernels {
+        suspects.entry(kernel.client).or_default().add_kernel(&kernel.kernel.name, Blame::Possible);
+    }
+    suspects
+}
+
+/// True if the dump says that an exception occurred in this kernel, or, without exceptions, that
+/// the kernel was on the card. A function that is no kernel may be called by any kernel of its
+/// module.
+fn is_named(dump: &Dump, kernel: &KnownKernel) -> bool {
+    if dump.exceptions.is_empty() {
+        return dump.resident.contains(&kernel.handle);
+    }
+    dump.exceptions.iter().any(|exception| match exception.pc.and_then(|pc| dump.place_of(pc)) {
+        Some(place) => place.module == kernel.module && (place.function == *kernel.name || !place.is_kernel),
+        None => exception.kernels.contains(&kernel.handle),
+    })
+}
+
+/// The kernel that the dump names, if only one client can have launched it.
+fn find_owner<'a>(dump: &Dump, known: &'a [KnownKernel]) -> Option<&'a KnownKernel> {
+    let mut places = dump.exceptions.iter().filter_map(|exception| dump.place_of(exception.pc?));
+    places
+        .find_map(|place| known.iter().find(|kernel| kernel.exclusive && kernel.module == place.module && (place.function == *kernel.name || !place.is_kernel)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fault::dump::Exception;
+    use proptest::prelude::*;
+
+    fn kernel(client: ClientId, handle: u64, still_ms: u64) -> FlyingKernel {
+        let kernel = KnownKernel { name: format!("k{handle}").into(), handle, module: handle / 16, asserts: false, last_client: client, exclusive: true };
+        FlyingKernel { client, token: 1, kernel, may_run: true, still_ms, unfinished: false }
+    }
+
+    fn trap_in(handles: &[u64]) -> Dump {
+        let mut dump = Dump::default();
+        dump.resident.extend(handles);
+        dump
+    }
+
+    fn decide_now(flying: &[FlyingKernel], dump: Option<&Dump>, asserted: bool) -> Verdict {
+        decide(flying, &[], dump, asserted)
+    }
+
+    fn named(verdict: &Verdict) -> Vec<ClientId> {
+        verdict.suspects.keys().copied().collect()
+    }
+
+    #[test]
+    fn stillness_decides_without_a_dump() {
+        let verdict = decide_now(&[kernel(1, 16, 3), kernel(2, 32, 55), kernel(3, 48, 39)], None, false);
+        assert_eq!((named(&verdict), verdict.rule, verdict.error), (vec![2], Rule::Stillness, None));
+        assert!(verdict.is_certain());
+        let queued = FlyingKernel { may_run: false, ..kernel(3, 48, 99) };
+        assert_eq!(named(&decide_now(&[kernel(2, 32, 55), queued], None, false)), [2], "what waits in its stream has not begun");
+    }
+
+    #[test]
+    fn the_dump_outweighs_stillness() {
+        let all = [kernel(1, 16, 80), kernel(2, 32, 55)];
+        let verdict = decide_now(&all, Some(&trap_in(&[32])), false);
+        assert_eq!((named(&verdict), verdict.rule, verdict.error), (vec![2], Rule::Code, Some(CudaError::LAUNCH_FAILED)));
+        let same = [kernel(1, 16, 3), kernel(2, 16, 55)];
+        let verdict = decide_now(&same, Some(&trap_in(&[16])), false);
+        assert_eq!((named(&verdict), verdict.rule), (vec![2], Rule::CodeAndStillness));
+        let silent = decide_now(&all[1..], Some(&trap_in(&[999])), false);
+        assert_eq!((named(&silent), silent.rule), (vec![2], Rule::Stillness), "a dump that names nobody in flight");
+        let exception = Exception { sm: 1, code: 6, pc: None, kernels: vec![16] };
+        let mut dump = trap_in(&[16, 32]);
+        dump.exceptions.push(exception);
+        let verdict = decide_now(&all, Some(&dump), false);
+        assert_eq!((named(&verdict), verdict.error), (vec![1], Some(CudaError::MISALIGNED_ADDRESS)));
+    }
+
+    #[test]
+    fn who_alone_is_not_finished_is_the_culprit() {
+        let open = FlyingKernel { unfinished: true, ..kernel(2, 32, 60) };
+        let verdict = decide_now(&[kernel(1, 16, 60), open.clone()], None, false);
+        assert_eq!((named(&verdict), verdict.rule), (vec![2], Rule::Unfinished));
+        let verdict = decide_now(&[FlyingKernel { client: 1, ..open.clone() }, open], None, false);
+        assert_eq!((named(&verdict), verdict.rule, verdict.is_certain()), (vec![1, 2], Rule::CannotTell, false));
+    }
+
+    #[test]
+    fn an_assertion_accuses_only_who_asserts() {
+        let mut asserting = kernel(2, 32, 55);
+        asserting.kernel.asserts = true;
+        let verdict = decide_now(&[kernel(1, 16, 80), asserting], None, true);
+        assert_eq!((named(&verdict), verdict.error), (vec![2], Some(CudaError::ASSERT)));
+    }
+
+    proptest! {
+        #[test]
+        fn nobody_without_a_kernel_that_may_run_is_accused(
+            flying in proptest::collection::vec((1_u32..6, 1_u64..64, 0_u64..90, any::<bool>(), any::<bool>(), any::<bool>()), 0..12),
+            resident in proptest::collection::vec(1_u64..64, 0..4),
+            with_dump in any::<bool>(),
+            asserted in any::<bool>(),
+        ) {
+            let flying: Vec<FlyingKernel> = flying
+                .into_iter()
+                .map(|(client, handle, still_ms, may_run, unfinished, asserts)| {
+                    let mut flying = FlyingKernel { may_run, unfinished, ..kernel(client, handle, still_ms) };
+                    flying.kernel.asserts = asserts;
+                    flying
+                })
+                .collect();
+            let dump = trap_in(&resident);
+            let verdict = decide_now(&flying, with_dump.then_some(&dump), asserted);
+            for client in named(&verdict) {
+                prop_assert!(flying.iter().any(|kernel| kernel.client == client && kernel.may_run));
+            }
+            let candidates: BTreeSet<ClientId> = flying.iter().filter(|kernel| kernel.may_run && (!asserted || kernel.kernel.asserts)).map(|kernel| kernel.client).collect();
+            prop_assert_eq!(verdict.suspects.is_empty(), candidates.is_empty());
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! The device contract, a file for each of its traits, on top of memory, progress log and
+//! scheduler.
+
+mod clients;
+mod memory;
+mod modules;
+mod partitions;
+mod queues;
+mod takeover;
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use cumux_device::{ClientId, Device, DeviceFacts};
+
+use crate::memory::client::ClientMemory;
+use crate::ordinals::Ordinal;
+use crate::schedule::{Card, DevicePhase};
+
+/// One software GPU. Dropping it stops all work without further reports.
+pub struct SoftwareGpu {
+    card: Arc<Card>,
+    /// Held for its drop: the number is free again then.
+    _ordinal: Ordinal,
+    workers: Vec<JoinHandle<()>>,
+}
+
+impl std::fmt::Debug for SoftwareGpu {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SoftwareGpu").field("id", &self.card.facts.id).field("workers", &self.workers.len()).finish_non_exhaustive()
+    }
+}
+
+impl Drop for SoftwareGpu {
+    fn drop(&mut self) {
+        self.card.scheduler.lock().phase = DevicePhase::ShuttingDown;
+        self.card.work.notify_all();
+        for worker in self.workers.drain(..) {
+            // The last reference may have been held by a sink that a worker was calling.
+            if worker.thread().id() != std::thread::current().id() && worker.join().is_err() {
+                tracing::error!("a worker of the software GPU had panicked");
+            }
+        }
+    }
+}
+
+impl SoftwareGpu {
+    pub(crate) fn new(card: Arc<Card>, ordinal: Ordinal) -> Self {
+        SoftwareGpu { card, _ordinal: ordinal, workers: Vec::new() }
+    }
+
+    /// Notes a worker thread, which ends when the device is dropped.
+    pub(crate) fn add_worker(&mut self, worker: JoinHandle<()>) {
+        self.workers.push(worker);
+    }
+
+    fn client_memory(&self, client: ClientId) -> Option<Arc<ClientMemory>> {
+        self.card.scheduler.lock().clients.get(&client).map(|c| c.memory.clone())
+    }
+}
+
+impl Device for SoftwareGpu {
+    fn facts(&self) -> &DeviceFacts {
+        &self.card.facts
+    }
+}

@@ -1,0 +1,48 @@
+//! The modules of a software GPU.
+
+use cumux_abi::CUfunction_attribute;
+use cumux_device::{ClientId, DeviceError, GlobalsAllocator, ModuleId, ModuleInfo, Modules};
+
+use super::SoftwareGpu;
+use crate::modules;
+use crate::schedule::not_open;
+
+impl Modules for SoftwareGpu {
+    fn load_module(&self, client: ClientId, module: ModuleId, image: &[u8], place: &mut dyn GlobalsAllocator) -> Result<ModuleInfo, DeviceError> {
+        if self.client_memory(client).is_none() {
+            return Err(not_open(client));
+        }
+        let (loaded, info) = modules::load(&self.card.limits, &self.card.maps, image, place)?;
+        let mut scheduler = self.card.scheduler.lock();
+        let owner = scheduler.clients.get_mut(&client).ok_or_else(|| not_open(client))?;
+        owner.modules.insert(module, loaded);
+        Ok(info)
+    }
+
+    fn unload_module(&self, client: ClientId, module: ModuleId) {
+        let gone = self.card.scheduler.lock().clients.get_mut(&client).and_then(|c| c.modules.remove(&module));
+        drop(gone);
+    }
+
+    fn set_function(&self, client: ClientId, module: ModuleId, function: u32, attribute: CUfunction_attribute, value: i32) -> Result<(), DeviceError> {
+        let mut scheduler = self.card.scheduler.lock();
+        let owner = scheduler.clients.get_mut(&client).ok_or_else(|| not_open(client))?;
+        let unknown = || DeviceError::Invalid(format!("client {client} has no function {function} in module {module}"));
+        let loaded = owner.modules.get_mut(&module).ok_or_else(unknown)?;
+        let kernel = loaded.linked.program().kernels.get(function as usize).ok_or_else(unknown)?;
+        let most = self.card.limits.launch.shared_optin.saturating_sub(kernel.static_shared);
+        let own = loaded.functions.get_mut(function as usize).ok_or_else(unknown)?;
+        match (attribute, u32::try_from(value)) {
+            (CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, Ok(bytes)) if bytes <= most => {
+                own.max_dynamic_shared = bytes;
+                Ok(())
+            }
+            (CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, _) => {
+                Err(DeviceError::Invalid(format!("kernel {} can have at most {most} bytes of dynamic shared memory, not {value}", kernel.name)))
+            }
+            // A preference in percent, -1 for none: makes no difference here.
+            (CUfunction_attribute::CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, _) if (-1..=100).contains(&value) => Ok(()),
+            _ => Err(DeviceError::Invalid(format!("function attribute {} cannot be set to {value}", attribute.0))),
+        }
+    }
+}

@@ -1,0 +1,22 @@
+//! The SMs that clients of a software GPU may use.
+
+use cumux_device::{ClientId, DeviceError, Partitions};
+
+use super::SoftwareGpu;
+
+impl Partitions for SoftwareGpu {
+    fn set_share(&self, client: ClientId, multiprocessors: u32) -> Result<(), DeviceError> {
+        let mut scheduler = self.card.scheduler.lock();
+        scheduler.set_share(client, multiprocessors)?;
+        self.card.wake_worker(&scheduler);
+        Ok(())
+    }
+
+    fn open_partition(&self, client: ClientId, partition: u32, multiprocessors: u32) -> Result<(), DeviceError> {
+        self.card.scheduler.lock().open_partition(client, partition, multiprocessors)
+    }
+
+    fn close_partition(&self, client: ClientId, partition: u32) {
+        self.card.scheduler.lock().close_partition(client, partition);
+    }
+}

@@ -1,0 +1,213 @@
+"""Nobody suffers from a neighbour: programs of many kinds, each checking itself, beside clients that fault, are killed, or never end.
+
+tests/gpu/faults.py FOLDER OUT.json [--faults N] [--classes A,B,...] [--copies N] [--mps-faults N] [--gap S]
+
+FOLDER holds cumux, lib/libcuda.so.1, steady and culprit (tests/gpu/faults.sh packs it). Standard library only. Prints a table, writes OUT.json with
+`targets`, and ends with status 0 if all are met.
+"""
+
+import argparse
+import json
+import os
+import random
+import re
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from datetime import date
+from pathlib import Path
+
+KINDS = "vector reduce stencil atomics graph streams copies sets constant variable printf tiny long_kernel".split()
+# The class, and the errors that CUDA's documents allow its maker to be told.
+CLASSES = {"store": (700,), "load": (700,), "atomic": (700,), "null": (700,), "misaligned": (716, 74), "trap": (719,), "assert": (710,), "stack": (700, 719, 714), "shared": (700, 717), "invalid_pc": (718, 700, 719, 715)}
+RUNTIME = {700: 700, 710: 710, 714: 714, 715: 715, 716: 716, 717: 717, 718: 718, 719: 719}
+
+arguments = argparse.ArgumentParser()
+arguments.add_argument("folder", type=Path)
+arguments.add_argument("out", type=Path)
+arguments.add_argument("--faults", type=int, default=200)
+arguments.add_argument("--mps-faults", type=int, default=10)
+arguments.add_argument("--copies", type=int, default=1, help="of each kind of innocent")
+arguments.add_argument("--classes", default=",".join([*CLASSES, "kill"]))
+arguments.add_argument("--kinds", default=",".join(KINDS))
+arguments.add_argument("--gap", type=float, default=1.5, help="seconds from one fault to the next, on average")
+arguments.add_argument("--seed", type=int, default=1)
+arguments.add_argument("--limit", type=float, default=480, help="seconds for everything")
+options = arguments.parse_args()
+folder = options.folder.resolve()
+chance = random.Random(options.seed)
+END = time.monotonic() + options.limit
+
+
+class Service:
+    def __init__(self, mode):
+        self.mode, self.room = mode, Path(tempfile.mkdtemp(prefix=mode))
+        for name in ("pipe", "log"):
+            (self.room / name).mkdir(mode=0o700)
+        self.env = {k: v for k, v in os.environ.items() if not k.startswith(("CUDA_", "CUMUX_"))} | {
+            "CUDA_MPS_PIPE_DIRECTORY": str(self.room / "pipe"), "CUDA_MPS_LOG_DIRECTORY": str(self.room / "log")}
+        if mode == "cumux":
+            self.env["LD_LIBRARY_PATH"] = str(folder / "lib")
+        self.env |= {k: v for k, v in os.environ.items() if k.startswith("CUMUX_") and mode == "cumux"}
+
+    def control(self, *more, text=None):
+        command = ["nvidia-cuda-mps-control"] if self.mode == "mps" else [str(folder / "cumux"), "control"]
+        return subprocess.run(command + list(more), input=text, text=True, env=self.env, capture_output=True, timeout=60)
+
+    def __enter__(self):
+        self.control(*(["--device", "cuda:0"] if self.mode == "cumux" else []), "-d")
+        return self
+
+    def __exit__(self, *_):
+        try:
+            self.control(text="quit -t 2\n")
+        except subprocess.TimeoutExpired:
+            pass
+
+    def start(self, program, *words):
+        return subprocess.Popen([str(folder / program), *map(str, words)], env=self.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def log(self):
+        return "".join(path.read_text(errors="replace") for path in sorted((self.room / "log").glob("*.log")))
+
+
+def finish(process, seconds):
+    """Its output and errors; None for a program that hangs."""
+    try:
+        out, errors = process.communicate(timeout=seconds)
+        return out, errors
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.communicate()
+        return None, ""
+
+
+def innocents(service, seconds):
+    started = [(kind, service.start("steady", kind, seconds)) for kind in options.kinds.split(",") for _ in range(options.copies)]
+    for kind, process in started:
+        line = process.stdout.readline()
+        if line != "ready\n":
+            print(f"  {kind} did not start: {line.strip()} {process.stderr.read()[-300:]}", flush=True)
+    return started
+
+
+def judge(started, seconds, table):
+    for kind, process in started:
+        out, errors = finish(process, max(5, seconds - time.monotonic()))
+        last = (out or "").strip().splitlines()[-1:] or [""]
+        found = re.match(r"right \S+ rounds (\d+) longest ([\d.]+) pauses ([\d.,]*)", last[0])
+        table["innocents"] += 1
+        if found:
+            table["rounds"] += int(found[1])
+            table["longest"].append(float(found[2]))
+            table["pauses"] += [float(x) for x in found[3].split(",") if x]
+        else:
+            key = "hung" if out is None else "wrong" if last[0].startswith("WRONG") else "hurt"
+            table[key] += 1
+            table["stories"].append(f"{kind}: {'hung' if out is None else last[0] or 'no output'} {errors.strip()[-300:]}")
+
+
+def misbehave(service, kind, table):
+    """One fault. The culprit has to be told an error of its class, and nothing else counts as told."""
+    if kind in ("kill", "endless"):
+        process = service.start("steady", "long_kernel", 60) if kind == "kill" else service.start("culprit", "endless")
+        process.stdout.readline()
+        time.sleep(chance.uniform(0.01, 0.3) if kind == "kill" else 2.0)
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+        table["faults"][kind] = table["faults"].get(kind, 0) + 1
+        return
+    process = service.start("culprit", kind)
+    begun = time.monotonic()
+    out, errors = finish(process, 30)
+    table["faults"][kind] = table["faults"].get(kind, 0) + 1
+    found = re.search(r"told \S+ (\d+) (\S+)", out or "")
+    if found and int(found[1]) in CLASSES[kind]:
+        table["told"] += 1
+    else:
+        table["untold"] += 1
+        table["stories"].append(f"culprit {kind}: {(out or 'hung').strip()[-200:]} {errors.strip()[-300:]}")
+    table["told_ms"].append((time.monotonic() - begun) * 1e3)
+    if kind == "assert" and "Assertion `x == 0` failed" not in errors and "Assertion `x==0` failed" not in errors + (out or ""):
+        table["stories"].append("the assertion's text did not reach its client")
+
+
+def fresh():
+    return {"innocents": 0, "rounds": 0, "hurt": 0, "wrong": 0, "hung": 0, "told": 0, "untold": 0, "faults": {}, "longest": [], "pauses": [], "told_ms": [], "stories": []}
+
+
+def run_cumux(table):
+    with Service("cumux") as service:
+        seconds = min(options.faults * (options.gap + 0.6) + 5, END - time.monotonic() - 25)
+        started = innocents(service, seconds)
+        until = time.monotonic() + seconds
+        kinds = options.classes.split(",")
+        for number in range(options.faults):
+            if time.monotonic() > until - 6:
+                break
+            misbehave(service, kinds[number % len(kinds)] if number < len(kinds) else chance.choice(kinds), table)
+            time.sleep(chance.uniform(0.3, 1.7) * options.gap)
+        judge(started, until + 20, table)
+        log = service.log()
+        takeovers = [float(x) for x in re.findall(r"has taken over as generation \d+ after ([\d.]+) ms", log)]
+        table["takeover_ms"] = takeovers
+        table["rules"] = {rule: len(re.findall(text, log)) for rule, text in {
+            "code": "the core dump names the kernel$|the core dump names the kernel\\b(?!, and)", "code and stillness": "the core dump names the kernel, and",
+            "stillness": "its stream alone stood still", "unfinished": "all other clients' work was completed", "cannot tell": "the card does not say whose kernel"}.items()}
+        (options.out.parent / (options.out.stem + ".log")).write_text(log[-3_000_000:])
+
+
+def run_mps(table):
+    kinds = [kind for kind in options.classes.split(",") if kind in CLASSES or kind == "kill"]
+    for number in range(options.mps_faults):
+        if time.monotonic() > END - 20:
+            break
+        with Service("mps") as service:
+            started = innocents(service, 3)
+            misbehave(service, kinds[number % len(kinds)], table)
+            judge(started, time.monotonic() + 15, table)
+
+
+def quantile(values, q):
+    return round(sorted(values)[min(len(values) - 1, int(q * len(values)))], 1) if values else None
+
+
+def main():
+    tables = {}
+    if options.faults:
+        run_cumux(tables.setdefault("cumux", fresh()))
+    if options.mps_faults:
+        run_mps(tables.setdefault("mps", fresh()))
+    ours = tables.get("cumux", fresh())
+    # A pause counts once for each innocent and fault; the kind with 20 ms kernels always waits a little.
+    pauses = [pause for pause in ours["pauses"] if pause > 40]
+    total = sum(ours["faults"].values())
+    targets = [
+        {"name": "innocents hurt", "value": ours["hurt"], "target": 0, "met": ours["hurt"] == 0},
+        {"name": "wrong results", "value": ours["wrong"], "target": 0, "met": ours["wrong"] == 0},
+        {"name": "hangs", "value": ours["hung"], "target": 0, "met": ours["hung"] == 0},
+        {"name": "culprits told their error, share", "value": round(ours["told"] / max(1, ours["told"] + ours["untold"]), 3), "target": 0.95, "met": ours["told"] >= 0.95 * (ours["told"] + ours["untold"])},
+        {"name": "pause p50, ms", "value": quantile(pauses, 0.5), "target": 200, "met": not pauses or quantile(pauses, 0.5) <= 200},
+        {"name": "pause p99, ms", "value": quantile(pauses, 0.99), "target": 500, "met": not pauses or quantile(pauses, 0.99) <= 500},
+    ]
+    driver = subprocess.run(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"], capture_output=True, text=True).stdout.strip()
+    commit = (folder / "commit").read_text().strip() if (folder / "commit").exists() else "unknown"
+    options.out.write_text(json.dumps({"date": str(date.today()), "commit": commit, "driver": driver, "targets": targets, "tables": tables}, indent=1))
+    print(f"{driver}, commit {commit}, {date.today()}")
+    for mode, table in tables.items():
+        print(f"{mode}: {sum(table['faults'].values())} faults {table['faults']}; {table['innocents']} innocents, {table['rounds']} rounds checked: "
+              f"{table['hurt']} hurt, {table['wrong']} wrong, {table['hung']} hung; culprits told {table['told']}, not told {table['untold']}"
+              + (f", after {statistics.median(table['told_ms']):.0f} ms (median)" if table["told_ms"] else ""))
+        for story in table["stories"][:30]:
+            print("   ", story)
+    if ours.get("takeover_ms"):
+        print(f"takeovers: {len(ours['takeover_ms'])}, {quantile(ours['takeover_ms'], 0.5)} ms median, {max(ours['takeover_ms'])} ms most; decided by {ours['rules']}")
+    for target in targets:
+        print("met " if target["met"] else "OPEN", target["name"], target["value"], f"(at most {target['target']})" if "share" not in target["name"] else f"(at least {target['target']})")
+    sys.exit(0 if all(target["met"] for target in targets) and total else 1)
+
+
+main()
