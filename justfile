@@ -31,13 +31,17 @@ chaos *ARGS:
 fmt:
     cargo fmt --all
 
-# Format check, lints, layers, generated pages
+# Format check, lints, layers, rooms, generated pages
 lint:
     cargo xtask lint
 
 # Dependencies between crates against ARCHITECTURE.md
 layers:
     cargo xtask layers
+
+# Whether the files of each crate use each other downward only
+rooms:
+    cargo xtask rooms
 
 # Fuzz all targets in turn, so many minutes together
 fuzz MINUTES *TARGETS:

@@ -30,3 +30,4 @@ mod refusals;
 mod replay;
 mod running;
 mod shares;
+mod variables;

@@ -1,5 +1,6 @@
 //! Builds the CUDA programs: `examples/*.cu` into `.build/examples`, `tests/cu/*.cu` into
 //! `.build/tests`, each again only when it has changed.
+#![expect(clippy::disallowed_types, reason = "threads of this program share the work")]
 
 use crate::wheels::{self, Cuda};
 use anyhow::{Context as _, bail, ensure};

@@ -10,6 +10,7 @@ mod fuzz;
 mod layers;
 mod process;
 mod rooms;
+mod settings;
 mod suite;
 mod surface;
 mod tools;
@@ -40,9 +41,9 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<std::ffi::OsString>,
     },
-    /// Everything CI does: format, lints, layers, licences and advisories, then `test`
+    /// Everything CI does: format, lints, layers, rooms, licences and advisories, then `test`
     Check,
-    /// Format, lints, layers, generated pages; no tests
+    /// Format, lints, layers, rooms, generated pages; no tests
     Lint,
     /// Checks the dependencies between crates against ARCHITECTURE.md
     Layers,

@@ -3,14 +3,23 @@
 //!
 //! Every `crate::…`, `self::…`, `super::…` path and every path that begins with a submodule counts
 //! as a use of the file that defines the named item; a re-export is followed to where it leads.
-//! Code under `#[cfg(test)]` does not count: a test may look from above. What one file adds to
-//! another's type (`impl Session` in several files) is not seen here.
+//! A file may list the floors of its submodules, highest first, in a text block of its documentation
+//! under the sentence [`FLOORS`]: then each of them uses only those on later lines.
+//!
+//! Code under `#[cfg(test)]` does not count: a test may look from above.
+//!
+//! What one file adds to another's type (`impl Session` in several files) counts, too: a call of
+//! `self.close()` inside such an `impl`, or of `session.close()` anywhere, is a use of the file in
+//! which `impl Session` has `close`. A value that is named otherwise than its type is not seen.
 
 use anyhow::{Context as _, bail};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use syn::visit::{self, Visit};
+
+/// What stands above a list of floors.
+const FLOORS: &str = "uses only those below it";
 
 /// A module path below the crate's root, `[]` for the root itself.
 type Room = Vec<String>;
@@ -24,6 +33,13 @@ struct File {
     exports: BTreeMap<String, Vec<String>>,
     /// Paths in the file, as written, each with the inline modules around it.
     paths: BTreeSet<(usize, Vec<String>)>,
+    /// Types that the file defines.
+    types: BTreeSet<String>,
+    /// Methods that the file has, and those that it calls: type and name.
+    methods: BTreeSet<(String, String)>,
+    calls: BTreeSet<(String, String)>,
+    /// The lines of the file's list of floors, highest first.
+    floors: Vec<String>,
 }
 
 /// Checks every crate of the workspace.
@@ -37,10 +53,16 @@ pub fn check(root: &Path) -> anyhow::Result<()> {
         let name = source.parent().and_then(|folder| folder.strip_prefix(root).ok()).unwrap_or(&source).display().to_string();
         let files = read_crate(&source)?;
         count += files.len();
-        for circle in circles(&files) {
-            let rooms: Vec<String> = circle.iter().map(|room| if room.is_empty() { "(root)".to_owned() } else { room.join("::") }).collect();
+        let uses = uses(&files);
+        for circle in circles(&uses) {
+            let rooms: Vec<String> = circle.iter().map(label).collect();
             faults.push(format!("{name}: {} files use each other in a circle: {}", rooms.len(), rooms.join(", ")));
+            for room in &circle {
+                let inside = uses[room].iter().filter(|(other, _)| circle.contains(other));
+                faults.extend(inside.map(|(other, words)| format!("    {} uses {} ({})", label(room), label(other), words.join(", "))));
+            }
         }
+        faults.extend(upward_uses(&files, &uses).into_iter().map(|fault| format!("{name}: {fault}")));
     }
     if !faults.is_empty() {
         bail!("{}\nFiles use each other downward only: hand down what a lower file needs, or move what both need below them", faults.join("\n"));
@@ -80,6 +102,7 @@ fn read_file(path: &Path, folder: &Path, room: Room, files: &mut BTreeMap<Room, 
     let syntax = syn::parse_file(&text).with_context(|| format!("{} is no Rust", path.display()))?;
     let mut reader = Reader::default();
     reader.visit_file(&syntax);
+    reader.file.floors = listed_floors(&text);
     let mut below = Vec::new();
     for (name, other) in &reader.modules {
         let candidates = match other {
@@ -107,6 +130,10 @@ struct Reader {
     modules: Vec<(String, Option<String>)>,
     /// Inline modules around the present place.
     depth: usize,
+    /// The type whose `impl` is around the present place.
+    own_type: Option<String>,
+    /// Whether that `impl` is a trait's: its methods are called through the trait, from anywhere.
+    of_trait: bool,
 }
 
 impl Reader {
@@ -176,9 +203,47 @@ impl<'ast> Visit<'ast> for Reader {
     }
 
     fn visit_item_impl(&mut self, item: &'ast syn::ItemImpl) {
-        if !is_test(&item.attrs) {
-            visit::visit_item_impl(self, item);
+        if is_test(&item.attrs) {
+            return;
         }
+        let name = match &*item.self_ty {
+            syn::Type::Path(path) => path.path.segments.last().map(|segment| segment.ident.to_string()),
+            _ => None,
+        };
+        let around = (self.own_type.take(), self.of_trait);
+        (self.own_type, self.of_trait) = (name, item.trait_.is_some());
+        visit::visit_item_impl(self, item);
+        (self.own_type, self.of_trait) = around;
+    }
+
+    fn visit_impl_item_fn(&mut self, item: &'ast syn::ImplItemFn) {
+        if is_test(&item.attrs) {
+            return;
+        }
+        if let Some(name) = self.own_type.as_ref().filter(|_| !self.of_trait) {
+            self.file.methods.insert((name.clone(), item.sig.ident.to_string()));
+        }
+        visit::visit_impl_item_fn(self, item);
+    }
+
+    fn visit_item_struct(&mut self, item: &'ast syn::ItemStruct) {
+        self.file.types.insert(item.ident.to_string());
+        visit::visit_item_struct(self, item);
+    }
+
+    fn visit_item_enum(&mut self, item: &'ast syn::ItemEnum) {
+        self.file.types.insert(item.ident.to_string());
+        visit::visit_item_enum(self, item);
+    }
+
+    fn visit_expr_method_call(&mut self, call: &'ast syn::ExprMethodCall) {
+        if let syn::Expr::Path(receiver) = &*call.receiver
+            && let Some(receiver) = receiver.path.get_ident()
+        {
+            let name = if receiver == "self" { self.own_type.clone() } else { Some(type_name(&receiver.to_string())) };
+            self.file.calls.extend(name.map(|name| (name, call.method.to_string())));
+        }
+        visit::visit_expr_method_call(self, call);
     }
 
     fn visit_path(&mut self, path: &'ast syn::Path) {
@@ -199,6 +264,12 @@ impl<'ast> Visit<'ast> for Reader {
             }
         }
     }
+}
+
+/// The type that a value is of which is named after its type.
+fn type_name(value: &str) -> String {
+    let word = |word: &str| word.get(..1).unwrap_or_default().to_uppercase() + word.get(1..).unwrap_or_default();
+    value.split('_').map(word).collect()
 }
 
 /// Whether an item exists in tests only.
@@ -242,6 +313,16 @@ fn resolve(files: &BTreeMap<Room, File>, from: &Room, depth: usize, path: &[Stri
     Some(at)
 }
 
+/// The file that has a method of a type, where only one file does, and only one has such a type.
+fn method_of<'a>(files: &'a BTreeMap<Room, File>, call: &(String, String)) -> Option<&'a Room> {
+    let mut with_type = files.values().filter(|file| file.types.contains(&call.0));
+    let mut with_method = files.iter().filter(|(_, file)| file.methods.contains(call));
+    match (with_type.next(), with_type.next(), with_method.next(), with_method.next()) {
+        (Some(_), None, Some((room, _)), None) => Some(room),
+        _ => None,
+    }
+}
+
 /// One `super`: out of an inline module first, then to the file above.
 fn step_up(at: &mut Room, depth: &mut usize) -> Option<()> {
     if *depth > 0 {
@@ -251,38 +332,84 @@ fn step_up(at: &mut Room, depth: &mut usize) -> Option<()> {
     at.pop().map(|_| ())
 }
 
-/// Groups of files that reach each other, each in the order of the tree. A file and its own
-/// submodules may use each other.
-fn circles(files: &BTreeMap<Room, File>) -> Vec<Vec<Room>> {
+/// For each file, the others that it uses, and by which words.
+type Uses = BTreeMap<Room, BTreeMap<Room, Vec<String>>>;
+
+/// Who uses whom. A file and its own submodules may use each other, and do not count.
+fn uses(files: &BTreeMap<Room, File>) -> Uses {
     let is_family = |a: &Room, b: &Room| a.starts_with(b) || b.starts_with(a);
-    let mut uses: BTreeMap<&Room, BTreeSet<Room>> = BTreeMap::new();
+    let mut all = Uses::new();
     for (room, file) in files {
-        let found = file.paths.iter().filter_map(|(depth, path)| resolve(files, room, *depth, path));
-        uses.insert(room, found.filter(|other| !is_family(room, other)).collect());
+        let paths = file.paths.iter().filter_map(|(depth, path)| Some((resolve(files, room, *depth, path)?, path.join("::"))));
+        let methods = file.calls.iter().filter_map(|call| Some((method_of(files, call)?.clone(), format!("{}::{}", call.0, call.1))));
+        let own = all.entry(room.clone()).or_default();
+        for (other, words) in paths.chain(methods).filter(|(other, _)| !is_family(room, other)) {
+            own.entry(other).or_default().push(words);
+        }
     }
-    let reach: BTreeMap<&Room, BTreeSet<&Room>> = files.keys().map(|room| (room, reachable(&uses, room))).collect();
+    all
+}
+
+/// Groups of files that reach each other, each in the order of the tree.
+fn circles(uses: &Uses) -> Vec<Vec<Room>> {
+    let reach: BTreeMap<&Room, BTreeSet<&Room>> = uses.keys().map(|room| (room, reachable(uses, room))).collect();
     let mut done: BTreeSet<&Room> = BTreeSet::new();
     let mut found = Vec::new();
-    for room in files.keys() {
+    for room in uses.keys() {
         if done.contains(room) || !reach[room].contains(room) {
             continue;
         }
-        let circle: Vec<&Room> = files.keys().filter(|other| reach[room].contains(other) && reach[other].contains(room)).collect();
+        let circle: Vec<&Room> = uses.keys().filter(|other| reach[room].contains(other) && reach[other].contains(room)).collect();
         done.extend(&circle);
         found.push(circle.into_iter().cloned().collect());
     }
     found
 }
 
-fn reachable<'a>(uses: &'a BTreeMap<&'a Room, BTreeSet<Room>>, from: &Room) -> BTreeSet<&'a Room> {
+fn reachable<'a>(uses: &'a Uses, from: &Room) -> BTreeSet<&'a Room> {
     let mut found: BTreeSet<&Room> = BTreeSet::new();
-    let mut open: Vec<&Room> = uses.get(from).into_iter().flatten().collect();
+    let mut open: Vec<&Room> = uses.get(from).into_iter().flat_map(BTreeMap::keys).collect();
     while let Some(room) = open.pop() {
         if found.insert(room) {
-            open.extend(uses.get(room).into_iter().flatten());
+            open.extend(uses.get(room).into_iter().flat_map(BTreeMap::keys));
         }
     }
     found
+}
+
+/// The lines of a list of floors in the documentation at the top of a file.
+fn listed_floors(text: &str) -> Vec<String> {
+    let mut lines = text.lines().map_while(|line| line.strip_prefix("//!")).map(str::trim);
+    if !lines.any(|line| line.contains(FLOORS)) {
+        return Vec::new();
+    }
+    lines.skip_while(|line| *line != "```text").skip(1).take_while(|line| *line != "```").map(str::to_owned).collect()
+}
+
+/// Uses that a list of floors does not allow. A line begins with one or more submodules.
+fn upward_uses(files: &BTreeMap<Room, File>, uses: &Uses) -> Vec<String> {
+    let mut faults = Vec::new();
+    for (room, file) in files.iter().filter(|(_, file)| !file.floors.is_empty()) {
+        let names = |line: &str| -> Vec<String> { line.split_whitespace().take_while(|word| file.children.contains(*word)).map(str::to_owned).collect() };
+        let floors: Vec<Vec<String>> = file.floors.iter().map(|line| names(line)).collect();
+        let floor_of = |other: &Room| {
+            let child = other.strip_prefix(room.as_slice())?.first()?;
+            floors.iter().position(|floor| floor.contains(child))
+        };
+        for (from, to) in uses.iter().flat_map(|(from, all)| all.keys().map(move |to| (from, to))) {
+            if let (Some(upper), Some(lower)) = (floor_of(from), floor_of(to))
+                && from.get(room.len()) != to.get(room.len())
+                && upper >= lower
+            {
+                faults.push(format!("{} uses {}, which is not on a floor below it ({})", label(from), label(to), uses[from][to].join(", ")));
+            }
+        }
+    }
+    faults
+}
+
+fn label(room: &Room) -> String {
+    if room.is_empty() { "(root)".to_owned() } else { room.join("::") }
 }
 
 #[cfg(test)]
@@ -308,8 +435,42 @@ mod tests {
     fn a_circle_is_found_through_imports_paths_macros_and_re_exports() {
         for text in ["use crate::b::B;", "fn f() { crate::b::g(); }", "fn f() { print!(\"{}\", crate::b::G); }", "use crate::B;", "use super::b::{self, B};"] {
             let files = house(&[("", &["a", "b"], "mod a; mod b; pub use b::B;"), ("a", &[], text), ("b", &[], "use crate::a::A;")]);
-            assert_eq!(circles(&files), [vec![room("a"), room("b")]], "{text}");
+            assert_eq!(circles(&uses(&files)), [vec![room("a"), room("b")]], "{text}");
         }
+    }
+
+    #[test]
+    fn a_circle_is_found_through_methods_that_a_file_adds_to_a_type_below_it() {
+        for text in ["impl Thing { fn low(&self) { self.high(); } }", "fn low(thing: &Thing) { thing.high(); }"] {
+            let files = house(&[
+                ("", &["a", "b", "c"], "mod a; mod b; mod c;"),
+                ("a", &[], text),
+                ("b", &[], "use crate::a; impl<'t> crate::c::Thing<'t> { fn high(&self) { self.state(); a::low(); } }"),
+                ("c", &[], "pub struct Thing<'t>(&'t u8); impl Thing<'_> { fn state(&self) { self.other.high(); } }"),
+            ]);
+            assert_eq!(circles(&uses(&files)), [vec![room("a"), room("b")]], "{text}");
+        }
+    }
+
+    #[test]
+    fn a_list_of_floors_is_believed_only_if_it_is_true() {
+        let list = "//! Each of them uses only those below it:\n//!\n//! ```text\n//! (top)  all\n//! b      first\n//! a  c   second b\n//! ```\nmod a;";
+        let house = |a: &str| {
+            let mut files = house(&[
+                ("", &["a", "b", "c"], ""),
+                ("a", &[], a),
+                ("b", &["c"], "use super::a::A; use crate::c::C;"),
+                ("c", &[], ""),
+                ("b::c", &[], "use crate::a::A;"),
+            ]);
+            files.get_mut(&room("")).unwrap().floors = listed_floors(list);
+            files
+        };
+        let faults = |a: &str| upward_uses(&house(a), &uses(&house(a)));
+        assert_eq!(faults("use crate::Root;"), Vec::<String>::new());
+        assert_eq!(faults("use crate::b::c::C;"), ["a uses b::c, which is not on a floor below it (crate::b::c::C)"]);
+        assert_eq!(faults("use crate::c::C;"), ["a uses c, which is not on a floor below it (crate::c::C)"]);
+        assert_eq!(listed_floors("//! ```text\n//! a\n//! ```"), Vec::<String>::new(), "another drawing");
     }
 
     #[test]
@@ -320,6 +481,6 @@ mod tests {
             ("a::inner", &[], "use super::A; use crate::Root;"),
             ("b", &[], "use crate::a::A; use std::fmt; mod small { use super::C; }"),
         ]);
-        assert_eq!(circles(&files), Vec::<Vec<Room>>::new());
+        assert_eq!(circles(&uses(&files)), Vec::<Vec<Room>>::new());
     }
 }

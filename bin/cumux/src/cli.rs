@@ -60,6 +60,16 @@ pub enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Shows whose kernels have faulted, where, and how that was found out
+    Faults {
+        #[arg(long)]
+        json: bool,
+        /// Copies the core dump of this fault to FILE, for cuda-gdb
+        #[arg(long, value_name = "NUMBER", requires = "file")]
+        export: Option<usize>,
+        /// The file to write
+        file: Option<PathBuf>,
+    },
     /// Tells why a program would not be served, and what to do
     Doctor {
         #[arg(long)]

@@ -13,6 +13,7 @@ mod device;
 mod dispatch;
 mod doctor;
 mod error;
+mod faults;
 mod install;
 mod library;
 mod private;

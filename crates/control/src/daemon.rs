@@ -1,126 +1,33 @@
-//! The daemon: sockets, processes and threads around the pure [`Registry`].
-//!
-//! Threads: one serves the clients that connect, say hello and wait (`lobby.rs`); one accepts text
-//! connections; one serves each text connection and one each server connection (`servers.rs`), all
-//! bounded (`doors.rs`); one waits for each server process, one for signals; the caller's thread
-//! keeps the time. All of them meet under one lock in [`Daemon::feed`]. No thread waits while it
-//! holds the lock; sending a message waits for a second at most.
+//! The daemon's state around the pure [`Registry`]. All threads meet under one lock in
+//! [`Daemon::feed`], which carries out what the registry orders. No thread waits while it holds the
+//! lock; sending a message waits for a second at most.
 
 use crate::clean;
-use crate::directory::{Claim, DirectoryError, PipeDirectory};
-use crate::doors::{LEAST, Room};
+use crate::doors::Room;
 use crate::guests::{Guest, Watch, refuse};
-use crate::heartbeat;
 use crate::holders::Holders;
-use crate::ledger::{Ledger, Standing};
-use crate::leftovers;
-use crate::log::{self, Log};
+use crate::launch;
+use crate::ledger::Ledger;
+use crate::log::Log;
+use crate::options::{DaemonError, Options};
 use crate::partitions::Board;
 use crate::registry::{Effect, Event, Registry, Token};
-use crate::settings::Settings;
-use cumux_link::{Connection, FolderError, Listener, Process};
+use cumux_link::{Connection, Process};
 use cumux_wire::message::{DeviceFacts, FromServer, ServerStatus, ToServer};
 use rustix::process::Signal;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
 use std::os::fd::AsFd as _;
-use std::os::unix::net::UnixListener;
-use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::{Duration, Instant};
-
-/// How a daemon is started.
-#[derive(Debug, Clone)]
-pub struct Options {
-    /// The pipe directory.
-    pub pipe: PathBuf,
-    /// The log directory.
-    pub log: PathBuf,
-    /// Device names for servers, with commas between them: `cuda:0`, `sim:h200,sim:h200`.
-    pub device: String,
-    /// What `device_query` shows before any server runs. Empty where only a driver knows: a survey
-    /// then asks it on demand.
-    pub devices: Vec<DeviceFacts>,
-    /// `-q`: survey the devices at the start.
-    pub ready_devices: bool,
-    /// The defaults for new servers.
-    pub settings: Settings,
-    /// The program that becomes the server when it is called with `server`.
-    pub program: PathBuf,
-    /// Writes log lines to standard output, too.
-    pub echo: bool,
-    /// `-M`: servers of several users are active at the same time.
-    pub multiuser: bool,
-    /// `-S`: clients run on static partitions.
-    pub static_partitions: bool,
-    /// Names of the devices for a server with memory-locality partitions; empty where no device has
-    /// them.
-    pub localities: Vec<String>,
-}
-
-/// Why a daemon could not start.
-#[derive(Debug, thiserror::Error)]
-pub enum DaemonError {
-    /// The pipe or log directory cannot be used.
-    #[error(transparent)]
-    Directory(#[from] DirectoryError),
-    /// A socket cannot be bound.
-    #[error("cannot listen on {}: {cause}. The pipe directory must be on a file system with sockets, writable for this user", path.display())]
-    Listen {
-        /// The socket.
-        path: PathBuf,
-        /// The system's reason.
-        cause: io::Error,
-    },
-    /// `-M` without root's rights.
-    #[error("multi-user mode (-M) needs a control daemon of root: this user can serve nobody else")]
-    NotRoot,
-    /// The limit of open files is too low to serve anybody.
-    #[error(
-        "at most {limit} open files are allowed, and the control daemon needs {least} to serve anybody: raise the limit (ulimit -n {least}, better 1024 or more)"
-    )]
-    TooFewDescriptors {
-        /// The limit in force.
-        limit: u64,
-        /// The lowest that the daemon accepts.
-        least: u64,
-    },
-    /// The kernel refuses to watch for signals.
-    #[error("cannot watch for signals: {0}")]
-    Signals(io::Error),
-    /// The system has no descriptors or threads left.
-    #[error("the system gives no descriptors or threads ({0}); look at the limits of this user (ulimit -n, ulimit -u)")]
-    System(#[from] io::Error),
-}
-
-/// Serves one pipe directory until `quit` or a signal. Calls `ready` when clients can connect.
-/// Returns true if every server ended well.
-///
-/// # Errors
-/// The directory belongs to another daemon or cannot be used. Nothing is left behind then.
-pub fn run(options: Options, ready: impl FnOnce()) -> Result<bool, DaemonError> {
-    if options.multiuser && !rustix::process::geteuid().is_root() {
-        return Err(DaemonError::NotRoot);
-    }
-    let limit = cumux_link::limit::raise();
-    if limit < LEAST {
-        return Err(DaemonError::TooFewDescriptors { limit, least: LEAST });
-    }
-    let claim = PipeDirectory::at(&options.pipe).claim()?;
-    log::check(&options.log)?;
-    let daemon = Daemon::new(options)?;
-    let result = daemon.serve(&claim, ready);
-    drop(claim);
-    result
-}
+use std::time::Instant;
 
 /// The daemon's state, shared by its threads.
 pub(crate) struct Daemon {
     pub(crate) options: Options,
     core: Mutex<Core>,
     pub(crate) changed: Condvar,
-    pub(crate) log: Log,
+    pub(crate) log: Arc<Log>,
     pub(crate) watch: Watch,
     /// Places for clients that connect or wait, and for text connections.
     pub(crate) clients: Arc<Room>,
@@ -155,8 +62,8 @@ pub(crate) struct Core {
     /// them once.
     pub(crate) strangers: VecDeque<u32>,
     /// Set when all servers are gone after `quit`.
-    finished: Option<bool>,
-    holders: Holders,
+    pub(crate) finished: Option<bool>,
+    pub(crate) holders: Holders,
     /// From the options, a survey or the first server that is ready.
     devices: Vec<DeviceFacts>,
 }
@@ -206,7 +113,7 @@ impl Daemon {
             strangers: VecDeque::new(),
             finished: None,
         };
-        let log = Log::open(&options.log, options.echo);
+        let log = Arc::new(Log::open(&options.log, options.echo));
         Ok(Arc::new(Self {
             core: Mutex::new(core),
             changed: Condvar::new(),
@@ -217,42 +124,6 @@ impl Daemon {
             texts: Room::for_texts(descriptors, own),
             options,
         }))
-    }
-
-    fn serve(self: &Arc<Self>, claim: &Claim, ready: impl FnOnce()) -> Result<bool, DaemonError> {
-        let directory = claim.directory();
-        let listen = |path: PathBuf| move |cause| DaemonError::Listen { path, cause };
-        let text = UnixListener::bind(directory.control()).map_err(listen(directory.control()))?;
-        let packets = Listener::bind(&directory.cumux()).map_err(io::Error::other).map_err(listen(directory.cumux()))?;
-        claim.open_to_all().map_err(FolderError::into_io).map_err(listen(self.options.pipe.clone()))?;
-        self.watch_signals()?;
-        heartbeat::watch(self)?;
-        self.note_environment();
-        self.note(&format!("Starting control daemon using socket {}", directory.control().display()));
-        self.note(&format!("To connect CUDA applications to this daemon, set env CUDA_MPS_PIPE_DIRECTORY={}", self.options.pipe.display()));
-        self.note("CUDA MPS Control binary version: 13000");
-        if self.options.ready_devices || self.options.static_partitions {
-            // A failure is in the log, and in the answer to `device_query`. The daemon can still
-            // serve once the cause has gone.
-            let _ = self.known_devices();
-        }
-        // Before the first client: it must not get a second server beside one that still lives.
-        self.await_earlier_servers()?;
-        let daemon = Arc::clone(self);
-        thread::Builder::new().name("texts".into()).spawn(move || daemon.accept_texts(&text))?;
-        let daemon = Arc::clone(self);
-        thread::Builder::new().name("lobby".into()).spawn(move || daemon.receive_guests(&packets))?;
-        ready();
-        let clean = self.keep_time();
-        for pid in leftovers::end(&self.options.pipe) {
-            self.note(&format!("Process {pid} of a server that had ended before was ended"));
-        }
-        let core = self.core();
-        core.holders.forget();
-        core.ledger.forget();
-        drop(core);
-        self.log.finish(&format!("Exit with status {}", i32::from(!clean)));
-        Ok(clean)
     }
 
     /// Writes a line into control.log.
@@ -316,13 +187,21 @@ impl Daemon {
         self.core().devices.clone()
     }
 
+    /// Removes a client that waits no more, for whatever reason.
+    pub(crate) fn remove_guest(&self, core: &mut Core, token: Token) -> Option<Guest> {
+        let guest = core.guests.remove(&token)?;
+        self.watch.forget(&guest);
+        Some(guest)
+    }
+
     fn perform(self: &Arc<Self>, core: &mut Core, effect: Effect, events: &mut VecDeque<Event>) {
         match effect {
             Effect::Log(text) => self.note(&text),
             Effect::Launched { pid, text } => self.log.line_of(pid, &text),
             Effect::Launch { uid } => {
                 let (settings, devices) = (core.registry.defaults.clone(), core.registry.devices_for(uid));
-                let event = self.launch(uid, &settings, devices);
+                let daemon = Arc::clone(self);
+                let event = launch::launch(&self.options, &self.log, uid, &settings, devices, move |pid, status| daemon.forget(pid, Some(status)));
                 if let Event::Launched { pid, .. } = event {
                     core.read.insert(pid);
                 }
@@ -368,32 +247,6 @@ impl Daemon {
         }
     }
 
-    /// Waits for the registry's deadlines until the daemon is done, then until the last text answer
-    /// has been sent.
-    fn keep_time(self: &Arc<Self>) -> bool {
-        let mut core = self.core();
-        let clean = loop {
-            if let Some(clean) = core.finished {
-                break clean;
-            }
-            let now = Instant::now();
-            match core.registry.deadline() {
-                Some(at) if at <= now => {
-                    self.feed_locked(&mut core, Event::Tick);
-                    self.changed.notify_all();
-                }
-                Some(at) => core = self.changed.wait_timeout(core, at - now).unwrap_or_else(PoisonError::into_inner).0,
-                None => core = self.changed.wait(core).unwrap_or_else(PoisonError::into_inner),
-            }
-        };
-        let until = Instant::now() + Duration::from_secs(1);
-        while self.texts.taken() > 0 {
-            let Some(rest) = until.checked_duration_since(Instant::now()) else { break };
-            core = self.changed.wait_timeout(core, rest).unwrap_or_else(PoisonError::into_inner).0;
-        }
-        clean
-    }
-
     /// Waits until `quit` is done. Returns true if every server ended well.
     pub(crate) fn wait_finished(&self) -> bool {
         let mut core = self.core();
@@ -413,8 +266,7 @@ impl Daemon {
         }
     }
 
-    // Processes -----------------------------------------------------------------------------------
-
+    /// A server's process has ended.
     pub(crate) fn forget(self: &Arc<Self>, pid: u32, status: Option<i32>) {
         let mut core = self.core();
         core.links.remove(&pid);
@@ -423,21 +275,6 @@ impl Daemon {
         core.ledger.remove(pid);
         drop(core);
         self.feed(Event::Exited { pid, status });
-    }
-
-    /// Expects the servers of an earlier daemon, which will connect. A lost server gets a
-    /// successor, because its processes and clients would otherwise wait in vain.
-    fn await_earlier_servers(self: &Arc<Self>) -> io::Result<()> {
-        let left = self.core().ledger.left();
-        for (pid, uid) in left {
-            self.feed(Event::Left { pid, uid });
-            let Some(pid) = pid else { continue };
-            let process = Process::open(pid).ok();
-            // Checked again: the pidfd now refers to the process that the ledger means.
-            let process = process.filter(|_| !matches!(self.core().ledger.standing(pid, uid), Standing::Stranger));
-            self.forget_at_its_end(pid, process)?;
-        }
-        Ok(())
     }
 
     /// Starts a thread that waits for the end of a server that is no child of ours.
@@ -450,19 +287,6 @@ impl Daemon {
             daemon.forget(pid, None);
         };
         thread::Builder::new().name("waiter".into()).spawn(wait).map(drop)
-    }
-
-    fn watch_signals(self: &Arc<Self>) -> Result<(), DaemonError> {
-        use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-        let mut signals = signal_hook::iterator::Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(DaemonError::Signals)?;
-        let daemon = Arc::clone(self);
-        thread::Builder::new().name("signals".into()).spawn(move || {
-            for signal in signals.forever() {
-                daemon.note(&format!("Signal {signal}: shutting down"));
-                daemon.feed(Event::Quit { timeout: Some(Duration::ZERO) });
-            }
-        })?;
-        Ok(())
     }
 }
 

@@ -4,10 +4,10 @@
 //! its standard error is a pipe that the daemon reads (not the log), and of the daemon's
 //! environment it has only what concerns CUDA.
 
-use crate::daemon::Daemon;
 use crate::directory::CUMUX;
 use crate::event::Event;
-use crate::log::on_account_of;
+use crate::log::{Log, on_account_of};
+use crate::options::Options;
 use crate::settings::Settings;
 use cumux_link::{Folder, FolderError, Process};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -31,111 +31,117 @@ const LAST_WORDS: Duration = Duration::from_secs(5);
 /// Beginnings of the variables that a server of another user inherits from the daemon.
 const HANDED_ON: [&str; 9] = ["CUMUX_", "CUDA_", "NVIDIA_", "LD_LIBRARY_PATH", "PATH", "TZ", "LANG", "LC_", "RUST_"];
 
-impl Daemon {
-    pub(crate) fn launch(self: &Arc<Self>, uid: u32, settings: &Settings, devices: &[String]) -> Event {
-        let own = rustix::process::geteuid().as_raw();
-        if uid != own && own != 0 {
-            let why = format!(
-                "the control daemon runs as user {own} and can only serve that user; start a daemon as root, or one of user {uid} with its own CUDA_MPS_PIPE_DIRECTORY"
-            );
+/// Starts a server for a user. `ended` is called with its process id and exit status, by a thread
+/// of its own.
+pub(crate) fn launch(
+    options: &Options,
+    log: &Arc<Log>,
+    uid: u32,
+    settings: &Settings,
+    devices: &[String],
+    ended: impl FnOnce(u32, i32) + Send + 'static,
+) -> Event {
+    let own = rustix::process::geteuid().as_raw();
+    if uid != own && own != 0 {
+        let why = format!(
+            "the control daemon runs as user {own} and can only serve that user; start a daemon as root, or one of user {uid} with its own CUDA_MPS_PIPE_DIRECTORY"
+        );
+        return Event::LaunchFailed { uid, why, again: false };
+    }
+    let pipe = match prepare_for(options, uid) {
+        Ok(pipe) => pipe,
+        Err(error) => {
+            let remedy = error.remedy();
+            let why = format!("cannot give user {uid} a folder: {error}{}{remedy}", if remedy.is_empty() { "" } else { ". What to do: " });
             return Event::LaunchFailed { uid, why, again: false };
         }
-        let pipe = match self.prepare_for(uid) {
-            Ok(pipe) => pipe,
-            Err(error) => {
-                let remedy = error.remedy();
-                let why = format!("cannot give user {uid} a folder: {error}{}{remedy}", if remedy.is_empty() { "" } else { ". What to do: " });
-                return Event::LaunchFailed { uid, why, again: false };
-            }
+    };
+    let mut command = Command::new(&options.program);
+    command.arg("server").arg("--pipe").arg(&pipe);
+    let mut words = None;
+    if uid == own {
+        // A process group of its own: Ctrl-C in the daemon's terminal must not reach it.
+        command.arg("--log").arg(&options.log).stdin(Stdio::null()).stderr(log.for_own_server()).process_group(0);
+    } else {
+        let (read, write) = match pipe_for_words() {
+            Ok(both) => both,
+            Err(error) => return Event::LaunchFailed { uid, why: format!("the system gives no pipe: {error}"), again: true },
         };
-        let mut command = Command::new(&self.options.program);
-        command.arg("server").arg("--pipe").arg(&pipe);
-        let mut words = None;
-        if uid == own {
-            // A process group of its own: Ctrl-C in the daemon's terminal must not reach it.
-            command.arg("--log").arg(&self.options.log).stdin(Stdio::null()).stderr(self.log.for_own_server()).process_group(0);
-        } else {
-            let (read, write) = match pipe_for_words() {
-                Ok(both) => both,
-                Err(error) => return Event::LaunchFailed { uid, why: format!("the system gives no pipe: {error}"), again: true },
-            };
-            words = read.try_clone().ok();
-            command.env_clear().envs(std::env::vars_os().filter(|(name, _)| is_handed_on(name.to_str())));
-            // It keeps the other end as its standard input, for the next daemon, and makes a
-            // session of its own, away from the daemon's terminal.
-            command.stdin(read).stderr(write).uid(uid).gid(primary_group(uid));
+        words = read.try_clone().ok();
+        command.env_clear().envs(std::env::vars_os().filter(|(name, _)| is_handed_on(name.to_str())));
+        // It keeps the other end as its standard input, for the next daemon, and makes a
+        // session of its own, away from the daemon's terminal.
+        command.stdin(read).stderr(write).uid(uid).gid(primary_group(uid));
+    }
+    command.args(devices.iter().flat_map(|name| ["--device", name])).arg("--uid").arg(uid.to_string());
+    let usual = options.device.split(',').eq(devices);
+    command.env("CUMUX_SERVER_SETTINGS", settings.lines(if usual { &options.devices } else { &[] }).join("\n"));
+    command.stdout(Stdio::null());
+    if options.echo && uid == own {
+        command.env("CUMUX_ECHO_LOG", "1").stdout(Stdio::inherit());
+    }
+    // The threads before the process: a server that nobody waits for would never be replaced.
+    let threads =
+        start_waiter(uid, ended).and_then(|waiter| Ok((waiter, words.map(|words| Ok::<_, io::Error>((start_reader(log, uid)?, words))).transpose()?)));
+    let (waiter, reader) = match threads {
+        Ok(threads) => threads,
+        Err(error) => {
+            let why = format!("the system gives no thread ({error}); look at the limits of the daemon's user (ulimit -u)");
+            return Event::LaunchFailed { uid, why, again: true };
         }
-        command.args(devices.iter().flat_map(|name| ["--device", name])).arg("--uid").arg(uid.to_string());
-        let usual = self.options.device.split(',').eq(devices);
-        command.env("CUMUX_SERVER_SETTINGS", settings.lines(if usual { &self.options.devices } else { &[] }).join("\n"));
-        command.stdout(Stdio::null());
-        if self.options.echo && uid == own {
-            command.env("CUMUX_ECHO_LOG", "1").stdout(Stdio::inherit());
-        }
-        // The threads before the process: a server that nobody waits for would never be replaced.
-        let threads =
-            self.start_waiter(uid).and_then(|waiter| Ok((waiter, words.map(|words| Ok::<_, io::Error>((self.start_reader(uid)?, words))).transpose()?)));
-        let (waiter, reader) = match threads {
-            Ok(threads) => threads,
-            Err(error) => {
-                let why = format!("the system gives no thread ({error}); look at the limits of the daemon's user (ulimit -u)");
-                return Event::LaunchFailed { uid, why, again: true };
+    };
+    match command.spawn() {
+        Ok(child) => {
+            let pid = child.id();
+            if let Some((reader, words)) = reader {
+                let _ = reader.send((pid, words));
             }
-        };
-        match command.spawn() {
-            Ok(child) => {
-                let pid = child.id();
-                if let Some((reader, words)) = reader {
-                    let _ = reader.send((pid, words));
-                }
-                let _ = waiter.send(child);
-                Event::Launched { pid, uid }
-            }
-            Err(error) => Event::LaunchFailed { uid, why: format!("cannot start {}: {error}", self.options.program.display()), again: true },
+            let _ = waiter.send(child);
+            Event::Launched { pid, uid }
         }
+        Err(error) => Event::LaunchFailed { uid, why: format!("cannot start {}: {error}", options.program.display()), again: true },
     }
+}
 
-    /// The pipe directory of a user's server. The daemon's own user shares the daemon's; another
-    /// user gets a folder in it that nobody else may enter, with a link to the daemon's socket.
-    fn prepare_for(&self, uid: u32) -> Result<PathBuf, FolderError> {
-        if uid == rustix::process::geteuid().as_raw() {
-            return Ok(self.options.pipe.clone());
+/// The pipe directory of a user's server. The daemon's own user shares the daemon's; another
+/// user gets a folder in it that nobody else may enter, with a link to the daemon's socket.
+fn prepare_for(options: &Options, uid: u32) -> Result<PathBuf, FolderError> {
+    if uid == rustix::process::geteuid().as_raw() {
+        return Ok(options.pipe.clone());
+    }
+    let name = format!("user-{uid}");
+    Folder::open(&options.pipe)?.make_private(&name, uid, primary_group(uid), (CUMUX, "../cumux"))?;
+    Ok(options.pipe.join(name))
+}
+
+/// Starts a thread that waits for the end of the server it is sent. Without one it ends.
+fn start_waiter(uid: u32, ended: impl FnOnce(u32, i32) + Send + 'static) -> io::Result<Sender<Child>> {
+    let (sender, children) = channel::<Child>();
+    thread::Builder::new().name("waiter".into()).spawn(move || {
+        let Ok(mut child) = children.recv() else { return };
+        let _account = on_account_of(uid);
+        let status = child.wait().map_or(-1, exit_number);
+        ended(child.id(), status);
+    })?;
+    Ok(sender)
+}
+
+/// Starts a thread that reads what a server of another user writes: process id and read end are
+/// sent to it. Without them it ends.
+pub(crate) fn start_reader(log: &Arc<Log>, uid: u32) -> io::Result<Sender<(u32, OwnedFd)>> {
+    let (sender, servers) = channel::<(u32, OwnedFd)>();
+    let log = Arc::clone(log);
+    thread::Builder::new().name("words".into()).spawn(move || {
+        let Ok((pid, words)) = servers.recv() else { return };
+        // Nothing that a server sends is believed, not even that the descriptor is a pipe.
+        let is_pipe = rustix::fs::fstat(&words).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Fifo);
+        let Ok(ours) = words.try_clone().map(fs::File::from) else { return };
+        if is_pipe && rustix::fs::fcntl_setfl(&words, OFlags::NONBLOCK).is_ok() {
+            let mut listener = Listening { words, server: Process::open(pid).ok(), until: None };
+            log.write_down(pid, uid, ours, || listener.wait());
         }
-        let name = format!("user-{uid}");
-        Folder::open(&self.options.pipe)?.make_private(&name, uid, primary_group(uid), (CUMUX, "../cumux"))?;
-        Ok(self.options.pipe.join(name))
-    }
-
-    /// Starts a thread that waits for the end of the server it is sent. Without one it ends.
-    fn start_waiter(self: &Arc<Self>, uid: u32) -> io::Result<Sender<Child>> {
-        let (sender, children) = channel::<Child>();
-        let daemon = Arc::clone(self);
-        thread::Builder::new().name("waiter".into()).spawn(move || {
-            let Ok(mut child) = children.recv() else { return };
-            let _account = on_account_of(uid);
-            let status = child.wait().map_or(-1, exit_number);
-            daemon.forget(child.id(), Some(status));
-        })?;
-        Ok(sender)
-    }
-
-    /// Starts a thread that reads what a server of another user writes: process id and read end are
-    /// sent to it. Without them it ends.
-    pub(crate) fn start_reader(self: &Arc<Self>, uid: u32) -> io::Result<Sender<(u32, OwnedFd)>> {
-        let (sender, servers) = channel::<(u32, OwnedFd)>();
-        let daemon = Arc::clone(self);
-        thread::Builder::new().name("words".into()).spawn(move || {
-            let Ok((pid, words)) = servers.recv() else { return };
-            // Nothing that a server sends is believed, not even that the descriptor is a pipe.
-            let is_pipe = rustix::fs::fstat(&words).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Fifo);
-            let Ok(ours) = words.try_clone().map(fs::File::from) else { return };
-            if is_pipe && rustix::fs::fcntl_setfl(&words, OFlags::NONBLOCK).is_ok() {
-                let mut listener = Listening { words, server: Process::open(pid).ok(), until: None };
-                daemon.log.write_down(pid, uid, ours, || listener.wait());
-            }
-        })?;
-        Ok(sender)
-    }
+    })?;
+    Ok(sender)
 }
 
 /// Waits for output of a server and of the processes that it has started.

@@ -5,6 +5,25 @@
 //! socket `cumux` of the pipe directory. A client says hello; the daemon finds or starts the server
 //! of that user and hands the client's own socket over. From then on the daemon has no part in the
 //! client's work. Running servers outlive a daemon and register with the next one.
+//!
+//! # Modules
+//!
+//! Each module uses only those below it.
+//!
+//! ```text
+//! serve       the daemon from its start to its end
+//! lobby       the sockets to which everybody may connect
+//! ui          the text side of the control socket
+//! answer      the answer to each text command
+//! servers     the connections to servers
+//! survey      the cards before any server has reported them
+//! complaints  what is said of settings that cannot be used
+//! daemon      the state that all threads share, and what the registry orders
+//! launch      starting a server
+//! registry    servers, users and waiting clients, as a pure state machine
+//! ```
+//!
+//! The others know none of these.
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::disallowed_methods))]
 #![warn(missing_docs, missing_debug_implementations)]
@@ -27,17 +46,20 @@ mod ledger;
 mod leftovers;
 mod lobby;
 mod log;
+mod options;
 pub mod partitions;
 pub mod registry;
 pub mod report;
+mod serve;
 mod server;
 mod servers;
 pub mod settings;
 mod survey;
 mod ui;
 
-pub use daemon::{DaemonError, Options, run};
 pub use directory::PipeDirectory;
 pub use frontend::{Frontend, FrontendError};
 pub use help::HELP;
 pub use log::NAMES as LOG_NAMES;
+pub use options::{DaemonError, Options};
+pub use serve::run;

@@ -5,7 +5,7 @@
 //! watched by its socket and its pidfd, so that no server is started for one that has gone.
 
 use crate::clean;
-use crate::daemon::{Core, Daemon};
+use crate::daemon::Daemon;
 use crate::doors::{Full, Place};
 use crate::guests::{DOOR, Guest, refuse};
 use crate::ledger::Standing;
@@ -105,13 +105,6 @@ impl Daemon {
             return self.note(&format!("Programs cannot be served: {errno}"));
         }
         Lobby { daemon: Arc::clone(self), newcomers: BTreeMap::new(), next: 1, spare: Spare::new(), closed_until: None }.serve(listener);
-    }
-
-    /// Removes a client that waits no more, for whatever reason.
-    pub(crate) fn remove_guest(&self, core: &mut Core, token: Token) -> Option<Guest> {
-        let guest = core.guests.remove(&token)?;
-        self.watch.forget(&guest);
-        Some(guest)
     }
 
     /// Accepts text connections as long as the process lives.

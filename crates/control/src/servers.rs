@@ -9,6 +9,7 @@ use crate::clean;
 use crate::daemon::{Daemon, Question};
 use crate::doors::Place;
 use crate::heartbeat::Servers;
+use crate::launch;
 use crate::ledger::Standing;
 use crate::log::on_account_of;
 use crate::registry::Event;
@@ -189,7 +190,7 @@ impl Daemon {
         drop(core);
         self.changed.notify_all();
         if let Some(words) = words {
-            match self.start_reader(uid) {
+            match launch::start_reader(&self.log, uid) {
                 Ok(reader) => drop(reader.send((pid, words))),
                 Err(error) => {
                     self.core().read.remove(&pid);

@@ -3,6 +3,7 @@
 //! client launches and waits beside a neighbour that does something slow. Prints tables.
 //!
 //! Usage: `card-bench [cuda:0] [seconds a row]`.
+#![expect(clippy::disallowed_types, reason = "threads of the benchmark tell each other how far they are")]
 
 use cumux_device::{
     Channel, ClientId, ClientSpec, Clients, Device, DeviceError, GlobalsAllocator, Kernel, Launch, Memory, Modules, Outcome, Queues, Sink, StreamId, Work,

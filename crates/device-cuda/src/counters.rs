@@ -1,6 +1,7 @@
 //! Counters of a card and of its clients.
+#![expect(clippy::disallowed_types, reason = "counters that threads of this process share")]
 
-use cumux_device::ClientCounters;
+use cumux_device::{ClientCounters, ClientId};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -27,6 +28,8 @@ pub struct Counters {
 /// calls for the client write the rest.
 #[derive(Debug, Default)]
 pub(crate) struct ClientCounts {
+    /// The client.
+    pub client: ClientId,
     /// Kernels that were submitted together with others, in one call of the driver.
     pub coalesced: AtomicU64,
     quiets: AtomicU64,
@@ -36,6 +39,11 @@ pub(crate) struct ClientCounts {
 }
 
 impl ClientCounts {
+    /// Zeros, for this client.
+    pub(crate) fn new(client: ClientId) -> ClientCounts {
+        ClientCounts { client, ..ClientCounts::default() }
+    }
+
     /// Counts one wait of the client for a quiet card.
     pub(crate) fn count_quiet(&self, waited: Duration) {
         self.quiets.fetch_add(1, Ordering::Relaxed);
@@ -56,7 +64,7 @@ mod tests {
 
     #[test]
     fn what_is_counted_adds_up() {
-        let counts = ClientCounts::default();
+        let counts = ClientCounts::new(1);
         counts.count_quiet(Duration::from_micros(3));
         counts.count_quiet(Duration::from_micros(4));
         counts.coalesced.fetch_add(17, Ordering::Relaxed);

@@ -1,4 +1,5 @@
 //! A queue of messages from many threads for one. Sending never waits for the reader.
+#![expect(clippy::disallowed_types, reason = "a queue between threads of this process; looking at it costs no lock")]
 
 use parking_lot::Mutex;
 use std::sync::OnceLock;

@@ -1,13 +1,11 @@
-//! How an idle engine waits: it polls for a while, then naps or sleeps.
+//! How an idle engine waits: it polls for a while, then naps or sleeps. How long it polls is the
+//! policy of the whole service ([`cumux_ring::polling`]).
 
+use cumux_ring::polling;
 use std::time::Duration;
 
-/// Nanoseconds of polling after the last progress, on a machine with cores to spare.
-const SPIN_NS: u64 = 1_500_000;
-/// Nanoseconds of polling after the last progress, on a machine without cores to spare.
-const SHORT_SPIN_NS: u64 = 80_000;
-/// A machine with at least this many cores has one to spare for an engine that polls.
-const CORES_TO_SPARE: usize = 8;
+/// How long an engine polls after its last progress on a machine without cores to spare.
+const CROWDED_SPIN: Duration = Duration::from_micros(80);
 /// Most microseconds of polling that a user may ask for.
 const SPIN_LIMIT_US: u64 = 1_000_000;
 /// Pause between polls once the polling time is over and the card still has work in flight.
@@ -33,8 +31,7 @@ pub(crate) enum Pause {
 impl PollPolicy {
     /// Microseconds of polling on a machine with this many cores, unless the user asks for others.
     pub(crate) fn default_spin_us(cores: usize) -> u64 {
-        let spin_ns = if cores >= CORES_TO_SPARE { SPIN_NS } else { SHORT_SPIN_NS };
-        spin_ns / 1_000
+        u64::try_from(polling::service_limit(cores, CROWDED_SPIN).as_micros()).unwrap_or(SPIN_LIMIT_US)
     }
 
     /// The microseconds that a user asks for, limited to what is allowed.

@@ -2,6 +2,7 @@
 
 use crate::polling::PollPolicy;
 use cumux_device::DeviceError;
+use cumux_ring::polling;
 use std::time::Duration;
 
 /// Engine threads of a card. More threads wait for one another, because every call of the driver
@@ -10,10 +11,13 @@ const DEFAULT_ENGINES: usize = 1;
 /// Most engines that a user may ask for.
 const MOST_ENGINES: usize = 16;
 /// Seconds for which the kernels of a closed client may go on.
-const DEFAULT_DRAIN_SECONDS: u64 = 10;
+const DEFAULT_DRAIN_SECONDS: u64 = 2;
 
 /// Milliseconds for which the work of others is waited for after a fault.
 const DEFAULT_FAULT_WAIT_MS: u64 = 5_000;
+
+/// Milliseconds for which a quiet card is waited for before clients are moved.
+const DEFAULT_LONG_KERNEL_MS: u64 = 250;
 
 /// How a card is served.
 #[derive(Debug, Clone, Copy)]
@@ -34,6 +38,9 @@ pub struct Settings {
     /// How long the work of others is waited for after a fault (`CUMUX_FAULT_WAIT_MS`). Clients
     /// whose kernels run longer get an error.
     pub fault_wait: Duration,
+    /// How long a call that needs a quiet card waits until the clients whose kernels run are left
+    /// alone in this process, and all others go on in another (`CUMUX_LONG_KERNEL_MS`).
+    pub long_kernel: Duration,
 }
 
 impl Settings {
@@ -42,13 +49,15 @@ impl Settings {
     /// # Errors
     /// A sentence that names the variable whose value is not a number.
     pub fn from_environment() -> Result<Self, DeviceError> {
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let engines = number_from_environment("CUMUX_DISPATCHERS")?.map_or(DEFAULT_ENGINES, |n| usize::try_from(n).unwrap_or(1));
-        let coalesce = number_from_environment("CUMUX_COALESCE")? != Some(0);
-        let spin_us = number_from_environment("CUMUX_ENGINE_SPIN_US")?.unwrap_or(PollPolicy::default_spin_us(cores));
-        let drain = number_from_environment("CUMUX_DRAIN_SECONDS")?.unwrap_or(DEFAULT_DRAIN_SECONDS);
-        let core_dumps = number_from_environment("CUMUX_CORE_DUMPS")? != Some(0);
-        let fault_wait = number_from_environment("CUMUX_FAULT_WAIT_MS")?.unwrap_or(DEFAULT_FAULT_WAIT_MS);
+        let number = |name| cumux_environment::number(name).map_err(|error| DeviceError::Invalid(error.to_string()));
+        let cores = polling::cores();
+        let engines = number("CUMUX_DISPATCHERS")?.map_or(DEFAULT_ENGINES, |n| usize::try_from(n).unwrap_or(1));
+        let coalesce = number("CUMUX_COALESCE")? != Some(0);
+        let spin_us = number("CUMUX_ENGINE_SPIN_US")?.unwrap_or(PollPolicy::default_spin_us(cores));
+        let drain = number("CUMUX_DRAIN_SECONDS")?.unwrap_or(DEFAULT_DRAIN_SECONDS);
+        let core_dumps = number("CUMUX_CORE_DUMPS")? != Some(0);
+        let fault_wait = number("CUMUX_FAULT_WAIT_MS")?.unwrap_or(DEFAULT_FAULT_WAIT_MS);
+        let long_kernel = number("CUMUX_LONG_KERNEL_MS")?.unwrap_or(DEFAULT_LONG_KERNEL_MS);
         Ok(Settings {
             engines: engines.clamp(1, MOST_ENGINES),
             coalesce,
@@ -56,13 +65,7 @@ impl Settings {
             drain: Duration::from_secs(drain),
             core_dumps,
             fault_wait: Duration::from_millis(fault_wait),
+            long_kernel: Duration::from_millis(long_kernel),
         })
     }
-}
-
-/// The number in an environment variable; `None` if the variable is not set.
-fn number_from_environment(name: &str) -> Result<Option<u64>, DeviceError> {
-    let Ok(text) = std::env::var(name) else { return Ok(None) };
-    let number = text.trim().parse();
-    number.map(Some).map_err(|_| DeviceError::Invalid(format!("{name}={text:?} is not a number; unset it or give a whole number")))
 }

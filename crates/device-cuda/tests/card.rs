@@ -12,7 +12,8 @@
 //!   `an_endless_kernel_does_not_stop_other_streams`.
 //! - Registered memory at the client's own address in kernels: `windows_and_registered_memory`. The
 //!   attribute `CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM` says that it is not there.
-//! - Variables in the client's memory: `restored_variables_keep_their_contents`.
+//! - One variable alone: `restored_variables_keep_their_contents`. A card places all variables of a
+//!   section together; the module `variables` stands in for it.
 //! - The text of a device assertion: `an_assertion_says_where`. The driver prints it on a thread of
 //!   its own.
 //! - A kernel with 132 x 1024 threads that poll one word: `priorities_do_not_starve`. On an H200 it
@@ -21,6 +22,10 @@
 //! - Mapping a range of an extent: `granules_are_enforced`, `mappings_exclude_each_other`. The
 //!   driver maps an extent whole, or answers `NOT_SUPPORTED`.
 //!   `extents_are_mapped_whole_and_once_at_an_address` stands in for them.
+#![expect(clippy::disallowed_types, reason = "the test's sink is called by other threads")]
+
+#[path = "card/variables.rs"]
+mod variables;
 
 use std::collections::BTreeMap;
 use std::os::fd::AsFd as _;
@@ -28,7 +33,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use cumux_device::conformance::{self, Args, Setup, memory_file};
-use cumux_device::{Channel, ClientId, Device, DeviceError, Outcome, Sink, StreamId, Work};
+use cumux_device::{Begun, Channel, ClientId, Device, DeviceError, Outcome, Sink, StreamId, Work};
 use cumux_wire::result;
 
 fn card() -> Option<String> {
@@ -205,18 +210,6 @@ fn identical_images_without_variables_are_loaded_once() {
     }
 }
 
-/// A program that copied into a `__constant__` array before a takeover must not go on with zeros.
-#[test]
-fn variables_that_have_gone_are_not_taken_for_fresh_ones() {
-    let Some(_) = card() else { return };
-    let setup = Setup::new(open);
-    let client = setup.client(1);
-    let restored = [("counter".to_owned(), client.allocate(4))].into();
-    let mut place = conformance::Variables { actor: &client, restored };
-    let refused = client.load(conformance::KERNELS.as_bytes(), &mut place).expect_err("a module with variables is not restored");
-    assert!(refused.to_string().contains("variables on the card"), "{refused}");
-}
-
 /// Runs only if `CUMUX_TEST_IMAGE` names a file with the suite's kernels, compiled by nvcc
 /// (`-fatbin` or `-cubin`).
 #[test]
@@ -259,8 +252,8 @@ impl Sink for Listener {
     fn text(&self, client: ClientId, channel: Channel, text: &[u8]) {
         Sink::text(&self.recorder, client, channel, text);
     }
-    fn lost(&self, why: &str, told: bool) {
-        assert!(!why.is_empty() && told);
+    fn lost(&self, why: &str, begun: Begun) {
+        assert!(!why.is_empty() && matches!(begun, Begun::Only(_)));
         self.lost.store(true, Ordering::Release);
     }
 }

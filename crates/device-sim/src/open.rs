@@ -1,7 +1,6 @@
 //! Opens software GPUs by name.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
 use cumux_device::{Device, DeviceError, Open, Sink};
@@ -61,26 +60,18 @@ impl Settings {
     /// # Errors
     /// [`DeviceError::Invalid`] with the name of a variable that is not a number.
     pub fn from_environment() -> Result<Self, DeviceError> {
-        let number = |name: &str| match std::env::var(name) {
-            Ok(text) => text
-                .trim()
-                .parse::<u64>()
-                .map(Some)
-                .map_err(|_| DeviceError::Invalid(format!("{name}={text:?} is not a number; unset it or give a whole number"))),
-            Err(_) => Ok(None),
-        };
+        let number = |name| cumux_environment::number(name).map_err(|error| DeviceError::Invalid(error.to_string()));
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let threads = number("CUMUX_SIM_THREADS")?.map_or(cores, |n| usize::try_from(n).unwrap_or(cores)).clamp(1, MOST_THREADS);
         let watchdog = number("CUMUX_SIM_WATCHDOG_MS")?.filter(|ms| *ms > 0).map(Duration::from_millis);
         let marks = number("CUMUX_SIM_MARKS")?.is_none_or(|n| n != 0);
         let memory = Memory::Shared(number(machine::VARIABLE)?.map(|bytes| if bytes == 0 { u64::MAX } else { bytes }));
-        let faults = FaultTiming::default();
-        let ms = |name: &str, usual: Duration| number(name).map(|ms| ms.map_or(usual, Duration::from_millis));
+        let usual = FaultTiming::default();
         let faults = FaultTiming {
-            announced_after: ms("CUMUX_SIM_FAULT_MS", faults.announced_after)?,
-            wait: ms("CUMUX_FAULT_WAIT_MS", faults.wait)?,
-            drain: number("CUMUX_DRAIN_SECONDS")?.map_or(faults.drain, Duration::from_secs),
-            seed: number("CUMUX_SIM_FAULT_SEED")?.unwrap_or(faults.seed),
+            announced_after: number("CUMUX_SIM_FAULT_MS")?.map_or(usual.announced_after, Duration::from_millis),
+            wait: number("CUMUX_FAULT_WAIT_MS")?.map_or(usual.wait, Duration::from_millis),
+            drain: number("CUMUX_DRAIN_SECONDS")?.map_or(usual.drain, Duration::from_secs),
+            seed: number("CUMUX_SIM_FAULT_SEED")?.unwrap_or(usual.seed),
         };
         Ok(Settings { threads, watchdog, marks, memory, faults })
     }
@@ -132,7 +123,7 @@ pub fn open_with(id: &str, sink: Arc<dyn Sink>, settings: Settings) -> Result<Ar
         breaking: Condvar::new(),
         watchdog: settings.watchdog,
         opened: Instant::now(),
-        delivered_reports: AtomicU64::new(0),
+        delivered_reports: Default::default(),
     });
     let name = format!("sim-{}", ordinal.number());
     let mut gpu = SoftwareGpu::new(card.clone(), ordinal);

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use cumux_device::conformance::{Actor, Args, Loaded, Opener, Setup};
-use cumux_device::{Channel, ClientId, Device, DeviceError, Fault, Outcome, Sink, StreamId, Work};
+use cumux_device::{Begun, Channel, InDoubt, ClientId, Device, DeviceError, Fault, Outcome, Sink, StreamId, Work};
 use cumux_device_sim::{FaultTiming, Memory, Settings, open_with};
 use cumux_wire::result;
 use parking_lot::Mutex;
@@ -81,6 +81,28 @@ fn hold(client: &Actor<'_>, stream: StreamId) -> Held {
     let token = client.launch(stream, &module, "hold", 1, 32, Args::new().u64(started).u64(stop));
     client.wait_for_change(started, 0);
     Held { token, stop }
+}
+
+#[test]
+fn a_device_that_is_given_up_says_whose_work_is_in_doubt() {
+    let setup = Setup::new(|sink| open_timed(sink, 2, FaultTiming { drain: Duration::ZERO, wait: Duration::from_millis(300), ..soon() }));
+    let (slow, good) = (setup.client(2), setup.client(3));
+    let good_kernels = good.kernels();
+    let p = good.allocate(4 * 64);
+    let bad = setup.client(1);
+    hold(&bad, bad.stream());
+    let waits = slow.stream();
+    let held = hold(&slow, waits);
+    let behind = slow.submit(waits, Work::Nop);
+    let stream = good.stream();
+    good.done(good.launch(stream, &good_kernels, "add_one", 1, 64, Args::new().u64(p).u32(64)));
+    // Closed with a kernel that does not end.
+    drop(bad);
+    let (why, begun) = setup.recorder.wait_for_loss();
+    assert!(why.contains("client 1") && why.contains("kernel hold"), "{why}");
+    assert_eq!(begun, Begun::Only(vec![InDoubt { client: 2, stream: waits, token: held.token }]), "what is behind it was not begun: {behind}");
+    assert_eq!((slow.reports().len(), good.reports().len(), setup.recorder.faulted().len(), setup.recorder.losses().len()), (0, 1, 0, 1));
+    assert!(is_lost(&good.device().submit(stream, 1, Work::Nop)));
 }
 
 struct NoVariables;
@@ -293,6 +315,7 @@ fn a_module_waits_for_a_quiet_card() {
     busy.done(held.token);
     // A kernel that does not end delays it, and does not prevent it.
     let held = hold(&busy, busy.stream());
+    std::thread::sleep(Duration::from_millis(20));
     loader.kernels();
     busy.write(held.stop, &[1]);
     busy.done(held.token);
@@ -349,7 +372,7 @@ fn devices_are_dropped_at_every_step_of_a_fault() {
 enum Happening {
     Retired(ClientId, StreamId, u64, Outcome),
     Faulted(ClientId),
-    Lost(bool),
+    Lost(Begun),
 }
 
 #[derive(Default)]
@@ -365,8 +388,8 @@ impl Sink for Witness {
     fn faulted(&self, client: ClientId, _: &Fault) {
         self.happenings.lock().push(Happening::Faulted(client));
     }
-    fn lost(&self, _: &str, told: bool) {
-        self.happenings.lock().push(Happening::Lost(told));
+    fn lost(&self, _: &str, begun: Begun) {
+        self.happenings.lock().push(Happening::Lost(begun));
     }
 }
 
@@ -435,7 +458,7 @@ fn check(happenings: &[Happening], streams: &BTreeMap<StreamId, Submitted>) -> R
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(60))]
+    #![proptest_config(ProptestConfig::with_cases(150))]
 
     #[test]
     fn random_mixes_keep_the_promises(

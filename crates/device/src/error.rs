@@ -23,6 +23,9 @@ pub enum DeviceError {
     /// The kernel or the driver refuses.
     #[error("the operating system refused: {0}")]
     System(String),
+    /// The device has let go of this client: it goes on in another executor, which does this again.
+    #[error("the client goes on in another process: {0}")]
+    LetGo(String),
     /// The device is lost; the executor must be replaced.
     #[error("the device is lost: {0}")]
     Lost(String),
@@ -39,7 +42,7 @@ impl DeviceError {
             DeviceError::Image { result, .. } => *result,
             DeviceError::NotSupported(_) => result::NOT_SUPPORTED,
             DeviceError::System(_) => result::UNKNOWN,
-            DeviceError::Lost(_) => result::LOST,
+            DeviceError::Lost(_) | DeviceError::LetGo(_) => result::LOST,
         }
     }
 }

@@ -41,7 +41,7 @@ pub use memory::Memory;
 pub use modules::{GlobalsAllocator, Modules};
 pub use partitions::Partitions;
 pub use queues::Queues;
-pub use report::{Fault, Outcome, Report, Sink};
+pub use report::{Begun, Fault, InDoubt, Outcome, Report, Sink};
 pub use takeover::{Interrupted, Resume, Takeover};
 pub use work::{Kernel, Rows, Work};
 

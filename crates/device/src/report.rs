@@ -2,6 +2,8 @@
 
 use crate::ids::{ClientId, StreamId};
 use cumux_wire::text::Channel;
+use std::collections::BTreeSet;
+use std::os::fd::OwnedFd;
 
 /// What happened to a submission.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,6 +38,26 @@ pub struct Report {
     pub outcome: Outcome,
 }
 
+/// A piece of accepted work of which nobody knows whether it was begun.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct InDoubt {
+    /// Its client.
+    pub client: ClientId,
+    /// Its stream.
+    pub stream: StreamId,
+    /// The number with which it was submitted.
+    pub token: u64,
+}
+
+/// What is known, when a device is lost, of accepted work without a report.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Begun {
+    /// Nothing: any of it may have been begun.
+    Unknown,
+    /// Only these pieces may have been begun. A successor can do all others.
+    Only(Vec<InDoubt>),
+}
+
 /// The receiver of a device's reports. Implemented by the executor; calls are short and never
 /// block.
 pub trait Sink: Send + Sync {
@@ -57,10 +79,27 @@ pub trait Sink: Send + Sync {
     fn faulted(&self, client: ClientId, fault: &Fault) {
         let _ = (client, fault);
     }
+    /// What the device has written down of a fault of these clients: a file, for people with a
+    /// debugger. Comes after their fault.
+    fn dumped(&self, clients: &[ClientId], dump: OwnedFd) {
+        let _ = (clients, dump);
+    }
+    /// Work of these clients runs on and on, and stops what others need. Returns true if all other
+    /// clients can go on in another process: then the device lets go of them, and calls
+    /// [`Sink::let_go`].
+    fn occupied(&self, by: &BTreeSet<ClientId>) -> bool {
+        let _ = by;
+        false
+    }
+    /// The device has let go of all clients but these: nothing of theirs is begun any more, and
+    /// their last reports have been delivered. Their accepted work without a report is left to
+    /// another process.
+    fn let_go(&self, staying: &BTreeSet<ClientId>, begun: Begun) {
+        let _ = (staying, begun);
+    }
     /// The device is lost, and its last report has been delivered. Accepted work without a report
-    /// is left to a successor. `told`: the clients whose kernels were running have been notified of
-    /// a fault, so that a successor may run all other work again.
-    fn lost(&self, why: &str, told: bool) {
-        let _ = (why, told);
+    /// is left to a successor.
+    fn lost(&self, why: &str, begun: Begun) {
+        let _ = (why, begun);
     }
 }

@@ -3,7 +3,7 @@
 //! Invariant: ranges handed out never overlap, are multiples of [`GRANULE`], and lie inside the
 //! arena.
 
-use crate::free::Free;
+use cumux_ranges::FreeRanges;
 use cumux_wire::layout::{ARENA_BASE, ARENA_BYTES};
 use std::ops::Range;
 
@@ -15,12 +15,12 @@ pub const ALL: Range<u64> = ARENA_BASE..ARENA_BASE + ARENA_BYTES;
 
 #[derive(Debug)]
 pub struct Arena {
-    free: Free,
+    free: FreeRanges,
 }
 
 impl Default for Arena {
     fn default() -> Self {
-        let mut free = Free::default();
+        let mut free = FreeRanges::default();
         free.add(ARENA_BASE, ARENA_BYTES);
         Self { free }
     }
@@ -31,11 +31,7 @@ impl Arena {
     /// part of the arena.
     pub fn allocate(&mut self, bytes: u64, align: u64, part: &Range<u64>) -> Option<u64> {
         let bytes = bytes.checked_next_multiple_of(GRANULE)?;
-        let align = align.max(GRANULE);
-        let found = self.free.iter().find_map(|(start, length)| {
-            let at = start.max(part.start).checked_next_multiple_of(align)?;
-            (at.checked_add(bytes)? <= (start + length).min(part.end)).then_some(at)
-        })?;
+        let found = self.free.first_fit(bytes, align.max(GRANULE), part)?;
         self.claim(found, bytes).then_some(found)
     }
 

@@ -8,14 +8,14 @@
 //! upper bits: the reports of a device pass through [`Tagged`].
 
 use cumux_device::{
-    Capabilities, Channel, ClientCounters, ClientId, ClientSpec, Device, DeviceError, DeviceFacts, Fault, GlobalsAllocator, Interrupted, ModuleId, ModuleInfo, Open,
-    Outcome, Report, Sink, StreamId, TensorWish, Work,
+    Begun, Capabilities, Channel, ClientCounters, ClientId, ClientSpec, Device, DeviceError, DeviceFacts, Fault, GlobalsAllocator, Interrupted, ModuleId,
+    ModuleInfo, Open, Outcome, Report, Sink, StreamId, TensorWish, Work,
 };
 use cumux_wire::cuda::{FunctionAttribute, Limit};
 use cumux_wire::layout;
 use cumux_wire::message::SessionConfig;
 use parking_lot::RwLock;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
@@ -53,8 +53,19 @@ impl Sink for Tagged {
         self.reports.faulted(client, fault);
     }
 
-    fn lost(&self, why: &str, told: bool) {
-        self.reports.lost(why, told);
+    fn dumped(&self, clients: &[ClientId], dump: OwnedFd) {
+        self.reports.dumped(clients, dump);
+    }
+
+    fn occupied(&self, by: &BTreeSet<ClientId>) -> bool {
+        // What the other devices were given would have to be let go of, too.
+        let _ = by;
+        false
+    }
+
+    /// The process ends with all its devices, and what the others were given may have been begun.
+    fn lost(&self, why: &str, _begun: Begun) {
+        self.reports.lost(why, Begun::Unknown);
     }
 }
 

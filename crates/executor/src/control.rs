@@ -1,11 +1,12 @@
 //! Records that belong to no stream: they take effect when taken, or, where CUDA says so, when
 //! everything the client pushed before is over (barriers).
 
+use crate::background;
 use crate::drive::Caller;
-use crate::module;
 use crate::objects::{Change, Objects, StreamSpec};
 use crate::session::{Barrier, Inner, Session};
 use crate::shared::{answer, answer_with};
+use crate::stream::Stream;
 use cumux_device::{DeviceError, Fault};
 use cumux_ring::page::Answer;
 use cumux_wire::layout;
@@ -72,7 +73,7 @@ impl Session {
                 let wrong = self.place(device).is_none() || inner.objects.partitions.contains_key(&partition) || inner.objects.partitions.len() >= PARTITIONS;
                 if wrong {
                     self.commit_reply(inner, end, &header, Change::Nothing, answer(result::INVALID_VALUE));
-                } else if !module::open_partition(self, inner, header, end, partition, device, multiprocessors) {
+                } else if !background::open_partition(self, inner, header, end, partition, device, multiprocessors) {
                     self.commit_reply(inner, end, &header, Change::Nothing, answer(result::OUT_OF_MEMORY));
                 }
             }
@@ -94,7 +95,7 @@ impl Session {
                 if self.place(device).is_none() || inner.objects.modules.contains_key(&module) {
                     return self.commit_reply(inner, end, &header, Change::Nothing, answer(result::INVALID_VALUE));
                 }
-                if !module::load(self, inner, module::Request { header, end, module, device, image, image_bytes, info, info_bytes }) {
+                if !background::load(self, inner, background::Request { header, end, module, device, image, image_bytes, info, info_bytes }) {
                     self.commit_reply(inner, end, &header, Change::Nothing, answer(result::OUT_OF_MEMORY));
                 }
             }
@@ -114,7 +115,7 @@ impl Session {
                 // Where an extent has to be made, that is not the intake thread's time: it belongs
                 // to all clients.
                 let room = self.place(device).is_none_or(|place| inner.memory.heap.fits(wanted, align, &layout::arena_window(place)));
-                if !room && module::allocate(self, inner, header, end, device, wanted, align) {
+                if !room && background::allocate(self, inner, header, end, device, wanted, align) {
                     return;
                 }
                 let (change, reply) = match self.allocate(inner, device, wanted, align) {
@@ -166,7 +167,7 @@ impl Session {
                 self.commit_reply(inner, end, &header, change, answer(if known { result::SUCCESS } else { result::INVALID_VALUE }));
             }
             Op::VmmCreate { handle, device, bytes: wanted } => {
-                if !module::create(self, inner, header, end, handle, device, wanted) {
+                if !background::create(self, inner, header, end, handle, device, wanted) {
                     let (change, code) = self.physical_create(inner, handle, device, wanted);
                     self.commit_reply(inner, end, &header, change, answer(code));
                 }
@@ -197,7 +198,7 @@ impl Session {
                 self.commit_reply(inner, end, &header, change, answer(if done { result::SUCCESS } else { result::INVALID_VALUE }));
             }
             Op::WindowUse { address, bytes: length } => {
-                if !module::use_window(self, inner, header, end, address, length) {
+                if !background::use_window(self, inner, header, end, address, length) {
                     self.commit_reply(inner, end, &header, Change::Nothing, answer(result::OUT_OF_MEMORY));
                 }
             }
@@ -344,7 +345,7 @@ impl Session {
         let place = self.place(spec.device).unwrap_or(u32::MAX);
         let device = self.shared.cards.create_stream(self.client(), place, spec.partition, spec.priority)?;
         let done = inner.journal.completed(index);
-        inner.queues.streams.insert(index, crate::stream::Stream::new(device, done));
+        inner.queues.streams.insert(index, Stream::new(device, done));
         inner.queues.by_device.insert(device, index);
         Ok(())
     }

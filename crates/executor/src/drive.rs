@@ -5,6 +5,7 @@ use crate::objects::Objects;
 use crate::session::{Inner, Session, now_ns};
 use cumux_device::{DeviceError, Fault, Kernel, Rows, Work};
 use cumux_scheduler::InFlightBudget;
+use cumux_wire::cuda::WaitCondition;
 use cumux_wire::record::Op;
 
 /// Pieces of one stream that the device may have at once.
@@ -228,10 +229,10 @@ impl Session {
         let found = u64::from_le_bytes(raw);
         let mask = if bytes == 4 { u64::from(u32::MAX) } else { u64::MAX };
         let sign = 1_u64 << (bytes * 8 - 1);
-        let reached = match condition {
-            0 => (found.wrapping_sub(wanted) & mask) & sign == 0,
-            1 => found == wanted & mask,
-            2 => found & wanted & mask != 0,
+        let reached = match WaitCondition(condition) {
+            WaitCondition::CU_STREAM_WAIT_VALUE_GEQ => (found.wrapping_sub(wanted) & mask) & sign == 0,
+            WaitCondition::CU_STREAM_WAIT_VALUE_EQ => found == wanted & mask,
+            WaitCondition::CU_STREAM_WAIT_VALUE_AND => found & wanted & mask != 0,
             _ => !(found | wanted) & mask != 0,
         };
         if reached { Step::Pass } else { Step::Park }

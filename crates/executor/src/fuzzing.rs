@@ -4,10 +4,11 @@
 
 use crate::arena::GRANULE;
 use crate::cards::Cards;
-use crate::intake::{Intake, Sessions};
+use crate::files::Files;
+use crate::intake::Intake;
 use crate::mailbox::{Letter, Mailboxes, Outbox};
-use crate::open::{self, Files, Terms};
-use crate::session::Session;
+use crate::open::{self, Terms};
+use crate::session::{Session, Sessions};
 use crate::shared::{IMAGES, Shared};
 use crate::sink::Reports;
 use cumux_device::{Open, Sink};

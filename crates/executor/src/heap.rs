@@ -3,7 +3,7 @@
 //! Invariants: allocations never overlap and never cross an extent; free ranges of one extent are
 //! merged; sizes are multiples of [`SLICE`].
 
-use crate::free::Free;
+use cumux_ranges::FreeRanges;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -14,7 +14,7 @@ pub const SLICE: u64 = 512;
 pub struct Heap {
     /// Address and length of every extent.
     extents: BTreeMap<u64, u64>,
-    free: Free,
+    free: FreeRanges,
     /// Allocations by address, rounded length.
     taken: BTreeMap<u64, u64>,
 }
@@ -57,12 +57,7 @@ impl Heap {
     }
 
     fn find(&self, bytes: u64, align: u64, part: &Range<u64>) -> Option<u64> {
-        let bytes = Self::rounded(bytes)?;
-        let align = align.max(SLICE);
-        self.free.iter().filter(|(start, _)| part.contains(start)).find_map(|(start, length)| {
-            let at = start.checked_next_multiple_of(align)?;
-            (at.checked_add(bytes)? <= start + length).then_some(at)
-        })
+        self.free.first_fit(Self::rounded(bytes)?, align.max(SLICE), part)
     }
 
     /// Takes exactly this range (a restored allocation); false if it is not free.

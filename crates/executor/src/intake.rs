@@ -7,28 +7,20 @@
 //! where cores are free for that.
 
 use crate::error::ExecutorError;
-use crate::session::Session;
+use crate::session::{Session, Sessions};
 use crate::shared::Shared;
+use crate::sink;
+use cumux_environment::number_or_none;
 use cumux_link::pulse;
 use cumux_ring::awake::Count;
-use parking_lot::RwLock;
+use cumux_ring::polling;
 use rustix::event::epoll;
-use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// All sessions of this executor by number.
-pub type Sessions = Arc<RwLock<BTreeMap<u32, Arc<Session>>>>;
-
 /// How often a stream that waits for a value in memory is looked at.
 const VALUE_POLL: Duration = Duration::from_micros(200);
-/// How long a lane looks before it sleeps, where there are cores to spare: a push that comes
-/// meanwhile needs no doorbell and no waking, which on an idle virtual core costs 0.1 ms
-/// (docs/performance.md).
-const LOOK_BEFORE_SLEEP: Duration = Duration::from_micros(1500);
-/// Cores from which on lanes may spin.
-const SPARE_CORES: usize = 8;
 /// One lane takes more than two or four, whose threads are missing elsewhere (docs/performance.md
 /// has the table).
 const LANES: usize = 1;
@@ -41,21 +33,14 @@ const TRIAL_POLL: Duration = Duration::from_millis(20);
 /// Lanes for this machine; `CUMUX_INTAKE_LANES` overrides it for measuring.
 #[must_use]
 pub fn lanes() -> usize {
-    number("CUMUX_INTAKE_LANES").map_or(LANES, |n| (n as usize).clamp(1, 64))
+    number_or_none("CUMUX_INTAKE_LANES").map_or(LANES, |n| (n as usize).clamp(1, 64))
 }
 
-/// How long a lane looks before it sleeps; `CUMUX_INTAKE_SPIN_US` overrides it for measuring.
+/// How long a lane looks before it sleeps; `CUMUX_INTAKE_SPIN_US` overrides it for measuring. A push
+/// that comes meanwhile needs no doorbell and no waking.
 fn look_before_sleep() -> Duration {
-    let usual = if cores() >= SPARE_CORES { LOOK_BEFORE_SLEEP } else { Duration::ZERO };
-    number("CUMUX_INTAKE_SPIN_US").map_or(usual, Duration::from_micros)
-}
-
-fn number(variable: &str) -> Option<u64> {
-    std::env::var(variable).ok()?.parse().ok()
-}
-
-fn cores() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from)
+    let usual = || polling::service_limit(polling::cores(), Duration::ZERO);
+    number_or_none("CUMUX_INTAKE_SPIN_US").map_or_else(usual, Duration::from_micros)
 }
 
 pub struct Intake {
@@ -180,7 +165,7 @@ impl Intake {
             }
             round = round.wrapping_add(1);
             let mut moved = mailboxes.take_reports(lane, &mut seen, &mut reports);
-            crate::sink::deliver(&self.sessions, &mut reports);
+            sink::deliver(&self.sessions, &mut reports);
             for session in &sessions {
                 moved |= session.intake();
             }

@@ -6,15 +6,40 @@
 //!
 //! Threads: one that talks to the server ([`run`]), a few for intake ([`intake`]), the device's
 //! own, and one for each module that is being loaded.
+//!
+//! # Modules
+//!
+//! Each module uses only those below it.
+//!
+//! ```text
+//! (this one)     the server's messages, the start of an executor and its activation
+//! open           opening a session: a new one, or one that a predecessor served
+//! intake         the threads that look at the rings of their sessions in turn
+//! sink           where a device reports: finds the session
+//! turn  orders   what the intake does with a session; what the server wants of it
+//! control        records that belong to no stream, and barriers
+//! background     slow requests, on threads of their own
+//! reports        what a device has reported, and the lock behind which that is delivered
+//! drive          starts what can start
+//! memory         a session's device memory
+//! session        a session's state, and what is written down of it (`session::commit`)
+//! shared         what all sessions share: cards, arena, keeper, accounts, the fair queue
+//! ```
+//!
+//! Below them lie modules that know no session and use each other downward, too: `cards` (all
+//! devices as one), `files`, `objects` and `stream` (parts of a session's state), `suspicion` and
+//! `replay_safety` (judgements), `arena`, `heap` and `free` (ranges of addresses), `mailbox` and
+//! `workers` (messages and threads), `error`.
 #![forbid(unsafe_code)]
 #![warn(missing_docs, missing_debug_implementations)]
 
 mod arena;
+mod background;
 mod cards;
 mod control;
 mod drive;
 mod error;
-mod free;
+mod files;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
@@ -22,11 +47,11 @@ mod heap;
 mod intake;
 mod mailbox;
 mod memory;
-mod meter;
-mod module;
 mod objects;
 mod open;
+mod orders;
 mod replay_safety;
+mod reports;
 mod session;
 mod shared;
 mod sink;
@@ -34,13 +59,16 @@ mod sink;
 mod stories;
 mod stream;
 mod suspicion;
+mod turn;
 mod workers;
 
 use crate::cards::Cards;
 pub use crate::error::ExecutorError;
-use crate::intake::{Intake, Sessions};
+use crate::files::Files;
+use crate::intake::Intake;
 use crate::mailbox::{Letter, Mailboxes, Outbox};
-use crate::open::{Files, Images, Terms};
+use crate::open::{Images, Terms};
+use crate::session::{Session, Sessions};
 use crate::shared::Shared;
 use crate::sink::Reports;
 use crate::suspicion::{Case, Ruling, Trials};
@@ -99,7 +127,8 @@ pub fn run(options: &Options, opener: &dyn Open) -> Result<(), ExecutorError> {
     let sessions = Sessions::default();
     let (outbox, outgoing) = Outbox::new();
     let (outbox, mailboxes) = (Arc::new(outbox), Arc::new(Mailboxes::new(intake::lanes())));
-    let reports: Arc<dyn Sink> = Arc::new(Reports::new(sessions.clone(), mailboxes.clone(), outbox.clone()));
+    let sink = Arc::new(Reports::new(sessions.clone(), mailboxes.clone(), outbox.clone()));
+    let reports: Arc<dyn Sink> = sink.clone();
     let cards = match Cards::open(&options.devices, opener, &reports) {
         Ok(cards) => cards,
         Err(error) => {
@@ -111,6 +140,12 @@ pub fn run(options: &Options, opener: &dyn Open) -> Result<(), ExecutorError> {
     let shared = Arc::new(Shared::new(cards, mailboxes, outbox.clone())?);
     let intake = Intake::new(sessions, shared.clone())?;
     intake.start()?;
+    if shared.cards.capabilities().exclusive.is_none() {
+        let intake = Arc::downgrade(&intake);
+        sink.allow_departures(Box::new(move |client| {
+            intake.upgrade().and_then(|intake| intake.remove(client));
+        }));
+    }
     let line: Arc<Mutex<Option<Connection>>> = Arc::default();
     let (sender, beating) = (line.clone(), intake.clone());
     std::thread::Builder::new()
@@ -251,7 +286,7 @@ impl Executor {
         self.shared.report(FromExecutor::Metrics { request, clients, more: false });
     }
 
-    fn intake_sessions(&self) -> Vec<Arc<session::Session>> {
+    fn intake_sessions(&self) -> Vec<Arc<Session>> {
         self.intake.sessions()
     }
 

@@ -8,6 +8,7 @@ use crate::heap::Heap;
 use crate::objects::{Change, Mapped, Objects};
 use crate::session::{Inner, Session};
 use crate::shared::{answer, is_memory, result_of};
+use cumux_device::DeviceError;
 use cumux_wire::cuda::MemoryAccess;
 use cumux_wire::layout;
 use cumux_wire::record::Header;
@@ -78,7 +79,7 @@ impl Session {
     /// A new extent with room for `bytes`.
     fn extend(&self, inner: &mut Inner, place: u32, bytes: u64) -> Result<(), ExecutorError> {
         let exact = bytes.checked_next_multiple_of(GRANULE);
-        let exact = exact.ok_or_else(|| cumux_device::DeviceError::OutOfMemory("more than there are addresses".into()))?;
+        let exact = exact.ok_or_else(|| DeviceError::OutOfMemory("more than there are addresses".into()))?;
         let wanted = match exact {
             e if e > OWN_EXTENT => e,
             e if e <= FIRST_EXTENT && !inner.memory.heap.extents().iter().any(|(at, _)| layout::arena_place(*at) == place) => FIRST_EXTENT,
@@ -95,7 +96,7 @@ impl Session {
         let file = cards.create_extent(place, bytes)?;
         let Some(address) = self.shared.arena.lock().allocate(bytes, GRANULE, &layout::arena_window(place)) else {
             cards.forget_extent(place, file.as_fd());
-            return Err(cumux_device::DeviceError::OutOfMemory("no address range is free".into()).into());
+            return Err(DeviceError::OutOfMemory("no address range is free".into()).into());
         };
         let made = self
             .shared
@@ -273,5 +274,55 @@ impl Session {
             || objects.allocations.range(..=address).next_back().is_some_and(|(a, b)| end <= a + b)
             || objects.mappings.range(..=address).next_back().is_some_and(|(a, m)| m.access != 0 && end <= a + m.bytes)
             || objects.modules.values().flat_map(|m| &m.variables).any(|(_, a, b)| address >= *a && end <= a + b)
+    }
+
+    /// Managed variables live at the end of the client's window, where both sides see them.
+    pub(crate) fn managed(&self, inner: &mut Inner, device: u32, bytes: u64, align: u64) -> Result<u64, DeviceError> {
+        let full = || DeviceError::OutOfMemory("managed variables take more than their part of the window".into());
+        let at = inner.memory.managed.checked_next_multiple_of(align.max(16)).ok_or_else(full)?;
+        let end = at.checked_add(bytes).filter(|end| *end <= layout::WINDOW_MANAGED_BYTES).ok_or_else(full)?;
+        // It is never given back before the client ends: charged once and for all.
+        self.charge(device, end - inner.memory.managed).map_err(|_| DeviceError::OutOfMemory(format!("{bytes} bytes for a managed variable")))?;
+        inner.memory.managed = end;
+        Ok(layout::window_address(self.config.window_slot) + layout::WINDOW_BYTES - layout::WINDOW_MANAGED_BYTES + at)
+    }
+
+    pub(crate) fn in_window(&self, address: u64, bytes: u64) -> bool {
+        let base = layout::window_address(self.config.window_slot);
+        address >= base && address.checked_add(bytes).is_some_and(|end| end <= base + layout::WINDOW_BYTES)
+    }
+
+    /// Places what was allocated before a takeover: its range is taken and permitted again.
+    pub(crate) fn restore_range(&self, inner: &mut Inner, address: u64, bytes: u64) -> bool {
+        if self.in_window(address, bytes) {
+            let base = layout::window_address(self.config.window_slot) + layout::WINDOW_BYTES - layout::WINDOW_MANAGED_BYTES;
+            let end = inner.memory.managed.max((address + bytes).saturating_sub(base));
+            self.charge_again(self.place(0).unwrap_or(0), end - inner.memory.managed);
+            inner.memory.managed = end;
+            return true;
+        }
+        if !inner.memory.heap.place(address, bytes.max(1)) {
+            return false;
+        }
+        self.charge_again(layout::arena_place(address), Heap::rounded(bytes).unwrap_or(0));
+        self.shared.cards.allow(self.client(), address, bytes.max(1), true);
+        true
+    }
+
+    /// Gives a new keeper everything that belongs to this session's memory.
+    ///
+    /// # Errors
+    /// When it does not take it.
+    pub(crate) fn keep_memory(&self, inner: &Inner) -> Result<(), ExecutorError> {
+        for (address, bytes) in inner.memory.heap.extents() {
+            if let Some(file) = inner.memory.extents.get(&address) {
+                self.shared.keep(self.config.id, &extent_key(address), &bytes.to_string(), &[file.as_fd()])?;
+            }
+        }
+        for (handle, file) in &inner.memory.physical {
+            let bytes = inner.objects.physical.get(handle).map_or(0, |(_, bytes)| *bytes);
+            self.shared.keep(self.config.id, &physical_key(*handle), &bytes.to_string(), &[file.as_fd()])?;
+        }
+        Ok(())
     }
 }

@@ -1,19 +1,20 @@
 //! Opening a session: a new one, or one a dead predecessor served. There is no difference but what
 //! the journal says.
 
+use crate::background::Restored;
 use crate::drive::Caller;
 use crate::error::ExecutorError;
+use crate::files::Files;
 use crate::intake::Intake;
 use crate::memory::physical_key;
-use crate::module::Restored;
 use crate::objects::{Change, Logged, Objects};
+use crate::replay_safety;
 use crate::session::{Barrier, Inner, Parts, Phase, Session};
 use crate::shared::Shared;
 use crate::stream::Stream;
 use crate::suspicion::{self, Case, Lead};
-use cumux_device::{Fault, Interrupted};
+use cumux_device::{DeviceError, Fault, Interrupted};
 use cumux_keeper::client::Item;
-use cumux_link::connection::exactly;
 use cumux_ring::file;
 use cumux_ring::journal::{Journal, WorkEntry};
 use cumux_ring::page::Answer;
@@ -23,36 +24,9 @@ use cumux_wire::message::SessionConfig;
 use cumux_wire::record::{self, Op};
 use cumux_wire::result;
 use std::collections::HashMap;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// Descriptors of a session.
-#[derive(Debug, Clone)]
-pub struct Files {
-    /// In the order of `ToExecutor::Attach`: ring, page, window, journal, doorbell, marks, handle
-    /// of the client's process.
-    all: [Arc<OwnedFd>; 7],
-}
-
-impl Files {
-    /// # Errors
-    /// [`ExecutorError::Link`] when their number is wrong.
-    pub fn new(descriptors: Vec<OwnedFd>) -> Result<Self, ExecutorError> {
-        Ok(Self { all: exactly::<7>(descriptors)?.map(Arc::new) })
-    }
-
-    #[must_use]
-    pub fn doorbell(&self) -> BorrowedFd<'_> {
-        self.all[4].as_fd()
-    }
-
-    /// All of them, for a message.
-    #[must_use]
-    pub fn share(&self) -> Vec<Arc<OwnedFd>> {
-        self.all.to_vec()
-    }
-}
 
 /// How a session is opened.
 pub struct Terms<'a> {
@@ -170,6 +144,11 @@ impl Session {
         let modules = inner.objects.modules.clone();
         let images = if modules.is_empty() { Arc::default() } else { (terms.images)()? };
         for (id, spec) in modules {
+            if let Some(why) = &spec.not_resumable {
+                let text =
+                    format!("the service was interrupted, and what one of this client's modules had on the card has gone with the executor before: {why}");
+                return Err(DeviceError::Invalid(text).into());
+            }
             let image = images.get(&spec.image).ok_or_else(|| ExecutorError::Damaged(format!("the image of module {id} is not in the keeper")))?;
             self.shared.cards.load_module(self.client(), self.place(spec.device).unwrap_or(0), id, image, &mut Restored(&spec.variables))?;
             for (function, attribute, value) in spec.settings {
@@ -254,7 +233,7 @@ impl Session {
                 doubtful.push(record.op);
             }
         }
-        Ok(crate::replay_safety::why_not(doubtful.iter()))
+        Ok(replay_safety::why_not(doubtful.iter()))
     }
 
     /// Maps what the keeper has of this session and permits what the objects say. Where it fails,

@@ -1,10 +1,12 @@
 //! Where the device reports: finds the session and passes the report on.
 
-use crate::intake::Sessions;
 use crate::mailbox::{Mailboxes, Outbox};
-use cumux_device::{Channel, ClientId, Fault, Outcome, Report, Sink, StreamId};
+use crate::session::Sessions;
+use cumux_device::{Begun, Channel, ClientId, Fault, Outcome, Report, Sink, StreamId};
 use cumux_wire::message::FromExecutor;
-use std::sync::Arc;
+use std::collections::BTreeSet;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// Exit status of an executor whose device is lost.
@@ -18,12 +20,24 @@ pub struct Reports {
     sessions: Sessions,
     mailboxes: Arc<Mailboxes>,
     outbox: Arc<Outbox>,
+    /// Stops looking at a session's ring; none where clients cannot go on elsewhere.
+    departure: OnceLock<Departure>,
 }
+
+/// Stops looking at the ring of the session with this number.
+pub type Departure = Box<dyn Fn(ClientId) + Send + Sync>;
 
 impl Reports {
     #[must_use]
     pub fn new(sessions: Sessions, mailboxes: Arc<Mailboxes>, outbox: Arc<Outbox>) -> Self {
-        Self { sessions, mailboxes, outbox }
+        Self { sessions, mailboxes, outbox, departure: OnceLock::new() }
+    }
+}
+
+impl Reports {
+    /// From now on clients can leave for another process.
+    pub fn allow_departures(&self, departure: Departure) {
+        let _ = self.departure.set(departure);
     }
 }
 
@@ -65,15 +79,37 @@ impl Sink for Reports {
         }
     }
 
+    fn dumped(&self, clients: &[ClientId], dump: OwnedFd) {
+        self.outbox.put_with(FromExecutor::CoreDump { sessions: clients.to_vec() }, vec![Arc::new(dump)]);
+    }
+
+    /// Whether there is anybody who could go on elsewhere, and an elsewhere.
+    fn occupied(&self, by: &BTreeSet<ClientId>) -> bool {
+        self.departure.get().is_some() && self.sessions.read().keys().any(|client| !by.contains(client))
+    }
+
+    /// Those who leave are their next executor's from now on: nothing of them is touched any more.
+    fn let_go(&self, staying: &BTreeSet<ClientId>, begun: Begun) {
+        let Some(depart) = self.departure.get() else { return };
+        deliver(&self.sessions, &mut self.mailboxes.rest());
+        let leaving: Vec<_> = self.sessions.read().values().filter(|session| !staying.contains(&session.client())).cloned().collect();
+        tracing::warn!("work of clients {staying:?} does not end: {} other clients go on in another process", leaving.len());
+        for session in &leaving {
+            session.depart(LAST_REPORTS_TIMEOUT, &begun);
+            depart(session.client());
+        }
+        self.outbox.put(FromExecutor::Occupied { staying: staying.iter().copied().collect() });
+    }
+
     /// A lost device cannot be mended in this process. What was accepted is in the journals; the
     /// server starts a successor.
-    fn lost(&self, why: &str, told: bool) {
+    fn lost(&self, why: &str, begun: Begun) {
         tracing::error!("the device is lost: {why}; this executor ends and another takes over");
         // What was over counts, and the culprit's error is the server's to know, too.
         deliver(&self.sessions, &mut self.mailboxes.rest());
         let sessions: Vec<_> = self.sessions.read().values().cloned().collect();
         for session in sessions {
-            session.last_reports(LAST_REPORTS_TIMEOUT, told);
+            session.last_reports(LAST_REPORTS_TIMEOUT, &begun);
         }
         self.outbox.put(FromExecutor::DeviceLost { why: why.to_owned() });
         self.outbox.flush(LAST_REPORTS_TIMEOUT);

@@ -7,15 +7,16 @@
 use crate::arena::{self, GRANULE};
 use crate::cards::Cards;
 use crate::error::ExecutorError;
-use crate::intake::{Intake, Sessions};
+use crate::files::Files;
+use crate::intake::Intake;
 use crate::mailbox::{Letter, Mailboxes, Outbox};
 use crate::objects::{Change, ModuleSpec};
-use crate::open::{self, Files, Terms};
-use crate::session::Session;
+use crate::open::{self, Terms};
+use crate::session::{Session, Sessions};
 use crate::shared::Shared;
 use crate::sink::Reports;
 use crate::suspicion::{self, Case, Ruling};
-use cumux_device::{Device, DeviceError, Fault, Open, Sink};
+use cumux_device::{Begun, Device, DeviceError, Fault, Open, Sink};
 use cumux_device_sim::{FaultTiming, Memory, Settings};
 use cumux_keeper::client::Keeper;
 use cumux_link::{Connection, Listener};
@@ -231,7 +232,7 @@ fn a_client_with_more_objects_than_its_journal_holds_is_not_restored_in_part() {
     let world = World::new();
     let mut guest = Guest::new(&world, 11);
     guest.ask_ok(&allocate(512, 256));
-    let spec = ModuleSpec { image: "x".repeat(journal::OBJECT_BYTES), device: 0, variables: Vec::new(), settings: Vec::new() };
+    let spec = ModuleSpec { image: "x".repeat(journal::OBJECT_BYTES), device: 0, variables: Vec::new(), settings: Vec::new(), not_resumable: None };
     let session = world.session(11);
     session.commit(&mut session.lock(), Change::Module { id: 1, spec }, 0, None);
     guest.ask_ok(&allocate(512, 256));
@@ -282,7 +283,7 @@ fn what_is_in_doubt_is_not_done_again() {
             session.lock().journal.set_submitted(1, 2);
         }
         if told {
-            session.last_reports(Duration::from_secs(60), true);
+            session.last_reports(Duration::from_secs(60), &Begun::Only(Vec::new()));
         }
         drop(session);
         guest.close();

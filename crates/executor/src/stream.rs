@@ -64,6 +64,12 @@ impl Stream {
         self.queue.front().map(|pending| (pending.token, pending.seq))
     }
 
+    /// The sequence of an unfinished piece.
+    #[must_use]
+    pub fn sequence_of(&self, token: u64) -> Option<u64> {
+        self.queue.iter().find(|pending| pending.token == token).map(|pending| pending.seq)
+    }
+
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.queue.is_empty()

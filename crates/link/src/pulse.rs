@@ -29,11 +29,11 @@ const CHECKS: u32 = 4;
 /// not set.
 #[must_use]
 pub fn limit() -> Option<Duration> {
-    limit_of(std::env::var(VARIABLE).ok().as_deref())
+    limit_of(cumux_environment::number_or_none(VARIABLE))
 }
 
-fn limit_of(text: Option<&str>) -> Option<Duration> {
-    match text.and_then(|text| text.trim().parse::<u64>().ok()) {
+fn limit_of(milliseconds: Option<u64>) -> Option<Duration> {
+    match milliseconds {
         None => Some(DEFAULT),
         Some(0) => None,
         Some(ms) => Some(Duration::from_millis(ms).max(SHORTEST)),
@@ -204,9 +204,8 @@ mod tests {
 
     #[test]
     fn the_time_is_read_and_what_is_no_number_changes_nothing() {
-        assert_eq!([None, Some("x"), Some("-1"), Some("")].map(limit_of), [Some(DEFAULT); 4]);
-        assert_eq!(limit_of(Some(" 250 ")), Some(Duration::from_millis(250)));
-        assert_eq!((limit_of(Some("0")), limit_of(Some("1"))), (None, Some(SHORTEST)));
+        assert_eq!((limit_of(None), limit_of(Some(250))), (Some(DEFAULT), Some(Duration::from_millis(250))));
+        assert_eq!((limit_of(Some(0)), limit_of(Some(1))), (None, Some(SHORTEST)));
     }
 
     #[test]

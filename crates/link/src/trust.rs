@@ -58,7 +58,7 @@ impl Circle {
 /// Whether this process trusts a user with what it sends and reads.
 #[must_use]
 pub fn is_trusted(uid: u32) -> bool {
-    let named = std::env::var(VARIABLE).ok().and_then(|text| text.trim().parse().ok());
+    let named = cumux_environment::number_or_none(VARIABLE).and_then(|uid| u32::try_from(uid).ok());
     Circle { effective: own(), real: rustix::process::getuid().as_raw(), elevated: is_elevated(), named }.has(uid)
 }
 

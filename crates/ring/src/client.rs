@@ -6,6 +6,7 @@
 use crate::file::{FileError, Mapping};
 use crate::memory::{Memory, Ordering};
 use crate::page::{self, Answer};
+use crate::polling;
 use crate::queue::{Producer, Shape};
 use cumux_wire::layout::{page as page_layout, ring as ring_layout};
 use cumux_wire::text::Channel;
@@ -30,13 +31,8 @@ pub enum Scheduling {
     Block = 4,
 }
 
-/// How long a thread spins before it sleeps. To wake a thread on an idle virtual core costs 0.25 ms
-/// (docs/performance.md).
-const SPIN_LIMIT: Duration = Duration::from_millis(1);
 /// Checks between two readings of the clock.
 const CHECKS_PER_CLOCK_READ: u32 = 64;
-/// Threads of executor and server that need cores, too.
-const SERVICE_THREADS: usize = 3;
 
 /// Mapped files of a session, client side.
 #[derive(Debug)]
@@ -63,7 +59,7 @@ impl Client {
     /// # Errors
     /// [`FileError`] when a file does not have the size that the layout says, or is not sealed.
     pub fn map(ring: impl AsFd, page: impl AsFd, doorbell: OwnedFd) -> Result<Self, FileError> {
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let cores = polling::cores();
         let (ring, page) = (Mapping::of(ring, ring_layout::BYTES)?, Mapping::of(page, page_layout::BYTES)?);
         let doorbell = away_from_low_numbers(doorbell);
         Ok(Self { ring, page, doorbell, cores, scheduling: AtomicU8::new(Scheduling::Auto as u8) })
@@ -82,21 +78,19 @@ impl Client {
         const YIELD: u8 = Scheduling::Yield as u8;
         const BLOCK: u8 = Scheduling::Block as u8;
         let scheduling = self.scheduling.load(Ordering::Relaxed);
-        let company = page::company(&self.page) as usize;
-        let room = company > 0 && company + SERVICE_THREADS <= self.cores;
-        let few = if self.cores > 4 { 2000 } else { 50 };
+        let polling = polling::client(self.cores, page::company(&self.page) as usize);
         let (mut checks, mut until) = (0_u32, None);
         loop {
             if condition() {
                 return true;
             }
             checks += 1;
-            if checks >= few && (scheduling == BLOCK || scheduling == AUTO && !room) {
+            if checks >= polling.few_checks && (scheduling == BLOCK || scheduling == AUTO && !polling.has_core) {
                 return false;
             }
             if checks.is_multiple_of(CHECKS_PER_CLOCK_READ) {
                 let now = Instant::now();
-                let until = *until.get_or_insert(now + SPIN_LIMIT);
+                let until = *until.get_or_insert(now + polling.limit);
                 if deadline.is_some_and(|deadline| now >= deadline) || (scheduling != SPIN && now >= until) {
                     return false;
                 }

@@ -15,7 +15,7 @@
 //!
 //! The protocol is written once, generic over [`memory::Memory`], so that the model checker runs
 //! the code that ships (`RUSTFLAGS="--cfg loom" cargo test -p cumux-ring`).
-
+#![expect(clippy::disallowed_types, reason = "all atomics between processes are here")]
 #![warn(missing_docs, missing_debug_implementations)]
 
 pub mod awake;
@@ -24,6 +24,7 @@ pub mod file;
 pub mod journal;
 pub mod memory;
 pub mod page;
+pub mod polling;
 pub mod queue;
 pub mod service;
 pub mod window;

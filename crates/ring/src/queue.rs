@@ -54,8 +54,7 @@ impl Producer {
             }
         }
         if pad > 0 {
-            let word = (pad as u32).to_le_bytes();
-            ring.write(self.shape.data + offset, &[word[0], word[1], word[2], word[3], 0, 0, 0, 0]);
+            ring.write(self.shape.data + offset, &record::pad(pad as u32));
         }
         let at = if pad > 0 { 0 } else { offset };
         ring.write(self.shape.data + at, bytes);

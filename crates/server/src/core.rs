@@ -1,23 +1,22 @@
-//! All state of a server, and the loop that changes it, one event at a time. After each event
-//! [`Core::reconcile`] compares what is with what should be and takes the next steps; so no step
-//! depends on which event came first.
+//! All state of a server, and what every part of it may do with that: tell the daemon, write down
+//! what a successor needs, and have a session kept. What happens to the state lies above.
 
 use crate::event::Event;
-use crate::executors::Worker;
+use crate::fault_log::FaultLog;
 use crate::host::Host;
 use crate::keeper::KeeperSlot;
 use crate::log::Log;
 use crate::outbox::Outbox;
-use crate::rebuild::Rebuild;
 use crate::session::Session;
 use crate::state_file::StateFile;
 use crate::watch::Watcher;
+use crate::worker::{Service, Worker};
 use crate::{Limits, Options};
 use cumux_link::{Connection, Process};
-use cumux_wire::VERSION;
-use cumux_wire::message::{ClientStatus, DeviceFacts, DeviceGrant, FromServer, Grant, Hello, Reply, ToServer};
-use std::collections::{BTreeMap, VecDeque};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
+use cumux_wire::message::{ClientStatus, DeviceFacts, DeviceGrant, FromServer, Grant};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::os::fd::AsFd;
+use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
 /// Whom a watched process handle belongs to.
@@ -42,43 +41,6 @@ pub(crate) enum Ending {
         since: Instant,
     },
     Done,
-}
-
-/// Which executor serves.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Service {
-    ByNobody,
-    /// This one was told to, and has not yet said that it does.
-    Beginning {
-        worker: u64,
-        since: Instant,
-    },
-    By {
-        worker: u64,
-    },
-}
-
-impl Service {
-    /// The executor that serves, or that was told to.
-    pub(crate) fn active(self) -> Option<u64> {
-        match self {
-            Self::ByNobody => None,
-            Self::Beginning { worker, .. } | Self::By { worker } => Some(worker),
-        }
-    }
-
-    /// The executor that serves.
-    pub(crate) fn serving(self) -> Option<u64> {
-        match self {
-            Self::By { worker } => Some(worker),
-            Self::ByNobody | Self::Beginning { .. } => None,
-        }
-    }
-
-    /// Whether an executor serves.
-    pub(crate) fn is_given(self) -> bool {
-        self.serving().is_some()
-    }
 }
 
 /// A client whose hello has come and who has no session yet.
@@ -119,6 +81,120 @@ pub(crate) struct Question {
     pub(crate) wish: Wish,
 }
 
+/// The processes whose ends are watched.
+pub(crate) struct Processes {
+    pub(crate) watcher: Watcher,
+    subjects: BTreeMap<u64, Subject>,
+}
+
+impl Processes {
+    /// From now on the end of this process is announced. Returns the watcher's number of it.
+    ///
+    /// # Errors
+    /// When the system has no room for more.
+    pub(crate) fn watch(&mut self, handle: impl AsFd, subject: Subject) -> rustix::io::Result<u64> {
+        let token = self.watcher.watch(handle)?;
+        self.subjects.insert(token, subject);
+        Ok(token)
+    }
+
+    /// Whose process it was that has ended; none if nobody wants to know any more.
+    pub(crate) fn ended(&mut self, token: u64) -> Option<Subject> {
+        self.subjects.remove(&token)
+    }
+}
+
+/// The daemon that is there.
+pub(crate) struct Daemon {
+    pub(crate) outbox: Outbox<FromServer>,
+    /// Clients that it has handed over, however it went on with them.
+    pub(crate) taken: u64,
+    /// It knows that we are ready.
+    pub(crate) announced: bool,
+}
+
+/// The executors, and how those before them fared.
+pub(crate) struct Executors {
+    pub(crate) workers: BTreeMap<u64, Worker>,
+    pub(crate) next: u64,
+    pub(crate) service: Service,
+    /// What the one that serves has named.
+    pub(crate) devices: Vec<DeviceFacts>,
+    pub(crate) generation: u32,
+    pub(crate) takeovers: u32,
+    /// When the last active one was lost, and how long it had served.
+    pub(crate) lost_at: Option<Instant>,
+    pub(crate) lived: Duration,
+    pub(crate) deaths: VecDeque<Instant>,
+    /// None is started before.
+    pub(crate) start_after: Instant,
+    /// Why there is no standby: the device cannot be opened twice.
+    pub(crate) no_standby: Option<String>,
+    /// What the last one that could not serve has said.
+    pub(crate) last_failure: String,
+}
+
+impl Executors {
+    /// The executor that serves, or that was told to.
+    pub(crate) fn active(&self) -> Option<&Worker> {
+        self.service.active().and_then(|id| self.workers.get(&id))
+    }
+
+    /// The executor that serves.
+    pub(crate) fn serving(&self) -> Option<&Worker> {
+        self.service.serving().and_then(|id| self.workers.get(&id))
+    }
+
+    /// Process number of the one that serves, or was told to; 0 without one.
+    pub(crate) fn active_pid(&self) -> u32 {
+        self.active().map_or(0, |worker| worker.pid)
+    }
+
+    /// Process number of the one that waits to take over.
+    pub(crate) fn standby_pid(&self) -> u32 {
+        self.workers.iter().find(|(id, worker)| Some(**id) != self.service.active() && !worker.is_dismissed()).map_or(0, |(_, worker)| worker.pid)
+    }
+
+    /// The same, once it is ready to: 0 while it still comes up.
+    pub(crate) fn ready_standby_pid(&self) -> u32 {
+        self.workers.iter().find(|(id, worker)| Some(**id) != self.service.active() && worker.can_serve()).map_or(0, |(_, worker)| worker.pid)
+    }
+}
+
+/// The clients: those with a session, those on their way, and the last that have gone.
+pub(crate) struct Clients {
+    pub(crate) sessions: BTreeMap<u32, Session>,
+    pub(crate) next_session: u32,
+    pub(crate) arrivals: VecDeque<Arrival>,
+    pub(crate) gone: VecDeque<ClientStatus>,
+}
+
+/// What was asked of the executor, by number.
+pub(crate) struct Questions {
+    pub(crate) open: BTreeMap<u64, Question>,
+    pub(crate) resharings: BTreeMap<u64, Resharing>,
+    next: u64,
+}
+
+impl Questions {
+    /// A number that no question had.
+    pub(crate) fn number(&mut self) -> u64 {
+        let number = self.next;
+        self.next += 1;
+        number
+    }
+}
+
+/// What is still waited for of an earlier server's processes.
+#[derive(Debug)]
+pub(crate) struct Rebuild {
+    pub(crate) until: Instant,
+    /// The keeper has named the sessions that it has.
+    pub(crate) kept_named: bool,
+    /// Executors that have named all sessions that they had.
+    pub(crate) named: BTreeSet<u64>,
+}
+
 pub(crate) struct Core<H: Host> {
     pub(crate) options: Options,
     pub(crate) limits: Limits,
@@ -127,273 +203,72 @@ pub(crate) struct Core<H: Host> {
     /// Handle of this process, for clients.
     pub(crate) own: Process,
     pub(crate) log: Log,
+    pub(crate) faults: FaultLog,
     pub(crate) events: Sender<Event>,
-    pub(crate) watcher: Watcher,
-    pub(crate) subjects: BTreeMap<u64, Subject>,
-    pub(crate) daemon: Option<Outbox<FromServer>>,
-    /// Clients that this daemon has handed over, however it went on with them.
-    pub(crate) taken: u64,
-    /// The daemon knows that we are ready.
-    pub(crate) announced: bool,
-    pub(crate) lonely_since: Option<Instant>,
+    pub(crate) processes: Processes,
+    pub(crate) daemon: Option<Daemon>,
     pub(crate) keeper: KeeperSlot,
-    pub(crate) workers: BTreeMap<u64, Worker>,
-    pub(crate) next_worker: u64,
-    pub(crate) service: Service,
-    /// When the last active one was lost, and how long it had served.
-    pub(crate) lost_at: Option<Instant>,
-    pub(crate) lived: Duration,
-    pub(crate) generation: u32,
-    pub(crate) takeovers: u32,
-    pub(crate) deaths: VecDeque<Instant>,
-    /// No executor is started before.
-    pub(crate) start_after: Instant,
-    /// Why there is no standby: the device cannot be opened twice.
-    pub(crate) no_standby: Option<String>,
-    /// What the last executor that could not serve has said.
-    pub(crate) last_failure: String,
+    pub(crate) executors: Executors,
+    pub(crate) clients: Clients,
+    pub(crate) questions: Questions,
+    pub(crate) rebuild: Option<Rebuild>,
+    /// Since when there has been neither a daemon nor a client.
+    pub(crate) lonely_since: Option<Instant>,
     /// Why nobody can be served; this server is about to end.
     pub(crate) broken: Option<String>,
-    pub(crate) devices: Vec<DeviceFacts>,
-    pub(crate) sessions: BTreeMap<u32, Session>,
-    pub(crate) next_session: u32,
-    pub(crate) arrivals: VecDeque<Arrival>,
-    pub(crate) gone: VecDeque<ClientStatus>,
-    pub(crate) questions: BTreeMap<u64, Question>,
-    pub(crate) next_question: u64,
-    pub(crate) resharings: BTreeMap<u64, Resharing>,
-    pub(crate) rebuild: Option<Rebuild>,
     pub(crate) ending: Ending,
     /// As last written.
     state: StateFile,
 }
 
 impl<H: Host> Core<H> {
+    /// Nothing but what an earlier server has written down.
+    ///
     /// # Errors
     /// When the system gives no threads or descriptors.
-    pub(crate) fn new(options: Options, limits: Limits, host: H, events: Sender<Event>) -> std::io::Result<Self> {
-        let now = Instant::now();
+    pub(crate) fn new(options: Options, limits: Limits, host: H, events: Sender<Event>, old: &StateFile, now: Instant) -> std::io::Result<Self> {
         let pid = std::process::id();
-        let old = StateFile::read(&options.state_file());
-        let mut core = Self {
+        let ends = events.clone();
+        Ok(Self {
             own: host.open(pid)?,
             log: Log::open(options.log.as_deref()),
-            watcher: Watcher::start(events.clone())?,
+            faults: FaultLog::open(options.fault_file()),
+            processes: Processes { watcher: Watcher::start(move |token| ends.send(Event::Gone { token }).is_ok())?, subjects: BTreeMap::new() },
             options,
             limits,
             host,
             pid,
             events,
-            subjects: BTreeMap::new(),
             daemon: None,
-            taken: 0,
-            announced: false,
-            lonely_since: None,
             keeper: KeeperSlot::empty(now, pid),
-            workers: BTreeMap::new(),
-            next_worker: 1,
-            service: Service::ByNobody,
-            lost_at: None,
-            lived: Duration::ZERO,
-            generation: old.generation,
-            takeovers: old.takeovers,
-            deaths: VecDeque::new(),
-            start_after: now,
-            no_standby: None,
-            last_failure: String::new(),
-            broken: None,
-            devices: Vec::new(),
-            sessions: BTreeMap::new(),
-            next_session: old.next_session.max(1),
-            arrivals: VecDeque::new(),
-            gone: VecDeque::new(),
-            questions: BTreeMap::new(),
-            next_question: 1,
-            resharings: BTreeMap::new(),
+            executors: Executors {
+                workers: BTreeMap::new(),
+                next: 1,
+                service: Service::ByNobody,
+                devices: Vec::new(),
+                generation: old.generation,
+                takeovers: old.takeovers,
+                lost_at: None,
+                lived: Duration::ZERO,
+                deaths: VecDeque::new(),
+                start_after: now,
+                no_standby: None,
+                last_failure: String::new(),
+            },
+            clients: Clients { sessions: BTreeMap::new(), next_session: old.next_session.max(1), arrivals: VecDeque::new(), gone: VecDeque::new() },
+            questions: Questions { open: BTreeMap::new(), resharings: BTreeMap::new(), next: 1 },
             rebuild: None,
+            lonely_since: None,
+            broken: None,
             ending: Ending::No,
             state: StateFile::default(),
-        };
-        core.log.other("Startup");
-        core.log.other(&format!("Connecting to control daemon on socket: {}", core.options.pipe.join("cumux").display()));
-        core.log.other("Initializing server process");
-        core.begin_rebuild(&old, now);
-        Ok(core)
+        })
     }
 
-    /// Until the end.
-    pub(crate) fn serve(&mut self, inbox: &Receiver<Event>) {
-        loop {
-            let now = Instant::now();
-            self.reconcile(now);
-            if self.ending == Ending::Done {
-                self.log.line("Exiting");
-                if let Some(daemon) = self.daemon.take() {
-                    daemon.finish();
-                }
-                return;
-            }
-            let event = match self.next_deadline(now) {
-                Some(at) => inbox.recv_timeout(at.saturating_duration_since(Instant::now())),
-                None => inbox.recv().map_err(|_| RecvTimeoutError::Disconnected),
-            };
-            match event {
-                Ok(event) => {
-                    self.handle(event);
-                    // What came with it is part of the same picture.
-                    while let Ok(event) = inbox.try_recv() {
-                        self.handle(event);
-                    }
-                }
-                Err(RecvTimeoutError::Timeout) => {}
-                // We hold a sender ourselves.
-                Err(RecvTimeoutError::Disconnected) => return,
-            }
-        }
-    }
-
-    pub(crate) fn handle(&mut self, event: Event) {
-        match event {
-            Event::Hello { connection, hello } => self.greet(connection, hello),
-            Event::Executor { worker, message, descriptors } => self.hear(worker, message, descriptors),
-            Event::Keeper { number, told } => self.keeper_told(number, told),
-            Event::ExecutorLost { worker } => self.connection_lost(worker),
-            Event::Gone { token } => match self.subjects.remove(&token) {
-                Some(Subject::Keeper) => self.keeper_gone(),
-                Some(Subject::Worker(worker)) => self.worker_gone(worker),
-                Some(Subject::Client(session)) => self.client_gone(session),
-                None => {}
-            },
-            Event::DaemonUp(outbox) => {
-                self.daemon = Some(outbox);
-                self.taken = 0;
-                self.announced = false;
-                if let Some(why) = &self.broken {
-                    self.tell(FromServer::Failed { why: why.clone() });
-                }
-                // What an earlier server left is counted when it is known.
-                if self.rebuild.is_none() {
-                    self.count_clients();
-                }
-            }
-            Event::DaemonDown => {
-                self.daemon = None;
-                self.log.line("The control daemon has gone; clients go on, and a new daemon is awaited");
-            }
-            Event::Daemon { message, descriptors } => match message {
-                ToServer::Client { hello, pid, uid, grant } => {
-                    self.taken += 1;
-                    self.arrive(descriptors, hello, pid, uid, grant);
-                    self.count_clients();
-                }
-                ToServer::SetShare { request, pid, share } => self.set_share(request, pid, share),
-                ToServer::Status { request } => self.ask_status(request),
-                ToServer::Terminate { request, pid } => self.terminate(request, pid),
-                ToServer::Ping { request } => self.tell(FromServer::Pong { request }),
-                ToServer::Shutdown { force } => {
-                    self.log.line("Server has been notified to shutdown");
-                    if !force {
-                        self.log.line("Waiting for current clients to finish");
-                    }
-                    self.end(force);
-                }
-            },
-            Event::Stop => {
-                self.log.line("Server has been notified to shutdown");
-                self.end(true);
-            }
-        }
-    }
-
-    /// Somebody at our own socket.
-    fn greet(&mut self, connection: Connection, hello: Hello) {
-        let (version, pid) = match &hello {
-            Hello::Keeper { version, pid } | Hello::Executor { version, pid, .. } => (*version, *pid),
-            Hello::Client { .. } | Hello::Server { .. } => {
-                refuse(
-                    &connection,
-                    cumux_wire::result::MPS_CONNECTION_FAILED,
-                    "this is the socket of a server's own processes; programs connect to the daemon",
-                );
-                return;
-            }
-        };
-        if version != VERSION {
-            let why = format!("process {pid} speaks version {version} and this server {VERSION}; install one version of cumux and start the daemon again");
-            self.log.line(&why);
-            refuse(&connection, cumux_wire::result::SYSTEM_DRIVER_MISMATCH, &why);
-            return;
-        }
-        if !self.host.vouches(&connection, pid) {
-            self.log.line(&format!("A process said that it is {pid} and is not; it was turned away"));
-            return;
-        }
-        match hello {
-            Hello::Keeper { .. } => self.keeper_hello(connection, pid),
-            Hello::Executor { generation, serving, devices, .. } => self.executor_hello(connection, pid, generation, serving, devices),
-            Hello::Client { .. } | Hello::Server { .. } => {}
-        }
-    }
-
-    /// Takes every step that is due.
-    pub(crate) fn reconcile(&mut self, now: Instant) {
-        if !matches!(self.ending, Ending::No | Ending::Draining) {
-            self.end_step(now);
-            return;
-        }
-        if self.ending == Ending::Draining && self.sessions.is_empty() && self.rebuild.is_none() {
-            self.end(true);
-            self.end_step(now);
-            return;
-        }
-        if !self.rebuild_step(now) {
-            return;
-        }
-        self.mend_keeper(now);
-        self.mend_workers(now);
-        self.admit_arrivals();
-        self.answer_late_questions(now);
-        if self.service.is_given() && self.keeper.is_up() && !self.announced && self.daemon.is_some() {
-            self.announced = true;
-            self.tell(FromServer::Ready { devices: self.devices.clone() });
-        }
-        self.write_state();
-        let lonely = self.daemon.is_none() && self.sessions.is_empty() && self.arrivals.is_empty();
-        self.lonely_since = if lonely { self.lonely_since.or(Some(now)) } else { None };
-        if self.lonely_since.is_some_and(|since| now >= since + self.limits.lonely) {
-            self.log.line("No daemon and no clients any more");
-            self.end(true);
-        }
-    }
-
-    /// When [`Core::reconcile`] has something to do even if nothing happens. What was due at its
-    /// last time `now` it has seen.
-    fn next_deadline(&self, now: Instant) -> Option<Instant> {
-        let mut next: Option<Instant> = None;
-        let mut at = |instant: Option<Instant>| {
-            if let Some(instant) = instant.filter(|instant| *instant > now) {
-                next = Some(next.map_or(instant, |n| n.min(instant)));
-            }
-        };
-        match self.ending {
-            Ending::Executors { since } | Ending::Keeper { since } => at(Some(since + self.limits.quit)),
-            Ending::No | Ending::Draining | Ending::Done => {}
-        }
-        at(self.rebuild.as_ref().map(Rebuild::until));
-        at(self.lonely_since.map(|since| since + self.limits.lonely));
-        at(self.keeper.deadline(&self.limits));
-        for instant in self.worker_deadlines() {
-            at(Some(instant));
-        }
-        for question in self.questions.values() {
-            at(Some(question.until));
-        }
-        next
-    }
-
+    /// Tells the daemon, if there is one.
     pub(crate) fn tell(&self, message: FromServer) {
         if let Some(daemon) = &self.daemon {
-            daemon.send(message, Vec::new());
+            daemon.outbox.send(message, Vec::new());
         }
     }
 
@@ -405,42 +280,30 @@ impl<H: Host> Core<H> {
 
     /// INITIALIZING, ACTIVE, UNRESPONSIVE or FAULT.
     pub(crate) fn state_word(&self) -> &'static str {
-        if self.broken.is_some() || (self.lost_at.is_some() && !self.service.is_given()) {
+        if self.broken.is_some() || (self.executors.lost_at.is_some() && !self.executors.service.is_given()) {
             "FAULT"
-        } else if self.service.is_given() && self.service.active().and_then(|id| self.workers.get(&id)).is_some_and(Worker::is_silent) {
+        } else if self.executors.service.is_given() && self.executors.active().is_some_and(Worker::is_silent) {
             "UNRESPONSIVE"
-        } else if self.service.is_given() {
+        } else if self.executors.service.is_given() {
             "ACTIVE"
         } else {
             "INITIALIZING"
         }
     }
 
-    /// Process number of the executor that waits to take over.
-    pub(crate) fn standby_pid(&self) -> u32 {
-        self.workers.iter().find(|(id, _)| Some(**id) != self.service.active()).map_or(0, |(_, worker)| worker.pid)
-    }
-
-    /// The same, once it is ready to: 0 while it still comes up.
-    pub(crate) fn ready_standby_pid(&self) -> u32 {
-        self.workers.iter().find(|(id, worker)| Some(**id) != self.service.active() && worker.can_serve()).map_or(0, |(_, worker)| worker.pid)
-    }
-
-    pub(crate) fn active_pid(&self) -> u32 {
-        self.service.active().and_then(|id| self.workers.get(&id)).map_or(0, |worker| worker.pid)
-    }
-
-    fn write_state(&mut self) {
+    /// Writes down what a successor of this server needs, if it has changed.
+    pub(crate) fn write_state(&mut self) {
         // Numbers are reserved in hundreds, so that the file need not be written for every client.
-        let reserved = if self.state.next_session > self.next_session { self.state.next_session } else { self.next_session.saturating_add(100) };
+        let reserved =
+            if self.state.next_session > self.clients.next_session { self.state.next_session } else { self.clients.next_session.saturating_add(100) };
         let state = StateFile {
             server: self.pid,
             keeper: self.keeper.pid(),
-            executor: self.active_pid(),
-            standby: self.standby_pid(),
-            generation: self.generation,
+            executor: self.executors.active_pid(),
+            standby: self.executors.standby_pid(),
+            generation: self.executors.generation,
             next_session: reserved,
-            takeovers: self.takeovers,
+            takeovers: self.executors.takeovers,
         };
         if state != self.state {
             if let Err(error) = state.write(&self.options.state_file()) {
@@ -451,51 +314,17 @@ impl<H: Host> Core<H> {
         }
     }
 
-    /// Ends with the last client, or now.
-    pub(crate) fn end(&mut self, now: bool) {
-        if !now {
-            if self.ending == Ending::No {
-                self.ending = Ending::Draining;
-            }
-            return;
-        }
-        if matches!(self.ending, Ending::No | Ending::Draining) {
-            self.arrivals.clear();
-            for worker in self.workers.values_mut() {
-                worker.dismiss(&self.host);
-            }
-            self.ending = Ending::Executors { since: Instant::now() };
-        }
+    /// Tells the daemon how many clients there are, with those on their way.
+    pub(crate) fn count_clients(&self) {
+        let count = self.clients.sessions.values().filter(|s| !s.is_leaving()).count() + self.clients.arrivals.len();
+        let taken = self.daemon.as_ref().map_or(0, |daemon| daemon.taken);
+        self.tell(FromServer::Clients { count: u32::try_from(count).unwrap_or(u32::MAX), taken });
     }
 
-    fn end_step(&mut self, now: Instant) {
-        if let Ending::Executors { since } = self.ending {
-            if !self.workers.is_empty() && now >= since + self.limits.quit {
-                for worker in self.workers.values_mut() {
-                    worker.kill(&self.host);
-                }
-            }
-            // A daemon that comes now should still hear why.
-            let unheard = self.broken.is_some() && self.daemon.is_none() && now < since + self.limits.quit;
-            if self.workers.is_empty() && !unheard {
-                self.fail_sessions(cumux_wire::result::MPS_RPC_FAILURE);
-                self.keeper.quit(&self.host);
-                self.ending = Ending::Keeper { since: now };
-            }
-        }
-        if let Ending::Keeper { since } = self.ending {
-            if !self.keeper.is_gone() && now >= since + self.limits.quit {
-                self.keeper.kill(&self.host);
-            }
-            if self.keeper.is_gone() {
-                self.ending = Ending::Done;
-            }
+    /// Has a session's descriptors kept, or kept with its present configuration.
+    pub(crate) fn keep(&mut self, id: u32) {
+        if let Some(session) = self.clients.sessions.get_mut(&id) {
+            self.keeper.keep(session);
         }
     }
-}
-
-/// Answers a hello with a sentence.
-pub(crate) fn refuse(connection: &Connection, result: u32, why: &str) {
-    let _ = connection.set_timeout(Some(Duration::from_millis(100)));
-    let _ = connection.send(&Reply::Refused { result, why: why.to_owned() }, &[]);
 }

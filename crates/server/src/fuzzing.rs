@@ -7,6 +7,7 @@ use crate::event::Event;
 use crate::host::{Fate, Host, Role};
 use crate::keeper::Told;
 use crate::outbox::Outbox;
+use crate::worker::Worker;
 use crate::{Limits, Options};
 use cumux_link::pulse::Motion;
 use cumux_link::{Connection, Process};
@@ -153,7 +154,7 @@ impl Bench {
         let stage = Stage::default();
         let default = Limits::default();
         let limits = Limits { clients: 3, heartbeat: default.heartbeat.filter(|_| heartbeat), ..default };
-        let core = Core::new(options, limits, stage.clone(), events).expect("threads and descriptors");
+        let core = Core::start(options, limits, stage.clone(), events).expect("threads and descriptors");
         let mut bench = Self { core, inbox, stage, ahead: Duration::ZERO, lost: BTreeSet::new() };
         bench.settle();
         bench
@@ -180,7 +181,7 @@ impl Bench {
             // Ends of processes come from a thread: what was there before this mark comes before
             // it.
             let mark = counter();
-            let token = self.core.watcher.watch(&mark).expect("an epoll set");
+            let token = self.core.processes.watcher.watch(&mark).expect("an epoll set");
             rustix::io::write(&mark, &1_u64.to_ne_bytes()).expect("a counter takes a one");
             let mut any = false;
             loop {
@@ -192,7 +193,7 @@ impl Bench {
                     }
                 }
             }
-            self.core.watcher.forget(&mark);
+            self.core.processes.watcher.forget(&mark);
             if matches!(self.core.ending, Ending::Keeper { .. }) {
                 // A keeper that was told to quit ends, with all that it was asked before answered.
                 // It is asked nothing more: it would not answer.
@@ -240,10 +241,8 @@ impl Bench {
     }
 
     fn closing(&self) -> Option<u64> {
-        let closing = |(id, worker): (&u64, &crate::executors::Worker)| {
-            (worker.link.is_some() && self.stage.has_ended(worker.pid) && !self.lost.contains(id)).then_some(*id)
-        };
-        self.core.workers.iter().find_map(closing)
+        let closing = |(id, worker): (&u64, &Worker)| (!worker.is_awaited() && self.stage.has_ended(worker.pid) && !self.lost.contains(id)).then_some(*id);
+        self.core.executors.workers.iter().find_map(closing)
     }
 
     fn happen(&mut self, event: Event) {
@@ -276,19 +275,19 @@ impl Bench {
     /// Numbers of the executors, as [`Bench::executor`] takes them.
     #[must_use]
     pub fn executors(&self) -> Vec<u64> {
-        self.core.workers.keys().copied().collect()
+        self.core.executors.workers.keys().copied().collect()
     }
 
     /// Numbers of the sessions.
     #[must_use]
     pub fn sessions(&self) -> Vec<u32> {
-        self.core.sessions.keys().copied().collect()
+        self.core.clients.sessions.keys().copied().collect()
     }
 
     /// The generation that serves, or was told to.
     #[must_use]
     pub fn generation(&self) -> u32 {
-        self.core.generation
+        self.core.executors.generation
     }
 
     /// A handle of a process, as the daemon hands it over with its client.

@@ -1,21 +1,15 @@
-//! The server's side of its keeper: started, asked, replaced.
+//! The keeper as its server knows it, and how it is asked.
 //!
 //! It is asked by a thread of its own ([`Desk`]), because it may be slow, or stopped by a signal:
-//! answers come back as events, with the number of the keeper that gave them. What an earlier
-//! keeper says counts for nothing.
-//!
-//! While a keeper is being replaced nothing is lost as long as an executor serves: the server has
-//! the descriptors of all sessions kept anew, and executors have their device memory kept anew when
-//! they get the new connection.
+//! answers come back with the number of the keeper that gave them. What an earlier keeper says
+//! counts for nothing.
 
 use crate::Limits;
-use crate::core::{Core, Ending, Subject};
-use crate::event::Event;
-use crate::host::{Host, Role};
-use crate::session::{KEY, Keeping};
+use crate::host::Host;
+use crate::session::{KEY, Keeping, Session};
 use cumux_keeper::{ClientError, Item, Keeper};
+use cumux_link::Process;
 use cumux_link::pulse::{Motion, Pulse, Verdict};
-use cumux_link::{Connection, Process};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
@@ -59,19 +53,20 @@ pub(crate) struct Desk {
 }
 
 impl Desk {
-    fn open(keeper: Keeper, number: u64, events: Sender<Event>) -> std::io::Result<Self> {
+    /// `told` is called with each answer, by a thread of its own; false from it ends that thread.
+    fn open(keeper: Keeper, told: impl Fn(Told) -> bool + Send + 'static) -> std::io::Result<Self> {
         let (queue, questions) = channel::<Ask>();
         thread::Builder::new().name("keeper".into()).spawn(move || {
             for question in questions {
-                let told = match ask(&keeper, question) {
+                let answer = match ask(&keeper, question) {
                     Ok(None) => continue,
-                    Ok(Some(told)) => told,
+                    Ok(Some(answer)) => answer,
                     Err(error) => {
-                        let _ = events.send(Event::Keeper { number, told: Told::Failed(error) });
+                        told(Told::Failed(error));
                         return;
                     }
                 };
-                if events.send(Event::Keeper { number, told }).is_err() {
+                if !told(answer) {
                     return;
                 }
             }
@@ -140,6 +135,63 @@ impl KeeperSlot {
         self.number
     }
 
+    /// A process that was started, by us or by an earlier server, and may stand still for so long.
+    pub(crate) fn adopt(&mut self, pid: u32, process: Process, heartbeat: Option<Duration>) {
+        let now = Instant::now();
+        self.process = Some((pid, process));
+        self.number += 1;
+        self.pulse = heartbeat.map(|limit| Pulse::new(limit, now));
+        self.started = now;
+    }
+
+    /// It has said hello: from now on it is asked, and `told` called with what it answers.
+    ///
+    /// # Errors
+    /// When the system gives no thread.
+    pub(crate) fn open(&mut self, keeper: Keeper, told: impl Fn(Told) -> bool + Send + 'static) -> std::io::Result<()> {
+        self.desk = Some(Desk::open(keeper, told)?);
+        Ok(())
+    }
+
+    /// It does not do its work, and is asked nothing more.
+    pub(crate) fn close<H: Host>(&mut self, host: &H) {
+        self.desk = None;
+        self.kill(host);
+    }
+
+    /// Its process has ended. Returns what there was of it.
+    pub(crate) fn bury(&mut self) -> Option<(u32, Process)> {
+        let found = self.process.take()?;
+        self.desk = None;
+        self.pulse = None;
+        Some(found)
+    }
+
+    /// Whether one should be started now; the next one only a while later.
+    pub(crate) fn take_start(&mut self, now: Instant) -> bool {
+        let due = self.process.is_none() && now >= self.start_after;
+        if due {
+            self.start_after = now + BACK_OFF;
+        }
+        due
+    }
+
+    /// Ends one that has not said hello for too long.
+    pub(crate) fn end_overdue<H: Host>(&mut self, now: Instant, limits: &Limits, host: &H) {
+        if self.desk.is_none() && self.process.is_some() && now >= self.started + limits.start {
+            self.started = now;
+            self.kill(host);
+        }
+    }
+
+    /// Looks whether it stands still, if it is time to.
+    pub(crate) fn look(&mut self, now: Instant, motion: impl FnOnce(u32) -> Motion) -> Option<(Motion, Verdict)> {
+        let (pid, _) = self.process.as_ref()?;
+        let pulse = self.pulse.as_mut().filter(|pulse| pulse.next() <= now)?;
+        let motion = motion(*pid);
+        Some((motion, pulse.observe(now, motion, &[])))
+    }
+
     pub(crate) fn kill<H: Host>(&self, host: &H) {
         if let Some((pid, process)) = &self.process {
             host.kill(*pid, process);
@@ -158,6 +210,23 @@ impl KeeperSlot {
     #[cfg(feature = "fuzzing")]
     pub(crate) fn mark(&self) -> bool {
         self.desk.as_ref().map(|desk| desk.ask(Ask::List)).is_some()
+    }
+
+    /// Asks for all that is kept.
+    pub(crate) fn list(&self) {
+        if let Some(desk) = &self.desk {
+            desk.ask(Ask::List);
+        }
+    }
+
+    /// Has a session's descriptors kept, or kept with its present configuration.
+    pub(crate) fn keep(&self, session: &mut Session) {
+        let Some(desk) = &self.desk else { return };
+        let (Some(files), Ok(note)) = (&session.files, serde_json::to_string(&session.about)) else { return };
+        desk.ask(Ask::Keep { session: session.about.id, note, files: files.share() });
+        if session.keeping == Keeping::No {
+            session.keeping = Keeping::Asked;
+        }
     }
 
     /// Lets go of what is kept of a session.
@@ -180,144 +249,5 @@ impl KeeperSlot {
             (Some(_), Some(_)) => None,
         };
         look.into_iter().chain(due).min()
-    }
-}
-
-impl<H: Host> Core<H> {
-    /// Watches a keeper that was started, by us or by an earlier server.
-    pub(crate) fn adopt_keeper(&mut self, pid: u32) -> std::io::Result<()> {
-        let process = self.host.open(pid)?;
-        let token = self.watcher.watch(&process)?;
-        let now = Instant::now();
-        self.subjects.insert(token, Subject::Keeper);
-        self.keeper.process = Some((pid, process));
-        self.keeper.number += 1;
-        self.keeper.pulse = self.limits.heartbeat.map(|limit| Pulse::new(limit, now));
-        self.keeper.started = now;
-        Ok(())
-    }
-
-    /// Starts one where there is none, and replaces one that says nothing.
-    pub(crate) fn mend_keeper(&mut self, now: Instant) {
-        if self.keeper.process.is_none() && now >= self.keeper.start_after {
-            self.keeper.start_after = now + BACK_OFF;
-            if let Err(error) = self.host.start(Role::Keeper).and_then(|pid| self.adopt_keeper(pid)) {
-                self.note(&format!("cannot start a keeper ({error}); trying again. No client can be served meanwhile"));
-            }
-        }
-        if self.keeper.desk.is_none() && self.keeper.process.is_some() && now >= self.keeper.started + self.limits.start {
-            self.keeper.started = now;
-            self.keeper.kill(&self.host);
-        }
-        self.look_at_keeper(now);
-        self.keep_missing();
-    }
-
-    /// A keeper that stands still is replaced where an executor has all that it holds. Where none
-    /// does, it is set going again: what it holds is the clients'.
-    fn look_at_keeper(&mut self, now: Instant) {
-        let Some((pid, process)) = &self.keeper.process else { return };
-        let Some(pulse) = self.keeper.pulse.as_mut().filter(|pulse| pulse.next() <= now) else { return };
-        let motion = self.host.motion(*pid);
-        let verdict = pulse.observe(now, motion, &[]);
-        let pid = *pid;
-        if motion == Motion::Stopped && !self.service.is_given() {
-            self.host.set_going(process);
-            return self.note(&format!("Keeper {pid} was stopped by a signal while no executor serves; it is set going again"));
-        }
-        if let Verdict::Dead(standstill) = verdict {
-            self.keeper.desk = None;
-            self.keeper.kill(&self.host);
-            self.note(&format!("Keeper {pid} {standstill}; it is ended and replaced"));
-        }
-    }
-
-    pub(crate) fn keeper_hello(&mut self, connection: Connection, pid: u32) {
-        let keeper = match Keeper::over(connection) {
-            Ok(keeper) => keeper,
-            Err(error) => return self.log.line(&format!("Keeper {pid} could not be used: {error}")),
-        };
-        if self.keeper.pid() != pid {
-            self.log.line(&format!("Keeper {pid} of an earlier server is not needed any more"));
-            let _ = keeper.quit();
-            return;
-        }
-        match Desk::open(keeper, self.keeper.number, self.events.clone()) {
-            Ok(desk) => {
-                if self.rebuild.is_some() {
-                    desk.ask(Ask::List);
-                }
-                self.keeper.desk = Some(desk);
-            }
-            Err(error) => self.log.line(&format!("no thread for keeper {pid} ({error}); look at the limits of this user (ulimit -u)")),
-        }
-    }
-
-    /// What a keeper has answered.
-    pub(crate) fn keeper_told(&mut self, number: u64, told: Told) {
-        if number != self.keeper.number {
-            return;
-        }
-        match told {
-            Told::Kept { session, outcome } => self.kept(session, outcome),
-            Told::Line { worker, socket } => self.line_to_keeper(worker, socket),
-            Told::Listed(items) => self.restore_kept(items),
-            Told::Failed(error) => {
-                if !self.keeper.is_gone() && matches!(self.ending, Ending::No | Ending::Draining) {
-                    self.note(&format!("Keeper {}: {error}", self.keeper.pid()));
-                }
-                self.keeper.desk = None;
-                self.keeper.kill(&self.host);
-            }
-        }
-    }
-
-    /// Has the descriptors kept of all sessions that this keeper does not have.
-    fn keep_missing(&mut self) {
-        if self.keeper.is_up() {
-            let missing: Vec<u32> = self.sessions.values().filter(|s| s.keeping == Keeping::No && s.is_served()).map(|session| session.about.id).collect();
-            for session in missing {
-                self.keep(session);
-            }
-        }
-    }
-
-    /// Has a session's descriptors kept, or kept with its present configuration.
-    pub(crate) fn keep(&mut self, id: u32) {
-        let (Some(desk), Some(session)) = (&self.keeper.desk, self.sessions.get_mut(&id)) else { return };
-        let (Some(files), Ok(note)) = (&session.files, serde_json::to_string(&session.about)) else { return };
-        desk.ask(Ask::Keep { session: id, note, files: files.share() });
-        if session.keeping == Keeping::No {
-            session.keeping = Keeping::Asked;
-        }
-    }
-
-    fn kept(&mut self, id: u32, outcome: Result<(), ClientError>) {
-        let Some(session) = self.sessions.get_mut(&id) else { return };
-        match outcome {
-            Ok(()) => {
-                session.keeping = Keeping::Kept;
-                self.welcome(id);
-            }
-            // Another keeper would have no more room.
-            Err(error) => {
-                session.keeping = Keeping::Refused;
-                self.log.line(&format!("Session {id} would not survive this server: {error}"));
-                self.refuse_greeting(id, cumux_wire::result::OUT_OF_MEMORY, &error.to_string());
-            }
-        }
-    }
-
-    pub(crate) fn keeper_gone(&mut self) {
-        let Some((pid, process)) = self.keeper.process.take() else { return };
-        self.watcher.forget(&process);
-        self.keeper.desk = None;
-        self.keeper.pulse = None;
-        let how = self.host.reap(pid).map_or_else(String::new, |how| format!(" ({how})"));
-        self.log.line(&format!("Keeper {pid} has ended{how}"));
-        for session in self.sessions.values_mut() {
-            session.keeping = Keeping::No;
-        }
-        self.workers_lose_keeper();
     }
 }

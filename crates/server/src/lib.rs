@@ -12,25 +12,58 @@
 //!   same session ([`executors`]).
 //! - Nobody waits for ever: a session that the executor does not take gets a sticky error in its
 //!   page at once. Keeper and executors that stand still are replaced.
+//!
+//! # Modules
+//!
+//! Each module uses only those below it.
+//!
+//! ```text
+//! (this one)  options and limits; starting a server
+//! serve       the loop: one event at a time, then every step that is due
+//! rebuild     going on with what an earlier server left
+//! keeping     the keeper is started, given what it has to keep, and replaced
+//! executors   executors are started, told of sessions, and take over from one another
+//! ending      the way to the end
+//! shares      another share for a client that runs
+//! questions   what the daemon wants to know of clients, or to have done with them
+//! clients     clients arrive, are welcomed, and leave
+//! apart       executors left to clients whose work does not end
+//! core        all state, and what every module above may do with it
+//! event       what can happen, and the threads that only say so
+//! worker      one executor, as a state machine
+//! keeper      the keeper, and how it is asked
+//! session     one client and its files
+//! host        processes: starting, watching and ending them
+//! ```
+//!
+//! Any of them may use the small modules `watch` (ends of processes), `outbox` (sending without
+//! waiting), `log`, `fault_log` and `state_file`.
 #![forbid(unsafe_code)]
 #![warn(missing_docs, missing_debug_implementations)]
 
+mod apart;
 mod clients;
 mod core;
+mod ending;
 mod event;
 mod executors;
+mod fault_log;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod host;
 mod keeper;
+mod keeping;
 mod log;
 mod outbox;
+mod questions;
 mod rebuild;
+mod serve;
 mod session;
 mod shares;
 mod state_file;
 mod watch;
+mod worker;
 
 use cumux_link::{Folder, FolderError, LinkError, Listener};
 use event::Event;
@@ -58,6 +91,12 @@ impl Options {
     #[must_use]
     pub fn socket(&self) -> PathBuf {
         self.pipe.join(format!("server-{}.sock", self.uid))
+    }
+
+    /// Where the faults of the user's clients are written down.
+    #[must_use]
+    pub fn fault_file(&self) -> PathBuf {
+        self.pipe.join(format!("faults-{}.json", self.uid))
     }
 
     fn state_file(&self) -> PathBuf {
@@ -112,7 +151,7 @@ impl Limits {
     /// As the environment says.
     #[must_use]
     pub fn from_environment() -> Self {
-        let clients = std::env::var("CUMUX_MAX_CLIENTS").ok().and_then(|text| text.trim().parse().ok()).filter(|n| *n > 0);
+        let clients = cumux_environment::number_or_none("CUMUX_MAX_CLIENTS").and_then(|count| count.try_into().ok()).filter(|count| *count > 0);
         let default = Self::default();
         Self { clients: clients.unwrap_or(default.clients), heartbeat: cumux_link::pulse::limit(), ..default }
     }
@@ -194,7 +233,7 @@ pub fn run_on<H: Host>(options: Options, limits: Limits, host: H, with: impl FnO
     let listener = Arc::new(Listener::bind(&socket).map_err(|cause| ServerError::Listen { path: socket, cause })?);
     let (events, inbox) = channel();
     with(Stopper { events: events.clone() })?;
-    let mut core = core::Core::new(options, limits, host.clone(), events.clone())?;
+    let mut core = core::Core::start(options, limits, host.clone(), events.clone())?;
     event::meet_daemon(core.options.pipe.join("cumux"), core.pid, core.options.uid, core.options.devices.clone(), events.clone())?;
     {
         let listener = Arc::clone(&listener);

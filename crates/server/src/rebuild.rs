@@ -7,7 +7,7 @@
 //! What the old server had not yet welcomed is not welcomed any more: its socket is closed, the
 //! client says hello again, and its second session replaces the first.
 
-use crate::core::{Core, Subject};
+use crate::core::{Core, Rebuild, Subject};
 use crate::host::Host;
 use crate::session::{Files, KEY, Keeping, Seat, Session};
 use crate::state_file::StateFile;
@@ -16,21 +16,9 @@ use cumux_link::connection::exactly;
 use cumux_link::pulse::Motion;
 use cumux_wire::message::{self, ToExecutor};
 use cumux_wire::result;
+use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 use std::time::Instant;
-
-#[derive(Debug)]
-pub(crate) struct Rebuild {
-    until: Instant,
-    /// The keeper has named the sessions that it has.
-    listed: bool,
-}
-
-impl Rebuild {
-    pub(crate) fn until(&self) -> Instant {
-        self.until
-    }
-}
 
 impl<H: Host> Core<H> {
     /// Looks who is left of an earlier server.
@@ -51,7 +39,7 @@ impl<H: Host> Core<H> {
             if let Ok(id) = self.adopt_worker(pid) {
                 found.push(pid);
                 // It would not come, and its clients wait.
-                if let Some(worker) = self.workers.get_mut(&id).filter(|_| self.host.motion(pid) == Motion::Stopped) {
+                if let Some(worker) = self.executors.workers.get_mut(&id).filter(|_| self.host.motion(pid) == Motion::Stopped) {
                     worker.end(&self.host);
                 }
             }
@@ -60,20 +48,20 @@ impl<H: Host> Core<H> {
             return;
         }
         self.log.line(&format!("Taking over from server {}: waiting for its processes {found:?}", old.server));
-        self.rebuild = Some(Rebuild { until: now + self.limits.rebuild, listed: false });
+        self.rebuild = Some(Rebuild { until: now + self.limits.rebuild, kept_named: false, named: BTreeSet::new() });
     }
 
     /// Whether ordinary service may begin, or go on.
     pub(crate) fn rebuild_step(&mut self, now: Instant) -> bool {
         let Some(rebuild) = &self.rebuild else { return true };
-        let kept = self.keeper.is_gone() || rebuild.listed;
-        let complete = kept && self.workers.values().all(|worker| worker.link.is_some() && worker.listed);
+        let kept = self.keeper.is_gone() || rebuild.kept_named;
+        let complete = kept && self.executors.workers.iter().all(|(id, worker)| !worker.is_awaited() && rebuild.named.contains(id));
         if !complete && now < rebuild.until {
             return false;
         }
         self.rebuild = None;
-        let missing: Vec<u32> = self.workers.values().filter(|worker| worker.link.is_none()).map(|worker| worker.pid).collect();
-        for worker in self.workers.values_mut().filter(|worker| worker.link.is_none()) {
+        let missing: Vec<u32> = self.executors.workers.values().filter(|worker| worker.is_awaited()).map(|worker| worker.pid).collect();
+        for worker in self.executors.workers.values_mut().filter(|worker| worker.is_awaited()) {
             worker.kill(&self.host);
         }
         if !missing.is_empty() {
@@ -83,17 +71,17 @@ impl<H: Host> Core<H> {
             self.log.line(&format!("Keeper {} did not come; it is ended", self.keeper.pid()));
             self.keeper.kill(&self.host);
         }
-        if !self.service.is_given() {
+        if !self.executors.service.is_given() {
             // Clients look whether we live. An executor would tell them; where there is none nobody
             // else writes into their pages.
-            for files in self.sessions.values().filter_map(|session| session.files.as_ref()) {
+            for files in self.clients.sessions.values().filter_map(|session| session.files.as_ref()) {
                 let _ = files.name_server(self.pid);
             }
-            if !self.sessions.is_empty() {
-                self.lost_at = Some(now);
+            if !self.clients.sessions.is_empty() {
+                self.executors.lost_at = Some(now);
             }
         }
-        self.note(&format!("Server {} goes on with {} clients", self.pid, self.sessions.len()));
+        self.note(&format!("Server {} goes on with {} clients", self.pid, self.clients.sessions.len()));
         self.count_clients();
         true
     }
@@ -116,7 +104,7 @@ impl<H: Host> Core<H> {
             }
         }
         if let Some(rebuild) = &mut self.rebuild {
-            rebuild.listed = true;
+            rebuild.kept_named = true;
         }
     }
 
@@ -128,7 +116,7 @@ impl<H: Host> Core<H> {
         let known = match exactly::<7>(descriptors) {
             _ if self.rebuild.is_none() => return,
             Ok(descriptors) => self.restore_session(about, descriptors),
-            Err(_) => self.sessions.get_mut(&id),
+            Err(_) => self.clients.sessions.get_mut(&id),
         };
         match known {
             Some(session) if serves => {
@@ -140,7 +128,7 @@ impl<H: Host> Core<H> {
             // Nobody would look after it: it ends, and what it has is free.
             None => {
                 self.log.line(&format!("Session {id} that an executor has cannot be taken over; it is ended"));
-                for worker in self.workers.values() {
+                for worker in self.executors.workers.values() {
                     worker.send(ToExecutor::Terminate { session: id, result: result::MPS_RPC_FAILURE });
                     worker.send(ToExecutor::Detach { session: id });
                 }
@@ -151,19 +139,18 @@ impl<H: Host> Core<H> {
     /// A session of an earlier server; none if its client cannot be watched.
     fn restore_session(&mut self, about: message::SessionConfig, descriptors: [OwnedFd; 7]) -> Option<&mut Session> {
         let id = about.id;
-        if !self.sessions.contains_key(&id) {
+        if !self.clients.sessions.contains_key(&id) {
             let files = Files::from_kept(descriptors);
-            let token = match self.watcher.watch(&files.client) {
+            let token = match self.processes.watch(&files.client, Subject::Client(id)) {
                 Ok(token) => token,
                 Err(errno) => {
                     self.log.line(&format!("The client of session {id} cannot be watched ({errno}); it is passed over"));
                     return None;
                 }
             };
-            self.subjects.insert(token, Subject::Client(id));
-            self.sessions.insert(id, Session::new(about, files, token));
-            self.next_session = self.next_session.max(id.wrapping_add(1)).max(1);
+            self.clients.sessions.insert(id, Session::new(about, files, token));
+            self.clients.next_session = self.clients.next_session.max(id.wrapping_add(1)).max(1);
         }
-        self.sessions.get_mut(&id)
+        self.clients.sessions.get_mut(&id)
     }
 }

@@ -90,6 +90,11 @@ pub(crate) enum Seat {
     /// It was told of it after it had become active: it answers.
     Asked,
     Taken,
+    /// Another executor has it, which has let go of all others.
+    Apart {
+        /// That executor.
+        worker: u64,
+    },
 }
 
 /// How far a session has come on its way to the end.

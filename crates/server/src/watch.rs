@@ -1,11 +1,9 @@
 //! One thread that watches process handles and says which process has ended. Liveness is a process
 //! handle, never a closed socket: children inherit sockets.
 
-use crate::event::Event;
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::mpsc::Sender;
 use std::thread;
 
 /// Stops the thread.
@@ -19,23 +17,26 @@ pub(crate) struct Watcher {
 }
 
 impl Watcher {
+    /// `gone` is called with the number of each process that has ended, by a thread of its own;
+    /// false from it ends that thread.
+    ///
     /// # Errors
     /// When the system gives no epoll set or thread.
-    pub(crate) fn start(events: Sender<Event>) -> std::io::Result<Self> {
+    pub(crate) fn start(gone: impl Fn(u64) -> bool + Send + 'static) -> std::io::Result<Self> {
         let set = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC)?);
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?);
         epoll::add(&*set, &*stop, epoll::EventData::new_u64(STOP), epoll::EventFlags::IN)?;
         // A counter that nobody holds is in no set: the thread holds it until it has seen it.
         let (waiting, held) = (Arc::clone(&set), Arc::clone(&stop));
         let run = move || {
-            watch(&waiting, &events);
+            watch(&waiting, gone);
             drop(held);
         };
         thread::Builder::new().name("watcher".into()).spawn(run)?;
         Ok(Self { set, stop, next: STOP })
     }
 
-    /// Announces once, as [`Event::Gone`] with the number returned, that the process behind
+    /// Announces once, with the number returned, that the process behind
     /// `handle` has ended.
     ///
     /// # Errors
@@ -59,7 +60,7 @@ impl Drop for Watcher {
     }
 }
 
-fn watch(set: &OwnedFd, events: &Sender<Event>) {
+fn watch(set: &OwnedFd, gone: impl Fn(u64) -> bool) {
     let mut ready = Vec::with_capacity(64);
     loop {
         match epoll::wait(set, rustix::buffer::spare_capacity(&mut ready), None) {
@@ -68,7 +69,7 @@ fn watch(set: &OwnedFd, events: &Sender<Event>) {
         }
         for event in ready.drain(..) {
             let token = event.data.u64();
-            if token == STOP || events.send(Event::Gone { token }).is_err() {
+            if token == STOP || !gone(token) {
                 return;
             }
         }
@@ -86,8 +87,8 @@ mod tests {
     #[test]
     fn the_thread_ends_with_its_watcher() {
         for _ in 0..200 {
-            let (events, inbox) = channel();
-            drop(Watcher::start(events).unwrap());
+            let (ends, inbox) = channel();
+            drop(Watcher::start(move |token| ends.send(token).is_ok()).unwrap());
             assert!(matches!(inbox.recv_timeout(Duration::from_secs(60)), Err(RecvTimeoutError::Disconnected)), "the thread still waits");
         }
     }

@@ -128,7 +128,7 @@ pub(crate) unsafe fn prepare(
     // SAFETY: the caller vouches for the program's parameters, as this function's own contract
     // asks.
     unsafe {
-        let from = parameters(&*function.info, each, extra)?;
+        let from = parameters(&function.info, each, extra)?;
         fill(&mut launch, function, config, from);
     }
     Ok(launch)
@@ -148,7 +148,7 @@ unsafe fn fill(launch: &mut Launch, function: &Function, config: &Config, from: 
     launch.cooperative = config.cooperative;
     // SAFETY: the caller vouches for the program's parameters, as this function's own contract
     // asks.
-    unsafe { gather(&*function.info, from, &mut launch.parameters) };
+    unsafe { gather(&function.info, from, &mut launch.parameters) };
 }
 
 /// Checks and pushes a launch, or takes it into a capture.
@@ -176,7 +176,7 @@ unsafe fn launch(
     check(&*function.info, dynamic, limits, multiprocessors, config)?;
     // SAFETY: the caller vouches for the program's parameters, as this function's own contract
     // asks.
-    let from = unsafe { parameters(&*function.info, each, extra)? };
+    let from = unsafe { parameters(&function.info, each, extra)? };
     // SAFETY: found for this function just now.
     let fill = |launch: &mut Launch| unsafe { fill(launch, function, config, from) };
     if crate::capture::capture_launch(stream, function, fill)? {

@@ -2,6 +2,7 @@
 //!
 //! [`enter`] is for calls that need a healthy service, [`find_connection`] for calls that are
 //! answered even when it has gone wrong. Both need that the program has called `cuInit`.
+#![expect(clippy::disallowed_types, reason = "whether this process was forked is known without a lock")]
 
 use crate::connection::{self, Connection};
 use crate::ffi::{Try, error};

@@ -28,6 +28,7 @@ pub mod cuda {
     pub use cumux_abi::CUfunction_attribute as FunctionAttribute;
     pub use cumux_abi::CUlimit as Limit;
     pub use cumux_abi::CUmemAccess_flags as MemoryAccess;
+    pub use cumux_abi::CUstreamWaitValue_flags as WaitCondition;
 }
 
 /// Result codes of the CUDA driver API that cross process borders, as numbers. `cumux_abi::result`

@@ -471,6 +471,26 @@ pub enum ToExecutor {
     Quit,
 }
 
+/// A fault of a client, in the file that `cumux faults` reads.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct FaultRecord {
+    /// Milliseconds since 1970.
+    pub at_ms: u64,
+    /// The number of the client's session.
+    pub session: u32,
+    /// The client's process.
+    pub pid: u32,
+    /// The client's program.
+    pub program: String,
+    /// The client's sticky error, a `CUresult`.
+    pub result: u32,
+    /// The kernel, the place in it, and how it was found out whose it was: what is known.
+    pub text: String,
+    /// The name of the file with the core dump; empty if there is none.
+    #[serde(default)]
+    pub dump: String,
+}
+
 /// Executor or standby to server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "from_executor", rename_all = "snake_case")]
@@ -544,6 +564,18 @@ pub enum FromExecutor {
         session: u32,
         /// Why the share was not changed; empty if it was.
         error: String,
+    },
+    /// Work of these sessions does not end, and stops what others need. The executor has let go of
+    /// all other sessions and touches them no more; it serves these alone, and takes no others.
+    Occupied {
+        /// The sessions that stay.
+        staying: Vec<u32>,
+    },
+    /// What the card has written down of the faults of these sessions; with a descriptor of the core
+    /// dump, a file.
+    CoreDump {
+        /// Whose kernels it was, or may have been.
+        sessions: Vec<u32>,
     },
     /// The device is lost, and the process ends now. It has said all it knows and touches no
     /// session any more, so a successor may take over although the process has not ended yet.

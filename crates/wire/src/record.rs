@@ -125,9 +125,19 @@ pub fn encode(header: &Header, op: &Op, out: &mut Vec<u8>) {
 pub fn length(first: [u8; 8], available: usize) -> Result<(usize, bool), DecodeError> {
     let [a, b, c, d, e, f, g, h] = first;
     let claimed = u32::from_le_bytes([a, b, c, d]) as usize;
-    let pad = u32::from_le_bytes([e, f, g, h]) == 0;
+    let pad = u32::from_le_bytes([e, f, g, h]) == Op::Pad.code();
     let fits = claimed >= 8 && claimed.is_multiple_of(8) && claimed <= available;
     if fits && (pad || (HEADER_BYTES..=MAX_BYTES).contains(&claimed)) { Ok((claimed, pad)) } else { Err(DecodeError::Length { claimed, available }) }
+}
+
+/// The beginning of a pad: a record of `bytes` bytes (a multiple of 8) that nobody acts upon.
+#[must_use]
+pub fn pad(bytes: u32) -> [u8; 8] {
+    let mut first = [0; 8];
+    let (length, code) = first.split_at_mut(4);
+    length.copy_from_slice(&bytes.to_le_bytes());
+    code.copy_from_slice(&Op::Pad.code().to_le_bytes());
+    first
 }
 
 /// Decodes a private copy of one record.

@@ -2,7 +2,7 @@
 //! impossible.
 
 use cumux_wire::layout::{ANSWERS, EVENTS, STREAMS};
-use cumux_wire::record::{CopyExtent, DecodeError, Header, Launch, MAX_BYTES, MAX_PARAMETERS, NO_ANSWER, NO_STREAM, Op, decode, encode, length};
+use cumux_wire::record::{CopyExtent, DecodeError, Header, Launch, MAX_BYTES, MAX_PARAMETERS, NO_ANSWER, NO_STREAM, Op, decode, encode, length, pad};
 use proptest::prelude::*;
 
 fn op() -> impl Strategy<Value = Op> {
@@ -133,4 +133,14 @@ fn impossible_fields_are_named() {
     let copy = Op::linear_copy(u64::MAX - 3, 0, 8);
     encode(&Header { stream: 0, answer: NO_ANSWER, seq: 1, request: 0 }, &copy, &mut bytes);
     assert_eq!(decode(&bytes), Err(DecodeError::Field("copy extent")));
+}
+
+/// A pad is what an encoded pad begins with, and its length is read back.
+#[test]
+fn a_pad_is_recognised() {
+    let mut encoded = Vec::new();
+    encode(&Header { stream: NO_STREAM, answer: NO_ANSWER, seq: 0, request: 0 }, &Op::Pad, &mut encoded);
+    assert_eq!(pad(encoded.len() as u32)[..], encoded[..8]);
+    assert_eq!(length(pad(8), 64), Ok((8, true)));
+    assert!(length(pad(72), 64).is_err() && length(pad(12), 64).is_err());
 }

@@ -116,7 +116,7 @@ impl Guest {
             return false;
         }
         if pad > 0 {
-            self.ring.write(ring::DATA + offset, &(pad as u64).to_le_bytes());
+            self.ring.write(ring::DATA + offset, &cumux_wire::record::pad(pad as u32));
         }
         self.ring.write(ring::DATA + if pad > 0 { 0 } else { offset }, bytes);
         self.set_head(self.head.wrapping_add(needed));

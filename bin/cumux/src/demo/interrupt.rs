@@ -1,5 +1,6 @@
 //! Signals (Ctrl-C and the like) during the demo: the demo checks for one between two steps, so
 //! that everything begun is cleaned up. A second signal ends it at once.
+#![expect(clippy::disallowed_types, reason = "a signal handler writes here")]
 
 use crate::error::Interrupted;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};

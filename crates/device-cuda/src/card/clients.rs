@@ -5,7 +5,8 @@ use crate::context::{Client, PinnedWindow, Urgency};
 use crate::engine::Message;
 use crate::fault::remedy;
 use cumux_abi::CUlimit;
-use cumux_device::{ClientCounters, ClientId, ClientSpec, Clients, DeviceError, Fault};
+use cumux_device::{Begun, ClientCounters, ClientId, ClientSpec, Clients, DeviceError, Fault};
+use std::collections::BTreeSet;
 use std::collections::hash_map::Entry;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -47,8 +48,11 @@ impl Clients for Card {
             let (asker, answer) = crossbeam_channel::bounded(1);
             engine.send(Message::DescribeClient(client, asker));
             let what = answer.recv_timeout(DESCRIPTION_WAIT_LIMIT).unwrap_or_else(|_| "the driver does not come back from a call".into());
-            let seconds = self.drain.as_secs();
-            self.shared.give_up(format!("work of client {client} runs on {seconds} s after the client was closed, and cannot be stopped alone: {what}"));
+            let limit = self.drain.as_secs_f64();
+            let in_doubt = self.shared.mailboxes.evacuate(&BTreeSet::new(), self.shared.fault_wait);
+            let in_doubt = in_doubt.into_iter().filter(|piece| piece.client != client).collect();
+            let why = format!("work of client {client} runs on {limit} s after the client was closed, and cannot be stopped alone: {what}");
+            self.shared.give_up(why, Begun::Only(in_doubt));
         }
         self.clients.write().remove(&client);
         self.streams.write().retain(|_, stream| stream.client.id != client);

@@ -1,8 +1,9 @@
 //! The memory of a card.
 
 use super::Card;
-use crate::context::{Permission, PinnedWindow};
+use crate::context::PinnedWindow;
 use cumux_device::{ClientId, DeviceError, Memory};
+use cumux_ranges::AllowedRange;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
@@ -34,7 +35,7 @@ impl Memory for Card {
             return Err(DeviceError::Invalid(format!("client {} has a window already", client.id)));
         }
         let mapped = self.check_loss(PinnedWindow::map(&self.shared.driver, window, address, bytes))?;
-        if !client.permissions.write().allow(address, bytes, Permission::ReadWrite, 0) {
+        if client.permissions.write().allow(AllowedRange::new(address, bytes, true, 0)).is_err() {
             return Err(DeviceError::Invalid(format!("the window at {address:#x} overlaps memory of client {}", client.id)));
         }
         *entry = Some(Arc::new(mapped));
@@ -53,7 +54,7 @@ impl Memory for Card {
         if !is_inside {
             return Err(DeviceError::Invalid(format!("{bytes} bytes at {window:#x} are not in the window of client {client}")));
         }
-        if !owner.permissions.write().allow(user, bytes, Permission::ReadWrite, window.wrapping_sub(user)) {
+        if owner.permissions.write().allow(AllowedRange::new(user, bytes, true, window.wrapping_sub(user))).is_err() {
             return Err(DeviceError::Invalid(format!("{bytes} bytes at {user:#x} overlap other memory of client {client}")));
         }
         Ok(())
@@ -65,8 +66,7 @@ impl Memory for Card {
 
     fn allow(&self, client: ClientId, address: u64, bytes: u64, writable: bool) {
         let Ok(owner) = self.client(client) else { return };
-        let permission = if writable { Permission::ReadWrite } else { Permission::ReadOnly };
-        if !owner.permissions.write().allow(address, bytes, permission, 0) {
+        if owner.permissions.write().allow(AllowedRange::new(address, bytes, writable, 0)).is_err() {
             tracing::error!(client, address, bytes, "an allocation cannot be allowed: it overlaps another");
         }
     }
@@ -75,7 +75,7 @@ impl Memory for Card {
     /// has to know that no running kernel uses the memory.
     fn revoke(&self, client: ClientId, address: u64) {
         let Ok(owner) = self.client(client) else { return };
-        if !owner.permissions.write().revoke(address) {
+        if owner.permissions.write().revoke(address).is_none() {
             tracing::warn!(client, address, "nothing to revoke");
         }
     }
@@ -84,7 +84,10 @@ impl Memory for Card {
         let length = bytes.len() as u64;
         match self.window_at(address, length) {
             Some(window) if window.write(address, bytes) => Ok(()),
-            _ => self.check_loss(self.extents.write(address, bytes, self.kind_of_memory(address, length))),
+            _ => {
+                let written = self.extents.write(address, bytes, self.kind_of_memory(address, length));
+                self.check_loss(written.and_then(|()| self.forward_constants(address, length)))
+            }
         }
     }
 

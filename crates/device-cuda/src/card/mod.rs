@@ -1,5 +1,6 @@
 //! A card: one GPU, opened, with its engine and helper threads. The device interface is a file for
 //! each of its traits.
+#![expect(clippy::disallowed_types, reason = "numbers streams, from any thread")]
 
 mod clients;
 mod memory;
@@ -9,8 +10,8 @@ mod queues;
 mod takeover;
 
 use crate::context::{
-    Access, Client, ClientModule, ClientStream, Extents, LoadedModule, MemoryKind, ModuleLibrary, OwnKernels, Partition, Partitions, Permission, Permissions,
-    PinnedWindow, Sharing, read_facts,
+    Client, ClientModule, ClientStream, Extents, LoadedModule, MemoryKind, ModuleLibrary, OwnKernels, Partition, Partitions, PinnedWindow, Sharing,
+    VariablesHome, read_facts,
 };
 use crate::counters::Counters;
 use crate::driver::{CardAddress, Driver, Dumps, listen_to_driver, read_dump};
@@ -21,7 +22,8 @@ use crate::polling::PollPolicy;
 use crate::quiet::Gate;
 use crate::settings::Settings;
 use cumux_abi::CUlimit;
-use cumux_device::{ClientId, Device, DeviceError, DeviceFacts, ModuleId, ModuleInfo, Sink, StreamId};
+use cumux_device::{Begun, ClientId, Device, DeviceError, DeviceFacts, GlobalInfo, ModuleId, ModuleInfo, Sink, StreamId};
+use cumux_ranges::{Access, AllowedRange, Permissions};
 use cumux_wire::limits::LaunchLimits;
 use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
@@ -106,7 +108,7 @@ impl Card {
             limits: LaunchLimits::of(&facts),
             coalesces: settings.coalesce,
             polling: PollPolicy::new(settings.spin_us),
-            gate: Arc::new(Gate::new(driver.clone(), mailboxes.clone(), helpers.clone(), counters.clone())),
+            gate: Arc::new(Gate::new(driver.clone(), mailboxes.clone(), helpers.clone(), counters.clone(), settings.long_kernel)),
             mailboxes,
             counters,
             fence_kernel: own_kernels.fence,
@@ -131,6 +133,15 @@ impl Card {
             engine_threads: Vec::new(),
             helper_threads,
         };
+        let (sink, mailboxes, wait) = (shared.sink.clone(), shared.mailboxes.clone(), shared.fault_wait);
+        shared.gate.set_on_occupied(Box::new(move |by| {
+            let leave = sink.occupied(by);
+            if leave {
+                let in_doubt = mailboxes.evacuate(by, wait);
+                sink.let_go(by, Begun::Only(in_doubt));
+            }
+            leave
+        }));
         for number in 0..settings.engines {
             let engine = Engine::new(&shared, number).map_err(|error| DeviceError::System(remedy::cannot_prepare(ordinal, &driver.describe(error), error)))?;
             let thread = std::thread::Builder::new().name(format!("cuda-{ordinal}-{number}")).spawn(move || engine.run()).map_err(thread_failed)?;
@@ -166,6 +177,13 @@ impl Card {
     /// The pinned window that holds these bytes.
     fn window_at(&self, address: CardAddress, bytes: u64) -> Option<Arc<PinnedWindow>> {
         self.clients.read().values().find_map(|client| client.window.read().clone().filter(|window| window.contains(address, bytes)))
+    }
+
+    /// Has the bank of `__constant__` variables follow what was written outside of streams.
+    fn forward_constants(&self, address: CardAddress, bytes: u64) -> Result<(), DeviceError> {
+        let clients: Vec<Arc<Client>> = self.clients.read().values().cloned().collect();
+        let written = |client: &Arc<Client>| client.constants.read().within(address, bytes).collect::<Vec<_>>();
+        clients.iter().flat_map(written).try_for_each(|part| self.extents.copy(part.bank, part.copy, part.bytes))
     }
 
     fn kind_of_memory(&self, address: CardAddress, bytes: u64) -> MemoryKind {
@@ -212,9 +230,12 @@ impl Card {
 
     /// Adds a module that was loaded to a client.
     fn add_module(&self, client: &Client, module: ModuleId, loaded: Arc<LoadedModule>) -> ModuleInfo {
-        for global in &loaded.info.globals {
-            client.permissions.write().allow(global.address, global.bytes, Permission::ReadWrite, 0);
-            self.variables.write().allow(global.address, global.bytes, Permission::ReadWrite, 0);
+        client.constants.write().add(&loaded.constants);
+        for global in drivers_variables(&loaded) {
+            // A shared module is known already.
+            let variable = AllowedRange::new(global.address, global.bytes, true, 0);
+            let _ = client.permissions.write().allow(variable);
+            let _ = self.variables.write().allow(variable);
         }
         let info = loaded.info.clone();
         client.modules.write().insert(module, ClientModule::new(loaded));
@@ -232,7 +253,8 @@ impl Card {
 
     /// Drops a client's reference to a module. A shared module is kept for its next use.
     fn drop_module(&self, client: &Client, module: Arc<ClientModule>) {
-        for global in &module.info.globals {
+        client.constants.write().remove(&module.constants);
+        for global in drivers_variables(&module) {
             client.permissions.write().revoke(global.address);
             if module.sharing == Sharing::OneClient {
                 self.variables.write().revoke(global.address);
@@ -248,7 +270,7 @@ impl Card {
     /// Unloads shared modules that no client uses, if there are too many.
     fn evict_modules(&self) {
         for module in self.library.evict_unused() {
-            for global in &module.info.globals {
+            for global in drivers_variables(&module) {
                 self.variables.write().revoke(global.address);
             }
             self.forget_kernels(&module);
@@ -261,6 +283,14 @@ impl Card {
         for mailbox in self.shared.mailboxes.iter() {
             mailbox.send(Message::ForgetKernels(module.kernels.iter().map(|kernel| kernel.id).collect()));
         }
+    }
+}
+
+/// The variables of a module that lie where the driver put them.
+fn drivers_variables(module: &LoadedModule) -> &[GlobalInfo] {
+    match module.variables {
+        VariablesHome::Driver => &module.info.globals,
+        VariablesHome::Client => &[],
     }
 }
 

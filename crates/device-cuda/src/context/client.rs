@@ -1,12 +1,13 @@
 //! What the device knows of a client. The threads that change it share it with the engine that runs
 //! the client's work.
 
+use super::constants::Constants;
 use super::module::ClientModule;
 use super::partitions::Partition;
-use super::permissions::Permissions;
 use super::pinned_window::PinnedWindow;
 use crate::counters::ClientCounts;
 use cumux_device::{ClientId, ModuleId, StreamId};
+use cumux_ranges::Permissions;
 use parking_lot::RwLock;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
@@ -29,8 +30,8 @@ impl Urgency {
 
 /// One client.
 ///
-/// Lock order: `window` (4) comes before `permissions`, `share`, `partitions` and `modules` (5), of
-/// which a thread holds one at a time. Under `window` a thread may take a [`PinnedWindow`]'s locks.
+/// Lock order: `window` (4) comes before `permissions`, `share`, `partitions`, `modules` and
+/// `constants` (5), of which a thread holds one at a time. Under `window` a thread may take a [`PinnedWindow`]'s locks.
 /// Under `share` and `partitions` it may take the lock of the card's SM allocator, because dropping
 /// a partition frees its SMs there.
 pub(crate) struct Client {
@@ -51,6 +52,8 @@ pub(crate) struct Client {
     pub window: RwLock<Option<Arc<PinnedWindow>>>,
     /// The client's modules.
     pub modules: RwLock<FxHashMap<ModuleId, Arc<ClientModule>>>,
+    /// The `__constant__` variables of the client's modules.
+    pub constants: RwLock<Constants>,
     /// Counters.
     pub counts: ClientCounts,
 }
@@ -67,7 +70,8 @@ impl Client {
             permissions: RwLock::default(),
             window: RwLock::default(),
             modules: RwLock::default(),
-            counts: ClientCounts::default(),
+            constants: RwLock::default(),
+            counts: ClientCounts::new(id),
         }
     }
 }

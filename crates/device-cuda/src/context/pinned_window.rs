@@ -10,10 +10,10 @@
 //! A registered page belongs to the card until the window is closed. **If a process punches a hole
 //! into the file under it, client and card see different memory.**
 
-use super::ranges::RangeMap;
 use crate::driver::{CardAddress, Driver};
 use crate::fault::remedy;
 use cumux_device::DeviceError;
+use cumux_ranges::RangeMap;
 use cumux_ring::window::Window;
 use parking_lot::Mutex;
 use std::os::fd::BorrowedFd;

@@ -1,4 +1,5 @@
 //! The primary context of one card. All other calls need it.
+#![expect(clippy::disallowed_types, reason = "numbers its contexts, from any thread")]
 
 use super::device::DeviceHandle;
 use super::table::Table;

@@ -13,6 +13,11 @@ use std::sync::OnceLock;
 /// ends after the first fault.
 static FILE: OnceLock<Option<OwnedFd>> = OnceLock::new();
 
+/// A duplicate of the file with the dump, for another process.
+pub(crate) fn share_dump() -> Option<OwnedFd> {
+    FILE.get()?.as_ref()?.try_clone().ok()
+}
+
 /// Longest dump that is read.
 const MOST_DUMP_BYTES: u64 = 1 << 30;
 

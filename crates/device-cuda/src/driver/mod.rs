@@ -43,7 +43,7 @@ mod words;
 pub(crate) use capture::capture_output;
 pub(crate) use context::{Driver, Dumps};
 pub(crate) use device::DeviceHandle;
-pub(crate) use dumps::read_dump;
+pub(crate) use dumps::{read_dump, share_dump};
 pub(crate) use graph::{ChainGraph, GraphKernel};
 pub(crate) use handle::{Function, GreenContext, Module, Stream};
 pub(crate) use launch::LaunchShape;
@@ -59,6 +59,6 @@ pub(crate) use words::PinnedWords;
 ///
 /// This process never dereferences one, so it is a number. The caller of a method has checked that
 /// all bytes it names belong to such memory; for clients' work, this is what
-/// [`crate::context::Permissions`] are for. Rust code holds no references into such memory, so the
+/// [`cumux_ranges::Permissions`] are for. Rust code holds no references into such memory, so the
 /// card may access it at any time.
 pub(crate) type CardAddress = u64;

@@ -1,4 +1,5 @@
 //! Words of pinned memory that the card writes and threads of this process read.
+#![expect(clippy::disallowed_types, reason = "kernels write these words")]
 
 use super::CardAddress;
 use super::context::Driver;

@@ -5,12 +5,13 @@
 //! is completed later is kept until the verdict, because then the culprit's fence is reached, too.
 //! The engine makes no calls of the driver, which would wait until the fault is handled.
 
-use super::state::{ContextState, Engine};
+use super::state::{ContextState, Engine, Inquiry};
+use crate::driver::share_dump;
 use crate::fault::{CudaError, DumpState, FlyingKernel, Rule, Verdict, accusation, decide};
 use crate::track::{Flight, Reporting};
-use cumux_device::{Channel, ClientId, Fault, Outcome, Report};
-use std::collections::BTreeSet;
-use std::time::{Duration, Instant};
+use cumux_device::{Channel, ClientId, Fault, InDoubt, Outcome, Report};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 /// Completed work that is noticed so long after the announcement may be the culprit's.
 const TRUSTED_AFTER: Duration = Duration::from_millis(2);
@@ -19,16 +20,6 @@ const DUMP_WAIT_IF_KNOWN: Duration = Duration::from_millis(100);
 /// How long the core dump is waited for otherwise. With hundreds of megabytes of code on the card,
 /// writing it takes most of a second.
 const DUMP_WAIT_LIMIT: Duration = Duration::from_secs(3);
-
-/// What an engine knows of a fault before the verdict.
-pub(super) struct Inquiry {
-    /// When the driver announced the fault.
-    begun: Instant,
-    /// The kernels in flight then, of all engines.
-    flying: Vec<FlyingKernel>,
-    /// Work that was completed after the announcement, with the nanoseconds it took.
-    completed: Vec<(Flight, u64)>,
-}
 
 impl Engine {
     /// The driver has announced a fault: submits nothing more.
@@ -143,7 +134,13 @@ impl Engine {
                 self.shared.sink.faulted(*client, &fault);
             }
         }
-        for (client, kernels) in self.list_unfinished() {
+        if matches!(self.shared.watch.dump(), DumpState::Read(_))
+            && let Some(dump) = share_dump()
+        {
+            self.shared.sink.dumped(&verdict.suspects.keys().copied().collect::<Vec<_>>(), dump);
+        }
+        let (kernels, others) = self.list_doubts();
+        for (client, kernels) in kernels {
             let text = format!("another client's kernel ended the context ({what}) while {kernels} was under way; whether it had finished is not known");
             self.stop_client(client, &Fault { result: error.number(), text });
         }
@@ -151,7 +148,7 @@ impl Engine {
         if verdict.rule == Rule::CannotTell {
             tracing::warn!("{} clients had kernels under way, and nothing tells whose it was", verdict.suspects.len());
         }
-        self.shared.finish_loss();
+        self.shared.finish_loss(others);
     }
 
     /// Reports completed work whose printed text has not been fetched. The text is lost.
@@ -171,24 +168,20 @@ impl Engine {
         }
     }
 
-    /// The clients whose work in flight cannot be done again, with what it is: kernels, and several
-    /// copies, which may build on one another.
-    fn list_unfinished(&self) -> Vec<(ClientId, String)> {
+    /// Work of others that was begun, perhaps, and has no mark: the clients whose kernels that are,
+    /// with the kernels' names, and all other such work. What is behind it in its stream has not
+    /// begun.
+    fn list_doubts(&self) -> (BTreeMap<ClientId, String>, Vec<InDoubt>) {
         let tracker = &self.streams.tracker;
-        let mut all: std::collections::BTreeMap<ClientId, (usize, Option<String>)> = std::collections::BTreeMap::new();
-        for (_, flight) in tracker.flights().filter(|(_, flight)| flight.reporting == Reporting::Due) {
-            let entry = all.entry(flight.client).or_default();
-            entry.0 += 1;
-            if let Some(kernel) = flight.kernel() {
-                entry.1.get_or_insert_with(|| tracker.estimates.name(kernel).to_owned());
+        let (mut kernels, mut others) = (BTreeMap::new(), Vec::new());
+        for (slot, flight) in tracker.flights().filter(|(_, flight)| flight.reporting == Reporting::Due) {
+            let is_at_head = slot.flights().next().is_some_and(|front| front.fence == flight.fence);
+            match flight.kernel() {
+                _ if !is_at_head => {}
+                Some(kernel) => drop(kernels.entry(flight.client).or_insert_with(|| tracker.estimates.name(kernel).to_owned())),
+                None => others.push(InDoubt { client: flight.client, stream: flight.stream, token: flight.token }),
             }
         }
-        all.into_iter()
-            .filter_map(|(client, (count, kernel))| match (count, kernel) {
-                (_, Some(name)) => Some((client, name)),
-                (2.., None) => Some((client, "several copies".to_owned())),
-                _ => None,
-            })
-            .collect()
+        (kernels, others)
     }
 }

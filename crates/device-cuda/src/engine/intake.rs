@@ -44,6 +44,11 @@ impl Engine {
                     self.declare_lost(error);
                 }
             }
+            Message::Evacuate(staying, until, done) => self.begin_evacuation(staying, until, done),
+            Message::ListLongClients(longer_than_ns, asker) => {
+                // The send fails if the thread has stopped waiting.
+                let _ = asker.send(self.list_long_clients(longer_than_ns));
+            }
             Message::FaultBegins => self.begin_inquiry(),
             Message::End => {}
         }
@@ -51,6 +56,7 @@ impl Engine {
 
     /// Queues a piece of work, or reports it at once if it cannot run, or has nothing to wait for.
     fn accept_work(&mut self, id: StreamId, token: u64, work: Work) {
+        let leaves = self.evacuation.is_some() && self.streams.client_of(id).is_some_and(|client| self.has_left(client));
         let Streams { queues, ready, clock, .. } = &mut self.streams;
         // A stream that is not there belonged to a closed client. No thread waits for its work.
         let Some(queue) = queues.get_mut(&id) else { return };
@@ -62,6 +68,7 @@ impl Engine {
         }
         match self.context {
             // Kept until the client is closed. The successor runs it.
+            _ if leaves => queue.work.push_back((token, work)),
             ContextState::Broken | ContextState::Faulted(_) => queue.work.push_back((token, work)),
             ContextState::Working if matches!(work, Work::Nop) && queue.is_drained() => {
                 self.reports.push(Report { client, stream: id, token, outcome: Outcome::Done { device_ns: 0 } });
@@ -79,6 +86,9 @@ impl Engine {
         let mut progress = false;
         for _ in 0..self.streams.ready.len() {
             let Some(id) = self.streams.ready.pop_front() else { break };
+            if self.evacuation.is_some() && self.streams.client_of(id).is_some_and(|client| self.has_left(client)) {
+                continue;
+            }
             if self.issuer.should_gather(&self.streams, id, self.long_work.is_held()) {
                 self.streams.ready.push_back(id);
                 continue;

@@ -24,7 +24,7 @@ impl Engine {
             }
         }
         self.finish_closing();
-        self.shared.finish_loss();
+        self.shared.finish_loss(Vec::new());
     }
 
     /// The clients with kernels in flight, and whether those can have caused this error.

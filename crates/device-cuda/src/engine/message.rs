@@ -5,8 +5,10 @@ use crate::issue::{Chain, PendingChain};
 use crate::mailbox::Mailbox;
 use crate::quiet::LongWorkHolders;
 use crossbeam_channel::Sender;
-use cumux_device::{ClientId, Fault, StreamId, Work};
+use cumux_device::{ClientId, Fault, InDoubt, StreamId, Work};
+use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// A message for an engine.
 pub(crate) enum Message {
@@ -38,6 +40,11 @@ pub(crate) enum Message {
     ResumeLongWork,
     /// A thread has met an error that may be the loss of the context: check whether it is.
     CheckContext,
+    /// Let go of all clients but these, and answer with what is in doubt of their work when nothing
+    /// of it is in flight, or at that time.
+    Evacuate(BTreeSet<ClientId>, Instant, Sender<Vec<InDoubt>>),
+    /// Answer with the clients whose work has run for longer than so many nanoseconds.
+    ListLongClients(u64, Sender<Vec<ClientId>>),
     /// The driver has announced a fault: submit nothing more, and find out whose it was.
     FaultBegins,
     /// The card is closed: end the thread.
@@ -74,6 +81,20 @@ impl Mailboxes {
     }
 }
 
+impl Mailboxes {
+    /// Has all engines let go of all clients but these. Returns what is in doubt of their work.
+    pub(crate) fn evacuate(&self, staying: &BTreeSet<ClientId>, limit: Duration) -> Vec<InDoubt> {
+        let until = Instant::now() + limit;
+        let (done, answers) = crossbeam_channel::bounded(self.len());
+        self.iter().for_each(|mailbox| mailbox.send(Message::Evacuate(staying.clone(), until, done.clone())));
+        // An engine that does not come back from a call of the driver says nothing of its clients.
+        (0..self.len()).filter_map(|_| answers.recv_deadline(until + ANSWER_LIMIT).ok()).flatten().collect()
+    }
+}
+
+/// How long an engine that is in a call of the driver is waited for.
+const ANSWER_LIMIT: Duration = Duration::from_secs(1);
+
 impl LongWorkHolders for Mailboxes {
     fn count(&self) -> usize {
         self.len()
@@ -81,6 +102,14 @@ impl LongWorkHolders for Mailboxes {
 
     fn hold_long_work(&self, ready: &Sender<()>) {
         self.iter().for_each(|mailbox| mailbox.send(Message::HoldLongWork(ready.clone())));
+    }
+
+    fn list_long_clients(&self, longer_than: Duration) -> BTreeSet<ClientId> {
+        let nanoseconds = u64::try_from(longer_than.as_nanos()).unwrap_or(u64::MAX);
+        let until = Instant::now() + ANSWER_LIMIT;
+        let (asker, answers) = crossbeam_channel::bounded(self.len());
+        self.iter().for_each(|mailbox| mailbox.send(Message::ListLongClients(nanoseconds, asker.clone())));
+        (0..self.len()).filter_map(|_| answers.recv_deadline(until).ok()).flatten().collect()
     }
 
     fn resume_long_work(&self) {

@@ -8,13 +8,14 @@
 //! chains, unloading) are made on the helper threads.
 //!
 //! ```text
-//! run ─▶ intake ─▶ lose, inquiry ─▶ complete ─▶ close ─▶ state ─▶ shared ─▶ message
-//!                                                          └────▶ ends
+//! run ─▶ intake ─▶ evacuate, lose, inquiry ─▶ complete ─▶ close ─▶ state ─▶ shared ─▶ message
+//!                                                                    └────▶ ends
 //! ```
 
 mod close;
 mod complete;
 mod ends;
+mod evacuate;
 mod inquiry;
 mod intake;
 mod lose;

@@ -52,6 +52,7 @@ impl Engine {
                 progress |= self.issue_ready();
                 self.long_work.begin_hold();
                 progress |= self.poll_completions();
+                self.finish_evacuation();
             }
             self.answer_quiet();
             // The clock may have been read again since the round began.

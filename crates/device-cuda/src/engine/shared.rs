@@ -7,7 +7,7 @@ use crate::fault::{CudaError, Loss, Watch};
 use crate::helpers::Helpers;
 use crate::polling::PollPolicy;
 use crate::quiet::Gate;
-use cumux_device::Sink;
+use cumux_device::{Begun, InDoubt, Sink};
 use cumux_wire::limits::LaunchLimits;
 use std::sync::Arc;
 use std::time::Duration;
@@ -60,20 +60,20 @@ impl Shared {
         }
     }
 
-    /// Notes that an engine has notified its clients of the loss. After the last engine, the sink
-    /// is notified.
-    pub(super) fn finish_loss(&self) {
-        if self.loss.finish_engine(self.mailboxes.len()) {
-            self.sink.lost(self.loss.why().unwrap_or_default(), true);
+    /// Notes that an engine has notified its clients of the loss, and which of their work is in
+    /// doubt. After the last engine, the sink is notified.
+    pub(super) fn finish_loss(&self, in_doubt: Vec<InDoubt>) {
+        if let Some(in_doubt) = self.loss.finish_engine(self.mailboxes.len(), in_doubt) {
+            self.sink.lost(self.loss.why().unwrap_or_default(), Begun::Only(in_doubt));
         }
     }
 
-    /// Gives the device up although the driver reports no error, and notifies the sink. No client
-    /// is notified, because it is not known whose kernels run at this moment.
-    pub(crate) fn give_up(&self, why: String) {
+    /// Gives the device up although the driver reports no error, and notifies the sink, which hears
+    /// which work of clients may have been begun.
+    pub(crate) fn give_up(&self, why: String, begun: Begun) {
         tracing::error!("the device is given up: {why}");
         if self.loss.declare(CudaError::LAUNCH_TIMEOUT, why.clone()) {
-            self.sink.lost(&why, false);
+            self.sink.lost(&why, begun);
         }
     }
 }

@@ -1,15 +1,27 @@
 //! An engine's state.
 
 use super::ends::ClientEnds;
-use super::inquiry::Inquiry;
 use super::shared::Shared;
 use crate::driver::Stream;
-use crate::fault::Call;
+use crate::fault::{Call, FlyingKernel};
 use crate::issue::{Issuer, Streams};
 use crate::quiet::LongWork;
 use crate::track::Flight;
-use cumux_device::Report;
+use crossbeam_channel::Sender;
+use cumux_device::{ClientId, InDoubt, Report};
+use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Instant;
+
+/// What an engine knows of a fault before the verdict.
+pub(super) struct Inquiry {
+    /// When the driver announced the fault.
+    pub(super) begun: Instant,
+    /// The kernels in flight then, of all engines.
+    pub(super) flying: Vec<FlyingKernel>,
+    /// Work that was completed after the announcement, with the nanoseconds it took.
+    pub(super) completed: Vec<(Flight, u64)>,
+}
 
 /// Whether the context still works, as far as an engine knows.
 ///
@@ -29,6 +41,17 @@ pub(super) enum ContextState {
     Broken,
 }
 
+/// A request to let go of clients.
+#[derive(Debug)]
+pub(super) struct Evacuation {
+    /// The clients that do not leave.
+    pub(super) staying: BTreeSet<ClientId>,
+    /// When the work in flight is not waited for any longer.
+    pub(super) until: Instant,
+    /// Where the end is reported, until it is.
+    pub(super) done: Option<Sender<Vec<InDoubt>>>,
+}
+
 /// An engine.
 pub(crate) struct Engine {
     /// The engine's number among the card's engines.
@@ -45,6 +68,8 @@ pub(crate) struct Engine {
     pub(super) long_work: LongWork,
     /// Whether the context still works, as far as the engine knows.
     pub(super) context: ContextState,
+    /// The clients that go on in another process, if some do.
+    pub(super) evacuation: Option<Evacuation>,
     /// A driver stream for the helper threads, to make chains and to fetch text.
     pub(super) helper_stream: Stream,
     /// The flights that a poll has found complete. Empty between polls.
@@ -71,6 +96,7 @@ impl Engine {
             ends: ClientEnds::default(),
             long_work: LongWork::default(),
             context: ContextState::Working,
+            evacuation: None,
             helper_stream,
             over: Vec::new(),
             reports: Vec::new(),

@@ -13,6 +13,7 @@
 use super::CudaError;
 use super::blame::Suspects;
 use super::verdict::FlyingKernel;
+use cumux_device::InDoubt;
 use parking_lot::{Condvar, Mutex};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
@@ -39,6 +40,7 @@ struct Inquest {
     /// Engines that have added their kernels in flight when a fault was announced.
     stopped: usize,
     flying: Vec<FlyingKernel>,
+    in_doubt: Vec<InDoubt>,
 }
 
 /// Whether a card's context still works.
@@ -98,11 +100,13 @@ impl Loss {
         inquest.flying.clone()
     }
 
-    /// Notes that an engine has notified its clients. Returns true for the last engine.
-    pub(crate) fn finish_engine(&self, engines: usize) -> bool {
+    /// Notes that an engine has notified its clients, and which of their work is in doubt. Returns
+    /// what is in doubt at all engines for the last one.
+    pub(crate) fn finish_engine(&self, engines: usize, in_doubt: Vec<InDoubt>) -> Option<Vec<InDoubt>> {
         let mut inquest = self.inquest.lock();
         inquest.finished += 1;
-        inquest.finished == engines
+        inquest.in_doubt.extend(in_doubt);
+        (inquest.finished == engines).then(|| std::mem::take(&mut inquest.in_doubt))
     }
 }
 
@@ -110,6 +114,7 @@ impl Loss {
 mod tests {
     use super::super::blame::Blame;
     use super::*;
+    use cumux_device::StreamId;
 
     #[test]
     fn the_first_cause_stays() {
@@ -133,6 +138,7 @@ mod tests {
             threads.map(|thread| thread.join().expect("no panic"))
         });
         assert_eq!(counts, [2, 2]);
-        assert!(!loss.finish_engine(2) && loss.finish_engine(2));
+        let doubt = InDoubt { client: 1, stream: StreamId(1), token: 1 };
+        assert_eq!((loss.finish_engine(2, vec![doubt]), loss.finish_engine(2, Vec::new())), (None, Some(vec![doubt])));
     }
 }

@@ -4,9 +4,11 @@ use crate::counters::{ClientCounts, Counters};
 use crate::driver::{Driver, Module};
 use crate::helpers::Helpers;
 use crossbeam_channel::Sender;
+use cumux_device::{ClientId, DeviceError};
 use parking_lot::Mutex;
-use std::sync::Arc;
+use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 /// How long a thread waits for a quiet card before it goes on all the same.
@@ -27,7 +29,28 @@ pub(crate) trait LongWorkHolders: Send + Sync {
     fn hold_long_work(&self, ready: &Sender<()>);
     /// Lets each engine begin long kernels again.
     fn resume_long_work(&self);
+    /// The clients whose work has run for longer than this.
+    fn list_long_clients(&self, longer_than: Duration) -> BTreeSet<ClientId>;
 }
+
+/// The card is occupied: work of these clients does not end, and all others go on in another
+/// process. The call that needed a quiet card was not made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Occupied {
+    /// The clients whose work does not end.
+    pub by: BTreeSet<ClientId>,
+}
+
+impl Occupied {
+    /// The error for the call that was not made.
+    pub(crate) fn into_error(self) -> DeviceError {
+        DeviceError::LetGo(format!("work of clients {:?} does not end", self.by))
+    }
+}
+
+/// What to do when work of these clients has run for too long. Returns true if all others have
+/// left.
+pub(crate) type OnOccupied = Box<dyn Fn(&BTreeSet<ClientId>) -> bool + Send + Sync>;
 
 /// The gate of a card.
 ///
@@ -41,6 +64,9 @@ pub(crate) struct Gate {
     requests: Mutex<()>,
     /// Modules that no client uses, to be unloaded at a quiet moment.
     unused: Mutex<Vec<Module>>,
+    /// How long a quiet card is waited for before clients are moved.
+    patience: Duration,
+    on_occupied: OnceLock<OnOccupied>,
 }
 
 /// Ends a request when it is dropped, after a panic too.
@@ -54,8 +80,13 @@ impl Drop for Resume<'_> {
 
 impl Gate {
     /// The gate for these engines' card.
-    pub(crate) fn new(driver: Arc<Driver>, engines: Arc<dyn LongWorkHolders>, helpers: Arc<Helpers>, counters: Arc<Counters>) -> Gate {
-        Gate { driver, engines, helpers, counters, requests: Mutex::default(), unused: Mutex::default() }
+    pub(crate) fn new(driver: Arc<Driver>, engines: Arc<dyn LongWorkHolders>, helpers: Arc<Helpers>, counters: Arc<Counters>, patience: Duration) -> Gate {
+        Gate { driver, engines, helpers, counters, requests: Mutex::default(), unused: Mutex::default(), patience, on_occupied: OnceLock::new() }
+    }
+
+    /// Sets what to do when a quiet card does not come in time.
+    pub(crate) fn set_on_occupied(&self, act: OnOccupied) {
+        let _ = self.on_occupied.set(act);
     }
 
     /// The card's driver.
@@ -63,20 +94,37 @@ impl Gate {
         &self.driver
     }
 
-    /// Waits until no long kernel runs, at most [`QUIET_WAIT_LIMIT`], and runs `act`. No long
-    /// kernel begins until `act` returns. Unused modules are unloaded on the same occasion. The
-    /// wait is counted in `counts`, those of the client that `act` is for.
+    /// Waits until no long kernel runs, and runs `act`. No long kernel begins until `act` returns.
+    /// Unused modules are unloaded on the same occasion. The wait is counted in `counts`, those of
+    /// the client that `act` is for; without them, `act` can wait for another occasion.
     ///
     /// An engine thread must not call this: the engines have to answer the request.
-    pub(crate) fn run_quietly<T>(&self, counts: Option<&ClientCounts>, act: impl FnOnce() -> T) -> T {
+    ///
+    /// # Errors
+    /// [`Occupied`] if work of a client does not end, and the client that `act` is for has left for
+    /// another process with all others. Where they cannot leave, `act` is run after
+    /// [`QUIET_WAIT_LIMIT`] all the same, and for a client whose own work does not end.
+    pub(crate) fn run_quietly<T>(&self, counts: Option<&ClientCounts>, act: impl FnOnce() -> T) -> Result<T, Occupied> {
         let begun = Instant::now();
         let _request = self.requests.lock();
         let (ready, answers) = crossbeam_channel::bounded(self.engines.count());
         let _resume = Resume(&*self.engines);
         self.engines.hold_long_work(&ready);
         self.counters.quiets.fetch_add(1, Ordering::Relaxed);
-        let until = Instant::now() + QUIET_WAIT_LIMIT;
-        if !(0..self.engines.count()).all(|_| answers.recv_deadline(until).is_ok()) {
+        let asked = Instant::now();
+        let (soon, until) = (asked + self.patience.min(QUIET_WAIT_LIMIT), asked + QUIET_WAIT_LIMIT);
+        let mut missing = self.engines.count();
+        while missing > 0 && answers.recv_deadline(soon).is_ok() {
+            missing -= 1;
+        }
+        if missing > 0 {
+            let by = self.engines.list_long_clients(self.patience / 2);
+            let have_left = !by.is_empty() && self.on_occupied.get().is_some_and(|act| act(&by));
+            if have_left && counts.is_none_or(|counts| !by.contains(&counts.client)) {
+                return Err(Occupied { by });
+            }
+        }
+        if !(0..missing).all(|_| answers.recv_deadline(until).is_ok()) {
             self.counters.quiet_timeouts.fetch_add(1, Ordering::Relaxed);
             tracing::warn!("a kernel runs for longer than {} ms: loading a module stops all clients until it ends", QUIET_WAIT_LIMIT.as_millis());
         }
@@ -86,7 +134,7 @@ impl Gate {
         for module in self.take_unused() {
             self.driver.unload_module(module);
         }
-        act()
+        Ok(act())
     }
 
     /// The unused modules, if there are enough to unload them now.
@@ -101,7 +149,7 @@ impl Gate {
         unused.push(module);
         if unused.len() == UNUSED_LIMIT {
             let gate = self.clone();
-            self.helpers.run(move || gate.run_quietly(None, || ()));
+            self.helpers.run(move || drop(gate.run_quietly(None, || ())));
         }
     }
 }

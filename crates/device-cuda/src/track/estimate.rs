@@ -1,4 +1,9 @@
 //! Estimates of how long work takes, in nanoseconds. All parts of the crate use these.
+//!
+//! They are not the scheduler's estimates (`cumux_scheduler::estimate`), which learn what a kernel
+//! costs its client. Here a measurement ends with a fence that several pieces of work share, so it
+//! may include waiting: it is trusted only in part, and a kernel that nobody has measured is not
+//! taken for a free one.
 
 use crate::context::Kernel;
 use crate::fault::KnownKernel;

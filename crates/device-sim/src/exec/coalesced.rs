@@ -18,6 +18,7 @@
 //! Programs under execution may race with each other as on the hardware. A single lane's bytes are
 //! therefore read and written as relaxed atomics; rows of all lanes are copied, as the device's own
 //! copies are. Stronger orders are fences around the access.
+#![expect(clippy::disallowed_types, reason = "kernels of several threads use the same memory")]
 #![allow(unsafe_code)]
 // Several arrays and masks are indexed by the same lane.
 #![allow(clippy::needless_range_loop)]

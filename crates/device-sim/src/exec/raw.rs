@@ -4,6 +4,7 @@
 //! Programs under execution may race with each other as on the card. Accesses are therefore atomic
 //! (relaxed) wherever their size allows, so that a race gives some value and never undefined
 //! behaviour of this process.
+#![expect(clippy::disallowed_types, reason = "kernels of several threads use the same memory")]
 #![allow(unsafe_code)]
 
 use super::interface::{Access, GlobalMemory, MemoryFault};

@@ -6,9 +6,9 @@ use cumux_device::{ClientId, DeviceError, Memory};
 
 use super::SoftwareGpu;
 use crate::memory::maps::GRANULE;
-use crate::memory::permissions::AllowedRange;
 use crate::modules;
 use crate::schedule::{HostWindow, not_open};
+use cumux_ranges::AllowedRange;
 
 /// Host memory and the window that it stands for are aligned alike, to this many bytes, so that
 /// aligned accesses stay aligned.

@@ -3,6 +3,7 @@
 //! Mapped memory is shared with other processes and other workers, so nothing here ever makes a
 //! reference to its bytes: bytes are copied by raw pointers, and single words are atomics. What
 //! concurrent writers make of the same bytes is the programs' own affair, as on a card.
+#![expect(clippy::disallowed_types, reason = "words of memory that threads share")]
 #![allow(unsafe_code)]
 
 pub(crate) mod files;

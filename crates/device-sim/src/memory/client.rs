@@ -1,4 +1,5 @@
 //! The memory of one client, shared by the workers.
+#![expect(clippy::disallowed_types, reason = "threads look whether permissions have changed, without a lock")]
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

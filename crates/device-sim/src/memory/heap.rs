@@ -4,11 +4,10 @@
 //! The heap does not survive the executor: after a takeover a kernel that uses what an earlier
 //! kernel had allocated faults, and the message says so.
 
-use std::collections::BTreeMap;
-
+use cumux_ranges::{AllowedRange, FirstFit};
 use parking_lot::RwLock;
 
-use super::permissions::{AllowedRange, Permissions};
+use super::permissions::Permissions;
 use crate::mapping::Mapping;
 
 /// Bytes of the heap until the client sets `cudaLimitMallocHeapSize`.
@@ -26,15 +25,12 @@ pub(crate) struct Heap {
     limit: u64,
     /// Made at the first allocation.
     mapping: Option<Mapping>,
-    /// Free pieces: start and length, no two adjacent.
-    free: BTreeMap<u64, u64>,
-    /// Allocations: start and length with alignment.
-    live: BTreeMap<u64, u64>,
+    pieces: FirstFit,
 }
 
 impl Default for Heap {
     fn default() -> Self {
-        Heap { limit: DEFAULT_BYTES, mapping: None, free: BTreeMap::new(), live: BTreeMap::new() }
+        Heap { limit: DEFAULT_BYTES, mapping: None, pieces: FirstFit::new(ALIGN) }
     }
 }
 
@@ -63,7 +59,7 @@ impl Heap {
         if self.mapping.is_none() {
             match Mapping::private(self.limit) {
                 Ok(mapping) => {
-                    self.free.insert(mapping.address(), mapping.bytes());
+                    self.pieces.add(mapping.address(), mapping.bytes());
                     self.mapping = Some(mapping);
                 }
                 Err(error) => {
@@ -72,35 +68,21 @@ impl Heap {
                 }
             }
         }
-        let whole = bytes.next_multiple_of(ALIGN);
-        let Some((start, length)) = self.free.iter().find(|(_, length)| **length >= whole).map(|(s, l)| (*s, *l)) else { return 0 };
-        if table.write().allow(AllowedRange { start, end: start + bytes, writable: true, shift: 0 }).is_err() {
+        let Some(start) = self.pieces.allocate(bytes, ALIGN) else { return 0 };
+        if table.write().allow(AllowedRange::new(start, bytes, true, 0)).is_err() {
+            self.pieces.release(start);
             return 0;
         }
-        self.free.remove(&start);
-        if length > whole {
-            self.free.insert(start + whole, length - whole);
-        }
-        self.live.insert(start, whole);
         start
     }
 
     /// Frees an allocation and joins it with the free pieces beside it. False if `address` is
     /// neither 0 nor the start of an allocation.
     pub(crate) fn free(&mut self, address: u64, table: &RwLock<Permissions>) -> bool {
-        let Some(mut length) = self.live.remove(&address) else { return address == 0 };
+        if self.pieces.release(address).is_none() {
+            return address == 0;
+        }
         table.write().revoke(address);
-        let mut start = address;
-        if let Some(after) = self.free.remove(&(start + length)) {
-            length += after;
-        }
-        if let Some((before, bytes)) = self.free.range(..start).next_back().map(|(s, l)| (*s, *l))
-            && before + bytes == start
-        {
-            self.free.remove(&before);
-            (start, length) = (before, length + bytes);
-        }
-        self.free.insert(start, length);
         true
     }
 }

@@ -1,68 +1,40 @@
 //! Which bytes a client may touch: its allocations, its window, its registered host memory.
 //!
-//! Pure bookkeeping. Ranges never overlap; each says where its bytes lie in this process. The last
-//! [`FREED`] freed ranges are remembered, so that a fault can say that the memory was freed.
+//! Pure bookkeeping on top of [`cumux_ranges::Permissions`]; each range says where its bytes lie in
+//! this process. An access must lie in one range, as it must lie in one allocation on a card that
+//! checks. The last [`FREED`] freed ranges are remembered, so that a fault can say that the memory
+//! was freed.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
+
+use cumux_ranges::{AllowError, AllowedRange};
 
 use crate::exec::interface::{Access, MemoryFault};
 
 /// Freed ranges that are remembered.
 const FREED: usize = 1024;
 
-/// An allocation, a window, or registered host memory: the client's addresses from `start` up to
-/// `end`, which is not included.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct AllowedRange {
-    pub(crate) start: u64,
-    pub(crate) end: u64,
-    pub(crate) writable: bool,
-    /// Added (wrapping) to an address of the client, it gives the address in this process.
-    pub(crate) shift: u64,
-}
-
-impl AllowedRange {
-    /// True if all bytes from `address` to `address + bytes` are inside.
-    #[inline(always)]
-    pub(crate) fn covers(&self, address: u64, bytes: u64) -> bool {
-        address >= self.start && address < self.end && bytes <= self.end - address
-    }
-}
-
-/// Why a range cannot be added.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum AllowError {
-    #[error("the range is empty or wraps around the address space")]
-    Shape,
-    #[error("it overlaps another allocation of the client at {0:#x}")]
-    Overlap(u64),
-}
-
 /// The ranges of one client.
 #[derive(Debug, Default)]
 pub(crate) struct Permissions {
-    ranges: BTreeMap<u64, AllowedRange>,
+    ranges: cumux_ranges::Permissions,
     freed: VecDeque<(u64, u64)>,
 }
 
 impl Permissions {
     /// Adds a range. It replaces a range with the same start.
     pub(crate) fn allow(&mut self, range: AllowedRange) -> Result<(), AllowError> {
-        if range.end <= range.start {
-            return Err(AllowError::Shape);
-        }
-        let before = self.ranges.range(..range.start).next_back().map(|(_, r)| *r).filter(|r| r.end > range.start);
-        let inside = self.ranges.range(range.start..range.end).map(|(_, r)| *r).find(|r| r.start != range.start);
-        if let Some(other) = before.or(inside) {
-            return Err(AllowError::Overlap(other.start));
-        }
-        self.ranges.insert(range.start, range);
-        Ok(())
+        let replaced = self.ranges.revoke(range.start);
+        self.ranges.allow(range).inspect_err(|_| {
+            if let Some(replaced) = replaced {
+                let _ = self.ranges.allow(replaced);
+            }
+        })
     }
 
     /// Removes the range that begins at `start`.
     pub(crate) fn revoke(&mut self, start: u64) -> Option<AllowedRange> {
-        let range = self.ranges.remove(&start)?;
+        let range = self.ranges.revoke(start)?;
         if self.freed.len() == FREED {
             self.freed.pop_front();
         }
@@ -72,7 +44,7 @@ impl Permissions {
 
     /// The range that holds the byte at `address`.
     pub(crate) fn find(&self, address: u64) -> Option<AllowedRange> {
-        self.ranges.range(..=address).next_back().map(|(_, range)| *range).filter(|range| address < range.end)
+        self.ranges.find(address)
     }
 
     /// The range that allows an access.
@@ -92,8 +64,7 @@ impl Permissions {
     /// True if a range shares a byte with the addresses from `address` to `address + bytes` of this
     /// process.
     pub(crate) fn touches(&self, address: u64, bytes: u64) -> bool {
-        let end = address.saturating_add(bytes);
-        self.ranges.values().any(|r| r.start.wrapping_add(r.shift) < end && r.end.wrapping_add(r.shift) > address)
+        self.ranges.touches(address, bytes)
     }
 }
 
@@ -201,13 +172,5 @@ mod tests {
         assert_eq!(table.look_up(0x1002, 2, Access::Load), Err(MemoryFault::OutOfBounds));
         assert_eq!(table.look_up(0x1000, u64::MAX, Access::Load), Err(MemoryFault::OutOfBounds));
         assert_eq!(table.look_up(u64::MAX, 8, Access::Load), Err(MemoryFault::OutOfBounds));
-    }
-
-    #[test]
-    fn touches_speaks_of_addresses_in_this_process() {
-        let mut table = Permissions::default();
-        table.allow(AllowedRange { start: 0x7000, end: 0x8000, writable: true, shift: 0x1000u64.wrapping_sub(0x7000) }).unwrap();
-        assert!(table.touches(0x1fff, 1) && table.touches(0, 0x1001));
-        assert!(!table.touches(0x2000, 0x1000) && !table.touches(0x7000, 0x1000));
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! All copies of the card go through this type, so why they are sound is said once, in its
 //! invariant.
+#![expect(clippy::disallowed_types, reason = "kernels wait for values that are written here")]
 #![allow(unsafe_code)]
 
 use std::ptr::with_exposed_provenance_mut;

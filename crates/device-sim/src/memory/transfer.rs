@@ -261,7 +261,7 @@ mod tests {
     use super::*;
     use crate::mapping::Mapping;
     use crate::memory::client::ClientMemory;
-    use crate::memory::permissions::AllowedRange;
+    use cumux_ranges::AllowedRange;
     use proptest::prelude::*;
 
     const SIZE: usize = 4096;

@@ -5,11 +5,11 @@ use std::ptr::with_exposed_provenance_mut;
 use std::sync::Arc;
 
 use super::client::ClientMemory;
-use super::permissions::AllowedRange;
 use super::permitted::PermittedBytes;
 use crate::exec::interface::{Access, GlobalMemory, MemoryFault};
 use crate::mapping::line::{LINE_BYTES, OverwrittenLine};
 use crate::progress::undo::UndoLog;
+use cumux_ranges::AllowedRange;
 
 /// A refused access: the address and why.
 pub(crate) type RefusedAddress = (u64, MemoryFault);

@@ -24,6 +24,7 @@
 //!
 //! A kernel that is not repeatable is lost if one of its blocks was half done, a cooperative one if
 //! any block had begun.
+#![expect(clippy::disallowed_types, reason = "a successor reads these words, also of a process that died while it wrote")]
 
 pub(crate) mod layout;
 pub(crate) mod recover;

@@ -13,8 +13,8 @@ use crate::exec::interface::{Access, GlobalMemory};
 use crate::mapping::Mapping;
 use crate::mapping::files;
 use crate::memory::client::ClientMemory;
-use crate::memory::permissions::AllowedRange;
 use crate::memory::worker::WorkerMemory;
+use cumux_ranges::AllowedRange;
 
 const BASE: u64 = 0x40_0000;
 const SIZE: u64 = 8192;

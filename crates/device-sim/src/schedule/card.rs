@@ -1,4 +1,5 @@
 //! What the device and its workers share.
+#![expect(clippy::disallowed_types, reason = "counts reports, from any thread")]
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;

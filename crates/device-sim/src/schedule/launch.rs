@@ -12,8 +12,8 @@ use super::kernel::{Coupling, RunningKernel};
 use super::placement;
 use crate::exec::interface::Launch;
 use crate::mapping::Mapping;
-use crate::memory::permissions::AllowedRange;
 use crate::models::{Limits, WARP};
+use cumux_ranges::AllowedRange;
 
 /// What became of a launch.
 pub(super) enum Prepared {

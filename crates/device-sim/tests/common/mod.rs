@@ -1,4 +1,5 @@
 //! A minimal card for tests of the execution core: buffers, collected output, a clock.
+#![expect(clippy::disallowed_types, reason = "buffers are memory of kernels")]
 #![allow(dead_code)]
 
 use cumux_device::Channel;

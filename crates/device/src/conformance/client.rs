@@ -10,7 +10,7 @@ use cumux_wire::layout::{ARENA_BASE, WINDOW_BASE};
 
 use super::{KERNELS, Opener};
 use crate::{
-    Channel, ClientId, ClientSpec, CopyExtent, Device, DeviceError, Fault, GlobalsAllocator, Kernel, Launch, ModuleId, ModuleInfo, Outcome, Rows, Sink, StreamId, Work,
+    Begun, Channel, ClientId, ClientSpec, CopyExtent, Device, DeviceError, Fault, GlobalsAllocator, Kernel, Launch, ModuleId, ModuleInfo, Outcome, Rows, Sink, StreamId, Work,
 };
 
 /// A wait that takes longer is a failure: a watchdog, not a measurement.
@@ -30,8 +30,8 @@ struct Seen {
     reports: Vec<(ClientId, StreamId, u64, Outcome)>,
     text: HashMap<(ClientId, Channel), Vec<u8>>,
     faulted: Vec<(ClientId, Fault)>,
-    /// Why the device was lost, and whether clients were told, for each time it said so.
-    lost: Vec<(String, bool)>,
+    /// Why the device was lost, and what is known of its work, for each time it said so.
+    lost: Vec<(String, Begun)>,
 }
 
 impl Recorder {
@@ -70,8 +70,8 @@ impl Recorder {
         self.seen().faulted.clone()
     }
 
-    /// What [`Sink::lost`] has been told so far: why, and whether clients were told.
-    pub fn losses(&self) -> Vec<(String, bool)> {
+    /// What [`Sink::lost`] has been told so far: why, and what is known of work without a report.
+    pub fn losses(&self) -> Vec<(String, Begun)> {
         self.seen().lost.clone()
     }
 
@@ -79,7 +79,7 @@ impl Recorder {
     ///
     /// # Panics
     /// If that takes forever.
-    pub fn wait_for_loss(&self) -> (String, bool) {
+    pub fn wait_for_loss(&self) -> (String, Begun) {
         let begun = Instant::now();
         let mut seen = self.seen();
         loop {
@@ -108,8 +108,8 @@ impl Sink for Recorder {
         self.changed.notify_all();
     }
 
-    fn lost(&self, why: &str, told: bool) {
-        self.seen().lost.push((why.to_owned(), told));
+    fn lost(&self, why: &str, begun: Begun) {
+        self.seen().lost.push((why.to_owned(), begun));
         self.changed.notify_all();
     }
 }
@@ -176,8 +176,8 @@ impl Setup {
         if self.contains_faults() {
             return;
         }
-        let (why, told) = self.recorder.wait_for_loss();
-        assert!(!why.is_empty() && told && self.recorder.losses().len() == 1, "{why}, {told}");
+        let (why, begun) = self.recorder.wait_for_loss();
+        assert!(!why.is_empty() && matches!(begun, Begun::Only(_)) && self.recorder.losses().len() == 1, "{why}, {begun:?}");
         assert!(matches!(self.device.create_extent(self.device.granule()), Err(DeviceError::Lost(_))));
     }
 

@@ -8,7 +8,7 @@ use cumux_wire::record::Launch;
 use cumux_wire::result;
 
 use super::{Actor, Args, Loaded, Opener, Setup};
-use crate::{DeviceError, Fault, Outcome, Work};
+use crate::{Begun, DeviceError, Fault, Outcome, Work};
 
 /// Launches `store` to an address and returns the text of the fault that must follow.
 fn bad_store(client: &Actor<'_>, module: &Loaded, address: u64, expected: u32) -> String {
@@ -225,8 +225,8 @@ pub fn an_endless_kernel_is_stopped(open: Opener) {
     if !setup.contains_faults() {
         // What cannot be stopped alone is waited for, and then the device is given up.
         drop(bad);
-        let (why, told) = setup.recorder.wait_for_loss();
-        assert!(why.contains("client 1") && why.contains("endless") && !told, "{why}");
+        let (why, begun) = setup.recorder.wait_for_loss();
+        assert!(why.contains("client 1") && why.contains("endless") && begun == Begun::Only(Vec::new()), "{why}, {begun:?}");
         assert!(matches!(good.device().create_stream(good.id, 0), Err(DeviceError::Lost(_))));
     }
 }

@@ -164,3 +164,12 @@ pub fn an_unknown_stream_is_an_error(open: Opener) {
     assert!(client.device().submit(StreamId(0x7fff_ffff), 100, Work::Nop).is_err());
     assert!(client.device().create_stream(77, 0).is_err(), "no such client");
 }
+
+pub fn who_resumes_kernels_keeps_marks_and_waits_for_reports(open: Opener) {
+    let setup = Setup::new(open);
+    let capabilities = setup.device.capabilities();
+    assert_eq!(capabilities.resumes_kernels, setup.device.marks_bytes() > 0);
+    assert_eq!(capabilities, &setup.device.facts().capabilities, "one value, wherever it is asked");
+    // Else a successor would repeat what was done and not recorded.
+    assert!(!capabilities.resumes_kernels || capabilities.waits_for_reports);
+}

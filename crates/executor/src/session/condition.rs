@@ -57,6 +57,14 @@ impl Condition {
         }
     }
 
+    /// What was given to the device up to this number of a stream may have been begun, whatever
+    /// [`Condition::forget_submissions`] has said of the stream.
+    pub fn keep_in_doubt(&self, journal: &Journal, stream: u32, seq: u64) {
+        if journal.submitted(stream) < seq {
+            journal.set_submitted(stream, seq);
+        }
+    }
+
     /// From now on nothing that is given to the device is begun, and what was marked of these
     /// streams can be done again.
     pub fn forget_submissions(&mut self, journal: &Journal, streams: impl Iterator<Item = u32>) {

@@ -1,12 +1,14 @@
 //! Bodies: scopes, declarations, labels and statements.
 
 use super::Parser;
+use super::instruction::BodyBuilder;
 use super::labels::Labels;
+use super::lookup::{taken_error, undeclared_error};
 use super::names::Meaning;
-use super::variable::{Declared, taken_error, undeclared_error};
+use super::variable::Declared;
 use crate::ast::{
-    Body, BranchTable, BranchTableId, CallPrototypeId, CallTable, CallTableId, FuncId, InitValue, LineMark, Linkage, Pos, RegId, Register, ScalarType,
-    SymbolRef, VarId, Variable,
+    Body, BranchTable, BranchTableId, CallPrototypeId, CallTable, CallTableId, FuncId, LineMark, Linkage, RegId, Register, ScalarType, SymbolRef, VarId,
+    Variable,
 };
 use crate::check;
 use crate::fail::{Fail, Result};
@@ -16,14 +18,6 @@ use std::collections::HashMap;
 /// `{ }` inside one another; nvcc needs two. An undefined label is carried through every level, so
 /// this bounds what it can cost.
 const MAX_SCOPES: usize = 16;
-
-/// What is collected while a body is read.
-pub(super) struct BodyBuilder<'s> {
-    pub(super) body: Body,
-    pub(super) labels: Labels<'s>,
-    /// How often a variable's name was used, to make unique names.
-    name_uses: HashMap<&'s str, u32>,
-}
 
 impl<'s> Parser<'s> {
     /// The body of function `id`; the current token is its `{`.
@@ -190,18 +184,6 @@ impl<'s> Parser<'s> {
         }
     }
 
-    /// A variable of a body, as the shared declaration code hands it over.
-    pub(super) fn declare_local(&mut self, name: Token<'s>, mut variable: Variable, late: Vec<(usize, Token<'s>)>) -> Result<()> {
-        for (entry, symbol_name) in late {
-            let found = self.resolve_symbol(symbol_name)?;
-            if let InitValue::Address { symbol, .. } = &mut variable.init[entry].value {
-                *symbol = found;
-            }
-        }
-        self.pending_locals.push((name, variable));
-        Ok(())
-    }
-
     fn place_local(&mut self, builder: &mut BodyBuilder<'s>, name: Token<'s>, mut variable: Variable) -> Result<()> {
         let id = VarId(builder.body.variables.len() as u32);
         let meaning = Meaning::Symbol(SymbolRef::Local(id));
@@ -279,21 +261,5 @@ impl<'s> Parser<'s> {
             _ => body.lines.push(mark),
         }
         Ok(())
-    }
-
-    pub(super) fn resolve_name(&mut self, name: Token<'s>) -> Result<Meaning> {
-        self.names.find(name.text, &mut self.registers).ok_or_else(|| undeclared_error(name))
-    }
-
-    pub(super) fn resolve_register(&mut self, name: Token<'s>) -> Result<RegId> {
-        match self.resolve_name(name)? {
-            Meaning::Register(id) => Ok(id),
-            _ => Err(Fail::new(name.pos, format!("'{}' is not a register", name.text))),
-        }
-    }
-
-    /// Where the next token is.
-    pub(super) fn next_pos(&self) -> Pos {
-        self.tokens.peek().pos
     }
 }

@@ -1,14 +1,23 @@
 //! Instructions: guard, mnemonic, operands.
 
 use super::Parser;
-use super::body::BodyBuilder;
+use super::labels::Labels;
 use super::names::Meaning;
-use crate::ast::{Call, CallTarget, CallVia, Guard, Instruction, Modifier, Opcode, Operand, SymbolRef, Word, modifier_from_name};
+use crate::ast::{Body, Call, CallTarget, CallVia, Guard, Instruction, Modifier, Opcode, Operand, SymbolRef, Word, modifier_from_name};
 use crate::fail::{Fail, Result};
 use crate::lexer::Tok;
+use std::collections::HashMap;
 
 /// Operands of one instruction; `wgmma` needs about 130.
 const MAX_OPERANDS: usize = 1024;
+
+/// What is collected while a body is read.
+pub(super) struct BodyBuilder<'s> {
+    pub(super) body: Body,
+    pub(super) labels: Labels<'s>,
+    /// How often a variable's name was used, to make unique names.
+    pub(super) name_uses: HashMap<&'s str, u32>,
+}
 
 impl<'s> Parser<'s> {
     pub(super) fn parse_instruction(&mut self, builder: &mut BodyBuilder<'s>) -> Result<Instruction> {

@@ -1,7 +1,19 @@
 //! Tokens to a resolved tree, by descent.
 //!
-//! Each file reads one part: `module` the directives at the top, `variable` variables with their
-//! initialisers, `function` headers, `body` statements, `instruction` and `operand` what runs.
+//! Each file reads one part, and uses only those below it:
+//!
+//! ```text
+//! module       the directives at the top
+//! function     kernels and functions
+//! body         statements
+//! signature    parameters, performance directives and call prototypes
+//! instruction  what runs
+//! operand      its operands
+//! variable     variables with their initialisers
+//! lookup       what a name means
+//! ```
+//!
+//! `constant`, `labels` and `names` know no parser or no statement.
 //! A complaint ends a statement, not the parse: up to [`MAX_DIAGNOSTICS`] are collected. Every loop
 //! consumes at least one token a turn, and everything that nests has a limit.
 
@@ -10,9 +22,11 @@ mod constant;
 mod function;
 mod instruction;
 mod labels;
+mod lookup;
 mod module;
 mod names;
 mod operand;
+mod signature;
 mod variable;
 
 use crate::ast::{Function, Module, Pos, Register, Target, Variable};
@@ -94,6 +108,11 @@ impl<'s> Parser<'s> {
     fn is_at_dotted(&self, text: &str) -> bool {
         let token = self.tokens.peek();
         token.kind == Tok::Dotted && token.text == text
+    }
+
+    /// Where the next token is.
+    fn next_pos(&self) -> Pos {
+        self.tokens.peek().pos
     }
 
     fn eat(&mut self, kind: Tok) -> bool {

@@ -161,20 +161,6 @@ impl<'s> Parser<'s> {
         Ok(())
     }
 
-    /// The strings of a `.pragma`, to its semicolon.
-    pub(super) fn parse_pragma(&mut self) -> Result<Vec<Box<str>>> {
-        let mut texts = Vec::new();
-        loop {
-            let text = self.expect(Tok::Text, "a string")?;
-            texts.push(text.text.trim_matches('"').into());
-            if !self.eat(Tok::Comma) {
-                break;
-            }
-        }
-        self.expect_semicolon()?;
-        Ok(texts)
-    }
-
     fn resolve_alias(&mut self, name: super::Token<'s>, target: super::Token<'s>) -> Result<()> {
         let function = |token: super::Token<'s>| -> Result<FuncId> {
             match self.names.find_symbol(token.text) {

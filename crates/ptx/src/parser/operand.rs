@@ -1,8 +1,8 @@
 //! Operands.
 
 use super::Parser;
+use super::lookup::undeclared_error;
 use super::names::Meaning;
-use super::variable::undeclared_error;
 use crate::ast::{AddressBase, Axis, Imm, Opcode, Operand, RegId, Selector, SpecialReg, SymbolRef};
 use crate::fail::{Fail, Result};
 use crate::lexer::{Tok, Token};

@@ -1,7 +1,7 @@
 //! Variables and their initialisers, of modules and of bodies.
 
 use super::Parser;
-use super::names::Meaning;
+use super::lookup::{taken_error, undeclared_error};
 use crate::ast::{GlobalId, Imm, InitEntry, InitValue, Linkage, ScalarType, StateSpace, SymbolRef, Variable};
 use crate::fail::{Fail, Result};
 use crate::lexer::{Tok, Token};
@@ -214,6 +214,18 @@ impl<'s> Parser<'s> {
         }
     }
 
+    /// A variable of a body, as the shared declaration code hands it over.
+    pub(super) fn declare_local(&mut self, name: Token<'s>, mut variable: Variable, late: Vec<(usize, Token<'s>)>) -> Result<()> {
+        for (entry, symbol_name) in late {
+            let found = self.resolve_symbol(symbol_name)?;
+            if let InitValue::Address { symbol, .. } = &mut variable.init[entry].value {
+                *symbol = found;
+            }
+        }
+        self.pending_locals.push((name, variable));
+        Ok(())
+    }
+
     fn declare_global(&mut self, name: Token<'s>, variable: Variable, late: Vec<(usize, Token<'s>)>) -> Result<()> {
         let new_id = GlobalId(self.module.globals.len() as u32);
         let id = match self.names.find_symbol(name.text) {
@@ -357,30 +369,8 @@ impl<'s> Parser<'s> {
         late.push((entry, name));
         Ok(InitValue::Address { symbol: SymbolRef::Global(GlobalId(u32::MAX)), offset, generic, mask })
     }
-
-    /// A symbol that must be known by now.
-    pub(super) fn resolve_symbol(&mut self, name: Token<'s>) -> Result<SymbolRef> {
-        match self.names.find(name.text, &mut self.registers) {
-            Some(Meaning::Symbol(symbol)) => Ok(symbol),
-            Some(_) => Err(Fail::new(name.pos, format!("'{}' has no address", name.text))),
-            None => Err(undeclared_error(name)),
-        }
-    }
 }
 
 pub(super) fn checked_product(dims: &[u64]) -> Option<u64> {
     dims.iter().try_fold(1u64, |a, b| a.checked_mul(*b))
-}
-
-pub(super) fn taken_error(name: Token<'_>, first: crate::ast::Pos) -> Fail {
-    Fail::new(name.pos, format!("'{}' is already declared at {first}", name.text))
-}
-
-pub(super) fn undeclared_error(name: Token<'_>) -> Fail {
-    let fail = Fail::new(name.pos, format!("'{}' is not declared", name.text));
-    if name.text.starts_with('%') {
-        fail.with_help("declare it with .reg, or raise the count in its range")
-    } else {
-        fail.with_help("declare it before it is used")
-    }
 }

@@ -1,79 +1,21 @@
 //! The window: memory that lies at the same address here and in the executor, and who has which
 //! part of it.
 //!
-//! [`Heap`] is pure bookkeeping over an address range. [`PinnedWindow`] has the memory, and gives
-//! the pages of a returned piece back to the system.
+//! [`FirstFit`] keeps the books. [`PinnedWindow`] has the memory, and gives the pages of a returned
+//! piece back to the system.
 
 use crate::ffi::{Try, error};
 use crate::log;
 use crate::sync::lock;
+use cumux_ranges::FirstFit;
 use cumux_ring::window::Window;
 use cumux_wire::layout::{WINDOW_BYTES, WINDOW_MANAGED_BYTES, window_address};
 use rustix::mm::Advice;
-use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Mutex;
 
 /// Smallest piece, and alignment of every piece.
 pub const GRAIN: u64 = 4096;
-
-/// First-fit allocator of address ranges.
-#[derive(Debug)]
-pub struct Heap {
-    /// Free ranges: start and length. No two touch.
-    free: BTreeMap<u64, u64>,
-    /// Used ranges: start and length.
-    used: BTreeMap<u64, u64>,
-}
-
-impl Heap {
-    /// A heap whose whole range is free.
-    #[must_use]
-    pub fn new(base: u64, bytes: u64) -> Self {
-        Self { free: BTreeMap::from([(base, bytes)]), used: BTreeMap::new() }
-    }
-
-    /// An unused range of at least `bytes` bytes, aligned to `align` (a power of two, at least
-    /// [`GRAIN`] is taken).
-    pub fn reserve_range(&mut self, bytes: u64, align: u64) -> Option<u64> {
-        let bytes = bytes.max(1).checked_next_multiple_of(GRAIN)?;
-        let align = align.max(GRAIN);
-        let fits = |start: u64, length: u64| {
-            let at = start.checked_next_multiple_of(align)?;
-            (at.checked_add(bytes)? <= start + length).then_some(at)
-        };
-        let (start, length, at) = self.free.iter().find_map(|(start, length)| fits(*start, *length).map(|at| (*start, *length, at)))?;
-        self.free.remove(&start);
-        if at > start {
-            self.free.insert(start, at - start);
-        }
-        let end = start + length;
-        if end > at + bytes {
-            self.free.insert(at + bytes, end - at - bytes);
-        }
-        self.used.insert(at, bytes);
-        Some(at)
-    }
-
-    /// Gives a range back; returns its length, or `None` when no range starts there.
-    pub fn return_range(&mut self, at: u64) -> Option<u64> {
-        let bytes = self.used.remove(&at)?;
-        let (mut start, mut length) = (at, bytes);
-        if let Some((&before, &l)) = self.free.range(..at).next_back()
-            && before + l == start
-        {
-            self.free.remove(&before);
-            start = before;
-            length += l;
-        }
-        if let Some(&l) = self.free.get(&(at + bytes)) {
-            self.free.remove(&(at + bytes));
-            length += l;
-        }
-        self.free.insert(start, length);
-        Some(bytes)
-    }
-}
 
 /// What a device that pins memory reaches of the window from the beginning, and the pieces it is told of later.
 const ANNOUNCED_FIRST: u64 = 16 << 20;
@@ -84,7 +26,7 @@ const ANNOUNCED_PIECE: u64 = 32 << 20;
 pub struct PinnedWindow {
     memory: Window,
     file: OwnedFd,
-    heap: Mutex<Heap>,
+    heap: Mutex<FirstFit>,
     /// End of what the device was told of.
     announced: Mutex<u64>,
     /// A device pins the window's memory ([`Capabilities::pins_windows`]): it reaches only what it
@@ -104,7 +46,8 @@ impl PinnedWindow {
         let memory = Window::map(file.as_fd(), address, WINDOW_BYTES).map_err(|error| error.to_string())?;
         let staged = staged.next_multiple_of(GRAIN);
         // The end of the window is the executor's, for managed variables.
-        let heap = Heap::new(address + staged, WINDOW_BYTES - WINDOW_MANAGED_BYTES - staged);
+        let mut heap = FirstFit::new(GRAIN);
+        heap.add(address + staged, WINDOW_BYTES - WINDOW_MANAGED_BYTES - staged);
         Ok(Self { memory, file, heap: Mutex::new(heap), announced: Mutex::new(address + ANNOUNCED_FIRST), is_pinned })
     }
 
@@ -137,7 +80,7 @@ impl PinnedWindow {
     /// # Errors
     /// OUT_OF_MEMORY when there is none of that size.
     pub fn take_piece(&self, bytes: u64, align: u64) -> Try<u64> {
-        lock(&self.heap).reserve_range(bytes, align).ok_or_else(|| {
+        lock(&self.heap).allocate(bytes, align).ok_or_else(|| {
             let why =
                 format!("no piece of {bytes} bytes is free in the window of this program: {} GiB for pinned and managed memory and images", WINDOW_BYTES >> 30);
             log::because(error::OUT_OF_MEMORY, why)
@@ -147,7 +90,7 @@ impl PinnedWindow {
     /// Gives a piece of the window back, and its pages to the system.
     pub fn return_piece(&self, address: u64) {
         let mut heap = lock(&self.heap);
-        if let Some(bytes) = heap.return_range(address) {
+        if let Some(bytes) = heap.release(address) {
             // Under the lock: the next owner of the range must not lose what it writes.
             // A device that has pinned them would keep the old pages: there they stay.
             if !self.is_pinned {
@@ -182,30 +125,4 @@ fn drop_pages(address: u64, bytes: u64) {
     // SAFETY: a range of the window that nobody owns any more. What is not given back stays
     // charged, nothing worse.
     let _ = unsafe { rustix::mm::madvise(start, bytes as usize, Advice::LinuxRemove) };
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ranges_do_not_overlap_and_all_comes_back() {
-        let mut heap = Heap::new(0x10_0000, 0x10_0000);
-        let mut taken: Vec<(u64, u64)> = Vec::new();
-        for n in 0_u64..40 {
-            let align = GRAIN << (n % 5);
-            let at = heap.reserve_range(1 + n * 700, align).expect("room");
-            assert!(at.is_multiple_of(align));
-            let bytes = (1 + n * 700).next_multiple_of(GRAIN);
-            assert!(taken.iter().all(|(a, l)| at + bytes <= *a || *a + *l <= at), "overlap at {at:#x}");
-            taken.push((at, bytes));
-        }
-        // In an order that needs joining on both sides.
-        for (n, (at, bytes)) in taken.iter().enumerate().filter(|(n, _)| n % 2 == 0).chain(taken.iter().enumerate().filter(|(n, _)| n % 2 == 1)) {
-            assert_eq!(heap.return_range(*at), Some(*bytes), "piece {n}");
-        }
-        assert_eq!(heap.return_range(0x10_0000), None);
-        assert_eq!(heap.reserve_range(0x10_0000, GRAIN), Some(0x10_0000), "one free range again");
-        assert_eq!(heap.reserve_range(1, GRAIN), None);
-    }
 }

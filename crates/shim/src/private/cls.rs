@@ -102,6 +102,7 @@ pub fn context_gone(handle: u64) {
 }
 
 #[cfg(test)]
+#[expect(clippy::disallowed_types, reason = "destructors are plain functions and count here")]
 mod tests {
     use super::*;
     use std::sync::atomic::{AtomicUsize, Ordering};

@@ -8,6 +8,7 @@
 use super::fields::{Field, Reader};
 use super::launch::Launch;
 use super::{CopyExtent, DecodeError, TensorWish, span};
+use crate::cuda::WaitCondition;
 use crate::layout::{EVENTS, STREAMS};
 
 /// Numbers from here on belong to operations that take effect in the order of a stream.
@@ -198,9 +199,9 @@ fn event_index(index: u32) -> Result<u32, DecodeError> {
     below(index, EVENTS, "event index")
 }
 
-/// `CU_STREAM_WAIT_VALUE_NOR` is the last condition.
 fn wait_condition(condition: u32) -> Result<u32, DecodeError> {
-    below(condition, 4, "wait condition")
+    let last = WaitCondition::CU_STREAM_WAIT_VALUE_NOR.0;
+    below(condition, last as usize + 1, "wait condition")
 }
 
 fn partition_number(number: u32) -> Result<u32, DecodeError> {

@@ -2,13 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use cumux_device::{ClientId, DeviceError};
+use cumux_device::{ClientId, DeviceError, Report};
 use parking_lot::MutexGuard;
 
 use super::super::card::Card;
 use super::super::client::Task;
 use super::super::scheduler::Scheduler;
-use super::{Phase, watch};
+use super::Phase;
 
 /// How long a thread waits for a quiet card before it goes on all the same.
 const QUIET_WAIT_LIMIT: Duration = Duration::from_secs(1);
@@ -50,32 +50,20 @@ impl Card {
         scheduler.waiting_threads += 1;
         while scheduler.holds_back(client) {
             self.wake_worker(scheduler);
-            let late = self.settled.wait_until(scheduler, until).timed_out();
-            if late && scheduler.holds_back(client) {
-                if scheduler.give_up() {
-                    self.finish_giving_up(scheduler, client, drain);
-                } else {
-                    // A fault is being settled: the card is lost when that is done.
-                    while scheduler.holds_back(client) {
-                        self.settled.wait(scheduler);
-                    }
-                }
-                break;
+            if !self.settled.wait_until(scheduler, until).timed_out() || !scheduler.holds_back(client) {
+                continue;
+            }
+            let what = scheduler.describe_running(client);
+            let why = format!("work of client {client} runs on {} s after the client was closed, and cannot be stopped alone: {what}", drain.as_secs());
+            let mut trusted = scheduler.give_up(why);
+            self.breaking.notify_all();
+            MutexGuard::unlocked(scheduler, || self.sink.retired_all(&mut trusted));
+            // The watcher settles it.
+            while scheduler.holds_back(client) {
+                self.settled.wait(scheduler);
             }
         }
         scheduler.waiting_threads -= 1;
-    }
-
-    fn finish_giving_up(&self, scheduler: &mut MutexGuard<'_, Scheduler>, client: ClientId, drain: Duration) {
-        let what = scheduler.describe_running(client);
-        let why = format!("work of client {client} runs on {} s after the client was closed, and cannot be stopped alone: {what}", drain.as_secs());
-        while scheduler.has_active_workers() {
-            self.settled.wait(scheduler);
-        }
-        let settlement = scheduler.settle_given_up(why);
-        self.notify_waiting(scheduler);
-        self.breaking.notify_all();
-        MutexGuard::unlocked(scheduler, || watch::deliver(self, settlement, false));
     }
 }
 
@@ -95,14 +83,16 @@ impl Scheduler {
         }
     }
 
-    /// Begins to give the card up. False if it is about to be lost by a fault already.
-    fn give_up(&mut self) -> bool {
-        let Some(breakage) = &mut self.breakage else { return false };
-        let whole = breakage.phase == Phase::Whole;
-        if whole {
-            breakage.phase = Phase::Settling;
+    /// Gives the card up, unless a fault is about to end it. Returns the reports of what had ended
+    /// before.
+    fn give_up(&mut self, why: String) -> Vec<Report> {
+        match self.breakage.as_mut().filter(|breakage| breakage.phase == Phase::Whole) {
+            Some(breakage) => {
+                breakage.given_up = Some(why);
+                self.halt(Instant::now())
+            }
+            None => Vec::new(),
         }
-        whole
     }
 
     fn describe_running(&self, client: ClientId) -> String {

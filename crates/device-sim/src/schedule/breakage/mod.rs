@@ -2,19 +2,21 @@
 //!
 //! ```text
 //!           a kernel faults          the announcement             innocents' work has ended,
-//!  ┌───────┐         ┌──────────┐ after a while ┌───────────┐    or the wait is over     ┌──────────┐  reported  ┌──────┐
-//!  │ Whole │ ──────▶ │ Faulting │ ────────────▶ │ Announced │ ─────────────────────────▶ │ Settling │ ─────────▶ │ Lost │
-//!  └───────┘         └──────────┘               └───────────┘                            └──────────┘            └──────┘
-//!      │                                                                                      ▲
-//!      └───────── a kernel of a closed client does not end: the device is given up ───────────┘
+//!  ┌───────┐         ┌──────────┐ after a while ┌────────┐    or the wait is over     ┌──────────┐   ┌──────┐
+//!  │ Whole │ ──────▶ │ Faulting │ ────────────▶ │ Halted │ ─────────────────────────▶ │ Settling │ ─▶│ Lost │
+//!  └───────┘         └──────────┘               └────────┘                            └──────────┘   └──────┘
+//!      │                                            ▲
+//!      └── a kernel of a closed client does not end ┘
+//!          in time: the device is given up
 //! ```
 //!
 //! - *Faulting.* The block that faulted is held: its kernel does not end. Everything else goes on.
-//! - *Announced.* Nothing begins any more. What has begun goes on, and what ends is withheld: it may
+//! - *Halted.* Nothing begins any more. What has begun goes on, and what ends is withheld: it may
 //!   be the culprit's, whose kernel may look complete now.
 //! - *Settling.* No worker takes anything any more. One thread delivers what was withheld, the
-//!   culprits' as a fault; then what culprits have left; then the work of clients whose work did not
-//!   end in time. Work of others that was not begun is not reported.
+//!   culprits' as a fault; then what culprits have left; then, as an error, the work of clients
+//!   whose work did not end in time. Work of others that was not begun is not reported. Where the
+//!   device is given up there is no culprit, and work that did not end in time is in doubt.
 //! - *Lost.* Every call answers [`cumux_device::DeviceError::Lost`].
 //!
 //! Invariant: nothing of a culprit that ends after its fault's announcement is reported as done, and
@@ -58,8 +60,9 @@ pub(super) enum Phase {
     Whole,
     /// The announcement comes at this time.
     Faulting(Instant),
-    /// The work of others is waited for until this time.
-    Announced(Instant),
+    /// Nothing begins any more. What innocents have begun is waited for until this time.
+    Halted(Instant),
+    /// Workers come back, and take nothing any more.
     Settling,
     /// Why.
     Lost(String),
@@ -80,12 +83,14 @@ pub(crate) struct Breakage {
     /// The clients whose kernels have faulted, each with its first fault.
     culprits: Vec<(ClientId, Fault)>,
     held: Vec<HeldPiece>,
+    /// Why the device is given up although no kernel has faulted.
+    given_up: Option<String>,
 }
 
 impl Breakage {
     /// A card that works.
     pub(crate) fn new(timing: FaultTiming) -> Self {
-        Breakage { timing, phase: Phase::Whole, culprits: Vec::new(), held: Vec::new() }
+        Breakage { timing, phase: Phase::Whole, culprits: Vec::new(), held: Vec::new(), given_up: None }
     }
 
     /// Whether nothing begins any more.

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use cumux_device::{ClientId, Fault, Outcome};
+use cumux_device::{ClientId, Fault, InDoubt, Outcome};
 
 use super::super::client::{ClientEnd, Reporting, Task};
 use super::super::report::{Report, outcome_of};
@@ -14,6 +14,7 @@ use super::Phase;
 pub(super) struct Settlement {
     pub(super) reports: Vec<cumux_device::Report>,
     pub(super) culprits: Vec<(ClientId, Fault)>,
+    pub(super) in_doubt: Vec<InDoubt>,
     pub(super) why: String,
 }
 
@@ -23,11 +24,11 @@ fn plain(report: Report) -> cumux_device::Report {
 }
 
 impl Scheduler {
-    /// Announces the fault: takes back what has not begun, and lets go of those faulting kernels
-    /// that look complete from now on. Returns the reports of what had ended before.
-    pub(super) fn announce(&mut self, now: Instant) -> Vec<cumux_device::Report> {
+    /// Begins nothing more: takes back what has not begun, and lets go of those faulting kernels that
+    /// look complete from now on. Returns the reports of what had ended before.
+    pub(super) fn halt(&mut self, now: Instant) -> Vec<cumux_device::Report> {
         let Some(breakage) = &mut self.breakage else { return Vec::new() };
-        breakage.phase = Phase::Announced(now + breakage.timing.wait);
+        breakage.phase = Phase::Halted(now + breakage.timing.wait);
         let late: Vec<_> = breakage.held.iter().copied().filter(|piece| breakage.completes_late(piece.task)).collect();
         let trusted = self.reports.drain(..).map(plain).collect();
         for client in self.clients.values_mut() {
@@ -62,13 +63,15 @@ impl Scheduler {
         self.delivering > 0 || self.workers.iter().any(Option::is_some)
     }
 
-    /// Declares the card lost by the faults that were announced, and returns what is to be
-    /// delivered. No worker is active any more.
+    /// Declares the card lost, and returns what is to be delivered. No worker is active any more.
     pub(super) fn settle(&mut self) -> Settlement {
         let Some(breakage) = &mut self.breakage else { return Settlement::default() };
         let culprits = breakage.culprits.clone();
-        let what = culprits.first().map(|(_, fault)| fault.clone()).unwrap_or(Fault { result: cumux_wire::result::LAUNCH_FAILED, text: String::new() });
-        let why = format!("a kernel has broken the card: {}", what.text);
+        let cause = culprits.first().map(|(_, fault)| fault.clone());
+        let why = match &cause {
+            Some(fault) => format!("a kernel has broken the card: {}", fault.text),
+            None => breakage.given_up.take().unwrap_or_default(),
+        };
         breakage.phase = Phase::Lost(why.clone());
         let fault_of = |client: ClientId| culprits.iter().find(|(culprit, _)| *culprit == client).map(|(_, fault)| fault);
         let mut reports: Vec<cumux_device::Report> = self.reports.drain(..).map(plain).collect();
@@ -77,29 +80,31 @@ impl Scheduler {
                 report.outcome = Outcome::Fault(fault.clone());
             }
         }
+        let mut in_doubt = Vec::new();
         let mut ids: Vec<ClientId> = self.clients.keys().copied().collect();
         ids.sort_unstable();
         for id in ids {
             let Some(client) = self.clients.get_mut(&id) else { continue };
-            let due = client.tasks.values().filter(|running| running.reporting == Reporting::Due);
-            let overdue = due.map(|running| running.describe()).next().map(|name| Fault {
-                result: what.result,
-                text: format!("another client's kernel ended the context ({}) while {name} was under way; whether it had finished is not known", what.text),
-            });
-            client.end = client.end.take().or_else(|| fault_of(id).cloned().or(overdue).map(ClientEnd::Fault));
+            let mut overdue = client.tasks.values().filter(|running| running.reporting == Reporting::Due);
+            let fault = match (fault_of(id), &cause) {
+                (Some(own), _) => Some(own.clone()),
+                (None, Some(cause)) => overdue.next().map(|running| {
+                    let name = running.describe();
+                    let text = format!("another client's kernel ended the context ({}) while {name} was under way; whether it had finished is not known", cause.text);
+                    Fault { result: cause.result, text }
+                }),
+                (None, None) => {
+                    in_doubt.extend(overdue.map(|running| InDoubt { client: id, stream: running.stream, token: running.token }));
+                    None
+                }
+            };
+            client.end = client.end.take().or_else(|| fault.map(ClientEnd::Fault));
             if client.end.is_some() {
                 self.report_rest(id, &mut reports);
             }
         }
-        Settlement { reports, culprits, why }
-    }
-
-    /// Declares the card lost for another reason, and returns the reports that are due.
-    pub(super) fn settle_given_up(&mut self, why: String) -> Settlement {
-        if let Some(breakage) = &mut self.breakage {
-            breakage.phase = Phase::Lost(why.clone());
-        }
-        Settlement { reports: self.reports.drain(..).map(plain).collect(), culprits: Vec::new(), why }
+        in_doubt.retain(|piece| self.clients.get(&piece.client).is_some_and(|client| client.end.is_none()));
+        Settlement { reports, culprits, in_doubt, why }
     }
 
     /// Reports what an ended client has left: in each stream what has begun, then what waits.

@@ -3,10 +3,11 @@
 
 use std::time::Instant;
 
+use cumux_device::Begun;
 use parking_lot::MutexGuard;
 
 use super::super::card::Card;
-use super::super::scheduler::{DevicePhase, Scheduler};
+use super::super::scheduler::DevicePhase;
 use super::Phase;
 use super::settle::Settlement;
 
@@ -22,44 +23,36 @@ pub(crate) fn run(card: &Card) {
                 card.breaking.wait_until(&mut scheduler, at);
             }
             Some(Phase::Faulting(_)) => {
-                let mut trusted = scheduler.announce(now);
+                let mut trusted = scheduler.halt(now);
                 tracing::info!(ended = trusted.len(), "the fault is announced: nothing more begins");
                 MutexGuard::unlocked(&mut scheduler, || card.sink.retired_all(&mut trusted));
             }
-            Some(Phase::Announced(until)) if now < until && scheduler.awaits_innocents() => {
+            Some(Phase::Halted(until)) if now < until && scheduler.awaits_innocents() => {
                 card.breaking.wait_until(&mut scheduler, until);
             }
-            Some(Phase::Announced(_)) => {
+            Some(Phase::Halted(_)) => {
                 if let Some(breakage) = &mut scheduler.breakage {
                     breakage.phase = Phase::Settling;
                 }
             }
-            // Who gives the card up settles it, and this thread ends after that.
-            Some(Phase::Settling) if scheduler.has_active_workers() || scheduler.is_given_up() => card.breaking.wait(&mut scheduler),
+            Some(Phase::Settling) if scheduler.has_active_workers() => card.breaking.wait(&mut scheduler),
             Some(Phase::Settling) => {
                 let settlement = scheduler.settle();
                 card.notify_waiting(&scheduler);
                 drop(scheduler);
-                deliver(card, settlement, true);
+                deliver(card, settlement);
                 return;
             }
         }
     }
 }
 
-/// Delivers the last reports of a card. `told`: everybody whose kernels were under way has been told.
-pub(super) fn deliver(card: &Card, mut settlement: Settlement, told: bool) {
+/// Delivers the last reports of a card.
+fn deliver(card: &Card, mut settlement: Settlement) {
     tracing::error!("the card is lost: {}", settlement.why);
     card.sink.retired_all(&mut settlement.reports);
     for (client, fault) in &settlement.culprits {
         card.sink.faulted(*client, fault);
     }
-    card.sink.lost(&settlement.why, told);
-}
-
-impl Scheduler {
-    /// Whether the card ends without a fault: it was given up.
-    fn is_given_up(&self) -> bool {
-        self.breakage.as_ref().is_some_and(|breakage| breakage.culprits.is_empty())
-    }
+    card.sink.lost(&settlement.why, Begun::Only(settlement.in_doubt));
 }

@@ -4,6 +4,7 @@
 //! Invariant: every word always holds the address of code that may be entered with the registers of
 //! a first call. Words change only from `first_call` to a final address, and from a served address
 //! to `not_initialized` in a forked child.
+#![expect(clippy::disallowed_types, reason = "the jump table, which every call reads")]
 
 pub(crate) mod trampoline;
 

@@ -1,20 +1,21 @@
 //! What is slow (loading modules, pinning memory, making extents) is done on [other
 //! threads](crate::workers). The client's ring waits meanwhile; other clients do not.
 
-use crate::heap::Heap;
 use crate::objects::{Change, ModuleSpec};
 use crate::session::{Inner, Session, now_ns};
 use crate::shared::{answer, answer_with, result_of};
 use crate::suspicion;
 use cumux_device::{DeviceError, GlobalsAllocator, ModuleInfo};
 use cumux_ring::page::Answer;
-use cumux_wire::layout;
 use cumux_wire::record::Header;
 use cumux_wire::result;
 use std::sync::Arc;
 
 /// Largest image a client may send, in bytes.
 const MAX_IMAGE: u64 = 4 << 30;
+
+/// Characters of the reason why a module is not resumable.
+const LONGEST_REASON: usize = 300;
 
 /// A `ModuleLoad` record.
 #[derive(Debug, Clone, Copy)]
@@ -129,6 +130,7 @@ struct New<'a> {
     session: &'a Session,
     device: u32,
     placed: Vec<(String, u64, u64)>,
+    not_resumable: Option<String>,
 }
 
 impl GlobalsAllocator for New<'_> {
@@ -144,6 +146,11 @@ impl GlobalsAllocator for New<'_> {
         };
         self.placed.push((name.to_owned(), address, bytes));
         Ok((address, false))
+    }
+
+    fn not_resumable(&mut self, why: &str) {
+        // It has names out of the client's image.
+        self.not_resumable = Some(cumux_link::escape_foreign(why, LONGEST_REASON));
     }
 }
 
@@ -162,22 +169,6 @@ impl GlobalsAllocator for Restored<'_> {
 }
 
 impl Session {
-    /// Managed variables live at the end of the client's window, where both sides see them.
-    pub(crate) fn managed(&self, inner: &mut Inner, device: u32, bytes: u64, align: u64) -> Result<u64, DeviceError> {
-        let full = || DeviceError::OutOfMemory("managed variables take more than their part of the window".into());
-        let at = inner.memory.managed.checked_next_multiple_of(align.max(16)).ok_or_else(full)?;
-        let end = at.checked_add(bytes).filter(|end| *end <= layout::WINDOW_MANAGED_BYTES).ok_or_else(full)?;
-        // It is never given back before the client ends: charged once and for all.
-        self.charge(device, end - inner.memory.managed).map_err(|_| DeviceError::OutOfMemory(format!("{bytes} bytes for a managed variable")))?;
-        inner.memory.managed = end;
-        Ok(layout::window_address(self.config.window_slot) + layout::WINDOW_BYTES - layout::WINDOW_MANAGED_BYTES + at)
-    }
-
-    pub(crate) fn in_window(&self, address: u64, bytes: u64) -> bool {
-        let base = layout::window_address(self.config.window_slot);
-        address >= base && address.checked_add(bytes).is_some_and(|end| end <= base + layout::WINDOW_BYTES)
-    }
-
     /// Commits what was done in the background and lets the ring go on.
     fn finish_request(self: &Arc<Self>, header: &Header, end: u64, change: Change, reply: Answer) {
         let committed = self.lock_then_deliver(|inner| {
@@ -190,7 +181,8 @@ impl Session {
             }
             inner.meter.request.end(now_ns);
             self.save_counters(inner);
-            if inner.phase.is_closed() {
+            // A session that was let go of belongs to its next executor, which does this again.
+            if inner.phase.is_closed() || inner.phase.is_lost() {
                 return false;
             }
             match inner.objects.fault.as_ref().map(|(code, _)| *code) {
@@ -215,10 +207,10 @@ impl Session {
         if let Err(error) = self.shared.cards.read(self.client(), request.image, &mut image) {
             return (Change::Nothing, self.explain(request, error.result(), &error.to_string()));
         }
-        let mut place = New { session: self, device: request.device, placed: Vec::new() };
+        let mut place = New { session: self, device: request.device, placed: Vec::new(), not_resumable: None };
         let at = self.place(request.device).unwrap_or(0);
         let loaded = self.shared.cards.load_module(self.client(), at, request.module, &image, &mut place);
-        let placed = place.placed;
+        let New { placed, not_resumable, .. } = place;
         let loaded = loaded.map_err(|e| (e.result(), e.to_string())).and_then(|info| self.deliver(request, &info));
         let stored = loaded.and_then(|written| {
             let name = self.shared.store_image(&image).map_err(|e| (result_of(&e), e.to_string()))?;
@@ -226,7 +218,8 @@ impl Session {
         });
         match stored {
             Ok((written, image)) => {
-                let spec = ModuleSpec { image, device: request.device, variables: placed, settings: Vec::new() };
+                self.tell_not_resumable(request.module, not_resumable.as_deref());
+                let spec = ModuleSpec { image, device: request.device, variables: placed, settings: Vec::new(), not_resumable };
                 (Change::Module { id: request.module, spec }, answer_with(result::SUCCESS, written, 0))
             }
             Err((code, text)) => {
@@ -242,6 +235,16 @@ impl Session {
                     None => (Change::Nothing, self.explain(request, code, &text)),
                 }
             }
+        }
+    }
+
+    /// Says once for each reason that the client ends with this executor.
+    fn tell_not_resumable(&self, module: u32, why: Option<&str>) {
+        let Some(why) = why else { return };
+        let said = self.lock_then_deliver(|inner| inner.objects.modules.values().any(|spec| spec.not_resumable.as_deref() == Some(why)));
+        if !said {
+            let (pid, program) = (self.config.pid, &self.config.program);
+            tracing::warn!("client process {pid} ({program}) would end with an error if this executor were replaced, because of its module {module}: {why}");
         }
     }
 
@@ -263,22 +266,5 @@ impl Session {
         let text = &text.as_bytes()[..room];
         let written = if self.shared.cards.write(self.client(), request.info, text).is_ok() { room as u64 } else { 0 };
         answer_with(code, written, 0)
-    }
-
-    /// Places what was allocated before a takeover: its range is taken and permitted again.
-    pub(crate) fn restore_range(&self, inner: &mut Inner, address: u64, bytes: u64) -> bool {
-        if self.in_window(address, bytes) {
-            let base = layout::window_address(self.config.window_slot) + layout::WINDOW_BYTES - layout::WINDOW_MANAGED_BYTES;
-            let end = inner.memory.managed.max((address + bytes).saturating_sub(base));
-            self.charge_again(self.place(0).unwrap_or(0), end - inner.memory.managed);
-            inner.memory.managed = end;
-            return true;
-        }
-        if !inner.memory.heap.place(address, bytes.max(1)) {
-            return false;
-        }
-        self.charge_again(layout::arena_place(address), Heap::rounded(bytes).unwrap_or(0));
-        self.shared.cards.allow(self.client(), address, bytes.max(1), true);
-        true
     }
 }

@@ -2,10 +2,10 @@
 //! comes while the lock is held leaves its reports in the mailbox and goes; who had the lock
 //! delivers them when it has let go ([`Session::deliver_reports`]).
 
-use super::{Inner, Session, now_ns};
 use crate::drive::Caller;
+use crate::session::{Inner, Reported, Session, now_ns};
 use crate::suspicion;
-use cumux_device::{Channel, Outcome, StreamId};
+use cumux_device::{Begun, Channel, Outcome};
 use cumux_wire::record::Op;
 use std::time::Duration;
 
@@ -13,55 +13,76 @@ use std::time::Duration;
 const MOST_TEXT_BYTES: usize = 1 << 20;
 
 impl Session {
+    /// Does something with the changing part under its lock, and then delivers what the device
+    /// reported meanwhile.
+    pub fn lock_then_deliver<R>(&self, act: impl FnOnce(&mut Inner) -> R) -> R {
+        let outcome = act(&mut self.lock());
+        self.deliver_reports();
+        outcome
+    }
+
     /// The device reports pieces of this client that are over, in order for each stream.
-    pub fn retired(&self, reports: impl IntoIterator<Item = (StreamId, u64, Outcome)>) {
+    pub fn retired(&self, reports: impl IntoIterator<Item = Reported>) {
         if self.shared.cards.capabilities().waits_for_reports {
             // Such a device begins what follows in the stream when this returns: the journal must
             // know by then, or a successor would repeat what was done.
-            let mut inner = self.inner.lock();
-            self.mailbox.lock().extend(reports);
+            let mut inner = self.lock();
+            self.mailbox().extend(reports);
             self.empty_mailbox(&mut inner);
             return;
         }
-        match self.inner.try_lock() {
+        match self.try_lock() {
             Some(mut inner) => {
                 let mut list = std::mem::take(&mut inner.lists.reports);
-                std::mem::swap(&mut list, &mut *self.mailbox.lock());
+                std::mem::swap(&mut list, &mut *self.mailbox());
                 list.extend(reports);
                 self.take_in(&mut inner, &list);
                 list.clear();
                 inner.lists.reports = list;
             }
-            None => self.mailbox.lock().extend(reports),
+            None => self.mailbox().extend(reports),
         }
         self.deliver_reports();
     }
 
     /// Takes in what was reported last, before the process ends. Gives up on who holds the lock for
-    /// longer than this. `told`: what is left can be done again.
-    pub fn last_reports(&self, patience: Duration, told: bool) {
-        if let Some(mut inner) = self.inner.try_lock_for(patience) {
+    /// longer than this. What was not begun, a successor can do.
+    pub fn last_reports(&self, patience: Duration, begun: &Begun) {
+        if let Some(mut inner) = self.try_lock_for(patience) {
             self.empty_mailbox(&mut inner);
-            if told {
+            if let Begun::Only(pieces) = begun {
                 let Inner { condition, journal, queues, .. } = &mut *inner;
                 condition.forget_submissions(journal, queues.streams.keys().copied());
+                for piece in pieces.iter().filter(|piece| piece.client == self.client()) {
+                    let Some(index) = queues.by_device.get(&piece.stream) else { continue };
+                    if let Some(seq) = queues.streams.get(index).and_then(|stream| stream.sequence_of(piece.token)) {
+                        condition.keep_in_doubt(journal, *index, seq);
+                    }
+                }
             }
         }
     }
 
+    /// Takes in what was reported last, and leaves the session to its next executor: nothing of it is
+    /// touched any more when this returns.
+    pub fn depart(&self, patience: Duration, begun: &Begun) {
+        self.last_reports(patience, begun);
+        self.lock().phase.lose_device();
+    }
+
     /// Takes in what is in the mailbox, unless somebody holds the lock: that one comes here when it
     /// has let go. To be called without the lock by whoever had it.
-    pub(super) fn deliver_reports(&self) {
-        while !self.mailbox.lock().is_empty() {
-            let Some(mut inner) = self.inner.try_lock() else { return };
+    pub(crate) fn deliver_reports(&self) {
+        while !self.mailbox().is_empty() {
+            let Some(mut inner) = self.try_lock() else { return };
             self.empty_mailbox(&mut inner);
         }
     }
 
     /// Whether there was anything in it.
-    pub(super) fn empty_mailbox(&self, inner: &mut Inner) -> bool {
+    pub(crate) fn empty_mailbox(&self, inner: &mut Inner) -> bool {
         let mut reports = std::mem::take(&mut inner.lists.reports);
-        std::mem::swap(&mut reports, &mut *self.mailbox.lock());
+        std::mem::swap(&mut reports, &mut *self.mailbox());
         let any = !reports.is_empty();
         self.take_in(inner, &reports);
         reports.clear();
@@ -69,7 +90,7 @@ impl Session {
         any
     }
 
-    fn take_in(&self, inner: &mut Inner, reports: &[(StreamId, u64, Outcome)]) {
+    fn take_in(&self, inner: &mut Inner, reports: &[Reported]) {
         if reports.is_empty() {
             return;
         }
@@ -144,18 +165,5 @@ impl Session {
             kept.drain(..kept.len().saturating_sub(MOST_TEXT_BYTES));
             self.flush_text(inner);
         });
-    }
-
-    pub(super) fn flush_text(&self, inner: &mut Inner) {
-        for channel in Channel::ALL {
-            let kept = &mut inner.text[channel.index()];
-            while !kept.is_empty() {
-                let put = self.service.put_text(channel, kept.as_slices().0);
-                if put == 0 {
-                    break;
-                }
-                kept.drain(..put);
-            }
-        }
     }
 }

@@ -8,9 +8,9 @@ use std::ops::Range;
 
 /// Length by address.
 #[derive(Debug, Default)]
-pub struct Free(BTreeMap<u64, u64>);
+pub struct FreeRanges(BTreeMap<u64, u64>);
 
-impl Free {
+impl FreeRanges {
     /// A range that nobody has had before.
     pub fn add(&mut self, address: u64, bytes: u64) {
         self.0.insert(address, bytes);
@@ -19,6 +19,16 @@ impl Free {
     /// Address and length, ascending.
     pub fn iter(&self) -> impl Iterator<Item = (u64, u64)> {
         self.0.iter().map(|(address, bytes)| (*address, *bytes))
+    }
+
+    /// The lowest address in `within`, a multiple of `align`, at which `bytes` bytes are free in one
+    /// range and lie inside `within`. Nothing is taken.
+    #[must_use]
+    pub fn first_fit(&self, bytes: u64, align: u64, within: &Range<u64>) -> Option<u64> {
+        self.0.iter().find_map(|(start, length)| {
+            let at = (*start).max(within.start).checked_next_multiple_of(align)?;
+            (at.checked_add(bytes)? <= (start + length).min(within.end)).then_some(at)
+        })
     }
 
     /// Whether exactly this range is free and ends on both sides there.

@@ -5,7 +5,7 @@
 //! The totals lie in the journal after every batch of completions, so that they go on under the
 //! next executor.
 
-use crate::session::{Inner, Session, now_ns};
+use super::{Inner, Session, now_ns};
 use cumux_device::ClientCounters;
 use cumux_wire::layout::journal::COUNTERS;
 use cumux_wire::message::ClientStatus;
@@ -126,14 +126,7 @@ impl Session {
         };
     }
 
-    /// What is known of the client now.
-    #[must_use]
-    pub fn status(&self) -> ClientStatus {
-        let device = self.shared.cards.client_counters(self.client());
-        self.lock_then_deliver(|inner| self.status_of(inner, device))
-    }
-
-    /// As [`Session::status`], with what the device has counted.
+    /// What is known of the client now, with what the device has counted.
     pub(crate) fn status_of(&self, inner: &mut Inner, device: ClientCounters) -> ClientStatus {
         inner.meter.device = device;
         self.save_counters(inner);

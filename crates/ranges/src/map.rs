@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 /// Ranges by their first addresses. A range has at least one byte and does not wrap around.
 #[derive(Debug)]
-pub(super) struct RangeMap<T>(BTreeMap<u64, Range<T>>);
+pub struct RangeMap<T>(BTreeMap<u64, Range<T>>);
 
 #[derive(Debug)]
 struct Range<T> {
@@ -22,7 +22,7 @@ impl<T> Default for RangeMap<T> {
 impl<T> RangeMap<T> {
     /// Adds a range. Returns false, and adds nothing, if the range is empty, wraps around, or
     /// overlaps another.
-    pub(super) fn insert(&mut self, start: u64, bytes: u64, value: T) -> bool {
+    pub fn insert(&mut self, start: u64, bytes: u64, value: T) -> bool {
         let Some(end) = start.checked_add(bytes).filter(|_| bytes > 0) else { return false };
         if self.overlapping(start, end).is_some() {
             return false;
@@ -31,26 +31,42 @@ impl<T> RangeMap<T> {
         true
     }
 
-    /// Removes the range that begins here. Returns false if none does.
-    pub(super) fn remove(&mut self, start: u64) -> bool {
-        self.0.remove(&start).is_some()
+    /// Removes the range that begins here. Returns its end and its value.
+    pub fn remove(&mut self, start: u64) -> Option<(u64, T)> {
+        self.0.remove(&start).map(|range| (range.end, range.value))
+    }
+
+    /// The range that contains this address: its start, its end, its value.
+    #[must_use]
+    pub fn containing(&self, address: u64) -> Option<(u64, u64, &T)> {
+        let (start, range) = self.0.range(..=address).next_back().filter(|(_, range)| range.end > address)?;
+        Some((*start, range.end, &range.value))
+    }
+
+    /// The first address of the first range that shares an address with `[start, end)`.
+    #[must_use]
+    pub fn first_overlapping(&self, start: u64, end: u64) -> Option<u64> {
+        let before = self.containing(start).map(|(first, ..)| first);
+        before.or_else(|| self.0.range(start..end).next().map(|(first, _)| *first))
     }
 
     /// The first address and the bytes of a range that overlaps `[start, end)`: the last such
     /// range.
-    pub(super) fn overlapping(&self, start: u64, end: u64) -> Option<(u64, u64)> {
+    #[must_use]
+    pub fn overlapping(&self, start: u64, end: u64) -> Option<(u64, u64)> {
         let (first, range) = self.0.range(..end).next_back().filter(|(_, range)| range.end > start)?;
         Some((*first, range.end - first))
     }
 
     /// The bytes of the range that begins here.
-    pub(super) fn bytes_at(&self, start: u64) -> Option<u64> {
+    #[must_use]
+    pub fn bytes_at(&self, start: u64) -> Option<u64> {
         self.0.get(&start).map(|range| range.end - start)
     }
 
     /// The ends and values of the range that contains `at` and of those that follow it without a
     /// gap.
-    pub(super) fn contiguous_from(&self, mut at: u64) -> impl Iterator<Item = (u64, &T)> {
+    pub fn contiguous_from(&self, mut at: u64) -> impl Iterator<Item = (u64, &T)> {
         std::iter::from_fn(move || {
             let (_, range) = self.0.range(..=at).next_back().filter(|(_, range)| range.end > at)?;
             at = range.end;
@@ -59,13 +75,15 @@ impl<T> RangeMap<T> {
     }
 
     /// True if each of these bytes is in a range.
-    pub(super) fn covers(&self, start: u64, bytes: u64) -> bool {
+    #[must_use]
+    pub fn covers(&self, start: u64, bytes: u64) -> bool {
         let Some(end) = start.checked_add(bytes) else { return false };
         bytes == 0 || self.contiguous_from(start).any(|(covered, _)| covered >= end)
     }
 
     /// The gaps in `[start, end)`, in order: the start and the end of each.
-    pub(super) fn gaps(&self, start: u64, end: u64) -> Vec<(u64, u64)> {
+    #[must_use]
+    pub fn gaps(&self, start: u64, end: u64) -> Vec<(u64, u64)> {
         let mut gaps = Vec::new();
         let mut at = self.0.range(..=start).next_back().map_or(start, |(_, range)| start.max(range.end));
         for (first, range) in self.0.range(start..end) {
@@ -81,8 +99,13 @@ impl<T> RangeMap<T> {
     }
 
     /// First address and bytes of each range, in order.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+    pub fn iter(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         self.0.iter().map(|(start, range)| (*start, range.end - start))
+    }
+
+    /// First address, end and value of each range, in order.
+    pub fn values(&self) -> impl Iterator<Item = (u64, u64, &T)> + '_ {
+        self.0.iter().map(|(start, range)| (*start, range.end, &range.value))
     }
 }
 
@@ -111,7 +134,7 @@ mod tests {
             for at in 0..31 {
                 prop_assert_eq!(ranges.contiguous_from(at).next().is_some(), model[at as usize]);
                 prop_assert_eq!(ranges.covers(at, 1), model[at as usize]);
-                prop_assert_eq!(ranges.insert(at, 1, ()) && ranges.remove(at), !model[at as usize]);
+                prop_assert_eq!(ranges.insert(at, 1, ()) && ranges.remove(at).is_some(), !model[at as usize]);
             }
         }
     }

@@ -1,0 +1,136 @@
+//! The daemon from its start to its end: directory, sockets, threads, and the time.
+//!
+//! Threads: one serves the clients that connect, say hello and wait (`lobby.rs`); one accepts text
+//! connections; one serves each text connection and one each server connection (`servers.rs`), all
+//! bounded (`doors.rs`); one waits for each server process, one for signals; the caller's thread
+//! keeps the time. All of them meet under one lock in [`Daemon::feed`].
+
+use crate::daemon::Daemon;
+use crate::directory::{Claim, PipeDirectory};
+use crate::doors::LEAST;
+use crate::heartbeat;
+use crate::ledger::Standing;
+use crate::leftovers;
+use crate::log;
+use crate::options::{DaemonError, Options};
+use crate::registry::Event;
+use cumux_link::{FolderError, Listener, Process};
+use std::io;
+use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
+use std::sync::{Arc, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Serves one pipe directory until `quit` or a signal. Calls `ready` when clients can connect.
+/// Returns true if every server ended well.
+///
+/// # Errors
+/// The directory belongs to another daemon or cannot be used. Nothing is left behind then.
+pub fn run(options: Options, ready: impl FnOnce()) -> Result<bool, DaemonError> {
+    if options.multiuser && !rustix::process::geteuid().is_root() {
+        return Err(DaemonError::NotRoot);
+    }
+    let limit = cumux_link::limit::raise();
+    if limit < LEAST {
+        return Err(DaemonError::TooFewDescriptors { limit, least: LEAST });
+    }
+    let claim = PipeDirectory::at(&options.pipe).claim()?;
+    log::check(&options.log)?;
+    let daemon = Daemon::new(options)?;
+    let result = daemon.serve(&claim, ready);
+    drop(claim);
+    result
+}
+
+impl Daemon {
+    fn serve(self: &Arc<Self>, claim: &Claim, ready: impl FnOnce()) -> Result<bool, DaemonError> {
+        let directory = claim.directory();
+        let listen = |path: PathBuf| move |cause| DaemonError::Listen { path, cause };
+        let text = UnixListener::bind(directory.control()).map_err(listen(directory.control()))?;
+        let packets = Listener::bind(&directory.cumux()).map_err(io::Error::other).map_err(listen(directory.cumux()))?;
+        claim.open_to_all().map_err(FolderError::into_io).map_err(listen(self.options.pipe.clone()))?;
+        self.watch_signals()?;
+        heartbeat::watch(self)?;
+        self.note_environment();
+        self.note(&format!("Starting control daemon using socket {}", directory.control().display()));
+        self.note(&format!("To connect CUDA applications to this daemon, set env CUDA_MPS_PIPE_DIRECTORY={}", self.options.pipe.display()));
+        self.note("CUDA MPS Control binary version: 13000");
+        if self.options.ready_devices || self.options.static_partitions {
+            // A failure is in the log, and in the answer to `device_query`. The daemon can still
+            // serve once the cause has gone.
+            let _ = self.known_devices();
+        }
+        // Before the first client: it must not get a second server beside one that still lives.
+        self.await_earlier_servers()?;
+        let daemon = Arc::clone(self);
+        thread::Builder::new().name("texts".into()).spawn(move || daemon.accept_texts(&text))?;
+        let daemon = Arc::clone(self);
+        thread::Builder::new().name("lobby".into()).spawn(move || daemon.receive_guests(&packets))?;
+        ready();
+        let clean = self.keep_time();
+        for pid in leftovers::end(&self.options.pipe) {
+            self.note(&format!("Process {pid} of a server that had ended before was ended"));
+        }
+        let core = self.core();
+        core.holders.forget();
+        core.ledger.forget();
+        drop(core);
+        self.log.finish(&format!("Exit with status {}", i32::from(!clean)));
+        Ok(clean)
+    }
+
+    /// Waits for the registry's deadlines until the daemon is done, then until the last text answer
+    /// has been sent.
+    fn keep_time(self: &Arc<Self>) -> bool {
+        let mut core = self.core();
+        let clean = loop {
+            if let Some(clean) = core.finished {
+                break clean;
+            }
+            let now = Instant::now();
+            match core.registry.deadline() {
+                Some(at) if at <= now => {
+                    self.feed_locked(&mut core, Event::Tick);
+                    self.changed.notify_all();
+                }
+                Some(at) => core = self.changed.wait_timeout(core, at - now).unwrap_or_else(PoisonError::into_inner).0,
+                None => core = self.changed.wait(core).unwrap_or_else(PoisonError::into_inner),
+            }
+        };
+        let until = Instant::now() + Duration::from_secs(1);
+        while self.texts.taken() > 0 {
+            let Some(rest) = until.checked_duration_since(Instant::now()) else { break };
+            core = self.changed.wait_timeout(core, rest).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        clean
+    }
+
+    /// Expects the servers of an earlier daemon, which will connect. A lost server gets a
+    /// successor, because its processes and clients would otherwise wait in vain.
+    fn await_earlier_servers(self: &Arc<Self>) -> io::Result<()> {
+        let left = self.core().ledger.left();
+        for (pid, uid) in left {
+            self.feed(Event::Left { pid, uid });
+            let Some(pid) = pid else { continue };
+            let process = Process::open(pid).ok();
+            // Checked again: the pidfd now refers to the process that the ledger means.
+            let process = process.filter(|_| !matches!(self.core().ledger.standing(pid, uid), Standing::Stranger));
+            self.forget_at_its_end(pid, process)?;
+        }
+        Ok(())
+    }
+
+    fn watch_signals(self: &Arc<Self>) -> Result<(), DaemonError> {
+        use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+        let mut signals = signal_hook::iterator::Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(DaemonError::Signals)?;
+        let daemon = Arc::clone(self);
+        thread::Builder::new().name("signals".into()).spawn(move || {
+            for signal in signals.forever() {
+                daemon.note(&format!("Signal {signal}: shutting down"));
+                daemon.feed(Event::Quit { timeout: Some(Duration::ZERO) });
+            }
+        })?;
+        Ok(())
+    }
+}

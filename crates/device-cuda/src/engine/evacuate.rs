@@ -1,0 +1,49 @@
+//! Letting go of clients that go on in another process, beside work of others that does not end.
+//!
+//! From the request on, nothing of the clients that leave is begun. When nothing of theirs is in
+//! flight, or the time is over, the thread that asked hears which of their work is in doubt. What
+//! was not begun stays in the queues and is never reported: the clients' next executor does it.
+
+use super::state::{Engine, Evacuation};
+use crate::track::Reporting;
+use crossbeam_channel::Sender;
+use cumux_device::{ClientId, InDoubt};
+use std::collections::BTreeSet;
+use std::time::Instant;
+
+impl Engine {
+    /// Begins to let go of all clients but these.
+    pub(super) fn begin_evacuation(&mut self, staying: BTreeSet<ClientId>, until: Instant, done: Sender<Vec<InDoubt>>) {
+        self.evacuation = Some(Evacuation { staying, until, done: Some(done) });
+    }
+
+    /// True if nothing of this client is begun any more.
+    pub(super) fn has_left(&self, client: ClientId) -> bool {
+        self.evacuation.as_ref().is_some_and(|evacuation| !evacuation.staying.contains(&client))
+    }
+
+    /// Reports the end of the evacuation when nothing of those that leave is in flight.
+    pub(super) fn finish_evacuation(&mut self) {
+        let Some(evacuation) = self.evacuation.as_mut().filter(|evacuation| evacuation.done.is_some()) else { return };
+        let tracker = &self.streams.tracker;
+        let leaving = tracker.flights().filter(|(_, flight)| flight.reporting == Reporting::Due && !evacuation.staying.contains(&flight.client));
+        let in_doubt: Vec<InDoubt> = leaving.map(|(_, flight)| InDoubt { client: flight.client, stream: flight.stream, token: flight.token }).collect();
+        if (in_doubt.is_empty() || Instant::now() >= evacuation.until)
+            && let Some(done) = evacuation.done.take()
+        {
+            // The send fails if the thread has stopped waiting.
+            let _ = done.send(in_doubt);
+        }
+    }
+
+    /// The clients with work in flight that has run for longer than this.
+    pub(super) fn list_long_clients(&self, longer_than_ns: u64) -> Vec<ClientId> {
+        let now = self.streams.clock.now();
+        let flights = self.streams.tracker.flights();
+        let long: BTreeSet<ClientId> = flights
+            .filter(|(slot, flight)| slot.still_ns(now) > longer_than_ns && slot.flights().next().is_some_and(|front| front.fence == flight.fence))
+            .map(|(_, flight)| flight.client)
+            .collect();
+        long.into_iter().collect()
+    }
+}

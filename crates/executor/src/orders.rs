@@ -1,0 +1,110 @@
+//! What the server wants of a session that is open: to know how it fares, to give its memory to
+//! another keeper, to begin or judge what was held back, and to end it.
+
+use crate::drive::Caller;
+use crate::error::ExecutorError;
+use crate::session::{Inner, Session};
+use crate::suspicion::{self, Lead};
+use cumux_device::ClientCounters;
+use cumux_wire::message::ClientStatus;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+impl Session {
+    /// What is known of the client now.
+    #[must_use]
+    pub fn status(&self) -> ClientStatus {
+        let device = self.shared.cards.client_counters(self.client());
+        self.lock_then_deliver(|inner| self.status_of(inner, device))
+    }
+
+    /// Lets go of a session that was held back, and begins what it had accepted. It is on trial
+    /// until these leads are over.
+    pub(crate) fn let_go(self: &Arc<Self>, trial: Vec<Lead>) {
+        let let_go = self.lock_then_deliver(|inner| {
+            let Some(held_back) = inner.phase.as_on_hold() else { return false };
+            held_back.let_go();
+            if !trial.is_empty() {
+                suspicion::begin_trial(&inner.journal);
+            }
+            inner.trial = trial;
+            let mut all: Vec<u32> = inner.queues.streams.keys().copied().collect();
+            self.drive(inner, &mut all, Caller::Intake);
+            self.pass_barriers(inner);
+            true
+        });
+        if !let_go {
+            return;
+        }
+        self.service.notify();
+        self.shared.wake_intake(self.client());
+    }
+
+    /// Whether its trial is over; it is in any case when its `time_is_up`.
+    pub(crate) fn is_tried(&self, time_is_up: bool) -> bool {
+        self.lock_then_deliver(|inner| {
+            if time_is_up && !inner.trial.is_empty() {
+                inner.trial.clear();
+                suspicion::acquit(&inner.journal);
+            }
+            inner.trial.is_empty() || inner.phase.is_closed() || inner.objects.fault.is_some()
+        })
+    }
+
+    /// Gives a new keeper everything that belongs to this session's memory.
+    ///
+    /// # Errors
+    /// When it does not take it.
+    pub fn rekeep(&self) -> Result<(), ExecutorError> {
+        self.lock_then_deliver(|inner| self.keep_memory(inner))
+    }
+
+    /// Ends the session: nothing of it runs any more when this returns, and its memory is gone.
+    ///
+    /// # Errors
+    /// When the device does not give the memory back.
+    pub fn close(&self) -> Result<ClientStatus, ExecutorError> {
+        self.lock_then_deliver(|inner| inner.phase.close());
+        let counted = self.shared.cards.client_counters(self.client());
+        self.shared.cards.close_client(self.client());
+        self.lock_then_deliver(|inner| self.release_all(inner, counted))
+    }
+
+    /// Gives back everything a session has, at its end.
+    fn release_all(&self, inner: &mut Inner, counted: ClientCounters) -> Result<ClientStatus, ExecutorError> {
+        // What cannot be unmapped keeps its addresses; all the rest is given back whatever happens.
+        let mut outcome = Ok(());
+        // A module that is being loaded may still want to give back its variables: it finds nothing
+        // of the client's any more.
+        let (heap, objects) = (std::mem::take(&mut inner.memory.heap), std::mem::take(&mut inner.objects));
+        for (address, mapped) in &objects.mappings {
+            outcome = outcome.and(self.shared.cards.unmap(*address, mapped.bytes));
+        }
+        for (address, bytes) in heap.extents() {
+            match self.shared.cards.unmap(address, bytes) {
+                Ok(()) => self.shared.arena.lock().release(address, bytes),
+                Err(error) => outcome = outcome.and(Err(error)),
+            }
+        }
+        for (address, bytes) in &objects.reservations {
+            self.shared.arena.lock().release(*address, *bytes);
+        }
+        inner.memory.extents.clear();
+        for (handle, file) in inner.memory.physical.drain() {
+            if let Some(place) = objects.physical.get(&handle).and_then(|(device, _)| self.place(*device)) {
+                self.shared.cards.forget_extent(place, file.as_fd());
+            }
+        }
+        if let Some((_, bytes)) = inner.memory.spare.take() {
+            self.shared.unspare(bytes);
+        }
+        self.shared.close_account(self.config.id);
+        self.shared.fair_queue.lock().remove(self.config.id);
+        let mut status = self.status_of(inner, counted);
+        status.memory = 0;
+        // What was not done is not in flight any more: the device has cancelled it.
+        status.in_flight = 0;
+        outcome?;
+        Ok(status)
+    }
+}

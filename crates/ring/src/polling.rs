@@ -1,0 +1,71 @@
+//! How long a thread that waits for another process polls before it sleeps: one policy for the
+//! threads of the service and for those of its clients. Pure.
+//!
+//! To wake a thread on an idle virtual core costs 0.1 to 0.25 ms (docs/performance.md). Polling
+//! saves that where a core is to spare, and takes the core from others where none is.
+
+use std::time::Duration;
+
+/// A machine with at least this many cores has one to spare for each thread of the service that
+/// polls.
+const CORES_TO_SPARE: usize = 8;
+/// How long a thread of the service polls where it has a core to itself.
+const SERVICE_LIMIT: Duration = Duration::from_micros(1500);
+/// How long a thread of a client polls where it has a core to itself.
+const CLIENT_LIMIT: Duration = Duration::from_millis(1);
+/// Threads of executor and server that need cores, too.
+const SERVICE_THREADS: usize = 3;
+/// A few checks take less time than going to sleep: so many on a machine with more than
+/// [`SMALL_MACHINE`] cores, and on a smaller one.
+const FEW_CHECKS: [u32; 2] = [2000, 50];
+/// The most cores of a small machine.
+const SMALL_MACHINE: usize = 4;
+
+/// The cores that this process may use.
+#[must_use]
+pub fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// How long a thread of the service polls after its last progress; `crowded` is the answer for a
+/// machine without a core to spare.
+#[must_use]
+pub fn service_limit(cores: usize, crowded: Duration) -> Duration {
+    if cores >= CORES_TO_SPARE { SERVICE_LIMIT } else { crowded }
+}
+
+/// How a thread of a client polls.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ClientPolling {
+    /// Checks after which it sleeps where it has no core to itself.
+    pub few_checks: u32,
+    /// Whether it has a core to itself.
+    pub has_core: bool,
+    /// How long it polls where it has one.
+    pub limit: Duration,
+}
+
+/// How a thread of a client polls on a machine with so many cores. `clients` is how many clients the
+/// device has; 0 where the device needs all cores itself, or where that is not known.
+#[must_use]
+pub fn client(cores: usize, clients: usize) -> ClientPolling {
+    let [many, few] = FEW_CHECKS;
+    ClientPolling {
+        few_checks: if cores > SMALL_MACHINE { many } else { few },
+        has_core: clients > 0 && clients + SERVICE_THREADS <= cores,
+        limit: CLIENT_LIMIT,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_has_no_core_to_itself_sleeps() {
+        let crowded = Duration::from_micros(80);
+        assert_eq!((service_limit(7, crowded), service_limit(8, crowded)), (crowded, SERVICE_LIMIT));
+        assert_eq!([0, 1, 5, 6].map(|clients| client(8, clients).has_core), [false, true, true, false]);
+        assert_eq!((client(4, 1).few_checks, client(5, 1).few_checks), (50, 2000));
+    }
+}
