@@ -214,7 +214,14 @@ pub fn an_endless_kernel_is_stopped(open: Opener) {
     let module = bad.kernels();
     let out = bad.allocate(4);
     let stream = bad.stream();
-    let endless = bad.launch(stream, &module, "endless", 200, 256, Args::new().u64(out));
+    let endless = if setup.contains_faults() {
+        bad.launch(stream, &module, "endless", 200, 256, Args::new().u64(out))
+    } else {
+        // What has not begun would be taken back, so it has to be seen to run.
+        let grinding = bad.launch(stream, &module, "grind", 4, 256, Args::new().u64(out).u32(1).u32(u32::MAX));
+        bad.wait_for_change(out, 0);
+        grinding
+    };
     let queued = bad.submit(stream, Work::Nop);
     let fault = Fault { result: result::LAUNCH_TIMEOUT, text: "stopped by the test".into() };
     bad.device().stop_client(bad.id, fault.clone());
@@ -226,7 +233,7 @@ pub fn an_endless_kernel_is_stopped(open: Opener) {
         // What cannot be stopped alone is waited for, and then the device is given up.
         drop(bad);
         let (why, begun) = setup.recorder.wait_for_loss();
-        assert!(why.contains("client 1") && why.contains("endless") && begun == Begun::Only(Vec::new()), "{why}, {begun:?}");
+        assert!(why.contains("client 1") && why.contains("grind") && begun == Begun::Only(Vec::new()), "{why}, {begun:?}");
         assert!(matches!(good.device().create_stream(good.id, 0), Err(DeviceError::Lost(_))));
     }
 }

@@ -1,4 +1,4 @@
-//! A card that breaks as a whole, as a real card does (`sim:…:card`, decision 0113).
+//! A card that breaks as a whole, as a real card does (`sim:…:card`, decision 0009).
 //!
 //! ```text
 //!           a kernel faults          the announcement             innocents' work has ended,
