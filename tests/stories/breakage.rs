@@ -11,7 +11,7 @@ fn card(seed: u32) -> Node {
 }
 
 /// Innocents, with work of all kinds: the first half steady, the second half mixed.
-fn innocents(node: &Node, rounds: &str) -> Vec<(&'static str, ClientBuilder<'_>)> {
+fn innocents<'a>(node: &'a Node, rounds: &str) -> Vec<(&'static str, ClientBuilder<'a>)> {
     let start = |name: &'static str, seed: &str| (name, node.test_client(name).args(&[rounds, seed]));
     vec![start("busy", "0"), start("busy", "1"), start("mixed", "2"), start("mixed", "3")]
 }
