@@ -44,7 +44,7 @@ run)
     one env CUMUX_TEST_CUDA=cuda:0 "$folder/release/deps/card" --exact "$name" --nocapture
   done
   # Not here: what needs models of the software GPU or its number of devices; memory_locality needs a B300, a_normal_client a card so slow that one can look on.
-  for name in $("$folder/release/deps/stories" --list | sed -n 's/: test$//p' | grep -E "^(cards|commands|crowd|errors|faults|images|liar|limits|loss|partitions|priority|running|shares)::" | grep -vE "::(memory_locality|a_normal_client)"); do
+  for name in $("$folder/release/deps/stories" --list | sed -n 's/: test$//p' | grep -E "^(cards|commands|crowd|errors|faults|images|liar|limits|loss|partitions|priority|running|shares|variables)::" | grep -vE "::(memory_locality|a_normal_client)"); do
     one env CUMUX_TEST_DEVICE=cuda:0 "$folder/release/deps/stories" --exact "$name" --nocapture
   done
   echo "$passed passed, $failed failed" >> "$out"

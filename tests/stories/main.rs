@@ -29,3 +29,4 @@ mod refusals;
 mod replay;
 mod running;
 mod shares;
+mod variables;

@@ -4,8 +4,9 @@
 //!   all** ([`cumux_device::Capabilities::contains_faults`] is false). The clients that had kernels in
 //!   flight get an error, the executor is replaced, and all other clients go on in its successor
 //!   with the same memory.
-//! - Device memory is made of extents behind descriptors, mapped at fixed addresses. Nothing comes
-//!   from the driver's own allocators but the variables of modules.
+//! - Device memory is made of extents behind descriptors, mapped at fixed addresses. Variables of
+//!   modules lie there, too: images are rewritten for it (decision 0113). What cannot be placed
+//!   lies where the driver puts it, and its client does not outlive the executor.
 //! - Clients' streams are virtual. An engine thread binds a client's stream to a driver stream
 //!   while the client has work in flight in it. Slow calls of the driver are made on other threads.
 //! - The addresses in every client's copies, sets and value writes are checked. Kernels are not
@@ -41,7 +42,7 @@
 //! 2  Gate::requests
 //! 3  Card::clients
 //! 4  Client::window
-//! 5  Client: permissions, share, partitions, modules    PinnedWindow::registration
+//! 5  Client: permissions, share, partitions, modules, constants    PinnedWindow::registration
 //! 6  Partitions::contexts                               PinnedWindow::registered
 //! 7  Partitions::sm_allocator
 //! 8  Extents: maps, side_stream    ModuleLibrary: known, loading    Card: streams, variables

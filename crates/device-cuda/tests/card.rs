@@ -12,7 +12,8 @@
 //!   `an_endless_kernel_does_not_stop_other_streams`.
 //! - Registered memory at the client's own address in kernels: `windows_and_registered_memory`. The
 //!   attribute `CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM` says that it is not there.
-//! - Variables in the client's memory: `restored_variables_keep_their_contents`.
+//! - One variable alone: `restored_variables_keep_their_contents`. A card places all variables of a
+//!   section together; the module `variables` stands in for it.
 //! - The text of a device assertion: `an_assertion_says_where`. The driver prints it on a thread of
 //!   its own.
 //! - A kernel with 132 x 1024 threads that poll one word: `priorities_do_not_starve`. On an H200 it
@@ -22,6 +23,9 @@
 //!   driver maps an extent whole, or answers `NOT_SUPPORTED`.
 //!   `extents_are_mapped_whole_and_once_at_an_address` stands in for them.
 #![expect(clippy::disallowed_types, reason = "the test's sink is called by other threads")]
+
+#[path = "card/variables.rs"]
+mod variables;
 
 use std::collections::BTreeMap;
 use std::os::fd::AsFd as _;
@@ -204,18 +208,6 @@ fn identical_images_without_variables_are_loaded_once() {
         client.done(client.launch(client.stream(), &module, "nothing", 1, 1, Args::new()));
         client.device().unload_module(client.id, module.id);
     }
-}
-
-/// A program that copied into a `__constant__` array before a takeover must not go on with zeros.
-#[test]
-fn variables_that_have_gone_are_not_taken_for_fresh_ones() {
-    let Some(_) = card() else { return };
-    let setup = Setup::new(open);
-    let client = setup.client(1);
-    let restored = [("counter".to_owned(), client.allocate(4))].into();
-    let mut place = conformance::Variables { actor: &client, restored };
-    let refused = client.load(conformance::KERNELS.as_bytes(), &mut place).expect_err("a module with variables is not restored");
-    assert!(refused.to_string().contains("variables on the card"), "{refused}");
 }
 
 /// Runs only if `CUMUX_TEST_IMAGE` names a file with the suite's kernels, compiled by nvcc

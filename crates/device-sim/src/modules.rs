@@ -82,6 +82,13 @@ pub(crate) fn load(
     place: &mut dyn GlobalsAllocator,
 ) -> Result<(LoadedModule, ModuleInfo), DeviceError> {
     let program = compile_image(limits, bytes)?;
+    if program.allocates {
+        let why = "its kernels may allocate memory on the card (malloc), which belongs to the executor";
+        if place.is_restoring() {
+            return Err(DeviceError::Invalid(format!("what one of its modules had on the card has gone with the executor before: {why}")));
+        }
+        place.not_resumable(why);
+    }
     let mut addresses = Vec::with_capacity(program.variables.len());
     let mut fresh = Vec::new();
     for variable in &program.variables {

@@ -22,6 +22,12 @@ pub trait GlobalsAllocator {
     fn is_restoring(&self) -> bool {
         false
     }
+
+    /// Says that the module has state on the card, now or later, that no successor can restore, and
+    /// why (a part of a sentence). The client gets an error if the executor is replaced.
+    fn not_resumable(&mut self, why: &str) {
+        let _ = why;
+    }
 }
 
 /// Loads images for clients.

@@ -14,6 +14,9 @@ use std::sync::Arc;
 /// Largest image a client may send, in bytes.
 const MAX_IMAGE: u64 = 4 << 30;
 
+/// Characters of the reason why a module is not resumable.
+const LONGEST_REASON: usize = 300;
+
 /// A `ModuleLoad` record.
 #[derive(Debug, Clone, Copy)]
 pub struct Request {
@@ -127,6 +130,7 @@ struct New<'a> {
     session: &'a Session,
     device: u32,
     placed: Vec<(String, u64, u64)>,
+    not_resumable: Option<String>,
 }
 
 impl GlobalsAllocator for New<'_> {
@@ -142,6 +146,11 @@ impl GlobalsAllocator for New<'_> {
         };
         self.placed.push((name.to_owned(), address, bytes));
         Ok((address, false))
+    }
+
+    fn not_resumable(&mut self, why: &str) {
+        // It has names out of the client's image.
+        self.not_resumable = Some(cumux_link::escape_foreign(why, LONGEST_REASON));
     }
 }
 
@@ -198,10 +207,10 @@ impl Session {
         if let Err(error) = self.shared.cards.read(self.client(), request.image, &mut image) {
             return (Change::Nothing, self.explain(request, error.result(), &error.to_string()));
         }
-        let mut place = New { session: self, device: request.device, placed: Vec::new() };
+        let mut place = New { session: self, device: request.device, placed: Vec::new(), not_resumable: None };
         let at = self.place(request.device).unwrap_or(0);
         let loaded = self.shared.cards.load_module(self.client(), at, request.module, &image, &mut place);
-        let placed = place.placed;
+        let New { placed, not_resumable, .. } = place;
         let loaded = loaded.map_err(|e| (e.result(), e.to_string())).and_then(|info| self.deliver(request, &info));
         let stored = loaded.and_then(|written| {
             let name = self.shared.store_image(&image).map_err(|e| (result_of(&e), e.to_string()))?;
@@ -209,7 +218,8 @@ impl Session {
         });
         match stored {
             Ok((written, image)) => {
-                let spec = ModuleSpec { image, device: request.device, variables: placed, settings: Vec::new() };
+                self.tell_not_resumable(request.module, not_resumable.as_deref());
+                let spec = ModuleSpec { image, device: request.device, variables: placed, settings: Vec::new(), not_resumable };
                 (Change::Module { id: request.module, spec }, answer_with(result::SUCCESS, written, 0))
             }
             Err((code, text)) => {
@@ -225,6 +235,16 @@ impl Session {
                     None => (Change::Nothing, self.explain(request, code, &text)),
                 }
             }
+        }
+    }
+
+    /// Says once for each reason that the client ends with this executor.
+    fn tell_not_resumable(&self, module: u32, why: Option<&str>) {
+        let Some(why) = why else { return };
+        let said = self.lock_then_deliver(|inner| inner.objects.modules.values().any(|spec| spec.not_resumable.as_deref() == Some(why)));
+        if !said {
+            let (pid, program) = (self.config.pid, &self.config.program);
+            tracing::warn!("client process {pid} ({program}) would end with an error if this executor were replaced, because of its module {module}: {why}");
         }
     }
 

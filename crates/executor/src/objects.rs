@@ -20,6 +20,9 @@ pub struct ModuleSpec {
     pub variables: Vec<(String, u64, u64)>,
     /// Function, attribute, value.
     pub settings: Vec<(u32, u32, i32)>,
+    /// Why no successor can load it and go on; none if one can.
+    #[serde(default)]
+    pub not_resumable: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -334,8 +337,10 @@ mod tests {
             (address.clone(), 1_u64..99).prop_map(|(address, bytes)| Change::Charge { address, device: 0, bytes }),
             address.clone().prop_map(|address| Change::Refund { address }),
             small.clone().prop_map(|index| Change::StreamGone { index }),
-            (small.clone(), "[a-f]{3}")
-                .prop_map(|(id, image)| Change::Module { id, spec: ModuleSpec { image, device: 0, variables: vec![("v".into(), 1, 2)], settings: vec![] } }),
+            (small.clone(), "[a-f]{3}").prop_map(|(id, image)| Change::Module {
+                id,
+                spec: ModuleSpec { image, device: 0, variables: vec![("v".into(), 1, 2)], settings: vec![], not_resumable: None }
+            }),
             small.clone().prop_map(|id| Change::ModuleGone { id }),
             (small.clone(), small.clone(), any::<i32>()).prop_map(|(module, function, value)| Change::Function { module, function, attribute: 8, value }),
             (address.clone(), 1_u64..100).prop_map(|(address, bytes)| Change::Alloc { address, bytes }),

@@ -13,7 +13,7 @@ use crate::session::{Barrier, Inner, Parts, Phase, Session};
 use crate::shared::Shared;
 use crate::stream::Stream;
 use crate::suspicion::{self, Case, Lead};
-use cumux_device::{Fault, Interrupted};
+use cumux_device::{DeviceError, Fault, Interrupted};
 use cumux_keeper::client::Item;
 use cumux_ring::file;
 use cumux_ring::journal::{Journal, WorkEntry};
@@ -144,6 +144,11 @@ impl Session {
         let modules = inner.objects.modules.clone();
         let images = if modules.is_empty() { Arc::default() } else { (terms.images)()? };
         for (id, spec) in modules {
+            if let Some(why) = &spec.not_resumable {
+                let text =
+                    format!("the service was interrupted, and what one of this client's modules had on the card has gone with the executor before: {why}");
+                return Err(DeviceError::Invalid(text).into());
+            }
             let image = images.get(&spec.image).ok_or_else(|| ExecutorError::Damaged(format!("the image of module {id} is not in the keeper")))?;
             self.shared.cards.load_module(self.client(), self.place(spec.device).unwrap_or(0), id, image, &mut Restored(&spec.variables))?;
             for (function, attribute, value) in spec.settings {

@@ -11,27 +11,27 @@ use zerocopy::{FromBytes, Immutable, KnownLayout};
 /// `Elf64_Ehdr`.
 #[derive(FromBytes, KnownLayout, Immutable)]
 #[repr(C)]
-struct Header {
+pub(crate) struct Header {
     magic: [u8; 4],
-    class: u8,
-    byte_order: u8,
+    pub(crate) class: u8,
+    pub(crate) byte_order: u8,
     version: u8,
     os_abi: u8,
     abi_version: u8,
     padding: [u8; 7],
-    kind: U16,
-    machine: U16,
+    pub(crate) kind: U16,
+    pub(crate) machine: U16,
     file_version: U32,
     entry: U64,
     segments_at: U64,
-    sections_at: U64,
+    pub(crate) sections_at: U64,
     flags: U32,
     header_size: U16,
     segment_size: U16,
     segment_count: U16,
-    section_size: U16,
-    section_count: U16,
-    names_section: U16,
+    pub(crate) section_size: U16,
+    pub(crate) section_count: U16,
+    pub(crate) names_section: U16,
 }
 
 /// `Elf64_Phdr`.
@@ -51,16 +51,16 @@ struct Segment {
 /// `Elf64_Shdr`.
 #[derive(FromBytes, KnownLayout, Immutable)]
 #[repr(C)]
-struct Section {
-    name: U32,
-    kind: U32,
-    flags: U64,
-    address: U64,
-    offset: U64,
-    size: U64,
-    link: U32,
-    info: U32,
-    align: U64,
+pub(crate) struct Section {
+    pub(crate) name: U32,
+    pub(crate) kind: U32,
+    pub(crate) flags: U64,
+    pub(crate) address: U64,
+    pub(crate) offset: U64,
+    pub(crate) size: U64,
+    pub(crate) link: U32,
+    pub(crate) info: U32,
+    pub(crate) align: U64,
     entry_size: U64,
 }
 
@@ -68,11 +68,11 @@ struct Section {
 pub(crate) const HEADER_SIZE: usize = size_of::<Header>();
 
 /// `ELFCLASS64`.
-const CLASS_64: u8 = 2;
+pub(crate) const CLASS_64: u8 = 2;
 /// `ELFDATA2LSB`.
-const LITTLE_ENDIAN: u8 = 1;
+pub(crate) const LITTLE_ENDIAN: u8 = 1;
 /// `EM_CUDA`.
-const MACHINE_CUDA: u16 = 190;
+pub(crate) const MACHINE_CUDA: u16 = 190;
 /// From this ABI version on, the architecture is in the second byte of the header's flags.
 const ABI_MOVED_ARCH: u8 = 8;
 /// `SHT_NULL` and `SHT_NOBITS`: sections without bytes in the file.

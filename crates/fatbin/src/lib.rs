@@ -4,7 +4,8 @@
 //! with entries for some architectures: PTX text or a compiled image, plain or compressed. A
 //! program may also pass a bare compiled image or bare PTX. [`images`] reads all three;
 //! [`total_len`] says how many bytes belong to a pointer of which only the start is known;
-//! [`sections`] finds what is embedded in an executable file.
+//! [`sections`] finds what is embedded in an executable file; [`cubin`] makes a compiled image use
+//! variables at addresses of the caller's.
 //!
 //! All input is hostile: nothing here panics, every length is checked before it is used, and
 //! unpacking is bounded by the announced size and by a limit of the caller's.
@@ -20,6 +21,8 @@ mod image;
 mod length;
 mod relocatable;
 mod unpack;
+
+pub mod cubin;
 
 pub use embedded::{EmbeddedSection, sections};
 pub use error::{Error, Result};

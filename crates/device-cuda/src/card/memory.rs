@@ -84,7 +84,10 @@ impl Memory for Card {
         let length = bytes.len() as u64;
         match self.window_at(address, length) {
             Some(window) if window.write(address, bytes) => Ok(()),
-            _ => self.check_loss(self.extents.write(address, bytes, self.kind_of_memory(address, length))),
+            _ => {
+                let written = self.extents.write(address, bytes, self.kind_of_memory(address, length));
+                self.check_loss(written.and_then(|()| self.forward_constants(address, length)))
+            }
         }
     }
 

@@ -10,7 +10,8 @@ mod queues;
 mod takeover;
 
 use crate::context::{
-    Client, ClientModule, ClientStream, Extents, LoadedModule, MemoryKind, ModuleLibrary, OwnKernels, Partition, Partitions, PinnedWindow, Sharing, read_facts,
+    Client, ClientModule, ClientStream, Extents, LoadedModule, MemoryKind, ModuleLibrary, OwnKernels, Partition, Partitions, PinnedWindow, Sharing,
+    VariablesHome, read_facts,
 };
 use crate::counters::Counters;
 use crate::driver::{CardAddress, Driver, Dumps, listen_to_driver, read_dump};
@@ -21,7 +22,7 @@ use crate::polling::PollPolicy;
 use crate::quiet::Gate;
 use crate::settings::Settings;
 use cumux_abi::CUlimit;
-use cumux_device::{Begun, ClientId, Device, DeviceError, DeviceFacts, ModuleId, ModuleInfo, Sink, StreamId};
+use cumux_device::{Begun, ClientId, Device, DeviceError, DeviceFacts, GlobalInfo, ModuleId, ModuleInfo, Sink, StreamId};
 use cumux_ranges::{Access, AllowedRange, Permissions};
 use cumux_wire::limits::LaunchLimits;
 use parking_lot::{Mutex, RwLock};
@@ -178,6 +179,13 @@ impl Card {
         self.clients.read().values().find_map(|client| client.window.read().clone().filter(|window| window.contains(address, bytes)))
     }
 
+    /// Has the bank of `__constant__` variables follow what was written outside of streams.
+    fn forward_constants(&self, address: CardAddress, bytes: u64) -> Result<(), DeviceError> {
+        let clients: Vec<Arc<Client>> = self.clients.read().values().cloned().collect();
+        let written = |client: &Arc<Client>| client.constants.read().within(address, bytes).collect::<Vec<_>>();
+        clients.iter().flat_map(written).try_for_each(|part| self.extents.copy(part.bank, part.copy, part.bytes))
+    }
+
     fn kind_of_memory(&self, address: CardAddress, bytes: u64) -> MemoryKind {
         let is_variable = self.variables.read().translate(address, bytes, Access::Read).is_ok();
         if is_variable { MemoryKind::Variable } else { MemoryKind::Extent }
@@ -222,7 +230,8 @@ impl Card {
 
     /// Adds a module that was loaded to a client.
     fn add_module(&self, client: &Client, module: ModuleId, loaded: Arc<LoadedModule>) -> ModuleInfo {
-        for global in &loaded.info.globals {
+        client.constants.write().add(&loaded.constants);
+        for global in drivers_variables(&loaded) {
             // A shared module is known already.
             let variable = AllowedRange::new(global.address, global.bytes, true, 0);
             let _ = client.permissions.write().allow(variable);
@@ -244,7 +253,8 @@ impl Card {
 
     /// Drops a client's reference to a module. A shared module is kept for its next use.
     fn drop_module(&self, client: &Client, module: Arc<ClientModule>) {
-        for global in &module.info.globals {
+        client.constants.write().remove(&module.constants);
+        for global in drivers_variables(&module) {
             client.permissions.write().revoke(global.address);
             if module.sharing == Sharing::OneClient {
                 self.variables.write().revoke(global.address);
@@ -260,7 +270,7 @@ impl Card {
     /// Unloads shared modules that no client uses, if there are too many.
     fn evict_modules(&self) {
         for module in self.library.evict_unused() {
-            for global in &module.info.globals {
+            for global in drivers_variables(&module) {
                 self.variables.write().revoke(global.address);
             }
             self.forget_kernels(&module);
@@ -273,6 +283,14 @@ impl Card {
         for mailbox in self.shared.mailboxes.iter() {
             mailbox.send(Message::ForgetKernels(module.kernels.iter().map(|kernel| kernel.id).collect()));
         }
+    }
+}
+
+/// The variables of a module that lie where the driver put them.
+fn drivers_variables(module: &LoadedModule) -> &[GlobalInfo] {
+    match module.variables {
+        VariablesHome::Driver => &module.info.globals,
+        VariablesHome::Client => &[],
     }
 }
 

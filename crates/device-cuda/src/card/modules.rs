@@ -1,25 +1,24 @@
 //! The modules of a card.
 
 use super::Card;
-use crate::context::Sharing;
+use crate::context::Resumption;
 use cumux_abi::CUfunction_attribute;
 use cumux_device::{ClientId, DeviceError, GlobalsAllocator, ModuleId, ModuleInfo, Modules, TensorWish};
 
-/// Most variables that are named in an error.
-const MOST_NAMES: usize = 3;
-
 impl Modules for Card {
-    /// The driver places the variables, so `place` only says whether the module is restored after a
-    /// takeover. A module with writable variables cannot be: their contents went with the executor.
+    /// Variables go into the client's memory, as `place` says. A module with state that stays with
+    /// the driver is loaded, but not restored: that state went with the executor.
     fn load_module(&self, client: ClientId, module: ModuleId, image: &[u8], place: &mut dyn GlobalsAllocator) -> Result<ModuleInfo, DeviceError> {
         self.require_context()?;
         let owner = self.client(client)?;
-        let loaded = self.check_loss(self.library.load(&self.shared.gate, image, &owner.counts))?;
-        if loaded.sharing == Sharing::OneClient && place.is_restoring() {
-            let names: Vec<&str> = loaded.info.globals.iter().map(|global| global.name.as_str()).take(MOST_NAMES).collect();
-            let text = format!("what its module had in variables on the card ({}) has gone with the executor before", names.join(", "));
-            loaded.remove_user();
-            return Err(DeviceError::Invalid(text));
+        let loaded = self.check_loss(self.library.load(&self.shared.gate, &self.extents, image, &owner.counts, place))?;
+        if let Resumption::Impossible(why) = &loaded.resumption {
+            if place.is_restoring() {
+                let text = format!("what one of its modules had on the card has gone with the executor before: {why}");
+                loaded.remove_user();
+                return Err(DeviceError::Invalid(text));
+            }
+            place.not_resumable(why);
         }
         let info = self.add_module(&owner, module, loaded);
         if self.client(client).is_err() {

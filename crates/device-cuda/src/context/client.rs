@@ -1,6 +1,7 @@
 //! What the device knows of a client. The threads that change it share it with the engine that runs
 //! the client's work.
 
+use super::constants::Constants;
 use super::module::ClientModule;
 use super::partitions::Partition;
 use super::pinned_window::PinnedWindow;
@@ -29,8 +30,8 @@ impl Urgency {
 
 /// One client.
 ///
-/// Lock order: `window` (4) comes before `permissions`, `share`, `partitions` and `modules` (5), of
-/// which a thread holds one at a time. Under `window` a thread may take a [`PinnedWindow`]'s locks.
+/// Lock order: `window` (4) comes before `permissions`, `share`, `partitions`, `modules` and
+/// `constants` (5), of which a thread holds one at a time. Under `window` a thread may take a [`PinnedWindow`]'s locks.
 /// Under `share` and `partitions` it may take the lock of the card's SM allocator, because dropping
 /// a partition frees its SMs there.
 pub(crate) struct Client {
@@ -51,6 +52,8 @@ pub(crate) struct Client {
     pub window: RwLock<Option<Arc<PinnedWindow>>>,
     /// The client's modules.
     pub modules: RwLock<FxHashMap<ModuleId, Arc<ClientModule>>>,
+    /// The `__constant__` variables of the client's modules.
+    pub constants: RwLock<Constants>,
     /// Counters.
     pub counts: ClientCounts,
 }
@@ -67,6 +70,7 @@ impl Client {
             permissions: RwLock::default(),
             window: RwLock::default(),
             modules: RwLock::default(),
+            constants: RwLock::default(),
             counts: ClientCounts::new(id),
         }
     }

@@ -195,6 +195,39 @@ impl Extents {
     }
 }
 
+impl Extents {
+    /// Sets memory to zero, outside of clients' streams.
+    ///
+    /// # Errors
+    /// A sentence: the memory is not mapped, or the driver refuses.
+    pub(crate) fn clear(&self, address: CardAddress, bytes: u64) -> Result<(), DeviceError> {
+        self.require_mapped(address, bytes, MemoryKind::Extent)?;
+        if bytes == 0 {
+            return Ok(());
+        }
+        let zeros = MemorySet { target: address, pitch: 0, value: 0, element: 1, width: bytes, height: 1 };
+        let stream = self.side_stream.lock();
+        let set = self.driver.set_memory(&zeros, *stream);
+        let done = self.driver.synchronize(*stream);
+        set.and(done).map_err(|error| failure(&self.driver, &format!("clearing {address:#x}"), error))
+    }
+
+    /// Copies memory of the card, outside of clients' streams. The two may not overlap, and either
+    /// may be a variable that the driver has placed.
+    ///
+    /// # Errors
+    /// The driver's, as a sentence.
+    pub(crate) fn copy(&self, target: CardAddress, source: CardAddress, bytes: u64) -> Result<(), DeviceError> {
+        if bytes == 0 {
+            return Ok(());
+        }
+        let stream = self.side_stream.lock();
+        let copied = self.driver.copy_row(target, source, bytes, *stream);
+        let done = self.driver.synchronize(*stream);
+        copied.and(done).map_err(|error| failure(&self.driver, &format!("copying {source:#x} to {target:#x}"), error))
+    }
+}
+
 impl Drop for Extents {
     fn drop(&mut self) {
         let maps = self.maps.get_mut();

@@ -1,16 +1,21 @@
 //! The modules of a card, by content, and how an image becomes a module.
 //!
-//! An image without writable variables is loaded once and shared by all clients that bring the same
-//! bytes. The modules used last are kept when no client uses them. PTX is compiled separately,
+//! The variables of an image are [placed](super::placement) in the memory of its client.
+//!
+//! A large image without writable variables is loaded once and shared by all clients that bring the
+//! same bytes. A small one has one user at a time, so that after a fault an address in its code
+//! names a client; it is kept for the next one. The modules used last are kept when no client uses them. PTX is compiled separately,
 //! which delays no other client; only machine code is loaded, while the card is quiet (decision
 //! 0107).
 
+use super::extents::Extents;
 use super::module::{LoadedModule, Sharing};
+use super::placement::{self, Resumption, Variables};
 use super::symbols::{self, Symbols};
 use crate::counters::ClientCounts;
 use crate::driver::CompileError;
 use crate::quiet::{Gate, Occupied};
-use cumux_device::DeviceError;
+use cumux_device::{DeviceError, GlobalsAllocator};
 use cumux_fatbin::ImageKind;
 use cumux_wire::result;
 use parking_lot::Mutex;
@@ -19,6 +24,9 @@ use std::sync::Arc;
 
 /// Bytes of the largest image that is unpacked to read its names.
 const MOST_IMAGE_BYTES: u64 = 1 << 30;
+/// Images of at most so many bytes have one user at a time. Clients that bring the same small image
+/// have a module each.
+const OWN_IMAGE_BYTES: usize = 1 << 20;
 /// Most modules that are kept for their next use.
 const KEPT_MODULES: usize = 64;
 /// Most bytes of those modules' images.
@@ -47,30 +55,78 @@ pub(crate) struct ModuleLibrary {
 /// The image that the driver will choose out of those that the client brought.
 struct ChosenImage {
     symbols: Symbols,
-    /// The image's text, if it is PTX.
-    ptx: Option<Vec<u8>>,
+    code: ImageCode,
+}
+
+/// The code of an image, as far as it is needed after its names were read.
+enum ImageCode {
+    /// Its text.
+    Ptx(Vec<u8>),
+    /// Machine code with variables.
+    WithVariables(Vec<u8>),
+    /// Machine code without variables, which was examined.
+    WithoutVariables(Resumption),
+    /// Nothing is known.
+    Unknown,
+}
+
+/// A module as it will be loaded.
+struct PreparedImage {
+    /// The image in place of the one that the client brought.
+    image: Option<Vec<u8>>,
+    variables: Variables,
 }
 
 impl ModuleLibrary {
-    /// Loads the module of an image, and counts the caller as a user. Slow: an engine thread must
-    /// not call this.
+    /// Loads the module of an image, and counts the caller as a user. Its variables go where
+    /// `place` says. Slow: an engine thread must not call this.
     ///
     /// # Errors
     /// [`DeviceError::Image`] if the image is at fault, else the driver's error as a sentence.
-    pub(crate) fn load(&self, gate: &Arc<Gate>, image: &[u8], counts: &ClientCounts) -> Result<Arc<LoadedModule>, DeviceError> {
+    pub(crate) fn load(
+        &self,
+        gate: &Arc<Gate>,
+        extents: &Extents,
+        image: &[u8],
+        counts: &ClientCounts,
+        place: &mut dyn GlobalsAllocator,
+    ) -> Result<Arc<LoadedModule>, DeviceError> {
         let hash = blake3::hash(image);
+        if let Some(module) = self.find(hash) {
+            return Ok(module);
+        }
+        let chosen = choose_image(gate.driver().device().compute_capability(), image)?;
+        if let Some(name) = chosen.symbols.managed.first() {
+            let text = format!("the module has the __managed__ variable {name}: managed memory belongs to one process and cannot be shared with the client");
+            return Err(image_error(result::NOT_SUPPORTED, text));
+        }
+        // A module with writable variables is not shared: there is nothing to wait for.
+        if chosen.symbols.writable {
+            return load_chosen(gate, extents, image, chosen, counts, place);
+        }
+        // A small image has one user at a time, so that an address in its code names a client.
+        if image.len() <= OWN_IMAGE_BYTES {
+            return load_chosen(gate, extents, image, chosen, counts, place).inspect(|module| self.keep(hash, image.len(), module));
+        }
         let image_lock = self.loading.lock().entry(hash).or_default().clone();
-        let loaded = self.load_locked(gate, image, hash, counts, &image_lock);
+        let loaded = {
+            let _guard = image_lock.lock();
+            match self.find(hash) {
+                Some(module) => Ok(module),
+                None => load_chosen(gate, extents, image, chosen, counts, place).inspect(|module| self.keep(hash, image.len(), module)),
+            }
+        };
         drop(image_lock);
         // Threads that still wait for the image hold a reference to its lock.
         self.loading.lock().retain(|_, image_lock| Arc::strong_count(image_lock) > 1);
         loaded
     }
 
-    /// Finds the shared module of this content, and counts one more user of it.
+    /// Finds the shared module of this content, and counts one more user of it. A small one is found
+    /// only if it has no user.
     fn find(&self, hash: blake3::Hash) -> Option<Arc<LoadedModule>> {
         let mut known = self.known.lock();
-        let at = known.iter().position(|shared| shared.hash == hash)?;
+        let at = known.iter().position(|shared| shared.hash == hash && (shared.image_bytes > OWN_IMAGE_BYTES || !shared.module.is_used()))?;
         let found = known.remove(at);
         let module = found.module.clone();
         module.add_user();
@@ -78,42 +134,11 @@ impl ModuleLibrary {
         Some(module)
     }
 
-    fn load_locked(
-        &self,
-        gate: &Arc<Gate>,
-        image: &[u8],
-        hash: blake3::Hash,
-        counts: &ClientCounts,
-        image_lock: &Mutex<()>,
-    ) -> Result<Arc<LoadedModule>, DeviceError> {
-        if let Some(module) = self.find(hash) {
-            return Ok(module);
-        }
-        let ChosenImage { symbols, ptx } = choose_image(gate.driver().device().compute_capability(), image)?;
-        if let Some(name) = symbols.managed.first() {
-            let text = format!("the module has the __managed__ variable {name}: managed memory belongs to one process and cannot be shared with the client");
-            return Err(image_error(result::NOT_SUPPORTED, text));
-        }
-        // A module with writable variables is not shared: there is nothing to wait for.
-        let _guard = if symbols.writable { None } else { Some(image_lock.lock()) };
-        if let Some(module) = self.find(hash) {
-            return Ok(module);
-        }
-        let compiled = ptx.and_then(|ptx| match gate.driver().compile(&ptx) {
-            Ok(code) => Some(code),
-            // Loading the image itself reports the same error, or a better one.
-            Err(CompileError { error, log }) => {
-                tracing::debug!(code = error.number(), "PTX does not compile on its own: {log}");
-                None
-            }
-        });
-        let module = Arc::new(
-            gate.run_quietly(Some(counts), || LoadedModule::load(gate, compiled.as_deref().unwrap_or(image), &symbols)).map_err(Occupied::into_error)??,
-        );
+    /// Keeps a module for other clients, if it can be shared.
+    fn keep(&self, hash: blake3::Hash, image_bytes: usize, module: &Arc<LoadedModule>) {
         if module.sharing == Sharing::AnyClient {
-            self.known.lock().push(SharedModule { hash, image_bytes: image.len(), module: module.clone() });
+            self.known.lock().push(SharedModule { hash, image_bytes, module: module.clone() });
         }
-        Ok(module)
     }
 
     /// Takes out the oldest modules that no client uses, if there are too many.
@@ -131,6 +156,54 @@ impl ModuleLibrary {
         });
         evicted.map(|shared| shared.module).collect()
     }
+}
+
+/// Compiles the image if it is PTX, places its variables, and loads it.
+fn load_chosen(
+    gate: &Arc<Gate>,
+    extents: &Extents,
+    image: &[u8],
+    chosen: ChosenImage,
+    counts: &ClientCounts,
+    place: &mut dyn GlobalsAllocator,
+) -> Result<Arc<LoadedModule>, DeviceError> {
+    let ChosenImage { symbols, code } = chosen;
+    let PreparedImage { image: own, variables } = prepare(gate, extents, code, &symbols, place)?;
+    let mut module =
+        gate.run_quietly(Some(counts), || LoadedModule::load(gate, own.as_deref().unwrap_or(image), &symbols, &variables)).map_err(Occupied::into_error)??;
+    if image.len() <= OWN_IMAGE_BYTES {
+        module.make_exclusive();
+    }
+    module.fill_constants(extents, &variables)?;
+    Ok(Arc::new(module))
+}
+
+/// Compiles an image if it is PTX, and places its variables.
+fn prepare(gate: &Gate, extents: &Extents, code: ImageCode, symbols: &Symbols, place: &mut dyn GlobalsAllocator) -> Result<PreparedImage, DeviceError> {
+    let left = |image, resumption| Ok(PreparedImage { image, variables: Variables::LeftToDriver(resumption) });
+    let (code, compiled) = match code {
+        ImageCode::WithVariables(code) => (code, false),
+        ImageCode::WithoutVariables(resumption) => return left(None, resumption),
+        ImageCode::Unknown => return left(None, Resumption::Impossible("its image is of a kind of which nothing is known".into())),
+        ImageCode::Ptx(ptx) => match gate.driver().compile(&ptx) {
+            Ok(code) => (code, true),
+            // Loading the image itself reports the same error, or a better one.
+            Err(CompileError { error, log }) => {
+                tracing::debug!(code = error.number(), "PTX does not compile on its own: {log}");
+                return left(None, Resumption::Impossible("its PTX could not be compiled on its own".into()));
+            }
+        },
+    };
+    if !symbols.writable {
+        let resumption = placement::examine(&code);
+        return left(Some(code), resumption);
+    }
+    // Without a rewritten image, that of the client does as well, unless it would be compiled
+    // again.
+    let original = if compiled { Some(code.clone()) } else { None };
+    let mut variables = placement::place_variables(code, symbols, place, extents)?;
+    let rewritten = if let Variables::Placed(placement) = &mut variables { placement.image.take() } else { None };
+    Ok(PreparedImage { image: rewritten.or(original), variables })
 }
 
 fn image_error(result: u32, text: String) -> DeviceError {
@@ -155,10 +228,14 @@ fn choose_image(capability: u32, image: &[u8]) -> Result<ChosenImage, DeviceErro
     match chosen.kind {
         ImageKind::Elf => {
             let symbols = symbols::of_elf(&bytes).ok_or_else(|| image_error(result::INVALID_IMAGE, "the compiled image is damaged".into()))?;
-            Ok(ChosenImage { symbols, ptx: None })
+            let code = if symbols.writable { ImageCode::WithVariables(bytes.into_owned()) } else { ImageCode::WithoutVariables(placement::examine(&bytes)) };
+            Ok(ChosenImage { symbols, code })
         }
-        ImageKind::Ptx => Ok(ChosenImage { symbols: symbols::of_ptx(&String::from_utf8_lossy(&bytes)), ptx: Some(bytes.to_vec()) }),
+        ImageKind::Ptx => {
+            let symbols = symbols::of_ptx(&String::from_utf8_lossy(&bytes));
+            Ok(ChosenImage { symbols, code: ImageCode::Ptx(bytes.into_owned()) })
+        }
         // Nothing is known of the image, so it may have writable variables and assertions.
-        ImageKind::Other(_) => Ok(ChosenImage { symbols: Symbols { writable: true, asserts: true, ..Symbols::default() }, ptx: None }),
+        ImageKind::Other(_) => Ok(ChosenImage { symbols: Symbols { writable: true, asserts: true, ..Symbols::default() }, code: ImageCode::Unknown }),
     }
 }

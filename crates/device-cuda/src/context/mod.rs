@@ -5,11 +5,14 @@
 //! client ─▶ module ─▶ (quiet gate)      facts        own_kernels
 //!    │        ▲
 //!    │      library ─▶ symbols
+//!    │        └─────▶ placement ─▶ extents
+//!    ├──▶ constants
 //!    ├──▶ partitions ─▶ sm_layout
 //!    └──▶ pinned_window            extents
 //! ```
 
 mod client;
+mod constants;
 mod extents;
 mod facts;
 mod library;
@@ -17,14 +20,17 @@ mod module;
 mod own_kernels;
 mod partitions;
 mod pinned_window;
+mod placement;
 mod sm_layout;
 mod symbols;
 
 pub(crate) use client::{Client, ClientStream, Urgency};
+pub(crate) use constants::{ConstantCopy, Constants};
 pub(crate) use extents::{Extents, MemoryKind};
 pub(crate) use facts::read_facts;
 pub(crate) use library::ModuleLibrary;
-pub(crate) use module::{ClientModule, Kernel, LoadedModule, Sharing};
+pub(crate) use module::{ClientModule, Kernel, LoadedModule, Sharing, VariablesHome};
 pub(crate) use own_kernels::OwnKernels;
 pub(crate) use partitions::{Partition, PartitionId, Partitions};
 pub(crate) use pinned_window::PinnedWindow;
+pub(crate) use placement::Resumption;

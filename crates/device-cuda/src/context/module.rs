@@ -1,12 +1,15 @@
 //! A loaded module: its kernels, their parameter layouts, and its variables. The kernels' code is
 //! on the card before a client launches them.
 //!
-//! Variables lie where the driver puts them, not in the client's extents (decision 0103). They do
-//! not outlive the executor, so a successor cannot take over a client with writable variables.
+//! Variables lie in the client's memory, if they could be [placed](super::placement). Else they lie
+//! where the driver puts them, and end with the executor.
 #![expect(clippy::disallowed_types, reason = "counts the users of a module, from any thread")]
 
+use super::constants::ConstantCopy;
+use super::extents::Extents;
+use super::placement::{PlacedConstants, Placement, Resumption, Variables};
 use super::symbols::Symbols;
-use crate::driver::{CompileError, Driver, Function, Module};
+use crate::driver::{CardAddress, CompileError, Driver, Function, Module};
 use crate::fault::{Call, CudaError, remedy};
 use crate::quiet::Gate;
 use cumux_abi::CUfunction_attribute as Attribute;
@@ -54,6 +57,15 @@ pub(crate) enum Sharing {
     OneClient,
 }
 
+/// Where a module's variables are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum VariablesHome {
+    /// In the client's own memory, to which the client has access already.
+    Client,
+    /// Where the driver has put them, if there are any.
+    Driver,
+}
+
 /// A module on the card.
 pub(crate) struct LoadedModule {
     gate: Arc<Gate>,
@@ -64,6 +76,12 @@ pub(crate) struct LoadedModule {
     pub info: ModuleInfo,
     /// Which clients may use the module.
     pub sharing: Sharing,
+    /// Where its variables are.
+    pub variables: VariablesHome,
+    /// Its `__constant__` variables, as far as the client has copies of them.
+    pub constants: Vec<ConstantCopy>,
+    /// Whether a successor can load it and go on.
+    pub resumption: Resumption,
     /// The number of clients that use the module. Chains may hold it, too.
     users: AtomicUsize,
     /// The largest limit of dynamic shared memory that any client has set, in bytes, by function.
@@ -83,11 +101,12 @@ fn image_error(error: CudaError, text: String) -> DeviceError {
 
 impl LoadedModule {
     /// Puts an image on the card, and counts one client as a user. `symbols` are those of the
-    /// image. Call this while the card is quiet, because the driver waits for running kernels.
+    /// image, `variables` says where its variables are. Call this while the card is quiet, because
+    /// the driver waits for running kernels. [`LoadedModule::fill_constants`] comes next.
     ///
     /// # Errors
     /// The driver's error, as a sentence.
-    pub(super) fn load(gate: &Arc<Gate>, image: &[u8], symbols: &Symbols) -> Result<LoadedModule, DeviceError> {
+    pub(super) fn load(gate: &Arc<Gate>, image: &[u8], symbols: &Symbols, variables: &Variables) -> Result<LoadedModule, DeviceError> {
         let driver = gate.driver();
         let module = driver.load_module(image).map_err(|CompileError { error, log }| {
             let text = driver.describe(error);
@@ -103,6 +122,9 @@ impl LoadedModule {
             kernels: Vec::new(),
             info: ModuleInfo::default(),
             sharing: if symbols.writable { Sharing::OneClient } else { Sharing::AnyClient },
+            variables: VariablesHome::Driver,
+            constants: Vec::new(),
+            resumption: Resumption::Possible,
             users: AtomicUsize::new(1),
             dynamic_shared: Mutex::default(),
         };
@@ -122,13 +144,52 @@ impl LoadedModule {
             });
             loaded.info.functions.push(info);
         }
-        for variable in &symbols.variables {
-            let Ok(name) = CString::new(variable.name.as_str()) else { continue };
-            if let Some((address, bytes)) = driver.variable(module, &name) {
-                loaded.info.globals.push(GlobalInfo { name: variable.name.clone(), address, bytes, constant: variable.constant, managed: false });
+        match variables {
+            Variables::Placed(placement) => loaded.use_placement(placement),
+            Variables::LeftToDriver(resumption) => {
+                loaded.resumption = resumption.clone();
+                for variable in &symbols.variables {
+                    if let Some((address, bytes)) = loaded.ask_driver(&variable.name) {
+                        loaded.info.globals.push(GlobalInfo { name: variable.name.clone(), address, bytes, constant: variable.constant, managed: false });
+                    }
+                }
             }
         }
         Ok(loaded)
+    }
+
+    /// The address and bytes of a variable where the driver has put it.
+    fn ask_driver(&self, name: &str) -> Option<(CardAddress, u64)> {
+        self.gate.driver().variable(self.module, &CString::new(name).ok()?)
+    }
+
+    fn use_placement(&mut self, placement: &Placement) {
+        self.variables = VariablesHome::Client;
+        self.info.globals.clone_from(&placement.globals);
+        for (name, copy, bytes) in placement.constants.iter().flat_map(PlacedConstants::variables) {
+            // A constant that the driver does not know cannot be written by anybody.
+            let Some((bank, in_bank)) = self.ask_driver(name) else { continue };
+            self.constants.push(ConstantCopy { copy, bank, bytes: bytes.min(in_bank) });
+            self.info.globals.push(GlobalInfo { name: name.to_owned(), address: copy, bytes, constant: true, managed: false });
+        }
+    }
+
+    /// Fills the bank of `__constant__` variables from their copy, if that is a predecessor's; else
+    /// the copy from the bank.
+    ///
+    /// # Errors
+    /// The driver's error, as a sentence.
+    pub(super) fn fill_constants(&self, extents: &Extents, variables: &Variables) -> Result<(), DeviceError> {
+        let Variables::Placed(Placement { constants: Some(placed), .. }) = variables else { return Ok(()) };
+        self.constants.iter().try_for_each(|ConstantCopy { copy, bank, bytes }| {
+            let (target, source) = if placed.restored { (bank, copy) } else { (copy, bank) };
+            extents.copy(*target, *source, *bytes)
+        })
+    }
+
+    /// Notes that the module has one user at a time.
+    pub(super) fn make_exclusive(&mut self) {
+        self.kernels.iter_mut().for_each(|kernel| kernel.exclusive = true);
     }
 
     /// Counts one more client as a user.

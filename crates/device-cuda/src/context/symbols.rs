@@ -4,6 +4,7 @@
 //! The driver finds a variable by its name but lists none, so the names are read from the image.
 //! They are candidates: the caller drops those that the driver does not know.
 
+use cumux_fatbin::cubin;
 use object::read::elf::ElfFile64;
 use object::{Object as _, ObjectSection as _, ObjectSymbol as _, SymbolKind};
 use std::collections::BTreeSet;
@@ -31,6 +32,13 @@ pub(super) struct Symbols {
     pub prints: Printing,
     /// True if kernels may fail an assertion: the image names the function that reports one.
     pub asserts: bool,
+}
+
+impl Symbols {
+    /// True if kernels may hand texts to the driver, by printf or by an assertion.
+    pub(super) fn hands_texts_to_driver(&self) -> bool {
+        self.asserts || self.prints != Printing::default()
+    }
 }
 
 /// Which kernels may call device printf.
@@ -73,11 +81,7 @@ const MANAGED: u8 = 4;
 
 /// True for a text constant that the compiler makes. No code writes it.
 fn is_literal(name: &str) -> bool {
-    name.starts_with("$str")
-        || name.starts_with("__unnamed_")
-        || name.starts_with("__func__")
-        || name.starts_with("__PRETTY_FUNCTION__")
-        || name.starts_with("_$_str")
+    cubin::is_literal(name.as_bytes())
 }
 
 /// What compiled code says; `None` if it is damaged.

@@ -59,7 +59,8 @@ impl Driver {
     /// The driver's, with what the compiler said.
     pub(crate) fn load_module(&self, image: &[u8]) -> Result<Module, CompileError> {
         let table = self.table()?;
-        let mut padded = image.to_vec();
+        let mut padded = Vec::with_capacity(image.len() + IMAGE_PADDING);
+        padded.extend_from_slice(image);
         padded.resize(image.len() + IMAGE_PADDING, 0);
         let mut log = ErrorLog::new();
         let (mut options, mut values) = (ErrorLog::OPTIONS, log.values());

@@ -201,10 +201,14 @@ impl Issuer {
 
     /// Submits one piece of work that is not in a batch.
     fn issue_piece(&mut self, streams: &mut Streams, bound: BoundStream, token: u64, plan: Plan) -> Call<()> {
+        let (plan, followers) = match plan {
+            Plan::Followed(plan, followers) => (*plan, followers),
+            plan => (plan, Vec::new()),
+        };
         let stream = streams.tracker.slot(bound.slot).stream();
         let Some(client) = streams.client_of(bound.id) else { return Err(CudaError::INVALID_HANDLE) };
         let (expected_ns, work) = match plan {
-            Plan::Nothing => (0, FlightWork::Transfer),
+            Plan::Nothing | Plan::Followed(..) => (0, FlightWork::Transfer),
             Plan::Kernel(planned) => {
                 self.launch_kernel(&mut streams.tracker, &planned, client, stream)?;
                 self.describe_kernel(&streams.tracker, &planned)
@@ -233,6 +237,13 @@ impl Issuer {
                 (TRANSFER_NS, FlightWork::Transfer)
             }
         };
+        for piece in &followers {
+            if let Err(error) = self.copy_piece(piece, stream) {
+                // As with the pieces of a copy.
+                self.add_flight(streams, bound, token, expected_ns, work, Reporting::Done);
+                return Err(error);
+            }
+        }
         streams.clock.tick();
         self.add_flight(streams, bound, token, expected_ns, work, Reporting::Due);
         self.write_fence_if_due(streams, bound.slot)

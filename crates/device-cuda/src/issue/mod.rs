@@ -9,12 +9,14 @@
 //!
 //! ```text
 //! issuer ─▶ chains ─▶ chain ─▶ plan ─▶ pieces
-//!    │                           └───▶ limits
+//!    │                           ├───▶ limits
+//!    │                           └───▶ constants ─▶ pieces
 //!    └────▶ streams ─▶ queue
 //! ```
 
 mod chain;
 mod chains;
+mod constants;
 mod issuer;
 mod pieces;
 mod plan;

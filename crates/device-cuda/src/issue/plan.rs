@@ -1,6 +1,7 @@
 //! Planning a piece of work: the client's addresses are checked and translated, and the calls of
 //! the driver are decided. Nothing here calls the driver.
 
+use super::constants::forward;
 use super::pieces::{Contiguity, CopyPiece, MOST_PIECES, count_pieces, cut_rectangle, cut_row};
 use crate::context::{Client, ClientModule, Kernel};
 use crate::driver::{CardAddress, GraphKernel, LaunchShape, MemorySet};
@@ -57,6 +58,8 @@ pub(crate) enum Plan {
     Copies(Vec<CopyPiece>),
     /// Setting memory.
     Set(MemorySet),
+    /// One of the other plans, and then copies: `__constant__` variables follow what was written.
+    Followed(Box<Plan>, Vec<CopyPiece>),
     /// Storing the low `bytes` (4 or 8) bytes of a value.
     Value {
         /// Where the value is stored.
@@ -66,6 +69,13 @@ pub(crate) enum Plan {
         /// How many of its bytes are stored.
         bytes: u32,
     },
+}
+
+impl Plan {
+    /// The plan, and then these copies.
+    fn followed_by(self, copies: Vec<CopyPiece>) -> Plan {
+        if copies.is_empty() { self } else { Plan::Followed(Box::new(self), copies) }
+    }
 }
 
 /// Why a piece of work cannot be submitted now.
@@ -99,13 +109,16 @@ pub(crate) fn plan_work(client: &Client, limits: &LaunchLimits, work: &mut Work)
             let rows = Rows { address: *target, pitch: *pitch, slice: 0 };
             let extent = CopyExtent { width: row, height: *height, depth: 1 };
             let target = translate(client, &rows, extent, Access::Write, "a set")?;
-            Ok(Plan::Set(MemorySet { target, pitch: *pitch, value: *value, element: *element, width: *width, height: *height }))
+            let set = MemorySet { target, pitch: *pitch, value: *value, element: *element, width: *width, height: *height };
+            let constants = write_constants(client, &Rows { address: target, ..rows }, extent, "a set")?;
+            Ok(Plan::Set(set).followed_by(constants))
         }
         Work::WriteValue { address, value, bytes } => {
             let rows = Rows { address: *address, pitch: 0, slice: 0 };
             let extent = CopyExtent { width: u64::from(*bytes), height: 1, depth: 1 };
             let address = translate(client, &rows, extent, Access::Write, "a value write")?;
-            Ok(Plan::Value { address, value: *value, bytes: *bytes })
+            let constants = write_constants(client, &Rows { address, ..rows }, extent, "a value write")?;
+            Ok(Plan::Value { address, value: *value, bytes: *bytes }.followed_by(constants))
         }
     }
 }
@@ -181,6 +194,11 @@ fn translate(client: &Client, rows: &Rows, extent: CopyExtent, access: Access, w
     Ok(found)
 }
 
+/// The copies by which `__constant__` variables follow a write to these bytes.
+fn write_constants(client: &Client, target: &Rows, extent: CopyExtent, what: &str) -> Result<Vec<CopyPiece>, Refusal> {
+    forward(&client.constants.read(), target, extent).ok_or_else(|| too_many_pieces(what))
+}
+
 fn too_many_pieces(what: &str) -> Refusal {
     fault(
         result::INVALID_VALUE,
@@ -194,6 +212,7 @@ fn plan_copy(client: &Client, target: &Rows, source: &Rows, extent: CopyExtent) 
     }
     let from = translate(client, source, extent, Access::Read, "a copy")?;
     let to = translate(client, target, extent, Access::Write, "a copy")?;
+    let mut constants = write_constants(client, &Rows { address: to, ..*target }, extent, "a copy")?;
     let mut pieces = Vec::new();
     let window = client.window.read();
     let reach = |at: CardAddress| window.as_ref().filter(|w| w.contains(at, 1)).and_then(|w| w.bytes_to_piece_end(at)).unwrap_or(u64::MAX);
@@ -204,6 +223,7 @@ fn plan_copy(client: &Client, target: &Rows, source: &Rows, extent: CopyExtent) 
             return Err(too_many_pieces("a copy"));
         }
         cut_row(to, from, extent.width, &reach, &mut pieces);
+        pieces.append(&mut constants);
         return Ok(pieces);
     }
     let bytes_of = |rows: &Rows| span(rows.address, rows.pitch, rows.slice, extent).unwrap_or(u64::MAX);
@@ -213,5 +233,6 @@ fn plan_copy(client: &Client, target: &Rows, source: &Rows, extent: CopyExtent) 
     }
     let contiguity = if is_whole { Contiguity::Whole } else { Contiguity::Cut };
     cut_rectangle(&target, &source, extent, contiguity, &reach, &mut pieces);
+    pieces.append(&mut constants);
     Ok(pieces)
 }

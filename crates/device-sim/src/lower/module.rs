@@ -122,6 +122,7 @@ fn lower_module(module: &Module) -> Result<Program, CompileError> {
         variables,
         ptx_version: module.version.0 * 10 + module.version.1,
         target: module.target.arch,
+        allocates: module.functions.iter().any(|function| function.body.is_none() && ["malloc", "free"].contains(&&*function.name)),
         functions: Vec::new(),
         code: Vec::new(),
         origins: Vec::new(),

@@ -131,6 +131,8 @@ pub struct Program {
     pub ptx_version: u32,
     /// `.target`: 90 for `sm_90`.
     pub target: u32,
+    /// True if it names `malloc` or `free`: kernels may have memory that ends with the process.
+    pub allocates: bool,
     /// Its functions, kernels included.
     pub(crate) functions: Vec<Code>,
     /// The instructions of all functions.

@@ -1,0 +1,191 @@
+//! What the code of a compiled image (a cubin) expects of memory, and how it can be made to use
+//! variables at addresses that the caller chooses.
+//!
+//! Code names a variable by relocations: the driver chooses where the sections `.nv.global` and
+//! `.nv.global.init` lie and writes the addresses. [`Cubin::place`] does the same with addresses of
+//! the caller's, and turns the relocations into relocations of type 0, with which the driver does
+//! nothing. The layout inside a section stays, so symbols, pointers to neighbours and initial
+//! values keep their meaning.
+//!
+//! - **All or nothing.** A relocation that refers to a variable and is not known makes the whole
+//!   image unplaceable ([`Cubin::obstacle`]). It is then loaded as it is.
+//! - `__constant__` variables (`.nv.constant3`) lie in a bank of the driver's and are not moved.
+//! - Images are hostile: nothing panics, and every place is checked before it is used.
+//! - The time is linear in the image's relocations and symbols, and nothing is copied.
+
+mod relocation;
+mod survey;
+mod tables;
+
+use relocation::Field;
+use std::ops::Range;
+
+pub use survey::is_literal;
+
+/// Why variables of an image cannot be placed, as a part of a sentence.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Obstacle {
+    /// The image cannot be read.
+    #[error("the compiled image is damaged ({what} at byte {at})")]
+    Damaged {
+        /// The part that makes no sense.
+        what: &'static str,
+        /// Where it is in the image.
+        at: u64,
+    },
+    /// The image is no linked 64-bit image for a card.
+    #[error("the image is not linked 64-bit code for a card")]
+    NotLinked,
+    /// The driver may compile the image anew, out of a second form of its code.
+    #[error("the image has its code in a second form (section {section}), which refers to variables in ways that are not known")]
+    SecondForm {
+        /// The section with that form.
+        section: String,
+    },
+    /// A variable is in a section of which nothing is known.
+    #[error("variables lie in the section {section}, of which nothing is known")]
+    Section {
+        /// The section, or what the symbol says instead.
+        section: String,
+    },
+    /// A relocation refers to a variable in a way that is not known.
+    #[error("{section} refers to the variable {symbol} by a relocation of type {kind}, which is not known")]
+    Relocation {
+        /// The section in which an address is to be written.
+        section: String,
+        /// The variable.
+        symbol: String,
+        /// The relocation's type.
+        kind: u32,
+    },
+    /// A variable is initialised with the address of code, which only the driver knows.
+    #[error("a variable is initialised with the address of {function}, which lies where the driver puts it")]
+    CodeAddress {
+        /// The function.
+        function: String,
+    },
+}
+
+/// Variables that lie in memory one after another: a section of the image.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Block {
+    /// The section's name. No two blocks of an image have the same name.
+    pub name: String,
+    /// Its size.
+    pub bytes: u64,
+    /// Its alignment, a power of two.
+    pub align: u64,
+    /// Where the initial values are in the image; none if all are zero.
+    contents: Option<Range<usize>>,
+}
+
+impl Block {
+    /// The initial values; `None` if all are zero. After [`Cubin::place`], pointers in them are
+    /// right.
+    #[must_use]
+    pub fn contents<'a>(&self, image: &'a [u8]) -> Option<&'a [u8]> {
+        image.get(self.contents.clone()?)
+    }
+}
+
+/// What a variable is part of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Home {
+    /// The block with this index in [`Cubin::blocks`].
+    Block(usize),
+    /// The bank of `__constant__` variables.
+    Constants,
+}
+
+/// A variable of an image.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Variable {
+    /// The name in the image (mangled, for C++).
+    pub name: String,
+    /// What it is part of.
+    pub home: Home,
+    /// Where it begins there.
+    pub offset: u64,
+    /// Its size.
+    pub bytes: u64,
+    /// True for a text constant that the compiler made. No code writes it.
+    pub literal: bool,
+}
+
+/// Where text constants of the compiler's are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Literals {
+    /// In the caller's memory, like variables.
+    Placed,
+    /// Where the driver puts them, as far as code refers to them. Pointers in variables point to
+    /// the caller's copy.
+    LeftToDriver,
+}
+
+/// A place in the image at which an address of a variable is written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Reference {
+    /// The relocation's type and symbol, in the image.
+    info_at: usize,
+    /// The first byte of the field.
+    at: usize,
+    field: Field,
+    /// The index of the block to which the address belongs.
+    block: usize,
+    /// The address minus that of the block, wrapping.
+    offset: u64,
+    /// True for code that refers to a text constant of the compiler's.
+    literal: bool,
+}
+
+/// What is known of a compiled image. Made by [`Cubin::read`].
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Cubin {
+    /// What has to be in memory while the code runs, besides the code.
+    pub blocks: Vec<Block>,
+    /// The bytes of the bank of `__constant__` variables; 0 if there are none.
+    pub constant_bytes: u64,
+    /// All variables.
+    pub variables: Vec<Variable>,
+    /// True if kernels allocate memory on the card (`malloc`, `new`).
+    pub allocates: bool,
+    /// A function of which code takes the address as the driver chose it. Kernels may have stored
+    /// it anywhere. `None` if there is no such function.
+    pub address_taken: Option<String>,
+    /// Why [`Cubin::place`] cannot be done; `None` if it can.
+    pub obstacle: Option<Obstacle>,
+    references: Vec<Reference>,
+}
+
+impl Cubin {
+    /// Reads an image.
+    ///
+    /// # Errors
+    /// [`Obstacle::Damaged`] or [`Obstacle::NotLinked`] where nothing can be said of it.
+    pub fn read(image: &[u8]) -> Result<Cubin, Obstacle> {
+        survey::read(image)
+    }
+
+    /// Makes the code in `image`, from which `self` was read, use blocks at these addresses, which
+    /// are those of [`Cubin::blocks`], in order.
+    ///
+    /// # Errors
+    /// [`Cubin::obstacle`]; and [`Obstacle::Damaged`] if `image` or `addresses` are not those of
+    /// `self`. The image must not be used then.
+    pub fn place(&self, image: &mut [u8], addresses: &[u64], literals: Literals) -> Result<(), Obstacle> {
+        if let Some(obstacle) = &self.obstacle {
+            return Err(obstacle.clone());
+        }
+        for reference in &self.references {
+            if reference.literal && literals == Literals::LeftToDriver {
+                continue;
+            }
+            let damaged = || Obstacle::Damaged { what: "a relocation", at: reference.info_at as u64 };
+            let base = addresses.get(reference.block).ok_or_else(damaged)?;
+            let address = base.wrapping_add(reference.offset);
+            reference.field.write(image, reference.at, address).ok_or_else(damaged)?;
+            relocation::disarm(image, reference.info_at).ok_or_else(damaged)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,300 @@
+//! Reading a compiled image: its blocks and variables, who refers to them, and what of its code's
+//! state could not be placed.
+
+use super::relocation::{self, Field, NONE};
+use super::tables::{self, Elf, FUNCTION, OBJECT, RESERVED, Relocation, SYMBOLS, Symbol, Symbols, damaged};
+use super::{Block, Cubin, Home, Obstacle, Reference, Variable};
+use crate::elf::Section;
+
+/// The largest alignment of a section that is believed.
+const MOST_ALIGN: u64 = 1 << 16;
+/// Functions of the driver's that allocate on the card.
+const HEAP: [&[u8]; 2] = [b"malloc\0", b"free\0"];
+/// Names of sections with a second form of the code, for cards of compute capability 10 and later.
+const SECOND_FORM: [&[u8]; 2] = [b".nv.merc.", b".nv.capmerc"];
+/// Names of text constants that the compiler makes.
+const LITERALS: [&[u8]; 5] = [b"$str", b"__unnamed_", b"__func__", b"__PRETTY_FUNCTION__", b"_$_str"];
+
+/// True for the name of a text constant that the compiler makes, whatever follows it. No code writes
+/// it.
+#[must_use]
+pub fn is_literal(name: &[u8]) -> bool {
+    LITERALS.iter().any(|known| name.starts_with(known))
+}
+
+/// What a section is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Role {
+    /// Variables: the block with this index.
+    Block(usize),
+    /// `__constant__` variables.
+    Constants,
+    /// Something with variables in it that is not known.
+    Strange,
+    Code,
+    /// Whatever else is in memory.
+    Loaded,
+    /// Nothing that code sees, such as what is there for debuggers.
+    Aside,
+}
+
+struct Survey<'a> {
+    elf: Elf<'a>,
+    image: &'a [u8],
+    roles: Vec<Role>,
+    found: Cubin,
+    second_form: Option<String>,
+    /// Bytes of tables and names that may still be read. A file in which they are longer than the
+    /// file itself, because they overlap, was made to take time.
+    budget: u64,
+}
+
+fn text(name: &[u8]) -> String {
+    String::from_utf8_lossy(name).into_owned()
+}
+
+pub(super) fn read(image: &[u8]) -> Result<Cubin, Obstacle> {
+    let mut survey = Survey { elf: Elf::read(image)?, image, roles: Vec::new(), found: Cubin::default(), second_form: None, budget: image.len() as u64 };
+    survey.read_sections()?;
+    survey.read_symbols()?;
+    survey.read_relocations()?;
+    if let Some(section) = survey.second_form.filter(|_| !survey.found.blocks.is_empty()) {
+        survey.found.obstacle.get_or_insert(Obstacle::SecondForm { section });
+    }
+    Ok(survey.found)
+}
+
+impl Survey<'_> {
+    fn obstruct(&mut self, obstacle: Obstacle) {
+        self.found.obstacle.get_or_insert(obstacle);
+    }
+
+    fn spend(&mut self, bytes: u64) -> Result<(), Obstacle> {
+        self.budget = self.budget.checked_sub(bytes).ok_or_else(|| damaged("a table that is longer than the file", self.image.len()))?;
+        Ok(())
+    }
+
+    fn read_sections(&mut self) -> Result<(), Obstacle> {
+        for index in 0..self.elf.sections().len() {
+            self.spend(self.elf.name(&self.elf.sections()[index]).len() as u64)?;
+            let role = self.role(index)?;
+            self.roles.push(role);
+        }
+        Ok(())
+    }
+
+    /// The role of a section. Variables' sections become blocks.
+    fn role(&mut self, index: usize) -> Result<Role, Obstacle> {
+        let section = &self.elf.sections()[index];
+        let name = self.elf.name(section);
+        if self.second_form.is_none() && SECOND_FORM.iter().any(|form| name.starts_with(form)) {
+            self.second_form = Some(text(name));
+        }
+        if !tables::is_loaded(section) || SECOND_FORM.iter().any(|form| name.starts_with(form)) {
+            return Ok(Role::Aside);
+        }
+        if tables::is_code(section) {
+            return Ok(Role::Code);
+        }
+        match name {
+            b".nv.global" | b".nv.global.init" if section.size.get() == 0 => Ok(Role::Loaded),
+            b".nv.global" | b".nv.global.init" => self.block(index),
+            b".nv.constant3" => {
+                self.found.constant_bytes = self.found.constant_bytes.max(section.size.get());
+                Ok(Role::Constants)
+            }
+            _ if name.starts_with(b".nv.global") => Ok(Role::Strange),
+            _ => Ok(Role::Loaded),
+        }
+    }
+
+    fn block(&mut self, index: usize) -> Result<Role, Obstacle> {
+        let section = &self.elf.sections()[index];
+        let at = usize::try_from(section.offset.get()).unwrap_or(usize::MAX);
+        let align = section.align.get().max(1);
+        if !align.is_power_of_two() || align > MOST_ALIGN || section.address.get() != 0 {
+            return Err(damaged("a section of variables", at));
+        }
+        let contents = if section.kind.get() == tables::NO_BITS { None } else { Some(self.elf.bytes(section)?) };
+        let name = text(self.elf.name(section));
+        // A second section of the same name would be a surprise. Names of blocks tell them apart.
+        let name = if self.found.blocks.iter().any(|block| block.name == name) { format!("{name}#{index}") } else { name };
+        self.found.blocks.push(Block { name, bytes: section.size.get(), align, contents });
+        Ok(Role::Block(self.found.blocks.len() - 1))
+    }
+
+    fn role_of(&self, symbol: &Symbol) -> Option<Role> {
+        match symbol.section() {
+            0 | RESERVED.. => None,
+            section => self.roles.get(usize::from(section)).copied(),
+        }
+    }
+
+    fn read_symbols(&mut self) -> Result<(), Obstacle> {
+        for index in 0..self.elf.sections().len() {
+            if self.elf.sections()[index].kind.get() != SYMBOLS {
+                continue;
+            }
+            self.spend(self.elf.sections()[index].size.get())?;
+            let symbols = self.elf.symbols(&self.elf.sections()[index])?;
+            let (mut variables, mut obstacle, mut allocates) = (Vec::new(), None, false);
+            let mut names = 0;
+            for symbol in symbols.all() {
+                let begins = |name: &&[u8]| symbols.name_onwards(&symbol).starts_with(name);
+                allocates |= symbol.kind() == FUNCTION && symbol.section() == 0 && HEAP.iter().any(begins);
+                if symbol.kind() != OBJECT || symbol.section() == 0 || names > self.budget {
+                    continue;
+                }
+                match self.variable(&symbols, &symbol) {
+                    Ok(variable) => {
+                        names += variable.as_ref().map_or(0, |variable| variable.name.len() as u64);
+                        variables.extend(variable);
+                    }
+                    Err(error) => obstacle = obstacle.or(Some(error)),
+                }
+            }
+            self.spend(names)?;
+            self.found.variables.append(&mut variables);
+            self.found.allocates |= allocates;
+            if let Some(obstacle) = obstacle {
+                self.obstruct(obstacle);
+            }
+        }
+        Ok(())
+    }
+
+    /// The variable that a symbol is the name of, if it is one.
+    fn variable(&self, symbols: &Symbols<'_, '_>, symbol: &Symbol) -> Result<Option<Variable>, Obstacle> {
+        let (home, size) = match self.role_of(symbol) {
+            Some(Role::Block(block)) => (Home::Block(block), self.found.blocks[block].bytes),
+            Some(Role::Constants) => (Home::Constants, self.found.constant_bytes),
+            Some(Role::Strange) => {
+                let section = &self.elf.sections()[usize::from(symbol.section())];
+                return Err(Obstacle::Section { section: text(self.elf.name(section)) });
+            }
+            None => return Err(Obstacle::Section { section: format!("number {:#x}", symbol.section()) }),
+            Some(Role::Code | Role::Loaded | Role::Aside) => return Ok(None),
+        };
+        let (offset, bytes) = (symbol.value(), symbol.bytes());
+        if offset.checked_add(bytes).is_none_or(|end| end > size) {
+            return Err(damaged("a variable", self.image.len()));
+        }
+        let name = symbols.name(symbol);
+        if name.is_empty() {
+            return Ok(None);
+        }
+        Ok(Some(Variable { name: text(name), home, offset, bytes, literal: is_literal(name) }))
+    }
+
+    fn read_relocations(&mut self) -> Result<(), Obstacle> {
+        for index in 0..self.elf.sections().len() {
+            let section = &self.elf.sections()[index];
+            let target = section.info.get() as usize;
+            let role = self.roles.get(target).copied().unwrap_or(Role::Aside);
+            if !tables::has_relocations(section) || role == Role::Aside || section.size.get() == 0 {
+                continue;
+            }
+            self.spend(section.size.get())?;
+            let section = &self.elf.sections()[index];
+            let table = self.elf.sections().get(section.link.get() as usize).filter(|table| table.kind.get() == SYMBOLS);
+            let table = table.ok_or_else(|| damaged("a table of relocations", usize::try_from(section.offset.get()).unwrap_or(usize::MAX)))?;
+            let symbols = self.elf.symbols(table)?;
+            let target = Target { index: target, role, section: &self.elf.sections()[target] };
+            let mut sum = Sum::default();
+            for relocation in self.elf.relocations(section)? {
+                self.read_relocation(&relocation, &symbols, &target, &mut sum)?;
+                if sum.obstacle.is_some() {
+                    break;
+                }
+            }
+            let Sum { references, obstacle, address_taken } = sum;
+            self.found.references.extend(references);
+            self.found.address_taken = self.found.address_taken.take().or(address_taken);
+            if let Some(obstacle) = obstacle {
+                self.obstruct(obstacle);
+            }
+        }
+        Ok(())
+    }
+
+    fn read_relocation(&self, relocation: &Relocation, symbols: &Symbols<'_, '_>, target: &Target<'_>, sum: &mut Sum) -> Result<(), Obstacle> {
+        if relocation.kind == NONE {
+            return Ok(());
+        }
+        let symbol = symbols.get(relocation.symbol)?;
+        let name = || text(symbols.name(&symbol));
+        let reference = match self.role_of(&symbol) {
+            Some(Role::Block(block)) => {
+                let literal = !matches!(target.role, Role::Block(_)) && is_literal(symbols.name_onwards(&symbol));
+                self.reference(relocation, &symbol, target, block, literal).map_err(|()| Obstacle::Relocation {
+                    section: text(self.elf.name(target.section)),
+                    symbol: name(),
+                    kind: relocation.kind,
+                })
+            }
+            Some(Role::Strange) => Err(Obstacle::Section { section: text(self.elf.name(&self.elf.sections()[usize::from(symbol.section())])) }),
+            Some(Role::Code) if matches!(target.role, Role::Block(_)) => Err(Obstacle::CodeAddress { function: name() }),
+            Some(Role::Code) => {
+                if takes_address(relocation, &symbol, target) && sum.address_taken.is_none() {
+                    sum.address_taken = Some(name());
+                }
+                return Ok(());
+            }
+            // The driver's own functions, and what it puts elsewhere. In code that is its business;
+            // in a variable it would have to stay the same.
+            _ if !matches!(target.role, Role::Block(_)) => return Ok(()),
+            _ if symbol.kind() == FUNCTION => Err(Obstacle::CodeAddress { function: name() }),
+            _ => Err(Obstacle::Relocation { section: text(self.elf.name(target.section)), symbol: name(), kind: relocation.kind }),
+        };
+        match reference {
+            Ok(reference) => sum.references.push(reference),
+            Err(obstacle) => sum.obstacle = Some(obstacle),
+        }
+        Ok(())
+    }
+
+    /// The reference that a relocation makes to a block; an error if it is none that is known.
+    fn reference(&self, relocation: &Relocation, symbol: &Symbol, target: &Target<'_>, block: usize, literal: bool) -> Result<Reference, ()> {
+        let field = Field::of(relocation.kind, target.role == Role::Code).ok_or(())?;
+        let bytes = self.elf.bytes(target.section).map_err(|_| ())?;
+        let offset = usize::try_from(relocation.offset).map_err(|_| ())?;
+        let end = offset.checked_add(field.span()).ok_or(())?;
+        if end > bytes.len() {
+            return Err(());
+        }
+        let at = bytes.start + offset;
+        let present = field.read(self.image, at).ok_or(())?;
+        let addend = match (relocation.addend, field) {
+            // Only a whole address can be both the addend and its place.
+            (None, Field::Word) => present.cast_signed(),
+            (addend, _) if present == 0 => addend.unwrap_or(0),
+            _ => return Err(()),
+        };
+        Ok(Reference { info_at: relocation.info_at, at, field, block, offset: symbol.value().wrapping_add_signed(addend), literal })
+    }
+}
+
+/// The section in which relocations write.
+struct Target<'a> {
+    index: usize,
+    role: Role,
+    section: &'a Section,
+}
+
+/// What the relocations of a section have brought.
+#[derive(Default)]
+struct Sum {
+    references: Vec<Reference>,
+    obstacle: Option<Obstacle>,
+    address_taken: Option<String>,
+}
+
+/// True if code can learn by this relocation where a function lies. Calls do not tell it, and an
+/// address inside the function itself is where a call returns to.
+fn takes_address(relocation: &Relocation, symbol: &Symbol, target: &Target<'_>) -> bool {
+    if target.role != Role::Code {
+        return true;
+    }
+    let returns = relocation::is_half(relocation.kind) && usize::from(symbol.section()) == target.index && relocation.addend.is_some_and(|addend| addend != 0);
+    !relocation::is_branch(relocation.kind) && !returns
+}

@@ -1,0 +1,269 @@
+//! Images that the compiler made (see data/variables.cu), with their variables at other places.
+//!
+//! What a rewritten image must hold is computed a second time, with another reader of ELF files.
+
+use cumux_fatbin::cubin::{Cubin, Home, Literals, Obstacle, is_literal};
+use object::read::elf::{ElfFile64, Rel as _, Rela as _, SectionHeader as _};
+use object::{Endianness, LittleEndian, Object as _, ObjectSection as _, ObjectSymbol as _, SymbolIndex};
+use std::collections::BTreeMap;
+
+const SM_90: &[u8] = include_bytes!("data/variables.sm_90.cubin");
+const SM_80: &[u8] = include_bytes!("data/variables.sm_80.cubin");
+const DEBUG: &[u8] = include_bytes!("data/variables.debug.cubin");
+const LINKED: &[u8] = include_bytes!("data/variables.linked.cubin");
+const SM_100: &[u8] = include_bytes!("data/variables.sm_100.cubin");
+const FUNCTIONS: &[u8] = include_bytes!("data/functions.sm_90.cubin");
+const FUNCTIONS_DEBUG: &[u8] = include_bytes!("data/functions.debug.cubin");
+const HEAP: &[u8] = include_bytes!("data/heap.sm_90.cubin");
+const PLAIN: &[u8] = include_bytes!("data/sm_75.cubin");
+const ALL: [&[u8]; 9] = [SM_90, SM_80, DEBUG, LINKED, SM_100, FUNCTIONS, FUNCTIONS_DEBUG, HEAP, PLAIN];
+
+/// Addresses for the blocks: different in every byte, and far from one another.
+const BASES: [u64; 2] = [0x1a2b_3c4d_5e00, 0x2132_4354_6500];
+
+/// The address of a variable of the image at [`BASES`].
+fn address(cubin: &Cubin, name: &str) -> u64 {
+    let variable = cubin.variables.iter().find(|variable| variable.name == name).unwrap_or_else(|| panic!("no variable {name}"));
+    match variable.home {
+        Home::Block(block) => BASES[block] + variable.offset,
+        Home::Constants => panic!("{name} is constant"),
+    }
+}
+
+/// A rewritten copy of the image, and what was known of it.
+fn placed(image: &[u8], literals: Literals) -> (Cubin, Vec<u8>) {
+    let cubin = Cubin::read(image).unwrap();
+    let mut copy = image.to_vec();
+    cubin.place(&mut copy, &BASES[..cubin.blocks.len()], literals).unwrap();
+    (cubin, copy)
+}
+
+/// The bytes that must have changed, by their places: for each relocation against a variable its
+/// type and the address.
+fn expected(image: &[u8], cubin: &Cubin, literals: Literals) -> BTreeMap<usize, u8> {
+    let file = ElfFile64::<Endianness>::parse(image).unwrap();
+    let endian = Endianness::Little;
+    let sections = file.elf_section_table();
+    let mut bytes = BTreeMap::new();
+    for header in sections.iter() {
+        let rela: Vec<(u64, u32, u32, i64, usize)> = match header.sh_type(endian).0 {
+            4 => {
+                let (entries, _) = header.rela(endian, image).unwrap().unwrap();
+                let at = header.sh_offset(endian) as usize;
+                let entry = |(n, r): (usize, &object::elf::Rela64<Endianness>)| {
+                    (r.r_offset(endian), r.r_type(endian, false).0, r.r_sym(endian, false), r.r_addend(endian), at + 24 * n + 8)
+                };
+                entries.iter().enumerate().map(entry).collect()
+            }
+            9 => {
+                let (entries, _) = header.rel(endian, image).unwrap().unwrap();
+                let at = header.sh_offset(endian) as usize;
+                let entry = |(n, r): (usize, &object::elf::Rel64<Endianness>)| (r.r_offset(endian), r.r_type(endian).0, r.r_sym(endian), 0, at + 16 * n + 8);
+                entries.iter().enumerate().map(entry).collect()
+            }
+            _ => continue,
+        };
+        let target = file.section_by_index(object::SectionIndex(header.sh_info(endian) as usize)).unwrap();
+        let name = target.name().unwrap().to_owned();
+        if name.contains("debug") {
+            continue;
+        }
+        for (offset, kind, symbol, addend, info_at) in rela {
+            let symbol = file.symbol_by_index(SymbolIndex(symbol as usize)).unwrap();
+            let home = symbol.section_index().and_then(|index| file.section_by_index(index).ok()).map(|s| s.name().unwrap().to_owned());
+            let Some(block) = cubin.blocks.iter().position(|block| Some(&block.name) == home.as_ref()) else { continue };
+            let is_code = name.starts_with(".text") || name.starts_with(".nv.constant");
+            if literals == Literals::LeftToDriver && is_code && is_literal(symbol.name_bytes().unwrap()) {
+                continue;
+            }
+            let value = (BASES[block] + symbol.address()).wrapping_add_signed(addend).to_le_bytes();
+            let at = target.file_range().unwrap().0 as usize + offset as usize;
+            let field: Vec<(usize, u8)> = match kind {
+                2 | 4 => (0..8).map(|n| (at + n, value[n])).collect(),
+                56 => (0..4).map(|n| (at + 4 + n, value[n])).collect(),
+                57 => (0..4).map(|n| (at + 4 + n, value[4 + n])).collect(),
+                84..=91 => vec![(at, value[kind as usize - 84])],
+                other => panic!("a relocation of type {other} in {name}"),
+            };
+            bytes.extend(field);
+            bytes.extend((0..4).map(|n| (info_at + n, 0)));
+        }
+    }
+    bytes
+}
+
+#[test]
+fn exactly_the_references_to_variables_are_rewritten() {
+    for (n, image) in [SM_90, SM_80, DEBUG, LINKED, FUNCTIONS, HEAP].into_iter().enumerate() {
+        for literals in [Literals::Placed, Literals::LeftToDriver] {
+            let (cubin, copy) = placed(image, literals);
+            let expected = expected(image, &cubin, literals);
+            assert!(expected.len() > 150, "image {n}: {}", expected.len());
+            for (at, (before, after)) in image.iter().zip(&copy).enumerate() {
+                assert_eq!(after, expected.get(&at).unwrap_or(before), "image {n}, byte {at:#x}");
+            }
+            // A second reading finds nothing left to be done: what code needs of the blocks is
+            // there.
+            let again = Cubin::read(&copy).unwrap();
+            let mut twice = copy.clone();
+            again.place(&mut twice, &[0; 2], Literals::LeftToDriver).unwrap();
+            assert_eq!(twice, copy, "image {n}");
+        }
+    }
+}
+
+#[test]
+fn initial_values_and_pointers_in_them_are_right() {
+    for image in [SM_90, SM_80, DEBUG, LINKED] {
+        let (cubin, copy) = placed(image, Literals::LeftToDriver);
+        let initial = |name: &str, bytes: usize| {
+            let variable = cubin.variables.iter().find(|variable| variable.name == name).unwrap();
+            let Home::Block(block) = variable.home else { panic!("{name} is constant") };
+            let at = variable.offset as usize;
+            cubin.blocks[block].contents(&copy).unwrap()[at..at + bytes].to_vec()
+        };
+        assert_eq!(initial("counters", 16), [1, 2, 3, 4].map(i32::to_le_bytes).concat());
+        assert_eq!(initial("pointer", 8), (address(&cubin, "counters") + 8).to_le_bytes());
+        assert_eq!(initial("into_zeroed", 8), (address(&cubin, "zeroed") + 20).to_le_bytes());
+        let pointer_in_packed = &initial("packed", 9)[1..];
+        assert_eq!(pointer_in_packed, (address(&cubin, "counters") + 4).to_le_bytes(), "one byte at a time");
+        // Pointers in variables point to the copy of a text, also where code uses the driver's.
+        let words = initial("words", 16);
+        let word = u64::from_le_bytes(*words.first_chunk().unwrap());
+        let texts = cubin.variables.iter().filter(|variable| variable.literal && matches!(variable.home, Home::Block(_)));
+        let Some(text) = texts.into_iter().find(|text| address(&cubin, &text.name) == word) else { panic!("{word:#x} is no text") };
+        assert_eq!(initial(&text.name, 4), b"one\0");
+    }
+}
+
+#[test]
+fn blocks_and_variables_are_described() {
+    let cubin = Cubin::read(SM_90).unwrap();
+    let blocks: Vec<_> = cubin.blocks.iter().map(|block| (block.name.as_str(), block.bytes, block.align, block.contents(SM_90).is_some())).collect();
+    assert_eq!(blocks, [(".nv.global.init", 81, 8, true), (".nv.global", 32, 4, false)]);
+    assert_eq!(cubin.constant_bytes, 24);
+    let variable = |name: &str| cubin.variables.iter().find(|variable| variable.name == name).map(|v| (v.home, v.bytes, v.literal)).unwrap();
+    assert_eq!(variable("zeroed"), (Home::Block(1), 32, false));
+    assert_eq!(variable("counters"), (Home::Block(0), 16, false));
+    assert_eq!(variable("factors"), (Home::Constants, 16, false));
+    assert!(cubin.variables.iter().any(|variable| variable.literal));
+    assert!(!cubin.allocates && cubin.address_taken.is_none() && cubin.obstacle.is_none());
+    let plain = Cubin::read(PLAIN).unwrap();
+    assert!(plain.blocks.is_empty() && plain.variables.is_empty() && plain.constant_bytes == 0);
+}
+
+#[test]
+fn what_cannot_be_placed_is_said() {
+    let second = Cubin::read(SM_100).unwrap();
+    assert!(matches!(&second.obstacle, Some(Obstacle::SecondForm { section }) if section.starts_with(".nv.")), "{:?}", second.obstacle);
+    let code = Cubin::read(FUNCTIONS_DEBUG).unwrap();
+    assert!(matches!(&code.obstacle, Some(Obstacle::CodeAddress { function }) if function == "twice" || function == "thrice"), "{:?}", code.obstacle);
+    let mut copy = FUNCTIONS_DEBUG.to_vec();
+    assert_eq!(code.place(&mut copy, &BASES, Literals::Placed).err(), code.obstacle);
+    assert_eq!(copy, FUNCTIONS_DEBUG, "nothing is written");
+    assert!(code.address_taken.is_some(), "a kernel stores it, too");
+    assert_eq!(Cubin::read(FUNCTIONS).unwrap().address_taken, None, "these are offsets that the compiler knows");
+    assert!(Cubin::read(HEAP).unwrap().allocates);
+    assert_eq!(Cubin::read(b"\x7fELF"), Err(Obstacle::Damaged { what: "the header", at: 0 }));
+    // A relocation of a type that nobody knows.
+    let changed = with_kind(SM_90, 2, 1);
+    let text = Cubin::read(&changed).unwrap().obstacle.unwrap().to_string();
+    assert!(text.contains("by a relocation of type 1, which is not known") && text.starts_with(".nv.constant4 refers to the variable "), "{text}");
+    // An addend both in the relocation and at its place: nobody knows which counts.
+    let expected = expected(SM_90, &Cubin::read(SM_90).unwrap(), Literals::Placed);
+    let field = expected.iter().find(|(_, byte)| **byte != 0).map(|(at, _)| *at).unwrap();
+    let mut changed = SM_90.to_vec();
+    changed[field] = 1;
+    assert!(Cubin::read(&changed).unwrap().obstacle.is_some());
+}
+
+/// The image with the first relocation of type `from` changed to type `to`.
+fn with_kind(image: &[u8], from: u32, to: u32) -> Vec<u8> {
+    let file = ElfFile64::<LittleEndian>::parse(image).unwrap();
+    let section = file.section_by_name(".rela.nv.constant4").unwrap();
+    let (start, bytes) = section.file_range().unwrap();
+    let mut changed = image.to_vec();
+    let places = (start as usize..(start + bytes) as usize).step_by(24).map(|entry| entry + 8);
+    let at = places.into_iter().find(|at| changed[*at..*at + 4] == from.to_le_bytes() && symbol_is_variable(&file, image, *at)).unwrap();
+    changed[at..at + 4].copy_from_slice(&to.to_le_bytes());
+    changed
+}
+
+fn symbol_is_variable(file: &ElfFile64<'_, LittleEndian>, image: &[u8], info_at: usize) -> bool {
+    let index = u32::from_le_bytes(*image[info_at + 4..].first_chunk().unwrap());
+    file.symbol_by_index(SymbolIndex(index as usize)).is_ok_and(|symbol| symbol.name() == Ok("counters"))
+}
+
+#[test]
+fn tables_that_overlap_take_no_time() {
+    let at = u64::from_le_bytes(*LINKED[40..].first_chunk().unwrap()) as usize;
+    let sections = u16::from_le_bytes(*LINKED[60..].first_chunk().unwrap()) as usize;
+    let header = |n: usize| &LINKED[at + 64 * n..at + 64 * (n + 1)];
+    let relocations = (0..sections).find(|n| header(*n)[4..8] == 4_u32.to_le_bytes() && header(*n)[32] > 24).unwrap();
+    let with_tables = |count: usize| {
+        // The section headers once more behind the rest, and then one table so many times.
+        let mut image = [LINKED, &LINKED[at..at + 64 * sections], &header(relocations).repeat(count)].concat();
+        image[40..48].copy_from_slice(&(LINKED.len() as u64).to_le_bytes());
+        image[60..62].copy_from_slice(&((sections + count) as u16).to_le_bytes());
+        Cubin::read(&image)
+    };
+    assert!(with_tables(1).is_ok_and(|cubin| cubin.blocks.len() == 2), "a few are no harm");
+    let refused = with_tables(1000).unwrap_err().to_string();
+    assert!(refused.contains("longer than the file"), "{refused}");
+}
+
+/// Steps of a fixed pseudo-random sequence.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, sides: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 % sides as u64) as usize
+    }
+}
+
+#[test]
+fn damaged_images_never_panic_and_keep_their_length() {
+    let mut dice = Dice(0x2545_F491_4F6C_DD1D);
+    let interesting = [0_u8, 1, 2, 4, 8, 9, 56, 57, 84, 0x7f, 0x80, 0xff];
+    let (mut refused, mut done) = (0, 0);
+    for round in 0..12_000 {
+        let source = ALL[round % ALL.len()];
+        // The section table is where most can go wrong; it is behind everything else, like the
+        // tables of symbols and relocations are in front.
+        let sections_at = u64::from_le_bytes(*source[40..].first_chunk().unwrap()) as usize;
+        let mut image = source.to_vec();
+        for _ in 0..=dice.roll(4) {
+            let at = match dice.roll(4) {
+                0 => dice.roll(64),
+                1 => sections_at + dice.roll(source.len() - sections_at),
+                _ => dice.roll(source.len()),
+            };
+            image[at.min(source.len() - 1)] = match dice.roll(3) {
+                0 => dice.roll(256) as u8,
+                _ => interesting[dice.roll(interesting.len())],
+            };
+        }
+        if dice.roll(10) == 0 {
+            image.truncate(dice.roll(image.len() + 1));
+        }
+        let length = image.len();
+        match Cubin::read(&image) {
+            Ok(cubin) => {
+                let bases: Vec<u64> = cubin.blocks.iter().map(|_| dice.roll(usize::MAX) as u64).collect();
+                for block in &cubin.blocks {
+                    assert!(block.align.is_power_of_two() && block.contents(&image).is_none_or(|bytes| bytes.len() as u64 == block.bytes));
+                }
+                match cubin.place(&mut image, &bases, Literals::Placed) {
+                    Ok(()) => done += 1,
+                    Err(_) => refused += 1,
+                }
+                assert_eq!(image.len(), length);
+            }
+            Err(_) => refused += 1,
+        }
+    }
+    assert!(refused > 500 && done > 500, "the changes are too harmless or too harmful: {refused} {done}");
+}

@@ -1,0 +1,18 @@
+//! Any bytes are a compiled image or an obstacle, and placing its variables keeps its length.
+#![no_main]
+
+use cumux_fatbin::cubin::{Cubin, Literals};
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|data: &[u8]| {
+    let Ok(cubin) = Cubin::read(data) else { return };
+    for block in &cubin.blocks {
+        assert!(block.align.is_power_of_two());
+        assert!(block.contents(data).is_none_or(|bytes| bytes.len() as u64 == block.bytes));
+    }
+    let addresses: Vec<u64> = (1..=cubin.blocks.len() as u64).map(|n| n << 32).collect();
+    let mut image = data.to_vec();
+    let placed = cubin.place(&mut image, &addresses, Literals::Placed);
+    assert!(placed.is_ok() || image == data || cubin.obstacle.is_none());
+    assert_eq!(image.len(), data.len());
+});

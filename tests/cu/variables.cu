@@ -1,0 +1,3 @@
+// Variables as programs are ordinarily built: machine code, optimised.
+#define WITH_FUNCTIONS
+#include "variables.cuh"
