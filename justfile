@@ -47,6 +47,10 @@ rooms:
 fuzz MINUTES *TARGETS:
     cargo xtask fuzz {{MINUTES}} {{TARGETS}}
 
+# Do the tests of the pure crates notice a changed operator? Most of an hour
+mutants *CRATES:
+    cargo xtask mutants {{CRATES}}
+
 # Licences and advisories (cargo-deny)
 deny:
     cargo xtask deny

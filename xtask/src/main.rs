@@ -8,6 +8,7 @@ mod deny;
 mod examples;
 mod fuzz;
 mod layers;
+mod mutants;
 mod process;
 mod rooms;
 mod settings;
@@ -65,6 +66,13 @@ enum Task {
         #[arg(long, value_name = "FILE.tar.gz", conflicts_with = "minutes")]
         pack: Option<PathBuf>,
     },
+    /// Changes the pure crates in one of forty possible places each time and checks that their tests
+    /// notice, by a pinned cargo-mutants that is installed into target/tools if missing; most of an
+    /// hour, not part of CI
+    Mutants {
+        /// Only these crates: cumux-ptx, cumux-wire …
+        crates: Vec<String>,
+    },
     /// Installs the pinned CUDA compiler wheels into .cuda if missing
     Wheels,
     /// Builds examples/*.cu and tests/cu/*.cu into .build
@@ -91,6 +99,7 @@ fn main() -> anyhow::Result<()> {
         Task::Deny => deny::check(&root),
         Task::Fuzz { pack: Some(file), .. } => fuzz::pack::pack(&root, &file),
         Task::Fuzz { minutes, targets, .. } => fuzz::run(&root, minutes.unwrap_or_default(), &targets),
+        Task::Mutants { crates } => mutants::check(&root, &crates),
         Task::Wheels => wheels::install(&root).map(|cuda| println!("{}", cuda.bin().display())),
         Task::Examples => examples::build(&root),
         Task::PtxHost => examples::build_ptx_host(&root),

@@ -9,7 +9,7 @@
 use crate::error::ExecutorError;
 use crate::session::{Session, Sessions};
 use crate::shared::Shared;
-use crate::sink;
+use crate::sink::{self, Departure};
 use cumux_environment::number_or_none;
 use cumux_link::pulse;
 use cumux_ring::awake::Count;
@@ -25,6 +25,9 @@ const VALUE_POLL: Duration = Duration::from_micros(200);
 /// has the table).
 const LANES: usize = 1;
 const BELL: u64 = 0;
+/// How long lanes may take to forget sessions that have left, and how often they are looked at.
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(1);
+const SETTLE_POLL: Duration = Duration::from_micros(200);
 /// Looks at all rings before the order is computed anew.
 const ROUNDS: u32 = 16;
 /// How often a lane that sleeps looks whether a trial is over.
@@ -144,6 +147,18 @@ impl Intake {
         self.sessions.read().values().cloned().collect()
     }
 
+    /// Wakes all lanes, and waits until each has forgotten the sessions that were removed.
+    fn settle_lanes(&self) {
+        let until = Instant::now() + SETTLE_TIMEOUT;
+        let before = self.beats();
+        // A lane computes its sessions anew when it has come round once.
+        let settled = || self.beats().iter().zip(&before).all(|(now, before)| now.wrapping_sub(*before) >= 2);
+        while !settled() && Instant::now() < until {
+            (0..).take(self.polls.len()).for_each(|lane| self.shared.wake_intake(lane));
+            std::thread::sleep(SETTLE_POLL);
+        }
+    }
+
     /// The life of one lane's thread.
     fn run(&self, lane: usize) {
         let mut events = Vec::with_capacity(64);
@@ -240,5 +255,15 @@ impl Intake {
         {
             let _ = rustix::io::read(bell, &mut [0; 8]);
         }
+    }
+}
+
+impl Departure for Intake {
+    fn leave(&self, client: u32) {
+        self.remove(client);
+    }
+
+    fn settle(&self) {
+        self.settle_lanes();
     }
 }

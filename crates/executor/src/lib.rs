@@ -141,10 +141,7 @@ pub fn run(options: &Options, opener: &dyn Open) -> Result<(), ExecutorError> {
     let intake = Intake::new(sessions, shared.clone())?;
     intake.start()?;
     if shared.cards.capabilities().exclusive.is_none() {
-        let intake = Arc::downgrade(&intake);
-        sink.allow_departures(Box::new(move |client| {
-            intake.upgrade().and_then(|intake| intake.remove(client));
-        }));
+        sink.allow_departures(intake.clone());
     }
     let line: Arc<Mutex<Option<Connection>>> = Arc::default();
     let (sender, beating) = (line.clone(), intake.clone());

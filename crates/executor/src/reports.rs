@@ -64,10 +64,15 @@ impl Session {
     }
 
     /// Takes in what was reported last, and leaves the session to its next executor: nothing of it is
-    /// touched any more when this returns.
-    pub fn depart(&self, patience: Duration, begun: &Begun) {
+    /// touched any more when this returns true. False if somebody holds the lock for longer than
+    /// this: then the session stays.
+    #[must_use]
+    pub fn depart(&self, patience: Duration, begun: &Begun) -> bool {
         self.last_reports(patience, begun);
-        self.lock().phase.lose_device();
+        let Some(mut inner) = self.try_lock_for(patience) else { return false };
+        self.empty_mailbox(&mut inner);
+        inner.phase.lose_device();
+        true
     }
 
     /// Takes in what is in the mailbox, unless somebody holds the lock: that one comes here when it

@@ -16,16 +16,24 @@ const DEVICE_LOST: i32 = 70;
 /// messages, when the process ends.
 const LAST_REPORTS_TIMEOUT: Duration = Duration::from_millis(100);
 
+/// How long a session that is to leave waits for who holds its lock.
+const DEPARTURE_TIMEOUT: Duration = Duration::from_secs(1);
+
 pub struct Reports {
     sessions: Sessions,
     mailboxes: Arc<Mailboxes>,
     outbox: Arc<Outbox>,
     /// Stops looking at a session's ring; none where clients cannot go on elsewhere.
-    departure: OnceLock<Departure>,
+    departure: OnceLock<Arc<dyn Departure>>,
 }
 
-/// Stops looking at the ring of the session with this number.
-pub type Departure = Box<dyn Fn(ClientId) + Send + Sync>;
+/// Those who look at the rings of sessions.
+pub trait Departure: Send + Sync {
+    /// The ring of this session is not looked at any more.
+    fn leave(&self, client: ClientId);
+    /// Returns when nobody touches the sessions that have left.
+    fn settle(&self);
+}
 
 impl Reports {
     #[must_use]
@@ -36,7 +44,7 @@ impl Reports {
 
 impl Reports {
     /// From now on clients can leave for another process.
-    pub fn allow_departures(&self, departure: Departure) {
+    pub fn allow_departures(&self, departure: Arc<dyn Departure>) {
         let _ = self.departure.set(departure);
     }
 }
@@ -90,14 +98,21 @@ impl Sink for Reports {
 
     /// Those who leave are their next executor's from now on: nothing of them is touched any more.
     fn let_go(&self, staying: &BTreeSet<ClientId>, begun: Begun) {
-        let Some(depart) = self.departure.get() else { return };
+        let Some(departure) = self.departure.get() else { return };
+        let mut staying = staying.clone();
         deliver(&self.sessions, &mut self.mailboxes.rest());
         let leaving: Vec<_> = self.sessions.read().values().filter(|session| !staying.contains(&session.client())).cloned().collect();
         tracing::warn!("work of clients {staying:?} does not end: {} other clients go on in another process", leaving.len());
         for session in &leaving {
-            session.depart(LAST_REPORTS_TIMEOUT, &begun);
-            depart(session.client());
+            if session.depart(DEPARTURE_TIMEOUT, &begun) {
+                departure.leave(session.client());
+            } else {
+                tracing::error!("session {} is in a call that does not end: it cannot leave", session.client());
+                staying.insert(session.client());
+            }
         }
+        // A lane that slept may still write into the pages of those that have left.
+        departure.settle();
         self.outbox.put(FromExecutor::Occupied { staying: staying.iter().copied().collect() });
     }
 

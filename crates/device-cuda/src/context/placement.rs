@@ -65,7 +65,7 @@ pub(super) enum Variables {
 }
 
 impl Variables {
-    fn impossible(why: impl ToString) -> Variables {
+    fn impossible(why: &impl ToString) -> Variables {
         Variables::LeftToDriver(Resumption::Impossible(why.to_string()))
     }
 }
@@ -94,17 +94,17 @@ fn why_impossible(cubin: &Cubin) -> Option<String> {
 pub(super) fn place_variables(code: Vec<u8>, symbols: &Symbols, place: &mut dyn GlobalsAllocator, extents: &Extents) -> Result<Variables, DeviceError> {
     let cubin = match Cubin::read(&code) {
         Ok(cubin) => cubin,
-        Err(obstacle) => return Ok(Variables::impossible(obstacle)),
+        Err(obstacle) => return Ok(Variables::impossible(&obstacle)),
     };
     if let Some(obstacle) = &cubin.obstacle {
         return Ok(Variables::impossible(obstacle));
     }
     if let Some(why) = why_impossible(&cubin) {
-        return Ok(Variables::impossible(why));
+        return Ok(Variables::impossible(&why));
     }
     match place_blocks(&cubin, code, symbols, place, extents) {
         // A caller that keeps no memory for clients, such as a test.
-        Err(DeviceError::NotSupported(why)) => Ok(Variables::impossible(why)),
+        Err(DeviceError::NotSupported(why)) => Ok(Variables::impossible(&why)),
         placed => placed.map(Variables::Placed),
     }
 }
@@ -139,12 +139,11 @@ fn place_blocks(cubin: &Cubin, mut code: Vec<u8>, symbols: &Symbols, place: &mut
             Home::Constants => constants.push(variable.clone()),
         }
     }
-    let constants = match constants.is_empty() {
-        true => None,
-        false => {
-            let (base, restored) = place.variable(CONSTANTS, cubin.constant_bytes, CONSTANTS_ALIGN, false)?;
-            Some(PlacedConstants { base, restored, variables: constants })
-        }
+    let constants = if constants.is_empty() {
+        None
+    } else {
+        let (base, restored) = place.variable(CONSTANTS, cubin.constant_bytes, CONSTANTS_ALIGN, false)?;
+        Some(PlacedConstants { base, restored, variables: constants })
     };
     // Without blocks nothing was rewritten, and the client's own image does as well.
     let image = (!cubin.blocks.is_empty()).then_some(code);
