@@ -188,7 +188,10 @@ fn an_assertions_text_is_on_its_programs_standard_error() {
         let outcome = expect_fault(faulty(&node, "assertion"), "cudaErrorAssert");
         let lines: Vec<&str> = outcome.err.lines().collect();
         let [line] = lines[..] else { panic!("{device}: {outcome:?}") };
-        assert!(line.contains("faulty.cu:") && line.ends_with(": block: [0,0,0], thread: [3,0,0] Assertion `int(threadIdx.x) < limit` failed."), "{device}: {line}");
+        assert!(
+            line.contains("faulty.cu:") && line.ends_with(": block: [0,0,0], thread: [3,0,0] Assertion `int(threadIdx.x) < limit` failed."),
+            "{device}: {line}"
+        );
         // Device printf is the program's standard output, also half a line of it.
         assert!(outcome.out.contains("thread 3 of block 0 is about to fail") && !outcome.out.contains("failed."), "{device}: {outcome:?}");
         other.tell("");

@@ -1,6 +1,6 @@
 //! A card that breaks as a whole at a fault (`sim:…:card`): who is told what, and in which order.
 //!
-//! The promises, checked by [`Story::check`] after every random mix: each finished piece has exactly
+//! The promises, checked by [`check`] after every random mix: each finished piece has exactly
 //! one report, in the order of its stream; what innocents had not begun has none; nothing of a
 //! culprit that was under way at its fault is reported as done; the loss is said once, at the end.
 
@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use cumux_device::conformance::{Actor, Args, Loaded, Opener, Setup};
-use cumux_device::{Begun, Channel, InDoubt, ClientId, Device, DeviceError, Fault, Outcome, Sink, StreamId, Work};
+use cumux_device::{Begun, Channel, ClientId, Device, DeviceError, Fault, InDoubt, Outcome, Sink, StreamId, Work};
 use cumux_device_sim::{FaultTiming, Memory, Settings, open_with};
 use cumux_wire::result;
 use parking_lot::Mutex;
@@ -427,7 +427,8 @@ struct Submitted {
 fn check(happenings: &[Happening], streams: &BTreeMap<StreamId, Submitted>) -> Result<(), TestCaseError> {
     let losses: Vec<usize> = happenings.iter().enumerate().filter(|(_, happening)| matches!(happening, Happening::Lost(_))).map(|(at, _)| at).collect();
     prop_assert!(losses.len() <= 1 && losses.iter().all(|at| *at == happenings.len() - 1), "lost once, and last");
-    let culprits: BTreeSet<ClientId> = happenings.iter().filter_map(|happening| if let Happening::Faulted(client) = happening { Some(*client) } else { None }).collect();
+    let culprits: BTreeSet<ClientId> =
+        happenings.iter().filter_map(|happening| if let Happening::Faulted(client) = happening { Some(*client) } else { None }).collect();
     prop_assert_eq!(culprits.is_empty(), losses.is_empty());
     for (stream, submitted) in streams {
         let reports: Vec<(u64, &Outcome)> = happenings
@@ -446,11 +447,17 @@ fn check(happenings: &[Happening], streams: &BTreeMap<StreamId, Submitted>) -> R
             prop_assert!(!faults || matches!(outcome, Outcome::Fault(_)), "{:?} is never done", piece);
         }
         let first_fault = reports.iter().position(|(_, outcome)| !matches!(outcome, Outcome::Done { .. }));
-        prop_assert!(first_fault.is_none_or(|at| reports[at..].iter().all(|(_, outcome)| matches!(outcome, Outcome::Fault(_)))), "nothing is done after a fault");
+        prop_assert!(
+            first_fault.is_none_or(|at| reports[at..].iter().all(|(_, outcome)| matches!(outcome, Outcome::Fault(_)))),
+            "nothing is done after a fault"
+        );
         if culprits.contains(&submitted.client) {
             prop_assert_eq!(reported.len(), tokens.len(), "a culprit is told of everything");
         }
-        let is_harmless = streams.values().filter(|other| other.client == submitted.client).all(|other| other.pieces.iter().all(|(_, piece)| !matches!(piece, Piece::BadWrite | Piece::Trap | Piece::BadCopy)));
+        let is_harmless = streams
+            .values()
+            .filter(|other| other.client == submitted.client)
+            .all(|other| other.pieces.iter().all(|(_, piece)| !matches!(piece, Piece::BadWrite | Piece::Trap | Piece::BadCopy)));
         prop_assert!(!is_harmless || first_fault.is_none(), "an innocent has no error");
         prop_assert!(!losses.is_empty() || reported.len() == tokens.len(), "without a loss all is reported");
     }

@@ -368,7 +368,17 @@ mod tests {
         }
         assert_eq!(ComputeMode::of(&plain), ComputeMode::Default);
         assert_eq!(localities("sim:b300:exclusive_process"), ["sim:b300.m0:exclusive_process", "sim:b300.m1:exclusive_process"]);
-        for id in ["sim:h200:", "sim:h200:card:", "sim:h200:card:card", "sim:h200:card:prohibited", ":card", "sim:h200:exclusive", "sim:h200:prohibited:prohibited", "sim:default", ":default"] {
+        for id in [
+            "sim:h200:",
+            "sim:h200:card:",
+            "sim:h200:card:card",
+            "sim:h200:card:prohibited",
+            ":card",
+            "sim:h200:exclusive",
+            "sim:h200:prohibited:prohibited",
+            "sim:default",
+            ":default",
+        ] {
             assert!(facts(id, 0).is_err(), "{id}");
         }
     }

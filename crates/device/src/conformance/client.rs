@@ -10,7 +10,8 @@ use cumux_wire::layout::{ARENA_BASE, WINDOW_BASE};
 
 use super::{KERNELS, Opener};
 use crate::{
-    Begun, Channel, ClientId, ClientSpec, CopyExtent, Device, DeviceError, Fault, GlobalsAllocator, Kernel, Launch, ModuleId, ModuleInfo, Outcome, Rows, Sink, StreamId, Work,
+    Begun, Channel, ClientId, ClientSpec, CopyExtent, Device, DeviceError, Fault, GlobalsAllocator, Kernel, Launch, ModuleId, ModuleInfo, Outcome, Rows, Sink,
+    StreamId, Work,
 };
 
 /// A wait that takes longer is a failure: a watchdog, not a measurement.

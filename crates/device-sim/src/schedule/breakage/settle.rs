@@ -55,7 +55,9 @@ impl Scheduler {
     /// all their reports.
     pub(super) fn awaits_innocents(&self) -> bool {
         let Some(breakage) = &self.breakage else { return false };
-        self.clients.iter().any(|(id, client)| !breakage.is_culprit(*id) && client.end.is_none() && client.tasks.values().any(|running| running.reporting == Reporting::Due))
+        self.clients
+            .iter()
+            .any(|(id, client)| !breakage.is_culprit(*id) && client.end.is_none() && client.tasks.values().any(|running| running.reporting == Reporting::Due))
     }
 
     /// Whether a worker runs something or calls the sink.
@@ -90,7 +92,8 @@ impl Scheduler {
                 (Some(own), _) => Some(own.clone()),
                 (None, Some(cause)) => overdue.next().map(|running| {
                     let name = running.describe();
-                    let text = format!("another client's kernel ended the context ({}) while {name} was under way; whether it had finished is not known", cause.text);
+                    let text =
+                        format!("another client's kernel ended the context ({}) while {name} was under way; whether it had finished is not known", cause.text);
                     Fault { result: cause.result, text }
                 }),
                 (None, None) => {
