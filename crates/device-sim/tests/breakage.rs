@@ -6,7 +6,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use cumux_device::conformance::{Actor, Args, Loaded, Opener, Setup};
@@ -296,7 +295,7 @@ fn stopping_a_client_tells_it_and_does_not_stop_its_kernel() {
 fn a_module_waits_for_a_quiet_card() {
     let setup = Setup::new(open);
     let (busy, loader) = (setup.client(1), setup.client(2));
-    let ended = AtomicBool::new(false);
+    let ended = Mutex::new(false);
     let held = hold(&busy, busy.stream());
     // Long enough to be a long kernel.
     std::thread::sleep(Duration::from_millis(20));
@@ -305,10 +304,10 @@ fn a_module_waits_for_a_quiet_card() {
             let begun = std::time::Instant::now();
             loader.kernels();
             // Either the kernel had ended, or the wait was as long as it may be.
-            assert!(ended.load(Ordering::Acquire) || begun.elapsed() >= Duration::from_millis(900));
+            assert!(*ended.lock() || begun.elapsed() >= Duration::from_millis(900));
         });
         std::thread::sleep(Duration::from_millis(50));
-        ended.store(true, Ordering::Release);
+        *ended.lock() = true;
         busy.write(held.stop, &[1]);
         loading.join().expect("loaded");
     });

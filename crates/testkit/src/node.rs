@@ -124,11 +124,18 @@ impl Node {
         self.device.starts_with("sim:")
     }
 
-    /// Whether the device keeps marks, by which kernels go on in the middle after a takeover. Real
-    /// cards keep none, and neither does a software GPU that breaks like one.
+    /// Whether a fault of one client breaks the device for all, as on real cards and on a software
+    /// GPU that breaks like one.
+    #[must_use]
+    pub fn breaks_at_faults(&self) -> bool {
+        !self.is_software() || self.device.ends_with(":card")
+    }
+
+    /// Whether the device keeps marks, by which kernels go on in the middle after a takeover.
+    /// Devices that break at faults keep none.
     #[must_use]
     pub fn keeps_marks(&self) -> bool {
-        self.is_software() && !self.device.ends_with(":card")
+        !self.breaks_at_faults()
     }
 
     /// Its folder: pipe directory `pipe`, logs `log`, library `lib`.
