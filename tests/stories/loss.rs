@@ -38,7 +38,7 @@ fn the_executor_is_killed_while_eight_are_busy() {
     };
     let clients = busy(&node, EIGHT);
     node.kill(before.executor);
-    finish(clients, &expected, node.is_software());
+    finish(clients, &expected, node.keeps_marks());
     let after = node.server();
     assert_eq!((after.pid, after.takeovers), (before.pid, 1));
     assert_eq!(after.executor, before.standby, "the standby took over");
@@ -74,7 +74,7 @@ fn the_executor_is_killed_again_and_again() {
         });
         node.kill(server.executor);
     }
-    finish(clients, &expected, node.is_software());
+    finish(clients, &expected, node.keeps_marks());
 }
 
 #[test]
@@ -117,7 +117,7 @@ fn the_server_is_killed() {
     idle.tell("");
     idle.wait_for_line("round 1 right");
     node.client("vector_add").args(&["1"]).start().expect_ok();
-    finish(clients, &expected, node.is_software());
+    finish(clients, &expected, node.keeps_marks());
     idle.expect_ok();
 }
 
@@ -137,7 +137,7 @@ fn the_daemon_is_killed_and_started_again() {
     assert_eq!((after.pid, after.executor), (before.pid, before.executor), "the running server is adopted");
     node.client("vector_add").args(&["1"]).start().expect_ok();
     assert_eq!(node.control("get_server_list"), format!("{}\n", before.pid));
-    finish(clients, &expected, node.is_software());
+    finish(clients, &expected, node.keeps_marks());
     idle.expect_ok();
 }
 

@@ -6,7 +6,7 @@
 #![expect(clippy::disallowed_types, reason = "threads of the benchmark tell each other how far they are")]
 
 use cumux_device::{
-    ClientId, ClientSpec, Clients, Device, DeviceError, GlobalsAllocator, Kernel, Launch, Memory, Modules, Outcome, Queues, Sink, StreamId, Work,
+    Channel, ClientId, ClientSpec, Clients, Device, DeviceError, GlobalsAllocator, Kernel, Launch, Memory, Modules, Outcome, Queues, Sink, StreamId, Work,
 };
 use cumux_device_cuda::{Card, Settings};
 use rustix::fs::{MemfdFlags, SealFlags};
@@ -74,7 +74,7 @@ impl Sink for StatusPages {
             thread.unpark();
         }
     }
-    fn text(&self, _: ClientId, _: &[u8]) {}
+    fn text(&self, _: ClientId, _: Channel, _: &[u8]) {}
 }
 
 impl StatusPage {

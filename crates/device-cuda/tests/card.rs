@@ -33,7 +33,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use cumux_device::conformance::{self, Args, Setup, memory_file};
-use cumux_device::{Begun, ClientId, Device, DeviceError, Outcome, Sink, StreamId, Work};
+use cumux_device::{Begun, Channel, ClientId, Device, DeviceError, Outcome, Sink, StreamId, Work};
 use cumux_wire::result;
 
 fn card() -> Option<String> {
@@ -249,8 +249,8 @@ impl Sink for Listener {
     fn retired(&self, client: ClientId, stream: StreamId, token: u64, outcome: Outcome) {
         self.recorder.retired(client, stream, token, outcome);
     }
-    fn text(&self, client: ClientId, text: &[u8]) {
-        Sink::text(&self.recorder, client, text);
+    fn text(&self, client: ClientId, channel: Channel, text: &[u8]) {
+        Sink::text(&self.recorder, client, channel, text);
     }
     fn lost(&self, why: &str, begun: Begun) {
         assert!(!why.is_empty() && matches!(begun, Begun::Only(_)));

@@ -35,6 +35,7 @@ mod simd;
 pub use gpu::SoftwareGpu;
 pub use modules::KernelVerdict;
 pub use open::{Memory, Settings, Simulator, open, open_with};
+pub use schedule::breakage::FaultTiming;
 
 /// The names of all cards, as [`facts`] takes them.
 pub fn names() -> impl Iterator<Item = &'static str> {

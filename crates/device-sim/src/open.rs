@@ -11,6 +11,7 @@ use crate::memory::machine::{self, Budget};
 use crate::memory::maps::Mappings;
 use crate::models::{self, ComputeMode, Limits};
 use crate::ordinals::Ordinal;
+use crate::schedule::breakage::{Breakage, FaultTiming, watch};
 use crate::schedule::{Card, Scheduler, worker};
 
 /// The greatest number of worker threads.
@@ -38,6 +39,8 @@ pub struct Settings {
     pub marks: bool,
     /// Whose memory the cards' memory is.
     pub memory: Memory,
+    /// How a card that breaks (`sim:…:card`) behaves at a fault.
+    pub faults: FaultTiming,
 }
 
 /// How much memory there is for a card's memory.
@@ -51,8 +54,8 @@ pub enum Memory {
 }
 
 impl Settings {
-    /// Reads the variables named above. Unset ones have defaults: as many threads as processors, no
-    /// watchdog, with a progress log, the machine's memory.
+    /// Reads the variables named above and those of [`FaultTiming`]. Unset ones have defaults: as
+    /// many threads as processors, no watchdog, with a progress log, the machine's memory.
     ///
     /// # Errors
     /// [`DeviceError::Invalid`] with the name of a variable that is not a number.
@@ -63,7 +66,14 @@ impl Settings {
         let watchdog = number("CUMUX_SIM_WATCHDOG_MS")?.filter(|ms| *ms > 0).map(Duration::from_millis);
         let marks = number("CUMUX_SIM_MARKS")?.is_none_or(|n| n != 0);
         let memory = Memory::Shared(number(machine::VARIABLE)?.map(|bytes| if bytes == 0 { u64::MAX } else { bytes }));
-        Ok(Settings { threads, watchdog, marks, memory })
+        let usual = FaultTiming::default();
+        let faults = FaultTiming {
+            announced_after: number("CUMUX_SIM_FAULT_MS")?.map_or(usual.announced_after, Duration::from_millis),
+            wait: number("CUMUX_FAULT_WAIT_MS")?.map_or(usual.wait, Duration::from_millis),
+            drain: number("CUMUX_DRAIN_SECONDS")?.map_or(usual.drain, Duration::from_secs),
+            seed: number("CUMUX_SIM_FAULT_SEED")?.unwrap_or(usual.seed),
+        };
+        Ok(Settings { threads, watchdog, marks, memory, faults })
     }
 }
 
@@ -96,6 +106,7 @@ pub fn open_with(id: &str, sink: Arc<dyn Sink>, settings: Settings) -> Result<Ar
         facts.capabilities = models::without_progress_log(facts.capabilities);
     }
     let limits = Limits::of(&facts);
+    let breaks = models::breaks(id);
     let budget = match settings.memory {
         Memory::Shared(bytes) => Budget::of_process(bytes),
         Memory::Own(bytes) => Budget::new(Some(bytes)),
@@ -105,22 +116,27 @@ pub fn open_with(id: &str, sink: Arc<dyn Sink>, settings: Settings) -> Result<Ar
         facts,
         limits,
         sink,
-        scheduler: Mutex::new(Scheduler::new(limits, settings.threads)),
+        scheduler: Mutex::new(Scheduler::new(limits, settings.threads, breaks.then(|| Breakage::new(settings.faults)))),
         work: Condvar::new(),
         settled: Condvar::new(),
+        breaks,
+        breaking: Condvar::new(),
         watchdog: settings.watchdog,
         opened: Instant::now(),
         delivered_reports: Default::default(),
     });
     let name = format!("sim-{}", ordinal.number());
     let mut gpu = SoftwareGpu::new(card.clone(), ordinal);
+    let failed = |error| DeviceError::System(format!("a worker thread cannot be started: {error}"));
     for number in 0..settings.threads {
         let card = card.clone();
-        let worker = std::thread::Builder::new()
-            .name(format!("{name}-{number}"))
-            .spawn(move || worker::run(&card, number))
-            .map_err(|error| DeviceError::System(format!("a worker thread cannot be started: {error}")))?;
+        let worker = std::thread::Builder::new().name(format!("{name}-{number}")).spawn(move || worker::run(&card, number)).map_err(failed)?;
         gpu.add_worker(worker);
+    }
+    if breaks {
+        let card = card.clone();
+        let watcher = std::thread::Builder::new().name(format!("{name}-faults")).spawn(move || watch::run(&card)).map_err(failed)?;
+        gpu.add_worker(watcher);
     }
     Ok(Arc::new(gpu))
 }

@@ -7,15 +7,21 @@ use std::time::Duration;
 
 use cumux_device::conformance::{Actor, Args, Loaded, Setup};
 use cumux_device::{ClientSpec, Device, Launch, Sink, StreamId};
-use cumux_device_sim::{Memory, Settings, open, open_with};
+use cumux_device_sim::{FaultTiming, Memory, Settings, open, open_with};
 use cumux_wire::result;
 
 fn watched(sink: Arc<dyn Sink>) -> Arc<dyn Device> {
-    open_with("sim:h200", sink, Settings { threads: 2, watchdog: Some(Duration::from_millis(50)), marks: true, memory: Memory::Own(u64::MAX) }).expect("opens")
+    open_with(
+        "sim:h200",
+        sink,
+        Settings { threads: 2, watchdog: Some(Duration::from_millis(50)), marks: true, memory: Memory::Own(u64::MAX), faults: FaultTiming::default() },
+    )
+    .expect("opens")
 }
 
 fn one_thread(sink: Arc<dyn Sink>) -> Arc<dyn Device> {
-    open_with("sim:a100", sink, Settings { threads: 1, watchdog: None, marks: true, memory: Memory::Own(u64::MAX) }).expect("opens")
+    open_with("sim:a100", sink, Settings { threads: 1, watchdog: None, marks: true, memory: Memory::Own(u64::MAX), faults: FaultTiming::default() })
+        .expect("opens")
 }
 
 #[test]
@@ -65,7 +71,8 @@ fn two_cooperative_grids_that_do_not_fit_together_run_one_after_the_other() {
 }
 
 fn watched_not(sink: Arc<dyn Sink>) -> Arc<dyn Device> {
-    open_with("sim:h200", sink, Settings { threads: 3, watchdog: None, marks: true, memory: Memory::Own(u64::MAX) }).expect("opens")
+    open_with("sim:h200", sink, Settings { threads: 3, watchdog: None, marks: true, memory: Memory::Own(u64::MAX), faults: FaultTiming::default() })
+        .expect("opens")
 }
 
 #[test]
@@ -154,7 +161,7 @@ struct Deaf;
 
 impl Sink for Deaf {
     fn retired(&self, _: u32, _: cumux_device::StreamId, _: u64, _: cumux_device::Outcome) {}
-    fn text(&self, _: u32, _: &[u8]) {}
+    fn text(&self, _: u32, _: cumux_device::Channel, _: &[u8]) {}
 }
 
 #[test]

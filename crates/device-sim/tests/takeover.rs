@@ -107,7 +107,7 @@ impl Sink for Journal {
         let _ = self.seen.send((token, outcome));
     }
 
-    fn text(&self, _: ClientId, _: &[u8]) {}
+    fn text(&self, _: ClientId, _: cumux_device::Channel, _: &[u8]) {}
 }
 
 /// Variables one after the other in their extent; a successor finds them filled.

@@ -32,6 +32,7 @@ use std::sync::Arc;
 pub use cumux_wire::facts::{Capabilities, DeviceFacts};
 pub use cumux_wire::module::{FunctionInfo, GlobalInfo, ModuleInfo};
 pub use cumux_wire::record::{CopyExtent, Launch, Parameters, TensorWish};
+pub use cumux_wire::text::Channel;
 
 pub use clients::{ClientCounters, ClientSpec, Clients};
 pub use error::DeviceError;

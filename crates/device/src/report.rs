@@ -1,6 +1,7 @@
 //! What a device says of the work that was submitted to it.
 
 use crate::ids::{ClientId, StreamId};
+use cumux_wire::text::Channel;
 use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 
@@ -69,9 +70,10 @@ pub trait Sink: Send + Sync {
             self.retired(client, stream, token, outcome);
         }
     }
-    /// Delivers what the client's kernels printed (device printf, assertion messages): complete
-    /// lines or pieces, in order.
-    fn text(&self, client: ClientId, text: &[u8]);
+    /// Delivers what the client's kernels printed: complete lines or pieces, in order within a
+    /// channel. Printf goes to [`Channel::Output`], the messages of failed assertions to
+    /// [`Channel::Error`], and those before the fault that they end in is reported.
+    fn text(&self, client: ClientId, channel: Channel, text: &[u8]);
     /// The client's work has broken the device; its unfinished work was reported with this fault
     /// already. A client that had none hears of the fault by this alone.
     fn faulted(&self, client: ClientId, fault: &Fault) {

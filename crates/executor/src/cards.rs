@@ -8,8 +8,8 @@
 //! upper bits: the reports of a device pass through [`Tagged`].
 
 use cumux_device::{
-    Begun, Capabilities, ClientCounters, ClientId, ClientSpec, Device, DeviceError, DeviceFacts, Fault, GlobalsAllocator, Interrupted, ModuleId, ModuleInfo,
-    Open, Outcome, Report, Sink, StreamId, TensorWish, Work,
+    Begun, Capabilities, Channel, ClientCounters, ClientId, ClientSpec, Device, DeviceError, DeviceFacts, Fault, GlobalsAllocator, Interrupted, ModuleId,
+    ModuleInfo, Open, Outcome, Report, Sink, StreamId, TensorWish, Work,
 };
 use cumux_wire::cuda::{FunctionAttribute, Limit};
 use cumux_wire::layout;
@@ -45,8 +45,8 @@ impl Sink for Tagged {
         self.reports.retired_all(reports);
     }
 
-    fn text(&self, client: ClientId, text: &[u8]) {
-        self.reports.text(client, text);
+    fn text(&self, client: ClientId, channel: Channel, text: &[u8]) {
+        self.reports.text(client, channel, text);
     }
 
     fn faulted(&self, client: ClientId, fault: &Fault) {

@@ -5,9 +5,12 @@
 use crate::drive::Caller;
 use crate::session::{Inner, Reported, Session, now_ns};
 use crate::suspicion;
-use cumux_device::{Begun, Outcome};
+use cumux_device::{Begun, Channel, Outcome};
 use cumux_wire::record::Op;
 use std::time::Duration;
+
+/// Most bytes of text that are kept for a client that does not take it. The oldest are dropped.
+const MOST_TEXT_BYTES: usize = 1 << 20;
 
 impl Session {
     /// Does something with the changing part under its lock, and then delivers what the device
@@ -158,13 +161,13 @@ impl Session {
         Some(estimate)
     }
 
-    /// Device printf text; kept until the client's ring has room, up to 1 MiB.
-    pub fn text(&self, text: &[u8]) {
+    /// Text of the client's kernels; kept until the client's ring has room, up to
+    /// [`MOST_TEXT_BYTES`] of each channel.
+    pub fn text(&self, channel: Channel, text: &[u8]) {
         self.lock_then_deliver(|inner| {
-            inner.text.extend(text);
-            while inner.text.len() > 1 << 20 {
-                inner.text.pop_front();
-            }
+            let kept = &mut inner.text[channel.index()];
+            kept.extend(text);
+            kept.drain(..kept.len().saturating_sub(MOST_TEXT_BYTES));
             self.flush_text(inner);
         });
     }

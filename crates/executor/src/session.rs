@@ -42,7 +42,7 @@ use crate::objects::Objects;
 use crate::shared::{Shared, Shortage};
 use crate::stream::Stream;
 use crate::suspicion::{self, Lead};
-use cumux_device::{Outcome, Resume, StreamId, Work};
+use cumux_device::{Channel, Outcome, Resume, StreamId, Work};
 use cumux_ring::journal::Journal;
 use cumux_ring::queue::Consumer;
 use cumux_ring::service::Service;
@@ -98,8 +98,8 @@ pub struct Inner {
     pub phase: Phase,
     /// What must be over before its trial is.
     pub trial: Vec<Lead>,
-    /// Device printf text for which the client's ring has had no room.
-    pub text: VecDeque<u8>,
+    /// Text of the client's kernels for which its ring has had no room, by channel.
+    pub text: [VecDeque<u8>; Channel::ALL.len()],
     pub status: ClientStatus,
     pub meter: Meter,
     /// Lists that are filled and emptied again and again.
@@ -206,7 +206,7 @@ impl Session {
                 queues: Queues::default(),
                 phase: parts.phase,
                 trial: Vec::new(),
-                text: VecDeque::new(),
+                text: Default::default(),
                 status,
                 meter: Meter::default(),
                 lists: Lists::default(),

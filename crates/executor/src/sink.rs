@@ -2,7 +2,7 @@
 
 use crate::mailbox::{Mailboxes, Outbox};
 use crate::session::Sessions;
-use cumux_device::{Begun, ClientId, Fault, Outcome, Report, Sink, StreamId};
+use cumux_device::{Begun, Channel, ClientId, Fault, Outcome, Report, Sink, StreamId};
 use cumux_wire::message::FromExecutor;
 use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
@@ -133,10 +133,10 @@ impl Sink for Reports {
         std::process::exit(DEVICE_LOST);
     }
 
-    fn text(&self, client: ClientId, text: &[u8]) {
+    fn text(&self, client: ClientId, channel: Channel, text: &[u8]) {
         let session = self.sessions.read().get(&client).cloned();
         if let Some(session) = session {
-            session.text(text);
+            session.text(channel, text);
         }
     }
 }

@@ -17,7 +17,7 @@ use crate::shared::Shared;
 use crate::sink::Reports;
 use crate::suspicion::{self, Case, Ruling};
 use cumux_device::{Begun, Device, DeviceError, Fault, Open, Sink};
-use cumux_device_sim::{Memory, Settings};
+use cumux_device_sim::{FaultTiming, Memory, Settings};
 use cumux_keeper::client::Keeper;
 use cumux_link::{Connection, Listener};
 use cumux_ring::client::Client;
@@ -66,7 +66,11 @@ struct Roomy;
 
 impl Open for Roomy {
     fn open(&self, id: &str, sink: Arc<dyn Sink>) -> Result<Arc<dyn Device>, DeviceError> {
-        Ok(cumux_device_sim::open_with(id, sink, Settings { threads: 1, watchdog: None, marks: true, memory: Memory::Own(u64::MAX) })?)
+        Ok(cumux_device_sim::open_with(
+            id,
+            sink,
+            Settings { threads: 1, watchdog: None, marks: true, memory: Memory::Own(u64::MAX), faults: FaultTiming::default() },
+        )?)
     }
 }
 
@@ -75,7 +79,11 @@ struct Markless;
 
 impl Open for Markless {
     fn open(&self, id: &str, sink: Arc<dyn Sink>) -> Result<Arc<dyn Device>, DeviceError> {
-        Ok(cumux_device_sim::open_with(id, sink, Settings { threads: 1, watchdog: None, marks: false, memory: Memory::Own(u64::MAX) })?)
+        Ok(cumux_device_sim::open_with(
+            id,
+            sink,
+            Settings { threads: 1, watchdog: None, marks: false, memory: Memory::Own(u64::MAX), faults: FaultTiming::default() },
+        )?)
     }
 }
 
@@ -456,7 +464,11 @@ fn memory_that_the_machine_has_not_is_refused() {
     struct Small;
     impl Open for Small {
         fn open(&self, id: &str, sink: Arc<dyn Sink>) -> Result<Arc<dyn Device>, DeviceError> {
-            Ok(cumux_device_sim::open_with(id, sink, Settings { threads: 1, watchdog: None, marks: true, memory: Memory::Own(96 << 20) })?)
+            Ok(cumux_device_sim::open_with(
+                id,
+                sink,
+                Settings { threads: 1, watchdog: None, marks: true, memory: Memory::Own(96 << 20), faults: FaultTiming::default() },
+            )?)
         }
     }
     let world = World::with(&Small);

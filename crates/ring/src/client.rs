@@ -9,6 +9,7 @@ use crate::page::{self, Answer};
 use crate::polling;
 use crate::queue::{Producer, Shape};
 use cumux_wire::layout::{page as page_layout, ring as ring_layout};
+use cumux_wire::text::Channel;
 use rustix::thread::futex;
 use std::num::NonZeroU32;
 use std::os::fd::{AsFd, OwnedFd};
@@ -239,9 +240,9 @@ impl Client {
         page::memory_used(&self.page)
     }
 
-    /// Appends the device's printf text since the last call to `out`. One caller at a time.
-    pub fn take_text(&self, out: &mut Vec<u8>) {
-        page::take_text(&self.page, &self.ring, out);
+    /// Appends the text of the client's kernels since the last call to `out`. One caller at a time.
+    pub fn take_text(&self, channel: Channel, out: &mut Vec<u8>) {
+        page::take_text(&self.page, &self.ring, channel, out);
     }
 
     /// Reports that the host callback with this sequence has run: the stream goes on.

@@ -6,10 +6,11 @@
 
 use crate::memory::{Memory, Ordering, fence};
 use cumux_wire::layout::page::{
-    ACTIVITY, ANSWER, ANSWER_BYTES, ANSWER_WORDS, COMPANY, COMPLETED, EVENT, FAULT, FAULT_BYTES, FAULT_LENGTH, GENERATION, MEMORY_USED, SERVER, SHARES,
-    SLEEPING, STICKY, TEXT, TEXT_BYTES, TEXT_HEAD,
+    ACTIVITY, ANSWER, ANSWER_BYTES, ANSWER_WORDS, COMPANY, COMPLETED, ERROR_TEXT, ERROR_TEXT_BYTES, ERROR_TEXT_HEAD, EVENT, FAULT, FAULT_BYTES, FAULT_LENGTH,
+    GENERATION, MEMORY_USED, SERVER, SHARES, SLEEPING, STICKY, TEXT, TEXT_BYTES, TEXT_HEAD,
 };
 use cumux_wire::layout::{ANSWERS, DEVICES, EVENTS, STREAMS, ring};
+use cumux_wire::text::Channel;
 
 /// An answer to one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -146,44 +147,67 @@ pub fn set_answer(page: &impl Memory, slot: u32, request: u64, answer: &Answer) 
     page.store64(cell, request, Ordering::Release);
 }
 
-/// Appends as much of `text` as the text ring has room for; returns how many bytes fitted.
-pub fn put_text(page: &impl Memory, client_ring: &impl Memory, text: &[u8]) -> usize {
-    let head = page.load64(TEXT_HEAD, Ordering::Relaxed);
-    let tail = client_ring.load64(ring::TEXT_TAIL, Ordering::Acquire);
-    let used = head.wrapping_sub(tail).min(TEXT_BYTES as u64);
-    let room = (TEXT_BYTES as u64 - used) as usize;
+/// Where the text of one channel lies: offsets of its two positions and of its bytes.
+struct TextRing {
+    /// In the page: bytes ever written.
+    head: usize,
+    /// In the client's ring file: bytes ever printed.
+    tail: usize,
+    /// In the page.
+    data: usize,
+    bytes: usize,
+}
+
+impl TextRing {
+    const fn of(channel: Channel) -> Self {
+        match channel {
+            Channel::Output => TextRing { head: TEXT_HEAD, tail: ring::TEXT_TAIL, data: TEXT, bytes: TEXT_BYTES },
+            Channel::Error => TextRing { head: ERROR_TEXT_HEAD, tail: ring::ERROR_TEXT_TAIL, data: ERROR_TEXT, bytes: ERROR_TEXT_BYTES },
+        }
+    }
+
+    fn split_at_wrap<'a>(&self, at: u64, text: &'a [u8]) -> [&'a [u8]; 2] {
+        let first = (self.bytes - (at % self.bytes as u64) as usize).min(text.len());
+        let (a, b) = text.split_at(first);
+        [a, b]
+    }
+}
+
+/// Appends as much of `text` as the channel's text ring has room for; returns how many bytes
+/// fitted.
+pub fn put_text(page: &impl Memory, client_ring: &impl Memory, channel: Channel, text: &[u8]) -> usize {
+    let own = TextRing::of(channel);
+    let head = page.load64(own.head, Ordering::Relaxed);
+    let tail = client_ring.load64(own.tail, Ordering::Acquire);
+    let used = head.wrapping_sub(tail).min(own.bytes as u64);
+    let room = (own.bytes as u64 - used) as usize;
     let text = &text[..text.len().min(room)];
     let mut at = head;
-    for piece in split_at_wrap(at, text) {
-        page.write(TEXT + (at % TEXT_BYTES as u64) as usize, piece);
+    for piece in own.split_at_wrap(at, text) {
+        page.write(own.data + (at % own.bytes as u64) as usize, piece);
         // Both sides can write the position: it may be any number.
         at = at.wrapping_add(piece.len() as u64);
     }
-    page.store64(TEXT_HEAD, at, Ordering::Release);
+    page.store64(own.head, at, Ordering::Release);
     text.len()
 }
 
-fn split_at_wrap(at: u64, text: &[u8]) -> [&[u8]; 2] {
-    let first = (TEXT_BYTES - (at % TEXT_BYTES as u64) as usize).min(text.len());
-    let (a, b) = text.split_at(first);
-    [a, b]
-}
-
-/// Appends the text printed since the last call to `out`.
-pub fn take_text(page: &impl Memory, client_ring: &impl Memory, out: &mut Vec<u8>) {
-    let head = page.load64(TEXT_HEAD, Ordering::Acquire);
-    let tail = client_ring.load64(ring::TEXT_TAIL, Ordering::Relaxed);
-    let len = head.wrapping_sub(tail).min(TEXT_BYTES as u64) as usize;
+/// Appends the channel's text since the last call to `out`.
+pub fn take_text(page: &impl Memory, client_ring: &impl Memory, channel: Channel, out: &mut Vec<u8>) {
+    let own = TextRing::of(channel);
+    let head = page.load64(own.head, Ordering::Acquire);
+    let tail = client_ring.load64(own.tail, Ordering::Relaxed);
+    let len = head.wrapping_sub(tail).min(own.bytes as u64) as usize;
     if len == 0 {
         return;
     }
     let start = out.len();
     out.resize(start + len, 0);
-    let offset = (tail % TEXT_BYTES as u64) as usize;
-    let first = (TEXT_BYTES - offset).min(len);
-    page.read(TEXT + offset, &mut out[start..start + first]);
-    page.read(TEXT, &mut out[start + first..]);
-    client_ring.store64(ring::TEXT_TAIL, head, Ordering::Release);
+    let offset = (tail % own.bytes as u64) as usize;
+    let first = (own.bytes - offset).min(len);
+    page.read(own.data + offset, &mut out[start..start + first]);
+    page.read(own.data, &mut out[start + first..]);
+    client_ring.store64(own.tail, head, Ordering::Release);
 }
 
 /// Announces a change. Returns whether a thread sleeps and must be woken by the futex `activity`.

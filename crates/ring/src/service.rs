@@ -6,6 +6,7 @@ use crate::page::{self, Answer};
 use crate::queue::{Consumer, Next, Shape};
 use cumux_wire::layout::{page as page_layout, ring as ring_layout};
 use cumux_wire::record::DecodeError;
+use cumux_wire::text::Channel;
 use rustix::thread::futex;
 use std::os::fd::AsFd;
 
@@ -114,9 +115,9 @@ impl Service {
         page::set_memory_used(&self.page, bytes);
     }
 
-    /// Appends device text; returns how many bytes fitted.
-    pub fn put_text(&self, text: &[u8]) -> usize {
-        page::put_text(&self.page, &self.ring, text)
+    /// Appends text of the client's kernels; returns how many bytes fitted.
+    pub fn put_text(&self, channel: Channel, text: &[u8]) -> usize {
+        page::put_text(&self.page, &self.ring, channel, text)
     }
 
     /// Times that threads of the client waited, and nanoseconds that they slept, as the client

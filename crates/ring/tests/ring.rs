@@ -13,6 +13,7 @@ use cumux_ring::service::Service;
 use cumux_wire::layout;
 use cumux_wire::record::{Header, Launch, NO_ANSWER, Op, decode, encode};
 use cumux_wire::result;
+use cumux_wire::text::Channel;
 use proptest::prelude::*;
 use rustix::event::{EventfdFlags, eventfd};
 use std::os::fd::OwnedFd;
@@ -126,13 +127,32 @@ fn a_thread_waits_as_it_was_told() {
 fn text_wraps_and_stops_when_full() {
     let Pair { client, service, .. } = pair();
     let text: Vec<u8> = (0..layout::page::TEXT_BYTES + 1000).map(|i| b'a' + (i % 26) as u8).collect();
-    let first = service.put_text(&text);
+    let first = service.put_text(Channel::Output, &text);
     assert_eq!(first, layout::page::TEXT_BYTES, "a full ring takes no more");
     let mut out = Vec::new();
-    client.take_text(&mut out);
-    assert_eq!(service.put_text(&text[first..]), 1000);
-    client.take_text(&mut out);
+    client.take_text(Channel::Output, &mut out);
+    assert_eq!(service.put_text(Channel::Output, &text[first..]), 1000);
+    client.take_text(Channel::Output, &mut out);
     assert_eq!(out, text);
+}
+
+#[test]
+fn the_channels_of_text_are_apart() {
+    let Pair { client, service, .. } = pair();
+    let full = vec![b'x'; layout::page::TEXT_BYTES];
+    assert_eq!(service.put_text(Channel::Output, &full), full.len());
+    let errors: Vec<u8> = (0..layout::page::ERROR_TEXT_BYTES).map(|i| b'a' + (i % 26) as u8).collect();
+    assert_eq!(service.put_text(Channel::Error, b"half a line"), 11, "a full standard output stops no error");
+    let (mut out, mut err) = (Vec::new(), Vec::new());
+    client.take_text(Channel::Error, &mut err);
+    assert_eq!(err, b"half a line");
+    err.clear();
+    // Its own wrap-around.
+    assert_eq!(service.put_text(Channel::Error, &errors), errors.len());
+    assert_eq!(service.put_text(Channel::Error, b"more"), 0, "a full ring takes no more");
+    client.take_text(Channel::Output, &mut out);
+    client.take_text(Channel::Error, &mut err);
+    assert!(out == full && err == errors);
 }
 
 /// A client can write the page, too. Without overflow checks this cannot fail.
@@ -142,9 +162,9 @@ fn text_goes_on_past_the_largest_position() {
     let last = u64::MAX - 2;
     Mapping::of(&page, layout::page::BYTES).expect("map").store64(layout::page::TEXT_HEAD, last, Ordering::Relaxed);
     Mapping::of(&ring, layout::ring::BYTES).expect("map").store64(layout::ring::TEXT_TAIL, last, Ordering::Relaxed);
-    assert_eq!(service.put_text(b"some text"), 9);
+    assert_eq!(service.put_text(Channel::Output, b"some text"), 9);
     let mut out = Vec::new();
-    client.take_text(&mut out);
+    client.take_text(Channel::Output, &mut out);
     assert_eq!(out, b"some text");
 }
 

@@ -71,7 +71,7 @@ mod process;
 mod profiler;
 mod set;
 mod shortage;
-mod stdout;
+mod stdio;
 #[cfg(test)]
 #[path = "../tests/stories/mod.rs"]
 mod stories;

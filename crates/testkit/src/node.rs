@@ -118,11 +118,17 @@ impl Node {
         &self.device
     }
 
-    /// Whether the device is a software GPU. There, a fault of one client never affects another,
-    /// and kernels can be interrupted between blocks; a real card can do neither.
+    /// Whether the device is a software GPU.
     #[must_use]
     pub fn is_software(&self) -> bool {
         self.device.starts_with("sim:")
+    }
+
+    /// Whether the device keeps marks, by which kernels go on in the middle after a takeover. Real
+    /// cards keep none, and neither does a software GPU that breaks like one.
+    #[must_use]
+    pub fn keeps_marks(&self) -> bool {
+        self.is_software() && !self.device.ends_with(":card")
     }
 
     /// Its folder: pipe directory `pipe`, logs `log`, library `lib`.

@@ -24,6 +24,8 @@ pub mod ring {
     pub const WAITERS: usize = 8;
     /// u64: bytes of the text ring the client has printed.
     pub const TEXT_TAIL: usize = 16;
+    /// u64: bytes of the error text ring the client has printed.
+    pub const ERROR_TEXT_TAIL: usize = 24;
     /// u64: times a thread of the client waited. In a cache line of its own, with [`WAIT_NS`]: the
     /// executor polls the first line.
     pub const WAITS: usize = 64;
@@ -63,6 +65,8 @@ pub mod page {
     pub const MEMORY_USED: usize = 32;
     /// u64: bytes ever written to the text ring.
     pub const TEXT_HEAD: usize = 40;
+    /// u64: bytes ever written to the error text ring.
+    pub const ERROR_TEXT_HEAD: usize = 48;
     /// [u32; DEVICES]: multiprocessors that the client may use of each of its devices, 0 = all;
     /// changes with its share.
     pub const SHARES: usize = 64;
@@ -81,13 +85,17 @@ pub mod page {
     pub const ANSWER_BYTES: usize = 64;
     /// Words of one answer.
     pub const ANSWER_WORDS: usize = 6;
-    /// Text of device printf and assertions, circular.
+    /// Text for the program's standard output (device printf), circular.
     pub const TEXT: usize = (ANSWER + ANSWERS * ANSWER_BYTES).next_multiple_of(4096);
     /// Length of the text ring.
     pub const TEXT_BYTES: usize = 1 << 18;
+    /// Text for the program's standard error (failed assertions), circular.
+    pub const ERROR_TEXT: usize = TEXT + TEXT_BYTES;
+    /// Length of the error text ring.
+    pub const ERROR_TEXT_BYTES: usize = 1 << 16;
     /// [u64; EVENTS]: when the stream reached the event, in nanoseconds of CLOCK_MONOTONIC; 0 = not
     /// yet.
-    pub const EVENT: usize = TEXT + TEXT_BYTES;
+    pub const EVENT: usize = ERROR_TEXT + ERROR_TEXT_BYTES;
     /// Size of the file.
     pub const BYTES: usize = EVENT + EVENTS * 8;
 }
@@ -175,7 +183,8 @@ mod tests {
         const {
             assert!(
                 ring::HOST_DONE > ring::WAIT_NS
-                    && ring::WAITS >= ring::TEXT_TAIL + 8
+                    && ring::ERROR_TEXT_TAIL >= ring::TEXT_TAIL + 8
+                    && ring::WAITS >= ring::ERROR_TEXT_TAIL + 8
                     && journal::CASE >= journal::COUNTER + journal::COUNTERS * 8
                     && journal::COMPLETED >= journal::CASE + journal::CASES * 8
                     && ring::DATA.is_multiple_of(4096)
@@ -184,13 +193,20 @@ mod tests {
         const { assert!(ring::DATA_BYTES.is_power_of_two() && journal::WORK_BYTES.is_power_of_two()) };
         const {
             assert!(
-                page::SHARES > page::TEXT_HEAD
+                page::ERROR_TEXT_HEAD >= page::TEXT_HEAD + 8
+                    && page::SHARES >= page::ERROR_TEXT_HEAD + 8
                     && page::FAULT_LENGTH >= page::SHARES + DEVICES * 4
                     && page::COMPLETED >= page::FAULT + page::FAULT_BYTES
                     && page::ANSWER >= page::COMPLETED + STREAMS * 8
             )
         };
-        const { assert!(page::TEXT >= page::ANSWER + ANSWERS * page::ANSWER_BYTES && page::EVENT >= page::TEXT + page::TEXT_BYTES) };
+        const {
+            assert!(
+                page::TEXT >= page::ANSWER + ANSWERS * page::ANSWER_BYTES
+                    && page::ERROR_TEXT >= page::TEXT + page::TEXT_BYTES
+                    && page::EVENT >= page::ERROR_TEXT + page::ERROR_TEXT_BYTES
+            )
+        };
         const { assert!(ARENA_BASE + ARENA_BYTES <= WINDOW_BASE) };
         for place in 0..DEVICES as u32 {
             let part = arena_window(place);

@@ -15,9 +15,10 @@ pub mod message;
 pub mod module;
 pub mod record;
 pub mod share;
+pub mod text;
 
 /// Version of everything in this crate. Raised with every change of a layout or a message.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 
 /// CUDA's own numbers that cross process borders, by their names. `cumux_abi` states each once, from
 /// the public header.

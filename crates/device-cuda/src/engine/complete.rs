@@ -4,7 +4,7 @@ use super::message::Message;
 use super::state::Engine;
 use crate::driver::capture_output;
 use crate::track::{Flight, Reporting};
-use cumux_device::{Outcome, Report, StreamId};
+use cumux_device::{Channel, Outcome, Report, StreamId};
 
 impl Engine {
     /// Polls the fences and reports completed work. Returns true if there was any.
@@ -63,7 +63,7 @@ impl Engine {
         let client = queue.stream.client.id;
         let fetched = queue.held.end_fetch();
         if !text.is_empty() && !self.ends.is_faulted(client) {
-            self.shared.sink.text(client, text);
+            self.shared.sink.text(client, Channel::Output, text);
         }
         for report in fetched.reports {
             self.shared.sink.retired(client, id, report.token, Outcome::Done { device_ns: report.device_ns });

@@ -9,7 +9,7 @@ use super::state::{ContextState, Engine, Inquiry};
 use crate::driver::share_dump;
 use crate::fault::{CudaError, DumpState, FlyingKernel, Rule, Verdict, accusation, decide};
 use crate::track::{Flight, Reporting};
-use cumux_device::{ClientId, Fault, InDoubt, Outcome, Report};
+use cumux_device::{Channel, ClientId, Fault, InDoubt, Outcome, Report};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -115,7 +115,7 @@ impl Engine {
         if verdict.is_certain() && error == CudaError::ASSERT {
             let text: String = self.shared.watch.take_assertions().iter().map(|line| format!("{line}\n")).collect();
             for client in verdict.suspects.keys() {
-                self.shared.sink.text(*client, text.as_bytes());
+                self.shared.sink.text(*client, Channel::Error, text.as_bytes());
             }
         }
         for (flight, device_ns) in inquiry.completed {

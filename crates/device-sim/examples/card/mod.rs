@@ -1,6 +1,6 @@
 //! What the examples that drive a whole card have in common.
 
-use cumux_device::{ClientId, DeviceError, GlobalsAllocator, Outcome, Sink, StreamId};
+use cumux_device::{Channel, ClientId, DeviceError, GlobalsAllocator, Outcome, Sink, StreamId};
 use std::os::fd::OwnedFd;
 use std::sync::mpsc::Sender;
 
@@ -12,7 +12,7 @@ impl Sink for Waker {
         // Nobody listens any more when the figures are printed.
         let _ = self.0.send(outcome);
     }
-    fn text(&self, _: ClientId, _: &[u8]) {}
+    fn text(&self, _: ClientId, _: Channel, _: &[u8]) {}
 }
 
 /// For images without variables.

@@ -13,6 +13,8 @@
 
 use std::sync::Arc;
 
+use cumux_device::Channel;
+
 use crate::program::LinkedProgram;
 
 /// What an access does.
@@ -78,8 +80,9 @@ pub unsafe trait GlobalMemory {
 
 /// What kernels need besides memory.
 pub trait Services {
-    /// The output of `printf` and of failed assertions, formatted.
-    fn print(&mut self, text: &[u8]);
+    /// The output of `printf` ([`Channel::Output`]) and of failed assertions ([`Channel::Error`]),
+    /// formatted.
+    fn print(&mut self, channel: Channel, text: &[u8]);
     /// Device-side `malloc`: an address aligned to at least 16 bytes, or 0.
     fn malloc(&mut self, bytes: u64) -> u64;
     /// Device-side `free`. False if the address is not a live allocation of that heap; the thread

@@ -12,6 +12,7 @@ use super::printf::{self, ArgumentSource};
 use super::raw::DeviceBytes;
 use crate::program::code::{Intrinsic, IntrinsicKind, Order, Space};
 use crate::simd::lanes::{PerLane32, PerLane64};
+use cumux_device::Channel;
 use cumux_wire::result;
 
 /// Which threads call.
@@ -132,7 +133,7 @@ pub(super) fn perform<M: GlobalMemory, S: Services>(
             if let Some(wrong) = source.wrong {
                 return Err(wrong);
             }
-            services.print(&text);
+            services.print(Channel::Output, &text);
             store_result(near_memory, call, used.into(), lane)
         }
         IntrinsicKind::AssertFail => {
@@ -149,7 +150,7 @@ pub(super) fn perform<M: GlobalMemory, S: Services>(
                 text(function)?,
                 text(message)?,
             );
-            services.print(line.as_bytes());
+            services.print(Channel::Error, line.as_bytes());
             Ok(())
         }
         IntrinsicKind::Malloc => {

@@ -16,6 +16,7 @@ impl Clients for SoftwareGpu {
     fn open_client(&self, client: ClientId, spec: &ClientSpec, progress_file: Option<BorrowedFd<'_>>) -> Result<(), DeviceError> {
         let log = progress_file.map(ProgressLog::open).transpose()?;
         let mut scheduler = self.card.scheduler.lock();
+        scheduler.require_working()?;
         if scheduler.clients.contains_key(&client) {
             return Err(DeviceError::Invalid(format!("client {client} is open already")));
         }
@@ -33,7 +34,11 @@ impl Clients for SoftwareGpu {
                 return;
             }
             self.card.end_client(&mut scheduler, client, ClientEnd::Cancelled);
-            self.card.wait_for_client(&mut scheduler, client);
+            if self.card.breaks {
+                self.card.wait_for_unstoppable_client(&mut scheduler, client);
+            } else {
+                self.card.wait_for_client(&mut scheduler, client);
+            }
             scheduler.remove_client(client).and_then(|gone| gone.window)
         };
         if let Some(window) = window
@@ -50,6 +55,7 @@ impl Clients for SoftwareGpu {
 
     fn set_limit(&self, client: ClientId, limit: CUlimit, value: u64) -> Result<(), DeviceError> {
         let mut scheduler = self.card.scheduler.lock();
+        scheduler.require_working()?;
         let owner = scheduler.clients.get_mut(&client).ok_or_else(|| not_open(client))?;
         match limit {
             CUlimit::CU_LIMIT_STACK_SIZE if value <= MAX_STACK_BYTES => {

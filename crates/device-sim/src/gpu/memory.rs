@@ -36,6 +36,7 @@ impl Memory for SoftwareGpu {
     }
 
     fn create_extent(&self, bytes: u64) -> Result<OwnedFd, DeviceError> {
+        self.card.require_working()?;
         self.card.maps.write().create(bytes)
     }
 
@@ -44,11 +45,13 @@ impl Memory for SoftwareGpu {
     }
 
     fn map(&self, address: u64, extent: BorrowedFd<'_>, offset: u64, bytes: u64) -> Result<(), DeviceError> {
+        self.card.require_working()?;
         self.card.maps.write().map(address, extent, offset, bytes)
     }
 
     fn unmap(&self, address: u64, bytes: u64) -> Result<(), DeviceError> {
         let scheduler = self.card.scheduler.lock();
+        scheduler.require_working()?;
         let mut maps = self.card.maps.write();
         if let Some((client, _)) = scheduler.clients.iter().find(|(_, c)| c.memory.table.read().touches(address, bytes)) {
             return Err(DeviceError::Invalid(format!("client {client} may still touch the {bytes} bytes at {address:#x}; revoke its allocations first")));
@@ -56,8 +59,13 @@ impl Memory for SoftwareGpu {
         maps.unmap(address, bytes)
     }
 
+    fn use_window(&self, _: ClientId, _: u64, _: u64) -> Result<(), DeviceError> {
+        self.card.require_working()
+    }
+
     fn map_window(&self, client: ClientId, window: BorrowedFd<'_>, address: u64, bytes: u64) -> Result<(), DeviceError> {
         let mut scheduler = self.card.scheduler.lock();
+        scheduler.require_working()?;
         let owner = scheduler.clients.get_mut(&client).ok_or_else(|| not_open(client))?;
         if owner.window.is_some() {
             return Err(DeviceError::Invalid(format!("client {client} has a window already")));
@@ -70,6 +78,7 @@ impl Memory for SoftwareGpu {
 
     fn alias(&self, client: ClientId, user: u64, window: u64, bytes: u64) -> Result<(), DeviceError> {
         let scheduler = self.card.scheduler.lock();
+        scheduler.require_working()?;
         let owner = scheduler.clients.get(&client).ok_or_else(|| not_open(client))?;
         if !owner.window.is_some_and(|mapped| mapped.contains(window, bytes)) {
             return Err(DeviceError::Invalid(format!("{bytes} bytes at {window:#x} are not in the window of client {client}")));
@@ -111,10 +120,12 @@ impl Memory for SoftwareGpu {
     }
 
     fn write(&self, address: u64, bytes: &[u8]) -> Result<(), DeviceError> {
+        self.card.require_working()?;
         modules::write(&self.card.maps, address, bytes)
     }
 
     fn read(&self, address: u64, into: &mut [u8]) -> Result<(), DeviceError> {
+        self.card.require_working()?;
         self.card.maps.read().for_each_mapping(address, into.len() as u64, |mapping, offset, part| {
             mapping.read(offset, &mut into[part]);
         })

@@ -35,6 +35,7 @@ impl Drop for SoftwareGpu {
     fn drop(&mut self) {
         self.card.scheduler.lock().phase = DevicePhase::ShuttingDown;
         self.card.work.notify_all();
+        self.card.breaking.notify_all();
         for worker in self.workers.drain(..) {
             // The last reference may have been held by a sink that a worker was calling.
             if worker.thread().id() != std::thread::current().id() && worker.join().is_err() {

@@ -9,9 +9,11 @@ use crate::schedule::not_open;
 
 impl Modules for SoftwareGpu {
     fn load_module(&self, client: ClientId, module: ModuleId, image: &[u8], place: &mut dyn GlobalsAllocator) -> Result<ModuleInfo, DeviceError> {
+        self.card.require_working()?;
         if self.client_memory(client).is_none() {
             return Err(not_open(client));
         }
+        self.card.wait_for_quiet();
         let (loaded, info) = modules::load(&self.card.limits, &self.card.maps, image, place)?;
         let mut scheduler = self.card.scheduler.lock();
         let owner = scheduler.clients.get_mut(&client).ok_or_else(|| not_open(client))?;
@@ -26,6 +28,7 @@ impl Modules for SoftwareGpu {
 
     fn set_function(&self, client: ClientId, module: ModuleId, function: u32, attribute: CUfunction_attribute, value: i32) -> Result<(), DeviceError> {
         let mut scheduler = self.card.scheduler.lock();
+        scheduler.require_working()?;
         let owner = scheduler.clients.get_mut(&client).ok_or_else(|| not_open(client))?;
         let unknown = || DeviceError::Invalid(format!("client {client} has no function {function} in module {module}"));
         let loaded = owner.modules.get_mut(&module).ok_or_else(unknown)?;

@@ -7,13 +7,16 @@ use super::SoftwareGpu;
 impl Partitions for SoftwareGpu {
     fn set_share(&self, client: ClientId, multiprocessors: u32) -> Result<(), DeviceError> {
         let mut scheduler = self.card.scheduler.lock();
+        scheduler.require_working()?;
         scheduler.set_share(client, multiprocessors)?;
         self.card.wake_worker(&scheduler);
         Ok(())
     }
 
     fn open_partition(&self, client: ClientId, partition: u32, multiprocessors: u32) -> Result<(), DeviceError> {
-        self.card.scheduler.lock().open_partition(client, partition, multiprocessors)
+        let mut scheduler = self.card.scheduler.lock();
+        scheduler.require_working()?;
+        scheduler.open_partition(client, partition, multiprocessors)
     }
 
     fn close_partition(&self, client: ClientId, partition: u32) {

@@ -11,7 +11,9 @@ impl Queues for SoftwareGpu {
     }
 
     fn create_stream_in(&self, client: ClientId, partition: u32, priority: i32) -> Result<StreamId, DeviceError> {
-        self.card.scheduler.lock().create_stream(client, partition, priority)
+        let mut scheduler = self.card.scheduler.lock();
+        scheduler.require_working()?;
+        scheduler.create_stream(client, partition, priority)
     }
 
     fn destroy_stream(&self, stream: StreamId) {
@@ -20,6 +22,7 @@ impl Queues for SoftwareGpu {
 
     fn submit(&self, stream: StreamId, token: u64, work: Work) -> Result<(), DeviceError> {
         let mut scheduler = self.card.scheduler.lock();
+        scheduler.require_working()?;
         scheduler.submit(stream, token, work)?;
         self.card.wake_worker(&scheduler);
         Ok(())

@@ -109,6 +109,11 @@ impl Transfer {
         Some(Transfer { kind, extent, done: 0, token, progress: None })
     }
 
+    /// Whether any byte of its target was written.
+    pub(crate) fn has_begun(&self) -> bool {
+        self.done > 0
+    }
+
     /// Does the next step.
     pub(crate) fn step(&mut self, memory: &mut WorkerMemory, log: Option<&Arc<ProgressLog>>) -> StepEnd {
         match self.try_step(memory, log) {

@@ -142,9 +142,22 @@ fn split_mode(id: &str) -> (&str, Option<ComputeMode>) {
     found.map_or((id, None), |(name, mode)| (name, Some(mode)))
 }
 
-/// The name of a card without its compute mode. Cards of one kind are counted together.
+/// What follows a card's name, and its compute mode, for a card that breaks as a whole at a fault.
+const CARD: &str = ":card";
+
+/// Splits the name of a card that breaks as a whole at a fault (`sim:h200:card`) from this word.
+fn split_card(id: &str) -> (&str, bool) {
+    id.strip_suffix(CARD).map_or((id, false), |name| (name, true))
+}
+
+/// Whether the card of this name breaks as a whole at a fault, as real cards do.
+pub(crate) fn breaks(id: &str) -> bool {
+    split_card(id).1
+}
+
+/// The name of a card without its compute mode and `:card`. Cards of one kind are counted together.
 pub(crate) fn kind(id: &str) -> &str {
-    split_mode(id).0
+    split_mode(split_card(id).0).0
 }
 
 /// The names of all cards.
@@ -157,13 +170,15 @@ pub(crate) fn names() -> impl Iterator<Item = &'static str> {
 /// # Errors
 /// [`DeviceError::Invalid`], with a sentence that lists the cards.
 pub(crate) fn facts(id: &str, ordinal: u32) -> Result<DeviceFacts, DeviceError> {
-    let (named, mode) = split_mode(id);
+    let (card_name, breaks) = split_card(id);
+    let (named, mode) = split_mode(card_name);
     let (whole, part) = split(named);
     let Some((number, card)) = (0u8..).zip(&MODELS).find(|(_, card)| card.id == whole && part.is_none_or(|part| card.localities > 1 && part < card.localities))
     else {
         let known = names().collect::<Vec<_>>().join(", ");
         return Err(DeviceError::Invalid(format!(
-            "there is no software GPU named {id:?}; choose one of {known}, with :exclusive_process or :prohibited behind it for that compute mode"
+            "there is no software GPU named {id:?}; choose one of {known}, with :exclusive_process or :prohibited behind it for that compute mode, and :card behind \
+             all that for one that breaks at a fault as real cards do"
         )));
     };
     let mut values: Vec<Attribute> = H200.to_vec();
@@ -206,6 +221,7 @@ pub(crate) fn facts(id: &str, ordinal: u32) -> Result<DeviceFacts, DeviceError> 
         exclusive: (mode == Some(ComputeMode::ExclusiveProcess))
             .then(|| format!("{named} is in EXCLUSIVE_PROCESS mode, in which one process alone may use it; --device {named} lets a standby be kept ready")),
     };
+    let capabilities = if breaks { as_a_real_card(capabilities) } else { capabilities };
     Ok(DeviceFacts { id: id.to_owned(), name, uuid, pci, memory, attributes, capabilities })
 }
 
@@ -213,6 +229,11 @@ pub(crate) fn facts(id: &str, ordinal: u32) -> Result<DeviceFacts, DeviceError> 
 /// it, so that tests without a GPU see how the executor treats one.
 pub(crate) fn without_progress_log(capabilities: Capabilities) -> Capabilities {
     Capabilities { resumes_kernels: false, waits_for_reports: false, needs_cores: false, ..capabilities }
+}
+
+/// The capabilities of a card that breaks at a fault: in everything those of a real card.
+fn as_a_real_card(capabilities: Capabilities) -> Capabilities {
+    Capabilities { contains_faults: false, pins_windows: true, ..without_progress_log(capabilities) }
 }
 
 /// What the memory-locality partitions of a card share evenly.
@@ -347,9 +368,33 @@ mod tests {
         }
         assert_eq!(ComputeMode::of(&plain), ComputeMode::Default);
         assert_eq!(localities("sim:b300:exclusive_process"), ["sim:b300.m0:exclusive_process", "sim:b300.m1:exclusive_process"]);
-        for id in ["sim:h200:", "sim:h200:exclusive", "sim:h200:prohibited:prohibited", "sim:default", ":default"] {
+        for id in [
+            "sim:h200:",
+            "sim:h200:card:",
+            "sim:h200:card:card",
+            "sim:h200:card:prohibited",
+            ":card",
+            "sim:h200:exclusive",
+            "sim:h200:prohibited:prohibited",
+            "sim:default",
+            ":default",
+        ] {
             assert!(facts(id, 0).is_err(), "{id}");
         }
+    }
+
+    #[test]
+    fn a_card_that_breaks_is_the_same_card_with_a_real_cards_capabilities() {
+        let real = Capabilities { pins_windows: true, ..Capabilities::default() };
+        for id in names().map(str::to_owned).chain(localities("sim:b300")) {
+            let (plain, card) = (facts(&id, 1).unwrap(), facts(&format!("{id}:card"), 1).unwrap());
+            assert!(breaks(&card.id) && !breaks(&plain.id) && kind(&card.id) == id, "{id}");
+            assert_eq!(card, DeviceFacts { id: card.id.clone(), capabilities: real.clone(), ..plain });
+        }
+        let exclusive = facts("sim:h200:exclusive_process:card", 0).unwrap();
+        assert!(ComputeMode::of(&exclusive) == ComputeMode::ExclusiveProcess && exclusive.capabilities.exclusive.is_some());
+        assert!(!exclusive.capabilities.contains_faults && kind(&exclusive.id) == "sim:h200");
+        assert_eq!(localities("sim:b300:card"), ["sim:b300.m0:card", "sim:b300.m1:card"]);
     }
 
     #[test]

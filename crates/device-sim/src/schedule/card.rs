@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
-use cumux_device::{ClientId, DeviceFacts, Sink};
+use cumux_device::{ClientId, DeviceFacts, Fault, Sink};
 use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
 
 use super::client::ClientEnd;
@@ -24,6 +24,10 @@ pub(crate) struct Card {
     pub(crate) work: Condvar,
     /// Threads that wait for slices or clients to end sleep on it.
     pub(crate) settled: Condvar,
+    /// Whether a fault of one client breaks the card for all ([`super::breakage`]).
+    pub(crate) breaks: bool,
+    /// The thread that watches for faults sleeps on it.
+    pub(crate) breaking: Condvar,
     /// A kernel that runs longer is faulted.
     pub(crate) watchdog: Option<Duration>,
     /// When the card was opened: the zero of its clock.
@@ -45,6 +49,16 @@ impl Card {
         scheduler.end_client(client, end);
         for _ in 0..scheduler.idle_workers.min(scheduler.reports.len()) {
             self.work.notify_one();
+        }
+    }
+
+    /// A kernel of a client has faulted: ends the client, or begins the end of the card.
+    pub(super) fn fault_client(&self, scheduler: &mut Scheduler, client: ClientId, fault: Fault) {
+        if self.breaks {
+            scheduler.note_fault(client, fault);
+            self.breaking.notify_all();
+        } else {
+            self.end_client(scheduler, client, ClientEnd::Fault(fault));
         }
     }
 
@@ -74,6 +88,9 @@ impl Card {
     pub(crate) fn notify_waiting(&self, scheduler: &Scheduler) {
         if scheduler.waiting_threads > 0 {
             self.settled.notify_all();
+        }
+        if scheduler.is_halted() {
+            self.breaking.notify_all();
         }
     }
 }

@@ -8,6 +8,7 @@ use cumux_device::{ClientId, DeviceError, Fault, ModuleId, StreamId};
 
 use super::kernel::RunningKernel;
 use super::partitions::ClientPartitions;
+use crate::exec::interface::shorten_name;
 use crate::mapping::Mapping;
 use crate::memory::client::ClientMemory;
 use crate::memory::transfer::Transfer;
@@ -54,9 +55,18 @@ pub(super) enum Task {
     Transfer(Option<Box<Transfer>>),
 }
 
+/// Whether the end of a task is still to be reported.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reporting {
+    Due,
+    /// Its client was stopped, and has had the report.
+    Done,
+}
+
 /// A task and whose it is.
 pub(super) struct RunningTask {
     pub(super) task: Task,
+    pub(super) reporting: Reporting,
     pub(super) stream: StreamId,
     pub(super) token: u64,
     pub(super) begun: Instant,
@@ -64,6 +74,24 @@ pub(super) struct RunningTask {
     pub(super) virtual_time: u64,
     /// Steps of stream priority. Each step quarters what a slice counts.
     pub(super) urgency: u32,
+}
+
+impl RunningTask {
+    /// Whether anything of it was done.
+    pub(super) fn has_begun(&self) -> bool {
+        match &self.task {
+            Task::Kernel(kernel) => kernel.started.is_some(),
+            Task::Transfer(transfer) => transfer.as_ref().is_none_or(|transfer| transfer.has_begun()),
+        }
+    }
+
+    /// What it is, as part of a sentence.
+    pub(super) fn describe(&self) -> String {
+        match &self.task {
+            Task::Kernel(kernel) => format!("kernel {}", shorten_name(kernel.name())),
+            Task::Transfer(_) => "a copy or a set".to_owned(),
+        }
+    }
 }
 
 /// The client's window (host memory shared with it) as it is mapped here.
@@ -105,6 +133,8 @@ pub(crate) struct CardClient {
     /// How often capacity of an SM became free. A kernel that found no capacity tries again when
     /// this has changed.
     pub(super) freed: u64,
+    /// Work that had its turn, had not begun when a fault was announced, and never will.
+    pub(super) unbegun: Vec<(StreamId, u64)>,
     /// Streams whose head waits for a free record in the progress log, in the order of waiting.
     pub(super) awaiting_record: Vec<StreamId>,
     /// A cooperative kernel that waits until all its blocks fit: later kernels place no blocks
@@ -131,6 +161,7 @@ impl CardClient {
             tasks: BTreeMap::new(),
             unreported: 0,
             freed: 0,
+            unbegun: Vec::new(),
             awaiting_record: Vec::new(),
             gathering: None,
             virtual_time: 0,

@@ -22,6 +22,7 @@
 //! leave. A client is charged for an expected slice when a worker takes a piece, so that several
 //! workers spread over the clients.
 
+pub(crate) mod breakage;
 mod card;
 mod client;
 mod kernel;

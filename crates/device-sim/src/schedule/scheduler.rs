@@ -8,7 +8,8 @@ use cumux_device::sm_allocator::SmAllocator;
 use cumux_device::{ClientId, ClientSpec, DeviceError, Fault, Outcome, StreamId, Work};
 use cumux_wire::result;
 
-use super::client::{CardClient, ClientEnd, ClientPriority, RunningTask, Task, not_open};
+use super::breakage::Breakage;
+use super::client::{CardClient, ClientEnd, ClientPriority, Reporting, RunningTask, Task, not_open};
 use super::kernel::{Coupling, Piece};
 use super::launch::{self, Prepared};
 use super::partitions::ClientPartitions;
@@ -75,10 +76,12 @@ pub(crate) enum DevicePhase {
 pub(crate) struct Scheduler {
     limits: Limits,
     pub(crate) clients: HashMap<ClientId, CardClient>,
-    streams: HashMap<StreamId, Stream>,
+    pub(super) streams: HashMap<StreamId, Stream>,
     next_stream: u32,
     next_task: u64,
     pub(super) reports: VecDeque<Report>,
+    /// Reports that workers are giving to the sink.
+    pub(super) delivering: usize,
     /// What each worker runs.
     pub(super) workers: Vec<Option<RunningSlice>>,
     slices: u64,
@@ -87,15 +90,17 @@ pub(crate) struct Scheduler {
     /// Threads that sleep on [`super::card::Card::settled`].
     pub(super) waiting_threads: usize,
     pub(crate) phase: DevicePhase,
+    /// How far the card's end has come, for a card that breaks at a fault.
+    pub(super) breakage: Option<Breakage>,
     /// Virtual time of the client that ran last, by priority: a client that comes back starts with
     /// it.
     virtual_clocks: [u64; ClientPriority::COUNT],
-    sm_allocator: SmAllocator,
+    pub(super) sm_allocator: SmAllocator,
 }
 
 impl Scheduler {
     /// A card without clients.
-    pub(crate) fn new(limits: Limits, workers: usize) -> Self {
+    pub(crate) fn new(limits: Limits, workers: usize, breakage: Option<Breakage>) -> Self {
         Scheduler {
             limits,
             clients: HashMap::new(),
@@ -103,11 +108,13 @@ impl Scheduler {
             next_stream: 1,
             next_task: 1,
             reports: VecDeque::new(),
+            delivering: 0,
             workers: vec![None; workers],
             slices: 0,
             idle_workers: 0,
             waiting_threads: 0,
             phase: DevicePhase::Open,
+            breakage,
             virtual_clocks: [0; ClientPriority::COUNT],
             sm_allocator: SmAllocator::new(limits.launch.multiprocessors),
         }
@@ -164,6 +171,9 @@ impl Scheduler {
     /// Ends all work of a client. What no worker has is reported now, the rest when its slice is
     /// over.
     pub(super) fn end_client(&mut self, client_id: ClientId, end: ClientEnd) {
+        if self.breaks() {
+            return self.end_unstoppable_client(client_id, end);
+        }
         let Some(client) = self.clients.get_mut(&client_id) else { return };
         if client.end.is_some() {
             return;
@@ -227,6 +237,9 @@ impl Scheduler {
 
     /// Makes the first work of an idle stream a task, or reports it.
     fn start_next_work(&mut self, id: StreamId) {
+        if self.is_halted() {
+            return;
+        }
         let Some(stream) = self.streams.get_mut(&id) else { return };
         let Some((token, work)) = stream.queue.pop_front() else {
             if stream.lifetime == Lifetime::Destroyed {
@@ -278,11 +291,12 @@ impl Scheduler {
         self.next_task += 1;
         let urgency = priority.saturating_neg().clamp(0, MAX_URGENCY).cast_unsigned();
         let virtual_time = client.virtual_clock;
-        client.tasks.insert(number, RunningTask { task, stream: id, token, begun: Instant::now(), virtual_time, urgency });
+        client.tasks.insert(number, RunningTask { task, reporting: Reporting::Due, stream: id, token, begun: Instant::now(), virtual_time, urgency });
     }
 
     /// The sink has taken a report: the stream goes on, and so do streams that waited for a record.
     pub(super) fn report_delivered(&mut self, client_id: ClientId, stream_id: StreamId) {
+        self.delivering -= 1;
         if let Some(stream) = self.streams.get_mut(&stream_id) {
             stream.state = StreamState::Idle;
         }
@@ -313,8 +327,14 @@ impl Scheduler {
 
     /// The next job for a worker, noted as its slice.
     pub(super) fn next_job(&mut self, worker: usize) -> Option<Job> {
+        if self.is_over() {
+            return None;
+        }
         loop {
-            if let Some(report) = self.reports.pop_front() {
+            if !self.is_halted()
+                && let Some(report) = self.reports.pop_front()
+            {
+                self.delivering += 1;
                 return Some(Job::Report(report));
             }
             let entitled = |(id, client): (&ClientId, &CardClient)| client.task_to_run().map(|task| (client.priority, client.virtual_time, *id, task));
@@ -403,6 +423,9 @@ impl Scheduler {
             }
             Task::Transfer(_) => (progress, Some(running.begun)),
         };
+        if running.reporting == Reporting::Done {
+            return;
+        }
         let outcome = match &client.end {
             Some(end) => outcome_of(end),
             None => Outcome::Done { device_ns: started.map_or(0, |started| u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX)) },

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime};
 
 use cumux_abi::CUdevice_attribute;
-use cumux_device::{ClientId, Fault};
+use cumux_device::{Channel, ClientId, Fault};
 use cumux_wire::result;
 
 use super::card::Card;
@@ -161,7 +161,7 @@ impl Worker<'_> {
         self.memory.begin_slice(&memory, coupling != Coupling::Independent);
         let slice = SliceContext { client, task, launch, progress, coupling, memory };
         let begun = Instant::now();
-        let mut services = SliceServices { card: self.card, client: slice.client, memory: &slice.memory, text: Vec::new() };
+        let mut services = SliceServices { card: self.card, client: slice.client, memory: &slice.memory, text: Default::default() };
         let mut result = PieceResult::default();
         match piece {
             Piece::Continue(active) => self.run_block(&slice, active, &mut services, &mut result),
@@ -249,16 +249,21 @@ impl Worker<'_> {
     }
 
     /// Hands the result of a piece back to the scheduler.
-    fn return_piece(&mut self, slice: &SliceContext, result: PieceResult, ns: u64) {
+    fn return_piece(&mut self, slice: &SliceContext, mut result: PieceResult, ns: u64) {
         let mut scheduler = self.card.scheduler.lock();
         scheduler.end_slice(self.number, slice.client, slice.task, ns);
-        if let Some(fault) = result.fault.clone() {
-            self.card.end_client(&mut scheduler, slice.client, ClientEnd::Fault(fault));
+        let fault = result.fault.take();
+        let is_held = fault.is_some() && self.card.breaks;
+        if let Some(fault) = fault {
+            self.card.fault_client(&mut scheduler, slice.client, fault);
         }
         if let Some(client) = scheduler.clients.get_mut(&slice.client)
-            && let Some(late) = settle_piece(client, slice, result, ns, self.card.watchdog)
+            && let Some(late) = settle_piece(client, slice, result, ns, self.card)
         {
-            self.card.end_client(&mut scheduler, slice.client, ClientEnd::Fault(late));
+            self.card.fault_client(&mut scheduler, slice.client, late);
+        }
+        if is_held {
+            scheduler.hold_piece(slice.client, slice.task);
         }
         scheduler.finish_if_done(slice.client, slice.task);
         self.card.notify_waiting(&scheduler);
@@ -267,7 +272,7 @@ impl Worker<'_> {
 
 /// Puts what a worker returns back into the kernel. Gives the watchdog's fault if the kernel has
 /// run for too long.
-fn settle_piece(client: &mut CardClient, slice: &SliceContext, result: PieceResult, ns: u64, watchdog: Option<Duration>) -> Option<Fault> {
+fn settle_piece(client: &mut CardClient, slice: &SliceContext, result: PieceResult, ns: u64, card: &Card) -> Option<Fault> {
     let running = client.tasks.get_mut(&slice.task)?;
     let Task::Kernel(kernel) = &mut running.task else { return None };
     kernel.running -= 1;
@@ -290,12 +295,12 @@ fn settle_piece(client: &mut CardClient, slice: &SliceContext, result: PieceResu
             Coupling::MayWait | Coupling::Cooperative => kernel.ready.push_back(active),
         }
     }
-    let overdue = kernel.started.map(|started| started.elapsed()).zip(watchdog).filter(|(ran, limit)| ran > limit && !kernel.is_finished());
+    let overdue = kernel.started.map(|started| started.elapsed()).zip(card.watchdog).filter(|(ran, limit)| ran > limit && !kernel.is_finished());
     let fault = overdue.map(|(ran, limit)| Fault {
         result: result::LAUNCH_TIMEOUT,
         text: format!("kernel {} ran for {} ms; CUMUX_SIM_WATCHDOG_MS allows {}", kernel.name(), ran.as_millis(), limit.as_millis()),
     });
-    if client.end.is_some() {
+    if client.end.is_some() && !card.breaks {
         client.abandon_blocks(slice.task);
         return None;
     }
@@ -307,22 +312,27 @@ struct SliceServices<'a> {
     card: &'a Card,
     client: ClientId,
     memory: &'a ClientMemory,
-    text: Vec<u8>,
+    /// By channel.
+    text: [Vec<u8>; Channel::ALL.len()],
 }
 
 impl SliceServices<'_> {
     fn flush_text(&mut self) {
-        if !self.text.is_empty() {
-            self.card.sink.text(self.client, &self.text);
-            self.text.clear();
+        for channel in Channel::ALL {
+            let text = &mut self.text[channel.index()];
+            if !text.is_empty() {
+                self.card.sink.text(self.client, channel, text);
+                text.clear();
+            }
         }
     }
 }
 
 impl Services for SliceServices<'_> {
-    fn print(&mut self, text: &[u8]) {
-        self.text.extend_from_slice(text);
-        if self.text.len() > MAX_GATHERED_TEXT_BYTES {
+    fn print(&mut self, channel: Channel, text: &[u8]) {
+        let gathered = &mut self.text[channel.index()];
+        gathered.extend_from_slice(text);
+        if gathered.len() > MAX_GATHERED_TEXT_BYTES {
             self.flush_text();
         }
     }

@@ -2,6 +2,7 @@
 #![expect(clippy::disallowed_types, reason = "buffers are memory of kernels")]
 #![allow(dead_code)]
 
+use cumux_device::Channel;
 use cumux_device_sim::exec::Block;
 use cumux_device_sim::exec::interface::{Access, BlockCoordinates, Fault, GlobalMemory, Launch, MemoryFault, Services, Status};
 use cumux_device_sim::lower::compile;
@@ -89,7 +90,7 @@ pub struct Host {
 }
 
 impl Services for Host {
-    fn print(&mut self, text: &[u8]) {
+    fn print(&mut self, _: Channel, text: &[u8]) {
         self.printed.extend_from_slice(text);
     }
     fn malloc(&mut self, _: u64) -> u64 {

@@ -10,7 +10,8 @@ use cumux_wire::layout::{ARENA_BASE, WINDOW_BASE};
 
 use super::{KERNELS, Opener};
 use crate::{
-    ClientId, ClientSpec, CopyExtent, Device, DeviceError, GlobalsAllocator, Kernel, Launch, ModuleId, ModuleInfo, Outcome, Rows, Sink, StreamId, Work,
+    Begun, Channel, ClientId, ClientSpec, CopyExtent, Device, DeviceError, Fault, GlobalsAllocator, Kernel, Launch, ModuleId, ModuleInfo, Outcome, Rows, Sink,
+    StreamId, Work,
 };
 
 /// A wait that takes longer is a failure: a watchdog, not a measurement.
@@ -28,7 +29,10 @@ pub struct Recorder {
 #[derive(Debug, Default)]
 struct Seen {
     reports: Vec<(ClientId, StreamId, u64, Outcome)>,
-    text: HashMap<ClientId, Vec<u8>>,
+    text: HashMap<(ClientId, Channel), Vec<u8>>,
+    faulted: Vec<(ClientId, Fault)>,
+    /// Why the device was lost, and what is known of its work, for each time it said so.
+    lost: Vec<(String, Begun)>,
 }
 
 impl Recorder {
@@ -57,9 +61,35 @@ impl Recorder {
         self.seen().reports.iter().filter(|(c, ..)| *c == client).map(|(_, s, t, o)| (*s, *t, o.clone())).collect()
     }
 
-    /// What the client's kernels have printed so far.
-    pub fn text(&self, client: ClientId) -> String {
-        String::from_utf8_lossy(self.seen().text.get(&client).map_or(&[][..], Vec::as_slice)).into_owned()
+    /// What the client's kernels have printed so far in one channel.
+    pub fn text(&self, client: ClientId, channel: Channel) -> String {
+        String::from_utf8_lossy(self.seen().text.get(&(client, channel)).map_or(&[][..], Vec::as_slice)).into_owned()
+    }
+
+    /// The clients of which [`Sink::faulted`] has been told, with their faults.
+    pub fn faulted(&self) -> Vec<(ClientId, Fault)> {
+        self.seen().faulted.clone()
+    }
+
+    /// What [`Sink::lost`] has been told so far: why, and what is known of work without a report.
+    pub fn losses(&self) -> Vec<(String, Begun)> {
+        self.seen().lost.clone()
+    }
+
+    /// Waits until the device has said that it is lost, and returns what it said.
+    ///
+    /// # Panics
+    /// If that takes forever.
+    pub fn wait_for_loss(&self) -> (String, Begun) {
+        let begun = Instant::now();
+        let mut seen = self.seen();
+        loop {
+            if let Some(loss) = seen.lost.first() {
+                return loss.clone();
+            }
+            assert!(begun.elapsed() < WATCHDOG, "the device was never lost; seen: {:?}", seen.reports);
+            (seen, _) = self.changed.wait_timeout(seen, Duration::from_millis(500)).unwrap_or_else(PoisonError::into_inner);
+        }
     }
 }
 
@@ -69,8 +99,18 @@ impl Sink for Recorder {
         self.changed.notify_all();
     }
 
-    fn text(&self, client: ClientId, text: &[u8]) {
-        self.seen().text.entry(client).or_default().extend_from_slice(text);
+    fn text(&self, client: ClientId, channel: Channel, text: &[u8]) {
+        self.seen().text.entry((client, channel)).or_default().extend_from_slice(text);
+        self.changed.notify_all();
+    }
+
+    fn faulted(&self, client: ClientId, fault: &Fault) {
+        self.seen().faulted.push((client, fault.clone()));
+        self.changed.notify_all();
+    }
+
+    fn lost(&self, why: &str, begun: Begun) {
+        self.seen().lost.push((why.to_owned(), begun));
         self.changed.notify_all();
     }
 }
@@ -120,6 +160,26 @@ impl Setup {
         let device = open(recorder.clone());
         let counter = |first| Counter(Mutex::new(first));
         Setup { device, recorder, arena: counter(ARENA_BASE + area), window: counter(WINDOW_BASE + area), tokens: counter(1), modules: counter(1) }
+    }
+
+    /// Whether a fault of one client leaves the device usable for the others. Where it does not, a
+    /// test ends with its first fault.
+    pub fn contains_faults(&self) -> bool {
+        self.device.capabilities().contains_faults
+    }
+
+    /// Waits for the end of a device that does not contain faults, and checks it: the loss is said
+    /// once, and every call is refused from then on. On other devices nothing happens.
+    ///
+    /// # Panics
+    /// If that is not so.
+    pub fn expect_loss_by_fault(&self) {
+        if self.contains_faults() {
+            return;
+        }
+        let (why, begun) = self.recorder.wait_for_loss();
+        assert!(!why.is_empty() && matches!(begun, Begun::Only(_)) && self.recorder.losses().len() == 1, "{why}, {begun:?}");
+        assert!(matches!(self.device.create_extent(self.device.granule()), Err(DeviceError::Lost(_))));
     }
 
     /// Free addresses for this many bytes, in whole granules, with one granule left free behind
@@ -343,6 +403,13 @@ impl Actor<'_> {
         self.submit(stream, Work::Kernel(Kernel { launch, resume: None }))
     }
 
+    /// A launch by a kernel's name with one-dimensional grid and block, as work.
+    pub fn kernel(&self, module: &Loaded, name: &str, grid: u32, block: u32, args: Args) -> Work {
+        let (grid, block) = ([grid, 1, 1], [block, 1, 1]);
+        let launch = Launch { module: module.id, function: module.function(name), parameters: args.0.into(), grid, block, ..Launch::default() };
+        Work::Kernel(Kernel { launch, resume: None })
+    }
+
     /// Copies a row of bytes; returns the token.
     pub fn copy(&self, stream: StreamId, target: u64, source: u64, bytes: u64) -> u64 {
         let rows = |address| Rows { address, pitch: 0, slice: 0 };
@@ -417,7 +484,12 @@ impl Actor<'_> {
 
     /// What the client's kernels have printed so far.
     pub fn text(&self) -> String {
-        self.setup.recorder.text(self.id)
+        self.setup.recorder.text(self.id, Channel::Output)
+    }
+
+    /// What the client's kernels have printed so far for standard error.
+    pub fn error_text(&self) -> String {
+        self.setup.recorder.text(self.id, Channel::Error)
     }
 
     /// The setup to which the client belongs.
@@ -431,8 +503,9 @@ impl Drop for Actor<'_> {
         self.device().close_client(self.id);
         let extents = std::mem::take(self.extents.get_mut().unwrap_or_else(PoisonError::into_inner));
         for (address, bytes, _) in extents {
-            if let Err(error) = self.device().unmap(address, bytes) {
-                assert!(std::thread::panicking(), "memory of a closed client cannot be unmapped: {error}");
+            match self.device().unmap(address, bytes) {
+                Ok(()) | Err(DeviceError::Lost(_)) => {}
+                Err(error) => assert!(std::thread::panicking(), "memory of a closed client cannot be unmapped: {error}"),
             }
         }
     }

@@ -1,22 +1,28 @@
-//! Faults: each kind has its own error, ends its client, and touches no other client.
+//! Faults: each kind has its own error, ends its client, and touches no other client. Where a fault
+//! breaks the device for all ([`crate::Capabilities::contains_faults`] is false) it is lost after
+//! that, in order: its maker is told, what others had begun is reported, and what they had not begun
+//! is not.
 
 use cumux_wire::cuda::DeviceAttribute;
 use cumux_wire::record::Launch;
 use cumux_wire::result;
 
 use super::{Actor, Args, Loaded, Opener, Setup};
-use crate::{Fault, Outcome, Work};
+use crate::{Begun, DeviceError, Fault, Outcome, Work};
 
 /// Launches `store` to an address and returns the text of the fault that must follow.
 fn bad_store(client: &Actor<'_>, module: &Loaded, address: u64, expected: u32) -> String {
     let token = client.launch(client.stream(), module, "store", 1, 1, Args::new().u64(address).u32(1));
-    client.fault(token, expected)
+    let text = client.fault(token, expected);
+    client.setup().expect_loss_by_fault();
+    text
 }
 
 pub fn one_byte_past_an_allocation(open: Opener) {
-    let setup = Setup::new(open);
+    let shared = Setup::new(open);
     for (id, bytes, offset, name) in [(1, 8, 8, "store_byte"), (2, 7, 7, "store_byte"), (3, 7, 4, "store"), (4, 8, 8, "load")] {
-        let client = setup.client(id);
+        let own = (!shared.contains_faults()).then(|| Setup::new(open));
+        let client = own.as_ref().unwrap_or(&shared).client(id);
         let module = client.kernels();
         let (p, out) = (client.allocate(bytes), client.allocate(8));
         let stream = client.stream();
@@ -47,6 +53,10 @@ pub fn another_clients_memory(open: Opener) {
     let p = owner.allocate(64);
     owner.write(p, &[77]);
     bad_store(&thief, &module, p, result::ILLEGAL_ADDRESS);
+    if !setup.contains_faults() {
+        assert_eq!(owner.reports(), []);
+        return;
+    }
     assert_eq!(owner.read(p, 1), [77]);
     let module = owner.kernels();
     owner.done(owner.launch(owner.stream(), &module, "store", 1, 1, Args::new().u64(p).u32(78)));
@@ -85,12 +95,18 @@ pub fn an_assertion_says_where(open: Opener) {
     let module = client.kernels();
     let token = client.launch(client.stream(), &module, "assert_small", 1, 32, Args::new().u32(31));
     client.fault(token, result::ASSERT);
-    let text = client.text();
-    assert!(text.contains("kernels.cu") && text.contains("thread: [31,0,0]") && text.contains("threadIdx.x < limit"), "{text}");
+    setup.expect_loss_by_fault();
+    let text = client.error_text();
+    let said = " block: [0,0,0], thread: [31,0,0] Assertion `threadIdx.x < limit` failed.\n";
+    assert!(text.contains("kernels.cu:") && text.contains("assert_small") && text.ends_with(said) && text.lines().count() == 1, "{text}");
+    assert_eq!(client.text(), "", "standard output is the program's");
 }
 
 pub fn a_fault_ends_everything_of_its_client_and_nothing_else(open: Opener) {
     let setup = Setup::new(open);
+    if !setup.contains_faults() {
+        return a_fault_ends_the_device_in_order(&setup);
+    }
     let (bad, good) = (setup.client(1), setup.client(2));
     let (bad_kernels, good_kernels) = (bad.kernels(), good.kernels());
     let never = bad.allocate(4);
@@ -118,6 +134,44 @@ pub fn a_fault_ends_everything_of_its_client_and_nothing_else(open: Opener) {
     }
     assert_eq!(good.read(p, 5000), vec![50; 5000]);
     assert_eq!(bad.reports().len(), 5);
+}
+
+/// What a fault does on a device that does not contain it: its maker has the fault for all its work;
+/// others have a beginning of each stream reported as done, and nothing else.
+fn a_fault_ends_the_device_in_order(setup: &Setup) {
+    let (bad, good) = (setup.client(1), setup.client(2));
+    let (bad_kernels, good_kernels) = (bad.kernels(), good.kernels());
+    let never = bad.allocate(4);
+    let (first, second) = (bad.stream(), bad.stream());
+    let running = bad.launch(first, &bad_kernels, "until", 2, 32, Args::new().u64(never));
+    let queued = bad.launch(first, &bad_kernels, "empty", 1, 32, Args::new());
+    let p = good.allocate(4 * 5000);
+    let stream = good.stream();
+    let culprit = bad.launch(second, &bad_kernels, "store", 1, 1, Args::new().u64(p).u32(1));
+    let behind = bad.submit(second, Work::Nop);
+    // Until the end, whenever that is.
+    let mut accepted = Vec::new();
+    let add_one = |token| good.device().submit(stream, token, good.kernel(&good_kernels, "add_one", 20, 256, Args::new().u64(p).u32(5000)));
+    for token in 1000.. {
+        match add_one(token) {
+            Ok(()) => accepted.push(token),
+            Err(DeviceError::Lost(_)) => break,
+            Err(error) => panic!("{error}"),
+        }
+        if accepted.len() % 100 == 0 {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+    }
+    setup.expect_loss_by_fault();
+    let text = bad.fault(culprit, result::ILLEGAL_ADDRESS);
+    for token in [behind, running, queued] {
+        assert_eq!(bad.fault(token, result::ILLEGAL_ADDRESS), text);
+    }
+    assert_eq!(setup.recorder.faulted(), [(bad.id, Fault { result: result::ILLEGAL_ADDRESS, text })]);
+    let reports = good.reports();
+    assert!(reports.iter().all(|(_, _, outcome)| matches!(outcome, Outcome::Done { .. })), "{reports:?}");
+    assert_eq!(reports.iter().map(|(_, token, _)| *token).collect::<Vec<_>>(), accepted[..reports.len()]);
+    assert_eq!(bad.reports().len(), 4);
 }
 
 pub fn a_bad_copy_faults(open: Opener) {
@@ -149,7 +203,9 @@ pub fn read_only_memory(open: Opener) {
     client.done(client.launch(stream, &module, "load", 1, 1, Args::new().u64(p).u64(out)));
     assert_eq!(client.read(out, 1), [55]);
     bad_store(&client, &module, p, result::ILLEGAL_ADDRESS);
-    assert_eq!(client.read(p, 1), [55]);
+    if setup.contains_faults() {
+        assert_eq!(client.read(p, 1), [55]);
+    }
 }
 
 pub fn an_endless_kernel_is_stopped(open: Opener) {
@@ -158,7 +214,14 @@ pub fn an_endless_kernel_is_stopped(open: Opener) {
     let module = bad.kernels();
     let out = bad.allocate(4);
     let stream = bad.stream();
-    let endless = bad.launch(stream, &module, "endless", 200, 256, Args::new().u64(out));
+    let endless = if setup.contains_faults() {
+        bad.launch(stream, &module, "endless", 200, 256, Args::new().u64(out))
+    } else {
+        // What has not begun would be taken back, so it has to be seen to run.
+        let grinding = bad.launch(stream, &module, "grind", 4, 256, Args::new().u64(out).u32(1).u32(u32::MAX));
+        bad.wait_for_change(out, 0);
+        grinding
+    };
     let queued = bad.submit(stream, Work::Nop);
     let fault = Fault { result: result::LAUNCH_TIMEOUT, text: "stopped by the test".into() };
     bad.device().stop_client(bad.id, fault.clone());
@@ -166,10 +229,43 @@ pub fn an_endless_kernel_is_stopped(open: Opener) {
     assert_eq!(bad.wait(queued), Outcome::Fault(fault.clone()));
     assert_eq!(bad.wait(bad.submit(stream, Work::Nop)), Outcome::Fault(fault));
     good.drain(good.stream());
+    if !setup.contains_faults() {
+        // What cannot be stopped alone is waited for, and then the device is given up.
+        drop(bad);
+        let (why, begun) = setup.recorder.wait_for_loss();
+        assert!(why.contains("client 1") && why.contains("grind") && begun == Begun::Only(Vec::new()), "{why}, {begun:?}");
+        assert!(matches!(good.device().create_stream(good.id, 0), Err(DeviceError::Lost(_))));
+    }
+}
+
+/// Where kernels cannot be stopped alone, closing their client waits for them.
+fn closing_a_client_waits_for_its_kernels(setup: &Setup) {
+    let (bad, good) = (setup.client(1), setup.client(2));
+    let (module, good_kernels) = (bad.kernels(), good.kernels());
+    let flag = bad.allocate(4);
+    let stream = bad.stream();
+    let waiting = bad.launch(stream, &module, "until", 300, 64, Args::new().u64(flag));
+    let queued = bad.submit(stream, Work::Nop);
+    // It runs.
+    good.drain(good.stream());
+    std::thread::scope(|scope| {
+        let closing = scope.spawn(|| bad.device().close_client(bad.id));
+        assert_eq!((bad.wait(waiting), bad.wait(queued)), (Outcome::Cancelled, Outcome::Cancelled));
+        bad.write(flag, &[1]);
+        closing.join().expect("closed");
+    });
+    assert_eq!(bad.reports().len(), 2, "its end is not reported again");
+    let p = good.allocate(4 * 256);
+    good.done(good.launch(good.stream(), &good_kernels, "add_one", 1, 256, Args::new().u64(p).u32(256)));
+    assert_eq!(good.read(p, 256), vec![1; 256]);
+    assert_eq!(setup.recorder.losses(), []);
 }
 
 pub fn closing_a_client_stops_its_kernels(open: Opener) {
     let setup = Setup::new(open);
+    if !setup.contains_faults() {
+        return closing_a_client_waits_for_its_kernels(&setup);
+    }
     let good = setup.client(2);
     let good_kernels = good.kernels();
     let p = good.allocate(4 * 256);

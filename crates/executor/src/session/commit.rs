@@ -4,7 +4,7 @@ use super::{Inner, Session, now_ns};
 use crate::objects::{Change, Logged};
 use crate::shared;
 use crate::suspicion;
-use cumux_device::Fault;
+use cumux_device::{Channel, Fault};
 use cumux_ring::page::Answer;
 use cumux_wire::message::FromExecutor;
 use cumux_wire::record::{Header, NO_ANSWER};
@@ -113,12 +113,15 @@ impl Session {
 
     /// Gives the client as much of its text as its ring has room for.
     pub fn flush_text(&self, inner: &mut Inner) {
-        while !inner.text.is_empty() {
-            let put = self.service.put_text(inner.text.as_slices().0);
-            if put == 0 {
-                break;
+        for channel in Channel::ALL {
+            let kept = &mut inner.text[channel.index()];
+            while !kept.is_empty() {
+                let put = self.service.put_text(channel, kept.as_slices().0);
+                if put == 0 {
+                    break;
+                }
+                kept.drain(..put);
             }
-            inner.text.drain(..put);
         }
     }
 }

@@ -31,6 +31,7 @@ use cumux_wire::layout::{STREAMS, page, window_address};
 use cumux_wire::message::DeviceFacts;
 use cumux_wire::record::{Launch, NO_ANSWER, Op};
 use cumux_wire::result;
+use cumux_wire::text::Channel;
 use liveness::Liveness;
 use pipe::{LaneId, Pipe, PushError, Role};
 use staging::Staging;
@@ -96,7 +97,7 @@ pub struct Connection {
     lost: OnceLock<()>,
     /// Its error has been told.
     told: OnceLock<()>,
-    /// Device printf text on its way to standard output; kept so that no wait allocates.
+    /// Text of kernels on its way to the program's output; kept so that no wait allocates.
     text: Mutex<Vec<u8>>,
     drained: OnceLock<fn(&Connection)>,
 }
@@ -156,9 +157,11 @@ impl Connection {
         }
     }
 
-    /// The connection has gone wrong: its error, whose reason is told the first time.
+    /// The connection has gone wrong: its error, whose reason is told the first time. What the
+    /// kernels have said before that comes first: of a failed assertion it is all there is.
     #[cold]
     fn trouble(&self, code: u32) -> CUresult {
+        self.flush_text();
         self.told.get_or_init(|| match (code, self.ring.fault()) {
             (0, _) => log::tell(format_args!("the service is gone: its server and its keeper have ended, and this program is not served any more")),
             (code, text) if text.is_empty() => log::tell(format_args!("the service ended this program's work with error {code}")),
@@ -414,13 +417,16 @@ impl Connection {
         Ok(self.is_done(lane, seq))
     }
 
-    /// Writes device printf text that has arrived to the program's standard output.
+    /// Writes text of kernels that has arrived: printf to the program's standard output, failed
+    /// assertions to its standard error.
     pub fn flush_text(&self) {
         let mut text = lock(&self.text);
-        text.clear();
-        self.ring.take_text(&mut text);
-        if !text.is_empty() {
-            crate::stdout::write(&text);
+        for channel in Channel::ALL {
+            text.clear();
+            self.ring.take_text(channel, &mut text);
+            if !text.is_empty() {
+                crate::stdio::write(channel, &text);
+            }
         }
     }
 

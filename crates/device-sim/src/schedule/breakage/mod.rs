@@ -1,0 +1,129 @@
+//! A card that breaks as a whole, as a real card does (`sim:…:card`, decision 0009).
+//!
+//! ```text
+//!           a kernel faults          the announcement             innocents' work has ended,
+//!  ┌───────┐         ┌──────────┐ after a while ┌────────┐    or the wait is over     ┌──────────┐   ┌──────┐
+//!  │ Whole │ ──────▶ │ Faulting │ ────────────▶ │ Halted │ ─────────────────────────▶ │ Settling │ ─▶│ Lost │
+//!  └───────┘         └──────────┘               └────────┘                            └──────────┘   └──────┘
+//!      │                                            ▲
+//!      └── a kernel of a closed client does not end ┘
+//!          in time: the device is given up
+//! ```
+//!
+//! - *Faulting.* The block that faulted is held: its kernel does not end. Everything else goes on.
+//! - *Halted.* Nothing begins any more. What has begun goes on, and what ends is withheld: it may
+//!   be the culprit's, whose kernel may look complete now.
+//! - *Settling.* No worker takes anything any more. One thread delivers what was withheld, the
+//!   culprits' as a fault; then what culprits have left; then, as an error, the work of clients
+//!   whose work did not end in time. Work of others that was not begun is not reported. Where the
+//!   device is given up there is no culprit, and work that did not end in time is in doubt.
+//! - *Lost.* Every call answers [`cumux_device::DeviceError::Lost`].
+//!
+//! Invariant: nothing of a culprit that ends after its fault's announcement is reported as done, and
+//! the sink hears of the loss once, after the last report.
+//!
+//! No kernel can be stopped alone: a client that is stopped or closed has its reports at once, and
+//! its running blocks go on.
+
+mod close;
+mod settle;
+mod stop;
+pub(crate) mod watch;
+
+use std::time::{Duration, Instant};
+
+use cumux_device::{ClientId, DeviceError, Fault};
+
+/// How a card that breaks behaves at a fault.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FaultTiming {
+    /// From the fault to its announcement (`CUMUX_SIM_FAULT_MS`).
+    pub announced_after: Duration,
+    /// How long the work of others is waited for after the announcement (`CUMUX_FAULT_WAIT_MS`).
+    pub wait: Duration,
+    /// How long the kernels of a closed client may go on before the device is given up
+    /// (`CUMUX_DRAIN_SECONDS`).
+    pub drain: Duration,
+    /// Decides which faulting kernels look complete after the announcement (`CUMUX_SIM_FAULT_SEED`).
+    pub seed: u64,
+}
+
+impl Default for FaultTiming {
+    fn default() -> Self {
+        FaultTiming { announced_after: Duration::from_millis(40), wait: Duration::from_secs(5), drain: Duration::from_secs(10), seed: 0 }
+    }
+}
+
+/// How far the card's end has come. The module's documentation has the picture.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Phase {
+    Whole,
+    /// The announcement comes at this time.
+    Faulting(Instant),
+    /// Nothing begins any more. What innocents have begun is waited for until this time.
+    Halted(Instant),
+    /// Workers come back, and take nothing any more.
+    Settling,
+    /// Why.
+    Lost(String),
+}
+
+/// A piece of a kernel that faulted. It does not come back before the announcement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct HeldPiece {
+    client: ClientId,
+    task: u64,
+}
+
+/// What a card that breaks knows of its end.
+#[derive(Debug)]
+pub(crate) struct Breakage {
+    timing: FaultTiming,
+    pub(super) phase: Phase,
+    /// The clients whose kernels have faulted, each with its first fault.
+    culprits: Vec<(ClientId, Fault)>,
+    held: Vec<HeldPiece>,
+    /// Why the device is given up although no kernel has faulted.
+    given_up: Option<String>,
+}
+
+impl Breakage {
+    /// A card that works.
+    pub(crate) fn new(timing: FaultTiming) -> Self {
+        Breakage { timing, phase: Phase::Whole, culprits: Vec::new(), held: Vec::new(), given_up: None }
+    }
+
+    /// Whether nothing begins any more.
+    fn is_halted(&self) -> bool {
+        !matches!(self.phase, Phase::Whole | Phase::Faulting(_))
+    }
+
+    /// Whether workers may take nothing at all.
+    fn is_over(&self) -> bool {
+        matches!(self.phase, Phase::Settling | Phase::Lost(_))
+    }
+
+    /// The error of every call on a lost card.
+    ///
+    /// # Errors
+    /// [`DeviceError::Lost`] if it is lost.
+    pub(crate) fn require_working(&self) -> Result<(), DeviceError> {
+        match &self.phase {
+            Phase::Lost(why) => Err(DeviceError::Lost(why.clone())),
+            _ => Ok(()),
+        }
+    }
+
+    fn is_culprit(&self, client: ClientId) -> bool {
+        self.culprits.iter().any(|(culprit, _)| *culprit == client)
+    }
+
+    /// Whether the kernel of this task looks complete after the announcement, although it faulted.
+    fn completes_late(&self, task: u64) -> bool {
+        // The last step of SplitMix64.
+        let mut mixed = self.timing.seed ^ task.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ (mixed >> 31)) & 1 == 0
+    }
+}

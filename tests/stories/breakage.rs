@@ -1,0 +1,203 @@
+//! A card that breaks as a whole at a fault, as real cards do (`sim:h200:card`): the culprit gets its
+//! error, and everybody else has the results of a run alone.
+
+use cumux_testkit::{Client, ClientBuilder, Node, Outcome};
+
+const CARD: &str = "sim:h200:card";
+
+/// A node on such a card. `seed` decides which faulting kernels look complete after all.
+fn card(seed: u32) -> Node {
+    Node::with().device(CARD).env("CUMUX_SIM_FAULT_SEED", &seed.to_string()).env("CUMUX_FAULT_WAIT_MS", "60000").start()
+}
+
+/// Innocents, with work of all kinds: the first half steady, the second half mixed.
+fn innocents<'a>(node: &'a Node, rounds: &str) -> Vec<(&'static str, ClientBuilder<'a>)> {
+    let start = |name: &'static str, seed: &str| (name, node.test_client(name).args(&[rounds, seed]));
+    vec![start("busy", "0"), start("busy", "1"), start("mixed", "2"), start("mixed", "3")]
+}
+
+/// Starts them and waits until each is past its first round.
+fn started<'a>(node: &'a Node, rounds: &str) -> Vec<Client<'a>> {
+    let clients: Vec<Client<'a>> = innocents(node, rounds).into_iter().map(|(_, builder)| builder.start()).collect();
+    for client in &clients {
+        client.wait_for_line("ready");
+    }
+    clients
+}
+
+/// What they print when they are alone, on a card that never breaks.
+fn alone(rounds: &str) -> Vec<String> {
+    let node = Node::with().device("sim:h200").start();
+    innocents(&node, rounds).into_iter().map(|(_, builder)| builder.start().expect_ok()).collect()
+}
+
+fn expect_as_alone(clients: Vec<Client<'_>>, expected: &[String]) {
+    for (client, expected) in clients.into_iter().zip(expected) {
+        let outcome = client.wait();
+        assert!(outcome.status.success() && outcome.out == *expected, "{outcome:?}, alone: {expected}");
+        assert_eq!(outcome.err, "", "what a neighbour does is not told");
+    }
+}
+
+/// A program that makes this fault when it is told to.
+fn faulty<'a>(node: &'a Node, kind: &str) -> Client<'a> {
+    let client = node.test_client("faulty").args(&[kind]).start();
+    client.wait_for_line("ready");
+    client
+}
+
+fn expect_fault(mut client: Client<'_>, error: &str) -> Outcome {
+    client.tell("");
+    let outcome = client.wait();
+    assert!(outcome.status.success() && outcome.out.contains(&format!("wait: {error}\nagain: {error}\n")), "{outcome:?}");
+    outcome
+}
+
+const KINDS: [(&str, &str); 5] = [
+    ("store", "cudaErrorIllegalAddress"),
+    ("load", "cudaErrorIllegalAddress"),
+    ("misaligned", "cudaErrorMisalignedAddress"),
+    ("trap", "cudaErrorLaunchFailure"),
+    ("assertion", "cudaErrorAssert"),
+];
+
+#[test]
+fn a_fault_of_each_kind_is_its_makers_alone() {
+    let expected = alone("15");
+    for (seed, (kind, error)) in (0..).zip(KINDS) {
+        let node = card(seed);
+        let culprit = faulty(&node, kind);
+        let clients = started(&node, "15");
+        let pid = culprit.pid();
+        let before = node.server();
+        let outcome = expect_fault(culprit, error);
+        assert_eq!(outcome.err.contains("Assertion"), kind == "assertion", "{kind}: {outcome:?}");
+        expect_as_alone(clients, &expected);
+        let status = node.wait_for("the culprit in the list", |node| node.client_status(pid).filter(|status| status.error != 0));
+        assert!(status.fault.contains("kernel "), "{kind}: the kernel is named: {status:?}");
+        let after = node.server();
+        assert_eq!((after.pid, after.takeovers), (before.pid, 1), "{kind}: one executor was replaced");
+        node.client("vector_add").args(&["1"]).start().expect_ok();
+    }
+}
+
+#[test]
+fn several_faults_one_after_the_other() {
+    let expected = alone("40");
+    let node = card(7);
+    let culprits: Vec<_> = KINDS[..4].iter().map(|(kind, error)| (faulty(&node, kind), *error)).collect();
+    let clients = started(&node, "40");
+    for (takeovers, (culprit, error)) in (1..).zip(culprits) {
+        expect_fault(culprit, error);
+        node.wait_for("the next executor with a standby", |node| {
+            node.servers().into_iter().find(|server| server.state == "ACTIVE" && server.takeovers == takeovers && server.standby != 0)
+        });
+    }
+    expect_as_alone(clients, &expected);
+}
+
+#[test]
+fn several_faults_at_once() {
+    let expected = alone("25");
+    let node = card(3);
+    let mut culprits: Vec<_> = KINDS.iter().map(|(kind, error)| (faulty(&node, kind), *error)).collect();
+    let clients = started(&node, "25");
+    for (culprit, _) in &mut culprits {
+        culprit.tell("");
+    }
+    for (culprit, error) in culprits {
+        let outcome = culprit.wait();
+        assert!(outcome.status.success() && outcome.out.contains(&format!("wait: {error}\n")), "{outcome:?}");
+    }
+    expect_as_alone(clients, &expected);
+}
+
+#[test]
+fn a_fault_during_a_takeover() {
+    let expected = alone("25");
+    for seed in 0..2 {
+        let node = card(seed);
+        let mut culprits = [faulty(&node, "store"), faulty(&node, "trap")];
+        let clients = started(&node, "25");
+        let pid = node.server().executor;
+        // The second comes while the first one's successor is on its way.
+        for culprit in &mut culprits {
+            culprit.tell("");
+        }
+        node.wait_for("the end of the first executor", |node| (!node.processes().contains(&pid)).then_some(()));
+        let mut third = faulty(&node, "misaligned");
+        third.tell("");
+        let codes = ["cudaErrorIllegalAddress", "cudaErrorLaunchFailure", "cudaErrorMisalignedAddress"];
+        for (culprit, error) in culprits.into_iter().chain([third]).zip(codes) {
+            let outcome = culprit.wait();
+            assert!(outcome.out.contains(&format!("wait: {error}\n")), "{outcome:?}");
+        }
+        expect_as_alone(clients, &expected);
+    }
+}
+
+#[test]
+fn work_that_does_not_end_beside_a_fault_has_an_error_and_the_rest_goes_on() {
+    let expected = alone("15");
+    let node = Node::with().device(CARD).env("CUMUX_FAULT_WAIT_MS", "1500").start();
+    let culprit = faulty(&node, "store");
+    let endless = node.client("long_kernel").start();
+    endless.wait_for_line("kernel running");
+    let clients = started(&node, "15");
+    let pid = endless.pid();
+    expect_fault(culprit, "cudaErrorIllegalAddress");
+    let outcome = endless.wait();
+    assert!(outcome.out.contains("an illegal memory access"), "{outcome:?}");
+    let status = node.wait_for("its error", |node| node.client_status(pid).filter(|status| status.error != 0));
+    assert!(status.fault.contains("another client's kernel ended the context"), "{status:?}");
+    expect_as_alone(clients, &expected);
+}
+
+/// A killed client's kernel cannot be stopped alone: the device is given up. Who had a kernel with it
+/// then may be told so (decision 0111), and nobody has wrong results.
+#[test]
+fn a_client_is_killed_in_the_middle_of_an_endless_kernel() {
+    let expected = alone("15");
+    let node = Node::with().device(CARD).env("CUMUX_DRAIN_SECONDS", "1").start();
+    let long = node.client("long_kernel").start();
+    long.wait_for_line("kernel running");
+    let mut idle = node.test_client("idle").start();
+    idle.wait_for_line("ready");
+    let clients = started(&node, "15");
+    let pid = long.pid();
+    long.kill();
+    node.wait_for("the next executor", |node| node.servers().into_iter().find(|server| server.state == "ACTIVE" && server.takeovers == 1));
+    for (client, expected) in clients.into_iter().zip(&expected) {
+        let outcome = client.wait();
+        let told = outcome.out.contains("unspecified launch failure") && !outcome.out.contains("verified");
+        assert!(told || outcome.status.success() && outcome.out == *expected, "{outcome:?}, alone: {expected}");
+    }
+    idle.tell("");
+    idle.wait_for_line("round 1 right");
+    let gone = node.wait_for("the end of the killed client", |node| node.client_status(pid).filter(|client| client.state != "running"));
+    assert_eq!(gone.memory, 0, "its memory is free again: {gone:?}");
+    node.client("vector_add").args(&["1"]).start().expect_ok();
+}
+
+#[test]
+fn an_assertions_text_is_on_its_programs_standard_error() {
+    for device in ["sim:h200", CARD] {
+        let node = Node::with().device(device).start();
+        let mut other = node.test_client("idle").start();
+        other.wait_for_line("ready");
+        let outcome = expect_fault(faulty(&node, "assertion"), "cudaErrorAssert");
+        let lines: Vec<&str> = outcome.err.lines().collect();
+        let [line] = lines[..] else { panic!("{device}: {outcome:?}") };
+        assert!(
+            line.contains("faulty.cu:") && line.ends_with(": block: [0,0,0], thread: [3,0,0] Assertion `int(threadIdx.x) < limit` failed."),
+            "{device}: {line}"
+        );
+        // Device printf is the program's standard output, also half a line of it.
+        assert!(outcome.out.contains("thread 3 of block 0 is about to fail") && !outcome.out.contains("failed."), "{device}: {outcome:?}");
+        other.tell("");
+        other.wait_for_line("round 1 right");
+        other.close_input();
+        let outcome = other.wait();
+        assert!(outcome.err.is_empty() && !outcome.out.contains("Assertion"), "{device}: {outcome:?}");
+    }
+}
