@@ -75,7 +75,6 @@ static unsigned mixed(unsigned x, unsigned salt, int turns) {
 int main(int argc, char **argv) {
     if (argc < 3) return 9;
     kind = argv[1];
-    const double until = now() + std::atof(argv[2]) * 1e3;
     const int n = 16384;
     std::vector<unsigned> mirror(n), other(n), found(n);
     unsigned *a, *b, *one;
@@ -103,6 +102,8 @@ int main(int argc, char **argv) {
     }
     std::printf("ready\n");
     std::fflush(stdout);
+    // The seconds are those of work, without the start.
+    const double until = now() + std::atof(argv[2]) * 1e3;
     long round = 0;
     double last = now(), longest = 0;
     std::vector<double> pauses;

@@ -43,6 +43,33 @@ chance = random.Random(options.seed)
 END = time.monotonic() + options.limit
 
 
+class Program:
+    """One of our programs, with its output in files: what it has said can be read at any time, and nothing is lost between two readers."""
+
+    def __init__(self, env, command):
+        self.files = [tempfile.TemporaryFile("w+") for _ in range(2)]
+        self.process = subprocess.Popen(command, env=env, stdout=self.files[0], stderr=self.files[1])
+
+    def text(self, which=0):
+        self.files[which].seek(0)
+        return self.files[which].read()
+
+    def is_ready(self, seconds=60):
+        """Waits for its first line."""
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            if "\n" in self.text():
+                return self.text().startswith("ready\n")
+            if self.process.poll() is not None:
+                break
+            time.sleep(0.002)
+        return self.text().startswith("ready\n")
+
+    def kill(self):
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+
+
 class Service:
     def __init__(self, mode):
         self.mode, self.room = mode, Path(tempfile.mkdtemp(prefix=mode))
@@ -61,7 +88,9 @@ class Service:
     def __enter__(self):
         if self.mode == "native":
             return self
-        self.control(*(["--device", "cuda:0"] if self.mode == "cumux" else []), "-d")
+        # A daemon keeps what it inherits: it gets no pipe of ours.
+        command = ["nvidia-cuda-mps-control", "-d"] if self.mode == "mps" else [str(folder / "cumux"), "control", "--device", "cuda:0", "-d"]
+        subprocess.run(command, env=self.env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=60, check=True)
         return self
 
     def __exit__(self, *_):
@@ -73,7 +102,7 @@ class Service:
             pass
 
     def start(self, program, *words):
-        return subprocess.Popen([str(folder / program), *map(str, words)], env=self.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        return Program(self.env, [str(folder / program), *map(str, words)])
 
     def log(self):
         return "".join(path.read_text(errors="replace") for path in sorted((self.room / "log").glob("*.log")))
@@ -82,20 +111,18 @@ class Service:
 def finish(process, seconds):
     """Its output and errors; None for a program that hangs."""
     try:
-        out, errors = process.communicate(timeout=seconds)
-        return out, errors
+        process.process.wait(timeout=seconds)
+        return process.text(), process.text(1)
     except subprocess.TimeoutExpired:
         process.kill()
-        process.communicate()
-        return None, ""
+        return None, process.text(1)
 
 
 def innocents(service, seconds):
     started = [(kind, service.start("steady", kind, seconds)) for kind in options.kinds.split(",") for _ in range(options.copies)]
     for kind, process in started:
-        line = process.stdout.readline()
-        if line != "ready\n":
-            print(f"  {kind} did not start: {line.strip()} {process.stderr.read()[-300:]}", flush=True)
+        if not process.is_ready():
+            print(f"  {kind} did not start: {process.text()[-200:].strip()} {process.text(1)[-300:]}", flush=True)
     return started
 
 
@@ -119,10 +146,9 @@ def misbehave(service, kind, table):
     """One fault. The culprit has to be told an error of its class, and nothing else counts as told."""
     if kind in ("kill", "endless"):
         process = service.start("steady", "long_kernel", 60) if kind == "kill" else service.start("culprit", "endless")
-        process.stdout.readline()
+        process.is_ready()
         time.sleep(chance.uniform(0.01, 0.3) if kind == "kill" else 2.0)
-        process.send_signal(signal.SIGKILL)
-        process.communicate()
+        process.kill()
         table["faults"][kind] = table["faults"].get(kind, 0) + 1
         return
     process = service.start("culprit", kind)
@@ -179,19 +205,18 @@ def run_mps(table):
 def run_endless(mode, table):
     """Small programs beside a kernel that does not end: some run already, others start beside it. How long each takes from start to end."""
     with Service(mode) as service:
-        early = innocents(service, 12)
+        early = innocents(service, 15)
         culprit = service.start("culprit", "endless")
-        culprit.stdout.readline()
+        culprit.is_ready()
         time.sleep(0.5)
         begun = time.monotonic()
         late = innocents(service, 3)
         table["late_ready_s"] = round(time.monotonic() - begun, 2)
         judge(late, time.monotonic() + 30, table)
         table["late_done_s"] = round(time.monotonic() - begun, 2)
-        culprit.send_signal(signal.SIGKILL)
-        culprit.communicate()
+        culprit.kill()
         judge(early, time.monotonic() + 30, table)
-        again = innocents(service, 1)
+        again = innocents(service, 3)
         judge(again, time.monotonic() + 30, table)
         table["faults"]["endless"] = 1
         if mode == "cumux":

@@ -62,7 +62,14 @@ impl Clients for Card {
         }
         let window = closed.window.write().take();
         if let Some(window) = window {
-            PinnedWindow::close(window);
+            // Releasing pinned memory waits for running kernels, and holds the lock that launches
+            // need. Where those do not end, all others leave, and the window stays until this
+            // process ends.
+            let mut window = Some(window);
+            let closed = self.shared.gate.run_quietly(Some(&closed.counts), || window.take().map(PinnedWindow::close));
+            if closed.is_err() {
+                std::mem::forget(window);
+            }
         }
     }
 

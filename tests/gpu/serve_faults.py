@@ -1,0 +1,94 @@
+"""Workers that serve ResNet-50 beside a stranger's illegal write every two seconds: none fails, all outputs are equal, and how much is lost.
+
+tests/gpu/serve_faults.py FOLDER [WORKERS] [SECONDS] [GAP]      FOLDER as tests/gpu/faults.sh packs it; needs PyTorch and torchvision
+"""
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+NUMBERS = [] if sys.argv[1:2] == ["--worker"] else [float(word) for word in sys.argv[2:]]
+FOLDER = Path(sys.argv[1]).resolve()
+WORKERS, SECONDS, GAP = (NUMBERS + [8, 30.0, 2.0][len(NUMBERS):])[:3]
+WORKERS = int(WORKERS)
+
+
+def work(number, seconds, start):
+    import torch
+    import torchvision
+    torch.manual_seed(1)
+    model = torchvision.models.resnet50(weights=None).cuda().eval()
+    x = torch.ones(1, 3, 224, 224, device="cuda")
+    with torch.no_grad():
+        for _ in range(20):
+            expected = model(x)
+        torch.cuda.synchronize()
+        expected = expected.cpu()
+        print("ready", flush=True)
+        while not os.path.exists(start):
+            time.sleep(0.01)
+        begun, passes, wrong, longest, last = time.time(), 0, 0, 0.0, time.time()
+        while time.time() - begun < seconds:
+            y = model(x).cpu()
+            wrong += not torch.equal(y, expected)
+            passes += 1
+            longest, last = max(longest, time.time() - last), time.time()
+    print(f"done {passes / seconds:.1f} passes/s wrong {wrong} longest {longest * 1e3:.0f} ms", flush=True)
+
+
+def run(with_faults):
+    room = Path(tempfile.mkdtemp(prefix="serve"))
+    for name in ("pipe", "log"):
+        (room / name).mkdir(mode=0o700)
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("CUDA_", "CUMUX_"))} | {
+        "CUDA_MPS_PIPE_DIRECTORY": str(room / "pipe"), "CUDA_MPS_LOG_DIRECTORY": str(room / "log"), "LD_LIBRARY_PATH": str(FOLDER / "lib")}
+    subprocess.run([str(FOLDER / "cumux"), "control", "--device", "cuda:0", "-d"], env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
+    start, outputs, workers = room / "start", [], []
+    for number in range(WORKERS):
+        outputs.append(open(room / f"out{number}", "w+"))
+        workers.append(subprocess.Popen([sys.executable, __file__, "--worker", str(number), str(SECONDS), str(start)], env=env, stdout=outputs[-1], stderr=subprocess.STDOUT))
+    until = time.time() + 90
+    while time.time() < until and any("ready" not in (room / f"out{n}").read_text() for n in range(WORKERS)) and all(w.poll() is None for w in workers):
+        time.sleep(0.1)
+    start.touch()
+    faults = 0
+    end = time.time() + SECONDS
+    while with_faults and time.time() < end - 1:
+        time.sleep(GAP)
+        subprocess.run([str(FOLDER / "culprit"), "store"], env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=60)
+        faults += 1
+    failed, rates, longest = 0, [], []
+    for number, worker in enumerate(workers):
+        try:
+            worker.wait(timeout=max(5, end + 30 - time.time()))
+        except subprocess.TimeoutExpired:
+            worker.kill()
+        text = (room / f"out{number}").read_text().strip().splitlines()[-1:]
+        words = text[0].split() if text else []
+        if words[:1] == ["done"] and words[4] == "0":
+            rates.append(float(words[1]))
+            longest.append(int(words[6]))
+        else:
+            failed += 1
+            print("   ", text[0][-250:] if text else "no output")
+    log = "".join(path.read_text(errors="replace") for path in (room / "log").glob("*.log"))
+    takeovers = [line.split("after ")[1].split(" ms")[0] for line in log.splitlines() if "has taken over" in line and "Control" in line]
+    for line in [line for line in log.splitlines() if "could not go on" in line or "would end with an error" in line][:4]:
+        print("   ", line[-300:])
+    print(f"{faults} faults: {failed} of {WORKERS} failed; {sum(rates):.1f} passes/s together, longest pass {max(longest, default=0)} ms; takeovers after {takeovers} ms", flush=True)
+    try:
+        subprocess.run([str(FOLDER / "cumux"), "control"], input="quit -t 2\n", text=True, env=env, timeout=30, stdout=subprocess.DEVNULL)
+    except subprocess.TimeoutExpired:
+        pass
+    return sum(rates)
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "--worker":
+        work(int(sys.argv[2]), float(sys.argv[3]), sys.argv[4])
+    else:
+        calm, beside = run(False), run(True)
+        print(f"with faults / without: {beside / calm if calm else 0:.3f} (wanted: at least 0.8)")
