@@ -72,7 +72,7 @@ use crate::session::{Session, Sessions};
 use crate::shared::Shared;
 use crate::sink::Reports;
 use crate::suspicion::{Case, Ruling, Trials};
-use cumux_device::Fault;
+use cumux_device::{Begun, Fault};
 use cumux_device::{Open, Sink};
 use cumux_keeper::Hope;
 use cumux_keeper::client::Keeper;
@@ -107,6 +107,7 @@ const LAST_WORD_TIMEOUT: Duration = Duration::from_secs(10);
 const RETRY: Duration = Duration::from_millis(20);
 
 struct Executor {
+    sink: Arc<Reports>,
     shared: Arc<Shared>,
     intake: Arc<Intake>,
     /// Attached while standby: opened when activated.
@@ -149,7 +150,7 @@ pub fn run(options: &Options, opener: &dyn Open) -> Result<(), ExecutorError> {
         .name("reports".into())
         .spawn(move || send_reports(&outgoing, &outbox, &sender, &beating))
         .map_err(|_| rustix::io::Errno::AGAIN)?;
-    let mut executor = Executor { shared, intake, waiting: BTreeMap::new(), remembered: BTreeMap::new(), generation: 0 };
+    let mut executor = Executor { sink, shared, intake, waiting: BTreeMap::new(), remembered: BTreeMap::new(), generation: 0 };
     loop {
         // What a standby has to open is the server's to say; the next server says it all again.
         executor.remembered.append(&mut executor.waiting);
@@ -323,10 +324,21 @@ impl Executor {
             if self.intake.has(id) {
                 return Ok(());
             }
+            // Said before the server had heard that others have left.
+            if self.sink.is_apart() {
+                return Ok(());
+            }
             // Nobody has died over it: what it had under way is begun again at once.
             let images = || self.shared.restore_images().map(Arc::new);
             let terms = Terms { generation: self.generation, lived: Duration::ZERO, on_hold: false, images: &images };
-            open::open(&self.shared, &self.intake, config, files, &terms).map(|_| ())
+            open::open(&self.shared, &self.intake, config, files, &terms)?;
+            // They may have left meanwhile, and this one with them.
+            if self.sink.is_apart()
+                && let Some(session) = self.intake.remove(id)
+            {
+                let _ = session.depart(Duration::from_secs(1), &Begun::Only(Vec::new()));
+            }
+            Ok(())
         });
         let again = matches!(outcome, Err(ExecutorError::Keeper(_)));
         let error = outcome.err().map(|e| e.to_string()).unwrap_or_default();

@@ -25,6 +25,8 @@ pub struct Reports {
     outbox: Arc<Outbox>,
     /// Stops looking at a session's ring; none where clients cannot go on elsewhere.
     departure: OnceLock<Arc<dyn Departure>>,
+    /// Set once clients have left: this executor takes no others.
+    apart: OnceLock<()>,
 }
 
 /// Those who look at the rings of sessions.
@@ -38,11 +40,16 @@ pub trait Departure: Send + Sync {
 impl Reports {
     #[must_use]
     pub fn new(sessions: Sessions, mailboxes: Arc<Mailboxes>, outbox: Arc<Outbox>) -> Self {
-        Self { sessions, mailboxes, outbox, departure: OnceLock::new() }
+        Self { sessions, mailboxes, outbox, departure: OnceLock::new(), apart: OnceLock::new() }
     }
 }
 
 impl Reports {
+    /// Whether clients have left, so that this executor takes no others.
+    pub fn is_apart(&self) -> bool {
+        self.apart.get().is_some()
+    }
+
     /// From now on clients can leave for another process.
     pub fn allow_departures(&self, departure: Arc<dyn Departure>) {
         let _ = self.departure.set(departure);
@@ -99,6 +106,7 @@ impl Sink for Reports {
     /// Those who leave are their next executor's from now on: nothing of them is touched any more.
     fn let_go(&self, staying: &BTreeSet<ClientId>, begun: Begun) {
         let Some(departure) = self.departure.get() else { return };
+        let _ = self.apart.set(());
         let mut staying = staying.clone();
         deliver(&self.sessions, &mut self.mailboxes.rest());
         let leaving: Vec<_> = self.sessions.read().values().filter(|session| !staying.contains(&session.client())).cloned().collect();

@@ -126,7 +126,8 @@ impl<H: Host> Core<H> {
         self.clients.sessions.insert(id, session);
         self.keep(id);
         let Some(session) = self.clients.sessions.get_mut(&id) else { return };
-        for (number, worker) in self.executors.workers.iter().filter(|(_, worker)| worker.is_briefed()) {
+        // One apart would take it for its own.
+        for (number, worker) in self.executors.workers.iter().filter(|(_, worker)| worker.is_briefed() && !worker.is_dismissed()) {
             if let Some(files) = &session.files {
                 worker.send_with(ToExecutor::Attach { session: session.about.clone() }, files.share());
                 if self.executors.service.active() == Some(*number) {

@@ -599,3 +599,47 @@ fn deaths_of_suspects_do_not_end_the_service_of_others() {
     let after = world.status_when(|s| s.takeovers == 8 && s.state == "ACTIVE");
     assert_eq!((after.generation, a.generation(), a.sticky()), (9, 9, 0));
 }
+
+/// Three clients, of which the first one's kernel does not end. Returns them with the executor that
+/// was left to it.
+fn occupied(world: &mut World) -> ([parts::world::Client; 3], u32) {
+    let [first, second] = [world.client(), world.client()];
+    let before = world.status_when(|s| s.standby != 0);
+    let clients = [first, second, world.client()];
+    // The executor answers a question about three clients by letting go of two.
+    world.status();
+    world.expect_note("whose kernels do not end");
+    let after = world.status_when(|s| s.state == "ACTIVE" && s.takeovers == 1 && s.standby != 0);
+    assert!(after.executor == before.standby && after.standby != before.executor, "{before:?} {after:?}");
+    assert_eq!(after.clients.len(), 3);
+    assert_eq!(clients.each_ref().map(|client| client.generation()), [1, 2, 2], "the others go on in the next one");
+    (clients, before.executor)
+}
+
+#[test]
+fn a_client_whose_kernel_does_not_end_keeps_its_executor_for_itself() {
+    let mut world = World::new("occupied");
+    let ([mut first, mut second, third], apart) = occupied(&mut world);
+    let newcomer = world.client();
+    assert_eq!(newcomer.generation(), 2, "nobody else comes to the executor apart");
+    second.kill();
+    world.expect_clients(3);
+    let status = world.status_when(|s| s.clients.iter().any(|c| c.session == first.session && c.kernels == u64::from(first.session) + 10));
+    assert_eq!(status.clients.len(), 3, "the figures of both executors");
+    first.kill();
+    world.expect_clients(2);
+    world.wait_for(|_| !std::path::Path::new(&format!("/proc/{apart}/exe")).exists());
+    let status = world.status_when(|s| s.clients.len() == 2 && s.gone.len() == 2);
+    assert_eq!((status.takeovers, status.state.as_str()), (1, "ACTIVE"), "its end is nobody's misfortune");
+    assert_eq!((third.generation(), newcomer.sticky()), (2, 0));
+}
+
+#[test]
+fn clients_of_an_executor_apart_that_dies_go_on_with_the_others() {
+    let mut world = World::new("occupied");
+    let ([first, second, _third], apart) = occupied(&mut world);
+    kill(apart);
+    world.wait_for(|_| first.generation() == 2);
+    let status = world.status_when(|s| s.clients.len() == 3);
+    assert_eq!((status.takeovers, first.sticky(), second.sticky()), (1, 0, 0));
+}
