@@ -130,7 +130,7 @@ def judge(started, seconds, table):
     for kind, process in started:
         out, errors = finish(process, max(5, seconds - time.monotonic()))
         last = (out or "").strip().splitlines()[-1:] or [""]
-        found = re.match(r"right \S+ rounds (\d+) longest ([\d.]+) pauses ([\d.,]*)", last[0])
+        found = re.match(r"right \S+ rounds (\d+) longest ([\d.]+) pauses ?([\d.,]*)", last[0])
         table["innocents"] += 1
         if found:
             table["rounds"] += int(found[1])

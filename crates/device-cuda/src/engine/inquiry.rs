@@ -11,15 +11,29 @@ use crate::fault::{CudaError, DumpState, FlyingKernel, Rule, Verdict, accusation
 use crate::track::{Flight, Reporting};
 use cumux_device::{Channel, ClientId, Fault, InDoubt, Outcome, Report};
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Completed work that is noticed so long after the announcement may be the culprit's.
 const TRUSTED_AFTER: Duration = Duration::from_millis(2);
+/// How long nothing has been completed before the driver is asked whether anything runs.
+const STILL: Duration = Duration::from_millis(100);
 /// How long the core dump is waited for where the streams tell who the culprit is.
 const DUMP_WAIT_IF_KNOWN: Duration = Duration::from_millis(100);
 /// How long the core dump is waited for otherwise. With hundreds of megabytes of code on the card,
 /// writing it takes most of a second.
 const DUMP_WAIT_LIMIT: Duration = Duration::from_secs(3);
+
+impl Inquiry {
+    /// True now and then while nothing has been completed for a while: the driver may be asked
+    /// whether anything runs. A call of it may block until the fault is handled.
+    fn is_still(&mut self) -> bool {
+        let quiet = self.moved.elapsed() >= STILL && self.asked.is_none_or(|asked| asked.elapsed() >= STILL);
+        if quiet {
+            self.asked = Some(Instant::now());
+        }
+        quiet
+    }
+}
 
 impl Engine {
     /// The driver has announced a fault: submits nothing more.
@@ -41,7 +55,7 @@ impl Engine {
         }
         let flying = self.shared.loss.gather_flying(own, self.shared.mailboxes.len());
         tracing::info!(kernels = flying.len(), completed = completed.len(), "nothing more is given to the card");
-        self.context = ContextState::Faulted(Box::new(Inquiry { begun, flying, completed }));
+        self.context = ContextState::Faulted(Box::new(Inquiry { begun, moved: Instant::now(), asked: None, flying, completed }));
     }
 
     /// The kernels in flight.
@@ -68,6 +82,9 @@ impl Engine {
         let progress = !over.is_empty();
         let open: BTreeSet<(ClientId, u64)> = self.streams.tracker.flights().map(|(_, flight)| (flight.client, flight.token)).collect();
         let ContextState::Faulted(inquiry) = &mut self.context else { return false };
+        if progress {
+            inquiry.moved = Instant::now();
+        }
         inquiry.completed.append(&mut over);
         self.over = over;
         let own = self.number;
@@ -87,8 +104,11 @@ impl Engine {
         if is_dump_pending && !verdict.is_certain() && waited < DUMP_WAIT_LIMIT {
             return progress;
         }
+        // The driver reports the error when nothing runs any more. Nothing that has no mark by then
+        // ever gets one.
+        let is_over = inquiry.is_still() && self.shared.driver.is_idle(self.helper_stream).is_err();
         let waits_for = |flight: &Flight| flight.reporting == Reporting::Due && !(verdict.is_certain() && verdict.suspects.contains_key(&flight.client));
-        if waited < self.shared.fault_wait && self.streams.tracker.flights().any(|(_, flight)| waits_for(flight)) {
+        if !is_over && waited < self.shared.fault_wait && self.streams.tracker.flights().any(|(_, flight)| waits_for(flight)) {
             return progress;
         }
         self.conclude(&verdict, dump.as_deref().and_then(|dump| dump.describe_place()));
@@ -177,7 +197,7 @@ impl Engine {
         for (slot, flight) in tracker.flights().filter(|(_, flight)| flight.reporting == Reporting::Due) {
             let is_at_head = slot.flights().next().is_some_and(|front| front.fence == flight.fence);
             match flight.kernel() {
-                _ if !is_at_head => {}
+                _ if !is_at_head || !tracker.may_have_begun(slot) => {}
                 Some(kernel) => drop(kernels.entry(flight.client).or_insert_with(|| tracker.estimates.name(kernel).to_owned())),
                 None => others.push(InDoubt { client: flight.client, stream: flight.stream, token: flight.token }),
             }

@@ -17,6 +17,10 @@ use std::time::Instant;
 pub(super) struct Inquiry {
     /// When the driver announced the fault.
     pub(super) begun: Instant,
+    /// When work was completed last.
+    pub(super) moved: Instant,
+    /// When the driver was asked last whether anything runs.
+    pub(super) asked: Option<Instant>,
     /// The kernels in flight then, of all engines.
     pub(super) flying: Vec<FlyingKernel>,
     /// Work that was completed after the announcement, with the nanoseconds it took.
@@ -85,7 +89,7 @@ impl Engine {
     /// The driver's.
     pub(crate) fn new(shared: &Arc<Shared>, number: usize) -> Call<Engine> {
         let driver = &shared.driver;
-        let streams = Streams::new(driver)?;
+        let streams = Streams::new(driver, shared.marks_begin)?;
         let helper_stream = driver.create_stream(0)?;
         let issuer = Issuer::new(driver.clone(), shared.limits, shared.coalesces, shared.counters.clone(), shared.helpers.clone());
         Ok(Engine {
