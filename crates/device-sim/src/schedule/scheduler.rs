@@ -195,6 +195,55 @@ impl Scheduler {
         self.retry_waiting_streams(client_id);
     }
 
+    // ---- a card that breaks
+
+    /// Whether the card breaks at a fault, and cannot stop the kernels of one client alone.
+    pub(crate) fn breaks(&self) -> bool {
+        self.breakage.is_some()
+    }
+
+    /// Whether nothing begins any more.
+    pub(super) fn is_halted(&self) -> bool {
+        self.breakage.as_ref().is_some_and(|breakage| breakage.is_halted())
+    }
+
+    /// Whether workers may take nothing at all.
+    pub(super) fn is_over(&self) -> bool {
+        self.breakage.as_ref().is_some_and(|breakage| breakage.is_over())
+    }
+
+    /// Ends a client whose running blocks cannot be stopped: reports all its work now, and takes
+    /// back what has not begun. While nothing begins any more, the reports are left to the settling.
+    fn end_unstoppable_client(&mut self, id: ClientId, end: ClientEnd) {
+        let halted = self.is_halted();
+        let Some(client) = self.clients.get_mut(&id) else { return };
+        if client.end.is_some() {
+            return;
+        }
+        let outcome = outcome_of(&end);
+        client.end = Some(end);
+        if halted {
+            return;
+        }
+        let mut over = Vec::new();
+        for (number, running) in &mut client.tasks {
+            match &mut running.task {
+                Task::Kernel(kernel) if kernel.started.is_some() => {
+                    running.reporting = Reporting::Done;
+                    let (stream, token) = (running.stream, running.token);
+                    self.reports.push_back(Report { client: id, stream, token, outcome: outcome.clone(), progress: None });
+                }
+                Task::Kernel(_) => over.push(*number),
+                Task::Transfer(transfer) if transfer.is_some() => over.push(*number),
+                // Reported when its worker brings it back, after one step.
+                Task::Transfer(_) => {}
+            }
+        }
+        for number in over {
+            self.finish_task(id, number, None);
+        }
+    }
+
     // ---- streams
 
     pub(crate) fn create_stream(&mut self, client: ClientId, partition: u32, priority: i32) -> Result<StreamId, DeviceError> {

@@ -94,12 +94,12 @@ impl Breakage {
     }
 
     /// Whether nothing begins any more.
-    fn is_halted(&self) -> bool {
+    pub(super) fn is_halted(&self) -> bool {
         !matches!(self.phase, Phase::Whole | Phase::Faulting(_))
     }
 
     /// Whether workers may take nothing at all.
-    fn is_over(&self) -> bool {
+    pub(super) fn is_over(&self) -> bool {
         matches!(self.phase, Phase::Settling | Phase::Lost(_))
     }
 
