@@ -6,7 +6,9 @@ use cumux_link::{Connection, LinkError};
 use cumux_wire::VERSION;
 use cumux_wire::cuda::DeviceAttribute;
 use cumux_wire::facts::Attributes;
-use cumux_wire::message::{Capabilities, ClientStatus, DeviceFacts, DeviceGrant, FromExecutor, FromServer, Grant, Hello, ServerStatus, SessionConfig, ToKeeper, ToServer};
+use cumux_wire::message::{
+    Capabilities, ClientStatus, DeviceFacts, DeviceGrant, FromExecutor, FromServer, Grant, Hello, ServerStatus, SessionConfig, ToKeeper, ToServer,
+};
 use cumux_wire::share::Share;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, Shutdown};
@@ -94,9 +96,21 @@ fn version(bytes: &mut Bytes<'_>) -> u32 {
 
 pub fn device(bytes: &mut Bytes<'_>) -> DeviceFacts {
     let id = bytes.text(&["sim:h200", "sim:l4"]);
-    let attributes = Attributes::from([(DeviceAttribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, bytes.mostly(&[132, 58, 0]).cast_signed()), (DeviceAttribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, 9), (DeviceAttribute::CU_DEVICE_ATTRIBUTE_COMPUTE_MODE, bytes.pick(&[0, 2, 3]))]);
+    let attributes = Attributes::from([
+        (DeviceAttribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, bytes.mostly(&[132, 58, 0]).cast_signed()),
+        (DeviceAttribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, 9),
+        (DeviceAttribute::CU_DEVICE_ATTRIBUTE_COMPUTE_MODE, bytes.pick(&[0, 2, 3])),
+    ]);
     let exclusive = Some(bytes.text(&["", "", "", "it is taken"])).filter(|why| !why.is_empty());
-    DeviceFacts { name: id.to_uppercase(), uuid: [bytes.byte(); 16], pci: [0, bytes.word(), 0], memory: bytes.long(), attributes, id, capabilities: Capabilities { exclusive, ..Capabilities::default() } }
+    DeviceFacts {
+        name: id.to_uppercase(),
+        uuid: [bytes.byte(); 16],
+        pci: [0, bytes.word(), 0],
+        memory: bytes.long(),
+        attributes,
+        id,
+        capabilities: Capabilities { exclusive, ..Capabilities::default() },
+    }
 }
 
 fn devices(bytes: &mut Bytes<'_>) -> Vec<DeviceFacts> {

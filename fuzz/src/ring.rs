@@ -48,7 +48,13 @@ impl Open for Cards {
         Ok(cumux_device_sim::open_with(
             id,
             sink,
-            Settings { threads: 1, watchdog: Some(WATCHDOG), marks: true, memory: cumux_device_sim::Memory::Own(1 << 30) },
+            Settings {
+                threads: 1,
+                watchdog: Some(WATCHDOG),
+                marks: true,
+                memory: cumux_device_sim::Memory::Own(1 << 30),
+                faults: cumux_device_sim::FaultTiming::default(),
+            },
         )?)
     }
 }

@@ -121,8 +121,15 @@ impl World<'_, '_> {
         let (_, executors) = self.bench.running();
         for pid in executors {
             if self.come.insert(pid) {
-                let device =
-                    DeviceFacts { id: "sim:h200".into(), name: "H200".into(), uuid: [1; 16], pci: [0; 3], memory: 1 << 37, attributes: [(cumux_wire::cuda::DeviceAttribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 132)].into(), capabilities: cumux_wire::facts::Capabilities::default() };
+                let device = DeviceFacts {
+                    id: "sim:h200".into(),
+                    name: "H200".into(),
+                    uuid: [1; 16],
+                    pci: [0; 3],
+                    memory: 1 << 37,
+                    attributes: [(cumux_wire::cuda::DeviceAttribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 132)].into(),
+                    capabilities: cumux_wire::facts::Capabilities::default(),
+                };
                 let hello = Hello::Executor { version: VERSION, pid, generation: 0, serving: false, devices: vec![device] };
                 let connection = self.connection();
                 self.bench.hello(connection, hello);

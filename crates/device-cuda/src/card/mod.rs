@@ -107,7 +107,6 @@ impl Card {
             sink,
             limits: LaunchLimits::of(&facts),
             coalesces: settings.coalesce,
-            marks_begin: settings.marks_begin,
             polling: PollPolicy::new(settings.spin_us),
             gate: Arc::new(Gate::new(driver.clone(), mailboxes.clone(), helpers.clone(), counters.clone(), settings.long_kernel)),
             mailboxes,

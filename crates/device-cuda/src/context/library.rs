@@ -2,9 +2,8 @@
 //!
 //! The variables of an image are [placed](super::placement) in the memory of its client.
 //!
-//! A large image without writable variables is loaded once and shared by all clients that bring the
-//! same bytes. A small one has one user at a time, so that after a fault an address in its code
-//! names a client; it is kept for the next one. The modules used last are kept when no client uses them. PTX is compiled separately,
+//! An image without writable variables is loaded once and shared by all clients that bring the same
+//! bytes: chains of kernels serve all of them, too (decision 0112). The modules used last are kept when no client uses them. PTX is compiled separately,
 //! which delays no other client; only machine code is loaded, while the card is quiet (decision
 //! 0107).
 
@@ -24,9 +23,6 @@ use std::sync::Arc;
 
 /// Bytes of the largest image that is unpacked to read its names.
 const MOST_IMAGE_BYTES: u64 = 1 << 30;
-/// Images of at most so many bytes have one user at a time. Clients that bring the same small image
-/// have a module each.
-const OWN_IMAGE_BYTES: usize = 1 << 20;
 /// Most modules that are kept for their next use.
 const KEPT_MODULES: usize = 64;
 /// Most bytes of those modules' images.
@@ -104,10 +100,6 @@ impl ModuleLibrary {
         if chosen.symbols.writable {
             return load_chosen(gate, extents, image, chosen, counts, place);
         }
-        // A small image has one user at a time, so that an address in its code names a client.
-        if image.len() <= OWN_IMAGE_BYTES {
-            return load_chosen(gate, extents, image, chosen, counts, place).inspect(|module| self.keep(hash, image.len(), module));
-        }
         let image_lock = self.loading.lock().entry(hash).or_default().clone();
         let loaded = {
             let _guard = image_lock.lock();
@@ -122,11 +114,10 @@ impl ModuleLibrary {
         loaded
     }
 
-    /// Finds the shared module of this content, and counts one more user of it. A small one is found
-    /// only if it has no user.
+    /// Finds the shared module of this content, and counts one more user of it.
     fn find(&self, hash: blake3::Hash) -> Option<Arc<LoadedModule>> {
         let mut known = self.known.lock();
-        let at = known.iter().position(|shared| shared.hash == hash && (shared.image_bytes > OWN_IMAGE_BYTES || !shared.module.is_used()))?;
+        let at = known.iter().position(|shared| shared.hash == hash)?;
         let found = known.remove(at);
         let module = found.module.clone();
         module.add_user();
@@ -169,11 +160,8 @@ fn load_chosen(
 ) -> Result<Arc<LoadedModule>, DeviceError> {
     let ChosenImage { symbols, code } = chosen;
     let PreparedImage { image: own, variables } = prepare(gate, extents, code, &symbols, place)?;
-    let mut module =
+    let module =
         gate.run_quietly(Some(counts), || LoadedModule::load(gate, own.as_deref().unwrap_or(image), &symbols, &variables)).map_err(Occupied::into_error)??;
-    if image.len() <= OWN_IMAGE_BYTES {
-        module.make_exclusive();
-    }
     module.fill_constants(extents, &variables)?;
     Ok(Arc::new(module))
 }

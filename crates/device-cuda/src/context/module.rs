@@ -187,11 +187,6 @@ impl LoadedModule {
         })
     }
 
-    /// Notes that the module has one user at a time.
-    pub(super) fn make_exclusive(&mut self) {
-        self.kernels.iter_mut().for_each(|kernel| kernel.exclusive = true);
-    }
-
     /// Counts one more client as a user.
     pub(super) fn add_user(&self) {
         self.users.fetch_add(1, Ordering::AcqRel);

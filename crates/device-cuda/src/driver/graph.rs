@@ -20,15 +20,6 @@ pub(crate) struct GraphKernel<'a> {
     pub parameters: &'a [u8],
 }
 
-/// The words that a chain sets to 1.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct ChainMarks {
-    /// Set before the first kernel begins, if it is wanted.
-    pub begin: Option<CardAddress>,
-    /// Set when the last kernel has ended: the fence.
-    pub end: CardAddress,
-}
-
 /// The driver's objects of a chain. The owner destroys them with [`Driver::destroy_chain`].
 pub(crate) struct ChainGraph {
     graph: Graph,
@@ -39,19 +30,18 @@ pub(crate) struct ChainGraph {
 
 impl Driver {
     /// Creates a chain that runs these kernels, one after another, and then `fence_kernel`, with
-    /// one thread and the fence's word as its only parameter. Where `marks` has a word for the
-    /// beginning, the same kernel runs before all others, with that word. The kernels' nodes can be
-    /// set to other kernels later. Slow: the driver makes a graph.
+    /// one thread and `fence_word` as its only parameter. The kernels' nodes can be set to other
+    /// kernels later. Slow: the driver makes a graph.
     ///
     /// # Errors
     /// The driver's. Then nothing is left to destroy.
-    pub(crate) fn create_chain(&self, kernels: &[GraphKernel<'_>], fence_kernel: Function, marks: ChainMarks, stream: Stream) -> Call<ChainGraph> {
+    pub(crate) fn create_chain(&self, kernels: &[GraphKernel<'_>], fence_kernel: Function, fence_word: CardAddress, stream: Stream) -> Call<ChainGraph> {
         let table = self.table()?;
         let mut graph = null_mut();
         // SAFETY: the call writes one handle, a local.
         CudaError::check(unsafe { (table.cuGraphCreate)(&raw mut graph, 0) })?;
         let graph = Graph::of(graph);
-        let chain = self.fill_chain(graph, kernels, fence_kernel, marks, stream);
+        let chain = self.fill_chain(graph, kernels, fence_kernel, fence_word, stream);
         if chain.is_err() {
             // SAFETY: the graph made above, which nobody else has; its last use.
             let _ = unsafe { (table.cuGraphDestroy)(graph.raw()) };
@@ -59,14 +49,12 @@ impl Driver {
         chain
     }
 
-    fn fill_chain(&self, graph: Graph, kernels: &[GraphKernel<'_>], fence_kernel: Function, marks: ChainMarks, stream: Stream) -> Call<ChainGraph> {
+    fn fill_chain(&self, graph: Graph, kernels: &[GraphKernel<'_>], fence_kernel: Function, fence_word: CardAddress, stream: Stream) -> Call<ChainGraph> {
         let table = self.table()?;
-        let (begin_word, fence_word) = (marks.begin.map(CardAddress::to_ne_bytes), marks.end.to_ne_bytes());
-        let marking = |word| GraphKernel { function: fence_kernel, shape: LaunchShape::single_thread(), parameters: word };
-        let begin = begin_word.as_ref().map(|word| marking(word));
-        let fence = marking(&fence_word);
-        let mut nodes: Vec<t::CUgraphNode> = Vec::with_capacity(kernels.len() + 2);
-        for kernel in begin.iter().chain(kernels).chain([&fence]) {
+        let fence_word = fence_word.to_ne_bytes();
+        let fence = GraphKernel { function: fence_kernel, shape: LaunchShape::single_thread(), parameters: &fence_word };
+        let mut nodes: Vec<t::CUgraphNode> = Vec::with_capacity(kernels.len() + 1);
+        for kernel in kernels.iter().chain([&fence]) {
             let mut packed = PackedParameters::new(kernel.parameters);
             let parameters = node_parameters(kernel.function, &kernel.shape, packed.extra());
             let before = nodes.last().map_or(null(), |last| &raw const *last);
@@ -85,9 +73,6 @@ impl Driver {
             value.priority = self.priorities().1;
             // SAFETY: a live node; the call reads one local.
             let _ = unsafe { (table.cuGraphKernelNodeSetAttribute)(fence, t::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PRIORITY, &raw const value) };
-        }
-        if begin.is_some() {
-            nodes.remove(0);
         }
         let mut executable = null_mut();
         // SAFETY: a live graph; the call writes one handle, a local.

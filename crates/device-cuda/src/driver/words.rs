@@ -11,8 +11,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Bytes from word to word. No two words share a cache line.
 const STRIDE: usize = 64;
-/// Bytes from a word to its companion.
-const COMPANION: usize = 8;
 
 /// Words of pinned memory, each in a cache line of its own. They are 0 at first.
 ///
@@ -49,34 +47,22 @@ impl PinnedWords {
         STRIDE as u32
     }
 
-    /// The card's address of a word's companion, which lies in the same cache line.
-    pub(crate) fn companion_address(&self, index: usize) -> CardAddress {
-        self.address(index) + COMPANION as CardAddress
-    }
-
-    /// The word at `offset` (0 or [`COMPANION`]) in the cache line of this index.
-    fn word(&self, index: usize, offset: usize) -> &AtomicU64 {
-        assert!(index < self.count && offset <= COMPANION, "word {index} of {}", self.count);
-        let word: *const u64 = with_exposed_provenance(self.base + index * STRIDE + offset);
-        // SAFETY: the word lies in the allocation (checked), is aligned to 8 bytes, lives as long
+    fn word(&self, index: usize) -> &AtomicU64 {
+        assert!(index < self.count, "word {index} of {}", self.count);
+        let word: *const u64 = with_exposed_provenance(self.base + index * STRIDE);
+        // SAFETY: the word lies in the allocation (checked), is aligned to 64 bytes, lives as long
         // as `self`, and is touched through atomics alone (see the type).
         unsafe { AtomicU64::from_ptr(word.cast_mut()) }
     }
 
     /// Reads a word. What the card did before it wrote the value is visible to the caller, too.
     pub(crate) fn load(&self, index: usize) -> u64 {
-        self.word(index, 0).load(Ordering::Acquire)
+        self.word(index).load(Ordering::Acquire)
     }
 
-    /// Reads a word's companion.
-    pub(crate) fn load_companion(&self, index: usize) -> u64 {
-        self.word(index, COMPANION).load(Ordering::Acquire)
-    }
-
-    /// Sets a word and its companion to 0. No work on the card writes the word at this time.
+    /// Sets a word to 0. No work on the card writes the word at this time.
     pub(crate) fn clear(&self, index: usize) {
-        self.word(index, COMPANION).store(0, Ordering::Release);
-        self.word(index, 0).store(0, Ordering::Release);
+        self.word(index).store(0, Ordering::Release);
     }
 }
 

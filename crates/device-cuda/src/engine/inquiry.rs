@@ -197,7 +197,7 @@ impl Engine {
         for (slot, flight) in tracker.flights().filter(|(_, flight)| flight.reporting == Reporting::Due) {
             let is_at_head = slot.flights().next().is_some_and(|front| front.fence == flight.fence);
             match flight.kernel() {
-                _ if !is_at_head || !tracker.may_have_begun(slot) => {}
+                _ if !is_at_head => {}
                 Some(kernel) => drop(kernels.entry(flight.client).or_insert_with(|| tracker.estimates.name(kernel).to_owned())),
                 None => others.push(InDoubt { client: flight.client, stream: flight.stream, token: flight.token }),
             }

@@ -148,9 +148,9 @@ impl Engine {
     /// Has a chain made.
     fn order_chain(&self, ChainOrder { chain, kernels }: ChainOrder) {
         let (shared, stream, number) = (self.shared.clone(), self.helper_stream, self.number);
-        let marks = self.streams.tracker.chain_marks(chain.word);
+        let address = self.streams.tracker.word_address(chain.word);
         self.shared.helpers.run(move || {
-            let built = Chain::build(&shared.driver, kernels, shared.fence_kernel, chain.word, marks, stream)
+            let built = Chain::build(&shared.driver, kernels, shared.fence_kernel, chain.word, address, stream)
                 .inspect_err(|error| tracing::warn!(length = chain.length, code = error.number(), "no graph can be made of a batch of kernels"));
             shared.mailboxes.of(number).send(Message::ChainBuilt(chain, built.ok()));
         });

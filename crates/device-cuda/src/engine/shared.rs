@@ -22,8 +22,6 @@ pub(crate) struct Shared {
     pub limits: LaunchLimits,
     /// True if kernels are submitted as chains.
     pub coalesces: bool,
-    /// True if chains show that they have begun.
-    pub marks_begin: bool,
     /// How idle engines wait.
     pub polling: PollPolicy,
     /// The engines' mailboxes.

@@ -89,7 +89,7 @@ impl Engine {
     /// The driver's.
     pub(crate) fn new(shared: &Arc<Shared>, number: usize) -> Call<Engine> {
         let driver = &shared.driver;
-        let streams = Streams::new(driver, shared.marks_begin)?;
+        let streams = Streams::new(driver)?;
         let helper_stream = driver.create_stream(0)?;
         let issuer = Issuer::new(driver.clone(), shared.limits, shared.coalesces, shared.counters.clone(), shared.helpers.clone());
         Ok(Engine {

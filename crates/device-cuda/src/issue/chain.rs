@@ -12,7 +12,7 @@
 
 use super::plan::PlannedKernel;
 use crate::context::ClientModule;
-use crate::driver::{ChainGraph, ChainMarks, Driver, Function, GraphKernel, Stream};
+use crate::driver::{CardAddress, ChainGraph, Driver, Function, GraphKernel, Stream};
 use crate::fault::Call;
 use crate::track::{FenceWord, SlotIndex};
 use rustc_hash::FxHasher;
@@ -96,7 +96,7 @@ impl Drop for Chain {
 
 impl Chain {
     /// Makes a chain of these kernels. Slow: an engine thread must not call this. `fence_kernel`
-    /// sets the words of `marks`, of which the last one is `word`.
+    /// writes 1 to `word`, which the card has at `address`.
     ///
     /// # Errors
     /// The driver's.
@@ -105,11 +105,11 @@ impl Chain {
         kernels: Vec<PlannedKernel>,
         fence_kernel: Function,
         word: FenceWord,
-        marks: ChainMarks,
+        address: CardAddress,
         stream: Stream,
     ) -> Call<Chain> {
         let nodes: Vec<GraphKernel<'_>> = kernels.iter().map(PlannedKernel::graph_kernel).collect();
-        let graph = driver.create_chain(&nodes, fence_kernel, marks, stream)?;
+        let graph = driver.create_chain(&nodes, fence_kernel, address, stream)?;
         let mut origin: Vec<_> = kernels.iter().map(|planned| (planned.kernel().id, planned.module.clone())).collect();
         origin.sort_unstable_by_key(|(id, _)| *id);
         origin.dedup_by_key(|(id, _)| *id);

@@ -27,8 +27,8 @@ impl Streams {
     ///
     /// # Errors
     /// The driver's.
-    pub(crate) fn new(driver: &Arc<Driver>, marks_begin: bool) -> Call<Streams> {
-        Ok(Streams { queues: FxHashMap::default(), ready: VecDeque::new(), tracker: Tracker::new(driver, marks_begin)?, clock: Clock::start() })
+    pub(crate) fn new(driver: &Arc<Driver>) -> Call<Streams> {
+        Ok(Streams { queues: FxHashMap::default(), ready: VecDeque::new(), tracker: Tracker::new(driver)?, clock: Clock::start() })
     }
 
     /// The queues of a client, with their streams.

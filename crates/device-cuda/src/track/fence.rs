@@ -38,11 +38,6 @@ impl Fences {
         self.reached
     }
 
-    /// What shows the oldest fence that was not seen reached.
-    pub(super) fn next_to_show(&self) -> Option<ShownBy> {
-        self.pending.front().map(|(_, shown_by)| *shown_by)
-    }
-
     /// The number of the next fence. Work that is submitted now completes with it.
     pub(super) fn next(&self) -> u64 {
         self.issued + 1

@@ -74,11 +74,6 @@ impl StreamSlot {
         self.flights.is_empty()
     }
 
-    /// What shows the oldest fence that was not seen reached.
-    pub(super) fn next_to_show(&self) -> Option<ShownBy> {
-        self.fences.next_to_show()
-    }
-
     /// The last fence that was submitted to the stream.
     pub(crate) fn fence_issued(&self) -> u64 {
         self.fences.issued()

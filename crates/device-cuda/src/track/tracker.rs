@@ -6,7 +6,7 @@ use super::flight::Flight;
 use super::pool::{MOST_STREAMS, SlotChoice, SlotIndex, StreamPool};
 use super::slot::{StreamKind, StreamSlot};
 use crate::context::PartitionId;
-use crate::driver::{ChainMarks, Driver, PinnedWords, Stream};
+use crate::driver::{CardAddress, Driver, PinnedWords, Stream};
 use crate::fault::Call;
 use std::sync::Arc;
 
@@ -30,8 +30,6 @@ pub(crate) struct Tracker {
     filling: usize,
     /// Estimates of how long work takes.
     pub estimates: Estimates,
-    /// True if chains show that they have begun.
-    marks_begin: bool,
 }
 
 impl Tracker {
@@ -39,13 +37,13 @@ impl Tracker {
     ///
     /// # Errors
     /// The driver's.
-    pub(crate) fn new(driver: &Arc<Driver>, marks_begin: bool) -> Call<Tracker> {
+    pub(crate) fn new(driver: &Arc<Driver>) -> Call<Tracker> {
         let words = PinnedWords::new(driver, MOST_STREAMS + CHAIN_WORDS)?;
         let mut pool = StreamPool::default();
         for _ in 0..STREAMS_AT_START {
             pool.add(StreamKind { partition: PartitionId::WHOLE_CARD, priority: 0 }, driver.create_stream(0)?);
         }
-        Ok(Tracker { driver: driver.clone(), words, pool, busy: Vec::new(), filling: 0, estimates: Estimates::default(), marks_begin })
+        Ok(Tracker { driver: driver.clone(), words, pool, busy: Vec::new(), filling: 0, estimates: Estimates::default() })
     }
 
     /// The words for the fences of chains.
@@ -116,17 +114,9 @@ impl Tracker {
         self.pool.slot_mut(at).add_fence(ShownBy::Chain(word));
     }
 
-    /// The words that a chain with this word sets.
-    pub(crate) fn chain_marks(&self, word: FenceWord) -> ChainMarks {
-        ChainMarks { begin: self.marks_begin.then(|| self.words.companion_address(word.0)), end: self.words.address(word.0) }
-    }
-
-    /// False if nothing of this slot's unfinished work has begun, for certain.
-    pub(crate) fn may_have_begun(&self, slot: &StreamSlot) -> bool {
-        match slot.next_to_show() {
-            Some(ShownBy::Chain(word)) if self.marks_begin => self.words.load_companion(word.0) != 0,
-            _ => true,
-        }
+    /// The card's address of a chain's word.
+    pub(crate) fn word_address(&self, word: FenceWord) -> CardAddress {
+        self.words.address(word.0)
     }
 
     /// Clears a chain's word before its next launch.
