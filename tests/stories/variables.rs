@@ -73,7 +73,7 @@ fn a_program_whose_kernels_allocate_is_told() {
         let log = std::fs::read_to_string(node.folder().join("log/server.log")).unwrap_or_default();
         log.lines().find(|line| line.contains("would end with an error if this executor were replaced")).map(str::to_owned)
     });
-    assert!(warned.contains("(heap)") && warned.contains("malloc"), "{warned}");
+    assert!(warned.contains("/heap)") && warned.contains("malloc"), "{warned}");
     node.kill(ready_server(&node, 0).executor);
     client.tell("");
     let said = client.expect_ok();
