@@ -47,7 +47,7 @@ pub(crate) use dumps::{read_dump, share_dump};
 pub(crate) use graph::{ChainGraph, GraphKernel};
 pub(crate) use handle::{Function, GreenContext, Module, Stream};
 pub(crate) use launch::LaunchShape;
-pub(crate) use messages::listen_to_driver;
+pub(crate) use messages::{is_fault_announced, listen_to_driver};
 pub(crate) use module::CompileError;
 pub(crate) use partition::{Coscheduling, SmResource};
 pub(crate) use stream::{MemorySet, RectangleCopy};

@@ -2,7 +2,7 @@
 
 use super::message::Message;
 use super::state::Engine;
-use crate::driver::capture_output;
+use crate::driver::{capture_output, is_fault_announced};
 use crate::track::{Flight, Reporting};
 use cumux_device::{Channel, Outcome, Report, StreamId};
 
@@ -12,6 +12,11 @@ impl Engine {
         let mut over = std::mem::take(&mut self.over);
         self.streams.tracker.retire(self.streams.clock.now(), &mut over);
         let progress = !over.is_empty();
+        // Looked at after the fences: what was reached before the announcement is nobody's fault.
+        if progress && self.context_works() && is_fault_announced() {
+            self.begin_inquiry(over);
+            return true;
+        }
         for (flight, device_ns) in over.drain(..) {
             self.complete_flight(&flight, device_ns);
         }

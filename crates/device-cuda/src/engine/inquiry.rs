@@ -1,20 +1,19 @@
 //! From the driver's announcement of a fault to the verdict: whose kernel it was.
 //!
-//! Nothing more is submitted. What was completed when the announcement came is reported at once:
-//! the card holds a faulting kernel until then, so no fence that was reached is the culprit's. What
-//! is completed later is kept until the verdict, because then the culprit's fence is reached, too.
+//! Nothing more is submitted. What was seen complete before the announcement was reported: the card
+//! holds a faulting kernel until then, so no fence that was reached is the culprit's. What is seen
+//! complete later is kept until the verdict, because then the culprit's fence is reached, too. The
+//! announcement is known at once, in the driver's own thread, before the card goes on.
 //! The engine makes no calls of the driver, which would wait until the fault is handled.
 
 use super::state::{ContextState, Engine, Inquiry};
 use crate::driver::share_dump;
-use crate::fault::{CudaError, DumpState, FlyingKernel, Rule, Verdict, accusation, decide};
+use crate::fault::{CudaError, DumpState, FlyingKernel, Rule, STILL_MS, Verdict, accusation, decide};
 use crate::track::{Flight, Reporting};
 use cumux_device::{Channel, ClientId, Fault, InDoubt, Outcome, Report};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-/// Completed work that is noticed so long after the announcement may be the culprit's.
-const TRUSTED_AFTER: Duration = Duration::from_millis(2);
 /// How long nothing has been completed before the driver is asked whether anything runs.
 const STILL: Duration = Duration::from_millis(100);
 /// How long the core dump is waited for where the streams tell who the culprit is.
@@ -25,37 +24,39 @@ const DUMP_WAIT_LIMIT: Duration = Duration::from_secs(3);
 
 impl Inquiry {
     /// True now and then while nothing has been completed for a while: the driver may be asked
-    /// whether anything runs. A call of it may block until the fault is handled.
-    fn is_still(&mut self) -> bool {
-        let quiet = self.moved.elapsed() >= STILL && self.asked.is_none_or(|asked| asked.elapsed() >= STILL);
-        if quiet {
-            self.asked = Some(Instant::now());
+    /// whether anything runs. A call of it may block until the fault is handled. Before the dump is
+    /// written, the card stands still for everybody.
+    fn is_still(&mut self, is_dumped: bool) -> bool {
+        if !is_dumped {
+            return false;
         }
-        quiet
+        let still = self.moved.get_or_insert_with(Instant::now).elapsed() >= STILL;
+        if still {
+            self.moved = Some(Instant::now());
+        }
+        still
     }
 }
 
 impl Engine {
     /// The driver has announced a fault: submits nothing more.
-    pub(super) fn begin_inquiry(&mut self) {
-        let Some(begun) = self.shared.watch.begun() else { return };
+    /// `completed` was found complete after the announcement, so it may be the culprit's.
+    pub(super) fn begin_inquiry(&mut self, mut completed: Vec<(Flight, u64)>) {
         if !self.context_works() {
             return;
         }
+        let begun = self.shared.watch.begun().unwrap_or_else(Instant::now);
         self.streams.clock.tick();
-        let mut completed = Vec::new();
-        if begun.elapsed() < TRUSTED_AFTER {
-            self.poll_completions();
-        } else {
-            self.streams.tracker.retire(self.streams.clock.now(), &mut completed);
-        }
+        let mut later = Vec::new();
+        self.streams.tracker.retire(self.streams.clock.now(), &mut later);
+        completed.append(&mut later);
         let mut own = self.list_flying();
         for (flight, _) in &completed {
-            own.extend(self.describe_flying(flight, 0, true));
+            own.extend(self.describe_flying(flight, STILL_MS, true).map(|kernel| FlyingKernel { unfinished: false, ..kernel }));
         }
         let flying = self.shared.loss.gather_flying(own, self.shared.mailboxes.len());
         tracing::info!(kernels = flying.len(), completed = completed.len(), "nothing more is given to the card");
-        self.context = ContextState::Faulted(Box::new(Inquiry { begun, moved: Instant::now(), asked: None, flying, completed }));
+        self.context = ContextState::Faulted(Box::new(Inquiry { begun, moved: None, flying, completed }));
     }
 
     /// The kernels in flight.
@@ -83,7 +84,7 @@ impl Engine {
         let open: BTreeSet<(ClientId, u64)> = self.streams.tracker.flights().map(|(_, flight)| (flight.client, flight.token)).collect();
         let ContextState::Faulted(inquiry) = &mut self.context else { return false };
         if progress {
-            inquiry.moved = Instant::now();
+            inquiry.moved = None;
         }
         inquiry.completed.append(&mut over);
         self.over = over;
@@ -106,7 +107,7 @@ impl Engine {
         }
         // The driver reports the error when nothing runs any more. Nothing that has no mark by then
         // ever gets one.
-        let is_over = inquiry.is_still() && self.shared.driver.is_idle(self.helper_stream).is_err();
+        let is_over = inquiry.is_still(!is_dump_pending) && self.shared.driver.is_idle(self.helper_stream).is_err();
         let waits_for = |flight: &Flight| flight.reporting == Reporting::Due && !(verdict.is_certain() && verdict.suspects.contains_key(&flight.client));
         if !is_over && waited < self.shared.fault_wait && self.streams.tracker.flights().any(|(_, flight)| waits_for(flight)) {
             return progress;

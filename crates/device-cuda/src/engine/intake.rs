@@ -49,7 +49,7 @@ impl Engine {
                 // The send fails if the thread has stopped waiting.
                 let _ = asker.send(self.list_long_clients(longer_than_ns));
             }
-            Message::FaultBegins => self.begin_inquiry(),
+            Message::FaultBegins => self.begin_inquiry(Vec::new()),
             Message::End => {}
         }
     }

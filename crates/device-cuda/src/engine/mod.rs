@@ -8,7 +8,7 @@
 //! chains, unloading) are made on the helper threads.
 //!
 //! ```text
-//! run ─▶ intake ─▶ evacuate, lose, inquiry ─▶ complete ─▶ close ─▶ state ─▶ shared ─▶ message
+//! run ─▶ intake ─▶ evacuate, lose ─▶ complete ─▶ inquiry ─▶ close ─▶ state ─▶ shared ─▶ message
 //!                                                                    └────▶ ends
 //! ```
 

@@ -17,10 +17,9 @@ use std::time::Instant;
 pub(super) struct Inquiry {
     /// When the driver announced the fault.
     pub(super) begun: Instant,
-    /// When work was completed last.
-    pub(super) moved: Instant,
-    /// When the driver was asked last whether anything runs.
-    pub(super) asked: Option<Instant>,
+    /// Since when nothing was completed, or the driver was asked whether anything runs; `None` until
+    /// this is looked at.
+    pub(super) moved: Option<Instant>,
     /// The kernels in flight then, of all engines.
     pub(super) flying: Vec<FlyingKernel>,
     /// Work that was completed after the announcement, with the nanoseconds it took.

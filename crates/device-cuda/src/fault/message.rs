@@ -15,6 +15,11 @@ const EXCEPTION: &str = "Detected an exception of type ";
 /// The first line of a kernel's stack: its function.
 const STACK: &str = "#0\t";
 
+/// True if the driver begins to handle a fault with these bytes.
+pub(crate) fn announces_fault(printed: &[u8]) -> bool {
+    printed.windows(DUMP_BEGINS.len()).any(|bytes| bytes == DUMP_BEGINS.as_bytes())
+}
+
 /// What one line says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum DriverMessage {
@@ -61,6 +66,7 @@ mod tests {
     #[test]
     fn lines_of_driver_580_are_read() {
         assert_eq!(read_line("[06:00:14.868100] coredump: Starting GPU coredump generation\n"), DriverMessage::FaultBegins);
+        assert!(announces_fault(b"[06:00:14.868100] coredump: Starting GPU coredump generation\n") && !announces_fault(b"coredump: Sta"));
         assert_eq!(read_line("[06:00:14.868151] coredump: SM 1/132 has finished state collection"), DriverMessage::Progress);
         assert_eq!(
             read_line("[06:00:14.869022] coredump: Detected an exception of type CUDBG_EXCEPTION_WARP_ILLEGAL_ADDRESS (14)"),

@@ -20,6 +20,6 @@ mod watch;
 pub(crate) use blame::{Blame, Suspects, accusation};
 pub(crate) use code::{Call, CudaError};
 pub(crate) use loss::Loss;
-pub(crate) use message::read_line;
-pub(crate) use verdict::{FlyingKernel, KnownKernel, Rule, Verdict, decide};
+pub(crate) use message::{announces_fault, read_line};
+pub(crate) use verdict::{FlyingKernel, KnownKernel, Rule, STILL_MS, Verdict, decide};
 pub(crate) use watch::{DumpState, Notice, Watch};
