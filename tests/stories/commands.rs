@@ -204,5 +204,7 @@ fn one_client_too_many() {
     for client in all {
         client.expect_ok();
     }
+    // The server hears of an end a moment after the program's parent.
+    node.wait_for("the end of both", |node| node.servers().into_iter().find(|server| server.clients.is_empty()));
     node.test_client("view").start().expect_ok();
 }
