@@ -141,6 +141,7 @@ pub fn run(options: &Options, opener: &dyn Open) -> Result<(), ExecutorError> {
     let shared = Arc::new(Shared::new(cards, mailboxes, outbox.clone())?);
     let intake = Intake::new(sessions, shared.clone())?;
     intake.start()?;
+    sink.set_lanes(intake.clone());
     if shared.cards.capabilities().exclusive.is_none() {
         sink.allow_departures(intake.clone());
     }

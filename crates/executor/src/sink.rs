@@ -23,7 +23,9 @@ pub struct Reports {
     sessions: Sessions,
     mailboxes: Arc<Mailboxes>,
     outbox: Arc<Outbox>,
-    /// Stops looking at a session's ring; none where clients cannot go on elsewhere.
+    /// Those who look at the rings of sessions; none before they have started.
+    lanes: OnceLock<Arc<dyn Departure>>,
+    /// The same, where clients can go on elsewhere.
     departure: OnceLock<Arc<dyn Departure>>,
     /// Set once clients have left: this executor takes no others.
     apart: OnceLock<()>,
@@ -40,7 +42,7 @@ pub trait Departure: Send + Sync {
 impl Reports {
     #[must_use]
     pub fn new(sessions: Sessions, mailboxes: Arc<Mailboxes>, outbox: Arc<Outbox>) -> Self {
-        Self { sessions, mailboxes, outbox, departure: OnceLock::new(), apart: OnceLock::new() }
+        Self { sessions, mailboxes, outbox, lanes: OnceLock::new(), departure: OnceLock::new(), apart: OnceLock::new() }
     }
 }
 
@@ -48,6 +50,11 @@ impl Reports {
     /// Whether clients have left, so that this executor takes no others.
     pub fn is_apart(&self) -> bool {
         self.apart.get().is_some()
+    }
+
+    /// From now on these deliver reports, too.
+    pub fn set_lanes(&self, lanes: Arc<dyn Departure>) {
+        let _ = self.lanes.set(lanes);
     }
 
     /// From now on clients can leave for another process.
@@ -129,6 +136,12 @@ impl Sink for Reports {
     fn lost(&self, why: &str, begun: Begun) {
         tracing::error!("the device is lost: {why}; this executor ends and another takes over");
         // What was over counts, and the culprit's error is the server's to know, too.
+        deliver(&self.sessions, &mut self.mailboxes.rest());
+        // A lane may have taken reports and not delivered them yet. Work whose end is not written down
+        // would be done again.
+        if let Some(lanes) = self.lanes.get() {
+            lanes.settle();
+        }
         deliver(&self.sessions, &mut self.mailboxes.rest());
         let sessions: Vec<_> = self.sessions.read().values().cloned().collect();
         for session in sessions {

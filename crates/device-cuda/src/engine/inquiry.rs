@@ -108,6 +108,12 @@ impl Engine {
         // The driver reports the error when nothing runs any more. Nothing that has no mark by then
         // ever gets one.
         let is_over = inquiry.is_still(!is_dump_pending) && self.shared.driver.is_idle(self.helper_stream).is_err();
+        if is_over {
+            // What has completed while the driver was asked.
+            let mut last = Vec::new();
+            self.streams.tracker.retire(self.streams.clock.now(), &mut last);
+            inquiry.completed.append(&mut last);
+        }
         let waits_for = |flight: &Flight| flight.reporting == Reporting::Due && !(verdict.is_certain() && verdict.suspects.contains_key(&flight.client));
         if !is_over && waited < self.shared.fault_wait && self.streams.tracker.flights().any(|(_, flight)| waits_for(flight)) {
             return progress;
@@ -189,16 +195,14 @@ impl Engine {
         }
     }
 
-    /// Work of others that was begun, perhaps, and has no mark: the clients whose kernels that are,
-    /// with the kernels' names, and all other such work. What is behind it in its stream has not
-    /// begun.
+    /// Work of others that was given to the card and has no mark: the clients whose kernels that are,
+    /// with the kernels' names, and all other such work. Also what is behind other work in its stream
+    /// may have begun: the card goes on until the process has ended.
     fn list_doubts(&self) -> (BTreeMap<ClientId, String>, Vec<InDoubt>) {
         let tracker = &self.streams.tracker;
         let (mut kernels, mut others) = (BTreeMap::new(), Vec::new());
-        for (slot, flight) in tracker.flights().filter(|(_, flight)| flight.reporting == Reporting::Due) {
-            let is_at_head = slot.flights().next().is_some_and(|front| front.fence == flight.fence);
+        for (_, flight) in tracker.flights().filter(|(_, flight)| flight.reporting == Reporting::Due) {
             match flight.kernel() {
-                _ if !is_at_head => {}
                 Some(kernel) => drop(kernels.entry(flight.client).or_insert_with(|| tracker.estimates.name(kernel).to_owned())),
                 None => others.push(InDoubt { client: flight.client, stream: flight.stream, token: flight.token }),
             }

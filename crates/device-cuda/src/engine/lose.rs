@@ -1,6 +1,7 @@
 //! The loss of the context, on the engine's side.
 
 use super::state::{ContextState, Engine};
+use crate::driver::is_fault_announced;
 use crate::fault::{Blame, CudaError, Suspects, accusation};
 use cumux_device::Fault;
 
@@ -11,9 +12,17 @@ impl Engine {
         if !self.context_works() {
             return;
         }
+        if is_fault_announced() {
+            // The core dump will tell more than this error.
+            return self.begin_inquiry(Vec::new());
+        }
         // The driver reports the error only when all running kernels have ended. Work that
         // completed before the culprit, or beside it, is reported as complete.
         self.poll_completions();
+        if !self.context_works() {
+            // Announced meanwhile. What has completed waits for the verdict.
+            return;
+        }
         self.context = ContextState::Broken;
         self.shared.declare_broken(error, self.number);
         let suspects = self.shared.loss.gather_suspects(self.list_suspects(error), self.shared.mailboxes.len());
