@@ -9,7 +9,7 @@
 use crate::error::ExecutorError;
 use crate::session::{Session, Sessions};
 use crate::shared::Shared;
-use crate::sink::{self, Departure};
+use crate::sink::{self, Lanes};
 use cumux_environment::number_or_none;
 use cumux_link::pulse;
 use cumux_ring::awake::Count;
@@ -258,7 +258,7 @@ impl Intake {
     }
 }
 
-impl Departure for Intake {
+impl Lanes for Intake {
     fn leave(&self, client: u32) {
         self.remove(client);
     }

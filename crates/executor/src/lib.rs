@@ -70,7 +70,7 @@ use crate::mailbox::{Letter, Mailboxes, Outbox};
 use crate::open::{Images, Terms};
 use crate::session::{Session, Sessions};
 use crate::shared::Shared;
-use crate::sink::Reports;
+use crate::sink::{Leaving, Reports};
 use crate::suspicion::{Case, Ruling, Trials};
 use cumux_device::{Begun, Fault};
 use cumux_device::{Open, Sink};
@@ -141,10 +141,8 @@ pub fn run(options: &Options, opener: &dyn Open) -> Result<(), ExecutorError> {
     let shared = Arc::new(Shared::new(cards, mailboxes, outbox.clone())?);
     let intake = Intake::new(sessions, shared.clone())?;
     intake.start()?;
-    sink.set_lanes(intake.clone());
-    if shared.cards.capabilities().exclusive.is_none() {
-        sink.allow_departures(intake.clone());
-    }
+    let leaving = if shared.cards.capabilities().exclusive.is_none() { Leaving::Possible } else { Leaving::Impossible };
+    sink.set_lanes(intake.clone(), leaving);
     let line: Arc<Mutex<Option<Connection>>> = Arc::default();
     let (sender, beating) = (line.clone(), intake.clone());
     std::thread::Builder::new()

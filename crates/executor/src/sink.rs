@@ -23,16 +23,24 @@ pub struct Reports {
     sessions: Sessions,
     mailboxes: Arc<Mailboxes>,
     outbox: Arc<Outbox>,
-    /// Those who look at the rings of sessions; none before they have started.
-    lanes: OnceLock<Arc<dyn Departure>>,
-    /// The same, where clients can go on elsewhere.
-    departure: OnceLock<Arc<dyn Departure>>,
+    /// Those who look at the rings of sessions, and whether these can go on elsewhere; none before
+    /// they have started.
+    lanes: OnceLock<(Arc<dyn Lanes>, Leaving)>,
     /// Set once clients have left: this executor takes no others.
     apart: OnceLock<()>,
 }
 
+/// Whether clients can leave for another process while this one goes on.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Leaving {
+    /// They can.
+    Possible,
+    /// The device serves one process alone.
+    Impossible,
+}
+
 /// Those who look at the rings of sessions.
-pub trait Departure: Send + Sync {
+pub trait Lanes: Send + Sync {
     /// The ring of this session is not looked at any more.
     fn leave(&self, client: ClientId);
     /// Returns when nobody touches the sessions that have left.
@@ -42,24 +50,17 @@ pub trait Departure: Send + Sync {
 impl Reports {
     #[must_use]
     pub fn new(sessions: Sessions, mailboxes: Arc<Mailboxes>, outbox: Arc<Outbox>) -> Self {
-        Self { sessions, mailboxes, outbox, lanes: OnceLock::new(), departure: OnceLock::new(), apart: OnceLock::new() }
+        Self { sessions, mailboxes, outbox, lanes: OnceLock::new(), apart: OnceLock::new() }
     }
-}
 
-impl Reports {
     /// Whether clients have left, so that this executor takes no others.
     pub fn is_apart(&self) -> bool {
         self.apart.get().is_some()
     }
 
-    /// From now on these deliver reports, too.
-    pub fn set_lanes(&self, lanes: Arc<dyn Departure>) {
-        let _ = self.lanes.set(lanes);
-    }
-
-    /// From now on clients can leave for another process.
-    pub fn allow_departures(&self, departure: Arc<dyn Departure>) {
-        let _ = self.departure.set(departure);
+    /// From now on these deliver reports, too, and clients leave through them.
+    pub fn set_lanes(&self, lanes: Arc<dyn Lanes>, leaving: Leaving) {
+        let _ = self.lanes.set((lanes, leaving));
     }
 }
 
@@ -107,12 +108,13 @@ impl Sink for Reports {
 
     /// Whether there is anybody who could go on elsewhere, and an elsewhere.
     fn occupied(&self, by: &BTreeSet<ClientId>) -> bool {
-        self.departure.get().is_some() && self.sessions.read().keys().any(|client| !by.contains(client))
+        let can_leave = self.lanes.get().is_some_and(|(_, leaving)| *leaving == Leaving::Possible);
+        can_leave && self.sessions.read().keys().any(|client| !by.contains(client))
     }
 
     /// Those who leave are their next executor's from now on: nothing of them is touched any more.
     fn let_go(&self, staying: &BTreeSet<ClientId>, begun: Begun) {
-        let Some(departure) = self.departure.get() else { return };
+        let Some((lanes, Leaving::Possible)) = self.lanes.get() else { return };
         let _ = self.apart.set(());
         let mut staying = staying.clone();
         deliver(&self.sessions, &mut self.mailboxes.rest());
@@ -120,14 +122,14 @@ impl Sink for Reports {
         tracing::warn!("work of clients {staying:?} does not end: {} other clients go on in another process", leaving.len());
         for session in &leaving {
             if session.depart(DEPARTURE_TIMEOUT, &begun) {
-                departure.leave(session.client());
+                lanes.leave(session.client());
             } else {
                 tracing::error!("session {} is in a call that does not end: it cannot leave", session.client());
                 staying.insert(session.client());
             }
         }
         // A lane that slept may still write into the pages of those that have left.
-        departure.settle();
+        lanes.settle();
         self.outbox.put(FromExecutor::Occupied { staying: staying.iter().copied().collect() });
     }
 
@@ -139,7 +141,7 @@ impl Sink for Reports {
         deliver(&self.sessions, &mut self.mailboxes.rest());
         // A lane may have taken reports and not delivered them yet. Work whose end is not written down
         // would be done again.
-        if let Some(lanes) = self.lanes.get() {
+        if let Some((lanes, _)) = self.lanes.get() {
             lanes.settle();
         }
         deliver(&self.sessions, &mut self.mailboxes.rest());

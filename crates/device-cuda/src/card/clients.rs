@@ -5,7 +5,7 @@ use crate::context::{Client, PinnedWindow, Urgency};
 use crate::engine::Message;
 use crate::fault::remedy;
 use cumux_abi::CUlimit;
-use cumux_device::{Begun, ClientCounters, ClientId, ClientSpec, Clients, DeviceError, Fault};
+use cumux_device::{ClientCounters, ClientId, ClientSpec, Clients, DeviceError, Fault};
 use std::collections::BTreeSet;
 use std::collections::hash_map::Entry;
 use std::os::fd::BorrowedFd;
@@ -49,10 +49,9 @@ impl Clients for Card {
             engine.send(Message::DescribeClient(client, asker));
             let what = answer.recv_timeout(DESCRIPTION_WAIT_LIMIT).unwrap_or_else(|_| "the driver does not come back from a call".into());
             let limit = self.drain.as_secs_f64();
-            let in_doubt = self.shared.mailboxes.evacuate(&BTreeSet::new(), self.shared.fault_wait);
-            let in_doubt = in_doubt.into_iter().filter(|piece| piece.client != client).collect();
+            let begun = self.shared.mailboxes.evacuate(&BTreeSet::new(), self.shared.fault_wait);
             let why = format!("work of client {client} runs on {limit} s after the client was closed, and cannot be stopped alone: {what}");
-            self.shared.give_up(why, Begun::Only(in_doubt));
+            self.shared.give_up(why, begun);
         }
         self.clients.write().remove(&client);
         self.streams.write().retain(|_, stream| stream.client.id != client);

@@ -22,7 +22,7 @@ use crate::polling::PollPolicy;
 use crate::quiet::Gate;
 use crate::settings::Settings;
 use cumux_abi::CUlimit;
-use cumux_device::{Begun, ClientId, Device, DeviceError, DeviceFacts, GlobalInfo, ModuleId, ModuleInfo, Sink, StreamId};
+use cumux_device::{ClientId, Device, DeviceError, DeviceFacts, GlobalInfo, ModuleId, ModuleInfo, Sink, StreamId};
 use cumux_ranges::{Access, AllowedRange, Permissions};
 use cumux_wire::limits::LaunchLimits;
 use parking_lot::{Mutex, RwLock};
@@ -137,8 +137,7 @@ impl Card {
         shared.gate.set_on_occupied(Box::new(move |by| {
             let leave = sink.occupied(by);
             if leave {
-                let in_doubt = mailboxes.evacuate(by, wait);
-                sink.let_go(by, Begun::Only(in_doubt));
+                sink.let_go(by, mailboxes.evacuate(by, wait));
             }
             leave
         }));

@@ -4,7 +4,9 @@
 //! holds a faulting kernel until then, so no fence that was reached is the culprit's. What is seen
 //! complete later is kept until the verdict, because then the culprit's fence is reached, too. The
 //! announcement is known at once, in the driver's own thread, before the card goes on.
-//! The engine makes no calls of the driver, which would wait until the fault is handled.
+//! The engine makes no calls of the driver meanwhile, because they may wait until the fault is
+//! handled. The exception: once the dump is written and nothing has been completed for a while, it
+//! asks whether anything still runs.
 
 use super::state::{ContextState, Engine, Inquiry};
 use crate::driver::share_dump;
@@ -15,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 /// How long nothing has been completed before the driver is asked whether anything runs.
-const STILL: Duration = Duration::from_millis(100);
+const QUIET_BEFORE_ASKING: Duration = Duration::from_millis(100);
 /// How long the core dump is waited for where the streams tell who the culprit is.
 const DUMP_WAIT_IF_KNOWN: Duration = Duration::from_millis(100);
 /// How long the core dump is waited for otherwise. With hundreds of megabytes of code on the card,
@@ -26,15 +28,15 @@ impl Inquiry {
     /// True now and then while nothing has been completed for a while: the driver may be asked
     /// whether anything runs. A call of it may block until the fault is handled. Before the dump is
     /// written, the card stands still for everybody.
-    fn is_still(&mut self, is_dumped: bool) -> bool {
+    fn may_ask_driver(&mut self, is_dumped: bool) -> bool {
         if !is_dumped {
             return false;
         }
-        let still = self.moved.get_or_insert_with(Instant::now).elapsed() >= STILL;
-        if still {
+        let quiet = self.moved.get_or_insert_with(Instant::now).elapsed() >= QUIET_BEFORE_ASKING;
+        if quiet {
             self.moved = Some(Instant::now());
         }
-        still
+        quiet
     }
 }
 
@@ -100,14 +102,14 @@ impl Engine {
             DumpState::Pending => None,
         };
         let is_dump_pending = matches!(self.shared.watch.dump(), DumpState::Pending);
-        let known: Vec<_> = self.streams.tracker.estimates.kernels().cloned().collect();
+        let known: Vec<_> = self.streams.tracker.estimates.kernels().collect();
         let verdict = decide(&inquiry.flying, &known, dump.as_deref(), self.shared.watch.has_assertions());
         if is_dump_pending && !verdict.is_certain() && waited < DUMP_WAIT_LIMIT {
             return progress;
         }
         // The driver reports the error when nothing runs any more. Nothing that has no mark by then
         // ever gets one.
-        let is_over = inquiry.is_still(!is_dump_pending) && self.shared.driver.is_idle(self.helper_stream).is_err();
+        let is_over = inquiry.may_ask_driver(!is_dump_pending) && self.shared.driver.is_idle(self.helper_stream).is_err();
         if is_over {
             // What has completed while the driver was asked.
             let mut last = Vec::new();
@@ -145,6 +147,8 @@ impl Engine {
                 self.shared.sink.text(*client, Channel::Error, text.as_bytes());
             }
         }
+        // What is held was completed before the announcement: it comes first in its stream.
+        self.release_held();
         for (flight, device_ns) in inquiry.completed {
             self.streams.end_flight(flight.stream);
             if flight.reporting == Reporting::Due {
@@ -152,7 +156,6 @@ impl Engine {
                 self.reports.push(Report { client: flight.client, stream: flight.stream, token: flight.token, outcome });
             }
         }
-        self.release_held();
         let mut reports = std::mem::take(&mut self.reports);
         self.shared.sink.retired_all(&mut reports);
         for client in verdict.suspects.keys() {

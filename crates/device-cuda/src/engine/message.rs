@@ -5,7 +5,7 @@ use crate::issue::{Chain, PendingChain};
 use crate::mailbox::Mailbox;
 use crate::quiet::LongWorkHolders;
 use crossbeam_channel::Sender;
-use cumux_device::{ClientId, Fault, InDoubt, StreamId, Work};
+use cumux_device::{Begun, ClientId, Fault, InDoubt, StreamId, Work};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -82,13 +82,15 @@ impl Mailboxes {
 }
 
 impl Mailboxes {
-    /// Has all engines let go of all clients but these. Returns what is in doubt of their work.
-    pub(crate) fn evacuate(&self, staying: &BTreeSet<ClientId>, limit: Duration) -> Vec<InDoubt> {
+    /// Has all engines let go of all clients but these. Returns what may have been begun of their
+    /// work and is not reported: anything, if an engine does not answer, because it is in a call of
+    /// the driver and says nothing of its clients.
+    pub(crate) fn evacuate(&self, staying: &BTreeSet<ClientId>, limit: Duration) -> Begun {
         let until = Instant::now() + limit;
         let (done, answers) = crossbeam_channel::bounded(self.len());
         self.iter().for_each(|mailbox| mailbox.send(Message::Evacuate(staying.clone(), until, done.clone())));
-        // An engine that does not come back from a call of the driver says nothing of its clients.
-        (0..self.len()).filter_map(|_| answers.recv_deadline(until + ANSWER_LIMIT).ok()).flatten().collect()
+        let in_doubt: Option<Vec<_>> = (0..self.len()).map(|_| answers.recv_deadline(until + ANSWER_LIMIT).ok()).collect();
+        in_doubt.map_or(Begun::Unknown, |lists| Begun::Only(lists.concat()))
     }
 }
 
@@ -114,5 +116,35 @@ impl LongWorkHolders for Mailboxes {
 
     fn resume_long_work(&self) {
         self.iter().for_each(|mailbox| mailbox.send(Message::ResumeLongWork));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_an_engine_that_does_not_answer_has_begun_is_unknown() {
+        let mailboxes = Mailboxes::new(2);
+        let at_once = Duration::ZERO;
+        assert_eq!(mailboxes.evacuate(&BTreeSet::new(), at_once), Begun::Unknown, "both are silent");
+        // The second engine's thread answers; the first one is in a call that does not end.
+        let piece = InDoubt { client: 3, stream: StreamId(1), token: 7 };
+        let second = mailboxes.of(1);
+        let mut messages = Vec::new();
+        let begun = std::thread::scope(|scope| {
+            let asked = scope.spawn(|| mailboxes.evacuate(&BTreeSet::new(), at_once));
+            while messages.is_empty() {
+                second.take_all(&mut messages);
+                std::thread::yield_now();
+            }
+            for message in messages.drain(..) {
+                if let Message::Evacuate(_, _, done) = message {
+                    let _ = done.send(vec![piece]);
+                }
+            }
+            asked.join().expect("no panic")
+        });
+        assert_eq!(begun, Begun::Unknown, "one of the two is silent");
     }
 }

@@ -103,7 +103,7 @@ impl Verdict {
 
 /// Decides by what is known now. `known`: all kernels that were launched. `asserted`: the driver
 /// has printed a failed assertion.
-pub(crate) fn decide(flying: &[FlyingKernel], known: &[KnownKernel], dump: Option<&Dump>, asserted: bool) -> Verdict {
+pub(crate) fn decide(flying: &[FlyingKernel], known: &[&KnownKernel], dump: Option<&Dump>, asserted: bool) -> Verdict {
     let error = dump.map(|dump| if asserted { CudaError::ASSERT } else { dump.error() }).or(asserted.then_some(CudaError::ASSERT));
     let running: Vec<&FlyingKernel> = flying.iter().filter(|kernel| kernel.may_run && (error != Some(CudaError::ASSERT) || kernel.kernel.asserts)).collect();
     let verdict = |kernels: &[&FlyingKernel], rule| Verdict { suspects: accuse(kernels), rule, error };
@@ -157,10 +157,11 @@ fn is_named(dump: &Dump, kernel: &KnownKernel) -> bool {
 }
 
 /// The kernel that the dump names, if only one client can have launched it.
-fn find_owner<'a>(dump: &Dump, known: &'a [KnownKernel]) -> Option<&'a KnownKernel> {
+fn find_owner<'a>(dump: &Dump, known: &[&'a KnownKernel]) -> Option<&'a KnownKernel> {
     let mut places = dump.exceptions.iter().filter_map(|exception| dump.place_of(exception.pc?));
-    places
-        .find_map(|place| known.iter().find(|kernel| kernel.exclusive && kernel.module == place.module && (place.function == *kernel.name || !place.is_kernel)))
+    places.find_map(|place| {
+        known.iter().copied().find(|kernel| kernel.exclusive && kernel.module == place.module && (place.function == *kernel.name || !place.is_kernel))
+    })
 }
 
 #[cfg(test)]
