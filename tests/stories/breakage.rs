@@ -1,5 +1,5 @@
-//! A card that breaks as a whole at a fault, as real cards do (`sim:h200:card`): the culprit gets its
-//! error, and everybody else has the results of a run alone.
+//! A card that breaks as a whole at a fault, as real cards do (`sim:h200:card`): the culprit gets
+//! its error, and everybody else has the results of a run alone.
 
 use cumux_testkit::{Client, ClientBuilder, Node, Outcome};
 
@@ -153,8 +153,8 @@ fn work_that_does_not_end_beside_a_fault_has_an_error_and_the_rest_goes_on() {
     expect_as_alone(clients, &expected);
 }
 
-/// A killed client's kernel cannot be stopped alone: the device is given up. Who had a kernel with it
-/// then may be told so (decision 0111), and nobody has wrong results.
+/// A killed client's kernel cannot be stopped alone: the device is given up. Who had a kernel with
+/// it then may be told so (decision 0111), and nobody has wrong results.
 #[test]
 fn a_client_is_killed_in_the_middle_of_an_endless_kernel() {
     let expected = alone("15");

@@ -66,9 +66,9 @@ enum Task {
         #[arg(long, value_name = "FILE.tar.gz", conflicts_with = "minutes")]
         pack: Option<PathBuf>,
     },
-    /// Changes the pure crates in one of forty possible places each time and checks that their tests
-    /// notice, by a pinned cargo-mutants that is installed into target/tools if missing; most of an
-    /// hour, not part of CI
+    /// Changes the pure crates in one of forty possible places each time and checks that their
+    /// tests notice, by a pinned cargo-mutants that is installed into target/tools if missing; most
+    /// of an hour, not part of CI
     Mutants {
         /// Only these crates: cumux-ptx, cumux-wire …
         crates: Vec<String>,

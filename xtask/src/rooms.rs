@@ -3,8 +3,8 @@
 //!
 //! Every `crate::…`, `self::…`, `super::…` path and every path that begins with a submodule counts
 //! as a use of the file that defines the named item; a re-export is followed to where it leads.
-//! A file may list the floors of its submodules, highest first, in a text block of its documentation
-//! under the sentence [`FLOORS`]: then each of them uses only those on later lines.
+//! A file may list the floors of its submodules, highest first, in a text block of its
+//! documentation under the sentence [`FLOORS`]: then each of them uses only those on later lines.
 //!
 //! Code under `#[cfg(test)]` does not count: a test may look from above.
 //!

@@ -81,24 +81,12 @@ impl Holders {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::partitions::tests::card;
 
     #[test]
     fn partitions_of_ended_processes_are_free_and_the_next_daemon_knows_the_rest() {
         let folder = tempfile::tempdir().unwrap();
-        let facts = DeviceFacts {
-            id: String::new(),
-            name: String::new(),
-            uuid: [0x18; 16],
-            pci: [0; 3],
-            memory: 0,
-            attributes: [
-                (cumux_wire::cuda::DeviceAttribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 132),
-                (cumux_wire::cuda::DeviceAttribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, 9),
-            ]
-            .into(),
-            capabilities: cumux_wire::facts::Capabilities::default(),
-        };
-        let cards = [facts];
+        let cards = [card(0x18, 132, 9)];
         let mut board = Board::new(&cards);
         let name = board.add("GPU-18", 2).unwrap();
         let mut holders = Holders::new(folder.path().join("partitions.json"));

@@ -272,11 +272,12 @@ fn identifier(chunks: &BTreeSet<u32>) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn card(first: u8, sms: i32, major: i32) -> DeviceFacts {
+    /// A card whose identifier begins with this byte.
+    pub(crate) fn card(first: u8, sms: i32, major: i32) -> DeviceFacts {
         let mut uuid = [0x18; 16];
         uuid[0] = first;
         DeviceFacts {

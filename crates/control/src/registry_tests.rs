@@ -1,8 +1,8 @@
 //! The registry in stories: events in, orders out.
 
 use super::*;
+use crate::partitions::tests::card;
 use cumux_wire::VERSION;
-use cumux_wire::message::DeviceFacts;
 use std::collections::{BTreeMap, BTreeSet};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -545,19 +545,7 @@ fn in_multi_user_mode_nobody_waits_for_another_user() {
 #[test]
 fn static_partitions_are_given_to_clients_and_percentages_are_not() {
     let mut story = Story::begin();
-    let device = DeviceFacts {
-        id: "sim".into(),
-        name: "card".into(),
-        uuid: [0x18; 16],
-        pci: [0; 3],
-        memory: 0,
-        attributes: [
-            (cumux_wire::cuda::DeviceAttribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 132),
-            (cumux_wire::cuda::DeviceAttribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, 9),
-        ]
-        .into(),
-        capabilities: cumux_wire::facts::Capabilities::default(),
-    };
+    let device = card(0x18, 132, 9);
     let mut board = Board::new(std::slice::from_ref(&device));
     let name = board.add("GPU-18", 2).unwrap();
     story.registry.board = Some(board);

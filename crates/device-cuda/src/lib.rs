@@ -1,9 +1,9 @@
 //! The real GPU: the device interface over NVIDIA's driver, loaded by absolute path.
 //!
 //! - One primary context serves all clients of the process. **A fault of one client breaks it for
-//!   all** ([`cumux_device::Capabilities::contains_faults`] is false). The clients that had kernels in
-//!   flight get an error, the executor is replaced, and all other clients go on in its successor
-//!   with the same memory.
+//!   all** ([`cumux_device::Capabilities::contains_faults`] is false). What
+//!   others have given the card is completed, the culprit gets its error, and all other clients go
+//!   on in the next executor with the same memory (decision 0112).
 //! - Device memory is made of extents behind descriptors, mapped at fixed addresses. Variables of
 //!   modules lie there, too: images are rewritten for it (decision 0113). What cannot be placed
 //!   lies where the driver puts it, and its client does not outlive the executor.

@@ -25,7 +25,8 @@ pub enum Work {
 pub struct Kernel {
     /// What to run, and with which dimensions and parameters.
     pub launch: Launch,
-    /// The part that a predecessor has already done before it died: from [`crate::Takeover::recover`].
+    /// The part that a predecessor has already done before it died: from
+    /// [`crate::Takeover::recover`].
     pub resume: Option<Resume>,
 }
 

@@ -39,8 +39,8 @@ pub fn lanes() -> usize {
     number_or_none("CUMUX_INTAKE_LANES").map_or(LANES, |n| (n as usize).clamp(1, 64))
 }
 
-/// How long a lane looks before it sleeps; `CUMUX_INTAKE_SPIN_US` overrides it for measuring. A push
-/// that comes meanwhile needs no doorbell and no waking.
+/// How long a lane looks before it sleeps; `CUMUX_INTAKE_SPIN_US` overrides it for measuring. A
+/// push that comes meanwhile needs no doorbell and no waking.
 fn look_before_sleep() -> Duration {
     let usual = || polling::service_limit(polling::cores(), Duration::ZERO);
     number_or_none("CUMUX_INTAKE_SPIN_US").map_or_else(usual, Duration::from_micros)

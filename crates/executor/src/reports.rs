@@ -63,8 +63,8 @@ impl Session {
         }
     }
 
-    /// Takes in what was reported last, and leaves the session to its next executor: nothing of it is
-    /// touched any more when this returns true. False if somebody holds the lock for longer than
+    /// Takes in what was reported last, and leaves the session to its next executor: nothing of it
+    /// is touched any more when this returns true. False if somebody holds the lock for longer than
     /// this: then the session stays.
     #[must_use]
     pub fn depart(&self, patience: Duration, begun: &Begun) -> bool {

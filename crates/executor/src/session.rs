@@ -1,5 +1,5 @@
-//! One client: its files, its objects, its streams, and what is written down of it. Everything about
-//! it happens under one lock.
+//! One client: its files, its objects, its streams, and what is written down of it. Everything
+//! about it happens under one lock.
 //!
 //! Here is what a session consists of. What it does lies above, each in a module of its own: the
 //! intake thread comes with records ([`turn`](crate::turn)), the device's threads come with reports

@@ -139,8 +139,8 @@ impl Sink for Reports {
         tracing::error!("the device is lost: {why}; this executor ends and another takes over");
         // What was over counts, and the culprit's error is the server's to know, too.
         deliver(&self.sessions, &mut self.mailboxes.rest());
-        // A lane may have taken reports and not delivered them yet. Work whose end is not written down
-        // would be done again.
+        // A lane may have taken reports and not delivered them yet. Work whose end is not written
+        // down would be done again.
         if let Some((lanes, _)) = self.lanes.get() {
             lanes.settle();
         }

@@ -2,7 +2,10 @@
 //!
 //! What a rewritten image must hold is computed a second time, with another reader of ELF files.
 
+mod dice;
+
 use cumux_fatbin::cubin::{Cubin, Home, Literals, Obstacle, is_literal};
+use dice::Dice;
 use object::read::elf::{ElfFile64, Rel as _, Rela as _, SectionHeader as _};
 use object::{Endianness, LittleEndian, Object as _, ObjectSection as _, ObjectSymbol as _, SymbolIndex};
 use std::collections::BTreeMap;
@@ -210,18 +213,6 @@ fn tables_that_overlap_take_no_time() {
     assert!(with_tables(1).is_ok_and(|cubin| cubin.blocks.len() == 2), "a few are no harm");
     let refused = with_tables(1000).unwrap_err().to_string();
     assert!(refused.contains("longer than the file"), "{refused}");
-}
-
-/// Steps of a fixed pseudo-random sequence.
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self, sides: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 % sides as u64) as usize
-    }
 }
 
 #[test]

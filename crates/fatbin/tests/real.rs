@@ -1,6 +1,9 @@
 //! Files that the compiler made (see data/scale.cu), in all its compression modes.
 
+mod dice;
+
 use cumux_fatbin::{Compression, Error, Image, ImageKind, Length, Variant, best_compiled, best_ptx, images, sections, total_len};
+use dice::Dice;
 
 const BALANCE: &[u8] = include_bytes!("data/balance.fatbin");
 const SIZE: &[u8] = include_bytes!("data/size.fatbin");
@@ -148,18 +151,6 @@ fn wrappers_and_strangers_are_named() {
     assert!(error.to_string().contains("4d 5a 90 00 03 00 00 00"));
     assert!(sections(b"\x7fELF but not really").is_err());
     assert_eq!(sections(CUBIN).unwrap(), []);
-}
-
-/// Steps of a fixed pseudo-random sequence.
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self, sides: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 % sides as u64) as usize
-    }
 }
 
 #[test]

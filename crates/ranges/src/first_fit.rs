@@ -32,8 +32,8 @@ impl FirstFit {
         self.free.add(address, bytes);
     }
 
-    /// Takes at least `bytes` bytes at a multiple of `align` (a power of two); `None` where there is
-    /// no such range.
+    /// Takes at least `bytes` bytes at a multiple of `align` (a power of two); `None` where there
+    /// is no such range.
     pub fn allocate(&mut self, bytes: u64, align: u64) -> Option<u64> {
         let bytes = bytes.max(1).checked_next_multiple_of(self.grain)?;
         let address = self.free.first_fit(bytes, align.max(self.grain), &ALL)?;

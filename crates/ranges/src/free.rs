@@ -21,8 +21,8 @@ impl FreeRanges {
         self.0.iter().map(|(address, bytes)| (*address, *bytes))
     }
 
-    /// The lowest address in `within`, a multiple of `align`, at which `bytes` bytes are free in one
-    /// range and lie inside `within`. Nothing is taken.
+    /// The lowest address in `within`, a multiple of `align`, at which `bytes` bytes are free in
+    /// one range and lie inside `within`. Nothing is taken.
     #[must_use]
     pub fn first_fit(&self, bytes: u64, align: u64, within: &Range<u64>) -> Option<u64> {
         self.0.iter().find_map(|(start, length)| {

@@ -45,8 +45,8 @@ pub struct ClientPolling {
     pub limit: Duration,
 }
 
-/// How a thread of a client polls on a machine with so many cores. `clients` is how many clients the
-/// device has; 0 where the device needs all cores itself, or where that is not known.
+/// How a thread of a client polls on a machine with so many cores. `clients` is how many clients
+/// the device has; 0 where the device needs all cores itself, or where that is not known.
 #[must_use]
 pub fn client(cores: usize, clients: usize) -> ClientPolling {
     let [many, few] = FEW_CHECKS;

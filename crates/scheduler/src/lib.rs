@@ -146,8 +146,8 @@ impl FairQueue {
     }
 }
 
-/// A running estimate of a duration (a kernel, or one block of it): each new measurement counts for a
-/// quarter.
+/// A running estimate of a duration (a kernel, or one block of it): each new measurement counts for
+/// a quarter.
 #[must_use]
 pub fn estimate(before_ns: Option<u64>, measured_ns: u64) -> u64 {
     before_ns.map_or(measured_ns, |before| before - before / 4 + measured_ns / 4)

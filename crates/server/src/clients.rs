@@ -294,8 +294,8 @@ impl<H: Host> Core<H> {
     }
 }
 
-/// A device as a client of the service sees it: its context is shared, and everybody may use it. The
-/// card's own compute mode is between the card and its executor.
+/// A device as a client of the service sees it: its context is shared, and everybody may use it.
+/// The card's own compute mode is between the card and its executor.
 fn shared(facts: &DeviceFacts) -> DeviceFacts {
     let mut facts = facts.clone();
     facts.attributes.set(DeviceAttribute::CU_DEVICE_ATTRIBUTE_COMPUTE_MODE, ComputeMode::CU_COMPUTEMODE_DEFAULT.0.cast_signed());

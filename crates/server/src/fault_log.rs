@@ -109,6 +109,7 @@ fn write(path: &Path, records: &mut VecDeque<FaultRecord>) -> io::Result<()> {
 mod tests {
     use super::*;
     use std::io::Write as _;
+    use std::os::unix::fs::PermissionsExt as _;
 
     #[test]
     fn faults_and_dumps_are_bounded_and_found_again() {
@@ -131,6 +132,8 @@ mod tests {
         let dumps: Vec<&str> = records.iter().map(|record| record.dump.as_str()).filter(|name| !name.is_empty()).collect();
         assert_eq!(dumps.len(), MOST_DUMPS);
         assert_eq!(std::fs::read_to_string(folder.path().join(dumps[3])).expect("kept"), format!("dump {last}"));
+        let mode = std::fs::metadata(folder.path().join(dumps[3])).expect("kept").permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "registers and code are their user's alone");
         let files = std::fs::read_dir(folder.path()).expect("listed").count();
         assert_eq!(files, MOST_DUMPS + 1);
     }

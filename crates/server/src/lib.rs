@@ -8,8 +8,9 @@
 //!   server can be made from the keeper; the executors can name their sessions, too ([`rebuild`]).
 //! - A client's process is known by its process handle. A window slot is given out again only when
 //!   no executor can use it any more.
-//! - An executor is activated only when its predecessor's process has ended: two never serve the
-//!   same session ([`executors`]).
+//! - Two executors never serve the same session: one takes over when its predecessor's process has
+//!   ended, or has said that it touches the session no more: because its device is lost, or because
+//!   the session has left beside work that does not end ([`executors`]).
 //! - Nobody waits for ever: a session that the executor does not take gets a sticky error in its
 //!   page at once. Keeper and executors that stand still are replaced.
 //!

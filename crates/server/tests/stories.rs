@@ -1,5 +1,7 @@
 //! Stories of a server with real processes around it: the keeper is the real one, executors are
 //! pretended, the story plays daemon and clients.
+//!
+//! One file, although long: a list of stories of one world.
 #![forbid(unsafe_code)]
 
 mod parts;

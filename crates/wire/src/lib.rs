@@ -20,8 +20,8 @@ pub mod text;
 /// Version of everything in this crate. Raised with every change of a layout or a message.
 pub const VERSION: u32 = 5;
 
-/// CUDA's own numbers that cross process borders, by their names. `cumux_abi` states each once, from
-/// the public header.
+/// CUDA's own numbers that cross process borders, by their names. `cumux_abi` states each once,
+/// from the public header.
 pub mod cuda {
     pub use cumux_abi::CUcomputemode as ComputeMode;
     pub use cumux_abi::CUdevice_attribute as DeviceAttribute;

@@ -294,8 +294,8 @@ impl LaunchLimits {
 
     /// Checks a launch: exactly what would fail at once on the device fails here.
     ///
-    /// `dynamic_limit` is the function's `MAX_DYNAMIC_SHARED_SIZE_BYTES`, `multiprocessors` what the
-    /// launch may run on.
+    /// `dynamic_limit` is the function's `MAX_DYNAMIC_SHARED_SIZE_BYTES`, `multiprocessors` what
+    /// the launch may run on.
     ///
     /// # Errors
     /// The first limit that the launch exceeds; [`LaunchError::result`] is its `CUresult`.

@@ -571,8 +571,8 @@ pub enum FromExecutor {
         /// The sessions that stay.
         staying: Vec<u32>,
     },
-    /// What the card has written down of the faults of these sessions; with a descriptor of the core
-    /// dump, a file.
+    /// What the card has written down of the faults of these sessions; with a descriptor of the
+    /// core dump, a file.
     CoreDump {
         /// Whose kernels it was, or may have been.
         sessions: Vec<u32>,

@@ -31,9 +31,9 @@ impl Urgency {
 /// One client.
 ///
 /// Lock order: `window` (4) comes before `permissions`, `share`, `partitions`, `modules` and
-/// `constants` (5), of which a thread holds one at a time. Under `window` a thread may take a [`PinnedWindow`]'s locks.
-/// Under `share` and `partitions` it may take the lock of the card's SM allocator, because dropping
-/// a partition frees its SMs there.
+/// `constants` (5), of which a thread holds one at a time. Under `window` a thread may take a
+/// [`PinnedWindow`]'s locks. Under `share` and `partitions` it may take the lock of the card's SM
+/// allocator, because dropping a partition frees its SMs there.
 pub(crate) struct Client {
     /// The session number.
     pub id: ClientId,

@@ -1,10 +1,10 @@
 //! What the driver prints on standard error, as lines for this process.
 //!
-//! The driver prints through C's `stderr`, a pointer of the C library. It is replaced by a stream of
-//! ours (glibc's custom streams); Rust's own standard error is descriptor 2 and is not affected. So
-//! the service's log stays what it is, also at a panic. The stream writes into a pipe, from which a
-//! thread reads lines. The announcement of a fault is noted before that, in the thread that prints
-//! it: the card stands still until the driver goes on.
+//! The driver prints through C's `stderr`, a pointer of the C library. It is replaced by a stream
+//! of ours (glibc's custom streams); Rust's own standard error is descriptor 2 and is not affected.
+//! So the service's log stays what it is, also at a panic. The stream writes into a pipe, from
+//! which a thread reads lines. The announcement of a fault is noted before that, in the thread that
+//! prints it: the card stands still until the driver goes on.
 #![expect(clippy::disallowed_types, reason = "noted by the driver's thread, which must not wait; engines look at it without a lock")]
 
 use crate::fault::announces_fault;

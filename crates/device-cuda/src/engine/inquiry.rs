@@ -198,9 +198,9 @@ impl Engine {
         }
     }
 
-    /// Work of others that was given to the card and has no mark: the clients whose kernels that are,
-    /// with the kernels' names, and all other such work. Also what is behind other work in its stream
-    /// may have begun: the card goes on until the process has ended.
+    /// Work of others that was given to the card and has no mark: the clients whose kernels that
+    /// are, with the kernels' names, and all other such work. Also what is behind other work in its
+    /// stream may have begun: the card goes on until the process has ended.
     fn list_doubts(&self) -> (BTreeMap<ClientId, String>, Vec<InDoubt>) {
         let tracker = &self.streams.tracker;
         let (mut kernels, mut others) = (BTreeMap::new(), Vec::new());

@@ -17,8 +17,8 @@ use std::time::Instant;
 pub(super) struct Inquiry {
     /// When the driver announced the fault.
     pub(super) begun: Instant,
-    /// Since when nothing was completed, or the driver was asked whether anything runs; `None` until
-    /// this is looked at.
+    /// Since when nothing was completed, or the driver was asked whether anything runs; `None`
+    /// until this is looked at.
     pub(super) moved: Option<Instant>,
     /// The kernels in flight then, of all engines.
     pub(super) flying: Vec<FlyingKernel>,

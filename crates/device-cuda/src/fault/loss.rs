@@ -84,8 +84,8 @@ impl Loss {
         inquest.suspects.clone()
     }
 
-    /// Adds the kernels that an engine had in flight when a fault was announced, and waits until all
-    /// engines have added theirs or the time is over. Returns all that were added.
+    /// Adds the kernels that an engine had in flight when a fault was announced, and waits until
+    /// all engines have added theirs or the time is over. Returns all that were added.
     pub(crate) fn gather_flying(&self, flying: Vec<FlyingKernel>, engines: usize) -> Vec<FlyingKernel> {
         let until = Instant::now() + SUSPECTS_WAIT_LIMIT;
         let mut inquest = self.inquest.lock();

@@ -213,7 +213,8 @@ impl Scheduler {
     }
 
     /// Ends a client whose running blocks cannot be stopped: reports all its work now, and takes
-    /// back what has not begun. While nothing begins any more, the reports are left to the settling.
+    /// back what has not begun. While nothing begins any more, the reports are left to the
+    /// settling.
     fn end_unstoppable_client(&mut self, id: ClientId, end: ClientEnd) {
         let halted = self.is_halted();
         let Some(client) = self.clients.get_mut(&id) else { return };

@@ -1,14 +1,14 @@
 //! Faults: each kind has its own error, ends its client, and touches no other client. Where a fault
 //! breaks the device for all ([`crate::Capabilities::contains_faults`] is false) it is lost after
-//! that, in order: its maker is told, what others had begun is reported, and what they had not begun
-//! is not.
+//! that, in order: its maker is told, what others had begun is reported, and what they had not
+//! begun is not.
 
 use cumux_wire::cuda::DeviceAttribute;
 use cumux_wire::record::Launch;
 use cumux_wire::result;
 
 use super::{Actor, Args, Loaded, Opener, Setup};
-use crate::{Begun, DeviceError, Fault, Outcome, Work};
+use crate::{Begun, DeviceError, Fault, Outcome, StreamId, Work};
 
 /// Launches `store` to an address and returns the text of the fault that must follow.
 fn bad_store(client: &Actor<'_>, module: &Loaded, address: u64, expected: u32) -> String {
@@ -109,10 +109,8 @@ pub fn a_fault_ends_everything_of_its_client_and_nothing_else(open: Opener) {
     }
     let (bad, good) = (setup.client(1), setup.client(2));
     let (bad_kernels, good_kernels) = (bad.kernels(), good.kernels());
-    let never = bad.allocate(4);
     let (first, second) = (bad.stream(), bad.stream());
-    let running = bad.launch(first, &bad_kernels, "until", 2, 32, Args::new().u64(never));
-    let queued = bad.launch(first, &bad_kernels, "empty", 1, 32, Args::new());
+    let [running, queued] = keep_busy(&bad, first, &bad_kernels);
     let p = good.allocate(4 * 5000);
     let stream = good.stream();
     let mut tokens = Vec::new();
@@ -136,15 +134,20 @@ pub fn a_fault_ends_everything_of_its_client_and_nothing_else(open: Opener) {
     assert_eq!(bad.reports().len(), 5);
 }
 
-/// What a fault does on a device that does not contain it: its maker has the fault for all its work;
-/// others have a beginning of each stream reported as done, and nothing else.
+/// A kernel that waits for ever, and one behind it.
+fn keep_busy(client: &Actor<'_>, stream: StreamId, kernels: &Loaded) -> [u64; 2] {
+    let never = client.allocate(4);
+    let running = client.launch(stream, kernels, "until", 2, 32, Args::new().u64(never));
+    [running, client.launch(stream, kernels, "empty", 1, 32, Args::new())]
+}
+
+/// What a fault does on a device that does not contain it: its maker has the fault for all its
+/// work; others have a beginning of each stream reported as done, and nothing else.
 fn a_fault_ends_the_device_in_order(setup: &Setup) {
     let (bad, good) = (setup.client(1), setup.client(2));
     let (bad_kernels, good_kernels) = (bad.kernels(), good.kernels());
-    let never = bad.allocate(4);
     let (first, second) = (bad.stream(), bad.stream());
-    let running = bad.launch(first, &bad_kernels, "until", 2, 32, Args::new().u64(never));
-    let queued = bad.launch(first, &bad_kernels, "empty", 1, 32, Args::new());
+    let [running, queued] = keep_busy(&bad, first, &bad_kernels);
     let p = good.allocate(4 * 5000);
     let stream = good.stream();
     let culprit = bad.launch(second, &bad_kernels, "store", 1, 1, Args::new().u64(p).u32(1));

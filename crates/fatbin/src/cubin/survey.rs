@@ -15,8 +15,8 @@ const SECOND_FORM: [&[u8]; 2] = [b".nv.merc.", b".nv.capmerc"];
 /// Names of text constants that the compiler makes.
 const LITERALS: [&[u8]; 5] = [b"$str", b"__unnamed_", b"__func__", b"__PRETTY_FUNCTION__", b"_$_str"];
 
-/// True for the name of a text constant that the compiler makes, whatever follows it. No code writes
-/// it.
+/// True for the name of a text constant that the compiler makes, whatever follows it. No code
+/// writes it.
 #[must_use]
 pub fn is_literal(name: &[u8]) -> bool {
     LITERALS.iter().any(|known| name.starts_with(known))

@@ -17,7 +17,8 @@ use std::sync::Mutex;
 /// Smallest piece, and alignment of every piece.
 pub const GRAIN: u64 = 4096;
 
-/// What a device that pins memory reaches of the window from the beginning, and the pieces it is told of later.
+/// What a device that pins memory reaches of the window from the beginning, and the pieces it is
+/// told of later.
 const ANNOUNCED_FIRST: u64 = 16 << 20;
 const ANNOUNCED_PIECE: u64 = 32 << 20;
 

@@ -1,13 +1,14 @@
 //! A card that breaks as a whole, as a real card does (`sim:…:card`, decision 0009).
 //!
 //! ```text
-//!           a kernel faults          the announcement             innocents' work has ended,
-//!  ┌───────┐         ┌──────────┐ after a while ┌────────┐    or the wait is over     ┌──────────┐   ┌──────┐
-//!  │ Whole │ ──────▶ │ Faulting │ ────────────▶ │ Halted │ ─────────────────────────▶ │ Settling │ ─▶│ Lost │
-//!  └───────┘         └──────────┘               └────────┘                            └──────────┘   └──────┘
-//!      │                                            ▲
-//!      └── a kernel of a closed client does not end ┘
-//!          in time: the device is given up
+//!     a kernel             the announcement,         innocents' work has ended,
+//!     faults               after a while             or the wait is over
+//!  ┌───────┐   ┌──────────┐               ┌────────┐             ┌──────────┐   ┌──────┐
+//!  │ Whole │ ─▶│ Faulting │ ─────────────▶│ Halted │ ───────────▶│ Settling │ ─▶│ Lost │
+//!  └───────┘   └──────────┘               └────────┘             └──────────┘   └──────┘
+//!      │                                      ▲
+//!      └── a kernel of a closed client does ──┘
+//!          not end in time: the device is given up
 //! ```
 //!
 //! - *Faulting.* The block that faulted is held: its kernel does not end. Everything else goes on.
@@ -19,8 +20,8 @@
 //!   device is given up there is no culprit, and work that did not end in time is in doubt.
 //! - *Lost.* Every call answers [`cumux_device::DeviceError::Lost`].
 //!
-//! Invariant: nothing of a culprit that ends after its fault's announcement is reported as done, and
-//! the sink hears of the loss once, after the last report.
+//! Invariant: nothing of a culprit that ends after its fault's announcement is reported as done,
+//! and the sink hears of the loss once, after the last report.
 //!
 //! No kernel can be stopped alone: a client that is stopped or closed has its reports at once, and
 //! its running blocks go on.
@@ -44,13 +45,14 @@ pub struct FaultTiming {
     /// How long the kernels of a closed client may go on before the device is given up
     /// (`CUMUX_DRAIN_SECONDS`).
     pub drain: Duration,
-    /// Decides which faulting kernels look complete after the announcement (`CUMUX_SIM_FAULT_SEED`).
+    /// Decides which faulting kernels look complete after the announcement
+    /// (`CUMUX_SIM_FAULT_SEED`).
     pub seed: u64,
 }
 
 impl Default for FaultTiming {
     fn default() -> Self {
-        FaultTiming { announced_after: Duration::from_millis(40), wait: Duration::from_secs(5), drain: Duration::from_secs(10), seed: 0 }
+        FaultTiming { announced_after: Duration::from_millis(40), wait: Duration::from_secs(5), drain: Duration::from_secs(2), seed: 0 }
     }
 }
 

@@ -24,8 +24,8 @@ fn plain(report: Report) -> cumux_device::Report {
 }
 
 impl Scheduler {
-    /// Begins nothing more: takes back what has not begun, and lets go of those faulting kernels that
-    /// look complete from now on. Returns the reports of what had ended before.
+    /// Begins nothing more: takes back what has not begun, and lets go of those faulting kernels
+    /// that look complete from now on. Returns the reports of what had ended before.
     pub(super) fn halt(&mut self, now: Instant) -> Vec<cumux_device::Report> {
         let Some(breakage) = &mut self.breakage else { return Vec::new() };
         breakage.phase = Phase::Halted(now + breakage.timing.wait);
@@ -51,8 +51,8 @@ impl Scheduler {
         trusted
     }
 
-    /// Whether begun work is waited for: that of clients which have caused no fault and have not got
-    /// all their reports.
+    /// Whether begun work is waited for: that of clients which have caused no fault and have not
+    /// got all their reports.
     pub(super) fn awaits_innocents(&self) -> bool {
         let Some(breakage) = &self.breakage else { return false };
         self.clients
