@@ -182,7 +182,7 @@ unsafe fn launch(
     if crate::capture::capture_launch(stream, function, fill)? {
         return Ok(());
     }
-    session.push_launch(stream.lane, fill).map(drop)
+    session.push_launch(stream.timeline, fill).map(drop)
 }
 
 /// The plain form.
@@ -284,7 +284,7 @@ pub unsafe fn cuLaunchHostFunc(stream: CUstream, function: CUhostFn, data: *mut 
     if crate::capture::capture_host(&stream, work)? {
         return Ok(());
     }
-    callback::push(session, stream.lane, work)
+    callback::push(session, stream.timeline, work)
 }
 
 #[cfg(test)]
