@@ -139,8 +139,8 @@ pub(crate) unsafe fn prepare(
 /// # Safety
 /// `from` came from [`parameters`] with the same function.
 unsafe fn fill(launch: &mut Launch, function: &Function, config: &Config, from: Parameters) {
-    launch.module = function.place.module;
-    launch.function = function.place.index;
+    launch.module = function.origin.module;
+    launch.function = function.origin.index;
     launch.grid = config.grid;
     launch.block = config.block;
     launch.cluster = config.cluster;
@@ -163,7 +163,7 @@ unsafe fn launch(
     each: *mut *mut c_void,
     extra: *mut *mut c_void,
 ) -> Try {
-    if function.place.context != stream.context {
+    if function.origin.context != stream.context {
         return Err(error::INVALID_HANDLE);
     }
     permitted(&function.info)?;

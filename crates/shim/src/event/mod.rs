@@ -10,7 +10,7 @@ use crate::connection::pipe::TimelineId;
 use crate::context::Context;
 use crate::ffi::{Try, error};
 use crate::handle::{Kind, Table};
-use crate::stream::Place;
+use crate::stream::CapturePoint;
 use crate::sync::lock;
 use cumux_abi::CUevent;
 use cumux_wire::layout::EVENTS as TIME_CELLS;
@@ -63,7 +63,7 @@ pub struct Event {
     cell: Option<u32>,
     recorded: Mutex<Recorded>,
     /// Set while the last record was made in a capture: the node it stands for.
-    pub(crate) captured: Mutex<Option<Place>>,
+    pub(crate) captured: Mutex<Option<CapturePoint>>,
 }
 
 impl Event {

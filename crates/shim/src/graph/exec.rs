@@ -248,7 +248,7 @@ impl Exec {
 }
 
 fn changes_context(old: &Work, new: &Work) -> bool {
-    let context = |work: &Work| if let Work::Kernel(kernel) = work { Some(kernel.function.place.context) } else { None };
+    let context = |work: &Work| if let Work::Kernel(kernel) = work { Some(kernel.function.origin.context) } else { None };
     context(old) != context(new)
 }
 

@@ -1,10 +1,10 @@
 //! Streams: timelines of the ring with a handle, flags and a priority.
 
 mod calls;
-mod place;
+mod capture_point;
 
 pub use calls::*;
-pub use place::{Capture, Place};
+pub use capture_point::{Capture, CapturePoint};
 
 use crate::connection::Connection;
 use crate::connection::pipe::{Role, TimelineId};
@@ -53,7 +53,7 @@ pub struct Stream {
     /// Attributes as the program set them: number and the 64 bytes of value.
     attributes: Mutex<Vec<(u32, [u64; 8])>>,
     /// While it captures: which capture, and where in it.
-    pub(crate) capture: Mutex<Option<Place>>,
+    pub(crate) capture: Mutex<Option<CapturePoint>>,
 }
 
 impl Stream {
