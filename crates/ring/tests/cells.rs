@@ -3,7 +3,7 @@
 #![cfg(not(loom))]
 
 use cumux_ring::awake::{Awake, Count};
-use cumux_ring::client::Client;
+use cumux_ring::client::RingClient;
 use cumux_ring::create;
 use cumux_ring::file::Mapping;
 use cumux_ring::journal::{Journal, JournalError};
@@ -18,11 +18,11 @@ use rustix::event::{EventfdFlags, eventfd};
 use std::os::fd::AsFd as _;
 use std::time::Duration;
 
-fn both_ends() -> (Client, Service) {
+fn both_ends() -> (RingClient, Service) {
     let ring = create("ring", layout::ring::BYTES as u64).expect("memory");
     let page = create("page", layout::page::BYTES as u64).expect("memory");
     let doorbell = eventfd(0, EventfdFlags::NONBLOCK).expect("eventfd");
-    (Client::map(&ring, &page, doorbell).expect("client"), Service::map(&ring, &page).expect("service"))
+    (RingClient::map(&ring, &page, doorbell).expect("client"), Service::map(&ring, &page).expect("service"))
 }
 
 fn answer(slot: u32) -> Answer {
@@ -232,7 +232,7 @@ fn the_doorbell_is_for_sleepers() {
     let ring = create("ring", layout::ring::BYTES as u64).expect("memory");
     let page = create("page", layout::page::BYTES as u64).expect("memory");
     let doorbell = eventfd(0, EventfdFlags::NONBLOCK).expect("eventfd");
-    let client = Client::map(&ring, &page, doorbell.try_clone().expect("a copy")).expect("client");
+    let client = RingClient::map(&ring, &page, doorbell.try_clone().expect("a copy")).expect("client");
     let service = Service::map(&ring, &page).expect("service");
     let rings = || {
         let mut count = [0; 8];

@@ -26,7 +26,7 @@ use crate::ffi::{Try, error};
 use crate::log;
 use crate::sync::lock;
 use cumux_abi::{CUctx_flags, CUresult};
-use cumux_ring::client::{Client, Scheduling};
+use cumux_ring::client::{RingClient, Scheduling};
 use cumux_wire::layout::{STREAMS, page, window_address};
 use cumux_wire::message::DeviceFacts;
 use cumux_wire::record::{Launch, NO_ANSWER, Op};
@@ -89,7 +89,7 @@ pub struct Connection {
     pub granted: Granted,
     /// Memory at the same address here and in the executor.
     pub window: PinnedWindow,
-    ring: Client,
+    ring: RingClient,
     pipe: Mutex<Pipe>,
     slot_freed: Condvar,
     staging: Mutex<Staging>,
@@ -109,7 +109,7 @@ impl Connection {
     /// A sentence for the log.
     pub fn new(files: Files) -> Result<Self, String> {
         let broken = |what: &str, error: &dyn std::fmt::Display| format!("the {what} of the session cannot be mapped: {error}");
-        let ring = Client::map(&files.ring, &files.page, files.doorbell).map_err(|error| broken("ring", &error))?;
+        let ring = RingClient::map(&files.ring, &files.page, files.doorbell).map_err(|error| broken("ring", &error))?;
         let is_pinned = files.devices.iter().any(|device| device.capabilities.pins_windows);
         let window = PinnedWindow::map(files.window, files.window_slot, staging::BYTES, is_pinned).map_err(|error| broken("window", &error))?;
         if files.devices.is_empty() {

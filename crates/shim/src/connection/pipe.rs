@@ -10,7 +10,7 @@
 //! record, pushed lazily: only when the other side has unfinished work that this side has not
 //! waited for yet.
 
-use cumux_ring::client::Client;
+use cumux_ring::client::RingClient;
 use cumux_ring::queue::Producer;
 use cumux_wire::layout::{ANSWERS, STREAMS};
 use cumux_wire::record::{self, Header, Launch, NO_ANSWER, NO_STREAM, Op};
@@ -124,7 +124,7 @@ impl Pipe {
     ///
     /// # Errors
     /// [`PushError`].
-    pub fn create(&mut self, ring: &Client, group: u32, role: Role, device: u32, priority: i32, alive: impl FnMut() -> bool) -> Result<TimelineId, PushError> {
+    pub fn create(&mut self, ring: &RingClient, group: u32, role: Role, device: u32, priority: i32, alive: impl FnMut() -> bool) -> Result<TimelineId, PushError> {
         let index = self.free_timeline(ring).ok_or(PushError::NoTimeline)?;
         let timeline = self.timelines.get_mut(index as usize).ok_or(PushError::NoTimeline)?;
         *timeline = Timeline { seq: timeline.seq, epoch: timeline.epoch.wrapping_add(1), group, role, waited: 0, fresh: false };
@@ -139,7 +139,7 @@ impl Pipe {
         Ok(id)
     }
 
-    fn free_timeline(&mut self, ring: &Client) -> Option<u32> {
+    fn free_timeline(&mut self, ring: &RingClient) -> Option<u32> {
         // The unused first: a destroyed stream's index rests as long as possible.
         if self.timelines.len() < STREAMS / 2 {
             return self.fresh_timeline();
@@ -162,7 +162,7 @@ impl Pipe {
     ///
     /// # Errors
     /// [`PushError`].
-    pub fn destroy(&mut self, ring: &Client, id: TimelineId, alive: impl FnMut() -> bool) -> Result<(), PushError> {
+    pub fn destroy(&mut self, ring: &RingClient, id: TimelineId, alive: impl FnMut() -> bool) -> Result<(), PushError> {
         if !self.is_current(id) {
             return Ok(());
         }
@@ -177,7 +177,7 @@ impl Pipe {
     ///
     /// # Errors
     /// [`PushError::Gone`].
-    pub fn control(&mut self, ring: &Client, answer: u32, request: u64, op: &Op, alive: impl FnMut() -> bool) -> Result<(), PushError> {
+    pub fn control(&mut self, ring: &RingClient, answer: u32, request: u64, op: &Op, alive: impl FnMut() -> bool) -> Result<(), PushError> {
         let header = Header { stream: NO_STREAM, answer, seq: request, request: 0 };
         self.scratch.clear();
         record::encode(&header, op, &mut self.scratch);
@@ -205,7 +205,7 @@ impl Pipe {
     ///
     /// # Errors
     /// [`PushError::Gone`].
-    pub fn join(&mut self, ring: &Client, index: u32, mut alive: impl FnMut() -> bool) -> Result<(), PushError> {
+    pub fn join(&mut self, ring: &RingClient, index: u32, mut alive: impl FnMut() -> bool) -> Result<(), PushError> {
         let Some(timeline) = self.timelines.get_mut(index as usize) else { return Ok(()) };
         match timeline.role {
             Role::Free | Role::Independent => Ok(()),
@@ -256,7 +256,7 @@ impl Pipe {
     ///
     /// # Errors
     /// [`PushError::Gone`].
-    pub fn submit(&mut self, ring: &Client, index: u32, op: &Op, mut alive: impl FnMut() -> bool) -> Result<u64, PushError> {
+    pub fn submit(&mut self, ring: &RingClient, index: u32, op: &Op, mut alive: impl FnMut() -> bool) -> Result<u64, PushError> {
         self.join(ring, index, &mut alive)?;
         let seq = self.raw(ring, index, op, &mut alive)?;
         self.mark_fresh(index);
@@ -267,7 +267,7 @@ impl Pipe {
     ///
     /// # Errors
     /// [`PushError::Gone`].
-    pub fn submit_launch(&mut self, ring: &Client, index: u32, fill: impl FnOnce(&mut Launch), alive: impl FnMut() -> bool) -> Result<u64, PushError> {
+    pub fn submit_launch(&mut self, ring: &RingClient, index: u32, fill: impl FnOnce(&mut Launch), alive: impl FnMut() -> bool) -> Result<u64, PushError> {
         let mut op = std::mem::replace(&mut self.launch, Op::Nop);
         if let Op::Launch(launch) = &mut op {
             fill(launch);
@@ -277,7 +277,7 @@ impl Pipe {
         done
     }
 
-    fn raw(&mut self, ring: &Client, index: u32, op: &Op, alive: &mut impl FnMut() -> bool) -> Result<u64, PushError> {
+    fn raw(&mut self, ring: &RingClient, index: u32, op: &Op, alive: &mut impl FnMut() -> bool) -> Result<u64, PushError> {
         let timeline = self.timelines.get_mut(index as usize).ok_or(PushError::NoTimeline)?;
         let seq = timeline.seq + 1;
         let header = Header { stream: index, answer: NO_ANSWER, seq, request: 0 };
@@ -292,14 +292,14 @@ impl Pipe {
 
     /// Every timeline with unfinished work, with the sequence to wait for.
     #[must_use]
-    pub fn all_unfinished(&self, ring: &Client) -> Vec<(u32, u64)> {
+    pub fn all_unfinished(&self, ring: &RingClient) -> Vec<(u32, u64)> {
         let timelines = self.timelines.iter().enumerate().filter(|(_, timeline)| timeline.epoch != 0);
         timelines.map(|(index, timeline)| (index as u32, timeline.seq)).filter(|(index, seq)| ring.completed(*index) < *seq).collect()
     }
 
     /// Every timeline of a group with unfinished work, with the sequence to wait for.
     #[must_use]
-    pub fn unfinished(&self, ring: &Client, group: u32) -> Vec<(u32, u64)> {
+    pub fn unfinished(&self, ring: &RingClient, group: u32) -> Vec<(u32, u64)> {
         let of_group = |timeline: &Timeline| timeline.epoch != 0 && timeline.group == group;
         let timelines = self.timelines.iter().enumerate().filter(|(_, timeline)| of_group(timeline));
         timelines.map(|(index, timeline)| (index as u32, timeline.seq)).filter(|(index, seq)| ring.completed(*index) < *seq).collect()
