@@ -1,6 +1,6 @@
 //! A waiting client, and the poll set that reports when it goes.
 
-use crate::doors::Place;
+use crate::doors::ConnectionPermit;
 use crate::event::Token;
 use cumux_link::{Connection, Listener, Process};
 use cumux_wire::message::Reply;
@@ -15,7 +15,7 @@ pub(crate) struct Guest {
     pub(crate) connection: Connection,
     pub(crate) process: Process,
     /// Freed when the client is served, refused or gone.
-    pub(crate) _place: Place,
+    pub(crate) _permit: ConnectionPermit,
 }
 
 /// The poll set of the lobby's thread. A descriptor's number is twice the client's token, plus one

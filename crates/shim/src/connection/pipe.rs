@@ -124,7 +124,15 @@ impl Pipe {
     ///
     /// # Errors
     /// [`PushError`].
-    pub fn create(&mut self, ring: &RingClient, group: u32, role: Role, device: u32, priority: i32, alive: impl FnMut() -> bool) -> Result<TimelineId, PushError> {
+    pub fn create(
+        &mut self,
+        ring: &RingClient,
+        group: u32,
+        role: Role,
+        device: u32,
+        priority: i32,
+        alive: impl FnMut() -> bool,
+    ) -> Result<TimelineId, PushError> {
         let index = self.free_timeline(ring).ok_or(PushError::NoTimeline)?;
         let timeline = self.timelines.get_mut(index as usize).ok_or(PushError::NoTimeline)?;
         *timeline = Timeline { seq: timeline.seq, epoch: timeline.epoch.wrapping_add(1), group, role, waited: 0, fresh: false };
