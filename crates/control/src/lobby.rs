@@ -187,9 +187,9 @@ impl Lobby {
                 Err(errno) => return self.daemon.note(&format!("Programs cannot be served any more: {errno}")),
             }
             for event in ready.drain(..) {
-                let number = event.data.u64();
+                let token = event.data.u64();
                 // A panic over one client must not close the door for all.
-                let done = catch_unwind(AssertUnwindSafe(|| if number == DOOR { self.accept(listener) } else { self.handle_event(number / 2) }));
+                let done = catch_unwind(AssertUnwindSafe(|| if token == DOOR { self.accept(listener) } else { self.handle_event(token) }));
                 if done.is_err() {
                     self.daemon.note("Internal error with a program that connected; it is in standard error");
                 }
@@ -338,4 +338,33 @@ fn lacks_descriptors(errno: Option<i32>) -> bool {
 fn other_version(version: Option<u32>) -> String {
     let theirs = version.map_or_else(|| "another version of cumux's protocol".to_owned(), |version| format!("version {version} of cumux's protocol"));
     format!("The program speaks {theirs}, this control daemon version {VERSION}: use libcuda.so.1 and cumux of the same release")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_daemon_without_descriptors_says_so_once_in_a_while() {
+        let mut spare = Spare::new();
+        assert!(spare.is_news(), "the first time");
+        assert!(!spare.is_news() && !spare.is_news(), "and then not for each connection");
+        spare.told = Instant::now().checked_sub(TOLD);
+        assert!(spare.is_news(), "after a while again");
+    }
+
+    /// The spare descriptor makes place for one connection, and is there again afterwards.
+    #[test]
+    fn the_spare_descriptor_serves_again_and_again() {
+        let mut spare = Spare::new();
+        let mut told = Vec::new();
+        for client in [Some(1), None, Some(2)] {
+            assert_eq!(spare.turn_away(|| client, |client| told.push(client)), client.is_some());
+            assert!(spare.file.is_some());
+        }
+        assert_eq!(told, [1, 2]);
+        spare.file = None;
+        spare.regain();
+        assert!(spare.file.is_some());
+    }
 }

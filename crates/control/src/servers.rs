@@ -301,14 +301,19 @@ impl Servers for Daemon {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::settings::Settings;
 
     /// A daemon without sockets.
     fn daemon() -> (tempfile::TempDir, Arc<Daemon>) {
+        daemon_with(|_| ())
+    }
+
+    /// The same with other options.
+    pub(crate) fn daemon_with(change: impl FnOnce(&mut crate::Options)) -> (tempfile::TempDir, Arc<Daemon>) {
         let folder = tempfile::tempdir().unwrap();
-        let options = crate::Options {
+        let mut options = crate::Options {
             pipe: folder.path().to_owned(),
             log: folder.path().to_owned(),
             device: "cuda:0".into(),
@@ -321,6 +326,7 @@ mod tests {
             static_partitions: false,
             localities: Vec::new(),
         };
+        change(&mut options);
         let daemon = Daemon::new(options).unwrap();
         (folder, daemon)
     }
