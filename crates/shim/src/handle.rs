@@ -11,8 +11,8 @@ use std::sync::{Arc, PoisonError, RwLock};
 /// Above everything cumux maps, below the end of user space.
 const MARK: u64 = 0x6000_0000_0000;
 const INDEX_BITS: u32 = 20;
-/// Freed entries rest in a queue until this many have gathered, so that a stale handle stays invalid
-/// for long.
+/// Freed entries rest in a queue until this many have gathered, so that a stale handle stays
+/// invalid for long.
 const REST: usize = 64;
 
 /// What a handle is for; part of the word, so that a stream is never taken for an event.
