@@ -1,8 +1,8 @@
 //! cargo-mutants: do the tests of the pure crates notice a changed operator, constant or branch?
 //!
 //! Every fortieth mutant of each crate of a fixed list is built and tested with that crate's own
-//! tests, one crate after the other, the small ones first. It is not part of CI: it takes an hour or
-//! two. Each survivor is a missing test, or code that makes no difference;
+//! tests, one crate after the other, the small ones first. It is not part of CI: it takes an hour
+//! or two. Each survivor is a missing test, or code that makes no difference;
 //! `target/mutants/CRATE/mutants.out/missed.txt` lists them. What the last run found is in
 //! `benches/results/mutants.txt`.
 
@@ -76,7 +76,8 @@ fn try_crate(root: &Path, tool: &Path, name: &str) -> anyhow::Result<Outcome> {
     command.current_dir(root).env("CARGO_PROFILE_DEV_DEBUG", "0");
     command.args(["mutants", "--package", name, "--shard", &format!("0/{ONE_OF}"), "--sharding", "round-robin"]);
     command.args(["--timeout", LONGEST_TEST_SECONDS, "--no-shuffle", "--caught", "--unviable", "--output"]).arg(&output);
-    command.args(["--", "--"]);
+    // Neither examples nor documentation.
+    command.args(["--", "--lib", "--tests", "--"]);
     for test in SLOW_TESTS {
         command.args(["--skip", test]);
     }
