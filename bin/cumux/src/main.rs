@@ -18,6 +18,7 @@ mod install;
 mod library;
 mod private;
 mod processes;
+mod relocate;
 mod run;
 mod say;
 mod share;

@@ -86,6 +86,7 @@ fn client(client: &mut ClientStatus) {
     name(&mut client.program);
     name(&mut client.state);
     client.fault = escape_foreign(&client.fault, SENTENCE);
+    client.place_why = escape_foreign(&client.place_why, SENTENCE);
     client.devices.truncate(DEVICES);
 }
 
@@ -116,7 +117,7 @@ mod tests {
             attributes: (1..=100_000).map(|number| (cumux_wire::cuda::DeviceAttribute(number), 1)).collect(),
             capabilities: cumux_wire::facts::Capabilities::default(),
         };
-        let row = ClientStatus { program: evil(), state: evil(), fault: evil(), devices: vec![0; 10_000], ..ClientStatus::default() };
+        let row = ClientStatus { program: evil(), state: evil(), fault: evil(), place_why: evil(), devices: vec![0; 10_000], ..ClientStatus::default() };
         let card = ServedDevice { id: evil(), name: evil(), ..ServedDevice::default() };
         let told = ServerStatus {
             state: evil(),

@@ -13,6 +13,7 @@
 //!
 //! ```text
 //! (this one)     the server's messages, the start of an executor and its activation
+//! release        letting go of a session that goes on in another executor
 //! open           opening a session: a new one, or one that a predecessor served
 //! intake         the threads that look at the rings of their sessions in turn
 //! sink           where a device reports: finds the session
@@ -50,6 +51,7 @@ mod memory;
 mod objects;
 mod open;
 mod orders;
+mod release;
 mod replay_safety;
 mod reports;
 mod session;
@@ -78,7 +80,7 @@ use cumux_keeper::Hope;
 use cumux_keeper::client::Keeper;
 use cumux_link::{Connection, LinkError};
 use cumux_wire::VERSION;
-use cumux_wire::message::{CLIENTS_A_PACKET, DeviceGrant, FromExecutor, Hello, SessionConfig, ToExecutor};
+use cumux_wire::message::{CLIENTS_A_PACKET, ClientStatus, DeviceGrant, FromExecutor, Hello, Scope, SessionConfig, ToExecutor};
 use cumux_wire::result;
 use parking_lot::Mutex;
 use std::cell::OnceCell;
@@ -95,6 +97,8 @@ pub struct Options {
     pub server: PathBuf,
     /// Device names, in the order in which clients see them.
     pub devices: Vec<String>,
+    /// Whom it is to serve.
+    pub scope: Scope,
 }
 
 /// How long an executor that serves sessions waits for a new server.
@@ -117,6 +121,15 @@ struct Executor {
     remembered: BTreeMap<u32, (SessionConfig, Files)>,
     /// 0 = standby.
     generation: u32,
+    /// Whom it was started for.
+    scope: Scope,
+}
+
+impl Executor {
+    /// Whom it serves now.
+    fn scope(&self) -> Scope {
+        if self.sink.is_apart() { Scope::Rest } else { self.scope }
+    }
 }
 
 /// Opens the device, connects to the server and serves until told to quit or left alone.
@@ -133,7 +146,7 @@ pub fn run(options: &Options, opener: &dyn Open) -> Result<(), ExecutorError> {
     let cards = match Cards::open(&options.devices, opener, &reports) {
         Ok(cards) => cards,
         Err(error) => {
-            report_failure(&options.server, &mut hope, &error.to_string());
+            report_failure(options, &mut hope, &error.to_string());
             return Err(error.into());
         }
     };
@@ -149,7 +162,7 @@ pub fn run(options: &Options, opener: &dyn Open) -> Result<(), ExecutorError> {
         .name("reports".into())
         .spawn(move || send_reports(&outgoing, &outbox, &sender, &beating))
         .map_err(|_| rustix::io::Errno::AGAIN)?;
-    let mut executor = Executor { sink, shared, intake, waiting: BTreeMap::new(), remembered: BTreeMap::new(), generation: 0 };
+    let mut executor = Executor { sink, shared, intake, waiting: BTreeMap::new(), remembered: BTreeMap::new(), generation: 0, scope: options.scope };
     loop {
         // What a standby has to open is the server's to say; the next server says it all again.
         executor.remembered.append(&mut executor.waiting);
@@ -160,6 +173,8 @@ pub fn run(options: &Options, opener: &dyn Open) -> Result<(), ExecutorError> {
             generation: executor.generation,
             serving: executor.generation > 0,
             devices: facts.clone(),
+            scope: executor.scope(),
+            stripe: executor.shared.arena.lock().stripe(),
         };
         if connection.send(&hello, &[]).is_err() {
             // That server has just gone, too.
@@ -176,9 +191,10 @@ pub fn run(options: &Options, opener: &dyn Open) -> Result<(), ExecutorError> {
 
 /// Tells the server why this process ends, so that its clients hear more than that nobody serves
 /// them.
-fn report_failure(server: &Path, hope: &mut Hope, why: &str) {
-    let hello = Hello::Executor { version: VERSION, pid: std::process::id(), generation: 0, serving: false, devices: Vec::new() };
-    if let Ok(connection) = connect(server, hope, false)
+fn report_failure(options: &Options, hope: &mut Hope, why: &str) {
+    let (version, pid, scope) = (VERSION, std::process::id(), options.scope);
+    let hello = Hello::Executor { version, pid, generation: 0, serving: false, devices: Vec::new(), scope, stripe: 0 };
+    if let Ok(connection) = connect(&options.server, hope, false)
         && connection.send(&hello, &[]).is_ok()
         && connection.send(&FromExecutor::Failed { why: why.to_owned() }, &[]).is_ok()
         && connection.set_timeout(Some(LAST_WORD_TIMEOUT)).is_ok()
@@ -254,7 +270,13 @@ impl Executor {
                 ToExecutor::Detach { session } => self.detach(session),
                 ToExecutor::Terminate { session, result } => self.terminate(session, result),
                 ToExecutor::Sessions { request } => self.name_sessions(request),
-                ToExecutor::Activate { generation, lived_ms } => self.activate(generation, Duration::from_millis(lived_ms)),
+                ToExecutor::Activate { generation, lived_ms, stripe } => {
+                    self.shared.arena.lock().set_stripe(stripe);
+                    self.activate(generation, Duration::from_millis(lived_ms));
+                }
+                ToExecutor::Release { session, wait_ms, unless_still } => {
+                    self.release(session, release::Terms { wait: Duration::from_millis(wait_ms), unless_still });
+                }
                 ToExecutor::Share { request, session, parts } => self.share(request, session, parts),
                 ToExecutor::Metrics { request } => self.metrics(request),
                 ToExecutor::Server { pid } => {
@@ -327,6 +349,8 @@ impl Executor {
             if self.sink.is_apart() {
                 return Ok(());
             }
+            // It comes back.
+            self.shared.free_addresses(id);
             // Nobody has died over it: what it had under way is begun again at once.
             let images = || self.shared.restore_images().map(Arc::new);
             let terms = Terms { generation: self.generation, lived: Duration::ZERO, on_hold: false, images: &images };
@@ -349,6 +373,7 @@ impl Executor {
     fn detach(&mut self, id: u32) {
         self.waiting.remove(&id);
         self.remembered.remove(&id);
+        self.shared.free_addresses(id);
         if let Some(session) = self.intake.remove(id) {
             match session.close() {
                 Ok(status) => self.shared.report(FromExecutor::Detached { status: Box::new(status) }),
@@ -359,6 +384,21 @@ impl Executor {
             }
         } else if self.generation > 0 {
             self.shared.report(FromExecutor::Detached { status: Box::new(cumux_wire::message::ClientStatus { session: id, ..Default::default() }) });
+        }
+    }
+
+    /// Lets go of a session, on another thread: that waits until its streams are empty.
+    fn release(&self, id: u32, terms: release::Terms) {
+        let refused = |why: &str| {
+            let status = Box::new(ClientStatus { session: id, ..ClientStatus::default() });
+            self.shared.report(FromExecutor::Released { error: why.to_owned(), status });
+        };
+        let Some(session) = self.intake_sessions().into_iter().find(|s| s.client() == id) else {
+            return refused("its executor does not have it at the moment");
+        };
+        let (shared, intake) = (self.shared.clone(), self.intake.clone());
+        if !self.shared.workers.run_soon(move || release::release(&shared, &intake, &session, &terms)) {
+            refused("the system has no thread for it; look at the limits of this user (ulimit -u)");
         }
     }
 

@@ -19,6 +19,10 @@ use std::os::fd::AsFd;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
+/// Parts of the arena in which executors look for addresses. Which one an executor has is a
+/// preference: with more executors than stripes two have the same.
+const STRIPES: u32 = 8;
+
 /// Whom a watched process handle belongs to.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Subject {
@@ -69,8 +73,11 @@ pub(crate) struct Resharing {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wish {
     Status,
-    /// That a client's work has ended.
-    End,
+    /// That a client's work has ended. The executor that says so.
+    End {
+        /// One that serves it alone; none for the one that serves all.
+        worker: Option<u64>,
+    },
 }
 
 /// What the daemon has asked for and the executor has not yet answered.
@@ -128,6 +135,8 @@ pub(crate) struct Executors {
     pub(crate) deaths: VecDeque<Instant>,
     /// None is started before.
     pub(crate) start_after: Instant,
+    /// The stripe of the arena that was given out last, and one more.
+    pub(crate) next_stripe: u32,
     /// Why there is no standby: the device cannot be opened twice.
     pub(crate) no_standby: Option<String>,
     /// What the last one that could not serve has said.
@@ -152,7 +161,22 @@ impl Executors {
 
     /// Process number of the one that waits to take over.
     pub(crate) fn standby_pid(&self) -> u32 {
-        self.workers.iter().find(|(id, worker)| Some(**id) != self.service.active() && !worker.is_dismissed()).map_or(0, |(_, worker)| worker.pid)
+        let waits = |id: u64, worker: &Worker| Some(id) != self.service.active() && worker.is_shared() && !worker.is_dismissed();
+        self.workers.iter().find(|(id, worker)| waits(**id, worker)).map_or(0, |(_, worker)| worker.pid)
+    }
+
+    /// Process numbers of those that serve some sessions alone.
+    pub(crate) fn other_pids(&self) -> Vec<u32> {
+        self.workers.values().filter(|worker| !worker.is_shared()).map(|worker| worker.pid).collect()
+    }
+
+    /// A stripe of the arena that no living executor uses, as long as there are any.
+    pub(crate) fn take_stripe(&mut self) -> u32 {
+        let used = |stripe: u32| self.workers.values().any(|worker| worker.activated.is_some() && worker.stripe == stripe);
+        let found = (0..STRIPES).map(|step| (self.next_stripe + step) % STRIPES).find(|stripe| !used(*stripe));
+        let stripe = found.unwrap_or(self.next_stripe % STRIPES);
+        self.next_stripe = (stripe + 1) % STRIPES;
+        stripe
     }
 
     /// The same, once it is ready to: 0 while it still comes up.
@@ -252,6 +276,7 @@ impl<H: Host> Core<H> {
                 lived: Duration::ZERO,
                 deaths: VecDeque::new(),
                 start_after: now,
+                next_stripe: 0,
                 no_standby: None,
                 last_failure: String::new(),
             },
@@ -304,6 +329,7 @@ impl<H: Host> Core<H> {
             generation: self.executors.generation,
             next_session: reserved,
             takeovers: self.executors.takeovers,
+            others: self.executors.other_pids(),
         };
         if state != self.state {
             if let Err(error) = state.write(&self.options.state_file()) {

@@ -19,6 +19,11 @@ pub enum Role {
     Keeper,
     /// Serves, or stands by.
     Executor,
+    /// An executor for this session alone.
+    Own {
+        /// That session.
+        session: u32,
+    },
 }
 
 /// How a client's process ended.
@@ -94,8 +99,11 @@ impl System {
             command.arg0("cumux");
             match role {
                 Role::Keeper => command.arg("keeper").arg("--server").arg(&server),
-                Role::Executor => command.arg("executor").arg("--server").arg(&server).args(devices.iter().flat_map(|id| ["--device", id])),
+                Role::Executor | Role::Own { .. } => command.arg("executor").arg("--server").arg(&server).args(devices.iter().flat_map(|id| ["--device", id])),
             };
+            if let Role::Own { session } = role {
+                command.arg("--own").arg(session.to_string());
+            }
             command
         })
     }

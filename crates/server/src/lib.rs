@@ -9,8 +9,9 @@
 //! - A client's process is known by its process handle. A window slot is given out again only when
 //!   no executor can use it any more.
 //! - Two executors never serve the same session: one takes over when its predecessor's process has
-//!   ended, or has said that it touches the session no more: because its device is lost, or because
-//!   the session has left beside work that does not end ([`executors`]).
+//!   ended, or has said that it touches the session no more: because its device is lost, because
+//!   the session has left beside work that does not end ([`executors`]), or because it is moved
+//!   ([`moving`]).
 //! - Nobody waits for ever: a session that the executor does not take gets a sticky error in its
 //!   page at once. Keeper and executors that stand still are replaced.
 //!
@@ -24,6 +25,8 @@
 //! rebuild     going on with what an earlier server left
 //! keeping     the keeper is started, given what it has to keep, and replaced
 //! executors   executors are started, told of sessions, and take over from one another
+//! own         executors of one session alone
+//! moving      a session goes from one executor to another
 //! ending      the way to the end
 //! shares      another share for a client that runs
 //! questions   what the daemon wants to know of clients, or to have done with them
@@ -56,7 +59,9 @@ pub mod host;
 mod keeper;
 mod keeping;
 mod log;
+mod moving;
 mod outbox;
+mod own;
 mod questions;
 mod rebuild;
 mod serve;
@@ -125,6 +130,9 @@ pub struct Limits {
     /// How long an executor may live after its connection ended, and processes after they were told
     /// to quit.
     pub quit: Duration,
+    /// How long a client that is moved by command may have to wait until its streams are empty.
+    /// `CUMUX_MOVE_WAIT_MS`.
+    pub move_wait: Duration,
     /// If so many executors die within [`Limits::storm_time`] the server gives up.
     pub storm: usize,
     /// See [`Limits::storm`].
@@ -142,6 +150,7 @@ impl Default for Limits {
             heartbeat: Some(Duration::from_secs(5)),
             start: Duration::from_secs(60),
             quit: Duration::from_secs(2),
+            move_wait: Duration::from_secs(2),
             storm: 5,
             storm_time: Duration::from_secs(10),
         }
@@ -154,7 +163,8 @@ impl Limits {
     pub fn from_environment() -> Self {
         let clients = cumux_environment::number_or_none("CUMUX_MAX_CLIENTS").and_then(|count| count.try_into().ok()).filter(|count| *count > 0);
         let default = Self::default();
-        Self { clients: clients.unwrap_or(default.clients), heartbeat: cumux_link::pulse::limit(), ..default }
+        let move_wait = cumux_environment::number_or_none("CUMUX_MOVE_WAIT_MS").map_or(default.move_wait, Duration::from_millis);
+        Self { clients: clients.unwrap_or(default.clients), heartbeat: cumux_link::pulse::limit(), move_wait, ..default }
     }
 }
 

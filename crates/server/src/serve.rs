@@ -5,6 +5,7 @@
 use crate::clients::refuse;
 use crate::core::{Core, Daemon, Ending, Subject};
 use crate::event::Event;
+use crate::executors::Standing;
 use crate::host::Host;
 use crate::keeper::Told;
 use crate::state_file::StateFile;
@@ -99,6 +100,7 @@ impl<H: Host> Core<H> {
                     self.count_clients();
                 }
                 ToServer::SetShare { request, pid, share } => self.set_share(request, pid, share),
+                ToServer::Move { request, pid, own } => self.move_client(request, pid, own),
                 ToServer::Status { request } => self.ask_status(request),
                 ToServer::Terminate { request, pid } => self.terminate(request, pid),
                 ToServer::Ping { request } => self.tell(FromServer::Pong { request }),
@@ -142,7 +144,10 @@ impl<H: Host> Core<H> {
         }
         match hello {
             Hello::Keeper { .. } => self.keeper_hello(connection, pid),
-            Hello::Executor { generation, serving, devices, .. } => self.executor_hello(connection, pid, generation, serving, devices),
+            Hello::Executor { generation, serving, devices, scope, stripe, .. } => {
+                let standing = Standing { generation, serving, scope, stripe };
+                self.executor_hello(connection, pid, standing, devices);
+            }
             Hello::Client { .. } | Hello::Server { .. } => {}
         }
     }
@@ -158,7 +163,7 @@ impl<H: Host> Core<H> {
                 self.finish(status.session, Some(*status));
                 self.end_if_alone(worker);
             }
-            FromExecutor::Metrics { clients, .. } if self.is_apart(worker) => self.note_figures(worker, clients),
+            FromExecutor::Metrics { request, clients, more } if self.is_apart(worker) => self.note_figures(worker, request, clients, more),
             FromExecutor::Shared { request, error, session } if self.is_apart_with(worker, session) => self.reshared(request, error),
             FromExecutor::Shared { session, .. } if self.is_with_another(worker, session) => {}
             FromExecutor::CoreDump { sessions } => {
@@ -169,13 +174,15 @@ impl<H: Host> Core<H> {
                 }
             }
             FromExecutor::Occupied { staying } => self.set_apart(worker, &staying),
+            FromExecutor::Released { error, status } => self.released(worker, &error, *status),
+            FromExecutor::Active { resumed, lost, suspects, .. } if self.is_own(worker) => self.own_active(worker, &resumed, lost, &suspects),
             FromExecutor::Active { generation, resumed, lost, suspects } if is_active && generation == self.executors.generation => {
                 self.now_active(worker, resumed, &lost, &suspects);
             }
             FromExecutor::Metrics { request, clients, more } if is_active => self.answer_status(request, clients, more),
             FromExecutor::Shared { request, error, .. } if is_active => self.reshared(request, error),
             FromExecutor::Fault { session, result, text } => self.fault(session, result, &text),
-            FromExecutor::Serves { session, .. } => self.restore_served(is_active, *session, descriptors),
+            FromExecutor::Serves { session, .. } => self.restore_served(worker, *session, descriptors),
             FromExecutor::ServesEnd { request } if request == u64::from(self.pid) => {
                 if let Some(rebuild) = &mut self.rebuild {
                     rebuild.named.insert(worker);
@@ -234,6 +241,8 @@ impl<H: Host> Core<H> {
         self.mend_keeper(now);
         self.mend_workers(now);
         self.admit_arrivals();
+        self.mend_own(now);
+        self.move_sessions(now);
         self.answer_late_questions(now);
         if self.executors.service.is_given()
             && self.keeper.is_up()
@@ -272,6 +281,10 @@ impl<H: Host> Core<H> {
         }
         for question in self.questions.open.values() {
             at(Some(question.until));
+        }
+        for session in self.clients.sessions.values() {
+            at(session.move_after);
+            session.movers.iter().for_each(|mover| at(Some(mover.until)));
         }
         next
     }

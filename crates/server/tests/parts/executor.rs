@@ -6,7 +6,7 @@ use cumux_keeper::Keeper;
 use cumux_link::{Connection, LinkError};
 use cumux_ring::service::Service;
 use cumux_wire::VERSION;
-use cumux_wire::message::{Capabilities, ClientStatus, DeviceFacts, FromExecutor, Hello, SessionConfig, ToExecutor};
+use cumux_wire::message::{Capabilities, ClientStatus, DeviceFacts, FromExecutor, Hello, Scope, SessionConfig, ToExecutor};
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
@@ -59,7 +59,8 @@ pub fn play(socket: &Path) -> Result<(), String> {
                 // The new server tells a standby everything anew.
                 executor.remembered.append(&mut executor.sessions);
             }
-            let hello = Hello::Executor { version: VERSION, pid: std::process::id(), generation: executor.generation, serving, devices };
+            let (generation, scope) = (executor.generation, Scope::Shared);
+            let hello = Hello::Executor { version: VERSION, pid: std::process::id(), generation, serving, devices, scope, stripe: 0 };
             if connection.send(&hello, &[]).is_err() {
                 continue;
             }
@@ -127,6 +128,10 @@ impl Executor {
                     let status = self.sessions.remove(&session).map_or_else(|| ClientStatus { session, ..ClientStatus::default() }, |held| held.status);
                     (self.generation > 0).then_some(FromExecutor::Detached { status: Box::new(status) })
                 }
+                ToExecutor::Release { session, .. } => self.sessions.remove(&session).map(|held| {
+                    let status = Box::new(held.status);
+                    FromExecutor::Released { error: String::new(), status }
+                }),
                 ToExecutor::Terminate { session, result } => {
                     if let Some(held) = self.sessions.get(&session) {
                         held.service.set_fault(result, "the stand-in was told so");

@@ -58,7 +58,7 @@ fn serve() -> Result<(), String> {
     let socket = options.socket();
     let system = System::starting(socket.clone(), move |role| match role {
         Role::Keeper => again("keeper", &socket),
-        Role::Executor => again("executor", &socket),
+        Role::Executor | Role::Own { .. } => again("executor", &socket),
     });
     run_on(options, limits, StoryHost(system), |_| Ok(())).map_err(|error| error.to_string())
 }
