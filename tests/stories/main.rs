@@ -32,4 +32,5 @@ mod refusals;
 mod replay;
 mod running;
 mod shares;
+mod upgrade;
 mod variables;

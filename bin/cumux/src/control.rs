@@ -149,7 +149,7 @@ fn serve_until_the_end(pipe: &Path, arguments: &Arguments) -> anyhow::Result<u8>
         localities: processes::localities(&devices),
         device: devices.join(","),
         settings,
-        program: std::env::current_exe().context("cannot find the own program file: is /proc mounted?")?,
+        program: std::env::current_exe().context("cannot find the own program file: is /proc mounted?")?.into(),
         echo: arguments.foreground,
         multiuser: arguments.multiuser,
         static_partitions: arguments.static_partitions,

@@ -6,6 +6,7 @@ use crate::daemon::Daemon;
 use crate::partitions::{Board, PartitionError};
 use crate::registry::{Event, Server};
 use crate::report::{self, PsLine};
+use crate::upgrade;
 use crate::settings::{Isolation, MemoryLimit, Percentage, names};
 use cumux_wire::message::{FromServer, ServerStatus, ToServer};
 use std::sync::Arc;
@@ -120,6 +121,7 @@ fn text(daemon: &Arc<Daemon>, command: Command) -> String {
             None => format!("Invalid isolation \"{value}\" - must be own or shared!\n"),
         },
         Command::GetDefaultIsolation => daemon.registry(|registry| format!("{}\n", registry.defaults.isolation.text())),
+        Command::Upgrade { program } => upgrade::answer(daemon, &program),
         Command::StatusJson => status_json(daemon),
         Command::ProtocolVersion => format!("{}\n", cumux_wire::VERSION),
         Command::AddPartition { chunks: None, .. } | Command::PartitionUsage => PARTITION_USAGE.into(),

@@ -14,6 +14,8 @@ const VARIABLES: usize = 64;
 /// Devices of one server, and attributes of one.
 const DEVICES: usize = 64;
 const ATTRIBUTES: usize = 1024;
+/// Clients that an upgrade names.
+pub(crate) const MOST_STAYING: usize = 512;
 /// Clients of one status: 512 windows exist, and the server remembers at most as many clients that
 /// have gone.
 const CLIENTS: usize = 1024;

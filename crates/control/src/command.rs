@@ -60,6 +60,8 @@ pub enum Command {
     SetDefaultIsolation { value: String },
     /// Our own: `get_default_isolation`.
     GetDefaultIsolation,
+    /// Our own: replaces the processes of all servers by those of this program.
+    Upgrade { program: String },
     /// Our own: the state of every server as one JSON line.
     StatusJson,
     /// Our own: the number of the protocol between programs, daemon and servers.
@@ -84,6 +86,7 @@ pub enum Command {
 }
 
 const QUIT: &str = "quit, or quit -t <seconds>";
+const UPGRADE: &str = "upgrade <program file>";
 const MOVE: &str = "move_client <client PID> own, or move_client <client PID> shared";
 const DEFAULT_LIMIT: &str = "set_default_device_pinned_mem_limit <device> <integer with G or M>";
 const GET_DEFAULT_LIMIT: &str = "get_default_device_pinned_mem_limit <device>";
@@ -165,6 +168,8 @@ impl Command {
             "move_client" => Command::MoveClient { client: number(0), place: word(1).into() },
             "set_default_isolation" => Command::SetDefaultIsolation { value: word(0).into() },
             "get_default_isolation" => Command::GetDefaultIsolation,
+            "upgrade" if words.is_empty() => Command::Usage(UPGRADE),
+            "upgrade" => Command::Upgrade { program: line.trim_start().trim_start_matches("upgrade").trim().into() },
             "status" if words == ["--json"] => Command::StatusJson,
             "protocol_version" => Command::ProtocolVersion,
             "sm_partition" => partition(&words),
@@ -256,6 +261,8 @@ mod tests {
             ("move_client x own", Command::Usage(MOVE)),
             ("set_default_isolation own", Command::SetDefaultIsolation { value: "own".into() }),
             ("get_default_isolation", Command::GetDefaultIsolation),
+            ("upgrade /a b/cumux ", Command::Upgrade { program: "/a b/cumux".into() }),
+            ("upgrade", Command::Usage(UPGRADE)),
         ];
         for (line, expected) in cases {
             assert_eq!(Command::parse(line), expected, "{line:?}");
@@ -297,6 +304,7 @@ mod tests {
             "set_share 1 5",
             "move_client 1 own",
             "set_default_isolation own",
+            "upgrade /usr/bin/cumux",
             "sm_partition add GPU-1 7",
             "sm_partition rm GPU-1/x",
         ] {

@@ -74,6 +74,8 @@ COMMAND:
                        Print that default (cumux only)
   move_client <client PID> <own|shared>
                        Move a running client to an executor of its own, or back to the shared one (cumux only)
+  upgrade <program>
+                       Replace executors, keeper and server of all servers by this program while clients work (cumux only)
   status --json
                        Print everything about servers and clients as JSON (cumux only)
 ";

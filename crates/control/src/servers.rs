@@ -276,6 +276,12 @@ impl Daemon {
                 let error = escape_foreign(&error, clean::SENTENCE);
                 self.answer(pid, request, |question| question.answer = Some(FromServer::Shared { request, before, now, error }));
             }
+            FromServer::Upgraded { request, mut staying, error } => {
+                let error = escape_foreign(&error, clean::SENTENCE);
+                staying.truncate(clean::MOST_STAYING);
+                staying.iter_mut().for_each(|(_, why)| *why = escape_foreign(why, clean::SENTENCE));
+                self.answer(pid, request, |question| question.answer = Some(FromServer::Upgraded { request, staying, error }));
+            }
             FromServer::Moved { request, found, executor, error } => {
                 let error = escape_foreign(&error, clean::SENTENCE);
                 self.answer(pid, request, |question| question.answer = Some(FromServer::Moved { request, found, executor, error }));

@@ -289,6 +289,7 @@ impl Executor {
                         session.service.notify();
                     }
                 }
+                ToExecutor::Retire => self.sink.retire(),
                 ToExecutor::Quit => return Ok(()),
             }
         }

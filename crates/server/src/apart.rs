@@ -9,11 +9,11 @@
 //!
 //! The card shares itself between executors by time.
 
-use crate::core::{Core, Wish};
+use crate::core::Core;
 use crate::host::Host;
-use crate::session::Seat;
+use crate::session::{Moving, Seat, shortened};
 use crate::worker::Worker;
-use cumux_wire::message::{ClientStatus, Scope};
+use cumux_wire::message::{Capabilities, Home, Place, Scope, Wisher};
 
 impl<H: Host> Core<H> {
     /// Executors that serve some sessions alone.
@@ -51,16 +51,49 @@ impl<H: Host> Core<H> {
         }
     }
 
-    /// What an executor apart says of its clients. A question for all figures is answered by the
-    /// one that serves.
-    pub(crate) fn note_figures(&mut self, id: u64, number: u64, clients: Vec<ClientStatus>, more: bool) {
-        for told in clients {
-            if let Some(session) = self.clients.sessions.get_mut(&told.session).filter(|session| session.seat.elsewhere() == Some(id)) {
-                session.update(told);
-            }
-        }
-        if !more && self.questions.open.get(&number).is_some_and(|question| question.wish == Wish::End { worker: Some(id) }) {
-            self.answer_question_number(number);
-        }
+    /// The executor of this session alone, if there is one that can be used.
+    pub(crate) fn own_executor(&self, session: u32) -> Option<u64> {
+        let build = self.executors.build;
+        let usable = |worker: &Worker| worker.scope == Scope::Own { session } && worker.build == build && !worker.is_dismissed() && !worker.is_doomed();
+        // Two have come back to a server that was made again: it keeps the one that it has.
+        let seat = self.clients.sessions.get(&session).and_then(|session| session.seat.elsewhere());
+        let has_it = seat.filter(|id| self.executors.workers.get(id).is_some_and(usable));
+        has_it.or_else(|| self.executors.workers.iter().find(|(_, worker)| usable(worker)).map(|(id, _)| *id))
+    }
+
+    /// Why a client cannot have an executor of its own, if it is to have one.
+    pub(crate) fn why_no_own(&self, home: Home) -> Option<String> {
+        let Home::Own { by } = home else { return None };
+        let exclusive = Capabilities::of_all(self.executors.devices.iter().map(|device| &device.capabilities)).exclusive?;
+        let remedy = match by {
+            Wisher::Client => "unset CUMUX_ISOLATION, or set it to shared",
+            Wisher::Default => "set CUMUX_ISOLATION=shared for the program, or change the default (set_default_isolation shared)",
+            Wisher::Administrator | Wisher::Server => "leave it in the shared executor",
+        };
+        Some(format!("an executor of its own cannot be had: {exclusive}. Set the card to DEFAULT compute mode, or {remedy}"))
+    }
+
+    /// Where a session is and why, for people.
+    pub(crate) fn place_of(&self, id: u32) -> (Place, u32, String) {
+        let Some(session) = self.clients.sessions.get(&id) else { return (Place::Nowhere, 0, String::new()) };
+        let executor = match session.seat {
+            Seat::Taken => self.executors.serving(),
+            Seat::Apart { worker } => self.executors.workers.get(&worker),
+            Seat::No | Seat::Asked | Seat::Promised { .. } => None,
+        };
+        let Some(executor) = executor else { return (Place::Nowhere, 0, "it waits for its executor".to_owned()) };
+        let (place, why) = match (executor.scope, session.about.home) {
+            (Scope::Shared, _) => (Place::Shared, String::new()),
+            (Scope::Own { .. }, Home::Own { by: Wisher::Client }) => (Place::Own, "CUMUX_ISOLATION=own".to_owned()),
+            (Scope::Own { .. }, Home::Own { by: Wisher::Default }) => (Place::Own, "the daemon's default".to_owned()),
+            (Scope::Own { .. }, Home::Own { by: Wisher::Administrator }) => (Place::Own, "moved by the administrator".to_owned()),
+            (Scope::Own { .. }, Home::Own { by: Wisher::Server }) => (Place::Own, format!("the shared executor could not take it: {}", session.stays_because)),
+            (Scope::Own { .. }, Home::Shared) => (Place::Own, format!("it could not leave yet: {}", session.stays_because)),
+            (Scope::Rest, _) if session.stays_because.is_empty() => (Place::Apart, "its kernel does not end".to_owned()),
+            (Scope::Rest, _) => (Place::Apart, format!("its kernel did not end: {}", session.stays_because)),
+        };
+        let under_way = (session.moving != Moving::Still).then_some("it is being moved");
+        let why = [Some(why.as_str()).filter(|why| !why.is_empty()), under_way].into_iter().flatten().collect::<Vec<_>>().join("; ");
+        (place, executor.pid, shortened(&why))
     }
 }

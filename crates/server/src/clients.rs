@@ -215,7 +215,7 @@ impl<H: Host> Core<H> {
         // NVIDIA's spelling, which log readers look for.
         self.log.line(&format!("Server failed to recevie command with status 806, assuming client {name} exit"));
         self.log.line(&format!("Client {name} exiting. Number of active client contexts is {left}."));
-        self.end_movers(id, "its client has gone");
+        self.answer_movers(id, "its client has gone");
         // Also those that do not have it: they may keep addresses for it.
         for worker in self.executors.workers.values().filter(|worker| worker.is_briefed()) {
             worker.send(ToExecutor::Detach { session: id });
@@ -278,7 +278,7 @@ impl<H: Host> Core<H> {
             worker.send(ToExecutor::Detach { session: id });
         }
         self.keeper.drop_session(id);
-        self.end_movers(id, why);
+        self.answer_movers(id, why);
         if let Some(worker) = had_it {
             self.end_if_alone(worker);
         }

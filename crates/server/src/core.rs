@@ -13,7 +13,7 @@ use crate::watch::Watcher;
 use crate::worker::{Service, Worker};
 use crate::{Limits, Options};
 use cumux_link::{Connection, Process};
-use cumux_wire::message::{ClientStatus, DeviceFacts, DeviceGrant, FromServer, Grant};
+use cumux_wire::message::{ClientStatus, DeviceFacts, DeviceGrant, FromServer, Grant, Scope};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::os::fd::AsFd;
 use std::sync::mpsc::Sender;
@@ -37,6 +37,8 @@ pub(crate) enum Ending {
     No,
     /// No new clients; the end comes with the last one's.
     Draining,
+    /// This server alone ends; the next one goes on with its processes.
+    HandOver,
     /// Executors were told to quit, then the keeper.
     Executors {
         since: Instant,
@@ -45,6 +47,29 @@ pub(crate) enum Ending {
         since: Instant,
     },
     Done,
+}
+
+/// How far the replacement of all processes by those of another program has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Upgrade {
+    /// None is under way.
+    No,
+    /// Executors of the new program are started, and sessions move to them.
+    Executors {
+        /// The daemon's question.
+        request: u64,
+        /// Who has not moved by then stays for now.
+        until: Instant,
+    },
+    /// The keeper is replaced; then this server hands over.
+    Keeper {
+        /// The daemon's question.
+        request: u64,
+        /// The one before.
+        before: u32,
+        /// The next one is not waited for any longer.
+        until: Instant,
+    },
 }
 
 /// A client whose hello has come and who has no session yet.
@@ -135,6 +160,8 @@ pub(crate) struct Executors {
     pub(crate) deaths: VecDeque<Instant>,
     /// None is started before.
     pub(crate) start_after: Instant,
+    /// Number of the program that is started now.
+    pub(crate) build: u32,
     /// The stripe of the arena that was given out last, and one more.
     pub(crate) next_stripe: u32,
     /// Why there is no standby: the device cannot be opened twice.
@@ -241,6 +268,7 @@ pub(crate) struct Core<H: Host> {
     /// Why nobody can be served; this server is about to end.
     pub(crate) broken: Option<String>,
     pub(crate) ending: Ending,
+    pub(crate) upgrade: Upgrade,
     /// As last written.
     state: StateFile,
 }
@@ -276,6 +304,7 @@ impl<H: Host> Core<H> {
                 lived: Duration::ZERO,
                 deaths: VecDeque::new(),
                 start_after: now,
+                build: 0,
                 next_stripe: 0,
                 no_standby: None,
                 last_failure: String::new(),
@@ -286,6 +315,7 @@ impl<H: Host> Core<H> {
             lonely_since: None,
             broken: None,
             ending: Ending::No,
+            upgrade: Upgrade::No,
             state: StateFile::default(),
         })
     }
@@ -352,5 +382,17 @@ impl<H: Host> Core<H> {
         if let Some(session) = self.clients.sessions.get_mut(&id) {
             self.keeper.keep(session);
         }
+    }
+
+    /// Watches an executor that was started, by us or by an earlier server.
+    pub(crate) fn adopt_worker(&mut self, pid: u32, scope: Scope) -> std::io::Result<u64> {
+        let process = self.host.open(pid)?;
+        let id = self.executors.next;
+        self.processes.watch(&process, Subject::Worker(id))?;
+        self.executors.next += 1;
+        let mut worker = Worker::new(pid, process, scope, self.limits.heartbeat);
+        worker.build = self.executors.build;
+        self.executors.workers.insert(id, worker);
+        Ok(id)
     }
 }

@@ -1,12 +1,12 @@
 //! Executors: one that serves, one that stands by. Starting them, telling them of sessions, and
 //! letting the next one take over.
 
-use crate::core::{Core, Ending, Subject};
+use crate::core::{Core, Ending};
 use crate::event;
 use crate::host::{Host, Role};
 use crate::outbox::Outbox;
 use crate::session::{Moving, Seat};
-use crate::worker::{Finding, Remains, Service, Worker};
+use crate::worker::{Finding, Remains, Service};
 use cumux_link::Connection;
 use cumux_link::pulse;
 use cumux_wire::message::{Capabilities, DeviceFacts, Scope, ToExecutor};
@@ -31,16 +31,6 @@ pub(crate) struct Standing {
 }
 
 impl<H: Host> Core<H> {
-    /// Watches an executor that was started, by us or by an earlier server.
-    pub(crate) fn adopt_worker(&mut self, pid: u32, scope: Scope) -> std::io::Result<u64> {
-        let process = self.host.open(pid)?;
-        let id = self.executors.next;
-        self.processes.watch(&process, Subject::Worker(id))?;
-        self.executors.next += 1;
-        self.executors.workers.insert(id, Worker::new(pid, process, scope, self.limits.heartbeat));
-        Ok(id)
-    }
-
     pub(crate) fn executor_hello(&mut self, connection: Connection, pid: u32, standing: Standing, devices: Vec<DeviceFacts>) {
         let Standing { generation, serving, scope, stripe } = standing;
         let Some(id) = self.executors.workers.iter().find(|(_, w)| w.pid == pid && w.is_awaited() && !w.is_dismissed()).map(|(id, _)| *id) else {
@@ -495,11 +485,11 @@ impl<H: Host> Core<H> {
     }
 
     /// Lets the one that has waited longest serve, if nobody does.
-    fn activate(&mut self, now: Instant) {
+    pub(crate) fn activate(&mut self, now: Instant) {
         if self.executors.service.active().is_some() || self.executors.workers.values().any(|worker| worker.is_doomed() && worker.is_shared()) {
             return;
         }
-        let Some(id) = self.executors.workers.iter().find(|(_, worker)| worker.can_serve()).map(|(id, _)| *id) else { return };
+        let Some(id) = self.executors.workers.iter().filter(|(_, worker)| worker.can_serve()).max_by_key(|(id, worker)| (worker.build, std::cmp::Reverse(**id))).map(|(id, _)| *id) else { return };
         let (stripe, lived) = (self.executors.take_stripe(), self.executors.lived);
         let Some(worker) = self.executors.workers.get_mut(&id) else { return };
         self.executors.generation += 1;

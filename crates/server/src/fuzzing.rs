@@ -84,6 +84,8 @@ impl Host for Stage {
         Ok(pid)
     }
 
+    fn use_program(&self, _: &Path) {}
+
     fn open(&self, pid: u32) -> rustix::io::Result<Process> {
         let mut inner = self.lock();
         // The server's own number, and clients: whoever is asked for is there.

@@ -22,6 +22,7 @@
 //! ```text
 //! (this one)  options and limits; starting a server
 //! serve       the loop: one event at a time, then every step that is due
+//! upgrade     all processes are replaced by those of another program
 //! rebuild     going on with what an earlier server left
 //! keeping     the keeper is started, given what it has to keep, and replaced
 //! executors   executors are started, told of sessions, and take over from one another
@@ -31,7 +32,8 @@
 //! shares      another share for a client that runs
 //! questions   what the daemon wants to know of clients, or to have done with them
 //! clients     clients arrive, are welcomed, and leave
-//! apart       executors left to clients whose work does not end
+//! home        where sessions are to be
+//! apart       executors that serve some sessions alone
 //! core        all state, and what every module above may do with it
 //! event       what can happen, and the threads that only say so
 //! worker      one executor, as a state machine
@@ -55,6 +57,7 @@ mod fault_log;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
+mod home;
 pub mod host;
 mod keeper;
 mod keeping;
@@ -68,6 +71,7 @@ mod serve;
 mod session;
 mod shares;
 mod state_file;
+mod upgrade;
 mod watch;
 mod worker;
 
@@ -133,6 +137,8 @@ pub struct Limits {
     /// How long a client that is moved by command may have to wait until its streams are empty.
     /// `CUMUX_MOVE_WAIT_MS`.
     pub move_wait: Duration,
+    /// How long an upgrade waits for clients whose work does not end. `CUMUX_UPGRADE_WAIT_MS`.
+    pub upgrade_wait: Duration,
     /// If so many executors die within [`Limits::storm_time`] the server gives up.
     pub storm: usize,
     /// See [`Limits::storm`].
@@ -151,6 +157,7 @@ impl Default for Limits {
             start: Duration::from_secs(60),
             quit: Duration::from_secs(2),
             move_wait: Duration::from_secs(2),
+            upgrade_wait: Duration::from_secs(20),
             storm: 5,
             storm_time: Duration::from_secs(10),
         }
@@ -164,7 +171,8 @@ impl Limits {
         let clients = cumux_environment::number_or_none("CUMUX_MAX_CLIENTS").and_then(|count| count.try_into().ok()).filter(|count| *count > 0);
         let default = Self::default();
         let move_wait = cumux_environment::number_or_none("CUMUX_MOVE_WAIT_MS").map_or(default.move_wait, Duration::from_millis);
-        Self { clients: clients.unwrap_or(default.clients), heartbeat: cumux_link::pulse::limit(), move_wait, ..default }
+        let upgrade_wait = cumux_environment::number_or_none("CUMUX_UPGRADE_WAIT_MS").map_or(default.upgrade_wait, Duration::from_millis);
+        Self { clients: clients.unwrap_or(default.clients), heartbeat: cumux_link::pulse::limit(), move_wait, upgrade_wait, ..default }
     }
 }
 
@@ -252,7 +260,10 @@ pub fn run_on<H: Host>(options: Options, limits: Limits, host: H, with: impl FnO
     }
     core.serve(&inbox);
     let _ = rustix::net::shutdown(&*listener, rustix::net::Shutdown::Both);
-    for path in [listener.path(), &core.options.state_file()] {
+    let state = core.options.state_file();
+    // The next server needs it.
+    let over = (core.ending != core::Ending::HandOver).then_some(state.as_path());
+    for path in [listener.path()].into_iter().chain(over) {
         let _ = path.file_name().map(|name| folder.remove(name));
     }
     drop(lock);

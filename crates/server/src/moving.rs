@@ -6,20 +6,16 @@
 //! empty, or says why not. From then on the way is that of a takeover. So it does not matter who
 //! dies in between: a session that no executor has is given to the one where it is to be.
 //!
-//! Invariants: a session is given to an executor only when no other has it. Whoever waits for a move
-//! is answered once. A session that the shared executor cannot take back gets one of its own: there
-//! all its addresses are free.
+//! Invariant: a session is given to an executor only when no other has it.
 
-use crate::core::Core;
+use crate::core::{Core, Upgrade};
 use crate::host::Host;
 use crate::session::{Mover, Moving, Seat};
-use cumux_wire::message::{ClientStatus, FromServer, Home, Scope, ToExecutor, Wisher};
+use cumux_wire::message::{ClientStatus, FromServer, Home, ToExecutor, Wisher};
 use std::time::{Duration, Instant};
 
 /// How long a session may be paused that nobody waits for.
 const BRIEF: Duration = Duration::from_millis(100);
-/// After that it is tried again.
-const AGAIN: Duration = Duration::from_secs(1);
 /// How long an administrator waits for a move at most. The daemon waits a little longer.
 const LONGEST_MOVE: Duration = Duration::from_secs(30);
 
@@ -49,39 +45,6 @@ impl<H: Host> Core<H> {
         }
     }
 
-    /// From now on a session is to be there. Who is told first is the keeper: a server that is made
-    /// again goes on with the move.
-    fn set_home(&mut self, id: u32, home: Home) {
-        let Some(session) = self.clients.sessions.get_mut(&id) else { return };
-        session.about.home = home;
-        self.keep(id);
-        self.tell_standbys(id);
-    }
-
-    /// Standbys know those sessions that they would take over: not one that is to have an executor
-    /// of its own, and not one that another executor still has.
-    fn tell_standbys(&self, id: u32) {
-        let Some(session) = self.clients.sessions.get(&id) else { return };
-        let active = self.executors.service.active();
-        for (_, standby) in self.executors.workers.iter().filter(|(id, w)| w.is_shared() && w.is_briefed() && !w.is_dismissed() && Some(**id) != active) {
-            match &session.files {
-                _ if session.wants_own() || session.seat.elsewhere().is_some() => standby.send(ToExecutor::Detach { session: id }),
-                Some(files) if session.is_served() => standby.send_with(ToExecutor::Attach { session: session.about.clone() }, files.share()),
-                _ => {}
-            }
-        }
-    }
-
-    /// Whether a session is where it is to be.
-    fn is_at_home(&self, id: u32) -> bool {
-        let Some(session) = self.clients.sessions.get(&id) else { return true };
-        match session.seat {
-            Seat::Taken => !session.wants_own(),
-            Seat::Apart { worker } => session.wants_own() && self.executors.workers.get(&worker).is_some_and(|w| w.scope == Scope::Own { session: id }),
-            Seat::No | Seat::Asked | Seat::Promised { .. } => false,
-        }
-    }
-
     /// Asks executors to let go of sessions that are to be elsewhere, once the others are ready.
     pub(crate) fn move_sessions(&mut self, now: Instant) {
         self.end_late_moves(now);
@@ -101,7 +64,7 @@ impl<H: Host> Core<H> {
             let ready = to.and_then(|to| self.executors.workers.get(&to)).is_some_and(|worker| worker.is_ready());
             let Some(worker) = self.executors.workers.get(&from).filter(|worker| ready && !worker.is_doomed()) else { continue };
             let waited_for = !session.movers.is_empty();
-            let wait = if waited_for { self.limits.move_wait } else { BRIEF };
+            let wait = if waited_for || self.upgrade != Upgrade::No { self.limits.move_wait } else { BRIEF };
             let wait_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
             worker.send(ToExecutor::Release { session: id, wait_ms, unless_still: !waited_for });
             if let Some(session) = self.clients.sessions.get_mut(&id) {
@@ -134,73 +97,11 @@ impl<H: Host> Core<H> {
         self.end_if_alone(worker);
     }
 
-    /// A session is with the executor where it is to be.
-    pub(crate) fn has_arrived(&mut self, id: u32) {
-        let Some(session) = self.clients.sessions.get_mut(&id) else { return };
-        let why = match std::mem::replace(&mut session.moving, Moving::Still) {
-            Moving::Between { turned_back } => {
-                session.move_after = None;
-                session.stays_because.clone_from(&turned_back);
-                self.tell_standbys(id);
-                turned_back
-            }
-            Moving::Still | Moving::Asked { .. } => String::new(),
-        };
-        if self.is_at_home(id) {
-            self.answer_movers(id, &why);
-        }
-    }
-
-    /// A session that has been let go of is not taken where it was to be: it goes elsewhere. False
-    /// if it is on no such way, or nowhere else is left.
-    pub(crate) fn turn_back(&mut self, id: u32, why: &str) -> bool {
-        let Some(session) = self.clients.sessions.get_mut(&id).filter(|session| session.is_served() && session.greeting.is_none()) else { return false };
-        if session.moving != (Moving::Between { turned_back: String::new() }) {
-            return false;
-        }
-        session.moving = Moving::Between { turned_back: why.to_owned() };
-        session.seat = Seat::No;
-        let home = if session.wants_own() { Home::Shared } else { Home::Own { by: Wisher::Server } };
-        let name = session.name();
-        self.log.line(&format!("Client {name} could not be taken where it was to go ({why}); it goes on elsewhere"));
-        self.set_home(id, home);
-        true
-    }
-
-    /// A session stays where it is, for now or for good.
-    pub(crate) fn give_up_move(&mut self, id: u32, why: &str) {
-        let Some(session) = self.clients.sessions.get_mut(&id) else { return };
-        session.stays_because = why.to_owned();
-        session.move_after = Some(Instant::now() + AGAIN);
-        let before = match session.movers.first() {
-            Some(mover) => Some(mover.before),
-            // An administrator's move of an earlier server, for which nobody waits any more.
-            None => (session.about.home == Home::Own { by: Wisher::Administrator }).then_some(Home::Shared),
-        };
-        if let Some(before) = before.filter(|before| *before != session.about.home) {
-            self.set_home(id, before);
-        }
-        self.answer_movers(id, why);
-    }
-
     /// Whoever waits too long for a move hears so.
     fn end_late_moves(&mut self, now: Instant) {
         let late: Vec<u32> = self.clients.sessions.values().filter(|s| s.movers.iter().any(|mover| mover.until <= now)).map(|s| s.about.id).collect();
         for id in late {
             self.give_up_move(id, "the executor where it is to be does not come up in time; server.log has what is known");
-        }
-    }
-
-    /// Nothing more comes of the moves of a session.
-    pub(crate) fn end_movers(&mut self, id: u32, why: &str) {
-        self.answer_movers(id, why);
-    }
-
-    fn answer_movers(&mut self, id: u32, error: &str) {
-        let (_, executor, _) = self.place_of(id);
-        let Some(session) = self.clients.sessions.get_mut(&id) else { return };
-        for Mover { request, .. } in std::mem::take(&mut session.movers) {
-            self.tell(FromServer::Moved { request, found: true, executor, error: error.to_owned() });
         }
     }
 }

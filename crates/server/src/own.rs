@@ -8,8 +8,8 @@
 
 use crate::core::Core;
 use crate::host::{Host, Role};
-use crate::session::{Moving, Seat, shortened};
-use cumux_wire::message::{Capabilities, Home, Place, Scope, ToExecutor, Wisher};
+use crate::session::Seat;
+use cumux_wire::message::{Home, Scope, ToExecutor, Wisher};
 use cumux_wire::result;
 use std::time::{Duration, Instant};
 
@@ -17,24 +17,6 @@ use std::time::{Duration, Instant};
 const ATTEMPTS: u32 = 3;
 
 impl<H: Host> Core<H> {
-    /// Why a client cannot have an executor of its own, if it is to have one.
-    pub(crate) fn why_no_own(&self, home: Home) -> Option<String> {
-        let Home::Own { by } = home else { return None };
-        let exclusive = Capabilities::of_all(self.executors.devices.iter().map(|device| &device.capabilities)).exclusive?;
-        let remedy = match by {
-            Wisher::Client => "unset CUMUX_ISOLATION, or set it to shared",
-            Wisher::Default => "set CUMUX_ISOLATION=shared for the program, or change the default (set_default_isolation shared)",
-            Wisher::Administrator | Wisher::Server => "leave it in the shared executor",
-        };
-        Some(format!("an executor of its own cannot be had: {exclusive}. Set the card to DEFAULT compute mode, or {remedy}"))
-    }
-
-    /// The executor of this session alone, if there is one that can be used.
-    pub(crate) fn own_executor(&self, session: u32) -> Option<u64> {
-        let usable = |worker: &&crate::worker::Worker| worker.scope == Scope::Own { session } && !worker.is_dismissed() && !worker.is_doomed();
-        self.executors.workers.iter().find(|(_, worker)| usable(worker)).map(|(id, _)| *id)
-    }
-
     /// Moves towards: every session that is to have an executor of its own has one, and no other
     /// session has.
     pub(crate) fn mend_own(&mut self, now: Instant) {
@@ -53,11 +35,13 @@ impl<H: Host> Core<H> {
 
     /// Ends executors of sessions that have gone or have moved away.
     fn end_unneeded(&mut self) {
-        for (id, worker) in &mut self.executors.workers {
-            let Scope::Own { session } = worker.scope else { continue };
+        let own: Vec<(u64, u32)> =
+            self.executors.workers.iter().filter_map(|(id, w)| if let Scope::Own { session } = w.scope { Some((*id, session)) } else { None }).collect();
+        for (id, session) in own {
+            let wanted = self.own_executor(session) == Some(id);
             let session = self.clients.sessions.get(&session);
-            let needed = session.is_some_and(|s| s.seat.elsewhere() == Some(*id) || s.wants_own() && s.is_served());
-            if !needed && !worker.is_doomed() {
+            let needed = session.is_some_and(|s| s.seat.elsewhere() == Some(id) || s.wants_own() && s.is_served() && wanted);
+            if let Some(worker) = self.executors.workers.get_mut(&id).filter(|worker| !needed && !worker.is_doomed()) {
                 worker.end(&self.host);
             }
         }
@@ -66,7 +50,9 @@ impl<H: Host> Core<H> {
     fn start_own(&mut self, id: u32, now: Instant) {
         let Some(session) = self.clients.sessions.get_mut(&id) else { return };
         // Whoever has it apart may be on its way out, and its process still there.
-        if session.seat.elsewhere().is_some_and(|worker| self.executors.workers.get(&worker).is_some_and(|w| w.scope == Scope::Own { session: id }))
+        let build = self.executors.build;
+        let here = |worker| self.executors.workers.get(&worker).is_some_and(|w| w.scope == Scope::Own { session: id } && w.build == build);
+        if session.seat.elsewhere().is_some_and(here)
             || session.move_after.is_some_and(|at| now < at)
         {
             return;
@@ -141,29 +127,5 @@ impl<H: Host> Core<H> {
             // Where it is it goes on.
             _ => self.give_up_move(id, &why),
         }
-    }
-
-    /// Where a session is and why, for people.
-    pub(crate) fn place_of(&self, id: u32) -> (Place, u32, String) {
-        let Some(session) = self.clients.sessions.get(&id) else { return (Place::Nowhere, 0, String::new()) };
-        let executor = match session.seat {
-            Seat::Taken => self.executors.serving(),
-            Seat::Apart { worker } => self.executors.workers.get(&worker),
-            Seat::No | Seat::Asked | Seat::Promised { .. } => None,
-        };
-        let Some(executor) = executor else { return (Place::Nowhere, 0, "it waits for its executor".to_owned()) };
-        let (place, why) = match (executor.scope, session.about.home) {
-            (Scope::Shared, _) => (Place::Shared, String::new()),
-            (Scope::Own { .. }, Home::Own { by: Wisher::Client }) => (Place::Own, "CUMUX_ISOLATION=own".to_owned()),
-            (Scope::Own { .. }, Home::Own { by: Wisher::Default }) => (Place::Own, "the daemon's default".to_owned()),
-            (Scope::Own { .. }, Home::Own { by: Wisher::Administrator }) => (Place::Own, "moved by the administrator".to_owned()),
-            (Scope::Own { .. }, Home::Own { by: Wisher::Server }) => (Place::Own, format!("the shared executor could not take it: {}", session.stays_because)),
-            (Scope::Own { .. }, Home::Shared) => (Place::Own, format!("it could not leave yet: {}", session.stays_because)),
-            (Scope::Rest, _) if session.stays_because.is_empty() => (Place::Apart, "its kernel does not end".to_owned()),
-            (Scope::Rest, _) => (Place::Apart, format!("its kernel did not end: {}", session.stays_because)),
-        };
-        let under_way = (session.moving != Moving::Still).then_some("it is being moved");
-        let why = [Some(why.as_str()).filter(|why| !why.is_empty()), under_way].into_iter().flatten().collect::<Vec<_>>().join("; ");
-        (place, executor.pid, shortened(&why))
     }
 }

@@ -89,8 +89,21 @@ impl<H: Host> Core<H> {
         }
     }
 
+    /// What an executor apart says of its clients. A question for all figures is answered by the
+    /// one that serves.
+    pub(crate) fn note_figures(&mut self, id: u64, number: u64, clients: Vec<ClientStatus>, more: bool) {
+        for told in clients {
+            if let Some(session) = self.clients.sessions.get_mut(&told.session).filter(|session| session.seat.elsewhere() == Some(id)) {
+                session.update(told);
+            }
+        }
+        if !more && self.questions.open.get(&number).is_some_and(|question| question.wish == Wish::End { worker: Some(id) }) {
+            self.answer_question_number(number);
+        }
+    }
+
     /// An executor has said what was asked for with this number.
-    pub(crate) fn answer_question_number(&mut self, number: u64) {
+    fn answer_question_number(&mut self, number: u64) {
         if let Some(question) = self.questions.open.remove(&number) {
             self.answer_question(&question, "");
         }

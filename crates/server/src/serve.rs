@@ -14,6 +14,7 @@ use cumux_link::Connection;
 use cumux_wire::VERSION;
 use cumux_wire::message::{FromExecutor, FromServer, Hello, ToServer};
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::Instant;
 
@@ -38,8 +39,8 @@ impl<H: Host> Core<H> {
         loop {
             let now = Instant::now();
             self.reconcile(now);
-            if self.ending == Ending::Done {
-                self.log.line("Exiting");
+            if matches!(self.ending, Ending::Done | Ending::HandOver) {
+                self.log.line(if self.ending == Ending::Done { "Exiting" } else { "Exiting; the next server goes on with all clients" });
                 if let Some(daemon) = self.daemon.take() {
                     daemon.outbox.finish();
                 }
@@ -103,6 +104,7 @@ impl<H: Host> Core<H> {
                 ToServer::Move { request, pid, own } => self.move_client(request, pid, own),
                 ToServer::Status { request } => self.ask_status(request),
                 ToServer::Terminate { request, pid } => self.terminate(request, pid),
+                ToServer::Upgrade { request, program } => self.begin_upgrade(request, Path::new(&program)),
                 ToServer::Ping { request } => self.tell(FromServer::Pong { request }),
                 ToServer::Shutdown { force } => {
                     self.log.line("Server has been notified to shutdown");
@@ -243,6 +245,7 @@ impl<H: Host> Core<H> {
         self.admit_arrivals();
         self.mend_own(now);
         self.move_sessions(now);
+        self.upgrade_step(now);
         self.answer_late_questions(now);
         if self.executors.service.is_given()
             && self.keeper.is_up()
@@ -271,7 +274,7 @@ impl<H: Host> Core<H> {
         };
         match self.ending {
             Ending::Executors { since } | Ending::Keeper { since } => at(Some(since + self.limits.quit)),
-            Ending::No | Ending::Draining | Ending::Done => {}
+            Ending::No | Ending::Draining | Ending::Done | Ending::HandOver => {}
         }
         at(self.rebuild.as_ref().map(|rebuild| rebuild.until));
         at(self.lonely_since.map(|since| since + self.limits.lonely));
@@ -282,6 +285,7 @@ impl<H: Host> Core<H> {
         for question in self.questions.open.values() {
             at(Some(question.until));
         }
+        at(self.upgrade_deadline());
         for session in self.clients.sessions.values() {
             at(session.move_after);
             session.movers.iter().for_each(|mover| at(Some(mover.until)));

@@ -183,6 +183,8 @@ pub(crate) struct Worker {
     pub(crate) scope: Scope,
     /// Where in the arena it looks for addresses first.
     pub(crate) stripe: u32,
+    /// Of which program it is: programs are counted, the latest has the highest number.
+    pub(crate) build: u32,
     /// When it was told to serve.
     pub(crate) activated: Option<Instant>,
     pub(crate) serving_since: Option<Instant>,
@@ -201,6 +203,7 @@ impl Worker {
             process,
             scope,
             stripe: 0,
+            build: 0,
             activated: None,
             serving_since: None,
             contact: Contact::Awaited { since: now },

@@ -273,6 +273,15 @@ pub enum ToServer {
         /// True: to one of its own.
         own: bool,
     },
+    /// The server replaces its executors, its keeper, and at last itself by this program, while
+    /// clients work. Answered with [`FromServer::Upgraded`] before it ends itself; the daemon starts
+    /// it anew.
+    Upgrade {
+        /// Repeated by the answer.
+        request: u64,
+        /// The program's file.
+        program: String,
+    },
     /// Ends the server.
     Shutdown {
         /// True: now. False: when its clients are gone.
@@ -339,6 +348,15 @@ pub enum FromServer {
         /// The process id of the executor that has the client now; 0 if none has.
         executor: u32,
         /// Why the client was not moved; empty if it was.
+        error: String,
+    },
+    /// Answer to [`ToServer::Upgrade`]: the server ends now, and the next one goes on where it was.
+    Upgraded {
+        /// That of the question.
+        request: u64,
+        /// Clients that could not leave their executor yet, with the reasons. They do later.
+        staying: Vec<(u32, String)>,
+        /// Why nothing was replaced; empty if it was.
         error: String,
     },
     /// Sent after every client that comes, goes or is turned away. The daemon compares `taken` with
@@ -582,6 +600,8 @@ pub enum ToExecutor {
         /// The new server's process id.
         pid: u32,
     },
+    /// The executor takes no further sessions; those that it has leave for another.
+    Retire,
     /// The executor ends.
     Quit,
 }

@@ -203,6 +203,7 @@ impl Executor {
                     }
                     None
                 }
+                ToExecutor::Retire => None,
                 ToExecutor::Quit => return Ok(true),
             };
             if let Some(answer) = answer {
