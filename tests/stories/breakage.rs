@@ -196,7 +196,8 @@ fn a_kernel_that_does_not_end_keeps_its_executor_until_it_has_ended() {
     let clients = started(&node, "40");
     let apart = node.wait_for("it apart", |node| node.client_status(held.pid()).filter(|status| status.place == Place::Apart));
     assert!(apart.executor == before.executor && apart.place_why.contains("its kernel d"), "{apart:?}");
-    let server = node.wait_for("the next executor with a standby", |node| node.servers().into_iter().find(|server| server.takeovers == 1 && server.standby != 0));
+    let server =
+        node.wait_for("the next executor with a standby", |node| node.servers().into_iter().find(|server| server.takeovers == 1 && server.standby != 0));
     assert_eq!(server.executor, before.standby);
     for client in &clients {
         let status = node.client_status(client.pid()).expect("a client");

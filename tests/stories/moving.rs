@@ -119,7 +119,11 @@ fn clients_that_work_all_the_time_are_moved_and_have_right_results() {
         assert!(moves >= 4, "{device}: they ended before they could be moved ({moves} moves)");
         for (client, expected) in clients.into_iter().zip(&expected) {
             let outcome = client.wait();
-            assert!(outcome.status.success() && outcome.out == *expected && outcome.err.is_empty(), "{device}: {outcome:?}, alone: {expected}\n{}", node.logs());
+            assert!(
+                outcome.status.success() && outcome.out == *expected && outcome.err.is_empty(),
+                "{device}: {outcome:?}, alone: {expected}\n{}",
+                node.logs()
+            );
         }
     }
 }
@@ -148,10 +152,7 @@ fn a_client_whose_kernel_does_not_end_stays_and_it_is_said_why() {
 fn what_cannot_be_moved_is_refused_with_a_sentence() {
     let node = Node::start();
     let client = idle(&node);
-    for (arguments, words) in [
-        (["move", "1", "--own"], "no client of any server"),
-        (["control", "move_client", "x"], "It is written: move_client"),
-    ] {
+    for (arguments, words) in [(["move", "1", "--own"], "no client of any server"), (["control", "move_client", "x"], "It is written: move_client")] {
         let output = node.cumux(&arguments).output().expect("cumux starts");
         let said = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         assert!(said.contains(words), "{arguments:?}: {said}");

@@ -72,7 +72,11 @@ fn eight_clients_work_while_everything_is_replaced() {
         let after = expect_upgraded(&node, &before, &program);
         for (client, expected) in clients.into_iter().zip(&expected) {
             let outcome = client.wait();
-            assert!(outcome.status.success() && outcome.out == *expected && outcome.err.is_empty(), "{device}: {outcome:?}, alone: {expected}\n{}", node.logs());
+            assert!(
+                outcome.status.success() && outcome.out == *expected && outcome.err.is_empty(),
+                "{device}: {outcome:?}, alone: {expected}\n{}",
+                node.logs()
+            );
         }
         own.tell("step");
         own.wait_for_line("round 1 right");

@@ -31,7 +31,13 @@ pub fn main(program: Option<PathBuf>, json: bool) -> anyhow::Result<u8> {
         return Ok(0);
     }
     for server in answer["servers"].as_array().into_iter().flatten() {
-        say::line(format_args!("user {}: server {} has taken over from {}, with executors and keeper of {}", server["uid"], server["now"], server["before"], program.display()))?;
+        say::line(format_args!(
+            "user {}: server {} has taken over from {}, with executors and keeper of {}",
+            server["uid"],
+            server["now"],
+            server["before"],
+            program.display()
+        ))?;
         for stays in server["staying"].as_array().into_iter().flatten() {
             let why = escape_foreign(stays["why"].as_str().unwrap_or_default(), 512);
             say::line(format_args!("  client {} stays in its old executor for now, and leaves it later: {why}", stays["client"]))?;

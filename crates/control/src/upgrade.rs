@@ -58,7 +58,10 @@ fn next_server(daemon: &Daemon, before: u32, uid: u32) -> Result<u32, String> {
         match ready {
             Some(pid) => return Ok(pid),
             None if Instant::now() >= until => {
-                return Err(format!("the next server of user {uid} does not come up within {} s; server.log says why. Clients go on meanwhile", NEXT.as_secs()));
+                return Err(format!(
+                    "the next server of user {uid} does not come up within {} s; server.log says why. Clients go on meanwhile",
+                    NEXT.as_secs()
+                ));
             }
             None => thread::sleep(Duration::from_millis(20)),
         }

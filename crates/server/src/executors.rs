@@ -489,7 +489,16 @@ impl<H: Host> Core<H> {
         if self.executors.service.active().is_some() || self.executors.workers.values().any(|worker| worker.is_doomed() && worker.is_shared()) {
             return;
         }
-        let Some(id) = self.executors.workers.iter().filter(|(_, worker)| worker.can_serve()).max_by_key(|(id, worker)| (worker.build, std::cmp::Reverse(**id))).map(|(id, _)| *id) else { return };
+        let Some(id) = self
+            .executors
+            .workers
+            .iter()
+            .filter(|(_, worker)| worker.can_serve())
+            .max_by_key(|(id, worker)| (worker.build, std::cmp::Reverse(**id)))
+            .map(|(id, _)| *id)
+        else {
+            return;
+        };
         let (stripe, lived) = (self.executors.take_stripe(), self.executors.lived);
         let Some(worker) = self.executors.workers.get_mut(&id) else { return };
         self.executors.generation += 1;

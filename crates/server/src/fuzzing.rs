@@ -270,7 +270,9 @@ impl Bench {
     #[must_use]
     pub fn running(&self) -> (Vec<u32>, Vec<u32>) {
         let inner = self.stage.lock();
-        let of = |keepers| inner.started.iter().filter(|(role, pid)| (*role == Role::Keeper) == keepers && !inner.ended.contains(pid)).map(|(_, pid)| *pid).collect();
+        let of = |keepers| {
+            inner.started.iter().filter(|(role, pid)| (*role == Role::Keeper) == keepers && !inner.ended.contains(pid)).map(|(_, pid)| *pid).collect()
+        };
         (of(true), of(false))
     }
 

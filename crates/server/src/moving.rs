@@ -48,7 +48,8 @@ impl<H: Host> Core<H> {
     /// Asks executors to let go of sessions that are to be elsewhere, once the others are ready.
     pub(crate) fn move_sessions(&mut self, now: Instant) {
         self.end_late_moves(now);
-        let there: Vec<u32> = self.clients.sessions.values().filter(|s| s.is_served() && s.greeting.is_none() && s.moving == Moving::Still).map(|s| s.about.id).collect();
+        let there: Vec<u32> =
+            self.clients.sessions.values().filter(|s| s.is_served() && s.greeting.is_none() && s.moving == Moving::Still).map(|s| s.about.id).collect();
         for id in there {
             if self.is_at_home(id) {
                 continue;

@@ -52,9 +52,7 @@ impl<H: Host> Core<H> {
         // Whoever has it apart may be on its way out, and its process still there.
         let build = self.executors.build;
         let here = |worker| self.executors.workers.get(&worker).is_some_and(|w| w.scope == Scope::Own { session: id } && w.build == build);
-        if session.seat.elsewhere().is_some_and(here)
-            || session.move_after.is_some_and(|at| now < at)
-        {
+        if session.seat.elsewhere().is_some_and(here) || session.move_after.is_some_and(|at| now < at) {
             return;
         }
         if let Err(error) = self.host.start(Role::Own { session: id }).and_then(|pid| self.adopt_worker(pid, Scope::Own { session: id })) {

@@ -397,7 +397,17 @@ mod tests {
 
     #[test]
     fn a_status_keeps_who_it_is_and_its_first_fault() {
-        let about = message::SessionConfig { id: 3, pid: 44, uid: 0, program: "p".into(), window_slot: 0, priority: 0, parts: Vec::new(), sms: Vec::new(), home: Home::Shared };
+        let about = message::SessionConfig {
+            id: 3,
+            pid: 44,
+            uid: 0,
+            program: "p".into(),
+            window_slot: 0,
+            priority: 0,
+            parts: Vec::new(),
+            sms: Vec::new(),
+            home: Home::Shared,
+        };
         let client = eventfd(0, EventfdFlags::empty()).unwrap();
         let mut session = Session::new(about, Files::create(client).unwrap(), 1);
         session.status.error = result::ILLEGAL_ADDRESS;

@@ -9,11 +9,10 @@ use super::super::card::Card;
 use super::super::client::Task;
 use super::super::scheduler::Scheduler;
 use super::Phase;
+use super::leave::LONG_KERNEL;
 
 /// How long a thread waits for a quiet card before it goes on all the same.
 const QUIET_WAIT_LIMIT: Duration = Duration::from_secs(1);
-/// A kernel that runs for longer is one that is waited for.
-pub(super) const LONG_KERNEL: Duration = Duration::from_millis(5);
 
 impl Card {
     /// The error of every call on a lost card.

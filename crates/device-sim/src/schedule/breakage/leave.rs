@@ -6,7 +6,7 @@
 //! the clients' next executor does it.
 
 use std::collections::BTreeSet;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use cumux_device::{Begun, ClientId, InDoubt};
 use parking_lot::MutexGuard;
@@ -14,7 +14,9 @@ use parking_lot::MutexGuard;
 use super::super::card::Card;
 use super::super::client::{Reporting, Task};
 use super::super::scheduler::Scheduler;
-use super::close::LONG_KERNEL;
+
+/// A kernel that runs for longer is one that is waited for.
+pub(super) const LONG_KERNEL: Duration = Duration::from_millis(5);
 
 impl Card {
     /// Lets go of all clients but those whose kernels run on and on, if they can go on elsewhere.

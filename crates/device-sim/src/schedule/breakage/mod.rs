@@ -56,7 +56,13 @@ pub struct FaultTiming {
 
 impl Default for FaultTiming {
     fn default() -> Self {
-        FaultTiming { announced_after: Duration::from_millis(40), wait: Duration::from_secs(5), drain: Duration::from_secs(2), long_kernel: Duration::from_millis(250), seed: 0 }
+        FaultTiming {
+            announced_after: Duration::from_millis(40),
+            wait: Duration::from_secs(5),
+            drain: Duration::from_secs(2),
+            long_kernel: Duration::from_millis(250),
+            seed: 0,
+        }
     }
 }
 
