@@ -32,8 +32,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// are.
 pub fn packet(bytes: &mut Bytes<'_>, message: &impl Serialize) -> Vec<u8> {
     let mut packet = serde_json::to_vec(message).expect("messages are JSON");
-    match bytes.below(18) {
-        16 | 17 => FromExecutor::Released { error: why(bytes), status: Box::new(status(bytes, known)) },
+    match bytes.below(16) {
         14 => {
             for _ in 0..=bytes.below(4) {
                 let at = usize::from(bytes.short()) % packet.len();
@@ -205,7 +204,8 @@ fn config(bytes: &mut Bytes<'_>, known: &[u32]) -> SessionConfig {
 pub fn from_executor(bytes: &mut Bytes<'_>, sessions: &[u32], generation: u32) -> FromExecutor {
     let known = if sessions.is_empty() { &[1, 2][..] } else { sessions };
     let why = |bytes: &mut Bytes<'_>| bytes.text(&["", "", "it cannot be"]);
-    match bytes.below(16) {
+    match bytes.below(18) {
+        16 | 17 => FromExecutor::Released { error: why(bytes), status: Box::new(status(bytes, known)) },
         12 => FromExecutor::Serves { request: u64::from(bytes.mostly(&[1])), session: Box::new(config(bytes, known)) },
         13 => FromExecutor::ServesEnd { request: u64::from(bytes.mostly(&[1])) },
         14 => FromExecutor::Beat { lanes: vec![bytes.long(); bytes.below(3)] },

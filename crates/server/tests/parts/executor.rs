@@ -121,12 +121,22 @@ impl Executor {
                         self.keep_extents()?;
                         self.mark_pages();
                     }
+                    if mode == "occupied, refused" && self.generation == 2 && id == 1 {
+                        self.sessions.remove(&id);
+                        let refused = FromExecutor::Attached { session: id, error: "it overlaps another".to_owned(), again: false };
+                        connection.send(&refused, &[]).map_err(|e| e.to_string())?;
+                        continue;
+                    }
                     let silent = mode == "first attaches nothing" && self.generation == 1;
                     (active && !silent).then_some(FromExecutor::Attached { session: id, error: String::new(), again: false })
                 }
                 ToExecutor::Detach { session } => {
                     let status = self.sessions.remove(&session).map_or_else(|| ClientStatus { session, ..ClientStatus::default() }, |held| held.status);
                     (self.generation > 0).then_some(FromExecutor::Detached { status: Box::new(status) })
+                }
+                ToExecutor::Release { session, .. } if mode == "occupied" => {
+                    let status = Box::new(ClientStatus { session, ..ClientStatus::default() });
+                    Some(FromExecutor::Released { error: "its work has not moved".to_owned(), status })
                 }
                 ToExecutor::Release { session, .. } => self.sessions.remove(&session).map(|held| {
                     let status = Box::new(held.status);
@@ -172,7 +182,7 @@ impl Executor {
                     }
                     Some(FromExecutor::Active { generation, resumed, lost, suspects: Vec::new() })
                 }
-                ToExecutor::Metrics { .. } if mode == "occupied" && self.generation == 1 && self.sessions.len() == 3 => {
+                ToExecutor::Metrics { .. } if mode.starts_with("occupied") && self.generation == 1 && self.sessions.len() == 3 => {
                     // The first client's kernel does not end.
                     let (staying, leaving) = (self.sessions.pop_first(), std::mem::take(&mut self.sessions));
                     drop(leaving);
