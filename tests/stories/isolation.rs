@@ -4,7 +4,14 @@
 use cumux_testkit::{Client, ClientBuilder, Node};
 use cumux_wire::message::{ClientStatus, Place};
 
-const DEVICES: [&str; 2] = ["sim:h200", "sim:h200:card"];
+/// The software GPU as it is and as one that breaks like a card, or the device that
+/// `CUMUX_TEST_DEVICE` names.
+fn devices() -> Vec<String> {
+    match std::env::var("CUMUX_TEST_DEVICE") {
+        Ok(device) => vec![device],
+        Err(_) => vec!["sim:h200".into(), "sim:h200:card".into()],
+    }
+}
 
 fn ready(builder: ClientBuilder<'_>) -> Client<'_> {
     let client = builder.start();
@@ -25,7 +32,7 @@ fn expect_shared(node: &Node, pid: u32, takeovers: u32) {
 
 #[test]
 fn a_client_has_an_executor_to_itself_and_it_ends_with_it() {
-    for device in DEVICES {
+    for device in &devices() {
         let node = Node::with().device(device).start();
         let neighbour = ready(node.test_client("idle"));
         let mut client = ready(node.test_client("held").env("CUMUX_ISOLATION", "own"));
@@ -50,7 +57,7 @@ fn a_client_has_an_executor_to_itself_and_it_ends_with_it() {
 
 #[test]
 fn its_fault_is_nobody_elses() {
-    for device in DEVICES {
+    for device in &devices() {
         let node = Node::with().device(device).start();
         let mut neighbour = ready(node.test_client("idle"));
         let busy = ready(node.test_client("busy").args(&["30", "0"]));
@@ -70,7 +77,7 @@ fn its_fault_is_nobody_elses() {
 
 #[test]
 fn when_its_executor_dies_it_gets_another_one_of_its_own() {
-    for device in DEVICES {
+    for device in &devices() {
         let node = Node::with().device(device).start();
         let mut client = ready(node.test_client("held").env("CUMUX_ISOLATION", "own"));
         let neighbour = ready(node.test_client("idle"));
@@ -108,7 +115,7 @@ fn its_executor_dies_in_the_middle_of_a_kernel() {
 
 #[test]
 fn the_shared_executor_dies_and_those_with_their_own_do_not_notice() {
-    for device in DEVICES {
+    for device in &devices() {
         let node = Node::with().device(device).start();
         let mut own = ready(node.test_client("held").env("CUMUX_ISOLATION", "own"));
         let mut shared = ready(node.test_client("held"));
@@ -181,7 +188,7 @@ fn the_daemons_option() {
     let node = Node::start();
     let _ = node.control("quit -t 1");
     node.wait_for("the end of the daemon", |node| node.processes().is_empty().then_some(()));
-    let output = node.cumux(&["control", "-d", "--device", "sim:h200", "--isolation", "own"]).output().expect("cumux starts");
+    let output = node.cumux(&["control", "-d", "--device", node.device(), "--isolation", "own"]).output().expect("cumux starts");
     assert!(output.status.success(), "{output:?}");
     assert_eq!(node.control("get_default_isolation"), "own\n");
     let output = node.cumux(&["control", "-d", "--isolation", "mine"]).output().expect("cumux starts");
@@ -210,7 +217,7 @@ fn several_devices_are_no_obstacle() {
 /// Its kernel does not end: others load modules and go on as if it were not there.
 #[test]
 fn a_client_with_an_endless_kernel_of_its_own_is_killed() {
-    for device in DEVICES {
+    for device in &devices() {
         let node = Node::with().device(device).env("CUMUX_DRAIN_SECONDS", "1").start();
         let endless = node.client("long_kernel").env("CUMUX_ISOLATION", "own").start();
         endless.wait_for_line("kernel running");

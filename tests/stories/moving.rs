@@ -5,7 +5,14 @@ use cumux_testkit::{Client, Node, NodeBuilder};
 use cumux_wire::message::{ClientStatus, Place};
 use std::process::{Child, Output};
 
-const DEVICES: [&str; 2] = ["sim:h200", "sim:h200:card"];
+/// The software GPU as it is and as one that breaks like a card, or the device that
+/// `CUMUX_TEST_DEVICE` names.
+fn devices() -> Vec<String> {
+    match std::env::var("CUMUX_TEST_DEVICE") {
+        Ok(device) => vec![device],
+        Err(_) => vec!["sim:h200".into(), "sim:h200:card".into()],
+    }
+}
 
 /// Moves end when they can, however slow the machine is.
 fn patient(device: &str) -> NodeBuilder {
@@ -65,7 +72,7 @@ fn in_the_middle(node: &Node) -> (Client<'_>, Child) {
 
 #[test]
 fn a_client_goes_there_and_back_with_all_that_it_has() {
-    for device in DEVICES {
+    for device in &devices() {
         let node = patient(device).start();
         let mut neighbour = idle(&node);
         let mut client = held(&node);
@@ -99,9 +106,9 @@ fn workers(node: &Node) -> Vec<Client<'_>> {
 
 #[test]
 fn clients_that_work_all_the_time_are_moved_and_have_right_results() {
-    let node = Node::with().device("sim:h200").start();
+    let node = Node::with().start();
     let expected: Vec<String> = workers(&node).into_iter().map(Client::expect_ok).collect();
-    for device in DEVICES {
+    for device in &devices() {
         let node = patient(device).start();
         let clients = workers(&node);
         for client in &clients {
@@ -130,7 +137,7 @@ fn clients_that_work_all_the_time_are_moved_and_have_right_results() {
 
 #[test]
 fn a_client_whose_kernel_does_not_end_stays_and_it_is_said_why() {
-    for device in DEVICES {
+    for device in &devices() {
         let node = Node::with().device(device).env("CUMUX_MOVE_WAIT_MS", "50").start();
         let mut client = held(&node);
         client.tell("hold");
@@ -167,7 +174,7 @@ fn what_cannot_be_moved_is_refused_with_a_sentence() {
 
 #[test]
 fn the_executor_that_lets_go_dies_in_the_middle() {
-    for device in DEVICES {
+    for device in &devices() {
         let node = patient(device).start();
         let mut neighbour = idle(&node);
         let _ = node.server();
@@ -190,7 +197,7 @@ fn the_executor_that_lets_go_dies_in_the_middle() {
 /// As the story before, with a client whose streams are empty when its executor dies.
 #[test]
 fn the_executor_that_is_to_let_go_dies_before_it_does() {
-    for device in DEVICES {
+    for device in &devices() {
         let node = patient(device).start();
         let mut client = held(&node);
         step(&mut client, 1);
@@ -209,7 +216,7 @@ fn the_executor_that_is_to_let_go_dies_before_it_does() {
 
 #[test]
 fn the_executor_that_is_to_have_it_dies_in_the_middle() {
-    for device in DEVICES {
+    for device in &devices() {
         let node = patient(device).start();
         let mut neighbour = idle(&node);
         let (mut client, command) = in_the_middle(&node);
@@ -229,7 +236,7 @@ fn the_executor_that_is_to_have_it_dies_in_the_middle() {
 
 #[test]
 fn the_client_dies_in_the_middle() {
-    for device in DEVICES {
+    for device in &devices() {
         let node = patient(device).env("CUMUX_DRAIN_SECONDS", "1").start();
         let mut neighbour = idle(&node);
         let (client, command) = in_the_middle(&node);
@@ -247,7 +254,7 @@ fn the_client_dies_in_the_middle() {
 
 #[test]
 fn the_server_dies_in_the_middle() {
-    for device in DEVICES {
+    for device in &devices() {
         let node = patient(device).start();
         let mut neighbour = idle(&node);
         let (mut client, command) = in_the_middle(&node);

@@ -550,7 +550,7 @@ impl Registry {
                 Hello::Client { environment, .. } => environment.as_slice(),
                 _ => &[],
             };
-            // The default priority and isolation apply to every new client, also of a running server.
+            // Default priority and isolation apply to every new client, also of a running server.
             server.settings.priority = self.defaults.priority;
             server.settings.isolation = self.defaults.isolation;
             for text in settings::complaints(environment, &server.devices) {

@@ -2,9 +2,11 @@
 //! work. Nothing is ended before that program is known to be one that can go on.
 
 use crate::daemon::Daemon;
+use cumux_link::folder::Rule;
 use cumux_link::{Folder, Process};
 use cumux_wire::VERSION;
 use cumux_wire::message::{FromServer, ToServer};
+use rustix::fs::FileType;
 use rustix::process::Signal;
 use std::io::Read as _;
 use std::path::Path;
@@ -68,15 +70,27 @@ fn next_server(daemon: &Daemon, before: u32, uid: u32) -> Result<u32, String> {
     }
 }
 
-/// Whether a program can take over: nobody but root and the daemon's user can have put it there, and
-/// it speaks our protocol.
+/// Whether a program can take over: nobody but root and the daemon's user can have put it there,
+/// and it speaks our protocol.
 fn check(program: &Path) -> Result<(), String> {
     if !program.is_absolute() {
         return Err(format!("\"{}\" is no file by its whole path: write it from / on", program.display()));
     }
     let real = program.canonicalize().map_err(|error| format!("cannot use {}: {error}", program.display()))?;
-    let checked = Folder::of(&real).and_then(|(folder, name)| folder.check(name));
-    checked.map_err(|error| format!("{} is not used as a program: {error}{}", real.display(), error.remedy()))?;
+    let (Some(parent), Some(name)) = (real.parent(), real.file_name()) else { return Err(format!("{} is no file", real.display())) };
+    let refused = |why: String| format!("{} is not used as a program: {why}", real.display());
+    let folder = Folder::make(parent, 0o755, Rule::Programs).map_err(|error| refused(format!("{error} {}", error.remedy())))?;
+    let stat = folder.stat(name).map_err(|error| refused(error.to_string()))?;
+    let own = rustix::process::geteuid().as_raw();
+    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+        return Err(refused("it is no plain file".to_owned()));
+    }
+    if stat.st_uid != 0 && stat.st_uid != own {
+        return Err(refused(format!("it belongs to user {}, and must to root or user {own}, who runs the daemon", stat.st_uid)));
+    }
+    if stat.st_mode & 0o002 != 0 {
+        return Err(refused(format!("everybody can write it: chmod o-w {}", real.display())));
+    }
     match version_of(&real)? {
         VERSION => Ok(()),
         other => Err(format!(

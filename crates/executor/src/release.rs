@@ -2,8 +2,8 @@
 //!
 //! The session is *paused*: no records are taken from its ring, what was accepted goes on. When its
 //! streams are empty everything that the client has is in journal and keeper, nothing of it is with
-//! the device, and the next executor opens it as after a takeover, with nothing in doubt. Where that
-//! moment does not come in time the session goes on here, and the server hears why.
+//! the device, and the next executor opens it as after a takeover, with nothing in doubt. Where
+//! that moment does not come in time the session goes on here, and the server hears why.
 //!
 //! Its addresses stay taken here as long as the client lives, so that it can come back.
 

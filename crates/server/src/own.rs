@@ -3,8 +3,8 @@
 //! A client gets one because it wants it (`CUMUX_ISOLATION`), because that is the daemon's default,
 //! or because an administrator moves it. It is started when the client comes, and ends with it. The
 //! session is given to it when no other executor has it: at once for a new client, after
-//! [`ToExecutor::Release`] for one that is moved, after a death for one whose own executor has died:
-//! then the next one takes over from it as a standby does.
+//! [`ToExecutor::Release`] for one that is moved, after a death for one whose own executor has
+//! died: then the next one takes over from it as a standby does.
 
 use crate::core::Core;
 use crate::host::{Host, Role};

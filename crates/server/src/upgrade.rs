@@ -3,8 +3,8 @@
 //!
 //! Executors first: standbys of the new program are started, the one that serves takes no further
 //! sessions, and its sessions move to the next one as they come back from an executor apart
-//! ([`crate::moving`]). Executors of single sessions follow in the same way. Then the keeper, as one
-//! that was lost. At last this server ends alone: the daemon starts the next one, of the new
+//! ([`crate::moving`]). Executors of single sessions follow in the same way. Then the keeper, as
+//! one that was lost. At last this server ends alone: the daemon starts the next one, of the new
 //! program, which goes on as after a death ([`crate::rebuild`]).
 //!
 //! Invariant: nothing is ended before its successor is there, but the keeper, all of whose

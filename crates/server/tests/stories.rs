@@ -621,7 +621,7 @@ fn when_its_kernel_has_ended_a_client_comes_back() {
 #[test]
 fn a_client_that_the_shared_executor_cannot_take_back_gets_one_of_its_own() {
     let mut world = World::new("occupied, refused");
-    let ([mut first, ..], apart) = occupied(&mut world);
+    let ([mut first, _second, _third], apart) = occupied(&mut world);
     let status = world.status_when(|s| s.clients.iter().any(|client| client.session == first.session && client.place == Place::Own));
     let own = status.clients.into_iter().find(|client| client.session == first.session).unwrap();
     assert!(own.place_why.contains("it overlaps another") && ![apart, status.executor, status.standby].contains(&own.executor), "{own:?}");

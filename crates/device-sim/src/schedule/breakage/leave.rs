@@ -1,8 +1,8 @@
-//! Letting go of clients that go on in another process, beside kernels of others that do not end, as
-//! a real card does it.
+//! Letting go of clients that go on in another process, beside kernels of others that do not end,
+//! as a real card does it.
 //!
-//! From then on nothing of those that leave begins. When what they have begun has ended, or the wait
-//! is over, the sink hears which of their work is in doubt. What has not begun is never reported:
+//! From then on nothing of those that leave begins. When what they have begun has ended, or the
+//! wait is over, the sink hears which of their work is in doubt. What has not begun is never reported:
 //! the clients' next executor does it.
 
 use std::collections::BTreeSet;
