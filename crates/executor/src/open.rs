@@ -25,7 +25,7 @@ use cumux_wire::record::{self, Op};
 use cumux_wire::result;
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How a session is opened.
 pub struct Terms {
@@ -115,9 +115,11 @@ pub fn open(shared: &Arc<Shared>, intake: &Intake, config: SessionConfig, files:
 impl Session {
     /// Makes everything that a predecessor left anew at the device.
     fn restore(self: &Arc<Self>, inner: &mut Inner, left: Left, terms: &Terms) -> Result<Case, ExecutorError> {
+        let begun = Instant::now();
         inner.objects = left.objects;
         self.restore_counters(inner);
         self.restore_memory(inner)?;
+        let memory = begun.elapsed();
         for (number, (device, multiprocessors)) in inner.objects.partitions.clone() {
             self.shared.cards.open_partition(self.client(), self.place(device).unwrap_or(0), number, multiprocessors)?;
         }
@@ -134,6 +136,7 @@ impl Session {
         for (user, (window, bytes)) in inner.objects.aliases.clone() {
             self.shared.cards.alias(self.client(), user, window, bytes)?;
         }
+        let windows = begun.elapsed() - memory;
         let modules = inner.objects.modules.clone();
         for (id, spec) in modules {
             if let Some(why) = &spec.not_resumable {
@@ -147,6 +150,8 @@ impl Session {
             }
         }
         if left.taken > 0 {
+            let modules = begun.elapsed() - memory - windows;
+            tracing::debug!(session = self.config.id, ?memory, ?windows, ?modules, "restored");
             inner.status.takeovers = terms.generation.saturating_sub(1);
         }
         self.service.release(&mut inner.consumer, left.taken);
