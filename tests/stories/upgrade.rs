@@ -27,8 +27,8 @@ fn another_program(node: &Node) -> PathBuf {
     program
 }
 
-fn script(node: &Node, text: &str) -> PathBuf {
-    let path = node.folder().join("script");
+fn script(node: &Node, name: &str, text: &str) -> PathBuf {
+    let path = node.folder().join(name);
     fs::write(&path, text).expect("a file");
     fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("our own file");
     path
@@ -128,11 +128,11 @@ fn what_cannot_go_on_is_refused_before_anything_is_ended() {
     let mut idle = node.test_client("idle").start();
     idle.wait_for_line("ready");
     let before = node.server();
-    let open = script(&node, "#!/bin/sh\necho 1\n");
+    let open = script(&node, "open", "#!/bin/sh\necho 1\n");
     fs::set_permissions(&open, fs::Permissions::from_mode(0o777)).expect("our own file");
     for (program, word) in [
         (open, "is not used as a program"),
-        (script(&node, "#!/bin/sh\necho 1\n"), "speaks version 1 of the cumux protocol"),
+        (script(&node, "old", "#!/bin/sh\necho 1\n"), "speaks version 1 of the cumux protocol"),
         (PathBuf::from("/bin/true"), "is no cumux"),
         (PathBuf::from("/nowhere/cumux"), "cannot use /nowhere/cumux"),
     ] {

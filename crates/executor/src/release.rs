@@ -40,6 +40,8 @@ enum ReleaseError {
     NotResumable(String),
     #[error("it has more objects than its journal holds, so that no other executor can know them all")]
     Unlogged,
+    #[error("there is no keeper at the moment, which holds its memory between two executors: try again")]
+    NoKeeper,
     #[error("it has ended, or its executor is about to end")]
     Over,
 }
@@ -74,7 +76,7 @@ fn leave(session: &Arc<Session>, terms: &Terms) -> Result<(), ReleaseError> {
     let begun = Instant::now();
     loop {
         let late = begun.elapsed() >= terms.wait;
-        let step = session.lock_then_deliver(|inner| step(inner, late.then_some(terms.wait)));
+        let step = session.lock_then_deliver(|inner| step(inner, late.then_some(terms.wait), session.shared.lacks_keeper()));
         match step {
             Ok(true) => return Ok(()),
             Ok(false) => std::thread::sleep(LOOK_EVERY),
@@ -103,7 +105,7 @@ fn stands_still(session: &Session) -> Result<(), ReleaseError> {
 
 /// Pauses the session, and lets it go if nothing of it is under way. Whether it has left. `waited`
 /// is how long it was paused in vain: then it stays.
-fn step(inner: &mut Inner, waited: Option<Duration>) -> Result<bool, ReleaseError> {
+fn step(inner: &mut Inner, waited: Option<Duration>, lacks_keeper: bool) -> Result<bool, ReleaseError> {
     if inner.phase.is_closed() || inner.phase.is_lost() {
         return Err(ReleaseError::Over);
     }
@@ -112,7 +114,7 @@ fn step(inner: &mut Inner, waited: Option<Duration>) -> Result<bool, ReleaseErro
         reading.pause();
     }
     let refusal = match (under_way(inner), waited) {
-        (None, _) => match what_would_be_lost(inner) {
+        (None, _) => match what_would_be_lost(inner, lacks_keeper) {
             None => match inner.phase.as_paused() {
                 Some(paused) => {
                     paused.depart();
@@ -156,7 +158,10 @@ fn under_way(inner: &mut Inner) -> Option<String> {
 }
 
 /// What another executor could not make anew.
-fn what_would_be_lost(inner: &Inner) -> Option<ReleaseError> {
+fn what_would_be_lost(inner: &Inner, lacks_keeper: bool) -> Option<ReleaseError> {
+    if lacks_keeper {
+        return Some(ReleaseError::NoKeeper);
+    }
     if !inner.condition.is_whole() {
         return Some(ReleaseError::Unlogged);
     }

@@ -135,7 +135,8 @@ impl Shared {
         answer.map_err(|error| ExecutorError::Keeper(error.to_string()))
     }
 
-    fn lacks_keeper(&self) -> bool {
+    /// Whether what is made or let go of now would be kept by nobody.
+    pub fn lacks_keeper(&self) -> bool {
         self.keeper.lock().is_none()
     }
 

@@ -48,6 +48,10 @@ impl<H: Host> Core<H> {
     /// Asks executors to let go of sessions that are to be elsewhere, once the others are ready.
     pub(crate) fn move_sessions(&mut self, now: Instant) {
         self.end_late_moves(now);
+        // The keeper has the memory of a session between two executors.
+        if !self.keeper.is_up() || matches!(self.upgrade, Upgrade::Keeper { .. }) {
+            return;
+        }
         let there: Vec<u32> =
             self.clients.sessions.values().filter(|s| s.is_served() && s.greeting.is_none() && s.moving == Moving::Still).map(|s| s.about.id).collect();
         for id in there {
@@ -63,7 +67,7 @@ impl<H: Host> Core<H> {
             let Some(from) = from.filter(|_| session.move_after.is_none_or(|at| at <= now)) else { continue };
             let to = if session.wants_own() { self.own_executor(id) } else { self.executors.service.serving() };
             let ready = to.and_then(|to| self.executors.workers.get(&to)).is_some_and(|worker| worker.is_ready());
-            let Some(worker) = self.executors.workers.get(&from).filter(|worker| ready && !worker.is_doomed()) else { continue };
+            let Some(worker) = self.executors.workers.get(&from).filter(|worker| ready && worker.has_keeper() && !worker.is_doomed()) else { continue };
             let waited_for = !session.movers.is_empty();
             let wait = if waited_for || self.upgrade != Upgrade::No { self.limits.move_wait } else { BRIEF };
             let wait_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);

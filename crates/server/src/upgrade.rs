@@ -12,7 +12,7 @@
 
 use crate::core::{Core, Ending, Upgrade};
 use crate::host::Host;
-use crate::session::{Keeping, Seat};
+use crate::session::{Keeping, Moving, Seat, Session};
 use crate::worker::Service;
 use cumux_wire::message::{Capabilities, FromServer, Scope, ToExecutor};
 use std::path::Path;
@@ -61,7 +61,10 @@ impl<H: Host> Core<H> {
                 let build = self.executors.build;
                 let old = self.executors.workers.values().any(|worker| worker.build < build);
                 let serves = self.executors.serving().is_some_and(|worker| worker.build == build);
-                if serves && (!old || now >= until) && self.keeper.is_up() {
+                // Of a session between two executors the keeper alone has the memory.
+                let is_between = |session: &Session| session.moving != Moving::Still || !matches!(session.seat, Seat::Taken | Seat::Apart { .. });
+                let seated = !self.clients.sessions.values().any(|session| session.is_served() && session.greeting.is_none() && is_between(session));
+                if serves && seated && (!old || now >= until) && self.keeper.is_up() {
                     let before = self.keeper.pid();
                     self.note(&format!("Upgrade: keeper {before} is replaced"));
                     self.keeper.close(&self.host);
