@@ -38,9 +38,10 @@ impl Card {
         let begun = Instant::now();
         scheduler.waiting_threads += 1;
         let mut left = scheduler.has_left(client);
-        let mut asked = false;
+        // With more patience than the wait has nobody leaves.
+        let mut asked = patience >= QUIET_WAIT_LIMIT;
         while !left && scheduler.runs_long_kernel() && !scheduler.is_over() {
-            let limit = if asked { QUIET_WAIT_LIMIT.max(patience) } else { patience };
+            let limit = if asked { QUIET_WAIT_LIMIT } else { patience };
             if !self.settled.wait_until(&mut scheduler, begun + limit).timed_out() {
                 left = scheduler.has_left(client);
                 continue;
