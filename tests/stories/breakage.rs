@@ -2,7 +2,7 @@
 //! its error, and everybody else has the results of a run alone.
 
 use cumux_testkit::{Client, ClientBuilder, Node, Outcome};
-use cumux_wire::message::Place;
+use cumux_wire::message::{ClientStatus, Place};
 
 const CARD: &str = "sim:h200:card";
 
@@ -180,6 +180,14 @@ fn a_client_is_killed_in_the_middle_of_an_endless_kernel() {
     node.client("vector_add").args(&["1"]).start().expect_ok();
 }
 
+/// Newcomers load modules beside a kernel until it has run for long, and all others leave it.
+fn apart(node: &Node, pid: u32) -> ClientStatus {
+    node.wait_for("it apart", |node| {
+        node.client("vector_add").args(&["1"]).start().expect_ok();
+        node.client_status(pid).filter(|status| status.place == Place::Apart)
+    })
+}
+
 /// Others load modules, for which the card would have to be quiet: they go on in the next executor.
 /// When the kernel has ended its client comes back to them.
 #[test]
@@ -194,7 +202,7 @@ fn a_kernel_that_does_not_end_keeps_its_executor_until_it_has_ended() {
     held.tell("hold");
     held.wait_for_line("round 1 running");
     let clients = started(&node, "40");
-    let apart = node.wait_for("it apart", |node| node.client_status(held.pid()).filter(|status| status.place == Place::Apart));
+    let apart = apart(&node, held.pid());
     assert!(apart.executor == before.executor && apart.place_why.contains("its kernel d"), "{apart:?}");
     let server =
         node.wait_for("the next executor with a standby", |node| node.servers().into_iter().find(|server| server.takeovers == 1 && server.standby != 0));
@@ -227,8 +235,7 @@ fn an_executor_apart_is_killed() {
     held.wait_for_line("round 1 running");
     let mut idle = node.test_client("idle").start();
     idle.wait_for_line("ready");
-    let apart = node.wait_for("it apart", |node| node.client_status(held.pid()).filter(|status| status.place == Place::Apart));
-    node.kill(apart.executor);
+    node.kill(apart(&node, held.pid()).executor);
     let _ = held.try_tell("go");
     let outcome = held.wait();
     assert!(outcome.out.contains("round 1: cudaErrorLaunchFailure"), "{outcome:?}");
