@@ -29,7 +29,7 @@ pub struct Reports {
     outbox: Arc<Outbox>,
     /// Those who look at the rings of sessions, and whether these can go on elsewhere; none before
     /// they have started.
-    lanes: OnceLock<(Arc<dyn Lanes>, Leaving)>,
+    lanes: OnceLock<(Arc<dyn IntakeLanes>, Leaving)>,
     /// Set once clients have left or are to leave: this executor takes no others.
     apart: OnceLock<()>,
 }
@@ -44,7 +44,7 @@ pub enum Leaving {
 }
 
 /// Those who look at the rings of sessions.
-pub trait Lanes: Send + Sync {
+pub trait IntakeLanes: Send + Sync {
     /// The ring of this session is not looked at any more.
     fn leave(&self, client: ClientId);
     /// Returns when nobody touches the sessions that have left.
@@ -68,7 +68,7 @@ impl Reports {
     }
 
     /// From now on these deliver reports, too, and clients leave through them.
-    pub fn set_lanes(&self, lanes: Arc<dyn Lanes>, leaving: Leaving) {
+    pub fn set_lanes(&self, lanes: Arc<dyn IntakeLanes>, leaving: Leaving) {
         let _ = self.lanes.set((lanes, leaving));
     }
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use cumux_device::{ClientId, DeviceError, Report};
 use parking_lot::MutexGuard;
 
-use super::super::card::Card;
+use super::super::card::SoftwareCard;
 use super::super::client::Task;
 use super::super::scheduler::Scheduler;
 use super::Phase;
@@ -14,7 +14,7 @@ use super::leave::LONG_KERNEL;
 /// How long a thread waits for a quiet card before it goes on all the same.
 const QUIET_WAIT_LIMIT: Duration = Duration::from_secs(1);
 
-impl Card {
+impl SoftwareCard {
     /// The error of every call on a lost card.
     ///
     /// # Errors

@@ -11,14 +11,14 @@ use std::time::{Duration, Instant};
 use cumux_device::{Begun, ClientId, InDoubt};
 use parking_lot::MutexGuard;
 
-use super::super::card::Card;
+use super::super::card::SoftwareCard;
 use super::super::client::{Reporting, Task};
 use super::super::scheduler::Scheduler;
 
 /// A kernel that runs for longer is one that is waited for.
 pub(super) const LONG_KERNEL: Duration = Duration::from_millis(5);
 
-impl Card {
+impl SoftwareCard {
     /// Lets go of all clients but those whose kernels run on and on, if they can go on elsewhere.
     /// Whether this client has left.
     pub(super) fn let_others_go(&self, scheduler: &mut MutexGuard<'_, Scheduler>, client: ClientId) -> bool {
