@@ -137,7 +137,13 @@ impl World<'_, '_> {
             FromServer::Ready { devices } => self.happen(Event::Ready { pid, devices }),
             FromServer::Failed { why } => self.happen(Event::Failed { pid, why }),
             FromServer::Clients { count, taken } => self.happen(Event::Clients { pid, count, taken }),
-            FromServer::Note { .. } | FromServer::Status { .. } | FromServer::Terminated { .. } | FromServer::Shared { .. } | FromServer::Pong { .. } => {}
+            FromServer::Note { .. }
+            | FromServer::Status { .. }
+            | FromServer::Terminated { .. }
+            | FromServer::Shared { .. }
+            | FromServer::Moved { .. }
+            | FromServer::Upgraded { .. }
+            | FromServer::Pong { .. } => {}
         }
     }
 

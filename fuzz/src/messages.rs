@@ -7,7 +7,7 @@ use cumux_wire::VERSION;
 use cumux_wire::cuda::DeviceAttribute;
 use cumux_wire::facts::Attributes;
 use cumux_wire::message::{
-    Capabilities, ClientStatus, DeviceFacts, DeviceGrant, FromExecutor, FromServer, Grant, Hello, ServerStatus, SessionConfig, ToKeeper, ToServer,
+    Capabilities, ClientStatus, DeviceFacts, DeviceGrant, FromExecutor, FromServer, Grant, Hello, Home, Scope, ServerStatus, SessionConfig, ToKeeper, ToServer, Wisher,
 };
 use cumux_wire::share::Share;
 use rustix::event::{EventfdFlags, eventfd};
@@ -139,6 +139,8 @@ pub fn hello(bytes: &mut Bytes<'_>, processes: &[u32]) -> Hello {
             generation: bytes.mostly(&[0, 1, 2]),
             serving: bytes.one_in(4),
             devices: devices(bytes),
+            scope: bytes.pick(&[Scope::Shared, Scope::Shared, Scope::Rest, Scope::Own { session: 1 }]),
+            stripe: bytes.mostly(&[0, 1]),
         },
     }
 }
@@ -146,7 +148,11 @@ pub fn hello(bytes: &mut Bytes<'_>, processes: &[u32]) -> Hello {
 fn grant(bytes: &mut Bytes<'_>) -> Grant {
     let devices = (0..bytes.pick(&[1, 1, 2, 0])).map(|_| (bytes.mostly(&[0, 1]), bytes.long())).collect();
     let sms = (0..bytes.pick(&[0, 0, 1])).map(|_| vec![bytes.mostly(&[0, 1]); bytes.below(4)]).collect();
-    Grant { share: share(bytes), priority: bytes.mostly(&[0, 1]), devices, sms }
+    Grant { share: share(bytes), priority: bytes.mostly(&[0, 1]), devices, sms, home: home(bytes) }
+}
+
+fn home(bytes: &mut Bytes<'_>) -> Home {
+    bytes.pick(&[Home::Shared, Home::Shared, Home::Own { by: Wisher::Client }, Home::Own { by: Wisher::Administrator }])
 }
 
 fn share(bytes: &mut Bytes<'_>) -> Share {
@@ -155,7 +161,8 @@ fn share(bytes: &mut Bytes<'_>) -> Share {
 
 /// What a daemon says; its requests are numbered.
 pub fn to_server(bytes: &mut Bytes<'_>, request: u64) -> ToServer {
-    match bytes.below(9) {
+    match bytes.below(10) {
+        9 => ToServer::Move { request, pid: bytes.mostly(&CLIENTS), own: bytes.one_in(2) },
         8 => ToServer::Ping { request },
         0..=3 => ToServer::Client { hello: client_hello(bytes), pid: bytes.mostly(&CLIENTS), uid: bytes.pick(&USERS), grant: grant(bytes) },
         4 => ToServer::Status { request },
@@ -189,6 +196,7 @@ fn config(bytes: &mut Bytes<'_>, known: &[u32]) -> SessionConfig {
             .map(|_| DeviceGrant { device: bytes.mostly(&[0]), multiprocessors: bytes.mostly(&[0, 8]), memory_limit: bytes.long() })
             .collect(),
         sms: Vec::new(),
+        home: home(bytes),
     }
 }
 
@@ -196,7 +204,8 @@ fn config(bytes: &mut Bytes<'_>, known: &[u32]) -> SessionConfig {
 pub fn from_executor(bytes: &mut Bytes<'_>, sessions: &[u32], generation: u32) -> FromExecutor {
     let known = if sessions.is_empty() { &[1, 2][..] } else { sessions };
     let why = |bytes: &mut Bytes<'_>| bytes.text(&["", "", "it cannot be"]);
-    match bytes.below(16) {
+    match bytes.below(18) {
+        16 | 17 => FromExecutor::Released { error: why(bytes), status: Box::new(status(bytes, known)) },
         12 => FromExecutor::Serves { request: u64::from(bytes.mostly(&[1])), session: Box::new(config(bytes, known)) },
         13 => FromExecutor::ServesEnd { request: u64::from(bytes.mostly(&[1])) },
         14 => FromExecutor::Beat { lanes: vec![bytes.long(); bytes.below(3)] },

@@ -9,7 +9,7 @@ use cumux_link::{Connection, LinkError};
 use cumux_ring::client::RingClient;
 use cumux_server::fuzzing::{Bench, USER};
 use cumux_wire::VERSION;
-use cumux_wire::message::{DeviceFacts, FromExecutor, Grant, Hello, Reply, ToServer};
+use cumux_wire::message::{DeviceFacts, FromExecutor, Grant, Hello, Home, Reply, Scope, ToServer};
 use cumux_wire::share::Share;
 use rustix::event::{EventfdFlags, eventfd};
 use std::collections::BTreeSet;
@@ -130,7 +130,7 @@ impl World<'_, '_> {
                     attributes: [(cumux_wire::cuda::DeviceAttribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 132)].into(),
                     capabilities: cumux_wire::facts::Capabilities::default(),
                 };
-                let hello = Hello::Executor { version: VERSION, pid, generation: 0, serving: false, devices: vec![device] };
+                let hello = Hello::Executor { version: VERSION, pid, generation: 0, serving: false, devices: vec![device], scope: Scope::Shared, stripe: 0 };
                 let connection = self.connection();
                 self.bench.hello(connection, hello);
                 return;
@@ -155,7 +155,7 @@ impl World<'_, '_> {
     fn client_comes(&mut self) {
         let pid = self.bytes.pick(&CLIENTS);
         let hello = Hello::Client { version: VERSION, pid, environment: Vec::new(), program: "./a.out".into() };
-        let grant = Grant { share: Share::ALL, priority: 0, devices: vec![(0, 0)], sms: Vec::new() };
+        let grant = Grant { share: Share::ALL, priority: 0, devices: vec![(0, 0)], sms: Vec::new(), home: Home::Shared };
         let (ours, theirs) = Connection::pair().expect("a pair of sockets");
         self.clients.push((pid, ours));
         let process = self.bench.handle_of(pid);

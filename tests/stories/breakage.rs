@@ -2,6 +2,7 @@
 //! its error, and everybody else has the results of a run alone.
 
 use cumux_testkit::{Client, ClientBuilder, Node, Outcome};
+use cumux_wire::message::{ClientStatus, Place};
 
 const CARD: &str = "sim:h200:card";
 
@@ -139,7 +140,7 @@ fn a_fault_during_a_takeover() {
 #[test]
 fn work_that_does_not_end_beside_a_fault_has_an_error_and_the_rest_goes_on() {
     let expected = alone("15");
-    let node = Node::with().device(CARD).env("CUMUX_FAULT_WAIT_MS", "1500").start();
+    let node = Node::with().device(CARD).env("CUMUX_FAULT_WAIT_MS", "1500").env("CUMUX_LONG_KERNEL_MS", "600000").start();
     let culprit = faulty(&node, "store");
     let endless = node.client("long_kernel").start();
     endless.wait_for_line("kernel running");
@@ -158,7 +159,7 @@ fn work_that_does_not_end_beside_a_fault_has_an_error_and_the_rest_goes_on() {
 #[test]
 fn a_client_is_killed_in_the_middle_of_an_endless_kernel() {
     let expected = alone("15");
-    let node = Node::with().device(CARD).env("CUMUX_DRAIN_SECONDS", "1").start();
+    let node = Node::with().device(CARD).env("CUMUX_DRAIN_SECONDS", "1").env("CUMUX_LONG_KERNEL_MS", "600000").start();
     let long = node.client("long_kernel").start();
     long.wait_for_line("kernel running");
     let mut idle = node.test_client("idle").start();
@@ -177,6 +178,70 @@ fn a_client_is_killed_in_the_middle_of_an_endless_kernel() {
     node.wait_for("the end of the killed client", |node| node.client_status(pid).filter(|client| client.state != "running"));
     // The device is free for the next.
     node.client("vector_add").args(&["1"]).start().expect_ok();
+}
+
+/// Newcomers load modules beside a kernel until it has run for long, and all others leave it.
+fn apart(node: &Node, pid: u32) -> ClientStatus {
+    node.wait_for("it apart", |node| {
+        node.client("vector_add").args(&["1"]).start().expect_ok();
+        node.client_status(pid).filter(|status| status.place == Place::Apart)
+    })
+}
+
+/// Others load modules, for which the card would have to be quiet: they go on in the next executor.
+/// When the kernel has ended its client comes back to them.
+#[test]
+fn a_kernel_that_does_not_end_keeps_its_executor_until_it_has_ended() {
+    let expected = alone("40");
+    let node = card(1);
+    let mut held = node.test_client("held").start();
+    held.wait_for_line("ready");
+    let mut idle = node.test_client("idle").start();
+    idle.wait_for_line("ready");
+    let before = node.server();
+    held.tell("hold");
+    held.wait_for_line("round 1 running");
+    let clients = started(&node, "40");
+    let apart = apart(&node, held.pid());
+    assert!(apart.executor == before.executor && apart.place_why.contains("its kernel d"), "{apart:?}");
+    let server =
+        node.wait_for("the next executor with a standby", |node| node.servers().into_iter().find(|server| server.takeovers == 1 && server.standby != 0));
+    assert_eq!(server.executor, before.standby);
+    for client in &clients {
+        let status = node.client_status(client.pid()).expect("a client");
+        assert!(status.place == Place::Shared && status.executor == server.executor, "{status:?}");
+    }
+    idle.tell("");
+    idle.wait_for_line("round 1 right");
+    held.tell("go");
+    held.wait_for_line("round 1 right");
+    let back = node.wait_for("it with the others", |node| node.client_status(held.pid()).filter(|status| status.place == Place::Shared));
+    assert_eq!((back.executor, back.place_why.as_str()), (server.executor, ""));
+    node.wait_for("the end of the executor apart", |node| (!node.owns(before.executor)).then_some(()));
+    held.tell("step");
+    held.wait_for_line("round 2 right");
+    held.expect_ok();
+    expect_as_alone(clients, &expected);
+    assert_eq!(node.server().takeovers, 1, "nobody else has noticed the way back");
+}
+
+/// As on a real card: the executor apart dies with the kernel, and its client is told.
+#[test]
+fn an_executor_apart_is_killed() {
+    let node = card(2);
+    let mut held = node.test_client("held").start();
+    held.wait_for_line("ready");
+    held.tell("hold");
+    held.wait_for_line("round 1 running");
+    let mut idle = node.test_client("idle").start();
+    idle.wait_for_line("ready");
+    node.kill(apart(&node, held.pid()).executor);
+    let _ = held.try_tell("go");
+    let outcome = held.wait();
+    assert!(outcome.out.contains("round 1: cudaErrorLaunchFailure"), "{outcome:?}");
+    idle.tell("");
+    idle.wait_for_line("round 1 right");
+    assert_eq!(node.server().takeovers, 1);
 }
 
 #[test]

@@ -60,6 +60,29 @@ pub enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Moves a running client to an executor of its own, where it shares neither an address space
+    /// nor a fault with others, or back to the one that all others share
+    Move {
+        /// Its process number, as `cumux status` and `ps` show it
+        client: u32,
+        /// To an executor of its own (the default)
+        #[arg(long)]
+        own: bool,
+        /// Back to the shared executor
+        #[arg(long, alias = "shared", conflicts_with = "own")]
+        back: bool,
+        #[arg(long)]
+        json: bool,
+    },
+    /// Replaces executors, standbys, keepers and servers by this program (or the one that --program
+    /// names) while clients work; they notice a pause
+    Upgrade {
+        /// Another cumux than this one
+        #[arg(long, value_name = "FILE")]
+        program: Option<PathBuf>,
+        #[arg(long)]
+        json: bool,
+    },
     /// Shows whose kernels have faulted, where, and how that was found out
     Faults {
         #[arg(long)]
@@ -105,6 +128,8 @@ pub enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<OsString>,
     },
+    #[command(hide = true)]
+    WireVersion,
     #[command(hide = true)]
     Survey {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
@@ -202,7 +227,7 @@ mod tests {
     #[test]
     fn man_page_and_completions_name_every_command() {
         let page = String::from_utf8(man_page(None).unwrap()).unwrap().replace("\\-", "-");
-        for name in ["run", "status", "top", "set-share", "doctor", "demo", "install"] {
+        for name in ["run", "status", "top", "set-share", "move", "upgrade", "doctor", "demo", "install"] {
             assert!(page.contains(name), "{name} is not in the man page");
         }
         let page = String::from_utf8(man_page(Some("set-share")).unwrap()).unwrap();

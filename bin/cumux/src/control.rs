@@ -6,7 +6,7 @@ use crate::say::SayError;
 use crate::{device, private, processes, say};
 use anyhow::{Context as _, bail};
 use cumux_control::directory::{LOG_VARIABLE, log_directory, named_directory, pipe_directory};
-use cumux_control::settings::{Settings, VISIBLE_VARIABLE, visible};
+use cumux_control::settings::{Isolation, Settings, VISIBLE_VARIABLE, visible};
 use cumux_control::{Frontend, FrontendError, HELP, Options, PipeDirectory};
 use std::ffi::OsString;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -29,6 +29,7 @@ struct Arguments {
     static_partitions: bool,
     ready_devices: bool,
     protocol: Option<String>,
+    isolation: Option<Isolation>,
     /// A command in place of standard input.
     command: Vec<String>,
 }
@@ -51,6 +52,7 @@ impl Arguments {
                 "--background" => parsed.background = true,
                 "--private" => parsed.private = true,
                 "--device" => parsed.device = Some(words.next().with_context(|| format!("--device needs a name, one of {}", device::names()))?),
+                "--isolation" => parsed.isolation = Some(isolation(&words.next().unwrap_or_default())?),
                 "-p" | "--protocol" => parsed.protocol = Some(words.next().context("-p needs a protocol version: 2")?),
                 "-S" | "--static-partitioning" => parsed.static_partitions = true,
                 // The documents write it with one dash.
@@ -58,6 +60,7 @@ impl Arguments {
                 "-q" | "--ready-devices" => parsed.ready_devices = true,
                 option if option.starts_with('-') => match option.split_once('=') {
                     Some(("--device", name)) => parsed.device = Some(name.to_owned()),
+                    Some(("--isolation", word)) => parsed.isolation = Some(isolation(word)?),
                     Some(("--protocol", version)) => parsed.protocol = Some(version.to_owned()),
                     _ => bail!("unknown option {option}: see --help"),
                 },
@@ -91,6 +94,10 @@ pub fn main(arguments: Vec<OsString>) -> anyhow::Result<u8> {
         return serve(&pipe, &arguments);
     }
     front_end(&pipe, &arguments.command)
+}
+
+fn isolation(word: &str) -> anyhow::Result<Isolation> {
+    Isolation::parse(word).with_context(|| format!("--isolation {word}: write own (an executor for each program) or shared (one for all)"))
 }
 
 /// Refuses a protocol that the daemon does not speak. The variable comes before the option, as in
@@ -133,14 +140,16 @@ fn serve_until_the_end(pipe: &Path, arguments: &Arguments) -> anyhow::Result<u8>
     cumux_link::logfile::limit(std::env::var(cumux_link::logfile::VARIABLE).ok().as_deref())?;
     let devices: Vec<String> = device::list_for_control(arguments.device.as_deref())?.iter().map(ToString::to_string).collect();
     let devices = visible_devices(devices, std::env::var(VISIBLE_VARIABLE).ok().as_deref())?;
+    let mut settings = Settings::from_environment(|name| std::env::var(name).ok());
+    settings.isolation = arguments.isolation.unwrap_or(settings.isolation);
     let options = Options {
         pipe: absolute(pipe)?,
         log: log_directory(named_directory(LOG_VARIABLE), pipe).map_err(cumux_control::DaemonError::from)?,
         devices: processes::facts_of_all(&devices),
         localities: processes::localities(&devices),
         device: devices.join(","),
-        settings: Settings::from_environment(|name| std::env::var(name).ok()),
-        program: std::env::current_exe().context("cannot find the own program file: is /proc mounted?")?,
+        settings,
+        program: std::env::current_exe().context("cannot find the own program file: is /proc mounted?")?.into(),
         echo: arguments.foreground,
         multiuser: arguments.multiuser,
         static_partitions: arguments.static_partitions,
@@ -199,6 +208,9 @@ fn daemonize(pipe: &Path, arguments: &Arguments) -> anyhow::Result<u8> {
     if let Some(device) = &arguments.device {
         command.args(["--device", device]);
     }
+    if let Some(isolation) = arguments.isolation {
+        command.args(["--isolation", isolation.text()]);
+    }
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().context("cannot start the daemon")?;
     let mut line = String::new();
@@ -236,6 +248,9 @@ mod tests {
         }
         assert!(parse(&["-d", "-S"]).unwrap().static_partitions && parse(&["-f", "--static-partitioning"]).unwrap().static_partitions);
         assert!(parse(&["-d", "-q"]).unwrap().ready_devices && parse(&["-f", "--ready-devices"]).unwrap().ready_devices);
+        for words in [["-d", "--isolation", "own"].as_slice(), &["-f", "--isolation=own"]] {
+            assert_eq!(parse(words).unwrap().isolation, Some(Isolation::Own));
+        }
         assert_eq!(parse(&["ps", "-p", "7"]).unwrap().command, ["ps", "-p", "7"]);
     }
 
@@ -269,7 +284,7 @@ mod tests {
 
     #[test]
     fn what_is_not_there_is_refused_by_name() {
-        for (option, word) in [("--what", "--what"), ("--device", "needs a name")] {
+        for (option, word) in [("--what", "--what"), ("--device", "needs a name"), ("--isolation", "write own")] {
             let text = parse(&[option]).unwrap_err().to_string();
             assert!(text.contains(word), "{text}");
         }

@@ -2,7 +2,7 @@
 
 use crate::cli::{self, Cli, Command};
 use crate::say::{self, SayError};
-use crate::{control, demo, doctor, faults, install, processes, run, share, status, top};
+use crate::{control, demo, doctor, faults, install, processes, relocate, run, share, status, top, upgrade};
 use clap::Parser as _;
 use std::ffi::OsString;
 use std::io::{self, Write as _};
@@ -30,6 +30,8 @@ fn dispatch(command: Command) -> anyhow::Result<u8> {
         Command::Status { json } => status::main(json),
         Command::Top { once, interval, sort } => top::main(once, interval, sort),
         Command::SetShare { client, percent, json } => share::main(client, &percent, json),
+        Command::Move { client, own: _, back, json } => relocate::main(client, back, json),
+        Command::Upgrade { program, json } => upgrade::main(program, json),
         Command::Faults { json, export, file } => faults::main(json, export, file.as_deref()),
         Command::Doctor { json, device, program } => doctor::main(json, device.as_deref(), program.as_deref()),
         Command::Demo { json, device } => demo::main(json, device.as_deref()),
@@ -43,6 +45,10 @@ fn dispatch(command: Command) -> anyhow::Result<u8> {
             Ok(0)
         }
         Command::Server { arguments } => processes::server(arguments),
+        Command::WireVersion => {
+            say::line(cumux_wire::VERSION)?;
+            Ok(0)
+        }
         Command::Survey { arguments } => processes::survey(arguments),
         Command::Keeper { arguments } => processes::keeper(arguments),
         Command::Executor { arguments } => processes::executor(arguments),

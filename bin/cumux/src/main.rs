@@ -18,11 +18,13 @@ mod install;
 mod library;
 mod private;
 mod processes;
+mod relocate;
 mod run;
 mod say;
 mod share;
 mod status;
 mod top;
+mod upgrade;
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -52,7 +54,10 @@ fn main() -> ExitCode {
 
 /// `control`, `server` and the like are not commands of NVIDIA's program.
 fn is_own_word(arguments: &[OsString]) -> bool {
-    arguments.get(1).and_then(|word| word.to_str()).is_some_and(|word| ["control", "server", "keeper", "executor", "standby", "survey"].contains(&word))
+    arguments
+        .get(1)
+        .and_then(|word| word.to_str())
+        .is_some_and(|word| ["control", "server", "keeper", "executor", "standby", "survey", "wire-version"].contains(&word))
 }
 
 fn called_as(arguments: &[OsString]) -> Option<String> {

@@ -11,7 +11,7 @@ use cumux_device_cuda::Cuda;
 use cumux_device_sim::Simulator;
 use cumux_link::flood::{SHAPE, shape};
 use cumux_link::logfile::{self, Log, own_limit};
-use cumux_wire::message::DeviceFacts;
+use cumux_wire::message::{DeviceFacts, Scope};
 use std::ffi::OsString;
 use std::io::Write;
 use std::path::PathBuf;
@@ -116,6 +116,9 @@ struct ExecutorOptions {
     server: PathBuf,
     #[arg(long, required = true)]
     device: Vec<String>,
+    /// The one session that it is to serve; absent for one that serves all.
+    #[arg(long)]
+    own: Option<u32>,
 }
 
 /// Sends the log of these processes to standard error, which the daemon has directed into the log.
@@ -167,7 +170,8 @@ pub fn keeper(arguments: Vec<OsString>) -> anyhow::Result<u8> {
 /// Runs an executor: active or standby, as the server decides.
 pub fn executor(arguments: Vec<OsString>) -> anyhow::Result<u8> {
     log();
-    let ExecutorOptions { server, device: devices } = ExecutorOptions::try_parse_from(arguments)?;
-    cumux_executor::run(&cumux_executor::Options { server, devices }, &Devices)?;
+    let ExecutorOptions { server, device: devices, own } = ExecutorOptions::try_parse_from(arguments)?;
+    let scope = own.map_or(Scope::Shared, |session| Scope::Own { session });
+    cumux_executor::run(&cumux_executor::Options { server, devices, scope }, &Devices)?;
     Ok(0)
 }

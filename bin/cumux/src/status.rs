@@ -3,6 +3,7 @@
 use crate::say;
 use comfy_table::{CellAlignment, Table, presets};
 use cumux_control::directory::pipe_directory;
+use cumux_control::report::place;
 use cumux_control::{Frontend, PipeDirectory};
 use cumux_wire::message::{ClientStatus, ServerStatus};
 use std::path::Path;
@@ -71,6 +72,7 @@ pub fn clients<'a>(clients: impl Iterator<Item = &'a ClientStatus>) -> String {
         "held",
         "stalls",
         "takeovers",
+        "executor",
         "fault",
     ]);
     for column in 3..16 {
@@ -98,6 +100,7 @@ pub fn clients<'a>(clients: impl Iterator<Item = &'a ClientStatus>) -> String {
             times(client.held, client.held_ns),
             times(client.stalls + client.quiets, client.stall_ns.saturating_add(client.quiet_ns)),
             client.takeovers.to_string(),
+            if client.state == "running" { place(client) } else { "-".to_owned() },
             client.fault.clone(),
         ]);
     }

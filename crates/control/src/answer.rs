@@ -6,7 +6,8 @@ use crate::daemon::Daemon;
 use crate::partitions::{Board, PartitionError};
 use crate::registry::{Event, Server};
 use crate::report::{self, PsLine};
-use crate::settings::{MemoryLimit, Percentage, names};
+use crate::settings::{Isolation, MemoryLimit, Percentage, names};
+use crate::upgrade;
 use cumux_wire::message::{FromServer, ServerStatus, ToServer};
 use std::sync::Arc;
 use std::time::Duration;
@@ -111,6 +112,16 @@ fn text(daemon: &Arc<Daemon>, command: Command) -> String {
         Command::TerminateClient { server, client } => terminate(daemon, server, client),
         Command::DeviceQuery { server, csv } => device_query(daemon, server, csv),
         Command::SetShare { client, value } => set_share(daemon, client, &value),
+        Command::MoveClient { client, place } => move_client(daemon, client, &place),
+        Command::SetDefaultIsolation { value } => match Isolation::parse(&value) {
+            Some(isolation) => {
+                daemon.registry(|registry| registry.defaults.isolation = isolation);
+                String::new()
+            }
+            None => format!("Invalid isolation \"{value}\" - must be own or shared!\n"),
+        },
+        Command::GetDefaultIsolation => daemon.registry(|registry| format!("{}\n", registry.defaults.isolation.text())),
+        Command::Upgrade { program } => upgrade::answer(daemon, &program),
         Command::StatusJson => status_json(daemon),
         Command::ProtocolVersion => format!("{}\n", cumux_wire::VERSION),
         Command::AddPartition { chunks: None, .. } | Command::PartitionUsage => PARTITION_USAGE.into(),
@@ -130,6 +141,8 @@ fn text(daemon: &Arc<Daemon>, command: Command) -> String {
     }
 }
 
+/// How long a move may take: an executor may have to be started, and a client's work to end.
+const LONGEST_MOVE: Duration = Duration::from_secs(40);
 const LIMIT_FORM: &str = "<device> and an integer with G or M, as in 0 2G";
 const PARTITION_USAGE: &str = "It is written: sm_partition add <device UUID> <chunks>, or sm_partition rm <device UUID>/<partition ID>\n";
 
@@ -250,6 +263,23 @@ fn set_share(daemon: &Daemon, client: u32, value: &str) -> String {
             Some(FromServer::Shared { before, now, error, .. }) if error.is_empty() => return line(serde_json::json!({ "before": before, "now": now })),
             Some(FromServer::Shared { before: 0, .. }) => {}
             Some(FromServer::Shared { error, .. }) => last = error,
+            _ => last = format!("server {server} does not answer"),
+        }
+    }
+    error(last)
+}
+
+/// One JSON line: `{"executor": 4711}` or `{"error": "…"}`.
+fn move_client(daemon: &Daemon, client: u32, place: &str) -> String {
+    let line = |value: serde_json::Value| format!("{value}\n");
+    let error = |text: String| line(serde_json::json!({ "error": text }));
+    let Some(place) = Isolation::parse(place) else { return error(format!("\"{place}\" is no place for a client: write own or shared")) };
+    let mut last = format!("process {client} is no client of any server here; `cumux status` lists them");
+    for server in servers(daemon) {
+        match daemon.ask_within(server, LONGEST_MOVE, |request| ToServer::Move { request, pid: client, own: place == Isolation::Own }) {
+            Some(FromServer::Moved { executor, error, .. }) if error.is_empty() => return line(serde_json::json!({ "executor": executor })),
+            Some(FromServer::Moved { found: false, .. }) => {}
+            Some(FromServer::Moved { error: why, .. }) => return error(format!("client {client} was not moved: {why}")),
             _ => last = format!("server {server} does not answer"),
         }
     }

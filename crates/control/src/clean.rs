@@ -14,6 +14,8 @@ const VARIABLES: usize = 64;
 /// Devices of one server, and attributes of one.
 const DEVICES: usize = 64;
 const ATTRIBUTES: usize = 1024;
+/// Clients that an upgrade names.
+pub(crate) const MOST_STAYING: usize = 512;
 /// Clients of one status: 512 windows exist, and the server remembers at most as many clients that
 /// have gone.
 const CLIENTS: usize = 1024;
@@ -86,6 +88,7 @@ fn client(client: &mut ClientStatus) {
     name(&mut client.program);
     name(&mut client.state);
     client.fault = escape_foreign(&client.fault, SENTENCE);
+    client.place_why = escape_foreign(&client.place_why, SENTENCE);
     client.devices.truncate(DEVICES);
 }
 
@@ -116,7 +119,7 @@ mod tests {
             attributes: (1..=100_000).map(|number| (cumux_wire::cuda::DeviceAttribute(number), 1)).collect(),
             capabilities: cumux_wire::facts::Capabilities::default(),
         };
-        let row = ClientStatus { program: evil(), state: evil(), fault: evil(), devices: vec![0; 10_000], ..ClientStatus::default() };
+        let row = ClientStatus { program: evil(), state: evil(), fault: evil(), place_why: evil(), devices: vec![0; 10_000], ..ClientStatus::default() };
         let card = ServedDevice { id: evil(), name: evil(), ..ServedDevice::default() };
         let told = ServerStatus {
             state: evil(),

@@ -54,6 +54,14 @@ pub enum Command {
     DeviceQuery { server: Option<u32>, csv: bool },
     /// Our own: changes the share of a running client.
     SetShare { client: u32, value: String },
+    /// Our own: moves a running client to an executor of its own (`own`), or back (`shared`).
+    MoveClient { client: u32, place: String },
+    /// Our own: `set_default_isolation own|shared`.
+    SetDefaultIsolation { value: String },
+    /// Our own: `get_default_isolation`.
+    GetDefaultIsolation,
+    /// Our own: replaces the processes of all servers by those of this program.
+    Upgrade { program: String },
     /// Our own: the state of every server as one JSON line.
     StatusJson,
     /// Our own: the number of the protocol between programs, daemon and servers.
@@ -78,6 +86,8 @@ pub enum Command {
 }
 
 const QUIT: &str = "quit, or quit -t <seconds>";
+const UPGRADE: &str = "upgrade <program file>";
+const MOVE: &str = "move_client <client PID> own, or move_client <client PID> shared";
 const DEFAULT_LIMIT: &str = "set_default_device_pinned_mem_limit <device> <integer with G or M>";
 const GET_DEFAULT_LIMIT: &str = "get_default_device_pinned_mem_limit <device>";
 
@@ -98,6 +108,7 @@ impl Command {
                 | Command::GetDefaultMemoryLimit { .. }
                 | Command::GetMemoryLimit { .. }
                 | Command::GetDefaultPriority
+                | Command::GetDefaultIsolation
                 | Command::DeviceQuery { .. }
                 | Command::StatusJson
                 | Command::ProtocolVersion
@@ -153,6 +164,12 @@ impl Command {
                 Command::DeviceQuery { server: words.iter().find(|w| !w.starts_with('-')).map(|w| leading_number(w)), csv: words.contains(&"--csv") }
             }
             "set_share" => Command::SetShare { client: number(0), value: word(1).into() },
+            "move_client" if words.len() != 2 || number(0) == 0 => Command::Usage(MOVE),
+            "move_client" => Command::MoveClient { client: number(0), place: word(1).into() },
+            "set_default_isolation" => Command::SetDefaultIsolation { value: word(0).into() },
+            "get_default_isolation" => Command::GetDefaultIsolation,
+            "upgrade" if words.is_empty() => Command::Usage(UPGRADE),
+            "upgrade" => Command::Upgrade { program: line.trim_start().trim_start_matches("upgrade").trim().into() },
             "status" if words == ["--json"] => Command::StatusJson,
             "protocol_version" => Command::ProtocolVersion,
             "sm_partition" => partition(&words),
@@ -239,6 +256,13 @@ mod tests {
             ("sm_partition add GPU-1", Command::PartitionUsage),
             ("sm_partition", Command::PartitionUsage),
             ("lspart", Command::ListPartitions),
+            ("move_client 12 own", Command::MoveClient { client: 12, place: "own".into() }),
+            ("move_client 12", Command::Usage(MOVE)),
+            ("move_client x own", Command::Usage(MOVE)),
+            ("set_default_isolation own", Command::SetDefaultIsolation { value: "own".into() }),
+            ("get_default_isolation", Command::GetDefaultIsolation),
+            ("upgrade /a b/cumux ", Command::Upgrade { program: "/a b/cumux".into() }),
+            ("upgrade", Command::Usage(UPGRADE)),
         ];
         for (line, expected) in cases {
             assert_eq!(Command::parse(line), expected, "{line:?}");
@@ -278,6 +302,9 @@ mod tests {
             "set_default_client_priority 1",
             "set_active_thread_percentage 1 2",
             "set_share 1 5",
+            "move_client 1 own",
+            "set_default_isolation own",
+            "upgrade /usr/bin/cumux",
             "sm_partition add GPU-1 7",
             "sm_partition rm GPU-1/x",
         ] {

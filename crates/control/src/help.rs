@@ -15,6 +15,8 @@ OPTIONS:
   -v,--version             Print the version
   -M,--multiuser-server    Serve all users at the same time, each with a server of its own (root only)
   -S,--static-partitioning Clients run on static SM partitions only (sm_partition, CUDA_MPS_SM_PARTITION)
+  --isolation <own|shared> Give each client an executor of its own, or one that all share (otherwise
+                           CUMUX_ISOLATION, otherwise shared)
   -q,--ready-devices       Ask the driver for its devices at once, not at the first question
   --device <name>          Device of the daemon's servers: cuda:0 or, on the CPU, sim:h200, sim:a100-80,
                            sim:a100, sim:l4, sim:t4, sim:b300 (otherwise CUMUX_DEVICE, otherwise cuda:0)
@@ -66,6 +68,14 @@ COMMAND:
                        Remove a static SM partition that has no clients
   lspart
                        Print the table of static SM partitions
+  set_default_isolation <own|shared>
+                       Give each later client an executor of its own, or the one that all share (cumux only)
+  get_default_isolation
+                       Print that default (cumux only)
+  move_client <client PID> <own|shared>
+                       Move a running client to an executor of its own, or back to the shared one (cumux only)
+  upgrade <program>
+                       Replace executors, keeper and server of all servers by this program while clients work (cumux only)
   status --json
                        Print everything about servers and clients as JSON (cumux only)
 ";

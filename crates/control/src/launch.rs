@@ -56,7 +56,7 @@ pub(crate) fn launch(
             return Event::LaunchFailed { uid, why, again: false };
         }
     };
-    let mut command = Command::new(&options.program);
+    let mut command = Command::new(options.program.path());
     command.arg("server").arg("--pipe").arg(&pipe);
     let mut words = None;
     if uid == own {
@@ -99,7 +99,7 @@ pub(crate) fn launch(
             let _ = waiter.send(child);
             Event::Launched { pid, uid }
         }
-        Err(error) => Event::LaunchFailed { uid, why: format!("cannot start {}: {error}", options.program.display()), again: true },
+        Err(error) => Event::LaunchFailed { uid, why: format!("cannot start {}: {error}", options.program.path().display()), again: true },
     }
 }
 

@@ -15,6 +15,7 @@
 //! lobby       the sockets to which everybody may connect
 //! ui          the text side of the control socket
 //! answer      the answer to each text command
+//! upgrade     all processes of servers are replaced by those of another program
 //! servers     the connections to servers
 //! survey      the cards before any server has reported them
 //! complaints  what is said of settings that cannot be used
@@ -56,10 +57,11 @@ mod servers;
 pub mod settings;
 mod survey;
 mod ui;
+mod upgrade;
 
 pub use directory::PipeDirectory;
 pub use frontend::{Frontend, FrontendError};
 pub use help::HELP;
 pub use log::NAMES as LOG_NAMES;
-pub use options::{DaemonError, Options};
+pub use options::{DaemonError, Options, Program};
 pub use serve::run;

@@ -5,6 +5,7 @@ use crate::settings::Settings;
 use cumux_wire::message::DeviceFacts;
 use std::io;
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// How a daemon is started.
 #[derive(Debug, Clone)]
@@ -23,7 +24,7 @@ pub struct Options {
     /// The defaults for new servers.
     pub settings: Settings,
     /// The program that becomes the server when it is called with `server`.
-    pub program: PathBuf,
+    pub program: Program,
     /// Writes log lines to standard output, too.
     pub echo: bool,
     /// `-M`: servers of several users are active at the same time.
@@ -33,6 +34,29 @@ pub struct Options {
     /// Names of the devices for a server with memory-locality partitions; empty where no device has
     /// them.
     pub localities: Vec<String>,
+}
+
+/// The program of servers; `upgrade` names another one while the daemon runs.
+#[derive(Debug, Clone)]
+pub struct Program(Arc<Mutex<PathBuf>>);
+
+impl Program {
+    /// Its file.
+    #[must_use]
+    pub fn path(&self) -> PathBuf {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// What is started from now on is this one.
+    pub(crate) fn replace(&self, path: PathBuf) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = path;
+    }
+}
+
+impl<P: Into<PathBuf>> From<P> for Program {
+    fn from(path: P) -> Self {
+        Self(Arc::new(Mutex::new(path.into())))
+    }
 }
 
 /// Why a daemon could not start.

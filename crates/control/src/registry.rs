@@ -550,8 +550,9 @@ impl Registry {
                 Hello::Client { environment, .. } => environment.as_slice(),
                 _ => &[],
             };
-            // The default priority applies to every new client, also of a running server.
+            // Default priority and isolation apply to every new client, also of a running server.
             server.settings.priority = self.defaults.priority;
+            server.settings.isolation = self.defaults.isolation;
             for text in settings::complaints(environment, &server.devices) {
                 let text = format!("Process {}: {text}", client.pid);
                 effects.push(Effect::Log(text.clone()));

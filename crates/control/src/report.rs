@@ -1,7 +1,7 @@
 //! Answers in columns, letter for letter as driver 580 prints them. Pure.
 
 use crate::settings::uuid_text;
-use cumux_wire::message::{ClientStatus, DeviceFacts, ServerStatus};
+use cumux_wire::message::{ClientStatus, DeviceFacts, Place, ServerStatus};
 use std::fmt::Write as _;
 
 /// One line of `ps`: a client, its server, and what only the daemon knows of it.
@@ -24,27 +24,46 @@ fn is_part(facts: &DeviceFacts) -> bool {
     facts.name.contains(" MLOPart ")
 }
 
+/// In which executor a client is and why, in a few words.
+#[must_use]
+pub fn place(client: &ClientStatus) -> String {
+    let word = match client.place {
+        Place::Nowhere => "none",
+        Place::Shared => "shared",
+        Place::Own => "own",
+        Place::Apart => "apart",
+    };
+    let pid = if client.executor == 0 { String::new() } else { format!(" {}", client.executor) };
+    if client.place_why.is_empty() { format!("{word}{pid}") } else { format!("{word}{pid}: {}", client.place_why) }
+}
+
 /// The table of `ps`; empty without clients. `attributes` adds the column of newer releases, which
-/// shows memory-locality partitions.
+/// shows memory-locality partitions. Where not all clients are in the shared executor a last column
+/// of our own says where each is.
 #[must_use]
 pub fn ps(lines: &[PsLine<'_>], attributes: bool) -> String {
     let mut text = String::new();
     if lines.is_empty() {
         return text;
     }
-    let mut row = |cells: [&str; 6], last: &str| {
+    let places = lines.iter().any(|line| matches!(line.client.place, Place::Own | Place::Apart));
+    let mut row = |cells: [&str; 6], last: &str, place: &str| {
         let [pid, id, server, device, namespace, command] = cells;
         let _ = write!(text, "{pid:<10}{id:<10}{server:<15}{device:<26}{namespace:<15}{command:<15}");
-        let gap = if command.len() < 15 { "" } else { " " };
-        let _ = if attributes { writeln!(text, "{gap}{last:<10}") } else { writeln!(text) };
+        if attributes {
+            let gap = if command.len() < 15 { "" } else { " " };
+            let _ = write!(text, "{gap}{last:<10}");
+        }
+        let _ = if places { writeln!(text, " {place}") } else { writeln!(text) };
     };
-    row(["PID", "ID", "SERVER", "DEVICE", "NAMESPACE", "COMMAND"], "ATTRIBUTES");
+    row(["PID", "ID", "SERVER", "DEVICE", "NAMESPACE", "COMMAND"], "ATTRIBUTES", "EXECUTOR");
     for line in lines {
         let device = line.device.map_or_else(|| "-".to_owned(), |facts| uuid_text(facts.uuid)[..22].to_owned());
         let namespace = line.namespace.map_or_else(|| "-".to_owned(), |inode| inode.to_string());
         let (pid, id, server) = (line.client.pid.to_string(), line.client.session.to_string(), line.server.to_string());
         let command = line.command.as_deref().unwrap_or(&line.client.program);
-        row([&pid, &id, &server, &device, &namespace, command], if line.device.is_some_and(is_part) { "MD" } else { "" });
+        let place = place(line.client);
+        row([&pid, &id, &server, &device, &namespace, command], if line.device.is_some_and(is_part) { "MD" } else { "" }, &place);
     }
     text
 }
@@ -131,6 +150,12 @@ mod tests {
              1376      129       690            GPU-fb1811f5-c08f-9654    4026531836     ./bench        \n"
         );
         assert_eq!(ps(&[], true), "");
+        let own = ClientStatus { place: Place::Own, executor: 77, place_why: "CUMUX_ISOLATION=own".into(), ..client.clone() };
+        let line = |client| PsLine { client, server: 690, device: Some(&DEVICE), namespace: None, command: None };
+        static DEVICE: std::sync::LazyLock<DeviceFacts> = std::sync::LazyLock::new(facts);
+        let text = ps(&[line(&client), line(&own)], false);
+        let last: Vec<&str> = text.lines().map(|line| line.get(92..).unwrap_or_default()).collect();
+        assert_eq!(last, ["EXECUTOR", "shared", "own 77: CUMUX_ISOLATION=own"], "{text}");
     }
 
     #[test]

@@ -73,6 +73,11 @@ pub(crate) struct Applicant {
 impl Daemon {
     /// Sends a numbered question to a server and waits for the answer.
     pub(crate) fn ask(&self, server: u32, question: impl FnOnce(u64) -> ToServer) -> Option<FromServer> {
+        self.ask_within(server, ANSWER, question)
+    }
+
+    /// As [`Daemon::ask`], for what takes longer.
+    pub(crate) fn ask_within(&self, server: u32, limit: Duration, question: impl FnOnce(u64) -> ToServer) -> Option<FromServer> {
         let mut core = self.core();
         let link = Arc::clone(core.links.get(&server)?);
         let request = core.next_request;
@@ -80,7 +85,7 @@ impl Daemon {
         core.questions.insert(request, Question { server, whole: None, answer: None });
         drop(core);
         let sent = link.send(&question(request), &[]).is_ok();
-        let until = Instant::now() + ANSWER;
+        let until = Instant::now() + limit;
         let mut core = self.core();
         loop {
             let answered = core.questions.get(&request).is_none_or(|question| question.answer.is_some());
@@ -270,6 +275,16 @@ impl Daemon {
             FromServer::Shared { request, before, now, error } => {
                 let error = escape_foreign(&error, clean::SENTENCE);
                 self.answer(pid, request, |question| question.answer = Some(FromServer::Shared { request, before, now, error }));
+            }
+            FromServer::Upgraded { request, mut staying, error } => {
+                let error = escape_foreign(&error, clean::SENTENCE);
+                staying.truncate(clean::MOST_STAYING);
+                staying.iter_mut().for_each(|(_, why)| *why = escape_foreign(why, clean::SENTENCE));
+                self.answer(pid, request, |question| question.answer = Some(FromServer::Upgraded { request, staying, error }));
+            }
+            FromServer::Moved { request, found, executor, error } => {
+                let error = escape_foreign(&error, clean::SENTENCE);
+                self.answer(pid, request, |question| question.answer = Some(FromServer::Moved { request, found, executor, error }));
             }
         }
     }

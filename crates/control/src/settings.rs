@@ -3,7 +3,7 @@
 //! Pure. Invariants: a percentage is above 0 and at most 100; a client can only tighten the limits
 //! of daemon and server; a value that cannot be read changes nothing, as in NVIDIA's daemon.
 
-use cumux_wire::message::{DeviceFacts, Grant};
+use cumux_wire::message::{DeviceFacts, Grant, Home, Wisher};
 /// Share of the device's SMs, above 0 and at most 100 percent.
 pub use cumux_wire::share::Share as Percentage;
 
@@ -13,6 +13,8 @@ pub const PERCENTAGE_VARIABLE: &str = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE";
 pub const PINNED_VARIABLE: &str = "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT";
 /// The variable with a client's priority, for daemon and clients.
 pub const PRIORITY_VARIABLE: &str = "CUDA_MPS_CLIENT_PRIORITY";
+/// In which executor a client is: `own` or `shared`.
+pub const ISOLATION_VARIABLE: &str = "CUMUX_ISOLATION";
 /// The variable by which a client's contexts get shares of their own. Its percentage is then read
 /// when a context is made.
 pub const PER_CONTEXT_VARIABLE: &str = "CUDA_MPS_ENABLE_PER_CTX_DEVICE_MULTIPROCESSOR_PARTITIONING";
@@ -107,6 +109,44 @@ pub fn uuid_text(uuid: [u8; 16]) -> String {
     format!("GPU-{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
 }
 
+/// In which executor clients are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Isolation {
+    /// Together with all others.
+    #[default]
+    Shared,
+    /// Each in one of its own.
+    Own,
+}
+
+impl Isolation {
+    /// Reads `own` or `shared`. Any other text is neither.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        match text.trim() {
+            "own" => Some(Self::Own),
+            "shared" => Some(Self::Shared),
+            _ => None,
+        }
+    }
+
+    /// The text that the commands print.
+    #[must_use]
+    pub fn text(self) -> &'static str {
+        match self {
+            Self::Shared => "shared",
+            Self::Own => "own",
+        }
+    }
+
+    fn home(self, by: Wisher) -> Home {
+        match self {
+            Self::Shared => Home::Shared,
+            Self::Own => Home::Own { by },
+        }
+    }
+}
+
 /// The defaults of a daemon for new servers, or of a server for new clients.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
@@ -116,11 +156,13 @@ pub struct Settings {
     pub memory: MemoryLimits,
     /// 0 normal, 1 below normal.
     pub priority: u8,
+    /// In which executor clients are that do not say so themselves.
+    pub isolation: Isolation,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { percentage: Percentage::ALL, memory: MemoryLimits::default(), priority: 0 }
+        Self { percentage: Percentage::ALL, memory: MemoryLimits::default(), priority: 0, isolation: Isolation::Shared }
     }
 }
 
@@ -132,6 +174,7 @@ impl Settings {
             percentage: variable(PERCENTAGE_VARIABLE).and_then(|text| Percentage::parse(&text)).unwrap_or(Percentage::ALL),
             memory: variable(PINNED_VARIABLE).map(|text| MemoryLimits::parse(&text)).unwrap_or_default(),
             priority: u8::from(variable(PRIORITY_VARIABLE).as_deref().map(str::trim) == Some("1")),
+            isolation: variable(ISOLATION_VARIABLE).and_then(|text| Isolation::parse(&text)).unwrap_or_default(),
         }
     }
 
@@ -171,6 +214,10 @@ impl Settings {
                 Some("1") => 1,
                 _ => u32::from(self.priority),
             },
+            home: match value(ISOLATION_VARIABLE).and_then(Isolation::parse) {
+                Some(stated) => stated.home(Wisher::Client),
+                None => self.isolation.home(Wisher::Default),
+            },
             sms: Vec::new(),
             devices: seen.iter().enumerate().map(|(own, place)| (u32::try_from(*place).unwrap_or(u32::MAX), limit((own, *place), &devices[*place]))).collect(),
         }
@@ -191,6 +238,11 @@ pub fn complaints(environment: &[(String, String)], devices: &[DeviceFacts]) -> 
             PINNED_VARIABLE => all.extend(value.split(',').filter_map(|piece| limit_complaint(piece, devices)).map(|why| format!("{name}={value}: {why}"))),
             PRIORITY_VARIABLE if !matches!(value.trim(), "0" | "1") => {
                 all.push(format!("{name}={value} is no priority and is passed over: write 0 (normal) or 1 (below normal)"));
+            }
+            ISOLATION_VARIABLE if Isolation::parse(value).is_none() => {
+                all.push(format!(
+                    "{name}={value} is passed over, and the default holds (get_default_isolation): write own (an executor for this program alone) or shared"
+                ));
             }
             _ => {}
         }
@@ -285,6 +337,7 @@ mod tests {
         assert_eq!(told(PINNED_VARIABLE, "0=1G,GPU-fb18=2048M"), "");
         assert!(told(PERCENTAGE_VARIABLE, "150").contains("at most 100") && told(PERCENTAGE_VARIABLE, "33.3").is_empty());
         assert!(told(PRIORITY_VARIABLE, "2").contains("below normal") && told(PRIORITY_VARIABLE, "1").is_empty());
+        assert!(told(ISOLATION_VARIABLE, "ow").contains("write own") && told(ISOLATION_VARIABLE, "shared").is_empty());
     }
 
     #[test]
@@ -319,6 +372,18 @@ mod tests {
             Settings { priority: default, ..Settings::default() }.for_client(&environment, &[facts()]).priority
         };
         assert_eq!([of(0, None), of(1, None), of(0, Some("1")), of(1, Some("0")), of(1, Some("2")), of(0, Some("low"))], [0, 1, 1, 0, 1, 0]);
+    }
+
+    #[test]
+    fn a_client_states_its_isolation_or_has_the_default() {
+        let of = |default, stated: Option<&str>| {
+            let environment: Vec<_> = stated.map(|text| (ISOLATION_VARIABLE.to_owned(), text.to_owned())).into_iter().collect();
+            Settings { isolation: default, ..Settings::default() }.for_client(&environment, &[facts()]).home
+        };
+        use Isolation::{Own, Shared};
+        let (client, default) = (Home::Own { by: Wisher::Client }, Home::Own { by: Wisher::Default });
+        assert_eq!([of(Shared, None), of(Shared, Some("own")), of(Shared, Some("mine"))], [Home::Shared, client, Home::Shared]);
+        assert_eq!([of(Own, None), of(Own, Some("own")), of(Own, Some("shared")), of(Own, Some("mine"))], [default, client, Home::Shared, default]);
     }
 
     #[test]

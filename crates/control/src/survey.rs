@@ -27,7 +27,7 @@ impl Daemon {
         if !known.is_empty() {
             return Ok(known);
         }
-        match ask_driver(&self.options.program, &self.options.device, SURVEY_LIMIT) {
+        match ask_driver(&self.options.program.path(), &self.options.device, SURVEY_LIMIT) {
             Ok(devices) => {
                 self.core().learn_devices(&devices);
                 Ok(self.devices())
@@ -146,7 +146,7 @@ mod tests {
             devices: Vec::new(),
             ready_devices: false,
             settings: crate::settings::Settings::from_environment(|_| None),
-            program: program.to_owned(),
+            program: program.to_owned().into(),
             echo: false,
             multiuser: false,
             static_partitions,

@@ -71,6 +71,7 @@ impl Settings {
             announced_after: number("CUMUX_SIM_FAULT_MS")?.map_or(usual.announced_after, Duration::from_millis),
             wait: number("CUMUX_FAULT_WAIT_MS")?.map_or(usual.wait, Duration::from_millis),
             drain: number("CUMUX_DRAIN_SECONDS")?.map_or(usual.drain, Duration::from_secs),
+            long_kernel: number("CUMUX_LONG_KERNEL_MS")?.map_or(usual.long_kernel, Duration::from_millis),
             seed: number("CUMUX_SIM_FAULT_SEED")?.unwrap_or(usual.seed),
         };
         Ok(Settings { threads, watchdog, marks, memory, faults })

@@ -474,7 +474,7 @@ proptest! {
         threads in 1usize..4,
     ) {
         let witness = Arc::new(Witness::default());
-        let timing = FaultTiming { announced_after: Duration::from_micros(announced_us), wait: Duration::from_secs(60), drain: Duration::from_secs(60), seed };
+        let timing = FaultTiming { announced_after: Duration::from_micros(announced_us), wait: Duration::from_secs(60), long_kernel: Duration::from_secs(600), drain: Duration::from_secs(60), seed };
         static TIMING: Mutex<Option<(usize, FaultTiming, Arc<Witness>)>> = Mutex::new(None);
         // One mix at a time: an opener is a plain function.
         static TURN: Mutex<()> = Mutex::new(());

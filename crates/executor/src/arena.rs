@@ -2,6 +2,10 @@
 //!
 //! Invariant: ranges handed out never overlap, are multiples of [`GRANULE`], and lie inside the
 //! arena.
+//!
+//! Executors that live at the same time look for addresses in different *stripes* first, so that a
+//! session can go from one to another and find its addresses free there. A stripe is a preference:
+//! where it is full, any address is taken.
 
 use cumux_ranges::FreeRanges;
 use cumux_wire::layout::{ARENA_BASE, ARENA_BYTES};
@@ -13,25 +17,49 @@ pub const GRANULE: u64 = 2 << 20;
 /// All of it.
 pub const ALL: Range<u64> = ARENA_BASE..ARENA_BASE + ARENA_BYTES;
 
+/// Stripes of a part of the arena. They lie in its first half, which clients keep free of their own
+/// mappings.
+const STRIPES: u64 = 8;
+
 #[derive(Debug)]
 pub struct Arena {
     free: FreeRanges,
+    stripe: u32,
 }
 
 impl Default for Arena {
     fn default() -> Self {
         let mut free = FreeRanges::default();
         free.add(ARENA_BASE, ARENA_BYTES);
-        Self { free }
+        Self { free, stripe: 0 }
     }
 }
 
+/// The stripe of this number in a part of the arena.
+fn stripe_of(part: &Range<u64>, number: u32) -> Range<u64> {
+    let bytes = (part.end - part.start) / 2 / STRIPES / GRANULE * GRANULE;
+    let start = part.start + u64::from(number) % STRIPES * bytes;
+    start..start + bytes
+}
+
 impl Arena {
+    /// From now on addresses are looked for in the stripe of this number first.
+    pub fn set_stripe(&mut self, stripe: u32) {
+        self.stripe = stripe;
+    }
+
+    /// The number of its stripe.
+    #[must_use]
+    pub fn stripe(&self) -> u32 {
+        self.stripe
+    }
+
     /// The lowest free range of `bytes` (rounded up to granules) at a multiple of `align`, in a
-    /// part of the arena.
+    /// part of the arena: in its stripe, or anywhere.
     pub fn allocate(&mut self, bytes: u64, align: u64, part: &Range<u64>) -> Option<u64> {
         let bytes = bytes.checked_next_multiple_of(GRANULE)?;
-        let found = self.free.first_fit(bytes, align.max(GRANULE), part)?;
+        let align = align.max(GRANULE);
+        let found = self.free.first_fit(bytes, align, &stripe_of(part, self.stripe)).or_else(|| self.free.first_fit(bytes, align, part))?;
         self.claim(found, bytes).then_some(found)
     }
 
@@ -52,6 +80,19 @@ impl Arena {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn executors_with_different_stripes_take_different_addresses() {
+        let part = cumux_wire::layout::arena_window(0);
+        let (mut one, mut other) = (Arena::default(), Arena::default());
+        other.set_stripe(3);
+        let taken: Vec<u64> = (0..100).map(|_| one.allocate(64 << 20, GRANULE, &part).unwrap()).collect();
+        for address in taken {
+            assert!(other.allocate(64 << 20, GRANULE, &part).is_some_and(|own| own >= part.start + (3 << 37)) && other.claim(address, 64 << 20));
+        }
+        // More than a stripe holds, and more than one allocation can have of it.
+        assert!(other.allocate(1 << 40, GRANULE, &part).is_some_and(|address| part.contains(&address)));
+    }
 
     proptest! {
         #[test]

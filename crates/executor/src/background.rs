@@ -172,6 +172,11 @@ impl Session {
     /// Commits what was done in the background and lets the ring go on.
     fn finish_request(self: &Arc<Self>, header: &Header, end: u64, change: Change, reply: Answer) {
         let committed = self.lock_then_deliver(|inner| {
+            // A session that was let go of belongs to its next executor, which does this again, and
+            // may be at it: nothing of it is touched.
+            if inner.phase.is_closed() || inner.phase.is_lost() {
+                return false;
+            }
             if let Some(requesting) = inner.phase.as_requesting() {
                 requesting.end_request();
             }
@@ -181,10 +186,6 @@ impl Session {
             }
             inner.meter.request.end(now_ns);
             self.save_counters(inner);
-            // A session that was let go of belongs to its next executor, which does this again.
-            if inner.phase.is_closed() || inner.phase.is_lost() {
-                return false;
-            }
             match inner.objects.fault.as_ref().map(|(code, _)| *code) {
                 Some(code) => self.commit(inner, Change::Nothing, end, Some((header, answer(code)))),
                 None => self.commit(inner, change, end, Some((header, reply))),
@@ -229,6 +230,9 @@ impl Session {
             }
             Err((code, text)) => {
                 self.shared.cards.unload_module(self.client(), request.module);
+                if self.has_left() {
+                    return (Change::Nothing, answer(result::LOST));
+                }
                 self.lock_then_deliver(|inner| {
                     for (_, address, bytes) in placed {
                         self.give_back(inner, address, bytes);
@@ -260,8 +264,24 @@ impl Session {
         if encoded.len() as u64 > request.info_bytes {
             return Err((result::INVALID_VALUE, format!("needs {}", encoded.len())));
         }
-        self.shared.cards.write(self.client(), request.info, &encoded).map_err(|e| (e.result(), e.to_string()))?;
+        self.write_info(request, &encoded).map_err(|e| (e.result(), e.to_string()))?;
         Ok(encoded.len() as u64)
+    }
+
+    /// Whether it belongs to its next executor.
+    fn has_left(&self) -> bool {
+        self.lock_then_deliver(|inner| inner.phase.is_closed() || inner.phase.is_lost())
+    }
+
+    /// Writes into the client's window what it is told of a module. Under the session's lock: once
+    /// the session has left its next executor writes there.
+    fn write_info(&self, request: &Request, bytes: &[u8]) -> Result<(), DeviceError> {
+        self.lock_then_deliver(|inner| {
+            if inner.phase.is_closed() || inner.phase.is_lost() {
+                return Err(DeviceError::LetGo("its next executor loads the module".into()));
+            }
+            self.shared.cards.write(self.client(), request.info, bytes)
+        })
     }
 
     /// Writes the diagnostic where the description would have been.
@@ -269,7 +289,7 @@ impl Session {
         tracing::info!("session {}: a module was refused: {text}", self.config.id);
         let room = usize::try_from(request.info_bytes).unwrap_or(0).min(text.len());
         let text = &text.as_bytes()[..room];
-        let written = if self.shared.cards.write(self.client(), request.info, text).is_ok() { room as u64 } else { 0 };
+        let written = if self.write_info(request, text).is_ok() { room as u64 } else { 0 };
         answer_with(code, written, 0)
     }
 }

@@ -148,7 +148,7 @@ impl Intake {
     }
 
     /// Wakes all lanes, and waits until each has forgotten the sessions that were removed.
-    fn settle_lanes(&self) {
+    pub fn settle_lanes(&self) {
         let until = Instant::now() + SETTLE_TIMEOUT;
         let before = self.beats();
         // A lane computes its sessions anew when it has come round once.

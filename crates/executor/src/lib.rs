@@ -13,6 +13,7 @@
 //!
 //! ```text
 //! (this one)     the server's messages, the start of an executor and its activation
+//! release        letting go of a session that goes on in another executor
 //! open           opening a session: a new one, or one that a predecessor served
 //! preload        modules that a standby loads before it is needed
 //! intake         the threads that look at the rings of their sessions in turn
@@ -52,6 +53,7 @@ mod objects;
 mod open;
 mod orders;
 mod preload;
+mod release;
 mod replay_safety;
 mod reports;
 mod session;
@@ -81,7 +83,7 @@ use cumux_keeper::Hope;
 use cumux_keeper::client::Keeper;
 use cumux_link::{Connection, LinkError};
 use cumux_wire::VERSION;
-use cumux_wire::message::{CLIENTS_A_PACKET, DeviceGrant, FromExecutor, Hello, SessionConfig, ToExecutor};
+use cumux_wire::message::{CLIENTS_A_PACKET, ClientStatus, DeviceGrant, FromExecutor, Hello, Scope, SessionConfig, ToExecutor};
 use cumux_wire::result;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -97,6 +99,8 @@ pub struct Options {
     pub server: PathBuf,
     /// Device names, in the order in which clients see them.
     pub devices: Vec<String>,
+    /// Whom it is to serve.
+    pub scope: Scope,
 }
 
 /// How long an executor that serves sessions waits for a new server.
@@ -120,6 +124,15 @@ struct Executor {
     preloader: Preloader,
     /// 0 = standby.
     generation: u32,
+    /// Whom it was started for.
+    scope: Scope,
+}
+
+impl Executor {
+    /// Whom it serves now.
+    fn scope(&self) -> Scope {
+        if self.sink.is_apart() { Scope::Rest } else { self.scope }
+    }
 }
 
 /// Opens the device, connects to the server and serves until told to quit or left alone.
@@ -136,7 +149,7 @@ pub fn run(options: &Options, opener: &dyn Open) -> Result<(), ExecutorError> {
     let cards = match Cards::open(&options.devices, opener, &reports) {
         Ok(cards) => cards,
         Err(error) => {
-            report_failure(&options.server, &mut hope, &error.to_string());
+            report_failure(options, &mut hope, &error.to_string());
             return Err(error.into());
         }
     };
@@ -152,7 +165,8 @@ pub fn run(options: &Options, opener: &dyn Open) -> Result<(), ExecutorError> {
         .name("reports".into())
         .spawn(move || send_reports(&outgoing, &outbox, &sender, &beating))
         .map_err(|_| rustix::io::Errno::AGAIN)?;
-    let mut executor = Executor { sink, shared, intake, waiting: BTreeMap::new(), remembered: BTreeMap::new(), preloader: Preloader::default(), generation: 0 };
+    let (waiting, remembered, preloader) = (BTreeMap::new(), BTreeMap::new(), Preloader::default());
+    let mut executor = Executor { sink, shared, intake, waiting, remembered, preloader, generation: 0, scope: options.scope };
     loop {
         // What a standby has to open is the server's to say; the next server says it all again.
         executor.remembered.append(&mut executor.waiting);
@@ -163,6 +177,8 @@ pub fn run(options: &Options, opener: &dyn Open) -> Result<(), ExecutorError> {
             generation: executor.generation,
             serving: executor.generation > 0,
             devices: facts.clone(),
+            scope: executor.scope(),
+            stripe: executor.shared.arena.lock().stripe(),
         };
         if connection.send(&hello, &[]).is_err() {
             // That server has just gone, too.
@@ -179,9 +195,10 @@ pub fn run(options: &Options, opener: &dyn Open) -> Result<(), ExecutorError> {
 
 /// Tells the server why this process ends, so that its clients hear more than that nobody serves
 /// them.
-fn report_failure(server: &Path, hope: &mut Hope, why: &str) {
-    let hello = Hello::Executor { version: VERSION, pid: std::process::id(), generation: 0, serving: false, devices: Vec::new() };
-    if let Ok(connection) = connect(server, hope, false)
+fn report_failure(options: &Options, hope: &mut Hope, why: &str) {
+    let (version, pid, scope) = (VERSION, std::process::id(), options.scope);
+    let hello = Hello::Executor { version, pid, generation: 0, serving: false, devices: Vec::new(), scope, stripe: 0 };
+    if let Ok(connection) = connect(&options.server, hope, false)
         && connection.send(&hello, &[]).is_ok()
         && connection.send(&FromExecutor::Failed { why: why.to_owned() }, &[]).is_ok()
         && connection.set_timeout(Some(LAST_WORD_TIMEOUT)).is_ok()
@@ -257,7 +274,13 @@ impl Executor {
                 ToExecutor::Detach { session } => self.detach(session),
                 ToExecutor::Terminate { session, result } => self.terminate(session, result),
                 ToExecutor::Sessions { request } => self.name_sessions(request),
-                ToExecutor::Activate { generation, lived_ms } => self.activate(generation, Duration::from_millis(lived_ms)),
+                ToExecutor::Activate { generation, lived_ms, stripe } => {
+                    self.shared.arena.lock().set_stripe(stripe);
+                    self.activate(generation, Duration::from_millis(lived_ms));
+                }
+                ToExecutor::Release { session, wait_ms, unless_still } => {
+                    self.release(session, release::Terms { wait: Duration::from_millis(wait_ms), unless_still });
+                }
                 ToExecutor::Share { request, session, parts } => self.share(request, session, parts),
                 ToExecutor::Metrics { request } => self.metrics(request),
                 ToExecutor::Server { pid } => {
@@ -271,6 +294,7 @@ impl Executor {
                         session.service.notify();
                     }
                 }
+                ToExecutor::Retire => self.sink.retire(),
                 ToExecutor::Quit => return Ok(()),
             }
         }
@@ -332,6 +356,8 @@ impl Executor {
             if self.sink.is_apart() {
                 return Ok(());
             }
+            // It comes back.
+            self.shared.free_addresses(id);
             // Nobody has died over it: what it had under way is begun again at once.
             let terms = Terms { generation: self.generation, lived: Duration::ZERO, on_hold: false };
             open::open(&self.shared, &self.intake, config, files, &terms)?;
@@ -354,6 +380,7 @@ impl Executor {
         self.waiting.remove(&id);
         self.preloader.forget(id);
         self.remembered.remove(&id);
+        self.shared.free_addresses(id);
         if let Some(session) = self.intake.remove(id) {
             match session.close() {
                 Ok(status) => self.shared.report(FromExecutor::Detached { status: Box::new(status) }),
@@ -364,6 +391,21 @@ impl Executor {
             }
         } else if self.generation > 0 {
             self.shared.report(FromExecutor::Detached { status: Box::new(cumux_wire::message::ClientStatus { session: id, ..Default::default() }) });
+        }
+    }
+
+    /// Lets go of a session, on another thread: that waits until its streams are empty.
+    fn release(&self, id: u32, terms: release::Terms) {
+        let refused = |why: &str| {
+            let status = Box::new(ClientStatus { session: id, ..ClientStatus::default() });
+            self.shared.report(FromExecutor::Released { error: why.to_owned(), status });
+        };
+        let Some(session) = self.intake_sessions().into_iter().find(|s| s.client() == id) else {
+            return refused("its executor does not have it at the moment");
+        };
+        let (shared, intake) = (self.shared.clone(), self.intake.clone());
+        if !self.shared.workers.run_soon(move || release::release(&shared, &intake, &session, &terms)) {
+            refused("the system has no thread for it; look at the limits of this user (ulimit -u)");
         }
     }
 

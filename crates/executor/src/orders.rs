@@ -10,6 +10,16 @@ use cumux_wire::message::ClientStatus;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
+/// What becomes of the addresses of a session that is closed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Addresses {
+    /// They are free for others.
+    Freed,
+    /// The session lives in another executor and may come back: nobody else gets them before
+    /// [`crate::shared::Shared::free_addresses`].
+    Kept,
+}
+
 impl Session {
     /// What is known of the client now.
     #[must_use]
@@ -64,14 +74,22 @@ impl Session {
     /// # Errors
     /// When the device does not give the memory back.
     pub fn close(&self) -> Result<ClientStatus, ExecutorError> {
+        self.close_with(Addresses::Freed)
+    }
+
+    /// As [`Session::close`].
+    ///
+    /// # Errors
+    /// When the device does not give the memory back.
+    pub(crate) fn close_with(&self, addresses: Addresses) -> Result<ClientStatus, ExecutorError> {
         self.lock_then_deliver(|inner| inner.phase.close());
         let counted = self.shared.cards.client_counters(self.client());
         self.shared.cards.close_client(self.client());
-        self.lock_then_deliver(|inner| self.release_all(inner, counted))
+        self.lock_then_deliver(|inner| self.release_all(inner, counted, addresses))
     }
 
     /// Gives back everything a session has, at its end.
-    fn release_all(&self, inner: &mut Inner, counted: ClientCounters) -> Result<ClientStatus, ExecutorError> {
+    fn release_all(&self, inner: &mut Inner, counted: ClientCounters, addresses: Addresses) -> Result<ClientStatus, ExecutorError> {
         // What cannot be unmapped keeps its addresses; all the rest is given back whatever happens.
         let mut outcome = Ok(());
         // A module that is being loaded may still want to give back its variables: it finds nothing
@@ -80,14 +98,17 @@ impl Session {
         for (address, mapped) in &objects.mappings {
             outcome = outcome.and(self.shared.cards.unmap(*address, mapped.bytes));
         }
+        let mut unused = Vec::new();
         for (address, bytes) in heap.extents() {
             match self.shared.cards.unmap(address, bytes) {
-                Ok(()) => self.shared.arena.lock().release(address, bytes),
+                Ok(()) => unused.push((address, bytes)),
                 Err(error) => outcome = outcome.and(Err(error)),
             }
         }
-        for (address, bytes) in &objects.reservations {
-            self.shared.arena.lock().release(*address, *bytes);
+        unused.extend(objects.reservations);
+        self.shared.keep_addresses(self.client(), unused);
+        if addresses == Addresses::Freed {
+            self.shared.free_addresses(self.client());
         }
         inner.memory.extents.clear();
         for (handle, file) in inner.memory.physical.drain() {

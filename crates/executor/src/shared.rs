@@ -58,6 +58,8 @@ pub struct Shared {
     charges: Mutex<HashMap<u32, Account>>,
     /// Bytes of extents that sessions keep with nothing in them.
     spares: Mutex<u64>,
+    /// Ranges of the arena that are taken for sessions which are in another executor.
+    left: Mutex<BTreeMap<u32, Vec<(u64, u64)>>>,
     /// Who goes next. Taken last: nothing is locked while it is held.
     pub fair_queue: Mutex<FairQueue>,
     /// Clients that are tried for the deaths of earlier executors.
@@ -85,6 +87,7 @@ impl Shared {
             images: Mutex::default(),
             charges: Mutex::default(),
             spares: Mutex::default(),
+            left: Mutex::default(),
             fair_queue: Mutex::default(),
             workers: Workers::default(),
             outbox,
@@ -133,7 +136,8 @@ impl Shared {
         answer.map_err(|error| ExecutorError::Keeper(error.to_string()))
     }
 
-    fn lacks_keeper(&self) -> bool {
+    /// Whether what is made or let go of now would be kept by nobody.
+    pub fn lacks_keeper(&self) -> bool {
         self.keeper.lock().is_none()
     }
 
@@ -297,6 +301,22 @@ impl Shared {
     pub fn refund(&self, session: u32, device_index: DeviceIndex, bytes: u64) {
         if let Some(own) = self.charges.lock().get_mut(&session).and_then(|account| account.get_mut(&device_index)) {
             *own = own.saturating_sub(bytes);
+        }
+    }
+
+    /// These ranges stay taken for a session that is not here.
+    pub fn keep_addresses(&self, session: u32, ranges: Vec<(u64, u64)>) {
+        if !ranges.is_empty() {
+            self.left.lock().entry(session).or_default().extend(ranges);
+        }
+    }
+
+    /// What was taken for a session that is not here is free.
+    pub fn free_addresses(&self, session: u32) {
+        let ranges = self.left.lock().remove(&session).unwrap_or_default();
+        let mut arena = self.arena.lock();
+        for (address, bytes) in ranges {
+            arena.release(address, bytes);
         }
     }
 

@@ -30,7 +30,7 @@ pub struct Reports {
     /// Those who look at the rings of sessions, and whether these can go on elsewhere; none before
     /// they have started.
     lanes: OnceLock<(Arc<dyn IntakeLanes>, Leaving)>,
-    /// Set once clients have left: this executor takes no others.
+    /// Set once clients have left or are to leave: this executor takes no others.
     apart: OnceLock<()>,
 }
 
@@ -57,9 +57,14 @@ impl Reports {
         Self { sessions, mailboxes, outbox, lanes: OnceLock::new(), apart: OnceLock::new() }
     }
 
-    /// Whether clients have left, so that this executor takes no others.
+    /// Whether clients have left or are to leave, so that this executor takes no others.
     pub fn is_apart(&self) -> bool {
         self.apart.get().is_some()
+    }
+
+    /// From now on this executor takes no others.
+    pub fn retire(&self) {
+        let _ = self.apart.set(());
     }
 
     /// From now on these deliver reports, too, and clients leave through them.

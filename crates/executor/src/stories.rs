@@ -13,6 +13,7 @@ use crate::mailbox::{Letter, Mailboxes, Outbox};
 use crate::objects::{Change, ModuleSpec};
 use crate::open::{self, Terms};
 use crate::preload::Preloader;
+use crate::release;
 use crate::session::{Session, Sessions};
 use crate::shared::{IMAGES, Shared};
 use crate::sink::Reports;
@@ -26,7 +27,7 @@ use cumux_ring::create;
 use cumux_ring::page::Answer;
 use cumux_ring::queue::Producer;
 use cumux_wire::layout::{MARKS_BYTES, WINDOW_BYTES, journal, page, ring};
-use cumux_wire::message::{ClientStatus, DeviceGrant, FromExecutor, Hello, SessionConfig};
+use cumux_wire::message::{ClientStatus, DeviceGrant, FromExecutor, Hello, Home, SessionConfig};
 use cumux_wire::record::{self, Header, Launch, NO_ANSWER, NO_STREAM, Op};
 use cumux_wire::result;
 use parking_lot::{Mutex, MutexGuard};
@@ -135,7 +136,7 @@ impl<'w> Guest<'w> {
         ];
         let client = RingClient::map(&files[0], &files[1], doorbell()).unwrap();
         let parts = vec![DeviceGrant { device: 0, multiprocessors: 0, memory_limit: 0 }];
-        let config = SessionConfig { id, pid: 1, uid: 0, program: "guest".into(), window_slot: id, priority: 0, parts, sms: Vec::new() };
+        let config = SessionConfig { id, pid: 1, uid: 0, program: "guest".into(), window_slot: id, priority: 0, parts, sms: Vec::new(), home: Home::Shared };
         let producer = client.producer();
         let guest = Self { world, config, files, client, producer, requests: 0 };
         guest.open(1).unwrap();
@@ -343,6 +344,45 @@ fn what_is_in_doubt_is_not_done_again() {
         }
         guest.close();
     }
+}
+
+/// What was said to the server of a session that was to leave.
+fn released(world: &World) -> String {
+    let letter = world.reports.try_iter().find_map(|(message, _)| if let FromExecutor::Released { error, .. } = message { Some(error) } else { None });
+    letter.expect("an answer")
+}
+
+#[test]
+fn a_session_leaves_when_its_streams_are_empty_and_comes_back_to_its_addresses() {
+    let world = World::new();
+    let mut guest = Guest::new(&world, 21);
+    let address = guest.ask_ok(&allocate(4096, 256));
+    let reserved = guest.ask_ok(&Op::VmmReserve { bytes: GRANULE, align: 0, fixed: 0 });
+    guest.tell(&Op::StreamCreate { index: 1, device: 0, priority: 0, partition: 0 });
+    guest.push_in(1, 1, &Op::HostCall, NO_ANSWER);
+    let terms = |unless_still| release::Terms { wait: Duration::from_millis(1), unless_still };
+    for (unless_still, word) in [(false, "waits for a host function"), (true, "has not moved")] {
+        release::release(&world.shared, &world.intake, &world.session(21), &terms(unless_still));
+        let why = released(&world);
+        assert!(why.contains(word) && why.contains("try again"), "{why}");
+    }
+    assert_eq!(guest.ask(&allocate(1 << 40, 256)).result, result::OUT_OF_MEMORY, "it goes on here");
+    guest.client.set_host_done(1, 1);
+    world.session(21).intake();
+    release::release(&world.shared, &world.intake, &world.session(21), &terms(true));
+    assert_eq!(released(&world), "");
+    assert_eq!((guest.charged(), world.intake.has(21), world.shared.fair_queue.lock().order()), (0, false, vec![]));
+    let mut other = Guest::new(&world, 22);
+    let [own, own_reserved] = [other.ask_ok(&allocate(4096, 256)), other.ask_ok(&Op::VmmReserve { bytes: GRANULE, align: 0, fixed: reserved })];
+    assert!(own.abs_diff(address) >= GRANULE && own_reserved != reserved, "its addresses stay its own: {own:#x} {own_reserved:#x}");
+    world.shared.free_addresses(21);
+    guest.open(2).unwrap();
+    assert!(guest.charged() > 0 && guest.client.sticky() == 0);
+    guest.push_in(1, 2, &Op::linear_copy(address, address + 64, 64), NO_ANSWER);
+    guest.tell(&Op::MemFree { address });
+    guest.close();
+    other.close();
+    assert!(world.shared.arena.lock().claim(arena::ALL.start, arena::ALL.end - arena::ALL.start), "nothing is left");
 }
 
 /// 12 of 22 GiB, again and again.

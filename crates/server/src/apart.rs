@@ -1,65 +1,99 @@
-//! Executors that were left to clients whose work does not end.
+//! Executors that serve some sessions alone, beside the one that serves all others.
 //!
-//! A kernel that runs on and on stops what others need of the driver, and a card cannot stop it
-//! alone. So its executor lets go of all other clients, who go on in the next one as after a
-//! takeover, and keeps its own: it is *apart*. The card shares itself between the two by time. An
-//! executor apart takes no other clients. When its last one has gone it is ended, and with it the
-//! kernel.
+//! - A kernel that runs on and on stops what others need of the driver, and a card cannot stop it
+//!   alone. So its executor lets go of all other clients, who go on in the next one as after a
+//!   takeover, and keeps its own: it is *apart*. It takes no other clients. When its last one has
+//!   gone it is ended, and with it the kernel; when the kernel has ended, its clients move to the
+//!   one that serves ([`crate::moving`]), and it is ended, too.
+//! - A client may have an executor of its own ([`crate::own`]).
+//!
+//! The card shares itself between executors by time.
 
 use crate::core::Core;
 use crate::host::Host;
-use crate::session::Seat;
+use crate::session::{Moving, Seat, shortened};
 use crate::worker::Worker;
-use cumux_wire::message::ClientStatus;
+use cumux_wire::message::{Capabilities, Home, Place, Scope, Wisher};
 
 impl<H: Host> Core<H> {
-    /// The executor that has a session: the one apart, or the one that serves.
-    pub(crate) fn executor_of(&self, session: u32) -> Option<&Worker> {
-        match self.clients.sessions.get(&session).map(|session| session.seat) {
-            Some(Seat::Apart { worker }) => self.executors.workers.get(&worker),
-            _ => self.executors.serving(),
-        }
-    }
-
-    /// Executors apart.
+    /// Executors that serve some sessions alone.
     pub(crate) fn executors_apart(&self) -> impl Iterator<Item = &Worker> {
-        self.executors.workers.iter().filter(|(id, _)| self.is_apart(**id)).map(|(_, worker)| worker)
+        self.executors.workers.values().filter(|worker| !worker.is_shared())
     }
 
-    /// Whether an executor is apart.
+    /// Whether an executor serves some sessions alone.
     pub(crate) fn is_apart(&self, id: u64) -> bool {
-        self.clients.sessions.values().any(|session| session.seat == Seat::Apart { worker: id })
+        self.executors.workers.get(&id).is_some_and(|worker| !worker.is_shared())
+    }
+
+    /// Whether an executor was started for one session.
+    pub(crate) fn is_own(&self, id: u64) -> bool {
+        self.executors.workers.get(&id).is_some_and(|worker| matches!(worker.scope, Scope::Own { .. }))
     }
 
     /// Whether this session is with this executor, apart.
     pub(crate) fn is_apart_with(&self, id: u64, session: u32) -> bool {
-        self.clients.sessions.get(&session).is_some_and(|session| session.seat == Seat::Apart { worker: id })
+        self.clients.sessions.get(&session).is_some_and(|session| session.seat.elsewhere() == Some(id))
     }
 
     /// Whether this session is with another executor than this, apart.
     pub(crate) fn is_with_another(&self, id: u64, session: u32) -> bool {
-        self.clients.sessions.get(&session).is_some_and(|session| matches!(session.seat, Seat::Apart { worker } if worker != id))
+        self.clients.sessions.get(&session).is_some_and(|session| session.seat.elsewhere().is_some_and(|worker| worker != id))
     }
 
-    /// Ends an executor apart whose clients have all gone, with what still runs there. Returns
-    /// whether it was ended.
-    pub(crate) fn end_if_alone(&mut self, id: u64) -> bool {
-        let has_any = self.clients.sessions.values().any(|session| session.seat == Seat::Apart { worker: id } && !session.is_leaving());
-        if has_any || self.executors.service.active() == Some(id) {
-            return false;
-        }
-        if let Some(worker) = self.executors.workers.get_mut(&id) {
+    /// Ends an executor apart whose clients have all gone or left, with what still runs there. One
+    /// of a single session answers for that first.
+    pub(crate) fn end_if_alone(&mut self, id: u64) {
+        let Some(worker) = self.executors.workers.get_mut(&id).filter(|worker| worker.scope == Scope::Rest) else { return };
+        let stays = |seat: Seat| seat.elsewhere() == Some(id);
+        if !self.clients.sessions.values().any(|session| stays(session.seat) && !session.is_leaving()) {
             worker.end(&self.host);
         }
-        true
     }
 
-    /// What an executor apart says of its clients. The question is answered by the one that serves.
-    pub(crate) fn note_figures(&mut self, id: u64, clients: Vec<ClientStatus>) {
-        for told in clients {
-            if let Some(session) = self.clients.sessions.get_mut(&told.session).filter(|session| session.seat == (Seat::Apart { worker: id })) {
-                session.update(told);
-            }
-        }
+    /// The executor of this session alone, if there is one that can be used.
+    pub(crate) fn own_executor(&self, session: u32) -> Option<u64> {
+        let build = self.executors.build;
+        let usable = |worker: &Worker| worker.scope == Scope::Own { session } && worker.build == build && !worker.is_dismissed() && !worker.is_doomed();
+        // Two have come back to a server that was made again: it keeps the one that it has.
+        let seat = self.clients.sessions.get(&session).and_then(|session| session.seat.elsewhere());
+        let has_it = seat.filter(|id| self.executors.workers.get(id).is_some_and(usable));
+        has_it.or_else(|| self.executors.workers.iter().find(|(_, worker)| usable(worker)).map(|(id, _)| *id))
+    }
+
+    /// Why a client cannot have an executor of its own, if it is to have one.
+    pub(crate) fn why_no_own(&self, home: Home) -> Option<String> {
+        let Home::Own { by } = home else { return None };
+        let exclusive = Capabilities::of_all(self.executors.devices.iter().map(|device| &device.capabilities)).exclusive?;
+        let remedy = match by {
+            Wisher::Client => "unset CUMUX_ISOLATION, or set it to shared",
+            Wisher::Default => "set CUMUX_ISOLATION=shared for the program, or change the default (set_default_isolation shared)",
+            Wisher::Administrator | Wisher::Server => "leave it in the shared executor",
+        };
+        Some(format!("an executor of its own cannot be had: {exclusive}. Set the card to DEFAULT compute mode, or {remedy}"))
+    }
+
+    /// Where a session is and why, for people.
+    pub(crate) fn place_of(&self, id: u32) -> (Place, u32, String) {
+        let Some(session) = self.clients.sessions.get(&id) else { return (Place::Nowhere, 0, String::new()) };
+        let executor = match session.seat {
+            Seat::Taken => self.executors.serving(),
+            Seat::Apart { worker } => self.executors.workers.get(&worker),
+            Seat::No | Seat::Asked | Seat::Promised { .. } => None,
+        };
+        let Some(executor) = executor else { return (Place::Nowhere, 0, "it waits for its executor".to_owned()) };
+        let (place, why) = match (executor.scope, session.about.home) {
+            (Scope::Shared, _) => (Place::Shared, String::new()),
+            (Scope::Own { .. }, Home::Own { by: Wisher::Client }) => (Place::Own, "CUMUX_ISOLATION=own".to_owned()),
+            (Scope::Own { .. }, Home::Own { by: Wisher::Default }) => (Place::Own, "the daemon's default".to_owned()),
+            (Scope::Own { .. }, Home::Own { by: Wisher::Administrator }) => (Place::Own, "moved by the administrator".to_owned()),
+            (Scope::Own { .. }, Home::Own { by: Wisher::Server }) => (Place::Own, format!("the shared executor could not take it: {}", session.stays_because)),
+            (Scope::Own { .. }, Home::Shared) => (Place::Own, format!("it could not leave yet: {}", session.stays_because)),
+            (Scope::Rest, _) if session.stays_because.is_empty() => (Place::Apart, "its kernel does not end".to_owned()),
+            (Scope::Rest, _) => (Place::Apart, format!("its kernel did not end: {}", session.stays_because)),
+        };
+        let under_way = (session.moving != Moving::Still).then_some("it is being moved");
+        let why = [Some(why.as_str()).filter(|why| !why.is_empty()), under_way].into_iter().flatten().collect::<Vec<_>>().join("; ");
+        (place, executor.pid, shortened(&why))
     }
 }

@@ -8,7 +8,7 @@ use cumux_link::connection::exactly;
 use cumux_wire::VERSION;
 use cumux_wire::cuda::{ComputeMode, DeviceAttribute};
 use cumux_wire::layout::WINDOWS;
-use cumux_wire::message::{self, ClientStatus, DeviceFacts, Grant, Hello, Reply, ToExecutor};
+use cumux_wire::message::{self, ClientStatus, DeviceFacts, Grant, Hello, Place, Reply, ToExecutor};
 use cumux_wire::result;
 use rustix::event::{PollFd, PollFlags, poll};
 use std::collections::BTreeSet;
@@ -90,6 +90,10 @@ impl<H: Host> Core<H> {
         if parts.is_empty() {
             return refuse(&connection, result::NO_DEVICE, "none of the devices that this program sees is served");
         }
+        if let Some(why) = self.why_no_own(grant.home) {
+            self.turned_away(pid, result::NOT_SUPPORTED, &why);
+            return refuse(&connection, result::NOT_SUPPORTED, &why);
+        }
         // Nobody has anything of one that has failed, but for the client itself.
         let taken: BTreeSet<u32> = self.clients.sessions.values().filter(|s| !s.has_failed()).map(|s| s.about.window_slot).collect();
         let slot = (0..WINDOWS).find(|slot| !taken.contains(slot));
@@ -118,7 +122,7 @@ impl<H: Host> Core<H> {
             }
         };
         self.clients.next_session = self.clients.next_session.wrapping_add(1).max(1);
-        let about = message::SessionConfig { id, pid, uid, program, window_slot, priority: grant.priority, parts, sms: grant.sms };
+        let about = message::SessionConfig { id, pid, uid, program, window_slot, priority: grant.priority, parts, sms: grant.sms, home: grant.home };
         let mut session = Session::new(about, files, token);
         session.greeting = Some(connection);
         // The process has the number 0 in NVIDIA's log, its context 1.
@@ -126,8 +130,11 @@ impl<H: Host> Core<H> {
         self.clients.sessions.insert(id, session);
         self.keep(id);
         let Some(session) = self.clients.sessions.get_mut(&id) else { return };
+        if session.wants_own() {
+            return;
+        }
         // One apart would take it for its own.
-        for (number, worker) in self.executors.workers.iter().filter(|(_, worker)| worker.is_briefed() && !worker.is_dismissed()) {
+        for (number, worker) in self.executors.workers.iter().filter(|(_, worker)| worker.is_shared() && worker.is_briefed() && !worker.is_dismissed()) {
             if let Some(files) = &session.files {
                 worker.send_with(ToExecutor::Attach { session: session.about.clone() }, files.share());
                 if self.executors.service.active() == Some(*number) {
@@ -140,7 +147,7 @@ impl<H: Host> Core<H> {
     /// Tells a client that it is served, once keeper and executor have what they need.
     pub(crate) fn welcome(&mut self, id: u32) {
         let (Some(session), Some(keeper)) = (self.clients.sessions.get_mut(&id), self.keeper.process()) else { return };
-        if session.keeping != Keeping::Kept || session.seat != Seat::Taken {
+        if session.keeping != Keeping::Kept || !matches!(session.seat, Seat::Taken | Seat::Apart { .. }) {
             return;
         }
         let Some(files) = &session.files else { return };
@@ -178,6 +185,9 @@ impl<H: Host> Core<H> {
 
     /// The active executor cannot serve a session: its client is told at once.
     pub(crate) fn not_taken(&mut self, id: u32, why: &str) {
+        if self.turn_back(id, why) {
+            return;
+        }
         let Some(session) = self.clients.sessions.get(&id).filter(|session| !session.is_leaving()) else { return };
         if session.greeting.is_some() {
             self.log.line(&format!("Client {} cannot be served: {why}", session.name()));
@@ -205,17 +215,15 @@ impl<H: Host> Core<H> {
         // NVIDIA's spelling, which log readers look for.
         self.log.line(&format!("Server failed to recevie command with status 806, assuming client {name} exit"));
         self.log.line(&format!("Client {name} exiting. Number of active client contexts is {left}."));
-        if let Seat::Apart { worker } = seat {
-            // With its last client it ends, and with it what still runs there.
-            if !self.end_if_alone(worker)
-                && let Some(worker) = self.executors.workers.get(&worker)
-            {
-                worker.send(ToExecutor::Detach { session: id });
-            }
-            return self.count_clients();
-        }
+        self.answer_movers(id, "its client has gone");
+        // Also those that do not have it: they may keep addresses for it.
         for worker in self.executors.workers.values().filter(|worker| worker.is_briefed()) {
             worker.send(ToExecutor::Detach { session: id });
+        }
+        if let Some(worker) = seat.elsewhere() {
+            // With its last client it ends, and with it what still runs there.
+            self.end_if_alone(worker);
+            return self.count_clients();
         }
         self.count_clients();
         // Without an active executor nobody has anything of it, and nobody would answer.
@@ -237,7 +245,7 @@ impl<H: Host> Core<H> {
         self.processes.ended(session.token);
         self.keeper.drop_session(id);
         self.log.line(&format!("Client process {} disconnected", session.about.pid));
-        self.clients.gone.push_back(session.status);
+        self.clients.gone.push_back(ClientStatus { place: Place::Nowhere, ..session.status });
         while self.clients.gone.len() > GONE {
             self.clients.gone.pop_front();
         }
@@ -258,6 +266,7 @@ impl<H: Host> Core<H> {
     pub(crate) fn fail_session(&mut self, id: u32, code: u32, why: &str) {
         let Some(session) = self.clients.sessions.get_mut(&id) else { return };
         let Some(result) = session.fail(code) else { return };
+        let had_it = session.seat.elsewhere();
         session.seat = Seat::No;
         session.status.error = result;
         session.status.fault = shortened(why);
@@ -269,6 +278,10 @@ impl<H: Host> Core<H> {
             worker.send(ToExecutor::Detach { session: id });
         }
         self.keeper.drop_session(id);
+        self.answer_movers(id, why);
+        if let Some(worker) = had_it {
+            self.end_if_alone(worker);
+        }
     }
 
     pub(crate) fn fault(&mut self, id: u32, result: u32, text: &str) {

@@ -13,11 +13,15 @@ use crate::watch::Watcher;
 use crate::worker::{Service, Worker};
 use crate::{Limits, Options};
 use cumux_link::{Connection, Process};
-use cumux_wire::message::{ClientStatus, DeviceFacts, DeviceGrant, FromServer, Grant};
+use cumux_wire::message::{ClientStatus, DeviceFacts, DeviceGrant, FromServer, Grant, Scope};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::os::fd::AsFd;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
+
+/// Parts of the arena in which executors look for addresses. Which one an executor has is a
+/// preference: with more executors than stripes two have the same.
+const STRIPES: u32 = 8;
 
 /// Whom a watched process handle belongs to.
 #[derive(Debug, Clone, Copy)]
@@ -33,6 +37,8 @@ pub(crate) enum Ending {
     No,
     /// No new clients; the end comes with the last one's.
     Draining,
+    /// This server alone ends; the next one goes on with its processes.
+    HandOver,
     /// Executors were told to quit, then the keeper.
     Executors {
         since: Instant,
@@ -41,6 +47,29 @@ pub(crate) enum Ending {
         since: Instant,
     },
     Done,
+}
+
+/// How far the replacement of all processes by those of another program has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Upgrade {
+    /// None is under way.
+    No,
+    /// Executors of the new program are started, and sessions move to them.
+    Executors {
+        /// The daemon's question.
+        request: u64,
+        /// Who has not moved by then stays for now.
+        until: Instant,
+    },
+    /// The keeper is replaced; then this server hands over.
+    Keeper {
+        /// The daemon's question.
+        request: u64,
+        /// The one before.
+        before: u32,
+        /// The next one is not waited for any longer.
+        until: Instant,
+    },
 }
 
 /// A client whose hello has come and who has no session yet.
@@ -69,8 +98,11 @@ pub(crate) struct Resharing {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wish {
     Status,
-    /// That a client's work has ended.
-    End,
+    /// That a client's work has ended. The executor that says so.
+    End {
+        /// One that serves it alone; none for the one that serves all.
+        worker: Option<u64>,
+    },
 }
 
 /// What the daemon has asked for and the executor has not yet answered.
@@ -163,6 +195,10 @@ pub(crate) struct Executors {
     pub(crate) deaths: VecDeque<Instant>,
     /// None is started before.
     pub(crate) start_after: Instant,
+    /// Number of the program that is started now.
+    pub(crate) build: u32,
+    /// The stripe of the arena that was given out last, and one more.
+    pub(crate) next_stripe: u32,
     /// Why there is no standby: the device cannot be opened twice.
     pub(crate) no_standby: Option<String>,
     /// What the last one that could not serve has said.
@@ -187,7 +223,23 @@ impl Executors {
 
     /// Process number of the one that waits to take over.
     pub(crate) fn standby_pid(&self) -> u32 {
-        self.workers.iter().find(|(id, worker)| Some(**id) != self.service.active() && !worker.is_dismissed()).map_or(0, |(_, worker)| worker.pid)
+        let waits = |id: u64, worker: &Worker| Some(id) != self.service.active() && worker.is_shared() && !worker.is_dismissed();
+        self.workers.iter().find(|(id, worker)| waits(**id, worker)).map_or(0, |(_, worker)| worker.pid)
+    }
+
+    /// Process numbers of all others: those that serve some sessions alone, and further standbys.
+    pub(crate) fn other_pids(&self) -> Vec<u32> {
+        let named = [self.active_pid(), self.standby_pid()];
+        self.workers.values().map(|worker| worker.pid).filter(|pid| !named.contains(pid)).collect()
+    }
+
+    /// A stripe of the arena that no living executor uses, as long as there are any.
+    pub(crate) fn take_stripe(&mut self) -> u32 {
+        let used = |stripe: u32| self.workers.values().any(|worker| worker.activated.is_some() && worker.stripe == stripe);
+        let found = (0..STRIPES).map(|step| (self.next_stripe + step) % STRIPES).find(|stripe| !used(*stripe));
+        let stripe = found.unwrap_or(self.next_stripe % STRIPES);
+        self.next_stripe = (stripe + 1) % STRIPES;
+        stripe
     }
 
     /// The same, once it is ready to: 0 while it still comes up.
@@ -252,6 +304,7 @@ pub(crate) struct Core<H: Host> {
     /// Why nobody can be served; this server is about to end.
     pub(crate) broken: Option<String>,
     pub(crate) ending: Ending,
+    pub(crate) upgrade: Upgrade,
     /// As last written.
     state: StateFile,
 }
@@ -287,6 +340,8 @@ impl<H: Host> Core<H> {
                 lived: Duration::ZERO,
                 deaths: VecDeque::new(),
                 start_after: now,
+                build: 0,
+                next_stripe: 0,
                 no_standby: None,
                 losses: Losses::default(),
                 last_failure: String::new(),
@@ -297,6 +352,7 @@ impl<H: Host> Core<H> {
             lonely_since: None,
             broken: None,
             ending: Ending::No,
+            upgrade: Upgrade::No,
             state: StateFile::default(),
         })
     }
@@ -340,6 +396,7 @@ impl<H: Host> Core<H> {
             generation: self.executors.generation,
             next_session: reserved,
             takeovers: self.executors.takeovers,
+            others: self.executors.other_pids(),
         };
         if state != self.state {
             if let Err(error) = state.write(&self.options.state_file()) {
@@ -362,6 +419,18 @@ impl<H: Host> Core<H> {
         if let Some(session) = self.clients.sessions.get_mut(&id) {
             self.keeper.keep(session);
         }
+    }
+
+    /// Watches an executor that was started, by us or by an earlier server.
+    pub(crate) fn adopt_worker(&mut self, pid: u32, scope: Scope) -> std::io::Result<u64> {
+        let process = self.host.open(pid)?;
+        let id = self.executors.next;
+        self.processes.watch(&process, Subject::Worker(id))?;
+        self.executors.next += 1;
+        let mut worker = Worker::new(pid, process, scope, self.limits.heartbeat);
+        worker.build = self.executors.build;
+        self.executors.workers.insert(id, worker);
+        Ok(id)
     }
 }
 

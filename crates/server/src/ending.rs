@@ -39,6 +39,9 @@ impl<H: Host> Core<H> {
 
     /// The next step of the way.
     pub(crate) fn end_step(&mut self, now: Instant) {
+        if self.ending == Ending::HandOver {
+            return;
+        }
         if let Ending::Executors { since } = self.ending {
             if !self.executors.workers.is_empty() && now >= since + self.limits.quit {
                 for worker in self.executors.workers.values_mut() {

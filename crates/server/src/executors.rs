@@ -1,36 +1,38 @@
 //! Executors: one that serves, one that stands by. Starting them, telling them of sessions, and
 //! letting the next one take over.
 
-use crate::core::{Core, Ending, Subject};
+use crate::core::{Core, Ending};
 use crate::event;
 use crate::host::{Host, Role};
 use crate::outbox::Outbox;
-use crate::session::Seat;
-use crate::worker::{Finding, Remains, Service, Worker};
+use crate::session::{Moving, Seat};
+use crate::worker::{Finding, Remains, Service};
 use cumux_link::Connection;
 use cumux_link::pulse;
-use cumux_wire::message::{Capabilities, DeviceFacts, ToExecutor};
+use cumux_wire::message::{Capabilities, DeviceFacts, Scope, ToExecutor};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// An executor that has served so long was a good one.
 const LASTING: Duration = Duration::from_secs(1);
+/// Clients whose kernel did not end stay in their executor for so long at least.
+const COME_BACK_AFTER: Duration = Duration::from_secs(1);
 /// How often an executor without a keeper is asked to take a client.
 const SEAT_ATTEMPTS: u32 = 20;
 
-impl<H: Host> Core<H> {
-    /// Watches an executor that was started, by us or by an earlier server.
-    pub(crate) fn adopt_worker(&mut self, pid: u32) -> std::io::Result<u64> {
-        let process = self.host.open(pid)?;
-        let id = self.executors.next;
-        self.processes.watch(&process, Subject::Worker(id))?;
-        self.executors.next += 1;
-        self.executors.workers.insert(id, Worker::new(pid, process, self.limits.heartbeat));
-        Ok(id)
-    }
+/// What an executor says of itself when it comes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Standing {
+    pub(crate) generation: u32,
+    pub(crate) serving: bool,
+    pub(crate) scope: Scope,
+    pub(crate) stripe: u32,
+}
 
-    pub(crate) fn executor_hello(&mut self, connection: Connection, pid: u32, generation: u32, serving: bool, devices: Vec<DeviceFacts>) {
+impl<H: Host> Core<H> {
+    pub(crate) fn executor_hello(&mut self, connection: Connection, pid: u32, standing: Standing, devices: Vec<DeviceFacts>) {
+        let Standing { generation, serving, scope, stripe } = standing;
         let Some(id) = self.executors.workers.iter().find(|(_, w)| w.pid == pid && w.is_awaited() && !w.is_dismissed()).map(|(id, _)| *id) else {
             // It would serve sessions that this server does not know.
             self.log.line(&format!("Executor {pid} is not one of this server's; it is ended"));
@@ -48,10 +50,21 @@ impl<H: Host> Core<H> {
         let Some(worker) = self.executors.workers.get_mut(&id) else { return };
         worker.greet(outbox, devices);
         if self.rebuild.is_some() {
+            worker.scope = scope;
             // Perhaps it knows more than the keeper does.
             worker.send(ToExecutor::Sessions { request: u64::from(self.pid) });
         }
-        if serving && self.executors.service.active().is_none() && self.rebuild.is_some() {
+        if serving && self.rebuild.is_some() {
+            worker.stripe = stripe;
+            worker.activated = Some(Instant::now());
+            self.executors.next_stripe = self.executors.next_stripe.max(stripe.saturating_add(1));
+        }
+        if serving && !worker.is_shared() && self.rebuild.is_some() {
+            worker.was_briefed();
+            worker.serving_since = Some(Instant::now());
+            worker.send(ToExecutor::Server { pid: self.pid });
+            self.log.line(&format!("Executor {pid} serves on beside another one"));
+        } else if serving && self.executors.service.active().is_none() && self.rebuild.is_some() {
             // It has all sessions; only our number is new, and perhaps the keeper.
             worker.was_briefed();
             worker.serving_since = Some(Instant::now());
@@ -75,6 +88,7 @@ impl<H: Host> Core<H> {
         session.seat = Seat::Taken;
         let terminated = session.awaits_termination();
         self.welcome(id);
+        self.has_arrived(id);
         if terminated {
             self.end_what_was_terminated();
         }
@@ -108,12 +122,19 @@ impl<H: Host> Core<H> {
         }
         for session in resumed {
             match self.clients.sessions.get_mut(&session) {
+                // Two executors never have the same: it was told so before it was activated.
+                Some(known) if known.seat.elsewhere().is_some() => {
+                    if let Some(worker) = self.executors.workers.get(&id) {
+                        worker.send(ToExecutor::Detach { session });
+                    }
+                }
                 Some(known) => {
                     known.seat = Seat::Taken;
                     if self.executors.generation > 1 && known.greeting.is_none() {
                         known.status.takeovers += 1;
                     }
                     self.welcome(session);
+                    self.has_arrived(session);
                 }
                 // It says this to the server after the one that activated it: it names this
                 // session, or the keeper does.
@@ -160,7 +181,7 @@ impl<H: Host> Core<H> {
     /// answers.
     fn seat_missing(&mut self) {
         let Some(worker) = self.executors.serving().filter(|worker| worker.has_keeper()) else { return };
-        for session in self.clients.sessions.values_mut().filter(|s| s.seat == Seat::No && s.is_served()) {
+        for session in self.clients.sessions.values_mut().filter(|s| s.seat == Seat::No && s.is_served() && !s.wants_own()) {
             if let Some(files) = &session.files {
                 worker.send_with(ToExecutor::Attach { session: session.about.clone() }, files.share());
                 session.seat = Seat::Asked;
@@ -174,7 +195,10 @@ impl<H: Host> Core<H> {
         // It ends when it knows that it was heard.
         worker.send(ToExecutor::Quit);
         let pid = worker.pid;
-        if self.executors.service.is_given() && self.executors.service.active() != Some(id) {
+        if let Scope::Own { session } = worker.scope {
+            worker.excuse();
+            self.own_failed(session, why);
+        } else if self.executors.service.is_given() && self.executors.service.active() != Some(id) {
             worker.excuse();
             self.executors.no_standby = Some(why.to_owned());
             self.note(&format!("No standby: executor {pid} cannot work beside the active one ({why}). A takeover will start from cold"));
@@ -215,26 +239,32 @@ impl<H: Host> Core<H> {
         if self.executors.service.active() == Some(id) {
             self.leave_service(pid, lived, &format!(" has ended: {why}"));
         } else {
-            self.apart_is_over(id);
+            self.apart_is_over(id, lived);
         }
     }
 
     /// An executor has let go of all sessions but these.
     pub(crate) fn set_apart(&mut self, id: u64, staying: &[u32]) {
         let Some(worker) = self.executors.workers.get_mut(&id) else { return };
-        // It has done nothing wrong, and never serves anybody else.
-        worker.excuse();
+        // It never serves anybody else.
+        worker.scope = match worker.scope {
+            own @ Scope::Own { .. } => own,
+            Scope::Shared | Scope::Rest => Scope::Rest,
+        };
         let (pid, lived) = (worker.pid, worker.serving_since.map_or(Duration::ZERO, |since| since.elapsed()));
         for session in self.clients.sessions.values_mut() {
             let was_here = session.seat == Seat::Apart { worker: id };
             if staying.contains(&session.about.id) {
                 session.seat = Seat::Apart { worker: id };
+                // They come back when their work has ended.
+                session.move_after = Some(Instant::now() + COME_BACK_AFTER);
+                session.stays_because.clear();
             } else if was_here {
                 session.seat = Seat::No;
             }
         }
         // The next one must not take them.
-        for (_, other) in self.executors.workers.iter().filter(|(other, worker)| **other != id && worker.is_briefed()) {
+        for (_, other) in self.executors.workers.iter().filter(|(other, worker)| **other != id && worker.is_shared() && worker.is_briefed()) {
             staying.iter().for_each(|session| other.send(ToExecutor::Detach { session: *session }));
         }
         let pids: Vec<u32> = staying.iter().filter_map(|id| self.clients.sessions.get(id)).map(|session| session.about.pid).collect();
@@ -246,13 +276,18 @@ impl<H: Host> Core<H> {
     }
 
     /// An executor apart has ended or lost its device. Its clients go on with the one that serves,
-    /// as after a takeover.
-    pub(crate) fn apart_is_over(&mut self, id: u64) {
+    /// or with one of their own, as after a takeover.
+    pub(crate) fn apart_is_over(&mut self, id: u64, lived: Duration) {
         let mut over = Vec::new();
-        for session in self.clients.sessions.values_mut().filter(|session| session.seat == (Seat::Apart { worker: id })) {
+        for session in self.clients.sessions.values_mut().filter(|session| session.seat.elsewhere() == Some(id)) {
             session.seat = Seat::No;
+            session.lived = lived;
             if session.is_leaving() {
                 over.push(session.about.id);
+            } else if !session.wants_own() {
+                session.moving = Moving::Between { turned_back: String::new() };
+            } else if matches!(session.moving, Moving::Asked { .. }) {
+                session.moving = Moving::Still;
             }
         }
         for session in over {
@@ -266,12 +301,19 @@ impl<H: Host> Core<H> {
         self.processes.watcher.forget(&worker.process);
         let how = self.host.reap(worker.pid).map_or_else(String::new, |how| format!(" ({how})"));
         let now = Instant::now();
+        let lived = worker.serving_since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
         if self.executors.service.active() == Some(id) {
-            let lived = worker.serving_since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
             self.leave_service(worker.pid, lived, &format!(" has ended{how}"));
         } else {
-            self.apart_is_over(id);
             self.log.line(&format!("Executor {} has ended{how}", worker.pid));
+            self.apart_is_over(id, lived);
+        }
+        if let Scope::Own { session } = worker.scope {
+            // What ends it is its client's, and says nothing against the device.
+            if !worker.is_dismissed() && worker.serving_since.is_none() {
+                self.own_failed(session, &format!("it has ended{how}"));
+            }
+            return;
         }
         // One that has served for a while says nothing against the device or the program.
         let lasted = worker.serving_since.is_some_and(|since| since + LASTING <= now);
@@ -289,8 +331,11 @@ impl<H: Host> Core<H> {
         }
         self.executors.service = Service::ByNobody;
         self.executors.lived = lived;
-        for session in self.clients.sessions.values_mut().filter(|session| !matches!(session.seat, Seat::Apart { .. })) {
+        for session in self.clients.sessions.values_mut().filter(|session| session.seat.elsewhere().is_none()) {
             session.seat = Seat::No;
+            if matches!(session.moving, Moving::Asked { .. }) {
+                session.moving = Moving::Still;
+            }
         }
         // Nobody is left who could answer for those that were leaving.
         let leaving: Vec<u32> = self.clients.sessions.values().filter(|s| s.is_leaving() && s.seat == Seat::No).map(|s| s.about.id).collect();
@@ -336,13 +381,13 @@ impl<H: Host> Core<H> {
         // One that ends takes its time, and the next one need not wait for it, unless the device is
         // one process's alone.
         let is_alone = self.executors.no_standby.is_some();
-        let present = self.executors.workers.values().filter(|worker| is_alone || worker.is_wanted()).count();
+        let present = self.executors.workers.values().filter(|worker| worker.is_shared() && (is_alone || worker.is_wanted())).count();
         // One after the other: several at once come up no sooner.
-        let is_coming_up = self.executors.workers.values().any(|worker| worker.is_wanted() && worker.is_awaited());
+        let is_coming_up = self.executors.workers.values().any(|worker| worker.is_shared() && worker.is_wanted() && worker.is_awaited());
         if present < wanted
             && !is_coming_up
             && now >= self.executors.start_after
-            && let Err(error) = self.host.start(Role::Executor).and_then(|pid| self.adopt_worker(pid))
+            && let Err(error) = self.host.start(Role::Executor).and_then(|pid| self.adopt_worker(pid, Scope::Shared))
         {
             self.executors.last_failure = format!("it could not be started: {error}");
             self.count_death(now);
@@ -359,7 +404,7 @@ impl<H: Host> Core<H> {
     /// Ends the youngest of those that stand by, if there are more than wanted.
     fn dismiss_spares(&mut self, wanted: usize) {
         let Some(active) = self.executors.service.serving() else { return };
-        let present: Vec<u64> = self.executors.workers.iter().filter(|(_, worker)| worker.is_wanted()).map(|(id, _)| *id).collect();
+        let present: Vec<u64> = self.executors.workers.iter().filter(|(_, worker)| worker.is_shared() && worker.is_wanted()).map(|(id, _)| *id).collect();
         let spare = present.len().saturating_sub(wanted);
         for id in present.into_iter().rev().filter(|id| *id != active).take(spare) {
             if let Some(worker) = self.executors.workers.get_mut(&id) {
@@ -386,7 +431,7 @@ impl<H: Host> Core<H> {
                     *since = now;
                     true
                 }
-                _ => false,
+                _ => !worker.is_shared() && worker.serving_since.is_none() && worker.activated.is_some_and(|since| now >= since + self.limits.start),
             };
             if stuck || worker.is_overdue(now, &self.limits) {
                 worker.wait_again(now);
@@ -421,6 +466,8 @@ impl<H: Host> Core<H> {
         if let Service::Beginning { since, .. } = self.executors.service {
             all.push(since + self.limits.start);
         }
+        let own = self.executors.workers.values().filter(|worker| !worker.is_shared() && worker.serving_since.is_none());
+        all.extend(own.filter_map(|worker| worker.activated).map(|since| since + self.limits.start));
         all.push(self.executors.start_after);
         all.extend(self.executors.losses.next_change());
         all
@@ -435,8 +482,9 @@ impl<H: Host> Core<H> {
             if worker.lacks_keeper() && self.keeper.connect(*id) {
                 worker.awaits_keeper();
             }
-            if worker.has_keeper() && !worker.is_briefed() {
-                for session in self.clients.sessions.values().filter(|s| s.is_served() && !matches!(s.seat, Seat::Apart { .. })) {
+            // One of a single session is told of that when no other executor has it.
+            if worker.is_shared() && worker.has_keeper() && !worker.is_briefed() {
+                for session in self.clients.sessions.values().filter(|s| s.is_served() && !s.wants_own() && s.seat.elsewhere().is_none()) {
                     if let Some(files) = &session.files {
                         worker.send_with(ToExecutor::Attach { session: session.about.clone() }, files.share());
                     }
@@ -462,14 +510,24 @@ impl<H: Host> Core<H> {
     }
 
     /// Lets the one that has waited longest serve, if nobody does.
-    fn activate(&mut self, now: Instant) {
-        if self.executors.service.active().is_some() || self.executors.workers.iter().any(|(id, worker)| worker.is_doomed() && !self.is_apart(*id)) {
+    pub(crate) fn activate(&mut self, now: Instant) {
+        if self.executors.service.active().is_some() || self.executors.workers.values().any(|worker| worker.is_doomed() && worker.is_shared()) {
             return;
         }
-        let Some((id, worker)) = self.executors.workers.iter().find(|(_, worker)| worker.can_serve()) else { return };
+        let Some(id) = self
+            .executors
+            .workers
+            .iter()
+            .filter(|(_, worker)| worker.can_serve())
+            .max_by_key(|(id, worker)| (worker.build, std::cmp::Reverse(**id)))
+            .map(|(id, _)| *id)
+        else {
+            return;
+        };
+        let (stripe, lived) = (self.executors.take_stripe(), self.executors.lived);
+        let Some(worker) = self.executors.workers.get_mut(&id) else { return };
         self.executors.generation += 1;
-        let lived_ms = u64::try_from(self.executors.lived.as_millis()).unwrap_or(u64::MAX);
-        worker.send(ToExecutor::Activate { generation: self.executors.generation, lived_ms });
-        self.executors.service = Service::Beginning { worker: *id, since: now };
+        worker.activate(self.executors.generation, lived, stripe);
+        self.executors.service = Service::Beginning { worker: id, since: now };
     }
 }

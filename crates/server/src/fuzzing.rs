@@ -84,6 +84,8 @@ impl Host for Stage {
         Ok(pid)
     }
 
+    fn use_program(&self, _: &Path) {}
+
     fn open(&self, pid: u32) -> rustix::io::Result<Process> {
         let mut inner = self.lock();
         // The server's own number, and clients: whoever is asked for is there.
@@ -269,8 +271,10 @@ impl Bench {
     #[must_use]
     pub fn running(&self) -> (Vec<u32>, Vec<u32>) {
         let inner = self.stage.lock();
-        let of = |role| inner.started.iter().filter(|(r, pid)| *r == role && !inner.ended.contains(pid)).map(|(_, pid)| *pid).collect();
-        (of(Role::Keeper), of(Role::Executor))
+        let of = |keepers| {
+            inner.started.iter().filter(|(role, pid)| (*role == Role::Keeper) == keepers && !inner.ended.contains(pid)).map(|(_, pid)| *pid).collect()
+        };
+        (of(true), of(false))
     }
 
     /// Numbers of the executors, as [`Bench::executor`] takes them.

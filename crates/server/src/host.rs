@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
@@ -19,6 +19,11 @@ pub enum Role {
     Keeper,
     /// Serves, or stands by.
     Executor,
+    /// An executor for this session alone.
+    Own {
+        /// That session.
+        session: u32,
+    },
 }
 
 /// How a client's process ended.
@@ -37,6 +42,8 @@ pub trait Host: Send + Clone + 'static {
     /// # Errors
     /// When the system cannot.
     fn start(&self, role: Role) -> io::Result<u32>;
+    /// What is started from now on is this program.
+    fn use_program(&self, program: &Path);
     /// A handle that becomes readable when the process has ended.
     ///
     /// # Errors
@@ -76,6 +83,8 @@ impl std::fmt::Debug for System {
 
 struct Inner {
     socket: PathBuf,
+    /// The program that is started.
+    program: std::sync::Arc<std::sync::Mutex<PathBuf>>,
     command: Box<dyn Fn(Role) -> Command + Send + Sync>,
     children: std::sync::Mutex<BTreeMap<u32, Child>>,
 }
@@ -88,23 +97,30 @@ impl System {
         // The link itself still names the program when the file was replaced by a newer one.
         let program = std::env::current_exe().ok().filter(|path| path.exists()).unwrap_or_else(|| PathBuf::from("/proc/self/exe"));
         let server = socket.clone();
-        Self::starting(socket, move |role| {
-            let mut command = Command::new(&program);
+        let program = std::sync::Arc::new(std::sync::Mutex::new(program));
+        let chosen = program.clone();
+        let start = move |role| {
+            let mut command = Command::new(&*chosen.lock().unwrap_or_else(std::sync::PoisonError::into_inner));
             // Named so that no drop-in name of our own program decides what it does.
             command.arg0("cumux");
             match role {
                 Role::Keeper => command.arg("keeper").arg("--server").arg(&server),
-                Role::Executor => command.arg("executor").arg("--server").arg(&server).args(devices.iter().flat_map(|id| ["--device", id])),
+                Role::Executor | Role::Own { .. } => command.arg("executor").arg("--server").arg(&server).args(devices.iter().flat_map(|id| ["--device", id])),
             };
+            if let Role::Own { session } = role {
+                command.arg("--own").arg(session.to_string());
+            }
             command
-        })
+        };
+        Self { inner: std::sync::Arc::new(Inner { socket, program, command: Box::new(start), children: std::sync::Mutex::default() }) }
     }
 
     /// With other programs as keeper and executor. Their command lines must have the socket as a
     /// word of its own.
     #[must_use]
     pub fn starting(socket: PathBuf, command: impl Fn(Role) -> Command + Send + Sync + 'static) -> Self {
-        Self { inner: std::sync::Arc::new(Inner { socket, command: Box::new(command), children: std::sync::Mutex::default() }) }
+        let program = std::sync::Arc::default();
+        Self { inner: std::sync::Arc::new(Inner { socket, program, command: Box::new(command), children: std::sync::Mutex::default() }) }
     }
 
     fn children(&self) -> std::sync::MutexGuard<'_, BTreeMap<u32, Child>> {
@@ -121,6 +137,10 @@ impl Host for System {
         let pid = child.id();
         self.children().insert(pid, child);
         Ok(pid)
+    }
+
+    fn use_program(&self, program: &Path) {
+        program.clone_into(&mut *self.inner.program.lock().unwrap_or_else(std::sync::PoisonError::into_inner));
     }
 
     fn open(&self, pid: u32) -> rustix::io::Result<Process> {

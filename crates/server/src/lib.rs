@@ -9,8 +9,9 @@
 //! - A client's process is known by its process handle. A window slot is given out again only when
 //!   no executor can use it any more.
 //! - Two executors never serve the same session: one takes over when its predecessor's process has
-//!   ended, or has said that it touches the session no more: because its device is lost, or because
-//!   the session has left beside work that does not end ([`executors`]).
+//!   ended, or has said that it touches the session no more: because its device is lost, because
+//!   the session has left beside work that does not end ([`executors`]), or because it is moved
+//!   ([`moving`]).
 //! - Nobody waits for ever: a session that the executor does not take gets a sticky error in its
 //!   page at once. Keeper and executors that stand still are replaced.
 //!
@@ -21,14 +22,18 @@
 //! ```text
 //! (this one)  options and limits; starting a server
 //! serve       the loop: one event at a time, then every step that is due
+//! upgrade     all processes are replaced by those of another program
 //! rebuild     going on with what an earlier server left
 //! keeping     the keeper is started, given what it has to keep, and replaced
 //! executors   executors are started, told of sessions, and take over from one another
+//! own         executors of one session alone
+//! moving      a session goes from one executor to another
 //! ending      the way to the end
 //! shares      another share for a client that runs
 //! questions   what the daemon wants to know of clients, or to have done with them
 //! clients     clients arrive, are welcomed, and leave
-//! apart       executors left to clients whose work does not end
+//! home        where sessions are to be
+//! apart       executors that serve some sessions alone
 //! core        all state, and what every module above may do with it
 //! event       what can happen, and the threads that only say so
 //! worker      one executor, as a state machine
@@ -52,17 +57,21 @@ mod fault_log;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
+mod home;
 pub mod host;
 mod keeper;
 mod keeping;
 mod log;
+mod moving;
 mod outbox;
+mod own;
 mod questions;
 mod rebuild;
 mod serve;
 mod session;
 mod shares;
 mod state_file;
+mod upgrade;
 mod watch;
 mod worker;
 
@@ -128,6 +137,11 @@ pub struct Limits {
     /// How long an executor may live after its connection ended, and processes after they were told
     /// to quit.
     pub quit: Duration,
+    /// How long a client that is moved by command may have to wait until its streams are empty.
+    /// `CUMUX_MOVE_WAIT_MS`.
+    pub move_wait: Duration,
+    /// How long an upgrade waits for clients whose work does not end. `CUMUX_UPGRADE_WAIT_MS`.
+    pub upgrade_wait: Duration,
     /// If so many executors die within [`Limits::storm_time`] the server gives up.
     pub storm: usize,
     /// See [`Limits::storm`].
@@ -146,6 +160,8 @@ impl Default for Limits {
             standbys: 2,
             start: Duration::from_secs(60),
             quit: Duration::from_secs(2),
+            move_wait: Duration::from_secs(2),
+            upgrade_wait: Duration::from_secs(20),
             storm: 5,
             storm_time: Duration::from_secs(10),
         }
@@ -159,7 +175,10 @@ impl Limits {
         let clients = cumux_environment::number_or_none("CUMUX_MAX_CLIENTS").and_then(|count| count.try_into().ok()).filter(|count| *count > 0);
         let standbys = cumux_environment::number_or_none("CUMUX_STANDBYS").and_then(|count| count.try_into().ok()).filter(|count| *count > 0);
         let default = Self::default();
-        Self { clients: clients.unwrap_or(default.clients), standbys: standbys.unwrap_or(default.standbys), heartbeat: cumux_link::pulse::limit(), ..default }
+        let move_wait = cumux_environment::number_or_none("CUMUX_MOVE_WAIT_MS").map_or(default.move_wait, Duration::from_millis);
+        let upgrade_wait = cumux_environment::number_or_none("CUMUX_UPGRADE_WAIT_MS").map_or(default.upgrade_wait, Duration::from_millis);
+        let (clients, standbys) = (clients.unwrap_or(default.clients), standbys.unwrap_or(default.standbys));
+        Self { clients, standbys, heartbeat: cumux_link::pulse::limit(), move_wait, upgrade_wait, ..default }
     }
 }
 
@@ -247,7 +266,10 @@ pub fn run_on<H: Host>(options: Options, limits: Limits, host: H, with: impl FnO
     }
     core.serve(&inbox);
     let _ = rustix::net::shutdown(&*listener, rustix::net::Shutdown::Both);
-    for path in [listener.path(), &core.options.state_file()] {
+    let state = core.options.state_file();
+    // The next server needs it.
+    let over = (core.ending != core::Ending::HandOver).then_some(state.as_path());
+    for path in [listener.path()].into_iter().chain(over) {
         let _ = path.file_name().map(|name| folder.remove(name));
     }
     drop(lock);

@@ -3,6 +3,8 @@
 
 use crate::core::{Core, Question, Wish};
 use crate::host::Host;
+use crate::session::Session;
+use crate::worker::Worker;
 use cumux_wire::message::{CLIENTS_A_PACKET, ClientStatus, DeviceFacts, FromServer, ServedDevice, ServerStatus, ToExecutor};
 use cumux_wire::result;
 use std::time::Instant;
@@ -11,9 +13,10 @@ impl<H: Host> Core<H> {
     /// Ends the work of a process. The daemon is answered when it has ended, or when it cannot be
     /// ended now.
     pub(crate) fn terminate(&mut self, request: u64, pid: u32) {
-        let mut found = false;
+        let (mut found, mut worker) = (false, None);
         for session in self.clients.sessions.values_mut().filter(|s| s.about.pid == pid && !s.is_leaving()) {
             found = true;
+            worker = session.seat.elsewhere();
             session.terminate();
             let text = format!("MPS server requesting client {} to exit", session.name());
             self.log.line(&text);
@@ -22,9 +25,9 @@ impl<H: Host> Core<H> {
             return self.tell(FromServer::Terminated { request, found, error: String::new() });
         }
         let number = self.questions.number();
-        self.questions.open.insert(number, Question { request, until: Instant::now() + self.limits.terminate, wish: Wish::End });
+        self.questions.open.insert(number, Question { request, until: Instant::now() + self.limits.terminate, wish: Wish::End { worker } });
         self.end_what_was_terminated();
-        if self.executors.service.active().is_none() {
+        if worker.is_none() && self.executors.service.active().is_none() {
             self.answer_questions_now();
         }
     }
@@ -33,22 +36,32 @@ impl<H: Host> Core<H> {
     /// takes over does it then; where there is none, nobody else writes into the page, and it is
     /// done here.
     pub(crate) fn end_what_was_terminated(&mut self) {
-        let ids: Vec<u32> = self.clients.sessions.values().filter(|s| s.awaits_termination()).map(|s| s.about.id).collect();
+        let (apart, rest): (Vec<_>, Vec<_>) =
+            self.clients.sessions.values().filter(|s| s.awaits_termination()).map(|s| (s.about.id, s.seat)).partition(|(_, seat)| seat.elsewhere().is_some());
+        for (id, seat) in apart {
+            if let Some((number, worker)) = seat.elsewhere().and_then(|number| Some((number, self.executors.workers.get(&number)?))) {
+                worker.send(ToExecutor::Terminate { session: id, result: result::MPS_CLIENT_TERMINATED });
+                self.ask_for_ends(Some(number), worker);
+            }
+        }
         let Some(active) = self.executors.service.active() else {
-            for id in ids {
+            for (id, _) in rest {
                 self.refuse_greeting(id, result::MPS_CLIENT_TERMINATED, "this program was terminated by the administrator");
                 self.fail_session(id, result::MPS_CLIENT_TERMINATED, "the client was terminated by the administrator");
             }
             return;
         };
         let Some(worker) = self.executors.workers.get(&active).filter(|_| self.executors.service.is_given()) else { return };
-        for id in ids {
-            let worker = self.executor_of(id).unwrap_or(worker);
+        for (id, _) in rest {
             worker.send(ToExecutor::Terminate { session: id, result: result::MPS_CLIENT_TERMINATED });
         }
-        // What the executor answers after the request it has carried out before.
-        for (number, _) in self.questions.open.iter().filter(|(_, question)| question.wish == Wish::End) {
-            worker.send(ToExecutor::Metrics { request: *number });
+        self.ask_for_ends(None, worker);
+    }
+
+    /// What an executor answers after the request it has carried out before.
+    fn ask_for_ends(&self, number: Option<u64>, worker: &Worker) {
+        for (request, _) in self.questions.open.iter().filter(|(_, question)| question.wish == Wish::End { worker: number }) {
+            worker.send(ToExecutor::Metrics { request: *request });
         }
     }
 
@@ -71,7 +84,27 @@ impl<H: Host> Core<H> {
                 session.update(told);
             }
         }
-        if !more && let Some(question) = self.questions.open.remove(&number) {
+        if !more {
+            self.answer_question_number(number);
+        }
+    }
+
+    /// What an executor apart says of its clients. A question for all figures is answered by the
+    /// one that serves.
+    pub(crate) fn note_figures(&mut self, id: u64, number: u64, clients: Vec<ClientStatus>, more: bool) {
+        for told in clients {
+            if let Some(session) = self.clients.sessions.get_mut(&told.session).filter(|session| session.seat.elsewhere() == Some(id)) {
+                session.update(told);
+            }
+        }
+        if !more && self.questions.open.get(&number).is_some_and(|question| question.wish == Wish::End { worker: Some(id) }) {
+            self.answer_question_number(number);
+        }
+    }
+
+    /// An executor has said what was asked for with this number.
+    fn answer_question_number(&mut self, number: u64) {
+        if let Some(question) = self.questions.open.remove(&number) {
             self.answer_question(&question, "");
         }
     }
@@ -96,11 +129,17 @@ impl<H: Host> Core<H> {
     fn answer_question(&mut self, question: &Question, error: &str) {
         match question.wish {
             Wish::Status => self.send_status(question.request),
-            Wish::End => {
+            Wish::End { .. } => {
                 self.log.line(if error.is_empty() { "Client termination succeeded." } else { "Client termination failed." });
                 self.tell(FromServer::Terminated { request: question.request, found: true, error: error.to_owned() });
             }
         }
+    }
+
+    /// What is known of a client, with where it is.
+    fn status_of(&self, session: &Session) -> ClientStatus {
+        let (place, executor, place_why) = self.place_of(session.about.id);
+        ClientStatus { place, executor, place_why, ..session.status.clone() }
     }
 
     fn send_status(&self, request: u64) {
@@ -117,7 +156,7 @@ impl<H: Host> Core<H> {
             leaving: String::new(),
             devices: self.options.devices.clone(),
             cards: self.executors.devices.iter().map(card).collect(),
-            clients: self.clients.sessions.values().filter(|s| !s.is_leaving()).map(|s| s.status.clone()).collect(),
+            clients: self.clients.sessions.values().filter(|s| !s.is_leaving()).map(|s| self.status_of(s)).collect(),
             gone: Vec::new(),
         };
         // Those that have gone come last, and as many in a packet as of those that run.

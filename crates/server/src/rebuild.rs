@@ -14,7 +14,7 @@ use crate::state_file::StateFile;
 use cumux_keeper::Item;
 use cumux_link::connection::exactly;
 use cumux_link::pulse::Motion;
-use cumux_wire::message::{self, ToExecutor};
+use cumux_wire::message::{self, Scope, ToExecutor};
 use cumux_wire::result;
 use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
@@ -24,7 +24,7 @@ impl<H: Host> Core<H> {
     /// Looks who is left of an earlier server.
     pub(crate) fn begin_rebuild(&mut self, old: &StateFile, now: Instant) {
         let ours = |pid: &u32| *pid != 0 && self.host.is_ours(*pid);
-        let executors: Vec<u32> = [old.executor, old.standby].into_iter().filter(ours).collect();
+        let executors: Vec<u32> = [old.executor, old.standby].iter().chain(&old.others).copied().filter(ours).collect();
         let keeper = Some(old.keeper).filter(ours);
         let mut found = Vec::new();
         if let Some(pid) = keeper
@@ -36,7 +36,7 @@ impl<H: Host> Core<H> {
             }
         }
         for pid in executors {
-            if let Ok(id) = self.adopt_worker(pid) {
+            if let Ok(id) = self.adopt_worker(pid, Scope::Shared) {
                 found.push(pid);
                 // It would not come, and its clients wait.
                 if let Some(worker) = self.executors.workers.get_mut(&id).filter(|_| self.host.motion(pid) == Motion::Stopped) {
@@ -95,8 +95,11 @@ impl<H: Host> Core<H> {
             let (id, note) = (item.session, item.note.clone());
             match (serde_json::from_str::<message::SessionConfig>(&note), item.exactly::<7>()) {
                 (Ok(about), Ok(descriptors)) if about.id == id => {
+                    let home = about.home;
                     if let Some(session) = self.restore_session(about, descriptors) {
                         session.keeping = Keeping::Kept;
+                        // Executors have it as it was when they were told of the session.
+                        session.about.home = home;
                     }
                 }
                 (Ok(_), _) => self.log.line(&format!("Session {id} in the keeper is not complete; it is passed over")),
@@ -108,25 +111,30 @@ impl<H: Host> Core<H> {
         }
     }
 
-    /// Takes a session that an executor has named. What the one that serves says of it is the
-    /// newest.
-    pub(crate) fn restore_served(&mut self, serves: bool, about: message::SessionConfig, descriptors: Vec<OwnedFd>) {
+    /// Takes a session that an executor has named. What the one that serves it says of it is the
+    /// newest, but for where it is to be.
+    pub(crate) fn restore_served(&mut self, worker: u64, about: message::SessionConfig, descriptors: Vec<OwnedFd>) {
         let id = about.id;
         let newest = about.clone();
+        let seat = match self.executors.workers.get(&worker) {
+            _ if self.executors.service.active() == Some(worker) => Some(Seat::Taken),
+            Some(named) if !named.is_shared() && named.serving_since.is_some() => Some(Seat::Apart { worker }),
+            _ => None,
+        };
         let known = match exactly::<7>(descriptors) {
             _ if self.rebuild.is_none() => return,
             Ok(descriptors) => self.restore_session(about, descriptors),
             Err(_) => self.clients.sessions.get_mut(&id),
         };
-        match known {
-            Some(session) if serves => {
+        match (known, seat) {
+            (Some(session), Some(seat)) => {
                 session.status.multiprocessors = newest.parts.first().map_or(session.status.multiprocessors, |part| part.multiprocessors);
-                session.about = newest;
-                session.seat = Seat::Taken;
+                session.about = message::SessionConfig { home: session.about.home, ..newest };
+                session.seat = seat;
             }
-            Some(_) => {}
+            (Some(_), None) => {}
             // Nobody would look after it: it ends, and what it has is free.
-            None => {
+            (None, _) => {
                 self.log.line(&format!("Session {id} that an executor has cannot be taken over; it is ended"));
                 for worker in self.executors.workers.values() {
                     worker.send(ToExecutor::Terminate { session: id, result: result::MPS_RPC_FAILURE });

@@ -5,6 +5,7 @@
 use crate::clients::refuse;
 use crate::core::{Core, Daemon, Ending, Subject};
 use crate::event::Event;
+use crate::executors::Standing;
 use crate::host::Host;
 use crate::keeper::Told;
 use crate::state_file::StateFile;
@@ -13,6 +14,7 @@ use cumux_link::Connection;
 use cumux_wire::VERSION;
 use cumux_wire::message::{FromExecutor, FromServer, Hello, ToServer};
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::Instant;
 
@@ -37,8 +39,8 @@ impl<H: Host> Core<H> {
         loop {
             let now = Instant::now();
             self.reconcile(now);
-            if self.ending == Ending::Done {
-                self.log.line("Exiting");
+            if matches!(self.ending, Ending::Done | Ending::HandOver) {
+                self.log.line(if self.ending == Ending::Done { "Exiting" } else { "Exiting; the next server goes on with all clients" });
                 if let Some(daemon) = self.daemon.take() {
                     daemon.outbox.finish();
                 }
@@ -99,8 +101,10 @@ impl<H: Host> Core<H> {
                     self.count_clients();
                 }
                 ToServer::SetShare { request, pid, share } => self.set_share(request, pid, share),
+                ToServer::Move { request, pid, own } => self.move_client(request, pid, own),
                 ToServer::Status { request } => self.ask_status(request),
                 ToServer::Terminate { request, pid } => self.terminate(request, pid),
+                ToServer::Upgrade { request, program } => self.begin_upgrade(request, Path::new(&program)),
                 ToServer::Ping { request } => self.tell(FromServer::Pong { request }),
                 ToServer::Shutdown { force } => {
                     self.log.line("Server has been notified to shutdown");
@@ -142,7 +146,10 @@ impl<H: Host> Core<H> {
         }
         match hello {
             Hello::Keeper { .. } => self.keeper_hello(connection, pid),
-            Hello::Executor { generation, serving, devices, .. } => self.executor_hello(connection, pid, generation, serving, devices),
+            Hello::Executor { generation, serving, devices, scope, stripe, .. } => {
+                let standing = Standing { generation, serving, scope, stripe };
+                self.executor_hello(connection, pid, standing, devices);
+            }
             Hello::Client { .. } | Hello::Server { .. } => {}
         }
     }
@@ -158,7 +165,7 @@ impl<H: Host> Core<H> {
                 self.finish(status.session, Some(*status));
                 self.end_if_alone(worker);
             }
-            FromExecutor::Metrics { clients, .. } if self.is_apart(worker) => self.note_figures(worker, clients),
+            FromExecutor::Metrics { request, clients, more } if self.is_apart(worker) => self.note_figures(worker, request, clients, more),
             FromExecutor::Shared { request, error, session } if self.is_apart_with(worker, session) => self.reshared(request, error),
             FromExecutor::Shared { session, .. } if self.is_with_another(worker, session) => {}
             FromExecutor::CoreDump { sessions } => {
@@ -169,13 +176,15 @@ impl<H: Host> Core<H> {
                 }
             }
             FromExecutor::Occupied { staying } => self.set_apart(worker, &staying),
+            FromExecutor::Released { error, status } => self.released(worker, &error, *status),
+            FromExecutor::Active { resumed, lost, suspects, .. } if self.is_own(worker) => self.own_active(worker, &resumed, lost, &suspects),
             FromExecutor::Active { generation, resumed, lost, suspects } if is_active && generation == self.executors.generation => {
                 self.now_active(worker, resumed, &lost, &suspects);
             }
             FromExecutor::Metrics { request, clients, more } if is_active => self.answer_status(request, clients, more),
             FromExecutor::Shared { request, error, .. } if is_active => self.reshared(request, error),
             FromExecutor::Fault { session, result, text } => self.fault(session, result, &text),
-            FromExecutor::Serves { session, .. } => self.restore_served(is_active, *session, descriptors),
+            FromExecutor::Serves { session, .. } => self.restore_served(worker, *session, descriptors),
             FromExecutor::ServesEnd { request } if request == u64::from(self.pid) => {
                 if let Some(rebuild) = &mut self.rebuild {
                     rebuild.named.insert(worker);
@@ -234,6 +243,9 @@ impl<H: Host> Core<H> {
         self.mend_keeper(now);
         self.mend_workers(now);
         self.admit_arrivals();
+        self.mend_own(now);
+        self.move_sessions(now);
+        self.upgrade_step(now);
         self.answer_late_questions(now);
         if self.executors.service.is_given()
             && self.keeper.is_up()
@@ -262,7 +274,7 @@ impl<H: Host> Core<H> {
         };
         match self.ending {
             Ending::Executors { since } | Ending::Keeper { since } => at(Some(since + self.limits.quit)),
-            Ending::No | Ending::Draining | Ending::Done => {}
+            Ending::No | Ending::Draining | Ending::Done | Ending::HandOver => {}
         }
         at(self.rebuild.as_ref().map(|rebuild| rebuild.until));
         at(self.lonely_since.map(|since| since + self.limits.lonely));
@@ -272,6 +284,11 @@ impl<H: Host> Core<H> {
         }
         for question in self.questions.open.values() {
             at(Some(question.until));
+        }
+        at(self.upgrade_deadline());
+        for session in self.clients.sessions.values() {
+            at(session.move_after);
+            session.movers.iter().for_each(|mover| at(Some(mover.until)));
         }
         next
     }

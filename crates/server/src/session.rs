@@ -5,12 +5,13 @@ use cumux_link::{Connection, escape_foreign};
 use cumux_ring::FileError;
 use cumux_ring::service::Service;
 use cumux_wire::layout;
-use cumux_wire::message::{self, ClientStatus, DeviceFacts, DeviceGrant, Grant};
+use cumux_wire::message::{self, ClientStatus, DeviceFacts, DeviceGrant, Grant, Home};
 use cumux_wire::result;
 use cumux_wire::share::{Grain, Share};
 use rustix::event::{EventfdFlags, eventfd};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// The keeper's key of [`Files`]; the note beside it is the session as JSON.
 pub(crate) const KEY: &str = "session";
@@ -83,18 +84,71 @@ pub(crate) enum Keeping {
     Refused,
 }
 
-/// Whether the active executor has a session.
+/// Which executor has a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Seat {
+    /// None.
     No,
-    /// It was told of it after it had become active: it answers.
+    /// The one that serves was told of it after it had become active: it answers.
     Asked,
+    /// The one that serves.
     Taken,
-    /// Another executor has it, which has let go of all others.
+    /// Another one was told of it: it answers.
+    Promised {
+        /// That executor.
+        worker: u64,
+    },
+    /// Another one: its own, or one that has let go of all others.
     Apart {
         /// That executor.
         worker: u64,
     },
+}
+
+impl Seat {
+    /// The executor that has it, or was told of it, where that is not the one that serves.
+    pub(crate) fn elsewhere(self) -> Option<u64> {
+        match self {
+            Self::Promised { worker } | Self::Apart { worker } => Some(worker),
+            Self::No | Self::Asked | Self::Taken => None,
+        }
+    }
+}
+
+/// How far a session is on its way from one executor to another.
+///
+/// ```text
+///          asked to let go        has let go, or has ended
+///   Still ────────────────▶ Asked ─────────────────────▶ Between
+///     ▲                       │                             │
+///     ├────── goes on there ──┘                             │
+///     └───────────────────────── another has taken it ──────┘
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Moving {
+    /// It is not on its way.
+    Still,
+    /// The executor that has it was asked to let go of it.
+    Asked {
+        /// That executor.
+        worker: u64,
+    },
+    /// None has it; the one where it is to be is told of it.
+    Between {
+        /// Why it goes elsewhere than it was to; empty while it does not.
+        turned_back: String,
+    },
+}
+
+/// An administrator who waits for a move.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Mover {
+    /// The daemon's question.
+    pub(crate) request: u64,
+    /// So long.
+    pub(crate) until: Instant,
+    /// Where the session goes if it cannot be moved.
+    pub(crate) before: Home,
 }
 
 /// How far a session has come on its way to the end.
@@ -134,6 +188,17 @@ pub(crate) struct Session {
     pub(crate) greeting: Option<Connection>,
     pub(crate) keeping: Keeping,
     pub(crate) seat: Seat,
+    pub(crate) moving: Moving,
+    /// It is not asked for before, because it could not leave.
+    pub(crate) move_after: Option<Instant>,
+    /// Why it could not leave when it was last asked for.
+    pub(crate) stays_because: String,
+    /// Who waits for its move.
+    pub(crate) movers: Vec<Mover>,
+    /// How long the executor of its own that had it last had served.
+    pub(crate) lived: Duration,
+    /// Executors of its own that ended before they served, one after the other.
+    pub(crate) own_failures: u32,
     /// How often the executor could not take it because it had no keeper.
     pub(crate) seat_attempts: u32,
     life: Life,
@@ -156,7 +221,29 @@ impl Session {
             ..ClientStatus::default()
         };
         let process = Arc::clone(&files.client);
-        Self { about, files: Some(files), process, token, greeting: None, keeping: Keeping::No, seat: Seat::No, seat_attempts: 0, life: Life::Served, status }
+        Self {
+            about,
+            files: Some(files),
+            process,
+            token,
+            greeting: None,
+            keeping: Keeping::No,
+            seat: Seat::No,
+            moving: Moving::Still,
+            move_after: None,
+            stays_because: String::new(),
+            movers: Vec::new(),
+            lived: Duration::ZERO,
+            own_failures: 0,
+            seat_attempts: 0,
+            life: Life::Served,
+            status,
+        }
+    }
+
+    /// Whether it is to have an executor of its own.
+    pub(crate) fn wants_own(&self) -> bool {
+        matches!(self.about.home, Home::Own { .. })
     }
 
     /// Whether its client has gone.
@@ -301,7 +388,7 @@ mod tests {
         };
         let cards = [card(132), card(78)];
         let share = Share::parse("12.5").unwrap();
-        let grant = Grant { share, priority: 0, devices: vec![(1, 7), (0, 0), (5, 0)], sms: Vec::new() };
+        let grant = Grant { share, priority: 0, devices: vec![(1, 7), (0, 0), (5, 0)], sms: Vec::new(), home: Home::Shared };
         let got = parts(&cards, &grant);
         let expected = [DeviceGrant { device: 1, multiprocessors: 8, memory_limit: 7 }, DeviceGrant { device: 0, multiprocessors: 16, memory_limit: 0 }];
         assert_eq!(got, expected);
@@ -310,7 +397,17 @@ mod tests {
 
     #[test]
     fn a_status_keeps_who_it_is_and_its_first_fault() {
-        let about = message::SessionConfig { id: 3, pid: 44, uid: 0, program: "p".into(), window_slot: 0, priority: 0, parts: Vec::new(), sms: Vec::new() };
+        let about = message::SessionConfig {
+            id: 3,
+            pid: 44,
+            uid: 0,
+            program: "p".into(),
+            window_slot: 0,
+            priority: 0,
+            parts: Vec::new(),
+            sms: Vec::new(),
+            home: Home::Shared,
+        };
         let client = eventfd(0, EventfdFlags::empty()).unwrap();
         let mut session = Session::new(about, Files::create(client).unwrap(), 1);
         session.status.error = result::ILLEGAL_ADDRESS;

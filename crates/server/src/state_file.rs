@@ -21,6 +21,9 @@ pub(crate) struct StateFile {
     /// Every session number below this one may have been given out.
     pub(crate) next_session: u32,
     pub(crate) takeovers: u32,
+    /// Executors of single sessions, those that all others have left, and further standbys.
+    #[serde(default)]
+    pub(crate) others: Vec<u32>,
 }
 
 impl StateFile {

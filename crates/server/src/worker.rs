@@ -32,7 +32,7 @@ use crate::host::Host;
 use crate::outbox::Outbox;
 use cumux_link::Process;
 use cumux_link::pulse::{Motion, Pulse, Standstill, Verdict};
-use cumux_wire::message::{DeviceFacts, ToExecutor};
+use cumux_wire::message::{DeviceFacts, Scope, ToExecutor};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -179,6 +179,14 @@ pub(crate) enum Finding {
 pub(crate) struct Worker {
     pub(crate) pid: u32,
     pub(crate) process: Process,
+    /// Whom it serves, or is to serve.
+    pub(crate) scope: Scope,
+    /// Where in the arena it looks for addresses first.
+    pub(crate) stripe: u32,
+    /// Of which program it is: programs are counted, the latest has the highest number.
+    pub(crate) build: u32,
+    /// When it was told to serve.
+    pub(crate) activated: Option<Instant>,
     pub(crate) serving_since: Option<Instant>,
     contact: Contact,
     standing: Standing,
@@ -188,11 +196,15 @@ pub(crate) struct Worker {
 
 impl Worker {
     /// A process that was just started or found, and may stand still for so long.
-    pub(crate) fn new(pid: u32, process: Process, heartbeat: Option<Duration>) -> Self {
+    pub(crate) fn new(pid: u32, process: Process, scope: Scope, heartbeat: Option<Duration>) -> Self {
         let now = Instant::now();
         Self {
             pid,
             process,
+            scope,
+            stripe: 0,
+            build: 0,
+            activated: None,
             serving_since: None,
             contact: Contact::Awaited { since: now },
             standing: Standing::Wanted,
@@ -394,10 +406,28 @@ impl Worker {
         }
     }
 
+    /// It serves or stands by for all sessions that have no executor of their own.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.scope == Scope::Shared
+    }
+
     /// It said hello with its device, has its line to the keeper, knows what there is to know, and
     /// is not on its way out.
     pub(crate) fn can_serve(&self) -> bool {
-        self.is_connected() && !self.is_dismissed() && self.has_keeper() && self.is_briefed() && !self.devices().is_empty()
+        self.is_shared() && self.is_ready() && self.is_briefed()
+    }
+
+    /// It said hello with its device, has its line to the keeper, and is not on its way out.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.is_connected() && !self.is_dismissed() && !self.is_doomed() && self.has_keeper() && !self.devices().is_empty()
+    }
+
+    /// It was told to serve.
+    pub(crate) fn activate(&mut self, generation: u32, lived: Duration, stripe: u32) {
+        let lived_ms = u64::try_from(lived.as_millis()).unwrap_or(u64::MAX);
+        self.stripe = stripe;
+        self.activated = Some(Instant::now());
+        self.send(ToExecutor::Activate { generation, lived_ms, stripe });
     }
 
     /// It says how often its threads have come round.
@@ -438,7 +468,7 @@ mod tests {
 
     fn worker() -> Worker {
         let pid = std::process::id();
-        Worker::new(pid, Process::open(pid).unwrap(), None)
+        Worker::new(pid, Process::open(pid).unwrap(), Scope::Shared, None)
     }
 
     fn greeted() -> (Worker, Connection) {

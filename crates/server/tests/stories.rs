@@ -8,7 +8,7 @@ mod parts;
 
 use cumux_wire::VERSION;
 use cumux_wire::layout;
-use cumux_wire::message::{FromServer, ToServer};
+use cumux_wire::message::{FromServer, Place, ToServer};
 use cumux_wire::result;
 use parts::world::{World, has_file, kill, set_going, stop};
 use std::os::fd::AsRawFd;
@@ -600,6 +600,35 @@ fn deaths_of_suspects_do_not_end_the_service_of_others() {
     kill(before.executor);
     let after = world.status_when(|s| s.takeovers == 8 && s.state == "ACTIVE");
     assert_eq!((after.generation, a.generation(), a.sticky()), (9, 9, 0));
+}
+
+#[test]
+fn when_its_kernel_has_ended_a_client_comes_back() {
+    let mut world = World::new("occupied, ends");
+    let ([first, second, third], apart) = occupied(&mut world);
+    let status = world.status_when(|s| s.clients.iter().all(|client| client.place == Place::Shared && client.executor == s.executor));
+    assert_eq!([&first, &second, &third].map(|client| (client.generation(), client.sticky())), [(2, 0); 3]);
+    world.wait_for(|_| !std::path::Path::new(&format!("/proc/{apart}/exe")).exists());
+    assert_eq!((status.takeovers, status.clients.len()), (1, 3), "its end is nobody's misfortune");
+    // The standby knows it again.
+    let standby = world.status_when(|s| s.standby != 0).standby;
+    kill(status.executor);
+    let status = world.status_when(|s| s.takeovers == 2 && s.state == "ACTIVE");
+    assert_eq!(status.executor, standby);
+    world.wait_for(|_| [&first, &second, &third].iter().all(|client| client.generation() == 3 && client.sticky() == 0));
+}
+
+#[test]
+fn a_client_that_the_shared_executor_cannot_take_back_gets_one_of_its_own() {
+    let mut world = World::new("occupied, refused");
+    let ([mut first, _second, _third], apart) = occupied(&mut world);
+    let status = world.status_when(|s| s.clients.iter().any(|client| client.session == first.session && client.place == Place::Own));
+    let own = status.clients.into_iter().find(|client| client.session == first.session).unwrap();
+    assert!(own.place_why.contains("it overlaps another") && ![apart, status.executor, status.standby].contains(&own.executor), "{own:?}");
+    assert_eq!(first.sticky(), 0, "no error");
+    first.kill();
+    world.wait_for(|_| !std::path::Path::new(&format!("/proc/{}/exe", own.executor)).exists());
+    world.status_when(|s| s.clients.len() == 2 && s.takeovers == 1);
 }
 
 /// Three clients, of which the first one's kernel does not end. Returns them with the executor that

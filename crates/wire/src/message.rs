@@ -64,7 +64,72 @@ pub enum Hello {
         serving: bool,
         /// The devices that it has opened; empty if it failed ([`FromExecutor::Failed`] follows).
         devices: Vec<DeviceFacts>,
+        /// Whom it serves, or is to serve.
+        #[serde(default)]
+        scope: Scope,
+        /// That of [`ToExecutor::Activate`]; 0 for one that does not serve yet.
+        #[serde(default)]
+        stripe: u32,
     },
+}
+
+/// Whom an executor serves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Scope {
+    /// All sessions that have no executor of their own.
+    #[default]
+    Shared,
+    /// One session alone.
+    Own {
+        /// That session.
+        session: u32,
+    },
+    /// The sessions that were left to it when it let go of all others ([`FromExecutor::Occupied`]).
+    Rest,
+}
+
+/// In which executor a session is to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Home {
+    /// In the one that it shares with all others.
+    #[default]
+    Shared,
+    /// In one of its own.
+    Own {
+        /// Who has wanted it so.
+        by: Wisher,
+    },
+}
+
+/// Who has wanted that a session has an executor of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Wisher {
+    /// The client, by `CUMUX_ISOLATION`.
+    Client,
+    /// The daemon's default.
+    Default,
+    /// `cumux move`.
+    Administrator,
+    /// The server: the shared executor could not take the session back.
+    Server,
+}
+
+/// In which executor a client is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Place {
+    /// In none at the moment.
+    Nowhere,
+    /// In the one that it shares with all others.
+    #[default]
+    Shared,
+    /// In one of its own.
+    Own,
+    /// In one that all others have left.
+    Apart,
 }
 
 /// Answer to a client's hello.
@@ -118,6 +183,9 @@ pub struct SessionConfig {
     /// where a share is a count of SMs.
     #[serde(default)]
     pub sms: Vec<Vec<u32>>,
+    /// In which executor it is to be.
+    #[serde(default)]
+    pub home: Home,
 }
 
 /// What a session may use of one device.
@@ -146,6 +214,9 @@ pub struct Grant {
     /// static partitioning.
     #[serde(default)]
     pub sms: Vec<Vec<u32>>,
+    /// In which executor the client is to be.
+    #[serde(default)]
+    pub home: Home,
 }
 
 /// Daemon to server. `request` is a number of the daemon's choice.
@@ -191,6 +262,25 @@ pub enum ToServer {
         pid: u32,
         /// The new share.
         share: Share,
+    },
+    /// Moves a running client to an executor of its own, or back to that of all others. Answered
+    /// with [`FromServer::Moved`] when it is there, or stays where it was.
+    Move {
+        /// Repeated by the answer.
+        request: u64,
+        /// The client's number as in [`ClientStatus::pid`].
+        pid: u32,
+        /// True: to one of its own.
+        own: bool,
+    },
+    /// The server replaces its executors, its keeper, and at last itself by this program, while
+    /// clients work. Answered with [`FromServer::Upgraded`] before it ends itself; the daemon starts
+    /// it anew.
+    Upgrade {
+        /// Repeated by the answer.
+        request: u64,
+        /// The program's file.
+        program: String,
     },
     /// Ends the server.
     Shutdown {
@@ -247,6 +337,26 @@ pub enum FromServer {
         /// Multiprocessors of the client on its first device from now on.
         now: u32,
         /// Why the share was not changed; empty if it was.
+        error: String,
+    },
+    /// Answer to [`ToServer::Move`].
+    Moved {
+        /// That of the question.
+        request: u64,
+        /// Whether the server has a client of that number.
+        found: bool,
+        /// The process id of the executor that has the client now; 0 if none has.
+        executor: u32,
+        /// Why the client was not moved; empty if it was.
+        error: String,
+    },
+    /// Answer to [`ToServer::Upgrade`]: the server ends now, and the next one goes on where it was.
+    Upgraded {
+        /// That of the question.
+        request: u64,
+        /// Clients that could not leave their executor yet, with the reasons. They do later.
+        staying: Vec<(u32, String)>,
+        /// Why nothing was replaced; empty if it was.
         error: String,
     },
     /// Sent after every client that comes, goes or is turned away. The daemon compares `taken` with
@@ -396,6 +506,15 @@ pub struct ClientStatus {
     pub takeovers: u32,
     /// `running`, `exited`, `killed`, `terminated`.
     pub state: String,
+    /// In which executor it is.
+    #[serde(default)]
+    pub place: Place,
+    /// The process id of that executor; 0 while there is none.
+    #[serde(default)]
+    pub executor: u32,
+    /// Why it is not with all others, in words; empty where it is.
+    #[serde(default)]
+    pub place_why: String,
 }
 
 /// Server to executor or standby. `request` is a number of the server's choice.
@@ -446,6 +565,20 @@ pub enum ToExecutor {
         /// How long the old executor had served, in milliseconds.
         #[serde(default)]
         lived_ms: u64,
+        /// The part of the arena in which it looks for addresses first. Executors that live at the
+        /// same time have different ones, so that a session can go from one to another.
+        #[serde(default)]
+        stripe: u32,
+    },
+    /// The session goes on in another executor. The executor takes no more of its records, waits
+    /// until its streams are empty, and lets go of it. Answered with [`FromExecutor::Released`].
+    Release {
+        /// A [`Session::id`].
+        session: u32,
+        /// How long it may take no records.
+        wait_ms: u64,
+        /// True: not even that long where its work does not move.
+        unless_still: bool,
     },
     /// A session has these parts from now on; work that begins later runs on them. Answered with
     /// [`FromExecutor::Shared`] by the active executor.
@@ -467,6 +600,8 @@ pub enum ToExecutor {
         /// The new server's process id.
         pid: u32,
     },
+    /// The executor takes no further sessions; those that it has leave for another.
+    Retire,
     /// The executor ends.
     Quit,
 }
@@ -508,6 +643,14 @@ pub enum FromExecutor {
     /// Answer to [`ToExecutor::Detach`]: nothing of the session is left.
     Detached {
         /// The session's last counts.
+        status: Box<ClientStatus>,
+    },
+    /// Answer to [`ToExecutor::Release`].
+    Released {
+        /// Why the executor keeps the session and goes on with it; empty if it has let go, and
+        /// touches it no more.
+        error: String,
+        /// The session's counts.
         status: Box<ClientStatus>,
     },
     /// Answer to [`ToExecutor::Activate`]: the takeover is done.

@@ -7,7 +7,7 @@ use cumux_ring::file::Mapping;
 use cumux_ring::memory::{Memory as _, Ordering};
 use cumux_ring::page::Answer;
 use cumux_wire::layout::{self, MARKS_BYTES, WINDOW_BYTES, journal, page, ring};
-use cumux_wire::message::{DeviceGrant, SessionConfig};
+use cumux_wire::message::{DeviceGrant, Home, SessionConfig};
 use cumux_wire::record::{self, Header, NO_STREAM, Op};
 use rustix::event::{EventfdFlags, eventfd};
 use std::os::fd::OwnedFd;
@@ -71,6 +71,7 @@ impl Guest {
             priority: 0,
             parts: vec![part(0), part(1)],
             sms: Vec::new(),
+            home: Home::Shared,
         };
         let files = self.files.iter().map(|file| file.try_clone().expect("a descriptor")).collect();
         bench.open(config, files, generation)

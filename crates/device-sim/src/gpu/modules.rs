@@ -13,7 +13,7 @@ impl Modules for SoftwareGpu {
         if self.client_memory(client).is_none() {
             return Err(not_open(client));
         }
-        self.card.wait_for_quiet();
+        self.card.wait_for_quiet(client)?;
         let (loaded, info) = modules::load(&self.card.limits, &self.card.maps, image, place)?;
         self.add_module(client, module, loaded)?;
         Ok(info)

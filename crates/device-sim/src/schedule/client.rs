@@ -126,6 +126,8 @@ pub(crate) struct CardClient {
     pub(crate) stack_bytes: u32,
     /// Set once the client's work is over.
     pub(super) end: Option<ClientEnd>,
+    /// It goes on in another process: nothing of it is begun any more.
+    pub(super) has_left: bool,
     /// By number; older tasks have lower numbers.
     pub(super) tasks: BTreeMap<u64, RunningTask>,
     /// Submissions that are not reported yet.
@@ -158,6 +160,7 @@ impl CardClient {
             priority: ClientPriority::of_number(priority),
             stack_bytes: DEFAULT_STACK_BYTES,
             end: None,
+            has_left: false,
             tasks: BTreeMap::new(),
             unreported: 0,
             freed: 0,
@@ -180,7 +183,7 @@ impl CardClient {
 
     /// The runnable task with the least virtual time; the oldest of several.
     pub(super) fn task_to_run(&self) -> Option<u64> {
-        let runnable = self.tasks.iter().filter(|(_, running)| self.is_runnable(running));
+        let runnable = self.tasks.iter().filter(|(_, running)| self.is_runnable(running) && (!self.has_left || running.has_begun()));
         runnable.min_by_key(|(number, running)| (running.virtual_time, **number)).map(|(number, _)| *number)
     }
 

@@ -291,6 +291,9 @@ impl Scheduler {
             return;
         }
         let Some(stream) = self.streams.get_mut(&id) else { return };
+        if self.clients.get(&stream.client).is_some_and(|client| client.has_left) {
+            return;
+        }
         let Some((token, work)) = stream.queue.pop_front() else {
             if stream.lifetime == Lifetime::Destroyed {
                 self.streams.remove(&id);

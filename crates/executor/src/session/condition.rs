@@ -50,6 +50,12 @@ impl Condition {
         written.map(|_| ())
     }
 
+    /// Whether a successor finds all objects in the log.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        self.objects == ObjectLog::Whole
+    }
+
     /// Marks the work of a stream up to this number as given to the device.
     pub fn mark_submitted(&self, journal: &Journal, stream: u32, seq: u64) {
         if self.submissions == Submissions::Marked {

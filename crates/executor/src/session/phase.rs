@@ -5,9 +5,12 @@
 //!   OnHold ─────────────▶ Reading ─────────────▶ Stalled
 //!                          │ ▲ │ ◀───────────────  go_on
 //!            begin_request │ │ │
-//!                          ▼ │ └───────────────▶ Deaf
-//!                Requesting ─┘       stop_reading
+//!                          ▼ │ ├───────────────▶ Deaf
+//!                Requesting ─┘ │     stop_reading
 //!                     end_request
+//!                              │   pause                  depart
+//!                              ├───────────────▶ Paused ──────────▶ Lost
+//!                              └ ◀───────────────  resume
 //!
 //!   any but Closed ── lose_device ──▶ Lost
 //!   any            ── close ────────▶ Closed
@@ -19,7 +22,7 @@
 //!
 //! The state is private to this file. A step that begins in one state is a method of a value that
 //! exists only while the session is in that state ([`Reading`], [`Requesting`], [`Stalled`],
-//! [`OnHold`]), so that no other step can be written.
+//! [`Paused`], [`OnHold`]), so that no other step can be written.
 
 /// The phase of a session.
 #[derive(Debug)]
@@ -35,10 +38,13 @@ enum State {
     Requesting,
     /// The journal was full when intake last looked.
     Stalled,
+    /// No records are taken until its streams are empty: then it goes to another executor.
+    Paused,
     /// The client broke the protocol: its ring cannot be believed any more.
     Deaf,
-    /// The device is lost and this process is about to end: what the client asks is its successor's
-    /// to do, and nothing is answered.
+    /// It is not this executor's any more: the device is lost and this process is about to end, or
+    /// the session has left. What the client asks is the next executor's to do, and nothing is
+    /// answered.
     Lost,
     /// The session is over, or is being ended.
     Closed,
@@ -120,6 +126,11 @@ impl Phase {
         (self.0 == State::Stalled).then_some(Stalled(&mut self.0))
     }
 
+    /// The steps of a session that is about to leave, if it is.
+    pub fn as_paused(&mut self) -> Option<Paused<'_>> {
+        (self.0 == State::Paused).then_some(Paused(&mut self.0))
+    }
+
     /// Holds a session back whose records are read, for a trial that a test begins.
     #[cfg(test)]
     pub fn hold_back(&mut self) {
@@ -154,6 +165,11 @@ impl Reading<'_> {
         *self.0 = State::Stalled;
     }
 
+    /// No records are taken until the session has left, or stays.
+    pub fn pause(self) {
+        *self.0 = State::Paused;
+    }
+
     /// The ring is not believed any more.
     pub fn stop_reading(self) {
         *self.0 = State::Deaf;
@@ -182,6 +198,22 @@ impl Stalled<'_> {
     }
 }
 
+/// A session that is about to leave.
+#[derive(Debug)]
+pub struct Paused<'a>(&'a mut State);
+
+impl Paused<'_> {
+    /// It stays.
+    pub fn resume(self) {
+        *self.0 = State::Reading;
+    }
+
+    /// It is its next executor's.
+    pub fn depart(self) {
+        *self.0 = State::Lost;
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -197,16 +229,20 @@ mod tests {
         phase.as_reading().unwrap().begin_request();
         assert!(!phase.wants_records() && phase.as_reading().is_none());
         phase.as_requesting().unwrap().end_request();
+        phase.as_reading().unwrap().pause();
+        assert!(!phase.wants_records() && phase.as_reading().is_none() && phase.as_stalled().is_none());
+        phase.as_paused().unwrap().resume();
+        assert!(phase.as_paused().is_none());
         phase.as_reading().unwrap().stop_reading();
         assert!(!phase.wants_records() && phase.as_reading().is_none());
     }
 
     #[test]
     fn the_end_is_reached_from_everywhere_and_never_left() {
-        for state in [State::OnHold, State::Reading, State::Requesting, State::Stalled, State::Deaf, State::Lost] {
+        for state in [State::OnHold, State::Reading, State::Requesting, State::Stalled, State::Paused, State::Deaf, State::Lost] {
             let mut phase = Phase(state);
             phase.lose_device();
-            assert!(phase.is_lost() && phase.as_requesting().is_none() && phase.as_on_hold().is_none(), "{state:?}");
+            assert!(phase.is_lost() && phase.as_requesting().is_none() && phase.as_paused().is_none(), "{state:?}");
             let mut phase = Phase(state);
             phase.close();
             phase.lose_device();

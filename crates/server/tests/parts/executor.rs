@@ -6,7 +6,7 @@ use cumux_keeper::Keeper;
 use cumux_link::{Connection, LinkError};
 use cumux_ring::service::Service;
 use cumux_wire::VERSION;
-use cumux_wire::message::{Capabilities, ClientStatus, DeviceFacts, FromExecutor, Hello, SessionConfig, ToExecutor};
+use cumux_wire::message::{Capabilities, ClientStatus, DeviceFacts, FromExecutor, Hello, Scope, SessionConfig, ToExecutor};
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
@@ -64,7 +64,8 @@ pub fn play(socket: &Path) -> Result<(), String> {
                 // The new server tells a standby everything anew.
                 executor.remembered.append(&mut executor.sessions);
             }
-            let hello = Hello::Executor { version: VERSION, pid: std::process::id(), generation: executor.generation, serving, devices };
+            let (generation, scope) = (executor.generation, Scope::Shared);
+            let hello = Hello::Executor { version: VERSION, pid: std::process::id(), generation, serving, devices, scope, stripe: 0 };
             if connection.send(&hello, &[]).is_err() {
                 continue;
             }
@@ -125,6 +126,12 @@ impl Executor {
                         self.keep_extents()?;
                         self.mark_pages();
                     }
+                    if mode == "occupied, refused" && self.generation == 2 && id == 1 {
+                        self.sessions.remove(&id);
+                        let refused = FromExecutor::Attached { session: id, error: "it overlaps another".to_owned(), again: false };
+                        connection.send(&refused, &[]).map_err(|e| e.to_string())?;
+                        continue;
+                    }
                     let silent = mode == "first attaches nothing" && self.generation == 1;
                     (active && !silent).then_some(FromExecutor::Attached { session: id, error: String::new(), again: false })
                 }
@@ -132,6 +139,14 @@ impl Executor {
                     let status = self.sessions.remove(&session).map_or_else(|| ClientStatus { session, ..ClientStatus::default() }, |held| held.status);
                     (self.generation > 0).then_some(FromExecutor::Detached { status: Box::new(status) })
                 }
+                ToExecutor::Release { session, .. } if mode == "occupied" => {
+                    let status = Box::new(ClientStatus { session, ..ClientStatus::default() });
+                    Some(FromExecutor::Released { error: "its work has not moved".to_owned(), status })
+                }
+                ToExecutor::Release { session, .. } => self.sessions.remove(&session).map(|held| {
+                    let status = Box::new(held.status);
+                    FromExecutor::Released { error: String::new(), status }
+                }),
                 ToExecutor::Terminate { session, result } => {
                     if let Some(held) = self.sessions.get(&session) {
                         held.service.set_fault(result, "the stand-in was told so");
@@ -172,7 +187,7 @@ impl Executor {
                     }
                     Some(FromExecutor::Active { generation, resumed, lost, suspects: Vec::new() })
                 }
-                ToExecutor::Metrics { .. } if mode == "occupied" && self.generation == 1 && self.sessions.len() == 3 => {
+                ToExecutor::Metrics { .. } if mode.starts_with("occupied") && self.generation == 1 && self.sessions.len() == 3 => {
                     // The first client's kernel does not end.
                     let (staying, leaving) = (self.sessions.pop_first(), std::mem::take(&mut self.sessions));
                     drop(leaving);
@@ -203,6 +218,7 @@ impl Executor {
                     }
                     None
                 }
+                ToExecutor::Retire => None,
                 ToExecutor::Quit => return Ok(true),
             };
             if let Some(answer) = answer {

@@ -60,7 +60,7 @@ fn serve() -> Result<(), String> {
     let socket = options.socket();
     let system = System::starting(socket.clone(), move |role| match role {
         Role::Keeper => again("keeper", &socket),
-        Role::Executor => again("executor", &socket),
+        Role::Executor | Role::Own { .. } => again("executor", &socket),
     });
     run_on(options, limits, StoryHost(system), |_| Ok(())).map_err(|error| error.to_string())
 }
@@ -72,6 +72,9 @@ struct StoryHost(System);
 impl Host for StoryHost {
     fn start(&self, role: Role) -> std::io::Result<u32> {
         self.0.start(role)
+    }
+    fn use_program(&self, program: &std::path::Path) {
+        self.0.use_program(program);
     }
     fn open(&self, pid: u32) -> rustix::io::Result<Process> {
         self.0.open(pid)

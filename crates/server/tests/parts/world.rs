@@ -8,7 +8,7 @@ use cumux_ring::service::Service;
 use cumux_wire::VERSION;
 use cumux_wire::cuda::DeviceAttribute;
 use cumux_wire::layout::page;
-use cumux_wire::message::{FromServer, Grant, Hello, Reply, ServerStatus, ToServer};
+use cumux_wire::message::{FromServer, Grant, Hello, Home, Reply, ServerStatus, ToServer};
 use rustix::process::Signal;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt as _;
@@ -166,7 +166,7 @@ impl World {
         let pid = program.id();
         let hello = Hello::Client { version, pid, environment: Vec::new(), program: "sleep".into() };
         let share = cumux_wire::share::Share::parse(&percentage.to_string()).unwrap_or(cumux_wire::share::Share::ALL);
-        let grant = Grant { share, priority: 0, devices: vec![(0, 5 << 30)], sms: Vec::new() };
+        let grant = Grant { share, priority: 0, devices: vec![(0, 5 << 30)], sms: Vec::new(), home: Home::Shared };
         let process = Process::open(pid).unwrap();
         if hung_up {
             ours = Connection::pair().unwrap().0;

@@ -9,11 +9,10 @@ use super::super::card::SoftwareCard;
 use super::super::client::Task;
 use super::super::scheduler::Scheduler;
 use super::Phase;
+use super::leave::LONG_KERNEL;
 
 /// How long a thread waits for a quiet card before it goes on all the same.
 const QUIET_WAIT_LIMIT: Duration = Duration::from_secs(1);
-/// A kernel that runs for longer is one that is waited for.
-const LONG_KERNEL: Duration = Duration::from_millis(5);
 
 impl SoftwareCard {
     /// The error of every call on a lost card.
@@ -24,22 +23,38 @@ impl SoftwareCard {
         if self.breaks { self.scheduler.lock().require_working() } else { Ok(()) }
     }
 
-    /// Waits until no long kernel runs, at most [`QUIET_WAIT_LIMIT`]. Only a card that breaks needs
-    /// it, to load a module.
-    pub(crate) fn wait_for_quiet(&self) {
+    /// Waits until no long kernel runs. Where one runs on and on, all clients without such kernels
+    /// leave; where they cannot, the wait ends after [`QUIET_WAIT_LIMIT`]. Only a card that breaks
+    /// needs it, to load a module.
+    ///
+    /// # Errors
+    /// [`DeviceError::LetGo`] where this client has left.
+    pub(crate) fn wait_for_quiet(&self, client: ClientId) -> Result<(), DeviceError> {
         if !self.breaks {
-            return;
+            return Ok(());
         }
-        let until = Instant::now() + QUIET_WAIT_LIMIT;
         let mut scheduler = self.scheduler.lock();
+        let patience = scheduler.breakage.as_ref().map_or(QUIET_WAIT_LIMIT, |breakage| breakage.timing.long_kernel);
+        let begun = Instant::now();
         scheduler.waiting_threads += 1;
-        while scheduler.runs_long_kernel() && !scheduler.is_over() {
-            if self.settled.wait_until(&mut scheduler, until).timed_out() {
-                tracing::warn!("a kernel runs for longer than {} ms: a module is loaded beside it", QUIET_WAIT_LIMIT.as_millis());
+        let mut left = scheduler.has_left(client);
+        // With more patience than the wait has nobody leaves.
+        let mut asked = patience >= QUIET_WAIT_LIMIT;
+        while !left && scheduler.runs_long_kernel() && !scheduler.is_over() {
+            let limit = if asked { QUIET_WAIT_LIMIT } else { patience };
+            if !self.settled.wait_until(&mut scheduler, begun + limit).timed_out() {
+                left = scheduler.has_left(client);
+                continue;
+            }
+            if asked {
+                tracing::warn!("a kernel runs for longer than {} ms: a module is loaded beside it", limit.as_millis());
                 break;
             }
+            asked = true;
+            left = self.let_others_go(&mut scheduler, client);
         }
         scheduler.waiting_threads -= 1;
+        if left { Err(DeviceError::LetGo("kernels of others do not end, and this client goes on in another process".into())) } else { Ok(()) }
     }
 
     /// Waits until nothing of an ended client runs and all its work is reported. If a kernel of it

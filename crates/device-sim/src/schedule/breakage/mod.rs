@@ -27,6 +27,7 @@
 //! its running blocks go on.
 
 mod close;
+mod leave;
 mod settle;
 mod stop;
 pub(crate) mod watch;
@@ -45,6 +46,9 @@ pub struct FaultTiming {
     /// How long the kernels of a closed client may go on before the device is given up
     /// (`CUMUX_DRAIN_SECONDS`).
     pub drain: Duration,
+    /// How long a module waits for a quiet card before all others leave those whose kernels do not
+    /// end (`CUMUX_LONG_KERNEL_MS`).
+    pub long_kernel: Duration,
     /// Decides which faulting kernels look complete after the announcement
     /// (`CUMUX_SIM_FAULT_SEED`).
     pub seed: u64,
@@ -52,7 +56,13 @@ pub struct FaultTiming {
 
 impl Default for FaultTiming {
     fn default() -> Self {
-        FaultTiming { announced_after: Duration::from_millis(40), wait: Duration::from_secs(5), drain: Duration::from_secs(2), seed: 0 }
+        FaultTiming {
+            announced_after: Duration::from_millis(40),
+            wait: Duration::from_secs(5),
+            drain: Duration::from_secs(2),
+            long_kernel: Duration::from_millis(250),
+            seed: 0,
+        }
     }
 }
 

@@ -1,0 +1,51 @@
+//! `cumux upgrade`: replaces the processes of the service while clients work.
+
+use crate::say;
+use anyhow::{Context as _, bail};
+use cumux_control::directory::pipe_directory;
+use cumux_control::{Frontend, PipeDirectory};
+use cumux_link::escape_foreign;
+use std::path::PathBuf;
+use std::time::Instant;
+
+/// Replaces the processes and returns the exit status.
+pub fn main(program: Option<PathBuf>, json: bool) -> anyhow::Result<u8> {
+    let program = match program {
+        Some(path) => std::path::absolute(&path).with_context(|| format!("cannot use {}", path.display()))?,
+        None => std::env::current_exe().context("cannot find the own program file: is /proc mounted?")?,
+    };
+    let mut daemon = Frontend::connect(&PipeDirectory::at(&pipe_directory()))?;
+    let asked = Instant::now();
+    let (text, _) = daemon.ask(&format!("upgrade {}", program.display()))?;
+    let ms = asked.elapsed().as_secs_f64() * 1e3;
+    if text.starts_with("Permission denied") || text.starts_with("Unknown command") {
+        bail!("{}", text.trim());
+    }
+    let mut answer: serde_json::Value = serde_json::from_str(&text).context("the daemon is of another version of cumux: start it again")?;
+    if let Some(error) = answer["error"].as_str() {
+        bail!("{}", escape_foreign(error, 2048));
+    }
+    if json {
+        answer["milliseconds"] = ms.into();
+        say::line(answer)?;
+        return Ok(0);
+    }
+    for server in answer["servers"].as_array().into_iter().flatten() {
+        say::line(format_args!(
+            "user {}: server {} has taken over from {}, with executors and keeper of {}",
+            server["uid"],
+            server["now"],
+            server["before"],
+            program.display()
+        ))?;
+        for stays in server["staying"].as_array().into_iter().flatten() {
+            let why = escape_foreign(stays["why"].as_str().unwrap_or_default(), 512);
+            say::line(format_args!("  client {} stays in its old executor for now, and leaves it later: {why}", stays["client"]))?;
+        }
+    }
+    say::line(format_args!(
+        "done after {ms:.0} ms. The daemon (process {}) goes on with its own program: start it again when it suits, clients go on meanwhile",
+        answer["daemon"]
+    ))?;
+    Ok(0)
+}
