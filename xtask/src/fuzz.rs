@@ -37,7 +37,7 @@ struct Target {
     options: &'static [&'static str],
 }
 
-const TARGETS: [Target; 7] = [
+const TARGETS: [Target; 8] = [
     Target { name: "ptx", seeds: Some("crates/device-sim/tests/ptx"), options: &[] },
     Target { name: "fatbin", seeds: Some("crates/fatbin/tests/data"), options: &[] },
     Target { name: "cubin", seeds: Some("crates/fatbin/tests/data"), options: &[] },
