@@ -56,7 +56,10 @@ fn relocated(image: &[u8], relocations: Relocations) -> Vec<u8> {
         for rela in section.rela(LittleEndian, image).unwrap().unwrap().0 {
             let symbol = symbols.symbol(object::SymbolIndex(rela.r_sym(LittleEndian, false) as usize)).unwrap();
             let value = address(usize::from(symbol.st_shndx(LittleEndian).0)) + symbol.st_value(LittleEndian);
-            write((target.sh_offset(LittleEndian) + rela.r_offset(LittleEndian)) as usize, &value.wrapping_add_signed(rela.r_addend(LittleEndian)).to_le_bytes());
+            write(
+                (target.sh_offset(LittleEndian) + rela.r_offset(LittleEndian)) as usize,
+                &value.wrapping_add_signed(rela.r_addend(LittleEndian)).to_le_bytes(),
+            );
         }
         if relocations == Relocations::Removed {
             write(here + offset_of!(Section, sh_type), &SHT_NULL.0.to_le_bytes());

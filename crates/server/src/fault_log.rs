@@ -50,7 +50,15 @@ impl FaultLog {
     pub(crate) fn add(&self, session: u32, pid: u32, program: &str, result: u32, text: &str) -> io::Result<()> {
         let at_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(0));
         let mut records = lock(&self.records);
-        records.push_back(FaultRecord { at_ms, session, pid, program: program.to_owned(), result, text: escape_foreign(text, LONGEST_TEXT), dump: String::new() });
+        records.push_back(FaultRecord {
+            at_ms,
+            session,
+            pid,
+            program: program.to_owned(),
+            result,
+            text: escape_foreign(text, LONGEST_TEXT),
+            dump: String::new(),
+        });
         while records.len() > MOST_RECORDS {
             records.pop_front();
         }
