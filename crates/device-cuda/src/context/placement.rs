@@ -115,8 +115,9 @@ fn place_blocks(cubin: &Cubin, mut code: Vec<u8>, symbols: &Symbols, place: &mut
         blocks.push(place.variable(&block.name, block.bytes, block.align, false)?);
     }
     let addresses: Vec<CardAddress> = blocks.iter().map(|(address, _)| *address).collect();
-    // The driver reads format strings and the like. It is known to do so where it put them itself.
-    let literals = if symbols.hands_texts_to_driver() { Literals::LeftToDriver } else { Literals::Placed };
+    // The driver reads the texts of assertions. It is known to do so where it put them itself; it
+    // reads formats of printf anywhere.
+    let literals = if symbols.asserts { Literals::LeftToDriver } else { Literals::Placed };
     let damaged = |obstacle: cumux_fatbin::cubin::Obstacle| DeviceError::Invalid(obstacle.to_string());
     cubin.place(&mut code, &addresses, literals).map_err(damaged)?;
     for (block, (address, restored)) in cubin.blocks.iter().zip(&blocks) {

@@ -150,8 +150,8 @@ fn what_cannot_be_placed_is_told_and_not_restored() {
     }
 }
 
-/// A format string in a variable lies in the client's memory: the driver has to read it there.
-/// Where this fails, texts of the compiler's must stay with the driver (`Literals::LeftToDriver`).
+/// A format string in a variable lies in the client's memory: the driver has to read it there, as
+/// it has to read those of the compiler's own.
 #[test]
 fn printf_reads_formats_in_the_clients_memory() {
     let Some(_) = super::card() else { return };
